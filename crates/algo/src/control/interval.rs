@@ -1,0 +1,76 @@
+//! Packets between congestion events, 1/p, smoothed.
+//!
+//! An exponential average stands for the weighted one of RFC 5348 section 5.4; as there, the open interval
+//! counts once it makes the average longer, so that a path that has become better is known to be so before
+//! its next loss.
+
+/// The weight of a new interval is 1 in 2 to the power of this.
+const SHIFT: u32 = 3;
+
+/// Packets between congestion events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub(super) struct Interval {
+    /// Smoothed, times 2^[`SHIFT`]; zero before the first event.
+    scaled: u64,
+    /// Since the last event.
+    open: u64,
+}
+
+impl Interval {
+    /// No event yet.
+    pub(super) const NONE: Self = Self { scaled: 0, open: 0 };
+
+    /// That many packets arrived.
+    pub(super) const fn arrived(&mut self, packets: u32) {
+        self.open = self.open.saturating_add(packets as u64);
+    }
+
+    /// A congestion event.
+    pub(super) const fn event(&mut self) {
+        let open = if self.open == 0 { 1 } else { self.open };
+        self.scaled = if self.scaled == 0 { open.saturating_mul(1 << SHIFT) } else { self.with(open) };
+        self.open = 0;
+    }
+
+    /// Smoothed packets between events: 1/p, at least 1. Zero before the first event.
+    pub(super) fn packets(self) -> u64 {
+        if self.scaled == 0 {
+            return 0;
+        }
+        (self.scaled.max(self.with(self.open)) >> SHIFT).max(1)
+    }
+
+    /// The scaled interval with a new one mixed in.
+    const fn with(self, packets: u64) -> u64 {
+        (self.scaled - (self.scaled >> SHIFT)).saturating_add(packets)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn smoothed_and_open() {
+        let mut interval = Interval::NONE;
+        interval.arrived(1000);
+        assert_eq!(interval.packets(), 0, "no event yet");
+        interval.event();
+        interval.arrived(1000);
+        assert_eq!(interval.packets(), 1000);
+        interval.arrived(800);
+        assert_eq!(interval.packets(), 1100, "a long open interval counts");
+        interval.event();
+        assert_eq!(interval.packets(), 1100);
+        for _ in 0..100 {
+            interval.event();
+        }
+        assert_eq!(interval.packets(), 1);
+        interval.open = u64::MAX;
+        interval.arrived(1);
+        interval.event();
+        interval.event();
+        assert!(interval.packets() > 1 << 60);
+    }
+}

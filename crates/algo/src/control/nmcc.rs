@@ -1,0 +1,821 @@
+//! NMCC, normalised multipath congestion control (Y. Thomas, dissertation, section 4.2.2): the subflows that
+//! may share a bottleneck together grow as one TCP on the best of their paths, in slow start too.
+//!
+//! With w a window in packets, r a smoothed RTT, sums over the N members of the group:
+//!
+//! * Ω = w/r² in slow start, 1/r² after (4.5); m² = ΣΩ / max Ω (4.7), 1 ≤ m² ≤ N.
+//! * Each packet that arrives: w += w_sp/(w m²) in slow start, w_sp and w as they were when the round began
+//!   (4.11); w += 1/(w m²) after. w_sp is the window that a single TCP on this path would have: each round ×2
+//!   or +1.
+//! * Slow start lasts while w < ssthresh/m² with the previous m², ssthresh being that of the single TCP.
+//! * Loss or mark: see [`Decrease`]; at least one packet stays.
+//!
+//! Where the text is silent or wrong, this is what is done and why:
+//!
+//! * w_sp grows per round, not per acknowledgement; if only a part of a window arrived, by that part.
+//! * Before this subflow has an RTT, m² = N (all equal). Siblings without an RTT do not count: nothing has
+//!   arrived on them, so they do not grow, and a dead path must not slow the others.
+//! * Slow start also ends when w_sp reaches ssthresh, and once ended comes back only by a timeout: else
+//!   members that leave it would lower m² and send the others, or themselves, on.
+//! * In slow start a packet adds at most one (RFC 5681's limit): after m² has fallen, w_sp/(w m²) can be
+//!   more.
+//! * A loss sets ssthresh = m²·w, single-path units, so that the test above does not divide twice; w_sp
+//!   halves. A timeout: w = w_sp = 1. Never w_sp < w.
+//! * Alone in its group it is [`Reno`], step by step.
+
+use super::interval::Interval;
+use super::reno::{Reno, SSTHRESH_MIN};
+use super::{Ack, Budget, Cause, Control, Decrease, Group, Loss, MEMBERS_MAX, Member, Window};
+use crate::real::Real;
+use crate::{Span, Time};
+
+/// Normalised multipath congestion control of one subflow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Nmcc {
+    /// w, and ssthresh in single-path units.
+    tcp: Reno,
+    /// w_sp and w, both as of the start of the round.
+    single: Window,
+    start: Window,
+    /// m² as of the last growth or cut.
+    m2: Real,
+    /// Packets between events.
+    interval: Interval,
+    /// The last cut.
+    cut: Window,
+    cut_at: Time,
+    /// The round, and how many packets in it counted for growth.
+    round: u32,
+    counted: u32,
+    slow_start: bool,
+    decrease: Decrease,
+}
+
+// It must fit the kernel's `icsk_ca_priv`.
+const _: () = assert!(size_of::<Nmcc>() <= 104);
+
+impl Default for Nmcc {
+    fn default() -> Self {
+        Self::new(Decrease::default())
+    }
+}
+
+impl Nmcc {
+    /// At the initial window, in slow start.
+    #[must_use]
+    pub const fn new(decrease: Decrease) -> Self {
+        let tcp = Reno::new();
+        Self {
+            tcp,
+            single: tcp.cwnd,
+            start: tcp.cwnd,
+            m2: Real::ONE,
+            interval: Interval::NONE,
+            cut: Window(0),
+            cut_at: Time::ZERO,
+            round: 0,
+            counted: 0,
+            slow_start: true,
+            decrease,
+        }
+    }
+
+    /// m², equation (4.7).
+    fn friendliness(&self, srtt: Span, group: &Group<'_>) -> Real {
+        if srtt == Span::ZERO {
+            return Real::from_u64(group.members.len().min(MEMBERS_MAX) as u64).max(Real::ONE);
+        }
+        let (sum, max) = group
+            .current(self.member(srtt))
+            .map(|m| omega(&m))
+            .fold((Real::ZERO, Real::ZERO), |(sum, max), omega| (sum + omega, max.max(omega)));
+        // Without members the quotient would be huge.
+        if max.is_zero() { Real::ONE } else { (sum / max).max(Real::ONE) }
+    }
+
+    /// After a step alone: the single TCP is this subflow.
+    fn follow(&mut self, round: u32) {
+        (self.single, self.start) = (self.tcp.cwnd, self.tcp.cwnd);
+        (self.round, self.counted) = (round, 0);
+        (self.slow_start, self.m2) = (self.tcp.slow_start(), Real::ONE);
+    }
+
+    /// Ends a round: the single TCP grows by as much of its window as arrived of ours.
+    fn end_round(&mut self, round: u32) {
+        let whole = self.start.floor().max(1);
+        let part = Real::from_u64(u64::from(self.counted.min(whole))) / Real::from_u64(u64::from(whole));
+        self.single = if self.slow_start {
+            self.single.grown(self.single.real() * part).min(self.tcp.ssthresh)
+        } else {
+            self.single.grown(part)
+        };
+        self.single = self.single.max(self.tcp.cwnd);
+        (self.start, self.round, self.counted) = (self.tcp.cwnd, round, 0);
+    }
+
+    fn grow(&mut self, ack: &Ack, group: &Group<'_>) {
+        let target = Window::from_real(self.tcp.ssthresh.real() / self.m2);
+        if self.slow_start && (self.tcp.cwnd >= target || self.single >= self.tcp.ssthresh) {
+            self.slow_start = false;
+            self.single = self.single.max(self.tcp.ssthresh).min(Window::MAX);
+        }
+        self.m2 = self.friendliness(ack.srtt, group);
+        self.counted = self.counted.saturating_add(ack.acked);
+        let acked = Real::from_u64(u64::from(ack.acked));
+        self.tcp.cwnd = if self.slow_start {
+            let each = self.single.real() / (self.start.real() * self.m2);
+            self.tcp.cwnd.grown(acked * each.min(Real::ONE)).min(target)
+        } else {
+            self.tcp.cwnd.grown(acked / (self.tcp.cwnd.real() * self.m2))
+        };
+    }
+}
+
+/// Ω, equation (4.5).
+pub(super) fn omega(member: &Member) -> Real {
+    let w = if member.slow_start { member.cwnd.real() } else { Real::ONE };
+    w / Real::from_u64(member.srtt.as_nanos()).square()
+}
+
+impl Control for Nmcc {
+    fn on_ack(&mut self, ack: &Ack, group: &Group<'_>) -> Budget {
+        self.interval.arrived(ack.acked);
+        if group.members.len() <= 1 {
+            if !self.slow_start {
+                // Having lost its siblings is no reason to start slowly up to what was theirs.
+                self.tcp.ssthresh = self.tcp.ssthresh.min(self.tcp.cwnd);
+            }
+            self.tcp.on_ack(ack, group);
+            self.follow(ack.round);
+            return self.tcp.cwnd.budget();
+        }
+        if ack.round != self.round {
+            self.end_round(ack.round);
+        }
+        if ack.limited && !ack.recovering {
+            self.grow(ack, group);
+        }
+        self.tcp.cwnd.budget()
+    }
+
+    fn on_congestion(&mut self, loss: &Loss, group: &Group<'_>) -> Budget {
+        self.interval.event();
+        let before = self.tcp.cwnd;
+        if group.members.len() <= 1 {
+            self.tcp.on_congestion(loss, group);
+            self.follow(self.round);
+        } else {
+            self.m2 = self.friendliness(loss.srtt, group);
+            let after = before.shrunk(self.decrease.packets(loss, self.member(loss.srtt), group));
+            self.slow_start = loss.cause == Cause::Timeout;
+            if !self.slow_start || before > Window::packets(1) {
+                self.tcp.ssthresh = Window::from_real(after.real() * self.m2).max(SSTHRESH_MIN);
+            }
+            (self.tcp.cwnd, self.single) = if self.slow_start {
+                (Window::packets(1), Window::packets(1))
+            } else {
+                (after, self.single.half().max(after))
+            };
+            (self.start, self.counted) = (self.tcp.cwnd, 0);
+        }
+        (self.cut, self.cut_at) = (before.beyond(self.tcp.cwnd), loss.now);
+        self.tcp.cwnd.budget()
+    }
+
+    fn member(&self, srtt: Span) -> Member {
+        Member {
+            cwnd: self.tcp.cwnd,
+            srtt,
+            slow_start: self.slow_start,
+            interval: self.interval.packets(),
+            cut: self.cut,
+            cut_at: self.cut_at,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::{format, println, vec, vec::Vec};
+
+    const ONE: f64 = Window::ONE as f64;
+
+    fn window(packets: f64) -> Window {
+        Window((packets * ONE) as u64)
+    }
+
+    fn packets(w: Window) -> f64 {
+        w.0 as f64 / ONE
+    }
+
+    /// A subflow in mid-life: 1/p is `interval`, zero if unknown.
+    fn subflow(w: f64, single: f64, slow_start: bool, interval: u32, decrease: Decrease) -> Nmcc {
+        let mut nmcc = Nmcc::new(decrease);
+        (nmcc.tcp.cwnd, nmcc.start, nmcc.single) = (window(w), window(w), window(single));
+        nmcc.slow_start = slow_start;
+        if interval > 0 {
+            nmcc.interval.arrived(interval);
+            nmcc.interval.event();
+        }
+        nmcc
+    }
+
+    fn members(subflows: &[Nmcc], rtts: &[Span]) -> Vec<Member> {
+        subflows.iter().zip(rtts).map(|(nmcc, &srtt)| nmcc.member(srtt)).collect()
+    }
+
+    fn ack(acked: u32, round: u32, srtt: Span) -> Ack {
+        Ack { now: Time::ZERO, acked, round, srtt, limited: true, recovering: false }
+    }
+
+    fn lost(now: Time, cause: Cause, srtt: Span) -> Loss {
+        Loss { now, cause, srtt }
+    }
+
+    /// w, RTT in ms, slow start, w_sp, 1/p.
+    type State = (f64, u64, bool, f64, u32);
+
+    struct Vector {
+        name: &'static str,
+        states: &'static [State],
+        m2: f64,
+        increments: &'static [f64],
+        m_t: f64,
+        after: &'static [f64],
+    }
+
+    const SS: bool = true;
+    const CA: bool = false;
+
+    /// States of subflows with what NMCC must make of them; computed by an independent model in floating
+    /// point. The first three are the examples of the dissertation. `after` is the window after a loss with
+    /// m_t as printed and a floor of one packet, from these states each.
+    const VECTORS: &[Vector] = &[
+        Vector {
+            name: "thesis-1",
+            states: &[(20.0, 5, CA, 20.0, 0), (20.0, 10, CA, 20.0, 0)],
+            m2: 1.25,
+            increments: &[0.04, 0.04],
+            m_t: 1.8,
+            after: &[2.0, 2.0],
+        },
+        Vector {
+            name: "thesis-2",
+            states: &[(100.0, 10, SS, 100.0, 0), (20.0, 5, SS, 20.0, 0), (10.0, 5, CA, 10.0, 0)],
+            m2: 1.84,
+            increments: &[0.5434782608695652, 0.5434782608695652, 0.05434782608695652],
+            m_t: 2.133333333333333,
+            after: &[1.0, 1.0, 1.0],
+        },
+        Vector {
+            name: "thesis-3",
+            states: &[(50.0, 10, CA, 50.0, 0), (500.0, 250, CA, 500.0, 0)],
+            m2: 1.0016,
+            increments: &[0.01996805111821086, 0.001996805111821086],
+            m_t: 1.689655172413793,
+            after: &[7.758620689655172, 77.58620689655172],
+        },
+        Vector {
+            name: "x1-equal2",
+            states: &[(30.0, 100, CA, 30.0, 1000), (30.0, 100, CA, 30.0, 1000)],
+            m2: 2.0,
+            increments: &[0.01666666666666667, 0.01666666666666667],
+            m_t: 2.0,
+            after: &[1.0, 1.0],
+        },
+        Vector {
+            name: "x2-equal3",
+            states: &[(24.0, 80, CA, 24.0, 1000), (24.0, 80, CA, 24.0, 1000), (24.0, 80, CA, 24.0, 1000)],
+            m2: 3.0,
+            increments: &[0.01388888888888889, 0.01388888888888889, 0.01388888888888889],
+            m_t: 3.0,
+            after: &[1.0, 1.0, 1.0],
+        },
+        Vector {
+            name: "x3-three-mixed-rtt",
+            states: &[(40.0, 20, CA, 40.0, 1000), (25.0, 40, CA, 25.0, 2000), (60.0, 80, CA, 60.0, 500)],
+            m2: 1.3125,
+            increments: &[0.01904761904761905, 0.03047619047619048, 0.0126984126984127],
+            m_t: 2.140969162995595,
+            after: &[1.0, 1.0, 1.0],
+        },
+        Vector {
+            // The model takes p = 1 for the path that has not lost; here that must be said.
+            name: "x4-mixed-ss-ca",
+            states: &[(12.0, 30, CA, 12.0, 1), (64.0, 50, SS, 64.0, 500)],
+            m2: 1.043402777777778,
+            increments: &[0.07986688851913477, 0.9584026622296173],
+            m_t: 1.0,
+            after: &[6.0, 32.0],
+        },
+        Vector {
+            name: "x5-all-ss",
+            states: &[(10.0, 100, SS, 16.0, 0), (20.0, 100, SS, 32.0, 0), (40.0, 200, SS, 72.0, 0)],
+            m2: 2.0,
+            increments: &[0.8, 0.8, 0.9],
+            m_t: 2.777777777777778,
+            after: &[1.0, 1.0, 1.0],
+        },
+        Vector {
+            name: "x6-single",
+            states: &[(17.0, 60, CA, 17.0, 333)],
+            m2: 1.0,
+            increments: &[0.05882352941176471],
+            m_t: 1.0,
+            after: &[8.5],
+        },
+        Vector {
+            name: "x7-mt-below-1",
+            states: &[(30.0, 40, CA, 30.0, 10_000), (30.0, 50, CA, 30.0, 250)],
+            m2: 1.64,
+            increments: &[0.02032520325203252, 0.02032520325203252],
+            m_t: 1.0,
+            after: &[15.0, 15.0],
+        },
+        Vector {
+            name: "x8-10-250-ss",
+            states: &[(20.0, 10, CA, 20.0, 1000), (1000.0, 250, SS, 1000.0, 100_000)],
+            m2: 1.625,
+            increments: &[0.03076923076923077, 0.6153846153846154],
+            m_t: 1.0,
+            after: &[10.0, 500.0],
+        },
+        Vector {
+            name: "x9-four",
+            states: &[
+                (10.0, 10, CA, 10.0, 250),
+                (20.0, 20, CA, 20.0, 500),
+                (30.0, 40, CA, 30.0, 1000),
+                (120.0, 250, CA, 120.0, 2000),
+            ],
+            m2: 1.3141,
+            increments: &[0.07609770945894528, 0.03804885472947264, 0.02536590315298176, 0.00634147578824544],
+            m_t: 4.0,
+            after: &[1.0, 1.0, 1.0, 1.0],
+        },
+        Vector {
+            name: "x10-10-250-ca",
+            states: &[(7.0, 10, CA, 7.0, 25), (14.0, 250, CA, 14.0, 100)],
+            m2: 1.0016,
+            increments: &[0.142628936558649, 0.07131446827932451],
+            m_t: 1.164536741214058,
+            after: &[2.924121405750799, 5.848242811501597],
+        },
+    ];
+
+    #[track_caller]
+    fn close(what: &str, got: f64, want: f64) {
+        assert!((got - want).abs() <= 1e-4 * want.abs(), "{what}: {got} is not {want}");
+    }
+
+    #[test]
+    fn vectors() {
+        for v in VECTORS {
+            let flows: Vec<_> = (v.states.iter())
+                .map(|&(w, _, ss, single, interval)| subflow(w, single, ss, interval, Decrease::Threshold))
+                .collect();
+            let rtts: Vec<_> = v.states.iter().map(|s| Span::from_millis(s.1)).collect();
+            let members = members(&flows, &rtts);
+            for (me, (&flow, &srtt)) in flows.iter().zip(&rtts).enumerate() {
+                let group = Group { members: &members, me };
+                let what = format!("{}, subflow {me}", v.name);
+                let m2 = flow.friendliness(srtt, &group);
+                close(&what, m2.to_fixed(40) as f64 / ONE, v.m2);
+
+                let mut grown = flow;
+                if members.len() == 1 {
+                    grown.tcp.ssthresh = SSTHRESH_MIN;
+                }
+                grown.on_ack(&ack(1, 0, srtt), &group);
+                close(&what, packets(grown.tcp.cwnd) - packets(flow.tcp.cwnd), v.increments[me]);
+
+                let event = lost(Time::NEVER, Cause::Loss, srtt);
+                let m_t = flow.decrease.packets(&event, members[me], &group) / flow.tcp.cwnd.real().half();
+                close(&what, m_t.to_fixed(40) as f64 / ONE, v.m_t);
+
+                // An interval like those before: p stays as it is.
+                let mut cut = flow;
+                cut.interval.arrived(v.states[me].4);
+                cut.on_congestion(&event, &group);
+                close(&what, packets(cut.tcp.cwnd), v.after[me]);
+                close(&what, packets(cut.cut), v.states[me].0 - v.after[me]);
+            }
+        }
+    }
+    /// Acknowledges each window once a round, for that many rounds.
+    fn rounds(flows: &mut [Nmcc], rtts: &[Span], first: u32, rounds: u32) {
+        for round in first..first + rounds {
+            let before = members(flows, rtts);
+            for (me, flow) in flows.iter_mut().enumerate() {
+                // A third of three packets may be missing 2⁻³² of one.
+                let window = (packets(flow.tcp.cwnd) + 1e-6) as u32;
+                flow.on_ack(&ack(window, round, rtts[me]), &Group { members: &before, me });
+            }
+        }
+    }
+
+    /// An acknowledgement of nothing: begins the round, so that w_sp is up to date.
+    fn settle(flows: &mut [Nmcc], rtts: &[Span], round: u32) {
+        let before = members(flows, rtts);
+        for (me, flow) in flows.iter_mut().enumerate() {
+            flow.on_ack(&ack(0, round, rtts[me]), &Group { members: &before, me });
+        }
+    }
+
+    #[test]
+    fn slow_start_keeps_up_with_one_tcp() {
+        // (N, w at first, ssthresh, w_sp and w in each round); for N = 3 thrice the usual start, so that
+        // windows are whole packets.
+        type Row = (f64, f64);
+        let table: &[(usize, f64, f64, &[Row])] = &[
+            (2, 2.0, 64.0, &[(4., 3.), (8., 5.), (16., 9.), (32., 17.), (64., 33.), (128., 65.)]),
+            (3, 6.0, 192.0, &[(12., 8.), (24., 12.), (48., 20.), (96., 36.), (192., 68.), (384., 132.)]),
+            (2, 10.0, 400.0, &[(20., 15.), (40., 25.), (80., 45.), (160., 85.), (320., 165.), (640., 325.)]),
+        ];
+        for &(n, start, ssthresh, rows) in table {
+            let rtts = vec![Span::from_millis(50); n];
+            let mut flows = vec![subflow(start, start, true, 0, Decrease::Half); n];
+            let mut limited = flows.clone();
+            for flow in &mut limited {
+                flow.tcp.ssthresh = window(ssthresh);
+            }
+            let mut left = None;
+            for (round, &(single, w)) in (0u32..).zip(rows) {
+                rounds(&mut flows, &rtts, round, 1);
+                settle(&mut flows, &rtts, round + 1);
+                for flow in &flows {
+                    close("w_sp", packets(flow.single), single);
+                    close("w", packets(flow.tcp.cwnd), w);
+                }
+                rounds(&mut limited, &rtts, round, 1);
+                settle(&mut limited, &rtts, round + 1);
+                if left.is_none() && limited.iter().all(|f| !f.slow_start) {
+                    left = Some(round + 1);
+                    for flow in &limited {
+                        close("w_sp at the end of slow start", packets(flow.single), ssthresh);
+                        close("w at the end of slow start", packets(flow.tcp.cwnd), ssthresh / n as f64);
+                    }
+                }
+            }
+            assert_eq!(left, Some(if start == 10.0 { 6 } else { 5 }));
+        }
+    }
+
+    #[test]
+    fn per_round_not_per_ack() {
+        // One round from w = w_sp = 32, packet by packet: exactly (1.5 w, 2 w_sp) for two equal subflows.
+        let rtts = [Span::from_millis(50); 2];
+        let mut flows = [subflow(32.0, 32.0, true, 0, Decrease::Half); 2];
+        for _ in 0..32 {
+            let before = members(&flows, &rtts);
+            for (me, flow) in flows.iter_mut().enumerate() {
+                flow.on_ack(&ack(1, 0, rtts[me]), &Group { members: &before, me });
+            }
+        }
+        settle(&mut flows, &rtts, 1);
+        close("w", packets(flows[0].tcp.cwnd), 48.0);
+        close("w_sp", packets(flows[0].single), 64.0);
+        // In congestion avoidance w_sp grows by one; half a window in a round counts half.
+        let mut flows = [subflow(40.0, 80.0, false, 0, Decrease::Half); 2];
+        rounds(&mut flows, &rtts, 0, 1);
+        settle(&mut flows, &rtts, 1);
+        close("w_sp", packets(flows[0].single), 81.0);
+        let before = members(&flows, &rtts);
+        flows[0].on_ack(&ack(20, 1, rtts[0]), &Group { members: &before, me: 0 });
+        settle(&mut flows, &rtts, 2);
+        close("w_sp", packets(flows[0].single), 81.5);
+    }
+
+    #[test]
+    fn timeouts_and_losses() {
+        let rtts = [Span::from_millis(50); 2];
+        let mut flows = [subflow(32.0, 64.0, false, 0, Decrease::Half); 2];
+        let before = members(&flows, &rtts);
+        let group = Group { members: &before, me: 0 };
+        let f = &mut flows[0];
+        assert_eq!(f.on_congestion(&lost(Time::ZERO, Cause::Timeout, rtts[0]), &group).cwnd, 1);
+        assert!(f.slow_start);
+        assert_eq!((f.single, f.tcp.ssthresh), (Window::packets(1), Window::packets(32)), "m² · w/2");
+        f.on_congestion(&lost(Time::ZERO, Cause::Timeout, rtts[0]), &group);
+        assert_eq!(f.tcp.ssthresh, Window::packets(32), "held by a second timeout");
+        // Two equal subflows after a timeout each come back to 16 in slow start: together what one TCP comes
+        // to.
+        flows[1] = flows[0];
+        rounds(&mut flows, &rtts, 1, 5);
+        assert!(flows[0].slow_start && packets(flows[0].tcp.cwnd) > 10.0);
+        rounds(&mut flows, &rtts, 6, 2);
+        assert!(!flows[0].slow_start && !flows[1].slow_start);
+        assert!((16.0..18.0).contains(&packets(flows[0].tcp.cwnd)), "{:?}", flows[0]);
+        // A mark is a loss; w_sp halves, but not below w.
+        let mut f = subflow(32.0, 40.0, true, 0, Decrease::Half);
+        f.on_congestion(&lost(Time::ZERO, Cause::Mark, rtts[0]), &group);
+        assert_eq!((f.slow_start, f.tcp.cwnd, f.single), (false, Window::packets(16), Window::packets(20)));
+        f.on_congestion(&lost(Time::ZERO, Cause::Loss, rtts[0]), &group);
+        f.single = window(12.0);
+        f.on_congestion(&lost(Time::ZERO, Cause::Loss, rtts[0]), &group);
+        assert_eq!((f.tcp.cwnd, f.single), (Window::packets(4), Window::packets(6)));
+    }
+
+    #[test]
+    fn the_budget_is_shared_within_a_round_trip() {
+        // Two equal subflows of 32 may give up 32. m_t = 2 takes 31 of the first, down to the floor, and
+        // leaves one for the second until an RTT has passed. Then m_t = (1 + 32)²/(1 + 32²) asks for 17.0,
+        // the budget gives half of 33.
+        let rtt = Span::from_millis(50);
+        let rtts = [rtt; 2];
+        let start = [subflow(32.0, 32.0, false, 0, Decrease::Budgeted); 2];
+        let at = |ms| Time::ZERO + Span::from_millis(ms);
+        for (second, want) in [(1000, 31.0), (1049, 31.0), (1050, 15.5)] {
+            let mut flows = start;
+            let before = members(&flows, &rtts);
+            let event = lost(at(1000), Cause::Loss, rtt);
+            flows[0].on_congestion(&event, &Group { members: &before, me: 0 });
+            close("first", packets(flows[0].tcp.cwnd), 1.0);
+            let before = members(&flows, &rtts);
+            let event = lost(at(second), Cause::Loss, rtt);
+            flows[1].on_congestion(&event, &Group { members: &before, me: 1 });
+            close("second", packets(flows[1].tcp.cwnd), want);
+        }
+    }
+
+    #[test]
+    fn before_there_is_an_rtt() {
+        let unknown = [Member { cwnd: Window::packets(10), ..Member::default() }; 3];
+        let group = Group { members: &unknown, me: 0 };
+        let flow = Nmcc::default();
+        assert_eq!(flow.friendliness(Span::ZERO, &group), Real::from_u64(3), "all equal");
+        assert_eq!(flow.friendliness(Span::from_millis(1), &group), Real::ONE, "only this one grows");
+        let mut flow = Nmcc::default();
+        assert_eq!(flow.on_congestion(&lost(Time::ZERO, Cause::Loss, Span::ZERO), &group).cwnd, 5);
+        // A group that makes no sense does no harm.
+        let group = Group { members: &unknown, me: 7 };
+        let event = lost(Time::ZERO, Cause::Loss, Span::from_millis(1));
+        assert!(Nmcc::default().on_congestion(&event, &group).cwnd <= 10);
+        assert!(Nmcc::default().on_ack(&ack(1, 1, Span::from_millis(1)), &group).cwnd <= 11);
+    }
+
+    #[test]
+    fn becoming_alone_does_not_start_slowly_again() {
+        let rtts = [Span::from_millis(50); 2];
+        let mut flows = [subflow(32.0, 64.0, false, 0, Decrease::Half); 2];
+        let before = members(&flows, &rtts);
+        flows[0].on_congestion(&lost(Time::ZERO, Cause::Loss, rtts[0]), &Group { members: &before, me: 0 });
+        assert_eq!(flows[0].tcp.ssthresh, Window::packets(32));
+        flows[0].on_ack(&ack(16, 1, rtts[0]), &Group { members: &before[..1], me: 0 });
+        assert!(!flows[0].slow_start);
+        close("w", packets(flows[0].tcp.cwnd), 17.0);
+    }
+
+    /// Who loses when the link of figure 4.9 is full.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Hit {
+        /// Only the largest window.
+        Worst,
+        /// Each with the probability of its share.
+        Realistic,
+        /// All.
+        Best,
+    }
+
+    /// A small generator (SplitMix64): 0 ≤ x < 1.
+    fn random(state: &mut u64) -> f64 {
+        *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let z = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// The experiment of the dissertation's figure 4.9: `n` subflows of equal RTT and one TCP on a link that
+    /// takes `capacity` packets a round. Returns the percentage that the multipath flow gets. `equal`: p is
+    /// taken to be equal instead of measured.
+    fn figure_4_9(hit: Hit, decrease: Decrease, n: usize, capacity: f64, equal: bool) -> f64 {
+        const ROUNDS: u32 = 60_000;
+        let rtt = Span::from_millis(50);
+        let rtts = vec![rtt; n];
+        let each = capacity / (2 * n) as f64;
+        let mut seed = 1;
+        let mut flows = vec![subflow(each, each, false, 0, decrease); n];
+        let mut tcp = Reno { cwnd: window(capacity / 2.0), ssthresh: SSTHRESH_MIN };
+        let alone = Group { members: &[], me: 0 };
+        // A round acknowledges w packets; what is not a whole packet is carried over.
+        let mut carry = vec![0.0; n + 1];
+        let (mut single, mut multi) = (0.0, 0.0);
+        for round in 1..=ROUNDS {
+            let now = Time::ZERO + rtt.times(u64::from(round));
+            let mut due = |w: Window, i: usize| {
+                carry[i] += packets(w);
+                let whole = carry[i].floor();
+                carry[i] -= whole;
+                Ack { now, ..ack(whole as u32, round, rtt) }
+            };
+            tcp.on_ack(&due(tcp.cwnd, n), &alone);
+            let before = members(&flows, &rtts);
+            for (me, flow) in flows.iter_mut().enumerate() {
+                flow.on_ack(&due(flow.tcp.cwnd, me), &Group { members: &before, me });
+            }
+            let windows: Vec<f64> =
+                flows.iter().map(|f| packets(f.tcp.cwnd)).chain([packets(tcp.cwnd)]).collect();
+            let total: f64 = windows.iter().sum();
+            if total >= capacity {
+                let ties: Vec<f64> = windows.iter().map(|_| random(&mut seed)).collect();
+                let largest = (0..=n)
+                    .max_by(|&a, &b| (windows[a], ties[a]).partial_cmp(&(windows[b], ties[b])).unwrap());
+                let mut hits: Vec<usize> = (0..=n)
+                    .filter(|&i| match hit {
+                        Hit::Worst => Some(i) == largest,
+                        Hit::Realistic => random(&mut seed) < windows[i] / total,
+                        Hit::Best => true,
+                    })
+                    .collect();
+                // Who learns of it first is a matter of chance.
+                if random(&mut seed) < 0.5 {
+                    hits.reverse();
+                }
+                let event = lost(now, Cause::Loss, rtt);
+                for i in hits {
+                    if i == n {
+                        tcp.on_congestion(&event, &alone);
+                        continue;
+                    }
+                    let before = members(&flows, &rtts);
+                    flows[i].on_congestion(&event, &Group { members: &before, me: i });
+                    if equal {
+                        flows[i].interval = Interval::NONE;
+                    }
+                }
+            }
+            if round > ROUNDS / 10 {
+                single += packets(tcp.cwnd);
+                multi += flows.iter().map(|f| packets(f.tcp.cwnd)).sum::<f64>();
+            }
+        }
+        100.0 * multi / (single + multi)
+    }
+
+    #[test]
+    fn figure_4_9_shares() {
+        use Decrease::{Budgeted, Half, Threshold};
+        use Hit::{Best, Realistic, Worst};
+        // Share of the multipath flow in %, two subflows: the dissertation's figures with the tolerance that
+        // its unknown capacity and estimate of p leave. The budget is ours: an independent model gave 60.0,
+        // 52.3, 50.0.
+        let table = [
+            (Worst, Half, 30.0, false, 67.0, 1.0),
+            (Realistic, Half, 30.0, false, 59.0, 1.5),
+            (Best, Half, 30.0, false, 50.0, 0.5),
+            (Worst, Threshold, 30.0, false, 54.0, 2.0),
+            (Realistic, Threshold, 30.0, false, 49.0, 2.0),
+            (Best, Threshold, 30.0, false, 31.0, 1.0),
+            (Worst, Budgeted, 100.0, true, 60.0, 0.5),
+            (Realistic, Budgeted, 100.0, true, 52.3, 0.5),
+            (Best, Budgeted, 100.0, true, 50.0, 0.5),
+            (Worst, Budgeted, 100.0, false, 60.0, 1.5),
+            (Realistic, Budgeted, 100.0, false, 52.3, 1.5),
+            (Best, Budgeted, 100.0, false, 50.0, 0.5),
+        ];
+        let mut wrong = Vec::new();
+        for (hit, decrease, capacity, equal, want, within) in table {
+            let share = figure_4_9(hit, decrease, 2, capacity, equal);
+            let line = format!(
+                "{hit:?} {decrease:?} C={capacity} equal p: {equal}: {share:.2}, want {want} ± {within}"
+            );
+            println!("{line}");
+            if (share - want).abs() > within {
+                wrong.push(line);
+            }
+        }
+        assert!(wrong.is_empty(), "{wrong:#?}");
+    }
+
+    fn cause() -> impl Strategy<Value = Cause> {
+        prop_oneof![4 => Just(Cause::Loss), 1 => Just(Cause::Timeout), 1 => Just(Cause::Mark)]
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Ack { acked: u32, rounds: u32, limited: bool, recovering: bool },
+        Congestion(Cause),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let flag = |p| prop::bool::weighted(p);
+        prop_oneof![
+            8 => (0..65u32, 0..2u32, flag(0.9), flag(0.1)).prop_map(|(acked, rounds, limited, recovering)| {
+                Step::Ack { acked, rounds, limited, recovering }
+            }),
+            1 => (1..1_000_000u32).prop_map(|acked| {
+                Step::Ack { acked, rounds: 1, limited: true, recovering: false }
+            }),
+            1 => cause().prop_map(Step::Congestion),
+        ]
+    }
+
+    fn decrease() -> impl Strategy<Value = Decrease> {
+        prop_oneof![Just(Decrease::Half), Just(Decrease::Threshold), Just(Decrease::Budgeted)]
+    }
+
+    proptest! {
+        #[test]
+        fn alone_it_is_reno(
+            steps in prop::collection::vec(step(), 1..200),
+            decrease in decrease(),
+            listed: bool,
+        ) {
+            let srtt = Span::from_millis(30);
+            let (mut nmcc, mut reno) = (Nmcc::new(decrease), Reno::new());
+            let mut round = 0;
+            for (i, step) in steps.into_iter().enumerate() {
+                let now = Time::ZERO + srtt.times(i as u64);
+                let member = [nmcc.member(srtt)];
+                let group = Group { members: if listed { &member } else { &[] }, me: 0 };
+                let budgets = match step {
+                    Step::Ack { acked, rounds, limited, recovering } => {
+                        round += rounds;
+                        let ack = Ack { now, acked, round, srtt, limited, recovering };
+                        (nmcc.on_ack(&ack, &group), reno.on_ack(&ack, &group))
+                    }
+                    Step::Congestion(cause) => {
+                        let loss = Loss { now, cause, srtt };
+                        (nmcc.on_congestion(&loss, &group), reno.on_congestion(&loss, &group))
+                    }
+                };
+                prop_assert_eq!(budgets.0, budgets.1);
+                prop_assert_eq!(nmcc.tcp, reno);
+                prop_assert_eq!(nmcc.slow_start, reno.slow_start());
+            }
+        }
+
+        #[test]
+        fn windows_stay_in_bounds(
+            steps in prop::collection::vec((0..6usize, step(), 0..100u64), 1..300),
+            rtts in prop::collection::vec(prop_oneof![1 => Just(0u64), 9 => 10_000..10_000_000_000u64], 1..6),
+            decrease in decrease(),
+        ) {
+            let rtts: Vec<_> = rtts.into_iter().map(Span::from_nanos).collect();
+            let n = rtts.len();
+            let mut flows = vec![Nmcc::new(decrease); n];
+            let mut round = vec![0; n];
+            let mut now = Time::ZERO;
+            for (me, step, ms) in steps {
+                let me = me % n;
+                now += Span::from_millis(ms);
+                let before = members(&flows, &rtts);
+                let group = Group { members: &before, me };
+                let (w, srtt) = (flows[me].tcp.cwnd, rtts[me]);
+                match step {
+                    Step::Ack { acked, rounds, limited, recovering } => {
+                        round[me] += rounds;
+                        let ack = Ack { now, acked, round: round[me], srtt, limited, recovering };
+                        let budget = flows[me].on_ack(&ack, &group);
+                        prop_assert!(flows[me].tcp.cwnd >= w, "an arrival never shrinks a window");
+                        let grown = flows[me].tcp.cwnd.beyond(w).0;
+                        prop_assert!(grown <= u64::from(acked) * Window::ONE, "a packet adds one at most");
+                        prop_assert!(limited && !recovering || grown == 0);
+                        prop_assert_eq!(budget.cwnd, flows[me].tcp.cwnd.floor());
+                    }
+                    Step::Congestion(cause) => {
+                        let budget = flows[me].on_congestion(&Loss { now, cause, srtt }, &group);
+                        prop_assert!(flows[me].tcp.cwnd <= w, "a loss never grows a window");
+                        prop_assert_eq!(budget.cwnd, flows[me].tcp.cwnd.floor());
+                    }
+                }
+                let f = &flows[me];
+                prop_assert!(f.tcp.cwnd >= Window::packets(1) && f.tcp.cwnd <= Window::MAX);
+                prop_assert!(f.start >= Window::packets(1) && f.single <= Window::MAX);
+                prop_assert!(f.tcp.ssthresh >= SSTHRESH_MIN);
+                prop_assert!(f.m2 >= Real::ONE && f.m2 <= Real::from_u64(n as u64 + 1));
+            }
+        }
+
+        #[test]
+        fn together_they_grow_as_one_on_the_best_path(
+            states in
+                prop::collection::vec((1..1_000_000u32, 10_000..10_000_000_000u64, any::<bool>()), 2..8),
+        ) {
+            // Σ Ω/m² = max Ω, where a subflow's Ω/m² is seen as growth in a window's time, over r².
+            let rtts: Vec<_> = states.iter().map(|s| Span::from_nanos(s.1)).collect();
+            let flows: Vec<_> = states.iter()
+                .map(|&(w, _, ss)| subflow(f64::from(w), f64::from(w), ss, 0, Decrease::Half))
+                .collect();
+            let before = members(&flows, &rtts);
+            let (mut sum, mut best) = (0.0, 0.0f64);
+            for (me, flow) in flows.iter().enumerate() {
+                let (mut grown, srtt) = (*flow, rtts[me]);
+                let window = flow.tcp.cwnd.floor();
+                grown.on_ack(&ack(window, 0, srtt), &Group { members: &before, me });
+                let r2 = (srtt.as_nanos() as f64).powi(2);
+                let growth = packets(grown.tcp.cwnd.beyond(flow.tcp.cwnd));
+                sum += growth / r2;
+                best = best.max(if flow.slow_start { f64::from(window) } else { 1.0 } / r2);
+                let mut reno = flow.tcp;
+                reno.ssthresh = if flow.slow_start { Window(u64::MAX) } else { Window::packets(1) };
+                reno.on_ack(&ack(window, 0, srtt), &Group { members: &[], me: 0 });
+                prop_assert!(grown.tcp.cwnd <= reno.cwnd, "never more than TCP on its own path");
+            }
+            prop_assert!((sum / best - 1.0).abs() < 1e-6, "{} of {}", sum, best);
+        }
+    }
+}

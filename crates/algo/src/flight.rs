@@ -1,0 +1,831 @@
+//! Flight: what was asked on one path and has not come.
+//!
+//! One request packet, a *batch*, asks for up to 64 packets, and each of them has a sequence number of its
+//! path, in the order in which the source sends them. A packet is declared lost when one asked later on the
+//! same path has arrived and
+//! * its sequence number is at least the packet threshold below the highest that arrived (RFC 9002 section
+//!   6.1.1), or
+//! * it was asked longer ago than 9/8 of the round-trip time (RFC 9002 section 6.1.2; RFC 8985 section 6.2).
+//!
+//! Both follow what the path does: a packet that arrives after it was declared lost raises the threshold
+//! above its distance and widens the time by 1/8 RTT, once a window and up to twice the RTT (RFC 8985 section
+//! 6.2, step 4); after [`REORDER_PERSIST`] bouts of loss without such a packet both return to where they
+//! began.
+//!
+//! Nothing that was delivered is touched again: a cursor stands at the first batch with something
+//! outstanding, and the packets of a batch are bits of a word.
+
+use alloc::collections::VecDeque;
+
+use crate::rtt::{GRANULARITY, Rtt};
+use crate::{Span, Time};
+
+/// The most packets of a batch.
+pub const BATCH_MAX: u32 = u64::BITS;
+/// The most batches that are remembered.
+pub const BATCHES_MAX: usize = 65_536;
+/// The packet threshold at first (kPacketThreshold of RFC 9002).
+pub const REORDER_INITIAL: u64 = 3;
+/// The largest packet threshold.
+pub const REORDER_MAX: u64 = 256;
+/// Bouts of loss without a late arrival after which reordering is forgotten (RFC 8985: 16).
+pub const REORDER_PERSIST: u32 = 16;
+/// The time threshold is 8 + this eighths of an RTT: at first, and at most.
+const WIDENING: (u64, u64) = (1, 8);
+
+/// What an arrival is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// The packet was outstanding.
+    Fresh {
+        /// When it was asked.
+        sent_at: Time,
+        /// Its sequence number.
+        seq: u64,
+    },
+    /// It had been declared lost, wrongly.
+    Late {
+        /// When it was asked.
+        sent_at: Time,
+        /// Its sequence number.
+        seq: u64,
+        /// How far below the highest that had arrived; zero if it is the highest.
+        distance: u64,
+    },
+    /// It had arrived before, or been cancelled.
+    Duplicate,
+    /// There is no such packet, or it has been forgotten.
+    Unknown,
+}
+
+/// Packets asked at one time, by one request.
+#[derive(Clone, Debug)]
+struct Batch<T> {
+    sent_at: Time,
+    first_seq: u64,
+    count: u32,
+    /// A packet is in at most one of these; cancelled, if in none.
+    outstanding: u64,
+    lost: u64,
+    delivered: u64,
+    what: T,
+}
+
+/// The lowest `n` bits; all if `n` is 64 or more.
+const fn low(n: u64) -> u64 {
+    if n >= 64 { u64::MAX } else { (1 << n) - 1 }
+}
+
+/// The set bits, lowest first.
+fn bits(mut mask: u64) -> impl Iterator<Item = u32> {
+    core::iter::from_fn(move || {
+        let bit = (mask != 0).then(|| mask.trailing_zeros())?;
+        mask &= mask - 1;
+        Some(bit)
+    })
+}
+
+/// What was asked on one path and has not come; `T` says what, a batch.
+#[derive(Clone, Debug)]
+pub struct Flight<T> {
+    batches: VecDeque<Batch<T>>,
+    /// Identifier of the first batch that is remembered.
+    base: u64,
+    /// Identifier of the first batch with something outstanding, or of the next one to be sent.
+    cursor: u64,
+    next_seq: u64,
+    in_flight: u32,
+    highest: Option<u64>,
+    /// How long that one took.
+    took: Span,
+    newest: Option<Time>,
+    /// Packet threshold, and eighths of an RTT beyond one.
+    threshold: u64,
+    widening: u64,
+    /// Packets below this sequence number do not widen again, and do not begin another bout of loss.
+    widened_at: u64,
+    bout: u64,
+    /// Bouts of loss until reordering is forgotten.
+    persist: u32,
+}
+
+impl<T> Default for Flight<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Flight<T> {
+    /// Nothing asked yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            batches: VecDeque::new(),
+            base: 0,
+            cursor: 0,
+            next_seq: 0,
+            in_flight: 0,
+            highest: None,
+            took: Span::ZERO,
+            newest: None,
+            threshold: REORDER_INITIAL,
+            widening: WIDENING.0,
+            widened_at: 0,
+            bout: 0,
+            persist: 0,
+        }
+    }
+
+    /// Asks for `count` packets at `now`, not earlier than the batch before; returns the identifier of the
+    /// batch: 0, 1, 2 and so on.
+    ///
+    /// # Panics
+    /// If `count` is not 1 to [`BATCH_MAX`], or if it [is full](Self::is_full).
+    pub fn send(&mut self, now: Time, count: u32, what: T) -> u64 {
+        assert!((1..=BATCH_MAX).contains(&count), "a batch has 1 to {BATCH_MAX} packets");
+        assert!(!self.is_full(), "a flight has at most {BATCHES_MAX} batches");
+        debug_assert!(self.newest.is_none_or(|newest| newest <= now), "time runs forward");
+        let id = self.end();
+        self.batches.push_back(Batch {
+            sent_at: now,
+            first_seq: self.next_seq,
+            count,
+            outstanding: low(u64::from(count)),
+            lost: 0,
+            delivered: 0,
+            what,
+        });
+        self.next_seq += u64::from(count);
+        self.in_flight += count;
+        self.newest = Some(now);
+        id
+    }
+
+    /// Whether nothing can be sent before something [is forgotten](Self::forget).
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.batches.len() >= BATCHES_MAX
+    }
+
+    /// What batch `id` asked for, unless forgotten.
+    #[must_use]
+    pub fn get(&self, id: u64) -> Option<&T> {
+        self.batch(id).map(|batch| &batch.what)
+    }
+
+    /// The same, to change it.
+    pub fn get_mut(&mut self, id: u64) -> Option<&mut T> {
+        self.batch_mut(id).map(|batch| &mut batch.what)
+    }
+
+    /// When batch `id` was sent, unless forgotten.
+    #[must_use]
+    pub fn sent_at(&self, id: u64) -> Option<Time> {
+        self.batch(id).map(|batch| batch.sent_at)
+    }
+
+    /// Packet `i` of batch `id` has arrived at `now`.
+    ///
+    /// A cancelled packet that arrives is a [`Delivery::Duplicate`], but still tells that those before it on
+    /// the path have been overtaken.
+    pub fn deliver(&mut self, now: Time, id: u64, i: u32) -> Delivery {
+        let highest = self.highest;
+        let Some(batch) = self.batch_mut(id).filter(|batch| i < batch.count) else {
+            return Delivery::Unknown;
+        };
+        let bit = 1 << i;
+        let (seq, sent_at) = (batch.first_seq + u64::from(i), batch.sent_at);
+        if batch.delivered & bit != 0 {
+            return Delivery::Duplicate;
+        }
+        let (fresh, late) = (batch.outstanding & bit != 0, batch.lost & bit != 0);
+        batch.outstanding &= !bit;
+        batch.lost &= !bit;
+        batch.delivered |= bit;
+        if highest.is_none_or(|highest| highest < seq) {
+            self.highest = Some(seq);
+            self.took = now.since(sent_at);
+        }
+        if fresh {
+            self.in_flight -= 1;
+            self.advance();
+            Delivery::Fresh { sent_at, seq }
+        } else if late {
+            let distance = highest.map_or(0, |highest| highest.saturating_sub(seq));
+            self.adapt(seq, distance);
+            Delivery::Late { sent_at, seq, distance }
+        } else {
+            Delivery::Duplicate
+        }
+    }
+
+    /// Learns from a packet that was declared lost and has arrived.
+    fn adapt(&mut self, seq: u64, distance: u64) {
+        if distance == 0 {
+            // Nothing overtook it: the path was silent, which says nothing about its order.
+            return;
+        }
+        self.persist = REORDER_PERSIST;
+        self.threshold = self.threshold.max(distance + 1).min(REORDER_MAX);
+        if seq >= self.widened_at {
+            self.widening = (self.widening + 1).min(WIDENING.1);
+            self.widened_at = self.next_seq;
+        }
+    }
+
+    /// How long ago a packet must have been asked to be lost.
+    ///
+    /// The packets of a batch are asked at once but leave the source one after the other: the last may take
+    /// much longer than the smoothed RTT. So the time that the highest one took counts too (RACK.rtt of RFC
+    /// 8985).
+    fn patience(&self, rtt: &Rtt) -> Span {
+        if !rtt.has_sample() {
+            return rtt.rto();
+        }
+        let eighth = rtt.srtt().max(rtt.latest()).max(self.took).over(8);
+        eighth.times(8 + self.widening).max(GRANULARITY)
+    }
+
+    /// Declares lost what should have arrived by now, and calls `lost` for each packet with what its batch
+    /// asked for, its place in the batch and its sequence number, in that order. Returns how many.
+    pub fn detect(&mut self, now: Time, rtt: &Rtt, mut lost: impl FnMut(&T, u32, u64)) -> u32 {
+        let Some(highest) = self.highest else {
+            return 0;
+        };
+        let patience = self.patience(rtt);
+        // Below this sequence number the packet threshold is exceeded.
+        let behind = (highest + 1).saturating_sub(self.threshold);
+        let (mut total, mut first_lost) = (0, None);
+        let from = self.position(self.cursor);
+        for batch in self.batches.iter_mut().skip(from) {
+            if batch.first_seq >= highest {
+                break;
+            }
+            let overtaken = batch.outstanding & low(highest - batch.first_seq);
+            let overdue = batch.sent_at + patience <= now;
+            if !overdue && batch.first_seq >= behind {
+                // Neither this batch nor a later one can have a loss.
+                break;
+            }
+            let gone =
+                if overdue { overtaken } else { overtaken & low(behind.saturating_sub(batch.first_seq)) };
+            if gone == 0 {
+                continue;
+            }
+            batch.outstanding &= !gone;
+            batch.lost |= gone;
+            total += gone.count_ones();
+            for i in bits(gone) {
+                let seq = batch.first_seq + u64::from(i);
+                first_lost.get_or_insert(seq);
+                lost(&batch.what, i, seq);
+            }
+        }
+        if let Some(seq) = first_lost {
+            self.in_flight -= total;
+            self.end_bout(seq);
+            self.advance();
+        }
+        total
+    }
+
+    /// Counts bouts of loss: those that begin after everything asked at the time of the last one.
+    fn end_bout(&mut self, seq: u64) {
+        if seq < self.bout {
+            return;
+        }
+        self.bout = self.next_seq;
+        self.persist = self.persist.saturating_sub(1);
+        if self.persist == 0 {
+            (self.threshold, self.widening) = (REORDER_INITIAL, WIDENING.0);
+        }
+    }
+
+    /// When [`detect`](Self::detect) would next declare something lost by time alone, if anything; it may be
+    /// past.
+    #[must_use]
+    pub fn next_deadline(&self, rtt: &Rtt) -> Option<Time> {
+        // If the first outstanding packet has not been overtaken, no other has. Batches are in order of time.
+        let (highest, batch) = (self.highest?, self.batch(self.cursor)?);
+        let first = batch.first_seq + u64::from(batch.outstanding.trailing_zeros());
+        (first < highest).then(|| batch.sent_at + self.patience(rtt))
+    }
+
+    /// Everything outstanding, oldest first: what its batch asked for, its place in the batch, when it was asked.
+    pub fn outstanding(&self) -> impl Iterator<Item = (&T, u32, Time)> {
+        let from = self.position(self.cursor);
+        self.batches
+            .iter()
+            .skip(from)
+            .flat_map(|batch| bits(batch.outstanding).map(|i| (&batch.what, i, batch.sent_at)))
+    }
+
+    /// Retransmission timeout: declares everything outstanding lost, calling `lost` as
+    /// [`detect`](Self::detect) does. Returns how many.
+    pub fn expire(&mut self, mut lost: impl FnMut(&T, u32, u64)) -> u32 {
+        let from = self.position(self.cursor);
+        for batch in self.batches.iter_mut().skip(from) {
+            let gone = core::mem::take(&mut batch.outstanding);
+            batch.lost |= gone;
+            for i in bits(gone) {
+                lost(&batch.what, i, batch.first_seq + u64::from(i));
+            }
+        }
+        self.cursor = self.end();
+        core::mem::take(&mut self.in_flight)
+    }
+
+    /// Packet `i` of batch `id` is no longer wanted; whether it was outstanding. That is no loss, and if it
+    /// arrives, it is a [`Delivery::Duplicate`]. A packet already declared lost stays so: should it arrive,
+    /// the path is to learn from it.
+    pub fn cancel(&mut self, id: u64, i: u32) -> bool {
+        let Some(batch) = self.batch_mut(id).filter(|batch| i < batch.count) else {
+            return false;
+        };
+        let bit = 1 << i;
+        if batch.outstanding & bit == 0 {
+            return false;
+        }
+        batch.outstanding &= !bit;
+        self.in_flight -= 1;
+        self.advance();
+        true
+    }
+
+    /// Drops the oldest batches as long as all of the first has been delivered, or nothing of it is
+    /// outstanding and it was sent before `before`; hands what they asked for to `dropped`, oldest first.
+    /// What arrives of them later is [`Delivery::Unknown`].
+    pub fn forget(&mut self, before: Time, mut dropped: impl FnMut(T)) {
+        while let Some(first) = self.batches.front() {
+            let done = first.delivered == low(u64::from(first.count));
+            let old = first.outstanding == 0 && first.sent_at < before;
+            if !done && !old {
+                break;
+            }
+            if let Some(batch) = self.batches.pop_front() {
+                self.base += 1;
+                dropped(batch.what);
+            }
+        }
+        self.cursor = self.cursor.max(self.base);
+    }
+
+    /// Packets outstanding: asked, and neither delivered nor lost nor cancelled.
+    #[must_use]
+    pub const fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+    /// When the oldest outstanding packet was asked.
+    #[must_use]
+    pub fn oldest_outstanding(&self) -> Option<Time> {
+        self.sent_at(self.cursor)
+    }
+    /// When a batch was last sent.
+    #[must_use]
+    pub const fn newest_sent(&self) -> Option<Time> {
+        self.newest
+    }
+    /// The sequence number of the next packet to be asked.
+    #[must_use]
+    pub const fn next_seq(&self) -> u64 {
+        self.next_seq
+    }
+    /// The highest sequence number that has arrived.
+    #[must_use]
+    pub const fn highest_delivered(&self) -> Option<u64> {
+        self.highest
+    }
+    /// The packet threshold as it stands: [`REORDER_INITIAL`] to [`REORDER_MAX`].
+    #[must_use]
+    pub const fn reorder_threshold(&self) -> u64 {
+        self.threshold
+    }
+
+    /// Identifier of the next batch.
+    fn end(&self) -> u64 {
+        self.base + self.batches.len() as u64
+    }
+
+    /// Where batch `id` stands in the queue; its end if nowhere.
+    fn position(&self, id: u64) -> usize {
+        id.checked_sub(self.base).and_then(|at| usize::try_from(at).ok()).unwrap_or(usize::MAX)
+    }
+
+    fn batch(&self, id: u64) -> Option<&Batch<T>> {
+        self.batches.get(self.position(id))
+    }
+
+    fn batch_mut(&mut self, id: u64) -> Option<&mut Batch<T>> {
+        let at = self.position(id);
+        self.batches.get_mut(at)
+    }
+
+    /// Moves the cursor to the first batch with something outstanding.
+    fn advance(&mut self) {
+        while self.batch(self.cursor).is_some_and(|batch| batch.outstanding == 0) {
+            self.cursor += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::{collections::BTreeMap, vec, vec::Vec};
+
+    fn at(ms: u64) -> Time {
+        Time::from_nanos(ms * 1_000_000)
+    }
+
+    fn rtt(ms: u64) -> Rtt {
+        let mut rtt = Rtt::new();
+        rtt.sample(at(0), Span::from_millis(ms));
+        rtt
+    }
+
+    fn detected(flight: &mut Flight<char>, now: u64, rtt: &Rtt) -> Vec<(char, u32, u64)> {
+        let mut lost = Vec::new();
+        let n = flight.detect(at(now), rtt, |&what, i, seq| lost.push((what, i, seq)));
+        assert_eq!(n as usize, lost.len());
+        lost
+    }
+
+    #[test]
+    fn packet_threshold_inside_a_batch_and_across() {
+        let mut flight = Flight::new();
+        let (a, b) = (flight.send(at(0), 4, 'a'), flight.send(at(1), 64, 'b'));
+        assert_eq!((a, b, flight.next_seq(), flight.in_flight()), (0, 1, 68, 68));
+        assert_eq!(flight.deliver(at(20), a, 1), Delivery::Fresh { sent_at: at(0), seq: 1 });
+        assert_eq!(detected(&mut flight, 20, &rtt(20)), []);
+        assert_eq!(flight.deliver(at(20), a, 3), Delivery::Fresh { sent_at: at(0), seq: 3 });
+        assert_eq!(detected(&mut flight, 20, &rtt(20)), [('a', 0, 0)]);
+        assert_eq!(flight.deliver(at(21), b, 1), Delivery::Fresh { sent_at: at(1), seq: 5 });
+        assert_eq!(detected(&mut flight, 21, &rtt(20)), [('a', 2, 2)]);
+        assert_eq!(flight.deliver(at(21), b, 63), Delivery::Fresh { sent_at: at(1), seq: 67 });
+        assert_eq!(
+            detected(&mut flight, 21, &rtt(20)).len(),
+            60,
+            "all but the last three and the one delivered"
+        );
+        assert_eq!(flight.in_flight(), 2);
+        assert_eq!(flight.highest_delivered(), Some(67));
+    }
+
+    #[test]
+    fn time_threshold() {
+        let mut flight = Flight::new();
+        flight.send(at(0), 1, 'a');
+        let b = flight.send(at(5), 1, 'b');
+        assert_eq!(flight.next_deadline(&rtt(80)), None);
+        flight.deliver(at(85), b, 0);
+        assert_eq!(flight.next_deadline(&rtt(80)), Some(at(90)));
+        assert_eq!(detected(&mut flight, 89, &rtt(80)), []);
+        assert_eq!(detected(&mut flight, 90, &rtt(80)), [('a', 0, 0)]);
+        assert_eq!((flight.next_deadline(&rtt(80)), flight.in_flight()), (None, 0));
+        // Nothing asked later has arrived: no time is long enough.
+        flight.send(at(100), 1, 'c');
+        assert_eq!(detected(&mut flight, 100_000, &rtt(80)), []);
+        // Without a sample only the retransmission timeout would do.
+        let mut flight = Flight::new();
+        flight.send(at(0), 1, 'a');
+        let b = flight.send(at(0), 1, 'b');
+        flight.deliver(at(5), b, 0);
+        assert_eq!(flight.next_deadline(&Rtt::new()), Some(at(1000)));
+    }
+
+    #[test]
+    fn a_long_batch_on_a_slow_link_is_not_late() {
+        // The first packet takes 20 ms, the last 84; each pair is swapped on the way. The sample is the first
+        // one's.
+        let mut flight = Flight::new();
+        let a = flight.send(at(0), 64, 'a');
+        for i in 0..64 {
+            flight.deliver(at(20 + u64::from(i)), a, i ^ 1);
+            assert_eq!(detected(&mut flight, 20 + u64::from(i), &rtt(20)), []);
+        }
+        assert_eq!(flight.in_flight(), 0);
+    }
+
+    #[test]
+    fn late_arrivals_raise_the_thresholds() {
+        let mut flight = Flight::new();
+        let a = flight.send(at(0), 20, 'a');
+        flight.deliver(at(80), a, 9);
+        assert_eq!(detected(&mut flight, 80, &rtt(80)).len(), 7);
+        assert_eq!(flight.deliver(at(81), a, 2), Delivery::Late { sent_at: at(0), seq: 2, distance: 7 });
+        assert_eq!(flight.deliver(at(81), a, 2), Delivery::Duplicate);
+        assert_eq!(flight.reorder_threshold(), 8);
+        assert_eq!(flight.deliver(at(81), a, 1), Delivery::Late { sent_at: at(0), seq: 1, distance: 8 });
+        assert_eq!((flight.reorder_threshold(), flight.widening), (9, 2), "widened once a window");
+        flight.deliver(at(82), a, 15);
+        assert_eq!(detected(&mut flight, 82, &rtt(80)), []);
+        assert_eq!(
+            flight.next_deadline(&rtt(80)),
+            Some(Time::from_nanos(102_500_000)),
+            "82 ms and two eighths"
+        );
+        flight.expire(|_, _, _| ());
+        // Forgotten after a number of bouts of loss that were real.
+        for bout in 1..=u64::from(REORDER_PERSIST) {
+            assert!(flight.reorder_threshold() > REORDER_INITIAL);
+            let id = flight.send(at(1000 * bout), 2, 'x');
+            flight.deliver(at(1000 * bout + 80), id, 1);
+            assert!(!detected(&mut flight, 1000 * bout + 900, &rtt(80)).is_empty());
+        }
+        assert_eq!((flight.reorder_threshold(), flight.widening), (REORDER_INITIAL, WIDENING.0));
+    }
+
+    #[test]
+    fn thresholds_have_a_limit() {
+        let mut flight = Flight::new();
+        for round in 0..20 {
+            let first = flight.send(at(round), 1, 'a');
+            for _ in 0..10 {
+                flight.send(at(round), 64, 'b');
+            }
+            flight.deliver(at(round), first + 10, 63);
+            detected(&mut flight, round, &rtt(100));
+            flight.deliver(at(round), first, 0);
+        }
+        assert_eq!((flight.reorder_threshold(), flight.widening), (REORDER_MAX, WIDENING.1));
+    }
+
+    #[test]
+    fn expire_cancel_forget() {
+        let mut flight = Flight::new();
+        let (a, b, c) =
+            (flight.send(at(0), 2, 'a'), flight.send(at(10), 2, 'b'), flight.send(at(20), 2, 'c'));
+        assert_eq!(flight.oldest_outstanding(), Some(at(0)));
+        assert!(flight.cancel(a, 0) && !flight.cancel(a, 0) && !flight.cancel(a, 2) && !flight.cancel(9, 0));
+        assert!(flight.cancel(a, 1));
+        assert_eq!((flight.oldest_outstanding(), flight.newest_sent()), (Some(at(10)), Some(at(20))));
+        let mut lost = Vec::new();
+        flight.deliver(at(30), b, 0);
+        assert_eq!(flight.expire(|&what, i, seq| lost.push((what, i, seq))), 3);
+        assert_eq!(lost, [('b', 1, 3), ('c', 0, 4), ('c', 1, 5)]);
+        assert_eq!((flight.in_flight(), flight.oldest_outstanding()), (0, None));
+        assert!(!flight.cancel(c, 0), "lost stays lost");
+        assert_eq!(flight.deliver(at(31), a, 0), Delivery::Duplicate, "cancelled");
+        assert_eq!(flight.deliver(at(31), c, 0), Delivery::Late { sent_at: at(20), seq: 4, distance: 0 });
+        assert_eq!(flight.reorder_threshold(), REORDER_INITIAL, "silence is not reordering");
+        let mut dropped = Vec::new();
+        flight.forget(at(0), |what| dropped.push(what));
+        assert_eq!(dropped, []);
+        flight.deliver(at(32), a, 1);
+        flight.forget(at(0), |what| dropped.push(what));
+        assert_eq!(dropped, ['a']);
+        assert_eq!(flight.deliver(at(33), a, 1), Delivery::Unknown);
+        assert_eq!((flight.get(a), flight.get(b)), (None, Some(&'b')));
+        flight.forget(at(20), |what| dropped.push(what));
+        assert_eq!(dropped, ['a', 'b']);
+        assert_eq!(flight.send(at(40), 1, 'd'), 3);
+        flight.forget(at(1000), |what| dropped.push(what));
+        assert_eq!((dropped, flight.oldest_outstanding()), (vec!['a', 'b', 'c'], Some(at(40))));
+        assert_eq!(flight.deliver(at(41), 3, 1), Delivery::Unknown);
+        assert_eq!(flight.deliver(at(41), 4, 0), Delivery::Unknown);
+        assert_eq!(flight.deliver(at(41), u64::MAX, u32::MAX), Delivery::Unknown);
+    }
+
+    #[test]
+    fn full() {
+        let mut flight = Flight::new();
+        for _ in 0..BATCHES_MAX {
+            assert!(!flight.is_full());
+            flight.send(at(0), 1, ());
+        }
+        assert!(flight.is_full());
+        flight.deliver(at(0), 0, 0);
+        flight.forget(at(0), |()| ());
+        assert!(!flight.is_full());
+    }
+
+    #[derive(Clone, Copy, PartialEq, Debug)]
+    enum State {
+        Outstanding,
+        Lost,
+        Delivered,
+        Cancelled,
+    }
+
+    struct Packet {
+        seq: u64,
+        sent_at: Time,
+        state: State,
+    }
+
+    /// The same, packet by packet.
+    #[derive(Default)]
+    struct Model {
+        packets: BTreeMap<(u64, u32), Packet>,
+        highest: Option<(u64, Span)>,
+        threshold: u64,
+        eighths: u64,
+        widened_at: u64,
+        bout: u64,
+        persist: u32,
+    }
+
+    impl Model {
+        fn deliver(&mut self, now: Time, next_seq: u64, id: u64, i: u32) -> Delivery {
+            let Some(packet) = self.packets.get_mut(&(id, i)) else { return Delivery::Unknown };
+            let before = core::mem::replace(&mut packet.state, State::Delivered);
+            let (seq, sent_at, old) = (packet.seq, packet.sent_at, self.highest);
+            if before != State::Delivered && old.is_none_or(|(highest, _)| seq > highest) {
+                self.highest = Some((seq, now.since(sent_at)));
+            }
+            match before {
+                State::Outstanding => Delivery::Fresh { sent_at, seq },
+                State::Lost => {
+                    let distance = old.map_or(0, |(highest, _)| highest.saturating_sub(seq));
+                    if distance > 0 {
+                        self.persist = 16;
+                        self.threshold = self.threshold.max(distance + 1).min(256);
+                        if seq >= self.widened_at {
+                            self.eighths = (self.eighths + 1).min(16);
+                            self.widened_at = next_seq;
+                        }
+                    }
+                    Delivery::Late { sent_at, seq, distance }
+                }
+                State::Delivered | State::Cancelled => Delivery::Duplicate,
+            }
+        }
+
+        fn patience(&self, rtt: &Rtt) -> Span {
+            let took = self.highest.map_or(Span::ZERO, |(_, took)| took);
+            if !rtt.has_sample() {
+                return rtt.rto();
+            }
+            rtt.srtt().max(rtt.latest()).max(took).over(8).times(self.eighths).max(Span::from_millis(1))
+        }
+
+        fn detect(&mut self, now: Time, next_seq: u64, rtt: &Rtt) -> Vec<(u64, u32, u64)> {
+            let Some((highest, _)) = self.highest else { return Vec::new() };
+            let (patience, threshold) = (self.patience(rtt), self.threshold);
+            let lost = self.take(|packet| {
+                let overdue = packet.sent_at + patience <= now;
+                packet.seq < highest && (packet.seq + threshold <= highest || overdue)
+            });
+            if let Some(&(_, _, seq)) = lost.first()
+                && seq >= self.bout
+            {
+                self.bout = next_seq;
+                self.persist = self.persist.saturating_sub(1);
+                if self.persist == 0 {
+                    (self.threshold, self.eighths) = (3, 9);
+                }
+            }
+            lost
+        }
+
+        fn take(&mut self, mut lost: impl FnMut(&Packet) -> bool) -> Vec<(u64, u32, u64)> {
+            let mut gone = Vec::new();
+            for (&(id, i), packet) in &mut self.packets {
+                if packet.state == State::Outstanding && lost(packet) {
+                    packet.state = State::Lost;
+                    gone.push((id, i, packet.seq));
+                }
+            }
+            gone
+        }
+
+        fn outstanding(&self) -> impl Iterator<Item = &Packet> {
+            self.packets.values().filter(|packet| packet.state == State::Outstanding)
+        }
+
+        fn forget(&mut self, before: Time) -> Vec<u64> {
+            let mut dropped = Vec::new();
+            while let Some((&(id, _), first)) = self.packets.first_key_value() {
+                let old = first.sent_at < before;
+                let keep = self.packets.range((id, 0)..=(id, 64)).any(|(_, packet)| match packet.state {
+                    State::Outstanding => true,
+                    State::Delivered => false,
+                    State::Lost | State::Cancelled => !old,
+                });
+                if keep {
+                    break;
+                }
+                self.packets.retain(|&(other, _), _| other != id);
+                dropped.push(id);
+            }
+            dropped
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        Send(u32),
+        /// Back from the newest batch, place, and whether to detect.
+        Deliver(u64, u32, bool),
+        Cancel(u64, u32),
+        Detect,
+        Deadline,
+        Expire,
+        Forget(u64),
+        Sample(u64),
+    }
+
+    fn op() -> impl Strategy<Value = Op> {
+        prop_oneof![
+            6 => prop_oneof![1..4u32, 1..65u32, Just(64u32)].prop_map(Op::Send),
+            20 => (0..12u64, 0..66u32, any::<bool>()).prop_map(|(back, i, then)| Op::Deliver(back, i, then)),
+            20 => (0..3u64, 0..4u32, any::<bool>()).prop_map(|(back, i, then)| Op::Deliver(back, i, then)),
+            4 => (0..12u64, 0..66u32).prop_map(|(back, i)| Op::Cancel(back, i)),
+            4 => Just(Op::Detect),
+            4 => Just(Op::Deadline),
+            1 => Just(Op::Expire),
+            3 => (0..400u64).prop_map(Op::Forget),
+            3 => (0..200u64).prop_map(Op::Sample),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_naive_model(ops in prop::collection::vec((op(), 0..40u64), 1..200)) {
+            let mut flight = Flight::new();
+            let mut model = Model { threshold: 3, eighths: 9, ..Model::default() };
+            let mut rtt = Rtt::new();
+            let (mut now, mut next_id, mut next_seq) = (at(0), 0u64, 0u64);
+            for (op, step) in ops {
+                now += Span::from_millis(step);
+                match op {
+                    Op::Send(count) => {
+                        prop_assert_eq!(flight.send(now, count, next_id), next_id);
+                        for i in 0..count {
+                            let packet = Packet { seq: next_seq, sent_at: now, state: State::Outstanding };
+                            model.packets.insert((next_id, i), packet);
+                            next_seq += 1;
+                        }
+                        next_id += 1;
+                    }
+                    Op::Deliver(back, i, detect) => {
+                        let id = next_id.wrapping_sub(back);
+                        prop_assert_eq!(flight.deliver(now, id, i), model.deliver(now, next_seq, id, i));
+                        if detect {
+                            let mut lost = Vec::new();
+                            flight.detect(now, &rtt, |&id, i, seq| lost.push((id, i, seq)));
+                            prop_assert_eq!(lost, model.detect(now, next_seq, &rtt));
+                        }
+                    }
+                    Op::Cancel(back, i) => {
+                        let id = next_id.wrapping_sub(back);
+                        let want = match model.packets.get_mut(&(id, i)) {
+                            Some(packet) if packet.state == State::Outstanding => {
+                                packet.state = State::Cancelled;
+                                true
+                            }
+                            _ => false,
+                        };
+                        prop_assert_eq!(flight.cancel(id, i), want);
+                    }
+                    Op::Detect => {
+                        let mut lost = Vec::new();
+                        let n = flight.detect(now, &rtt, |&id, i, seq| lost.push((id, i, seq)));
+                        prop_assert_eq!(n as usize, lost.len());
+                        prop_assert_eq!(lost, model.detect(now, next_seq, &rtt));
+                    }
+                    Op::Deadline => {
+                        // Waiting for the deadline and no less makes a loss, after what is lost already.
+                        flight.detect(now, &rtt, |_, _, _| ());
+                        model.detect(now, next_seq, &rtt);
+                        let patience = model.patience(&rtt);
+                        let highest = model.highest.map_or(0, |(highest, _)| highest);
+                        let overtaken = model.outstanding().filter(|packet| packet.seq < highest);
+                        let want = overtaken.map(|packet| packet.sent_at + patience).min();
+                        prop_assert_eq!(flight.next_deadline(&rtt), want);
+                        if let Some(deadline) = want {
+                            prop_assert!(deadline > now);
+                            now = deadline;
+                            let n = flight.detect(now, &rtt, |_, _, _| ());
+                            prop_assert!(n > 0);
+                            prop_assert_eq!(n as usize, model.detect(now, next_seq, &rtt).len());
+                        }
+                    }
+                    Op::Expire => {
+                        let mut lost = Vec::new();
+                        let n = flight.expire(|&id, i, seq| lost.push((id, i, seq)));
+                        prop_assert_eq!(n as usize, lost.len());
+                        prop_assert_eq!(lost, model.take(|_| true));
+                    }
+                    Op::Forget(ms) => {
+                        let before = Time::from_nanos(now.as_nanos().saturating_sub(ms * 1_000_000));
+                        let mut dropped = Vec::new();
+                        flight.forget(before, |id| dropped.push(id));
+                        prop_assert_eq!(dropped, model.forget(before));
+                    }
+                    Op::Sample(ms) => rtt.sample(now, Span::from_millis(ms)),
+                }
+                prop_assert_eq!(flight.in_flight() as usize, model.outstanding().count());
+                prop_assert_eq!(flight.oldest_outstanding(), model.outstanding().next().map(|p| p.sent_at));
+                prop_assert_eq!(flight.highest_delivered(), model.highest.map(|(highest, _)| highest));
+                prop_assert_eq!(flight.next_seq(), next_seq);
+                prop_assert_eq!(flight.reorder_threshold(), model.threshold);
+                prop_assert_eq!(8 + flight.widening, model.eighths);
+                for id in 0..next_id {
+                    prop_assert_eq!(flight.get(id).is_some(), model.packets.contains_key(&(id, 0)));
+                }
+            }
+        }
+    }
+}

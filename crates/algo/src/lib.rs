@@ -1,0 +1,29 @@
+//! Decisions: numbers in, numbers out.
+//!
+//! **Purpose.** Everything a multipath transport has to decide, written once, with no clock, no socket and no
+//! thread, so that the simulator, the wire and (later) the kernel run the same code.
+//!
+//! **Non-goals.** No protocol, no packet format, no I/O, no floating point. `control/` does not allocate.
+//!
+//! **Map.**
+//! * [`units`]: [`Time`], [`Span`], [`Rate`] – every number with its unit.
+//! * [`machine`]: [`Machine`], the contract of every endpoint, link and queue.
+//! * [`real`]: [`Real`](real::Real), a 32-bit mantissa with an exponent: formulas in integers.
+//! * [`rtt`]: round-trip time and timeouts (RFC 6298, RFC 8985).
+//! * [`control`]: congestion control; one file an algorithm; the table [`control::ALGORITHMS`].
+//! * [`flight`]: what was asked on a path and has not come: reordering, loss, late arrivals.
+#![no_std]
+#![forbid(unsafe_code)]
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod control;
+pub mod flight;
+pub mod machine;
+pub mod real;
+pub mod rtt;
+pub mod units;
+
+pub use machine::{Machine, Output};
+pub use units::{Rate, Span, Time};
