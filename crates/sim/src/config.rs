@@ -1,0 +1,122 @@
+//! What can be said about a link, and what can change while it runs.
+
+use algo::{Rate, Span, Time};
+
+/// The drop-tail queue unless told otherwise, packets (what Linux gives an Ethernet device: `txqueuelen`).
+pub const QUEUE_PACKETS: u32 = 1_000;
+
+/// A change to a running link.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Command {
+    /// The link goes up or down. While it is down it drops what is offered; going down it drops what is
+    /// queued.
+    Up(bool),
+    /// The rate from now on, also for the rest of the packet that is being sent; `None`: unlimited.
+    Rate(Option<Rate>),
+    /// The propagation delay of packets that have not left the queue. A shorter one does not reorder.
+    Delay(Span),
+    /// The probability of random loss, 0 to 1.
+    Loss(f64),
+}
+
+/// One direction of a link.
+///
+/// The default is a perfect link: unlimited rate, no delay, no fault, a queue of [`QUEUE_PACKETS`]. A
+/// packet's size is what [`Packet::bytes`](crate::Packet::bytes) says: whether headers count is the packet's
+/// affair. Probabilities are 0 to 1, each fault drawn from its own stream, so that one does not shift
+/// another.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinkConfig {
+    /// Bytes per second; `None`: unlimited. Rate zero is a link that is up but sends nothing.
+    pub rate: Option<Rate>,
+    /// Propagation delay, from the last bit sent to the packet's arrival.
+    pub delay: Span,
+    /// Extra delay, uniform in 0 to this, of each packet. It never reorders.
+    pub jitter: Span,
+    /// What the queue holds at most, packets. The one being sent counts, as in htsim.
+    pub queue_packets: u32,
+    /// What the queue holds at most, bytes. The packet being sent counts until its last bit.
+    pub queue_bytes: u64,
+    /// Mark what arrives when more than this is queued, bytes (the K of DCTCP, RFC 8257, section 3.1).
+    pub mark_above_bytes: Option<u64>,
+    /// The largest packet that passes, bytes.
+    pub mtu_bytes: u32,
+    /// Probability of random loss on the wire: a lost packet has used its place in the queue and its time.
+    pub loss: f64,
+    /// Probability that one random bit of a packet is flipped ([`Packet::corrupt`](crate::Packet::corrupt)).
+    pub corrupt: f64,
+    /// Probability that a packet arrives twice.
+    pub duplicate: f64,
+    /// Probability that a packet is held back by [`reorder_by`](Self::reorder_by) and overtaken.
+    pub reorder: f64,
+    /// How long a reordered packet is held back beyond its delay.
+    pub reorder_by: Span,
+    /// Drop exactly these of the packets offered to the link, counted from 1, before they are queued.
+    pub script: Vec<u64>,
+    /// What changes when. Changes at one time apply in the order given.
+    pub schedule: Vec<(Time, Command)>,
+}
+
+impl Default for LinkConfig {
+    fn default() -> Self {
+        Self {
+            rate: None,
+            delay: Span::ZERO,
+            jitter: Span::ZERO,
+            queue_packets: QUEUE_PACKETS,
+            queue_bytes: u64::MAX,
+            mark_above_bytes: None,
+            mtu_bytes: u32::MAX,
+            loss: 0.0,
+            corrupt: 0.0,
+            duplicate: 0.0,
+            reorder: 0.0,
+            reorder_by: Span::ZERO,
+            script: Vec::new(),
+            schedule: Vec::new(),
+        }
+    }
+}
+
+impl LinkConfig {
+    /// A faultless link of `rate` and propagation `delay`.
+    #[must_use]
+    pub fn new(rate: Rate, delay: Span) -> Self {
+        Self { rate: Some(rate), delay, ..Self::default() }
+    }
+
+    /// The same with a drop-tail queue of `packets` packets.
+    #[must_use]
+    pub const fn queue_packets(mut self, packets: u32) -> Self {
+        self.queue_packets = packets;
+        self
+    }
+
+    /// The same with a drop-tail queue of `bytes` bytes, and no limit in packets.
+    #[must_use]
+    pub const fn queue_bytes(mut self, bytes: u64) -> Self {
+        self.queue_bytes = bytes;
+        self.queue_packets = u32::MAX;
+        self
+    }
+
+    /// The same with random loss of probability `p`.
+    #[must_use]
+    pub const fn loss(mut self, p: f64) -> Self {
+        self.loss = p;
+        self
+    }
+
+    /// The same, with `command` at `at`.
+    #[must_use]
+    pub fn at(mut self, at: Time, command: Command) -> Self {
+        self.schedule.push((at, command));
+        self
+    }
+
+    /// The same, down from `from` until `until`.
+    #[must_use]
+    pub fn down(self, from: Time, until: Time) -> Self {
+        self.at(from, Command::Up(false)).at(until, Command::Up(true))
+    }
+}

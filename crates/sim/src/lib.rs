@@ -1,0 +1,54 @@
+//! World 1: links and networks of links in virtual time.
+//!
+//! **Purpose.** A deterministic packet-level simulator that runs the same [`algo::Machine`]s as the wire. It
+//! knows machines and packets, never a protocol. Its links keep their own virtual clock, so that the emulator
+//! can drive the very same code by the real one.
+//!
+//! **Non-goals.** No sockets, no clock, no threads, no protocol, no payload: a packet is an opaque value that
+//! is moved, never copied (but for duplication, a fault one asks for). Nothing is random but what a seed
+//! decides.
+//!
+//! **Map.**
+//! * [`rng`]: [`Rng`], one named stream of luck per component.
+//! * [`config`]: [`LinkConfig`], everything that can be said about a link, with units; [`Command`], what can
+//!   change.
+//! * [`link`]: [`Link`], a machine: queue, serialization, wire, faults.
+//! * `serial`: exact departure times in integers, without drift.
+//! * [`stats`]: [`Stats`], what a link saw, so that a scenario can prove that its conditions happened.
+//! * [`net`]: [`Net`], a machine: links, routes, one queue of wake-ups.
+//!
+//! ```
+//! use algo::{Machine, Output, Rate, Span, Time};
+//! use sim::{LinkConfig, Net, net};
+//!
+//! #[derive(Clone)]
+//! struct Datagram(u32);
+//! impl sim::Packet for Datagram {
+//!     fn bytes(&self) -> u32 {
+//!         self.0
+//!     }
+//!     fn mark(&mut self) {}
+//! }
+//!
+//! let mut net = Net::new(1);
+//! let access = net.link("access", LinkConfig::new(Rate::from_bits(12_000_000), Span::from_millis(5)));
+//! let route = net.route(&[access]);
+//! net.handle(Time::ZERO, net::Input::Send { route, packet: Datagram(1_500) });
+//! let Output::Wait(due) = net.poll(Time::ZERO) else { panic!("nothing can have arrived yet") };
+//! let Output::Send(delivery) = net.poll(due) else { panic!("1 ms of serialization, 5 ms of propagation") };
+//! assert_eq!(delivery.at, Time::ZERO + Span::from_millis(6));
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod config;
+pub mod link;
+pub mod net;
+pub mod rng;
+mod serial;
+pub mod stats;
+
+pub use config::{Command, LinkConfig};
+pub use link::{Link, Packet, Why};
+pub use net::{Delivery, LinkId, Net, RouteId};
+pub use rng::Rng;
+pub use stats::{Drops, Stats};

@@ -1,0 +1,681 @@
+//! A link: a queue, a transmitter and a wire, in one direction, with the faults that a test may want.
+//!
+//! A packet's way, in this order: counted → the script → down → MTU → queue limit → congestion mark → waits →
+//! is serialized → random loss → corruption → duplication → delay, jitter, reordering → arrives. So a packet
+//! that the wire loses has used its share of the link, and one that the script takes has not.
+//!
+//! **Time.** Departures follow from the link's own clock (the last departure plus serialization), never from
+//! the moment of a call: driven late, by a real clock, the link still hands out what an ideal one would, with
+//! the exact time in [`Arrival::at`]. At one instant departures come before changes, and both before new
+//! arrivals.
+//!
+//! **Down.** A link that goes down drops its queue, the packet being sent included, and what is offered until
+//! it is up again. What has left the transmitter is past the break and arrives.
+
+use crate::{Command, LinkConfig, Rng, Stats, serial::Serializer};
+use algo::{Machine, Output, Span, Time};
+use std::collections::VecDeque;
+
+/// What a link holds at most, queued and propagating, whatever its configuration; beyond it drops as a full
+/// queue does. 10 Gbit/s for 4 s of packets of 1,250 bytes.
+pub const MAX_INSIDE: usize = 4_000_000;
+
+/// What travels. Opaque to the link: moved, never looked into, copied only where the wire duplicates.
+pub trait Packet: Clone {
+    /// Its size on the wire, bytes.
+    fn bytes(&self) -> u32;
+    /// Sets the congestion mark (ECN CE, RFC 3168), if it can carry one.
+    fn mark(&mut self);
+    /// Flips the bit `bit`, 0 to 8 · [`bytes`](Self::bytes) − 1. Does nothing unless implemented.
+    fn corrupt(&mut self, _bit: u64) {}
+}
+
+/// Why a packet was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Why {
+    /// The queue was full.
+    Queue,
+    /// Random loss on the wire.
+    Loss,
+    /// It was on the script.
+    Script,
+    /// The link was, or went, down.
+    Down,
+    /// It was larger than the MTU.
+    Mtu,
+}
+
+/// What a link may be told.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Input<P> {
+    /// A packet to carry.
+    Packet(P),
+    /// A change, beside those of [`LinkConfig::schedule`].
+    Command(Command),
+}
+
+/// A packet at the far end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arrival<P> {
+    /// When exactly it arrived; not after the time of the call that hands it out.
+    pub at: Time,
+    /// The packet.
+    pub packet: P,
+}
+
+/// What a link reports. An event may be handed out later than it happened, by the propagation delay at most.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event<P> {
+    /// A packet is gone.
+    Dropped {
+        /// When.
+        at: Time,
+        /// Why.
+        why: Why,
+        /// The packet.
+        packet: P,
+    },
+    /// The link went up or down.
+    State {
+        /// When.
+        at: Time,
+        /// What it is now.
+        up: bool,
+    },
+}
+
+impl<P> Event<P> {
+    /// When it happened.
+    pub const fn at(&self) -> Time {
+        match self {
+            Self::Dropped { at, .. } | Self::State { at, .. } => *at,
+        }
+    }
+}
+
+/// One direction of a link; see the [module](self).
+///
+/// Unlike most machines it may be told several things before it is polled.
+#[derive(Clone, Debug)]
+pub struct Link<P> {
+    config: LinkConfig,
+    luck: Luck,
+    up: bool,
+    /// Up to here everything has happened.
+    clock: Time,
+    serializer: Serializer,
+    /// The packets that have not left, the one being sent first.
+    queue: VecDeque<Queued<P>>,
+    queued_bytes: u64,
+    /// The packets that have left: in order, and those held back to be overtaken, in theirs.
+    wire: Lane<P>,
+    held: Lane<P>,
+    events: VecDeque<Event<P>>,
+    /// How far [`LinkConfig::script`] and [`LinkConfig::schedule`], both sorted, have been used up.
+    scripted: usize,
+    scheduled: usize,
+    stats: Stats,
+}
+
+/// A stream for each fault, so that turning one on does not shift another.
+#[derive(Clone, Debug)]
+struct Luck {
+    loss: Rng,
+    corrupt: Rng,
+    duplicate: Rng,
+    reorder: Rng,
+    jitter: Rng,
+}
+
+#[derive(Clone, Debug)]
+struct Queued<P> {
+    bytes: u32,
+    packet: P,
+}
+
+/// Packets in the order of their arrival.
+#[derive(Clone, Debug)]
+struct Lane<P>(VecDeque<Arrival<P>>);
+
+impl<P> Lane<P> {
+    fn due(&self) -> Time {
+        self.0.front().map_or(Time::NEVER, |arrival| arrival.at)
+    }
+
+    /// Nothing overtakes within a lane: not by less jitter, not by a delay made shorter.
+    fn push(&mut self, at: Time, packet: P) {
+        let at = self.0.back().map_or(at, |last| at.max(last.at));
+        self.0.push_back(Arrival { at, packet });
+    }
+}
+
+impl<P: Packet> Link<P> {
+    /// A link that is up. `name` chooses its streams of the run `seed`: give every link its own.
+    #[must_use]
+    pub fn new(mut config: LinkConfig, seed: u64, name: &str) -> Self {
+        config.script.sort_unstable();
+        config.script.dedup();
+        config.schedule.sort_by_key(|(at, _)| *at);
+        let stream = |fault| Rng::stream(seed, &format!("{name}/{fault}"));
+        Self {
+            luck: Luck {
+                loss: stream("loss"),
+                corrupt: stream("corrupt"),
+                duplicate: stream("duplicate"),
+                reorder: stream("reorder"),
+                jitter: stream("jitter"),
+            },
+            up: true,
+            clock: Time::ZERO,
+            serializer: Serializer::new(config.rate),
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            wire: Lane(VecDeque::new()),
+            held: Lane(VecDeque::new()),
+            events: VecDeque::new(),
+            scripted: config.script.partition_point(|&nth| nth == 0),
+            scheduled: 0,
+            stats: Stats::default(),
+            config,
+        }
+    }
+
+    /// What it has seen, as of the last call.
+    #[must_use]
+    pub const fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// The configuration, with the changes made so far.
+    #[must_use]
+    pub const fn config(&self) -> &LinkConfig {
+        &self.config
+    }
+
+    /// Whether it is up, as of the last call.
+    #[must_use]
+    pub const fn is_up(&self) -> bool {
+        self.up
+    }
+
+    /// Packets queued or propagating.
+    #[must_use]
+    pub fn inside(&self) -> usize {
+        self.queue.len() + self.wire.0.len() + self.held.0.len()
+    }
+
+    /// Bytes queued, the packet being sent included.
+    #[must_use]
+    pub const fn queued_bytes(&self) -> u64 {
+        self.queued_bytes
+    }
+
+    /// When to poll next: what [`Output::Wait`] would say, or a time already past if something is ready.
+    ///
+    /// Departures are worked off on the way, so a packet costs one wake-up, not two.
+    #[must_use]
+    pub fn due(&self) -> Time {
+        let event = self.events.front().map_or(Time::NEVER, Event::at);
+        let leaving = self.serializer.done() + self.config.delay;
+        event.min(self.wire.due()).min(self.held.due()).min(leaving).min(self.next_change())
+    }
+
+    fn next_change(&self) -> Time {
+        self.config.schedule.get(self.scheduled).map_or(Time::NEVER, |(at, _)| *at)
+    }
+
+    /// Lets everything happen that happens until `now`, in order.
+    fn advance(&mut self, now: Time) {
+        loop {
+            let (done, change) = (self.serializer.done(), self.next_change());
+            if done.min(change) > now || done.min(change) == Time::NEVER {
+                break;
+            }
+            if done <= change {
+                self.depart(done);
+            } else {
+                let (at, command) = self.config.schedule[self.scheduled];
+                self.scheduled += 1;
+                self.change(at.max(self.clock), command);
+            }
+        }
+        self.clock = self.clock.max(now);
+    }
+
+    /// Adds up the queue until `at`, before it changes.
+    fn watch(&mut self, at: Time) {
+        let span = at.since(self.stats.until);
+        if !self.queue.is_empty() {
+            self.stats.queue_byte_ns += u128::from(self.queued_bytes) * u128::from(span.as_nanos());
+            self.stats.busy = self.stats.busy + span;
+        }
+        self.stats.until = self.stats.until.max(at);
+    }
+
+    fn offer(&mut self, at: Time, mut packet: P) {
+        if self.stats.offered == 0 {
+            (self.stats.since, self.stats.until) = (at, at);
+        }
+        let bytes = packet.bytes();
+        self.stats.offered += 1;
+        self.stats.offered_bytes += u64::from(bytes);
+        if let Some(why) = self.refuses(bytes) {
+            return self.drop(at, why, packet);
+        }
+        self.watch(at);
+        if self.config.mark_above_bytes.is_some_and(|threshold| self.queued_bytes > threshold) {
+            packet.mark();
+            self.stats.marked += 1;
+        }
+        if self.queue.is_empty() {
+            self.serializer.start(at, bytes);
+        }
+        self.queue.push_back(Queued { bytes, packet });
+        self.queued_bytes += u64::from(bytes);
+        self.stats.queue_max_bytes = self.stats.queue_max_bytes.max(self.queued_bytes);
+        self.stats.queue_max_packets = self.stats.queue_max_packets.max(self.queue.len() as u64);
+    }
+
+    fn refuses(&mut self, bytes: u32) -> Option<Why> {
+        if self.config.script.get(self.scripted) == Some(&self.stats.offered) {
+            self.scripted += 1;
+            return Some(Why::Script);
+        }
+        if !self.up {
+            return Some(Why::Down);
+        }
+        if bytes > self.config.mtu_bytes {
+            return Some(Why::Mtu);
+        }
+        let full = self.queue.len() >= self.config.queue_packets as usize
+            || self.queued_bytes + u64::from(bytes) > self.config.queue_bytes
+            || self.inside() >= MAX_INSIDE;
+        full.then_some(Why::Queue)
+    }
+
+    fn depart(&mut self, at: Time) {
+        self.watch(at);
+        self.serializer.finish();
+        let Queued { bytes, mut packet } = self.queue.pop_front().expect("a packet was being sent");
+        self.queued_bytes -= u64::from(bytes);
+        if let Some(next) = self.queue.front() {
+            self.serializer.start(at, next.bytes);
+        }
+        if self.luck.loss.chance(self.config.loss) {
+            return self.drop(at, Why::Loss, packet);
+        }
+        if bytes > 0 && self.luck.corrupt.chance(self.config.corrupt) {
+            packet.corrupt(self.luck.corrupt.below(u64::from(bytes) * 8));
+            self.stats.corrupted += 1;
+        }
+        if self.luck.duplicate.chance(self.config.duplicate) {
+            self.stats.duplicated += 1;
+            self.fly(at, packet.clone());
+        }
+        self.fly(at, packet);
+    }
+
+    fn fly(&mut self, at: Time, packet: P) {
+        let mut at = at + self.config.delay;
+        if self.config.jitter > Span::ZERO {
+            let most = self.config.jitter.as_nanos();
+            at += Span::from_nanos(self.luck.jitter.below(most.saturating_add(1)));
+        }
+        if self.luck.reorder.chance(self.config.reorder) {
+            self.stats.reordered += 1;
+            self.held.push(at + self.config.reorder_by, packet);
+        } else {
+            self.wire.push(at, packet);
+        }
+    }
+
+    fn drop(&mut self, at: Time, why: Why, packet: P) {
+        self.stats.dropped.count(why);
+        self.events.push_back(Event::Dropped { at, why, packet });
+    }
+
+    fn change(&mut self, at: Time, command: Command) {
+        match command {
+            Command::Up(up) if up == self.up => {}
+            Command::Up(up) => {
+                self.up = up;
+                self.events.push_back(Event::State { at, up });
+                if !up {
+                    self.watch(at);
+                    self.serializer.abort();
+                    self.queued_bytes = 0;
+                    while let Some(Queued { packet, .. }) = self.queue.pop_front() {
+                        self.drop(at, Why::Down, packet);
+                    }
+                }
+            }
+            Command::Rate(rate) => {
+                self.serializer.set_rate(at, rate, !self.queue.is_empty());
+                self.config.rate = rate;
+            }
+            Command::Delay(delay) => self.config.delay = delay,
+            Command::Loss(loss) => self.config.loss = loss,
+        }
+    }
+}
+
+impl<P: Packet> Machine for Link<P> {
+    type Input<'a> = Input<P>;
+    type Transmit = Arrival<P>;
+    type Event = Event<P>;
+
+    /// Time that runs backwards counts as standing still.
+    fn handle(&mut self, now: Time, input: Input<P>) {
+        self.advance(now);
+        match input {
+            Input::Packet(packet) => self.offer(self.clock, packet),
+            Input::Command(command) => self.change(self.clock, command),
+        }
+    }
+
+    /// Everything due until `now`, in the order of its time; at one time events first.
+    fn poll(&mut self, now: Time) -> Output<Arrival<P>, Event<P>> {
+        self.advance(now);
+        let arrival = self.wire.due().min(self.held.due());
+        if self.events.front().is_some_and(|event| event.at() <= arrival)
+            && let Some(event) = self.events.pop_front()
+        {
+            return Output::Event(event);
+        }
+        if arrival <= now {
+            let lane = if self.wire.due() <= arrival { &mut self.wire } else { &mut self.held };
+            if let Some(arrival) = lane.0.pop_front() {
+                self.stats.delivered += 1;
+                self.stats.delivered_bytes += u64::from(arrival.packet.bytes());
+                return Output::Send(arrival);
+            }
+        }
+        Output::Wait(self.due())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use algo::Rate;
+
+    /// A packet that shows what was done to it.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    struct Probe {
+        id: u64,
+        bytes: u32,
+        marked: bool,
+        flipped: Option<u64>,
+    }
+
+    impl Packet for Probe {
+        fn bytes(&self) -> u32 {
+            self.bytes
+        }
+        fn mark(&mut self) {
+            self.marked = true;
+        }
+        fn corrupt(&mut self, bit: u64) {
+            self.flipped = Some(bit);
+        }
+    }
+
+    const fn probe(id: u64, bytes: u32) -> Input<Probe> {
+        Input::Packet(Probe { id, bytes, marked: false, flipped: None })
+    }
+
+    const fn ms(millis: u64) -> Time {
+        Time::from_nanos(millis * 1_000_000)
+    }
+
+    /// 1 Mbyte/s: a packet of 1,000 bytes takes a millisecond.
+    fn config() -> LinkConfig {
+        LinkConfig::new(Rate::from_bytes(1_000_000), Span::from_millis(10))
+    }
+
+    /// What came out: arrivals as (at, packet), drops as (at, id, why).
+    #[derive(Debug, Default, PartialEq)]
+    struct Seen {
+        arrived: Vec<(Time, Probe)>,
+        dropped: Vec<(Time, u64, Why)>,
+        states: Vec<(Time, bool)>,
+    }
+
+    impl Seen {
+        fn ids(&self) -> Vec<u64> {
+            self.arrived.iter().map(|(_, probe)| probe.id).collect()
+        }
+
+        /// Polls whenever the link wants, until `end`.
+        fn run(&mut self, link: &mut Link<Probe>, mut now: Time, end: Time) {
+            loop {
+                match link.poll(now) {
+                    Output::Send(Arrival { at, packet }) => {
+                        assert!(at <= now);
+                        self.arrived.push((at, packet));
+                    }
+                    Output::Event(Event::Dropped { at, why, packet }) => {
+                        self.dropped.push((at, packet.id, why));
+                    }
+                    Output::Event(Event::State { at, up }) => self.states.push((at, up)),
+                    Output::Wait(next) if next > end || next == Time::NEVER => break,
+                    Output::Wait(next) => {
+                        assert!(next > now);
+                        now = next;
+                    }
+                }
+                let stats = link.stats();
+                let out = stats.delivered + stats.dropped.total() + link.inside() as u64;
+                assert_eq!(stats.offered + stats.duplicated, out);
+            }
+        }
+    }
+
+    /// `count` packets of `bytes` bytes at time zero, run to the end.
+    fn burst(config: LinkConfig, count: u64, bytes: u32) -> (Seen, Stats) {
+        let mut link = Link::new(config, 42, "burst");
+        (1..=count).for_each(|id| link.handle(Time::ZERO, probe(id, bytes)));
+        let mut seen = Seen::default();
+        seen.run(&mut link, Time::ZERO, Time::NEVER);
+        assert_eq!(link.inside(), 0);
+        (seen, *link.stats())
+    }
+
+    /// One packet of 1,000 bytes each millisecond, the rate of the link.
+    fn steady(config: LinkConfig, count: u64) -> (Seen, Stats) {
+        let mut link = Link::new(config, 42, "steady");
+        let mut seen = Seen::default();
+        for id in 1..=count {
+            link.handle(ms(id), probe(id, 1_000));
+            seen.run(&mut link, ms(id), Time::from_nanos(ms(id + 1).as_nanos() - 1));
+        }
+        seen.run(&mut link, ms(count + 1), Time::NEVER);
+        (seen, *link.stats())
+    }
+
+    #[test]
+    fn rate_and_delay_are_exact() {
+        let config =
+            LinkConfig::new(Rate::from_bits(100_000_000), Span::from_millis(7)).queue_packets(10_000);
+        let (seen, stats) = burst(config, 10_000, 1_500);
+        assert_eq!(seen.ids(), (1..=10_000).collect::<Vec<_>>());
+        for (at, probe) in &seen.arrived {
+            assert_eq!(at.as_nanos(), 7_000_000 + probe.id * 120_000);
+        }
+        assert_eq!(stats.busy, Span::from_nanos(1_200_000_000));
+        assert_eq!((stats.queue_max_packets, stats.queue_max_bytes), (10_000, 15_000_000));
+        // It drains from 15 MB to one packet in equal steps.
+        assert_eq!(stats.queue_mean_bytes(), 7_500_750.0);
+        assert_eq!(stats.utilisation(), 1.0);
+    }
+
+    #[test]
+    fn a_late_caller_gets_what_an_early_one_does() {
+        let config = config().loss(0.1).down(ms(50), ms(70));
+        let feed =
+            |link: &mut Link<Probe>| (1..=100).for_each(|id| link.handle(Time::ZERO, probe(id, 1_000)));
+        let (mut eager, mut lazy) = (Link::new(config.clone(), 1, "a"), Link::new(config, 1, "a"));
+        let (mut early, mut late) = (Seen::default(), Seen::default());
+        feed(&mut eager);
+        feed(&mut lazy);
+        early.run(&mut eager, Time::ZERO, Time::NEVER);
+        late.run(&mut lazy, ms(1_000), Time::NEVER);
+        assert_eq!(early, late);
+        assert_eq!(eager.stats(), lazy.stats());
+    }
+
+    #[test]
+    fn an_unlimited_link_only_delays() {
+        let config = LinkConfig { delay: Span::from_millis(3), queue_packets: 1, ..LinkConfig::default() };
+        let (seen, stats) = burst(config, 100, 1_500);
+        assert!(seen.arrived.iter().all(|(at, _)| *at == ms(3)));
+        assert_eq!(stats.delivered, 100);
+    }
+
+    #[test]
+    fn the_queue_drops_its_tail() {
+        let (seen, stats) = burst(config().queue_packets(30), 100, 1_000);
+        assert_eq!(seen.ids(), (1..=30).collect::<Vec<_>>());
+        assert_eq!((stats.dropped.queue, stats.dropped.total()), (70, 70));
+        // 4,500 bytes: four packets, not five; a small one still fits.
+        let mut link = Link::new(config().queue_bytes(4_500), 1, "a");
+        (1..=5).for_each(|id| link.handle(Time::ZERO, probe(id, 1_000)));
+        link.handle(Time::ZERO, probe(6, 500));
+        let mut seen = Seen::default();
+        seen.run(&mut link, Time::ZERO, Time::NEVER);
+        assert_eq!(seen.ids(), [1, 2, 3, 4, 6]);
+        // A departure makes room for what arrives in the same nanosecond.
+        let (seen, _) = steady(config().queue_packets(1), 50);
+        assert_eq!(seen.arrived.len(), 50);
+    }
+
+    #[test]
+    fn the_script_hits_exactly_the_nth() {
+        let script = vec![7, 1, 7, 0, 50, 101];
+        let (seen, stats) = burst(LinkConfig { script, ..config() }, 100, 1_000);
+        assert_eq!(seen.dropped, [1, 7, 50].map(|id| (Time::ZERO, id, Why::Script)));
+        assert_eq!((stats.dropped.script, stats.delivered), (3, 97));
+    }
+
+    #[test]
+    fn random_faults_are_within_four_sigma() {
+        let n = 100_000;
+        let near = |seen: u64, p: f64| {
+            let (mean, sigma) = (n as f64 * p, (n as f64 * p * (1.0 - p)).sqrt());
+            assert!((seen as f64 - mean).abs() < 4.0 * sigma, "{seen} of {n} at {p}");
+        };
+        let faults = LinkConfig { queue_packets: u32::MAX, loss: 0.02, ..config() };
+        let (lossy, stats) = burst(faults.clone(), n, 1_000);
+        near(stats.dropped.loss, 0.02);
+        let faults = LinkConfig { corrupt: 0.01, duplicate: 0.03, ..faults };
+        let (seen, stats) = burst(faults, n, 1_000);
+        near(stats.corrupted, 0.01 * 0.98);
+        near(stats.duplicated, 0.03 * 0.98);
+        assert_eq!(seen.dropped, lossy.dropped, "one fault does not shift another's luck");
+        assert!(seen.arrived.iter().all(|(_, probe)| probe.flipped.is_none_or(|bit| bit < 8_000)));
+        assert_eq!(seen.arrived.len() as u64, n - stats.dropped.loss + stats.duplicated);
+        // A lost packet has used its time.
+        assert_eq!(stats.busy, Span::from_millis(n));
+    }
+
+    #[test]
+    fn jitter_stays_within_its_bounds_and_in_order() {
+        let jitter = Span::from_millis(4);
+        let (seen, _) = steady(LinkConfig { jitter, ..config() }, 1_000);
+        assert_eq!(seen.ids(), (1..=1_000).collect::<Vec<_>>());
+        let extra = seen.arrived.iter().map(|(at, probe)| at.since(ms(probe.id + 11)));
+        assert!(extra.clone().all(|extra| extra <= jitter));
+        assert!(extra.clone().max() > Some(Span::from_micros(3_900)));
+        assert!(extra.min() < Some(Span::from_micros(400)));
+    }
+
+    #[test]
+    fn a_held_packet_is_overtaken() {
+        let reorder_by = Span::from_micros(2_500);
+        let (seen, stats) = steady(LinkConfig { reorder: 0.1, reorder_by, ..config() }, 1_000);
+        let held = |(at, probe): &&(Time, Probe)| *at == ms(probe.id + 11) + reorder_by;
+        assert_eq!(seen.arrived.iter().filter(held).count() as u64, stats.reordered);
+        assert!((60..140).contains(&stats.reordered));
+        assert!(seen.arrived.is_sorted_by_key(|(at, _)| *at));
+        assert!(!seen.ids().is_sorted());
+        assert_eq!(stats.delivered, 1_000);
+    }
+
+    #[test]
+    fn marks_start_above_the_threshold() {
+        let (seen, stats) = burst(LinkConfig { mark_above_bytes: Some(5_000), ..config() }, 10, 1_000);
+        let marked: Vec<_> =
+            seen.arrived.iter().filter(|(_, probe)| probe.marked).map(|(_, p)| p.id).collect();
+        assert_eq!(marked, [7, 8, 9, 10]);
+        assert_eq!(stats.marked, 4);
+    }
+
+    #[test]
+    fn what_is_larger_than_the_mtu_is_dropped() {
+        let mut link = Link::new(LinkConfig { mtu_bytes: 1_280, ..config() }, 1, "a");
+        link.handle(Time::ZERO, probe(1, 1_281));
+        link.handle(Time::ZERO, probe(2, 1_280));
+        let mut seen = Seen::default();
+        seen.run(&mut link, Time::ZERO, Time::NEVER);
+        assert_eq!((seen.ids(), link.stats().dropped.mtu), (vec![2], 1));
+        assert_eq!(seen.dropped, [(Time::ZERO, 1, Why::Mtu)]);
+    }
+
+    #[test]
+    fn down_drops_the_queue_but_not_the_wire() {
+        // Packets 1 and 2 have left at 1 and 2 ms, 3 is being sent, 4 and 5 wait.
+        let mut link = Link::new(config().down(Time::from_nanos(2_500_000), ms(20)), 1, "a");
+        (1..=5).for_each(|id| link.handle(Time::ZERO, probe(id, 1_000)));
+        let mut seen = Seen::default();
+        seen.run(&mut link, Time::ZERO, ms(15));
+        assert!(!link.is_up());
+        link.handle(ms(15), probe(6, 1_000));
+        seen.run(&mut link, ms(15), ms(30));
+        link.handle(ms(30), probe(7, 1_000));
+        seen.run(&mut link, ms(30), Time::NEVER);
+        let broken = Time::from_nanos(2_500_000);
+        assert_eq!(seen.states, [(broken, false), (ms(20), true)]);
+        assert_eq!(seen.dropped[..3], [3, 4, 5].map(|id| (broken, id, Why::Down)));
+        assert_eq!(seen.dropped[3..], [(ms(15), 6, Why::Down)]);
+        let arrived: Vec<_> = seen.arrived.iter().map(|(at, probe)| (*at, probe.id)).collect();
+        assert_eq!(arrived, [(ms(11), 1), (ms(12), 2), (ms(41), 7)]);
+    }
+
+    #[test]
+    fn rate_and_delay_change_on_time() {
+        // Half of packet 1 at 1 MB/s, the other half at 250 kB/s; a stall; then unlimited with less delay.
+        let config = config()
+            .at(Time::from_nanos(500_000), Command::Rate(Some(Rate::from_bytes(250_000))))
+            .at(ms(3), Command::Rate(Some(Rate::from_bytes(0))))
+            .at(ms(40), Command::Delay(Span::from_millis(1)))
+            .at(ms(40), Command::Rate(None));
+        let (seen, _) = burst(config, 3, 1_000);
+        let arrived: Vec<_> = seen.arrived.iter().map(|(at, _)| *at).collect();
+        assert_eq!(arrived, [Time::from_nanos(12_500_000), ms(41), ms(41)]);
+        // A shorter delay does not overtake what is on the wire.
+        let mut link = Link::new(LinkConfig::new(Rate::from_bytes(1_000_000), Span::from_millis(50)), 1, "a");
+        link.handle(Time::ZERO, probe(1, 1_000));
+        link.handle(ms(2), Input::Command(Command::Delay(Span::ZERO)));
+        link.handle(ms(2), probe(2, 1_000));
+        let mut seen = Seen::default();
+        seen.run(&mut link, ms(2), Time::NEVER);
+        assert_eq!(seen.ids(), [1, 2]);
+        assert_eq!(seen.arrived[1].0, ms(51));
+    }
+
+    #[test]
+    fn at_one_time_events_come_first() {
+        // At 11 ms packet 1 arrives and the link breaks; packet 11 has just left, 12 is dropped.
+        let mut link = Link::new(config().at(ms(11), Command::Up(false)), 1, "a");
+        (1..=12).for_each(|id| link.handle(Time::ZERO, probe(id, 1_000)));
+        assert_eq!(link.poll(Time::ZERO), Output::Wait(ms(11)));
+        assert_eq!(link.poll(ms(11)), Output::Event(Event::State { at: ms(11), up: false }));
+        let Output::Event(Event::Dropped { at, why: Why::Down, packet }) = link.poll(ms(11)) else {
+            panic!()
+        };
+        assert_eq!((at, packet.id), (ms(11), 12));
+        let Output::Send(Arrival { at, packet }) = link.poll(ms(11)) else { panic!() };
+        assert_eq!((at, packet.id), (ms(11), 1));
+        assert_eq!(link.poll(ms(11)), Output::Wait(ms(12)));
+    }
+}
