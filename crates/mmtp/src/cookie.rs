@@ -1,0 +1,101 @@
+//! The stateless proof that a receiver lives where it says it does.
+//!
+//! A cookie is a keyed hash of the receiver's IP address and an epoch. A source keeps one secret and no table; a
+//! receiver that echoes a cookie has shown that packets to its address reach it, so replies may be longer than
+//! [`AMPLIFICATION`] times its requests. Bound to the address and not to the port (as TCP Fast Open's, RFC 7413
+//! §4.1.2): a later transfer from the same host may reuse it and skips a round trip. The price is that a host
+//! behind the same address translator can borrow it; docs/security.md says so.
+
+use std::net::IpAddr;
+
+use algo::{Span, Time};
+
+use crate::wire::Cookie;
+
+/// An unproven address gets at most this many bytes a byte it sent (as QUIC, RFC 9000 §8.1).
+pub const AMPLIFICATION: usize = 3;
+/// How long one epoch lasts.
+pub const EPOCH: Span = Span::from_secs(600);
+/// A cookie of this many epochs ago is still good: it lives 60 to 70 minutes.
+pub const EPOCHS_VALID: u32 = 6;
+
+/// Makes and checks cookies.
+#[derive(Clone)]
+pub struct Baker {
+    secret: [u8; 32],
+}
+
+impl Baker {
+    /// A baker with this secret; whoever knows it can forge proofs.
+    #[must_use]
+    pub const fn new(secret: [u8; 32]) -> Self {
+        Self { secret }
+    }
+
+    /// The cookie for `address` at `now`.
+    #[must_use]
+    pub fn bake(&self, now: Time, address: IpAddr) -> Cookie {
+        self.at(epoch(now), address)
+    }
+
+    /// Whether `cookie` was baked for `address` and has not expired at `now`.
+    #[must_use]
+    pub fn check(&self, now: Time, address: IpAddr, cookie: &Cookie) -> bool {
+        let Some(stamp) = cookie.0.first_chunk::<4>() else { return false };
+        let stamp = u32::from_be_bytes(*stamp);
+        let fresh = epoch(now).checked_sub(stamp).is_some_and(|age| age <= EPOCHS_VALID);
+        // blake3's Hash compares in constant time; the stamp is public.
+        fresh && blake3::hash(&self.at(stamp, address).0) == blake3::hash(&cookie.0)
+    }
+
+    fn at(&self, stamp: u32, address: IpAddr) -> Cookie {
+        let address = match address {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+            IpAddr::V6(v6) => v6,
+        };
+        let mut text = [0; 20];
+        text[..4].copy_from_slice(&stamp.to_be_bytes());
+        text[4..].copy_from_slice(&address.octets());
+        let mac = blake3::keyed_hash(&self.secret, &text);
+        let mut cookie = [0; 16];
+        cookie[..4].copy_from_slice(&stamp.to_be_bytes());
+        cookie[4..].copy_from_slice(&mac.as_bytes()[..12]);
+        Cookie(cookie)
+    }
+}
+
+fn epoch(now: Time) -> u32 {
+    u32::try_from(now.as_nanos() / EPOCH.as_nanos()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOME: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+    const AWAY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2));
+
+    #[test]
+    fn good_at_home_only_and_for_an_hour() {
+        let baker = Baker::new([7; 32]);
+        let start = Time::ZERO + EPOCH.times(3);
+        let cookie = baker.bake(start, HOME);
+        assert!(baker.check(start, HOME, &cookie));
+        assert!(baker.check(start + Span::from_secs(3_600), HOME, &cookie));
+        assert!(!baker.check(start + EPOCH.times(7), HOME, &cookie), "expired");
+        assert!(!baker.check(Time::ZERO, HOME, &cookie), "from the future");
+        assert!(!baker.check(start, AWAY, &cookie), "another address");
+        assert!(!Baker::new([8; 32]).check(start, HOME, &cookie), "another secret");
+    }
+
+    #[test]
+    fn every_bit_counts() {
+        let baker = Baker::new([7; 32]);
+        let cookie = baker.bake(Time::ZERO, HOME);
+        for bit in 0..128 {
+            let mut forged = cookie;
+            forged.0[bit / 8] ^= 1 << (bit % 8);
+            assert!(!baker.check(Time::ZERO, HOME, &forged), "bit {bit}");
+        }
+    }
+}

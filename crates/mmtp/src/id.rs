@@ -1,0 +1,287 @@
+//! What a content is called, and how it is divided.
+//!
+//! A content is named by what it is: the BLAKE3 root of its bytes and their number. It is verified in
+//! *groups* of 16 KiB, scheduled in *segments* of 64 groups, and carried in *chunks*, one a packet: a [`Cut`]
+//! says into how many chunks a group is divided, so that every path MTU finds one that fits.
+
+use core::fmt;
+
+/// Bytes of a group, the unit of verification: 16 BLAKE3 chunks of 1 KiB, a power of two so that a group is a
+/// subtree of BLAKE3's own tree.
+pub const GROUP_BYTES: usize = 16_384;
+/// Groups of a segment, the unit of scheduling: 1 MiB.
+pub const SEGMENT_GROUPS: u64 = 64;
+/// The longest content in bytes: 64 TiB, 2³² groups.
+pub const LENGTH_MAX: u64 = 1 << 46;
+/// Characters of the text form of a root: `b3:` and 52 of base32.
+pub const ROOT_TEXT_CHARS: usize = 55;
+
+/// The name of a content: it certifies itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ContentId {
+    /// BLAKE3 hash of all its bytes.
+    pub root: [u8; 32],
+    /// Its length in bytes, at most [`LENGTH_MAX`].
+    pub length: u64,
+}
+
+impl ContentId {
+    /// The name of these bytes.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        Self { root: *blake3::hash(bytes).as_bytes(), length: bytes.len() as u64 }
+    }
+
+    /// Number of groups; 0 for the empty content, which is verified by its name alone (see
+    /// [`is_empty_content`](Self::is_empty_content)).
+    #[must_use]
+    pub const fn groups(&self) -> u64 {
+        self.length.div_ceil(GROUP_BYTES as u64)
+    }
+
+    /// Bytes of group `group`: [`GROUP_BYTES`], less in the last one, 0 beyond.
+    #[must_use]
+    pub const fn group_len(&self, group: u64) -> usize {
+        match group.checked_mul(GROUP_BYTES as u64) {
+            Some(start) if start < self.length => {
+                let left = self.length - start;
+                if left < GROUP_BYTES as u64 { left as usize } else { GROUP_BYTES }
+            }
+            _ => 0,
+        }
+    }
+
+    /// Number of segments ([`SEGMENT_GROUPS`] groups each, the last may have fewer).
+    #[must_use]
+    pub const fn segments(&self) -> u64 {
+        self.groups().div_ceil(SEGMENT_GROUPS)
+    }
+
+    /// Whether this is the name of no bytes at all; a length of 0 with another root names nothing.
+    #[must_use]
+    pub fn is_empty_content(&self) -> bool {
+        self.length == 0 && self.root == *blake3::hash(&[]).as_bytes()
+    }
+
+    /// Chunks that the whole content has at this cut.
+    #[must_use]
+    pub const fn chunks(&self, cut: Cut) -> u64 {
+        let full = self.length / GROUP_BYTES as u64;
+        let rest = (self.length % GROUP_BYTES as u64) as usize;
+        // Lengths over LENGTH_MAX are refused where they come in; saturate rather than trust that.
+        (full.saturating_mul(cut.get() as u64)).saturating_add(rest.div_ceil(cut.chunk_bytes()) as u64)
+    }
+
+    /// Chunks that group `group` has at this cut: `cut` for a full group, as many as its bytes need for the
+    /// short last one, 0 beyond.
+    #[must_use]
+    pub const fn chunks_in_group(&self, group: u64, cut: Cut) -> u32 {
+        self.group_len(group).div_ceil(cut.chunk_bytes()) as u32
+    }
+
+    /// Where chunk `n` lies: its group, its offset in that group, and how many bytes of content it has.
+    /// `None` if the content has no such chunk. See [`chunk_wire_len`](Self::chunk_wire_len) for its padding.
+    #[must_use]
+    pub const fn chunk_extent(&self, n: u64, cut: Cut) -> Option<(u64, usize, usize)> {
+        let group = n / cut.get() as u64;
+        let offset = (n % cut.get() as u64) as usize * cut.chunk_bytes();
+        let len = self.group_len(group);
+        if offset >= len {
+            return None;
+        }
+        let left = len - offset;
+        Some((group, offset, if left < cut.chunk_bytes() { left } else { cut.chunk_bytes() }))
+    }
+
+    /// Payload bytes of chunk `n` on the wire: in a full group all chunks are equally long, the last one
+    /// padded with zeros, because UDP segmentation offload wants equal segments; the short last group is not
+    /// padded.
+    #[must_use]
+    pub const fn chunk_wire_len(&self, n: u64, cut: Cut) -> Option<usize> {
+        match self.chunk_extent(n, cut) {
+            Some((group, _, _)) if self.group_len(group) == GROUP_BYTES => Some(cut.chunk_bytes()),
+            Some((_, _, len)) => Some(len),
+            None => None,
+        }
+    }
+}
+
+/// The text form of the root, `b3:` and 52 characters of lower-case base32 (RFC 4648 §6) without padding. The
+/// length is not in it.
+impl fmt::Display for ContentId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("b3:")?;
+        base32().encode_display(&self.root).fmt(f)
+    }
+}
+
+/// Reads the text form of a root (see [`ContentId`]'s `Display`); upper case is accepted.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse_root(text: &str) -> Result<[u8; 32], BadRoot> {
+    let (scheme, digits) = text.split_at_checked(3).ok_or(BadRoot::Scheme)?;
+    if !scheme.eq_ignore_ascii_case("b3:") {
+        return Err(BadRoot::Scheme);
+    }
+    let count = digits.chars().count();
+    if count != ROOT_TEXT_CHARS - 3 {
+        return Err(BadRoot::Chars(count));
+    }
+    let bytes = base32().decode(digits.to_ascii_lowercase().as_bytes()).map_err(|_| BadRoot::Digits)?;
+    bytes.try_into().map_err(|_| BadRoot::Digits)
+}
+
+/// Lower-case base32 of RFC 4648 §6 without padding.
+fn base32() -> &'static data_encoding::Encoding {
+    static BASE32: std::sync::LazyLock<data_encoding::Encoding> = std::sync::LazyLock::new(|| {
+        let mut spec = data_encoding::Specification::new();
+        spec.symbols.push_str("abcdefghijklmnopqrstuvwxyz234567");
+        spec.encoding().expect("32 distinct symbols are an encoding")
+    });
+    &BASE32
+}
+
+/// Why a text is not the form of a root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadRoot {
+    /// It does not begin with `b3:`.
+    Scheme,
+    /// After `b3:` it has this many characters, not 52.
+    Chars(usize),
+    /// One of the characters is not `a-z2-7`, or the last one sets bits that no root has.
+    Digits,
+}
+
+impl fmt::Display for BadRoot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Scheme => f.write_str("the content's name must begin with \"b3:\" (BLAKE3)"),
+            Self::Chars(n) => write!(f, "the content's name has {n} characters after \"b3:\", expected 52"),
+            Self::Digits => f.write_str("the content's name is not base32 (letters a-z and digits 2-7)"),
+        }
+    }
+}
+
+impl core::error::Error for BadRoot {}
+
+/// Into how many packets a full group is divided: 1 to 64, so chunks of 16,384 down to 256 bytes.
+///
+/// Chunk `n` of a content is chunk `n % cut` of group `n / cut`. Every cut of the range leaves its last chunk
+/// at least one byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Cut(u8);
+
+impl Cut {
+    /// The finest cut.
+    pub const MAX: Self = Self(64);
+
+    /// `cut` packets a group; `None` unless 1 to 64.
+    #[must_use]
+    pub const fn new(cut: u8) -> Option<Self> {
+        if cut >= 1 && cut <= Self::MAX.0 { Some(Self(cut)) } else { None }
+    }
+
+    /// The coarsest cut whose chunks have at most `bytes` bytes; `None` if `bytes` is under 256.
+    #[must_use]
+    pub const fn fitting(bytes: usize) -> Option<Self> {
+        if bytes == 0 {
+            return None;
+        }
+        let cut = GROUP_BYTES.div_ceil(bytes);
+        if cut > Self::MAX.0 as usize { None } else { Some(Self(cut as u8)) }
+    }
+
+    /// Packets of a full group.
+    #[must_use]
+    pub const fn get(self) -> u8 {
+        self.0
+    }
+
+    /// Payload bytes of each packet of a full group.
+    #[must_use]
+    pub const fn chunk_bytes(self) -> usize {
+        GROUP_BYTES.div_ceil(self.0 as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sized(length: u64) -> ContentId {
+        ContentId { root: [7; 32], length }
+    }
+
+    #[test]
+    fn chunks_tile_every_length_at_every_cut() {
+        let lengths = [0, 1, 255, 256, 257, 1_366, 16_383, 16_384, 16_385, 32_768, 40_000];
+        for cut in (1..=64).filter_map(Cut::new) {
+            for id in lengths.map(sized) {
+                let mut at = 0;
+                for n in 0.. {
+                    let Some((group, offset, len)) = id.chunk_extent(n, cut) else {
+                        // Chunk numbers have no holes.
+                        assert_eq!(n, id.chunks(cut));
+                        break;
+                    };
+                    assert_eq!(at, group * GROUP_BYTES as u64 + offset as u64, "{id:?} {cut:?} {n}");
+                    assert!(len >= 1 && len <= cut.chunk_bytes());
+                    let wire = id.chunk_wire_len(n, cut).unwrap();
+                    let full = id.group_len(group) == GROUP_BYTES;
+                    assert_eq!(wire, if full { cut.chunk_bytes() } else { len });
+                    at += len as u64;
+                }
+                assert_eq!(at, id.length);
+                let sum: u64 = (0..id.groups()).map(|g| u64::from(id.chunks_in_group(g, cut))).sum();
+                assert_eq!(sum, id.chunks(cut));
+                assert_eq!(id.chunks_in_group(id.groups(), cut), 0);
+            }
+        }
+    }
+
+    #[test]
+    fn the_edges() {
+        assert_eq!(sized(LENGTH_MAX).groups(), 1 << 32);
+        assert_eq!(sized(LENGTH_MAX).segments(), 1 << 26);
+        for id in [sized(0), sized(1), sized(u64::MAX), sized(LENGTH_MAX)] {
+            assert_eq!(id.group_len(u64::MAX), 0);
+            assert_eq!(id.chunk_extent(u64::MAX, Cut::MAX), None);
+            let _ = (id.chunks(Cut::MAX), id.segments());
+        }
+        assert_eq!(Cut::new(0), None);
+        assert_eq!(Cut::new(65), None);
+        assert_eq!(Cut::new(12).unwrap().chunk_bytes(), 1_366);
+        assert!(ContentId::of(b"").is_empty_content());
+        assert!(!sized(0).is_empty_content());
+    }
+
+    #[test]
+    fn a_fitting_cut_is_the_coarsest() {
+        assert_eq!(Cut::fitting(0), None);
+        assert_eq!(Cut::fitting(255), None);
+        assert_eq!(Cut::fitting(usize::MAX), Cut::new(1));
+        for bytes in 256..=20_000 {
+            let cut = Cut::fitting(bytes).unwrap();
+            assert!(cut.chunk_bytes() <= bytes);
+            assert!(cut.get() == 1 || Cut::new(cut.get() - 1).unwrap().chunk_bytes() > bytes);
+        }
+    }
+
+    #[test]
+    fn text_form() {
+        let id = ContentId::of(b"anabranch");
+        let text = id.to_string();
+        assert_eq!(text.len(), ROOT_TEXT_CHARS);
+        assert_eq!(parse_root(&text), Ok(id.root));
+        assert_eq!(parse_root(&text.to_uppercase()), Ok(id.root));
+        assert_eq!(parse_root(&text[3..]), Err(BadRoot::Scheme));
+        assert_eq!(parse_root(""), Err(BadRoot::Scheme));
+        assert_eq!(parse_root("bß"), Err(BadRoot::Scheme));
+        assert_eq!(parse_root(&text[..54]), Err(BadRoot::Chars(51)));
+        assert_eq!(parse_root(&format!("b3:{}", "1".repeat(52))), Err(BadRoot::Digits));
+        assert_eq!(parse_root(&format!("b3:{}", "ä".repeat(52))), Err(BadRoot::Digits));
+        // 52 characters carry 260 bits; the last four must be zero, so that one root has one text.
+        assert_eq!(parse_root(&format!("b3:{}b", "a".repeat(51))), Err(BadRoot::Digits));
+    }
+}

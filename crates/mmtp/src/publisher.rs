@@ -1,0 +1,307 @@
+//! A source: answers requests from what it has, and remembers nothing about who asked.
+//!
+//! A request carries all that its replies need, so any number of publishers may answer for one content, one may be
+//! restarted in the middle of a transfer, and a flood of requests costs time but no memory. What a publisher may
+//! send to an address that has not proven itself is bounded ([`crate::cookie`]).
+//!
+//! Replies name bytes ([`Body::Chunks`]) rather than carry them: the world reads them straight into its send
+//! buffer, many chunks a system call, and a simulator need not read them at all.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use algo::{Machine, Output, Time};
+
+use crate::cookie::{AMPLIFICATION, Baker};
+use crate::id::{ContentId, Cut};
+use crate::tree;
+use crate::wire::{self, Kind, Malformed, Packet, Range, Reason, Request};
+
+/// Packets one request may be answered with; what it asks beyond is not sent.
+pub const REPLY_PACKETS_MAX: u32 = 64;
+/// Bytes of UDP payload one request may be answered with.
+pub const REPLY_BYTES_MAX: usize = 256 * 1024;
+/// Largest UDP payload a probe may ask for: a 16 KiB group with its header.
+pub const PROBE_BYTES_MAX: u16 = 16_384 + 64;
+
+/// What a publisher can say about one content it has.
+#[derive(Clone, Copy, Debug)]
+pub struct Offer<'a> {
+    /// The content.
+    pub id: ContentId,
+    /// Its file name, as a hint for the receiver; at most [`wire::NAME_MAX`] bytes.
+    pub name: &'a [u8],
+    /// Whether it is a collection's manifest.
+    pub collection: bool,
+}
+
+/// Where a publisher looks contents up.
+pub trait Lookup {
+    /// The content with this root, if it is offered.
+    fn offer(&self, root: &[u8; 32]) -> Option<Offer<'_>>;
+}
+
+impl<T: Lookup + ?Sized> Lookup for &T {
+    fn offer(&self, root: &[u8; 32]) -> Option<Offer<'_>> {
+        (**self).offer(root)
+    }
+}
+
+/// A packet, or several of the same kind, to one address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// Where to.
+    pub to: SocketAddr,
+    /// Whether to send with ECT(0) (RFC 3168), so that the network can mark instead of drop.
+    pub ect: bool,
+    /// What.
+    pub body: Body,
+}
+
+/// What a reply carries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// A finished packet.
+    Packet(Vec<u8>),
+    /// `count` DATA packets, chunks `first ..` of `content` under `cut`: each is [`wire::data_header`] and the
+    /// chunk's bytes, padded with zeros to the chunk length in every full group.
+    Chunks {
+        /// The request's tag.
+        tag: u64,
+        /// Which content.
+        content: ContentId,
+        /// Into how many packets a group is cut.
+        cut: Cut,
+        /// First chunk.
+        first: u64,
+        /// How many; the last one exists.
+        count: u32,
+    },
+    /// One HASHES packet: chaining values `first .. first + count` of `level`.
+    Hashes {
+        /// The request's tag.
+        tag: u64,
+        /// Which content.
+        content: ContentId,
+        /// Level of the tree; 0 is the groups'.
+        level: u8,
+        /// First value.
+        first: u64,
+        /// How many, at most [`tree::HASH_CHUNK`].
+        count: usize,
+    },
+}
+
+/// What went through a publisher.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Requests and probes understood.
+    pub requests: u64,
+    /// Requests from addresses that had not proven themselves.
+    pub unproven: u64,
+    /// Requests refused: for contents not offered.
+    pub unknown: u64,
+    /// Requests that asked for chunks that do not exist.
+    pub bad: u64,
+    /// Packets dropped because they could not be parsed.
+    pub malformed: u64,
+    /// Well-formed packets that no receiver sends (replies from another source, reflected traffic).
+    pub unexpected: u64,
+}
+
+/// The machine of a source.
+pub struct Publisher<L> {
+    lookup: L,
+    baker: Baker,
+    out: VecDeque<Reply>,
+    counters: Counters,
+}
+
+impl<L: Lookup> Publisher<L> {
+    /// A publisher of what `lookup` finds. Publishers that share `secret` accept each other's cookies.
+    pub const fn new(lookup: L, secret: [u8; 32]) -> Self {
+        Self { lookup, baker: Baker::new(secret), out: VecDeque::new(), counters: COUNTERS_ZERO }
+    }
+
+    /// What has gone through so far.
+    pub const fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Where it looks contents up.
+    pub const fn lookup(&self) -> &L {
+        &self.lookup
+    }
+
+    fn datagram(&mut self, now: Time, from: SocketAddr, bytes: &[u8]) {
+        match wire::parse(bytes) {
+            Ok(Packet::Request(request)) => self.request(now, from, bytes.len(), &request),
+            Ok(Packet::Probe { tag, cookie, size }) => {
+                self.counters.requests += 1;
+                let proven = cookie.is_some_and(|c| self.baker.check(now, from.ip(), &c));
+                if proven && size <= PROBE_BYTES_MAX {
+                    let mut packet = Vec::new();
+                    wire::emit_padded(&mut packet, tag, size);
+                    self.out.push_back(Reply { to: from, ect: false, body: Body::Packet(packet) });
+                } else if !proven {
+                    self.counters.unproven += 1;
+                    self.cookie(now, from, tag);
+                }
+            }
+            Ok(_) => self.counters.unexpected += 1,
+            Err(why) => {
+                self.counters.malformed += 1;
+                if let (Malformed::Version(_), Some(peek)) = (why, wire::peek(bytes))
+                    && peek.asks
+                {
+                    self.refuse(from, peek.tag, Reason::Version, bytes.len());
+                }
+            }
+        }
+    }
+
+    fn request(&mut self, now: Time, from: SocketAddr, len: usize, request: &Request<'_>) {
+        self.counters.requests += 1;
+        let tag = request.tag;
+        let Some(id) =
+            self.lookup.offer(&request.content.root).map(|o| o.id).filter(|id| *id == request.content)
+        else {
+            self.counters.unknown += 1;
+            return self.refuse(from, tag, Reason::Unknown, len);
+        };
+        let mut purse = Purse { bytes: REPLY_BYTES_MAX, packets: REPLY_PACKETS_MAX };
+        if !request.cookie.is_some_and(|c| self.baker.check(now, from.ip(), &c)) {
+            self.counters.unproven += 1;
+            purse.bytes = AMPLIFICATION * len;
+            if purse.take(COOKIE_PACKET) {
+                self.cookie(now, from, tag);
+            }
+        }
+        for range in request.ranges {
+            if !self.range(from, request, id, range, &mut purse) {
+                self.counters.bad += 1;
+                return self.refuse(from, tag, Reason::BadRequest, purse.bytes.min(len));
+            }
+        }
+    }
+
+    /// Answers one range as far as `purse` allows; false if it asks for what does not exist.
+    fn range(
+        &mut self,
+        to: SocketAddr,
+        request: &Request<'_>,
+        id: ContentId,
+        range: Range,
+        purse: &mut Purse,
+    ) -> bool {
+        let (tag, ect) = (request.tag, request.ect);
+        match range.kind {
+            Kind::Meta => {
+                let mut packet = Vec::new();
+                if let Some(offer) = self.lookup.offer(&id.root) {
+                    wire::emit_meta(&mut packet, tag, &id, offer.collection, offer.name);
+                }
+                if purse.take(packet.len()) {
+                    self.out.push_back(Reply { to, ect, body: Body::Packet(packet) });
+                }
+                true
+            }
+            Kind::Data(cut) => {
+                let Some(end) = range.first.checked_add(u64::from(range.count)) else { return false };
+                if id.chunk_extent(range.first, cut).is_none() || id.chunk_extent(end - 1, cut).is_none() {
+                    return false;
+                }
+                let packet = wire::DATA_HEADER + cut.chunk_bytes();
+                let count = (0..u32::from(range.count)).take_while(|_| purse.take(packet)).count();
+                if count > 0 {
+                    let count = u32::try_from(count).unwrap_or(REPLY_PACKETS_MAX);
+                    let body = Body::Chunks { tag, content: id, cut, first: range.first, count };
+                    self.out.push_back(Reply { to, ect, body });
+                }
+                true
+            }
+            Kind::Hashes { level } => {
+                let Some(end) = range.first.checked_add(u64::from(range.count)) else { return false };
+                if level >= tree::levels(&id) || end > tree::cvs(&id, level) {
+                    return false;
+                }
+                let mut first = range.first;
+                while first < end {
+                    let count = usize::try_from(end - first).unwrap_or(usize::MAX).min(tree::HASH_CHUNK);
+                    if !purse.take(wire::DATA_HEADER + count * 32) {
+                        break;
+                    }
+                    self.out.push_back(Reply {
+                        to,
+                        ect,
+                        body: Body::Hashes { tag, content: id, level, first, count },
+                    });
+                    first += count as u64;
+                }
+                true
+            }
+        }
+    }
+
+    fn cookie(&mut self, now: Time, to: SocketAddr, tag: u64) {
+        let mut packet = Vec::new();
+        wire::emit_cookie(&mut packet, tag, &self.baker.bake(now, to.ip()));
+        self.out.push_back(Reply { to, ect: false, body: Body::Packet(packet) });
+    }
+
+    /// A refusal, unless it would be longer than what it answers.
+    fn refuse(&mut self, to: SocketAddr, tag: u64, reason: Reason, len: usize) {
+        let mut packet = Vec::new();
+        wire::emit_refuse(&mut packet, tag, reason, 0);
+        if packet.len() <= len {
+            self.out.push_back(Reply { to, ect: false, body: Body::Packet(packet) });
+        }
+    }
+}
+
+/// A REFUSE for a request that the world could not serve after all (the file changed, a read failed).
+#[must_use]
+pub fn refusal(to: SocketAddr, tag: u64, reason: Reason) -> Reply {
+    let mut packet = Vec::new();
+    wire::emit_refuse(&mut packet, tag, reason, 0);
+    Reply { to, ect: false, body: Body::Packet(packet) }
+}
+
+impl<L: Lookup> Machine for Publisher<L> {
+    /// A UDP payload and the address it came from.
+    type Input<'a> = (SocketAddr, &'a [u8]);
+    type Transmit = Reply;
+    type Event = std::convert::Infallible;
+
+    fn handle(&mut self, now: Time, (from, bytes): Self::Input<'_>) {
+        debug_assert!(self.out.is_empty(), "drain poll() before the next handle()");
+        self.datagram(now, from, bytes);
+    }
+
+    fn poll(&mut self, _now: Time) -> Output<Reply, Self::Event> {
+        self.out.pop_front().map_or(Output::Wait(Time::NEVER), Output::Send)
+    }
+}
+
+/// Length of a COOKIE packet.
+const COOKIE_PACKET: usize = wire::PREFIX + 16;
+
+const COUNTERS_ZERO: Counters =
+    Counters { requests: 0, unproven: 0, unknown: 0, bad: 0, malformed: 0, unexpected: 0 };
+
+/// What one request may still be answered with.
+struct Purse {
+    bytes: usize,
+    packets: u32,
+}
+
+impl Purse {
+    fn take(&mut self, bytes: usize) -> bool {
+        if self.packets == 0 || self.bytes < bytes {
+            return false;
+        }
+        self.packets -= 1;
+        self.bytes -= bytes;
+        true
+    }
+}

@@ -1,0 +1,343 @@
+//! What a path asks for next. This is the place where a chunk is chosen.
+//!
+//! In order: what expired on this path; what expired twice anywhere; the path's own run of groups; the next idle
+//! segment; a part of the run of the path that would need longest for it; and in the last round trip a second copy
+//! of what is pending where it would arrive later.
+
+use algo::Time;
+
+use super::object::SourceId;
+use super::path::{BATCH_MAX, Path, Run, State};
+use super::{PathId, Subscriber, Wanted, What, Work};
+use crate::cookie::AMPLIFICATION;
+use crate::id::GROUP_BYTES;
+use crate::publisher::REPLY_BYTES_MAX;
+use crate::wire::{DATA_HEADER, Kind, NAME_MAX, PREFIX, RANGES_MAX, Range};
+
+/// Groups asked for and not verified, over all contents: 32 MiB, the larger part of what a transfer needs of memory.
+pub const GROUPS_OPEN_MAX: usize = 2_048;
+/// UDP payload of a request that has to pay for its answer: three chunks of the base cut and a cookie.
+const PAID_REQUEST: usize = 1_204;
+/// What a COOKIE packet takes of the answer to an unproven request.
+const COOKIE_PACKET: usize = PREFIX + 16;
+/// How many expired pieces a path looks at for one that its source may bring.
+const ORPHANS_SCANNED: usize = 256;
+
+/// One request in the making.
+pub(super) struct Batch {
+    pub(super) object: Option<u32>,
+    pub(super) ranges: Vec<Range>,
+    pub(super) packets: u32,
+    packets_max: u32,
+    bytes_max: usize,
+}
+
+impl Batch {
+    fn new(room: u32, proven: bool) -> Self {
+        let bytes_max = if proven { REPLY_BYTES_MAX } else { AMPLIFICATION * PAID_REQUEST - COOKIE_PACKET };
+        Self { object: None, ranges: Vec::new(), packets: 0, packets_max: room.min(BATCH_MAX), bytes_max }
+    }
+
+    /// How large the request must be to pay for its answer.
+    pub(super) const fn paid_len() -> usize {
+        PAID_REQUEST
+    }
+
+    fn takes(&self, object: u32, bytes: usize) -> bool {
+        self.object.is_none_or(|o| o == object)
+            && self.packets < self.packets_max
+            && bytes <= self.bytes_max
+            && self.ranges.len() < RANGES_MAX
+    }
+
+    /// Adds one packet of the answer; false if it does not fit.
+    fn push(&mut self, object: u32, what: What, hashes: usize) -> bool {
+        let bytes = match what {
+            What::Meta => PREFIX + 64 + NAME_MAX,
+            What::Hash { .. } => DATA_HEADER + hashes * 32,
+            What::Data { cut, .. } => DATA_HEADER + cut.chunk_bytes(),
+        };
+        if !self.takes(object, bytes) {
+            return false;
+        }
+        self.object = Some(object);
+        self.packets += 1;
+        self.bytes_max -= bytes;
+        match (what, self.ranges.last_mut()) {
+            (What::Data { cut, chunk }, Some(last))
+                if last.kind == Kind::Data(cut) && last.first + u64::from(last.count) == chunk =>
+            {
+                last.count += 1;
+            }
+            (What::Data { cut, chunk }, _) => {
+                self.ranges.push(Range { kind: Kind::Data(cut), first: chunk, count: 1 });
+            }
+            (What::Hash { level, first }, _) => {
+                let count = u16::try_from(hashes).unwrap_or(u16::MAX);
+                self.ranges.push(Range { kind: Kind::Hashes { level }, first, count });
+            }
+            (What::Meta, _) => self.ranges.push(Range { kind: Kind::Meta, first: 0, count: 1 }),
+        }
+        true
+    }
+}
+
+impl Subscriber {
+    /// The next request of path `p`, for at most `room` packets.
+    pub(super) fn gather(&mut self, now: Time, p: PathId, room: u32) -> Option<Batch> {
+        let path = &self.paths[p];
+        let mut batch = Batch::new(room, path.cookie.is_some());
+        if path.probe_due {
+            self.gather_probe(p, &mut batch);
+        } else {
+            self.gather_expired(p, &mut batch);
+            self.gather_runs(p, &mut batch);
+            if batch.packets == 0 {
+                self.gather_doubles(now, p, &mut batch);
+            }
+            if batch.packets == 0 && self.paths[p].state == State::Opening {
+                self.gather_greeting(p, &mut batch);
+            }
+        }
+        (batch.packets > 0).then_some(batch)
+    }
+
+    /// The oldest thing pending on this path, once more: its answer tells whether the rest is lost.
+    fn gather_probe(&mut self, p: PathId, batch: &mut Batch) {
+        batch.packets_max = 1;
+        let (path, source) = (&self.paths[p], self.paths[p].source);
+        let oldest = path.flight.outstanding().find_map(|(asked, i, _)| {
+            let what = asked.what(i)?;
+            let wanted = self.objects[asked.object as usize].wants(what, source) == Wanted::Yes;
+            wanted.then_some(Work { object: asked.object, what })
+        });
+        match oldest {
+            Some(work) => drop(self.push(batch, work)),
+            None => self.gather_runs(p, batch),
+        }
+    }
+
+    /// Something small, so that a path without work learns its RTT and gets a cookie.
+    fn gather_greeting(&mut self, p: PathId, batch: &mut Batch) {
+        let source = self.paths[p].source;
+        let object = (0..self.objects.len())
+            .find(|o| !self.lacks(source, *o as u32) && !self.objects[*o].is_complete());
+        if let Some(object) = object
+            && self.paths[p].flight.in_flight() == 0
+        {
+            batch.push(object as u32, What::Meta, 0);
+        }
+    }
+
+    fn push(&self, batch: &mut Batch, work: Work) -> bool {
+        let hashes = match work.what {
+            What::Hash { level, first } => self.objects[work.object as usize].hash_count(level, first),
+            _ => 0,
+        };
+        batch.push(work.object, work.what, hashes)
+    }
+
+    /// First what expired here, then what expired twice anywhere.
+    fn gather_expired(&mut self, p: PathId, batch: &mut Batch) {
+        let source = self.paths[p].source;
+        while let Some(&work) = self.paths[p].retry.front() {
+            if !self.gather_one(p, source, work, batch) {
+                break;
+            }
+            self.paths[p].retry.pop_front();
+        }
+        let mut i = 0;
+        while i < self.orphans.len().min(ORPHANS_SCANNED) {
+            let work = self.orphans[i];
+            let wanted = self.objects[work.object as usize].wants(work.what, source);
+            if self.lacks(source, work.object) || wanted == Wanted::NotFrom {
+                i += 1;
+            } else if self.gather_one(p, source, work, batch) {
+                self.orphans.remove(i);
+            } else {
+                break;
+            }
+        }
+    }
+
+    /// Puts one expired piece into the request; false if the request is full. A piece that is no longer wanted, or
+    /// wanted from others, is dealt with too.
+    fn gather_one(&mut self, p: PathId, source: SourceId, work: Work, batch: &mut Batch) -> bool {
+        let object = &mut self.objects[work.object as usize];
+        match object.wants(work.what, source) {
+            Wanted::No => return true,
+            Wanted::NotFrom => {
+                self.orphans.push_back(work);
+                return true;
+            }
+            Wanted::Yes => {}
+        }
+        if let What::Data { cut, chunk } = work.what
+            && !self.paths[p].mtu.carries(cut)
+        {
+            object.reopen(chunk / u64::from(cut.get()));
+            return true;
+        }
+        object.bind(work.what, source);
+        self.push(batch, work)
+    }
+
+    /// Groups in order: the path's own run, else the next idle segment, else a part of somebody's run.
+    fn gather_runs(&mut self, p: PathId, batch: &mut Batch) {
+        loop {
+            if self.paths[p].runs.is_empty() && !self.acquire(p, batch.object) {
+                return;
+            }
+            let path = &mut self.paths[p];
+            let (cut, source, opening) = (path.mtu.cut(), path.source, path.state == State::Opening);
+            let Some(run) = path.runs.front_mut() else { return };
+            if !batch.takes(run.object, DATA_HEADER + cut.chunk_bytes()) {
+                return;
+            }
+            let object = &mut self.objects[run.object as usize];
+            if run.chunk == 0 {
+                if self.open >= GROUPS_OPEN_MAX {
+                    return;
+                }
+                for (level, first) in object.ask_pages(run.group, opening) {
+                    let what = What::Hash { level, first };
+                    if !batch.push(run.object, what, object.hash_count(level, first)) {
+                        path.retry.push_back(Work { object: run.object, what });
+                    }
+                }
+                let before = object.groups_open();
+                object.open(run.group, cut, source);
+                self.open += object.groups_open() - before;
+            }
+            let chunks = object.chunks_of(run.group);
+            let Some(cut) = object.cut_of(run.group) else { return };
+            while run.chunk < chunks {
+                let chunk = run.group * u64::from(cut.get()) + u64::from(run.chunk);
+                if !batch.push(run.object, What::Data { cut, chunk }, 0) {
+                    return;
+                }
+                run.chunk += 1;
+            }
+            (run.group, run.chunk) = (run.group + 1, 0);
+            if run.group == run.end {
+                path.runs.pop_front();
+            }
+        }
+    }
+
+    /// Gives path `p` a run; false if there is nothing for it (of content `only`, if given).
+    fn acquire(&mut self, p: PathId, only: Option<u32>) -> bool {
+        let source = self.paths[p].source;
+        while self.objects.get(self.first_idle).is_some_and(|o| o.idle.is_empty()) {
+            self.first_idle += 1;
+        }
+        let object = (self.first_idle..self.objects.len())
+            .find(|&o| !self.objects[o].idle.is_empty() && !self.lacks(source, o as u32));
+        if let Some(object) = object {
+            if only.is_some_and(|only| only as usize != object) {
+                return false;
+            }
+            let Some((group, end)) = self.objects[object].idle.take() else { return false };
+            self.paths[p].runs.push_back(Run { object: object as u32, group, chunk: 0, end });
+            return true;
+        }
+        self.steal(p, only)
+    }
+
+    /// Takes over the end of the run that would take longest, so that both finish together.
+    fn steal(&mut self, p: PathId, only: Option<u32>) -> bool {
+        let me = &self.paths[p];
+        if me.state != State::Open {
+            return false;
+        }
+        let mine = me.rate_bytes().max(1);
+        let patience = me.rtt.srtt().as_nanos();
+        let victim = (0..self.paths.len())
+            .filter(|&q| q != p)
+            .filter_map(|q| {
+                let run = *self.paths[q].runs.back()?;
+                let free = run.end - run.group - u64::from(run.chunk > 0);
+                let fits =
+                    free > 0 && only.is_none_or(|o| o == run.object) && !self.lacks(me.source, run.object);
+                let left: u64 = self.paths[q].runs.iter().map(|r| r.end - r.group).sum();
+                let theirs = self.paths[q].rate_bytes();
+                let nanos = left.saturating_mul(GROUP_BYTES as u64 * 1_000_000_000) / theirs.max(1);
+                (fits && nanos > patience).then_some((nanos, q, free, theirs))
+            })
+            .max_by_key(|(nanos, q, ..)| (*nanos, usize::MAX - q));
+        let Some((_, q, free, theirs)) = victim else { return false };
+        let share = u128::from(free) * u128::from(mine) / u128::from(mine.saturating_add(theirs));
+        let take = (share as u64).clamp(1, free);
+        let Some(run) = self.paths[q].runs.back_mut() else { return false };
+        run.end -= take;
+        let stolen = Run { object: run.object, group: run.end, chunk: 0, end: run.end + take };
+        if run.group == run.end {
+            self.paths[q].runs.pop_back();
+        }
+        self.paths[p].runs.push_back(stolen);
+        true
+    }
+
+    /// A second copy of what is pending elsewhere and would arrive later than from here. Each packet is doubled at
+    /// most once, so at most what is in flight at the very end is asked for twice.
+    fn gather_doubles(&mut self, now: Time, p: PathId, batch: &mut Batch) {
+        let me = &self.paths[p];
+        if me.state != State::Open || !me.rtt.has_sample() {
+            return;
+        }
+        let (source, here) = (me.source, now + me.rtt.srtt());
+        for q in (0..self.paths.len()).filter(|&q| q != p) {
+            let other = &self.paths[q];
+            for (asked, i, sent_at) in other.flight.outstanding() {
+                if batch.packets == batch.packets_max {
+                    return;
+                }
+                if expected(other, now, sent_at) <= here {
+                    continue;
+                }
+                let (Some(what), object) = (asked.what(i), asked.object) else { continue };
+                if self.lacks(source, object) || batch.object.is_some_and(|o| o != object) {
+                    continue;
+                }
+                if let What::Data { cut, .. } = what
+                    && !self.paths[p].mtu.carries(cut)
+                {
+                    continue;
+                }
+                let state = &mut self.objects[object as usize];
+                let hashes =
+                    if let What::Hash { level, first } = what { state.hash_count(level, first) } else { 0 };
+                if state.wants(what, source) == Wanted::Yes && state.double(what) {
+                    self.doubled += u64::from(batch.push(object, what, hashes));
+                }
+            }
+        }
+    }
+
+    /// Takes back what path `p` was to fetch and has not asked for.
+    pub(super) fn release(&mut self, p: PathId) {
+        let path = &mut self.paths[p];
+        self.orphans.extend(path.retry.drain(..));
+        for mut run in path.runs.drain(..) {
+            let object = &mut self.objects[run.object as usize];
+            if run.chunk > 0 {
+                if let Some(cut) = object.cut_of(run.group) {
+                    for i in run.chunk..object.chunks_of(run.group) {
+                        let chunk = run.group * u64::from(cut.get()) + u64::from(i);
+                        self.orphans.push_back(Work { object: run.object, what: What::Data { cut, chunk } });
+                    }
+                }
+                run.group += 1;
+            }
+            object.idle.put(run.group, run.end);
+            self.first_idle = self.first_idle.min(run.object as usize);
+        }
+    }
+}
+
+/// When what was asked of `path` at `sent_at` should arrive.
+fn expected(path: &Path, now: Time, sent_at: Time) -> Time {
+    let at = sent_at + path.rtt.srtt();
+    let overdue = now > at + path.rtt.rttvar().times(4);
+    if path.state != State::Open || overdue { Time::NEVER } else { at }
+}

@@ -1,0 +1,465 @@
+//! One content on its way in: what is idle, asked, here, verified; and whom to blame.
+
+use std::collections::BTreeMap;
+
+use super::idle::Idle;
+use super::{Wanted, What};
+use crate::id::{ContentId, Cut, SEGMENT_GROUPS};
+use crate::tree::{self, Cv, Verdict, Verifier};
+
+/// A source, by the order in which it was added.
+pub type SourceId = u8;
+/// The most sources one subscriber can have.
+pub const SOURCES_MAX: usize = 250;
+/// Poisoned copies kept per content until the right bytes tell who lied.
+const POISONED_MAX: usize = 16;
+
+/// One content being fetched.
+pub(super) struct Object {
+    pub(super) id: ContentId,
+    pub(super) idle: Idle,
+    pub(super) meta_wanted: bool,
+    verifier: Verifier,
+    done: Vec<u64>,
+    done_groups: u64,
+    partials: BTreeMap<u64, Partial>,
+    pages: BTreeMap<(u8, u64), Page>,
+    poisoned: BTreeMap<u64, Vec<(Vec<u8>, [SourceId; 64], Cut)>>,
+}
+
+/// A group that has been asked for and is not verified.
+struct Partial {
+    cut: Cut,
+    /// Chunks that are here.
+    have: u64,
+    /// Chunks that have expired once: the next time any path may ask.
+    expired: u64,
+    /// Chunks that were asked on a second path while pending on the first.
+    doubled: u64,
+    /// Who sent each chunk.
+    from: [SourceId; 64],
+    /// After a mixed group failed: only this source may fill it.
+    only: Option<SourceId>,
+    bytes: Vec<u8>,
+}
+
+/// A page of the hash tree that has been asked for: two packets' worth of chaining values.
+#[derive(Default)]
+struct Page {
+    halves: [Option<Vec<Cv>>; 2],
+    from: [Option<SourceId>; 2],
+    expired: [bool; 2],
+    doubled: [bool; 2],
+    /// A mixed page failed: it must come from one source.
+    alone: bool,
+    /// That source.
+    only: Option<SourceId>,
+}
+
+/// What became of something that arrived.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Outcome {
+    /// It was new.
+    pub(super) fresh: bool,
+    /// Groups verified by it.
+    pub(super) verified: Vec<(u64, Vec<u8>, Cv)>,
+    /// Sources proven to have sent wrong bytes, with the group.
+    pub(super) liars: Vec<(SourceId, u64)>,
+    /// What must be asked again although it came.
+    pub(super) again: Vec<What>,
+}
+
+impl Object {
+    /// A content of which nothing has been asked; `have` says which groups are here already.
+    pub(super) fn new(id: ContentId, meta_wanted: bool, have: impl Fn(u64) -> bool) -> Self {
+        let groups = id.groups();
+        let words = usize::try_from(groups.div_ceil(64)).unwrap_or(usize::MAX);
+        let mut new = Self {
+            id,
+            idle: Idle::default(),
+            meta_wanted,
+            verifier: Verifier::new(id),
+            done: vec![0; words],
+            done_groups: 0,
+            partials: BTreeMap::new(),
+            pages: BTreeMap::new(),
+            poisoned: BTreeMap::new(),
+        };
+        let mut first = 0;
+        for group in 0..groups {
+            if have(group) {
+                new.idle.put(first, group);
+                first = group + 1;
+                new.mark_done(group);
+            }
+        }
+        new.idle.put(first, groups);
+        new
+    }
+
+    pub(super) fn is_done(&self, group: u64) -> bool {
+        let word = usize::try_from(group / 64).ok().and_then(|w| self.done.get(w));
+        word.is_some_and(|w| w >> (group % 64) & 1 == 1)
+    }
+
+    fn mark_done(&mut self, group: u64) {
+        if let Some(word) = usize::try_from(group / 64).ok().and_then(|w| self.done.get_mut(w)) {
+            debug_assert!(*word >> (group % 64) & 1 == 0, "group {group} verified twice");
+            *word |= 1 << (group % 64);
+            self.done_groups += 1;
+        }
+    }
+
+    pub(super) fn groups_left(&self) -> u64 {
+        self.id.groups() - self.done_groups
+    }
+
+    pub(super) fn groups_open(&self) -> usize {
+        self.partials.len()
+    }
+
+    /// Whether every group is verified, and known what it is if that was asked.
+    pub(super) fn is_complete(&self) -> bool {
+        self.groups_left() == 0 && !self.meta_wanted
+    }
+
+    /// The chaining values still to be asked before `group` can be verified, as (level, first): all missing pages on
+    /// the way from the root. They count as asked from now on. What somebody else was asked for is left out, unless
+    /// `anew`: a path that has not been heard of yet must not make the others wait.
+    pub(super) fn ask_pages(&mut self, group: u64, anew: bool) -> Vec<(u8, u64)> {
+        if self.verifier.missing_page(group).is_none() {
+            return Vec::new();
+        }
+        let mut asks = Vec::new();
+        let mut page = group;
+        for level in 0..tree::levels(&self.id) {
+            page /= tree::PAGE;
+            if self.verifier.holds(level, page) {
+                break;
+            }
+            if !anew && self.pages.contains_key(&(level, page)) {
+                continue;
+            }
+            self.pages.entry((level, page)).or_default();
+            for half in 0..self.halves(level, page) {
+                asks.push((level, page * tree::PAGE + (half * tree::HASH_CHUNK) as u64));
+            }
+        }
+        asks.reverse();
+        asks
+    }
+
+    fn page_cvs(&self, level: u8, page: u64) -> usize {
+        let left = tree::cvs(&self.id, level).saturating_sub(page * tree::PAGE);
+        usize::try_from(left.min(tree::PAGE)).unwrap_or(0)
+    }
+
+    fn halves(&self, level: u8, page: u64) -> usize {
+        self.page_cvs(level, page).div_ceil(tree::HASH_CHUNK)
+    }
+
+    /// How many chaining values the packet that begins at `first` has.
+    pub(super) fn hash_count(&self, level: u8, first: u64) -> usize {
+        let left = tree::cvs(&self.id, level).saturating_sub(first);
+        usize::try_from(left).unwrap_or(usize::MAX).min(tree::HASH_CHUNK)
+    }
+
+    /// Opens `group` for chunks of `cut` unless it is open; returns the cut it has, or none if `source` may not
+    /// fill it.
+    pub(super) fn open(&mut self, group: u64, cut: Cut, source: SourceId) -> Option<Cut> {
+        let alone = self.poisoned.contains_key(&group);
+        let partial = self.partials.entry(group).or_insert_with(|| Partial {
+            cut,
+            have: 0,
+            expired: 0,
+            doubled: 0,
+            from: [SourceId::MAX; 64],
+            only: alone.then_some(source),
+            bytes: Vec::new(),
+        });
+        (partial.only.is_none_or(|only| only == source)).then_some(partial.cut)
+    }
+
+    /// The cut that `group` was opened with, if it is open.
+    pub(super) fn cut_of(&self, group: u64) -> Option<Cut> {
+        self.partials.get(&group).map(|p| p.cut)
+    }
+
+    /// Chunks that `group` has at the cut it was opened with.
+    pub(super) fn chunks_of(&self, group: u64) -> u32 {
+        self.partials.get(&group).map_or(0, |p| self.id.chunks_in_group(group, p.cut))
+    }
+
+    /// Whether `what` is still missing and `source` may bring it.
+    pub(super) fn wants(&self, what: What, source: SourceId) -> Wanted {
+        match what {
+            What::Meta => {
+                if self.meta_wanted {
+                    Wanted::Yes
+                } else {
+                    Wanted::No
+                }
+            }
+            What::Hash { level, first } => match self.pages.get(&(level, first / tree::PAGE)) {
+                Some(page) if page.halves[half_of(first)].is_none() => {
+                    if page.only.is_none_or(|only| only == source) { Wanted::Yes } else { Wanted::NotFrom }
+                }
+                _ => Wanted::No,
+            },
+            What::Data { cut, chunk } => {
+                let (group, bit) = place(cut, chunk);
+                match self.partials.get(&group) {
+                    Some(p) if p.cut == cut && p.have & bit == 0 => {
+                        if p.only.is_none_or(|only| only == source) { Wanted::Yes } else { Wanted::NotFrom }
+                    }
+                    _ => Wanted::No,
+                }
+            }
+        }
+    }
+
+    /// Binds what only one source may bring to the first one that is asked.
+    pub(super) fn bind(&mut self, what: What, source: SourceId) {
+        if let What::Hash { level, first } = what
+            && let Some(page) = self.pages.get_mut(&(level, first / tree::PAGE))
+            && page.alone
+        {
+            page.only = Some(source);
+        }
+    }
+
+    /// Notes that `what` expired; true if it had done so before, so that any path may take it.
+    pub(super) fn expire(&mut self, what: What) -> bool {
+        match what {
+            What::Meta => true,
+            What::Hash { level, first } => {
+                let Some(page) = self.pages.get_mut(&(level, first / tree::PAGE)) else { return false };
+                page.only = None;
+                std::mem::replace(&mut page.expired[half_of(first)], true)
+            }
+            What::Data { cut, chunk } => {
+                let (group, bit) = place(cut, chunk);
+                let Some(partial) = self.partials.get_mut(&group) else { return false };
+                let before = partial.expired & bit != 0;
+                partial.expired |= bit;
+                before
+            }
+        }
+    }
+
+    /// Marks `what` as asked on a second path; false if it was already, or must not be.
+    pub(super) fn double(&mut self, what: What) -> bool {
+        match what {
+            What::Meta => false,
+            What::Hash { level, first } => {
+                let page = self.pages.get_mut(&(level, first / tree::PAGE));
+                page.is_some_and(|page| !std::mem::replace(&mut page.doubled[half_of(first)], true))
+            }
+            What::Data { cut, chunk } => {
+                let (group, bit) = place(cut, chunk);
+                let Some(partial) = self.partials.get_mut(&group) else { return false };
+                let first = partial.doubled & bit == 0 && partial.only.is_none();
+                partial.doubled |= bit;
+                first
+            }
+        }
+    }
+
+    /// Takes back a group that `source` alone was to fill, or whose packets are too large for the path that would
+    /// take it over: its bytes are dropped and it is idle again.
+    pub(super) fn reopen(&mut self, group: u64) {
+        if self.partials.remove(&group).is_some() {
+            self.idle.put(group, group + 1);
+        }
+    }
+
+    /// Whether only one source may fill the group of `what`.
+    pub(super) fn is_alone(&self, what: What) -> Option<u64> {
+        let What::Data { cut, chunk } = what else { return None };
+        let (group, _) = place(cut, chunk);
+        self.partials.get(&group).filter(|p| p.only.is_some()).map(|_| group)
+    }
+
+    /// A chunk arrived from `source`.
+    pub(super) fn chunk(&mut self, source: SourceId, cut: Cut, chunk: u64, payload: &[u8]) -> Outcome {
+        let (group, bit) = place(cut, chunk);
+        let Some((_, offset, len)) = self.id.chunk_extent(chunk, cut) else { return Outcome::default() };
+        let wire_len = self.id.chunk_wire_len(chunk, cut);
+        let Some(partial) = self.partials.get_mut(&group) else { return Outcome::default() };
+        let welcome = partial.cut == cut && partial.have & bit == 0 && wire_len == Some(payload.len());
+        if !welcome || partial.only.is_some_and(|only| only != source) {
+            return Outcome::default();
+        }
+        if partial.bytes.is_empty() {
+            partial.bytes = vec![0; self.id.group_len(group)];
+        }
+        let (Some(to), Some(from)) = (partial.bytes.get_mut(offset..offset + len), payload.get(..len)) else {
+            return Outcome::default();
+        };
+        to.copy_from_slice(from);
+        partial.have |= bit;
+        partial.from[usize::from(index(cut, chunk))] = source;
+        let mut outcome = Outcome { fresh: true, ..Outcome::default() };
+        self.settle(group, &mut outcome);
+        outcome
+    }
+
+    /// Chaining values arrived from `source`.
+    pub(super) fn hashes(&mut self, source: SourceId, level: u8, first: u64, cvs: &[Cv]) -> Outcome {
+        let mut outcome = Outcome::default();
+        let number = first / tree::PAGE;
+        if cvs.len() != self.hash_count(level, first) || first % tree::HASH_CHUNK as u64 != 0 {
+            return outcome;
+        }
+        let Some(page) = self.pages.get_mut(&(level, number)) else { return outcome };
+        let half = half_of(first);
+        if page.halves[half].is_some() || page.only.is_some_and(|only| only != source) {
+            return outcome;
+        }
+        page.halves[half] = Some(cvs.to_vec());
+        page.from[half] = Some(source);
+        outcome.fresh = true;
+        self.settle_pages(&mut outcome);
+        outcome
+    }
+
+    /// Verifies pages from the top down, then the groups that waited for them.
+    fn settle_pages(&mut self, outcome: &mut Outcome) {
+        loop {
+            let ready = self.pages.iter().rev().find_map(|(&(level, number), page)| {
+                let halves = self.halves(level, number);
+                let here = page.halves.iter().take(halves).all(Option::is_some);
+                let parent = self.verifier.can_check(level, number);
+                (here && parent).then_some((level, number))
+            });
+            let Some((level, number)) = ready else { return };
+            let Some(page) = self.pages.remove(&(level, number)) else { return };
+            let cvs: Vec<Cv> = page.halves.into_iter().flatten().flatten().collect();
+            if self.verifier.add_page(level, number, &cvs).is_err() {
+                let senders: Vec<SourceId> = page.from.into_iter().flatten().collect();
+                let mixed = senders.iter().any(|s| *s != senders[0]);
+                if !mixed {
+                    let groups = tree::PAGE.saturating_pow(u32::from(level) + 1);
+                    outcome.liars.push((senders[0], number.saturating_mul(groups)));
+                }
+                self.pages.insert((level, number), Page { alone: mixed, ..Page::default() });
+                outcome.again.extend(self.page_asks(level, number));
+                return;
+            }
+            if level == 0 {
+                let first = number * SEGMENT_GROUPS;
+                let waiting: Vec<u64> =
+                    self.partials.range(first..first + SEGMENT_GROUPS).map(|(&group, _)| group).collect();
+                for group in waiting {
+                    self.settle(group, outcome);
+                }
+            }
+        }
+    }
+
+    /// Verifies `group` if all of it is here.
+    fn settle(&mut self, group: u64, outcome: &mut Outcome) {
+        let Some(partial) = self.partials.get(&group) else { return };
+        let chunks = self.id.chunks_in_group(group, partial.cut);
+        if partial.have.count_ones() < chunks {
+            return;
+        }
+        match self.verifier.check(group, &partial.bytes) {
+            Verdict::Unknown => {}
+            Verdict::Good(cv) => {
+                let Some(partial) = self.partials.remove(&group) else { return };
+                for (bytes, from, cut) in self.poisoned.remove(&group).unwrap_or_default() {
+                    blame(&partial.bytes, &bytes, &from, cut, |source| outcome.liars.push((source, group)));
+                }
+                self.mark_done(group);
+                let segment = group / SEGMENT_GROUPS;
+                if self.segment_done(segment) {
+                    self.verifier.forget_page(0, segment);
+                }
+                outcome.verified.push((group, partial.bytes, cv));
+            }
+            Verdict::Bad => {
+                let Some(partial) = self.partials.remove(&group) else { return };
+                let senders = &partial.from[..chunks as usize];
+                if senders.iter().all(|s| *s == senders[0]) {
+                    outcome.liars.push((senders[0], group));
+                } else if self.poisoned.len() < POISONED_MAX {
+                    let copies = self.poisoned.entry(group).or_default();
+                    copies.push((partial.bytes, partial.from, partial.cut));
+                }
+                self.idle.put(group, group + 1);
+            }
+        }
+    }
+
+    /// Whether every group of `segment` is verified, so that its page is of no more use.
+    fn segment_done(&self, segment: u64) -> bool {
+        let first = segment * SEGMENT_GROUPS;
+        let end = (first + SEGMENT_GROUPS).min(self.id.groups());
+        (first..end).all(|group| self.is_done(group))
+    }
+
+    /// Drops what a struck source contributed and nobody has verified; returns what is to be asked again.
+    pub(super) fn disown(&mut self, source: SourceId) -> Vec<What> {
+        let mut again = Vec::new();
+        let mut reopen = Vec::new();
+        for (&group, partial) in &mut self.partials {
+            if partial.only == Some(source) {
+                reopen.push(group);
+                continue;
+            }
+            for i in 0..u64::from(partial.cut.get()) {
+                if partial.have >> i & 1 == 1 && partial.from[i as usize] == source {
+                    partial.have &= !(1 << i);
+                    let chunk = group * u64::from(partial.cut.get()) + i;
+                    again.push(What::Data { cut: partial.cut, chunk });
+                }
+            }
+        }
+        for group in reopen {
+            self.reopen(group);
+        }
+        let pages: Vec<(u8, u64)> = self
+            .pages
+            .iter()
+            .filter(|(_, page)| page.from.contains(&Some(source)))
+            .map(|(&at, _)| at)
+            .collect();
+        for (level, number) in pages {
+            self.pages.insert((level, number), Page::default());
+            again.extend(self.page_asks(level, number));
+        }
+        again
+    }
+
+    /// Both packets of a page, for asking them again.
+    fn page_asks(&self, level: u8, number: u64) -> Vec<What> {
+        (0..self.halves(level, number))
+            .map(|half| What::Hash { level, first: number * tree::PAGE + (half * tree::HASH_CHUNK) as u64 })
+            .collect()
+    }
+}
+
+/// Compares a poisoned copy with the verified bytes, chunk by chunk, and names who sent what differs.
+fn blame(good: &[u8], bad: &[u8], from: &[SourceId; 64], cut: Cut, mut culprit: impl FnMut(SourceId)) {
+    let mut named = Vec::new();
+    for ((good, bad), source) in good.chunks(cut.chunk_bytes()).zip(bad.chunks(cut.chunk_bytes())).zip(from) {
+        if good != bad && !named.contains(source) {
+            named.push(*source);
+            culprit(*source);
+        }
+    }
+}
+
+fn index(cut: Cut, chunk: u64) -> u8 {
+    (chunk % u64::from(cut.get())) as u8
+}
+
+/// Group of a chunk, and its bit in the group's masks.
+pub(super) fn place(cut: Cut, chunk: u64) -> (u64, u64) {
+    (chunk / u64::from(cut.get()), 1 << index(cut, chunk))
+}
+
+fn half_of(first: u64) -> usize {
+    usize::from(first % tree::PAGE >= tree::HASH_CHUNK as u64)
+}

@@ -1,0 +1,333 @@
+//! One subflow: a source seen from one local address. Its window, its timers, what it has pending.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use algo::control::{Ack, Algorithm, Cause, Control, Group, Loss, Member};
+use algo::flight::Flight;
+use algo::rtt::Rtt;
+use algo::{Span, Time};
+
+use super::mtu::Mtu;
+use super::object::SourceId;
+use super::{What, Work};
+use crate::wire::{Cookie, Kind, Range};
+
+/// Longest time between two attempts on a path that does not answer: a source that returns is back within it.
+pub const RETRY_MAX: Span = Span::from_secs(2);
+/// Packets one request asks for at most.
+pub(super) const BATCH_MAX: u32 = 64;
+/// Timeouts in a row, with small packets still arriving, after which large ones are taken to vanish.
+const BLACK_HOLE_TIMEOUTS: u32 = 2;
+
+/// Where a subflow stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Nothing has been heard from it yet.
+    Opening,
+    /// It answers.
+    Open,
+    /// It has stopped answering; it is tried with single requests, its work is done by others.
+    Silent,
+    /// The world says that it cannot send there now (no interface, no address).
+    Down,
+    /// Its source was struck off.
+    Closed,
+}
+
+/// What one request asked for.
+pub(super) struct Asked {
+    pub(super) object: u32,
+    pub(super) tag: u64,
+    pub(super) ranges: Vec<Range>,
+    /// Whether it carried a cookie.
+    pub(super) proven: bool,
+}
+
+impl Asked {
+    /// The packet number `i` of the answer.
+    pub(super) fn what(&self, mut i: u32) -> Option<What> {
+        for range in &self.ranges {
+            let packets = packets(range);
+            if i < packets {
+                return Some(match range.kind {
+                    Kind::Meta => What::Meta,
+                    Kind::Hashes { level } => What::Hash { level, first: range.first },
+                    Kind::Data(cut) => What::Data { cut, chunk: range.first + u64::from(i) },
+                });
+            }
+            i -= packets;
+        }
+        None
+    }
+
+    /// The number of `what` in the answer.
+    pub(super) fn index(&self, what: What) -> Option<u32> {
+        let mut before = 0;
+        for range in &self.ranges {
+            match (range.kind, what) {
+                (Kind::Data(a), What::Data { cut, chunk })
+                    if a == cut && (range.first..range.first + u64::from(range.count)).contains(&chunk) =>
+                {
+                    return Some(before + (chunk - range.first) as u32);
+                }
+                (Kind::Hashes { level: a }, What::Hash { level, first })
+                    if a == level && range.first == first =>
+                {
+                    return Some(before);
+                }
+                (Kind::Meta, What::Meta) => return Some(before),
+                _ => before += packets(range),
+            }
+        }
+        None
+    }
+}
+
+/// Packets that answer a range: our ranges of hashes are never longer than one packet.
+pub(super) fn packets(range: &Range) -> u32 {
+    match range.kind {
+        Kind::Data(_) => u32::from(range.count),
+        Kind::Meta | Kind::Hashes { .. } => 1,
+    }
+}
+
+/// Groups that this path is to fetch, in order; `chunk` chunks of the first have been asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) object: u32,
+    pub(super) group: u64,
+    pub(super) chunk: u32,
+    pub(super) end: u64,
+}
+
+/// What went over a path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathCounters {
+    /// Requests sent.
+    pub requests: u64,
+    /// Packets that arrived in answer to a request.
+    pub packets: u64,
+    /// Payload bytes of content that arrived and were new.
+    pub bytes: u64,
+    /// Payload bytes of content that arrived a second time.
+    pub bytes_duplicate: u64,
+    /// Packets taken for lost.
+    pub lost: u64,
+    /// Packets taken for lost that arrived after all.
+    pub late: u64,
+    /// Retransmission timeouts.
+    pub timeouts: u64,
+    /// Probes sent before a timeout.
+    pub probes: u64,
+    /// Packets that came with the network's congestion mark.
+    pub marked: u64,
+    /// Packets with a tag that no request has: injected, or from before a restart.
+    pub stray: u64,
+    /// Packets that could not be parsed.
+    pub malformed: u64,
+}
+
+/// One subflow.
+pub(super) struct Path {
+    pub(super) source: SourceId,
+    pub(super) group: u32,
+    pub(super) state: State,
+    pub(super) control: Algorithm,
+    pub(super) rtt: Rtt,
+    pub(super) cwnd: u32,
+    pub(super) flight: Flight<Asked>,
+    pub(super) tags: BTreeMap<u64, u64>,
+    pub(super) runs: VecDeque<Run>,
+    pub(super) retry: VecDeque<Work>,
+    pub(super) cookie: Option<Cookie>,
+    pub(super) mtu: Mtu,
+    pub(super) counters: PathCounters,
+    /// No request before this time.
+    pub(super) hold: Time,
+    /// A probe request is due, over the window if need be.
+    pub(super) probe_due: bool,
+    round: u32,
+    round_end: u64,
+    most_in_flight: u32,
+    recovery_end: u64,
+    probed: bool,
+    heard: Time,
+    data_since_timeout: bool,
+    timeouts_in_a_row: u32,
+}
+
+impl Path {
+    pub(super) fn new(source: SourceId, group: u32, control: Algorithm, payload_max: usize) -> Self {
+        Self {
+            source,
+            group,
+            state: State::Opening,
+            cwnd: control.member(Span::ZERO).cwnd.floor().max(1),
+            control,
+            rtt: Rtt::new(),
+            flight: Flight::new(),
+            tags: BTreeMap::new(),
+            runs: VecDeque::new(),
+            retry: VecDeque::new(),
+            cookie: None,
+            mtu: Mtu::new(payload_max),
+            counters: PathCounters::default(),
+            hold: Time::ZERO,
+            probe_due: false,
+            round: 0,
+            round_end: 0,
+            most_in_flight: 0,
+            recovery_end: 0,
+            probed: false,
+            heard: Time::ZERO,
+            data_since_timeout: false,
+            timeouts_in_a_row: 0,
+        }
+    }
+
+    /// Packets that may be asked for now.
+    pub(super) fn room(&self, now: Time) -> u32 {
+        if matches!(self.state, State::Down | State::Closed) || now < self.hold || self.flight.is_full() {
+            return 0;
+        }
+        self.cwnd.saturating_sub(self.flight.in_flight())
+    }
+
+    /// Packets worth a request: fewer are left to gather, so that both ends can work in batches.
+    pub(super) fn quantum(&self) -> u32 {
+        (self.cwnd / 8).clamp(1, 48)
+    }
+
+    /// What this subflow publishes for its siblings; no RTT, and so no weight, while it does not answer.
+    pub(super) fn member(&self) -> Member {
+        let counts = matches!(self.state, State::Open);
+        self.control.member(if counts { self.rtt.srtt() } else { Span::ZERO })
+    }
+
+    /// Expected rate in bytes per second.
+    pub(super) fn rate_bytes(&self) -> u64 {
+        if self.state != State::Open || !self.rtt.has_sample() {
+            return 0;
+        }
+        let window = u64::from(self.cwnd) * self.mtu.cut().chunk_bytes() as u64;
+        algo::Rate::of(window, self.rtt.srtt().max(Span::from_micros(1))).as_bytes()
+    }
+
+    /// A request of `count` packets goes out.
+    pub(super) fn sent(&mut self, now: Time, count: u32, asked: Asked) {
+        if self.flight.in_flight() == 0 {
+            self.heard = now;
+            self.probed = false;
+        }
+        let tag = asked.tag;
+        let id = self.flight.send(now, count, asked);
+        self.tags.insert(tag, id);
+        self.counters.requests += 1;
+        self.most_in_flight = self.most_in_flight.max(self.flight.in_flight());
+    }
+
+    /// Something arrived in answer to a request.
+    pub(super) fn heard(&mut self, now: Time, data: bool) {
+        self.heard = now;
+        self.probed = false;
+        self.probe_due = false;
+        self.data_since_timeout |= data;
+        if data || self.timeouts_in_a_row < BLACK_HOLE_TIMEOUTS {
+            self.timeouts_in_a_row = 0;
+        } else if self.mtu.can_shrink() {
+            self.mtu.black_hole(now);
+            self.timeouts_in_a_row = 0;
+        }
+        if matches!(self.state, State::Opening | State::Silent) {
+            self.state = State::Open;
+        }
+    }
+
+    /// `acked` packets arrived, up to sequence number `seq`.
+    pub(super) fn acked(&mut self, now: Time, acked: u32, seq: u64, group: &Group<'_>) {
+        if seq >= self.round_end {
+            self.round = self.round.wrapping_add(1);
+            self.round_end = self.flight.next_seq();
+            self.most_in_flight = self.flight.in_flight() + acked;
+        }
+        // A window that was not used up says nothing about the path. Requests wait for a quantum of room, so a
+        // window counts as used from there on; in slow start half of it is enough (as Linux' is_cwnd_limited).
+        let used = if self.control.member(Span::ZERO).slow_start { self.cwnd / 2 } else { self.cwnd };
+        let ack = Ack {
+            now,
+            acked,
+            round: self.round,
+            srtt: self.rtt.srtt(),
+            limited: self.most_in_flight + self.quantum() > used,
+            recovering: seq < self.recovery_end,
+        };
+        self.cwnd = self.control.on_ack(&ack, group).cwnd.max(1);
+    }
+
+    /// The network lost or marked the packet with sequence number `seq`; counts once a window.
+    pub(super) fn congestion(&mut self, now: Time, cause: Cause, seq: u64, group: &Group<'_>) {
+        if seq < self.recovery_end && cause != Cause::Timeout {
+            return;
+        }
+        self.recovery_end = self.flight.next_seq();
+        let loss = Loss { now, cause, srtt: self.rtt.srtt() };
+        self.cwnd = self.control.on_congestion(&loss, group).cwnd.max(1);
+    }
+
+    /// When [`timer`](Self::timer) has something to do.
+    pub(super) fn deadline(&self) -> Time {
+        if matches!(self.state, State::Down | State::Closed) {
+            return Time::NEVER;
+        }
+        let mut at = self.mtu.deadline();
+        if self.hold > self.heard {
+            at = at.min(self.hold);
+        }
+        if self.flight.in_flight() > 0 {
+            at = at.min(self.timeout_at());
+            if !self.probed && self.state == State::Open {
+                at = at.min(self.heard + self.rtt.probe_timeout());
+            }
+            if let Some(reorder) = self.flight.next_deadline(&self.rtt) {
+                at = at.min(reorder);
+            }
+        }
+        at
+    }
+
+    fn timeout_at(&self) -> Time {
+        let oldest = self.flight.oldest_outstanding().unwrap_or(self.heard);
+        let rto = if self.state == State::Open { self.rtt.rto() } else { self.rtt.rto().min(RETRY_MAX) };
+        oldest.max(self.heard) + rto
+    }
+
+    /// Whether the retransmission timeout has passed; marks a probe as due if only its time has.
+    pub(super) fn timer(&mut self, now: Time) -> bool {
+        if matches!(self.state, State::Down | State::Closed) || self.flight.in_flight() == 0 {
+            return false;
+        }
+        if now >= self.timeout_at() {
+            return true;
+        }
+        if !self.probed && self.state == State::Open && now >= self.heard + self.rtt.probe_timeout() {
+            self.probed = true;
+            self.probe_due = true;
+        }
+        false
+    }
+
+    /// The path does not answer: everything pending has expired.
+    pub(super) fn timed_out(&mut self, now: Time, group: &Group<'_>) {
+        self.counters.timeouts += 1;
+        self.timeouts_in_a_row += 1;
+        if self.state == State::Open {
+            self.congestion(now, Cause::Timeout, self.flight.next_seq(), group);
+        } else {
+            self.cwnd = 1;
+        }
+        self.rtt.back_off();
+        self.state = if self.state == State::Opening { State::Opening } else { State::Silent };
+        self.probe_due = false;
+        self.heard = now;
+    }
+}

@@ -1,0 +1,125 @@
+//! What a subscriber is told, what it wants sent and what it reports.
+
+use algo::Span;
+
+use super::{ObjectId, PathCounters, PathId, SourceId, State};
+use crate::tree::Cv;
+use crate::wire::Reason;
+
+/// What the world tells a subscriber.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// One or more UDP payloads arrived on a path from its source: `bytes` cut every `stride` bytes.
+    Datagrams {
+        /// On which path.
+        path: PathId,
+        /// The payloads, one after the other.
+        bytes: &'a [u8],
+        /// Length of each but the last.
+        stride: usize,
+        /// Whether the network marked them (ECN CE).
+        marked: bool,
+    },
+    /// The network said that the source cannot be reached (ICMP). A hint: it is tried again.
+    Unreachable {
+        /// On which path.
+        path: PathId,
+    },
+    /// The path's interface or address is gone.
+    Down {
+        /// Which path.
+        path: PathId,
+    },
+    /// It is there (again).
+    Up {
+        /// Which path.
+        path: PathId,
+    },
+}
+
+/// What a subscriber wants sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// On which path.
+    pub path: PathId,
+    /// The UDP payload.
+    pub bytes: Vec<u8>,
+}
+
+/// What a subscriber reports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A group arrived and is verified: write it down.
+    Group {
+        /// Of which content.
+        object: ObjectId,
+        /// Which group.
+        group: u64,
+        /// Its bytes.
+        bytes: Vec<u8>,
+        /// Its chaining value; for a content of one group, the root.
+        cv: Cv,
+    },
+    /// Every group of the content has been reported.
+    Complete {
+        /// Which content.
+        object: ObjectId,
+    },
+    /// A source says what a content is. Its word only.
+    Meta {
+        /// Which content.
+        object: ObjectId,
+        /// Which source.
+        source: SourceId,
+        /// Its name there; any bytes.
+        name: Vec<u8>,
+        /// Whether it is a collection's manifest.
+        collection: bool,
+    },
+    /// A source sent wrong bytes and is struck off: nothing more is asked of it.
+    Struck {
+        /// Which source.
+        source: SourceId,
+        /// In which content.
+        object: ObjectId,
+        /// In which group (or the first group under the page of hashes).
+        group: u64,
+    },
+    /// A source will not send a content.
+    Refused {
+        /// Which source.
+        source: SourceId,
+        /// Which content.
+        object: ObjectId,
+        /// Why.
+        reason: Reason,
+    },
+    /// A path changed its state.
+    Path {
+        /// Which path.
+        path: PathId,
+        /// The state it is in now.
+        state: State,
+    },
+}
+
+/// One path, as numbers to show.
+#[derive(Clone, Copy, Debug)]
+pub struct PathReport {
+    /// Its source.
+    pub source: SourceId,
+    /// Its friendliness group.
+    pub group: u32,
+    /// Where it stands.
+    pub state: State,
+    /// Smoothed RTT; zero before the first sample.
+    pub srtt: Span,
+    /// Congestion window in packets.
+    pub cwnd: u32,
+    /// Packets asked for and not here.
+    pub in_flight: u32,
+    /// Payload bytes of a packet.
+    pub chunk_bytes: usize,
+    /// What went over it.
+    pub counters: PathCounters,
+}

@@ -1,0 +1,126 @@
+//! Packets to bytes. Every function appends exactly one packet to its buffer.
+//!
+//! The arguments come from our own machines, never from outside: an argument over its limit is a broken
+//! invariant and panics in debug builds.
+
+use super::{
+    Cookie, DATA_HEADER, HASHES_MAX, Kind, NAME_MAX, NUMBER_END, PACKET_MAX, PADDED_MIN, PREFIX, RANGES_MAX,
+    Range, Reason, VERSION, code, ext,
+};
+use crate::id::{ContentId, Cut, GROUP_BYTES};
+
+/// Appends a REQUEST with 1 to [`RANGES_MAX`] ranges. To let an unproven address be answered with more,
+/// lengthen it with zeros afterwards: what follows the ranges is padding.
+pub fn emit_request(
+    out: &mut Vec<u8>,
+    tag: u64,
+    cookie: Option<&Cookie>,
+    ect: bool,
+    content: &ContentId,
+    ranges: &[Range],
+) {
+    debug_assert!((1..=RANGES_MAX).contains(&ranges.len()));
+    prefix(out, code::REQUEST, if ect { code::FLAG_ECT } else { 0 }, tag, cookie);
+    out.extend_from_slice(&content.root);
+    out.extend_from_slice(&content.length.to_be_bytes());
+    out.extend_from_slice(&[ranges.len() as u8, 0, 0, 0]);
+    for range in ranges {
+        debug_assert!(range.count > 0 && range.first <= NUMBER_END - u64::from(range.count));
+        let (kind, arg) = match range.kind {
+            Kind::Data(cut) => (code::KIND_DATA, cut.get()),
+            Kind::Meta => (code::KIND_META, 0),
+            Kind::Hashes { level } => (code::KIND_HASHES, level),
+        };
+        out.extend_from_slice(&[kind, arg]);
+        out.extend_from_slice(&range.count.to_be_bytes());
+        out.extend_from_slice(&range.first.to_be_bytes());
+    }
+}
+
+/// The bytes in front of the payload of a DATA packet, for those who gather it elsewhere.
+#[must_use]
+pub fn data_header(tag: u64, cut: Cut, chunk: u64) -> [u8; DATA_HEADER] {
+    let mut header = [0; DATA_HEADER];
+    header[..4].copy_from_slice(&[VERSION, code::DATA, 0, 0]);
+    header[4..12].copy_from_slice(&tag.to_be_bytes());
+    header[12..].copy_from_slice(&numbered(cut.get(), chunk));
+    header
+}
+
+/// Appends a DATA packet; `wire_len` is its payload's length with the zeros that pad the last chunk of a full
+/// group (see [`ContentId::chunk_wire_len`]).
+pub fn emit_data(out: &mut Vec<u8>, tag: u64, cut: Cut, chunk: u64, payload: &[u8], wire_len: usize) {
+    debug_assert!(!payload.is_empty() && payload.len() <= wire_len && wire_len <= cut.chunk_bytes());
+    out.extend_from_slice(&data_header(tag, cut, chunk));
+    out.extend_from_slice(payload);
+    out.resize(out.len() + (wire_len - payload.len()), 0);
+}
+
+/// Appends a HASHES with 1 to [`HASHES_MAX`] chaining values.
+pub fn emit_hashes(out: &mut Vec<u8>, tag: u64, level: u8, first: u64, cvs: &[[u8; 32]]) {
+    debug_assert!((1..=HASHES_MAX).contains(&cvs.len()));
+    prefix(out, code::HASHES, 0, tag, None);
+    out.extend_from_slice(&numbered(level, first));
+    out.extend_from_slice(cvs.as_flattened());
+}
+
+/// Appends a META; a name longer than [`NAME_MAX`] loses its end.
+pub fn emit_meta(out: &mut Vec<u8>, tag: u64, content: &ContentId, collection: bool, name: &[u8]) {
+    let name = &name[..name.len().min(NAME_MAX)];
+    prefix(out, code::META, 0, tag, None);
+    out.extend_from_slice(&content.length.to_be_bytes());
+    out.extend_from_slice(&content.root);
+    out.extend_from_slice(&(GROUP_BYTES as u32).to_be_bytes());
+    out.extend_from_slice(&content.groups().to_be_bytes());
+    out.push(u8::from(collection));
+    out.extend_from_slice(&(name.len() as u16).to_be_bytes());
+    out.extend_from_slice(name);
+}
+
+/// Appends a COOKIE.
+pub fn emit_cookie(out: &mut Vec<u8>, tag: u64, cookie: &Cookie) {
+    prefix(out, code::COOKIE, 0, tag, None);
+    out.extend_from_slice(&cookie.0);
+}
+
+/// Appends a REFUSE; it names [`VERSION`] as the version spoken here.
+pub fn emit_refuse(out: &mut Vec<u8>, tag: u64, reason: Reason, retry_ms: u16) {
+    prefix(out, code::REFUSE, 0, tag, None);
+    out.extend_from_slice(&[reason.code(), VERSION]);
+    out.extend_from_slice(&retry_ms.to_be_bytes());
+}
+
+/// Appends a PROBE for a PADDED of `size` bytes of UDP payload, [`PADDED_MIN`] to [`PACKET_MAX`]. It may be
+/// lengthened with zeros.
+pub fn emit_probe(out: &mut Vec<u8>, tag: u64, cookie: Option<&Cookie>, size: u16) {
+    debug_assert!((PADDED_MIN..=PACKET_MAX).contains(&usize::from(size)));
+    prefix(out, code::PROBE, 0, tag, cookie);
+    out.extend_from_slice(&size.to_be_bytes());
+}
+
+/// Appends a PADDED of `size` bytes, [`PADDED_MIN`] to [`PACKET_MAX`].
+pub fn emit_padded(out: &mut Vec<u8>, tag: u64, size: u16) {
+    debug_assert!((PADDED_MIN..=PACKET_MAX).contains(&usize::from(size)));
+    let start = out.len();
+    prefix(out, code::PADDED, 0, tag, None);
+    out.extend_from_slice(&size.to_be_bytes());
+    out.resize(start + usize::from(size).max(PADDED_MIN), 0);
+}
+
+fn prefix(out: &mut Vec<u8>, kind: u8, flags: u8, tag: u64, cookie: Option<&Cookie>) {
+    out.reserve(PREFIX);
+    out.extend_from_slice(&[VERSION, kind, flags, if cookie.is_some() { ext::COOKIE_WORDS } else { 0 }]);
+    out.extend_from_slice(&tag.to_be_bytes());
+    if let Some(cookie) = cookie {
+        out.extend_from_slice(&[ext::COOKIE, ext::COOKIE_WORDS, 0, 0]);
+        out.extend_from_slice(&cookie.0);
+    }
+}
+
+/// A byte and a 56-bit number.
+fn numbered(byte: u8, number: u64) -> [u8; 8] {
+    debug_assert!(number < NUMBER_END);
+    let mut bytes = number.to_be_bytes();
+    bytes[0] = byte;
+    bytes
+}

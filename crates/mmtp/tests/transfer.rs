@@ -1,0 +1,140 @@
+//! Subscriber and publishers, joined by nothing but a loop: no delay, no loss.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+
+use algo::control::Algorithm;
+use algo::{Machine as _, Output, Span, Time};
+use mmtp::id::GROUP_BYTES;
+use mmtp::publisher::{Body, Lookup, Offer, Publisher, Reply};
+use mmtp::subscriber::{Event, Input, Subscriber};
+use mmtp::tree::Outboard;
+use mmtp::{ContentId, wire};
+
+struct Shelf<'a> {
+    bytes: &'a [u8],
+    tree: &'a Outboard,
+}
+
+impl Lookup for Shelf<'_> {
+    fn offer(&self, root: &[u8; 32]) -> Option<Offer<'_>> {
+        let id = self.tree.id();
+        (id.root == *root).then_some(Offer { id, name: b"shelf", collection: false })
+    }
+}
+
+/// The packets of a reply, as a world makes them.
+fn packets(shelf: &Shelf<'_>, reply: &Reply) -> Vec<Vec<u8>> {
+    match &reply.body {
+        Body::Packet(bytes) => vec![bytes.clone()],
+        Body::Hashes { tag, level, first, count, .. } => {
+            let mut out = Vec::new();
+            let cvs = shelf.tree.cvs(*level, *first, *count).expect("the publisher asks for what exists");
+            wire::emit_hashes(&mut out, *tag, *level, *first, cvs);
+            vec![out]
+        }
+        Body::Chunks { tag, content, cut, first, count } => (*first..*first + u64::from(*count))
+            .map(|n| {
+                let (group, offset, len) = content.chunk_extent(n, *cut).expect("it exists");
+                let start = group as usize * GROUP_BYTES + offset;
+                let mut out = Vec::new();
+                let wire_len = content.chunk_wire_len(n, *cut).expect("it exists");
+                wire::emit_data(&mut out, *tag, *cut, n, &shelf.bytes[start..start + len], wire_len);
+                out
+            })
+            .collect(),
+    }
+}
+
+/// Fetches `bytes` from `sources` sources at 10 ms RTT; returns what arrived and when it was complete.
+fn fetch(bytes: &[u8], sources: usize) -> (Vec<u8>, Time, Subscriber) {
+    let tree = Outboard::of_bytes(bytes);
+    let id: ContentId = tree.id();
+    let home: SocketAddr = "192.0.2.1:9".parse().expect("an address");
+    let mut publishers: Vec<_> =
+        (0..sources).map(|_| Publisher::new(Shelf { bytes, tree: &tree }, [3; 32])).collect();
+    let mut subscriber = Subscriber::new(&[5; 32]);
+    for _ in 0..sources {
+        let source = subscriber.add_source().expect("few sources");
+        let control = Algorithm::by_name("nmcc").expect("it is there");
+        subscriber.add_path(source, 0, control, 1_472).expect("few paths");
+    }
+    let object = subscriber.want(id, true, |_| false);
+    let (mut now, mut arrived) = (Time::ZERO, BTreeMap::new());
+    let mut wires: VecDeque<(Time, usize, bool, Vec<u8>)> = VecDeque::new();
+    let mut complete = None;
+    for _ in 0..200_000 {
+        let wait = loop {
+            match subscriber.poll(now) {
+                Output::Wait(until) => break until,
+                Output::Send(t) => wires.push_back((now + Span::from_millis(5), t.path, true, t.bytes)),
+                Output::Event(Event::Group { group, bytes, .. }) => {
+                    assert!(arrived.insert(group, bytes).is_none(), "group {group} came twice");
+                }
+                Output::Event(Event::Complete { object: o }) => {
+                    assert_eq!(o, object);
+                    complete = Some(now);
+                }
+                Output::Event(_) => {}
+            }
+        };
+        if complete.is_some() {
+            break;
+        }
+        match wires.pop_front() {
+            Some((at, path, up, bytes)) => {
+                now = now.max(at);
+                if up {
+                    publishers[path].handle(now, (home, &bytes));
+                    while let Output::Send(reply) = publishers[path].poll(now) {
+                        for packet in packets(publishers[path].lookup(), &reply) {
+                            wires.push_back((now + Span::from_millis(5), path, false, packet));
+                        }
+                    }
+                } else {
+                    let stride = bytes.len();
+                    subscriber.handle(now, Input::Datagrams { path, bytes: &bytes, stride, marked: false });
+                }
+            }
+            None => now = now.max(wait),
+        }
+    }
+    let complete = complete.expect("it ends");
+    (arrived.into_values().flatten().collect(), complete, subscriber)
+}
+
+fn sample(len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    blake3::Hasher::new().update(b"sample").finalize_xof().fill(&mut bytes);
+    bytes
+}
+
+#[test]
+fn sizes_and_sources() {
+    for len in [0, 1, 1_170, 1_171, 1_172, 16_383, 16_384, 16_385, 100_000, 1 << 20, (1 << 20) + 1, 5_000_000]
+    {
+        for sources in [1, 3] {
+            let bytes = sample(len);
+            let (got, ..) = fetch(&bytes, sources);
+            assert!(got == bytes, "{len} bytes from {sources} sources");
+        }
+    }
+}
+
+#[test]
+fn a_short_object_takes_two_round_trips_at_most() {
+    let (_, at, _) = fetch(&sample(10_000), 1);
+    assert!(at <= Time::ZERO + Span::from_millis(22), "{at:?}");
+}
+
+#[test]
+fn nothing_is_lost_or_sent_twice_on_a_clean_path() {
+    let (_, _, subscriber) = fetch(&sample(3_000_000), 1);
+    for path in subscriber.paths() {
+        assert_eq!(path.counters.lost, 0);
+        assert_eq!(path.counters.stray, 0);
+        assert_eq!(path.counters.bytes_duplicate, 0);
+        assert_eq!(path.counters.timeouts, 0);
+        assert!(path.chunk_bytes == 1_366, "the packet size was found: {}", path.chunk_bytes);
+    }
+}
