@@ -1,0 +1,97 @@
+//! What the host has: interfaces and their addresses.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io;
+use std::net::IpAddr;
+
+use nix::ifaddrs::getifaddrs;
+use nix::net::if_::{InterfaceFlags, if_nametoindex};
+
+/// A network interface as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name, such as `eth0`.
+    pub name: String,
+    /// The kernel's number for it. A device that goes and comes back gets another.
+    pub index: u32,
+    /// Whether it is switched on and has a carrier (`IFF_UP` and `IFF_RUNNING`).
+    pub up: bool,
+    /// Whether it leads only back to this host.
+    pub loopback: bool,
+    /// Its IPv4 and IPv6 addresses, in the kernel's order.
+    pub addresses: Vec<IpAddr>,
+    /// The largest IP packet it takes, in bytes; `None` where the system does not tell (no `/sys`).
+    pub mtu: Option<u32>,
+}
+
+/// All interfaces of the host, ordered by index.
+///
+/// # Errors
+/// What `getifaddrs` fails with (out of memory or descriptors).
+pub fn interfaces() -> io::Result<Vec<Interface>> {
+    let mut found: BTreeMap<u32, Interface> = BTreeMap::new();
+    for entry in getifaddrs()? {
+        // An interface that vanished since the list was made has no index: it is not there.
+        let Ok(index) = if_nametoindex(entry.interface_name.as_str()) else { continue };
+        let interface = found.entry(index).or_insert_with(|| Interface {
+            index,
+            up: entry.flags.contains(InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING),
+            loopback: entry.flags.contains(InterfaceFlags::IFF_LOOPBACK),
+            addresses: Vec::new(),
+            mtu: mtu(&entry.interface_name),
+            name: entry.interface_name,
+        });
+        let Some(address) = entry.address else { continue };
+        let address = match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
+            (Some(v4), _) => IpAddr::V4(v4.ip()),
+            (_, Some(v6)) => IpAddr::V6(v6.ip()),
+            _ => continue,
+        };
+        if !interface.addresses.contains(&address) {
+            interface.addresses.push(address);
+        }
+    }
+    Ok(found.into_values().collect())
+}
+
+fn mtu(name: &str) -> Option<u32> {
+    // Interface names hold no `/` on Linux, so this cannot leave the directory.
+    std::fs::read_to_string(format!("/sys/class/net/{name}/mtu")).ok()?.trim().parse().ok()
+}
+
+/// One line that names every interface and its addresses, for messages that refuse a name.
+pub(crate) fn inventory(interfaces: &[Interface]) -> String {
+    let mut text = String::new();
+    for interface in interfaces {
+        if !text.is_empty() {
+            text.push_str(", ");
+        }
+        text.push_str(&interface.name);
+        if !interface.up {
+            text.push_str(" [down]");
+        }
+        for (n, address) in interface.addresses.iter().enumerate() {
+            let _ = write!(text, "{}{address}", if n == 0 { " (" } else { ", " });
+        }
+        if !interface.addresses.is_empty() {
+            text.push(')');
+        }
+    }
+    if text.is_empty() { "no interface at all".to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_there() {
+        let all = interfaces().unwrap();
+        let lo = all.iter().find(|i| i.loopback && i.up).expect("a loopback interface that is up");
+        assert!(lo.addresses.iter().any(IpAddr::is_loopback));
+        assert!(lo.index > 0);
+        assert!(lo.mtu.is_none_or(|mtu| mtu >= 1280));
+        assert!(inventory(&all).contains("127.0.0.1"));
+    }
+}

@@ -1,0 +1,488 @@
+//! One UDP socket: segmentation offload, ECN, batched system calls, ICMP errors.
+//!
+//! * **Sending** takes several datagrams of one size to one destination in a call (UDP GSO). The kernel never
+//!   fragments: the Don't Fragment bit is set and the kernel's own idea of the path MTU is ignored
+//!   (`IP_PMTUDISC_PROBE`, `IPV6_DONTFRAG`), so that probing for the path MTU (RFC 8899) sees the path.
+//! * **Receiving** takes up to [`RecvBuffers::COUNT`] buffers in a call (`recvmmsg`), each of which holds one
+//!   or more datagrams of one sender (UDP GRO).
+//! * **ICMP errors** reach connected sockets only, and only as hints: whoever guesses the ports can forge
+//!   them, so a path is never given up for one (RFC 8085 section 5.2, RFC 5927).
+
+use std::array;
+use std::io::{self, IoSliceMut};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{PoisonError, RwLock};
+
+use nix::errno::Errno;
+use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, TransportErrorPayload, UdpSocketState};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::Via;
+
+/// The most payload one call may carry, in bytes: a 65,535-byte IPv4 packet less its headers. IPv6 would take
+/// 20 more.
+pub const SEND_BYTES_MAX: usize = 65_535 - 20 - 8;
+
+/// The most datagrams one call may carry (`UDP_MAX_SEGMENTS` was 64 until Linux 6.9).
+pub const SEGMENTS_MAX: usize = 64;
+
+/// Receive buffer asked of the kernel, in bytes of payload. Without privilege it grants at most
+/// `net.core.rmem_max`.
+const RECEIVE_BUFFER: usize = 8 << 20;
+
+/// Send buffer asked of the kernel, in bytes: enough for the packets that wait for a 10 Gbit/s card to report
+/// them sent.
+const SEND_BUFFER: usize = 2 << 20;
+
+/// ICMP errors taken from the socket in one call; the rest wait for the next.
+const ERRORS_MAX: usize = 64;
+
+/// A non-blocking UDP socket.
+#[derive(Debug)]
+pub struct Udp {
+    socket: Socket,
+    /// quinn-udp gives up ECN marks and GSO for good after one EINVAL or EIO. A reply to an unroutable sender
+    /// must not cost all others that, so its state is made anew then; nearly always read, hence the lock.
+    state: RwLock<UdpSocketState>,
+    gso: AtomicBool,
+    local: SocketAddr,
+    peer: Option<SocketAddr>,
+    receive_buffer: usize,
+}
+
+/// The ECN field of a received IP packet (RFC 3168 section 5), other than Not-ECT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ecn {
+    /// ECN-capable, ECT(0).
+    Ect0,
+    /// ECN-capable, ECT(1).
+    Ect1,
+    /// Congestion experienced.
+    Ce,
+}
+
+/// What to send: one datagram, or several of one size to one destination.
+#[derive(Clone, Copy, Debug)]
+pub struct Datagrams<'a> {
+    /// Destination; `None` on a connected socket.
+    pub to: Option<SocketAddr>,
+    /// The local address it must leave from (see [`Received::to_ip`]).
+    pub from_ip: Option<IpAddr>,
+    /// The payload, datagrams one after the other.
+    pub bytes: &'a [u8],
+    /// Bytes per datagram, of which only the last may have fewer; `None` for a single datagram.
+    pub segment: Option<usize>,
+    /// Whether to mark the packets ECN-capable, ECT(0).
+    pub ecn: bool,
+}
+
+/// Why a peer seems out of reach: a hint, never proof.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Down {
+    /// The host answered that nothing listens on the port.
+    Refused,
+    /// No route, a host or network that does not answer, or an interface or local address that is gone.
+    Unreachable,
+}
+
+/// What became of a [`Udp::send`].
+#[derive(Debug)]
+pub enum SendOutcome {
+    /// The kernel took it. What the local queue drops at once counts too: loss recovery sees to it.
+    Sent,
+    /// The socket's buffer is full: nothing was sent. Wait until the socket is writable.
+    WouldBlock,
+    /// Nothing was sent, or an earlier datagram came to nothing and the socket says so now.
+    Down(Down),
+    /// The datagrams are larger than the interface takes: nothing was sent.
+    TooBig,
+    /// Nothing was sent, for another reason.
+    Other(io::Error),
+}
+
+/// What came in one buffer: one datagram or more of the same sender, size and ECN field.
+#[derive(Clone, Copy, Debug)]
+pub struct Received<'a> {
+    /// The sender.
+    pub from: SocketAddr,
+    /// The local address it was sent to: replies should leave from there.
+    pub to_ip: Option<IpAddr>,
+    /// The payload, datagrams one after the other.
+    pub bytes: &'a [u8],
+    /// Bytes per datagram, of which only the last may have fewer.
+    pub stride: usize,
+    /// The ECN field; `None` for Not-ECT.
+    pub ecn: Option<Ecn>,
+}
+
+impl<'a> Received<'a> {
+    /// The datagrams one by one. Empty datagrams do not appear.
+    pub fn datagrams(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
+        self.bytes.chunks(self.stride.max(1))
+    }
+}
+
+/// What became of a [`Udp::recv`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecvOutcome {
+    /// Something was received and handed over.
+    Received {
+        /// Whether every buffer was filled, so that more is likely waiting.
+        more: bool,
+    },
+    /// Nothing there. Wait until the socket is readable.
+    WouldBlock,
+    /// An ICMP error about something sent earlier.
+    Down(Down),
+    /// A router said that a packet was too big for its next link (RFC 1191, RFC 8201).
+    TooBig {
+        /// The largest IP packet that link takes, in bytes, as far as the router can be trusted.
+        mtu: u32,
+    },
+}
+
+/// Reusable buffers for [`Udp::recv`]; one set serves any number of sockets.
+#[derive(Debug)]
+pub struct RecvBuffers(Box<[u8]>);
+
+impl RecvBuffers {
+    /// Buffers in a set.
+    pub const COUNT: usize = quinn_udp::BATCH_SIZE;
+    /// Bytes in a buffer: the largest UDP packet, and the most that GRO joins.
+    pub const SIZE: usize = 1 << 16;
+
+    /// Allocates a set: 2 MiB where the system has `recvmmsg`.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(vec![0; Self::COUNT * Self::SIZE].into())
+    }
+}
+
+impl Default for RecvBuffers {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Udp {
+    /// A socket that anybody may send to, for sources.
+    ///
+    /// One socket for each address: `[::]` means IPv6 only (RFC 3493 section 5.3), so that it stands beside
+    /// `0.0.0.0` on the same port and every address that appears here is of the socket's family. An
+    /// unconnected socket is told of no ICMP errors.
+    ///
+    /// # Errors
+    /// What binding fails with (`AddrInUse`, `AddrNotAvailable`, `PermissionDenied`), with the address.
+    pub fn listen(address: SocketAddr) -> io::Result<Self> {
+        let open = || {
+            let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+            if address.is_ipv6() {
+                socket.set_only_v6(true)?;
+            }
+            socket.bind(&address.into())?;
+            Self::new(socket, None)
+        };
+        open().map_err(|e: io::Error| io::Error::new(e.kind(), format!("listening on {address}: {e}")))
+    }
+
+    /// A socket for one subflow: bound as `via` promises, connected to `peer`.
+    ///
+    /// # Errors
+    /// If the promise cannot be kept or no route leads there, with a message that says which.
+    pub fn connect(via: &Via, peer: SocketAddr) -> io::Result<Self> {
+        let mut peer = peer;
+        // An IPv4 address in IPv6 clothes is an IPv4 peer.
+        if let IpAddr::V4(v4) = peer.ip().to_canonical() {
+            peer.set_ip(IpAddr::V4(v4));
+        }
+        let socket = via.open(peer)?;
+        let peer = socket.peer_addr()?.as_socket().unwrap_or(peer);
+        Self::new(socket, Some(peer))
+    }
+
+    fn new(socket: Socket, peer: Option<SocketAddr>) -> io::Result<Self> {
+        let state = offloads(&socket)?;
+        if peer.is_some() {
+            state.enable_transport_errors((&socket).into())?;
+        }
+        let local = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::Unsupported)?;
+        let receive_buffer = enlarge(&socket)?;
+        let gso = AtomicBool::new(state.max_gso_segments() > 1);
+        Ok(Self { socket, state: RwLock::new(state), gso, local, peer, receive_buffer })
+    }
+
+    /// The address it is bound to.
+    #[must_use]
+    pub const fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// The peer of a connected socket.
+    #[must_use]
+    pub const fn peer_addr(&self) -> Option<SocketAddr> {
+        self.peer
+    }
+
+    /// The receive buffer that the kernel granted, in bytes of payload, roughly: it counts its bookkeeping
+    /// against twice this number.
+    #[must_use]
+    pub const fn receive_buffer(&self) -> usize {
+        self.receive_buffer
+    }
+
+    /// How many datagrams of `segment` bytes one [`send`](Self::send) may carry now: 1 without segmentation
+    /// offload, which may be found missing on the way.
+    #[must_use]
+    pub fn max_segments(&self, segment: usize) -> usize {
+        if self.gso.load(Ordering::Relaxed) {
+            (SEND_BYTES_MAX / segment.max(1)).clamp(1, SEGMENTS_MAX)
+        } else {
+            1
+        }
+    }
+
+    /// Sends. Never blocks.
+    ///
+    /// Asked for more than one datagram after offload was found missing, it sends them one by one, and those
+    /// for which the buffer has no room are lost; callers that follow [`max_segments`](Self::max_segments)
+    /// don't meet this twice.
+    pub fn send(&self, datagrams: &Datagrams<'_>) -> SendOutcome {
+        let Some(to) = datagrams.to.or(self.peer) else {
+            return invalid("no destination");
+        };
+        if to.port() == 0 || to.ip().is_unspecified() || to.is_ipv4() != self.local.is_ipv4() {
+            return invalid("not a destination for this socket");
+        }
+        let segment = datagrams.segment.filter(|&segment| segment < datagrams.bytes.len());
+        let Some(segment) = segment else {
+            return self.outcome(self.transmit(to, datagrams, datagrams.bytes, None));
+        };
+        if segment == 0
+            || datagrams.bytes.len() > SEND_BYTES_MAX
+            || datagrams.bytes.len().div_ceil(segment) > SEGMENTS_MAX
+        {
+            return invalid("more datagrams than one call carries");
+        }
+        if !self.gso.load(Ordering::Relaxed) {
+            return self.send_singly(to, datagrams, segment);
+        }
+        match self.transmit(to, datagrams, datagrams.bytes, Some(segment)) {
+            // EIO: the route can't segment (IPsec, a device without checksums). EINVAL: older kernels say so
+            // for segments above the MTU, and all kernels for an address that is gone. One datagram tells.
+            Err(e) if matches!(errno(&e), Errno::EIO | Errno::EINVAL) => {
+                let outcome = self.send_singly(to, datagrams, segment);
+                if matches!(outcome, SendOutcome::Sent) {
+                    self.gso.store(false, Ordering::Relaxed);
+                }
+                outcome
+            }
+            result => self.outcome(result),
+        }
+    }
+
+    fn send_singly(&self, to: SocketAddr, datagrams: &Datagrams<'_>, segment: usize) -> SendOutcome {
+        for (n, one) in datagrams.bytes.chunks(segment).enumerate() {
+            let outcome = self.outcome(self.transmit(to, datagrams, one, None));
+            match outcome {
+                SendOutcome::Sent => {}
+                _ if n == 0 => return outcome,
+                _ => break,
+            }
+        }
+        SendOutcome::Sent
+    }
+
+    fn transmit(
+        &self,
+        to: SocketAddr,
+        datagrams: &Datagrams<'_>,
+        contents: &[u8],
+        segment_size: Option<usize>,
+    ) -> io::Result<()> {
+        let transmit = Transmit {
+            destination: to,
+            ecn: datagrams.ecn.then_some(EcnCodepoint::Ect0),
+            contents,
+            segment_size,
+            src_ip: datagrams.from_ip,
+        };
+        let send = || {
+            let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+            state.try_send((&self.socket).into(), &transmit)
+        };
+        match send() {
+            // May be the news that a router found an earlier packet too big, which is not about this one: if
+            // it is, it comes again. The router's word waits in the error queue for `recv`.
+            Err(e) if errno(&e) == Errno::EMSGSIZE && self.peer.is_some() => send(),
+            Err(e) if matches!(errno(&e), Errno::EIO | Errno::EINVAL) => {
+                if let Ok(fresh) = offloads(&self.socket) {
+                    *self.state.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+                }
+                Err(e)
+            }
+            result => result,
+        }
+    }
+
+    fn outcome(&self, result: io::Result<()>) -> SendOutcome {
+        let Err(e) = result else { return SendOutcome::Sent };
+        match errno(&e) {
+            Errno::EAGAIN => SendOutcome::WouldBlock,
+            Errno::EMSGSIZE => SendOutcome::TooBig,
+            // Sockets that read ICMP errors are also told when the local queue dropped a packet.
+            Errno::ENOBUFS | Errno::ENOMEM => SendOutcome::Sent,
+            // Here the source address is no longer the host's.
+            Errno::EINVAL => SendOutcome::Down(Down::Unreachable),
+            errno => down(errno).map_or(SendOutcome::Other(e), SendOutcome::Down),
+        }
+    }
+
+    /// Receives what is there, at most [`RecvBuffers::COUNT`] buffers, and hands each to `each`. Never
+    /// blocks.
+    ///
+    /// Datagrams that nobody could answer are dropped: from port 0, to a multicast or broadcast address, and
+    /// on a connected socket those of others that came before it was connected.
+    ///
+    /// # Errors
+    /// Only what is neither "nothing there" nor about the network; the socket is of no further use then.
+    pub fn recv(
+        &self,
+        buffers: &mut RecvBuffers,
+        mut each: impl FnMut(Received<'_>),
+    ) -> io::Result<RecvOutcome> {
+        let mut metas = [RecvMeta::default(); RecvBuffers::COUNT];
+        let mut parts = buffers.0.chunks_exact_mut(RecvBuffers::SIZE);
+        let mut slices: [_; RecvBuffers::COUNT] =
+            array::from_fn(|_| IoSliceMut::new(parts.next().unwrap_or_default()));
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        let result = state.recv((&self.socket).into(), &mut slices, &mut metas);
+        drop(state);
+        let count = match result {
+            Ok(count) => count,
+            Err(e) => return self.explain(e),
+        };
+        for (meta, buffer) in metas.iter().zip(&slices).take(count) {
+            let stranger =
+                self.peer.is_some_and(|p| (p.ip(), p.port()) != (meta.addr.ip(), meta.addr.port()));
+            let broadcast = match meta.dst_ip {
+                Some(IpAddr::V4(ip)) => ip.is_multicast() || ip.is_broadcast(),
+                Some(IpAddr::V6(ip)) => ip.is_multicast(),
+                None => false,
+            };
+            if stranger || broadcast || meta.addr.port() == 0 {
+                continue;
+            }
+            each(Received {
+                from: meta.addr,
+                to_ip: meta.dst_ip,
+                bytes: buffer.get(..meta.len).unwrap_or_default(),
+                stride: meta.stride,
+                ecn: meta.ecn.map(|ecn| match ecn {
+                    EcnCodepoint::Ect0 => Ecn::Ect0,
+                    EcnCodepoint::Ect1 => Ecn::Ect1,
+                    EcnCodepoint::Ce => Ecn::Ce,
+                }),
+            });
+        }
+        Ok(RecvOutcome::Received { more: count == RecvBuffers::COUNT })
+    }
+
+    /// Turns an error of `recv` into an outcome, by the socket's error queue where there is one.
+    fn explain(&self, error: io::Error) -> io::Result<RecvOutcome> {
+        if let Some(queued) = self.queued_error() {
+            return Ok(queued);
+        }
+        match errno(&error) {
+            // EMSGSIZE: a local probe that was too big; `send` has said so.
+            Errno::EAGAIN | Errno::EMSGSIZE => Ok(RecvOutcome::WouldBlock),
+            errno => down(errno).map_or(Err(error), |down| Ok(RecvOutcome::Down(down))),
+        }
+    }
+
+    /// Empties the error queue (otherwise the socket stays readable) and keeps what says most.
+    fn queued_error(&self) -> Option<RecvOutcome> {
+        self.peer?;
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        let (mut worst, mut mtu_min) = (None, None);
+        for _ in 0..ERRORS_MAX {
+            let Ok(Some(error)) = state.recv_transport_error((&self.socket).into()) else { break };
+            if let TransportErrorPayload::TooBig { mtu } = error.payload {
+                mtu_min = Some(mtu_min.map_or(mtu, |least: u32| least.min(mtu)));
+                continue;
+            }
+            worst = match down(Errno::from_raw(error.raw_errno)) {
+                Some(Down::Refused) => Some(Down::Refused),
+                Some(Down::Unreachable) => worst.or(Some(Down::Unreachable)),
+                None => worst,
+            };
+        }
+        worst.map(RecvOutcome::Down).or(mtu_min.map(|mtu| RecvOutcome::TooBig { mtu }))
+    }
+}
+
+impl AsFd for Udp {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Switches on what quinn-udp knows, less the receive time stamps, which nobody reads and every packet pays
+/// for.
+fn offloads(socket: &Socket) -> io::Result<UdpSocketState> {
+    let state = UdpSocketState::new(socket.into())?;
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    {
+        use nix::sys::socket::{setsockopt, sockopt::ReceiveTimestampns};
+        let _ = setsockopt(socket, ReceiveTimestampns, &false);
+    }
+    Ok(state)
+}
+
+/// Asks for large buffers; returns the receive buffer granted.
+fn enlarge(socket: &Socket) -> io::Result<usize> {
+    // The default stays where more is not to be had.
+    let _ = socket.set_send_buffer_size(SEND_BUFFER);
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    {
+        use nix::sys::socket::{setsockopt, sockopt::RcvBufForce};
+        if setsockopt(socket, RcvBufForce, &RECEIVE_BUFFER).is_err() {
+            let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER);
+        }
+        // socket(7): the kernel doubles what it is given, and reports the double.
+        Ok(socket.recv_buffer_size()? / 2)
+    }
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    {
+        let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER);
+        socket.recv_buffer_size()
+    }
+}
+
+fn errno(error: &io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::UnknownErrno, Errno::from_raw)
+}
+
+/// The errors that say that the peer is out of reach.
+fn down(errno: Errno) -> Option<Down> {
+    Some(match errno {
+        Errno::ECONNREFUSED => Down::Refused,
+        Errno::EHOSTUNREACH
+        | Errno::ENETUNREACH
+        | Errno::EHOSTDOWN
+        | Errno::ENETDOWN
+        | Errno::ENODEV
+        | Errno::ENXIO
+        | Errno::EADDRNOTAVAIL
+        // ICMP "protocol unreachable", "administratively prohibited"; a local firewall or a `prohibit` route.
+        | Errno::ENOPROTOOPT
+        | Errno::EACCES
+        | Errno::EPERM => Down::Unreachable,
+        _ => return None,
+    })
+}
+
+fn invalid(why: &str) -> SendOutcome {
+    SendOutcome::Other(io::Error::new(io::ErrorKind::InvalidInput, why))
+}
