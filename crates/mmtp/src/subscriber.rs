@@ -22,7 +22,7 @@ mod talk;
 
 use std::collections::{BTreeSet, VecDeque};
 
-use algo::control::{Algorithm, Cause, Group, Member};
+use algo::control::{Cause, Group, Member};
 use algo::{Machine, Output, Span, Time};
 
 use crate::id::{ContentId, Cut};
@@ -34,7 +34,7 @@ use tags::Tags;
 
 pub use ask::GROUPS_OPEN_MAX;
 pub use object::{SOURCES_MAX, SourceId};
-pub use path::{PathCounters, RETRY_MAX, State};
+pub use path::{PathConfig, PathCounters, RETRY_MAX, State};
 pub use talk::{Event, Input, PathReport, Transmit};
 
 /// A path, by the order in which it was added.
@@ -131,19 +131,12 @@ impl Subscriber {
         Some(id)
     }
 
-    /// Adds a path to `source`; `None` when there are [`PATHS_MAX`]. Paths with the same `group` may share a
-    /// bottleneck and are coupled. The local interface takes UDP payloads of `payload_max` bytes.
-    pub fn add_path(
-        &mut self,
-        source: SourceId,
-        group: u32,
-        control: Algorithm,
-        payload_max: usize,
-    ) -> Option<PathId> {
+    /// Adds a path to `source`; `None` when there are [`PATHS_MAX`], or no such source.
+    pub fn add_path(&mut self, source: SourceId, config: &PathConfig) -> Option<PathId> {
         if self.paths.len() >= PATHS_MAX || usize::from(source) >= self.sources.len() {
             return None;
         }
-        self.paths.push(Path::new(source, group, control, payload_max));
+        self.paths.push(Path::new(source, config));
         self.dirty = true;
         Some(self.paths.len() - 1)
     }

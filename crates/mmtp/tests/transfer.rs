@@ -7,7 +7,7 @@ use algo::control::Algorithm;
 use algo::{Machine as _, Output, Span, Time};
 use mmtp::id::GROUP_BYTES;
 use mmtp::publisher::{Body, Lookup, Offer, Publisher, Reply};
-use mmtp::subscriber::{Event, Input, Subscriber};
+use mmtp::subscriber::{Event, Input, PathConfig, Subscriber};
 use mmtp::tree::Outboard;
 use mmtp::{ContentId, wire};
 
@@ -57,7 +57,8 @@ fn fetch(bytes: &[u8], sources: usize) -> (Vec<u8>, Time, Subscriber) {
     for _ in 0..sources {
         let source = subscriber.add_source().expect("few sources");
         let control = Algorithm::by_name("nmcc").expect("it is there");
-        subscriber.add_path(source, 0, control, 1_472).expect("few paths");
+        let config = PathConfig { group: 0, control, payload_max: 1_472, receive_buffer: 1 << 22 };
+        subscriber.add_path(source, &config).expect("few paths");
     }
     let object = subscriber.want(id, true, |_| false);
     let (mut now, mut arrived) = (Time::ZERO, BTreeMap::new());

@@ -341,3 +341,64 @@ fn expected(path: &Path, now: Time, sent_at: Time) -> Time {
     let overdue = now > at + path.rtt.rttvar().times(4);
     if path.state != State::Open || overdue { Time::NEVER } else { at }
 }
+
+#[cfg(test)]
+mod tests {
+    use algo::control::Algorithm;
+    use algo::{Machine as _, Output};
+
+    use super::*;
+    use crate::id::{ContentId, Cut};
+    use crate::subscriber::PathConfig;
+    use crate::wire::{self, Packet};
+
+    /// The dissertation's example of its Algorithm 1 (Fig. 4.3), in its fast form, with a group of one chunk for a
+    /// packet: of 13.. the other subflow has asked 13, 15, 18 and 19, packet 14 is here, our own 16 and 17 are
+    /// pending; the window is 4. Asked next: 20 and 21, and the next idle one is 22.
+    #[test]
+    fn the_example_of_algorithm_1() {
+        let mut subscriber = Subscriber::new(&[0; 32]);
+        let source = subscriber.add_source().expect("the first");
+        let control = Algorithm::by_name("reno").expect("it is there");
+        let config = PathConfig { group: 0, control, payload_max: 65_507, receive_buffer: 1 << 22 };
+        let p = subscriber.add_path(source, &config).expect("the first");
+        let now = Time::ZERO;
+        // One packet of 16 KiB a group, a proven address, a window of 4.
+        let path = &mut subscriber.paths[p];
+        path.mtu.begin(now);
+        for (size, tag) in path.mtu.probes(now, algo::Span::from_millis(1), || 7) {
+            path.mtu.confirm(tag, usize::from(size));
+        }
+        path.cookie = Some(wire::Cookie([0; 16]));
+        path.state = State::Open;
+        path.cwnd = 4;
+        assert_eq!(path.mtu.cut().get(), 1);
+        // Of one group nothing but the group itself has to be known, so look at the data requests only.
+        let id = ContentId { root: [1; 32], length: 30 * GROUP_BYTES as u64 };
+        let object = subscriber.want(id, false, |group| group < 13 || group == 14 || group >= 30);
+        let state = &mut subscriber.objects[object as usize];
+        for _ in 0..2 {
+            state.idle.take();
+        }
+        state.ask_pages(0, false);
+        state.idle.put(20, 30);
+        for group in [13, 15, 18, 19] {
+            state.open(group, Cut::new(1).expect("in range"), 9);
+        }
+        for group in [16, 17] {
+            state.open(group, Cut::new(1).expect("in range"), source);
+            let asked = super::super::path::Asked { object, tag: group, ranges: Vec::new(), proven: true };
+            subscriber.paths[p].sent(now, 1, asked);
+        }
+        let mut asked = Vec::new();
+        while let Output::Send(transmit) = subscriber.poll(now) {
+            if let Ok(Packet::Request(request)) = wire::parse(&transmit.bytes) {
+                asked.extend(request.ranges.flat_map(|r| r.first..r.first + u64::from(r.count)));
+            }
+        }
+        assert_eq!(asked, [20, 21]);
+        let path = &subscriber.paths[p];
+        assert_eq!(path.flight.in_flight(), 4, "pending is the window");
+        assert_eq!(path.runs.front().map(|run| run.group), Some(22), "the next idle packet");
+    }
+}

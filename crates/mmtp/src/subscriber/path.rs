@@ -10,7 +10,7 @@ use algo::{Span, Time};
 use super::mtu::Mtu;
 use super::object::SourceId;
 use super::{What, Work};
-use crate::wire::{Cookie, Kind, Range};
+use crate::wire::{Cookie, DATA_HEADER, Kind, Range};
 
 /// Longest time between two attempts on a path that does not answer: a source that returns is back within it.
 pub const RETRY_MAX: Span = Span::from_secs(2);
@@ -18,6 +18,9 @@ pub const RETRY_MAX: Span = Span::from_secs(2);
 pub(super) const BATCH_MAX: u32 = 64;
 /// Timeouts in a row, with small packets still arriving, after which large ones are taken to vanish.
 const BLACK_HOLE_TIMEOUTS: u32 = 2;
+
+/// Packets that any socket is taken to hold.
+const HOLDS_MIN: u32 = 16;
 
 /// Where a subflow stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,6 +130,19 @@ pub struct PathCounters {
     pub malformed: u64,
 }
 
+/// What a path is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct PathConfig {
+    /// Paths of the same group may share a bottleneck and are coupled.
+    pub group: u32,
+    /// Congestion control.
+    pub control: Algorithm,
+    /// UDP payload bytes that the local interface takes.
+    pub payload_max: usize,
+    /// Bytes that the receiving socket can hold while nobody reads it.
+    pub receive_buffer: usize,
+}
+
 /// One subflow.
 pub(super) struct Path {
     pub(super) source: SourceId,
@@ -135,6 +151,7 @@ pub(super) struct Path {
     pub(super) control: Algorithm,
     pub(super) rtt: Rtt,
     pub(super) cwnd: u32,
+    receive_buffer: usize,
     pub(super) flight: Flight<Asked>,
     pub(super) tags: BTreeMap<u64, u64>,
     pub(super) runs: VecDeque<Run>,
@@ -157,20 +174,21 @@ pub(super) struct Path {
 }
 
 impl Path {
-    pub(super) fn new(source: SourceId, group: u32, control: Algorithm, payload_max: usize) -> Self {
+    pub(super) fn new(source: SourceId, config: &PathConfig) -> Self {
         Self {
             source,
-            group,
+            group: config.group,
             state: State::Opening,
-            cwnd: control.member(Span::ZERO).cwnd.floor().max(1),
-            control,
+            cwnd: config.control.member(Span::ZERO).cwnd.floor().max(1),
+            control: config.control,
+            receive_buffer: config.receive_buffer,
             rtt: Rtt::new(),
             flight: Flight::new(),
             tags: BTreeMap::new(),
             runs: VecDeque::new(),
             retry: VecDeque::new(),
             cookie: None,
-            mtu: Mtu::new(payload_max),
+            mtu: Mtu::new(config.payload_max),
             counters: PathCounters::default(),
             hold: Time::ZERO,
             probe_due: false,
@@ -190,7 +208,20 @@ impl Path {
         if matches!(self.state, State::Down | State::Closed) || now < self.hold || self.flight.is_full() {
             return 0;
         }
-        self.cwnd.saturating_sub(self.flight.in_flight())
+        self.cwnd.min(self.holds()).saturating_sub(self.flight.in_flight())
+    }
+
+    /// Packets that may be under way without overflowing our own socket, should we not read for a moment: what its
+    /// buffer holds, and twice what the path itself holds (its bandwidth times its smallest RTT). Losing packets
+    /// at the last step would tell the sender of a congestion that is not there.
+    fn holds(&self) -> u32 {
+        let buffer = self.receive_buffer / (self.mtu.cut().chunk_bytes() + DATA_HEADER);
+        let path = if self.rtt.has_sample() {
+            u64::from(self.cwnd) * self.rtt.min().as_nanos() / self.rtt.srtt().as_nanos()
+        } else {
+            0
+        };
+        u32::try_from(buffer as u64 + 2 * path).unwrap_or(u32::MAX).max(HOLDS_MIN)
     }
 
     /// Packets worth a request: fewer are left to gather, so that both ends can work in batches.
