@@ -307,7 +307,7 @@ impl Subscriber {
                 Wanted::No => {}
                 Wanted::NotFrom => orphans.push_back(work),
                 Wanted::Yes if object.expire(what) && object.is_alone(what).is_none() => {
-                    orphans.push_back(work)
+                    orphans.push_back(work);
                 }
                 Wanted::Yes => retry.push_back(work),
             }
@@ -392,7 +392,7 @@ impl Machine for Subscriber {
         self.dirty = true;
         match input {
             Input::Datagrams { path, bytes, stride, marked } => {
-                self.datagrams(now, path, bytes, stride, marked)
+                self.datagrams(now, path, bytes, stride, marked);
             }
             Input::Unreachable { path: p } => {
                 if self.paths.get(p).is_some_and(|path| !matches!(path.state, State::Down | State::Closed)) {
@@ -407,7 +407,7 @@ impl Machine for Subscriber {
             }
             Input::Up { path: p } => {
                 if self.paths.get(p).is_some_and(|path| path.state == State::Down) {
-                    self.paths[p].state = State::Opening;
+                    self.paths[p].restart();
                     self.set_state(p, State::Down);
                 }
             }

@@ -209,9 +209,9 @@ impl Subscriber {
                 object.open(run.group, cut, source);
                 self.open += object.groups_open() - before;
             }
+            // Without a cut the group was taken back after some of it had been asked: whoever takes it asks all of it.
             let chunks = object.chunks_of(run.group);
-            let Some(cut) = object.cut_of(run.group) else { return };
-            while run.chunk < chunks {
+            while let Some(cut) = object.cut_of(run.group).filter(|_| run.chunk < chunks) {
                 let chunk = run.group * u64::from(cut.get()) + u64::from(run.chunk);
                 if !batch.push(run.object, What::Data { cut, chunk }, 0) {
                     return;

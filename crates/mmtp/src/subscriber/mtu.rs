@@ -99,18 +99,25 @@ impl Mtu {
         found.is_some()
     }
 
-    /// Packets of this size vanish while small ones arrive (RFC 8899 §4.3, black hole): back to the base, or under
-    /// it.
-    pub(super) fn black_hole(&mut self, now: Time) {
-        self.at = if self.at > BASE { BASE } else { 0 };
-        self.tags = [0; LADDER.len()];
-        self.tries = [0; LADDER.len()];
-        self.next = now + RAISE_AFTER;
-    }
-
-    /// Whether there is a smaller size to fall back to.
-    pub(super) fn can_shrink(&self) -> bool {
-        self.at > 0
+    /// Nothing arrives any more: perhaps packets of this size vanish (RFC 8899 §4.3, black hole). Back to the base, or
+    /// under it if content has never arrived (`fits` is false there). True if there was something to shrink. The
+    /// search begins anew with the next [`begin`](Self::begin), for the path may only have been silent.
+    pub(super) fn shrink(&mut self, fits: bool) -> bool {
+        let to = if self.at > BASE {
+            BASE
+        } else if fits {
+            self.at
+        } else {
+            0
+        };
+        let shrunk = to < self.at;
+        if shrunk {
+            self.at = to;
+            self.tags = [0; LADDER.len()];
+            self.tries = [0; LADDER.len()];
+            self.next = Time::NEVER;
+        }
+        shrunk
     }
 }
 
@@ -150,8 +157,9 @@ mod tests {
         assert_eq!(mtu.cut().get(), 13);
         let again = mtu.probes(Time::from_nanos(10_000_000), Span::from_millis(10), || 9);
         assert_eq!(again, [(1_386, 9)], "the lost one once more");
-        mtu.black_hole(Time::ZERO);
+        assert!(mtu.shrink(true), "a black hole");
         assert_eq!(mtu.cut().get(), 14);
+        assert!(!mtu.shrink(true), "the base is known to fit");
         assert!(!mtu.confirm(9, 1_386), "an old answer");
     }
 

@@ -24,7 +24,14 @@ pub(super) struct Object {
     done_groups: u64,
     partials: BTreeMap<u64, Partial>,
     pages: BTreeMap<(u8, u64), Page>,
-    poisoned: BTreeMap<u64, Vec<(Vec<u8>, [SourceId; 64], Cut)>>,
+    poisoned: BTreeMap<u64, Vec<Poisoned>>,
+}
+
+/// A copy of a group that came from several sources and is wrong.
+struct Poisoned {
+    bytes: Vec<u8>,
+    from: [SourceId; 64],
+    cut: Cut,
 }
 
 /// A group that has been asked for and is not verified.
@@ -308,7 +315,7 @@ impl Object {
     pub(super) fn hashes(&mut self, source: SourceId, level: u8, first: u64, cvs: &[Cv]) -> Outcome {
         let mut outcome = Outcome::default();
         let number = first / tree::PAGE;
-        if cvs.len() != self.hash_count(level, first) || first % tree::HASH_CHUNK as u64 != 0 {
+        if cvs.len() != self.hash_count(level, first) || !first.is_multiple_of(tree::HASH_CHUNK as u64) {
             return outcome;
         }
         let Some(page) = self.pages.get_mut(&(level, number)) else { return outcome };
@@ -368,8 +375,8 @@ impl Object {
             Verdict::Unknown => {}
             Verdict::Good(cv) => {
                 let Some(partial) = self.partials.remove(&group) else { return };
-                for (bytes, from, cut) in self.poisoned.remove(&group).unwrap_or_default() {
-                    blame(&partial.bytes, &bytes, &from, cut, |source| outcome.liars.push((source, group)));
+                for copy in self.poisoned.remove(&group).unwrap_or_default() {
+                    blame(&partial.bytes, &copy, |source| outcome.liars.push((source, group)));
                 }
                 self.mark_done(group);
                 let segment = group / SEGMENT_GROUPS;
@@ -385,7 +392,7 @@ impl Object {
                     outcome.liars.push((senders[0], group));
                 } else if self.poisoned.len() < POISONED_MAX {
                     let copies = self.poisoned.entry(group).or_default();
-                    copies.push((partial.bytes, partial.from, partial.cut));
+                    copies.push(Poisoned { bytes: partial.bytes, from: partial.from, cut: partial.cut });
                 }
                 self.idle.put(group, group + 1);
             }
@@ -441,9 +448,10 @@ impl Object {
 }
 
 /// Compares a poisoned copy with the verified bytes, chunk by chunk, and names who sent what differs.
-fn blame(good: &[u8], bad: &[u8], from: &[SourceId; 64], cut: Cut, mut culprit: impl FnMut(SourceId)) {
+fn blame(good: &[u8], copy: &Poisoned, mut culprit: impl FnMut(SourceId)) {
+    let len = copy.cut.chunk_bytes();
     let mut named = Vec::new();
-    for ((good, bad), source) in good.chunks(cut.chunk_bytes()).zip(bad.chunks(cut.chunk_bytes())).zip(from) {
+    for ((good, bad), source) in good.chunks(len).zip(copy.bytes.chunks(len)).zip(&copy.from) {
         if good != bad && !named.contains(source) {
             named.push(*source);
             culprit(*source);

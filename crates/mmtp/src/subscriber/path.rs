@@ -16,7 +16,7 @@ use crate::wire::{Cookie, DATA_HEADER, Kind, Range};
 pub const RETRY_MAX: Span = Span::from_secs(2);
 /// Packets one request asks for at most.
 pub(super) const BATCH_MAX: u32 = 64;
-/// Timeouts in a row, with small packets still arriving, after which large ones are taken to vanish.
+/// Timeouts in a row after which packets are tried smaller (RFC 8899 §4.3).
 const BLACK_HOLE_TIMEOUTS: u32 = 2;
 
 /// Packets that any socket is taken to hold.
@@ -151,7 +151,6 @@ pub(super) struct Path {
     pub(super) control: Algorithm,
     pub(super) rtt: Rtt,
     pub(super) cwnd: u32,
-    receive_buffer: usize,
     pub(super) flight: Flight<Asked>,
     pub(super) tags: BTreeMap<u64, u64>,
     pub(super) runs: VecDeque<Run>,
@@ -169,8 +168,10 @@ pub(super) struct Path {
     recovery_end: u64,
     probed: bool,
     heard: Time,
-    data_since_timeout: bool,
+    /// Content has arrived in packets of today's size.
+    data_fits: bool,
     timeouts_in_a_row: u32,
+    config: PathConfig,
 }
 
 impl Path {
@@ -181,7 +182,6 @@ impl Path {
             state: State::Opening,
             cwnd: config.control.member(Span::ZERO).cwnd.floor().max(1),
             control: config.control,
-            receive_buffer: config.receive_buffer,
             rtt: Rtt::new(),
             flight: Flight::new(),
             tags: BTreeMap::new(),
@@ -198,9 +198,17 @@ impl Path {
             recovery_end: 0,
             probed: false,
             heard: Time::ZERO,
-            data_since_timeout: false,
+            data_fits: false,
             timeouts_in_a_row: 0,
+            config: *config,
         }
+    }
+
+    /// The interface is there again, perhaps in another network: everything is to be learnt anew.
+    pub(super) fn restart(&mut self) {
+        let (counters, requests) = (self.counters, std::mem::take(&mut self.flight));
+        *self = Self { counters, flight: requests, ..Self::new(self.source, &self.config) };
+        self.tags.clear();
     }
 
     /// Packets that may be asked for now.
@@ -215,7 +223,7 @@ impl Path {
     /// buffer holds, and twice what the path itself holds (its bandwidth times its smallest RTT). Losing packets
     /// at the last step would tell the sender of a congestion that is not there.
     fn holds(&self) -> u32 {
-        let buffer = self.receive_buffer / (self.mtu.cut().chunk_bytes() + DATA_HEADER);
+        let buffer = self.config.receive_buffer / (self.mtu.cut().chunk_bytes() + DATA_HEADER);
         let path = if self.rtt.has_sample() {
             u64::from(self.cwnd) * self.rtt.min().as_nanos() / self.rtt.srtt().as_nanos()
         } else {
@@ -262,12 +270,10 @@ impl Path {
         self.heard = now;
         self.probed = false;
         self.probe_due = false;
-        self.data_since_timeout |= data;
-        if data || self.timeouts_in_a_row < BLACK_HOLE_TIMEOUTS {
-            self.timeouts_in_a_row = 0;
-        } else if self.mtu.can_shrink() {
-            self.mtu.black_hole(now);
-            self.timeouts_in_a_row = 0;
+        self.data_fits |= data;
+        self.timeouts_in_a_row = 0;
+        if self.cookie.is_some() {
+            self.mtu.begin(now);
         }
         if matches!(self.state, State::Opening | State::Silent) {
             self.state = State::Open;
@@ -351,6 +357,10 @@ impl Path {
     pub(super) fn timed_out(&mut self, now: Time, group: &Group<'_>) {
         self.counters.timeouts += 1;
         self.timeouts_in_a_row += 1;
+        let suspect = self.timeouts_in_a_row >= BLACK_HOLE_TIMEOUTS;
+        if suspect && self.mtu.shrink(self.data_fits) {
+            self.data_fits = false;
+        }
         if self.state == State::Open {
             self.congestion(now, Cause::Timeout, self.flight.next_seq(), group);
         } else {
