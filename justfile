@@ -1,0 +1,40 @@
+# The verbs of this repository. `just` alone lists them.
+
+_list:
+    @just --list --unsorted
+
+# The live demonstration: three sources, one dies and comes back. No network, no root.
+demo *args:
+    cargo run --release -p anabranch -- demo {{ args }}
+
+# All tests.
+test *args:
+    cargo test --workspace {{ args }}
+
+# What a change must pass: format, lints, documentation, tests.
+check:
+    cargo fmt --all --check
+    cargo clippy --workspace --all-targets -- -D warnings
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+    cargo test --workspace
+
+# Licences, advisories, sources of dependencies (needs cargo-deny).
+deny:
+    cargo deny check
+
+# Measure, beside the peers, into docs/performance.md (root for the namespace rows). See bench/README.md.
+bench *args:
+    python3 bench/compare.py {{ args }}
+
+# Every fuzz target for so many seconds each (needs a nightly toolchain and cargo-fuzz).
+fuzz seconds="600":
+    #!/usr/bin/env bash
+    set -euo pipefail
+    for target in $(cargo +nightly fuzz list); do
+        echo "== $target"
+        cargo +nightly fuzz run "$target" -- -max_total_time={{ seconds }} -timeout=10
+    done
+
+# The long tests: thousands of seeds of random operations over faulty links.
+soak *args:
+    cargo test --workspace --release -- --ignored {{ args }}
