@@ -1,0 +1,216 @@
+"""Results to tables: bench/results.json, and docs/performance.md between its markers."""
+
+import json
+import os
+import re
+import statistics
+
+
+def load(root):
+    try:
+        with open(os.path.join(root, "bench/results.json"), encoding="utf-8") as text:
+            return json.load(text)
+    except FileNotFoundError:
+        return {}
+
+
+def save(root, results):
+    """Writes both files; each is replaced whole, so that an interruption leaves no half."""
+    _replace(os.path.join(root, "bench/results.json"), json.dumps(results, indent=1, sort_keys=True) + "\n")
+    page = os.path.join(root, "docs/performance.md")
+    with open(page, encoding="utf-8") as text:
+        body = text.read()
+    for key, result in results.items():
+        marked = re.compile(rf"(<!-- table:{key} -->\n).*?(<!-- /table:{key} -->)", re.DOTALL)
+        if not marked.search(body):
+            raise SystemExit(f"docs/performance.md has no markers for table {key}")
+        made = table(key, result)
+        body = marked.sub(lambda m: f"{m.group(1)}{made}\n{m.group(2)}", body)
+    _replace(page, body)
+
+
+def _replace(path, text):
+    with open(path + ".new", "w", encoding="utf-8") as out:
+        out.write(text)
+    os.replace(path + ".new", path)
+
+
+def table(key, result):
+    made = {"b": _loopback, "c": _links, "d": _stall, "e": _corrupt}.get(key, _printed)(result)
+    return f"\n{made}\n\n{_conditions(result)}\n"
+
+
+def _markdown(head, rows):
+    """A Markdown table with columns that line up: the first to the left, the others to the right."""
+    rows = [head, *[[str(cell) for cell in row] for row in rows]]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+    rule = ["-" * widths[0], *["-" * (w - 1) + ":" for w in widths[1:]]]
+    padded = [[c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths))] for row in rows]
+    padded.insert(1, rule)
+    return "\n".join("| " + " | ".join(row) + " |" for row in padded)
+
+
+def _good(runs):
+    return [r for r in runs if "failed" not in r]
+
+
+def _median(runs, value):
+    return statistics.median(value(r) for r in runs)
+
+
+def _spread(runs):
+    walls = [r["wall_s"] for r in runs]
+    return f"{statistics.median(walls):.2f} ({min(walls):.2f}–{max(walls):.2f})"
+
+
+def _outcome(runs):
+    """What happened in every run, worst first."""
+    kinds = set()
+    for run in runs:
+        if run.get("failed") or run.get("timed_out"):
+            kinds.add("did not finish")
+        elif run["rc"] != 0:
+            kinds.add(f"refused, exit {run['rc']}")
+        else:
+            kinds.add("correct" if run["right"] else "**corrupt file accepted**")
+    return "; ".join(sorted(kinds))
+
+
+
+def _rows(result, cells):
+    """A row for each program: measured columns where a run ended, its outcome always last."""
+    width, rows = None, []
+    for label, runs in result["runs"].items():
+        good = _good(runs)
+        measured = cells(good) if good else None
+        width = width or (len(measured) if measured else None)
+        rows.append((label, measured, _outcome(runs)))
+    return [[label, *(measured or ["–"] * (width or 0)), outcome] for label, measured, outcome in rows]
+
+
+def _verdict(text, met):
+    return f"* {text}: **{'met' if met else 'missed'}**"
+
+
+def _ours(result, word="anabranch get"):
+    return _good(result["runs"].get(word, []))
+
+
+def _loopback(result):
+    gigabytes = result["bytes"] / 1e9
+
+    def cells(runs):
+        client = _median(runs, lambda r: r["cpu_s"]) / gigabytes
+        total = _median(runs, lambda r: r["cpu_s"] + r["cpu_sources_s"]) / gigabytes
+        rate = gigabytes * 8 / _median(runs, lambda r: r["wall_s"])
+        return [_spread(runs), f"{rate:.2f}", f"{client:.2f}", f"{total:.2f}",
+                f"{_median(runs, lambda r: r['rss_mib']):.0f}"]
+
+    rows = _rows(result, cells)
+    for row in rows:
+        row.insert(1, "yes" if result["verifies"].get(row[0]) else "no")
+    rows.append(["iroh-blobs 0.104 (cited)", "yes", "5.3", "1.3–1.6", "4.7–5.3", "8.6–9.7", "–", "correct"])
+    head = [f"{gigabytes:g} GB over loopback", "verified", "wall s (range)", "Gbit/s", "CPU s/GB fetching",
+            "CPU s/GB all", "peak MiB", "file"]
+    text = [_markdown(head, rows)]
+    ours = _ours(result)
+    if ours:
+        cpu = _median(ours, lambda r: r["cpu_s"] + r["cpu_sources_s"]) / gigabytes
+        rate = gigabytes * 8 / _median(ours, lambda r: r["wall_s"])
+        peak = max(r["rss_mib"] for r in ours)
+        text += ["", _verdict(f"at most 2.0 CPU s/GB over all processes: {cpu:.2f}", cpu <= 2.0),
+                 _verdict(f"at least 5 Gbit/s: {rate:.2f}", rate >= 5),
+                 _verdict(f"less than 64 MiB in `get`: {peak:.0f}", peak < 64)]
+    return "\n".join(text)
+
+
+def _links(result):
+    parts = []
+    for bed in result["beds"]:
+        mbit, ideal = bed["mbit"], bed["ideal_s"]
+
+        def cells(runs, bed=bed, mbit=mbit, ideal=ideal):
+            wall = _median(runs, lambda r: r["wall_s"])
+            rate = bed["bytes"] * 8 / wall / 1e6
+            return [_spread(runs), f"{rate:.1f}", f"{100 * ideal / wall:.1f} %", f"{100 * rate / sum(mbit):.1f} %",
+                    "/".join(f"{statistics.median(link) / 1e6:.0f}" for link in zip(*(r["carried"] for r in runs)))]
+
+        rows = _rows(bed, cells)
+        equal = len(set(mbit)) == 1
+        if equal:
+            rows.append(["iroh-blobs 0.104 (cited)", "26.9–33.9", "94.5–119", "33–41 %", "32–40 %", "–", "correct"])
+        name = "/".join(map(str, mbit))
+        head = [f"{bed['bytes'] / 1e6:.0f} MB, links {name}", "wall s (range)", "Mbit/s", "of payload ideal",
+                "of raw rate", "MB by link", "file"]
+        parts += [f"Links of {name} Mbit/s; ideal {ideal:.2f} s:", "", _markdown(head, rows), ""]
+        ours = _ours(bed, "anabranch get --disjoint")
+        if ours:
+            share, least = 100 * ideal / _median(ours, lambda r: r["wall_s"]), 97 if equal else 95
+            parts += [_verdict(f"at least {least} % of what the links carry: {share:.1f} %",
+                               share >= least and all(r["right"] for r in ours)), ""]
+    return "\n".join(parts).rstrip()
+
+
+def _against(result, what):
+    def cells(runs):
+        wall = _median(runs, lambda r: r["wall_s"])
+        return [_spread(runs), f"{100 * (wall / result['ideal_s'] - 1):+.1f} %"]
+
+    head = [what, "wall s (range)", "over ideal", "file"]
+    return _markdown(head, _rows(result, cells))
+
+
+def _stall(result):
+    made = _against(result, f"{result['bytes'] / 1e6:.0f} MB, one source stopped after {result['after_s']:g} s")
+    text = [f"Ideal {result['ideal_s']:.2f} s:", "", made]
+    ours = _ours(result, "anabranch get --disjoint")
+    if ours:
+        over = 100 * (_median(ours, lambda r: r["wall_s"]) / result["ideal_s"] - 1)
+        text += ["", _verdict(f"within 5 % of the ideal: {over:+.1f} %", over <= 5 and all(r["right"] for r in ours))]
+    return "\n".join(text)
+
+
+def _corrupt(result):
+    made = _against(result, f"{result['bytes'] / 1e6:.0f} MB, one of three sources lies")
+    text = [f"Ideal with the two honest sources {result['ideal_s']:.2f} s:", "", made]
+    ours = _ours(result, "anabranch get --disjoint")
+    if ours:
+        over = 100 * (_median(ours, lambda r: r["wall_s"]) / result["ideal_s"] - 1)
+        named = all(r["named"] == [result["liar"]] for r in ours)
+        text += ["", _verdict("the file is correct", all(r["right"] for r in ours)),
+                 _verdict("the culprit, and nobody else, is named", named),
+                 _verdict(f"within 5 % of the two-source ideal: {over:+.1f} %", over <= 5)]
+    return "\n".join(text)
+
+
+def _printed(result):
+    """What a program printed: JSON rows become a table, anything else stays as it is."""
+    rows = []
+    for line in result["output"].splitlines():
+        try:
+            row = json.loads(line)
+        except ValueError:
+            return result["output"].strip()
+        rows += row if isinstance(row, list) else row.get("rows", [row])
+    if not rows or not all(isinstance(row, dict) for row in rows):
+        return result["output"].strip()
+    head = list(dict.fromkeys(key for row in rows for key in row))
+    show = lambda v: f"{v:.2f}" if isinstance(v, float) else str(v)
+    return _markdown([h.replace("_", " ") for h in head], [[show(row.get(h, "–")) for h in head] for row in rows])
+
+
+def _conditions(result):
+    """One line under each table: what it was measured on, and how quiet that was."""
+    m = result["machine"]
+    parts = [f"{m['date']}, commit {m['commit'] or 'none'}", f"{m['cores']} cores of {m['cpu']}",
+             f"Linux {m['kernel']}"]
+    runs = [r for bed in result.get("beds", [result]) for rs in bed.get("runs", {}).values() for r in _good(rs)]
+    if runs:
+        versions = ", ".join(f"{name.removesuffix('c') if name == 'aria2c' else name} {v}"
+                             for name, v in m["versions"].items() if v)
+        parts += [f"median of {max(len(rs) for bed in result.get('beds', [result]) for rs in bed['runs'].values())}",
+                  f"peers: {versions}, TCP congestion control {m['tcp_cc']}"]
+        others = [r["others_percent"] for r in runs]
+        parts.append(f"CPU taken by others meanwhile: median {statistics.median(others):.0f} %, at most "
+                     f"{max(others):.0f} %")
+    return f"<sub>{'; '.join(parts)}.</sub>"
