@@ -1,0 +1,342 @@
+//! The command line: each option is defined here once; help, manual pages and completions come from it.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use algo::Rate;
+use clap::builder::{PossibleValue, PossibleValuesParser};
+use clap::{Args, Parser, Subcommand, ValueHint};
+use mmtp::uri::{UriError, host_port};
+use net::Via;
+
+use crate::exit;
+
+/// The UDP port a source listens on unless told otherwise: ANABR on a telephone's keys.
+pub const PORT: u16 = 26_227;
+
+/// How long `get` waits without any answer before it gives up, in seconds.
+pub const TIMEOUT_S: u64 = 60;
+
+/// One file from many sources over many paths at once, verified.
+#[derive(Debug, Parser)]
+#[command(
+    name = "anabranch",
+    version,
+    about,
+    long_about = "One file from many sources over many paths at once, every byte verified.\n\n\
+        A source runs `anabranch serve` and prints a URI for what it offers. A receiver gives that URI to \
+        `anabranch get`, names as many sources as it likes, and takes parts from all of them at once. The URI \
+        holds a hash of the content, so that no source has to be trusted.",
+    after_help = "Try it without a network: anabranch demo",
+    after_long_help = exit::help(),
+    max_term_width = 100,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    propagate_version = true
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Offer files and directories to whoever knows their URI
+    Serve(Serve),
+    /// Fetch one file or directory from all sources that have it
+    Get(Get),
+    /// See it work: three simulated sources, one of which fails and comes back
+    Demo(Demo),
+    /// Print the manual page, or write all of them into a directory
+    Man(Man),
+    /// Print a completion script for a shell
+    Completions(Completions),
+}
+
+/// Options of `serve`.
+#[derive(Args, Clone, Debug)]
+#[command(
+    long_about = "Offer files and directories to whoever knows their URI.\n\n\
+        Hashes each PATH (the hashes are kept for the next start), prints one URI a line on standard output, and \
+        answers requests until Ctrl-C. A directory gets a URI of its own, and so does each file in it. Requests \
+        name content by its hash, never by a path: what was not hashed at the start cannot be asked for. Symbolic \
+        links are followed only as long as they stay inside the PATH they were found in.",
+    after_help = "Examples:\n  \
+        anabranch serve film.mkv\n  \
+        anabranch serve --listen 192.0.2.7:26227 --limit 20M ~/public\n  \
+        anabranch serve --json data/ | jq -r 'select(.event == \"offer\") | .uri'"
+)]
+pub struct Serve {
+    /// Files and directories to offer
+    #[arg(required = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub paths: Vec<PathBuf>,
+
+    /// Address to listen on; may be given several times. Port 0 takes a free one, and `ADDR` alone means port
+    /// 26227. Without this option: port 26227 of every address, IPv4 and IPv6
+    #[arg(short, long, value_name = "ADDR:PORT", value_parser = listen_address)]
+    pub listen: Vec<SocketAddr>,
+
+    /// Send no faster than this, all receivers together: bytes a second (500k, 20M, 1.5Gi) or bits a second
+    /// (100Mbit)
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    pub limit: Option<Rate>,
+
+    /// Hash everything again, and keep no hashes for the next start
+    #[arg(long)]
+    pub no_cache: bool,
+
+    /// Report on standard output as JSON, one object a line: offers, then counters every second
+    #[arg(long)]
+    pub json: bool,
+
+    /// No progress and no counters; URIs and warnings only
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// Options of `get`.
+#[derive(Args, Clone, Debug)]
+#[command(
+    long_about = "Fetch one file or directory from all sources that have it.\n\n\
+        Sources come from the URI and from --from. Each source is asked from each local address (see --via); every \
+        such pair is a path with its own congestion window, and each takes as much of the file as it can carry. \
+        Every 16 KiB are verified before they are written; a source that sends wrong bytes is struck off and named. \
+        What has arrived is kept in NAME.part with a journal beside it: the same command resumes after Ctrl-C, \
+        a crash or a reboot. NAME itself appears at the end, whole and verified.",
+    after_help = "Examples:\n  \
+        anabranch get URI\n  \
+        anabranch get URI --from 192.0.2.7:26227 --from mirror.example.net -o film.mkv\n  \
+        anabranch get URI --via wlan0 --via eth0 --disjoint",
+    after_long_help = "Examples:\n  \
+        anabranch get URI\n  \
+        anabranch get URI --from 192.0.2.7:26227 --from mirror.example.net -o film.mkv\n  \
+        anabranch get URI --via wlan0 --via eth0 --disjoint\n\n\
+        The exit status tells scripts what happened: see `anabranch --help`."
+)]
+pub struct Get {
+    /// What to fetch, as `anabranch serve` printed it
+    pub uri: String,
+
+    /// A source, in addition to those that the URI names; may be given several times. Without a port: 26227
+    #[arg(short, long, value_name = "HOST:PORT")]
+    pub from: Vec<HostPort>,
+
+    /// Use this network interface or local address and no other that is not named too; may be given several
+    /// times. A promise: if it cannot be used, the command fails. Without this option: every usable address
+    #[arg(long, value_name = "IFACE|ADDR", value_parser = via)]
+    pub via: Vec<Via>,
+
+    /// Where to put it: a name for the file, or a directory to put it in. A directory that is fetched becomes
+    /// PATH, or PATH/NAME if PATH ends in a slash. Without this option: the name in the URI, in the current
+    /// directory
+    #[arg(short, long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub output: Option<PathBuf>,
+
+    /// Congestion control
+    #[arg(long, value_name = "NAME", default_value = algo::control::ALGORITHMS[0].name, value_parser = algorithms())]
+    pub cc: String,
+
+    /// The paths share no bottleneck (you know: two providers, say): let each grow on its own. Faster where
+    /// that is true, unfair to others where it is not
+    #[arg(long)]
+    pub disjoint: bool,
+
+    /// Give up when no source has answered for so long; what has arrived is kept
+    #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT_S, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub timeout: u64,
+
+    /// Overwrite the target if it exists, and a part of other content that is in its place
+    #[arg(long)]
+    pub force: bool,
+
+    /// Report on standard output as JSON, one object a line: progress every second, then a summary
+    #[arg(long)]
+    pub json: bool,
+
+    /// No progress and no summary; errors only
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// Options of `demo`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Examples:\n  anabranch demo\n  anabranch demo --seed 7 --size 64")]
+pub struct Demo {
+    /// Seed of the simulated network: the same seed, the same losses
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+
+    /// Size of the file, in megabytes
+    #[arg(long, value_name = "MB", default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=1_024))]
+    pub size: u64,
+
+    /// Report on standard output as JSON, one object a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `man`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Examples:\n  anabranch man | man -l -\n  anabranch man ~/.local/share/man/man1")]
+pub struct Man {
+    /// Write one page a command into this directory instead of printing the first
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub dir: Option<PathBuf>,
+}
+
+/// Options of `completions`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Example:\n  \
+    anabranch completions bash > ~/.local/share/bash-completion/completions/anabranch")]
+pub struct Completions {
+    /// The shell
+    pub shell: clap_complete::Shell,
+}
+
+/// A source as it is named on the command line; the name is resolved later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostPort {
+    /// A host name or an address.
+    pub host: String,
+    /// The UDP port.
+    pub port: u16,
+}
+
+impl FromStr for HostPort {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok((host, port)) = host_port(text) {
+            return Ok(Self { host: host.to_owned(), port });
+        }
+        if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
+            return Ok(Self { host: ip.to_string(), port: PORT });
+        }
+        host_port(&format!("{text}:{PORT}")).map_err(|_| UriError::HostPort(text.into()).to_string())?;
+        Ok(Self { host: text.trim_matches(['[', ']']).to_owned(), port: PORT })
+    }
+}
+
+impl fmt::Display for HostPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{}", self.host, self.port),
+            false => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
+}
+
+fn via(text: &str) -> Result<Via, String> {
+    Via::parse(text).map_err(|e| e.to_string())
+}
+
+fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    let bare = text.trim_matches(['[', ']']).parse::<IpAddr>();
+    bare.map(|ip| SocketAddr::new(ip, PORT)).map_err(|_| "not ADDR:PORT; names are not looked up here".into())
+}
+
+/// Parses a data rate: a number with an optional unit, `k M G` (1000), `Ki Mi Gi` (1024), of bytes unless `bit`
+/// follows.
+///
+/// # Errors
+/// A sentence for the person who typed it.
+pub fn rate(text: &str) -> Result<Rate, String> {
+    let text = text.trim().trim_end_matches("/s");
+    let (text, divisor) = match text.strip_suffix("bit") {
+        Some(rest) => (rest, 8),
+        None => (text.strip_suffix('B').unwrap_or(text), 1),
+    };
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let scale: u64 = match unit.trim() {
+        "" => 1,
+        "k" | "K" => 1_000,
+        "m" | "M" => 1_000_000,
+        "g" | "G" => 1_000_000_000,
+        "Ki" | "ki" => 1 << 10,
+        "Mi" => 1 << 20,
+        "Gi" => 1 << 30,
+        other => return Err(format!("unknown unit '{other}': use k, M, G, Ki, Mi, Gi, and bit for bits")),
+    };
+    let number: f64 = number.parse().map_err(|_| format!("'{number}' is no number"))?;
+    let bytes = number * scale as f64 / f64::from(divisor);
+    // Less than a packet a second would never send anything.
+    if !(1_500.0..=1e15).contains(&bytes) {
+        return Err("out of range: 1500 bytes a second is the least".into());
+    }
+    Ok(Rate::from_bytes(bytes as u64))
+}
+
+fn algorithms() -> impl clap::builder::TypedValueParser<Value = String> {
+    let named = |a: &algo::control::Entry| PossibleValue::new(a.name).help(a.title);
+    PossibleValuesParser::new(algo::control::ALGORITHMS.iter().map(named))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn rates() {
+        let bytes = |text| rate(text).map(|r| r.as_bytes());
+        assert_eq!(bytes("20M"), Ok(20_000_000));
+        assert_eq!(bytes("100Mbit"), Ok(12_500_000));
+        assert_eq!(bytes("100Mbit/s"), Ok(12_500_000));
+        assert_eq!(bytes("1.5Gi"), Ok(1_610_612_736));
+        assert_eq!(bytes("500kB"), Ok(500_000));
+        for bad in ["", "M", "0", "-1", "1X", "1e99G", "NaN", "inf", "1.2.3", "20 apples"] {
+            assert!(rate(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn sources() {
+        let parse = |text: &str| text.parse::<HostPort>().map(|s| s.to_string());
+        assert_eq!(parse("192.0.2.1:5"), Ok("192.0.2.1:5".into()));
+        assert_eq!(parse("[2001:db8::1]:5"), Ok("[2001:db8::1]:5".into()));
+        assert_eq!(parse("2001:db8::1"), Ok("[2001:db8::1]:26227".into()));
+        assert_eq!(parse("mirror.example.net"), Ok("mirror.example.net:26227".into()));
+        assert_eq!(parse("[fe80::1%eth0]:9"), Ok("[fe80::1%eth0]:9".into()));
+        for bad in ["", ":5", "host:0", "host:x", "host:70000", "a b:5", "http://x/"] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn usage() {
+        let uri = mmtp::uri::Uri::new(mmtp::ContentId::of(b"x")).to_string();
+        let parse = |line: &str| Cli::try_parse_from(line.replace("URI", &uri).split(' '));
+        assert!(
+            parse("anabranch serve a b -l 127.0.0.1:0 -l [::1]:9 --limit 1M --json --no-cache -q").is_ok()
+        );
+        assert!(
+            parse("anabranch get URI --from a:1 --from b --via lo -o x --cc reno --disjoint --force").is_ok()
+        );
+        for bad in [
+            "anabranch",
+            "anabranch get",
+            "anabranch get URI --cc vegas",
+            "anabranch get URI --timeout 0",
+            "anabranch get URI --via no-such-device",
+            "anabranch serve",
+            "anabranch serve x --limit 0",
+            "anabranch serve x --listen example.org:1",
+            "anabranch demo --size 0",
+        ] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+}

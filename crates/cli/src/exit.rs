@@ -1,0 +1,115 @@
+//! How a command ends: exit codes that scripts can use, and errors that say what to do next.
+
+use std::fmt;
+use std::fmt::Write as _;
+
+/// Why a command did not end well; the number is the process's exit status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Code {
+    /// Anything that has no code of its own.
+    Other = 1,
+    /// The command line makes no sense.
+    Usage = 2,
+    /// Every source that answered said that it does not have this content.
+    NotFound = 3,
+    /// No source answered for `--timeout` seconds.
+    Unreachable = 4,
+    /// Every source was struck off because its bytes did not match the content id.
+    Corrupt = 5,
+    /// The place where the file should arrive does not take it.
+    Target = 6,
+    /// Ctrl-C or SIGTERM.
+    Interrupted = 130,
+}
+
+/// The codes as `--help` and the manual page tell them.
+pub const CODES: &[(u8, &str)] = &[
+    (0, "done: every byte verified, the file has its final name"),
+    (Code::Other as u8, "an error that none of the following describes"),
+    (Code::Usage as u8, "wrong usage: an option, an address or the URI makes no sense"),
+    (Code::NotFound as u8, "no source has this content"),
+    (Code::Unreachable as u8, "no source reachable, or --timeout passed (what arrived is kept)"),
+    (Code::Corrupt as u8, "verification failed: every source sent wrong bytes and was struck off"),
+    (Code::Target as u8, "target: disk full, not writable, exists already, or in use by another get"),
+    (Code::Interrupted as u8, "interrupted (what arrived is kept; the same command resumes)"),
+];
+
+/// The codes as text, one a line.
+#[must_use]
+pub fn help() -> String {
+    let mut text = String::from("Exit status:\n");
+    for (code, meaning) in CODES {
+        let _ = writeln!(text, "  {code:>3}  {meaning}");
+    }
+    text
+}
+
+/// An error for the person at the terminal: an exit code, and a message that says what to do next.
+#[derive(Debug)]
+pub struct Failure {
+    /// The exit status.
+    pub code: Code,
+    /// One or two sentences, without a final newline.
+    pub message: String,
+}
+
+/// What every command returns.
+pub type Outcome<T = ()> = Result<T, Failure>;
+
+impl Failure {
+    /// A failure with `code`.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+    /// A failure of the target: exit status 6.
+    pub fn target(message: impl Into<String>) -> Self {
+        Self::new(Code::Target, message)
+    }
+    /// A failure without a code of its own: exit status 1.
+    pub fn other(message: impl Into<String>) -> Self {
+        Self::new(Code::Other, message)
+    }
+    /// Wrong usage: exit status 2.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::new(Code::Usage, message)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        match error.downcast::<Self>() {
+            Ok(failure) => failure,
+            Err(error) => Self::other(format!("{error:#}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_is_documented_once() {
+        let mut numbers: Vec<u8> = CODES.iter().map(|c| c.0).collect();
+        assert_eq!(numbers, [0, 1, 2, 3, 4, 5, 6, 130]);
+        numbers.dedup();
+        assert_eq!(numbers.len(), CODES.len());
+        assert!(help().contains("  130  interrupted"));
+    }
+
+    #[test]
+    fn a_failure_survives_anyhow() {
+        let error = anyhow::Error::new(Failure::target("disk full"));
+        assert_eq!(Failure::from(error).code, Code::Target);
+        assert_eq!(Failure::from(anyhow::anyhow!("x")).code, Code::Other);
+    }
+}

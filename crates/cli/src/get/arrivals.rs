@@ -1,0 +1,140 @@
+//! Where contents go as they arrive: files, a bounded number of them open at a time, or memory.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use mmtp::ContentId;
+use mmtp::subscriber::{ObjectId, Subscriber};
+use mmtp::tree::Cv;
+
+use super::open_target;
+use crate::exit::{Failure, Outcome};
+use crate::target::{Place, Target};
+
+/// Contents that are fetched at the same time: enough that small files do not wait for each other's round trips,
+/// few enough for the descriptors (two a file) and for the disk.
+const OPEN_MAX: usize = 64;
+
+/// One content and the place where it is to go; the place is looked up when its turn comes.
+pub(super) struct Wanted {
+    pub(super) id: ContentId,
+    pub(super) executable: bool,
+    pub(super) open: Box<dyn FnOnce() -> Outcome<Place>>,
+}
+
+/// All contents of one transfer.
+pub(super) struct Arrivals {
+    waiting: VecDeque<Wanted>,
+    open: BTreeMap<ObjectId, Slot>,
+    force: bool,
+    memory: Option<Vec<u8>>,
+    total_bytes: u64,
+    done_bytes: u64,
+    resumed_bytes: u64,
+}
+
+enum Slot {
+    File { target: Box<Target>, executable: bool },
+    Memory(Vec<u8>),
+}
+
+impl Arrivals {
+    /// Files.
+    pub(super) fn new(wanted: Vec<Wanted>, force: bool) -> Self {
+        Self {
+            total_bytes: wanted.iter().map(|w| w.id.length).sum(),
+            waiting: wanted.into(),
+            open: BTreeMap::new(),
+            force,
+            memory: None,
+            done_bytes: 0,
+            resumed_bytes: 0,
+        }
+    }
+
+    /// One content, in memory: for manifests.
+    pub(super) fn in_memory(id: ContentId, subscriber: &mut Subscriber) -> Self {
+        let mut new = Self::new(Vec::new(), false);
+        new.total_bytes = id.length;
+        let bytes = vec![0; usize::try_from(id.length).unwrap_or(0)];
+        let object = subscriber.want(id, false, |_| false);
+        new.open.insert(object, Slot::Memory(bytes));
+        new
+    }
+
+    /// Wants as many more contents as may be open at once.
+    pub(super) fn advance(&mut self, subscriber: &mut Subscriber, go_on: &dyn Fn() -> bool) -> Outcome {
+        while self.open.len() < OPEN_MAX {
+            let Some(wanted) = self.waiting.pop_front() else { return Ok(()) };
+            let place = (wanted.open)()?;
+            let (target, there) = open_target(place, wanted.id, self.force, go_on)?;
+            self.done_bytes += target.bytes_done();
+            self.resumed_bytes += target.bytes_done();
+            let here = |group: u64| {
+                let word = usize::try_from(group / 64).ok().and_then(|w| there.get(w));
+                word.is_some_and(|w| w >> (group % 64) & 1 == 1)
+            };
+            let object = subscriber.want(wanted.id, false, here);
+            self.open.insert(object, Slot::File { target: Box::new(target), executable: wanted.executable });
+        }
+        Ok(())
+    }
+
+    /// A verified group arrived.
+    pub(super) fn group(&mut self, object: ObjectId, group: u64, bytes: &[u8], cv: Cv) -> Outcome {
+        self.done_bytes += bytes.len() as u64;
+        match self.open.get_mut(&object) {
+            Some(Slot::File { target, .. }) => target.write(group, bytes, cv),
+            Some(Slot::Memory(memory)) => {
+                let start =
+                    usize::try_from(group).unwrap_or(usize::MAX).saturating_mul(mmtp::id::GROUP_BYTES);
+                if let Some(to) = memory.get_mut(start..start + bytes.len()) {
+                    to.copy_from_slice(bytes);
+                }
+                Ok(())
+            }
+            None => Err(Failure::other("a group arrived for a content that nobody wants")),
+        }
+    }
+
+    /// A content is whole: it gets its name.
+    pub(super) fn complete(&mut self, object: ObjectId) -> Outcome {
+        match self.open.remove(&object) {
+            Some(Slot::File { target, executable }) => {
+                if executable {
+                    target.make_executable()?;
+                }
+                target.finish().map(drop)
+            }
+            Some(Slot::Memory(memory)) => {
+                self.memory = Some(memory);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Writes what is held back, so that it survives a crash.
+    pub(super) fn flush(&mut self) -> Outcome {
+        for slot in self.open.values_mut() {
+            if let Slot::File { target, .. } = slot {
+                target.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether nothing is missing.
+    pub(super) fn is_done(&self) -> bool {
+        self.open.is_empty() && self.waiting.is_empty()
+    }
+
+    /// The content that was fetched into memory.
+    pub(super) fn into_memory(self) -> Vec<u8> {
+        self.memory.unwrap_or_default()
+    }
+
+    /// Bytes in all, here, and here before this run.
+    pub(super) const fn bytes(&self) -> (u64, u64, u64) {
+        (self.total_bytes, self.done_bytes, self.resumed_bytes)
+    }
+}

@@ -1,0 +1,163 @@
+//! The subflows of a transfer: which there are, their sockets, and what happens when an interface goes.
+
+use std::net::{IpAddr, SocketAddr};
+
+use algo::control::Algorithm;
+use mmtp::subscriber::{PathConfig, PathId, SourceId, Subscriber};
+use net::{Interface, Udp, Via};
+
+use crate::args;
+use crate::exit::{Code, Failure, Outcome};
+
+/// One subflow: a source's address, seen from one local address.
+pub(super) struct Link {
+    pub(super) path: PathId,
+    pub(super) source: usize,
+    pub(super) via: Via,
+    pub(super) peer: SocketAddr,
+    /// None while the interface or the address is gone.
+    pub(super) udp: Option<Udp>,
+}
+
+/// How paths are made.
+pub(super) struct Paths {
+    pub(super) links: Vec<Link>,
+    sources: Vec<(SourceId, Vec<SocketAddr>)>,
+    via: Vec<Via>,
+    algorithm: Algorithm,
+    disjoint: bool,
+}
+
+impl Paths {
+    /// A path for every source and every local address that leads there.
+    ///
+    /// # Errors
+    /// Exit status 4 if no path leads to any source, or none from a named `--via`.
+    pub(super) fn new(
+        args: &args::Get,
+        algorithm: Algorithm,
+        sources: &[(String, Vec<SocketAddr>)],
+        subscriber: &mut Subscriber,
+    ) -> Outcome<Self> {
+        let sources: Vec<_> = sources
+            .iter()
+            .map_while(|(_, addresses)| Some((subscriber.add_source()?, addresses.clone())))
+            .collect();
+        let mut new =
+            Self { links: Vec::new(), sources, via: args.via.clone(), algorithm, disjoint: args.disjoint };
+        let trouble = new.extend(subscriber);
+        for via in &args.via {
+            if !new.links.iter().any(|link| link.via == *via) {
+                let why = trouble.clone().unwrap_or_else(|| "no source is of its address family".into());
+                return Err(Failure::new(
+                    Code::Unreachable,
+                    format!("--via {via} leads to no source: {why}"),
+                ));
+            }
+        }
+        if new.links.is_empty() {
+            let why = trouble.unwrap_or_else(|| "no usable interface".into());
+            return Err(Failure::new(Code::Unreachable, format!("no way to any source: {why}")));
+        }
+        Ok(new)
+    }
+
+    /// Adds the paths that are possible and not there yet; tells what went wrong with the last impossible one.
+    fn extend(&mut self, subscriber: &mut Subscriber) -> Option<String> {
+        let mut trouble = None;
+        for (index, (source, addresses)) in self.sources.iter().enumerate() {
+            for &peer in addresses {
+                let ways = match ways(&self.via, peer.ip()) {
+                    Ok(ways) => ways,
+                    Err(e) => {
+                        trouble = Some(e.to_string());
+                        continue;
+                    }
+                };
+                if ways.is_empty() {
+                    trouble = Some(format!("no route to {}", peer.ip()));
+                }
+                for via in ways {
+                    if self
+                        .links
+                        .iter()
+                        .any(|link| link.source == index && link.peer == peer && link.via == via)
+                    {
+                        continue;
+                    }
+                    let udp = match Udp::connect(&via, peer) {
+                        Ok(udp) => udp,
+                        Err(e) => {
+                            trouble = Some(e.to_string());
+                            continue;
+                        }
+                    };
+                    let group = if self.disjoint { self.links.len() as u32 } else { 0 };
+                    let config = PathConfig {
+                        group,
+                        control: self.algorithm,
+                        payload_max: payload_max(&udp),
+                        receive_buffer: udp.receive_buffer(),
+                    };
+                    let Some(path) = subscriber.add_path(*source, &config) else {
+                        return Some("too many paths".into());
+                    };
+                    self.links.push(Link { path, source: index, via, peer, udp: Some(udp) });
+                }
+            }
+        }
+        trouble
+    }
+
+    /// The host's interfaces changed: paths whose address is gone are closed, those that can be are opened (again).
+    /// Returns the paths that went down and those that came up.
+    pub(super) fn refresh(&mut self, subscriber: &mut Subscriber) -> (Vec<PathId>, Vec<PathId>) {
+        let (mut down, mut up) = (Vec::new(), Vec::new());
+        let interfaces = net::interfaces().unwrap_or_default();
+        for link in &mut self.links {
+            match &link.udp {
+                Some(udp) if !is_there(&interfaces, udp.local_addr().ip(), &link.via) => {
+                    link.udp = None;
+                    down.push(link.path);
+                }
+                Some(_) => {}
+                None => {
+                    if let Ok(udp) = Udp::connect(&link.via, link.peer) {
+                        link.udp = Some(udp);
+                        up.push(link.path);
+                    }
+                }
+            }
+        }
+        self.extend(subscriber);
+        (down, up)
+    }
+}
+
+/// The local ends to use towards `peer`: those that were named, else all that lead there.
+fn ways(named: &[Via], peer: IpAddr) -> std::io::Result<Vec<Via>> {
+    if named.is_empty() {
+        return net::usable_for(peer);
+    }
+    let fits = |via: &&Via| via.address().is_none_or(|ip| ip.is_ipv4() == peer.to_canonical().is_ipv4());
+    Ok(named.iter().filter(fits).cloned().collect())
+}
+
+/// Whether the local address of a socket still exists on an interface that is up, the named one if one was.
+fn is_there(interfaces: &[Interface], ip: IpAddr, via: &Via) -> bool {
+    interfaces
+        .iter()
+        .filter(|i| i.up && via.device().is_none_or(|name| name == i.name))
+        // All of 127/8 is local without being listed.
+        .any(|i| i.addresses.contains(&ip) || (i.loopback && ip.is_loopback()))
+}
+
+/// The largest UDP payload that the socket's interface takes.
+fn payload_max(udp: &Udp) -> usize {
+    let ip = udp.local_addr().ip();
+    let interfaces = net::interfaces().unwrap_or_default();
+    let here = interfaces.iter().find(|i| i.addresses.contains(&ip) || (i.loopback && ip.is_loopback()));
+    let mtu = here.and_then(|i| i.mtu).map_or(1_500, |mtu| mtu as usize);
+    // IP header and UDP header.
+    mtu.saturating_sub(if ip.is_ipv4() { 28 } else { 48 })
+}

@@ -1,0 +1,448 @@
+//! The loop that joins the subscriber, its sockets, the clock and the disk.
+//!
+//! One thread: wait until a socket is readable or a timer is due, hand over what came, send what the machine wants
+//! sent, write what it verified, draw. Everything read in one turn is written in one turn, so that what a crash
+//! can lose is what the journal does not say.
+
+use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use algo::control::Algorithm;
+use algo::{Machine as _, Output, Span, Time};
+use mmtp::ContentId;
+use mmtp::subscriber::{Event, Input, ObjectId, PathReport, State, Subscriber, Transmit};
+use mmtp::wire::Reason;
+use net::{Clock, Datagrams, Interest, Poller, RecvBuffers, RecvOutcome, SendOutcome, Wake, Watch};
+
+use super::arrivals::Arrivals;
+use super::paths::Paths;
+use crate::args::Get;
+use crate::exit::{Code, Failure, Outcome};
+use crate::view::{PathRow, Snapshot, StruckOff, Summary, View};
+
+/// How often a path whose interface is gone is tried again even if the kernel announced nothing.
+const REFRESH_EVERY: Span = Span::from_secs(1);
+/// Without an answer for so long, the user is told that nobody answers.
+const SILENCE_TOLD: Span = Span::from_secs(3);
+/// Buffer sets read from one socket in one turn, so that none starves the others.
+const READS_A_TURN: usize = 4;
+
+/// A running transfer: paths that outlive one content.
+pub(super) struct Transfer {
+    clock: Clock,
+    subscriber: Subscriber,
+    paths: Paths,
+    sources: Vec<Source>,
+    poller: Poller,
+    watch: Option<Watch>,
+    wake: Wake,
+    stop: Arc<AtomicBool>,
+    buffers: RecvBuffers,
+    timeout: Span,
+    refresh_at: Time,
+    heard_at: Time,
+    packets: u64,
+    told_silence: bool,
+    rows: Rows,
+    last: Snapshot,
+    named: Option<Vec<u8>>,
+}
+
+struct Source {
+    name: String,
+    struck: Option<String>,
+    refused: Option<Reason>,
+}
+
+impl Transfer {
+    /// Opens every path.
+    ///
+    /// # Errors
+    /// See [`Paths::new`].
+    pub(super) fn new(args: &Get, sources: &[(String, Vec<SocketAddr>)], view: &mut View) -> Outcome<Self> {
+        let algorithm =
+            Algorithm::by_name(&args.cc).ok_or_else(|| Failure::usage("unknown congestion control"))?;
+        let mut subscriber = Subscriber::new(&seed()?);
+        let paths = Paths::new(args, algorithm, sources, &mut subscriber)?;
+        let clock = Clock::start();
+        let (wake, stop) = signals().map_err(|e| Failure::other(format!("cannot catch signals: {e}")))?;
+        let watch = Watch::new().map_err(|e| view.note(&format!("cannot watch the interfaces: {e}"))).ok();
+        let now = clock.now();
+        Ok(Self {
+            clock,
+            subscriber,
+            paths,
+            sources: sources
+                .iter()
+                .map(|(name, _)| Source { name: name.clone(), struck: None, refused: None })
+                .collect(),
+            poller: Poller::new(clock),
+            watch,
+            wake,
+            stop,
+            buffers: RecvBuffers::new(),
+            timeout: Span::from_secs(args.timeout),
+            refresh_at: now + REFRESH_EVERY,
+            heard_at: now,
+            packets: 0,
+            told_silence: false,
+            rows: Rows::new(now),
+            last: Snapshot::default(),
+            named: None,
+        })
+    }
+
+    /// What the first source that answers calls a content.
+    pub(super) fn name_of(&mut self, id: ContentId, view: &mut View) -> Outcome<Option<Vec<u8>>> {
+        self.subscriber.want(id, true, |_| true);
+        self.run(&mut Arrivals::new(Vec::new(), false), view)?;
+        Ok(self.named.take())
+    }
+
+    /// A whole content, in memory.
+    pub(super) fn fetch_manifest(&mut self, id: ContentId, view: &mut View) -> Outcome<Vec<u8>> {
+        let mut arrivals = Arrivals::in_memory(id, &mut self.subscriber);
+        self.run(&mut arrivals, view)?;
+        Ok(arrivals.into_memory())
+    }
+
+    /// Runs until everything in `arrivals` is here.
+    ///
+    /// # Errors
+    /// 3 if no source has a content, 4 if nobody answers any more, 5 if all are struck off, 6 if the disk does not
+    /// take it, 130 on Ctrl-C. What arrived is on the disk in any case.
+    pub(super) fn run(&mut self, arrivals: &mut Arrivals, view: &mut View) -> Outcome {
+        let result = self.turns(arrivals, view);
+        self.snapshot(arrivals, true);
+        let flushed = arrivals.flush();
+        result.and(flushed)
+    }
+
+    fn turns(&mut self, arrivals: &mut Arrivals, view: &mut View) -> Outcome {
+        self.heard_at = self.clock.now();
+        loop {
+            let stop = self.stop.clone();
+            arrivals.advance(&mut self.subscriber, &|| !stop.load(Ordering::Relaxed))?;
+            let deadline = self.drain(arrivals, view)?;
+            arrivals.flush()?;
+            if arrivals.is_done() && self.subscriber.is_idle() {
+                return Ok(());
+            }
+            if self.subscriber.is_idle() {
+                continue;
+            }
+            let now = self.clock.now();
+            self.check_time(now, arrivals, view)?;
+            if view.is_due(now) {
+                self.snapshot(arrivals, false);
+                view.show(now, &self.last);
+            }
+            let tick = now + Span::from_millis(100);
+            self.wait(deadline.min(tick).min(self.refresh_at), view)?;
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(Failure::new(
+                    Code::Interrupted,
+                    "interrupted; what arrived is kept, and the same command resumes",
+                ));
+            }
+        }
+    }
+
+    /// Does what the machine wants until it wants to wait; returns until when.
+    fn drain(&mut self, arrivals: &mut Arrivals, view: &mut View) -> Outcome<Time> {
+        loop {
+            let now = self.clock.now();
+            match self.subscriber.poll(now) {
+                Output::Wait(until) => return Ok(until),
+                Output::Send(transmit) => self.send(now, &transmit),
+                Output::Event(event) => self.event(event, arrivals, view)?,
+            }
+        }
+    }
+
+    fn send(&mut self, now: Time, transmit: &Transmit) {
+        let Some(link) = self.paths.links.iter().find(|link| link.path == transmit.path) else { return };
+        let Some(udp) = &link.udp else { return };
+        let datagrams =
+            Datagrams { to: None, from_ip: None, bytes: &transmit.bytes, segment: None, ecn: false };
+        match udp.send(&datagrams) {
+            // A request that does not fit the socket's buffer is lost like any other packet.
+            SendOutcome::Sent | SendOutcome::WouldBlock | SendOutcome::TooBig => {}
+            SendOutcome::Down(_) | SendOutcome::Other(_) => {
+                self.subscriber.handle(now, Input::Unreachable { path: transmit.path });
+            }
+        }
+    }
+
+    fn event(&mut self, event: Event, arrivals: &mut Arrivals, view: &mut View) -> Outcome {
+        match event {
+            Event::Group { object, group, bytes, cv } => arrivals.group(object, group, &bytes, cv),
+            Event::Complete { object } => arrivals.complete(object),
+            Event::Meta { name, .. } => {
+                self.named = Some(name);
+                Ok(())
+            }
+            Event::Struck { source, object, group } => {
+                let source = &mut self.sources[usize::from(source)];
+                let reason = format!("wrong bytes in group {group}");
+                view.note(&format!("{}: {reason}: struck off", source.name));
+                source.struck = Some(reason);
+                self.hope(object)
+            }
+            Event::Refused { source, object, reason } => {
+                let source = &mut self.sources[usize::from(source)];
+                view.note(&format!("{}: {reason}", source.name));
+                source.refused = Some(reason);
+                self.hope(object)
+            }
+            Event::Path { .. } => Ok(()),
+        }
+    }
+
+    /// An error if nobody is left who could bring a content.
+    fn hope(&self, object: ObjectId) -> Outcome {
+        if self.subscriber.has_hope(object) {
+            return Ok(());
+        }
+        let liars: Vec<&str> =
+            self.sources.iter().filter(|s| s.struck.is_some()).map(|s| s.name.as_str()).collect();
+        if liars.is_empty() {
+            return Err(Failure::new(
+                Code::NotFound,
+                "no source has this content: check the URI and the sources",
+            ));
+        }
+        Err(Failure::new(
+            Code::Corrupt,
+            format!(
+                "every source that had it sent wrong bytes and was struck off ({}); what was verified is kept: \
+                 name another source with --from",
+                liars.join(", ")
+            ),
+        ))
+    }
+
+    /// Interfaces that changed, and patience that ran out.
+    fn check_time(&mut self, now: Time, arrivals: &Arrivals, view: &mut View) -> Outcome {
+        let changed = self.watch.as_mut().is_some_and(|watch| watch.changed(now));
+        if changed || now >= self.refresh_at {
+            self.refresh_at = now + REFRESH_EVERY;
+            let any_down = self.paths.links.iter().any(|link| link.udp.is_none());
+            if changed || any_down || self.watch.is_none() {
+                self.refresh(now, view);
+            }
+        }
+        let packets = self.subscriber.paths().map(|path| path.counters.packets).sum();
+        if packets != self.packets {
+            (self.packets, self.heard_at, self.told_silence) = (packets, now, false);
+        }
+        let silence = now.since(self.heard_at);
+        if silence >= self.timeout {
+            let (total, done, _) = arrivals.bytes();
+            let kept = if done > 0 { format!("; {done} of {total} bytes are kept") } else { String::new() };
+            return Err(Failure::new(
+                Code::Unreachable,
+                format!(
+                    "no source has answered for {} s{kept}; the same command resumes",
+                    silence.as_millis() / 1_000
+                ),
+            ));
+        }
+        if silence >= SILENCE_TOLD && !self.told_silence {
+            self.told_silence = true;
+            let left = (self.timeout - silence).as_millis() / 1_000;
+            view.note(&format!("no source answers: waiting, gives up in {left} s"));
+        }
+        Ok(())
+    }
+
+    fn refresh(&mut self, now: Time, view: &mut View) {
+        let (down, up) = self.paths.refresh(&mut self.subscriber);
+        for (paths, word) in [(&down, "gone"), (&up, "back")] {
+            for path in paths {
+                if let Some(link) = self.paths.links.iter().find(|link| link.path == *path) {
+                    view.note(&format!("path to {} via {} is {word}", link.peer, link.via));
+                }
+            }
+        }
+        for path in down {
+            self.subscriber.handle(now, Input::Down { path });
+        }
+        for path in up {
+            self.subscriber.handle(now, Input::Up { path });
+        }
+    }
+
+    /// Waits, then hands over what the sockets have.
+    fn wait(&mut self, until: Time, view: &mut View) -> Outcome {
+        let open =
+            self.paths.links.iter().filter_map(|link| Some((link.udp.as_ref()?.as_fd(), Interest::Read)));
+        let watch = self.watch.as_ref().and_then(Watch::fd).map(|fd| (fd, Interest::Read));
+        let set = std::iter::once((self.wake.as_fd(), Interest::Read)).chain(watch).chain(open);
+        let first = 1 + usize::from(watch.is_some());
+        if let Err(e) = self.poller.wait(set, until) {
+            return Err(Failure::other(format!("waiting for packets: {e}")));
+        }
+        if self.poller.ready(0).read {
+            self.wake.taken();
+        }
+        let now = self.clock.now();
+        let mut place = first;
+        for link in &self.paths.links {
+            let Some(udp) = &link.udp else { continue };
+            let ready = self.poller.ready(place).read;
+            place += 1;
+            if !ready {
+                continue;
+            }
+            let (subscriber, path) = (&mut self.subscriber, link.path);
+            for _ in 0..READS_A_TURN {
+                let outcome = udp.recv(&mut self.buffers, |received| {
+                    let marked = received.ecn == Some(net::Ecn::Ce);
+                    let input =
+                        Input::Datagrams { path, bytes: received.bytes, stride: received.stride, marked };
+                    subscriber.handle(now, input);
+                });
+                match outcome {
+                    Ok(RecvOutcome::Received { more: true }) => {}
+                    Ok(RecvOutcome::Down(_)) => subscriber.handle(now, Input::Unreachable { path }),
+                    Ok(
+                        RecvOutcome::Received { .. } | RecvOutcome::WouldBlock | RecvOutcome::TooBig { .. },
+                    ) => break,
+                    Err(e) => {
+                        view.note(&format!("receiving from {}: {e}", link.peer));
+                        subscriber.handle(now, Input::Unreachable { path });
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn snapshot(&mut self, arrivals: &Arrivals, end: bool) {
+        let now = self.clock.now();
+        let (total_bytes, done_bytes, resumed_bytes) = arrivals.bytes();
+        let reports: Vec<PathReport> = self.subscriber.paths().collect();
+        let rates = self.rows.rates(now, &reports, end);
+        let all: u64 = reports.iter().map(|r| r.counters.bytes).sum();
+        let rows = self.paths.links.iter().filter_map(|link| {
+            let (report, rate) = (reports.get(link.path)?, rates.get(link.path)?);
+            let counters = &report.counters;
+            let asked = (counters.packets + counters.lost).max(1);
+            let source = &self.sources[link.source];
+            Some(PathRow {
+                source: if source.name == link.peer.to_string() {
+                    source.name.clone()
+                } else {
+                    format!("{} ({})", source.name, link.peer.ip())
+                },
+                via: link.via.to_string(),
+                state: state(report, source),
+                rate_bytes: *rate,
+                share_percent: counters.bytes as f64 * 100.0 / all.max(1) as f64,
+                srtt_us: report.srtt.as_micros(),
+                cwnd: report.cwnd,
+                loss_percent: counters.lost.saturating_sub(counters.late) as f64 * 100.0 / asked as f64,
+                bytes: counters.bytes,
+                timeouts: counters.timeouts,
+            })
+        });
+        let silent = reports.iter().all(|r| r.state != State::Open);
+        self.last = Snapshot {
+            total_bytes,
+            done_bytes,
+            resumed_bytes,
+            elapsed_s: now.since(self.rows.start).as_nanos() as f64 / 1e9,
+            paths: rows.collect(),
+            note: (silent && !end).then(|| "waiting for a source".to_owned()),
+        };
+    }
+
+    /// How it ended.
+    pub(super) fn summary(&self, id: &ContentId, target: String, complete: bool) -> Summary {
+        let struck_off = self.sources.iter().filter_map(|source| {
+            let reason = source.struck.clone()?;
+            Some(StruckOff { source: source.name.clone(), reason })
+        });
+        Summary {
+            last: self.last.clone(),
+            target,
+            content: id.to_string(),
+            struck_off: struck_off.collect(),
+            complete,
+        }
+    }
+}
+
+fn state(report: &PathReport, source: &Source) -> String {
+    match (report.state, &source.struck, source.refused) {
+        (_, Some(reason), _) => format!("struck off: {reason}"),
+        (_, _, Some(reason)) => reason.to_string(),
+        (State::Opening, ..) => "no answer yet".into(),
+        (State::Open, ..) => "open".into(),
+        (State::Silent, ..) => "silent".into(),
+        (State::Down, ..) => "interface gone".into(),
+        (State::Closed, ..) => "closed".into(),
+    }
+}
+
+/// Rates from counters, over the last half second or so.
+struct Rows {
+    start: Time,
+    at: Time,
+    bytes: Vec<u64>,
+    rates: Vec<u64>,
+}
+
+impl Rows {
+    fn new(now: Time) -> Self {
+        Self { start: now, at: now, bytes: Vec::new(), rates: Vec::new() }
+    }
+
+    /// Bytes a second for each path; at the end the mean over all.
+    fn rates(&mut self, now: Time, reports: &[PathReport], end: bool) -> Vec<u64> {
+        if end {
+            let span = now.since(self.start);
+            return reports.iter().map(|r| algo::Rate::of(r.counters.bytes, span).as_bytes()).collect();
+        }
+        self.bytes.resize(reports.len(), 0);
+        self.rates.resize(reports.len(), 0);
+        let span = now.since(self.at);
+        if span >= Span::from_millis(400) {
+            for ((report, before), rate) in reports.iter().zip(&mut self.bytes).zip(&mut self.rates) {
+                *rate = algo::Rate::of(report.counters.bytes - *before, span).as_bytes();
+                *before = report.counters.bytes;
+            }
+            self.at = now;
+        }
+        self.rates.clone()
+    }
+}
+
+/// What makes the tags of this transfer's requests.
+#[expect(clippy::disallowed_methods, reason = "tags must be unpredictable")]
+fn seed() -> Outcome<[u8; 32]> {
+    let mut seed = [0; 32];
+    getrandom::fill(&mut seed)
+        .map_err(|e| Failure::other(format!("the system has no random numbers: {e}")))?;
+    Ok(seed)
+}
+
+/// Ctrl-C and SIGTERM set a flag and end a wait.
+fn signals() -> std::io::Result<(Wake, Arc<AtomicBool>)> {
+    let (wake, stop) = (Wake::new()?, Arc::new(AtomicBool::new(false)));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // The second one ends the process at once, should the first have no effect.
+        signal_hook::flag::register_conditional_shutdown(
+            signal,
+            i32::from(Code::Interrupted as u8),
+            stop.clone(),
+        )?;
+        signal_hook::flag::register(signal, stop.clone())?;
+        signal_hook::low_level::pipe::register(signal, wake.waker().stream()?)?;
+    }
+    Ok((wake, stop))
+}

@@ -1,0 +1,23 @@
+//! The `anabranch` command as a library, so that tests and fuzzers reach its parts.
+//!
+//! **Purpose.** What people touch: options, files, the live view, the loops that join machines, sockets and disks.
+//!
+//! **Non-goals.** No protocol and no decision lives here (`mmtp`, `algo`). This is no stable API: the stable
+//! interface is the command line, its exit status and its JSON.
+//!
+//! **Map.**
+//! * [`args`]: every option, defined once; [`man`] makes pages and completions of it; [`exit`]: exit status.
+//! * [`serve`]: the source; [`catalog`]: what it offers.
+//! * [`get`]: the receiver; [`target`]: where the file arrives; [`view`]: what the user sees.
+//! * [`names`]: file names from outside.
+//! * [`demo`]: all of it without a network.
+
+pub mod args;
+pub mod catalog;
+pub mod exit;
+pub mod get;
+pub mod man;
+pub mod names;
+pub mod serve;
+pub mod target;
+pub mod view;

@@ -1,0 +1,33 @@
+//! The `anabranch` command.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anabranch::args::{Cli, Command};
+use anabranch::exit::{Failure, Outcome};
+use anabranch::{get, man, serve};
+use clap::Parser as _;
+
+fn main() -> ExitCode {
+    match run(&Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("anabranch: {failure}");
+            ExitCode::from(failure.code as u8)
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Outcome {
+    // Caught and then left alone: writing beyond `ulimit -f` is an error to report, not a reason to die.
+    let caught = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::new(AtomicBool::new(false)));
+    caught.map_err(|e| Failure::other(format!("cannot catch signals: {e}")))?;
+    match &cli.command {
+        Command::Serve(args) => serve::serve(args),
+        Command::Get(args) => get::get(args),
+        Command::Demo(_) => Err(Failure::other("the demo is not part of this build")),
+        Command::Man(args) => man::man(args),
+        Command::Completions(args) => man::completions(args),
+    }
+}

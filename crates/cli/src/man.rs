@@ -1,0 +1,132 @@
+//! Manual pages and shell completions, made from the definitions in [`crate::args`].
+
+use std::io::Write;
+use std::path::Path;
+
+use clap::{Command, CommandFactory as _};
+use clap_mangen::roff::{Roff, roman};
+
+use crate::args::{Cli, Completions, Man};
+use crate::exit::{self, Failure, Outcome};
+use crate::names::show;
+
+/// Prints the page of `anabranch`, or writes the pages of all its commands.
+///
+/// # Errors
+/// If the pages cannot be written.
+pub fn man(args: &Man) -> Outcome {
+    let root = complete();
+    match &args.dir {
+        None => {
+            let page = page(&root, "anabranch").map_err(|e| Failure::other(e.to_string()))?;
+            print(&page)
+        }
+        Some(dir) => {
+            std::fs::create_dir_all(dir).map_err(|e| target(dir, &e))?;
+            write_page(dir, &root, "anabranch")?;
+            for command in root.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help") {
+                write_page(dir, command, &format!("anabranch-{}", command.get_name()))?;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Prints the completion script of a shell.
+///
+/// # Errors
+/// If standard output takes no more.
+pub fn completions(args: &Completions) -> Outcome {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "anabranch", &mut script);
+    print(&script)
+}
+
+/// Writes to standard output. A reader that has gone away (`| head`) is no error.
+fn print(bytes: &[u8]) -> Outcome {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::target(format!("cannot write to standard output: {e}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn complete() -> Command {
+    let mut root = Cli::command().disable_help_subcommand(true);
+    root.build();
+    root
+}
+
+fn write_page(dir: &Path, command: &Command, name: &str) -> Outcome {
+    let file = dir.join(format!("{name}.1"));
+    let page = page(command, name).map_err(|e| Failure::other(e.to_string()))?;
+    std::fs::write(&file, page).map_err(|e| target(&file, &e))
+}
+
+fn target(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::target(format!("cannot write {}: {error}", show(path)))
+}
+
+/// One page: what clap_mangen makes of the definition, with EXAMPLES and EXIT STATUS under their customary names.
+fn page(command: &Command, name: &str) -> std::io::Result<Vec<u8>> {
+    let mut page = Vec::new();
+    let man = clap_mangen::Man::new(command.clone())
+        .title(name.to_uppercase())
+        .manual("anabranch manual")
+        .source(format!("anabranch {}", env!("CARGO_PKG_VERSION")))
+        .date("");
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    man.render_synopsis_section(&mut page)?;
+    man.render_description_section(&mut page)?;
+    man.render_options_section(&mut page)?;
+    if command.has_subcommands() {
+        man.render_subcommands_section(&mut page)?;
+    }
+    let mut roff = Roff::new();
+    if let Some(examples) = command.get_after_help() {
+        roff.control("SH", ["EXAMPLES"]);
+        roff.control("nf", []);
+        let text = examples.to_string();
+        for line in text.lines().filter(|l| !l.starts_with("Example")) {
+            roff.text([roman(line.trim_start())]);
+        }
+        roff.control("fi", []);
+    }
+    roff.control("SH", ["EXIT STATUS"]);
+    for (code, meaning) in exit::CODES {
+        roff.control("TP", []);
+        roff.text([roman(code.to_string())]);
+        roff.text([roman(*meaning)]);
+    }
+    roff.to_writer(&mut page)?;
+    Ok(page)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_has_a_page_with_its_exit_status() {
+        let dir = tempfile::tempdir().expect("a directory");
+        man(&Man { dir: Some(dir.path().to_owned()) }).expect("pages");
+        for name in ["anabranch", "anabranch-serve", "anabranch-get", "anabranch-demo"] {
+            let page = std::fs::read_to_string(dir.path().join(format!("{name}.1"))).expect("a page");
+            assert!(page.contains("EXIT STATUS") && page.contains("130"), "{name}");
+        }
+        let get = std::fs::read_to_string(dir.path().join("anabranch-get.1")).expect("a page");
+        assert!(get.contains("EXAMPLES") && get.contains("disjoint"));
+    }
+
+    #[test]
+    fn a_page_that_cannot_be_written_is_a_target_failure() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("file");
+        std::fs::write(&file, b"").expect("a file");
+        let failure = man(&Man { dir: Some(file) }).expect_err("no directory");
+        assert_eq!(failure.code, exit::Code::Target);
+    }
+}

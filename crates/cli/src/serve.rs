@@ -1,0 +1,338 @@
+//! `anabranch serve`: offers files and directories until Ctrl-C.
+//!
+//! First the sockets are bound, so that a port in use is noticed before anything is hashed; then the catalog is
+//! built; then each socket gets a thread, and this one prints counters.
+
+mod counts;
+mod limit;
+mod socket;
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use algo::Span;
+use net::{Clock, Interest, Poller, RecvBuffers, RecvOutcome, Udp, Wake};
+use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::args::{PORT, Serve};
+use crate::catalog::{Builder, Catalog};
+use crate::exit::{Failure, Outcome};
+use crate::names::show;
+use crate::view::{Lines, bytes, duration, rate};
+use counts::Counts;
+use limit::Limit;
+use socket::{Shared, Socket};
+
+/// Sources that a URI names at most; a host may have many addresses.
+const FROM_MAX: usize = 8;
+/// Between two reports.
+const REPORT: Span = Span::from_secs(1);
+/// Reports between two plain lines where there is no terminal.
+const PLAIN_EVERY: u64 = 60;
+
+/// Serves what `args` say.
+///
+/// # Errors
+/// If a socket cannot be bound or a path not be read.
+pub fn serve(args: &Serve) -> Outcome {
+    let clock = Clock::start();
+    let wake = Wake::new().map_err(system)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // A second Ctrl-C ends it at once, whatever hangs.
+        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop)).map_err(system)?;
+        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(system)?;
+        signal_hook::low_level::pipe::register(signal, wake.waker().stream().map_err(system)?)
+            .map_err(system)?;
+    }
+    let sockets = listen(&args.listen)?;
+    let Some(catalog) = build(args, clock, &stop)? else { return Ok(()) };
+    let from = reachable(&sockets);
+    // Before anybody is told the address.
+    drop_stale(&sockets);
+    announce(args, &catalog, &sockets, &from);
+
+    let limit = Limit::new(args.limit);
+    let shared = Shared { catalog: &catalog, clock, limit: &limit, stop: &stop };
+    let secret = secret()?;
+    let all: Vec<Mutex<Counts>> = sockets.iter().map(|_| Mutex::default()).collect();
+    let wakes = sockets.iter().map(|_| Wake::new()).collect::<io::Result<Vec<_>>>().map_err(system)?;
+    let main = wake.waker();
+    thread::scope(|scope| {
+        let threads: Vec<_> = sockets
+            .iter()
+            .zip(&all)
+            .zip(&wakes)
+            .map(|((udp, counts), woken)| {
+                let (socket, main, stop) = (Socket::new(&shared, udp, secret), main.clone(), &stop);
+                scope.spawn(move || {
+                    socket.run(woken, counts).inspect_err(|_| {
+                        stop.store(true, Ordering::Relaxed);
+                        main.wake();
+                    })
+                })
+            })
+            .collect();
+        report(args, clock, &wake, &stop, &all);
+        stop.store(true, Ordering::Relaxed);
+        wakes.iter().for_each(|wake| wake.waker().wake());
+        for (thread, udp) in threads.into_iter().zip(&sockets) {
+            if let Ok(Err(e)) = thread.join() {
+                return Err(Failure::other(format!("the socket {} failed: {e}", udp.local_addr())));
+            }
+        }
+        Ok(())
+    })
+}
+
+fn system(error: io::Error) -> Failure {
+    Failure::other(format!("the system does not play along: {error}"))
+}
+
+#[expect(clippy::disallowed_methods, reason = "the key of the address cookies must be unpredictable")]
+fn secret() -> Outcome<[u8; 32]> {
+    let mut secret = [0; 32];
+    getrandom::fill(&mut secret)
+        .map_err(|e| Failure::other(format!("the system has no random numbers: {e}")))?;
+    Ok(secret)
+}
+
+/// Binds what was asked for; by default the usual port of every address, without IPv6 where there is none.
+fn listen(addresses: &[SocketAddr]) -> Outcome<Vec<Udp>> {
+    let refused = |e: io::Error| {
+        Failure::other(match e.kind() {
+            io::ErrorKind::AddrInUse => {
+                format!("{e}: is another source running? Choose another port with --listen ADDR:PORT")
+            }
+            io::ErrorKind::AddrNotAvailable => format!("{e}: this machine has no such address"),
+            io::ErrorKind::PermissionDenied => format!("{e}: ports below 1024 need privileges"),
+            _ => e.to_string(),
+        })
+    };
+    if !addresses.is_empty() {
+        return addresses.iter().map(|address| Udp::listen(*address).map_err(refused)).collect();
+    }
+    let v4 = Udp::listen((Ipv4Addr::UNSPECIFIED, PORT).into()).map_err(refused)?;
+    match Udp::listen((Ipv6Addr::UNSPECIFIED, PORT).into()) {
+        Ok(v6) => Ok(vec![v4, v6]),
+        Err(e) if e.kind() == io::ErrorKind::AddrInUse => Err(refused(e)),
+        Err(_) => Ok(vec![v4]),
+    }
+}
+
+/// Hashes, with progress; `None` if it was interrupted.
+fn build(args: &Serve, clock: Clock, stop: &Arc<AtomicBool>) -> Outcome<Option<Catalog>> {
+    let builder = if args.no_cache { Builder::default() } else { Builder::cached() };
+    let quiet = args.quiet || args.json;
+    let mut lines = Lines::default();
+    let (result, warnings) = thread::scope(|scope| {
+        let worker = scope.spawn(|| builder.build(&args.paths));
+        let start = clock.now();
+        // Short naps at first: most catalogs are ready at once.
+        let mut nap = Span::from_millis(1);
+        while !worker.is_finished() {
+            clock.sleep_until(clock.now() + nap);
+            nap = nap.times(2).min(Span::from_millis(100));
+            builder.stop.store(stop.load(Ordering::Relaxed), Ordering::Relaxed);
+            let passed = clock.now().since(start);
+            if !quiet && passed > Span::from_millis(300) {
+                lines.draw(&[progress(&builder, passed)]);
+            }
+        }
+        lines.draw(&[]);
+        let result = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        (result, builder.warnings())
+    });
+    for warning in warnings {
+        eprintln!("anabranch: {warning}");
+    }
+    if stop.load(Ordering::Relaxed) { Ok(None) } else { result.map(Some) }
+}
+
+fn progress(builder: &Builder, passed: Span) -> String {
+    let total = builder.total_bytes.load(Ordering::Relaxed);
+    let done = builder.hashed_bytes.load(Ordering::Relaxed);
+    let pace = algo::Rate::of(done, passed).as_bytes();
+    let mut line = format!("hashing: {} of {}  {}/s", bytes(done), bytes(total), bytes(pace));
+    if pace > 0 {
+        line += &format!("  {} left", duration(total.saturating_sub(done) as f64 / pace as f64));
+    }
+    line
+}
+
+/// Addresses under which receivers may reach these sockets: for a wildcard, those of this machine that are of use
+/// outside; for a machine without any, loopback.
+fn reachable(sockets: &[Udp]) -> Vec<String> {
+    let interfaces = net::interfaces().unwrap_or_default();
+    let mut from = Vec::new();
+    let mut loopback = Vec::new();
+    for local in sockets.iter().map(Udp::local_addr) {
+        if !local.ip().is_unspecified() {
+            from.push(local.to_string());
+            continue;
+        }
+        for interface in interfaces.iter().filter(|interface| interface.up) {
+            for ip in interface.addresses.iter().filter(|ip| ip.is_ipv4() == local.is_ipv4()) {
+                let text = SocketAddr::new(*ip, local.port()).to_string();
+                if interface.loopback || ip.is_loopback() {
+                    loopback.push(text);
+                } else if !is_link_local(ip) {
+                    from.push(text);
+                }
+            }
+        }
+    }
+    if from.is_empty() {
+        from = loopback;
+    }
+    from.truncate(FROM_MAX);
+    from
+}
+
+const fn is_link_local(ip: &IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    }
+}
+
+#[derive(Serialize)]
+#[serde(tag = "event", rename_all = "lowercase")]
+enum Event<'a> {
+    Offer { uri: String, content: String, length: u64, path: String, collection: bool },
+    Listening { addresses: Vec<String> },
+    Counters(&'a Counts),
+    Totals(&'a Counts),
+}
+
+/// One line on standard output, flushed. A reader that has gone away does not end the service.
+fn say(line: &str) {
+    let mut out = io::stdout().lock();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+fn say_json(event: &Event<'_>) {
+    if let Ok(text) = serde_json::to_string(event) {
+        say(&text);
+    }
+}
+
+fn announce(args: &Serve, catalog: &Catalog, sockets: &[Udp], from: &[String]) {
+    for offer in catalog.offers() {
+        let uri = offer.uri(from).to_string();
+        if args.json {
+            say_json(&Event::Offer {
+                uri,
+                content: offer.id.to_string(),
+                length: offer.id.length,
+                path: show(&offer.path),
+                collection: offer.collection,
+            });
+        } else {
+            say(&uri);
+        }
+    }
+    let addresses: Vec<String> = sockets.iter().map(|udp| udp.local_addr().to_string()).collect();
+    if args.json {
+        say_json(&Event::Listening { addresses });
+    } else if !args.quiet {
+        let what = match catalog.offers().len() {
+            1 => "1 offer".into(),
+            n => format!("{n} offers"),
+        };
+        eprintln!("{what} at {}; Ctrl-C ends it", addresses.join(" and "));
+    }
+}
+
+/// Drops what came in while files were being hashed: whoever asked has given up or will ask again.
+fn drop_stale(sockets: &[Udp]) {
+    let mut buffers = RecvBuffers::new();
+    for udp in sockets {
+        for _ in 0..1_000 {
+            if !matches!(udp.recv(&mut buffers, |_| ()), Ok(RecvOutcome::Received { .. })) {
+                break;
+            }
+        }
+    }
+}
+
+/// Prints counters until the stop flag is set, and totals at the end.
+fn report(args: &Serve, clock: Clock, wake: &Wake, stop: &AtomicBool, all: &[Mutex<Counts>]) {
+    let sum = || {
+        let mut sum = Counts::default();
+        for counts in all {
+            sum.add(&counts.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+        sum
+    };
+    let mut poller = Poller::new(clock);
+    let mut lines = Lines::default();
+    let terminal = io::stderr().is_terminal();
+    let start = clock.now();
+    let (mut last, mut last_at) = (Counts::default(), start);
+    let mut next = start + REPORT;
+    let mut turn = 0_u64;
+    while !stop.load(Ordering::Relaxed) {
+        if poller.wait([(wake.as_fd(), Interest::Read)], next).is_err() {
+            clock.sleep_until(next);
+        }
+        wake.taken();
+        let now = clock.now();
+        if now < next {
+            continue;
+        }
+        next = now + REPORT;
+        turn += 1;
+        let counts = sum();
+        let pace = algo::Rate::of(counts.sent_bytes - last.sent_bytes, now.since(last_at)).as_bytes();
+        if args.json {
+            say_json(&Event::Counters(&counts));
+        } else if !args.quiet && terminal {
+            lines.draw(&picture(&counts, pace));
+        } else if !args.quiet && turn.is_multiple_of(PLAIN_EVERY) && counts.requests > 0 {
+            picture(&counts, pace).iter().for_each(|line| lines.print(line));
+        }
+        (last, last_at) = (counts, now);
+    }
+    lines.draw(&[]);
+    let counts = sum();
+    if args.json {
+        say_json(&Event::Totals(&counts));
+    } else if !args.quiet {
+        let passed = clock.now().since(start).as_millis() as f64 / 1e3;
+        lines.print(&format!(
+            "sent {} in {} packets for {} requests in {}",
+            bytes(counts.sent_bytes),
+            counts.sent_packets,
+            counts.requests,
+            duration(passed)
+        ));
+        let troubles = counts.troubles();
+        if !troubles.is_empty() {
+            lines.print(&troubles);
+        }
+    }
+}
+
+fn picture(counts: &Counts, pace: u64) -> Vec<String> {
+    let mut lines = vec![format!(
+        "{}  {} sent  {} requests  {} in the last minute",
+        rate(pace),
+        bytes(counts.sent_bytes),
+        counts.requests,
+        match counts.peers {
+            1 => "1 address".into(),
+            n => format!("{n} addresses"),
+        }
+    )];
+    let troubles = counts.troubles();
+    if !troubles.is_empty() {
+        lines.push(troubles);
+    }
+    lines
+}

@@ -1,0 +1,137 @@
+//! What the sockets' threads count.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+
+use algo::{Span, Time};
+use mmtp::publisher::Counters;
+use serde::Serialize;
+
+/// Peers remembered a socket; beyond that the number shown is the least there are.
+const PEERS_MAX: usize = 16_384;
+/// How long a peer counts as one.
+const PEER_LIVES: Span = Span::from_secs(60);
+
+/// Numbers since the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct Counts {
+    /// UDP payload sent, in bytes.
+    pub(super) sent_bytes: u64,
+    pub(super) sent_packets: u64,
+    /// Requests and probes understood.
+    pub(super) requests: u64,
+    /// Requests without a valid proof of address.
+    pub(super) unproven: u64,
+    /// Requests for content that is not offered.
+    pub(super) unknown: u64,
+    /// Requests for chunks that do not exist.
+    pub(super) bad: u64,
+    /// Packets that no receiver sends.
+    pub(super) unexpected: u64,
+    /// Packets that are none, by what is wrong with them.
+    pub(super) malformed: BTreeMap<&'static str, u64>,
+    /// Requests refused because the file has changed or cannot be read.
+    pub(super) changed: u64,
+    /// Replies dropped because too many were waiting.
+    pub(super) dropped: u64,
+    /// Sends that the system refused: too big for the interface, no route.
+    pub(super) unsent: u64,
+    /// Addresses that sent something in the last minute.
+    pub(super) peers: u64,
+}
+
+impl Counts {
+    /// Takes over what the publisher counts itself.
+    pub(super) const fn set(&mut self, counters: &Counters) {
+        self.requests = counters.requests;
+        self.unproven = counters.unproven;
+        self.unknown = counters.unknown;
+        self.bad = counters.bad;
+        self.unexpected = counters.unexpected;
+    }
+
+    /// Adds the counts of another socket.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.sent_bytes += other.sent_bytes;
+        self.sent_packets += other.sent_packets;
+        self.requests += other.requests;
+        self.unproven += other.unproven;
+        self.unknown += other.unknown;
+        self.bad += other.bad;
+        self.unexpected += other.unexpected;
+        self.changed += other.changed;
+        self.dropped += other.dropped;
+        self.unsent += other.unsent;
+        self.peers += other.peers;
+        for (name, count) in &other.malformed {
+            *self.malformed.entry(name).or_default() += count;
+        }
+    }
+
+    /// What went wrong, for people; empty if nothing did.
+    pub(super) fn troubles(&self) -> String {
+        let named = [
+            ("unknown content", self.unknown),
+            ("bad requests", self.bad),
+            ("unexpected", self.unexpected),
+            ("changed", self.changed),
+            ("dropped", self.dropped),
+            ("unsent", self.unsent),
+        ];
+        let malformed = self.malformed.iter().map(|(name, count)| (*name, *count));
+        let some = named.into_iter().chain(malformed).filter(|(_, count)| *count > 0);
+        some.map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Who sent something lately.
+#[derive(Debug, Default)]
+pub(super) struct Peers {
+    seen: HashMap<IpAddr, Time>,
+    pruned: Time,
+}
+
+impl Peers {
+    pub(super) fn see(&mut self, now: Time, peer: IpAddr) {
+        if self.seen.len() < PEERS_MAX || self.seen.contains_key(&peer) {
+            self.seen.insert(peer, now);
+        }
+    }
+
+    pub(super) fn count(&mut self, now: Time) -> u64 {
+        if now.since(self.pruned) >= Span::from_secs(1) {
+            self.pruned = now;
+            self.seen.retain(|_, seen| now.since(*seen) < PEER_LIVES);
+        }
+        self.seen.len() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    #[test]
+    fn peers_are_forgotten_and_bounded() {
+        let mut peers = Peers::default();
+        let at = |secs| Time::ZERO + Span::from_secs(secs);
+        for n in 0..PEERS_MAX as u32 + 10 {
+            peers.see(at(1), Ipv4Addr::from_bits(n).into());
+        }
+        peers.see(at(50), Ipv4Addr::from_bits(3).into());
+        assert_eq!(peers.count(at(50)), PEERS_MAX as u64);
+        assert_eq!(peers.count(at(62)), 1);
+        assert_eq!(peers.count(at(120)), 0);
+    }
+
+    #[test]
+    fn troubles_are_named() {
+        let mut all = Counts { unknown: 2, requests: 9, ..Counts::default() };
+        assert_eq!(Counts::default().troubles(), "");
+        for _ in 0..2 {
+            all.add(&Counts { malformed: [("truncated", 3)].into(), ..Counts::default() });
+        }
+        assert_eq!(all.troubles(), "unknown content 2, truncated 6");
+    }
+}

@@ -1,0 +1,278 @@
+//! One listening socket: requests in, replies out.
+//!
+//! The publisher decides what is sent; here replies wait in a bounded queue, are read from the files straight into
+//! a buffer that one system call sends as many packets (UDP GSO), and wait again when the socket or the rate limit
+//! has no room. Replies of the same shape to the same receiver share a call.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use algo::{Machine as _, Output, Time};
+use mmtp::publisher::{self, Body, Publisher, Reply};
+use mmtp::wire::{self, DATA_HEADER, Reason};
+use net::{Clock, Datagrams, Interest, Poller, RecvBuffers, RecvOutcome, SendOutcome, Udp, Wake};
+
+use super::counts::{Counts, Peers};
+use super::limit::Limit;
+use crate::catalog::{Catalog, READ_CHUNKS_MAX};
+
+/// Bytes of replies that wait for a socket at most. At 1 Gbit/s that is 34 ms.
+const QUEUE_BYTES_MAX: usize = 4 << 20;
+/// Replies that wait for a socket at most, whatever their size.
+const QUEUE_REPLIES_MAX: usize = 8_192;
+/// Sets of buffers taken from the socket before replies are sent.
+const BATCHES_MAX: usize = 4;
+/// Bytes of a send buffer: the most that one call carries.
+const BUFFER_BYTES: usize = net::udp::SEND_BYTES_MAX;
+
+/// What the threads of all sockets share.
+pub(super) struct Shared<'a> {
+    pub(super) catalog: &'a Catalog,
+    pub(super) clock: Clock,
+    pub(super) limit: &'a Limit,
+    pub(super) stop: &'a AtomicBool,
+}
+
+/// A reply, and the local address it leaves from.
+struct Waiting {
+    reply: Reply,
+    from_ip: Option<IpAddr>,
+    bytes: usize,
+}
+
+/// Packets that are ready to be sent in one call.
+struct Ready {
+    to: SocketAddr,
+    from_ip: Option<IpAddr>,
+    ect: bool,
+    len: usize,
+    segment: usize,
+}
+
+pub(super) struct Socket<'a> {
+    shared: &'a Shared<'a>,
+    udp: &'a Udp,
+    publisher: Publisher<&'a Catalog>,
+    queue: VecDeque<Waiting>,
+    queued_bytes: usize,
+    ready: Option<Ready>,
+    buffer: Vec<u8>,
+    peers: Peers,
+    counts: Counts,
+}
+
+impl<'a> Socket<'a> {
+    pub(super) fn new(shared: &'a Shared<'a>, udp: &'a Udp, secret: [u8; 32]) -> Self {
+        Self {
+            shared,
+            udp,
+            publisher: Publisher::new(shared.catalog, secret),
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            ready: None,
+            buffer: vec![0; BUFFER_BYTES],
+            peers: Peers::default(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Serves until `wake` wakes with the stop flag set. Counts go to `counts` every time around.
+    pub(super) fn run(mut self, wake: &Wake, counts: &Mutex<Counts>) -> std::io::Result<()> {
+        let mut poller = Poller::new(self.shared.clock);
+        let mut buffers = RecvBuffers::new();
+        let (mut until, mut blocked) = (Time::NEVER, false);
+        while !self.shared.stop.load(Ordering::Relaxed) {
+            let interest = if blocked { Interest::ReadWrite } else { Interest::Read };
+            poller.wait([(self.udp.as_fd(), interest), (wake.as_fd(), Interest::Read)], until)?;
+            wake.taken();
+            let now = self.shared.clock.now();
+            self.receive(now, &mut buffers)?;
+            (until, blocked) = match self.send(now) {
+                Pause::Idle => (Time::NEVER, false),
+                Pause::Until(then) => (then, false),
+                Pause::Blocked => (Time::NEVER, true),
+            };
+            self.counts.set(&self.publisher.counters());
+            self.counts.peers = self.peers.count(now);
+            counts.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.counts);
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, now: Time, buffers: &mut RecvBuffers) -> std::io::Result<()> {
+        for _ in 0..BATCHES_MAX {
+            let udp = self.udp;
+            let outcome = udp.recv(buffers, |received| {
+                self.peers.see(now, received.from.ip());
+                for datagram in received.datagrams() {
+                    self.datagram(now, received.from, received.to_ip, datagram);
+                }
+            })?;
+            if !matches!(outcome, RecvOutcome::Received { more: true }) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn datagram(&mut self, now: Time, from: SocketAddr, to_ip: Option<IpAddr>, bytes: &[u8]) {
+        let malformed = self.publisher.counters().malformed;
+        self.publisher.handle(now, (from, bytes));
+        while let Output::Send(reply) = self.publisher.poll(now) {
+            self.enqueue(reply, to_ip);
+        }
+        if self.publisher.counters().malformed > malformed
+            && let Err(why) = wire::parse(bytes)
+        {
+            *self.counts.malformed.entry(why.name()).or_default() += 1;
+        }
+    }
+
+    fn enqueue(&mut self, reply: Reply, from_ip: Option<IpAddr>) {
+        let bytes = match &reply.body {
+            Body::Packet(packet) => packet.len(),
+            Body::Chunks { cut, count, .. } => *count as usize * (DATA_HEADER + cut.chunk_bytes()),
+            Body::Hashes { count, .. } => DATA_HEADER + count * 32,
+        };
+        let room = self.shared.limit.queue_bytes(QUEUE_BYTES_MAX);
+        // One reply always fits: it is bounded by the publisher.
+        if self.queue.len() >= QUEUE_REPLIES_MAX
+            || (self.queued_bytes > 0 && self.queued_bytes + bytes > room)
+        {
+            self.counts.dropped += 1;
+            return;
+        }
+        self.queued_bytes += bytes;
+        self.queue.push_back(Waiting { reply, from_ip, bytes });
+    }
+
+    /// Sends what waits, as far as socket and limit allow.
+    fn send(&mut self, now: Time) -> Pause {
+        loop {
+            let Some(ready) = self.ready.take().or_else(|| self.prepare()) else { return Pause::Idle };
+            if let Err(then) = self.shared.limit.take(now, ready.len) {
+                self.ready = Some(ready);
+                return Pause::Until(then);
+            }
+            let outcome = self.udp.send(&Datagrams {
+                to: Some(ready.to),
+                from_ip: ready.from_ip,
+                bytes: &self.buffer[..ready.len],
+                segment: (ready.len > ready.segment).then_some(ready.segment),
+                ecn: ready.ect,
+            });
+            match outcome {
+                SendOutcome::Sent => {
+                    self.counts.sent_bytes += ready.len as u64;
+                    self.counts.sent_packets += ready.len.div_ceil(ready.segment) as u64;
+                }
+                SendOutcome::WouldBlock => {
+                    self.ready = Some(ready);
+                    return Pause::Blocked;
+                }
+                // The receiver looks for a size that fits, or is gone: nothing to do for it here.
+                SendOutcome::TooBig | SendOutcome::Down(_) | SendOutcome::Other(_) => self.counts.unsent += 1,
+            }
+        }
+    }
+
+    /// Fills the send buffer from the front of the queue; `None` if the queue is empty.
+    fn prepare(&mut self) -> Option<Ready> {
+        loop {
+            let Waiting { reply, from_ip, bytes } = self.queue.pop_front()?;
+            self.queued_bytes -= bytes;
+            let (to, ect) = (reply.to, reply.ect);
+            let len = match reply.body {
+                Body::Packet(packet) if packet.len() <= BUFFER_BYTES => {
+                    self.buffer[..packet.len()].copy_from_slice(&packet);
+                    packet.len()
+                }
+                Body::Packet(_) => 0,
+                Body::Hashes { tag, content, level, first, count } => {
+                    let cvs = self.shared.catalog.find(&content.root);
+                    let cvs = cvs.and_then(|o| self.shared.catalog.outboard(o).cvs(level, first, count));
+                    let mut packet = Vec::with_capacity(DATA_HEADER + count * 32);
+                    if let Some(cvs) = cvs {
+                        wire::emit_hashes(&mut packet, tag, level, first, cvs);
+                    }
+                    self.buffer[..packet.len()].copy_from_slice(&packet);
+                    packet.len()
+                }
+                Body::Chunks { .. } => {
+                    self.queued_bytes += bytes;
+                    self.queue.push_front(Waiting { reply, from_ip, bytes });
+                    match self.gather() {
+                        Some(ready) => return Some(ready),
+                        None => continue,
+                    }
+                }
+            };
+            if len > 0 {
+                return Some(Ready { to, from_ip, ect, len, segment: len });
+            }
+        }
+    }
+
+    /// Gathers chunks from the front of the queue into the buffer, of as many replies as go to the same receiver
+    /// in the same shape. `None` if the first cannot be read; it is gone then.
+    fn gather(&mut self) -> Option<Ready> {
+        let front = self.queue.front()?;
+        let (to, from_ip, ect) = (front.reply.to, front.from_ip, front.reply.ect);
+        let Body::Chunks { cut, .. } = front.reply.body else { return None };
+        let segment = DATA_HEADER + cut.chunk_bytes();
+        let most = self.shared.limit.batch_bytes().min(BUFFER_BYTES) / segment;
+        let mut room = most.clamp(1, self.udp.max_segments(segment));
+        let mut len = 0;
+        while room > 0 && len % segment == 0 {
+            let Some(front) = self.queue.front_mut() else { break };
+            let same = front.reply.to == to && front.from_ip == from_ip && front.reply.ect == ect;
+            let Body::Chunks { tag, content, cut: its_cut, first, count } = &mut front.reply.body else {
+                break;
+            };
+            if !same || *its_cut != cut {
+                break;
+            }
+            let some = room.min(*count as usize).min(READ_CHUNKS_MAX);
+            let catalog = self.shared.catalog;
+            let read = catalog
+                .find(&content.root)
+                .map(|o| catalog.read_chunks(o, cut, *first, some, DATA_HEADER, &mut self.buffer[len..]));
+            let Some(Ok(used)) = read else {
+                // Not what was hashed any more: tell the receiver once for each request, drop the rest of it.
+                self.counts.changed += 1;
+                let refusal = publisher::refusal(to, *tag, Reason::Changed);
+                let gone = self.queue.pop_front()?;
+                self.queued_bytes -= gone.bytes;
+                self.enqueue(refusal, from_ip);
+                break;
+            };
+            for (n, slot) in (*first..).zip(self.buffer[len..len + used].chunks_mut(segment)) {
+                slot[..DATA_HEADER].copy_from_slice(&wire::data_header(*tag, cut, n));
+            }
+            len += used;
+            room -= some;
+            *first += some as u64;
+            *count -= some as u32;
+            let left = *count as usize * segment;
+            self.queued_bytes -= front.bytes - left;
+            front.bytes = left;
+            if left == 0 {
+                self.queue.pop_front();
+            }
+        }
+        (len > 0).then_some(Ready { to, from_ip, ect, len, segment: segment.min(len) })
+    }
+}
+
+/// Why sending stops.
+enum Pause {
+    /// Nothing waits.
+    Idle,
+    /// The rate limit says so.
+    Until(Time),
+    /// The socket's buffer is full.
+    Blocked,
+}

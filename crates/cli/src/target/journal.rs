@@ -1,0 +1,212 @@
+//! The journal beside a part: which groups are in it.
+//!
+//! A header names the content; then comes one slot a group, at a fixed place, empty (zeros) or with the group's
+//! chaining value and a check. A slot that was torn by a crash fails its check and counts as empty. Fixed places
+//! rather than an appended log: nothing can be recorded twice, and the slots in order are the leaves of the hash
+//! tree, so that a whole part is checked against the content's root in constant memory.
+//!
+//! ```text
+//! header  0  magic "anabrjnl"     slot  0  chaining value (32)
+//!         8  version (4)               32  check (8)
+//!        12  group bytes (4)
+//!        16  root (32)
+//!        48  length (8)
+//!        56  check (8)            numbers little-endian; a check is the start of a BLAKE3 hash
+//! ```
+//!
+//! Parsing is pure and takes any bytes without panic.
+
+use std::fmt;
+
+use mmtp::ContentId;
+use mmtp::id::{GROUP_BYTES, LENGTH_MAX};
+use mmtp::tree::Cv;
+
+/// Bytes of the header.
+pub const HEADER_BYTES: usize = 64;
+/// Bytes of a slot.
+pub const SLOT_BYTES: usize = 40;
+/// The version written and understood.
+pub const VERSION: u32 = 1;
+
+const MAGIC: [u8; 8] = *b"anabrjnl";
+
+/// Why bytes are not the header of a journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreadable {
+    /// Nothing was written yet, or nothing but zeros reached the disk: as good as new.
+    Blank,
+    /// Something else, or damaged.
+    Foreign,
+    /// A journal of another version.
+    Version(u32),
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Blank => f.write_str("blank"),
+            Self::Foreign => f.write_str("not a journal of this program, or damaged"),
+            Self::Version(version) => {
+                write!(f, "a journal of version {version}; this program writes {VERSION}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Unreadable {}
+
+/// The header of a journal about `id`.
+#[must_use]
+pub fn header(id: &ContentId) -> [u8; HEADER_BYTES] {
+    let mut bytes = [0; HEADER_BYTES];
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[12..16].copy_from_slice(&(GROUP_BYTES as u32).to_le_bytes());
+    bytes[16..48].copy_from_slice(&id.root);
+    bytes[48..56].copy_from_slice(&id.length.to_le_bytes());
+    let check = check(&[&bytes[..56]]);
+    bytes[56..].copy_from_slice(&check);
+    bytes
+}
+
+/// The content that a journal beginning with `bytes` is about.
+///
+/// # Errors
+/// Why it is about none.
+pub fn parse_header(bytes: &[u8]) -> Result<ContentId, Unreadable> {
+    let head = bytes.get(..HEADER_BYTES).unwrap_or(bytes);
+    if head.iter().all(|b| *b == 0) {
+        return Err(Unreadable::Blank);
+    }
+    let (Some(head), true) = (head.first_chunk::<HEADER_BYTES>(), head.starts_with(&MAGIC)) else {
+        return Err(Unreadable::Foreign);
+    };
+    if check(&[&head[..56]]) != head[56..] {
+        return Err(Unreadable::Foreign);
+    }
+    let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    if number(8) != VERSION {
+        return Err(Unreadable::Version(number(8)));
+    }
+    let (mut root, mut length) = ([0; 32], [0; 8]);
+    root.copy_from_slice(&head[16..48]);
+    length.copy_from_slice(&head[48..56]);
+    let length = u64::from_le_bytes(length);
+    if number(12) != GROUP_BYTES as u32 || length > LENGTH_MAX {
+        return Err(Unreadable::Foreign);
+    }
+    Ok(ContentId { root, length })
+}
+
+/// The slot that records `cv` for `group` of `id`.
+#[must_use]
+pub fn slot(id: &ContentId, group: u64, cv: &Cv) -> [u8; SLOT_BYTES] {
+    let mut bytes = [0; SLOT_BYTES];
+    bytes[..32].copy_from_slice(cv);
+    bytes[32..].copy_from_slice(&slot_check(id, group, cv));
+    bytes
+}
+
+/// What `slot` records for `group` of `id`: `None` if it is empty, torn or of another group.
+#[must_use]
+pub fn parse_slot(id: &ContentId, group: u64, slot: &[u8]) -> Option<Cv> {
+    let (cv, rest) = slot.split_first_chunk::<32>()?;
+    let written = rest.first_chunk::<8>()?;
+    // Zeros are by far the most frequent slot: no need to hash them.
+    (*written != [0; 8] && slot_check(id, group, cv) == *written).then_some(*cv)
+}
+
+/// Where the slot of `group` is.
+#[must_use]
+pub const fn slot_offset(group: u64) -> u64 {
+    HEADER_BYTES as u64 + group.saturating_mul(SLOT_BYTES as u64)
+}
+
+/// A whole journal: the content, and the groups recorded.
+///
+/// # Errors
+/// If the header is not readable.
+pub fn parse(bytes: &[u8]) -> Result<(ContentId, Vec<(u64, Cv)>), Unreadable> {
+    let id = parse_header(bytes)?;
+    let slots = bytes[HEADER_BYTES..].chunks_exact(SLOT_BYTES);
+    let records = (0..id.groups()).zip(slots).filter_map(|(g, slot)| Some((g, parse_slot(&id, g, slot)?)));
+    Ok((id, records.collect()))
+}
+
+fn slot_check(id: &ContentId, group: u64, cv: &Cv) -> [u8; 8] {
+    check(&[&id.root, &group.to_le_bytes(), cv])
+}
+
+fn check(parts: &[&[u8]]) -> [u8; 8] {
+    let mut hasher = blake3::Hasher::new();
+    for part in parts {
+        hasher.update(part);
+    }
+    let mut check = [0; 8];
+    hasher.finalize_xof().fill(&mut check);
+    // Zeros mean "empty".
+    if check == [0; 8] { [1; 8] } else { check }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: ContentId = ContentId { root: [9; 32], length: 3 * GROUP_BYTES as u64 + 1 };
+
+    fn journal() -> Vec<u8> {
+        let mut bytes = header(&ID).to_vec();
+        bytes.extend([0; SLOT_BYTES]);
+        bytes.extend(slot(&ID, 1, &[1; 32]));
+        bytes.extend(slot(&ID, 2, &[2; 32]));
+        bytes
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        assert_eq!(parse(&journal()), Ok((ID, vec![(1, [1; 32]), (2, [2; 32])])));
+        assert_eq!(slot_offset(2) as usize, journal().len() - SLOT_BYTES);
+    }
+
+    #[test]
+    fn torn_and_foreign_journals() {
+        let whole = journal();
+        for len in HEADER_BYTES..whole.len() {
+            let (id, records) = parse(&whole[..len]).expect("a header");
+            assert_eq!(id, ID);
+            assert!(records.len() <= 1);
+        }
+        for len in 1..HEADER_BYTES {
+            assert_eq!(parse(&whole[..len]), Err(Unreadable::Foreign));
+        }
+        assert_eq!(parse(&[]), Err(Unreadable::Blank));
+        assert_eq!(parse(&[0; 4096]), Err(Unreadable::Blank));
+        assert_eq!(parse(&[b'x'; 4096]), Err(Unreadable::Foreign));
+        let mut newer = header(&ID);
+        newer[8] = 2;
+        let sum = check(&[&newer[..56]]);
+        newer[56..].copy_from_slice(&sum);
+        assert_eq!(parse(&newer), Err(Unreadable::Version(2)));
+    }
+
+    #[test]
+    fn a_flipped_bit_costs_one_record_at_most() {
+        let whole = journal();
+        for bit in HEADER_BYTES * 8..whole.len() * 8 {
+            let mut bytes = whole.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let (_, records) = parse(&bytes).expect("a header");
+            assert!((1..=2).contains(&records.len()));
+            assert!(records.iter().all(|r| *r == (1, [1; 32]) || *r == (2, [2; 32])));
+        }
+    }
+
+    #[test]
+    fn slots_beyond_the_content_are_ignored() {
+        let mut bytes = journal();
+        bytes.extend([0; SLOT_BYTES]);
+        bytes.extend(slot(&ID, 4, &[4; 32]));
+        assert_eq!(parse(&bytes).expect("a header").1.len(), 2);
+    }
+}

@@ -1,0 +1,356 @@
+//! A place for a file: a directory that is open, and a name in it.
+//!
+//! All that is done to a target is done relative to the open directory, by one name without slashes and without
+//! following symbolic links. So nobody who swaps a directory for a link meanwhile can divert a write, and nothing
+//! that is fetched can leave the directory it was meant for.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use mmtp::ContentId;
+use mmtp::collection::COMPONENT_MAX;
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag};
+use nix::sys::stat::{Mode, SFlag};
+use nix::unistd::UnlinkatFlags;
+
+use crate::exit::{Failure, Outcome};
+use crate::names::{self, show};
+
+/// The longest thing that is appended to a name.
+const SUFFIX_BYTES_MAX: usize = ".part.journal".len();
+
+/// Where a file with the name that its source gives it goes, `output` being the `--output` option.
+///
+/// An `output` that is a directory, or ends in a slash, takes the name inside it; any other is the file itself.
+/// Without a name, the beginning of the content's root serves.
+///
+/// # Errors
+/// If the name is not a file name.
+pub fn destination(output: Option<&Path>, name: Option<&[u8]>, id: &ContentId) -> Outcome<PathBuf> {
+    let named = || match name {
+        Some(name) => {
+            names::component(name).map_err(|why| Failure::usage(format!("{why}: choose one with --output")))
+        }
+        None => {
+            Ok(OsString::from(id.to_string().trim_start_matches("b3:").chars().take(16).collect::<String>()))
+        }
+    };
+    match output {
+        None => Ok(named()?.into()),
+        Some(dir) if dir.is_dir() || dir.as_os_str().as_bytes().ends_with(b"/") => Ok(dir.join(named()?)),
+        Some(file) => Ok(file.to_owned()),
+    }
+}
+
+/// Where a directory goes: like [`destination`], but an `output` without a final slash is the directory itself,
+/// whether it is there or not. So the same command resumes what it began.
+///
+/// # Errors
+/// If the name is not a file name.
+pub fn directory_destination(output: Option<&Path>, name: Option<&[u8]>, id: &ContentId) -> Outcome<PathBuf> {
+    match output {
+        Some(dir) if !dir.as_os_str().as_bytes().ends_with(b"/") => Ok(dir.to_owned()),
+        output => destination(output, name, id),
+    }
+}
+
+/// A directory that is open: what is fetched into it stays in it.
+#[derive(Debug)]
+pub struct Directory {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+impl Directory {
+    /// Opens the directory at `path`, and makes it if only its last component is missing.
+    ///
+    /// # Errors
+    /// If that is not possible.
+    pub fn create(path: &Path) -> Outcome<Self> {
+        match std::fs::create_dir(path) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
+                Err(failure("make the directory", path, &e))
+            }
+            _ => Self::open(path),
+        }
+    }
+
+    fn open(path: &Path) -> Outcome<Self> {
+        // Links on the way are the user's own choice.
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let opened = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        let fd = nix::fcntl::open(opened, flags, Mode::empty())
+            .map_err(|e| failure("open the directory", opened, &e.into()))?;
+        Ok(Self { fd, path: path.to_owned() })
+    }
+
+    /// The place of a file below this directory; the directories on the way are made. No component may be a
+    /// symbolic link: each is opened from the one before.
+    ///
+    /// # Errors
+    /// If a component is no file name, or is there and no directory, or cannot be made.
+    pub fn place<'a>(&self, components: impl IntoIterator<Item = &'a [u8]>) -> Outcome<Place> {
+        let mut names = Vec::new();
+        for component in components {
+            names.push(names::component(component).map_err(|why| Failure::other(format!("refused: {why}")))?);
+        }
+        let Some(name) = names.pop() else {
+            return Err(Failure::other("refused: an empty path in the collection"));
+        };
+        let mut fd = self.fd.try_clone().map_err(|e| failure("open the directory", &self.path, &e))?;
+        let mut path = self.path.clone();
+        for dir in names {
+            path.push(&dir);
+            match nix::sys::stat::mkdirat(&fd, dir.as_os_str(), Mode::from_bits_truncate(0o777)) {
+                Ok(()) | Err(Errno::EEXIST) => {}
+                Err(e) => return Err(failure("make the directory", &path, &e.into())),
+            }
+            let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+            fd = nix::fcntl::openat(&fd, dir.as_os_str(), flags, Mode::empty()).map_err(|e| match e {
+                Errno::ELOOP | Errno::ENOTDIR => Failure::target(format!(
+                    "{} is there and is not a directory (symbolic links are not followed): remove it first",
+                    show(&path)
+                )),
+                e => failure("open the directory", &path, &e.into()),
+            })?;
+        }
+        Ok(Place { dir: Self { fd, path }, name })
+    }
+}
+
+/// A directory that is open, and a name in it.
+#[derive(Debug)]
+pub struct Place {
+    dir: Directory,
+    name: OsString,
+}
+
+impl Place {
+    /// The place that `path` names. Its directory must exist.
+    ///
+    /// # Errors
+    /// If there is no such directory, or no name in the path.
+    pub fn of(path: &Path) -> Outcome<Self> {
+        let Some(name) = path.file_name() else {
+            return Err(Failure::target(format!("{} is not a file name", show(path))));
+        };
+        if path.as_os_str().as_bytes().ends_with(b"/") {
+            return Err(Failure::target(format!("there is no directory {}: make it first", show(path))));
+        }
+        Ok(Self { dir: Directory::open(path.parent().unwrap_or(Path::new("")))?, name: name.to_owned() })
+    }
+
+    /// The file's path, for messages.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.dir.path.join(&self.name)
+    }
+
+    /// The file's name.
+    #[must_use]
+    pub fn name(&self) -> &OsStr {
+        &self.name
+    }
+
+    /// The name with `.part` and with `.part.journal`. A name so long that these would be too long is cut, and a
+    /// hash of it takes the place of what was cut.
+    #[must_use]
+    pub fn part_names(&self) -> (OsString, OsString) {
+        let mut stem = self.name.clone();
+        if stem.len() + SUFFIX_BYTES_MAX > COMPONENT_MAX {
+            let hash = blake3::hash(stem.as_bytes()).to_hex();
+            let tail = format!("~{}", &hash.as_str()[..16]);
+            let mut cut = COMPONENT_MAX - SUFFIX_BYTES_MAX - tail.len();
+            // A name that is UTF-8 stays so: some file systems insist.
+            if let Ok(text) = str::from_utf8(stem.as_bytes()) {
+                while !text.is_char_boundary(cut) {
+                    cut -= 1;
+                }
+            }
+            let mut bytes = stem.into_vec();
+            bytes.truncate(cut);
+            bytes.extend(tail.bytes());
+            stem = OsString::from_vec(bytes);
+        }
+        let mut part = stem;
+        part.push(".part");
+        let mut journal = part.clone();
+        journal.push(".journal");
+        (part, journal)
+    }
+
+    /// What is at `name`: `None` if nothing.
+    pub(super) fn stat(&self, name: &OsStr) -> Outcome<Option<Entry>> {
+        match nix::sys::stat::fstatat(&self.dir.fd, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
+            Ok(stat) => {
+                let kind = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT;
+                let (dir, file, link) = (SFlag::S_IFDIR, SFlag::S_IFREG, SFlag::S_IFLNK);
+                Ok(Some(Entry {
+                    directory: kind == dir,
+                    file: kind == file,
+                    link: kind == link,
+                    length: u64::try_from(stat.st_size).unwrap_or(0),
+                    inode: (stat.st_dev, stat.st_ino),
+                }))
+            }
+            Err(Errno::ENOENT) => Ok(None),
+            Err(e) => Err(self.failure("look at", name, &e.into())),
+        }
+    }
+
+    /// Opens `name` here, never through a symbolic link.
+    pub(super) fn open(&self, name: &OsStr, flags: OFlag) -> io::Result<File> {
+        let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
+        let fd = nix::fcntl::openat(&self.dir.fd, name, flags, Mode::from_bits_truncate(0o666))?;
+        Ok(File::from(fd))
+    }
+
+    pub(super) fn unlink(&self, name: &OsStr) -> io::Result<()> {
+        Ok(nix::unistd::unlinkat(&self.dir.fd, name, UnlinkatFlags::NoRemoveDir)?)
+    }
+
+    /// Gives the file `from` its final name. Without `replace` this fails if the name is taken, even if somebody
+    /// takes it at this very moment.
+    pub(super) fn rename(&self, from: &OsStr, replace: bool) -> io::Result<()> {
+        let (dir, to) = (&self.dir.fd, self.name.as_os_str());
+        if replace {
+            return Ok(nix::fcntl::renameat(dir, from, dir, to)?);
+        }
+        #[cfg(all(target_os = "linux", target_env = "gnu"))]
+        match nix::fcntl::renameat2(dir, from, dir, to, nix::fcntl::RenameFlags::RENAME_NOREPLACE) {
+            // A file system that does not know the flag.
+            Err(Errno::EINVAL | Errno::ENOSYS) => {}
+            other => return Ok(other?),
+        }
+        nix::unistd::linkat(dir, from, dir, to, AtFlags::empty())?;
+        Ok(nix::unistd::unlinkat(dir, from, UnlinkatFlags::NoRemoveDir)?)
+    }
+
+    /// Makes what was done to the directory's names last.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        match nix::unistd::fsync(&self.dir.fd) {
+            // Some file systems have nothing to do for a directory and say so.
+            Ok(()) | Err(Errno::EINVAL | Errno::ENOTSUP) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// A failure about `name` in this directory.
+    pub(super) fn failure(&self, doing: &str, name: &OsStr, error: &io::Error) -> Failure {
+        failure(doing, &self.dir.path.join(name), error)
+    }
+}
+
+/// What a name stands for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) directory: bool,
+    pub(super) file: bool,
+    pub(super) link: bool,
+    pub(super) length: u64,
+    pub(super) inode: (u64, u64),
+}
+
+/// A failure of the target, with what to do about it.
+fn failure(doing: &str, path: &Path, error: &io::Error) -> Failure {
+    use io::ErrorKind as Kind;
+    let advice = match error.kind() {
+        Kind::StorageFull => {
+            "the disk is full: make room and run the same command again, what arrived is kept"
+        }
+        Kind::QuotaExceeded => "your disk quota is used up: make room and run the same command again",
+        Kind::FileTooLarge => "the file system or a resource limit (ulimit -f) forbids a file of this size",
+        Kind::PermissionDenied => "permission denied: choose a place you may write to with --output",
+        Kind::ReadOnlyFilesystem => "the file system is read-only: choose another place with --output",
+        Kind::NotFound => "there is no such directory: make it first, or choose another place with --output",
+        Kind::NotADirectory => "a part of the path is not a directory",
+        Kind::IsADirectory => "it is a directory",
+        Kind::InvalidFilename => {
+            "the name is too long for this file system: choose another one with --output"
+        }
+        _ => return Failure::target(format!("cannot {doing} {}: {error}", show(path))),
+    };
+    Failure::target(format!("cannot {doing} {}: {advice}", show(path)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exit::Code;
+
+    fn part_names(name: &OsStr) -> (OsString, OsString) {
+        let dir = tempfile::tempdir().expect("a directory");
+        Place::of(&dir.path().join(name)).expect("a place").part_names()
+    }
+
+    #[test]
+    fn part_names_fit_and_differ() {
+        assert_eq!(part_names("a b".as_ref()), ("a b.part".into(), "a b.part.journal".into()));
+        let mut names = Vec::new();
+        let umlauts = "ä".repeat(127);
+        for name in ["x".repeat(255), "x".repeat(254), umlauts, "x".repeat(243), "x".repeat(242)] {
+            let (part, journal) = part_names(name.as_ref());
+            assert!(journal.len() <= 255 && part.to_str().is_some(), "{part:?}");
+            names.push(part);
+        }
+        assert!(names[4].as_bytes().starts_with(&[b'x'; 242]));
+        let all = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), all);
+        let (part, journal) = part_names(OsStr::from_bytes(&[0xff; 255]));
+        assert!(journal.len() == 255 && part.len() == 247);
+    }
+
+    #[test]
+    fn destinations() {
+        let id = ContentId::of(b"x");
+        let dir = tempfile::tempdir().expect("a directory");
+        let to = |output: Option<&Path>, name: Option<&[u8]>| destination(output, name, &id);
+        assert_eq!(to(None, Some(b"film")).expect("a name"), Path::new("film"));
+        assert_eq!(to(Some(dir.path()), Some(b"film")).expect("a name"), dir.path().join("film"));
+        assert_eq!(to(Some(Path::new("other")), Some(b"..")).expect("a name"), Path::new("other"));
+        assert_eq!(to(Some(Path::new("none/")), Some(b"f")).expect("a name"), Path::new("none/f"));
+        assert_eq!(to(None, None).expect("a name").as_os_str().len(), 16);
+        let to_dir = |output: &Path| directory_destination(Some(output), Some(b"album"), &id);
+        assert_eq!(to_dir(dir.path()).expect("a name"), dir.path());
+        assert_eq!(to_dir(Path::new("none/")).expect("a name"), Path::new("none/album"));
+        for bad in [&b".."[..], b"../x", b"/etc/passwd", b""] {
+            assert_eq!(to(None, Some(bad)).expect_err("refused").code, Code::Usage);
+        }
+    }
+
+    #[test]
+    fn nothing_leaves_its_directory() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let outside = tempfile::tempdir().expect("a directory");
+        std::os::unix::fs::symlink(outside.path(), dir.path().join("link")).expect("a link");
+        std::fs::write(dir.path().join("file"), b"").expect("a file");
+        let root = Directory::create(dir.path()).expect("a directory");
+        for path in [&["link", "x"][..], &["file", "x"]] {
+            let failure = root.place(path.iter().map(|c| c.as_bytes())).expect_err("not a directory");
+            assert_eq!(failure.code, Code::Target);
+        }
+        for path in [&["..", "x"][..], &["a", ".."], &[""], &[], &["a/b"], &["/"]] {
+            root.place(path.iter().map(|c| c.as_bytes())).expect_err("no path");
+        }
+        let place = root.place([&b"a"[..], b"b", b"c"]).expect("a place");
+        assert_eq!(place.path(), dir.path().join("a/b/c"));
+        assert!(dir.path().join("a/b").is_dir());
+        assert_eq!(std::fs::read_dir(outside.path()).expect("a directory").count(), 0);
+    }
+
+    #[test]
+    fn impossible_places() {
+        let dir = tempfile::tempdir().expect("a directory");
+        std::fs::write(dir.path().join("file"), b"").expect("a file");
+        for path in ["none/x", "file/x", "..", "none/"] {
+            assert_eq!(Place::of(&dir.path().join(path)).expect_err(path).code, Code::Target);
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! A few lines at the bottom of the terminal, redrawn in place.
+
+use std::io::{IsTerminal as _, Write as _};
+
+use console::Term;
+
+/// Lines on standard error that are redrawn in place. The cursor always rests below them, visible.
+#[derive(Debug)]
+pub struct Lines {
+    term: Term,
+    live: bool,
+    drawn: Vec<String>,
+}
+
+impl Default for Lines {
+    fn default() -> Self {
+        Self { term: Term::stderr(), live: std::io::stderr().is_terminal(), drawn: Vec::new() }
+    }
+}
+
+impl Lines {
+    /// Columns of the terminal.
+    #[must_use]
+    pub fn width(&self) -> usize {
+        usize::from(self.term.size().1).max(20)
+    }
+
+    /// Replaces what was drawn by `lines`, cut to the width and height of the terminal. Draws nothing where there
+    /// is no terminal.
+    pub fn draw(&mut self, lines: &[String]) {
+        if !self.live {
+            return;
+        }
+        let (height, width) = self.term.size();
+        // One column and one row stay free: a full last column would wrap, a full screen would scroll.
+        let width = usize::from(width).max(20) - 1;
+        let rows = usize::from(height).max(2) - 1;
+        let from = lines.len().saturating_sub(rows);
+        let fitting: Vec<String> =
+            lines[from..].iter().map(|l| console::truncate_str(l, width, "…").into_owned()).collect();
+        let mut out = self.erase();
+        for line in &fitting {
+            out += line;
+            out.push('\n');
+        }
+        self.drawn = fitting;
+        self.write(&out);
+    }
+
+    /// Prints a line that stays, above those that are redrawn.
+    pub fn print(&mut self, line: &str) {
+        let mut out = self.erase();
+        out += line;
+        out.push('\n');
+        for line in &self.drawn {
+            out += line;
+            out.push('\n');
+        }
+        self.write(&out);
+    }
+
+    /// What moves the cursor to the first drawn line and clears from there on.
+    fn erase(&self) -> String {
+        match self.drawn.len() {
+            0 => String::new(),
+            n => format!("\x1b[{n}A\r\x1b[J"),
+        }
+    }
+
+    /// One write for a whole picture, so that it does not flicker. A terminal that has gone away is no error.
+    fn write(&self, out: &str) {
+        if !out.is_empty() {
+            let mut stderr = std::io::stderr().lock();
+            let _ = stderr.write_all(out.as_bytes()).and_then(|()| stderr.flush());
+        }
+    }
+}

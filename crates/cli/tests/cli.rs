@@ -1,0 +1,59 @@
+//! The command line as scripts meet it.
+
+mod common;
+
+use assert_cmd::assert::OutputAssertExt as _;
+use common::anabranch;
+
+fn stdout(args: &[&str]) -> String {
+    let assert = anabranch().args(args).assert().success();
+    String::from_utf8(assert.get_output().stdout.clone()).expect("UTF-8")
+}
+
+#[test]
+fn help_teaches() {
+    let help = stdout(&["--help"]);
+    assert!(help.contains("Exit status:") && help.contains("130  interrupted"), "{help}");
+    assert!(stdout(&["serve", "--help"]).contains("anabranch serve film.mkv"));
+    let get = stdout(&["get", "--help"]);
+    assert!(get.contains("--disjoint") && get.contains("nmcc") && get.contains("reno"), "{get}");
+    assert!(stdout(&["--version"]).starts_with("anabranch 0."));
+}
+
+#[test]
+fn wrong_usage_is_status_2() {
+    for args in [
+        &[][..],
+        &["fetch"],
+        &["serve"],
+        &["get"],
+        &["get", "http://example.org/"],
+        &["get", "anabranch:b3:aa?len=1", "--from", "127.0.0.1:1"],
+        &["get", "x", "--cc", "vegas"],
+        &["serve", "x", "--limit", "fast"],
+        &["serve", "x", "--listen", "example.org:1"],
+    ] {
+        anabranch().args(args).assert().code(2);
+    }
+}
+
+#[test]
+fn pages_and_completions() {
+    assert!(stdout(&["man"]).contains(".SH \"EXIT STATUS\""));
+    let dir = tempfile::tempdir().expect("a directory");
+    stdout(&["man", dir.path().to_str().expect("UTF-8")]);
+    assert!(dir.path().join("anabranch-get.1").exists());
+    anabranch().args(["man", "/proc/none"]).assert().code(6);
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        assert!(stdout(&["completions", shell]).contains("disjoint"), "{shell}");
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let shell = std::process::Command::new("sh")
+        .args(["-c", "\"$0\" man | true", env!("CARGO_BIN_EXE_anabranch")])
+        .output()
+        .expect("a shell");
+    assert!(shell.stderr.is_empty());
+}

@@ -1,0 +1,116 @@
+//! A source in a process of its own, and other things that several tests need.
+
+#![allow(dead_code, reason = "each test file uses another part of this")]
+
+pub(crate) mod fetch;
+pub(crate) mod hostile;
+pub(crate) mod netns;
+pub(crate) mod relay;
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+/// The command under test.
+pub(crate) fn anabranch() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+    command.env("XDG_CACHE_HOME", "/nonexistent").stdin(Stdio::null());
+    command
+}
+
+/// `anabranch serve --json`, which ends with this value.
+pub(crate) struct Server {
+    child: Child,
+    out: BufReader<std::process::ChildStdout>,
+    /// What it said it offers, the order of its arguments.
+    pub(crate) offers: Vec<Value>,
+    /// Where it listens first.
+    pub(crate) address: SocketAddr,
+    /// All addresses where it listens.
+    pub(crate) addresses: Vec<SocketAddr>,
+}
+
+impl Server {
+    /// Serves `path` on `listen`.
+    pub(crate) fn start_at(path: &Path, listen: &str, more: &[&str]) -> Self {
+        let mut command = anabranch();
+        command.arg("serve").arg(path).args(["--json", "--no-cache", "--listen", listen]).args(more);
+        Self::run(command)
+    }
+
+    /// Runs a command that is `anabranch serve --json …`, and waits until it listens.
+    #[expect(clippy::zombie_processes, reason = "dropping it waits for it")]
+    pub(crate) fn run(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("a source");
+        let mut out = BufReader::new(child.stdout.take().expect("its output"));
+        let mut offers = Vec::new();
+        loop {
+            let mut line = String::new();
+            assert!(out.read_line(&mut line).expect("a line") > 0, "the source ended");
+            let event: Value = serde_json::from_str(&line).expect("JSON");
+            if event["event"] == "listening" {
+                let all = event["addresses"].as_array().expect("addresses").iter();
+                let addresses: Vec<SocketAddr> =
+                    all.map(|a| a.as_str().expect("an address").parse().expect("an address")).collect();
+                return Self { child, out, offers, address: addresses[0], addresses };
+            }
+            offers.push(event);
+        }
+    }
+
+    /// Serves `path` on a free port of loopback.
+    pub(crate) fn start(path: &Path) -> Self {
+        Self::start_at(path, "127.0.0.1:0", &[])
+    }
+
+    /// The URI of the last offer: the file, or the directory.
+    pub(crate) fn uri(&self) -> String {
+        self.offers.last().expect("an offer")["uri"].as_str().expect("a URI").to_owned()
+    }
+
+    /// Sends a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id() as i32), signal).expect("a signal");
+    }
+
+    /// Ends it with Ctrl-C; returns what it counted.
+    pub(crate) fn end(mut self) -> Value {
+        self.signal(Signal::SIGINT);
+        let lines: Vec<String> = self.out.by_ref().lines().map(|line| line.expect("a line")).collect();
+        assert!(self.child.wait().expect("its end").success());
+        let totals: Value = serde_json::from_str(lines.last().expect("totals")).expect("JSON");
+        assert_eq!(totals["event"], "totals");
+        totals
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Bytes that repeat nowhere.
+pub(crate) fn noise(len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    blake3::Hasher::new().update(&len.to_le_bytes()).finalize_xof().fill(&mut bytes);
+    bytes
+}
+
+/// Waits until `done` says so, for at most `secs` seconds.
+pub(crate) fn wait_until(secs: u64, mut done: impl FnMut() -> bool) {
+    for _ in 0..secs * 100 {
+        if done() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("not within {secs} s");
+}

@@ -1,0 +1,271 @@
+//! The source as receivers, scripts and strangers meet it.
+
+mod common;
+
+use std::fs;
+use std::net::UdpSocket;
+use std::os::unix::ffi::OsStrExt as _;
+use std::time::Duration;
+
+use assert_cmd::assert::OutputAssertExt as _;
+use common::{Server, anabranch, noise};
+use mmtp::collection::Collection;
+use mmtp::uri::Uri;
+use mmtp::wire::{self, Cookie, Kind, Packet, Range, Reason};
+use mmtp::{ContentId, Cut};
+
+/// A receiver of the simplest kind.
+struct Client {
+    socket: UdpSocket,
+    cookie: Option<Cookie>,
+    tag: u64,
+}
+
+impl Client {
+    fn new(server: &Server) -> Self {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        socket.connect(server.address).expect("connected");
+        socket.set_read_timeout(Some(Duration::from_millis(500))).expect("a timeout");
+        Self { socket, cookie: None, tag: 0 }
+    }
+
+    /// Sends a request; hands every answer with its tag to `each` until that returns true or nothing comes.
+    fn ask(&mut self, id: &ContentId, ranges: &[Range], mut each: impl FnMut(&Packet<'_>) -> bool) -> bool {
+        self.tag += 1;
+        let mut request = Vec::new();
+        wire::emit_request(&mut request, self.tag, self.cookie.as_ref(), false, id, ranges);
+        self.socket.send(&request).expect("sent");
+        let mut buffer = vec![0; 1 << 16];
+        while let Ok(len) = self.socket.recv(&mut buffer) {
+            let packet = wire::parse(&buffer[..len]).expect("a packet");
+            if let Packet::Cookie { cookie, .. } = packet {
+                self.cookie = Some(cookie);
+            }
+            if packet.tag() == self.tag && each(&packet) {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn proven(server: &Server, id: &ContentId) -> Self {
+        let mut client = Self::new(server);
+        let range = Range { kind: Kind::Meta, first: 0, count: 1 };
+        client.ask(id, &[range], |packet| matches!(packet, Packet::Cookie { .. }));
+        assert!(client.cookie.is_some());
+        client
+    }
+
+    /// The whole content, chunk by chunk; `None` if the source refuses.
+    fn fetch(&mut self, id: &ContentId) -> Result<Vec<u8>, Reason> {
+        let cut = Cut::new(12).expect("a cut");
+        let mut bytes = Vec::new();
+        let chunks = id.chunks(cut);
+        for first in (0..chunks).step_by(32) {
+            let count = (chunks - first).min(32) as u16;
+            let mut left = count;
+            let mut refused = None;
+            let range = Range { kind: Kind::Data(cut), first, count };
+            let done = self.ask(id, &[range], |packet| match packet {
+                Packet::Data(data) => {
+                    let (group, offset, len) = id.chunk_extent(data.chunk, cut).expect("a chunk");
+                    assert_eq!(data.payload.len(), id.chunk_wire_len(data.chunk, cut).expect("a chunk"));
+                    assert_eq!(bytes.len(), group as usize * 16_384 + offset, "loopback keeps the order");
+                    bytes.extend_from_slice(&data.payload[..len]);
+                    left -= 1;
+                    left == 0
+                }
+                Packet::Refuse { reason, .. } => {
+                    refused = Some(*reason);
+                    true
+                }
+                _ => false,
+            });
+            if let Some(reason) = refused {
+                return Err(reason);
+            }
+            assert!(done, "chunks from {first} on are missing");
+        }
+        Ok(bytes)
+    }
+}
+
+fn id(server: &Server) -> ContentId {
+    server.uri().parse::<Uri>().expect("a URI").id
+}
+
+#[test]
+fn every_byte_is_the_files() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("a file");
+    for len in [0, 1, 16_384, 16_385, 300_000] {
+        fs::write(&path, noise(len)).expect("a file");
+        let server = Server::start(&path);
+        let id = id(&server);
+        assert_eq!(id, ContentId::of(&noise(len)));
+        assert!(Client::proven(&server, &id).fetch(&id).expect("content") == noise(len), "{len}");
+        assert_eq!(server.end()["unknown"], 0);
+    }
+}
+
+#[test]
+fn odd_names_are_in_the_uri() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for name in [&b"two words"[..], b"new\nline", b"\xff\xfe", &[b'n'; 255], b"&from=x", b"%00"] {
+        let path = dir.path().join(std::ffi::OsStr::from_bytes(name));
+        fs::write(&path, b"content").expect("a file");
+        let server = Server::start(&path);
+        let uri: Uri = server.uri().parse().expect("a URI");
+        assert_eq!(uri.name.as_deref(), Some(name));
+        assert_eq!(uri.from, [server.address.to_string()]);
+    }
+}
+
+#[test]
+fn a_directory_and_each_of_its_files_have_a_uri() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let root = dir.path().join("album");
+    fs::create_dir_all(root.join("sub")).expect("directories");
+    fs::write(root.join("one"), noise(20_000)).expect("a file");
+    fs::write(root.join("sub/two"), noise(5)).expect("a file");
+    std::os::unix::fs::symlink("/etc/passwd", root.join("out")).expect("a link");
+    let server = Server::start(&root);
+    assert_eq!(server.offers.len(), 3);
+    let uri: Uri = server.uri().parse().expect("a URI");
+    assert!(uri.collection && uri.name.as_deref() == Some(b"album"));
+    let mut client = Client::proven(&server, &uri.id);
+    let manifest = client.fetch(&uri.id).expect("a manifest");
+    let collection = Collection::parse(&manifest).expect("a collection");
+    assert_eq!(collection.entries().len(), 2);
+    for entry in collection.entries() {
+        assert_eq!(ContentId::of(&client.fetch(&entry.id).expect("content")), entry.id);
+    }
+}
+
+#[test]
+fn uris_are_lines_on_standard_output() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for name in ["a", "b"] {
+        fs::write(dir.path().join(name), name).expect("a file");
+    }
+    let mut command = anabranch();
+    command.arg("serve").arg(dir.path()).args(["--listen", "127.0.0.1:0", "--no-cache"]);
+    let mut child = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn();
+    let child = child.as_mut().expect("a source");
+    std::thread::sleep(Duration::from_millis(700));
+    let pid = nix::unistd::Pid::from_raw(child.id() as i32);
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("a signal");
+    assert!(child.wait().expect("its end").success());
+    let out = std::io::read_to_string(child.stdout.take().expect("output")).expect("UTF-8");
+    assert_eq!(out.lines().filter(|line| line.parse::<Uri>().is_ok()).count(), 3, "{out}");
+    assert_eq!(out.lines().count(), 3, "{out}");
+}
+
+#[test]
+fn strangers_and_noise_are_counted_and_survived() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    fs::write(&path, noise(300_000)).expect("a file");
+    let server = Server::start(&path);
+    let known = id(&server);
+    let mut client = Client::new(&server);
+    let meta = Range { kind: Kind::Meta, first: 0, count: 1 };
+    let unknown = ContentId::of(b"something else");
+    let refused =
+        |want| move |packet: &Packet<'_>| matches!(packet, Packet::Refuse { reason, .. } if *reason == want);
+    assert!(client.ask(&unknown, &[meta], refused(Reason::Unknown)));
+    // The right root with another length is no content either.
+    assert!(client.ask(&ContentId { length: 5, ..known }, &[meta], refused(Reason::Unknown)));
+    let mut client = Client::proven(&server, &known);
+    let cut = Cut::new(12).expect("a cut");
+    let beyond = Range { kind: Kind::Data(cut), first: known.chunks(cut), count: 1 };
+    assert!(client.ask(&known, &[beyond], |packet| matches!(packet, Packet::Refuse { .. })));
+    // Packets that are none, among them every beginning of a good one.
+    let mut good = Vec::new();
+    wire::emit_request(&mut good, 9, None, false, &known, &[meta]);
+    for len in 1..good.len() {
+        client.socket.send(&good[..len]).expect("sent");
+    }
+    for n in 0..2_000 {
+        client.socket.send(&noise(n % 1_400 + 1)).expect("sent");
+    }
+    client.socket.send(&vec![1; 65_507]).expect("sent");
+    let mut version = good.clone();
+    version[0] = 99;
+    client.socket.send(&version).expect("sent");
+    std::thread::sleep(Duration::from_millis(300));
+    // It is as good as before.
+    let mut client = Client::proven(&server, &known);
+    assert!(client.fetch(&known).expect("content") == noise(300_000));
+    let totals = server.end();
+    assert_eq!(totals["unknown"], 2, "{totals}");
+    assert!(totals["bad"].as_u64() >= Some(1), "{totals}");
+    assert!(totals["malformed"]["truncated"].as_u64() > Some(10), "{totals}");
+    assert!(totals["malformed"]["unknown-version"].as_u64() > Some(10), "{totals}");
+}
+
+#[test]
+fn an_unproven_address_gets_three_times_its_bytes_at_most() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    fs::write(&path, noise(300_000)).expect("a file");
+    let server = Server::start(&path);
+    let known = id(&server);
+    let mut request = Vec::new();
+    let range = Range { kind: Kind::Data(Cut::new(12).expect("a cut")), first: 0, count: 64 };
+    wire::emit_request(&mut request, 1, None, false, &known, &[range; 64]);
+    let client = Client::new(&server);
+    client.socket.send(&request).expect("sent");
+    let (mut buffer, mut received) = (vec![0; 1 << 16], 0);
+    while let Ok(len) = client.socket.recv(&mut buffer) {
+        received += len;
+    }
+    assert!(received > 0 && received <= 3 * request.len(), "{received}");
+}
+
+#[test]
+fn a_file_that_changes_is_refused_not_sent_wrong() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    fs::write(&path, noise(300_000)).expect("a file");
+    let server = Server::start(&path);
+    let known = id(&server);
+    let mut client = Client::proven(&server, &known);
+    assert!(client.fetch(&known).is_ok());
+    std::thread::sleep(Duration::from_millis(20));
+    fs::write(&path, noise(300_001)).expect("overwritten");
+    assert_eq!(client.fetch(&known), Err(Reason::Changed));
+    assert!(server.end()["changed"].as_u64() > Some(0));
+}
+
+#[test]
+fn the_limit_holds() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    fs::write(&path, noise(1_500_000)).expect("a file");
+    let server = Server::start_at(&path, "127.0.0.1:0", &["--limit", "8Mbit"]);
+    let known = id(&server);
+    let mut client = Client::proven(&server, &known);
+    let clock = net::Clock::start();
+    assert!(client.fetch(&known).is_ok());
+    let took = clock.now().as_nanos() as f64 / 1e9;
+    assert!((1.4..3.0).contains(&took), "1.5 MB at 1 MB/s took {took} s");
+}
+
+#[test]
+fn what_cannot_be_served_is_said() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    fs::write(&path, b"x").expect("a file");
+    let server = Server::start(&path);
+    let taken = server.address.to_string();
+    let fail = |args: &[&str]| {
+        let assert = anabranch().arg("serve").args(args).arg("--no-cache").assert().code(1);
+        String::from_utf8_lossy(&assert.get_output().stderr).into_owned()
+    };
+    let path = path.to_str().expect("UTF-8");
+    assert!(fail(&[path, "--listen", &taken]).contains("--listen"));
+    assert!(fail(&[path, "--listen", "192.0.2.1:5"]).contains("no such address"));
+    assert!(fail(&["/nonexistent", "--listen", "127.0.0.1:0"]).contains("/nonexistent"));
+    assert!(fail(&["/dev/null", "--listen", "127.0.0.1:0"]).contains("neither"));
+}
