@@ -171,7 +171,7 @@ pub struct Demo {
     pub seed: u64,
 
     /// Size of the file, in megabytes
-    #[arg(long, value_name = "MB", default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=1_024))]
+    #[arg(long, value_name = "MB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1_024))]
     pub size: u64,
 
     /// Report on standard output as JSON, one object a line

@@ -14,6 +14,7 @@
 
 pub mod args;
 pub mod catalog;
+pub mod demo;
 pub mod exit;
 pub mod get;
 pub mod man;

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use anabranch::args::{Cli, Command};
 use anabranch::exit::{Failure, Outcome};
-use anabranch::{get, man, serve};
+use anabranch::{demo, get, man, serve};
 use clap::Parser as _;
 
 fn main() -> ExitCode {
@@ -26,7 +26,7 @@ fn run(cli: &Cli) -> Outcome {
     match &cli.command {
         Command::Serve(args) => serve::serve(args),
         Command::Get(args) => get::get(args),
-        Command::Demo(_) => Err(Failure::other("the demo is not part of this build")),
+        Command::Demo(args) => demo::demo(args),
         Command::Man(args) => man::man(args),
         Command::Completions(args) => man::completions(args),
     }

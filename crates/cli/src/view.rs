@@ -185,9 +185,14 @@ impl View {
         }
     }
 
+    /// Takes the picture away: what follows is printed by somebody else.
+    pub fn clear(&mut self) {
+        self.lines.draw(&[]);
+    }
+
     /// Shows the end: the table, who was struck off, where the file is.
     pub fn finish(mut self, summary: &Summary) {
-        self.lines.draw(&[]);
+        self.clear();
         match self.mode {
             Mode::Live | Mode::Plain => {
                 for line in table(summary) {

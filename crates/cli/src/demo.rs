@@ -1,0 +1,256 @@
+//! `anabranch demo`: all of it without a network, and without root.
+//!
+//! Three sources behind links of different rate and delay, simulated, and a real receiver: the machines, the loss
+//! recovery, the congestion control and the hashing are those of `get` and `serve`. What is shown live runs by the
+//! real clock; the rows it is compared with run in virtual time, which gives the same result at once.
+
+use algo::control::Algorithm;
+use algo::{Rate, Span, Time};
+use lab::swarm::{ReceiverNo, SourceNo};
+use lab::{Content, Fault, Lie, Swarm, Wire};
+use mmtp::subscriber::State;
+use net::Clock;
+use serde::Serialize;
+use sim::LinkConfig;
+
+use crate::args::Demo;
+use crate::exit::{Failure, Outcome};
+use crate::view::{Mode, PathRow, Snapshot, View, bytes, rate};
+
+/// The sources: name, rate of the link in Mbit/s, one-way delay in ms.
+const SOURCES: [(&str, u64, u64); 3] = [("london", 40, 10), ("athens", 25, 20), ("tokyo", 10, 40)];
+/// Which of them dies: the fastest.
+const DIES: SourceNo = 0;
+/// At which part of the transfer it dies and returns, in percent.
+const DIES_AT: u64 = 20;
+const RETURNS_AT: u64 = 60;
+/// How often a transfer in virtual time is looked at.
+const LOOK_EVERY: Span = Span::from_millis(10);
+/// No transfer of the demo takes longer.
+const LIMIT: Time = Time::from_nanos(3_600_000_000_000);
+
+/// One row of the table.
+#[derive(Debug, Serialize)]
+struct Row {
+    event: &'static str,
+    transfer: String,
+    seconds: f64,
+    rate_bytes: u64,
+    /// Compared with the fastest source alone.
+    gain_percent: f64,
+    /// Share of each source, in percent.
+    share_percent: [f64; 3],
+    timeouts: u64,
+    /// All bytes arrived and are the content's.
+    verified: bool,
+}
+
+/// A transfer: the swarm, and what its script has done so far.
+struct Play {
+    swarm: Swarm,
+    receiver: ReceiverNo,
+    want: usize,
+    paths: Vec<SourceNo>,
+    failure: bool,
+    acts: usize,
+}
+
+/// Runs the demonstration.
+///
+/// # Errors
+/// If the file did not arrive whole, or on Ctrl-C.
+pub fn demo(args: &Demo) -> Outcome {
+    let length = usize::try_from(args.size * 1_000_000).map_err(|_| Failure::usage("too large"))?;
+    let content = Content::random(args.seed, length);
+    let mut view = View::new(Mode::of(args.json, false));
+    let mut rows = Vec::new();
+    for (index, (name, mbit, delay_ms)) in SOURCES.iter().enumerate() {
+        let label = format!("{name} alone ({mbit} Mbit/s, {} ms)", 2 * delay_ms);
+        rows.push(Play::new(args.seed, &content, &[index], false).virtually(label));
+    }
+    rows.push(Play::new(args.seed, &content, &[0, 1, 2], false).virtually("all together".into()));
+    view.note(&format!(
+        "{} from three simulated sources; {} dies at {DIES_AT} % and returns at {RETURNS_AT} %",
+        bytes(content.id().length),
+        SOURCES[DIES].0
+    ));
+    rows.push(
+        Play::new(args.seed, &content, &[0, 1, 2], true).live(&mut view, "all, one fails and returns".into()),
+    );
+    view.clear();
+    let best = rows.iter().take(SOURCES.len()).map(|row| row.rate_bytes).max().unwrap_or(1).max(1);
+    for row in &mut rows {
+        row.gain_percent = (row.rate_bytes as f64 / best as f64 - 1.0) * 100.0;
+    }
+    print(args.json, &rows)?;
+    if rows.iter().all(|row| row.verified) {
+        return Ok(());
+    }
+    Err(Failure::other("a transfer did not arrive whole: this is a bug, please report it with the seed"))
+}
+
+impl Play {
+    /// A receiver of `content`, and a path to each of these sources.
+    fn new(seed: u64, content: &Content, paths: &[SourceNo], failure: bool) -> Self {
+        let mut swarm = Swarm::new(seed);
+        let receiver = swarm.receiver(Span::ZERO);
+        for (name, mbit, delay_ms) in SOURCES {
+            let (speed, delay) = (Rate::from_bits(mbit * 1_000_000), Span::from_millis(delay_ms));
+            // A queue of twice the bandwidth-delay product, as home routers have or more.
+            let queue = 2 * speed.bytes_in(delay.times(2));
+            let down = swarm.link(&format!("{name} down"), LinkConfig::new(speed, delay).queue_bytes(queue));
+            let up = swarm.link(&format!("{name} up"), LinkConfig::new(speed, delay).queue_bytes(queue));
+            let source = swarm.source(std::slice::from_ref(content), Lie::Honest);
+            if paths.contains(&source) {
+                let control = Algorithm::by_name("nmcc").expect("the table has it");
+                let mut wire = Wire::new(&[down], &[up], control);
+                // The three links share nothing.
+                wire.group = source as u32;
+                swarm.path(receiver, source, &wire);
+            }
+        }
+        let want = swarm.want(receiver, content, Time::ZERO);
+        Self { swarm, receiver, want, paths: paths.to_vec(), failure, acts: 0 }
+    }
+
+    /// Kills and restarts the source when their time has come.
+    fn act(&mut self) {
+        if !self.failure {
+            return;
+        }
+        let progress = self.swarm.progress(self.receiver, self.want);
+        let percent = progress.verified_bytes * 100 / progress.content.id().length.max(1);
+        let now = self.swarm.clock();
+        if self.acts == 0 && percent >= DIES_AT {
+            self.swarm.at(now, Fault::Kill { source: DIES, unreachable: false });
+            self.acts = 1;
+        } else if self.acts == 1 && percent >= RETURNS_AT {
+            self.swarm.at(now, Fault::Restart { source: DIES });
+            self.acts = 2;
+        }
+    }
+
+    /// At once, in virtual time.
+    fn virtually(mut self, label: String) -> Row {
+        while !self.swarm.is_done() && self.swarm.clock() < LIMIT {
+            let next = self.swarm.clock() + LOOK_EVERY;
+            self.swarm.run_until(next);
+            self.act();
+        }
+        self.row(label)
+    }
+
+    /// By the real clock, with a live view.
+    fn live(mut self, view: &mut View, label: String) -> Row {
+        let clock = Clock::start();
+        while !self.swarm.is_done() && self.swarm.clock() < LIMIT {
+            let now = clock.now();
+            let next = self.swarm.step(now);
+            self.act();
+            if view.is_due(now) {
+                view.show(now, &self.snapshot(now));
+            }
+            clock.sleep_until(next.min(now + LOOK_EVERY));
+        }
+        self.row(label)
+    }
+
+    fn snapshot(&self, now: Time) -> Snapshot {
+        let progress = self.swarm.progress(self.receiver, self.want);
+        let reports = self.swarm.paths(self.receiver);
+        let all: u64 = reports.iter().map(|r| r.counters.bytes).sum();
+        let seconds = self.swarm.payload_per_second(self.receiver);
+        let row = |(index, source): (usize, &SourceNo)| {
+            let report = reports[index];
+            let counters = report.counters;
+            // The last whole second.
+            let last = seconds.iter().rev().nth(1).or(seconds.last()).and_then(|s| s.get(index)).copied();
+            PathRow {
+                source: SOURCES[*source].0.into(),
+                via: "simulated".into(),
+                state: match report.state {
+                    State::Opening => "no answer yet".into(),
+                    State::Open => "open".into(),
+                    State::Silent => "silent".into(),
+                    State::Down | State::Closed => "closed".into(),
+                },
+                rate_bytes: if report.state == State::Open { last.unwrap_or(0) } else { 0 },
+                share_percent: counters.bytes as f64 * 100.0 / all.max(1) as f64,
+                srtt_us: report.srtt.as_micros(),
+                cwnd: report.cwnd,
+                loss_percent: counters.lost.saturating_sub(counters.late) as f64 * 100.0
+                    / (counters.packets + counters.lost).max(1) as f64,
+                bytes: counters.bytes,
+                timeouts: counters.timeouts,
+            }
+        };
+        Snapshot {
+            total_bytes: progress.content.id().length,
+            done_bytes: progress.verified_bytes,
+            resumed_bytes: 0,
+            elapsed_s: now.as_nanos() as f64 / 1e9,
+            paths: self.paths.iter().enumerate().map(row).collect(),
+            note: (self.acts == 1).then(|| format!("{} is dead", SOURCES[DIES].0)),
+        }
+    }
+
+    fn row(self, transfer: String) -> Row {
+        let progress = self.swarm.progress(self.receiver, self.want);
+        let took = progress.complete.unwrap_or(LIMIT).since(progress.since.unwrap_or(Time::ZERO));
+        let reports = self.swarm.paths(self.receiver);
+        let all: u64 = reports.iter().map(|r| r.counters.bytes).sum();
+        let mut share_percent = [0.0; 3];
+        for (report, source) in reports.iter().zip(&self.paths) {
+            share_percent[*source] = report.counters.bytes as f64 * 100.0 / all.max(1) as f64;
+        }
+        Row {
+            event: "row",
+            transfer,
+            seconds: took.as_nanos() as f64 / 1e9,
+            rate_bytes: Rate::of(progress.content.id().length, took).as_bytes(),
+            gain_percent: 0.0,
+            share_percent,
+            timeouts: reports.iter().map(|r| r.counters.timeouts).sum(),
+            verified: progress.complete.is_some() && progress.is_identical(),
+        }
+    }
+}
+
+fn print(json: bool, rows: &[Row]) -> Outcome {
+    use std::io::Write as _;
+    let mut out = std::io::stdout().lock();
+    let mut lines = Vec::new();
+    if json {
+        for row in rows {
+            lines.push(serde_json::to_string(row).map_err(|e| Failure::other(e.to_string()))?);
+        }
+    } else {
+        let [a, b, c] = SOURCES.map(|s| s.0);
+        lines.push(format!(
+            "{:<34}{:>8}{:>14}{:>10}   {a:>7}{b:>8}{c:>7}  bytes",
+            "transfer", "time", "rate", "gain"
+        ));
+        for row in rows {
+            let [a, b, c] = row.share_percent.map(|share| format!("{share:.0} %"));
+            lines.push(format!(
+                "{:<34}{:>8}{:>14}{:>8.0} %   {a:>7}{b:>8}{c:>7}  {}",
+                row.transfer,
+                format!("{:.1} s", row.seconds),
+                rate(row.rate_bytes),
+                row.gain_percent,
+                if row.verified { "verified, identical" } else { "NOT WHOLE" },
+            ));
+        }
+        lines.push(String::new());
+        lines.push(
+            "Gain: over the fastest source alone. The last row ran by the real clock, the others in virtual"
+                .into(),
+        );
+        lines.push("time: the same machines, the same result, at once. Next: anabranch serve FILE, anabranch get URI.".into());
+    }
+    for line in lines {
+        // A reader that has gone away is no failure of the demonstration.
+        let _ = writeln!(out, "{line}");
+    }
+    Ok(())
+}
