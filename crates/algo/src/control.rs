@@ -242,14 +242,14 @@ pub const ALGORITHMS: &[Entry] = &[
     Entry {
         name: "nmcc",
         title: "coupled: together as aggressive as one TCP on the best path, from slow start on",
-        source: "Thomas, dissertation, section 4.2.2; reduction budget per RTT: ours",
+        source: "Thomas, dissertation, section 4.2.2",
         make: || Algorithm::Nmcc(Nmcc::default()),
     },
     Entry {
-        name: "nmcc-printed",
-        title: "NMCC with the threshold factor as printed, without the budget",
-        source: "Thomas, dissertation, section 4.2.2, equations (4.12) to (4.17)",
-        make: || Algorithm::Nmcc(Nmcc::new(Decrease::Threshold)),
+        name: "nmcc-budget",
+        title: "NMCC whose losses within one RTT cut its rate by half at most: bolder in a group of three or more",
+        source: "Thomas, dissertation, section 4.2.2; reduction budget per RTT: ours",
+        make: || Algorithm::Nmcc(Nmcc::new(Decrease::Budgeted)),
     },
     Entry {
         name: "nmcc-half",

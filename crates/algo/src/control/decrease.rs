@@ -28,9 +28,9 @@ pub enum Decrease {
     /// Half of the window, as TCP (m_t = 1).
     Half,
     /// Half of the window times m_t, as printed.
+    #[default]
     Threshold,
     /// The same, but together with the siblings' cuts in this RTT no more than half of the group's rate.
-    #[default]
     Budgeted,
 }
 
