@@ -190,10 +190,10 @@ def _printed(result):
         try:
             row = json.loads(line)
         except ValueError:
-            return result["output"].strip()
+            return _as_is(result["output"])
         rows += row if isinstance(row, list) else row.get("rows", [row])
     if not rows or not all(isinstance(row, dict) for row in rows):
-        return result["output"].strip()
+        return _as_is(result["output"])
     head = list(dict.fromkeys(key for row in rows for key in row))
     show = lambda v: f"{v:.2f}" if isinstance(v, float) else str(v)
     return _markdown([h.replace("_", " ") for h in head], [[show(row.get(h, "–")) for h in head] for row in rows])
@@ -214,3 +214,9 @@ def _conditions(result):
         parts.append(f"CPU taken by others meanwhile: median {statistics.median(others):.0f} %, at most "
                      f"{max(others):.0f} %")
     return f"<sub>{'; '.join(parts)}.</sub>"
+
+
+def _as_is(text):
+    """Markdown stays; anything else is set as it was printed."""
+    text = "\n".join(line.rstrip() for line in text.strip("\n").splitlines())
+    return text if text.lstrip().startswith("|") else f"```text\n{text}\n```"

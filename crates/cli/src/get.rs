@@ -9,6 +9,7 @@ mod paths;
 mod transfer;
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use mmtp::collection::Collection;
@@ -31,9 +32,13 @@ pub fn get(args: &Get) -> Outcome {
     let sources = resolve(args, &uri)?;
     let mut view = View::new(Mode::of(args.json, args.quiet));
     let mut transfer = Transfer::new(args, &sources, &mut view)?;
-    let name = match (&uri.name, &args.output) {
-        (None, None) => transfer.name_of(uri.id, &mut view)?.filter(|name| names::component(name).is_ok()),
-        (name, _) => name.clone(),
+    // A name is needed where the target is not named in full; without one in the URI a source is asked.
+    let needed = args.output.as_deref().is_none_or(|output| {
+        output.as_os_str().as_bytes().ends_with(b"/") || (!uri.collection && output.is_dir())
+    });
+    let name = match &uri.name {
+        None if needed => transfer.name_of(uri.id, &mut view)?.filter(|name| names::component(name).is_ok()),
+        name => name.clone(),
     };
     let place = if uri.collection { directory_destination } else { destination };
     let path = place(args.output.as_deref(), name.as_deref(), &uri.id)?;

@@ -180,7 +180,10 @@ impl<L: Lookup> Publisher<L> {
         for range in request.ranges {
             if !self.range(from, request, id, range, &mut purse) {
                 self.counters.bad += 1;
-                return self.refuse(from, tag, Reason::BadRequest, purse.bytes.min(len));
+                if purse.take(REFUSE_PACKET) {
+                    self.refuse(from, tag, Reason::BadRequest, len);
+                }
+                return;
             }
         }
     }
@@ -285,6 +288,8 @@ impl<L: Lookup> Machine for Publisher<L> {
 
 /// Length of a COOKIE packet.
 const COOKIE_PACKET: usize = wire::PREFIX + 16;
+/// Length of a REFUSE packet.
+const REFUSE_PACKET: usize = wire::PREFIX + 4;
 
 const COUNTERS_ZERO: Counters =
     Counters { requests: 0, unproven: 0, unknown: 0, bad: 0, malformed: 0, unexpected: 0 };

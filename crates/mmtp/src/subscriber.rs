@@ -253,25 +253,35 @@ impl Subscriber {
 
     /// Everything pending on a path has expired, and any path may ask for it.
     fn expire_all(&mut self, p: PathId) {
-        let Self { paths, objects, orphans, .. } = self;
-        let source = paths[p].source;
+        let path = &mut self.paths[p];
+        let source = path.source;
         let mut lost = Vec::new();
-        paths[p].flight.expire(|asked, i, _| {
+        path.flight.expire(|asked, i, _| {
             lost.extend(asked.what(i).map(|what| Work { object: asked.object, what }));
         });
-        paths[p].counters.lost += lost.len() as u64;
+        path.counters.lost += lost.len() as u64;
         for work in lost {
-            let object = &mut objects[work.object as usize];
-            if object.wants(work.what, source) == Wanted::No {
-                continue;
-            }
-            object.expire(work.what);
-            match object.is_alone(work.what) {
-                Some(group) => object.reopen(group),
-                None => orphans.push_back(work),
-            }
-            self.first_idle = self.first_idle.min(work.object as usize);
+            self.orphan(work, source);
         }
+    }
+
+    /// What was asked of `source`, or was to be, is free for any path. A group that it alone was to fill is idle
+    /// again: nobody else may finish it.
+    fn orphan(&mut self, work: Work, source: SourceId) {
+        let object = &mut self.objects[work.object as usize];
+        match object.wants(work.what, source) {
+            Wanted::No => return,
+            Wanted::NotFrom => {}
+            Wanted::Yes => {
+                object.expire(work.what);
+                if let Some(group) = object.is_alone(work.what) {
+                    object.reopen(group);
+                    self.first_idle = self.first_idle.min(work.object as usize);
+                    return;
+                }
+            }
+        }
+        self.orphans.push_back(work);
     }
 
     /// Losses, timeouts, path MTU probes; then every path asks for what its window allows.
@@ -333,6 +343,12 @@ impl Subscriber {
         self.set_state(p, before);
     }
 
+    /// A timeout, and no other attempt for as long as one takes.
+    fn unreachable(&mut self, now: Time, p: PathId) {
+        self.timeout(now, p);
+        self.paths[p].hold = now + self.paths[p].rtt.rto().min(RETRY_MAX);
+    }
+
     fn probe_mtu(&mut self, now: Time, p: PathId) {
         let (path, tags) = (&mut self.paths[p], &mut self.tags);
         if path.state != State::Open || now < path.mtu.deadline() {
@@ -349,7 +365,7 @@ impl Subscriber {
         loop {
             let path = &self.paths[p];
             let mut room = path.room(now);
-            if path.probe_due && now >= path.hold {
+            if path.probe_due && now >= path.hold && !path.flight.is_full() {
                 room = room.max(1);
             } else if room == 0 || (room < path.quantum() && path.flight.in_flight() > 0) {
                 return;
@@ -396,8 +412,7 @@ impl Machine for Subscriber {
             }
             Input::Unreachable { path: p } => {
                 if self.paths.get(p).is_some_and(|path| !matches!(path.state, State::Down | State::Closed)) {
-                    self.timeout(now, p);
-                    self.paths[p].hold = now + self.paths[p].rtt.rto().min(RETRY_MAX);
+                    self.unreachable(now, p);
                 }
             }
             Input::Down { path: p } => {
@@ -430,7 +445,7 @@ impl Machine for Subscriber {
             self.deadline = if self.active.is_empty() {
                 Time::NEVER
             } else {
-                self.paths.iter().map(Path::deadline).min().unwrap_or(Time::NEVER)
+                self.paths.iter().map(|path| path.deadline(now)).min().unwrap_or(Time::NEVER)
             };
             if self.events.is_empty() && self.out.is_empty() && now >= self.deadline {
                 // A timer that is due has just been served; whatever is left is for the next tick.

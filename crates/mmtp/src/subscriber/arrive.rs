@@ -9,6 +9,9 @@ use super::path::State;
 use super::{Event, ObjectId, PathId, Subscriber, What, Work, path};
 use crate::wire::{self, Packet, Reason};
 
+/// A source that forgets its cookies this often in a row is taken not to answer.
+const COOKIES_VAIN_MAX: u32 = 3;
+
 impl Subscriber {
     /// UDP payloads on path `p`.
     pub(super) fn datagrams(&mut self, now: Time, p: PathId, bytes: &[u8], stride: usize, marked: bool) {
@@ -16,14 +19,18 @@ impl Subscriber {
         if matches!(path.state, State::Closed | State::Down) {
             return;
         }
-        let before = path.state;
         let mut got = Got::default();
         for payload in bytes.chunks(stride.max(1)) {
             match wire::parse(payload) {
                 Ok(packet) => self.packet(now, p, payload.len(), &packet, &mut got),
                 Err(_) => self.paths[p].counters.malformed += 1,
             }
+            if self.paths[p].state == State::Closed {
+                // Struck off by this packet: the others are a liar's too.
+                return;
+            }
         }
+        let before = self.paths[p].state;
         if got.answered {
             self.paths[p].heard(now, got.data);
         }
@@ -56,13 +63,19 @@ impl Subscriber {
             self.paths[p].counters.stray += 1;
             return;
         };
-        got.answered = true;
         let what = match packet {
             Packet::Data(data) => What::Data { cut: data.cut, chunk: data.chunk },
             Packet::Hashes(hashes) => What::Hash { level: hashes.level, first: hashes.first },
             Packet::Meta(_) => What::Meta,
-            Packet::Cookie { cookie, .. } => return self.cookie(now, p, id, *cookie),
-            Packet::Refuse { reason, retry_ms, .. } => return self.refused(now, p, id, *reason, *retry_ms),
+            Packet::Cookie { cookie, .. } => {
+                // A source that sends nothing but cookies must not keep what is pending from its timeout.
+                got.answered |= self.paths[p].cookie.is_none();
+                return self.cookie(now, p, id, *cookie);
+            }
+            Packet::Refuse { reason, retry_ms, .. } => {
+                got.answered = true;
+                return self.refused(now, p, id, *reason, *retry_ms);
+            }
             Packet::Padded { .. } | Packet::Request(_) | Packet::Probe { .. } => return,
         };
         let path = &mut self.paths[p];
@@ -72,6 +85,11 @@ impl Subscriber {
             path.counters.stray += 1;
             return;
         };
+        // What cannot be the answer counts as none: it stays pending, is lost and is asked again.
+        if !self.objects[object as usize].fits(packet) {
+            path.counters.malformed += 1;
+            return;
+        }
         match path.flight.deliver(now, id, index) {
             Delivery::Fresh { sent_at, seq } => {
                 got.acked += 1;
@@ -84,6 +102,7 @@ impl Subscriber {
                 return;
             }
         }
+        got.answered = true;
         let state = &mut self.objects[object as usize];
         match packet {
             Packet::Data(data) => {
@@ -101,7 +120,7 @@ impl Subscriber {
                 let outcome = state.hashes(source, hashes.level, hashes.first, hashes.cvs);
                 self.outcome(object, outcome);
             }
-            Packet::Meta(meta) if meta.content == state.id && state.meta_wanted => {
+            Packet::Meta(meta) if state.meta_wanted => {
                 state.meta_wanted = false;
                 let (name, collection) = (meta.name.to_vec(), meta.collection);
                 self.events.push_back(Event::Meta { object, source, name, collection });
@@ -134,9 +153,18 @@ impl Subscriber {
     /// passed): what it did not answer is asked again, and nobody is to blame.
     fn cookie(&mut self, now: Time, p: PathId, id: u64, cookie: wire::Cookie) {
         let path = &mut self.paths[p];
-        path.cookie = Some(cookie);
+        let newest = path.flight.sent_at(id).is_some_and(|at| at >= path.cookie_at);
+        if path.cookie != Some(cookie) {
+            (path.cookie, path.cookie_at) = (Some(cookie), now);
+        }
         path.mtu.begin(now);
         let Some(asked) = path.flight.get(id).filter(|asked| asked.proven) else { return };
+        path.cookies_vain += u32::from(newest);
+        if path.cookies_vain >= COOKIES_VAIN_MAX {
+            // Whatever it is told, it asks for another proof: others have to do its work.
+            path.cookies_vain = 0;
+            return self.unreachable(now, p);
+        }
         let (object, count) = (asked.object, asked.ranges.iter().map(path::packets).sum::<u32>());
         for i in (0..count).rev() {
             let what = path.flight.get(id).and_then(|asked| asked.what(i));
@@ -146,6 +174,8 @@ impl Subscriber {
                 path.retry.push_front(Work { object, what });
             }
         }
+        // A source that forgets every time is not asked as fast as it answers.
+        path.hold = now + path.rtt.srtt().max(Span::from_millis(10));
     }
 
     fn refused(&mut self, now: Time, p: PathId, id: u64, reason: Reason, retry_ms: u16) {
@@ -163,9 +193,11 @@ impl Subscriber {
         if open.is_empty() {
             return;
         }
-        self.orphans.extend(open);
+        for work in open {
+            self.orphan(work, source);
+        }
         if reason == Reason::Busy {
-            path.hold = now + Span::from_millis(u64::from(retry_ms).clamp(10, 10_000));
+            self.paths[p].hold = now + Span::from_millis(u64::from(retry_ms).clamp(100, 10_000));
             return;
         }
         if self.sources[usize::from(source)].lacks.insert(object) {

@@ -176,6 +176,7 @@ impl Subscriber {
             && !self.paths[p].mtu.carries(cut)
         {
             object.reopen(chunk / u64::from(cut.get()));
+            self.first_idle = self.first_idle.min(work.object as usize);
             return true;
         }
         object.bind(work.what, source);
@@ -317,19 +318,24 @@ impl Subscriber {
     /// Takes back what path `p` was to fetch and has not asked for.
     pub(super) fn release(&mut self, p: PathId) {
         let path = &mut self.paths[p];
-        self.orphans.extend(path.retry.drain(..));
-        for mut run in path.runs.drain(..) {
-            let object = &mut self.objects[run.object as usize];
+        let (source, retry, runs) =
+            (path.source, std::mem::take(&mut path.retry), std::mem::take(&mut path.runs));
+        path.probe_due = false;
+        for work in retry {
+            self.orphan(work, source);
+        }
+        for mut run in runs {
             if run.chunk > 0 {
+                let object = &self.objects[run.object as usize];
                 if let Some(cut) = object.cut_of(run.group) {
                     for i in run.chunk..object.chunks_of(run.group) {
                         let chunk = run.group * u64::from(cut.get()) + u64::from(i);
-                        self.orphans.push_back(Work { object: run.object, what: What::Data { cut, chunk } });
+                        self.orphan(Work { object: run.object, what: What::Data { cut, chunk } }, source);
                     }
                 }
                 run.group += 1;
             }
-            object.idle.put(run.group, run.end);
+            self.objects[run.object as usize].idle.put(run.group, run.end);
             self.first_idle = self.first_idle.min(run.object as usize);
         }
     }

@@ -6,6 +6,7 @@ use super::idle::Idle;
 use super::{Wanted, What};
 use crate::id::{ContentId, Cut, SEGMENT_GROUPS};
 use crate::tree::{self, Cv, Verdict, Verifier};
+use crate::wire::Packet;
 
 /// A source, by the order in which it was added.
 pub type SourceId = u8;
@@ -19,6 +20,7 @@ pub(super) struct Object {
     pub(super) id: ContentId,
     pub(super) idle: Idle,
     pub(super) meta_wanted: bool,
+    meta_doubled: bool,
     verifier: Verifier,
     done: Vec<u64>,
     done_groups: u64,
@@ -85,6 +87,7 @@ impl Object {
             id,
             idle: Idle::default(),
             meta_wanted,
+            meta_doubled: false,
             verifier: Verifier::new(id),
             done: vec![0; words],
             done_groups: 0,
@@ -238,7 +241,10 @@ impl Object {
     /// Notes that `what` expired; true if it had done so before, so that any path may take it.
     pub(super) fn expire(&mut self, what: What) -> bool {
         match what {
-            What::Meta => true,
+            What::Meta => {
+                self.meta_doubled = false;
+                true
+            }
             What::Hash { level, first } => {
                 let Some(page) = self.pages.get_mut(&(level, first / tree::PAGE)) else { return false };
                 page.only = None;
@@ -257,7 +263,7 @@ impl Object {
     /// Marks `what` as asked on a second path; false if it was already, or must not be.
     pub(super) fn double(&mut self, what: What) -> bool {
         match what {
-            What::Meta => false,
+            What::Meta => !std::mem::replace(&mut self.meta_doubled, true),
             What::Hash { level, first } => {
                 let page = self.pages.get_mut(&(level, first / tree::PAGE));
                 page.is_some_and(|page| !std::mem::replace(&mut page.doubled[half_of(first)], true))
@@ -285,6 +291,16 @@ impl Object {
         let What::Data { cut, chunk } = what else { return None };
         let (group, _) = place(cut, chunk);
         self.partials.get(&group).filter(|p| p.only.is_some()).map(|_| group)
+    }
+
+    /// Whether an answer has the form that the content's name alone demands: what has not can only be wrong.
+    pub(super) fn fits(&self, packet: &Packet<'_>) -> bool {
+        match packet {
+            Packet::Data(data) => self.id.chunk_wire_len(data.chunk, data.cut) == Some(data.payload.len()),
+            Packet::Hashes(hashes) => hashes.cvs.len() == self.hash_count(hashes.level, hashes.first),
+            Packet::Meta(meta) => meta.content == self.id,
+            _ => true,
+        }
     }
 
     /// A chunk arrived from `source`.

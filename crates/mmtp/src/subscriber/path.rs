@@ -156,6 +156,10 @@ pub(super) struct Path {
     pub(super) runs: VecDeque<Run>,
     pub(super) retry: VecDeque<Work>,
     pub(super) cookie: Option<Cookie>,
+    /// When that came.
+    pub(super) cookie_at: Time,
+    /// Cookies in a row that answered requests with the newest one.
+    pub(super) cookies_vain: u32,
     pub(super) mtu: Mtu,
     pub(super) counters: PathCounters,
     /// No request before this time.
@@ -188,6 +192,8 @@ impl Path {
             runs: VecDeque::new(),
             retry: VecDeque::new(),
             cookie: None,
+            cookie_at: Time::ZERO,
+            cookies_vain: 0,
             mtu: Mtu::new(config.payload_max),
             counters: PathCounters::default(),
             hold: Time::ZERO,
@@ -272,6 +278,9 @@ impl Path {
         self.probe_due = false;
         self.data_fits |= data;
         self.timeouts_in_a_row = 0;
+        if data {
+            self.cookies_vain = 0;
+        }
         if self.cookie.is_some() {
             self.mtu.begin(now);
         }
@@ -311,13 +320,14 @@ impl Path {
         self.cwnd = self.control.on_congestion(&loss, group).cwnd.max(1);
     }
 
-    /// When [`timer`](Self::timer) has something to do.
-    pub(super) fn deadline(&self) -> Time {
+    /// When there is something to do that is not at `now`: what is due by then has been done.
+    pub(super) fn deadline(&self, now: Time) -> Time {
         if matches!(self.state, State::Down | State::Closed) {
             return Time::NEVER;
         }
-        let mut at = self.mtu.deadline();
-        if self.hold > self.heard {
+        // Probes wait for a path that answers.
+        let mut at = if self.state == State::Open { self.mtu.deadline() } else { Time::NEVER };
+        if self.hold > now {
             at = at.min(self.hold);
         }
         if self.flight.in_flight() > 0 {

@@ -1,0 +1,264 @@
+//! `anabranch get` in a process of its own, with what it says while it runs, and the ground it works on.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anabranch::target::journal;
+use mmtp::ContentId;
+use mmtp::uri::Uri;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use super::{anabranch, noise, wait_until};
+
+/// Longer than any of these transfers takes on a busy machine.
+const END_S: u64 = 60;
+
+/// A content to serve, and an empty directory for it to arrive in.
+pub(crate) struct Ground {
+    /// All of it is in here.
+    pub(crate) dir: tempfile::TempDir,
+    /// The bytes.
+    pub(crate) content: Vec<u8>,
+}
+
+impl Ground {
+    /// With a content of `len` bytes.
+    pub(crate) fn new(len: usize) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let content = noise(len);
+        fs::write(dir.path().join("source"), &content).expect("a file");
+        fs::create_dir(dir.path().join("to")).expect("a directory");
+        Self { dir, content }
+    }
+
+    /// The file to serve.
+    pub(crate) fn source(&self) -> PathBuf {
+        self.dir.path().join("source")
+    }
+
+    /// The directory where only what is fetched is.
+    pub(crate) fn to(&self) -> PathBuf {
+        self.dir.path().join("to")
+    }
+
+    /// Where it is to arrive.
+    pub(crate) fn target(&self) -> PathBuf {
+        self.to().join("f")
+    }
+
+    /// `get` of the content from these sources to the target, with `--json`.
+    pub(crate) fn get(&self, from: &[SocketAddr], more: &[&str]) -> Command {
+        let mut command = self.get_for_people(from, more);
+        command.arg("--json");
+        command
+    }
+
+    /// The same without `--json`.
+    pub(crate) fn get_for_people(&self, from: &[SocketAddr], more: &[&str]) -> Command {
+        // The name alone, without sources.
+        let mut command = fetch(Uri::new(ContentId::of(&self.content)).to_string(), &self.target());
+        for source in from {
+            command.arg(format!("--from={source}"));
+        }
+        command.args(more);
+        command
+    }
+
+    /// The groups that the journal records.
+    pub(crate) fn recorded(&self) -> BTreeSet<u64> {
+        match journal::parse(&fs::read(self.to().join("f.part.journal")).unwrap_or_default()) {
+            Ok((id, groups)) => {
+                assert_eq!(id, ContentId::of(&self.content));
+                groups.into_iter().map(|(group, _)| group).collect()
+            }
+            Err(journal::Unreadable::Blank) => BTreeSet::new(),
+            Err(e) => panic!("the journal: {e}"),
+        }
+    }
+
+    /// Waits until so many groups are recorded.
+    pub(crate) fn wait_recorded(&self, groups: usize) {
+        wait_until(END_S, || self.recorded().len() >= groups);
+    }
+
+    /// The file is whole and there is nothing else.
+    pub(crate) fn assert_arrived(&self) {
+        assert!(fs::read(self.target()).expect("a file") == self.content, "other bytes arrived");
+        assert_eq!(names(&self.to()), ["f"]);
+    }
+
+    /// A part is left, and no file under the final name.
+    pub(crate) fn assert_part(&self) {
+        assert_eq!(names(&self.to()), ["f.part", "f.part.journal"]);
+    }
+}
+
+/// Says why a test is skipped, even where the output of tests that pass is swallowed.
+pub(crate) fn skipped(why: &str) {
+    let _ = writeln!(std::io::stderr(), "skipped: {why}");
+}
+
+/// The names in a directory, in order.
+pub(crate) fn names(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).expect("a directory");
+    let mut names: Vec<_> =
+        entries.map(|e| e.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// `get URI --output output`.
+pub(crate) fn fetch(uri: impl AsRef<OsStr>, output: &Path) -> Command {
+    let mut command = anabranch();
+    command.arg("get").arg(uri).arg("--output").arg(output);
+    command
+}
+
+/// A command that runs, and what it has said so far.
+pub(crate) struct Running {
+    child: Child,
+    events: Arc<Mutex<Vec<Value>>>,
+    out: Option<JoinHandle<String>>,
+    err: Option<JoinHandle<String>>,
+}
+
+/// How a command ended.
+pub(crate) struct Done {
+    /// Its exit status; none if a signal ended it.
+    pub(crate) code: Option<i32>,
+    /// Standard output.
+    pub(crate) out: String,
+    /// Standard error.
+    pub(crate) err: String,
+}
+
+/// Starts a command.
+pub(crate) fn spawn(mut command: Command) -> Running {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a process");
+    let events = Arc::<Mutex<Vec<Value>>>::default();
+    let (stdout, mut stderr) =
+        (child.stdout.take().expect("its output"), child.stderr.take().expect("its errors"));
+    let heard = Arc::clone(&events);
+    let out = thread::spawn(move || {
+        let mut all = String::new();
+        for line in BufReader::new(stdout).lines() {
+            let line = line.expect("UTF-8");
+            if let Ok(event) = serde_json::from_str(&line) {
+                heard.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+            }
+            all += &line;
+            all.push('\n');
+        }
+        all
+    });
+    let err = thread::spawn(move || {
+        let mut all = String::new();
+        stderr.read_to_string(&mut all).expect("UTF-8");
+        all
+    });
+    Running { child, events, out: Some(out), err: Some(err) }
+}
+
+/// Runs a command to its end.
+pub(crate) fn run(command: Command) -> Done {
+    spawn(command).end()
+}
+
+impl Running {
+    /// Sends a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id() as i32), signal).expect("a signal");
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("a status").is_some()
+    }
+
+    /// Waits until one of the JSON objects on standard output is what `is` looks for.
+    pub(crate) fn wait_event(&self, is: impl Fn(&Value) -> bool) -> Value {
+        let mut found = None;
+        wait_until(END_S, || {
+            found =
+                self.events.lock().unwrap_or_else(PoisonError::into_inner).iter().find(|e| is(e)).cloned();
+            found.is_some()
+        });
+        found.expect("an event")
+    }
+
+    /// Waits for a note that contains `text`.
+    pub(crate) fn wait_note(&self, text: &str) -> Value {
+        self.wait_event(|event| event["note"].as_str().is_some_and(|note| note.contains(text)))
+    }
+
+    /// Waits for its end. If it does not come, it is killed and the test fails with all that was said.
+    pub(crate) fn end(mut self) -> Done {
+        let mut ended = false;
+        for _ in 0..END_S * 100 {
+            ended = self.has_ended();
+            if ended {
+                break;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        if !ended {
+            let _ = self.child.kill();
+        }
+        let status = self.child.wait().expect("its end");
+        let text = |thread: &mut Option<JoinHandle<String>>| {
+            thread.take().expect("a thread").join().expect("its output")
+        };
+        let done = Done { code: status.code(), out: text(&mut self.out), err: text(&mut self.err) };
+        assert!(ended, "no end within {END_S} s:\n{}\n{}", done.out, done.err);
+        done
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Done {
+    /// Fails with all that was said unless this is the exit status.
+    pub(crate) fn expect(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "{}\n{}", self.out, self.err);
+        self
+    }
+
+    /// The last JSON object.
+    pub(crate) fn summary(&self) -> Value {
+        let last = self.out.lines().last().expect("a summary");
+        let value: Value = serde_json::from_str(last).expect("JSON");
+        assert_eq!(value["event"], "summary", "{}", self.out);
+        value
+    }
+
+    /// Who was struck off.
+    pub(crate) fn struck_off(&self) -> Vec<String> {
+        let summary = self.summary();
+        let all = summary["struck_off"].as_array().expect("a list").iter();
+        all.map(|one| one["source"].as_str().expect("a source").to_owned()).collect()
+    }
+
+    /// Fresh content that came from `source`, in bytes.
+    pub(crate) fn bytes_from(&self, source: SocketAddr) -> u64 {
+        let summary = self.summary();
+        let rows = summary["last"]["paths"].as_array().expect("paths").iter();
+        rows.filter(|row| row["source"] == source.to_string())
+            .map(|row| row["bytes"].as_u64().expect("a number"))
+            .sum()
+    }
+}

@@ -1,0 +1,281 @@
+//! Names, trees and targets as they are out there: whatever is served arrives the same, and a target that does not
+//! take it is left as it was.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::Path;
+use std::process::Command;
+
+use common::fetch::{Ground, fetch, names, run, skipped, spawn};
+use common::{Server, anabranch, noise};
+
+/// All that is below a directory: path, bytes, and whether it may be executed. Links are not followed.
+fn tree(dir: &Path) -> BTreeMap<OsString, (Vec<u8>, bool)> {
+    let mut found = BTreeMap::new();
+    let mut waiting = vec![dir.to_owned()];
+    while let Some(at) = waiting.pop() {
+        for entry in fs::read_dir(at).expect("a directory") {
+            let path = entry.expect("an entry").path();
+            let meta = fs::symlink_metadata(&path).expect("an entry");
+            if meta.is_dir() {
+                waiting.push(path);
+            } else {
+                assert!(meta.is_file(), "{}", path.display());
+                let name = path.strip_prefix(dir).expect("below").as_os_str().to_owned();
+                found.insert(name, (fs::read(&path).expect("a file"), meta.mode() & 0o111 != 0));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn files_of_0_and_1_bytes_and_around_a_group_arrive_under_any_name() {
+    let ground = Ground::new(1);
+    let long = vec![b'n'; 255];
+    // 255 bytes of two-byte characters and one of one: a name that cannot be cut anywhere.
+    let accents = format!("{}x", "é".repeat(127)).into_bytes();
+    let names: [(&[u8], usize); 9] = [
+        (b"nothing", 0),
+        (b"one", 1),
+        (b"two words and a trailing space ", 16_383),
+        (b"a new\nline", 16_384),
+        (b"no UTF-8 \xff\xfe", 16_385),
+        (b"-o", 5),
+        (b"100% sure?a=b&c#d", 6),
+        (&long, 1_048_577),
+        (&accents, 7),
+    ];
+    for (name, len) in names {
+        let name = OsStr::from_bytes(name);
+        let path = ground.dir.path().join(name);
+        fs::write(&path, noise(len)).expect("a file");
+        let server = Server::start(&path);
+        // The name is in the URI.
+        run(fetch(server.uri(), &ground.to())).expect(0);
+        assert!(fs::read(ground.to().join(name)).expect("a file") == noise(len), "{}", name.display());
+        // Without a name in the URI and on the command line, the source is asked for it.
+        let uri = server.uri();
+        let bare: Vec<&str> = uri.split('&').filter(|part| !part.starts_with("name=")).collect();
+        let elsewhere = ground.dir.path().join(format!("elsewhere {len}"));
+        fs::create_dir(&elsewhere).expect("a directory");
+        let mut command = anabranch();
+        command.arg("get").arg(bare.join("&")).current_dir(&elsewhere);
+        run(command).expect(0);
+        assert!(fs::read(elsewhere.join(name)).expect("a file") == noise(len), "{}", name.display());
+    }
+    assert_eq!(fs::read_dir(ground.to()).expect("a directory").count(), names.len());
+}
+
+#[test]
+fn a_directory_arrives_with_all_its_files_and_what_links_out_of_it_is_not_served() {
+    let ground = Ground::new(1);
+    let root = ground.dir.path().join("album");
+    fs::create_dir_all(root.join("deep/er/still")).expect("directories");
+    fs::create_dir_all(root.join("nobody here")).expect("directories");
+    let files: [(&[u8], usize); 8] = [
+        (b"one", 40_000),
+        (b"the same", 40_000),
+        (b"deep/the same once more", 40_000),
+        (b"deep/empty", 0),
+        (b"deep/er/run", 3_000_000),
+        (b"deep/er/still/\xff\n", 1),
+        (b".hidden", 17),
+        (b"name\\with 'quotes\"", 16_384),
+    ];
+    for (name, len) in files {
+        fs::write(root.join(OsStr::from_bytes(name)), noise(len)).expect("a file");
+    }
+    fs::set_permissions(root.join("deep/er/run"), fs::Permissions::from_mode(0o755)).expect("a mode");
+    let wanted = tree(&root);
+    // A link to a file inside is that file; links that leave the directory are left out, and so are those that lead
+    // nowhere or round and round.
+    fs::write(ground.dir.path().join("secret"), noise(31_337)).expect("a file");
+    symlink("deep/er/run", root.join("inside")).expect("a link");
+    symlink("../secret", root.join("outside")).expect("a link");
+    symlink("/etc", root.join("far outside")).expect("a link");
+    symlink("nowhere", root.join("dangling")).expect("a link");
+    symlink(".", root.join("deep/round")).expect("a link");
+    let server = Server::start(&root);
+    let secret = mmtp::ContentId::of(&noise(31_337));
+    assert!(server.offers.iter().all(|offer| offer["content"] != secret.to_string()));
+
+    let to = ground.to().join("copy");
+    run(fetch(server.uri(), &to)).expect(0);
+    let mut arrived = tree(&to);
+    let inside = arrived.remove(OsStr::new("inside")).expect("the file that a link inside leads to");
+    assert!(inside == (noise(3_000_000), true));
+    assert!(arrived == wanted, "{:?} instead of {:?}", arrived.keys(), wanted.keys());
+    // Nobody gets the secret by its name either.
+    let uri = mmtp::uri::Uri::new(secret).to_string();
+    let mut stolen = fetch(uri, &ground.to().join("stolen"));
+    stolen.arg(format!("--from={}", server.address));
+    run(stolen).expect(3);
+}
+
+#[test]
+fn a_directory_that_is_interrupted_resumes_and_fetches_what_is_there_no_more() {
+    let ground = Ground::new(1);
+    let root = ground.dir.path().join("album");
+    fs::create_dir_all(root.join("b")).expect("directories");
+    for (name, len) in [("a", 300_000), ("b/c", 3_000_000), ("d", 1_000_000)] {
+        fs::write(root.join(name), noise(len)).expect("a file");
+    }
+    let server = Server::start_at(&root, "127.0.0.1:0", &["--limit=3M"]);
+    let to = ground.to().join("copy");
+    let command = || {
+        let mut command = fetch(server.uri(), &to);
+        command.arg("--json");
+        command
+    };
+    let running = spawn(command());
+    // The smallest file is there; the largest cannot be.
+    common::wait_until(30, || to.join("a").exists());
+    running.signal(nix::sys::signal::Signal::SIGKILL);
+    assert_eq!(running.end().code, None);
+    assert!(!to.join("b/c").exists());
+    let done = run(command()).expect(0);
+    assert!(done.summary()["last"]["resumed_bytes"].as_u64() >= Some(300_000), "{}", done.out);
+    assert!(tree(&to) == tree(&root));
+    let again = run(command()).expect(0);
+    assert_eq!(again.summary()["last"]["resumed_bytes"], 4_300_000);
+}
+
+#[test]
+fn an_existing_file_is_never_overwritten_unless_forced() {
+    let ground = Ground::new(300_000);
+    let server = Server::start(&ground.source());
+    let from = [server.address];
+    fs::write(ground.target(), b"precious").expect("a file");
+    let done = run(ground.get(&from, &[])).expect(6);
+    assert!(done.err.contains("--force"), "{}", done.err);
+    assert_eq!(fs::read(ground.target()).expect("a file"), b"precious");
+    assert_eq!(names(&ground.to()), ["f"], "and nothing is left beside it");
+    run(ground.get(&from, &["--force"])).expect(0);
+    ground.assert_arrived();
+    // The same content is no reason to complain, nor to fetch anything.
+    let sent = server.end()["sent_bytes"].as_u64();
+    assert!(sent < Some(400_000), "{sent:?}");
+    run(ground.get(&from, &["--timeout=1"])).expect(0);
+}
+
+#[test]
+fn a_file_that_appears_while_it_is_fetched_is_not_overwritten() {
+    let ground = Ground::new(3_000_000);
+    let server = Server::start_at(&ground.source(), "127.0.0.1:0", &["--limit=4M"]);
+    let running = spawn(ground.get(&[server.address], &[]));
+    ground.wait_recorded(30);
+    fs::write(ground.target(), b"precious").expect("a file");
+    running.end().expect(6);
+    assert_eq!(fs::read(ground.target()).expect("a file"), b"precious");
+    // All that was fetched is still there, and gets its name when that is free again.
+    fs::remove_file(ground.target()).expect("removed");
+    let done = run(ground.get(&[server.address], &[])).expect(0);
+    assert_eq!(done.summary()["last"]["resumed_bytes"], 3_000_000);
+    ground.assert_arrived();
+}
+
+#[test]
+fn a_target_that_is_a_directory_or_in_none_is_refused() {
+    let ground = Ground::new(20_000);
+    let server = Server::start(&ground.source());
+    // The file's own name is taken by a directory.
+    fs::create_dir(ground.to().join("source")).expect("a directory");
+    let done = run(fetch(server.uri(), &ground.to())).expect(6);
+    assert!(done.err.contains("is a directory"), "{}", done.err);
+    let done = run(fetch(server.uri(), &ground.to().join("none/f"))).expect(6);
+    assert!(done.err.contains("none"), "{}", done.err);
+    let done = run(fetch(server.uri(), &ground.to().join("none/"))).expect(6);
+    assert!(done.err.contains("none"), "{}", done.err);
+    run(fetch(server.uri(), Path::new("/dev/null"))).expect(6);
+    assert_eq!(names(&ground.to()), ["source"]);
+}
+
+#[test]
+fn a_directory_that_is_not_writable_is_refused() {
+    let ground = Ground::new(20_000);
+    let server = Server::start(&ground.source());
+    let closed = ground.to().join("closed");
+    fs::create_dir(&closed).expect("a directory");
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o555)).expect("a mode");
+    for open in [ground.dir.path(), &ground.to()] {
+        fs::set_permissions(open, fs::Permissions::from_mode(0o755)).expect("a mode");
+    }
+    let get = fetch(server.uri(), &closed.join("f"));
+    let done = if nix::unistd::geteuid().is_root() {
+        // Root may write everywhere, so somebody else is sent.
+        let mut other = Command::new("setpriv");
+        other.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        let probe = Command::new("setpriv")
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+            .args([get.get_program(), OsStr::new("--version")])
+            .output();
+        if !probe.is_ok_and(|output| output.status.success()) {
+            skipped("nobody else may run the program here");
+            return;
+        }
+        other.arg(get.get_program()).args(get.get_args());
+        run(other)
+    } else {
+        run(get)
+    };
+    let done = done.expect(6);
+    assert!(done.err.contains("ermission"), "{}", done.err);
+}
+
+#[test]
+fn of_four_gets_at_one_target_one_wins_and_the_others_say_why_not() {
+    let ground = Ground::new(3_000_000);
+    let server = Server::start_at(&ground.source(), "127.0.0.1:0", &["--limit=2M"]);
+    let all = [(); 4].map(|()| spawn(ground.get(&[server.address], &[])));
+    let mut lost = 0;
+    for running in all {
+        let done = running.end();
+        if done.code != Some(0) {
+            let done = done.expect(6);
+            assert!(done.err.contains("another get is writing"), "{}", done.err);
+            lost += 1;
+        }
+    }
+    assert_eq!(lost, 3);
+    ground.assert_arrived();
+}
+
+#[test]
+fn a_disk_that_is_full_ends_it_with_status_6_and_more_room_lets_it_go_on() {
+    let ground = Ground::new(3_000_000);
+    let mount = |options: &str| {
+        let output =
+            Command::new("mount").args(["-t", "tmpfs", "-o", options, "none"]).arg(ground.to()).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    // A mount namespace of this thread's own: nothing is left behind, whatever happens, and children inherit it.
+    let private = || -> nix::Result<()> {
+        use nix::mount::{MsFlags, mount};
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS)?;
+        mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
+    };
+    if let Err(e) = private() {
+        skipped(&format!("a small file system needs root ({e})"));
+        return;
+    }
+    if !mount("size=1m") {
+        skipped("no tmpfs can be mounted here");
+        return;
+    }
+    let server = Server::start(&ground.source());
+    let done = run(ground.get(&[server.address], &[])).expect(6);
+    assert!(done.err.contains("full") || done.err.contains("No space left"), "{}", done.err);
+    ground.assert_part();
+    let kept = ground.recorded().len();
+    assert!(kept > 10, "{kept} groups fitted in 1 MiB");
+    assert!(mount("remount,size=16m"));
+    let done = run(ground.get(&[server.address], &[])).expect(0);
+    assert_eq!(done.summary()["last"]["resumed_bytes"], kept as u64 * 16_384);
+    ground.assert_arrived();
+}
