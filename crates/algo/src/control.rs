@@ -247,7 +247,7 @@ pub const ALGORITHMS: &[Entry] = &[
     },
     Entry {
         name: "nmcc-budget",
-        title: "NMCC whose losses within one RTT cut its rate by half at most: bolder in a group of three or more",
+        title: "NMCC whose losses within one RTT cut its rate by half at most: bolder in large groups",
         source: "Thomas, dissertation, section 4.2.2; reduction budget per RTT: ours",
         make: || Algorithm::Nmcc(Nmcc::new(Decrease::Budgeted)),
     },

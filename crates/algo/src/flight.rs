@@ -311,7 +311,8 @@ impl<T> Flight<T> {
         (first < highest).then(|| batch.sent_at + self.patience(rtt))
     }
 
-    /// Everything outstanding, oldest first: what its batch asked for, its place in the batch, when it was asked.
+    /// Everything outstanding, oldest first: what its batch asked for, its place in the batch, when it was
+    /// asked.
     pub fn outstanding(&self) -> impl Iterator<Item = (&T, u32, Time)> {
         let from = self.position(self.cursor);
         self.batches

@@ -1,5 +1,5 @@
-//! A source that lies, for tests and comparisons: it offers FILE under its true name and flips 8 bytes of every
-//! million in what it sends.
+//! A source that lies, for tests and comparisons: it offers FILE under its true name and flips 8 bytes of
+//! every million in what it sends.
 //!
 //!     cargo run --release -p anabranch --example liar -- FILE ADDR:PORT
 

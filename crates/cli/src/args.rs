@@ -27,8 +27,8 @@ pub const TIMEOUT_S: u64 = 60;
     about,
     long_about = "One file from many sources over many paths at once, every byte verified.\n\n\
         A source runs `anabranch serve` and prints a URI for what it offers. A receiver gives that URI to \
-        `anabranch get`, names as many sources as it likes, and takes parts from all of them at once. The URI \
-        holds a hash of the content, so that no source has to be trusted.",
+        `anabranch get`, names as many sources as it likes, and takes parts from all of them at once. The \
+        URI holds a hash of the content, so that no source has to be trusted.",
     after_help = "Try it without a network: anabranch demo",
     after_long_help = exit::help(),
     max_term_width = 100,
@@ -61,10 +61,11 @@ pub enum Command {
 #[derive(Args, Clone, Debug)]
 #[command(
     long_about = "Offer files and directories to whoever knows their URI.\n\n\
-        Hashes each PATH (the hashes are kept for the next start), prints one URI a line on standard output, and \
-        answers requests until Ctrl-C. A directory gets a URI of its own, and so does each file in it. Requests \
-        name content by its hash, never by a path: what was not hashed at the start cannot be asked for. Symbolic \
-        links are followed only as long as they stay inside the PATH they were found in.",
+        Hashes each PATH (the hashes are kept for the next start), prints one URI a line on standard \
+        output, and answers requests until Ctrl-C. A directory gets a URI of its own, and so does each \
+        file in it. Requests name content by its hash, never by a path: what was not hashed at the start \
+        cannot be asked for. Symbolic links are followed only as long as they stay inside the PATH they \
+        were found in.",
     after_help = "Examples:\n  \
         anabranch serve film.mkv\n  \
         anabranch serve --listen 192.0.2.7:26227 --limit 20M ~/public\n  \
@@ -102,11 +103,12 @@ pub struct Serve {
 #[derive(Args, Clone, Debug)]
 #[command(
     long_about = "Fetch one file or directory from all sources that have it.\n\n\
-        Sources come from the URI and from --from. Each source is asked from each local address (see --via); every \
-        such pair is a path with its own congestion window, and each takes as much of the file as it can carry. \
-        Every 16 KiB are verified before they are written; a source that sends wrong bytes is struck off and named. \
-        What has arrived is kept in NAME.part with a journal beside it: the same command resumes after Ctrl-C, \
-        a crash or a reboot. NAME itself appears at the end, whole and verified.",
+        Sources come from the URI and from --from. Each source is asked from each local address (see \
+        --via); every such pair is a path with its own congestion window, and each takes as much of the \
+        file as it can carry. Every 16 KiB are verified before they are written; a source that sends wrong \
+        bytes is struck off and named. What has arrived is kept in NAME.part with a journal beside it: the \
+        same command resumes after Ctrl-C, a crash or a reboot. NAME itself appears at the end, whole and \
+        verified.",
     after_help = "Examples:\n  \
         anabranch get URI\n  \
         anabranch get URI --from 192.0.2.7:26227 --from mirror.example.net -o film.mkv\n  \
@@ -137,7 +139,8 @@ pub struct Get {
     pub output: Option<PathBuf>,
 
     /// Congestion control
-    #[arg(long, value_name = "NAME", default_value = algo::control::ALGORITHMS[0].name, value_parser = algorithms())]
+    #[arg(long, value_name = "NAME")]
+    #[arg(default_value = algo::control::ALGORITHMS[0].name, value_parser = algorithms())]
     pub cc: String,
 
     /// The paths share no bottleneck (you know: two providers, say): let each grow on its own. Faster where
@@ -146,7 +149,8 @@ pub struct Get {
     pub disjoint: bool,
 
     /// Give up when no source has answered for so long; what has arrived is kept
-    #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT_S, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT_S)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub timeout: u64,
 
     /// Overwrite the target if it exists, and a part of other content that is in its place
@@ -171,7 +175,8 @@ pub struct Demo {
     pub seed: u64,
 
     /// Size of the file, in megabytes
-    #[arg(long, value_name = "MB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1_024))]
+    #[arg(long, value_name = "MB", default_value_t = 64)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=1_024))]
     pub size: u64,
 
     /// Report on standard output as JSON, one object a line
@@ -242,8 +247,8 @@ fn listen_address(text: &str) -> Result<SocketAddr, String> {
     bare.map(|ip| SocketAddr::new(ip, PORT)).map_err(|_| "not ADDR:PORT; names are not looked up here".into())
 }
 
-/// Parses a data rate: a number with an optional unit, `k M G` (1000), `Ki Mi Gi` (1024), of bytes unless `bit`
-/// follows.
+/// Parses a data rate: a number with an optional unit, `k M G` (1000), `Ki Mi Gi` (1024), of bytes unless
+/// `bit` follows.
 ///
 /// # Errors
 /// A sentence for the person who typed it.

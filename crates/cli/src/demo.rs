@@ -1,8 +1,9 @@
 //! `anabranch demo`: all of it without a network, and without root.
 //!
-//! Three sources behind links of different rate and delay, simulated, and a real receiver: the machines, the loss
-//! recovery, the congestion control and the hashing are those of `get` and `serve`. What is shown live runs by the
-//! real clock; the rows it is compared with run in virtual time, which gives the same result at once.
+//! Three sources behind links of different rate and delay, simulated, and a real receiver: the machines, the
+//! loss recovery, the congestion control and the hashing are those of `get` and `serve`. What is shown live
+//! runs by the real clock; the rows it is compared with run in virtual time, which gives the same result at
+//! once.
 
 use algo::control::Algorithm;
 use algo::{Rate, Span, Time};
@@ -246,7 +247,8 @@ fn print(json: bool, rows: &[Row]) -> Outcome {
             "Gain: over the fastest source alone. The last row ran by the real clock, the others in virtual"
                 .into(),
         );
-        lines.push("time: the same machines, the same result, at once. Next: anabranch serve FILE, anabranch get URI.".into());
+        lines.push("time: the same machines, the same result, at once.".into());
+        lines.push("Next: anabranch serve FILE, anabranch get URI.".into());
     }
     for line in lines {
         // A reader that has gone away is no failure of the demonstration.

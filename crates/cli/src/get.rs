@@ -1,8 +1,8 @@
 //! `anabranch get`: fetches a file or a directory from all sources that have it.
 //!
-//! What happens in which order: read the URI, look the sources up, open the target (which finds what an earlier run
-//! left there), then let `Transfer` run the subscriber over sockets until everything is here.
-//! A directory is two transfers over the same paths: its manifest into memory, then its files.
+//! What happens in which order: read the URI, look the sources up, open the target (which finds what an
+//! earlier run left there), then let `Transfer` run the subscriber over sockets until everything is here. A
+//! directory is two transfers over the same paths: its manifest into memory, then its files.
 
 mod arrivals;
 mod paths;

@@ -1,6 +1,7 @@
 //! The `anabranch` command as a library, so that tests and fuzzers reach its parts.
 //!
-//! **Purpose.** What people touch: options, files, the live view, the loops that join machines, sockets and disks.
+//! **Purpose.** What people touch: options, files, the live view, the loops that join machines, sockets and
+//! disks.
 //!
 //! **Non-goals.** No protocol and no decision lives here (`mmtp`, `algo`). This is no stable API: the stable
 //! interface is the command line, its exit status and its JSON.

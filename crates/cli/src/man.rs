@@ -69,7 +69,8 @@ fn target(path: &Path, error: &std::io::Error) -> Failure {
     Failure::target(format!("cannot write {}: {error}", show(path)))
 }
 
-/// One page: what clap_mangen makes of the definition, with EXAMPLES and EXIT STATUS under their customary names.
+/// One page: what clap_mangen makes of the definition, with EXAMPLES and EXIT STATUS under their customary
+/// names.
 fn page(command: &Command, name: &str) -> std::io::Result<Vec<u8>> {
     let mut page = Vec::new();
     let man = clap_mangen::Man::new(command.clone())

@@ -8,10 +8,9 @@ use mmtp::collection::is_file_name;
 
 /// Makes a name that came over the network or in a URI a single harmless path component, or refuses it.
 ///
-/// Refused: empty, longer than
-/// [`COMPONENT_MAX`](mmtp::collection::COMPONENT_MAX) bytes, `.` and `..`, a `/` or a NUL byte. Everything else is a file
-/// name on this system: spaces, newlines, bytes that are no UTF-8, and a leading dot (a directory that is
-/// fetched whole may well hold a `.gitignore`).
+/// Refused: empty, longer than [`COMPONENT_MAX`](mmtp::collection::COMPONENT_MAX) bytes, `.` and `..`, a `/`
+/// or a NUL byte. Everything else is a file name on this system: spaces, newlines, bytes that are no UTF-8,
+/// and a leading dot (a directory that is fetched whole may well hold a `.gitignore`).
 ///
 /// # Errors
 /// A sentence that says what is wrong with the name.
@@ -29,8 +28,8 @@ pub fn component(name: &[u8]) -> Result<OsString, String> {
     Err(format!("the name '{}' {why}", show(OsStr::from_bytes(name))))
 }
 
-/// `name` for a terminal: control characters (a name may carry escape sequences) and bytes that are no UTF-8 as
-/// `\n`, `\x1b`, …; a backslash as `\\`.
+/// `name` for a terminal: control characters (a name may carry escape sequences) and bytes that are no UTF-8
+/// as `\n`, `\x1b`, …; a backslash as `\\`.
 #[must_use]
 pub fn show(name: impl AsRef<OsStr>) -> String {
     let mut shown = String::new();
@@ -42,7 +41,8 @@ pub fn show(name: impl AsRef<OsStr>) -> String {
                 '\t' => shown.push_str("\\t"),
                 // Controls, and the marks that reorder text or hide in it: a name must look like what it is.
                 c if c.is_control()
-                    || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}') =>
+                    || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
+                    || matches!(c, '\u{2066}'..='\u{2069}') =>
                 {
                     if c.is_ascii() {
                         let _ = write!(shown, "\\x{:02x}", u32::from(c));

@@ -1,7 +1,7 @@
 //! `anabranch serve`: offers files and directories until Ctrl-C.
 //!
-//! First the sockets are bound, so that a port in use is noticed before anything is hashed; then the catalog is
-//! built; then each socket gets a thread, and this one prints counters.
+//! First the sockets are bound, so that a port in use is noticed before anything is hashed; then the catalog
+//! is built; then each socket gets a thread, and this one prints counters.
 
 mod counts;
 mod limit;
@@ -165,8 +165,8 @@ fn progress(builder: &Builder, passed: Span) -> String {
     line
 }
 
-/// Addresses under which receivers may reach these sockets: for a wildcard, those of this machine that are of use
-/// outside; for a machine without any, loopback.
+/// Addresses under which receivers may reach these sockets: for a wildcard, those of this machine that are of
+/// use outside; for a machine without any, loopback.
 fn reachable(sockets: &[Udp]) -> Vec<String> {
     let interfaces = net::interfaces().unwrap_or_default();
     let mut from = Vec::new();

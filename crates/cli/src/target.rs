@@ -1,9 +1,9 @@
 //! Where a file arrives: whole and verified under its name, or not at all.
 //!
-//! Groups are written to `NAME.part`; a [`journal`] beside it says which are there. Both survive Ctrl-C, kill -9
-//! and power loss: the next [`Target::open`] hashes every group that the journal records and keeps those whose
-//! bytes are still the recorded ones. At the end the recorded hashes are merged and must give the content's root;
-//! then the part is made durable and renamed to `NAME`.
+//! Groups are written to `NAME.part`; a [`journal`] beside it says which are there. Both survive Ctrl-C, kill
+//! -9 and power loss: the next [`Target::open`] hashes every group that the journal records and keeps those
+//! whose bytes are still the recorded ones. At the end the recorded hashes are merged and must give the
+//! content's root; then the part is made durable and renamed to `NAME`.
 //!
 //! One target takes one content at a time: the journal is locked (`flock`) while a transfer runs.
 
@@ -82,8 +82,8 @@ impl Target {
     /// Opens the target at `place` for `id`, and finds out what an earlier transfer left there.
     ///
     /// A file that has the name already is taken as the result if it is exactly this content; any other is an
-    /// error unless `force` allows to replace it at the end. `progress` is called with the bytes checked so far
-    /// and can stop the check by returning false.
+    /// error unless `force` allows to replace it at the end. `progress` is called with the bytes checked so
+    /// far and can stop the check by returning false.
     ///
     /// # Errors
     /// Exit status 6 if the target does not take the file, 130 if `progress` stopped the check.
@@ -127,8 +127,8 @@ impl Target {
         self.place.path()
     }
 
-    /// Takes a verified group. It is held back until [`HELD_GROUPS_MAX`] are held or [`flush`](Self::flush) is
-    /// called; call that whenever there is a pause, because held groups do not survive a crash.
+    /// Takes a verified group. It is held back until [`HELD_GROUPS_MAX`] are held or [`flush`](Self::flush)
+    /// is called; call that whenever there is a pause, because held groups do not survive a crash.
     ///
     /// # Errors
     /// Exit status 6 if they cannot be written.
@@ -299,7 +299,8 @@ impl Part {
         Ok(())
     }
 
-    /// Writes consecutive groups, except those that are zeros where there are zeros: a hole in the file stays one.
+    /// Writes consecutive groups, except those that are zeros where there are zeros: a hole in the file stays
+    /// one.
     fn write_run(&self, run: &[Held]) -> io::Result<()> {
         let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(run.len());
         let mut at = 0;
@@ -319,7 +320,8 @@ impl Part {
         write_all_vectored(&self.file, &mut slices, at)
     }
 
-    /// Whether there is nothing but zeros already. A torn write of an earlier run may have left something else.
+    /// Whether there is nothing but zeros already. A torn write of an earlier run may have left something
+    /// else.
     fn is_hole(&self, offset: u64, len: usize) -> io::Result<bool> {
         let mut bytes = vec![0; len];
         Ok(read_up_to(&self.file, &mut bytes, offset)? == len && is_zero(&bytes))
@@ -381,7 +383,8 @@ fn lock_journal(place: &Place, name: &OsStr) -> Outcome<(Flock<File>, bool)> {
     )))
 }
 
-/// Whether the place holds exactly this content; an error if it holds anything else that must not be replaced.
+/// Whether the place holds exactly this content; an error if it holds anything else that must not be
+/// replaced.
 fn is_there_already(
     place: &Place,
     id: &ContentId,

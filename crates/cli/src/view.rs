@@ -1,9 +1,10 @@
 //! What a transfer looks like: a line per path while it runs, a table at the end, or JSON.
 //!
-//! The one who transfers fills a [`Snapshot`] as often as it likes and hands it to [`View::show`], which draws only
-//! when it is time to. On a terminal the lines are redrawn in place on standard error, with the cursor left below
-//! them at all times, so that Ctrl-C or kill -9 at any moment leaves a sane terminal. Without a terminal there is
-//! a plain line every few seconds; with `--json` one object a second on standard output.
+//! The one who transfers fills a [`Snapshot`] as often as it likes and hands it to [`View::show`], which
+//! draws only when it is time to. On a terminal the lines are redrawn in place on standard error, with the
+//! cursor left below them at all times, so that Ctrl-C or kill -9 at any moment leaves a sane terminal.
+//! Without a terminal there is a plain line every few seconds; with `--json` one object a second on standard
+//! output.
 
 mod human;
 mod lines;
@@ -424,7 +425,6 @@ mod tests {
 
     #[test]
     fn it_is_due_at_its_own_pace() {
-        #[expect(clippy::disallowed_methods, reason = "any moment will do")]
         let now = Time::from_nanos(7);
         let mut view = View::new(Mode::Quiet);
         assert!(!view.is_due(now));

@@ -1,5 +1,5 @@
-//! Sources that lie, vanish, flood or never were; receivers that are killed: the real command against each of them.
-//! Every test says in its name what holds.
+//! Sources that lie, vanish, flood or never were; receivers that are killed: the real command against each of
+//! them. Every test says in its name what holds.
 
 mod common;
 
@@ -169,9 +169,9 @@ fn a_content_that_nobody_has_ends_with_status_3_at_once() {
     assert!(!ground.target().exists());
 }
 
-/// After each kill the journal is read: no later run may be *sent* a group that it records, let alone ask for one.
-/// The source counts what it sends to whom; each run has a port of its own, so that answers still on the way to a
-/// dead run are not mistaken for those to the next.
+/// After each kill the journal is read: no later run may be *sent* a group that it records, let alone ask for
+/// one. The source counts what it sends to whom; each run has a port of its own, so that answers still on the
+/// way to a dead run are not mistaken for those to the next.
 #[test]
 fn killed_ten_times_at_random_it_resumes_and_no_recorded_group_is_fetched_twice() {
     let ground = Ground::new(8_000_000);
@@ -218,8 +218,8 @@ fn killed_ten_times_at_random_it_resumes_and_no_recorded_group_is_fetched_twice(
     let sent: Vec<_> = tally.sent.iter().filter(|(receiver, _)| !known.contains(receiver)).collect();
     let asked: BTreeSet<u64> = sent.iter().flat_map(|(_, groups)| groups.keys().copied()).collect();
     assert_eq!(asked, (0..groups).filter(|g| !recorded.contains(g)).collect(), "just what was missing");
-    // Each missing group once, padded to whole chunks, and few packets twice: nothing is lost on this way, but a
-    // busy machine may be late.
+    // Each missing group once, padded to whole chunks, and few packets twice: nothing is lost on this way,
+    // but a busy machine may be late.
     let bytes: u64 = sent.iter().flat_map(|(_, groups)| groups.values()).sum();
     let missing = (groups - recorded.len() as u64) * GROUP_BYTES as u64;
     assert!(bytes < missing + missing / 10 + 64 * 1_500, "{bytes} bytes for {missing} that were missing");

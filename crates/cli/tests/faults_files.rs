@@ -1,5 +1,5 @@
-//! Names, trees and targets as they are out there: whatever is served arrives the same, and a target that does not
-//! take it is left as it was.
+//! Names, trees and targets as they are out there: whatever is served arrives the same, and a target that
+//! does not take it is left as it was.
 
 mod common;
 
@@ -93,8 +93,8 @@ fn a_directory_arrives_with_all_its_files_and_what_links_out_of_it_is_not_served
     }
     fs::set_permissions(root.join("deep/er/run"), fs::Permissions::from_mode(0o755)).expect("a mode");
     let wanted = tree(&root);
-    // A link to a file inside is that file; links that leave the directory are left out, and so are those that lead
-    // nowhere or round and round.
+    // A link to a file inside is that file; links that leave the directory are left out, and so are those
+    // that lead nowhere or round and round.
     fs::write(ground.dir.path().join("secret"), noise(31_337)).expect("a file");
     symlink("deep/er/run", root.join("inside")).expect("a link");
     symlink("../secret", root.join("outside")).expect("a link");
@@ -254,7 +254,8 @@ fn a_disk_that_is_full_ends_it_with_status_6_and_more_room_lets_it_go_on() {
             Command::new("mount").args(["-t", "tmpfs", "-o", options, "none"]).arg(ground.to()).output();
         output.is_ok_and(|output| output.status.success())
     };
-    // A mount namespace of this thread's own: nothing is left behind, whatever happens, and children inherit it.
+    // A mount namespace of this thread's own: nothing is left behind, whatever happens, and children inherit
+    // it.
     let private = || -> nix::Result<()> {
         use nix::mount::{MsFlags, mount};
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS)?;

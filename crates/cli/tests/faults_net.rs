@@ -1,5 +1,5 @@
-//! Interfaces that disappear and links that carry less than their ends promise: in network namespaces, so with root
-//! only; without, each test says in one line that it is skipped.
+//! Interfaces that disappear and links that carry less than their ends promise: in network namespaces, so
+//! with root only; without, each test says in one line that it is skipped.
 
 mod common;
 

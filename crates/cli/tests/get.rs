@@ -326,7 +326,8 @@ fn nobody_answers() {
         &["--from=127.0.0.1:9", "--via", "no-such-device"],
     ));
     assert!(matches!(output.status.code(), Some(2 | 4)));
-    // No route: documentation addresses of IPv6 lead nowhere from a host without IPv6, and nowhere at all else.
+    // No route: documentation addresses of IPv6 lead nowhere from a host without IPv6, and nowhere at all
+    // else.
     let output =
         run(get(&bare(&ground.content), &ground.target(), &["--from=[2001:db8::1]:9", "--timeout", "1"]));
     assert_eq!(output.status.code(), Some(4));

@@ -1,8 +1,8 @@
 //! A source: answers requests from what it has, and remembers nothing about who asked.
 //!
-//! A request carries all that its replies need, so any number of publishers may answer for one content, one may be
-//! restarted in the middle of a transfer, and a flood of requests costs time but no memory. What a publisher may
-//! send to an address that has not proven itself is bounded ([`crate::cookie`]).
+//! A request carries all that its replies need, so any number of publishers may answer for one content, one
+//! may be restarted in the middle of a transfer, and a flood of requests costs time but no memory. What a
+//! publisher may send to an address that has not proven itself is bounded ([`crate::cookie`]).
 //!
 //! Replies name bytes ([`Body::Chunks`]) rather than carry them: the world reads them straight into its send
 //! buffer, many chunks a system call, and a simulator need not read them at all.
@@ -63,8 +63,8 @@ pub struct Reply {
 pub enum Body {
     /// A finished packet.
     Packet(Vec<u8>),
-    /// `count` DATA packets, chunks `first ..` of `content` under `cut`: each is [`wire::data_header`] and the
-    /// chunk's bytes, padded with zeros to the chunk length in every full group.
+    /// `count` DATA packets, chunks `first ..` of `content` under `cut`: each is [`wire::data_header`] and
+    /// the chunk's bytes, padded with zeros to the chunk length in every full group.
     Chunks {
         /// The request's tag.
         tag: u64,

@@ -1,15 +1,16 @@
 //! A receiver: pulls contents from many sources over many paths.
 //!
 //! One *path* (subflow) is a source seen from one local address; it has its own window, timers and pending
-//! requests, and the windows of a group of paths are coupled ([`algo::control`]). The receiver decides everything:
-//! what is asked of whom (`subscriber/ask.rs`), what is lost ([`algo::flight`]), whether bytes are
-//! right (`subscriber/object.rs`). Sources only answer.
+//! requests, and the windows of a group of paths are coupled ([`algo::control`]). The receiver decides
+//! everything: what is asked of whom (`subscriber/ask.rs`), what is lost ([`algo::flight`]), whether bytes
+//! are right (`subscriber/object.rs`). Sources only answer.
 //!
-//! **Pending never exceeds the window**: `in_flight ≤ cwnd` after each request, but for one probe before a timeout.
+//! **Pending never exceeds the window**: `in_flight ≤ cwnd` after each request, but for one probe before a
+//! timeout.
 //!
-//! **Expiry.** What expires once is asked again on its path; the second time any path with room may ask. A path
-//! that timed out has had its probe unanswered, so all that it has pending goes to the others at once and it is
-//! tried with single requests from then on.
+//! **Expiry.** What expires once is asked again on its path; the second time any path with room may ask. A
+//! path that timed out has had its probe unanswered, so all that it has pending goes to the others at once
+//! and it is tried with single requests from then on.
 
 mod arrive;
 mod ask;
@@ -141,8 +142,8 @@ impl Subscriber {
         Some(self.paths.len() - 1)
     }
 
-    /// Wants a content. `have` says which groups are here already and not to be fetched; with `meta`, sources are
-    /// asked what it is.
+    /// Wants a content. `have` says which groups are here already and not to be fetched; with `meta`, sources
+    /// are asked what it is.
     pub fn want(&mut self, id: ContentId, meta: bool, have: impl Fn(u64) -> bool) -> ObjectId {
         let object = self.objects.len() as ObjectId;
         self.objects.push(Object::new(id, meta, have));
@@ -265,8 +266,8 @@ impl Subscriber {
         }
     }
 
-    /// What was asked of `source`, or was to be, is free for any path. A group that it alone was to fill is idle
-    /// again: nobody else may finish it.
+    /// What was asked of `source`, or was to be, is free for any path. A group that it alone was to fill is
+    /// idle again: nobody else may finish it.
     fn orphan(&mut self, work: Work, source: SourceId) {
         let object = &mut self.objects[work.object as usize];
         match object.wants(work.what, source) {
@@ -375,6 +376,10 @@ impl Subscriber {
                 return;
             };
             self.ask(now, p, batch);
+            if self.paths[p].state == State::Silent {
+                // It has what it is tried with; the rest of that group must not wait for it.
+                self.release(p);
+            }
         }
     }
 

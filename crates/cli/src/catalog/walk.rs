@@ -1,8 +1,9 @@
 //! Finds the files below a path.
 //!
 //! A path that was named may be a symbolic link: whoever named it meant it. Below a named directory a link is
-//! followed only to a regular file inside that directory; links that leave it, links to directories (which may run
-//! in circles) and dangling ones are skipped with a warning, and so is everything that is no regular file.
+//! followed only to a regular file inside that directory; links that leave it, links to directories (which
+//! may run in circles) and dangling ones are skipped with a warning, and so is everything that is no regular
+//! file.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;

@@ -10,8 +10,8 @@ use super::open_target;
 use crate::exit::{Failure, Outcome};
 use crate::target::{Place, Target};
 
-/// Contents that are fetched at the same time: enough that small files do not wait for each other's round trips,
-/// few enough for the descriptors (two a file) and for the disk.
+/// Contents that are fetched at the same time: enough that small files do not wait for each other's round
+/// trips, few enough for the descriptors (two a file) and for the disk.
 const OPEN_MAX: usize = 64;
 
 /// One content and the place where it is to go; the place is looked up when its turn comes.

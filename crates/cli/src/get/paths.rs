@@ -62,7 +62,8 @@ impl Paths {
         Ok(new)
     }
 
-    /// Adds the paths that are possible and not there yet; tells what went wrong with the last impossible one.
+    /// Adds the paths that are possible and not there yet; tells what went wrong with the last impossible
+    /// one.
     fn extend(&mut self, subscriber: &mut Subscriber) -> Option<String> {
         let mut trouble = None;
         for (index, (source, addresses)) in self.sources.iter().enumerate() {
@@ -109,8 +110,8 @@ impl Paths {
         trouble
     }
 
-    /// The host's interfaces changed: paths whose address is gone are closed, those that can be are opened (again).
-    /// Returns the paths that went down and those that came up.
+    /// The host's interfaces changed: paths whose address is gone are closed, those that can be are opened
+    /// (again). Returns the paths that went down and those that came up.
     pub(super) fn refresh(&mut self, subscriber: &mut Subscriber) -> (Vec<PathId>, Vec<PathId>) {
         let (mut down, mut up) = (Vec::new(), Vec::new());
         let interfaces = net::interfaces().unwrap_or_default();

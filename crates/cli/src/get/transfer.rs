@@ -1,8 +1,8 @@
 //! The loop that joins the subscriber, its sockets, the clock and the disk.
 //!
-//! One thread: wait until a socket is readable or a timer is due, hand over what came, send what the machine wants
-//! sent, write what it verified, draw. Everything read in one turn is written in one turn, so that what a crash
-//! can lose is what the journal does not say.
+//! One thread: wait until a socket is readable or a timer is due, hand over what came, send what the machine
+//! wants sent, write what it verified, draw. Everything read in one turn is written in one turn, so that what
+//! a crash can lose is what the journal does not say.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
@@ -111,8 +111,8 @@ impl Transfer {
     /// Runs until everything in `arrivals` is here.
     ///
     /// # Errors
-    /// 3 if no source has a content, 4 if nobody answers any more, 5 if all are struck off, 6 if the disk does not
-    /// take it, 130 on Ctrl-C. What arrived is on the disk in any case.
+    /// 3 if no source has a content, 4 if nobody answers any more, 5 if all are struck off, 6 if the disk
+    /// does not take it, 130 on Ctrl-C. What arrived is on the disk in any case.
     pub(super) fn run(&mut self, arrivals: &mut Arrivals, view: &mut View) -> Outcome {
         let result = self.turns(arrivals, view);
         self.snapshot(arrivals, true);
@@ -217,8 +217,8 @@ impl Transfer {
         Err(Failure::new(
             Code::Corrupt,
             format!(
-                "every source that had it sent wrong bytes and was struck off ({}); what was verified is kept: \
-                 name another source with --from",
+                "every source that had it sent wrong bytes and was struck off ({}); what was verified is \
+                 kept: name another source with --from",
                 liars.join(", ")
             ),
         ))

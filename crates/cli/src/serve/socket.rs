@@ -1,8 +1,8 @@
 //! One listening socket: requests in, replies out.
 //!
-//! The publisher decides what is sent; here replies wait in a bounded queue, are read from the files straight into
-//! a buffer that one system call sends as many packets (UDP GSO), and wait again when the socket or the rate limit
-//! has no room. Replies of the same shape to the same receiver share a call.
+//! The publisher decides what is sent; here replies wait in a bounded queue, are read from the files straight
+//! into a buffer that one system call sends as many packets (UDP GSO), and wait again when the socket or the
+//! rate limit has no room. Replies of the same shape to the same receiver share a call.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -216,8 +216,8 @@ impl<'a> Socket<'a> {
         }
     }
 
-    /// Gathers chunks from the front of the queue into the buffer, of as many replies as go to the same receiver
-    /// in the same shape. `None` if the first cannot be read; it is gone then.
+    /// Gathers chunks from the front of the queue into the buffer, of as many replies as go to the same
+    /// receiver in the same shape. `None` if the first cannot be read; it is gone then.
     fn gather(&mut self) -> Option<Ready> {
         let front = self.queue.front()?;
         let (to, from_ip, ect) = (front.reply.to, front.from_ip, front.reply.ect);

@@ -1,9 +1,9 @@
 //! The journal beside a part: which groups are in it.
 //!
-//! A header names the content; then comes one slot a group, at a fixed place, empty (zeros) or with the group's
-//! chaining value and a check. A slot that was torn by a crash fails its check and counts as empty. Fixed places
-//! rather than an appended log: nothing can be recorded twice, and the slots in order are the leaves of the hash
-//! tree, so that a whole part is checked against the content's root in constant memory.
+//! A header names the content; then comes one slot a group, at a fixed place, empty (zeros) or with the
+//! group's chaining value and a check. A slot that was torn by a crash fails its check and counts as empty.
+//! Fixed places rather than an appended log: nothing can be recorded twice, and the slots in order are the
+//! leaves of the hash tree, so that a whole part is checked against the content's root in constant memory.
 //!
 //! ```text
 //! header  0  magic "anabrjnl"     slot  0  chaining value (32)

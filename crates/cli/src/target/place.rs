@@ -1,8 +1,8 @@
 //! A place for a file: a directory that is open, and a name in it.
 //!
-//! All that is done to a target is done relative to the open directory, by one name without slashes and without
-//! following symbolic links. So nobody who swaps a directory for a link meanwhile can divert a write, and nothing
-//! that is fetched can leave the directory it was meant for.
+//! All that is done to a target is done relative to the open directory, by one name without slashes and
+//! without following symbolic links. So nobody who swaps a directory for a link meanwhile can divert a write,
+//! and nothing that is fetched can leave the directory it was meant for.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -26,8 +26,8 @@ const SUFFIX_BYTES_MAX: usize = ".part.journal".len();
 
 /// Where a file with the name that its source gives it goes, `output` being the `--output` option.
 ///
-/// An `output` that is a directory, or ends in a slash, takes the name inside it; any other is the file itself.
-/// Without a name, the beginning of the content's root serves.
+/// An `output` that is a directory, or ends in a slash, takes the name inside it; any other is the file
+/// itself. Without a name, the beginning of the content's root serves.
 ///
 /// # Errors
 /// If the name is not a file name.
@@ -47,8 +47,8 @@ pub fn destination(output: Option<&Path>, name: Option<&[u8]>, id: &ContentId) -
     }
 }
 
-/// Where a directory goes: like [`destination`], but an `output` without a final slash is the directory itself,
-/// whether it is there or not. So the same command resumes what it began.
+/// Where a directory goes: like [`destination`], but an `output` without a final slash is the directory
+/// itself, whether it is there or not. So the same command resumes what it began.
 ///
 /// # Errors
 /// If the name is not a file name.
@@ -157,8 +157,8 @@ impl Place {
         &self.name
     }
 
-    /// The name with `.part` and with `.part.journal`. A name so long that these would be too long is cut, and a
-    /// hash of it takes the place of what was cut.
+    /// The name with `.part` and with `.part.journal`. A name so long that these would be too long is cut,
+    /// and a hash of it takes the place of what was cut.
     #[must_use]
     pub fn part_names(&self) -> (OsString, OsString) {
         let mut stem = self.name.clone();
@@ -214,8 +214,8 @@ impl Place {
         Ok(nix::unistd::unlinkat(&self.dir.fd, name, UnlinkatFlags::NoRemoveDir)?)
     }
 
-    /// Gives the file `from` its final name. Without `replace` this fails if the name is taken, even if somebody
-    /// takes it at this very moment.
+    /// Gives the file `from` its final name. Without `replace` this fails if the name is taken, even if
+    /// somebody takes it at this very moment.
     pub(super) fn rename(&self, from: &OsStr, replace: bool) -> io::Result<()> {
         let (dir, to) = (&self.dir.fd, self.name.as_os_str());
         if replace {

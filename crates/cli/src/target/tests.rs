@@ -253,8 +253,8 @@ fn zero_detection() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// Whatever a crash or a vandal leaves of part and journal, the file arrives whole, and a group whose record
-    /// and bytes are untouched is not asked for again.
+    /// Whatever a crash or a vandal leaves of part and journal, the file arrives whole, and a group whose
+    /// record and bytes are untouched is not asked for again.
     #[test]
     fn any_damage_is_survived(
         order in Just((0_u64..8).collect::<Vec<_>>()).prop_shuffle(),

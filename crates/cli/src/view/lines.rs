@@ -25,8 +25,8 @@ impl Lines {
         usize::from(self.term.size().1).max(20)
     }
 
-    /// Replaces what was drawn by `lines`, cut to the width and height of the terminal. Draws nothing where there
-    /// is no terminal.
+    /// Replaces what was drawn by `lines`, cut to the width and height of the terminal. Draws nothing where
+    /// there is no terminal.
     pub fn draw(&mut self, lines: &[String]) {
         if !self.live {
             return;

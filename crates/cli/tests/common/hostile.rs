@@ -1,5 +1,5 @@
-//! A source inside the test's own process, built from the library, that behaves as badly as it is told to. It counts
-//! what it sends to whom.
+//! A source inside the test's own process, built from the library, that behaves as badly as it is told to. It
+//! counts what it sends to whom.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
@@ -32,7 +32,8 @@ pub(crate) enum Mode {
     Silent,
     /// Sends every packet five times, with chunks that nobody asked for in between.
     TooMuch,
-    /// Sends packets that are none: cut off anywhere, of unknown version or type, far too long, random, empty.
+    /// Sends packets that are none: cut off anywhere, of unknown version or type, far too long, random,
+    /// empty.
     Malformed,
     /// Sends chunks that are a byte too short, in packets that are well-formed.
     ShortChunks,
@@ -233,7 +234,8 @@ impl Source {
             Mode::TooMuch => {
                 let mut all = vec![packet.clone(); 5];
                 if data {
-                    // The same tag with a chunk that was not asked for, and the same chunk with a made-up tag.
+                    // The same tag with a chunk that was not asked for, and the same chunk with a made-up
+                    // tag.
                     let mut unsolicited = packet.clone();
                     unsolicited[DATA_HEADER - 2] ^= 0x40;
                     let mut made_up = packet;

@@ -1,4 +1,5 @@
-//! Network namespaces of this process, joined by virtual Ethernet, gone when dropped. Needs root and iproute2.
+//! Network namespaces of this process, joined by virtual Ethernet, gone when dropped. Needs root and
+//! iproute2.
 
 use std::path::Path;
 use std::process::Command;

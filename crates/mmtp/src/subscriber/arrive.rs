@@ -149,8 +149,8 @@ impl Subscriber {
         }
     }
 
-    /// A cookie came. If the request had one already, the source has forgotten it (it was restarted, or an hour has
-    /// passed): what it did not answer is asked again, and nobody is to blame.
+    /// A cookie came. If the request had one already, the source has forgotten it (it was restarted, or an
+    /// hour has passed): what it did not answer is asked again, and nobody is to blame.
     fn cookie(&mut self, now: Time, p: PathId, id: u64, cookie: wire::Cookie) {
         let path = &mut self.paths[p];
         let newest = path.flight.sent_at(id).is_some_and(|at| at >= path.cookie_at);

@@ -1,8 +1,8 @@
 //! What a path asks for next. This is the place where a chunk is chosen.
 //!
-//! In order: what expired on this path; what expired twice anywhere; the path's own run of groups; the next idle
-//! segment; a part of the run of the path that would need longest for it; and in the last round trip a second copy
-//! of what is pending where it would arrive later.
+//! In order: what expired on this path; what expired twice anywhere; the path's own run of groups; the next
+//! idle segment; a part of the run of the path that would need longest for it; and in the last round trip a
+//! second copy of what is pending where it would arrive later.
 
 use algo::Time;
 
@@ -14,7 +14,8 @@ use crate::id::GROUP_BYTES;
 use crate::publisher::REPLY_BYTES_MAX;
 use crate::wire::{DATA_HEADER, Kind, NAME_MAX, PREFIX, RANGES_MAX, Range};
 
-/// Groups asked for and not verified, over all contents: 32 MiB, the larger part of what a transfer needs of memory.
+/// Groups asked for and not verified, over all contents: 32 MiB, the larger part of what a transfer needs of
+/// memory.
 pub const GROUPS_OPEN_MAX: usize = 2_048;
 /// UDP payload of a request that has to pay for its answer: three chunks of the base cut and a cookie.
 const PAID_REQUEST: usize = 1_204;
@@ -160,8 +161,8 @@ impl Subscriber {
         }
     }
 
-    /// Puts one expired piece into the request; false if the request is full. A piece that is no longer wanted, or
-    /// wanted from others, is dealt with too.
+    /// Puts one expired piece into the request; false if the request is full. A piece that is no longer
+    /// wanted, or wanted from others, is dealt with too.
     fn gather_one(&mut self, p: PathId, source: SourceId, work: Work, batch: &mut Batch) -> bool {
         let object = &mut self.objects[work.object as usize];
         match object.wants(work.what, source) {
@@ -210,7 +211,8 @@ impl Subscriber {
                 object.open(run.group, cut, source);
                 self.open += object.groups_open() - before;
             }
-            // Without a cut the group was taken back after some of it had been asked: whoever takes it asks all of it.
+            // Without a cut the group was taken back after some of it had been asked: whoever takes it asks
+            // all of it.
             let chunks = object.chunks_of(run.group);
             while let Some(cut) = object.cut_of(run.group).filter(|_| run.chunk < chunks) {
                 let chunk = run.group * u64::from(cut.get()) + u64::from(run.chunk);
@@ -279,8 +281,8 @@ impl Subscriber {
         true
     }
 
-    /// A second copy of what is pending elsewhere and would arrive later than from here. Each packet is doubled at
-    /// most once, so at most what is in flight at the very end is asked for twice.
+    /// A second copy of what is pending elsewhere and would arrive later than from here. Each packet is
+    /// doubled at most once, so at most what is in flight at the very end is asked for twice.
     fn gather_doubles(&mut self, now: Time, p: PathId, batch: &mut Batch) {
         let me = &self.paths[p];
         if me.state != State::Open || !me.rtt.has_sample() {
@@ -358,9 +360,9 @@ mod tests {
     use crate::subscriber::PathConfig;
     use crate::wire::{self, Packet};
 
-    /// The dissertation's example of its Algorithm 1 (Fig. 4.3), in its fast form, with a group of one chunk for a
-    /// packet: of 13.. the other subflow has asked 13, 15, 18 and 19, packet 14 is here, our own 16 and 17 are
-    /// pending; the window is 4. Asked next: 20 and 21, and the next idle one is 22.
+    /// The dissertation's example of its Algorithm 1 (Fig. 4.3), in its fast form, with a group of one chunk
+    /// for a packet: of 13.. the other subflow has asked 13, 15, 18 and 19, packet 14 is here, our own 16 and
+    /// 17 are pending; the window is 4. Asked next: 20 and 21, and the next idle one is 22.
     #[test]
     fn the_example_of_algorithm_1() {
         let mut subscriber = Subscriber::new(&[0; 32]);

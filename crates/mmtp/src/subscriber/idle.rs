@@ -30,8 +30,8 @@ impl Idle {
         self.ends.insert(start, end);
     }
 
-    /// Takes the first idle groups, at most to the end of their segment: `next_idle` of the dossier, a segment at
-    /// a time.
+    /// Takes the first idle groups, at most to the end of their segment: `next_idle` of the dossier, a
+    /// segment at a time.
     pub(super) fn take(&mut self) -> Option<(u64, u64)> {
         let (first, end) = self.ends.pop_first()?;
         let cut = (first / SEGMENT_GROUPS + 1) * SEGMENT_GROUPS;

@@ -1,9 +1,9 @@
 //! How large a packet the path takes: datagram packetization layer path MTU discovery (RFC 8899).
 //!
-//! Data starts with chunks that fit the smallest IPv6 MTU. As soon as the address is proven, one PROBE is sent for
-//! every larger cut that the local interface could receive; the source answers each with a packet of just that
-//! size. What arrives is confirmed, a lost probe says nothing about congestion. Probes are few and small, so all
-//! sizes are tried at once instead of one after the other as in RFC 8899 §5.3.
+//! Data starts with chunks that fit the smallest IPv6 MTU. As soon as the address is proven, one PROBE is
+//! sent for every larger cut that the local interface could receive; the source answers each with a packet of
+//! just that size. What arrives is confirmed, a lost probe says nothing about congestion. Probes are few and
+//! small, so all sizes are tried at once instead of one after the other as in RFC 8899 §5.3.
 
 use algo::{Span, Time};
 
@@ -14,9 +14,10 @@ use crate::wire::DATA_HEADER;
 const PROBES_MAX: u8 = 3;
 /// RFC 8899 §5.1.1, PMTU_RAISE_TIMER: when sizes that failed, or were taken back, are tried again.
 const RAISE_AFTER: Span = Span::from_secs(600);
-/// Cuts from fine to coarse, as (packets a group). 512 B for the worst tunnels, 1,171 B fits an MTU of 1,280,
-/// 1,261 B leaves a tunnel 80 bytes of 1,500, 1,366 B fits 1,500; the rest is for jumbo frames and loopback.
-const LADDER: [u8; 7] = [32, 14, 13, 12, 4, 2, 1];
+/// Cuts from fine to coarse, as (packets a group). 1,024 B is as long as a packet of hashes, the least that a
+/// path must carry; 1,171 B fits an MTU of 1,280; 1,261 B leaves a tunnel 80 bytes of 1,500, 1,366 B fits 1,500;
+/// the rest is for jumbo frames and loopback.
+const LADDER: [u8; 7] = [16, 14, 13, 12, 4, 2, 1];
 /// Where a path starts in [`LADDER`] (RFC 8899, BASE_PLPMTU).
 const BASE: usize = 1;
 
@@ -99,9 +100,10 @@ impl Mtu {
         found.is_some()
     }
 
-    /// Nothing arrives any more: perhaps packets of this size vanish (RFC 8899 §4.3, black hole). Back to the base, or
-    /// under it if content has never arrived (`fits` is false there). True if there was something to shrink. The
-    /// search begins anew with the next [`begin`](Self::begin), for the path may only have been silent.
+    /// Nothing arrives any more: perhaps packets of this size vanish (RFC 8899 §4.3, black hole). Back to the
+    /// base, or under it if content has never arrived (`fits` is false there). True if there was something to
+    /// shrink. The search begins anew with the next [`begin`](Self::begin), for the path may only have been
+    /// silent.
     pub(super) fn shrink(&mut self, fits: bool) -> bool {
         let to = if self.at > BASE {
             BASE

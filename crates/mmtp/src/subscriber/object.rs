@@ -133,9 +133,9 @@ impl Object {
         self.groups_left() == 0 && !self.meta_wanted
     }
 
-    /// The chaining values still to be asked before `group` can be verified, as (level, first): all missing pages on
-    /// the way from the root. They count as asked from now on. What somebody else was asked for is left out, unless
-    /// `anew`: a path that has not been heard of yet must not make the others wait.
+    /// The chaining values still to be asked before `group` can be verified, as (level, first): all missing
+    /// pages on the way from the root. They count as asked from now on. What somebody else was asked for is
+    /// left out, unless `anew`: a path that has not been heard of yet must not make the others wait.
     pub(super) fn ask_pages(&mut self, group: u64, anew: bool) -> Vec<(u8, u64)> {
         if self.verifier.missing_page(group).is_none() {
             return Vec::new();
@@ -174,8 +174,8 @@ impl Object {
         usize::try_from(left).unwrap_or(usize::MAX).min(tree::HASH_CHUNK)
     }
 
-    /// Opens `group` for chunks of `cut` unless it is open; returns the cut it has, or none if `source` may not
-    /// fill it.
+    /// Opens `group` for chunks of `cut` unless it is open; returns the cut it has, or none if `source` may
+    /// not fill it.
     pub(super) fn open(&mut self, group: u64, cut: Cut, source: SourceId) -> Option<Cut> {
         let alone = self.poisoned.contains_key(&group);
         let partial = self.partials.entry(group).or_insert_with(|| Partial {
@@ -278,8 +278,8 @@ impl Object {
         }
     }
 
-    /// Takes back a group that `source` alone was to fill, or whose packets are too large for the path that would
-    /// take it over: its bytes are dropped and it is idle again.
+    /// Takes back a group that `source` alone was to fill, or whose packets are too large for the path that
+    /// would take it over: its bytes are dropped and it is idle again.
     pub(super) fn reopen(&mut self, group: u64) {
         if self.partials.remove(&group).is_some() {
             self.idle.put(group, group + 1);

@@ -225,9 +225,9 @@ impl Path {
         self.cwnd.min(self.holds()).saturating_sub(self.flight.in_flight())
     }
 
-    /// Packets that may be under way without overflowing our own socket, should we not read for a moment: what its
-    /// buffer holds, and twice what the path itself holds (its bandwidth times its smallest RTT). Losing packets
-    /// at the last step would tell the sender of a congestion that is not there.
+    /// Packets that may be under way without overflowing our own socket, should we not read for a moment:
+    /// what its buffer holds, and twice what the path itself holds (its bandwidth times its smallest RTT).
+    /// Losing packets at the last step would tell the sender of a congestion that is not there.
     fn holds(&self) -> u32 {
         let buffer = self.config.receive_buffer / (self.mtu.cut().chunk_bytes() + DATA_HEADER);
         let path = if self.rtt.has_sample() {
@@ -296,8 +296,9 @@ impl Path {
             self.round_end = self.flight.next_seq();
             self.most_in_flight = self.flight.in_flight() + acked;
         }
-        // A window that was not used up says nothing about the path. Requests wait for a quantum of room, so a
-        // window counts as used from there on; in slow start half of it is enough (as Linux' is_cwnd_limited).
+        // A window that was not used up says nothing about the path. Requests wait for a quantum of room, so
+        // a window counts as used from there on; in slow start half of it is enough (as Linux'
+        // is_cwnd_limited).
         let used = if self.control.member(Span::ZERO).slow_start { self.cwnd / 2 } else { self.cwnd };
         let ack = Ack {
             now,

@@ -1,7 +1,7 @@
 //! Tags: the random number in a request that its answers must echo.
 //!
-//! 64 bits from BLAKE3's output stream under a secret seed: whoever has not seen a request cannot answer it, and
-//! the same seed gives the same run.
+//! 64 bits from BLAKE3's output stream under a secret seed: whoever has not seen a request cannot answer it,
+//! and the same seed gives the same run.
 
 /// A stream of tags.
 pub(super) struct Tags {

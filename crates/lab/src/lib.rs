@@ -1,0 +1,26 @@
+//! Experiments: machines joined by links, run, measured.
+//!
+//! **Purpose.** One place that connects the machines of mmTP over simulated links, so that tests, the
+//! fairness experiment and the demonstration run the same thing; and the experiments themselves, each with
+//! the proof that its conditions were really there.
+//!
+//! **Non-goals.** No protocol and no decision of one; no socket, no clock: a caller that wants real time
+//! passes it.
+//!
+//! **Map.**
+//! * [`content`]: bytes that a seed decides, with their hash tree.
+//! * [`peer`]: a source, honest or not.
+//! * [`swarm`]: sources, receivers and links in virtual time; faults; invariants watched on the way.
+//! * [`fairness`]: many subflows against one behind a bottleneck.
+//! * [`short`]: how many round trips a short object takes.
+#![forbid(unsafe_code)]
+
+pub mod content;
+pub mod fairness;
+pub mod peer;
+pub mod short;
+pub mod swarm;
+
+pub use content::Content;
+pub use peer::{Lie, Tally};
+pub use swarm::{Fault, Swarm, Wire};

@@ -1,0 +1,381 @@
+//! Sources, receivers and links in one virtual time.
+//!
+//! Build it ([`Swarm::link`], [`source`](Swarm::source), [`receiver`](Swarm::receiver),
+//! [`path`](Swarm::path), [`want`](Swarm::want), [`at`](Swarm::at)), run it, read what happened. The same
+//! seed gives the same run, byte for byte ([`Swarm::digest`]).
+//!
+//! Driven by a real clock ([`Swarm::step`] with the time that has come), it works off everything that is due
+//! at the exact virtual time it was due: a late caller changes nothing but when the result is seen.
+//!
+//! On the way it watches what must always hold ([`Swarm::violations`]).
+
+mod model;
+mod record;
+mod report;
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use algo::{Machine, Output, Span, Time};
+use mmtp::subscriber::{Input, PathId, SourceId, Subscriber};
+use sim::{LinkConfig, LinkId, Net, RouteId};
+
+use crate::content::{Content, Shelf, fill};
+use crate::peer::{Lie, Peer};
+use model::Packet;
+pub use model::{Fault, Wire};
+use record::Record;
+pub use record::{Digest, FRUITLESS_MAX, Progress, STORM_MAX};
+
+/// What a packet has beside its UDP payload: Ethernet, IPv4 and UDP headers, bytes. A link's
+/// [`mtu_bytes`](LinkConfig::mtu_bytes) counts them: 1,514 is the usual MTU of 1,500.
+pub const OVERHEAD_BYTES: usize = 14 + 20 + 8;
+/// UDP payload that fits an MTU of 1,500 over IPv4, bytes.
+pub const PAYLOAD_MAX: usize = 1_472;
+/// What an ICMP error carries of what it answers, bytes (RFC 792: the IP header and 8 bytes, and its own 8).
+const ICMP_BYTES: usize = 8;
+
+/// A source of a swarm, by the order in which it was added.
+pub type SourceNo = usize;
+/// A receiver of a swarm, by the order in which it was added.
+pub type ReceiverNo = usize;
+/// A wish of a receiver, by the order in which it was made known.
+pub type WantNo = usize;
+
+/// What happens at a given time.
+#[derive(Clone, Debug)]
+enum Act {
+    Fault(Fault),
+    Want(ReceiverNo, WantNo),
+}
+
+/// Where a route leads.
+#[derive(Clone, Copy, Debug)]
+struct End {
+    receiver: ReceiverNo,
+    path: PathId,
+    to_source: bool,
+}
+
+struct Receiver {
+    subscriber: Subscriber,
+    /// Which source of the swarm is which of the subscriber.
+    sources: BTreeMap<SourceNo, SourceId>,
+    paths: Vec<PathEnds>,
+    deadline: Time,
+    coalesce: Span,
+    inbox: Vec<(PathId, Packet)>,
+    inbox_due: Time,
+    record: Record,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct PathEnds {
+    source: SourceNo,
+    down: RouteId,
+    up: RouteId,
+    /// The receiver's address, as the source sees it.
+    address: SocketAddr,
+}
+
+/// Sources, receivers and links; see the [module](self).
+pub struct Swarm {
+    seed: u64,
+    net: Net<Packet>,
+    net_due: Time,
+    ends: Vec<End>,
+    peers: Vec<Peer>,
+    receivers: Vec<Receiver>,
+    script: BTreeMap<(Time, u64), Act>,
+    acts: u64,
+    clock: Time,
+    digest: Digest,
+}
+
+impl Swarm {
+    /// A swarm of nothing; `seed` decides everything that is left to chance.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            net: Net::new(seed),
+            net_due: Time::NEVER,
+            ends: Vec::new(),
+            peers: Vec::new(),
+            receivers: Vec::new(),
+            script: BTreeMap::new(),
+            acts: 0,
+            clock: Time::ZERO,
+            digest: Digest::default(),
+        }
+    }
+
+    /// Adds one direction of a link, to be shared by as many paths as you like; every one needs its own name.
+    pub fn link(&mut self, name: &str, config: LinkConfig) -> LinkId {
+        let id = self.net.link(name, config);
+        self.net_due = self.clock;
+        id
+    }
+
+    /// Adds a source of these contents.
+    pub fn source(&mut self, contents: &[Content], lie: Lie) -> SourceNo {
+        let rng = sim::Rng::stream(self.seed, &format!("source {}", self.peers.len()));
+        self.peers.push(Peer::new(Shelf(contents.to_vec()), lie, rng));
+        self.peers.len() - 1
+    }
+
+    /// Adds a receiver. With `coalesce`, what arrives waits for so long after the first and is then handed
+    /// over together, in rows of equal packets, as interrupt moderation and GRO do.
+    pub fn receiver(&mut self, coalesce: Span) -> ReceiverNo {
+        let mut seed = [0; 32];
+        fill(&mut sim::Rng::stream(self.seed, &format!("receiver {}", self.receivers.len())), &mut seed);
+        self.receivers.push(Receiver {
+            subscriber: Subscriber::new(&seed),
+            sources: BTreeMap::new(),
+            paths: Vec::new(),
+            deadline: Time::NEVER,
+            coalesce,
+            inbox: Vec::new(),
+            inbox_due: Time::NEVER,
+            record: Record::default(),
+        });
+        self.receivers.len() - 1
+    }
+
+    /// Adds a path from `source` to `receiver`.
+    ///
+    /// # Panics
+    /// If one of them, or a link, is not of this swarm, or the receiver has no room for more.
+    pub fn path(&mut self, receiver: ReceiverNo, source: SourceNo, wire: &Wire) -> PathId {
+        assert!(source < self.peers.len(), "a source of another swarm");
+        let to = &mut self.receivers[receiver];
+        let id = *to
+            .sources
+            .entry(source)
+            .or_insert_with(|| to.subscriber.add_source().expect("room for a source"));
+        let config = mmtp::subscriber::PathConfig {
+            group: wire.group,
+            control: wire.algorithm,
+            payload_max: wire.payload_max,
+            receive_buffer: 4 << 20,
+        };
+        let path = to.subscriber.add_path(id, &config);
+        let path = path.expect("room for a path");
+        let (down, up) = (self.net.route(&wire.down), self.net.route(&wire.up));
+        self.ends.push(End { receiver, path, to_source: false });
+        self.ends.push(End { receiver, path, to_source: true });
+        debug_assert_eq!(self.ends.len(), up.0 as usize + 1, "routes are numbered in order");
+        // A host of its own for each receiver, an address of it for each path.
+        let host = Ipv4Addr::new(10, (receiver >> 8) as u8, receiver as u8, path as u8 + 1);
+        let address = SocketAddr::from((host, 40_000 + path as u16));
+        to.paths.push(PathEnds { source, down, up, address });
+        path
+    }
+
+    /// From `at` on, `receiver` wants `content`.
+    pub fn want(&mut self, receiver: ReceiverNo, content: &Content, at: Time) -> WantNo {
+        let want = self.receivers[receiver].record.want(content.clone());
+        self.schedule(at, Act::Want(receiver, want));
+        want
+    }
+
+    /// Something happens at `at`.
+    pub fn at(&mut self, at: Time, fault: Fault) {
+        self.schedule(at, Act::Fault(fault));
+    }
+
+    fn schedule(&mut self, at: Time, act: Act) {
+        self.script.insert((at, self.acts), act);
+        self.acts += 1;
+    }
+
+    // Time.
+
+    /// Up to here everything has happened.
+    #[must_use]
+    pub const fn clock(&self) -> Time {
+        self.clock
+    }
+
+    /// When something happens next.
+    #[must_use]
+    pub fn next_wake(&self) -> Time {
+        let script = self.script.first_key_value().map_or(Time::NEVER, |((at, _), _)| *at);
+        let machines =
+            self.receivers.iter().map(|r| r.deadline.min(r.inbox_due)).min().unwrap_or(Time::NEVER);
+        script.min(machines).min(self.net_due)
+    }
+
+    /// Works off everything that is due at `now`, in the order and at the times it was due; returns when to
+    /// come again.
+    pub fn step(&mut self, now: Time) -> Time {
+        while self.advance(now) {}
+        self.next_wake()
+    }
+
+    /// Runs to `end`.
+    pub fn run_until(&mut self, end: Time) {
+        self.step(end);
+        self.clock = self.clock.max(end);
+    }
+
+    /// Runs until everything wanted is here, or to `limit`; whether it is.
+    pub fn run_to_end(&mut self, limit: Time) -> bool {
+        while !self.is_done() && self.advance(limit) {}
+        self.is_done()
+    }
+
+    /// Whether everything that was wanted, or is going to be, is complete.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.receivers.iter().all(|r| r.record.is_done())
+    }
+
+    /// Takes one step in time, if one is due by `limit` and nothing storms.
+    fn advance(&mut self, limit: Time) -> bool {
+        let next = self.next_wake();
+        if next > limit || next == Time::NEVER || self.receivers.iter().any(|r| r.record.storms()) {
+            return false;
+        }
+        let now = next.max(self.clock);
+        self.clock = now;
+        for receiver in &mut self.receivers {
+            receiver.record.roll(now, &receiver.subscriber);
+        }
+        while let Some(entry) = self.script.first_entry().filter(|entry| entry.key().0 <= now) {
+            let act = entry.remove();
+            self.act(now, act);
+        }
+        for r in 0..self.receivers.len() {
+            if self.receivers[r].inbox_due <= now {
+                self.hand_over(now, r);
+            }
+            if self.receivers[r].deadline <= now {
+                let busy = self.drain(now, r);
+                self.receivers[r].record.woke(now, busy);
+            }
+        }
+        loop {
+            match self.net.poll(now) {
+                Output::Wait(next) => {
+                    self.net_due = next;
+                    return true;
+                }
+                Output::Send(delivery) => self.arrived(now, delivery.route, delivery.packet),
+                Output::Event(_) => {}
+            }
+        }
+    }
+
+    fn act(&mut self, now: Time, act: Act) {
+        match act {
+            Act::Want(r, want) => {
+                let Receiver { subscriber, record, .. } = &mut self.receivers[r];
+                let id = record.content(want).id();
+                let object = subscriber.want(id, false, |_| false);
+                record.started(now, want, object);
+                self.drain(now, r);
+            }
+            Act::Fault(Fault::Kill { source, unreachable }) => {
+                (self.peers[source].alive, self.peers[source].unreachable) = (false, unreachable);
+            }
+            Act::Fault(Fault::Restart { source }) => self.peers[source].restart(),
+            Act::Fault(Fault::Link { link, command }) => self.net.command(now, link, command),
+            Act::Fault(Fault::Interface { receiver, path, up }) => {
+                let input = if up { Input::Up { path } } else { Input::Down { path } };
+                self.receivers[receiver].subscriber.handle(now, input);
+                self.drain(now, receiver);
+            }
+        }
+    }
+
+    /// A packet has come to the end of its route.
+    fn arrived(&mut self, now: Time, route: RouteId, packet: Packet) {
+        let End { receiver, path, to_source } = self.ends[route.0 as usize];
+        if packet.broken {
+            return;
+        }
+        if to_source {
+            let Self { net, peers, receivers, .. } = self;
+            let PathEnds { source, down, address, .. } = receivers[receiver].paths[path];
+            let peer = &mut peers[source];
+            if !peer.alive && peer.unreachable {
+                let bytes = vec![0; ICMP_BYTES + OVERHEAD_BYTES];
+                net.send(now, down, Packet { bytes, ect: false, marked: false, broken: false, icmp: true });
+            }
+            return peer.answer(now, address, &packet.bytes, |sent| {
+                let (bytes, ect) = (sent.bytes, sent.ect);
+                net.send(now, down, Packet { bytes, ect, marked: false, broken: false, icmp: false });
+            });
+        }
+        let to = &mut self.receivers[receiver];
+        if to.inbox.is_empty() {
+            to.inbox_due = now + to.coalesce;
+        }
+        to.inbox.push((path, packet));
+        if to.inbox_due <= now {
+            self.hand_over(now, receiver);
+        }
+    }
+
+    /// Gives a receiver what has arrived, in rows of equal length on one path.
+    fn hand_over(&mut self, now: Time, r: ReceiverNo) {
+        let inbox = std::mem::take(&mut self.receivers[r].inbox);
+        self.receivers[r].inbox_due = Time::NEVER;
+        self.receivers[r].record.woke(now, true);
+        let alike = |a: &(PathId, Packet), b: &(PathId, Packet)| {
+            let plain = !a.1.icmp && !b.1.icmp;
+            plain && a.0 == b.0 && a.1.bytes.len() == b.1.bytes.len() && a.1.marked == b.1.marked
+        };
+        let mut joined = Vec::new();
+        for row in inbox.chunk_by(alike) {
+            let (path, first) = (row[0].0, &row[0].1);
+            let subscriber = &mut self.receivers[r].subscriber;
+            if first.icmp {
+                subscriber.handle(now, Input::Unreachable { path });
+            } else {
+                let bytes = if let [(_, one)] = row {
+                    &one.bytes
+                } else {
+                    joined.clear();
+                    row.iter().for_each(|(_, packet)| joined.extend_from_slice(&packet.bytes));
+                    &joined
+                };
+                let (stride, marked) = (first.bytes.len().max(1), first.marked);
+                subscriber.handle(now, Input::Datagrams { path, bytes, stride, marked });
+            }
+            self.drain(now, r);
+        }
+    }
+
+    /// Takes everything a subscriber has to say; whether that was anything.
+    fn drain(&mut self, now: Time, r: ReceiverNo) -> bool {
+        let Self { receivers, net, digest, .. } = self;
+        let Receiver { subscriber, paths, deadline, record, .. } = &mut receivers[r];
+        let mut busy = false;
+        loop {
+            let output = subscriber.poll(now);
+            if record.polled(now) {
+                return busy;
+            }
+            busy |= !matches!(output, Output::Wait(_));
+            match output {
+                Output::Wait(next) => {
+                    *deadline = next;
+                    return busy;
+                }
+                Output::Send(transmit) => {
+                    record.asked(now, transmit.path, subscriber);
+                    digest.sent(now, r, transmit.path, &transmit.bytes);
+                    let bytes = transmit.bytes;
+                    let packet = Packet { bytes, ect: false, marked: false, broken: false, icmp: false };
+                    net.send(now, paths[transmit.path].up, packet);
+                }
+                Output::Event(event) => {
+                    digest.event(now, r, &event);
+                    record.event(now, event);
+                }
+            }
+        }
+    }
+}

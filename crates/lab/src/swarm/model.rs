@@ -1,0 +1,92 @@
+//! What a swarm is made of.
+
+use algo::control::Algorithm;
+use mmtp::subscriber::PathId;
+use sim::{Command, LinkId};
+
+use super::{OVERHEAD_BYTES, PAYLOAD_MAX, ReceiverNo, SourceNo};
+
+/// How a path runs.
+#[derive(Clone, Debug)]
+pub struct Wire {
+    /// Links from the source to the receiver.
+    pub down: Vec<LinkId>,
+    /// Links from the receiver to the source.
+    pub up: Vec<LinkId>,
+    /// Friendliness group: paths with the same number are coupled.
+    pub group: u32,
+    /// Its congestion control.
+    pub algorithm: Algorithm,
+    /// UDP payload that the receiver's interface takes, bytes.
+    pub payload_max: usize,
+}
+
+impl Wire {
+    /// A path over these links, in group 0, of an Ethernet interface.
+    #[must_use]
+    pub fn new(down: &[LinkId], up: &[LinkId], algorithm: Algorithm) -> Self {
+        Self { down: down.into(), up: up.into(), group: 0, algorithm, payload_max: PAYLOAD_MAX }
+    }
+}
+
+/// What may happen to a swarm at a given time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Fault {
+    /// A source dies.
+    Kill {
+        /// Which.
+        source: SourceNo,
+        /// Whether its host answers in its place that nobody is there (ICMP).
+        unreachable: bool,
+    },
+    /// A source is back, as a new process with a new secret.
+    Restart {
+        /// Which.
+        source: SourceNo,
+    },
+    /// A link changes.
+    Link {
+        /// Which.
+        link: LinkId,
+        /// How.
+        command: Command,
+    },
+    /// A receiver loses the interface of a path, or has it again.
+    Interface {
+        /// Whose.
+        receiver: ReceiverNo,
+        /// Of which path.
+        path: PathId,
+        /// Whether it is there now.
+        up: bool,
+    },
+}
+
+/// A UDP payload on its way.
+#[derive(Clone, Debug)]
+pub(super) struct Packet {
+    pub(super) bytes: Vec<u8>,
+    pub(super) ect: bool,
+    pub(super) marked: bool,
+    /// A header was hit: the checksum tells, nobody sees it.
+    pub(super) broken: bool,
+    /// It says that nobody was there.
+    pub(super) icmp: bool,
+}
+
+impl sim::Packet for Packet {
+    fn bytes(&self) -> u32 {
+        (self.bytes.len() + OVERHEAD_BYTES) as u32
+    }
+    fn mark(&mut self) {
+        self.marked = self.ect;
+    }
+    /// A flip in the payload gets through, as if it had slipped past the checksum: the harder test.
+    fn corrupt(&mut self, bit: u64) {
+        let at = (bit / 8) as usize;
+        match at.checked_sub(OVERHEAD_BYTES).and_then(|at| self.bytes.get_mut(at)) {
+            Some(byte) => *byte ^= 1 << (bit % 8),
+            None => self.broken = true,
+        }
+    }
+}

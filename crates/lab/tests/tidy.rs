@@ -1,0 +1,247 @@
+//! The style guide as a test: what ARCHITECTURE.md promises about the shape of the code, on every file.
+//!
+//! A failure names the file, the line and the rule. The list `LONG` has the only exceptions and only shrinks.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const WIDTH_MAX: usize = 110;
+/// Lines of a source file without its tests.
+const FILE_LINES_MAX: usize = 500;
+/// Lines of a congestion controller without its tests.
+const CONTROL_LINES_MAX: usize = 200;
+const MAIN_LINES_MAX: usize = 80;
+
+/// Larger files are data, not text under review.
+const TEXT_BYTES_MAX: u64 = 1 << 20;
+
+/// Files that are longer, each with its own limit: (path, lines). Split one, then take it off.
+const LONG: &[(&str, usize)] = &[];
+
+/// The dependency law: what each crate may use of the others. `algo` uses nothing at all.
+const LAW: &[(&str, &[&str])] = &[
+    ("algo", &[]),
+    ("mmtp", &["algo"]),
+    ("sim", &["algo"]),
+    ("net", &["algo"]),
+    ("lab", &["algo", "mmtp", "sim"]),
+    ("cli", &["algo", "mmtp", "sim", "net", "lab"]),
+];
+
+/// Crates of machines: they report events and never print.
+const MACHINES: &[&str] = &["algo", "mmtp", "sim"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace root")
+}
+
+fn walk(dir: &Path, paths: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).expect("a readable directory").flatten() {
+        let name = entry.file_name();
+        // Cargo marks its target directories with CACHEDIR.TAG; a module may well be called `target`.
+        let skipped = [".git", "corpus", "artifacts", "__pycache__"].iter().any(|s| name == *s)
+            || entry.path().join("CACHEDIR.TAG").exists();
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() && !skipped => walk(&entry.path(), paths),
+            Ok(kind) if kind.is_file() && entry.metadata().is_ok_and(|m| m.len() <= TEXT_BYTES_MAX) => {
+                paths.push(entry.path());
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Every text file of the repository, as (path from the root, text).
+fn files() -> Vec<(String, String)> {
+    let (root, mut paths) = (root(), Vec::new());
+    walk(&root, &mut paths);
+    paths.sort();
+    let name = |p: &Path| p.strip_prefix(&root).expect("below the root").to_string_lossy().replace('\\', "/");
+    paths.iter().filter_map(|p| Some((name(p), String::from_utf8(fs::read(p).ok()?).ok()?))).collect()
+}
+
+fn sources() -> Vec<(String, String)> {
+    files().into_iter().filter(|(path, _)| path.ends_with(".rs")).collect()
+}
+
+/// Lines before the unit tests; a file of tests has none.
+fn lines_without_tests(path: &str, text: &str) -> usize {
+    if path.contains("/tests/") || path.ends_with("/tests.rs") || path.starts_with("fuzz/") {
+        return 0;
+    }
+    let lines: Vec<&str> = text.lines().collect();
+    let tests = lines.windows(2).position(|w| w[0] == "#[cfg(test)]" && w[1].starts_with("mod "));
+    tests.unwrap_or(lines.len())
+}
+
+fn report(rule: &str, faults: &[String]) {
+    assert!(faults.is_empty(), "{rule}:\n  {}", faults.join("\n  "));
+}
+
+#[test]
+fn lines_are_clean() {
+    // Spelled in two halves so that this file passes its own test.
+    let words = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
+    let macros = [concat!("to", "do!"), concat!("unimple", "mented!"), concat!("db", "g!")];
+    let mut faults = Vec::new();
+    for (path, text) in sources() {
+        for (n, line) in text.lines().enumerate() {
+            let mut fault = |what: &str| faults.push(format!("{path}:{}: {what}", n + 1));
+            if line.chars().count() > WIDTH_MAX {
+                fault("wider than 110 columns");
+            }
+            if line.contains('\t') {
+                fault("a tab");
+            }
+            if line.ends_with([' ', '\r']) {
+                fault("white space at the end");
+            }
+            let mut tokens = line.split(|c: char| !c.is_alphanumeric() && c != '_');
+            if tokens.any(|t| words.contains(&t)) || macros.iter().any(|m| line.contains(m)) {
+                fault("left over");
+            }
+        }
+        if !text.is_empty() && (!text.ends_with('\n') || text.ends_with("\n\n")) {
+            faults.push(format!("{path}: must end with exactly one newline"));
+        }
+    }
+    report("clean lines", &faults);
+}
+
+#[test]
+fn files_are_short() {
+    let mut faults = Vec::new();
+    for (path, text) in sources() {
+        let lines = lines_without_tests(&path, &text);
+        let own = LONG.iter().find(|(p, _)| *p == path).map(|(_, max)| *max);
+        if own.is_some() && lines <= FILE_LINES_MAX {
+            faults.push(format!("{path}: is short now ({lines}); take it off the list LONG"));
+        }
+        let main = path.ends_with("/main.rs").then_some(MAIN_LINES_MAX);
+        let control = path.starts_with("crates/algo/src/control/").then_some(CONTROL_LINES_MAX);
+        let max = main.or(control).or(own).unwrap_or(FILE_LINES_MAX);
+        if lines > max {
+            faults.push(format!("{path}: {lines} lines without tests, at most {max}"));
+        }
+    }
+    for (path, _) in LONG.iter().filter(|(p, _)| !root().join(p).exists()) {
+        faults.push(format!("{path}: on the list LONG, but not there"));
+    }
+    report("short files", &faults);
+}
+
+#[test]
+fn crates_introduce_themselves() {
+    let mut faults = Vec::new();
+    for (path, text) in sources() {
+        let lib = path.starts_with("crates/") && path.ends_with("/src/lib.rs");
+        let head: Vec<_> = text.lines().take_while(|l| l.starts_with("//!")).collect();
+        for part in ["**Purpose", "**Non-goals", "**Map"] {
+            if lib && !head.iter().any(|l| l.contains(part)) {
+                faults.push(format!("{path}: its opening comment has no {part}**"));
+            }
+        }
+    }
+    report("purpose, non-goals, map", &faults);
+}
+
+#[test]
+fn algorithms_name_their_source() {
+    let mut faults = Vec::new();
+    for (path, text) in sources().iter().filter(|(p, _)| p.starts_with("crates/algo/src/control/")) {
+        let head: Vec<&str> = text.lines().take(12).filter(|l| l.starts_with("//!")).collect();
+        let head = head.join(" ");
+        if !["RFC ", "§", "ection ", "et al.", "doi"].iter().any(|s| head.contains(s)) {
+            faults.push(format!("{path}: the first lines name no paper, RFC or section"));
+        }
+    }
+    report("every algorithm names its source", &faults);
+}
+
+/// What a manifest depends on, in every form but those for tests: (key, its line).
+fn dependencies(manifest: &str) -> Vec<(String, &str)> {
+    let (mut counts, mut found) = (false, Vec::new());
+    for line in manifest.lines().map(str::trim) {
+        let key = line.split(['=', '.', ' ']).next().unwrap_or("");
+        if let Some(section) = line.strip_prefix('[') {
+            let section = section.trim_end_matches(']');
+            let table = section.rsplit_once("dependencies.").map(|(kind, name)| (kind, Some(name)));
+            let (kind, name) =
+                table.unwrap_or((section.strip_suffix("dependencies").unwrap_or("dev-"), None));
+            counts = !kind.ends_with("dev-") && name.is_none();
+            found.extend(name.filter(|_| !kind.ends_with("dev-")).map(|n| (n.to_string(), line)));
+        } else if counts && !key.is_empty() && !key.starts_with('#') {
+            found.push((key.trim_start_matches("anabranch-").to_string(), line));
+        }
+    }
+    found
+}
+
+#[test]
+fn dependencies_point_up_the_table() {
+    let mut faults = Vec::new();
+    for entry in fs::read_dir(root().join("crates")).expect("crates/").flatten() {
+        let Ok(manifest) = fs::read_to_string(entry.path().join("Cargo.toml")) else { continue };
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some((_, may)) = LAW.iter().find(|(n, _)| *n == name) else {
+            faults.push(format!("{name}: the law does not know this crate"));
+            continue;
+        };
+        for (key, line) in dependencies(&manifest) {
+            let ours = LAW.iter().any(|(n, _)| *n == key);
+            if (ours && !may.contains(&key.as_str())) || name == "algo" {
+                faults.push(format!("{name} must not depend on {key}"));
+            }
+            if line.contains("path =") || line.contains("git =") {
+                faults.push(format!("{name}: {key} must come from the workspace or crates.io"));
+            }
+        }
+    }
+    report("the dependency law", &faults);
+}
+
+#[test]
+fn the_law_reads_every_form_of_a_dependency() {
+    let manifest = "[package]\nname = \"x\"\n[dependencies]\n# why\nalgo.workspace = true\n\
+                    anabranch-net = \"1\"\n\
+                    [dependencies.sim]\nfeatures = []\n[target.'cfg(unix)'.dependencies]\nlibc = \"1\"\n\
+                    [dev-dependencies]\nproptest = \"1\"\n[dev-dependencies.lab]\npath = \"../lab\"\n";
+    let keys: Vec<_> = dependencies(manifest).into_iter().map(|(key, _)| key).collect();
+    assert_eq!(keys, ["algo", "net", "sim", "libc"]);
+}
+
+#[test]
+fn machines_are_quiet_and_exceptions_have_reasons() {
+    let mut faults = Vec::new();
+    for (path, text) in sources() {
+        let machine = MACHINES.iter().any(|m| path.starts_with(&format!("crates/{m}/src/")));
+        let before_tests = lines_without_tests(&path, &text);
+        for (n, line) in text.lines().enumerate().map(|(n, l)| (n, l.trim_start())) {
+            let prints = ["print!(", "println!("].iter().any(|p| line.contains(p)) && !line.starts_with("//");
+            if machine && n < before_tests && prints {
+                faults.push(format!("{path}:{}: a machine reports events and never prints", n + 1));
+            }
+            if line.starts_with("#[allow(") || line.starts_with("#![allow(") {
+                let attribute: String = text.lines().skip(n).take(6).collect();
+                if !attribute.split(")]").next().is_some_and(|a| a.contains("reason")) {
+                    faults.push(format!("{path}:{}: an exception without a reason", n + 1));
+                }
+            }
+        }
+    }
+    report("quiet machines, reasoned exceptions", &faults);
+}
+
+#[test]
+fn nothing_names_the_machine_it_was_written_on() {
+    let paths = [concat!("/wo", "rk/"), concat!("../sha", "red"), concat!("/ro", "ot/")];
+    let mut faults = Vec::new();
+    for (path, text) in files() {
+        for (n, line) in text.lines().enumerate() {
+            if paths.iter().any(|p| line.contains(p)) {
+                faults.push(format!("{path}:{}: a path of one machine", n + 1));
+            }
+        }
+    }
+    report("portable text", &faults);
+}

@@ -1,0 +1,67 @@
+//! Any journal: what is read of it is what is written in it.
+#![no_main]
+
+use anabranch::target::journal::{
+    HEADER_BYTES, SLOT_BYTES, Unreadable, header, parse, parse_slot, slot, slot_offset,
+};
+use libfuzzer_sys::fuzz_target;
+use mmtp::ContentId;
+use mmtp::id::{GROUP_BYTES, LENGTH_MAX};
+
+fn check(bytes: &[u8]) {
+    let (id, records) = match parse(bytes) {
+        Ok(parsed) => parsed,
+        Err(Unreadable::Blank) => {
+            return assert!(bytes.iter().take(HEADER_BYTES).all(|byte| *byte == 0));
+        }
+        Err(_) => return,
+    };
+    assert!(id.length <= LENGTH_MAX);
+    assert_eq!(header(&id), bytes[..HEADER_BYTES]);
+    let mut next = 0;
+    for (group, cv) in records {
+        assert!((next..id.groups()).contains(&group), "in order, once, and of the content");
+        for empty in next..group {
+            let at = slot_offset(empty) as usize;
+            assert_eq!(parse_slot(&id, empty, &bytes[at..at + SLOT_BYTES]), None);
+        }
+        let at = slot_offset(group) as usize;
+        assert_eq!(slot(&id, group, &cv), bytes[at..at + SLOT_BYTES]);
+        next = group + 1;
+    }
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    check(bytes);
+    // A header nobody could guess, in front of any slots; a few of them, as the input says, are good ones.
+    let Some((&[size, good], rest)) = bytes.split_first_chunk::<2>() else { return };
+    let length = match size {
+        255 => LENGTH_MAX,
+        254 => 0,
+        _ => u64::from(size) * (GROUP_BYTES as u64 / 8) + 1,
+    };
+    let id = ContentId { root: [good; 32], length };
+    let mut journal = [&header(&id), rest].concat();
+    for (group, bit) in (0..8_u32).map(|bit| (u64::from(bit) * 2, bit)) {
+        let at = slot_offset(group) as usize;
+        if let Some(place) = journal.get_mut(at..at + SLOT_BYTES)
+            && good >> bit & 1 == 1
+        {
+            let cv = [place[0]; 32];
+            place.copy_from_slice(&slot(&id, group, &cv));
+        }
+    }
+    check(&journal);
+    let (read, records) = parse(&journal).expect("the header is right");
+    assert_eq!(read, id);
+    for (group, bit) in (0..8_u32).map(|bit| (u64::from(bit) * 2, bit)) {
+        let there = (slot_offset(group + 1) as usize) <= journal.len() && group < id.groups();
+        if there && good >> bit & 1 == 1 {
+            assert!(records.iter().any(|(recorded, _)| *recorded == group), "group {group} was recorded");
+        }
+    }
+    // One changed byte of a header and nothing is read.
+    let at = usize::from(good) % HEADER_BYTES;
+    journal[at] ^= size | 1;
+    assert!(parse(&journal).is_err());
+});
