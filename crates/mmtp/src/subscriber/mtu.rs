@@ -15,8 +15,8 @@ const PROBES_MAX: u8 = 3;
 /// RFC 8899 §5.1.1, PMTU_RAISE_TIMER: when sizes that failed, or were taken back, are tried again.
 const RAISE_AFTER: Span = Span::from_secs(600);
 /// Cuts from fine to coarse, as (packets a group). 1,024 B is as long as a packet of hashes, the least that a
-/// path must carry; 1,171 B fits an MTU of 1,280; 1,261 B leaves a tunnel 80 bytes of 1,500, 1,366 B fits 1,500;
-/// the rest is for jumbo frames and loopback.
+/// path must carry; 1,171 B fits an MTU of 1,280; 1,261 B leaves a tunnel 80 bytes of 1,500, 1,366 B fits
+/// 1,500; the rest is for jumbo frames and loopback.
 const LADDER: [u8; 7] = [16, 14, 13, 12, 4, 2, 1];
 /// Where a path starts in [`LADDER`] (RFC 8899, BASE_PLPMTU).
 const BASE: usize = 1;
