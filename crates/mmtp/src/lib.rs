@@ -5,7 +5,7 @@
 //! **Non-goals.** No I/O, no confidentiality; no congestion control of its own (that is `algo`).
 //!
 //! **Map.**
-//! * [`id`]: [`ContentId`](id::ContentId), groups, segments, cuts and chunks.
+//! * [`id`]: [`ContentId`], groups, segments, cuts and chunks.
 //! * [`wire`]: the packets; documented field by field in `docs/wire-mmtp.md`.
 //! * [`tree`]: the hash tree: what a source serves of it, what a receiver checks with it.
 //! * [`collection`]: the manifest of a directory.

@@ -99,6 +99,8 @@ pub struct Subscriber {
     deadline: Time,
     dirty: bool,
     doubled: u64,
+    /// Whose turn it is to ask first.
+    turn: usize,
     members: Vec<Member>,
 }
 
@@ -121,6 +123,7 @@ impl Subscriber {
             deadline: Time::ZERO,
             dirty: true,
             doubled: 0,
+            turn: 0,
             members: Vec::new(),
         }
     }
@@ -298,8 +301,16 @@ impl Subscriber {
         if self.active.is_empty() {
             return;
         }
-        for p in 0..self.paths.len() {
-            self.fill(now, p);
+        // Paths that answer come first; among equals the turn goes round, or what only one may ask for could
+        // fall to the same dead path for ever.
+        self.turn = (self.turn + 1) % self.paths.len().max(1);
+        for open in [true, false] {
+            for i in 0..self.paths.len() {
+                let p = (self.turn + i) % self.paths.len();
+                if (self.paths[p].state == State::Open) == open {
+                    self.fill(now, p);
+                }
+            }
         }
     }
 

@@ -282,10 +282,12 @@ impl Subscriber {
     }
 
     /// A second copy of what is pending elsewhere and would arrive later than from here. Each packet is
-    /// doubled at most once, so at most what is in flight at the very end is asked for twice.
+    /// doubled at most once until it expires, so at most what is in flight at the very end is asked for
+    /// twice. A silent path may try itself on what others as silent hold, or a good one would never be found
+    /// out.
     fn gather_doubles(&mut self, now: Time, p: PathId, batch: &mut Batch) {
         let me = &self.paths[p];
-        if me.state != State::Open || !me.rtt.has_sample() {
+        if !matches!(me.state, State::Open | State::Silent) || !me.rtt.has_sample() {
             return;
         }
         let (source, here) = (me.source, now + me.rtt.srtt());

@@ -238,7 +238,8 @@ impl Object {
         }
     }
 
-    /// Notes that `what` expired; true if it had done so before, so that any path may take it.
+    /// Notes that `what` expired; true if it had done so before, so that any path may take it. It may be
+    /// doubled again: the path that doubled it may be as silent as the first.
     pub(super) fn expire(&mut self, what: What) -> bool {
         match what {
             What::Meta => {
@@ -248,6 +249,7 @@ impl Object {
             What::Hash { level, first } => {
                 let Some(page) = self.pages.get_mut(&(level, first / tree::PAGE)) else { return false };
                 page.only = None;
+                page.doubled[half_of(first)] = false;
                 std::mem::replace(&mut page.expired[half_of(first)], true)
             }
             What::Data { cut, chunk } => {
@@ -255,6 +257,7 @@ impl Object {
                 let Some(partial) = self.partials.get_mut(&group) else { return false };
                 let before = partial.expired & bit != 0;
                 partial.expired |= bit;
+                partial.doubled &= !bit;
                 before
             }
         }
