@@ -110,17 +110,17 @@ pub struct Serve {
         same command resumes after Ctrl-C, a crash or a reboot. NAME itself appears at the end, whole and \
         verified.",
     after_help = "Examples:\n  \
-        anabranch get URI\n  \
-        anabranch get URI --from 192.0.2.7:26227 --from mirror.example.net -o film.mkv\n  \
-        anabranch get URI --via wlan0 --via eth0 --disjoint",
+        anabranch get 'URI'\n  \
+        anabranch get 'URI' --from 192.0.2.7:26227 --from mirror.example.net -o film.mkv\n  \
+        anabranch get 'URI' --via wlan0 --via eth0 --disjoint",
     after_long_help = "Examples:\n  \
-        anabranch get URI\n  \
-        anabranch get URI --from 192.0.2.7:26227 --from mirror.example.net -o film.mkv\n  \
-        anabranch get URI --via wlan0 --via eth0 --disjoint\n\n\
+        anabranch get 'URI'\n  \
+        anabranch get 'URI' --from 192.0.2.7:26227 --from mirror.example.net -o film.mkv\n  \
+        anabranch get 'URI' --via wlan0 --via eth0 --disjoint\n\n\
         The exit status tells scripts what happened: see `anabranch --help`."
 )]
 pub struct Get {
-    /// What to fetch, as `anabranch serve` printed it
+    /// What to fetch, as `anabranch serve` printed it; in quotes, for it contains & and ?
     pub uri: String,
 
     /// A source, in addition to those that the URI names; may be given several times. Without a port: 26227
@@ -244,7 +244,9 @@ fn listen_address(text: &str) -> Result<SocketAddr, String> {
         return Ok(address);
     }
     let bare = text.trim_matches(['[', ']']).parse::<IpAddr>();
-    bare.map(|ip| SocketAddr::new(ip, PORT)).map_err(|_| "not ADDR:PORT; names are not looked up here".into())
+    bare.map(|ip| SocketAddr::new(ip, PORT)).map_err(|_| {
+        "expected ADDR:PORT, such as 0.0.0.0:26227 or [::]:26227; names are not looked up here".into()
+    })
 }
 
 /// Parses a data rate: a number with an optional unit, `k M G` (1000), `Ki Mi Gi` (1024), of bytes unless

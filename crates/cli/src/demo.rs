@@ -66,7 +66,7 @@ pub fn demo(args: &Demo) -> Outcome {
     let mut view = View::new(Mode::of(args.json, false));
     let mut rows = Vec::new();
     for (index, (name, mbit, delay_ms)) in SOURCES.iter().enumerate() {
-        let label = format!("{name} alone ({mbit} Mbit/s, {} ms)", 2 * delay_ms);
+        let label = format!("{name} ({mbit} Mbit/s, {} ms)", 2 * delay_ms);
         rows.push(Play::new(args.seed, &content, &[index], false).virtually(label));
     }
     rows.push(Play::new(args.seed, &content, &[0, 1, 2], false).virtually("all together".into()));
@@ -76,7 +76,7 @@ pub fn demo(args: &Demo) -> Outcome {
         SOURCES[DIES].0
     ));
     rows.push(
-        Play::new(args.seed, &content, &[0, 1, 2], true).live(&mut view, "all, one fails and returns".into()),
+        Play::new(args.seed, &content, &[0, 1, 2], true).live(&mut view, "all, one dies and returns".into()),
     );
     view.clear();
     let best = rows.iter().take(SOURCES.len()).map(|row| row.rate_bytes).max().unwrap_or(1).max(1);
@@ -164,8 +164,9 @@ impl Play {
         let row = |(index, source): (usize, &SourceNo)| {
             let report = reports[index];
             let counters = report.counters;
-            // The last whole second.
-            let last = seconds.iter().rev().nth(1).or(seconds.last()).and_then(|s| s.get(index)).copied();
+            // The last whole second, or the mean while there is none.
+            let whole = seconds.get(index).and_then(|s| s.iter().rev().nth(1)).copied();
+            let last = whole.unwrap_or_else(|| Rate::of(counters.bytes, now.since(Time::ZERO)).as_bytes());
             PathRow {
                 source: SOURCES[*source].0.into(),
                 via: "simulated".into(),
@@ -175,7 +176,7 @@ impl Play {
                     State::Silent => "silent".into(),
                     State::Down | State::Closed => "closed".into(),
                 },
-                rate_bytes: if report.state == State::Open { last.unwrap_or(0) } else { 0 },
+                rate_bytes: if report.state == State::Open { last } else { 0 },
                 share_percent: counters.bytes as f64 * 100.0 / all.max(1) as f64,
                 srtt_us: report.srtt.as_micros(),
                 cwnd: report.cwnd,
@@ -228,27 +229,26 @@ fn print(json: bool, rows: &[Row]) -> Outcome {
     } else {
         let [a, b, c] = SOURCES.map(|s| s.0);
         lines.push(format!(
-            "{:<34}{:>8}{:>14}{:>10}   {a:>7}{b:>8}{c:>7}  bytes",
+            "{:<26}{:>7}{:>13}{:>7} {a:>8}{b:>8}{c:>7}  file",
             "transfer", "time", "rate", "gain"
         ));
         for row in rows {
             let [a, b, c] = row.share_percent.map(|share| format!("{share:.0} %"));
             lines.push(format!(
-                "{:<34}{:>8}{:>14}{:>8.0} %   {a:>7}{b:>8}{c:>7}  {}",
+                "{:<26}{:>7}{:>13}{:>5.0} % {a:>8}{b:>8}{c:>7}  {}",
                 row.transfer,
                 format!("{:.1} s", row.seconds),
                 rate(row.rate_bytes),
                 row.gain_percent,
-                if row.verified { "verified, identical" } else { "NOT WHOLE" },
+                if row.verified { "whole" } else { "NOT WHOLE" },
             ));
         }
         lines.push(String::new());
+        lines.push("Gain: over the fastest source alone. Whole: every byte verified and identical.".into());
         lines.push(
-            "Gain: over the fastest source alone. The last row ran by the real clock, the others in virtual"
-                .into(),
+            "The last row ran by the real clock, the others in virtual time: the same machines,".into(),
         );
-        lines.push("time: the same machines, the same result, at once.".into());
-        lines.push("Next: anabranch serve FILE, anabranch get URI.".into());
+        lines.push("the same result, at once. Next: anabranch serve FILE, anabranch get 'URI'.".into());
     }
     for line in lines {
         // A reader that has gone away is no failure of the demonstration.

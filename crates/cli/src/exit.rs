@@ -19,7 +19,7 @@ pub enum Code {
     Corrupt = 5,
     /// The place where the file should arrive does not take it.
     Target = 6,
-    /// Ctrl-C or SIGTERM.
+    /// Ctrl-C, SIGTERM or SIGHUP.
     Interrupted = 130,
 }
 

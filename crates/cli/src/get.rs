@@ -29,8 +29,13 @@ use transfer::Transfer;
 /// With the exit status that scripts rely on; see [`crate::exit`].
 pub fn get(args: &Get) -> Outcome {
     let uri: Uri = args.uri.parse().map_err(|e| Failure::usage(format!("not a URI of ours: {e}")))?;
-    let sources = resolve(args, &uri)?;
+    if args.output.as_deref().is_some_and(|output| output.as_os_str() == "-") {
+        return Err(Failure::usage(
+            "standard output is not supported, because groups arrive in any order; ./- is a file of that name",
+        ));
+    }
     let mut view = View::new(Mode::of(args.json, args.quiet));
+    let sources = resolve(args, &uri, &mut view)?;
     let mut transfer = Transfer::new(args, &sources, &mut view)?;
     // A name is needed where the target is not named in full; without one in the URI a source is asked.
     let needed = args.output.as_deref().is_none_or(|output| {
@@ -47,9 +52,7 @@ pub fn get(args: &Get) -> Outcome {
     } else {
         file(args, &uri, path.clone(), &mut transfer, &mut view)
     };
-    let complete = whole.is_ok();
-    let target = if complete { show(&path) } else { String::new() };
-    view.finish(&transfer.summary(&uri.id, target, complete));
+    view.finish(&transfer.summary(&uri.id, show(&path), whole.as_ref().err()));
     whole
 }
 
@@ -86,21 +89,27 @@ fn directory(
 }
 
 /// The addresses of every source: those of the URI and those of `--from`, each once.
-fn resolve(args: &Get, uri: &Uri) -> Outcome<Vec<(String, Vec<SocketAddr>)>> {
+fn resolve(args: &Get, uri: &Uri, view: &mut View) -> Outcome<Vec<(String, Vec<SocketAddr>)>> {
     let mut hosts: Vec<HostPort> = Vec::new();
     for text in &uri.from {
         hosts.push(text.parse().map_err(|e| Failure::usage(format!("source {text} in the URI: {e}")))?);
     }
     hosts.extend(args.from.iter().cloned());
     let mut sources: Vec<(String, Vec<SocketAddr>)> = Vec::new();
+    let mut unknown = Vec::new();
     for host in hosts {
         let name = host.to_string();
         if sources.iter().any(|(known, _)| *known == name) {
             continue;
         }
-        let found = (host.host.as_str(), host.port).to_socket_addrs();
-        let found =
-            found.map_err(|e| Failure::new(Code::Unreachable, format!("cannot look up {name}: {e}")))?;
+        let found = match (host.host.as_str(), host.port).to_socket_addrs() {
+            Ok(found) => found,
+            Err(e) => {
+                view.note(&format!("cannot look up {name}: {e}"));
+                unknown.push(name);
+                continue;
+            }
+        };
         // One address a family: more of them commonly lead to the same machine by the same way.
         let mut addresses: Vec<SocketAddr> = Vec::new();
         for address in found {
@@ -110,8 +119,14 @@ fn resolve(args: &Get, uri: &Uri) -> Outcome<Vec<(String, Vec<SocketAddr>)>> {
         }
         sources.push((name, addresses));
     }
+    if sources.is_empty() && !unknown.is_empty() {
+        let message = format!("no source can be looked up: {}", unknown.join(", "));
+        return Err(Failure::new(Code::Unreachable, message));
+    }
     if sources.is_empty() {
-        return Err(Failure::usage("no source: the URI names none, so name one with --from HOST:PORT"));
+        return Err(Failure::usage(
+            "no source: the URI names none (was it in quotes?), so name one with --from HOST:PORT",
+        ));
     }
     if sources.len() > mmtp::subscriber::SOURCES_MAX {
         return Err(Failure::usage(format!("{} sources at most", mmtp::subscriber::SOURCES_MAX)));

@@ -17,7 +17,7 @@ use std::thread;
 use algo::Span;
 use net::{Clock, Interest, Poller, RecvBuffers, RecvOutcome, Udp, Wake};
 use serde::Serialize;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::args::{PORT, Serve};
 use crate::catalog::{Builder, Catalog};
@@ -43,7 +43,7 @@ pub fn serve(args: &Serve) -> Outcome {
     let clock = Clock::start();
     let wake = Wake::new().map_err(system)?;
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
         // A second Ctrl-C ends it at once, whatever hangs.
         signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop)).map_err(system)?;
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(system)?;
@@ -78,6 +78,7 @@ pub fn serve(args: &Serve) -> Outcome {
                 })
             })
             .collect();
+        let start = clock.now();
         report(args, clock, &wake, &stop, &all);
         stop.store(true, Ordering::Relaxed);
         wakes.iter().for_each(|wake| wake.waker().wake());
@@ -86,6 +87,7 @@ pub fn serve(args: &Serve) -> Outcome {
                 return Err(Failure::other(format!("the socket {} failed: {e}", udp.local_addr())));
             }
         }
+        totals(args, clock.now().since(start), &sum(&all));
         Ok(())
     })
 }
@@ -188,6 +190,12 @@ fn reachable(sockets: &[Udp]) -> Vec<String> {
         }
     }
     if from.is_empty() {
+        if sockets.iter().any(|udp| udp.local_addr().ip().is_unspecified()) {
+            eprintln!(
+                "anabranch: no interface but loopback is up: the URIs name addresses of this machine only; name \
+                 one with --listen, or give receivers --from"
+            );
+        }
         from = loopback;
     }
     from.truncate(FROM_MAX);
@@ -223,7 +231,10 @@ fn say_json(event: &Event<'_>) {
 }
 
 fn announce(args: &Serve, catalog: &Catalog, sockets: &[Udp], from: &[String]) {
-    for offer in catalog.offers() {
+    // A directory before what is in it: most want the whole.
+    let whole = catalog.offers().iter().filter(|offer| offer.collection);
+    let files = catalog.offers().iter().filter(|offer| !offer.collection);
+    for offer in whole.chain(files) {
         let uri = offer.uri(from).to_string();
         if args.json {
             say_json(&Event::Offer {
@@ -246,6 +257,7 @@ fn announce(args: &Serve, catalog: &Catalog, sockets: &[Udp], from: &[String]) {
             n => format!("{n} offers"),
         };
         eprintln!("{what} at {}; Ctrl-C ends it", addresses.join(" and "));
+        eprintln!("Fetch with: anabranch get 'URI' (in quotes: it contains & and ?)");
     }
 }
 
@@ -261,15 +273,8 @@ fn drop_stale(sockets: &[Udp]) {
     }
 }
 
-/// Prints counters until the stop flag is set, and totals at the end.
+/// Prints counters until the stop flag is set.
 fn report(args: &Serve, clock: Clock, wake: &Wake, stop: &AtomicBool, all: &[Mutex<Counts>]) {
-    let sum = || {
-        let mut sum = Counts::default();
-        for counts in all {
-            sum.add(&counts.lock().unwrap_or_else(PoisonError::into_inner));
-        }
-        sum
-    };
     let mut poller = Poller::new(clock);
     let mut lines = Lines::default();
     let terminal = io::stderr().is_terminal();
@@ -288,7 +293,7 @@ fn report(args: &Serve, clock: Clock, wake: &Wake, stop: &AtomicBool, all: &[Mut
         }
         next = now + REPORT;
         turn += 1;
-        let counts = sum();
+        let counts = sum(all);
         let pace = algo::Rate::of(counts.sent_bytes - last.sent_bytes, now.since(last_at)).as_bytes();
         if args.json {
             say_json(&Event::Counters(&counts));
@@ -300,11 +305,24 @@ fn report(args: &Serve, clock: Clock, wake: &Wake, stop: &AtomicBool, all: &[Mut
         (last, last_at) = (counts, now);
     }
     lines.draw(&[]);
-    let counts = sum();
+}
+
+/// The counters of all sockets together.
+fn sum(all: &[Mutex<Counts>]) -> Counts {
+    let mut sum = Counts::default();
+    for counts in all {
+        sum.add(&counts.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+    sum
+}
+
+/// What was sent in all, once every socket has ended.
+fn totals(args: &Serve, passed: Span, counts: &Counts) {
     if args.json {
-        say_json(&Event::Totals(&counts));
+        say_json(&Event::Totals(counts));
     } else if !args.quiet {
-        let passed = clock.now().since(start).as_millis() as f64 / 1e3;
+        let mut lines = Lines::default();
+        let passed = passed.as_millis() as f64 / 1e3;
         lines.print(&format!(
             "sent {} in {} packets for {} requests in {}",
             bytes(counts.sent_bytes),

@@ -174,6 +174,17 @@ impl Target {
         set().map_err(|e: io::Error| self.place.failure("make executable", &part.name, &e))
     }
 
+    /// Removes part and journal if they hold nothing: what failed before it began leaves no trace.
+    pub fn discard_if_empty(self) {
+        if let State::Part(part) = &self.state
+            && self.done_bytes == 0
+        {
+            // Should one of them stay, it is as good as new for the next transfer.
+            let _ = self.place.unlink(&part.name);
+            let _ = self.place.unlink(&part.journal_name);
+        }
+    }
+
     /// Checks that all groups together are the content, makes the file durable and gives it its name.
     ///
     /// # Errors

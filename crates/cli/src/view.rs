@@ -101,7 +101,7 @@ pub struct PathRow {
 pub struct Summary {
     /// The last state; rates are means over the whole run.
     pub last: Snapshot,
-    /// Where the file is; empty if it is not whole.
+    /// Where the file is, or is to be.
     pub target: String,
     /// The content's name.
     pub content: String,
@@ -109,6 +109,10 @@ pub struct Summary {
     pub struck_off: Vec<StruckOff>,
     /// Whether the whole content arrived and is verified.
     pub complete: bool,
+    /// The exit status.
+    pub exit: u8,
+    /// Why it is not complete.
+    pub error: Option<String>,
 }
 
 /// A source that is not asked any more.
@@ -282,23 +286,35 @@ fn srtt(us: u64) -> String {
 fn table(summary: &Summary) -> Vec<String> {
     let s = &summary.last;
     let mut out = Vec::new();
-    if !s.paths.is_empty() {
+    // A transfer that moved nothing has nothing to tell but why, and that is said elsewhere.
+    let fresh = s.done_bytes.saturating_sub(s.resumed_bytes);
+    if !summary.complete && fresh == 0 && summary.struck_off.is_empty() {
+        return out;
+    }
+    if fresh > 0 || !summary.complete {
+        // Without the RTT it fits 80 columns.
         let rows: Vec<[String; 7]> = s
             .paths
             .iter()
             .map(|p| {
-                let [source, via, rate, share, srtt, _, loss] = row(p);
-                [source, via, bytes(p.bytes), share, rate, srtt, format!("{loss}, {} timeouts", p.timeouts)]
+                let [source, via, rate, share, _, _, loss] = row(p);
+                [source, via, bytes(p.bytes), share, rate, loss, p.timeouts.to_string()]
             })
             .collect();
-        let heads = ["source", "via", "bytes", "share", "mean rate", "srtt", "loss"];
+        let heads = ["source", "via", "bytes", "share", "mean rate", "loss", "RTOs"];
         out.extend(columns(&heads, &rows, |i| s.paths[i].state.clone()));
     }
     for one in &summary.struck_off {
         out.push(format!("struck off: {}: {}", one.source, one.reason));
     }
-    let fresh = s.done_bytes.saturating_sub(s.resumed_bytes);
     let mut line = match summary.complete {
+        true if fresh == 0 && s.total_bytes > 0 => {
+            return vec![format!(
+                "{}: {} verified, all of it was there",
+                summary.target,
+                bytes(s.total_bytes)
+            )];
+        }
         true => format!("{}: {} verified", summary.target, bytes(s.total_bytes)),
         false => format!("incomplete: {} of {} verified", bytes(s.done_bytes), bytes(s.total_bytes)),
     };
@@ -403,7 +419,8 @@ mod tests {
             ..Summary::default()
         };
         let table = table(&summary);
-        assert!(table[1].contains("0.2 %, 1 timeouts"));
+        assert!(table[1].contains("0.2 %     1  steady"), "{}", table[1]);
+        assert!(table[..3].iter().all(|line| line.len() <= 80), "it fits a terminal");
         assert_eq!(table[3], "struck off: 192.0.2.9:1: wrong bytes");
         let last = "film.mkv: 4.0 MB verified; 3.0 MB in 2.0 s, 12.0 Mbit/s; 1.0 MB were there before";
         assert_eq!(table[4], last);
@@ -416,7 +433,8 @@ mod tests {
             for width in [0, 1, 10, 500] {
                 assert!(!live(&s, width).is_empty());
             }
-            assert!(!table(&Summary { last: s, ..Summary::default() }).is_empty());
+            // Where nothing came, there is nothing to tell.
+            assert_eq!(table(&Summary { last: s, ..Summary::default() }).is_empty(), done_bytes == 0);
         }
         assert_eq!(percent(999_999, 1_000_000), 99.9);
         let many = Snapshot { paths: vec![PathRow::default(); 100], ..Snapshot::default() };

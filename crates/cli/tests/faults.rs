@@ -122,8 +122,8 @@ fn with_liars_only_it_ends_with_status_5_and_nothing_gets_the_name() {
         assert_eq!(done.struck_off(), [liar.address.to_string()]);
         assert!(done.err.contains(&liar.address.to_string()), "{}", done.err);
         assert!(!ground.target().exists());
-        // What is in the part is right, whoever sent it.
-        let part = fs::File::open(ground.to().join("f.part")).expect("a part");
+        // What is in the part is right, whoever sent it; where nothing was right there is no part.
+        let Ok(part) = fs::File::open(ground.to().join("f.part")) else { continue };
         for group in ground.recorded() {
             let (from, mut bytes) = (group as usize * GROUP_BYTES, vec![0; GROUP_BYTES]);
             let len = part.read_at(&mut bytes, from as u64).expect("bytes");

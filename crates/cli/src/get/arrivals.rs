@@ -123,6 +123,15 @@ impl Arrivals {
         Ok(())
     }
 
+    /// Nothing came of these: no part of theirs is to be left behind.
+    pub(super) fn discard_empty(&mut self) {
+        for (_, slot) in std::mem::take(&mut self.open) {
+            if let Slot::File { target, .. } = slot {
+                target.discard_if_empty();
+            }
+        }
+    }
+
     /// Whether nothing is missing.
     pub(super) fn is_done(&self) -> bool {
         self.open.is_empty() && self.waiting.is_empty()

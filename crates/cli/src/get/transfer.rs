@@ -15,12 +15,13 @@ use mmtp::ContentId;
 use mmtp::subscriber::{Event, Input, ObjectId, PathReport, State, Subscriber, Transmit};
 use mmtp::wire::Reason;
 use net::{Clock, Datagrams, Interest, Poller, RecvBuffers, RecvOutcome, SendOutcome, Wake, Watch};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::arrivals::Arrivals;
 use super::paths::Paths;
 use crate::args::Get;
 use crate::exit::{Code, Failure, Outcome};
-use crate::view::{PathRow, Snapshot, StruckOff, Summary, View};
+use crate::view::{PathRow, Snapshot, StruckOff, Summary, View, bytes};
 
 /// How often a path whose interface is gone is tried again even if the kernel announced nothing.
 const REFRESH_EVERY: Span = Span::from_secs(1);
@@ -48,6 +49,8 @@ pub(super) struct Transfer {
     rows: Rows,
     last: Snapshot,
     named: Option<Vec<u8>>,
+    /// A content that a source has just been ruled out for.
+    doubtful: Option<ObjectId>,
 }
 
 struct Source {
@@ -91,6 +94,7 @@ impl Transfer {
             rows: Rows::new(now),
             last: Snapshot::default(),
             named: None,
+            doubtful: None,
         })
     }
 
@@ -117,6 +121,9 @@ impl Transfer {
         let result = self.turns(arrivals, view);
         self.snapshot(arrivals, true);
         let flushed = arrivals.flush();
+        if result.is_err() {
+            arrivals.discard_empty();
+        }
         result.and(flushed)
     }
 
@@ -135,7 +142,7 @@ impl Transfer {
             }
             let now = self.clock.now();
             self.check_time(now, arrivals, view)?;
-            if view.is_due(now) {
+            if view.is_due(now) && arrivals.bytes().0 > 0 {
                 self.snapshot(arrivals, false);
                 view.show(now, &self.last);
             }
@@ -155,7 +162,10 @@ impl Transfer {
         loop {
             let now = self.clock.now();
             match self.subscriber.poll(now) {
-                Output::Wait(until) => return Ok(until),
+                Output::Wait(until) => {
+                    // Only now: every source that was ruled out meanwhile is to be shown as such.
+                    return self.doubtful.take().map_or(Ok(()), |object| self.hope(object)).map(|()| until);
+                }
                 Output::Send(transmit) => self.send(now, &transmit),
                 Output::Event(event) => self.event(event, arrivals, view)?,
             }
@@ -189,13 +199,15 @@ impl Transfer {
                 let reason = format!("wrong bytes in group {group}");
                 view.note(&format!("{}: {reason}: struck off", source.name));
                 source.struck = Some(reason);
-                self.hope(object)
+                self.doubtful = Some(object);
+                Ok(())
             }
             Event::Refused { source, object, reason } => {
                 let source = &mut self.sources[usize::from(source)];
                 view.note(&format!("{}: {reason}", source.name));
                 source.refused = Some(reason);
-                self.hope(object)
+                self.doubtful = Some(object);
+                Ok(())
             }
             Event::Path { .. } => Ok(()),
         }
@@ -208,6 +220,12 @@ impl Transfer {
         }
         let liars: Vec<&str> =
             self.sources.iter().filter(|s| s.struck.is_some()).map(|s| s.name.as_str()).collect();
+        if liars.is_empty() && self.sources.iter().any(|s| s.refused == Some(Reason::Changed)) {
+            return Err(Failure::new(
+                Code::NotFound,
+                "the file has changed at its last source; what was verified is kept: name another with --from",
+            ));
+        }
         if liars.is_empty() {
             return Err(Failure::new(
                 Code::NotFound,
@@ -240,14 +258,14 @@ impl Transfer {
         }
         let silence = now.since(self.heard_at);
         if silence >= self.timeout {
-            let (total, done, _) = arrivals.bytes();
-            let kept = if done > 0 { format!("; {done} of {total} bytes are kept") } else { String::new() };
+            let (_, done, _) = arrivals.bytes();
+            let kept = match done {
+                0 => "is anabranch serve running there, and its UDP port open?".to_owned(),
+                _ => format!("{} are kept, and the same command resumes", bytes(done)),
+            };
             return Err(Failure::new(
                 Code::Unreachable,
-                format!(
-                    "no source has answered for {} s{kept}; the same command resumes",
-                    silence.as_millis() / 1_000
-                ),
+                format!("no source has answered for {} s: {kept}", silence.as_millis() / 1_000),
             ));
         }
         if silence >= SILENCE_TOLD && !self.told_silence {
@@ -362,7 +380,7 @@ impl Transfer {
     }
 
     /// How it ended.
-    pub(super) fn summary(&self, id: &ContentId, target: String, complete: bool) -> Summary {
+    pub(super) fn summary(&self, id: &ContentId, target: String, failure: Option<&Failure>) -> Summary {
         let struck_off = self.sources.iter().filter_map(|source| {
             let reason = source.struck.clone()?;
             Some(StruckOff { source: source.name.clone(), reason })
@@ -372,7 +390,9 @@ impl Transfer {
             target,
             content: id.to_string(),
             struck_off: struck_off.collect(),
-            complete,
+            complete: failure.is_none(),
+            exit: failure.map_or(0, |failure| failure.code as u8),
+            error: failure.map(|failure| failure.message.clone()),
         }
     }
 }
@@ -431,10 +451,10 @@ fn seed() -> Outcome<[u8; 32]> {
     Ok(seed)
 }
 
-/// Ctrl-C and SIGTERM set a flag and end a wait.
+/// Ctrl-C, SIGTERM and the end of the terminal set a flag and end a wait.
 fn signals() -> std::io::Result<(Wake, Arc<AtomicBool>)> {
     let (wake, stop) = (Wake::new()?, Arc::new(AtomicBool::new(false)));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
         // The second one ends the process at once, should the first have no effect.
         signal_hook::flag::register_conditional_shutdown(
             signal,
