@@ -18,7 +18,7 @@ use mmtp::uri::Uri;
 use crate::args::{Get, HostPort};
 use crate::exit::{Code, Failure, Outcome};
 use crate::names::{self, show};
-use crate::target::{Directory, Place, Target, destination, directory_destination};
+use crate::target::{Directory, Place, destination, directory_destination};
 use crate::view::{Mode, View};
 use arrivals::{Arrivals, Wanted};
 use transfer::Transfer;
@@ -42,7 +42,10 @@ pub fn get(args: &Get) -> Outcome {
         output.as_os_str().as_bytes().ends_with(b"/") || (!uri.collection && output.is_dir())
     });
     let name = match &uri.name {
-        None if needed => transfer.name_of(uri.id, &mut view)?.filter(|name| names::component(name).is_ok()),
+        // A source may not choose a hidden name: some programs obey files by theirs.
+        None if needed => transfer
+            .name_of(uri.id, &mut view)?
+            .filter(|name| names::component(name).is_ok() && !name.starts_with(b".")),
         name => name.clone(),
     };
     let place = if uri.collection { directory_destination } else { destination };
@@ -132,14 +135,4 @@ fn resolve(args: &Get, uri: &Uri, view: &mut View) -> Outcome<Vec<(String, Vec<S
         return Err(Failure::usage(format!("{} sources at most", mmtp::subscriber::SOURCES_MAX)));
     }
     Ok(sources)
-}
-
-/// Opens the target of a wanted content, and finds out which groups are there.
-fn open_target(
-    place: Place,
-    id: mmtp::ContentId,
-    force: bool,
-    go_on: &dyn Fn() -> bool,
-) -> Outcome<(Target, Vec<u64>)> {
-    Target::open(place, id, force, &mut |_| go_on())
 }

@@ -1,6 +1,7 @@
 //! Where a file arrives: whole and verified under its name, or not at all.
 //!
-//! Groups are written to `NAME.part`; a [`journal`] beside it says which are there. Both survive Ctrl-C, kill
+//! Groups are written to `NAME.part` (in a directory that is fetched whole, to a name that begins with
+//! [`PART_PREFIX`]); a [`journal`] beside it says which are there. Both survive Ctrl-C, kill
 //! -9 and power loss: the next [`Target::open`] hashes every group that the journal records and keeps those
 //! whose bytes are still the recorded ones. At the end the recorded hashes are merged and must give the
 //! content's root; then the part is made durable and renamed to `NAME`.
@@ -10,7 +11,7 @@
 pub mod journal;
 mod place;
 
-pub use place::{Directory, Place, destination, directory_destination};
+pub use place::{Directory, PART_PREFIX, Place, destination, directory_destination};
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Permissions};
@@ -65,6 +66,17 @@ struct Part {
     bytes: Vec<u8>,
 }
 
+/// What recorded hashes are together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Merged {
+    /// The root of the content.
+    Root,
+    /// Some are missing.
+    Incomplete,
+    /// All are there, and give another root.
+    Other,
+}
+
 /// A group that waits to be written.
 #[derive(Clone, Copy, Debug)]
 struct Held {
@@ -100,6 +112,7 @@ impl Target {
             for group in 0..id.groups() {
                 set(&mut there, group);
             }
+            remove_leftovers(&place, &id);
             let whole = Self { place, id, force, state: State::Whole, done_bytes: id.length };
             return Ok((whole, there));
         }
@@ -188,20 +201,38 @@ impl Target {
     /// Checks that all groups together are the content, makes the file durable and gives it its name.
     ///
     /// # Errors
-    /// Exit status 6 if a group is missing, the hashes do not give the root, or the name was taken meanwhile.
+    /// Exit status 6 if a group is missing, the hashes do not give the root (then part and journal are removed,
+    /// so that the next transfer begins afresh), the part's name stands for another file than the one that was
+    /// written, or the final name was taken meanwhile.
     pub fn finish(mut self) -> Outcome<PathBuf> {
         self.flush()?;
         let path = self.place.path();
         let State::Part(part) = self.state else {
             return Ok(path);
         };
-        if !part.is_whole(&self.place, &self.id)? {
-            return Err(Failure::target(format!(
-                "{} is not the whole content: begin afresh with --force",
-                show(self.place.path().with_file_name(&part.name))
-            )));
+        part.check_inode(&self.place)?;
+        let part_path = || show(path.with_file_name(&part.name));
+        match part.merged(&self.place, &self.id)? {
+            Merged::Root => {}
+            Merged::Incomplete => {
+                return Err(Failure::target(format!(
+                    "groups are missing in {}: run the same command again",
+                    part_path()
+                )));
+            }
+            Merged::Other => {
+                // Resuming would fail in the same way for ever. The part goes first: a journal alone is fresh.
+                let _ = self.place.unlink(&part.name);
+                let _ = self.place.unlink(&part.journal_name);
+                return Err(Failure::target(format!(
+                    "what was in {} was not right and is removed: run the same command again",
+                    part_path()
+                )));
+            }
         }
         part.file.sync_all().map_err(|e| self.place.failure("make durable", &part.name, &e))?;
+        // Making it durable may have taken long, and the name is what is renamed.
+        part.check_inode(&self.place)?;
         self.place.rename(&part.name, self.force).map_err(|e| match e.kind() {
             io::ErrorKind::AlreadyExists => exists(&path),
             _ => self.place.failure("give its name to", self.place.name(), &e),
@@ -338,8 +369,24 @@ impl Part {
         Ok(read_up_to(&self.file, &mut bytes, offset)? == len && is_zero(&bytes))
     }
 
-    /// Whether the recorded hashes are those of the whole content.
-    fn is_whole(&self, place: &Place, id: &ContentId) -> Outcome<bool> {
+    /// Fails unless the part's name still stands for the file that was written: the final name is given to
+    /// whatever has that name.
+    fn check_inode(&self, place: &Place) -> Outcome {
+        let written = nix::sys::stat::fstat(&self.file)
+            .map_err(|e| place.failure("look at", &self.name, &e.into()))?;
+        if place.stat(&self.name)?.is_some_and(|entry| entry.inode == (written.st_dev, written.st_ino)) {
+            return Ok(());
+        }
+        // Nor is it this journal's: with it, the next transfer would take that file for its part.
+        let _ = place.unlink(&self.journal_name);
+        Err(Failure::target(format!(
+            "{} was removed or replaced while it was written: see what is there, and run the same command again",
+            show(place.path().with_file_name(&self.name))
+        )))
+    }
+
+    /// What the recorded hashes are together.
+    fn merged(&self, place: &Place, id: &ContentId) -> Outcome<Merged> {
         let mut slots = vec![0; CHECK_GROUPS as usize * SLOT_BYTES];
         let mut failed = None;
         let mut recorded = 0;
@@ -364,7 +411,9 @@ impl Part {
         };
         match failed {
             Some(e) => Err(place.failure("read", &self.journal_name, &e)),
-            None => Ok(recorded == id.groups() && root == Some(id.root)),
+            None if recorded != id.groups() => Ok(Merged::Incomplete),
+            None if root == Some(id.root) => Ok(Merged::Root),
+            None => Ok(Merged::Other),
         }
     }
 }
@@ -421,6 +470,26 @@ fn is_there_already(
         }
     }
     if force { Ok(false) } else { Err(exists(&path)) }
+}
+
+/// Removes what a crash after the last step of an earlier transfer left beside the whole file: a journal of
+/// this content, and the part that goes with it. Without such a journal a part is somebody's file.
+fn remove_leftovers(place: &Place, id: &ContentId) {
+    let (name, journal_name) = place.part_names();
+    let Ok(file) = place.open(&journal_name, OFlag::O_RDONLY) else { return };
+    // Another transfer that holds the lock cleans up itself.
+    let Ok(journal) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else { return };
+    let mut head = [0; HEADER_BYTES];
+    let Ok(read) = read_up_to(&journal, &mut head, 0) else { return };
+    let (Ok(stat), Ok(Some(entry))) = (nix::sys::stat::fstat(&*journal), place.stat(&journal_name)) else {
+        return;
+    };
+    if journal::parse_header(&head[..read]) == Ok(*id) && entry.inode == (stat.st_dev, stat.st_ino) {
+        // The file is whole whether or not this succeeds. The part goes first, for it is known by its journal.
+        if place.unlink(&name).is_ok() || matches!(place.stat(&name), Ok(None)) {
+            let _ = place.unlink(&journal_name);
+        }
+    }
 }
 
 fn hash(place: &Place, file: &File, progress: &mut dyn FnMut(u64) -> bool) -> Outcome<[u8; 32]> {

@@ -23,7 +23,7 @@ mod talk;
 
 use std::collections::{BTreeSet, VecDeque};
 
-use algo::control::{Cause, Group, Member};
+use algo::control::{Cause, Group, MEMBERS_MAX, Member};
 use algo::{Machine, Output, Span, Time};
 
 use crate::id::{ContentId, Cut};
@@ -196,6 +196,12 @@ impl Subscriber {
         (0..self.sources.len()).any(|s| !self.sources[s].struck && !self.sources[s].lacks.contains(&object))
     }
 
+    /// A content that is not complete and that no source can bring any more.
+    #[must_use]
+    pub fn hopeless(&self) -> Option<ObjectId> {
+        self.active.iter().copied().find(|object| !self.has_hope(*object))
+    }
+
     /// Packets that were asked for a second time while pending elsewhere, at the end.
     #[must_use]
     pub const fn doubled(&self) -> u64 {
@@ -212,9 +218,12 @@ impl Subscriber {
         let group = self.paths[p].group;
         self.members.clear();
         let mut me = 0;
-        for (q, path) in self.paths.iter().enumerate().filter(|(_, path)| path.group == group) {
+        // What does not answer has no weight; of very many paths the first ones stand for all.
+        let counts = |q: usize, path: &Path| path.group == group && (path.state == State::Open || q == p);
+        for (q, path) in self.paths.iter().enumerate().filter(|(q, path)| counts(*q, path)) {
             if q == p {
-                me = self.members.len();
+                me = self.members.len().min(MEMBERS_MAX - 1);
+                self.members.truncate(me);
             }
             self.members.push(path.member());
         }
@@ -316,7 +325,7 @@ impl Subscriber {
 
     /// Declares lost what others have overtaken.
     fn detect(&mut self, now: Time, p: PathId) {
-        let Self { paths, objects, orphans, .. } = self;
+        let Self { paths, objects, orphans, first_idle, .. } = self;
         let path = &mut paths[p];
         let (mut newest, source) = (None, path.source);
         let (rtt, retry) = (path.rtt, &mut path.retry);
@@ -328,9 +337,14 @@ impl Subscriber {
             match object.wants(what, source) {
                 Wanted::No => {}
                 Wanted::NotFrom => orphans.push_back(work),
-                Wanted::Yes if object.expire(what) && object.is_alone(what).is_none() => {
-                    orphans.push_back(work);
-                }
+                Wanted::Yes if object.expire(what) => match object.is_alone(what) {
+                    // Nobody else may finish it, so somebody else may have to begin it anew.
+                    Some(group) => {
+                        object.reopen(group);
+                        *first_idle = (*first_idle).min(work.object as usize);
+                    }
+                    None => orphans.push_back(work),
+                },
                 Wanted::Yes => retry.push_back(work),
             }
         });
@@ -402,7 +416,7 @@ impl Subscriber {
         let id = self.objects[object as usize].id;
         wire::emit_request(&mut bytes, tag, path.cookie.as_ref(), true, &id, &batch.ranges);
         if path.cookie.is_none() {
-            bytes.resize(bytes.len().max(Batch::paid_len()), 0);
+            bytes.resize(bytes.len().max(Batch::paid_len(path.mtu.cut())), 0);
         }
         if std::mem::take(&mut path.probe_due) {
             path.counters.probes += 1;

@@ -6,12 +6,11 @@ use mmtp::ContentId;
 use mmtp::subscriber::{ObjectId, Subscriber};
 use mmtp::tree::Cv;
 
-use super::open_target;
 use crate::exit::{Failure, Outcome};
 use crate::target::{Place, Target};
 
 /// Contents that are fetched at the same time: enough that small files do not wait for each other's round
-/// trips, few enough for the descriptors (two a file) and for the disk.
+/// trips, few enough for the descriptors (three a file) and for the disk.
 const OPEN_MAX: usize = 64;
 
 /// One content and the place where it is to go; the place is looked up when its turn comes.
@@ -61,12 +60,20 @@ impl Arrivals {
         new
     }
 
-    /// Wants as many more contents as may be open at once.
-    pub(super) fn advance(&mut self, subscriber: &mut Subscriber, go_on: &dyn Fn() -> bool) -> Outcome {
+    /// Wants as many more contents as may be open at once; whether there were any. `checking` is told how much of how
+    /// many bytes that are there has been checked, and stops it by returning false.
+    pub(super) fn advance(
+        &mut self,
+        subscriber: &mut Subscriber,
+        checking: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Outcome<bool> {
+        let mut any = false;
         while self.open.len() < OPEN_MAX {
-            let Some(wanted) = self.waiting.pop_front() else { return Ok(()) };
-            let place = (wanted.open)()?;
-            let (target, there) = open_target(place, wanted.id, self.force, go_on)?;
+            let Some(wanted) = self.waiting.pop_front() else { break };
+            any = true;
+            let (place, id) = ((wanted.open)()?, wanted.id);
+            let (target, there) =
+                Target::open(place, id, self.force, &mut |bytes| checking(id.length, bytes))?;
             self.done_bytes += target.bytes_done();
             self.resumed_bytes += target.bytes_done();
             let here = |group: u64| {
@@ -76,7 +83,7 @@ impl Arrivals {
             let object = subscriber.want(wanted.id, false, here);
             self.open.insert(object, Slot::File { target: Box::new(target), executable: wanted.executable });
         }
-        Ok(())
+        Ok(any)
     }
 
     /// A verified group arrived.

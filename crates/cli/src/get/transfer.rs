@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use algo::control::Algorithm;
 use algo::{Machine as _, Output, Span, Time};
 use mmtp::ContentId;
-use mmtp::subscriber::{Event, Input, ObjectId, PathReport, State, Subscriber, Transmit};
+use mmtp::subscriber::{Event, Input, PathReport, State, Subscriber, Transmit};
 use mmtp::wire::Reason;
 use net::{Clock, Datagrams, Interest, Poller, RecvBuffers, RecvOutcome, SendOutcome, Wake, Watch};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -27,6 +27,8 @@ use crate::view::{PathRow, Snapshot, StruckOff, Summary, View, bytes};
 const REFRESH_EVERY: Span = Span::from_secs(1);
 /// Without an answer for so long, the user is told that nobody answers.
 const SILENCE_TOLD: Span = Span::from_secs(3);
+/// Older than this, what the sockets have is read again before the machine is asked.
+const STALE_AFTER: Span = Span::from_millis(5);
 /// Buffer sets read from one socket in one turn, so that none starves the others.
 const READS_A_TURN: usize = 4;
 
@@ -49,8 +51,10 @@ pub(super) struct Transfer {
     rows: Rows,
     last: Snapshot,
     named: Option<Vec<u8>>,
-    /// A content that a source has just been ruled out for.
-    doubtful: Option<ObjectId>,
+    /// A source has just been ruled out.
+    doubtful: bool,
+    /// When the sockets were last read.
+    read_at: Time,
 }
 
 struct Source {
@@ -94,7 +98,8 @@ impl Transfer {
             rows: Rows::new(now),
             last: Snapshot::default(),
             named: None,
-            doubtful: None,
+            doubtful: false,
+            read_at: now,
         })
     }
 
@@ -130,8 +135,17 @@ impl Transfer {
     fn turns(&mut self, arrivals: &mut Arrivals, view: &mut View) -> Outcome {
         self.heard_at = self.clock.now();
         loop {
-            let stop = self.stop.clone();
-            arrivals.advance(&mut self.subscriber, &|| !stop.load(Ordering::Relaxed))?;
+            let (stop, clock) = (self.stop.clone(), self.clock);
+            let mut checking = |total_bytes: u64, done_bytes: u64| {
+                let note = Some("checking what is there".to_owned());
+                let snapshot = Snapshot { total_bytes, done_bytes, note, ..Snapshot::default() };
+                view.show(clock.now(), &snapshot);
+                !stop.load(Ordering::Relaxed)
+            };
+            if arrivals.advance(&mut self.subscriber, &mut checking)? {
+                // Checking what is there may have taken long; nobody was asked meanwhile.
+                self.heard_at = self.clock.now();
+            }
             let deadline = self.drain(arrivals, view)?;
             arrivals.flush()?;
             if arrivals.is_done() && self.subscriber.is_idle() {
@@ -158,13 +172,22 @@ impl Transfer {
     }
 
     /// Does what the machine wants until it wants to wait; returns until when.
+    ///
+    /// Writing down what came may have taken long. Then what has arrived meanwhile is read before any timer is
+    /// looked at, so that a slow disk is not taken for a silent network.
     fn drain(&mut self, arrivals: &mut Arrivals, view: &mut View) -> Outcome<Time> {
+        let mut read_again = false;
         loop {
             let now = self.clock.now();
+            if !read_again && now.since(self.read_at) > STALE_AFTER {
+                read_again = true;
+                self.receive(true, view);
+            }
             match self.subscriber.poll(now) {
                 Output::Wait(until) => {
                     // Only now: every source that was ruled out meanwhile is to be shown as such.
-                    return self.doubtful.take().map_or(Ok(()), |object| self.hope(object)).map(|()| until);
+                    let hopeless = std::mem::take(&mut self.doubtful) && self.subscriber.hopeless().is_some();
+                    return if hopeless { Err(self.given_up()) } else { Ok(until) };
                 }
                 Output::Send(transmit) => self.send(now, &transmit),
                 Output::Event(event) => self.event(event, arrivals, view)?,
@@ -194,52 +217,46 @@ impl Transfer {
                 self.named = Some(name);
                 Ok(())
             }
-            Event::Struck { source, object, group } => {
+            Event::Struck { source, group, .. } => {
                 let source = &mut self.sources[usize::from(source)];
                 let reason = format!("wrong bytes in group {group}");
                 view.note(&format!("{}: {reason}: struck off", source.name));
                 source.struck = Some(reason);
-                self.doubtful = Some(object);
+                self.doubtful = true;
                 Ok(())
             }
-            Event::Refused { source, object, reason } => {
+            Event::Refused { source, reason, .. } => {
                 let source = &mut self.sources[usize::from(source)];
                 view.note(&format!("{}: {reason}", source.name));
                 source.refused = Some(reason);
-                self.doubtful = Some(object);
+                self.doubtful = true;
                 Ok(())
             }
             Event::Path { .. } => Ok(()),
         }
     }
 
-    /// An error if nobody is left who could bring a content.
-    fn hope(&self, object: ObjectId) -> Outcome {
-        if self.subscriber.has_hope(object) {
-            return Ok(());
-        }
+    /// Nobody is left who could bring what is missing.
+    fn given_up(&self) -> Failure {
         let liars: Vec<&str> =
             self.sources.iter().filter(|s| s.struck.is_some()).map(|s| s.name.as_str()).collect();
         if liars.is_empty() && self.sources.iter().any(|s| s.refused == Some(Reason::Changed)) {
-            return Err(Failure::new(
+            return Failure::new(
                 Code::NotFound,
                 "the file has changed at its last source; what was verified is kept: name another with --from",
-            ));
+            );
         }
         if liars.is_empty() {
-            return Err(Failure::new(
-                Code::NotFound,
-                "no source has this content: check the URI and the sources",
-            ));
+            return Failure::new(Code::NotFound, "no source has this content: check the URI and the sources");
         }
-        Err(Failure::new(
+        Failure::new(
             Code::Corrupt,
             format!(
                 "every source that had it sent wrong bytes and was struck off ({}); what was verified is \
                  kept: name another source with --from",
                 liars.join(", ")
             ),
-        ))
+        )
     }
 
     /// Interfaces that changed, and patience that ran out.
@@ -299,18 +316,24 @@ impl Transfer {
             self.paths.links.iter().filter_map(|link| Some((link.udp.as_ref()?.as_fd(), Interest::Read)));
         let watch = self.watch.as_ref().and_then(Watch::fd).map(|fd| (fd, Interest::Read));
         let set = std::iter::once((self.wake.as_fd(), Interest::Read)).chain(watch).chain(open);
-        let first = 1 + usize::from(watch.is_some());
         if let Err(e) = self.poller.wait(set, until) {
             return Err(Failure::other(format!("waiting for packets: {e}")));
         }
         if self.poller.ready(0).read {
             self.wake.taken();
         }
+        self.receive(false, view);
+        Ok(())
+    }
+
+    /// Hands over what the sockets have: those that are known to have something, or all of them.
+    fn receive(&mut self, all: bool, view: &mut View) {
         let now = self.clock.now();
-        let mut place = first;
+        self.read_at = now;
+        let mut place = 1 + usize::from(self.watch.as_ref().and_then(Watch::fd).is_some());
         for link in &self.paths.links {
             let Some(udp) = &link.udp else { continue };
-            let ready = self.poller.ready(place).read;
+            let ready = all || self.poller.ready(place).read;
             place += 1;
             if !ready {
                 continue;
@@ -337,7 +360,6 @@ impl Transfer {
                 }
             }
         }
-        Ok(())
     }
 
     fn snapshot(&mut self, arrivals: &Arrivals, end: bool) {

@@ -17,7 +17,7 @@ use net::{Clock, Datagrams, Interest, Poller, RecvBuffers, RecvOutcome, SendOutc
 
 use super::counts::{Counts, Peers};
 use super::limit::Limit;
-use crate::catalog::{Catalog, READ_CHUNKS_MAX};
+use crate::catalog::{Catalog, READ_CHUNKS_MAX, ReadError};
 
 /// Bytes of replies that wait for a socket at most. At 1 Gbit/s that is 34 ms.
 const QUEUE_BYTES_MAX: usize = 4 << 20;
@@ -241,9 +241,11 @@ impl<'a> Socket<'a> {
                 .find(&content.root)
                 .map(|o| catalog.read_chunks(o, cut, *first, some, DATA_HEADER, &mut self.buffer[len..]));
             let Some(Ok(used)) = read else {
+                let gone_for_good = matches!(read, None | Some(Err(ReadError::Changed)));
                 // Not what was hashed any more: tell the receiver once for each request, drop the rest of it.
                 self.counts.changed += 1;
-                let refusal = publisher::refusal(to, *tag, Reason::Changed);
+                let reason = if gone_for_good { Reason::Changed } else { Reason::Busy };
+                let refusal = publisher::refusal(to, *tag, reason);
                 let gone = self.queue.pop_front()?;
                 self.queued_bytes -= gone.bytes;
                 self.enqueue(refusal, from_ip);

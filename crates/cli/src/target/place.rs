@@ -21,6 +21,11 @@ use nix::unistd::UnlinkatFlags;
 use crate::exit::{Failure, Outcome};
 use crate::names::{self, show};
 
+/// How the names of parts begin in a directory that is fetched whole. There `NAME.part` may be the name of
+/// another of its files; so names that begin like this are kept for parts, and no file of a directory may
+/// have one.
+pub const PART_PREFIX: &str = ".anabranch-part.";
+
 /// The longest thing that is appended to a name.
 const SUFFIX_BYTES_MAX: usize = ".part.journal".len();
 
@@ -93,11 +98,20 @@ impl Directory {
     /// symbolic link: each is opened from the one before.
     ///
     /// # Errors
-    /// If a component is no file name, or is there and no directory, or cannot be made.
+    /// If a component is no file name or begins with [`PART_PREFIX`], or is there and no directory, or cannot
+    /// be made.
     pub fn place<'a>(&self, components: impl IntoIterator<Item = &'a [u8]>) -> Outcome<Place> {
         let mut names = Vec::new();
         for component in components {
-            names.push(names::component(component).map_err(|why| Failure::other(format!("refused: {why}")))?);
+            let name = names::component(component).map_err(|why| Failure::other(format!("refused: {why}")))?;
+            if is_reserved(component) {
+                return Err(Failure::other(format!(
+                    "refused: the directory holds {}, a name that is kept for files on their way (the source \
+                     serves a directory that has not wholly arrived there)",
+                    show(&name)
+                )));
+            }
+            names.push(name);
         }
         let Some(name) = names.pop() else {
             return Err(Failure::other("refused: an empty path in the collection"));
@@ -119,8 +133,13 @@ impl Directory {
                 e => failure("open the directory", &path, &e.into()),
             })?;
         }
-        Ok(Place { dir: Self { fd, path }, name })
+        Ok(Place { dir: Self { fd, path }, name, among_others: true })
     }
+}
+
+/// Whether a name may be that of a part in a directory; some file systems do not tell `A` from `a`.
+fn is_reserved(name: &[u8]) -> bool {
+    name.get(..PART_PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(PART_PREFIX.as_bytes()))
 }
 
 /// A directory that is open, and a name in it.
@@ -128,6 +147,8 @@ impl Directory {
 pub struct Place {
     dir: Directory,
     name: OsString,
+    /// Other names of the directory are fetched too.
+    among_others: bool,
 }
 
 impl Place {
@@ -142,7 +163,8 @@ impl Place {
         if path.as_os_str().as_bytes().ends_with(b"/") {
             return Err(Failure::target(format!("there is no directory {}: make it first", show(path))));
         }
-        Ok(Self { dir: Directory::open(path.parent().unwrap_or(Path::new("")))?, name: name.to_owned() })
+        let dir = Directory::open(path.parent().unwrap_or(Path::new("")))?;
+        Ok(Self { dir, name: name.to_owned(), among_others: false })
     }
 
     /// The file's path, for messages.
@@ -159,8 +181,17 @@ impl Place {
 
     /// The name with `.part` and with `.part.journal`. A name so long that these would be too long is cut,
     /// and a hash of it takes the place of what was cut.
+    ///
+    /// In a directory that is fetched whole: [`PART_PREFIX`] and a hash of the name, alone and with
+    /// `.journal`. [`Directory::place`] refuses files with such names, so none is that of another file.
     #[must_use]
     pub fn part_names(&self) -> (OsString, OsString) {
+        if self.among_others {
+            let hash = blake3::hash(self.name.as_bytes()).to_hex();
+            let part = format!("{PART_PREFIX}{}", &hash.as_str()[..32]);
+            let journal = format!("{part}.journal");
+            return (part.into(), journal.into());
+        }
         let mut stem = self.name.clone();
         if stem.len() + SUFFIX_BYTES_MAX > COMPONENT_MAX {
             let hash = blake3::hash(stem.as_bytes()).to_hex();
@@ -339,10 +370,29 @@ mod tests {
         for path in [&["..", "x"][..], &["a", ".."], &[""], &[], &["a/b"], &["/"]] {
             root.place(path.iter().map(|c| c.as_bytes())).expect_err("no path");
         }
+        for path in [&[".anabranch-part.x"][..], &["a", ".Anabranch-PART."], &[".anabranch-part.x", "x"]] {
+            let failure = root.place(path.iter().map(|c| c.as_bytes())).expect_err("reserved");
+            assert!(failure.message.contains("refused"), "{failure}");
+        }
         let place = root.place([&b"a"[..], b"b", b"c"]).expect("a place");
         assert_eq!(place.path(), dir.path().join("a/b/c"));
         assert!(dir.path().join("a/b").is_dir());
         assert_eq!(std::fs::read_dir(outside.path()).expect("a directory").count(), 0);
+    }
+
+    #[test]
+    fn parts_in_a_directory_are_never_its_files() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let root = Directory::create(dir.path()).expect("a directory");
+        let mut names = std::collections::BTreeSet::new();
+        let long = "x".repeat(255);
+        for name in ["x", "x.part", "x.part.journal", "x.journal", ".anabranch-part", &long] {
+            let (part, journal) = root.place([name.as_bytes()]).expect("a place").part_names();
+            for name in [part, journal] {
+                root.place([name.as_bytes()]).expect_err("reserved");
+                assert!(names.insert(name));
+            }
+        }
     }
 
     #[test]

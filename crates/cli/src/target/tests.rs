@@ -196,11 +196,128 @@ fn wrong_hashes_never_get_the_name() {
     (0..id.groups() - 1).for_each(|g| put(&mut target, &bytes, g).expect("written"));
     target.write(7, &[1; 100], [7; 32]).expect("written");
     assert_eq!(target.finish().expect_err("not the root").code, Code::Target);
-    let (target, there) = open_at(&path, id, false).expect("a target");
-    assert_eq!(missing(&id, &there), [7]);
-    assert_eq!(target.finish().expect_err("a group is missing").code, Code::Target);
+    // The same command again begins afresh.
+    assert_eq!(entries(dir.path()), 0);
+    let (mut target, there) = open_at(&path, id, false).expect("a target");
+    assert_eq!(missing(&id, &there).len(), 8);
+    put(&mut target, &bytes, 7).expect("written");
+    assert_eq!(target.finish().expect_err("groups are missing").code, Code::Target);
+    let (_, there) = open_at(&path, id, false).expect("a target");
+    assert_eq!(missing(&id, &there), [0, 1, 2, 3, 4, 5, 6]);
     assert!(!path.exists());
     complete(&path, &bytes).expect("a file");
+}
+
+#[test]
+fn consistent_but_wrong_parts_do_not_last() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let bytes = content();
+    let id = ContentId::of(&bytes);
+    // A journal that agrees with its part, and neither with the root: no check at opening finds that.
+    let (mut target, _) = open_at(&path, id, false).expect("a target");
+    (0..7).for_each(|g| put(&mut target, &bytes, g).expect("written"));
+    target.write(7, &[1; 100], cv_of(&id, 7, &[1; 100])).expect("written");
+    target.flush().expect("written");
+    drop(target);
+    let (target, there) = open_at(&path, id, false).expect("a target");
+    assert!(missing(&id, &there).is_empty());
+    let failure = target.finish().expect_err("not the root");
+    assert!(failure.message.contains("run the same command again"), "{failure}");
+    complete(&path, &bytes).expect("a file");
+    assert_eq!((fs::read(&path).expect("a file"), entries(dir.path())), (bytes, 1));
+}
+
+#[test]
+fn only_the_file_that_was_written_gets_the_name() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let part = dir.path().join("f.part");
+    let bytes = content();
+    let id = ContentId::of(&bytes);
+    for (force, replaced) in [(false, true), (true, true), (true, false)] {
+        let (mut target, _) = open_at(&path, id, force).expect("a target");
+        (0..id.groups()).for_each(|g| put(&mut target, &bytes, g).expect("written"));
+        fs::remove_file(&part).expect("removed");
+        if replaced {
+            fs::write(&part, b"somebody's").expect("a file");
+        }
+        assert_eq!(target.finish().expect_err("another file").code, Code::Target);
+        assert!(!path.exists());
+        if replaced {
+            // It is not taken for a part either.
+            assert_eq!(open_at(&path, id, false).expect_err("in the way").code, Code::Target);
+            assert_eq!(fs::read(&part).expect("a file"), b"somebody's");
+            fs::remove_file(&part).expect("removed");
+        }
+    }
+    complete(&path, &bytes).expect("a file");
+    assert_eq!(entries(dir.path()), 1);
+}
+
+#[test]
+fn leftovers_beside_a_whole_file_go() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let (part, journal) = (dir.path().join("f.part"), dir.path().join("f.part.journal"));
+    let bytes = content();
+    let id = ContentId::of(&bytes);
+    complete(&path, &bytes).expect("a file");
+    // A crash after the rename, and one between link and unlink.
+    for linked in [false, true] {
+        fs::write(&journal, journal::header(&id)).expect("a file");
+        if linked {
+            fs::hard_link(&path, &part).expect("a link");
+        }
+        complete(&path, &bytes).expect("there already");
+        assert_eq!((fs::read(&path).expect("a file"), entries(dir.path())), (bytes.clone(), 1));
+    }
+    // What is not this content's stays.
+    fs::write(&part, b"somebody's").expect("a file");
+    complete(&path, &bytes).expect("there already");
+    fs::write(&journal, journal::header(&ContentId::of(b"other"))).expect("a file");
+    complete(&path, &bytes).expect("there already");
+    assert_eq!(entries(dir.path()), 3);
+}
+
+#[test]
+fn files_of_a_directory_named_like_parts() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let root = Directory::create(dir.path()).expect("a directory");
+    let bytes = content();
+    let files: [(&str, &[u8]); 5] = [
+        ("x", &bytes),
+        ("x.part", b""),
+        ("x.part.journal", &bytes[..40_000]),
+        ("y", &bytes[1..]),
+        ("y.part/z", b"z"),
+    ];
+    let open = || {
+        files.map(|(name, bytes)| {
+            let place = root.place(name.split('/').map(str::as_bytes)).expect("a place");
+            Target::open(place, ContentId::of(bytes), true, &mut |_| true).expect("a target")
+        })
+    };
+    // As after kill -9.
+    for ((target, _), (_, bytes)) in open().iter_mut().zip(files) {
+        if !bytes.is_empty() {
+            put(target, bytes, 0).expect("written");
+            target.flush().expect("written");
+        }
+    }
+    for ((mut target, there), (_, bytes)) in open().into_iter().zip(files) {
+        let id = ContentId::of(bytes);
+        let missing = missing(&id, &there);
+        assert_eq!(missing.len() as u64, id.groups().saturating_sub(1));
+        for group in missing {
+            put(&mut target, bytes, group).expect("written");
+        }
+        target.finish().expect("a file");
+    }
+    for (name, bytes) in files {
+        assert!(fs::read(dir.path().join(name)).expect("a file") == bytes, "{name}");
+    }
+    assert_eq!((entries(dir.path()), entries(&dir.path().join("y.part"))), (5, 1));
 }
 
 #[test]

@@ -71,7 +71,7 @@ impl Server {
 
     /// The URI of the last offer: the file, or the directory.
     pub(crate) fn uri(&self) -> String {
-        self.offers.last().expect("an offer")["uri"].as_str().expect("a URI").to_owned()
+        self.offers.first().expect("an offer")["uri"].as_str().expect("a URI").to_owned()
     }
 
     /// Sends a signal.

@@ -73,8 +73,9 @@ impl Subscriber {
                 return self.cookie(now, p, id, *cookie);
             }
             Packet::Refuse { reason, retry_ms, .. } => {
-                got.answered = true;
-                return self.refused(now, p, id, *reason, *retry_ms);
+                // Told twice, it must not keep what is pending from its timeout either.
+                got.answered |= self.refused(now, p, id, *reason, *retry_ms);
+                return;
             }
             Packet::Padded { .. } | Packet::Request(_) | Packet::Probe { .. } => return,
         };
@@ -145,6 +146,7 @@ impl Subscriber {
         }
         if state.is_complete() && self.active.contains(&object) {
             self.active.retain(|o| *o != object);
+            self.objects[object as usize].retire();
             self.events.push_back(Event::Complete { object });
         }
     }
@@ -178,10 +180,11 @@ impl Subscriber {
         path.hold = now + path.rtt.srtt().max(Span::from_millis(10));
     }
 
-    fn refused(&mut self, now: Time, p: PathId, id: u64, reason: Reason, retry_ms: u16) {
+    /// A source will not answer a request; false if nothing of it was pending.
+    fn refused(&mut self, now: Time, p: PathId, id: u64, reason: Reason, retry_ms: u16) -> bool {
         let path = &mut self.paths[p];
         let source = path.source;
-        let Some(asked) = path.flight.get(id) else { return };
+        let Some(asked) = path.flight.get(id) else { return false };
         let (object, count) = (asked.object, asked.ranges.iter().map(path::packets).sum::<u32>());
         let mut open = Vec::new();
         for i in 0..count {
@@ -191,14 +194,14 @@ impl Subscriber {
             }
         }
         if open.is_empty() {
-            return;
+            return false;
         }
         for work in open {
             self.orphan(work, source);
         }
         if reason == Reason::Busy {
             self.paths[p].hold = now + Span::from_millis(u64::from(retry_ms).clamp(100, 10_000));
-            return;
+            return true;
         }
         if self.sources[usize::from(source)].lacks.insert(object) {
             self.events.push_back(Event::Refused { source, object, reason });
@@ -208,6 +211,7 @@ impl Subscriber {
                 self.release(q);
             }
         }
+        true
     }
 }
 

@@ -7,18 +7,16 @@
 use algo::Time;
 
 use super::object::SourceId;
-use super::path::{BATCH_MAX, Path, Run, State};
+use super::path::{self, BATCH_MAX, Path, Run, State};
 use super::{PathId, Subscriber, Wanted, What, Work};
 use crate::cookie::AMPLIFICATION;
-use crate::id::GROUP_BYTES;
+use crate::id::{Cut, GROUP_BYTES};
 use crate::publisher::REPLY_BYTES_MAX;
 use crate::wire::{DATA_HEADER, Kind, NAME_MAX, PREFIX, RANGES_MAX, Range};
 
 /// Groups asked for and not verified, over all contents: 32 MiB, the larger part of what a transfer needs of
 /// memory.
 pub const GROUPS_OPEN_MAX: usize = 2_048;
-/// UDP payload of a request that has to pay for its answer: three chunks of the base cut and a cookie.
-const PAID_REQUEST: usize = 1_204;
 /// What a COOKIE packet takes of the answer to an unproven request.
 const COOKIE_PACKET: usize = PREFIX + 16;
 /// How many expired pieces a path looks at for one that its source may bring.
@@ -34,14 +32,16 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    fn new(room: u32, proven: bool) -> Self {
-        let bytes_max = if proven { REPLY_BYTES_MAX } else { AMPLIFICATION * PAID_REQUEST - COOKIE_PACKET };
+    fn new(room: u32, proven: bool, cut: Cut) -> Self {
+        let bytes_max =
+            if proven { REPLY_BYTES_MAX } else { AMPLIFICATION * Self::paid_len(cut) - COOKIE_PACKET };
         Self { object: None, ranges: Vec::new(), packets: 0, packets_max: room.min(BATCH_MAX), bytes_max }
     }
 
-    /// How large the request must be to pay for its answer.
-    pub(super) const fn paid_len() -> usize {
-        PAID_REQUEST
+    /// How large a request is that has to pay for its answer: as one chunk of `cut`, so that it fits
+    /// wherever the answer does.
+    pub(super) const fn paid_len(cut: Cut) -> usize {
+        DATA_HEADER + cut.chunk_bytes()
     }
 
     fn takes(&self, object: u32, bytes: usize) -> bool {
@@ -51,8 +51,17 @@ impl Batch {
             && self.ranges.len() < RANGES_MAX
     }
 
-    /// Adds one packet of the answer; false if it does not fit.
+    /// Whether the answer has this packet already.
+    fn holds(&self, object: u32, what: What) -> bool {
+        self.object == Some(object) && path::index(&self.ranges, what).is_some()
+    }
+
+    /// Adds one packet of the answer; false if it does not fit. What is there already is not asked twice: one
+    /// of the two would count as lost for ever.
     fn push(&mut self, object: u32, what: What, hashes: usize) -> bool {
+        if self.holds(object, what) {
+            return true;
+        }
         let bytes = match what {
             What::Meta => PREFIX + 64 + NAME_MAX,
             What::Hash { .. } => DATA_HEADER + hashes * 32,
@@ -87,7 +96,7 @@ impl Subscriber {
     /// The next request of path `p`, for at most `room` packets.
     pub(super) fn gather(&mut self, now: Time, p: PathId, room: u32) -> Option<Batch> {
         let path = &self.paths[p];
-        let mut batch = Batch::new(room, path.cookie.is_some());
+        let mut batch = Batch::new(room, path.cookie.is_some(), path.mtu.cut());
         if path.probe_due {
             self.gather_probe(p, &mut batch);
         } else {
@@ -96,7 +105,7 @@ impl Subscriber {
             if batch.packets == 0 {
                 self.gather_doubles(now, p, &mut batch);
             }
-            if batch.packets == 0 && self.paths[p].state == State::Opening {
+            if batch.packets == 0 && matches!(self.paths[p].state, State::Opening | State::Silent) {
                 self.gather_greeting(p, &mut batch);
             }
         }
@@ -118,15 +127,16 @@ impl Subscriber {
         }
     }
 
-    /// Something small, so that a path without work learns its RTT and gets a cookie.
-    fn gather_greeting(&mut self, p: PathId, batch: &mut Batch) {
-        let source = self.paths[p].source;
-        let object = (0..self.objects.len())
-            .find(|o| !self.lacks(source, *o as u32) && !self.objects[*o].is_complete());
-        if let Some(object) = object
-            && self.paths[p].flight.in_flight() == 0
-        {
-            batch.push(object as u32, What::Meta, 0);
+    /// Something small, so that a path without work learns its RTT and gets a cookie, and a silent one is
+    /// found out when it is back: only a path that answers may take over the work of others. One at a time,
+    /// so the next one waits for the timeout of this one.
+    fn gather_greeting(&self, p: PathId, batch: &mut Batch) {
+        let path = &self.paths[p];
+        if path.flight.in_flight() > 0 {
+            return;
+        }
+        if let Some(&object) = self.active.iter().find(|o| !self.lacks(path.source, **o)) {
+            batch.push(object, What::Meta, 0);
         }
     }
 
@@ -180,8 +190,11 @@ impl Subscriber {
             self.first_idle = self.first_idle.min(work.object as usize);
             return true;
         }
-        object.bind(work.what, source);
-        self.push(batch, work)
+        let pushed = self.push(batch, work);
+        if pushed {
+            self.objects[work.object as usize].bind(work.what, source);
+        }
+        pushed
     }
 
     /// Groups in order: the path's own run, else the next idle segment, else a part of somebody's run.
@@ -301,7 +314,8 @@ impl Subscriber {
                     continue;
                 }
                 let (Some(what), object) = (asked.what(i), asked.object) else { continue };
-                if self.lacks(source, object) || batch.object.is_some_and(|o| o != object) {
+                let other_content = batch.object.is_some_and(|o| o != object);
+                if self.lacks(source, object) || other_content || batch.holds(object, what) {
                     continue;
                 }
                 if let What::Data { cut, .. } = what
@@ -358,7 +372,7 @@ mod tests {
     use algo::{Machine as _, Output};
 
     use super::*;
-    use crate::id::{ContentId, Cut};
+    use crate::id::ContentId;
     use crate::subscriber::PathConfig;
     use crate::wire::{self, Packet};
 

@@ -133,6 +133,16 @@ impl Object {
         self.groups_left() == 0 && !self.meta_wanted
     }
 
+    /// Everything is here: lets go of what it took to get it. What still comes for it is not wanted.
+    pub(super) fn retire(&mut self) {
+        self.verifier = Verifier::new(self.id);
+        self.done = Vec::new();
+        self.idle = Idle::default();
+        self.partials = BTreeMap::new();
+        self.pages = BTreeMap::new();
+        self.poisoned = BTreeMap::new();
+    }
+
     /// The chaining values still to be asked before `group` can be verified, as (level, first): all missing
     /// pages on the way from the root. They count as asked from now on. What somebody else was asked for is
     /// left out, unless `anew`: a path that has not been heard of yet must not make the others wait.

@@ -65,25 +65,28 @@ impl Asked {
 
     /// The number of `what` in the answer.
     pub(super) fn index(&self, what: What) -> Option<u32> {
-        let mut before = 0;
-        for range in &self.ranges {
-            match (range.kind, what) {
-                (Kind::Data(a), What::Data { cut, chunk })
-                    if a == cut && (range.first..range.first + u64::from(range.count)).contains(&chunk) =>
-                {
-                    return Some(before + (chunk - range.first) as u32);
-                }
-                (Kind::Hashes { level: a }, What::Hash { level, first })
-                    if a == level && range.first == first =>
-                {
-                    return Some(before);
-                }
-                (Kind::Meta, What::Meta) => return Some(before),
-                _ => before += packets(range),
-            }
-        }
-        None
+        index(&self.ranges, what)
     }
+}
+
+/// The number of `what` among the packets that answer `ranges`.
+pub(super) fn index(ranges: &[Range], what: What) -> Option<u32> {
+    let mut before = 0;
+    for range in ranges {
+        match (range.kind, what) {
+            (Kind::Data(a), What::Data { cut, chunk })
+                if a == cut && (range.first..range.first + u64::from(range.count)).contains(&chunk) =>
+            {
+                return Some(before + (chunk - range.first) as u32);
+            }
+            (Kind::Hashes { level: a }, What::Hash { level, first }) if a == level && range.first == first => {
+                return Some(before);
+            }
+            (Kind::Meta, What::Meta) => return Some(before),
+            _ => before += packets(range),
+        }
+    }
+    None
 }
 
 /// Packets that answer a range: our ranges of hashes are never longer than one packet.
@@ -174,6 +177,7 @@ pub(super) struct Path {
     heard: Time,
     /// Content has arrived in packets of today's size.
     data_fits: bool,
+    /// Without content in between.
     timeouts_in_a_row: u32,
     config: PathConfig,
 }
@@ -276,9 +280,10 @@ impl Path {
         self.heard = now;
         self.probed = false;
         self.probe_due = false;
-        self.data_fits |= data;
-        self.timeouts_in_a_row = 0;
         if data {
+            self.data_fits = true;
+            // Hashes are smaller than most content: that they arrive says nothing of its packets.
+            self.timeouts_in_a_row = 0;
             self.cookies_vain = 0;
         }
         if self.cookie.is_some() {
@@ -371,6 +376,7 @@ impl Path {
         let suspect = self.timeouts_in_a_row >= BLACK_HOLE_TIMEOUTS;
         if suspect && self.mtu.shrink(self.data_fits) {
             self.data_fits = false;
+            self.timeouts_in_a_row = 0;
         }
         if self.state == State::Open {
             self.congestion(now, Cause::Timeout, self.flight.next_seq(), group);
