@@ -45,8 +45,8 @@ pub struct Poller {
 impl Poller {
     /// A poller whose deadlines are times of `clock`.
     ///
-    /// On Linux the calling thread's timer slack goes from 50 µs to the least there is, since pacing needs
-    /// it: create it in the thread that waits.
+    /// On Linux the calling thread's timer slack goes from 50 µs to the least there is, since the rate limit
+    /// needs it: create it in the thread that waits.
     #[must_use]
     pub fn new(clock: Clock) -> Self {
         #[cfg(any(target_os = "linux", target_os = "android"))]

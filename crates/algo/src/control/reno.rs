@@ -3,7 +3,7 @@
 //!
 //! * Slow start (w < ssthresh): +1 packet for each packet that arrived, up to ssthresh. Growth is weighed by
 //!   packets, not by acknowledgements, so batches need no limit L as in RFC 3465 section 2.2: the requests
-//!   that the window allows are paced by the world.
+//!   that the window allows are sent as the world likes.
 //! * Congestion avoidance: +1/w for each packet that arrived.
 //! * Loss or mark (RFC 3168 section 6.1.2: as a loss): ssthresh = max(w/2, 2) as equation (4), w = ssthresh.
 //!   Flight size is taken to be w, as the window only grows when it is the limit.
