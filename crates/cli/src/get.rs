@@ -31,7 +31,7 @@ pub fn get(args: &Get) -> Outcome {
     let uri: Uri = args.uri.parse().map_err(|e| Failure::usage(format!("not a URI of ours: {e}")))?;
     if args.output.as_deref().is_some_and(|output| output.as_os_str() == "-") {
         return Err(Failure::usage(
-            "standard output is not supported, because groups arrive in any order; ./- is a file of that name",
+            "standard output is not supported: groups arrive in any order; ./- is a file of that name",
         ));
     }
     let mut view = View::new(Mode::of(args.json, args.quiet));

@@ -192,8 +192,8 @@ fn reachable(sockets: &[Udp]) -> Vec<String> {
     if from.is_empty() {
         if sockets.iter().any(|udp| udp.local_addr().ip().is_unspecified()) {
             eprintln!(
-                "anabranch: no interface but loopback is up: the URIs name addresses of this machine only; name \
-                 one with --listen, or give receivers --from"
+                "anabranch: no interface but loopback is up: the URIs name this machine's own addresses; \
+                 name one with --listen, or give receivers --from"
             );
         }
         from = loopback;

@@ -14,6 +14,7 @@
 
 mod arrive;
 mod ask;
+mod blame;
 mod idle;
 mod mtu;
 mod object;

@@ -7,7 +7,7 @@ use algo::{Machine as _, Output, Span, Time};
 use mmtp::id::{ContentId, Cut, GROUP_BYTES};
 use mmtp::publisher::{Body, Lookup, Offer, Publisher, REPLY_PACKETS_MAX};
 use mmtp::subscriber::{Event, Input, PathConfig, Subscriber, Transmit};
-use mmtp::wire::{self, Cookie, Kind, Packet, Range};
+use mmtp::wire::{self, Cookie, Kind, Packet, Range, Reason};
 
 struct Shelf(ContentId);
 
@@ -158,4 +158,32 @@ fn sources_that_fall_silent_do_not_keep_the_receiver_busy() {
         if now == Time::ZERO { vec![cookie] } else { Vec::new() }
     });
     assert!(!complete && wakes < 1_000, "{wakes} wakes in a minute");
+}
+
+#[test]
+fn a_refusal_told_again_and_again_does_not_put_off_the_timeout() {
+    let mut subscriber = Subscriber::new(&[0; 32]);
+    let source = subscriber.add_source().expect("the first");
+    let control = Algorithm::by_name("nmcc").expect("it is there");
+    let config = PathConfig { group: 0, control, payload_max: 1_472, receive_buffer: 1 << 22 };
+    subscriber.add_path(source, &config).expect("the first");
+    subscriber.want(ContentId::of(&[3; 9_000]), true, |_| false);
+    let mut last = None;
+    for step in 0..100 {
+        let now = Time::ZERO + Span::from_millis(50 * step);
+        while let output @ (Output::Event(_) | Output::Send(_)) = subscriber.poll(now) {
+            if let Output::Send(Transmit { bytes, .. }) = output
+                && step == 0
+            {
+                last = Some(wire::peek(&bytes).expect("a packet").tag);
+            }
+        }
+        // The first of several requests is never answered, and the last one always with the same words.
+        let mut refusal = Vec::new();
+        wire::emit_refuse(&mut refusal, last.expect("a request"), Reason::Busy, 100);
+        let stride = refusal.len();
+        subscriber.handle(now, Input::Datagrams { path: 0, bytes: &refusal, stride, marked: false });
+    }
+    let timeouts = subscriber.paths().next().expect("the path").counters.timeouts;
+    assert!(timeouts > 0, "{timeouts} timeouts in 5 s");
 }

@@ -15,6 +15,7 @@ use mmtp::collection::ENTRIES_MAX;
 use super::Builder;
 use crate::exit::{Failure, Outcome};
 use crate::names::show;
+use crate::target::PART_PREFIX;
 
 /// What is at a path that was named.
 pub(super) struct Root {
@@ -90,9 +91,19 @@ fn entries(dir: &Path) -> io::Result<Vec<PathBuf>> {
     std::fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect()
 }
 
+/// Whether a receiver made it and would refuse the name.
+fn is_part(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().as_bytes();
+    let head = name.get(..PART_PREFIX.len()).unwrap_or_default();
+    head.eq_ignore_ascii_case(PART_PREFIX.as_bytes())
+}
+
 fn look(root: &Path, path: &Path) -> Result<Look, String> {
     let meta = path.symlink_metadata().map_err(|e| e.to_string())?;
     let relative = path.strip_prefix(root).map_err(|e| e.to_string())?.as_os_str().as_bytes().to_vec();
+    if is_part(path) {
+        return Err("what a get left unfinished".into());
+    }
     let kind = meta.file_type();
     if kind.is_dir() {
         return Ok(Look::Directory);

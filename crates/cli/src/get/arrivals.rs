@@ -60,8 +60,8 @@ impl Arrivals {
         new
     }
 
-    /// Wants as many more contents as may be open at once; whether there were any. `checking` is told how much of how
-    /// many bytes that are there has been checked, and stops it by returning false.
+    /// Wants as many more contents as may be open at once; whether there were any. `checking` is told how
+    /// much of how many bytes that are there has been checked, and stops it by returning false.
     pub(super) fn advance(
         &mut self,
         subscriber: &mut Subscriber,

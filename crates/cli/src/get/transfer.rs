@@ -173,8 +173,8 @@ impl Transfer {
 
     /// Does what the machine wants until it wants to wait; returns until when.
     ///
-    /// Writing down what came may have taken long. Then what has arrived meanwhile is read before any timer is
-    /// looked at, so that a slow disk is not taken for a silent network.
+    /// Writing down what came may have taken long. Then what has arrived meanwhile is read before any timer
+    /// is looked at, so that a slow disk is not taken for a silent network.
     fn drain(&mut self, arrivals: &mut Arrivals, view: &mut View) -> Outcome<Time> {
         let mut read_again = false;
         loop {
@@ -243,7 +243,7 @@ impl Transfer {
         if liars.is_empty() && self.sources.iter().any(|s| s.refused == Some(Reason::Changed)) {
             return Failure::new(
                 Code::NotFound,
-                "the file has changed at its last source; what was verified is kept: name another with --from",
+                "the file has changed at its last source; what was verified is kept: try another --from",
             );
         }
         if liars.is_empty() {

@@ -103,7 +103,8 @@ impl Directory {
     pub fn place<'a>(&self, components: impl IntoIterator<Item = &'a [u8]>) -> Outcome<Place> {
         let mut names = Vec::new();
         for component in components {
-            let name = names::component(component).map_err(|why| Failure::other(format!("refused: {why}")))?;
+            let name =
+                names::component(component).map_err(|why| Failure::other(format!("refused: {why}")))?;
             if is_reserved(component) {
                 return Err(Failure::other(format!(
                     "refused: the directory holds {}, a name that is kept for files on their way (the source \

@@ -1,3 +1,8 @@
+use std::ffi::OsStr;
+
+use mmtp::id::GROUP_BYTES;
+
+use super::part::is_zero;
 use super::*;
 
 use std::fs;

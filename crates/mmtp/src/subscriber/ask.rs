@@ -214,7 +214,9 @@ impl Subscriber {
                 if self.open >= GROUPS_OPEN_MAX {
                     return;
                 }
-                for (level, first) in object.ask_pages(run.group, opening) {
+                // An open group has had its pages asked: the rest did not fit into the last request.
+                let anew = opening && object.cut_of(run.group).is_none();
+                for (level, first) in object.ask_pages(run.group, anew) {
                     let what = What::Hash { level, first };
                     if !batch.push(run.object, what, object.hash_count(level, first)) {
                         path.retry.push_back(Work { object: run.object, what });
@@ -376,6 +378,28 @@ mod tests {
     use crate::subscriber::PathConfig;
     use crate::wire::{self, Packet};
 
+    #[test]
+    fn the_same_packet_is_asked_once_a_request() {
+        let cut = Cut::new(14).expect("in range");
+        let mut batch = Batch::new(10, false, cut);
+        let chunks = [3, 4, 3].map(|chunk| What::Data { cut, chunk });
+        for what in chunks.into_iter().chain([What::Meta, What::Meta]) {
+            assert!(batch.push(0, what, 0));
+        }
+        assert_eq!(batch.packets, 3);
+        let ranges: Vec<_> = batch.ranges.iter().map(|r| (r.first, r.count)).collect();
+        assert_eq!(ranges, [(3, 2), (0, 1)]);
+    }
+
+    #[test]
+    fn a_request_that_pays_takes_a_packet_of_hashes_at_every_cut() {
+        for cut in [14, 16].map(|n| Cut::new(n).expect("in range")) {
+            let mut batch = Batch::new(10, false, cut);
+            assert!(batch.push(0, What::Hash { level: 0, first: 0 }, 32));
+            assert!(batch.push(0, What::Data { cut, chunk: 0 }, 0));
+        }
+    }
+
     /// The dissertation's example of its Algorithm 1 (Fig. 4.3), in its fast form, with a group of one chunk
     /// for a packet: of 13.. the other subflow has asked 13, 15, 18 and 19, packet 14 is here, our own 16 and
     /// 17 are pending; the window is 4. Asked next: 20 and 21, and the next idle one is 22.
@@ -411,7 +435,7 @@ mod tests {
         }
         for group in [16, 17] {
             state.open(group, Cut::new(1).expect("in range"), source);
-            let asked = super::super::path::Asked { object, tag: group, ranges: Vec::new(), proven: true };
+            let asked = path::Asked { object, tag: group, ranges: Vec::new(), proven: true };
             subscriber.paths[p].sent(now, 1, asked);
         }
         let mut asked = Vec::new();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::blame::{Poisoned, blame};
 use super::idle::Idle;
 use super::{Wanted, What};
 use crate::id::{ContentId, Cut, SEGMENT_GROUPS};
@@ -27,13 +28,6 @@ pub(super) struct Object {
     partials: BTreeMap<u64, Partial>,
     pages: BTreeMap<(u8, u64), Page>,
     poisoned: BTreeMap<u64, Vec<Poisoned>>,
-}
-
-/// A copy of a group that came from several sources and is wrong.
-struct Poisoned {
-    bytes: Vec<u8>,
-    from: [SourceId; 64],
-    cut: Cut,
 }
 
 /// A group that has been asked for and is not verified.
@@ -473,18 +467,6 @@ impl Object {
         (0..self.halves(level, number))
             .map(|half| What::Hash { level, first: number * tree::PAGE + (half * tree::HASH_CHUNK) as u64 })
             .collect()
-    }
-}
-
-/// Compares a poisoned copy with the verified bytes, chunk by chunk, and names who sent what differs.
-fn blame(good: &[u8], copy: &Poisoned, mut culprit: impl FnMut(SourceId)) {
-    let len = copy.cut.chunk_bytes();
-    let mut named = Vec::new();
-    for ((good, bad), source) in good.chunks(len).zip(copy.bytes.chunks(len)).zip(&copy.from) {
-        if good != bad && !named.contains(source) {
-            named.push(*source);
-            culprit(*source);
-        }
     }
 }
 

@@ -79,7 +79,9 @@ pub(super) fn index(ranges: &[Range], what: What) -> Option<u32> {
             {
                 return Some(before + (chunk - range.first) as u32);
             }
-            (Kind::Hashes { level: a }, What::Hash { level, first }) if a == level && range.first == first => {
+            (Kind::Hashes { level: a }, What::Hash { level, first })
+                if a == level && range.first == first =>
+            {
                 return Some(before);
             }
             (Kind::Meta, What::Meta) => return Some(before),
@@ -381,11 +383,41 @@ impl Path {
         if self.state == State::Open {
             self.congestion(now, Cause::Timeout, self.flight.next_seq(), group);
         } else {
+            // But not the algorithm's window: a source that is not there yet says nothing of the path, whose
+            // ssthresh would be low from then on (RFC 5681 §3.1 sets none for a lost SYN either).
             self.cwnd = 1;
         }
         self.rtt.back_off();
         self.state = if self.state == State::Opening { State::Opening } else { State::Silent };
         self.probe_due = false;
         self.heard = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_that_pass_do_not_hide_a_black_hole() {
+        let control = Algorithm::by_name("reno").expect("it is there");
+        let config = PathConfig { group: 0, control, payload_max: 1_472, receive_buffer: 1 << 22 };
+        let mut path = Path::new(0, &config);
+        let members = [path.member()];
+        let group = Group { members: &members, me: 0 };
+        let now = Time::ZERO;
+        path.cookie = Some(Cookie([0; 16]));
+        path.heard(now, true);
+        for (size, tag) in path.mtu.probes(now, Span::from_millis(1), || 7) {
+            path.mtu.confirm(tag, usize::from(size));
+        }
+        path.heard(now, true);
+        let cuts = [13, 14, 14, 16].map(|_| {
+            path.timed_out(now, &group);
+            path.heard(now, false);
+            path.mtu.cut().get()
+        });
+        assert_eq!(cuts[1], 14, "after the second timeout: {cuts:?}");
+        assert_eq!(cuts[3], 16, "two more with nothing at the base: {cuts:?}");
     }
 }

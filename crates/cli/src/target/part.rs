@@ -1,0 +1,291 @@
+//! The file under way and its journal: opened together, checked, written, merged.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::os::unix::fs::FileExt as _;
+
+use mmtp::ContentId;
+use mmtp::id::{GROUP_BYTES, SEGMENT_GROUPS};
+use mmtp::tree::{self, Cv};
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg, OFlag};
+
+use super::journal::{self, HEADER_BYTES, SLOT_BYTES, Unreadable};
+use super::place::Place;
+use super::{Bitmap, cv_of, interrupted, set};
+use crate::exit::{Failure, Outcome};
+use crate::names::show;
+
+/// Groups that are looked at in one go when a part is checked.
+const CHECK_GROUPS: u64 = 4 * SEGMENT_GROUPS;
+
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) name: OsString,
+    pub(super) file: File,
+    pub(super) journal_name: OsString,
+    journal: Flock<File>,
+    /// Nothing was ever written where no group is recorded: zeros need not be.
+    pub(super) virgin: bool,
+    pub(super) held: Vec<Held>,
+    /// The bytes of all held groups, one after the other.
+    pub(super) bytes: Vec<u8>,
+}
+
+/// What recorded hashes are together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Merged {
+    /// The root of the content.
+    Root,
+    /// Some are missing.
+    Incomplete,
+    /// All are there, and give another root.
+    Other,
+}
+
+/// A group that waits to be written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    pub(super) group: u64,
+    pub(super) cv: Cv,
+    /// Where its bytes begin among those held.
+    pub(super) from: usize,
+    pub(super) len: usize,
+}
+
+impl Part {
+    /// Opens or makes part and journal, and takes the lock.
+    pub(super) fn open(place: &Place, id: &ContentId, force: bool) -> Outcome<Self> {
+        let (name, journal_name) = place.part_names();
+        let (journal, mut known) = lock_journal(place, &journal_name)?;
+        let mut head = [0; HEADER_BYTES];
+        let read = read_up_to(&journal, &mut head, 0);
+        let read = read.map_err(|e| place.failure("read", &journal_name, &e))?;
+        let there = place.stat(&name)?;
+        if there.is_some_and(|entry| !entry.file) {
+            return Err(Failure::target(format!(
+                "{} is in the way and is not a regular file: remove it",
+                show(place.path().with_file_name(&name))
+            )));
+        }
+        let same = match journal::parse_header(&head[..read]) {
+            Ok(found) => Some(found == *id),
+            Err(Unreadable::Blank) if known => None,
+            // A part without a journal is somebody's file.
+            Err(Unreadable::Blank) => there.map(|_| false),
+            Err(Unreadable::Foreign | Unreadable::Version(_)) => Some(false),
+        };
+        if same == Some(false) && !force {
+            if !known {
+                let _ = place.unlink(&journal_name);
+            }
+            return Err(Failure::target(format!(
+                "{} is there and belongs to something else: remove it, or let --force overwrite it",
+                show(place.path().with_file_name(&name))
+            )));
+        }
+        known = same == Some(true) && there.is_some();
+        let fresh = if known { OFlag::empty() } else { OFlag::O_TRUNC };
+        if !known {
+            // Old slots must be gone before the header says that they are this content's.
+            journal
+                .set_len(0)
+                .and_then(|()| journal.write_all_at(&journal::header(id), 0))
+                .map_err(|e| place.failure("write", &journal_name, &e))?;
+        }
+        let file = place
+            .open(&name, OFlag::O_RDWR | OFlag::O_CREAT | fresh)
+            .map_err(|e| place.failure("write", &name, &e))?;
+        Ok(Self { name, file, journal_name, journal, virgin: !known, held: Vec::new(), bytes: Vec::new() })
+    }
+
+    /// Hashes what the journal records and marks in `there` what is still right; returns the bytes of it.
+    pub(super) fn check(
+        &self,
+        place: &Place,
+        id: &ContentId,
+        there: &mut Bitmap,
+        progress: &mut dyn FnMut(u64) -> bool,
+    ) -> Outcome<u64> {
+        let mut slots = vec![0; CHECK_GROUPS as usize * SLOT_BYTES];
+        let mut bytes = vec![0; GROUP_BYTES];
+        let (mut kept, mut checked) = (0, 0);
+        for first in (0..id.groups()).step_by(CHECK_GROUPS as usize) {
+            let read = read_up_to(&self.journal, &mut slots, journal::slot_offset(first))
+                .map_err(|e| place.failure("read", &self.journal_name, &e))?;
+            for (group, slot) in (first..id.groups()).zip(slots[..read].chunks_exact(SLOT_BYTES)) {
+                let Some(cv) = journal::parse_slot(id, group, slot) else { continue };
+                let bytes = &mut bytes[..id.group_len(group)];
+                let read = read_up_to(&self.file, bytes, group * GROUP_BYTES as u64)
+                    .map_err(|e| place.failure("read", &self.name, &e))?;
+                checked += read as u64;
+                if read == bytes.len() && cv_of(id, group, bytes) == cv {
+                    set(there, group);
+                    kept += read as u64;
+                }
+            }
+            if !progress(checked) {
+                return Err(interrupted());
+            }
+        }
+        Ok(kept)
+    }
+
+    pub(super) fn flush(&mut self, place: &Place, id: &ContentId) -> Outcome {
+        let mut held = std::mem::take(&mut self.held);
+        held.sort_unstable_by_key(|h| h.group);
+        for run in held.chunk_by(|a, b| a.group + 1 == b.group) {
+            self.write_run(run).map_err(|e| place.failure("write", &self.name, &e))?;
+            let mut slots = Vec::with_capacity(run.len() * SLOT_BYTES);
+            for one in run {
+                slots.extend(journal::slot(id, one.group, &one.cv));
+            }
+            self.journal
+                .write_all_at(&slots, journal::slot_offset(run[0].group))
+                .map_err(|e| place.failure("write", &self.journal_name, &e))?;
+        }
+        held.clear();
+        self.held = held;
+        self.bytes.clear();
+        Ok(())
+    }
+
+    /// Writes consecutive groups, except those that are zeros where there are zeros: a hole in the file stays
+    /// one.
+    pub(super) fn write_run(&self, run: &[Held]) -> io::Result<()> {
+        let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(run.len());
+        let mut at = 0;
+        for one in run {
+            let bytes = &self.bytes[one.from..][..one.len];
+            let offset = one.group * GROUP_BYTES as u64;
+            if is_zero(bytes) && (self.virgin || self.is_hole(offset, one.len)?) {
+                write_all_vectored(&self.file, &mut slices, at)?;
+                slices.clear();
+            } else {
+                if slices.is_empty() {
+                    at = offset;
+                }
+                slices.push(IoSlice::new(bytes));
+            }
+        }
+        write_all_vectored(&self.file, &mut slices, at)
+    }
+
+    /// Whether there is nothing but zeros already. A torn write of an earlier run may have left something
+    /// else.
+    pub(super) fn is_hole(&self, offset: u64, len: usize) -> io::Result<bool> {
+        let mut bytes = vec![0; len];
+        Ok(read_up_to(&self.file, &mut bytes, offset)? == len && is_zero(&bytes))
+    }
+
+    /// Fails unless the part's name still stands for the file that was written: the final name is given to
+    /// whatever has that name.
+    pub(super) fn check_inode(&self, place: &Place) -> Outcome {
+        let written =
+            nix::sys::stat::fstat(&self.file).map_err(|e| place.failure("look at", &self.name, &e.into()))?;
+        if place.stat(&self.name)?.is_some_and(|entry| entry.inode == (written.st_dev, written.st_ino)) {
+            return Ok(());
+        }
+        // Nor is it this journal's: with it, the next transfer would take that file for its part.
+        let _ = place.unlink(&self.journal_name);
+        Err(Failure::target(format!(
+            "{} was removed or replaced while it was written: look at it, and run the same command again",
+            show(place.path().with_file_name(&self.name))
+        )))
+    }
+
+    /// What the recorded hashes are together.
+    pub(super) fn merged(&self, place: &Place, id: &ContentId) -> Outcome<Merged> {
+        let mut slots = vec![0; CHECK_GROUPS as usize * SLOT_BYTES];
+        let mut failed = None;
+        let mut recorded = 0;
+        let mut leaves = (0..id.groups()).step_by(CHECK_GROUPS as usize).flat_map(|first| {
+            let mut some = Vec::new();
+            match read_up_to(&self.journal, &mut slots, journal::slot_offset(first)) {
+                Ok(read) => {
+                    let slots = slots[..read].chunks_exact(SLOT_BYTES);
+                    some.extend(
+                        (first..id.groups()).zip(slots).filter_map(|(g, s)| journal::parse_slot(id, g, s)),
+                    );
+                }
+                Err(e) => failed = Some(e),
+            }
+            recorded += some.len() as u64;
+            some
+        });
+        let root = match id.groups() {
+            0 => id.is_empty_content().then_some(id.root),
+            1 => leaves.next(),
+            _ => tree::root_of_leaves(leaves),
+        };
+        match failed {
+            Some(e) => Err(place.failure("read", &self.journal_name, &e)),
+            None if recorded != id.groups() => Ok(Merged::Incomplete),
+            None if root == Some(id.root) => Ok(Merged::Root),
+            None => Ok(Merged::Other),
+        }
+    }
+}
+
+/// Opens and locks the journal; also says whether it was there before.
+fn lock_journal(place: &Place, name: &OsStr) -> Outcome<(Flock<File>, bool)> {
+    // The one who held the lock may have finished and removed the file that was opened here: then try again.
+    for _ in 0..100 {
+        let known = place.stat(name)?.is_some();
+        let file =
+            place.open(name, OFlag::O_RDWR | OFlag::O_CREAT).map_err(|e| place.failure("write", name, &e))?;
+        let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, e)| match e {
+            Errno::EWOULDBLOCK => Failure::target(format!(
+                "another get is writing {}: wait for it, or choose another --output",
+                show(place.path())
+            )),
+            e => place.failure("lock", name, &e.into()),
+        })?;
+        let stat = nix::sys::stat::fstat(&*lock).map_err(|e| place.failure("look at", name, &e.into()))?;
+        if place.stat(name)?.is_some_and(|entry| entry.inode == (stat.st_dev, stat.st_ino)) {
+            return Ok((lock, known));
+        }
+    }
+    Err(Failure::target(format!(
+        "the journal of {} comes and goes: is another get at work?",
+        show(place.path())
+    )))
+}
+
+pub(super) fn is_zero(bytes: &[u8]) -> bool {
+    let (head, words, tail) = (bytes.len() % 8, bytes.chunks_exact(8), bytes.chunks_exact(8).remainder());
+    debug_assert_eq!(head, tail.len());
+    words.fold(0, |any, word| any | u64::from_ne_bytes(word.try_into().unwrap_or([1; 8]))) == 0
+        && tail.iter().all(|b| *b == 0)
+}
+
+/// Reads until `bytes` is full or the file ends.
+pub(super) fn read_up_to(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut read = 0;
+    while read < bytes.len() {
+        match file.read_at(&mut bytes[read..], offset + read as u64) {
+            Ok(0) => break,
+            Ok(n) => read += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(read)
+}
+
+fn write_all_vectored(file: &File, mut slices: &mut [IoSlice<'_>], mut offset: u64) -> io::Result<()> {
+    while !slices.is_empty() {
+        let at = i64::try_from(offset).map_err(|_| io::ErrorKind::FileTooLarge)?;
+        match nix::sys::uio::pwritev(file, slices, at) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => {
+                IoSlice::advance_slices(&mut slices, n);
+                offset += n as u64;
+            }
+            Err(Errno::EINTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
+}
