@@ -229,13 +229,13 @@ fn print(json: bool, rows: &[Row]) -> Outcome {
     } else {
         let [a, b, c] = SOURCES.map(|s| s.0);
         lines.push(format!(
-            "{:<26}{:>7}{:>13}{:>7} {a:>8}{b:>8}{c:>7}  file",
+            "{:<25}{:>7}{:>12}{:>7}{a:>8}{b:>7}{c:>6}  file",
             "transfer", "time", "rate", "gain"
         ));
         for row in rows {
             let [a, b, c] = row.share_percent.map(|share| format!("{share:.0} %"));
             lines.push(format!(
-                "{:<26}{:>7}{:>13}{:>5.0} % {a:>8}{b:>8}{c:>7}  {}",
+                "{:<25}{:>7}{:>12}{:>5.0} %{a:>8}{b:>7}{c:>6}  {}",
                 row.transfer,
                 format!("{:.1} s", row.seconds),
                 rate(row.rate_bytes),
@@ -245,10 +245,8 @@ fn print(json: bool, rows: &[Row]) -> Outcome {
         }
         lines.push(String::new());
         lines.push("Gain: over the fastest source alone. Whole: every byte verified and identical.".into());
-        lines.push(
-            "The last row ran by the real clock, the others in virtual time: the same machines,".into(),
-        );
-        lines.push("the same result, at once. Next: anabranch serve FILE, anabranch get 'URI'.".into());
+        lines.push("The last row ran by the real clock, the others in virtual time: the same".into());
+        lines.push("machines, at once. Next: anabranch serve FILE, anabranch get 'URI'.".into());
     }
     for line in lines {
         // A reader that has gone away is no failure of the demonstration.
