@@ -10,7 +10,7 @@
 //! * [`args`]: every option, defined once; [`man`] makes pages and completions of it; [`exit`]: exit status.
 //! * [`serve`]: the source; [`catalog`]: what it offers.
 //! * [`get`]: the receiver; [`target`]: where the file arrives; [`view`]: what the user sees.
-//! * [`names`]: file names from outside.
+//! * [`names`]: file names from outside; [`host`]: signals and secrets.
 //! * [`demo`]: all of it without a network.
 
 pub mod args;
@@ -18,6 +18,7 @@ pub mod catalog;
 pub mod demo;
 pub mod exit;
 pub mod get;
+pub mod host;
 pub mod man;
 pub mod names;
 pub mod serve;

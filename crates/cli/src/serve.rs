@@ -17,11 +17,11 @@ use std::thread;
 use algo::Span;
 use net::{Clock, Interest, Poller, RecvBuffers, RecvOutcome, Udp, Wake};
 use serde::Serialize;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::args::{PORT, Serve};
 use crate::catalog::{Builder, Catalog};
 use crate::exit::{Failure, Outcome};
+use crate::host::{secret, stop_signals};
 use crate::names::show;
 use crate::view::{Lines, bytes, duration, rate};
 use counts::Counts;
@@ -41,15 +41,7 @@ const PLAIN_EVERY: u64 = 60;
 /// If a socket cannot be bound or a path not be read.
 pub fn serve(args: &Serve) -> Outcome {
     let clock = Clock::start();
-    let wake = Wake::new().map_err(system)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGHUP, SIGINT, SIGTERM] {
-        // A second Ctrl-C ends it at once, whatever hangs.
-        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop)).map_err(system)?;
-        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(system)?;
-        signal_hook::low_level::pipe::register(signal, wake.waker().stream().map_err(system)?)
-            .map_err(system)?;
-    }
+    let (wake, stop) = stop_signals().map_err(system)?;
     let sockets = listen(&args.listen)?;
     let Some(catalog) = build(args, clock, &stop)? else { return Ok(()) };
     let from = reachable(&sockets);
@@ -94,14 +86,6 @@ pub fn serve(args: &Serve) -> Outcome {
 
 fn system(error: io::Error) -> Failure {
     Failure::other(format!("the system does not play along: {error}"))
-}
-
-#[expect(clippy::disallowed_methods, reason = "the key of the address cookies must be unpredictable")]
-fn secret() -> Outcome<[u8; 32]> {
-    let mut secret = [0; 32];
-    getrandom::fill(&mut secret)
-        .map_err(|e| Failure::other(format!("the system has no random numbers: {e}")))?;
-    Ok(secret)
 }
 
 /// Binds what was asked for; by default the usual port of every address, without IPv6 where there is none.

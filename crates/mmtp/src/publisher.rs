@@ -173,7 +173,7 @@ impl<L: Lookup> Publisher<L> {
         if !request.cookie.is_some_and(|c| self.baker.check(now, from.ip(), &c)) {
             self.counters.unproven += 1;
             purse.bytes = AMPLIFICATION * len;
-            if purse.take(COOKIE_PACKET) {
+            if purse.take(wire::COOKIE_PACKET) {
                 self.cookie(now, from, tag);
             }
         }
@@ -286,8 +286,6 @@ impl<L: Lookup> Machine for Publisher<L> {
     }
 }
 
-/// Length of a COOKIE packet.
-const COOKIE_PACKET: usize = wire::PREFIX + 16;
 /// Length of a REFUSE packet.
 const REFUSE_PACKET: usize = wire::PREFIX + 4;
 

@@ -442,7 +442,7 @@ impl Machine for Subscriber {
                 self.datagrams(now, path, bytes, stride, marked);
             }
             Input::Unreachable { path: p } => {
-                if self.paths.get(p).is_some_and(|path| !matches!(path.state, State::Down | State::Closed)) {
+                if self.paths.get(p).is_some_and(|path| !path.state.is_shut()) {
                     self.unreachable(now, p);
                 }
             }

@@ -24,6 +24,8 @@ pub const VERSION: u8 = 1;
 pub const PREFIX: usize = 12;
 /// Bytes in front of the payload of a DATA packet without extensions.
 pub const DATA_HEADER: usize = 20;
+/// Bytes of a COOKIE without extensions.
+pub const COOKIE_PACKET: usize = PREFIX + 16;
 /// The longest packet in bytes: the largest UDP payload over IPv4.
 pub const PACKET_MAX: usize = 65_507;
 /// The shortest PADDED packet in bytes: its header.

@@ -15,12 +15,12 @@ use mmtp::ContentId;
 use mmtp::subscriber::{Event, Input, PathReport, State, Subscriber, Transmit};
 use mmtp::wire::Reason;
 use net::{Clock, Datagrams, Interest, Poller, RecvBuffers, RecvOutcome, SendOutcome, Wake, Watch};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::arrivals::Arrivals;
 use super::paths::Paths;
 use crate::args::Get;
 use crate::exit::{Code, Failure, Outcome};
+use crate::host::{secret, stop_signals};
 use crate::view::{PathRow, Snapshot, StruckOff, Summary, View, bytes};
 
 /// How often a path whose interface is gone is tried again even if the kernel announced nothing.
@@ -71,10 +71,11 @@ impl Transfer {
     pub(super) fn new(args: &Get, sources: &[(String, Vec<SocketAddr>)], view: &mut View) -> Outcome<Self> {
         let algorithm =
             Algorithm::by_name(&args.cc).ok_or_else(|| Failure::usage("unknown congestion control"))?;
-        let mut subscriber = Subscriber::new(&seed()?);
+        let mut subscriber = Subscriber::new(&secret()?);
         let paths = Paths::new(args, algorithm, sources, &mut subscriber)?;
         let clock = Clock::start();
-        let (wake, stop) = signals().map_err(|e| Failure::other(format!("cannot catch signals: {e}")))?;
+        let (wake, stop) =
+            stop_signals().map_err(|e| Failure::other(format!("cannot catch signals: {e}")))?;
         let watch = Watch::new().map_err(|e| view.note(&format!("cannot watch the interfaces: {e}"))).ok();
         let now = clock.now();
         Ok(Self {
@@ -462,29 +463,4 @@ impl Rows {
         }
         self.rates.clone()
     }
-}
-
-/// What makes the tags of this transfer's requests.
-#[expect(clippy::disallowed_methods, reason = "tags must be unpredictable")]
-fn seed() -> Outcome<[u8; 32]> {
-    let mut seed = [0; 32];
-    getrandom::fill(&mut seed)
-        .map_err(|e| Failure::other(format!("the system has no random numbers: {e}")))?;
-    Ok(seed)
-}
-
-/// Ctrl-C, SIGTERM and the end of the terminal set a flag and end a wait.
-fn signals() -> std::io::Result<(Wake, Arc<AtomicBool>)> {
-    let (wake, stop) = (Wake::new()?, Arc::new(AtomicBool::new(false)));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        // The second one ends the process at once, should the first have no effect.
-        signal_hook::flag::register_conditional_shutdown(
-            signal,
-            i32::from(Code::Interrupted as u8),
-            stop.clone(),
-        )?;
-        signal_hook::flag::register(signal, stop.clone())?;
-        signal_hook::low_level::pipe::register(signal, wake.waker().stream()?)?;
-    }
-    Ok((wake, stop))
 }

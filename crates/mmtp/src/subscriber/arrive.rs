@@ -16,7 +16,7 @@ impl Subscriber {
     /// UDP payloads on path `p`.
     pub(super) fn datagrams(&mut self, now: Time, p: PathId, bytes: &[u8], stride: usize, marked: bool) {
         let Some(path) = self.paths.get(p) else { return };
-        if matches!(path.state, State::Closed | State::Down) {
+        if path.state.is_shut() {
             return;
         }
         let mut got = Got::default();

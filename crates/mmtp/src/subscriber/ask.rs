@@ -12,13 +12,11 @@ use super::{PathId, Subscriber, Wanted, What, Work};
 use crate::cookie::AMPLIFICATION;
 use crate::id::{Cut, GROUP_BYTES};
 use crate::publisher::REPLY_BYTES_MAX;
-use crate::wire::{DATA_HEADER, Kind, NAME_MAX, PREFIX, RANGES_MAX, Range};
+use crate::wire::{COOKIE_PACKET, DATA_HEADER, Kind, NAME_MAX, PREFIX, RANGES_MAX, Range};
 
 /// Groups asked for and not verified, over all contents: 32 MiB, the larger part of what a transfer needs of
 /// memory.
 pub const GROUPS_OPEN_MAX: usize = 2_048;
-/// What a COOKIE packet takes of the answer to an unproven request.
-const COOKIE_PACKET: usize = PREFIX + 16;
 /// How many expired pieces a path looks at for one that its source may bring.
 const ORPHANS_SCANNED: usize = 256;
 

@@ -178,11 +178,11 @@ impl Object {
         usize::try_from(left).unwrap_or(usize::MAX).min(tree::HASH_CHUNK)
     }
 
-    /// Opens `group` for chunks of `cut` unless it is open; returns the cut it has, or none if `source` may
-    /// not fill it.
-    pub(super) fn open(&mut self, group: u64, cut: Cut, source: SourceId) -> Option<Cut> {
+    /// Opens `group` for chunks of `cut` unless it is open; for `source` alone if a mixed copy of it was
+    /// wrong.
+    pub(super) fn open(&mut self, group: u64, cut: Cut, source: SourceId) {
         let alone = self.poisoned.contains_key(&group);
-        let partial = self.partials.entry(group).or_insert_with(|| Partial {
+        self.partials.entry(group).or_insert_with(|| Partial {
             cut,
             have: 0,
             expired: 0,
@@ -191,7 +191,6 @@ impl Object {
             only: alone.then_some(source),
             bytes: Vec::new(),
         });
-        (partial.only.is_none_or(|only| only == source)).then_some(partial.cut)
     }
 
     /// The cut that `group` was opened with, if it is open.

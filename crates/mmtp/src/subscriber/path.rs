@@ -37,6 +37,13 @@ pub enum State {
     Closed,
 }
 
+impl State {
+    /// Whether nothing is to be sent, nor taken, on the path.
+    pub(super) const fn is_shut(self) -> bool {
+        matches!(self, Self::Down | Self::Closed)
+    }
+}
+
 /// What one request asked for.
 pub(super) struct Asked {
     pub(super) object: u32,
@@ -225,7 +232,7 @@ impl Path {
 
     /// Packets that may be asked for now.
     pub(super) fn room(&self, now: Time) -> u32 {
-        if matches!(self.state, State::Down | State::Closed) || now < self.hold || self.flight.is_full() {
+        if self.state.is_shut() || now < self.hold || self.flight.is_full() {
             return 0;
         }
         self.cwnd.min(self.holds()).saturating_sub(self.flight.in_flight())
@@ -330,7 +337,7 @@ impl Path {
 
     /// When there is something to do that is not at `now`: what is due by then has been done.
     pub(super) fn deadline(&self, now: Time) -> Time {
-        if matches!(self.state, State::Down | State::Closed) {
+        if self.state.is_shut() {
             return Time::NEVER;
         }
         // Probes wait for a path that answers.
@@ -358,7 +365,7 @@ impl Path {
 
     /// Whether the retransmission timeout has passed; marks a probe as due if only its time has.
     pub(super) fn timer(&mut self, now: Time) -> bool {
-        if matches!(self.state, State::Down | State::Closed) || self.flight.in_flight() == 0 {
+        if self.state.is_shut() || self.flight.in_flight() == 0 {
             return false;
         }
         if now >= self.timeout_at() {
