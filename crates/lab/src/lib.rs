@@ -12,12 +12,17 @@
 //! * [`peer`]: a source, honest or not.
 //! * [`swarm`]: sources, receivers and links in virtual time; faults; invariants watched on the way.
 //! * [`fairness`]: many subflows against one behind a bottleneck.
+//! * [`scenario`]: an experiment as a struct, which is its TOML file too.
+//! * [`run`]: a scenario becomes a world and an [`outcome`].
 //! * [`short`]: how many round trips a short object takes.
 #![forbid(unsafe_code)]
 
 pub mod content;
 pub mod fairness;
+pub mod outcome;
 pub mod peer;
+pub mod run;
+pub mod scenario;
 pub mod short;
 pub mod swarm;
 

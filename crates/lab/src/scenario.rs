@@ -1,0 +1,493 @@
+//! The scenario: one struct that is the TOML file, the `--set` flags and whatever else will describe an
+//! experiment. Unknown keys are errors; quantities carry their unit (see [`units`]).
+//!
+//! A scenario is a net of links, flows over them, what goes wrong when, what is measured and what must have
+//! happened for the measurement to count. It is run once for each of its `controllers`, `case`s and seeds.
+//!
+//! ```toml
+//! title = "One bottleneck, shared by a flow of two paths and a flow of one"
+//! duration = "60 s"
+//! count_from = "20 s"
+//! seeds = 10
+//! controllers = ["nmcc", "lia", "reno"]
+//!
+//! [link.bottleneck]
+//! rate = "20 Mbit/s"
+//! queue = "50 ms"
+//!
+//! [flow.mp]
+//! paths = [{ via = ["bottleneck"], rtt = "50 ms" }, { via = ["bottleneck"], rtt = "50 ms" }]
+//!
+//! [flow.sp]
+//! paths = [{ via = ["bottleneck"], rtt = "50 ms" }]
+//!
+//! [[measure]]
+//! metric = "mp_share"
+//! kind = "share"
+//! flows = ["mp"]
+//! expect = { nmcc = "47..53" }
+//!
+//! [[assert]]
+//! what = "drops"
+//! link = "bottleneck"
+//! at_least = 10
+//! ```
+
+pub mod units;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+pub use units::{Amount, Duration, Speed};
+
+/// An experiment; see the [module](self).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// What it is, in a line.
+    pub title: String,
+    /// Whose experiment it repeats: paper and figure.
+    #[serde(default)]
+    pub source: String,
+    /// What one should know to read the table: parameters the source leaves open, causes of differences.
+    #[serde(default)]
+    pub about: String,
+    /// Size of a data packet on the wire; what `pkt` and `pkt/s` mean.
+    #[serde(default = "default_packet")]
+    pub packet: Amount,
+    /// How long a run lasts.
+    pub duration: Duration,
+    /// From when on rates, shares and losses are counted.
+    #[serde(default)]
+    pub count_from: Duration,
+    /// Seeds 1 to this are run unless told otherwise.
+    #[serde(default = "one")]
+    pub seeds: u64,
+    /// Congestion controllers to compare: names of [`algo::control::ALGORITHMS`], with `+START` if wanted.
+    #[serde(default = "default_controllers")]
+    pub controllers: Vec<String>,
+    /// Links, one direction each.
+    #[serde(default)]
+    pub link: BTreeMap<String, Link>,
+    /// Flows.
+    #[serde(default)]
+    pub flow: BTreeMap<String, Flow>,
+    /// Traffic that takes no notice of congestion.
+    #[serde(default)]
+    pub cbr: BTreeMap<String, Cbr>,
+    /// What goes wrong, or changes.
+    #[serde(default)]
+    pub fault: Vec<Fault>,
+    /// Variants of the scenario; each is run. None: the scenario as it stands.
+    #[serde(default)]
+    pub case: Vec<Case>,
+    /// What is measured: the rows of the table.
+    #[serde(default)]
+    pub measure: Vec<Measure>,
+    /// What must have happened for a run to count.
+    #[serde(default)]
+    pub assert: Vec<Assert>,
+}
+
+fn default_packet() -> Amount {
+    Amount::Bytes(1_500)
+}
+fn one() -> u64 {
+    1
+}
+fn one_flow() -> u32 {
+    1
+}
+fn default_controllers() -> Vec<String> {
+    vec!["nmcc".into()]
+}
+
+/// One direction of a link.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Link {
+    /// Its rate; none: unlimited.
+    pub rate: Option<Speed>,
+    /// Propagation delay.
+    pub delay: Duration,
+    /// Extra delay of each packet, uniform from 0 to this; never reorders.
+    pub jitter: Duration,
+    /// What the queue holds; a time means what the link sends in it. Default: 1,000 packets.
+    pub queue: Option<Amount>,
+    /// Drops at random near the end of the queue, as htsim's RandomQueue.
+    pub random: Option<Random>,
+    /// CoDel (RFC 8289).
+    pub codel: Option<Codel>,
+    /// Congestion events that hit chosen flows (Thomas, dissertation, Fig. 4.9).
+    pub victims: Option<Victims>,
+    /// Mark (ECN) what arrives when more than this is queued.
+    pub mark_above: Option<Amount>,
+    /// Probability of random loss of each packet.
+    pub loss: f64,
+    /// Losses in bursts.
+    pub gilbert: Option<Gilbert>,
+    /// Packets to drop, counted from 1 in the order in which they come to this link.
+    pub drop: Vec<u64>,
+    /// Data packets of a flow to drop.
+    pub drop_of: Vec<DropOf>,
+    /// Probability that a packet arrives twice.
+    pub duplicate: f64,
+    /// Probability that a packet is held back for `reorder_by`.
+    pub reorder: f64,
+    /// How long.
+    pub reorder_by: Duration,
+    /// A trace in mahimahi's format that says when packets may leave; a path beside the scenario file.
+    pub trace: Option<String>,
+    /// A shared radio medium, by name: links on it send one at a time.
+    pub medium: Option<String>,
+    /// Weight in the contention for the medium.
+    pub weight: Option<u32>,
+}
+
+/// Random early drop in the last packets of a queue.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Random {
+    /// How many of the last packets.
+    pub band: u32,
+    /// Probability there.
+    pub drop: f64,
+}
+
+impl Default for Random {
+    fn default() -> Self {
+        Self { band: 3, drop: 0.1 }
+    }
+}
+
+/// CoDel's parameters.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Codel {
+    /// Acceptable standing delay.
+    pub target: Duration,
+    /// Window over which it is judged.
+    pub interval: Duration,
+    /// Mark instead of dropping.
+    pub mark: bool,
+}
+
+impl Default for Codel {
+    fn default() -> Self {
+        Self {
+            target: Duration(algo::Span::from_millis(5)),
+            interval: Duration(algo::Span::from_millis(100)),
+            mark: false,
+        }
+    }
+}
+
+/// Congestion events that hit chosen flows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Victims {
+    /// Who loses a packet.
+    pub who: Who,
+    /// An event happens when more packets than this are queued,
+    pub above: u32,
+    /// and this long after the last.
+    pub hold: Duration,
+}
+
+/// Whom a congestion event hits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Who {
+    /// Every subflow: a global event.
+    All,
+    /// Each subflow with the probability of its share of the queue.
+    Share,
+    /// The subflow with most packets queued: a partial event.
+    Largest,
+}
+
+/// Gilbert–Elliott loss: probabilities for each packet.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gilbert {
+    /// Of going from the good state to the bad.
+    pub to_bad: f64,
+    /// Of going back.
+    pub to_good: f64,
+    /// Of loss in the good state.
+    #[serde(default)]
+    pub good: f64,
+    /// Of loss in the bad state.
+    #[serde(default = "certain")]
+    pub bad: f64,
+}
+
+fn certain() -> f64 {
+    1.0
+}
+
+/// A data packet of a flow, to be dropped.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DropOf {
+    /// Which flow.
+    pub flow: String,
+    /// Which of its paths.
+    #[serde(default)]
+    pub path: usize,
+    /// Which of the data packets that come to the link on that path, from 1.
+    pub nth: u64,
+}
+
+/// How a flow transports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Transport {
+    /// Packets without content: this house's loss detection, timers and controllers, at full speed.
+    #[default]
+    Packet,
+    /// mmTP as on the wire: real requests, real bytes, verified.
+    Mmtp,
+}
+
+/// Which paths of a flow are coupled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Groups {
+    /// All.
+    #[default]
+    All,
+    /// None: each path is a flow of its own.
+    None,
+    /// Those that share a link with a rate, as a topology manager would know it.
+    Topology,
+    /// As each path's `group` says.
+    Given,
+    /// As shared-bottleneck detection finds out (RFC 8382).
+    Auto,
+}
+
+/// Data from somewhere to somewhere, over one path or many.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Flow {
+    /// How.
+    #[serde(default)]
+    pub transport: Transport,
+    /// Its controller. Default: the one under comparison if there are several paths, else `reno`.
+    pub controller: Option<String>,
+    /// That many of it, independent of each other.
+    #[serde(default = "one_flow")]
+    pub count: u32,
+    /// Its paths.
+    pub paths: Vec<Path>,
+    /// Which of them are coupled.
+    #[serde(default)]
+    pub groups: Groups,
+    /// When it starts,
+    #[serde(default)]
+    pub start: Duration,
+    /// plus a random time up to this.
+    #[serde(default)]
+    pub start_within: Duration,
+    /// When it stops; default: never.
+    pub stop: Option<Duration>,
+    /// How much it transfers; default: without end.
+    pub size: Option<Amount>,
+}
+
+/// A path of a flow.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Path {
+    /// Links that data crosses, in order.
+    pub via: Vec<String>,
+    /// Links that acknowledgements or requests cross. Default: none, only delay.
+    #[serde(default)]
+    pub back: Vec<String>,
+    /// Round-trip time without queues: what the links' own delays leave of it is added on the way back.
+    #[serde(default)]
+    pub rtt: Duration,
+    /// Rate of the sender's own access link before `via`; default: none.
+    pub access: Option<Speed>,
+    /// Of mmTP: the name of the source at the far end. Default: one of its own for each path.
+    pub source: Option<String>,
+    /// For `groups = "given"`.
+    #[serde(default)]
+    pub group: u32,
+}
+
+/// Constant-bit-rate traffic, perhaps in bursts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cbr {
+    /// Links it crosses.
+    pub via: Vec<String>,
+    /// Its rate while it is on.
+    pub rate: Speed,
+    /// Mean length of a burst, uniform from 0 to twice this. Default: always on.
+    pub on: Option<Duration>,
+    /// Mean pause, uniform from 0 to twice this.
+    #[serde(default)]
+    pub off: Duration,
+    /// When it starts.
+    #[serde(default)]
+    pub start: Duration,
+    /// When it stops; default: never.
+    pub stop: Option<Duration>,
+}
+
+/// A change at a given time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fault {
+    /// When.
+    pub at: Duration,
+    /// When it ends, if it does (`down` and `source`).
+    pub until: Option<Duration>,
+    /// A link that changes,
+    pub link: Option<String>,
+    /// going down,
+    #[serde(default)]
+    pub down: bool,
+    /// to this rate,
+    pub rate: Option<Speed>,
+    /// this delay,
+    pub delay: Option<Duration>,
+    /// this probability of loss.
+    pub loss: Option<f64>,
+    /// An mmTP source that dies (and is back at `until`).
+    pub source: Option<String>,
+}
+
+/// A variant.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Case {
+    /// What it is called in the table.
+    pub name: String,
+    /// Keys of the scenario and their values here: `{ "link.c.rate" = "250 pkt/s" }`.
+    #[serde(default)]
+    pub set: toml::Table,
+}
+
+/// A number for the table.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Measure {
+    /// What the row is called.
+    pub metric: String,
+    /// How it is computed.
+    pub kind: Kind,
+    /// Of which flows; default: all.
+    #[serde(default)]
+    pub flows: Vec<String>,
+    /// Of which of their paths; default: all.
+    #[serde(default)]
+    pub paths: Vec<usize>,
+    /// Of which links.
+    #[serde(default)]
+    pub links: Vec<String>,
+    /// In proportion to which flows (`share`; default: all) or links (`of_rate`, `loss_ratio`).
+    #[serde(default)]
+    pub of: Vec<String>,
+    /// Counted from here rather than from the scenario's `count_from`,
+    pub from: Option<Duration>,
+    /// and until here rather than to the end.
+    pub until: Option<Duration>,
+    /// Given as the difference to this case, in percent of that.
+    pub versus: Option<String>,
+    /// What the source reports. Keys here and below: `CASE/CONTROLLER`, `CASE`, `CONTROLLER` or `*`.
+    #[serde(default)]
+    pub paper: BTreeMap<String, f64>,
+    /// What a fluid model gives.
+    #[serde(default)]
+    pub model: BTreeMap<String, f64>,
+    /// Within which the mean over the seeds must be: `"47..53"`, `"97.."`, `"..3"`.
+    #[serde(default)]
+    pub expect: BTreeMap<String, String>,
+    /// Why ours differs from the source's.
+    #[serde(default)]
+    pub why: BTreeMap<String, String>,
+}
+
+/// How a number is computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Goodput of `flows` in percent of that of the flows `of`.
+    #[default]
+    Share,
+    /// Goodput of `flows` in percent of the rate of the links `of`.
+    OfRate,
+    /// Goodput of `flows`, Mbit/s.
+    Goodput,
+    /// Goodput of `flows`, packets of the scenario's size per second.
+    Packets,
+    /// What `links` carried, in percent of their rate.
+    Utilisation,
+    /// Sample standard deviation of the goodput of `flows`, in percent of the largest.
+    SpreadFastest,
+    /// The same in percent of their mean.
+    SpreadMean,
+    /// Jain's index of the goodput of `flows`: 1 if all are equal.
+    Jain,
+    /// Packets dropped on `links`, in percent of those that came.
+    Loss,
+    /// That of `links` over the mean of those of the links `of`.
+    LossRatio,
+    /// Mean queue of `links`, ms.
+    Queue,
+    /// Time from the start of `flows` to their last byte, s; mean over the flows.
+    Completion,
+    /// Seconds after `from` until the 5-s mean share of `flows` stays within 3 points of its mean over the
+    /// last third before `until`.
+    Converged,
+    /// Seconds after `from` until the groups of `flows` are, and stay, those of the topology.
+    Grouped,
+    /// Time for which paths that share a link were in different groups, in percent.
+    WrongSplit,
+    /// Time for which paths that share none were in one group, in percent.
+    WrongMerge,
+    /// Mean of m, NMCC's factor, over `flows` (coupled paths only).
+    FactorM,
+}
+
+/// A condition of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Assert {
+    /// What.
+    pub what: Condition,
+    /// On which link,
+    pub link: Option<String>,
+    /// or of which flow.
+    pub flow: Option<String>,
+    /// It must be at least this,
+    pub at_least: Option<f64>,
+    /// and at most this.
+    pub at_most: Option<f64>,
+}
+
+/// What a condition is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Condition {
+    /// Packets that `link` dropped because its queue was full (or nearly so), over the whole run.
+    Drops,
+    /// Packets that `link` lost at random or by script.
+    Losses,
+    /// Packets that `link` marked.
+    Marks,
+    /// What `link` carried since `count_from`, in percent of its rate.
+    Utilisation,
+    /// The longest queue of `link`, packets of the scenario's size.
+    QueueMax,
+    /// Smoothed RTT of each path of `flow` at the end, ms.
+    Rtt,
+    /// Timeouts of `flow`.
+    Timeouts,
+    /// Goodput of `flow` since `count_from`, Mbit/s.
+    Goodput,
+}

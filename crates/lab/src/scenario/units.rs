@@ -1,0 +1,220 @@
+//! Quantities as people write them: `"8 Mbit/s"`, `"50 ms"`, `"10 MB"`, `"53 pkt"`. Always with a unit.
+
+use std::fmt;
+use std::str::FromStr;
+
+use algo::{Rate, Span, Time};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A number, and the unit behind it.
+fn split(text: &str) -> Option<(f64, &str)> {
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let number: f64 = text[..end].parse().ok()?;
+    number.is_finite().then(|| (number, text[end..].trim()))
+}
+
+macro_rules! quantity {
+    ($type:ident) => {
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                String::deserialize(from)?.parse().map_err(D::Error::custom)
+            }
+        }
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.collect_str(self)
+            }
+        }
+    };
+}
+
+/// A length of time: ns, us, ms, s, min.
+#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
+pub struct Duration(pub Span);
+
+impl Duration {
+    /// In seconds.
+    #[must_use]
+    pub fn secs(self) -> f64 {
+        self.0.as_nanos() as f64 / 1e9
+    }
+    /// So long after the beginning.
+    #[must_use]
+    pub fn time(self) -> Time {
+        Time::ZERO + self.0
+    }
+}
+
+impl FromStr for Duration {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("\"{text}\" is not a time: write it as \"50 ms\" (ns, us, ms, s, min)");
+        let (number, unit) = split(text).ok_or_else(wrong)?;
+        let nanos = match unit {
+            "ns" => 1.0,
+            "us" | "µs" => 1e3,
+            "ms" => 1e6,
+            "s" => 1e9,
+            "min" => 60e9,
+            _ if number == 0.0 && unit.is_empty() => 0.0,
+            _ => return Err(wrong()),
+        };
+        // A century is enough, and leaves room for sums.
+        let nanos = number * nanos;
+        if nanos > 3.2e18 { Err(wrong()) } else { Ok(Self(Span::from_nanos(nanos.round() as u64))) }
+    }
+}
+
+impl fmt::Display for Duration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nanos = self.0.as_nanos();
+        let (by, unit) = match nanos {
+            n if n % 1_000_000_000 == 0 => (1e9, "s"),
+            n if n % 1_000_000 == 0 || n > 1_000_000 => (1e6, "ms"),
+            n if n % 1_000 == 0 || n > 1_000 => (1e3, "us"),
+            _ => (1.0, "ns"),
+        };
+        write!(f, "{} {unit}", nanos as f64 / by)
+    }
+}
+quantity!(Duration);
+
+/// A rate: bit/s, kbit/s, Mbit/s, Gbit/s, B/s, kB/s, MB/s, or pkt/s (packets of the scenario's size).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Speed {
+    /// Bytes per second.
+    Bytes(f64),
+    /// Packets per second.
+    Packets(f64),
+}
+
+impl Speed {
+    /// For packets of `packet_bytes`.
+    #[must_use]
+    pub fn rate(self, packet_bytes: u64) -> Rate {
+        Rate::from_bytes(match self {
+            Self::Bytes(bytes) => bytes.round() as u64,
+            Self::Packets(packets) => (packets * packet_bytes as f64).round() as u64,
+        })
+    }
+}
+
+impl FromStr for Speed {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!(
+                "\"{text}\" is not a rate: write it as \"8 Mbit/s\" (bit/s, kbit/s, Mbit/s, Gbit/s, B/s, kB/s, \
+                 MB/s) or \"500 pkt/s\""
+            )
+        };
+        let (number, unit) = split(text).ok_or_else(wrong)?;
+        let bytes = match unit {
+            "bit/s" => number / 8.0,
+            "kbit/s" => number * 1e3 / 8.0,
+            "Mbit/s" => number * 1e6 / 8.0,
+            "Gbit/s" => number * 1e9 / 8.0,
+            "B/s" => number,
+            "kB/s" => number * 1e3,
+            "MB/s" => number * 1e6,
+            "pkt/s" => return if number <= 1e12 { Ok(Self::Packets(number)) } else { Err(wrong()) },
+            _ => return Err(wrong()),
+        };
+        if bytes > 1e15 { Err(wrong()) } else { Ok(Self::Bytes(bytes)) }
+    }
+}
+
+impl fmt::Display for Speed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Packets(packets) => write!(f, "{packets} pkt/s"),
+            Self::Bytes(bytes) if bytes >= 1.25e8 => write!(f, "{} Gbit/s", bytes * 8.0 / 1e9),
+            Self::Bytes(bytes) if bytes >= 1.25e5 => write!(f, "{} Mbit/s", bytes * 8.0 / 1e6),
+            Self::Bytes(bytes) => write!(f, "{} kbit/s", bytes * 8.0 / 1e3),
+        }
+    }
+}
+quantity!(Speed);
+
+/// An amount: B, kB, MB, GB, or pkt; for a queue also a time, meaning what the link sends in it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Amount {
+    /// Bytes.
+    Bytes(u64),
+    /// Packets.
+    Packets(u64),
+    /// What the link at hand sends in that time.
+    Time(Span),
+}
+
+impl FromStr for Amount {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!(
+                "\"{text}\" is not an amount: write it as \"10 MB\" (B, kB, MB, GB), \"53 pkt\" or, of a queue, \"100 ms\""
+            )
+        };
+        let (number, unit) = split(text).ok_or_else(wrong)?;
+        let bytes = match unit {
+            "pkt" if number <= 1e15 => return Ok(Self::Packets(number.round() as u64)),
+            "B" => number,
+            "kB" => number * 1e3,
+            "MB" => number * 1e6,
+            "GB" => number * 1e9,
+            _ => return text.parse::<Duration>().map(|time| Self::Time(time.0)).map_err(|_| wrong()),
+        };
+        if bytes > 1e18 { Err(wrong()) } else { Ok(Self::Bytes(bytes.round() as u64)) }
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Packets(packets) => write!(f, "{packets} pkt"),
+            Self::Bytes(bytes) if bytes % 1_000_000 == 0 => write!(f, "{} MB", bytes / 1_000_000),
+            Self::Bytes(bytes) if bytes % 1_000 == 0 => write!(f, "{} kB", bytes / 1_000),
+            Self::Bytes(bytes) => write!(f, "{bytes} B"),
+            Self::Time(span) => Duration(span).fmt(f),
+        }
+    }
+}
+quantity!(Amount);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_people_write_them() {
+        assert_eq!("50 ms".parse(), Ok(Duration(Span::from_millis(50))));
+        assert_eq!("0.5s".parse(), Ok(Duration(Span::from_millis(500))));
+        assert_eq!("0".parse(), Ok(Duration(Span::ZERO)));
+        assert_eq!("8 Mbit/s".parse(), Ok(Speed::Bytes(1e6)));
+        assert_eq!("500 pkt/s".parse::<Speed>().map(|s| s.rate(1_000)), Ok(Rate::from_bytes(500_000)));
+        assert_eq!("11.7 MB/s".parse::<Speed>().map(|s| s.rate(1)), Ok(Rate::from_bytes(11_700_000)));
+        assert_eq!("10 MB".parse(), Ok(Amount::Bytes(10_000_000)));
+        assert_eq!("53 pkt".parse(), Ok(Amount::Packets(53)));
+        assert_eq!("100 ms".parse(), Ok(Amount::Time(Span::from_millis(100))));
+        for text in ["", "ms", "50", "50 m", "-1 s", "1e5 s", "9999999999999999 s", "nan s", "8 Mbps"] {
+            assert!(text.parse::<Duration>().is_err(), "{text}");
+            assert!(text.parse::<Speed>().is_err(), "{text}");
+        }
+        assert!("50".parse::<Amount>().is_err());
+    }
+
+    #[test]
+    fn there_and_back() {
+        for text in ["50 ms", "1.5 ms", "300 s", "10 us", "7 ns"] {
+            assert_eq!(text.parse::<Duration>().unwrap().to_string(), text);
+        }
+        for text in ["8 Mbit/s", "500 pkt/s", "1 Gbit/s", "64 kbit/s"] {
+            assert_eq!(text.parse::<Speed>().unwrap().to_string(), text);
+        }
+        for text in ["10 MB", "53 pkt", "100 ms", "7 B"] {
+            assert_eq!(text.parse::<Amount>().unwrap().to_string(), text);
+        }
+    }
+}
