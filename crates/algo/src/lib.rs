@@ -12,6 +12,7 @@
 //! * [`rtt`]: round-trip time and timeouts (RFC 6298, RFC 8985).
 //! * [`control`]: congestion control; one file an algorithm; the table [`control::ALGORITHMS`].
 //! * [`flight`]: what was asked on a path and has not come: reordering, loss, late arrivals.
+//! * [`subflow`]: those three joined: rounds, recovery, probes, timeouts.
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
@@ -23,6 +24,7 @@ pub mod flight;
 pub mod machine;
 pub mod real;
 pub mod rtt;
+pub mod subflow;
 pub mod units;
 
 pub use machine::{Machine, Output};

@@ -10,7 +10,8 @@
 //! **Map.**
 //! * [`content`]: bytes that a seed decides, with their hash tree.
 //! * [`peer`]: a source, honest or not.
-//! * [`swarm`]: sources, receivers and links in virtual time; faults; invariants watched on the way.
+//! * [`crowd`]: flows of packets without content, and cross traffic, at full speed.
+//! * [`swarm`]: all of these over links in virtual time; faults; invariants watched on the way.
 //! * [`fairness`]: many subflows against one behind a bottleneck.
 //! * [`scenario`]: an experiment as a struct, which is its TOML file too.
 //! * [`run`]: a scenario becomes a world and an [`outcome`].
@@ -18,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 pub mod content;
+pub mod crowd;
 pub mod fairness;
 pub mod outcome;
 pub mod peer;

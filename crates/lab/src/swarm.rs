@@ -1,4 +1,4 @@
-//! Sources, receivers and links in one virtual time.
+//! Sources, receivers, flows and links in one virtual time.
 //!
 //! Build it ([`Swarm::link`], [`source`](Swarm::source), [`receiver`](Swarm::receiver),
 //! [`path`](Swarm::path), [`want`](Swarm::want), [`at`](Swarm::at)), run it, read what happened. The same
@@ -22,7 +22,8 @@ use sim::{LinkConfig, LinkId, Net, RouteId};
 
 use crate::content::{Content, Shelf, fill};
 use crate::peer::{Lie, Peer};
-use model::Packet;
+use crate::crowd::Crowd;
+use model::{Datagram, Packet};
 pub use model::{Fault, Wire};
 use record::Record;
 pub use record::{Digest, FRUITLESS_MAX, Progress, STORM_MAX};
@@ -34,6 +35,9 @@ pub const OVERHEAD_BYTES: usize = 14 + 20 + 8;
 pub const PAYLOAD_MAX: usize = 1_472;
 /// What an ICMP error carries of what it answers, bytes (RFC 792: the IP header and 8 bytes, and its own 8).
 const ICMP_BYTES: usize = 8;
+
+/// [`sim::Packet::flow`] of content on path `p` of the swarm is this and `p`; of a crowd's data, its path.
+pub const FLOW_DATAGRAMS: u32 = 1 << 31;
 
 /// A source of a swarm, by the order in which it was added.
 pub type SourceNo = usize;
@@ -64,7 +68,7 @@ struct Receiver {
     paths: Vec<PathEnds>,
     deadline: Time,
     coalesce: Span,
-    inbox: Vec<(PathId, Packet)>,
+    inbox: Vec<(PathId, Datagram)>,
     inbox_due: Time,
     record: Record,
 }
@@ -83,7 +87,10 @@ pub struct Swarm {
     seed: u64,
     net: Net<Packet>,
     net_due: Time,
-    ends: Vec<End>,
+    /// By route: where mmTP's lead.
+    ends: Vec<Option<End>>,
+    pipes: BTreeMap<Span, LinkId>,
+    crowd: Crowd,
     peers: Vec<Peer>,
     receivers: Vec<Receiver>,
     script: BTreeMap<(Time, u64), Act>,
@@ -101,6 +108,8 @@ impl Swarm {
             net: Net::new(seed),
             net_due: Time::NEVER,
             ends: Vec::new(),
+            pipes: BTreeMap::new(),
+            crowd: Crowd::new(seed),
             peers: Vec::new(),
             receivers: Vec::new(),
             script: BTreeMap::new(),
@@ -115,6 +124,33 @@ impl Swarm {
         let id = self.net.link(name, config);
         self.net_due = self.clock;
         id
+    }
+
+    /// A way of `delay` that nothing queues on; ways of equal delay are one link.
+    pub fn pipe(&mut self, delay: Span) -> LinkId {
+        if let Some(link) = self.pipes.get(&delay) {
+            return *link;
+        }
+        let config = LinkConfig { queue_packets: u32::MAX, delay, ..LinkConfig::default() };
+        let link = self.link(&format!("pipe of {delay}"), config);
+        self.pipes.insert(delay, link);
+        link
+    }
+
+    /// A route over these links.
+    pub fn route(&mut self, links: &[LinkId]) -> RouteId {
+        self.net.route(links)
+    }
+
+    /// The flows of packets without content.
+    #[must_use]
+    pub const fn crowd(&self) -> &Crowd {
+        &self.crowd
+    }
+
+    /// The same, to add some.
+    pub const fn crowd_mut(&mut self) -> &mut Crowd {
+        &mut self.crowd
     }
 
     /// Adds a source of these contents.
@@ -162,9 +198,9 @@ impl Swarm {
         let path = to.subscriber.add_path(id, &config);
         let path = path.expect("room for a path");
         let (down, up) = (self.net.route(&wire.down), self.net.route(&wire.up));
-        self.ends.push(End { receiver, path, to_source: false });
-        self.ends.push(End { receiver, path, to_source: true });
-        debug_assert_eq!(self.ends.len(), up.0 as usize + 1, "routes are numbered in order");
+        self.ends.resize(up.0 as usize + 1, None);
+        self.ends[down.0 as usize] = Some(End { receiver, path, to_source: false });
+        self.ends[up.0 as usize] = Some(End { receiver, path, to_source: true });
         // A host of its own for each receiver, an address of it for each path.
         let host = Ipv4Addr::new(10, (receiver >> 8) as u8, receiver as u8, path as u8 + 1);
         let address = SocketAddr::from((host, 40_000 + path as u16));
@@ -200,10 +236,7 @@ impl Swarm {
     /// When something happens next.
     #[must_use]
     pub fn next_wake(&self) -> Time {
-        let script = self.script.first_key_value().map_or(Time::NEVER, |((at, _), _)| *at);
-        let machines =
-            self.receivers.iter().map(|r| r.deadline.min(r.inbox_due)).min().unwrap_or(Time::NEVER);
-        script.min(machines).min(self.net_due)
+        self.next_timer().min(self.net_due)
     }
 
     /// Works off everything that is due at `now`, in the order and at the times it was due; returns when to
@@ -231,17 +264,48 @@ impl Swarm {
         self.receivers.iter().all(|r| r.record.is_done())
     }
 
-    /// Takes one step in time, if one is due by `limit` and nothing storms.
+    /// Takes one step in time, if one is due by `limit` and nothing storms. At one instant packets arrive
+    /// first, then timers run.
     fn advance(&mut self, limit: Time) -> bool {
-        let next = self.next_wake();
-        if next > limit || next == Time::NEVER || self.receivers.iter().any(|r| r.record.storms()) {
+        if self.receivers.iter().any(|r| r.record.storms()) {
             return false;
         }
-        let now = next.max(self.clock);
+        let timers = self.next_timer();
+        match self.net.poll(timers.min(limit)) {
+            Output::Send(delivery) => {
+                self.tick(delivery.at);
+                self.arrived(delivery.at, delivery.route, delivery.packet);
+                true
+            }
+            Output::Event(_) => true,
+            Output::Wait(next) => {
+                self.net_due = next;
+                if timers > limit || timers == Time::NEVER {
+                    return false;
+                }
+                self.tick(timers.max(self.clock));
+                self.run_timers(self.clock);
+                true
+            }
+        }
+    }
+
+    /// When something happens next that is no packet's arrival.
+    fn next_timer(&self) -> Time {
+        let script = self.script.first_key_value().map_or(Time::NEVER, |((at, _), _)| *at);
+        let machines =
+            self.receivers.iter().map(|r| r.deadline.min(r.inbox_due)).min().unwrap_or(Time::NEVER);
+        script.min(machines).min(self.crowd.next_timer())
+    }
+
+    fn tick(&mut self, now: Time) {
         self.clock = now;
         for receiver in &mut self.receivers {
             receiver.record.roll(now, &receiver.subscriber);
         }
+    }
+
+    fn run_timers(&mut self, now: Time) {
         while let Some(entry) = self.script.first_entry().filter(|entry| entry.key().0 <= now) {
             let act = entry.remove();
             self.act(now, act);
@@ -255,16 +319,8 @@ impl Swarm {
                 self.receivers[r].record.woke(now, busy);
             }
         }
-        loop {
-            match self.net.poll(now) {
-                Output::Wait(next) => {
-                    self.net_due = next;
-                    return true;
-                }
-                Output::Send(delivery) => self.arrived(now, delivery.route, delivery.packet),
-                Output::Event(_) => {}
-            }
-        }
+        let Self { net, crowd, .. } = self;
+        crowd.timers(now, &mut |route, segment| net.send(now, route, Packet::Segment(segment)));
     }
 
     fn act(&mut self, now: Time, act: Act) {
@@ -291,7 +347,15 @@ impl Swarm {
 
     /// A packet has come to the end of its route.
     fn arrived(&mut self, now: Time, route: RouteId, packet: Packet) {
-        let End { receiver, path, to_source } = self.ends[route.0 as usize];
+        let packet = match packet {
+            Packet::Datagram(datagram) => datagram,
+            Packet::Segment(segment) => {
+                let Self { net, crowd, .. } = self;
+                let mut send = |route, segment| net.send(now, route, Packet::Segment(segment));
+                return crowd.arrived(now, segment, &mut send);
+            }
+        };
+        let Some(End { receiver, path, to_source }) = self.ends[route.0 as usize] else { return };
         if packet.broken {
             return;
         }
@@ -301,11 +365,12 @@ impl Swarm {
             let peer = &mut peers[source];
             if !peer.alive && peer.unreachable {
                 let bytes = vec![0; ICMP_BYTES + OVERHEAD_BYTES];
-                net.send(now, down, Packet { bytes, ect: false, marked: false, broken: false, icmp: true });
+                net.send(now, down, Packet::Datagram(Datagram { bytes, icmp: true, ..Datagram::default() }));
             }
             return peer.answer(now, address, &packet.bytes, |sent| {
                 let (bytes, ect) = (sent.bytes, sent.ect);
-                net.send(now, down, Packet { bytes, ect, marked: false, broken: false, icmp: false });
+                let content = Some(down.0);
+                net.send(now, down, Packet::Datagram(Datagram { bytes, ect, content, ..Datagram::default() }));
             });
         }
         let to = &mut self.receivers[receiver];
@@ -323,7 +388,7 @@ impl Swarm {
         let inbox = std::mem::take(&mut self.receivers[r].inbox);
         self.receivers[r].inbox_due = Time::NEVER;
         self.receivers[r].record.woke(now, true);
-        let alike = |a: &(PathId, Packet), b: &(PathId, Packet)| {
+        let alike = |a: &(PathId, Datagram), b: &(PathId, Datagram)| {
             let plain = !a.1.icmp && !b.1.icmp;
             plain && a.0 == b.0 && a.1.bytes.len() == b.1.bytes.len() && a.1.marked == b.1.marked
         };
@@ -367,9 +432,8 @@ impl Swarm {
                 Output::Send(transmit) => {
                     record.asked(now, transmit.path, subscriber);
                     digest.sent(now, r, transmit.path, &transmit.bytes);
-                    let bytes = transmit.bytes;
-                    let packet = Packet { bytes, ect: false, marked: false, broken: false, icmp: false };
-                    net.send(now, paths[transmit.path].up, packet);
+                    let datagram = Datagram { bytes: transmit.bytes, ..Datagram::default() };
+                    net.send(now, paths[transmit.path].up, Packet::Datagram(datagram));
                 }
                 Output::Event(event) => {
                     digest.event(now, r, &event);

@@ -43,12 +43,14 @@
 pub mod config;
 pub mod link;
 pub mod net;
+pub mod queue;
 pub mod rng;
 mod serial;
 pub mod stats;
 
 pub use config::{Command, LinkConfig};
 pub use link::{Link, Packet, Why};
+pub use queue::EventQueue;
 pub use net::{Delivery, LinkId, Net, RouteId};
 pub use rng::Rng;
 pub use stats::{Drops, Stats};

@@ -28,6 +28,10 @@ pub trait Packet: Clone {
     fn mark(&mut self);
     /// Flips the bit `bit`, 0 to 8 · [`bytes`](Self::bytes) − 1. Does nothing unless implemented.
     fn corrupt(&mut self, _bit: u64) {}
+    /// Which flow's data this is, if it is data.
+    fn flow(&self) -> Option<u32> {
+        None
+    }
 }
 
 /// Why a packet was dropped.

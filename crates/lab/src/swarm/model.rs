@@ -4,7 +4,9 @@ use algo::control::Algorithm;
 use mmtp::subscriber::PathId;
 use sim::{Command, LinkId};
 
-use super::{OVERHEAD_BYTES, PAYLOAD_MAX, ReceiverNo, SourceNo};
+use crate::crowd::Segment;
+
+use super::{FLOW_DATAGRAMS, OVERHEAD_BYTES, PAYLOAD_MAX, ReceiverNo, SourceNo};
 
 /// How a path runs.
 #[derive(Clone, Debug)]
@@ -62,10 +64,21 @@ pub enum Fault {
     },
 }
 
-/// A UDP payload on its way.
+/// What travels over the links.
 #[derive(Clone, Debug)]
-pub(super) struct Packet {
+pub(super) enum Packet {
+    /// Of mmTP.
+    Datagram(Datagram),
+    /// Of a crowd.
+    Segment(Segment),
+}
+
+/// A UDP payload on its way.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Datagram {
     pub(super) bytes: Vec<u8>,
+    /// Whether it is content, not a request: then the number of the path among all of the swarm.
+    pub(super) content: Option<u32>,
     pub(super) ect: bool,
     pub(super) marked: bool,
     /// A header was hit: the checksum tells, nobody sees it.
@@ -76,17 +89,30 @@ pub(super) struct Packet {
 
 impl sim::Packet for Packet {
     fn bytes(&self) -> u32 {
-        (self.bytes.len() + OVERHEAD_BYTES) as u32
+        match self {
+            Self::Datagram(datagram) => (datagram.bytes.len() + OVERHEAD_BYTES) as u32,
+            Self::Segment(segment) => segment.bytes(),
+        }
     }
     fn mark(&mut self) {
-        self.marked = self.ect;
+        match self {
+            Self::Datagram(datagram) => datagram.marked = datagram.ect,
+            Self::Segment(segment) => segment.mark(),
+        }
+    }
+    fn flow(&self) -> Option<u32> {
+        match self {
+            Self::Datagram(datagram) => datagram.content.map(|path| FLOW_DATAGRAMS | path),
+            Self::Segment(segment) => segment.flow(),
+        }
     }
     /// A flip in the payload gets through, as if it had slipped past the checksum: the harder test.
     fn corrupt(&mut self, bit: u64) {
+        let Self::Datagram(datagram) = self else { return };
         let at = (bit / 8) as usize;
-        match at.checked_sub(OVERHEAD_BYTES).and_then(|at| self.bytes.get_mut(at)) {
+        match at.checked_sub(OVERHEAD_BYTES).and_then(|at| datagram.bytes.get_mut(at)) {
             Some(byte) => *byte ^= 1 << (bit % 8),
-            None => self.broken = true,
+            None => datagram.broken = true,
         }
     }
 }

@@ -18,10 +18,10 @@ impl Swarm {
         self.receivers.iter().enumerate().flat_map(of).collect()
     }
 
-    /// A number that differs when anything the receivers asked or reported does.
+    /// A number that differs when anything the receivers asked or reported, or a flow received, does.
     #[must_use]
     pub const fn digest(&self) -> u64 {
-        self.digest.0
+        self.digest.0 ^ self.crowd.digest()
     }
 
     /// How far a wish has come.
@@ -70,6 +70,12 @@ impl Swarm {
     #[must_use]
     pub fn stats(&self, link: LinkId) -> &Stats {
         self.net.stats(link)
+    }
+
+    /// Bytes queued at a link.
+    #[must_use]
+    pub fn queued_bytes(&self, link: LinkId) -> u64 {
+        self.net.queued_bytes(link)
     }
 
     /// What a source has sent.

@@ -1,0 +1,207 @@
+//! A subflow as its sender (or, where receivers drive, its requester) sees it: window, estimator, what is in
+//! flight, when to probe and when to give up.
+//!
+//! It joins [`Control`], [`Rtt`] and [`Flight`] and adds what none of them knows: rounds, recovery, whether
+//! the window was the limit, the probe before a timeout. What is sent is the world's: `T` says so, a batch.
+
+use crate::control::{Ack, Algorithm, Cause, Control, Group, Loss, Member};
+use crate::flight::{Delivery, Flight};
+use crate::rtt::Rtt;
+use crate::{Span, Time};
+
+/// What a timer asks for: see [`Subflow::timer`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timer {
+    /// Nothing yet.
+    None,
+    /// Send one packet above the window if need be, so that a lost tail is noticed (RFC 8985 section 7).
+    Probe,
+    /// Nothing has come for a retransmission timeout (RFC 6298 section 5).
+    Timeout,
+}
+
+/// One subflow; see the [module](self).
+#[derive(Clone, Debug)]
+pub struct Subflow<T> {
+    control: Algorithm,
+    rtt: Rtt,
+    flight: Flight<T>,
+    cwnd: u32,
+    round: u32,
+    round_end: u64,
+    most_in_flight: u32,
+    recovery_end: u64,
+    heard: Time,
+    probed: bool,
+}
+
+impl<T> Subflow<T> {
+    /// Nothing sent yet.
+    #[must_use]
+    pub fn new(control: Algorithm) -> Self {
+        Self {
+            cwnd: control.member(Span::ZERO).cwnd.floor().max(1),
+            control,
+            rtt: Rtt::new(),
+            flight: Flight::new(),
+            round: 0,
+            round_end: 0,
+            most_in_flight: 0,
+            recovery_end: 0,
+            heard: Time::ZERO,
+            probed: false,
+        }
+    }
+
+    /// Congestion window, packets: at least 1.
+    #[must_use]
+    pub const fn cwnd(&self) -> u32 {
+        self.cwnd
+    }
+    /// The round-trip time estimator.
+    #[must_use]
+    pub const fn rtt(&self) -> &Rtt {
+        &self.rtt
+    }
+    /// What is in flight.
+    #[must_use]
+    pub const fn flight(&self) -> &Flight<T> {
+        &self.flight
+    }
+    /// Packets that the window allows now.
+    #[must_use]
+    pub fn room(&self) -> u32 {
+        if self.flight.is_full() { 0 } else { self.cwnd.saturating_sub(self.flight.in_flight()) }
+    }
+    /// What this subflow publishes for its siblings; without an RTT, and so without weight, before it has one.
+    #[must_use]
+    pub fn member(&self) -> Member {
+        self.control.member(self.rtt.srtt())
+    }
+
+    /// `count` packets go out; returns their batch.
+    pub fn sent(&mut self, now: Time, count: u32, what: T) -> u64 {
+        if self.flight.in_flight() == 0 {
+            self.heard = now;
+            self.probed = false;
+        }
+        let id = self.flight.send(now, count, what);
+        self.most_in_flight = self.most_in_flight.max(self.flight.in_flight());
+        id
+    }
+
+    /// Packet `i` of batch `id` has arrived at the other end, as is known at `now`.
+    pub fn delivered(&mut self, now: Time, id: u64, i: u32) -> Delivery {
+        let delivery = self.flight.deliver(now, id, i);
+        if matches!(delivery, Delivery::Fresh { .. } | Delivery::Late { .. }) {
+            (self.heard, self.probed) = (now, false);
+        }
+        delivery
+    }
+
+    /// `acked` packets arrived, up to sequence number `seq`, the last of them sent at `sent_at`. A window of
+    /// which fewer than `slack` packets are unused counts as used up: senders gather requests into batches.
+    pub fn acked(
+        &mut self,
+        now: Time,
+        acked: u32,
+        seq: u64,
+        sent_at: Option<Time>,
+        slack: u32,
+        group: &Group<'_>,
+    ) {
+        if let Some(sent_at) = sent_at {
+            self.rtt.sample(now, now.since(sent_at));
+        }
+        if seq >= self.round_end {
+            self.round = self.round.wrapping_add(1);
+            self.round_end = self.flight.next_seq();
+            self.most_in_flight = self.flight.in_flight() + acked;
+        }
+        // A window that was not used up says nothing about the path; in slow start half of it is enough (as
+        // Linux' is_cwnd_limited).
+        let used = if self.control.member(Span::ZERO).slow_start { self.cwnd / 2 } else { self.cwnd };
+        let ack = Ack {
+            now,
+            acked,
+            round: self.round,
+            srtt: self.rtt.srtt(),
+            limited: self.most_in_flight + slack > used,
+            recovering: seq < self.recovery_end,
+        };
+        self.cwnd = self.control.on_ack(&ack, group).cwnd.max(1);
+    }
+
+    /// The network lost or marked the packet with sequence number `seq`; counts once a window.
+    pub fn congestion(&mut self, now: Time, cause: Cause, seq: u64, group: &Group<'_>) {
+        if seq < self.recovery_end && cause != Cause::Timeout {
+            return;
+        }
+        self.recovery_end = self.flight.next_seq();
+        let loss = Loss { now, cause, srtt: self.rtt.srtt() };
+        self.cwnd = self.control.on_congestion(&loss, group).cwnd.max(1);
+    }
+
+    /// Declares lost what others have overtaken: calls `lost` with what each was, returns the highest
+    /// sequence number among them, which [`congestion`](Self::congestion) wants to know.
+    pub fn detect(&mut self, now: Time, mut lost: impl FnMut(&T, u32)) -> Option<u64> {
+        let mut newest = None;
+        self.flight.detect(now, &self.rtt, |what, i, seq| {
+            newest = newest.max(Some(seq));
+            lost(what, i);
+        });
+        newest
+    }
+
+    /// Forgets what cannot arrive any more.
+    pub fn forget(&mut self, now: Time) {
+        let keep = self.rtt.rto().times(2);
+        let before = Time::from_nanos(now.as_nanos().saturating_sub(keep.as_nanos()));
+        self.flight.forget(before, |_| {});
+    }
+
+    /// Everything in flight has expired: calls `lost` with what each was. The window follows from
+    /// [`congestion`](Self::congestion) with [`Cause::Timeout`], which this calls.
+    pub fn expire(&mut self, now: Time, group: &Group<'_>, mut lost: impl FnMut(&T, u32)) {
+        self.congestion(now, Cause::Timeout, self.flight.next_seq(), group);
+        self.flight.expire(|what, i, _| lost(what, i));
+        self.rtt.back_off();
+        self.heard = now;
+    }
+
+    /// When [`detect`](Self::detect) or [`timer`](Self::timer) would next do something.
+    #[must_use]
+    pub fn deadline(&self) -> Time {
+        if self.flight.in_flight() == 0 {
+            return Time::NEVER;
+        }
+        let mut at = self.timeout_at();
+        if !self.probed && self.rtt.has_sample() {
+            at = at.min(self.heard + self.rtt.probe_timeout());
+        }
+        match self.flight.next_deadline(&self.rtt) {
+            Some(reorder) => at.min(reorder),
+            None => at,
+        }
+    }
+
+    fn timeout_at(&self) -> Time {
+        let oldest = self.flight.oldest_outstanding().unwrap_or(self.heard);
+        oldest.max(self.heard) + self.rtt.rto()
+    }
+
+    /// What is due at `now`. A probe is asked for once in a silence.
+    pub fn timer(&mut self, now: Time) -> Timer {
+        if self.flight.in_flight() == 0 {
+            return Timer::None;
+        }
+        if now >= self.timeout_at() {
+            return Timer::Timeout;
+        }
+        if !self.probed && self.rtt.has_sample() && now >= self.heard + self.rtt.probe_timeout() {
+            self.probed = true;
+            return Timer::Probe;
+        }
+        Timer::None
+    }
+}

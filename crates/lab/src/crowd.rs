@@ -1,0 +1,269 @@
+//! Flows of packets without content: the house's windows, estimators and loss detection
+//! ([`algo::subflow::Subflow`]) at full speed, for experiments that are about rates and not about bytes.
+//!
+//! A flow has one path or many; each packet is acknowledged by one. What is lost goes back into the flow's
+//! common stock and may leave again on any path, under a new number: there is no reassembly to wait for, as
+//! with mmTP's chunks, and no receive window. Connections that must keep a byte stream in order are another
+//! matter (issue: MPTCP).
+//!
+//! All flows live in a few flat tables, and a path at rest has one entry in the queue of timers at most.
+
+mod cbr;
+mod flow;
+
+use algo::control::{Algorithm, Member};
+use algo::subflow::Subflow;
+use algo::{Span, Time};
+use sim::{EventQueue, RouteId};
+
+pub use cbr::{Burst, CbrConfig};
+pub use flow::FlowConfig;
+
+/// A flow of a crowd, by the order in which it was added.
+pub type FlowNo = usize;
+/// A path of a flow, by the order in which it was added to the crowd.
+pub type SubNo = u32;
+
+/// Size of an acknowledgement on the wire, bytes (Ethernet, IPv4, TCP).
+pub const ACK_BYTES: u16 = 66;
+
+/// What a segment is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Data of a path.
+    Data,
+    /// That it has arrived.
+    Ack,
+    /// Traffic that nobody answers.
+    Cross,
+}
+
+/// A packet of a crowd.
+#[derive(Clone, Copy, Debug)]
+pub struct Segment {
+    /// Which packet of the path.
+    id: u64,
+    sub: SubNo,
+    bytes: u16,
+    kind: Kind,
+    marked: bool,
+}
+
+impl sim::Packet for Segment {
+    fn bytes(&self) -> u32 {
+        u32::from(self.bytes)
+    }
+    fn mark(&mut self) {
+        self.marked = true;
+    }
+    fn flow(&self) -> Option<u32> {
+        (self.kind == Kind::Data).then_some(self.sub)
+    }
+}
+
+/// What a timer is for.
+#[derive(Clone, Copy, Debug)]
+enum Due {
+    Start(u32),
+    Stop(u32),
+    Sub(SubNo),
+    Cbr(u32),
+}
+
+/// One path of a flow.
+struct Sub {
+    subflow: Subflow<bool>,
+    flow: u32,
+    /// Where its numbers stand in [`Crowd::members`], and from where to where its group does.
+    at: u32,
+    group: (u32, u32),
+    down: RouteId,
+    up: RouteId,
+    /// Packets delivered.
+    delivered: u64,
+    timeouts: u32,
+    /// When its timer is in the queue for; a later deadline is found out then.
+    timer: Time,
+}
+
+/// A flow.
+struct Flow {
+    first: SubNo,
+    subs: u32,
+    bytes: u16,
+    /// Packets in the stock, packets still to arrive.
+    left: u64,
+    open: u64,
+    /// Packets that left a second time although the first had arrived: that many arrivals are not counted.
+    owed: u64,
+    started: Option<Time>,
+    done: Option<Time>,
+    stopped: bool,
+    watch: Option<Box<flow::Watch>>,
+}
+
+/// Flows and cross traffic; see the [module](self).
+pub struct Crowd {
+    seed: u64,
+    subs: Vec<Sub>,
+    flows: Vec<Flow>,
+    /// What every path publishes; the paths of a group stand side by side.
+    members: Vec<Member>,
+    timers: EventQueue<Due>,
+    cbrs: Vec<cbr::Cbr>,
+    digest: u64,
+}
+
+impl Crowd {
+    /// Nobody.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            subs: Vec::new(),
+            flows: Vec::new(),
+            members: Vec::new(),
+            timers: EventQueue::new(),
+            cbrs: Vec::new(),
+            digest: 0xcbf2_9ce4_8422_2325,
+        }
+    }
+
+    /// When something happens next that is no packet's arrival.
+    #[must_use]
+    pub fn next_timer(&self) -> Time {
+        self.timers.next_at()
+    }
+
+    /// Works off what is due at `now`; `send` takes what leaves.
+    pub fn timers(&mut self, now: Time, send: &mut impl FnMut(RouteId, Segment)) {
+        while let Some((_, due)) = self.timers.pop_due(now) {
+            match due {
+                Due::Start(flow) => self.start(now, flow as FlowNo, send),
+                Due::Stop(flow) => self.stop(flow as FlowNo),
+                Due::Sub(sub) => self.sub_timer(now, sub, send),
+                Due::Cbr(cbr) => self.burst(now, cbr, send),
+            }
+        }
+    }
+
+    /// A segment has come to the end of its route.
+    pub fn arrived(&mut self, now: Time, segment: Segment, send: &mut impl FnMut(RouteId, Segment)) {
+        self.mix(now.as_nanos() ^ segment.id << 20 ^ u64::from(segment.sub) << 44 ^ segment.kind as u64);
+        match segment.kind {
+            Kind::Data => {
+                let up = self.subs[segment.sub as usize].up;
+                self.observe(now, &segment);
+                send(up, Segment { kind: Kind::Ack, bytes: ACK_BYTES, ..segment });
+            }
+            Kind::Ack => self.acked(now, segment, send),
+            Kind::Cross => {}
+        }
+    }
+
+    /// A digest of everything that has arrived, and when.
+    #[must_use]
+    pub const fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    fn mix(&mut self, what: u64) {
+        self.digest = (self.digest.rotate_left(5) ^ what).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    /// Which paths a flow has.
+    fn subs_of(&self, flow: FlowNo) -> std::ops::Range<usize> {
+        let flow = &self.flows[flow];
+        flow.first as usize..(flow.first + flow.subs) as usize
+    }
+
+    // What can be read.
+
+    /// Bytes delivered so far on each path of a flow: whole packets, headers included.
+    pub fn delivered_bytes(&self, flow: FlowNo) -> impl Iterator<Item = u64> {
+        let bytes = u64::from(self.flows[flow].bytes);
+        self.subs[self.subs_of(flow)].iter().map(move |sub| sub.delivered * bytes)
+    }
+
+    /// Window of each path of a flow, packets.
+    pub fn cwnd(&self, flow: FlowNo) -> impl Iterator<Item = u32> {
+        self.subs[self.subs_of(flow)].iter().map(|sub| sub.subflow.cwnd())
+    }
+
+    /// Smoothed RTT of each path of a flow; zero before the first sample.
+    pub fn srtt(&self, flow: FlowNo) -> impl Iterator<Item = Span> {
+        self.subs[self.subs_of(flow)].iter().map(|sub| sub.subflow.rtt().srtt())
+    }
+
+    /// Timeouts of all paths of a flow.
+    #[must_use]
+    pub fn timeouts(&self, flow: FlowNo) -> u64 {
+        self.subs[self.subs_of(flow)].iter().map(|sub| u64::from(sub.timeouts)).sum()
+    }
+
+    /// The number of the group in which each path of a flow is, from 0.
+    #[must_use]
+    pub fn groups(&self, flow: FlowNo) -> Vec<u32> {
+        let subs = &self.subs[self.subs_of(flow)];
+        let mut starts: Vec<u32> = subs.iter().map(|sub| sub.group.0).collect();
+        starts.sort_unstable();
+        starts.dedup();
+        subs.iter().map(|sub| starts.partition_point(|start| *start < sub.group.0) as u32).collect()
+    }
+
+    /// The groups of a flow, as what their members publish.
+    pub fn published(&self, flow: FlowNo) -> impl Iterator<Item = &[Member]> {
+        let subs = &self.subs[self.subs_of(flow)];
+        subs.iter()
+            .filter(|sub| sub.at == sub.group.0)
+            .map(|sub| &self.members[sub.group.0 as usize..sub.group.1 as usize])
+    }
+
+    /// When a flow started and when its last packet was acknowledged, as far as that has happened.
+    #[must_use]
+    pub fn times(&self, flow: FlowNo) -> (Option<Time>, Option<Time>) {
+        (self.flows[flow].started, self.flows[flow].done)
+    }
+
+    /// What must always hold and does not.
+    #[must_use]
+    pub fn violations(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for (i, sub) in self.subs.iter().enumerate() {
+            let (cwnd, in_flight) = (sub.subflow.cwnd(), sub.subflow.flight().in_flight());
+            if !(1..=1 << 23).contains(&cwnd) {
+                wrong.push(format!("path {i} has a window of {cwnd}"));
+            }
+            // A window may have been cut below what is in flight, but never by more than it was, and a probe
+            // may be out.
+            if in_flight > 1 << 24 {
+                wrong.push(format!("path {i} has {in_flight} packets in flight"));
+            }
+        }
+        for (i, flow) in self.flows.iter().enumerate() {
+            if flow.done.is_some() && flow.open > 0 {
+                wrong.push(format!("flow {i} is done and has {} packets to go", flow.open));
+            }
+        }
+        wrong
+    }
+
+    /// A fresh path, alone in its group.
+    fn push_sub(&mut self, flow: u32, control: Algorithm, down: RouteId, up: RouteId) -> SubNo {
+        let no = self.subs.len() as SubNo;
+        let subflow = Subflow::new(control);
+        self.members.push(subflow.member());
+        self.subs.push(Sub {
+            subflow,
+            flow,
+            at: no,
+            group: (no, no + 1),
+            down,
+            up,
+            delivered: 0,
+            timeouts: 0,
+            timer: Time::NEVER,
+        });
+        no
+    }
+}

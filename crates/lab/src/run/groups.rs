@@ -1,0 +1,124 @@
+//! Which paths share a bottleneck: what is so, and what a flow takes to be so.
+
+use std::collections::BTreeMap;
+
+use algo::Span;
+
+use super::World;
+use super::build::{Placed, Where};
+use crate::scenario::{Flow, Groups, Scenario};
+
+/// For each path the group it is in, where paths that share a link with a rate, directly or through others,
+/// are in one (Thomas, dissertation, section 4.2.1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Truth(Vec<u32>);
+
+impl Truth {
+    pub(super) fn new(scenario: &Scenario, flow: &Flow) -> Self {
+        // Union-find over the links: the smallest path number names a group.
+        let mut group: Vec<usize> = (0..flow.paths.len()).collect();
+        let find = |group: &[usize], mut p: usize| {
+            while group[p] != p {
+                p = group[p];
+            }
+            p
+        };
+        let mut first: BTreeMap<&str, usize> = BTreeMap::new();
+        for (p, path) in flow.paths.iter().enumerate() {
+            for link in path.via.iter().filter(|link| scenario.link[*link].rate.is_some()) {
+                let other = *first.entry(link).or_insert(p);
+                let (a, b) = (find(&group, p), find(&group, other));
+                group[a.max(b)] = a.min(b);
+            }
+        }
+        Self((0..group.len()).map(|p| find(&group, p) as u32).collect())
+    }
+
+    /// The groups that a flow starts with.
+    pub(super) fn groups(scenario: &Scenario, flow: &Flow) -> Vec<u32> {
+        let paths = 0..flow.paths.len() as u32;
+        match flow.groups {
+            Groups::All | Groups::Auto => vec![0; flow.paths.len()],
+            Groups::None => paths.collect(),
+            Groups::Topology => Self::new(scenario, flow).0,
+            Groups::Given => flow.paths.iter().map(|path| path.group).collect(),
+        }
+    }
+
+    /// Whether paths that belong together are apart, and whether paths that do not are together.
+    fn differs(&self, groups: &[u32]) -> (bool, bool) {
+        let pairs = || (0..groups.len()).flat_map(|a| (0..a).map(move |b| (a, b)));
+        let wrong = |truly: bool| {
+            pairs().any(|(a, b)| (self.0[a] == self.0[b]) == truly && (groups[a] == groups[b]) != truly)
+        };
+        (wrong(true), wrong(false))
+    }
+}
+
+impl World {
+    /// The group of each path as its flow sees it.
+    fn groups_of(&self, flow: &Placed) -> Vec<u32> {
+        match flow.at {
+            Where::Crowd(no) => self.swarm.crowd().groups(no),
+            Where::Receiver(r, _) => self.swarm.paths(r).iter().map(|path| path.group).collect(),
+        }
+    }
+
+    /// Whether paths are wrongly apart, wrongly together.
+    pub(super) fn misgrouped(&self, flow: &Placed) -> (bool, bool) {
+        if flow.paths < 2 { (false, false) } else { flow.truth.differs(&self.groups_of(flow)) }
+    }
+
+    /// NMCC's factor m (Thomas, dissertation, equation (4.7)) of the largest group; zero if none is coupled.
+    pub(super) fn factor(&self, flow: &Placed) -> f32 {
+        let Where::Crowd(no) = flow.at else { return 0.0 };
+        let groups = self.swarm.crowd().published(no).filter(|members| members.len() > 1);
+        let m2 = groups.map(|members| {
+            let counted = members.iter().filter(|member| member.srtt > Span::ZERO);
+            let omegas: Vec<f64> = counted
+                .map(|member| {
+                    let w = if member.slow_start { member.cwnd.0 as f64 / (1u64 << 40) as f64 } else { 1.0 };
+                    w / (member.srtt.as_nanos() as f64).powi(2)
+                })
+                .collect();
+            let most = omegas.iter().copied().fold(0.0, f64::max);
+            if most > 0.0 { omegas.iter().sum::<f64>() / most } else { 0.0 }
+        });
+        m2.fold(0.0, f64::max).sqrt() as f32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::{Link, Path};
+
+    fn truth(links: &[&[&str]]) -> Vec<u32> {
+        let text = "title = \"t\"\nduration = \"1 s\"";
+        let mut scenario: Scenario = toml::from_str(text).unwrap();
+        for name in links.iter().flat_map(|via| via.iter()) {
+            let rate = (!name.starts_with("free")).then(|| "1 Mbit/s".parse().unwrap());
+            scenario.link.insert((*name).into(), Link { rate, ..Link::default() });
+        }
+        let path = |via: &&[&str]| Path { via: via.iter().map(|l| (*l).into()).collect(), ..Path::default() };
+        Truth::new(&scenario, &Flow { paths: links.iter().map(path).collect(), ..Flow::default() }).0
+    }
+
+    #[test]
+    fn shared_links_join_transitively() {
+        assert_eq!(truth(&[&["a"], &["b"], &["c"]]), [0, 1, 2]);
+        assert_eq!(truth(&[&["a"], &["a", "x"], &["c"]]), [0, 0, 2]);
+        assert_eq!(truth(&[&["a"], &["a", "b"], &["b"]]), [0, 0, 0], "A with B, B with C: all three");
+        assert_eq!(truth(&[&["a"], &["b"], &["b", "c"], &["c", "a"]]), [0, 0, 0, 0]);
+        assert_eq!(truth(&[&["free", "a"], &["free", "b"]]), [0, 1], "what never queues joins nobody");
+    }
+
+    #[test]
+    fn differences() {
+        let truth = Truth(vec![0, 0, 2]);
+        assert_eq!(truth.differs(&[5, 5, 1]), (false, false));
+        assert_eq!(truth.differs(&[0, 1, 2]), (true, false));
+        assert_eq!(truth.differs(&[0, 0, 0]), (false, true));
+        assert_eq!(truth.differs(&[0, 1, 1]), (true, true));
+    }
+}
