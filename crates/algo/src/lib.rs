@@ -12,6 +12,7 @@
 //! * [`rtt`]: round-trip time and timeouts (RFC 6298, RFC 8985).
 //! * [`control`]: congestion control; one file an algorithm; the table [`control::ALGORITHMS`].
 //! * [`flight`]: what was asked on a path and has not come: reordering, loss, late arrivals.
+//! * [`groups`]: which paths share a bottleneck, from their delays and losses (RFC 8382).
 //! * [`subflow`]: those three joined: rounds, recovery, probes, timeouts.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -21,6 +22,7 @@ extern crate std;
 
 pub mod control;
 pub mod flight;
+pub mod groups;
 pub mod machine;
 pub mod real;
 pub mod rtt;

@@ -8,7 +8,18 @@ fn main() {
         for seed in 1..=seeds {
             let t = std::time::Instant::now();
             let o = lab::run::run(&s, &cc, seed);
-            println!("{cc} {seed} {:?} {:?} {:016x} {} pkts {:.2} M/s", s.measure.iter().zip(&o.values).map(|(m, v)| format!("{} {:.2}", m.metric, v.unwrap_or(f64::NAN))).collect::<Vec<_>>(), o.faults, o.digest, o.link_packets, o.link_packets as f64 / t.elapsed().as_secs_f64() / 1e6);
+            println!(
+                "{cc} {seed} {:?} {:?} {:016x} {} pkts {:.2} M/s",
+                s.measure
+                    .iter()
+                    .zip(&o.values)
+                    .map(|(m, v)| format!("{} {:.2}", m.metric, v.unwrap_or(f64::NAN)))
+                    .collect::<Vec<_>>(),
+                o.faults,
+                o.digest,
+                o.link_packets,
+                o.link_packets as f64 / t.elapsed().as_secs_f64() / 1e6
+            );
         }
     }
 }

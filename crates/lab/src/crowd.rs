@@ -12,6 +12,7 @@ mod cbr;
 mod flow;
 
 use algo::control::{Algorithm, Member};
+use algo::groups::Detector;
 use algo::subflow::Subflow;
 use algo::{Span, Time};
 use sim::{EventQueue, RouteId};
@@ -99,7 +100,8 @@ struct Flow {
     started: Option<Time>,
     done: Option<Time>,
     stopped: bool,
-    watch: Option<Box<flow::Watch>>,
+    /// Shared-bottleneck detection, if it has some.
+    watch: Option<Box<Detector>>,
 }
 
 /// Flows and cross traffic; see the [module](self).

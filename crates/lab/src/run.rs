@@ -164,7 +164,8 @@ impl World {
             return;
         }
         let queues = scenario.link.iter().filter(|(_, link)| link.rate.is_some());
-        let queues = queues.map(|(name, _)| (self.swarm.queued_bytes(self.links[name]) as f64 / packet) as f32);
+        let queues =
+            queues.map(|(name, _)| (self.swarm.queued_bytes(self.links[name]) as f64 / packet) as f32);
         let values = goodputs.into_iter().chain(cwnds).chain(queues);
         for (line, value) in log.lines.iter_mut().zip(values) {
             line.values.push(value);

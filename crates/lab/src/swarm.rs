@@ -21,8 +21,8 @@ use mmtp::subscriber::{Input, PathId, SourceId, Subscriber};
 use sim::{LinkConfig, LinkId, Net, RouteId};
 
 use crate::content::{Content, Shelf, fill};
-use crate::peer::{Lie, Peer};
 use crate::crowd::Crowd;
+use crate::peer::{Lie, Peer};
 use model::{Datagram, Packet};
 pub use model::{Fault, Wire};
 use record::Record;
@@ -370,7 +370,11 @@ impl Swarm {
             return peer.answer(now, address, &packet.bytes, |sent| {
                 let (bytes, ect) = (sent.bytes, sent.ect);
                 let content = Some(down.0);
-                net.send(now, down, Packet::Datagram(Datagram { bytes, ect, content, ..Datagram::default() }));
+                net.send(
+                    now,
+                    down,
+                    Packet::Datagram(Datagram { bytes, ect, content, ..Datagram::default() }),
+                );
             });
         }
         let to = &mut self.receivers[receiver];

@@ -50,7 +50,7 @@ pub mod stats;
 
 pub use config::{Command, LinkConfig};
 pub use link::{Link, Packet, Why};
-pub use queue::EventQueue;
 pub use net::{Delivery, LinkId, Net, RouteId};
+pub use queue::EventQueue;
 pub use rng::Rng;
 pub use stats::{Drops, Stats};

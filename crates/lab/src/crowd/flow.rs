@@ -1,9 +1,10 @@
 //! What a flow does.
 
+use algo::Time;
 use algo::control::{Algorithm, Cause, Group};
 use algo::flight::Delivery;
+use algo::groups::Detector;
 use algo::subflow::Timer;
-use algo::Time;
 use sim::RouteId;
 
 use super::{Crowd, Due, Flow, FlowNo, Kind, Segment};
@@ -24,9 +25,6 @@ pub struct FlowConfig {
     /// Whether its groups follow shared-bottleneck detection.
     pub detect: bool,
 }
-
-/// What shared-bottleneck detection knows of a flow.
-pub(super) struct Watch {}
 
 impl Crowd {
     /// Adds a flow.
@@ -51,7 +49,7 @@ impl Crowd {
             started: None,
             done: None,
             stopped: false,
-            watch: config.detect.then(|| Box::new(Watch {})),
+            watch: config.detect.then(|| watch(config.paths.len())),
         });
         let groups: Vec<u32> = config.paths.iter().map(|path| path.3).collect();
         self.regroup(no, &groups);
@@ -62,13 +60,14 @@ impl Crowd {
         no
     }
 
-    /// Puts the paths of a flow into groups: one number for each.
+    /// Puts the paths of a flow into groups: one number for each, 0 for those without one.
     pub(super) fn regroup(&mut self, flow: FlowNo, groups: &[u32]) {
         let range = self.subs_of(flow);
         let first = range.start;
+        let group = |sub: &usize| groups.get(sub - first).copied().unwrap_or(0);
         let mut order: Vec<usize> = range.clone().collect();
-        order.sort_by_key(|sub| groups[sub - first]);
-        for (row, sub) in order.chunk_by(|a, b| groups[a - first] == groups[b - first]).scan(first, |at, row| {
+        order.sort_by_key(group);
+        for (row, sub) in order.chunk_by(|a, b| group(a) == group(b)).scan(first, |at, row| {
             let from = *at;
             *at += row.len();
             Some((from..*at, row))
@@ -249,13 +248,38 @@ impl Crowd {
 
     /// A data packet has arrived: shared-bottleneck detection looks at its delay.
     pub(super) fn observe(&mut self, now: Time, segment: &Segment) {
-        let _ = (now, segment);
+        let sub = &self.subs[segment.sub as usize];
+        let no = sub.flow as FlowNo;
+        let flow = &mut self.flows[no];
+        let path = (segment.sub - flow.first) as usize;
+        let (Some(watch), Some(sent_at)) = (&mut flow.watch, sub.subflow.flight().sent_at(segment.id)) else {
+            return;
+        };
+        watch.sample(path, now, now.since(sent_at));
+        watch.delivered(path, 1);
+        if let Some(groups) = watch.tick(now) {
+            let groups = groups.to_vec();
+            self.regroup(no, &groups);
+        }
     }
 
     /// Packets of a path were lost.
     fn lost(&mut self, s: usize, packets: u32) {
-        let _ = (s, packets);
+        let flow = &mut self.flows[self.subs[s].flow as usize];
+        if let Some(watch) = &mut flow.watch {
+            watch.lost(s - flow.first as usize, packets);
+        }
     }
+}
+
+/// A detector of so many paths.
+fn watch(paths: usize) -> Box<Detector> {
+    let mut watch = Detector::new();
+    for _ in 0..paths {
+        // Beyond its limit paths stay with all others.
+        watch.add();
+    }
+    Box::new(watch)
 }
 
 const fn data(sub: usize, id: u64, bytes: u16) -> Segment {

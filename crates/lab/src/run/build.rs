@@ -53,7 +53,8 @@ impl World {
             Amount::Bytes(bytes) => bytes,
             Amount::Packets(_) | Amount::Time(_) => unreachable!("checked: a packet's size is in bytes"),
         };
-        let mut world = Self { swarm: Swarm::new(seed), links: BTreeMap::new(), flows: Vec::new(), packet_bytes };
+        let mut world =
+            Self { swarm: Swarm::new(seed), links: BTreeMap::new(), flows: Vec::new(), packet_bytes };
         for (name, link) in &scenario.link {
             let config = world.link_config(scenario, name, link);
             world.links.insert(name.clone(), world.swarm.link(name, config));
@@ -63,7 +64,8 @@ impl World {
             for copy in 1..=flow.count {
                 let own = if flow.count == 1 { name.clone() } else { format!("{name}-{copy}") };
                 let mut luck = Rng::stream(seed, &format!("start of {own}"));
-                let start = flow.start.time() + Span::from_nanos(luck.below(flow.start_within.0.as_nanos() + 1));
+                let start =
+                    flow.start.time() + Span::from_nanos(luck.below(flow.start_within.0.as_nanos() + 1));
                 let several = flow.paths.len() > 1;
                 let control = flow.controller.as_deref().unwrap_or(if several { controller } else { "reno" });
                 let control = Algorithm::by_name(control).expect("checked: the controller exists");
@@ -112,7 +114,9 @@ impl World {
         match link.queue {
             None => {}
             Some(Amount::Packets(packets)) => config.queue_packets = packets as u32,
-            Some(amount) => config = config.queue_bytes(self.bytes_in(amount, rate).max(2 * self.packet_bytes)),
+            Some(amount) => {
+                config = config.queue_bytes(self.bytes_in(amount, rate).max(2 * self.packet_bytes))
+            }
         }
         config
     }
@@ -139,7 +143,8 @@ impl World {
             up.push(self.swarm.pipe(rest));
         }
         if let Some(access) = path.access {
-            let config = LinkConfig::new(access.rate(self.packet_bytes), Span::ZERO).queue_packets(ACCESS_QUEUE);
+            let config =
+                LinkConfig::new(access.rate(self.packet_bytes), Span::ZERO).queue_packets(ACCESS_QUEUE);
             down.insert(0, self.swarm.link(&format!("access of {own}/{p}"), config));
         }
         if down.is_empty() {
@@ -181,9 +186,9 @@ impl World {
             let (down, up) = self.path(scenario, place.own, p, path);
             let name = path.source.clone().unwrap_or_else(|| format!("source of {}/{p}", place.own));
             let swarm = &mut self.swarm;
-            let (source, _) = sources
-                .entry(name)
-                .or_insert_with(|| (swarm.source(std::slice::from_ref(&content), Lie::Honest), content.clone()));
+            let (source, _) = sources.entry(name).or_insert_with(|| {
+                (swarm.source(std::slice::from_ref(&content), Lie::Honest), content.clone())
+            });
             let mut wire = Wire::new(&down, &up, place.control);
             wire.group = groups[p];
             wire.payload_max = usize::try_from(self.packet_bytes).unwrap_or(usize::MAX) - OVERHEAD_BYTES;

@@ -62,7 +62,8 @@ fn seen(scenario: &Scenario, world: &World, log: &Log, assert: &Assert) -> Vec<(
         assert.link.iter().map(|name| (format!("link {name}: {what}"), f(name))).collect()
     };
     let stats = |name: &str| world.swarm.stats(world.links[name]);
-    let flows = || world.flows.iter().enumerate().filter(|(_, flow)| Some(&flow.base) == assert.flow.as_ref());
+    let flows =
+        || world.flows.iter().enumerate().filter(|(_, flow)| Some(&flow.base) == assert.flow.as_ref());
     let (before, after) = (log.note(scenario.count_from.time()), log.note(scenario.duration.time()));
     let secs = after.at.since(before.at).as_nanos() as f64 / 1e9;
     match assert.what {

@@ -37,7 +37,8 @@ impl View<'_> {
             Kind::Goodput => Some(self.goodput(flows) * 8.0 / 1e6),
             Kind::Packets => Some(self.goodput(flows) / self.world.packet_bytes as f64),
             Kind::Utilisation => {
-                let carried: u64 = self.stats(links).map(|(a, b)| b.delivered_bytes - a.delivered_bytes).sum();
+                let carried: u64 =
+                    self.stats(links).map(|(a, b)| b.delivered_bytes - a.delivered_bytes).sum();
                 Some(100.0 * carried as f64 / self.secs() / self.rate_bytes(links))
             }
             Kind::SpreadFastest => self.spread(|rates| rates.iter().copied().fold(0.0, f64::max)),

@@ -1,0 +1,251 @@
+//! Who shares a bottleneck, without being told: passive detection from delays and losses (RFC 8382, Hayes,
+//! Ferlin, Welzl, Hiorth: "Shared Bottleneck Detection for Coupled Congestion Control for RTP Media").
+//!
+//! Paths through one queue see the same queue. Every [`T`] the [`Detector`] sums up what each path's delays
+//! looked like over the last [`M`] intervals: their skewness, variability, frequency of oscillation, and the
+//! loss (sections 3.2 and 4 of the RFC). Paths whose skewness or loss says that they pass a bottleneck are
+//! grouped by how alike these numbers are (section 3.3.1): that is [`Detector::raw`].
+//!
+//! **What is ours: when to believe it.** The RFC compares statistics, not the delays themselves, so two
+//! queues can look alike for a while, and one queue may look like two. The errors do not cost the same:
+//! paths coupled for nothing are slower than they could be, paths wrongly apart take more than their share
+//! from everybody else. So the groups to act upon, [`Detector::groups`], start from "all together", and
+//! * an interval has two paths together if the RFC's grouping has, or if their delays rise and fall together
+//!   (`groups/alike.rs`: a correlation of at least [`ALIKE_PERCENT`]);
+//! * two paths come apart only when each of the last [`HOLD`] intervals had them apart, one interval that has
+//!   them together joins them again;
+//! * a path that passes no bottleneck is apart from those that do, on the same terms; between two that do not
+//!   nothing changes, for there is no news of them;
+//! * a path of which too little is known ([`SAMPLES_MIN`], [`FILLED_MIN`]) is together with everybody, and
+//!   so is a new one or one that was [reset](Detector::reset);
+//! * only a path that has carried nothing for [`M`] intervals is on its own: it takes nothing from anybody
+//!   and shall not hold others together.
+//!
+//! Delays are relative: any constant may be added to all delays of a path, clocks need not agree. A round
+//! trip time does as well, with the noise of the way there.
+
+mod alike;
+mod policy;
+mod raw;
+mod stats;
+#[cfg(test)]
+mod tests;
+
+use alloc::vec::Vec;
+
+use crate::{Span, Time};
+use alike::Changes;
+use policy::{Policy, View, classes};
+use stats::Stats;
+pub use stats::Summary;
+
+/// The base time interval T (section 2.2; so are the following).
+pub const T: Span = Span::from_millis(350);
+/// Intervals that oscillation and loss are counted over.
+pub const N: usize = 50;
+/// Intervals that mean, skewness and variability are taken over.
+pub const M: usize = 30;
+/// Of these, how many of the newest have full weight (section 4.1).
+pub const F: usize = 20;
+/// c_s: skewness below which a path passes a bottleneck.
+pub const C_S_PPM: i64 = 100_000;
+/// c_h: the same for a path that did in the interval before.
+pub const C_H_PPM: i64 = 300_000;
+/// p_f: difference in frequency between groups.
+pub const P_F_PPM: i64 = 100_000;
+/// p_mad: difference in variability between groups, relative to the higher one.
+pub const P_MAD_PERCENT: i64 = 10;
+/// p_s: difference in skewness between groups.
+pub const P_S_PPM: i64 = 150_000;
+/// p_d: difference in loss between groups, relative to the higher one.
+pub const P_D_PERCENT: i64 = 10;
+/// p_l: loss above which a path passes a bottleneck and loss is a measure to compare.
+pub const P_L_PPM: i64 = 100_000;
+/// p_v: how far from the mean a crossing is significant, relative to the variability.
+pub const P_V_PERCENT: i64 = 70;
+
+/// Intervals in a row that have to say so before paths come apart. Ours.
+pub const HOLD: u32 = 10;
+/// Samples in [`M`] intervals below which a path is unknown. Ours.
+pub const SAMPLES_MIN: u32 = 60;
+/// Intervals with samples, of [`M`], below which a path is unknown. Ours.
+pub const FILLED_MIN: u32 = F as u32;
+/// Correlation of the changes of two paths' mean delays from which on they are together, percent. Ours.
+pub const ALIKE_PERCENT: i64 = 50;
+/// Changes, of [`M`], below which that correlation says nothing. Ours.
+pub const PAIRS_MIN: usize = 12;
+/// The most paths of a detector.
+pub const PATHS_MAX: usize = 256;
+/// Samples of one interval that are looked at; the rest is ignored.
+pub const SAMPLES_MAX: u32 = 1 << 16;
+/// Delays further than this from a path's first one count as this far.
+pub const DELAY_MAX: Span = Span::from_secs(60);
+
+/// Who shares a bottleneck; see the [module](self). Costs a few additions a sample, and every [`T`] a sort of
+/// the paths and [`HOLD`] passes over them; 4 KiB a path.
+#[derive(Clone, Debug)]
+pub struct Detector {
+    paths: Vec<Stats>,
+    policy: Policy,
+    /// When the running interval ends; none before the first call.
+    end: Option<Time>,
+    raw: Vec<Option<u32>>,
+    groups: Vec<u32>,
+    changed: bool,
+}
+
+impl Default for Detector {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Detector {
+    /// A detector without paths.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_hold(HOLD)
+    }
+
+    /// The same with another number of intervals that a split takes: at least 1.
+    #[must_use]
+    pub fn with_hold(intervals: u32) -> Self {
+        Self {
+            paths: Vec::new(),
+            policy: Policy::new(intervals),
+            end: None,
+            raw: Vec::new(),
+            groups: Vec::new(),
+            changed: false,
+        }
+    }
+
+    /// Adds a path, together with all others until more is known; `None` when there are [`PATHS_MAX`].
+    /// Numbered 0, 1, 2 and so on.
+    pub fn add(&mut self) -> Option<usize> {
+        if self.paths.len() >= PATHS_MAX {
+            return None;
+        }
+        self.paths.push(Stats::default());
+        self.raw.push(None);
+        self.groups.push(0);
+        self.together();
+        self.changed = true;
+        Some(self.paths.len() - 1)
+    }
+
+    /// Forgets what is known of a path: its address or network is another one now.
+    pub fn reset(&mut self, path: usize) {
+        let Some(stats) = self.paths.get_mut(path) else { return };
+        *stats = Stats::default();
+        self.raw[path] = None;
+        self.together();
+    }
+
+    /// One path of which nothing is known joins all.
+    fn together(&mut self) {
+        self.policy.clear();
+        self.changed |= self.groups.iter().any(|group| *group != 0);
+        self.groups.fill(0);
+    }
+
+    /// A packet came over `path` that took `delay`, plus any constant.
+    pub fn sample(&mut self, path: usize, now: Time, delay: Span) {
+        self.roll(now);
+        if let Some(stats) = self.paths.get_mut(path) {
+            stats.sample(delay);
+        }
+    }
+
+    /// `packets` packets came over `path`.
+    pub fn delivered(&mut self, path: usize, packets: u32) {
+        if let Some(stats) = self.paths.get_mut(path) {
+            stats.delivered(packets);
+        }
+    }
+
+    /// `packets` packets were lost on `path`.
+    pub fn lost(&mut self, path: usize, packets: u32) {
+        if let Some(stats) = self.paths.get_mut(path) {
+            stats.lost(packets);
+        }
+    }
+
+    /// Ends the intervals that are over by `now`. Returns the groups if they have changed since the last
+    /// time; to be called at any time, best at the [deadline](Self::deadline).
+    pub fn tick(&mut self, now: Time) -> Option<&[u32]> {
+        self.roll(now);
+        core::mem::take(&mut self.changed).then_some(&self.groups)
+    }
+
+    /// When the running interval ends; [`Time::NEVER`] before the first sample or tick.
+    #[must_use]
+    pub fn deadline(&self) -> Time {
+        self.end.unwrap_or(Time::NEVER)
+    }
+
+    /// The groups to act upon: paths with the same number may share a bottleneck. Numbered from 0 in the
+    /// order of the first path of each.
+    #[must_use]
+    pub fn groups(&self) -> &[u32] {
+        &self.groups
+    }
+
+    /// The RFC's own grouping (section 3.3.1) of the last interval, numbered likewise; `None` for a path that
+    /// passes no bottleneck or had no samples.
+    #[must_use]
+    pub fn raw(&self) -> &[Option<u32>] {
+        &self.raw
+    }
+
+    /// The estimates for a path, as of the last interval.
+    #[must_use]
+    pub fn summary(&self, path: usize) -> Option<Summary> {
+        self.paths.get(path).map(Stats::summary)
+    }
+
+    pub fn corr(&self, a: usize, b: usize) -> Option<i64> {
+        Changes::of(&self.paths[a]).correlation_percent(&Changes::of(&self.paths[b]))
+    }
+
+    fn roll(&mut self, now: Time) {
+        let end = *self.end.get_or_insert(now + T);
+        if now.since(end) > T.times(N as u64) {
+            // Nobody has looked for longer than the memory reaches.
+            self.paths.fill(Stats::default());
+            self.raw.fill(None);
+            self.together();
+            self.end = Some(now + T);
+            return;
+        }
+        while let Some(end) = self.end.filter(|end| *end <= now && *end < Time::NEVER) {
+            self.close();
+            self.end = Some(end + T);
+        }
+    }
+
+    /// Ends an interval.
+    fn close(&mut self) {
+        let summaries: Vec<Summary> = self.paths.iter_mut().map(Stats::close).collect();
+        self.raw = raw::group(&summaries);
+        let views: Vec<View> = self.paths.iter().zip(&self.raw).map(|(path, raw)| view(path, *raw)).collect();
+        let changes: Vec<Changes> = self.paths.iter().map(Changes::of).collect();
+        let classes = classes(&views, &self.groups, |a, b| {
+            changes[a].correlation_percent(&changes[b]).is_none_or(|r| r >= ALIKE_PERCENT)
+        });
+        let before = self.groups.clone();
+        self.policy.step(classes, &mut self.groups);
+        self.changed |= before != self.groups;
+    }
+}
+
+fn view(path: &Stats, raw: Option<u32>) -> View {
+    let summary = path.summary();
+    if summary.samples == 0 && path.age() >= M as u32 {
+        return View::Absent;
+    }
+    if summary.samples < SAMPLES_MIN || summary.filled < FILLED_MIN {
+        return View::Unknown;
+    }
+    raw.map_or(View::Clear, View::Group)
+}

@@ -1,0 +1,193 @@
+//! What one path's delays and losses look like: the summary statistics of RFC 8382 sections 3.2 and 4.
+
+use alloc::collections::VecDeque;
+
+use super::{C_H_PPM, C_S_PPM, DELAY_MAX, F, M, N, P_L_PPM, P_V_PERCENT, SAMPLES_MAX};
+use crate::Span;
+
+/// Means are kept in 2⁻⁸ ns, finer than the samples, or rounding would bias the skewness (section 3.2.2).
+const FRACTION: u32 = 8;
+const MILLION: i64 = 1_000_000;
+
+/// The estimates for one path, as of the end of the last interval; parts per million, nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Delay samples in the last [`M`] intervals.
+    pub samples: u32,
+    /// Of these intervals, how many had a sample.
+    pub filled: u32,
+    /// skew_est, −10⁶ to 10⁶: positive if most samples lie below the mean, as they do where queues are mostly
+    /// empty (sections 3.2.2, 4.1.1).
+    pub skew_ppm: i64,
+    /// var_est: mean absolute deviation of the delay (sections 3.2.3, 4.1.2, 4.2); zero while the path is not
+    /// congested.
+    pub var_ns: u64,
+    /// freq_est: significant crossings of the mean an interval (sections 3.2.4, 4.2).
+    pub freq_ppm: i64,
+    /// pkt_loss (section 3.2.5).
+    pub loss_ppm: i64,
+    /// PB: whether it passes a bottleneck, by the first test of section 3.3.1.
+    pub congested: bool,
+}
+
+/// One interval T.
+#[derive(Clone, Copy, Debug, Default)]
+struct Interval {
+    samples: u32,
+    /// E_T(OWD), 2⁻⁸ ns, if there were samples.
+    mean: i64,
+    /// skew_base_T and the samples in it.
+    skew: i64,
+    skewed: i64,
+    /// var_base_T, ns, and the samples in it: none if it is not valid ("NaN" of section 4.2).
+    deviation: i64,
+    deviated: i64,
+    crossed: bool,
+    delivered: u64,
+    lost: u64,
+}
+
+/// What is known of one path.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stats {
+    /// The last [`N`] intervals, newest first.
+    closed: VecDeque<Interval>,
+    /// The one that is running; its mean is the sum of its samples, ns.
+    open: Interval,
+    /// What is subtracted from every delay: the first one. Offsets do not matter, small numbers do.
+    base: Option<Span>,
+    /// mean_delay = E_M(E_T(OWD)), 2⁻⁸ ns, without the running interval (section 3.2.1).
+    mean: Option<i64>,
+    /// E_T(OWD) of the last interval that had samples.
+    last_mean: Option<i64>,
+    /// Whether the last significant excursion of E_T(OWD) was above the mean.
+    above: Option<bool>,
+    /// Intervals since the path was added or reset, up to [`N`].
+    age: u32,
+    summary: Summary,
+}
+
+impl Stats {
+    pub(super) fn sample(&mut self, delay: Span) {
+        if self.open.samples >= SAMPLES_MAX {
+            return;
+        }
+        let base = *self.base.get_or_insert(delay);
+        let most = DELAY_MAX.as_nanos();
+        let above = (delay - base).as_nanos().min(most) as i64;
+        let below = (base - delay).as_nanos().min(most) as i64;
+        let x = above - below;
+        let open = &mut self.open;
+        open.samples += 1;
+        open.mean += x;
+        if let Some(mean) = self.mean {
+            // Section 3.2.2.
+            open.skew += i64::from(x << FRACTION < mean) - i64::from(x << FRACTION > mean);
+            open.skewed += 1;
+        }
+        if let Some(mean) = self.last_mean {
+            // Section 3.2.3.
+            open.deviation += ((x << FRACTION) - mean).abs() >> FRACTION;
+            open.deviated += 1;
+        }
+    }
+
+    pub(super) const fn delivered(&mut self, packets: u32) {
+        self.open.delivered += packets as u64;
+    }
+
+    pub(super) const fn lost(&mut self, packets: u32) {
+        self.open.lost += packets as u64;
+    }
+
+    /// Ends the running interval.
+    pub(super) fn close(&mut self) -> Summary {
+        let mut new = core::mem::take(&mut self.open);
+        if new.samples > 0 {
+            new.mean = (new.mean << FRACTION).div_euclid(i64::from(new.samples));
+            self.last_mean = Some(new.mean);
+        }
+        self.age = self.age.saturating_add(1).min(N as u32);
+        self.closed.push_front(new);
+        self.closed.truncate(N);
+        let filled = self.closed.iter().take(M).filter(|i| i.samples > 0);
+        let (count, sum) = filled.fold((0, 0), |(n, sum), i| (n + 1, sum + i.mean));
+        self.mean = (count > 0).then(|| sum / i64::from(count));
+
+        let loss =
+            self.closed.iter().fold((0, 0), |(lost, all), i| (lost + i.lost, all + i.lost + i.delivered));
+        let loss_ppm = ppm(loss.0 as i64, loss.1 as i64);
+        let skew_ppm = self.weighted(|i| (i.skew, i.skewed), MILLION);
+        // Section 3.3.1, step 1.
+        let congested = count > 0
+            && (skew_ppm < C_S_PPM || (skew_ppm < C_H_PPM && self.summary.congested) || loss_ppm > P_L_PPM);
+        if !congested {
+            // Section 4.2: what a path that is not congested does is noise.
+            if let Some(newest) = self.closed.front_mut() {
+                (newest.deviation, newest.deviated) = (0, 0);
+            }
+        }
+        let var_ns = self.weighted(|i| (i.deviation, i.deviated), 1);
+        self.cross(congested, var_ns);
+        let crossings = self.closed.iter().filter(|i| i.crossed).count();
+        self.summary = Summary {
+            samples: self.closed.iter().take(M).map(|i| i.samples).sum(),
+            filled: count,
+            skew_ppm,
+            var_ns: var_ns as u64,
+            freq_ppm: ppm(crossings as i64, N as i64),
+            loss_ppm,
+            congested,
+        };
+        self.summary
+    }
+
+    /// Section 3.2.4: notes whether the mean of the newest interval has crossed the long-term mean, by p_v
+    /// times var_est, since it last did so on the other side.
+    fn cross(&mut self, congested: bool, var_ns: i64) {
+        let (Some(mean), Some(newest)) = (self.mean, self.closed.front_mut()) else { return };
+        if newest.samples == 0 || !congested {
+            return;
+        }
+        let far = (var_ns << FRACTION) / 100 * P_V_PERCENT;
+        let above = newest.mean > mean + far;
+        if above || newest.mean < mean - far {
+            newest.crossed = self.above.is_some_and(|before| before != above);
+            self.above = Some(above);
+        }
+    }
+
+    /// Sections 4.1.1 and 4.1.2: the mean over M intervals, of which the newest F have the same weight and
+    /// the others the less the older they are; times `scale`.
+    fn weighted(&self, of: impl Fn(&Interval) -> (i64, i64), scale: i64) -> i64 {
+        let weight = |i: usize| (M - i.max(F - 1)) as i64;
+        let add = |(sum, count), (i, interval)| {
+            let (s, n) = of(interval);
+            (sum + weight(i) * s, count + weight(i) * n)
+        };
+        let (sum, count) = self.closed.iter().take(M).enumerate().fold((0, 0), add);
+        if count == 0 { 0 } else { (i128::from(sum) * i128::from(scale) / i128::from(count)) as i64 }
+    }
+
+    /// How E_T(OWD) changed from interval to interval, ns, newest first, over the last `M`; `None` where one
+    /// of two neighbours had no samples.
+    pub(super) fn changes(&self) -> impl Iterator<Item = Option<i64>> {
+        let pairs = self.closed.iter().zip(self.closed.iter().skip(1));
+        pairs.map(|(new, old)| {
+            (new.samples > 0 && old.samples > 0).then_some((new.mean - old.mean) >> FRACTION)
+        })
+    }
+
+    pub(super) const fn summary(&self) -> Summary {
+        self.summary
+    }
+
+    /// Intervals since it was added or reset, up to [`N`].
+    pub(super) const fn age(&self) -> u32 {
+        self.age
+    }
+}
+
+fn ppm(part: i64, whole: i64) -> i64 {
+    (i128::from(part) * i128::from(MILLION)).checked_div(i128::from(whole)).unwrap_or(0) as i64
+}

@@ -1,0 +1,402 @@
+//! Queues small enough to look through: a fluid queue fed by on/off traffic, looked at by the paths' packets.
+
+use std::vec;
+use std::vec::Vec;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// SplitMix64.
+struct Luck(u64);
+
+impl Luck {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+    fn unit(&mut self) -> f64 {
+        self.next() as f64 / u64::MAX as f64
+    }
+}
+
+/// One queue, in steps of a millisecond: on/off sources with exponential times, a server, a limit.
+struct Queue {
+    luck: Luck,
+    /// What each source sends while it is on, of the server's rate.
+    share: f64,
+    on: Vec<bool>,
+    /// Mean time on and off, ms.
+    period_ms: (f64, f64),
+    backlog_ms: f64,
+    limit_ms: f64,
+    /// What the last step dropped of what it was offered.
+    dropped: f64,
+}
+
+impl Queue {
+    fn new(seed: u64, sources: usize, share: f64, period_ms: (f64, f64), limit_ms: f64) -> Self {
+        let on = vec![false; sources];
+        Self { luck: Luck(seed), share, on, period_ms, backlog_ms: 0.0, limit_ms, dropped: 0.0 }
+    }
+
+    /// Offered 0.5 × 4 × 0.5 = 100 % of the server on average, in bursts of hundreds of milliseconds.
+    fn busy(seed: u64) -> Self {
+        Self::new(seed, 4, 0.5, (400.0, 400.0), 120.0)
+    }
+
+    /// The same load in bursts of other length, and a shorter queue.
+    fn busy_otherwise(seed: u64) -> Self {
+        Self::new(seed, 4, 0.5, (1500.0, 1500.0), 40.0)
+    }
+
+    /// 20 %.
+    fn idle(seed: u64) -> Self {
+        Self::new(seed, 4, 0.5, (40.0, 360.0), 120.0)
+    }
+
+    fn step(&mut self) {
+        let mut offered = 0.0;
+        for on in &mut self.on {
+            let mean = if *on { self.period_ms.0 } else { self.period_ms.1 };
+            *on ^= self.luck.unit() < 1.0 / mean;
+            offered += if *on { self.share } else { 0.0 };
+        }
+        let full = (self.backlog_ms + offered - 1.0).max(0.0);
+        self.backlog_ms = full.min(self.limit_ms);
+        self.dropped = if offered > 0.0 { (full - self.backlog_ms) / offered } else { 0.0 };
+    }
+}
+
+/// A path: its queue, when it looks (every so many ms), what is added to its delays.
+#[derive(Clone, Copy)]
+struct Eye {
+    queue: usize,
+    every_ms: u64,
+    offset_ms: f64,
+    /// Parts per million by which its clock runs fast.
+    drift_ppm: f64,
+    noise_ms: f64,
+    /// From when until when it looks, s.
+    from_s: u64,
+    until_s: u64,
+}
+
+impl Eye {
+    fn at(queue: usize) -> Self {
+        Self {
+            queue,
+            every_ms: 10,
+            offset_ms: 20.0,
+            drift_ppm: 0.0,
+            noise_ms: 0.5,
+            from_s: 0,
+            until_s: u64::MAX,
+        }
+    }
+}
+
+/// Runs for `secs`; returns the detector, and for each second the groups at its end.
+fn watch(mut queues: Vec<Queue>, eyes: &[Eye], secs: u64, seed: u64) -> (Detector, Vec<Vec<u32>>) {
+    let (mut detector, mut luck, mut seconds) = (Detector::new(), Luck(seed), Vec::new());
+    for _ in eyes {
+        detector.add().expect("room");
+    }
+    for ms in 0..secs * 1_000 {
+        let now = Time::from_nanos(ms * 1_000_000);
+        queues.iter_mut().for_each(Queue::step);
+        for (p, eye) in eyes.iter().enumerate() {
+            let looks = (eye.from_s * 1_000..eye.until_s.saturating_mul(1_000)).contains(&ms);
+            if !looks || !(ms + p as u64 * 3).is_multiple_of(eye.every_ms) {
+                continue;
+            }
+            let queue = &queues[eye.queue];
+            if luck.unit() < queue.dropped {
+                detector.lost(p, 1);
+                continue;
+            }
+            detector.delivered(p, 1);
+            let noise = eye.noise_ms * luck.unit();
+            let delay = eye.offset_ms + queue.backlog_ms + noise + ms as f64 * eye.drift_ppm / 1e6;
+            detector.sample(p, now, Span::from_nanos((delay * 1e6) as u64));
+        }
+        detector.tick(now);
+        if ms % 1_000 == 999 {
+            seconds.push(detector.groups().to_vec());
+        }
+    }
+    (detector, seconds)
+}
+
+const SEEDS: u64 = 20;
+
+/// Seconds, of all, in which the groups are `wanted`, and the first of them, for each seed.
+fn right(
+    queues: impl Fn(u64) -> Vec<Queue>,
+    eyes: &[Eye],
+    secs: u64,
+    wanted: &[u32],
+) -> Vec<(usize, Option<usize>)> {
+    let one = |seed| {
+        let (_, seconds) = watch(queues(seed), eyes, secs, seed);
+        let first = seconds.iter().position(|groups| groups == wanted);
+        (seconds.iter().filter(|groups| *groups == wanted).count(), first)
+    };
+    let all: Vec<_> = (0..SEEDS).map(one).collect();
+    std::println!("(seconds right of {secs}, first): {all:?}");
+    all
+}
+
+#[test]
+fn one_queue_is_one_group_whatever_the_paths_look_like() {
+    // Fewer packets, other offset, clocks that drift, noise of a fifth of the queue's mean delay.
+    let eyes = [
+        Eye::at(0),
+        Eye { every_ms: 45, offset_ms: 70.0, ..Eye::at(0) },
+        Eye { every_ms: 20, drift_ppm: 100.0, ..Eye::at(0) },
+        Eye { every_ms: 15, noise_ms: 10.0, ..Eye::at(0) },
+    ];
+    for (seconds, _) in right(|seed| vec![Queue::busy(seed)], &eyes, 120, &[0; 4]) {
+        assert_eq!(seconds, 120);
+    }
+}
+
+#[test]
+fn two_queues_are_two_groups_in_seconds() {
+    let queues = |seed| vec![Queue::busy(seed), Queue::busy_otherwise(seed + 100)];
+    for (seconds, first) in right(queues, &[Eye::at(0), Eye::at(1), Eye::at(0)], 120, &[0, 1, 0]) {
+        assert!(first.is_some_and(|s| s <= 15) && seconds >= 90, "{first:?} {seconds}");
+    }
+}
+
+#[test]
+fn two_queues_of_the_same_kind_are_two_groups() {
+    let queues = |seed| vec![Queue::busy(seed), Queue::busy(seed + 100)];
+    let all = right(queues, &[Eye::at(0), Eye::at(1)], 120, &[0, 1]);
+    assert!(all.iter().all(|(_, first)| first.is_some_and(|s| s <= 40)), "{all:?}");
+    let mean = all.iter().map(|(seconds, _)| seconds).sum::<usize>() / all.len();
+    assert!(mean >= 90, "{mean} of 120 s: {all:?}");
+}
+
+#[test]
+fn a_path_without_a_bottleneck_is_apart_from_one_with() {
+    let queues = |seed| vec![Queue::busy(seed), Queue::idle(seed + 100)];
+    let all = right(queues, &[Eye::at(0), Eye::at(1)], 120, &[0, 1]);
+    let mean = all.iter().map(|(seconds, _)| seconds).sum::<usize>() / all.len();
+    assert!(mean >= 90, "{mean} of 120 s: {all:?}");
+}
+
+#[test]
+fn where_nothing_queues_everything_stays_together() {
+    let still = |seed| vec![Queue::new(seed, 1, 0.1, (9.0, 1.0), 10.0)];
+    let constant = Eye { noise_ms: 0.0, ..Eye::at(0) };
+    for (seconds, _) in right(still, &[constant, constant], 120, &[0, 0]) {
+        assert_eq!(seconds, 120);
+    }
+}
+
+#[test]
+fn little_is_no_evidence() {
+    // Two samples a second are too few; the third path stops after 20 s and is on its own when its samples
+    // have left the memory, and no longer holds the others together.
+    let queues = |seed| vec![Queue::busy(seed), Queue::busy_otherwise(seed + 100)];
+    let eyes = [Eye::at(0), Eye { every_ms: 500, ..Eye::at(1) }];
+    for (seconds, _) in right(queues, &eyes, 60, &[0, 0]) {
+        assert_eq!(seconds, 60);
+    }
+    let eyes = [Eye::at(0), Eye::at(1), Eye { every_ms: 500, until_s: 20, ..Eye::at(0) }];
+    for (_, first) in right(queues, &eyes, 90, &[0, 1, 2]) {
+        assert!(first.is_some_and(|s| (30..=60).contains(&s)), "{first:?}");
+    }
+}
+
+#[test]
+fn a_new_path_and_a_reset_one_join_all() {
+    let queues = vec![Queue::busy(1), Queue::busy_otherwise(2)];
+    let (mut detector, _) = watch(queues, &[Eye::at(0), Eye::at(1)], 30, 1);
+    let now = detector.deadline();
+    assert_eq!(detector.groups(), [0, 1]);
+    let mut other = detector.clone();
+    assert_eq!(other.add(), Some(2));
+    assert_eq!(other.tick(now), Some(&[0, 0, 0][..]));
+    assert_eq!(other.tick(now), None, "told once");
+    detector.reset(1);
+    assert_eq!(detector.tick(now), Some(&[0, 0][..]));
+    assert_eq!(detector.summary(1).map(|s| s.samples), Some(0));
+    detector.reset(7);
+}
+
+#[test]
+fn a_long_sleep_forgets_everything() {
+    let queues = vec![Queue::busy(1), Queue::busy_otherwise(2)];
+    let (mut detector, _) = watch(queues, &[Eye::at(0), Eye::at(1)], 30, 1);
+    let now = detector.deadline() + Span::from_secs(3_600);
+    assert_eq!(detector.tick(now), Some(&[0, 0][..]));
+    assert_eq!(detector.deadline(), now + T);
+}
+
+/// One path; each inner slice is one interval's delays in ms.
+fn summary(intervals: &[&[u64]]) -> Summary {
+    let mut stats = Stats::default();
+    for delays in intervals {
+        delays.iter().for_each(|ms| stats.sample(Span::from_millis(*ms)));
+        stats.close();
+    }
+    stats.summary()
+}
+
+#[test]
+fn the_estimates_by_hand() {
+    // Means 10 and 14: in the second interval three of four lie below the mean before it, 10 ms: none.
+    let two = summary(&[&[5, 15], &[8, 8, 8, 32]]);
+    // Below 10: three; above: one. (3 − 1) / 4; weights are equal among the newest 20.
+    assert_eq!(two.skew_ppm, 500_000);
+    assert_eq!((two.samples, two.filled, two.congested), (6, 2, false));
+    // One below, three above: passes a bottleneck; deviations from 10 ms are 2, 2, 2 and 6 ms.
+    let two = summary(&[&[5, 15], &[12, 12, 12, 4]]);
+    assert_eq!((two.skew_ppm, two.var_ns, two.congested), (-500_000, 3_000_000, true));
+    // Hysteresis: between c_s and c_h it is what it was.
+    let three = |first: &[u64]| summary(&[&[5, 15], first, &[9, 9, 9, 9, 9, 9, 11]]);
+    assert!(three(&[12, 12, 12, 4]).congested);
+    assert!(!three(&[8, 8, 8, 32]).congested);
+    // Samples equal to the mean are neither.
+    assert_eq!(summary(&[&[7, 7], &[7, 7], &[7]]).skew_ppm, 0);
+}
+
+#[test]
+fn crossings_by_hand() {
+    // Ten intervals high, ten low, and so on: after the first excursion each change of sides is a crossing.
+    let (high, low): (&[u64], &[u64]) = (&[40, 40, 40, 40], &[0, 0, 0, 0]);
+    let series: Vec<&[u64]> = (0..50).map(|i| if i / 10 % 2 == 0 { high } else { low }).collect();
+    let freq = summary(&series).freq_ppm;
+    assert!((60_000..=80_000).contains(&freq), "3 or 4 of 50: {freq}");
+}
+
+#[test]
+fn loss_by_hand() {
+    let mut stats = Stats::default();
+    stats.delivered(85);
+    stats.lost(15);
+    assert_eq!(stats.close().loss_ppm, 150_000);
+    assert!(!stats.summary().congested, "without a delay there is nothing to group by");
+    stats.sample(Span::from_millis(1));
+    assert!(stats.close().congested, "loss above p_l is a bottleneck");
+    for _ in 0..N {
+        stats.close();
+    }
+    assert_eq!((stats.summary().loss_ppm, stats.summary().congested), (0, false));
+}
+
+#[test]
+fn grouping_by_hand() {
+    let like = Summary { congested: true, freq_ppm: 100_000, var_ns: 1_000_000, ..Summary::default() };
+    let raw = |paths: &[Summary]| raw::group(paths);
+    // Step 2: neighbours nearer than 0.1 chain.
+    let freq = |freq_ppm| Summary { freq_ppm, ..like };
+    assert_eq!(raw(&[freq(300_000), freq(120_000), freq(210_000)]), [Some(0); 3]);
+    assert_eq!(raw(&[freq(300_000), freq(100_000), freq(200_001)]), [Some(0), Some(1), Some(0)]);
+    // Step 3: within 10 % of the higher.
+    let var = |var_ns| Summary { var_ns, ..like };
+    assert_eq!(raw(&[var(1_000), var(901), var(900)]), [Some(0), Some(0), Some(0)]);
+    assert_eq!(raw(&[var(1_000), var(900)]), [Some(0), Some(1)]);
+    // Step 4, and step 5 only where there is loss enough.
+    let skew = |skew_ppm| Summary { skew_ppm, ..like };
+    assert_eq!(raw(&[skew(-100_000), skew(49_999), skew(50_000)]), [Some(0); 3]);
+    assert_eq!(raw(&[skew(-100_000), skew(50_000)]), [Some(0), Some(1)]);
+    let loss = |loss_ppm| Summary { loss_ppm, ..like };
+    assert_eq!(raw(&[loss(90_000), loss(0)]), [Some(0), Some(0)]);
+    assert_eq!(raw(&[loss(200_000), loss(180_000), loss(190_000)]), [Some(0); 3]);
+    assert_eq!(raw(&[loss(200_000), loss(180_000)]), [Some(0), Some(1)]);
+    // Step 1.
+    assert_eq!(raw(&[Summary::default(), like]), [None, Some(0)]);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Add,
+    Reset(usize),
+    Sample(usize, u64, u64),
+    Delivered(usize, u32),
+    Lost(usize, u32),
+    Tick(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let nanos = prop_oneof![0..2_000_000u64, 0..20_000_000_000u64, any::<u64>()];
+    let delay = prop_oneof![0..100_000_000u64, any::<u64>()];
+    let step = prop_oneof![
+        1 => Just(Step::Add),
+        1 => (0..9usize).prop_map(Step::Reset),
+        20 => (0..9usize, nanos.clone(), delay).prop_map(|(p, n, d)| Step::Sample(p, n, d)),
+        5 => (0..9usize, any::<u32>()).prop_map(|(p, n)| Step::Delivered(p, n)),
+        5 => (0..9usize, any::<u32>()).prop_map(|(p, n)| Step::Lost(p, n)),
+        3 => nanos.prop_map(Step::Tick),
+    ];
+    proptest::collection::vec(step, 0..200)
+}
+
+/// Each group number appears after all smaller ones.
+fn is_dense(mut groups: impl Iterator<Item = u32>) -> bool {
+    groups.try_fold(0, |next, group| (group <= next).then(|| next.max(group + 1))).is_some()
+}
+
+proptest! {
+    #[test]
+    fn never_panics_and_numbers_are_dense(steps in steps()) {
+        let (mut detector, mut now) = (Detector::with_hold(2), Time::ZERO);
+        for step in steps {
+            match step {
+                Step::Add => prop_assert!(detector.add().is_some()),
+                Step::Reset(path) => detector.reset(path),
+                Step::Sample(path, wait, delay) => {
+                    now += Span::from_nanos(wait);
+                    detector.sample(path, now, Span::from_nanos(delay));
+                }
+                Step::Delivered(path, n) => detector.delivered(path, n),
+                Step::Lost(path, n) => detector.lost(path, n),
+                Step::Tick(wait) => {
+                    now += Span::from_nanos(wait);
+                    drop(detector.tick(now).map(<[u32]>::to_vec));
+                    prop_assert!(detector.deadline() > now || now == Time::NEVER);
+                }
+            }
+            prop_assert!(is_dense(detector.groups().iter().copied()));
+            prop_assert!(is_dense(detector.raw().iter().flatten().copied()));
+        }
+    }
+
+    /// Paths in another order are in the same groups, and the same input gives the same output.
+    #[test]
+    fn the_order_of_paths_does_not_matter(
+        seed in any::<u64>(),
+        order in Just([0usize, 1, 2, 3, 4]).prop_shuffle(),
+    ) {
+        let run = |order: &[usize]| {
+            let mut queues = [Queue::busy(seed), Queue::busy_otherwise(seed ^ 1), Queue::idle(seed ^ 2)];
+            let mut detector = Detector::new();
+            order.iter().for_each(|_| assert!(detector.add().is_some()));
+            for ms in 0..20_000u64 {
+                queues.iter_mut().for_each(Queue::step);
+                for (p, who) in order.iter().enumerate() {
+                    if (ms + *who as u64).is_multiple_of(12) {
+                        let delay = Span::from_nanos((queues[who % 3].backlog_ms * 1e6) as u64);
+                        detector.sample(p, Time::from_nanos(ms * 1_000_000), delay);
+                    }
+                }
+            }
+            (detector.groups().to_vec(), detector.raw().to_vec())
+        };
+        let (groups, raw) = run(&[0, 1, 2, 3, 4]);
+        let (other_groups, other_raw) = run(&order);
+        for a in 0..5 {
+            for b in 0..5 {
+                let (x, y) = (order[a], order[b]);
+                prop_assert_eq!(other_groups[a] == other_groups[b], groups[x] == groups[y]);
+                prop_assert_eq!(other_raw[a] == other_raw[b], raw[x] == raw[y]);
+            }
+        }
+        prop_assert_eq!(run(&order), (other_groups, other_raw));
+    }
+}
