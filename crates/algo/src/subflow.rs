@@ -9,6 +9,11 @@ use crate::flight::{Delivery, Flight};
 use crate::rtt::Rtt;
 use crate::{Span, Time};
 
+/// Acknowledgements are handed to [`Control`] together once they amount to this part of the window: it weighs
+/// them, so that they arrive one by one or in a row makes no difference to how much it grows, and RFC 6356
+/// section 4.1 asks for no more than one look at the siblings a packet of growth.
+const GATHER: u32 = 16;
+
 /// What a timer asks for: see [`Subflow::timer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timer {
@@ -31,6 +36,9 @@ pub struct Subflow<T> {
     round_end: u64,
     most_in_flight: u32,
     recovery_end: u64,
+    /// Packets that arrived since [`Control`] was last told.
+    gathered: u32,
+    slack: u32,
     heard: Time,
     probed: bool,
 }
@@ -48,6 +56,8 @@ impl<T> Subflow<T> {
             round_end: 0,
             most_in_flight: 0,
             recovery_end: 0,
+            gathered: 0,
+            slack: 1,
             heard: Time::ZERO,
             probed: false,
         }
@@ -113,21 +123,33 @@ impl<T> Subflow<T> {
         if let Some(sent_at) = sent_at {
             self.rtt.sample(now, now.since(sent_at));
         }
-        if seq >= self.round_end {
+        self.gathered += acked;
+        let ends = seq >= self.round_end;
+        let recovering = seq < self.recovery_end;
+        if !ends && !recovering && self.gathered <= self.cwnd / GATHER {
+            return;
+        }
+        if ends {
             self.round = self.round.wrapping_add(1);
             self.round_end = self.flight.next_seq();
             self.most_in_flight = self.flight.in_flight() + acked;
         }
+        self.slack = slack;
+        self.tell(now, recovering, group);
+    }
+
+    /// Hands what has been gathered to the algorithm.
+    fn tell(&mut self, now: Time, recovering: bool, group: &Group<'_>) {
         // A window that was not used up says nothing about the path; in slow start half of it is enough (as
         // Linux' is_cwnd_limited).
         let used = if self.control.member(Span::ZERO).slow_start { self.cwnd / 2 } else { self.cwnd };
         let ack = Ack {
             now,
-            acked,
+            acked: core::mem::take(&mut self.gathered),
             round: self.round,
             srtt: self.rtt.srtt(),
-            limited: self.most_in_flight + slack > used,
-            recovering: seq < self.recovery_end,
+            limited: self.most_in_flight + self.slack > used,
+            recovering,
         };
         self.cwnd = self.control.on_ack(&ack, group).cwnd.max(1);
     }
@@ -138,6 +160,9 @@ impl<T> Subflow<T> {
             return;
         }
         self.recovery_end = self.flight.next_seq();
+        if self.gathered > 0 {
+            self.tell(now, false, group);
+        }
         let loss = Loss { now, cause, srtt: self.rtt.srtt() };
         self.cwnd = self.control.on_congestion(&loss, group).cwnd.max(1);
     }

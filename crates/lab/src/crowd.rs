@@ -83,6 +83,8 @@ struct Sub {
     /// Packets delivered.
     delivered: u64,
     timeouts: u32,
+    /// Nothing has come back since the last timeout.
+    silent: bool,
     /// When its timer is in the queue for; a later deadline is found out then.
     timer: Time,
 }
@@ -264,6 +266,7 @@ impl Crowd {
             up,
             delivered: 0,
             timeouts: 0,
+            silent: false,
             timer: Time::NEVER,
         });
         no

@@ -172,10 +172,10 @@ impl Bench {
 pub fn run(setup: &Setup, content: &Content, seed: u64) -> Run {
     let mut bench = Bench::new(setup, content, seed);
     bench.swarm.run_until(Time::ZERO + Span::from_secs(setup.secs - setup.counted_secs));
-    let (before, stats_before) = (bench.payload(), *bench.swarm.stats(bench.bottleneck));
+    let (before, stats_before) = (bench.payload(), bench.swarm.stats(bench.bottleneck));
     bench.swarm.run_until(Time::ZERO + Span::from_secs(setup.secs));
     let payload: Vec<u64> = bench.payload().iter().zip(&before).map(|(now, then)| now - then).collect();
-    let stats = *bench.swarm.stats(bench.bottleneck);
+    let stats = bench.swarm.stats(bench.bottleneck);
     let all = payload.iter().sum::<u64>().max(1) as f64;
     let mut parts: Vec<f64> = payload.iter().map(|bytes| *bytes as f64 / all).collect();
     let share = parts.pop().unwrap_or(0.0);

@@ -86,7 +86,7 @@ pub fn run(scenario: &Scenario, controller: &str, seed: u64) -> Outcome {
     let values = scenario.measure.iter().map(|measure| measure::value(scenario, &world, &log, measure));
     Outcome {
         values: values.map(|value| value.filter(|value| value.is_finite())).collect(),
-        faults: conditions::faults(scenario, &world, &log),
+        faults: conditions::faults(scenario, controller, &world, &log),
         digest: world.swarm.digest(),
         link_packets: world.limited(scenario).map(|link| world.swarm.stats(link).delivered).sum(),
         series: Series { step_s: log.step.as_nanos() as f64 / 1e9, lines: log.lines },

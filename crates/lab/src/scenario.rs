@@ -277,7 +277,7 @@ pub struct Flow {
     pub transport: Transport,
     /// Its controller. Default: the one under comparison if there are several paths, else `reno`.
     pub controller: Option<String>,
-    /// That many of it, independent of each other.
+    /// That many of it, independent of each other; 0: none.
     #[serde(default = "one_flow")]
     pub count: u32,
     /// Its paths.
@@ -370,6 +370,9 @@ pub struct Case {
     /// Keys of the scenario and their values here: `{ "link.c.rate" = "250 pkt/s" }`.
     #[serde(default)]
     pub set: toml::Table,
+    /// Only with these controllers; default: with all.
+    #[serde(default)]
+    pub controllers: Vec<String>,
 }
 
 /// A number for the table.
@@ -460,6 +463,9 @@ pub enum Kind {
 pub struct Assert {
     /// What.
     pub what: Condition,
+    /// Only of runs with these controllers; default: of all.
+    #[serde(default)]
+    pub controllers: Vec<String>,
     /// On which link,
     pub link: Option<String>,
     /// or of which flow.

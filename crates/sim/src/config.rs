@@ -19,6 +19,28 @@ pub enum Command {
     Loss(f64),
 }
 
+/// What a queue does before it is full. That it drops what finds no place is common to all.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Discipline {
+    /// Nothing.
+    #[default]
+    DropTail,
+    /// Drops what arrives with probability `p` where, once it is in, at most `last_packets - 1` more of its
+    /// size would fit. That of htsim (`RandomQueue`), which breaks the phase effects of a drop-tail queue;
+    /// see [`Discipline::HTSIM`].
+    Random {
+        /// How many places at the end of the queue are affected, packets.
+        last_packets: u32,
+        /// Probability of a drop there.
+        p: f64,
+    },
+}
+
+impl Discipline {
+    /// What htsim's experiments use: one in ten in the last three places.
+    pub const HTSIM: Self = Self::Random { last_packets: 3, p: 0.1 };
+}
+
 /// One direction of a link.
 ///
 /// The default is a perfect link: unlimited rate, no delay, no fault, a queue of [`QUEUE_PACKETS`]. A
@@ -37,6 +59,8 @@ pub struct LinkConfig {
     pub queue_packets: u32,
     /// What the queue holds at most, bytes. The packet being sent counts until its last bit.
     pub queue_bytes: u64,
+    /// What the queue does before it is full.
+    pub discipline: Discipline,
     /// Mark what arrives when more than this is queued, bytes (the K of DCTCP, RFC 8257, section 3.1).
     pub mark_above_bytes: Option<u64>,
     /// The largest packet that passes, bytes.
@@ -65,6 +89,7 @@ impl Default for LinkConfig {
             jitter: Span::ZERO,
             queue_packets: QUEUE_PACKETS,
             queue_bytes: u64::MAX,
+            discipline: Discipline::DropTail,
             mark_above_bytes: None,
             mtu_bytes: u32::MAX,
             loss: 0.0,
@@ -97,6 +122,13 @@ impl LinkConfig {
     pub const fn queue_bytes(mut self, bytes: u64) -> Self {
         self.queue_bytes = bytes;
         self.queue_packets = u32::MAX;
+        self
+    }
+
+    /// The same with this queue discipline.
+    #[must_use]
+    pub const fn discipline(mut self, discipline: Discipline) -> Self {
+        self.discipline = discipline;
         self
     }
 

@@ -12,9 +12,11 @@
 //! * [`rng`]: [`Rng`], one named stream of luck per component.
 //! * [`config`]: [`LinkConfig`], everything that can be said about a link, with units; [`Command`], what can
 //!   change.
-//! * [`link`]: [`Link`], a machine: queue, serialization, wire, faults.
+//! * [`link`]: [`Link`], a machine: queue, serialization, wire, faults. It is `plain` (what a packet meets is
+//!   known when it is offered: one queue, one wake-up) or `full` (everything happens when its time comes).
 //! * `serial`: exact departure times in integers, without drift.
 //! * [`stats`]: [`Stats`], what a link saw, so that a scenario can prove that its conditions happened.
+//! * [`queue`]: [`EventQueue`], what happens next: by time, then by insertion.
 //! * [`net`]: [`Net`], a machine: links, routes, one queue of wake-ups.
 //!
 //! ```
@@ -41,14 +43,16 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+mod full;
 pub mod link;
 pub mod net;
+mod plain;
 pub mod queue;
 pub mod rng;
 mod serial;
 pub mod stats;
 
-pub use config::{Command, LinkConfig};
+pub use config::{Command, Discipline, LinkConfig};
 pub use link::{Link, Packet, Why};
 pub use net::{Delivery, LinkId, Net, RouteId};
 pub use queue::EventQueue;

@@ -12,8 +12,11 @@
 //! **Down.** A link that goes down drops its queue, the packet being sent included, and what is offered until
 //! it is up again. What has left the transmitter is past the break and arrives.
 
-use crate::{Command, LinkConfig, Rng, Stats, serial::Serializer};
-use algo::{Machine, Output, Span, Time};
+use crate::full::Full;
+use crate::plain::Plain;
+use crate::rng::Luck;
+use crate::{Command, LinkConfig, Stats};
+use algo::{Machine, Output, Time};
 use std::collections::VecDeque;
 
 /// What a link holds at most, queued and propagating, whatever its configuration; beyond it drops as a full
@@ -22,7 +25,7 @@ pub const MAX_INSIDE: usize = 4_000_000;
 
 /// What travels. Opaque to the link: moved, never looked into, copied only where the wire duplicates.
 pub trait Packet: Clone {
-    /// Its size on the wire, bytes.
+    /// Its size on the wire, bytes; the same as long as it is under way.
     fn bytes(&self) -> u32;
     /// Sets the congestion mark (ECN CE, RFC 3168), if it can carry one.
     fn mark(&mut self);
@@ -102,116 +105,117 @@ impl<P> Event<P> {
 /// Unlike most machines it may be told several things before it is polled.
 #[derive(Clone, Debug)]
 pub struct Link<P> {
-    config: LinkConfig,
-    luck: Luck,
-    up: bool,
+    core: Core<P>,
     /// Up to here everything has happened.
     clock: Time,
-    serializer: Serializer,
-    /// The packets that have not left, the one being sent first.
-    queue: VecDeque<Queued<P>>,
-    queued_bytes: u64,
-    /// The packets that have left: in order, and those held back to be overtaken, in theirs.
-    wire: Lane<P>,
-    held: Lane<P>,
-    events: VecDeque<Event<P>>,
-    /// How far [`LinkConfig::script`] and [`LinkConfig::schedule`], both sorted, have been used up.
-    scripted: usize,
-    scheduled: usize,
-    stats: Stats,
+    /// Packets that were refused.
+    refused: VecDeque<Event<P>>,
 }
 
-/// A stream for each fault, so that turning one on does not shift another.
+/// What a link is made of: as little as it needs.
 #[derive(Clone, Debug)]
-struct Luck {
-    loss: Rng,
-    corrupt: Rng,
-    duplicate: Rng,
-    reorder: Rng,
-    jitter: Rng,
+pub(crate) enum Core<P> {
+    Plain(Plain<P>),
+    Full(Box<Full<P>>),
 }
 
-#[derive(Clone, Debug)]
-struct Queued<P> {
-    bytes: u32,
-    packet: P,
-}
-
-/// Packets in the order of their arrival.
-#[derive(Clone, Debug)]
-struct Lane<P>(VecDeque<Arrival<P>>);
-
-impl<P> Lane<P> {
-    fn due(&self) -> Time {
-        self.0.front().map_or(Time::NEVER, |arrival| arrival.at)
+impl<P: Packet> Core<P> {
+    pub(crate) fn new(config: LinkConfig, seed: u64, name: &str) -> Self {
+        let luck = Luck::new(seed, name);
+        if Plain::<P>::suits(&config) {
+            Self::Plain(Plain::new(&config, luck))
+        } else {
+            Self::Full(Box::new(Full::new(config, luck, Stats::default())))
+        }
     }
 
-    /// Nothing overtakes within a lane: not by less jitter, not by a delay made shorter.
-    fn push(&mut self, at: Time, packet: P) {
-        let at = self.0.back().map_or(at, |last| at.max(last.at));
-        self.0.push_back(Arrival { at, packet });
+    /// The link as one that can be changed.
+    pub(crate) fn full(&mut self, now: Time) -> &mut Full<P> {
+        if let Self::Plain(plain) = self {
+            let luck = Luck::new(0, "");
+            let plain = std::mem::replace(plain, Plain::new(&LinkConfig::default(), luck));
+            *self = Self::Full(Box::new(plain.into_full(now)));
+        }
+        match self {
+            Self::Full(full) => full,
+            Self::Plain(_) => unreachable!("it was just made full"),
+        }
+    }
+
+    pub(crate) fn stats(&self, now: Time) -> Stats {
+        match self {
+            Self::Plain(plain) => plain.stats(now),
+            Self::Full(full) => full.stats(),
+        }
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        match self {
+            Self::Plain(_) => true,
+            Self::Full(full) => full.is_up(),
+        }
+    }
+
+    pub(crate) fn inside(&self) -> usize {
+        match self {
+            Self::Plain(plain) => plain.inside(),
+            Self::Full(full) => full.inside(),
+        }
+    }
+
+    pub(crate) fn queued_bytes(&self, now: Time) -> u64 {
+        match self {
+            Self::Plain(plain) => plain.queued_bytes(now),
+            Self::Full(full) => full.queued_bytes(),
+        }
+    }
+
+    pub(crate) fn due(&self) -> Time {
+        match self {
+            Self::Plain(plain) => plain.due(),
+            Self::Full(full) => full.due(),
+        }
     }
 }
 
 impl<P: Packet> Link<P> {
     /// A link that is up. `name` chooses its streams of the run `seed`: give every link its own.
     #[must_use]
-    pub fn new(mut config: LinkConfig, seed: u64, name: &str) -> Self {
-        config.script.sort_unstable();
-        config.script.dedup();
-        config.schedule.sort_by_key(|(at, _)| *at);
-        let stream = |fault| Rng::stream(seed, &format!("{name}/{fault}"));
-        Self {
-            luck: Luck {
-                loss: stream("loss"),
-                corrupt: stream("corrupt"),
-                duplicate: stream("duplicate"),
-                reorder: stream("reorder"),
-                jitter: stream("jitter"),
-            },
-            up: true,
-            clock: Time::ZERO,
-            serializer: Serializer::new(config.rate),
-            queue: VecDeque::new(),
-            queued_bytes: 0,
-            wire: Lane(VecDeque::new()),
-            held: Lane(VecDeque::new()),
-            events: VecDeque::new(),
-            scripted: config.script.partition_point(|&nth| nth == 0),
-            scheduled: 0,
-            stats: Stats::default(),
-            config,
-        }
+    pub fn new(config: LinkConfig, seed: u64, name: &str) -> Self {
+        Self { core: Core::new(config, seed, name), clock: Time::ZERO, refused: VecDeque::new() }
     }
 
     /// What it has seen, as of the last call.
     #[must_use]
-    pub const fn stats(&self) -> &Stats {
-        &self.stats
+    pub fn stats(&self) -> Stats {
+        self.core.stats(self.clock)
     }
 
     /// The configuration, with the changes made so far.
     #[must_use]
-    pub const fn config(&self) -> &LinkConfig {
-        &self.config
+    pub fn config(&self) -> LinkConfig {
+        match &self.core {
+            Core::Plain(plain) => plain.config(),
+            Core::Full(full) => full.config().clone(),
+        }
     }
 
     /// Whether it is up, as of the last call.
     #[must_use]
-    pub const fn is_up(&self) -> bool {
-        self.up
+    pub fn is_up(&self) -> bool {
+        self.core.is_up()
     }
 
     /// Packets queued or propagating.
     #[must_use]
     pub fn inside(&self) -> usize {
-        self.queue.len() + self.wire.0.len() + self.held.0.len()
+        self.core.inside()
     }
 
-    /// Bytes queued, the packet being sent included.
+    /// Bytes queued, the packet being sent included, as of the last call.
     #[must_use]
-    pub const fn queued_bytes(&self) -> u64 {
-        self.queued_bytes
+    pub fn queued_bytes(&self) -> u64 {
+        self.core.queued_bytes(self.clock)
     }
 
     /// When to poll next: what [`Output::Wait`] would say, or a time already past if something is ready.
@@ -219,147 +223,7 @@ impl<P: Packet> Link<P> {
     /// Departures are worked off on the way, so a packet costs one wake-up, not two.
     #[must_use]
     pub fn due(&self) -> Time {
-        let event = self.events.front().map_or(Time::NEVER, Event::at);
-        let leaving = self.serializer.done() + self.config.delay;
-        event.min(self.wire.due()).min(self.held.due()).min(leaving).min(self.next_change())
-    }
-
-    fn next_change(&self) -> Time {
-        self.config.schedule.get(self.scheduled).map_or(Time::NEVER, |(at, _)| *at)
-    }
-
-    /// Lets everything happen that happens until `now`, in order.
-    fn advance(&mut self, now: Time) {
-        loop {
-            let (done, change) = (self.serializer.done(), self.next_change());
-            if done.min(change) > now || done.min(change) == Time::NEVER {
-                break;
-            }
-            if done <= change {
-                self.depart(done);
-            } else {
-                let (at, command) = self.config.schedule[self.scheduled];
-                self.scheduled += 1;
-                self.change(at.max(self.clock), command);
-            }
-        }
-        self.clock = self.clock.max(now);
-    }
-
-    /// Adds up the queue until `at`, before it changes.
-    fn watch(&mut self, at: Time) {
-        let span = at.since(self.stats.until);
-        if !self.queue.is_empty() {
-            self.stats.queue_byte_ns += u128::from(self.queued_bytes) * u128::from(span.as_nanos());
-            self.stats.busy = self.stats.busy + span;
-        }
-        self.stats.until = self.stats.until.max(at);
-    }
-
-    fn offer(&mut self, at: Time, mut packet: P) {
-        if self.stats.offered == 0 {
-            (self.stats.since, self.stats.until) = (at, at);
-        }
-        let bytes = packet.bytes();
-        self.stats.offered += 1;
-        self.stats.offered_bytes += u64::from(bytes);
-        if let Some(why) = self.refuses(bytes) {
-            return self.drop(at, why, packet);
-        }
-        self.watch(at);
-        if self.config.mark_above_bytes.is_some_and(|threshold| self.queued_bytes > threshold) {
-            packet.mark();
-            self.stats.marked += 1;
-        }
-        if self.queue.is_empty() {
-            self.serializer.start(at, bytes);
-        }
-        self.queue.push_back(Queued { bytes, packet });
-        self.queued_bytes += u64::from(bytes);
-        self.stats.queue_max_bytes = self.stats.queue_max_bytes.max(self.queued_bytes);
-        self.stats.queue_max_packets = self.stats.queue_max_packets.max(self.queue.len() as u64);
-    }
-
-    fn refuses(&mut self, bytes: u32) -> Option<Why> {
-        if self.config.script.get(self.scripted) == Some(&self.stats.offered) {
-            self.scripted += 1;
-            return Some(Why::Script);
-        }
-        if !self.up {
-            return Some(Why::Down);
-        }
-        if bytes > self.config.mtu_bytes {
-            return Some(Why::Mtu);
-        }
-        let full = self.queue.len() >= self.config.queue_packets as usize
-            || self.queued_bytes + u64::from(bytes) > self.config.queue_bytes
-            || self.inside() >= MAX_INSIDE;
-        full.then_some(Why::Queue)
-    }
-
-    fn depart(&mut self, at: Time) {
-        self.watch(at);
-        self.serializer.finish();
-        let Queued { bytes, mut packet } = self.queue.pop_front().expect("a packet was being sent");
-        self.queued_bytes -= u64::from(bytes);
-        if let Some(next) = self.queue.front() {
-            self.serializer.start(at, next.bytes);
-        }
-        if self.luck.loss.chance(self.config.loss) {
-            return self.drop(at, Why::Loss, packet);
-        }
-        if bytes > 0 && self.luck.corrupt.chance(self.config.corrupt) {
-            packet.corrupt(self.luck.corrupt.below(u64::from(bytes) * 8));
-            self.stats.corrupted += 1;
-        }
-        if self.luck.duplicate.chance(self.config.duplicate) {
-            self.stats.duplicated += 1;
-            self.fly(at, packet.clone());
-        }
-        self.fly(at, packet);
-    }
-
-    fn fly(&mut self, at: Time, packet: P) {
-        let mut at = at + self.config.delay;
-        if self.config.jitter > Span::ZERO {
-            let most = self.config.jitter.as_nanos();
-            at += Span::from_nanos(self.luck.jitter.below(most.saturating_add(1)));
-        }
-        if self.luck.reorder.chance(self.config.reorder) {
-            self.stats.reordered += 1;
-            self.held.push(at + self.config.reorder_by, packet);
-        } else {
-            self.wire.push(at, packet);
-        }
-    }
-
-    fn drop(&mut self, at: Time, why: Why, packet: P) {
-        self.stats.dropped.count(why);
-        self.events.push_back(Event::Dropped { at, why, packet });
-    }
-
-    fn change(&mut self, at: Time, command: Command) {
-        match command {
-            Command::Up(up) if up == self.up => {}
-            Command::Up(up) => {
-                self.up = up;
-                self.events.push_back(Event::State { at, up });
-                if !up {
-                    self.watch(at);
-                    self.serializer.abort();
-                    self.queued_bytes = 0;
-                    while let Some(Queued { packet, .. }) = self.queue.pop_front() {
-                        self.drop(at, Why::Down, packet);
-                    }
-                }
-            }
-            Command::Rate(rate) => {
-                self.serializer.set_rate(at, rate, !self.queue.is_empty());
-                self.config.rate = rate;
-            }
-            Command::Delay(delay) => self.config.delay = delay,
-            Command::Loss(loss) => self.config.loss = loss,
-        }
+        self.core.due().min(self.refused.front().map_or(Time::NEVER, Event::at))
     }
 }
 
@@ -370,38 +234,41 @@ impl<P: Packet> Machine for Link<P> {
 
     /// Time that runs backwards counts as standing still.
     fn handle(&mut self, now: Time, input: Input<P>) {
-        self.advance(now);
-        match input {
-            Input::Packet(packet) => self.offer(self.clock, packet),
-            Input::Command(command) => self.change(self.clock, command),
+        self.clock = self.clock.max(now);
+        match (input, &mut self.core) {
+            (Input::Command(command), core) => core.full(self.clock).command(self.clock, command),
+            (Input::Packet(packet), Core::Full(full)) => full.offer(self.clock, packet),
+            (Input::Packet(packet), Core::Plain(plain)) => {
+                if let Err((why, packet)) = plain.offer(self.clock, packet) {
+                    self.refused.push_back(Event::Dropped { at: self.clock, why, packet });
+                }
+            }
         }
     }
 
     /// Everything due until `now`, in the order of its time; at one time events first.
     fn poll(&mut self, now: Time) -> Output<Arrival<P>, Event<P>> {
-        self.advance(now);
-        let arrival = self.wire.due().min(self.held.due());
-        if self.events.front().is_some_and(|event| event.at() <= arrival)
-            && let Some(event) = self.events.pop_front()
+        self.clock = self.clock.max(now);
+        if self.refused.front().is_some_and(|event| event.at() <= self.core.due())
+            && let Some(event) = self.refused.pop_front()
         {
             return Output::Event(event);
         }
-        if arrival <= now {
-            let lane = if self.wire.due() <= arrival { &mut self.wire } else { &mut self.held };
-            if let Some(arrival) = lane.0.pop_front() {
-                self.stats.delivered += 1;
-                self.stats.delivered_bytes += u64::from(arrival.packet.bytes());
-                return Output::Send(arrival);
-            }
+        match &mut self.core {
+            Core::Full(full) => full.poll(now),
+            Core::Plain(plain) if plain.due() <= now && plain.due() < Time::NEVER => match plain.pop() {
+                Some((arrival, _)) => Output::Send(arrival),
+                None => Output::Wait(Time::NEVER),
+            },
+            Core::Plain(plain) => Output::Wait(plain.due()),
         }
-        Output::Wait(self.due())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use algo::Rate;
+    use algo::{Rate, Span};
 
     /// A packet that shows what was done to it.
     #[derive(Clone, Debug, PartialEq, Eq)]
@@ -482,7 +349,7 @@ mod tests {
         let mut seen = Seen::default();
         seen.run(&mut link, Time::ZERO, Time::NEVER);
         assert_eq!(link.inside(), 0);
-        (seen, *link.stats())
+        (seen, link.stats())
     }
 
     /// One packet of 1,000 bytes each millisecond, the rate of the link.
@@ -494,7 +361,7 @@ mod tests {
             seen.run(&mut link, ms(id), Time::from_nanos(ms(id + 1).as_nanos() - 1));
         }
         seen.run(&mut link, ms(count + 1), Time::NEVER);
-        (seen, *link.stats())
+        (seen, link.stats())
     }
 
     #[test]

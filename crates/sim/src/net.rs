@@ -1,15 +1,17 @@
 //! A network: links, routes over them, and one queue of wake-ups.
 //!
-//! Each link is a FIFO of which only the next moment is in the queue, ordered by time, then by when it was
-//! put there: the cost of a packet depends on the number of links that are busy, not on the packets under
-//! way. Every packet is taken on at the exact time at which it left the link before, however late the network
-//! is polled.
+//! Each link is a FIFO of which only the head is in the queue, by the time of its arrival: the cost of a
+//! packet depends on the number of links that are busy, not on the packets under way. Every packet is taken
+//! on at the exact time at which it left the link before, however late the network is polled.
+//!
+//! **Sending on the way.** [`Net::poll`] hands out deliveries one at a time in the order of time. After one
+//! at `t`, not after the limit of the call, the caller may send with `now = t` and go on polling: nothing
+//! later than `t` has happened yet.
 
-use crate::link::{self, Arrival, Link, Packet, Why};
-use crate::{Command, LinkConfig, Stats};
+use crate::link::{self, Arrival, Core, Packet, Why};
+use crate::{Command, EventQueue, LinkConfig, Stats};
 use algo::{Machine, Output, Time};
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, binary_heap::PeekMut};
+use std::collections::VecDeque;
 
 /// A link of a [`Net`], by the order in which they were made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -81,24 +83,33 @@ pub enum Event<P> {
 pub struct Net<P> {
     seed: u64,
     links: Vec<Slot<P>>,
-    routes: Vec<Box<[LinkId]>>,
-    wakes: BinaryHeap<Reverse<Wake>>,
-    /// How many wake-ups were made: the order among those of one time.
-    made: u64,
+    /// Route after route: its links, then [`END`] and its number.
+    hops: Vec<u32>,
+    /// Where each route begins in `hops`.
+    routes: Vec<u32>,
+    wakes: EventQueue<u32>,
+    /// The time of the last wake-up.
+    clock: Time,
+    /// Packets refused where they were sent, and nobody has been told yet.
+    refused: VecDeque<Event<P>>,
+    /// Whether nobody wants to hear of drops.
+    quiet: bool,
 }
+
+/// Marks the end of a route in `hops`: no link has such a number.
+const END: u32 = 1 << 31;
 
 #[derive(Clone, Debug)]
 struct Slot<P> {
-    link: Link<Hop<P>>,
-    /// The wake-up that counts; others of this link in the queue are out of date.
-    wake: Option<Wake>,
+    /// When the wake-up that counts is; others of this link in the queue are out of date.
+    wake: Time,
+    core: Core<Hop<P>>,
 }
 
-/// A packet on the way, `hop` links of its route behind it.
+/// A packet on the way, on the link at `place` in `hops`.
 #[derive(Clone, Debug)]
 struct Hop<P> {
-    route: RouteId,
-    hop: u32,
+    place: u32,
     packet: P,
 }
 
@@ -114,26 +125,46 @@ impl<P: Packet> Packet for Hop<P> {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Wake {
-    at: Time,
-    nth: u64,
-    link: LinkId,
-}
-
 impl<P: Packet> Net<P> {
     /// A network without links; `seed` decides everything that is left to chance.
     #[must_use]
-    pub const fn new(seed: u64) -> Self {
-        Self { seed, links: Vec::new(), routes: Vec::new(), wakes: BinaryHeap::new(), made: 0 }
+    pub fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            links: Vec::new(),
+            hops: Vec::new(),
+            routes: Vec::new(),
+            wakes: EventQueue::new(),
+            clock: Time::ZERO,
+            refused: VecDeque::new(),
+            quiet: false,
+        }
+    }
+
+    /// Whether drops are reported as events, as they are unless told otherwise; [`Stats`] count them anyway.
+    /// Without, a drop costs nothing but its counter.
+    pub fn report_drops(&mut self, report: bool) {
+        self.quiet = !report;
+        for slot in &mut self.links {
+            if let Core::Full(full) = &mut slot.core {
+                full.set_quiet(self.quiet);
+            }
+        }
     }
 
     /// Adds a link. Its luck depends on the seed and its `name` alone, so give every link its own name.
+    ///
+    /// # Panics
+    /// If there are 2^31 links.
     pub fn link(&mut self, name: &str, config: LinkConfig) -> LinkId {
-        let id = LinkId(u32::try_from(self.links.len()).expect("fewer than 2^32 links"));
-        self.links.push(Slot { link: Link::new(config, self.seed, name), wake: None });
+        let id = u32::try_from(self.links.len()).ok().filter(|id| *id < END).expect("fewer than 2^31 links");
+        let mut core = Core::new(config, self.seed, name);
+        if let Core::Full(full) = &mut core {
+            full.set_quiet(self.quiet);
+        }
+        self.links.push(Slot { wake: Time::NEVER, core });
         self.rouse(id);
-        id
+        LinkId(id)
     }
 
     /// Adds a route over `links`, in this order.
@@ -143,9 +174,12 @@ impl<P: Packet> Net<P> {
     pub fn route(&mut self, links: &[LinkId]) -> RouteId {
         assert!(!links.is_empty(), "a route has at least one link");
         assert!(links.iter().all(|link| (link.0 as usize) < self.links.len()), "a link of another network");
-        let id = RouteId(u32::try_from(self.routes.len()).expect("fewer than 2^32 routes"));
-        self.routes.push(links.into());
-        id
+        let id =
+            u32::try_from(self.routes.len()).ok().filter(|id| *id < END).expect("fewer than 2^31 routes");
+        self.routes.push(u32::try_from(self.hops.len()).expect("fewer than 2^32 hops of all routes"));
+        self.hops.extend(links.iter().map(|link| link.0));
+        self.hops.push(END | id);
+        RouteId(id)
     }
 
     /// Sends `packet` over `route`: [`Input::Send`] for short.
@@ -153,7 +187,9 @@ impl<P: Packet> Net<P> {
     /// # Panics
     /// If the route is not of this network.
     pub fn send(&mut self, now: Time, route: RouteId, packet: P) {
-        self.enter(now, Hop { route, hop: 0, packet });
+        let place = self.routes[route.0 as usize];
+        let event = self.enter(now.max(self.clock), self.hops[place as usize], Hop { place, packet });
+        self.refused.extend(event);
     }
 
     /// Changes a link: [`Input::Command`] for short.
@@ -161,17 +197,20 @@ impl<P: Packet> Net<P> {
     /// # Panics
     /// If the link is not of this network.
     pub fn command(&mut self, now: Time, link: LinkId, command: Command) {
-        self.links[link.0 as usize].link.handle(now, link::Input::Command(command));
-        self.rouse(link);
+        let now = now.max(self.clock);
+        let full = self.links[link.0 as usize].core.full(now);
+        full.set_quiet(self.quiet);
+        full.command(now, command);
+        self.rouse(link.0);
     }
 
-    /// What a link has seen.
+    /// What a link has seen, as of the last event of the network or of the link.
     ///
     /// # Panics
     /// If the link is not of this network.
     #[must_use]
-    pub fn stats(&self, link: LinkId) -> &Stats {
-        self.links[link.0 as usize].link.stats()
+    pub fn stats(&self, link: LinkId) -> Stats {
+        self.links[link.0 as usize].core.stats(self.clock)
     }
 
     /// Whether a link is up.
@@ -180,16 +219,16 @@ impl<P: Packet> Net<P> {
     /// If the link is not of this network.
     #[must_use]
     pub fn is_up(&self, link: LinkId) -> bool {
-        self.links[link.0 as usize].link.is_up()
+        self.links[link.0 as usize].core.is_up()
     }
 
-    /// Bytes queued at a link, the packet being sent included, as of the link's last wake-up.
+    /// Bytes queued at a link, the packet being sent included, as of the network's or the link's last event.
     ///
     /// # Panics
     /// If the link is not of this network.
     #[must_use]
     pub fn queued_bytes(&self, link: LinkId) -> u64 {
-        self.links[link.0 as usize].link.queued_bytes()
+        self.links[link.0 as usize].core.queued_bytes(self.clock)
     }
 
     /// Packets queued or propagating on a link.
@@ -198,25 +237,48 @@ impl<P: Packet> Net<P> {
     /// If the link is not of this network.
     #[must_use]
     pub fn inside(&self, link: LinkId) -> usize {
-        self.links[link.0 as usize].link.inside()
+        self.links[link.0 as usize].core.inside()
     }
 
-    /// Puts a packet on the next link of its route.
-    fn enter(&mut self, at: Time, hop: Hop<P>) {
-        let id = self.routes[hop.route.0 as usize][hop.hop as usize];
-        self.links[id.0 as usize].link.handle(at, link::Input::Packet(hop));
-        self.rouse(id);
+    /// Puts a packet on a link; what is to be reported if it is refused.
+    #[inline]
+    fn enter(&mut self, at: Time, id: u32, hop: Hop<P>) -> Option<Event<P>> {
+        let slot = &mut self.links[id as usize];
+        match &mut slot.core {
+            Core::Plain(plain) => match plain.offer(at, hop) {
+                Ok(None) => None,
+                Ok(Some(arrives)) => {
+                    if arrives < Time::NEVER {
+                        slot.wake = arrives;
+                        self.wakes.push(arrives, id);
+                    }
+                    None
+                }
+                Err(_) if self.quiet => None,
+                Err((why, hop)) => Some(self.dropped(at, id, why, hop)),
+            },
+            Core::Full(full) => {
+                full.offer(at, hop);
+                self.rouse(id);
+                None
+            }
+        }
+    }
+
+    #[cold]
+    fn dropped(&self, at: Time, id: u32, why: Why, hop: Hop<P>) -> Event<P> {
+        let rest = &self.hops[hop.place as usize..];
+        let end = rest.iter().find(|hop| **hop & END != 0).expect("a route has an end");
+        Event::Dropped { at, link: LinkId(id), route: RouteId(end & !END), why, packet: hop.packet }
     }
 
     /// Wakes a link no later than it is due.
-    fn rouse(&mut self, id: LinkId) {
-        let slot = &mut self.links[id.0 as usize];
-        let at = slot.link.due();
-        if at < slot.wake.map_or(Time::NEVER, |wake| wake.at) {
-            let wake = Wake { at, nth: self.made, link: id };
-            self.made += 1;
-            slot.wake = Some(wake);
-            self.wakes.push(Reverse(wake));
+    fn rouse(&mut self, id: u32) {
+        let slot = &mut self.links[id as usize];
+        let at = slot.core.due().max(self.clock);
+        if at < slot.wake {
+            slot.wake = at;
+            self.wakes.push(at, id);
         }
     }
 }
@@ -237,44 +299,45 @@ impl<P: Packet> Machine for Net<P> {
 
     /// Everything that happens until `now`; deliveries in the order of their time.
     fn poll(&mut self, now: Time) -> Output<Delivery<P>, Event<P>> {
+        if let Some(event) = self.refused.pop_front() {
+            return Output::Event(event);
+        }
         loop {
-            let Some(mut top) = self.wakes.peek_mut() else { return Output::Wait(Time::NEVER) };
-            let wake = top.0;
-            if wake.at > now {
-                return Output::Wait(wake.at);
-            }
-            let slot = &mut self.links[wake.link.0 as usize];
-            if slot.wake != Some(wake) {
-                PeekMut::pop(top);
+            let Some((at, id)) = self.wakes.pop_due(now) else { return Output::Wait(self.wakes.next_at()) };
+            self.clock = at;
+            let slot = &mut self.links[id as usize];
+            if slot.wake != at {
                 continue;
             }
-            let output = slot.link.poll(wake.at);
-            let due = slot.link.due();
-            if due == Time::NEVER {
-                slot.wake = None;
-                PeekMut::pop(top);
-            } else {
-                // In place: one sift instead of a pop and a push.
-                let next = Wake { at: due, nth: self.made, link: wake.link };
-                self.made += 1;
-                slot.wake = Some(next);
-                *top = Reverse(next);
-                drop(top);
+            let (arrival, due) = match &mut slot.core {
+                Core::Plain(plain) => {
+                    let Some((arrival, due)) = plain.pop() else { continue };
+                    (Output::Send(arrival), due)
+                }
+                Core::Full(full) => (full.poll(at), full.due().max(at)),
+            };
+            slot.wake = due;
+            if due < Time::NEVER {
+                self.wakes.push(due, id);
             }
-            match output {
-                Output::Wait(_) => {}
-                Output::Send(Arrival { at, packet: Hop { route, hop, packet } }) => {
-                    if hop as usize + 1 == self.routes[route.0 as usize].len() {
-                        return Output::Send(Delivery { at, route, packet });
+            let event = match arrival {
+                Output::Wait(_) => None,
+                Output::Send(Arrival { at, packet: Hop { place, packet } }) => {
+                    let next = self.hops[place as usize + 1];
+                    if next & END != 0 {
+                        return Output::Send(Delivery { at, route: RouteId(next & !END), packet });
                     }
-                    self.enter(at, Hop { route, hop: hop + 1, packet });
+                    self.enter(at, next, Hop { place: place + 1, packet })
                 }
                 Output::Event(link::Event::State { at, up }) => {
-                    return Output::Event(Event::State { at, link: wake.link, up });
+                    Some(Event::State { at, link: LinkId(id), up })
                 }
-                Output::Event(link::Event::Dropped { at, why, packet: Hop { route, packet, .. } }) => {
-                    return Output::Event(Event::Dropped { at, link: wake.link, route, why, packet });
+                Output::Event(link::Event::Dropped { at, why, packet }) => {
+                    Some(self.dropped(at, id, why, packet))
                 }
+            };
+            if let Some(event) = event {
+                return Output::Event(event);
             }
         }
     }

@@ -1,12 +1,12 @@
 //! What happens next: a queue ordered by time, then by insertion.
 //!
-//! A radix heap (Ahuja, Mehlhorn, Orlin, Tarjan: "Faster algorithms for the shortest path problem", JACM 37(2),
-//! 1990) with digits of six bits, which is also a hierarchical timing wheel (Varghese, Lauck: "Hashed and
-//! hierarchical timing wheels", SOSP 1987) that is exact to the nanosecond. An item lies at the level of the
-//! highest digit in which its time differs from that of the item taken out last, in the slot of that digit. So
-//! items of one time are always in one slot, in the order in which they came, and need no number to keep it.
-//! Each item moves down at most once a level, in practice once or twice; nothing is compared but the levels'
-//! bit maps.
+//! A radix heap (Ahuja, Mehlhorn, Orlin, Tarjan: "Faster algorithms for the shortest path problem", JACM
+//! 37(2), 1990) with digits of six bits, which is also a hierarchical timing wheel (Varghese, Lauck: "Hashed
+//! and hierarchical timing wheels", SOSP 1987) that is exact to the nanosecond. An item lies at the level of
+//! the highest digit in which its time differs from that of the item taken out last, in the slot of that
+//! digit. So items of one time are always in one slot, in the order in which they came, and need no number to
+//! keep it. Each item moves down at most once a level, in practice once or twice; nothing is compared but the
+//! levels' bit maps.
 //!
 //! `examples/queue.rs` measures it against two heaps and two wheels.
 

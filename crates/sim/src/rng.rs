@@ -21,10 +21,7 @@ impl Rng {
     #[must_use]
     pub fn stream(mut seed: u64, name: &str) -> Self {
         // FNV-1a tells names apart, SplitMix64 spreads the difference over all bits.
-        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        });
-        Self::new(split_mix(&mut seed) ^ hash)
+        Self::new(split_mix(&mut seed) ^ fnv(FNV_EMPTY, name))
     }
 
     /// The next 64 random bits.
@@ -66,6 +63,31 @@ impl Rng {
     }
 }
 
+/// The seed and the name of a component, of which streams can be made when they are needed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Luck {
+    seed: u64,
+    name: u64,
+}
+
+impl Luck {
+    pub(crate) fn new(mut seed: u64, name: &str) -> Self {
+        Self { seed: split_mix(&mut seed), name: fnv(fnv(FNV_EMPTY, name), "/") }
+    }
+
+    /// The stream `name/fault` of the run.
+    pub(crate) fn of(&self, fault: &str) -> Rng {
+        Rng::new(self.seed ^ fnv(self.name, fault))
+    }
+}
+
+const FNV_EMPTY: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// FNV-1a of `text` behind what `hash` is of.
+fn fnv(hash: u64, text: &str) -> u64 {
+    text.bytes().fold(hash, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
+}
+
 fn split_mix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
@@ -102,6 +124,11 @@ mod tests {
             let differing: u32 = a.iter().zip(&other).map(|(x, y)| (x ^ y).count_ones()).sum();
             assert!(differing.abs_diff(131_072) < 4 * 256, "{differing}");
         }
+    }
+
+    #[test]
+    fn a_component_s_streams_are_those_of_its_name() {
+        assert_eq!(Luck::new(7, "link a").of("loss"), Rng::stream(7, "link a/loss"));
     }
 
     #[test]

@@ -8,7 +8,7 @@
 
 use algo::{Rate, Span, Time};
 
-const NANOBYTES: u64 = 1_000_000_000;
+pub(crate) const NANOBYTES: u64 = 1_000_000_000;
 
 /// The transmitter of a link: idle, or busy with one packet.
 #[derive(Clone, Debug)]
@@ -59,6 +59,18 @@ impl Serializer {
     pub(crate) const fn abort(&mut self) {
         self.done = Time::NEVER;
         self.credit = 0;
+    }
+
+    /// Idle since `at`, with `credit` nanobytes to spare in that nanosecond.
+    pub(crate) const fn idle(&mut self, at: Time, credit: u64) {
+        self.idle_since = at;
+        self.credit = credit;
+    }
+
+    /// Busy at `at` with a packet that leaves at `done`.
+    pub(crate) fn resume(&mut self, at: Time, done: Time) {
+        let work = self.rate.map_or(0, |rate| rate.as_bytes().saturating_mul(done.since(at).as_nanos()));
+        (self.work, self.since, self.done, self.credit) = (work, at, done, 0);
     }
 
     /// Changes the rate at `at`; `busy` tells whether a packet is being sent.

@@ -70,6 +70,7 @@ fn link_config() -> impl Strategy<Value = LinkConfig> {
                     reorder_by,
                     script,
                     schedule,
+                    ..LinkConfig::default()
                 }
             },
         )
@@ -118,7 +119,7 @@ proptest! {
         }
         let inside: u64 = links.iter().map(|&link| net.inside(link) as u64).sum();
         // Conservation of the whole: sent + duplicated = delivered + dropped + inside.
-        let sum = |of: fn(&sim::Stats) -> u64| links.iter().map(|&link| of(net.stats(link))).sum::<u64>();
+        let sum = |of: fn(&sim::Stats) -> u64| links.iter().map(|&link| of(&net.stats(link))).sum::<u64>();
         let deliveries = stream.iter().filter(|output| matches!(output, Output::Send(_))).count() as u64;
         let dropped = |output: &&_| matches!(output, Output::Event(net::Event::Dropped { .. }));
         let drops = stream.iter().filter(dropped).count() as u64;

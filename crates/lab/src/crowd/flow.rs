@@ -111,7 +111,13 @@ impl Crowd {
     fn fill(&mut self, now: Time, s: usize, send: &mut impl FnMut(RouteId, Segment)) {
         let sub = &mut self.subs[s];
         let flow = &mut self.flows[sub.flow as usize];
-        if !flow.stopped {
+        if sub.silent && flow.subs > 1 {
+            // The others have its work; a packet that carries nothing finds out when it is back.
+            if sub.subflow.flight().in_flight() == 0 && !flow.stopped && flow.open > 0 {
+                let id = sub.subflow.sent(now, 1, false);
+                send(sub.down, data(s, id, flow.bytes));
+            }
+        } else if !flow.stopped {
             let mut room = u64::from(sub.subflow.room()).min(flow.left);
             flow.left = if flow.left == u64::MAX { u64::MAX } else { flow.left - room };
             while room > 0 {
@@ -143,6 +149,7 @@ impl Crowd {
         }
         let carried = sub.subflow.flight().get(segment.id).copied() == Some(true);
         let delivery = sub.subflow.delivered(now, segment.id, 0);
+        sub.silent = false;
         match delivery {
             Delivery::Fresh { .. } | Delivery::Late { .. } if carried => {
                 if matches!(delivery, Delivery::Late { .. }) {
@@ -222,6 +229,7 @@ impl Crowd {
         self.detect(now, s, send);
         match self.subs[s].subflow.timer(now) {
             Timer::None => {}
+            Timer::Probe if self.subs[s].subflow.flight().is_full() => {}
             Timer::Probe => {
                 let sub = &mut self.subs[s];
                 let flow = &mut self.flows[sub.flow as usize];
@@ -233,6 +241,7 @@ impl Crowd {
             Timer::Timeout => {
                 let (mut back, mut lost) = (0, 0);
                 self.subs[s].timeouts += 1;
+                self.subs[s].silent = true;
                 self.coupled(s, |subflow, group| {
                     subflow.expire(now, group, |carried, _| {
                         back += u64::from(*carried);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use algo::control::Algorithm;
 use algo::{Rate, Span, Time};
+use sim::config::Discipline;
 use sim::{Command, LinkConfig, LinkId, Rng, Stats};
 
 use super::groups::Truth;
@@ -59,7 +60,7 @@ impl World {
             let config = world.link_config(scenario, name, link);
             world.links.insert(name.clone(), world.swarm.link(name, config));
         }
-        let mut sources = BTreeMap::new();
+        let sources = world.sources(scenario);
         for (name, flow) in &scenario.flow {
             for copy in 1..=flow.count {
                 let own = if flow.count == 1 { name.clone() } else { format!("{name}-{copy}") };
@@ -72,7 +73,7 @@ impl World {
                 let place = Place { own: &own, flow, start, control };
                 let at = match flow.transport {
                     Transport::Packet => world.packet_flow(scenario, &place),
-                    Transport::Mmtp => world.mmtp_flow(scenario, &place, &mut sources),
+                    Transport::Mmtp => world.mmtp_flow(scenario, name, &place, &sources),
                 };
                 let truth = Truth::new(scenario, flow);
                 let (base, paths) = (name.clone(), flow.paths.len());
@@ -111,6 +112,9 @@ impl World {
             mark_above_bytes: link.mark_above.map(|amount| self.bytes_in(amount, rate)),
             ..LinkConfig::default()
         };
+        if let Some(random) = &link.random {
+            config.discipline = Discipline::Random { last_packets: random.band, p: random.drop };
+        }
         match link.queue {
             None => {}
             Some(Amount::Packets(packets)) => config.queue_packets = packets as u32,
@@ -172,35 +176,44 @@ impl World {
         Where::Crowd(self.swarm.crowd_mut().flow(&config))
     }
 
-    fn mmtp_flow(
-        &mut self,
-        scenario: &Scenario,
-        place: &Place<'_>,
-        sources: &mut BTreeMap<String, (SourceNo, Content)>,
-    ) -> Where {
+    fn mmtp_flow(&mut self, scenario: &Scenario, name: &str, place: &Place<'_>, sources: &Sources) -> Where {
         let flow = place.flow;
-        let content = self.content(scenario, flow);
         let receiver = self.swarm.receiver(Span::ZERO);
         let groups = Truth::groups(scenario, flow);
         for (p, path) in flow.paths.iter().enumerate() {
             let (down, up) = self.path(scenario, place.own, p, path);
-            let name = path.source.clone().unwrap_or_else(|| format!("source of {}/{p}", place.own));
-            let swarm = &mut self.swarm;
-            let (source, _) = sources.entry(name).or_insert_with(|| {
-                (swarm.source(std::slice::from_ref(&content), Lie::Honest), content.clone())
-            });
             let mut wire = Wire::new(&down, &up, place.control);
             wire.group = groups[p];
             wire.payload_max = usize::try_from(self.packet_bytes).unwrap_or(usize::MAX) - OVERHEAD_BYTES;
             wire.payload_max = wire.payload_max.min(PAYLOAD_MAX);
-            let source = *source;
+            let source = sources.named[&source_name(name, p, path)];
             let id = self.swarm.path(receiver, source, &wire);
             if let Some(stop) = flow.stop {
                 self.swarm.at(stop.time(), Fault::Interface { receiver, path: id, up: false });
             }
         }
-        let want = self.swarm.want(receiver, &content, place.start);
+        let want = self.swarm.want(receiver, &sources.contents[name], place.start);
         Where::Receiver(receiver, want)
+    }
+
+    /// The sources of mmTP: each has what every flow asks of it.
+    fn sources(&mut self, scenario: &Scenario) -> Sources {
+        let mut sources = Sources { named: BTreeMap::new(), contents: BTreeMap::new() };
+        let mut has: BTreeMap<String, Vec<Content>> = BTreeMap::new();
+        for (name, flow) in scenario.flow.iter().filter(|(_, flow)| flow.transport == Transport::Mmtp) {
+            let content = self.content(scenario, flow);
+            for (p, path) in flow.paths.iter().enumerate() {
+                let contents = has.entry(source_name(name, p, path)).or_default();
+                if contents.iter().all(|other| other.id() != content.id()) {
+                    contents.push(content.clone());
+                }
+            }
+            sources.contents.insert(name.clone(), content);
+        }
+        for (name, contents) in has {
+            sources.named.insert(name, self.swarm.source(&contents, Lie::Honest));
+        }
+        sources
     }
 
     /// What a flow transfers: as much as it says, or more than its links can carry.
@@ -217,7 +230,7 @@ impl World {
         Content::repeating(1, PATTERN_GROUPS, bytes.div_ceil(GROUP_BYTES).max(1))
     }
 
-    fn faults(&mut self, scenario: &Scenario, sources: &BTreeMap<String, (SourceNo, Content)>) {
+    fn faults(&mut self, scenario: &Scenario, sources: &Sources) {
         for fault in &scenario.fault {
             let at = fault.at.time();
             if let Some(link) = &fault.link {
@@ -239,8 +252,7 @@ impl World {
                     command(at, Command::Loss(loss));
                 }
             }
-            if let Some((source, _)) = fault.source.as_ref().and_then(|name| sources.get(name)) {
-                let source = *source;
+            if let Some(&source) = fault.source.as_ref().and_then(|name| sources.named.get(name)) {
                 self.swarm.at(at, Fault::Kill { source, unreachable: false });
                 if let Some(until) = fault.until {
                     self.swarm.at(until.time(), Fault::Restart { source });
@@ -258,7 +270,7 @@ impl World {
     }
 
     pub(super) fn stats(&self) -> Vec<Stats> {
-        self.links.values().map(|link| *self.swarm.stats(*link)).collect()
+        self.links.values().map(|link| self.swarm.stats(*link)).collect()
     }
 
     pub(super) fn bytes(&self) -> Vec<Vec<u64>> {
@@ -307,6 +319,17 @@ impl World {
             }
         }
     }
+}
+
+/// Sources by name, and what each flow of mmTP transfers.
+struct Sources {
+    named: BTreeMap<String, SourceNo>,
+    contents: BTreeMap<String, Content>,
+}
+
+/// What the source at the far end of a path is called: a name of its own unless the scenario gives one.
+fn source_name(flow: &str, p: usize, path: &Path) -> String {
+    path.source.clone().unwrap_or_else(|| format!("{flow}/{p}"))
 }
 
 /// A flow to be placed.

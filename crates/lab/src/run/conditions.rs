@@ -6,11 +6,14 @@ use crate::scenario::{Assert, Condition, Scenario};
 
 /// The conditions that were not met: those of the scenario, those that its faults imply, and what must always
 /// hold.
-pub(super) fn faults(scenario: &Scenario, world: &World, log: &Log) -> Vec<String> {
+pub(super) fn faults(scenario: &Scenario, controller: &str, world: &World, log: &Log) -> Vec<String> {
     let mut faults = world.swarm.violations();
     faults.extend(world.swarm.crowd().violations());
     implied(scenario, world, &mut faults);
-    for assert in &scenario.assert {
+    let applies = |assert: &&Assert| {
+        assert.controllers.is_empty() || assert.controllers.iter().any(|name| name == controller)
+    };
+    for assert in scenario.assert.iter().filter(applies) {
         let before = faults.len();
         for (what, value) in seen(scenario, world, log, assert) {
             let least = assert.at_least.is_none_or(|least| value >= least);

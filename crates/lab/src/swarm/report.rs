@@ -68,7 +68,7 @@ impl Swarm {
 
     /// What a link has seen.
     #[must_use]
-    pub fn stats(&self, link: LinkId) -> &Stats {
+    pub fn stats(&self, link: LinkId) -> Stats {
         self.net.stats(link)
     }
 

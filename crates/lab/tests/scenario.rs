@@ -1,0 +1,161 @@
+//! Scenarios run as they say: the same seed is the same run, shares are those of theory, and a condition that
+//! was not met is reported.
+
+use lab::outcome::Outcome;
+use lab::run::run;
+use lab::scenario::Scenario;
+
+const ONE_BOTTLENECK: &str = r#"
+title = "one bottleneck"
+packet = "1000 B"
+duration = "60 s"
+count_from = "10 s"
+[link.neck]
+rate = "1000 pkt/s"
+queue = "50 ms"
+jitter = "1 ms"
+[flow.mp]
+start_within = "1 s"
+paths = [
+    { via = ["neck"], rtt = "50 ms", access = "4000 pkt/s" },
+    { via = ["neck"], rtt = "50 ms", access = "4000 pkt/s" },
+]
+[flow.sp]
+start_within = "1 s"
+paths = [{ via = ["neck"], rtt = "50 ms", access = "4000 pkt/s" }]
+[[measure]]
+metric = "mp_share"
+flows = ["mp"]
+kind = "share"
+[[measure]]
+metric = "utilisation"
+kind = "utilisation"
+links = ["neck"]
+[[assert]]
+what = "drops"
+link = "neck"
+at_least = 10
+[[assert]]
+what = "rtt"
+flow = "sp"
+at_least = 50
+at_most = 103
+"#;
+
+fn scenario(text: &str) -> Scenario {
+    toml::from_str(text).expect("it is one")
+}
+
+fn mean(scenario: &Scenario, controller: &str, measure: usize) -> f64 {
+    const SEEDS: u64 = 4;
+    let value = |seed| {
+        let outcome = run(scenario, controller, seed);
+        assert!(outcome.faults.is_empty(), "{controller}: {:?}", outcome.faults);
+        outcome.values[measure].expect("it was measured")
+    };
+    (1..=SEEDS).map(value).sum::<f64>() / SEEDS as f64
+}
+
+#[test]
+fn the_control_is_right() {
+    // Three TCPs on one link, two of them ours.
+    let share = mean(&scenario(ONE_BOTTLENECK), "reno", 0);
+    assert!((share - 66.7).abs() < 3.0, "uncoupled takes {share} %");
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    let scenario = scenario(ONE_BOTTLENECK);
+    let strip = |outcome: Outcome| (outcome.values, outcome.digest, outcome.link_packets);
+    assert_eq!(strip(run(&scenario, "nmcc", 3)), strip(run(&scenario, "nmcc", 3)));
+    assert_ne!(run(&scenario, "nmcc", 3).digest, run(&scenario, "nmcc", 4).digest);
+}
+
+#[test]
+fn another_flow_does_not_shift_the_luck_of_the_rest() {
+    let text = ONE_BOTTLENECK.replace("[flow.sp]", "[link.apart]\nrate = \"100 pkt/s\"\n[flow.sp]");
+    let alone = run(&scenario(&text), "reno", 1);
+    let beside = text.replace(
+        "[flow.sp]",
+        "[flow.another]\nstart_within = \"1 s\"\npaths = [{ via = [\"apart\"], rtt = \"20 ms\" }]\n[flow.sp]",
+    );
+    let share = |text: &str| text.replace("flows = [\"mp\"]", "flows = [\"mp\"]\nof = [\"mp\", \"sp\"]");
+    let beside = run(&scenario(&share(&beside)), "reno", 1);
+    assert_eq!(alone.values, beside.values);
+}
+
+#[test]
+fn what_never_happened_is_reported() {
+    let faults = |extra: &str| run(&scenario(&ONE_BOTTLENECK.replace("jitter =", extra)), "nmcc", 1).faults;
+    assert_eq!(faults("jitter ="), Vec::<String>::new());
+    assert_eq!(faults("drop = [1000000000]\njitter ="), ["link neck: 0 of the 1 packets to drop came by"]);
+    let rare = faults("loss = 1e-12\njitter =");
+    assert_eq!(rare, ["link neck: random loss was asked for and never happened"]);
+    let mut wide = scenario(ONE_BOTTLENECK);
+    wide.assert[0].at_least = Some(1e9);
+    assert_eq!(run(&wide, "nmcc", 1).faults.len(), 1);
+}
+
+#[test]
+fn the_seventh_data_packet_of_a_flow_is_dropped() {
+    let text = r#"
+        title = "a scripted loss"
+        duration = "5 s"
+        [link.neck]
+        rate = "10 Mbit/s"
+        drop_of = [{ flow = "a", nth = 7 }]
+        [flow.a]
+        size = "20 pkt"
+        paths = [{ via = ["neck"], rtt = "20 ms" }]
+        [flow.b]
+        size = "20 pkt"
+        paths = [{ via = ["neck"], rtt = "20 ms" }]
+        [[measure]]
+        metric = "a"
+        kind = "completion"
+        flows = ["a"]
+        [[measure]]
+        metric = "b"
+        kind = "completion"
+        flows = ["b"]
+        [[assert]]
+        what = "losses"
+        link = "neck"
+        at_least = 1
+        at_most = 1
+    "#;
+    let outcome = run(&scenario(text), "nmcc", 1);
+    assert!(outcome.faults.is_empty(), "{:?}", outcome.faults);
+    let (a, b) = (outcome.values[0].expect("it ends"), outcome.values[1].expect("it ends"));
+    assert!(b < 0.1 && a > b && a < 0.2, "a repair costs a round trip: {a} s, {b} s");
+}
+
+#[test]
+fn a_dead_path_leaves_its_work_to_the_others() {
+    let text = r#"
+        title = "one of two paths dies"
+        duration = "30 s"
+        [link.one]
+        rate = "10 Mbit/s"
+        [link.two]
+        rate = "10 Mbit/s"
+        [flow.mp]
+        size = "10 MB"
+        paths = [{ via = ["one"], rtt = "20 ms" }, { via = ["two"], rtt = "30 ms" }]
+        [[fault]]
+        at = "1 s"
+        link = "one"
+        down = true
+        [[measure]]
+        metric = "completion"
+        kind = "completion"
+        [[measure]]
+        metric = "second"
+        kind = "goodput"
+        paths = [1]
+    "#;
+    let outcome = run(&scenario(text), "nmcc", 1);
+    let secs = outcome.values[0].expect("it ends");
+    // 80 Mbit: some 18 in the first second, the rest at 10 a second.
+    assert!((6.5..9.0).contains(&secs), "{secs} s");
+}

@@ -1,0 +1,341 @@
+//! The link without faults, of which everything is known when a packet is offered.
+//!
+//! Nothing can happen to a packet on it but to wait its turn: it leaves at once or a serialization time after
+//! the one before it, and arrives a propagation delay later. So one queue holds the packets that wait and
+//! those that propagate, each with both its times; the boundary between them, `left`, is moved when somebody
+//! asks. A packet costs one push and one pop, and the link one wake-up, that of its head.
+//!
+//! What a command can change turns the link into a [`Full`](crate::full::Full) one, for good.
+
+use crate::full::Full;
+use crate::link::{Arrival, MAX_INSIDE, Packet, Why};
+use crate::rng::Luck;
+use crate::serial::NANOBYTES;
+use crate::{Discipline, Drops, LinkConfig, Rng, Stats};
+use algo::{Rate, Span, Time};
+use std::collections::VecDeque;
+
+/// A buffer that has grown larger than this is given back once it is empty, packets.
+const KEEP_PACKETS: usize = 64;
+
+/// A packet on the link.
+#[derive(Clone, Debug)]
+struct Flying<P> {
+    /// When its last bit leaves, and when it arrives.
+    depart: Time,
+    arrive: Time,
+    packet: P,
+}
+
+/// See the [module](self). What a packet touches comes first, in the order of use.
+#[derive(Clone, Debug)]
+#[repr(C)]
+pub(crate) struct Plain<P> {
+    /// The packets that have left, `left` of them, and those that have not.
+    ring: VecDeque<Flying<P>>,
+    left: u32,
+    queue_packets: u32,
+    queue_bytes: u64,
+    /// As of `left`.
+    queued_bytes: u64,
+    mtu_bytes: u32,
+    /// Whether `extras` decides about packets.
+    judged: bool,
+    /// Bytes per second; 0: unlimited.
+    rate: u64,
+    delay: Span,
+    /// When the last bit of the last packet leaves, and what the transmitter has to spare in that nanosecond,
+    /// nanobytes.
+    free_at: Time,
+    credit: u64,
+    offered: u64,
+    offered_bytes: u64,
+    queue_max_bytes: u64,
+    queue_max_packets: u32,
+    /// What `Stats` says, with the future of the packets that have not left.
+    busy: Span,
+    queue_byte_ns: u128,
+    since: Time,
+    /// When the last packet was offered.
+    seen: Time,
+    luck: Luck,
+    extras: Option<Box<Extras>>,
+}
+
+/// What most links and most packets do without.
+#[derive(Clone, Debug)]
+struct Extras {
+    mark_above_bytes: u64,
+    jitter: Span,
+    jitters: Option<Rng>,
+    discipline: Discipline,
+    random: Option<Rng>,
+    marked: u64,
+    dropped: Drops,
+    dropped_bytes: u64,
+}
+
+impl<P: Packet> Plain<P> {
+    /// Whether a link of this configuration is plain.
+    pub(crate) fn suits(config: &LinkConfig) -> bool {
+        let faults = [config.loss, config.corrupt, config.duplicate, config.reorder];
+        faults.iter().all(|p| *p <= 0.0)
+            && config.rate != Some(Rate::from_bytes(0))
+            && config.script.is_empty()
+            && config.schedule.is_empty()
+            && matches!(config.discipline, Discipline::DropTail | Discipline::Random { .. })
+    }
+
+    pub(crate) fn new(config: &LinkConfig, luck: Luck) -> Self {
+        let mut new = Self {
+            ring: VecDeque::new(),
+            left: 0,
+            queue_packets: config.queue_packets,
+            queue_bytes: config.queue_bytes,
+            queued_bytes: 0,
+            mtu_bytes: config.mtu_bytes,
+            judged: false,
+            rate: config.rate.map_or(0, Rate::as_bytes),
+            delay: config.delay,
+            free_at: Time::ZERO,
+            credit: 0,
+            offered: 0,
+            offered_bytes: 0,
+            queue_max_bytes: 0,
+            queue_max_packets: 0,
+            busy: Span::ZERO,
+            queue_byte_ns: 0,
+            since: Time::ZERO,
+            seen: Time::ZERO,
+            luck,
+            extras: None,
+        };
+        let tail = config.discipline == Discipline::DropTail;
+        if !tail || config.mark_above_bytes.is_some() || config.jitter > Span::ZERO {
+            new.judged = true;
+            let extras = new.extras();
+            extras.mark_above_bytes = config.mark_above_bytes.unwrap_or(u64::MAX);
+            extras.jitter = config.jitter;
+            extras.jitters = (config.jitter > Span::ZERO).then(|| luck.of("jitter"));
+            extras.discipline = config.discipline;
+            extras.random = (!tail).then(|| luck.of("random"));
+        }
+        new
+    }
+
+    fn extras(&mut self) -> &mut Extras {
+        self.extras.get_or_insert_with(|| {
+            Box::new(Extras {
+                mark_above_bytes: u64::MAX,
+                jitter: Span::ZERO,
+                jitters: None,
+                discipline: Discipline::DropTail,
+                random: None,
+                marked: 0,
+                dropped: Drops::default(),
+                dropped_bytes: 0,
+            })
+        })
+    }
+
+    /// When the head arrives; [`Time::NEVER`] if there is none.
+    pub(crate) fn due(&self) -> Time {
+        self.ring.front().map_or(Time::NEVER, |flying| flying.arrive)
+    }
+
+    pub(crate) fn inside(&self) -> usize {
+        self.ring.len()
+    }
+
+    /// Bytes queued at `now`, the packet being sent included.
+    pub(crate) fn queued_bytes(&self, now: Time) -> u64 {
+        let queued = self.ring.range(self.left as usize..);
+        let gone = queued.take_while(|flying| flying.depart <= now).map(|flying| flying.packet.bytes());
+        self.queued_bytes - gone.map(u64::from).sum::<u64>()
+    }
+
+    /// Lets leave what leaves until `now`.
+    fn settle(&mut self, now: Time) {
+        while let Some(flying) = self.ring.get(self.left as usize)
+            && flying.depart <= now
+        {
+            self.queued_bytes -= u64::from(flying.packet.bytes());
+            self.left += 1;
+        }
+    }
+
+    /// Takes `packet` on, or gives it back with the reason why not. `Ok(Some(..))`: it is the only one, and
+    /// that is when it arrives.
+    pub(crate) fn offer(&mut self, now: Time, packet: P) -> Result<Option<Time>, (Why, P)> {
+        let bytes = packet.bytes();
+        if self.offered == 0 {
+            self.since = now;
+        }
+        self.seen = now.max(self.seen);
+        self.offered += 1;
+        self.offered_bytes += u64::from(bytes);
+        self.settle(now);
+        let queued = self.ring.len() as u32 - self.left;
+        let full = queued >= self.queue_packets
+            || self.queued_bytes + u64::from(bytes) > self.queue_bytes
+            || self.ring.len() >= MAX_INSIDE;
+        if full || bytes > self.mtu_bytes {
+            let why = if bytes > self.mtu_bytes { Why::Mtu } else { Why::Queue };
+            return Err(self.refuse(why, packet));
+        }
+        if self.judged {
+            return self.offer_judged(now, packet);
+        }
+        Ok(self.take(now, Span::ZERO, packet))
+    }
+
+    /// The same where more than the queue's length decides.
+    #[inline(never)]
+    fn offer_judged(&mut self, now: Time, mut packet: P) -> Result<Option<Time>, (Why, P)> {
+        let queued = self.ring.len() as u32 - self.left;
+        let (bytes, queued_bytes) = (u64::from(packet.bytes()), self.queued_bytes);
+        let (queue_packets, queue_bytes) = (self.queue_packets, self.queue_bytes);
+        let extras = self.extras();
+        if let (Discipline::Random { last_packets, p }, Some(rng)) = (extras.discipline, &mut extras.random) {
+            let near = queue_packets - queued <= last_packets
+                || queue_bytes - queued_bytes < bytes.saturating_mul(u64::from(last_packets) + 1);
+            if near && rng.chance(p) {
+                return Err(self.refuse(Why::Queue, packet));
+            }
+        }
+        if queued_bytes > extras.mark_above_bytes {
+            packet.mark();
+            extras.marked += 1;
+        }
+        let most = extras.jitter.as_nanos().saturating_add(1);
+        let late = extras.jitters.as_mut().map_or(0, |rng| rng.below(most));
+        Ok(self.take(now, Span::from_nanos(late), packet))
+    }
+
+    #[inline(never)]
+    fn refuse(&mut self, why: Why, packet: P) -> (Why, P) {
+        let extras = self.extras();
+        extras.dropped.count(why);
+        extras.dropped_bytes += u64::from(packet.bytes());
+        (why, packet)
+    }
+
+    #[inline]
+    fn take(&mut self, now: Time, late: Span, packet: P) -> Option<Time> {
+        let bytes = u64::from(packet.bytes());
+        // As `Serializer` does, on a transmitter that is never interrupted.
+        let depart = if self.rate == 0 {
+            now.max(self.free_at)
+        } else {
+            if now > self.free_at {
+                self.free_at = now;
+                self.credit = 0;
+            }
+            let whole = bytes * NANOBYTES;
+            let work = whole.saturating_sub(self.credit);
+            self.credit -= whole - work;
+            let nanos = work.div_ceil(self.rate);
+            self.credit += nanos * self.rate - work;
+            self.busy = self.busy + Span::from_nanos(nanos);
+            self.free_at + Span::from_nanos(nanos)
+        };
+        self.free_at = depart;
+        self.queue_byte_ns += u128::from(bytes) * u128::from(depart.since(now).as_nanos());
+        self.queued_bytes += bytes;
+        self.queue_max_bytes = self.queue_max_bytes.max(self.queued_bytes);
+        let mut arrive = depart + self.delay + late;
+        let first = match self.ring.back() {
+            None => Some(arrive),
+            Some(last) => {
+                arrive = arrive.max(last.arrive);
+                None
+            }
+        };
+        self.ring.push_back(Flying { depart, arrive, packet });
+        self.queue_max_packets = self.queue_max_packets.max(self.ring.len() as u32 - self.left);
+        first
+    }
+
+    /// Takes out the head, at its time, and says when the next one arrives ([`Time::NEVER`] if none does).
+    pub(crate) fn pop(&mut self) -> Option<(Arrival<P>, Time)> {
+        let Flying { arrive: at, packet, .. } = self.ring.pop_front()?;
+        if self.left > 0 {
+            self.left -= 1;
+        } else {
+            self.queued_bytes -= u64::from(packet.bytes());
+        }
+        let due = self.due();
+        if self.ring.is_empty() && self.ring.capacity() > KEEP_PACKETS {
+            self.ring = VecDeque::new();
+        }
+        Some((Arrival { at, packet }, due))
+    }
+
+    /// What it has seen until `now`.
+    pub(crate) fn stats(&self, now: Time) -> Stats {
+        let now = now.max(self.seen);
+        let mut queue_byte_ns = self.queue_byte_ns;
+        for flying in self.ring.range(self.left as usize..).filter(|flying| flying.depart > now) {
+            let ahead = flying.depart.since(now).as_nanos();
+            queue_byte_ns -= u128::from(flying.packet.bytes()) * u128::from(ahead);
+        }
+        let extras = self.extras.as_deref();
+        let dropped = extras.map_or(Drops::default(), |extras| extras.dropped);
+        let dropped_bytes = extras.map_or(0, |extras| extras.dropped_bytes);
+        let inside_bytes: u64 = self.ring.iter().map(|flying| u64::from(flying.packet.bytes())).sum();
+        Stats {
+            offered: self.offered,
+            offered_bytes: self.offered_bytes,
+            delivered: self.offered - dropped.total() - self.ring.len() as u64,
+            delivered_bytes: self.offered_bytes - dropped_bytes - inside_bytes,
+            dropped,
+            marked: extras.map_or(0, |extras| extras.marked),
+            queue_max_bytes: self.queue_max_bytes,
+            queue_max_packets: u64::from(self.queue_max_packets),
+            queue_byte_ns,
+            since: self.since,
+            until: self.since.max(self.free_at.min(now)),
+            busy: self.busy - self.free_at.since(now),
+            ..Stats::default()
+        }
+    }
+
+    /// The configuration that says the same.
+    pub(crate) fn config(&self) -> LinkConfig {
+        let mut config = LinkConfig {
+            rate: (self.rate > 0).then(|| Rate::from_bytes(self.rate)),
+            delay: self.delay,
+            queue_packets: self.queue_packets,
+            queue_bytes: self.queue_bytes,
+            mtu_bytes: self.mtu_bytes,
+            ..LinkConfig::default()
+        };
+        if let Some(extras) = &self.extras {
+            config.jitter = extras.jitter;
+            config.mark_above_bytes = Some(extras.mark_above_bytes).filter(|bytes| *bytes < u64::MAX);
+            config.discipline = extras.discipline;
+        }
+        config
+    }
+
+    /// The same link at `now` as one that can be changed. What follows at once on the packet being sent may
+    /// leave a nanosecond later than it would have: the transmitter's credit is known for the last one only.
+    pub(crate) fn into_full(mut self, now: Time) -> Full<P> {
+        self.settle(now);
+        let mut full = Full::new(self.config(), self.luck, self.stats(now));
+        if let Some(extras) = self.extras {
+            full.inherit(extras.jitters, extras.random);
+        }
+        full.idle(self.free_at, self.credit);
+        let mut left = self.left;
+        for Flying { depart, arrive, packet } in self.ring {
+            if left > 0 {
+                left -= 1;
+                full.flying(arrive, packet);
+            } else {
+                full.queued(now, depart, packet);
+            }
+        }
+        full
+    }
+}
