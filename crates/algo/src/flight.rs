@@ -167,6 +167,12 @@ impl<T> Flight<T> {
         self.batches.len() >= BATCHES_MAX
     }
 
+    /// How many batches can be sent before one [is forgotten](Self::forget).
+    #[must_use]
+    pub fn free(&self) -> u32 {
+        BATCHES_MAX.saturating_sub(self.batches.len()) as u32
+    }
+
     /// What batch `id` asked for, unless forgotten.
     #[must_use]
     pub fn get(&self, id: u64) -> Option<&T> {

@@ -13,6 +13,8 @@ use crate::{Span, Time};
 /// them, so that they arrive one by one or in a row makes no difference to how much it grows, and RFC 6356
 /// section 4.1 asks for no more than one look at the siblings a packet of growth.
 const GATHER: u32 = 16;
+/// Round trips for which what was lost is remembered.
+const KEEP_RTTS: u64 = 4;
 
 /// What a timer asks for: see [`Subflow::timer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,10 +80,10 @@ impl<T> Subflow<T> {
     pub const fn flight(&self) -> &Flight<T> {
         &self.flight
     }
-    /// Packets that the window allows now.
+    /// Packets that the window allows now, and that can be remembered each for itself.
     #[must_use]
     pub fn room(&self) -> u32 {
-        if self.flight.is_full() { 0 } else { self.cwnd.saturating_sub(self.flight.in_flight()) }
+        self.cwnd.saturating_sub(self.flight.in_flight()).min(self.flight.free())
     }
     /// What this subflow publishes for its siblings; without an RTT, and so without weight, before it has one.
     #[must_use]
@@ -178,11 +180,11 @@ impl<T> Subflow<T> {
         newest
     }
 
-    /// Forgets what cannot arrive any more.
+    /// Forgets what was delivered, and what was lost too long ago to teach anything by arriving late: beyond
+    /// the widest reordering window (twice the RTT, RFC 8985 section 6.2) and a round trip more.
     pub fn forget(&mut self, now: Time) {
-        let keep = self.rtt.rto().times(2);
-        let before = Time::from_nanos(now.as_nanos().saturating_sub(keep.as_nanos()));
-        self.flight.forget(before, |_| {});
+        let before = now.as_nanos().saturating_sub(self.rtt.srtt().times(KEEP_RTTS).as_nanos());
+        self.flight.forget(Time::from_nanos(before), |_| {});
     }
 
     /// Everything in flight has expired: calls `lost` with what each was. The window follows from

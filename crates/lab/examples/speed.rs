@@ -68,8 +68,9 @@ impl World {
 
     fn flow(&mut self, control: &str, paths: &[Vec<LinkId>], ack: Span, start: Span) {
         let control = Algorithm::by_name(control).expect("in the table");
-        let up = self.swarm.pipe(ack);
-        let routes = paths.iter().map(|down| (control, self.swarm.route(down), self.swarm.route(&[up]), 0));
+        let pipe = (ack > Span::ZERO).then(|| self.swarm.pipe(ack));
+        let up = pipe.map(|pipe| self.swarm.route(&[pipe]));
+        let routes = paths.iter().map(|down| (control, self.swarm.route(down), up, 0));
         let config = FlowConfig {
             paths: routes.collect(),
             packet_bytes: self.packet_bytes,
@@ -108,7 +109,7 @@ fn torus() {
             vec![world.link(feeder), link]
         };
         let paths = [path(&mut world, links[flow]), path(&mut world, links[(flow + 1) % 5])];
-        world.flow("lia", &paths, Span::ZERO, Span::from_nanos(luck.below(50_000_000)));
+        world.flow("nmcc-half", &paths, Span::ZERO, Span::from_nanos(luck.below(50_000_000)));
     }
     world.run("torus", Span::from_secs(1_000));
 }

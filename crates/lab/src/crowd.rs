@@ -79,7 +79,8 @@ struct Sub {
     at: u32,
     group: (u32, u32),
     down: RouteId,
-    up: RouteId,
+    /// None: acknowledgements are back at once.
+    up: Option<RouteId>,
     /// Packets delivered.
     delivered: u64,
     timeouts: u32,
@@ -158,7 +159,10 @@ impl Crowd {
             Kind::Data => {
                 let up = self.subs[segment.sub as usize].up;
                 self.observe(now, &segment);
-                send(up, Segment { kind: Kind::Ack, bytes: ACK_BYTES, ..segment });
+                match up {
+                    Some(up) => send(up, Segment { kind: Kind::Ack, bytes: ACK_BYTES, ..segment }),
+                    None => self.acked(now, segment, send),
+                }
             }
             Kind::Ack => self.acked(now, segment, send),
             Kind::Cross => {}
@@ -253,7 +257,7 @@ impl Crowd {
     }
 
     /// A fresh path, alone in its group.
-    fn push_sub(&mut self, flow: u32, control: Algorithm, down: RouteId, up: RouteId) -> SubNo {
+    fn push_sub(&mut self, flow: u32, control: Algorithm, down: RouteId, up: Option<RouteId>) -> SubNo {
         let no = self.subs.len() as SubNo;
         let subflow = Subflow::new(control);
         self.members.push(subflow.member());

@@ -270,32 +270,49 @@ impl Swarm {
         if self.receivers.iter().any(|r| r.record.storms()) {
             return false;
         }
-        let timers = self.next_timer();
-        match self.net.poll(timers.min(limit)) {
-            Output::Send(delivery) => {
-                self.tick(delivery.at);
-                self.arrived(delivery.at, delivery.route, delivery.packet);
-                true
-            }
-            Output::Event(_) => true,
-            Output::Wait(next) => {
-                self.net_due = next;
-                if timers > limit || timers == Time::NEVER {
-                    return false;
+        // Packets of a crowd do not move the timers of others.
+        let others = self.next_but_crowd();
+        loop {
+            let timers = others.min(self.crowd.next_timer());
+            match self.net.poll(timers.min(limit)) {
+                Output::Send(delivery) => match delivery.packet {
+                    Packet::Segment(segment) => {
+                        self.clock = delivery.at;
+                        let Self { net, crowd, .. } = self;
+                        let mut send =
+                            |route, segment| net.send(delivery.at, route, Packet::Segment(segment));
+                        crowd.arrived(delivery.at, segment, &mut send);
+                    }
+                    Packet::Datagram(datagram) => {
+                        self.tick(delivery.at);
+                        self.arrived(delivery.at, delivery.route, datagram);
+                        return true;
+                    }
+                },
+                Output::Event(_) => {}
+                Output::Wait(next) => {
+                    self.net_due = next;
+                    if timers > limit || timers == Time::NEVER {
+                        return false;
+                    }
+                    self.tick(timers.max(self.clock));
+                    self.run_timers(self.clock);
+                    return true;
                 }
-                self.tick(timers.max(self.clock));
-                self.run_timers(self.clock);
-                true
             }
         }
     }
 
     /// When something happens next that is no packet's arrival.
     fn next_timer(&self) -> Time {
+        self.next_but_crowd().min(self.crowd.next_timer())
+    }
+
+    fn next_but_crowd(&self) -> Time {
         let script = self.script.first_key_value().map_or(Time::NEVER, |((at, _), _)| *at);
         let machines =
             self.receivers.iter().map(|r| r.deadline.min(r.inbox_due)).min().unwrap_or(Time::NEVER);
-        script.min(machines).min(self.crowd.next_timer())
+        script.min(machines)
     }
 
     fn tick(&mut self, now: Time) {
@@ -345,16 +362,8 @@ impl Swarm {
         }
     }
 
-    /// A packet has come to the end of its route.
-    fn arrived(&mut self, now: Time, route: RouteId, packet: Packet) {
-        let packet = match packet {
-            Packet::Datagram(datagram) => datagram,
-            Packet::Segment(segment) => {
-                let Self { net, crowd, .. } = self;
-                let mut send = |route, segment| net.send(now, route, Packet::Segment(segment));
-                return crowd.arrived(now, segment, &mut send);
-            }
-        };
+    /// A datagram has come to the end of its route.
+    fn arrived(&mut self, now: Time, route: RouteId, packet: Datagram) {
         let Some(End { receiver, path, to_source }) = self.ends[route.0 as usize] else { return };
         if packet.broken {
             return;

@@ -12,8 +12,8 @@ use super::{Crowd, Due, Flow, FlowNo, Kind, Segment};
 /// What a flow is made of.
 #[derive(Clone, Debug)]
 pub struct FlowConfig {
-    /// Its paths: controller, route of data, route of acknowledgements, group.
-    pub paths: Vec<(Algorithm, RouteId, RouteId, u32)>,
+    /// Its paths: controller, route of data, route of acknowledgements (none: they are back at once), group.
+    pub paths: Vec<(Algorithm, RouteId, Option<RouteId>, u32)>,
     /// Size of its packets on the wire, bytes.
     pub packet_bytes: u16,
     /// How many packets it transfers; none: without end.
@@ -118,12 +118,11 @@ impl Crowd {
                 send(sub.down, data(s, id, flow.bytes));
             }
         } else if !flow.stopped {
-            let mut room = u64::from(sub.subflow.room()).min(flow.left);
+            let room = u64::from(sub.subflow.room()).min(flow.left);
             flow.left = if flow.left == u64::MAX { u64::MAX } else { flow.left - room };
-            while room > 0 {
+            for _ in 0..room {
                 let id = sub.subflow.sent(now, 1, true);
                 send(sub.down, data(s, id, flow.bytes));
-                room -= 1;
             }
         }
         self.arm(s);

@@ -143,7 +143,7 @@ impl World {
         let delays = path.via.iter().chain(&path.back).map(|name| scenario.link[name].delay.0);
         let delay = delays.fold(Span::ZERO, |sum, delay| sum + delay);
         let rest = if path.rtt.0 > delay { path.rtt.0 - delay } else { Span::ZERO };
-        if rest > Span::ZERO || up.is_empty() {
+        if rest > Span::ZERO {
             up.push(self.swarm.pipe(rest));
         }
         if let Some(access) = path.access {
@@ -163,7 +163,8 @@ impl World {
         let mut paths = Vec::new();
         for (p, path) in flow.paths.iter().enumerate() {
             let (down, up) = self.path(scenario, place.own, p, path);
-            paths.push((place.control, self.swarm.route(&down), self.swarm.route(&up), groups[p]));
+            let up = if up.is_empty() { None } else { Some(self.swarm.route(&up)) };
+            paths.push((place.control, self.swarm.route(&down), up, groups[p]));
         }
         let config = FlowConfig {
             paths,
@@ -181,7 +182,10 @@ impl World {
         let receiver = self.swarm.receiver(Span::ZERO);
         let groups = Truth::groups(scenario, flow);
         for (p, path) in flow.paths.iter().enumerate() {
-            let (down, up) = self.path(scenario, place.own, p, path);
+            let (down, mut up) = self.path(scenario, place.own, p, path);
+            if up.is_empty() {
+                up.push(self.swarm.pipe(Span::ZERO));
+            }
             let mut wire = Wire::new(&down, &up, place.control);
             wire.group = groups[p];
             wire.payload_max = usize::try_from(self.packet_bytes).unwrap_or(usize::MAX) - OVERHEAD_BYTES;
