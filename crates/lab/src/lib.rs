@@ -15,6 +15,7 @@
 //! * [`fairness`]: many subflows against one behind a bottleneck.
 //! * [`scenario`]: an experiment as a struct, which is its TOML file too.
 //! * [`run`]: a scenario becomes a world and an [`outcome`].
+//! * [`report`]: rows and runs as a page to look at.
 //! * [`short`]: how many round trips a short object takes.
 #![forbid(unsafe_code)]
 
@@ -23,6 +24,7 @@ pub mod crowd;
 pub mod fairness;
 pub mod outcome;
 pub mod peer;
+pub mod report;
 pub mod run;
 pub mod scenario;
 pub mod short;

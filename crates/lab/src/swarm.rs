@@ -285,7 +285,7 @@ impl Swarm {
                     }
                     Packet::Datagram(datagram) => {
                         self.tick(delivery.at);
-                        self.arrived(delivery.at, delivery.route, datagram);
+                        self.arrived(delivery.at, delivery.route, *datagram);
                         return true;
                     }
                 },
@@ -374,16 +374,12 @@ impl Swarm {
             let peer = &mut peers[source];
             if !peer.alive && peer.unreachable {
                 let bytes = vec![0; ICMP_BYTES + OVERHEAD_BYTES];
-                net.send(now, down, Packet::Datagram(Datagram { bytes, icmp: true, ..Datagram::default() }));
+                net.send(now, down, Datagram { bytes, icmp: true, ..Datagram::default() }.into());
             }
             return peer.answer(now, address, &packet.bytes, |sent| {
                 let (bytes, ect) = (sent.bytes, sent.ect);
                 let content = Some(down.0);
-                net.send(
-                    now,
-                    down,
-                    Packet::Datagram(Datagram { bytes, ect, content, ..Datagram::default() }),
-                );
+                net.send(now, down, Datagram { bytes, ect, content, ..Datagram::default() }.into());
             });
         }
         let to = &mut self.receivers[receiver];
@@ -446,7 +442,7 @@ impl Swarm {
                     record.asked(now, transmit.path, subscriber);
                     digest.sent(now, r, transmit.path, &transmit.bytes);
                     let datagram = Datagram { bytes: transmit.bytes, ..Datagram::default() };
-                    net.send(now, paths[transmit.path].up, Packet::Datagram(datagram));
+                    net.send(now, paths[transmit.path].up, datagram.into());
                 }
                 Output::Event(event) => {
                     digest.event(now, r, &event);

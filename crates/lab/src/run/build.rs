@@ -119,7 +119,7 @@ impl World {
             None => {}
             Some(Amount::Packets(packets)) => config.queue_packets = packets as u32,
             Some(amount) => {
-                config = config.queue_bytes(self.bytes_in(amount, rate).max(2 * self.packet_bytes))
+                config = config.queue_bytes(self.bytes_in(amount, rate).max(2 * self.packet_bytes));
             }
         }
         config

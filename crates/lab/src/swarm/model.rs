@@ -64,13 +64,21 @@ pub enum Fault {
     },
 }
 
-/// What travels over the links.
+/// What travels over the links: 16 bytes, for every one under way is in some queue.
 #[derive(Clone, Debug)]
 pub(super) enum Packet {
     /// Of mmTP.
-    Datagram(Datagram),
+    Datagram(Box<Datagram>),
     /// Of a crowd.
     Segment(Segment),
+}
+
+const _: () = assert!(size_of::<Packet>() == 16);
+
+impl From<Datagram> for Packet {
+    fn from(datagram: Datagram) -> Self {
+        Self::Datagram(Box::new(datagram))
+    }
 }
 
 /// A UDP payload on its way.

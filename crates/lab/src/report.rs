@@ -1,0 +1,161 @@
+//! The report: experiments as one page of HTML, to be read on a screen, in print, or years later.
+//!
+//! The page needs nothing from elsewhere and no script; the same input gives the same bytes. What a picture
+//! shows by colour it shows by a label or a shape as well. The palette is that of Okabe and Ito (2008), which
+//! people with any kind of colour vision can tell apart.
+
+mod axis;
+mod cdf;
+mod dots;
+mod page;
+mod plot;
+mod table;
+#[cfg(test)]
+mod tests;
+mod text;
+mod time;
+
+use crate::outcome::{Row, Run};
+use crate::scenario::Scenario;
+use text::short;
+
+/// Cases whose runs are drawn; the table and the dots have all.
+const CASES_MAX: usize = 6;
+/// Points of lines over time on a page, and for a study at least and at most: a few megabytes in all.
+const POINTS_PAGE: usize = 250_000;
+const POINTS_STUDY_MIN: usize = 6_000;
+const POINTS_STUDY_MAX: usize = 50_000;
+
+/// A scenario and what came out of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Study<'a> {
+    /// The scenario's file name without `.toml`.
+    pub name: &'a str,
+    /// The scenario as it was run.
+    pub scenario: &'a Scenario,
+    /// Its table.
+    pub rows: &'a [Row],
+    /// Its runs: plots over time are of the first seed that has a [`Series`](crate::outcome::Series),
+    /// distributions of all whose conditions were met. May be empty.
+    pub runs: &'a [Run],
+}
+
+/// The page: for each study its table; each metric with its confidence interval beside the paper's and the
+/// model's value; the first seed over time; the distribution over the seeds if there are at least 8.
+#[must_use]
+pub fn html(studies: &[Study<'_>]) -> String {
+    let points = POINTS_PAGE / studies.len().max(1);
+    page::page(studies, points.clamp(POINTS_STUDY_MIN, POINTS_STUDY_MAX))
+}
+
+/// What a study's rows and runs are called, each in the scenario's order, then in that of appearance.
+struct Keys<'a> {
+    cases: Vec<Option<&'a str>>,
+    controllers: Vec<&'a str>,
+    metrics: Vec<&'a str>,
+    worlds: Vec<&'a str>,
+    /// The rows by case, metric, controller.
+    rows: Vec<&'a Row>,
+}
+
+impl<'a> Keys<'a> {
+    fn of(study: &Study<'a>) -> Self {
+        let Study { scenario, rows, runs, .. } = *study;
+        fn ordered<'a, T: PartialEq + 'a>(known: impl Iterator<Item = T>, there: Vec<T>) -> Vec<T> {
+            let mut names: Vec<T> = known.filter(|name| there.contains(name)).collect();
+            for name in there {
+                if !names.contains(&name) {
+                    names.push(name);
+                }
+            }
+            names
+        }
+        let in_rows = rows.iter().map(|row| row.case.as_deref());
+        let cases = in_rows.chain(runs.iter().map(|run| run.case.as_deref())).collect();
+        let in_rows = rows.iter().map(|row| row.controller.as_str());
+        let controllers = in_rows.chain(runs.iter().map(|run| run.controller.as_str())).collect();
+        let metrics = rows.iter().map(|row| row.metric.as_str()).collect();
+        let mut keys = Self {
+            cases: ordered(scenario.case.iter().map(|case| Some(case.name.as_str())), cases),
+            controllers: ordered(scenario.controllers.iter().map(String::as_str), controllers),
+            metrics: ordered(scenario.measure.iter().map(|measure| measure.metric.as_str()), metrics),
+            worlds: ordered([].into_iter(), rows.iter().map(|row| row.world.as_str()).collect()),
+            rows: rows.iter().collect(),
+        };
+        let place = |row: &Row| {
+            let case = keys.cases.iter().position(|case| *case == row.case.as_deref());
+            let metric = keys.metrics.iter().position(|metric| *metric == row.metric);
+            (case, metric, keys.slot(&row.controller))
+        };
+        let mut sorted = keys.rows.clone();
+        sorted.sort_by_key(|row| place(row));
+        keys.rows = sorted;
+        keys
+    }
+
+    /// A controller's style, the same in all plots of the study.
+    fn slot(&self, controller: &str) -> usize {
+        self.controllers.iter().position(|name| *name == controller).unwrap_or(0)
+    }
+
+    /// A controller, and where it ran if not everything ran there.
+    fn label(&self, controller: &str, world: &str) -> String {
+        if self.worlds.len() > 1 { format!("{controller}, {world}") } else { controller.into() }
+    }
+
+    /// The caption of a figure: the controller; where there is but one, the case.
+    fn caption<'b>(&self, controller: &'b str, case: Option<&'b str>) -> &'b str {
+        case.filter(|_| self.controllers.len() == 1).unwrap_or(controller)
+    }
+
+    /// That not all cases are drawn, if so.
+    fn left_out(&self) -> String {
+        match self.cases.len() {
+            n if n > CASES_MAX => format!(" The first {CASES_MAX} of {n} cases are drawn."),
+            _ => String::new(),
+        }
+    }
+}
+
+/// The heading of a group of plots, with what one should know to read them.
+fn heading(title: &str, about: &str) -> String {
+    format!("<h3>{title}</h3>\n<p class=\"about\">{}</p>\n", text::escape(about))
+}
+
+/// Where a scenario expects a mean to be.
+#[derive(Clone, Debug, PartialEq)]
+struct Expected {
+    least: Option<f64>,
+    most: Option<f64>,
+}
+
+impl Expected {
+    /// Of a row: the scenario's entry for its case and controller, else its case, its controller, all.
+    fn of(scenario: &Scenario, row: &Row) -> Option<Self> {
+        let expect = &scenario.measure.iter().find(|measure| measure.metric == row.metric)?.expect;
+        let (case, controller) = (row.case.as_deref(), row.controller.as_str());
+        let both = case.and_then(|case| expect.get(&format!("{case}/{controller}")));
+        let one = || case.and_then(|case| expect.get(case)).or_else(|| expect.get(controller));
+        Self::parse(both.or_else(one).or_else(|| expect.get("*"))?)
+    }
+
+    /// `"47..53"`, `"97.."`, `"..3"`.
+    fn parse(text: &str) -> Option<Self> {
+        let (least, most) = text.split_once("..")?;
+        let end = |text: &str| match text.trim() {
+            "" => Some(None),
+            text => text.parse().ok().map(Some),
+        };
+        Some(Self { least: end(least)?, most: end(most)? })
+    }
+
+    fn words(&self) -> String {
+        let number = |value: f64| short(value, 6);
+        match (self.least, self.most) {
+            (Some(least), Some(most)) => format!("{} to {}", number(least), number(most)),
+            (Some(least), None) => format!("at least {}", number(least)),
+            (None, Some(most)) => format!("at most {}", number(most)),
+            (None, None) => "anything".into(),
+        }
+    }
+}

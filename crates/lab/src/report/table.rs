@@ -1,0 +1,115 @@
+//! The table of a study: one line for each case, metric and controller.
+
+use super::text::{count, decimals, escape, finite, number, put, short};
+use super::{Expected, Keys, Study};
+use crate::outcome::Row;
+
+/// Most unmet conditions of a row that are written out.
+const FAULTS_MAX: usize = 6;
+
+/// Decimals for all values of a metric.
+pub(super) fn metric_decimals<'a>(rows: impl Iterator<Item = &'a Row>) -> usize {
+    decimals(rows.filter_map(|row| finite(row.value)))
+}
+
+/// The table, or a sentence if there is nothing to put into it.
+pub(super) fn table(study: &Study<'_>, keys: &Keys<'_>) -> String {
+    if study.rows.is_empty() {
+        return "<p class=\"none\">Nothing was measured.</p>\n".into();
+    }
+    let cases = study.rows.iter().any(|row| row.case.is_some());
+    let worlds = keys.worlds.len() > 1;
+    let mut out = String::from("<div class=\"scroll\"><table>\n<thead><tr>");
+    if cases {
+        out.push_str("<th>case</th>");
+    }
+    out.push_str("<th>metric</th><th>controller</th>");
+    if worlds {
+        out.push_str("<th>world</th>");
+    }
+    out.push_str(
+        "<th class=\"n\">value</th><th class=\"ci\">± 95 % CI</th><th>unit</th><th class=\"n\">seeds</th>\
+         <th class=\"n\">paper</th><th class=\"n\">model</th><th>verdict</th></tr></thead>\n",
+    );
+    let mut last: Option<(&Option<String>, &str)> = None;
+    for row in &keys.rows {
+        let group = (&row.case, row.metric.as_str());
+        // A group of lines belongs together: a metric's controllers, or a case's metrics if there is but one.
+        if last.is_none_or(|last| last.0 != group.0 || keys.controllers.len() > 1 && last.1 != group.1) {
+            out.push_str(if last.is_some() { "</tbody>\n<tbody>" } else { "<tbody>" });
+        }
+        let same_case = last.is_some_and(|(case, _)| *case == row.case);
+        out.push_str("<tr>");
+        if cases {
+            repeated(&mut out, row.case.as_deref().unwrap_or("–"), same_case);
+        }
+        repeated(&mut out, &row.metric, last == Some(group));
+        put!(out, "<td class=\"w\">{}</td>", escape(&row.controller));
+        if worlds {
+            put!(out, "<td>{}</td>", escape(&row.world));
+        }
+        let decimals = metric_decimals(study.rows.iter().filter(|other| other.metric == row.metric));
+        numbers(&mut out, row, decimals);
+        put!(out, "<td class=\"verdict\">{}</td></tr>\n", verdict(study, row));
+        last = Some(group);
+    }
+    out.push_str("</tbody></table></div>\n");
+    out
+}
+
+/// A cell whose text stands there for those who copy it, but is not shown again.
+fn repeated(out: &mut String, text: &str, again: bool) {
+    put!(out, "<td{}>{}</td>", if again { " class=\"same\"" } else { "" }, escape(text));
+}
+
+fn numbers(out: &mut String, row: &Row, decimals: usize) {
+    match row.value {
+        Some(value) => put!(out, "<td class=\"n\">{}</td>", number(value, decimals)),
+        None => out.push_str("<td class=\"n\">–</td>"),
+    }
+    match row.ci95 {
+        Some(ci) if row.seeds.len() > 1 && row.value.is_some() => {
+            put!(out, "<td class=\"ci\">± {}</td>", number(ci, decimals));
+        }
+        _ => out.push_str("<td class=\"ci\"></td>"),
+    }
+    put!(out, "<td class=\"w\">{}</td><td class=\"n\">{}</td>", escape(&row.unit), row.seeds.len());
+    for reference in [row.paper, row.model] {
+        match reference {
+            None => out.push_str("<td class=\"n\"></td>"),
+            Some(value) => {
+                let text = short(value, decimals.max(1));
+                // Room for the decimals that are not there keeps the points in one line.
+                let has = text.split_once('.').map_or(0, |(_, part)| part.len());
+                let zeros = "0".repeat(decimals.max(1).saturating_sub(has));
+                let pad = if has == 0 { format!(".{zeros}") } else { zeros };
+                put!(out, "<td class=\"n\" data-pad=\"{pad}\">{text}</td>");
+            }
+        }
+    }
+}
+
+fn verdict(study: &Study<'_>, row: &Row) -> String {
+    let expected = Expected::of(study.scenario, row);
+    let range = expected.as_ref().map(|e| format!(" ({})", escape(&e.words()))).unwrap_or_default();
+    let mut out = match row.expected {
+        Some(true) => format!("✓ as expected{range}"),
+        Some(false) => format!("<strong>✗ not as expected</strong>{range}"),
+        None if expected.is_some() => format!("nothing to compare{range}"),
+        None => "–".into(),
+    };
+    if let Some(why) = &row.why {
+        put!(out, "<div class=\"why\">Why: {}</div>", escape(why));
+    }
+    if !row.faults.is_empty() {
+        let n = row.faults.len();
+        put!(out, "<div class=\"why\"><strong>{} not met:</strong> ", count(n, "condition"));
+        let shown: Vec<String> = row.faults.iter().take(FAULTS_MAX).map(|f| escape(f)).collect();
+        out.push_str(&shown.join("; "));
+        if n > FAULTS_MAX {
+            put!(out, "; and {} more", n - FAULTS_MAX);
+        }
+        out.push_str("</div>");
+    }
+    out
+}
