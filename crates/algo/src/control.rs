@@ -5,23 +5,29 @@
 //! share a bottleneck (same `group_id`), this one included. An algorithm never reaches into a connection. A
 //! group with one member runs as ordinary single-path TCP.
 //!
-//! [`ALGORITHMS`] is the table of all of them: command lines, scenario files and documentation are made from
-//! it. Nothing here allocates, panics or uses floating point: the same code runs inside the kernel.
+//! A controller is three things put together: a [`Tcp`] (window, ssthresh, timeouts: RFC 5681), a [`Start`]
+//! (how slow start grows and ends) and a [`Rule`] (how the window moves in congestion avoidance and what a
+//! loss leaves). [`ALGORITHMS`] is the table of all rules, [`STARTS`] that of the slow starts; any name of
+//! the one goes with any of the other: `lia+hystart`. Command lines, scenario files and documentation are
+//! made from these tables. ARCHITECTURE.md says how to add one.
+//!
+//! Nothing here allocates, panics or uses floating point: the same code runs inside the kernel.
 
 mod decrease;
+mod group;
 mod interval;
-mod nmcc;
-mod reno;
+mod rule;
+mod slow_start;
+mod tcp;
 
 pub use decrease::Decrease;
-pub use nmcc::Nmcc;
-pub use reno::Reno;
+pub use group::{Group, MEMBERS_MAX, Member, Peer};
+pub use rule::{Change, Rule};
+pub use slow_start::{Friendly, Hystart, STARTS, Start, StartEntry};
+pub use tcp::{State, Tcp};
 
 use crate::real::Real;
 use crate::{Span, Time};
-
-/// The most subflows one group may have; the world leaves further ones out of the numbers.
-pub const MEMBERS_MAX: usize = 64;
 
 /// A congestion window in packets, fixed point: 2⁻⁴⁰ packets a unit, so that the increment 1/w is exact to
 /// 10⁻⁶ at a window of a million packets. At most 2²³ packets.
@@ -70,6 +76,12 @@ impl Window {
     pub const fn half(self) -> Self {
         Self(self.0 >> 1)
     }
+    /// Moved by `change`, within one packet and [`Window::MAX`].
+    #[must_use]
+    pub fn changed(self, change: Change) -> Self {
+        let grown = self.grown(change.more);
+        if change.less.is_zero() { grown } else { grown.shrunk(change.less) }
+    }
     /// By how much this is more than `other`; zero if it is not.
     #[must_use]
     pub const fn beyond(self, other: Self) -> Self {
@@ -97,6 +109,10 @@ pub struct Ack {
     pub round: u32,
     /// Smoothed RTT of this subflow.
     pub srtt: Span,
+    /// The smallest RTT among the packets that arrived; zero if none was measured.
+    pub rtt: Span,
+    /// The smallest RTT of this subflow in a long time, taken for that without queues; zero before the first.
+    pub min_rtt: Span,
     /// Whether the window was the limit; if not, it must not grow (RFC 7661's concern).
     pub limited: bool,
     /// Whether what arrived was asked before the last congestion event: the window does not grow then.
@@ -135,47 +151,6 @@ pub struct Budget {
     pub cwnd: u32,
 }
 
-/// The numbers a subflow publishes for its siblings.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct Member {
-    /// Congestion window.
-    pub cwnd: Window,
-    /// Smoothed RTT; zero while there is no sample: such a member does not count yet.
-    pub srtt: Span,
-    /// Whether it is in slow start.
-    pub slow_start: bool,
-    /// Packets between its congestion events, smoothed: 1/p. Zero before the first.
-    pub interval: u64,
-    /// How much its window lost in its last congestion event.
-    pub cut: Window,
-    /// When that was.
-    pub cut_at: Time,
-}
-
-/// The subflows that may share a bottleneck, as numbers.
-#[derive(Clone, Copy, Debug)]
-pub struct Group<'a> {
-    /// All members, this subflow too. At most [`MEMBERS_MAX`] are looked at.
-    pub members: &'a [Member],
-    /// Which of them is this subflow.
-    pub me: usize,
-}
-
-impl Group<'_> {
-    /// The members that have an RTT and so count.
-    pub fn counted(&self) -> impl Iterator<Item = &Member> {
-        self.members.iter().take(MEMBERS_MAX).filter(|m| m.srtt > Span::ZERO)
-    }
-    /// The same, with `mine` for this subflow's numbers: as they are now, not as published; of its own cuts
-    /// it is not told.
-    pub fn current(&self, mine: Member) -> impl Iterator<Item = Member> {
-        let (mine, me) = (Member { cut: Window(0), ..mine }, self.me);
-        let current = move |(i, member): (usize, &Member)| if i == me { mine } else { *member };
-        self.members.iter().take(MEMBERS_MAX).enumerate().map(current).filter(|m| m.srtt > Span::ZERO)
-    }
-}
-
 /// Congestion control of one subflow.
 pub trait Control {
     /// Packets arrived.
@@ -186,41 +161,114 @@ pub trait Control {
     fn member(&self, srtt: Span) -> Member;
 }
 
-/// The algorithm of one subflow: a closed set, so that a table of subflows is a plain array.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Algorithm {
-    /// Uncoupled TCP.
-    Reno(Reno),
-    /// Coupled, normalised multipath congestion control.
-    Nmcc(Nmcc),
+/// The table: makes a module of each file, the closed enum [`Algorithm`] of all rules, and [`ALGORITHMS`].
+macro_rules! algorithms {
+    ($($file:ident::$rule:ident {
+        $($name:literal + $start:literal = $make:expr, $title:literal, $source:literal;)+
+    })+) => {
+        $(
+            mod $file;
+            pub use $file::$rule;
+            // It must fit the kernel's `icsk_ca_priv`.
+            const _: () = assert!(size_of::<Tcp<$rule>>() <= 104);
+        )+
+
+        /// The algorithm of one subflow: a closed set, so that a table of subflows is a plain array.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Algorithm {
+            $(#[doc = concat!("A [`Tcp`] with the rule [`", stringify!($rule), "`].")] $rule(Tcp<$rule>),)+
+        }
+
+        impl Control for Algorithm {
+            #[inline]
+            fn on_ack(&mut self, ack: &Ack, group: &Group<'_>) -> Budget {
+                match self { $(Self::$rule(tcp) => tcp.on_ack(ack, group),)+ }
+            }
+            #[inline]
+            fn on_congestion(&mut self, loss: &Loss, group: &Group<'_>) -> Budget {
+                match self { $(Self::$rule(tcp) => tcp.on_congestion(loss, group),)+ }
+            }
+            #[inline]
+            fn member(&self, srtt: Span) -> Member {
+                match self { $(Self::$rule(tcp) => tcp.member(srtt),)+ }
+            }
+        }
+
+        /// Every algorithm there is; the first is the default.
+        pub const ALGORITHMS: &[Entry] = &[$($(Entry {
+            name: $name,
+            title: $title,
+            source: $source,
+            start: $start,
+            reno_alone: !<$rule as Rule>::ALONE,
+            make: |start| Algorithm::$rule(Tcp::new($make, start)),
+        },)+)+];
+    };
+}
+
+// file::Rule { "name" + "default slow start" = rule, "what it does", "where it comes from"; }
+algorithms! {
+    nmcc::Nmcc {
+        "nmcc" + "friendly" = Nmcc::new(Decrease::Balanced),
+            "coupled: together as aggressive as one TCP on the best path, from slow start on",
+            "Thomas, dissertation, section 4.2.2; its decrease balanced by us: control/decrease.rs";
+        "nmcc-printed" + "friendly" = Nmcc::new(Decrease::Printed),
+            "NMCC with the threshold factor as printed: takes too little beside single TCPs",
+            "Thomas, dissertation, section 4.2.2";
+        "nmcc-half" + "friendly" = Nmcc::new(Decrease::Half),
+            "NMCC without the threshold factor: each loss halves the window",
+            "Thomas, dissertation, section 4.2.2, equations (4.5) to (4.11)";
+    }
+    lia::Lia {
+        "lia" + "standard" = Lia,
+            "coupled: together as much as one TCP on the best path, never more than TCP on any",
+            "RFC 6356";
+    }
+    olia::Olia {
+        "olia" + "standard" = Olia::new(),
+            "coupled: opportunistic linked increases; moves windows towards the best paths",
+            "draft-khalili-mptcp-congestion-control-05; Khalili et al., CoNEXT 2012";
+    }
+    balia::Balia {
+        "balia" + "standard" = Balia,
+            "coupled: balanced linked adaptation, between LIA and OLIA",
+            "draft-walid-mptcp-congestion-control-04; Peng et al., ToN 2016";
+    }
+    wvegas::Wvegas {
+        "wvegas" + "standard" = Wvegas::new(),
+            "coupled by delay: keeps a few packets queued, shared out over the paths by their rate",
+            "Cao, Xu and Fu, ICNP 2012";
+    }
+    ewtcp::Ewtcp {
+        "ewtcp" + "standard" = Ewtcp,
+            "equally weighted: each of n subflows gets 1/n of a TCP, wherever it goes",
+            "Honda et al., PFLDNeT 2009; Wischik et al., NSDI 2011, with a = 1/n²";
+    }
+    coupled::Coupled {
+        "coupled" + "standard" = Coupled,
+            "fully coupled: one TCP over all paths, which ends up on the least congested ones only",
+            "Wischik et al., NSDI 2011, section 2.2";
+    }
+    reno::Reno {
+        "reno" + "standard" = Reno,
+            "uncoupled: each subflow is a TCP of its own",
+            "RFC 5681, RFC 6928";
+    }
+    cubic::Cubic {
+        "cubic" + "standard" = Cubic::new(),
+            "uncoupled: each subflow is a CUBIC of its own, as most of the Internet",
+            "RFC 9438";
+    }
 }
 
 impl Algorithm {
-    /// A fresh machine of the algorithm of that [name](Entry::name); `None` if there is none.
+    /// A fresh machine by name: one of [`ALGORITHMS`], as `lia`, or with a slow start of [`STARTS`], as
+    /// `lia+hystart`. `None` if there is no such name.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
-        ALGORITHMS.iter().find(|entry| entry.name == name).map(|entry| (entry.make)())
-    }
-}
-
-impl Control for Algorithm {
-    fn on_ack(&mut self, ack: &Ack, group: &Group<'_>) -> Budget {
-        match self {
-            Self::Reno(reno) => reno.on_ack(ack, group),
-            Self::Nmcc(nmcc) => nmcc.on_ack(ack, group),
-        }
-    }
-    fn on_congestion(&mut self, loss: &Loss, group: &Group<'_>) -> Budget {
-        match self {
-            Self::Reno(reno) => reno.on_congestion(loss, group),
-            Self::Nmcc(nmcc) => nmcc.on_congestion(loss, group),
-        }
-    }
-    fn member(&self, srtt: Span) -> Member {
-        match self {
-            Self::Reno(reno) => reno.member(srtt),
-            Self::Nmcc(nmcc) => nmcc.member(srtt),
-        }
+        let (rule, start) = name.split_once('+').map_or((name, None), |(rule, start)| (rule, Some(start)));
+        let entry = ALGORITHMS.iter().find(|entry| entry.name == rule)?;
+        Start::by_name(start.unwrap_or(entry.start)).map(entry.make)
     }
 }
 
@@ -233,52 +281,38 @@ pub struct Entry {
     pub title: &'static str,
     /// Where it comes from.
     pub source: &'static str,
-    /// A fresh machine with its defaults.
-    pub make: fn() -> Algorithm,
+    /// Its slow start unless another is asked for: a name of [`STARTS`].
+    pub start: &'static str,
+    /// Whether a subflow that is alone runs Reno, step by step.
+    pub reno_alone: bool,
+    /// A fresh machine with its defaults and that slow start.
+    pub make: fn(Start) -> Algorithm,
 }
-
-/// Every algorithm there is; the first is the default.
-pub const ALGORITHMS: &[Entry] = &[
-    Entry {
-        name: "nmcc",
-        title: "coupled: together as aggressive as one TCP on the best path, from slow start on",
-        source: "Thomas, dissertation, section 4.2.2",
-        make: || Algorithm::Nmcc(Nmcc::default()),
-    },
-    Entry {
-        name: "nmcc-budget",
-        title: "NMCC whose losses within one RTT cut its rate by half at most: bolder in large groups",
-        source: "Thomas, dissertation, section 4.2.2; reduction budget per RTT: ours",
-        make: || Algorithm::Nmcc(Nmcc::new(Decrease::Budgeted)),
-    },
-    Entry {
-        name: "nmcc-half",
-        title: "NMCC without the threshold factor: each loss halves the window",
-        source: "Thomas, dissertation, section 4.2.2, equations (4.5) to (4.11)",
-        make: || Algorithm::Nmcc(Nmcc::new(Decrease::Half)),
-    },
-    Entry {
-        name: "reno",
-        title: "uncoupled: each subflow is a TCP of its own",
-        source: "RFC 5681, RFC 6928",
-        make: || Algorithm::Reno(Reno::new()),
-    },
-];
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::format;
 
     #[test]
     fn table() {
         for (i, entry) in ALGORITHMS.iter().enumerate() {
-            assert!(Algorithm::by_name(entry.name).is_some());
+            let default = Algorithm::by_name(entry.name).expect("a name of the table");
             assert!(ALGORITHMS.iter().skip(i + 1).all(|other| other.name != entry.name));
-            let fresh = (entry.make)().member(Span::ZERO);
+            assert!(!entry.name.contains('+') && !entry.source.is_empty());
+            let fresh = default.member(Span::ZERO);
             assert_eq!((fresh.cwnd, fresh.slow_start, fresh.interval), (INITIAL_WINDOW, true, 0));
+            for start in STARTS {
+                let named = Algorithm::by_name(&format!("{}+{}", entry.name, start.name));
+                assert_eq!(named, Some((entry.make)((start.make)())));
+                assert_eq!(named == Some(default), start.name == entry.start);
+            }
         }
-        assert_eq!(Algorithm::by_name("nmcc"), Some(Algorithm::Nmcc(Nmcc::default())));
-        assert_eq!(Algorithm::by_name("Cubic"), None);
+        let friendly = Start::Friendly(Friendly::default());
+        assert_eq!(Algorithm::by_name("nmcc"), Some(Algorithm::Nmcc(Tcp::new(Nmcc::default(), friendly))));
+        for wrong in ["Cubic", "", "+", "lia+", "+hystart", "lia+hystart+hystart", "lia+lia"] {
+            assert_eq!(Algorithm::by_name(wrong), None);
+        }
     }
 
     #[test]

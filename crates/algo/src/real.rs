@@ -6,6 +6,7 @@
 //! multiplication and division. Every operation is rounded to nearest: its relative error is at most 2⁻³².
 //! Nothing here panics, loops or allocates, and results are the same on every machine.
 
+use core::cmp::Ordering;
 use core::ops::{Add, Div, Mul, Sub};
 
 /// Bits of the mantissa.
@@ -13,17 +14,51 @@ const BITS: u32 = 32;
 /// Exponents stay within ± this: larger values become [`Real::MAX`], smaller ones zero. Far outside anything
 /// that is computed, far inside what an `i32` can add up.
 const EXPONENT_MAX: i32 = 1 << 20;
-/// The exponent of zero: below every other, so that the derived order is the numeric one.
-const EXPONENT_ZERO: i32 = -(1 << 21);
+/// The exponent of zero: below every other, so that the order of exponents is that of the numbers, and so far
+/// below that any product or quotient of zero is out of range, which is to say zero, without being asked for.
+const EXPONENT_ZERO: i32 = -(1 << 22);
 
 /// A non-negative real number: `mantissa · 2^exponent`, where the mantissa has exactly 32 bits (2³¹ ≤
 /// mantissa < 2³²) or is zero.
-// Field order matters: the derived order compares exponents first, and mantissas are normalised.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct Real {
     exponent: i32,
-    mantissa: u64,
+    mantissa: u32,
+}
+
+// One comparison instead of two with a branch between them: mantissas are normalised, so a larger exponent is
+// a larger number.
+#[expect(clippy::inline_always, reason = "as below; and loops over members stay free of branches")]
+impl Ord for Real {
+    #[inline(always)]
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+#[expect(clippy::inline_always, reason = "as above")]
+impl PartialOrd for Real {
+    #[inline(always)]
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+    #[inline(always)]
+    fn lt(&self, other: &Self) -> bool {
+        self.key() < other.key()
+    }
+    #[inline(always)]
+    fn le(&self, other: &Self) -> bool {
+        self.key() <= other.key()
+    }
+    #[inline(always)]
+    fn gt(&self, other: &Self) -> bool {
+        self.key() > other.key()
+    }
+    #[inline(always)]
+    fn ge(&self, other: &Self) -> bool {
+        self.key() >= other.key()
+    }
 }
 
 impl Default for Real {
@@ -39,36 +74,43 @@ impl Real {
     /// One.
     pub const ONE: Self = Self { exponent: 1 - BITS as i32, mantissa: 1 << (BITS - 1) };
     /// The largest value, about 2^(10⁶): what division by zero and overflow give.
-    pub const MAX: Self = Self { exponent: EXPONENT_MAX, mantissa: (1 << BITS) - 1 };
+    pub const MAX: Self = Self { exponent: EXPONENT_MAX, mantissa: u32::MAX };
 
-    /// `mantissa · 2^exponent`, rounded to 32 bits, from any 64-bit mantissa.
+    /// In the order of the numbers.
+    #[inline(always)]
+    const fn key(self) -> i64 {
+        ((self.exponent as i64) << BITS) | self.mantissa as i64
+    }
+
+    /// `mantissa · 2^exponent`, rounded to 32 bits, from any 64-bit mantissa; zero only with an exponent like
+    /// zero's.
     #[inline(always)]
     const fn normalised(mantissa: u64, exponent: i32) -> Self {
-        if mantissa == 0 {
-            return Self::ZERO;
-        }
         let zeros = mantissa.leading_zeros();
-        // At most 63, as the mantissa is not zero.
+        // 64 only for zero, where it does not matter.
         let top = mantissa.wrapping_shl(zeros);
+        Self::rounded(top, exponent.wrapping_sub(zeros as i32))
+    }
+
+    /// The same for a mantissa whose first bit is set, or that is zero.
+    #[inline(always)]
+    const fn rounded(top: u64, exponent: i32) -> Self {
         let rounded = (top >> BITS) + ((top >> (BITS - 1)) & 1);
         // Rounding up all ones gives 2³²: one bit too long, and all zero but for the first.
         let carry = rounded >> BITS;
-        let exponent =
-            exponent.wrapping_add(BITS as i32).wrapping_sub(zeros as i32).wrapping_add(carry as i32);
-        if exponent > EXPONENT_MAX {
-            return Self::MAX;
+        let exponent = exponent.wrapping_add(BITS as i32).wrapping_add(carry as i32);
+        // In range, checked at once: below it, this wraps to something large.
+        if exponent.wrapping_add(EXPONENT_MAX) as u32 > 2 * EXPONENT_MAX as u32 {
+            return if exponent > 0 { Self::MAX } else { Self::ZERO };
         }
-        if exponent < -EXPONENT_MAX {
-            return Self::ZERO;
-        }
-        Self { exponent, mantissa: rounded >> carry }
+        Self { exponent, mantissa: (rounded >> carry) as u32 }
     }
 
     /// `value`, to 32 significant bits.
     #[inline(always)]
     #[must_use]
     pub const fn from_u64(value: u64) -> Self {
-        Self::normalised(value, 0)
+        Self::from_ratio(value, 0)
     }
 
     /// `value / 2^shift`. A shift above 2¹⁶ counts as 2¹⁶.
@@ -76,7 +118,7 @@ impl Real {
     #[must_use]
     pub const fn from_ratio(value: u64, shift: u32) -> Self {
         let shift = if shift > 1 << 16 { 1 << 16 } else { shift as i32 };
-        Self::normalised(value, -shift)
+        Self::normalised(value, if value == 0 { EXPONENT_ZERO } else { -shift })
     }
 
     /// Whether this is zero.
@@ -104,7 +146,32 @@ impl Real {
     #[inline(always)]
     #[must_use]
     pub const fn half(self) -> Self {
-        Self::normalised(self.mantissa, self.exponent.wrapping_sub(1))
+        Self::normalised(self.mantissa as u64, self.exponent.wrapping_sub(1))
+    }
+
+    /// `1 / self`; [`Real::MAX`] for zero.
+    #[inline(always)]
+    #[must_use]
+    pub fn inverse(self) -> Self {
+        Self::ONE / self
+    }
+
+    /// Its cube root, to about 2⁻³⁰: a first guess from the exponent and six steps of Newton's method, which
+    /// from the most that the guess can be off (a factor of 2) leave an error below 2⁻⁵⁰ of their own.
+    #[inline(always)]
+    #[must_use]
+    pub fn cbrt(self) -> Self {
+        if self.is_zero() {
+            return Self::ZERO;
+        }
+        // 2^ceil(e/3), where 2^(e−1) ≤ self < 2^e.
+        let e = self.exponent.wrapping_add(BITS as i32);
+        let up = e.wrapping_add(2).div_euclid(3);
+        let y = Self::normalised(1, up);
+        let third = Self::ONE / Self::from_u64(3);
+        // y ← (2y + self/y²)/3
+        let step = |y: Self| (y + y + self / y.square()) * third;
+        step(step(step(step(step(step(y))))))
     }
 
     /// Its square.
@@ -126,11 +193,11 @@ impl Real {
         } else if by > 64 - BITS as i32 {
             u64::MAX
         } else if by >= 0 {
-            self.mantissa.wrapping_shl(by as u32)
+            (self.mantissa as u64).wrapping_shl(by as u32)
         } else {
             // 1 ≤ down ≤ 32: keep one bit more than needed, then round on it.
             let down = by.wrapping_neg() as u32;
-            (self.mantissa.wrapping_shr(down.wrapping_sub(1)) + 1) >> 1
+            ((self.mantissa as u64).wrapping_shr(down.wrapping_sub(1)) + 1) >> 1
         }
     }
 }
@@ -144,9 +211,9 @@ impl Add for Real {
         // Both below 2⁶³, so the sum fits. Exponents are bounded, so their difference does.
         let apart = big.exponent.wrapping_sub(small.exponent) as u32;
         let apart = if apart > 63 { 63 } else { apart };
-        let low = (small.mantissa << (BITS - 1)).wrapping_shr(apart);
+        let low = (u64::from(small.mantissa) << (BITS - 1)).wrapping_shr(apart);
         Self::normalised(
-            (big.mantissa << (BITS - 1)).wrapping_add(low),
+            (u64::from(big.mantissa) << (BITS - 1)).wrapping_add(low),
             big.exponent.wrapping_sub(BITS as i32 - 1),
         )
     }
@@ -163,8 +230,8 @@ impl Sub for Real {
         }
         let apart = self.exponent.wrapping_sub(other.exponent) as u32;
         let apart = if apart > 63 { 63 } else { apart };
-        let low = (other.mantissa << (BITS - 1)).wrapping_shr(apart);
-        let high = self.mantissa << (BITS - 1);
+        let low = (u64::from(other.mantissa) << (BITS - 1)).wrapping_shr(apart);
+        let high = u64::from(self.mantissa) << (BITS - 1);
         Self::normalised(high.wrapping_sub(low), self.exponent.wrapping_sub(BITS as i32 - 1))
     }
 }
@@ -174,11 +241,10 @@ impl Mul for Real {
     type Output = Self;
     #[inline(always)]
     fn mul(self, other: Self) -> Self {
-        // 32 bits times 32 bits fit in 64. Zero's exponent does not matter: a zero mantissa is zero.
-        Self::normalised(
-            self.mantissa.wrapping_mul(other.mantissa),
-            self.exponent.wrapping_add(other.exponent),
-        )
+        // 32 bits times 32 bits fit in 64, and leave the first bit free at most.
+        let product = u64::from(self.mantissa).wrapping_mul(u64::from(other.mantissa));
+        let free = (product >> 63) ^ 1;
+        Self::rounded(product << free, self.exponent.wrapping_add(other.exponent).wrapping_sub(free as i32))
     }
 }
 
@@ -189,7 +255,7 @@ impl Div for Real {
     #[inline(always)]
     fn div(self, other: Self) -> Self {
         // A 64-bit dividend by a 32-bit divisor: the quotient has 32 or 33 bits.
-        match self.mantissa.wrapping_shl(BITS).checked_div(other.mantissa) {
+        match u64::from(self.mantissa).wrapping_shl(BITS).checked_div(u64::from(other.mantissa)) {
             None => Self::MAX,
             Some(quotient) => Self::normalised(
                 quotient,
@@ -248,6 +314,8 @@ mod tests {
         assert_eq!(one - two, zero);
         assert_eq!(two - one, one);
         assert_eq!(two.half(), one);
+        assert_eq!(zero.cbrt(), zero);
+        close(Real::from_u64(27).cbrt(), 3.0);
         assert_eq!(max.to_fixed(40), u64::MAX);
         assert_eq!(zero.to_fixed(40), 0);
         assert_eq!(Real::from_u64(u64::MAX).to_fixed(0), u64::MAX, "rounds up to 2⁶⁴, which saturates");
@@ -266,6 +334,8 @@ mod tests {
             close(a / b, x / y);
             close(a.square(), x * x);
             close(a.half(), x / 2.0);
+            close(a.inverse(), 1.0 / x);
+            close(a.cbrt(), x.cbrt());
             let (fa, fb) = (float(a), float(b));
             prop_assert_eq!(a.cmp(&b), fa.partial_cmp(&fb).unwrap());
             // Subtraction is exact in its arguments' last place: compare against the larger one.

@@ -150,6 +150,8 @@ impl<T> Subflow<T> {
             acked: core::mem::take(&mut self.gathered),
             round: self.round,
             srtt: self.rtt.srtt(),
+            rtt: self.rtt.latest(),
+            min_rtt: self.rtt.min(),
             limited: self.most_in_flight + self.slack > used,
             recovering,
         };

@@ -1,13 +1,15 @@
 //! The command line: each option is defined here once; help, manual pages and completions come from it.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use algo::Rate;
-use clap::builder::{PossibleValue, PossibleValuesParser};
-use clap::{Args, Parser, Subcommand, ValueHint};
+use algo::control::{ALGORITHMS, Algorithm, STARTS};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Arg, Args, Parser, Subcommand, ValueHint};
 use mmtp::uri::{UriError, host_port};
 use net::Via;
 
@@ -138,9 +140,10 @@ pub struct Get {
     #[arg(short, long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub output: Option<PathBuf>,
 
-    /// Congestion control
+    /// Congestion control. A slow start of your choice goes with any: NAME+standard, NAME+hystart (leaves
+    /// when the round-trip time grows) or NAME+friendly (a group's paths start as one TCP)
     #[arg(long, value_name = "NAME")]
-    #[arg(default_value = algo::control::ALGORITHMS[0].name, value_parser = algorithms())]
+    #[arg(default_value = ALGORITHMS[0].name, value_parser = Controllers)]
     pub cc: String,
 
     /// The paths share no bottleneck (you know: two providers, say): let each grow on its own. Faster where
@@ -281,9 +284,40 @@ pub fn rate(text: &str) -> Result<Rate, String> {
     Ok(Rate::from_bytes(bytes as u64))
 }
 
-fn algorithms() -> impl clap::builder::TypedValueParser<Value = String> {
-    let named = |a: &algo::control::Entry| PossibleValue::new(a.name).help(a.title);
-    PossibleValuesParser::new(algo::control::ALGORITHMS.iter().map(named))
+/// A name of [`ALGORITHMS`], alone or with a slow start of [`STARTS`] after a plus sign.
+#[derive(Clone)]
+struct Controllers;
+
+impl TypedValueParser for Controllers {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        cmd: &clap::Command,
+        arg: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<String, clap::Error> {
+        let name = value.to_str().filter(|name| Algorithm::by_name(name).is_some());
+        if let Some(name) = name {
+            return Ok(name.to_owned());
+        }
+        // What is wrong with it, with the nearest right one, is said of the half that is wrong.
+        let (rule, start) = value.to_str().and_then(|name| name.split_once('+')).unzip();
+        match (rule, start) {
+            (Some(rule), Some(start)) if Algorithm::by_name(rule).is_some() => {
+                PossibleValuesParser::new(STARTS.iter().map(|s| s.name)).parse_ref(cmd, arg, start.as_ref())
+            }
+            (rule, _) => PossibleValuesParser::new(ALGORITHMS.iter().map(|a| a.name)).parse_ref(
+                cmd,
+                arg,
+                rule.map_or(value, OsStr::new),
+            ),
+        }
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(ALGORITHMS.iter().map(|a| PossibleValue::new(a.name).help(a.title))))
+    }
 }
 
 #[cfg(test)]
@@ -294,6 +328,25 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn controllers() {
+        let cc = |name: &str| match Cli::try_parse_from(["anabranch", "get", "x", "--cc", name])
+            .map(|cli| cli.command)
+        {
+            Ok(Command::Get(get)) => Ok(get.cc),
+            Ok(_) => unreachable!(),
+            Err(error) => Err(error.to_string()),
+        };
+        assert_eq!(cc("lia"), Ok("lia".into()));
+        assert_eq!(cc("lia+hystart"), Ok("lia+hystart".into()));
+        for (wrong, hint) in
+            [("lai", "lia"), ("lia+hystar", "hystart"), ("renno+hystart", "reno"), ("", "nmcc")]
+        {
+            let error = cc(wrong).unwrap_err();
+            assert!(error.contains(hint), "{wrong}: {error}");
+        }
     }
 
     #[test]

@@ -11,10 +11,10 @@ const SHIFT: u32 = 3;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(super) struct Interval {
-    /// Smoothed, times 2^[`SHIFT`]; zero before the first event.
-    scaled: u64,
+    /// Smoothed, times 2^[`SHIFT`]; zero before the first event. Saturates at half a milliard packets.
+    scaled: u32,
     /// Since the last event.
-    open: u64,
+    open: u32,
 }
 
 impl Interval {
@@ -23,7 +23,7 @@ impl Interval {
 
     /// That many packets arrived.
     pub(super) const fn arrived(&mut self, packets: u32) {
-        self.open = self.open.saturating_add(packets as u64);
+        self.open = self.open.saturating_add(packets);
     }
 
     /// A congestion event.
@@ -38,11 +38,11 @@ impl Interval {
         if self.scaled == 0 {
             return 0;
         }
-        (self.scaled.max(self.with(self.open)) >> SHIFT).max(1)
+        ((self.scaled.max(self.with(self.open)) >> SHIFT) as u64).max(1)
     }
 
     /// The scaled interval with a new one mixed in.
-    const fn with(self, packets: u64) -> u64 {
+    const fn with(self, packets: u32) -> u32 {
         (self.scaled - (self.scaled >> SHIFT)).saturating_add(packets)
     }
 }
@@ -67,10 +67,10 @@ mod tests {
             interval.event();
         }
         assert_eq!(interval.packets(), 1);
-        interval.open = u64::MAX;
+        interval.open = u32::MAX;
         interval.arrived(1);
         interval.event();
         interval.event();
-        assert!(interval.packets() > 1 << 60);
+        assert!(interval.packets() > 1 << 28);
     }
 }

@@ -319,6 +319,9 @@ impl Path {
             acked,
             round: self.round,
             srtt: self.rtt.srtt(),
+            // The sample that was taken of this batch, by its latest request: its smallest.
+            rtt: self.rtt.latest(),
+            min_rtt: self.rtt.min(),
             limited: self.most_in_flight + self.quantum() > used,
             recovering: seq < self.recovery_end,
         };

@@ -1,0 +1,37 @@
+//! Coupled, the fully coupled algorithm (Wischik et al., NSDI 2011 section 2.2, after Kelly and Voice): one
+//! TCP's window over all paths. Only the least congested paths keep more than the floor, wherever that is a
+//! choice.
+//!
+//! With W the sum of all windows of the group:
+//!
+//! * Each packet that arrives: w += 1/W.
+//! * A loss takes W/2 from the window of its subflow; at least one packet stays.
+
+use super::{Ack, Change, Group, Loss, Member, Rule, Window};
+use crate::real::Real;
+
+/// Full coupling.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Coupled;
+
+/// W, in packets. 2⁻³² packets a unit: a group of the largest windows must fit.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "eBPF programs cannot return structs from functions")]
+fn total(mine: &Member, group: &Group<'_>) -> Real {
+    let units = group.fold(Group::mine(mine), 0u64, |sum, peer| sum.wrapping_add(peer.cwnd.0 >> 8));
+    Real::from_ratio(units, 32)
+}
+
+impl Rule for Coupled {
+    const FLOOR: Window = Window::packets(1);
+
+    #[inline]
+    fn change(&mut self, mine: &Member, ack: &Ack, group: &Group<'_>) -> Change {
+        Change::more(Real::from_u64(u64::from(ack.acked)) / total(mine, group))
+    }
+
+    fn left(&mut self, mine: &Member, _loss: &Loss, group: &Group<'_>) -> Window {
+        mine.cwnd.shrunk(total(mine, group).half())
+    }
+}

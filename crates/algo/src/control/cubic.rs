@@ -1,0 +1,116 @@
+//! CUBIC (RFC 9438), uncoupled: what most of the Internet runs, so what others must live with.
+//!
+//! With w a window in packets, t the time in congestion avoidance since the last congestion event in seconds:
+//!
+//! * W_cubic(t) = C (t − K)³ + W_max, K = ∛((W_max − w_epoch)/C), C = 0.4 (figures 1 and 2).
+//! * Each packet that arrives: w += (target − w)/w, target = W_cubic(t + RTT) within w and 1.5 w (section
+//!   4.2).
+//! * W_est += α/w, α = 3 (1 − β)/(1 + β), or 1 once W_est has reached the window before the last event: what
+//!   Reno would have (figure 4). Where W_cubic(t) < W_est, w = W_est (section 4.3).
+//! * A loss or mark leaves β w, β = 0.7; at least two packets stay (section 4.6). Fast convergence: W_max =
+//!   w, but w (1 + β)/2 if the last W_max was not reached (section 4.7). A timeout: the same ssthresh; the
+//!   next congestion avoidance begins with K = 0 and W_max = w, as does one without a loss before it
+//!   (sections 4.8, 4.10).
+//!
+//! Where the text leaves a choice: the first packet after an event begins the epoch; while the window is not
+//! the limit or something is recovered, time does not pass (section 5.8); β after a mark is that after a
+//! loss.
+
+use super::{Ack, Cause, Change, Group, Loss, Member, Rule, Window};
+use crate::real::Real;
+use crate::{Span, Time};
+
+/// CUBIC of one subflow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Cubic {
+    /// Zero before the first event and after a timeout.
+    max: Window,
+    /// The window just before the last event.
+    prior: Window,
+    /// Reno's window in this epoch; zero before it begins.
+    reno: Window,
+    /// When time was last added up.
+    at: Time,
+    /// t and K in microseconds. They saturate after an hour, far beyond where the window has.
+    t_us: u32,
+    k_us: u32,
+}
+
+impl Default for Cubic {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Cubic {
+    /// No event yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { max: Window(0), prior: Window(0), reno: Window(0), at: Time::ZERO, t_us: 0, k_us: 0 }
+    }
+
+    fn begin(&mut self, now: Time, cwnd: Window) {
+        self.max = self.max.max(cwnd);
+        (self.reno, self.at, self.t_us) = (cwnd, now, 0);
+        // In microseconds: (ΔW/0.4)·10¹⁸ under the root.
+        let cube = self.max.beyond(cwnd).real() * Real::from_u64(2_500_000_000_000_000_000);
+        self.k_us = u32::try_from(cube.cbrt().to_fixed(0)).unwrap_or(u32::MAX);
+    }
+
+    /// W_cubic, that many microseconds into the epoch.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "eBPF programs cannot return structs from functions")]
+    fn window(&self, t_us: u64) -> Window {
+        let k = u64::from(self.k_us);
+        let off = Real::from_u64(t_us.abs_diff(k));
+        let cube = off.square() * off / Real::from_u64(2_500_000_000_000_000_000);
+        // Not shrunk(): W_cubic has no floor of its own.
+        let cube = cube.to_fixed(40);
+        Window(if t_us < k { self.max.0.saturating_sub(cube) } else { self.max.0.saturating_add(cube) })
+    }
+}
+
+impl Rule for Cubic {
+    const ALONE: bool = true;
+
+    #[inline]
+    fn arrived(&mut self, ack: &Ack) {
+        if !ack.limited || ack.recovering {
+            self.at = ack.now;
+        }
+    }
+
+    fn change(&mut self, mine: &Member, ack: &Ack, _group: &Group<'_>) -> Change {
+        let cwnd = mine.cwnd;
+        if self.reno == Window(0) {
+            self.begin(ack.now, cwnd);
+        }
+        // Whole microseconds only; the rest stays for the next time.
+        let passed = ack.now.since(self.at).as_micros();
+        self.at += Span::from_micros(passed);
+        self.t_us = self.t_us.saturating_add(u32::try_from(passed).unwrap_or(u32::MAX));
+        let t = u64::from(self.t_us);
+
+        let each = Real::from_u64(u64::from(ack.acked)) / cwnd.real();
+        let alpha = if self.reno >= self.prior { Real::ONE } else { Real::from_u64(9) / Real::from_u64(17) };
+        self.reno = self.reno.grown(alpha * each);
+        if self.window(t) < self.reno {
+            return Change::more(self.reno.beyond(cwnd).real());
+        }
+        let half = cwnd.half();
+        let target = self.window(t.saturating_add(ack.srtt.as_micros()));
+        Change::more(target.beyond(cwnd).min(half).real() * each)
+    }
+
+    fn left(&mut self, mine: &Member, loss: &Loss, _group: &Group<'_>) -> Window {
+        let percent = |n: u64| Window::from_real(mine.cwnd.real() * Real::from_u64(n) / Real::from_u64(100));
+        self.max = match loss.cause {
+            Cause::Timeout => Window(0),
+            Cause::Loss | Cause::Mark if mine.cwnd < self.max => percent(85),
+            Cause::Loss | Cause::Mark => mine.cwnd,
+        };
+        (self.prior, self.reno) = (mine.cwnd, Window(0));
+        percent(70)
+    }
+}

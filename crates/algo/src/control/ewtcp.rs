@@ -1,0 +1,25 @@
+//! EWTCP, equally weighted TCP (Honda et al., PFLDNeT 2009; as discussed by Wischik et al., NSDI 2011 section
+//! 2.1): each of n subflows is a TCP of a weight such that n of them over one bottleneck are as one. Windows
+//! are not moved between paths.
+//!
+//! * Each packet that arrives: w += a/w; a loss halves the window; at least two packets stay.
+//! * a = 1/n². NSDI prints 1/√n, but AIMD gives w ~ √a, so n subflows would get n^(3/4) shares: 1.68 for two.
+//!   With 1/n² they get one, and so did the simulator that the paper's results came from.
+//!
+//! n is the number of members that have an RTT.
+
+use super::{Ack, Change, Group, Member, Rule};
+use crate::real::Real;
+
+/// Equally weighted TCP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Ewtcp;
+
+impl Rule for Ewtcp {
+    #[inline]
+    fn change(&mut self, mine: &Member, ack: &Ack, group: &Group<'_>) -> Change {
+        let n = u64::from(group.fold(Group::mine(mine), 0, |n, peer| n + peer.one));
+        Change::more(Real::from_u64(u64::from(ack.acked)) / (mine.cwnd.real() * Real::from_u64(n * n)))
+    }
+}

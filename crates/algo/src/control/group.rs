@@ -1,0 +1,110 @@
+//! What subflows know of each other: numbers that each publishes, never pointers. Who belongs to a group is
+//! the world's decision (Thomas, dissertation, section 4.2.1: those whose paths share a link).
+
+use super::Window;
+use crate::real::Real;
+use crate::{Span, Time};
+
+/// The most subflows one group may have; the world leaves further ones out of the numbers.
+pub const MEMBERS_MAX: usize = 64;
+
+/// The numbers a subflow publishes for its siblings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Member {
+    /// Congestion window.
+    pub cwnd: Window,
+    /// Smoothed RTT; zero while there is no sample: such a member does not count yet.
+    pub srtt: Span,
+    /// Whether it is in slow start.
+    pub slow_start: bool,
+    /// NMCC: packets between its congestion events, smoothed: 1/p. Zero before the first.
+    pub interval: u64,
+    /// NMCC: how much its window lost in its last congestion event.
+    pub cut: Window,
+    /// NMCC: when that was.
+    pub cut_at: Time,
+    /// OLIA: packets that arrived between its last two congestion events, or since the last if those are
+    /// more.
+    pub clear: u64,
+}
+
+/// The subflows that may share a bottleneck, as numbers.
+#[derive(Clone, Copy, Debug)]
+pub struct Group<'a> {
+    /// All members, this subflow too. At most [`MEMBERS_MAX`] are looked at.
+    pub members: &'a [Member],
+    /// Which of them is this subflow.
+    pub me: usize,
+}
+
+/// A member as [`Group::fold`] shows it. All zero if it does not count.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer {
+    /// One if it counts.
+    pub one: u32,
+    /// Congestion window.
+    pub cwnd: Window,
+    /// The same, w, in packets.
+    pub w: Real,
+    /// 1/r for the smoothed RTT r in nanoseconds.
+    pub per_r: Real,
+    /// [`Member::clear`].
+    pub clear: u64,
+    /// No RTT is known: all are taken to be equal.
+    unknown: bool,
+}
+
+impl Peer {
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "eBPF programs cannot return structs from functions")]
+    fn new(member: &Member, srtt: Span, counts: bool) -> Self {
+        // Selected, not skipped: a loop of which every turn is the same is cheap to verify in the kernel.
+        let cwnd = if counts { member.cwnd } else { Window(0) };
+        let r = Real::from_u64(if counts { srtt.as_nanos() } else { 1 });
+        let clear = if counts { member.clear } else { 0 };
+        Self { one: u32::from(counts), cwnd, w: cwnd.real(), per_r: r.inverse(), clear, unknown: false }
+    }
+}
+
+impl Group<'_> {
+    /// Whether there is nobody to be coupled to.
+    #[must_use]
+    pub const fn is_alone(&self) -> bool {
+        self.members.len() <= 1
+    }
+
+    /// The members that have an RTT and so count, with `mine` for this subflow's numbers: as they are now,
+    /// not as published; of its own cuts it is not told.
+    pub fn current(&self, mine: Member) -> impl Iterator<Item = Member> {
+        let (mine, me) = (Member { cut: Window(0), ..mine }, self.me);
+        let current = move |(i, member): (usize, &Member)| if i == me { mine } else { *member };
+        self.members.iter().take(MEMBERS_MAX).enumerate().map(current).filter(|m| m.srtt > Span::ZERO)
+    }
+
+    /// This subflow with `mine` for its numbers, as [`fold`](Self::fold) shows it.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "eBPF programs cannot return structs from functions")]
+    #[must_use]
+    pub fn mine(mine: &Member) -> Peer {
+        let unknown = mine.srtt == Span::ZERO;
+        Peer { unknown, ..Peer::new(mine, mine.srtt.max(Span::from_nanos(1)), true) }
+    }
+
+    /// Folds `step` over this subflow, `me`, then over its siblings. Those without an RTT show up as zeros.
+    /// If this subflow has none itself, all count and are taken to be equally far away: nothing better is
+    /// known.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "eBPF programs cannot return structs from functions")]
+    pub fn fold<T>(&self, me: Peer, start: T, step: impl Fn(T, Peer) -> T) -> T {
+        let mut folded = step(start, me);
+        let Some(first) = self.members.first() else { return folded };
+        for (i, member) in self.members.iter().enumerate().take(MEMBERS_MAX).skip(1) {
+            // Everybody but me: in my place the first one, which is left out for it.
+            let member = if i == self.me { first } else { member };
+            let srtt = if me.unknown { Span::from_nanos(1) } else { member.srtt };
+            folded = step(folded, Peer::new(member, srtt, srtt > Span::ZERO));
+        }
+        folded
+    }
+}

@@ -1,0 +1,220 @@
+//! HyStart++ (RFC 9406): slow start that watches the round-trip time. When a round's smallest RTT is clearly
+//! above that of the round before, growth falls to a quarter (conservative slow start, CSS); if the RTT falls
+//! back, it was a false alarm; if it does not within [`CSS_ROUNDS`] rounds, slow start is over, without a
+//! loss.
+//!
+//! Where the text leaves a choice:
+//!
+//! * Its limit L on what one acknowledgement adds is "infinite with pacing" and 8 without. We have none:
+//!   growth is weighed by packets, as in the standard slow start here, and the world decides how to send.
+//! * An acknowledgement has one sample; here a batch stands for as many samples as packets, the smallest of
+//!   which is told ([`Ack::rtt`]). A batch without a sample has none.
+//! * Only for the initial slow start (section 4.3): later ones know where to end.
+//! * RTTs are observed in packets that do not let the window grow, too.
+
+use super::super::Ack;
+use super::super::tcp::{SSTHRESH_INITIAL, State};
+use crate::Span;
+use crate::real::Real;
+
+/// The least growth of the RTT that counts.
+const MIN_RTT_THRESH: Span = Span::from_millis(4);
+/// The growth that always counts.
+const MAX_RTT_THRESH: Span = Span::from_millis(16);
+/// In between, this part of the RTT counts.
+const MIN_RTT_DIVISOR: u64 = 8;
+/// Samples a round must have to be judged by.
+const N_RTT_SAMPLE: u32 = 8;
+/// CSS grows by this part of what slow start would.
+const CSS_GROWTH_DIVISOR: u64 = 4;
+/// Rounds of CSS, the first one included even if it began amidst a round.
+const CSS_ROUNDS: u8 = 5;
+
+/// HyStart++ of one subflow. RTTs not known are [`Span::MAX`], the infinity of the RFC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Hystart {
+    /// The smallest RTT of the last round and of this one.
+    last_min: Span,
+    current_min: Span,
+    /// What the RTT was when CSS began; infinite in slow start.
+    baseline: Span,
+    round: u32,
+    /// Samples in this round, up to 65,535.
+    samples: u16,
+    /// Rounds of CSS so far.
+    css_rounds: u8,
+}
+
+impl Default for Hystart {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Hystart {
+    /// Nothing known.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            last_min: Span::MAX,
+            current_min: Span::MAX,
+            baseline: Span::MAX,
+            round: 0,
+            samples: 0,
+            css_rounds: 0,
+        }
+    }
+
+    fn is_conservative(&self) -> bool {
+        self.baseline < Span::MAX
+    }
+
+    /// Packets arrived: section 4.2. Ends slow start when CSS has lasted long enough.
+    pub(super) fn arrived(&mut self, state: &mut State, ack: &Ack) {
+        if !state.slow_start || state.ssthresh != SSTHRESH_INITIAL {
+            return;
+        }
+        if ack.round != self.round {
+            self.round = ack.round;
+            (self.last_min, self.current_min, self.samples) = (self.current_min, Span::MAX, 0);
+            if self.is_conservative() {
+                self.css_rounds = self.css_rounds.saturating_add(1);
+                if self.css_rounds >= CSS_ROUNDS {
+                    state.leave_slow_start(state.cwnd);
+                    return;
+                }
+            }
+        }
+        if ack.rtt == Span::ZERO {
+            return;
+        }
+        self.current_min = self.current_min.min(ack.rtt);
+        self.samples = self.samples.saturating_add(u16::try_from(ack.acked).unwrap_or(u16::MAX));
+        if u32::from(self.samples) < N_RTT_SAMPLE {
+            return;
+        }
+        if self.is_conservative() {
+            if self.current_min < self.baseline {
+                (self.baseline, self.css_rounds) = (Span::MAX, 0);
+            }
+        } else if self.last_min < Span::MAX {
+            let part = self.last_min.over(MIN_RTT_DIVISOR);
+            let threshold = part.min(MAX_RTT_THRESH).max(MIN_RTT_THRESH);
+            if self.current_min >= self.last_min + threshold {
+                (self.baseline, self.css_rounds) = (self.current_min, 0);
+            }
+        }
+    }
+
+    /// Packets to add for `acked` that arrived.
+    pub(super) fn packets(&self, state: &State, acked: Real) -> Real {
+        if self.is_conservative() && state.ssthresh == SSTHRESH_INITIAL {
+            acked / Real::from_u64(CSS_GROWTH_DIVISOR)
+        } else {
+            acked
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Time;
+    use crate::control::{Cause, Control, Group, Loss, Reno, Start, Tcp, Window};
+
+    const ALONE: Group<'static> = Group { members: &[], me: 0 };
+
+    fn fresh() -> Tcp<Reno> {
+        Tcp::new(Reno, Start::Hystart(Hystart::new()))
+    }
+
+    fn conservative(flow: &Tcp<Reno>) -> bool {
+        matches!(flow.start, Start::Hystart(hystart) if hystart.is_conservative())
+    }
+
+    /// A round of `n` packets, all of that RTT; returns packets gained.
+    fn round(flow: &mut Tcp<Reno>, round: u32, n: u32, rtt_us: u64) -> f64 {
+        let before = flow.state.cwnd;
+        let rtt = Span::from_micros(rtt_us);
+        for _ in 0..n {
+            let now = Time::ZERO;
+            let (srtt, min_rtt) = (rtt, rtt);
+            flow.on_ack(
+                &Ack { now, acked: 1, round, srtt, rtt, min_rtt, limited: true, recovering: false },
+                &ALONE,
+            );
+        }
+        flow.state.cwnd.beyond(before).0 as f64 / Window::ONE as f64
+    }
+
+    #[test]
+    fn thresholds() {
+        // An eighth of the RTT of the last round, 4 ms at least, 16 ms at most.
+        for (last, threshold) in [(8_000, 4_000), (80_000, 10_000), (400_000, 16_000)] {
+            for (more, leaves) in [(threshold - 1, false), (threshold, true)] {
+                let mut flow = fresh();
+                round(&mut flow, 1, 8, last);
+                round(&mut flow, 2, 8, last + more);
+                assert_eq!(conservative(&flow), leaves, "{last} µs and {more} more");
+            }
+        }
+    }
+
+    #[test]
+    fn too_few_samples_say_nothing() {
+        let mut flow = fresh();
+        round(&mut flow, 1, 8, 50_000);
+        round(&mut flow, 2, 7, 100_000);
+        assert!(!conservative(&flow));
+        round(&mut flow, 2, 1, 100_000);
+        assert!(conservative(&flow));
+        // A batch of eight is eight.
+        let mut flow = fresh();
+        round(&mut flow, 1, 8, 50_000);
+        let rtt = Span::from_millis(100);
+        let (now, limited, recovering) = (Time::ZERO, true, false);
+        let ack = Ack { now, acked: 8, round: 2, srtt: rtt, rtt, min_rtt: rtt, limited, recovering };
+        flow.on_ack(&ack, &ALONE);
+        assert!(conservative(&flow));
+    }
+
+    #[test]
+    fn grows_by_a_quarter_for_five_rounds_then_leaves() {
+        let mut flow = fresh();
+        assert!((round(&mut flow, 1, 10, 50_000) - 10.0).abs() < 1e-6);
+        // The eighth sample tells.
+        assert!((round(&mut flow, 2, 20, 90_000) - (7.0 + 13.0 / 4.0)).abs() < 1e-6);
+        for n in 3..7 {
+            assert!((round(&mut flow, n, 20, 90_000) - 5.0).abs() < 1e-6);
+            assert!(flow.state.slow_start);
+        }
+        let ssthresh = flow.state.cwnd;
+        assert!(round(&mut flow, 7, 20, 90_000) < 1.0, "congestion avoidance");
+        assert_eq!((flow.state.slow_start, flow.state.ssthresh), (false, ssthresh));
+    }
+
+    #[test]
+    fn a_false_alarm_is_taken_back() {
+        let mut flow = fresh();
+        round(&mut flow, 1, 10, 50_000);
+        round(&mut flow, 2, 20, 90_000);
+        assert!(conservative(&flow));
+        round(&mut flow, 3, 20, 60_000);
+        assert!(!conservative(&flow) && flow.state.slow_start);
+        assert!((round(&mut flow, 4, 20, 60_000) - 20.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn only_at_first() {
+        let mut flow = fresh();
+        round(&mut flow, 1, 90, 50_000);
+        for cause in [Cause::Loss, Cause::Timeout] {
+            flow.on_congestion(&Loss { now: Time::ZERO, cause, srtt: Span::from_millis(50) }, &ALONE);
+        }
+        for (n, rtt) in (2..5).zip([50_000, 90_000, 190_000]) {
+            let w = flow.state.cwnd.floor();
+            assert!((round(&mut flow, n, w, rtt) - f64::from(w)).abs() < 1e-6, "it doubles");
+        }
+    }
+}

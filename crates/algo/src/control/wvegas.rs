@@ -1,0 +1,147 @@
+//! wVegas, weighted Vegas (Cao et al., "Delay-based congestion control for multipath TCP", ICNP 2012;
+//! details as in its kernel implementation): keeps a total of ten packets queued in the network, shared out
+//! over the paths by their rates, and so needs no loss to know of congestion.
+//!
+//! With w a window in packets, base the smallest RTT known, rtt the mean of the round's, x = w/srtt, once a
+//! round:
+//!
+//! * diff = w (rtt − base)/rtt, the packets queued. When diff ≥ α: α = max(2, 10 x/Σx); at first α = 2. Then
+//!   diff > α: w − 1; diff < α: w + 1; equal: w.
+//! * q = rtt − base; the smallest q seen is kept. When q ≥ twice that: w·base/(2 rtt), so that queues drain
+//!   and base can be seen; the smallest is forgotten.
+//! * Slow start ends when diff > γ = 1, at min(w, w·base/rtt + 1). A loss halves. At least two packets stay.
+//!
+//! Where the text is silent, this is what is done and why:
+//!
+//! * A round of two samples or fewer says nothing; then the window grows as Reno's, else a window of two
+//!   packets would stay for ever. A batch weighs as many samples as packets.
+//! * No queue at all (q = 0) is no reason to drain one, though twice zero is not more.
+//! * Alone it is Vegas with α = 10, not Reno: the world's "ordinary TCP" would lose what this is for.
+
+use super::{Ack, Change, Group, Member, Rule, Window};
+use crate::Span;
+use crate::real::Real;
+
+/// Packets to keep queued over all paths.
+const TOTAL_ALPHA: u64 = 10;
+/// Packets to keep queued on a path at least.
+const ALPHA_MIN: u64 = 2;
+/// More packets queued than this end slow start.
+const GAMMA: u64 = 1;
+/// A round needs more samples than this.
+const SAMPLES_MIN: u32 = 2;
+
+/// Weighted Vegas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Wvegas {
+    /// Sum of the round's RTTs in nanoseconds, and of how many.
+    sum_ns: u64,
+    samples: u32,
+    round: u32,
+    alpha: Real,
+    /// The smallest queueing delay since the last drain; zero if there was none yet.
+    queue_min: Span,
+}
+
+impl Default for Wvegas {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What a round has shown.
+struct Round {
+    samples: u32,
+    rtt: Real,
+    base: Real,
+    queue: Span,
+}
+
+impl Round {
+    /// Packets queued.
+    fn diff(&self, cwnd: Window) -> Real {
+        cwnd.real() * Real::from_u64(self.queue.as_nanos()) / self.rtt
+    }
+}
+
+impl Wvegas {
+    /// Nothing known.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { sum_ns: 0, samples: 0, round: 0, alpha: Real::from_u64(ALPHA_MIN), queue_min: Span::ZERO }
+    }
+
+    /// The last round, if `ack` begins a new one.
+    fn round(&mut self, ack: &Ack) -> Option<Round> {
+        if ack.round == self.round {
+            return None;
+        }
+        let mean = self.sum_ns.checked_div(u64::from(self.samples)).unwrap_or(0);
+        // The smallest RTT is forgotten after a while: it can be larger than a round's mean.
+        let base = ack.min_rtt.min(Span::from_nanos(mean));
+        let round = Round {
+            samples: self.samples,
+            rtt: Real::from_u64(mean),
+            base: Real::from_u64(base.as_nanos()),
+            queue: Span::from_nanos(mean) - base,
+        };
+        (self.sum_ns, self.samples, self.round) = (0, 0, ack.round);
+        Some(round)
+    }
+
+    /// The window after a round.
+    fn adjusted(&mut self, round: &Round, mine: &Member, group: &Group<'_>) -> Window {
+        let diff = round.diff(mine.cwnd);
+        if diff >= self.alpha {
+            let me = Group::mine(mine);
+            let rates = group.fold(me, Real::ZERO, |sum, peer| sum + peer.w * peer.per_r);
+            let share = Real::from_u64(TOTAL_ALPHA) * me.w * me.per_r / rates;
+            self.alpha = share.max(Real::from_u64(ALPHA_MIN));
+        }
+        let mut cwnd = if diff > self.alpha {
+            mine.cwnd.shrunk(Real::ONE)
+        } else if diff < self.alpha {
+            mine.cwnd.grown(Real::ONE)
+        } else {
+            mine.cwnd
+        };
+        if self.queue_min == Span::ZERO || round.queue < self.queue_min {
+            self.queue_min = round.queue;
+        }
+        if round.queue > Span::ZERO && round.queue >= self.queue_min.times(2) {
+            cwnd = Window::from_real(cwnd.real() * round.base / round.rtt).half();
+            self.queue_min = Span::ZERO;
+        }
+        cwnd.max(Self::FLOOR)
+    }
+}
+
+impl Rule for Wvegas {
+    const ALONE: bool = true;
+
+    #[inline]
+    fn arrived(&mut self, ack: &Ack) {
+        if ack.rtt > Span::ZERO {
+            self.sum_ns = self.sum_ns.saturating_add(ack.rtt.times(u64::from(ack.acked)).as_nanos());
+            self.samples = self.samples.saturating_add(ack.acked);
+        }
+    }
+
+    #[inline]
+    fn change(&mut self, mine: &Member, ack: &Ack, group: &Group<'_>) -> Change {
+        match self.round(ack) {
+            None => Change::NONE,
+            Some(round) if round.samples <= SAMPLES_MIN => {
+                Change::more(Real::from_u64(u64::from(round.samples)) / mine.cwnd.real())
+            }
+            Some(round) => Change::between(mine.cwnd, self.adjusted(&round, mine, group)),
+        }
+    }
+
+    fn leave(&mut self, mine: &Member, ack: &Ack) -> Option<Window> {
+        let round = self.round(ack).filter(|round| round.samples > SAMPLES_MIN)?;
+        let queued = round.diff(mine.cwnd) > Real::from_u64(GAMMA);
+        queued.then(|| Window::from_real(mine.cwnd.real() * round.base / round.rtt).grown(Real::ONE))
+    }
+}

@@ -1,0 +1,228 @@
+//! Every rule against its formula in floating point: windows of 1 to 10⁶ packets, round trips of 10 µs to 10
+//! s, up to the most members a group may have.
+
+use algo::control::{
+    Ack, Balia, Cause, Change, Coupled, Cubic, Decrease, Ewtcp, Group, Lia, Loss, MEMBERS_MAX,
+};
+use algo::control::{Member, Nmcc, Olia, Reno, Rule, Window};
+use algo::real::Real;
+use algo::{Span, Time};
+use proptest::prelude::*;
+
+/// w in packets, r in nanoseconds, l.
+#[derive(Clone, Copy, Debug)]
+struct Flow {
+    w: f64,
+    r: f64,
+    l: u64,
+}
+
+fn float(x: Real) -> f64 {
+    // The most places that fit.
+    let places = [63, 53, 43, 33, 23].into_iter().find(|&places| x.to_fixed(places) < u64::MAX).unwrap_or(0);
+    x.to_fixed(places) as f64 / 2f64.powi(places as i32)
+}
+
+fn packets(window: Window) -> f64 {
+    window.0 as f64 / Window::ONE as f64
+}
+
+fn increase(name: &str, flows: &[Flow], me: usize) -> f64 {
+    let n = flows.len() as f64;
+    let sum = |f: &dyn Fn(&Flow) -> f64| flows.iter().map(f).sum::<f64>();
+    let max = |f: &dyn Fn(&Flow) -> f64| flows.iter().map(f).fold(0.0, f64::max);
+    let (x, x2) = (|f: &Flow| f.w / f.r, |f: &Flow| f.w / f.r / f.r);
+    let mine = &flows[me];
+    let rates = sum(&x).powi(2);
+    match name {
+        "reno" => 1.0 / mine.w,
+        "nmcc" => {
+            let omega = |f: &Flow| 1.0 / f.r.powi(2);
+            max(&omega) / (sum(&omega) * mine.w)
+        }
+        "lia" => (max(&x2) / rates).min(1.0 / mine.w),
+        "balia" => {
+            let a = max(&x) / x(mine);
+            x2(mine) / rates * (1.0 + a) / 2.0 * (4.0 + a) / 5.0
+        }
+        "ewtcp" => 1.0 / (n * n * mine.w),
+        "coupled" => 1.0 / sum(&|f| f.w),
+        "olia" => {
+            let quality = |f: &Flow| f.l as f64 / f.r.powi(2);
+            let (w, q) = (max(&|f| f.w), max(&quality));
+            let (in_m, in_b) = (|f: &Flow| f.w == w, |f: &Flow| quality(f) == q);
+            let collected = flows.iter().filter(|f| in_b(f) && !in_m(f)).count() as f64;
+            let largest = flows.iter().filter(|f| in_m(f)).count() as f64;
+            let alpha = match (collected > 0.0, in_m(mine), in_b(mine)) {
+                (true, true, _) => -1.0 / (n * largest),
+                (true, false, true) => 1.0 / (n * collected),
+                _ => 0.0,
+            };
+            x2(mine) / rates + alpha / mine.w
+        }
+        other => panic!("{other}"),
+    }
+}
+
+fn left(name: &str, flows: &[Flow], me: usize) -> f64 {
+    let mine = &flows[me];
+    let best = flows.iter().map(|f| f.w / f.r).fold(0.0, f64::max);
+    let total: f64 = flows.iter().map(|f| f.w).sum();
+    match name {
+        "balia" => mine.w - mine.w / 2.0 * (best / (mine.w / mine.r)).min(1.5),
+        "coupled" => (mine.w - total / 2.0).max(1.0),
+        _ => mine.w / 2.0,
+    }
+    .max(if name == "balia" { 1.0 } else { 0.0 })
+}
+
+fn arrived(now: Time, acked: u32, srtt: Span) -> Ack {
+    Ack { now, acked, round: 0, srtt, rtt: srtt, min_rtt: srtt, limited: true, recovering: false }
+}
+
+fn step<R: Rule>(mut rule: R, mine: &Member, ack: &Ack, loss: &Loss, group: &Group<'_>) -> (Change, Window) {
+    (rule.change(mine, ack, group), rule.left(mine, loss, group))
+}
+
+/// Windows of every magnitude, some alike; so too round trips and intervals.
+fn flows() -> impl Strategy<Value = Vec<Flow>> {
+    let log = |low: f64, high: f64| (low.ln()..high.ln()).prop_map(f64::exp);
+    let w = prop_oneof![3 => log(1.0, 1e6), 1 => prop::sample::select(vec![1.0, 2.0, 10.0, 1e4, 1e6])];
+    let r = prop_oneof![3 => log(1e4, 1e10), 1 => prop::sample::select(vec![1e4, 5e7, 1e10])];
+    let l = prop_oneof![3 => log(1.0, 1e9), 1 => prop::sample::select(vec![0.0, 100.0, 1e6])];
+    let flow = (w, r, l).prop_map(|(w, r, l)| {
+        let w = packets(Window((w * Window::ONE as f64) as u64));
+        Flow { w, r: r.floor(), l: l as u64 }
+    });
+    prop_oneof![
+        prop::collection::vec(flow.clone(), 2..5),
+        prop::collection::vec(flow.clone(), 2..=MEMBERS_MAX),
+        (flow, 2..=MEMBERS_MAX).prop_map(|(flow, n)| vec![flow; n]),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    #[test]
+    fn as_the_formula_says(flows in flows(), me: prop::sample::Index, acked in 1..10_000u32) {
+        let me = me.index(flows.len());
+        let member = |f: &Flow| Member {
+            cwnd: Window((f.w * Window::ONE as f64) as u64),
+            srtt: Span::from_nanos(f.r as u64),
+            clear: f.l,
+            ..Member::default()
+        };
+        let members: Vec<_> = flows.iter().map(member).collect();
+        let (mine, group) = (members[me], Group { members: &members, me });
+        let srtt = mine.srtt;
+        let loss = Loss { now: Time::ZERO, cause: Cause::Loss, srtt };
+        let ack = arrived(Time::ZERO, acked, srtt);
+        let args = (&mine, &ack, &loss, &group);
+        for (name, (change, after)) in [
+            ("reno", step(Reno, args.0, args.1, args.2, args.3)),
+            ("nmcc", step(Nmcc::new(Decrease::Half), args.0, args.1, args.2, args.3)),
+            ("lia", step(Lia, args.0, args.1, args.2, args.3)),
+            ("olia", step(Olia::new(), args.0, args.1, args.2, args.3)),
+            ("balia", step(Balia, args.0, args.1, args.2, args.3)),
+            ("ewtcp", step(Ewtcp, args.0, args.1, args.2, args.3)),
+            ("coupled", step(Coupled, args.0, args.1, args.2, args.3)),
+        ] {
+            let want = f64::from(acked) * increase(name, &flows, me);
+            let got = float(change.more) - float(change.less);
+            // Where two terms nearly cancel, what counts is their size. Below 10⁻¹⁸ packets nothing counts.
+            let size = want.abs().max(1e-3 * float(change.less));
+            prop_assert!((got - want).abs() <= 1e-6 * size + 1e-18, "{}: {} is not {}", name, got, want);
+            let moved = packets(mine.cwnd.changed(change).beyond(mine.cwnd))
+                - packets(mine.cwnd.beyond(mine.cwnd.changed(change)));
+            let (low, high) = (mine.cwnd.beyond(Window::packets(1)), Window::MAX.beyond(mine.cwnd));
+            let bounded = want.clamp(-packets(low), packets(high));
+            // The window's last place is 2⁻⁴⁰ packets, and what is added and what is taken away are both
+            // rounded.
+            let close = (moved - bounded).abs() <= 1e-3 * size + 2e-12;
+            prop_assert!(close, "{}: {} is not {}", name, moved, want);
+            let want = left(name, &flows, me).max(if name == "nmcc" { 1.0 } else { 0.0 });
+            let got = packets(after);
+            prop_assert!((got - want).abs() <= 1e-6 * mine.cwnd.real().to_fixed(20) as f64 / 2f64.powi(20),
+                "{}: {} is not {}", name, got, want);
+        }
+    }
+
+    #[test]
+    fn those_without_a_round_trip_do_not_count(flows in flows(), silent in 1..8usize) {
+        let member = |f: &Flow| Member {
+            cwnd: Window((f.w * Window::ONE as f64) as u64),
+            srtt: Span::from_nanos(f.r as u64),
+            clear: f.l,
+            ..Member::default()
+        };
+        let members: Vec<_> = flows.iter().take(MEMBERS_MAX - 8).map(member).collect();
+        let mut more = members.clone();
+        more.extend((0..silent).map(|_| Member { srtt: Span::ZERO, ..members[0] }));
+        let srtt = members[0].srtt;
+        let loss = Loss { now: Time::ZERO, cause: Cause::Loss, srtt };
+        let ack = arrived(Time::ZERO, 1, srtt);
+        let (few, many) = (Group { members: &members, me: 0 }, Group { members: &more, me: 0 });
+        let mine = &members[0];
+        prop_assert_eq!(step(Lia, mine, &ack, &loss, &few), step(Lia, mine, &ack, &loss, &many));
+        let olia = Olia::new();
+        prop_assert_eq!(step(olia, mine, &ack, &loss, &few), step(olia, mine, &ack, &loss, &many));
+        prop_assert_eq!(step(Balia, mine, &ack, &loss, &few), step(Balia, mine, &ack, &loss, &many));
+        prop_assert_eq!(step(Ewtcp, mine, &ack, &loss, &few), step(Ewtcp, mine, &ack, &loss, &many));
+        prop_assert_eq!(step(Coupled, mine, &ack, &loss, &few), step(Coupled, mine, &ack, &loss, &many));
+    }
+
+    /// CUBIC's epochs: losses at random windows, then acknowledgements at random times. The model is told the
+    /// window each time, so that errors do not add up unseen.
+    #[test]
+    fn cubic_epochs(
+        w0 in (1f64.ln()..1e6f64.ln()).prop_map(f64::exp),
+        rtt_us in 10..10_000_000u64,
+        steps in prop::collection::vec((any::<bool>(), 0..40u32, 0..2_000_000u64, 1..100u32), 1..120),
+    ) {
+        const C: f64 = 0.4;
+        let srtt = Span::from_micros(rtt_us);
+        let none = Group { members: &[], me: 0 };
+        let mut rule = Cubic::new();
+        let mut cwnd = Window((w0 * Window::ONE as f64) as u64);
+        let (mut w_max, mut prior, mut epoch) = (0.0f64, 0.0f64, None);
+        let mut now = Time::ZERO + Span::from_secs(1);
+        for (timeout, loss, gap_us, acked) in steps {
+            now += Span::from_micros(gap_us);
+            let mine = Member { cwnd, srtt, ..Member::default() };
+            let w = packets(cwnd);
+            if loss == 0 {
+                let cause = if timeout { Cause::Timeout } else { Cause::Loss };
+                cwnd = rule.left(&mine, &Loss { now, cause, srtt }, &none).max(Window::packets(2));
+                w_max = if timeout { 0.0 } else if w < w_max { w * 0.85 } else { w };
+                (prior, epoch) = (w, None);
+                prop_assert!((packets(cwnd) - (0.7 * w).max(2.0)).abs() <= 1e-6 * w);
+                continue;
+            }
+            let (began, k, w_est) = epoch.get_or_insert_with(|| {
+                w_max = w_max.max(w);
+                (now, ((w_max - w) / C).cbrt(), w)
+            });
+            let t = now.since(*began).as_nanos() as f64 / 1e9;
+            let cubic = |t: f64| C * (t - *k).powi(3) + w_max;
+            let each = f64::from(acked) / w;
+            let alpha = if *w_est >= prior { 1.0 } else { 9.0 / 17.0 };
+            *w_est = (*w_est + alpha * each).min(packets(Window::MAX));
+            let target = cubic(t + rtt_us as f64 / 1e6).clamp(w, 1.5 * w);
+            let reno = (*w_est - w).max(0.0);
+            let want = if cubic(t) < *w_est { reno } else { (target - w) * each };
+
+            let ack = arrived(now, acked, srtt);
+            rule.arrived(&ack);
+            let change = rule.change(&mine, &ack, &none);
+            let got = float(change.more) - float(change.less);
+            // K and t are whole microseconds: what W_cubic moves in two of them, and its last places.
+            let slope = 3.0 * C * (t + rtt_us as f64 / 1e6 - *k).powi(2);
+            let within = 1e-3 * want + (2e-6 * slope + 1e-8 * w_max.max(w)) * each.max(1.0) + 1e-9;
+            // At the border between the regions either will do.
+            let border = (cubic(t) - *w_est).abs() <= 4e-6 * slope + 1e-7 * w_max;
+            prop_assert!((got - want).abs() <= within || border, "{} is not {} ± {}", got, want, within);
+            cwnd = cwnd.changed(change);
+        }
+    }
+}
