@@ -109,7 +109,7 @@ fn torus() {
             vec![world.link(feeder), link]
         };
         let paths = [path(&mut world, links[flow]), path(&mut world, links[(flow + 1) % 5])];
-        world.flow("nmcc-half", &paths, Span::ZERO, Span::from_nanos(luck.below(50_000_000)));
+        world.flow("lia", &paths, Span::ZERO, Span::from_nanos(luck.below(50_000_000)));
     }
     world.run("torus", Span::from_secs(1_000));
 }
