@@ -19,6 +19,19 @@ pub struct Outcome {
     pub series: Series,
 }
 
+/// One run, and what came out of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    /// The case, if the scenario has any; of a sweep with the values that were set.
+    pub case: Option<String>,
+    /// The controller under comparison.
+    pub controller: String,
+    /// The seed.
+    pub seed: u64,
+    /// What came out.
+    pub outcome: Outcome,
+}
+
 /// Lines over time, all with the same step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Series {

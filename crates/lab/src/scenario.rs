@@ -33,12 +33,18 @@
 //! at_least = 10
 //! ```
 
+pub mod check;
+pub mod error;
+pub mod load;
+mod set;
+mod shape;
 pub mod units;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use error::ScenarioError;
 pub use units::{Amount, Duration, Speed};
 
 /// An experiment; see the [module](self).
