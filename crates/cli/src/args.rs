@@ -14,6 +14,7 @@ use mmtp::uri::{UriError, host_port};
 use net::Via;
 
 use crate::exit;
+use crate::lab::args::Lab;
 
 /// The UDP port a source listens on unless told otherwise: ANABR on a telephone's keys.
 pub const PORT: u16 = 26_227;
@@ -53,6 +54,8 @@ pub enum Command {
     Get(Get),
     /// See it work: three simulated sources, one of which fails and comes back
     Demo(Demo),
+    /// Run experiments in the simulator: tables beside what papers report
+    Lab(Lab),
     /// Print the manual page, or write all of them into a directory
     Man(Man),
     /// Print a completion script for a shell

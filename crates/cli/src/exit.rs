@@ -19,19 +19,22 @@ pub enum Code {
     Corrupt = 5,
     /// The place where the file should arrive does not take it.
     Target = 6,
+    /// An experiment's condition was not met, or a value is not where its scenario expects it.
+    Unmet = 7,
     /// Ctrl-C, SIGTERM or SIGHUP.
     Interrupted = 130,
 }
 
 /// The codes as `--help` and the manual page tell them.
 pub const CODES: &[(u8, &str)] = &[
-    (0, "done: every byte verified, the file has its final name"),
+    (0, "done: every byte verified, the file has its final name; of lab: all as expected"),
     (Code::Other as u8, "an error that none of the following describes"),
-    (Code::Usage as u8, "wrong usage: an option, an address or the URI makes no sense"),
+    (Code::Usage as u8, "wrong usage: an option, an address, the URI or a scenario makes no sense"),
     (Code::NotFound as u8, "no source has this content"),
     (Code::Unreachable as u8, "no source reachable, or --timeout passed (what arrived is kept)"),
     (Code::Corrupt as u8, "verification failed: every source sent wrong bytes and was struck off"),
     (Code::Target as u8, "target: disk full, not writable, exists already, or in use by another get"),
+    (Code::Unmet as u8, "lab: a condition was not met, or a value is not where the scenario expects it"),
     (Code::Interrupted as u8, "interrupted (what arrived is kept; the same command resumes)"),
 ];
 
@@ -100,7 +103,7 @@ mod tests {
     #[test]
     fn every_code_is_documented_once() {
         let mut numbers: Vec<u8> = CODES.iter().map(|c| c.0).collect();
-        assert_eq!(numbers, [0, 1, 2, 3, 4, 5, 6, 130]);
+        assert_eq!(numbers, [0, 1, 2, 3, 4, 5, 6, 7, 130]);
         numbers.dedup();
         assert_eq!(numbers.len(), CODES.len());
         assert!(help().contains("  130  interrupted"));

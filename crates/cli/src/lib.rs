@@ -12,6 +12,7 @@
 //! * [`get`]: the receiver; [`target`]: where the file arrives; [`view`]: what the user sees.
 //! * [`names`]: file names from outside; [`host`]: signals and secrets.
 //! * [`demo`]: all of it without a network.
+//! * [`mod@lab`]: experiments from scenario files.
 
 pub mod args;
 pub mod catalog;
@@ -19,6 +20,7 @@ pub mod demo;
 pub mod exit;
 pub mod get;
 pub mod host;
+pub mod lab;
 pub mod man;
 pub mod names;
 pub mod serve;

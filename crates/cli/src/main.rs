@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use anabranch::args::{Cli, Command};
 use anabranch::exit::{Failure, Outcome};
-use anabranch::{demo, get, man, serve};
+use anabranch::{demo, get, lab, man, serve};
 use clap::Parser as _;
 
 fn main() -> ExitCode {
@@ -27,6 +27,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Serve(args) => serve::serve(args),
         Command::Get(args) => get::get(args),
         Command::Demo(args) => demo::demo(args),
+        Command::Lab(args) => lab::lab(args),
         Command::Man(args) => man::man(args),
         Command::Completions(args) => man::completions(args),
     }

@@ -23,11 +23,7 @@ pub fn man(args: &Man) -> Outcome {
         }
         Some(dir) => {
             std::fs::create_dir_all(dir).map_err(|e| target(dir, &e))?;
-            write_page(dir, &root, "anabranch")?;
-            for command in root.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help") {
-                write_page(dir, command, &format!("anabranch-{}", command.get_name()))?;
-            }
-            Ok(())
+            write_pages(dir, &root, "anabranch")
         }
     }
 }
@@ -43,7 +39,7 @@ pub fn completions(args: &Completions) -> Outcome {
 }
 
 /// Writes to standard output. A reader that has gone away (`| head`) is no error.
-fn print(bytes: &[u8]) -> Outcome {
+pub(crate) fn print(bytes: &[u8]) -> Outcome {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
@@ -57,6 +53,15 @@ fn complete() -> Command {
     let mut root = Cli::command().disable_help_subcommand(true);
     root.build();
     root
+}
+
+/// The page of a command, and those of its commands.
+fn write_pages(dir: &Path, command: &Command, name: &str) -> Outcome {
+    write_page(dir, command, name)?;
+    for command in command.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help") {
+        write_pages(dir, command, &format!("{name}-{}", command.get_name()))?;
+    }
+    Ok(())
 }
 
 fn write_page(dir: &Path, command: &Command, name: &str) -> Outcome {
@@ -114,7 +119,7 @@ mod tests {
     fn every_command_has_a_page_with_its_exit_status() {
         let dir = tempfile::tempdir().expect("a directory");
         man(&Man { dir: Some(dir.path().to_owned()) }).expect("pages");
-        for name in ["anabranch", "anabranch-serve", "anabranch-get", "anabranch-demo"] {
+        for name in ["anabranch", "anabranch-serve", "anabranch-get", "anabranch-lab", "anabranch-lab-run"] {
             let page = std::fs::read_to_string(dir.path().join(format!("{name}.1"))).expect("a page");
             assert!(page.contains("EXIT STATUS") && page.contains("130"), "{name}");
         }

@@ -16,6 +16,7 @@
 //! * [`scenario`]: an experiment as a struct, which is its TOML file too.
 //! * [`run`]: a scenario becomes a world and an [`outcome`].
 //! * [`report`]: rows and runs as a page to look at.
+//! * [`sweep`]: many runs on all cores, and their file of results; [`table`]: runs become rows.
 //! * [`short`]: how many round trips a short object takes.
 #![forbid(unsafe_code)]
 
@@ -29,6 +30,8 @@ pub mod run;
 pub mod scenario;
 pub mod short;
 pub mod swarm;
+pub mod sweep;
+pub mod table;
 
 pub use content::Content;
 pub use peer::{Lie, Tally};

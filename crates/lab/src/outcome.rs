@@ -19,10 +19,10 @@ pub struct Outcome {
     pub series: Series,
 }
 
-/// One run and what came out of it.
+/// One run, and what came out of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
-    /// The case, if the scenario has any.
+    /// The case, if the scenario has any; of a sweep with the values that were set.
     pub case: Option<String>,
     /// The controller under comparison.
     pub controller: String,

@@ -1,0 +1,180 @@
+//! The options of `anabranch lab`.
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+use ::lab::sweep::pool::THREADS_MAX;
+use ::lab::sweep::{Axis, Shard, seeds};
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
+
+/// Options of `lab`.
+#[derive(Args, Clone, Debug)]
+#[command(
+    long_about = "Run experiments: simulated networks, many seeds, tables beside what papers report.\n\n\
+        A scenario is a TOML file: links, flows, what goes wrong, what is measured, and what must have \
+        happened for the measurement to count. Each of its cases runs with each congestion controller and \
+        seed; the same seed gives the same run, on any machine and any number of cores.",
+    after_help = "Examples:\n  \
+        anabranch lab list\n  \
+        anabranch lab run bench-a\n  \
+        anabranch lab run scenarios/*.toml --json > rows.jsonl\n  \
+        anabranch lab sweep bench-b --set 'link.narrow.rate=100 pkt/s,1000 pkt/s' --out b.jsonl",
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
+pub struct Lab {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: LabCommand,
+}
+
+/// The commands of the laboratory.
+#[derive(Clone, Debug, Subcommand)]
+pub enum LabCommand {
+    /// List the scenarios in a directory
+    List(List),
+    /// Run scenarios and print their tables
+    Run(Run),
+    /// Run a scenario for many values and seeds, on all cores, into a file that can be resumed
+    Sweep(Sweep),
+}
+
+/// Options of `lab list`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Examples:\n  \
+    anabranch lab list\n  \
+    anabranch lab list --json | jq -r .title")]
+pub struct List {
+    /// Where to look for .toml files
+    #[arg(value_name = "DIR", default_value = "scenarios", value_hint = ValueHint::DirPath)]
+    pub dir: PathBuf,
+
+    /// One JSON object a scenario
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which runs, and how the table is printed.
+#[derive(Args, Clone, Debug)]
+pub struct Choice {
+    /// Seeds: 1..30, or 30 for the same; 7..7 is seed 7 alone. Without this option: as the scenario says
+    #[arg(long, value_name = "A..B|N", value_parser = seeds)]
+    pub seeds: Option<RangeInclusive<u64>>,
+
+    /// Congestion controllers to compare, separated by commas. Without this option: as the scenario says
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = controller)]
+    pub cc: Vec<String>,
+
+    /// Only this case, and those that it is compared with
+    #[arg(long, value_name = "NAME")]
+    pub case: Option<String>,
+
+    /// So many runs at the same time. Without this option: one a core
+    #[arg(short, long, value_name = "N", value_parser = jobs)]
+    pub jobs: Option<usize>,
+
+    /// The table as JSON, one object a row, one row a line
+    #[arg(long, conflicts_with = "csv")]
+    pub json: bool,
+
+    /// The table as comma-separated values
+    #[arg(long)]
+    pub csv: bool,
+
+    /// Write a page with tables and plots too, which needs nothing but a browser
+    #[arg(long, value_name = "FILE.html", value_hint = ValueHint::FilePath)]
+    pub report: Option<PathBuf>,
+
+    /// Where it runs
+    #[arg(long, value_enum, default_value_t = World::Sim)]
+    pub world: World,
+}
+
+/// Where a scenario runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum World {
+    /// In the simulator, in virtual time
+    Sim,
+}
+
+/// Options of `lab run`.
+#[derive(Args, Clone, Debug)]
+#[command(
+    long_about = "Run scenarios and print their tables.\n\n\
+        Each case runs with each controller and each seed. A row is a mean over the seeds with its 95 % \
+        confidence interval, beside what the paper reports and what a model gives. A run whose conditions \
+        were not met does not count, and is named. The exit status is 7 if there is such a run, or a value \
+        that is not where the scenario expects it.",
+    after_help = "Examples:\n  \
+        anabranch lab run bench-a\n  \
+        anabranch lab run bench-a.toml bench-b.toml --seeds 1..3 --cc nmcc,reno\n  \
+        anabranch lab run bench-a --set 'link.bottleneck.rate=50 Mbit/s' --report a.html\n  \
+        anabranch lab run fig-4-9 --case worst --json\n  \
+        anabranch lab run - < my.toml"
+)]
+pub struct Run {
+    /// Scenario files; NAME alone means NAME.toml here or in scenarios/, and - standard input
+    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub files: Vec<PathBuf>,
+
+    /// Give a key of the scenario another value, in every case; may be given several times:
+    /// 'link.c.rate=250 pkt/s', flow.mp.paths.0.rtt='20 ms', flow.sp.count=4
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = Axis::one)]
+    pub sets: Vec<Axis>,
+
+    /// Which runs, and how.
+    #[command(flatten)]
+    pub choice: Choice,
+
+    /// Write the table beside the scenario, as NAME.table
+    #[arg(long, conflicts_with_all = ["sets", "cc", "case"])]
+    pub save: bool,
+}
+
+/// Options of `lab sweep`.
+#[derive(Args, Clone, Debug)]
+#[command(
+    long_about = "Run a scenario for many values and seeds, on all cores, into a file that can be \
+        resumed.\n\n\
+        Every combination of the values runs, in every case, with every controller and seed. With --out, \
+        each run becomes a line of JSON as soon as it ends, and what is there already is not run again: the \
+        same command resumes after Ctrl-C. A line is known by the scenario's contents, controller, seed and \
+        the version of this program. --shard runs a part, for schedulers that spread work over machines; \
+        shards may write to one file or to several that are concatenated later. At the end: the table of \
+        all that is there.",
+    after_help = "Examples:\n  \
+        anabranch lab sweep bench-a --seeds 1..100 --out a.jsonl\n  \
+        anabranch lab sweep bench-b --set 'link.narrow.rate=100 pkt/s,1000 pkt/s' --seeds 1..30\n  \
+        anabranch lab sweep big --seeds 1..1000 --out big-$N.jsonl --shard $N/16"
+)]
+pub struct Sweep {
+    /// The scenario; NAME alone means NAME.toml here or in scenarios/, and - standard input
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+
+    /// A key of the scenario and the values that it takes in turn; may be given several times. Commas
+    /// separate values unless they are in quotes or brackets or behind a backslash
+    #[arg(long = "set", value_name = "KEY=A,B,...", value_parser = Axis::many)]
+    pub sets: Vec<Axis>,
+
+    /// Which runs, and how.
+    #[command(flatten)]
+    pub choice: Choice,
+
+    /// Append each run to this file as JSON, and skip those that are in it
+    #[arg(short, long, value_name = "FILE.jsonl", value_hint = ValueHint::FilePath)]
+    pub out: Option<PathBuf>,
+
+    /// Only part I of N, counted from 1
+    #[arg(long, value_name = "I/N", value_parser = Shard::parse, requires = "out")]
+    pub shard: Option<Shard>,
+}
+
+fn controller(name: &str) -> Result<String, String> {
+    ::lab::scenario::check::controller(name).map(|()| name.into())
+}
+
+fn jobs(text: &str) -> Result<usize, String> {
+    let jobs = text.parse().ok().filter(|jobs| (1..=THREADS_MAX).contains(jobs));
+    jobs.ok_or_else(|| format!("a number from 1 to {THREADS_MAX}"))
+}

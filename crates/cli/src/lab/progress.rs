@@ -1,0 +1,78 @@
+//! How far it is, on a terminal, once it takes longer than a moment.
+
+use algo::{Span, Time};
+use console::Term;
+use net::Clock;
+
+/// Nothing is shown before this.
+const QUIET: Span = Span::from_secs(1);
+/// Nor more often.
+const EVERY: Span = Span::from_millis(200);
+
+/// A line that says how many runs are done and how long the rest will take.
+pub(super) struct Progress {
+    term: Option<Term>,
+    clock: Clock,
+    total: usize,
+    done: usize,
+    next: Time,
+    shown: bool,
+}
+
+impl Progress {
+    /// Of `total` runs.
+    pub(super) fn new(total: usize) -> Self {
+        let term = Some(Term::stderr()).filter(Term::is_term);
+        Self { term, clock: Clock::start(), total, done: 0, next: Time::ZERO + QUIET, shown: false }
+    }
+
+    /// `done` runs have ended.
+    pub(super) fn update(&mut self, done: usize) {
+        self.done = done;
+        let now = self.clock.now();
+        let Some(term) = self.term.as_ref().filter(|_| now >= self.next) else { return };
+        self.next = now + EVERY;
+        // What a terminal does not take is lost, and no harm is done.
+        let _ = term.clear_line().and_then(|()| term.write_str(&self.line(now.since(Time::ZERO))));
+        self.shown = true;
+    }
+
+    /// Makes room for other output.
+    pub(super) fn clear(&mut self) {
+        if let Some(term) = self.term.as_ref().filter(|_| self.shown) {
+            let _ = term.clear_line();
+            self.shown = false;
+        }
+    }
+
+    fn line(&self, elapsed: Span) -> String {
+        let (done, left) = (self.done as u64, self.total.saturating_sub(self.done) as u64);
+        let rest = match done {
+            0 => String::new(),
+            _ => format!(", {} left", time(elapsed.as_nanos() / 1_000_000_000 * left / done)),
+        };
+        format!("{done} of {} runs{rest}", self.total)
+    }
+}
+
+fn time(secs: u64) -> String {
+    match secs {
+        0..60 => format!("{secs} s"),
+        60..3_600 => format!("{}:{:02} min", secs / 60, secs % 60),
+        _ => format!("{}:{:02} h", secs / 3_600, secs / 60 % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_long_it_takes() {
+        let mut progress = Progress::new(40);
+        assert_eq!(progress.line(Span::from_secs(5)), "0 of 40 runs");
+        progress.done = 10;
+        assert_eq!(progress.line(Span::from_secs(50)), "10 of 40 runs, 2:30 min left");
+        assert_eq!((time(59), time(3_660)), ("59 s".into(), "1:01 h".into()));
+    }
+}

@@ -1,0 +1,271 @@
+//! From a file to a scenario, or to an error that names file, line and key.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::ops::Range;
+use std::path::Path;
+
+use toml::Value;
+use toml::de::{DeTable, DeValue};
+
+use super::Scenario;
+use super::error::{ScenarioError, hint};
+use super::shape::{Shape, shape};
+
+/// The largest scenario file; a trace belongs into a file of its own.
+pub const FILE_BYTES_MAX: u64 = 16 << 20;
+
+impl Scenario {
+    /// Reads and checks a file. Traces are looked for beside it.
+    ///
+    /// # Errors
+    /// If it cannot be read, is no TOML, has unknown keys or makes no sense: with the line and what to do.
+    pub fn load(path: &Path) -> Result<Self, ScenarioError> {
+        let name = path.display().to_string();
+        let wrong = |what: String| ScenarioError::of("", what).in_file(&name);
+        let length = fs::metadata(path).map_err(|e| wrong(format!("cannot be read: {e}")))?.len();
+        if length > FILE_BYTES_MAX {
+            return Err(wrong(format!("is larger than a scenario may be ({FILE_BYTES_MAX} bytes)")));
+        }
+        let text = fs::read_to_string(path).map_err(|e| wrong(format!("cannot be read: {e}")))?;
+        Self::read(&text, &name, path.parent().unwrap_or(Path::new("")))
+    }
+
+    /// Parses and checks a text; `name` is what errors call it. Traces are looked for in the current
+    /// directory.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn parse(text: &str, name: &str) -> Result<Self, ScenarioError> {
+        Self::read(text, name, Path::new(""))
+    }
+
+    fn read(text: &str, name: &str, dir: &Path) -> Result<Self, ScenarioError> {
+        let places = Places::of(text).map_err(|e| e.in_file(name))?;
+        let read = || {
+            let table: toml::Table = text.parse().map_err(|e: toml::de::Error| {
+                ScenarioError::of("", e.message()) // Places has parsed it, so this does not happen.
+            })?;
+            verify(&Value::Table(table), &[])?;
+            let mut scenario: Self = toml::from_str(text).map_err(|e| places.explain(&e))?;
+            scenario.resolve(dir);
+            scenario.check()?;
+            for (case, scenario) in scenario.cases()? {
+                let case = case.unwrap_or_default();
+                scenario.check().map_err(|e| if case.is_empty() { e } else { e.in_case(&case) })?;
+            }
+            Ok(scenario)
+        };
+        read().map_err(|mut error: ScenarioError| {
+            error.line = error.line.or_else(|| places.line(&error.key));
+            error.in_file(name)
+        })
+    }
+
+    /// Makes the paths of traces, which are relative to the file, relative to the current directory.
+    fn resolve(&mut self, dir: &Path) {
+        for trace in self.link.values_mut().filter_map(|link| link.trace.as_mut()) {
+            *trace = dir.join(&*trace).to_string_lossy().into_owned();
+        }
+    }
+}
+
+/// Where in a text each key stands.
+struct Places {
+    /// Line, and bytes of the value, by dotted path.
+    keys: BTreeMap<String, (usize, Range<usize>)>,
+    /// Where lines begin.
+    lines: Vec<usize>,
+}
+
+impl Places {
+    fn of(text: &str) -> Result<Self, ScenarioError> {
+        let starts = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at + 1);
+        let mut places = Self { keys: BTreeMap::new(), lines: std::iter::once(0).chain(starts).collect() };
+        let table = DeTable::parse(text).map_err(|e| places.explain(&e))?;
+        places.table(table.get_ref(), "");
+        Ok(places)
+    }
+
+    fn table(&mut self, table: &DeTable<'_>, path: &str) {
+        for (key, value) in table {
+            let path = join(path, key.get_ref());
+            self.value(value.get_ref(), path, key.span().start, value.span());
+        }
+    }
+
+    fn value(&mut self, value: &DeValue<'_>, path: String, at: usize, span: Range<usize>) {
+        match value {
+            DeValue::Table(table) => self.table(table, &path),
+            DeValue::Array(values) => {
+                for (index, value) in values.iter().enumerate() {
+                    let span = value.span();
+                    self.value(value.get_ref(), format!("{path}.{index}"), span.start, span);
+                }
+            }
+            _ => {}
+        }
+        let line = self.line_at(at);
+        self.keys.insert(path, (line, span));
+    }
+
+    fn line_at(&self, byte: usize) -> usize {
+        self.lines.partition_point(|start| *start <= byte)
+    }
+
+    /// The line of `key`, or of the closest table around it that is there.
+    fn line(&self, key: &str) -> Option<usize> {
+        let mut key = key;
+        while !key.is_empty() {
+            if let Some((line, _)) = self.keys.get(key) {
+                return Some(*line);
+            }
+            key = key.rsplit_once('.').map_or("", |(front, _)| front);
+        }
+        None
+    }
+
+    /// What the parser says, with the key around the place it means.
+    fn explain(&self, error: &toml::de::Error) -> ScenarioError {
+        let message = error.message().trim().replace('\n', "; ").replace("missing field", "missing key");
+        let Some(span) = error.span() else { return ScenarioError::of("", message) };
+        let around = |(_, value): &(usize, Range<usize>)| {
+            !span.is_empty() && value.start <= span.start && span.end <= value.end
+        };
+        let inner =
+            self.keys.iter().filter(|(_, place)| around(place)).min_by_key(|(_, place)| place.1.len());
+        let mut error = match inner {
+            Some((key, _)) => ScenarioError::at(key, message),
+            None => ScenarioError::of("", message),
+        };
+        error.line = Some(self.line_at(span.start));
+        error
+    }
+}
+
+/// A dotted path, longer by `key`.
+pub(super) fn join(path: &str, key: &str) -> String {
+    if path.is_empty() { key.into() } else { format!("{path}.{key}") }
+}
+
+/// Whether every key may be there, and every value has the right shape.
+pub(super) fn verify(value: &Value, path: &[&str]) -> Result<(), ScenarioError> {
+    let here = path.join(".");
+    let wrong = |what: String| Err(ScenarioError::at(&here, what));
+    let expected = |what: &str| wrong(format!("expected {what}, found {}", value.type_str()));
+    match (shape(path), value) {
+        (None, _) => return wrong("nothing can stand here".into()),
+        (Some(Shape::Any), _) => {}
+        (Some(Shape::Struct(_) | Shape::Map), Value::Table(table)) => {
+            for (key, value) in table {
+                known(key, path)?;
+                verify(value, &[path, &[key]].concat())?;
+            }
+        }
+        (Some(Shape::List), Value::Array(values)) => {
+            for (index, value) in values.iter().enumerate() {
+                verify(value, &[path, &[&index.to_string()]].concat())?;
+            }
+        }
+        (Some(Shape::Word(words)), Value::String(word)) => {
+            if !words.contains(&word.as_str()) {
+                return wrong(format!("`{word}` is none of its values{}", hint(word, words.iter().copied())));
+            }
+        }
+        (Some(Shape::Text), Value::String(_)) | (Some(Shape::Flag), Value::Boolean(_)) => {}
+        (Some(Shape::Number), Value::Integer(_) | Value::Float(_)) => {}
+        (Some(Shape::Text), Value::Integer(n)) => {
+            return wrong(format!(
+                "write it in quotes, and a quantity with its unit: \"{n} ms\", \"{n} pkt\""
+            ));
+        }
+        (Some(Shape::Text), Value::Float(n)) => {
+            return wrong(format!("write it in quotes, and a quantity with its unit: \"{n} ms\""));
+        }
+        (Some(Shape::Number), Value::String(text)) => {
+            return wrong(format!("\"{text}\" should be a number, without quotes"));
+        }
+        (Some(Shape::Number), _) => return expected("a number"),
+        (Some(Shape::Struct(_) | Shape::Map), _) => return expected("a table"),
+        (Some(Shape::List), _) => return expected("a list: [ … ]"),
+        (Some(Shape::Word(words)), _) => return expected(&format!("one of \"{}\"", words.join("\", \""))),
+        (Some(Shape::Text), _) => return expected("a string"),
+        (Some(Shape::Flag), _) => return expected("true or false"),
+    }
+    Ok(())
+}
+
+/// Whether a table at `path` may have `key`.
+pub(super) fn known(key: &str, path: &[&str]) -> Result<(), ScenarioError> {
+    let Some(Shape::Struct(keys)) = shape(path) else { return Ok(()) };
+    if keys.contains(&key) {
+        return Ok(());
+    }
+    let here = path.join(".");
+    let place = if here.is_empty() { String::new() } else { format!(" in {here}") };
+    let mut what = format!("unknown key `{key}`{place}{}", hint(key, keys.iter().copied()));
+    // A key that belongs to another table: name it.
+    if !what.contains("did you mean") {
+        let homes = ["", "link.NAME", "flow.NAME", "flow.NAME.paths.0", "cbr.NAME", "fault.0", "measure.0"];
+        let has = |home: &&&str| {
+            let path: Vec<&str> = home.split('.').filter(|step| !step.is_empty()).collect();
+            matches!(shape(&path), Some(Shape::Struct(keys)) if keys.contains(&key))
+        };
+        if let Some(home) = homes.iter().find(has) {
+            let home = if home.is_empty() { "the top of the file".into() } else { home.replace(".0", "") };
+            what = format!("{what}. `{key}` belongs to {home}");
+        }
+    }
+    Err(ScenarioError::of(join(&here, key), what))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "title = \"t\"\nduration = \"60 s\"\n";
+
+    fn error(rest: &str) -> String {
+        Scenario::parse(&format!("{HEAD}{rest}"), "x.toml").expect_err(rest).to_string()
+    }
+
+    #[test]
+    fn unknown_keys_are_errors_with_the_nearest() {
+        assert_eq!(
+            error("[link.bottleneck]\nrtae = \"8 Mbit/s\"\n"),
+            "x.toml:4: unknown key `rtae` in link.bottleneck: did you mean `rate`?"
+        );
+        assert_eq!(error("titel = \"x\"\n"), "x.toml:3: unknown key `titel`: did you mean `title`?");
+        assert!(error("[link.c.codel]\nwindow = 1\n").contains("there are target, interval, mark"));
+        assert!(
+            error("[link.a]\n[flow.x]\npaths = [\n  { via = [\"a\"],\n    rt = \"1 ms\" },\n]\n")
+                .contains("x.toml:7: unknown key `rt` in flow.x.paths.0: did you mean `rtt`?")
+        );
+        assert!(error("[flow.x]\nrtt = \"1 ms\"\n").contains("`rtt` belongs to flow.NAME.paths"));
+        assert!(error("[[measure]]\nmetrik = \"x\"\n").contains(":4: unknown key `metrik` in measure.0"));
+    }
+
+    #[test]
+    fn wrong_values_are_errors_that_say_what_to_write() {
+        let what = error("[link.c]\nrate = 8\n");
+        assert!(what.starts_with("x.toml:4: link.c.rate: write it in quotes"), "{what}");
+        let what = error("[link.c]\n\nrate = \"8 Mbps\"\n");
+        assert!(what.starts_with("x.toml:5: link.c.rate: \"8 Mbps\" is not a rate: write it as"), "{what}");
+        assert!(error("[link.c]\nloss = \"0.1\"\n").contains("without quotes"));
+        assert!(error("[flow.x]\ngroups = \"topolgy\"\n").contains("did you mean `topology`?"));
+        assert!(error("[flow.x]\ncount = 3\n").contains(":3: flow.x: missing key `paths`"));
+        assert!(error("[flow.x]\npaths = 3\n").contains("flow.x.paths: expected a list"));
+        assert!(error("link = 3\n").contains("expected a table"));
+        assert!(error("seeds = -1\n").contains("x.toml:3: seeds: "));
+        assert!(error("[link\n").starts_with("x.toml:3: "), "{}", error("[link\n"));
+        assert!(error("title = \"again\"\n").starts_with("x.toml:3: "));
+        let missing = Scenario::parse("title = \"t\"\n", "x.toml").expect_err("no duration").to_string();
+        assert!(missing.contains("missing key `duration`"), "{missing}");
+    }
+
+    #[test]
+    fn what_cannot_be_read_says_so() {
+        let error = Scenario::load(Path::new("no/such.toml")).expect_err("not there").to_string();
+        assert!(error.starts_with("no/such.toml: cannot be read: "), "{error}");
+    }
+}

@@ -1,0 +1,504 @@
+//! Many runs: a scenario's cases, values to set, controllers and seeds become tasks; tasks run on all cores;
+//! results go to a file that a later start picks up.
+//!
+//! A task is one simulation, shares nothing with another and depends on nothing but its scenario, controller
+//! and seed: results are the same for any number of threads and shards.
+
+pub mod pool;
+pub mod store;
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crate::outcome::Outcome;
+use crate::scenario::Scenario;
+use crate::scenario::check::SEEDS_MAX;
+use crate::scenario::error::{ScenarioError, hint};
+
+/// The code that makes the results: its version, and a hash of its sources where they are at hand.
+pub const VERSION: &str = env!("ANABRANCH_CODE");
+
+/// The most tasks of one plan.
+pub const TASKS_MAX: usize = 10_000_000;
+/// The most variants: cases times values.
+pub const VARIANTS_MAX: usize = 100_000;
+
+/// Keys that a sweep cannot vary, and what does.
+const NOT_SWEPT: [(&str, &str); 6] = [
+    ("controllers", "use --cc"),
+    ("seeds", "use --seeds"),
+    ("case", "the cases are all run; choose with --case"),
+    ("title", "it changes no result"),
+    ("source", "it changes no result"),
+    ("about", "it changes no result"),
+];
+
+/// A key, and the values it takes one after the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Axis {
+    /// A dotted key, as of [`Scenario::set`].
+    pub key: String,
+    /// At least one value.
+    pub values: Vec<String>,
+}
+
+impl Axis {
+    /// `KEY=VALUE`: one value, commas and all.
+    ///
+    /// # Errors
+    /// A sentence, if there is no `=`.
+    pub fn one(text: &str) -> Result<Self, String> {
+        let (key, value) = split_key(text)?;
+        Ok(Self { key, values: vec![value.into()] })
+    }
+
+    /// `KEY=A,B,C`: commas separate values unless they are quoted, in brackets, or behind a backslash.
+    ///
+    /// # Errors
+    /// A sentence, if there is no `=`, or no value between two commas.
+    pub fn many(text: &str) -> Result<Self, String> {
+        let (key, list) = split_key(text)?;
+        let values = split_values(list);
+        if values.iter().any(String::is_empty) {
+            return Err(format!("{key} has an empty value; write \"\" if you mean an empty string"));
+        }
+        Ok(Self { key, values })
+    }
+}
+
+fn split_key(text: &str) -> Result<(String, &str), String> {
+    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE, such as link.c.rate=\"8 Mbit/s\"")?;
+    match key.trim() {
+        "" => Err("expected a key before the `=`".into()),
+        key => Ok((key.into(), value.trim())),
+    }
+}
+
+fn split_values(text: &str) -> Vec<String> {
+    let (mut values, mut value) = (Vec::new(), String::new());
+    let (mut quote, mut depth) = (None, 0_usize);
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' if chars.peek() == Some(&',') => value.extend(chars.next()),
+            ',' if quote.is_none() && depth == 0 => values.push(std::mem::take(&mut value).trim().into()),
+            _ => {
+                match c {
+                    '"' | '\'' if quote.is_none() => quote = Some(c),
+                    c if quote == Some(c) => quote = None,
+                    '[' | '{' if quote.is_none() => depth += 1,
+                    ']' | '}' if quote.is_none() => depth = depth.saturating_sub(1),
+                    _ => {}
+                }
+                value.push(c);
+            }
+        }
+    }
+    values.push(value.trim().into());
+    values
+}
+
+/// One of the worlds of a plan: a case, with these values set.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Variant {
+    /// The case, if the scenario has any.
+    pub case: Option<String>,
+    /// What was set in it, of the axes with several values.
+    pub sets: Vec<(String, String)>,
+    /// What is run.
+    pub scenario: Arc<Scenario>,
+}
+
+impl Variant {
+    /// What it is called in the table: the case, then what was set.
+    #[must_use]
+    pub fn label(&self) -> Option<String> {
+        let sets = self.sets.iter().map(|(key, value)| format!("{key}={value}"));
+        let parts: Vec<String> = self.case.iter().cloned().chain(sets).collect();
+        (!parts.is_empty()).then(|| parts.join("; "))
+    }
+}
+
+/// What is to be run, and in which order: variants, controllers, seeds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The scenario's name: that of its file without `.toml`.
+    pub name: String,
+    /// The scenario, with what is set throughout.
+    pub scenario: Scenario,
+    /// What is set throughout, `key=value`.
+    pub with: Vec<String>,
+    /// Its worlds.
+    pub variants: Vec<Variant>,
+    /// Controllers to compare.
+    pub controllers: Vec<String>,
+    /// Seeds.
+    pub seeds: RangeInclusive<u64>,
+}
+
+/// One run to be made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Task {
+    /// Which of the plan's variants.
+    pub variant: usize,
+    /// Its scenario.
+    pub scenario: Arc<Scenario>,
+    /// The controller under comparison.
+    pub controller: String,
+    /// The seed.
+    pub seed: u64,
+}
+
+impl Plan {
+    /// Every case of `scenario` under every combination of the axes' values. What is set overrides what a
+    /// case sets; an axis with a single value holds throughout and is not part of labels.
+    ///
+    /// # Errors
+    /// If a key or value makes no sense, or there are too many variants.
+    pub fn new(name: &str, mut scenario: Scenario, axes: &[Axis]) -> Result<Self, ScenarioError> {
+        let (throughout, axes): (Vec<&Axis>, Vec<&Axis>) =
+            axes.iter().partition(|axis| axis.values.len() == 1);
+        for axis in &throughout {
+            scenario.set(&axis.key, &axis.values[0])?;
+        }
+        for axis in &axes {
+            let first = axis.key.split('.').next().unwrap_or("");
+            if let Some((_, instead)) = NOT_SWEPT.iter().find(|(key, _)| *key == first) {
+                return Err(ScenarioError::at(&axis.key, format!("cannot be swept: {instead}")));
+            }
+        }
+        scenario.check()?;
+        let mut variants = Vec::new();
+        let combinations = axes.iter().try_fold(1_usize, |n, axis| n.checked_mul(axis.values.len()));
+        let count = combinations.and_then(|n| n.checked_mul(scenario.case.len().max(1)));
+        if count.is_none_or(|count| count > VARIANTS_MAX) {
+            return Err(ScenarioError::of("", format!("more than {VARIANTS_MAX} variants")));
+        }
+        for (case, scenario) in scenario.cases()? {
+            for index in 0..combinations.unwrap_or(0) {
+                let mut variant = scenario.clone();
+                let sets = combination(&axes, index);
+                for axis in &throughout {
+                    variant.set(&axis.key, &axis.values[0])?;
+                }
+                for (key, value) in &sets {
+                    variant.set(key, value)?;
+                }
+                let labelled = |e: ScenarioError| match &case {
+                    Some(case) => e.in_case(case),
+                    None => e,
+                };
+                variant.check().map_err(labelled)?;
+                variants.push(Variant { case: case.clone(), sets, scenario: Arc::new(variant) });
+            }
+        }
+        let with = throughout.iter().map(|axis| format!("{}={}", axis.key, axis.values[0])).collect();
+        let (controllers, seeds) = (scenario.controllers.clone(), 1..=scenario.seeds);
+        Ok(Self { name: name.into(), scenario, with, variants, controllers, seeds })
+    }
+
+    /// Leaves only this case, and those that it is compared with.
+    ///
+    /// # Errors
+    /// If there is no such case, with the nearest.
+    pub fn only(&mut self, case: &str) -> Result<(), ScenarioError> {
+        let names = || self.scenario.case.iter().map(|case| case.name.as_str());
+        if !names().any(|name| name == case) {
+            let hint = hint(case, names());
+            return Err(ScenarioError::of("case", format!("{} has no case `{case}`{hint}", self.name)));
+        }
+        let versus = |name: &str| self.scenario.measure.iter().any(|m| m.versus.as_deref() == Some(name));
+        let wanted = |name: &str| name == case || versus(name);
+        self.variants.retain(|variant| variant.case.as_deref().is_some_and(wanted));
+        Ok(())
+    }
+
+    /// The variant that differs from `variant` only in its case.
+    #[must_use]
+    pub fn beside(&self, variant: &Variant, case: &str) -> Option<&Variant> {
+        self.variants.iter().find(|other| other.case.as_deref() == Some(case) && other.sets == variant.sets)
+    }
+
+    /// The controllers that a variant is run with: those chosen, of those that its case names, if it does.
+    pub fn controllers_of(&self, variant: &Variant) -> impl Iterator<Item = &String> {
+        let case = self.scenario.case.iter().find(|case| Some(&case.name) == variant.case.as_ref());
+        let named = case.map_or(&[][..], |case| &case.controllers);
+        self.controllers.iter().filter(move |name| named.is_empty() || named.contains(name))
+    }
+
+    /// How many runs it is.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        let seeds = (self.seeds.end() + 1).saturating_sub(*self.seeds.start()) as usize;
+        let pairs = self.variants.iter().map(|variant| self.controllers_of(variant).count()).sum::<usize>();
+        pairs.saturating_mul(seeds)
+    }
+
+    /// Whether there is nothing to run.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Its runs, in an order that depends on nothing but the plan.
+    #[must_use]
+    pub fn tasks(&self) -> Vec<Task> {
+        let mut tasks = Vec::new();
+        for (no, variant) in self.variants.iter().enumerate() {
+            for controller in self.controllers_of(variant) {
+                for seed in self.seeds.clone() {
+                    let (scenario, controller) = (Arc::clone(&variant.scenario), controller.clone());
+                    tasks.push(Task { variant: no, scenario, controller, seed });
+                }
+            }
+        }
+        tasks
+    }
+}
+
+/// The values of combination `index`: the last axis turns fastest.
+fn combination(axes: &[&Axis], mut index: usize) -> Vec<(String, String)> {
+    let mut sets = Vec::new();
+    for axis in axes.iter().rev() {
+        sets.push((axis.key.clone(), axis.values[index % axis.values.len()].clone()));
+        index /= axis.values.len();
+    }
+    sets.reverse();
+    sets
+}
+
+impl Task {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// What it panicked with: an invariant was broken, or the scenario asks for what is not there.
+    pub fn run(&self) -> Result<Outcome, String> {
+        let run = || crate::run::run(&self.scenario, &self.controller, self.seed);
+        catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked").to_owned()
+        })
+    }
+}
+
+/// `1..10` (both ends included), or `10`, which is the same.
+///
+/// # Errors
+/// A sentence for the person who typed it.
+pub fn seeds(text: &str) -> Result<RangeInclusive<u64>, String> {
+    let wrong = || format!("'{text}' names no seeds: write 1..10, or 10 for the same; 7..7 is seed 7 alone");
+    let number = |text: &str| text.trim().parse::<u64>().map_err(|_| wrong());
+    let (first, last) = match text.split_once("..") {
+        Some((first, last)) => (number(first)?, number(last.trim_start_matches('='))?),
+        None => (1, number(text)?),
+    };
+    if first > last || last - first >= SEEDS_MAX || last >= i64::MAX as u64 {
+        return Err(wrong());
+    }
+    Ok(first..=last)
+}
+
+/// Seeds as [`seeds`] reads them.
+#[must_use]
+pub fn seeds_text(seeds: RangeInclusive<u64>) -> String {
+    format!("{}..{}", seeds.start(), seeds.end())
+}
+
+/// A part of all tasks: those whose number leaves the remainder `index` by `of`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shard {
+    /// From 0.
+    pub index: usize,
+    /// Into how many parts.
+    pub of: usize,
+}
+
+impl Shard {
+    /// Everything.
+    pub const ALL: Self = Self { index: 0, of: 1 };
+
+    /// `i/n`, counted from 1.
+    ///
+    /// # Errors
+    /// A sentence for the person who typed it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let wrong = || format!("'{text}' is no shard: write 1/4, 2/4, 3/4, 4/4 for the four parts of four");
+        let (index, of) = text.split_once('/').ok_or_else(wrong)?;
+        let (index, of): (usize, usize) =
+            (index.trim().parse().map_err(|_| wrong())?, of.trim().parse().map_err(|_| wrong())?);
+        if (1..=of).contains(&index) { Ok(Self { index: index - 1, of }) } else { Err(wrong()) }
+    }
+
+    /// Whether task `number` is in this part.
+    #[must_use]
+    pub const fn has(self, number: usize) -> bool {
+        number % self.of == self.index
+    }
+}
+
+/// A hash (FNV-1a) of what decides a run of `scenario`, controller and seed aside: its text without titles,
+/// notes and expectations, however it is formatted, and the contents of its traces.
+#[must_use]
+pub fn fingerprint(scenario: &Scenario) -> String {
+    let mut bare = Scenario { seeds: 1, ..scenario.clone() };
+    bare.title.clear();
+    bare.source.clear();
+    bare.about.clear();
+    bare.controllers.clear();
+    bare.case.clear();
+    for measure in &mut bare.measure {
+        (measure.versus, measure.paper, measure.model) = (None, BTreeMap::new(), BTreeMap::new());
+        (measure.expect, measure.why) = (BTreeMap::new(), BTreeMap::new());
+    }
+    for trace in bare.link.values_mut().filter_map(|link| link.trace.as_mut()) {
+        *trace = format!("{:016x}", fnv(&std::fs::read(&*trace).unwrap_or_default()));
+    }
+    format!("{:016x}", fnv(&serde_json::to_vec(&bare).unwrap_or_default()))
+}
+
+fn fnv(bytes: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = r#"
+        title = "t"
+        duration = "60 s"
+        seeds = 3
+        controllers = ["nmcc", "reno"]
+        [link.c]
+        rate = "500 pkt/s"
+        [link.d]
+        rate = "500 pkt/s"
+        [flow.mp]
+        paths = [{ via = ["c"], rtt = "50 ms" }, { via = ["d"], rtt = "50 ms" }]
+        [[measure]]
+        metric = "gain"
+        kind = "goodput"
+        versus = "one"
+        [[case]]
+        name = "one"
+        [[case]]
+        name = "two"
+        set = { "link.c.rate" = "250 pkt/s" }
+        [[case]]
+        name = "three"
+    "#;
+
+    fn scenario() -> Scenario {
+        Scenario::parse(TEXT, "t").expect("a scenario")
+    }
+
+    #[test]
+    fn values_are_split_at_commas_that_separate() {
+        for (text, values) in [
+            ("a,b,c", &["a", "b", "c"][..]),
+            ("250 pkt/s, 500 pkt/s", &["250 pkt/s", "500 pkt/s"]),
+            ("\"a,b\",c", &["\"a,b\"", "c"]),
+            ("[1,2],[3]", &["[1,2]", "[3]"]),
+            ("a\\,b,c", &["a,b", "c"]),
+            ("7", &["7"]),
+        ] {
+            assert_eq!(split_values(text), values, "{text}");
+        }
+        assert_eq!(Axis::many("k=1,2").expect("an axis").values, ["1", "2"]);
+        assert_eq!(Axis::one("k=1,2").expect("an axis").values, ["1,2"]);
+        assert!(Axis::many("k=1,,2").is_err() && Axis::many("=1").is_err() && Axis::one("k").is_err());
+    }
+
+    #[test]
+    fn seeds_and_shards() {
+        assert_eq!((seeds("1..10"), seeds("10"), seeds("7..7")), (Ok(1..=10), Ok(1..=10), Ok(7..=7)));
+        for bad in ["", "x", "5..4", "1..", "..3", "0..99999999999", "-1"] {
+            assert!(seeds(bad).is_err(), "{bad}");
+        }
+        let shards: Vec<Shard> = ["1/3", "2/3", "3/3"].map(|s| Shard::parse(s).expect("a shard")).into();
+        assert!((0..100).all(|n| shards.iter().filter(|shard| shard.has(n)).count() == 1));
+        for bad in ["0/3", "4/3", "1", "1/0", "a/b"] {
+            assert!(Shard::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_plan_is_the_product() {
+        let axes = [
+            Axis::many("link.d.rate=1 Mbit/s,2 Mbit/s").expect("an axis"),
+            Axis::many("flow.mp.count=1,2,3").expect("an axis"),
+        ];
+        let plan = Plan::new("t", scenario(), &axes).expect("a plan");
+        assert_eq!((plan.variants.len(), plan.len()), (18, 18 * 2 * 3));
+        let labels: Vec<_> = plan.variants.iter().take(4).map(|v| v.label().expect("a label")).collect();
+        assert_eq!(labels[0], "one; link.d.rate=1 Mbit/s; flow.mp.count=1");
+        assert_eq!(labels[3], "one; link.d.rate=2 Mbit/s; flow.mp.count=1");
+        let tasks = plan.tasks();
+        assert_eq!(tasks.len(), plan.len());
+        assert_eq!((tasks[0].seed, tasks[1].seed, tasks[3].controller.as_str()), (1, 2, "reno"));
+        let beside = plan.beside(&plan.variants[9], "one").expect("a case to compare with");
+        assert_eq!((beside.case.as_deref(), &beside.sets), (Some("one"), &plan.variants[9].sets));
+        let many = Axis { key: "flow.mp.count".into(), values: (1..=1_000).map(|n| n.to_string()).collect() };
+        let error = Plan::new("t", scenario(), &[many.clone(), many]).expect_err("too many").to_string();
+        assert!(error.contains("more than"), "{error}");
+    }
+
+    #[test]
+    fn what_is_set_overrides_cases() {
+        let axis = Axis::one("link.c.rate=100 pkt/s").expect("an axis");
+        let plan = Plan::new("t", scenario(), &[axis]).expect("a plan");
+        assert_eq!(plan.with, ["link.c.rate=100 pkt/s"]);
+        for variant in &plan.variants {
+            assert_eq!(variant.scenario.link["c"].rate.expect("a rate").to_string(), "100 pkt/s");
+        }
+        assert_eq!(plan.variants[1].label().as_deref(), Some("two"));
+        let axis = Axis::one("controllers=[\"reno\"]").expect("an axis");
+        assert_eq!(Plan::new("t", scenario(), &[axis]).expect("a plan").controllers, ["reno"]);
+        for (set, said) in [
+            ("link.c.rtae=1,2", "did you mean `rate`?"),
+            ("link.c.loss=0,2", "link.c.loss: 2 is no probability"),
+            ("controllers=nmcc,reno", "use --cc"),
+        ] {
+            let error = Plan::new("t", scenario(), &[Axis::many(set).expect("an axis")]).expect_err(set);
+            assert!(error.to_string().contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn one_case_brings_those_it_is_compared_with() {
+        let mut plan = Plan::new("t", scenario(), &[]).expect("a plan");
+        assert!(plan.only("twoo").expect_err("none").to_string().contains("did you mean `two`?"));
+        plan.only("two").expect("a case");
+        let names: Vec<_> = plan.variants.iter().filter_map(|v| v.case.as_deref()).collect();
+        assert_eq!(names, ["one", "two"]);
+    }
+
+    #[test]
+    fn a_fingerprint_is_of_what_decides() {
+        let of = |from: &str, to: &str| {
+            let text = TEXT.replacen(from, to, 1);
+            fingerprint(&Scenario::parse(&text, "t").expect("a scenario"))
+        };
+        let plain = fingerprint(&scenario());
+        assert_eq!(plain.len(), 16);
+        for (from, to) in [
+            ("title = \"t\"", "title = \"u\" # other"),
+            ("seeds = 3", "seeds = 30"),
+            ("\"nmcc\", \"reno\"", "\"reno\""),
+            ("versus = \"one\"", "paper = { nmcc = 5 }"),
+            ("name = \"three\"", "name = \"four\""),
+        ] {
+            assert_eq!(of(from, to), plain, "{to}");
+        }
+        for (from, to) in [
+            ("500 pkt/s", "501 pkt/s"),
+            ("duration = \"60 s\"", "duration = \"61 s\""),
+            ("kind = \"goodput\"", "kind = \"packets\""),
+        ] {
+            assert_ne!(of(from, to), plain, "{to}");
+        }
+    }
+}

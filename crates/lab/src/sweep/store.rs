@@ -1,0 +1,253 @@
+//! Results in a file: one JSON object a line, appended whole as soon as a run ends, and read again by the
+//! next start, which skips what is there. A line that was torn (the process was killed, the disk full) is cut
+//! off. Several processes may append to one file.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Plan, Task, VERSION, fingerprint};
+use crate::outcome::Outcome;
+
+/// The longest line that is read as a result.
+const LINE_BYTES_MAX: u64 = 16 << 20;
+/// How every line begins.
+const BEGIN: &[u8] = b"{\"scenario\":";
+
+/// What a result belongs to: the same key, the same result.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    /// The scenario's name.
+    pub scenario: String,
+    /// The [`fingerprint`] of what was run.
+    pub text: String,
+    /// The controller under comparison.
+    pub controller: String,
+    /// The seed.
+    pub seed: u64,
+    /// The [`VERSION`] of the code.
+    pub code: String,
+}
+
+/// A line of the file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// See [`Key`], for this and those of the same name.
+    pub scenario: String,
+    /// The case, for the reader.
+    pub case: Option<String>,
+    /// What was set, for the reader.
+    pub set: BTreeMap<String, String>,
+    /// See [`Key`].
+    pub controller: String,
+    /// See [`Key`].
+    pub seed: u64,
+    /// See [`Key`].
+    pub text: String,
+    /// See [`Key`].
+    pub code: String,
+    /// Where it ran.
+    pub world: String,
+    /// The names of the values, in their order.
+    pub metrics: Vec<String>,
+    /// What came out.
+    pub outcome: Outcome,
+}
+
+/// The keys of a plan's tasks, in their order.
+#[must_use]
+pub fn keys(plan: &Plan, tasks: &[Task]) -> Vec<Key> {
+    let texts: Vec<String> = plan.variants.iter().map(|variant| fingerprint(&variant.scenario)).collect();
+    let key = |task: &Task| Key {
+        scenario: plan.name.clone(),
+        text: texts[task.variant].clone(),
+        controller: task.controller.clone(),
+        seed: task.seed,
+        code: VERSION.into(),
+    };
+    tasks.iter().map(key).collect()
+}
+
+impl Record {
+    /// The line of a run that has ended.
+    #[must_use]
+    pub fn new(plan: &Plan, task: &Task, key: &Key, outcome: Outcome) -> Self {
+        let variant = &plan.variants[task.variant];
+        let with = plan.with.iter().filter_map(|with| with.split_once('='));
+        let with = with.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        Self {
+            scenario: key.scenario.clone(),
+            case: variant.case.clone(),
+            set: with.chain(variant.sets.iter().cloned()).collect(),
+            controller: key.controller.clone(),
+            seed: key.seed,
+            text: key.text.clone(),
+            code: key.code.clone(),
+            world: crate::table::WORLD.into(),
+            metrics: task.scenario.measure.iter().map(|measure| measure.metric.clone()).collect(),
+            outcome,
+        }
+    }
+
+    fn key(&self) -> Key {
+        Key {
+            scenario: self.scenario.clone(),
+            text: self.text.clone(),
+            controller: self.controller.clone(),
+            seed: self.seed,
+            code: self.code.clone(),
+        }
+    }
+}
+
+/// A file of results, open for more.
+#[derive(Debug)]
+pub struct Store {
+    file: File,
+}
+
+/// What a file already held.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Results that were asked for.
+    pub results: BTreeMap<Key, Outcome>,
+    /// Lines that are no results: somebody else's, or torn.
+    pub strange: usize,
+}
+
+impl Store {
+    /// Opens or makes a file, and reads those results that are `wanted`.
+    ///
+    /// # Errors
+    /// If it cannot be read or written, or holds something other than results.
+    pub fn open(path: &Path, wanted: &BTreeSet<Key>) -> io::Result<(Self, Found)> {
+        let mut file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
+        let (mut found, mut end, mut at) = (Found::default(), 0_u64, 0_u64);
+        let mut reader = BufReader::new(&mut file);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let read = reader.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line)? as u64;
+            let head = &line[..line.len().min(BEGIN.len())];
+            // A mistaken name must not cost somebody a file.
+            if at == 0 && !BEGIN.starts_with(head) {
+                let what = "it exists and holds no results of this command: name another file";
+                return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+            }
+            at += read;
+            if line.last() != Some(&b'\n') {
+                if read < LINE_BYTES_MAX {
+                    break;
+                }
+                found.strange += 1;
+                continue;
+            }
+            end = at;
+            match serde_json::from_slice::<Record>(&line) {
+                Ok(record) => {
+                    let key = record.key();
+                    if wanted.contains(&key) {
+                        found.results.insert(key, record.outcome);
+                    }
+                }
+                Err(_) => found.strange += 1,
+            }
+        }
+        if end < at {
+            file.set_len(end)?;
+        }
+        file.seek(SeekFrom::End(0))?;
+        Ok((Self { file }, found))
+    }
+
+    /// Appends a line, whole, in one write.
+    ///
+    /// # Errors
+    /// If the file takes no more.
+    pub fn append(&mut self, record: &Record) -> io::Result<()> {
+        let mut line = serde_json::to_vec(record)?;
+        line.push(b'\n');
+        self.file.write_all(&line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::Scenario;
+    use std::fs;
+    use std::path::PathBuf;
+
+    fn plan() -> Plan {
+        let text = "title = \"t\"\nduration = \"1 s\"\nseeds = 4\n\
+                    [[measure]]\nmetric = \"m\"\nkind = \"goodput\"\n\
+                    [link.c]\nrate = \"1 Mbit/s\"\n[flow.a]\npaths = [{ via = [\"c\"] }]\n";
+        Plan::new("t", Scenario::parse(text, "t").expect("a scenario"), &[]).expect("a plan")
+    }
+
+    fn file(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("anabranch-{name}-{}", std::process::id()));
+        let _ = fs::remove_file(&path);
+        path
+    }
+
+    fn outcome(value: f64) -> Outcome {
+        Outcome { values: vec![Some(value), None], digest: u64::MAX, ..Outcome::default() }
+    }
+
+    #[test]
+    fn what_was_written_is_read_and_a_torn_line_is_cut_off() {
+        let (plan, path) = (plan(), file("store"));
+        let tasks = plan.tasks();
+        let keys = keys(&plan, &tasks);
+        let wanted: BTreeSet<Key> = keys.iter().cloned().collect();
+        let awkward = 0.1 + 0.2 / 3.0;
+        let (mut store, found) = Store::open(&path, &wanted).expect("a file");
+        assert!(found.results.is_empty());
+        for i in 0..2 {
+            let record = Record::new(&plan, &tasks[i], &keys[i], outcome(awkward + i as f64));
+            store.append(&record).expect("written");
+        }
+        let whole = fs::read(&path).expect("bytes");
+        let torn = &whole[..whole.len() / 2 - 7];
+        fs::write(&path, [&whole, torn].concat()).expect("torn");
+        let (mut store, found) = Store::open(&path, &wanted).expect("a file");
+        assert_eq!(fs::read(&path).expect("bytes"), whole, "cut off");
+        assert_eq!((found.results.len(), found.strange), (2, 0));
+        assert_eq!(found.results[&keys[1]], outcome(awkward + 1.0), "to the last bit");
+        store.append(&Record::new(&plan, &tasks[2], &keys[2], outcome(2.0))).expect("written");
+        let (_, found) = Store::open(&path, &wanted).expect("a file");
+        assert_eq!(found.results.len(), 3);
+        // Of another code, or of no interest: not read.
+        let other = Key { code: "0".into(), ..keys[0].clone() };
+        let (_, found) = Store::open(&path, &BTreeSet::from([other])).expect("a file");
+        assert_eq!((found.results.len(), found.strange), (0, 0));
+        fs::remove_file(&path).expect("removed");
+    }
+
+    #[test]
+    fn only_a_torn_line() {
+        let path = file("torn");
+        for torn in ["", "{\"sc", "{\"scenario\":\"t\",\"case\":nu"] {
+            fs::write(&path, torn).expect("written");
+            Store::open(&path, &BTreeSet::new()).expect("a file");
+            assert_eq!(fs::read(&path).expect("bytes"), b"");
+        }
+        fs::remove_file(&path).expect("removed");
+    }
+
+    #[test]
+    fn a_file_of_something_else_is_left_alone() {
+        let path = file("notes");
+        for text in ["my notes", "my notes\n", "{\"event\":1}\n"] {
+            fs::write(&path, text).expect("written");
+            let error = Store::open(&path, &BTreeSet::new()).expect_err("not ours");
+            assert!(error.to_string().contains("no results"), "{error}");
+            assert_eq!(fs::read_to_string(&path).expect("text"), text);
+        }
+        fs::remove_file(&path).expect("removed");
+    }
+}

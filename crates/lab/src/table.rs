@@ -1,0 +1,367 @@
+//! From runs to rows: means over the seeds, beside what was to be expected; as text, CSV and JSON lines.
+
+mod stats;
+mod text;
+
+use std::collections::BTreeMap;
+
+pub use stats::{Summary, summary, t95};
+pub use text::{WIDTH_MAX, text};
+
+use crate::outcome::{Row, Run};
+use crate::run::unit;
+use crate::scenario::Measure;
+use crate::scenario::check::Range;
+use crate::sweep::{Plan, Variant};
+
+/// Where runs happen, for [`Row::world`].
+pub const WORLD: &str = "sim";
+
+/// The rows of a plan, from those of its runs that are there: by case, measure, controller. A run whose
+/// conditions were not met counts in none.
+#[must_use]
+pub fn rows(plan: &Plan, runs: &[Run]) -> Vec<Row> {
+    let mut by: BTreeMap<(Option<String>, String), Vec<&Run>> = BTreeMap::new();
+    for run in runs {
+        by.entry((run.case.clone(), run.controller.clone())).or_default().push(run);
+    }
+    by.values_mut().for_each(|runs| runs.sort_by_key(|run| run.seed));
+    let of = |variant: &Variant, controller: &str| {
+        by.get(&(variant.label(), controller.to_owned())).map_or(&[][..], Vec::as_slice)
+    };
+    let mut rows = Vec::new();
+    for variant in &plan.variants {
+        for (index, measure) in variant.scenario.measure.iter().enumerate() {
+            // The case that others are compared with would be 0 % away from itself.
+            if measure.versus.is_some() && measure.versus == variant.case {
+                continue;
+            }
+            let base = measure.versus.as_deref().map(|versus| plan.beside(variant, versus));
+            for controller in plan.controllers_of(variant) {
+                let mine = of(variant, controller);
+                let mut row = blank(plan, variant, measure, controller, mine);
+                let values = match base {
+                    None => counted(mine, index),
+                    Some(base) => {
+                        row.unit = "%".into();
+                        difference(
+                            &counted(mine, index),
+                            &counted(base.map_or(&[], |b| of(b, controller)), index),
+                        )
+                    }
+                };
+                row.seeds = values.iter().map(|(seed, _)| *seed).collect();
+                let values: Vec<f64> = values.iter().map(|(_, value)| *value).collect();
+                if let Some(summary) = summary(&values) {
+                    (row.value, row.sd, row.ci95) = (Some(summary.mean), summary.sd, summary.ci95);
+                }
+                let expect = lookup(&measure.expect, variant.case.as_deref(), controller);
+                // Where nothing ran, nothing is judged.
+                row.expected = expect.filter(|_| !mine.is_empty()).map(|range| {
+                    let range = range.parse::<Range>();
+                    row.value.is_some_and(|value| range.is_ok_and(|range| range.contains(value)))
+                });
+                rows.push(row);
+            }
+        }
+    }
+    rows
+}
+
+/// A row without numbers of ours.
+fn blank(plan: &Plan, variant: &Variant, measure: &Measure, controller: &str, runs: &[&Run]) -> Row {
+    let case = variant.case.as_deref();
+    Row {
+        scenario: plan.name.clone(),
+        world: WORLD.into(),
+        case: variant.label(),
+        seeds: Vec::new(),
+        controller: controller.into(),
+        metric: measure.metric.clone(),
+        value: None,
+        unit: unit(measure.kind).into(),
+        sd: None,
+        ci95: None,
+        paper: lookup(&measure.paper, case, controller).copied(),
+        model: lookup(&measure.model, case, controller).copied(),
+        expected: None,
+        why: lookup(&measure.why, case, controller).cloned(),
+        faults: faults(runs),
+    }
+}
+
+/// Seed and value of measure `index` of the runs that count and have one.
+fn counted(runs: &[&Run], index: usize) -> Vec<(u64, f64)> {
+    let of = |run: &&&Run| run.outcome.faults.is_empty();
+    let value =
+        |run: &&Run| run.outcome.values.get(index).copied().flatten().filter(|value| value.is_finite());
+    runs.iter().filter(of).filter_map(|run| Some((run.seed, value(run)?))).collect()
+}
+
+/// How far ours is from the other, in percent of the other's mean, seed by seed: their mean is how far apart
+/// the means are, and their spread is that of pairs with the same luck.
+fn difference(ours: &[(u64, f64)], other: &[(u64, f64)]) -> Vec<(u64, f64)> {
+    let other: BTreeMap<u64, f64> = other.iter().copied().collect();
+    let pairs: Vec<_> = ours.iter().filter_map(|(seed, v)| Some((*seed, *v, *other.get(seed)?))).collect();
+    let base = pairs.iter().map(|(_, _, other)| other).sum::<f64>() / pairs.len().max(1) as f64;
+    if base == 0.0 {
+        return Vec::new();
+    }
+    pairs.iter().map(|(seed, ours, other)| (*seed, 100.0 * (ours - other) / base)).collect()
+}
+
+/// Conditions that were not met, each with its seeds.
+fn faults(runs: &[&Run]) -> Vec<String> {
+    let mut by: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+    for run in runs {
+        run.outcome.faults.iter().for_each(|fault| by.entry(fault).or_default().push(run.seed));
+    }
+    let list = |seeds: Vec<u64>| {
+        let word = if seeds.len() == 1 { "seed" } else { "seeds" };
+        let seeds: Vec<String> = seeds.iter().map(u64::to_string).collect();
+        format!("{word} {}", seeds.join(", "))
+    };
+    by.into_iter().map(|(fault, seeds)| format!("{fault} ({})", list(seeds))).collect()
+}
+
+/// What a measure says of this case and controller: by `CASE/CONTROLLER`, `CASE`, `CONTROLLER`, `*`.
+#[must_use]
+pub fn lookup<'a, T>(notes: &'a BTreeMap<String, T>, case: Option<&str>, controller: &str) -> Option<&'a T> {
+    let of_case =
+        case.and_then(|case| notes.get(&format!("{case}/{controller}")).or_else(|| notes.get(case)));
+    of_case.or_else(|| notes.get(controller)).or_else(|| notes.get("*"))
+}
+
+/// Whether every condition was met and every value is where the scenario expects it.
+#[must_use]
+pub fn is_right(rows: &[Row]) -> bool {
+    rows.iter().all(|row| row.faults.is_empty() && row.expected != Some(false))
+}
+
+/// One JSON object a row, one row a line; what is not there is `null`.
+#[must_use]
+pub fn json(rows: &[Row]) -> String {
+    let line = |row: &Row| serde_json::to_string(row).unwrap_or_default() + "\n";
+    rows.iter().map(line).collect()
+}
+
+/// The columns of [`csv`].
+pub const CSV_HEAD: &str = "scenario,world,case,controller,seeds,metric,value,unit,sd,ci95,paper,model,\
+                            expected,why,faults\n";
+
+/// Comma-separated values, without the head (RFC 4180, but for line ends). Seeds and faults are separated by
+/// blanks and semicolons; what is not there is empty.
+#[must_use]
+pub fn csv(rows: &[Row]) -> String {
+    let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
+    let line = |row: &Row| {
+        let seeds: Vec<String> = row.seeds.iter().map(u64::to_string).collect();
+        let fields = [
+            row.scenario.clone(),
+            row.world.clone(),
+            row.case.clone().unwrap_or_default(),
+            row.controller.clone(),
+            seeds.join(" "),
+            row.metric.clone(),
+            number(row.value),
+            row.unit.clone(),
+            number(row.sd),
+            number(row.ci95),
+            number(row.paper),
+            number(row.model),
+            row.expected.map_or_else(String::new, |so| so.to_string()),
+            row.why.clone().unwrap_or_default(),
+            row.faults.join("; "),
+        ];
+        fields.map(|field| quoted(&field)).join(",") + "\n"
+    };
+    rows.iter().map(line).collect()
+}
+
+fn quoted(field: &str) -> String {
+    match field.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", field.replace('"', "\"\"")),
+        false => field.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::Outcome;
+    use crate::scenario::Scenario;
+
+    const TEXT: &str = r#"
+        title = "A long title of a scenario"
+        source = "A paper, figure 4"
+        about = """
+        First paragraph.
+
+        Second paragraph.
+        """
+        duration = "60 s"
+        seeds = 3
+        controllers = ["nmcc", "reno"]
+        [link.c]
+        rate = "500 pkt/s"
+        [flow.mp]
+        paths = [{ via = ["c"], rtt = "50 ms" }]
+        [[case]]
+        name = "one"
+        [[case]]
+        name = "two"
+        [[measure]]
+        metric = "mp_share"
+        kind = "share"
+        flows = ["mp"]
+        paper = { "one/nmcc" = 50, one = 51, reno = 52, "*" = 53 }
+        model = { nmcc = 33.33333 }
+        expect = { "one" = "40..60", "two/reno" = "..3" }
+        why = { "two/reno" = "because" }
+        [[measure]]
+        metric = "gain"
+        kind = "goodput"
+        versus = "one"
+    "#;
+
+    fn plan() -> Plan {
+        Plan::new("demo", Scenario::parse(TEXT, "demo").expect("a scenario"), &[]).expect("a plan")
+    }
+
+    fn run(case: &str, controller: &str, seed: u64, values: [f64; 2]) -> Run {
+        let outcome = Outcome { values: values.map(Some).to_vec(), ..Outcome::default() };
+        Run { case: Some(case.into()), controller: controller.into(), seed, outcome }
+    }
+
+    fn runs() -> Vec<Run> {
+        let mut runs = Vec::new();
+        for seed in 1..=3 {
+            for controller in ["reno", "nmcc"] {
+                let luck = seed as f64;
+                runs.push(run("two", controller, seed, [50.0 + luck, 3.0 * luck]));
+                runs.push(run("one", controller, seed, [49.0 + luck, 2.0 * luck]));
+            }
+        }
+        // The order in which runs end does not matter.
+        runs.reverse();
+        runs
+    }
+
+    #[test]
+    fn rows_are_means_with_their_notes() {
+        let rows = rows(&plan(), &runs());
+        let of = |case: &str, metric: &str, controller: &str| {
+            let mine = |row: &&Row| {
+                row.case.as_deref() == Some(case) && row.metric == metric && row.controller == controller
+            };
+            rows.iter().find(mine).expect("a row")
+        };
+        assert_eq!(rows.len(), 6, "two cases of the share, one of the gain");
+        let row = of("one", "mp_share", "nmcc");
+        assert_eq!((row.value, row.sd, row.unit.as_str()), (Some(51.0), Some(1.0), "%"));
+        assert!((row.ci95.expect("ci") - 4.3027 / 3f64.sqrt()).abs() < 1e-9);
+        assert_eq!((row.paper, row.model, row.expected), (Some(50.0), Some(33.33333), Some(true)));
+        assert_eq!((&row.seeds[..], row.world.as_str()), (&[1, 2, 3][..], "sim"));
+        assert_eq!(of("one", "mp_share", "reno").paper, Some(51.0));
+        assert_eq!(of("two", "mp_share", "reno").paper, Some(52.0));
+        assert_eq!(of("two", "mp_share", "nmcc").paper, Some(53.0));
+        assert_eq!(of("two", "mp_share", "nmcc").expected, None);
+        let odd = of("two", "mp_share", "reno");
+        assert_eq!((odd.expected, odd.why.as_deref()), (Some(false), Some("because")));
+        let gain = of("two", "gain", "nmcc");
+        assert!((gain.value.expect("a gain") - 50.0).abs() < 1e-9 && gain.unit == "%", "{gain:?}");
+        assert!(!is_right(&rows));
+    }
+
+    #[test]
+    fn runs_whose_conditions_were_not_met_do_not_count() {
+        let mut runs = runs();
+        for run in &mut runs {
+            if run.seed != 2 && run.controller == "nmcc" && run.case.as_deref() == Some("one") {
+                run.outcome.faults = vec!["drops: 0".into()];
+            }
+        }
+        let plan = plan();
+        let rows = rows(&plan, &runs);
+        let row = &rows[0];
+        assert_eq!((&row.seeds[..], row.value, row.sd), (&[2][..], Some(51.0), None));
+        assert_eq!(row.faults, ["drops: 0 (seeds 1, 3)"]);
+        let text = text(&plan, &rows);
+        assert!(text.contains("ok, 1/3 seeds"), "{text}");
+        assert_eq!(text.matches("* one/nmcc: drops: 0 (seeds 1, 3)").count(), 1, "{text}");
+    }
+
+    #[test]
+    fn the_text_is_always_the_same() {
+        let plan = plan();
+        let text = text(&plan, &rows(&plan, &runs()));
+        let expected = "\
+demo: A long title of a scenario
+source: A paper, figure 4
+run:    simulated; 60 s, counted from 0 s; seeds 1..3; 12 runs
+
+First paragraph.
+
+Second paragraph.
+
+case  metric    controller        value  unit  paper   model  verdict
+one   mp_share  nmcc         51.0 ± 2.5  %        50  33.333  ok
+one   mp_share  reno         51.0 ± 2.5  %        51          ok
+two   mp_share  nmcc         52.0 ± 2.5  %        53  33.333
+two   mp_share  reno         52.0 ± 2.5  %        52          NOT ..3
+two   gain      nmcc        50.0 ± 62.1  %
+two   gain      reno        50.0 ± 62.1  %
+";
+        assert!(text.starts_with(expected), "{text}");
+        assert!(
+            text.contains("\nNot where the scenario expects it:\n* mp_share two/reno: 52.0 %, expected ..3")
+        );
+        assert!(text.ends_with("\nWhy it differs:\n* mp_share two/reno: because\n"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH_MAX));
+    }
+
+    #[test]
+    fn long_names_give_way() {
+        let long = "a case of which there is much to be said, more than fits on a line of a hundred and ten";
+        let scenario = TEXT.replace("\"one\"", &format!("{long:?}")).replace("\"one/nmcc\"", "nmcc");
+        let scenario = Scenario::parse(&scenario.replace("one = 51, ", ""), "demo").expect("a scenario");
+        let plan = Plan::new("demo", scenario, &[]).expect("a plan");
+        let text = text(&plan, &rows(&plan, &[run(long, "nmcc", 1, [50.0, 1.0])]));
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH_MAX), "{text}");
+        assert!(text.contains("…  mp_share  nmcc"), "{text}");
+    }
+
+    #[test]
+    fn nothing_ran() {
+        let plan = plan();
+        let rows = rows(&plan, &[]);
+        assert!(rows.iter().all(|row| row.value.is_none() && row.seeds.is_empty()));
+        let text = text(&plan, &rows);
+        assert!(text.contains("no value") && !text.contains("NOT"), "{text}");
+        for line in json(&rows).lines() {
+            let row: serde_json::Value = serde_json::from_str(line).expect("JSON");
+            assert!(
+                row["value"].is_null() && row["scenario"] == "demo" && row["seeds"] == serde_json::json!([])
+            );
+        }
+    }
+
+    #[test]
+    fn for_programs() {
+        let rows = rows(&plan(), &runs());
+        let csv = csv(&rows);
+        assert_eq!(CSV_HEAD.matches(',').count(), 14);
+        assert!(csv.starts_with("demo,sim,one,nmcc,1 2 3,mp_share,51,%,1,"), "{csv}");
+        assert_eq!(quoted("a,b \"c\""), "\"a,b \"\"c\"\"\"");
+        let first: serde_json::Value =
+            serde_json::from_str(json(&rows).lines().next().expect("a line")).expect("JSON");
+        for key in
+            ["scenario", "world", "case", "seeds", "controller", "metric", "value", "unit", "sd", "ci95"]
+        {
+            assert!(!first[key].is_null(), "{key}");
+        }
+        for key in ["paper", "model", "expected", "why", "faults"] {
+            assert!(first.get(key).is_some(), "{key}");
+        }
+    }
+}
