@@ -190,7 +190,7 @@ impl World {
                 let source = &self.sources[usize::from(source)];
                 assert!(source.refused || source.dirty);
             }
-            Event::Meta { .. } | Event::Path { .. } => {}
+            Event::Meta { .. } | Event::Path { .. } | Event::Groups { .. } => {}
         }
     }
 

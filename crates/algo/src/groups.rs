@@ -10,12 +10,13 @@
 //! queues can look alike for a while, and one queue may look like two. The errors do not cost the same:
 //! paths coupled for nothing are slower than they could be, paths wrongly apart take more than their share
 //! from everybody else. So the groups to act upon, [`Detector::groups`], start from "all together", and
-//! * an interval has two paths together if the RFC's grouping has, or if their delays rise and fall together
-//!   (`groups/alike.rs`: a correlation of at least [`ALIKE_PERCENT`]);
-//! * two paths come apart only when each of the last [`HOLD`] intervals had them apart, one interval that has
-//!   them together joins them again;
-//! * a path that passes no bottleneck is apart from those that do, on the same terms; between two that do not
-//!   nothing changes, for there is no news of them;
+//! * an interval has two paths together if their delays rise and fall together (`groups/alike.rs`: a
+//!   correlation of at least [`ALIKE_PERCENT`]), and apart if they clearly go their own ways (less than
+//!   [`UNLIKE_PERCENT`], and not for noise). In between the RFC decides: together if both are in one group,
+//!   apart if one passes a bottleneck and the other does not or is in another. With too much noise to tell
+//!   they are together. If neither passes a bottleneck, there is no news of them: as before;
+//! * two paths come apart only when each of the last [`HOLD`] intervals had them apart, directly and through
+//!   others; one interval that has them together joins them again;
 //! * a path of which too little is known ([`SAMPLES_MIN`], [`FILLED_MIN`]) is together with everybody, and
 //!   so is a new one or one that was [reset](Detector::reset);
 //! * only a path that has carried nothing for [`M`] intervals is on its own: it takes nothing from anybody
@@ -72,8 +73,14 @@ pub const SAMPLES_MIN: u32 = 60;
 pub const FILLED_MIN: u32 = F as u32;
 /// Correlation of the changes of two paths' mean delays from which on they are together, percent. Ours.
 pub const ALIKE_PERCENT: i64 = 50;
-/// Changes, of [`M`], below which that correlation says nothing. Ours.
+/// The same below which they are apart. Ours.
+pub const UNLIKE_PERCENT: i64 = 35;
+/// Changes, of [`N`] − 1, that both paths must have for that correlation to say anything. Ours.
 pub const PAIRS_MIN: usize = 12;
+/// Changes count as at most so many times the median one. Ours.
+pub const CLIP: u64 = 3;
+/// How large the square of the changes must be, beside that of their noise, for paths to be unlike. Ours.
+pub const NOISE_FACTOR: u128 = 4;
 /// The most paths of a detector.
 pub const PATHS_MAX: usize = 256;
 /// Samples of one interval that are looked at; the rest is ignored.
@@ -81,8 +88,9 @@ pub const SAMPLES_MAX: u32 = 1 << 16;
 /// Delays further than this from a path's first one count as this far.
 pub const DELAY_MAX: Span = Span::from_secs(60);
 
-/// Who shares a bottleneck; see the [module](self). Costs a few additions a sample, and every [`T`] a sort of
-/// the paths and [`HOLD`] passes over them; 4 KiB a path.
+/// Who shares a bottleneck; see the [module](self). Costs a few additions a sample, and every [`T`] a
+/// few sorts of the paths, [`HOLD`] passes over them and a comparison of every two that are apart; 8 KiB a
+/// path.
 #[derive(Clone, Debug)]
 pub struct Detector {
     paths: Vec<Stats>,
@@ -204,8 +212,11 @@ impl Detector {
         self.paths.get(path).map(Stats::summary)
     }
 
-    pub fn corr(&self, a: usize, b: usize) -> Option<i64> {
-        Changes::of(&self.paths[a]).correlation_percent(&Changes::of(&self.paths[b]))
+    /// The correlation of the changes of two paths' mean delays from interval to interval, −100 to 100
+    /// percent; `None` where there is too little to tell.
+    #[must_use]
+    pub fn correlation_percent(&self, path: usize, other: usize) -> Option<i64> {
+        Changes::of(self.paths.get(path)?).correlation_percent(&Changes::of(self.paths.get(other)?))
     }
 
     fn roll(&mut self, now: Time) {
@@ -230,9 +241,7 @@ impl Detector {
         self.raw = raw::group(&summaries);
         let views: Vec<View> = self.paths.iter().zip(&self.raw).map(|(path, raw)| view(path, *raw)).collect();
         let changes: Vec<Changes> = self.paths.iter().map(Changes::of).collect();
-        let classes = classes(&views, &self.groups, |a, b| {
-            changes[a].correlation_percent(&changes[b]).is_none_or(|r| r >= ALIKE_PERCENT)
-        });
+        let classes = classes(&views, &self.groups, |a, b| changes[a].likeness(&changes[b]));
         let before = self.groups.clone();
         self.policy.step(classes, &mut self.groups);
         self.changed |= before != self.groups;

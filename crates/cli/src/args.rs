@@ -149,9 +149,25 @@ pub struct Get {
     #[arg(default_value = ALGORITHMS[0].name, value_parser = Controllers)]
     pub cc: String,
 
-    /// The paths share no bottleneck (you know: two providers, say): let each grow on its own. Faster where
-    /// that is true, unfair to others where it is not
-    #[arg(long)]
+    /// Which paths may share a bottleneck, and so take together what one TCP would
+    ///
+    /// all: every one. Safe, and slower than need be where it is not so.
+    ///
+    /// none: no two (you know: two providers, say), each grows on its own. Faster where that is true, unfair
+    /// to others where it is not.
+    ///
+    /// auto: all at first; then those apart whose delays show, for some seconds, that they pass different
+    /// bottlenecks. Takes ten seconds or more, so long transfers gain by it.
+    ///
+    /// FILE: as its lines say, each SOURCE [VIA] GROUP: a source as for --from, an interface or address as
+    /// for --via, and any word; * is any source, or any way. The first line that fits a path decides, paths
+    /// with the same word are coupled, those that no line fits are one more group. # begins a comment.
+    #[arg(long, value_name = "auto|all|none|FILE", default_value = "all", value_parser = groups)]
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub groups: Groups,
+
+    /// The same as --groups none
+    #[arg(long, conflicts_with = "groups")]
     pub disjoint: bool,
 
     /// Give up when no source has answered for so long; what has arrived is kept
@@ -206,6 +222,29 @@ pub struct Man {
 pub struct Completions {
     /// The shell
     pub shell: clap_complete::Shell,
+}
+
+/// Which paths may share a bottleneck.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Groups {
+    /// Those that seem to.
+    Auto,
+    /// All.
+    All,
+    /// No two.
+    None,
+    /// As this file says.
+    File(PathBuf),
+}
+
+fn groups(text: &str) -> Result<Groups, String> {
+    Ok(match text {
+        "" => return Err("expected auto, all, none or the name of a file".into()),
+        "auto" => Groups::Auto,
+        "all" => Groups::All,
+        "none" => Groups::None,
+        file => Groups::File(file.into()),
+    })
 }
 
 /// A source as it is named on the command line; the name is resolved later.
@@ -388,11 +427,22 @@ mod tests {
         assert!(
             parse("anabranch get URI --from a:1 --from b --via lo -o x --cc reno --disjoint --force").is_ok()
         );
+        for (text, wanted) in [
+            ("auto", Groups::Auto),
+            ("all", Groups::All),
+            ("none", Groups::None),
+            ("./auto", Groups::File("./auto".into())),
+        ] {
+            let cli = parse(&format!("anabranch get URI --groups {text}")).expect("sound");
+            assert!(matches!(cli.command, Command::Get(get) if get.groups == wanted), "{text}");
+        }
         for bad in [
             "anabranch",
             "anabranch get",
             "anabranch get URI --cc vegas",
             "anabranch get URI --timeout 0",
+            "anabranch get URI --groups=",
+            "anabranch get URI --groups all --disjoint",
             "anabranch get URI --via no-such-device",
             "anabranch serve",
             "anabranch serve x --limit 0",

@@ -184,6 +184,7 @@ impl Play {
                     / (counters.packets + counters.lost).max(1) as f64,
                 bytes: counters.bytes,
                 timeouts: counters.timeouts,
+                group: report.group,
             }
         };
         Snapshot {

@@ -5,6 +5,7 @@
 //! directory is two transfers over the same paths: its manifest into memory, then its files.
 
 mod arrivals;
+mod groups;
 mod paths;
 mod transfer;
 

@@ -94,6 +94,8 @@ pub struct PathRow {
     pub bytes: u64,
     /// Retransmission timeouts.
     pub timeouts: u64,
+    /// Paths with the same number are coupled: they may share a bottleneck.
+    pub group: u32,
 }
 
 /// How a transfer ended.
@@ -383,6 +385,7 @@ mod tests {
             loss_percent: 0.2,
             bytes: 1_000_000,
             timeouts: 1,
+            group: 0,
         };
         Snapshot {
             total_bytes: 4_000_000,

@@ -16,7 +16,13 @@ fn help_teaches() {
     assert!(help.contains("Exit status:") && help.contains("130  interrupted"), "{help}");
     assert!(stdout(&["serve", "--help"]).contains("anabranch serve film.mkv"));
     let get = stdout(&["get", "--help"]);
-    assert!(get.contains("--disjoint") && get.contains("nmcc") && get.contains("reno"), "{get}");
+    assert!(
+        get.contains("--disjoint")
+            && get.contains("--groups")
+            && get.contains("nmcc")
+            && get.contains("reno"),
+        "{get}"
+    );
     assert!(stdout(&["--version"]).starts_with("anabranch 0."));
 }
 
@@ -35,6 +41,19 @@ fn wrong_usage_is_status_2() {
     ] {
         anabranch().args(args).assert().code(2);
     }
+}
+
+#[test]
+fn a_file_of_groups_is_wrong_in_a_line() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("groups");
+    std::fs::write(&file, "# two providers\n192.0.2.1 lo dsl\nnothing\n").expect("a file");
+    let uri = mmtp::uri::Uri::new(mmtp::ContentId::of(b"x")).to_string();
+    let groups = format!("--groups={}", file.display());
+    let assert = anabranch().args(["get", &uri, "--from", "127.0.0.1:1", &groups]).assert().code(2);
+    let said = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
+    assert!(said.contains("groups:3: expected SOURCE [VIA] GROUP"), "{said}");
+    anabranch().args(["get", &uri, "--from", "127.0.0.1:1", "--groups", "/no/such"]).assert().code(2);
 }
 
 #[test]

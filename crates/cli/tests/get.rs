@@ -124,6 +124,36 @@ fn three_sources_one_file() {
 }
 
 #[test]
+fn paths_are_in_the_groups_they_were_given() {
+    let ground = Ground::new(3_000_000);
+    let servers = [(); 3].map(|()| Server::start(&ground.source()));
+    let file = ground.dir.path().join("groups");
+    let text = format!("{} left\n{} lo right # by name\n", servers[1].address, servers[0].address);
+    fs::write(&file, text + "192.0.2.1 left\n").expect("a file");
+    let as_file = file.to_str().expect("UTF-8");
+    for (groups, wanted) in [
+        ("--groups=all", [0, 0, 0]),
+        ("--groups=auto", [0, 0, 0]),
+        ("--groups=none", [0, 1, 2]),
+        ("--disjoint", [0, 1, 2]),
+        (&format!("--groups={as_file}"), [2, 1, 0]),
+    ] {
+        let from = servers.each_ref().map(|s| format!("--from={}", s.address));
+        let [a, b, c] = from.each_ref().map(String::as_str);
+        let options = ["--via=lo", "--force", groups, a, b, c];
+        let output = run(get(&bare(&ground.content), &ground.target(), &options));
+        assert_eq!(code(&output), Some(0));
+        ground.assert_arrived();
+        let summary = summary(&output);
+        let rows = summary["last"]["paths"].as_array().expect("rows").iter();
+        let found: Vec<_> = rows.map(|row| row["group"].as_u64()).collect();
+        assert_eq!(found, wanted.map(Some), "{groups}");
+        let told = String::from_utf8_lossy(&output.stdout).contains("line 3 names a source");
+        assert_eq!(told, groups.ends_with("/groups"), "{groups}");
+    }
+}
+
+#[test]
 fn small_files_and_odd_names() {
     let dir = tempfile::tempdir().expect("a directory");
     let to = dir.path().join("to");

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use algo::{Machine, Output, Span, Time};
-use mmtp::subscriber::{Input, PathId, SourceId, Subscriber};
+use mmtp::subscriber::{Grouping, Input, PathId, SourceId, Subscriber};
 use sim::{LinkConfig, LinkId, Net, RouteId};
 
 use crate::content::{Content, Shelf, fill};
@@ -176,6 +176,11 @@ impl Swarm {
             record: Record::default(),
         });
         self.receivers.len() - 1
+    }
+
+    /// Lets a receiver's paths be coupled as their [`Wire::group`] says, as is the rule, or by what they do.
+    pub fn grouping(&mut self, receiver: ReceiverNo, grouping: Grouping) {
+        self.receivers[receiver].subscriber.set_grouping(grouping);
     }
 
     /// Adds a path from `source` to `receiver`.

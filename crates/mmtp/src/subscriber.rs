@@ -15,6 +15,7 @@
 mod arrive;
 mod ask;
 mod blame;
+mod grouping;
 mod idle;
 mod mtu;
 mod object;
@@ -30,11 +31,13 @@ use algo::{Machine, Output, Span, Time};
 use crate::id::{ContentId, Cut};
 use crate::wire;
 use ask::Batch;
+use grouping::Groups;
 use object::Object;
 use path::{Asked, Path};
 use tags::Tags;
 
 pub use ask::GROUPS_OPEN_MAX;
+pub use grouping::Grouping;
 pub use object::{SOURCES_MAX, SourceId};
 pub use path::{PathConfig, PathCounters, RETRY_MAX, State};
 pub use talk::{Event, Input, PathReport, Transmit};
@@ -103,6 +106,7 @@ pub struct Subscriber {
     /// Whose turn it is to ask first.
     turn: usize,
     members: Vec<Member>,
+    groups: Groups,
 }
 
 impl Subscriber {
@@ -126,6 +130,7 @@ impl Subscriber {
             doubled: 0,
             turn: 0,
             members: Vec::new(),
+            groups: Groups::default(),
         }
     }
 
@@ -142,6 +147,7 @@ impl Subscriber {
             return None;
         }
         self.paths.push(Path::new(source, config));
+        self.groups.added();
         self.dirty = true;
         Some(self.paths.len() - 1)
     }
@@ -274,6 +280,7 @@ impl Subscriber {
             lost.extend(asked.what(i).map(|what| Work { object: asked.object, what }));
         });
         path.counters.lost += lost.len() as u64;
+        self.groups.lost(p, lost.len() as u32);
         for work in lost {
             self.orphan(work, source);
         }
@@ -300,6 +307,7 @@ impl Subscriber {
 
     /// Losses, timeouts, path MTU probes; then every path asks for what its window allows.
     fn work(&mut self, now: Time) {
+        self.regroup(now);
         self.open = self.active.iter().map(|o| self.objects[*o as usize].groups_open()).sum();
         for p in 0..self.paths.len() {
             self.detect(now, p);
@@ -350,6 +358,7 @@ impl Subscriber {
             }
         });
         path.counters.lost += u64::from(lost);
+        self.groups.lost(p, lost);
         // Answers of a request long lost are still welcome; after that its tag is forgotten.
         let keep = path.rtt.rto().times(2);
         let before = Time::from_nanos(now.as_nanos().saturating_sub(keep.as_nanos()));
@@ -454,6 +463,7 @@ impl Machine for Subscriber {
             Input::Up { path: p } => {
                 if self.paths.get(p).is_some_and(|path| path.state == State::Down) {
                     self.paths[p].restart();
+                    self.groups.restarted(p);
                     self.set_state(p, State::Down);
                 }
             }
@@ -476,7 +486,8 @@ impl Machine for Subscriber {
             self.deadline = if self.active.is_empty() {
                 Time::NEVER
             } else {
-                self.paths.iter().map(|path| path.deadline(now)).min().unwrap_or(Time::NEVER)
+                let paths = self.paths.iter().map(|path| path.deadline(now)).min();
+                paths.unwrap_or(Time::NEVER).min(self.groups.deadline())
             };
             if self.events.is_empty() && self.out.is_empty() && now >= self.deadline {
                 // A timer that is due has just been served; whatever is left is for the next tick.

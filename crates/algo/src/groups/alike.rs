@@ -3,33 +3,92 @@
 //! One queue delays all its packets by the same at the same time. So the mean delays of two paths through it
 //! change by the same from one interval to the next, however different their samples are otherwise; those
 //! through two queues change independently. Pearson's coefficient of the changes of E_T(OWD), rather than of
-//! E_T(OWD) itself: what drifts slowly seems correlated with anything else that does.
+//! E_T(OWD) itself: what drifts slowly seems correlated with anything else that does. Changes are clipped, or
+//! one large one in each (two slow starts that overshoot at about the same time) would outweigh all others.
+//!
+//! Noise that each path has of its own hides what they share: that they change independently says something
+//! only where the changes are large beside what chance makes of the mean of so few samples.
 
 use alloc::vec::Vec;
 
-use super::stats::Stats;
-const W: usize = N - 1;
-use super::{N, PAIRS_MIN};
+use super::stats::{Change, Stats};
+use super::{ALIKE_PERCENT, CLIP, N, NOISE_FACTOR, PAIRS_MIN, UNLIKE_PERCENT};
 
-/// Changes are scaled to fit into so many bits and a sign: 30 squares of them fit into an `i64` then.
+/// Changes are scaled to fit into so many bits and a sign: [`N`] squares of them fit into an `i64` then.
 const BITS: u32 = 24;
 
-/// The changes of a path's mean delay over the last [`M`] intervals, newest first, in a unit of their own;
-/// `None` where there is none.
-pub(super) struct Changes([Option<i64>; W]);
+/// How two paths' delays go together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Likeness {
+    /// They rise and fall together.
+    Alike,
+    /// They do not.
+    Unlike,
+    /// They may or may not.
+    Unsure,
+    /// There is too little to tell, or too much noise.
+    Unknown,
+}
+
+/// The changes of a path's mean delay over the last [`N`] intervals.
+pub(super) struct Changes {
+    /// Newest first, in a unit of their own; `None` where there is none.
+    changes: [Option<i64>; N - 1],
+    /// Their mean square and that of what chance would make of them, ns².
+    signal: u128,
+    noise: u128,
+    congested: bool,
+}
 
 impl Changes {
     pub(super) fn of(path: &Stats) -> Self {
-        let mut changes = [None; W];
-        changes.iter_mut().zip(path.changes()).for_each(|(to, from)| *to = from);
-        let most = changes.iter().flatten().map(|change: &i64| change.unsigned_abs()).max().unwrap_or(0);
+        let mut changes = [None; N - 1];
+        let (mut sizes, mut signal, mut noise) = (Vec::with_capacity(N), 0u128, 0u128);
+        for (to, from) in changes.iter_mut().zip(path.changes()) {
+            let Some(Change { by_ns, noise_ns2 }) = from else { continue };
+            *to = Some(by_ns);
+            sizes.push(by_ns.unsigned_abs());
+            signal += u128::from(by_ns.unsigned_abs()).pow(2);
+            noise += noise_ns2;
+        }
+        sizes.sort_unstable();
+        let count = sizes.len().max(1) as u128;
+        let typical = sizes.get(sizes.len() / 2).copied().unwrap_or(0);
+        let most = sizes.last().copied().unwrap_or(0).min(typical.saturating_mul(CLIP));
         let shift = (u64::BITS - most.leading_zeros()).saturating_sub(BITS);
-        Self(changes.map(|change| change.map(|change| change >> shift)))
+        let clip = |by_ns: i64| by_ns.signum() * (by_ns.unsigned_abs().min(most) >> shift) as i64;
+        Self {
+            changes: changes.map(|change| change.map(clip)),
+            signal: signal / count,
+            noise: noise / count,
+            congested: path.summary().congested,
+        }
+    }
+
+    pub(super) fn likeness(&self, other: &Self) -> Likeness {
+        match self.correlation_percent(other) {
+            Some(r) if r >= ALIKE_PERCENT => Likeness::Alike,
+            Some(_) if !self.tells(other) => Likeness::Unknown,
+            Some(r) if r < UNLIKE_PERCENT => Likeness::Unlike,
+            Some(_) => Likeness::Unsure,
+            None => Likeness::Unknown,
+        }
+    }
+
+    /// Whether a common queue could not hide in the noise of the two. If only one passes a bottleneck, it is
+    /// its queue that the other would have to see; else each other's.
+    fn tells(&self, other: &Self) -> bool {
+        let clear = |path: &Self, noise: u128| path.signal > NOISE_FACTOR * noise;
+        match (self.congested, other.congested) {
+            (true, false) => clear(self, self.noise.max(other.noise)),
+            (false, true) => clear(other, self.noise.max(other.noise)),
+            _ => clear(self, self.noise) && clear(other, other.noise),
+        }
     }
 
     /// The coefficient in percent, −100 to 100; `None` where there is too little to tell.
     pub(super) fn correlation_percent(&self, other: &Self) -> Option<i64> {
-        let both = self.0.iter().zip(&other.0).filter_map(|(a, b)| Some(((*a)?, (*b)?)));
+        let both = self.changes.iter().zip(&other.changes).filter_map(|(a, b)| Some(((*a)?, (*b)?)));
         let pairs: Vec<(i64, i64)> = both.collect();
         if pairs.len() < PAIRS_MIN {
             return None;

@@ -3,6 +3,8 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use super::alike::Likeness;
+
 /// What one interval says about a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum View {
@@ -19,34 +21,33 @@ pub(super) enum View {
 /// The classes of one interval: paths with the same number were together, one without was on its own.
 pub(super) type Classes = Vec<Option<u32>>;
 
-/// Who is together by the views of one interval, and because `alike` says so of two paths; `groups` are those
-/// of the interval before: of paths that pass no bottleneck there is no news, together or apart.
+/// Who is together by the views of one interval and the likeness of two paths; `groups` are those of the
+/// interval before.
 pub(super) fn classes(
     views: &[View],
     groups: &[u32],
-    mut alike: impl FnMut(usize, usize) -> bool,
+    mut likeness: impl FnMut(usize, usize) -> Likeness,
 ) -> Classes {
     let there = |view: &View| *view != View::Absent;
     if views.contains(&View::Unknown) {
         return views.iter().map(|view| there(view).then_some(0)).collect();
     }
-    let (mut sets, mut first) = (Sets::new(views.len()), Vec::new());
-    for (i, view) in views.iter().enumerate() {
-        let class = match view {
-            View::Absent | View::Unknown => continue,
-            // Groups of either kind are fewer than paths.
-            View::Clear => groups[i] as usize,
-            View::Group(group) => views.len() + *group as usize,
-        };
-        if first.len() <= class {
-            first.resize(class + 1, None);
-        }
-        sets.join(*first[class].get_or_insert(i), i);
-    }
-    let present = || views.iter().enumerate().filter(|(_, view)| there(view)).map(|(i, _)| i);
-    for i in present() {
-        for j in present().take_while(|j| *j < i) {
-            if sets.root(i) != sets.root(j) && alike(i, j) {
+    let mut sets = Sets::new(views.len());
+    let present = || views.iter().enumerate().filter(|(_, view)| there(view));
+    for (i, one) in present() {
+        for (j, other) in present().take_while(|(j, _)| *j < i) {
+            if sets.root(i) == sets.root(j) {
+                continue;
+            }
+            let together = match (likeness(i, j), one, other) {
+                (Likeness::Alike, ..) => true,
+                (Likeness::Unlike, ..) => false,
+                // Of paths that pass no bottleneck there is no news, together or apart.
+                (_, View::Clear, View::Clear) => groups[i] == groups[j],
+                (Likeness::Unknown, ..) => true,
+                (Likeness::Unsure, ..) => one == other,
+            };
+            if together {
                 sets.join(i, j);
             }
         }

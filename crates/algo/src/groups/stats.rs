@@ -39,12 +39,24 @@ struct Interval {
     /// skew_base_T and the samples in it.
     skew: i64,
     skewed: i64,
-    /// var_base_T, ns, and the samples in it: none if it is not valid ("NaN" of section 4.2).
+    /// var_base_T, ns, and the samples in it.
     deviation: i64,
     deviated: i64,
+    /// The path was not congested, so that is noise ("NaN" of section 4.2).
+    noise: bool,
+    /// Squares of the differences between one sample and the next, ns².
+    rough: u128,
     crossed: bool,
     delivered: u64,
     lost: u64,
+}
+
+/// A change of E_T(OWD) from one interval to the next.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Change {
+    pub(super) by_ns: i64,
+    /// The square of what chance would make of it, had the samples nothing to do with each other.
+    pub(super) noise_ns2: u128,
 }
 
 /// What is known of one path.
@@ -56,6 +68,8 @@ pub(super) struct Stats {
     open: Interval,
     /// What is subtracted from every delay: the first one. Offsets do not matter, small numbers do.
     base: Option<Span>,
+    /// The last sample, ns.
+    last: i64,
     /// mean_delay = E_M(E_T(OWD)), 2⁻⁸ ns, without the running interval (section 3.2.1).
     mean: Option<i64>,
     /// E_T(OWD) of the last interval that had samples.
@@ -78,6 +92,9 @@ impl Stats {
         let below = (base - delay).as_nanos().min(most) as i64;
         let x = above - below;
         let open = &mut self.open;
+        // The first of all differs from nothing: its delay is the base.
+        open.rough += u128::from(x.abs_diff(self.last)).pow(2);
+        self.last = x;
         open.samples += 1;
         open.mean += x;
         if let Some(mean) = self.mean {
@@ -122,12 +139,12 @@ impl Stats {
         let congested = count > 0
             && (skew_ppm < C_S_PPM || (skew_ppm < C_H_PPM && self.summary.congested) || loss_ppm > P_L_PPM);
         if !congested {
-            // Section 4.2: what a path that is not congested does is noise.
+            // Section 4.2.
             if let Some(newest) = self.closed.front_mut() {
-                (newest.deviation, newest.deviated) = (0, 0);
+                newest.noise = true;
             }
         }
-        let var_ns = self.weighted(|i| (i.deviation, i.deviated), 1);
+        let var_ns = self.weighted(|i| if i.noise { (0, 0) } else { (i.deviation, i.deviated) }, 1);
         self.cross(congested, var_ns);
         let crossings = self.closed.iter().filter(|i| i.crossed).count();
         self.summary = Summary {
@@ -169,12 +186,19 @@ impl Stats {
         if count == 0 { 0 } else { (i128::from(sum) * i128::from(scale) / i128::from(count)) as i64 }
     }
 
-    /// How E_T(OWD) changed from interval to interval, ns, newest first, over the last `M`; `None` where one
-    /// of two neighbours had no samples.
-    pub(super) fn changes(&self) -> impl Iterator<Item = Option<i64>> {
-        let pairs = self.closed.iter().zip(self.closed.iter().skip(1));
-        pairs.map(|(new, old)| {
-            (new.samples > 0 && old.samples > 0).then_some((new.mean - old.mean) >> FRACTION)
+    /// How E_T(OWD) changed from interval to interval, newest first; `None` where one of two neighbours had
+    /// no samples.
+    pub(super) fn changes(&self) -> impl Iterator<Item = Option<Change>> {
+        // The variance of independent samples is half the mean square of their differences, which hardly sees
+        // the slow movement of a queue; that of their mean is as many times less as there are samples.
+        let all =
+            self.closed.iter().fold((0, 0), |(rough, n), i| (rough + i.rough, n + u128::from(i.samples)));
+        let variance = all.0 / (2 * all.1.max(1));
+        let noise = move |i: &Interval| variance / u128::from(i.samples.max(1));
+        self.closed.iter().zip(self.closed.iter().skip(1)).map(move |(new, old)| {
+            let by_ns = (new.mean - old.mean) >> FRACTION;
+            let change = Change { by_ns, noise_ns2: noise(new) + noise(old) };
+            (new.samples > 0 && old.samples > 0).then_some(change)
         })
     }
 

@@ -9,6 +9,8 @@ use net::{Interface, Udp, Via};
 use crate::args;
 use crate::exit::{Code, Failure, Outcome};
 
+use super::groups::Given;
+
 /// One subflow: a source's address, seen from one local address.
 pub(super) struct Link {
     pub(super) path: PathId,
@@ -22,10 +24,11 @@ pub(super) struct Link {
 /// How paths are made.
 pub(super) struct Paths {
     pub(super) links: Vec<Link>,
-    sources: Vec<(SourceId, Vec<SocketAddr>)>,
+    /// Each with its name.
+    sources: Vec<(SourceId, String, Vec<SocketAddr>)>,
     via: Vec<Via>,
     algorithm: Algorithm,
-    disjoint: bool,
+    groups: Given,
 }
 
 impl Paths {
@@ -36,15 +39,15 @@ impl Paths {
     pub(super) fn new(
         args: &args::Get,
         algorithm: Algorithm,
+        groups: Given,
         sources: &[(String, Vec<SocketAddr>)],
         subscriber: &mut Subscriber,
     ) -> Outcome<Self> {
         let sources: Vec<_> = sources
             .iter()
-            .map_while(|(_, addresses)| Some((subscriber.add_source()?, addresses.clone())))
+            .map_while(|(name, addresses)| Some((subscriber.add_source()?, name.clone(), addresses.clone())))
             .collect();
-        let mut new =
-            Self { links: Vec::new(), sources, via: args.via.clone(), algorithm, disjoint: args.disjoint };
+        let mut new = Self { links: Vec::new(), sources, via: args.via.clone(), algorithm, groups };
         let trouble = new.extend(subscriber);
         for via in &args.via {
             if !new.links.iter().any(|link| link.via == *via) {
@@ -66,7 +69,7 @@ impl Paths {
     /// one.
     fn extend(&mut self, subscriber: &mut Subscriber) -> Option<String> {
         let mut trouble = None;
-        for (index, (source, addresses)) in self.sources.iter().enumerate() {
+        for (index, (source, name, addresses)) in self.sources.iter().enumerate() {
             for &peer in addresses {
                 let ways = match ways(&self.via, peer.ip()) {
                     Ok(ways) => ways,
@@ -93,7 +96,7 @@ impl Paths {
                             continue;
                         }
                     };
-                    let group = if self.disjoint { self.links.len() as u32 } else { 0 };
+                    let group = self.groups.of(self.links.len(), name, peer, &via);
                     let config = PathConfig {
                         group,
                         control: self.algorithm,
@@ -108,6 +111,22 @@ impl Paths {
             }
         }
         trouble
+    }
+
+    /// Who shares a bottleneck with whom, as it seems: a sentence.
+    pub(super) fn describe(&self, groups: &[u32]) -> String {
+        let all = groups.iter().max().map_or(0, |most| most + 1);
+        let members = |group: u32| {
+            let of = self.links.iter().filter(|link| groups.get(link.path) == Some(&group));
+            of.map(|link| format!("{} via {}", link.peer, link.via)).collect::<Vec<_>>().join(", ")
+        };
+        match all {
+            0 | 1 => "paths may share one bottleneck".into(),
+            _ => {
+                let each: Vec<String> = (0..all).map(members).collect();
+                format!("paths pass {all} different bottlenecks, it seems: {}", each.join(" | "))
+            }
+        }
     }
 
     /// The host's interfaces changed: paths whose address is gone are closed, those that can be are opened

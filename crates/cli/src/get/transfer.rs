@@ -12,13 +12,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use algo::control::Algorithm;
 use algo::{Machine as _, Output, Span, Time};
 use mmtp::ContentId;
-use mmtp::subscriber::{Event, Input, PathReport, State, Subscriber, Transmit};
+use mmtp::subscriber::{Event, Grouping, Input, PathReport, State, Subscriber, Transmit};
 use mmtp::wire::Reason;
 use net::{Clock, Datagrams, Interest, Poller, RecvBuffers, RecvOutcome, SendOutcome, Wake, Watch};
 
 use super::arrivals::Arrivals;
+use super::groups::Given;
 use super::paths::Paths;
-use crate::args::Get;
+use crate::args::{Get, Groups};
 use crate::exit::{Code, Failure, Outcome};
 use crate::host::{secret, stop_signals};
 use crate::view::{PathRow, Snapshot, StruckOff, Summary, View, bytes};
@@ -72,7 +73,14 @@ impl Transfer {
         let algorithm =
             Algorithm::by_name(&args.cc).ok_or_else(|| Failure::usage("unknown congestion control"))?;
         let mut subscriber = Subscriber::new(&secret()?);
-        let paths = Paths::new(args, algorithm, sources, &mut subscriber)?;
+        let groups = Given::new(&args.groups, args.disjoint)?;
+        for line in groups.strangers(sources) {
+            view.note(&format!("--groups: line {line} names a source that this transfer does not have"));
+        }
+        if args.groups == Groups::Auto && !args.disjoint {
+            subscriber.set_grouping(Grouping::Auto);
+        }
+        let paths = Paths::new(args, algorithm, groups, sources, &mut subscriber)?;
         let clock = Clock::start();
         let (wake, stop) =
             stop_signals().map_err(|e| Failure::other(format!("cannot catch signals: {e}")))?;
@@ -233,6 +241,10 @@ impl Transfer {
                 self.doubtful = true;
                 Ok(())
             }
+            Event::Groups { groups } => {
+                view.note(&self.paths.describe(&groups));
+                Ok(())
+            }
             Event::Path { .. } => Ok(()),
         }
     }
@@ -389,6 +401,7 @@ impl Transfer {
                 loss_percent: counters.lost.saturating_sub(counters.late) as f64 * 100.0 / asked as f64,
                 bytes: counters.bytes,
                 timeouts: counters.timeouts,
+                group: report.group,
             })
         });
         let silent = reports.iter().all(|r| r.state != State::Open);

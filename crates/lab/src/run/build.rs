@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use algo::control::Algorithm;
 use algo::{Rate, Span, Time};
+use mmtp::subscriber::Grouping;
 use sim::config::Discipline;
 use sim::{Command, LinkConfig, LinkId, Rng, Stats};
 
@@ -180,6 +181,9 @@ impl World {
     fn mmtp_flow(&mut self, scenario: &Scenario, name: &str, place: &Place<'_>, sources: &Sources) -> Where {
         let flow = place.flow;
         let receiver = self.swarm.receiver(Span::ZERO);
+        if flow.groups == Groups::Auto {
+            self.swarm.grouping(receiver, Grouping::Auto);
+        }
         let groups = Truth::groups(scenario, flow);
         for (p, path) in flow.paths.iter().enumerate() {
             let (down, mut up) = self.path(scenario, place.own, p, path);

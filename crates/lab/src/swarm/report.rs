@@ -1,6 +1,7 @@
 //! What happened in a swarm.
 
 use algo::Time;
+use algo::groups::Detector;
 use mmtp::publisher::Counters;
 use mmtp::subscriber::{Event, ObjectId, PathReport, SourceId};
 use sim::{LinkId, Stats};
@@ -46,6 +47,12 @@ impl Swarm {
     #[must_use]
     pub fn paths(&self, receiver: ReceiverNo) -> Vec<PathReport> {
         self.receivers[receiver].subscriber.paths().collect()
+    }
+
+    /// What a receiver knows of its paths' bottlenecks, if it [looks](Swarm::grouping).
+    #[must_use]
+    pub fn detector(&self, receiver: ReceiverNo) -> &Detector {
+        self.receivers[receiver].subscriber.detector()
     }
 
     /// Which source of the swarm a receiver means.

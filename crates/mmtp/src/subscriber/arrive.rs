@@ -39,6 +39,7 @@ impl Subscriber {
         }
         if got.acked > 0 {
             self.paths[p].counters.packets += u64::from(got.acked);
+            self.groups.delivered(p, got.acked);
             self.coupled(p, |path, group| path.acked(now, got.acked, got.seq, group));
             if marked {
                 self.paths[p].counters.marked += u64::from(got.acked);
@@ -93,6 +94,9 @@ impl Subscriber {
         }
         match path.flight.deliver(now, id, index) {
             Delivery::Fresh { sent_at, seq } => {
+                if index == 0 {
+                    self.groups.sample(p, now, now.since(sent_at));
+                }
                 got.acked += 1;
                 got.seq = got.seq.max(seq);
                 got.sent_at = Some(got.sent_at.map_or(sent_at, |t| t.max(sent_at)));

@@ -230,6 +230,11 @@ impl Path {
         self.tags.clear();
     }
 
+    /// The group it was put into when it was made.
+    pub(super) const fn given_group(&self) -> u32 {
+        self.config.group
+    }
+
     /// Packets that may be asked for now.
     pub(super) fn room(&self, now: Time) -> u32 {
         if self.state.is_shut() || now < self.hold || self.flight.is_full() {

@@ -101,6 +101,11 @@ pub enum Event {
         /// The state it is in now.
         state: State,
     },
+    /// Paths were put into other groups ([`Grouping::Auto`](super::Grouping::Auto)).
+    Groups {
+        /// The group of each path: those of the same number are coupled.
+        groups: Vec<u32>,
+    },
 }
 
 /// One path, as numbers to show.
@@ -108,7 +113,7 @@ pub enum Event {
 pub struct PathReport {
     /// Its source.
     pub source: SourceId,
-    /// Its friendliness group.
+    /// Its friendliness group: as given, or as detected.
     pub group: u32,
     /// Where it stands.
     pub state: State,

@@ -1,0 +1,119 @@
+//! Which paths are coupled: as given, or those that seem to share a bottleneck ([`algo::groups`]).
+
+use algo::groups::Detector;
+use algo::{Span, Time};
+
+use super::{Event, PATHS_MAX, PathId, Subscriber};
+
+const _: () = assert!(PATHS_MAX <= algo::groups::PATHS_MAX, "every path has a place in the detector");
+
+/// Who decides which paths are coupled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Grouping {
+    /// [`PathConfig::group`](super::PathConfig::group): paths with the same number.
+    #[default]
+    Given,
+    /// Of those with the same number, the paths whose delays and losses do not show for some seconds that
+    /// they pass different bottlenecks.
+    Auto,
+}
+
+/// The detector, and whether anybody asks it.
+#[derive(Default)]
+pub(super) struct Groups {
+    grouping: Grouping,
+    detector: Detector,
+    /// Numbers are to be given anew.
+    stale: bool,
+}
+
+impl Groups {
+    pub(super) fn added(&mut self) {
+        let place = self.detector.add();
+        debug_assert!(place.is_some(), "as many places as paths");
+    }
+
+    /// The path is in another network now, perhaps.
+    pub(super) fn restarted(&mut self, p: PathId) {
+        self.detector.reset(p);
+        // A path that restarts is in the group it was made with.
+        self.stale = self.grouping == Grouping::Auto;
+    }
+
+    /// The first packet of an answer came so long after the request. Those behind it have waited for each
+    /// other too, which says nothing about the path.
+    pub(super) fn sample(&mut self, p: PathId, now: Time, took: Span) {
+        if self.grouping == Grouping::Auto {
+            self.detector.sample(p, now, took);
+        }
+    }
+
+    pub(super) fn delivered(&mut self, p: PathId, packets: u32) {
+        if self.grouping == Grouping::Auto {
+            self.detector.delivered(p, packets);
+        }
+    }
+
+    pub(super) fn lost(&mut self, p: PathId, packets: u32) {
+        if self.grouping == Grouping::Auto {
+            self.detector.lost(p, packets);
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Time {
+        if self.grouping == Grouping::Auto { self.detector.deadline() } else { Time::NEVER }
+    }
+}
+
+impl Subscriber {
+    /// Lets paths be grouped as given, or by what they do. At first: as given.
+    pub fn set_grouping(&mut self, grouping: Grouping) {
+        if grouping == Grouping::Given {
+            self.paths.iter_mut().for_each(|path| path.group = path.given_group());
+        }
+        self.groups.stale = grouping == Grouping::Auto;
+        self.groups.grouping = grouping;
+        self.dirty = true;
+    }
+
+    /// Who decides which paths are coupled.
+    #[must_use]
+    pub const fn grouping(&self) -> Grouping {
+        self.groups.grouping
+    }
+
+    /// What is known of the paths' bottlenecks; nothing under [`Grouping::Given`]. Paths are numbered as
+    /// here.
+    #[must_use]
+    pub const fn detector(&self) -> &Detector {
+        &self.groups.detector
+    }
+
+    /// Asks the detector, if it is to be asked, and numbers the groups: from 0, in the order of the first
+    /// path of each.
+    pub(super) fn regroup(&mut self, now: Time) {
+        let Groups { grouping, detector, stale } = &mut self.groups;
+        if *grouping == Grouping::Given {
+            return;
+        }
+        if detector.tick(now).is_none() && !std::mem::take(stale) {
+            return;
+        }
+        *stale = false;
+        let mut names: Vec<(u32, u32)> = Vec::new();
+        let mut changed = false;
+        for (path, detected) in self.paths.iter_mut().zip(detector.groups()) {
+            let name = (path.given_group(), *detected);
+            let number = names.iter().position(|n| *n == name).unwrap_or_else(|| {
+                names.push(name);
+                names.len() - 1
+            });
+            changed |= path.group != number as u32;
+            path.group = number as u32;
+        }
+        if changed {
+            let groups = self.paths.iter().map(|path| path.group).collect();
+            self.events.push_back(Event::Groups { groups });
+        }
+    }
+}
