@@ -7,7 +7,7 @@
 //! The world is stopped at every step of the log and at every time that a measure counts from or until; what
 //! has been delivered, dropped and queued by then is noted. Measures and conditions only read those notes.
 
-mod build;
+pub(crate) mod build;
 mod conditions;
 mod groups;
 mod measure;

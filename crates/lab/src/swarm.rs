@@ -18,7 +18,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use algo::{Machine, Output, Span, Time};
 use mmtp::subscriber::{Grouping, Input, PathId, SourceId, Subscriber};
-use sim::{LinkConfig, LinkId, Net, RouteId};
+use sim::{LinkConfig, LinkId, MediumId, Net, RouteId};
 
 use crate::content::{Content, Shelf, fill};
 use crate::crowd::Crowd;
@@ -78,6 +78,8 @@ struct PathEnds {
     source: SourceNo,
     down: RouteId,
     up: RouteId,
+    /// Its number among all paths of the swarm.
+    no: u32,
     /// The receiver's address, as the source sees it.
     address: SocketAddr,
 }
@@ -89,6 +91,7 @@ pub struct Swarm {
     net_due: Time,
     /// By route: where mmTP's lead.
     ends: Vec<Option<End>>,
+    paths_made: u32,
     pipes: BTreeMap<Span, LinkId>,
     crowd: Crowd,
     peers: Vec<Peer>,
@@ -103,11 +106,15 @@ impl Swarm {
     /// A swarm of nothing; `seed` decides everything that is left to chance.
     #[must_use]
     pub fn new(seed: u64) -> Self {
+        let mut net = Net::new(seed);
+        // Links count what they drop; nobody asks which packet it was.
+        net.report_drops(false);
         Self {
             seed,
-            net: Net::new(seed),
+            net,
             net_due: Time::NEVER,
             ends: Vec::new(),
+            paths_made: 0,
             pipes: BTreeMap::new(),
             crowd: Crowd::new(seed),
             peers: Vec::new(),
@@ -124,6 +131,11 @@ impl Swarm {
         let id = self.net.link(name, config);
         self.net_due = self.clock;
         id
+    }
+
+    /// Adds a shared medium, for [`LinkConfig::medium`].
+    pub fn medium(&mut self, name: &str) -> MediumId {
+        self.net.medium(name)
     }
 
     /// A way of `delay` that nothing queues on; ways of equal delay are one link.
@@ -209,7 +221,8 @@ impl Swarm {
         // A host of its own for each receiver, an address of it for each path.
         let host = Ipv4Addr::new(10, (receiver >> 8) as u8, receiver as u8, path as u8 + 1);
         let address = SocketAddr::from((host, 40_000 + path as u16));
-        to.paths.push(PathEnds { source, down, up, address });
+        to.paths.push(PathEnds { source, down, up, no: self.paths_made, address });
+        self.paths_made += 1;
         path
     }
 
@@ -375,7 +388,7 @@ impl Swarm {
         }
         if to_source {
             let Self { net, peers, receivers, .. } = self;
-            let PathEnds { source, down, address, .. } = receivers[receiver].paths[path];
+            let PathEnds { source, down, no, address, .. } = receivers[receiver].paths[path];
             let peer = &mut peers[source];
             if !peer.alive && peer.unreachable {
                 let bytes = vec![0; ICMP_BYTES + OVERHEAD_BYTES];
@@ -383,7 +396,7 @@ impl Swarm {
             }
             return peer.answer(now, address, &packet.bytes, |sent| {
                 let (bytes, ect) = (sent.bytes, sent.ect);
-                let content = Some(down.0);
+                let content = Some(no);
                 net.send(now, down, Datagram { bytes, ect, content, ..Datagram::default() }.into());
             });
         }

@@ -1,5 +1,5 @@
 //! Link packets per CPU second of the bare network:
-//! `cargo run --release -p anabranch-sim --example net [MILLIONS [KIND]]`.
+//! `cargo run --release -p anabranch-sim --example net [MILLIONS [KIND [LINKS]]]`.
 //!
 //! Twice as many flows as links, each over three links picked at random with a window of eight packets that
 //! is filled up at every delivery: every link is busy. Rates and delays differ, so that no two links keep
@@ -49,13 +49,19 @@ fn run(links: u32, config: impl Fn(Rate, Span) -> LinkConfig, millions: u64) -> 
             net.link(&format!("link {i}"), config(rate, Span::from_micros(1_000 + rng.below(9_000))))
         })
         .collect();
+    let mut starts = Vec::new();
     for _ in 0..2 * links {
         let route: [_; HOPS] = std::array::from_fn(|_| ids[rng.below(u64::from(links)) as usize]);
         let route = net.route(&route);
-        let start = Time::from_nanos(rng.below(1_000_000));
+        // Not all at once, or the pure delays would carry them in one bunch for ever.
         (0..WINDOW).for_each(|_| {
-            net.send(start, route, Segment { bytes: 1_500, marked: false, _rest: [0; 3] });
+            let start = Time::from_nanos(rng.below(1_000_000));
+            starts.push((start, route));
         });
+    }
+    starts.sort_by_key(|(start, _)| *start);
+    for (start, route) in starts {
+        net.send(start, route, Segment { bytes: 1_500, marked: false, _rest: [0; 3] });
     }
     let (mut delivered, mut digest) = (0u64, 0u64);
     let goal = millions * 1_000_000 / HOPS as u64;
@@ -94,8 +100,9 @@ fn main() {
     let mut args = std::env::args().skip(1);
     let millions = args.next().and_then(|n| n.parse().ok()).unwrap_or(20);
     let only = args.next().unwrap_or_default();
+    let sizes = args.next().and_then(|n| n.parse().ok()).map_or(vec![10, 100, 1_000, 10_000], |n| vec![n]);
     println!("{:>8}  {:<12} {:>16} {:>18}", "links", "kind", "M link packets/s", "digest");
-    for links in [10, 100, 1_000, 10_000] {
+    for links in sizes {
         type Make = fn(Rate, Span) -> LinkConfig;
         for (kind, config) in [("drop-tail", plain as Make), ("pure delay", pure), ("with faults", lossy)] {
             if !kind.starts_with(&only) {

@@ -19,7 +19,7 @@ trait Queue {
 }
 
 impl Queue for EventQueue<u32> {
-    const NAME: &str = "radix 64 (EventQueue)";
+    const NAME: &str = "EventQueue";
     fn new() -> Self {
         Self::new()
     }

@@ -1,5 +1,6 @@
 //! What can be said about a link, and what can change while it runs.
 
+use crate::{GilbertElliott, MediumId, Trace};
 use algo::{Rate, Span, Time};
 
 /// The drop-tail queue unless told otherwise, packets (what Linux gives an Ethernet device: `txqueuelen`).
@@ -34,11 +35,48 @@ pub enum Discipline {
         /// Probability of a drop there.
         p: f64,
     },
+    /// CoDel, RFC 8289: drops at the head what has waited too long for too long; see [`Discipline::CODEL`].
+    CoDel {
+        /// The time that packets may wait.
+        target: Span,
+        /// For how long they may wait longer before one is dropped.
+        interval: Span,
+        /// Marks in place of dropping where a packet [can carry a mark](crate::Packet::is_ect).
+        ecn: bool,
+    },
+    /// Congestion events that hit whom the experiment says. An arrival that finds more than `above_packets`
+    /// queued causes one, if the last one is at least `hold` ago: each victim loses the first of its
+    /// [data packets](crate::Packet::flow) that waits, the one being sent not included. Between that number
+    /// and the limit of the queue nothing else is dropped.
+    Victims {
+        /// What the queue holds without an event, packets, the one being sent included.
+        above_packets: u32,
+        /// The time between two events; a round trip lets the flows answer first.
+        hold: Span,
+        /// Who loses.
+        who: Who,
+    },
+}
+
+/// Whom a congestion event of [`Discipline::Victims`] hits, of the flows with data that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// Everyone: a global event.
+    All,
+    /// Each for itself with a probability of its share of the data packets that wait: a partial event. Where
+    /// nobody is hit, it is drawn again after `hold`.
+    Share,
+    /// The one with the most packets; of several the one with the lowest number.
+    Largest,
 }
 
 impl Discipline {
     /// What htsim's experiments use: one in ten in the last three places.
     pub const HTSIM: Self = Self::Random { last_packets: 3, p: 0.1 };
+
+    /// CoDel with the values of RFC 8289, section 4.3, without ECN.
+    pub const CODEL: Self =
+        Self::CoDel { target: Span::from_millis(5), interval: Span::from_millis(100), ecn: false };
 }
 
 /// One direction of a link.
@@ -51,6 +89,12 @@ impl Discipline {
 pub struct LinkConfig {
     /// Bytes per second; `None`: unlimited. Rate zero is a link that is up but sends nothing.
     pub rate: Option<Rate>,
+    /// When how much may leave, in place of the rate.
+    pub trace: Option<Trace>,
+    /// The medium that it shares, and the weight with which it contends for it: one packet at a time is sent
+    /// of all links that share it. Not together with a trace, and only in a [`Net`](crate::Net) that has this
+    /// medium: elsewhere it has no effect.
+    pub medium: Option<(MediumId, u32)>,
     /// Propagation delay, from the last bit sent to the packet's arrival.
     pub delay: Span,
     /// Extra delay, uniform in 0 to this, of each packet. It never reorders.
@@ -67,6 +111,8 @@ pub struct LinkConfig {
     pub mtu_bytes: u32,
     /// Probability of random loss on the wire: a lost packet has used its place in the queue and its time.
     pub loss: f64,
+    /// Loss in bursts on the wire, beside [`loss`](Self::loss).
+    pub bursts: Option<GilbertElliott>,
     /// Probability that one random bit of a packet is flipped ([`Packet::corrupt`](crate::Packet::corrupt)).
     pub corrupt: f64,
     /// Probability that a packet arrives twice.
@@ -77,6 +123,8 @@ pub struct LinkConfig {
     pub reorder_by: Span,
     /// Drop exactly these of the packets offered to the link, counted from 1, before they are queued.
     pub script: Vec<u64>,
+    /// Drop these too: (flow, nth [data packet](crate::Packet::flow) of that flow offered, from 1).
+    pub script_flows: Vec<(u32, u64)>,
     /// What changes when. Changes at one time apply in the order given.
     pub schedule: Vec<(Time, Command)>,
 }
@@ -85,6 +133,8 @@ impl Default for LinkConfig {
     fn default() -> Self {
         Self {
             rate: None,
+            trace: None,
+            medium: None,
             delay: Span::ZERO,
             jitter: Span::ZERO,
             queue_packets: QUEUE_PACKETS,
@@ -93,11 +143,13 @@ impl Default for LinkConfig {
             mark_above_bytes: None,
             mtu_bytes: u32::MAX,
             loss: 0.0,
+            bursts: None,
             corrupt: 0.0,
             duplicate: 0.0,
             reorder: 0.0,
             reorder_by: Span::ZERO,
             script: Vec::new(),
+            script_flows: Vec::new(),
             schedule: Vec::new(),
         }
     }
@@ -136,6 +188,20 @@ impl LinkConfig {
     #[must_use]
     pub const fn loss(mut self, p: f64) -> Self {
         self.loss = p;
+        self
+    }
+
+    /// The same, playing `trace`.
+    #[must_use]
+    pub fn trace(mut self, trace: Trace) -> Self {
+        self.trace = Some(trace);
+        self
+    }
+
+    /// The same as a station of `medium` that contends with `weight`.
+    #[must_use]
+    pub const fn medium(mut self, medium: MediumId, weight: u32) -> Self {
+        self.medium = Some((medium, weight));
         self
     }
 

@@ -1,23 +1,29 @@
 //! The link with faults: a queue, a transmitter and a wire, each step of which happens when its time comes.
 
+use crate::codel::{Codel, Queued};
 use crate::config::{Command, Discipline, LinkConfig};
 use crate::link::{Arrival, Event, MAX_INSIDE, Packet, Why};
+use crate::loss::Weather;
 use crate::rng::{Luck, Rng};
-use crate::{Stats, serial::Serializer};
+use crate::script::Script;
+use crate::trace::Player;
+use crate::victims::Victims;
+use crate::{MediumId, Stats, serial::Serializer};
 use algo::{Output, Span, Time};
 use std::collections::VecDeque;
 
-/// See the [module](self).
+/// See the [module](self). What a packet touches comes first.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub(crate) struct Full<P> {
-    config: LinkConfig,
-    streams: Streams,
+    /// Up to here everything has happened.
+    clock: Time,
     up: bool,
     /// Whether nobody wants to hear of drops.
     quiet: bool,
-    /// Up to here everything has happened.
-    clock: Time,
-    serializer: Serializer,
+    /// Whether the medium, if there is one, is this link's.
+    granted: bool,
+    transmitter: Transmitter,
     /// The packets that have not left, the one being sent first.
     queue: VecDeque<Queued<P>>,
     queued_bytes: u64,
@@ -25,10 +31,14 @@ pub(crate) struct Full<P> {
     wire: Lane<P>,
     held: Lane<P>,
     events: VecDeque<Event<P>>,
-    /// How far [`LinkConfig::script`] and [`LinkConfig::schedule`], both sorted, have been used up.
-    scripted: usize,
-    scheduled: usize,
     stats: Stats,
+    /// How far [`LinkConfig::schedule`], sorted, has been used up.
+    scheduled: usize,
+    config: LinkConfig,
+    weather: Option<Weather>,
+    streams: Streams,
+    script: Script,
+    aqm: Aqm,
 }
 
 /// A stream for each fault, so that turning one on does not shift another.
@@ -42,10 +52,52 @@ struct Streams {
     random: Rng,
 }
 
+/// A queue discipline with a state.
 #[derive(Clone, Debug)]
-struct Queued<P> {
-    bytes: u32,
-    packet: P,
+enum Aqm {
+    None,
+    Codel(Codel),
+    Victims(Victims),
+}
+
+/// What sends, idle or busy with one packet.
+#[derive(Clone, Debug)]
+enum Transmitter {
+    Rate(Serializer),
+    Trace(Player),
+}
+
+impl Transmitter {
+    const fn done(&self) -> Time {
+        match self {
+            Self::Rate(serializer) => serializer.done(),
+            Self::Trace(player) => player.done(),
+        }
+    }
+
+    /// Starts to send; `follows` tells whether at once after another packet.
+    #[inline]
+    fn start(&mut self, at: Time, bytes: u32, follows: bool) {
+        match self {
+            Self::Rate(serializer) => serializer.start(at, bytes),
+            Self::Trace(player) => player.start(at, bytes, follows),
+        }
+    }
+
+    #[inline]
+    fn finish(&mut self) {
+        match self {
+            Self::Rate(serializer) => serializer.finish(),
+            Self::Trace(player) => player.finish(),
+        }
+    }
+
+    const fn abort(&mut self) {
+        match self {
+            Self::Rate(serializer) => serializer.abort(),
+            Self::Trace(player) => player.finish(),
+        }
+    }
 }
 
 /// Packets in the order of their arrival.
@@ -77,8 +129,6 @@ fn watch<P>(stats: &mut Stats, queue: &VecDeque<Queued<P>>, queued_bytes: u64, a
 impl<P: Packet> Full<P> {
     /// A link that is up and has seen `stats`.
     pub(crate) fn new(mut config: LinkConfig, luck: Luck, stats: Stats) -> Self {
-        config.script.sort_unstable();
-        config.script.dedup();
         config.schedule.sort_by_key(|(at, _)| *at);
         Self {
             streams: Streams {
@@ -92,13 +142,25 @@ impl<P: Packet> Full<P> {
             up: true,
             quiet: false,
             clock: Time::ZERO,
-            serializer: Serializer::new(config.rate),
+            transmitter: match &config.trace {
+                None => Transmitter::Rate(Serializer::new(config.rate)),
+                Some(trace) => Transmitter::Trace(Player::new(trace.clone())),
+            },
+            granted: false,
+            aqm: match config.discipline {
+                Discipline::DropTail | Discipline::Random { .. } => Aqm::None,
+                Discipline::CoDel { target, interval, ecn } => Aqm::Codel(Codel::new(target, interval, ecn)),
+                Discipline::Victims { above_packets, hold, who } => {
+                    Aqm::Victims(Victims::new(above_packets, hold, who, luck.of("victims")))
+                }
+            },
+            weather: config.bursts.map(|model| Weather::new(model, luck.of("bursts"))),
+            script: Script::new(&config.script, &config.script_flows),
             queue: VecDeque::new(),
             queued_bytes: 0,
             wire: Lane(VecDeque::new()),
             held: Lane(VecDeque::new()),
             events: VecDeque::new(),
-            scripted: config.script.partition_point(|&nth| nth == 0),
             scheduled: 0,
             stats,
             config,
@@ -115,7 +177,9 @@ impl<P: Packet> Full<P> {
 
     /// The transmitter has been idle since `at`, with `credit` nanobytes to spare in that nanosecond.
     pub(crate) const fn idle(&mut self, at: Time, credit: u64) {
-        self.serializer.idle(at, credit);
+        if let Transmitter::Rate(serializer) = &mut self.transmitter {
+            serializer.idle(at, credit);
+        }
     }
 
     /// Has `packet` on the wire.
@@ -125,12 +189,12 @@ impl<P: Packet> Full<P> {
 
     /// Has `packet` queued at `now`; if it is the first, it leaves at `depart`.
     pub(crate) fn queued(&mut self, now: Time, depart: Time, packet: P) {
-        if self.queue.is_empty() {
-            self.serializer.resume(now, depart);
+        if let (true, Transmitter::Rate(serializer)) = (self.queue.is_empty(), &mut self.transmitter) {
+            serializer.resume(now, depart);
         }
         let bytes = packet.bytes();
         self.queued_bytes += u64::from(bytes);
-        self.queue.push_back(Queued { bytes, packet });
+        self.queue.push_back(Queued { bytes, since: now, packet });
     }
 
     /// Whether drops are to be counted only.
@@ -142,6 +206,7 @@ impl<P: Packet> Full<P> {
     pub(crate) fn stats(&self) -> Stats {
         let mut stats = self.stats;
         watch(&mut stats, &self.queue, self.queued_bytes, self.clock);
+        stats.script_left = self.script.left();
         stats
     }
 
@@ -162,9 +227,12 @@ impl<P: Packet> Full<P> {
     }
 
     /// When to poll next, or a time already past if something is ready.
+    #[inline]
     pub(crate) fn due(&self) -> Time {
         let event = self.events.front().map_or(Time::NEVER, Event::at);
-        let leaving = self.serializer.done() + self.config.delay;
+        // Others wait for the medium.
+        let delay = if self.config.medium.is_some() { Span::ZERO } else { self.config.delay };
+        let leaving = self.transmitter.done() + delay;
         event.min(self.wire.due()).min(self.held.due()).min(leaving).min(self.next_change())
     }
 
@@ -175,7 +243,7 @@ impl<P: Packet> Full<P> {
     /// Lets everything happen that happens until `now`, in order.
     fn advance(&mut self, now: Time) {
         loop {
-            let (done, change) = (self.serializer.done(), self.next_change());
+            let (done, change) = (self.transmitter.done(), self.next_change());
             if done.min(change) > now || done.min(change) == Time::NEVER {
                 break;
             }
@@ -206,6 +274,10 @@ impl<P: Packet> Full<P> {
         let bytes = packet.bytes();
         self.stats.offered += 1;
         self.stats.offered_bytes += u64::from(bytes);
+        if let Some(why) = self.bars(bytes, packet.flow()) {
+            return self.drop(at, why, packet);
+        }
+        self.strike(at);
         if let Some(why) = self.refuses(bytes) {
             return self.drop(at, why, packet);
         }
@@ -214,30 +286,94 @@ impl<P: Packet> Full<P> {
             packet.mark();
             self.stats.marked += 1;
         }
-        if self.queue.is_empty() {
-            self.serializer.start(at, bytes);
-        }
-        self.queue.push_back(Queued { bytes, packet });
+        self.queue.push_back(Queued { bytes, since: at, packet });
         self.queued_bytes += u64::from(bytes);
+        if self.queue.len() == 1 {
+            self.next(at, false);
+        }
         self.stats.queue_max_bytes = self.stats.queue_max_bytes.max(self.queued_bytes);
         self.stats.queue_max_packets = self.stats.queue_max_packets.max(self.queue.len() as u64);
     }
 
-    fn refuses(&mut self, bytes: u32) -> Option<Why> {
-        if self.config.script.get(self.scripted) == Some(&self.stats.offered) {
-            self.scripted += 1;
+    /// What does not even come to the queue.
+    fn bars(&mut self, bytes: u32, flow: Option<u32>) -> Option<Why> {
+        if self.script.takes(self.stats.offered, flow) {
             return Some(Why::Script);
         }
         if !self.up {
             return Some(Why::Down);
         }
-        if bytes > self.config.mtu_bytes {
-            return Some(Why::Mtu);
-        }
+        (bytes > self.config.mtu_bytes).then_some(Why::Mtu)
+    }
+
+    /// What the queue does not take.
+    fn refuses(&mut self, bytes: u32) -> Option<Why> {
         let full = self.queue.len() >= self.config.queue_packets as usize
             || self.queued_bytes + u64::from(bytes) > self.config.queue_bytes
             || self.inside() >= MAX_INSIDE;
-        (full || self.unlucky(bytes)).then_some(Why::Queue)
+        if full {
+            return Some(Why::Queue);
+        }
+        self.unlucky(bytes).then_some(Why::Early)
+    }
+
+    /// The congestion event, if one is due, that an arrival causes.
+    fn strike(&mut self, at: Time) {
+        let Aqm::Victims(victims) = &mut self.aqm else { return };
+        let hit = victims.strike(at, &mut self.queue);
+        if !hit.is_empty() {
+            self.watch(at);
+            self.stats.congestions += 1;
+            for packet in hit {
+                self.queued_bytes -= u64::from(packet.bytes());
+                self.drop(at, Why::Early, packet);
+            }
+        }
+    }
+
+    /// Starts to send the next packet, if there is one and the medium is this link's.
+    #[inline]
+    fn next(&mut self, at: Time, follows: bool) {
+        if self.config.medium.is_some() && !self.granted {
+            return;
+        }
+        if matches!(self.aqm, Aqm::Codel(_)) {
+            self.choose(at);
+        }
+        if let Some(head) = self.queue.front() {
+            self.transmitter.start(at, head.bytes, follows);
+        }
+    }
+
+    /// Lets CoDel choose the head.
+    #[inline(never)]
+    fn choose(&mut self, at: Time) {
+        if let Aqm::Codel(codel) = &mut self.aqm {
+            watch(&mut self.stats, &self.queue, self.queued_bytes, at);
+            let mut dropped = Vec::new();
+            let marked = codel.choose(at, &mut self.queue, &mut self.queued_bytes, |p| dropped.push(p));
+            self.stats.marked += u64::from(marked);
+            dropped.into_iter().for_each(|packet| self.drop(at, Why::Early, packet));
+        }
+    }
+
+    /// The medium that it shares, and its weight.
+    pub(crate) const fn medium(&self) -> Option<(MediumId, u32)> {
+        self.config.medium
+    }
+
+    /// Whether it waits for the medium, and whether it has it.
+    pub(crate) fn contends(&self) -> (bool, bool) {
+        let stalled = self.config.rate.is_some_and(|rate| rate.as_bytes() == 0);
+        (!self.queue.is_empty() && !self.granted && !stalled, self.granted)
+    }
+
+    /// The medium is its own at `now`, for a packet.
+    pub(crate) fn grant(&mut self, now: Time) {
+        self.advance(now);
+        // It may just have gone down.
+        self.granted = !self.queue.is_empty();
+        self.next(self.clock, false);
     }
 
     /// Whether the queue drops although it is not full.
@@ -250,15 +386,16 @@ impl<P: Packet> Full<P> {
         near && self.streams.random.chance(p)
     }
 
+    #[inline]
     fn depart(&mut self, at: Time) {
         self.watch(at);
-        self.serializer.finish();
-        let Queued { bytes, mut packet } = self.queue.pop_front().expect("a packet was being sent");
+        self.transmitter.finish();
+        self.granted = false;
+        let Queued { bytes, mut packet, .. } = self.queue.pop_front().expect("a packet was being sent");
         self.queued_bytes -= u64::from(bytes);
-        if let Some(next) = self.queue.front() {
-            self.serializer.start(at, next.bytes);
-        }
-        if self.streams.loss.chance(self.config.loss) {
+        self.next(at, true);
+        let bursts = self.weather.as_mut().is_some_and(Weather::loses);
+        if self.streams.loss.chance(self.config.loss) || bursts {
             return self.drop(at, Why::Loss, packet);
         }
         if bytes > 0 && self.streams.corrupt.chance(self.config.corrupt) {
@@ -272,6 +409,7 @@ impl<P: Packet> Full<P> {
         self.fly(at, packet);
     }
 
+    #[inline]
     fn fly(&mut self, at: Time, packet: P) {
         let mut at = at + self.config.delay;
         if self.config.jitter > Span::ZERO {
@@ -301,7 +439,8 @@ impl<P: Packet> Full<P> {
                 self.events.push_back(Event::State { at, up });
                 if !up {
                     self.watch(at);
-                    self.serializer.abort();
+                    self.transmitter.abort();
+                    self.granted = false;
                     self.queued_bytes = 0;
                     while let Some(Queued { packet, .. }) = self.queue.pop_front() {
                         self.drop(at, Why::Down, packet);
@@ -309,7 +448,10 @@ impl<P: Packet> Full<P> {
                 }
             }
             Command::Rate(rate) => {
-                self.serializer.set_rate(at, rate, !self.queue.is_empty());
+                let busy = !self.queue.is_empty() && (self.granted || self.config.medium.is_none());
+                if let Transmitter::Rate(serializer) = &mut self.transmitter {
+                    serializer.set_rate(at, rate, busy);
+                }
                 self.config.rate = rate;
             }
             Command::Delay(delay) => self.config.delay = delay,
@@ -324,6 +466,7 @@ impl<P: Packet> Full<P> {
     }
 
     /// Everything due until `now`, in the order of its time; at one time events first.
+    #[inline]
     pub(crate) fn poll(&mut self, now: Time) -> Output<Arrival<P>, Event<P>> {
         self.advance(now);
         let arrival = self.wire.due().min(self.held.due());

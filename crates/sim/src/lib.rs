@@ -14,9 +14,13 @@
 //!   change.
 //! * [`link`]: [`Link`], a machine: queue, serialization, wire, faults. It is `plain` (what a packet meets is
 //!   known when it is offered: one queue, one wake-up) or `full` (everything happens when its time comes).
+//! * `codel`, `victims`: queue disciplines; [`loss`]: bursts; `script`: loss by number; [`trace`]: links that
+//!   follow a recording; [`medium`]: links that share the air.
 //! * `serial`: exact departure times in integers, without drift.
 //! * [`stats`]: [`Stats`], what a link saw, so that a scenario can prove that its conditions happened.
-//! * [`queue`]: [`EventQueue`], what happens next: by time, then by insertion.
+//! * [`queue`]: [`EventQueue`], what happens next: by time, then by insertion; `radix` is its store for what
+//!   is
+//!   not near.
 //! * [`net`]: [`Net`], a machine: links, routes, one queue of wake-ups.
 //!
 //! ```
@@ -42,19 +46,29 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod codel;
 pub mod config;
 mod full;
 pub mod link;
+pub mod loss;
+pub mod medium;
 pub mod net;
 mod plain;
 pub mod queue;
+mod radix;
 pub mod rng;
+mod script;
 mod serial;
 pub mod stats;
+pub mod trace;
+mod victims;
 
-pub use config::{Command, Discipline, LinkConfig};
+pub use config::{Command, Discipline, LinkConfig, Who};
 pub use link::{Link, Packet, Why};
+pub use loss::GilbertElliott;
+pub use medium::MediumId;
 pub use net::{Delivery, LinkId, Net, RouteId};
 pub use queue::EventQueue;
 pub use rng::Rng;
 pub use stats::{Drops, Stats};
+pub use trace::{Trace, TraceError};

@@ -1,8 +1,9 @@
 //! A link: a queue, a transmitter and a wire, in one direction, with the faults that a test may want.
 //!
-//! A packet's way, in this order: counted → the script → down → MTU → queue limit → congestion mark → waits →
-//! is serialized → random loss → corruption → duplication → delay, jitter, reordering → arrives. So a packet
-//! that the wire loses has used its share of the link, and one that the script takes has not.
+//! A packet's way, in this order: counted → the scripts → down → MTU → the queue's discipline and limit →
+//! congestion mark → waits → may be dropped by CoDel → is serialized → random loss → corruption → duplication
+//! → delay, jitter, reordering → arrives. So a packet that the wire loses has used its share of the link, and
+//! one that a script takes has not.
 //!
 //! **Time.** Departures follow from the link's own clock (the last departure plus serialization), never from
 //! the moment of a call: driven late, by a real clock, the link still hands out what an ideal one would, with
@@ -29,12 +30,18 @@ pub trait Packet: Clone {
     fn bytes(&self) -> u32;
     /// Sets the congestion mark (ECN CE, RFC 3168), if it can carry one.
     fn mark(&mut self);
-    /// Flips the bit `bit`, 0 to 8 · [`bytes`](Self::bytes) − 1. Does nothing unless implemented.
-    fn corrupt(&mut self, _bit: u64) {}
-    /// Which flow's data this is, if it is data.
+    /// Whether [`mark`](Self::mark) has an effect: it carries an ECN-capable codepoint (ECT). Asked where a
+    /// queue would drop what it cannot mark. Yes unless implemented.
+    fn is_ect(&self) -> bool {
+        true
+    }
+    /// The flow of which it is data. `None`, unless implemented: an acknowledgement, a request, cross
+    /// traffic.
     fn flow(&self) -> Option<u32> {
         None
     }
+    /// Flips the bit `bit`, 0 to 8 · [`bytes`](Self::bytes) − 1. Does nothing unless implemented.
+    fn corrupt(&mut self, _bit: u64) {}
 }
 
 /// Why a packet was dropped.
@@ -42,6 +49,8 @@ pub trait Packet: Clone {
 pub enum Why {
     /// The queue was full.
     Queue,
+    /// The queue was not full, but its discipline said so.
+    Early,
     /// Random loss on the wire.
     Loss,
     /// It was on the script.
@@ -181,7 +190,8 @@ impl<P: Packet> Core<P> {
 impl<P: Packet> Link<P> {
     /// A link that is up. `name` chooses its streams of the run `seed`: give every link its own.
     #[must_use]
-    pub fn new(config: LinkConfig, seed: u64, name: &str) -> Self {
+    pub fn new(mut config: LinkConfig, seed: u64, name: &str) -> Self {
+        config.medium = None;
         Self { core: Core::new(config, seed, name), clock: Time::ZERO, refused: VecDeque::new() }
     }
 
@@ -239,8 +249,12 @@ impl<P: Packet> Machine for Link<P> {
             (Input::Command(command), core) => core.full(self.clock).command(self.clock, command),
             (Input::Packet(packet), Core::Full(full)) => full.offer(self.clock, packet),
             (Input::Packet(packet), Core::Plain(plain)) => {
-                if let Err((why, packet)) = plain.offer(self.clock, packet) {
-                    self.refused.push_back(Event::Dropped { at: self.clock, why, packet });
+                let bytes = packet.bytes();
+                match plain.admit(self.clock, bytes) {
+                    Ok(how) => {
+                        plain.take(self.clock, bytes, how, packet);
+                    }
+                    Err(why) => self.refused.push_back(Event::Dropped { at: self.clock, why, packet }),
                 }
             }
         }

@@ -9,7 +9,8 @@
 //! later than `t` has happened yet.
 
 use crate::link::{self, Arrival, Core, Packet, Why};
-use crate::{Command, EventQueue, LinkConfig, Stats};
+use crate::medium::Medium;
+use crate::{Command, EventQueue, LinkConfig, MediumId, Stats};
 use algo::{Machine, Output, Time};
 use std::collections::VecDeque;
 
@@ -87,6 +88,7 @@ pub struct Net<P> {
     hops: Vec<u32>,
     /// Where each route begins in `hops`.
     routes: Vec<u32>,
+    mediums: Vec<Medium>,
     wakes: EventQueue<u32>,
     /// The time of the last wake-up.
     clock: Time,
@@ -134,6 +136,7 @@ impl<P: Packet> Net<P> {
             links: Vec::new(),
             hops: Vec::new(),
             routes: Vec::new(),
+            mediums: Vec::new(),
             wakes: EventQueue::new(),
             clock: Time::ZERO,
             refused: VecDeque::new(),
@@ -155,8 +158,10 @@ impl<P: Packet> Net<P> {
     /// Adds a link. Its luck depends on the seed and its `name` alone, so give every link its own name.
     ///
     /// # Panics
-    /// If there are 2^31 links.
+    /// If there are 2^31 links, or its medium is not of this network.
     pub fn link(&mut self, name: &str, config: LinkConfig) -> LinkId {
+        let of_this = |medium: MediumId| (medium.0 as usize) < self.mediums.len();
+        assert!(config.medium.is_none_or(|(medium, _)| of_this(medium)), "a medium of another network");
         let id = u32::try_from(self.links.len()).ok().filter(|id| *id < END).expect("fewer than 2^31 links");
         let mut core = Core::new(config, self.seed, name);
         if let Core::Full(full) = &mut core {
@@ -165,6 +170,17 @@ impl<P: Packet> Net<P> {
         self.links.push(Slot { wake: Time::NEVER, core });
         self.rouse(id);
         LinkId(id)
+    }
+
+    /// Adds a medium that links share ([`LinkConfig::medium`]). Its luck depends on the seed and its `name`
+    /// alone.
+    ///
+    /// # Panics
+    /// If there are 2^32 media.
+    pub fn medium(&mut self, name: &str) -> MediumId {
+        let id = MediumId(u32::try_from(self.mediums.len()).expect("fewer than 2^32 media"));
+        self.mediums.push(Medium::new(self.seed, name));
+        id
     }
 
     /// Adds a route over `links`, in this order.
@@ -188,7 +204,7 @@ impl<P: Packet> Net<P> {
     /// If the route is not of this network.
     pub fn send(&mut self, now: Time, route: RouteId, packet: P) {
         let place = self.routes[route.0 as usize];
-        let event = self.enter(now.max(self.clock), self.hops[place as usize], Hop { place, packet });
+        let event = self.enter(now.max(self.clock), self.hops[place as usize], place, packet);
         self.refused.extend(event);
     }
 
@@ -201,6 +217,7 @@ impl<P: Packet> Net<P> {
         let full = self.links[link.0 as usize].core.full(now);
         full.set_quiet(self.quiet);
         full.command(now, command);
+        self.contend(now, link.0);
         self.rouse(link.0);
     }
 
@@ -240,25 +257,29 @@ impl<P: Packet> Net<P> {
         self.links[link.0 as usize].core.inside()
     }
 
-    /// Puts a packet on a link; what is to be reported if it is refused.
+    /// Puts a packet on a link, that at `place` of all hops; what is to be reported if it is refused.
     #[inline]
-    fn enter(&mut self, at: Time, id: u32, hop: Hop<P>) -> Option<Event<P>> {
+    fn enter(&mut self, at: Time, id: u32, place: u32, packet: P) -> Option<Event<P>> {
         let slot = &mut self.links[id as usize];
         match &mut slot.core {
-            Core::Plain(plain) => match plain.offer(at, hop) {
-                Ok(None) => None,
-                Ok(Some(arrives)) => {
-                    if arrives < Time::NEVER {
-                        slot.wake = arrives;
-                        self.wakes.push(arrives, id);
+            Core::Plain(plain) => {
+                let bytes = packet.bytes();
+                match plain.admit(at, bytes) {
+                    Ok(how) => {
+                        let arrives = plain.take(at, bytes, how, Hop { place, packet });
+                        if let Some(arrives) = arrives.filter(|arrives| *arrives < Time::NEVER) {
+                            slot.wake = arrives;
+                            self.wakes.push(arrives, id);
+                        }
+                        None
                     }
-                    None
+                    Err(_) if self.quiet => None,
+                    Err(why) => Some(self.dropped(at, id, why, Hop { place, packet })),
                 }
-                Err(_) if self.quiet => None,
-                Err((why, hop)) => Some(self.dropped(at, id, why, hop)),
-            },
+            }
             Core::Full(full) => {
-                full.offer(at, hop);
+                full.offer(at, Hop { place, packet });
+                self.contend(at, id);
                 self.rouse(id);
                 None
             }
@@ -270,6 +291,23 @@ impl<P: Packet> Net<P> {
         let rest = &self.hops[hop.place as usize..];
         let end = rest.iter().find(|hop| **hop & END != 0).expect("a route has an end");
         Event::Dropped { at, link: LinkId(id), route: RouteId(end & !END), why, packet: hop.packet }
+    }
+
+    /// Settles who may send after link `id` has changed.
+    fn contend(&mut self, at: Time, id: u32) {
+        let Core::Full(full) = &self.links[id as usize].core else { return };
+        let Some((medium, weight)) = full.medium() else { return };
+        let (waits, sends) = full.contends();
+        self.mediums[medium.0 as usize].tell(id, weight, waits, sends);
+        while let Some(winner) = self.mediums[medium.0 as usize].pick() {
+            let full = self.links[winner as usize].core.full(at);
+            full.grant(at);
+            let (waits, sends) = full.contends();
+            if !sends {
+                self.mediums[medium.0 as usize].tell(winner, 0, waits, sends);
+            }
+            self.rouse(winner);
+        }
     }
 
     /// Wakes a link no later than it is due.
@@ -309,37 +347,58 @@ impl<P: Packet> Machine for Net<P> {
             if slot.wake != at {
                 continue;
             }
-            let (arrival, due) = match &mut slot.core {
-                Core::Plain(plain) => {
-                    let Some((arrival, due)) = plain.pop() else { continue };
-                    (Output::Send(arrival), due)
+            let Core::Plain(plain) = &mut slot.core else {
+                if let Some(output) = self.poll_full(at, id) {
+                    return output;
                 }
-                Core::Full(full) => (full.poll(at), full.due().max(at)),
+                continue;
             };
+            let Some((arrival, due)) = plain.pop() else { continue };
             slot.wake = due;
             if due < Time::NEVER {
                 self.wakes.push(due, id);
             }
-            let event = match arrival {
-                Output::Wait(_) => None,
-                Output::Send(Arrival { at, packet: Hop { place, packet } }) => {
-                    let next = self.hops[place as usize + 1];
-                    if next & END != 0 {
-                        return Output::Send(Delivery { at, route: RouteId(next & !END), packet });
-                    }
-                    self.enter(at, next, Hop { place: place + 1, packet })
-                }
-                Output::Event(link::Event::State { at, up }) => {
-                    Some(Event::State { at, link: LinkId(id), up })
-                }
-                Output::Event(link::Event::Dropped { at, why, packet }) => {
-                    Some(self.dropped(at, id, why, packet))
-                }
-            };
-            if let Some(event) = event {
-                return Output::Event(event);
+            if let Some(output) = self.forward(arrival) {
+                return output;
             }
         }
+    }
+}
+
+impl<P: Packet> Net<P> {
+    /// What a link that is woken at `at` hands out.
+    #[inline(never)]
+    fn poll_full(&mut self, at: Time, id: u32) -> Option<Output<Delivery<P>, Event<P>>> {
+        let slot = &mut self.links[id as usize];
+        let Core::Full(full) = &mut slot.core else { return None };
+        let output = full.poll(at);
+        self.contend(at, id);
+        let slot = &mut self.links[id as usize];
+        slot.wake = slot.core.due().max(at);
+        if slot.wake < Time::NEVER {
+            self.wakes.push(slot.wake, id);
+        }
+        match output {
+            Output::Wait(_) => None,
+            Output::Send(arrival) => self.forward(arrival),
+            Output::Event(link::Event::State { at, up }) => {
+                Some(Output::Event(Event::State { at, link: LinkId(id), up }))
+            }
+            Output::Event(link::Event::Dropped { at, why, packet }) => {
+                Some(Output::Event(self.dropped(at, id, why, packet)))
+            }
+        }
+    }
+
+    /// Puts what has passed a link on the next one, or hands it out.
+    #[inline]
+    fn forward(&mut self, arrival: Arrival<Hop<P>>) -> Option<Output<Delivery<P>, Event<P>>> {
+        let Arrival { at, packet: Hop { place, packet } } = arrival;
+        let next = self.hops[place as usize + 1];
+        if next & END != 0 {
+            return Some(Output::Send(Delivery { at, route: RouteId(next & !END), packet }));
+        }
+        self.enter(at, next, place + 1, packet).map(Output::Event)
     }
 }
 
@@ -450,5 +509,14 @@ mod tests {
         assert_eq!(delivered(&run(&mut net, ms(1), Time::NEVER)), [(ms(3), routes[1].0, 1)]);
         assert!(!net.is_up(a) && net.is_up(b));
         assert_eq!(net.stats(a).dropped.down, 1);
+    }
+
+    #[test]
+    fn an_idle_link_is_small() {
+        // Three of them and a flow are to fit 4 KiB; what has been busy gives its memory back.
+        assert!(size_of::<Slot<[u64; 6]>>() <= 224, "{}", size_of::<Slot<[u64; 6]>>());
+        assert!(size_of::<link::Link<Probe>>() < 1_024);
+        let full = size_of::<crate::full::Full<Probe>>();
+        assert!(full <= 1_536, "{full}");
     }
 }

@@ -75,13 +75,24 @@ struct Extras {
     dropped_bytes: u64,
 }
 
+/// How a packet comes in: with so much jitter, and with a congestion mark or without.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct How {
+    late: Span,
+    marked: bool,
+}
+
 impl<P: Packet> Plain<P> {
     /// Whether a link of this configuration is plain.
     pub(crate) fn suits(config: &LinkConfig) -> bool {
         let faults = [config.loss, config.corrupt, config.duplicate, config.reorder];
         faults.iter().all(|p| *p <= 0.0)
             && config.rate != Some(Rate::from_bytes(0))
+            && config.trace.is_none()
+            && config.medium.is_none()
+            && config.bursts.is_none()
             && config.script.is_empty()
+            && config.script_flows.is_empty()
             && config.schedule.is_empty()
             && matches!(config.discipline, Discipline::DropTail | Discipline::Random { .. })
     }
@@ -139,6 +150,7 @@ impl<P: Packet> Plain<P> {
     }
 
     /// When the head arrives; [`Time::NEVER`] if there is none.
+    #[inline]
     pub(crate) fn due(&self) -> Time {
         self.ring.front().map_or(Time::NEVER, |flying| flying.arrive)
     }
@@ -155,6 +167,7 @@ impl<P: Packet> Plain<P> {
     }
 
     /// Lets leave what leaves until `now`.
+    #[inline]
     fn settle(&mut self, now: Time) {
         while let Some(flying) = self.ring.get(self.left as usize)
             && flying.depart <= now
@@ -164,10 +177,10 @@ impl<P: Packet> Plain<P> {
         }
     }
 
-    /// Takes `packet` on, or gives it back with the reason why not. `Ok(Some(..))`: it is the only one, and
-    /// that is when it arrives.
-    pub(crate) fn offer(&mut self, now: Time, packet: P) -> Result<Option<Time>, (Why, P)> {
-        let bytes = packet.bytes();
+    /// Whether a packet of `bytes` bytes, may come in at `now`, and how. If so,
+    /// [`take`](Self::take) it.
+    #[inline]
+    pub(crate) fn admit(&mut self, now: Time, bytes: u32) -> Result<How, Why> {
         if self.offered == 0 {
             self.since = now;
         }
@@ -180,49 +193,47 @@ impl<P: Packet> Plain<P> {
             || self.queued_bytes + u64::from(bytes) > self.queue_bytes
             || self.ring.len() >= MAX_INSIDE;
         if full || bytes > self.mtu_bytes {
-            let why = if bytes > self.mtu_bytes { Why::Mtu } else { Why::Queue };
-            return Err(self.refuse(why, packet));
+            return Err(self.refuse(if bytes > self.mtu_bytes { Why::Mtu } else { Why::Queue }, bytes));
         }
-        if self.judged {
-            return self.offer_judged(now, packet);
-        }
-        Ok(self.take(now, Span::ZERO, packet))
+        if self.judged { self.judge(bytes) } else { Ok(How { late: Span::ZERO, marked: false }) }
     }
 
-    /// The same where more than the queue's length decides.
+    /// What decides where it is not the queue's length.
     #[inline(never)]
-    fn offer_judged(&mut self, now: Time, mut packet: P) -> Result<Option<Time>, (Why, P)> {
+    fn judge(&mut self, bytes: u32) -> Result<How, Why> {
         let queued = self.ring.len() as u32 - self.left;
-        let (bytes, queued_bytes) = (u64::from(packet.bytes()), self.queued_bytes);
+        let queued_bytes = self.queued_bytes;
         let (queue_packets, queue_bytes) = (self.queue_packets, self.queue_bytes);
         let extras = self.extras();
         if let (Discipline::Random { last_packets, p }, Some(rng)) = (extras.discipline, &mut extras.random) {
             let near = queue_packets - queued <= last_packets
-                || queue_bytes - queued_bytes < bytes.saturating_mul(u64::from(last_packets) + 1);
+                || queue_bytes - queued_bytes < u64::from(bytes).saturating_mul(u64::from(last_packets) + 1);
             if near && rng.chance(p) {
-                return Err(self.refuse(Why::Queue, packet));
+                return Err(self.refuse(Why::Early, bytes));
             }
         }
-        if queued_bytes > extras.mark_above_bytes {
-            packet.mark();
-            extras.marked += 1;
-        }
+        let marked = queued_bytes > extras.mark_above_bytes;
+        extras.marked += u64::from(marked);
         let most = extras.jitter.as_nanos().saturating_add(1);
         let late = extras.jitters.as_mut().map_or(0, |rng| rng.below(most));
-        Ok(self.take(now, Span::from_nanos(late), packet))
+        Ok(How { late: Span::from_nanos(late), marked })
     }
 
-    #[inline(never)]
-    fn refuse(&mut self, why: Why, packet: P) -> (Why, P) {
+    #[cold]
+    fn refuse(&mut self, why: Why, bytes: u32) -> Why {
         let extras = self.extras();
         extras.dropped.count(why);
-        extras.dropped_bytes += u64::from(packet.bytes());
-        (why, packet)
+        extras.dropped_bytes += u64::from(bytes);
+        why
     }
 
+    /// Takes on what was admitted at `now`. If it is the only one, says when it arrives.
     #[inline]
-    fn take(&mut self, now: Time, late: Span, packet: P) -> Option<Time> {
-        let bytes = u64::from(packet.bytes());
+    pub(crate) fn take(&mut self, now: Time, bytes: u32, how: How, mut packet: P) -> Option<Time> {
+        let bytes = u64::from(bytes);
+        if how.marked {
+            packet.mark();
+        }
         // As `Serializer` does, on a transmitter that is never interrupted.
         let depart = if self.rate == 0 {
             now.max(self.free_at)
@@ -243,7 +254,7 @@ impl<P: Packet> Plain<P> {
         self.queue_byte_ns += u128::from(bytes) * u128::from(depart.since(now).as_nanos());
         self.queued_bytes += bytes;
         self.queue_max_bytes = self.queue_max_bytes.max(self.queued_bytes);
-        let mut arrive = depart + self.delay + late;
+        let mut arrive = depart + self.delay + how.late;
         let first = match self.ring.back() {
             None => Some(arrive),
             Some(last) => {
@@ -257,6 +268,7 @@ impl<P: Packet> Plain<P> {
     }
 
     /// Takes out the head, at its time, and says when the next one arrives ([`Time::NEVER`] if none does).
+    #[inline]
     pub(crate) fn pop(&mut self) -> Option<(Arrival<P>, Time)> {
         let Flying { arrive: at, packet, .. } = self.ring.pop_front()?;
         if self.left > 0 {

@@ -1,48 +1,45 @@
 //! What happens next: a queue ordered by time, then by insertion.
 //!
-//! A radix heap (Ahuja, Mehlhorn, Orlin, Tarjan: "Faster algorithms for the shortest path problem", JACM
-//! 37(2), 1990) with digits of six bits, which is also a hierarchical timing wheel (Varghese, Lauck: "Hashed
-//! and hierarchical timing wheels", SOSP 1987) that is exact to the nanosecond. An item lies at the level of
-//! the highest digit in which its time differs from that of the item taken out last, in the slot of that
-//! digit. So items of one time are always in one slot, in the order in which they came, and need no number to
-//! keep it. Each item moves down at most once a level, in practice once or twice; nothing is compared but the
-//! levels' bit maps.
+//! A hashed timing wheel (Varghese, Lauck: "Hashed and hierarchical timing wheels", SOSP 1987) for what is up
+//! to 8 ms ahead, which most events of a network are: an item goes straight to the slot of its tick of 2 us,
+//! and a tick is sorted when its turn comes, which mostly has one item. What is further ahead, and what is
+//! put in for a tick whose turn has come, waits in two radix heaps (`radix`): whatever the distribution,
+//! nothing costs more than a few moves.
 //!
-//! `examples/queue.rs` measures it against two heaps and two wheels.
+//! `examples/queue.rs` measures it against two heaps, a wheel with a heap, and the radix heap.
 
+use crate::radix::Radix;
 use algo::Time;
 
-/// Bits of a digit: a level's occupied slots fit one word.
-const DIGIT_BITS: u32 = 6;
-const SLOTS: usize = 1 << DIGIT_BITS;
-/// Levels that 64 bits of nanoseconds need.
-const LEVELS: usize = 64usize.div_ceil(DIGIT_BITS as usize);
-/// A slot's or the run's buffer that has grown larger than this is given back once it is empty, items.
-const KEEP_ITEMS: usize = 256;
+/// A tick, in bits of nanoseconds: 2.048 us.
+const TICK_BITS: u32 = 11;
+/// Slots of the wheel; 64 words of 64 bits.
+const SLOTS: u64 = 4_096;
+const WORDS: usize = SLOTS as usize / 64;
+/// A buffer that has grown larger than this is given back once it is empty, items.
+const KEEP_ITEMS: usize = 64;
 
 /// A queue of events `T` by time, then by insertion; see the [module](self).
 ///
 /// Monotone: what is put in for a time before that of the last item taken out counts as put in for that time.
 #[derive(Clone, Debug)]
 pub struct EventQueue<T> {
-    /// The time of the last item taken out, or that has come to the front of the run.
-    base: u64,
-    /// The items at `base`, of which `taken` are gone.
-    run: Vec<T>,
+    /// The time of the last item taken out.
+    last: u64,
+    /// The tick that was opened last; its items are in `open`, by time, `taken` of them gone.
+    tick: u64,
+    open: Vec<(u64, T)>,
     taken: usize,
-    /// Bit `l`: level `l` has an item; bit `s` of `slots[l]`: its slot `s` has.
-    levels: u16,
-    occupied: [u64; LEVELS],
-    /// `LEVELS` times `SLOTS` of them.
-    slots: Vec<Slot<T>>,
+    /// What was put in for that tick or one before after it was opened.
+    near: Radix<T>,
+    /// The ticks after it, as many as there are slots: bit `w` of `words`: word `w` of `occupied` is not
+    /// zero; bit `s` of that: the slot has items.
+    slots: Vec<Vec<(u64, T)>>,
+    words: u64,
+    occupied: [u64; WORDS],
+    /// What was further ahead when it was put in.
+    far: Radix<T>,
     len: usize,
-}
-
-#[derive(Clone, Debug)]
-struct Slot<T> {
-    /// The earliest of its items, or anything if there is none.
-    earliest: u64,
-    items: Vec<(u64, T)>,
 }
 
 impl<T: Copy> Default for EventQueue<T> {
@@ -55,14 +52,16 @@ impl<T: Copy> EventQueue<T> {
     /// An empty queue, at time zero.
     #[must_use]
     pub fn new() -> Self {
-        let slot = || Slot { earliest: u64::MAX, items: Vec::new() };
         Self {
-            base: 0,
-            run: Vec::new(),
+            last: 0,
+            tick: 0,
+            open: Vec::new(),
             taken: 0,
-            levels: 0,
-            occupied: [0; LEVELS],
-            slots: std::iter::repeat_with(slot).take(LEVELS * SLOTS).collect(),
+            near: Radix::new(),
+            slots: std::iter::repeat_with(Vec::new).take(SLOTS as usize).collect(),
+            words: 0,
+            occupied: [0; WORDS],
+            far: Radix::new(),
             len: 0,
         }
     }
@@ -80,90 +79,124 @@ impl<T: Copy> EventQueue<T> {
     }
 
     /// Puts `item` in for `at`, behind what is in for the same time.
+    #[inline]
     pub fn push(&mut self, at: Time, item: T) {
         self.len += 1;
-        self.place(at.as_nanos().max(self.base), item);
+        let at = at.as_nanos().max(self.last);
+        let ahead = (at >> TICK_BITS).wrapping_sub(self.tick + 1);
+        if ahead < SLOTS {
+            let slot = ((at >> TICK_BITS) % SLOTS) as usize;
+            self.words |= 1 << (slot / 64);
+            self.occupied[slot / 64] |= 1 << (slot % 64);
+            self.slots[slot].push((at, item));
+        } else if at >> TICK_BITS <= self.tick {
+            // The slot of that tick is that of another one now.
+            self.near.push(Time::from_nanos(at), item);
+        } else {
+            self.far.push(Time::from_nanos(at), item);
+        }
     }
 
-    fn place(&mut self, at: u64, item: T) {
-        if at == self.base {
-            self.run.push(item);
+    /// The next tick of the wheel with items.
+    #[inline]
+    fn next_tick(&self) -> Option<u64> {
+        if self.words == 0 {
+            return None;
+        }
+        let start = ((self.tick + 1) % SLOTS) as usize;
+        let ahead = self.occupied[start / 64] & (u64::MAX << (start % 64));
+        let slot = if ahead != 0 {
+            start / 64 * 64 + ahead.trailing_zeros() as usize
+        } else {
+            // Once round, with the slots of the first word before the start last.
+            let word = (start / 64 + 1) % WORDS;
+            let word = (word + self.words.rotate_right(word as u32).trailing_zeros() as usize) % WORDS;
+            word * 64 + self.occupied[word].trailing_zeros() as usize
+        };
+        Some(self.tick + 1 + (slot as u64).wrapping_sub(start as u64) % SLOTS)
+    }
+
+    /// Opens the next tick that has items; the one that is open is used up.
+    #[inline]
+    fn open(&mut self) {
+        let wheel = self.next_tick().unwrap_or(u64::MAX);
+        let far_at = self.far.next_at();
+        let far = far_at.as_nanos() >> TICK_BITS;
+        if wheel == u64::MAX && self.far.is_empty() {
             return;
         }
-        let level = (at ^ self.base).ilog2() / DIGIT_BITS;
-        let digit = (at >> (level * DIGIT_BITS)) as usize % SLOTS;
-        let level = level as usize;
-        self.levels |= 1 << level;
-        self.occupied[level] |= 1 << digit;
-        let slot = &mut self.slots[level * SLOTS + digit];
-        slot.earliest = if slot.items.is_empty() { at } else { slot.earliest.min(at) };
-        slot.items.push((at, item));
+        self.taken = 0;
+        self.open.clear();
+        if wheel < far {
+            self.tick = wheel;
+            self.take_slot();
+            return;
+        }
+        self.tick = far;
+        // What was far ahead was put in before what is in the slot.
+        let end = Time::from_nanos(far << TICK_BITS | ((1 << TICK_BITS) - 1));
+        while let Some((at, item)) = self.far.pop_due(end) {
+            self.open.push((at.as_nanos(), item));
+        }
+        if wheel == far {
+            self.take_slot();
+        }
     }
 
-    /// The level and the slot with the earliest item that is not in the run.
-    fn first(&self) -> Option<(usize, usize)> {
-        let level = self.levels.trailing_zeros() as usize;
-        // The last word of `occupied` is never asked for where no level has an item.
-        let digit = self.occupied.get(level)?.trailing_zeros() as usize;
-        Some((level, digit))
+    #[inline]
+    fn take_slot(&mut self) {
+        let slot = (self.tick % SLOTS) as usize;
+        self.occupied[slot / 64] &= !(1 << (slot % 64));
+        if self.occupied[slot / 64] == 0 {
+            self.words &= !(1 << (slot / 64));
+        }
+        let items = &mut self.slots[slot];
+        if self.open.is_empty() {
+            std::mem::swap(&mut self.open, items);
+        } else {
+            self.open.append(items);
+        }
+        if items.capacity() > KEEP_ITEMS {
+            *items = Vec::new();
+        }
+        if self.open.len() > 1 {
+            // Stable: what is in for one time stays in the order of insertion.
+            self.open.sort_by_key(|(at, _)| *at);
+        }
     }
 
     /// The time of the first item; [`Time::NEVER`] if there is none.
     #[must_use]
     pub fn next_at(&self) -> Time {
-        if self.taken < self.run.len() {
-            return Time::from_nanos(self.base);
+        let near = self.near.next_at();
+        if let Some((at, _)) = self.open.get(self.taken) {
+            return near.min(Time::from_nanos(*at));
         }
-        let Some((level, digit)) = self.first() else { return Time::NEVER };
-        Time::from_nanos(self.slots[level * SLOTS + digit].earliest)
+        let slot = self.next_tick().map(|tick| &self.slots[(tick % SLOTS) as usize]);
+        let wheel = slot.into_iter().flatten().map(|(at, _)| Time::from_nanos(*at)).min();
+        near.min(self.far.next_at()).min(wheel.unwrap_or(Time::NEVER))
     }
 
     /// Takes out the first item, with its time, if that is not after `limit`.
+    #[inline]
     pub fn pop_due(&mut self, limit: Time) -> Option<(Time, T)> {
-        if self.taken == self.run.len() {
-            return self.pop_slot(limit);
+        if self.taken == self.open.len() {
+            self.open();
         }
-        if self.base > limit.as_nanos() {
-            return None;
-        }
-        let item = self.run[self.taken];
-        self.taken += 1;
+        // Of the same time, what is in the open tick came first.
+        let (at, item) = match self.open.get(self.taken) {
+            Some(&(at, item)) if self.near.is_empty() || Time::from_nanos(at) <= self.near.next_at() => {
+                if at > limit.as_nanos() {
+                    return None;
+                }
+                self.taken += 1;
+                (Time::from_nanos(at), item)
+            }
+            _ => self.near.pop_due(limit)?,
+        };
+        self.last = at.as_nanos();
         self.len -= 1;
-        Some((Time::from_nanos(self.base), item))
-    }
-
-    /// The same where the run is used up.
-    fn pop_slot(&mut self, limit: Time) -> Option<(Time, T)> {
-        let (level, digit) = self.first()?;
-        let slot = &mut self.slots[level * SLOTS + digit];
-        if slot.earliest > limit.as_nanos() {
-            return None;
-        }
-        self.occupied[level] &= !(1 << digit);
-        if self.occupied[level] == 0 {
-            self.levels &= !(1 << level);
-        }
-        self.taken = 0;
-        self.run.clear();
-        self.base = slot.earliest;
-        if slot.items.len() == 1 {
-            let (at, item) = slot.items.pop()?;
-            self.len -= 1;
-            return Some((Time::from_nanos(at), item));
-        }
-        // Its items differ from the new base in a lower digit, or not at all: the run.
-        let mut items = std::mem::take(&mut slot.items);
-        if self.run.capacity() > KEEP_ITEMS {
-            self.run = Vec::new();
-        }
-        items.iter().for_each(|&(at, item)| self.place(at, item));
-        items.clear();
-        if items.capacity() <= KEEP_ITEMS {
-            self.slots[level * SLOTS + digit].items = items;
-        }
-        self.taken = 1;
-        self.len -= 1;
-        Some((Time::from_nanos(self.base), self.run[0]))
+        Some((at, item))
     }
 }
 
@@ -218,8 +251,10 @@ mod tests {
         queue.push(ns(2_000_000), 0);
         queue.push(ns(2_000_000), 1);
         assert_eq!(queue.pop_due(Time::NEVER), Some((ns(2_000_000), 0)));
-        let kept = queue.run.capacity() + queue.slots.iter().map(|slot| slot.items.capacity()).sum::<usize>();
-        assert!(kept <= 2 * KEEP_ITEMS, "{kept}");
+        queue.push(ns(3_000_000), 2);
+        (1..3).for_each(|i| assert_eq!(queue.pop_due(Time::NEVER).map(|(_, item)| item), Some(i)));
+        let kept = queue.open.capacity() + queue.slots.iter().map(Vec::capacity).sum::<usize>();
+        assert!(kept <= 3 * KEEP_ITEMS, "{kept}");
     }
 
     proptest! {

@@ -8,9 +8,11 @@ use algo::{Span, Time};
 pub struct Drops {
     /// The queue was full.
     pub queue: u64,
+    /// The queue was not full, but its [discipline](crate::Discipline) said so.
+    pub early: u64,
     /// Random loss on the wire.
     pub loss: u64,
-    /// The script said so.
+    /// A script said so. What is still to come says [`Stats::script_left`].
     pub script: u64,
     /// The link was, or went, down.
     pub down: u64,
@@ -22,12 +24,19 @@ impl Drops {
     /// All of them.
     #[must_use]
     pub const fn total(&self) -> u64 {
-        self.queue + self.loss + self.script + self.down + self.mtu
+        self.queue + self.early + self.loss + self.script + self.down + self.mtu
+    }
+
+    /// Those that mean congestion.
+    #[must_use]
+    pub const fn congestion(&self) -> u64 {
+        self.queue + self.early
     }
 
     pub(crate) const fn count(&mut self, why: Why) {
         match why {
             Why::Queue => self.queue += 1,
+            Why::Early => self.early += 1,
             Why::Loss => self.loss += 1,
             Why::Script => self.script += 1,
             Why::Down => self.down += 1,
@@ -51,6 +60,10 @@ pub struct Stats {
     pub delivered_bytes: u64,
     /// Packets dropped, by cause.
     pub dropped: Drops,
+    /// Entries of the link's scripts that no packet has met: a scenario that asked for them has failed.
+    pub script_left: u64,
+    /// Congestion events of [`Discipline::Victims`](crate::Discipline::Victims) that hit somebody.
+    pub congestions: u64,
     /// Packets that the wire doubled.
     pub duplicated: u64,
     /// Packets told to carry a congestion mark.

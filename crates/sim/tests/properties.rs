@@ -3,7 +3,10 @@
 
 use algo::{Machine, Output, Rate, Span, Time};
 use proptest::prelude::*;
-use sim::{Command, Delivery, LinkConfig, LinkId, Net, Packet, RouteId, net};
+use sim::{
+    Command, Delivery, Discipline, GilbertElliott, LinkConfig, LinkId, MediumId, Net, Packet, RouteId, Trace,
+    Who, net,
+};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Probe {
@@ -16,6 +19,35 @@ impl Packet for Probe {
         self.bytes
     }
     fn mark(&mut self) {}
+    fn flow(&self) -> Option<u32> {
+        Some(self.id % 4).filter(|flow| *flow < 3)
+    }
+}
+
+fn discipline() -> impl Strategy<Value = Discipline> {
+    let who = prop_oneof![Just(Who::All), Just(Who::Share), Just(Who::Largest)];
+    let span = |most: u64| (0..most).prop_map(Span::from_micros);
+    prop_oneof![
+        2 => Just(Discipline::DropTail),
+        1 => (1u32..6, 0.0..1.0).prop_map(|(last_packets, p)| Discipline::Random { last_packets, p }),
+        1 => (span(2_000), span(10_000), any::<bool>())
+            .prop_map(|(target, interval, ecn)| Discipline::CoDel { target, interval, ecn }),
+        1 => (0u32..20, span(20_000), who)
+            .prop_map(|(above_packets, hold, who)| Discipline::Victims { above_packets, hold, who }),
+    ]
+}
+
+/// Without one half of the time.
+fn trace() -> impl Strategy<Value = Option<Trace>> {
+    let text = |gaps: Vec<u32>| {
+        let mut ms = 0;
+        let lines = gaps.iter().map(|gap| {
+            ms += gap;
+            format!("{ms}\n")
+        });
+        Trace::parse(&lines.collect::<String>()).ok()
+    };
+    prop_oneof![3 => Just(None), 1 => prop::collection::vec(0u32..9, 1..40).prop_map(text)]
 }
 
 type Stream = Vec<Output<Delivery<Probe>, net::Event<Probe>>>;
@@ -51,10 +83,24 @@ fn link_config() -> impl Strategy<Value = LinkConfig> {
         (fault(), fault(), fault(), fault(), micros(5_000)),
         prop::collection::vec(0u64..100, 0..5),
         prop::collection::vec((at, command), 0..6),
+        (
+            discipline(),
+            trace(),
+            prop::option::of((0.0..0.1, 1.0..5.0)),
+            prop::collection::vec((0u32..3, 1u64..30), 0..4),
+            prop::option::weighted(0.3, 0u32..5),
+        ),
     )
         .prop_map(
-            |((rate, delay, jitter, queue_packets, queue_bytes, mtu_bytes), faults, script, schedule)| {
+            |(
+                (rate, delay, jitter, queue_packets, queue_bytes, mtu_bytes),
+                faults,
+                script,
+                schedule,
+                more,
+            )| {
                 let (loss, corrupt, duplicate, reorder, reorder_by) = faults;
+                let (discipline, trace, bursts, script_flows, weight) = more;
                 LinkConfig {
                     rate,
                     delay,
@@ -70,7 +116,11 @@ fn link_config() -> impl Strategy<Value = LinkConfig> {
                     reorder_by,
                     script,
                     schedule,
-                    ..LinkConfig::default()
+                    discipline,
+                    bursts: bursts.map(|(loss, packets)| GilbertElliott::bursts(loss, packets)),
+                    script_flows,
+                    medium: weight.filter(|_| trace.is_none()).map(|weight| (MediumId(0), weight)),
+                    trace,
                 }
             },
         )
@@ -83,6 +133,7 @@ fn run(
     seed: u64,
 ) -> (Net<Probe>, Vec<LinkId>, Stream) {
     let mut net = Net::new(seed);
+    net.medium("air");
     let links: Vec<_> = ["a", "b", "c"].iter().zip(configs).map(|(n, c)| net.link(n, c.clone())).collect();
     for route in [&[0, 1, 2][..], &[2, 1], &[1], &[0, 0]] {
         net.route(&route.iter().map(|&i| links[i]).collect::<Vec<_>>());

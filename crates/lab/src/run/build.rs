@@ -6,14 +6,16 @@ use algo::control::Algorithm;
 use algo::{Rate, Span, Time};
 use mmtp::subscriber::Grouping;
 use sim::config::Discipline;
-use sim::{Command, LinkConfig, LinkId, Rng, Stats};
+use sim::{Command, GilbertElliott, LinkConfig, LinkId, Rng, Stats, Trace, Who};
 
 use super::groups::Truth;
 use crate::content::Content;
 use crate::crowd::{Burst, CbrConfig, FlowConfig, FlowNo};
 use crate::peer::Lie;
-use crate::scenario::{Amount, Flow, Groups, Link, Path, Scenario, Transport};
-use crate::swarm::{Fault, OVERHEAD_BYTES, PAYLOAD_MAX, ReceiverNo, SourceNo, Swarm, WantNo, Wire};
+use crate::scenario::{self, Amount, Flow, Groups, Link, Path, Scenario, Transport};
+use crate::swarm::{
+    FLOW_DATAGRAMS, Fault, OVERHEAD_BYTES, PAYLOAD_MAX, ReceiverNo, SourceNo, Swarm, WantNo, Wire,
+};
 
 /// What an access link's queue holds, packets: it never drops.
 const ACCESS_QUEUE: u32 = 1_000_000;
@@ -57,8 +59,14 @@ impl World {
         };
         let mut world =
             Self { swarm: Swarm::new(seed), links: BTreeMap::new(), flows: Vec::new(), packet_bytes };
+        let mut media = BTreeMap::new();
         for (name, link) in &scenario.link {
-            let config = world.link_config(scenario, name, link);
+            let mut config = world.link_config(scenario, link);
+            config.medium = link.medium.as_ref().map(|medium| {
+                let id =
+                    *media.entry(medium).or_insert_with(|| world.swarm.medium(&format!("medium {medium}")));
+                (id, link.weight.unwrap_or(1))
+            });
             world.links.insert(name.clone(), world.swarm.link(name, config));
         }
         let sources = world.sources(scenario);
@@ -98,8 +106,7 @@ impl World {
         world
     }
 
-    fn link_config(&self, scenario: &Scenario, name: &str, link: &Link) -> LinkConfig {
-        let _ = (scenario, name);
+    fn link_config(&self, scenario: &Scenario, link: &Link) -> LinkConfig {
         let rate = link.rate.map(|rate| rate.rate(self.packet_bytes));
         let mut config = LinkConfig {
             rate,
@@ -113,9 +120,16 @@ impl World {
             mark_above_bytes: link.mark_above.map(|amount| self.bytes_in(amount, rate)),
             ..LinkConfig::default()
         };
-        if let Some(random) = &link.random {
-            config.discipline = Discipline::Random { last_packets: random.band, p: random.drop };
-        }
+        config.discipline = discipline(link);
+        config.trace = link.trace.as_deref().map(|path| trace(path).expect("checked: it is one"));
+        let numbers = link.drop_of.iter().map(|drop| (number(scenario, &drop.flow, drop.path), drop.nth));
+        config.script_flows = numbers.collect();
+        config.bursts = link.gilbert.as_ref().map(|gilbert| GilbertElliott {
+            to_bad: gilbert.to_bad,
+            to_good: gilbert.to_good,
+            loss_good: gilbert.good,
+            loss_bad: gilbert.bad,
+        });
         match link.queue {
             None => {}
             Some(Amount::Packets(packets)) => config.queue_packets = packets as u32,
@@ -338,6 +352,44 @@ struct Sources {
 /// What the source at the far end of a path is called: a name of its own unless the scenario gives one.
 fn source_name(flow: &str, p: usize, path: &Path) -> String {
     path.source.clone().unwrap_or_else(|| format!("{flow}/{p}"))
+}
+
+/// What a packet of a path is known by on links: the number of the path among those of its transport, which
+/// are made in the order of the flows. Of several copies of a flow it is the first.
+fn number(scenario: &Scenario, flow: &str, path: usize) -> u32 {
+    let transport = scenario.flow[flow].transport;
+    let before = scenario.flow.range(..flow.to_owned()).filter(|(_, other)| other.transport == transport);
+    let paths: usize = before.map(|(_, other)| other.count as usize * other.paths.len()).sum();
+    let number = (paths + path) as u32;
+    if transport == Transport::Mmtp { FLOW_DATAGRAMS | number } else { number }
+}
+
+/// The trace in a file.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn trace(path: &str) -> Result<Trace, String> {
+    let text = std::fs::read_to_string(path).map_err(|e| format!("cannot be read: {e}"))?;
+    Trace::parse(&text).map_err(|e| format!("is none: {e}"))
+}
+
+/// What a link's queue does before it is full.
+fn discipline(link: &Link) -> Discipline {
+    if let Some(random) = &link.random {
+        return Discipline::Random { last_packets: random.band, p: random.drop };
+    }
+    if let Some(codel) = &link.codel {
+        return Discipline::CoDel { target: codel.target.0, interval: codel.interval.0, ecn: codel.mark };
+    }
+    link.victims.as_ref().map_or(Discipline::DropTail, |victims| Discipline::Victims {
+        above_packets: victims.above,
+        hold: victims.hold.0,
+        who: match victims.who {
+            scenario::Who::All => Who::All,
+            scenario::Who::Share => Who::Share,
+            scenario::Who::Largest => Who::Largest,
+        },
+    })
 }
 
 /// A flow to be placed.

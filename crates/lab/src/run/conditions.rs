@@ -44,12 +44,11 @@ fn implied(scenario: &Scenario, world: &World, faults: &mut Vec<String>) {
         never("random loss", link.loss > 0.0 || link.gilbert.is_some(), stats.dropped.loss);
         never("duplication", link.duplicate > 0.0, stats.duplicated);
         never("reordering", link.reorder > 0.0, stats.reordered);
-        let scripted = (link.drop.len() + link.drop_of.len()) as u64;
-        if stats.dropped.script < scripted {
-            faults.push(format!(
-                "link {name}: {} of the {scripted} packets to drop came by",
-                stats.dropped.script
-            ));
+        never("a congestion event with chosen victims", link.victims.is_some(), stats.congestions);
+        if stats.script_left > 0 {
+            let scripted = (link.drop.len() + link.drop_of.len()) as u64;
+            let came = scripted.saturating_sub(stats.script_left);
+            faults.push(format!("link {name}: {came} of the {scripted} packets to drop came by"));
         }
     }
     for flow in &world.flows {
@@ -70,7 +69,9 @@ fn seen(scenario: &Scenario, world: &World, log: &Log, assert: &Assert) -> Vec<(
     let (before, after) = (log.note(scenario.count_from.time()), log.note(scenario.duration.time()));
     let secs = after.at.since(before.at).as_nanos() as f64 / 1e9;
     match assert.what {
-        Condition::Drops => link(&|name| stats(name).dropped.queue as f64, "packets dropped by the queue"),
+        Condition::Drops => {
+            link(&|name| stats(name).dropped.congestion() as f64, "packets dropped by the queue")
+        }
         Condition::Losses => {
             let lost = |name: &str| (stats(name).dropped.loss + stats(name).dropped.script) as f64;
             link(&lost, "packets lost at random or by script")

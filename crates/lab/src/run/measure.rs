@@ -124,7 +124,7 @@ impl View<'_> {
 
     /// Packets dropped by queues, chance or script, of those offered.
     fn loss(&self, names: &[String]) -> f64 {
-        let lost = |stats: &Stats| stats.dropped.queue + stats.dropped.loss + stats.dropped.script;
+        let lost = |stats: &Stats| stats.dropped.congestion() + stats.dropped.loss + stats.dropped.script;
         let (dropped, offered) = self
             .stats(names)
             .fold((0, 0), |(d, o), (a, b)| (d + lost(b) - lost(a), o + b.offered - a.offered));

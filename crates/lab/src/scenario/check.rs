@@ -323,7 +323,7 @@ fn named(name: &str, what: &str) -> Checked {
     ensure(so, what, || format!("`{name}` is no name: letters, digits, `-` and `_`"))
 }
 
-/// Whether a trace is there, and is one: a time in ms a line.
+/// Whether a trace is there, and is one.
 fn check_trace(trace: &str, key: String) -> Checked {
     let wrong = |what: String| Err(ScenarioError::at(&key, format!("trace {trace} {what}")));
     match fs::metadata(trace) {
@@ -331,19 +331,7 @@ fn check_trace(trace: &str, key: String) -> Checked {
         Ok(file) if file.len() > TRACE_BYTES_MAX => return wrong(format!("is over {TRACE_BYTES_MAX} bytes")),
         Ok(_) => {}
     }
-    let text = match fs::read_to_string(trace) {
-        Ok(text) => text,
-        Err(e) => return wrong(format!("cannot be read: {e}")),
-    };
-    let mut last = None;
-    for (n, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        match line.trim().parse::<u64>() {
-            Ok(ms) if last.is_none_or(|last| last <= ms) => last = Some(ms),
-            Ok(ms) => return wrong(format!("goes back in time in line {}: {ms} ms", n + 1)),
-            Err(_) => return wrong(format!("has no time in ms in line {}", n + 1)),
-        }
-    }
-    ensure(last.is_some_and(|ms| ms > 0), key, || format!("trace {trace} must end after 0 ms"))
+    crate::run::build::trace(trace).map_or_else(wrong, |_| Ok(()))
 }
 
 #[cfg(test)]
