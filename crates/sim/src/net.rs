@@ -119,6 +119,12 @@ impl<P: Packet> Packet for Hop<P> {
     fn bytes(&self) -> u32 {
         self.packet.bytes()
     }
+    fn is_ect(&self) -> bool {
+        self.packet.is_ect()
+    }
+    fn flow(&self) -> Option<u32> {
+        self.packet.flow()
+    }
     fn mark(&mut self) {
         self.packet.mark();
     }

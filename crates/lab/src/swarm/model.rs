@@ -108,6 +108,12 @@ impl sim::Packet for Packet {
             Self::Segment(segment) => segment.mark(),
         }
     }
+    fn is_ect(&self) -> bool {
+        match self {
+            Self::Datagram(datagram) => datagram.ect,
+            Self::Segment(segment) => segment.is_ect(),
+        }
+    }
     fn flow(&self) -> Option<u32> {
         match self {
             Self::Datagram(datagram) => datagram.content.map(|path| FLOW_DATAGRAMS | path),
