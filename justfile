@@ -36,6 +36,7 @@ fuzz seconds="600":
         cargo +nightly fuzz run "$target" -- -max_total_time={{ seconds }} -timeout=10
     done
 
-# The long tests: thousands of seeds of random operations over faulty links.
+# Random worlds by the thousand, with arithmetic and assertions checked: `just soak --seeds 1..100000`.
 soak *args:
-    cargo test --workspace --release -- --ignored {{ args }}
+    CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS=true \
+        cargo run --release -p anabranch --target-dir target/soak -- soak {{ args }}

@@ -183,10 +183,12 @@ impl<T> Subflow<T> {
     }
 
     /// Forgets what was delivered, and what was lost too long ago to teach anything by arriving late: beyond
-    /// the widest reordering window (twice the RTT, RFC 8985 section 6.2) and a round trip more.
+    /// the widest reordering window (twice the RTT, RFC 8985 section 6.2) and a round trip more. Forgets all
+    /// that was lost if there would be no room to send otherwise.
     pub fn forget(&mut self, now: Time) {
         let before = now.as_nanos().saturating_sub(self.rtt.srtt().times(KEEP_RTTS).as_nanos());
-        self.flight.forget(Time::from_nanos(before), |_| {});
+        let before = if self.flight.is_full() { Time::NEVER } else { Time::from_nanos(before) };
+        self.flight.forget(before, |_| {});
     }
 
     /// Everything in flight has expired: calls `lost` with what each was. The window follows from

@@ -56,6 +56,8 @@ pub enum Command {
     Demo(Demo),
     /// Run experiments in the simulator: tables beside what papers report
     Lab(Lab),
+    /// Try random worlds by the thousand, and see that what must hold does
+    Soak(crate::soak::Soak),
     /// Print the manual page, or write all of them into a directory
     Man(Man),
     /// Print a completion script for a shell

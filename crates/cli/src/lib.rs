@@ -11,7 +11,7 @@
 //! * [`serve`]: the source; [`catalog`]: what it offers.
 //! * [`get`]: the receiver; [`target`]: where the file arrives; [`view`]: what the user sees.
 //! * [`names`]: file names from outside; [`host`]: signals and secrets.
-//! * [`demo`]: all of it without a network.
+//! * [`demo`]: all of it without a network; [`soak`]: in random worlds.
 //! * [`mod@lab`]: experiments from scenario files.
 
 pub mod args;
@@ -24,5 +24,6 @@ pub mod lab;
 pub mod man;
 pub mod names;
 pub mod serve;
+pub mod soak;
 pub mod target;
 pub mod view;

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use anabranch::args::{Cli, Command};
 use anabranch::exit::{Failure, Outcome};
-use anabranch::{demo, get, lab, man, serve};
+use anabranch::{demo, get, lab, man, serve, soak};
 use clap::Parser as _;
 
 fn main() -> ExitCode {
@@ -28,6 +28,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Get(args) => get::get(args),
         Command::Demo(args) => demo::demo(args),
         Command::Lab(args) => lab::lab(args),
+        Command::Soak(args) => soak::soak(args),
         Command::Man(args) => man::man(args),
         Command::Completions(args) => man::completions(args),
     }

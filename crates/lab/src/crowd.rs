@@ -10,6 +10,7 @@
 
 mod cbr;
 mod flow;
+mod stock;
 
 use algo::control::{Algorithm, Member};
 use algo::groups::Detector;
@@ -19,11 +20,17 @@ use sim::{EventQueue, RouteId};
 
 pub use cbr::{Burst, CbrConfig};
 pub use flow::FlowConfig;
+use stock::{Load, Stock};
 
 /// A flow of a crowd, by the order in which it was added.
 pub type FlowNo = usize;
 /// A path of a flow, by the order in which it was added to the crowd.
 pub type SubNo = u32;
+
+/// Timers of paths that may come due in one virtual millisecond, for each path: above it something runs in
+/// circles. A path has a probe, a timeout and a deadline for what was overtaken, each good for a millisecond
+/// at least, and now and then an entry that was superseded.
+pub const STORM_MAX: u64 = 64;
 
 /// Size of an acknowledgement on the wire, bytes (Ethernet, IPv4, TCP).
 pub const ACK_BYTES: u16 = 66;
@@ -73,7 +80,7 @@ enum Due {
 
 /// One path of a flow.
 struct Sub {
-    subflow: Subflow<bool>,
+    subflow: Subflow<Load>,
     flow: u32,
     /// Where its numbers stand in [`Crowd::members`], and from where to where its group does.
     at: u32,
@@ -95,11 +102,7 @@ struct Flow {
     first: SubNo,
     subs: u32,
     bytes: u16,
-    /// Packets in the stock, packets still to arrive.
-    left: u64,
-    open: u64,
-    /// Packets that left a second time although the first had arrived: that many arrivals are not counted.
-    owed: u64,
+    stock: Stock,
     started: Option<Time>,
     done: Option<Time>,
     stopped: bool,
@@ -117,6 +120,10 @@ pub struct Crowd {
     timers: EventQueue<Due>,
     cbrs: Vec<cbr::Cbr>,
     digest: u64,
+    /// Timers of paths that came due in this millisecond.
+    millisecond: u64,
+    rung: u64,
+    storm: bool,
 }
 
 impl Crowd {
@@ -131,6 +138,9 @@ impl Crowd {
             timers: EventQueue::new(),
             cbrs: Vec::new(),
             digest: 0xcbf2_9ce4_8422_2325,
+            millisecond: 0,
+            rung: 0,
+            storm: false,
         }
     }
 
@@ -140,16 +150,43 @@ impl Crowd {
         self.timers.next_at()
     }
 
-    /// Works off what is due at `now`; `send` takes what leaves.
+    /// Works off what is due at `now`, unless it [storms](Self::storms); `send` takes what leaves.
     pub fn timers(&mut self, now: Time, send: &mut impl FnMut(RouteId, Segment)) {
-        while let Some((_, due)) = self.timers.pop_due(now) {
+        while !self.storm
+            && let Some((_, due)) = self.timers.pop_due(now)
+        {
             match due {
                 Due::Start(flow) => self.start(now, flow as FlowNo, send),
                 Due::Stop(flow) => self.stop(flow as FlowNo),
-                Due::Sub(sub) => self.sub_timer(now, sub, send),
+                Due::Sub(sub) => {
+                    self.rings(now);
+                    self.sub_timer(now, sub, send);
+                }
                 Due::Cbr(cbr) => self.burst(now, cbr, send),
             }
         }
+    }
+
+    /// Counts timers of paths.
+    fn rings(&mut self, now: Time) {
+        let millisecond = now.as_nanos() / 1_000_000;
+        if millisecond != self.millisecond {
+            (self.millisecond, self.rung) = (millisecond, 0);
+        }
+        self.rung += 1;
+        self.storm |= self.rung > STORM_MAX * self.subs.len() as u64;
+    }
+
+    /// Whether timers came due so often that something must be running in circles.
+    #[must_use]
+    pub const fn storms(&self) -> bool {
+        self.storm
+    }
+
+    /// Entries in the queue of timers.
+    #[must_use]
+    pub const fn timers_len(&self) -> usize {
+        self.timers.len()
     }
 
     /// A segment has come to the end of its route.
@@ -237,6 +274,9 @@ impl Crowd {
     #[must_use]
     pub fn violations(&self) -> Vec<String> {
         let mut wrong = Vec::new();
+        if self.storm {
+            wrong.push(format!("a storm of timers in millisecond {}", self.millisecond));
+        }
         for (i, sub) in self.subs.iter().enumerate() {
             let (cwnd, in_flight) = (sub.subflow.cwnd(), sub.subflow.flight().in_flight());
             if !(1..=1 << 23).contains(&cwnd) {
@@ -249,8 +289,8 @@ impl Crowd {
             }
         }
         for (i, flow) in self.flows.iter().enumerate() {
-            if flow.done.is_some() && flow.open > 0 {
-                wrong.push(format!("flow {i} is done and has {} packets to go", flow.open));
+            if flow.done.is_some() != flow.stock.is_done() {
+                wrong.push(format!("flow {i}: done at {:?}, {} to go", flow.done, flow.stock.open()));
             }
         }
         wrong

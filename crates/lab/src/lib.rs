@@ -17,6 +17,7 @@
 //! * [`run`]: a scenario becomes a world and an [`outcome`].
 //! * [`report`]: rows and runs as a page to look at.
 //! * [`sweep`]: many runs on all cores, and their file of results; [`table`]: runs become rows.
+//! * [`soak`]: random worlds by the thousand, and what must hold in all of them.
 //! * [`short`]: how many round trips a short object takes.
 #![forbid(unsafe_code)]
 
@@ -29,6 +30,7 @@ pub mod report;
 pub mod run;
 pub mod scenario;
 pub mod short;
+pub mod soak;
 pub mod swarm;
 pub mod sweep;
 pub mod table;

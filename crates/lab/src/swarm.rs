@@ -285,7 +285,7 @@ impl Swarm {
     /// Takes one step in time, if one is due by `limit` and nothing storms. At one instant packets arrive
     /// first, then timers run.
     fn advance(&mut self, limit: Time) -> bool {
-        if self.receivers.iter().any(|r| r.record.storms()) {
+        if self.crowd.storms() || self.receivers.iter().any(|r| r.record.storms()) {
             return false;
         }
         // Packets of a crowd do not move the timers of others.

@@ -486,8 +486,10 @@ impl Machine for Subscriber {
             self.deadline = if self.active.is_empty() {
                 Time::NEVER
             } else {
-                let paths = self.paths.iter().map(|path| path.deadline(now)).min();
-                paths.unwrap_or(Time::NEVER).min(self.groups.deadline())
+                let paths = self.paths.iter().map(|path| path.deadline(now)).min().unwrap_or(Time::NEVER);
+                // Where nothing is under way, an interval without news can end later.
+                let idle = self.paths.iter().all(|path| path.flight.in_flight() == 0);
+                if idle { paths } else { paths.min(self.groups.deadline()) }
             };
             if self.events.is_empty() && self.out.is_empty() && now >= self.deadline {
                 // A timer that is due has just been served; whatever is left is for the next tick.

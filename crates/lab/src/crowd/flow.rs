@@ -7,7 +7,7 @@ use algo::groups::Detector;
 use algo::subflow::Timer;
 use sim::RouteId;
 
-use super::{Crowd, Due, Flow, FlowNo, Kind, Segment};
+use super::{Crowd, Due, Flow, FlowNo, Kind, Load, Segment, Stock, Sub};
 
 /// What a flow is made of.
 #[derive(Clone, Debug)]
@@ -38,14 +38,11 @@ impl Crowd {
         for (control, down, up, _) in &config.paths {
             self.push_sub(no as u32, *control, *down, *up);
         }
-        let packets = config.packets.unwrap_or(u64::MAX);
         self.flows.push(Flow {
             first,
             subs: config.paths.len() as u32,
             bytes: config.packet_bytes,
-            left: packets,
-            open: packets,
-            owed: 0,
+            stock: Stock::new(config.packets),
             started: None,
             done: None,
             stopped: false,
@@ -88,7 +85,7 @@ impl Crowd {
     }
 
     /// Calls `f` with a path and its group, then publishes what the path has become.
-    fn coupled(&mut self, sub: usize, f: impl FnOnce(&mut algo::subflow::Subflow<bool>, &Group<'_>)) {
+    fn coupled(&mut self, sub: usize, f: impl FnOnce(&mut algo::subflow::Subflow<Load>, &Group<'_>)) {
         let sub = &mut self.subs[sub];
         let members = &self.members[sub.group.0 as usize..sub.group.1 as usize];
         f(&mut sub.subflow, &Group { members, me: (sub.at - sub.group.0) as usize });
@@ -102,7 +99,11 @@ impl Crowd {
         }
     }
 
-    /// Sends nothing more; what is under way is forgotten.
+    /// From now on a flow sends nothing more; what is under way is forgotten.
+    pub fn halt(&mut self, flow: FlowNo) {
+        self.stop(flow);
+    }
+
     pub(super) fn stop(&mut self, flow: FlowNo) {
         self.flows[flow].stopped = true;
     }
@@ -111,17 +112,18 @@ impl Crowd {
     fn fill(&mut self, now: Time, s: usize, send: &mut impl FnMut(RouteId, Segment)) {
         let sub = &mut self.subs[s];
         let flow = &mut self.flows[sub.flow as usize];
+        if sub.subflow.flight().is_full() {
+            sub.subflow.forget(now);
+        }
         if sub.silent && flow.subs > 1 {
             // The others have its work; a packet that carries nothing finds out when it is back.
-            if sub.subflow.flight().in_flight() == 0 && !flow.stopped && flow.open > 0 {
-                let id = sub.subflow.sent(now, 1, false);
+            if sub.subflow.flight().in_flight() == 0 && !flow.stopped && !flow.stock.is_done() {
+                let id = sub.subflow.sent(now, 1, Load::Nothing);
                 send(sub.down, data(s, id, flow.bytes));
             }
         } else if !flow.stopped {
-            let room = u64::from(sub.subflow.room()).min(flow.left);
-            flow.left = if flow.left == u64::MAX { u64::MAX } else { flow.left - room };
-            for _ in 0..room {
-                let id = sub.subflow.sent(now, 1, true);
+            for _ in 0..u64::from(sub.subflow.room()).min(flow.stock.left()) {
+                let id = sub.subflow.sent(now, 1, flow.stock.take());
                 send(sub.down, data(s, id, flow.bytes));
             }
         }
@@ -146,32 +148,19 @@ impl Crowd {
         if flow.stopped {
             return;
         }
-        let carried = sub.subflow.flight().get(segment.id).copied() == Some(true);
+        let load = sub.subflow.flight().get(segment.id).copied().unwrap_or(Load::Nothing);
         let delivery = sub.subflow.delivered(now, segment.id, 0);
         sub.silent = false;
-        match delivery {
-            Delivery::Fresh { .. } | Delivery::Late { .. } if carried => {
-                if matches!(delivery, Delivery::Late { .. }) {
-                    // It went back to the stock for nothing.
-                    match flow.left {
-                        0 => flow.owed += 1,
-                        u64::MAX => {}
-                        _ => flow.left -= 1,
-                    }
-                }
-                if flow.owed > 0 && matches!(delivery, Delivery::Fresh { .. }) {
-                    flow.owed -= 1;
-                } else {
-                    sub.delivered += 1;
-                    if flow.open != u64::MAX {
-                        flow.open -= 1;
-                        if flow.open == 0 {
-                            flow.done = Some(now);
-                        }
-                    }
-                }
+        let counts = match delivery {
+            Delivery::Fresh { .. } => flow.stock.came(load),
+            Delivery::Late { .. } => flow.stock.came_late(load),
+            Delivery::Duplicate | Delivery::Unknown => false,
+        };
+        if counts {
+            sub.delivered += 1;
+            if flow.stock.is_done() {
+                flow.done = Some(now);
             }
-            _ => {}
         }
         if let Delivery::Fresh { sent_at, seq } = delivery {
             self.coupled(s, |subflow, group| {
@@ -187,32 +176,34 @@ impl Crowd {
 
     /// Declares lost what others have overtaken.
     fn detect(&mut self, now: Time, s: usize, send: &mut impl FnMut(RouteId, Segment)) {
-        let sub = &mut self.subs[s];
-        let (mut back, mut lost) = (0, 0);
-        let newest = sub.subflow.detect(now, |carried, _| {
-            back += u64::from(*carried);
+        let Sub { subflow, flow, .. } = &mut self.subs[s];
+        let stock = &mut self.flows[*flow as usize].stock;
+        let (idle, mut lost) = (stock.left() == 0, 0);
+        let newest = subflow.detect(now, |load, _| {
+            stock.lost(*load);
             lost += 1;
         });
-        sub.subflow.forget(now);
+        subflow.forget(now);
         if let Some(seq) = newest {
             self.lost(s, lost);
             self.coupled(s, |subflow, group| subflow.congestion(now, Cause::Loss, seq, group));
-            self.restock(now, s, back, send);
+            self.restocked(now, s, idle, send);
         }
     }
 
-    /// What was lost goes back into the stock. This path tries first, then those that had nothing to do.
-    fn restock(&mut self, now: Time, s: usize, back: u64, send: &mut impl FnMut(RouteId, Segment)) {
-        let no = self.subs[s].flow as usize;
-        let flow = &mut self.flows[no];
-        let idle = flow.left == 0;
-        flow.left = flow.left.saturating_add(back);
-        self.fill(now, s, send);
-        if idle && self.flows[no].left > 0 {
-            for other in self.subs_of(no).filter(|other| *other != s) {
+    /// Something went back into the stock. If that was empty, paths had nothing to do: the one that has
+    /// waited longest is first, for with any fixed order two bad paths could hand the last packet to each
+    /// other for ever.
+    fn restocked(&mut self, now: Time, s: usize, idle: bool, send: &mut impl FnMut(RouteId, Segment)) {
+        let no = self.subs[s].flow as FlowNo;
+        if idle && self.flows[no].stock.left() > 0 {
+            let mut order: Vec<usize> = self.subs_of(no).filter(|other| *other != s).collect();
+            order.sort_by_key(|other| self.subs[*other].subflow.flight().newest_sent());
+            for other in order {
                 self.fill(now, other, send);
             }
         }
+        self.fill(now, s, send);
     }
 
     pub(super) fn sub_timer(&mut self, now: Time, s: u32, send: &mut impl FnMut(RouteId, Segment)) {
@@ -232,23 +223,26 @@ impl Crowd {
             Timer::Probe => {
                 let sub = &mut self.subs[s];
                 let flow = &mut self.flows[sub.flow as usize];
-                let carries = flow.left > 0;
-                flow.left -= u64::from(carries && flow.left != u64::MAX);
-                let id = sub.subflow.sent(now, 1, carries);
+                let bare = sub.silent && flow.subs > 1;
+                let load = if bare { Load::Nothing } else { flow.stock.take() };
+                let id = sub.subflow.sent(now, 1, load);
                 send(sub.down, data(s, id, flow.bytes));
             }
             Timer::Timeout => {
-                let (mut back, mut lost) = (0, 0);
-                self.subs[s].timeouts += 1;
-                self.subs[s].silent = true;
+                let Sub { flow, timeouts, silent, .. } = &mut self.subs[s];
+                (*timeouts, *silent) = (*timeouts + 1, true);
+                let no = *flow as FlowNo;
+                let (mut stock, mut lost) = (self.flows[no].stock, 0);
+                let idle = stock.left() == 0;
                 self.coupled(s, |subflow, group| {
-                    subflow.expire(now, group, |carried, _| {
-                        back += u64::from(*carried);
+                    subflow.expire(now, group, |load, _| {
+                        stock.lost(*load);
                         lost += 1;
                     });
                 });
+                self.flows[no].stock = stock;
                 self.lost(s, lost);
-                self.restock(now, s, back, send);
+                self.restocked(now, s, idle, send);
             }
         }
         self.fill(now, s, send);

@@ -85,6 +85,12 @@ impl Swarm {
         self.net.queued_bytes(link)
     }
 
+    /// Packets queued or propagating on a link.
+    #[must_use]
+    pub fn inside(&self, link: LinkId) -> usize {
+        self.net.inside(link)
+    }
+
     /// What a source has sent.
     #[must_use]
     pub fn tally(&self, source: SourceNo) -> Tally {

@@ -1,0 +1,332 @@
+//! `anabranch soak`: random worlds by the thousand; see [`lab::soak`].
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use algo::{Span, Time};
+use clap::Args;
+use lab::soak::{Report, run, watch};
+use net::Clock;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeVal;
+use serde::Serialize;
+
+use crate::exit::{Code, Failure, Outcome};
+use crate::host::stop_signals;
+use crate::view::{Lines, bytes, duration};
+
+/// Between two looks at how it goes.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// A seed that takes longer hangs. Most take some milliseconds.
+const HANGS_AFTER: Span = Span::from_secs(300);
+/// Threads at most.
+const JOBS_MAX: u64 = 1_024;
+
+/// Options of `soak`.
+#[derive(Args, Clone, Debug)]
+#[command(
+    long_about = "Try random worlds and see that what must hold does.\n\n\
+        Each seed decides a world: links, sources and liars, flows, controllers, cross traffic, and what \
+        fails when. It runs in virtual time, the machines being those of `get` and `serve`. Content must \
+        arrive intact, windows stay within their bounds, packets be conserved, timers not storm, queues stay \
+        bounded; and who has a path that works must get on. Every 16th seed runs twice and must do the same \
+        again. A seed that fails is printed with the command that replays it.",
+    after_help = "Examples:\n  \
+        anabranch soak --seeds 1..100000\n  \
+        anabranch soak --seeds 17..17 -v"
+)]
+pub struct Soak {
+    /// The seeds, both ends included: 1..30 is thirty of them. A single number is one seed
+    #[arg(long, value_name = "A..B", default_value = "1..1000", value_parser = seeds)]
+    pub seeds: RangeInclusive<u64>,
+
+    /// Seeds at a time. Without this option: as many as there are processors. What comes out does not depend
+    /// on it
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=JOBS_MAX))]
+    pub jobs: Option<u64>,
+
+    /// Report on standard output as JSON, one object a line: failures, then a summary
+    #[arg(long)]
+    pub json: bool,
+
+    /// Say of each seed what world it was, what it was made of and what happened last
+    #[arg(short, long)]
+    pub verbose: bool,
+}
+
+/// Parses `A..B`, both included, or a single number.
+///
+/// # Errors
+/// A sentence for the person who typed it.
+fn seeds(text: &str) -> Result<RangeInclusive<u64>, String> {
+    let (first, last) = text.split_once("..").unwrap_or((text, text));
+    let number = |text: &str| text.parse::<u64>().map_err(|_| format!("'{text}' is no seed: expected A..B"));
+    let (first, last) = (number(first)?, number(last)?);
+    if first > last {
+        return Err(format!("{first} is after {last}"));
+    }
+    if last == u64::MAX {
+        return Err("the last seed must be smaller".into());
+    }
+    Ok(first..=last)
+}
+
+/// What the threads share.
+struct Shared {
+    next: AtomicU64,
+    last: u64,
+    verbose: bool,
+    stop: Arc<AtomicBool>,
+    clock: Clock,
+    /// Seeds that are running, and since when.
+    running: Mutex<BTreeMap<u64, Time>>,
+}
+
+impl Shared {
+    fn running(&self) -> MutexGuard<'_, BTreeMap<u64, Time>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs seeds until there are no more, or it is told to stop.
+    fn work(&self, reports: &Sender<Report>) {
+        while !self.stop.load(Ordering::Relaxed) {
+            let seed = self.next.fetch_add(1, Ordering::Relaxed);
+            if seed > self.last {
+                return;
+            }
+            self.running().insert(seed, self.clock.now());
+            let report = if self.verbose { watch(seed) } else { run(seed) };
+            self.running().remove(&seed);
+            if reports.send(report).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// What there is to say at the end.
+#[derive(Debug, Default, Serialize)]
+struct Summary {
+    event: &'static str,
+    first: u64,
+    last: u64,
+    /// Seeds that have run.
+    seeds: u64,
+    failed: u64,
+    /// Whether it was stopped before the last one.
+    stopped: bool,
+    elapsed_s: f64,
+    cpu_s: f64,
+    virtual_s: f64,
+    packets: u64,
+    /// The most memory that was in use, bytes.
+    peak_bytes: u64,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// If a seed fails, or on Ctrl-C.
+pub fn soak(args: &Soak) -> Outcome {
+    let (_, stop) = stop_signals().map_err(|e| Failure::other(format!("cannot catch signals: {e}")))?;
+    if !args.verbose {
+        // A panic is a failure of its seed; where it was is told on replay.
+        std::panic::set_hook(Box::new(|_| {}));
+    }
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    let (reports, from) = channel();
+    let shared = Arc::new(Shared {
+        next: AtomicU64::new(*args.seeds.start()),
+        last: *args.seeds.end(),
+        verbose: args.verbose,
+        stop,
+        clock: Clock::start(),
+        running: Mutex::default(),
+    });
+    for _ in 0..args.jobs.unwrap_or(cores) {
+        let (shared, reports) = (Arc::clone(&shared), reports.clone());
+        std::thread::spawn(move || shared.work(&reports));
+    }
+    drop(reports);
+    let summary = collect(args, &shared, &from);
+    say(args.json, &summary, || told(&summary));
+    if summary.failed > 0 {
+        let Summary { failed, seeds, .. } = summary;
+        return Err(Failure::other(format!("{failed} of {seeds} seeds failed")));
+    }
+    if summary.stopped {
+        let next = summary.first + summary.seeds;
+        let rest = format!("go on with: anabranch soak --seeds {next}..{}", summary.last);
+        return Err(Failure::new(
+            Code::Interrupted,
+            format!("stopped after {} seeds; {rest}", summary.seeds),
+        ));
+    }
+    Ok(())
+}
+
+/// Takes what the threads report until there is no more, or all that is left hangs.
+fn collect(args: &Soak, shared: &Shared, reports: &Receiver<Report>) -> Summary {
+    let (first, last) = (*args.seeds.start(), *args.seeds.end());
+    let mut summary = Summary { event: "summary", first, last, ..Summary::default() };
+    let (mut lines, mut hanging) = (Lines::default(), Vec::new());
+    loop {
+        match reports.recv_timeout(LOOK_EVERY) {
+            Ok(report) => {
+                summary.seeds += 1;
+                summary.failed += u64::from(!report.failures.is_empty() && !hanging.contains(&report.seed));
+                summary.virtual_s += report.virtual_time.as_nanos() as f64 / 1e9;
+                summary.packets += report.packets;
+                if args.verbose || !report.failures.is_empty() {
+                    lines.draw(&[]);
+                    print(args.json, &report);
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+        let now = shared.clock.now();
+        let running = shared.running().clone();
+        for (seed, _) in running.iter().filter(|(_, since)| now.since(**since) > HANGS_AFTER) {
+            if !hanging.contains(seed) {
+                hanging.push(*seed);
+                summary.failed += 1;
+                let what = format!("has not ended in {} s", HANGS_AFTER.as_millis() / 1_000);
+                say(args.json, &Failed::new(*seed, "", "", std::slice::from_ref(&what)), || {
+                    format!("seed {seed} FAILED\n  {what}\n  replay: {}", replay(*seed))
+                });
+            }
+        }
+        let over = shared.next.load(Ordering::Relaxed) > last || shared.stop.load(Ordering::Relaxed);
+        if over && !hanging.is_empty() && running.keys().all(|seed| hanging.contains(seed)) {
+            break;
+        }
+        lines.draw(&[progress(&summary, now)]);
+    }
+    lines.draw(&[]);
+    summary.stopped = summary.seeds <= last - first;
+    summary.elapsed_s = shared.clock.now().as_nanos() as f64 / 1e9;
+    (summary.cpu_s, summary.peak_bytes) = used();
+    summary
+}
+
+fn progress(summary: &Summary, now: Time) -> String {
+    let (all, done, elapsed) = (summary.last - summary.first + 1, summary.seeds, now.as_nanos() as f64 / 1e9);
+    let rate = done as f64 / elapsed;
+    let left = duration((all - done.min(all)) as f64 / rate);
+    format!("{done} of {all} seeds, {} failed, {rate:.0} a second, {left} left", summary.failed)
+}
+
+/// CPU seconds of this process, and the most memory it had, bytes.
+fn used() -> (f64, u64) {
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return (0.0, 0) };
+    let seconds = |time: TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
+    (seconds(usage.user_time()) + seconds(usage.system_time()), usage.max_rss() as u64 * 1_024)
+}
+
+/// The command that runs a seed again.
+fn replay(seed: u64) -> String {
+    format!("anabranch soak --seeds {seed}..{seed} -v")
+}
+
+/// A seed that has failed, or any with `-v`, as JSON.
+#[derive(Debug, Serialize)]
+struct Failed<'a> {
+    event: &'static str,
+    seed: u64,
+    kind: &'a str,
+    description: &'a str,
+    failures: &'a [String],
+    replay: String,
+}
+
+impl<'a> Failed<'a> {
+    fn new(seed: u64, kind: &'a str, description: &'a str, failures: &'a [String]) -> Self {
+        let event = if failures.is_empty() { "seed" } else { "failure" };
+        Self { event, seed, kind, description, failures, replay: replay(seed) }
+    }
+}
+
+fn print(json: bool, report: &Report) {
+    let Report { seed, kind, description, failures, .. } = report;
+    say(json, &Failed::new(*seed, kind.name(), description, failures), || text(report));
+}
+
+/// A seed for people: its log, what it was, how it ended.
+fn text(report: &Report) -> String {
+    let Report { seed, kind, description, failures, digest, log, .. } = report;
+    let mut text: Vec<String> = log.clone();
+    let end = if failures.is_empty() { "is well" } else { "FAILED" };
+    text.push(format!("seed {seed} {end}: {}, digest {digest:016x}", kind.name()));
+    text.push(format!("  {description}"));
+    text.extend(failures.iter().map(|what| format!("  failed: {what}")));
+    if !failures.is_empty() {
+        text.push(format!("  replay: {}", replay(*seed)));
+    }
+    text.join("\n")
+}
+
+fn told(summary: &Summary) -> String {
+    let Summary { seeds, failed, cpu_s, elapsed_s, virtual_s, packets, peak_bytes, .. } = summary;
+    format!(
+        "{seeds} seeds, {failed} failed; {cpu_s:.0} s of CPU in {}, {:.0} h of virtual time, {:.1} million \
+         packets, at most {} of memory",
+        duration(*elapsed_s),
+        virtual_s / 3_600.0,
+        *packets as f64 / 1e6,
+        bytes(*peak_bytes),
+    )
+}
+
+/// A line on standard output. A reader that has gone away is no failure of what is tested.
+fn say(json: bool, object: &impl Serialize, text: impl FnOnce() -> String) {
+    let line = if json { serde_json::to_string(object).unwrap_or_default() } else { text() };
+    let _ = writeln!(std::io::stdout().lock(), "{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lab::soak::Kind;
+
+    #[test]
+    fn both_ends_are_included() {
+        assert_eq!(seeds("1..30").map(Iterator::count), Ok(30));
+        assert_eq!(seeds("17").map(Iterator::count), Ok(1));
+        for bad in ["", "..", "1..", "2..1", "-1..2", "a..b", "1...3", "0..18446744073709551615"] {
+            assert!(seeds(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_failure_tells_how_to_replay_it() {
+        let report = Report {
+            seed: 17,
+            kind: Kind::Crowd,
+            description: "a world".into(),
+            failures: vec!["it broke".into()],
+            digest: 1,
+            virtual_time: Span::ZERO,
+            packets: 0,
+            log: vec!["the last thing".into()],
+        };
+        let text = text(&report);
+        assert!(text.contains("replay: anabranch soak --seeds 17..17 -v") && text.contains("it broke"));
+        assert!(text.starts_with("the last thing"));
+        let json = Failed::new(17, "crowd", "a world", &report.failures);
+        let json = serde_json::to_string(&json).expect("JSON");
+        assert!(json.contains(r#""event":"failure","seed":17"#), "{json}");
+    }
+
+    #[test]
+    fn how_far_it_has_come() {
+        let summary = Summary { first: 1, last: 100, seeds: 50, ..Summary::default() };
+        let line = progress(&summary, Time::ZERO + Span::from_secs(10));
+        assert_eq!(line, "50 of 100 seeds, 0 failed, 5 a second, 10 s left");
+    }
+}

@@ -1,0 +1,344 @@
+//! Flows of packets over a mesh: many controllers, many paths, cross traffic, faults.
+
+use algo::control::Window;
+use algo::{Rate, Span, Time};
+use sim::{LinkId, Rng, RouteId};
+
+use super::draw::{between, controller, few, pick, within};
+use super::mesh::{Mesh, PACKET_MAX, PATHS_MAX};
+use super::{End, Notes, TIMERS_MAX, conserved};
+use crate::Swarm;
+use crate::crowd::{Burst, CbrConfig, FlowConfig, FlowNo};
+
+/// The turmoil lasts so long, at least and at most.
+const TURMOIL: (Span, Span) = (Span::from_millis(300), Span::from_secs(20));
+/// Looks in the turmoil.
+const LOOKS: u64 = 64;
+/// The longest step of the calm.
+const STEP_MAX: Span = Span::from_secs(1);
+/// In the calm, a flow that has a path that works and stands for so long gets the world to itself: first
+/// those without such a path leave, then those that do get on. Sixty flows that want a slow link can starve
+/// one, and two timers of the longest kind can be in step for ever, one packet always filling the queue just
+/// before the other: that is unfair, but no standstill.
+const COMPANY: [Span; 2] = [Span::from_secs(100), Span::from_secs(200)];
+/// If it stands for so long even so, it hangs: ten of the longest timeouts.
+const PATIENCE: Span = Span::from_secs(300);
+/// Between the end of the last flow and silence: a full queue of a slow link.
+const SILENCE: Span = Span::from_secs(7_200);
+/// An RTT may be so much shorter than its links' delays, for its mean is rounded.
+const ROUNDING: Span = Span::from_micros(1);
+/// Windows are at most so many packets.
+const CWND_MAX: u32 = 1 << 23;
+
+/// A flow, as far as its fate is known.
+struct Fate {
+    no: FlowNo,
+    paths: Vec<Way>,
+    packet_bytes: u64,
+    packets: Option<u64>,
+    stops: bool,
+    /// Bytes delivered so far, and since when.
+    delivered: u64,
+    since: Time,
+    /// Nothing more is expected of it.
+    settled: bool,
+}
+
+/// Links there and back, as numbers of the mesh, and what is beyond them.
+struct Way {
+    down: Vec<usize>,
+    up: Vec<usize>,
+    pipe: Span,
+}
+
+struct World<'a> {
+    swarm: Swarm,
+    mesh: Mesh,
+    links: Vec<LinkId>,
+    flows: Vec<Fate>,
+    notes: &'a mut Notes,
+}
+
+pub(super) fn play(seed: u64, notes: &mut Notes) -> End {
+    let mut rng = Rng::stream(seed, "soak crowd");
+    let mut swarm = Swarm::new(seed);
+    let mut mesh = Mesh::draw(&mut rng, &mut swarm, notes);
+    let packet = pick(&mut rng, &[100, 576, 1_500, 1_500, 1_500, PACKET_MAX]);
+    // A seed costs about as much as the packets that its links can carry.
+    let budget = pick(&mut rng, &[1_000, 3_000, 10_000, 30_000]) * if rng.chance(0.01) { 10 } else { 1 };
+    let rates = mesh.links.iter().map(|link| link.rate.as_bytes()).sum::<u64>();
+    let turmoil = Rate::from_bytes(rates).time_for(budget * packet).max(TURMOIL.0).min(TURMOIL.1);
+    let end = Time::ZERO + turmoil;
+    let faults = mesh.turmoil(&mut rng, &mut swarm, end, notes);
+    let mut world = World { links: mesh.ids(), swarm, mesh, flows: Vec::new(), notes };
+    for _ in 0..few(&mut rng, 30) {
+        let bytes = if rng.chance(0.8) { packet } else { pick(&mut rng, &[100, 1_500, PACKET_MAX]) };
+        world.flow(&mut rng, bytes, end);
+    }
+    let bursts = rng.below(4) as usize;
+    (0..bursts).for_each(|b| world.burst(&mut rng, b, packet, end));
+    let broken: Vec<usize> = (0..world.links.len()).filter(|l| !world.mesh.links[*l].works).collect();
+    world.notes.description = format!(
+        "{} links, {} flows over {} paths, {bursts} of cross traffic, packets of {packet} bytes; {faults} \
+         faults in {:.3} s; then links {broken:?} are of no use for ever",
+        world.links.len(),
+        world.flows.len(),
+        world.flows.iter().map(|flow| flow.paths.len()).sum::<usize>(),
+        turmoil.as_nanos() as f64 / 1e9,
+    );
+    let step = turmoil.over(LOOKS);
+    for _ in 0..LOOKS {
+        world.step(step);
+    }
+    world.calm(step);
+    world.silence();
+    End::of(&world.swarm, &world.links)
+}
+
+impl World<'_> {
+    fn flow(&mut self, rng: &mut Rng, packet_bytes: u64, end: Time) {
+        let count = few(rng, PATHS_MAX);
+        let common = controller(rng);
+        let groups = rng.below(3);
+        let (mut paths, mut ways, mut names) = (Vec::new(), Vec::new(), Vec::new());
+        for p in 0..count {
+            let down = self.mesh.route(rng, 4);
+            let up = if rng.chance(0.3) { self.mesh.route(rng, 2) } else { Vec::new() };
+            let most = pick(rng, &[0, 1_000, 20_000, 200_000]);
+            let pipe = within(rng, Span::from_micros(most));
+            let (name, control) = if rng.chance(0.15) { controller(rng) } else { common.clone() };
+            let group = match groups {
+                0 => 0,
+                1 => p as u32,
+                _ => rng.below(3) as u32,
+            };
+            paths.push((control, self.route(&down), self.back(&up, pipe), group));
+            names.push(name);
+            ways.push(Way { down, up, pipe });
+        }
+        let narrowest = |way: &Way| way.down.iter().map(|l| self.mesh.links[*l].rate).min();
+        let best = ways.iter().filter_map(narrowest).max().unwrap_or(Rate::from_bytes(0));
+        let most = (best.bytes_in(end.since(Time::ZERO)) / packet_bytes).clamp(1, 20_000);
+        let packets = rng.chance(0.7).then(|| few(rng, most));
+        let start = if rng.chance(0.4) { Time::ZERO } else { between(rng, Time::ZERO, end) };
+        let stop = rng.chance(0.1).then(|| between(rng, Time::ZERO, end));
+        let detect = rng.chance(0.3);
+        let config = FlowConfig { paths, packet_bytes: packet_bytes as u16, packets, start, stop, detect };
+        let no = self.swarm.crowd_mut().flow(&config);
+        self.notes.detail(|| {
+            let of = |(way, name): (&Way, String)| format!("{name} {:?} {:?}+{}", way.down, way.up, way.pipe);
+            let paths: Vec<String> = ways.iter().zip(names).map(of).collect();
+            let groups: Vec<u32> = config.paths.iter().map(|path| path.3).collect();
+            format!(
+                "flow {no}: {packets:?} of {packet_bytes} bytes, {start:?} to {stop:?}, groups {groups:?}, \
+                 detection {detect}, paths {paths:?}"
+            )
+        });
+        self.flows.push(Fate {
+            no,
+            paths: ways,
+            packet_bytes,
+            packets,
+            stops: stop.is_some(),
+            delivered: 0,
+            since: end,
+            settled: false,
+        });
+    }
+
+    fn burst(&mut self, rng: &mut Rng, b: usize, packet_bytes: u64, end: Time) {
+        let via = self.mesh.route(rng, 3);
+        let rate = self.mesh.links[via[0]].rate.as_bytes();
+        let percent = 10 + rng.below(140);
+        let span = end.since(Time::ZERO).over(10);
+        let config = CbrConfig {
+            name: format!("burst {b}"),
+            route: self.route(&via),
+            rate: Rate::from_bytes((rate * percent / 100).max(1)),
+            packet_bytes: packet_bytes as u16,
+            burst: rng.chance(0.7).then(|| Burst { on: within(rng, span), off: within(rng, span) }),
+            start: between(rng, Time::ZERO, end),
+            stop: Some(end),
+        };
+        self.notes.detail(|| format!("cross traffic: {config:?}"));
+        self.swarm.crowd_mut().cbr(&config);
+    }
+
+    fn route(&mut self, links: &[usize]) -> RouteId {
+        let ids: Vec<LinkId> = links.iter().map(|l| self.links[*l]).collect();
+        self.swarm.route(&ids)
+    }
+
+    /// None, where there is no way to go.
+    fn back(&mut self, links: &[usize], pipe: Span) -> Option<RouteId> {
+        if links.is_empty() && pipe == Span::ZERO {
+            return None;
+        }
+        let mut ids: Vec<LinkId> = links.iter().map(|l| self.links[*l]).collect();
+        ids.push(self.swarm.pipe(pipe));
+        Some(self.swarm.route(&ids))
+    }
+
+    /// Lets time pass, and looks at everything.
+    fn step(&mut self, span: Span) {
+        let now = self.swarm.clock() + span;
+        self.swarm.run_until(now);
+        self.look();
+    }
+
+    fn look(&mut self) {
+        let Self { swarm, mesh, links, flows, notes } = self;
+        let (now, crowd) = (swarm.clock(), swarm.crowd());
+        for what in crowd.violations() {
+            notes.fail(what);
+        }
+        conserved(swarm, links, |l| mesh.links[l].room(), notes);
+        let paths: usize = flows.iter().map(|flow| flow.paths.len()).sum();
+        if crowd.timers_len() > TIMERS_MAX * paths {
+            notes.fail(format!("{} timers for {paths} paths", crowd.timers_len()));
+        }
+        let mut carried = vec![0; links.len()];
+        for flow in flows.iter() {
+            let mut total = 0;
+            let rows = crowd.delivered_bytes(flow.no).zip(crowd.cwnd(flow.no)).zip(crowd.srtt(flow.no));
+            for (p, (way, ((bytes, cwnd), srtt))) in flow.paths.iter().zip(rows).enumerate() {
+                total += bytes;
+                way.down.iter().for_each(|l| carried[*l] += bytes);
+                let delay = |l: &usize| mesh.links[*l].delay_min;
+                let light = way.down.iter().chain(&way.up).map(delay).fold(way.pipe, |sum, d| sum + d);
+                if srtt > Span::ZERO && srtt + ROUNDING < light {
+                    notes.fail(format!("flow {}, path {p}: srtt {srtt}, the links take {light}", flow.no));
+                }
+                if !(1..=CWND_MAX).contains(&cwnd) {
+                    notes.fail(format!("flow {}, path {p}: a window of {cwnd}", flow.no));
+                }
+            }
+            for member in crowd.published(flow.no).flatten() {
+                if !(Window::packets(1)..=Window::MAX).contains(&member.cwnd) {
+                    notes.fail(format!("flow {} publishes a window of {:?}", flow.no, member.cwnd));
+                }
+            }
+            let (_, done) = crowd.times(flow.no);
+            let wanted = flow.packets.map(|packets| packets * flow.packet_bytes);
+            if total < flow.delivered
+                || wanted.is_some_and(|wanted| total > wanted || done.is_some() != (total == wanted))
+            {
+                notes.fail(format!(
+                    "flow {}: {total} bytes of {wanted:?} delivered, {} before, done at {done:?}",
+                    flow.no, flow.delivered
+                ));
+            }
+            notes.happened(now, || {
+                let windows: Vec<u32> = crowd.cwnd(flow.no).collect();
+                let (no, timeouts) = (flow.no, crowd.timeouts(flow.no));
+                format!("flow {no}: {total} bytes, windows {windows:?}, {timeouts} timeouts, done {done:?}")
+            });
+        }
+        for (l, (link, bytes)) in mesh.links.iter().zip(carried).enumerate() {
+            let stats = swarm.stats(link.id);
+            let most = link.capacity_bytes(now) + (stats.duplicated + 1) * PACKET_MAX;
+            if stats.delivered_bytes > most || bytes > stats.delivered_bytes {
+                let (delivered, now) = (stats.delivered_bytes, now.as_nanos());
+                notes.fail(format!(
+                    "link {l} at {now} ns: {bytes} bytes of flows, {delivered} delivered, {most} possible"
+                ));
+            }
+        }
+    }
+
+    /// Everybody with a path that works gets on: finite flows to their end, endless ones a little.
+    fn calm(&mut self, step: Span) {
+        let links = &self.mesh.links;
+        let all = |way: &Way, ok: &dyn Fn(usize) -> bool| way.down.iter().chain(&way.up).all(|l| ok(*l));
+        let mut lost = Vec::new();
+        for flow in &mut self.flows {
+            let some = |ok: &dyn Fn(usize) -> bool| flow.paths.iter().any(|way| all(way, ok));
+            flow.settled = flow.stops || !some(&|l| links[l].serves(flow.packet_bytes));
+            flow.delivered = self.swarm.crowd().delivered_bytes(flow.no).sum();
+            if flow.settled && flow.packets.is_none() && some(&|l| links[l].works) {
+                // It may be fast, and nothing is to be learned from it.
+                self.swarm.crowd_mut().halt(flow.no);
+            }
+            lost.extend(flow.settled.then_some(flow.no));
+        }
+        let count = self.flows.iter().filter(|flow| !flow.settled).count();
+        self.notes.description += &format!("; {count} flows must get on");
+        let mut step = step;
+        loop {
+            let now = self.swarm.clock();
+            for flow in self.flows.iter_mut().filter(|flow| !flow.settled) {
+                let total = self.swarm.crowd().delivered_bytes(flow.no).sum();
+                let moved = total > flow.delivered;
+                let (_, done) = self.swarm.crowd().times(flow.no);
+                if done.is_some() || (flow.packets.is_none() && moved) {
+                    flow.settled = true;
+                    self.swarm.crowd_mut().halt(flow.no);
+                } else if moved {
+                    (flow.delivered, flow.since) = (total, now);
+                } else if now.since(flow.since) > PATIENCE {
+                    flow.settled = true;
+                    let (no, since) = (flow.no, flow.since.as_nanos() / 1_000_000);
+                    let what = format!("flow {no} has a path that works, and has stood since {since} ms");
+                    self.notes.fail(format!("{what}; {total} bytes of {:?} packets", flow.packets));
+                }
+            }
+            let stands = |flow: &Fate, for_long| !flow.settled && now.since(flow.since) > for_long;
+            if self.flows.iter().any(|flow| stands(flow, COMPANY[0])) {
+                lost.drain(..).for_each(|flow| self.swarm.crowd_mut().halt(flow));
+            }
+            if self.flows.iter().any(|flow| stands(flow, COMPANY[1])) {
+                for flow in &mut self.flows {
+                    if !stands(flow, COMPANY[0]) {
+                        flow.settled = true;
+                        self.swarm.crowd_mut().halt(flow.no);
+                    }
+                }
+            }
+            if self.flows.iter().all(|flow| flow.settled) || self.swarm.crowd().storms() {
+                return;
+            }
+            self.step(step);
+            step = (step + step.over(8)).min(STEP_MAX);
+        }
+    }
+
+    /// When nobody wants anything, nothing happens any more.
+    fn silence(&mut self) {
+        for _ in 0..30 {
+            self.step(STEP_MAX);
+        }
+        for flow in &self.flows {
+            self.swarm.crowd_mut().halt(flow.no);
+        }
+        let limit = self.swarm.clock() + SILENCE;
+        while self.swarm.next_wake() <= limit && !self.swarm.crowd().storms() {
+            let next = self.swarm.next_wake();
+            self.swarm.run_until(next + STEP_MAX);
+        }
+        self.look();
+        let wake = self.swarm.next_wake();
+        if wake != Time::NEVER {
+            self.notes
+                .fail(format!("nobody wants anything, and something happens at {} ns", wake.as_nanos()));
+        }
+        if self.swarm.crowd().timers_len() > 0 {
+            self.notes.fail(format!("{} timers are left over", self.swarm.crowd().timers_len()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capacity_follows_the_rate() {
+        let mut rng = Rng::stream(1, "test");
+        let (mut swarm, mut notes) = (Swarm::new(1), Notes { log: true, ..Notes::default() });
+        let mesh = Mesh::draw(&mut rng, &mut swarm, &mut notes);
+        let link = &mesh.links[0];
+        let second = link.capacity_bytes(Time::ZERO + Span::from_secs(1));
+        assert!(second.abs_diff(link.rate.as_bytes()) <= 2);
+        assert!(notes.details.len() == mesh.links.len());
+    }
+}
