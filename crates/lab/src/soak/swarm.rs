@@ -278,7 +278,13 @@ impl World<'_> {
         {
             notes.fail(format!("source {source} is struck off, and is {:?}", lies[*source]));
         }
-        if !done && !struck.contains(&0) {
+        // Nor is an answer that a flipped bit makes a refusal.
+        let refuses = |event: &Event| match event {
+            Event::Refused { source, .. } => swarm.source_of(*receiver, *source) == Some(0),
+            _ => false,
+        };
+        let refused = self.corrupting && swarm.events(*receiver).iter().any(|(_, event)| refuses(event));
+        if !done && !struck.contains(&0) && !refused {
             let at = swarm.clock().as_nanos() / 1_000_000_000;
             notes.fail(format!("not done at {at} s; paths {:?}", swarm.paths(*receiver)));
         }
