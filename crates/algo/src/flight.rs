@@ -15,10 +15,14 @@
 //! Nothing that was delivered is touched again: a cursor stands at the first batch with something
 //! outstanding, and the packets of a batch are bits of a word.
 
+mod batch;
+
 use alloc::collections::VecDeque;
 
 use crate::rtt::{GRANULARITY, Rtt};
 use crate::{Span, Time};
+use batch::Batch;
+pub use batch::Mask;
 
 /// The most packets of a batch.
 pub const BATCH_MAX: u32 = u64::BITS;
@@ -58,19 +62,6 @@ pub enum Delivery {
     Unknown,
 }
 
-/// Packets asked at one time, by one request.
-#[derive(Clone, Debug)]
-struct Batch<T> {
-    sent_at: Time,
-    first_seq: u64,
-    count: u32,
-    /// A packet is in at most one of these; cancelled, if in none.
-    outstanding: u64,
-    lost: u64,
-    delivered: u64,
-    what: T,
-}
-
 /// The lowest `n` bits; all if `n` is 64 or more.
 const fn low(n: u64) -> u64 {
     if n >= 64 { u64::MAX } else { (1 << n) - 1 }
@@ -85,10 +76,10 @@ fn bits(mut mask: u64) -> impl Iterator<Item = u32> {
     })
 }
 
-/// What was asked on one path and has not come; `T` says what, a batch.
+/// What was asked on one path and has not come; `T` says what, a batch, and [`M`](Mask) how large one may be.
 #[derive(Clone, Debug)]
-pub struct Flight<T> {
-    batches: VecDeque<Batch<T>>,
+pub struct Flight<T, M = u64> {
+    batches: VecDeque<Batch<T, M>>,
     /// Identifier of the first batch that is remembered.
     base: u64,
     /// Identifier of the first batch with something outstanding, or of the next one to be sent.
@@ -109,16 +100,16 @@ pub struct Flight<T> {
     persist: u32,
 }
 
-impl<T> Default for Flight<T> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl<T> Flight<T> {
     /// Nothing asked yet.
     #[must_use]
-    pub const fn new() -> Self {
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+impl<T, M> Default for Flight<T, M> {
+    fn default() -> Self {
         Self {
             batches: VecDeque::new(),
             base: 0,
@@ -135,24 +126,26 @@ impl<T> Flight<T> {
             persist: 0,
         }
     }
+}
 
+impl<T, M: Mask> Flight<T, M> {
     /// Asks for `count` packets at `now`, not earlier than the batch before; returns the identifier of the
     /// batch: 0, 1, 2 and so on.
     ///
     /// # Panics
-    /// If `count` is not 1 to [`BATCH_MAX`], or if it [is full](Self::is_full).
+    /// If `count` is not 1 to [`Mask::PACKETS`], or if it [is full](Self::is_full).
+    #[inline]
     pub fn send(&mut self, now: Time, count: u32, what: T) -> u64 {
-        assert!((1..=BATCH_MAX).contains(&count), "a batch has 1 to {BATCH_MAX} packets");
+        assert!((1..=M::PACKETS).contains(&count), "a batch has 1 to {} packets", M::PACKETS);
         assert!(!self.is_full(), "a flight has at most {BATCHES_MAX} batches");
         debug_assert!(self.newest.is_none_or(|newest| newest <= now), "time runs forward");
         let id = self.end();
         self.batches.push_back(Batch {
             sent_at: now,
-            first_seq: self.next_seq,
-            count,
-            outstanding: low(u64::from(count)),
-            lost: 0,
-            delivered: 0,
+            first_seq: self.next_seq as u32,
+            count: count as u8,
+            kept: M::of(low(u64::from(count))),
+            gone: M::of(0),
             what,
         });
         self.next_seq += u64::from(count);
@@ -175,6 +168,7 @@ impl<T> Flight<T> {
 
     /// What batch `id` asked for, unless forgotten.
     #[must_use]
+    #[inline]
     pub fn get(&self, id: u64) -> Option<&T> {
         self.batch(id).map(|batch| &batch.what)
     }
@@ -186,6 +180,7 @@ impl<T> Flight<T> {
 
     /// When batch `id` was sent, unless forgotten.
     #[must_use]
+    #[inline]
     pub fn sent_at(&self, id: u64) -> Option<Time> {
         self.batch(id).map(|batch| batch.sent_at)
     }
@@ -194,20 +189,19 @@ impl<T> Flight<T> {
     ///
     /// A cancelled packet that arrives is a [`Delivery::Duplicate`], but still tells that those before it on
     /// the path have been overtaken.
+    #[inline]
     pub fn deliver(&mut self, now: Time, id: u64, i: u32) -> Delivery {
-        let highest = self.highest;
-        let Some(batch) = self.batch_mut(id).filter(|batch| i < batch.count) else {
+        let (highest, next_seq) = (self.highest, self.next_seq);
+        let Some(batch) = self.batch_mut(id).filter(|batch| i < u32::from(batch.count)) else {
             return Delivery::Unknown;
         };
         let bit = 1 << i;
-        let (seq, sent_at) = (batch.first_seq + u64::from(i), batch.sent_at);
-        if batch.delivered & bit != 0 {
+        let (seq, sent_at) = (batch.first_seq(next_seq) + u64::from(i), batch.sent_at);
+        if batch.delivered() & bit != 0 {
             return Delivery::Duplicate;
         }
-        let (fresh, late) = (batch.outstanding & bit != 0, batch.lost & bit != 0);
-        batch.outstanding &= !bit;
-        batch.lost &= !bit;
-        batch.delivered |= bit;
+        let (fresh, late) = (batch.outstanding() & bit != 0, batch.lost() & bit != 0);
+        batch.deliver(bit);
         if highest.is_none_or(|highest| highest < seq) {
             self.highest = Some(seq);
             self.took = now.since(sent_at);
@@ -255,34 +249,33 @@ impl<T> Flight<T> {
     /// Declares lost what should have arrived by now, and calls `lost` for each packet with what its batch
     /// asked for, its place in the batch and its sequence number, in that order. Returns how many.
     pub fn detect(&mut self, now: Time, rtt: &Rtt, mut lost: impl FnMut(&T, u32, u64)) -> u32 {
-        let Some(highest) = self.highest else {
+        let Some(highest) = self.overtaken() else {
             return 0;
         };
         let patience = self.patience(rtt);
         // Below this sequence number the packet threshold is exceeded.
         let behind = (highest + 1).saturating_sub(self.threshold);
         let (mut total, mut first_lost) = (0, None);
-        let from = self.position(self.cursor);
+        let (from, next_seq) = (self.position(self.cursor), self.next_seq);
         for batch in self.batches.iter_mut().skip(from) {
-            if batch.first_seq >= highest {
+            let first_seq = batch.first_seq(next_seq);
+            if first_seq >= highest {
                 break;
             }
-            let overtaken = batch.outstanding & low(highest - batch.first_seq);
+            let overtaken = batch.outstanding() & low(highest - first_seq);
             let overdue = batch.sent_at + patience <= now;
-            if !overdue && batch.first_seq >= behind {
+            if !overdue && first_seq >= behind {
                 // Neither this batch nor a later one can have a loss.
                 break;
             }
-            let gone =
-                if overdue { overtaken } else { overtaken & low(behind.saturating_sub(batch.first_seq)) };
+            let gone = if overdue { overtaken } else { overtaken & low(behind.saturating_sub(first_seq)) };
             if gone == 0 {
                 continue;
             }
-            batch.outstanding &= !gone;
-            batch.lost |= gone;
+            batch.lose(gone);
             total += gone.count_ones();
             for i in bits(gone) {
-                let seq = batch.first_seq + u64::from(i);
+                let seq = first_seq + u64::from(i);
                 first_lost.get_or_insert(seq);
                 lost(&batch.what, i, seq);
             }
@@ -311,10 +304,24 @@ impl<T> Flight<T> {
     /// past.
     #[must_use]
     pub fn next_deadline(&self, rtt: &Rtt) -> Option<Time> {
-        // If the first outstanding packet has not been overtaken, no other has. Batches are in order of time.
+        self.overtaken()?;
+        // Batches are in order of time.
+        self.batch(self.cursor).map(|batch| batch.sent_at + self.patience(rtt))
+    }
+
+    /// Whether a packet that is outstanding has been overtaken by one that arrived.
+    #[must_use]
+    pub fn is_overtaken(&self) -> bool {
+        self.overtaken().is_some()
+    }
+
+    /// The highest sequence number that arrived, if it has overtaken an outstanding packet: if it has not
+    /// overtaken the first, it has overtaken no other.
+    #[inline]
+    fn overtaken(&self) -> Option<u64> {
         let (highest, batch) = (self.highest?, self.batch(self.cursor)?);
-        let first = batch.first_seq + u64::from(batch.outstanding.trailing_zeros());
-        (first < highest).then(|| batch.sent_at + self.patience(rtt))
+        let first = batch.first_seq(self.next_seq) + u64::from(batch.outstanding().trailing_zeros());
+        (first < highest).then_some(highest)
     }
 
     /// Everything outstanding, oldest first: what its batch asked for, its place in the batch, when it was
@@ -324,18 +331,18 @@ impl<T> Flight<T> {
         self.batches
             .iter()
             .skip(from)
-            .flat_map(|batch| bits(batch.outstanding).map(|i| (&batch.what, i, batch.sent_at)))
+            .flat_map(|batch| bits(batch.outstanding()).map(|i| (&batch.what, i, batch.sent_at)))
     }
 
     /// Retransmission timeout: declares everything outstanding lost, calling `lost` as
     /// [`detect`](Self::detect) does. Returns how many.
     pub fn expire(&mut self, mut lost: impl FnMut(&T, u32, u64)) -> u32 {
-        let from = self.position(self.cursor);
+        let (from, next_seq) = (self.position(self.cursor), self.next_seq);
         for batch in self.batches.iter_mut().skip(from) {
-            let gone = core::mem::take(&mut batch.outstanding);
-            batch.lost |= gone;
+            let gone = batch.outstanding();
+            batch.lose(gone);
             for i in bits(gone) {
-                lost(&batch.what, i, batch.first_seq + u64::from(i));
+                lost(&batch.what, i, batch.first_seq(next_seq) + u64::from(i));
             }
         }
         self.cursor = self.end();
@@ -346,14 +353,14 @@ impl<T> Flight<T> {
     /// arrives, it is a [`Delivery::Duplicate`]. A packet already declared lost stays so: should it arrive,
     /// the path is to learn from it.
     pub fn cancel(&mut self, id: u64, i: u32) -> bool {
-        let Some(batch) = self.batch_mut(id).filter(|batch| i < batch.count) else {
+        let Some(batch) = self.batch_mut(id).filter(|batch| i < u32::from(batch.count)) else {
             return false;
         };
         let bit = 1 << i;
-        if batch.outstanding & bit == 0 {
+        if batch.outstanding() & bit == 0 {
             return false;
         }
-        batch.outstanding &= !bit;
+        batch.cancel(bit);
         self.in_flight -= 1;
         self.advance();
         true
@@ -362,10 +369,11 @@ impl<T> Flight<T> {
     /// Drops the oldest batches as long as all of the first has been delivered, or nothing of it is
     /// outstanding and it was sent before `before`; hands what they asked for to `dropped`, oldest first.
     /// What arrives of them later is [`Delivery::Unknown`].
+    #[inline]
     pub fn forget(&mut self, before: Time, mut dropped: impl FnMut(T)) {
         while let Some(first) = self.batches.front() {
-            let done = first.delivered == low(u64::from(first.count));
-            let old = first.outstanding == 0 && first.sent_at < before;
+            let done = first.delivered() == low(u64::from(first.count));
+            let old = first.outstanding() == 0 && first.sent_at < before;
             if !done && !old {
                 break;
             }
@@ -414,22 +422,26 @@ impl<T> Flight<T> {
     }
 
     /// Where batch `id` stands in the queue; its end if nowhere.
+    #[inline]
     fn position(&self, id: u64) -> usize {
         id.checked_sub(self.base).and_then(|at| usize::try_from(at).ok()).unwrap_or(usize::MAX)
     }
 
-    fn batch(&self, id: u64) -> Option<&Batch<T>> {
+    #[inline]
+    fn batch(&self, id: u64) -> Option<&Batch<T, M>> {
         self.batches.get(self.position(id))
     }
 
-    fn batch_mut(&mut self, id: u64) -> Option<&mut Batch<T>> {
+    #[inline]
+    fn batch_mut(&mut self, id: u64) -> Option<&mut Batch<T, M>> {
         let at = self.position(id);
         self.batches.get_mut(at)
     }
 
     /// Moves the cursor to the first batch with something outstanding.
+    #[inline]
     fn advance(&mut self) {
-        while self.batch(self.cursor).is_some_and(|batch| batch.outstanding == 0) {
+        while self.batch(self.cursor).is_some_and(|batch| batch.outstanding() == 0) {
             self.cursor += 1;
         }
     }

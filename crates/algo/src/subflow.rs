@@ -5,14 +5,15 @@
 //! the window was the limit, the probe before a timeout. What is sent is the world's: `T` says so, a batch.
 
 use crate::control::{Ack, Algorithm, Cause, Control, Group, Loss, Member};
-use crate::flight::{Delivery, Flight};
-use crate::rtt::Rtt;
+use crate::flight::{Delivery, Flight, Mask};
+use crate::rtt::{PTO_MIN, RTO_MIN, Rtt};
 use crate::{Span, Time};
 
 /// Acknowledgements are handed to [`Control`] together once they amount to this part of the window: it weighs
 /// them, so that they arrive one by one or in a row makes no difference to how much it grows, and RFC 6356
 /// section 4.1 asks for no more than one look at the siblings a packet of growth.
 const GATHER: u32 = 16;
+const _: () = assert!(PTO_MIN.as_nanos() <= RTO_MIN.as_nanos());
 /// Round trips for which what was lost is remembered.
 const KEEP_RTTS: u64 = 4;
 
@@ -27,12 +28,12 @@ pub enum Timer {
     Timeout,
 }
 
-/// One subflow; see the [module](self).
+/// One subflow; see the [module](self). `M`: as in [`Flight`].
 #[derive(Clone, Debug)]
-pub struct Subflow<T> {
+pub struct Subflow<T, M = u64> {
     control: Algorithm,
     rtt: Rtt,
-    flight: Flight<T>,
+    flight: Flight<T, M>,
     cwnd: u32,
     round: u32,
     round_end: u64,
@@ -45,7 +46,7 @@ pub struct Subflow<T> {
     probed: bool,
 }
 
-impl<T> Subflow<T> {
+impl<T, M: Mask> Subflow<T, M> {
     /// Nothing sent yet.
     #[must_use]
     pub fn new(control: Algorithm) -> Self {
@@ -53,7 +54,7 @@ impl<T> Subflow<T> {
             cwnd: control.member(Span::ZERO).cwnd.floor().max(1),
             control,
             rtt: Rtt::new(),
-            flight: Flight::new(),
+            flight: Flight::default(),
             round: 0,
             round_end: 0,
             most_in_flight: 0,
@@ -77,7 +78,7 @@ impl<T> Subflow<T> {
     }
     /// What is in flight.
     #[must_use]
-    pub const fn flight(&self) -> &Flight<T> {
+    pub const fn flight(&self) -> &Flight<T, M> {
         &self.flight
     }
     /// Packets that the window allows now, and that can be remembered each for itself.
@@ -92,6 +93,7 @@ impl<T> Subflow<T> {
     }
 
     /// `count` packets go out; returns their batch.
+    #[inline]
     pub fn sent(&mut self, now: Time, count: u32, what: T) -> u64 {
         if self.flight.in_flight() == 0 {
             self.heard = now;
@@ -103,6 +105,7 @@ impl<T> Subflow<T> {
     }
 
     /// Packet `i` of batch `id` has arrived at the other end, as is known at `now`.
+    #[inline]
     pub fn delivered(&mut self, now: Time, id: u64, i: u32) -> Delivery {
         let delivery = self.flight.deliver(now, id, i);
         if matches!(delivery, Delivery::Fresh { .. } | Delivery::Late { .. }) {
@@ -113,6 +116,9 @@ impl<T> Subflow<T> {
 
     /// `acked` packets arrived, up to sequence number `seq`, the last of them sent at `sent_at`. A window of
     /// which fewer than `slack` packets are unused counts as used up: senders gather requests into batches.
+    /// Says whether the algorithm was told; if not, all that changes of what is [published](Self::member) is
+    /// the smoothed RTT.
+    #[inline]
     pub fn acked(
         &mut self,
         now: Time,
@@ -121,7 +127,7 @@ impl<T> Subflow<T> {
         sent_at: Option<Time>,
         slack: u32,
         group: &Group<'_>,
-    ) {
+    ) -> bool {
         if let Some(sent_at) = sent_at {
             self.rtt.sample(now, now.since(sent_at));
         }
@@ -129,7 +135,7 @@ impl<T> Subflow<T> {
         let ends = seq >= self.round_end;
         let recovering = seq < self.recovery_end;
         if !ends && !recovering && self.gathered <= self.cwnd / GATHER {
-            return;
+            return false;
         }
         if ends {
             self.round = self.round.wrapping_add(1);
@@ -138,6 +144,7 @@ impl<T> Subflow<T> {
         }
         self.slack = slack;
         self.tell(now, recovering, group);
+        true
     }
 
     /// Hands what has been gathered to the algorithm.
@@ -173,6 +180,7 @@ impl<T> Subflow<T> {
 
     /// Declares lost what others have overtaken: calls `lost` with what each was, returns the highest
     /// sequence number among them, which [`congestion`](Self::congestion) wants to know.
+    #[inline]
     pub fn detect(&mut self, now: Time, mut lost: impl FnMut(&T, u32)) -> Option<u64> {
         let mut newest = None;
         self.flight.detect(now, &self.rtt, |what, i, seq| {
@@ -185,6 +193,7 @@ impl<T> Subflow<T> {
     /// Forgets what was delivered, and what was lost too long ago to teach anything by arriving late: beyond
     /// the widest reordering window (twice the RTT, RFC 8985 section 6.2) and a round trip more. Forgets all
     /// that was lost if there would be no room to send otherwise.
+    #[inline]
     pub fn forget(&mut self, now: Time) {
         let before = now.as_nanos().saturating_sub(self.rtt.srtt().times(KEEP_RTTS).as_nanos());
         let before = if self.flight.is_full() { Time::NEVER } else { Time::from_nanos(before) };
@@ -214,6 +223,18 @@ impl<T> Subflow<T> {
             Some(reorder) => at.min(reorder),
             None => at,
         }
+    }
+
+    /// The [`deadline`](Self::deadline), if it is before `limit`: nearly free where an arrival has just put
+    /// it off, and `limit` is what it was before.
+    #[must_use]
+    #[inline]
+    pub fn deadline_before(&self, limit: Time) -> Option<Time> {
+        // No timeout is shorter than the shortest probe timeout.
+        if limit <= self.heard + PTO_MIN && !self.flight.is_overtaken() {
+            return None;
+        }
+        Some(self.deadline()).filter(|at| *at < limit)
     }
 
     fn timeout_at(&self) -> Time {

@@ -12,6 +12,8 @@ mod cbr;
 mod flow;
 mod stock;
 
+use std::num::NonZeroU64;
+
 use algo::control::{Algorithm, Member};
 use algo::groups::Detector;
 use algo::subflow::Subflow;
@@ -46,26 +48,69 @@ pub(crate) enum Kind {
     Cross,
 }
 
-/// A packet of a crowd.
+/// A packet of a crowd: two words, because packets are moved all the time, and fields of a few bytes would be
+/// stored in pieces and loaded whole before the pieces are there. One is never zero, so that what may be a
+/// segment or something else (`swarm::model`) needs no third.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
     /// Which packet of the path.
     id: u64,
-    sub: SubNo,
-    bytes: u16,
-    kind: Kind,
-    marked: bool,
+    /// From the top: 32 bits of path, 16 of size, then [`Kind`], [`MARKED`](Self::MARKED), one.
+    rest: NonZeroU64,
+}
+
+impl Segment {
+    const MARKED: u64 = 1 << 1;
+    const KIND_SHIFT: u32 = 2;
+    const KIND: u64 = 3 << Self::KIND_SHIFT;
+    const BYTES_SHIFT: u32 = 16;
+    const BYTES: u64 = 0xffff << Self::BYTES_SHIFT;
+    const SUB_SHIFT: u32 = 32;
+
+    #[inline]
+    fn new(id: u64, sub: SubNo, bytes: u16, kind: Kind) -> Self {
+        let bytes = u64::from(bytes) << Self::BYTES_SHIFT;
+        let rest = u64::from(sub) << Self::SUB_SHIFT | bytes | (kind as u64) << Self::KIND_SHIFT;
+        Self { id, rest: NonZeroU64::MIN | rest }
+    }
+
+    /// The path.
+    #[inline]
+    const fn sub(self) -> SubNo {
+        (self.rest.get() >> Self::SUB_SHIFT) as SubNo
+    }
+    #[inline]
+    const fn kind(self) -> Kind {
+        match (self.rest.get() & Self::KIND) >> Self::KIND_SHIFT {
+            0 => Kind::Data,
+            1 => Kind::Ack,
+            _ => Kind::Cross,
+        }
+    }
+    #[inline]
+    const fn is_marked(self) -> bool {
+        self.rest.get() & Self::MARKED != 0
+    }
+    /// What acknowledges it, marked if it is.
+    #[inline]
+    fn ack(self) -> Self {
+        let rest = self.rest.get() & !(Self::KIND | Self::BYTES);
+        let kind = (Kind::Ack as u64) << Self::KIND_SHIFT | u64::from(ACK_BYTES) << Self::BYTES_SHIFT;
+        Self { id: self.id, rest: NonZeroU64::MIN | rest | kind }
+    }
 }
 
 impl sim::Packet for Segment {
+    #[inline]
     fn bytes(&self) -> u32 {
-        u32::from(self.bytes)
+        ((self.rest.get() & Self::BYTES) >> Self::BYTES_SHIFT) as u32
     }
     fn mark(&mut self) {
-        self.marked = true;
+        self.rest |= Self::MARKED;
     }
+    #[inline]
     fn flow(&self) -> Option<u32> {
-        (self.kind == Kind::Data).then_some(self.sub)
+        (self.kind() == Kind::Data).then_some(self.sub())
     }
 }
 
@@ -80,7 +125,8 @@ enum Due {
 
 /// One path of a flow.
 struct Sub {
-    subflow: Subflow<Load>,
+    /// Its batches are single packets.
+    subflow: Subflow<Load, u8>,
     flow: u32,
     /// Where its numbers stand in [`Crowd::members`], and from where to where its group does.
     at: u32,
@@ -191,13 +237,14 @@ impl Crowd {
 
     /// A segment has come to the end of its route.
     pub fn arrived(&mut self, now: Time, segment: Segment, send: &mut impl FnMut(RouteId, Segment)) {
-        self.mix(now.as_nanos() ^ segment.id << 20 ^ u64::from(segment.sub) << 44 ^ segment.kind as u64);
-        match segment.kind {
+        let kind = segment.kind();
+        self.mix(now.as_nanos() ^ segment.id << 20 ^ u64::from(segment.sub()) << 44 ^ kind as u64);
+        match kind {
             Kind::Data => {
-                let up = self.subs[segment.sub as usize].up;
-                self.observe(now, &segment);
+                let up = self.subs[segment.sub() as usize].up;
+                self.observe(now, segment);
                 match up {
-                    Some(up) => send(up, Segment { kind: Kind::Ack, bytes: ACK_BYTES, ..segment }),
+                    Some(up) => send(up, segment.ack()),
                     None => self.acked(now, segment, send),
                 }
             }

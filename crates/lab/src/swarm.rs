@@ -18,7 +18,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use algo::{Machine, Output, Span, Time};
 use mmtp::subscriber::{Grouping, Input, PathId, SourceId, Subscriber};
-use sim::{LinkConfig, LinkId, MediumId, Net, RouteId};
+use sim::{Delivery, LinkConfig, LinkId, MediumId, Net, RouteId};
 
 use crate::content::{Content, Shelf, fill};
 use crate::crowd::Crowd;
@@ -293,17 +293,16 @@ impl Swarm {
         loop {
             let timers = others.min(self.crowd.next_timer());
             match self.net.poll(timers.min(limit)) {
-                Output::Send(delivery) => match delivery.packet {
+                Output::Send(Delivery { at, route, packet }) => match packet {
                     Packet::Segment(segment) => {
-                        self.clock = delivery.at;
+                        self.clock = at;
                         let Self { net, crowd, .. } = self;
-                        let mut send =
-                            |route, segment| net.send(delivery.at, route, Packet::Segment(segment));
-                        crowd.arrived(delivery.at, segment, &mut send);
+                        let mut send = |route, segment| net.send(at, route, Packet::Segment(segment));
+                        crowd.arrived(at, segment, &mut send);
                     }
                     Packet::Datagram(datagram) => {
-                        self.tick(delivery.at);
-                        self.arrived(delivery.at, delivery.route, *datagram);
+                        self.tick(at);
+                        self.arrived(at, route, *datagram);
                         return true;
                     }
                 },

@@ -211,7 +211,9 @@ impl<P: Packet> Net<P> {
     pub fn send(&mut self, now: Time, route: RouteId, packet: P) {
         let place = self.routes[route.0 as usize];
         let event = self.enter(now.max(self.clock), self.hops[place as usize], place, packet);
-        self.refused.extend(event);
+        if let Some(event) = event {
+            self.refused.push_back(event);
+        }
     }
 
     /// Changes a link: [`Input::Command`] for short.
@@ -283,13 +285,19 @@ impl<P: Packet> Net<P> {
                     Err(why) => Some(self.dropped(at, id, why, Hop { place, packet })),
                 }
             }
-            Core::Full(full) => {
-                full.offer(at, Hop { place, packet });
-                self.contend(at, id);
-                self.rouse(id);
+            Core::Full(_) => {
+                self.enter_full(at, id, Hop { place, packet });
                 None
             }
         }
+    }
+
+    #[inline(never)]
+    fn enter_full(&mut self, at: Time, id: u32, hop: Hop<P>) {
+        let Core::Full(full) = &mut self.links[id as usize].core else { return };
+        full.offer(at, hop);
+        self.contend(at, id);
+        self.rouse(id);
     }
 
     #[cold]
@@ -342,8 +350,11 @@ impl<P: Packet> Machine for Net<P> {
     }
 
     /// Everything that happens until `now`; deliveries in the order of their time.
+    #[inline]
     fn poll(&mut self, now: Time) -> Output<Delivery<P>, Event<P>> {
-        if let Some(event) = self.refused.pop_front() {
+        if !self.refused.is_empty()
+            && let Some(event) = self.refused.pop_front()
+        {
             return Output::Event(event);
         }
         loop {

@@ -2,8 +2,9 @@
 //!
 //! Nothing can happen to a packet on it but to wait its turn: it leaves at once or a serialization time after
 //! the one before it, and arrives a propagation delay later. So one queue holds the packets that wait and
-//! those that propagate, each with both its times; the boundary between them, `left`, is moved when somebody
-//! asks. A packet costs one push and one pop, and the link one wake-up, that of its head.
+//! those that propagate, each with the time of its arrival, from which that of its departure follows; the
+//! boundary between them, `left`, is moved when somebody asks. A packet costs one push and one pop, and the
+//! link one wake-up, that of its head.
 //!
 //! What a command can change turns the link into a [`Full`](crate::full::Full) one, for good.
 
@@ -18,11 +19,12 @@ use std::collections::VecDeque;
 /// A buffer that has grown larger than this is given back once it is empty, packets.
 const KEEP_PACKETS: usize = 64;
 
+/// A delay that may not fit a [`Time`] with what is added to it.
+const ENDLESS: Span = Span::from_nanos(1 << 62);
+
 /// A packet on the link.
 #[derive(Clone, Debug)]
 struct Flying<P> {
-    /// When its last bit leaves, and when it arrives.
-    depart: Time,
     arrive: Time,
     packet: P,
 }
@@ -41,6 +43,8 @@ pub(crate) struct Plain<P> {
     mtu_bytes: u32,
     /// Whether `extras` decides about packets.
     judged: bool,
+    /// Whether packets do not arrive just `delay` after they leave: then `extras` knows when each leaves.
+    uneven: bool,
     /// Bytes per second; 0: unlimited.
     rate: u64,
     delay: Span,
@@ -68,6 +72,8 @@ struct Extras {
     mark_above_bytes: u64,
     jitter: Span,
     jitters: Option<Rng>,
+    /// As many as the ring has packets, if the link is uneven.
+    departs: VecDeque<Time>,
     discipline: Discipline,
     random: Option<Rng>,
     marked: u64,
@@ -106,6 +112,8 @@ impl<P: Packet> Plain<P> {
             queued_bytes: 0,
             mtu_bytes: config.mtu_bytes,
             judged: false,
+            // A sum that has been cut off says nothing about what went into it.
+            uneven: config.jitter > Span::ZERO || config.delay >= ENDLESS,
             rate: config.rate.map_or(0, Rate::as_bytes),
             delay: config.delay,
             free_at: Time::ZERO,
@@ -140,6 +148,7 @@ impl<P: Packet> Plain<P> {
                 mark_above_bytes: u64::MAX,
                 jitter: Span::ZERO,
                 jitters: None,
+                departs: VecDeque::new(),
                 discipline: Discipline::DropTail,
                 random: None,
                 marked: 0,
@@ -161,20 +170,44 @@ impl<P: Packet> Plain<P> {
 
     /// Bytes queued at `now`, the packet being sent included.
     pub(crate) fn queued_bytes(&self, now: Time) -> u64 {
-        let queued = self.ring.range(self.left as usize..);
-        let gone = queued.take_while(|flying| flying.depart <= now).map(|flying| flying.packet.bytes());
-        self.queued_bytes - gone.map(u64::from).sum::<u64>()
+        let gone = self.queued().take_while(|(depart, _)| *depart <= now);
+        self.queued_bytes - gone.map(|(_, packet)| u64::from(packet.bytes())).sum::<u64>()
+    }
+
+    /// What had not left as of `left`, and when it does.
+    fn queued(&self) -> impl Iterator<Item = (Time, &P)> {
+        let queued = self.ring.range(self.left as usize..).enumerate();
+        queued.map(|(i, flying)| (self.depart(self.left as usize + i, flying), &flying.packet))
+    }
+
+    /// When the last bit of the packet at `i` of the ring leaves.
+    fn depart(&self, i: usize, flying: &Flying<P>) -> Time {
+        let even = Time::from_nanos(flying.arrive.as_nanos().saturating_sub(self.delay.as_nanos()));
+        let noted = self.extras.as_ref().filter(|_| self.uneven).and_then(|extras| extras.departs.get(i));
+        noted.copied().unwrap_or(even)
     }
 
     /// Lets leave what leaves until `now`.
     #[inline]
     fn settle(&mut self, now: Time) {
+        if self.uneven {
+            return self.settle_uneven(now);
+        }
+        let arrives = now + self.delay;
         while let Some(flying) = self.ring.get(self.left as usize)
-            && flying.depart <= now
+            && flying.arrive <= arrives
         {
             self.queued_bytes -= u64::from(flying.packet.bytes());
             self.left += 1;
         }
+    }
+
+    #[inline(never)]
+    fn settle_uneven(&mut self, now: Time) {
+        let gone = self.queued().take_while(|(depart, _)| *depart <= now).map(|(_, packet)| packet.bytes());
+        let (packets, bytes) = gone.fold((0, 0), |(n, sum), bytes| (n + 1, sum + u64::from(bytes)));
+        self.left += packets;
+        self.queued_bytes -= bytes;
     }
 
     /// Whether a packet of `bytes` bytes, may come in at `now`, and how. If so,
@@ -254,15 +287,13 @@ impl<P: Packet> Plain<P> {
         self.queue_byte_ns += u128::from(bytes) * u128::from(depart.since(now).as_nanos());
         self.queued_bytes += bytes;
         self.queue_max_bytes = self.queue_max_bytes.max(self.queued_bytes);
-        let mut arrive = depart + self.delay + how.late;
-        let first = match self.ring.back() {
-            None => Some(arrive),
-            Some(last) => {
-                arrive = arrive.max(last.arrive);
-                None
-            }
-        };
-        self.ring.push_back(Flying { depart, arrive, packet });
+        let mut arrive = depart + self.delay;
+        if self.uneven {
+            arrive = (arrive + how.late).max(self.ring.back().map_or(Time::ZERO, |last| last.arrive));
+            self.extras().departs.push_back(depart);
+        }
+        let first = self.ring.is_empty().then_some(arrive);
+        self.ring.push_back(Flying { arrive, packet });
         self.queue_max_packets = self.queue_max_packets.max(self.ring.len() as u32 - self.left);
         first
     }
@@ -276,6 +307,9 @@ impl<P: Packet> Plain<P> {
         } else {
             self.queued_bytes -= u64::from(packet.bytes());
         }
+        if self.uneven {
+            self.extras().departs.pop_front();
+        }
         let due = self.due();
         if self.ring.is_empty() && self.ring.capacity() > KEEP_PACKETS {
             self.ring = VecDeque::new();
@@ -287,9 +321,8 @@ impl<P: Packet> Plain<P> {
     pub(crate) fn stats(&self, now: Time) -> Stats {
         let now = now.max(self.seen);
         let mut queue_byte_ns = self.queue_byte_ns;
-        for flying in self.ring.range(self.left as usize..).filter(|flying| flying.depart > now) {
-            let ahead = flying.depart.since(now).as_nanos();
-            queue_byte_ns -= u128::from(flying.packet.bytes()) * u128::from(ahead);
+        for (depart, packet) in self.queued() {
+            queue_byte_ns -= u128::from(packet.bytes()) * u128::from(depart.since(now).as_nanos());
         }
         let extras = self.extras.as_deref();
         let dropped = extras.map_or(Drops::default(), |extras| extras.dropped);
@@ -334,19 +367,18 @@ impl<P: Packet> Plain<P> {
     /// leave a nanosecond later than it would have: the transmitter's credit is known for the last one only.
     pub(crate) fn into_full(mut self, now: Time) -> Full<P> {
         self.settle(now);
+        let departs: Vec<Time> = self.queued().map(|(depart, _)| depart).collect();
         let mut full = Full::new(self.config(), self.luck, self.stats(now));
         if let Some(extras) = self.extras {
             full.inherit(extras.jitters, extras.random);
         }
         full.idle(self.free_at, self.credit);
-        let mut left = self.left;
-        for Flying { depart, arrive, packet } in self.ring {
-            if left > 0 {
-                left -= 1;
-                full.flying(arrive, packet);
-            } else {
-                full.queued(now, depart, packet);
-            }
+        let queued = self.ring.split_off(self.left as usize);
+        for Flying { arrive, packet } in self.ring {
+            full.flying(arrive, packet);
+        }
+        for (depart, Flying { packet, .. }) in departs.into_iter().zip(queued) {
+            full.queued(now, depart, packet);
         }
         full
     }

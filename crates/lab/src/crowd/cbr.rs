@@ -81,8 +81,7 @@ impl Crowd {
                 next
             }
             _ => {
-                let segment = Segment { id: 0, sub: no, bytes: cbr.bytes, kind: Kind::Cross, marked: false };
-                send(cbr.route, segment);
+                send(cbr.route, Segment::new(0, no, cbr.bytes, Kind::Cross));
                 now + cbr.every
             }
         };

@@ -4,10 +4,10 @@ use algo::Time;
 use algo::control::{Algorithm, Cause, Group};
 use algo::flight::Delivery;
 use algo::groups::Detector;
-use algo::subflow::Timer;
+use algo::subflow::{Subflow, Timer};
 use sim::RouteId;
 
-use super::{Crowd, Due, Flow, FlowNo, Kind, Load, Segment, Stock, Sub};
+use super::{Crowd, Due, Flow, FlowNo, Kind, Load, Segment, Stock, Sub, SubNo};
 
 /// What a flow is made of.
 #[derive(Clone, Debug)]
@@ -85,7 +85,7 @@ impl Crowd {
     }
 
     /// Calls `f` with a path and its group, then publishes what the path has become.
-    fn coupled(&mut self, sub: usize, f: impl FnOnce(&mut algo::subflow::Subflow<Load>, &Group<'_>)) {
+    fn coupled(&mut self, sub: usize, f: impl FnOnce(&mut Subflow<Load, u8>, &Group<'_>)) {
         let sub = &mut self.subs[sub];
         let members = &self.members[sub.group.0 as usize..sub.group.1 as usize];
         f(&mut sub.subflow, &Group { members, me: (sub.at - sub.group.0) as usize });
@@ -133,8 +133,7 @@ impl Crowd {
     /// Sees to it that the path's timer comes no later than it should.
     fn arm(&mut self, s: usize) {
         let sub = &mut self.subs[s];
-        let at = sub.subflow.deadline();
-        if at < sub.timer {
+        if let Some(at) = sub.subflow.deadline_before(sub.timer) {
             sub.timer = at;
             self.timers.push(at, Due::Sub(s as u32));
         }
@@ -142,7 +141,7 @@ impl Crowd {
 
     /// An acknowledgement has come back.
     pub(super) fn acked(&mut self, now: Time, segment: Segment, send: &mut impl FnMut(RouteId, Segment)) {
-        let s = segment.sub as usize;
+        let s = segment.sub() as usize;
         let sub = &mut self.subs[s];
         let flow = &mut self.flows[sub.flow as usize];
         if flow.stopped {
@@ -163,12 +162,18 @@ impl Crowd {
             }
         }
         if let Delivery::Fresh { sent_at, seq } = delivery {
-            self.coupled(s, |subflow, group| {
-                subflow.acked(now, 1, seq, Some(sent_at), 1, group);
-                if segment.marked {
-                    subflow.congestion(now, Cause::Mark, seq, group);
-                }
-            });
+            let members = &self.members[sub.group.0 as usize..sub.group.1 as usize];
+            let group = Group { members, me: (sub.at - sub.group.0) as usize };
+            let told = sub.subflow.acked(now, 1, seq, Some(sent_at), 1, &group);
+            if segment.is_marked() {
+                sub.subflow.congestion(now, Cause::Mark, seq, &group);
+            }
+            let member = &mut self.members[sub.at as usize];
+            if told || segment.is_marked() {
+                *member = sub.subflow.member();
+            } else {
+                member.srtt = sub.subflow.rtt().srtt();
+            }
         }
         self.detect(now, s, send);
         self.fill(now, s, send);
@@ -249,14 +254,13 @@ impl Crowd {
     }
 
     /// A data packet has arrived: shared-bottleneck detection looks at its delay.
-    pub(super) fn observe(&mut self, now: Time, segment: &Segment) {
-        let sub = &self.subs[segment.sub as usize];
+    pub(super) fn observe(&mut self, now: Time, segment: Segment) {
+        let sub = &self.subs[segment.sub() as usize];
         let no = sub.flow as FlowNo;
         let flow = &mut self.flows[no];
-        let path = (segment.sub - flow.first) as usize;
-        let (Some(watch), Some(sent_at)) = (&mut flow.watch, sub.subflow.flight().sent_at(segment.id)) else {
-            return;
-        };
+        let path = (segment.sub() - flow.first) as usize;
+        let Some(watch) = &mut flow.watch else { return };
+        let Some(sent_at) = sub.subflow.flight().sent_at(segment.id) else { return };
         watch.sample(path, now, now.since(sent_at));
         watch.delivered(path, 1);
         if let Some(groups) = watch.tick(now) {
@@ -284,6 +288,6 @@ fn watch(paths: usize) -> Box<Detector> {
     Box::new(watch)
 }
 
-const fn data(sub: usize, id: u64, bytes: u16) -> Segment {
-    Segment { id, sub: sub as u32, bytes, kind: Kind::Data, marked: false }
+fn data(sub: usize, id: u64, bytes: u16) -> Segment {
+    Segment::new(id, sub as SubNo, bytes, Kind::Data)
 }

@@ -1,0 +1,92 @@
+//! A request and what has become of its packets, in few bytes, as there is one for each request under way:
+//! in large simulations they are most of what each packet touches.
+
+use core::fmt;
+
+use super::BATCH_MAX;
+use crate::Time;
+
+/// What holds a bit for each packet of a batch. A flight whose batches are small needs small ones: a packet
+/// alone in its batch takes 16 bytes with `u8`, 32 with `u64`.
+pub trait Mask: Copy + fmt::Debug {
+    /// How many packets a batch has at most.
+    const PACKETS: u32;
+    /// From the lowest bits.
+    fn of(bits: u64) -> Self;
+    /// As the lowest bits.
+    fn bits(self) -> u64;
+}
+
+impl Mask for u64 {
+    const PACKETS: u32 = BATCH_MAX;
+    #[inline]
+    fn of(bits: u64) -> Self {
+        bits
+    }
+    #[inline]
+    fn bits(self) -> u64 {
+        self
+    }
+}
+
+impl Mask for u8 {
+    const PACKETS: u32 = Self::BITS;
+    #[inline]
+    fn of(bits: u64) -> Self {
+        bits as Self
+    }
+    #[inline]
+    fn bits(self) -> u64 {
+        u64::from(self)
+    }
+}
+
+/// Packets asked at one time, by one request.
+#[derive(Clone, Debug)]
+pub(super) struct Batch<T, M> {
+    pub(super) sent_at: Time,
+    /// The lowest bits of the first sequence number: no flight has 2³² of them.
+    pub(super) first_seq: u32,
+    pub(super) count: u8,
+    /// Whether packets are outstanding: in `kept` only; lost: in `gone` only; delivered: in both; or
+    /// cancelled: in none.
+    pub(super) kept: M,
+    pub(super) gone: M,
+    pub(super) what: T,
+}
+
+impl<T, M: Mask> Batch<T, M> {
+    /// The first sequence number; `next` is that of the flight.
+    #[inline]
+    pub(super) const fn first_seq(&self, next: u64) -> u64 {
+        next - (next as u32).wrapping_sub(self.first_seq) as u64
+    }
+    #[inline]
+    pub(super) fn outstanding(&self) -> u64 {
+        self.kept.bits() & !self.gone.bits()
+    }
+    #[inline]
+    pub(super) fn lost(&self) -> u64 {
+        self.gone.bits() & !self.kept.bits()
+    }
+    #[inline]
+    pub(super) fn delivered(&self) -> u64 {
+        self.kept.bits() & self.gone.bits()
+    }
+    #[inline]
+    pub(super) fn deliver(&mut self, bit: u64) {
+        (self.kept, self.gone) = (M::of(self.kept.bits() | bit), M::of(self.gone.bits() | bit));
+    }
+    /// What was outstanding is lost.
+    #[inline]
+    pub(super) fn lose(&mut self, bits: u64) {
+        (self.kept, self.gone) = (M::of(self.kept.bits() & !bits), M::of(self.gone.bits() | bits));
+    }
+    /// What was outstanding is no longer wanted.
+    #[inline]
+    pub(super) fn cancel(&mut self, bit: u64) {
+        self.kept = M::of(self.kept.bits() & !bit);
+    }
+}
+
+const _: () = assert!(size_of::<Batch<bool, u8>>() == 16);
