@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Run the same three pieces of work in other packet simulators (and in this one) and tabulate their speed.
 
-The rows, defined to the packet in WORK.md beside this file:
+The rows, defined to the packet in simulators.md beside this file:
 
   torus     5 links, 5 two-path LIA flows, 1000 s simulated        htsim (original), main_torus COUPLED_INC
   dumbbell  100 endless TCP flows through one 10 Gb/s queue, 50 s  csg-htsim, htsim_dumbell_tcp
@@ -20,11 +20,11 @@ on standard error at exit as one line
 
   COUNT {"link_packets":N,"events":N,"cpu_s":S,"rss_kib":N}
 
-and end time, seed and flow length read from the environment: ENDTIME_MS, SEED, UNLIMITED (see WORK.md,
+and end time, seed and flow length read from the environment: ENDTIME_MS, SEED, UNLIMITED (see simulators.md,
 "Patches").
 
 Use:
-  measure.py [--orig DIR] [--csg DIR] [--ns3 PROGRAM] [--ours COMMAND] [--repeat N] [--rows a,b] [--json FILE]
+  simulators.py [--orig DIR] [--csg DIR] [--ns3 PROGRAM] [--ours COMMAND] [--repeat N] [--rows a,b] [--json FILE]
 
   --orig DIR      sim/ directory of the original htsim, holding main_torus
   --csg DIR       sim/ directory of csg-htsim, holding tests/htsim_dumbell_tcp and datacenter/htsim_tcp

@@ -81,8 +81,6 @@ pub const PAIRS_MIN: usize = 12;
 pub const CLIP: u64 = 3;
 /// How large the square of the changes must be, beside that of their noise, for paths to be unlike. Ours.
 pub const NOISE_FACTOR: u128 = 4;
-/// The same beside that of swings within intervals, percent. Ours.
-pub const SWING_PERCENT: u128 = 120;
 /// The most paths of a detector.
 pub const PATHS_MAX: usize = 256;
 /// Samples of one interval that are looked at; the rest is ignored.
@@ -162,9 +160,8 @@ impl Detector {
     /// A packet came over `path` that took `delay`, plus any constant.
     pub fn sample(&mut self, path: usize, now: Time, delay: Span) {
         self.roll(now);
-        let early = self.end.is_some_and(|end| end.since(now).times(2) > T);
         if let Some(stats) = self.paths.get_mut(path) {
-            stats.sample(delay, early);
+            stats.sample(delay);
         }
     }
 

@@ -86,7 +86,8 @@ impl<T, M: Mask> Subflow<T, M> {
     pub fn room(&self) -> u32 {
         self.cwnd.saturating_sub(self.flight.in_flight()).min(self.flight.free())
     }
-    /// What this subflow publishes for its siblings; without an RTT, and so without weight, before it has one.
+    /// What this subflow publishes for its siblings; without an RTT, and so without weight, before it has
+    /// one.
     #[must_use]
     pub fn member(&self) -> Member {
         self.control.member(self.rtt.srtt())

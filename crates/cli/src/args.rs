@@ -161,9 +161,10 @@ pub struct Get {
     /// auto: all at first; then those apart whose delays show, for some seconds, that they pass different
     /// bottlenecks. Takes ten seconds or more, so long transfers gain by it.
     ///
-    /// FILE: as its lines say, SOURCE GROUP or SOURCE VIA GROUP: a source as for --from, an interface or address as
-    /// for --via, and any word; * is any source, or any way. The first line that fits a path decides, paths
-    /// with the same word are coupled, those that no line fits are one more group. # begins a comment.
+    /// FILE: as its lines say, SOURCE GROUP or SOURCE VIA GROUP: a source as for --from, an interface or
+    /// address as for --via, and any word; * is any source, or any way. The first line that fits a path
+    /// decides, paths with the same word are coupled, those that no line fits are one more group. # begins a
+    /// comment.
     #[arg(long, value_name = "auto|all|none|FILE", default_value = "all", value_parser = groups)]
     #[arg(value_hint = ValueHint::FilePath)]
     pub groups: Groups,

@@ -2,9 +2,9 @@
 //!
 //! `cargo run --release -p anabranch-lab --example speed -- [ROW]`
 //!
-//! Prints one JSON object a row. `torus`, `dumbbell` and `fattree` are the work that `bench/simulators.py` gives
-//! to other simulators too; `growth` is the same load on ever larger networks, `idle` what a flow costs that
-//! waits. A packet counts once for each link with a rate that it leaves; acknowledgements cross none.
+//! Prints one JSON object a row. `torus`, `dumbbell` and `fattree` are the work that `bench/simulators.py`
+//! gives to other simulators too; `growth` is the same load on ever larger networks, `idle` what a flow costs
+//! that waits. A packet counts once for each link with a rate that it leaves; acknowledgements cross none.
 
 use std::fs;
 use std::process::ExitCode;

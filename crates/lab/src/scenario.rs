@@ -148,7 +148,7 @@ pub struct Flow {
     pub transport: Transport,
     /// Its controller. Default: the one under comparison if there are several paths, else `reno`.
     pub controller: Option<String>,
-    /// That many of it, independent of each other; 0: none.
+    /// That many of it, independent of each other.
     #[serde(default = "one_flow")]
     pub count: u32,
     /// Its paths.

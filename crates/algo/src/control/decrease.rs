@@ -13,7 +13,8 @@
 //! [`Printed`](Decrease::Printed) is that, of several best paths the one with the lowest p. By packets it
 //! takes too little: 42 to 45 % beside one TCP, for want of the following, which are ours.
 //!
-//! * *Best paths together.* Paths whose Ω is within [`NEARLY`] of the largest are best together, and p_best is
+//! * *Best paths together.* Paths whose Ω is within [`NEARLY`] of the largest are best together, and p_best
+//!   is
 //!   their events over their packets: with the lowest of two, m_t depends on which window is the larger now.
 //! * *Budget.* m_t is right for losses that hit one subflow at a time. When all lose at once it cuts far too
 //!   much: two subflows fall to half of their share. So the cuts within one RTT together take at most

@@ -6,7 +6,8 @@
 //!
 //! * Ω = w/r² in slow start, 1/r² after (4.5); m² = ΣΩ / max Ω (4.7), 1 ≤ m² ≤ N.
 //! * Each packet that arrives: w += 1/(w m²).
-//! * Loss or mark: see [`Decrease`]; at least one packet stays. What was to be cut beyond that is owed: growth
+//! * Loss or mark: see [`Decrease`]; at least one packet stays. What was to be cut beyond that is owed:
+//!   growth
 //!   pays it off first.
 //!
 //! Where the text is silent, this is what is done and why:

@@ -7,14 +7,12 @@
 //! one large one in each (two slow starts that overshoot at about the same time) would outweigh all others.
 //!
 //! Noise that each path has of its own hides what they share: that they change independently says something
-//! only where the changes are large beside what chance makes of the mean of so few samples. And a queue that
-//! swings several times within an interval is not seen in its mean: packets of one round trip come together,
-//! so each path has seen other phases of it. The halves of an interval have too, and show how much that is.
+//! only where the changes are large beside what chance makes of the mean of so few samples.
 
 use alloc::vec::Vec;
 
 use super::stats::{Change, Stats};
-use super::{ALIKE_PERCENT, CLIP, N, NOISE_FACTOR, PAIRS_MIN, SWING_PERCENT, UNLIKE_PERCENT};
+use super::{ALIKE_PERCENT, CLIP, N, NOISE_FACTOR, PAIRS_MIN, UNLIKE_PERCENT};
 
 /// Changes are scaled to fit into so many bits and a sign: [`N`] squares of them fit into an `i64` then.
 const BITS: u32 = 24;
@@ -36,10 +34,9 @@ pub(super) enum Likeness {
 pub(super) struct Changes {
     /// Newest first, in a unit of their own; `None` where there is none.
     changes: [Option<i64>; N - 1],
-    /// Their mean square, what chance would make of that and what swings within intervals would, ns².
+    /// Their mean square and that of what chance would make of them, ns².
     signal: u128,
     noise: u128,
-    swing: u128,
     congested: bool,
 }
 
@@ -64,7 +61,6 @@ impl Changes {
             changes: changes.map(|change| change.map(clip)),
             signal: signal / count,
             noise: noise / count,
-            swing: path.swing_ns2(),
             congested: path.summary().congested,
         }
     }
@@ -82,14 +78,11 @@ impl Changes {
     /// Whether a common queue could not hide in the noise of the two. If only one passes a bottleneck, it is
     /// its queue that the other would have to see; else each other's.
     fn tells(&self, other: &Self) -> bool {
-        let clear = |path: &Self, noise: u128, swing: u128| {
-            path.signal > NOISE_FACTOR * noise && path.signal * 100 > swing * SWING_PERCENT
-        };
-        let most = (self.noise.max(other.noise), self.swing.max(other.swing));
+        let clear = |path: &Self, noise: u128| path.signal > NOISE_FACTOR * noise;
         match (self.congested, other.congested) {
-            (true, false) => clear(self, most.0, most.1),
-            (false, true) => clear(other, most.0, most.1),
-            _ => clear(self, self.noise, self.swing) && clear(other, other.noise, other.swing),
+            (true, false) => clear(self, self.noise.max(other.noise)),
+            (false, true) => clear(other, self.noise.max(other.noise)),
+            _ => clear(self, self.noise) && clear(other, other.noise),
         }
     }
 

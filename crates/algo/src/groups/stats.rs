@@ -46,11 +46,6 @@ struct Interval {
     noise: bool,
     /// Squares of the differences between one sample and the next, ns².
     rough: u128,
-    /// Samples of the first half, and their sum, ns.
-    early: u32,
-    early_sum: i64,
-    /// Square of the difference between the means of the two halves, ns².
-    uneven: Option<u128>,
     crossed: bool,
     delivered: u64,
     lost: u64,
@@ -87,8 +82,7 @@ pub(super) struct Stats {
 }
 
 impl Stats {
-    /// A sample, in the first half of the running interval if it is `early`.
-    pub(super) fn sample(&mut self, delay: Span, early: bool) {
+    pub(super) fn sample(&mut self, delay: Span) {
         if self.open.samples >= SAMPLES_MAX {
             return;
         }
@@ -103,10 +97,6 @@ impl Stats {
         self.last = x;
         open.samples += 1;
         open.mean += x;
-        if early {
-            open.early += 1;
-            open.early_sum += x;
-        }
         if let Some(mean) = self.mean {
             // Section 3.2.2.
             open.skew += i64::from(x << FRACTION < mean) - i64::from(x << FRACTION > mean);
@@ -131,10 +121,6 @@ impl Stats {
     pub(super) fn close(&mut self) -> Summary {
         let mut new = core::mem::take(&mut self.open);
         if new.samples > 0 {
-            let mean = |sum: i64, count: u32| sum.checked_div(i64::from(count));
-            let early = mean(new.early_sum, new.early);
-            let late = mean(new.mean - new.early_sum, new.samples - new.early);
-            new.uneven = early.zip(late).map(|(a, b)| u128::from(a.abs_diff(b)).pow(2));
             new.mean = (new.mean << FRACTION).div_euclid(i64::from(new.samples));
             self.last_mean = Some(new.mean);
         }
@@ -214,15 +200,6 @@ impl Stats {
             let change = Change { by_ns, noise_ns2: noise(new) + noise(old) };
             (new.samples > 0 && old.samples > 0).then_some(change)
         })
-    }
-
-    /// The mean square of the changes of E_T(OWD), ns², that the delays' swinging within intervals would make
-    /// by chance: what the halves of intervals differ by, were no half like its neighbours. Of a queue that
-    /// rises steadily it is an eighth of what the changes really are.
-    pub(super) fn swing_ns2(&self) -> u128 {
-        let squares = self.closed.iter().filter_map(|i| i.uneven);
-        let (sum, count) = squares.fold((0, 0), |(sum, n), square| (sum + square, n + 1));
-        sum / (2 * count).max(1)
     }
 
     pub(super) const fn summary(&self) -> Summary {

@@ -252,7 +252,7 @@ fn a_long_sleep_forgets_everything() {
 fn summary(intervals: &[&[u64]]) -> Summary {
     let mut stats = Stats::default();
     for delays in intervals {
-        delays.iter().for_each(|ms| stats.sample(Span::from_millis(*ms), false));
+        delays.iter().for_each(|ms| stats.sample(Span::from_millis(*ms)));
         stats.close();
     }
     stats.summary()
@@ -292,7 +292,7 @@ fn loss_by_hand() {
     stats.lost(15);
     assert_eq!(stats.close().loss_ppm, 150_000);
     assert!(!stats.summary().congested, "without a delay there is nothing to group by");
-    stats.sample(Span::from_millis(1), false);
+    stats.sample(Span::from_millis(1));
     assert!(stats.close().congested, "loss above p_l is a bottleneck");
     for _ in 0..N {
         stats.close();

@@ -106,8 +106,8 @@ impl FromStr for Speed {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "\"{text}\" is not a rate: write it as \"8 Mbit/s\" (bit/s, kbit/s, Mbit/s, Gbit/s, B/s, kB/s, \
-                 MB/s) or \"500 pkt/s\""
+                "\"{text}\" is not a rate: write it as \"8 Mbit/s\" (bit/s, kbit/s, Mbit/s, Gbit/s, B/s, \
+                 kB/s, MB/s) or \"500 pkt/s\""
             )
         };
         let (number, unit) = split(text).ok_or_else(wrong)?;
@@ -154,7 +154,8 @@ impl FromStr for Amount {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "\"{text}\" is not an amount: write it as \"10 MB\" (B, kB, MB, GB), \"53 pkt\" or, of a queue, \"100 ms\""
+                "\"{text}\" is not an amount: write it as \"10 MB\" (B, kB, MB, GB), \"53 pkt\" or, \
+                 of a queue, \"100 ms\""
             )
         };
         let (number, unit) = split(text).ok_or_else(wrong)?;
