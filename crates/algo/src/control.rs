@@ -109,7 +109,7 @@ pub struct Ack {
     pub round: u32,
     /// Smoothed RTT of this subflow.
     pub srtt: Span,
-    /// The smallest RTT among the packets that arrived; zero if none was measured.
+    /// The latest RTT among the packets that arrived; zero if none was measured.
     pub rtt: Span,
     /// The smallest RTT of this subflow in a long time, taken for that without queues; zero before the first.
     pub min_rtt: Span,

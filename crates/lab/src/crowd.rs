@@ -30,9 +30,8 @@ pub type FlowNo = usize;
 pub type SubNo = u32;
 
 /// Timers of paths that may come due in one virtual millisecond, for each path: above it something runs in
-/// circles. A path has a probe, a timeout and a deadline for what was overtaken, each good for a millisecond
-/// at least, and now and then an entry that was superseded.
-pub const STORM_MAX: u64 = 64;
+/// circles. Each packet that was overtaken has a deadline of its own, so a path may have about one a packet.
+pub const STORM_MAX: u64 = 1_024;
 
 /// Size of an acknowledgement on the wire, bytes (Ethernet, IPv4, TCP).
 pub const ACK_BYTES: u16 = 66;
@@ -105,8 +104,14 @@ impl sim::Packet for Segment {
     fn bytes(&self) -> u32 {
         ((self.rest.get() & Self::BYTES) >> Self::BYTES_SHIFT) as u32
     }
+    /// Only data: an acknowledgement is no ECT (RFC 3168 section 6.1.4), and its mark is that of the data.
+    fn is_ect(&self) -> bool {
+        self.kind() == Kind::Data
+    }
     fn mark(&mut self) {
-        self.rest |= Self::MARKED;
+        if self.is_ect() {
+            self.rest |= Self::MARKED;
+        }
     }
     #[inline]
     fn flow(&self) -> Option<u32> {

@@ -140,7 +140,8 @@ impl World {
             .flat_map(|flow| (0..flow.paths).map(move |p| line(What::Cwnd, &format!("{}/{p}", flow.name))));
         let links = scenario.link.iter().filter(|(_, link)| link.rate.is_some());
         let links = links.map(|(name, _)| line(What::Queue, name));
-        if self.flows.len() > LINES_MAX / 2 { Vec::new() } else { flows.chain(paths).chain(links).collect() }
+        let lines: Vec<Line> = flows.chain(paths).chain(links).take(LINES_MAX + 1).collect();
+        if lines.len() > LINES_MAX { Vec::new() } else { lines }
     }
 
     /// Notes the end of a step.

@@ -18,7 +18,7 @@ use clap::{Args, Subcommand, ValueEnum, ValueHint};
         anabranch lab list\n  \
         anabranch lab run bench-a\n  \
         anabranch lab run scenarios/*.toml --json > rows.jsonl\n  \
-        anabranch lab sweep bench-b --set 'link.narrow.rate=100 pkt/s,1000 pkt/s' --out b.jsonl",
+        anabranch lab sweep bench-grid --set 'duration=300 s,600 s' --out grid.jsonl",
     subcommand_required = true,
     arg_required_else_help = true
 )]
@@ -144,7 +144,7 @@ pub struct Run {
         all that is there.",
     after_help = "Examples:\n  \
         anabranch lab sweep bench-a --seeds 1..100 --out a.jsonl\n  \
-        anabranch lab sweep bench-b --set 'link.narrow.rate=100 pkt/s,1000 pkt/s' --seeds 1..30\n  \
+        anabranch lab sweep bench-grid --set 'duration=300 s,600 s' --seeds 1..30\n  \
         anabranch lab sweep big --seeds 1..1000 --out big-$N.jsonl --shard $N/16"
 )]
 pub struct Sweep {

@@ -51,6 +51,13 @@ impl Output {
         };
         self.tables += 1;
         self.unmet.0 += rows.iter().filter(|row| !row.faults.is_empty()).count();
+        if rows.is_empty() {
+            // Without a measure there is no row to say it in.
+            for run in &runs {
+                run.outcome.faults.iter().for_each(|fault| note(&format!("seed {}: {fault}", run.seed)));
+                self.unmet.0 += usize::from(!run.outcome.faults.is_empty());
+            }
+        }
         self.unmet.1 += rows.iter().filter(|row| row.expected == Some(false)).count();
         if self.report.is_some() {
             self.kept.push((plan.clone(), rows, runs));

@@ -19,8 +19,13 @@ use crate::swarm::{
 
 /// What an access link's queue holds, packets: it never drops.
 const ACCESS_QUEUE: u32 = 1_000_000;
+/// What a path without a rate (of a trace, of its access link) is taken to carry at most: it decides only how
+/// long an endless content is.
+const UNRATED: Rate = Rate::from_bits(1_000_000_000);
 /// Groups of the pattern that contents repeat.
 const PATTERN_GROUPS: usize = 64;
+/// The most groups of a content: its hashes take 64 MiB then, and it is 32 GiB.
+const GROUPS_MAX: u64 = 1 << 21;
 /// Bytes of a group of a content.
 const GROUP_BYTES: u64 = mmtp::id::GROUP_BYTES as u64;
 
@@ -132,7 +137,9 @@ impl World {
         });
         match link.queue {
             None => {}
-            Some(Amount::Packets(packets)) => config.queue_packets = packets as u32,
+            Some(Amount::Packets(packets)) => {
+                config.queue_packets = u32::try_from(packets.max(1)).unwrap_or(u32::MAX);
+            }
             Some(amount) => {
                 config = config.queue_bytes(self.bytes_in(amount, rate).max(2 * self.packet_bytes));
             }
@@ -143,7 +150,7 @@ impl World {
     fn bytes_in(&self, amount: Amount, rate: Option<Rate>) -> u64 {
         match amount {
             Amount::Bytes(bytes) => bytes,
-            Amount::Packets(packets) => packets * self.packet_bytes,
+            Amount::Packets(packets) => packets.saturating_mul(self.packet_bytes),
             Amount::Time(span) => rate.map_or(u64::MAX, |rate| rate.bytes_in(span)),
         }
     }
@@ -245,11 +252,11 @@ impl World {
             None => {
                 let rate = |link: &String| scenario.link[link].rate.map(|rate| rate.rate(self.packet_bytes));
                 let narrowest = |path: &Path| path.via.iter().filter_map(rate).min();
-                let rates = flow.paths.iter().map(|path| narrowest(path).expect("checked: it has a limit"));
+                let rates = flow.paths.iter().map(|path| narrowest(path).unwrap_or(UNRATED));
                 rates.map(|rate| rate.bytes_in(scenario.duration.0)).sum()
             }
         };
-        Content::repeating(1, PATTERN_GROUPS, bytes.div_ceil(GROUP_BYTES).max(1))
+        Content::repeating(1, PATTERN_GROUPS, bytes.div_ceil(GROUP_BYTES).clamp(2, GROUPS_MAX))
     }
 
     fn faults(&mut self, scenario: &Scenario, sources: &Sources) {

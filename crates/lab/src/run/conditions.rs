@@ -41,7 +41,10 @@ fn implied(scenario: &Scenario, world: &World, faults: &mut Vec<String>) {
                 faults.push(format!("link {name}: {what} was asked for and never happened"));
             }
         };
-        never("random loss", link.loss > 0.0 || link.gilbert.is_some(), stats.dropped.loss);
+        let later = scenario.fault.iter().filter(|fault| fault.link.as_ref() == Some(name));
+        let loses =
+            link.loss > 0.0 || link.gilbert.is_some() || later.filter_map(|f| f.loss).any(|p| p > 0.0);
+        never("random loss", loses, stats.dropped.loss);
         never("duplication", link.duplicate > 0.0, stats.duplicated);
         never("reordering", link.reorder > 0.0, stats.reordered);
         never("a congestion event with chosen victims", link.victims.is_some(), stats.congestions);

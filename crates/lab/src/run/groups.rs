@@ -8,7 +8,7 @@ use super::World;
 use super::build::{Placed, Where};
 use crate::scenario::{Flow, Groups, Scenario};
 
-/// For each path the group it is in, where paths that share a link with a rate, directly or through others,
+/// For each path the group it is in, where paths that share a link that queues or a medium, directly or through others,
 /// are in one (Thomas, dissertation, section 4.2.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Truth(Vec<u32>);
@@ -23,10 +23,15 @@ impl Truth {
             }
             p
         };
-        let mut first: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut first: BTreeMap<(bool, &String), usize> = BTreeMap::new();
         for (p, path) in flow.paths.iter().enumerate() {
-            for link in path.via.iter().filter(|link| scenario.link[*link].rate.is_some()) {
-                let other = *first.entry(link).or_insert(p);
+            let shared = path.via.iter().flat_map(|name| {
+                let link = &scenario.link[name];
+                let queues = link.rate.is_some() || link.trace.is_some();
+                [queues.then_some((false, name)), link.medium.as_ref().map(|medium| (true, medium))]
+            });
+            for bottleneck in shared.flatten() {
+                let other = *first.entry(bottleneck).or_insert(p);
                 let (a, b) = (find(&group, p), find(&group, other));
                 group[a.max(b)] = a.min(b);
             }

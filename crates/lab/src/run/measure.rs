@@ -165,6 +165,9 @@ impl View<'_> {
         let settled = share(last - steps.len() / 3, last);
         let off = |from: usize| (share(from, from + width) - settled).abs() > CONVERGED_POINTS;
         let starts = steps.start..last.checked_sub(width)?;
+        if starts.is_empty() {
+            return None;
+        }
         // The end of the last window that was off: from there on it holds.
         let wrong = starts.clone().rev().find(|from| off(*from));
         let steps = wrong.map_or(0, |from| from + 1 + width - starts.start);

@@ -114,6 +114,10 @@ impl Scenario {
             ensure(controller(name).is_err(), key(), || {
                 format!("`{name}` is a controller's name too, and keys of `paper` could mean either")
             })?;
+            for (i, name) in case.controllers.iter().enumerate() {
+                controller(name)
+                    .map_err(|what| ScenarioError::at(format!("case.{index}.controllers.{i}"), what))?;
+            }
         }
         Ok(())
     }
@@ -232,9 +236,7 @@ impl Scenario {
                 path.rtt
             )
         })?;
-        let limits = |link: &Link| {
-            link.rate.is_some() || link.trace.is_some() || link.loss > 0.0 || link.gilbert.is_some()
-        };
+        let limits = |link: &Link| link.rate.is_some() || link.trace.is_some();
         let limited =
             path.access.is_some() || path.via.iter().any(|name| self.link.get(name).is_some_and(limits));
         ensure(limited, at("via"), || {

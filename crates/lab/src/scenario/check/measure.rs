@@ -242,6 +242,10 @@ fn asserted(scenario: &Scenario, condition: &Assert, key: &str) -> Checked {
         | Condition::QueueMax => true,
         Condition::Rtt | Condition::Timeouts | Condition::Goodput => false,
     };
+    for (i, name) in condition.controllers.iter().enumerate() {
+        let key = format!("{key}.controllers.{i}");
+        controller(name).map_err(|what| ScenarioError::at(key, what))?;
+    }
     match (&condition.link, &condition.flow) {
         (Some(link), None) if of_link => {
             has_rate(scenario, link, at("link"), condition.what == Condition::Utilisation)?;
