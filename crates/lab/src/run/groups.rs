@@ -8,8 +8,8 @@ use super::World;
 use super::build::{Placed, Where};
 use crate::scenario::{Flow, Groups, Scenario};
 
-/// For each path the group it is in, where paths that share a link that queues or a medium, directly or through others,
-/// are in one (Thomas, dissertation, section 4.2.1).
+/// For each path the group it is in, where paths that share a link that queues or a medium, directly or
+/// through others, are in one (Thomas, dissertation, section 4.2.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Truth(Vec<u32>);
 
