@@ -23,6 +23,7 @@ use sim::{LinkConfig, LinkId, Rng, Stats};
 use crate::content::Content;
 use crate::peer::Lie;
 use crate::swarm::{OVERHEAD_BYTES, ReceiverNo, Swarm, Wire};
+use crate::table::summary;
 
 /// Rate of every link but the bottleneck.
 const ACCESS: Rate = Rate::from_bits(1_000_000_000);
@@ -239,10 +240,7 @@ pub struct Row {
 /// Mean and standard deviation (of the sample).
 #[must_use]
 pub fn mean_sd(values: &[f64]) -> (f64, f64) {
-    let n = values.len().max(1) as f64;
-    let mean = values.iter().sum::<f64>() / n;
-    let square: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
-    (mean, (square / (n - 1.0).max(1.0)).sqrt())
+    summary(values).map_or((0.0, 0.0), |summary| (summary.mean, summary.sd.unwrap_or(0.0)))
 }
 
 impl Row {

@@ -17,6 +17,8 @@ mod time;
 
 use crate::outcome::{Row, Run};
 use crate::scenario::Scenario;
+use crate::scenario::check::Range;
+use crate::table::lookup;
 use text::short;
 
 /// Cases whose runs are drawn; the table and the dots have all.
@@ -122,40 +124,20 @@ fn heading(title: &str, about: &str) -> String {
     format!("<h3>{title}</h3>\n<p class=\"about\">{}</p>\n", text::escape(about))
 }
 
-/// Where a scenario expects a mean to be.
-#[derive(Clone, Debug, PartialEq)]
-struct Expected {
-    least: Option<f64>,
-    most: Option<f64>,
+/// Where the scenario expects the mean of a row to be.
+fn expected(scenario: &Scenario, row: &Row) -> Option<Range> {
+    let measure = scenario.measure.iter().find(|measure| measure.metric == row.metric)?;
+    lookup(&measure.expect, row.case.as_deref(), &row.controller)?.parse().ok()
 }
 
-impl Expected {
-    /// Of a row: the scenario's entry for its case and controller, else its case, its controller, all.
-    fn of(scenario: &Scenario, row: &Row) -> Option<Self> {
-        let expect = &scenario.measure.iter().find(|measure| measure.metric == row.metric)?.expect;
-        let (case, controller) = (row.case.as_deref(), row.controller.as_str());
-        let both = case.and_then(|case| expect.get(&format!("{case}/{controller}")));
-        let one = || case.and_then(|case| expect.get(case)).or_else(|| expect.get(controller));
-        Self::parse(both.or_else(one).or_else(|| expect.get("*"))?)
-    }
-
-    /// `"47..53"`, `"97.."`, `"..3"`.
-    fn parse(text: &str) -> Option<Self> {
-        let (least, most) = text.split_once("..")?;
-        let end = |text: &str| match text.trim() {
-            "" => Some(None),
-            text => text.parse().ok().map(Some),
-        };
-        Some(Self { least: end(least)?, most: end(most)? })
-    }
-
-    fn words(&self) -> String {
-        let number = |value: f64| short(value, 6);
-        match (self.least, self.most) {
-            (Some(least), Some(most)) => format!("{} to {}", number(least), number(most)),
-            (Some(least), None) => format!("at least {}", number(least)),
-            (None, Some(most)) => format!("at most {}", number(most)),
-            (None, None) => "anything".into(),
-        }
+/// A range in words. At least one of its ends is finite.
+fn words(range: Range) -> String {
+    let number = |value: f64| short(value, 6);
+    if range.high.is_infinite() {
+        format!("at least {}", number(range.low))
+    } else if range.low.is_infinite() {
+        format!("at most {}", number(range.high))
+    } else {
+        format!("{} to {}", number(range.low), number(range.high))
     }
 }

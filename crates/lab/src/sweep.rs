@@ -16,6 +16,7 @@ use crate::outcome::Outcome;
 use crate::scenario::Scenario;
 use crate::scenario::check::SEEDS_MAX;
 use crate::scenario::error::{ScenarioError, hint};
+use crate::swarm::Digest;
 
 /// The code that makes the results: its version, and a hash of its sources where they are at hand.
 pub const VERSION: &str = env!("ANABRANCH_CODE");
@@ -359,8 +360,9 @@ pub fn fingerprint(scenario: &Scenario) -> String {
 }
 
 fn fnv(bytes: &[u8]) -> u64 {
-    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
+    let mut digest = Digest::default();
+    digest.mix(bytes);
+    digest.0
 }
 
 #[cfg(test)]

@@ -100,11 +100,7 @@ impl Crowd {
     }
 
     /// From now on a flow sends nothing more; what is under way is forgotten.
-    pub fn halt(&mut self, flow: FlowNo) {
-        self.stop(flow);
-    }
-
-    pub(super) fn stop(&mut self, flow: FlowNo) {
+    pub fn stop(&mut self, flow: FlowNo) {
         self.flows[flow].stopped = true;
     }
 

@@ -3,7 +3,7 @@
 use super::axis::{Axis, range};
 use super::plot::{colour, figure, px};
 use super::text::{escape, finite, fitted, put, width};
-use super::{Expected, Keys, Study};
+use super::{Keys, Study, expected};
 use crate::outcome::Row;
 
 const WIDTH: f64 = 330.0;
@@ -99,8 +99,8 @@ fn axis(study: &Study<'_>, rows: &[&Row]) -> Axis {
     let values = rows.iter().flat_map(|row| {
         let value = finite(row.value);
         let ci = interval(row).unwrap_or(0.0);
-        let expected = Expected::of(study.scenario, row);
-        let ends = expected.map_or([None; 2], |e| [finite(e.least), finite(e.most)]);
+        let ends =
+            expected(study.scenario, row).map_or([None; 2], |e| [e.low, e.high].map(|end| finite(Some(end))));
         [value.map(|v| v - ci), value.map(|v| v + ci), finite(row.paper), finite(row.model), ends[0], ends[1]]
     });
     let Some((min, max)) = range(values.flatten()) else { return Axis::exact(0.0, 1.0, 4) };
@@ -146,8 +146,9 @@ fn draw(
         let y = top + ROW_HEIGHT * (i as f64 + 0.5);
         let text = fitted(label, label_px);
         put!(out, "<text class=\"e name\" x=\"{}\" y=\"{}\">{text}</text>", px(left - 8.0), px(y + 3.8));
-        if let Some(expected) = Expected::of(study.scenario, row) {
-            let (from, to) = (x(expected.least.unwrap_or(axis.min)), x(expected.most.unwrap_or(axis.max)));
+        if let Some(range) = expected(study.scenario, row) {
+            let end = |end, open| x(finite(Some(end)).unwrap_or(open));
+            let (from, to) = (end(range.low, axis.min), end(range.high, axis.max));
             // Also a single value should be seen.
             let width = px((to - from).max(1.0));
             let (y, height) = (px(y - ROW_HEIGHT * 0.38), px(ROW_HEIGHT * 0.76));

@@ -1,7 +1,7 @@
 //! The table of a study: one line for each case, metric and controller.
 
 use super::text::{count, decimals, escape, finite, number, put, short};
-use super::{Expected, Keys, Study};
+use super::{Keys, Study, expected, words};
 use crate::outcome::Row;
 
 /// Most unmet conditions of a row that are written out.
@@ -90,8 +90,8 @@ fn numbers(out: &mut String, row: &Row, decimals: usize) {
 }
 
 fn verdict(study: &Study<'_>, row: &Row) -> String {
-    let expected = Expected::of(study.scenario, row);
-    let range = expected.as_ref().map(|e| format!(" ({})", escape(&e.words()))).unwrap_or_default();
+    let expected = expected(study.scenario, row);
+    let range = expected.map(|range| format!(" ({})", escape(&words(range)))).unwrap_or_default();
     let mut out = match row.expected {
         Some(true) => format!("✓ as expected{range}"),
         Some(false) => format!("<strong>✗ not as expected</strong>{range}"),

@@ -6,6 +6,7 @@ use sim::Stats;
 use super::build::{Placed, World};
 use super::{Log, Note};
 use crate::scenario::{Kind, Measure, Scenario};
+use crate::table::summary;
 
 /// Seconds over which a share is averaged before it is called steady, and by how many points it may differ.
 const CONVERGED_MEAN_S: f64 = 5.0;
@@ -103,11 +104,7 @@ impl View<'_> {
 
     fn spread(&self, norm: impl Fn(&[f64]) -> f64) -> Option<f64> {
         let rates = self.each_goodput();
-        (rates.len() > 1).then(|| {
-            let mean = rates.iter().sum::<f64>() / rates.len() as f64;
-            let square: f64 = rates.iter().map(|rate| (rate - mean).powi(2)).sum();
-            100.0 * (square / (rates.len() as f64 - 1.0)).sqrt() / norm(&rates)
-        })
+        Some(100.0 * summary(&rates)?.sd? / norm(&rates))
     }
 
     /// What the links of these names had seen before and after.

@@ -257,7 +257,7 @@ impl World<'_> {
             flow.delivered = self.swarm.crowd().delivered_bytes(flow.no).sum();
             if flow.settled && flow.packets.is_none() && some(&|l| links[l].works) {
                 // It may be fast, and nothing is to be learned from it.
-                self.swarm.crowd_mut().halt(flow.no);
+                self.swarm.crowd_mut().stop(flow.no);
             }
             lost.extend(flow.settled.then_some(flow.no));
         }
@@ -272,7 +272,7 @@ impl World<'_> {
                 let (_, done) = self.swarm.crowd().times(flow.no);
                 if done.is_some() || (flow.packets.is_none() && moved) {
                     flow.settled = true;
-                    self.swarm.crowd_mut().halt(flow.no);
+                    self.swarm.crowd_mut().stop(flow.no);
                 } else if moved {
                     (flow.delivered, flow.since) = (total, now);
                 } else if now.since(flow.since) > PATIENCE {
@@ -284,13 +284,13 @@ impl World<'_> {
             }
             let stands = |flow: &Fate, for_long| !flow.settled && now.since(flow.since) > for_long;
             if self.flows.iter().any(|flow| stands(flow, COMPANY[0])) {
-                lost.drain(..).for_each(|flow| self.swarm.crowd_mut().halt(flow));
+                lost.drain(..).for_each(|flow| self.swarm.crowd_mut().stop(flow));
             }
             if self.flows.iter().any(|flow| stands(flow, COMPANY[1])) {
                 for flow in &mut self.flows {
                     if !stands(flow, COMPANY[0]) {
                         flow.settled = true;
-                        self.swarm.crowd_mut().halt(flow.no);
+                        self.swarm.crowd_mut().stop(flow.no);
                     }
                 }
             }
@@ -308,7 +308,7 @@ impl World<'_> {
             self.step(STEP_MAX);
         }
         for flow in &self.flows {
-            self.swarm.crowd_mut().halt(flow.no);
+            self.swarm.crowd_mut().stop(flow.no);
         }
         let limit = self.swarm.clock() + SILENCE;
         while self.swarm.next_wake() <= limit && !self.swarm.crowd().storms() {

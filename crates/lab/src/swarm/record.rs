@@ -56,7 +56,8 @@ impl Default for Digest {
 }
 
 impl Digest {
-    fn mix(&mut self, bytes: &[u8]) {
+    /// Takes `bytes` in.
+    pub(crate) fn mix(&mut self, bytes: &[u8]) {
         self.0 = bytes.iter().fold(self.0, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0000_0100_0000_01b3));
     }
 
