@@ -20,7 +20,7 @@ mod rule;
 mod slow_start;
 mod tcp;
 
-pub use decrease::Decrease;
+pub use decrease::{Decrease, Factors};
 pub use group::{Group, MEMBERS_MAX, Member, Peer};
 pub use rule::{Change, Rule};
 pub use slow_start::{Friendly, Hystart, STARTS, Start, StartEntry};

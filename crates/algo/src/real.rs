@@ -7,6 +7,7 @@
 //! Nothing here panics, loops or allocates, and results are the same on every machine.
 
 use core::cmp::Ordering;
+use core::fmt;
 use core::ops::{Add, Div, Mul, Sub};
 
 /// Bits of the mantissa.
@@ -19,12 +20,175 @@ const EXPONENT_MAX: i32 = 1 << 20;
 const EXPONENT_ZERO: i32 = -(1 << 22);
 
 /// A non-negative real number: `mantissa · 2^exponent`, where the mantissa has exactly 32 bits (2³¹ ≤
-/// mantissa < 2³²) or is zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(C)]
-pub struct Real {
-    exponent: i32,
-    mantissa: u32,
+/// mantissa < 2³²) or is zero. The exponent is in the upper half, so that the order of the bits, as a signed
+/// number, is that of the numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct Real(u64);
+
+/// An operation on the bits of numbers. In the kernel it is a function of its own: the verifier looks at it
+/// once, for any argument, and not again in each place that uses it. Elsewhere it is inlined.
+macro_rules! operation {
+    ($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),*) -> u64 $body:block) => {
+        $(#[$doc])*
+        #[cfg(target_arch = "bpf")]
+        #[unsafe(no_mangle)]
+        #[inline(never)]
+        const extern "C" fn $name($($arg: $type),*) -> u64 $body
+
+        $(#[$doc])*
+        #[cfg(not(target_arch = "bpf"))]
+        #[inline(always)]
+        const fn $name($($arg: $type),*) -> u64 $body
+    };
+}
+
+const fn pack(exponent: i32, mantissa: u32) -> u64 {
+    ((exponent as u32 as u64) << BITS) | mantissa as u64
+}
+
+const fn exponent(bits: u64) -> i32 {
+    (bits >> BITS) as i32
+}
+
+const fn mantissa(bits: u64) -> u64 {
+    bits & u32::MAX as u64
+}
+
+/// `mantissa · 2^exponent`, rounded to 32 bits, from any 64-bit mantissa; zero only with an exponent like
+/// zero's.
+const fn normalised(mantissa: u64, exponent: i32) -> u64 {
+    let zeros = mantissa.leading_zeros();
+    // 64 only for zero, where it does not matter.
+    let top = mantissa.wrapping_shl(zeros);
+    rounded(top, exponent.wrapping_sub(zeros as i32))
+}
+
+/// The same for a mantissa whose first bit is set, or that is zero.
+const fn rounded(top: u64, exponent: i32) -> u64 {
+    let rounded = (top >> BITS) + ((top >> (BITS - 1)) & 1);
+    // Rounding up all ones gives 2³²: one bit too long, and all zero but for the first.
+    let carry = rounded >> BITS;
+    let exponent = exponent.wrapping_add(BITS as i32).wrapping_add(carry as i32);
+    // In range, checked at once: below it, this wraps to something large.
+    if exponent.wrapping_add(EXPONENT_MAX) as u32 > 2 * EXPONENT_MAX as u32 {
+        return if exponent > 0 { Real::MAX.0 } else { Real::ZERO.0 };
+    }
+    pack(exponent, (rounded >> carry) as u32)
+}
+
+/// How far the smaller number's mantissa is to be shifted: exponents are bounded, so their difference fits.
+const fn apart(big: u64, small: u64) -> u32 {
+    let apart = exponent(big).wrapping_sub(exponent(small)) as u32;
+    if apart > 63 { 63 } else { apart }
+}
+
+operation! {
+    /// `value / 2^shift`. A shift above 2¹⁶ counts as 2¹⁶.
+    fn real_of(value: u64, shift: u32) -> u64 {
+        let shift = if shift > 1 << 16 { 1 << 16 } else { shift as i32 };
+        normalised(value, if value == 0 { EXPONENT_ZERO } else { -shift })
+    }
+}
+
+operation! {
+    /// The sum.
+    fn real_add(a: u64, b: u64) -> u64 {
+        let (big, small) = if (a as i64) < b as i64 { (b, a) } else { (a, b) };
+        // Both below 2⁶³, so the sum fits.
+        let low = (mantissa(small) << (BITS - 1)).wrapping_shr(apart(big, small));
+        let high = mantissa(big) << (BITS - 1);
+        normalised(high.wrapping_add(low), exponent(big).wrapping_sub(BITS as i32 - 1))
+    }
+}
+
+operation! {
+    /// The difference; zero if `b` is not the smaller one.
+    fn real_sub(a: u64, b: u64) -> u64 {
+        if a as i64 <= b as i64 {
+            return Real::ZERO.0;
+        }
+        let low = (mantissa(b) << (BITS - 1)).wrapping_shr(apart(a, b));
+        let high = mantissa(a) << (BITS - 1);
+        normalised(high.wrapping_sub(low), exponent(a).wrapping_sub(BITS as i32 - 1))
+    }
+}
+
+operation! {
+    /// The product.
+    fn real_mul(a: u64, b: u64) -> u64 {
+        // 32 bits times 32 bits fit in 64, and leave the first bit free at most.
+        let product = mantissa(a).wrapping_mul(mantissa(b));
+        let free = (product >> 63) ^ 1;
+        rounded(product << free, exponent(a).wrapping_add(exponent(b)).wrapping_sub(free as i32))
+    }
+}
+
+operation! {
+    /// The quotient; [`Real::MAX`] if `b` is zero, even for zero by zero.
+    fn real_div(a: u64, b: u64) -> u64 {
+        // A 64-bit dividend by a 32-bit divisor: the quotient has 32 or 33 bits.
+        match mantissa(a).wrapping_shl(BITS).checked_div(mantissa(b)) {
+            None => Real::MAX.0,
+            Some(quotient) => {
+                normalised(quotient, exponent(a).wrapping_sub(exponent(b)).wrapping_sub(BITS as i32))
+            }
+        }
+    }
+}
+
+operation! {
+    /// The larger one.
+    fn real_max(a: u64, b: u64) -> u64 {
+        if a as i64 >= b as i64 { a } else { b }
+    }
+}
+
+operation! {
+    /// The smaller one.
+    fn real_min(a: u64, b: u64) -> u64 {
+        if a as i64 <= b as i64 { a } else { b }
+    }
+}
+
+operation! {
+    /// One if `a` is at most `b`, else zero. As a number, not a condition: the verifier would follow both
+    /// sides of each condition of each turn of a loop.
+    fn word_at_most(a: u64, b: u64) -> u64 {
+        (a <= b) as u64
+    }
+}
+
+/// One if `a` is at most `b`, else zero; in the kernel without a branch.
+#[inline]
+pub(crate) const fn at_most(a: u64, b: u64) -> u64 {
+    word_at_most(a, b)
+}
+
+operation! {
+    /// `a · 2^shift` to the nearest integer (half rounds up); `u64::MAX` if that does not fit. A shift above
+    /// 2¹⁶ counts as 2¹⁶.
+    fn real_fixed(a: u64, shift: u32) -> u64 {
+        let shift = if shift > 1 << 16 { 1 << 16 } else { shift as i32 };
+        let by = exponent(a).wrapping_add(shift);
+        if mantissa(a) == 0 || by < -(BITS as i32) {
+            0
+        } else if by > 64 - BITS as i32 {
+            u64::MAX
+        } else if by >= 0 {
+            mantissa(a).wrapping_shl(by as u32)
+        } else {
+            // 1 ≤ down ≤ 32: keep one bit more than needed, then round on it.
+            let down = by.wrapping_neg() as u32;
+            (mantissa(a).wrapping_shr(down.wrapping_sub(1)) + 1) >> 1
+        }
+    }
+}
+
+impl fmt::Debug for Real {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}·2^{}", mantissa(self.0), exponent(self.0))
+    }
 }
 
 // One comparison instead of two with a branch between them: mantissas are normalised, so a larger exponent is
@@ -33,7 +197,7 @@ pub struct Real {
 impl Ord for Real {
     #[inline(always)]
     fn cmp(&self, other: &Self) -> Ordering {
-        self.key().cmp(&other.key())
+        (self.0 as i64).cmp(&(other.0 as i64))
     }
 }
 
@@ -45,19 +209,19 @@ impl PartialOrd for Real {
     }
     #[inline(always)]
     fn lt(&self, other: &Self) -> bool {
-        self.key() < other.key()
+        (self.0 as i64) < other.0 as i64
     }
     #[inline(always)]
     fn le(&self, other: &Self) -> bool {
-        self.key() <= other.key()
+        self.0 as i64 <= other.0 as i64
     }
     #[inline(always)]
     fn gt(&self, other: &Self) -> bool {
-        self.key() > other.key()
+        self.0 as i64 > other.0 as i64
     }
     #[inline(always)]
     fn ge(&self, other: &Self) -> bool {
-        self.key() >= other.key()
+        self.0 as i64 >= other.0 as i64
     }
 }
 
@@ -70,41 +234,11 @@ impl Default for Real {
 #[expect(clippy::inline_always, reason = "eBPF programs cannot return structs from functions")]
 impl Real {
     /// Zero.
-    pub const ZERO: Self = Self { exponent: EXPONENT_ZERO, mantissa: 0 };
+    pub const ZERO: Self = Self(pack(EXPONENT_ZERO, 0));
     /// One.
-    pub const ONE: Self = Self { exponent: 1 - BITS as i32, mantissa: 1 << (BITS - 1) };
+    pub const ONE: Self = Self(pack(1 - BITS as i32, 1 << (BITS - 1)));
     /// The largest value, about 2^(10⁶): what division by zero and overflow give.
-    pub const MAX: Self = Self { exponent: EXPONENT_MAX, mantissa: u32::MAX };
-
-    /// In the order of the numbers.
-    #[inline(always)]
-    const fn key(self) -> i64 {
-        ((self.exponent as i64) << BITS) | self.mantissa as i64
-    }
-
-    /// `mantissa · 2^exponent`, rounded to 32 bits, from any 64-bit mantissa; zero only with an exponent like
-    /// zero's.
-    #[inline(always)]
-    const fn normalised(mantissa: u64, exponent: i32) -> Self {
-        let zeros = mantissa.leading_zeros();
-        // 64 only for zero, where it does not matter.
-        let top = mantissa.wrapping_shl(zeros);
-        Self::rounded(top, exponent.wrapping_sub(zeros as i32))
-    }
-
-    /// The same for a mantissa whose first bit is set, or that is zero.
-    #[inline(always)]
-    const fn rounded(top: u64, exponent: i32) -> Self {
-        let rounded = (top >> BITS) + ((top >> (BITS - 1)) & 1);
-        // Rounding up all ones gives 2³²: one bit too long, and all zero but for the first.
-        let carry = rounded >> BITS;
-        let exponent = exponent.wrapping_add(BITS as i32).wrapping_add(carry as i32);
-        // In range, checked at once: below it, this wraps to something large.
-        if exponent.wrapping_add(EXPONENT_MAX) as u32 > 2 * EXPONENT_MAX as u32 {
-            return if exponent > 0 { Self::MAX } else { Self::ZERO };
-        }
-        Self { exponent, mantissa: (rounded >> carry) as u32 }
-    }
+    pub const MAX: Self = Self(pack(EXPONENT_MAX, u32::MAX));
 
     /// `value`, to 32 significant bits.
     #[inline(always)]
@@ -117,36 +251,44 @@ impl Real {
     #[inline(always)]
     #[must_use]
     pub const fn from_ratio(value: u64, shift: u32) -> Self {
-        let shift = if shift > 1 << 16 { 1 << 16 } else { shift as i32 };
-        Self::normalised(value, if value == 0 { EXPONENT_ZERO } else { -shift })
+        Self(real_of(value, shift))
     }
 
     /// Whether this is zero.
     #[inline(always)]
     #[must_use]
     pub const fn is_zero(self) -> bool {
-        self.mantissa == 0
+        mantissa(self.0) == 0
     }
 
     /// The smaller one.
     #[inline(always)]
     #[must_use]
     pub fn min(self, other: Self) -> Self {
-        if other < self { other } else { self }
+        Self(real_min(self.0, other.0))
     }
 
     /// The larger one.
     #[inline(always)]
     #[must_use]
     pub fn max(self, other: Self) -> Self {
-        if other > self { other } else { self }
+        Self(real_max(self.0, other.0))
+    }
+
+    /// One if this is at most `other`, else zero; in the kernel without a branch.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) const fn at_most(self, other: Self) -> u64 {
+        // Of signed numbers, by flipping their signs.
+        at_most(self.0 ^ (1 << 63), other.0 ^ (1 << 63))
     }
 
     /// Half of it, exactly.
     #[inline(always)]
     #[must_use]
     pub const fn half(self) -> Self {
-        Self::normalised(self.mantissa as u64, self.exponent.wrapping_sub(1))
+        // Its exponent alone changes, but for what leaves the range.
+        Self(rounded(mantissa(self.0) << BITS, exponent(self.0).wrapping_sub(BITS as i32 + 1)))
     }
 
     /// `1 / self`; [`Real::MAX`] for zero.
@@ -165,9 +307,9 @@ impl Real {
             return Self::ZERO;
         }
         // 2^ceil(e/3), where 2^(e−1) ≤ self < 2^e.
-        let e = self.exponent.wrapping_add(BITS as i32);
+        let e = exponent(self.0).wrapping_add(BITS as i32);
         let up = e.wrapping_add(2).div_euclid(3);
-        let y = Self::normalised(1, up);
+        let y = Self(normalised(1, up));
         let third = Self::ONE / Self::from_u64(3);
         // y ← (2y + self/y²)/3
         let step = |y: Self| (y + y + self / y.square()) * third;
@@ -186,82 +328,45 @@ impl Real {
     #[inline(always)]
     #[must_use]
     pub const fn to_fixed(self, shift: u32) -> u64 {
-        let shift = if shift > 1 << 16 { 1 << 16 } else { shift as i32 };
-        let by = self.exponent.wrapping_add(shift);
-        if self.mantissa == 0 || by < -(BITS as i32) {
-            0
-        } else if by > 64 - BITS as i32 {
-            u64::MAX
-        } else if by >= 0 {
-            (self.mantissa as u64).wrapping_shl(by as u32)
-        } else {
-            // 1 ≤ down ≤ 32: keep one bit more than needed, then round on it.
-            let down = by.wrapping_neg() as u32;
-            ((self.mantissa as u64).wrapping_shr(down.wrapping_sub(1)) + 1) >> 1
-        }
+        real_fixed(self.0, shift)
     }
 }
 
-#[expect(clippy::inline_always, reason = "eBPF programs cannot return structs from functions")]
+#[expect(clippy::inline_always, reason = "as above")]
 impl Add for Real {
     type Output = Self;
     #[inline(always)]
     fn add(self, other: Self) -> Self {
-        let (big, small) = if self < other { (other, self) } else { (self, other) };
-        // Both below 2⁶³, so the sum fits. Exponents are bounded, so their difference does.
-        let apart = big.exponent.wrapping_sub(small.exponent) as u32;
-        let apart = if apart > 63 { 63 } else { apart };
-        let low = (u64::from(small.mantissa) << (BITS - 1)).wrapping_shr(apart);
-        Self::normalised(
-            (u64::from(big.mantissa) << (BITS - 1)).wrapping_add(low),
-            big.exponent.wrapping_sub(BITS as i32 - 1),
-        )
+        Self(real_add(self.0, other.0))
     }
 }
 
-#[expect(clippy::inline_always, reason = "eBPF programs cannot return structs from functions")]
+#[expect(clippy::inline_always, reason = "as above")]
 impl Sub for Real {
     type Output = Self;
     /// Zero if `other` is the larger one.
     #[inline(always)]
     fn sub(self, other: Self) -> Self {
-        if self <= other {
-            return Self::ZERO;
-        }
-        let apart = self.exponent.wrapping_sub(other.exponent) as u32;
-        let apart = if apart > 63 { 63 } else { apart };
-        let low = (u64::from(other.mantissa) << (BITS - 1)).wrapping_shr(apart);
-        let high = u64::from(self.mantissa) << (BITS - 1);
-        Self::normalised(high.wrapping_sub(low), self.exponent.wrapping_sub(BITS as i32 - 1))
+        Self(real_sub(self.0, other.0))
     }
 }
 
-#[expect(clippy::inline_always, reason = "eBPF programs cannot return structs from functions")]
+#[expect(clippy::inline_always, reason = "as above")]
 impl Mul for Real {
     type Output = Self;
     #[inline(always)]
     fn mul(self, other: Self) -> Self {
-        // 32 bits times 32 bits fit in 64, and leave the first bit free at most.
-        let product = u64::from(self.mantissa).wrapping_mul(u64::from(other.mantissa));
-        let free = (product >> 63) ^ 1;
-        Self::rounded(product << free, self.exponent.wrapping_add(other.exponent).wrapping_sub(free as i32))
+        Self(real_mul(self.0, other.0))
     }
 }
 
-#[expect(clippy::inline_always, reason = "eBPF programs cannot return structs from functions")]
+#[expect(clippy::inline_always, reason = "as above")]
 impl Div for Real {
     type Output = Self;
     /// [`Real::MAX`] if `other` is zero, even for zero by zero.
     #[inline(always)]
     fn div(self, other: Self) -> Self {
-        // A 64-bit dividend by a 32-bit divisor: the quotient has 32 or 33 bits.
-        match u64::from(self.mantissa).wrapping_shl(BITS).checked_div(u64::from(other.mantissa)) {
-            None => Self::MAX,
-            Some(quotient) => Self::normalised(
-                quotient,
-                self.exponent.wrapping_sub(other.exponent).wrapping_sub(BITS as i32),
-            ),
-        }
+        Self(real_div(self.0, other.0))
     }
 }
 
@@ -273,7 +378,7 @@ mod tests {
 
     /// What a float says the same number is.
     fn float(x: Real) -> f64 {
-        x.mantissa as f64 * 2f64.powi(x.exponent)
+        mantissa(x.0) as f64 * 2f64.powi(exponent(x.0))
     }
 
     fn close(x: Real, want: f64) {
@@ -373,7 +478,7 @@ mod tests {
                     4 => x.square(),
                     _ => Real::MAX / (x + y),
                 };
-                prop_assert!(x.is_zero() && x == Real::ZERO || x.mantissa >> 31 == 1);
+                prop_assert!(x.is_zero() && x == Real::ZERO || mantissa(x.0) >> 31 == 1);
                 prop_assert!(x <= Real::MAX);
                 seen.push(x.to_fixed(shift));
             }

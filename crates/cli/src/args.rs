@@ -58,6 +58,8 @@ pub enum Command {
     Lab(Lab),
     /// Try random worlds by the thousand, and see that what must hold does
     Soak(crate::soak::Soak),
+    /// Coupled congestion control for the kernel's MPTCP
+    Kernel(crate::kernel::args::Kernel),
     /// Print the manual page, or write all of them into a directory
     Man(Man),
     /// Print a completion script for a shell

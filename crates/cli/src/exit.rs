@@ -21,6 +21,8 @@ pub enum Code {
     Target = 6,
     /// An experiment's condition was not met, or a value is not where its scenario expects it.
     Unmet = 7,
+    /// The kernel cannot do it, or does not allow it.
+    Kernel = 8,
     /// Ctrl-C, SIGTERM or SIGHUP.
     Interrupted = 130,
 }
@@ -35,6 +37,7 @@ pub const CODES: &[(u8, &str)] = &[
     (Code::Corrupt as u8, "verification failed: every source sent wrong bytes and was struck off"),
     (Code::Target as u8, "target: disk full, not writable, exists already, or in use by another get"),
     (Code::Unmet as u8, "lab: a condition was not met, or a value is not where the scenario expects it"),
+    (Code::Kernel as u8, "the kernel cannot do it or does not allow it; the message says what it takes"),
     (Code::Interrupted as u8, "interrupted (what arrived is kept; the same command resumes)"),
 ];
 

@@ -12,7 +12,7 @@
 //! * [`get`]: the receiver; [`target`]: where the file arrives; [`view`]: what the user sees.
 //! * [`names`]: file names from outside; [`host`]: signals and secrets.
 //! * [`demo`]: all of it without a network; [`soak`]: in random worlds.
-//! * [`mod@lab`]: experiments from scenario files.
+//! * [`mod@lab`]: experiments from scenario files; [`mod@kernel`]: congestion control inside Linux.
 
 pub mod args;
 pub mod catalog;
@@ -20,6 +20,7 @@ pub mod demo;
 pub mod exit;
 pub mod get;
 pub mod host;
+pub mod kernel;
 pub mod lab;
 pub mod man;
 pub mod names;

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use anabranch::args::{Cli, Command};
 use anabranch::exit::{Failure, Outcome};
-use anabranch::{demo, get, lab, man, serve, soak};
+use anabranch::{demo, get, kernel, lab, man, serve, soak};
 use clap::Parser as _;
 
 fn main() -> ExitCode {
@@ -29,6 +29,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Demo(args) => demo::demo(args),
         Command::Lab(args) => lab::lab(args),
         Command::Soak(args) => soak::soak(args),
+        Command::Kernel(args) => kernel::kernel(args),
         Command::Man(args) => man::man(args),
         Command::Completions(args) => man::completions(args),
     }

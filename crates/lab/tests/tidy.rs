@@ -23,9 +23,10 @@ const LAW: &[(&str, &[&str])] = &[
     ("algo", &[]),
     ("mmtp", &["algo"]),
     ("sim", &["algo"]),
-    ("net", &["algo"]),
-    ("lab", &["algo", "mmtp", "sim"]),
-    ("cli", &["algo", "mmtp", "sim", "net", "lab"]),
+    ("net", &["algo", "sim"]),
+    ("kernel", &["algo", "net"]),
+    ("lab", &["algo", "mmtp", "sim", "net", "kernel"]),
+    ("cli", &["algo", "mmtp", "sim", "net", "kernel", "lab"]),
 ];
 
 /// Crates of machines: they report events and never print.

@@ -25,10 +25,10 @@
 //!   grow until as much as that has been left out ([`Nmcc`](super::Nmcc)). Without, three subflows take 53 %,
 //!   four 55 %.
 
-use super::nmcc::omega;
+use super::nmcc::{friendliness, omega};
 use super::{Group, Loss, Member};
-use crate::Span;
 use crate::real::Real;
+use crate::{Span, Time};
 
 /// Best together: Ω of at least this many eighths of the largest.
 const NEARLY: u64 = 7;
@@ -53,18 +53,56 @@ impl Decrease {
         if self == Self::Half || mine.srtt == Span::ZERO {
             return half;
         }
-        let known = group.current(mine).map(|m| m.interval).max().unwrap_or(0).max(1);
-        let most = group.current(mine).map(|m| omega(&m)).fold(Real::ZERO, Real::max);
+        let sums = Sums::of(loss.now, mine, group);
+        let cut = half * self.m_t(&sums).min(Real::from_u64(sums.n)).max(Real::ONE);
+        if self == Self::Printed {
+            return cut;
+        }
+        cut.min((sums.rates.half() - sums.spent) * Real::from_u64(mine.srtt.as_nanos()))
+    }
+
+    /// m_t as it comes, not yet within 1 and N.
+    fn m_t(self, sums: &Sums) -> Real {
+        match self {
+            Self::Balanced => sums.rates.square() * sums.events / (sums.weighted * sums.packets),
+            _ => sums.rates.square() / (sums.weighted * sums.longest),
+        }
+    }
+}
+
+/// Sums over the members of a group.
+struct Sums {
+    n: u64,
+    /// Σ w/r, of which cut within one RTT.
+    rates: Real,
+    spent: Real,
+    /// Σ p (w/r)².
+    weighted: Real,
+    /// Of the best paths: the longest interval; all packets and all events.
+    longest: Real,
+    packets: Real,
+    events: Real,
+}
+
+impl Sums {
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "eBPF programs cannot return structs from functions")]
+    fn of(now: Time, mine: Member, group: &Group<'_>) -> Self {
+        let (mut known, mut most) = (1, Real::ZERO);
+        for m in group.current(mine) {
+            known = known.max(if m.srtt == Span::ZERO { 0 } else { m.interval });
+            most = most.max(omega(&m));
+        }
         let nearly = most * Real::from_u64(NEARLY) / Real::from_u64(8);
         let (mut n, mut rates, mut spent, mut weighted) = (0, Real::ZERO, Real::ZERO, Real::ZERO);
-        // Of the best paths: the longest interval; all packets and all events.
         let (mut longest, mut packets, mut events) = (Real::ONE, Real::ZERO, Real::ZERO);
         for m in group.current(mine) {
-            let r = Real::from_u64(m.srtt.as_nanos());
-            let recent = loss.now.since(m.cut_at) < m.srtt.min(mine.srtt);
+            let r = Real::from_u64(m.srtt.as_nanos().max(1));
+            let recent = now.since(m.cut_at) < m.srtt.min(mine.srtt);
             let cut = if recent { m.cut.real() / r } else { Real::ZERO };
             let rate = m.cwnd.real() / r + cut;
             let interval = Real::from_u64(if m.interval == 0 { known } else { m.interval });
+            // Zero if it does not count, which the best ones are not.
             let omega = omega(&m);
             if omega == most {
                 longest = longest.max(interval);
@@ -72,17 +110,29 @@ impl Decrease {
             if omega >= nearly {
                 (packets, events) = (packets + rate, events + rate / interval);
             }
-            (n, rates, spent) = (n + 1, rates + rate, spent + cut);
+            (n, rates, spent) = (n + u64::from(m.srtt > Span::ZERO), rates + rate, spent + cut);
             weighted = weighted + rate.square() / interval;
         }
-        let m_t = match self {
-            Self::Balanced => rates.square() * events / (weighted * packets),
-            _ => rates.square() / (weighted * longest),
-        };
-        let cut = half * m_t.min(Real::from_u64(n)).max(Real::ONE);
-        if self == Self::Printed {
-            return cut;
-        }
-        cut.min((rates.half() - spent) * Real::from_u64(mine.srtt.as_nanos()))
+        Self { n, rates, spent, weighted, longest, packets, events }
+    }
+}
+
+/// What NMCC makes of a group, for those who watch it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Factors {
+    /// m² of equation (4.7): the whole group grows as one TCP on its best path, each member by 1/m² of that.
+    pub m2: Real,
+    /// m_t, within 1 and N: how much more than half of a window a loss takes.
+    pub m_t: Real,
+}
+
+impl Factors {
+    /// Of the subflow `group.me`, as of `now`. None while it has no round-trip time.
+    #[must_use]
+    pub fn of(now: Time, group: &Group<'_>) -> Option<Self> {
+        let mine = *group.members.get(group.me).filter(|mine| mine.srtt > Span::ZERO)?;
+        let sums = Sums::of(now, mine, group);
+        let m_t = Decrease::Balanced.m_t(&sums).min(Real::from_u64(sums.n)).max(Real::ONE);
+        Some(Self { m2: friendliness(&mine, group), m_t })
     }
 }

@@ -74,12 +74,20 @@ impl Group<'_> {
         self.members.len() <= 1
     }
 
-    /// The members that have an RTT and so count, with `mine` for this subflow's numbers: as they are now,
-    /// not as published; of its own cuts it is not told.
+    /// All members, with `mine` for this subflow's numbers: as they are now, not as published; of its own
+    /// cuts it is not told. Those that do not count yet have no RTT and no window.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "eBPF programs cannot return structs from functions")]
     pub fn current(&self, mine: Member) -> impl Iterator<Item = Member> {
         let (mine, me) = (Member { cut: Window(0), ..mine }, self.me);
-        let current = move |(i, member): (usize, &Member)| if i == me { mine } else { *member };
-        self.members.iter().take(MEMBERS_MAX).enumerate().map(current).filter(|m| m.srtt > Span::ZERO)
+        let current = move |(i, member): (usize, &Member)| {
+            let member = if i == me { mine } else { *member };
+            // Selected, not skipped: see `Peer::new`.
+            let counts = member.srtt > Span::ZERO;
+            let window = |w: Window| if counts { w } else { Window(0) };
+            Member { cwnd: window(member.cwnd), cut: window(member.cut), ..member }
+        };
+        self.members.iter().take(MEMBERS_MAX).enumerate().map(current)
     }
 
     /// This subflow with `mine` for its numbers, as [`fold`](Self::fold) shows it.

@@ -21,7 +21,7 @@
 //! * All packets that arrive count in l, those in recovery too; a mark ends an interval as a loss does.
 
 use super::{Ack, Change, Group, Loss, Member, Peer, Rule, Window};
-use crate::real::Real;
+use crate::real::{Real, at_most};
 
 /// Opportunistic linked increases: packets between losses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,17 +51,17 @@ fn quality(peer: &Peer) -> Real {
 /// Sums and sets over a group, in one pass.
 #[derive(Clone, Copy)]
 struct Sets {
-    members: u32,
+    members: u64,
     /// Σ w/r.
     rates: Real,
     /// The largest w, and how many have it: |M|.
     window: Window,
-    largest: u32,
+    largest: u64,
     /// The largest l/r², and how many have it: |B|.
     quality: Real,
-    best: u32,
+    best: u64,
     /// |B ∩ M|.
-    both: u32,
+    both: u64,
 }
 
 impl Sets {
@@ -80,11 +80,11 @@ impl Sets {
         group.fold(me, none, |sets, peer| {
             let quality = quality(&peer);
             // A larger one than any before empties a set; an equal one joins it.
-            let (keep_m, keep_b) = (u32::from(peer.cwnd <= sets.window), u32::from(quality <= sets.quality));
-            let in_m = peer.one * u32::from(peer.cwnd >= sets.window);
-            let in_b = peer.one * u32::from(quality >= sets.quality);
+            let (keep_m, keep_b) = (at_most(peer.cwnd.0, sets.window.0), quality.at_most(sets.quality));
+            let in_m = u64::from(peer.one) * at_most(sets.window.0, peer.cwnd.0);
+            let in_b = u64::from(peer.one) * sets.quality.at_most(quality);
             Self {
-                members: sets.members + peer.one,
+                members: sets.members + u64::from(peer.one),
                 rates: sets.rates + peer.w * peer.per_r,
                 window: sets.window.max(peer.cwnd),
                 largest: sets.largest * keep_m + in_m,
@@ -110,7 +110,7 @@ impl Rule for Olia {
         let sets = Sets::of(me, group);
         let acked = Real::from_u64(u64::from(ack.acked));
         let collected = sets.best.saturating_sub(sets.both);
-        let alpha = |n: u32| acked / (me.w * Real::from_u64(u64::from(sets.members * n)));
+        let alpha = |n: u64| acked / (me.w * Real::from_u64(sets.members.wrapping_mul(n)));
         // w/r² = (w/r)/r
         let more = acked * (me.w * me.per_r * me.per_r) / sets.rates.square();
         if collected == 0 {

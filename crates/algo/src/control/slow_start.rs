@@ -111,6 +111,13 @@ impl Start {
         }
     }
 
+    /// The world has set the window and ssthresh.
+    pub(super) fn moved(&mut self, state: &mut State) {
+        if let Self::Friendly(friendly) = self {
+            friendly.moved(state);
+        }
+    }
+
     /// After a step alone.
     #[inline]
     pub(super) fn alone(&mut self, state: &State, round: u32) {

@@ -86,6 +86,15 @@ impl<R: Rule> Tcp<R> {
         &self.state
     }
 
+    /// The world has set window and ssthresh itself, as a kernel does after idle times, after a timeout and
+    /// when it takes a reduction back. `ssthresh` is in packets; none: arbitrarily high.
+    pub fn moved(&mut self, cwnd: u32, ssthresh: Option<u32>) {
+        self.state.cwnd = Window::packets(cwnd.max(1));
+        self.state.ssthresh = ssthresh.map_or(SSTHRESH_INITIAL, Window::packets);
+        self.state.slow_start = self.state.cwnd < self.state.ssthresh;
+        self.start.moved(&mut self.state);
+    }
+
     #[inline]
     fn grow(&mut self, ack: &Ack, group: &Group<'_>) {
         let mine = self.member(ack.srtt);
@@ -201,6 +210,25 @@ mod tests {
         for (limited, recovering) in [(false, false), (true, true), (false, true)] {
             let mut reno = fresh();
             assert_eq!(reno.on_ack(&Ack { limited, recovering, ..ack(10) }, &ALONE).cwnd, 10);
+        }
+    }
+
+    #[test]
+    fn moved_by_the_world() {
+        use super::super::Friendly;
+        for start in [Start::Standard, Start::Friendly(Friendly::new())] {
+            let mut reno = Tcp::new(Reno, start);
+            reno.on_congestion(&event(Cause::Loss), &ALONE);
+            reno.moved(1, Some(8));
+            for want in [2, 4, 8] {
+                let w = reno.state.cwnd.floor();
+                assert_eq!(reno.on_ack(&ack(w), &ALONE).cwnd, want, "slow start up to the world's ssthresh");
+            }
+            assert!(!reno.state.slow_start);
+            reno.moved(20, Some(8));
+            assert!(!reno.state.slow_start && reno.on_ack(&ack(1), &ALONE).cwnd == 20);
+            reno.moved(0, None);
+            assert_eq!((reno.state.cwnd, reno.state.slow_start), (Window::packets(1), true));
         }
     }
 

@@ -31,6 +31,10 @@ const GAMMA: u64 = 1;
 /// A round needs more samples than this.
 const SAMPLES_MIN: u32 = 2;
 
+/// Samples beyond 69 s, and of more packets than a window can have, count as that.
+const RTT_MAX_NS: u64 = 1 << 36;
+const ACKED_MAX: u32 = 1 << 24;
+
 /// Weighted Vegas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
@@ -109,7 +113,7 @@ impl Wvegas {
         if self.queue_min == Span::ZERO || round.queue < self.queue_min {
             self.queue_min = round.queue;
         }
-        if round.queue > Span::ZERO && round.queue >= self.queue_min.times(2) {
+        if round.queue > Span::ZERO && round.queue.over(2) >= self.queue_min {
             cwnd = Window::from_real(cwnd.real() * round.base / round.rtt).half();
             self.queue_min = Span::ZERO;
         }
@@ -123,7 +127,9 @@ impl Rule for Wvegas {
     #[inline]
     fn arrived(&mut self, ack: &Ack) {
         if ack.rtt > Span::ZERO {
-            self.sum_ns = self.sum_ns.saturating_add(ack.rtt.times(u64::from(ack.acked)).as_nanos());
+            // Bounded so that the product fits: eBPF has no 128-bit multiplication to saturate with.
+            let (rtt, acked) = (ack.rtt.as_nanos().min(RTT_MAX_NS), u64::from(ack.acked.min(ACKED_MAX)));
+            self.sum_ns = self.sum_ns.saturating_add(rtt.wrapping_mul(acked));
             self.samples = self.samples.saturating_add(ack.acked);
         }
     }

@@ -58,6 +58,13 @@ impl Friendly {
         (self.single, self.start, self.counted, self.m2) = (state.cwnd, state.cwnd, 0, Real::ONE);
     }
 
+    /// The world has set the window and ssthresh, both in this subflow's own units. What a single TCP would
+    /// have is as unknown as at first.
+    pub(super) fn moved(&mut self, state: &mut State) {
+        state.ssthresh = Window::from_real(state.ssthresh.real() * self.m2).max(SSTHRESH_MIN);
+        (self.single, self.start, self.counted) = (state.cwnd, state.cwnd, 0);
+    }
+
     /// After a step alone.
     pub(super) fn alone(&mut self, state: &State, round: u32) {
         self.follow(state);

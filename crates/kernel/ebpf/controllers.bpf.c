@@ -1,0 +1,550 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 OR MIT
+//
+// Linux's side of the controllers: struct_ops programs that fill a step (entry.rs) from the socket, have the
+// controller take it, and put the window into the socket.
+//
+// Siblings. What a subflow publishes lies in `connections`, keyed by the address of the MPTCP socket: one
+// place a subflow, written by that subflow alone (under the lock of its own socket) and read by the others
+// without a lock. So a sibling may be seen a moment old, never with another's numbers. Walking the MPTCP
+// socket's own list instead would read it without its lock, and would not see a sibling's statistics.
+//
+// Only what has these names in the running kernel is used (CO-RE): no header of a kernel is needed.
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef int s32;
+typedef unsigned long long u64;
+
+#define SEC(name) __attribute__((section(name), used))
+#define INLINE static inline __attribute__((always_inline))
+#define __uint(name, val) int(*name)[val]
+#define __type(name, val) typeof(val) *name
+#define CORE __attribute__((preserve_access_index))
+
+// uapi/linux/bpf.h
+enum { MAP_HASH = 1, MAP_ARRAY = 2, MAP_SK_STORAGE = 24 };
+enum { F_NO_PREALLOC = 1, STORAGE_CREATE = 1, NOEXIST = 1 };
+enum { PIN_BY_NAME = 1 };
+static void *(*map_lookup)(void *map, const void *key) = (void *)1;
+static long (*map_update)(void *map, const void *key, const void *value, u64 flags) = (void *)2;
+static long (*map_delete)(void *map, const void *key) = (void *)3;
+static void *(*storage_get)(void *map, void *sk, void *value, u64 flags) = (void *)107;
+extern void *bpf_rdonly_cast(const void *object, u32 type) __attribute__((section(".ksyms"), weak));
+
+// ---- the kernel's, as far as needed
+
+enum { AF_INET = 2, AF_INET6 = 10, TCP_CONG_NON_RESTRICTED = 1 };
+
+struct net {
+	u64 net_cookie;
+} CORE;
+typedef struct {
+	struct net *net;
+} possible_net_t;
+struct in6_addr {
+	u32 words[4];
+};
+typedef struct {
+	long counter;
+} atomic64_t;
+struct sock_common {
+	u32 skc_rcv_saddr;
+	u16 skc_family;
+	int skc_bound_dev_if;
+	possible_net_t skc_net;
+	struct in6_addr skc_v6_rcv_saddr;
+	atomic64_t skc_cookie;
+} CORE;
+struct sock {
+	struct sock_common __sk_common;
+	int sk_rx_dst_ifindex;
+} CORE;
+struct inet_sock {
+	struct sock sk;
+} CORE;
+struct inet_connection_sock {
+	struct inet_sock icsk_inet;
+	void *icsk_ulp_data;
+} CORE;
+struct minmax_sample {
+	u32 t, v;
+};
+struct minmax {
+	struct minmax_sample s[3];
+};
+struct tcp_rack {
+	u32 rtt_us;
+} CORE;
+struct tcp_sock {
+	struct inet_connection_sock inet_conn;
+	u32 snd_cwnd, snd_ssthresh, snd_cwnd_clamp, prior_cwnd;
+	u32 snd_una, snd_nxt, delivered, max_packets_out, srtt_us;
+	u64 tcp_mstamp;
+	struct minmax rtt_min;
+	struct tcp_rack rack;
+	u8 is_cwnd_limited : 1;
+	_Bool is_mptcp;
+} CORE;
+struct mptcp_subflow_context {
+	struct sock *conn;
+	u32 token;
+} CORE;
+struct tcp_congestion_ops {
+	void (*init)(struct sock *sk);
+	void (*release)(struct sock *sk);
+	u32 (*ssthresh)(struct sock *sk);
+	void (*cong_avoid)(struct sock *sk, u32 ack, u32 acked);
+	u32 (*undo_cwnd)(struct sock *sk);
+	char name[16];
+	u32 flags;
+} CORE;
+
+// ---- ours: entry.rs has the same layouts
+
+enum { SLOTS = 8, NO_SLOT = SLOTS };
+
+struct Member {
+	u64 cwnd, srtt;
+	u8 slow_start;
+	u64 interval, cut, cut_at, clear;
+};
+struct AnbStep {
+	u64 state[13];
+	u64 now_ns, srtt_ns, rtt_ns, min_rtt_ns;
+	u32 acked, round, limited, recovering, cause, cwnd, ssthresh, n, me, slow_start;
+	struct Member members[SLOTS];
+	struct Member mine;
+};
+
+// A subflow of a connection: whose it is (the address of its socket; 0: nobody's), when it last published.
+struct anb_slot {
+	u64 owner, cookie, at_ns;
+	u32 group, token;
+	struct Member member;
+};
+struct anb_connection {
+	struct anb_slot slots[SLOTS];
+};
+struct anb_socket {
+	struct AnbStep step;
+	u64 connection;
+	u32 slot, group, token, round_end, shown, delivered;
+};
+// A rule of `kernel group`: of an address, an interface or a connection, in a network namespace.
+struct anb_rule {
+	u64 netns;
+	u32 kind, what[4];
+	u32 unused;
+};
+enum { RULE_ADDRESS = 1, RULE_INTERFACE = 2, RULE_CONNECTION = 3 };
+// The group of a connection whose subflows are each on their own: the group is the slot.
+enum { GROUP_APART = 0xffffffff };
+
+struct {
+	__uint(type, MAP_HASH);
+	__uint(map_flags, F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, u64);
+	__type(value, struct anb_connection);
+} connections SEC(".maps");
+
+struct {
+	__uint(type, MAP_HASH);
+	__uint(max_entries, 1024);
+	__uint(pinning, PIN_BY_NAME);
+	__type(key, struct anb_rule);
+	__type(value, u32);
+} groups SEC(".maps");
+
+struct {
+	__uint(type, MAP_SK_STORAGE);
+	__uint(map_flags, F_NO_PREALLOC);
+	__type(key, u32);
+	__type(value, struct anb_socket);
+} sockets SEC(".maps");
+
+// What a new connection starts with: nobody. A stack is too small for it.
+struct {
+	__uint(type, MAP_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct anb_connection);
+} nobody SEC(".maps");
+
+struct parity {
+	struct AnbStep step;
+	u32 op, cwnd;
+};
+struct {
+	__uint(type, MAP_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct parity);
+} parity SEC(".maps");
+
+#define CORE_INFO(field, kind) __builtin_preserve_field_info(field, kind)
+
+INLINE u32 is_cwnd_limited(const struct tcp_sock *tp)
+{
+	const u8 *at = (const u8 *)tp + CORE_INFO(tp->is_cwnd_limited, 0 /* byte offset */);
+	u64 bits;
+
+	switch (CORE_INFO(tp->is_cwnd_limited, 1 /* byte size */)) {
+	case 1:
+		bits = *at;
+		break;
+	case 2:
+		bits = *(const u16 *)at;
+		break;
+	default:
+		bits = *(const u32 *)at;
+	}
+	bits <<= CORE_INFO(tp->is_cwnd_limited, 4 /* left shift */);
+	if (bits >> CORE_INFO(tp->is_cwnd_limited, 5 /* right shift */))
+		return 1;
+	// tcp_is_cwnd_limited(): in slow start the window may grow to twice what was used of it.
+	return tp->snd_cwnd < tp->snd_ssthresh && tp->snd_cwnd < 2 * tp->max_packets_out;
+}
+
+INLINE u32 *rule(u64 netns, u32 kind, u32 a, u32 b, u32 c, u32 d)
+{
+	struct anb_rule key = { .netns = netns, .kind = kind, .what = { a, b, c, d } };
+
+	return map_lookup(&groups, &key);
+}
+
+// Which group this subflow is in: as set for the connection, its address or its interface; else the one group.
+INLINE u32 group_of(struct sock *sk, const struct anb_socket *s)
+{
+	const struct sock_common *common = &sk->__sk_common;
+	u64 netns = common->skc_net.net->net_cookie;
+	int device = common->skc_bound_dev_if;
+	u32 *found;
+
+	found = rule(netns, RULE_CONNECTION, s->token, 0, 0, 0);
+	if (found)
+		return *found == GROUP_APART ? 0x80000000 | s->slot : *found;
+	if (common->skc_family == AF_INET6)
+		found = rule(netns, RULE_ADDRESS, common->skc_v6_rcv_saddr.words[0],
+			     common->skc_v6_rcv_saddr.words[1], common->skc_v6_rcv_saddr.words[2],
+			     common->skc_v6_rcv_saddr.words[3]);
+	else
+		found = rule(netns, RULE_ADDRESS, common->skc_rcv_saddr, 0, 0, 0);
+	if (!found) {
+		if (!device)
+			device = sk->sk_rx_dst_ifindex;
+		found = rule(netns, RULE_INTERFACE, device, 0, 0, 0);
+	}
+	return found ? *found : 0;
+}
+
+// Finds this subflow's connection, and a place in it.
+INLINE void join(struct sock *sk, struct anb_socket *s)
+{
+	const struct tcp_sock *tp = (void *)sk;
+	const struct mptcp_subflow_context *subflow;
+	struct anb_connection *connection;
+	u32 zero = 0;
+	u64 key;
+
+	s->slot = NO_SLOT;
+	s->connection = 0;
+	if (!tp->is_mptcp || !bpf_rdonly_cast)
+		return;
+	subflow = bpf_rdonly_cast(tp->inet_conn.icsk_ulp_data,
+				  __builtin_btf_type_id(*(struct mptcp_subflow_context *)0, 1));
+	key = (u64)subflow->conn;
+	if (!key)
+		return;
+	s->token = subflow->token;
+	connection = map_lookup(&connections, &key);
+	if (!connection) {
+		struct anb_connection *empty = map_lookup(&nobody, &zero);
+
+		if (!empty)
+			return;
+		map_update(&connections, &key, empty, NOEXIST);
+		connection = map_lookup(&connections, &key);
+		if (!connection)
+			return;
+	}
+	s->connection = key;
+	for (u32 i = 0; i < SLOTS; i++) {
+		struct anb_slot *slot = &connection->slots[i];
+
+		if (slot->owner)
+			continue;
+		if (__sync_val_compare_and_swap(&slot->owner, 0, (u64)sk))
+			continue;
+		s->slot = i;
+		slot->token = s->token;
+		break;
+	}
+}
+
+// Leaves its connection; the last one takes it along.
+INLINE void leave(struct sock *sk, struct anb_socket *s)
+{
+	struct anb_connection *connection = map_lookup(&connections, &s->connection);
+	u32 others = 0;
+
+	if (!connection)
+		return;
+	for (u32 i = 0; i < SLOTS; i++) {
+		struct anb_slot *slot = &connection->slots[i];
+
+		if (slot->owner == (u64)sk) {
+			slot->member.srtt = 0;
+			slot->at_ns = 0;
+			__sync_val_compare_and_swap(&slot->owner, (u64)sk, 0);
+		} else if (slot->owner) {
+			others = 1;
+		}
+	}
+	if (!others)
+		map_delete(&connections, &s->connection);
+	s->connection = 0;
+}
+
+// Who has heard nothing for so long no longer counts: a dead path must not slow the others.
+#define SILENT_RTTS 8
+#define SILENT_NS 2000000000ull
+
+// Copies what the group has published into the step, and says whose place is this subflow's.
+INLINE struct anb_connection *gather(struct sock *sk, struct anb_socket *s)
+{
+	struct AnbStep *step = &s->step;
+	struct anb_connection *connection;
+	u32 n = 0;
+
+	step->n = 0;
+	if (!s->connection)
+		return 0;
+	connection = map_lookup(&connections, &s->connection);
+	if (!connection)
+		return 0;
+	for (u32 i = 0; i < SLOTS; i++) {
+		const struct anb_slot *slot = &connection->slots[i];
+		u64 silent = SILENT_NS + SILENT_RTTS * slot->member.srtt;
+		u32 counts = i == s->slot ||
+			     (slot->owner && slot->group == s->group && step->now_ns - slot->at_ns < silent);
+
+		if (counts) {
+			step->members[i] = slot->member;
+			n++;
+		} else {
+			__builtin_memset(&step->members[i], 0, sizeof(struct Member));
+		}
+	}
+	// Without a place of its own (more subflows than places) it stands in for the first.
+	step->me = s->slot < SLOTS ? s->slot : 0;
+	step->n = n;
+	return connection;
+}
+
+INLINE void publish(struct sock *sk, struct anb_socket *s, struct anb_connection *connection)
+{
+	struct anb_slot *slot;
+	u32 i = s->slot;
+
+	if (!connection || i >= SLOTS)
+		return;
+	slot = &connection->slots[i];
+	if (slot->owner != (u64)sk)
+		return;
+	slot->member = s->step.mine;
+	slot->group = s->group;
+	slot->cookie = sk->__sk_common.skc_cookie.counter;
+	slot->at_ns = s->step.now_ns;
+}
+
+// What every step needs to know. The clock is that of TCP, in microseconds.
+INLINE void look(struct sock *sk, struct anb_socket *s)
+{
+	const struct tcp_sock *tp = (void *)sk;
+	struct AnbStep *step = &s->step;
+
+	step->now_ns = tp->tcp_mstamp * 1000;
+	step->srtt_ns = (u64)tp->srtt_us * 1000 >> 3;
+	step->rtt_ns = (u64)tp->rack.rtt_us * 1000;
+	step->min_rtt_ns = tp->rtt_min.s[0].v == ~0u ? 0 : (u64)tp->rtt_min.s[0].v * 1000;
+	if ((s32)(tp->snd_una - s->round_end) >= 0) {
+		step->round++;
+		s->round_end = tp->snd_nxt;
+		if (!s->connection && tp->is_mptcp)
+			join(sk, s);
+		if (s->connection)
+			s->group = group_of(sk, s);
+	}
+}
+
+INLINE void show(struct tcp_sock *tp, struct anb_socket *s, u32 cwnd)
+{
+	u32 clamp = tp->snd_cwnd_clamp;
+
+	if (cwnd > clamp)
+		cwnd = clamp;
+	if (!cwnd)
+		cwnd = 1;
+	tp->snd_cwnd = cwnd;
+	s->shown = cwnd;
+	// The kernel takes a window below ssthresh for slow start.
+	if (!s->step.slow_start && tp->snd_ssthresh > cwnd)
+		tp->snd_ssthresh = cwnd;
+}
+
+INLINE void reset(struct anb_socket *s)
+{
+	s->connection = 0;
+	s->slot = NO_SLOT;
+	s->group = 0;
+	s->round_end = 0;
+	s->delivered = 0;
+	s->step.round = 0;
+	s->step.n = 0;
+	s->step.srtt_ns = 0;
+}
+
+// One controller: its functions in Rust, its programs, its row for Linux.
+#define CONTROLLER(NAME, LINUX)                                                                                \
+	extern u32 NAME##_init(struct AnbStep *step);                                                          \
+	extern u32 NAME##_ack(struct AnbStep *step);                                                           \
+	extern u32 NAME##_cut(struct AnbStep *step);                                                           \
+	extern u32 NAME##_moved(struct AnbStep *step);                                                         \
+                                                                                                               \
+	SEC("struct_ops") int NAME##_on_init(u64 *ctx)                                                         \
+	{                                                                                                      \
+		struct sock *sk = (void *)ctx[0];                                                              \
+		struct anb_socket *s = storage_get(&sockets, sk, 0, STORAGE_CREATE);                           \
+		const struct tcp_sock *tp = (void *)sk;                                                        \
+                                                                                                               \
+		if (!s)                                                                                        \
+			return 0;                                                                              \
+		if (s->connection)                                                                             \
+			leave(sk, s);                                                                          \
+		reset(s);                                                                                      \
+		s->round_end = tp->snd_una;                                                                    \
+		s->delivered = tp->delivered;                                                                  \
+		s->shown = NAME##_init(&s->step);                                                              \
+		return 0;                                                                                      \
+	}                                                                                                      \
+                                                                                                               \
+	SEC("struct_ops") int NAME##_on_release(u64 *ctx)                                                      \
+	{                                                                                                      \
+		struct sock *sk = (void *)ctx[0];                                                              \
+		struct anb_socket *s = storage_get(&sockets, sk, 0, 0);                                        \
+                                                                                                               \
+		if (s && s->connection)                                                                        \
+			leave(sk, s);                                                                          \
+		return 0;                                                                                      \
+	}                                                                                                      \
+                                                                                                               \
+	SEC("struct_ops") int NAME##_on_ack(u64 *ctx)                                                          \
+	{                                                                                                      \
+		struct sock *sk = (void *)ctx[0];                                                              \
+		struct anb_socket *s = storage_get(&sockets, sk, 0, 0);                                        \
+		struct anb_connection *connection;                                                             \
+		struct tcp_sock *tp = (void *)sk;                                                              \
+		u32 acked = ctx[2], arrived, cwnd;                                                             \
+                                                                                                               \
+		if (!s)                                                                                        \
+			return 0;                                                                              \
+		look(sk, s);                                                                                   \
+		connection = gather(sk, s);                                                                    \
+		if (tp->snd_cwnd != s->shown) {                                                                \
+			s->step.cwnd = tp->snd_cwnd;                                                           \
+			s->step.ssthresh = tp->snd_ssthresh;                                                   \
+			NAME##_moved(&s->step);                                                                \
+		}                                                                                              \
+		/* Recovery is not shown to us; what arrived during it counts, but lets no window grow. */     \
+		arrived = tp->delivered - s->delivered;                                                        \
+		s->delivered = tp->delivered;                                                                  \
+		if ((s32)(arrived - acked) > 0) {                                                              \
+			s->step.acked = arrived - acked;                                                       \
+			s->step.limited = 0;                                                                   \
+			s->step.recovering = 1;                                                                \
+			NAME##_ack(&s->step);                                                                  \
+		}                                                                                              \
+		s->step.acked = acked;                                                                         \
+		s->step.limited = is_cwnd_limited(tp);                                                         \
+		s->step.recovering = 0;                                                                        \
+		cwnd = NAME##_ack(&s->step);                                                                   \
+		show(tp, s, cwnd);                                                                             \
+		publish(sk, s, connection);                                                                    \
+		return 0;                                                                                      \
+	}                                                                                                      \
+                                                                                                               \
+	SEC("struct_ops") int NAME##_on_cut(u64 *ctx)                                                          \
+	{                                                                                                      \
+		struct sock *sk = (void *)ctx[0];                                                              \
+		struct anb_socket *s = storage_get(&sockets, sk, 0, 0);                                        \
+		struct anb_connection *connection;                                                             \
+		struct tcp_sock *tp = (void *)sk;                                                              \
+		u32 half = tp->snd_cwnd >> 1, cwnd;                                                            \
+                                                                                                               \
+		if (!s)                                                                                        \
+			return half > 2 ? half : 2;                                                            \
+		look(sk, s);                                                                                   \
+		connection = gather(sk, s);                                                                    \
+		if (tp->snd_cwnd != s->shown) {                                                                \
+			s->step.cwnd = tp->snd_cwnd;                                                           \
+			s->step.ssthresh = tp->snd_ssthresh;                                                   \
+			NAME##_moved(&s->step);                                                                \
+		}                                                                                              \
+		/* A timeout looks the same from here: the kernel then sets the window itself. */              \
+		s->step.cause = 0;                                                                             \
+		cwnd = NAME##_cut(&s->step);                                                                   \
+		if (!cwnd)                                                                                     \
+			cwnd = 1;                                                                              \
+		s->shown = cwnd;                                                                               \
+		publish(sk, s, connection);                                                                    \
+		return cwnd;                                                                                   \
+	}                                                                                                      \
+                                                                                                               \
+	SEC("struct_ops") int NAME##_on_undo(u64 *ctx)                                                         \
+	{                                                                                                      \
+		const struct tcp_sock *tp = (void *)ctx[0];                                                    \
+                                                                                                               \
+		return tp->snd_cwnd > tp->prior_cwnd ? tp->snd_cwnd : tp->prior_cwnd;                          \
+	}                                                                                                      \
+                                                                                                               \
+	SEC(".struct_ops.link") struct tcp_congestion_ops NAME = {                                             \
+		.init = (void *)NAME##_on_init,                                                                \
+		.release = (void *)NAME##_on_release,                                                          \
+		.ssthresh = (void *)NAME##_on_cut,                                                             \
+		.cong_avoid = (void *)NAME##_on_ack,                                                           \
+		.undo_cwnd = (void *)NAME##_on_undo,                                                           \
+		.name = LINUX,                                                                                 \
+		.flags = TCP_CONG_NON_RESTRICTED,                                                              \
+	};                                                                                                     \
+                                                                                                               \
+	/* For the test that holds this to the host, step by step. */                                          \
+	SEC("syscall") int NAME##_parity(void *ctx)                                                            \
+	{                                                                                                      \
+		u32 zero = 0;                                                                                  \
+		struct parity *p = map_lookup(&parity, &zero);                                                 \
+                                                                                                               \
+		if (!p)                                                                                        \
+			return 1;                                                                              \
+		if (p->op == 0)                                                                                \
+			p->cwnd = NAME##_init(&p->step);                                                       \
+		else if (p->op == 1)                                                                           \
+			p->cwnd = NAME##_ack(&p->step);                                                        \
+		else if (p->op == 2)                                                                           \
+			p->cwnd = NAME##_cut(&p->step);                                                        \
+		else                                                                                           \
+			p->cwnd = NAME##_moved(&p->step);                                                      \
+		return 0;                                                                                      \
+	}
+
+CONTROLLER(nmcc, "nmcc")
+CONTROLLER(lia, "lia")
+CONTROLLER(olia, "olia")
+CONTROLLER(balia, "balia")
+CONTROLLER(wvegas, "wvegas")
+CONTROLLER(ewtcp, "ewtcp")
+CONTROLLER(coupled, "coupled")
+CONTROLLER(reno, "reno_anb")
+
+char anb_license[] SEC("license") = "GPL";

@@ -1,0 +1,271 @@
+//! Controllers as congestion controls of the running kernel.
+//!
+//! ```text
+//!  /sys/fs/bpf/anabranch/NAME/link          keeps NAME registered, without any process
+//!  /sys/fs/bpf/anabranch/NAME/connections   what the subflows of its connections have published
+//!  /sys/fs/bpf/anabranch/groups             which subflows share a bottleneck; for all controllers
+//! ```
+//!
+//! Nothing else is kept anywhere. Removing a controller's link takes it off the kernel's list; sockets that
+//! use it keep it until they close.
+
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use crate::{Error, Result};
+
+/// Where what is loaded is pinned.
+pub const PINS: &str = "/sys/fs/bpf/anabranch";
+/// Where the kernel describes its types.
+const BTF: &str = "/sys/kernel/btf/vmlinux";
+const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+const MPTCP: &str = "/proc/sys/net/mptcp/enabled";
+
+/// A controller for the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Controller {
+    /// Its name in `algo`'s table.
+    pub name: &'static str,
+    /// What the kernel calls it: what goes into `TCP_CONGESTION` and sysctls.
+    pub linux: &'static str,
+}
+
+/// Every controller for the kernel. Linux has a `reno` of its own, so ours cannot have that name.
+pub const CONTROLLERS: &[Controller] = &[
+    Controller { name: "nmcc", linux: "nmcc" },
+    Controller { name: "lia", linux: "lia" },
+    Controller { name: "olia", linux: "olia" },
+    Controller { name: "balia", linux: "balia" },
+    Controller { name: "wvegas", linux: "wvegas" },
+    Controller { name: "ewtcp", linux: "ewtcp" },
+    Controller { name: "coupled", linux: "coupled" },
+    Controller { name: "reno", linux: "reno_anb" },
+];
+
+impl Controller {
+    /// That of this name, in `algo`'s table or the kernel's.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`].
+    pub fn by_name(name: &str) -> Result<&'static Self> {
+        let found = CONTROLLERS.iter().find(|controller| controller.name == name || controller.linux == name);
+        found.ok_or_else(|| Error::Unknown(name.into()))
+    }
+
+    /// Where it is pinned.
+    #[must_use]
+    pub fn pins(&self) -> PathBuf {
+        Path::new(PINS).join(self.linux)
+    }
+
+    /// Whether we have loaded it.
+    #[must_use]
+    pub fn is_loaded(&self) -> bool {
+        self.pins().join("link").exists()
+    }
+}
+
+/// The congestion controls that sockets of this network namespace can choose.
+///
+/// # Errors
+/// If /proc cannot be read.
+pub fn available() -> io::Result<Vec<String>> {
+    Ok(fs::read_to_string(AVAILABLE)?.split_whitespace().map(Into::into).collect())
+}
+
+/// Those of ours that are loaded.
+#[must_use]
+pub fn loaded() -> Vec<&'static Controller> {
+    CONTROLLERS.iter().filter(|controller| controller.is_loaded()).collect()
+}
+
+/// Whether a controller of `algo`'s table can be had from this kernel now, and under which name: ours if it
+/// is loaded; of `reno` and `cubic`, the kernel's own.
+///
+/// # Errors
+/// If /proc cannot be read.
+pub fn linux_name(name: &str) -> io::Result<Option<String>> {
+    let available = available()?;
+    let own = matches!(name, "reno" | "cubic").then_some(name);
+    let name = own.or_else(|| CONTROLLERS.iter().find(|c| c.name == name).map(|c| c.linux));
+    Ok(name.filter(|name| available.iter().any(|other| other == name)).map(Into::into))
+}
+
+/// What [`load`] is to do besides.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Load it even if there is nothing to couple here.
+    pub tcp: bool,
+    /// Show what the kernel's verifier says, on standard error.
+    pub verbose: bool,
+}
+
+/// Registers controllers in the kernel, all or none. They stay until [`unload`], whatever becomes of this
+/// process.
+///
+/// # Errors
+/// Whatever is in the way; nothing is left behind then.
+pub fn load(controllers: &[&'static Controller], options: Options) -> Result<()> {
+    check(controllers, options)?;
+    mount()?;
+    #[cfg(feature = "ebpf")]
+    return crate::object::load(controllers, options.verbose);
+    #[cfg(not(feature = "ebpf"))]
+    Err(Error::NotBuilt)
+}
+
+/// Takes controllers off the kernel's list, and what is left of a `load` that was killed. Sockets that use
+/// one keep it until they close.
+///
+/// # Errors
+/// If one is not loaded, or its pins cannot be removed.
+pub fn unload(controllers: &[&'static Controller]) -> Result<()> {
+    for controller in controllers {
+        let pins = controller.pins();
+        match fs::remove_dir_all(&pins) {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                return Err(Error::NotLoaded(controller.name.into()));
+            }
+            Err(e) => return Err(refused(&format!("cannot remove {}", pins.display()), &e)),
+        }
+    }
+    Ok(())
+}
+
+/// Removes everything of ours: controllers, half-loaded ones too, and groups.
+///
+/// # Errors
+/// If something cannot be removed.
+pub fn unload_all() -> Result<()> {
+    match fs::remove_dir_all(PINS) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(refused(&format!("cannot remove {PINS}"), &e)),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn refused(attempt: &str, e: &io::Error) -> Error {
+    match e.kind() {
+        io::ErrorKind::PermissionDenied => Error::Permission,
+        _ => Error::Refused(format!("{attempt}: {e}")),
+    }
+}
+
+/// What can be told before the kernel is asked.
+fn check(controllers: &[&'static Controller], options: Options) -> Result<()> {
+    if !nix::unistd::geteuid().is_root() && !may_load() {
+        return Err(Error::Permission);
+    }
+    if !Path::new(BTF).exists() {
+        return Err(Error::NoBtf);
+    }
+    if !options.tcp {
+        match fs::read_to_string(MPTCP) {
+            Err(_) => return Err(Error::NoMptcp),
+            Ok(text) if text.trim() == "0" => return Err(Error::MptcpOff),
+            Ok(_) => {}
+        }
+    }
+    let available = available().map_err(|e| refused(&format!("cannot read {AVAILABLE}"), &e))?;
+    for controller in controllers {
+        if controller.is_loaded() {
+            return Err(Error::Loaded(controller.name.into()));
+        }
+        if available.iter().any(|name| name == controller.linux) {
+            return Err(Error::Taken(controller.linux.into()));
+        }
+    }
+    Ok(())
+}
+
+/// Whether this process has the three capabilities (capabilities(7)).
+fn may_load() -> bool {
+    const NET_ADMIN: u32 = 12;
+    const PERFMON: u32 = 38;
+    const BPF: u32 = 39;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let held = line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
+    [NET_ADMIN, PERFMON, BPF].iter().all(|bit| held >> bit & 1 == 1)
+}
+
+/// Makes sure that there is a place for pins.
+fn mount() -> Result<()> {
+    use nix::mount::{MsFlags, mount};
+    let place = "/sys/fs/bpf";
+    let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
+    if !mounts.lines().any(|line| line.split(' ').nth(1) == Some(place)) {
+        mount(Some("bpf"), place, Some("bpf"), MsFlags::empty(), None::<&str>)
+            .map_err(|e| refused(&format!("cannot mount bpf at {place}"), &e.into()))?;
+    }
+    fs::create_dir_all(PINS).map_err(|e| refused(&format!("cannot make {PINS}"), &e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use algo::control::{ALGORITHMS, Algorithm};
+
+    #[test]
+    fn the_table_is_that_of_the_programs() {
+        let names: Vec<&str> = CONTROLLERS.iter().map(|controller| controller.name).collect();
+        let steps: Vec<&str> = crate::entry::CONTROLLERS.iter().map(|steps| steps.name).collect();
+        assert_eq!(names, steps);
+        for controller in CONTROLLERS {
+            assert!(ALGORITHMS.iter().any(|entry| entry.name == controller.name));
+            assert!(controller.linux.len() < 16, "TCP_CA_NAME_MAX, linux/tcp.h");
+            assert_eq!(Controller::by_name(controller.linux), Ok(controller));
+        }
+        assert_eq!(Controller::by_name("bbr"), Err(Error::Unknown("bbr".into())));
+    }
+
+    #[test]
+    fn a_step_starts_as_the_table_does() {
+        use algo::control::Control;
+        for steps in crate::entry::CONTROLLERS {
+            let mut step = crate::entry::AnbStep::default();
+            let cwnd = (steps.init)(&mut step);
+            let fresh = Algorithm::by_name(steps.name).expect("in the table");
+            assert_eq!(step.mine, fresh.member(algo::Span::ZERO), "{}", steps.name);
+            assert_eq!(cwnd, 10);
+            // A timeout, then growth: as the table's own, step by step.
+            let (mut mine, alone) = (fresh, algo::control::Group { members: &[], me: 0 });
+            for round in 1..200 {
+                step = crate::entry::AnbStep {
+                    now_ns: u64::from(round) * 10_000_000,
+                    srtt_ns: 10_000_000,
+                    rtt_ns: 10_000_000,
+                    min_rtt_ns: 10_000_000,
+                    acked: 5,
+                    round,
+                    limited: 1,
+                    cause: u32::from(round % 3 == 0),
+                    ..step
+                };
+                let (now, srtt) = (algo::Time::from_nanos(step.now_ns), algo::Span::from_millis(10));
+                let ack = algo::control::Ack {
+                    now,
+                    acked: 5,
+                    round,
+                    srtt,
+                    rtt: srtt,
+                    min_rtt: srtt,
+                    limited: true,
+                    recovering: false,
+                };
+                if round % 50 == 0 {
+                    let cause = if round % 3 == 0 {
+                        algo::control::Cause::Timeout
+                    } else {
+                        algo::control::Cause::Loss
+                    };
+                    let loss = algo::control::Loss { now, cause, srtt };
+                    assert_eq!((steps.cut)(&mut step), mine.on_congestion(&loss, &alone).cwnd);
+                } else {
+                    assert_eq!((steps.ack)(&mut step), mine.on_ack(&ack, &alone).cwnd, "{}", steps.name);
+                }
+                assert_eq!(step.mine, mine.member(srtt));
+            }
+        }
+    }
+}

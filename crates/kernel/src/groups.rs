@@ -1,0 +1,236 @@
+//! Which subflows share a bottleneck.
+//!
+//! A coupled controller runs over the subflows of a connection that are in one group; those in different
+//! groups grow as if they were connections of their own. Unless told otherwise, all subflows of a
+//! connection are in group 0: taking too little is no harm to anybody else. A rule puts those of a local
+//! address, an interface or a connection elsewhere; it holds in one network namespace, for every controller
+//! that is loaded, within a round trip. Of several that match, the connection's is the first, then the
+//! address's.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use crate::Result;
+
+/// What a rule is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Subject {
+    /// Subflows from this local address.
+    Address(IpAddr),
+    /// Subflows over the interface of this index.
+    Interface(u32),
+    /// All subflows of the connection with this local token (`linux/mptcp.h`).
+    Connection(u32),
+}
+
+/// Where a rule puts them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Group {
+    /// Into a group of this number, below [`GROUP_MAX`].
+    Shared(u32),
+    /// Each into one of its own; of connections only.
+    Apart,
+}
+
+/// Numbers of groups are below this.
+pub const GROUP_MAX: u32 = 1 << 31;
+/// As `GROUP_APART` in the programs.
+const APART: u32 = u32::MAX;
+/// Bytes of a rule's key: `struct anb_rule`.
+const KEY_BYTES: usize = 32;
+
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shared(number) => write!(f, "{number}"),
+            Self::Apart => write!(f, "apart"),
+        }
+    }
+}
+
+/// A rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// The network namespace in which it holds, by its cookie.
+    pub netns: u64,
+    /// What it is about.
+    pub subject: Subject,
+    /// Where it puts that.
+    pub group: Group,
+}
+
+/// The cookie of the calling thread's network namespace (`SO_NETNS_COOKIE`, socket(7)).
+///
+/// # Errors
+/// If the kernel has no such thing (before Linux 5.14).
+#[expect(unsafe_code, reason = "nix does not know this socket option")]
+pub fn netns() -> Result<u64> {
+    use nix::libc::{SO_NETNS_COOKIE, SOL_SOCKET, getsockopt};
+    use std::os::fd::AsRawFd as _;
+    let attempt = "cannot tell the network namespace";
+    let refused = |e: &std::io::Error| crate::controllers::refused(attempt, e);
+    let socket = std::net::UdpSocket::bind(("127.0.0.1", 0)).map_err(|e| refused(&e))?;
+    let mut cookie = 0_u64;
+    let mut len = size_of::<u64>() as u32;
+    // SAFETY: the option is a u64, and there is place for one.
+    let result = unsafe {
+        let place = std::ptr::from_mut(&mut cookie).cast();
+        getsockopt(socket.as_raw_fd(), SOL_SOCKET, SO_NETNS_COOKIE, place, &mut len)
+    };
+    if result == 0 { Ok(cookie) } else { Err(refused(&std::io::Error::last_os_error())) }
+}
+
+/// As the programs have it.
+fn key(netns: u64, subject: Subject) -> [u8; KEY_BYTES] {
+    let (kind, what): (u32, [u8; 16]) = match subject {
+        Subject::Address(IpAddr::V4(ip)) => (1, padded(&ip.octets())),
+        Subject::Address(IpAddr::V6(ip)) => (1, ip.octets()),
+        Subject::Interface(index) => (2, padded(&index.to_ne_bytes())),
+        Subject::Connection(token) => (3, padded(&token.to_ne_bytes())),
+    };
+    let mut key = [0; KEY_BYTES];
+    key[..8].copy_from_slice(&netns.to_ne_bytes());
+    key[8..12].copy_from_slice(&kind.to_ne_bytes());
+    key[12..28].copy_from_slice(&what);
+    key
+}
+
+fn padded(bytes: &[u8; 4]) -> [u8; 16] {
+    let mut all = [0; 16];
+    all[..4].copy_from_slice(bytes);
+    all
+}
+
+/// What a key and its value say; none if they make no sense.
+fn rule(key: &[u8], value: &[u8]) -> Option<Rule> {
+    let key: &[u8; KEY_BYTES] = key.try_into().ok()?;
+    let word = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|i| key[at + i]));
+    let netns = u64::from_ne_bytes(std::array::from_fn(|i| key[i]));
+    let octets: [u8; 16] = std::array::from_fn(|i| key[12 + i]);
+    let subject = match word(8) {
+        // An IPv4 address leaves the rest zero; no IPv6 host has such an address (RFC 4291 section 2.5.5).
+        1 if octets[4..] == [0; 12] => {
+            Subject::Address(IpAddr::from([octets[0], octets[1], octets[2], octets[3]]))
+        }
+        1 => Subject::Address(IpAddr::from(octets)),
+        2 => Subject::Interface(word(12)),
+        3 => Subject::Connection(word(12)),
+        _ => return None,
+    };
+    let group = match u32::from_ne_bytes(value.try_into().ok()?) {
+        APART => Group::Apart,
+        number => Group::Shared(number),
+    };
+    Some(Rule { netns, subject, group })
+}
+
+#[cfg(feature = "ebpf")]
+mod map {
+    use std::path::Path;
+
+    use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
+
+    use super::{APART, Group, Rule, Subject, key, netns, rule};
+    use crate::controllers::{PINS, refused};
+    use crate::{Error, Result};
+
+    fn open() -> Result<MapHandle> {
+        let found = crate::object::pinned(&Path::new(PINS).join("groups"))?;
+        found.ok_or_else(|| Error::Refused("no controller is loaded: anabranch kernel load nmcc".into()))
+    }
+
+    fn wrong(e: &libbpf_rs::Error) -> Error {
+        refused("cannot change the groups", &std::io::Error::other(e.to_string()))
+    }
+
+    /// Adds or replaces a rule, in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// If no controller is loaded, or there are 1,024 rules.
+    pub fn set(subject: Subject, group: Group) -> Result<()> {
+        let value = match group {
+            Group::Shared(number) => number,
+            Group::Apart => APART,
+        };
+        let flags = MapFlags::ANY;
+        open()?.update(&key(netns()?, subject), &value.to_ne_bytes(), flags).map_err(|e| wrong(&e))
+    }
+
+    /// Removes a rule, if there is one.
+    ///
+    /// # Errors
+    /// If no controller is loaded.
+    pub fn clear(subject: Subject) -> Result<()> {
+        match open()?.delete(&key(netns()?, subject)) {
+            Err(e) if e.kind() != libbpf_rs::ErrorKind::NotFound => Err(wrong(&e)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The rules of every network namespace.
+    ///
+    /// # Errors
+    /// If no controller is loaded.
+    pub fn list() -> Result<Vec<Rule>> {
+        let map = open()?;
+        let pairs = map.keys().map(|key| {
+            let value = map.lookup(&key, MapFlags::ANY).map_err(|e| wrong(&e))?;
+            Ok(value.and_then(|value| rule(&key, &value)))
+        });
+        let mut rules = pairs.filter_map(Result::transpose).collect::<Result<Vec<Rule>>>()?;
+        rules.sort_by_key(|rule| (rule.netns, rule.subject));
+        Ok(rules)
+    }
+}
+#[cfg(feature = "ebpf")]
+pub use map::{clear, list, set};
+
+#[cfg(not(feature = "ebpf"))]
+mod none {
+    use super::{Group, Rule, Subject};
+    use crate::{Error, Result};
+
+    /// Adds or replaces a rule.
+    ///
+    /// # Errors
+    /// Always: this build has no eBPF programs.
+    pub fn set(_: Subject, _: Group) -> Result<()> {
+        Err(Error::NotBuilt)
+    }
+    /// Removes a rule.
+    ///
+    /// # Errors
+    /// Always: this build has no eBPF programs.
+    pub fn clear(_: Subject) -> Result<()> {
+        Err(Error::NotBuilt)
+    }
+    /// The rules.
+    ///
+    /// # Errors
+    /// Always: this build has no eBPF programs.
+    pub fn list() -> Result<Vec<Rule>> {
+        Err(Error::NotBuilt)
+    }
+}
+#[cfg(not(feature = "ebpf"))]
+pub use none::{clear, list, set};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_there_and_back() {
+        let addresses = ["10.1.2.3", "::1", "2001:db8::1"].map(|ip| ip.parse().expect("an address"));
+        let subjects = addresses.map(Subject::Address).into_iter();
+        for subject in subjects.chain([Subject::Interface(7), Subject::Connection(u32::MAX)]) {
+            let value = 5_u32.to_ne_bytes();
+            let want = Rule { netns: 9, subject, group: Group::Shared(5) };
+            assert_eq!(rule(&key(9, subject), &value), Some(want));
+            assert_eq!(rule(&key(9, subject), &[]), None);
+        }
+        assert_eq!(rule(&[0; KEY_BYTES], &[0; 4]), None);
+        let apart = rule(&key(1, Subject::Connection(1)), &APART.to_ne_bytes()).expect("a rule");
+        assert_eq!(apart.group, Group::Apart);
+    }
+}

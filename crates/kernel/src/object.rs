@@ -1,0 +1,187 @@
+//! The eBPF object, and libbpf.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::mem::MaybeUninit;
+use std::sync::Mutex;
+
+use libbpf_rs::{MapCore as _, MapFlags, Object, ObjectBuilder, PrintLevel};
+
+use crate::controllers::{Controller, PINS};
+use crate::entry::AnbStep;
+use crate::{Error, Result};
+
+/// What `build.rs` made.
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/controllers.bpf.o"));
+
+/// What libbpf said since the last start: its errors go nowhere else.
+static SAID: Mutex<String> = Mutex::new(String::new());
+/// How much of it is kept, bytes, and of each message, lines.
+const SAID_MAX: usize = 1 << 20;
+const TOLD_LINES: usize = 12;
+
+fn listen(verbose: bool) {
+    fn keep(level: PrintLevel, text: String) {
+        if level == PrintLevel::Debug {
+            return;
+        }
+        if let Ok(mut said) = SAID.lock() {
+            // A verifier's log can be megabytes, of which the end tells.
+            let text: String = text
+                .lines()
+                .rev()
+                .take(TOLD_LINES)
+                .collect::<Vec<_>>()
+                .into_iter()
+                .rev()
+                .fold(String::new(), |all, line| all + line + "\n");
+            if said.len() + text.len() < SAID_MAX {
+                said.push_str(&text);
+            }
+        }
+    }
+    fn show(_: PrintLevel, text: String) {
+        eprint!("{text}");
+        keep(PrintLevel::Info, text);
+    }
+    if let Ok(mut said) = SAID.lock() {
+        said.clear();
+    }
+    libbpf_rs::set_print(Some(if verbose { (PrintLevel::Debug, show) } else { (PrintLevel::Info, keep) }));
+}
+
+fn refused(attempt: &str, e: &libbpf_rs::Error) -> Error {
+    let said = SAID.lock().map(|said| said.clone()).unwrap_or_default();
+    if e.kind() == libbpf_rs::ErrorKind::PermissionDenied && !said.contains("processed ") {
+        return Error::Permission;
+    }
+    let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
+    let last = lines[lines.len().saturating_sub(6)..].join("\n  ");
+    let hint = "\n--verbose shows all that the kernel said";
+    Error::Refused(format!("{attempt}: {e}{}{last}{hint}", if last.is_empty() { "" } else { "\n  " }))
+}
+
+/// The object with the programs of this controller only; `parity`: with its test program instead.
+fn open(controller: &str, parity: bool, verbose: bool) -> Result<Object> {
+    listen(verbose);
+    let attempt = "cannot load the eBPF programs";
+    let mut builder = ObjectBuilder::default();
+    builder.pin_root_path(PINS).map_err(|e| refused(attempt, &e))?;
+    let mut open = builder.open_memory(OBJECT).map_err(|e| refused(attempt, &e))?;
+    for mut map in open.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        if Controller::by_name(&name).is_ok() {
+            let wanted = !parity && name == controller;
+            map.set_autocreate(wanted).map_err(|e| refused(attempt, &e))?;
+        }
+    }
+    for mut program in open.progs_mut() {
+        let name = program.name().to_string_lossy().into_owned();
+        let (of, role) = name.split_once('_').unwrap_or((name.as_str(), ""));
+        program.set_autoload(of == controller && parity == (role == "parity"));
+    }
+    open.load().map_err(|e| refused(attempt, &e))
+}
+
+/// See [`crate::controllers::load`]. Each controller is an object of its own, with connections of its own.
+pub(crate) fn load(controllers: &[&'static Controller], verbose: bool) -> Result<()> {
+    let one = |controller: &&'static Controller| {
+        open(controller.name, false, verbose).and_then(|object| register(controller, object))
+    };
+    let result = controllers.iter().try_for_each(one);
+    if result.is_err() {
+        for controller in controllers {
+            let _ = fs::remove_dir_all(controller.pins());
+        }
+    }
+    result
+}
+
+fn register(controller: &'static Controller, mut object: Object) -> Result<()> {
+    let pins = controller.pins();
+    fs::create_dir_all(&pins).map_err(|e| crate::controllers::refused("cannot make pins", &e))?;
+    for mut map in object.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        if name == "connections" {
+            map.pin(pins.join(name)).map_err(|e| refused("cannot pin the connections", &e))?;
+        } else if name == controller.name {
+            let attempt = format!("the kernel does not take `{}`", controller.linux);
+            let mut link = map.attach_struct_ops().map_err(|e| match e.kind() {
+                libbpf_rs::ErrorKind::AlreadyExists => Error::Taken(controller.linux.into()),
+                libbpf_rs::ErrorKind::InvalidInput => Error::TooOld(e.to_string()),
+                _ => refused(&attempt, &e),
+            })?;
+            link.pin(pins.join("link")).map_err(|e| refused("cannot pin the link", &e))?;
+        }
+    }
+    Ok(())
+}
+
+/// A controller's programs for the parity test: the same code, run on a step that the caller makes.
+#[derive(Debug)]
+pub struct Parity {
+    object: Object,
+    program: String,
+}
+
+/// What a step does: an index into `init`, `ack`, `cut`, `moved`.
+pub type Op = u32;
+
+const STEP_BYTES: usize = size_of::<AnbStep>();
+
+impl Parity {
+    /// Loads the programs of a controller, without registering anything.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn new(name: &str) -> Result<Self> {
+        let controller = Controller::by_name(name)?;
+        let object = open(controller.name, true, false)?;
+        Ok(Self { object, program: format!("{}_parity", controller.name) })
+    }
+
+    /// Takes a step in the kernel; returns the window.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    #[expect(unsafe_code, reason = "a step is plain memory to the kernel")]
+    pub fn step(&mut self, step: &mut AnbStep, op: Op) -> Result<u32> {
+        let attempt = "cannot run a step";
+        let missing = || Error::Refused(attempt.into());
+        let map = self.object.maps().find(|map| map.name() == "parity").ok_or_else(missing)?;
+        let mut value = vec![0u8; STEP_BYTES + 8];
+        // SAFETY: both are `STEP_BYTES` long; bytes of padding are never looked at.
+        let bytes: &[MaybeUninit<u8>] =
+            unsafe { std::slice::from_raw_parts(std::ptr::from_ref(step).cast(), STEP_BYTES) };
+        for (to, from) in value.iter_mut().zip(bytes) {
+            // SAFETY: as above: `AnbStep` was made from all zeros or by the kernel, padding included.
+            *to = unsafe { from.assume_init() };
+        }
+        value[STEP_BYTES..STEP_BYTES + 4].copy_from_slice(&op.to_ne_bytes());
+        let zero = 0u32.to_ne_bytes();
+        map.update(&zero, &value, MapFlags::ANY).map_err(|e| refused(attempt, &e))?;
+        let program = self.object.progs_mut().find(|p| *p.name() == *self.program).ok_or_else(missing)?;
+        program.test_run(libbpf_rs::ProgramInput::default()).map_err(|e| refused(attempt, &e))?;
+        let value =
+            map.lookup(&zero, MapFlags::ANY).map_err(|e| refused(attempt, &e))?.ok_or_else(missing)?;
+        // SAFETY: as long as a step, which has no invalid values but the booleans of members; those were
+        // written by the same code as the host's.
+        *step = unsafe { std::ptr::read_unaligned(value.as_ptr().cast()) };
+        Ok(u32::from_ne_bytes([0, 1, 2, 3].map(|i| value[STEP_BYTES + 4 + i])))
+    }
+}
+
+/// A map that was pinned.
+///
+/// # Errors
+/// If it is not there, or may not be opened.
+pub(crate) fn pinned(path: &std::path::Path) -> Result<Option<libbpf_rs::MapHandle>> {
+    if let Err(e) = fs::metadata(path) {
+        return match e.kind() {
+            ErrorKind::NotFound => Ok(None),
+            _ => Err(crate::controllers::refused(&format!("cannot look at {}", path.display()), &e)),
+        };
+    }
+    let handle = libbpf_rs::MapHandle::from_pinned_path(path);
+    handle.map(Some).map_err(|e| refused(&format!("cannot open {}", path.display()), &e))
+}

@@ -1,0 +1,141 @@
+//! What the subflows of each connection have published for each other, and what NMCC makes of it.
+
+use algo::control::Member;
+
+use crate::Result;
+use crate::controllers::Controller;
+
+/// Bytes of a subflow's place: `struct anb_slot`.
+const SLOT_BYTES: usize = 88;
+
+/// A subflow that has published.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Published {
+    /// Its controller.
+    pub controller: &'static Controller,
+    /// The connection, by a number that no other one has at the time.
+    pub connection: u64,
+    /// The connection's local token.
+    pub token: u32,
+    /// The socket's cookie (`SO_COOKIE`); zero before anybody has asked for it.
+    pub cookie: u64,
+    /// Its group; of those that are each apart, from 2³¹ on.
+    pub group: u32,
+    /// Its numbers.
+    pub member: Member,
+    /// NMCC's m, if it has siblings and a round-trip time.
+    pub m: Option<f64>,
+    /// NMCC's m_t.
+    pub m_t: Option<f64>,
+}
+
+/// Every subflow that runs one of our controllers.
+///
+/// # Errors
+/// If the pins may not be opened.
+pub fn all() -> Result<Vec<Published>> {
+    #[cfg(feature = "ebpf")]
+    return map::all();
+    #[cfg(not(feature = "ebpf"))]
+    Ok(Vec::new())
+}
+
+/// A place as the programs have it: whose, group, token, when in ns, and the subflow. None if it is nobody's.
+#[cfg(any(feature = "ebpf", test))]
+fn slot(bytes: &[u8]) -> Option<(u64, u32, u32, u64, Member)> {
+    use algo::control::Window;
+    use algo::{Span, Time};
+    let bytes: &[u8; SLOT_BYTES] = bytes.try_into().ok()?;
+    let long = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
+    let word = |at: usize| u32::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
+    let member = Member {
+        cwnd: Window(long(32)),
+        srtt: Span::from_nanos(long(40)),
+        slow_start: bytes[48] != 0,
+        interval: long(56),
+        cut: Window(long(64)),
+        cut_at: Time::from_nanos(long(72)),
+        clear: long(80),
+    };
+    (long(0) != 0 && member.cwnd.0 > 0).then(|| (long(8), word(24), word(28), long(16), member))
+}
+
+#[cfg(feature = "ebpf")]
+mod map {
+    use algo::Time;
+    use algo::control::{Factors, Group, Member};
+    use algo::real::Real;
+    use libbpf_rs::{MapCore as _, MapFlags};
+
+    use super::{Published, SLOT_BYTES, slot};
+    use crate::controllers::{Controller, loaded};
+    use crate::{Error, Result};
+
+    fn float(x: Real) -> f64 {
+        // Factors are small: 2⁻⁴⁰ is exact enough.
+        x.to_fixed(40) as f64 / (1_u64 << 40) as f64
+    }
+
+    pub(super) fn all() -> Result<Vec<Published>> {
+        let mut published = Vec::new();
+        for controller in loaded() {
+            let Some(map) = crate::object::pinned(&controller.pins().join("connections"))? else { continue };
+            for key in map.keys() {
+                let wrong = |e: libbpf_rs::Error| Error::Refused(format!("cannot read the connections: {e}"));
+                let Some(value) = map.lookup(&key, MapFlags::ANY).map_err(wrong)? else { continue };
+                let connection = key.try_into().map_or(0, u64::from_ne_bytes);
+                connection_of(controller, connection, &value, &mut published);
+            }
+        }
+        Ok(published)
+    }
+
+    fn connection_of(
+        controller: &'static Controller,
+        connection: u64,
+        value: &[u8],
+        all: &mut Vec<Published>,
+    ) {
+        let slots: Vec<_> = value.chunks_exact(SLOT_BYTES).filter_map(slot).collect();
+        for (cookie, group, token, at, member) in &slots {
+            let same = slots.iter().filter(|other| other.1 == *group);
+            let members: Vec<Member> = same.clone().map(|other| other.4).collect();
+            let me = same.clone().position(|other| other.4 == *member).unwrap_or(0);
+            let group_of = Group { members: &members, me };
+            let factors = Factors::of(Time::from_nanos(*at), &group_of).filter(|_| members.len() > 1);
+            all.push(Published {
+                controller,
+                connection,
+                token: *token,
+                cookie: *cookie,
+                group: *group,
+                member: *member,
+                m: factors.map(|factors| float(factors.m2).sqrt()),
+                m_t: factors.map(|factors| float(factors.m_t)),
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_as_the_programs_have_it() {
+        let mut bytes = [0_u8; SLOT_BYTES];
+        assert_eq!(slot(&bytes), None, "nobody's");
+        for (at, value) in [(0, 1_u64), (8, 2), (16, 3), (32, 10 << 40), (40, 7), (56, 8), (80, 9)] {
+            bytes[at..at + 8].copy_from_slice(&value.to_ne_bytes());
+        }
+        bytes[24..28].copy_from_slice(&4_u32.to_ne_bytes());
+        bytes[28..32].copy_from_slice(&5_u32.to_ne_bytes());
+        let (cookie, group, token, at, member) = slot(&bytes).expect("somebody's");
+        assert_eq!((cookie, group, token, at), (2, 4, 5, 3));
+        assert_eq!(
+            (member.cwnd.floor(), member.srtt.as_nanos(), member.interval, member.clear),
+            (10, 7, 8, 9)
+        );
+        assert_eq!(slot(&bytes[1..]), None);
+    }
+}

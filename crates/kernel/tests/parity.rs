@@ -1,0 +1,112 @@
+//! The controllers take the same steps in the kernel as here: random steps of random subflows, one by one.
+#![cfg(feature = "ebpf")]
+
+use kernel::entry::{AnbStep, CONTROLLERS};
+use kernel::parity::Parity;
+
+/// A small generator (SplitMix64).
+struct Luck(u64);
+
+impl Luck {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+    /// 1 to 2^bits, all magnitudes alike.
+    fn magnitude(&mut self, bits: u64) -> u64 {
+        let shift = self.below(bits);
+        1 + (self.next() & ((2 << shift) - 1)) % (1 << bits)
+    }
+}
+
+/// Steps for each controller: ANABRANCH_STEPS, or this.
+const STEPS: u64 = 100_000;
+
+fn steps() -> u64 {
+    std::env::var("ANABRANCH_STEPS").ok().and_then(|n| n.parse().ok()).unwrap_or(STEPS)
+}
+
+/// What is in the way of this test, if anything.
+fn obstacle() -> Option<&'static str> {
+    if !nix::unistd::geteuid().is_root() {
+        return Some("not root");
+    }
+    if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
+        return Some("the kernel has no BTF");
+    }
+    None
+}
+
+#[test]
+fn the_kernel_takes_the_same_steps() {
+    if let Some(why) = obstacle() {
+        println!("skipped: parity with the kernel ({why})");
+        return;
+    }
+    for (no, steps_of) in CONTROLLERS.iter().enumerate() {
+        let mut parity = Parity::new(steps_of.name).expect("the kernel takes the programs");
+        let mut luck = Luck(no as u64);
+        let (mut here, mut moved, mut cut) = (AnbStep::default(), 0, 0);
+        // Both begin from all zeros, padding included.
+        let mut there = here;
+        for number in 0..steps() {
+            let op = match luck.below(100) {
+                _ if number % 1_000 == 0 => 0,
+                0..=84 => 1,
+                85..=95 => 2,
+                _ => 3,
+            };
+            // Siblings come and go, now and then; some have no round-trip time.
+            if luck.below(10) == 0 {
+                let i = luck.below(8) as usize;
+                let mut member = here.mine;
+                member.cwnd.0 = (luck.magnitude(20) << 40) | luck.below(1 << 40);
+                member.srtt = algo::Span::from_nanos(luck.magnitude(34) * luck.below(8).min(1));
+                member.slow_start = luck.below(4) == 0;
+                member.interval = luck.magnitude(20) * luck.below(4).min(1);
+                member.cut.0 = luck.magnitude(50);
+                member.cut_at = algo::Time::from_nanos(here.now_ns.saturating_sub(luck.magnitude(34)));
+                member.clear = luck.magnitude(30);
+                here.members[i] = member;
+                here.me = luck.below(8) as u32;
+                here.n = luck.below(9) as u32;
+            }
+            let mine = here.mine;
+            here.members[here.me as usize] = mine;
+            here.now_ns += luck.magnitude(30);
+            if luck.below(20) == 0 {
+                here.srtt_ns = luck.magnitude(34);
+                here.min_rtt_ns = here.srtt_ns / (1 + luck.below(3));
+            }
+            here.rtt_ns = here.srtt_ns * luck.below(4) / 2;
+            let bits = if luck.below(100) == 0 { 31 } else { 6 };
+            here.acked = luck.magnitude(bits) as u32;
+            here.round += luck.below(2) as u32;
+            here.limited = u32::from(luck.below(8) > 0);
+            here.recovering = u32::from(luck.below(10) == 0);
+            here.cause = luck.below(3) as u32;
+            here.cwnd = luck.magnitude(16) as u32;
+            here.ssthresh = if luck.below(4) == 0 { 0x7fff_ffff } else { luck.magnitude(16) as u32 };
+            let before = here;
+            there.clone_from(&here);
+            let want = [steps_of.init, steps_of.ack, steps_of.cut, steps_of.moved][op as usize](&mut here);
+            let got = parity.step(&mut there, op).expect("a step");
+            let name = steps_of.name;
+            assert_eq!(got, want, "{name}, step {number}, op {op}: {before:?}");
+            assert!(
+                (steps_of.same)(there, here),
+                "{name}, step {number}, op {op}: {before:?} {there:?} {here:?}"
+            );
+            assert_eq!((there.mine, there.slow_start), (here.mine, here.slow_start), "{name}, step {number}");
+            cut += u64::from(op == 2);
+            moved += u64::from(op == 3);
+        }
+        assert!(cut > steps() / 20 && moved > steps() / 50);
+        println!("{}: {} steps, none different", steps_of.name, steps());
+    }
+}
