@@ -3,7 +3,12 @@
 pub mod args;
 mod group;
 mod load;
+pub mod setup;
 mod status;
+pub mod teardown;
+pub mod watch;
+
+use std::sync::Arc;
 
 use crate::exit::{Code, Failure, Outcome};
 use args::{Kernel, KernelCommand};
@@ -18,6 +23,9 @@ pub fn kernel(args: &Kernel) -> Outcome {
         KernelCommand::Unload(args) => load::unload(args),
         KernelCommand::Status(args) => status::status(args),
         KernelCommand::Group(args) => group::group(args),
+        KernelCommand::Watch(args) => watch::watch(args, Arc::new(::kernel::siblings::Live::default())),
+        KernelCommand::Setup(args) => setup::setup(args),
+        KernelCommand::Teardown(args) => teardown::teardown(args),
     }
 }
 

@@ -35,6 +35,7 @@ extern void *bpf_rdonly_cast(const void *object, u32 type) __attribute__((sectio
 // ---- the kernel's, as far as needed
 
 enum { AF_INET = 2, AF_INET6 = 10, TCP_CONG_NON_RESTRICTED = 1 };
+enum { SK_PACING_NONE = 0, SK_PACING_NEEDED = 1 };
 
 struct net {
 	u64 net_cookie;
@@ -59,6 +60,7 @@ struct sock_common {
 struct sock {
 	struct sock_common __sk_common;
 	int sk_rx_dst_ifindex;
+	u32 sk_pacing_status;
 } CORE;
 struct inet_sock {
 	struct sock sk;
@@ -379,6 +381,12 @@ INLINE void look(struct sock *sk, struct anb_socket *s)
 	}
 }
 
+// Whether the kernel has set the window itself since we did, or takes for ended what we take for slow start.
+INLINE u32 is_moved(const struct tcp_sock *tp, const struct anb_socket *s)
+{
+	return tp->snd_cwnd != s->shown || (s->step.slow_start && tp->snd_cwnd >= tp->snd_ssthresh);
+}
+
 INLINE void show(struct tcp_sock *tp, struct anb_socket *s, u32 cwnd)
 {
 	u32 clamp = tp->snd_cwnd_clamp;
@@ -392,6 +400,15 @@ INLINE void show(struct tcp_sock *tp, struct anb_socket *s, u32 cwnd)
 	// The kernel takes a window below ssthresh for slow start.
 	if (!s->step.slow_start && tp->snd_ssthresh > cwnd)
 		tp->snd_ssthresh = cwnd;
+}
+
+// MPTCP's scheduler hands out data by the 64 KiB: now and then a subflow runs dry, and what it gets next would
+// leave as one burst of up to a whole window, which drop-tail queues answer with losses that single flows do not
+// have. So subflows with siblings are paced, at the rate that TCP has for it.
+INLINE void pace(struct sock *sk, const struct anb_socket *s)
+{
+	if (s->step.n > 1 && sk->sk_pacing_status == SK_PACING_NONE)
+		sk->sk_pacing_status = SK_PACING_NEEDED;
 }
 
 INLINE void reset(struct anb_socket *s)
@@ -452,7 +469,7 @@ INLINE void reset(struct anb_socket *s)
 			return 0;                                                                              \
 		look(sk, s);                                                                                   \
 		connection = gather(sk, s);                                                                    \
-		if (tp->snd_cwnd != s->shown) {                                                                \
+		if (is_moved(tp, s)) {                                                                             \
 			s->step.cwnd = tp->snd_cwnd;                                                           \
 			s->step.ssthresh = tp->snd_ssthresh;                                                   \
 			NAME##_moved(&s->step);                                                                \
@@ -470,6 +487,7 @@ INLINE void reset(struct anb_socket *s)
 		s->step.limited = is_cwnd_limited(tp);                                                         \
 		s->step.recovering = 0;                                                                        \
 		cwnd = NAME##_ack(&s->step);                                                                   \
+		pace(sk, s);                                                                                   \
 		show(tp, s, cwnd);                                                                             \
 		publish(sk, s, connection);                                                                    \
 		return 0;                                                                                      \
@@ -487,7 +505,7 @@ INLINE void reset(struct anb_socket *s)
 			return half > 2 ? half : 2;                                                            \
 		look(sk, s);                                                                                   \
 		connection = gather(sk, s);                                                                    \
-		if (tp->snd_cwnd != s->shown) {                                                                \
+		if (is_moved(tp, s)) {                                                                             \
 			s->step.cwnd = tp->snd_cwnd;                                                           \
 			s->step.ssthresh = tp->snd_ssthresh;                                                   \
 			NAME##_moved(&s->step);                                                                \
@@ -539,6 +557,7 @@ INLINE void reset(struct anb_socket *s)
 	}
 
 CONTROLLER(nmcc, "nmcc")
+CONTROLLER(nmcc_half, "nmcc_half")
 CONTROLLER(lia, "lia")
 CONTROLLER(olia, "olia")
 CONTROLLER(balia, "balia")

@@ -187,6 +187,8 @@ macro_rules! controllers {
 controllers! {
     "nmcc" Nmcc = Nmcc::new(Decrease::Balanced), Start::Friendly(Friendly::new())
         => nmcc_init nmcc_ack nmcc_cut nmcc_moved;
+    "nmcc-half" Nmcc = Nmcc::new(Decrease::Half), Start::Friendly(Friendly::new())
+        => nmcc_half_init nmcc_half_ack nmcc_half_cut nmcc_half_moved;
     "lia" Lia = Lia, Start::Standard => lia_init lia_ack lia_cut lia_moved;
     "olia" Olia = Olia::new(), Start::Standard => olia_init olia_ack olia_cut olia_moved;
     "balia" Balia = Balia, Start::Standard => balia_init balia_ack balia_cut balia_moved;

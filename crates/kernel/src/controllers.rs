@@ -33,6 +33,7 @@ pub struct Controller {
 /// Every controller for the kernel. Linux has a `reno` of its own, so ours cannot have that name.
 pub const CONTROLLERS: &[Controller] = &[
     Controller { name: "nmcc", linux: "nmcc" },
+    Controller { name: "nmcc-half", linux: "nmcc_half" },
     Controller { name: "lia", linux: "lia" },
     Controller { name: "olia", linux: "olia" },
     Controller { name: "balia", linux: "balia" },
@@ -50,6 +51,12 @@ impl Controller {
     pub fn by_name(name: &str) -> Result<&'static Self> {
         let found = CONTROLLERS.iter().find(|controller| controller.name == name || controller.linux == name);
         found.ok_or_else(|| Error::Unknown(name.into()))
+    }
+
+    /// What its parts are called in C.
+    #[cfg(feature = "ebpf")]
+    pub(crate) fn symbol(&self) -> String {
+        self.name.replace('-', "_")
     }
 
     /// Where it is pinned.
@@ -130,7 +137,19 @@ pub fn unload(controllers: &[&'static Controller]) -> Result<()> {
             Err(e) => return Err(refused(&format!("cannot remove {}", pins.display()), &e)),
         }
     }
+    gone(controllers);
     Ok(())
+}
+
+/// Waits until the kernel, which takes its time, no longer lists them; a second at most.
+fn gone(controllers: &[&'static Controller]) {
+    for _ in 0..100 {
+        let listed = available().unwrap_or_default();
+        if !controllers.iter().any(|controller| listed.iter().any(|name| name == controller.linux)) {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
 }
 
 /// Removes everything of ours: controllers, half-loaded ones too, and groups.
@@ -138,10 +157,13 @@ pub fn unload(controllers: &[&'static Controller]) -> Result<()> {
 /// # Errors
 /// If something cannot be removed.
 pub fn unload_all() -> Result<()> {
-    match fs::remove_dir_all(PINS) {
+    let controllers = loaded();
+    let removed = match fs::remove_dir_all(PINS) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(refused(&format!("cannot remove {PINS}"), &e)),
         _ => Ok(()),
-    }
+    };
+    gone(&controllers);
+    removed
 }
 
 pub(crate) fn refused(attempt: &str, e: &io::Error) -> Error {

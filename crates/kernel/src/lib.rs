@@ -12,6 +12,8 @@
 //! * [`default`]: the congestion control of new sockets, and what it was before.
 //! * [`groups`]: which subflows share a bottleneck, by address, interface or connection.
 //! * [`siblings`]: what the subflows of each connection have published.
+//! * [`uplinks`]: a host with several uplinks uses them all: endpoints, limits, policy routes, and back.
+//! * [`mod@watch`]: connections and subflows, live.
 #![deny(unsafe_code)]
 
 pub mod controllers;
@@ -26,5 +28,7 @@ mod object;
 #[cfg(feature = "ebpf")]
 pub mod parity;
 pub mod siblings;
+pub mod uplinks;
+pub mod watch;
 
 pub use error::{Error, Result};

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use libbpf_rs::{MapCore as _, MapFlags, Object, ObjectBuilder, PrintLevel};
 
-use crate::controllers::{Controller, PINS};
+use crate::controllers::{CONTROLLERS, Controller, PINS};
 use crate::entry::AnbStep;
 use crate::{Error, Result};
 
@@ -70,15 +70,15 @@ fn open(controller: &str, parity: bool, verbose: bool) -> Result<Object> {
     let mut open = builder.open_memory(OBJECT).map_err(|e| refused(attempt, &e))?;
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
-        if Controller::by_name(&name).is_ok() {
+        if CONTROLLERS.iter().any(|other| other.symbol() == name) {
             let wanted = !parity && name == controller;
             map.set_autocreate(wanted).map_err(|e| refused(attempt, &e))?;
         }
     }
     for mut program in open.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
-        let (of, role) = name.split_once('_').unwrap_or((name.as_str(), ""));
-        program.set_autoload(of == controller && parity == (role == "parity"));
+        let role = name.strip_prefix(controller).unwrap_or("");
+        program.set_autoload(if parity { role == "_parity" } else { role.starts_with("_on_") });
     }
     open.load().map_err(|e| refused(attempt, &e))
 }
@@ -86,7 +86,7 @@ fn open(controller: &str, parity: bool, verbose: bool) -> Result<Object> {
 /// See [`crate::controllers::load`]. Each controller is an object of its own, with connections of its own.
 pub(crate) fn load(controllers: &[&'static Controller], verbose: bool) -> Result<()> {
     let one = |controller: &&'static Controller| {
-        open(controller.name, false, verbose).and_then(|object| register(controller, object))
+        open(&controller.symbol(), false, verbose).and_then(|object| register(controller, object))
     };
     let result = controllers.iter().try_for_each(one);
     if result.is_err() {
@@ -104,7 +104,7 @@ fn register(controller: &'static Controller, mut object: Object) -> Result<()> {
         let name = map.name().to_string_lossy().into_owned();
         if name == "connections" {
             map.pin(pins.join(name)).map_err(|e| refused("cannot pin the connections", &e))?;
-        } else if name == controller.name {
+        } else if name == controller.symbol() {
             let attempt = format!("the kernel does not take `{}`", controller.linux);
             let mut link = map.attach_struct_ops().map_err(|e| match e.kind() {
                 libbpf_rs::ErrorKind::AlreadyExists => Error::Taken(controller.linux.into()),
@@ -136,8 +136,8 @@ impl Parity {
     /// If the kernel refuses.
     pub fn new(name: &str) -> Result<Self> {
         let controller = Controller::by_name(name)?;
-        let object = open(controller.name, true, false)?;
-        Ok(Self { object, program: format!("{}_parity", controller.name) })
+        let object = open(&controller.symbol(), true, false)?;
+        Ok(Self { object, program: format!("{}_parity", controller.symbol()) })
     }
 
     /// Takes a step in the kernel; returns the window.

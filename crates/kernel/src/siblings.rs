@@ -2,8 +2,12 @@
 
 use algo::control::Member;
 
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
 use crate::Result;
 use crate::controllers::Controller;
+use crate::watch::{Controllers, Factors};
 
 /// Bytes of a subflow's place: `struct anb_slot`.
 const SLOT_BYTES: usize = 88;
@@ -38,6 +42,23 @@ pub fn all() -> Result<Vec<Published>> {
     return map::all();
     #[cfg(not(feature = "ebpf"))]
     Ok(Vec::new())
+}
+
+/// The factors of all subflows, for [`watch`](crate::watch), as of its last look.
+#[derive(Debug, Default)]
+pub struct Live(Mutex<BTreeMap<u64, Factors>>);
+
+impl Controllers for Live {
+    fn look(&self) {
+        let known = |p: Published| Some((p.cookie, Factors { m: p.m?, m_t: p.m_t? }));
+        // Not being allowed to look is no reason not to show the rest.
+        let all = all().unwrap_or_default().into_iter().filter_map(known).collect();
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = all;
+    }
+
+    fn factors(&self, cookie: u64) -> Option<Factors> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&cookie).copied()
+    }
 }
 
 /// A place as the programs have it: whose, group, token, when in ns, and the subflow. None if it is nobody's.

@@ -2,10 +2,12 @@
 //!
 //! **Purpose.** Moves datagrams for machines: UDP with segmentation offload (GSO, GRO), ECN and batched
 //! system calls, bound to the interface a subflow was promised; the clock; and the one place where a process
-//! waits.
+//! waits. And lends the simulator's links to real kernels: namespaces, TUN devices, the emulator between
+//! them.
 //!
-//! **Non-goals.** No protocol: nothing here looks into a datagram. No threads, no async runtime, no logging.
-//! Linux first; other Unix systems compile without offloads and without binding to interfaces.
+//! **Non-goals.** No protocol: nothing here looks into a datagram (the emulator reads IP headers, to mark and
+//! to count). No threads but the emulator's, no async runtime, no logging. Linux first; other Unix systems
+//! compile without offloads, without binding to interfaces and without the emulator.
 //!
 //! **Map.**
 //! * [`clock`]: [`Clock`], the only reader of the operating system's clock.
@@ -16,23 +18,42 @@
 //! * `route`: which way the kernel would send, asked over rtnetlink; behind [`via`].
 //! * [`poll`]: [`Poller`], waits for sockets until a [`Time`](algo::Time); [`Wake`], ends the wait from
 //!   elsewhere.
+//! * [`netlink`]: interfaces, addresses, routes and rules; the kernel's MPTCP endpoints; its sockets (Linux).
 //! * [`watch`]: [`Watch`], tells that interfaces, addresses or routes changed.
+//! * [`namespace`]: [`Namespace`], a network namespace that lives as long as its descriptor.
+//! * [`tun`]: [`Tun`], a network device whose wire is this process.
+//! * [`emulator`]: [`Emulator`](emulator::Emulator), the simulator's links between TUN devices, in real time.
+//! * `sys`: the system calls that only unsafe code can make.
 //!
 //! **How fast.** `cargo run --release -p anabranch-net --example udp_ceiling` prints what a pair of these
 //! sockets carries on this machine: the ceiling of every protocol above.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod clock;
+#[cfg(target_os = "linux")]
+pub mod emulator;
 pub mod iface;
+#[cfg(target_os = "linux")]
+pub mod namespace;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub mod netlink;
 pub mod poll;
 mod route;
+#[cfg(target_os = "linux")]
+mod sys;
+#[cfg(target_os = "linux")]
+pub mod tun;
 pub mod udp;
 pub mod via;
 pub mod watch;
 
 pub use clock::Clock;
 pub use iface::{Interface, interfaces};
+#[cfg(target_os = "linux")]
+pub use namespace::Namespace;
 pub use poll::{Interest, Poller, Ready, Wake, Waker};
+#[cfg(target_os = "linux")]
+pub use tun::Tun;
 pub use udp::{Datagrams, Down, Ecn, Received, RecvBuffers, RecvOutcome, SendOutcome, Udp};
 pub use via::{Via, usable_for};
 pub use watch::Watch;

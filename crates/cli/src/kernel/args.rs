@@ -2,6 +2,8 @@
 
 use clap::{Args, Subcommand};
 
+use super::{setup, teardown, watch};
+
 /// Options of `kernel`.
 #[derive(Args, Clone, Debug)]
 #[command(
@@ -32,6 +34,12 @@ pub enum KernelCommand {
     Status(Status),
     /// Say which subflows share a bottleneck, and which do not
     Group(Group),
+    /// Show connections and their subflows as they are now
+    Watch(watch::Watch),
+    /// Use several uplinks together
+    Setup(setup::Setup),
+    /// Put back what setup changed
+    Teardown(teardown::Teardown),
 }
 
 /// Options of `kernel load`.
@@ -48,7 +56,8 @@ pub enum KernelCommand {
         sudo anabranch kernel load nmcc --default --netns lab"
 )]
 pub struct Load {
-    /// nmcc, lia, olia, balia, wvegas, ewtcp, coupled, or reno (which the kernel will call reno_anb)
+    /// nmcc, nmcc-half, lia, olia, balia, wvegas, ewtcp, coupled, or reno (which the kernel will call
+    /// reno_anb)
     #[arg(required = true, value_name = "NAME")]
     pub names: Vec<String>,
 

@@ -1,0 +1,196 @@
+//! One emulator at work: read, let the net act, write.
+
+use std::collections::VecDeque;
+use std::io;
+
+use algo::{Machine as _, Output, Time};
+use sim::{Command, Delivery, LinkId, Packet as _, Stats, net};
+
+use super::pool::{Room, SMALL_BYTES};
+use super::{Carried, Connection, Crossing, Emulator, Frame, Port, PortCounts};
+use crate::tun::HEADER_BYTES;
+use crate::{Clock, Tun};
+
+/// Packets read from one device, and about as many written, before something else has its turn.
+const BATCH: usize = 64;
+/// While so many packets wait to be written nothing is read: the devices' queues fill instead, and overflow.
+const OUTBOX_PACKETS: usize = 4_096;
+
+/// An emulator in its [driver](super::Driver). Its own time begins at `origin`.
+#[derive(Debug)]
+pub(super) struct Turn {
+    number: u32,
+    clock: Clock,
+    origin: Time,
+    net: sim::Net<Frame>,
+    links: u32,
+    ports: Vec<Port>,
+    connections: Vec<Connection>,
+    crossing: Crossing,
+    /// Packets whose time has come, in the order of their time.
+    outbox: VecDeque<Delivery<Frame>>,
+    /// Ports that may have something to read.
+    active: Vec<u32>,
+    /// When the net or the cross traffic has something to do.
+    next: Time,
+}
+
+impl Turn {
+    pub(super) fn new(emulator: Emulator, number: u32, clock: Clock, origin: Time) -> Self {
+        let Emulator { net, links, ports, connections, crossing } = emulator;
+        let active = (0..ports.len() as u32).collect();
+        let (outbox, next) = (VecDeque::new(), Time::ZERO);
+        Self { number, clock, origin, net, links, ports, connections, crossing, outbox, active, next }
+    }
+
+    /// What it is called in its driver.
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
+    pub(super) fn tuns(&self) -> impl Iterator<Item = &Tun> {
+        self.ports.iter().map(|port| &*port.tun)
+    }
+
+    fn now(&self) -> Time {
+        Time::from_nanos(self.clock.now().since(self.origin).as_nanos())
+    }
+
+    /// When to let it work, in the driver's time.
+    pub(super) fn due(&self) -> Time {
+        if !self.outbox.is_empty() || !self.active.is_empty() {
+            return Time::ZERO;
+        }
+        Time::from_nanos(self.next.as_nanos().saturating_add(self.origin.as_nanos()))
+    }
+
+    /// Does what is due, up to a batch of each kind.
+    pub(super) fn work(&mut self, room: &mut Room) {
+        self.read(room);
+        self.next = self.collect(self.now(), room);
+        self.write(room);
+    }
+
+    /// Port `no` may have something to read.
+    pub(super) fn rouse(&mut self, no: u32) {
+        if let Some(port) = self.ports.get_mut(no as usize)
+            && !port.active
+        {
+            port.active = true;
+            self.active.push(no);
+        }
+    }
+
+    /// Reads from the devices that may have something.
+    fn read(&mut self, room: &mut Room) {
+        let mut i = 0;
+        while let Some(no) = self.active.get(i).copied() {
+            if self.outbox.len() > OUTBOX_PACKETS {
+                return;
+            }
+            if self.read_port(no as usize, room) {
+                i += 1;
+            } else {
+                self.ports[no as usize].active = false;
+                self.active.swap_remove(i);
+            }
+        }
+    }
+
+    /// Reads from a device; whether there may be more.
+    fn read_port(&mut self, no: usize, room: &mut Room) -> bool {
+        for _ in 0..BATCH {
+            let Port { tun, connection, counts, .. } = &mut self.ports[no];
+            let head = if tun.offload() { HEADER_BYTES } else { 0 };
+            // One byte of room is left, so that what is cut off can't look whole.
+            let large = tun.offload() || tun.mtu_bytes() as usize >= SMALL_BYTES;
+            let (data, len) = match room.fill(large, |data| tun.read(data)) {
+                Ok(filled) => filled,
+                Err(e) => {
+                    counts.unread += u64::from(e.kind() != io::ErrorKind::WouldBlock);
+                    return false;
+                }
+            };
+            counts.packets += 1;
+            counts.bytes += len.saturating_sub(head) as u64;
+            let Some(connection) = *connection else {
+                counts.unrouted += 1;
+                room.put(data);
+                continue;
+            };
+            let Connection { route, flow, .. } = self.connections[connection as usize];
+            match Frame::packet(data, head, len, connection, flow) {
+                Ok(frame) => {
+                    let now = self.now();
+                    // What happens before must have happened when a packet comes in.
+                    self.collect(now, room);
+                    self.net.send(now, route, frame);
+                }
+                Err(data) => {
+                    counts.malformed += 1;
+                    room.put(data);
+                }
+            }
+        }
+        true
+    }
+
+    /// Lets happen what happens until `now`; when the next thing does.
+    fn collect(&mut self, now: Time, room: &mut Room) -> Time {
+        loop {
+            let crosses = self.crossing.next();
+            match self.net.poll(now.min(crosses)) {
+                Output::Send(delivery) => self.outbox.push_back(delivery),
+                Output::Event(net::Event::Dropped { packet, .. }) => room.put(packet.into_data()),
+                Output::Event(net::Event::State { .. }) => {}
+                Output::Wait(next) if crosses > now => return next.min(crosses),
+                Output::Wait(_) => {
+                    if let Some((at, route, frame)) = self.crossing.send(crosses) {
+                        self.net.send(at, route, frame);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes packets whose time has come: half of them where they are many, so that they do not become more
+    /// when many devices are read.
+    fn write(&mut self, room: &mut Room) {
+        for _ in 0..BATCH.max(self.outbox.len() / 2) {
+            let Some(Delivery { at, packet, .. }) = self.outbox.pop_front() else { return };
+            let now = self.now();
+            if let Some(connection) = packet.connection() {
+                let Connection { to, carried, .. } = &mut self.connections[connection];
+                carried.lateness.record(now.since(at));
+                match self.ports[*to as usize].tun.write(packet.as_written()) {
+                    Ok(()) => {
+                        carried.packets += 1;
+                        carried.bytes += u64::from(packet.bytes());
+                    }
+                    Err(_) => carried.unwritten += 1,
+                }
+            }
+            room.put(packet.into_data());
+        }
+    }
+
+    /// Changes a link.
+    pub(super) fn command(&mut self, link: LinkId, command: Command) {
+        let now = self.now();
+        let mut room = Room::default();
+        self.collect(now, &mut room);
+        self.net.command(now, link, command);
+        // What that has changed is to be found out.
+        self.next = Time::ZERO;
+    }
+
+    /// What it has seen.
+    pub(super) fn seen(&mut self) -> (Time, Vec<Stats>, Vec<Carried>, Vec<PortCounts>) {
+        let at = self.now();
+        let mut room = Room::default();
+        self.next = self.collect(at, &mut room);
+        let links = (0..self.links).map(|no| self.net.stats(LinkId(no))).collect();
+        let carried = self.connections.iter().map(|connection| connection.carried.clone()).collect();
+        (at, links, carried, self.ports.iter().map(|port| port.counts).collect())
+    }
+}

@@ -1,0 +1,171 @@
+//! Network namespaces that live as long as their descriptor.
+//!
+//! A [`Namespace`] has no name under `/run/netns` and no process of its own: when the last descriptor of it
+//! is closed, by whatever end of the process, the kernel takes it down with all that is in it. See
+//! network_namespaces(7).
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::resume_unwind;
+use std::path::{Component, Path, PathBuf};
+use std::thread;
+
+use nix::errno::Errno;
+use nix::sched::{CloneFlags, setns, unshare};
+
+use crate::sys;
+
+/// The namespace of the calling thread.
+const OWN: &str = "/proc/thread-self/ns/net";
+
+/// A network namespace, held by a descriptor.
+#[derive(Debug)]
+pub struct Namespace {
+    fd: OwnedFd,
+}
+
+/// An error with a sentence before it that says what was tried.
+fn said(error: impl Into<io::Error>, what: &str) -> io::Error {
+    let error = error.into();
+    io::Error::new(error.kind(), format!("{what}: {error}"))
+}
+
+/// Runs `work` on a thread of its own, so that the caller's stays in its namespace.
+fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    thread::scope(|scope| {
+        let worker = thread::Builder::new().name("namespace".into()).spawn_scoped(scope, work)?;
+        Ok(worker.join().unwrap_or_else(|panic| resume_unwind(panic)))
+    })
+}
+
+impl Namespace {
+    /// A new one, without a name, with nothing in it but the loopback device, which is up.
+    ///
+    /// # Errors
+    /// `PermissionDenied` without `CAP_SYS_ADMIN`; out of descriptors or of what `max_net_namespaces` allows.
+    pub fn new() -> io::Result<Self> {
+        apart(|| {
+            unshare(CloneFlags::CLONE_NEWNET).map_err(|e| match e {
+                Errno::EPERM => said(e, "a network namespace needs CAP_SYS_ADMIN (run as root)"),
+                e => said(e, "no new network namespace"),
+            })?;
+            sys::set_device("lo", &sys::Device::Up).map_err(|e| said(e, "the loopback device stays down"))?;
+            Self::current()
+        })?
+    }
+
+    /// That of the calling thread.
+    ///
+    /// # Errors
+    /// `/proc` is not mounted; out of descriptors.
+    pub fn current() -> io::Result<Self> {
+        Self::open(Path::new(OWN))
+    }
+
+    /// The one that a path stands for: `/run/netns/NAME`, `/proc/PID/ns/net`, `/proc/PID/fd/N`.
+    ///
+    /// # Errors
+    /// There is none, or it may not be opened; the message names the path. That it is a network namespace
+    /// shows when it is entered.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = File::open(path).map_err(|e| said(e, &format!("network namespace {}", path.display())))?;
+        Ok(Self { fd: file.into() })
+    }
+
+    /// Runs `work` on a thread that has entered it, and waits for it. Sockets that it makes and processes
+    /// that it starts belong there for good. A panic goes through to the caller.
+    ///
+    /// # Errors
+    /// Those of [`enter`](Self::enter); no thread can be made.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+        apart(|| self.enter().map(|()| work()))?
+    }
+
+    /// Moves the calling thread there, for good; sockets and processes it makes from now on belong there. One
+    /// system call and no allocation if it succeeds, so that it can be used between `fork` and `exec`.
+    ///
+    /// # Errors
+    /// `PermissionDenied` without `CAP_SYS_ADMIN`; `InvalidInput` if the descriptor is of something else.
+    pub fn enter(&self) -> io::Result<()> {
+        setns(&self.fd, CloneFlags::CLONE_NEWNET).map_err(io::Error::from)
+    }
+
+    /// Writes a setting below `/proc/sys`, such as `net.mptcp.enabled`, as it is in this namespace. As in
+    /// sysctl(8) the parts are separated by dots, or by slashes where a part has dots
+    /// (`net/ipv4/conf/eth0.5/rp_filter`).
+    ///
+    /// # Errors
+    /// There is no such setting or it refuses the value; the message names both. `InvalidInput` if the key
+    /// does not begin with `net`, since nothing else belongs to the namespace.
+    pub fn sysctl(&self, key: &str, value: &str) -> io::Result<()> {
+        let path = if key.contains('/') { key.to_owned() } else { key.replace('.', "/") };
+        let path = Path::new(&path);
+        if !path.starts_with("net") || !path.components().all(|part| matches!(part, Component::Normal(_))) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("sysctl {key} is none of a network namespace"),
+            ));
+        }
+        let file = PathBuf::from("/proc/sys").join(path);
+        self.run(|| fs::write(file, value))?.map_err(|e| said(e, &format!("sysctl {key}={value}")))
+    }
+}
+
+impl AsFd for Namespace {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt as _;
+
+    fn inode(path: &str) -> u64 {
+        fs::metadata(path).unwrap().ino()
+    }
+
+    #[test]
+    fn work_runs_there_and_the_caller_stays() {
+        let here = inode(OWN);
+        let space = match Namespace::new() {
+            Ok(space) => space,
+            Err(e) => return println!("skipped: {e}"),
+        };
+        let there = space.run(|| inode(OWN)).unwrap();
+        assert_ne!(here, there);
+        assert_eq!(here, inode(OWN));
+        assert_eq!(Namespace::current().unwrap().run(|| inode(OWN)).unwrap(), here);
+
+        let path = format!("/proc/{}/fd/{}", std::process::id(), std::os::fd::AsRawFd::as_raw_fd(&space.fd));
+        assert_eq!(Namespace::open(Path::new(&path)).unwrap().run(|| inode(OWN)).unwrap(), there);
+    }
+
+    #[test]
+    fn settings_are_its_own() {
+        const FILE: &str = "/proc/sys/net/ipv4/ip_default_ttl";
+        let space = match Namespace::new() {
+            Ok(space) => space,
+            Err(e) => return println!("skipped: {e}"),
+        };
+        let before = fs::read_to_string(FILE).unwrap();
+        space.sysctl("net.ipv4.ip_default_ttl", "77").unwrap();
+        assert_eq!(space.run(|| fs::read_to_string(FILE)).unwrap().unwrap().trim(), "77");
+        assert_eq!(fs::read_to_string(FILE).unwrap(), before);
+
+        let error = space.sysctl("net.ipv4.no_such_thing", "1").unwrap_err().to_string();
+        assert!(error.contains("net.ipv4.no_such_thing=1"), "{error}");
+        for key in ["kernel.hostname", "net/../kernel/hostname", "/net/ipv4/ip_forward", ""] {
+            assert_eq!(space.sysctl(key, "x").unwrap_err().kind(), io::ErrorKind::InvalidInput, "{key}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_namespace_is_refused() {
+        let error = Namespace::open(Path::new("/run/netns/no such one")).unwrap_err().to_string();
+        assert!(error.contains("/run/netns/no such one"), "{error}");
+        assert!(Namespace::open(Path::new("/proc/self/status")).unwrap().run(|| ()).is_err());
+    }
+}

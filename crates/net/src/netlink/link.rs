@@ -1,0 +1,202 @@
+//! Interfaces (`linux/if_link.h`, `linux/veth.h`).
+
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+
+use super::message::{
+    Attributes, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, Request, text, u32_at, u64_at,
+};
+use super::{Error, Netlink, Result};
+
+const RTM_NEWLINK: u16 = 16;
+const RTM_DELLINK: u16 = 17;
+const RTM_GETLINK: u16 = 18;
+/// `struct ifinfomsg`.
+const FIXED: usize = 16;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_STATS64: u16 = 23;
+const IFLA_NET_NS_FD: u16 = 28;
+const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_DATA: u16 = 2;
+const VETH_INFO_PEER: u16 = 1;
+const IFF_UP: u32 = 0x1;
+const IFF_LOOPBACK: u32 = 0x8;
+const IFF_LOWER_UP: u32 = 0x1_0000;
+
+/// An interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Link {
+    /// The kernel's number for it.
+    pub index: u32,
+    /// Its name, such as `eth0`.
+    pub name: String,
+    /// Whether it is switched on (`IFF_UP`).
+    pub up: bool,
+    /// Whether the layer below can carry something: a cable, an association (`IFF_LOWER_UP`).
+    pub carrier: bool,
+    /// Whether it leads only back to this host.
+    pub loopback: bool,
+    /// The largest IP packet it takes, in bytes.
+    pub mtu: u32,
+    /// What it is where that is no hardware: `veth`, `tun`, `bridge`.
+    pub kind: Option<String>,
+    /// Packets received.
+    pub rx_packets: u64,
+    /// Packets sent.
+    pub tx_packets: u64,
+    /// Bytes received, the headers of the link layer among them.
+    pub rx_bytes: u64,
+    /// Bytes sent, the headers of the link layer among them.
+    pub tx_bytes: u64,
+}
+
+impl Link {
+    /// Reads the body of an `RTM_NEWLINK` message.
+    #[must_use]
+    pub fn parse(body: &[u8]) -> Option<Self> {
+        let flags = u32_at(body, 8)?;
+        let mut link = Self {
+            index: u32_at(body, 4)?,
+            up: flags & IFF_UP != 0,
+            carrier: flags & IFF_LOWER_UP != 0,
+            loopback: flags & IFF_LOOPBACK != 0,
+            ..Self::default()
+        };
+        for (kind, value) in Attributes::after(body, FIXED) {
+            match kind {
+                IFLA_IFNAME => link.name = text(value),
+                IFLA_MTU => link.mtu = u32_at(value, 0)?,
+                IFLA_LINKINFO => {
+                    let kind = Attributes(value).find(|(kind, _)| *kind == IFLA_INFO_KIND);
+                    link.kind = kind.map(|(_, value)| text(value));
+                }
+                // struct rtnl_link_stats64.
+                IFLA_STATS64 => {
+                    link.rx_packets = u64_at(value, 0)?;
+                    link.tx_packets = u64_at(value, 8)?;
+                    link.rx_bytes = u64_at(value, 16)?;
+                    link.tx_bytes = u64_at(value, 24)?;
+                }
+                _ => {}
+            }
+        }
+        (link.index > 0 && !link.name.is_empty()).then_some(link)
+    }
+}
+
+fn fixed(index: u32, flags: u32, change: u32) -> [u8; FIXED] {
+    let mut fixed = [0; FIXED];
+    fixed[4..8].copy_from_slice(&index.to_ne_bytes());
+    fixed[8..12].copy_from_slice(&flags.to_ne_bytes());
+    fixed[12..].copy_from_slice(&change.to_ne_bytes());
+    fixed
+}
+
+impl Netlink {
+    /// All interfaces, by index.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn links(&self) -> Result<Vec<Link>> {
+        let request = Request::new(RTM_GETLINK, NLM_F_REQUEST | NLM_F_DUMP, &fixed(0, 0, 0));
+        let links = self.socket.dump(&request, |m| (m.kind == RTM_NEWLINK).then(|| Link::parse(m.body))?);
+        let mut links = links.map_err(|failure| Error::new("list the interfaces", failure))?;
+        links.sort_by_key(|link| link.index);
+        Ok(links)
+    }
+
+    /// The interface called `name`.
+    ///
+    /// # Errors
+    /// `ENODEV` if there is none.
+    pub fn link(&self, name: &str) -> Result<Link> {
+        let failed = |failure| Error::new(format!("find the interface {name}"), failure);
+        // An empty or overlong name would ask for something else.
+        if name.is_empty() || name.len() > 15 {
+            return Err(failed(nix::errno::Errno::ENODEV.into()));
+        }
+        let mut request = Request::new(RTM_GETLINK, NLM_F_REQUEST, &fixed(0, 0, 0));
+        request.text(IFLA_IFNAME, name);
+        self.socket.get(request, |message| Link::parse(message.body)).map_err(failed)
+    }
+
+    /// The index of the interface called `name`.
+    ///
+    /// # Errors
+    /// `ENODEV` if there is none.
+    pub fn index(&self, name: &str) -> Result<u32> {
+        Ok(self.link(name)?.index)
+    }
+
+    /// Switches an interface on or off, and sets its MTU in bytes; `None` leaves what is there.
+    ///
+    /// # Errors
+    /// `ENODEV`; `EINVAL` for an MTU that it cannot have; `EPERM`.
+    pub fn set_link(&self, device: u32, up: Option<bool>, mtu: Option<u32>) -> Result<()> {
+        let flags = if up == Some(true) { IFF_UP } else { 0 };
+        let change = if up.is_some() { IFF_UP } else { 0 };
+        let mut request = Request::new(RTM_NEWLINK, NLM_F_REQUEST, &fixed(device, flags, change));
+        if let Some(mtu) = mtu {
+            request.u32(IFLA_MTU, mtu);
+        }
+        self.socket.change(request).map_err(|failure| {
+            let device = self.device(device);
+            let up = up.map(|up| format!("switch {device} {}", if up { "on" } else { "off" }));
+            let mtu = mtu.map(|mtu| format!("set the MTU of {device} to {mtu}"));
+            let what: Vec<_> = up.into_iter().chain(mtu).collect();
+            Error::new(what.join(" and "), failure)
+        })
+    }
+
+    /// Makes a virtual cable: `name` here, and its other end `peer` in `namespace`, or here too.
+    ///
+    /// # Errors
+    /// `EEXIST` if a name is taken; `EOPNOTSUPP` if the kernel has no veth; `EPERM`.
+    pub fn add_veth(&self, name: &str, peer: &str, namespace: Option<BorrowedFd<'_>>) -> Result<()> {
+        let flags = NLM_F_REQUEST | NLM_F_CREATE | NLM_F_EXCL;
+        let mut request = Request::new(RTM_NEWLINK, flags, &fixed(0, 0, 0));
+        request.text(IFLA_IFNAME, name).nest(IFLA_LINKINFO, &[], |info| {
+            info.text(IFLA_INFO_KIND, "veth").nest(IFLA_INFO_DATA, &[], |data| {
+                data.nest(VETH_INFO_PEER, &fixed(0, 0, 0), |other| {
+                    other.text(IFLA_IFNAME, peer);
+                    if let Some(namespace) = namespace {
+                        other.u32(IFLA_NET_NS_FD, namespace.as_raw_fd().cast_unsigned());
+                    }
+                });
+            });
+        });
+        let attempt = || format!("make the pair of interfaces {name} and {peer}");
+        self.socket.change(request).map_err(|failure| Error::new(attempt(), failure))
+    }
+
+    /// Removes an interface; with a virtual cable, both its ends.
+    ///
+    /// # Errors
+    /// `ENODEV`; `EOPNOTSUPP` for hardware; `EPERM`.
+    pub fn del_link(&self, device: u32) -> Result<()> {
+        let request = Request::new(RTM_DELLINK, NLM_F_REQUEST, &fixed(device, 0, 0));
+        let attempt = || format!("remove {}", self.device(device));
+        self.socket.change(request).map_err(|failure| Error::new(attempt(), failure))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::message::u16_at;
+    use super::*;
+
+    #[test]
+    fn what_is_cut_is_no_link() {
+        let mut request = Request::new(RTM_NEWLINK, 0, &fixed(7, IFF_UP, 0));
+        request.text(IFLA_IFNAME, "p0").u32(IFLA_MTU, 1400).attribute(IFLA_STATS64, &[1; 32]);
+        let bytes = request.finish(0);
+        let body = &bytes[16..];
+        let link = Link::parse(body).unwrap();
+        assert_eq!((link.index, link.name.as_str(), link.up, link.mtu), (7, "p0", true, 1400));
+        for len in 0..body.len() {
+            assert!(len >= 23 || Link::parse(&body[..len]).is_none());
+        }
+        assert_eq!(u16_at(body, 16), Some(7), "the length of the name's attribute");
+    }
+}

@@ -1,0 +1,347 @@
+//! Routes (`linux/rtnetlink.h`).
+
+use std::fmt;
+use std::net::IpAddr;
+
+use super::message::{
+    Attributes, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, Request, any, family, ip, u16_at, u32_at,
+};
+use super::{Error, Netlink, Result};
+
+const RTM_NEWROUTE: u16 = 24;
+const RTM_DELROUTE: u16 = 25;
+const RTM_GETROUTE: u16 = 26;
+/// `struct rtmsg`.
+const FIXED: usize = 12;
+/// `struct rtnexthop`.
+const NEXT_HOP: usize = 8;
+const RTA_DST: u16 = 1;
+const RTA_OIF: u16 = 4;
+const RTA_GATEWAY: u16 = 5;
+const RTA_PRIORITY: u16 = 6;
+const RTA_PREFSRC: u16 = 7;
+const RTA_MULTIPATH: u16 = 9;
+const RTA_TABLE: u16 = 15;
+const RTA_VIA: u16 = 18;
+const RTPROT_STATIC: u8 = 4;
+const RTM_F_CLONED: u32 = 0x200;
+const RTNH_F_ONLINK: u32 = 4;
+const SCOPE_UNIVERSE: u8 = 0;
+const SCOPE_LINK: u8 = 253;
+const SCOPE_NOWHERE: u8 = 255;
+/// Next hops of one route that are read; the rest is left out.
+const NEXT_HOPS_MAX: usize = 256;
+
+/// The main table (`RT_TABLE_MAIN`): the one without policy.
+pub const MAIN: u32 = 254;
+
+/// What happens to a packet that takes a route (`rtm_type`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RouteKind {
+    /// It goes out.
+    #[default]
+    Unicast,
+    /// It is for this host (the kernel's own table 255).
+    Local,
+    /// It is dropped, with a message to the sender: there is no way (`unreachable`).
+    Unreachable,
+    /// It is dropped silently.
+    Blackhole,
+    /// Something else, by the kernel's number.
+    Other(u8),
+}
+
+impl RouteKind {
+    const fn from_number(number: u8) -> Self {
+        match number {
+            1 => Self::Unicast,
+            2 => Self::Local,
+            6 => Self::Blackhole,
+            7 => Self::Unreachable,
+            other => Self::Other(other),
+        }
+    }
+
+    const fn number(self) -> u8 {
+        match self {
+            Self::Unicast => 1,
+            Self::Local => 2,
+            Self::Blackhole => 6,
+            Self::Unreachable => 7,
+            Self::Other(number) => number,
+        }
+    }
+}
+
+/// A route, or one next hop of a route that has several.
+///
+/// For a new one: `Route { device: Some(2), metric: 100, ..Route::to("10.0.0.0".parse()?, 8) }`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Where to: an address and the length of the prefix in bits.
+    pub dst: (IpAddr, u8),
+    /// The interface by its index.
+    pub device: Option<u32>,
+    /// The router; `None` if the destination is on the link.
+    pub gateway: Option<IpAddr>,
+    /// The source address that packets get if their sender chose none.
+    pub source: Option<IpAddr>,
+    /// The table; [`MAIN`] unless there is policy routing.
+    pub table: u32,
+    /// Of several routes to one destination, the one with the lowest metric is taken. For a new IPv6 route 0
+    /// means 1024.
+    pub metric: u32,
+    /// Whether the gateway is taken to be on the link though no prefix says so.
+    pub onlink: bool,
+    /// What happens to packets.
+    pub kind: RouteKind,
+    /// Who made it (`rtm_protocol`): 2 kernel, 3 boot, 4 static, 9 router advertisement, 16 DHCP.
+    pub protocol: u8,
+}
+
+impl Route {
+    /// A static route to a prefix in the main table that leads nowhere yet.
+    #[must_use]
+    pub const fn to(dst: IpAddr, prefix: u8) -> Self {
+        Self {
+            dst: (dst, prefix),
+            device: None,
+            gateway: None,
+            source: None,
+            table: MAIN,
+            metric: 0,
+            onlink: false,
+            kind: RouteKind::Unicast,
+            protocol: RTPROT_STATIC,
+        }
+    }
+
+    /// Whether it leads everywhere.
+    #[must_use]
+    pub const fn is_default(&self) -> bool {
+        self.dst.1 == 0
+    }
+
+    /// Reads the body of an `RTM_NEWROUTE` message: one route a next hop. Nothing for one that is cut short,
+    /// and for what is no route but a remembered lookup.
+    #[must_use]
+    pub fn parse(body: &[u8]) -> Vec<Self> {
+        Self::parse_all(body).unwrap_or_default()
+    }
+
+    fn parse_all(body: &[u8]) -> Option<Vec<Self>> {
+        let flags = u32_at(body, 8)?;
+        if flags & RTM_F_CLONED != 0 {
+            return None;
+        }
+        let mut route = Self::to(any(*body.first()?)?, *body.get(1)?);
+        route.table = u32::from(*body.get(4)?);
+        route.protocol = *body.get(5)?;
+        route.kind = RouteKind::from_number(*body.get(7)?);
+        route.onlink = flags & RTNH_F_ONLINK != 0;
+        let mut hops = Vec::new();
+        for (kind, value) in Attributes::after(body, FIXED) {
+            match kind {
+                RTA_DST => route.dst.0 = ip(value)?,
+                RTA_PREFSRC => route.source = ip(value),
+                RTA_PRIORITY => route.metric = u32_at(value, 0)?,
+                RTA_TABLE => route.table = u32_at(value, 0)?,
+                RTA_MULTIPATH => hops = next_hops(value),
+                _ => route.hop(kind, value),
+            }
+        }
+        if hops.is_empty() {
+            return Some(vec![route]);
+        }
+        let with = |(device, flags, attributes): (u32, u8, &[u8])| {
+            let onlink = u32::from(flags) & RTNH_F_ONLINK != 0;
+            let mut one = Self { device: Some(device), onlink, ..route };
+            Attributes(attributes).for_each(|(kind, value)| one.hop(kind, value));
+            one
+        };
+        Some(hops.into_iter().map(with).collect())
+    }
+
+    /// Takes an attribute that a next hop may have too.
+    fn hop(&mut self, kind: u16, value: &[u8]) {
+        match kind {
+            RTA_OIF => self.device = u32_at(value, 0),
+            RTA_GATEWAY => self.gateway = ip(value),
+            // struct rtvia: a family, and an address of another than the destination's.
+            RTA_VIA => self.gateway = value.get(2..).and_then(ip),
+            _ => {}
+        }
+    }
+
+    fn request(&self, kind: u16, flags: u16) -> Request {
+        let scope = match (kind, self.kind, self.gateway) {
+            (RTM_DELROUTE, ..) => SCOPE_NOWHERE,
+            (_, RouteKind::Unicast, None) => SCOPE_LINK,
+            _ => SCOPE_UNIVERSE,
+        };
+        // The table is given by its attribute: only that takes all 32 bits.
+        let rtm = [family(self.dst.0), self.dst.1, 0, 0, 0, self.protocol, scope, self.kind.number()];
+        let mut fixed = [0; FIXED];
+        fixed[..8].copy_from_slice(&rtm);
+        let onlink = if self.onlink { RTNH_F_ONLINK } else { 0 };
+        fixed[8..].copy_from_slice(&onlink.to_ne_bytes());
+        let mut request = Request::new(kind, NLM_F_REQUEST | flags, &fixed);
+        request.u32(RTA_TABLE, self.table);
+        if self.dst.1 > 0 {
+            request.ip(RTA_DST, self.dst.0);
+        }
+        if let Some(device) = self.device {
+            request.u32(RTA_OIF, device);
+        }
+        match self.gateway {
+            Some(gateway) if gateway.is_ipv4() == self.dst.0.is_ipv4() => {
+                request.ip(RTA_GATEWAY, gateway);
+            }
+            Some(gateway) => {
+                let mut via = u16::from(family(gateway)).to_ne_bytes().to_vec();
+                match gateway {
+                    IpAddr::V4(gateway) => via.extend(gateway.octets()),
+                    IpAddr::V6(gateway) => via.extend(gateway.octets()),
+                }
+                request.attribute(RTA_VIA, &via);
+            }
+            None => {}
+        }
+        if let Some(source) = self.source {
+            request.ip(RTA_PREFSRC, source);
+        }
+        if self.metric > 0 {
+            request.u32(RTA_PRIORITY, self.metric);
+        }
+        request
+    }
+}
+
+/// The next hops of a route: device, flags, attributes.
+fn next_hops(mut bytes: &[u8]) -> Vec<(u32, u8, &[u8])> {
+    let mut hops = Vec::new();
+    while hops.len() < NEXT_HOPS_MAX {
+        let (Some(len), Some(device)) = (u16_at(bytes, 0), u32_at(bytes, 4)) else { break };
+        let Some(attributes) = bytes.get(NEXT_HOP..usize::from(len)) else { break };
+        hops.push((device, bytes[2], attributes));
+        bytes = bytes.get(usize::from(len).next_multiple_of(4)..).unwrap_or_default();
+    }
+    hops
+}
+
+/// As `ip route` writes it, with the interface by its number.
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            RouteKind::Unicast => {}
+            RouteKind::Other(number) => write!(f, "type {number} ")?,
+            kind => write!(f, "{} ", format!("{kind:?}").to_lowercase())?,
+        }
+        match self.dst {
+            (ip, 0) => write!(f, "default{}", if ip.is_ipv4() { "" } else { " (IPv6)" })?,
+            (ip, prefix) => write!(f, "{ip}/{prefix}")?,
+        }
+        if let Some(gateway) = self.gateway {
+            write!(f, " via {gateway}")?;
+        }
+        if let Some(device) = self.device {
+            write!(f, " dev {device}")?;
+        }
+        if let Some(source) = self.source {
+            write!(f, " src {source}")?;
+        }
+        if self.table != MAIN {
+            write!(f, " table {}", self.table)?;
+        }
+        if self.metric > 0 {
+            write!(f, " metric {}", self.metric)?;
+        }
+        Ok(())
+    }
+}
+
+impl Netlink {
+    /// All routes of all tables, in the kernel's order.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn routes(&self) -> Result<Vec<Route>> {
+        let request = Request::new(RTM_GETROUTE, NLM_F_REQUEST | NLM_F_DUMP, &[0; FIXED]);
+        let all = self.socket.dump(&request, |m| (m.kind == RTM_NEWROUTE).then(|| Route::parse(m.body)));
+        Ok(all.map_err(|failure| Error::new("list the routes", failure))?.concat())
+    }
+
+    /// Adds a route.
+    ///
+    /// # Errors
+    /// `EEXIST` if there is one to this prefix with this metric; `ENETUNREACH` if the gateway is not on the
+    /// link; `ENETDOWN`, `ENODEV`, `EPERM`.
+    pub fn add_route(&self, route: &Route) -> Result<()> {
+        let request = route.request(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL);
+        self.socket.change(request).map_err(|failure| Error::new(self.about("add", route), failure))
+    }
+
+    /// Removes a route that agrees with `route` in all that is given there.
+    ///
+    /// # Errors
+    /// `ESRCH` if there is none, `EPERM`.
+    pub fn del_route(&self, route: &Route) -> Result<()> {
+        let request = route.request(RTM_DELROUTE, 0);
+        self.socket.change(request).map_err(|failure| Error::new(self.about("remove", route), failure))
+    }
+
+    fn about(&self, verb: &str, route: &Route) -> String {
+        let text = format!("{verb} the route {route}");
+        let Some(device) = route.device else { return text };
+        text.replacen(&format!(" dev {device}"), &format!(" dev {}", self.device(device)), 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_and_what_is_cut_is_not() {
+        let v4 = |text: &str| text.parse::<IpAddr>().unwrap();
+        let route = Route {
+            device: Some(3),
+            gateway: Some(v4("fe80::1")),
+            source: Some(v4("10.0.0.2")),
+            table: 26_227,
+            metric: 7,
+            onlink: true,
+            ..Route::to(v4("10.1.0.0"), 16)
+        };
+        let bytes = route.request(RTM_NEWROUTE, 0).finish(0);
+        assert_eq!(Route::parse(&bytes[16..]), [route]);
+        assert_eq!(route.to_string(), "10.1.0.0/16 via fe80::1 dev 3 src 10.0.0.2 table 26227 metric 7");
+        for len in 0..bytes.len() - 16 {
+            let _ = Route::parse(&bytes[16..16 + len]);
+        }
+        let plain = Route::to(v4("::"), 0);
+        let bytes = plain.request(RTM_NEWROUTE, 0).finish(0);
+        assert_eq!(Route::parse(&bytes[16..]), [plain]);
+        assert_eq!(plain.to_string(), "default (IPv6)");
+    }
+
+    #[test]
+    fn several_next_hops_are_several_routes() {
+        let mut fixed = [0; FIXED];
+        (fixed[0], fixed[4], fixed[7]) = (2, 254, 1);
+        let mut request = Request::new(RTM_NEWROUTE, 0, &fixed);
+        let hop = |device: u32, last: u8| {
+            let mut hop = vec![16, 0, 0, 0];
+            hop.extend(device.to_ne_bytes());
+            hop.extend([8, 0, 5, 0, 10, 0, 0, last]);
+            hop
+        };
+        request.attribute(RTA_MULTIPATH, &[hop(1, 1), hop(2, 9)].concat());
+        let bytes = request.finish(0);
+        if cfg!(target_endian = "little") {
+            let routes = Route::parse(&bytes[16..]);
+            let shown: Vec<_> = routes.iter().map(Route::to_string).collect();
+            assert_eq!(shown, ["default via 10.0.0.1 dev 1", "default via 10.0.0.9 dev 2"]);
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! TUN devices: what the kernel sends there, this process reads; what it writes, the kernel receives.
+//!
+//! Point to point, IP packets without a link-layer header, no ARP. A device is not persistent: it goes with
+//! its descriptor. See `Documentation/networking/tuntap.rst` of the kernel.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+
+use nix::errno::Errno;
+use nix::libc;
+
+use crate::Namespace;
+use crate::sys::{self, Device};
+
+/// Bytes before each packet of a device with offload: `struct virtio_net_hdr`.
+pub const HEADER_BYTES: usize = 10;
+/// The largest IP packet, bytes.
+pub const PACKET_BYTES_MAX: usize = 65_535;
+/// The largest name of a device, bytes.
+const NAME_BYTES_MAX: usize = libc::IFNAMSIZ - 1;
+/// What waits in the device until it is read, packets; beyond it the kernel drops, and counts what it drops
+/// ([`Tun::overflowed`]). Room for the whole window of a fast sender while a busy reader is away: 3 MB of
+/// packets of 1,500 bytes.
+pub const QUEUE_PACKETS: u32 = 2_000;
+/// Room for the statistics of a namespace's devices, bytes: 128 a device.
+const STATISTICS_BYTES: usize = 65_536;
+
+/// A TUN device, up, read and written without waiting.
+#[derive(Debug)]
+pub struct Tun {
+    file: File,
+    /// `/proc/net/dev` of its namespace.
+    statistics: File,
+    name: String,
+    mtu_bytes: u32,
+    offload: bool,
+}
+
+fn refuse(error: Errno, sentence: String) -> io::Error {
+    io::Error::new(io::Error::from(error).kind(), format!("{sentence}: {error}"))
+}
+
+impl Tun {
+    /// Makes the device `name` in a namespace, up, without addresses. IPv6 gives it no link-local address by
+    /// itself, so nothing is sent through it that nobody asked for.
+    ///
+    /// With `offload` packets come with a `virtio_net_hdr` of [`HEADER_BYTES`] before them, up to
+    /// [`PACKET_BYTES_MAX`] large and without checksums, as a network card with segmentation offload gets
+    /// them; what is written must have such a header too. Without, nothing is larger than `mtu` bytes.
+    ///
+    /// # Errors
+    /// Each in a sentence: there is no `/dev/net/tun`, it may not be opened, `CAP_NET_ADMIN` is missing, the
+    /// name is taken or none, the MTU is not 68 to 65,535.
+    pub fn new(namespace: &Namespace, name: &str, mtu: u32, offload: bool) -> io::Result<Self> {
+        let bad = |c: char| c == '/' || c == '%' || c.is_whitespace() || !c.is_ascii_graphic();
+        if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(bad) || [".", ".."].contains(&name)
+        {
+            let sentence = format!("`{name}` can't name a device: 1 to {NAME_BYTES_MAX} plain characters");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, sentence));
+        }
+        namespace.run(|| Self::here(name, mtu, offload))?
+    }
+
+    /// The same in the calling thread's namespace.
+    fn here(name: &str, mtu: u32, offload: bool) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).custom_flags(libc::O_NONBLOCK);
+        let file = options.open("/dev/net/tun").map_err(|e| {
+            let sentence = match e.kind() {
+                io::ErrorKind::PermissionDenied => "may not be opened (run as root)",
+                _ => "is missing (the kernel's module `tun`)",
+            };
+            io::Error::new(e.kind(), format!("TUN device {name}: /dev/net/tun {sentence}: {e}"))
+        })?;
+        sys::tun_attach(file.as_fd(), name, offload).map_err(|e| {
+            let sentence = match e {
+                Errno::EPERM => "needs CAP_NET_ADMIN (run as root)",
+                Errno::EBUSY => "there is such a device already",
+                _ => "the kernel refuses it",
+            };
+            refuse(e, format!("TUN device {name}: {sentence}"))
+        })?;
+        if offload {
+            sys::tun_offload(file.as_fd())
+                .map_err(|e| refuse(e, format!("TUN device {name}: no offload")))?;
+        }
+        sys::set_device(name, &Device::Mtu(mtu))
+            .map_err(|e| refuse(e, format!("TUN device {name}: no MTU of {mtu} bytes")))?;
+        sys::set_device(name, &Device::Queue(QUEUE_PACKETS))
+            .map_err(|e| refuse(e, format!("TUN device {name}: no queue of {QUEUE_PACKETS} packets")))?;
+        // 1: IN6_ADDR_GEN_MODE_NONE. A kernel without IPv6 has no such file and no such address.
+        let mode = format!("/proc/sys/net/ipv6/conf/{name}/addr_gen_mode");
+        match std::fs::write(mode, "1") {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                return Err(io::Error::new(e.kind(), format!("TUN device {name}: addr_gen_mode: {e}")));
+            }
+            _ => {}
+        }
+        sys::set_device(name, &Device::Up)
+            .map_err(|e| refuse(e, format!("TUN device {name}: stays down")))?;
+        let statistics = File::open("/proc/thread-self/net/dev")?;
+        Ok(Self { file, statistics, name: name.to_owned(), mtu_bytes: mtu, offload })
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its MTU when it was made, bytes.
+    #[must_use]
+    pub const fn mtu_bytes(&self) -> u32 {
+        self.mtu_bytes
+    }
+
+    /// Whether packets have a header and may be larger than the MTU.
+    #[must_use]
+    pub const fn offload(&self) -> bool {
+        self.offload
+    }
+
+    /// Takes the next packet that the kernel sent; its bytes, header included. What does not fit is cut off.
+    ///
+    /// # Errors
+    /// `WouldBlock` if there is none.
+    pub fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        (&self.file).read(buffer)
+    }
+
+    /// Hands the kernel a packet. On return it has been through the stack, up to the socket.
+    ///
+    /// # Errors
+    /// `EIO` if the device is down, `EINVAL` if it is no IP packet, `ENOBUFS` or `ENOMEM`.
+    pub fn write(&self, packet: &[u8]) -> io::Result<()> {
+        (&self.file).write(packet).map(drop)
+    }
+
+    /// Packets that the kernel dropped since nobody had read those before them (`tx_dropped`).
+    ///
+    /// # Errors
+    /// Those of reading the statistics; `NotFound` if the device has been renamed or moved elsewhere.
+    pub fn overflowed(&self) -> io::Result<u64> {
+        let mut text = vec![0; STATISTICS_BYTES];
+        let mut len = 0;
+        // One read gives a page at most.
+        while let more @ 1.. = self.statistics.read_at(&mut text[len..], len as u64)? {
+            len += more;
+        }
+        let text = String::from_utf8_lossy(&text[..len]);
+        let mine =
+            text.lines().find_map(|line| line.trim_start().strip_prefix(&self.name)?.strip_prefix(':'));
+        // Eight columns about what was received, then bytes, packets, errors and drops of what was sent.
+        let dropped = mine.and_then(|line| line.split_ascii_whitespace().nth(11)?.parse().ok());
+        dropped
+            .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no statistics of {}", self.name)))
+    }
+}
+
+impl AsFd for Tun {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
