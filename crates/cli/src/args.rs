@@ -54,7 +54,7 @@ pub enum Command {
     Get(Get),
     /// See it work: three simulated sources, one of which fails and comes back
     Demo(Demo),
-    /// Run experiments in the simulator: tables beside what papers report
+    /// Run experiments, simulated or in the kernel: tables beside what papers report
     Lab(Lab),
     /// Try random worlds by the thousand, and see that what must hold does
     Soak(crate::soak::Soak),

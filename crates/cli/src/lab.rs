@@ -3,11 +3,15 @@
 
 pub mod args;
 mod find;
+#[cfg(target_os = "linux")]
+mod holder;
 mod list;
 mod output;
 mod progress;
 mod run;
 mod sweep;
+#[cfg(target_os = "linux")]
+mod up;
 
 use crate::exit::Outcome;
 use args::{Lab, LabCommand};
@@ -22,5 +26,15 @@ pub fn lab(args: &Lab) -> Outcome {
         LabCommand::List(args) => list::list(args),
         LabCommand::Run(args) => run::run(args),
         LabCommand::Sweep(args) => sweep::sweep(args),
+        #[cfg(target_os = "linux")]
+        LabCommand::Up(args) => up::up(args),
+        #[cfg(target_os = "linux")]
+        LabCommand::Exec(args) => up::exec(args),
+        #[cfg(target_os = "linux")]
+        LabCommand::Status(args) => up::status(args),
+        #[cfg(target_os = "linux")]
+        LabCommand::Down(args) => up::down(args),
+        #[cfg(target_os = "linux")]
+        LabCommand::Hold(args) => holder::hold(&args.name, args.seed),
     }
 }

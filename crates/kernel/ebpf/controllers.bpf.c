@@ -185,6 +185,9 @@ struct {
 	__type(value, struct parity);
 } parity SEC(".maps");
 
+// What a loss leaves at least: Linux's own least ssthresh.
+#define CWND_MIN 2
+
 #define CORE_INFO(field, kind) __builtin_preserve_field_info(field, kind)
 
 INLINE u32 is_cwnd_limited(const struct tcp_sock *tp)
@@ -513,8 +516,11 @@ INLINE void reset(struct anb_socket *s)
 		/* A timeout looks the same from here: the kernel then sets the window itself. */              \
 		s->step.cause = 0;                                                                             \
 		cwnd = NAME##_cut(&s->step);                                                                   \
-		if (!cwnd)                                                                                     \
-			cwnd = 1;                                                                              \
+		if (cwnd < CWND_MIN) {                                                                         \
+			/* Delayed acknowledgements would keep a smaller one waiting. */                       \
+			cwnd = s->step.cwnd = s->step.ssthresh = CWND_MIN;                                     \
+			NAME##_moved(&s->step);                                                                \
+		}                                                                                              \
 		s->shown = cwnd;                                                                               \
 		publish(sk, s, connection);                                                                    \
 		return cwnd;                                                                                   \

@@ -24,6 +24,7 @@
 pub mod content;
 pub mod crowd;
 pub mod fairness;
+pub mod kernel;
 pub mod outcome;
 pub mod peer;
 pub mod report;
@@ -34,7 +35,9 @@ pub mod soak;
 pub mod swarm;
 pub mod sweep;
 pub mod table;
+mod world;
 
 pub use content::Content;
 pub use peer::{Lie, Tally};
 pub use swarm::{Fault, Swarm, Wire};
+pub use world::World;

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::World;
+
 /// What came out of one run: one scenario, case, controller and seed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
@@ -10,18 +12,48 @@ pub struct Outcome {
     pub values: Vec<Option<f64>>,
     /// Conditions that were not met; empty if the run counts.
     pub faults: Vec<String>,
-    /// A digest of the whole event stream: the same for the same seed, whatever ran beside it.
+    /// A digest of the whole event stream: the same for the same seed, whatever ran beside it. Zero where
+    /// time is real and nothing comes twice.
     pub digest: u64,
     /// Packets that left links with a rate.
     pub link_packets: u64,
+    /// How late packets were where time is real; none in the simulator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lateness: Option<Lateness>,
     /// How it went over time; not kept in result files.
     #[serde(skip)]
     pub series: Series,
 }
 
+/// How much later than they should packets left emulated links.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Lateness {
+    /// How many packets.
+    pub packets: u64,
+    /// Half of them were not later than this, µs,
+    pub p50_us: f64,
+    /// 99 in 100 not later than this, µs,
+    pub p99_us: f64,
+    /// and none later than this, µs.
+    pub max_us: f64,
+    /// Whether it was too much for the run to count: one of its faults then. It may be repeated when the
+    /// machine has less to do.
+    pub too_late: bool,
+}
+
+impl Outcome {
+    /// Whether the emulator was too late for the run to count, so that it may be repeated.
+    #[must_use]
+    pub fn is_late(&self) -> bool {
+        self.lateness.is_some_and(|lateness| lateness.too_late)
+    }
+}
+
 /// One run, and what came out of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
+    /// Where it ran.
+    pub world: World,
     /// The case, if the scenario has any; of a sweep with the values that were set.
     pub case: Option<String>,
     /// The controller under comparison.
@@ -68,8 +100,8 @@ pub enum What {
 pub struct Row {
     /// The scenario's file name without `.toml`.
     pub scenario: String,
-    /// Where it ran: `sim`.
-    pub world: String,
+    /// Where it ran: `sim` or `kernel`.
+    pub world: World,
     /// The case, if the scenario has any.
     pub case: Option<String>,
     /// The seeds that counted.
@@ -96,4 +128,8 @@ pub struct Row {
     pub why: Option<String>,
     /// Conditions that were not met, with their seeds.
     pub faults: Vec<String>,
+    /// The 99th percentile of how late packets were, µs, of the worst of its runs; none where time is not
+    /// real.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late_p99_us: Option<f64>,
 }

@@ -15,10 +15,11 @@ mod tests;
 mod text;
 mod time;
 
+use crate::World;
 use crate::outcome::{Row, Run};
 use crate::scenario::Scenario;
 use crate::scenario::check::Range;
-use crate::table::lookup;
+use crate::table::lookup_in;
 use text::short;
 
 /// Cases whose runs are drawn; the table and the dots have all.
@@ -55,7 +56,7 @@ struct Keys<'a> {
     cases: Vec<Option<&'a str>>,
     controllers: Vec<&'a str>,
     metrics: Vec<&'a str>,
-    worlds: Vec<&'a str>,
+    worlds: Vec<World>,
     /// The rows by case, metric, controller.
     rows: Vec<&'a Row>,
 }
@@ -77,11 +78,15 @@ impl<'a> Keys<'a> {
         let in_rows = rows.iter().map(|row| row.controller.as_str());
         let controllers = in_rows.chain(runs.iter().map(|run| run.controller.as_str())).collect();
         let metrics = rows.iter().map(|row| row.metric.as_str()).collect();
+        let in_rows = rows.iter().map(|row| row.world);
         let mut keys = Self {
             cases: ordered(scenario.case.iter().map(|case| Some(case.name.as_str())), cases),
             controllers: ordered(scenario.controllers.iter().map(String::as_str), controllers),
             metrics: ordered(scenario.measure.iter().map(|measure| measure.metric.as_str()), metrics),
-            worlds: ordered([].into_iter(), rows.iter().map(|row| row.world.as_str()).collect()),
+            worlds: ordered(
+                World::ALL.into_iter(),
+                in_rows.chain(runs.iter().map(|run| run.world)).collect(),
+            ),
             rows: rows.iter().collect(),
         };
         let place = |row: &Row| {
@@ -101,13 +106,18 @@ impl<'a> Keys<'a> {
     }
 
     /// A controller, and where it ran if not everything ran there.
-    fn label(&self, controller: &str, world: &str) -> String {
+    fn label(&self, controller: &str, world: World) -> String {
         if self.worlds.len() > 1 { format!("{controller}, {world}") } else { controller.into() }
     }
 
+    /// Controllers and where they ran: what gets a figure of its own.
+    fn series(&self) -> impl Iterator<Item = (&'a str, World)> {
+        self.controllers.iter().flat_map(|controller| self.worlds.iter().map(|world| (*controller, *world)))
+    }
+
     /// The caption of a figure: the controller; where there is but one, the case.
-    fn caption<'b>(&self, controller: &'b str, case: Option<&'b str>) -> &'b str {
-        case.filter(|_| self.controllers.len() == 1).unwrap_or(controller)
+    fn caption(&self, controller: &str, world: World, case: Option<&str>) -> String {
+        self.label(case.filter(|_| self.controllers.len() == 1).unwrap_or(controller), world)
     }
 
     /// That not all cases are drawn, if so.
@@ -127,7 +137,7 @@ fn heading(title: &str, about: &str) -> String {
 /// Where the scenario expects the mean of a row to be.
 fn expected(scenario: &Scenario, row: &Row) -> Option<Range> {
     let measure = scenario.measure.iter().find(|measure| measure.metric == row.metric)?;
-    lookup(&measure.expect, row.case.as_deref(), &row.controller)?.parse().ok()
+    lookup_in(row.world, &measure.expect, row.case.as_deref(), &row.controller)?.parse().ok()
 }
 
 /// A range in words. At least one of its ends is finite.

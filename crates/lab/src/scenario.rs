@@ -270,15 +270,19 @@ pub struct Measure {
     pub from: Option<Duration>,
     /// and until here rather than to the end.
     pub until: Option<Duration>,
+    /// Of `converged`: over how long shares are averaged; default: 5 s.
+    pub mean: Option<Duration>,
     /// Given as the difference to this case, in percent of that.
     pub versus: Option<String>,
-    /// What the source reports. Keys here and below: `CASE/CONTROLLER`, `CASE`, `CONTROLLER` or `*`.
+    /// What the source reports. Keys here and below: `CASE/CONTROLLER`, `CASE`, `CONTROLLER` or `*`; of the
+    /// world `kernel` alone with `kernel:` before it.
     #[serde(default)]
     pub paper: BTreeMap<String, f64>,
     /// What a fluid model gives.
     #[serde(default)]
     pub model: BTreeMap<String, f64>,
-    /// Within which the mean over the seeds must be: `"47..53"`, `"97.."`, `"..3"`.
+    /// Within which the mean over the seeds must be: `"47..53"`, `"97.."`, `"..3"`. In the kernel only what
+    /// keys with `kernel:` say is expected.
     #[serde(default)]
     pub expect: BTreeMap<String, String>,
     /// Why ours differs from the source's.
@@ -315,8 +319,8 @@ pub enum Kind {
     Queue,
     /// Time from the start of `flows` to their last byte, s; mean over the flows.
     Completion,
-    /// Seconds after `from` until the 5-s mean share of `flows` stays within 3 points of its mean over the
-    /// last third before `until`.
+    /// Seconds after `from` until the share of `flows`, averaged over `mean`, stays within 3 points of what it
+    /// is over the last third before `until`.
     Converged,
     /// Seconds after `from` until the groups of `flows` are, and stay, those of the topology.
     Grouped,

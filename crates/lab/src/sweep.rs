@@ -1,8 +1,8 @@
 //! Many runs: a scenario's cases, values to set, controllers and seeds become tasks; tasks run on all cores;
 //! results go to a file that a later start picks up.
 //!
-//! A task is one simulation, shares nothing with another and depends on nothing but its scenario, controller
-//! and seed: results are the same for any number of threads and shards.
+//! A simulated task shares nothing with another and depends on nothing but its scenario, controller and seed:
+//! results are the same for any number of threads and shards. One in the kernel shares the machine.
 
 pub mod pool;
 pub mod store;
@@ -11,7 +11,9 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
+use crate::World;
 use crate::outcome::Outcome;
 use crate::scenario::Scenario;
 use crate::scenario::check::SEEDS_MAX;
@@ -122,7 +124,7 @@ impl Variant {
     }
 }
 
-/// What is to be run, and in which order: variants, controllers, seeds.
+/// What is to be run, and in which order: worlds, variants, controllers, seeds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// The scenario's name: that of its file without `.toml`.
@@ -137,11 +139,15 @@ pub struct Plan {
     pub controllers: Vec<String>,
     /// Seeds.
     pub seeds: RangeInclusive<u64>,
+    /// Where.
+    pub worlds: Vec<World>,
 }
 
 /// One run to be made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Task {
+    /// Where it runs.
+    pub world: World,
     /// Which of the plan's variants.
     pub variant: usize,
     /// Its scenario.
@@ -197,7 +203,8 @@ impl Plan {
         }
         let with = throughout.iter().map(|axis| format!("{}={}", axis.key, axis.values[0])).collect();
         let (controllers, seeds) = (scenario.controllers.clone(), 1..=scenario.seeds);
-        Ok(Self { name: name.into(), scenario, with, variants, controllers, seeds })
+        let worlds = vec![World::Sim];
+        Ok(Self { name: name.into(), scenario, with, variants, controllers, seeds, worlds })
     }
 
     /// Leaves only this case, and those that it is compared with.
@@ -234,7 +241,7 @@ impl Plan {
     pub fn len(&self) -> usize {
         let seeds = (self.seeds.end() + 1).saturating_sub(*self.seeds.start()) as usize;
         let pairs = self.variants.iter().map(|variant| self.controllers_of(variant).count()).sum::<usize>();
-        pairs.saturating_mul(seeds)
+        pairs.saturating_mul(seeds).saturating_mul(self.worlds.len())
     }
 
     /// Whether there is nothing to run.
@@ -247,11 +254,13 @@ impl Plan {
     #[must_use]
     pub fn tasks(&self) -> Vec<Task> {
         let mut tasks = Vec::new();
-        for (no, variant) in self.variants.iter().enumerate() {
-            for controller in self.controllers_of(variant) {
-                for seed in self.seeds.clone() {
-                    let (scenario, controller) = (Arc::clone(&variant.scenario), controller.clone());
-                    tasks.push(Task { variant: no, scenario, controller, seed });
+        for world in &self.worlds {
+            for (no, variant) in self.variants.iter().enumerate() {
+                for controller in self.controllers_of(variant) {
+                    for seed in self.seeds.clone() {
+                        let (scenario, controller) = (Arc::clone(&variant.scenario), controller.clone());
+                        tasks.push(Task { world: *world, variant: no, scenario, controller, seed });
+                    }
                 }
             }
         }
@@ -271,16 +280,22 @@ fn combination(axes: &[&Axis], mut index: usize) -> Vec<(String, String)> {
 }
 
 impl Task {
-    /// Runs it.
+    /// Runs it. One in real time breaks off when `stop` is set.
     ///
     /// # Errors
-    /// What it panicked with: an invariant was broken, or the scenario asks for what is not there.
-    pub fn run(&self) -> Result<Outcome, String> {
-        let run = || crate::run::run(&self.scenario, &self.controller, self.seed);
-        catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
+    /// What it panicked with: an invariant was broken, or the scenario asks for what is not there. In the
+    /// kernel: that it cannot be set up, or was stopped.
+    pub fn run(&self, stop: &AtomicBool) -> Result<Outcome, String> {
+        let run = || match self.world {
+            World::Sim => Ok(crate::run::run(&self.scenario, &self.controller, self.seed)),
+            World::Kernel => crate::kernel::run(&self.scenario, &self.controller, self.seed, stop),
+        };
+        let panicked = |panic: Box<dyn std::any::Any + Send>| {
             let text = panic.downcast_ref::<String>().map(String::as_str);
-            text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked").to_owned()
-        })
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked");
+            Err(format!("which is a bug: {text}"))
+        };
+        catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(panicked)
     }
 }
 

@@ -8,26 +8,27 @@ use std::collections::BTreeMap;
 pub use stats::{Summary, summary, t95};
 pub use text::{WIDTH_MAX, text};
 
+use crate::World;
 use crate::outcome::{Row, Run};
 use crate::run::unit;
 use crate::scenario::Measure;
 use crate::scenario::check::Range;
 use crate::sweep::{Plan, Variant};
 
-/// Where runs happen, for [`Row::world`].
-pub const WORLD: &str = "sim";
+/// What begins the keys of a measure's notes that are about runs in the kernel.
+pub const KERNEL: &str = "kernel:";
 
-/// The rows of a plan, from those of its runs that are there: by case, measure, controller. A run whose
-/// conditions were not met counts in none.
+/// The rows of a plan, from those of its runs that are there: by case, measure, controller, world. A run
+/// whose conditions were not met counts in none.
 #[must_use]
 pub fn rows(plan: &Plan, runs: &[Run]) -> Vec<Row> {
-    let mut by: BTreeMap<(Option<String>, String), Vec<&Run>> = BTreeMap::new();
+    let mut by: BTreeMap<(Option<String>, String, World), Vec<&Run>> = BTreeMap::new();
     for run in runs {
-        by.entry((run.case.clone(), run.controller.clone())).or_default().push(run);
+        by.entry((run.case.clone(), run.controller.clone(), run.world)).or_default().push(run);
     }
     by.values_mut().for_each(|runs| runs.sort_by_key(|run| run.seed));
-    let of = |variant: &Variant, controller: &str| {
-        by.get(&(variant.label(), controller.to_owned())).map_or(&[][..], Vec::as_slice)
+    let of = |variant: &Variant, controller: &str, world: World| {
+        by.get(&(variant.label(), controller.to_owned(), world)).map_or(&[][..], Vec::as_slice)
     };
     let mut rows = Vec::new();
     for variant in &plan.variants {
@@ -37,16 +38,17 @@ pub fn rows(plan: &Plan, runs: &[Run]) -> Vec<Row> {
                 continue;
             }
             let base = measure.versus.as_deref().map(|versus| plan.beside(variant, versus));
-            for controller in plan.controllers_of(variant) {
-                let mine = of(variant, controller);
-                let mut row = blank(plan, variant, measure, controller, mine);
+            let pairs = plan.controllers_of(variant).flat_map(|c| plan.worlds.iter().map(move |w| (c, *w)));
+            for (controller, world) in pairs {
+                let mine = of(variant, controller, world);
+                let mut row = blank(plan, variant, measure, (controller, world), mine);
                 let values = match base {
                     None => counted(mine, index),
                     Some(base) => {
                         row.unit = "%".into();
                         difference(
                             &counted(mine, index),
-                            &counted(base.map_or(&[], |b| of(b, controller)), index),
+                            &counted(base.map_or(&[], |b| of(b, controller, world)), index),
                         )
                     }
                 };
@@ -55,7 +57,7 @@ pub fn rows(plan: &Plan, runs: &[Run]) -> Vec<Row> {
                 if let Some(summary) = summary(&values) {
                     (row.value, row.sd, row.ci95) = (Some(summary.mean), summary.sd, summary.ci95);
                 }
-                let expect = lookup(&measure.expect, variant.case.as_deref(), controller);
+                let expect = lookup_in(world, &measure.expect, variant.case.as_deref(), controller);
                 // Where nothing ran, nothing is judged.
                 row.expected = expect.filter(|_| !mine.is_empty()).map(|range| {
                     let range = range.parse::<Range>();
@@ -69,11 +71,20 @@ pub fn rows(plan: &Plan, runs: &[Run]) -> Vec<Row> {
 }
 
 /// A row without numbers of ours.
-fn blank(plan: &Plan, variant: &Variant, measure: &Measure, controller: &str, runs: &[&Run]) -> Row {
+fn blank(
+    plan: &Plan,
+    variant: &Variant,
+    measure: &Measure,
+    (controller, world): (&str, World),
+    runs: &[&Run],
+) -> Row {
     let case = variant.case.as_deref();
+    let reference =
+        |notes| lookup_in(world, notes, case, controller).or_else(|| lookup(notes, case, controller));
+    let late = runs.iter().filter_map(|run| run.outcome.lateness).map(|late| late.p99_us);
     Row {
         scenario: plan.name.clone(),
-        world: WORLD.into(),
+        world,
         case: variant.label(),
         seeds: Vec::new(),
         controller: controller.into(),
@@ -82,11 +93,12 @@ fn blank(plan: &Plan, variant: &Variant, measure: &Measure, controller: &str, ru
         unit: unit(measure.kind).into(),
         sd: None,
         ci95: None,
-        paper: lookup(&measure.paper, case, controller).copied(),
-        model: lookup(&measure.model, case, controller).copied(),
+        paper: reference(&measure.paper).copied(),
+        model: reference(&measure.model).copied(),
         expected: None,
-        why: lookup(&measure.why, case, controller).cloned(),
+        why: lookup_in(world, &measure.why, case, controller).cloned(),
         faults: faults(runs),
+        late_p99_us: late.reduce(f64::max),
     }
 }
 
@@ -132,6 +144,35 @@ pub fn lookup<'a, T>(notes: &'a BTreeMap<String, T>, case: Option<&str>, control
     of_case.or_else(|| notes.get(controller)).or_else(|| notes.get("*"))
 }
 
+/// The same of what is said of one world only: expectations and their reasons are about the simulator, and
+/// about the kernel where the key begins with [`KERNEL`].
+#[must_use]
+pub fn lookup_in<'a, T>(
+    world: World,
+    notes: &'a BTreeMap<String, T>,
+    case: Option<&str>,
+    controller: &str,
+) -> Option<&'a T> {
+    if world == World::Sim {
+        return lookup(notes, case, controller);
+    }
+    let of_case = case.and_then(|case| {
+        let both = notes.get(&format!("{KERNEL}{case}/{controller}"));
+        both.or_else(|| notes.get(&format!("{KERNEL}{case}")))
+    });
+    let of_all = || notes.get(&format!("{KERNEL}{controller}")).or_else(|| notes.get(&format!("{KERNEL}*")));
+    of_case.or_else(of_all)
+}
+
+/// How late packets were, in a sentence; `p99_us` is the 99th percentile of the worst run.
+#[must_use]
+pub fn lateness(p99_us: f64) -> String {
+    format!(
+        "Lateness of the emulated links: 99 % of the packets within {:.3} ms, in the worst run.",
+        p99_us / 1e3
+    )
+}
+
 /// Whether every condition was met and every value is where the scenario expects it.
 #[must_use]
 pub fn is_right(rows: &[Row]) -> bool {
@@ -158,7 +199,7 @@ pub fn csv(rows: &[Row]) -> String {
         let seeds: Vec<String> = row.seeds.iter().map(u64::to_string).collect();
         let fields = [
             row.scenario.clone(),
-            row.world.clone(),
+            row.world.to_string(),
             row.case.clone().unwrap_or_default(),
             row.controller.clone(),
             seeds.join(" "),
@@ -230,7 +271,7 @@ mod tests {
 
     fn run(case: &str, controller: &str, seed: u64, values: [f64; 2]) -> Run {
         let outcome = Outcome { values: values.map(Some).to_vec(), ..Outcome::default() };
-        Run { case: Some(case.into()), controller: controller.into(), seed, outcome }
+        Run { world: World::Sim, case: Some(case.into()), controller: controller.into(), seed, outcome }
     }
 
     fn runs() -> Vec<Run> {
@@ -261,7 +302,7 @@ mod tests {
         assert_eq!((row.value, row.sd, row.unit.as_str()), (Some(51.0), Some(1.0), "%"));
         assert!((row.ci95.expect("ci") - 4.3027 / 3f64.sqrt()).abs() < 1e-9);
         assert_eq!((row.paper, row.model, row.expected), (Some(50.0), Some(33.33333), Some(true)));
-        assert_eq!((&row.seeds[..], row.world.as_str()), (&[1, 2, 3][..], "sim"));
+        assert_eq!((&row.seeds[..], row.world), (&[1, 2, 3][..], World::Sim));
         assert_eq!(of("one", "mp_share", "reno").paper, Some(51.0));
         assert_eq!(of("two", "mp_share", "reno").paper, Some(52.0));
         assert_eq!(of("two", "mp_share", "nmcc").paper, Some(53.0));
@@ -350,6 +391,7 @@ two   gain      reno        50.0 ± 62.1  %
     fn for_programs() {
         let rows = rows(&plan(), &runs());
         let csv = csv(&rows);
+        assert!(csv.lines().all(|line| !line.contains("late")));
         assert_eq!(CSV_HEAD.matches(',').count(), 14);
         assert!(csv.starts_with("demo,sim,one,nmcc,1 2 3,mp_share,51,%,1,"), "{csv}");
         assert_eq!(quoted("a,b \"c\""), "\"a,b \"\"c\"\"\"");

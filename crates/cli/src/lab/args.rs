@@ -37,6 +37,22 @@ pub enum LabCommand {
     Run(Run),
     /// Run a scenario for many values and seeds, on all cores, into a file that can be resumed
     Sweep(Sweep),
+    /// Make a scenario's hosts and links in this kernel, for any program; as root
+    #[cfg(target_os = "linux")]
+    Up(Up),
+    /// Run a program on a host that `up` made
+    #[cfg(target_os = "linux")]
+    Exec(Exec),
+    /// Tell what is up and how its links do
+    #[cfg(target_os = "linux")]
+    Status(Status),
+    /// Take down what `up` made, and tell how its links did
+    #[cfg(target_os = "linux")]
+    Down(Down),
+    /// What `up` leaves running
+    #[cfg(target_os = "linux")]
+    #[command(hide = true)]
+    Hold(Hold),
 }
 
 /// Options of `lab list`.
@@ -69,7 +85,8 @@ pub struct Choice {
     #[arg(long, value_name = "NAME")]
     pub case: Option<String>,
 
-    /// So many runs at the same time. Without this option: one a core
+    /// So many runs at the same time. Without this option: one a core; in the kernel as many as the emulated
+    /// links bear without being late
     #[arg(short, long, value_name = "N", value_parser = jobs)]
     pub jobs: Option<usize>,
 
@@ -85,9 +102,9 @@ pub struct Choice {
     #[arg(long, value_name = "FILE.html", value_hint = ValueHint::FilePath)]
     pub report: Option<PathBuf>,
 
-    /// Where it runs
-    #[arg(long, value_enum, default_value_t = World::Sim)]
-    pub world: World,
+    /// Where it runs; several, separated by commas, stand side by side in the table
+    #[arg(long, value_enum, value_name = "WORLD,...", value_delimiter = ',', default_value = "sim")]
+    pub world: Vec<World>,
 }
 
 /// Where a scenario runs.
@@ -95,6 +112,17 @@ pub struct Choice {
 pub enum World {
     /// In the simulator, in virtual time
     Sim,
+    /// Through this kernel's TCP and MPTCP, over emulated links, in real time; as root
+    Kernel,
+}
+
+impl From<World> for ::lab::World {
+    fn from(world: World) -> Self {
+        match world {
+            World::Sim => Self::Sim,
+            World::Kernel => Self::Kernel,
+        }
+    }
 }
 
 /// Options of `lab run`.
@@ -110,6 +138,7 @@ pub enum World {
         anabranch lab run bench-a.toml bench-b.toml --seeds 1..3 --cc nmcc,reno\n  \
         anabranch lab run bench-a --set 'link.bottleneck.rate=50 Mbit/s' --report a.html\n  \
         anabranch lab run fig-4-9 --case worst --json\n  \
+        sudo anabranch lab run convergence-shared --world sim,kernel --report shared.html\n  \
         anabranch lab run - < my.toml"
 )]
 pub struct Run {
@@ -168,6 +197,102 @@ pub struct Sweep {
     /// Only part I of N, counted from 1
     #[arg(long, value_name = "I/N", value_parser = Shard::parse, requires = "out")]
     pub shard: Option<Shard>,
+}
+
+/// Options of `lab up`.
+#[derive(Args, Clone, Debug)]
+#[command(
+    long_about = "Make a scenario's hosts and links in this kernel, for any program; as root.\n\n\
+        Every flow F of the scenario gets two hosts, F.tx and F.rx, network namespaces with the kernel's own \
+        TCP and MPTCP, and its paths between them are the scenario's links in real time: rate, delay, queue, \
+        loss, traces, shared media. The flows themselves are not started, nor do faults happen. A process in \
+        the background holds all of it; when that ends, by `lab down` or otherwise, nothing is left.",
+    after_help = "Examples:\n  \
+        anabranch lab up bench-a\n  \
+        anabranch lab up my.toml --set 'link.wifi.loss=0.01'\n  \
+        anabranch lab exec mp.rx -- iperf3 -s -1 &\n  \
+        anabranch lab exec mp.tx -- iperf3 -c 10.1.255.1\n  \
+        anabranch lab down"
+)]
+pub struct Up {
+    /// The scenario; NAME alone means NAME.toml here or in scenarios/, and - standard input
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+
+    /// Give a key of the scenario another value; may be given several times
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = Axis::one)]
+    pub sets: Vec<Axis>,
+
+    /// The case. Without this option: the first
+    #[arg(long, value_name = "NAME")]
+    pub case: Option<String>,
+
+    /// The seed of everything that is left to chance
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+
+    /// What it is called. Without this option: as the file
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+
+    /// Report as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `lab exec`.
+#[derive(Args, Clone, Debug)]
+#[command(
+    long_about = "Run a program on a host that `up` made.\n\n\
+        The program replaces this one, so its exit status is that of the command. It finds the name of its \
+        host in ANABRANCH_HOST and the address of the host at the other end in ANABRANCH_PEER.",
+    after_help = "Examples:\n  \
+        anabranch lab exec mp.tx -- ping -c 3 10.1.255.1\n  \
+        anabranch lab exec bench-a/sp.rx -- bash"
+)]
+pub struct Exec {
+    /// The host; LAB/HOST if several laboratories have one of this name
+    #[arg(value_name = "HOST")]
+    pub host: String,
+
+    /// The program and its arguments
+    #[arg(required = true, last = true, value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
+    pub command: Vec<std::ffi::OsString>,
+}
+
+/// Options of `lab status`.
+#[derive(Args, Clone, Debug)]
+pub struct Status {
+    /// One JSON object a laboratory
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `lab down`.
+#[derive(Args, Clone, Debug)]
+pub struct Down {
+    /// Its name, or its scenario's file. Without it: the only one
+    #[arg(value_name = "NAME", value_hint = ValueHint::FilePath)]
+    pub name: Option<String>,
+
+    /// All of them
+    #[arg(long, conflicts_with = "name")]
+    pub all: bool,
+
+    /// Report as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `lab hold`.
+#[derive(Args, Clone, Debug)]
+pub struct Hold {
+    /// What it is called
+    pub name: String,
+
+    /// The seed of everything that is left to chance
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
 }
 
 fn controller(name: &str) -> Result<String, String> {

@@ -15,6 +15,8 @@ pub(super) struct Progress {
     clock: Clock,
     total: usize,
     done: usize,
+    /// How long all of it takes, if that is known beforehand: where time is real.
+    takes: Option<Span>,
     next: Time,
     shown: bool,
 }
@@ -23,7 +25,14 @@ impl Progress {
     /// Of `total` runs.
     pub(super) fn new(total: usize) -> Self {
         let term = Some(Term::stderr()).filter(Term::is_term);
-        Self { term, clock: Clock::start(), total, done: 0, next: Time::ZERO + QUIET, shown: false }
+        let clock = Clock::start();
+        Self { term, clock, total, done: 0, takes: None, next: Time::ZERO + QUIET, shown: false }
+    }
+
+    /// All of it takes so long.
+    pub(super) fn takes(mut self, takes: Span) -> Self {
+        self.takes = Some(takes);
+        self
     }
 
     /// `done` runs have ended.
@@ -47,9 +56,11 @@ impl Progress {
 
     fn line(&self, elapsed: Span) -> String {
         let (done, left) = (self.done as u64, self.total.saturating_sub(self.done) as u64);
-        let rest = match done {
-            0 => String::new(),
-            _ => format!(", {} left", time(elapsed.as_nanos() / 1_000_000_000 * left / done)),
+        let secs = |span: Span| span.as_nanos() / 1_000_000_000;
+        let rest = match (self.takes, done) {
+            (Some(takes), _) if takes > elapsed => format!(", {} left", time(secs(takes - elapsed))),
+            (None, 1..) => format!(", {} left", time(secs(elapsed) * left / done)),
+            _ => String::new(),
         };
         format!("{done} of {} runs{rest}", self.total)
     }
@@ -73,6 +84,9 @@ mod tests {
         assert_eq!(progress.line(Span::from_secs(5)), "0 of 40 runs");
         progress.done = 10;
         assert_eq!(progress.line(Span::from_secs(50)), "10 of 40 runs, 2:30 min left");
+        let progress = Progress::new(3).takes(Span::from_secs(300));
+        assert_eq!(progress.line(Span::from_secs(60)), "0 of 3 runs, 4:00 min left");
+        assert_eq!(progress.line(Span::from_secs(301)), "0 of 3 runs");
         assert_eq!((time(59), time(3_660)), ("59 s".into(), "1:01 h".into()));
     }
 }

@@ -2,12 +2,14 @@
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ::lab::outcome;
 use ::lab::sweep::pool::{self, Event};
 use ::lab::sweep::{Plan, Task};
 use ::lab::table;
+use ::lab::{World, kernel, outcome};
+use algo::Span;
 
 use super::args::{Choice, Run};
 use super::find::{Found, find, wrong};
@@ -50,29 +52,22 @@ pub(super) fn run(args: &Run) -> Outcome {
     let (_wake, stop) = stop_signals().map_err(|e| Failure::other(format!("cannot catch signals: {e}")))?;
     let mut output = Output::new(&args.choice);
     let (total, mut ended, mut printed) = (all.len(), 0, 0);
-    let mut progress = Progress::new(total);
     let mut result = Ok(());
     let keep = args.choice.report.is_some();
-    pool::run(all, threads(&args.choice), Task::run, |event| {
-        if let Event::Done(index, done) = event {
-            ended += 1;
-            let study = studies.iter_mut().rev().find(|study| study.first <= index);
-            if let Some(study) = study {
-                study.take(index - study.first, done, keep);
-            }
-            while let Some(study) = studies.get(printed).filter(|study| study.left == 0) {
-                progress.clear();
-                result = study.print(&mut output, args.save);
-                if result.is_err() {
-                    return ControlFlow::Break(());
-                }
-                printed += 1;
-            }
+    each_world(all, &args.choice, &stop, |index, done| {
+        ended += 1;
+        if let Some(study) = studies.iter_mut().rev().find(|study| study.first <= index) {
+            study.take(index - study.first, done, keep);
         }
-        progress.update(ended);
-        interrupted(&stop)
-    });
-    progress.clear();
+        while let Some(study) = studies.get(printed).filter(|study| study.left == 0) {
+            result = study.print(&mut output, args.save);
+            if result.is_err() {
+                return ControlFlow::Break(());
+            }
+            printed += 1;
+        }
+        ControlFlow::Continue(())
+    })?;
     result?;
     if ended < total {
         let tables = format!("{printed} of {} tables", studies.len());
@@ -82,14 +77,72 @@ pub(super) fn run(args: &Run) -> Outcome {
     output.finish()
 }
 
-/// Whether somebody wants it to stop.
-pub(super) fn interrupted(stop: &AtomicBool) -> ControlFlow<()> {
-    if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+/// What came of a task.
+pub(super) type Done = Result<outcome::Outcome, String>;
+
+/// Runs tasks world by world, with as many side by side as each bears, and hands over what came of each with
+/// its place among `tasks`, while a line says how far it is. Ends early if `done` breaks off or somebody
+/// wants it to stop.
+///
+/// # Errors
+/// 1 or 2 if a world cannot run its tasks; nothing has been run then.
+pub(super) fn each_world(
+    tasks: Vec<Task>,
+    choice: &Choice,
+    stop: &Arc<AtomicBool>,
+    mut done: impl FnMut(usize, Done) -> ControlFlow<()>,
+) -> Outcome {
+    let mut parts: Vec<(World, Vec<usize>, Vec<Task>)> =
+        World::ALL.into_iter().map(|world| (world, Vec::new(), Vec::new())).collect();
+    for (index, task) in tasks.into_iter().enumerate() {
+        if let Some((_, places, part)) = parts.iter_mut().find(|(world, ..)| *world == task.world) {
+            places.push(index);
+            part.push(task);
+        }
+    }
+    for (_, _, part) in parts.iter().filter(|(world, ..)| *world == World::Kernel) {
+        kernel::ready(part).map_err(Failure::other)?;
+    }
+    for (world, places, part) in parts.into_iter().filter(|(.., part)| !part.is_empty()) {
+        let (jobs, mut progress, mut ended) = (jobs(world, choice, &part), Progress::new(part.len()), 0);
+        if world == World::Kernel {
+            let all =
+                part.iter().map(|task| task.scenario.duration.0).fold(Span::ZERO, |sum, span| sum + span);
+            progress = progress.takes(all.over(jobs.min(part.len()) as u64));
+        }
+        let (halt, mut broken) = (Arc::clone(stop), false);
+        pool::run(
+            part,
+            jobs,
+            move |task| task.run(&halt),
+            |event| {
+                if let Event::Done(index, outcome) = event {
+                    ended += 1;
+                    // A run that was stopped is none.
+                    if !(world == World::Kernel && stop.load(Ordering::Relaxed)) {
+                        progress.clear();
+                        broken = done(places[index], outcome).is_break();
+                    }
+                }
+                progress.update(ended);
+                let stop = broken || stop.load(Ordering::Relaxed);
+                if stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            },
+        );
+        progress.clear();
+        if broken || stop.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    Ok(())
 }
 
-/// How many threads.
-pub(super) fn threads(choice: &Choice) -> usize {
-    choice.jobs.unwrap_or_else(pool::threads)
+/// How many runs side by side.
+fn jobs(world: World, choice: &Choice, tasks: &[Task]) -> usize {
+    choice.jobs.unwrap_or_else(|| match world {
+        World::Sim => pool::threads(),
+        World::Kernel => kernel::jobs(tasks),
+    })
 }
 
 /// What the command line chose, in place of what the scenario says.
@@ -97,6 +150,8 @@ pub(super) fn choose(plan: &mut Plan, choice: &Choice) -> Outcome {
     if let Some(case) = &choice.case {
         plan.only(case).map_err(wrong)?;
     }
+    plan.worlds =
+        World::ALL.into_iter().filter(|w| choice.world.iter().any(|c| World::from(*c) == *w)).collect();
     if let Some(seeds) = &choice.seeds {
         plan.seeds = seeds.clone();
     }
@@ -115,10 +170,10 @@ pub(super) fn choose(plan: &mut Plan, choice: &Choice) -> Outcome {
     Ok(())
 }
 
-/// A run that panicked becomes one that does not count, and says so.
-pub(super) fn outcome(done: Result<outcome::Outcome, String>) -> outcome::Outcome {
-    done.unwrap_or_else(|panic| {
-        let faults = vec![format!("the run broke off, which is a bug: {panic}")];
+/// A run that broke off becomes one that does not count, and says so.
+pub(super) fn outcome(done: Done) -> outcome::Outcome {
+    done.unwrap_or_else(|why| {
+        let faults = vec![format!("the run broke off, {why}")];
         outcome::Outcome { faults, ..outcome::Outcome::default() }
     })
 }
@@ -130,11 +185,11 @@ pub(super) fn as_run(plan: &Plan, task: &Task, mut outcome: outcome::Outcome, ke
         outcome.series = outcome::Series::default();
     }
     let case = plan.variants[task.variant].label();
-    outcome::Run { case, controller: task.controller.clone(), seed: task.seed, outcome }
+    outcome::Run { world: task.world, case, controller: task.controller.clone(), seed: task.seed, outcome }
 }
 
 impl Study {
-    fn take(&mut self, index: usize, done: Result<outcome::Outcome, String>, keep: bool) {
+    fn take(&mut self, index: usize, done: Done, keep: bool) {
         self.runs[index] = Some(as_run(&self.plan, &self.tasks[index], outcome(done), keep));
         self.left -= 1;
     }

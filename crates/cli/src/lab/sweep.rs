@@ -5,7 +5,6 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use ::lab::outcome;
-use ::lab::sweep::pool::{self, Event};
 use ::lab::sweep::store::{self, Record, Store};
 use ::lab::sweep::{Plan, Shard, Task};
 use ::lab::table;
@@ -13,8 +12,7 @@ use ::lab::table;
 use super::args::Sweep;
 use super::find::{find, wrong};
 use super::output::{Output, note};
-use super::progress::Progress;
-use super::run::{as_run, choose, interrupted, outcome, threads};
+use super::run::{as_run, choose, each_world, outcome};
 use crate::exit::{Code, Failure, Outcome};
 use crate::host::stop_signals;
 use crate::names::show;
@@ -52,37 +50,24 @@ pub(super) fn sweep(args: &Sweep) -> Outcome {
         note(&format!("{before} of {} runs are in {} already", tasks.len(), show(path)));
     }
     let (_wake, stop) = stop_signals().map_err(|e| Failure::other(format!("cannot catch signals: {e}")))?;
-    let mut progress = Progress::new(todo.len());
     let (mut ended, mut result) = (0, Ok(()));
     let work: Vec<Task> = todo.iter().map(|index| tasks[*index].clone()).collect();
     let keep = args.choice.report.is_some();
-    pool::run(
-        work,
-        threads(&args.choice),
-        move |task| (task.run(), keep),
-        |event| {
-            if let Event::Done(index, (done, keep)) = event {
-                let index = todo[index];
-                ended += 1;
-                // A run that broke off is tried again by the next start.
-                if let (Some((path, store)), Ok(outcome)) = (&mut file, &done) {
-                    let record = Record::new(&plan, &tasks[index], &keys[index], outcome.clone());
-                    result = store.append(&record).map_err(|e| unwritten(path, &e));
-                }
-                let mut outcome = outcome(done);
-                if !keep {
-                    outcome.series = outcome::Series::default();
-                }
-                results[index] = Some(outcome);
-                if result.is_err() {
-                    return ControlFlow::Break(());
-                }
-            }
-            progress.update(ended);
-            interrupted(&stop)
-        },
-    );
-    progress.clear();
+    each_world(work, &args.choice, &stop, |index, done| {
+        let index = todo[index];
+        ended += 1;
+        // A run that broke off is tried again by the next start.
+        if let (Some((path, store)), Ok(outcome)) = (&mut file, &done) {
+            let record = Record::new(&plan, &tasks[index], &keys[index], outcome.clone());
+            result = store.append(&record).map_err(|e| unwritten(path, &e));
+        }
+        let mut outcome = outcome(done);
+        if !keep {
+            outcome.series = outcome::Series::default();
+        }
+        results[index] = Some(outcome);
+        if result.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
     result?;
     if ended < todo.len() {
         let how = args.out.as_ref().map_or("", |_| "; the same command does the rest");

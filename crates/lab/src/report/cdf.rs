@@ -7,6 +7,7 @@ use super::axis::{Axis, range};
 use super::plot::{Frame, colour, defs, figure, path};
 use super::text::{count, escape, put};
 use super::{CASES_MAX, Keys, Study, heading};
+use crate::World;
 use crate::outcome::Run;
 use crate::run::unit;
 use crate::scenario::Measure;
@@ -25,6 +26,7 @@ fn band(n: usize) -> f64 {
 /// The values of a controller: those of all seeds, ascending.
 struct Sample<'a> {
     controller: &'a str,
+    world: World,
     values: Vec<f64>,
     /// Runs that counted, also those without this value.
     runs: usize,
@@ -67,14 +69,15 @@ pub(super) fn plots(study: &Study<'_>, keys: &Keys<'_>, id: &str) -> String {
 }
 
 fn samples<'a>(keys: &Keys<'a>, runs: &[&Run], measure: usize) -> Vec<Sample<'a>> {
-    let of = |controller: &&'a str| {
-        let counted = || runs.iter().filter(|r| r.controller == *controller && r.outcome.faults.is_empty());
+    let of = |(controller, world): (&'a str, World)| {
+        let mine = |run: &&&Run| run.controller == controller && run.world == world;
+        let counted = || runs.iter().filter(mine).filter(|run| run.outcome.faults.is_empty());
         let values = counted().filter_map(|run| run.outcome.values.get(measure).copied().flatten());
         let mut values: Vec<f64> = values.filter(|v| v.is_finite()).collect();
         values.sort_by(f64::total_cmp);
-        Sample { controller, values, runs: counted().count() }
+        Sample { controller, world, values, runs: counted().count() }
     };
-    keys.controllers.iter().map(of).filter(|sample| sample.values.len() >= SEEDS_MIN).collect()
+    keys.series().map(of).filter(|sample| sample.values.len() >= SEEDS_MIN).collect()
 }
 
 /// The corners of the distribution's steps: (value, fraction), from one end of the axis to the other.
@@ -132,8 +135,10 @@ fn group(keys: &Keys<'_>, measure: &Measure, case: Option<&str>, samples: &[Samp
             0 => count(n, "seed"),
             _ => format!("{n} of {}", count(sample.runs, "seed")),
         };
-        let caption =
-            format!("<b>{}</b> <span>{seeds}</span>", escape(keys.caption(sample.controller, case)));
+        let caption = format!(
+            "<b>{}</b> <span>{seeds}</span>",
+            escape(&keys.caption(sample.controller, sample.world, case))
+        );
         let name = format!("Distribution of {} with {}", measure.metric, sample.controller);
         out.push_str(&figure("", &caption, &name, SIZE, &body));
     }

@@ -65,7 +65,7 @@ pub(super) fn plots(study: &Study<'_>, keys: &Keys<'_>) -> String {
 
 /// By case if there are several controllers in each, else a row a case.
 fn panels<'a>(keys: &Keys<'_>, rows: &[&'a Row], metric: &str, cases: bool) -> Vec<Panel<'a>> {
-    let label = |row: &Row| keys.label(&row.controller, &row.world);
+    let label = |row: &Row| keys.label(&row.controller, row.world);
     let groups: Vec<(&Option<String>, Vec<&'a Row>)> = rows.iter().fold(Vec::new(), |mut groups, row| {
         match groups.iter_mut().find(|(case, _): &&mut (&Option<String>, Vec<&Row>)| **case == row.case) {
             Some((_, group)) => group.push(*row),

@@ -24,15 +24,19 @@ pub(super) fn table(study: &Study<'_>, keys: &Keys<'_>) -> String {
         out.push_str("<th>case</th>");
     }
     out.push_str("<th>metric</th><th>controller</th>");
-    if worlds {
-        out.push_str("<th>world</th>");
+    for world in &keys.worlds {
+        let name = if worlds { world.name() } else { "value" };
+        put!(out, "<th class=\"n\">{name}</th><th class=\"ci\">± 95 % CI</th>");
     }
     out.push_str(
-        "<th class=\"n\">value</th><th class=\"ci\">± 95 % CI</th><th>unit</th><th class=\"n\">seeds</th>\
+        "<th>unit</th><th class=\"n\">seeds</th>\
          <th class=\"n\">paper</th><th class=\"n\">model</th><th>verdict</th></tr></thead>\n",
     );
     let mut last: Option<(&Option<String>, &str)> = None;
-    for row in &keys.rows {
+    let same =
+        |a: &&Row, b: &&Row| (&a.case, &a.metric, &a.controller) == (&b.case, &b.metric, &b.controller);
+    for rows in keys.rows.chunk_by(same) {
+        let row = rows[0];
         let group = (&row.case, row.metric.as_str());
         // A group of lines belongs together: a metric's controllers, or a case's metrics if there is but one.
         if last.is_none_or(|last| last.0 != group.0 || keys.controllers.len() > 1 && last.1 != group.1) {
@@ -45,16 +49,35 @@ pub(super) fn table(study: &Study<'_>, keys: &Keys<'_>) -> String {
         }
         repeated(&mut out, &row.metric, last == Some(group));
         put!(out, "<td class=\"w\">{}</td>", escape(&row.controller));
-        if worlds {
-            put!(out, "<td>{}</td>", escape(&row.world));
-        }
         let decimals = metric_decimals(study.rows.iter().filter(|other| other.metric == row.metric));
-        numbers(&mut out, row, decimals);
-        put!(out, "<td class=\"verdict\">{}</td></tr>\n", verdict(study, row));
+        for world in &keys.worlds {
+            value(&mut out, rows.iter().find(|row| row.world == *world).copied(), decimals);
+        }
+        let mut seeds: Vec<String> = rows.iter().map(|row| row.seeds.len().to_string()).collect();
+        seeds.dedup();
+        put!(out, "<td class=\"w\">{}</td><td class=\"n\">{}</td>", escape(&row.unit), seeds.join(", "));
+        references(&mut out, row, decimals);
+        out.push_str("<td class=\"verdict\">");
+        for row in rows {
+            match (worlds, verdict(study, row)) {
+                (true, text) if text != "–" => put!(out, "<div>{}: {text}</div>", row.world),
+                (true, _) => {}
+                (false, text) => out.push_str(&text),
+            }
+        }
+        out.push_str("</td></tr>\n");
         last = Some(group);
     }
     out.push_str("</tbody></table></div>\n");
-    out
+    out + &lateness(study)
+}
+
+/// How late packets were, where that is known.
+fn lateness(study: &Study<'_>) -> String {
+    let late = study.rows.iter().filter_map(|row| row.late_p99_us).reduce(f64::max);
+    late.map_or_else(String::new, |late| {
+        format!("<p class=\"facts\">{}</p>\n", escape(&crate::table::lateness(late)))
+    })
 }
 
 /// A cell whose text stands there for those who copy it, but is not shown again.
@@ -62,18 +85,20 @@ fn repeated(out: &mut String, text: &str, again: bool) {
     put!(out, "<td{}>{}</td>", if again { " class=\"same\"" } else { "" }, escape(text));
 }
 
-fn numbers(out: &mut String, row: &Row, decimals: usize) {
-    match row.value {
+/// A value with its interval.
+fn value(out: &mut String, row: Option<&Row>, decimals: usize) {
+    match row.and_then(|row| row.value) {
         Some(value) => put!(out, "<td class=\"n\">{}</td>", number(value, decimals)),
         None => out.push_str("<td class=\"n\">–</td>"),
     }
-    match row.ci95 {
-        Some(ci) if row.seeds.len() > 1 && row.value.is_some() => {
-            put!(out, "<td class=\"ci\">± {}</td>", number(ci, decimals));
-        }
-        _ => out.push_str("<td class=\"ci\"></td>"),
+    match row.and_then(|row| row.ci95.filter(|_| row.seeds.len() > 1 && row.value.is_some())) {
+        Some(ci) => put!(out, "<td class=\"ci\">± {}</td>", number(ci, decimals)),
+        None => out.push_str("<td class=\"ci\"></td>"),
     }
-    put!(out, "<td class=\"w\">{}</td><td class=\"n\">{}</td>", escape(&row.unit), row.seeds.len());
+}
+
+/// What others say.
+fn references(out: &mut String, row: &Row, decimals: usize) {
     for reference in [row.paper, row.model] {
         match reference {
             None => out.push_str("<td class=\"n\"></td>"),

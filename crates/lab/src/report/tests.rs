@@ -93,6 +93,7 @@ fn run(case: Option<&str>, controller: &str, seed: u64, flows: usize, steps: usi
         Some(18.9 + spread),
     ];
     Run {
+        world: World::Sim,
         case: case.map(str::to_string),
         controller: controller.into(),
         seed,
@@ -118,7 +119,7 @@ fn rows(scenario: &Scenario, runs: &[Run]) -> Vec<Row> {
             let sd = (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt();
             let mut row = Row {
                 scenario: "lan-shared".into(),
-                world: "sim".into(),
+                world: World::Sim,
                 case: run.case.clone(),
                 seeds: mine.map(|r| r.seed).collect(),
                 controller: run.controller.clone(),
@@ -136,6 +137,7 @@ fn rows(scenario: &Scenario, runs: &[Run]) -> Vec<Row> {
                 } else {
                     Vec::new()
                 },
+                late_p99_us: None,
             };
             row.expected = expected(scenario, &row).map(|range| range.contains(mean));
             row.why = (row.expected == Some(false))

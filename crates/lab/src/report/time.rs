@@ -4,6 +4,7 @@ use super::axis::Axis;
 use super::plot::{End, Frame, defs, figure, label_room, path, px, style};
 use super::text::{escape, put};
 use super::{CASES_MAX, Keys, Study, heading};
+use crate::World;
 use crate::outcome::{Line, Run, What};
 use crate::scenario::Scenario;
 
@@ -82,14 +83,13 @@ struct Drawn {
 pub(super) fn plots(study: &Study<'_>, keys: &Keys<'_>, id: &str, budget: usize) -> String {
     let mut shown: Vec<(Option<&str>, Vec<&Run>)> = Vec::new();
     for case in keys.cases.iter().take(CASES_MAX) {
-        let first = |controller: &&str| {
-            let runs = study
-                .runs
-                .iter()
-                .filter(|run| run.case.as_deref() == *case && run.controller == *controller && drawable(run));
-            runs.min_by_key(|run| run.seed)
+        let first = |(controller, world): (&str, World)| {
+            let mine = |run: &&Run| {
+                run.case.as_deref() == *case && run.controller == controller && run.world == world
+            };
+            study.runs.iter().filter(mine).filter(|run| drawable(run)).min_by_key(|run| run.seed)
         };
-        let runs: Vec<&Run> = keys.controllers.iter().filter_map(first).collect();
+        let runs: Vec<&Run> = keys.series().filter_map(first).collect();
         if !runs.is_empty() {
             shown.push((*case, runs));
         }
@@ -256,9 +256,9 @@ fn group(
     for (run, lines) in runs.iter().zip(&drawn) {
         let body = format!("<use href=\"#{id}\"/>{}", draw(&frame, lines));
         let seed = if seeds_differ { format!(" <span>seed {}</span>", run.seed) } else { String::new() };
-        let caption = format!("<b>{}</b>{seed}", escape(keys.caption(&run.controller, case)));
+        let caption = format!("<b>{}</b>{seed}", escape(&keys.caption(&run.controller, run.world, case)));
         let case = case.map(|case| format!(", {case}")).unwrap_or_default();
-        let name = format!("{} with {}{case}", view.title(), run.controller);
+        let name = format!("{} with {}{case}", view.title(), keys.label(&run.controller, run.world));
         out.push_str(&figure("", &caption, &name, SIZE, &body));
     }
     out

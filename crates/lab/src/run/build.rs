@@ -3,22 +3,20 @@
 use std::collections::BTreeMap;
 
 use algo::control::Algorithm;
-use algo::{Rate, Span, Time};
+use algo::{Rate, Span};
 use mmtp::subscriber::Grouping;
-use sim::config::Discipline;
-use sim::{Command, GilbertElliott, LinkConfig, LinkId, Rng, Stats, Trace, Who};
+use sim::{LinkId, Stats};
 
+use super::copies::{Copy, copies};
 use super::groups::Truth;
+use super::links::Links;
+use super::seen::{End, Flow as Noted, Sight};
 use crate::content::Content;
 use crate::crowd::{Burst, CbrConfig, FlowConfig, FlowNo};
 use crate::peer::Lie;
-use crate::scenario::{self, Amount, Flow, Groups, Link, Path, Scenario, Transport};
-use crate::swarm::{
-    FLOW_DATAGRAMS, Fault, OVERHEAD_BYTES, PAYLOAD_MAX, ReceiverNo, SourceNo, Swarm, WantNo, Wire,
-};
+use crate::scenario::{Flow, Groups, Path, Scenario, Transport};
+use crate::swarm::{Fault, OVERHEAD_BYTES, PAYLOAD_MAX, ReceiverNo, SourceNo, Swarm, WantNo, Wire};
 
-/// What an access link's queue holds, packets: it never drops.
-const ACCESS_QUEUE: u32 = 1_000_000;
 /// What a path without a rate (of a trace, of its access link) is taken to carry at most: it decides only how
 /// long an endless content is.
 const UNRATED: Rate = Rate::from_bits(1_000_000_000);
@@ -32,9 +30,8 @@ const GROUP_BYTES: u64 = mmtp::id::GROUP_BYTES as u64;
 /// Links, flows and names.
 pub(super) struct World {
     pub(super) swarm: Swarm,
-    pub(super) links: BTreeMap<String, LinkId>,
+    links: Links,
     pub(super) flows: Vec<Placed>,
-    pub(super) packet_bytes: u64,
 }
 
 /// A flow in the world; each of several copies is one.
@@ -58,44 +55,21 @@ pub(super) enum Where {
 
 impl World {
     pub(super) fn new(scenario: &Scenario, controller: &str, seed: u64) -> Self {
-        let packet_bytes = match scenario.packet {
-            Amount::Bytes(bytes) => bytes,
-            Amount::Packets(_) | Amount::Time(_) => unreachable!("checked: a packet's size is in bytes"),
-        };
-        let mut world =
-            Self { swarm: Swarm::new(seed), links: BTreeMap::new(), flows: Vec::new(), packet_bytes };
-        let mut media = BTreeMap::new();
-        for (name, link) in &scenario.link {
-            let mut config = world.link_config(scenario, link);
-            config.medium = link.medium.as_ref().map(|medium| {
-                let id =
-                    *media.entry(medium).or_insert_with(|| world.swarm.medium(&format!("medium {medium}")));
-                (id, link.weight.unwrap_or(1))
-            });
-            world.links.insert(name.clone(), world.swarm.link(name, config));
-        }
+        let mut swarm = Swarm::new(seed);
+        let links = Links::lay(scenario, &mut swarm);
+        let mut world = Self { swarm, links, flows: Vec::new() };
         let sources = world.sources(scenario);
-        for (name, flow) in &scenario.flow {
-            for copy in 1..=flow.count {
-                let own = if flow.count == 1 { name.clone() } else { format!("{name}-{copy}") };
-                let mut luck = Rng::stream(seed, &format!("start of {own}"));
-                let start =
-                    flow.start.time() + Span::from_nanos(luck.below(flow.start_within.0.as_nanos() + 1));
-                let several = flow.paths.len() > 1;
-                let control = flow.controller.as_deref().unwrap_or(if several { controller } else { "reno" });
-                let control = Algorithm::by_name(control).expect("checked: the controller exists");
-                let place = Place { own: &own, flow, start, control };
-                let at = match flow.transport {
-                    Transport::Packet => world.packet_flow(scenario, &place),
-                    Transport::Mmtp => world.mmtp_flow(scenario, name, &place, &sources),
-                };
-                let truth = Truth::new(scenario, flow);
-                let (base, paths) = (name.clone(), flow.paths.len());
-                world.flows.push(Placed { name: own, base, paths, at, truth });
-            }
+        for copy in copies(scenario, controller, seed) {
+            let at = match copy.flow.transport {
+                Transport::Packet => world.packet_flow(scenario, &copy),
+                Transport::Mmtp => world.mmtp_flow(scenario, &copy, &sources),
+            };
+            let (truth, paths) = (Truth::new(scenario, copy.flow), copy.flow.paths.len());
+            world.flows.push(Placed { name: copy.own, base: copy.base.into(), paths, at, truth });
         }
         for (name, cbr) in &scenario.cbr {
-            let via: Vec<LinkId> = cbr.via.iter().map(|link| world.links[link]).collect();
+            let via: Vec<LinkId> = cbr.via.iter().map(|link| world.links.ids[link]).collect();
+            let packet_bytes = world.links.packet_bytes;
             let config = CbrConfig {
                 name: format!("cbr {name}"),
                 route: world.swarm.route(&via),
@@ -111,117 +85,52 @@ impl World {
         world
     }
 
-    fn link_config(&self, scenario: &Scenario, link: &Link) -> LinkConfig {
-        let rate = link.rate.map(|rate| rate.rate(self.packet_bytes));
-        let mut config = LinkConfig {
-            rate,
-            delay: link.delay.0,
-            jitter: link.jitter.0,
-            loss: link.loss,
-            script: link.drop.clone(),
-            duplicate: link.duplicate,
-            reorder: link.reorder,
-            reorder_by: link.reorder_by.0,
-            mark_above_bytes: link.mark_above.map(|amount| self.bytes_in(amount, rate)),
-            ..LinkConfig::default()
-        };
-        config.discipline = discipline(link);
-        config.trace = link.trace.as_deref().map(|path| trace(path).expect("checked: it is one"));
-        let numbers = link.drop_of.iter().map(|drop| (number(scenario, &drop.flow, drop.path), drop.nth));
-        config.script_flows = numbers.collect();
-        config.bursts = link.gilbert.as_ref().map(|gilbert| GilbertElliott {
-            to_bad: gilbert.to_bad,
-            to_good: gilbert.to_good,
-            loss_good: gilbert.good,
-            loss_bad: gilbert.bad,
-        });
-        match link.queue {
-            None => {}
-            Some(Amount::Packets(packets)) => {
-                config.queue_packets = u32::try_from(packets.max(1)).unwrap_or(u32::MAX);
-            }
-            Some(amount) => {
-                config = config.queue_bytes(self.bytes_in(amount, rate).max(2 * self.packet_bytes));
-            }
-        }
-        config
-    }
-
-    fn bytes_in(&self, amount: Amount, rate: Option<Rate>) -> u64 {
-        match amount {
-            Amount::Bytes(bytes) => bytes,
-            Amount::Packets(packets) => packets.saturating_mul(self.packet_bytes),
-            Amount::Time(span) => rate.map_or(u64::MAX, |rate| rate.bytes_in(span)),
-        }
-    }
-
-    /// The links of a path, there and back, whose delays add up to its round-trip time.
-    fn path(&mut self, scenario: &Scenario, own: &str, p: usize, path: &Path) -> (Vec<LinkId>, Vec<LinkId>) {
-        let ids = |names: &[String], links: &BTreeMap<String, LinkId>| -> Vec<LinkId> {
-            names.iter().map(|name| links[name]).collect()
-        };
-        let mut down = ids(&path.via, &self.links);
-        let mut up = ids(&path.back, &self.links);
-        let delays = path.via.iter().chain(&path.back).map(|name| scenario.link[name].delay.0);
-        let delay = delays.fold(Span::ZERO, |sum, delay| sum + delay);
-        let rest = if path.rtt.0 > delay { path.rtt.0 - delay } else { Span::ZERO };
-        if rest > Span::ZERO {
-            up.push(self.swarm.pipe(rest));
-        }
-        if let Some(access) = path.access {
-            let config =
-                LinkConfig::new(access.rate(self.packet_bytes), Span::ZERO).queue_packets(ACCESS_QUEUE);
-            down.insert(0, self.swarm.link(&format!("access of {own}/{p}"), config));
-        }
-        if down.is_empty() {
-            down.push(self.swarm.pipe(Span::ZERO));
-        }
-        (down, up)
-    }
-
-    fn packet_flow(&mut self, scenario: &Scenario, place: &Place<'_>) -> Where {
-        let flow = place.flow;
+    fn packet_flow(&mut self, scenario: &Scenario, copy: &Copy<'_>) -> Where {
+        let (flow, control) = (copy.flow, algorithm(copy));
         let groups = Truth::groups(scenario, flow);
         let mut paths = Vec::new();
         for (p, path) in flow.paths.iter().enumerate() {
-            let (down, up) = self.path(scenario, place.own, p, path);
+            let (down, up) = self.links.path(scenario, &mut self.swarm, &copy.own, p, path);
             let up = if up.is_empty() { None } else { Some(self.swarm.route(&up)) };
-            paths.push((place.control, self.swarm.route(&down), up, groups[p]));
+            paths.push((control, self.swarm.route(&down), up, groups[p]));
         }
         let config = FlowConfig {
             paths,
-            packet_bytes: self.packet_bytes as u16,
-            packets: flow.size.map(|size| self.bytes_in(size, None).div_ceil(self.packet_bytes).max(1)),
-            start: place.start,
+            packet_bytes: self.links.packet_bytes as u16,
+            packets: flow
+                .size
+                .map(|size| self.links.bytes_in(size, None).div_ceil(self.links.packet_bytes).max(1)),
+            start: copy.start,
             stop: flow.stop.map(|stop| stop.time()),
             detect: flow.groups == Groups::Auto,
         };
         Where::Crowd(self.swarm.crowd_mut().flow(&config))
     }
 
-    fn mmtp_flow(&mut self, scenario: &Scenario, name: &str, place: &Place<'_>, sources: &Sources) -> Where {
-        let flow = place.flow;
+    fn mmtp_flow(&mut self, scenario: &Scenario, copy: &Copy<'_>, sources: &Sources) -> Where {
+        let (flow, control) = (copy.flow, algorithm(copy));
         let receiver = self.swarm.receiver(Span::ZERO);
         if flow.groups == Groups::Auto {
             self.swarm.grouping(receiver, Grouping::Auto);
         }
         let groups = Truth::groups(scenario, flow);
         for (p, path) in flow.paths.iter().enumerate() {
-            let (down, mut up) = self.path(scenario, place.own, p, path);
+            let (down, mut up) = self.links.path(scenario, &mut self.swarm, &copy.own, p, path);
             if up.is_empty() {
                 up.push(self.swarm.pipe(Span::ZERO));
             }
-            let mut wire = Wire::new(&down, &up, place.control);
+            let mut wire = Wire::new(&down, &up, control);
             wire.group = groups[p];
-            wire.payload_max = usize::try_from(self.packet_bytes).unwrap_or(usize::MAX) - OVERHEAD_BYTES;
+            wire.payload_max =
+                usize::try_from(self.links.packet_bytes).unwrap_or(usize::MAX) - OVERHEAD_BYTES;
             wire.payload_max = wire.payload_max.min(PAYLOAD_MAX);
-            let source = sources.named[&source_name(name, p, path)];
+            let source = sources.named[&source_name(copy.base, p, path)];
             let id = self.swarm.path(receiver, source, &wire);
             if let Some(stop) = flow.stop {
                 self.swarm.at(stop.time(), Fault::Interface { receiver, path: id, up: false });
             }
         }
-        let want = self.swarm.want(receiver, &sources.contents[name], place.start);
+        let want = self.swarm.want(receiver, &sources.contents[copy.base], copy.start);
         Where::Receiver(receiver, want)
     }
 
@@ -248,9 +157,10 @@ impl World {
     /// What a flow transfers: as much as it says, or more than its links can carry.
     fn content(&self, scenario: &Scenario, flow: &Flow) -> Content {
         let bytes = match flow.size {
-            Some(size) => self.bytes_in(size, None),
+            Some(size) => self.links.bytes_in(size, None),
             None => {
-                let rate = |link: &String| scenario.link[link].rate.map(|rate| rate.rate(self.packet_bytes));
+                let rate =
+                    |link: &String| scenario.link[link].rate.map(|rate| rate.rate(self.links.packet_bytes));
                 let narrowest = |path: &Path| path.via.iter().filter_map(rate).min();
                 let rates = flow.paths.iter().map(|path| narrowest(path).unwrap_or(UNRATED));
                 rates.map(|rate| rate.bytes_in(scenario.duration.0)).sum()
@@ -261,28 +171,11 @@ impl World {
 
     fn faults(&mut self, scenario: &Scenario, sources: &Sources) {
         for fault in &scenario.fault {
-            let at = fault.at.time();
-            if let Some(link) = &fault.link {
-                let link = self.links[link];
-                let mut command = |at: Time, command| self.swarm.at(at, Fault::Link { link, command });
-                if fault.down {
-                    command(at, Command::Up(false));
-                    if let Some(until) = fault.until {
-                        command(until.time(), Command::Up(true));
-                    }
-                }
-                if let Some(rate) = fault.rate {
-                    command(at, Command::Rate(Some(rate.rate(self.packet_bytes))));
-                }
-                if let Some(delay) = fault.delay {
-                    command(at, Command::Delay(delay.0));
-                }
-                if let Some(loss) = fault.loss {
-                    command(at, Command::Loss(loss));
-                }
+            for (at, link, command) in self.links.commands(fault) {
+                self.swarm.at(at, Fault::Link { link, command });
             }
             if let Some(&source) = fault.source.as_ref().and_then(|name| sources.named.get(name)) {
-                self.swarm.at(at, Fault::Kill { source, unreachable: false });
+                self.swarm.at(fault.at.time(), Fault::Kill { source, unreachable: false });
                 if let Some(until) = fault.until {
                     self.swarm.at(until.time(), Fault::Restart { source });
                 }
@@ -292,61 +185,78 @@ impl World {
 
     // What can be read.
 
-    /// Links of the scenario with a rate, which queue.
-    pub(super) fn limited(&self, scenario: &Scenario) -> impl Iterator<Item = LinkId> {
+    pub(super) const fn packet_bytes(&self) -> u64 {
+        self.links.packet_bytes
+    }
+
+    /// The flows, for notes of them.
+    pub(super) fn noted(&self) -> Vec<Noted> {
+        let noted = |flow: &Placed| Noted {
+            name: flow.name.clone(),
+            base: flow.base.clone(),
+            paths: flow.paths,
+            end: End::default(),
+        };
+        self.flows.iter().map(noted).collect()
+    }
+
+    /// Packets that left links of the scenario with a rate, which queue.
+    pub(super) fn link_packets(&self, scenario: &Scenario) -> u64 {
         let rated = scenario.link.iter().filter(|(_, link)| link.rate.is_some() || link.trace.is_some());
-        rated.map(|(name, _)| self.links[name])
+        rated.map(|(name, _)| self.swarm.stats(self.links.ids[name]).delivered).sum()
     }
 
-    pub(super) fn stats(&self) -> Vec<Stats> {
-        self.links.values().map(|link| self.swarm.stats(*link)).collect()
-    }
-
-    pub(super) fn bytes(&self) -> Vec<Vec<u64>> {
-        self.flows.iter().map(|flow| self.bytes_of(flow)).collect()
-    }
-
-    /// Bytes delivered on each path.
-    pub(super) fn bytes_of(&self, flow: &Placed) -> Vec<u64> {
+    /// How a flow is at the end.
+    pub(super) fn end(&self, flow: &Placed) -> End {
         match flow.at {
+            Where::Crowd(no) => {
+                let crowd = self.swarm.crowd();
+                let (began, ended) = crowd.times(no);
+                End { began, ended, srtts: crowd.srtt(no).collect(), timeouts: crowd.timeouts(no) }
+            }
+            Where::Receiver(r, want) => {
+                let (paths, progress) = (self.swarm.paths(r), self.swarm.progress(r, want));
+                End {
+                    began: progress.since,
+                    ended: progress.complete,
+                    srtts: paths.iter().map(|path| path.srtt).collect(),
+                    timeouts: paths.iter().map(|path| path.counters.timeouts).sum(),
+                }
+            }
+        }
+    }
+}
+
+impl Sight for World {
+    fn bytes(&self, flow: usize) -> Vec<u64> {
+        match self.flows[flow].at {
             Where::Crowd(no) => self.swarm.crowd().delivered_bytes(no).collect(),
             Where::Receiver(r, _) => self.swarm.paths(r).iter().map(|path| path.counters.bytes).collect(),
         }
     }
 
-    /// Window of each path, packets.
-    pub(super) fn cwnds(&self, flow: &Placed) -> Vec<f32> {
-        match flow.at {
+    fn cwnds(&self, flow: usize) -> Vec<f32> {
+        match self.flows[flow].at {
             Where::Crowd(no) => self.swarm.crowd().cwnd(no).map(|cwnd| cwnd as f32).collect(),
             Where::Receiver(r, _) => self.swarm.paths(r).iter().map(|path| path.cwnd as f32).collect(),
         }
     }
 
-    /// Smoothed RTT of each path.
-    pub(super) fn srtts(&self, flow: &Placed) -> Vec<Span> {
-        match flow.at {
-            Where::Crowd(no) => self.swarm.crowd().srtt(no).collect(),
-            Where::Receiver(r, _) => self.swarm.paths(r).iter().map(|path| path.srtt).collect(),
-        }
+    fn links(&self) -> Vec<Stats> {
+        self.links.ids.values().map(|link| self.swarm.stats(*link)).collect()
     }
 
-    /// Timeouts of all paths.
-    pub(super) fn timeouts(&self, flow: &Placed) -> u64 {
-        match flow.at {
-            Where::Crowd(no) => self.swarm.crowd().timeouts(no),
-            Where::Receiver(r, _) => self.swarm.paths(r).iter().map(|path| path.counters.timeouts).sum(),
-        }
+    fn queued_bytes(&self, link: usize) -> f64 {
+        let id = self.links.ids.values().nth(link);
+        id.map_or(0.0, |id| self.swarm.queued_bytes(*id) as f64)
     }
 
-    /// When it began and when it ended.
-    pub(super) fn began_and_ended(&self, flow: &Placed) -> (Option<Time>, Option<Time>) {
-        match flow.at {
-            Where::Crowd(no) => self.swarm.crowd().times(no),
-            Where::Receiver(r, want) => {
-                let progress = self.swarm.progress(r, want);
-                (progress.since, progress.complete)
-            }
-        }
+    fn misgrouped(&self, flow: usize) -> Option<(bool, bool)> {
+        Some(self.misgrouped_of(&self.flows[flow]))
+    }
+
+    fn factor(&self, flow: usize) -> Option<f32> {
+        Some(self.factor_of(&self.flows[flow]))
     }
 }
 
@@ -361,48 +271,6 @@ fn source_name(flow: &str, p: usize, path: &Path) -> String {
     path.source.clone().unwrap_or_else(|| format!("{flow}/{p}"))
 }
 
-/// What a packet of a path is known by on links: the number of the path among those of its transport, which
-/// are made in the order of the flows. Of several copies of a flow it is the first.
-fn number(scenario: &Scenario, flow: &str, path: usize) -> u32 {
-    let transport = scenario.flow[flow].transport;
-    let before = scenario.flow.range(..flow.to_owned()).filter(|(_, other)| other.transport == transport);
-    let paths: usize = before.map(|(_, other)| other.count as usize * other.paths.len()).sum();
-    let number = (paths + path) as u32;
-    if transport == Transport::Mmtp { FLOW_DATAGRAMS | number } else { number }
-}
-
-/// The trace in a file.
-///
-/// # Errors
-/// What is wrong with it.
-pub(crate) fn trace(path: &str) -> Result<Trace, String> {
-    let text = std::fs::read_to_string(path).map_err(|e| format!("cannot be read: {e}"))?;
-    Trace::parse(&text).map_err(|e| format!("is none: {e}"))
-}
-
-/// What a link's queue does before it is full.
-fn discipline(link: &Link) -> Discipline {
-    if let Some(random) = &link.random {
-        return Discipline::Random { last_packets: random.band, p: random.drop };
-    }
-    if let Some(codel) = &link.codel {
-        return Discipline::CoDel { target: codel.target.0, interval: codel.interval.0, ecn: codel.mark };
-    }
-    link.victims.as_ref().map_or(Discipline::DropTail, |victims| Discipline::Victims {
-        above_packets: victims.above,
-        hold: victims.hold.0,
-        who: match victims.who {
-            scenario::Who::All => Who::All,
-            scenario::Who::Share => Who::Share,
-            scenario::Who::Largest => Who::Largest,
-        },
-    })
-}
-
-/// A flow to be placed.
-struct Place<'a> {
-    own: &'a str,
-    flow: &'a Flow,
-    start: Time,
-    control: Algorithm,
+fn algorithm(copy: &Copy<'_>) -> Algorithm {
+    Algorithm::by_name(copy.controller).expect("checked: the controller exists")
 }

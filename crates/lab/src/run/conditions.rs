@@ -1,21 +1,23 @@
 //! Whether a run was what the scenario says it is.
 
-use super::Log;
-use super::build::World;
+use super::seen::Seen;
 use crate::scenario::{Assert, Condition, Scenario};
+
+/// Where fewer losses than this are to be expected of a link's whole traffic, none is no fault: so it goes in
+/// 1 of 150 runs (e^-5), in others more often.
+const LOSSES_SURE: f64 = 5.0;
 
 /// The conditions that were not met: those of the scenario, those that its faults imply, and what must always
 /// hold.
-pub(super) fn faults(scenario: &Scenario, controller: &str, world: &World, log: &Log) -> Vec<String> {
-    let mut faults = world.swarm.violations();
-    faults.extend(world.swarm.crowd().violations());
-    implied(scenario, world, &mut faults);
+pub(super) fn faults(scenario: &Scenario, controller: &str, seen: &Seen) -> Vec<String> {
+    let mut faults = seen.broken.clone();
+    implied(scenario, seen, &mut faults);
     let applies = |assert: &&Assert| {
         assert.controllers.is_empty() || assert.controllers.iter().any(|name| name == controller)
     };
     for assert in scenario.assert.iter().filter(applies) {
         let before = faults.len();
-        for (what, value) in seen(scenario, world, log, assert) {
+        for (what, value) in of(scenario, seen, assert) {
             let least = assert.at_least.is_none_or(|least| value >= least);
             let most = assert.at_most.is_none_or(|most| value <= most);
             // Not a number is not met.
@@ -33,17 +35,16 @@ pub(super) fn faults(scenario: &Scenario, controller: &str, world: &World, log: 
 }
 
 /// A fault that was asked for must have happened.
-fn implied(scenario: &Scenario, world: &World, faults: &mut Vec<String>) {
-    for (name, link) in &scenario.link {
-        let stats = world.swarm.stats(world.links[name]);
+fn implied(scenario: &Scenario, seen: &Seen, faults: &mut Vec<String>) {
+    for ((name, link), stats) in scenario.link.iter().zip(&seen.last().links) {
         let mut never = |what: &str, asked: bool, happened: u64| {
             if asked && happened == 0 {
                 faults.push(format!("link {name}: {what} was asked for and never happened"));
             }
         };
         let later = scenario.fault.iter().filter(|fault| fault.link.as_ref() == Some(name));
-        let loses =
-            link.loss > 0.0 || link.gilbert.is_some() || later.filter_map(|f| f.loss).any(|p| p > 0.0);
+        let lossy = link.loss * stats.offered as f64 >= LOSSES_SURE;
+        let loses = lossy || link.gilbert.is_some() || later.filter_map(|f| f.loss).any(|p| p > 0.0);
         never("random loss", loses, stats.dropped.loss);
         never("duplication", link.duplicate > 0.0, stats.duplicated);
         never("reordering", link.reorder > 0.0, stats.reordered);
@@ -54,60 +55,52 @@ fn implied(scenario: &Scenario, world: &World, faults: &mut Vec<String>) {
             faults.push(format!("link {name}: {came} of the {scripted} packets to drop came by"));
         }
     }
-    for flow in &world.flows {
-        if world.began_and_ended(flow).0.is_none() {
+    for flow in &seen.flows {
+        if flow.end.began.is_none() {
             faults.push(format!("flow {} never started", flow.name));
         }
     }
 }
 
 /// What a condition is about, and what was seen of it.
-fn seen(scenario: &Scenario, world: &World, log: &Log, assert: &Assert) -> Vec<(String, f64)> {
-    let link = |f: &dyn Fn(&str) -> f64, what: &str| -> Vec<(String, f64)> {
-        assert.link.iter().map(|name| (format!("link {name}: {what}"), f(name))).collect()
+fn of(scenario: &Scenario, seen: &Seen, assert: &Assert) -> Vec<(String, f64)> {
+    let between = seen.between(scenario, scenario.count_from.time(), scenario.duration.time());
+    let stats = || {
+        let place = assert.link.as_ref().and_then(|name| scenario.link.keys().position(|key| key == name));
+        place.map(|i| seen.last().links[i]).unwrap_or_default()
     };
-    let stats = |name: &str| world.swarm.stats(world.links[name]);
-    let flows =
-        || world.flows.iter().enumerate().filter(|(_, flow)| Some(&flow.base) == assert.flow.as_ref());
-    let (before, after) = (log.note(scenario.count_from.time()), log.note(scenario.duration.time()));
-    let secs = after.at.since(before.at).as_nanos() as f64 / 1e9;
+    let link = |what: &str, value: f64| -> Vec<(String, f64)> {
+        assert.link.iter().map(|name| (format!("link {name}: {what}"), value)).collect()
+    };
+    let flows = || seen.flows.iter().enumerate().filter(|(_, flow)| Some(&flow.base) == assert.flow.as_ref());
     match assert.what {
-        Condition::Drops => {
-            link(&|name| stats(name).dropped.congestion() as f64, "packets dropped by the queue")
-        }
+        Condition::Drops => link("packets dropped by the queue", stats().dropped.congestion() as f64),
         Condition::Losses => {
-            let lost = |name: &str| (stats(name).dropped.loss + stats(name).dropped.script) as f64;
-            link(&lost, "packets lost at random or by script")
+            let dropped = stats().dropped;
+            link("packets lost at random or by script", (dropped.loss + dropped.script) as f64)
         }
-        Condition::Marks => link(&|name| stats(name).marked as f64, "packets marked"),
+        Condition::Marks => link("packets marked", stats().marked as f64),
         Condition::QueueMax => {
-            let most = |name: &str| stats(name).queue_max_bytes as f64 / world.packet_bytes as f64;
-            link(&most, "longest queue in packets")
+            let most = stats().queue_max_bytes as f64 / seen.packet_bytes as f64;
+            link("longest queue in packets", most)
         }
         Condition::Utilisation => {
-            let used = |name: &str| {
-                let i = world.links.keys().position(|key| key == name).expect("checked: it exists");
-                let carried = after.links[i].delivered_bytes - before.links[i].delivered_bytes;
-                let rate = scenario.link[name].rate.map(|rate| rate.rate(world.packet_bytes).as_bytes());
-                100.0 * carried as f64 / secs / rate.unwrap_or(0) as f64
-            };
-            link(&used, "percent of its rate used")
+            link("percent of its rate used", between.utilisation(assert.link.as_slice()))
         }
         Condition::Rtt => flows()
             .flat_map(|(_, flow)| {
-                let srtts = world.srtts(flow).into_iter().enumerate();
+                let srtts = flow.end.srtts.iter().enumerate();
                 srtts.map(|(p, srtt)| {
                     (format!("flow {}, path {p}: RTT in ms", flow.name), srtt.as_nanos() as f64 / 1e6)
                 })
             })
             .collect(),
         Condition::Timeouts => flows()
-            .map(|(_, flow)| (format!("flow {}: timeouts", flow.name), world.timeouts(flow) as f64))
+            .map(|(_, flow)| (format!("flow {}: timeouts", flow.name), flow.end.timeouts as f64))
             .collect(),
         Condition::Goodput => flows()
             .map(|(f, flow)| {
-                let of = |note: &super::Note| note.bytes[f].iter().sum::<u64>();
-                let rate = (of(after) - of(before)) as f64 * 8.0 / 1e6 / secs;
+                let rate = between.goodput_of(f, &[]) * 8.0 / 1e6;
                 (format!("flow {}: goodput in Mbit/s", flow.name), rate)
             })
             .collect(),

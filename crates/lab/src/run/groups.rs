@@ -4,17 +4,16 @@ use std::collections::BTreeMap;
 
 use algo::Span;
 
-use super::World;
-use super::build::{Placed, Where};
+use super::build::{Placed, Where, World};
 use crate::scenario::{Flow, Groups, Scenario};
 
 /// For each path the group it is in, where paths that share a link that queues or a medium, directly or
 /// through others, are in one (Thomas, dissertation, section 4.2.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Truth(Vec<u32>);
+pub(crate) struct Truth(Vec<u32>);
 
 impl Truth {
-    pub(super) fn new(scenario: &Scenario, flow: &Flow) -> Self {
+    pub(crate) fn new(scenario: &Scenario, flow: &Flow) -> Self {
         // Union-find over the links: the smallest path number names a group.
         let mut group: Vec<usize> = (0..flow.paths.len()).collect();
         let find = |group: &[usize], mut p: usize| {
@@ -40,7 +39,7 @@ impl Truth {
     }
 
     /// The groups that a flow starts with.
-    pub(super) fn groups(scenario: &Scenario, flow: &Flow) -> Vec<u32> {
+    pub(crate) fn groups(scenario: &Scenario, flow: &Flow) -> Vec<u32> {
         let paths = 0..flow.paths.len() as u32;
         match flow.groups {
             Groups::All | Groups::Auto => vec![0; flow.paths.len()],
@@ -70,12 +69,12 @@ impl World {
     }
 
     /// Whether paths are wrongly apart, wrongly together.
-    pub(super) fn misgrouped(&self, flow: &Placed) -> (bool, bool) {
+    pub(super) fn misgrouped_of(&self, flow: &Placed) -> (bool, bool) {
         if flow.paths < 2 { (false, false) } else { flow.truth.differs(&self.groups_of(flow)) }
     }
 
     /// NMCC's factor m (Thomas, dissertation, equation (4.7)) of the largest group; zero if none is coupled.
-    pub(super) fn factor(&self, flow: &Placed) -> f32 {
+    pub(super) fn factor_of(&self, flow: &Placed) -> f32 {
         let Where::Crowd(no) = flow.at else { return 0.0 };
         let groups = self.swarm.crowd().published(no).filter(|members| members.len() > 1);
         let m2 = groups.map(|members| {

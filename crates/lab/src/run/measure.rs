@@ -1,47 +1,38 @@
 //! Numbers from notes.
 
-use algo::Time;
-use sim::Stats;
-
-use super::build::{Placed, World};
-use super::{Log, Note};
-use crate::scenario::{Kind, Measure, Scenario};
+use super::seen::{Between, Seen};
+use crate::scenario::{Duration, Kind, Measure, Scenario};
 use crate::table::summary;
 
-/// Seconds over which a share is averaged before it is called steady, and by how many points it may differ.
+/// Seconds over which a share is averaged before it is called steady, unless the measure says otherwise, and
+/// by how many points it may differ.
 const CONVERGED_MEAN_S: f64 = 5.0;
 const CONVERGED_POINTS: f64 = 3.0;
 
 /// What a measure looks at.
 struct View<'a> {
-    scenario: &'a Scenario,
-    world: &'a World,
-    log: &'a Log,
+    seen: &'a Seen,
     measure: &'a Measure,
-    before: &'a Note,
-    after: &'a Note,
+    between: Between<'a>,
 }
 
 /// The value of a measure, if there is one; in the unit of [`super::unit`].
-pub(super) fn value(scenario: &Scenario, world: &World, log: &Log, measure: &Measure) -> Option<f64> {
-    let before = log.note(measure.from.unwrap_or(scenario.count_from).time());
-    let after = log.note(measure.until.unwrap_or(scenario.duration).time());
-    View { scenario, world, log, measure, before, after }.value()
+pub(super) fn value(scenario: &Scenario, seen: &Seen, measure: &Measure) -> Option<f64> {
+    let from = measure.from.unwrap_or(scenario.count_from).time();
+    let until = measure.until.unwrap_or(scenario.duration).time();
+    View { seen, measure, between: seen.between(scenario, from, until) }.value()
 }
 
 impl View<'_> {
     fn value(&self) -> Option<f64> {
-        let Measure { flows, links, of, .. } = self.measure;
+        let Measure { flows, links, of, paths, .. } = self.measure;
+        let between = &self.between;
         match self.measure.kind {
-            Kind::Share => Some(100.0 * self.goodput(flows) / self.whole_goodput(of)),
-            Kind::OfRate => Some(100.0 * self.goodput(flows) / self.rate_bytes(of)),
-            Kind::Goodput => Some(self.goodput(flows) * 8.0 / 1e6),
-            Kind::Packets => Some(self.goodput(flows) / self.world.packet_bytes as f64),
-            Kind::Utilisation => {
-                let carried: u64 =
-                    self.stats(links).map(|(a, b)| b.delivered_bytes - a.delivered_bytes).sum();
-                Some(100.0 * carried as f64 / self.secs() / self.rate_bytes(links))
-            }
+            Kind::Share => Some(100.0 * between.goodput(flows, paths) / between.goodput(of, &[])),
+            Kind::OfRate => Some(100.0 * between.goodput(flows, paths) / between.rate_bytes(of)),
+            Kind::Goodput => Some(between.goodput(flows, paths) * 8.0 / 1e6),
+            Kind::Packets => Some(between.goodput(flows, paths) / self.seen.packet_bytes as f64),
+            Kind::Utilisation => Some(between.utilisation(links)),
             Kind::SpreadFastest => self.spread(|rates| rates.iter().copied().fold(0.0, f64::max)),
             Kind::SpreadMean => self.spread(|rates| rates.iter().sum::<f64>() / rates.len() as f64),
             Kind::Jain => {
@@ -49,18 +40,12 @@ impl View<'_> {
                 let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
                 Some(rates.iter().sum::<f64>().powi(2) / (rates.len() as f64 * squares))
             }
-            Kind::Loss => Some(100.0 * self.loss(links)),
+            Kind::Loss => Some(100.0 * between.loss(links)),
             Kind::LossRatio => {
-                let others = of.iter().map(|link| self.loss(std::slice::from_ref(link)));
-                Some(self.loss(links) / (others.sum::<f64>() / of.len() as f64))
+                let others = of.iter().map(|link| between.loss(std::slice::from_ref(link)));
+                Some(between.loss(links) / (others.sum::<f64>() / of.len() as f64))
             }
-            Kind::Queue => {
-                let bytes: f64 = self
-                    .stats(links)
-                    .map(|(a, b)| (b.queue_byte_ns - a.queue_byte_ns) as f64 / 1e9 / self.secs())
-                    .sum();
-                Some(bytes / self.rate_bytes(links) * 1e3)
-            }
+            Kind::Queue => Some(between.queue_ms(links)),
             Kind::Completion => self.completion(),
             Kind::Converged => self.converged(),
             Kind::Grouped => self.grouped(),
@@ -70,36 +55,9 @@ impl View<'_> {
         }
     }
 
-    fn secs(&self) -> f64 {
-        self.after.at.since(self.before.at).as_nanos() as f64 / 1e9
-    }
-
-    /// The flows of these names: all if there are none.
-    fn flows(&self, names: &[String]) -> impl Iterator<Item = (usize, &Placed)> {
-        let named = move |(_, flow): &(usize, &Placed)| names.is_empty() || names.contains(&flow.base);
-        self.world.flows.iter().enumerate().filter(named)
-    }
-
-    /// Bytes a second delivered on the measure's paths of a flow.
-    fn goodput_of(&self, flow: usize) -> f64 {
-        let pairs = self.before.bytes[flow].iter().zip(&self.after.bytes[flow]).enumerate();
-        let paths = &self.measure.paths;
-        let bytes = pairs.filter(|(p, _)| paths.is_empty() || paths.contains(p)).map(|(_, (a, b))| b - a);
-        bytes.sum::<u64>() as f64 / self.secs()
-    }
-
-    fn goodput(&self, names: &[String]) -> f64 {
-        self.flows(names).map(|(f, _)| self.goodput_of(f)).sum()
-    }
-
-    /// The same on all paths.
-    fn whole_goodput(&self, names: &[String]) -> f64 {
-        let of = |note: &Note, f: usize| note.bytes[f].iter().sum::<u64>();
-        self.flows(names).map(|(f, _)| (of(self.after, f) - of(self.before, f)) as f64 / self.secs()).sum()
-    }
-
     fn each_goodput(&self) -> Vec<f64> {
-        self.flows(&self.measure.flows).map(|(f, _)| self.goodput_of(f)).collect()
+        let flows = self.between.flows(&self.measure.flows);
+        flows.map(|(f, _)| self.between.goodput_of(f, &self.measure.paths)).collect()
     }
 
     fn spread(&self, norm: impl Fn(&[f64]) -> f64) -> Option<f64> {
@@ -107,57 +65,33 @@ impl View<'_> {
         Some(100.0 * summary(&rates)?.sd? / norm(&rates))
     }
 
-    /// What the links of these names had seen before and after.
-    fn stats(&self, names: &[String]) -> impl Iterator<Item = (&Stats, &Stats)> {
-        let place = |name: &String| self.world.links.keys().position(|key| key == name);
-        names.iter().filter_map(place).map(|i| (&self.before.links[i], &self.after.links[i]))
-    }
-
-    /// The rates of these links, bytes a second.
-    fn rate_bytes(&self, names: &[String]) -> f64 {
-        let rate = |name: &String| self.scenario.link[name].rate.map(|r| r.rate(self.world.packet_bytes));
-        names.iter().filter_map(rate).map(|rate| rate.as_bytes() as f64).sum()
-    }
-
-    /// Packets dropped by queues, chance or script, of those offered.
-    fn loss(&self, names: &[String]) -> f64 {
-        let lost = |stats: &Stats| stats.dropped.congestion() + stats.dropped.loss + stats.dropped.script;
-        let (dropped, offered) = self
-            .stats(names)
-            .fold((0, 0), |(d, o), (a, b)| (d + lost(b) - lost(a), o + b.offered - a.offered));
-        dropped as f64 / offered as f64
-    }
-
     fn completion(&self) -> Option<f64> {
-        let times = self.flows(&self.measure.flows).map(|(_, flow)| {
-            let (Some(began), Some(ended)) = self.world.began_and_ended(flow) else { return None };
+        let times = self.between.flows(&self.measure.flows).map(|(_, flow)| {
+            let (Some(began), Some(ended)) = (flow.end.began, flow.end.ended) else { return None };
             Some(ended.since(began).as_nanos() as f64 / 1e9)
         });
         let times = times.collect::<Option<Vec<f64>>>()?;
         Some(times.iter().sum::<f64>() / times.len() as f64)
     }
 
-    /// The first and the last step that count.
-    fn steps(&self) -> std::ops::Range<usize> {
-        let step = |at: Time| (at.as_nanos() / self.log.step.as_nanos()) as usize;
-        step(self.before.at)..step(self.after.at).min(self.log.totals.first().map_or(0, Vec::len))
-    }
-
     fn step_s(&self) -> f64 {
-        self.log.step.as_nanos() as f64 / 1e9
+        self.seen.step.as_nanos() as f64 / 1e9
     }
 
     fn converged(&self) -> Option<f64> {
-        let steps = self.steps();
+        let steps = self.between.steps();
         let sum = |names: &[String], step: usize| -> u64 {
-            self.flows(names).map(|(f, _)| self.log.totals[f][step]).sum()
+            let named = |flow: &&super::seen::Flow| names.is_empty() || names.contains(&flow.base);
+            let flows = self.seen.flows.iter().zip(&self.seen.totals).filter(|(flow, _)| named(flow));
+            flows.map(|(_, totals)| totals[step]).sum()
         };
         let share = |from: usize, to: usize| {
             let part = sum(&self.measure.flows, to) - sum(&self.measure.flows, from);
             let whole = sum(&self.measure.of, to) - sum(&self.measure.of, from);
             if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 }
         };
-        let width = (CONVERGED_MEAN_S / self.step_s()).ceil() as usize;
+        let mean_s = self.measure.mean.map_or(CONVERGED_MEAN_S, Duration::secs);
+        let width = (mean_s / self.step_s()).ceil() as usize;
         let last = steps.end.checked_sub(1)?;
         let settled = share(last - steps.len() / 3, last);
         let off = |from: usize| (share(from, from + width) - settled).abs() > CONVERGED_POINTS;
@@ -171,34 +105,35 @@ impl View<'_> {
         (wrong.is_none_or(|from| from + 1 < starts.end)).then(|| steps as f64 * self.step_s())
     }
 
+    /// What was noted of groups between the times, of the flows that the measure is about; none if this world
+    /// noted nothing.
+    fn noted<'a, T>(&'a self, notes: &'a [Vec<T>]) -> Option<Vec<(usize, &'a [T])>> {
+        let steps = self.between.steps();
+        let flows = self.between.flows(&self.measure.flows);
+        flows.map(|(f, flow)| Some((flow.paths, notes[f].get(steps.clone())?))).collect()
+    }
+
     fn grouped(&self) -> Option<f64> {
-        let steps = self.steps();
-        let wrong = |step: usize| {
-            self.flows(&self.measure.flows).any(|(f, _)| self.log.groups[f][step] != (false, false))
-        };
-        let last = steps.clone().rev().find(|step| wrong(*step));
-        let right = last.map_or(0, |last| last + 1 - steps.start);
-        (right < steps.len()).then(|| right as f64 * self.step_s())
+        let flows = self.noted(&self.seen.groups)?;
+        let steps = self.between.steps().len();
+        let wrong = |step: usize| flows.iter().any(|(_, notes)| notes[step] != (false, false));
+        let right = (0..steps).rev().find(|step| wrong(*step)).map_or(0, |last| last + 1);
+        (right < steps).then(|| right as f64 * self.step_s())
     }
 
     fn misgrouped(&self, of: impl Fn((bool, bool)) -> bool) -> Option<f64> {
-        let steps = self.steps();
         let (mut wrong, mut all) = (0, 0);
-        for (f, _) in self.flows(&self.measure.flows).filter(|(_, flow)| flow.paths > 1) {
-            wrong += self.log.groups[f][steps.clone()].iter().filter(|step| of(**step)).count();
-            all += steps.len();
+        for (_, notes) in self.noted(&self.seen.groups)?.iter().filter(|(paths, _)| *paths > 1) {
+            wrong += notes.iter().filter(|step| of(**step)).count();
+            all += notes.len();
         }
         (all > 0).then(|| 100.0 * wrong as f64 / all as f64)
     }
 
     fn factor(&self) -> Option<f64> {
-        let steps = self.steps();
-        let flows = self.flows(&self.measure.flows);
-        let factors: Vec<f64> = flows
-            .flat_map(|(f, _)| &self.log.factors[f][steps.clone()])
-            .filter(|m| **m > 0.0)
-            .map(|m| f64::from(*m))
-            .collect();
+        let noted = self.noted(&self.seen.factors)?;
+        let factors = noted.iter().flat_map(|(_, notes)| notes.iter());
+        let factors: Vec<f64> = factors.filter(|m| **m > 0.0).map(|m| f64::from(*m)).collect();
         (!factors.is_empty()).then(|| factors.iter().sum::<f64>() / factors.len() as f64)
     }
 }

@@ -333,7 +333,7 @@ fn check_trace(trace: &str, key: String) -> Checked {
         Ok(file) if file.len() > TRACE_BYTES_MAX => return wrong(format!("is over {TRACE_BYTES_MAX} bytes")),
         Ok(_) => {}
     }
-    crate::run::build::trace(trace).map_or_else(wrong, |_| Ok(()))
+    crate::run::links::trace(trace).map_or_else(wrong, |_| Ok(()))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::{Plan, Task, VERSION, fingerprint};
+use crate::World;
 use crate::outcome::Outcome;
 
 /// The longest line that is read as a result.
@@ -28,6 +29,8 @@ pub struct Key {
     pub controller: String,
     /// The seed.
     pub seed: u64,
+    /// Where it ran.
+    pub world: World,
     /// The [`VERSION`] of the code.
     pub code: String,
 }
@@ -49,8 +52,8 @@ pub struct Record {
     pub text: String,
     /// See [`Key`].
     pub code: String,
-    /// Where it ran.
-    pub world: String,
+    /// See [`Key`].
+    pub world: World,
     /// The names of the values, in their order.
     pub metrics: Vec<String>,
     /// What came out.
@@ -66,6 +69,7 @@ pub fn keys(plan: &Plan, tasks: &[Task]) -> Vec<Key> {
         text: texts[task.variant].clone(),
         controller: task.controller.clone(),
         seed: task.seed,
+        world: task.world,
         code: VERSION.into(),
     };
     tasks.iter().map(key).collect()
@@ -86,7 +90,7 @@ impl Record {
             seed: key.seed,
             text: key.text.clone(),
             code: key.code.clone(),
-            world: crate::table::WORLD.into(),
+            world: key.world,
             metrics: task.scenario.measure.iter().map(|measure| measure.metric.clone()).collect(),
             outcome,
         }
@@ -98,6 +102,7 @@ impl Record {
             text: self.text.clone(),
             controller: self.controller.clone(),
             seed: self.seed,
+            world: self.world,
             code: self.code.clone(),
         }
     }
@@ -149,7 +154,8 @@ impl Store {
             match serde_json::from_slice::<Record>(&line) {
                 Ok(record) => {
                     let key = record.key();
-                    if wanted.contains(&key) {
+                    // What was too late is run again.
+                    if wanted.contains(&key) && !record.outcome.is_late() {
                         found.results.insert(key, record.outcome);
                     }
                 }

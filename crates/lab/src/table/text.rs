@@ -3,7 +3,8 @@
 
 use std::fmt::Write as _;
 
-use super::lookup;
+use super::{lateness, lookup_in};
+use crate::World;
 use crate::outcome::Row;
 use crate::sweep::{Plan, seeds_text};
 
@@ -25,7 +26,13 @@ pub fn text(plan: &Plan, rows: &[Row]) -> String {
     }
     let seeds = seeds_text(plan.seeds.clone());
     let time = format!("{}, counted from {}", scenario.duration, scenario.count_from);
-    wrap(&mut out, "run:    ", &format!("simulated; {time}; seeds {seeds}; {} runs", plan.len()));
+    let place = |world: &World| match world {
+        World::Sim => "simulated",
+        World::Kernel => "in the kernel, over emulated links",
+    };
+    let places: Vec<&str> = plan.worlds.iter().map(place).collect();
+    let places = places.join(" and ");
+    wrap(&mut out, "run:    ", &format!("{places}; {time}; seeds {seeds}; {} runs", plan.len()));
     if !plan.with.is_empty() {
         wrap(&mut out, "with:   ", &plan.with.join("; "));
     }
@@ -42,40 +49,37 @@ pub fn text(plan: &Plan, rows: &[Row]) -> String {
     out
 }
 
-/// Head and rows.
+/// Head and rows: a line for each case, measure and controller, with a value for each world.
 fn columns(out: &mut String, plan: &Plan, rows: &[Row]) {
-    let all = (plan.seeds.end() + 1 - plan.seeds.start()) as usize;
-    let mut lines: Vec<[String; 8]> = Vec::new();
-    let head = ["case", "metric", "controller", "value", "unit", "paper", "model", "verdict"];
-    lines.push(head.map(String::from));
-    for row in rows {
-        let value = match (row.value, row.ci95) {
-            (None, _) => "-".into(),
-            (Some(value), None) => number(value, value),
-            (Some(value), Some(ci)) => format!("{} ± {}", number(value, value), number(ci, value)),
-        };
+    let mut lines: Vec<Vec<String>> = Vec::new();
+    let values: Vec<&str> = match plan.worlds.len() {
+        1 => vec!["value"],
+        _ => plan.worlds.iter().map(|world| world.name()).collect(),
+    };
+    let head =
+        [&["case", "metric", "controller"][..], &values, &["unit", "paper", "model", "verdict"]].concat();
+    lines.push(head.iter().map(|name| (*name).into()).collect());
+    let same = |a: &Row, b: &Row| (&a.case, &a.metric, &a.controller) == (&b.case, &b.metric, &b.controller);
+    for rows in rows.chunk_by(same) {
+        let row = &rows[0];
         let given = |value: Option<f64>| value.map_or_else(String::new, plain);
-        let mut verdict: Vec<String> = match row.expected {
-            None => Vec::new(),
-            Some(true) => vec!["ok".into()],
-            Some(false) => vec![format!("NOT {}", expected(plan, row))],
-        };
-        if row.value.is_none() {
-            verdict.push("no value".into());
-        } else if row.seeds.len() < all {
-            verdict.push(format!("{}/{all} seeds", row.seeds.len()));
+        let mut line = vec![row.case.clone().unwrap_or_default(), row.metric.clone(), row.controller.clone()];
+        for world in &plan.worlds {
+            let row = rows.iter().find(|row| row.world == *world);
+            line.push(match row.map_or((None, None), |row| (row.value, row.ci95)) {
+                (None, _) => "-".into(),
+                (Some(value), None) => number(value, value),
+                (Some(value), Some(ci)) => format!("{} ± {}", number(value, value), number(ci, value)),
+            });
         }
-        lines.push([
-            row.case.clone().unwrap_or_default(),
-            row.metric.clone(),
-            row.controller.clone(),
-            value,
-            row.unit.clone(),
-            given(row.paper),
-            given(row.model),
-            verdict.join(", "),
-        ]);
+        line.extend([row.unit.clone(), given(row.paper), given(row.model)]);
+        let verdicts = rows.iter().flat_map(|row| verdict(plan, row));
+        line.push(verdicts.collect::<Vec<_>>().join(", "));
+        lines.push(line);
     }
+    let count = head.len();
+    // Numbers stand to the right: values, paper, model.
+    let is_number = |i: usize| (3..3 + values.len()).contains(&i) || i == count - 3 || i == count - 2;
     let mut widths: Vec<usize> =
         (0..head.len()).map(|i| lines.iter().map(|l| l[i].chars().count()).max().unwrap_or(0)).collect();
     // A column without contents is left out: cases, units, papers, verdicts.
@@ -85,7 +89,7 @@ fn columns(out: &mut String, plan: &Plan, rows: &[Row]) {
         }
     }
     // Names give way to numbers.
-    for column in [0, 1, 2, 7] {
+    for column in [0, 1, 2, count - 1] {
         let total: usize = widths.iter().filter(|w| **w > 0).map(|w| w + GAP).sum::<usize>() - GAP.min(1);
         let over = total.saturating_sub(WIDTH_MAX + 1);
         widths[column] -= over.min(widths[column].saturating_sub(8));
@@ -97,10 +101,9 @@ fn columns(out: &mut String, plan: &Plan, rows: &[Row]) {
                 text.push_str("  ");
             }
             let pad = " ".repeat(width.saturating_sub(cell.chars().count()));
-            match i {
-                // Numbers stand to the right.
-                3 | 5 | 6 => text.extend([pad.as_str(), cell]),
-                _ => text.extend([cut(cell, *width).as_str(), &pad]),
+            match is_number(i) {
+                true => text.extend([pad.as_str(), cell]),
+                false => text.extend([cut(cell, *width).as_str(), &pad]),
             }
         }
         out.push_str(text.trim_end());
@@ -108,8 +111,31 @@ fn columns(out: &mut String, plan: &Plan, rows: &[Row]) {
     }
 }
 
+/// What is said of a row; with its world if there are several.
+fn verdict(plan: &Plan, row: &Row) -> Vec<String> {
+    let all = (plan.seeds.end() + 1 - plan.seeds.start()) as usize;
+    let world = if plan.worlds.len() > 1 { format!("{} ", row.world) } else { String::new() };
+    let mut said: Vec<String> = match row.expected {
+        None => Vec::new(),
+        Some(true) => vec![format!("{world}ok")],
+        Some(false) => vec![format!("{world}NOT {}", expected(plan, row))],
+    };
+    if row.value.is_none() {
+        said.push(format!("{world}no value"));
+    } else if row.seeds.len() < all {
+        said.push(format!("{world}{}/{all} seeds", row.seeds.len()));
+    }
+    said
+}
+
 /// What was not met, what was not expected, and why what differs does.
 fn tail(out: &mut String, plan: &Plan, rows: &[Row]) {
+    if let Some(late) = rows.iter().filter_map(|row| row.late_p99_us).reduce(f64::max) {
+        out.push('\n');
+        wrap(out, "", &lateness(late));
+    }
+    let several = plan.worlds.len() > 1;
+    let whose = |row: &Row| if several { format!("{}, {}", whose(row), row.world) } else { whose(row) };
     let mut faults: Vec<String> = Vec::new();
     for row in rows {
         faults.extend(row.faults.iter().map(|fault| format!("{}: {fault}", whose(row))));
@@ -166,7 +192,7 @@ fn expected<'a>(plan: &'a Plan, row: &Row) -> &'a str {
     let variant = plan.variants.iter().find(|variant| variant.label() == row.case);
     let find = |variant: &'a crate::sweep::Variant| {
         let measure = variant.scenario.measure.iter().find(|measure| measure.metric == row.metric)?;
-        lookup(&measure.expect, variant.case.as_deref(), &row.controller)
+        lookup_in(row.world, &measure.expect, variant.case.as_deref(), &row.controller)
     };
     variant.and_then(find).map_or("", String::as_str)
 }

@@ -3,9 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
+use algo::Span;
+
 use super::super::error::{ScenarioError, hint};
 use super::super::{Assert, Condition, Kind, Measure, Scenario};
 use super::{Checked, MEASURES_MAX, controller, ensure, no_path};
+use crate::table::KERNEL;
 
 /// Where a value is expected, ends included: `"47..53"`, `"97.."`, `"..3"`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -180,6 +183,10 @@ fn window(scenario: &Scenario, measure: &Measure, key: &str) -> Checked {
     })?;
     let field = if measure.until.is_some() { "until" } else { "from" };
     ensure(from < until, at(field), || format!("from {from} until {until} there is nothing to count"))?;
+    if let Some(mean) = measure.mean {
+        ensure(measure.kind == Kind::Converged, at("mean"), || "only `converged` averages over it".into())?;
+        ensure(mean.0 > Span::ZERO, at("mean"), || "it takes some time".into())?;
+    }
     if let Some(versus) = &measure.versus {
         let cases = || scenario.case.iter().map(|case| case.name.as_str());
         ensure(cases().any(|name| name == versus), at("versus"), || {
@@ -215,8 +222,9 @@ fn notes(scenario: &Scenario, measure: &Measure, key: &str) -> Checked {
     Ok(())
 }
 
-/// Whether `whose` is `CASE/CONTROLLER`, `CASE`, `CONTROLLER` or `*`.
+/// Whether `whose` is `CASE/CONTROLLER`, `CASE`, `CONTROLLER` or `*`, perhaps in the kernel.
 fn refers(scenario: &Scenario, whose: &str) -> Result<(), String> {
+    let whose = whose.strip_prefix(KERNEL).unwrap_or(whose);
     let cases = || scenario.case.iter().map(|case| case.name.as_str());
     let is_case = |name: &str| cases().any(|case| case == name);
     if whose == "*" || is_case(whose) || controller(whose).is_ok() {

@@ -1,0 +1,39 @@
+//! What can be seen of a run in the kernel at a moment.
+
+use sim::Stats;
+
+use crate::run::seen::Sight;
+
+/// A moment of a run.
+#[derive(Debug, Default)]
+pub(super) struct Look {
+    /// Of each flow: bytes delivered on each path.
+    pub(super) bytes: Vec<Vec<u64>>,
+    /// Of each flow: the window of each path, packets.
+    pub(super) cwnds: Vec<Vec<f32>>,
+    /// Of each of the scenario's links, by name.
+    pub(super) links: Vec<Stats>,
+    /// Of each of them: its mean queue since the last look, bytes.
+    pub(super) queued_bytes: Vec<f64>,
+}
+
+impl Sight for Look {
+    fn bytes(&self, flow: usize) -> Vec<u64> {
+        self.bytes[flow].clone()
+    }
+    fn cwnds(&self, flow: usize) -> Vec<f32> {
+        self.cwnds[flow].clone()
+    }
+    fn links(&self) -> Vec<Stats> {
+        self.links.clone()
+    }
+    fn queued_bytes(&self, link: usize) -> f64 {
+        self.queued_bytes.get(link).copied().unwrap_or(0.0)
+    }
+    fn misgrouped(&self, _: usize) -> Option<(bool, bool)> {
+        None
+    }
+    fn factor(&self, _: usize) -> Option<f32> {
+        None
+    }
+}

@@ -1,0 +1,206 @@
+//! One thread that starts, feeds and drains all flows of a run, and looks at it at the times that its
+//! measures ask for.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ::kernel::groups::{self, Group, Subject};
+use algo::{Span, Time};
+use net::emulator::Snapshot;
+use net::{Clock, Poller};
+use sim::{Command, LinkId, Stats};
+
+use super::flow::{Chunk, Flow, Role};
+use super::sight::Look;
+use super::testbed::{self, Pair, Testbed};
+use super::BUILT_IN;
+use crate::outcome::{Lateness, Outcome};
+use crate::run::copies::{Copy, copies};
+use crate::run::groups::Truth;
+use crate::run::outcome;
+use crate::run::seen::{End, Flow as Noted, Recorder};
+use crate::scenario::{Groups, Scenario};
+
+/// Sockets are served this often in the shortest round-trip time, so that a thread wakes for many packets
+/// and not for each, and buffers neither run dry nor full.
+const SERVED_PER_RTT: u64 = 20;
+/// And at least and at most so often.
+const PAUSE_MIN: Span = Span::from_micros(500);
+const PAUSE_MAX: Span = Span::from_millis(5);
+/// The nice value of the thread that feeds the flows.
+const NICE: i32 = -19;
+/// How often somebody is asked whether to stop.
+const STOP_EVERY: Span = Span::from_millis(100);
+
+/// A run under way.
+struct Traffic {
+    testbed: Testbed,
+    flows: Vec<Flow>,
+    /// Changes of links, the next one last.
+    commands: Vec<(Time, LinkId, Command)>,
+    /// Time zero by the clock of the emulator.
+    zero: Time,
+    look: Look,
+    /// The stats of the links at the last look, and when that was.
+    before: (Time, Vec<Stats>),
+}
+
+/// Runs `scenario` once; see [`super::run`].
+pub(super) fn run(
+    scenario: &Scenario,
+    controller: &str,
+    seed: u64,
+    stop: &AtomicBool,
+) -> Result<Outcome, String> {
+    let said = |e: io::Error| format!("since it cannot be set up: {e}");
+    let testbed = Testbed::new(scenario, seed).map_err(said)?;
+    let copies: Vec<Copy<'_>> = copies(scenario, controller, seed).collect();
+    set_groups(scenario, &copies, &testbed.pairs)?;
+    let flow = |(copy, pair): (&Copy<'_>, &Pair)| {
+        Flow::new(copy, pair, copy.flow.size.map(|size| testbed.links.bytes_in(size, None)))
+    };
+    let flows = copies.iter().zip(&testbed.pairs).map(flow).collect::<io::Result<Vec<_>>>().map_err(said)?;
+    let noted = copies.iter().map(|copy| Noted {
+        name: copy.own.clone(),
+        base: copy.base.into(),
+        paths: copy.flow.paths.len(),
+        end: End::default(),
+    });
+    let mut recorder = Recorder::new(scenario, testbed.links.packet_bytes, noted.collect());
+    let mut commands: Vec<_> =
+        scenario.fault.iter().flat_map(|fault| testbed.links.commands(fault)).collect();
+    // The last of equal times stays the last to happen.
+    commands.reverse();
+    commands.sort_by(|a, b| b.0.cmp(&a.0));
+    let zero = testbed.running.now();
+    let mut traffic =
+        Traffic { testbed, flows, commands, zero, look: Look::default(), before: (Time::ZERO, Vec::new()) };
+    traffic.carry(&mut recorder, stop).map_err(|e| format!("since {e}"))?;
+    Ok(traffic.finish(scenario, controller, recorder))
+}
+
+/// Tells the kernel's controllers which group each subflow is in, where the scenario says so: by its local
+/// address, in its own namespace, which takes the rule along when it goes.
+fn set_groups(scenario: &Scenario, copies: &[Copy<'_>], pairs: &[Pair]) -> Result<(), String> {
+    let ours = |copy: &Copy<'_>| {
+        copy.flow.paths.len() > 1 && copy.flow.groups != Groups::All && !BUILT_IN.contains(&copy.controller)
+    };
+    for (copy, pair) in copies.iter().zip(pairs).filter(|(copy, _)| ours(copy)) {
+        let set = || -> ::kernel::Result<()> {
+            for (p, group) in Truth::groups(scenario, copy.flow).into_iter().enumerate() {
+                groups::set(Subject::Address(pair.sender(p)), Group::Shared(group))?;
+            }
+            Ok(())
+        };
+        let said = |e: &dyn std::fmt::Display| format!("since groups cannot be set: {e}");
+        pair.tx.run(set).map_err(|e| said(&e))?.map_err(|e| said(&e))?;
+    }
+    Ok(())
+}
+
+impl Traffic {
+    fn now(&self) -> Time {
+        Time::ZERO + self.testbed.running.now().since(self.zero)
+    }
+
+    /// Keeps the flows busy to the end of the recording.
+    fn carry(&mut self, recorder: &mut Recorder, stop: &AtomicBool) -> io::Result<()> {
+        // Before what is not in a hurry. Where that is not allowed it shows in how full the links are.
+        let _ = rustix::process::setpriority_process(None, NICE);
+        let clock = Clock::start();
+        let (mut poller, mut chunk, mut roles) = (Poller::new(clock), Chunk::new(), Vec::new());
+        let shortest = self.testbed.pairs.iter().flat_map(|pair| &pair.rtts).min().copied();
+        let pause = shortest.unwrap_or(Span::ZERO).over(SERVED_PER_RTT).clamp(PAUSE_MIN, PAUSE_MAX);
+        loop {
+            let now = self.now();
+            self.flows.iter_mut().for_each(|flow| flow.tick(now));
+            while let Some((_, link, command)) = self.commands.pop_if(|(at, ..)| *at <= now) {
+                self.testbed.running.command(link, command);
+            }
+            if recorder.next().is_some_and(|at| at <= now) {
+                self.look();
+                let now = self.now();
+                while recorder.next().is_some_and(|at| at <= now) {
+                    recorder.look(now, &self.look);
+                }
+            }
+            let Some(next) = recorder.next() else { return Ok(()) };
+            if stop.load(Ordering::Relaxed) {
+                return Err(io::Error::new(io::ErrorKind::Interrupted, "it was stopped"));
+            }
+            let flows = self.flows.iter().map(Flow::next).min().unwrap_or(Time::NEVER);
+            let commands = self.commands.last().map_or(Time::NEVER, |(at, ..)| *at);
+            let until = next.min(flows).min(commands).min(now + STOP_EVERY);
+            roles.clear();
+            let wants = self.flows.iter().enumerate().flat_map(|(f, flow)| flow.wants().map(move |w| (f, w)));
+            let set = wants.map(|(f, (role, fd, interest))| {
+                roles.push((f, role));
+                (fd, interest)
+            });
+            let left = until.since(self.now());
+            if poller.wait(set, clock.now() + left)? > 0 {
+                let now = self.now();
+                for (place, (f, role)) in roles.iter().enumerate() {
+                    let ready = poller.ready(place);
+                    if if *role == Role::Send { ready.write } else { ready.read } {
+                        self.flows[*f].serve(now, *role, &mut chunk);
+                    }
+                }
+                let left = until.since(self.now()).min(pause);
+                clock.sleep_until(clock.now() + left);
+            }
+        }
+    }
+
+    /// Looks at everything.
+    fn look(&mut self) {
+        let snapshot = self.testbed.running.snapshot();
+        let now = self.now();
+        let links: Vec<Stats> =
+            self.testbed.links.ids.values().map(|id| snapshot.links[id.0 as usize]).collect();
+        let since = snapshot.at.since(self.before.0).as_nanos().max(1) as f64;
+        let old = |i: usize| self.before.1.get(i).map_or(0, |stats| stats.queue_byte_ns);
+        let queue = |(i, stats): (usize, &Stats)| stats.queue_byte_ns.saturating_sub(old(i)) as f64 / since;
+        self.look.queued_bytes = links.iter().enumerate().map(queue).collect();
+        for (flow, pair) in self.flows.iter_mut().zip(&self.testbed.pairs) {
+            flow.look(now, pair, &frames(pair, &snapshot));
+        }
+        self.look.bytes = self.flows.iter().map(Flow::bytes).collect();
+        self.look.cwnds = self.flows.iter().map(Flow::cwnds).collect();
+        self.look.links.clone_from(&links);
+        self.before = (snapshot.at, links);
+    }
+
+    /// What comes out of it.
+    fn finish(self, scenario: &Scenario, controller: &str, recorder: Recorder) -> Outcome {
+        let now = self.now();
+        let pairs = &self.testbed.pairs;
+        let ends: Vec<End> = self.flows.iter().zip(pairs).map(|(flow, pair)| flow.end(pair)).collect();
+        let counted = scenario.count_from.time();
+        let mut broken: Vec<String> = self.flows.iter().flat_map(|flow| flow.faults(now, counted)).collect();
+        drop(self.flows);
+        let Testbed { pairs, running, links } = self.testbed;
+        let snapshot = running.stop();
+        let (faults, too_late) = testbed::faults(&pairs, &snapshot);
+        let too_late = too_late && broken.is_empty();
+        broken.extend(faults);
+        let late = snapshot.lateness();
+        let micros = |span: Span| span.as_nanos() as f64 / 1e3;
+        let lateness = Lateness {
+            packets: late.count(),
+            p50_us: micros(late.quantile(0.5)),
+            p99_us: micros(late.quantile(0.99)),
+            max_us: micros(late.max()),
+            too_late,
+        };
+        let rated = scenario.link.iter().filter(|(_, link)| link.rate.is_some() || link.trace.is_some());
+        let packets = rated.map(|(name, _)| snapshot.links[links.ids[name].0 as usize].delivered).sum();
+        let outcome = outcome(scenario, controller, recorder.finish(ends, broken));
+        Outcome { link_packets: packets, lateness: Some(lateness), ..outcome }
+    }
+}
+
+/// Bytes of packets that each path of a flow has brought.
+fn frames(pair: &Pair, snapshot: &Snapshot) -> Vec<u64> {
+    pair.connections.iter().map(|(there, _)| snapshot.connections[*there].bytes).collect()
+}

@@ -1,0 +1,189 @@
+//! The links of a scenario, on whatever carries packets: the simulator's swarm, or the emulator's net.
+
+use std::collections::BTreeMap;
+
+use algo::{Rate, Span, Time};
+use sim::config::Discipline;
+use sim::{Command, GilbertElliott, LinkConfig, LinkId, MediumId, Trace, Who};
+
+use crate::scenario::{self, Amount, Fault, Link, Path, Scenario, Transport};
+use crate::swarm::{FLOW_DATAGRAMS, Swarm};
+
+/// What an access link's queue holds, packets: it never drops.
+const ACCESS_QUEUE: u32 = 1_000_000;
+
+/// What links can be laid on.
+pub(crate) trait Ground {
+    /// One direction of a link; every one needs its own name.
+    fn link(&mut self, name: &str, config: LinkConfig) -> LinkId;
+    /// A medium that links share.
+    fn medium(&mut self, name: &str) -> MediumId;
+    /// A way of this delay that nothing queues on; ways of equal delay are one link.
+    fn pipe(&mut self, delay: Span) -> LinkId;
+}
+
+impl Ground for Swarm {
+    fn link(&mut self, name: &str, config: LinkConfig) -> LinkId {
+        Self::link(self, name, config)
+    }
+    fn medium(&mut self, name: &str) -> MediumId {
+        Self::medium(self, name)
+    }
+    fn pipe(&mut self, delay: Span) -> LinkId {
+        Self::pipe(self, delay)
+    }
+}
+
+/// The scenario's links, laid.
+#[derive(Debug)]
+pub(crate) struct Links {
+    /// By name.
+    pub(crate) ids: BTreeMap<String, LinkId>,
+    /// The scenario's packet.
+    pub(crate) packet_bytes: u64,
+}
+
+impl Links {
+    /// Lays the scenario's links and media.
+    pub(crate) fn lay(scenario: &Scenario, ground: &mut impl Ground) -> Self {
+        let packet_bytes = match scenario.packet {
+            Amount::Bytes(bytes) => bytes,
+            Amount::Packets(_) | Amount::Time(_) => unreachable!("checked: a packet's size is in bytes"),
+        };
+        let mut links = Self { ids: BTreeMap::new(), packet_bytes };
+        let mut media = BTreeMap::new();
+        for (name, link) in &scenario.link {
+            let mut config = links.config(scenario, link);
+            config.medium = link.medium.as_ref().map(|medium| {
+                let id = *media.entry(medium).or_insert_with(|| ground.medium(&format!("medium {medium}")));
+                (id, link.weight.unwrap_or(1))
+            });
+            links.ids.insert(name.clone(), ground.link(name, config));
+        }
+        links
+    }
+
+    fn config(&self, scenario: &Scenario, link: &Link) -> LinkConfig {
+        let rate = link.rate.map(|rate| rate.rate(self.packet_bytes));
+        let mut config = LinkConfig {
+            rate,
+            delay: link.delay.0,
+            jitter: link.jitter.0,
+            loss: link.loss,
+            script: link.drop.clone(),
+            duplicate: link.duplicate,
+            reorder: link.reorder,
+            reorder_by: link.reorder_by.0,
+            mark_above_bytes: link.mark_above.map(|amount| self.bytes_in(amount, rate)),
+            ..LinkConfig::default()
+        };
+        config.discipline = discipline(link);
+        config.trace = link.trace.as_deref().map(|path| trace(path).expect("checked: it is one"));
+        let numbers = link.drop_of.iter().map(|drop| (number(scenario, &drop.flow, drop.path), drop.nth));
+        config.script_flows = numbers.collect();
+        config.bursts = link.gilbert.as_ref().map(|gilbert| GilbertElliott {
+            to_bad: gilbert.to_bad,
+            to_good: gilbert.to_good,
+            loss_good: gilbert.good,
+            loss_bad: gilbert.bad,
+        });
+        match link.queue {
+            None => {}
+            Some(Amount::Packets(packets)) => {
+                config.queue_packets = u32::try_from(packets.max(1)).unwrap_or(u32::MAX);
+            }
+            Some(amount) => {
+                config = config.queue_bytes(self.bytes_in(amount, rate).max(2 * self.packet_bytes));
+            }
+        }
+        config
+    }
+
+    /// An amount in bytes; a time is what `rate` sends in it.
+    pub(crate) fn bytes_in(&self, amount: Amount, rate: Option<Rate>) -> u64 {
+        match amount {
+            Amount::Bytes(bytes) => bytes,
+            Amount::Packets(packets) => packets.saturating_mul(self.packet_bytes),
+            Amount::Time(span) => rate.map_or(u64::MAX, |rate| rate.bytes_in(span)),
+        }
+    }
+
+    /// The links of path `p` of the flow `own`, there and back, whose delays add up to its round-trip time.
+    /// Back there may be none.
+    pub(crate) fn path(
+        &self,
+        scenario: &Scenario,
+        ground: &mut impl Ground,
+        own: &str,
+        p: usize,
+        path: &Path,
+    ) -> (Vec<LinkId>, Vec<LinkId>) {
+        let ids = |names: &[String]| -> Vec<LinkId> { names.iter().map(|name| self.ids[name]).collect() };
+        let (mut down, mut up) = (ids(&path.via), ids(&path.back));
+        let delays = path.via.iter().chain(&path.back).map(|name| scenario.link[name].delay.0);
+        let delay = delays.fold(Span::ZERO, |sum, delay| sum + delay);
+        let rest = if path.rtt.0 > delay { path.rtt.0 - delay } else { Span::ZERO };
+        if rest > Span::ZERO {
+            up.push(ground.pipe(rest));
+        }
+        if let Some(access) = path.access {
+            let config =
+                LinkConfig::new(access.rate(self.packet_bytes), Span::ZERO).queue_packets(ACCESS_QUEUE);
+            down.insert(0, ground.link(&format!("access of {own}/{p}"), config));
+        }
+        if down.is_empty() {
+            down.push(ground.pipe(Span::ZERO));
+        }
+        (down, up)
+    }
+
+    /// What a fault does to which link, and when.
+    pub(crate) fn commands(&self, fault: &Fault) -> Vec<(Time, LinkId, Command)> {
+        let Some(&link) = fault.link.as_ref().and_then(|name| self.ids.get(name)) else { return Vec::new() };
+        let at = fault.at.time();
+        let up = fault.until.map(|until| (until.time(), link, Command::Up(true)));
+        let down = fault.down.then_some((at, link, Command::Up(false)));
+        let rate = fault.rate.map(|rate| (at, link, Command::Rate(Some(rate.rate(self.packet_bytes)))));
+        let delay = fault.delay.map(|delay| (at, link, Command::Delay(delay.0)));
+        let loss = fault.loss.map(|loss| (at, link, Command::Loss(loss)));
+        [down, up.filter(|_| fault.down), rate, delay, loss].into_iter().flatten().collect()
+    }
+}
+
+/// What a packet of a path is known by on links: the number of the path among those of its transport, which
+/// are made in the order of the flows. Of several copies of a flow it is the first.
+pub(crate) fn number(scenario: &Scenario, flow: &str, path: usize) -> u32 {
+    let transport = scenario.flow[flow].transport;
+    let before = scenario.flow.range(..flow.to_owned()).filter(|(_, other)| other.transport == transport);
+    let paths: usize = before.map(|(_, other)| other.count as usize * other.paths.len()).sum();
+    let number = (paths + path) as u32;
+    if transport == Transport::Mmtp { FLOW_DATAGRAMS | number } else { number }
+}
+
+/// The trace in a file.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn trace(path: &str) -> Result<Trace, String> {
+    let text = std::fs::read_to_string(path).map_err(|e| format!("cannot be read: {e}"))?;
+    Trace::parse(&text).map_err(|e| format!("is none: {e}"))
+}
+
+/// What a link's queue does before it is full.
+fn discipline(link: &Link) -> Discipline {
+    if let Some(random) = &link.random {
+        return Discipline::Random { last_packets: random.band, p: random.drop };
+    }
+    if let Some(codel) = &link.codel {
+        return Discipline::CoDel { target: codel.target.0, interval: codel.interval.0, ecn: codel.mark };
+    }
+    link.victims.as_ref().map_or(Discipline::DropTail, |victims| Discipline::Victims {
+        above_packets: victims.above,
+        hold: victims.hold.0,
+        who: match victims.who {
+            scenario::Who::All => Who::All,
+            scenario::Who::Share => Who::Share,
+            scenario::Who::Largest => Who::Largest,
+        },
+    })
+}

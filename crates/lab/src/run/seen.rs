@@ -1,0 +1,276 @@
+//! What is noted of a run, in whichever world it was: all that measures and conditions read.
+
+use algo::{Span, Time};
+use sim::Stats;
+
+use super::{LINES_MAX, STEP_MIN, STEPS};
+use crate::outcome::{Line, What};
+use crate::scenario::Scenario;
+
+/// A flow of a run; each of several copies is one.
+pub(crate) struct Flow {
+    /// Its own name,
+    pub(crate) name: String,
+    /// and the scenario's.
+    pub(crate) base: String,
+    pub(crate) paths: usize,
+    /// What is known of it at the end.
+    pub(crate) end: End,
+}
+
+/// How a flow ended.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct End {
+    pub(crate) began: Option<Time>,
+    pub(crate) ended: Option<Time>,
+    /// Smoothed RTT of each path.
+    pub(crate) srtts: Vec<Span>,
+    /// Timeouts of all paths.
+    pub(crate) timeouts: u64,
+}
+
+/// What had happened by a time.
+#[derive(Clone, Debug)]
+pub(crate) struct Note {
+    /// The time that was asked for,
+    at: Time,
+    /// and when it was looked: a world in real time may be late.
+    looked: Time,
+    /// Bytes delivered on each path of each flow.
+    bytes: Vec<Vec<u64>>,
+    /// Of each link, in the order of their names.
+    pub(crate) links: Vec<Stats>,
+}
+
+/// A world that can be looked at; flows and links by their place.
+pub(crate) trait Sight {
+    /// Bytes delivered on each path of a flow, so far.
+    fn bytes(&self, flow: usize) -> Vec<u64>;
+    /// Window of each path, packets.
+    fn cwnds(&self, flow: usize) -> Vec<f32>;
+    /// What each of the scenario's links has seen, in the order of their names.
+    fn links(&self) -> Vec<Stats>;
+    /// What waits at a link, bytes.
+    fn queued_bytes(&self, link: usize) -> f64;
+    /// Whether paths are wrongly apart, wrongly together; none if this world cannot tell.
+    fn misgrouped(&self, flow: usize) -> Option<(bool, bool)>;
+    /// NMCC's factor m; zero if there are no coupled paths, none if this world cannot tell.
+    fn factor(&self, flow: usize) -> Option<f32>;
+}
+
+/// What was noted in a run.
+pub(crate) struct Seen {
+    pub(crate) packet_bytes: u64,
+    pub(crate) flows: Vec<Flow>,
+    /// At the times that measures ask for, in order.
+    notes: Vec<Note>,
+    pub(crate) step: Span,
+    /// Of each flow: bytes delivered by the end of each step.
+    pub(crate) totals: Vec<Vec<u64>>,
+    /// Of each flow: whether paths were wrongly apart, wrongly together, at the end of each step.
+    pub(crate) groups: Vec<Vec<(bool, bool)>>,
+    /// Of each flow: NMCC's factor m at the end of each step; zero if it has no coupled paths.
+    pub(crate) factors: Vec<Vec<f32>>,
+    pub(crate) lines: Vec<Line>,
+    /// What must never be and was.
+    pub(crate) broken: Vec<String>,
+}
+
+impl Seen {
+    /// What was noted at a time that a measure asks for.
+    pub(super) fn note(&self, at: Time) -> &Note {
+        self.notes.iter().find(|note| note.at == at).expect("every time that a measure asks for is noted")
+    }
+
+    /// What had happened in the end.
+    pub(super) fn last(&self) -> &Note {
+        self.notes.last().expect("the end is noted")
+    }
+
+    /// What was done between two times that a measure asks for.
+    pub(super) fn between<'a>(&'a self, scenario: &'a Scenario, from: Time, until: Time) -> Between<'a> {
+        Between { scenario, seen: self, before: self.note(from), after: self.note(until) }
+    }
+}
+
+/// Looks at a world at the times that its measures ask for, and at the end of every step.
+pub(crate) struct Recorder {
+    seen: Seen,
+    /// Where measures begin and end, and are not noted yet; the next one last.
+    times: Vec<Time>,
+    /// The end of the step under way; none when all is over.
+    step: Option<Time>,
+    end: Time,
+    /// Links that are shown over time.
+    queues: Vec<usize>,
+}
+
+impl Recorder {
+    /// For a world with these flows: own name, scenario's name, number of paths.
+    pub(crate) fn new(scenario: &Scenario, packet_bytes: u64, flows: Vec<Flow>) -> Self {
+        let measures = scenario.measure.iter().flat_map(|measure| [measure.from, measure.until]).flatten();
+        let mut times: Vec<Time> = measures
+            .chain([scenario.count_from, scenario.duration])
+            .map(|duration| duration.time())
+            .collect();
+        times.sort_unstable_by(|a, b| b.cmp(a));
+        times.dedup();
+        let (end, step) = (scenario.duration.time(), scenario.duration.0.over(STEPS).max(STEP_MIN));
+        let rated = |(i, link): (usize, &crate::scenario::Link)| link.rate.is_some().then_some(i);
+        let queues: Vec<usize> = scenario.link.values().enumerate().filter_map(rated).collect();
+        let count = flows.len();
+        let lines = lines(scenario, &flows);
+        let seen = Seen {
+            packet_bytes,
+            flows,
+            notes: Vec::new(),
+            step,
+            totals: vec![Vec::new(); count],
+            groups: vec![Vec::new(); count],
+            factors: vec![Vec::new(); count],
+            lines,
+            broken: Vec::new(),
+        };
+        Self { seen, times, step: Some((Time::ZERO + step).min(end)), end, queues }
+    }
+
+    /// When to look next; none when all is over.
+    pub(crate) fn next(&self) -> Option<Time> {
+        let step = self.step?;
+        Some(self.times.last().map_or(step, |time| step.min(*time)))
+    }
+
+    /// Looks, where the [next](Self::next) time was to be looked at, which is `now` or a little before.
+    pub(crate) fn look(&mut self, now: Time, world: &impl Sight) {
+        let Some(at) = self.next() else { return };
+        let flows = self.seen.flows.len();
+        if self.times.pop_if(|time| *time <= at).is_some() {
+            let bytes = (0..flows).map(|f| world.bytes(f)).collect();
+            self.seen.notes.push(Note { at, looked: now, bytes, links: world.links() });
+        }
+        if self.step != Some(at) {
+            return;
+        }
+        self.step = (at < self.end).then(|| (at + self.seen.step).min(self.end));
+        let step_s = self.seen.step.as_nanos() as f64 / 1e9;
+        let packet = self.seen.packet_bytes as f64;
+        let (mut goodputs, mut cwnds) = (Vec::new(), Vec::new());
+        for f in 0..flows {
+            let total: u64 = world.bytes(f).iter().sum();
+            let before = self.seen.totals[f].last().copied().unwrap_or(0);
+            self.seen.totals[f].push(total);
+            goodputs.push((total.saturating_sub(before) as f64 * 8.0 / 1e6 / step_s) as f32);
+            self.seen.groups[f].extend(world.misgrouped(f));
+            self.seen.factors[f].extend(world.factor(f));
+            if !self.seen.lines.is_empty() {
+                cwnds.extend(world.cwnds(f));
+            }
+        }
+        if self.seen.lines.is_empty() {
+            return;
+        }
+        let queues = self.queues.iter().map(|link| (world.queued_bytes(*link) / packet) as f32);
+        let values = goodputs.into_iter().chain(cwnds).chain(queues);
+        for (line, value) in self.seen.lines.iter_mut().zip(values) {
+            line.values.push(value);
+        }
+    }
+
+    /// What was noted, with how each flow ended and what must never be and was.
+    pub(crate) fn finish(mut self, ends: impl IntoIterator<Item = End>, broken: Vec<String>) -> Seen {
+        for (flow, end) in self.seen.flows.iter_mut().zip(ends) {
+            flow.end = end;
+        }
+        self.seen.broken = broken;
+        self.seen
+    }
+}
+
+/// Empty lines for what is shown over time.
+fn lines(scenario: &Scenario, flows: &[Flow]) -> Vec<Line> {
+    let line = |what, name: &str| Line { what, name: name.into(), values: Vec::new() };
+    let goodputs = flows.iter().map(|flow| line(What::Goodput, &flow.name));
+    let cwnds = flows
+        .iter()
+        .flat_map(|flow| (0..flow.paths).map(move |p| line(What::Cwnd, &format!("{}/{p}", flow.name))));
+    let links = scenario.link.iter().filter(|(_, link)| link.rate.is_some());
+    let queues = links.map(|(name, _)| line(What::Queue, name));
+    let lines: Vec<Line> = goodputs.chain(cwnds).chain(queues).take(LINES_MAX + 1).collect();
+    if lines.len() > LINES_MAX { Vec::new() } else { lines }
+}
+
+/// What was done between two notes.
+pub(super) struct Between<'a> {
+    scenario: &'a Scenario,
+    seen: &'a Seen,
+    before: &'a Note,
+    after: &'a Note,
+}
+
+impl<'a> Between<'a> {
+    /// How long, s.
+    pub(super) fn secs(&self) -> f64 {
+        self.after.looked.since(self.before.looked).as_nanos() as f64 / 1e9
+    }
+
+    /// The first and the last step, within those that there are.
+    pub(super) fn steps(&self) -> std::ops::Range<usize> {
+        let step = |at: Time| (at.as_nanos() / self.seen.step.as_nanos()) as usize;
+        step(self.before.at)..step(self.after.at).min(self.seen.totals.first().map_or(0, Vec::len))
+    }
+
+    /// The flows of these names: all if there are none.
+    pub(super) fn flows(&self, names: &'a [String]) -> impl Iterator<Item = (usize, &'a Flow)> + use<'a> {
+        let named = move |(_, flow): &(usize, &Flow)| names.is_empty() || names.contains(&flow.base);
+        self.seen.flows.iter().enumerate().filter(named)
+    }
+
+    /// Bytes a second delivered on these paths of a flow: on all if there are none.
+    pub(super) fn goodput_of(&self, flow: usize, paths: &[usize]) -> f64 {
+        let pairs = self.before.bytes[flow].iter().zip(&self.after.bytes[flow]).enumerate();
+        let bytes = pairs.filter(|(p, _)| paths.is_empty() || paths.contains(p)).map(|(_, (a, b))| b - a);
+        bytes.sum::<u64>() as f64 / self.secs()
+    }
+
+    /// The same of several flows.
+    pub(super) fn goodput(&self, names: &'a [String], paths: &[usize]) -> f64 {
+        self.flows(names).map(|(f, _)| self.goodput_of(f, paths)).sum()
+    }
+
+    /// What the links of these names had seen before and after.
+    pub(super) fn stats(&self, names: &'a [String]) -> impl Iterator<Item = (&'a Stats, &'a Stats)> {
+        let (before, after) = (self.before, self.after);
+        let place = |name: &String| self.scenario.link.keys().position(|key| key == name);
+        names.iter().filter_map(place).map(|i| (&before.links[i], &after.links[i]))
+    }
+
+    /// The rates of these links, bytes a second.
+    pub(super) fn rate_bytes(&self, names: &[String]) -> f64 {
+        let rate = |name: &String| self.scenario.link[name].rate.map(|r| r.rate(self.seen.packet_bytes));
+        names.iter().filter_map(rate).map(|rate| rate.as_bytes() as f64).sum()
+    }
+
+    /// What these links carried, in percent of their rate.
+    pub(super) fn utilisation(&self, names: &'a [String]) -> f64 {
+        let carried: u64 = self.stats(names).map(|(a, b)| b.delivered_bytes - a.delivered_bytes).sum();
+        100.0 * carried as f64 / self.secs() / self.rate_bytes(names)
+    }
+
+    /// Packets dropped by the queues of these links, chance or script, of those offered.
+    pub(super) fn loss(&self, names: &'a [String]) -> f64 {
+        let lost = |stats: &Stats| stats.dropped.congestion() + stats.dropped.loss + stats.dropped.script;
+        let (dropped, offered) = self
+            .stats(names)
+            .fold((0, 0), |(d, o), (a, b)| (d + lost(b) - lost(a), o + b.offered - a.offered));
+        dropped as f64 / offered as f64
+    }
+
+    /// The mean queue of these links, ms of their rate.
+    pub(super) fn queue_ms(&self, names: &'a [String]) -> f64 {
+        let bytes: f64 = self
+            .stats(names)
+            .map(|(a, b)| (b.queue_byte_ns - a.queue_byte_ns) as f64 / 1e9 / self.secs())
+            .sum();
+        bytes / self.rate_bytes(names) * 1e3
+    }
+}
