@@ -55,7 +55,8 @@ pub(super) fn run(
     let said = |e: io::Error| format!("since it cannot be set up: {e}");
     let testbed = Testbed::new(scenario, seed).map_err(said)?;
     let copies: Vec<Copy<'_>> = copies(scenario, controller, seed).collect();
-    set_groups(scenario, &copies, &testbed.pairs)?;
+    let rules: Vec<_> = copies.iter().zip(&testbed.pairs).map(|(copy, pair)| apart(scenario, copy, pair)).collect();
+    each_rule(&rules, &testbed.pairs, groups::set)?;
     let flow = |(copy, pair): (&Copy<'_>, &Pair)| {
         Flow::new(copy, pair, copy.flow.size.map(|size| testbed.links.bytes_in(size, None)))
     };
@@ -75,25 +76,33 @@ pub(super) fn run(
     let zero = testbed.running.now();
     let mut traffic =
         Traffic { testbed, flows, commands, zero, look: Look::default(), before: (Time::ZERO, Vec::new()) };
-    traffic.carry(&mut recorder, stop).map_err(|e| format!("since {e}"))?;
+    let carried = traffic.carry(&mut recorder, stop).map_err(|e| format!("since {e}"));
+    // Rules know namespaces by number alone, and would stay behind.
+    each_rule(&rules, &traffic.testbed.pairs, |subject, _| groups::clear(subject))?;
+    carried?;
     Ok(traffic.finish(scenario, controller, recorder))
 }
 
-/// Tells the kernel's controllers which group each subflow is in, where the scenario says so: by its local
-/// address, in its own namespace, which takes the rule along when it goes.
-fn set_groups(scenario: &Scenario, copies: &[Copy<'_>], pairs: &[Pair]) -> Result<(), String> {
-    let ours = |copy: &Copy<'_>| {
-        copy.flow.paths.len() > 1 && copy.flow.groups != Groups::All && !BUILT_IN.contains(&copy.controller)
-    };
-    for (copy, pair) in copies.iter().zip(pairs).filter(|(copy, _)| ours(copy)) {
-        let set = || -> ::kernel::Result<()> {
-            for (p, group) in Truth::groups(scenario, copy.flow).into_iter().enumerate() {
-                groups::set(Subject::Address(pair.sender(p)), Group::Shared(group))?;
-            }
-            Ok(())
-        };
-        let said = |e: &dyn std::fmt::Display| format!("since groups cannot be set: {e}");
-        pair.tx.run(set).map_err(|e| said(&e))?.map_err(|e| said(&e))?;
+/// Which of a flow's paths are told apart, by their local addresses.
+fn apart(scenario: &Scenario, copy: &Copy<'_>, pair: &Pair) -> Vec<(Subject, Group)> {
+    let all = copy.flow.groups == Groups::All || BUILT_IN.contains(&copy.controller);
+    if all || copy.flow.paths.len() == 1 {
+        return Vec::new();
+    }
+    let groups = Truth::groups(scenario, copy.flow).into_iter().enumerate();
+    groups.map(|(p, group)| (Subject::Address(pair.sender(p)), Group::Shared(group))).collect()
+}
+
+/// Does something with each rule of each flow, in the namespace of its sender, where the rules hold.
+fn each_rule(
+    rules: &[Vec<(Subject, Group)>],
+    pairs: &[Pair],
+    work: impl Fn(Subject, Group) -> ::kernel::Result<()> + Sync,
+) -> Result<(), String> {
+    let said = |e: &dyn std::fmt::Display| format!("since groups cannot be set: {e}");
+    for (rules, pair) in rules.iter().zip(pairs).filter(|(rules, _)| !rules.is_empty()) {
+        let all = || rules.iter().try_for_each(|(subject, group)| work(*subject, *group));
+        pair.tx.run(all).map_err(|e| said(&e))?.map_err(|e| said(&e))?;
     }
     Ok(())
 }

@@ -1,0 +1,277 @@
+#!/usr/bin/env python3
+"""On the real stack, over emulated links: who takes what beside one Linux TCP flow, and how much of two links is used.
+
+    sudo python3 bench/stack.py [--seconds 45] [--runs 2] [--json]
+
+Share: three sources behind one 100 Mbit/s bottleneck (20 ms, queue of one product), fetched by `anabranch get`, aria2 -s3
+and aria2 -s16, beside one TCP flow (Reno, then CUBIC) of iperf3: what the TCP flow keeps, in percent of all bytes delivered.
+Disjoint: the same three sources over three links of their own: what of the links `get` uses.
+Aggregation: one MPTCP connection over two disjoint links of 100 Mbit/s, equal and unequal RTT, NMCC with groups set.
+
+Hosts and links are `anabranch lab up`; everything else is an unmodified program. What a testbed says about fairness counts
+only beside its control, two TCP flows against one, which is the last row. Standard library only.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+WARM_S = 8
+
+LINK = 'rate = "100 Mbit/s"\nqueue = "{queue}"\n'
+
+
+def scenario(links, flows):
+    text = 'title = "bench"\nduration = "60 s"\n'
+    for name, queue in links.items():
+        text += f"[link.{name}]\n" + LINK.format(queue=queue)
+    for name, paths in flows.items():
+        paths = ", ".join(f'{{ via = ["{via}"], rtt = "{rtt}" }}' for via, rtt in paths)
+        text += f"[flow.{name}]\npaths = [{paths}]\n"
+    return text
+
+
+SHARED = scenario({"c": "20 ms"}, {"mm": [("c", "20 ms")] * 3, "sp": [("c", "20 ms")]})
+CONTROL = scenario({"c": "20 ms"}, {"a": [("c", "20 ms")], "b": [("c", "20 ms")], "sp": [("c", "20 ms")]})
+DISJOINT = scenario({"x": "20 ms", "y": "20 ms", "z": "20 ms"}, {"mm": [(link, "20 ms") for link in "xyz"]})
+TWO = scenario({"x": "20 ms", "y": "20 ms"}, {"mm": [("x", "20 ms"), ("y", "20 ms")]})
+SKEWED = scenario({"x": "10 ms", "y": "50 ms"}, {"mm": [("x", "10 ms"), ("y", "50 ms")]})
+
+NGINX = """
+worker_processes 1; error_log /dev/null; pid {dir}/pid; daemon off;
+events {{ worker_connections 256; }}
+http {{ access_log off; sendfile on; tcp_nopush on; client_body_temp_path {dir}; proxy_temp_path {dir};
+  fastcgi_temp_path {dir}; uwsgi_temp_path {dir}; scgi_temp_path {dir};
+  server {{ listen 8000 reuseport; root {root}; }} }}
+"""
+
+
+class Lab:
+    """One `lab up`, and programs on its hosts; all ended at the end."""
+
+    def __init__(self, binary, name, text):
+        self.binary, self.name, self.running = binary, name, []
+        self.dir = tempfile.mkdtemp(prefix="anabranch-stack-")
+        path = os.path.join(self.dir, f"{name}.toml")
+        with open(path, "w") as f:
+            f.write(text)
+        subprocess.run([binary, "lab", "up", path, "--name", name], check=True, capture_output=True)
+
+    def command(self, host, *args):
+        return [self.binary, "lab", "exec", f"{self.name}/{host}", "--", *map(str, args)]
+
+    def run(self, host, *args):
+        done = subprocess.run(self.command(host, *args), capture_output=True, text=True)
+        return done.stdout
+
+    def start(self, host, *args, **how):
+        how = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, **how}
+        child = subprocess.Popen(self.command(host, *args), start_new_session=True, **how)
+        self.running.append(child)
+        return child
+
+    def received(self, *flows):
+        """When, and what each of these flows' receivers has got, in bytes on the wire."""
+        read = "import time; print(time.monotonic(), open('/proc/net/dev').read())"
+        got = []
+        for flow in flows:
+            at, text = self.run(f"{flow}.rx", sys.executable, "-c", read).split(" ", 1)
+            lines = [line.split() for line in text.splitlines() if line.strip().startswith("p")]
+            got.append((float(at), sum(int(words[1]) for words in lines)))
+        return got
+
+    def rates(self, seconds, *flows):
+        """Bytes a second of these flows over so many seconds, by the clock."""
+        before = self.received(*flows)
+        time.sleep(seconds)
+        after = self.received(*flows)
+        return [(b[1] - a[1]) / (b[0] - a[0]) for a, b in zip(before, after)]
+
+    def sources(self, paths):
+        """Lets each address of mm.tx answer over its own link."""
+        for p in range(paths):
+            self.run("mm.tx", "ip", "rule", "add", "from", f"10.1.{p}.1", "table", 100 + p)
+            self.run("mm.tx", "ip", "route", "add", "default", "dev", f"p{p}", "table", 100 + p)
+
+    def end(self):
+        for child in self.running:
+            try:
+                os.killpg(child.pid, 9)
+            except ProcessLookupError:
+                pass
+            child.wait()
+        subprocess.run([self.binary, "lab", "down", self.name], capture_output=True)
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+def tcp(lab, flow, number, cc, seconds):
+    lab.start(f"{flow}.rx", "iperf3", "-s", "-1")
+    time.sleep(0.4)
+    lab.start(f"{flow}.tx", "iperf3", "-c", f"10.{number}.255.1", "-C", cc, "-t", seconds + 30)
+
+
+def fetch(lab, tool, content):
+    if tool == "get":
+        out = lab.start("mm.tx", lab.binary, "serve", *[a for p in range(3) for a in ("--listen", f"10.1.{p}.1:26227")],
+                        content, stdout=subprocess.PIPE, text=True).stdout
+        uri = out.readline().strip().split("?")[0]
+        time.sleep(0.5)
+        sources = [a for p in range(3) for a in ("--from", f"10.1.{p}.1:26227")]
+        return lambda *more: lab.start("mm.rx", lab.binary, "get", uri, *sources, *more, "-o", os.path.join(lab.dir, "got"))
+    conf = os.path.join(lab.dir, "nginx.conf")
+    with open(conf, "w") as f:
+        f.write(NGINX.format(dir=lab.dir, root=os.path.dirname(content)))
+    lab.start("mm.tx", "nginx", "-c", conf)
+    time.sleep(0.5)
+    urls = [f"http://10.1.{p}.1:8000/{os.path.basename(content)}" for p in range(3)]
+    split = tool.split("-s")[1]
+    return lambda *more: lab.start("mm.rx", "aria2c", "-q", "-s", split, "-x", "16", "-k", "1M", "-d", lab.dir, "-o", "got", *urls)
+
+
+def share(binary, content, name, tool, cc, seconds):
+    lab = Lab(binary, name, SHARED)
+    try:
+        lab.run("mm.tx", "sysctl", "-qw", f"net.ipv4.tcp_congestion_control={cc}")
+        lab.sources(3)
+        go = fetch(lab, tool, content)
+        tcp(lab, "sp", 2, cc, seconds)
+        time.sleep(1)
+        go()
+        time.sleep(WARM_S)
+        mm, sp = lab.rates(seconds, "mm", "sp")
+        return {"what": f"{tool} beside one {cc}", "kept_percent": 100 * sp / (mm + sp),
+                "used_percent": 100 * (mm + sp) * 8 / 100e6}
+    finally:
+        lab.end()
+
+
+def control(binary, name, cc, seconds):
+    lab = Lab(binary, name, CONTROL)
+    try:
+        for number, flow in enumerate(("a", "b", "sp"), 1):
+            tcp(lab, flow, number, cc, seconds)
+        time.sleep(WARM_S)
+        got = lab.rates(seconds, "a", "b", "sp")
+        return {"what": f"control: two {cc} beside one {cc} (33.3)", "kept_percent": 100 * got[2] / sum(got),
+                "used_percent": 100 * sum(got) * 8 / 100e6}
+    finally:
+        lab.end()
+
+
+def disjoint(binary, content, name, seconds):
+    lab = Lab(binary, name, DISJOINT)
+    try:
+        lab.sources(3)
+        # Requests go back over the link that the source's address belongs to.
+        for p in range(3):
+            lab.run("mm.rx", "ip", "route", "replace", f"10.1.{p}.1", "dev", f"p{p}")
+        go = fetch(lab, "get", content)
+        go("--disjoint")
+        time.sleep(WARM_S)
+        got = lab.rates(seconds, "mm")[0]
+        return {"what": "get over three disjoint links", "used_percent": 100 * got * 8 / 300e6}
+    finally:
+        lab.end()
+
+
+RECEIVE = """
+import socket, time
+s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262); s.setsockopt(1, 2, 1); s.bind(("0.0.0.0", 5555)); s.listen(4)
+c, _ = s.accept()
+while c.recv(1 << 20): pass
+"""
+SEND = """
+import socket, sys, time
+c = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262); c.setsockopt(6, 13, sys.argv[1].encode())
+c.connect(("10.1.255.1", 5555)); data = bytes(1 << 18)
+while True: c.sendall(data)
+"""
+
+
+def aggregation(binary, name, text, cc, groups, seconds):
+    lab = Lab(binary, name, text)
+    try:
+        if groups:
+            for p in range(2):
+                lab.run("mm.tx", binary, "kernel", "group", f"10.1.{p}.1={p + 1}")
+        lab.start("mm.rx", sys.executable, "-c", RECEIVE)
+        time.sleep(0.5)
+        lab.start("mm.tx", sys.executable, "-c", SEND, cc)
+        time.sleep(WARM_S)
+        got = lab.rates(seconds, "mm")[0]
+        rtt = "10 and 50 ms" if text == SKEWED else "20 ms"
+        groups = ", groups set" if groups else ""
+        return {"what": f"one MPTCP connection, two links, {rtt}, {cc}{groups}",
+                "used_percent": 100 * got * 8 / 200e6}
+    finally:
+        if groups:
+            lab.run("mm.tx", binary, "kernel", "group", "--clear")
+        lab.end()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", default=os.path.join(ROOT, "target", "release", "anabranch"))
+    parser.add_argument("--seconds", type=int, default=45)
+    parser.add_argument("--runs", type=int, default=2)
+    parser.add_argument("--only", default="share,disjoint,aggregation")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    if os.geteuid():
+        sys.exit("skipped: root is needed for namespaces and TUN devices")
+    binary, seconds = os.path.abspath(options.bin), options.seconds
+    scratch = tempfile.mkdtemp(prefix="anabranch-stack-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+    content = os.path.join(scratch, "content")
+    with open(content, "wb") as f:
+        block = os.urandom(1 << 20)
+        for number in range((seconds + 60) * 300 // 8):
+            f.write(number.to_bytes(8, "big") + block[8:])
+    listed = open("/proc/sys/net/ipv4/tcp_available_congestion_control").read().split()
+    ours = [cc for cc in ("nmcc", "nmcc_half", "reno") if cc in listed]
+    jobs = []
+    if "share" in options.only:
+        for cc in ("reno", "cubic"):
+            jobs += [(share, (content, f"{tool}-{cc}", tool, cc, seconds)) for tool in ("get", "aria2 -s3", "aria2 -s16")]
+            jobs.append((control, (f"control-{cc}", cc, seconds)))
+    if "disjoint" in options.only:
+        jobs.append((disjoint, (content, "disjoint", seconds)))
+    if "aggregation" in options.only:
+        for cc in ours:
+            groups = cc != "reno"
+            jobs += [(aggregation, (f"{cc}-{kind}", text, cc, groups, seconds)) for kind, text in (("two", TWO), ("skewed", SKEWED))]
+    rows = {}
+    # Two at a time: each moves up to 300 Mbit/s through this machine.
+    gate, lock = threading.Semaphore(2), threading.Lock()
+
+    def work(job, args, run):
+        name = args[1] if job in (share, disjoint) else args[0]
+        with gate:
+            changed = [f"s{run}-{name}".replace(" ", "-") if a == name else a for a in args]
+            row = job(binary, *changed)
+        with lock:
+            rows.setdefault(row["what"], []).append(row)
+
+    threads = [threading.Thread(target=work, args=(*job, run)) for run in range(options.runs) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    shutil.rmtree(scratch, ignore_errors=True)
+    if options.json:
+        print(json.dumps([row for runs in rows.values() for row in runs]))
+        return
+    print("| what | TCP keeps % | links used % | runs |\n| --- | --- | --- | --- |")
+    for what, runs in rows.items():
+        mean = lambda key: "" if key not in runs[0] else f"{sum(row[key] for row in runs) / len(runs):.1f}"
+        print(f"| {what} | {mean('kept_percent')} | {mean('used_percent')} | {len(runs)} |")
+
+
+if __name__ == "__main__":
+    main()
