@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::{fs, io};
 
-use crate::controllers::{Controller, refused};
+use crate::controllers::{CONTROLLERS, Controller, refused};
 use crate::{Error, Result};
 
 /// Where it is remembered: gone with the machine's uptime, as are eBPF programs.
@@ -66,7 +66,8 @@ pub fn set(controller: &Controller) -> Result<()> {
     }
     let mut all = remembered();
     let before = get().map_err(|e| refused("cannot tell the default", &e))?;
-    if Controller::by_name(&before).map_or(true, |other| !other.is_loaded()) {
+    // By the kernel's name: its own `reno` is not ours of that name.
+    if !CONTROLLERS.iter().any(|other| other.linux == before && other.is_loaded()) {
         // First remembered, then changed: killed in between, `reset` puts back what is there.
         all.insert(here()?, before);
         remember(&all)?;
@@ -86,7 +87,8 @@ pub fn reset(controllers: &[&'static Controller]) -> Result<Option<String>> {
         return Ok(None);
     }
     let before = before.unwrap_or_else(|| "cubic".into());
+    // Namespaces may be allowed less than the machine; reno is always there.
     put(&before).or_else(|_| put("reno"))?;
     remember(&all)?;
-    Ok(Some(before))
+    Ok(Some(get().map_err(|e| refused("cannot tell the default", &e))?))
 }

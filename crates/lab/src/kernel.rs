@@ -13,7 +13,8 @@
 //!
 //! **What differs.** Bytes of flows are what programs get, so goodput is lower than the links' utilisation
 //! by the headers: a packet of 1,500 bytes carries 1,448 of TCP, 1,428 of MPTCP. A flow begins when its
-//! socket connects: the handshakes are part of its time. Loss detection, timers, pacing and the choice of a
+//! socket connects: the handshakes are part of its time. Bytes of a path are what its subflow had
+//! acknowledged, in whatever order they can be read. Loss detection, timers, pacing and the choice of a
 //! path for each byte are the kernel's.
 //!
 //! **A run that cannot be trusted says so.** Beside the scenario's conditions: each path has its subflow in

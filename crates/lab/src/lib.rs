@@ -4,8 +4,8 @@
 //! fairness experiment and the demonstration run the same thing; and the experiments themselves, each with
 //! the proof that its conditions were really there.
 //!
-//! **Non-goals.** No protocol and no decision of one; no socket, no clock: a caller that wants real time
-//! passes it.
+//! **Non-goals.** No protocol and no decision of one. No socket and no clock outside [`kernel`]: a caller
+//! that wants real time elsewhere passes it.
 //!
 //! **Map.**
 //! * [`content`]: bytes that a seed decides, with their hash tree.
@@ -15,6 +15,7 @@
 //! * [`fairness`]: many subflows against one behind a bottleneck.
 //! * [`scenario`]: an experiment as a struct, which is its TOML file too.
 //! * [`run`]: a scenario becomes a world and an [`outcome`].
+//! * [`kernel`]: the same through this machine's own TCP and MPTCP, over emulated links, in real time.
 //! * [`report`]: rows and runs as a page to look at.
 //! * [`sweep`]: many runs on all cores, and their file of results; [`table`]: runs become rows.
 //! * [`soak`]: random worlds by the thousand, and what must hold in all of them.

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! The world is stopped at every step of the log and at every time that a measure counts from or until; what
-//! has been delivered, dropped and queued by then is noted. Measures and conditions only read those notes, and so
-//! do not know in which world the run was.
+//! has been delivered, dropped and queued by then is noted. Measures and conditions only read those notes,
+//! and so do not know in which world the run was.
 
 mod build;
 mod conditions;

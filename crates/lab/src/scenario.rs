@@ -319,8 +319,8 @@ pub enum Kind {
     Queue,
     /// Time from the start of `flows` to their last byte, s; mean over the flows.
     Completion,
-    /// Seconds after `from` until the share of `flows`, averaged over `mean`, stays within 3 points of what it
-    /// is over the last third before `until`.
+    /// Seconds after `from` until the share of `flows`, averaged over `mean`, stays within 3 points of what
+    /// it is over the last third before `until`.
     Converged,
     /// Seconds after `from` until the groups of `flows` are, and stay, those of the topology.
     Grouped,

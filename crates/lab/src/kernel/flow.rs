@@ -51,10 +51,8 @@ struct Path {
     joined: Option<Time>,
     srtt: Span,
     cwnd: u32,
-    /// Bytes of the flow that it brought.
+    /// Bytes that were acknowledged on it.
     bytes: u64,
-    /// Bytes of packets that it brought, when last looked at.
-    frames: u64,
 }
 
 /// A flow; see the [module](self).
@@ -77,8 +75,6 @@ pub(super) struct Flow {
     /// When it stopped to live, if it did before the end of the run.
     over: Option<Time>,
     received: u64,
-    /// Of these, what paths have been credited with.
-    credited: u64,
     paths: Vec<Path>,
     /// What went wrong.
     faults: Vec<String>,
@@ -136,7 +132,6 @@ impl Flow {
             ended: None,
             over: None,
             received: 0,
-            credited: 0,
             paths: vec![Path::default(); copy.flow.paths.len()],
             faults: Vec::new(),
         })
@@ -257,9 +252,8 @@ impl Flow {
         Ok(())
     }
 
-    /// Looks at its subflows; `frames` is what each path has brought, bytes of packets. What arrived since the
-    /// last look is split between paths as these are.
-    pub(super) fn look(&mut self, now: Time, pair: &Pair, frames: &[u64]) {
+    /// Looks at its subflows.
+    pub(super) fn look(&mut self, now: Time, pair: &Pair) {
         for socket in self.diag.tcp(State::LIVE).unwrap_or_default() {
             let on = (0..self.paths.len()).find(|p| pair.sender(*p) == socket.local.ip());
             let (Some(p), Some(info)) = (on, socket.info) else { continue };
@@ -269,6 +263,7 @@ impl Flow {
             let several = self.paths.len() > 1;
             let path = &mut self.paths[p];
             (path.srtt, path.cwnd) = (Span::from_micros(info.rtt_us.into()), info.cwnd);
+            path.bytes = path.bytes.max(info.bytes_acked);
             if path.joined.is_some() {
                 continue;
             }
@@ -284,22 +279,18 @@ impl Flow {
                 self.faults.push(format!("flow {}, path {p}: is plain TCP, no subflow of MPTCP", self.name));
             }
         }
-        let new: Vec<u64> =
-            self.paths.iter().zip(frames).map(|(path, frames)| frames - path.frames).collect();
-        let (all, mut rest) = (new.iter().sum::<u64>().max(1), self.received - self.credited);
-        let credit = rest;
-        for (path, new) in self.paths.iter_mut().zip(&new) {
-            let share = (u128::from(credit) * u128::from(*new) / u128::from(all)) as u64;
-            path.bytes += share;
-            path.frames += new;
-            rest -= share;
+        if let [path] = &mut self.paths[..] {
+            path.bytes = self.received;
         }
-        // What does not divide.
-        self.paths[0].bytes += rest;
-        self.credited = self.received;
     }
 
-    /// Bytes that each path has brought.
+    /// Bytes that its receiver has.
+    pub(super) const fn total(&self) -> u64 {
+        self.received
+    }
+
+    /// Bytes that were acknowledged on each path. The kernel may send some on two, and hands out none before
+    /// those that come first.
     pub(super) fn bytes(&self) -> Vec<u64> {
         self.paths.iter().map(|path| path.bytes).collect()
     }

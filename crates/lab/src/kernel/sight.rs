@@ -7,7 +7,9 @@ use crate::run::seen::Sight;
 /// A moment of a run.
 #[derive(Debug, Default)]
 pub(super) struct Look {
-    /// Of each flow: bytes delivered on each path.
+    /// Of each flow: bytes that its receiver has,
+    pub(super) totals: Vec<u64>,
+    /// and those that the receiver's kernel has acknowledged on each path.
     pub(super) bytes: Vec<Vec<u64>>,
     /// Of each flow: the window of each path, packets.
     pub(super) cwnds: Vec<Vec<f32>>,
@@ -18,6 +20,9 @@ pub(super) struct Look {
 }
 
 impl Sight for Look {
+    fn total(&self, flow: usize) -> u64 {
+        self.totals[flow]
+    }
     fn bytes(&self, flow: usize) -> Vec<u64> {
         self.bytes[flow].clone()
     }

@@ -6,14 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ::kernel::groups::{self, Group, Subject};
 use algo::{Span, Time};
-use net::emulator::Snapshot;
 use net::{Clock, Poller};
 use sim::{Command, LinkId, Stats};
 
+use super::BUILT_IN;
 use super::flow::{Chunk, Flow, Role};
 use super::sight::Look;
 use super::testbed::{self, Pair, Testbed};
-use super::BUILT_IN;
 use crate::outcome::{Lateness, Outcome};
 use crate::run::copies::{Copy, copies};
 use crate::run::groups::Truth;
@@ -55,7 +54,8 @@ pub(super) fn run(
     let said = |e: io::Error| format!("since it cannot be set up: {e}");
     let testbed = Testbed::new(scenario, seed).map_err(said)?;
     let copies: Vec<Copy<'_>> = copies(scenario, controller, seed).collect();
-    let rules: Vec<_> = copies.iter().zip(&testbed.pairs).map(|(copy, pair)| apart(scenario, copy, pair)).collect();
+    let rules: Vec<_> =
+        copies.iter().zip(&testbed.pairs).map(|(copy, pair)| apart(scenario, copy, pair)).collect();
     each_rule(&rules, &testbed.pairs, groups::set)?;
     let flow = |(copy, pair): (&Copy<'_>, &Pair)| {
         Flow::new(copy, pair, copy.flow.size.map(|size| testbed.links.bytes_in(size, None)))
@@ -72,7 +72,7 @@ pub(super) fn run(
         scenario.fault.iter().flat_map(|fault| testbed.links.commands(fault)).collect();
     // The last of equal times stays the last to happen.
     commands.reverse();
-    commands.sort_by(|a, b| b.0.cmp(&a.0));
+    commands.sort_by_key(|(at, ..)| std::cmp::Reverse(*at));
     let zero = testbed.running.now();
     let mut traffic =
         Traffic { testbed, flows, commands, zero, look: Look::default(), before: (Time::ZERO, Vec::new()) };
@@ -122,7 +122,6 @@ impl Traffic {
         let pause = shortest.unwrap_or(Span::ZERO).over(SERVED_PER_RTT).clamp(PAUSE_MIN, PAUSE_MAX);
         loop {
             let now = self.now();
-            self.flows.iter_mut().for_each(|flow| flow.tick(now));
             while let Some((_, link, command)) = self.commands.pop_if(|(at, ..)| *at <= now) {
                 self.testbed.running.command(link, command);
             }
@@ -133,6 +132,8 @@ impl Traffic {
                     recorder.look(now, &self.look);
                 }
             }
+            // After the look: what is stopped now is seen once more.
+            self.flows.iter_mut().for_each(|flow| flow.tick(now));
             let Some(next) = recorder.next() else { return Ok(()) };
             if stop.load(Ordering::Relaxed) {
                 return Err(io::Error::new(io::ErrorKind::Interrupted, "it was stopped"));
@@ -172,8 +173,9 @@ impl Traffic {
         let queue = |(i, stats): (usize, &Stats)| stats.queue_byte_ns.saturating_sub(old(i)) as f64 / since;
         self.look.queued_bytes = links.iter().enumerate().map(queue).collect();
         for (flow, pair) in self.flows.iter_mut().zip(&self.testbed.pairs) {
-            flow.look(now, pair, &frames(pair, &snapshot));
+            flow.look(now, pair);
         }
+        self.look.totals = self.flows.iter().map(Flow::total).collect();
         self.look.bytes = self.flows.iter().map(Flow::bytes).collect();
         self.look.cwnds = self.flows.iter().map(Flow::cwnds).collect();
         self.look.links.clone_from(&links);
@@ -207,9 +209,4 @@ impl Traffic {
         let outcome = outcome(scenario, controller, recorder.finish(ends, broken));
         Outcome { link_packets: packets, lateness: Some(lateness), ..outcome }
     }
-}
-
-/// Bytes of packets that each path of a flow has brought.
-fn frames(pair: &Pair, snapshot: &Snapshot) -> Vec<u64> {
-    pair.connections.iter().map(|(there, _)| snapshot.connections[*there].bytes).collect()
 }

@@ -228,6 +228,10 @@ impl World {
 }
 
 impl Sight for World {
+    fn total(&self, flow: usize) -> u64 {
+        self.bytes(flow).iter().sum()
+    }
+
     fn bytes(&self, flow: usize) -> Vec<u64> {
         match self.flows[flow].at {
             Where::Crowd(no) => self.swarm.crowd().delivered_bytes(no).collect(),

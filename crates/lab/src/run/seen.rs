@@ -36,7 +36,9 @@ pub(crate) struct Note {
     at: Time,
     /// and when it was looked: a world in real time may be late.
     looked: Time,
-    /// Bytes delivered on each path of each flow.
+    /// Bytes delivered of each flow,
+    totals: Vec<u64>,
+    /// and on each of its paths.
     bytes: Vec<Vec<u64>>,
     /// Of each link, in the order of their names.
     pub(crate) links: Vec<Stats>,
@@ -44,7 +46,10 @@ pub(crate) struct Note {
 
 /// A world that can be looked at; flows and links by their place.
 pub(crate) trait Sight {
-    /// Bytes delivered on each path of a flow, so far.
+    /// Bytes delivered of a flow, so far.
+    fn total(&self, flow: usize) -> u64;
+    /// Bytes delivered on each path of a flow, so far. They add up to the total where nothing waits for what
+    /// is under way on another path.
     fn bytes(&self, flow: usize) -> Vec<u64>;
     /// Window of each path, packets.
     fn cwnds(&self, flow: usize) -> Vec<f32>;
@@ -145,8 +150,9 @@ impl Recorder {
         let Some(at) = self.next() else { return };
         let flows = self.seen.flows.len();
         if self.times.pop_if(|time| *time <= at).is_some() {
+            let totals = (0..flows).map(|f| world.total(f)).collect();
             let bytes = (0..flows).map(|f| world.bytes(f)).collect();
-            self.seen.notes.push(Note { at, looked: now, bytes, links: world.links() });
+            self.seen.notes.push(Note { at, looked: now, totals, bytes, links: world.links() });
         }
         if self.step != Some(at) {
             return;
@@ -156,7 +162,7 @@ impl Recorder {
         let packet = self.seen.packet_bytes as f64;
         let (mut goodputs, mut cwnds) = (Vec::new(), Vec::new());
         for f in 0..flows {
-            let total: u64 = world.bytes(f).iter().sum();
+            let total = world.total(f);
             let before = self.seen.totals[f].last().copied().unwrap_or(0);
             self.seen.totals[f].push(total);
             goodputs.push((total.saturating_sub(before) as f64 * 8.0 / 1e6 / step_s) as f32);
@@ -227,8 +233,11 @@ impl<'a> Between<'a> {
 
     /// Bytes a second delivered on these paths of a flow: on all if there are none.
     pub(super) fn goodput_of(&self, flow: usize, paths: &[usize]) -> f64 {
+        if paths.is_empty() {
+            return (self.after.totals[flow] - self.before.totals[flow]) as f64 / self.secs();
+        }
         let pairs = self.before.bytes[flow].iter().zip(&self.after.bytes[flow]).enumerate();
-        let bytes = pairs.filter(|(p, _)| paths.is_empty() || paths.contains(p)).map(|(_, (a, b))| b - a);
+        let bytes = pairs.filter(|(p, _)| paths.contains(p)).map(|(_, (a, b))| b - a);
         bytes.sum::<u64>() as f64 / self.secs()
     }
 

@@ -1,0 +1,252 @@
+//! The laboratory in the kernel as people meet it: `lab up`, `exec`, `status`, `down`, `run --world kernel`,
+//! and what is left when they are killed. Needs root and `/dev/net/tun`; without them each test says so in a
+//! line, and passes.
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use common::{anabranch, wait_until};
+use net::{Clock, Namespace};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use tempfile::TempDir;
+
+const LAB: &str = r#"
+title = "One path"
+duration = "20 s"
+count_from = "5 s"
+seeds = 2
+controllers = ["reno"]
+
+[link.down]
+rate = "10 Mbit/s"
+queue = "30 ms"
+loss = 0.001
+
+[flow.f]
+paths = [{ via = ["down"], rtt = "30 ms" }]
+
+[[measure]]
+metric = "goodput"
+kind = "goodput"
+"#;
+
+/// A directory with a scenario of a name that no other test uses.
+struct Bench {
+    dir: TempDir,
+    name: String,
+}
+
+impl Bench {
+    fn new(name: &str) -> Self {
+        let name = format!("{name}-{}", std::process::id());
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::write(dir.path().join(format!("{name}.toml")), LAB).expect("written");
+        Self { dir, name }
+    }
+
+    fn lab(&self, args: &[&str]) -> Command {
+        let mut command = anabranch();
+        command.current_dir(self.dir.path()).arg("lab").args(args);
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        self.lab(args).output().expect("it runs")
+    }
+
+    /// Brings it up; what it says of itself.
+    fn up(&self) -> Value {
+        let output = self.run(&["up", &self.name, "--json"]);
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+
+    fn is_up(&self) -> bool {
+        String::from_utf8_lossy(&self.run(&["status", "--json"]).stdout).contains(&self.name)
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        // Where a test failed.
+        let _ = self.run(&["down", &self.name]);
+    }
+}
+
+fn skipped() -> bool {
+    let allowed = ::lab::kernel::testbed::allowed();
+    if let Err(e) = &allowed {
+        println!("skipped: the world `kernel` cannot run here: {e}");
+    }
+    allowed.is_err()
+}
+
+/// The network namespaces that a process has descriptors of.
+fn held(pid: &str) -> BTreeSet<String> {
+    let names = |entry: fs::DirEntry| fs::read_link(entry.path()).ok()?.to_str().map(str::to_owned);
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    files.filter_map(names).filter(|name| name.starts_with("net:[")).collect()
+}
+
+/// Those of them that any process still has, or is in.
+fn left(of: &BTreeSet<String>) -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    for entry in fs::read_dir("/proc").expect("/proc").flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.bytes().all(|byte| byte.is_ascii_digit()) {
+            all.extend(held(&name));
+            let own = fs::read_link(entry.path().join("ns/net"));
+            all.extend(own.ok().and_then(|own| own.to_str().map(str::to_owned)));
+        }
+    }
+    all.intersection(of).cloned().collect()
+}
+
+fn namespace(state: &Value, host: usize) -> Namespace {
+    let path = format!("/proc/{}/fd/{}", state["pid"], state["hosts"][host]["fd"]);
+    Namespace::open(Path::new(&path)).expect("a namespace")
+}
+
+#[test]
+fn programs_find_the_rate_the_round_trip_and_the_loss_that_were_asked_for() {
+    if skipped() {
+        return;
+    }
+    let bench = Bench::new("rate");
+    let state = bench.up();
+    assert_eq!(state["hosts"][0]["name"], "f.tx");
+    let at = state["hosts"][0]["peer"].as_str().expect("an address").to_owned();
+    let (tx, rx) = (namespace(&state, 0), namespace(&state, 1));
+    let clock = Clock::start();
+    let since = |then: algo::Time| clock.now().since(then).as_nanos() as f64 / 1e9;
+    let bytes = 5_000_000;
+    let listener = rx.run(|| TcpListener::bind((at.as_str(), 4_000))).expect("there").expect("a listener");
+    let receiver = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a connection");
+        let mut all = Vec::new();
+        stream.read_to_end(&mut all).expect("all");
+        all.len()
+    });
+    let connecting = clock.now();
+    let mut stream = tx.run(|| TcpStream::connect((at.as_str(), 4_000))).expect("there").expect("connected");
+    let rtt = since(connecting);
+    assert!((0.030..0.045).contains(&rtt), "a handshake takes a round trip of 30 ms: {rtt} s");
+    let sending = clock.now();
+    stream.write_all(&vec![0; bytes]).expect("written");
+    drop(stream);
+    assert_eq!(receiver.join().expect("received"), bytes);
+    let rate = bytes as f64 * 8.0 / 1e6 / since(sending);
+    // 1,448 of 1,500 bytes are the program's: 9.65 Mbit/s at most, and Reno fills half a queue.
+    assert!((6.5..9.8).contains(&rate), "{rate} Mbit/s");
+
+    let output = bench.run(&["down", &bench.name, "--json"]);
+    assert!(output.status.success(), "{output:?}");
+    let state: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let link = &state["links"][0];
+    assert!(link["offered"].as_u64() > Some(3_400), "{link}");
+    // Of 3,450 packets 3.5 are lost on average; 15 or none in a run of 30.
+    assert!(link["lost"].as_u64() < Some(15), "{link}");
+    assert!(!bench.is_up());
+}
+
+#[test]
+fn exec_runs_a_program_on_a_host_and_ends_as_it_does() {
+    if skipped() {
+        return;
+    }
+    let bench = Bench::new("exec");
+    bench.up();
+    let host = format!("{}/f.tx", bench.name);
+    let output =
+        bench.run(&["exec", &host, "--", "sh", "-c", "echo $ANABRANCH_HOST $ANABRANCH_PEER; exit 7"]);
+    assert_eq!(output.status.code(), Some(7), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "f.tx 10.1.255.1\n");
+    let output = bench.run(&["exec", &format!("{}/f.ty", bench.name), "--", "true"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("did you mean f.tx?"), "{output:?}");
+    let output = bench.run(&["up", &bench.name]);
+    assert_eq!(output.status.code(), Some(1), "it is up already: {output:?}");
+    assert!(bench.run(&["down", &format!("{}.toml", bench.name)]).status.success());
+    assert_eq!(bench.run(&["down", &bench.name]).status.code(), Some(2), "it is not up any more");
+}
+
+#[test]
+fn a_holder_that_is_killed_leaves_nothing() {
+    if skipped() {
+        return;
+    }
+    let bench = Bench::new("killed");
+    let pid = bench.up()["pid"].to_string();
+    let namespaces = held(&pid);
+    assert_eq!(namespaces.len(), 2, "one for each host");
+    assert_eq!(left(&namespaces), namespaces);
+    kill(Pid::from_raw(pid.parse().expect("a number")), Signal::SIGKILL).expect("killed");
+    wait_until(5, || left(&namespaces).is_empty());
+    assert!(!bench.is_up());
+    bench.up();
+    assert!(bench.is_up(), "nothing of the old one is in the way");
+}
+
+#[test]
+fn a_run_that_is_killed_or_interrupted_leaves_nothing() {
+    if skipped() {
+        return;
+    }
+    let bench = Bench::new("run");
+    for (signal, status) in [(Signal::SIGKILL, None), (Signal::SIGINT, Some(130))] {
+        let mut child = bench
+            .lab(&["run", &bench.name, "--world", "kernel"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it runs");
+        let pid = child.id().to_string();
+        wait_until(5, || held(&pid).len() >= 4);
+        thread::sleep(Duration::from_millis(500));
+        let namespaces = held(&pid);
+        let clock = Clock::start();
+        kill(Pid::from_raw(child.id().cast_signed()), signal).expect("a signal");
+        assert_eq!(child.wait().expect("it ended").code(), status);
+        assert!(clock.now().since(algo::Time::ZERO) < algo::Span::from_millis(1_500), "at once");
+        wait_until(5, || left(&namespaces).is_empty());
+    }
+}
+
+#[test]
+fn tables_show_both_worlds_and_results_resume() {
+    if skipped() {
+        return;
+    }
+    let bench = Bench::new("both");
+    let short = ["--set", "duration=4 s", "--set", "count_from=1 s", "--seeds", "1"];
+    let sweep = |extra: &[&str]| {
+        let args = [&["sweep", &bench.name, "--out", "r.jsonl"][..], &short, extra].concat();
+        let output = bench.run(&args);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let text = sweep(&["--world", "kernel,sim", "--report", "r.html"]);
+    assert!(text.contains("simulated and in the kernel"), "{text}");
+    assert!(text.contains("metric   controller   sim  kernel  unit"), "{text}");
+    assert!(text.contains("Lateness of the emulated links: 99 % of the packets within"), "{text}");
+    let page = fs::read_to_string(bench.dir.path().join("r.html")).expect("a page");
+    assert!(page.contains(">sim</th>") && page.contains(">kernel</th>"));
+    // All is there: this takes no time.
+    let clock = Clock::start();
+    let rows = sweep(&["--world", "kernel", "--json"]);
+    assert!(clock.now().since(algo::Time::ZERO) < algo::Span::from_secs(3));
+    let row: Value = serde_json::from_str(rows.lines().next().expect("a row")).expect("JSON");
+    assert_eq!(row["world"], "kernel");
+    assert!(row["late_p99_us"].as_f64() > Some(0.0));
+}
