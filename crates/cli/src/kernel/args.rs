@@ -11,7 +11,7 @@ use super::{setup, teardown, watch};
         Linux has MPTCP, but each subflow of a connection takes as much as a whole TCP. `load` adds \
         controllers that share; `setup` makes a host with several uplinks use them all.",
     after_help = "Examples:\n  \
-        sudo anabranch kernel load nmcc --default\n  \
+        sudo anabranch kernel load nmcc-half --default\n  \
         sudo anabranch kernel status\n  \
         sudo anabranch kernel unload --all",
     subcommand_required = true,
@@ -51,13 +51,13 @@ pub enum KernelCommand {
         namespace can choose them by name (TCP_CONGESTION); with --default new sockets of this namespace use \
         the first one without asking. On sockets without siblings they behave as Reno does, but for wvegas.",
     after_help = "Examples:\n  \
-        sudo anabranch kernel load nmcc --default\n  \
+        sudo anabranch kernel load nmcc-half --default\n  \
         sudo anabranch kernel load lia olia balia\n  \
-        sudo anabranch kernel load nmcc --default --netns lab"
+        sudo anabranch kernel load nmcc-half --default --netns lab"
 )]
 pub struct Load {
-    /// nmcc, nmcc-half, lia, olia, balia, wvegas, ewtcp, coupled, or reno (which the kernel will call
-    /// reno_anb)
+    /// nmcc-half (the fairest in today's kernels), nmcc, lia, olia, balia, wvegas, ewtcp, coupled, or reno (which
+    /// the kernel will call reno_anb)
     #[arg(required = true, value_name = "NAME")]
     pub names: Vec<String>,
 
