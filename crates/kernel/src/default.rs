@@ -1,7 +1,7 @@
 //! The congestion control of new sockets of a network namespace: `net.ipv4.tcp_congestion_control`.
 //!
-//! What it was before is remembered in `/run/anabranch/congestion.json`, by namespace, so that unloading can put it
-//! back.
+//! What it was before is remembered in `/run/anabranch/congestion.json`, by namespace, so that unloading can
+//! put it back.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -85,8 +85,21 @@ fn skipped() -> bool {
     allowed.is_err()
 }
 
-fn play(text: &str, controller: &str) -> Outcome {
+fn once(text: &str, controller: &str) -> Outcome {
     run(&scenario(text), controller, 1, &AtomicBool::new(false)).expect("a run")
+}
+
+/// Runs it; again if the machine was too busy for the links to be in time, which says nothing about them.
+fn play(text: &str, controller: &str) -> Outcome {
+    let mut outcome = once(text, controller);
+    for _ in 0..3 {
+        if !outcome.is_late() {
+            break;
+        }
+        println!("again: {:?}", outcome.faults);
+        outcome = once(text, controller);
+    }
+    outcome
 }
 
 #[test]

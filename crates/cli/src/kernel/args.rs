@@ -56,8 +56,8 @@ pub enum KernelCommand {
         sudo anabranch kernel load nmcc-half --default --netns lab"
 )]
 pub struct Load {
-    /// nmcc-half (the fairest in today's kernels), nmcc, lia, olia, balia, wvegas, ewtcp, coupled, or reno (which
-    /// the kernel will call reno_anb)
+    /// nmcc-half (the fairest in today's kernels), nmcc, lia, olia, balia, wvegas, ewtcp, coupled, or reno
+    /// (which the kernel will call reno_anb)
     #[arg(required = true, value_name = "NAME")]
     pub names: Vec<String>,
 
