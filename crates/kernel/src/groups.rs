@@ -10,7 +10,10 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use net::netlink::Netlink;
+
 use crate::Result;
+use crate::controllers::refused;
 
 /// What a rule is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -59,25 +62,13 @@ pub struct Rule {
     pub group: Group,
 }
 
-/// The cookie of the calling thread's network namespace (`SO_NETNS_COOKIE`, socket(7)).
+/// The cookie of the calling thread's network namespace, as the programs see it.
 ///
 /// # Errors
 /// If the kernel has no such thing (before Linux 5.14).
-#[expect(unsafe_code, reason = "nix does not know this socket option")]
 pub fn netns() -> Result<u64> {
-    use nix::libc::{SO_NETNS_COOKIE, SOL_SOCKET, getsockopt};
-    use std::os::fd::AsRawFd as _;
-    let attempt = "cannot tell the network namespace";
-    let refused = |e: &std::io::Error| crate::controllers::refused(attempt, e);
-    let socket = std::net::UdpSocket::bind(("127.0.0.1", 0)).map_err(|e| refused(&e))?;
-    let mut cookie = 0_u64;
-    let mut len = size_of::<u64>() as u32;
-    // SAFETY: the option is a u64, and there is place for one.
-    let result = unsafe {
-        let place = std::ptr::from_mut(&mut cookie).cast();
-        getsockopt(socket.as_raw_fd(), SOL_SOCKET, SO_NETNS_COOKIE, place, &mut len)
-    };
-    if result == 0 { Ok(cookie) } else { Err(refused(&std::io::Error::last_os_error())) }
+    let cookie = Netlink::open().and_then(|netlink| netlink.namespace_cookie());
+    cookie.map_err(|e| refused("cannot tell the network namespace", &e.into()))
 }
 
 /// As the programs have it.
