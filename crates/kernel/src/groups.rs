@@ -38,8 +38,10 @@ pub enum Group {
 /// Numbers of groups are below this.
 pub const GROUP_MAX: u32 = 1 << 31;
 /// As `GROUP_APART` in the programs.
+#[cfg(any(feature = "ebpf", test))]
 const APART: u32 = u32::MAX;
 /// Bytes of a rule's key: `struct anb_rule`.
+#[cfg(any(feature = "ebpf", test))]
 const KEY_BYTES: usize = 32;
 
 impl fmt::Display for Group {
@@ -72,6 +74,7 @@ pub fn netns() -> Result<u64> {
 }
 
 /// As the programs have it.
+#[cfg(any(feature = "ebpf", test))]
 fn key(netns: u64, subject: Subject) -> [u8; KEY_BYTES] {
     let (kind, what): (u32, [u8; 16]) = match subject {
         Subject::Address(IpAddr::V4(ip)) => (1, padded(&ip.octets())),
@@ -86,6 +89,7 @@ fn key(netns: u64, subject: Subject) -> [u8; KEY_BYTES] {
     key
 }
 
+#[cfg(any(feature = "ebpf", test))]
 fn padded(bytes: &[u8; 4]) -> [u8; 16] {
     let mut all = [0; 16];
     all[..4].copy_from_slice(bytes);
@@ -93,6 +97,7 @@ fn padded(bytes: &[u8; 4]) -> [u8; 16] {
 }
 
 /// What a key and its value say; none if they make no sense.
+#[cfg(any(feature = "ebpf", test))]
 fn rule(key: &[u8], value: &[u8]) -> Option<Rule> {
     let key: &[u8; KEY_BYTES] = key.try_into().ok()?;
     let word = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|i| key[at + i]));

@@ -10,6 +10,7 @@ use crate::controllers::Controller;
 use crate::watch::{Controllers, Factors};
 
 /// Bytes of a subflow's place: `struct anb_slot`.
+#[cfg(any(feature = "ebpf", test))]
 const SLOT_BYTES: usize = 88;
 
 /// A subflow that has published.
