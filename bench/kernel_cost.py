@@ -155,7 +155,7 @@ def main():
     names = args.controllers or [name for name in CONTROLLERS if name in available]
     missing = [name for name in names if name not in available]
     if missing or not names:
-        sys.exit(f"not loaded: {' '.join(missing) or 'any controller'} (anabranch kernel load --all)")
+        sys.exit(f"not loaded: {' '.join(missing) or 'any controller'} (anabranch kernel load NAME…)")
     if args.mtu:
         os.system(f"ip link set lo mtu {args.mtu}")
     with open("/proc/sys/net/ipv4/tcp_no_metrics_save", "w", encoding="ascii") as file:

@@ -1,12 +1,12 @@
 //! Gives the code a number that changes when anything changes that can change a result: the sources of the
-//! machines, the simulator and the laboratory. Results in a file carry it, so that those of other code are
+//! machines, the worlds and the laboratory. Results in a file carry it, so that those of other code are
 //! not taken for those of this.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The crates that decide a result.
-const CRATES: [&str; 4] = ["algo", "lab", "mmtp", "sim"];
+const CRATES: [&str; 6] = ["algo", "kernel", "lab", "mmtp", "net", "sim"];
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

@@ -138,6 +138,15 @@ fn an_administrators_day() {
             "{picture}"
         );
         prometheus();
+        let settings = (rules(), kernel("status").stdout);
+        let mut watching = anabranch();
+        watching.args(["kernel", "watch", "--json", "--interval", "50ms"]).stdout(Stdio::piped());
+        let mut watching = watching.spawn().expect("it starts");
+        let mut lines = BufReader::new(watching.stdout.take().expect("a pipe")).lines();
+        lines.next().expect("it looks").expect("a line");
+        watching.kill().expect("it is ended by force");
+        watching.wait().expect("it has ended");
+        assert_eq!((rules(), kernel("status").stdout), settings, "a watcher that is killed leaves nothing");
 
         let back = kernel("teardown");
         assert!(back.status.success() && !back.stdout.is_empty(), "{back:?}");

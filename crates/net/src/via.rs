@@ -224,6 +224,8 @@ impl fmt::Display for Via {
 ///   IPv4 every address of the interface; for IPv6 the one that the kernel prefers towards this peer (RFC
 ///   6724), since an interface commonly has several (stable, temporary, deprecated, unique local) that all
 ///   mean the same path.
+/// * An interface without such an address that a route to the peer leads through (*unnumbered*: the address is
+///   on loopback, say), with the address that the kernel picks.
 /// * Link-local addresses only towards a link-local peer.
 ///
 /// Each is tried with a socket that is bound, connected and closed again; connecting UDP sends nothing.
@@ -240,11 +242,9 @@ pub fn usable_for(peer: IpAddr) -> io::Result<Vec<Via>> {
     }
     let mut ways = Vec::new();
     for interface in interfaces()?.into_iter().filter(|i| i.up && !i.loopback) {
-        let preferred = if peer.is_ipv6() {
-            through(peer, None, interface.index).ok().and_then(|route| route.source)
-        } else {
-            None
-        };
+        let before = ways.len();
+        let route = through(peer, None, interface.index).ok();
+        let preferred = route.and_then(|route| route.source).filter(|_| peer.is_ipv6());
         for &address in &interface.addresses {
             let fits = address.is_ipv4() == peer.is_ipv4()
                 && (address.is_ipv4() || preferred.is_none_or(|preferred| preferred == address))
@@ -254,6 +254,13 @@ pub fn usable_for(peer: IpAddr) -> io::Result<Vec<Via>> {
             if fits && way.open(SocketAddr::new(peer, 9)).is_ok() {
                 ways.push(way);
             }
+        }
+        let unnumbered = Via { device: Some(interface.name.clone()), address: None };
+        if ways.len() == before
+            && route.is_some_and(|route| route.source.is_some_and(|source| !interface.addresses.contains(&source)))
+            && unnumbered.open(SocketAddr::new(peer, 9)).is_ok()
+        {
+            ways.push(unnumbered);
         }
     }
     Ok(ways)

@@ -163,13 +163,17 @@ fn ways(named: &[Via], peer: IpAddr) -> std::io::Result<Vec<Via>> {
     Ok(named.iter().filter(fits).cloned().collect())
 }
 
-/// Whether the local address of a socket still exists on an interface that is up, the named one if one was.
+/// Whether the local address of a socket still exists on an interface that is up, the named one if one was;
+/// if only an interface was named, that is up and the address may be on any (see [`net::usable_for`]).
 fn is_there(interfaces: &[Interface], ip: IpAddr, via: &Via) -> bool {
-    interfaces
-        .iter()
-        .filter(|i| i.up && via.device().is_none_or(|name| name == i.name))
-        // All of 127/8 is local without being listed.
-        .any(|i| i.addresses.contains(&ip) || (i.loopback && ip.is_loopback()))
+    let is_named = |i: &&Interface| via.device().is_none_or(|name| name == i.name);
+    // All of 127/8 is local without being listed.
+    let has = |i: &Interface| i.addresses.contains(&ip) || (i.loopback && ip.is_loopback());
+    let mut up = interfaces.iter().filter(|i| i.up);
+    match via.address() {
+        Some(_) => up.filter(is_named).any(has),
+        None => up.clone().any(|i| is_named(&i)) && up.any(has),
+    }
 }
 
 /// The largest UDP payload that the socket's interface takes.
