@@ -26,11 +26,13 @@ const LAW: &[(&str, &[&str])] = &[
     ("net", &["algo", "sim"]),
     ("kernel", &["algo", "net"]),
     ("lab", &["algo", "mmtp", "sim", "net", "kernel"]),
-    ("cli", &["algo", "mmtp", "sim", "net", "kernel", "lab"]),
+    ("mirror", &["algo", "mmtp"]),
+    ("http", &["net"]),
+    ("cli", &["algo", "mmtp", "sim", "net", "kernel", "lab", "mirror", "http"]),
 ];
 
 /// Crates of machines: they report events and never print.
-const MACHINES: &[&str] = &["algo", "mmtp", "sim"];
+const MACHINES: &[&str] = &["algo", "mirror", "mmtp", "sim"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace root")

@@ -1,0 +1,5 @@
+//! **Purpose.** HTTP's world: ranges fetched over chosen interfaces, and contents offered to browsers.
+//!
+//! **Non-goals.** It decides nothing: what is asked of whom is the crate `mirror`'s, what is offered is the caller's.
+//!
+//! **Map.**
