@@ -16,7 +16,9 @@ mod arrive;
 mod ask;
 mod blame;
 mod grouping;
+mod hope;
 mod idle;
+mod lend;
 mod mtu;
 mod object;
 mod path;
@@ -197,27 +199,10 @@ impl Subscriber {
         self.objects.get(object as usize).map_or(0, Object::groups_left)
     }
 
-    /// Whether some source may still bring a content: not struck off, and has not refused it.
-    #[must_use]
-    pub fn has_hope(&self, object: ObjectId) -> bool {
-        (0..self.sources.len()).any(|s| !self.sources[s].struck && !self.sources[s].lacks.contains(&object))
-    }
-
-    /// A content that is not complete and that no source can bring any more.
-    #[must_use]
-    pub fn hopeless(&self) -> Option<ObjectId> {
-        self.active.iter().copied().find(|object| !self.has_hope(*object))
-    }
-
     /// Packets that were asked for a second time while pending elsewhere, at the end.
     #[must_use]
     pub const fn doubled(&self) -> u64 {
         self.doubled
-    }
-
-    fn lacks(&self, source: SourceId, object: ObjectId) -> bool {
-        let source = &self.sources[usize::from(source)];
-        source.struck || source.lacks.contains(&object)
     }
 
     /// Calls `f` with a path and the published numbers of its group.

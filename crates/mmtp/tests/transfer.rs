@@ -48,6 +48,15 @@ fn packets(shelf: &Shelf<'_>, reply: &Reply) -> Vec<Vec<u8>> {
 
 /// Fetches `bytes` from `sources` sources at 10 ms RTT; returns what arrived and when it was complete.
 fn fetch(bytes: &[u8], sources: usize) -> (Vec<u8>, Time, Subscriber) {
+    fetch_with(bytes, sources, |_, _| {})
+}
+
+/// The same; whenever nothing is left to send at a moment, `each` may do what it likes.
+fn fetch_with(
+    bytes: &[u8],
+    sources: usize,
+    mut each: impl FnMut(&mut Subscriber, u32),
+) -> (Vec<u8>, Time, Subscriber) {
     let tree = Outboard::of_bytes(bytes);
     let id: ContentId = tree.id();
     let home: SocketAddr = "192.0.2.1:9".parse().expect("an address");
@@ -65,6 +74,7 @@ fn fetch(bytes: &[u8], sources: usize) -> (Vec<u8>, Time, Subscriber) {
     let mut wires: VecDeque<(Time, usize, bool, Vec<u8>)> = VecDeque::new();
     let mut complete = None;
     for _ in 0..200_000 {
+        each(&mut subscriber, object);
         let wait = loop {
             match subscriber.poll(now) {
                 Output::Wait(until) => break until,
@@ -138,4 +148,47 @@ fn nothing_is_lost_or_sent_twice_on_a_clean_path() {
         assert_eq!(path.counters.timeouts, 0);
         assert!(path.chunk_bytes == 1_366, "the packet size was found: {}", path.chunk_bytes);
     }
+}
+
+/// A source that is lent groups and brings them whole, `wrong` ones among them.
+fn lent(len: usize, wrong: bool) -> (u64, Subscriber) {
+    let bytes = sample(len);
+    let (mut mirror, mut brought, mut held) = (None, 0, VecDeque::new());
+    let (got, _, subscriber) = fetch_with(&bytes, 1, |subscriber, object| {
+        let source = *mirror.get_or_insert_with(|| subscriber.add_source().expect("few sources"));
+        if held.is_empty() {
+            held.extend(subscriber.lend(source, object, 100, 10_000_000).into_iter().flatten());
+        }
+        // A quarter is given back, to be lent again or asked of the other.
+        if brought % 4 == 3 && held.len() > 1 {
+            let last = held.pop_back().expect("more than one");
+            subscriber.give_back(object, last..last + 1);
+        }
+        if let Some(group) = held.pop_front() {
+            assert!(subscriber.is_wanted(object, group));
+            let start = group as usize * GROUP_BYTES;
+            let mut copy = bytes[start..(start + GROUP_BYTES).min(len)].to_vec();
+            copy[0] ^= u8::from(wrong && brought == 5);
+            assert!(!subscriber.bring(source, object, group, &copy[1..]), "too short");
+            assert!(subscriber.bring(source, object, group, &copy));
+            assert!(!subscriber.bring(source, object, group, &copy) || wrong, "twice");
+            brought += 1;
+        }
+    });
+    assert!(got == bytes);
+    (brought, subscriber)
+}
+
+#[test]
+fn what_is_lent_comes_whole_and_is_verified() {
+    for len in [100_000, 3_000_000, 20_000_001] {
+        let (brought, subscriber) = lent(len, false);
+        assert!(brought > 0 && subscriber.paths().all(|path| path.counters.bytes < len as u64), "{len}: both");
+    }
+}
+
+#[test]
+fn who_brings_a_wrong_group_is_lent_no_more() {
+    let (brought, _) = lent(5_000_000, true);
+    assert!((6..240).contains(&brought), "{brought} groups before it was found out");
 }

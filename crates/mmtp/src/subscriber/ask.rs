@@ -10,7 +10,7 @@ use super::object::SourceId;
 use super::path::{self, BATCH_MAX, Path, Run, State};
 use super::{PathId, Subscriber, Wanted, What, Work};
 use crate::cookie::AMPLIFICATION;
-use crate::id::{Cut, GROUP_BYTES};
+use crate::id::Cut;
 use crate::publisher::REPLY_BYTES_MAX;
 use crate::wire::{COOKIE_PACKET, DATA_HEADER, Kind, NAME_MAX, PREFIX, RANGES_MAX, Range};
 
@@ -266,31 +266,9 @@ impl Subscriber {
         if me.state != State::Open {
             return false;
         }
-        let mine = me.rate_bytes().max(1);
-        let patience = me.rtt.srtt().as_nanos();
-        let victim = (0..self.paths.len())
-            .filter(|&q| q != p)
-            .filter_map(|q| {
-                let run = *self.paths[q].runs.back()?;
-                let free = run.end - run.group - u64::from(run.chunk > 0);
-                let fits =
-                    free > 0 && only.is_none_or(|o| o == run.object) && !self.lacks(me.source, run.object);
-                let left: u64 = self.paths[q].runs.iter().map(|r| r.end - r.group).sum();
-                let theirs = self.paths[q].rate_bytes();
-                let nanos = left.saturating_mul(GROUP_BYTES as u64 * 1_000_000_000) / theirs.max(1);
-                (fits && nanos > patience).then_some((nanos, q, free, theirs))
-            })
-            .max_by_key(|(nanos, q, ..)| (*nanos, usize::MAX - q));
-        let Some((_, q, free, theirs)) = victim else { return false };
-        let share = u128::from(free) * u128::from(mine) / u128::from(mine.saturating_add(theirs));
-        let take = (share as u64).clamp(1, free);
-        let Some(run) = self.paths[q].runs.back_mut() else { return false };
-        run.end -= take;
-        let stolen = Run { object: run.object, group: run.end, chunk: 0, end: run.end + take };
-        if run.group == run.end {
-            self.paths[q].runs.pop_back();
-        }
-        self.paths[p].runs.push_back(stolen);
+        let (source, rate_bytes, patience) = (me.source, me.rate_bytes(), me.rtt.srtt());
+        let Some(run) = self.take_over(Some(p), source, rate_bytes, patience, only) else { return false };
+        self.paths[p].runs.push_back(run);
         true
     }
 
@@ -372,7 +350,7 @@ mod tests {
     use algo::{Machine as _, Output};
 
     use super::*;
-    use crate::id::ContentId;
+    use crate::id::{ContentId, GROUP_BYTES};
     use crate::subscriber::PathConfig;
     use crate::wire::{self, Packet};
 

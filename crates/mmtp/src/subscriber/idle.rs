@@ -33,12 +33,29 @@ impl Idle {
     /// Takes the first idle groups, at most to the end of their segment: `next_idle` of the dossier, a
     /// segment at a time.
     pub(super) fn take(&mut self) -> Option<(u64, u64)> {
-        let (first, end) = self.ends.pop_first()?;
+        let first = *self.ends.first_key_value()?.0;
+        Some((first, self.extend(first)))
+    }
+
+    /// Takes the idle groups that begin at `first` too, at most to the end of their segment; returns where
+    /// what was taken ends.
+    pub(super) fn extend(&mut self, first: u64) -> u64 {
+        let Some(end) = self.ends.remove(&first) else { return first };
         let cut = (first / SEGMENT_GROUPS + 1) * SEGMENT_GROUPS;
         if end > cut {
             self.ends.insert(cut, end);
         }
-        Some((first, end.min(cut)))
+        end.min(cut)
+    }
+
+    /// Whether `group` is idle.
+    pub(super) fn contains(&self, group: u64) -> bool {
+        self.ends.range(..=group).next_back().is_some_and(|(_, &end)| group < end)
+    }
+
+    /// How many groups are idle.
+    pub(super) fn len(&self) -> u64 {
+        self.ends.iter().map(|(first, end)| end - first).sum()
     }
 
     /// Whether no group is idle.
@@ -61,6 +78,8 @@ mod tests {
             let (mut idle, mut model) = (Idle::default(), BTreeSet::new());
             for (first, len) in ops {
                 let end = first + len;
+                prop_assert_eq!(idle.contains(first), model.contains(&first));
+                prop_assert_eq!(idle.len(), model.len() as u64);
                 if (first..end).any(|g| model.contains(&g)) {
                     let (a, b) = idle.take().expect("the model is not empty");
                     prop_assert_eq!(Some(&a), model.first(), "always the lowest");

@@ -193,6 +193,20 @@ impl Object {
         });
     }
 
+    /// Opens `group` for somebody who brings all of it at once; what came of it in packets is dropped. False
+    /// if only another source may fill it, or if all of it is here and waits for its page.
+    pub(super) fn open_whole(&mut self, group: u64, cut: Cut, source: SourceId) -> bool {
+        if let Some(partial) = self.partials.get(&group) {
+            let whole = partial.have.count_ones() >= self.id.chunks_in_group(group, partial.cut);
+            if whole || partial.only.is_some_and(|only| only != source) {
+                return false;
+            }
+        }
+        self.partials.remove(&group);
+        self.open(group, cut, source);
+        true
+    }
+
     /// The cut that `group` was opened with, if it is open.
     pub(super) fn cut_of(&self, group: u64) -> Option<Cut> {
         self.partials.get(&group).map(|p| p.cut)
