@@ -52,6 +52,9 @@ pub enum Command {
     Serve(Serve),
     /// Fetch one file or directory from all sources that have it
     Get(Get),
+    /// Make plain web servers sources that need no trust: hashes and mirrors of a file as a Metalink
+    #[command(long_about = crate::mirror_list::LONG)]
+    MirrorList(crate::mirror_list::MirrorList),
     /// See it work: three simulated sources, one of which fails and comes back
     Demo(Demo),
     /// Run experiments, simulated or in the kernel: tables beside what papers report
@@ -78,6 +81,7 @@ pub enum Command {
     after_help = "Examples:\n  \
         anabranch serve film.mkv\n  \
         anabranch serve --listen 192.0.2.7:26227 --limit 20M ~/public\n  \
+        anabranch serve --http 192.0.2.7:8080 ~/public\n  \
         anabranch serve --json data/ | jq -r 'select(.event == \"offer\") | .uri'"
 )]
 pub struct Serve {
@@ -89,6 +93,11 @@ pub struct Serve {
     /// 26227. Without this option: port 26227 of every address, IPv4 and IPv6
     #[arg(short, long, value_name = "ADDR:PORT", value_parser = listen_address)]
     pub listen: Vec<SocketAddr>,
+
+    /// Offer the same over HTTP too, to browsers, curl and other receivers; may be given several times. Port
+    /// 0 takes a free one, and `ADDR` alone means port 26227. Anybody who reaches it sees the list of files
+    #[arg(long, value_name = "ADDR:PORT", value_parser = listen_address)]
+    pub http: Vec<SocketAddr>,
 
     /// Send no faster than this, all receivers together: bytes a second (500k, 20M, 1.5Gi) or bits a second
     /// (100Mbit)
@@ -129,8 +138,11 @@ pub struct Serve {
         The exit status tells scripts what happened: see `anabranch --help`."
 )]
 pub struct Get {
-    /// What to fetch, as `anabranch serve` printed it; in quotes, for it contains & and ?
-    pub uri: String,
+    /// What to fetch: a URI as `anabranch serve` printed it (in quotes, for it contains & and ?), URLs of one
+    /// and the same file, a Metalink (a file or a URL that ends in .meta4 or .metalink), or - for a list of
+    /// these on standard input, one a line
+    #[arg(required = true, value_name = "URI|URL|METALINK", value_hint = ValueHint::Url)]
+    pub what: Vec<String>,
 
     /// A source, in addition to those that the URI names; may be given several times. Without a port: 26227
     #[arg(short, long, value_name = "HOST:PORT")]
@@ -191,6 +203,10 @@ pub struct Get {
     /// No progress and no summary; errors only
     #[arg(short, long)]
     pub quiet: bool,
+
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "clap would show it as the help of all")]
+    pub http: crate::get::Http,
 }
 
 /// Options of `demo`.
@@ -429,6 +445,7 @@ mod tests {
         assert!(
             parse("anabranch serve a b -l 127.0.0.1:0 -l [::1]:9 --limit 1M --json --no-cache -q").is_ok()
         );
+        assert!(parse("anabranch serve a --http 127.0.0.1:0 --http ::1").is_ok());
         assert!(
             parse("anabranch get URI --from a:1 --from b --via lo -o x --cc reno --disjoint --force").is_ok()
         );
@@ -452,6 +469,7 @@ mod tests {
             "anabranch serve",
             "anabranch serve x --limit 0",
             "anabranch serve x --listen example.org:1",
+            "anabranch serve x --http example.org:1",
             "anabranch demo --size 0",
         ] {
             assert!(parse(bad).is_err(), "{bad}");

@@ -55,6 +55,10 @@ pub struct Offer {
     pub collection: bool,
     /// Where it is on this machine.
     pub path: PathBuf,
+    /// Which of the paths that were named it belongs to, from 0.
+    pub named: usize,
+    /// Where it is below that: names with `/` between them. Empty for what was named itself.
+    pub relative: Vec<u8>,
     index: usize,
     outboard: Arc<Outboard>,
     body: Body,
@@ -150,7 +154,7 @@ impl Builder {
         let sum = roots.iter().flat_map(|root| &root.files).map(|file| file.length).sum();
         self.total_bytes.store(sum, Ordering::Relaxed);
         let mut catalog = Catalog::default();
-        for root in roots {
+        for (named, root) in roots.into_iter().enumerate() {
             let hashed = hash::all(self, &root.files);
             if self.stopped() {
                 return Err(Failure::new(Code::Interrupted, "interrupted while hashing"));
@@ -167,18 +171,19 @@ impl Builder {
                 };
                 if root.directory {
                     entries.push(Entry {
-                        path: file.relative,
+                        path: file.relative.clone(),
                         executable: file.executable,
                         id: outboard.id(),
                     });
                 }
-                catalog.add(file.path, false, outboard, Body::File(stamp));
+                catalog.add((named, file.relative), file.path, false, outboard, Body::File(stamp));
             }
             if root.directory {
                 let manifest = Collection::new(entries)
                     .map_err(|e| Failure::other(format!("cannot offer {}: {e}", show(&root.path))))?
                     .encode();
-                catalog.add(root.path, true, Outboard::of_bytes(&manifest), Body::Memory(manifest));
+                let outboard = Outboard::of_bytes(&manifest);
+                catalog.add((named, Vec::new()), root.path, true, outboard, Body::Memory(manifest));
             }
         }
         if let Some(dir) = &self.cache {
@@ -189,7 +194,14 @@ impl Builder {
 }
 
 impl Catalog {
-    fn add(&mut self, path: PathBuf, collection: bool, outboard: Outboard, body: Body) {
+    fn add(
+        &mut self,
+        (named, relative): (usize, Vec<u8>),
+        path: PathBuf,
+        collection: bool,
+        outboard: Outboard,
+        body: Body,
+    ) {
         let name = path.file_name().map(|name| name.as_bytes().to_vec()).unwrap_or_default();
         let name = name[..name.len().min(NAME_MAX)].to_vec();
         let index = self.offers.len();
@@ -198,7 +210,7 @@ impl Catalog {
         let first = *self.by_root.entry(id.root).or_insert(index);
         let outboard =
             self.offers.get(first).map_or_else(|| Arc::new(outboard), |offer| Arc::clone(&offer.outboard));
-        self.offers.push(Offer { id, name, collection, path, index, outboard, body });
+        self.offers.push(Offer { id, name, collection, path, named, relative, index, outboard, body });
     }
 
     /// Everything on offer; a directory comes after its files.
@@ -247,21 +259,7 @@ impl Catalog {
         }
         let out = out.get_mut(..used).ok_or(ReadError::Range)?;
         let mut from = used - wanted;
-        match &offer.body {
-            // The content ends where its id says; so it has these bytes.
-            Body::Memory(content) => out[from..].copy_from_slice(&content[start as usize..][..wanted]),
-            Body::File(stamp) => {
-                let file = self.file(offer, stamp)?;
-                file.read_exact_at(&mut out[from..], start).map_err(|e| match e.kind() {
-                    io::ErrorKind::UnexpectedEof => ReadError::Changed,
-                    _ => ReadError::Io(e),
-                })?;
-                // After reading: a change before or during it shows now.
-                if Stamp::of(&file).map_err(ReadError::Io)? != *stamp {
-                    return Err(ReadError::Changed);
-                }
-            }
-        }
+        self.read_at(offer, start, &mut out[from..])?;
         let mut to = 0;
         for (len, wire_len) in &lens[..count] {
             to += header;
@@ -272,6 +270,42 @@ impl Catalog {
             to += wire_len;
         }
         Ok(used)
+    }
+
+    /// Fills `out` with the offer's bytes from `offset` on.
+    ///
+    /// # Errors
+    /// If it has no such bytes, or the file is not what was hashed.
+    pub fn read_at(&self, offer: &Offer, offset: u64, out: &mut [u8]) -> Result<(), ReadError> {
+        if offset.checked_add(out.len() as u64).is_none_or(|end| end > offer.id.length) {
+            return Err(ReadError::Range);
+        }
+        match &offer.body {
+            Body::Memory(content) => {
+                out.copy_from_slice(&content[offset as usize..][..out.len()]);
+                Ok(())
+            }
+            Body::File(stamp) => {
+                let file = self.file(offer, stamp)?;
+                file.read_exact_at(out, offset).map_err(|e| match e.kind() {
+                    io::ErrorKind::UnexpectedEof => ReadError::Changed,
+                    _ => ReadError::Io(e),
+                })?;
+                // After reading: a change before or during it shows now.
+                unchanged(&file, stamp)
+            }
+        }
+    }
+
+    /// Looks whether an offer is still what was hashed, without reading it.
+    ///
+    /// # Errors
+    /// If it is not, or cannot be opened.
+    pub fn check(&self, offer: &Offer) -> Result<(), ReadError> {
+        match &offer.body {
+            Body::Memory(_) => Ok(()),
+            Body::File(stamp) => unchanged(&*self.file(offer, stamp)?, stamp),
+        }
     }
 
     /// The hash tree of an offer.
@@ -293,9 +327,7 @@ impl Catalog {
             return Ok(Arc::clone(&open[0].1));
         }
         let file = open_file(&offer.path).map_err(ReadError::Io)?;
-        if Stamp::of(&file).map_err(ReadError::Io)? != *stamp {
-            return Err(ReadError::Changed);
-        }
+        unchanged(&file, stamp)?;
         let file = Arc::new(file);
         open.push_front((offer.index, Arc::clone(&file)));
         open.truncate(OPEN_FILES_MAX);
@@ -311,6 +343,12 @@ impl Lookup for Catalog {
 }
 
 impl Offer {
+    /// Its place among the catalog's offers.
+    #[must_use]
+    pub const fn index(&self) -> usize {
+        self.index
+    }
+
     /// The URI of this offer, with `from` as its sources.
     #[must_use]
     pub fn uri(&self, from: &[String]) -> Uri {
@@ -320,6 +358,14 @@ impl Offer {
             from: from.to_vec(),
             ..Uri::new(self.id)
         }
+    }
+}
+
+/// Looks whether an open file is in this state.
+fn unchanged(file: &File, stamp: &Stamp) -> Result<(), ReadError> {
+    match Stamp::of(file).map_err(ReadError::Io)? == *stamp {
+        true => Ok(()),
+        false => Err(ReadError::Changed),
     }
 }
 

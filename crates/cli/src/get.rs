@@ -1,43 +1,72 @@
 //! `anabranch get`: fetches a file or a directory from all sources that have it.
 //!
-//! What happens in which order: read the URI, look the sources up, open the target (which finds what an
-//! earlier run left there), then let `Transfer` run the subscriber over sockets until everything is here. A
-//! directory is two transfers over the same paths: its manifest into memory, then its files.
+//! What happens in which order: read what was asked for, look the sources up, ask HTTP servers what they
+//! have, open the target (which finds what an earlier run left there), then let `Transfer` run subscriber and
+//! mirrors over sockets until everything is here. A directory is two transfers over the same paths: its
+//! manifest into memory, then its files.
 
 mod arrivals;
+mod asked;
 mod groups;
+mod http;
+mod known;
+mod look;
 mod paths;
+mod pool;
+mod rows;
 mod transfer;
+mod web;
+
+pub use http::Http;
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
+use http_world::client::Client;
+use mirror::plain::Check;
+use mmtp::ContentId;
 use mmtp::collection::Collection;
 use mmtp::uri::Uri;
 
 use crate::args::{Get, HostPort};
 use crate::exit::{Code, Failure, Outcome};
 use crate::names::{self, show};
-use crate::target::{Directory, Place, destination, directory_destination};
+use crate::target::{Directory, Place, Proof, destination, directory_destination};
 use crate::view::{Mode, View};
 use arrivals::{Arrivals, Wanted};
+use asked::Asked;
 use transfer::Transfer;
+use web::Parts;
+
+/// What comes before a content's name where it can be fetched by that.
+const URI_HINT: &str = "with it others can be sure of it: anabranch:";
 
 /// Fetches what `args` say.
 ///
 /// # Errors
 /// With the exit status that scripts rely on; see [`crate::exit`].
 pub fn get(args: &Get) -> Outcome {
-    let uri: Uri = args.uri.parse().map_err(|e| Failure::usage(format!("not a URI of ours: {e}")))?;
     if args.output.as_deref().is_some_and(|output| output.as_os_str() == "-") {
         return Err(Failure::usage(
             "standard output is not supported: groups arrive in any order; ./- is a file of that name",
         ));
     }
-    let mut view = View::new(Mode::of(args.json, args.quiet));
-    let sources = resolve(args, &uri, &mut view)?;
-    let mut transfer = Transfer::new(args, &sources, &mut view)?;
+    let asked = Asked::read(&args.what)?;
+    let view = View::new(Mode::of(args.json, args.quiet));
+    match asked.uri.clone() {
+        Some(uri) if !asked.is_web() || uri.collection => from_sources(args, &uri, view),
+        _ => from_mirrors(args, asked, view),
+    }
+}
+
+/// Fetches a content of which the URI says all.
+fn from_sources(args: &Get, uri: &Uri, mut view: View) -> Outcome {
+    let sources = resolve(args, Some(uri), &mut view)?;
+    if sources.is_empty() {
+        return Err(no_source());
+    }
+    let mut transfer = Transfer::new(args, &sources, None, &mut view)?;
     // A name is needed where the target is not named in full; without one in the URI a source is asked.
     let needed = args.output.as_deref().is_none_or(|output| {
         output.as_os_str().as_bytes().ends_with(b"/") || (!uri.collection && output.is_dir())
@@ -52,21 +81,70 @@ pub fn get(args: &Get) -> Outcome {
     let place = if uri.collection { directory_destination } else { destination };
     let path = place(args.output.as_deref(), name.as_deref(), &uri.id)?;
     let whole = if uri.collection {
-        directory(args, &uri, &path, &mut transfer, &mut view)
+        directory(args, uri, &path, &mut transfer, &mut view)
     } else {
-        file(args, &uri, path.clone(), &mut transfer, &mut view)
+        file(args, uri.id, Proof::Root, path.clone(), &mut transfer, &mut view).map(drop)
     };
     view.finish(&transfer.summary(&uri.id, show(&path), whole.as_ref().err()));
     whole
 }
 
-fn file(args: &Get, uri: &Uri, path: PathBuf, transfer: &mut Transfer, view: &mut View) -> Outcome {
+/// Fetches a content that HTTP servers have, and perhaps others too.
+fn from_mirrors(args: &Get, asked: Asked, mut view: View) -> Outcome {
+    let uri = asked.uri.clone();
+    let sources = resolve(args, uri.as_ref(), &mut view)?;
+    let mut client = Client::start(args.http.options()).map_err(|e| Failure::usage(e.to_string()))?;
+    let via = args.via.first().cloned().unwrap_or_default();
+    let mut found = look::look(asked, uri.as_ref().map(|uri| uri.id), via, &mut client, &mut view)?;
+    if let Some(sha256) = args.http.checksum
+        && !matches!(found.check, Check::Leaves(_))
+    {
+        found.proof = Proof::Sha256(sha256);
+    }
+    if !sources.is_empty() && !found.named {
+        return Err(Failure::usage(
+            "--from needs the content's id, which neither URL nor Metalink tell: give the anabranch: URI too",
+        ));
+    }
+    view.note(found.how());
+    let name = uri.and_then(|uri| uri.name).or(found.name.clone());
+    let name = name.filter(|name| names::component(name).is_ok() && !name.starts_with(b"."));
+    let path = destination(args.output.as_deref(), name.as_deref(), &found.id)?;
+    let parts = Parts {
+        client,
+        length: found.id.length,
+        proxied: args.http.proxied(),
+        check: sources.is_empty().then_some(found.check),
+        mirrors: found.mirrors,
+    };
+    let mut transfer = Transfer::new(args, &sources, Some(parts), &mut view)?;
+    let whole = file(args, found.id, found.proof, path.clone(), &mut transfer, &mut view);
+    let id = whole.as_ref().ok().copied().flatten().map_or(found.id, |root| ContentId { root, ..found.id });
+    if whole.is_ok() && !found.named {
+        for (url, validator) in transfer.mirrors() {
+            known::remember(url, validator, id);
+        }
+        view.note(&format!("its id is {id}; {URI_HINT}{id}?len={}", id.length));
+    }
+    let failure = whole.err();
+    view.finish(&transfer.summary(&id, show(&path), failure.as_ref()));
+    failure.map_or(Ok(()), Err)
+}
+
+/// Fetches one file; returns its root, if it was looked at.
+fn file(
+    args: &Get,
+    id: ContentId,
+    proof: Proof,
+    path: PathBuf,
+    transfer: &mut Transfer,
+    view: &mut View,
+) -> Outcome<Option<[u8; 32]>> {
     let place = Place::of(&path)?;
-    let mut arrivals = Arrivals::new(
-        vec![Wanted { id: uri.id, executable: false, open: Box::new(move || Ok(place)) }],
-        args.force,
-    );
-    transfer.run(&mut arrivals, view)
+    let open = Box::new(move || Ok(place));
+    let mut arrivals = Arrivals::new(vec![Wanted { id, proof, executable: false, open }], args.force);
+    transfer.run(&mut arrivals, view)?;
+    Ok(arrivals.root())
 }
 
 fn directory(
@@ -87,15 +165,19 @@ fn directory(
     let wanted = collection.entries().iter().map(|entry| {
         let (root, path) = (root.clone(), entry.path.clone());
         let open = Box::new(move || root.place(path.split(|b| *b == b'/')));
-        Wanted { id: entry.id, executable: entry.executable, open }
+        Wanted { id: entry.id, proof: Proof::Root, executable: entry.executable, open }
     });
     transfer.run(&mut Arrivals::new(wanted.collect(), args.force), view)
 }
 
+fn no_source() -> Failure {
+    Failure::usage("no source: the URI names none (was it in quotes?), so name one with --from HOST:PORT")
+}
+
 /// The addresses of every source: those of the URI and those of `--from`, each once.
-fn resolve(args: &Get, uri: &Uri, view: &mut View) -> Outcome<Vec<(String, Vec<SocketAddr>)>> {
+fn resolve(args: &Get, uri: Option<&Uri>, view: &mut View) -> Outcome<Vec<(String, Vec<SocketAddr>)>> {
     let mut hosts: Vec<HostPort> = Vec::new();
-    for text in &uri.from {
+    for text in uri.iter().flat_map(|uri| &uri.from) {
         hosts.push(text.parse().map_err(|e| Failure::usage(format!("source {text} in the URI: {e}")))?);
     }
     hosts.extend(args.from.iter().cloned());
@@ -126,11 +208,6 @@ fn resolve(args: &Get, uri: &Uri, view: &mut View) -> Outcome<Vec<(String, Vec<S
     if sources.is_empty() && !unknown.is_empty() {
         let message = format!("no source can be looked up: {}", unknown.join(", "));
         return Err(Failure::new(Code::Unreachable, message));
-    }
-    if sources.is_empty() {
-        return Err(Failure::usage(
-            "no source: the URI names none (was it in quotes?), so name one with --from HOST:PORT",
-        ));
     }
     if sources.len() > mmtp::subscriber::SOURCES_MAX {
         return Err(Failure::usage(format!("{} sources at most", mmtp::subscriber::SOURCES_MAX)));

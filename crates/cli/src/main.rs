@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use anabranch::args::{Cli, Command};
 use anabranch::exit::{Failure, Outcome};
-use anabranch::{demo, get, kernel, lab, man, serve, soak};
+use anabranch::{demo, get, kernel, lab, man, mirror_list, serve, soak};
 use clap::Parser as _;
 
 fn main() -> ExitCode {
@@ -26,6 +26,7 @@ fn run(cli: &Cli) -> Outcome {
     match &cli.command {
         Command::Serve(args) => serve::serve(args),
         Command::Get(args) => get::get(args),
+        Command::MirrorList(args) => mirror_list::mirror_list(args),
         Command::Demo(args) => demo::demo(args),
         Command::Lab(args) => lab::lab(args),
         Command::Soak(args) => soak::soak(args),

@@ -1,9 +1,10 @@
 //! `anabranch serve`: offers files and directories until Ctrl-C.
 //!
 //! First the sockets are bound, so that a port in use is noticed before anything is hashed; then the catalog
-//! is built; then each socket gets a thread, and this one prints counters.
+//! is built; then each socket gets a thread, HTTP another, and this one prints counters.
 
 mod counts;
+mod http;
 mod limit;
 mod socket;
 
@@ -25,6 +26,8 @@ use crate::host::{secret, stop_signals};
 use crate::names::show;
 use crate::view::{Lines, bytes, duration, rate};
 use counts::Counts;
+use http::Offers;
+use http_world::server::{Running, Server};
 use limit::Limit;
 use socket::{Shared, Socket};
 
@@ -43,13 +46,19 @@ pub fn serve(args: &Serve) -> Outcome {
     let clock = Clock::start();
     let (wake, stop) = stop_signals().map_err(system)?;
     let sockets = listen(&args.listen)?;
+    let http = http::listen(&args.http)?;
     let Some(catalog) = build(args, clock, &stop)? else { return Ok(()) };
-    let from = reachable(&sockets);
+    let catalog = Arc::new(catalog);
+    let limit = Arc::new(Limit::new(args.limit));
+    let addresses: Vec<SocketAddr> = sockets.iter().map(Udp::local_addr).collect();
+    let from = reachable(&addresses);
     // Before anybody is told the address.
     drop_stale(&sockets);
-    announce(args, &catalog, &sockets, &from);
+    let http = http.map(|server| (server, Offers::new(&catalog, &limit, clock, addresses.clone())));
+    announce(args, &catalog, &addresses, &from, http.as_ref());
+    // Those who came while files were being hashed have waited.
+    let mut http = http.map(|(server, offers)| server.start(offers)).transpose().map_err(system)?;
 
-    let limit = Limit::new(args.limit);
     let shared = Shared { catalog: &catalog, clock, limit: &limit, stop: &stop };
     let secret = secret()?;
     let all: Vec<Mutex<Counts>> = sockets.iter().map(|_| Mutex::default()).collect();
@@ -71,15 +80,16 @@ pub fn serve(args: &Serve) -> Outcome {
             })
             .collect();
         let start = clock.now();
-        report(args, clock, &wake, &stop, &all);
+        report(args, clock, &wake, &stop, || sum(&all, http.as_ref()));
         stop.store(true, Ordering::Relaxed);
+        http.iter_mut().for_each(Running::stop);
         wakes.iter().for_each(|wake| wake.waker().wake());
         for (thread, udp) in threads.into_iter().zip(&sockets) {
             if let Ok(Err(e)) = thread.join() {
                 return Err(Failure::other(format!("the socket {} failed: {e}", udp.local_addr())));
             }
         }
-        totals(args, clock.now().since(start), &sum(&all));
+        totals(args, clock.now().since(start), &sum(&all, http.as_ref()));
         Ok(())
     })
 }
@@ -153,11 +163,11 @@ fn progress(builder: &Builder, passed: Span) -> String {
 
 /// Addresses under which receivers may reach these sockets: for a wildcard, those of this machine that are of
 /// use outside; for a machine without any, loopback.
-fn reachable(sockets: &[Udp]) -> Vec<String> {
+fn reachable(sockets: &[SocketAddr]) -> Vec<String> {
     let interfaces = net::interfaces().unwrap_or_default();
     let mut from = Vec::new();
     let mut loopback = Vec::new();
-    for local in sockets.iter().map(Udp::local_addr) {
+    for local in sockets {
         if !local.ip().is_unspecified() {
             from.push(local.to_string());
             continue;
@@ -174,12 +184,6 @@ fn reachable(sockets: &[Udp]) -> Vec<String> {
         }
     }
     if from.is_empty() {
-        if sockets.iter().any(|udp| udp.local_addr().ip().is_unspecified()) {
-            eprintln!(
-                "anabranch: no interface but loopback is up: the URIs name this machine's own addresses; \
-                 name one with --listen, or give receivers --from"
-            );
-        }
         from = loopback;
     }
     from.truncate(FROM_MAX);
@@ -196,8 +200,21 @@ const fn is_link_local(ip: &IpAddr) -> bool {
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 enum Event<'a> {
-    Offer { uri: String, content: String, length: u64, path: String, collection: bool },
-    Listening { addresses: Vec<String> },
+    Offer {
+        uri: String,
+        content: String,
+        length: u64,
+        path: String,
+        collection: bool,
+        /// Where the same is by HTTP.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        http: Vec<String>,
+    },
+    Listening {
+        addresses: Vec<String>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        http: Vec<String>,
+    },
     Counters(&'a Counts),
     Totals(&'a Counts),
 }
@@ -214,12 +231,35 @@ fn say_json(event: &Event<'_>) {
     }
 }
 
-fn announce(args: &Serve, catalog: &Catalog, sockets: &[Udp], from: &[String]) {
+fn announce(
+    args: &Serve,
+    catalog: &Catalog,
+    sockets: &[SocketAddr],
+    from: &[String],
+    http: Option<&(Server, Offers)>,
+) {
+    if from.iter().all(|from| is_loopback(from)) && sockets.iter().any(|socket| socket.ip().is_unspecified())
+    {
+        eprintln!(
+            "anabranch: no interface but loopback is up: the URIs name this machine's own addresses; \
+             name one with --listen, or give receivers --from"
+        );
+    }
+    // People get one URL for each --http.
+    let by_http = http.map_or(&[][..], |(server, _)| server.addresses());
+    let hosts: Vec<Vec<String>> = by_http.iter().map(|address| reachable(&[*address])).collect();
+    let each = if args.json { FROM_MAX } else { 1 };
+    let hosts: Vec<&String> = hosts.iter().flat_map(|hosts| hosts.iter().take(each)).collect();
     // A directory before what is in it: most want the whole.
     let whole = catalog.offers().iter().filter(|offer| offer.collection);
     let files = catalog.offers().iter().filter(|offer| !offer.collection);
+    let mut example = None;
     for offer in whole.chain(files) {
         let uri = offer.uri(from).to_string();
+        let urls = |(_, offers): &(_, Offers)| {
+            hosts.iter().map(|host| offers.url(offer.index(), host)).collect::<Vec<String>>()
+        };
+        let http = http.map(urls).unwrap_or_default();
         if args.json {
             say_json(&Event::Offer {
                 uri,
@@ -227,22 +267,37 @@ fn announce(args: &Serve, catalog: &Catalog, sockets: &[Udp], from: &[String]) {
                 length: offer.id.length,
                 path: show(&offer.path),
                 collection: offer.collection,
+                http,
             });
         } else {
             say(&uri);
+            http.iter().for_each(|url| say(url));
+            example = example.or(http.into_iter().next().filter(|_| !offer.collection));
         }
     }
-    let addresses: Vec<String> = sockets.iter().map(|udp| udp.local_addr().to_string()).collect();
+    let text = |addresses: &[SocketAddr]| addresses.iter().map(SocketAddr::to_string).collect::<Vec<_>>();
+    let (addresses, http) = (text(sockets), text(by_http));
     if args.json {
-        say_json(&Event::Listening { addresses });
+        say_json(&Event::Listening { addresses, http });
     } else if !args.quiet {
         let what = match catalog.offers().len() {
             1 => "1 offer".into(),
             n => format!("{n} offers"),
         };
-        eprintln!("{what} at {}; Ctrl-C ends it", addresses.join(" and "));
+        let by_http = match http.is_empty() {
+            true => String::new(),
+            false => format!(", by HTTP at {}", http.join(" and ")),
+        };
+        eprintln!("{what} at {}{by_http}; Ctrl-C ends it", addresses.join(" and "));
         eprintln!("Fetch with: anabranch get 'URI' (in quotes: it contains & and ?)");
+        if let Some(url) = example {
+            eprintln!("        or: curl -O {url}");
+        }
     }
+}
+
+fn is_loopback(address: &str) -> bool {
+    address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback())
 }
 
 /// Drops what came in while files were being hashed: whoever asked has given up or will ask again.
@@ -258,7 +313,7 @@ fn drop_stale(sockets: &[Udp]) {
 }
 
 /// Prints counters until the stop flag is set.
-fn report(args: &Serve, clock: Clock, wake: &Wake, stop: &AtomicBool, all: &[Mutex<Counts>]) {
+fn report(args: &Serve, clock: Clock, wake: &Wake, stop: &AtomicBool, sum: impl Fn() -> Counts) {
     let mut poller = Poller::new(clock);
     let mut lines = Lines::default();
     let terminal = io::stderr().is_terminal();
@@ -277,13 +332,13 @@ fn report(args: &Serve, clock: Clock, wake: &Wake, stop: &AtomicBool, all: &[Mut
         }
         next = now + REPORT;
         turn += 1;
-        let counts = sum(all);
-        let pace = algo::Rate::of(counts.sent_bytes - last.sent_bytes, now.since(last_at)).as_bytes();
+        let counts = sum();
+        let pace = algo::Rate::of(counts.all_bytes() - last.all_bytes(), now.since(last_at)).as_bytes();
         if args.json {
             say_json(&Event::Counters(&counts));
         } else if !args.quiet && terminal {
             lines.draw(&picture(&counts, pace));
-        } else if !args.quiet && turn.is_multiple_of(PLAIN_EVERY) && counts.requests > 0 {
+        } else if !args.quiet && turn.is_multiple_of(PLAIN_EVERY) && counts.all_requests() > 0 {
             picture(&counts, pace).iter().for_each(|line| lines.print(line));
         }
         (last, last_at) = (counts, now);
@@ -291,9 +346,12 @@ fn report(args: &Serve, clock: Clock, wake: &Wake, stop: &AtomicBool, all: &[Mut
     lines.draw(&[]);
 }
 
-/// The counters of all sockets together.
-fn sum(all: &[Mutex<Counts>]) -> Counts {
+/// The counters of all sockets and of HTTP together.
+fn sum(all: &[Mutex<Counts>], http: Option<&Running>) -> Counts {
     let mut sum = Counts::default();
+    if let Some(http) = http {
+        sum.set_http(&http.counters());
+    }
     for counts in all {
         sum.add(&counts.lock().unwrap_or_else(PoisonError::into_inner));
     }
@@ -314,6 +372,10 @@ fn totals(args: &Serve, passed: Span, counts: &Counts) {
             counts.requests,
             duration(passed)
         ));
+        if counts.http_requests > 0 {
+            let sent = bytes(counts.http_bytes);
+            lines.print(&format!("sent {sent} for {} requests by HTTP", counts.http_requests));
+        }
         let troubles = counts.troubles();
         if !troubles.is_empty() {
             lines.print(&troubles);
@@ -322,16 +384,22 @@ fn totals(args: &Serve, passed: Span, counts: &Counts) {
 }
 
 fn picture(counts: &Counts, pace: u64) -> Vec<String> {
-    let mut lines = vec![format!(
+    let mut line = format!(
         "{}  {} sent  {} requests  {} in the last minute",
         rate(pace),
-        bytes(counts.sent_bytes),
-        counts.requests,
+        bytes(counts.all_bytes()),
+        counts.all_requests(),
         match counts.peers {
             1 => "1 address".into(),
             n => format!("{n} addresses"),
         }
-    )];
+    );
+    match counts.http_connections {
+        0 => {}
+        1 => line += ", 1 HTTP connection",
+        n => line += &format!(", {n} HTTP connections"),
+    }
+    let mut lines = vec![line];
     let troubles = counts.troubles();
     if !troubles.is_empty() {
         lines.push(troubles);

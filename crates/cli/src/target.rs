@@ -4,7 +4,7 @@
 //! [`PART_PREFIX`]); a [`journal`] beside it says which are there. Both survive Ctrl-C, kill
 //! -9 and power loss: the next [`Target::open`] hashes every group that the journal records and keeps those
 //! whose bytes are still the recorded ones. At the end the recorded hashes are merged and must give the
-//! content's root; then the part is made durable and renamed to `NAME`.
+//! content's root, or what else [`Proof`] demands; then the part is made durable and renamed to `NAME`.
 //!
 //! One target takes one content at a time: the journal is locked (`flock`) while a transfer runs.
 
@@ -23,20 +23,43 @@ use mmtp::ContentId;
 use mmtp::id::SEGMENT_GROUPS;
 use mmtp::tree::{self, Cv};
 use nix::fcntl::{Flock, FlockArg, OFlag};
+use sha2::{Digest as _, Sha256};
 
 use crate::exit::{Code, Failure, Outcome};
 use crate::names::show;
 use journal::HEADER_BYTES;
-use part::{Held, Merged, Part, read_up_to};
+use part::{Held, Part, read_up_to};
 
 /// Groups held back for one write: a segment's worth, 1 MiB.
 pub const HELD_GROUPS_MAX: usize = SEGMENT_GROUPS as usize;
+
+/// What a file must be before it gets its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// Its groups together give the root of its id.
+    Root,
+    /// Its SHA-256 is this. The root of its id only names the journal.
+    Sha256([u8; 32]),
+    /// All its groups are there: who brought them has checked what there was to check. Here too the root of
+    /// its id only names the journal.
+    Groups,
+}
+
+/// A file that has its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finished {
+    /// Where it is.
+    pub path: PathBuf,
+    /// The root of its content.
+    pub root: [u8; 32],
+}
 
 /// A file on its way.
 #[derive(Debug)]
 pub struct Target {
     place: Place,
     id: ContentId,
+    proof: Proof,
     force: bool,
     state: State,
     done_bytes: u64,
@@ -44,8 +67,8 @@ pub struct Target {
 
 #[derive(Debug)]
 enum State {
-    /// The file has its name already and is what it should be.
-    Whole,
+    /// The file has its name already and is what it should be; with its root.
+    Whole([u8; 32]),
     /// It is being written.
     Part(Box<Part>),
 }
@@ -65,30 +88,26 @@ impl Target {
     pub fn open(
         place: Place,
         id: ContentId,
+        proof: Proof,
         force: bool,
         progress: &mut dyn FnMut(u64) -> bool,
     ) -> Outcome<(Self, Bitmap)> {
         let words =
             usize::try_from(id.groups().div_ceil(64)).map_err(|_| Failure::target("too large a file"))?;
         let mut there = vec![0_u64; words];
-        if is_there_already(&place, &id, force, progress)? {
+        if let Some(root) = is_there_already(&place, &id, proof, force, progress)? {
             for group in 0..id.groups() {
                 set(&mut there, group);
             }
             remove_leftovers(&place, &id);
-            let whole = Self { place, id, force, state: State::Whole, done_bytes: id.length };
+            let whole = Self { place, id, proof, force, state: State::Whole(root), done_bytes: id.length };
             return Ok((whole, there));
         }
         let part = Part::open(&place, &id, force)?;
-        let mut target = Self { place, id, force, state: State::Whole, done_bytes: 0 };
-        if !part.virgin {
-            target.done_bytes = part.check(&target.place, &id, &mut there, progress)?;
-        }
-        part.file
-            .set_len(id.length)
-            .map_err(|e| target.place.failure("give its length to", &part.name, &e))?;
-        target.state = State::Part(Box::new(part));
-        Ok((target, there))
+        let done_bytes = if part.virgin { 0 } else { part.check(&place, &id, &mut there, progress)? };
+        part.file.set_len(id.length).map_err(|e| place.failure("give its length to", &part.name, &e))?;
+        let state = State::Part(Box::new(part));
+        Ok((Self { place, id, proof, force, state, done_bytes }, there))
     }
 
     /// Bytes that are in the part, those held back among them.
@@ -133,7 +152,7 @@ impl Target {
     pub fn flush(&mut self) -> Outcome {
         match &mut self.state {
             State::Part(part) => part.flush(&self.place, &self.id),
-            State::Whole => Ok(()),
+            State::Whole(_) => Ok(()),
         }
     }
 
@@ -166,33 +185,52 @@ impl Target {
     /// # Errors
     /// Exit status 6 if a group is missing, the hashes do not give the root (then part and journal are
     /// removed, so that the next transfer begins afresh), the part's name stands for another file than the
-    /// one that was written, or the final name was taken meanwhile.
-    pub fn finish(mut self) -> Outcome<PathBuf> {
+    /// one that was written, or the final name was taken meanwhile. Exit status 5 if only the whole could be
+    /// checked, and is not what it should be; it is removed too.
+    pub fn finish(mut self) -> Outcome<Finished> {
         self.flush()?;
         let path = self.place.path();
-        let State::Part(part) = self.state else {
-            return Ok(path);
+        let part = match self.state {
+            State::Part(part) => part,
+            State::Whole(root) => return Ok(Finished { path, root }),
         };
         part.check_inode(&self.place)?;
         let part_path = || show(path.with_file_name(&part.name));
-        match part.merged(&self.place, &self.id)? {
-            Merged::Root => {}
-            Merged::Incomplete => {
-                return Err(Failure::target(format!(
-                    "groups are missing in {}: run the same command again",
-                    part_path()
-                )));
-            }
-            Merged::Other => {
-                // Resuming would fail in the same way for ever. The part goes first: a journal alone is
-                // fresh.
-                let _ = self.place.unlink(&part.name);
-                let _ = self.place.unlink(&part.journal_name);
+        let Some(root) = part.root(&self.place, &self.id)? else {
+            return Err(Failure::target(format!(
+                "groups are missing in {}: run the same command again",
+                part_path()
+            )));
+        };
+        // Resuming would fail in the same way for ever. The part goes first: a journal alone is fresh.
+        let remove = || {
+            let _ = self.place.unlink(&part.name);
+            let _ = self.place.unlink(&part.journal_name);
+        };
+        match self.proof {
+            Proof::Root if root != self.id.root => {
+                remove();
                 return Err(Failure::target(format!(
                     "what was in {} was not right and is removed: run the same command again",
                     part_path()
                 )));
             }
+            Proof::Sha256(wanted) => {
+                let found = hashes(&self.place, &part.file, &mut |_| true)?.sha256;
+                if found != wanted {
+                    remove();
+                    return Err(Failure::new(
+                        Code::Corrupt,
+                        format!(
+                            "the whole of it has the SHA-256 {}, not the one that it should have: it is \
+                             removed. Without hashes of its parts nobody can tell who sent the wrong ones: try each \
+                             mirror alone, or ask for a Metalink",
+                            hex(&found)
+                        ),
+                    ));
+                }
+            }
+            Proof::Root | Proof::Groups => {}
         }
         part.file.sync_all().map_err(|e| self.place.failure("make durable", &part.name, &e))?;
         // Making it durable may have taken long, and the name is what is renamed.
@@ -204,19 +242,20 @@ impl Target {
         // From here on the file is there; a journal left behind by a crash is removed by the next transfer.
         let _ = self.place.unlink(&part.journal_name);
         self.place.sync().map_err(|e| self.place.failure("make durable", self.place.name(), &e))?;
-        Ok(path)
+        Ok(Finished { path, root })
     }
 }
 
-/// Whether the place holds exactly this content; an error if it holds anything else that must not be
-/// replaced.
+/// The root of what the place holds if that is exactly this content; an error if it holds anything else that
+/// must not be replaced.
 fn is_there_already(
     place: &Place,
     id: &ContentId,
+    proof: Proof,
     force: bool,
     progress: &mut dyn FnMut(u64) -> bool,
-) -> Outcome<bool> {
-    let Some(entry) = place.stat(place.name())? else { return Ok(false) };
+) -> Outcome<Option<[u8; 32]>> {
+    let Some(entry) = place.stat(place.name())? else { return Ok(None) };
     let path = place.path();
     if entry.directory {
         return Err(Failure::target(format!("{} is a directory: choose a name with --output", show(path))));
@@ -227,14 +266,24 @@ fn is_there_already(
             show(path)
         )));
     }
-    if entry.file && entry.length == id.length {
+    if entry.file && entry.length == id.length && proof != Proof::Groups {
         let file =
             place.open(place.name(), OFlag::O_RDONLY).map_err(|e| place.failure("read", place.name(), &e))?;
-        if hash(place, &file, progress)? == id.root {
-            return Ok(true);
+        let (root, right) = match proof {
+            Proof::Sha256(wanted) => {
+                let found = hashes(place, &file, progress)?;
+                (found.root, found.sha256 == wanted)
+            }
+            Proof::Root | Proof::Groups => {
+                let root = hash(place, &file, progress)?;
+                (root, root == id.root)
+            }
+        };
+        if right {
+            return Ok(Some(root));
         }
     }
-    if force { Ok(false) } else { Err(exists(&path)) }
+    if force { Ok(None) } else { Err(exists(&path)) }
 }
 
 /// Removes what a crash after the last step of an earlier transfer left beside the whole file: a journal of
@@ -260,18 +309,49 @@ fn remove_leftovers(place: &Place, id: &ContentId) {
 
 fn hash(place: &Place, file: &File, progress: &mut dyn FnMut(u64) -> bool) -> Outcome<[u8; 32]> {
     let mut hasher = blake3::Hasher::new();
-    let mut bytes = vec![0; 1 << 20];
+    read_all(place, file, progress, |bytes| {
+        hasher.update(bytes);
+    })?;
+    Ok(*hasher.finalize().as_bytes())
+}
+
+struct Hashes {
+    root: [u8; 32],
+    sha256: [u8; 32],
+}
+
+fn hashes(place: &Place, file: &File, progress: &mut dyn FnMut(u64) -> bool) -> Outcome<Hashes> {
+    let (mut blake3, mut sha256) = (blake3::Hasher::new(), Sha256::new());
+    read_all(place, file, progress, |bytes| {
+        blake3.update(bytes);
+        sha256.update(bytes);
+    })?;
+    Ok(Hashes { root: *blake3.finalize().as_bytes(), sha256: sha256.finalize().into() })
+}
+
+fn read_all(
+    place: &Place,
+    file: &File,
+    progress: &mut dyn FnMut(u64) -> bool,
+    mut each: impl FnMut(&[u8]),
+) -> Outcome {
+    let (mut bytes, mut at) = (vec![0; 1 << 20], 0);
     loop {
-        let read = read_up_to(file, &mut bytes, hasher.count());
+        let read = read_up_to(file, &mut bytes, at);
         let read = read.map_err(|e| place.failure("read", place.name(), &e))?;
-        hasher.update(&bytes[..read]);
+        each(&bytes[..read]);
+        at += read as u64;
         if read == 0 {
-            return Ok(*hasher.finalize().as_bytes());
+            return Ok(());
         }
-        if !progress(hasher.count()) {
+        if !progress(at) {
             return Err(interrupted());
         }
     }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    data_encoding::HEXLOWER.encode(bytes)
 }
 
 /// The hash that proves a group: of a content of one group, the root itself.

@@ -1,5 +1,11 @@
 //! **Purpose.** HTTP's world: ranges fetched over chosen interfaces, and contents offered to browsers.
 //!
-//! **Non-goals.** It decides nothing: what is asked of whom is the crate `mirror`'s, what is offered is the caller's.
+//! **Non-goals.** It decides nothing: what is asked of whom is the crate `mirror`'s, what is offered is the
+//! caller's.
 //!
 //! **Map.**
+//! * [`client`]: [`Client`](client::Client), ranges of files from HTTP servers.
+//! * [`server`]: [`Server`](server::Server), files and ranges of them to whoever asks.
+
+pub mod client;
+pub mod server;

@@ -131,7 +131,7 @@ struct anb_connection {
 struct anb_socket {
 	struct AnbStep step;
 	u64 connection;
-	u32 slot, group, token, round_end, shown, delivered;
+	u32 slot, group, token, round_end, shown, delivered, largest;
 };
 // A rule of `kernel group`: of an address, an interface or a connection, in a network namespace.
 struct anb_rule {
@@ -187,6 +187,8 @@ struct {
 
 // What a loss leaves at least: Linux's own least ssthresh.
 #define CWND_MIN 2
+// linux/tcp.h
+#define SSTHRESH_INFINITE 0x7fffffff
 
 #define CORE_INFO(field, kind) __builtin_preserve_field_info(field, kind)
 
@@ -384,10 +386,36 @@ INLINE void look(struct sock *sk, struct anb_socket *s)
 	}
 }
 
+// Whether the kernel goes on with a window or an ssthresh that it cannot have from us or from itself. Seen on
+// 6.18, after about one congestion event in ten thousand: our program was not run (it counts its runs), and what
+// the kernel took for its answer was zero or a part of a pointer. A window of a pointer's size would leave at
+// once; acknowledgements are looked at before anything is sent, so that is where this is put right.
+INLINE u32 is_unanswered(const struct tcp_sock *tp, const struct anb_socket *s)
+{
+	u32 ssthresh = tp->snd_ssthresh;
+
+	return ssthresh < CWND_MIN || (ssthresh > s->largest && ssthresh != SSTHRESH_INFINITE) ||
+	       tp->snd_cwnd > s->largest || !tp->snd_cwnd;
+}
+
+// What the kernel has set itself. For an event of which the controller was not told, half of what it had.
+INLINE void take(struct tcp_sock *tp, struct anb_socket *s)
+{
+	if (is_unanswered(tp, s)) {
+		u32 half = s->shown > 2 * CWND_MIN ? s->shown / 2 : CWND_MIN;
+
+		tp->snd_cwnd = half;
+		tp->snd_ssthresh = half;
+	}
+	s->step.cwnd = tp->snd_cwnd;
+	s->step.ssthresh = tp->snd_ssthresh;
+}
+
 // Whether the kernel has set the window itself since we did, or takes for ended what we take for slow start.
 INLINE u32 is_moved(const struct tcp_sock *tp, const struct anb_socket *s)
 {
-	return tp->snd_cwnd != s->shown || (s->step.slow_start && tp->snd_cwnd >= tp->snd_ssthresh);
+	return tp->snd_cwnd != s->shown || (s->step.slow_start && tp->snd_cwnd >= tp->snd_ssthresh) ||
+	       is_unanswered(tp, s);
 }
 
 INLINE void show(struct tcp_sock *tp, struct anb_socket *s, u32 cwnd)
@@ -400,6 +428,8 @@ INLINE void show(struct tcp_sock *tp, struct anb_socket *s, u32 cwnd)
 		cwnd = 1;
 	tp->snd_cwnd = cwnd;
 	s->shown = cwnd;
+	if (cwnd > s->largest)
+		s->largest = cwnd;
 	// The kernel takes a window below ssthresh for slow start.
 	if (!s->step.slow_start && tp->snd_ssthresh > cwnd)
 		tp->snd_ssthresh = cwnd;
@@ -447,6 +477,10 @@ INLINE void reset(struct anb_socket *s)
 		s->round_end = tp->snd_una;                                                                    \
 		s->delivered = tp->delivered;                                                                  \
 		s->shown = NAME##_init(&s->step);                                                              \
+		/* A connection may have had another controller, or be told an ssthresh by its route. */       \
+		s->largest = s->shown > tp->snd_cwnd ? s->shown : tp->snd_cwnd;                                \
+		if (tp->snd_ssthresh != SSTHRESH_INFINITE && tp->snd_ssthresh > s->largest)                    \
+			s->largest = tp->snd_ssthresh;                                                         \
 		return 0;                                                                                      \
 	}                                                                                                      \
                                                                                                                \
@@ -473,8 +507,7 @@ INLINE void reset(struct anb_socket *s)
 		look(sk, s);                                                                                   \
 		connection = gather(sk, s);                                                                    \
 		if (is_moved(tp, s)) {                                                                             \
-			s->step.cwnd = tp->snd_cwnd;                                                           \
-			s->step.ssthresh = tp->snd_ssthresh;                                                   \
+			take(tp, s);                                                                               \
 			NAME##_moved(&s->step);                                                                \
 		}                                                                                              \
 		/* Recovery is not shown to us; what arrived during it counts, but lets no window grow. */     \
@@ -509,8 +542,7 @@ INLINE void reset(struct anb_socket *s)
 		look(sk, s);                                                                                   \
 		connection = gather(sk, s);                                                                    \
 		if (is_moved(tp, s)) {                                                                             \
-			s->step.cwnd = tp->snd_cwnd;                                                           \
-			s->step.ssthresh = tp->snd_ssthresh;                                                   \
+			take(tp, s);                                                                               \
 			NAME##_moved(&s->step);                                                                \
 		}                                                                                              \
 		/* A timeout looks the same from here: the kernel then sets the window itself. */              \

@@ -183,7 +183,10 @@ fn lent(len: usize, wrong: bool) -> (u64, Subscriber) {
 fn what_is_lent_comes_whole_and_is_verified() {
     for len in [100_000, 3_000_000, 20_000_001] {
         let (brought, subscriber) = lent(len, false);
-        assert!(brought > 0 && subscriber.paths().all(|path| path.counters.bytes < len as u64), "{len}: both");
+        assert!(
+            brought > 0 && subscriber.paths().all(|path| path.counters.bytes < len as u64),
+            "{len}: both"
+        );
     }
 }
 

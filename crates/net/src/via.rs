@@ -94,6 +94,27 @@ impl Via {
 
     /// A UDP socket that keeps the promise, connected to `peer`.
     pub(crate) fn open(&self, peer: SocketAddr) -> io::Result<Socket> {
+        let (socket, peer) = self.bound(peer, Type::DGRAM, Protocol::UDP)?;
+        socket
+            .connect(&peer.into())
+            .map_err(|e| io::Error::new(e.kind(), format!("{} via {self}: {e}", peer.ip())))?;
+        Ok(socket)
+    }
+
+    /// A TCP socket that keeps the promise towards `peer`: bound, non-blocking, not yet connected; and the
+    /// address to connect it to, which is `peer` with the interface's zone where it needs one.
+    ///
+    /// # Errors
+    /// `InvalidInput` if `peer` is no address that a host can have or of another family than the promised
+    /// address; otherwise why the promise cannot be kept, as an interface that is gone or has no route.
+    pub fn stream(&self, peer: SocketAddr) -> io::Result<(Socket, SocketAddr)> {
+        let (socket, peer) = self.bound(peer, Type::STREAM, Protocol::TCP)?;
+        socket.set_nonblocking(true)?;
+        Ok((socket, peer))
+    }
+
+    /// A socket that keeps the promise, and `peer` with the zone it needs.
+    fn bound(&self, peer: SocketAddr, kind: Type, protocol: Protocol) -> io::Result<(Socket, SocketAddr)> {
         let to = peer.ip();
         let refuse = |kind, why: &str| Err(io::Error::new(kind, format!("{to} via {self}: {why}")));
         if peer.port() == 0 || to.is_unspecified() || to.is_multicast() {
@@ -113,7 +134,7 @@ impl Via {
             peer => peer,
         };
 
-        let socket = Socket::new(Domain::for_address(peer), Type::DGRAM, Some(Protocol::UDP))?;
+        let socket = Socket::new(Domain::for_address(peer), kind, Some(protocol))?;
         if peer.is_ipv6() {
             socket.set_only_v6(true)?;
         }
@@ -143,10 +164,7 @@ impl Via {
                 return refuse(e.kind(), &format!("binding to {address}: {e}"));
             }
         }
-        if let Err(e) = socket.connect(&peer.into()) {
-            return refuse(e.kind(), &e.to_string());
-        }
-        Ok(socket)
+        Ok((socket, peer))
     }
 
     fn plan(&self, peer: SocketAddr) -> io::Result<Plan> {
@@ -224,8 +242,8 @@ impl fmt::Display for Via {
 ///   IPv4 every address of the interface; for IPv6 the one that the kernel prefers towards this peer (RFC
 ///   6724), since an interface commonly has several (stable, temporary, deprecated, unique local) that all
 ///   mean the same path.
-/// * An interface without such an address that a route to the peer leads through (*unnumbered*: the address is
-///   on loopback, say), with the address that the kernel picks.
+/// * An interface without such an address that a route to the peer leads through (*unnumbered*: the address
+///   is on loopback, say), with the address that the kernel picks.
 /// * Link-local addresses only towards a link-local peer.
 ///
 /// Each is tried with a socket that is bound, connected and closed again; connecting UDP sends nothing.
@@ -257,7 +275,9 @@ pub fn usable_for(peer: IpAddr) -> io::Result<Vec<Via>> {
         }
         let unnumbered = Via { device: Some(interface.name.clone()), address: None };
         if ways.len() == before
-            && route.is_some_and(|route| route.source.is_some_and(|source| !interface.addresses.contains(&source)))
+            && route.is_some_and(|route| {
+                route.source.is_some_and(|source| !interface.addresses.contains(&source))
+            })
             && unnumbered.open(SocketAddr::new(peer, 9)).is_ok()
         {
             ways.push(unnumbered);
@@ -358,6 +378,19 @@ mod tests {
             let error = way.open("127.0.0.1:9".parse().unwrap()).unwrap_err();
             assert!(error.to_string().contains("this host"), "{error}");
         }
+    }
+
+    #[test]
+    fn streams_keep_the_promise_too() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let way = Via::parse("127.0.0.9").unwrap();
+        let (socket, peer) = way.stream(listener.local_addr().unwrap()).unwrap();
+        // Not connected yet: that is the caller's, who must not be blocked by it.
+        assert!(socket.peer_addr().is_err());
+        socket.set_nonblocking(false).unwrap();
+        socket.connect(&peer.into()).unwrap();
+        assert_eq!(listener.accept().unwrap().1.ip(), way.address().unwrap());
+        assert!(way.stream("192.0.2.200:80".parse().unwrap()).is_err());
     }
 
     #[test]

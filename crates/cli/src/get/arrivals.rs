@@ -7,15 +7,19 @@ use mmtp::subscriber::{ObjectId, Subscriber};
 use mmtp::tree::Cv;
 
 use crate::exit::{Failure, Outcome};
-use crate::target::{Place, Target};
+use crate::target::{Place, Proof, Target};
 
 /// Contents that are fetched at the same time: enough that small files do not wait for each other's round
 /// trips, few enough for the descriptors (three a file) and for the disk.
 const OPEN_MAX: usize = 64;
 
+/// Wants a content, but for the groups that are here; under this number it will arrive.
+pub(super) type Wants<'a> = dyn FnMut(ContentId, &dyn Fn(u64) -> bool) -> Outcome<ObjectId> + 'a;
+
 /// One content and the place where it is to go; the place is looked up when its turn comes.
 pub(super) struct Wanted {
     pub(super) id: ContentId,
+    pub(super) proof: Proof,
     pub(super) executable: bool,
     pub(super) open: Box<dyn FnOnce() -> Outcome<Place>>,
 }
@@ -26,6 +30,8 @@ pub(super) struct Arrivals {
     open: BTreeMap<ObjectId, Slot>,
     force: bool,
     memory: Option<Vec<u8>>,
+    /// Of the file that was finished last.
+    root: Option<[u8; 32]>,
     total_bytes: u64,
     done_bytes: u64,
     resumed_bytes: u64,
@@ -45,6 +51,7 @@ impl Arrivals {
             open: BTreeMap::new(),
             force,
             memory: None,
+            root: None,
             done_bytes: 0,
             resumed_bytes: 0,
         }
@@ -60,11 +67,12 @@ impl Arrivals {
         new
     }
 
-    /// Wants as many more contents as may be open at once; whether there were any. `checking` is told how
-    /// much of how many bytes that are there has been checked, and stops it by returning false.
+    /// Wants as many more contents as may be open at once; whether there were any. `want` is told of each
+    /// what is here already. `checking` is told how much of how many bytes that are there has been checked,
+    /// and stops it by returning false.
     pub(super) fn advance(
         &mut self,
-        subscriber: &mut Subscriber,
+        want: &mut Wants<'_>,
         checking: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Outcome<bool> {
         let mut any = false;
@@ -73,14 +81,14 @@ impl Arrivals {
             any = true;
             let (place, id) = ((wanted.open)()?, wanted.id);
             let (target, there) =
-                Target::open(place, id, self.force, &mut |bytes| checking(id.length, bytes))?;
+                Target::open(place, id, wanted.proof, self.force, &mut |bytes| checking(id.length, bytes))?;
             self.done_bytes += target.bytes_done();
             self.resumed_bytes += target.bytes_done();
             let here = |group: u64| {
                 let word = usize::try_from(group / 64).ok().and_then(|w| there.get(w));
                 word.is_some_and(|w| w >> (group % 64) & 1 == 1)
             };
-            let object = subscriber.want(wanted.id, false, here);
+            let object = want(wanted.id, &here)?;
             self.open.insert(object, Slot::File { target: Box::new(target), executable: wanted.executable });
         }
         Ok(any)
@@ -103,6 +111,16 @@ impl Arrivals {
         }
     }
 
+    /// Groups that had arrived were wrong: they will come again.
+    pub(super) fn revoked(&mut self, bytes: u64) {
+        self.done_bytes = self.done_bytes.saturating_sub(bytes);
+    }
+
+    /// The root of the file that was finished last.
+    pub(super) const fn root(&self) -> Option<[u8; 32]> {
+        self.root
+    }
+
     /// A content is whole: it gets its name.
     pub(super) fn complete(&mut self, object: ObjectId) -> Outcome {
         match self.open.remove(&object) {
@@ -110,7 +128,8 @@ impl Arrivals {
                 if executable {
                     target.make_executable()?;
                 }
-                target.finish().map(drop)
+                self.root = Some(target.finish()?.root);
+                Ok(())
             }
             Some(Slot::Memory(memory)) => {
                 self.memory = Some(memory);

@@ -32,7 +32,7 @@ pub(super) struct Paths {
 }
 
 impl Paths {
-    /// A path for every source and every local address that leads there.
+    /// A path for every source and every local address that leads there; none without sources.
     ///
     /// # Errors
     /// Exit status 4 if no path leads to any source, or none from a named `--via`.
@@ -48,6 +48,9 @@ impl Paths {
             .map_while(|(name, addresses)| Some((subscriber.add_source()?, name.clone(), addresses.clone())))
             .collect();
         let mut new = Self { links: Vec::new(), sources, via: args.via.clone(), algorithm, groups };
+        if new.sources.is_empty() {
+            return Ok(new);
+        }
         let trouble = new.extend(subscriber);
         for via in &args.via {
             if !new.links.iter().any(|link| link.via == *via) {
@@ -155,7 +158,7 @@ impl Paths {
 }
 
 /// The local ends to use towards `peer`: those that were named, else all that lead there.
-fn ways(named: &[Via], peer: IpAddr) -> std::io::Result<Vec<Via>> {
+pub(super) fn ways(named: &[Via], peer: IpAddr) -> std::io::Result<Vec<Via>> {
     if named.is_empty() {
         return net::usable_for(peer);
     }

@@ -19,6 +19,8 @@ use net::{Clock, Datagrams, Interest, Poller, RecvBuffers, RecvOutcome, SendOutc
 use super::arrivals::Arrivals;
 use super::groups::Given;
 use super::paths::Paths;
+use super::rows::{Rows, given_up, state};
+use super::web::{Brought, Parts, Web};
 use crate::args::{Get, Groups};
 use crate::exit::{Code, Failure, Outcome};
 use crate::host::{secret, stop_signals};
@@ -38,6 +40,7 @@ pub(super) struct Transfer {
     clock: Clock,
     subscriber: Subscriber,
     paths: Paths,
+    web: Option<Web>,
     sources: Vec<Source>,
     poller: Poller,
     watch: Option<Watch>,
@@ -58,18 +61,24 @@ pub(super) struct Transfer {
     read_at: Time,
 }
 
-struct Source {
-    name: String,
-    struck: Option<String>,
-    refused: Option<Reason>,
+/// A source, as people know it.
+pub(super) struct Source {
+    pub(super) name: String,
+    pub(super) struck: Option<String>,
+    pub(super) refused: Option<Reason>,
 }
 
 impl Transfer {
-    /// Opens every path.
+    /// Opens every path, to sources and to mirrors.
     ///
     /// # Errors
-    /// See [`Paths::new`].
-    pub(super) fn new(args: &Get, sources: &[(String, Vec<SocketAddr>)], view: &mut View) -> Outcome<Self> {
+    /// See [`Paths::new`] and [`Web::new`].
+    pub(super) fn new(
+        args: &Get,
+        sources: &[(String, Vec<SocketAddr>)],
+        mirrors: Option<Parts>,
+        view: &mut View,
+    ) -> Outcome<Self> {
         let algorithm =
             Algorithm::by_name(&args.cc).ok_or_else(|| Failure::usage("unknown congestion control"))?;
         let mut subscriber = Subscriber::new(&secret()?);
@@ -80,7 +89,14 @@ impl Transfer {
         if args.groups == Groups::Auto && !args.disjoint {
             subscriber.set_grouping(Grouping::Auto);
         }
-        let paths = Paths::new(args, algorithm, groups, sources, &mut subscriber)?;
+        let paths = Paths::new(args, algorithm, groups.clone(), sources, &mut subscriber)?;
+        let known = paths.links.len();
+        let web = mirrors.map(|parts| Web::new(parts, &args.via, algorithm, &groups, known, view));
+        let mut web = web.transpose()?;
+        let mut names: Vec<String> = sources.iter().map(|(name, _)| name.clone()).collect();
+        if let Some(web) = web.as_mut().filter(|web| !web.is_alone()) {
+            names.extend(web.join(&mut subscriber));
+        }
         let clock = Clock::start();
         let (wake, stop) =
             stop_signals().map_err(|e| Failure::other(format!("cannot catch signals: {e}")))?;
@@ -90,10 +106,8 @@ impl Transfer {
             clock,
             subscriber,
             paths,
-            sources: sources
-                .iter()
-                .map(|(name, _)| Source { name: name.clone(), struck: None, refused: None })
-                .collect(),
+            web,
+            sources: names.into_iter().map(|name| Source { name, struck: None, refused: None }).collect(),
             poller: Poller::new(clock),
             watch,
             wake,
@@ -151,7 +165,16 @@ impl Transfer {
                 view.show(clock.now(), &snapshot);
                 !stop.load(Ordering::Relaxed)
             };
-            if arrivals.advance(&mut self.subscriber, &mut checking)? {
+            let (subscriber, web) = (&mut self.subscriber, &mut self.web);
+            let mut want = |id: ContentId, have: &dyn Fn(u64) -> bool| match web.as_mut() {
+                Some(web) if web.is_alone() => web.want(None, have).map(|()| 0),
+                web => {
+                    let object = subscriber.want(id, false, have);
+                    web.map_or(Ok(()), |web| web.want(Some(object), have))?;
+                    Ok(object)
+                }
+            };
+            if arrivals.advance(&mut want, &mut checking)? {
                 // Checking what is there may have taken long; nobody was asked meanwhile.
                 self.heard_at = self.clock.now();
             }
@@ -160,7 +183,7 @@ impl Transfer {
             if arrivals.is_done() && self.subscriber.is_idle() {
                 return Ok(());
             }
-            if self.subscriber.is_idle() {
+            if self.subscriber.is_idle() && self.web.as_ref().is_none_or(|web| !web.is_alone()) {
                 continue;
             }
             let now = self.clock.now();
@@ -186,8 +209,19 @@ impl Transfer {
     /// is looked at, so that a slow disk is not taken for a silent network.
     fn drain(&mut self, arrivals: &mut Arrivals, view: &mut View) -> Outcome<Time> {
         let mut read_again = false;
+        let mut until_web = Time::NEVER;
         loop {
             let now = self.clock.now();
+            if let Some(web) = &mut self.web {
+                until_web = web.drain(now, &mut self.subscriber, view, |brought| match brought {
+                    Brought::Group { group, bytes, cv } => arrivals.group(0, group, &bytes, cv),
+                    Brought::Revoked(groups) => {
+                        arrivals.revoked((groups.end - groups.start) * mmtp::id::GROUP_BYTES as u64);
+                        Ok(())
+                    }
+                    Brought::Complete => arrivals.complete(0),
+                })?;
+            }
             if !read_again && now.since(self.read_at) > STALE_AFTER {
                 read_again = true;
                 self.receive(true, view);
@@ -196,7 +230,7 @@ impl Transfer {
                 Output::Wait(until) => {
                     // Only now: every source that was ruled out meanwhile is to be shown as such.
                     let hopeless = std::mem::take(&mut self.doubtful) && self.subscriber.hopeless().is_some();
-                    return if hopeless { Err(self.given_up()) } else { Ok(until) };
+                    return if hopeless { Err(given_up(&self.sources)) } else { Ok(until.min(until_web)) };
                 }
                 Output::Send(transmit) => self.send(now, &transmit),
                 Output::Event(event) => self.event(event, arrivals, view)?,
@@ -227,10 +261,22 @@ impl Transfer {
                 Ok(())
             }
             Event::Struck { source, group, .. } => {
+                if let Some(web) = &mut self.web
+                    && let Some(mirror) = web.mirror_of(source)
+                {
+                    web.struck(self.clock.now(), mirror, group, &mut self.subscriber);
+                }
                 let source = &mut self.sources[usize::from(source)];
                 let reason = format!("wrong bytes in group {group}");
                 view.note(&format!("{}: {reason}: struck off", source.name));
                 source.struck = Some(reason);
+                self.doubtful = true;
+                Ok(())
+            }
+            // Of mirrors more has been said already.
+            Event::Refused { source, .. }
+                if self.web.as_ref().is_some_and(|w| w.mirror_of(source).is_some()) =>
+            {
                 self.doubtful = true;
                 Ok(())
             }
@@ -249,29 +295,6 @@ impl Transfer {
         }
     }
 
-    /// Nobody is left who could bring what is missing.
-    fn given_up(&self) -> Failure {
-        let liars: Vec<&str> =
-            self.sources.iter().filter(|s| s.struck.is_some()).map(|s| s.name.as_str()).collect();
-        if liars.is_empty() && self.sources.iter().any(|s| s.refused == Some(Reason::Changed)) {
-            return Failure::new(
-                Code::NotFound,
-                "the file has changed at its last source; what was verified is kept: try another --from",
-            );
-        }
-        if liars.is_empty() {
-            return Failure::new(Code::NotFound, "no source has this content: check the URI and the sources");
-        }
-        Failure::new(
-            Code::Corrupt,
-            format!(
-                "every source that had it sent wrong bytes and was struck off ({}); what was verified is \
-                 kept: name another source with --from",
-                liars.join(", ")
-            ),
-        )
-    }
-
     /// Interfaces that changed, and patience that ran out.
     fn check_time(&mut self, now: Time, arrivals: &Arrivals, view: &mut View) -> Outcome {
         let changed = self.watch.as_mut().is_some_and(|watch| watch.changed(now));
@@ -282,7 +305,8 @@ impl Transfer {
                 self.refresh(now, view);
             }
         }
-        let packets = self.subscriber.paths().map(|path| path.counters.packets).sum();
+        let packets = self.subscriber.paths().map(|path| path.counters.packets).sum::<u64>();
+        let packets = packets + self.web.as_ref().map_or(0, Web::moved);
         if packets != self.packets {
             (self.packets, self.heard_at, self.told_silence) = (packets, now, false);
         }
@@ -328,7 +352,8 @@ impl Transfer {
         let open =
             self.paths.links.iter().filter_map(|link| Some((link.udp.as_ref()?.as_fd(), Interest::Read)));
         let watch = self.watch.as_ref().and_then(Watch::fd).map(|fd| (fd, Interest::Read));
-        let set = std::iter::once((self.wake.as_fd(), Interest::Read)).chain(watch).chain(open);
+        let web = self.web.as_ref().map(|web| (web.fd(), Interest::Read));
+        let set = std::iter::once((self.wake.as_fd(), Interest::Read)).chain(web).chain(watch).chain(open);
         if let Err(e) = self.poller.wait(set, until) {
             return Err(Failure::other(format!("waiting for packets: {e}")));
         }
@@ -344,6 +369,10 @@ impl Transfer {
         let now = self.clock.now();
         self.read_at = now;
         let mut place = 1 + usize::from(self.watch.as_ref().and_then(Watch::fd).is_some());
+        if let Some(web) = &mut self.web {
+            place += 1;
+            web.receive(now, &mut self.subscriber, view);
+        }
         for link in &self.paths.links {
             let Some(udp) = &link.udp else { continue };
             let ready = all || self.poller.ready(place).read;
@@ -379,8 +408,10 @@ impl Transfer {
         let now = self.clock.now();
         let (total_bytes, done_bytes, resumed_bytes) = arrivals.bytes();
         let reports: Vec<PathReport> = self.subscriber.paths().collect();
-        let rates = self.rows.rates(now, &reports, end);
-        let all: u64 = reports.iter().map(|r| r.counters.bytes).sum();
+        let mut counts: Vec<u64> = reports.iter().map(|r| r.counters.bytes).collect();
+        counts.extend(self.web.iter().flat_map(Web::bytes));
+        let rates = self.rows.rates(now, &counts, end);
+        let all: u64 = counts.iter().sum();
         let rows = self.paths.links.iter().filter_map(|link| {
             let (report, rate) = (reports.get(link.path)?, rates.get(link.path)?);
             let counters = &report.counters;
@@ -404,76 +435,46 @@ impl Transfer {
                 group: report.group,
             })
         });
-        let silent = reports.iter().all(|r| r.state != State::Open);
+        let mut rows: Vec<PathRow> = rows.collect();
+        if let Some(web) = &self.web {
+            rows.extend(web.rows(&rates[reports.len()..], all));
+        }
+        let silent =
+            reports.iter().all(|r| r.state != State::Open) && self.web.as_ref().is_none_or(Web::is_silent);
         self.last = Snapshot {
             total_bytes,
             done_bytes,
             resumed_bytes,
             elapsed_s: now.since(self.rows.start).as_nanos() as f64 / 1e9,
-            paths: rows.collect(),
+            paths: rows,
             note: (silent && !end).then(|| "waiting for a source".to_owned()),
         };
     }
 
+    /// The mirrors that brought it, with their strong validators.
+    pub(super) fn mirrors(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.web.iter().flat_map(Web::proven)
+    }
+
     /// How it ended.
     pub(super) fn summary(&self, id: &ContentId, target: String, failure: Option<&Failure>) -> Summary {
-        let struck_off = self.sources.iter().filter_map(|source| {
-            let reason = source.struck.clone()?;
-            Some(StruckOff { source: source.name.clone(), reason })
-        });
+        let mut struck_off: Vec<StruckOff> = self
+            .sources
+            .iter()
+            .filter_map(|source| {
+                Some(StruckOff { source: source.name.clone(), reason: source.struck.clone()? })
+            })
+            .collect();
+        let liars = self.web.iter().filter(|web| web.is_alone()).flat_map(Web::liars);
+        struck_off.extend(liars.map(|(name, why)| StruckOff { source: name.into(), reason: why.into() }));
         Summary {
             last: self.last.clone(),
             target,
             content: id.to_string(),
-            struck_off: struck_off.collect(),
+            struck_off,
             complete: failure.is_none(),
             exit: failure.map_or(0, |failure| failure.code as u8),
             error: failure.map(|failure| failure.message.clone()),
         }
-    }
-}
-
-fn state(report: &PathReport, source: &Source) -> String {
-    match (report.state, &source.struck, source.refused) {
-        (_, Some(reason), _) => format!("struck off: {reason}"),
-        (_, _, Some(reason)) => reason.to_string(),
-        (State::Opening, ..) => "no answer yet".into(),
-        (State::Open, ..) => "open".into(),
-        (State::Silent, ..) => "silent".into(),
-        (State::Down, ..) => "interface gone".into(),
-        (State::Closed, ..) => "closed".into(),
-    }
-}
-
-/// Rates from counters, over the last half second or so.
-struct Rows {
-    start: Time,
-    at: Time,
-    bytes: Vec<u64>,
-    rates: Vec<u64>,
-}
-
-impl Rows {
-    fn new(now: Time) -> Self {
-        Self { start: now, at: now, bytes: Vec::new(), rates: Vec::new() }
-    }
-
-    /// Bytes a second for each path; at the end the mean over all.
-    fn rates(&mut self, now: Time, reports: &[PathReport], end: bool) -> Vec<u64> {
-        if end {
-            let span = now.since(self.start);
-            return reports.iter().map(|r| algo::Rate::of(r.counters.bytes, span).as_bytes()).collect();
-        }
-        self.bytes.resize(reports.len(), 0);
-        self.rates.resize(reports.len(), 0);
-        let span = now.since(self.at);
-        if span >= Span::from_millis(400) {
-            for ((report, before), rate) in reports.iter().zip(&mut self.bytes).zip(&mut self.rates) {
-                *rate = algo::Rate::of(report.counters.bytes - *before, span).as_bytes();
-                *before = report.counters.bytes;
-            }
-            self.at = now;
-        }
-        self.rates.clone()
     }
 }

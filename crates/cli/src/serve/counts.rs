@@ -36,8 +36,16 @@ pub(super) struct Counts {
     pub(super) dropped: u64,
     /// Sends that the system refused: too big for the interface, no route.
     pub(super) unsent: u64,
-    /// Addresses that sent something in the last minute.
+    /// Addresses that sent something in the last minute, not counting HTTP.
     pub(super) peers: u64,
+    /// Requests over HTTP.
+    pub(super) http_requests: u64,
+    /// Bytes sent over HTTP, heads included.
+    pub(super) http_bytes: u64,
+    /// HTTP connections open now.
+    pub(super) http_connections: u64,
+    /// HTTP connections turned away because there were too many.
+    pub(super) http_turned_away: u64,
 }
 
 impl Counts {
@@ -48,6 +56,25 @@ impl Counts {
         self.unknown = counters.unknown;
         self.bad = counters.bad;
         self.unexpected = counters.unexpected;
+    }
+
+    /// Takes over what the HTTP server counts.
+    pub(super) const fn set_http(&mut self, counters: &http_world::server::Counters) {
+        self.http_requests = counters.requests;
+        self.http_bytes = counters.sent_bytes;
+        self.http_connections = counters.connections;
+        self.http_turned_away = counters.turned_away;
+        self.changed = counters.unavailable;
+    }
+
+    /// Bytes sent in all.
+    pub(super) const fn all_bytes(&self) -> u64 {
+        self.sent_bytes + self.http_bytes
+    }
+
+    /// Requests in all.
+    pub(super) const fn all_requests(&self) -> u64 {
+        self.requests + self.http_requests
     }
 
     /// Adds the counts of another socket.
@@ -63,6 +90,10 @@ impl Counts {
         self.dropped += other.dropped;
         self.unsent += other.unsent;
         self.peers += other.peers;
+        self.http_requests += other.http_requests;
+        self.http_bytes += other.http_bytes;
+        self.http_connections += other.http_connections;
+        self.http_turned_away += other.http_turned_away;
         for (name, count) in &other.malformed {
             *self.malformed.entry(name).or_default() += count;
         }
@@ -77,6 +108,7 @@ impl Counts {
             ("changed", self.changed),
             ("dropped", self.dropped),
             ("unsent", self.unsent),
+            ("turned away", self.http_turned_away),
         ];
         let malformed = self.malformed.iter().map(|(name, count)| (*name, *count));
         let some = named.into_iter().chain(malformed).filter(|(_, count)| *count > 0);

@@ -1,4 +1,7 @@
-//! The rate limit: one token bucket for all sockets.
+//! The rate limit: one token bucket for all sockets and for HTTP.
+//!
+//! Whoever has something to send books it, and sends it when it is due. Nobody books a second time before
+//! that, so all who are busy take turns, and none has to be quicker than another to get any.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -21,17 +24,20 @@ impl Limit {
         Self { rate, paid: Mutex::new(Time::ZERO) }
     }
 
-    /// Pays for `bytes`, or says when to try again.
-    pub(super) fn take(&self, now: Time, bytes: usize) -> Result<(), Time> {
-        let Some(rate) = self.rate else { return Ok(()) };
+    /// Books `bytes`: they are to be sent at the time returned, which may have passed.
+    pub(super) fn book(&self, now: Time, bytes: usize) -> Time {
+        let Some(rate) = self.rate else { return now };
         let mut paid = self.paid.lock().unwrap_or_else(PoisonError::into_inner);
-        if *paid > now {
-            return Err(*paid);
-        }
         // What was not sent in time is lost, but for one burst: time in the past is credit.
         let credit = Time::from_nanos(now.as_nanos().saturating_sub(BURST.as_nanos()));
-        *paid = (*paid).max(credit) + rate.time_for(bytes as u64);
-        Ok(())
+        let due = (*paid).max(credit);
+        *paid = due + rate.time_for(bytes as u64);
+        due
+    }
+
+    /// Whether there is a limit.
+    pub(super) const fn is_set(&self) -> bool {
+        self.rate.is_some()
     }
 
     /// The most that should be sent at once.
@@ -62,25 +68,35 @@ mod tests {
         let limit = Limit::new(Some(Rate::from_bytes(1_000_000)));
         let (mut now, mut sent) = (Time::from_nanos(77), 0);
         while now.since(Time::ZERO) < Span::from_secs(10) {
-            match limit.take(now, 1_400) {
-                Ok(()) => sent += 1_400,
-                Err(then) => {
-                    assert!(then > now);
-                    now = then;
-                }
-            }
+            now = now.max(limit.book(now, 1_400));
+            sent += 1_400;
         }
         assert!((9_990_000..10_020_000).contains(&sent), "{sent}");
         // A pause gives no more than a burst.
         now += Span::from_secs(100);
-        let burst = (0..1_000).take_while(|_| limit.take(now, 1_400).is_ok()).count();
+        let burst = (0..1_000).take_while(|_| limit.book(now, 1_400) <= now).count();
         assert!(burst <= 10_000 / 1_400 + 2, "{burst}");
+    }
+
+    #[test]
+    fn those_who_are_busy_take_turns() {
+        let limit = Limit::new(Some(Rate::from_bytes(1_000_000)));
+        let mut sent = [0_u32, 0];
+        // One is always late by a millisecond, the other never.
+        let late = [Span::from_millis(1), Span::ZERO];
+        let mut due = [0, 1].map(|_| limit.book(Time::ZERO, 10_000));
+        for _ in 0..1_000 {
+            let who = usize::from(due[1] + late[1] < due[0] + late[0]);
+            sent[who] += 1;
+            due[who] = limit.book(due[who] + late[who], 10_000);
+        }
+        assert!(sent[0].abs_diff(sent[1]) < 20, "{sent:?}");
     }
 
     #[test]
     fn without_a_limit_everything_goes() {
         let limit = Limit::new(None);
-        assert!((0..1_000).all(|_| limit.take(Time::ZERO, 1 << 20).is_ok()));
+        assert!((0..1_000).all(|_| limit.book(Time::ZERO, 1 << 20) == Time::ZERO));
         assert_eq!(limit.queue_bytes(5), 5);
     }
 }

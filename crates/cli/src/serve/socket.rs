@@ -50,6 +50,8 @@ struct Ready {
     ect: bool,
     len: usize,
     segment: usize,
+    /// When the rate limit lets them go, once that was asked.
+    due: Option<Time>,
 }
 
 pub(super) struct Socket<'a> {
@@ -152,10 +154,11 @@ impl<'a> Socket<'a> {
     /// Sends what waits, as far as socket and limit allow.
     fn send(&mut self, now: Time) -> Pause {
         loop {
-            let Some(ready) = self.ready.take().or_else(|| self.prepare()) else { return Pause::Idle };
-            if let Err(then) = self.shared.limit.take(now, ready.len) {
+            let Some(mut ready) = self.ready.take().or_else(|| self.prepare()) else { return Pause::Idle };
+            let due = *ready.due.get_or_insert_with(|| self.shared.limit.book(now, ready.len));
+            if due > now {
                 self.ready = Some(ready);
-                return Pause::Until(then);
+                return Pause::Until(due);
             }
             let outcome = self.udp.send(&Datagrams {
                 to: Some(ready.to),
@@ -211,7 +214,7 @@ impl<'a> Socket<'a> {
                 }
             };
             if len > 0 {
-                return Some(Ready { to, from_ip, ect, len, segment: len });
+                return Some(Ready { to, from_ip, ect, len, segment: len, due: None });
             }
         }
     }
@@ -265,7 +268,7 @@ impl<'a> Socket<'a> {
                 self.queue.pop_front();
             }
         }
-        (len > 0).then_some(Ready { to, from_ip, ect, len, segment: segment.min(len) })
+        (len > 0).then_some(Ready { to, from_ip, ect, len, segment: segment.min(len), due: None })
     }
 }
 

@@ -33,17 +33,6 @@ pub(super) struct Part {
     pub(super) bytes: Vec<u8>,
 }
 
-/// What recorded hashes are together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Merged {
-    /// The root of the content.
-    Root,
-    /// Some are missing.
-    Incomplete,
-    /// All are there, and give another root.
-    Other,
-}
-
 /// A group that waits to be written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
@@ -195,8 +184,8 @@ impl Part {
         )))
     }
 
-    /// What the recorded hashes are together.
-    pub(super) fn merged(&self, place: &Place, id: &ContentId) -> Outcome<Merged> {
+    /// The root that the recorded hashes give together; `None` if some are missing.
+    pub(super) fn root(&self, place: &Place, id: &ContentId) -> Outcome<Option<[u8; 32]>> {
         let mut slots = vec![0; CHECK_GROUPS as usize * SLOT_BYTES];
         let mut failed = None;
         let mut recorded = 0;
@@ -215,15 +204,13 @@ impl Part {
             some
         });
         let root = match id.groups() {
-            0 => id.is_empty_content().then_some(id.root),
+            0 => Some(*blake3::hash(&[]).as_bytes()),
             1 => leaves.next(),
             _ => tree::root_of_leaves(leaves),
         };
         match failed {
             Some(e) => Err(place.failure("read", &self.journal_name, &e)),
-            None if recorded != id.groups() => Ok(Merged::Incomplete),
-            None if root == Some(id.root) => Ok(Merged::Root),
-            None => Ok(Merged::Other),
+            None => Ok(root.filter(|_| recorded == id.groups())),
         }
     }
 }

@@ -20,7 +20,7 @@ fn content() -> Vec<u8> {
 }
 
 fn open_at(path: &Path, id: ContentId, force: bool) -> Outcome<(Target, Bitmap)> {
-    Target::open(Place::of(path)?, id, force, &mut |_| true)
+    Target::open(Place::of(path)?, id, Proof::Root, force, &mut |_| true)
 }
 
 fn put(target: &mut Target, bytes: &[u8], group: u64) -> Outcome {
@@ -41,7 +41,7 @@ fn complete(path: &Path, bytes: &[u8]) -> Outcome<PathBuf> {
         put(&mut target, bytes, group)?;
     }
     assert_eq!(target.bytes_done(), id.length);
-    target.finish()
+    target.finish().map(|finished| finished.path)
 }
 
 fn entries(dir: &Path) -> usize {
@@ -300,7 +300,7 @@ fn files_of_a_directory_named_like_parts() {
     let open = || {
         files.map(|(name, bytes)| {
             let place = root.place(name.split('/').map(str::as_bytes)).expect("a place");
-            Target::open(place, ContentId::of(bytes), true, &mut |_| true).expect("a target")
+            Target::open(place, ContentId::of(bytes), Proof::Root, true, &mut |_| true).expect("a target")
         })
     };
     // As after kill -9.
@@ -354,8 +354,13 @@ fn a_check_can_be_stopped() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("f");
     fs::write(&path, b"there").expect("a file");
-    let stopped =
-        Target::open(Place::of(&path).expect("a place"), ContentId::of(b"there"), false, &mut |_| false);
+    let stopped = Target::open(
+        Place::of(&path).expect("a place"),
+        ContentId::of(b"there"),
+        Proof::Root,
+        false,
+        &mut |_| false,
+    );
     assert_eq!(stopped.expect_err("stopped").code, Code::Interrupted);
 }
 

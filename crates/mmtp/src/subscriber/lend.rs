@@ -35,7 +35,8 @@ impl Subscriber {
         let lent = match idle.take() {
             Some((first, mut end)) => {
                 while end - first < groups && idle.contains(end) {
-                    // Never the lowest any more, so not by `take`; the segments behind are cut off one by one.
+                    // Never the lowest any more, so not by `take`; the segments behind are cut off one by
+                    // one.
                     end = idle.extend(end);
                 }
                 let wanted = end.min(first + groups);
@@ -118,7 +119,8 @@ impl Subscriber {
             .filter_map(|q| {
                 let run = *self.paths[q].runs.back()?;
                 let free = run.end - run.group - u64::from(run.chunk > 0);
-                let fits = free > 0 && only.is_none_or(|o| o == run.object) && !self.lacks(source, run.object);
+                let fits =
+                    free > 0 && only.is_none_or(|o| o == run.object) && !self.lacks(source, run.object);
                 let left: u64 = self.paths[q].runs.iter().map(|r| r.end - r.group).sum();
                 let theirs = self.paths[q].rate_bytes();
                 let nanos = left.saturating_mul(GROUP_BYTES as u64 * 1_000_000_000) / theirs.max(1);

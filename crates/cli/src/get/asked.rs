@@ -1,0 +1,147 @@
+//! What was asked for: one content, by all the names that the command line gives it.
+
+use std::fs::File;
+use std::io::{BufRead as _, Read as _};
+use std::path::{Path, PathBuf};
+
+use mirror::metalink::{METALINK_MAX, Metalink};
+use mirror::url::Url;
+use mmtp::uri::Uri;
+
+use crate::exit::{Failure, Outcome};
+use crate::names::show;
+
+/// Names that are taken from standard input at most.
+const LINES_MAX: usize = 10_000;
+
+/// Names of one content.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    /// With its content id.
+    pub(super) uri: Option<Uri>,
+    /// Where the bytes are.
+    pub(super) urls: Vec<Url>,
+    /// Metalinks that are to be fetched.
+    pub(super) lists: Vec<Url>,
+    /// A Metalink that was read, and the file that it was in.
+    pub(super) metalink: Option<(Metalink, PathBuf)>,
+}
+
+impl Asked {
+    /// Reads the names; `-` stands for those on standard input, one a line.
+    ///
+    /// # Errors
+    /// If one of them is no name, or they name different contents.
+    pub(super) fn read(names: &[String]) -> Outcome<Self> {
+        let mut new = Self::default();
+        for name in names {
+            if name == "-" {
+                for line in std::io::stdin().lock().lines().take(LINES_MAX) {
+                    let line = line.map_err(|e| Failure::usage(format!("reading standard input: {e}")))?;
+                    let line = line.trim();
+                    if !line.is_empty() && !line.starts_with('#') {
+                        new.add(line)?;
+                    }
+                }
+            } else {
+                new.add(name)?;
+            }
+        }
+        if let Some(uri) = &new.uri {
+            for mirror in uri.mirrors.clone() {
+                let url = Url::parse(&mirror).map_err(|e| Failure::usage(format!("mirror {mirror}: {e}")))?;
+                new.url(url);
+            }
+        }
+        if new.uri.is_none() && !new.is_web() {
+            return Err(Failure::usage("nothing to fetch: standard input has no URI and no URL"));
+        }
+        Ok(new)
+    }
+
+    /// Whether HTTP has a part in it.
+    pub(super) const fn is_web(&self) -> bool {
+        !self.urls.is_empty() || !self.lists.is_empty() || self.metalink.is_some()
+    }
+
+    fn add(&mut self, name: &str) -> Outcome {
+        let lower = name.to_ascii_lowercase();
+        if lower.starts_with("anabranch:") {
+            let uri: Uri = name.parse().map_err(|e| Failure::usage(format!("not a URI of ours: {e}")))?;
+            return match &self.uri {
+                Some(other) if other.id != uri.id => {
+                    Err(Failure::usage("two URIs with different contents: fetch one at a time"))
+                }
+                _ => {
+                    self.uri = Some(uri);
+                    Ok(())
+                }
+            };
+        }
+        if lower.starts_with("http://") || lower.starts_with("https://") {
+            let url = Url::parse(name).map_err(|e| Failure::usage(format!("{}: {e}", show(name))))?;
+            if is_list(url.path()) {
+                self.lists.push(url);
+            } else {
+                self.url(url);
+            }
+            return Ok(());
+        }
+        let path = Path::new(name);
+        if is_list(name) || path.is_file() {
+            return self.list(path);
+        }
+        Err(Failure::usage(format!(
+            "{}: neither a URI of ours (anabranch:…), nor a URL (http://…, https://…), nor a Metalink file",
+            show(name)
+        )))
+    }
+
+    fn url(&mut self, url: Url) {
+        if self.urls.iter().all(|known| known.as_str() != url.as_str()) {
+            self.urls.push(url);
+        }
+    }
+
+    fn list(&mut self, path: &Path) -> Outcome {
+        let read = || {
+            let mut bytes = Vec::new();
+            File::open(path)?.take(METALINK_MAX as u64 + 1).read_to_end(&mut bytes)?;
+            Ok(bytes)
+        };
+        let bytes = read().map_err(|e: std::io::Error| Failure::usage(format!("{}: {e}", show(path))))?;
+        let metalink = Metalink::parse(&bytes)
+            .map_err(|e| Failure::usage(format!("{}: no Metalink: {e}", show(path))))?;
+        if self.metalink.is_some() {
+            return Err(Failure::usage("two Metalinks: fetch one at a time"));
+        }
+        self.metalink = Some((metalink, path.to_owned()));
+        Ok(())
+    }
+}
+
+fn is_list(path: &str) -> bool {
+    let lower = path.to_ascii_lowercase();
+    lower.ends_with(".meta4") || lower.ends_with(".metalink")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_every_kind() {
+        let names = |names: &[&str]| Asked::read(&names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>());
+        let asked =
+            names(&["http://a.example/f", "https://b.example/f", "http://a.example/f"]).expect("URLs");
+        assert_eq!(asked.urls.len(), 2, "each once");
+        let asked = names(&["https://a.example/f.meta4"]).expect("a URL");
+        assert!(asked.urls.is_empty() && asked.lists.len() == 1 && asked.is_web());
+        for (bad, says) in
+            [("ftp://a/f", "neither"), ("no-such.meta4", "No such file"), ("http://", "http://")]
+        {
+            let failure = names(&[bad]).expect_err(bad);
+            assert!(failure.message.contains(says), "{bad}: {}", failure.message);
+        }
+    }
+}

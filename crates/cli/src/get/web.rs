@@ -1,0 +1,485 @@
+//! The HTTP part of a transfer: mirrors, the ways to them, and the pool that they share.
+//!
+//! Joins three parts that know nothing of each other: the machine that decides what is asked of whom
+//! ([`mirror::plan`]), the client that asks ([`http_world::client`]), and who knows what is missing. That is
+//! a [`Plain`] where mirrors alone have the content, and the subscriber where sources that speak mmTP have it
+//! too: it lends groups to the mirrors.
+
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+
+use algo::control::Algorithm;
+use algo::{Output, Span, Time};
+use http_world::client::{Ask, Client, Event as Answer, Trouble, What};
+use mirror::plain::{self, Check, Plain};
+use mirror::plan::{Command, Failure as Useless, Input, MirrorId, Mirrors, Sample, State, WayConfig};
+use mmtp::subscriber::{ObjectId, SourceId, Subscriber};
+use net::Via;
+
+use super::groups::Given;
+use super::look::{self, Mirror};
+use super::pool::{Kind, with_pool};
+use crate::exit::{Code, Failure, Outcome};
+use crate::view::{PathRow, View};
+
+/// How long comparisons with other mirrors are waited for when everything is here.
+const COMPARE_FOR: Span = Span::from_secs(3);
+/// An answer from which nothing comes for so long has failed.
+const HOUR: Span = Span::from_secs(3_600);
+
+/// A mirror, as people know it.
+struct Seen {
+    name: String,
+    mirror: Mirror,
+    /// What the subscriber knows it by, where that lends.
+    source: Option<SourceId>,
+    /// Why it is not asked any more.
+    out: Option<String>,
+    /// Whether that is because it sent wrong bytes.
+    lied: bool,
+}
+
+/// One of the machine's ways.
+struct Way {
+    mirror: MirrorId,
+    via: Via,
+    address: IpAddr,
+}
+
+/// What mirrors bring.
+pub(super) enum Brought {
+    /// A group that is verified as far as it can be.
+    Group { group: u64, bytes: Vec<u8>, cv: mmtp::tree::Cv },
+    /// Groups that turned out to be wrong.
+    Revoked(Range<u64>),
+    /// All of it is here.
+    Complete,
+}
+
+/// Everything about HTTP in a transfer.
+pub(super) struct Web {
+    client: Client,
+    machine: Mirrors,
+    length: u64,
+    mirrors: Vec<Seen>,
+    ways: Vec<Way>,
+    pool: Kind,
+    /// Since when only comparisons are missing.
+    comparing: Option<Time>,
+}
+
+/// What a [`Web`] is made of.
+pub(super) struct Parts {
+    pub(super) client: Client,
+    pub(super) mirrors: Vec<Mirror>,
+    pub(super) length: u64,
+    /// None: the subscriber lends.
+    pub(super) check: Option<Check>,
+    /// Whether a proxy stands between, so that its address is not the mirrors'.
+    pub(super) proxied: bool,
+}
+
+impl Web {
+    /// A way for every mirror and every local address that leads there.
+    ///
+    /// # Errors
+    /// Exit status 4 if none leads to any, or none from a named `via`.
+    pub(super) fn new(
+        parts: Parts,
+        named: &[Via],
+        algorithm: Algorithm,
+        groups: &Given,
+        first_group: usize,
+        view: &mut View,
+    ) -> Outcome<Self> {
+        let Parts { client, mirrors, length, check, proxied } = parts;
+        let mut machine = Mirrors::new(length);
+        let (mut ways, mut seen, mut trouble) = (Vec::new(), Vec::new(), None);
+        for (number, mirror) in (0..).zip(mirrors) {
+            let name = look::host(&mirror.url);
+            let peers = if proxied { Ok(Vec::new()) } else { addresses(&mirror) };
+            let found = match peers {
+                Ok(peers) if peers.is_empty() => {
+                    let via = if named.is_empty() { vec![Via::any()] } else { named.to_vec() };
+                    let any = SocketAddr::new(IpAddr::from([0; 4]), mirror.url.port());
+                    Ok(via.into_iter().map(|via| (via, any)).collect())
+                }
+                Ok(peers) => ways_to(&peers, named),
+                Err(e) => Err(e),
+            };
+            match found {
+                Ok(found) => {
+                    if found.is_empty() {
+                        trouble = Some(format!("no route to {name}"));
+                    }
+                    for (via, peer) in found {
+                        let group = groups.of(first_group + ways.len(), &name, peer, &via);
+                        let config =
+                            WayConfig { mirror: number, group, control: algorithm, ranges: mirror.ranges };
+                        if machine.add_way(&config).is_some() {
+                            ways.push(Way { mirror: number, via, address: peer.ip() });
+                        }
+                    }
+                }
+                Err(e) => {
+                    view.note(&format!("{name}: {e}"));
+                    trouble = Some(format!("{name}: {e}"));
+                }
+            }
+            seen.push(Seen { name, mirror, source: None, out: None, lied: false });
+        }
+        let why = || trouble.clone().unwrap_or_else(|| "no mirror is of its address family".into());
+        for via in named {
+            if !ways.iter().any(|way| way.via == *via) {
+                return Err(Failure::new(
+                    Code::Unreachable,
+                    format!("--via {via} leads to no mirror: {}", why()),
+                ));
+            }
+        }
+        if ways.is_empty() {
+            return Err(Failure::new(Code::Unreachable, format!("no way to any mirror: {}", why())));
+        }
+        let pool = match check {
+            Some(check) => Kind::Check(Some(check)),
+            None => Kind::Lent(None),
+        };
+        Ok(Self { client, machine, length, mirrors: seen, ways, pool, comparing: None })
+    }
+
+    /// Makes the mirrors sources of the subscriber, which lends them groups; returns their names.
+    pub(super) fn join(&mut self, subscriber: &mut Subscriber) -> Vec<String> {
+        for seen in &mut self.mirrors {
+            seen.source = subscriber.add_source();
+        }
+        self.mirrors.iter().filter(|seen| seen.source.is_some()).map(|seen| seen.name.clone()).collect()
+    }
+
+    /// Whether mirrors alone have the content.
+    pub(super) const fn is_alone(&self) -> bool {
+        !matches!(self.pool, Kind::Lent(_))
+    }
+
+    /// The content is wanted, but for what is here.
+    pub(super) fn want(&mut self, object: Option<ObjectId>, have: impl Fn(u64) -> bool) -> Outcome {
+        match &mut self.pool {
+            Kind::Lent(lent) => *lent = object,
+            Kind::Check(check) => {
+                let check = check.take().unwrap_or(Check::Nothing);
+                let plain =
+                    Plain::new(self.length, check, have).map_err(|e| Failure::usage(e.to_string()))?;
+                self.pool = Kind::Plain(Box::new(plain));
+            }
+            Kind::Plain(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Readable when something came.
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.client.fd()
+    }
+
+    /// Hands over what came.
+    pub(super) fn receive(&mut self, now: Time, subscriber: &mut Subscriber, view: &mut View) {
+        let Self { client, machine, mirrors, ways, pool, .. } = self;
+        let mut failed: Vec<(MirrorId, Trouble)> = Vec::new();
+        with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
+            client.events(|event| match event {
+                Answer::Head { id, .. } => machine.handle(now, Input::Head { fetch: id }, pool),
+                Answer::Body { id, bytes } => {
+                    machine.handle(now, Input::Body { fetch: id, bytes: &bytes }, pool);
+                }
+                Answer::Done { id } => machine.handle(now, Input::Done { fetch: id }, pool),
+                Answer::Failed { id, trouble } => {
+                    let failure = match &trouble {
+                        Trouble::Unreachable(_) | Trouble::Broken(_) => Useless::Broken,
+                        Trouble::Busy { retry } => {
+                            let retry = retry.map_or(Span::ZERO, |r| Span::from_nanos(r.as_nanos() as u64));
+                            Useless::Busy { retry: retry.min(HOUR) }
+                        }
+                        _ => Useless::Useless,
+                    };
+                    let way = (id % mirror::plan::WAYS_MAX as u64) as usize;
+                    if let Some(way) = ways.get(way)
+                        && failure == Useless::Useless
+                    {
+                        failed.push((way.mirror, trouble));
+                    }
+                    machine.handle(now, Input::Failed { fetch: id, failure }, pool);
+                }
+                Answer::Sample { way, sample } => {
+                    let sample = Sample {
+                        rtt: Span::from_nanos(sample.rtt.as_nanos() as u64),
+                        mss: sample.mss,
+                        received_bytes: sample.received_bytes,
+                        disordered: sample.disordered,
+                    };
+                    machine.handle(now, Input::Sample { way, sample }, pool);
+                }
+            });
+        });
+        for (mirror, trouble) in failed {
+            self.out(mirror, trouble.to_string(), subscriber, view);
+        }
+    }
+
+    /// A mirror will not be asked any more.
+    fn out(&mut self, mirror: MirrorId, why: String, subscriber: &mut Subscriber, view: &mut View) {
+        let Some(seen) = self.mirrors.get_mut(usize::from(mirror)) else { return };
+        if seen.out.is_some() {
+            return;
+        }
+        view.note(&format!("{}: {why}: not asked any more", seen.name));
+        seen.out = Some(why);
+        match &mut self.pool {
+            Kind::Plain(plain) => plain.gone(mirror),
+            Kind::Lent(Some(object)) => {
+                if let Some(source) = seen.source {
+                    subscriber.lacking(source, *object);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A mirror lied, as the subscriber or the pool found out; it has been told why by a note.
+    pub(super) fn struck(&mut self, now: Time, mirror: MirrorId, group: u64, subscriber: &mut Subscriber) {
+        let Some(seen) = self.mirrors.get_mut(usize::from(mirror)) else { return };
+        (seen.lied, seen.out) = (true, Some(format!("wrong bytes in group {group}")));
+        let Self { machine, mirrors, pool, .. } = self;
+        with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
+            machine.handle(now, Input::Struck { mirror }, pool);
+        });
+    }
+
+    /// The mirror that a source of the subscriber is.
+    pub(super) fn mirror_of(&self, source: SourceId) -> Option<MirrorId> {
+        let found = self.mirrors.iter().position(|seen| seen.source == Some(source))?;
+        MirrorId::try_from(found).ok()
+    }
+
+    /// Does what the machine wants until it wants to wait; returns until when.
+    ///
+    /// # Errors
+    /// Exit status 5 if mirrors differ and nothing tells which is right; 3 or 5 if none is left.
+    pub(super) fn drain(
+        &mut self,
+        now: Time,
+        subscriber: &mut Subscriber,
+        view: &mut View,
+        mut each: impl FnMut(Brought) -> Outcome,
+    ) -> Outcome<Time> {
+        loop {
+            let Self { client, machine, mirrors, ways, pool, length, .. } = self;
+            let until = with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
+                loop {
+                    match machine.poll(now, pool) {
+                        Output::Wait(until) => return until,
+                        Output::Event(_) => {}
+                        Output::Send(Command::Fetch { way, fetch, first_byte, end_byte }) => {
+                            let Some(end) = ways.get(way) else { continue };
+                            let mirror = &mirrors[usize::from(end.mirror)].mirror;
+                            let what = What::Range {
+                                first: first_byte,
+                                end: end_byte,
+                                length: *length,
+                                validator: mirror.validator.clone(),
+                            };
+                            let url = mirror.url.as_str().to_owned();
+                            client.fetch(fetch, Ask { way, via: end.via.clone(), url, what });
+                        }
+                        Output::Send(Command::Cancel { fetch }) => client.cancel(fetch),
+                        Output::Send(Command::Window { way, bytes }) => client.window(way, bytes),
+                    }
+                }
+            });
+            let news = self.news(now, subscriber, view, &mut each)?;
+            if !news {
+                self.compare(now, view);
+                if !self.machine.has_hope() && self.is_alone() && self.is_wanting() {
+                    return Err(self.given_up());
+                }
+                return Ok(if self.comparing.is_some() { until.min(now + COMPARE_FOR) } else { until });
+            }
+        }
+    }
+
+    /// What the pool reports; whether it is time to look at the machine again.
+    fn news(
+        &mut self,
+        now: Time,
+        subscriber: &mut Subscriber,
+        view: &mut View,
+        each: &mut impl FnMut(Brought) -> Outcome,
+    ) -> Outcome<bool> {
+        let Kind::Plain(plain) = &mut self.pool else { return Ok(false) };
+        let events: Vec<plain::Event> = plain.events().collect();
+        let mut again = false;
+        for event in events {
+            match event {
+                plain::Event::Verified { group, bytes, cv } => each(Brought::Group { group, bytes, cv })?,
+                plain::Event::Revoked { groups } => {
+                    again = true;
+                    each(Brought::Revoked(groups))?;
+                }
+                plain::Event::Complete => each(Brought::Complete)?,
+                plain::Event::Liar { mirror, group } => {
+                    again = true;
+                    let name = self.name(mirror).to_owned();
+                    view.note(&format!("{name}: wrong bytes in group {group}: struck off"));
+                    self.struck(now, mirror, group, subscriber);
+                }
+                plain::Event::Disagree { mirrors, group } => {
+                    let names: Vec<&str> = mirrors.iter().map(|mirror| self.name(*mirror)).collect();
+                    let from = group * mmtp::id::GROUP_BYTES as u64;
+                    return Err(Failure::new(
+                        Code::Corrupt,
+                        format!(
+                            "{} have different bytes (16 KiB from byte {from} on), and there is no hash \
+                             to tell \
+                             which are right: name one of them, or a Metalink",
+                            names.join(" and ")
+                        ),
+                    ));
+                }
+            }
+        }
+        Ok(again)
+    }
+
+    /// When everything is here but comparisons, and no mirror makes them, it goes without.
+    fn compare(&mut self, now: Time, view: &mut View) {
+        let Kind::Plain(plain) = &mut self.pool else { return };
+        if !plain.only_checks_left() {
+            self.comparing = None;
+            return;
+        }
+        let since = *self.comparing.get_or_insert(now);
+        if now.since(since) >= COMPARE_FOR || !self.machine.has_hope() {
+            view.note("not all parts could be compared between mirrors: too few of them answer");
+            plain.waive();
+        }
+    }
+
+    fn is_wanting(&self) -> bool {
+        matches!(&self.pool, Kind::Plain(plain) if plain.groups_left() > 0)
+    }
+
+    fn name(&self, mirror: MirrorId) -> &str {
+        self.mirrors.get(usize::from(mirror)).map_or("", |seen| &seen.name)
+    }
+
+    /// Nobody is left.
+    fn given_up(&self) -> Failure {
+        let why: Vec<String> = self
+            .mirrors
+            .iter()
+            .filter_map(|seen| Some(format!("{}: {}", seen.name, seen.out.as_deref()?)))
+            .collect();
+        let code = if self.mirrors.iter().any(|seen| seen.lied) { Code::Corrupt } else { Code::NotFound };
+        Failure::new(
+            code,
+            format!("no mirror is left ({}); what was verified is kept: name another", why.join("; ")),
+        )
+    }
+
+    /// Mirrors that sent wrong bytes, with what is known of it.
+    pub(super) fn liars(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.mirrors
+            .iter()
+            .filter(|seen| seen.lied)
+            .filter_map(|seen| Some((seen.name.as_str(), seen.out.as_deref()?)))
+    }
+
+    /// The URLs that still count, with their strong validators.
+    pub(super) fn proven(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.mirrors
+            .iter()
+            .filter(|seen| seen.out.is_none())
+            .filter_map(|seen| Some((seen.mirror.url.as_str(), seen.mirror.validator.as_deref()?)))
+    }
+
+    /// Bytes of each way, those that were not needed among them: what moves is alive.
+    pub(super) fn bytes(&self) -> impl Iterator<Item = u64> {
+        self.machine.ways().map(|way| way.counters.bytes)
+    }
+
+    /// All that has come over any way.
+    pub(super) fn moved(&self) -> u64 {
+        self.machine.ways().map(|way| way.counters.bytes + way.counters.duplicate_bytes).sum()
+    }
+
+    /// Whether no mirror answers.
+    pub(super) fn is_silent(&self) -> bool {
+        self.machine.ways().all(|way| way.state != State::Open)
+    }
+
+    /// A row for each way; `rates` are theirs, `all` the bytes of the whole transfer.
+    pub(super) fn rows(&self, rates: &[u64], all: u64) -> impl Iterator<Item = PathRow> {
+        self.machine.ways().zip(&self.ways).zip(rates).map(move |((report, way), rate)| {
+            let seen = &self.mirrors[usize::from(way.mirror)];
+            let one = way.address.is_unspecified();
+            PathRow {
+                source: if one { seen.name.clone() } else { format!("{} ({})", seen.name, way.address) },
+                via: way.via.to_string(),
+                state: match (&seen.out, report.state) {
+                    (Some(why), _) if seen.lied => format!("struck off: {why}"),
+                    (Some(why), _) => why.clone(),
+                    (None, State::Opening) => "no answer yet".into(),
+                    (None, State::Open) => "open".into(),
+                    (None, State::Stalled) => "silent".into(),
+                    (None, State::Failing) => "failing".into(),
+                    (None, State::Busy) => "busy".into(),
+                    (None, State::Down) => "interface gone".into(),
+                    (None, State::Closed) => "closed".into(),
+                },
+                rate_bytes: *rate,
+                share_percent: report.counters.bytes as f64 * 100.0 / all.max(1) as f64,
+                srtt_us: report.srtt.as_micros(),
+                cwnd: report.cwnd,
+                loss_percent: 0.0,
+                bytes: report.counters.bytes,
+                timeouts: report.counters.stalls,
+                group: report.group,
+            }
+        })
+    }
+}
+
+/// What the subscriber knows each mirror by.
+fn sources(mirrors: &[Seen]) -> Vec<Option<SourceId>> {
+    mirrors.iter().map(|seen| seen.source).collect()
+}
+
+/// A server's addresses, one a family: more of them commonly lead to the same machine by the same way.
+fn addresses(mirror: &Mirror) -> Result<Vec<SocketAddr>, String> {
+    let host = mirror.url.host().trim_matches(['[', ']']);
+    let found = (host, mirror.url.port()).to_socket_addrs().map_err(|e| format!("cannot look it up: {e}"))?;
+    let mut addresses: Vec<SocketAddr> = Vec::new();
+    for address in found {
+        if addresses.iter().all(|a| a.is_ipv4() != address.is_ipv4()) {
+            addresses.push(address);
+        }
+    }
+    Ok(addresses)
+}
+
+/// The local ends to use towards a server, each once: over two families it would be two connections by the
+/// same way.
+fn ways_to(peers: &[SocketAddr], named: &[Via]) -> Result<Vec<(Via, SocketAddr)>, String> {
+    let mut ways: Vec<(Via, SocketAddr)> = Vec::new();
+    for &peer in peers {
+        let ends = super::paths::ways(named, peer.ip()).map_err(|e| e.to_string())?;
+        for via in ends {
+            let same =
+                |known: &Via| *known == via || (known.device().is_some() && known.device() == via.device());
+            let family = |known: &SocketAddr| known.is_ipv4() == peer.is_ipv4();
+            if !ways.iter().any(|(known, other)| same(known) && !family(other)) {
+                ways.push((via, peer));
+            }
+        }
+    }
+    Ok(ways)
+}

@@ -1,0 +1,422 @@
+//! What is offered, by paths: for receivers that speak HTTP.
+//!
+//! ```text
+//! /                      a list of what was named
+//! /FILE  /DIR/PATH       a file
+//! /DIR/  /DIR/PATH/      a list of a directory
+//! /b3/ROOT[/NAME]        a content by its name, in base32 or hexadecimal; of a directory, its manifest
+//! /b3/ROOT/[PATH]        what is in a directory, by the name of its manifest
+//! ….meta4  ….b3leaves    of each of these files: a Metalink, the hashes of its groups
+//! ```
+//! A path is looked up in a table of what was hashed at the start and never on the disk. Of two that were
+//! named and have the same name, the second is found by its content only.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_world::server::document::{self, LEAVES_HEAD_BYTES, LIST_TYPE, METALINK_TYPE, Row, UNKNOWN_TYPE};
+use http_world::server::path::{Path, encode};
+use http_world::server::{Answer, Asked, Resource, Server, Site, Unavailable};
+use mmtp::id::parse_root;
+use mmtp::uri::host_port;
+use net::Clock;
+
+use super::limit::Limit;
+use crate::catalog::{Catalog, Offer, ReadError};
+use crate::exit::{Failure, Outcome};
+use crate::names::show;
+use crate::view::bytes;
+
+/// Rows of a list at most; the next ones are on a page of their own.
+const ROWS_MAX: usize = 2_000;
+
+/// What the names of a content's Metalink and its leaf list end in.
+const METALINK_SUFFIX: &[u8] = b".meta4";
+const LEAVES_SUFFIX: &[u8] = b".b3leaves";
+/// Where contents are found by their root.
+const BY_CONTENT: &[u8] = b"b3/";
+
+/// Listens where it was asked for; `None` if nowhere.
+pub(super) fn listen(addresses: &[SocketAddr]) -> Outcome<Option<Server>> {
+    if addresses.is_empty() {
+        return Ok(None);
+    }
+    Server::bind(addresses).map(Some).map_err(|e| {
+        Failure::other(match e.kind() {
+            io::ErrorKind::AddrInUse => format!("{e}: choose another port with --http ADDR:PORT"),
+            io::ErrorKind::AddrNotAvailable => format!("{e}: this machine has no such address"),
+            io::ErrorKind::PermissionDenied => format!("{e}: ports below 1024 need privileges"),
+            _ => e.to_string(),
+        })
+    })
+}
+
+/// The catalog by paths.
+pub(super) struct Offers {
+    catalog: Arc<Catalog>,
+    limit: Arc<Limit>,
+    clock: Clock,
+    /// Where the same is to be had by mmTP.
+    sockets: Vec<SocketAddr>,
+    /// The path of each offer, without a slash in front: names as they are, with slashes between them.
+    paths: Vec<Vec<u8>>,
+    /// The offers that are files, sorted by their paths.
+    files: Vec<usize>,
+    /// The directories that were named, by their paths.
+    directories: BTreeMap<Vec<u8>, usize>,
+}
+
+/// What a path is found to be.
+enum Found {
+    File(usize),
+    Metalink(usize),
+    Leaves(usize),
+    /// The list of the directory with this path.
+    List(Vec<u8>),
+    /// A directory, asked for without the slash that relative links need.
+    Slashless,
+}
+
+/// Bytes that can be sent.
+pub(super) enum Content {
+    File(usize),
+    Leaves { offer: usize, head: [u8; LEAVES_HEAD_BYTES] },
+    Text(Vec<u8>),
+}
+
+impl Offers {
+    pub(super) fn new(
+        catalog: &Arc<Catalog>,
+        limit: &Arc<Limit>,
+        clock: Clock,
+        sockets: Vec<SocketAddr>,
+    ) -> Self {
+        let (mut taken, mut paths) = (BTreeSet::new(), Vec::new());
+        let (mut files, mut directories) = (Vec::new(), BTreeMap::new());
+        for group in catalog.offers().chunk_by(|a, b| a.named == b.named) {
+            // A directory comes after its files.
+            let Some(named) = group.last() else { continue };
+            let name = named.path.file_name().unwrap_or_default().as_bytes();
+            let place = if !name.is_empty() && taken.insert(name) {
+                name.to_vec()
+            } else if named.collection {
+                [BY_CONTENT, root_text(named).as_bytes()].concat()
+            } else {
+                [BY_CONTENT, root_text(named).as_bytes(), b"/", name].concat()
+            };
+            for offer in group {
+                let path = join(&place, &offer.relative);
+                if offer.collection {
+                    directories.insert(path.clone(), paths.len());
+                } else {
+                    files.push(paths.len());
+                }
+                paths.push(path);
+            }
+        }
+        files.sort_unstable_by(|a: &usize, b| paths[*a].cmp(&paths[*b]));
+        files.dedup_by(|a, b| paths[*a] == paths[*b]);
+        let (catalog, limit) = (Arc::clone(catalog), Arc::clone(limit));
+        Self { catalog, limit, clock, sockets, paths, files, directories }
+    }
+
+    /// The URL of an offer on a server at `address`.
+    pub(super) fn url(&self, index: usize, address: &str) -> String {
+        let path: Vec<String> = self.paths[index].split(|byte| *byte == b'/').map(encode).collect();
+        let slash = if self.offer(index).collection { "/" } else { "" };
+        format!("http://{address}/{}{slash}", path.join("/"))
+    }
+
+    fn offer(&self, index: usize) -> &Offer {
+        &self.catalog.offers()[index]
+    }
+
+    /// The file with this path.
+    fn file(&self, path: &[u8]) -> Option<usize> {
+        let at = self.files.binary_search_by(|file| self.paths[*file][..].cmp(path)).ok()?;
+        Some(self.files[at])
+    }
+
+    /// The files below a directory.
+    fn below(&self, directory: &[u8]) -> &[usize] {
+        if directory.is_empty() {
+            return &self.files;
+        }
+        // All that begins with "directory/" is from there on, and before "directory0": 0 follows the slash.
+        let bound = |end: u8| {
+            let bound = [directory, &[end]].concat();
+            self.files.partition_point(|file| self.paths[*file] < bound)
+        };
+        &self.files[bound(b'/')..bound(b'/' + 1)]
+    }
+
+    fn find(&self, path: &[u8], slash: bool) -> Option<Found> {
+        // What really has the name comes first.
+        match self.file(path).filter(|_| !slash) {
+            Some(file) => Some(Found::File(file)),
+            None => self.find_content(path, slash).or_else(|| self.find_name(path, slash)),
+        }
+    }
+
+    fn find_name(&self, path: &[u8], slash: bool) -> Option<Found> {
+        if path.is_empty() || self.directories.contains_key(path) || !self.below(path).is_empty() {
+            return Some(if slash { Found::List(path.to_vec()) } else { Found::Slashless });
+        }
+        let about = |suffix| path.strip_suffix(suffix).filter(|_| !slash).and_then(|path| self.file(path));
+        let metalink = about(METALINK_SUFFIX).map(Found::Metalink);
+        metalink.or_else(|| about(LEAVES_SUFFIX).map(Found::Leaves))
+    }
+
+    fn find_content(&self, path: &[u8], slash: bool) -> Option<Found> {
+        let path = path.strip_prefix(BY_CONTENT)?;
+        let cut = path.iter().position(|byte| *byte == b'/');
+        let (first, rest) = cut.map_or((path, None), |cut| (&path[..cut], Some(&path[cut + 1..])));
+        let Some(rest) = rest else {
+            let about = |suffix| first.strip_suffix(suffix).and_then(|root| self.with_root(root));
+            return match self.with_root(first) {
+                Some(index) if !slash => Some(Found::File(index)),
+                Some(index) => self.offer(index).collection.then(|| Found::List(self.paths[index].clone())),
+                None if slash => None,
+                None => match about(METALINK_SUFFIX).filter(|index| !self.offer(*index).collection) {
+                    Some(index) => Some(Found::Metalink(index)),
+                    None => about(LEAVES_SUFFIX).map(Found::Leaves),
+                },
+            };
+        };
+        let index = self.with_root(first)?;
+        let offer = self.offer(index);
+        if offer.collection {
+            let path = join(&self.paths[index], rest);
+            let file = self.file(&path).filter(|_| !slash);
+            return file.map(Found::File).or_else(|| self.find_name(&path, slash));
+        }
+        if slash || rest.contains(&b'/') {
+            return None;
+        }
+        // Any name will do, so that whoever saves it has a good one.
+        Some(match rest {
+            _ if rest == offer.name => Found::File(index),
+            _ if rest.ends_with(METALINK_SUFFIX) => Found::Metalink(index),
+            _ if rest.ends_with(LEAVES_SUFFIX) => Found::Leaves(index),
+            _ => Found::File(index),
+        })
+    }
+
+    /// The content with a root that is written in base32 or hexadecimal.
+    fn with_root(&self, text: &[u8]) -> Option<usize> {
+        let text = std::str::from_utf8(text).ok()?;
+        let root = parse_root(&format!("b3:{text}")).ok().or_else(|| hexadecimal(text))?;
+        self.catalog.find(&root).map(Offer::index)
+    }
+
+    /// The URI of an offer, for one who reaches this machine as in `asked`: sources are at the same host.
+    fn uri(&self, offer: &Offer, asked: &Asked<'_>) -> String {
+        let local = asked.local.ip();
+        let is_same = |socket: &&SocketAddr| {
+            let any = socket.ip().is_unspecified() && socket.is_ipv4() == local.is_ipv4();
+            any || socket.ip() == local
+        };
+        // Without its port; the colons of an IPv6 address are in brackets.
+        let host = match asked.host.rsplit_once(':') {
+            Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
+            _ => asked.host,
+        };
+        let source = self.sockets.iter().find(is_same).map(|socket| format!("{host}:{}", socket.port()));
+        let from: Vec<String> = source.into_iter().filter(|source| host_port(source).is_ok()).collect();
+        offer.uri(&from).to_string()
+    }
+
+    fn file_resource(&self, index: usize, asked: &Asked<'_>) -> Resource<Content> {
+        let offer = self.offer(index);
+        let mut links = Vec::new();
+        let path = asked.path.names.join(&b'/');
+        // Not where a file of that name would come instead.
+        if let Some(name) = asked.path.names.last()
+            && !offer.collection
+            && self.file(&[&path, METALINK_SUFFIX].concat()).is_none()
+        {
+            let to = encode(&[name, METALINK_SUFFIX].concat());
+            links.push(format!("<{to}>; rel=\"describedby\"; type=\"{METALINK_TYPE}\""));
+        }
+        // RFC 6249 section 3: the same bytes elsewhere.
+        links.push(format!("<{}>; rel=\"duplicate\"", self.uri(offer, asked)));
+        Resource {
+            content: Content::File(index),
+            length: offer.id.length,
+            etag: Some(format!("\"{}\"", root_text(offer))),
+            media_type: if offer.collection { UNKNOWN_TYPE } else { document::media_type(&offer.name) },
+            links,
+        }
+    }
+
+    fn leaves_resource(&self, index: usize) -> Resource<Content> {
+        let offer = self.offer(index);
+        let head = document::leaves_head(&offer.id.root, offer.id.length);
+        Resource {
+            content: Content::Leaves { offer: index, head },
+            length: (head.len() + self.leaves(index).len()) as u64,
+            etag: Some(format!("\"{}.b3leaves\"", root_text(offer))),
+            media_type: UNKNOWN_TYPE,
+            links: Vec::new(),
+        }
+    }
+
+    fn leaves(&self, index: usize) -> &[u8] {
+        self.catalog.outboard(self.offer(index)).leaves().as_flattened()
+    }
+
+    fn metalink(&self, index: usize, asked: &Asked<'_>) -> Resource<Content> {
+        let offer = self.offer(index);
+        let mut names = asked.path.names.clone();
+        if let Some(last) = names.last_mut() {
+            last.truncate(last.len().saturating_sub(METALINK_SUFFIX.len()));
+        }
+        let url = format!("http://{}{}", asked.host, Path { names, directory: false }.encode());
+        let name = String::from_utf8_lossy(&offer.name);
+        text(document::metalink(&name, offer.id.length, &offer.id.root, &url), METALINK_TYPE)
+    }
+
+    fn list(&self, directory: &[u8], asked: &Asked<'_>) -> Resource<Content> {
+        let from = asked.query.and_then(|query| query.strip_prefix("from=")?.parse().ok()).unwrap_or(0);
+        let below = self.below(directory);
+        let skipped = if directory.is_empty() { 0 } else { directory.len() + 1 };
+        let (mut rows, mut more) = (Vec::new(), None);
+        let (mut at, mut count) = (0, 0_usize);
+        while let Some(file) = below.get(at) {
+            if rows.len() == ROWS_MAX {
+                more = Some(format!("?from={count}"));
+                break;
+            }
+            let path = &self.paths[*file][skipped..];
+            let name = path.split(|byte| *byte == b'/').next().unwrap_or_default();
+            let is_file = name.len() == path.len();
+            at = if is_file {
+                at + 1
+            } else {
+                let beyond = [name, &[b'/' + 1]].concat();
+                below.partition_point(|file| self.paths[*file][skipped..] < beyond[..])
+            };
+            count += 1;
+            if count > from {
+                rows.push(self.row(*file, name, is_file));
+            }
+        }
+        let names = asked.path.names.iter().map(|name| show(OsStr::from_bytes(name)) + "/");
+        let title = format!("/{}", names.collect::<String>());
+        let up = !asked.path.names.is_empty();
+        let mut page = text(document::list(&title, &rows, up, more.as_deref()), LIST_TYPE);
+        if let Some(index) = self.directories.get(directory) {
+            page.links.push(format!("<{}>; rel=\"alternate\"", self.uri(self.offer(*index), asked)));
+        }
+        page
+    }
+
+    fn row(&self, file: usize, name: &[u8], is_file: bool) -> Row {
+        let shown = show(OsStr::from_bytes(name));
+        let href = encode(name);
+        if !is_file {
+            return Row { href: href + "/", name: shown + "/", size: String::new(), metalink: None };
+        }
+        let metalink = Some(format!("{href}.meta4"));
+        Row { href, name: shown, size: bytes(self.offer(file).id.length), metalink }
+    }
+}
+
+impl Site for Offers {
+    type Content = Content;
+
+    fn find(&self, asked: &Asked<'_>) -> Answer<Content> {
+        let path = asked.path.names.join(&b'/');
+        match self.find(&path, asked.path.directory) {
+            None => Answer::Missing,
+            Some(Found::Slashless) => Answer::Moved(asked.path.encode() + "/"),
+            Some(Found::File(index)) => Answer::Here(self.file_resource(index, asked)),
+            Some(Found::Leaves(index)) => Answer::Here(self.leaves_resource(index)),
+            Some(Found::Metalink(index)) => Answer::Here(self.metalink(index, asked)),
+            Some(Found::List(directory)) => Answer::Here(self.list(&directory, asked)),
+        }
+    }
+
+    fn check(&self, content: &Content) -> Result<(), Unavailable> {
+        match content {
+            Content::File(index) => self.catalog.check(self.offer(*index)).map_err(|e| unavailable(&e)),
+            Content::Leaves { .. } | Content::Text(_) => Ok(()),
+        }
+    }
+
+    fn read(&self, content: &Content, offset: u64, out: &mut [u8]) -> Result<(), Unavailable> {
+        match content {
+            Content::File(index) => {
+                let read = self.catalog.read_at(self.offer(*index), offset, out);
+                read.map_err(|e| unavailable(&e))
+            }
+            Content::Text(text) => copy(&[text], offset, out),
+            Content::Leaves { offer, head } => copy(&[head, self.leaves(*offer)], offset, out),
+        }
+    }
+
+    fn batch_bytes(&self) -> Option<usize> {
+        self.limit.is_set().then(|| self.limit.batch_bytes())
+    }
+
+    fn book(&self, bytes: usize) -> Duration {
+        let now = self.clock.now();
+        Duration::from_nanos(self.limit.book(now, bytes).since(now).as_nanos())
+    }
+}
+
+/// Fills `out` from `offset` on of what the parts are together.
+fn copy(parts: &[&[u8]], offset: u64, out: &mut [u8]) -> Result<(), Unavailable> {
+    let (mut skip, mut done) = (offset as usize, 0);
+    for part in parts {
+        let from = &part[skip.min(part.len())..];
+        skip = skip.saturating_sub(part.len());
+        let len = from.len().min(out.len() - done);
+        out[done..done + len].copy_from_slice(&from[..len]);
+        done += len;
+    }
+    if done == out.len() { Ok(()) } else { Err(Unavailable::Gone) }
+}
+
+fn unavailable(error: &ReadError) -> Unavailable {
+    match error {
+        ReadError::Io(e) if e.kind() != io::ErrorKind::NotFound => Unavailable::Busy,
+        ReadError::Changed | ReadError::Range | ReadError::Io(_) => Unavailable::Gone,
+    }
+}
+
+/// A document that is made when it is asked for.
+fn text(text: String, media_type: &'static str) -> Resource<Content> {
+    let length = text.len() as u64;
+    let content = Content::Text(text.into_bytes());
+    Resource { content, length, etag: None, media_type, links: Vec::new() }
+}
+
+/// The 52 characters of base32 that name a content.
+fn root_text(offer: &Offer) -> String {
+    offer.id.to_string().trim_start_matches("b3:").to_owned()
+}
+
+fn hexadecimal(text: &str) -> Option<[u8; 32]> {
+    let mut root = [0; 32];
+    if text.len() != 2 * root.len() {
+        return None;
+    }
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    for (byte, digits) in root.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+        *byte = (digit(digits[0])? * 16 + digit(digits[1])?) as u8;
+    }
+    Some(root)
+}
+
+fn join(directory: &[u8], path: &[u8]) -> Vec<u8> {
+    match path {
+        [] => directory.to_vec(),
+        _ => [directory, b"/", path].concat(),
+    }
+}

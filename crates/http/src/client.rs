@@ -1,0 +1,425 @@
+//! Ranges from HTTP servers, each over the way it was asked for.
+//!
+//! A [`Client`] is one thread. A *way* has at most one request under way and keeps its connections: one an
+//! origin, HTTP/2 where the server offers it over TLS. An answer is judged before a byte of it is handed
+//! over: what is not exactly what was asked for is a [`Trouble`] and never data.
+//!
+//! * `way`: one way's fetches, redirects, bodies. `answer`: whether an answer is what was asked for.
+//! * `connect`: name, interface, proxy, TLS, HTTP. `proxy`, `tls`, `tcp`: their parts.
+//! * `settings`, `netrc`, `url`: what the caller said. `queue`: what is handed over.
+
+mod answer;
+mod connect;
+mod netrc;
+mod proxy;
+mod queue;
+mod settings;
+mod tcp;
+mod tls;
+mod url;
+mod way;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use bytes::Bytes;
+use net::Via;
+use tokio::runtime::Builder;
+use tokio::sync::{mpsc, oneshot};
+
+use self::connect::Window;
+use self::queue::Queue;
+use self::settings::Settings;
+use self::way::{Job, Way};
+
+/// Ways that one client has; asks for more are refused.
+const MAX_WAYS: usize = 1024;
+/// Names that are looked up at the same time.
+const LOOKUP_THREADS: usize = 8;
+
+/// Names one fetch. The caller chooses it and does not use it again.
+pub type FetchId = u64;
+/// Names a way: a mirror seen from one local address.
+pub type WayId = usize;
+
+/// How requests are made. The default is what a bare `curl URL` does.
+#[derive(Clone)]
+pub struct Options {
+    /// Further header fields, name and value; they replace this client's own `Accept` and `User-Agent`.
+    /// `Host`, `Authorization` and `Cookie` go to the origin of the URL asked for, and to none that it
+    /// redirects to.
+    pub headers: Vec<(String, String)>,
+    /// Name and password for HTTP's Basic scheme (RFC 7617), for the origin of the URL asked for. What stands
+    /// in the URL itself goes before it.
+    pub user: Option<(String, String)>,
+    /// A `.netrc` to take names and passwords from.
+    pub netrc: Option<PathBuf>,
+    /// `http://host:port`, `socks5://…` or `socks5h://…`. Empty: none. `None`: what the environment says
+    /// (`http_proxy`, `https_proxy`, `all_proxy`). `no_proxy` counts in any case.
+    pub proxy: Option<String>,
+    /// A PEM file of certificates that are believed besides the system's.
+    pub ca_file: Option<PathBuf>,
+    /// Believe every certificate.
+    pub insecure: bool,
+    /// The `User-Agent`.
+    pub user_agent: String,
+    /// How long connecting may take: name, TCP, proxy and TLS together.
+    pub connect_timeout: Duration,
+    /// How long nothing may come, neither an answer nor a byte of a body.
+    pub idle_timeout: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            headers: Vec::new(),
+            user: None,
+            netrc: None,
+            proxy: None,
+            ca_file: None,
+            insecure: false,
+            user_agent: concat!("anabranch/", env!("CARGO_PKG_VERSION")).to_owned(),
+            connect_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Why a client cannot start: an option that cannot be followed, or the system. One clause for people.
+#[derive(Debug)]
+pub struct Error(String);
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<io::Error> for Error {
+    fn from(e: io::Error) -> Self {
+        Self(format!("the HTTP client cannot start: {e}"))
+    }
+}
+
+/// One fetch.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// Whose turn it is; a way does one after the other.
+    pub way: WayId,
+    /// The interface and address the way promises.
+    pub via: Via,
+    /// An absolute `http` or `https` URL.
+    pub url: String,
+    /// What of it.
+    pub what: What,
+}
+
+/// What of a file is fetched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// Only what its header fields say: HEAD; where that is refused (403, 405, 501) or says too little, a GET
+    /// for the first byte. No [`Event::Body`] comes.
+    Look,
+    /// Some of its bytes, and only if the file is `length` bytes long.
+    Range {
+        /// The first byte.
+        first: u64,
+        /// One after the last byte.
+        end: u64,
+        /// Of the whole file, bytes.
+        length: u64,
+        /// The strong `ETag` it must still have (`If-Range`); a weak one proves nothing and is ignored.
+        validator: Option<String>,
+    },
+    /// The whole of a document whose length need not be known.
+    Small {
+        /// The most bytes it may have.
+        max: usize,
+    },
+}
+
+/// What happened.
+#[derive(Debug)]
+pub enum Event {
+    /// An answer was accepted; comes before its first byte.
+    Head {
+        /// Which fetch.
+        id: FetchId,
+        /// What its fields say.
+        head: Box<Head>,
+    },
+    /// The next bytes of a body.
+    Body {
+        /// Which fetch.
+        id: FetchId,
+        /// Never empty.
+        bytes: Bytes,
+    },
+    /// All has come: of a range exactly its bytes. The last event of a fetch.
+    Done {
+        /// Which fetch.
+        id: FetchId,
+    },
+    /// It will not come. The last event of a fetch.
+    Failed {
+        /// Which fetch.
+        id: FetchId,
+        /// Why.
+        trouble: Trouble,
+    },
+    /// What the kernel says of a way's connection while a body flows: each 10 ms at most, the newest only.
+    Sample {
+        /// Which way.
+        way: WayId,
+        /// What it says.
+        sample: Sample,
+    },
+}
+
+impl Event {
+    const fn fetch(&self) -> Option<FetchId> {
+        match self {
+            Self::Head { id, .. } | Self::Body { id, .. } | Self::Done { id } | Self::Failed { id, .. } => {
+                Some(*id)
+            }
+            Self::Sample { .. } => None,
+        }
+    }
+
+    const fn body_bytes(&self) -> usize {
+        if let Self::Body { bytes, .. } = self { bytes.len() } else { 0 }
+    }
+}
+
+/// What an accepted answer says of the file. Texts are the fields' values as they came.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Head {
+    /// Where it came from, after redirects; without name and password.
+    pub url: String,
+    /// The status: 200, 206, or 416 for a file without bytes.
+    pub status: u16,
+    /// The whole file's length, bytes.
+    pub length: Option<u64>,
+    /// Whether ranges of it can be had.
+    pub ranges: bool,
+    /// `ETag`, with its quotes, and `W/` if it is weak.
+    pub etag: Option<String>,
+    /// `Last-Modified`.
+    pub last_modified: Option<String>,
+    /// `Content-Type`.
+    pub content_type: Option<String>,
+    /// `Repr-Digest` (RFC 9530); several are joined by commas.
+    pub repr_digest: Option<String>,
+    /// The values of `Link` (RFC 8288), one an occurrence of the field.
+    pub links: Vec<String>,
+    /// The server has no ranges: to a range from 0 it sends the whole file, `length` bytes and not `end`.
+    pub whole: bool,
+}
+
+/// Why a fetch failed. Displays as one clause for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// No connection: name, route, interface, refusal, timeout.
+    Unreachable(String),
+    /// It broke off, stalled, or the server had a fault (5xx): worth another try.
+    Broken(String),
+    /// 429 or 503: not now.
+    Busy {
+        /// How long the server wants to be left alone (`Retry-After`), if it says so; at most a day.
+        retry: Option<Duration>,
+    },
+    /// 404 or 410.
+    Gone(u16),
+    /// 401, 403 or 407.
+    Forbidden(u16),
+    /// The server sends the whole file or nothing.
+    NoRanges,
+    /// The file is not the one it was: another length or `ETag`.
+    Changed(String),
+    /// Its bytes are compressed (`Content-Encoding`), which is named.
+    Encoded(String),
+    /// Something else came: a login page, another range.
+    NotTheFile(String),
+    /// TLS: a certificate, a version.
+    Tls(String),
+    /// It cannot be asked for, or the answer is a final no.
+    Refused(String),
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable(why) => write!(f, "it cannot be reached: {why}"),
+            Self::Broken(why) | Self::NotTheFile(why) | Self::Refused(why) => f.write_str(why),
+            Self::Busy { retry: Some(wait) } => write!(f, "the server is busy, for {} s", wait.as_secs()),
+            Self::Busy { retry: None } => f.write_str("the server is busy"),
+            Self::Gone(status) => write!(f, "the server does not have it ({status})"),
+            Self::Forbidden(407) => f.write_str("the proxy wants a name and a password (407)"),
+            Self::Forbidden(status) => write!(f, "the server does not allow it ({status})"),
+            Self::NoRanges => f.write_str("the server cannot send parts of it"),
+            Self::Changed(why) => write!(f, "the file has changed: {why}"),
+            Self::Encoded(coding) => write!(f, "the server sends it compressed ({coding})"),
+            Self::Tls(why) => write!(f, "no secure connection: {why}"),
+        }
+    }
+}
+
+/// What the kernel knows of a connection (TCP_INFO, linux/tcp.h); counts are since the connection began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// Round trip time: as the receiver of the body sees it, else as the sender of the request.
+    pub rtt: Duration,
+    /// The size of the segments that arrive, bytes.
+    pub mss: u32,
+    /// Bytes that arrived in order, with headers, proxies' answers and TLS.
+    pub received_bytes: u64,
+    /// Segments that arrived out of order: what a receiver sees of losses.
+    pub disordered: u32,
+}
+
+enum Command {
+    Fetch(FetchId, Ask),
+    Cancel(FetchId),
+    Window(WayId, u64),
+}
+
+/// Fetches, on a thread of its own; no call waits. Dropping it ends the thread and closes every connection.
+pub struct Client {
+    queue: Arc<Queue>,
+    /// `None` only while it is dropped.
+    commands: Option<mpsc::UnboundedSender<Command>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Client {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// An option that cannot be followed: an unreadable file, a header field that is none or is the client's
+    /// own, a proxy of an unknown kind; or no thread or descriptor can be had.
+    pub fn start(options: Options) -> Result<Self, Error> {
+        let settings = Arc::new(Settings::new(options)?);
+        let queue = Arc::new(Queue::new()?);
+        let runtime =
+            Builder::new_current_thread().enable_all().max_blocking_threads(LOOKUP_THREADS).build()?;
+        let (commands, inbox) = mpsc::unbounded_channel();
+        let shared = Arc::clone(&queue);
+        let thread = thread::Builder::new().name("http".to_owned()).spawn(move || {
+            runtime.block_on(run(settings, shared, inbox));
+            // A name that is still being looked up is not waited for.
+            runtime.shutdown_background();
+        })?;
+        Ok(Self { queue, commands: Some(commands), thread: Some(thread) })
+    }
+
+    /// Asks; the answer comes as events of `id`, which must be new. Too many at once are refused.
+    pub fn fetch(&self, id: FetchId, ask: Ask) {
+        if self.queue.begin(id) {
+            self.command(Command::Fetch(id, ask));
+        } else {
+            let trouble = Trouble::Refused("too many fetches at once".to_owned());
+            self.queue.refuse(Event::Failed { id, trouble });
+        }
+    }
+
+    /// Forgets `id`: no event of it comes any more, not even one that waits. Its connection is closed if the
+    /// body is not at its end.
+    pub fn cancel(&self, id: FetchId) {
+        if self.queue.end(id) {
+            self.command(Command::Cancel(id));
+        }
+    }
+
+    /// Bounds what servers may have in flight towards `way` to `bytes` (TCP_WINDOW_CLAMP), on its connection
+    /// and those to come; `u64::MAX` ends the bound. Linux only.
+    pub fn window(&self, way: WayId, bytes: u64) {
+        self.command(Command::Window(way, bytes));
+    }
+
+    /// Gives `each` all that waits, oldest first, samples last. The thread stops reading while 8 MiB of
+    /// bodies wait.
+    pub fn events(&mut self, each: impl FnMut(Event)) {
+        self.queue.take().for_each(each);
+    }
+
+    /// Readable when [`Client::events`] has something.
+    #[must_use]
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.queue.fd()
+    }
+
+    fn command(&self, command: Command) {
+        if let Some(commands) = &self.commands {
+            // Fails only if the thread is gone, and then nothing can be done.
+            let _ = commands.send(command);
+        }
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // The thread ends when no command can come.
+        self.commands = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A way, as the thread's main task sees it.
+struct Entry {
+    jobs: mpsc::UnboundedSender<Job>,
+    window: Arc<Window>,
+}
+
+/// The thread's main task: hands commands to the ways.
+async fn run(settings: Arc<Settings>, queue: Arc<Queue>, mut inbox: mpsc::UnboundedReceiver<Command>) {
+    let mut ways: HashMap<WayId, Entry> = HashMap::new();
+    // Dropping an entry cancels its fetch.
+    let mut running: HashMap<FetchId, oneshot::Sender<()>> = HashMap::new();
+    while let Some(command) = inbox.recv().await {
+        let way = match &command {
+            Command::Fetch(_, ask) => ask.way,
+            Command::Window(way, _) => *way,
+            Command::Cancel(id) => {
+                running.remove(id);
+                continue;
+            }
+        };
+        if ways.len() >= MAX_WAYS && !ways.contains_key(&way) {
+            if let Command::Fetch(id, _) = command {
+                let trouble = Trouble::Refused("too many ways".to_owned());
+                queue.push(Event::Failed { id, trouble });
+            }
+            continue;
+        }
+        let entry = ways.entry(way).or_insert_with(|| {
+            let (jobs, inbox) = mpsc::unbounded_channel();
+            let window = Arc::new(Window::default());
+            let worker = Way::new(way, Arc::clone(&settings), Arc::clone(&queue), Arc::clone(&window));
+            tokio::spawn(worker.work(inbox));
+            Entry { jobs, window }
+        });
+        match command {
+            Command::Fetch(id, ask) => {
+                if running.len() >= 2 * queue::MAX_FETCHES {
+                    running.retain(|_, cancel| !cancel.is_closed());
+                }
+                let (cancel, cancelled) = oneshot::channel();
+                running.insert(id, cancel);
+                // A way works as long as it has an entry.
+                let _ = entry.jobs.send(Job { id, ask, cancelled });
+            }
+            Command::Window(_, bytes) => entry.window.set(bytes),
+            Command::Cancel(_) => {}
+        }
+    }
+}

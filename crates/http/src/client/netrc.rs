@@ -1,0 +1,147 @@
+//! `.netrc`: which name and password a machine gets. The format is that of ftp(1) and of curl: words, `#`
+//! comments at the start of a line, words in double quotes with `\` escapes.
+
+/// The largest file that is read, bytes.
+pub(super) const MAX_NETRC_BYTES: u64 = 1 << 20;
+
+/// One entry.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Entry {
+    /// `None`: `default`, for every machine that has no entry before it.
+    machine: Option<String>,
+    login: Option<String>,
+    password: Option<String>,
+}
+
+/// What a `.netrc` says.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Netrc {
+    entries: Vec<Entry>,
+}
+
+impl Netrc {
+    /// Reads all that can be understood; words that mean nothing are skipped, as every reader of the format
+    /// does.
+    pub(super) fn parse(text: &str) -> Self {
+        let mut entries: Vec<Entry> = Vec::new();
+        let mut lines = text.lines();
+        while let Some(line) = lines.next() {
+            if line.trim_start().starts_with('#') {
+                continue;
+            }
+            let mut words = words(line).into_iter();
+            while let Some(word) = words.next() {
+                // A value may stand on the next line.
+                let mut value = || loop {
+                    if let Some(word) = words.next() {
+                        return Some(word);
+                    }
+                    words = self::words(lines.next()?).into_iter();
+                };
+                match word.as_str() {
+                    "machine" => {
+                        // Without a name it would be a `default`.
+                        let Some(name) = value() else { break };
+                        entries.push(Entry { machine: Some(name), ..Entry::default() });
+                    }
+                    "default" => entries.push(Entry::default()),
+                    "login" | "password" | "account" => {
+                        let value = value();
+                        match (entries.last_mut(), word.as_str()) {
+                            (Some(entry), "login") => entry.login = value,
+                            (Some(entry), "password") => entry.password = value,
+                            _ => {}
+                        }
+                    }
+                    "macdef" => {
+                        // A macro's text ends with an empty line.
+                        while lines.next().is_some_and(|line| !line.trim().is_empty()) {}
+                        break;
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Self { entries }
+    }
+
+    /// Name and password for `host`; an entry `default` counts only if `or_default`.
+    pub(super) fn get(&self, host: &str, or_default: bool) -> Option<(String, String)> {
+        let named = |entry: &&Entry| match &entry.machine {
+            Some(machine) => machine.eq_ignore_ascii_case(host),
+            None => or_default,
+        };
+        let entry = self.entries.iter().find(named)?;
+        Some((entry.login.clone()?, entry.password.clone().unwrap_or_default()))
+    }
+}
+
+/// The words of a line.
+fn words(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut rest = line.chars().peekable();
+    while let Some(&c) = rest.peek() {
+        if c.is_whitespace() {
+            rest.next();
+            continue;
+        }
+        let mut word = String::new();
+        if c == '"' {
+            rest.next();
+            while let Some(c) = rest.next() {
+                match c {
+                    '"' => break,
+                    '\\' => match rest.next() {
+                        Some('n') => word.push('\n'),
+                        Some('r') => word.push('\r'),
+                        Some('t') => word.push('\t'),
+                        Some(other) => word.push(other),
+                        None => {}
+                    },
+                    c => word.push(c),
+                }
+            }
+        } else {
+            while let Some(c) = rest.next_if(|c| !c.is_whitespace()) {
+                word.push(c);
+            }
+        }
+        words.push(word);
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_of_every_shape() {
+        let text = "# mine\nmachine a.example login ann password \"p w\\\"\"\nmachine B.example\n  login\n\
+                    bob\npassword #1 account x\nmacdef init\nmachine evil login e\n\n\
+                    machine c.example password only\n\
+                    default login anon password guest machine d.example login late";
+        let netrc = Netrc::parse(text);
+        let both = |name: &str, password: &str| Some((name.to_owned(), password.to_owned()));
+        assert_eq!(netrc.get("a.example", false), both("ann", "p w\""));
+        assert_eq!(netrc.get("b.EXAMPLE", true), both("bob", "#1"));
+        assert_eq!(netrc.get("c.example", true), None);
+        assert_eq!(netrc.get("evil", false), None);
+        assert_eq!(netrc.get("x.example", true), both("anon", "guest"));
+        assert_eq!(netrc.get("x.example", false), None);
+        assert_eq!(
+            netrc.get("d.example", true),
+            both("anon", "guest"),
+            "what stands after default is not seen"
+        );
+        assert_eq!(netrc.get("d.example", false), both("late", ""));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_read(text in "(?s).*", tokens in "((machine|login|macdef|\"|\\\\|x|\n) ?)*") {
+            let _ = Netrc::parse(&text).get("h", true);
+            let _ = Netrc::parse(&tokens).get("x", true);
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! The caller's options, read and checked once.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use hyper::http::header::{
+    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderMap, HeaderName,
+    HeaderValue, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE,
+    PROXY_AUTHORIZATION, RANGE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+
+use super::netrc::{MAX_NETRC_BYTES, Netrc};
+use super::proxy::{Proxies, basic};
+use super::url::Url;
+use super::{Error, Options, tls};
+
+/// Fields that this client sets, or that would change what an answer means.
+const OURS: &[HeaderName] = &[
+    ACCEPT_ENCODING,
+    CONNECTION,
+    CONTENT_LENGTH,
+    EXPECT,
+    IF_MATCH,
+    IF_MODIFIED_SINCE,
+    IF_NONE_MATCH,
+    IF_RANGE,
+    IF_UNMODIFIED_SINCE,
+    PROXY_AUTHORIZATION,
+    RANGE,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// What every way works with.
+pub(super) struct Settings {
+    headers: HeaderMap,
+    user: Option<(String, String)>,
+    netrc: Netrc,
+    pub(super) proxies: Proxies,
+    pub(super) agent: String,
+    roots: Vec<CertificateDer<'static>>,
+    insecure: bool,
+    pub(super) connect_timeout: Duration,
+    pub(super) idle_timeout: Duration,
+    /// Made when the first https URL comes: reading the system's certificates takes a while.
+    tls: OnceLock<Result<Arc<ClientConfig>, String>>,
+}
+
+impl Settings {
+    pub(super) fn new(options: Options) -> Result<Self, Error> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in &options.headers {
+            let (Ok(field), Ok(value)) =
+                (HeaderName::from_bytes(name.trim().as_bytes()), HeaderValue::from_str(value.trim()))
+            else {
+                return Err(Error(format!("`{name}` with its value is no header field")));
+            };
+            if OURS.contains(&field) {
+                return Err(Error(format!("the header field {field} cannot be set")));
+            }
+            headers.append(field, value);
+        }
+        if HeaderValue::from_str(&options.user_agent).is_err() {
+            return Err(Error("the user agent has characters a header field cannot have".to_owned()));
+        }
+        let netrc = match &options.netrc {
+            None => Netrc::default(),
+            Some(path) => {
+                let mut bytes = Vec::new();
+                File::open(path)
+                    .and_then(|file| file.take(MAX_NETRC_BYTES).read_to_end(&mut bytes))
+                    .map_err(|e| Error(format!("{}: {e}", path.display())))?;
+                Netrc::parse(&String::from_utf8_lossy(&bytes))
+            }
+        };
+        let roots = match &options.ca_file {
+            None => Vec::new(),
+            Some(path) => tls::certificates(path).map_err(|e| Error(format!("{}: {e}", path.display())))?,
+        };
+        Ok(Self {
+            headers,
+            user: options.user,
+            netrc,
+            proxies: Proxies::new(options.proxy.as_deref()).map_err(Error)?,
+            agent: options.user_agent,
+            roots,
+            insecure: options.insecure,
+            connect_timeout: options.connect_timeout,
+            idle_timeout: options.idle_timeout,
+            tls: OnceLock::new(),
+        })
+    }
+
+    pub(super) fn tls(&self) -> Result<Arc<ClientConfig>, String> {
+        self.tls.get_or_init(|| tls::config(&self.roots, self.insecure)).clone()
+    }
+
+    /// The caller's fields for a request to `url` that began at `asked`; what is secret or about the host
+    /// goes to the origin that was asked and to no other.
+    pub(super) fn headers(&self, asked: &Url, url: &Url) -> HeaderMap {
+        let mut headers = self.headers.clone();
+        let same = asked.origin == url.origin;
+        if !same {
+            for name in [AUTHORIZATION, COOKIE, HOST] {
+                headers.remove(name);
+            }
+        }
+        // A `.netrc` names the machine that a password is for; its `default` means what was asked.
+        let user = match (same, &asked.user, &self.user) {
+            (true, Some(user), _) | (true, None, Some(user)) => Some(user.clone()),
+            _ => self.netrc.get(&url.origin.host, same),
+        };
+        if let Some((name, password)) = user
+            && !headers.contains_key(AUTHORIZATION)
+            && let Ok(mut value) = HeaderValue::from_str(&basic(&name, &password))
+        {
+            value.set_sensitive(true);
+            headers.insert(AUTHORIZATION, value);
+        }
+        headers
+    }
+}

@@ -1,0 +1,139 @@
+//! Paths of requests, taken apart and decoded (RFC 3986 §3.3), and names made fit for them.
+
+/// A path as names. None of them is empty, `.` or `..`, and none has a `/` or NUL byte in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Path {
+    /// The names, decoded: any bytes.
+    pub names: Vec<Vec<u8>>,
+    /// Whether it ends in a slash, as `/` itself does.
+    pub directory: bool,
+}
+
+impl Path {
+    /// Takes a path apart; `None` if it is none, or has a name that no file has.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.strip_prefix('/')?;
+        if text.is_empty() {
+            return Some(Self { names: Vec::new(), directory: true });
+        }
+        let (text, directory) = match text.strip_suffix('/') {
+            Some(text) => (text, true),
+            None => (text, false),
+        };
+        let names = text.split('/').map(decode).collect::<Option<_>>()?;
+        Some(Self { names, directory })
+    }
+
+    /// The path as text again, encoded in one way.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        let mut text = String::from("/");
+        for (n, name) in self.names.iter().enumerate() {
+            if n > 0 {
+                text.push('/');
+            }
+            text += &encode(name);
+        }
+        if self.directory && !self.names.is_empty() {
+            text.push('/');
+        }
+        text
+    }
+}
+
+fn decode(text: &str) -> Option<Vec<u8>> {
+    let mut name = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        name.push(match byte {
+            b'%' => {
+                let digit = |byte: u8| char::from(byte).to_digit(16);
+                (digit(bytes.next()?)? * 16 + digit(bytes.next()?)?) as u8
+            }
+            byte => byte,
+        });
+    }
+    let is_name = !matches!(&name[..], b"" | b"." | b"..") && !name.iter().any(|b| matches!(b, b'/' | 0));
+    is_name.then_some(name)
+}
+
+/// A name for a URL: all but the unreserved characters of RFC 3986 §2.3 as `%41`.
+#[must_use]
+pub fn encode(name: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    let mut text = String::with_capacity(name.len());
+    for byte in name {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
+            text.push(char::from(*byte));
+        } else {
+            text.push('%');
+            text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+            text.push(char::from(DIGITS[usize::from(byte & 15)]));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn paths_are_names() {
+        let names = |text| Path::parse(text).map(|path| (path.names.join(&b"|"[..]), path.directory));
+        let some = |text: &str, directory| Some((text.as_bytes().to_vec(), directory));
+        assert_eq!(names("/"), some("", true));
+        assert_eq!(names("/a"), some("a", false));
+        assert_eq!(names("/a/"), some("a", true));
+        assert_eq!(names("/a/b%20c"), some("a|b c", false));
+        assert_eq!(names("/%e2%82%AC"), some("€", false));
+        assert_eq!(names("/.../..a"), some("...|..a", false));
+        for none in [
+            "",
+            "a",
+            "//",
+            "/a//b",
+            "///",
+            "/../etc/passwd",
+            "/a/..",
+            "/a/../b",
+            "/%2e%2e/x",
+            "/.%2E/x",
+            "/a%2fb",
+            "/..%2fx",
+            "/a%00",
+            "/%",
+            "/%4",
+            "/%4g",
+            "/%-1",
+            "/%+1",
+            "/.",
+            "/./a",
+            "*",
+        ] {
+            assert_eq!(Path::parse(none), None, "{none}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn names_survive_and_nothing_leaves(text in "[/.%a2efF0\\\\é-]{0,30}") {
+            if let Some(path) = Path::parse(&text) {
+                let again = Path::parse(&path.encode());
+                prop_assert_eq!(again.as_ref(), Some(&path));
+                for name in &path.names {
+                    prop_assert!(!name.is_empty() && name != b"." && name != b".." && !name.contains(&b'/'));
+                }
+            }
+        }
+
+        #[test]
+        fn every_name_has_a_form(name in proptest::collection::vec(1..=255_u8, 1..40)) {
+            let is_name = name != b"." && name != b".." && !name.contains(&b'/');
+            let path = Path::parse(&format!("/{}", encode(&name)));
+            prop_assert_eq!(path, is_name.then_some(Path { names: vec![name], directory: false }));
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! From a request to a response (RFC 9110).
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use hyper::header::{
+    ACCEPT_RANGES, ALLOW, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HOST,
+    HeaderName, HeaderValue, LINK, LOCATION, RANGE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
+};
+use hyper::http::uri::Authority;
+use hyper::{Method, Request, Response, StatusCode, Version};
+
+use super::body::Body;
+use super::condition::{self, Verdict};
+use super::document::LIST_TYPE;
+use super::path::Path;
+use super::range::{self, Wanted};
+use super::socket::Progress;
+use super::{Answer, Asked, House, Resource, Site, Unavailable};
+
+/// Methods that RFC 9110 §9 and RFC 5789 know and that nothing here allows; others are not implemented.
+const REFUSED: &[Method] = &[
+    Method::POST,
+    Method::PUT,
+    Method::DELETE,
+    Method::CONNECT,
+    Method::OPTIONS,
+    Method::TRACE,
+    Method::PATCH,
+];
+const ALLOWED: &str = "GET, HEAD";
+/// When to come back, in seconds.
+const RETRY_S: u64 = 2;
+
+/// What a client is told for whom there is no place.
+pub(super) fn full<S: Site>() -> Response<Body<S>> {
+    let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, "too many connections", false);
+    set(&mut response, RETRY_AFTER, &RETRY_S.to_string());
+    response
+}
+
+/// Answers a request.
+pub(super) fn respond<S: Site, B>(
+    house: &Rc<House<S>>,
+    progress: &Rc<Progress>,
+    local: SocketAddr,
+    request: &Request<B>,
+) -> Response<Body<S>> {
+    house.tally.requests.fetch_add(1, Ordering::Relaxed);
+    let head = request.method() == Method::HEAD;
+    if !head && request.method() != Method::GET {
+        let known = REFUSED.contains(request.method());
+        let status = if known { StatusCode::METHOD_NOT_ALLOWED } else { StatusCode::NOT_IMPLEMENTED };
+        let mut response = plain(status, "only GET and HEAD", false);
+        set(&mut response, ALLOW, ALLOWED);
+        return response;
+    }
+    let Some(host) = host(request, local) else {
+        return plain(StatusCode::BAD_REQUEST, "the request must have one Host", head);
+    };
+    let Some(path) = Path::parse(request.uri().path()) else {
+        return plain(StatusCode::NOT_FOUND, "no file has such a name", head);
+    };
+    let asked = Asked { path: &path, query: request.uri().query(), host: &host, local };
+    match house.site.find(&asked) {
+        Answer::Missing => plain(StatusCode::NOT_FOUND, "not offered here", head),
+        Answer::Moved(to) => {
+            let mut response = plain(StatusCode::MOVED_PERMANENTLY, &to, head);
+            set(&mut response, LOCATION, &to);
+            response
+        }
+        Answer::Here(resource) => here(house, progress, request, resource),
+    }
+}
+
+/// What the client calls this server; `None` if the request does not say it properly (RFC 9112 §3.2).
+fn host<B>(request: &Request<B>, local: SocketAddr) -> Option<String> {
+    let sound = |authority: &Authority| !authority.as_str().contains('@');
+    let mut fields = request.headers().get_all(HOST).iter();
+    let field = match (fields.next(), fields.next()) {
+        (Some(one), None) => Some(one),
+        (None, _) if request.version() < Version::HTTP_11 => None,
+        _ => return None,
+    };
+    if let Some(authority) = request.uri().authority().filter(|authority| sound(authority)) {
+        return Some(authority.to_string());
+    }
+    match field.map(HeaderValue::as_bytes) {
+        None | Some(b"") => Some(local.to_string()),
+        Some(bytes) => Authority::try_from(bytes).ok().filter(sound).map(|authority| authority.to_string()),
+    }
+}
+
+fn here<S: Site, B>(
+    house: &Rc<House<S>>,
+    progress: &Rc<Progress>,
+    request: &Request<B>,
+    resource: Resource<S::Content>,
+) -> Response<Body<S>> {
+    let (head, headers) = (request.method() == Method::HEAD, request.headers());
+    let Resource { content, length, etag, media_type, links } = resource;
+    if let Err(why) = house.site.check(&content) {
+        house.tally.unavailable.fetch_add(1, Ordering::Relaxed);
+        let status = match why {
+            Unavailable::Gone => StatusCode::GONE,
+            Unavailable::Busy => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        let mut response = plain(status, &why.to_string(), head);
+        if why == Unavailable::Busy {
+            set(&mut response, RETRY_AFTER, &RETRY_S.to_string());
+        }
+        return response;
+    }
+    let verdict = condition::judge(headers, etag.as_deref());
+    if verdict == Verdict::Failed {
+        return plain(StatusCode::PRECONDITION_FAILED, "it is not what was asked for", head);
+    }
+    // Only GET has ranges (§14.2), and one is enough: two fields, like two ranges, get the whole.
+    let mut fields = headers.get_all(RANGE).iter();
+    let wanted = match (fields.next(), fields.next()) {
+        (Some(value), None) if !head && condition::range_holds(headers, etag.as_deref()) => {
+            range::wanted(value.as_bytes(), length)
+        }
+        _ => Wanted::Whole,
+    };
+    let mut response = match (verdict, wanted) {
+        (Verdict::NotModified, _) => {
+            let mut response = Response::new(Body::Small(Bytes::new()));
+            *response.status_mut() = StatusCode::NOT_MODIFIED;
+            response
+        }
+        (_, Wanted::Unsatisfiable) => {
+            let mut response = plain(StatusCode::RANGE_NOT_SATISFIABLE, "there are no such bytes", head);
+            set(&mut response, CONTENT_RANGE, &format!("bytes */{length}"));
+            response
+        }
+        (_, wanted) => {
+            let (range, part) = match wanted {
+                Wanted::Part(range) => (range, true),
+                _ => (0..length, false),
+            };
+            let bytes = range.end - range.start;
+            let content_range = format!("bytes {}-{}/{length}", range.start, range.end.saturating_sub(1));
+            let mut response = Response::new(match head {
+                true => Body::Small(Bytes::new()),
+                false => Body::piece(house, progress, content, range),
+            });
+            if part {
+                *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+                set(&mut response, CONTENT_RANGE, &content_range);
+            }
+            set(&mut response, CONTENT_LENGTH, &bytes.to_string());
+            set(&mut response, CONTENT_TYPE, media_type);
+            // What it is said to be it is: nobody looks into a file and takes it for a page.
+            set(&mut response, X_CONTENT_TYPE_OPTIONS, "nosniff");
+            if media_type == LIST_TYPE {
+                set(&mut response, CONTENT_SECURITY_POLICY, "default-src 'none'");
+            }
+            for link in &links {
+                if let Ok(value) = HeaderValue::from_str(link) {
+                    response.headers_mut().append(LINK, value);
+                }
+            }
+            response
+        }
+    };
+    set(&mut response, ACCEPT_RANGES, "bytes");
+    if let Some(etag) = &etag {
+        set(&mut response, ETAG, etag);
+    }
+    response
+}
+
+/// A response of a few words.
+fn plain<S: Site>(status: StatusCode, words: &str, head: bool) -> Response<Body<S>> {
+    let text = format!("{status}: {words}\n");
+    let len = text.len();
+    let mut response = Response::new(Body::Small(if head { Bytes::new() } else { text.into() }));
+    *response.status_mut() = status;
+    set(&mut response, CONTENT_LENGTH, &len.to_string());
+    set(&mut response, CONTENT_TYPE, "text/plain; charset=utf-8");
+    set(&mut response, X_CONTENT_TYPE_OPTIONS, "nosniff");
+    response
+}
+
+/// Sets a field; a value that none has (a control character) is left out.
+fn set<S: Site>(response: &mut Response<Body<S>>, name: HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        response.headers_mut().insert(name, value);
+    }
+}

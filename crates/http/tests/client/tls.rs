@@ -1,0 +1,248 @@
+//! The client over TLS: certificates, HTTP/2, tunnels.
+
+use std::convert::Infallible;
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use crate::common::{Server, fetch, file, options, range};
+use bytes::Bytes;
+use http_body_util::Full;
+use http_world::client::{Ask, Client, Options, Trouble};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{Request, Response, Version};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use net::Via;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+
+const LENGTH: u64 = 300_000;
+
+/// A TLS server for `localhost` and 127.0.0.1 that has `file(LENGTH)`, and how it may be believed.
+struct Secure {
+    address: SocketAddr,
+    pem: tempfile::NamedTempFile,
+    connections: Arc<AtomicUsize>,
+}
+
+impl Secure {
+    fn start(protocols: &[&str]) -> Self {
+        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let made = rcgen::generate_simple_self_signed(names).unwrap();
+        let pem = tempfile::NamedTempFile::new().unwrap();
+        fs::write(pem.path(), made.cert.pem()).unwrap();
+        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.der().clone()], key)
+            .unwrap();
+        config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&connections);
+        thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async move {
+                listener.set_nonblocking(true).unwrap();
+                let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+                loop {
+                    let (stream, _) = listener.accept().await.unwrap();
+                    count.fetch_add(1, Ordering::SeqCst);
+                    let acceptor = acceptor.clone();
+                    tokio::spawn(async move {
+                        let Ok(stream) = acceptor.accept(stream).await else { return };
+                        let h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+                        let io = TokioIo::new(stream);
+                        let service = service_fn(answer);
+                        let _ = if h2 {
+                            hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+                                .serve_connection(io, service)
+                                .await
+                        } else {
+                            hyper::server::conn::http1::Builder::new().serve_connection(io, service).await
+                        };
+                    });
+                }
+            });
+        });
+        Self { address, pem, connections }
+    }
+
+    fn url(&self) -> String {
+        format!("https://localhost:{}/f", self.address.port())
+    }
+
+    fn believed(&self) -> Options {
+        Options { ca_file: Some(self.pem.path().to_owned()), ..options() }
+    }
+}
+
+/// Ranges of the file, and the version that was spoken as the content type.
+async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+    let text = request.headers()["range"].to_str().unwrap().to_owned();
+    let (first, last) = text.strip_prefix("bytes=").unwrap().split_once('-').unwrap();
+    let (first, last): (usize, usize) = (first.parse().unwrap(), last.parse().unwrap());
+    let version = if request.version() == Version::HTTP_2 { "x/2" } else { "x/1" };
+    let host = request.headers().get("host").map(|host| host.to_str().unwrap().to_owned());
+    let authority = request.uri().authority().map(ToString::to_string);
+    let answer = Response::builder()
+        .status(206)
+        .header("content-range", format!("bytes {first}-{last}/{LENGTH}"))
+        .header("content-type", version)
+        .header("last-modified", authority.or(host).unwrap());
+    Ok(answer.body(Full::new(Bytes::from(file(LENGTH as usize)).slice(first..=last))).unwrap())
+}
+
+#[test]
+fn both_versions_over_one_connection_each() {
+    for (protocols, version) in
+        [(&["h2", "http/1.1"][..], "x/2"), (&["http/1.1"][..], "x/1"), (&[][..], "x/1")]
+    {
+        let server = Secure::start(protocols);
+        let mut client = Client::start(server.believed()).unwrap();
+        for id in 0..5 {
+            let (first, end) = (id * 50_000, id * 50_000 + 60_000);
+            let ask =
+                Ask { via: Via::parse("127.0.0.1").unwrap(), ..range(&server.url(), first, end, LENGTH) };
+            let (head, bytes) = fetch(&mut client, id, ask).unwrap();
+            assert_eq!(bytes, file(LENGTH as usize)[first as usize..end as usize]);
+            assert_eq!(head.content_type.as_deref(), Some(version));
+            assert_eq!(head.last_modified, Some(format!("localhost:{}", server.address.port())));
+        }
+        assert_eq!(server.connections.load(Ordering::SeqCst), 1, "{protocols:?}");
+    }
+}
+
+#[test]
+fn certificates_are_checked() {
+    let server = Secure::start(&["h2"]);
+    let outcome = |options: Options, url: &str| {
+        let ask = Ask { via: Via::parse("127.0.0.1").unwrap(), ..range(url, 0, 5, LENGTH) };
+        fetch(&mut Client::start(options).unwrap(), 1, ask).map(|(_, bytes)| bytes)
+    };
+    let trouble = outcome(options(), &server.url()).unwrap_err();
+    assert!(matches!(&trouble, Trouble::Tls(why) if why.contains("issuer")), "{trouble}");
+    assert_eq!(outcome(server.believed(), &server.url()).unwrap(), file(5));
+    assert_eq!(outcome(Options { insecure: true, ..options() }, &server.url()).unwrap(), file(5));
+    let by_address = format!("https://{}/f", server.address);
+    assert_eq!(outcome(server.believed(), &by_address).unwrap(), file(5));
+
+    // Of another server, and for another name.
+    let other = Secure::start(&["h2"]);
+    assert!(matches!(outcome(other.believed(), &server.url()), Err(Trouble::Tls(_))));
+    let tunnel = tunnel(server.address);
+    let through = Options { proxy: Some(format!("http://{tunnel}")), ..server.believed() };
+    let trouble = outcome(through, "https://elsewhere.example/f").unwrap_err();
+    assert!(matches!(&trouble, Trouble::Tls(why) if why.contains("another host")), "{trouble}");
+
+    // No TLS at all.
+    let plain = Server::says("HTTP/1.1 400 B\n\nThe plain HTTP request was sent to HTTPS port");
+    let trouble = outcome(options(), &format!("https://{}/", plain.address)).unwrap_err();
+    assert!(matches!(trouble, Trouble::Tls(_) | Trouble::Broken(_)), "{trouble}");
+}
+
+#[test]
+fn https_never_redirects_to_http() {
+    let names = vec!["localhost".to_owned()];
+    let made = rcgen::generate_simple_self_signed(names).unwrap();
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut tls = tokio_rustls::rustls::ServerConnection::new(Arc::new(config)).unwrap();
+        let mut stream = tokio_rustls::rustls::Stream::new(&mut tls, &mut stream);
+        let mut seen = Vec::new();
+        while !seen.ends_with(b"\r\n\r\n") {
+            let mut one = [0];
+            stream.read_exact(&mut one).unwrap();
+            seen.push(one[0]);
+        }
+        let answer = "HTTP/1.1 302 F\r\nLocation: http://localhost/f\r\nContent-Length: 0\r\n\r\n";
+        stream.write_all(answer.as_bytes()).unwrap();
+        stream.flush().unwrap();
+    });
+    let mut client = Client::start(Options { insecure: true, ..options() }).unwrap();
+    let ask = Ask {
+        via: Via::parse("127.0.0.1").unwrap(),
+        ..range(&format!("https://localhost:{port}/f"), 0, 5, LENGTH)
+    };
+    let trouble = fetch(&mut client, 1, ask).unwrap_err();
+    assert!(matches!(&trouble, Trouble::Refused(why) if why.contains("from https to")), "{trouble}");
+}
+
+/// An HTTP proxy that tunnels everything to `target`; `/refuse` in the name is refused.
+fn tunnel(target: SocketAddr) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut near = stream.unwrap();
+            let mut seen = Vec::new();
+            while !seen.ends_with(b"\r\n\r\n") {
+                let mut one = [0];
+                near.read_exact(&mut one).unwrap();
+                seen.push(one[0]);
+            }
+            let text = String::from_utf8(seen).unwrap();
+            assert!(text.starts_with("CONNECT "), "{text}");
+            let refusal = if text.contains("refused.example:443") {
+                "502 Bad Gateway"
+            } else if text.contains("locked.example:443")
+                && !text.contains("Proxy-Authorization: Basic dTpw\r\n")
+            {
+                "407 Who"
+            } else {
+                ""
+            };
+            if !refusal.is_empty() {
+                write!(near, "HTTP/1.1 {refusal}\r\nContent-Length: 0\r\n\r\n").unwrap();
+                continue;
+            }
+            near.write_all(b"HTTP/1.0 200 Connection established\r\nX: y\r\n\r\n").unwrap();
+            let far = TcpStream::connect(target).unwrap();
+            for (mut from, mut to) in
+                [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far.try_clone().unwrap(), near)]
+            {
+                thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(std::net::Shutdown::Write);
+                });
+            }
+        }
+    });
+    address
+}
+
+#[test]
+fn a_proxy_tunnels_https() {
+    let server = Secure::start(&["h2", "http/1.1"]);
+    let tunnel = tunnel(server.address);
+    let outcome = |proxy: String, url: &str, insecure: bool| {
+        let options = Options { proxy: Some(proxy), insecure, ..server.believed() };
+        fetch(&mut Client::start(options).unwrap(), 1, range(url, 0, 5, LENGTH))
+    };
+    let open = format!("http://{tunnel}");
+    let (head, bytes) = outcome(open.clone(), &server.url(), false).unwrap();
+    assert_eq!((bytes, head.content_type.as_deref()), (file(5), Some("x/2")));
+    let trouble = outcome(open.clone(), "https://refused.example/", false).unwrap_err();
+    assert!(matches!(&trouble, Trouble::Unreachable(why) if why.contains("502")), "{trouble}");
+    assert_eq!(outcome(open, "https://locked.example/", true).unwrap_err(), Trouble::Forbidden(407));
+    assert!(outcome(format!("http://u:p@{tunnel}"), "https://locked.example/", true).is_ok());
+}

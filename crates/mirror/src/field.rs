@@ -1,0 +1,405 @@
+//! HTTP field values that say what a file is and where else it is: digests, links, validators.
+//!
+//! They come from servers and are hints at best: what cannot be read counts as not said, and nothing panics.
+//! Several lines of a field are one value, joined by commas (RFC 9110 §5.3).
+
+use data_encoding::{BASE64, BASE64_NOPAD, HEXLOWER_PERMISSIVE};
+
+use crate::url::Url;
+
+/// Bytes of a field value that are looked at; longer ones count as not said.
+pub const FIELD_MAX: usize = 64 * 1024;
+/// Links that are taken from one field.
+pub const LINKS_MAX: usize = 256;
+/// The priority of a mirror that names none: the last (RFC 5854 §4.2.16.2, RFC 6249 §3.1).
+pub const PRIORITY_LAST: u32 = 999_999;
+
+/// The media type of a Metalink (RFC 5854 §7).
+const METALINK: &str = "application/metalink4+xml";
+
+/// Digests of the whole representation, as far as they are of a kind that can be trusted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Digests {
+    /// SHA-256.
+    pub sha256: Option<[u8; 32]>,
+    /// SHA-512.
+    pub sha512: Option<[u8; 64]>,
+}
+
+impl Digests {
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.sha256.is_none() && self.sha512.is_none()
+    }
+}
+
+/// Reads `Repr-Digest` (RFC 9530 §3), a dictionary of byte sequences (RFC 8941 §3.2, §3.3.5). A field that is
+/// none says nothing, as RFC 8941 §4.2 has it.
+#[must_use]
+pub fn repr_digest(value: &str) -> Digests {
+    read_dictionary(value).unwrap_or_default()
+}
+
+fn read_dictionary(value: &str) -> Option<Digests> {
+    let mut digests = Digests::default();
+    for member in parts(bounded(value)?, ',')? {
+        // Parameters come after the value; neither a token nor base64 has a semicolon.
+        let item = parts(member, ';')?.into_iter().next()?.trim_matches([' ', '\t']);
+        let (key, item) = item.split_once('=').unwrap_or((item, ""));
+        let is_key = key.starts_with(|c: char| c.is_ascii_lowercase() || c == '*')
+            && key.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b'.' | b'*'));
+        if !is_key {
+            return None;
+        }
+        let bytes = item.strip_prefix(':').and_then(|item| item.strip_suffix(':'));
+        match (key, bytes) {
+            ("sha-256", Some(text)) => digests.sha256 = Some(base64(text)?.try_into().ok()?),
+            ("sha-512", Some(text)) => digests.sha512 = Some(base64(text)?.try_into().ok()?),
+            ("sha-256" | "sha-512", None) => return None,
+            _ => {}
+        }
+    }
+    Some(digests)
+}
+
+/// Reads the older `Digest` (RFC 3230 §4.3.2, algorithms of RFC 5843). A value of the wrong length is passed
+/// over. Old servers sent the base64 of the hexadecimal digits, as the examples of RFC 6249 do: that is
+/// understood.
+#[must_use]
+pub fn digest(value: &str) -> Digests {
+    let mut digests = Digests::default();
+    for instance in bounded(value).unwrap_or_default().split(',') {
+        let Some((algorithm, text)) = instance.trim().split_once('=') else { continue };
+        let Some(bytes) = base64(text) else { continue };
+        let bytes = match HEXLOWER_PERMISSIVE.decode(&bytes) {
+            Ok(inner) if matches!(inner.len(), 32 | 64) && bytes.len() == 2 * digest_len(algorithm) => inner,
+            _ => bytes,
+        };
+        match digest_len(algorithm) {
+            32 => digests.sha256 = digests.sha256.or(bytes.try_into().ok()),
+            64 => digests.sha512 = digests.sha512.or(bytes.try_into().ok()),
+            _ => {}
+        }
+    }
+    digests
+}
+
+/// Bytes of a digest of this algorithm; 0 of any that is not for us.
+fn digest_len(algorithm: &str) -> usize {
+    match algorithm.to_ascii_lowercase().as_str() {
+        "sha-256" | "id-sha-256" => 32,
+        "sha-512" | "id-sha-512" => 64,
+        _ => 0,
+    }
+}
+
+fn base64(text: &str) -> Option<Vec<u8>> {
+    let text = text.as_bytes();
+    // RFC 8941 §4.2.7: without padding, too.
+    BASE64.decode(text).or_else(|_| BASE64_NOPAD.decode(text)).ok()
+}
+
+/// A link to another resource (RFC 8288).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Where to.
+    pub url: Url,
+    /// The relation types, lower case.
+    pub relations: Vec<String>,
+    /// The media type that is to be expected there, lower case, without parameters.
+    pub media_type: Option<String>,
+    /// How good a mirror it is: 1 is the best, [`PRIORITY_LAST`] if not said (`pri`, RFC 6249 §3.1).
+    pub priority: u32,
+    /// The country where a mirror is, two lower-case letters (`geo`, RFC 6249 §3.2).
+    pub location: Option<String>,
+}
+
+impl Link {
+    /// Whether it leads to a mirror: the same bytes elsewhere (RFC 6249 §3).
+    #[must_use]
+    pub fn is_duplicate(&self) -> bool {
+        self.relations.iter().any(|relation| relation == "duplicate")
+    }
+
+    /// Whether it leads to a Metalink that describes the file (RFC 6249 §4.1).
+    #[must_use]
+    pub fn is_metalink(&self) -> bool {
+        self.relations.iter().any(|relation| relation == "describedby")
+            && self.media_type.as_deref() == Some(METALINK)
+    }
+}
+
+/// Reads `Link` (RFC 8288 §3), with relative targets as seen from `base`. Links to anything but `http` and
+/// `https`, and those that are about another resource (`anchor`), are left out. What follows a part that is
+/// no link is not looked at.
+#[must_use]
+pub fn links(value: &str, base: &Url) -> Vec<Link> {
+    let mut links = Vec::new();
+    for link in bounded(value).and_then(|value| parts(value, ',')).unwrap_or_default() {
+        let link = link.trim();
+        if link.is_empty() {
+            continue;
+        }
+        let Some((target, parameters)) = link.strip_prefix('<').and_then(|rest| rest.split_once('>')) else {
+            break;
+        };
+        if let Some(link) = read_link(target.trim(), parameters, base) {
+            links.push(link);
+        }
+        if links.len() == LINKS_MAX {
+            break;
+        }
+    }
+    links
+}
+
+fn read_link(target: &str, parameters: &str, base: &Url) -> Option<Link> {
+    let url = base.join(target).ok()?;
+    let mut link =
+        Link { url, relations: Vec::new(), media_type: None, priority: PRIORITY_LAST, location: None };
+    for parameter in parts(parameters, ';')? {
+        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        let value = unquote(value.trim());
+        match name.trim().to_ascii_lowercase().as_str() {
+            "anchor" => return None,
+            // The first of them counts, RFC 8288 §3.3.
+            "rel" if link.relations.is_empty() => {
+                link.relations = value.split_ascii_whitespace().map(str::to_ascii_lowercase).collect();
+            }
+            "type" if link.media_type.is_none() => {
+                let bare = value.split(';').next().unwrap_or_default();
+                link.media_type = Some(bare.trim().to_ascii_lowercase());
+            }
+            "pri" => link.priority = priority(&value),
+            "geo" => link.location = location(&value),
+            _ => {}
+        }
+    }
+    Some(link)
+}
+
+/// A priority of RFC 5854 and RFC 6249; the last one if it is none.
+pub(crate) fn priority(text: &str) -> u32 {
+    text.trim().parse().ok().filter(|n| (1..=PRIORITY_LAST).contains(n)).unwrap_or(PRIORITY_LAST)
+}
+
+/// A country of ISO 3166-1 alpha-2, in lower case, as far as its form goes.
+pub(crate) fn location(text: &str) -> Option<String> {
+    let text = text.trim().to_ascii_lowercase();
+    (text.len() == 2 && text.bytes().all(|b| b.is_ascii_lowercase())).then_some(text)
+}
+
+/// An entity tag (RFC 9110 §8.8.3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ETag {
+    /// Whether it says only that two representations mean the same, not that their bytes are the same.
+    pub weak: bool,
+    /// The tag with its quotes, as `If-Range` wants it.
+    pub text: String,
+}
+
+impl ETag {
+    /// Reads one. Without quotes it is none, though servers send that.
+    #[must_use]
+    pub fn parse(value: &str) -> Option<Self> {
+        let value = bounded(value)?.trim();
+        let (weak, text) = value.strip_prefix("W/").map_or((false, value), |text| (true, text));
+        let inner = text.strip_prefix('"')?.strip_suffix('"')?;
+        let good = |c: char| c != '"' && c > ' ' && c != '\x7f';
+        inner.chars().all(good).then(|| Self { weak, text: text.to_owned() })
+    }
+
+    /// The tag if it is strong: then the same tag is the same bytes, and it may go into `If-Range`.
+    #[must_use]
+    pub fn strong(&self) -> Option<&str> {
+        (!self.weak).then_some(&self.text)
+    }
+}
+
+fn bounded(value: &str) -> Option<&str> {
+    (value.len() <= FIELD_MAX).then_some(value)
+}
+
+/// Divides at `separator` where it stands in no quoted string and in no `<…>`. `None` if a quoted string does
+/// not end.
+fn parts(value: &str, separator: char) -> Option<Vec<&str>> {
+    let (mut parts, mut from, mut quoted, mut escaped, mut pointed) = (Vec::new(), 0, false, false, false);
+    for (at, char) in value.char_indices() {
+        match char {
+            _ if escaped => escaped = false,
+            '\\' if quoted => escaped = true,
+            '"' if !pointed => quoted = !quoted,
+            '<' if !quoted => pointed = true,
+            '>' if !quoted => pointed = false,
+            char if char == separator && !quoted && !pointed => {
+                parts.push(&value[from..at]);
+                from = at + char.len_utf8();
+            }
+            _ => {}
+        }
+    }
+    parts.push(&value[from..]);
+    (!quoted).then_some(parts)
+}
+
+/// The value of a parameter, a token or a quoted string (RFC 9110 §5.6.4).
+fn unquote(value: &str) -> String {
+    let Some(inner) = value.strip_prefix('"') else { return value.to_owned() };
+    let (mut out, mut chars) = (String::new(), inner.chars());
+    while let Some(char) = chars.next() {
+        match char {
+            '"' => break,
+            '\\' => out.extend(chars.next()),
+            char => out.push(char),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use sha2::Digest as _;
+
+    fn base() -> Url {
+        Url::parse("http://www.example.com/dir/example.ext").unwrap()
+    }
+
+    /// RFC 9530, appendix B.1: a file with `{"hello": "world"}` and a line feed.
+    #[test]
+    fn the_digests_of_rfc_9530() {
+        let file = b"{\"hello\": \"world\"}\n";
+        let want = Digests {
+            sha256: Some(sha2::Sha256::digest(file).into()),
+            sha512: Some(sha2::Sha512::digest(file).into()),
+        };
+        let sha256 = "sha-256=:RK/0qy18MlBSVnWgjwz6lZEWjP/lF5HF9bvEF8FabDg=:";
+        let sha512 = "sha-512=:YMAam51Jz/jOATT6/zvHrLVgOYTGFy1d6GJiOHTohq4yP+\
+                      pgk4vf2aCsyRZOtw8MjkM7iw7yZ/WkppmM44T3qg==:";
+        assert_eq!(repr_digest(&format!("{sha256},\t {sha512}")), want);
+        assert_eq!(repr_digest(sha256), Digests { sha512: None, ..want });
+        // Of other kinds, with parameters, with a quoted comma, twice: the last counts.
+        let zeros = format!("sha-256=:{}:", BASE64.encode(&[0; 32]));
+        let more = format!("md5=:AAAA:, {zeros};a=1;b=\"x,y\", unixsum=30637, x, {sha256};q");
+        assert_eq!(repr_digest(&more), Digests { sha512: None, ..want });
+        assert_eq!(
+            repr_digest(&sha256.replace("=:", ":").replace("sha-256:", "sha-256=:")).sha256,
+            want.sha256
+        );
+    }
+
+    #[test]
+    fn digests_that_are_none_say_nothing() {
+        for bad in [
+            "",
+            "sha-256=RK/0qy18MlBSVnWgjwz6lZEWjP/lF5HF9bvEF8FabDg=",
+            "sha-256=:RK/0:",
+            "sha-256=:!!!!:",
+            "sha-256",
+            "SHA-256=:RK/0qy18MlBSVnWgjwz6lZEWjP/lF5HF9bvEF8FabDg=:",
+            "sha-256=:RK/0qy18MlBSVnWgjwz6lZEWjP/lF5HF9bvEF8FabDg=:, sha-512=:x:",
+            "sha-256=:RK/0qy18MlBSVnWgjwz6lZEWjP/lF5HF9bvEF8FabDg=:;a=\"",
+        ] {
+            assert!(repr_digest(bad).is_empty(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_older_digest() {
+        let of = Digests { sha256: Some(sha2::Sha256::digest(b"x").into()), sha512: None };
+        let text = BASE64.encode(&of.sha256.unwrap());
+        assert_eq!(digest(&format!("md5=AAAA, SHA-256={text}")), of);
+        assert_eq!(digest(&format!("sha-256={text},SHA=AAAA,")), of);
+        assert_eq!(digest("SHA-256=AAAA"), Digests::default());
+        // RFC 6249 §1.1.
+        let said = "SHA-256=MWVkMWQxYTRiMzk5MDQ0MzI3NGU5NDEyZTk5OWY1ZGFmNzgyZTJlODYz\
+                    YjRjYzFhOTlmNTQwYzI2M2QwM2U2MQ==";
+        let hex = b"1ed1d1a4b3990443274e9412e999f5daf782e2e863b4cc1a99f540c263d03e61";
+        assert_eq!(digest(said).sha256.unwrap()[..], HEXLOWER_PERMISSIVE.decode(hex).unwrap());
+    }
+
+    /// RFC 6249 §1.1, §3 and §4.
+    #[test]
+    fn the_links_of_rfc_6249() {
+        let value = "<http://www2.example.com/example.ext>; rel=duplicate, \
+                     <ftp://ftp.example.com/example.ext>; rel=duplicate, \
+                     <http://example.com/example.ext.torrent>; rel=describedby; \
+                     type=\"application/x-bittorrent\", \
+                     <http://example.com/example.ext.meta4>; rel=describedby; \
+                     type=\"application/metalink4+xml\", \
+                     <http://example.com/example.ext.asc>; rel=describedby; \
+                     type=\"application/pgp-signature\", \
+                     <http://mirror.example.net/example.ext>; rel=duplicate; pri=1; geo=GB; pref";
+        let links = links(value, &base());
+        let seen: Vec<_> =
+            links.iter().map(|l| (l.url.as_str(), l.is_duplicate(), l.is_metalink())).collect();
+        let want = [
+            ("http://www2.example.com/example.ext", true, false),
+            ("http://example.com/example.ext.torrent", false, false),
+            ("http://example.com/example.ext.meta4", false, true),
+            ("http://example.com/example.ext.asc", false, false),
+            ("http://mirror.example.net/example.ext", true, false),
+        ];
+        assert_eq!(seen, want);
+        assert_eq!((links[4].priority, links[4].location.as_deref()), (1, Some("gb")));
+        assert_eq!((links[0].priority, &links[0].location), (PRIORITY_LAST, &None));
+    }
+
+    #[test]
+    fn links_of_all_forms() {
+        let value = "</a,b;c>;REL=\"x duplicate\";title=\"a, <b>; \\\"c\";rel=other ; Pri = 0, , \
+                     <e.meta4>; rel=DescribedBy; type=\"Application/Metalink4+XML; v=1\", \
+                     <http://x/y>; rel=duplicate; anchor=\"/other\", <http://[>; rel=duplicate, \
+                     <//cdn.example.net/z>, nonsense, <http://x/never>; rel=duplicate";
+        let links = links(value, &base());
+        let seen: Vec<_> = links.iter().map(|l| l.url.as_str()).collect();
+        assert_eq!(
+            seen,
+            [
+                "http://www.example.com/a,b;c",
+                "http://www.example.com/dir/e.meta4",
+                "http://cdn.example.net/z"
+            ]
+        );
+        assert!(links[0].is_duplicate() && links[1].is_metalink() && !links[2].is_duplicate());
+        assert_eq!(links[0].relations, ["x", "duplicate"]);
+        assert_eq!(links[0].priority, PRIORITY_LAST);
+        let many = "<http://x/>;rel=duplicate,".repeat(1_000);
+        assert_eq!(self::links(&many, &base()).len(), LINKS_MAX);
+        assert!(self::links(&many.repeat(10), &base()).is_empty());
+    }
+
+    #[test]
+    fn entity_tags() {
+        let tag = ETag::parse(" \"thvDyvhfIqlvFe+A9MYgxAfm1q5=\" ").unwrap();
+        assert_eq!(tag.strong(), Some("\"thvDyvhfIqlvFe+A9MYgxAfm1q5=\""));
+        let weak = ETag::parse("W/\"1\"").unwrap();
+        assert_eq!((weak.strong(), &*weak.text), (None, "\"1\""));
+        assert!(ETag::parse("\"\"").is_some());
+        for bad in ["", "x", "\"", "w/\"1\"", "W/1", "\"a\"b\"", "\"a b\"", "\"a\r\nX: y\""] {
+            assert_eq!(ETag::parse(bad), None, "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text(text in "\\PC{0,80}", odd in "[<>;,=\"\\\\: a-z/-]{0,80}", start in 0..4_usize) {
+            let start = ["", "sha-256=:", "<http://h/>;rel=\"", "W/\""][start];
+            for text in [text, odd] {
+                let text = format!("{start}{text}");
+                let _ = (repr_digest(&text), digest(&text), ETag::parse(&text));
+                let links = links(&text, &base());
+                prop_assert!(links.iter().all(|link| (1..=PRIORITY_LAST).contains(&link.priority)));
+            }
+        }
+
+        #[test]
+        fn digests_there_and_back(sha256: [u8; 32]) {
+            let text = BASE64.encode(&sha256);
+            prop_assert_eq!(repr_digest(&format!("sha-256=:{text}:")).sha256, Some(sha256));
+            prop_assert_eq!(digest(&format!("SHA-256={text}")).sha256, Some(sha256));
+        }
+    }
+}

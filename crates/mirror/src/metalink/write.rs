@@ -1,0 +1,97 @@
+//! Writes a Metalink of version 4.
+
+use std::fmt::Write as _;
+
+use data_encoding::HEXLOWER;
+use mmtp::id::LENGTH_MAX;
+use quick_xml::escape::escape;
+
+use super::{
+    BadMetalink, FILES_MAX, File, MIRRORS_MAX, Metalink, NAMESPACE_4, PIECES_MAX, PRIORITY_LAST, Wrong,
+    check_pieces, is_name, is_reference,
+};
+use crate::leaves::MEDIA_TYPE;
+
+pub(super) fn write(metalink: &Metalink) -> Result<String, BadMetalink> {
+    let mut out = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<metalink xmlns=\"{NAMESPACE_4}\">\n  \
+         <generator>anabranch/{}</generator>\n",
+        env!("CARGO_PKG_VERSION")
+    );
+    let bad = |wrong| BadMetalink { line: 0, wrong };
+    match metalink.files.len() {
+        0 => return Err(bad(Wrong::Empty)),
+        1..=FILES_MAX => {}
+        _ => return Err(bad(Wrong::TooMany("files", FILES_MAX))),
+    }
+    for file in &metalink.files {
+        check(file).map_err(bad)?;
+        // Writing to a String does not fail.
+        let _ = write_file(&mut out, file);
+    }
+    out.push_str("</metalink>\n");
+    Ok(out)
+}
+
+/// What the types let through but no reader would.
+fn check(file: &File) -> Result<(), Wrong> {
+    if !is_name(&file.name) {
+        return Err(Wrong::Name(file.name.clone()));
+    }
+    if let Some(size) = file.size.filter(|size| *size > LENGTH_MAX) {
+        return Err(Wrong::Size(size.to_string()));
+    }
+    if file.mirrors.len() > MIRRORS_MAX {
+        return Err(Wrong::TooMany("mirrors", MIRRORS_MAX));
+    }
+    if let Some(pieces) = &file.pieces {
+        if pieces.bytes == 0 {
+            return Err(Wrong::PieceBytes("0".into()));
+        }
+        if pieces.sha256.len() > PIECES_MAX {
+            return Err(Wrong::TooMany("piece hashes", PIECES_MAX));
+        }
+    }
+    if let Some(leaves) = file.leaves.as_deref().filter(|leaves| !is_reference(leaves)) {
+        return Err(Wrong::Leaves(leaves.into()));
+    }
+    check_pieces(file)
+}
+
+fn write_file(out: &mut String, file: &File) -> std::fmt::Result {
+    writeln!(out, "  <file name=\"{}\">", escape(file.name.as_str()))?;
+    if let Some(size) = file.size {
+        writeln!(out, "    <size>{size}</size>")?;
+    }
+    let hashes = [
+        ("sha-256", file.hashes.sha256.as_ref().map(<[u8; 32]>::as_slice)),
+        ("sha-512", file.hashes.sha512.as_ref().map(<[u8; 64]>::as_slice)),
+        ("blake3", file.hashes.blake3.as_ref().map(<[u8; 32]>::as_slice)),
+    ];
+    for (kind, hash) in hashes {
+        if let Some(hash) = hash {
+            writeln!(out, "    <hash type=\"{kind}\">{}</hash>", HEXLOWER.encode(hash))?;
+        }
+    }
+    if let Some(pieces) = &file.pieces {
+        writeln!(out, "    <pieces length=\"{}\" type=\"sha-256\">", pieces.bytes)?;
+        for hash in &pieces.sha256 {
+            writeln!(out, "      <hash>{}</hash>", HEXLOWER.encode(hash))?;
+        }
+        writeln!(out, "    </pieces>")?;
+    }
+    for mirror in &file.mirrors {
+        out.push_str("    <url");
+        if let Some(location) = &mirror.location {
+            write!(out, " location=\"{}\"", escape(location.as_str()))?;
+        }
+        if mirror.priority < PRIORITY_LAST {
+            write!(out, " priority=\"{}\"", mirror.priority.max(1))?;
+        }
+        writeln!(out, ">{}</url>", escape(mirror.url.as_str()))?;
+    }
+    if let Some(leaves) = &file.leaves {
+        writeln!(out, "    <metaurl mediatype=\"{MEDIA_TYPE}\">{}</metaurl>", escape(leaves.as_str()))?;
+    }
+    writeln!(out, "  </file>")
+}

@@ -1,0 +1,194 @@
+//! Pieces with a SHA-256 each: their groups are held until all are here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use mmtp::tree::Cv;
+use sha2::{Digest as _, Sha256};
+
+use super::MirrorId;
+
+/// The longest piece.
+pub const PIECE_BYTES_MAX: u64 = 64 << 20;
+/// Once the pieces that have been begun are so many bytes, no other ones are given out.
+pub const OPEN_BYTES: u64 = 128 << 20;
+/// Once they are so many bytes, what comes of others is dropped.
+pub const OPEN_BYTES_MAX: u64 = 2 * OPEN_BYTES;
+
+/// A group that is here and not verified.
+pub(super) struct Held {
+    pub(super) mirror: MirrorId,
+    pub(super) cv: Cv,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// A piece that has been begun.
+#[derive(Default)]
+struct Open {
+    held: BTreeMap<u64, Held>,
+}
+
+/// What a mixed piece was made of that was wrong: which mirror sent what.
+type Poisoned = Vec<(u64, MirrorId, Cv)>;
+
+/// A piece that has to come from one mirror alone.
+#[derive(Default)]
+struct Alone {
+    /// The mirror that is bringing it.
+    by: Option<MirrorId>,
+    poisoned: Poisoned,
+}
+
+/// What a whole piece turned out to be.
+pub(super) enum Piece {
+    /// Right: its groups, and who had sent wrong ones before, each with one of them.
+    Right(BTreeMap<u64, Held>, Vec<(MirrorId, u64)>),
+    /// Wrong, and all from this mirror.
+    Lie(MirrorId),
+    /// Wrong, from several; one alone is to bring it again.
+    Mixed,
+}
+
+/// See the [module](self).
+pub(super) struct Pieces {
+    /// Groups of a piece.
+    per_piece: u64,
+    groups: u64,
+    sha256: Vec<[u8; 32]>,
+    open: BTreeMap<u64, Open>,
+    alone: BTreeMap<u64, Alone>,
+}
+
+impl Pieces {
+    pub(super) const fn new(per_piece: u64, groups: u64, sha256: Vec<[u8; 32]>) -> Self {
+        Self { per_piece, groups, sha256, open: BTreeMap::new(), alone: BTreeMap::new() }
+    }
+
+    pub(super) const fn per_piece(&self) -> u64 {
+        self.per_piece
+    }
+
+    pub(super) const fn piece_of(&self, group: u64) -> u64 {
+        group / self.per_piece
+    }
+
+    pub(super) fn groups_of(&self, piece: u64) -> Range<u64> {
+        let first = piece * self.per_piece;
+        first..(first + self.per_piece).min(self.groups)
+    }
+
+    fn open_bytes(&self) -> u64 {
+        self.open.len() as u64 * self.per_piece * super::GROUP
+    }
+
+    /// Whether pieces that have not been begun may be given out.
+    pub(super) fn has_room(&self) -> bool {
+        self.open_bytes() < OPEN_BYTES
+    }
+
+    /// The groups of the pieces that have been begun and need not come from one mirror alone.
+    pub(super) fn begun(&self) -> impl Iterator<Item = Range<u64>> {
+        self.open.keys().filter(|piece| !self.alone.contains_key(piece)).map(|piece| self.groups_of(*piece))
+    }
+
+    /// Begins the piece of a group that is given out.
+    pub(super) fn begin(&mut self, group: u64) {
+        self.open.entry(self.piece_of(group)).or_default();
+    }
+
+    /// Whether the group is here.
+    pub(super) fn holds(&self, group: u64) -> bool {
+        self.open.get(&self.piece_of(group)).is_some_and(|open| open.held.contains_key(&group))
+    }
+
+    /// Whether `mirror` may bring the group.
+    pub(super) fn takes(&self, mirror: MirrorId, group: u64) -> bool {
+        self.alone.get(&self.piece_of(group)).is_none_or(|alone| alone.by == Some(mirror))
+    }
+
+    /// A piece that nobody is bringing alone yet, for `mirror` to do so.
+    pub(super) fn bind(&mut self, mirror: MirrorId) -> Option<Range<u64>> {
+        let (&piece, alone) = self.alone.iter_mut().find(|(_, alone)| alone.by.is_none())?;
+        alone.by = Some(mirror);
+        Some(self.groups_of(piece))
+    }
+
+    /// Groups of pieces that are to come from one mirror alone and that nobody is bringing.
+    pub(super) fn unbound(&self) -> u64 {
+        let free = self.alone.iter().filter(|(_, alone)| alone.by.is_none());
+        free.map(|(piece, _)| self.groups_of(*piece)).map(|groups| groups.end - groups.start).sum()
+    }
+
+    /// These groups were not brought by whoever took them. Pieces among them that one mirror was to bring
+    /// alone begin anew; returns the groups of those, which are not to be idle.
+    pub(super) fn unbind(&mut self, groups: &Range<u64>) -> Vec<Range<u64>> {
+        let (first, last) = (self.piece_of(groups.start), self.piece_of(groups.end - 1));
+        let mut anew = Vec::new();
+        for (&piece, alone) in self.alone.range_mut(first..=last) {
+            alone.by = None;
+            self.open.remove(&piece);
+            anew.push(piece);
+        }
+        anew.into_iter().map(|piece| self.groups_of(piece)).collect()
+    }
+
+    /// A group has come. False if there is no room for it.
+    pub(super) fn hold(&mut self, group: u64, held: Held) -> bool {
+        let piece = self.piece_of(group);
+        let room = self.open.is_empty() || self.open_bytes() < OPEN_BYTES_MAX;
+        if !room && !self.open.contains_key(&piece) {
+            return false;
+        }
+        self.open.entry(piece).or_default().held.insert(group, held);
+        true
+    }
+
+    /// Judges the piece of `group`, if it is whole.
+    pub(super) fn judge(&mut self, group: u64) -> Option<Piece> {
+        let piece = self.piece_of(group);
+        let groups = self.groups_of(piece);
+        let whole = self.open.get(&piece)?.held.len() as u64 == groups.end - groups.start;
+        let held = if whole { self.open.remove(&piece)?.held } else { return None };
+        let mut hasher = Sha256::new();
+        for group in held.values() {
+            hasher.update(&group.bytes);
+        }
+        let right = self.sha256.get(usize::try_from(piece).ok()?)?;
+        if hasher.finalize()[..] == right[..] {
+            let poisoned = self.alone.remove(&piece).map_or_else(Vec::new, |alone| alone.poisoned);
+            let wrong = |(group, mirror, cv): (u64, MirrorId, Cv)| {
+                held.get(&group).is_some_and(|held| held.cv != cv).then_some((mirror, group))
+            };
+            let liars = poisoned.into_iter().filter_map(wrong).collect();
+            return Some(Piece::Right(held, liars));
+        }
+        let mirrors: BTreeSet<_> = held.values().map(|held| held.mirror).collect();
+        let alone = self.alone.entry(piece).or_default();
+        alone.by = None;
+        if let (Some(liar), 1) = (mirrors.first(), mirrors.len()) {
+            return Some(Piece::Lie(*liar));
+        }
+        alone.poisoned = held.iter().map(|(group, held)| (*group, held.mirror, held.cv)).collect();
+        Some(Piece::Mixed)
+    }
+
+    /// What a mirror has brought to pieces that are not whole is worth nothing: returns those groups.
+    pub(super) fn disown(&mut self, mirror: MirrorId) -> Vec<u64> {
+        let mut again = Vec::new();
+        for alone in self.alone.values_mut().filter(|alone| alone.by == Some(mirror)) {
+            alone.by = None;
+        }
+        for (piece, open) in &mut self.open {
+            let before = open.held.len();
+            let idle = !self.alone.contains_key(piece);
+            let theirs: Vec<u64> =
+                open.held.iter().filter(|(_, held)| held.mirror == mirror).map(|(group, _)| *group).collect();
+            for group in theirs {
+                open.held.remove(&group);
+                again.extend(idle.then_some(group));
+            }
+            debug_assert!(open.held.len() <= before);
+        }
+        again
+    }
+}

@@ -1,0 +1,96 @@
+//! What the pool is told of the right bytes, and what it says.
+
+use std::fmt;
+use std::ops::Range;
+
+use mmtp::id::LENGTH_MAX;
+use mmtp::tree::Cv;
+
+use super::{GROUP, MirrorId, PIECE_BYTES_MAX};
+
+/// What is known of the right bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Check {
+    /// The chaining value of each group; of a content of one group its BLAKE3 hash.
+    Leaves(Vec<Cv>),
+    /// A hash of each piece.
+    Pieces {
+        /// Bytes of a piece: a multiple of a group, at most [`PIECE_BYTES_MAX`]. The last piece may be
+        /// shorter.
+        bytes: u64,
+        /// The SHA-256 of each.
+        sha256: Vec<[u8; 32]>,
+    },
+    /// Nothing.
+    Nothing,
+}
+
+/// A [`Check`] that does not fit the content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadCheck {
+    /// The content would be longer than any.
+    TooLong,
+    /// There are more or fewer hashes than groups or pieces.
+    Count {
+        /// As many as there are.
+        hashes: u64,
+        /// As many as there should be.
+        expected: u64,
+    },
+    /// Pieces that are not whole groups, or too long.
+    PieceLength(u64),
+}
+
+impl fmt::Display for BadCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLong => write!(f, "the content is longer than {LENGTH_MAX} bytes"),
+            Self::Count { hashes, expected } => {
+                write!(f, "there are {hashes} hashes for what has {expected} parts")
+            }
+            Self::PieceLength(bytes) => write!(
+                f,
+                "pieces of {bytes} bytes cannot be checked: they must be whole groups of {GROUP} bytes, at \
+                 most {PIECE_BYTES_MAX}"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for BadCheck {}
+
+/// What is reported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A group is here and, as far as can be known, right.
+    Verified {
+        /// Its number.
+        group: u64,
+        /// Its bytes.
+        bytes: Vec<u8>,
+        /// Its chaining value; of a content of one group its hash.
+        cv: Cv,
+    },
+    /// These groups had been reported and were brought by a liar: they are missing again, and each will be
+    /// reported once more. Only without hashes.
+    Revoked {
+        /// Their numbers.
+        groups: Range<u64>,
+    },
+    /// A mirror has sent wrong bytes. Nothing is taken from it any more.
+    Liar {
+        /// Which.
+        mirror: MirrorId,
+        /// A group that it sent wrong, or that is in a piece that it did.
+        group: u64,
+    },
+    /// Mirrors have different bytes and nothing tells which of them is right: the content cannot be had.
+    Disagree {
+        /// Which.
+        mirrors: Vec<MirrorId>,
+        /// A group in which they differ.
+        group: u64,
+    },
+    /// All groups are here, and every check that can be made has been.
+    Complete,
+}

@@ -1,0 +1,242 @@
+use mmtp::tree::group_cv;
+
+use super::*;
+
+fn group(n: u64) -> Vec<u8> {
+    (0..GROUP).map(|i| (i * 31 + n * 7) as u8).collect()
+}
+
+fn bring_all(pool: &mut Plain, mirror: MirrorId, groups: Range<u64>) {
+    for g in groups {
+        pool.bring(mirror, g, &group(g));
+    }
+}
+
+fn wrong(n: u64) -> Vec<u8> {
+    let mut bytes = group(n);
+    bytes[77] ^= 4;
+    bytes
+}
+
+fn verified(events: &[Event]) -> Vec<u64> {
+    events
+        .iter()
+        .filter_map(|e| if let Event::Verified { group, .. } = e { Some(*group) } else { None })
+        .collect()
+}
+
+fn leaves(groups: u64) -> Check {
+    Check::Leaves((0..groups).map(|g| group_cv(g, &group(g))).collect())
+}
+
+fn pieces(groups: u64, per_piece: u64) -> Check {
+    let all: Vec<u8> = (0..groups).flat_map(group).collect();
+    let bytes = per_piece * GROUP;
+    let sha256 = all.chunks(bytes as usize).map(|piece| {
+        use sha2::Digest as _;
+        sha2::Sha256::digest(piece).into()
+    });
+    Check::Pieces { bytes, sha256: sha256.collect() }
+}
+
+#[test]
+fn what_is_here_is_not_fetched() {
+    let mut pool = Plain::new(10 * GROUP, leaves(10), |g| g != 3 && g != 7).expect("it fits");
+    assert_eq!((pool.idle(), pool.groups_left()), (2, 2));
+    assert_eq!(pool.take(0, 64), Some(3..4));
+    assert_eq!(pool.take(0, 64), Some(7..8));
+    assert_eq!(pool.take(0, 64), None);
+    pool.put_back(0..10);
+    assert_eq!(pool.idle(), 2, "what is here does not come back");
+    bring_all(&mut pool, 0, 0..10);
+    let events: Vec<_> = pool.events().collect();
+    assert_eq!(verified(&events), [3, 7]);
+    assert_eq!(events.last(), Some(&Event::Complete));
+    for length in [0, 10 * GROUP] {
+        let mut pool = Plain::new(length, leaves(length / GROUP), |_| true).expect("it fits");
+        assert_eq!(pool.events().collect::<Vec<_>>(), [Event::Complete], "{length}");
+    }
+}
+
+#[test]
+fn checks_that_do_not_fit_are_refused() {
+    let bad = |length, check| Plain::new(length, check, |_| false).err();
+    assert_eq!(bad(10 * GROUP, leaves(9)), Some(BadCheck::Count { hashes: 9, expected: 10 }));
+    assert_eq!(bad(10 * GROUP + 1, pieces(10, 2)), Some(BadCheck::Count { hashes: 5, expected: 6 }));
+    for bytes in [0, 1_000, PIECE_BYTES_MAX + GROUP] {
+        let check = Check::Pieces { bytes, sha256: Vec::new() };
+        assert_eq!(bad(10, check), Some(BadCheck::PieceLength(bytes)));
+    }
+    assert_eq!(bad(LENGTH_MAX + 1, Check::Nothing), Some(BadCheck::TooLong));
+}
+
+#[test]
+fn a_wrong_leaf_names_its_mirror() {
+    let mut pool = Plain::new(4 * GROUP, leaves(4), |_| false).expect("it fits");
+    assert_eq!(pool.take(5, 64), Some(0..4));
+    pool.bring(5, 0, &group(0));
+    pool.bring(5, 1, &wrong(1));
+    pool.bring(5, 2, &group(2));
+    let events: Vec<_> = pool.events().collect();
+    assert_eq!(verified(&events), [0], "nothing is taken from a liar");
+    assert_eq!(events.last(), Some(&Event::Liar { mirror: 5, group: 1 }));
+    assert_eq!(pool.take(5, 64), None);
+    pool.put_back(1..4);
+    assert_eq!(pool.take(6, 64), Some(1..4));
+    bring_all(&mut pool, 6, 1..4);
+    assert_eq!(pool.events().last(), Some(Event::Complete));
+}
+
+#[test]
+fn the_hash_of_a_single_group_is_the_root() {
+    let bytes = b"short";
+    let root = *blake3::hash(bytes).as_bytes();
+    let mut pool = Plain::new(5, Check::Leaves(vec![root]), |_| false).expect("it fits");
+    pool.bring(0, 0, bytes);
+    let verified = Event::Verified { group: 0, bytes: bytes.to_vec(), cv: root };
+    assert_eq!(pool.events().collect::<Vec<_>>(), [verified, Event::Complete]);
+}
+
+#[test]
+fn a_wrong_piece_of_one_mirror_names_it() {
+    let mut pool = Plain::new(8 * GROUP, pieces(8, 4), |_| false).expect("it fits");
+    assert_eq!(pool.take(1, 4), Some(0..4));
+    assert_eq!(pool.take(2, 4), Some(4..8));
+    bring_all(&mut pool, 1, 0..3);
+    assert_eq!(pool.events().count(), 0, "held until it is whole");
+    pool.bring(1, 3, &wrong(3));
+    assert_eq!(pool.events().collect::<Vec<_>>(), [Event::Liar { mirror: 1, group: 0 }]);
+    bring_all(&mut pool, 2, 4..8);
+    assert_eq!(verified(&pool.events().collect::<Vec<_>>()), [4, 5, 6, 7]);
+    assert_eq!(pool.take(2, 64), Some(0..4));
+    bring_all(&mut pool, 2, 0..4);
+    let events: Vec<_> = pool.events().collect();
+    assert_eq!(verified(&events), [0, 1, 2, 3]);
+    assert_eq!(events.last(), Some(&Event::Complete));
+}
+
+#[test]
+fn a_wrong_piece_of_several_comes_again_from_one() {
+    let mut pool = Plain::new(4 * GROUP, pieces(4, 4), |_| false).expect("it fits");
+    assert_eq!(pool.take(1, 2), Some(0..2));
+    assert_eq!(pool.take(2, 2), Some(2..4));
+    bring_all(&mut pool, 1, 0..2);
+    pool.bring(2, 2, &wrong(2));
+    assert!(!pool.is_wanted(0) && pool.is_wanted(3));
+    bring_all(&mut pool, 2, 3..4);
+    assert_eq!(pool.events().count(), 0, "nobody is named yet");
+    assert_eq!(pool.idle(), 4);
+    assert_eq!(pool.take(1, 1), Some(0..4), "all of it by one");
+    assert_eq!((pool.idle(), pool.take(2, 1)), (0, None));
+    assert!(pool.is_wanted_from(1, 0) && !pool.is_wanted_from(2, 0));
+    bring_all(&mut pool, 2, 0..4);
+    // It fails halfway: it begins anew.
+    bring_all(&mut pool, 1, 0..2);
+    pool.put_back(2..4);
+    assert_eq!(pool.take(3, 1), Some(0..4));
+    bring_all(&mut pool, 3, 0..4);
+    let events: Vec<_> = pool.events().collect();
+    assert_eq!(verified(&events), [0, 1, 2, 3]);
+    assert!(events.contains(&Event::Liar { mirror: 2, group: 2 }), "{events:?}");
+}
+
+#[test]
+fn open_pieces_are_bounded() {
+    let per_piece = PIECE_BYTES_MAX / GROUP;
+    let sha256 = vec![[0; 32]; 100];
+    let check = Check::Pieces { bytes: PIECE_BYTES_MAX, sha256 };
+    let mut pool = Plain::new(100 * PIECE_BYTES_MAX, check, |_| false).expect("it fits");
+    for mirror in 0..2 {
+        assert_eq!(pool.take(mirror, 1).map(|r| r.end - r.start), Some(1));
+        pool.idle.take(0..per_piece * (u64::from(mirror) + 1), u64::MAX);
+    }
+    assert_eq!(pool.take(2, 64), None, "until a piece is whole");
+    pool.put_back(per_piece + 5..per_piece + 6);
+    assert_eq!(pool.take(2, 64), Some(per_piece + 5..per_piece + 6), "what has been begun goes on");
+    for far in [10, 11, 12, 13] {
+        pool.bring(1, far * per_piece, &group(0));
+    }
+    let open = OPEN_BYTES_MAX / PIECE_BYTES_MAX;
+    assert_eq!((10..14).filter(|far| !pool.is_wanted(far * per_piece)).count() as u64, open - 2);
+}
+
+#[test]
+fn mirrors_are_compared_where_ranges_meet() {
+    let groups = 4_096;
+    let mut pool = Plain::new(groups * GROUP, Check::Nothing, |_| false).expect("it fits");
+    assert_eq!(pool.take(0, 1_024), Some(0..1_024));
+    assert_eq!(pool.take(1, 1_024), Some(1_024..2_048));
+    bring_all(&mut pool, 0, 0..1_024);
+    bring_all(&mut pool, 1, 1_024..1_600);
+    assert_eq!(pool.take(0, 64), Some(1_024..1_025), "the first of the second mirror");
+    assert!(pool.is_wanted(1_024) && !pool.is_wanted_from(1, 1_024));
+    pool.bring(0, 1_024, &group(1_024));
+    assert!(!pool.is_wanted(1_024));
+    bring_all(&mut pool, 1, 1_600..2_048);
+    assert_eq!(pool.take(1, 1_024), Some(2_048..3_072), "its own came before");
+    bring_all(&mut pool, 1, 2_048..3_071);
+    let before = verified(&pool.events().collect::<Vec<_>>()).len();
+    assert_eq!(before, 3_071);
+    assert_eq!(pool.take(0, 1_024), Some(3_072..4_096), "checked a moment ago");
+    bring_all(&mut pool, 0, 3_072..4_096);
+    pool.put_back(3_071..3_072);
+    assert_eq!(pool.take(0, 64), Some(3_071..3_072));
+    bring_all(&mut pool, 0, 3_071..3_072);
+    assert_eq!(pool.events().last(), Some(Event::Complete));
+}
+
+#[test]
+fn two_differ_until_a_third_decides() {
+    let mut pool = Plain::new(6 * GROUP, Check::Nothing, |_| false).expect("it fits");
+    for mirror in 0..3 {
+        assert_eq!(pool.take(mirror, 2).map(|r| r.end - r.start), Some(2));
+    }
+    bring_all(&mut pool, 0, 0..2);
+    pool.bring(1, 2, &wrong(2));
+    pool.bring(1, 3, &wrong(3));
+    assert_eq!(pool.take(0, 9), Some(2..3));
+    pool.bring(0, 2, &group(2));
+    assert_eq!(verified(&pool.events().collect::<Vec<_>>()), [0, 1, 2, 3], "not decided yet");
+    assert_eq!(pool.take(2, 9), Some(2..3), "a third one");
+    pool.bring(2, 2, &group(2));
+    let events: Vec<_> = pool.events().collect();
+    assert_eq!(events, [Event::Liar { mirror: 1, group: 2 }, Event::Revoked { groups: 2..4 }]);
+    assert_eq!(pool.take(0, 9), Some(2..4));
+    bring_all(&mut pool, 0, 2..4);
+    bring_all(&mut pool, 2, 4..6);
+    assert_eq!(pool.events().last(), Some(Event::Complete), "the third one was compared when it decided");
+}
+
+#[test]
+fn a_comparison_that_nobody_can_make_is_waived() {
+    let mut pool = Plain::new(4 * GROUP, Check::Nothing, |_| false).expect("it fits");
+    for mirror in 0..2 {
+        pool.take(mirror, 2);
+    }
+    bring_all(&mut pool, 0, 0..2);
+    bring_all(&mut pool, 1, 2..4);
+    assert!(pool.only_checks_left() && pool.events().all(|event| event != Event::Complete));
+    assert_eq!((pool.idle(), pool.take(1, 9), pool.take(0, 9)), (1, None, Some(2..3)));
+    pool.put_back(2..3);
+    assert_eq!(pool.idle(), 1, "it can be asked for again");
+    pool.waive();
+    assert_eq!(pool.events().collect::<Vec<_>>(), [Event::Complete]);
+    assert!(!pool.only_checks_left());
+}
+
+#[test]
+fn who_is_gone_decides_nothing() {
+    let mut pool = Plain::new(6 * GROUP, Check::Nothing, |_| false).expect("it fits");
+    for mirror in 0..3 {
+        pool.take(mirror, 2);
+    }
+    bring_all(&mut pool, 0, 0..2);
+    pool.bring(1, 2, &wrong(2));
+    pool.take(0, 9);
+    pool.bring(0, 2, &group(2));
+    assert!(pool.events().all(|event| matches!(event, Event::Verified { .. })));
+    pool.gone(2);
+    let events: Vec<_> = pool.events().collect();
+    assert_eq!(events, [Event::Disagree { mirrors: vec![1, 0], group: 2 }]);
+    assert_eq!((pool.take(0, 1), pool.is_wanted(3)), (None, false));
+}

@@ -1,0 +1,219 @@
+//! What is said to the machine and what it says.
+
+use std::ops::Range;
+
+use algo::control::Algorithm;
+use algo::{Span, Time};
+
+use super::Sample;
+
+/// A mirror: a URL that has the bytes.
+pub type MirrorId = u8;
+/// A mirror seen from one local address, by the order in which it was added: one connection.
+pub type WayId = usize;
+/// One request; never used twice.
+pub type FetchId = u64;
+
+/// Who knows which groups are missing.
+pub trait Pool {
+    /// Takes up to `groups` contiguous groups that nobody has been asked for and that `mirror` may bring.
+    /// Where it can, a range of a segment or more ends where a segment does. Of what is to be checked twice
+    /// it may be one group more.
+    fn take(&mut self, mirror: MirrorId, groups: u64) -> Option<Range<u64>>;
+    /// These have not been brought by whoever took them. Those that are no longer missing, or that nobody
+    /// was to bring any more, are to be left out.
+    fn put_back(&mut self, groups: Range<u64>);
+    /// Groups that nobody has been asked for.
+    fn idle(&self) -> u64;
+    /// Whether the bytes of a group would be used: it is neither verified nor here to be.
+    fn is_wanted(&self, group: u64) -> bool;
+    /// The same, if they came from `mirror`: what is being checked may be wanted from others only.
+    fn is_wanted_from(&self, mirror: MirrorId, group: u64) -> bool {
+        let _ = mirror;
+        self.is_wanted(group)
+    }
+    /// A whole group, wanted from this mirror, whoever took it.
+    fn bring(&mut self, mirror: MirrorId, group: u64, bytes: &[u8]);
+}
+
+/// What the world tells.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// The answer to a request has begun, and it is the right part of the right file.
+    Head {
+        /// Which request.
+        fetch: FetchId,
+    },
+    /// The next bytes of the answer's body.
+    Body {
+        /// Which request.
+        fetch: FetchId,
+        /// The bytes; not empty.
+        bytes: &'a [u8],
+    },
+    /// The body has come to its end.
+    Done {
+        /// Which request.
+        fetch: FetchId,
+    },
+    /// There is no answer, or no more of it.
+    Failed {
+        /// Which request.
+        fetch: FetchId,
+        /// What to make of it.
+        failure: Failure,
+    },
+    /// What the kernel counted on a way's connection.
+    Sample {
+        /// Which way.
+        way: WayId,
+        /// The numbers.
+        sample: Sample,
+    },
+    /// The way cannot be used now: no interface, no address.
+    Down {
+        /// Which way.
+        way: WayId,
+    },
+    /// It can be used again.
+    Up {
+        /// Which way.
+        way: WayId,
+    },
+    /// A mirror is proven to have sent wrong bytes.
+    Struck {
+        /// Which mirror.
+        mirror: MirrorId,
+    },
+}
+
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// Something that may work another time.
+    Broken,
+    /// The server wants to be left alone for a while.
+    Busy {
+        /// How long.
+        retry: Span,
+    },
+    /// This mirror will never bring what is wanted.
+    Useless,
+}
+
+/// What the world is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Ask for these bytes.
+    Fetch {
+        /// Over which way; it has no other request.
+        way: WayId,
+        /// The name of the request.
+        fetch: FetchId,
+        /// The first byte.
+        first_byte: u64,
+        /// The byte after the last one.
+        end_byte: u64,
+    },
+    /// Read no more of this answer. It is over now: nothing is to be told of it any more.
+    Cancel {
+        /// Which request.
+        fetch: FetchId,
+    },
+    /// Let the way's connection, and those to come, advertise at most this window.
+    Window {
+        /// Which way.
+        way: WayId,
+        /// Bytes.
+        bytes: u64,
+    },
+}
+
+/// What is reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A way stands elsewhere than before.
+    Way {
+        /// Which.
+        way: WayId,
+        /// Where it stands.
+        state: State,
+    },
+}
+
+/// Where a way stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Nothing has come from it yet.
+    Opening,
+    /// It answers.
+    Open,
+    /// It has stopped answering; others do its work, and it is tried now and then.
+    Stalled,
+    /// Its last request failed; it is tried again later.
+    Failing,
+    /// It asked to be left alone for a while.
+    Busy,
+    /// The world says that it cannot be used now.
+    Down,
+    /// It is not used any more.
+    Closed,
+}
+
+/// What a way is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct WayConfig {
+    /// Whose bytes.
+    pub mirror: MirrorId,
+    /// Ways of the same group may share a bottleneck and are coupled.
+    pub group: u32,
+    /// Congestion control.
+    pub control: Algorithm,
+    /// Whether the server answers ranges. If not it is only used while no other way can be, for all bytes
+    /// from the first one on.
+    pub ranges: bool,
+}
+
+/// What went over a way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Bytes of groups that were wanted.
+    pub bytes: u64,
+    /// Bytes of groups that were here already.
+    pub duplicate_bytes: u64,
+    /// Requests.
+    pub fetches: u64,
+    /// Requests given up before their end.
+    pub cancelled: u64,
+    /// Requests that failed.
+    pub failures: u64,
+    /// How often it stopped answering.
+    pub stalls: u64,
+}
+
+/// A way, as numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WayReport {
+    /// Whose bytes.
+    pub mirror: MirrorId,
+    /// Its group.
+    pub group: u32,
+    /// Where it stands.
+    pub state: State,
+    /// Bytes a second while a body flows; none before the first measurement.
+    pub rate: Option<u64>,
+    /// From a request to its head, smoothed; zero before the first.
+    pub first_byte: Span,
+    /// Smoothed round-trip time of its connection; zero before the first sample.
+    pub srtt: Span,
+    /// The controller's window in packets.
+    pub cwnd: u32,
+    /// What its connection may advertise in bytes; none if that was never bounded.
+    pub window: Option<u64>,
+    /// The bytes that are still to come of its request, as asked.
+    pub fetching: Option<Range<u64>>,
+    /// It is not asked before this time.
+    pub hold: Time,
+    /// What went over it.
+    pub counters: Counters,
+}

@@ -1,0 +1,226 @@
+//! One way: its connection's rate and window, what it has been asked for, when to try it again.
+
+use std::ops::Range;
+
+use algo::control::Member;
+use algo::{Span, Time};
+use mmtp::id::GROUP_BYTES;
+
+use super::coupling::Coupling;
+use super::flow::Flow;
+use super::{Counters, FetchId, MirrorId, State, WayConfig, WayReport};
+
+/// The first wait after a failure; each further one in a row is twice as long.
+pub const RETRY_MIN: Span = Span::from_millis(500);
+/// The longest wait after a failure.
+pub const RETRY_MAX: Span = Span::from_secs(30);
+/// The first wait after a stall, in which the connection may come back by itself; doubles too.
+pub const STALL_RETRY_MIN: Span = Span::from_secs(2);
+/// The longest wait after a stall.
+pub const STALL_RETRY_MAX: Span = Span::from_secs(8);
+/// The longest wait that a server can ask for.
+pub const BUSY_MAX: Span = Span::from_secs(600);
+/// What a new connection needs besides its round trips: slow start.
+pub const RECONNECT: Span = Span::from_millis(50);
+/// Bytes after which failures are no longer "in a row".
+const PROGRESS_BYTES: u64 = 1 << 20;
+
+const GROUP: u64 = GROUP_BYTES as u64;
+
+/// What a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Its groups were taken from the pool: nobody else has them.
+    Own,
+    /// A second copy of what another request owns.
+    Copy(FetchId),
+    /// Its groups are with others again; what still comes is welcome.
+    Loose,
+    /// What is left of the answer is with others, and reading it costs less than a new connection.
+    Rest,
+    /// The whole file, from a server without ranges.
+    Whole,
+}
+
+/// A request under way.
+#[derive(Clone, Debug)]
+pub(super) struct Fetch {
+    pub(super) id: FetchId,
+    pub(super) purpose: Purpose,
+    /// The next byte that comes.
+    pub(super) at: u64,
+    /// The byte after the last one asked for.
+    pub(super) end: u64,
+    /// The group after the last one that it is to bring: less than was asked for if others took some over.
+    pub(super) keep: u64,
+    /// What is left of it has been asked for elsewhere too.
+    pub(super) doubled: bool,
+    pub(super) asked_at: Time,
+    pub(super) heard: Time,
+    pub(super) has_head: bool,
+    pub(super) got: u64,
+    /// The beginning of the group that is coming.
+    pub(super) partial: Vec<u8>,
+}
+
+impl Fetch {
+    /// The groups it is still to bring, the one that is coming first.
+    pub(super) fn groups(&self) -> Range<u64> {
+        let first = if self.at >= self.end { self.keep } else { self.at / GROUP };
+        first.min(self.keep)..self.keep
+    }
+
+    /// Bytes until it has brought them.
+    pub(super) fn bytes_left(&self) -> u64 {
+        self.keep.saturating_mul(GROUP).min(self.end).saturating_sub(self.at)
+    }
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Way {
+    pub(super) mirror: MirrorId,
+    pub(super) group: u32,
+    pub(super) ranges: bool,
+    pub(super) state: State,
+    pub(super) fetch: Option<Fetch>,
+    pub(super) flow: Flow,
+    pub(super) coupling: Coupling,
+    /// No request before this time; for a stalled one, no attempt.
+    pub(super) hold: Time,
+    /// It has to prove itself again: small ranges.
+    pub(super) trial: bool,
+    /// Its next request needs a new connection.
+    pub(super) cold: bool,
+    /// Failures, and stalls, in a row.
+    in_a_row: u32,
+    pub(super) counters: Counters,
+    config: WayConfig,
+}
+
+impl Way {
+    pub(super) fn new(config: &WayConfig) -> Self {
+        Self {
+            mirror: config.mirror,
+            group: config.group,
+            ranges: config.ranges,
+            state: State::Opening,
+            fetch: None,
+            flow: Flow::default(),
+            coupling: Coupling::new(config.control),
+            hold: Time::ZERO,
+            trial: false,
+            cold: true,
+            in_a_row: 0,
+            counters: Counters::default(),
+            config: *config,
+        }
+    }
+
+    /// The interface is there again, perhaps in another network: everything is to be learnt anew.
+    pub(super) fn restart(&mut self) {
+        *self = Self { counters: self.counters, ..Self::new(&self.config) };
+    }
+
+    /// Whether it may ever be asked again without the world's doing.
+    pub(super) const fn is_usable(&self) -> bool {
+        !matches!(self.state, State::Down | State::Closed)
+    }
+
+    /// Whether it may be asked for something now.
+    pub(super) fn is_free(&self, now: Time) -> bool {
+        self.is_usable() && self.fetch.is_none() && now >= self.hold
+    }
+
+    /// Whether it answers and takes part of its group's bandwidth.
+    pub(super) fn is_flowing(&self) -> bool {
+        self.state == State::Open && self.fetch.as_ref().is_some_and(|fetch| fetch.has_head)
+    }
+
+    /// What it publishes for its siblings; without weight while nothing flows.
+    pub(super) fn member(&self) -> Member {
+        self.coupling.member(self.is_flowing())
+    }
+
+    /// The round trip, as far as it is known: the connection's, or what answers take to begin.
+    pub(super) fn round_trip(&self) -> Span {
+        let srtt = self.coupling.srtt();
+        if srtt > Span::ZERO { srtt } else { self.flow.first_byte() }
+    }
+
+    /// What a new connection costs it.
+    pub(super) fn reconnect(&self) -> Span {
+        self.round_trip().times(2) + RECONNECT
+    }
+
+    /// How long until the first byte of something asked now.
+    pub(super) fn lead(&self) -> Span {
+        let connect = if self.cold { self.round_trip().times(2) } else { Span::ZERO };
+        self.flow.first_byte() + connect
+    }
+
+    /// When its request counts as stalled; never if there is none or it already does.
+    pub(super) fn stalls_at(&self) -> Time {
+        match &self.fetch {
+            Some(fetch) if self.state != State::Stalled => {
+                fetch.heard + self.flow.patience(fetch.has_head, self.cold)
+            }
+            _ => Time::NEVER,
+        }
+    }
+
+    /// Its request has stopped answering.
+    pub(super) fn stall(&mut self, now: Time) {
+        // A trial that was not answered has waited for its patience; what it waits besides doubles.
+        self.hold = now + backoff(STALL_RETRY_MIN, self.in_a_row, STALL_RETRY_MAX);
+        self.in_a_row = self.in_a_row.saturating_add(1);
+        self.trial = true;
+        self.state = State::Stalled;
+        self.counters.stalls += 1;
+    }
+
+    /// Its request has failed after `got` bytes.
+    pub(super) fn fail(&mut self, now: Time, got: u64) {
+        if got >= PROGRESS_BYTES {
+            self.in_a_row = 0;
+        }
+        self.hold = now + backoff(RETRY_MIN, self.in_a_row, RETRY_MAX);
+        self.in_a_row = self.in_a_row.saturating_add(1);
+        (self.trial, self.cold) = (true, true);
+        self.state = State::Failing;
+        self.counters.failures += 1;
+    }
+
+    /// It asked to be left alone.
+    pub(super) fn busy(&mut self, now: Time, retry: Span) {
+        self.hold = now + retry.clamp(RETRY_MIN, BUSY_MAX);
+        self.trial = true;
+        self.state = State::Busy;
+        self.counters.failures += 1;
+    }
+
+    /// A request was answered to its end.
+    pub(super) fn proved(&mut self) {
+        (self.trial, self.in_a_row) = (false, 0);
+    }
+
+    pub(super) fn report(&self) -> WayReport {
+        WayReport {
+            mirror: self.mirror,
+            group: self.group,
+            state: self.state,
+            rate: self.flow.rate(),
+            first_byte: self.flow.first_byte(),
+            srtt: self.coupling.srtt(),
+            cwnd: self.coupling.cwnd(),
+            window: self.coupling.given(),
+            fetching: self.fetch.as_ref().map(|fetch| fetch.at..fetch.end),
+            hold: self.hold,
+            counters: self.counters,
+        }
+    }
+}
+
+fn backoff(first: Span, times: u32, longest: Span) -> Span {
+    first.times(1 << times.min(16)).min(longest)
+}

@@ -1,0 +1,220 @@
+//! The scheduler and the pool of plain mirrors against mirrors of which everything is known.
+
+mod plan_world;
+
+use algo::Time;
+use mirror::plain::{Check, Plain};
+use mirror::plan::State;
+use mmtp::id::GROUP_BYTES;
+use mmtp::tree::group_cv;
+use plan_world::{Counting, Link, Luck, Outcome, World, is, mbit, secs};
+use proptest::prelude::*;
+use sha2::{Digest as _, Sha256};
+
+const GB: u64 = 1_000_000_000;
+const PIECE: usize = 256 << 10;
+
+fn count(length: u64, links: &[Link]) -> Outcome {
+    World::new(length, None, links, 1).run(&mut Counting::new(length.div_ceil(GROUP_BYTES as u64)))
+}
+
+fn content(length: usize) -> Vec<u8> {
+    let mut luck = Luck(7);
+    (0..length.div_ceil(4)).flat_map(|_| (luck.below(1 << 31) as u32).to_le_bytes()).take(length).collect()
+}
+
+fn leaves(content: &[u8]) -> Check {
+    let groups = content.chunks(GROUP_BYTES).enumerate();
+    Check::Leaves(groups.map(|(group, bytes)| group_cv(group as u64, bytes)).collect())
+}
+
+fn pieces(content: &[u8]) -> Check {
+    let sha256 = content.chunks(PIECE).map(|piece| Sha256::digest(piece).into()).collect();
+    Check::Pieces { bytes: PIECE as u64, sha256 }
+}
+
+fn fetch(content: &[u8], check: Check, links: &[Link], seed: u64) -> Outcome {
+    let length = content.len() as u64;
+    let mut pool = Plain::new(length, check, |_| false).expect("it fits");
+    World::new(length, Some(content), links, seed).run(&mut pool)
+}
+
+#[test]
+fn equal_links_are_full() {
+    for rtt in [1, 20, 50] {
+        let links = [0, 1, 2].map(|mirror| Link::new(mirror, mbit(100), rtt));
+        let outcome = count(GB, &links);
+        let permille = outcome.permille(GB, 3 * mbit(100));
+        let duplicate: u64 = outcome.ways.iter().map(|way| way.counters.duplicate_bytes).sum();
+        let fetches: Vec<_> = outcome.ways.iter().map(|way| way.counters.fetches).collect();
+        assert!(permille >= 970, "{rtt} ms: {permille}, fetches {fetches:?}");
+        assert!(duplicate < GB / 200, "{rtt} ms: {duplicate} duplicate");
+        println!("equal {rtt} ms: {permille} permille, fetches {fetches:?}, duplicate {duplicate}");
+    }
+}
+
+#[test]
+fn unequal_links_are_full() {
+    for rtts in [[20, 20, 20], [10, 40, 80], [80, 40, 10]] {
+        let rates = [100, 50, 10];
+        let links: Vec<_> = (0..3).map(|i| Link::new(i as u8, mbit(rates[i]), rtts[i])).collect();
+        for length in [GB / 4, GB] {
+            let outcome = count(length, &links);
+            let permille = outcome.permille(length, mbit(160));
+            let fetches: Vec<_> = outcome.ways.iter().map(|way| way.counters.fetches).collect();
+            assert!(permille >= 950, "{rtts:?} ms, {length}: {permille}, fetches {fetches:?}");
+            println!("unequal {rtts:?} ms, {length}: {permille} permille, fetches {fetches:?}");
+        }
+    }
+}
+
+#[test]
+fn a_stalled_mirror_costs_its_share_only() {
+    for (from, to) in [(5, 10_000), (5, 15), (20, 10_000), (2, 4)] {
+        let mut links = [0, 1, 2].map(|mirror| Link::new(mirror, mbit(100), 20));
+        links[1].silent.push(secs(from)..secs(to));
+        let outcome = count(GB, &links);
+        // Three until it stalls, then two, then perhaps three again.
+        let (before, pause) = (from * 3 * mbit(100), (to - from) * 2 * mbit(100));
+        let ideal = if before + pause > GB {
+            from * 1_000 + (GB - before) * 1_000 / (2 * mbit(100))
+        } else {
+            to * 1_000 + (GB - before - pause) * 1_000 / (3 * mbit(100))
+        };
+        let took = outcome.complete.expect("complete").as_nanos() / 1_000_000;
+        assert!(took * 100 <= ideal * 105, "{from} to {to}: {took} ms, ideal {ideal}");
+        println!("stall {from} to {to}: {took} ms, ideal {ideal} ms");
+    }
+}
+
+#[test]
+fn small_files_do_not_wait_for_slow_mirrors() {
+    let links = [Link::new(0, mbit(100), 20), Link::new(1, 10_000, 300)];
+    for length in [1, 16_384, 100_000, 5_000_000] {
+        let outcome = count(length, &links);
+        let took = outcome.complete.expect("complete").as_nanos() / 1_000_000;
+        assert!(took <= 1_300, "{length} bytes: {took} ms");
+    }
+}
+
+#[test]
+fn a_dead_mirror_does_not_matter() {
+    let mut links = [Link::new(0, mbit(100), 20), Link::new(1, mbit(100), 20)];
+    links[1].silent.push(Time::ZERO..secs(100_000));
+    for length in [1 << 20, 50 << 20] {
+        let outcome = count(length, &links);
+        let took = outcome.complete.expect("complete").as_nanos() / 1_000_000;
+        let ideal = length * 1_000 / mbit(100);
+        assert!(took <= ideal + 500, "{length} bytes: {took} ms, ideal {ideal}");
+    }
+}
+
+#[test]
+fn a_server_without_ranges_is_the_last_resort() {
+    let mut links = [Link::new(0, mbit(100), 20), Link::new(1, mbit(100), 20)];
+    links[1].ranges = false;
+    let outcome = count(10 << 20, &links);
+    assert_eq!(outcome.ways[1].counters.fetches, 0);
+    let outcome = count(10 << 20, &links[1..]);
+    assert_eq!(outcome.ways[0].counters.fetches, 1);
+    assert!(outcome.complete.is_some());
+}
+
+#[test]
+fn a_corrupt_mirror_is_named_and_the_file_is_right() {
+    let content = content(40 << 20);
+    for check in [leaves(&content), pieces(&content)] {
+        for wrong in [0..10_000, 500..501, 1_800..2_000] {
+            let mut links = [0, 1, 2].map(|mirror| Link::new(mirror, mbit(100), 20));
+            links[1].wrong = wrong.clone();
+            let outcome = fetch(&content, check.clone(), &links, 1);
+            assert!(outcome.file == content, "{wrong:?}");
+            let brought = outcome.ways[1].counters.bytes > 0;
+            assert!(outcome.liars.iter().all(|mirror| *mirror == 1), "{wrong:?}: {:?}", outcome.liars);
+            if wrong.end - wrong.start > 1_000 {
+                assert!(brought && outcome.liars == [1], "{wrong:?}");
+                assert!(is(&outcome, 1, State::Closed));
+            }
+        }
+    }
+}
+
+#[test]
+fn without_hashes_the_odd_one_of_three_is_named() {
+    let content = content(40 << 20);
+    let mut links = [0, 1, 2].map(|mirror| Link::new(mirror, mbit(100), 20));
+    let outcome = fetch(&content, Check::Nothing, &links, 1);
+    assert!(outcome.file == content && outcome.liars.is_empty());
+    for liar in 0..3 {
+        for link in &mut links {
+            link.wrong = if link.mirror == liar { 0..10_000 } else { 0..0 };
+        }
+        let outcome = fetch(&content, Check::Nothing, &links, 1);
+        assert!(outcome.file == content, "{liar}");
+        assert_eq!(outcome.liars, [liar]);
+        assert!(outcome.revoked > 0);
+    }
+}
+
+#[test]
+fn without_hashes_two_that_differ_are_both_named() {
+    let content = content(8 << 20);
+    let mut links = [0, 1].map(|mirror| Link::new(mirror, mbit(100), 20));
+    let outcome = fetch(&content, Check::Nothing, &links, 1);
+    assert!(outcome.file == content && outcome.disagree.is_empty());
+    links[1].wrong = 0..10_000;
+    let mut outcome = fetch(&content, Check::Nothing, &links, 1);
+    outcome.disagree.sort_unstable();
+    assert_eq!((outcome.complete, &outcome.disagree[..]), (None, &[0, 1][..]));
+}
+
+fn unlucky(seed: u64, count: u8) -> Vec<Link> {
+    let mut luck = Luck(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    (0..count)
+        .map(|i| {
+            let mut link = Link::new(i / 2, 20_000 + luck.below(mbit(80)), 1 + luck.below(200));
+            link.misfortunes = luck.below(90);
+            link.good_from = secs(60);
+            if luck.below(3) == 0 {
+                let from = luck.below(5_000_000_000);
+                let until = from + luck.below(20_000_000_000);
+                link.silent.push(Time::from_nanos(from)..Time::from_nanos(until));
+            }
+            if i > 1 && luck.below(4) == 0 {
+                let first = luck.below(300);
+                link.wrong = first..first + luck.below(50);
+            }
+            link
+        })
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    /// The world itself checks every command, and that every group is verified exactly once.
+    #[test]
+    fn whatever_happens_it_ends(
+        (seed, count) in (any::<u64>(), 1_u8..8),
+        (kind, length) in (0_u8..3, 1_usize..6_000_000),
+    ) {
+        let content = content(length);
+        let mut links = unlucky(seed, count);
+        let check = match kind {
+            0 if length > GROUP_BYTES => leaves(&content),
+            1 => {
+                // Two that differ would be the end.
+                links.iter_mut().for_each(|link| link.wrong = 0..0);
+                Check::Nothing
+            }
+            _ => pieces(&content),
+        };
+        let outcome = fetch(&content, check.clone(), &links, seed);
+        prop_assert!(outcome.complete.is_some() && outcome.file == content);
+        // Ways of one mirror may differ here: whoever has wrong groups may be named, nobody else.
+        for liar in &outcome.liars {
+            prop_assert!(links.iter().any(|link| link.mirror == *liar && !link.wrong.is_empty()));
+        }
+        prop_assert!(fetch(&content, check, &links, seed) == outcome, "same seed, same run");
+    }
+}
