@@ -223,8 +223,8 @@ impl Target {
                         Code::Corrupt,
                         format!(
                             "the whole of it has the SHA-256 {}, not the one that it should have: it is \
-                             removed. Without hashes of its parts nobody can tell who sent the wrong ones: try each \
-                             mirror alone, or ask for a Metalink",
+                             removed. Without hashes of its parts nobody can tell who sent the wrong ones: \
+                             try each mirror alone, or ask for a Metalink",
                             hex(&found)
                         ),
                     ));

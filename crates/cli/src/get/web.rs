@@ -337,9 +337,8 @@ impl Web {
                     return Err(Failure::new(
                         Code::Corrupt,
                         format!(
-                            "{} have different bytes (16 KiB from byte {from} on), and there is no hash \
-                             to tell \
-                             which are right: name one of them, or a Metalink",
+                            "{} have different bytes (16 KiB from byte {from} on), and there is no hash to \
+                             tell which are right: name one of them, or a Metalink",
                             names.join(" and ")
                         ),
                     ));
