@@ -314,6 +314,7 @@ impl Transfer {
         if silence >= self.timeout {
             let (_, done, _) = arrivals.bytes();
             let kept = match done {
+                0 if self.paths.links.is_empty() => "do the servers answer others?".to_owned(),
                 0 => "is anabranch serve running there, and its UDP port open?".to_owned(),
                 _ => format!("{} are kept, and the same command resumes", bytes(done)),
             };
