@@ -260,7 +260,6 @@ pub fn usable_for(peer: IpAddr) -> io::Result<Vec<Via>> {
     }
     let mut ways = Vec::new();
     for interface in interfaces()?.into_iter().filter(|i| i.up && !i.loopback) {
-        let before = ways.len();
         let route = through(peer, None, interface.index).ok();
         let preferred = route.and_then(|route| route.source).filter(|_| peer.is_ipv6());
         for &address in &interface.addresses {
@@ -273,11 +272,11 @@ pub fn usable_for(peer: IpAddr) -> io::Result<Vec<Via>> {
                 ways.push(way);
             }
         }
+        let family = |address: &IpAddr| address.is_ipv4() == peer.is_ipv4() && !is_link_local(*address);
         let unnumbered = Via { device: Some(interface.name.clone()), address: None };
-        if ways.len() == before
-            && route.is_some_and(|route| {
-                route.source.is_some_and(|source| !interface.addresses.contains(&source))
-            })
+        if route.is_some()
+            && !is_link_local(peer)
+            && !interface.addresses.iter().any(family)
             && unnumbered.open(SocketAddr::new(peer, 9)).is_ok()
         {
             ways.push(unnumbered);

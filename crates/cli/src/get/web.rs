@@ -392,11 +392,12 @@ impl Web {
             .filter_map(|seen| Some((seen.name.as_str(), seen.out.as_deref()?)))
     }
 
-    /// The URLs that still count, with their strong validators.
+    /// The URLs that still count, with their strong validators; none with a password, for they are written
+    /// down.
     pub(super) fn proven(&self) -> impl Iterator<Item = (&str, &str)> {
         self.mirrors
             .iter()
-            .filter(|seen| seen.out.is_none())
+            .filter(|seen| seen.out.is_none() && !seen.mirror.url.has_credentials())
             .filter_map(|seen| Some((seen.mirror.url.as_str(), seen.mirror.validator.as_deref()?)))
     }
 
