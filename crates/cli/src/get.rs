@@ -92,7 +92,11 @@ fn from_sources(args: &Get, uri: &Uri, mut view: View) -> Outcome {
 /// Fetches a content that HTTP servers have, and perhaps others too.
 fn from_mirrors(args: &Get, asked: Asked, mut view: View) -> Outcome {
     let uri = asked.uri.clone();
-    let sources = resolve(args, uri.as_ref(), &mut view)?;
+    // With mirrors, sources that cannot be looked up are no reason to give up.
+    let sources = match resolve(args, uri.as_ref(), &mut view) {
+        Err(failure) if failure.code == Code::Unreachable => Vec::new(),
+        resolved => resolved?,
+    };
     let mut client = Client::start(args.http.options()).map_err(|e| Failure::usage(e.to_string()))?;
     let via = args.via.first().cloned().unwrap_or_default();
     let mut found = look::look(asked, uri.as_ref().map(|uri| uri.id), via, &mut client, &mut view)?;
@@ -114,7 +118,8 @@ fn from_mirrors(args: &Get, asked: Asked, mut view: View) -> Outcome {
         client,
         length: found.id.length,
         proxied: args.http.proxied(),
-        check: sources.is_empty().then_some(found.check),
+        check: found.check,
+        lent: !sources.is_empty(),
         mirrors: found.mirrors,
     };
     let mut transfer = Transfer::new(args, &sources, Some(parts), &mut view)?;

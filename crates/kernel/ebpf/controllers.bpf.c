@@ -388,8 +388,8 @@ INLINE void look(struct sock *sk, struct anb_socket *s)
 
 // Whether the kernel goes on with a window or an ssthresh that it cannot have from us or from itself. Seen on
 // 6.18, after about one congestion event in ten thousand: our program was not run (it counts its runs), and what
-// the kernel took for its answer was zero or a part of a pointer. A window of a pointer's size would leave at
-// once; acknowledgements are looked at before anything is sent, so that is where this is put right.
+// the kernel took for its answer was zero or a part of a pointer. At the end of recovery that becomes the window;
+// we see the acknowledgement that ends it before anything is sent, and put it right there.
 INLINE u32 is_unanswered(const struct tcp_sock *tp, const struct anb_socket *s)
 {
 	u32 ssthresh = tp->snd_ssthresh;
@@ -432,7 +432,7 @@ INLINE void show(struct tcp_sock *tp, struct anb_socket *s, u32 cwnd)
 		s->largest = cwnd;
 	// The kernel takes a window below ssthresh for slow start.
 	if (!s->step.slow_start && tp->snd_ssthresh > cwnd)
-		tp->snd_ssthresh = cwnd;
+		tp->snd_ssthresh = cwnd > CWND_MIN ? cwnd : CWND_MIN;
 }
 
 // MPTCP's scheduler hands out data by the 64 KiB: now and then a subflow runs dry, and what it gets next would
@@ -535,15 +535,22 @@ INLINE void reset(struct anb_socket *s)
 		struct anb_socket *s = storage_get(&sockets, sk, 0, 0);                                        \
 		struct anb_connection *connection;                                                             \
 		struct tcp_sock *tp = (void *)sk;                                                              \
-		u32 half = tp->snd_cwnd >> 1, cwnd;                                                            \
+		u32 half = tp->snd_cwnd >> 1, cwnd, unanswered;                                                           \
                                                                                                                \
 		if (!s)                                                                                        \
 			return half > 2 ? half : 2;                                                            \
 		look(sk, s);                                                                                   \
 		connection = gather(sk, s);                                                                    \
+		unanswered = is_unanswered(tp, s);                                                             \
 		if (is_moved(tp, s)) {                                                                             \
 			take(tp, s);                                                                               \
 			NAME##_moved(&s->step);                                                                \
+		}                                                                                              \
+		if (unanswered) {                                                                              \
+			/* That was the half; this event is paid for. */                                       \
+			s->shown = tp->snd_cwnd;                                                               \
+			publish(sk, s, connection);                                                            \
+			return tp->snd_ssthresh;                                                               \
 		}                                                                                              \
 		/* A timeout looks the same from here: the kernel then sets the window itself. */              \
 		s->step.cause = 0;                                                                             \

@@ -50,6 +50,9 @@ pub const WAYS_MAX: usize = 256;
 /// How often it is looked again whether a way without work can help those that have some.
 const TAIL_TICK: Span = Span::from_millis(50);
 
+/// How often a server without ranges is asked for everything, when not all that it sends is of use.
+const WHOLES_MAX: u32 = 3;
+
 const GROUP: u64 = GROUP_BYTES as u64;
 
 /// The machine; see the [module](self).
@@ -118,6 +121,7 @@ impl Mirrors {
         self.dirty = true;
         match input {
             Input::Head { fetch } => self.head(now, fetch),
+            Input::Whole { fetch } => self.whole(now, fetch, pool),
             Input::Body { fetch, bytes } => self.body(now, fetch, bytes, pool),
             Input::Done { fetch } => self.done(now, fetch, pool),
             Input::Failed { fetch, failure } => {
@@ -197,6 +201,28 @@ impl Mirrors {
         // It answers, so what was waited for is over.
         way.hold = Time::ZERO;
         self.set_state(p, before);
+    }
+
+    /// A server that was taken to have ranges sends everything. Where another can be asked, that one is.
+    fn whole(&mut self, now: Time, fetch: FetchId, pool: &mut dyn Pool) {
+        self.head(now, fetch);
+        let Some(p) = self.way_of(fetch) else { return };
+        self.without_ranges(self.ways[p].mirror);
+        if self.ways.iter().any(|way| way.ranges && way.is_usable()) {
+            self.cancel(p, pool);
+            return;
+        }
+        self.disown(p, pool);
+        let (length, groups) = (self.length, self.groups());
+        if let Some(fetch) = &mut self.ways[p].fetch {
+            (fetch.purpose, fetch.end, fetch.keep) = (Purpose::Whole, length, groups);
+        }
+    }
+
+    fn without_ranges(&mut self, mirror: MirrorId) {
+        for way in self.ways.iter_mut().filter(|way| way.mirror == mirror) {
+            way.ranges = false;
+        }
     }
 
     fn body(&mut self, now: Time, fetch: FetchId, bytes: &[u8], pool: &mut dyn Pool) {
@@ -300,6 +326,11 @@ impl Mirrors {
         self.ways[p].proved();
         if whole && pool.idle() > 0 {
             // All of it came, and something was not right. It may be another time, but not for ever.
+            self.ways[p].wholes += 1;
+            if self.ways[p].wholes >= WHOLES_MAX {
+                self.close_mirror(self.ways[p].mirror, pool);
+                return;
+            }
             let before = self.ways[p].state;
             self.ways[p].fail(now, got.min(1));
             self.set_state(p, before);
@@ -313,6 +344,10 @@ impl Mirrors {
         match failure {
             Failure::Broken => self.ways[p].fail(now, got),
             Failure::Busy { retry } => self.ways[p].busy(now, retry),
+            Failure::NoRanges => {
+                self.ways[p].counters.failures += 1;
+                self.without_ranges(self.ways[p].mirror);
+            }
             Failure::Useless => {
                 self.ways[p].counters.failures += 1;
                 self.close_mirror(self.ways[p].mirror, pool);

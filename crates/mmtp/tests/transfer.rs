@@ -195,3 +195,44 @@ fn who_brings_a_wrong_group_is_lent_no_more() {
     let (brought, _) = lent(5_000_000, true);
     assert!((6..240).contains(&brought), "{brought} groups before it was found out");
 }
+
+#[test]
+fn what_comes_unlent_is_taken_too_and_counted_once() {
+    // A server without ranges sends all of it, whoever else has been asked for what.
+    let bytes = sample(6_000_000);
+    let groups = bytes.len().div_ceil(GROUP_BYTES) as u64;
+    let (mut whole, mut next) = (None, 0);
+    let (got, _, subscriber) = fetch_with(&bytes, 2, |subscriber, object| {
+        let source = *whole.get_or_insert_with(|| subscriber.add_source().expect("few sources"));
+        if next < groups {
+            let start = next as usize * GROUP_BYTES;
+            let end = (start + GROUP_BYTES).min(bytes.len());
+            subscriber.bring(source, object, next, &bytes[start..end]);
+            next += 1;
+        }
+    });
+    assert!(got == bytes && subscriber.is_idle());
+}
+
+#[test]
+fn leaves_that_are_known_spare_the_pages() {
+    let bytes = sample(10_000_000);
+    let tree = Outboard::of_bytes(&bytes);
+    let mut subscriber = Subscriber::new(&[1; 32]);
+    let source = subscriber.add_source().expect("the first");
+    let object = subscriber.want(tree.id(), false, |_| false);
+    assert!(!subscriber.prove(object, vec![[0; 32]; tree.leaves().len()]), "of another content");
+    assert!(subscriber.prove(object, tree.leaves().to_vec()));
+    let mut here = 0;
+    while let Some(groups) = subscriber.lend(source, object, 100, 1) {
+        for group in groups {
+            let start = group as usize * GROUP_BYTES;
+            let end = (start + GROUP_BYTES).min(bytes.len());
+            assert!(subscriber.bring(source, object, group, &bytes[start..end]));
+        }
+        while let Output::Event(event) = subscriber.poll(Time::ZERO) {
+            here += u64::from(matches!(event, Event::Group { .. }));
+        }
+    }
+    assert!(subscriber.is_idle() && here == tree.id().groups());
+}

@@ -35,12 +35,13 @@ impl Paths {
     /// A path for every source and every local address that leads there; none without sources.
     ///
     /// # Errors
-    /// Exit status 4 if no path leads to any source, or none from a named `--via`.
+    /// If they are `needed`: exit status 4 if no path leads to any source, or none from a named `--via`.
     pub(super) fn new(
         args: &args::Get,
         algorithm: Algorithm,
         groups: Given,
         sources: &[(String, Vec<SocketAddr>)],
+        needed: bool,
         subscriber: &mut Subscriber,
     ) -> Outcome<Self> {
         let sources: Vec<_> = sources
@@ -48,10 +49,10 @@ impl Paths {
             .map_while(|(name, addresses)| Some((subscriber.add_source()?, name.clone(), addresses.clone())))
             .collect();
         let mut new = Self { links: Vec::new(), sources, via: args.via.clone(), algorithm, groups };
-        if new.sources.is_empty() {
+        let trouble = new.extend(subscriber);
+        if !needed {
             return Ok(new);
         }
-        let trouble = new.extend(subscriber);
         for via in &args.via {
             if !new.links.iter().any(|link| link.via == *via) {
                 let why = trouble.clone().unwrap_or_else(|| "no source is of its address family".into());

@@ -8,11 +8,13 @@ use mmtp::subscriber::{ObjectId, PathReport, SourceId, Subscriber};
 
 /// Who knows what is missing.
 pub(super) enum Kind {
-    /// Until the content is wanted.
-    Check(Option<Check>),
+    /// A pool of the mirrors' own, once the content is wanted.
+    Check(Check),
     Plain(Box<Plain>),
-    /// The subscriber lends groups of this content, once it is wanted.
-    Lent(Option<ObjectId>),
+    /// The subscriber will lend, once the content is wanted.
+    Lending(Check),
+    /// The subscriber lends groups of this content.
+    Lent(ObjectId),
 }
 
 /// The subscriber as a pool.
@@ -87,7 +89,7 @@ pub(super) fn with_pool<T>(
 ) -> T {
     match kind {
         Kind::Plain(plain) => f(machine, &mut **plain),
-        Kind::Lent(Some(object)) => {
+        Kind::Lent(object) => {
             let rate_bytes = machine.ways().filter_map(|way| way.rate).sum();
             let paths = subscriber.paths().filter(|path| path.srtt > algo::Span::ZERO);
             let rate = |p: PathReport| {
@@ -97,6 +99,6 @@ pub(super) fn with_pool<T>(
             let paths_bytes = paths.map(rate).sum();
             f(machine, &mut Lent { subscriber, object: *object, sources, rate_bytes, paths_bytes })
         }
-        Kind::Check(_) | Kind::Lent(None) => f(machine, &mut Nothing),
+        Kind::Check(_) | Kind::Lending(_) => f(machine, &mut Nothing),
     }
 }

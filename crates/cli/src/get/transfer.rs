@@ -89,7 +89,7 @@ impl Transfer {
         if args.groups == Groups::Auto && !args.disjoint {
             subscriber.set_grouping(Grouping::Auto);
         }
-        let paths = Paths::new(args, algorithm, groups.clone(), sources, &mut subscriber)?;
+        let paths = Paths::new(args, algorithm, groups.clone(), sources, mirrors.is_none(), &mut subscriber)?;
         let known = paths.links.len();
         let web = mirrors.map(|parts| Web::new(parts, &args.via, algorithm, &groups, known, view));
         let mut web = web.transpose()?;
@@ -167,10 +167,12 @@ impl Transfer {
             };
             let (subscriber, web) = (&mut self.subscriber, &mut self.web);
             let mut want = |id: ContentId, have: &dyn Fn(u64) -> bool| match web.as_mut() {
-                Some(web) if web.is_alone() => web.want(None, have).map(|()| 0),
+                Some(web) if web.is_alone() => web.want(have).map(|()| 0),
                 web => {
                     let object = subscriber.want(id, false, have);
-                    web.map_or(Ok(()), |web| web.want(Some(object), have))?;
+                    if let Some(web) = web {
+                        web.borrow(object, subscriber);
+                    }
                     Ok(object)
                 }
             };

@@ -74,8 +74,9 @@ pub(super) struct Parts {
     pub(super) client: Client,
     pub(super) mirrors: Vec<Mirror>,
     pub(super) length: u64,
-    /// None: the subscriber lends.
-    pub(super) check: Option<Check>,
+    pub(super) check: Check,
+    /// Whether the subscriber lends: other sources have the content too.
+    pub(super) lent: bool,
     /// Whether a proxy stands between, so that its address is not the mirrors'.
     pub(super) proxied: bool,
 }
@@ -93,7 +94,7 @@ impl Web {
         first_group: usize,
         view: &mut View,
     ) -> Outcome<Self> {
-        let Parts { client, mirrors, length, check, proxied } = parts;
+        let Parts { client, mirrors, length, check, lent, proxied } = parts;
         let mut machine = Mirrors::new(length);
         let (mut ways, mut seen, mut trouble) = (Vec::new(), Vec::new(), None);
         for (number, mirror) in (0..).zip(mirrors) {
@@ -141,10 +142,7 @@ impl Web {
         if ways.is_empty() {
             return Err(Failure::new(Code::Unreachable, format!("no way to any mirror: {}", why())));
         }
-        let pool = match check {
-            Some(check) => Kind::Check(Some(check)),
-            None => Kind::Lent(None),
-        };
+        let pool = if lent { Kind::Lending(check) } else { Kind::Check(check) };
         Ok(Self { client, machine, length, mirrors: seen, ways, pool, comparing: None })
     }
 
@@ -158,22 +156,34 @@ impl Web {
 
     /// Whether mirrors alone have the content.
     pub(super) const fn is_alone(&self) -> bool {
-        !matches!(self.pool, Kind::Lent(_))
+        matches!(self.pool, Kind::Check(_) | Kind::Plain(_))
     }
 
-    /// The content is wanted, but for what is here.
-    pub(super) fn want(&mut self, object: Option<ObjectId>, have: impl Fn(u64) -> bool) -> Outcome {
-        match &mut self.pool {
-            Kind::Lent(lent) => *lent = object,
-            Kind::Check(check) => {
-                let check = check.take().unwrap_or(Check::Nothing);
-                let plain =
-                    Plain::new(self.length, check, have).map_err(|e| Failure::usage(e.to_string()))?;
-                self.pool = Kind::Plain(Box::new(plain));
-            }
-            Kind::Plain(_) => {}
+    /// The content is wanted of mirrors alone, but for what is here.
+    pub(super) fn want(&mut self, have: impl Fn(u64) -> bool) -> Outcome {
+        if let Kind::Check(check) = &mut self.pool {
+            let check = std::mem::replace(check, Check::Nothing);
+            let plain = Plain::new(self.length, check, have).map_err(|e| Failure::usage(e.to_string()))?;
+            self.pool = Kind::Plain(Box::new(plain));
         }
         Ok(())
+    }
+
+    /// The subscriber wants it, and lends. What is known of it spares asking sources for pages.
+    pub(super) fn borrow(&mut self, object: ObjectId, subscriber: &mut Subscriber) {
+        if let Kind::Lending(check) = &mut self.pool {
+            if let Check::Leaves(leaves) = std::mem::replace(check, Check::Nothing) {
+                subscriber.prove(object, leaves);
+            }
+            self.pool = Kind::Lent(object);
+        }
+        for (number, seen) in self.mirrors.iter().enumerate() {
+            if let Some(source) = seen.source
+                && !self.ways.iter().any(|way| usize::from(way.mirror) == number)
+            {
+                subscriber.lacking(source, object);
+            }
+        }
     }
 
     /// Readable when something came.
@@ -187,6 +197,9 @@ impl Web {
         let mut failed: Vec<(MirrorId, Trouble)> = Vec::new();
         with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
             client.events(|event| match event {
+                Answer::Head { id, head } if head.whole => {
+                    machine.handle(now, Input::Whole { fetch: id }, pool);
+                }
                 Answer::Head { id, .. } => machine.handle(now, Input::Head { fetch: id }, pool),
                 Answer::Body { id, bytes } => {
                     machine.handle(now, Input::Body { fetch: id, bytes: &bytes }, pool);
@@ -199,6 +212,7 @@ impl Web {
                             let retry = retry.map_or(Span::ZERO, |r| Span::from_nanos(r.as_nanos() as u64));
                             Useless::Busy { retry: retry.min(HOUR) }
                         }
+                        Trouble::NoRanges => Useless::NoRanges,
                         _ => Useless::Useless,
                     };
                     let way = (id % mirror::plan::WAYS_MAX as u64) as usize;
@@ -235,7 +249,7 @@ impl Web {
         seen.out = Some(why);
         match &mut self.pool {
             Kind::Plain(plain) => plain.gone(mirror),
-            Kind::Lent(Some(object)) => {
+            Kind::Lent(object) => {
                 if let Some(source) = seen.source {
                     subscriber.lacking(source, *object);
                 }

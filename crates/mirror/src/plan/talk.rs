@@ -44,6 +44,11 @@ pub enum Input<'a> {
         /// Which request.
         fetch: FetchId,
     },
+    /// The same, but it is the whole file from its first byte on, whatever was asked for.
+    Whole {
+        /// Which request.
+        fetch: FetchId,
+    },
     /// The next bytes of the answer's body.
     Body {
         /// Which request.
@@ -97,6 +102,8 @@ pub enum Failure {
         /// How long.
         retry: Span,
     },
+    /// The server has no ranges: it can only be asked for everything.
+    NoRanges,
     /// This mirror will never bring what is wanted.
     Useless,
 }

@@ -92,6 +92,8 @@ pub(super) struct Way {
     pub(super) trial: bool,
     /// Its next request needs a new connection.
     pub(super) cold: bool,
+    /// How often all that it has was asked for and something was missing afterwards.
+    pub(super) wholes: u32,
     /// Failures, and stalls, in a row.
     in_a_row: u32,
     pub(super) counters: Counters,
@@ -111,6 +113,7 @@ impl Way {
             hold: Time::ZERO,
             trial: false,
             cold: true,
+            wholes: 0,
             in_a_row: 0,
             counters: Counters::default(),
             config: *config,

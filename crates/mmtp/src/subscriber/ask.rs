@@ -208,6 +208,14 @@ impl Subscriber {
                 return;
             }
             let object = &mut self.objects[run.object as usize];
+            if run.chunk == 0 && !object.is_missing(run.group) {
+                // Somebody to whom it was lent has brought it after all.
+                run.group += 1;
+                if run.group == run.end {
+                    path.runs.pop_front();
+                }
+                continue;
+            }
             if run.chunk == 0 {
                 if self.open >= GROUPS_OPEN_MAX {
                     return;

@@ -11,6 +11,7 @@ use super::ask::GROUPS_OPEN_MAX;
 use super::path::Run;
 use super::{ObjectId, PathId, SourceId, Subscriber, What, Work};
 use crate::id::{Cut, GROUP_BYTES, SEGMENT_GROUPS};
+use crate::tree::{Cv, Outboard};
 
 impl Subscriber {
     /// Lends up to `groups` consecutive groups of a content to `source`, which brings `rate_bytes` a second:
@@ -28,7 +29,8 @@ impl Subscriber {
         if groups == 0 || self.objects.get(o)?.is_complete() || self.lacks(source, object) {
             return None;
         }
-        if self.open >= GROUPS_OPEN_MAX {
+        let open = self.objects[o].groups_open();
+        if open >= GROUPS_OPEN_MAX {
             return None;
         }
         let idle = &mut self.objects[o].idle;
@@ -58,6 +60,16 @@ impl Subscriber {
         Some(lent)
     }
 
+    /// Proves a content by all its leaves, the chaining values of its groups: then no source is asked for pages.
+    /// False if they are not this content's.
+    pub fn prove(&mut self, object: ObjectId, leaves: Vec<Cv>) -> bool {
+        let Some(state) = self.objects.get_mut(object as usize) else { return false };
+        let outboard = Outboard::from_leaves(leaves, state.id.length);
+        state.outboard = outboard.filter(|outboard| outboard.id() == state.id);
+        self.dirty = true;
+        state.outboard.is_some()
+    }
+
     /// Takes back what was lent and not brought.
     pub fn give_back(&mut self, object: ObjectId, groups: Range<u64>) {
         let Some(state) = self.objects.get_mut(object as usize).filter(|state| !state.is_complete()) else {
@@ -85,17 +97,25 @@ impl Subscriber {
         object.is_some_and(|object| !object.is_complete() && !object.is_done(group))
     }
 
-    /// A whole group came from `source`, to which it was lent; whether it was taken, rightly or not.
+    /// A whole group came from `source`, lent or not; whether it was taken, rightly or not.
     pub fn bring(&mut self, source: SourceId, object: ObjectId, group: u64, bytes: &[u8]) -> bool {
         let Some(cut) = Cut::new(1) else { return false };
         let Some(state) = self.objects.get_mut(object as usize) else { return false };
         let fits = group < state.id.groups().max(1) && bytes.len() == state.id.group_len(group);
-        if !fits || state.is_complete() || state.is_done(group) || state.idle.contains(group) {
+        if !fits || state.is_complete() || state.is_done(group) {
+            return false;
+        }
+        if state.groups_open() >= GROUPS_OPEN_MAX && state.cut_of(group).is_none() {
+            // Too many wait for the pages that prove them; this one is for later.
+            state.idle.remove(group);
+            state.idle.put(group, group + 1);
             return false;
         }
         if !state.open_whole(group, cut, source) {
             return false;
         }
+        // It may have been given back, and come all the same.
+        state.idle.remove(group);
         let outcome = state.chunk(source, cut, group, bytes);
         let fresh = outcome.fresh;
         self.outcome(object, outcome);

@@ -1,12 +1,14 @@
 //! One content on its way in: what is idle, asked, here, verified; and whom to blame.
 
+mod pages;
+
 use std::collections::BTreeMap;
 
 use super::blame::{Poisoned, blame};
 use super::idle::Idle;
 use super::{Wanted, What};
 use crate::id::{ContentId, Cut, SEGMENT_GROUPS};
-use crate::tree::{self, Cv, Verdict, Verifier};
+use crate::tree::{self, Cv, Outboard, Verdict, Verifier};
 use crate::wire::Packet;
 
 /// A source, by the order in which it was added.
@@ -28,6 +30,8 @@ pub(super) struct Object {
     partials: BTreeMap<u64, Partial>,
     pages: BTreeMap<(u8, u64), Page>,
     poisoned: BTreeMap<u64, Vec<Poisoned>>,
+    /// All pages, where they are known from the start.
+    pub(super) outboard: Option<Outboard>,
 }
 
 /// A group that has been asked for and is not verified.
@@ -88,6 +92,7 @@ impl Object {
             partials: BTreeMap::new(),
             pages: BTreeMap::new(),
             poisoned: BTreeMap::new(),
+            outboard: None,
         };
         let mut first = 0;
         for group in 0..groups {
@@ -107,8 +112,11 @@ impl Object {
     }
 
     fn mark_done(&mut self, group: u64) {
+        if self.is_done(group) {
+            debug_assert!(false, "group {group} verified twice");
+            return;
+        }
         if let Some(word) = usize::try_from(group / 64).ok().and_then(|w| self.done.get_mut(w)) {
-            debug_assert!(*word >> (group % 64) & 1 == 0, "group {group} verified twice");
             *word |= 1 << (group % 64);
             self.done_groups += 1;
         }
@@ -135,47 +143,7 @@ impl Object {
         self.partials = BTreeMap::new();
         self.pages = BTreeMap::new();
         self.poisoned = BTreeMap::new();
-    }
-
-    /// The chaining values still to be asked before `group` can be verified, as (level, first): all missing
-    /// pages on the way from the root. They count as asked from now on. What somebody else was asked for is
-    /// left out, unless `anew`: a path that has not been heard of yet must not make the others wait.
-    pub(super) fn ask_pages(&mut self, group: u64, anew: bool) -> Vec<(u8, u64)> {
-        if self.verifier.missing_page(group).is_none() {
-            return Vec::new();
-        }
-        let mut asks = Vec::new();
-        let mut page = group;
-        for level in 0..tree::levels(&self.id) {
-            page /= tree::PAGE;
-            if self.verifier.holds(level, page) {
-                break;
-            }
-            if !anew && self.pages.contains_key(&(level, page)) {
-                continue;
-            }
-            self.pages.entry((level, page)).or_default();
-            for half in 0..self.halves(level, page) {
-                asks.push((level, page * tree::PAGE + (half * tree::HASH_CHUNK) as u64));
-            }
-        }
-        asks.reverse();
-        asks
-    }
-
-    fn page_cvs(&self, level: u8, page: u64) -> usize {
-        let left = tree::cvs(&self.id, level).saturating_sub(page * tree::PAGE);
-        usize::try_from(left.min(tree::PAGE)).unwrap_or(0)
-    }
-
-    fn halves(&self, level: u8, page: u64) -> usize {
-        self.page_cvs(level, page).div_ceil(tree::HASH_CHUNK)
-    }
-
-    /// How many chaining values the packet that begins at `first` has.
-    pub(super) fn hash_count(&self, level: u8, first: u64) -> usize {
-        let left = tree::cvs(&self.id, level).saturating_sub(first);
-        usize::try_from(left).unwrap_or(usize::MAX).min(tree::HASH_CHUNK)
+        self.outboard = None;
     }
 
     /// Opens `group` for chunks of `cut` unless it is open; for `source` alone if a mixed copy of it was
@@ -193,14 +161,18 @@ impl Object {
         });
     }
 
+    /// Whether `group` is neither verified nor all here.
+    pub(super) fn is_missing(&self, group: u64) -> bool {
+        let whole = |p: &Partial| p.have.count_ones() >= self.id.chunks_in_group(group, p.cut);
+        !self.is_done(group) && !self.partials.get(&group).is_some_and(whole)
+    }
+
     /// Opens `group` for somebody who brings all of it at once; what came of it in packets is dropped. False
     /// if only another source may fill it, or if all of it is here and waits for its page.
     pub(super) fn open_whole(&mut self, group: u64, cut: Cut, source: SourceId) -> bool {
-        if let Some(partial) = self.partials.get(&group) {
-            let whole = partial.have.count_ones() >= self.id.chunks_in_group(group, partial.cut);
-            if whole || partial.only.is_some_and(|only| only != source) {
-                return false;
-            }
+        let only = self.partials.get(&group).and_then(|partial| partial.only);
+        if !self.is_missing(group) || only.is_some_and(|only| only != source) {
+            return false;
         }
         self.partials.remove(&group);
         self.open(group, cut, source);
@@ -366,40 +338,6 @@ impl Object {
         outcome
     }
 
-    /// Verifies pages from the top down, then the groups that waited for them.
-    fn settle_pages(&mut self, outcome: &mut Outcome) {
-        loop {
-            let ready = self.pages.iter().rev().find_map(|(&(level, number), page)| {
-                let halves = self.halves(level, number);
-                let here = page.halves.iter().take(halves).all(Option::is_some);
-                let parent = self.verifier.can_check(level, number);
-                (here && parent).then_some((level, number))
-            });
-            let Some((level, number)) = ready else { return };
-            let Some(page) = self.pages.remove(&(level, number)) else { return };
-            let cvs: Vec<Cv> = page.halves.into_iter().flatten().flatten().collect();
-            if self.verifier.add_page(level, number, &cvs).is_err() {
-                let senders: Vec<SourceId> = page.from.into_iter().flatten().collect();
-                let mixed = senders.iter().any(|s| *s != senders[0]);
-                if !mixed {
-                    let groups = tree::PAGE.saturating_pow(u32::from(level) + 1);
-                    outcome.liars.push((senders[0], number.saturating_mul(groups)));
-                }
-                self.pages.insert((level, number), Page { alone: mixed, ..Page::default() });
-                outcome.again.extend(self.page_asks(level, number));
-                return;
-            }
-            if level == 0 {
-                let first = number * SEGMENT_GROUPS;
-                let waiting: Vec<u64> =
-                    self.partials.range(first..first + SEGMENT_GROUPS).map(|(&group, _)| group).collect();
-                for group in waiting {
-                    self.settle(group, outcome);
-                }
-            }
-        }
-    }
-
     /// Verifies `group` if all of it is here.
     fn settle(&mut self, group: u64, outcome: &mut Outcome) {
         let Some(partial) = self.partials.get(&group) else { return };
@@ -473,13 +411,6 @@ impl Object {
             again.extend(self.page_asks(level, number));
         }
         again
-    }
-
-    /// Both packets of a page, for asking them again.
-    fn page_asks(&self, level: u8, number: u64) -> Vec<What> {
-        (0..self.halves(level, number))
-            .map(|half| What::Hash { level, first: number * tree::PAGE + (half * tree::HASH_CHUNK) as u64 })
-            .collect()
     }
 }
 
