@@ -16,6 +16,7 @@ pub use place::{Directory, PART_PREFIX, Place, destination, directory_destinatio
 
 use std::fs::{File, Permissions};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
@@ -62,7 +63,11 @@ pub struct Target {
     proof: Proof,
     force: bool,
     state: State,
+    /// What is there, those held back among them.
+    there: Bitmap,
     done_bytes: u64,
+    /// An earlier transfer has left some of it.
+    resumed: bool,
 }
 
 #[derive(Debug)]
@@ -100,20 +105,30 @@ impl Target {
                 set(&mut there, group);
             }
             remove_leftovers(&place, &id);
-            let whole = Self { place, id, proof, force, state: State::Whole(root), done_bytes: id.length };
+            let (state, done_bytes) = (State::Whole(root), id.length);
+            let whole =
+                Self { place, id, proof, force, state, there: there.clone(), done_bytes, resumed: true };
             return Ok((whole, there));
         }
         let part = Part::open(&place, &id, force)?;
         let done_bytes = if part.virgin { 0 } else { part.check(&place, &id, &mut there, progress)? };
         part.file.set_len(id.length).map_err(|e| place.failure("give its length to", &part.name, &e))?;
         let state = State::Part(Box::new(part));
-        Ok((Self { place, id, proof, force, state, done_bytes }, there))
+        let resumed = done_bytes > 0;
+        Ok((Self { place, id, proof, force, state, there: there.clone(), done_bytes, resumed }, there))
     }
 
     /// Bytes that are in the part, those held back among them.
     #[must_use]
     pub const fn bytes_done(&self) -> u64 {
         self.done_bytes
+    }
+
+    /// Whether some of it is an earlier transfer's, and nothing but whoever brings the rest tells that it is
+    /// right.
+    #[must_use]
+    pub fn trusts_earlier(&self) -> bool {
+        self.resumed && self.proof == Proof::Groups
     }
 
     /// The file's final path.
@@ -123,7 +138,8 @@ impl Target {
     }
 
     /// Takes a verified group. It is held back until [`HELD_GROUPS_MAX`] are held or [`flush`](Self::flush)
-    /// is called; call that whenever there is a pause, because held groups do not survive a crash.
+    /// is called; call that whenever there is a pause, because held groups do not survive a crash. Of a group
+    /// that is taken twice, the last bytes count.
     ///
     /// # Errors
     /// Exit status 6 if they cannot be written.
@@ -141,7 +157,28 @@ impl Target {
         }
         part.held.push(Held { group, cv, from: part.bytes.len(), len: bytes.len() });
         part.bytes.extend_from_slice(bytes);
-        self.done_bytes += bytes.len() as u64;
+        if set(&mut self.there, group) {
+            self.done_bytes += bytes.len() as u64;
+        } else {
+            part.virgin = false;
+        }
+        Ok(())
+    }
+
+    /// Takes groups back: they are as missing as if they had never been written, even after a crash. (A power
+    /// failure before the next [`flush`](Self::flush) may bring them back.)
+    ///
+    /// # Errors
+    /// Exit status 6 if the journal cannot be written.
+    pub fn forget(&mut self, groups: Range<u64>) -> Outcome {
+        let State::Part(part) = &mut self.state else { return Ok(()) };
+        let groups = groups.start..groups.end.min(self.id.groups());
+        part.forget(&self.place, groups.clone())?;
+        for group in groups {
+            if clear(&mut self.there, group) {
+                self.done_bytes -= self.id.group_len(group) as u64;
+            }
+        }
         Ok(())
     }
 
@@ -177,6 +214,18 @@ impl Target {
             // Should one of them stay, it is as good as new for the next transfer.
             let _ = self.place.unlink(&part.name);
             let _ = self.place.unlink(&part.journal_name);
+        }
+    }
+
+    /// Removes part and journal, whatever they hold: it may be wrong, and no later transfer may take it up. A
+    /// file that has its name already stays.
+    ///
+    /// # Errors
+    /// Exit status 6 if they could be taken up all the same.
+    pub fn discard(self) -> Outcome {
+        match &self.state {
+            State::Part(part) => part.discard(&self.place),
+            State::Whole(_) => Ok(()),
         }
     }
 
@@ -370,9 +419,21 @@ fn interrupted() -> Failure {
     Failure::new(Code::Interrupted, "interrupted; run the same command again to go on")
 }
 
-fn set(bitmap: &mut Bitmap, group: u64) {
+/// Whether it was not set.
+fn set(bitmap: &mut Bitmap, group: u64) -> bool {
     // The bitmap has a bit for every group of the content, and so has memory for the index.
-    bitmap[(group / 64) as usize] |= 1 << (group % 64);
+    let word = &mut bitmap[(group / 64) as usize];
+    let before = *word;
+    *word |= 1 << (group % 64);
+    *word != before
+}
+
+/// Whether it was set.
+fn clear(bitmap: &mut Bitmap, group: u64) -> bool {
+    let word = &mut bitmap[(group / 64) as usize];
+    let before = *word;
+    *word &= !(1 << (group % 64));
+    *word != before
 }
 
 #[cfg(test)]

@@ -140,6 +140,12 @@ impl Plain {
         self.left == 0 && !self.complete && !self.disagreed
     }
 
+    /// Whether nothing but comparisons tells what is right.
+    #[must_use]
+    pub const fn only_compares(&self) -> bool {
+        matches!(self.mode, Mode::Nothing(_))
+    }
+
     /// Does without the comparisons that are missing, because no other mirror answers. Mirrors that have
     /// been found to differ do so for good.
     pub fn waive(&mut self) {

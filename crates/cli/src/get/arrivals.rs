@@ -1,12 +1,13 @@
 //! Where contents go as they arrive: files, a bounded number of them open at a time, or memory.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 use mmtp::ContentId;
 use mmtp::subscriber::{ObjectId, Subscriber};
 use mmtp::tree::Cv;
 
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Code, Failure, Outcome};
 use crate::target::{Place, Proof, Target};
 
 /// Contents that are fetched at the same time: enough that small files do not wait for each other's round
@@ -96,10 +97,15 @@ impl Arrivals {
 
     /// A verified group arrived.
     pub(super) fn group(&mut self, object: ObjectId, group: u64, bytes: &[u8], cv: Cv) -> Outcome {
-        self.done_bytes += bytes.len() as u64;
         match self.open.get_mut(&object) {
-            Some(Slot::File { target, .. }) => target.write(group, bytes, cv),
+            Some(Slot::File { target, .. }) => {
+                let before = target.bytes_done();
+                target.write(group, bytes, cv)?;
+                self.done_bytes += target.bytes_done() - before;
+                Ok(())
+            }
             Some(Slot::Memory(memory)) => {
+                self.done_bytes += bytes.len() as u64;
                 let start =
                     usize::try_from(group).unwrap_or(usize::MAX).saturating_mul(mmtp::id::GROUP_BYTES);
                 if let Some(to) = memory.get_mut(start..start + bytes.len()) {
@@ -111,9 +117,38 @@ impl Arrivals {
         }
     }
 
-    /// Groups that had arrived were wrong: they will come again.
-    pub(super) fn revoked(&mut self, bytes: u64) {
-        self.done_bytes = self.done_bytes.saturating_sub(bytes);
+    /// Groups that had arrived may be wrong: they will come again.
+    pub(super) fn revoked(&mut self, object: ObjectId, groups: Range<u64>) -> Outcome {
+        let Some(Slot::File { target, .. }) = self.open.get_mut(&object) else { return Ok(()) };
+        let before = target.bytes_done();
+        target.forget(groups)?;
+        self.done_bytes -= before - target.bytes_done();
+        Ok(())
+    }
+
+    /// A mirror has lied, and only comparisons tell what is right. What it brought in this run is revoked; of
+    /// what an earlier run left nobody knows who brought it.
+    ///
+    /// # Errors
+    /// Exit status 5 if there is any such.
+    pub(super) fn distrust(&mut self, object: ObjectId) -> Outcome {
+        match self.open.get(&object) {
+            Some(Slot::File { target, .. }) if target.trusts_earlier() => {}
+            _ => return Ok(()),
+        }
+        self.discard(object)?;
+        Err(Failure::new(
+            Code::Corrupt,
+            "a mirror has sent wrong bytes, and perhaps also in an earlier run: what had arrived is removed, \
+             for nobody can tell which of it is right: run the same command again, without that mirror",
+        ))
+    }
+
+    /// What has arrived of a content is worth nothing: no trace of it is to be left behind.
+    pub(super) fn discard(&mut self, object: ObjectId) -> Outcome {
+        let Some(Slot::File { target, .. }) = self.open.remove(&object) else { return Ok(()) };
+        self.done_bytes -= target.bytes_done();
+        target.discard()
     }
 
     /// The root of the file that was finished last.

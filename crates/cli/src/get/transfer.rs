@@ -144,9 +144,17 @@ impl Transfer {
     ///
     /// # Errors
     /// 3 if no source has a content, 4 if nobody answers any more, 5 if all are struck off, 6 if the disk
-    /// does not take it, 130 on Ctrl-C. What arrived is on the disk in any case.
+    /// does not take it, 130 on Ctrl-C. What arrived is on the disk in any case, unless nobody can tell
+    /// whether it is right.
     pub(super) fn run(&mut self, arrivals: &mut Arrivals, view: &mut View) -> Outcome {
-        let result = self.turns(arrivals, view);
+        let mut result = self.turns(arrivals, view);
+        // What came last may revoke what came before: that must not be kept.
+        if result.as_ref().is_err_and(|e| e.code != Code::Corrupt)
+            && let Err(e) = self.drain_web(arrivals, view)
+            && e.code == Code::Corrupt
+        {
+            result = Err(e);
+        }
         self.snapshot(arrivals, true);
         let flushed = arrivals.flush();
         if result.is_err() {
@@ -211,19 +219,9 @@ impl Transfer {
     /// is looked at, so that a slow disk is not taken for a silent network.
     fn drain(&mut self, arrivals: &mut Arrivals, view: &mut View) -> Outcome<Time> {
         let mut read_again = false;
-        let mut until_web = Time::NEVER;
         loop {
             let now = self.clock.now();
-            if let Some(web) = &mut self.web {
-                until_web = web.drain(now, &mut self.subscriber, view, |brought| match brought {
-                    Brought::Group { group, bytes, cv } => arrivals.group(0, group, &bytes, cv),
-                    Brought::Revoked(groups) => {
-                        arrivals.revoked((groups.end - groups.start) * mmtp::id::GROUP_BYTES as u64);
-                        Ok(())
-                    }
-                    Brought::Complete => arrivals.complete(0),
-                })?;
-            }
+            let until_web = self.drain_web(arrivals, view)?;
             if !read_again && now.since(self.read_at) > STALE_AFTER {
                 read_again = true;
                 self.receive(true, view);
@@ -238,6 +236,27 @@ impl Transfer {
                 Output::Event(event) => self.event(event, arrivals, view)?,
             }
         }
+    }
+
+    /// The same of the mirrors. That the disk fails is told when all they brought has been looked at: what is
+    /// revoked must not be kept.
+    fn drain_web(&mut self, arrivals: &mut Arrivals, view: &mut View) -> Outcome<Time> {
+        let Some(web) = &mut self.web else { return Ok(Time::NEVER) };
+        let mut written = Ok(());
+        let until = web.drain(self.clock.now(), &mut self.subscriber, view, |brought| match brought {
+            Brought::Group { .. } | Brought::Complete if written.is_err() => Ok(()),
+            Brought::Group { group, bytes, cv } => {
+                written = arrivals.group(0, group, &bytes, cv);
+                Ok(())
+            }
+            Brought::Revoked(groups) => arrivals.revoked(0, groups),
+            Brought::Liar => arrivals.distrust(0),
+            Brought::Disagree => arrivals.discard(0),
+            // It was said that what is there is kept as it is.
+            Brought::Complete if self.stop.load(Ordering::Relaxed) => Ok(()),
+            Brought::Complete => arrivals.complete(0),
+        })?;
+        written.map(|()| until)
     }
 
     fn send(&mut self, now: Time, transmit: &Transmit) {

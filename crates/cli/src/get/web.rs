@@ -53,6 +53,10 @@ pub(super) enum Brought {
     Group { group: u64, bytes: Vec<u8>, cv: mmtp::tree::Cv },
     /// Groups that turned out to be wrong.
     Revoked(Range<u64>),
+    /// A mirror lied, as comparisons with others show: nothing else tells what is right.
+    Liar,
+    /// Mirrors differ, and nothing tells what is right.
+    Disagree,
     /// All of it is here.
     Complete,
 }
@@ -330,6 +334,7 @@ impl Web {
     ) -> Outcome<bool> {
         let Kind::Plain(plain) = &mut self.pool else { return Ok(false) };
         let events: Vec<plain::Event> = plain.events().collect();
+        let only_compares = plain.only_compares();
         let mut again = false;
         for event in events {
             match event {
@@ -344,15 +349,20 @@ impl Web {
                     let name = self.name(mirror).to_owned();
                     view.note(&format!("{name}: wrong bytes in group {group}: struck off"));
                     self.struck(now, mirror, group, subscriber);
+                    if only_compares {
+                        each(Brought::Liar)?;
+                    }
                 }
                 plain::Event::Disagree { mirrors, group } => {
+                    each(Brought::Disagree)?;
                     let names: Vec<&str> = mirrors.iter().map(|mirror| self.name(*mirror)).collect();
                     let from = group * mmtp::id::GROUP_BYTES as u64;
                     return Err(Failure::new(
                         Code::Corrupt,
                         format!(
                             "{} have different bytes (16 KiB from byte {from} on), and there is no hash to \
-                             tell which are right: name one of them, or a Metalink",
+                             tell which are right: name one of them, or a Metalink; what had arrived is \
+                             removed, for nobody can tell which of it is right",
                             names.join(" and ")
                         ),
                     ));

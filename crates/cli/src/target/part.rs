@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 
 use mmtp::ContentId;
@@ -26,8 +27,10 @@ pub(super) struct Part {
     pub(super) file: File,
     pub(super) journal_name: OsString,
     journal: Flock<File>,
-    /// Nothing was ever written where no group is recorded: zeros need not be.
+    /// Each group is written once at most, and nothing was before: zeros need not be.
     pub(super) virgin: bool,
+    /// Records were blanked, and may come back if the power fails.
+    unsynced: bool,
     pub(super) held: Vec<Held>,
     /// The bytes of all held groups, one after the other.
     pub(super) bytes: Vec<u8>,
@@ -86,7 +89,16 @@ impl Part {
         let file = place
             .open(&name, OFlag::O_RDWR | OFlag::O_CREAT | fresh)
             .map_err(|e| place.failure("write", &name, &e))?;
-        Ok(Self { name, file, journal_name, journal, virgin: !known, held: Vec::new(), bytes: Vec::new() })
+        Ok(Self {
+            name,
+            file,
+            journal_name,
+            journal,
+            virgin: !known,
+            unsynced: false,
+            held: Vec::new(),
+            bytes: Vec::new(),
+        })
     }
 
     /// Hashes what the journal records and marks in `there` what is still right; returns the bytes of it.
@@ -121,9 +133,45 @@ impl Part {
         Ok(kept)
     }
 
+    /// Removes what is held and recorded of these groups.
+    pub(super) fn forget(&mut self, place: &Place, groups: Range<u64>) -> Outcome {
+        self.held.retain(|held| !groups.contains(&held.group));
+        // Their bytes stay where they are: zeros that come instead have to be written.
+        self.virgin = false;
+        self.unsynced = true;
+        let blank = [0; CHECK_GROUPS as usize * SLOT_BYTES];
+        for first in groups.clone().step_by(CHECK_GROUPS as usize) {
+            let slots = (groups.end - first).min(CHECK_GROUPS) as usize;
+            self.journal
+                .write_all_at(&blank[..slots * SLOT_BYTES], journal::slot_offset(first))
+                .map_err(|e| place.failure("write", &self.journal_name, &e))?;
+        }
+        Ok(())
+    }
+
+    /// Empties the journal, then removes both names. One that cannot be removed is as good as new for the
+    /// next transfer.
+    pub(super) fn discard(&self, place: &Place) -> Outcome {
+        self.journal
+            .set_len(0)
+            .and_then(|()| self.journal.sync_all())
+            .map_err(|e| place.failure("empty", &self.journal_name, &e))?;
+        if self.check_inode(place).is_ok() {
+            let _ = place.unlink(&self.name);
+        }
+        let _ = place.unlink(&self.journal_name);
+        Ok(())
+    }
+
     pub(super) fn flush(&mut self, place: &Place, id: &ContentId) -> Outcome {
+        if self.unsynced {
+            // Once for all that was forgotten. An old record would still fit the bytes that are there.
+            self.journal.sync_data().map_err(|e| place.failure("make durable", &self.journal_name, &e))?;
+            self.unsynced = false;
+        }
         let mut held = std::mem::take(&mut self.held);
-        held.sort_unstable_by_key(|h| h.group);
+        // Stable: the last copy of a group is written last.
+        held.sort_by_key(|h| h.group);
         for run in held.chunk_by(|a, b| a.group + 1 == b.group) {
             self.write_run(run).map_err(|e| place.failure("write", &self.name, &e))?;
             let mut slots = Vec::with_capacity(run.len() * SLOT_BYTES);

@@ -325,6 +325,121 @@ fn files_of_a_directory_named_like_parts() {
     assert_eq!((entries(dir.path()), entries(&dir.path().join("y.part"))), (5, 1));
 }
 
+/// A content that is known by its length alone, as mirrors without hashes have it.
+fn open_unproven(path: &Path, length: usize) -> (Target, Bitmap) {
+    let id = ContentId { root: [7; 32], length: length as u64 };
+    let place = Place::of(path).expect("a place");
+    Target::open(place, id, Proof::Groups, false, &mut |_| true).expect("a target")
+}
+
+fn put_bytes(target: &mut Target, group: u64, bytes: &[u8]) {
+    let cv = cv_of(&target.id, group, bytes);
+    target.write(group, bytes, cv).expect("written");
+}
+
+#[test]
+fn zeros_replace_what_was_revoked() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let bytes = content();
+    let id = ContentId::of(&bytes);
+    for flushed in [false, true] {
+        let path = dir.path().join(flushed.to_string());
+        let (mut target, _) = open_at(&path, id, false).expect("a target");
+        // All but the last group come from a liar.
+        for group in 0..7 {
+            put_bytes(&mut target, group, &[0xaa; GROUP_BYTES]);
+        }
+        put(&mut target, &bytes, 7).expect("written");
+        if flushed {
+            target.flush().expect("written");
+        }
+        target.forget(0..7).expect("forgotten");
+        assert_eq!(target.bytes_done(), 100);
+        target.forget(0..7).expect("forgotten already");
+        (0..7).for_each(|g| put(&mut target, &bytes, g).expect("written"));
+        assert_eq!(target.bytes_done(), id.length);
+        target.finish().expect("a file");
+        assert!(fs::read(&path).expect("a file") == bytes, "flushed: {flushed}");
+    }
+}
+
+#[test]
+fn what_was_revoked_is_missing_after_a_crash() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let (bytes, id) = (content(), ContentId::of(&content()));
+    let (mut target, _) = open_at(&path, id, false).expect("a target");
+    (0..6).for_each(|g| put(&mut target, &bytes, g).expect("written"));
+    target.flush().expect("written");
+    put(&mut target, &bytes, 7).expect("held back");
+    target.forget(1..3).expect("forgotten");
+    // More than there are, and none.
+    target.forget(5..u64::MAX).expect("forgotten");
+    target.forget(4..4).expect("nothing");
+    assert_eq!(target.bytes_done(), 3 * GROUP_BYTES as u64);
+    // As after kill -9.
+    drop(target);
+    let (target, there) = open_at(&path, id, false).expect("a target");
+    assert_eq!(missing(&id, &there), [1, 2, 5, 6, 7]);
+    assert_eq!(target.bytes_done(), 3 * GROUP_BYTES as u64);
+    drop(target);
+    complete(&path, &bytes).expect("a file");
+    assert_eq!(fs::read(&path).expect("a file"), bytes);
+}
+
+#[test]
+fn the_last_copy_counts() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let length = 30 * GROUP_BYTES;
+    let (mut target, _) = open_unproven(&path, length);
+    // As many as are held back at once, in an order that has to be changed; zeros come last.
+    for byte in [1, 0] {
+        (0..30).rev().for_each(|g| put_bytes(&mut target, g, &[byte; GROUP_BYTES]));
+        assert_eq!(target.bytes_done(), length as u64);
+    }
+    target.finish().expect("a file");
+    assert!(fs::read(&path).expect("a file") == vec![0; length]);
+}
+
+#[test]
+fn what_is_discarded_is_not_taken_up() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let (part, journal) = (dir.path().join("f.part"), dir.path().join("f.part.journal"));
+    let length = 3 * GROUP_BYTES;
+    let begin = |resumed: bool| {
+        let (mut target, there) = open_unproven(&path, length);
+        assert_eq!((target.trusts_earlier(), there[0] != 0), (resumed, resumed));
+        put_bytes(&mut target, 1, &[1; GROUP_BYTES]);
+        target.flush().expect("written");
+        target
+    };
+    drop(begin(false));
+    begin(true).discard().expect("discarded");
+    assert_eq!(entries(dir.path()), 0);
+    // Nor where the names cannot be removed, as if the directory had become read-only.
+    let target = begin(false);
+    fs::hard_link(&part, dir.path().join("p")).expect("a link");
+    fs::hard_link(&journal, dir.path().join("j")).expect("a link");
+    target.discard().expect("discarded");
+    fs::rename(dir.path().join("p"), &part).expect("renamed");
+    fs::rename(dir.path().join("j"), &journal).expect("renamed");
+    // What is somebody else's by now stays.
+    let target = begin(false);
+    fs::remove_file(&part).expect("removed");
+    fs::write(&part, b"somebody's").expect("a file");
+    target.discard().expect("discarded");
+    assert_eq!((fs::read(&part).expect("a file"), entries(dir.path())), (b"somebody's".to_vec(), 1));
+    // So does a file that has its name, and where a root is to come out, nobody is trusted.
+    fs::remove_file(&part).expect("removed");
+    complete(&path, b"whole").expect("a file");
+    let (target, _) = open_at(&path, ContentId::of(b"whole"), false).expect("a target");
+    assert!(!target.trusts_earlier());
+    target.discard().expect("nothing to discard");
+    assert_eq!(entries(dir.path()), 1);
+}
+
 #[test]
 fn holes_stay_holes() {
     use std::os::unix::fs::MetadataExt as _;
@@ -379,6 +494,49 @@ fn zero_detection() {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// Whatever is written, revoked, flushed and resumed in whatever order: the file is what was written
+    /// last.
+    #[test]
+    fn the_last_word_counts(
+        steps in proptest::collection::vec((0_u8..8, 0_u64..8, 0_u64..4, 0_u8..3), 0..60),
+    ) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("f");
+        let length = 7 * GROUP_BYTES + 100;
+        let (mut target, _) = open_unproven(&path, length);
+        let mut expected: [Option<u8>; 8] = [None; 8];
+        let len = |group: usize| if group == 7 { 100 } else { GROUP_BYTES };
+        for (what, group, more, byte) in steps {
+            match what {
+                0..=4 => {
+                    put_bytes(&mut target, group, &vec![byte; len(group as usize)]);
+                    expected[group as usize] = Some(byte);
+                }
+                5 => {
+                    target.forget(group..group + more).expect("forgotten");
+                    expected.iter_mut().skip(group as usize).take(more as usize).for_each(|e| *e = None);
+                }
+                6 => target.flush().expect("written"),
+                _ => {
+                    target.flush().expect("written");
+                    drop(target);
+                    let (again, there) = open_unproven(&path, length);
+                    target = again;
+                    let left = (0..8).filter(|g| expected[*g as usize].is_none()).collect::<Vec<_>>();
+                    prop_assert_eq!(missing(&target.id, &there), left);
+                }
+            }
+            let there = (0..8).filter(|g| expected[*g].is_some()).map(|g| len(g) as u64);
+            prop_assert_eq!(target.bytes_done(), there.sum::<u64>());
+        }
+        for group in (0..8).filter(|g| expected[*g].is_none()) {
+            put_bytes(&mut target, group as u64, &vec![0; len(group)]);
+        }
+        target.finish().expect("a file");
+        let whole = (0..8).flat_map(|g| vec![expected[g].unwrap_or(0); len(g)]).collect::<Vec<_>>();
+        prop_assert!(fs::read(&path).expect("a file") == whole);
+    }
 
     /// Whatever a crash or a vandal leaves of part and journal, the file arrives whole, and a group whose
     /// record and bytes are untouched is not asked for again.
