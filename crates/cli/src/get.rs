@@ -15,16 +15,18 @@ mod paths;
 mod pool;
 mod rows;
 mod transfer;
+mod ways;
 mod web;
 
 pub use http::Http;
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use algo::Span;
 use http_world::client::Client;
-use mirror::plain::Check;
+use mirror::url::Url;
 use mmtp::ContentId;
 use mmtp::collection::Collection;
 use mmtp::uri::Uri;
@@ -36,6 +38,7 @@ use crate::target::{Directory, Place, Proof, destination, directory_destination}
 use crate::view::{Mode, View};
 use arrivals::{Arrivals, Wanted};
 use asked::Asked;
+use look::Said;
 use transfer::Transfer;
 use web::Parts;
 
@@ -62,6 +65,9 @@ pub fn get(args: &Get) -> Outcome {
 
 /// Fetches a content of which the URI says all.
 fn from_sources(args: &Get, uri: &Uri, mut view: View) -> Outcome {
+    if uri.collection && args.http.checksum.is_some() {
+        return Err(Failure::usage("--checksum is of one file, and the URI is of a directory"));
+    }
     let sources = resolve(args, Some(uri), &mut view)?;
     if sources.is_empty() {
         return Err(no_source());
@@ -80,10 +86,12 @@ fn from_sources(args: &Get, uri: &Uri, mut view: View) -> Outcome {
     };
     let place = if uri.collection { directory_destination } else { destination };
     let path = place(args.output.as_deref(), name.as_deref(), &uri.id)?;
+    let proof = args.http.checksum.map_or(Proof::Root, Proof::Sha256);
     let whole = if uri.collection {
         directory(args, uri, &path, &mut transfer, &mut view)
     } else {
-        file(args, uri.id, Proof::Root, path.clone(), &mut transfer, &mut view).map(drop)
+        // Its groups are verified as they come, whatever the whole is to be.
+        file(args, uri.id, proof, path.clone(), &mut transfer, &mut view).map(drop)
     };
     view.finish(&transfer.summary(&uri.id, show(&path), whole.as_ref().err()));
     whole
@@ -98,36 +106,59 @@ fn from_mirrors(args: &Get, asked: Asked, mut view: View) -> Outcome {
         resolved => resolved?,
     };
     let mut client = Client::start(args.http.options()).map_err(|e| Failure::usage(e.to_string()))?;
-    let via = args.via.first().cloned().unwrap_or_default();
-    let mut found = look::look(asked, uri.as_ref().map(|uri| uri.id), via, &mut client, &mut view)?;
-    if let Some(sha256) = args.http.checksum
-        && !matches!(found.check, Check::Leaves(_))
-    {
-        found.proof = Proof::Sha256(sha256);
-    }
+    let said = Said { id: uri.as_ref().map(|uri| uri.id), sha256: args.http.checksum };
+    let timeout = Span::from_secs(args.timeout);
+    let mut found = look::look(asked, said, &args.via, timeout, &mut client, &mut view)?;
     if !sources.is_empty() && !found.named {
         return Err(Failure::usage(
             "--from needs the content's id, which neither URL nor Metalink tell: give the anabranch: URI too",
         ));
     }
-    view.note(found.how());
+    if !sources.is_empty() {
+        // They are verified as they come.
+        found.mirrors.iter_mut().for_each(|mirror| mirror.seen_at = None);
+    }
+    view.note(&found.how());
     let name = uri.and_then(|uri| uri.name).or(found.name.clone());
     let name = name.filter(|name| names::component(name).is_ok() && !name.starts_with(b"."));
     let path = destination(args.output.as_deref(), name.as_deref(), &found.id)?;
     let parts = Parts {
         client,
         length: found.id.length,
-        proxied: args.http.proxied(),
         check: found.check,
         lent: !sources.is_empty(),
         mirrors: found.mirrors,
     };
     let mut transfer = Transfer::new(args, &sources, Some(parts), &mut view)?;
-    let whole = file(args, found.id, found.proof, path.clone(), &mut transfer, &mut view);
+    let mut whole = file(args, found.id, found.proof, path.clone(), &mut transfer, &mut view);
+    if let (Ok(Some(root)), true) = (&whole, found.named)
+        && *root != found.id.root
+    {
+        // The SHA-256 was what it had to be; where groups cannot be verified, the root is seen only now.
+        whole = Err(Failure::new(
+            Code::Corrupt,
+            "it has the SHA-256 of --checksum, but not the BLAKE3 that the URI or the Metalink say: they name \
+             different contents",
+        ));
+    }
+    if let (Err(failure), Some(url)) = (&whole, &found.recalled)
+        && is_wrong(failure, &found.id, &path, &transfer)
+    {
+        known::forget(url);
+        whole = Err(Failure::new(
+            Code::Corrupt,
+            format!(
+                "{url} says that it has not changed since an earlier transfer, but its content is another: \
+                 what was known of it is forgotten, and the same command fetches what is there now"
+            ),
+        ));
+    }
     let id = whole.as_ref().ok().copied().flatten().map_or(found.id, |root| ContentId { root, ..found.id });
     if whole.is_ok() && !found.named {
         for (url, validator) in transfer.mirrors() {
-            known::remember(url, validator, id);
+            if let Ok(url) = Url::parse(url) {
+                known::remember(&url, validator, id);
+            }
         }
         view.note(&format!("its id is {id}; {URI_HINT}{id}?len={}", id.length));
     }
@@ -152,13 +183,20 @@ fn file(
     Ok(arrivals.root())
 }
 
-fn directory(
-    args: &Get,
-    uri: &Uri,
-    path: &std::path::Path,
-    transfer: &mut Transfer,
-    view: &mut View,
-) -> Outcome {
+/// Whether a transfer failed because the whole of it was not right: then not even a part is left.
+fn is_wrong(failure: &Failure, id: &ContentId, path: &Path, transfer: &Transfer) -> bool {
+    let removed = || Place::of(path).is_ok_and(|place| !path.with_file_name(place.part_names().0).exists());
+    match failure.code {
+        Code::Corrupt => true,
+        Code::Target => {
+            let last = transfer.summary(id, String::new(), None).last;
+            last.done_bytes == last.total_bytes && removed()
+        }
+        _ => false,
+    }
+}
+
+fn directory(args: &Get, uri: &Uri, path: &Path, transfer: &mut Transfer, view: &mut View) -> Outcome {
     if uri.id.length > mmtp::collection::MANIFEST_MAX as u64 {
         return Err(Failure::usage("the URI says it is a directory, but its manifest is too long to be one"));
     }

@@ -36,6 +36,7 @@ use tokio::sync::{mpsc, oneshot};
 use self::connect::Window;
 use self::queue::Queue;
 use self::settings::Settings;
+use self::url::Url;
 use self::way::{Job, Way};
 
 /// Ways that one client has; asks for more are refused.
@@ -52,13 +53,14 @@ pub type WayId = usize;
 #[derive(Clone)]
 pub struct Options {
     /// Further header fields, name and value; they replace this client's own `Accept` and `User-Agent`.
-    /// `Host`, `Authorization` and `Cookie` go to the origin of the URL asked for, and to none that it
-    /// redirects to.
+    /// `Host`, `Authorization` and `Cookie` go to the origin of a [trusted](Ask::trusted) URL, and to none
+    /// that it redirects to.
     pub headers: Vec<(String, String)>,
-    /// Name and password for HTTP's Basic scheme (RFC 7617), for the origin of the URL asked for. What stands
-    /// in the URL itself goes before it.
+    /// Name and password for HTTP's Basic scheme (RFC 7617), for the origin of a [trusted](Ask::trusted) URL.
+    /// What stands in the URL itself goes before it.
     pub user: Option<(String, String)>,
-    /// A `.netrc` to take names and passwords from.
+    /// A `.netrc` to take names and passwords from: those of a machine for that machine, whoever named it,
+    /// those of `default` as [`user`](Self::user).
     pub netrc: Option<PathBuf>,
     /// `http://host:port`, `socks5://…` or `socks5h://…`. Empty: none. `None`: what the environment says
     /// (`http_proxy`, `https_proxy`, `all_proxy`). `no_proxy` counts in any case.
@@ -118,6 +120,9 @@ pub struct Ask {
     pub via: Via,
     /// An absolute `http` or `https` URL.
     pub url: String,
+    /// Whether the user named its origin (RFC 6454): only then are the user's secrets for it, not where
+    /// another server or a list named it.
+    pub trusted: bool,
     /// What of it.
     pub what: What,
 }
@@ -138,6 +143,9 @@ pub enum What {
         length: u64,
         /// The strong `ETag` it must still have (`If-Range`); a weak one proves nothing and is ignored.
         validator: Option<String>,
+        /// The URL, after redirects, that has this `ETag`: one server's says nothing about another's, so
+        /// where the answer comes from elsewhere, the query aside, it is not looked at. `None`: anywhere.
+        seen_at: Option<String>,
     },
     /// The whole of a document whose length need not be known.
     Small {
@@ -293,6 +301,7 @@ enum Command {
 
 /// Fetches, on a thread of its own; no call waits. Dropping it ends the thread and closes every connection.
 pub struct Client {
+    settings: Arc<Settings>,
     queue: Arc<Queue>,
     /// `None` only while it is dropped.
     commands: Option<mpsc::UnboundedSender<Command>>,
@@ -311,13 +320,19 @@ impl Client {
         let runtime =
             Builder::new_current_thread().enable_all().max_blocking_threads(LOOKUP_THREADS).build()?;
         let (commands, inbox) = mpsc::unbounded_channel();
-        let shared = Arc::clone(&queue);
+        let (own, shared) = (Arc::clone(&settings), Arc::clone(&queue));
         let thread = thread::Builder::new().name("http".to_owned()).spawn(move || {
-            runtime.block_on(run(settings, shared, inbox));
+            runtime.block_on(run(own, shared, inbox));
             // A name that is still being looked up is not waited for.
             runtime.shutdown_background();
         })?;
-        Ok(Self { queue, commands: Some(commands), thread: Some(thread) })
+        Ok(Self { settings, queue, commands: Some(commands), thread: Some(thread) })
+    }
+
+    /// Whether `url` is asked for through a proxy; its server's address then says nothing about the way.
+    #[must_use]
+    pub fn is_proxied(&self, url: &str) -> bool {
+        Url::parse(url).is_ok_and(|url| self.settings.proxies.for_origin(&url.origin).is_some())
     }
 
     /// Asks; the answer comes as events of `id`, which must be new. Too many at once are refused.

@@ -49,7 +49,8 @@ impl Asked {
         }
         if let Some(uri) = &new.uri {
             for mirror in uri.mirrors.clone() {
-                let url = Url::parse(&mirror).map_err(|e| Failure::usage(format!("mirror {mirror}: {e}")))?;
+                let url = Url::parse(&mirror)
+                    .map_err(|e| Failure::usage(format!("mirror {}: {e}", without_user(&mirror))))?;
                 new.url(url);
             }
         }
@@ -79,7 +80,8 @@ impl Asked {
             };
         }
         if lower.starts_with("http://") || lower.starts_with("https://") {
-            let url = Url::parse(name).map_err(|e| Failure::usage(format!("{}: {e}", show(name))))?;
+            let url =
+                Url::parse(name).map_err(|e| Failure::usage(format!("{}: {e}", show(without_user(name)))))?;
             if is_list(url.path()) {
                 self.lists.push(url);
             } else {
@@ -93,7 +95,7 @@ impl Asked {
         }
         Err(Failure::usage(format!(
             "{}: neither a URI of ours (anabranch:…), nor a URL (http://…, https://…), nor a Metalink file",
-            show(name)
+            show(without_user(name))
         )))
     }
 
@@ -120,6 +122,14 @@ impl Asked {
     }
 }
 
+/// A URL, or what was meant to be one, as it may be shown: without name and password.
+fn without_user(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let start = rest[..end].rfind('@').map_or(0, |at| at + 1);
+    format!("{scheme}://{}", &rest[start..])
+}
+
 fn is_list(path: &str) -> bool {
     let lower = path.to_ascii_lowercase();
     lower.ends_with(".meta4") || lower.ends_with(".metalink")
@@ -137,11 +147,15 @@ mod tests {
         assert_eq!(asked.urls.len(), 2, "each once");
         let asked = names(&["https://a.example/f.meta4"]).expect("a URL");
         assert!(asked.urls.is_empty() && asked.lists.len() == 1 && asked.is_web());
-        for (bad, says) in
-            [("ftp://a/f", "neither"), ("no-such.meta4", "No such file"), ("http://", "http://")]
-        {
+        for (bad, says) in [
+            ("ftp://u:secret@a/f", "ftp://a/f: neither"),
+            ("http://u:secret@[a/f", "http://[a/f: "),
+            ("no-such.meta4", "No such file"),
+            ("http://", "http://"),
+        ] {
             let failure = names(&[bad]).expect_err(bad);
             assert!(failure.message.contains(says), "{bad}: {}", failure.message);
+            assert!(!failure.message.contains("secret"), "{}", failure.message);
         }
     }
 }

@@ -9,15 +9,17 @@ use http_world::client::Options;
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "HTTP mirrors")]
 pub struct Http {
-    /// A header field to send with each request; may be given several times
+    /// A header field to send with each request; may be given several times. Authorization and Cookie go
+    /// where --user goes
     #[arg(short = 'H', long, value_name = "NAME: VALUE", value_parser = header)]
     pub header: Vec<(String, String)>,
 
-    /// Name and password for the servers that were named, not for those that they redirect to
+    /// Name and password for the servers named on the command line or on standard input; not for those that
+    /// they redirect to, nor for those that only a Metalink or another server names
     #[arg(short, long, value_name = "NAME:PASSWORD", value_parser = user)]
     pub user: Option<(String, String)>,
 
-    /// Take names and passwords from this file, or from ~/.netrc
+    /// Take names and passwords from this file, or from ~/.netrc; its default entry goes where --user goes
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "~/.netrc")]
     #[arg(require_equals = true, value_hint = ValueHint::FilePath)]
     pub netrc: Option<PathBuf>,
@@ -35,7 +37,7 @@ pub struct Http {
     #[arg(short = 'k', long)]
     pub insecure: bool,
 
-    /// What the whole file must have, where nothing better is known
+    /// What the whole file must have, whatever else is known of it
     #[arg(long, value_name = "sha-256=HEX", value_parser = checksum)]
     pub checksum: Option<[u8; 32]>,
 }
@@ -55,17 +57,6 @@ impl Http {
             ca_file: self.cacert.clone(),
             insecure: self.insecure,
             ..Options::default()
-        }
-    }
-
-    /// Whether a proxy stands between: then the servers' addresses say nothing about ways.
-    pub(super) fn proxied(&self) -> bool {
-        let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        match &self.proxy {
-            Some(proxy) => !proxy.is_empty(),
-            None => {
-                ["http_proxy", "https_proxy", "all_proxy", "HTTPS_PROXY", "ALL_PROXY"].into_iter().any(set)
-            }
         }
     }
 }

@@ -4,13 +4,19 @@
 //! All questions that can be asked at once are. What is found, the strongest first: chaining values of all
 //! groups (a leaf list that gives the content's root), hashes of pieces (a Metalink), the root alone, the
 //! SHA-256 of the whole, nothing. A mirror that has a file of another length, or none, is left out and named.
+//!
+//! What the user says (a content id, a checksum) or a Metalink is believed before what a server offers beside
+//! the file. Nobody is waited for longer than for the whole transfer, nor for what may lie beside the file
+//! longer than [`BESIDE_FOR`]. The user's secrets go only to origins that the user named.
 
 mod found;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsStr;
+use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 
+use algo::{Span, Time};
 use http_world::client::{Ask, Client, Event, FetchId, Head, Trouble, What};
 use mirror::field;
 use mirror::leaves::{self, LEAVES_MAX, Leaves};
@@ -28,74 +34,139 @@ pub(super) use found::{Found, Mirror};
 pub(super) const MIRRORS_MAX: usize = 64;
 /// A `b3sum` line is no longer.
 const LINE_MAX: usize = 16 * 1024;
+/// How long an answer about what may lie beside the file is waited for; a leaf list that has begun to come
+/// may take longer, for it is as long as the file is.
+const BESIDE_FOR: Span = Span::from_secs(10);
 
 /// What a question was about.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum About {
     Mirror(usize),
-    List(Url),
+    List,
     Leaves,
     Line,
 }
 
+/// A question that waits for its answer.
+struct Question {
+    about: About,
+    url: Url,
+    what: What,
+    /// Which of the local ends it was asked over.
+    via: usize,
+    /// Whether it is about what the user did not name and what may not be there.
+    beside: bool,
+    /// When the answer is not waited for any more.
+    until: Time,
+    body: Vec<u8>,
+}
+
+/// What the user says of the content.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Said {
+    pub(super) id: Option<ContentId>,
+    pub(super) sha256: Option<[u8; 32]>,
+}
+
 struct Looker<'a, 'v> {
     client: &'a mut Client,
-    via: Via,
+    vias: &'a [Via],
+    /// The first of `vias` that has not failed.
+    via: usize,
+    clock: Clock,
+    /// When nobody is waited for any more.
+    end: Time,
     view: &'v mut View,
-    asked: BTreeMap<FetchId, (About, Vec<u8>)>,
+    said: Said,
+    /// Origins that the user named.
+    origins: Vec<(bool, String, u16)>,
+    /// The first URL that the user named.
+    first: Option<Url>,
+    asked: BTreeMap<FetchId, Question>,
     urls: Vec<Url>,
     heads: Vec<Option<Head>>,
-    lists: VecDeque<Url>,
-    metalink: Option<(metalink::File, Option<Url>)>,
-    leaves: Option<Leaves>,
-    /// Roots that stand in a `b3sum` line beside the file.
-    line: Option<[u8; 32]>,
+    /// Metalinks to ask for, and whether a server offered them.
+    lists: VecDeque<(Url, bool)>,
+    /// With the server that offered it, if the user did not name it.
+    metalink: Option<(metalink::File, Option<String>)>,
+    /// Leaf lists to ask for as soon as it is known how long they may be, and whether they lie beside the
+    /// file.
+    lists_of_leaves: Vec<(Url, bool)>,
+    /// With the server that offers it, if it was not in a file.
+    leaves: Option<(Leaves, Option<String>)>,
+    /// The root that stands in a `b3sum` line beside the file, and the server that offers it.
+    line: Option<([u8; 32], String)>,
     next: FetchId,
     troubles: Vec<(String, Trouble)>,
     wants_beside: bool,
 }
 
-/// Asks all servers, and puts together what they say.
+/// Asks all servers, over the first of `vias` that works (none: any), and puts together what they say.
 ///
 /// # Errors
 /// Exit status 2 if what was asked for contradicts itself, 3 or 4 if no server has it.
 pub(super) fn look(
     asked: Asked,
-    root: Option<ContentId>,
-    via: Via,
+    said: Said,
+    vias: &[Via],
+    timeout: Span,
     client: &mut Client,
     view: &mut View,
 ) -> Outcome<Found> {
+    let clock = Clock::start();
+    let any = [Via::any()];
     let mut looker = Looker {
         client,
-        via,
+        vias: if vias.is_empty() { &any } else { vias },
+        via: 0,
+        clock,
+        end: clock.now() + timeout,
         view,
+        said,
+        origins: asked.urls.iter().chain(&asked.lists).map(origin).collect(),
+        first: asked.urls.first().cloned(),
         asked: BTreeMap::new(),
         urls: Vec::new(),
         heads: Vec::new(),
-        lists: asked.lists.into(),
+        lists: asked.lists.into_iter().map(|url| (url, false)).collect(),
         metalink: None,
+        lists_of_leaves: Vec::new(),
         leaves: None,
         line: None,
         next: 0,
         troubles: Vec::new(),
         wants_beside: true,
     };
+    for url in asked.urls {
+        looker.mirror(url);
+    }
     if let Some((metalink, path)) = asked.metalink {
         let file = single(metalink)?;
         // A leaf list lies beside the Metalink, as `mirror-list make` puts it.
         if let Some(name) = file.leaves_beside()
-            && let Ok(bytes) = std::fs::read(path.with_file_name(OsStr::from_bytes(&name)))
+            && let Ok(list) = std::fs::File::open(path.with_file_name(OsStr::from_bytes(&name)))
         {
-            looker.leaves_came(&bytes);
+            let (max, mut bytes) = (leaves_max(file.size.unwrap_or(u64::MAX)), Vec::new());
+            // One byte more than it may have is as good as all of it: it is refused.
+            if list.take(max as u64 + 1).read_to_end(&mut bytes).is_ok() {
+                looker.leaves_came(&bytes, None);
+            }
         }
-        looker.metalink_came(file, None);
-    }
-    for url in asked.urls {
-        looker.mirror(url);
+        looker.metalink_came(file, None, None);
     }
     looker.rounds()?;
-    looker.found(root)
+    looker.found()
+}
+
+/// What one connection is for (RFC 6454).
+fn origin(url: &Url) -> (bool, String, u16) {
+    (url.is_https(), url.host().to_owned(), url.port())
+}
+
+/// Bytes that the leaf list of a content of `length` bytes may have.
+fn leaves_max(length: u64) -> usize {
+    let max = Leaves::encoded_len(length.min(mmtp::id::LENGTH_MAX)).min(LEAVES_MAX as u64);
+    usize::try_from(max).unwrap_or(LEAVES_MAX)
 }
 
 /// The one file of a Metalink.
@@ -116,19 +187,37 @@ fn single(metalink: Metalink) -> Outcome<metalink::File> {
 }
 
 impl Looker<'_, '_> {
-    fn ask(&mut self, about: About, url: &Url, what: What) {
+    fn ask(&mut self, about: About, url: &Url, what: What, beside: bool) {
+        let patience = if beside { self.clock.now() + BESIDE_FOR } else { self.end };
+        let until = patience.min(self.end);
+        let via = self.via;
+        self.put(Question { about, url: url.clone(), what, via, beside, until, body: Vec::new() });
+    }
+
+    fn put(&mut self, question: Question) {
         let id = self.next;
         self.next += 1;
-        // One way a question: they do not wait for each other.
-        let ask = Ask { way: id as usize % 32, via: self.via.clone(), url: url.as_str().to_owned(), what };
+        let ask = Ask {
+            // One way a question: they do not wait for each other.
+            way: id as usize % 32,
+            via: self.vias[question.via].clone(),
+            url: question.url.as_str().to_owned(),
+            trusted: self.is_named(&question.url),
+            what: question.what.clone(),
+        };
         self.client.fetch(id, ask);
-        self.asked.insert(id, (about, Vec::new()));
+        self.asked.insert(id, question);
+    }
+
+    /// Whether the user named its origin.
+    fn is_named(&self, url: &Url) -> bool {
+        self.origins.contains(&origin(url))
     }
 
     fn mirror(&mut self, url: Url) {
         if self.urls.len() < MIRRORS_MAX && self.urls.iter().all(|known| known.as_str() != url.as_str()) {
             let number = self.urls.len();
-            self.ask(About::Mirror(number), &url, What::Look);
+            self.ask(About::Mirror(number), &url, What::Look, false);
             self.urls.push(url);
             self.heads.push(None);
         }
@@ -136,72 +225,119 @@ impl Looker<'_, '_> {
 
     /// Asks until there is nothing left to ask.
     fn rounds(&mut self) -> Outcome {
-        let clock = Clock::start();
-        let mut poller = Poller::new(clock);
+        let mut poller = Poller::new(self.clock);
         let mut told = false;
+        let start = self.clock.now();
         loop {
-            while let Some(url) = self.lists.pop_front() {
-                self.ask(About::List(url.clone()), &url, What::Small { max: METALINK_MAX });
+            while let Some((url, offered)) = self.lists.pop_front() {
+                self.ask(About::List, &url, What::Small { max: METALINK_MAX }, offered);
             }
             if self.wants_beside
                 && self.metalink.is_none()
-                && self.asked.values().all(|(about, _)| !matches!(about, About::List(_)))
+                && self.asked.values().all(|question| question.about != About::List)
             {
                 self.wants_beside = false;
                 self.look_beside();
             }
-            if self.asked.is_empty() {
-                return Ok(());
+            if let Some(length) = self.length_so_far() {
+                for (url, beside) in std::mem::take(&mut self.lists_of_leaves) {
+                    self.ask(About::Leaves, &url, What::Small { max: leaves_max(length) }, beside);
+                }
             }
-            let until = clock.now() + algo::Span::from_secs(1);
+            let Some(until) = self.asked.values().map(|question| question.until).min() else {
+                return Ok(());
+            };
             let ready = std::iter::once((self.client.fd(), Interest::Read));
-            poller.wait(ready, until).map_err(|e| Failure::other(format!("waiting for answers: {e}")))?;
+            poller
+                .wait(ready, until.min(self.clock.now() + Span::from_secs(1)))
+                .map_err(|e| Failure::other(format!("waiting for answers: {e}")))?;
             let mut events = Vec::new();
             self.client.events(|event| events.push(event));
             for event in events {
                 self.event(event)?;
             }
-            if !told && clock.now() > algo::Time::ZERO + algo::Span::from_secs(2) {
+            self.expire()?;
+            if !told && self.clock.now().since(start) > Span::from_secs(2) {
                 told = true;
                 self.view.note("asking the mirrors what they have");
             }
         }
     }
 
+    /// Does not wait any more for answers that take too long.
+    fn expire(&mut self) -> Outcome {
+        let now = self.clock.now();
+        for question in self.asked.values_mut() {
+            if question.about == About::Leaves && !question.body.is_empty() {
+                question.until = self.end;
+            }
+        }
+        let late: Vec<FetchId> =
+            self.asked.iter().filter(|(_, question)| now >= question.until).map(|(id, _)| *id).collect();
+        for id in late {
+            self.client.cancel(id);
+            if let Some(question) = self.asked.remove(&id) {
+                let trouble = Trouble::Unreachable("it does not answer in time".to_owned());
+                self.failed(question, trouble)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How long the file is, as far as it is known by now.
+    fn length_so_far(&self) -> Option<u64> {
+        let told = self.said.id.map(|id| id.length);
+        let told = told.or_else(|| self.metalink.as_ref()?.0.size);
+        told.or_else(|| self.heads.iter().flatten().find_map(|head| head.length))
+    }
+
+    /// Whether a root that only a server tells is of any use.
+    fn wants_root(&self) -> bool {
+        let Said { id, sha256 } = self.said;
+        let file = self.metalink.as_ref().map(|(file, _)| file);
+        let listed = file.is_some_and(|file| file.pieces.is_some() || file.hashes.sha256.is_some());
+        id.is_none() && sha256.is_none() && !listed
+    }
+
     /// Without a Metalink: hashes may lie beside the file.
     fn look_beside(&mut self) {
         let Some(first) = self.urls.first().cloned() else { return };
-        if let Ok(url) = first.beside(leaves::SUFFIX) {
-            self.ask(About::Leaves, &url, What::Small { max: LEAVES_MAX });
+        if let Ok(url) = first.beside(leaves::SUFFIX)
+            && (self.said.id.is_some() || self.wants_root())
+        {
+            self.lists_of_leaves.push((url, true));
         }
-        if let Ok(url) = first.beside(".b3") {
-            self.ask(About::Line, &url, What::Small { max: LINE_MAX });
+        if let Ok(url) = first.beside(".b3")
+            && self.wants_root()
+        {
+            self.ask(About::Line, &url, What::Small { max: LINE_MAX }, true);
         }
         if let Ok(url) = first.beside(".meta4") {
-            self.ask(About::List(url.clone()), &url, What::Small { max: METALINK_MAX });
+            self.ask(About::List, &url, What::Small { max: METALINK_MAX }, true);
         }
     }
 
     fn event(&mut self, event: Event) -> Outcome {
         match event {
             Event::Head { id, head } => {
-                if let Some((About::Mirror(number), _)) = self.asked.get(&id) {
+                if let Some(Question { about: About::Mirror(number), via, .. }) = self.asked.get(&id) {
                     self.heads[*number] = Some(*head);
+                    self.via = *via;
                 }
             }
             Event::Body { id, bytes } => {
-                if let Some((_, body)) = self.asked.get_mut(&id) {
-                    body.extend_from_slice(&bytes);
+                if let Some(question) = self.asked.get_mut(&id) {
+                    question.body.extend_from_slice(&bytes);
                 }
             }
             Event::Done { id } => {
-                if let Some((about, body)) = self.asked.remove(&id) {
-                    self.done(about, &body)?;
+                if let Some(question) = self.asked.remove(&id) {
+                    self.done(question)?;
                 }
             }
             Event::Failed { id, trouble } => {
-                if let Some((about, _)) = self.asked.remove(&id) {
-                    self.failed(about, trouble)?;
+                if let Some(question) = self.asked.remove(&id) {
+                    self.failed(question, trouble)?;
                 }
             }
             Event::Sample { .. } => {}
@@ -209,41 +345,52 @@ impl Looker<'_, '_> {
         Ok(())
     }
 
-    fn done(&mut self, about: About, body: &[u8]) -> Outcome {
+    fn done(&mut self, question: Question) -> Outcome {
+        let Question { about, url, body, beside, .. } = question;
         match about {
             About::Mirror(number) => self.links(number),
-            About::List(url) => match Metalink::parse(body) {
+            About::List => match Metalink::parse(&body) {
                 Ok(metalink) => {
                     let file = single(metalink)?;
-                    self.metalink_came(file, Some(url));
+                    let by = beside.then(|| host(&url));
+                    self.metalink_came(file, Some(&url), by);
                 }
                 Err(e) if self.urls.is_empty() => {
-                    return Err(Failure::usage(format!("{}: no Metalink: {e}", url.as_str())));
+                    return Err(Failure::usage(format!("{url}: no Metalink: {e}")));
                 }
                 Err(_) => {}
             },
-            About::Leaves => self.leaves_came(body),
+            About::Leaves => self.leaves_came(&body, Some(host(&url))),
             About::Line => {
                 let name = self.urls.first().and_then(Url::file_name).unwrap_or_default();
-                self.line = leaves::b3sum(body, &name);
+                self.line = leaves::b3sum(&body, &name).map(|root| (root, host(&url)));
             }
         }
         Ok(())
     }
 
-    fn failed(&mut self, about: About, trouble: Trouble) -> Outcome {
-        match about {
+    fn failed(&mut self, question: Question, trouble: Trouble) -> Outcome {
+        let asked = matches!(question.about, About::Mirror(_) | About::List) && !question.beside;
+        if asked
+            && !matches!(trouble, Trouble::Gone(_))
+            && question.via + 1 < self.vias.len()
+            && self.clock.now() < self.end
+        {
+            // It may be the way that does not lead there.
+            self.put(Question { via: question.via + 1, body: Vec::new(), ..question });
+            return Ok(());
+        }
+        match question.about {
             About::Mirror(number) => {
                 let host = host(&self.urls[number]);
                 self.view.note(&format!("{host}: {trouble}"));
                 self.troubles.push((host, trouble));
             }
-            About::List(url) if self.urls.is_empty() => {
-                let code = code(&trouble);
-                return Err(Failure::new(code, format!("{}: {trouble}", url.as_str())));
+            About::List if self.urls.is_empty() => {
+                return Err(Failure::new(code(&trouble), format!("{}: {trouble}", question.url)));
             }
             // What may lie beside a file mostly does not.
-            About::List(_) | About::Leaves | About::Line => {}
+            About::List | About::Leaves | About::Line => {}
         }
         Ok(())
     }
@@ -256,34 +403,35 @@ impl Looker<'_, '_> {
         links.sort_by_key(|link| link.priority);
         for link in links {
             if link.is_metalink() && self.metalink.is_none() && self.lists.is_empty() {
-                self.lists.push_back(link.url);
+                self.lists.push_back((link.url, true));
             } else if link.is_duplicate() {
                 self.mirror(link.url);
             }
         }
     }
 
-    fn leaves_came(&mut self, bytes: &[u8]) {
+    fn leaves_came(&mut self, bytes: &[u8], by: Option<String>) {
         match Leaves::parse(bytes) {
-            Ok(leaves) => self.leaves = Some(leaves),
+            Ok(leaves) => self.leaves = Some((leaves, by)),
             Err(e) => self.view.note(&format!("a leaf list is left out: {e}")),
         }
     }
 
-    fn metalink_came(&mut self, file: metalink::File, base: Option<Url>) {
+    /// `by`: the server that offered it, if the user did not name it.
+    fn metalink_came(&mut self, file: metalink::File, base: Option<&Url>, by: Option<String>) {
         if self.metalink.is_some() {
             return;
         }
         for mirror in &file.mirrors {
             self.mirror(mirror.url.clone());
         }
-        if let (Some(reference), Some(base)) = (&file.leaves, &base)
+        if let (Some(reference), Some(base)) = (&file.leaves, base)
             && self.leaves.is_none()
             && let Ok(url) = base.join(reference)
         {
-            self.ask(About::Leaves, &url, What::Small { max: LEAVES_MAX });
+            self.lists_of_leaves.push((url, by.is_some()));
         }
-        self.metalink = Some((file, base));
+        self.metalink = Some((file, by));
     }
 }
 
@@ -298,7 +446,8 @@ pub(super) fn host(url: &Url) -> String {
     if url.port() == usual { host } else { format!("{host}:{}", url.port()) }
 }
 
-fn code(trouble: &Trouble) -> Code {
+/// The exit status of a transfer that fails for this.
+pub(super) fn code(trouble: &Trouble) -> Code {
     match trouble {
         Trouble::Unreachable(_) | Trouble::Broken(_) | Trouble::Busy { .. } | Trouble::Tls(_) => {
             Code::Unreachable

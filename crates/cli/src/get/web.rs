@@ -5,7 +5,7 @@
 //! a [`Plain`] where mirrors alone have the content, and the subscriber where sources that speak mmTP have it
 //! too: it lends groups to the mirrors.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
@@ -20,6 +20,7 @@ use net::Via;
 use super::groups::Given;
 use super::look::{self, Mirror};
 use super::pool::{Kind, with_pool};
+use super::ways::{Way, addresses, others, way_of, ways_to};
 use crate::exit::{Code, Failure, Outcome};
 use crate::view::{PathRow, View};
 
@@ -36,15 +37,10 @@ struct Seen {
     source: Option<SourceId>,
     /// Why it is not asked any more.
     out: Option<String>,
+    /// The exit status for that.
+    code: Code,
     /// Whether that is because it sent wrong bytes.
     lied: bool,
-}
-
-/// One of the machine's ways.
-struct Way {
-    mirror: MirrorId,
-    via: Via,
-    address: IpAddr,
 }
 
 /// What mirrors bring.
@@ -81,8 +77,6 @@ pub(super) struct Parts {
     pub(super) check: Check,
     /// Whether the subscriber lends: other sources have the content too.
     pub(super) lent: bool,
-    /// Whether a proxy stands between, so that its address is not the mirrors'.
-    pub(super) proxied: bool,
 }
 
 impl Web {
@@ -98,12 +92,13 @@ impl Web {
         first_group: usize,
         view: &mut View,
     ) -> Outcome<Self> {
-        let Parts { client, mirrors, length, check, lent, proxied } = parts;
+        let Parts { client, mirrors, length, check, lent } = parts;
         let mut machine = Mirrors::new(length);
         let (mut ways, mut seen, mut trouble) = (Vec::new(), Vec::new(), None);
         for (number, mirror) in (0..).zip(mirrors) {
             let name = look::host(&mirror.url);
-            let peers = if proxied { Ok(Vec::new()) } else { addresses(&mirror) };
+            // Through a proxy the server's addresses say nothing about ways.
+            let peers = if mirror.proxied { Ok(Vec::new()) } else { addresses(&mirror) };
             let found = match peers {
                 Ok(peers) if peers.is_empty() => {
                     let via = if named.is_empty() { vec![Via::any()] } else { named.to_vec() };
@@ -123,7 +118,7 @@ impl Web {
                         let config =
                             WayConfig { mirror: number, group, control: algorithm, ranges: mirror.ranges };
                         if machine.add_way(&config).is_some() {
-                            ways.push(Way { mirror: number, via, address: peer.ip() });
+                            ways.push(Way { mirror: number, via, address: peer.ip(), shut: None });
                         }
                     }
                 }
@@ -132,7 +127,7 @@ impl Web {
                     trouble = Some(format!("{name}: {e}"));
                 }
             }
-            seen.push(Seen { name, mirror, source: None, out: None, lied: false });
+            seen.push(Seen { name, mirror, source: None, out: None, code: Code::NotFound, lied: false });
         }
         let why = || trouble.clone().unwrap_or_else(|| "no mirror is of its address family".into());
         for via in named {
@@ -199,6 +194,7 @@ impl Web {
     pub(super) fn receive(&mut self, now: Time, subscriber: &mut Subscriber, view: &mut View) {
         let Self { client, machine, mirrors, ways, pool, .. } = self;
         let mut failed: Vec<(MirrorId, Trouble)> = Vec::new();
+        let mut shut: Vec<(usize, Trouble)> = Vec::new();
         with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
             client.events(|event| match event {
                 Answer::Head { id, head } if head.whole => {
@@ -217,10 +213,21 @@ impl Web {
                             Useless::Busy { retry: retry.min(HOUR) }
                         }
                         Trouble::NoRanges => Useless::NoRanges,
+                        Trouble::Gone(_) => Useless::Useless,
+                        // A portal, a meddling proxy or another replica may be on this way alone.
+                        _ if others(ways, id) => {
+                            machine.handle(now, Input::Failed { fetch: id, failure: Useless::Broken }, pool);
+                            let way = way_of(id);
+                            machine.handle(now, Input::Down { way }, pool);
+                            if let Some(entry) = ways.get_mut(way) {
+                                entry.shut = Some(trouble.to_string());
+                            }
+                            shut.push((way, trouble));
+                            return;
+                        }
                         _ => Useless::Useless,
                     };
-                    let way = (id % mirror::plan::WAYS_MAX as u64) as usize;
-                    if let Some(way) = ways.get(way)
+                    if let Some(way) = ways.get(way_of(id))
                         && failure == Useless::Useless
                     {
                         failed.push((way.mirror, trouble));
@@ -238,19 +245,24 @@ impl Web {
                 }
             });
         });
+        for (way, trouble) in shut {
+            let Some(way) = self.ways.get(way) else { continue };
+            let (name, via) = (self.name(way.mirror), &way.via);
+            view.note(&format!("{name} via {via}: {trouble}: not asked over this way any more"));
+        }
         for (mirror, trouble) in failed {
-            self.out(mirror, trouble.to_string(), subscriber, view);
+            self.out(mirror, &trouble, subscriber, view);
         }
     }
 
     /// A mirror will not be asked any more.
-    fn out(&mut self, mirror: MirrorId, why: String, subscriber: &mut Subscriber, view: &mut View) {
+    fn out(&mut self, mirror: MirrorId, trouble: &Trouble, subscriber: &mut Subscriber, view: &mut View) {
         let Some(seen) = self.mirrors.get_mut(usize::from(mirror)) else { return };
         if seen.out.is_some() {
             return;
         }
-        view.note(&format!("{}: {why}: not asked any more", seen.name));
-        seen.out = Some(why);
+        view.note(&format!("{}: {trouble}: not asked any more", seen.name));
+        (seen.out, seen.code) = (Some(trouble.to_string()), look::code(trouble));
         match &mut self.pool {
             Kind::Plain(plain) => plain.gone(mirror),
             Kind::Lent(object) => {
@@ -303,10 +315,12 @@ impl Web {
                                 first: first_byte,
                                 end: end_byte,
                                 length: *length,
-                                validator: mirror.validator.clone(),
+                                // Where the bytes are verified as they come, it need not be the same file.
+                                validator: mirror.seen_at.as_ref().and(mirror.validator.clone()),
+                                seen_at: mirror.seen_at.clone(),
                             };
-                            let url = mirror.url.as_str().to_owned();
-                            client.fetch(fetch, Ask { way, via: end.via.clone(), url, what });
+                            let (url, trusted) = (mirror.url.as_str().to_owned(), mirror.trusted);
+                            client.fetch(fetch, Ask { way, via: end.via.clone(), url, trusted, what });
                         }
                         Output::Send(Command::Cancel { fetch }) => client.cancel(fetch),
                         Output::Send(Command::Window { way, bytes }) => client.window(way, bytes),
@@ -401,7 +415,13 @@ impl Web {
             .iter()
             .filter_map(|seen| Some(format!("{}: {}", seen.name, seen.out.as_deref()?)))
             .collect();
-        let code = if self.mirrors.iter().any(|seen| seen.lied) { Code::Corrupt } else { Code::NotFound };
+        let code = if self.mirrors.iter().any(|seen| seen.lied) {
+            Code::Corrupt
+        } else if self.mirrors.iter().all(|seen| seen.out.is_none() || seen.code == Code::Unreachable) {
+            Code::Unreachable
+        } else {
+            Code::NotFound
+        };
         Failure::new(
             code,
             format!("no mirror is left ({}); what was verified is kept: name another", why.join("; ")),
@@ -416,13 +436,19 @@ impl Web {
             .filter_map(|seen| Some((seen.name.as_str(), seen.out.as_deref()?)))
     }
 
-    /// The URLs that still count, with their strong validators; none with a password, for they are written
-    /// down.
+    /// The URLs that still count and brought something, with their strong validators; none with a password,
+    /// for they are written down.
     pub(super) fn proven(&self) -> impl Iterator<Item = (&str, &str)> {
+        let reports = || self.machine.ways().zip(&self.ways);
+        let brought = move |number: usize| {
+            reports().any(|(report, way)| usize::from(way.mirror) == number && report.counters.bytes > 0)
+        };
+        let good = |seen: &Seen| seen.out.is_none() && !seen.mirror.url.has_credentials();
         self.mirrors
             .iter()
-            .filter(|seen| seen.out.is_none() && !seen.mirror.url.has_credentials())
-            .filter_map(|seen| Some((seen.mirror.url.as_str(), seen.mirror.validator.as_deref()?)))
+            .enumerate()
+            .filter(move |(number, seen)| good(seen) && brought(*number))
+            .filter_map(|(_, seen)| Some((seen.mirror.url.as_str(), seen.mirror.validator.as_deref()?)))
     }
 
     /// Bytes of each way, those that were not needed among them: what moves is alive.
@@ -456,7 +482,7 @@ impl Web {
                     (None, State::Stalled) => "silent".into(),
                     (None, State::Failing) => "failing".into(),
                     (None, State::Busy) => "busy".into(),
-                    (None, State::Down) => "interface gone".into(),
+                    (None, State::Down) => way.shut.clone().unwrap_or_else(|| "interface gone".into()),
                     (None, State::Closed) => "closed".into(),
                 },
                 rate_bytes: *rate,
@@ -475,35 +501,4 @@ impl Web {
 /// What the subscriber knows each mirror by.
 fn sources(mirrors: &[Seen]) -> Vec<Option<SourceId>> {
     mirrors.iter().map(|seen| seen.source).collect()
-}
-
-/// A server's addresses, one a family: more of them commonly lead to the same machine by the same way.
-fn addresses(mirror: &Mirror) -> Result<Vec<SocketAddr>, String> {
-    let host = mirror.url.host().trim_matches(['[', ']']);
-    let found = (host, mirror.url.port()).to_socket_addrs().map_err(|e| format!("cannot look it up: {e}"))?;
-    let mut addresses: Vec<SocketAddr> = Vec::new();
-    for address in found {
-        if addresses.iter().all(|a| a.is_ipv4() != address.is_ipv4()) {
-            addresses.push(address);
-        }
-    }
-    Ok(addresses)
-}
-
-/// The local ends to use towards a server, each once: over two families it would be two connections by the
-/// same way.
-fn ways_to(peers: &[SocketAddr], named: &[Via]) -> Result<Vec<(Via, SocketAddr)>, String> {
-    let mut ways: Vec<(Via, SocketAddr)> = Vec::new();
-    for &peer in peers {
-        let ends = super::paths::ways(named, peer.ip()).map_err(|e| e.to_string())?;
-        for via in ends {
-            let same =
-                |known: &Via| *known == via || (known.device().is_some() && known.device() == via.device());
-            let family = |known: &SocketAddr| known.is_ipv4() == peer.is_ipv4();
-            if !ways.iter().any(|(known, other)| same(known) && !family(other)) {
-                ways.push((via, peer));
-            }
-        }
-    }
-    Ok(ways)
 }

@@ -254,7 +254,7 @@ pub(super) fn judge(
         return Ok((head, Take::Nothing));
     }
     match what {
-        What::Range { first, end, length, validator }
+        What::Range { first, end, length, validator, .. }
             if parts.status == StatusCode::RANGE_NOT_SATISFIABLE =>
         {
             Err(match content_range(headers) {
@@ -309,7 +309,7 @@ fn changed_tag() -> Trouble {
 
 /// Judges the successful answer to a range.
 fn range(parts: &response::Parts, head: &mut Head, what: &What) -> Result<Take, Trouble> {
-    let What::Range { first, end, length, validator } = what else {
+    let What::Range { first, end, length, validator, .. } = what else {
         return Err(Trouble::Refused("no range was asked for".to_owned()));
     };
     let headers = &parts.headers;
@@ -439,7 +439,7 @@ mod tests {
                 let _ = judge(&parts, &url, &url, &what, probe);
             }
             if first < end && end <= length {
-                let what = What::Range { first, end, length, validator };
+                let what = What::Range { first, end, length, validator, seen_at: None };
                 if let Ok((head, take)) = judge(&parts, &url, &url, &what, false) {
                     proptest::prop_assert!(head.whole || head.status == 206);
                     let bytes = if head.whole { length } else { end - first };

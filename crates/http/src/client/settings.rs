@@ -102,19 +102,21 @@ impl Settings {
     }
 
     /// The caller's fields for a request to `url` that began at `asked`; what is secret or about the host
-    /// goes to the origin that was asked and to no other.
-    pub(super) fn headers(&self, asked: &Url, url: &Url) -> HeaderMap {
+    /// goes to the origin that was asked, if it is `trusted`, and to no other.
+    pub(super) fn headers(&self, asked: &Url, trusted: bool, url: &Url) -> HeaderMap {
         let mut headers = self.headers.clone();
         let same = asked.origin == url.origin;
-        if !same {
+        let named = same && trusted;
+        if !named {
             for name in [AUTHORIZATION, COOKIE, HOST] {
                 headers.remove(name);
             }
         }
         // A `.netrc` names the machine that a password is for; its `default` means what was asked.
-        let user = match (same, &asked.user, &self.user) {
-            (true, Some(user), _) | (true, None, Some(user)) => Some(user.clone()),
-            _ => self.netrc.get(&url.origin.host, same),
+        let user = match (&asked.user, &self.user) {
+            (Some(user), _) if same => Some(user.clone()),
+            (_, Some(user)) if named => Some(user.clone()),
+            _ => self.netrc.get(&url.origin.host, named),
         };
         if let Some((name, password)) = user
             && !headers.contains_key(AUTHORIZATION)

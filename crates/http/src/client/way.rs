@@ -45,8 +45,32 @@ pub(super) struct Job {
 #[derive(Clone, Copy)]
 enum Shape<'a> {
     Head,
-    Bytes { first: u64, end: u64, validator: Option<&'a str> },
+    Bytes { first: u64, end: u64, validator: Option<Validator<'a>> },
     Whole,
+}
+
+/// A strong `ETag`, and the only URL that it is for.
+#[derive(Clone, Copy)]
+struct Validator<'a> {
+    tag: &'a str,
+    seen_at: Option<&'a str>,
+}
+
+impl Validator<'_> {
+    /// Queries do not count: they carry signatures, which are new each time.
+    fn is_for(&self, url: &Url) -> bool {
+        let same =
+            |seen: &str| Url::parse(seen).is_ok_and(|seen| seen.without_query() == url.without_query());
+        self.seen_at.is_none_or(same)
+    }
+}
+
+/// The URL that a fetch began with.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    url: &'a Url,
+    /// As in [`Ask`].
+    trusted: bool,
 }
 
 /// An answer that is no redirect, with where it came from and what it came by.
@@ -89,27 +113,29 @@ impl Way {
     }
 
     async fn fetch(&mut self, id: FetchId, ask: &Ask) -> Result<(), Trouble> {
-        let asked = Url::parse(&ask.url).map_err(Trouble::Refused)?;
+        let url = Url::parse(&ask.url).map_err(Trouble::Refused)?;
+        let asked = Asked { url: &url, trusted: ask.trusted };
         if ask.via != self.via {
             self.idle.clear();
             self.via = ask.via.clone();
         }
         let shape = match &ask.what {
-            What::Look => return self.look(id, &ask.url, &asked).await,
+            What::Look => return self.look(id, &ask.url, asked).await,
             What::Small { .. } => Shape::Whole,
-            What::Range { first, end, length, validator } => {
+            What::Range { first, end, length, validator, seen_at } => {
                 if first >= end || end > length {
                     let why = format!("bytes {first} to {end} of {length} are no range");
                     return Err(Trouble::Refused(why));
                 }
-                let validator = validator.as_deref().filter(|tag| is_strong(tag));
+                let tag = validator.as_deref().filter(|tag| is_strong(tag));
+                let validator = tag.map(|tag| Validator { tag, seen_at: seen_at.as_deref() });
                 Shape::Bytes { first: *first, end: *end, validator }
             }
         };
         if matches!(ask.what, What::Range { .. })
             && let Some(known) = self.moved.get(&ask.url).cloned()
         {
-            match self.get(id, ask, &asked, known, shape).await {
+            match self.get(id, ask, asked, known, shape).await {
                 // Where it led is not where it leads now: such URLs expire. Nothing was handed over yet.
                 Err(
                     Trouble::Gone(_)
@@ -122,7 +148,7 @@ impl Way {
                 other => return other,
             }
         }
-        self.get(id, ask, &asked, asked.clone(), shape).await
+        self.get(id, ask, asked, url.clone(), shape).await
     }
 
     /// A range or a small document.
@@ -130,33 +156,39 @@ impl Way {
         &mut self,
         id: FetchId,
         ask: &Ask,
-        asked: &Url,
+        asked: Asked<'_>,
         from: Url,
         shape: Shape<'_>,
     ) -> Result<(), Trouble> {
         let Answer { url, response, connection } = self.follow(asked, from, shape).await?;
         let (parts, body) = response.into_parts();
-        let (head, take) = answer::judge(&parts, asked, &url, &ask.what, false)?;
-        self.remember(&ask.url, asked, url);
+        let mut what = ask.what.clone();
+        if let (What::Range { validator, .. }, Shape::Bytes { validator: sent, .. }) = (&mut what, shape)
+            && !sent.is_some_and(|sent| sent.is_for(&url))
+        {
+            *validator = None;
+        }
+        let (head, take) = answer::judge(&parts, asked.url, &url, &what, false)?;
+        self.remember(&ask.url, asked.url, url);
         self.queue.push(Event::Head { id, head: Box::new(head) });
         self.deliver(id, connection, body, take).await
     }
 
     /// What the fields say of a file: by HEAD, and where that does not do, by a GET for the first byte.
-    async fn look(&mut self, id: FetchId, name: &str, asked: &Url) -> Result<(), Trouble> {
-        let Answer { url, response, connection } = self.follow(asked, asked.clone(), Shape::Head).await?;
+    async fn look(&mut self, id: FetchId, name: &str, asked: Asked<'_>) -> Result<(), Trouble> {
+        let Answer { url, response, connection } = self.follow(asked, asked.url.clone(), Shape::Head).await?;
         let (parts, body) = response.into_parts();
         let from = match parts.status.as_u16() {
             // A signed URL may be good for GET only, and where it is refused may lead elsewhere by GET.
             403 | 405 | 501 => {
                 drop((body, connection));
-                asked.clone()
+                asked.url.clone()
             }
             _ => {
-                let (head, _) = answer::judge(&parts, asked, &url, &What::Look, false)?;
+                let (head, _) = answer::judge(&parts, asked.url, &url, &What::Look, false)?;
                 self.finish(body, connection).await;
                 if head.ranges && head.length.is_some() {
-                    self.remember(name, asked, url);
+                    self.remember(name, asked.url, url);
                     self.queue.push(Event::Head { id, head: Box::new(head) });
                     return Ok(());
                 }
@@ -166,9 +198,9 @@ impl Way {
         let shape = Shape::Bytes { first: 0, end: 1, validator: None };
         let Answer { url, response, connection } = self.follow(asked, from, shape).await?;
         let (parts, body) = response.into_parts();
-        let (head, _) = answer::judge(&parts, asked, &url, &What::Look, true)?;
+        let (head, _) = answer::judge(&parts, asked.url, &url, &What::Look, true)?;
         self.finish(body, connection).await;
-        self.remember(name, asked, url);
+        self.remember(name, asked.url, url);
         self.queue.push(Event::Head { id, head: Box::new(head) });
         Ok(())
     }
@@ -185,7 +217,7 @@ impl Way {
     }
 
     /// Asks at `url` and wherever that leads.
-    async fn follow(&mut self, asked: &Url, mut url: Url, shape: Shape<'_>) -> Result<Answer, Trouble> {
+    async fn follow(&mut self, asked: Asked<'_>, mut url: Url, shape: Shape<'_>) -> Result<Answer, Trouble> {
         for _ in 0..=MAX_REDIRECTS {
             let (response, connection) = self.exchange(asked, &url, shape).await?;
             let location = response.headers().get(LOCATION);
@@ -215,7 +247,7 @@ impl Way {
     /// end meanwhile: then a new one is tried.
     async fn exchange(
         &mut self,
-        asked: &Url,
+        asked: Asked<'_>,
         url: &Url,
         shape: Shape<'_>,
     ) -> Result<(Response<Incoming>, Connection), Trouble> {
@@ -242,13 +274,13 @@ impl Way {
 
     fn request(
         &self,
-        asked: &Url,
+        asked: Asked<'_>,
         url: &Url,
         shape: Shape<'_>,
         connection: &Connection,
     ) -> Result<Request<Empty<Bytes>>, Trouble> {
         let impossible = |e: hyper::http::Error| Trouble::Refused(format!("{}: {e}", url.without_query()));
-        let mut headers = self.settings.headers(asked, url);
+        let mut headers = self.settings.headers(asked.url, asked.trusted, url);
         let value = |text: &str| HeaderValue::from_str(text).map_err(|e| impossible(e.into()));
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         if !headers.contains_key(ACCEPT) {
@@ -259,8 +291,8 @@ impl Way {
         }
         if let Shape::Bytes { first, end, validator } = shape {
             headers.insert(RANGE, value(&format!("bytes={first}-{}", end - 1))?);
-            if let Some(tag) = validator {
-                headers.insert(IF_RANGE, value(tag)?);
+            if let Some(validator) = validator.filter(|validator| validator.is_for(url)) {
+                headers.insert(IF_RANGE, value(validator.tag)?);
             }
         }
         let host = match headers.remove(HOST) {

@@ -155,11 +155,11 @@ pub(crate) fn client() -> Client {
 }
 
 pub(crate) fn ask(url: &str, what: What) -> Ask {
-    Ask { way: 0, via: Via::any(), url: url.to_owned(), what }
+    Ask { way: 0, via: Via::any(), url: url.to_owned(), trusted: true, what }
 }
 
 pub(crate) fn range(url: &str, first: u64, end: u64, length: u64) -> Ask {
-    ask(url, What::Range { first, end, length, validator: None })
+    ask(url, What::Range { first, end, length, validator: None, seen_at: None })
 }
 
 /// Waits until there are events.

@@ -77,7 +77,8 @@ fn wrong_answers_are_refused() {
     const RANGE: &str = "HTTP/1.1 206 P\nContent-Length: 10\nContent-Range: ";
     let is = |text: &'static str, expected: &str| {
         let server = Server::says(text);
-        let what = What::Range { first: 10, end: 20, length: 100, validator: Some("\"v\"".into()) };
+        let what =
+            What::Range { first: 10, end: 20, length: 100, validator: Some("\"v\"".into()), seen_at: None };
         let trouble = fetch(&mut client(), 1, ask(&server.url("/f"), what)).expect_err(text);
         assert!(format!("{trouble:?}").starts_with(expected), "{text:?}: {trouble:?}, not {expected}");
         assert_eq!(server.requests()[0].field("if-range"), Some("\"v\""));
@@ -273,13 +274,14 @@ fn credentials_stay_with_their_origin() {
     let dir = tempfile::tempdir().unwrap();
     let netrc = dir.path().join("netrc");
     fs::write(&netrc, "machine 127.0.0.1 login n password m\ndefault login d password d").unwrap();
-    let sent = |options: Options, url: &str| {
+    let sent_to = |options: Options, url: &str, trusted: bool| {
         let mut client = Client::start(options).unwrap();
-        fetch(&mut client, 1, range(url, 0, 5, 10)).unwrap();
+        fetch(&mut client, 1, Ask { trusted, ..range(url, 0, 5, 10) }).unwrap();
         let last = if url.ends_with("/away") { &other } else { &server };
         let request = last.requests().last().unwrap().clone();
         ["authorization", "cookie", "x"].map(|name| request.field(name).map(str::to_owned))
     };
+    let sent = |options: Options, url: &str| sent_to(options, url, true);
     let with_user = || Options { user: Some(("a".into(), "bc".into())), ..options() };
     let basic = |text: &str| Some(format!("Basic {text}"));
     assert_eq!(sent(with_user(), &server.url("/f"))[0], basic("YTpiYw=="));
@@ -291,6 +293,7 @@ fn credentials_stay_with_their_origin() {
     let with_netrc = || Options { netrc: Some(netrc.clone()), ..options() };
     assert_eq!(sent(with_netrc(), &server.url("/f"))[0], basic("bjpt"));
     assert_eq!(sent(with_netrc(), &server.url("/away"))[0], basic("bjpt"));
+    assert_eq!(sent_to(with_netrc(), &server.url("/f"), false)[0], basic("bjpt"), "it names the machine");
     fs::write(&netrc, "default login d password d").unwrap();
     assert_eq!(sent(with_netrc(), &server.url("/f"))[0], basic("ZDpk"));
     assert_eq!(sent(with_netrc(), &server.url("/away"))[0], None);
@@ -301,6 +304,37 @@ fn credentials_stay_with_their_origin() {
     assert_eq!(near, [given("Bearer t"), given("c"), given("y")]);
     let far = sent(Options { headers: headers(), ..with_user() }, &server.url("/away"));
     assert_eq!(far, [None, None, given("y")]);
+    // A server that nobody named but another server or a list.
+    let stranger = sent_to(Options { headers: headers(), ..with_user() }, &server.url("/f"), false);
+    assert_eq!(stranger, [None, None, given("y")]);
+    assert_eq!(sent_to(with_user(), &server.url("/f"), false)[0], None);
+    assert_eq!(sent_to(with_netrc(), &server.url("/f"), false)[0], None);
+    assert_eq!(sent_to(with_user(), &format!("{in_url}/f"), false)[0], basic("YTpi"), "the URL's own");
+}
+
+/// A server's `ETag` says nothing about another server that a redirect leads to.
+#[test]
+fn validators_are_for_the_url_that_had_them() {
+    let server = Server::start(|request, stream| match request.path() {
+        "/f" => write!(stream, "HTTP/1.1 302 F\r\nLocation: /there?2\r\nContent-Length: 0\r\n\r\n").is_ok(),
+        _ => partial(request, stream, &file(10), ""),
+    });
+    let mut client = client();
+    let with = |seen_at: Option<&str>| What::Range {
+        first: 1,
+        end: 5,
+        length: 10,
+        validator: Some("\"two\"".into()),
+        seen_at: seen_at.map(|path| server.url(path)),
+    };
+    let other = fetch(&mut client, 1, ask(&server.url("/f"), with(Some("/elsewhere"))));
+    assert_eq!(other.unwrap().1, file(10)[1..5]);
+    assert!(server.requests().iter().all(|request| request.field("if-range").is_none()));
+    let same = fetch(&mut client, 2, ask(&server.url("/f"), with(Some("/there?1"))));
+    assert!(matches!(same, Err(Trouble::Changed(_))), "{same:?}");
+    assert_eq!(server.requests().last().unwrap().field("if-range"), Some("\"two\""));
+    let any = fetch(&mut client, 3, ask(&server.url("/f"), with(None)));
+    assert!(matches!(any, Err(Trouble::Changed(_))), "{any:?}");
 }
 
 #[test]
@@ -438,6 +472,7 @@ fn a_proxy_relays_http() {
     let proxy = Server::start(|request, stream| partial(request, stream, &file(10), ""));
     let given = Options { proxy: Some(format!("http://u:p@{}", proxy.address)), ..Options::default() };
     let mut client = Client::start(given).unwrap();
+    assert!(client.is_proxied("http://files.example:81/a?b") && !self::client().is_proxied("http://h/"));
     fetch(&mut client, 1, range("http://files.example:81/a?b", 2, 4, 10)).unwrap();
     let request = &proxy.requests()[0];
     assert_eq!(request.line, "GET http://files.example:81/a?b HTTP/1.1");

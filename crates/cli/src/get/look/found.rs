@@ -10,8 +10,9 @@ use mmtp::ContentId;
 use mmtp::id::{GROUP_BYTES, LENGTH_MAX};
 
 use super::super::known;
-use super::{Looker, code, host};
+use super::{Looker, Said, code, host};
 use crate::exit::{Code, Failure, Outcome};
+use crate::host::secret;
 use crate::target::Proof;
 
 /// A URL that has the file.
@@ -21,8 +22,15 @@ pub(in crate::get) struct Mirror {
     pub(in crate::get) url: Url,
     /// Its strong validator.
     pub(in crate::get) validator: Option<String>,
+    /// The URL, after redirects, that has that validator; `None` if the bytes are verified as they come, so
+    /// that it need not be looked at.
+    pub(in crate::get) seen_at: Option<String>,
     /// Whether it sends parts.
     pub(in crate::get) ranges: bool,
+    /// Whether the user named its origin.
+    pub(in crate::get) trusted: bool,
+    /// Whether a proxy stands between.
+    pub(in crate::get) proxied: bool,
 }
 
 /// What is to be fetched from where, and how it is checked.
@@ -40,12 +48,20 @@ pub(in crate::get) struct Found {
     pub(in crate::get) name: Option<Vec<u8>>,
     /// Who has it.
     pub(in crate::get) mirrors: Vec<Mirror>,
+    /// The server on whose word alone all this is: neither the user nor a Metalink that the user named says
+    /// what is right.
+    pub(in crate::get) offered_by: Option<String>,
+    /// The URL from whose earlier transfer the root is known.
+    pub(in crate::get) recalled: Option<Url>,
 }
 
 impl Found {
     /// How it is verified: a clause.
-    pub(in crate::get) fn how(&self) -> &'static str {
-        match (&self.check, self.proof) {
+    pub(in crate::get) fn how(&self) -> String {
+        let how = match (&self.check, self.proof) {
+            (Check::Leaves(_), Proof::Sha256(_)) => {
+                "every 16 KiB is verified by BLAKE3, and the whole by SHA-256"
+            }
             (Check::Leaves(_), _) => "every 16 KiB is verified by BLAKE3",
             (Check::Pieces { .. }, _) => "every piece is verified by SHA-256",
             (Check::Nothing, Proof::Root) => "verified as a whole, by BLAKE3",
@@ -53,31 +69,34 @@ impl Found {
             (Check::Nothing, Proof::Groups) => {
                 "UNVERIFIED: there is no hash of it, so mirrors are only compared with each other"
             }
+        };
+        match &self.offered_by {
+            Some(host) => format!("{how}, by hashes that {host} itself offers"),
+            None => how.to_owned(),
         }
     }
 }
 
 impl Looker<'_, '_> {
     /// Puts together what is known.
-    pub(super) fn found(mut self, id: Option<ContentId>) -> Outcome<Found> {
-        let file = self.metalink.take().map(|(file, _)| file);
-        let hashes = file.as_ref().map(|file| file.hashes).unwrap_or_default();
-        let length = self.length(id, file.as_ref().and_then(|file| file.size))?;
-        let mirrors = self.mirrors(length)?;
-        let leaves = self.leaves.take().filter(|leaves| leaves.id().length == length);
-        let mut root = match id {
-            Some(id) => Some(id.root),
-            None => hashes.blake3,
+    pub(super) fn found(mut self) -> Outcome<Found> {
+        let Said { id, sha256: checksum } = self.said;
+        let (mut file, listed_by) = self.metalink.take().map_or((None, None), |(file, by)| (Some(file), by));
+        let mut hashes = file.as_ref().map(|file| file.hashes).unwrap_or_default();
+        let differ = |wanted: Option<[u8; 32]>, told: Option<[u8; 32]>| {
+            wanted.is_some_and(|wanted| told.is_some_and(|told| wanted != told))
         };
-        if let (Some(wanted), Some(metalink)) = (id, hashes.blake3)
-            && wanted.root != metalink
-        {
-            return Err(Failure::usage("the URI and the Metalink name different contents"));
+        if differ(id.map(|id| id.root), hashes.blake3) || differ(checksum, hashes.sha256) {
+            let Some(by) = &listed_by else {
+                return Err(Failure::usage(
+                    "the Metalink describes another content than the URI or --checksum name",
+                ));
+            };
+            self.view.note(&format!("{by} offers a Metalink of another content: it is left out"));
+            (file, hashes) = (None, Default::default());
         }
-        let sha256 = match hashes.sha256 {
-            Some(sha256) => Some(sha256),
-            None => self.digest(),
-        };
+        let length = self.length(id, file.as_ref().and_then(|file| file.size))?;
+        let mut mirrors = self.mirrors(length)?;
         let pieces = file.as_ref().and_then(|file| file.pieces.clone()).filter(|pieces| {
             let fits = pieces.bytes % GROUP_BYTES as u64 == 0 && pieces.bytes <= PIECE_BYTES_MAX;
             if !fits {
@@ -86,22 +105,34 @@ impl Looker<'_, '_> {
             }
             fits
         });
+        let (mut sha256, mut sha256_by) = (checksum.or(hashes.sha256), listed_by.clone());
+        if sha256.is_none()
+            && let Some((told, by)) = self.digest()
+        {
+            (sha256, sha256_by) = (Some(told), Some(by));
+        }
+        let (mut root, mut root_by) = (id.map(|id| id.root).or(hashes.blake3), listed_by.clone());
+        let leaves = self.leaves.take().filter(|(leaves, _)| leaves.id().length == length);
         // A root that only a server tells is worth what the server is; what the user or a Metalink says is
         // more.
+        let mut recalled = None;
         if root.is_none() && pieces.is_none() && sha256.is_none() {
-            root = leaves.as_ref().map(|leaves| leaves.id().root).or(self.line);
-        }
-        if root.is_none() && pieces.is_none() && sha256.is_none() {
-            root = mirrors.iter().find_map(|mirror| {
-                let id = known::recall(mirror.url.as_str(), mirror.validator.as_deref()?, length)?;
+            if let Some((leaves, by)) = &leaves {
+                (root, root_by) = (Some(leaves.id().root), by.clone());
+            } else if let Some((told, by)) = self.line.take() {
+                (root, root_by) = (Some(told), Some(by));
+            } else if let Some((id, url)) = mirrors.iter().find_map(|mirror| {
+                let id = known::recall(&mirror.url, mirror.validator.as_deref()?, length)?;
+                Some((id, mirror.url.clone()))
+            }) {
                 self.view.note(&format!(
                     "{} had the content {id} before, and says that it is unchanged",
-                    host(&mirror.url)
+                    host(&url)
                 ));
-                Some(id.root)
-            });
+                (root, recalled) = (Some(id.root), Some(url));
+            }
         }
-        let leaves = leaves.filter(|leaves| root == Some(leaves.id().root));
+        let leaves = leaves.map(|(leaves, _)| leaves).filter(|leaves| root == Some(leaves.id().root));
         let check = match (leaves, pieces, root) {
             (Some(leaves), _, Some(root)) if length > GROUP_BYTES as u64 => {
                 debug_assert_eq!(leaves.id().root, root);
@@ -111,14 +142,23 @@ impl Looker<'_, '_> {
             (_, Some(pieces), _) => Check::Pieces { bytes: pieces.bytes, sha256: pieces.sha256 },
             _ => Check::Nothing,
         };
-        let proof = match (&check, root, sha256) {
-            (_, Some(_), _) => Proof::Root,
-            (Check::Nothing, None, Some(sha256)) => Proof::Sha256(sha256),
-            _ => Proof::Groups,
+        let (proof, by) = match (&check, checksum, root, sha256) {
+            // Whatever else is known: this must be right.
+            (_, Some(checksum), _, _) => (Proof::Sha256(checksum), None),
+            (_, None, Some(_), _) => (Proof::Root, root_by),
+            (Check::Nothing, None, None, Some(sha256)) => (Proof::Sha256(sha256), sha256_by),
+            (Check::Pieces { .. }, ..) => (Proof::Groups, listed_by),
+            _ => (Proof::Groups, None),
         };
         let name = file.as_ref().map(|file| file.file_name().as_bytes().to_vec());
         let name = name.or_else(|| mirrors.iter().find_map(|mirror| mirror.url.file_name()));
-        let journal = root.unwrap_or_else(|| stand_in(&check, proof, length, &mirrors));
+        let journal = match root {
+            Some(root) => root,
+            None => self.stand_in(&check, proof, length, mirrors.first())?,
+        };
+        if !matches!(check, Check::Nothing) {
+            mirrors.iter_mut().for_each(|mirror| mirror.seen_at = None);
+        }
         Ok(Found {
             id: ContentId { root: journal, length },
             named: root.is_some(),
@@ -126,6 +166,8 @@ impl Looker<'_, '_> {
             proof,
             name,
             mirrors,
+            offered_by: by.filter(|_| id.is_none()),
+            recalled,
         })
     }
 
@@ -166,13 +208,20 @@ impl Looker<'_, '_> {
             }
             let validator = head.etag.as_deref().and_then(ETag::parse);
             let validator = validator.as_ref().and_then(ETag::strong).map(str::to_owned);
-            mirrors.push(Mirror { url: url.clone(), validator, ranges: head.ranges });
+            mirrors.push(Mirror {
+                url: url.clone(),
+                validator,
+                seen_at: Some(head.url.clone()),
+                ranges: head.ranges,
+                trusted: self.is_named(url),
+                proxied: self.client.is_proxied(url.as_str()),
+            });
         }
         if mirrors.is_empty() { Err(self.nobody()) } else { Ok(mirrors) }
     }
 
-    /// The SHA-256 that servers tell (RFC 9530), if they agree.
-    fn digest(&mut self) -> Option<[u8; 32]> {
+    /// The SHA-256 that servers tell (RFC 9530), if they agree, and the first that does.
+    fn digest(&mut self) -> Option<([u8; 32], String)> {
         let mut told: Vec<([u8; 32], String)> = Vec::new();
         for (url, head) in self.urls.iter().zip(&self.heads) {
             let value = head.as_ref().and_then(|head| head.repr_digest.as_deref());
@@ -180,12 +229,12 @@ impl Looker<'_, '_> {
                 told.push((sha256, host(url)));
             }
         }
-        let (first, _) = told.first()?;
+        let (first, by) = told.first()?;
         if let Some((_, other)) = told.iter().find(|(sha256, _)| sha256 != first) {
             self.view.note(&format!("{} and {other} tell different SHA-256: neither is used", told[0].1));
             return None;
         }
-        Some(*first)
+        Some((*first, by.clone()))
     }
 
     fn nobody(&self) -> Failure {
@@ -196,29 +245,48 @@ impl Looker<'_, '_> {
         let why = if why.is_empty() { "none was named".to_owned() } else { why.join("; ") };
         Failure::new(code, format!("no mirror has the file: {why}"))
     }
-}
 
-/// A root of our own making for the journal of a content whose root nobody knows: the same for the same
-/// hashes, or for the same URL with the same validator.
-fn stand_in(check: &Check, proof: Proof, length: u64, mirrors: &[Mirror]) -> [u8; 32] {
-    let mut hasher = blake3::Hasher::new_derive_key("anabranch 2026-11 journal of a content without a root");
-    hasher.update(&length.to_le_bytes());
-    match (check, proof) {
-        (Check::Pieces { bytes, sha256 }, _) => {
-            hasher.update(b"pieces").update(&bytes.to_le_bytes());
-            for piece in sha256 {
-                hasher.update(piece);
+    /// A root of our own making for the journal of a content whose root nobody knows: the same for the same
+    /// hashes, or for the same URL with the same validators; where there are none, another each time.
+    fn stand_in(
+        &mut self,
+        check: &Check,
+        proof: Proof,
+        length: u64,
+        answers: Option<&Mirror>,
+    ) -> Outcome<[u8; 32]> {
+        let mut hasher =
+            blake3::Hasher::new_derive_key("anabranch 2026-11 journal of a content without a root");
+        hasher.update(&length.to_le_bytes());
+        match (check, proof) {
+            (Check::Pieces { bytes, sha256 }, _) => {
+                hasher.update(b"pieces").update(&bytes.to_le_bytes());
+                for piece in sha256 {
+                    hasher.update(piece);
+                }
+            }
+            (_, Proof::Sha256(sha256)) => {
+                hasher.update(b"sha-256").update(&sha256);
+            }
+            _ => {
+                // Whoever of them answers today: it is what the user asked for.
+                let first = self.first.as_ref().or_else(|| self.urls.first()).map(Url::to_string);
+                let number = answers.and_then(|mirror| self.urls.iter().position(|url| *url == mirror.url));
+                let head = number.and_then(|number| self.heads[number].as_ref());
+                let etag = head.and_then(|head| head.etag.clone());
+                let date = head.and_then(|head| head.last_modified.clone());
+                if etag.is_none() && date.is_none() && length > 0 {
+                    self.view.note(
+                        "the server gives neither ETag nor date: if this is interrupted, it cannot resume",
+                    );
+                    hasher.update(&secret()?);
+                }
+                for text in [first, etag, date] {
+                    let text = text.unwrap_or_default();
+                    hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
+                }
             }
         }
-        (_, Proof::Sha256(sha256)) => {
-            hasher.update(b"sha-256").update(&sha256);
-        }
-        _ => {
-            if let Some(mirror) = mirrors.first() {
-                hasher.update(mirror.url.as_str().as_bytes());
-                hasher.update(mirror.validator.as_deref().unwrap_or("").as_bytes());
-            }
-        }
+        Ok(*hasher.finalize().as_bytes())
     }
-    *hasher.finalize().as_bytes()
 }

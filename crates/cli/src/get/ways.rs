@@ -1,0 +1,60 @@
+//! The ways to mirrors: which local ends lead to which of their addresses.
+
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+
+use mirror::plan::MirrorId;
+use net::Via;
+
+use super::look::Mirror;
+
+/// One of the machine's ways.
+pub(super) struct Way {
+    pub(super) mirror: MirrorId,
+    pub(super) via: Via,
+    pub(super) address: IpAddr,
+    /// Why it is not used any more, though its mirror may be over others.
+    pub(super) shut: Option<String>,
+}
+
+/// The way that a request is on; its number is in the request's.
+pub(super) const fn way_of(fetch: u64) -> usize {
+    (fetch % mirror::plan::WAYS_MAX as u64) as usize
+}
+
+/// Whether the mirror that a request is to may be asked over another way too.
+pub(super) fn others(ways: &[Way], fetch: u64) -> bool {
+    let this = way_of(fetch);
+    let Some(mirror) = ways.get(this).map(|way| way.mirror) else { return false };
+    ways.iter().enumerate().any(|(n, way)| n != this && way.mirror == mirror && way.shut.is_none())
+}
+
+/// A server's addresses, one a family: more of them commonly lead to the same machine by the same way.
+pub(super) fn addresses(mirror: &Mirror) -> Result<Vec<SocketAddr>, String> {
+    let host = mirror.url.host().trim_matches(['[', ']']);
+    let found = (host, mirror.url.port()).to_socket_addrs().map_err(|e| format!("cannot look it up: {e}"))?;
+    let mut addresses: Vec<SocketAddr> = Vec::new();
+    for address in found {
+        if addresses.iter().all(|a| a.is_ipv4() != address.is_ipv4()) {
+            addresses.push(address);
+        }
+    }
+    Ok(addresses)
+}
+
+/// The local ends to use towards a server, each once: over two families it would be two connections by the
+/// same way.
+pub(super) fn ways_to(peers: &[SocketAddr], named: &[Via]) -> Result<Vec<(Via, SocketAddr)>, String> {
+    let mut ways: Vec<(Via, SocketAddr)> = Vec::new();
+    for &peer in peers {
+        let ends = super::paths::ways(named, peer.ip()).map_err(|e| e.to_string())?;
+        for via in ends {
+            let same =
+                |known: &Via| *known == via || (known.device().is_some() && known.device() == via.device());
+            let family = |known: &SocketAddr| known.is_ipv4() == peer.is_ipv4();
+            if !ways.iter().any(|(known, other)| same(known) && !family(other)) {
+                ways.push((via, peer));
+            }
+        }
+    }
+    Ok(ways)
+}

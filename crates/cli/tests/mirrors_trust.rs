@@ -1,0 +1,242 @@
+//! Whom `get` believes and trusts of those that have a file over HTTP, and for how long it waits for them.
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use common::{anabranch, noise};
+use mirror::leaves::Leaves;
+use mmtp::ContentId;
+use mmtp::id::GROUP_BYTES;
+use mmtp::tree::group_cv;
+use sha2::{Digest as _, Sha256};
+
+const LENGTH: usize = 40 * GROUP_BYTES + 77;
+
+/// A request's first line and fields, in lower case, and who asks.
+#[derive(Clone, Debug)]
+struct Request {
+    text: String,
+    from: SocketAddr,
+}
+
+impl Request {
+    fn is(&self, method: &str, path: &str) -> bool {
+        self.text.starts_with(&format!("{method} {path} "))
+    }
+
+    fn range(&self) -> Option<(usize, usize)> {
+        let at = self.text.find("range: bytes=")? + 13;
+        let (first, last) = self.text[at..].lines().next()?.split_once('-')?;
+        Some((first.parse().ok()?, last.trim().parse().ok()?))
+    }
+}
+
+/// An answer: status, fields, body; `None`: none at all.
+type Answer = Option<(u16, String, Vec<u8>)>;
+
+struct Site {
+    address: SocketAddr,
+    requests: Arc<Mutex<Vec<Request>>>,
+}
+
+impl Site {
+    fn start(answer: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let (log, answer) = (Arc::clone(&requests), Arc::new(answer));
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let (log, answer) = (Arc::clone(&log), Arc::clone(&answer));
+                thread::spawn(move || serve(&stream, &log, &*answer));
+            }
+        });
+        Self { address, requests }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}/f", self.address)
+    }
+
+    fn requests(&self) -> Vec<Request> {
+        self.requests.lock().expect("a lock").clone()
+    }
+}
+
+fn serve(stream: &TcpStream, log: &Mutex<Vec<Request>>, answer: &dyn Fn(&Request) -> Answer) -> Option<()> {
+    let (mut lines, mut to) = (BufReader::new(stream).lines(), stream);
+    loop {
+        let mut text = String::new();
+        loop {
+            let line = lines.next()?.ok()?;
+            if line.is_empty() {
+                break;
+            }
+            let path = text.is_empty();
+            text += &if path { line } else { line.to_ascii_lowercase() };
+            text.push('\n');
+        }
+        let request = Request { text, from: stream.peer_addr().ok()? };
+        log.lock().expect("a lock").push(request.clone());
+        let Some((status, fields, body)) = answer(&request) else {
+            thread::sleep(std::time::Duration::from_secs(30));
+            return None;
+        };
+        let head = request.text.starts_with("HEAD");
+        let sent: &[u8] = if head { &[] } else { &body };
+        write!(to, "HTTP/1.1 {status} X\r\nContent-Length: {}\r\n{fields}\r\n", body.len()).ok()?;
+        to.write_all(sent).ok()?;
+    }
+}
+
+/// What a good server answers for `/f`, with these fields.
+fn file(request: &Request, content: &[u8], fields: &str) -> Answer {
+    if !request.is("GET", "/f") && !request.is("HEAD", "/f") {
+        return Some((404, String::new(), Vec::new()));
+    }
+    let fields = format!("Accept-Ranges: bytes\r\n{fields}");
+    let Some((first, last)) = request.range() else { return Some((200, fields, content.to_vec())) };
+    let last = last.min(content.len() - 1);
+    let range = format!("Content-Range: bytes {first}-{last}/{}\r\n{fields}", content.len());
+    Some((206, range, content[first..=last].to_vec()))
+}
+
+fn leaf_list(content: &[u8]) -> Vec<u8> {
+    let cvs = (0..).zip(content.chunks(GROUP_BYTES)).map(|(n, group)| group_cv(n, group)).collect();
+    Leaves::new(ContentId::of(content), cvs).expect("its leaves").encode()
+}
+
+fn get(dir: &Path, args: &[&str]) -> (Option<i32>, String) {
+    let mut command: Command = anabranch();
+    for name in ["http_proxy", "https_proxy", "all_proxy", "HTTPS_PROXY", "ALL_PROXY"] {
+        command.env_remove(name);
+    }
+    command.env("XDG_CACHE_HOME", dir.join("cache"));
+    command.args(["get", "--output"]).arg(dir.join("f")).args(args);
+    let output = command.output().expect("it runs");
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn secrets_go_to_nobody_that_a_server_names() {
+    let content = noise(LENGTH);
+    let there = content.clone();
+    let stranger = Site::start(move |request| file(request, &there, "ETag: \"s\"\r\n"));
+    let (there, link) = (content.clone(), stranger.url());
+    let named = Site::start(move |request| {
+        file(request, &there, &format!("ETag: \"n\"\r\nLink: <{link}>; rel=duplicate\r\n"))
+    });
+    let dir = tempfile::tempdir().expect("a directory");
+    let more = ["-u", "ann:secret", "-H", "Cookie: c=1", "-H", "X-Other: o"];
+    let (code, said) = get(dir.path(), &[&[named.url().as_str()], &more[..]].concat());
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(fs::read(dir.path().join("f")).expect("it"), content);
+    let secret =
+        |request: &Request| request.text.contains("\nauthorization: ") || request.text.contains("\ncookie: ");
+    assert!(named.requests().iter().all(secret), "{:?}", named.requests());
+    let asked = stranger.requests();
+    assert!(asked.iter().any(|request| request.is("GET", "/f")), "{said}");
+    assert!(!asked.iter().any(secret), "{asked:?}");
+    assert!(asked.iter().all(|request| request.text.contains("\nx-other: o")));
+    // It is a mirror like others once the user names it.
+    fs::remove_file(dir.path().join("f")).expect("removed");
+    let (code, said) = get(dir.path(), &[&[named.url().as_str(), &stranger.url()], &more[..]].concat());
+    assert_eq!(code, Some(0), "{said}");
+    assert!(stranger.requests().iter().any(secret));
+}
+
+#[test]
+fn a_checksum_counts_more_than_what_a_server_offers() {
+    let (right, wrong) = (noise(LENGTH), noise(LENGTH + 1)[1..].to_vec());
+    let sum = |content: &[u8]| {
+        format!("--checksum=sha-256={}", data_encoding::HEXLOWER.encode(&Sha256::digest(content)))
+    };
+    let (sum_right, sum_wrong) = (sum(&right), sum(&wrong));
+    let site = Site::start(move |request| match request.is("GET", "/f.b3leaves") {
+        true => Some((200, String::new(), leaf_list(&wrong))),
+        false => file(request, &wrong, "ETag: \"n\"\r\n"),
+    });
+    let dir = tempfile::tempdir().expect("a directory");
+    let (code, said) = get(dir.path(), &[&site.url(), &sum_right]);
+    assert_eq!(code, Some(5), "{said}");
+    assert!(!dir.path().join("f").exists());
+    assert!(!said.contains("itself offers"), "{said}");
+    let (code, said) = get(dir.path(), &[&site.url(), &sum_wrong]);
+    assert_eq!(code, Some(0), "{said}");
+    fs::remove_file(dir.path().join("f")).expect("removed");
+    fs::remove_dir_all(dir.path().join("cache")).expect("what is known of the URL");
+    let (code, said) = get(dir.path(), &[&site.url()]);
+    let says = format!("by hashes that {} itself offers", site.address);
+    assert!(code == Some(0) && said.contains(&says), "{said}");
+}
+
+#[test]
+fn a_way_that_fails_closes_no_other() {
+    let content = noise(LENGTH);
+    let there = content.clone();
+    let site = Site::start(move |request| match request.from.ip().to_string().as_str() {
+        "127.0.0.9" if request.range().is_some() => Some((403, String::new(), Vec::new())),
+        _ => file(request, &there, "ETag: \"n\"\r\n"),
+    });
+    let dir = tempfile::tempdir().expect("a directory");
+    let (code, said) = get(dir.path(), &[&site.url(), "--via=127.0.0.9", "--via=127.0.0.8"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("via 127.0.0.9") && said.contains("not asked over this way"), "{said}");
+    assert_eq!(fs::read(dir.path().join("f")).expect("it"), content);
+}
+
+#[test]
+fn looking_tries_another_way_and_does_not_wait_for_ever() {
+    let content = noise(LENGTH);
+    let site = Site::start(move |request| match request.from.ip().to_string().as_str() {
+        "127.0.0.9" => Some((403, String::new(), Vec::new())),
+        _ => file(request, &content, "ETag: \"n\"\r\n"),
+    });
+    let dir = tempfile::tempdir().expect("a directory");
+    let (code, said) = get(dir.path(), &[&site.url(), "--via=127.0.0.9", "--via=127.0.0.8"]);
+    assert_eq!(code, Some(0), "{said}");
+    let mute = Site::start(|_| None);
+    let clock = net::Clock::start();
+    let (code, said) = get(dir.path(), &[&mute.url(), "--timeout=1", "--force"]);
+    assert_eq!(code, Some(4), "{said}");
+    assert!(clock.now() < algo::Time::ZERO + algo::Span::from_secs(20), "{said}");
+}
+
+#[test]
+fn what_was_known_of_a_url_is_forgotten_once_it_is_wrong() {
+    let contents = [noise(LENGTH), noise(LENGTH + 1)[1..].to_vec()];
+    let now = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let (which, there) = (Arc::clone(&now), contents.clone());
+    // The same validator for whatever there is.
+    let site = Site::start(move |request| {
+        file(request, &there[which.load(std::sync::atomic::Ordering::SeqCst)], "ETag: \"n\"\r\n")
+    });
+    let dir = tempfile::tempdir().expect("a directory");
+    assert_eq!(get(dir.path(), &[&site.url()]).0, Some(0));
+    fs::remove_file(dir.path().join("f")).expect("removed");
+    let (code, said) = get(dir.path(), &[&site.url()]);
+    assert!(code == Some(0) && said.contains("had the content"), "{said}");
+    fs::remove_file(dir.path().join("f")).expect("removed");
+    now.store(1, std::sync::atomic::Ordering::SeqCst);
+    let (code, said) = get(dir.path(), &[&site.url()]);
+    assert_eq!(code, Some(5), "{said}");
+    assert!(said.contains("forgotten") && !dir.path().join("f").exists(), "{said}");
+    assert_eq!(get(dir.path(), &[&site.url()]).0, Some(0));
+    assert_eq!(fs::read(dir.path().join("f")).expect("it"), contents[1]);
+}
+
+#[test]
+fn without_validators_nothing_is_resumed() {
+    let content = noise(LENGTH);
+    let site = Site::start(move |request| file(request, &content, ""));
+    let dir = tempfile::tempdir().expect("a directory");
+    let (code, said) = get(dir.path(), &[&site.url()]);
+    assert!(code == Some(0) && said.contains("cannot resume"), "{said}");
+}
