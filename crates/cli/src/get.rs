@@ -35,7 +35,7 @@ use crate::args::{Get, HostPort};
 use crate::exit::{Code, Failure, Outcome};
 use crate::names::{self, show};
 use crate::target::{Directory, Place, Proof, destination, directory_destination};
-use crate::view::{Mode, View};
+use crate::view::{Mode, Summary, Verified, View};
 use arrivals::{Arrivals, Wanted};
 use asked::Asked;
 use look::Said;
@@ -122,6 +122,7 @@ fn from_mirrors(args: &Get, asked: Asked, mut view: View) -> Outcome {
     let name = uri.and_then(|uri| uri.name).or(found.name.clone());
     let name = name.filter(|name| names::component(name).is_ok() && !name.starts_with(b"."));
     let path = destination(args.output.as_deref(), name.as_deref(), &found.id)?;
+    let verified = if sources.is_empty() { found.verified() } else { Verified::Groups };
     let parts = Parts {
         client,
         length: found.id.length,
@@ -154,16 +155,21 @@ fn from_mirrors(args: &Get, asked: Asked, mut view: View) -> Outcome {
         ));
     }
     let id = whole.as_ref().ok().copied().flatten().map_or(found.id, |root| ContentId { root, ..found.id });
-    if whole.is_ok() && !found.named {
+    // What several mirrors brought, and nothing proved, may be a mixture that none of them has.
+    let is_learnt = !found.named && (verified != Verified::Nothing || transfer.mirrors().count() == 1);
+    if whole.is_ok() && is_learnt {
         for (url, validator) in transfer.mirrors() {
             if let Ok(url) = Url::parse(url) {
                 known::remember(&url, validator, id);
             }
         }
+    }
+    if whole.is_ok() && !found.named {
         view.note(&format!("its id is {id}; {URI_HINT}{id}?len={}", id.length));
     }
     let failure = whole.err();
-    view.finish(&transfer.summary(&id, show(&path), failure.as_ref()));
+    let summary = Summary { verified, ..transfer.summary(&id, show(&path), failure.as_ref()) };
+    view.finish(&summary);
     failure.map_or(Ok(()), Err)
 }
 

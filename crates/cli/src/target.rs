@@ -39,6 +39,8 @@ pub const HELD_GROUPS_MAX: usize = SEGMENT_GROUPS as usize;
 pub enum Proof {
     /// Its groups together give the root of its id.
     Root,
+    /// The same, where nobody could check the groups as they came.
+    Whole,
     /// Its SHA-256 is this. The root of its id only names the journal.
     Sha256([u8; 32]),
     /// All its groups are there: who brought them has checked what there was to check. Here too the root of
@@ -279,7 +281,19 @@ impl Target {
                     ));
                 }
             }
-            Proof::Root | Proof::Groups => {}
+            Proof::Whole if root != self.id.root => {
+                remove();
+                return Err(Failure::new(
+                    Code::Corrupt,
+                    format!(
+                        "the whole of it is not {} but {}: it is removed. Without hashes of its parts nobody \
+                         can tell who sent the wrong ones: try each mirror alone, or ask for a Metalink",
+                        self.id,
+                        ContentId { root, ..self.id }
+                    ),
+                ));
+            }
+            Proof::Root | Proof::Whole | Proof::Groups => {}
         }
         part.file.sync_all().map_err(|e| self.place.failure("make durable", &part.name, &e))?;
         // Making it durable may have taken long, and the name is what is renamed.
@@ -323,7 +337,7 @@ fn is_there_already(
                 let found = hashes(place, &file, progress)?;
                 (found.root, found.sha256 == wanted)
             }
-            Proof::Root | Proof::Groups => {
+            Proof::Root | Proof::Whole | Proof::Groups => {
                 let root = hash(place, &file, progress)?;
                 (root, root == id.root)
             }

@@ -109,12 +109,40 @@ pub struct Summary {
     pub content: String,
     /// Sources that were struck off, each with its reason.
     pub struck_off: Vec<StruckOff>,
-    /// Whether the whole content arrived and is verified.
+    /// Whether the whole content arrived and is verified, as far as `verified` says.
     pub complete: bool,
+    /// What was verified.
+    pub verified: Verified,
     /// The exit status.
     pub exit: u8,
     /// Why it is not complete.
     pub error: Option<String>,
+}
+
+/// What of a content is held against a hash.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verified {
+    /// Every group, before it is written.
+    #[default]
+    Groups,
+    /// Every piece that a Metalink describes, before it is written.
+    Pieces,
+    /// The whole, at its end.
+    Whole,
+    /// Nothing: there is no hash of it. Mirrors were compared with each other at most.
+    Nothing,
+}
+
+impl Verified {
+    /// What is to be said of what is here.
+    const fn word(self, complete: bool) -> &'static str {
+        match (self, complete) {
+            (Self::Groups | Self::Pieces, _) | (Self::Whole, true) => "verified",
+            (Self::Whole, false) => "not verified yet",
+            (Self::Nothing, _) => "UNVERIFIED",
+        }
+    }
 }
 
 /// A source that is not asked any more.
@@ -309,16 +337,13 @@ fn table(summary: &Summary) -> Vec<String> {
     for one in &summary.struck_off {
         out.push(format!("struck off: {}: {}", one.source, one.reason));
     }
+    let word = summary.verified.word(summary.complete);
     let mut line = match summary.complete {
         true if fresh == 0 && s.total_bytes > 0 => {
-            return vec![format!(
-                "{}: {} verified, all of it was there",
-                summary.target,
-                bytes(s.total_bytes)
-            )];
+            return vec![format!("{}: {} {word}, all of it was there", summary.target, bytes(s.total_bytes))];
         }
-        true => format!("{}: {} verified", summary.target, bytes(s.total_bytes)),
-        false => format!("incomplete: {} of {} verified", bytes(s.done_bytes), bytes(s.total_bytes)),
+        true => format!("{}: {} {word}", summary.target, bytes(s.total_bytes)),
+        false => format!("incomplete: {} of {} {word}", bytes(s.done_bytes), bytes(s.total_bytes)),
     };
     line += &format!("; {} in {}, {}", bytes(fresh), duration(s.elapsed_s), rate(average(s)));
     if s.resumed_bytes > 0 {
@@ -427,6 +452,20 @@ mod tests {
         assert_eq!(table[3], "struck off: 192.0.2.9:1: wrong bytes");
         let last = "film.mkv: 4.0 MB verified; 3.0 MB in 2.0 s, 12.0 Mbit/s; 1.0 MB were there before";
         assert_eq!(table[4], last);
+    }
+
+    #[test]
+    fn what_is_not_verified_is_not_called_so() {
+        let line = |verified, complete| {
+            let summary =
+                Summary { last: snapshot(), target: "f".into(), verified, complete, ..Summary::default() };
+            table(&summary).last().expect("a line").clone()
+        };
+        assert!(line(Verified::Nothing, true).starts_with("f: 4.0 MB UNVERIFIED; "));
+        assert!(line(Verified::Nothing, false).starts_with("incomplete: 2.0 MB of 4.0 MB UNVERIFIED; "));
+        assert!(line(Verified::Whole, true).starts_with("f: 4.0 MB verified; "));
+        assert!(line(Verified::Whole, false).contains(" of 4.0 MB not verified yet; "));
+        assert!(line(Verified::Pieces, false).contains(" of 4.0 MB verified; "));
     }
 
     #[test]

@@ -33,7 +33,7 @@ fn wrong_usage_is_status_2() {
         &["fetch"],
         &["serve"],
         &["get"],
-        &["get", "http://example.org/"],
+        &["get", "ftp://example.org/"],
         &["get", "anabranch:b3:aa?len=1", "--from", "127.0.0.1:1"],
         &["get", "x", "--cc", "vegas"],
         &["serve", "x", "--limit", "fast"],

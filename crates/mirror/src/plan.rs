@@ -4,9 +4,9 @@
 //! knows which groups are missing is a [`Pool`]; [`Mirrors`] takes ranges from it, asks for them, makes
 //! groups of what comes and brings them.
 //!
-//! 1. **How much at once** (`plan/share.rs`): half of a way's fair part of what nobody has been asked for,
-//!    so that the round trip between two requests costs little and nothing slow holds much at the end. A
-//!    way of unknown rate is asked for a segment, one that failed for [`TRIAL_GROUPS`] groups.
+//! 1. **How much at once** (`plan/share.rs`): seven eighths of a way's fair part of what nobody has been
+//!    asked for: in the round trip between two requests its link is idle, and what is too much is taken over at
+//!    the end. A way of unknown rate is asked for [`FIRST_GROUPS`], one that failed for [`TRIAL_GROUPS`].
 //! 2. **The end** (`plan/tail.rs`): a way without work takes over the tail of the range that would finish
 //!    last, such that both finish together; when that no longer pays, it asks a second time for what would
 //!    arrive later than from here.
@@ -36,7 +36,7 @@ use mmtp::id::GROUP_BYTES;
 
 pub use coupling::{SEGMENTS_MIN, Sample, WINDOW_INITIAL_BYTES, WINDOW_LIFTED_BYTES};
 pub use flow::{PATIENCE_MAX, PATIENCE_MIN, PATIENCE_OPENING};
-pub use share::{ASK_GROUPS_MAX, ASK_SPAN_MAX, TRIAL_GROUPS};
+pub use share::{ASK_GROUPS_MAX, ASK_SPAN_MAX, FIRST_GROUPS, TRIAL_GROUPS};
 pub use tail::{COPY_GROUPS_MAX, SAVING_MIN};
 pub use talk::{
     Command, Counters, Event, Failure, FetchId, Input, MirrorId, Pool, State, WayConfig, WayId, WayReport,

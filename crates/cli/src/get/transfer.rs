@@ -4,6 +4,8 @@
 //! wants sent, write what it verified, draw. Everything read in one turn is written in one turn, so that what
 //! a crash can lose is what the journal does not say.
 
+mod report;
+
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
@@ -12,19 +14,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use algo::control::Algorithm;
 use algo::{Machine as _, Output, Span, Time};
 use mmtp::ContentId;
-use mmtp::subscriber::{Event, Grouping, Input, PathReport, State, Subscriber, Transmit};
+use mmtp::subscriber::{Event, Grouping, Input, Subscriber, Transmit};
 use mmtp::wire::Reason;
 use net::{Clock, Datagrams, Interest, Poller, RecvBuffers, RecvOutcome, SendOutcome, Wake, Watch};
 
 use super::arrivals::Arrivals;
 use super::groups::Given;
 use super::paths::Paths;
-use super::rows::{Rows, given_up, state};
+use super::rows::{Rows, given_up};
 use super::web::{Brought, Parts, Web};
 use crate::args::{Get, Groups};
 use crate::exit::{Code, Failure, Outcome};
 use crate::host::{secret, stop_signals};
-use crate::view::{PathRow, Snapshot, StruckOff, Summary, View, bytes};
+use crate::view::{Snapshot, View, bytes};
 
 /// How often a path whose interface is gone is tried again even if the kernel announced nothing.
 const REFRESH_EVERY: Span = Span::from_secs(1);
@@ -423,80 +425,6 @@ impl Transfer {
                     }
                 }
             }
-        }
-    }
-
-    fn snapshot(&mut self, arrivals: &Arrivals, end: bool) {
-        let now = self.clock.now();
-        let (total_bytes, done_bytes, resumed_bytes) = arrivals.bytes();
-        let reports: Vec<PathReport> = self.subscriber.paths().collect();
-        let mut counts: Vec<u64> = reports.iter().map(|r| r.counters.bytes).collect();
-        counts.extend(self.web.iter().flat_map(Web::bytes));
-        let rates = self.rows.rates(now, &counts, end);
-        let all: u64 = counts.iter().sum();
-        let rows = self.paths.links.iter().filter_map(|link| {
-            let (report, rate) = (reports.get(link.path)?, rates.get(link.path)?);
-            let counters = &report.counters;
-            let asked = (counters.packets + counters.lost).max(1);
-            let source = &self.sources[link.source];
-            Some(PathRow {
-                source: if source.name == link.peer.to_string() {
-                    source.name.clone()
-                } else {
-                    format!("{} ({})", source.name, link.peer.ip())
-                },
-                via: link.via.to_string(),
-                state: state(report, source),
-                rate_bytes: *rate,
-                share_percent: counters.bytes as f64 * 100.0 / all.max(1) as f64,
-                srtt_us: report.srtt.as_micros(),
-                cwnd: report.cwnd,
-                loss_percent: counters.lost.saturating_sub(counters.late) as f64 * 100.0 / asked as f64,
-                bytes: counters.bytes,
-                timeouts: counters.timeouts,
-                group: report.group,
-            })
-        });
-        let mut rows: Vec<PathRow> = rows.collect();
-        if let Some(web) = &self.web {
-            rows.extend(web.rows(&rates[reports.len()..], all));
-        }
-        let silent =
-            reports.iter().all(|r| r.state != State::Open) && self.web.as_ref().is_none_or(Web::is_silent);
-        self.last = Snapshot {
-            total_bytes,
-            done_bytes,
-            resumed_bytes,
-            elapsed_s: now.since(self.rows.start).as_nanos() as f64 / 1e9,
-            paths: rows,
-            note: (silent && !end).then(|| "waiting for a source".to_owned()),
-        };
-    }
-
-    /// The mirrors that brought it, with their strong validators.
-    pub(super) fn mirrors(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.web.iter().flat_map(Web::proven)
-    }
-
-    /// How it ended.
-    pub(super) fn summary(&self, id: &ContentId, target: String, failure: Option<&Failure>) -> Summary {
-        let mut struck_off: Vec<StruckOff> = self
-            .sources
-            .iter()
-            .filter_map(|source| {
-                Some(StruckOff { source: source.name.clone(), reason: source.struck.clone()? })
-            })
-            .collect();
-        let liars = self.web.iter().filter(|web| web.is_alone()).flat_map(Web::liars);
-        struck_off.extend(liars.map(|(name, why)| StruckOff { source: name.into(), reason: why.into() }));
-        Summary {
-            last: self.last.clone(),
-            target,
-            content: id.to_string(),
-            struck_off,
-            complete: failure.is_none(),
-            exit: failure.map_or(0, |failure| failure.code as u8),
-            error: failure.map(|failure| failure.message.clone()),
         }
     }
 }

@@ -5,6 +5,8 @@
 //! a [`Plain`] where mirrors alone have the content, and the subscriber where sources that speak mmTP have it
 //! too: it lends groups to the mirrors.
 
+mod rows;
+
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -13,7 +15,7 @@ use algo::control::Algorithm;
 use algo::{Output, Span, Time};
 use http_world::client::{Ask, Client, Event as Answer, Trouble, What};
 use mirror::plain::{self, Check, Plain};
-use mirror::plan::{Command, Failure as Useless, Input, MirrorId, Mirrors, Sample, State, WayConfig};
+use mirror::plan::{Command, Failure as Useless, Input, MirrorId, Mirrors, Sample, WayConfig};
 use mmtp::subscriber::{ObjectId, SourceId, Subscriber};
 use net::Via;
 
@@ -22,12 +24,16 @@ use super::look::{self, Mirror};
 use super::pool::{Kind, with_pool};
 use super::ways::{Way, addresses, others, way_of, ways_to};
 use crate::exit::{Code, Failure, Outcome};
-use crate::view::{PathRow, View};
+use crate::view::View;
 
 /// How long comparisons with other mirrors are waited for when everything is here.
 const COMPARE_FOR: Span = Span::from_secs(3);
 /// An answer from which nothing comes for so long has failed.
 const HOUR: Span = Span::from_secs(3_600);
+
+/// What the default, NMCC, is over TCP. Its senders back off at each loss by themselves, so its threshold
+/// factor, which can leave one packet of a window, punishes twice; and they start slowly by themselves.
+const NMCC_OVER_TCP: &str = "nmcc-half+standard";
 
 /// A mirror, as people know it.
 struct Seen {
@@ -93,6 +99,10 @@ impl Web {
         view: &mut View,
     ) -> Outcome<Self> {
         let Parts { client, mirrors, length, check, lent } = parts;
+        let algorithm = match Algorithm::by_name("nmcc") {
+            Some(nmcc) if nmcc == algorithm => Algorithm::by_name(NMCC_OVER_TCP).unwrap_or(nmcc),
+            _ => algorithm,
+        };
         let mut machine = Mirrors::new(length);
         let (mut ways, mut seen, mut trouble) = (Vec::new(), Vec::new(), None);
         for (number, mirror) in (0..).zip(mirrors) {
@@ -449,52 +459,6 @@ impl Web {
             .enumerate()
             .filter(move |(number, seen)| good(seen) && brought(*number))
             .filter_map(|(_, seen)| Some((seen.mirror.url.as_str(), seen.mirror.validator.as_deref()?)))
-    }
-
-    /// Bytes of each way, those that were not needed among them: what moves is alive.
-    pub(super) fn bytes(&self) -> impl Iterator<Item = u64> {
-        self.machine.ways().map(|way| way.counters.bytes)
-    }
-
-    /// All that has come over any way.
-    pub(super) fn moved(&self) -> u64 {
-        self.machine.ways().map(|way| way.counters.bytes + way.counters.duplicate_bytes).sum()
-    }
-
-    /// Whether no mirror answers.
-    pub(super) fn is_silent(&self) -> bool {
-        self.machine.ways().all(|way| way.state != State::Open)
-    }
-
-    /// A row for each way; `rates` are theirs, `all` the bytes of the whole transfer.
-    pub(super) fn rows(&self, rates: &[u64], all: u64) -> impl Iterator<Item = PathRow> {
-        self.machine.ways().zip(&self.ways).zip(rates).map(move |((report, way), rate)| {
-            let seen = &self.mirrors[usize::from(way.mirror)];
-            let one = way.address.is_unspecified();
-            PathRow {
-                source: if one { seen.name.clone() } else { format!("{} ({})", seen.name, way.address) },
-                via: way.via.to_string(),
-                state: match (&seen.out, report.state) {
-                    (Some(why), _) if seen.lied => format!("struck off: {why}"),
-                    (Some(why), _) => why.clone(),
-                    (None, State::Opening) => "no answer yet".into(),
-                    (None, State::Open) => "open".into(),
-                    (None, State::Stalled) => "silent".into(),
-                    (None, State::Failing) => "failing".into(),
-                    (None, State::Busy) => "busy".into(),
-                    (None, State::Down) => way.shut.clone().unwrap_or_else(|| "interface gone".into()),
-                    (None, State::Closed) => "closed".into(),
-                },
-                rate_bytes: *rate,
-                share_percent: report.counters.bytes as f64 * 100.0 / all.max(1) as f64,
-                srtt_us: report.srtt.as_micros(),
-                cwnd: report.cwnd,
-                loss_percent: 0.0,
-                bytes: report.counters.bytes,
-                timeouts: report.counters.stalls,
-                group: report.group,
-            }
-        })
     }
 }
 

@@ -56,6 +56,13 @@ impl Ground {
         self.to().join("f")
     }
 
+    /// `get` of these names to the target.
+    pub(crate) fn get_named(&self, names: &[impl AsRef<OsStr>], more: &[&str]) -> Command {
+        let mut command = anabranch();
+        command.arg("get").args(names).arg("--output").arg(self.target()).args(more);
+        command
+    }
+
     /// `get` of the content from these sources to the target, with `--json`.
     pub(crate) fn get(&self, from: &[SocketAddr], more: &[&str]) -> Command {
         let mut command = self.get_for_people(from, more);
@@ -253,11 +260,21 @@ impl Done {
         all.map(|one| one["source"].as_str().expect("a source").to_owned()).collect()
     }
 
+    /// All notes.
+    pub(crate) fn notes(&self) -> String {
+        let events = self.out.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let notes = events.filter_map(|event| Some(event["note"].as_str()?.to_owned()));
+        notes.collect::<Vec<_>>().join("\n")
+    }
+
     /// Fresh content that came from `source`, in bytes.
     pub(crate) fn bytes_from(&self, source: SocketAddr) -> u64 {
         let summary = self.summary();
         let rows = summary["last"]["paths"].as_array().expect("paths").iter();
-        rows.filter(|row| row["source"] == source.to_string())
+        let name = source.to_string();
+        // The name of a mirror is followed by its address.
+        let is_its = |row: &str| row.split(' ').next() == Some(&name);
+        rows.filter(|row| row["source"].as_str().is_some_and(is_its))
             .map(|row| row["bytes"].as_u64().expect("a number"))
             .sum()
     }

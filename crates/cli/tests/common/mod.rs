@@ -5,7 +5,9 @@
 pub(crate) mod fetch;
 pub(crate) mod hostile;
 pub(crate) mod netns;
+pub(crate) mod nginx;
 pub(crate) mod relay;
+pub(crate) mod site;
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::SocketAddr;
@@ -20,7 +22,7 @@ use serde_json::Value;
 /// The command under test.
 pub(crate) fn anabranch() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
-    command.env("XDG_CACHE_HOME", "/nonexistent").stdin(Stdio::null());
+    command.env("XDG_CACHE_HOME", "/dev/null").stdin(Stdio::null());
     command
 }
 

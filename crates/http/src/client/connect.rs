@@ -111,8 +111,14 @@ impl Connection {
     async fn dial(settings: &Settings, via: &Via, origin: &Origin, window: &Window) -> Result<Self, Trouble> {
         let proxy = settings.proxies.for_origin(origin);
         let (host, port) = proxy.map_or((&origin.host, origin.port), |proxy| (&proxy.host, proxy.port));
-        let addresses = look_up(host, port, via.address()).await?;
-        let mut stream = reach(via, addresses, window).await?;
+        let blame = |trouble| match (trouble, proxy) {
+            (Trouble::Unreachable(why), Some(proxy)) => {
+                Trouble::Unreachable(format!("the proxy {}: {why}", proxy.name()))
+            }
+            (trouble, _) => trouble,
+        };
+        let addresses = look_up(host, port, via.address()).await.map_err(blame)?;
+        let mut stream = reach(via, addresses, window).await.map_err(blame)?;
         // Small requests must not wait for each other; where it fails they do.
         let _ = stream.set_nodelay(true);
         let fd = stream.as_fd().try_clone_to_owned();

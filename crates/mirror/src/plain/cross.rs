@@ -1,7 +1,7 @@
 //! Nothing says what is right, so mirrors are held against each other.
 //!
-//! The first group of every mirror but the first one is fetched from another mirror too. After that, where a
-//! mirror is asked for a range that follows one of another mirror, it is now and then asked for the last
+//! The first group of every mirror but the first one is fetched from another mirror too; that of the first
+//! one as well, if none of the others was compared with it. After that, where a mirror is asked for a range that follows one of another mirror, it is now and then asked for the last
 //! group before it as well: that costs no request. Of two that differ neither is believed; a third one
 //! decides.
 
@@ -47,18 +47,20 @@ pub(super) enum Found {
 
 /// See the [module](self).
 pub(super) struct Cross {
-    /// Who brought each group; [`MirrorId::MAX`] for none.
-    by: Vec<MirrorId>,
+    /// Who brought each group: one more than its number, or 0. What is never written takes no memory.
+    by: Vec<u8>,
     checks: BTreeMap<u64, Check>,
     borders: BTreeMap<u64, Border>,
     /// Groups that each mirror has brought since its last check.
     since: BTreeMap<MirrorId, u64>,
+    /// What came first of all, until its mirror has been compared with another.
+    first: Option<(MirrorId, u64, Cv)>,
 }
 
 impl Cross {
     pub(super) fn new(groups: u64) -> Self {
-        let by = vec![MirrorId::MAX; usize::try_from(groups).unwrap_or(usize::MAX)];
-        Self { by, checks: BTreeMap::new(), borders: BTreeMap::new(), since: BTreeMap::new() }
+        let by = vec![0; usize::try_from(groups).unwrap_or(usize::MAX)];
+        Self { by, checks: BTreeMap::new(), borders: BTreeMap::new(), since: BTreeMap::new(), first: None }
     }
 
     /// Checks that nobody has been asked for.
@@ -118,7 +120,7 @@ impl Cross {
     /// A group that was missing is here.
     pub(super) fn brought(&mut self, mirror: MirrorId, group: u64, cv: Cv) {
         if let Some(by) = usize::try_from(group).ok().and_then(|i| self.by.get_mut(i)) {
-            *by = mirror;
+            *by = mirror.saturating_add(1);
         }
         if let Some(border) = self.borders.get_mut(&(group + 1)) {
             *border = Border { mirror, cv: Some(cv) };
@@ -133,6 +135,9 @@ impl Cross {
                 } else if !first {
                     let cvs = vec![(mirror, cv)];
                     self.checks.insert(group, Check { cvs, needed: true, asked: false });
+                }
+                if first {
+                    self.first = Some((mirror, group, cv));
                 }
             }
         }
@@ -161,10 +166,18 @@ impl Cross {
             return Found::Nothing;
         }
         if check.cvs.iter().all(|(_, cv)| cv == first) {
-            for (mirror, _) in &check.cvs {
+            let agree: Vec<MirrorId> = check.cvs.iter().map(|(mirror, _)| *mirror).collect();
+            self.checks.remove(&group);
+            for mirror in &agree {
                 self.since.insert(*mirror, 0);
             }
-            self.checks.remove(&group);
+            if let Some((first, group, cv)) = self.first.take()
+                && !agree.contains(&first)
+            {
+                // The others were compared with each other: it is its turn.
+                let check = Check { cvs: vec![(first, cv)], needed: true, asked: false };
+                self.checks.entry(group).or_insert(check);
+            }
             return Found::Nothing;
         }
         let same = |cv: &Cv| check.cvs.iter().filter(|(_, other)| other == cv).count();
@@ -189,9 +202,10 @@ impl Cross {
         self.checks.retain(|_, check| !check.cvs.is_empty());
         self.borders.retain(|_, border| border.mirror != mirror);
         self.since.remove(&mirror);
-        let mut again = Vec::new();
-        for (group, by) in self.by.iter_mut().enumerate().filter(|(_, by)| **by == mirror) {
-            *by = MirrorId::MAX;
+        self.first = self.first.filter(|(first, ..)| *first != mirror);
+        let (mut again, mine) = (Vec::new(), mirror.saturating_add(1));
+        for (group, by) in self.by.iter_mut().enumerate().filter(|(_, by)| **by == mine) {
+            *by = 0;
             again.push(group as u64);
         }
         again

@@ -240,3 +240,28 @@ fn who_is_gone_decides_nothing() {
     assert_eq!(events, [Event::Disagree { mirrors: vec![1, 0], group: 2 }]);
     assert_eq!((pool.take(0, 1), pool.is_wanted(3)), (None, false));
 }
+
+#[test]
+fn the_first_one_is_compared_even_if_the_others_compare_each_other() {
+    let mut pool = Plain::new(6 * GROUP, Check::Nothing, |_| false).expect("it fits");
+    for mirror in 0..3 {
+        assert_eq!(pool.take(mirror, 2).map(|r| r.end - r.start), Some(2));
+    }
+    pool.bring(0, 0, &wrong(0));
+    pool.bring(0, 1, &wrong(1));
+    bring_all(&mut pool, 1, 2..4);
+    bring_all(&mut pool, 2, 4..6);
+    assert_eq!((pool.take(1, 9), pool.take(2, 9)), (Some(4..5), Some(2..3)));
+    pool.bring(1, 4, &group(4));
+    pool.bring(2, 2, &group(2));
+    assert_eq!(pool.take(0, 9), None, "its own");
+    assert_eq!(pool.take(1, 9), Some(0..1));
+    pool.bring(1, 0, &group(0));
+    assert_eq!(pool.take(2, 9), Some(0..1), "who is right?");
+    pool.bring(2, 0, &group(0));
+    let liars: Vec<_> = pool.events().filter(|event| matches!(event, Event::Liar { .. })).collect();
+    assert_eq!(liars, [Event::Liar { mirror: 0, group: 0 }]);
+    assert_eq!(pool.take(1, 9), Some(0..2));
+    bring_all(&mut pool, 1, 0..2);
+    assert_eq!(pool.events().last(), Some(Event::Complete));
+}

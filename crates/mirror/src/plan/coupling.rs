@@ -29,6 +29,8 @@ pub const WINDOW_INITIAL_BYTES: u64 = 64 << 10;
 pub const WINDOW_LIFTED_BYTES: u64 = 1 << 30;
 /// A window is given anew when it has moved by this part of itself.
 const STEP: u64 = 16;
+/// The most round trips in which what is disordered is told to be of one loss.
+const RECOVERY_ROUNDS_MAX: u64 = 4;
 /// What segments are taken to be between.
 const MSS_BYTES: (u32, u32) = (256, 65_535);
 
@@ -61,6 +63,7 @@ pub(super) struct Coupling {
     round_bytes: u64,
     /// Bytes of the last whole round trip.
     flight: u64,
+    recovery_from: Time,
     recovery_end: Time,
     /// The window that was given last.
     given: Option<u64>,
@@ -80,6 +83,7 @@ impl Coupling {
             round_from: Time::ZERO,
             round_bytes: 0,
             flight: 0,
+            recovery_from: Time::ZERO,
             recovery_end: Time::ZERO,
             given: None,
         }
@@ -128,13 +132,17 @@ impl Coupling {
         self.rest %= u64::from(self.mss);
         self.count_round(now, new);
         let srtt = self.rtt.srtt();
-        if std::mem::replace(&mut self.disordered, sample.disordered) < sample.disordered
-            && now >= self.recovery_end
-        {
-            // What follows a hole arrives disordered until it is filled: a round trip, more or less.
-            self.recovery_end = now + srtt + self.rtt.rttvar().max(srtt.over(4));
-            self.cwnd =
-                self.control.on_congestion(&Loss { now, cause: Cause::Loss, srtt }, group).cwnd.max(1);
+        if std::mem::replace(&mut self.disordered, sample.disordered) < sample.disordered {
+            if now >= self.recovery_end {
+                self.recovery_from = now;
+                self.recovery_end = now + srtt + self.rtt.rttvar().max(srtt.over(4));
+                let loss = Loss { now, cause: Cause::Loss, srtt };
+                self.cwnd = self.control.on_congestion(&loss, group).cwnd.max(1);
+            }
+            // What follows a hole arrives disordered until it is filled: a round trip, more where many
+            // packets were lost.
+            let longest = self.recovery_from + srtt.times(RECOVERY_ROUNDS_MAX);
+            self.recovery_end = self.recovery_end.max((now + srtt.over(2)).min(longest));
         }
         if acked > 0 {
             let ack = Ack {

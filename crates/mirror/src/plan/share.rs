@@ -12,6 +12,8 @@ pub const ASK_SPAN_MAX: Span = Span::from_secs(8);
 pub const ASK_GROUPS_MAX: u64 = 64 * SEGMENT_GROUPS;
 /// What a way that failed or stalled is asked for until it has answered: 64 KiB.
 pub const TRIAL_GROUPS: u64 = 4;
+/// What a way of unknown rate is asked for, at most: 8 MiB. Slow start is over by then.
+pub const FIRST_GROUPS: u64 = 8 * SEGMENT_GROUPS;
 /// A range is worth so many times the silence between two requests, or the link would be idle for more than
 /// a few percent of the time. Shorter ranges would share the end more evenly; that is done by taking over.
 const GAPS_A_RANGE: u64 = 20;
@@ -56,7 +58,7 @@ impl Mirrors {
         let (idle, all) = (pool.idle(), pool.idle().saturating_add(pending));
         let Some(rate) = way.flow.rate() else {
             let usable = self.ways.iter().filter(|way| way.is_usable()).count().max(1) as u64;
-            return SEGMENT_GROUPS.min((all / usable).max(TRIAL_GROUPS));
+            return FIRST_GROUPS.min((all / usable / 2).max(TRIAL_GROUPS));
         };
         let rates: u64 =
             self.ways.iter().filter(|way| way.is_usable()).filter_map(|way| way.flow.rate()).sum();
@@ -67,7 +69,7 @@ impl Mirrors {
         let in_span = |span: Span| algo::Rate::from_bytes(rate).bytes_in(span) / GROUP;
         let worth_a_gap = in_span(way.flow.first_byte().times(GAPS_A_RANGE)).min(ASK_GROUPS_MAX);
         let most = in_span(ASK_SPAN_MAX).min(ASK_GROUPS_MAX);
-        let guided = (fair(idle) / 2).min(most).max(worth_a_gap).max(SEGMENT_GROUPS);
+        let guided = (fair(idle) / 8 * 7).min(most).max(worth_a_gap).max(SEGMENT_GROUPS);
         // What is slow takes no more than it can bring before everything is here.
         guided.min(fair(all)).max(1)
     }

@@ -14,6 +14,7 @@ use super::{Looker, Said, code, host};
 use crate::exit::{Code, Failure, Outcome};
 use crate::host::secret;
 use crate::target::Proof;
+use crate::view::Verified;
 
 /// A URL that has the file.
 #[derive(Debug)]
@@ -64,7 +65,7 @@ impl Found {
             }
             (Check::Leaves(_), _) => "every 16 KiB is verified by BLAKE3",
             (Check::Pieces { .. }, _) => "every piece is verified by SHA-256",
-            (Check::Nothing, Proof::Root) => "verified as a whole, by BLAKE3",
+            (Check::Nothing, Proof::Root | Proof::Whole) => "verified as a whole, by BLAKE3",
             (Check::Nothing, Proof::Sha256(_)) => "verified as a whole, by SHA-256",
             (Check::Nothing, Proof::Groups) => {
                 "UNVERIFIED: there is no hash of it, so mirrors are only compared with each other"
@@ -73,6 +74,18 @@ impl Found {
         match &self.offered_by {
             Some(host) => format!("{how}, by hashes that {host} itself offers"),
             None => how.to_owned(),
+        }
+    }
+}
+
+impl Found {
+    /// The same in short.
+    pub(in crate::get) const fn verified(&self) -> Verified {
+        match (&self.check, self.proof) {
+            (Check::Leaves(_), _) => Verified::Groups,
+            (Check::Pieces { .. }, _) => Verified::Pieces,
+            (Check::Nothing, Proof::Root | Proof::Whole | Proof::Sha256(_)) => Verified::Whole,
+            (Check::Nothing, Proof::Groups) => Verified::Nothing,
         }
     }
 }
@@ -145,6 +158,7 @@ impl Looker<'_, '_> {
         let (proof, by) = match (&check, checksum, root, sha256) {
             // Whatever else is known: this must be right.
             (_, Some(checksum), _, _) => (Proof::Sha256(checksum), None),
+            (Check::Nothing, None, Some(_), _) => (Proof::Whole, root_by),
             (_, None, Some(_), _) => (Proof::Root, root_by),
             (Check::Nothing, None, None, Some(sha256)) => (Proof::Sha256(sha256), sha256_by),
             (Check::Pieces { .. }, ..) => (Proof::Groups, listed_by),

@@ -1,0 +1,54 @@
+//! What mirrors look like to people: a row for each way.
+
+use mirror::plan::State;
+
+use super::Web;
+use crate::view::PathRow;
+
+impl Web {
+    /// Bytes of each way, those that were not needed among them: what moves is alive.
+    pub(in crate::get) fn bytes(&self) -> impl Iterator<Item = u64> {
+        self.machine.ways().map(|way| way.counters.bytes)
+    }
+
+    /// All that has come over any way.
+    pub(in crate::get) fn moved(&self) -> u64 {
+        self.machine.ways().map(|way| way.counters.bytes + way.counters.duplicate_bytes).sum()
+    }
+
+    /// Whether no mirror answers.
+    pub(in crate::get) fn is_silent(&self) -> bool {
+        self.machine.ways().all(|way| way.state != State::Open)
+    }
+
+    /// A row for each way; `rates` are theirs, `all` the bytes of the whole transfer.
+    pub(in crate::get) fn rows(&self, rates: &[u64], all: u64) -> impl Iterator<Item = PathRow> {
+        self.machine.ways().zip(&self.ways).zip(rates).map(move |((report, way), rate)| {
+            let seen = &self.mirrors[usize::from(way.mirror)];
+            let one = way.address.is_unspecified();
+            PathRow {
+                source: if one { seen.name.clone() } else { format!("{} ({})", seen.name, way.address) },
+                via: way.via.to_string(),
+                state: match (&seen.out, report.state) {
+                    (Some(why), _) if seen.lied => format!("struck off: {why}"),
+                    (Some(why), _) => why.clone(),
+                    (None, State::Opening) => "no answer yet".into(),
+                    (None, State::Open) => "open".into(),
+                    (None, State::Stalled) => "silent".into(),
+                    (None, State::Failing) => "failing".into(),
+                    (None, State::Busy) => "busy".into(),
+                    (None, State::Down) => way.shut.clone().unwrap_or_else(|| "interface gone".into()),
+                    (None, State::Closed) => "closed".into(),
+                },
+                rate_bytes: *rate,
+                share_percent: report.counters.bytes as f64 * 100.0 / all.max(1) as f64,
+                srtt_us: report.srtt.as_micros(),
+                cwnd: report.cwnd,
+                loss_percent: 0.0,
+                bytes: report.counters.bytes,
+                timeouts: report.counters.stalls,
+                group: report.group,
+            }
+        })
+    }
+}

@@ -1,0 +1,111 @@
+//! Real nginx, several servers in one process, without privileges, gone when dropped.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use super::fetch::skipped;
+use super::wait_until;
+
+/// A running nginx; each of its servers has a directory and an address of its own.
+pub(crate) struct Nginx {
+    child: Child,
+    dir: tempfile::TempDir,
+    /// Where each server listens.
+    pub(crate) addresses: Vec<SocketAddr>,
+}
+
+impl Nginx {
+    /// A server for each of `servers`, which is what else stands in its block; or says in one line why not.
+    pub(crate) fn start(test: &str, servers: &[&str]) -> Option<Self> {
+        Self::start_as(test, "", servers)
+    }
+
+    /// The same by TLS, with the certificate `cert.pem` and the key `key.pem` in this text form.
+    pub(crate) fn start_tls(test: &str, cert: &str, key: &str) -> Option<Self> {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (at_cert, at_key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
+        fs::write(&at_cert, cert).and_then(|()| fs::write(&at_key, key)).expect("files");
+        let tls =
+            format!("ssl_certificate {};\nssl_certificate_key {};", at_cert.display(), at_key.display());
+        let new = Self::start_as(test, " ssl", &[&tls]);
+        // It has read them.
+        drop(dir);
+        new
+    }
+
+    fn start_as(test: &str, kind: &str, servers: &[&str]) -> Option<Self> {
+        let dir = tempfile::tempdir().expect("a directory");
+        let at = dir.path().display();
+        let mut addresses: Vec<SocketAddr> = Vec::new();
+        let mut blocks = String::new();
+        for (i, more) in servers.iter().enumerate() {
+            let free = TcpListener::bind((format!("127.0.0.{}", i + 2), 0)).expect("a free port");
+            let address = free.local_addr().expect("an address");
+            fs::create_dir(dir.path().join(i.to_string())).expect("a directory");
+            let _ = write!(blocks, "server {{ listen {address}{kind}; root {at}/{i};\n{more}\n}}\n");
+            addresses.push(address);
+        }
+        // As root it would become somebody else, who may not read the directory.
+        let user = if nix::unistd::geteuid().is_root() { "user root;" } else { "" };
+        let temp: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+            .iter()
+            .map(|name| format!("{name}_temp_path {at}/{name};\n"))
+            .collect();
+        let conf = format!(
+            "{user} daemon off; master_process off; pid {at}/pid; error_log {at}/error.log;\n\
+             events {{ worker_connections 256; }}\n\
+             http {{ access_log {at}/access.log; default_type application/octet-stream;\n{temp}{blocks}}}\n"
+        );
+        fs::write(dir.path().join("conf"), conf).expect("a file");
+        let start = |program: &str| {
+            let mut command = Command::new(program);
+            command.arg("-p").arg(dir.path()).arg("-c").arg(dir.path().join("conf"));
+            command.arg("-e").arg(dir.path().join("error.log"));
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
+        };
+        let child = match start("nginx").or_else(|_| start("/usr/sbin/nginx")) {
+            Ok(child) => child,
+            Err(e) => {
+                skipped(&format!("{test}: nginx: {e}"));
+                return None;
+            }
+        };
+        let mut new = Self { child, dir, addresses };
+        wait_until(20, || {
+            let ended = new.child.try_wait().expect("a status").is_some();
+            assert!(!ended, "{}", fs::read_to_string(new.dir.path().join("error.log")).unwrap_or_default());
+            new.addresses.iter().all(|address| TcpStream::connect(address).is_ok())
+        });
+        Some(new)
+    }
+
+    /// The directory of a server.
+    pub(crate) fn root(&self, server: usize) -> PathBuf {
+        self.dir.path().join(server.to_string())
+    }
+
+    /// Gives a server a file.
+    pub(crate) fn put(&self, server: usize, name: &str, bytes: &[u8]) {
+        fs::write(self.root(server).join(name), bytes).expect("a file");
+    }
+
+    /// The URL of a file.
+    pub(crate) fn url(&self, server: usize, name: &str) -> String {
+        format!("http://{}/{name}", self.addresses[server])
+    }
+
+    /// The name of a server in a summary.
+    pub(crate) fn name(&self, server: usize) -> String {
+        self.addresses[server].to_string()
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,295 @@
+//! A web server that also does what no honest one would: one file, and somebody who twists the answers.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// The path of the one file.
+pub(crate) const PATH: &str = "/f.bin";
+
+/// A request.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    /// `GET`, `HEAD`.
+    pub(crate) method: String,
+    /// Its path.
+    pub(crate) path: String,
+    /// Header fields, with small letters.
+    pub(crate) fields: Vec<(String, String)>,
+    /// How many GETs of the file there were before.
+    pub(crate) number: usize,
+}
+
+impl Request {
+    /// A header field.
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+        self.fields.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The bytes that are asked for.
+    pub(crate) fn range(&self) -> Option<Range<usize>> {
+        let (first, last) = self.field("range")?.strip_prefix("bytes=")?.split_once('-')?;
+        Some(first.parse().ok()?..last.parse::<usize>().ok()? + 1)
+    }
+
+    /// Whether it is a GET of a part.
+    pub(crate) fn is_get(&self) -> bool {
+        self.method == "GET"
+    }
+}
+
+/// What follows a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// The next request.
+    Keep,
+    /// The end of the connection.
+    Close,
+    /// Nothing at all.
+    Stall,
+    /// Nothing at all, and there was no answer either.
+    Mute,
+}
+
+/// A path with a page that people are to log in on.
+pub(crate) const LOGIN: &str = "/login";
+
+/// An answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Reply {
+    /// Its status.
+    pub(crate) status: u16,
+    /// Header fields but for the length.
+    pub(crate) fields: Vec<(&'static str, String)>,
+    /// What `Content-Length` says, if it is not the body's length.
+    pub(crate) length: Option<usize>,
+    /// The body.
+    pub(crate) body: Vec<u8>,
+    /// How fast, bytes a second.
+    pub(crate) rate: u64,
+    /// What comes then.
+    pub(crate) then: Then,
+}
+
+impl Reply {
+    /// A short one without any fields.
+    pub(crate) fn new(status: u16, body: &[u8]) -> Self {
+        Self {
+            status,
+            fields: Vec::new(),
+            length: None,
+            body: body.to_vec(),
+            rate: u64::MAX,
+            then: Then::Keep,
+        }
+    }
+
+    /// With a field set, or another value of it.
+    pub(crate) fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.fields.retain(|(key, _)| *key != name);
+        self.fields.push((name, value.into()));
+        self
+    }
+
+    /// Without a field.
+    pub(crate) fn without(mut self, name: &str) -> Self {
+        self.fields.retain(|(key, _)| *key != name);
+        self
+    }
+
+    /// Not faster than this, bytes a second.
+    pub(crate) fn at(mut self, rate: u64) -> Self {
+        self.rate = rate;
+        self
+    }
+}
+
+/// What an honest server answers to a request for the file.
+pub(crate) fn honest(request: &Request, content: &[u8], etag: &str) -> Reply {
+    let fresh = request.field("if-range").is_none_or(|wanted| wanted == etag);
+    let reply = match request.range().filter(|_| fresh) {
+        Some(range) if range.end <= content.len() => Reply::new(206, &content[range.clone()])
+            .with("content-range", format!("bytes {}-{}/{}", range.start, range.end - 1, content.len())),
+        _ => Reply::new(200, content),
+    };
+    reply.with("accept-ranges", "bytes").with("content-type", "application/octet-stream").with("etag", etag)
+}
+
+type Twist = dyn Fn(&Request, Reply) -> Reply + Send + Sync;
+
+struct Shared {
+    content: Vec<u8>,
+    twist: Box<Twist>,
+    stop: AtomicBool,
+    gets: AtomicUsize,
+    body_bytes: AtomicU64,
+    seen: Mutex<Vec<Request>>,
+}
+
+/// A server on loopback, until dropped.
+pub(crate) struct Site {
+    /// Where it listens.
+    pub(crate) address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+impl Site {
+    /// Offers `content`; each answer of its about the file goes through `twist`.
+    pub(crate) fn new(
+        content: &[u8],
+        twist: impl Fn(&Request, Reply) -> Reply + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
+        let address = listener.local_addr().expect("an address");
+        listener.set_nonblocking(true).expect("a mode");
+        let shared = Arc::new(Shared {
+            content: content.to_vec(),
+            twist: Box::new(twist),
+            stop: AtomicBool::new(false),
+            gets: AtomicUsize::new(0),
+            body_bytes: AtomicU64::new(0),
+            seen: Mutex::new(Vec::new()),
+        });
+        let mine = Arc::clone(&shared);
+        thread::spawn(move || {
+            while !mine.stop.load(Ordering::Relaxed) {
+                match listener.accept() {
+                    Ok((stream, _)) => {
+                        let theirs = Arc::clone(&mine);
+                        thread::spawn(move || theirs.talk(stream));
+                    }
+                    Err(_) => thread::sleep(Duration::from_millis(1)),
+                }
+            }
+        });
+        Self { address, shared }
+    }
+
+    /// An honest one.
+    pub(crate) fn good(content: &[u8]) -> Self {
+        Self::new(content, |_, reply| reply)
+    }
+
+    /// An honest one that sends each body at this rate, bytes a second.
+    pub(crate) fn slow(content: &[u8], rate: u64) -> Self {
+        Self::new(content, move |_, reply| reply.at(rate))
+    }
+
+    /// The file's URL.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}{PATH}", self.address)
+    }
+
+    /// Its name in a summary.
+    pub(crate) fn name(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// Bytes of bodies that it has sent.
+    pub(crate) fn body_bytes(&self) -> u64 {
+        self.shared.body_bytes.load(Ordering::Relaxed)
+    }
+
+    /// All requests so far.
+    pub(crate) fn seen(&self) -> MutexGuard<'_, Vec<Request>> {
+        self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Shared {
+    fn talk(&self, stream: TcpStream) {
+        // Not blocking for ever, so that the thread ends with its site.
+        stream.set_nonblocking(false).expect("a mode");
+        stream.set_nodelay(true).expect("an option");
+        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+        stream.set_write_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+        let mut reader = BufReader::new(stream.try_clone().expect("a copy"));
+        while let Some(request) = self.read(&mut reader) {
+            self.seen.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
+            let reply = if request.path == PATH {
+                (self.twist)(&request, honest(&request, &self.content, "\"v1\""))
+            } else if request.path == LOGIN {
+                Reply::new(200, b"<html>log in first</html>").with("content-type", "text/html")
+            } else {
+                Reply::new(404, b"no such file")
+            };
+            if self.stop.load(Ordering::Relaxed) || !self.answer(&stream, &request, &reply) {
+                return;
+            }
+        }
+    }
+
+    fn read(&self, reader: &mut BufReader<TcpStream>) -> Option<Request> {
+        let mut line = String::new();
+        let mut words = match reader.read_line(&mut line) {
+            Ok(1..) => line.split(' '),
+            _ => return None,
+        };
+        let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
+        let mut fields = Vec::new();
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line).ok()?;
+            let Some((name, value)) = line.split_once(':') else { break };
+            fields.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+        }
+        let mut request = Request { method, path, fields, number: 0 };
+        if request.is_get() && request.path == PATH {
+            request.number = self.gets.fetch_add(1, Ordering::Relaxed);
+        }
+        Some(request)
+    }
+
+    /// Whether the connection goes on.
+    fn answer(&self, mut stream: &TcpStream, request: &Request, reply: &Reply) -> bool {
+        if reply.then == Then::Mute {
+            return self.idle();
+        }
+        let length = reply.length.unwrap_or(reply.body.len());
+        let mut head = format!("HTTP/1.1 {} Words\r\n", reply.status);
+        if reply.fields.iter().all(|(name, _)| *name != "content-length") {
+            head += &format!("content-length: {length}\r\n");
+        }
+        for (name, value) in &reply.fields {
+            head += &format!("{name}: {value}\r\n");
+        }
+        head += "\r\n";
+        if stream.write_all(head.as_bytes()).is_err() {
+            return false;
+        }
+        if request.method != "HEAD" {
+            for piece in reply.body.chunks(16 << 10) {
+                if reply.rate < u64::MAX {
+                    let pause = Duration::from_secs_f64(piece.len() as f64 / reply.rate as f64);
+                    thread::sleep(pause);
+                }
+                if self.stop.load(Ordering::Relaxed) || stream.write_all(piece).is_err() {
+                    return false;
+                }
+                self.body_bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
+            }
+            if reply.then == Then::Stall {
+                return self.idle();
+            }
+        }
+        reply.then == Then::Keep || request.method == "HEAD"
+    }
+
+    /// Does nothing for as long as there is anybody.
+    fn idle(&self) -> bool {
+        while !self.stop.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(10));
+        }
+        false
+    }
+}

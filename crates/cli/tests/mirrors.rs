@@ -1,0 +1,399 @@
+//! `anabranch get` from web servers that do what they should: real nginx, Metalinks, plain URLs, and the
+//! options that users of curl expect.
+
+mod common;
+
+use std::fs;
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use common::anabranch;
+use common::fetch::{Ground, names, run, skipped};
+use common::nginx::Nginx;
+use common::site::{Reply, Site};
+use mirror::leaves::Leaves;
+use mmtp::ContentId;
+use mmtp::id::GROUP_BYTES;
+use mmtp::tree::group_cv;
+use sha2::{Digest as _, Sha256};
+
+/// Three servers with the content, and the Metalink and leaf list of it in the ground's directory.
+fn three(test: &str, ground: &Ground) -> Option<Nginx> {
+    let nginx = Nginx::start(test, &["", "", ""])?;
+    for server in 0..3 {
+        nginx.put(server, "f.bin", &ground.content);
+    }
+    let urls: Vec<String> = (0..3).map(|server| nginx.url(server, "f.bin")).collect();
+    mirror_list(ground, &urls);
+    Some(nginx)
+}
+
+/// Writes `f.bin.meta4` and `f.bin.b3leaves` for the content into the ground's directory.
+fn mirror_list(ground: &Ground, urls: &[String]) {
+    let file = ground.dir.path().join("f.bin");
+    fs::write(&file, &ground.content).expect("a file");
+    let mut command = anabranch();
+    command.args(["mirror-list", "make", "--quiet"]).arg(&file).args(urls);
+    let output = command.output().expect("it runs");
+    assert!(output.status.success(), "{output:?}");
+    fs::remove_file(file).expect("the file");
+}
+
+fn beside(ground: &Ground, name: &str) -> String {
+    ground.dir.path().join(name).to_str().expect("UTF-8").to_owned()
+}
+
+fn leaf_list(content: &[u8]) -> Vec<u8> {
+    let cvs = content.chunks(GROUP_BYTES).zip(0..).map(|(bytes, group)| group_cv(group, bytes)).collect();
+    Leaves::new(ContentId::of(content), cvs).expect("a leaf list").encode()
+}
+
+fn hex(content: &[u8]) -> String {
+    data_encoding::HEXLOWER.encode(&Sha256::digest(content))
+}
+
+#[test]
+fn three_nginx_by_a_metalink_of_ours() {
+    let ground = Ground::new(12_345_678);
+    let Some(nginx) = three("three nginx", &ground) else { return };
+    let metalink = beside(&ground, "f.bin.meta4");
+    let done = run(ground.get_named(&[&metalink], &["--json"])).expect(0);
+    ground.assert_arrived();
+    assert!(done.notes().contains("every 16 KiB is verified by BLAKE3"), "{}", done.out);
+    let summary = done.summary();
+    assert_eq!(summary["verified"], "groups");
+    assert_eq!(summary["content"], ContentId::of(&ground.content).to_string());
+    let each: Vec<u64> = nginx.addresses.iter().map(|address| done.bytes_from(*address)).collect();
+    assert!(each.iter().all(|bytes| *bytes >= 1 << 20), "{each:?}");
+    assert_eq!(each.iter().sum::<u64>(), 12_345_678);
+    // Over two addresses each.
+    let two = ["--json", "--force", "--via", "127.0.0.1", "--via", "127.0.0.77"];
+    fs::remove_file(ground.target()).expect("the file");
+    let summary = run(ground.get_named(&[&metalink], &two)).expect(0).summary();
+    ground.assert_arrived();
+    let rows = summary["last"]["paths"].as_array().expect("paths");
+    assert_eq!(rows.len(), 6, "{summary}");
+    assert!(rows.iter().all(|row| row["bytes"].as_u64() > Some(0)), "{summary}");
+    // Once more: it is there.
+    let done = run(ground.get_named(&[&metalink], &[])).expect(0);
+    assert!(done.err.contains("verified, all of it was there"), "{}", done.err);
+}
+
+#[test]
+fn a_metalink_on_a_server_and_one_without_a_leaf_list() {
+    let ground = Ground::new(4_000_001);
+    let Some(nginx) = three("a Metalink on a server", &ground) else { return };
+    for name in ["f.bin.meta4", "f.bin.b3leaves"] {
+        nginx.put(1, name, &fs::read(beside(&ground, name)).expect("a file"));
+    }
+    let url = nginx.url(1, "f.bin.meta4");
+    let done = run(ground.get_named(&[&url], &["--json"])).expect(0);
+    ground.assert_arrived();
+    assert_eq!(done.summary()["verified"], "groups");
+    fs::remove_file(ground.target()).expect("the file");
+    // The name comes from the Metalink.
+    let mut command = anabranch();
+    command.current_dir(ground.to()).args(["get", "--json", &url]);
+    run(command).expect(0);
+    assert_eq!(names(&ground.to()), ["f.bin"]);
+    fs::remove_file(ground.to().join("f.bin")).expect("the file");
+    // Pieces are enough.
+    fs::remove_file(nginx.root(1).join("f.bin.b3leaves")).expect("the file");
+    let done = run(ground.get_named(&[&url], &["--json"])).expect(0);
+    ground.assert_arrived();
+    assert_eq!(done.summary()["verified"], "pieces");
+    assert!(done.notes().contains("every piece is verified by SHA-256"), "{}", done.out);
+}
+
+#[test]
+fn urls_alone_are_called_unverified_and_known_the_next_time() {
+    let ground = Ground::new(5_000_000);
+    let Some(nginx) = three("URLs alone", &ground) else { return };
+    let cache = ground.dir.path().join("cache");
+    let urls: Vec<String> = (0..3).map(|server| nginx.url(server, "f.bin")).collect();
+    let get = |more: &[&str]| {
+        let mut command = ground.get_named(&urls, more);
+        command.env("XDG_CACHE_HOME", &cache);
+        command
+    };
+    let id = ContentId::of(&ground.content);
+    let done = run(get(&[])).expect(0);
+    ground.assert_arrived();
+    assert!(done.err.contains("UNVERIFIED: there is no hash of it"), "{}", done.err);
+    assert!(done.err.contains(&format!("its id is {id}")), "{}", done.err);
+    assert!(done.err.contains(&format!("anabranch:{id}?len=5000000")), "{}", done.err);
+    let end = done.err.lines().rfind(|line| line.contains("5.0 MB")).expect("an end");
+    assert!(end.contains("UNVERIFIED") && !end.contains(" verified"), "{end}");
+
+    // Whoever has the same validator has the same content: now it is verified.
+    let done = run(get(&["--force", "--json"])).expect(0);
+    assert!(done.notes().contains(&format!("had the content {id} before")), "{}", done.out);
+    assert_eq!(done.summary()["verified"], "whole");
+    fs::remove_file(ground.target()).expect("the file");
+    let done = run(get(&["--json"])).expect(0);
+    ground.assert_arrived();
+    assert_eq!(done.summary()["content"], id.to_string());
+
+    // Another file of the same length has another validator.
+    let mut other = ground.content.clone();
+    other.reverse();
+    let later = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    for server in 0..3 {
+        nginx.put(server, "f.bin", &other);
+        let file = fs::File::options().write(true).open(nginx.root(server).join("f.bin")).expect("the file");
+        file.set_modified(later).expect("a time");
+    }
+    let done = run(get(&["--json", "--force"])).expect(0);
+    assert_eq!(done.summary()["verified"], "nothing");
+    assert_eq!(done.summary()["content"], ContentId::of(&other).to_string());
+    assert!(fs::read(ground.target()).expect("a file") == other);
+}
+
+#[test]
+fn hashes_beside_the_file_are_found() {
+    let ground = Ground::new(3_000_000);
+    let Some(nginx) = Nginx::start("hashes beside", &[""]) else { return };
+    nginx.put(0, "f.bin", &ground.content);
+    let url = nginx.url(0, "f.bin");
+    let get = |verified: &str| {
+        let done = run(ground.get_named(&[&url], &["--json", "--force"])).expect(0);
+        assert_eq!(done.summary()["verified"], verified, "{}", done.out);
+        ground.assert_arrived();
+        fs::remove_file(ground.target()).expect("the file");
+    };
+    get("nothing");
+    nginx.put(0, "f.bin.b3", format!("{}  f.bin\n", blake3::hash(&ground.content).to_hex()).as_bytes());
+    get("whole");
+    nginx.put(0, "f.bin.b3leaves", &leaf_list(&ground.content));
+    get("groups");
+    // A hash that is not the file's.
+    fs::remove_file(nginx.root(0).join("f.bin.b3leaves")).expect("the file");
+    nginx.put(0, "f.bin.b3", format!("{}  f.bin\n", blake3::hash(b"other").to_hex()).as_bytes());
+    let done = run(ground.get_named(&[&url], &["--json"])).expect(5);
+    assert!(done.err.contains("the whole of it is not b3:"), "{}", done.err);
+    assert!(names(&ground.to()).is_empty(), "{:?}", names(&ground.to()));
+}
+
+#[test]
+fn a_digest_of_the_server_or_of_the_user() {
+    let ground = Ground::new(2_000_000);
+    let digest = data_encoding::BASE64.encode(&Sha256::digest(&ground.content));
+    let field = format!("add_header Repr-Digest \"sha-256=:{digest}:\";");
+    let Some(nginx) = Nginx::start("a digest", &[&field, ""]) else { return };
+    for server in 0..2 {
+        nginx.put(server, "f.bin", &ground.content);
+    }
+    let get = |server: usize, more: &[&str]| {
+        run(ground.get_named(&[nginx.url(server, "f.bin")], &[&["--json"], more].concat()))
+    };
+    let done = get(0, &[]).expect(0);
+    ground.assert_arrived();
+    assert_eq!(done.summary()["verified"], "whole");
+    assert!(done.notes().contains("verified as a whole, by SHA-256"), "{}", done.out);
+    fs::remove_file(ground.target()).expect("the file");
+    let done = get(1, &["--checksum", &format!("sha-256={}", hex(&ground.content))]).expect(0);
+    ground.assert_arrived();
+    assert_eq!(done.summary()["verified"], "whole");
+    let done = get(1, &["--checksum", &format!("sha-256={}", hex(&ground.content))]).expect(0);
+    assert_eq!(done.summary()["last"]["resumed_bytes"], 2_000_000, "it is there");
+    fs::remove_file(ground.target()).expect("the file");
+    let done = get(1, &["--checksum", &format!("sha-256={}", hex(b"other"))]).expect(5);
+    assert!(done.err.contains("SHA-256") && done.err.contains("removed"), "{}", done.err);
+    assert!(names(&ground.to()).is_empty(), "{:?}", names(&ground.to()));
+}
+
+#[test]
+fn names_on_standard_input() {
+    let ground = Ground::new(2_500_000);
+    let (one, two) = (Site::good(&ground.content), Site::good(&ground.content));
+    let mut command = ground.get_named(&["-"], &["--json"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().expect("a process");
+    let list = format!("# mirrors\n\n  {}\n{}\n", one.url(), two.url());
+    child.stdin.take().expect("its input").write_all(list.as_bytes()).expect("written");
+    let output = child.wait_with_output().expect("its end");
+    assert!(output.status.success(), "{output:?}");
+    ground.assert_arrived();
+    assert!(one.body_bytes() > 0 && two.body_bytes() > 0);
+}
+
+#[test]
+fn wrong_arguments() {
+    let ground = Ground::new(100_000);
+    let site = Site::good(&ground.content);
+    let (url, id) = (site.url(), ContentId::of(&ground.content));
+    let uri = format!("anabranch:{id}?len=100000");
+    let two = "<?xml version=\"1.0\"?><metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">\
+               <file name=\"one\"><size>1</size><url>http://127.0.0.1/one</url></file>\
+               <file name=\"two\"><size>1</size><url>http://127.0.0.1/two</url></file></metalink>";
+    fs::write(beside(&ground, "two.meta4"), two).expect("a file");
+    fs::write(beside(&ground, "no.meta4"), "<html>hello</html>").expect("a file");
+    fs::write(beside(&ground, "f.bin"), "no list").expect("a file");
+    let other = format!("anabranch:{}?len=1", ContentId::of(b"x"));
+    for (names, more, says) in [
+        (vec!["ftp://127.0.0.1/f"], vec![], "neither"),
+        (vec!["http://"], vec![], "http://"),
+        (vec!["/no/such.meta4"], vec![], "No such file"),
+        (vec![&*beside(&ground, "two.meta4")], vec![], "2 files (one, two)"),
+        (vec![&*beside(&ground, "no.meta4")], vec![], "no Metalink"),
+        (vec![&*beside(&ground, "f.bin")], vec![], "no Metalink"),
+        (vec![&*uri, &*other], vec![], "two URIs"),
+        (vec![&*url], vec!["--from", "127.0.0.1:1"], "--from needs the content's id"),
+        (vec![&*url], vec!["--checksum", "md5=00"], "sha-256="),
+        (vec![&*url], vec!["--header", "nonsense"], "NAME: VALUE"),
+        (vec![&*url], vec!["--header", "Range: bytes=0-1"], "range cannot be set"),
+        (vec![&*url], vec!["--user", "nobody"], "NAME:PASSWORD"),
+        (vec![&*url], vec!["--proxy", "gopher://x"], "proxy"),
+        (vec![&*url], vec!["--cacert", "/no/such.pem"], "/no/such.pem"),
+        (vec!["-"], vec![], "standard input has no URI and no URL"),
+    ] {
+        let done = run(ground.get_named(&names, &more)).expect(2);
+        assert!(done.err.contains(says), "{names:?} {more:?}: {}", done.err);
+        assert!(common::fetch::names(&ground.to()).is_empty());
+    }
+}
+
+#[test]
+fn a_target_that_is_there() {
+    let ground = Ground::new(1_000_000);
+    let site = Site::good(&ground.content);
+    fs::write(ground.target(), b"mine").expect("a file");
+    let done = run(ground.get_named(&[site.url()], &["--json"])).expect(6);
+    assert!(done.err.contains("is there already"), "{}", done.err);
+    assert_eq!(fs::read(ground.target()).expect("a file"), b"mine");
+    assert_eq!(names(&ground.to()), ["f"]);
+    run(ground.get_named(&[site.url()], &["--force"])).expect(0);
+    ground.assert_arrived();
+    // Nothing says that what is there is the same.
+    run(ground.get_named(&[site.url()], &[])).expect(6);
+    ground.assert_arrived();
+}
+
+#[test]
+fn names_passwords_and_fields() {
+    let ground = Ground::new(300_000);
+    let auth = "auth_basic \"closed\"; auth_basic_user_file users;";
+    let Some(nginx) = Nginx::start("names and passwords", &[auth]) else { return };
+    // It is looked for beside the configuration.
+    fs::write(nginx.root(0).parent().expect("a parent").join("users"), "me:{PLAIN}se+cret\n")
+        .expect("a file");
+    nginx.put(0, "f.bin", &ground.content);
+    let url = nginx.url(0, "f.bin");
+    let done = run(ground.get_named(&[&url], &["--json"])).expect(3);
+    assert!(done.err.contains("does not allow it (401)"), "{}", done.err);
+    run(ground.get_named(&[&url], &["--user", "me:wrong"])).expect(3);
+    let cache = ground.dir.path().join("cache");
+    let arrives = |url: &str, more: &[&str]| {
+        let mut command = ground.get_named(&[url], more);
+        command.env("XDG_CACHE_HOME", &cache);
+        let done = run(command).expect(0);
+        ground.assert_arrived();
+        assert!(!done.err.contains("cret") && !done.out.contains("cret"), "{}{}", done.err, done.out);
+        fs::remove_file(ground.target()).expect("the file");
+    };
+    arrives(&url, &["--user", "me:se+cret"]);
+    arrives(&url.replace("http://", "http://me:se%2Bcret@"), &[]);
+    let netrc = beside(&ground, "netrc");
+    fs::write(&netrc, format!("machine {} login me password se+cret\n", nginx.addresses[0].ip()))
+        .expect("a file");
+    arrives(&url, &[&format!("--netrc={netrc}")]);
+    // A server that wants a field of its own.
+    let content = ground.content.clone();
+    let site = Site::new(&ground.content, move |request, reply| {
+        if request.field("x-token") == Some("42") { reply } else { Reply::new(403, &content[..10]) }
+    });
+    run(ground.get_named(&[site.url()], &[])).expect(3);
+    arrives(&site.url(), &["-H", "X-Token: 42"]);
+    // What is remembered has no password in it.
+    let known = fs::read_to_string(cache.join("anabranch/urls.jsonl")).expect("what is known");
+    assert!(known.contains(&url) && !known.contains("cret"), "{known}");
+}
+
+#[test]
+fn a_redirect_does_not_take_the_password_along() {
+    let ground = Ground::new(300_000);
+    let there = Site::good(&ground.content);
+    let url = there.url();
+    let here =
+        Site::new(&ground.content, move |_, _| Reply::new(302, b"there").with("location", url.clone()));
+    let named = here.url().replace("http://", "http://me:cret@");
+    run(ground.get_named(&[named], &["--json"])).expect(0);
+    ground.assert_arrived();
+    assert!(here.seen().iter().any(|request| request.field("authorization").is_some()));
+    assert!(there.seen().iter().all(|request| request.field("authorization").is_none()));
+    assert!(there.body_bytes() >= 300_000);
+    // For ever in a circle.
+    let circle = Site::new(&ground.content, |_, _| Reply::new(302, b"").with("location", "/f.bin"));
+    let done = run(ground.get_named(&[circle.url()], &["--force"])).expect(3);
+    assert!(done.err.contains("redirect"), "{}", done.err);
+}
+
+#[test]
+fn certificates() {
+    let ground = Ground::new(1_000_000);
+    let make = |dir: &Path| {
+        let mut command = Command::new("openssl");
+        command.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]);
+        command.args(["-days", "2", "-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.2"]);
+        command.args(["-addext", "basicConstraints=critical,CA:FALSE"]);
+        command.args(["-keyout", "key.pem", "-out", "cert.pem"]).current_dir(dir).output()
+    };
+    match make(ground.dir.path()) {
+        Ok(output) if output.status.success() => {}
+        other => return skipped(&format!("certificates: openssl: {other:?}")),
+    }
+    let read = |name: &str| fs::read_to_string(beside(&ground, name)).expect("a file");
+    let Some(nginx) = Nginx::start_tls("certificates", &read("cert.pem"), &read("key.pem")) else { return };
+    nginx.put(0, "f.bin", &ground.content);
+    let url = nginx.url(0, "f.bin").replace("http://", "https://");
+    let done = run(ground.get_named(&[&url], &["--json"])).expect(4);
+    assert!(done.err.contains("no secure connection"), "{}", done.err);
+    assert!(names(&ground.to()).is_empty());
+    run(ground.get_named(&[&url], &["--cacert", &beside(&ground, "cert.pem")])).expect(0);
+    ground.assert_arrived();
+    run(ground.get_named(&[&url], &["--insecure", "--force"])).expect(0);
+    ground.assert_arrived();
+    // Another name than the certificate's is not believed, even by the right authority.
+    let other = url.replace("127.0.0.2", "localhost");
+    let done = run(ground.get_named(&[&other], &["--cacert", &beside(&ground, "cert.pem"), "--force"]));
+    assert_eq!(done.code, Some(4), "{}", done.err);
+}
+
+#[test]
+fn servers_and_proxies_that_are_not_there() {
+    let ground = Ground::new(2_000_000);
+    let nobody = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    let dead = format!("http://{nobody}/f.bin");
+    let done = run(ground.get_named(&[&dead], &["--json"])).expect(4);
+    assert!(done.err.contains("cannot be reached") && done.err.contains("refused"), "{}", done.err);
+    let unknown = "http://no-such-host.invalid/f.bin";
+    let done = run(ground.get_named(&[unknown], &["--json"])).expect(4);
+    assert!(done.err.contains("no-such-host.invalid"), "{}", done.err);
+    let site = Site::good(&ground.content);
+    let done = run(ground.get_named(&[site.url()], &["--proxy", &format!("http://{nobody}")])).expect(4);
+    assert!(done.err.contains("proxy"), "{}", done.err);
+    assert!(names(&ground.to()).is_empty());
+    // Beside one that is there they do no harm.
+    let done = run(ground.get_named(&[&dead, unknown, &site.url()], &["--json"])).expect(0);
+    ground.assert_arrived();
+    assert!(done.notes().contains(&format!("{nobody}: it cannot be reached")), "{}", done.out);
+    assert!(done.notes().contains("no-such-host.invalid: it cannot be reached"), "{}", done.out);
+}
+
+#[test]
+fn files_of_no_byte_and_of_few() {
+    for len in [0, 1, 16_384, 16_385] {
+        let ground = Ground::new(len);
+        let Some(nginx) = three("short files", &ground) else { return };
+        let metalink = beside(&ground, "f.bin.meta4");
+        run(ground.get_named(&[&metalink], &["--json"])).expect(0);
+        ground.assert_arrived();
+        fs::remove_file(ground.target()).expect("the file");
+        let urls: Vec<String> = (0..3).map(|server| nginx.url(server, "f.bin")).collect();
+        let done = run(ground.get_named(&urls, &["--json"])).expect(0);
+        ground.assert_arrived();
+        assert_eq!(done.summary()["content"], ContentId::of(&ground.content).to_string());
+    }
+}

@@ -1,0 +1,488 @@
+//! Mirrors with other bytes, and servers that answer what they should not: the file arrives as it should be
+//! or not at all, and who is to blame is named.
+
+mod common;
+
+use std::fs;
+use std::path::PathBuf;
+
+use common::anabranch;
+use common::fetch::{Done, Ground, names, run};
+use common::nginx::Nginx;
+use common::site::{LOGIN, Reply, Request, Site, Then, honest};
+use sha2::{Digest as _, Sha256};
+
+/// The content with eight bytes flipped every `pitch` bytes from `first` on.
+fn flipped(content: &[u8], first: usize, pitch: usize) -> Vec<u8> {
+    let mut flipped = content.to_vec();
+    for at in (first..content.len() - 8).step_by(pitch) {
+        flipped[at..at + 8].iter_mut().for_each(|byte| *byte ^= 0x55);
+    }
+    flipped
+}
+
+/// Servers with these contents, all under the same name.
+fn serve(test: &str, contents: &[&[u8]]) -> Option<(Nginx, Vec<String>)> {
+    let nginx = Nginx::start(test, &vec![""; contents.len()])?;
+    for (server, content) in contents.iter().enumerate() {
+        nginx.put(server, "f.bin", content);
+    }
+    let urls = (0..contents.len()).map(|server| nginx.url(server, "f.bin")).collect();
+    Some((nginx, urls))
+}
+
+/// The Metalink of the content, with its leaf list beside it or without.
+fn metalink(ground: &Ground, urls: &[String], leaves: bool) -> PathBuf {
+    let file = ground.dir.path().join("f.bin");
+    fs::write(&file, &ground.content).expect("a file");
+    let mut command = anabranch();
+    command.args(["mirror-list", "make", "--quiet", "--force"]).arg(&file).args(urls);
+    let output = command.output().expect("it runs");
+    assert!(output.status.success(), "{output:?}");
+    if !leaves {
+        fs::remove_file(ground.dir.path().join("f.bin.b3leaves")).expect("the file");
+    }
+    ground.dir.path().join("f.bin.meta4")
+}
+
+#[test]
+fn a_corrupt_mirror_is_named_by_leaves_and_by_pieces() {
+    let ground = Ground::new(12_000_000);
+    let corrupt = flipped(&ground.content, 500_000, 1_000_000);
+    let Some((nginx, urls)) = serve("a corrupt mirror", &[&ground.content, &corrupt, &ground.content]) else {
+        return;
+    };
+    for leaves in [true, false] {
+        let list = metalink(&ground, &urls, leaves);
+        let done = run(ground.get_named(&[list], &["--json"])).expect(0);
+        ground.assert_arrived();
+        fs::remove_file(ground.target()).expect("the file");
+        assert_eq!(done.struck_off(), [nginx.name(1)], "leaves: {leaves}");
+        assert!(done.notes().contains(&format!("{}: wrong bytes in group", nginx.name(1))), "{}", done.out);
+    }
+    // Alone it has nothing to offer, and what is right of it may stay.
+    let Some((nginx, urls)) = serve("a corrupt mirror alone", &[&corrupt]) else { return };
+    for leaves in [true, false] {
+        let list = metalink(&ground, &urls, leaves);
+        let done = run(ground.get_named(&[list], &["--json", "--force"])).expect(5);
+        assert_eq!(done.struck_off(), [nginx.name(0)], "leaves: {leaves}");
+        assert!(done.err.contains(&nginx.name(0)) && done.err.contains("no mirror is left"), "{}", done.err);
+        assert!(!ground.target().exists());
+    }
+}
+
+#[test]
+fn without_hashes_two_outvote_one() {
+    let ground = Ground::new(8 << 20);
+    let corrupt = flipped(&ground.content, 0, 1 << 20);
+    for odd in 0..3 {
+        let mut contents = [&*ground.content; 3];
+        contents[odd] = &corrupt;
+        let Some((nginx, urls)) = serve("the odd one", &contents) else { return };
+        let done = run(ground.get_named(&urls, &["--json"])).expect(0);
+        ground.assert_arrived();
+        fs::remove_file(ground.target()).expect("the file");
+        assert_eq!(done.struck_off(), [nginx.name(odd)]);
+        assert_eq!(done.summary()["verified"], "nothing");
+    }
+}
+
+#[test]
+fn without_hashes_two_that_differ_are_both_named() {
+    let ground = Ground::new(8 << 20);
+    let corrupt = flipped(&ground.content, 0, 1 << 20);
+    for contents in [[&*ground.content, &corrupt], [&corrupt, &*ground.content]] {
+        let Some((nginx, urls)) = serve("two that differ", &contents) else { return };
+        let done = run(ground.get_named(&urls, &["--json"])).expect(5);
+        assert!(done.err.contains(&nginx.name(0)) && done.err.contains(&nginx.name(1)), "{}", done.err);
+        assert!(done.err.contains("different bytes"), "{}", done.err);
+        assert!(!ground.target().exists());
+        // What came of it is nobody's: with another mirror, or alone, the same command works.
+        run(ground.get_named(&urls[..1], &["--force"])).expect(0);
+        fs::remove_file(ground.target()).expect("the file");
+    }
+}
+
+#[test]
+fn the_hash_of_the_whole_finds_what_comparing_does_not() {
+    let ground = Ground::new(12_000_000);
+    let corrupt = flipped(&ground.content, 500_000, 1_000_000);
+    let Some((_nginx, urls)) = serve("the whole", &[&ground.content, &corrupt, &ground.content]) else {
+        return;
+    };
+    let right = data_encoding::HEXLOWER.encode(&Sha256::digest(&ground.content));
+    let checksum = format!("--checksum=sha-256={right}");
+    let done = run(ground.get_named(&urls, &["--json", &checksum])).expect(5);
+    assert!(done.err.contains("SHA-256") && done.err.contains("try each mirror alone"), "{}", done.err);
+    assert!(names(&ground.to()).is_empty(), "{:?}", names(&ground.to()));
+    run(ground.get_named(&urls[..1], &[&checksum])).expect(0);
+    ground.assert_arrived();
+    fs::remove_file(ground.target()).expect("the file");
+    // Nobody knows this: it is called unverified, and the next best thing is that it is.
+    let all = flipped(&ground.content, 0, 1 << 14);
+    let Some((nginx, urls)) = serve("much is wrong", &[&ground.content, &all, &ground.content]) else {
+        return;
+    };
+    let done = run(ground.get_named(&urls, &["--json", &checksum])).expect(0);
+    ground.assert_arrived();
+    assert_eq!(done.struck_off(), [nginx.name(1)]);
+}
+
+#[test]
+fn digests_that_contradict_each_other_are_not_used() {
+    let ground = Ground::new(3_000_000);
+    let digest =
+        |content: &[u8]| format!("sha-256=:{}:", data_encoding::BASE64.encode(&Sha256::digest(content)));
+    let (right, wrong) = (digest(&ground.content), digest(b"something else"));
+    let sites = [right.clone(), right, wrong]
+        .map(|digest| Site::new(&ground.content, move |_, reply| reply.with("repr-digest", digest.clone())));
+    let done = run(ground.get_named(&sites.each_ref().map(Site::url), &["--json"])).expect(0);
+    ground.assert_arrived();
+    assert!(done.notes().contains("tell different SHA-256"), "{}", done.out);
+    assert_eq!(done.summary()["verified"], "nothing");
+    // One alone that has another digest than its file.
+    let done = run(ground.get_named(&[sites[2].url()], &["--json", "--force"])).expect(5);
+    assert!(done.err.contains("SHA-256"), "{}", done.err);
+}
+
+/// Answers of a mirror.
+trait Twist: Fn(&Request, Reply) -> Reply + Clone + Send + Sync + 'static {}
+impl<T: Fn(&Request, Reply) -> Reply + Clone + Send + Sync + 'static> Twist for T {}
+
+/// Fetches from two honest mirrors and one between them that is not: the file is right. The bad one is named
+/// in a note that says `says`.
+fn beside(len: usize, twist: impl Twist, says: &str) -> Done {
+    let ground = Ground::new(len);
+    let (one, two) = (Site::slow(&ground.content, 8_000_000), Site::slow(&ground.content, 8_000_000));
+    let bad = Site::new(&ground.content, twist);
+    let done = run(ground.get_named(&[one.url(), bad.url(), two.url()], &["--json"])).expect(0);
+    ground.assert_arrived();
+    let says = if says.is_empty() { String::new() } else { format!("{}: {says}", bad.name()) };
+    assert!(done.notes().contains(&says), "{says:?} in {}", done.notes());
+    done
+}
+
+/// Fetches from this mirror alone.
+fn alone(len: usize, twist: impl Twist, more: &[&str]) -> (Ground, Done) {
+    let ground = Ground::new(len);
+    let bad = Site::new(&ground.content, twist);
+    let done = run(ground.get_named(&[bad.url()], &[&["--json"], more].concat()));
+    (ground, done)
+}
+
+/// Alone it ends with this exit status, says why, and leaves no file under the final name.
+fn never(twist: impl Twist, code: i32, says: &str) {
+    never_of(3_000_000, twist, code, says);
+}
+
+fn never_of(len: usize, twist: impl Twist, code: i32, says: &str) {
+    let (ground, done) = alone(len, twist, &["--timeout", "3"]);
+    let done = done.expect(code);
+    assert!(done.err.contains(says), "{says:?} in {}", done.err);
+    let left = names(&ground.to());
+    assert!(left.is_empty() || left == ["f.part", "f.part.journal"], "{left:?}");
+    // What is left is no whole file.
+    let whole = fs::read(ground.to().join("f.part")).is_ok_and(|part| part == ground.content);
+    assert!(!whole, "a part that is whole");
+}
+
+/// Another content of this length.
+fn reversed(len: usize) -> Vec<u8> {
+    let mut other = common::noise(len);
+    other.reverse();
+    other
+}
+
+/// Alone it brings the file.
+fn arrives(len: usize, twist: impl Twist) -> Done {
+    let (ground, done) = alone(len, twist, &[]);
+    let done = done.expect(0);
+    ground.assert_arrived();
+    done
+}
+
+#[test]
+fn an_old_version_of_another_length() {
+    let old = common::noise(2_000_000);
+    let twist = move |request: &Request, _: Reply| honest(request, &old, "\"v0\"");
+    beside(3_000_000, twist.clone(), "the file has changed: it has 2000000 bytes there, not 3000000");
+    // By a Metalink, which says how long it is.
+    let ground = Ground::new(3_000_000);
+    let bad = Site::new(&ground.content, twist);
+    let done = run(ground.get_named(&[metalink(&ground, &[bad.url()], true)], &["--json"])).expect(3);
+    assert!(done.err.contains("2000000 bytes"), "{}", done.err);
+    assert!(names(&ground.to()).is_empty());
+}
+
+#[test]
+fn another_version_after_a_while() {
+    // From the second request for a part on, or from the first.
+    for first in [1, 0] {
+        let other = reversed(6_000_000);
+        let twist = move |request: &Request, reply: Reply| match request.is_get() && request.number >= first {
+            true => honest(request, &other, "\"v2\""),
+            false => reply,
+        };
+        beside(6_000_000, twist.clone(), "the file has changed");
+        never_of(6_000_000, twist, 3, "the file has changed");
+    }
+}
+
+#[test]
+fn another_version_of_the_same_length_without_etag() {
+    // The date is all that tells.
+    let other = reversed(6_000_000);
+    let twist = move |request: &Request, reply: Reply| {
+        let (reply, day) = match request.is_get() && request.number >= 1 {
+            true => (honest(request, &other, "\"v1\""), 2),
+            false => (reply, 1),
+        };
+        reply.without("etag").with("last-modified", format!("Fri, 0{day} Jan 2021 10:00:00 GMT"))
+    };
+    never_of(6_000_000, twist.clone(), 3, "the file has changed");
+    beside(6_000_000, twist, "the file has changed");
+}
+
+#[test]
+fn lengths_that_no_file_has() {
+    for length in ["18446744073709551615", "9007199254740992", "4503599627370496", "x", "-1"] {
+        let twist = move |request: &Request, reply: Reply| {
+            let reply = reply.with("content-range", format!("bytes 0-0/{length}"));
+            if request.is_get() { reply } else { reply.with("content-length", length) }
+        };
+        let (ground, done) = alone(3_000_000, twist, &["--timeout", "3"]);
+        assert!(matches!(done.code, Some(1 | 3 | 4 | 6)), "{length}: {:?} {}", done.code, done.err);
+        assert!(done.err.starts_with("anabranch: "), "{length}: {}", done.err);
+        assert!(names(&ground.to()).is_empty(), "{length}: {:?}", names(&ground.to()));
+    }
+}
+
+#[test]
+fn compressed_on_the_fly() {
+    let twist = |_: &Request, reply: Reply| reply.with("content-encoding", "gzip");
+    beside(2_000_000, twist, "the server sends it compressed (gzip)");
+    never(twist, 3, "compressed (gzip)");
+    let later = |request: &Request, reply: Reply| {
+        if request.is_get() { reply.with("content-encoding", "br") } else { reply }
+    };
+    beside(2_000_000, later, "the server sends it compressed (br)");
+    never(later, 3, "compressed (br)");
+}
+
+#[test]
+fn compressed_by_nginx() {
+    let ground = Ground::new(2_000_000);
+    let gzip = "gzip on; gzip_types application/octet-stream; gzip_proxied any;";
+    let Some(nginx) = Nginx::start("compressed by nginx", &[gzip, "add_header Content-Encoding gzip;"])
+    else {
+        return;
+    };
+    nginx.put(0, "f.bin", &ground.content);
+    nginx.put(1, "f.bin", &ground.content);
+    // Asked not to, it does not.
+    run(ground.get_named(&[nginx.url(0, "f.bin")], &[])).expect(0);
+    ground.assert_arrived();
+    let done = run(ground.get_named(&[nginx.url(1, "f.bin")], &["--force"])).expect(3);
+    assert!(done.err.contains("compressed (gzip)"), "{}", done.err);
+}
+
+#[test]
+fn no_ranges() {
+    let none = |request: &Request, _: Reply| {
+        let mut request = request.clone();
+        request.fields.retain(|(name, _)| name != "range");
+        honest(&request, &common::noise(3_000_001), "\"v1\"").without("accept-ranges")
+    };
+    arrives(3_000_001, none);
+    beside(3_000_001, none, "");
+    let Some(nginx) = Nginx::start("no ranges", &["max_ranges 0;"]) else { return };
+    let ground = Ground::new(3_000_001);
+    nginx.put(0, "f.bin", &ground.content);
+    run(ground.get_named(&[nginx.url(0, "f.bin")], &["--json"])).expect(0);
+    ground.assert_arrived();
+    // It says that it has them.
+    arrives(3_000_001, move |request: &Request, reply: Reply| {
+        none(request, reply).with("accept-ranges", "bytes")
+    });
+}
+
+#[test]
+fn other_ranges_than_asked_for() {
+    let shifted = |request: &Request, reply: Reply| match request.range() {
+        Some(range) if request.is_get() => {
+            let total = 3_000_000;
+            reply.with("content-range", format!("bytes {}-{}/{total}", range.start + 1, range.end))
+        }
+        _ => reply,
+    };
+    beside(3_000_000, shifted, "the server sends bytes ");
+    never(shifted, 3, "the server sends bytes ");
+    let unsaid = |_: &Request, reply: Reply| reply.without("content-range");
+    beside(3_000_000, unsaid, "the server does not say which range it sends");
+    never(unsaid, 3, "does not say which range");
+    let longer = |request: &Request, reply: Reply| match request.range() {
+        Some(range) if request.is_get() => {
+            reply.with("content-range", format!("bytes {}-{}/3000005", range.start, range.end - 1))
+        }
+        _ => reply,
+    };
+    beside(3_000_000, longer, "the file has changed: it has 3000005 bytes now");
+    never(longer, 3, "3000005 bytes");
+}
+
+#[test]
+fn bodies_that_are_too_short_or_too_long() {
+    // It ends in the middle, though its length was told: what came is used.
+    let short = |request: &Request, mut reply: Reply| {
+        if request.is_get() {
+            reply.length = Some(reply.body.len());
+            reply.body.truncate(reply.body.len() / 2 + 20_000);
+            reply.then = Then::Close;
+        }
+        reply
+    };
+    beside(2_000_000, short, "");
+    // The length does not fit the range.
+    let less = |request: &Request, mut reply: Reply| {
+        if request.is_get() {
+            reply.body.pop();
+        }
+        reply
+    };
+    beside(2_000_000, less, "");
+    never(less, 3, "");
+    // More comes than was told, as if it were the next answer.
+    let more = |request: &Request, mut reply: Reply| {
+        if request.is_get() {
+            reply.length = Some(reply.body.len());
+            reply.body.extend_from_slice(b"HTTP/1.1 206 x\r\ncontent-length: 3\r\n\r\nabcabcabc");
+        }
+        reply
+    };
+    beside(2_000_000, more, "");
+    arrives(2_000_000, more);
+}
+
+#[test]
+fn captive_portals() {
+    let page = |_: &Request, _: Reply| {
+        Reply::new(200, b"<html>log in first</html>").with("content-type", "text/html; charset=utf-8")
+    };
+    let sent_there = |_: &Request, _: Reply| Reply::new(302, b"").with("location", LOGIN);
+    let wants_login = |_: &Request, _: Reply| Reply::new(511, b"<html>").with("content-type", "text/html");
+    never(page, 3, "a web page came instead of the file");
+    never(sent_there, 3, "a web page came instead of the file");
+    never(wants_login, 3, "login");
+    beside(2_000_000, page, "a web page came instead of the file");
+    beside(2_000_000, sent_there, "a web page came instead of the file");
+    // It shuts while the file comes.
+    let later = move |request: &Request, reply: Reply| {
+        if request.number >= 1 { sent_there(request, reply) } else { reply }
+    };
+    beside(3_000_000, later, "");
+    never(later, 3, "");
+}
+
+#[test]
+fn statuses() {
+    for (status, code, says) in [
+        (404, 3, "the server does not have it (404)"),
+        (410, 3, "the server does not have it (410)"),
+        (403, 3, "the server does not allow it (403)"),
+        (500, 4, "the server answers 500"),
+        (418, 3, "the server answers 418"),
+    ] {
+        let twist = move |_: &Request, _: Reply| Reply::new(status, b"sorry");
+        beside(1_000_000, twist, says);
+        never(twist, code, says);
+    }
+    let busy = |_: &Request, _: Reply| Reply::new(503, b"").with("retry-after", "1");
+    beside(1_000_000, busy, "the server is busy, for 1 s");
+    never(busy, 4, "the server is busy, for 1 s");
+    // It goes in mid-transfer.
+    let gone = |request: &Request, reply: Reply| match request.number {
+        0 => reply,
+        _ => Reply::new(404, b""),
+    };
+    beside(6_000_000, gone, "the server does not have it (404)");
+    never(gone, 3, "the server does not have it (404)");
+}
+
+#[test]
+fn faults_now_and_then() {
+    // Every third answer is none: it is tried again, and the file comes.
+    for status in [500, 502] {
+        arrives(3_000_000, move |request: &Request, reply: Reply| {
+            match request.is_get() && request.number % 3 == 1 {
+                true => Reply::new(status, b"oops"),
+                false => reply,
+            }
+        });
+    }
+    arrives(3_000_000, |request: &Request, reply: Reply| match request.is_get() && request.number % 3 == 1 {
+        true => Reply::new(503, b"").with("retry-after", "1"),
+        false => reply,
+    });
+    // It cannot say what it has, but sends it.
+    let silent = |request: &Request, reply: Reply| match request.is_get() {
+        true => reply,
+        false => Reply::new(500, b""),
+    };
+    let done = beside(6_000_000, silent, "the server answers 500");
+    let summary = done.summary();
+    let bytes = summary["last"]["paths"].as_array().expect("paths").iter();
+    assert!(bytes.map(|row| row["bytes"].as_u64()).all(|bytes| bytes > Some(0)), "{}", done.out);
+    // The connection ends in the middle of every other answer.
+    let closed = |request: &Request, mut reply: Reply| {
+        if request.is_get() && request.number.is_multiple_of(2) {
+            reply.length = Some(reply.body.len());
+            reply.body.truncate(reply.body.len() * 2 / 3);
+            reply.then = Then::Close;
+        }
+        reply
+    };
+    arrives(3_000_000, closed);
+    beside(3_000_000, closed, "");
+}
+
+#[test]
+fn it_says_nothing_any_more() {
+    let stalls = |request: &Request, mut reply: Reply| {
+        if request.is_get() {
+            reply.length = Some(reply.body.len());
+            reply.body.truncate(reply.body.len() / 2);
+            reply.then = Then::Stall;
+        }
+        reply
+    };
+    beside(3_000_000, stalls, "");
+    let mute = |_: &Request, mut reply: Reply| {
+        reply.then = Then::Mute;
+        reply
+    };
+    let done = beside(3_000_000, mute, "no answer yet");
+    assert!(done.struck_off().is_empty());
+    // Nothing at all comes of the parts.
+    let starves = |request: &Request, mut reply: Reply| {
+        if request.is_get() {
+            reply.then = Then::Mute;
+        }
+        reply
+    };
+    beside(3_000_000, starves, "");
+    never(starves, 4, "no source has answered for 3 s");
+}
+
+#[test]
+fn a_bad_mirror_does_no_harm_where_hashes_are() {
+    let ground = Ground::new(3_000_000);
+    let other = flipped(&ground.content, 0, 1 << 14);
+    let bad = Site::new(&ground.content, move |request, _| honest(request, &other, "\"v1\""));
+    let good = Site::slow(&ground.content, 6_000_000);
+    let list = metalink(&ground, &[bad.url(), good.url()], true);
+    let done = run(ground.get_named(&[list], &["--json"])).expect(0);
+    ground.assert_arrived();
+    assert_eq!(done.struck_off(), [bad.name()]);
+    // What was wrong is counted with what it brought.
+    assert!(done.bytes_from(bad.address) < 1 << 20);
+}

@@ -1,0 +1,222 @@
+//! What was begun is finished, from whoever has it: interrupted transfers from mirrors, and transfers that
+//! mirrors and sources that speak mmTP share, at the same time or one after the other.
+
+mod common;
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::fetch::{Done, Ground, names, run, spawn};
+use common::relay::Relay;
+use common::site::{Reply, Request, Site, honest};
+use common::{Server, wait_until};
+use mmtp::ContentId;
+use mmtp::id::GROUP_BYTES;
+use mmtp::uri::Uri;
+use nix::sys::signal::Signal;
+
+/// The URI of the content, with these sources and mirrors.
+fn uri(ground: &Ground, sources: &[String], mirrors: &[String]) -> String {
+    let mut uri = Uri::new(ContentId::of(&ground.content));
+    uri.from = sources.to_vec();
+    uri.mirrors = mirrors.to_vec();
+    uri.to_string()
+}
+
+fn resumed(done: &Done) -> u64 {
+    done.summary()["last"]["resumed_bytes"].as_u64().expect("a number")
+}
+
+/// Bytes that are in the part, as far as the length of its file tells of the groups that are not zero.
+fn part_bytes(ground: &Ground) -> u64 {
+    let part = fs::read(ground.to().join("f.part")).unwrap_or_default();
+    let groups = part.chunks(GROUP_BYTES).filter(|group| group.iter().any(|byte| *byte != 0));
+    groups.map(|group| group.len() as u64).sum()
+}
+
+#[test]
+fn after_kill_9_only_the_rest_is_fetched() {
+    let ground = Ground::new(6_000_000);
+    let sites = [1, 2].map(|_| Site::slow(&ground.content, 1_500_000));
+    let urls = sites.each_ref().map(Site::url);
+    let running = spawn(ground.get_named(&urls, &["--json"]));
+    wait_until(20, || part_bytes(&ground) > 2_000_000);
+    running.signal(Signal::SIGKILL);
+    assert_eq!(running.end().code, None);
+    ground.assert_part();
+    let before: u64 = sites.iter().map(Site::body_bytes).sum();
+    let done = run(ground.get_named(&urls, &["--json"])).expect(0);
+    ground.assert_arrived();
+    let there = resumed(&done);
+    assert!(there >= 2_000_000, "{there}");
+    let again = sites.iter().map(Site::body_bytes).sum::<u64>() - before;
+    // What is compared, copied at the end or was under way comes twice.
+    assert!(again <= 6_000_000 - there + 1_500_000, "{again} bytes came after {there}");
+}
+
+#[test]
+fn an_interrupt_keeps_the_part() {
+    let ground = Ground::new(6_000_000);
+    let site = Site::slow(&ground.content, 2_000_000);
+    let running = spawn(ground.get_named(&[site.url()], &["--json"]));
+    wait_until(20, || part_bytes(&ground) > 1_000_000);
+    running.signal(Signal::SIGINT);
+    let done = running.end().expect(130);
+    assert!(done.err.contains("the same command resumes"), "{}", done.err);
+    assert_eq!(done.summary()["complete"], false);
+    ground.assert_part();
+    // Another file of the same length under this URL is not mixed with it.
+    drop(site);
+    let other = common::noise(6_000_001)[1..].to_vec();
+    let moved = Site::new(&other.clone(), move |request, _| honest(request, &other, "\"v2\""));
+    let done = run(ground.get_named(&[moved.url()], &[])).expect(6);
+    assert!(done.err.contains("--force"), "{}", done.err);
+    ground.assert_part();
+}
+
+#[test]
+fn a_part_of_an_earlier_version_is_not_gone_on_with() {
+    // Its date is all that tells the versions apart.
+    let ground = Ground::new(4_000_000);
+    let other: Vec<u8> = ground.content.iter().map(|byte| byte ^ 1).collect();
+    let second = Arc::new(AtomicBool::new(false));
+    let (new, is_new) = (other.clone(), second.clone());
+    let site = Site::new(&ground.content, move |request: &Request, reply: Reply| {
+        let (reply, day) = match is_new.load(Ordering::Relaxed) {
+            true => (honest(request, &new, "\"v1\""), 2),
+            false => (reply.at(2_000_000), 1),
+        };
+        reply.without("etag").with("last-modified", format!("Fri, 0{day} Jan 2021 10:00:00 GMT"))
+    });
+    let running = spawn(ground.get_named(&[site.url()], &["--json"]));
+    wait_until(20, || part_bytes(&ground) > 1_000_000);
+    running.signal(Signal::SIGINT);
+    running.end().expect(130);
+    second.store(true, Ordering::Relaxed);
+    run(ground.get_named(&[site.url()], &[])).expect(6);
+    ground.assert_part();
+    run(ground.get_named(&[site.url()], &["--force"])).expect(0);
+    assert!(fs::read(ground.target()).expect("a file") == other);
+}
+
+#[test]
+fn begun_over_mmtp_and_finished_over_http() {
+    let ground = Ground::new(6_000_000);
+    let open = Arc::new(AtomicBool::new(false));
+    let is_open = open.clone();
+    let site = Site::new(&ground.content, move |_, reply| match is_open.load(Ordering::Relaxed) {
+        true => reply,
+        false => Reply::new(404, b""),
+    });
+    let server = Server::start_at(&ground.source(), "127.0.0.1:0", &["--limit", "2M"]);
+    // The same URI twice: first its mirror has nothing, then its source is gone.
+    let name = uri(&ground, &[server.address.to_string()], &[site.url()]);
+    let running = spawn(ground.get_named(&[&name], &["--json"]));
+    running.wait_note("going on without mirrors");
+    ground.wait_recorded(100);
+    running.signal(Signal::SIGKILL);
+    running.end();
+    ground.assert_part();
+    drop(server);
+    open.store(true, Ordering::Relaxed);
+    let done = run(ground.get_named(&[&name], &["--json"])).expect(0);
+    ground.assert_arrived();
+    assert!(done.notes().contains("mirrors alone go on"), "{}", done.notes());
+    assert_eq!(done.summary()["verified"], "whole");
+    assert!(resumed(&done) >= 100 * GROUP_BYTES as u64, "{}", resumed(&done));
+    assert!(site.body_bytes() <= 6_000_000 - 100 * GROUP_BYTES as u64 + 1_000_000, "{}", site.body_bytes());
+}
+
+#[test]
+fn begun_over_http_and_finished_over_mmtp() {
+    let ground = Ground::new(6_000_000);
+    let site = Site::slow(&ground.content, 2_000_000);
+    let name = uri(&ground, &[], &[site.url()]);
+    let running = spawn(ground.get_named(&[&name], &["--json"]));
+    ground.wait_recorded(100);
+    running.signal(Signal::SIGINT);
+    running.end().expect(130);
+    ground.assert_part();
+    drop(site);
+    let server = Server::start(&ground.source());
+    // The mirror of the URI is gone.
+    let from = format!("--from={}", server.address);
+    let done = run(ground.get_named(&[&name], &["--json", &from])).expect(0);
+    ground.assert_arrived();
+    assert!(resumed(&done) >= 100 * GROUP_BYTES as u64);
+    let fresh = done.bytes_from(server.address);
+    // The end may come twice.
+    assert!(fresh <= 6_000_000 - resumed(&done) + 200_000, "{fresh} after {}: {}", resumed(&done), done.out);
+}
+
+#[test]
+fn both_at_the_same_time() {
+    let ground = Ground::new(12_000_000);
+    let server = Server::start_at(&ground.source(), "127.0.0.1:0", &["--limit", "4M"]);
+    let site = Site::slow(&ground.content, 4_000_000);
+    let from = format!("--from={}", server.address);
+    let done = run(ground.get_named(&[uri(&ground, &[], &[site.url()])], &["--json", &from])).expect(0);
+    ground.assert_arrived();
+    let (by_mmtp, by_http) = (done.bytes_from(server.address), done.bytes_from(site.address));
+    assert!(by_mmtp > 1_000_000 && by_http > 1_000_000, "{by_mmtp} and {by_http}");
+    assert_eq!(done.summary()["verified"], "groups");
+    assert!(done.struck_off().is_empty());
+}
+
+#[test]
+fn both_at_the_same_time_and_the_mirror_lies() {
+    let ground = Ground::new(6_000_000);
+    let wrong: Vec<u8> = ground.content.iter().map(|byte| byte ^ 1).collect();
+    let server = Server::start_at(&ground.source(), "127.0.0.1:0", &["--limit", "4M"]);
+    let site = Site::new(&ground.content, move |request, _| honest(request, &wrong, "\"v1\"").at(4_000_000));
+    let from = format!("--from={}", server.address);
+    let done = run(ground.get_named(&[uri(&ground, &[], &[site.url()])], &["--json", &from])).expect(0);
+    ground.assert_arrived();
+    assert_eq!(done.struck_off(), [site.name()]);
+}
+
+#[test]
+fn both_at_the_same_time_and_the_source_lies() {
+    let ground = Ground::new(6_000_000);
+    let server = Server::start_at(&ground.source(), "127.0.0.1:0", &["--limit", "4M"]);
+    let liar = Relay::liar(server.address, 40);
+    let site = Site::slow(&ground.content, 4_000_000);
+    let from = format!("--from={}", liar.address);
+    let done = run(ground.get_named(&[uri(&ground, &[], &[site.url()])], &["--json", &from])).expect(0);
+    ground.assert_arrived();
+    assert_eq!(done.struck_off(), [liar.address.to_string()]);
+}
+
+#[test]
+fn the_source_goes_away_and_the_mirror_finishes() {
+    let ground = Ground::new(8_000_000);
+    let server = Server::start_at(&ground.source(), "127.0.0.1:0", &["--limit", "2M"]);
+    let site = Site::slow(&ground.content, 2_000_000);
+    let from = format!("--from={}", server.address);
+    let running = spawn(ground.get_named(&[uri(&ground, &[], &[site.url()])], &["--json", &from]));
+    ground.wait_recorded(100);
+    drop(server);
+    let done = running.end().expect(0);
+    ground.assert_arrived();
+    assert!(done.notes().contains("mirrors alone go on"), "{}", done.notes());
+    assert_eq!(done.summary()["complete"], true);
+}
+
+#[test]
+fn a_source_serves_both_ways() {
+    // What a browser would be given is a source like any other: the URL is all that is needed.
+    let ground = Ground::new(5_000_000);
+    let server = Server::start_at(&ground.source(), "127.0.0.1:0", &["--http", "127.0.0.1:0"]);
+    let url = server.offers[0]["http"][0].as_str().expect("a URL").to_owned();
+    let done = run(ground.get_named(&[&url], &["--json"])).expect(0);
+    ground.assert_arrived();
+    assert_eq!(done.summary()["verified"], "groups", "{}", done.notes());
+    fs::remove_file(ground.target()).expect("the file");
+    // By its URI with the URL as a mirror: both at once, from one and the same.
+    let mut both: Uri = server.uri().parse().expect("a URI");
+    both.mirrors = vec![url];
+    run(ground.get_named(&[both.to_string()], &[&format!("--from={}", server.address)])).expect(0);
+    ground.assert_arrived();
+    assert_eq!(names(&ground.to()), ["f"]);
+}
