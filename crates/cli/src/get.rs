@@ -105,10 +105,20 @@ fn from_mirrors(args: &Get, asked: Asked, mut view: View) -> Outcome {
         Err(failure) if failure.code == Code::Unreachable => Vec::new(),
         resolved => resolved?,
     };
-    let mut client = Client::start(args.http.options()).map_err(|e| Failure::usage(e.to_string()))?;
+    let start = || Client::start(args.http.options()).map_err(|e| Failure::usage(e.to_string()));
+    let mut client = start()?;
     let said = Said { id: uri.as_ref().map(|uri| uri.id), sha256: args.http.checksum };
     let timeout = Span::from_secs(args.timeout);
-    let mut found = look::look(asked, said, &args.via, timeout, &mut client, &mut view)?;
+    let looked = look::look(asked, said, &args.via, timeout, &mut client, &mut view);
+    let mut found = match (looked, &uri) {
+        (Err(failure), Some(uri))
+            if !sources.is_empty() && matches!(failure.code, Code::NotFound | Code::Unreachable) =>
+        {
+            view.note(&format!("{}: going on without mirrors", failure.message));
+            return from_sources(args, uri, view);
+        }
+        (looked, _) => looked?,
+    };
     if !sources.is_empty() && !found.named {
         return Err(Failure::usage(
             "--from needs the content's id, which neither URL nor Metalink tell: give the anabranch: URI too",
@@ -122,23 +132,33 @@ fn from_mirrors(args: &Get, asked: Asked, mut view: View) -> Outcome {
     let name = uri.and_then(|uri| uri.name).or(found.name.clone());
     let name = name.filter(|name| names::component(name).is_ok() && !name.starts_with(b"."));
     let path = destination(args.output.as_deref(), name.as_deref(), &found.id)?;
-    let verified = if sources.is_empty() { found.verified() } else { Verified::Groups };
+    let mut verified = if sources.is_empty() { found.verified() } else { Verified::Groups };
     let parts = Parts {
         client,
         length: found.id.length,
-        check: found.check,
+        check: found.check.clone(),
         lent: !sources.is_empty(),
-        mirrors: found.mirrors,
+        mirrors: found.mirrors.clone(),
     };
     let mut transfer = Transfer::new(args, &sources, Some(parts), &mut view)?;
     let mut whole = file(args, found.id, found.proof, path.clone(), &mut transfer, &mut view);
+    let mut struck_off = Vec::new();
+    if transfer.is_deserted() {
+        struck_off = transfer.summary(&found.id, String::new(), None).struck_off;
+        verified = found.verified();
+        view.note(&format!("no source answers that speaks mmTP: mirrors alone go on; {}", found.how()));
+        let (check, mirrors) = (found.check.clone(), found.mirrors.clone());
+        let parts = Parts { client: start()?, length: found.id.length, check, lent: false, mirrors };
+        transfer = Transfer::new(args, &[], Some(parts), &mut view)?;
+        whole = file(args, found.id, found.proof, path.clone(), &mut transfer, &mut view);
+    }
     if let (Ok(Some(root)), true) = (&whole, found.named)
         && *root != found.id.root
     {
         // The SHA-256 was what it had to be; where groups cannot be verified, the root is seen only now.
         whole = Err(Failure::new(
             Code::Corrupt,
-            "it has the SHA-256 of --checksum, but not the BLAKE3 that the URI or the Metalink say: they name \
+            "it has the SHA-256 of --checksum, but not the BLAKE3 of the URI or the Metalink: they name \
              different contents",
         ));
     }
@@ -168,7 +188,8 @@ fn from_mirrors(args: &Get, asked: Asked, mut view: View) -> Outcome {
         view.note(&format!("its id is {id}; {URI_HINT}{id}?len={}", id.length));
     }
     let failure = whole.err();
-    let summary = Summary { verified, ..transfer.summary(&id, show(&path), failure.as_ref()) };
+    let mut summary = Summary { verified, ..transfer.summary(&id, show(&path), failure.as_ref()) };
+    summary.struck_off.splice(..0, struck_off);
     view.finish(&summary);
     failure.map_or(Ok(()), Err)
 }

@@ -127,6 +127,11 @@ fn urls_alone_are_called_unverified_and_known_the_next_time() {
     let end = done.err.lines().rfind(|line| line.contains("5.0 MB")).expect("an end");
     assert!(end.contains("UNVERIFIED") && !end.contains(" verified"), "{end}");
 
+    // What several brought, and nothing proved, may be a mixture; what one brought is remembered.
+    let mut alone = ground.get_named(&urls[..1], &["--force"]);
+    alone.env("XDG_CACHE_HOME", &cache);
+    run(alone).expect(0);
+
     // Whoever has the same validator has the same content: now it is verified.
     let done = run(get(&["--force", "--json"])).expect(0);
     assert!(done.notes().contains(&format!("had the content {id} before")), "{}", done.out);

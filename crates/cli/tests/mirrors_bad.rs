@@ -223,7 +223,8 @@ fn another_version_after_a_while() {
             true => honest(request, &other, "\"v2\""),
             false => reply,
         };
-        beside(6_000_000, twist.clone(), "the file has changed");
+        // It may not be asked a second time.
+        beside(6_000_000, twist.clone(), if first == 0 { "the file has changed" } else { "" });
         never_of(6_000_000, twist, 3, "the file has changed");
     }
 }
@@ -240,7 +241,7 @@ fn another_version_of_the_same_length_without_etag() {
         reply.without("etag").with("last-modified", format!("Fri, 0{day} Jan 2021 10:00:00 GMT"))
     };
     never_of(6_000_000, twist.clone(), 3, "the file has changed");
-    beside(6_000_000, twist, "the file has changed");
+    beside(6_000_000, twist, "");
 }
 
 #[test]
@@ -404,7 +405,7 @@ fn statuses() {
         0 => reply,
         _ => Reply::new(404, b""),
     };
-    beside(6_000_000, gone, "the server does not have it (404)");
+    beside(6_000_000, gone, "");
     never(gone, 3, "the server does not have it (404)");
 }
 

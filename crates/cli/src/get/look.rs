@@ -30,6 +30,8 @@ use crate::exit::{Code, Failure, Outcome};
 use crate::view::View;
 pub(super) use found::{Found, Mirror};
 
+/// Once some servers have answered, and nothing has come for so long, the others are not waited for.
+const QUIET: Span = Span::from_secs(3);
 /// Mirrors of one transfer.
 pub(super) const MIRRORS_MAX: usize = 64;
 /// A `b3sum` line is no longer.
@@ -228,6 +230,7 @@ impl Looker<'_, '_> {
         let mut poller = Poller::new(self.clock);
         let mut told = false;
         let start = self.clock.now();
+        let mut heard_at = start;
         loop {
             while let Some((url, offered)) = self.lists.pop_front() {
                 self.ask(About::List, &url, What::Small { max: METALINK_MAX }, offered);
@@ -253,10 +256,13 @@ impl Looker<'_, '_> {
                 .map_err(|e| Failure::other(format!("waiting for answers: {e}")))?;
             let mut events = Vec::new();
             self.client.events(|event| events.push(event));
+            if !events.is_empty() {
+                heard_at = self.clock.now();
+            }
             for event in events {
                 self.event(event)?;
             }
-            self.expire()?;
+            self.expire(self.clock.now().since(heard_at) >= QUIET && self.heads.iter().any(Option::is_some))?;
             if !told && self.clock.now().since(start) > Span::from_secs(2) {
                 told = true;
                 self.view.note("asking the mirrors what they have");
@@ -264,20 +270,25 @@ impl Looker<'_, '_> {
         }
     }
 
-    /// Does not wait any more for answers that take too long.
-    fn expire(&mut self) -> Outcome {
+    /// Does not wait any more for answers that take too long; if others have answered and now it is `quiet`, for
+    /// none.
+    fn expire(&mut self, quiet: bool) -> Outcome {
         let now = self.clock.now();
         for question in self.asked.values_mut() {
             if question.about == About::Leaves && !question.body.is_empty() {
                 question.until = self.end;
             }
         }
-        let late: Vec<FetchId> =
-            self.asked.iter().filter(|(_, question)| now >= question.until).map(|(id, _)| *id).collect();
+        let late: Vec<FetchId> = self
+            .asked
+            .iter()
+            .filter(|(_, question)| quiet || now >= question.until)
+            .map(|(id, _)| *id)
+            .collect();
         for id in late {
             self.client.cancel(id);
             if let Some(question) = self.asked.remove(&id) {
-                let trouble = Trouble::Unreachable("it does not answer in time".to_owned());
+                let trouble = Trouble::Broken("no answer yet".to_owned());
                 self.failed(question, trouble)?;
             }
         }

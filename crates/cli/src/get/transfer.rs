@@ -4,6 +4,7 @@
 //! wants sent, write what it verified, draw. Everything read in one turn is written in one turn, so that what
 //! a crash can lose is what the journal does not say.
 
+mod patience;
 mod report;
 
 use std::net::SocketAddr;
@@ -26,12 +27,10 @@ use super::web::{Brought, Parts, Web};
 use crate::args::{Get, Groups};
 use crate::exit::{Code, Failure, Outcome};
 use crate::host::{secret, stop_signals};
-use crate::view::{Snapshot, View, bytes};
+use crate::view::{Snapshot, View};
 
 /// How often a path whose interface is gone is tried again even if the kernel announced nothing.
 const REFRESH_EVERY: Span = Span::from_secs(1);
-/// Without an answer for so long, the user is told that nobody answers.
-const SILENCE_TOLD: Span = Span::from_secs(3);
 /// Older than this, what the sockets have is read again before the machine is asked.
 const STALE_AFTER: Span = Span::from_millis(5);
 /// Buffer sets read from one socket in one turn, so that none starves the others.
@@ -61,6 +60,9 @@ pub(super) struct Transfer {
     doubtful: bool,
     /// When the sockets were last read.
     read_at: Time,
+    /// When a source that speaks mmTP was last open.
+    source_at: Time,
+    deserted: bool,
 }
 
 /// A source, as people know it.
@@ -125,6 +127,8 @@ impl Transfer {
             named: None,
             doubtful: false,
             read_at: now,
+            source_at: now,
+            deserted: false,
         })
     }
 
@@ -316,42 +320,6 @@ impl Transfer {
             }
             Event::Path { .. } => Ok(()),
         }
-    }
-
-    /// Interfaces that changed, and patience that ran out.
-    fn check_time(&mut self, now: Time, arrivals: &Arrivals, view: &mut View) -> Outcome {
-        let changed = self.watch.as_mut().is_some_and(|watch| watch.changed(now));
-        if changed || now >= self.refresh_at {
-            self.refresh_at = now + REFRESH_EVERY;
-            let any_down = self.paths.links.iter().any(|link| link.udp.is_none());
-            if changed || any_down || self.watch.is_none() {
-                self.refresh(now, view);
-            }
-        }
-        let packets = self.subscriber.paths().map(|path| path.counters.packets).sum::<u64>();
-        let packets = packets + self.web.as_ref().map_or(0, Web::moved);
-        if packets != self.packets {
-            (self.packets, self.heard_at, self.told_silence) = (packets, now, false);
-        }
-        let silence = now.since(self.heard_at);
-        if silence >= self.timeout {
-            let (_, done, _) = arrivals.bytes();
-            let kept = match done {
-                0 if self.paths.links.is_empty() => "do the servers answer others?".to_owned(),
-                0 => "is anabranch serve running there, and its UDP port open?".to_owned(),
-                _ => format!("{} are kept, and the same command resumes", bytes(done)),
-            };
-            return Err(Failure::new(
-                Code::Unreachable,
-                format!("no source has answered for {} s: {kept}", silence.as_millis() / 1_000),
-            ));
-        }
-        if silence >= SILENCE_TOLD && !self.told_silence {
-            self.told_silence = true;
-            let left = (self.timeout - silence).as_millis() / 1_000;
-            view.note(&format!("no source answers: waiting, gives up in {left} s"));
-        }
-        Ok(())
     }
 
     fn refresh(&mut self, now: Time, view: &mut View) {

@@ -13,7 +13,7 @@ use std::os::fd::BorrowedFd;
 
 use algo::control::Algorithm;
 use algo::{Output, Span, Time};
-use http_world::client::{Ask, Client, Event as Answer, Trouble, What};
+use http_world::client::{Ask, Client, Event as Answer, Head, Trouble, What};
 use mirror::plain::{self, Check, Plain};
 use mirror::plan::{Command, Failure as Useless, Input, MirrorId, Mirrors, Sample, WayConfig};
 use mmtp::subscriber::{ObjectId, SourceId, Subscriber};
@@ -73,6 +73,8 @@ pub(super) struct Web {
     pool: Kind,
     /// Since when only comparisons are missing.
     comparing: Option<Time>,
+    /// The subscriber lends, and knows all hashes.
+    proven: bool,
 }
 
 /// What a [`Web`] is made of.
@@ -152,7 +154,7 @@ impl Web {
             return Err(Failure::new(Code::Unreachable, format!("no way to any mirror: {}", why())));
         }
         let pool = if lent { Kind::Lending(check) } else { Kind::Check(check) };
-        Ok(Self { client, machine, length, mirrors: seen, ways, pool, comparing: None })
+        Ok(Self { client, machine, length, mirrors: seen, ways, pool, comparing: None, proven: false })
     }
 
     /// Makes the mirrors sources of the subscriber, which lends them groups; returns their names.
@@ -166,6 +168,16 @@ impl Web {
     /// Whether mirrors alone have the content.
     pub(super) const fn is_alone(&self) -> bool {
         matches!(self.pool, Kind::Check(_) | Kind::Plain(_))
+    }
+
+    /// Whether no source is needed for hashes.
+    pub(super) const fn is_proven(&self) -> bool {
+        self.proven
+    }
+
+    /// Whether some mirror may still bring something.
+    pub(super) fn has_hope(&self) -> bool {
+        self.machine.has_hope()
     }
 
     /// The content is wanted of mirrors alone, but for what is here.
@@ -182,7 +194,7 @@ impl Web {
     pub(super) fn borrow(&mut self, object: ObjectId, subscriber: &mut Subscriber) {
         if let Kind::Lending(check) = &mut self.pool {
             if let Check::Leaves(leaves) = std::mem::replace(check, Check::Nothing) {
-                subscriber.prove(object, leaves);
+                self.proven = subscriber.prove(object, leaves);
             }
             self.pool = Kind::Lent(object);
         }
@@ -205,8 +217,16 @@ impl Web {
         let Self { client, machine, mirrors, ways, pool, .. } = self;
         let mut failed: Vec<(MirrorId, Trouble)> = Vec::new();
         let mut shut: Vec<(usize, Trouble)> = Vec::new();
+        let mut cancelled: Option<u64> = None;
         with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
             client.events(|event| match event {
+                Answer::Head { id, head } if is_another(mirrors, ways.get(way_of(id)), &head) => {
+                    if let Some(way) = ways.get(way_of(id)) {
+                        failed.push((way.mirror, Trouble::Changed("it has another date".to_owned())));
+                    }
+                    cancelled = Some(id);
+                    machine.handle(now, Input::Failed { fetch: id, failure: Useless::Useless }, pool);
+                }
                 Answer::Head { id, head } if head.whole => {
                     machine.handle(now, Input::Whole { fetch: id }, pool);
                 }
@@ -255,6 +275,9 @@ impl Web {
                 }
             });
         });
+        if let Some(fetch) = cancelled {
+            self.client.cancel(fetch);
+        }
         for (way, trouble) in shut {
             let Some(way) = self.ways.get(way) else { continue };
             let (name, via) = (self.name(way.mirror), &way.via);
@@ -460,6 +483,13 @@ impl Web {
             .filter(move |(number, seen)| good(seen) && brought(*number))
             .filter_map(|(_, seen)| Some((seen.mirror.url.as_str(), seen.mirror.validator.as_deref()?)))
     }
+}
+
+/// Whether this is another version than was looked at: for want of a strong validator, by its date.
+fn is_another(mirrors: &[Seen], way: Option<&Way>, head: &Head) -> bool {
+    let seen = way.and_then(|way| mirrors.get(usize::from(way.mirror)));
+    let before = seen.and_then(|seen| seen.mirror.date.as_ref());
+    before.is_some_and(|before| head.last_modified.as_ref().is_some_and(|now| now != before))
 }
 
 /// What the subscriber knows each mirror by.

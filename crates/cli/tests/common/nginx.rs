@@ -5,9 +5,13 @@ use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::fetch::skipped;
 use super::wait_until;
+
+/// How many were started.
+static STARTED: AtomicUsize = AtomicUsize::new(0);
 
 /// A running nginx; each of its servers has a directory and an address of its own.
 pub(crate) struct Nginx {
@@ -23,7 +27,7 @@ impl Nginx {
         Self::start_as(test, "", servers)
     }
 
-    /// The same by TLS, with the certificate `cert.pem` and the key `key.pem` in this text form.
+    /// The same by TLS at 127.0.0.2, with the certificate `cert.pem` and the key `key.pem` in this text form.
     pub(crate) fn start_tls(test: &str, cert: &str, key: &str) -> Option<Self> {
         let dir = tempfile::tempdir().expect("a directory");
         let (at_cert, at_key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
@@ -39,10 +43,13 @@ impl Nginx {
     fn start_as(test: &str, kind: &str, servers: &[&str]) -> Option<Self> {
         let dir = tempfile::tempdir().expect("a directory");
         let at = dir.path().display();
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let mut addresses: Vec<SocketAddr> = Vec::new();
         let mut blocks = String::new();
         for (i, more) in servers.iter().enumerate() {
-            let free = TcpListener::bind((format!("127.0.0.{}", i + 2), 0)).expect("a free port");
+            // Addresses of its own: what is free now may be taken when nginx has started.
+            let (a, b) = if kind.is_empty() { (std::process::id() % 250, number % 250) } else { (0, 0) };
+            let free = TcpListener::bind((format!("127.{a}.{b}.{}", i + 2), 0)).expect("a free port");
             let address = free.local_addr().expect("an address");
             fs::create_dir(dir.path().join(i.to_string())).expect("a directory");
             let _ = write!(blocks, "server {{ listen {address}{kind}; root {at}/{i};\n{more}\n}}\n");

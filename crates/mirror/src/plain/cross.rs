@@ -1,9 +1,9 @@
 //! Nothing says what is right, so mirrors are held against each other.
 //!
 //! The first group of every mirror but the first one is fetched from another mirror too; that of the first
-//! one as well, if none of the others was compared with it. After that, where a mirror is asked for a range that follows one of another mirror, it is now and then asked for the last
-//! group before it as well: that costs no request. Of two that differ neither is believed; a third one
-//! decides.
+//! one as well, if none of the others was compared with it. After that, where a mirror is asked for a range
+//! that follows one of another mirror, it is now and then asked for the last group before it as well: that
+//! costs no request. Of two that differ neither is believed; a third one decides.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -17,12 +17,14 @@ use crate::target::Proof;
 use crate::view::Verified;
 
 /// A URL that has the file.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::get) struct Mirror {
     /// As it was named.
     pub(in crate::get) url: Url,
     /// Its strong validator.
     pub(in crate::get) validator: Option<String>,
+    /// Its date, for want of a strong validator.
+    pub(in crate::get) date: Option<String>,
     /// The URL, after redirects, that has that validator; `None` if the bytes are verified as they come, so
     /// that it need not be looked at.
     pub(in crate::get) seen_at: Option<String>,
@@ -222,9 +224,11 @@ impl Looker<'_, '_> {
             }
             let validator = head.etag.as_deref().and_then(ETag::parse);
             let validator = validator.as_ref().and_then(ETag::strong).map(str::to_owned);
+            let date = head.last_modified.clone().filter(|_| validator.is_none());
             mirrors.push(Mirror {
                 url: url.clone(),
                 validator,
+                date,
                 seen_at: Some(head.url.clone()),
                 ranges: head.ranges,
                 trusted: self.is_named(url),

@@ -1,0 +1,79 @@
+//! What a transfer does because time passes: interfaces that came or went, and patience that ran out.
+
+use algo::{Span, Time};
+use mmtp::subscriber::{PathReport, State};
+
+use super::super::arrivals::Arrivals;
+use super::super::web::Web;
+use super::{REFRESH_EVERY, Source, Transfer};
+use crate::exit::{Code, Failure, Outcome};
+use crate::view::{View, bytes};
+
+/// Without an answer for so long, the user is told that nobody answers.
+const SILENCE_TOLD: Span = Span::from_secs(3);
+/// When no source that speaks mmTP has answered for so long, mirrors go on without its hashes.
+const DESERTED_AFTER: Span = Span::from_secs(5);
+
+impl Transfer {
+    /// Interfaces that changed, and patience that ran out.
+    pub(super) fn check_time(&mut self, now: Time, arrivals: &Arrivals, view: &mut View) -> Outcome {
+        let changed = self.watch.as_mut().is_some_and(|watch| watch.changed(now));
+        if changed || now >= self.refresh_at {
+            self.refresh_at = now + REFRESH_EVERY;
+            let any_down = self.paths.links.iter().any(|link| link.udp.is_none());
+            if changed || any_down || self.watch.is_none() {
+                self.refresh(now, view);
+            }
+        }
+        self.check_sources(now)?;
+        let packets = self.subscriber.paths().map(|path| path.counters.packets).sum::<u64>();
+        let packets = packets + self.web.as_ref().map_or(0, Web::moved);
+        if packets != self.packets {
+            (self.packets, self.heard_at, self.told_silence) = (packets, now, false);
+        }
+        let silence = now.since(self.heard_at);
+        if silence >= self.timeout {
+            let (_, done, _) = arrivals.bytes();
+            let kept = match done {
+                0 if self.paths.links.is_empty() => "do the servers answer others?".to_owned(),
+                0 => "is anabranch serve running there, and its UDP port open?".to_owned(),
+                _ => format!("{} are kept, and the same command resumes", bytes(done)),
+            };
+            return Err(Failure::new(
+                Code::Unreachable,
+                format!("no source has answered for {} s: {kept}", silence.as_millis() / 1_000),
+            ));
+        }
+        if silence >= SILENCE_TOLD && !self.told_silence {
+            self.told_silence = true;
+            let left = (self.timeout - silence).as_millis() / 1_000;
+            view.note(&format!("no source answers: waiting, gives up in {left} s"));
+        }
+        Ok(())
+    }
+
+    /// What mirrors bring is verified by hashes that only sources have, unless there is a leaf list: without any
+    /// source it would wait for ever.
+    fn check_sources(&mut self, now: Time) -> Outcome {
+        if self.web.as_ref().is_none_or(|web| web.is_alone() || web.is_proven() || !web.has_hope()) {
+            return Ok(());
+        }
+        let reports: Vec<PathReport> = self.subscriber.paths().collect();
+        let in_use = |source: &Source| source.struck.is_none() && source.refused.is_none();
+        let mut left = self.paths.links.iter().filter(|link| in_use(&self.sources[link.source])).peekable();
+        let none_left = left.peek().is_none();
+        if left.any(|link| reports.get(link.path).is_some_and(|report| report.state == State::Open)) {
+            self.source_at = now;
+        }
+        if none_left || now.since(self.source_at) >= DESERTED_AFTER {
+            self.deserted = true;
+            return Err(Failure::new(Code::Unreachable, "no source answers that speaks mmTP"));
+        }
+        Ok(())
+    }
+
+    /// Whether it ended because only mirrors are left.
+    pub(in crate::get) const fn is_deserted(&self) -> bool {
+        self.deserted
+    }
+}
