@@ -29,7 +29,7 @@ pub enum Code {
 
 /// The codes as `--help` and the manual page tell them.
 pub const CODES: &[(u8, &str)] = &[
-    (0, "done: every byte verified, the file has its final name; of lab: all as expected"),
+    (0, "done: the file has its final name, verified as was said; of lab: all as expected"),
     (Code::Other as u8, "an error that none of the following describes"),
     (Code::Usage as u8, "wrong usage: an option, an address, the URI or a scenario makes no sense"),
     (Code::NotFound as u8, "no source has this content"),

@@ -5,8 +5,8 @@
 //! groups of what comes and brings them.
 //!
 //! 1. **How much at once** (`plan/share.rs`): seven eighths of a way's fair part of what nobody has been
-//!    asked for: in the round trip between two requests its link is idle, and what is too much is taken over at
-//!    the end. A way of unknown rate is asked for [`FIRST_GROUPS`], one that failed for [`TRIAL_GROUPS`].
+//!    asked for: in the round trip between two requests its link is idle, and what is too much is taken
+//!    over at the end. A way of unknown rate is asked for [`FIRST_GROUPS`], one that failed for [`TRIAL_GROUPS`].
 //! 2. **The end** (`plan/tail.rs`): a way without work takes over the tail of the range that would finish
 //!    last, such that both finish together; when that no longer pays, it asks a second time for what would
 //!    arrive later than from here.
@@ -201,28 +201,6 @@ impl Mirrors {
         // It answers, so what was waited for is over.
         way.hold = Time::ZERO;
         self.set_state(p, before);
-    }
-
-    /// A server that was taken to have ranges sends everything. Where another can be asked, that one is.
-    fn whole(&mut self, now: Time, fetch: FetchId, pool: &mut dyn Pool) {
-        self.head(now, fetch);
-        let Some(p) = self.way_of(fetch) else { return };
-        self.without_ranges(self.ways[p].mirror);
-        if self.ways.iter().any(|way| way.ranges && way.is_usable()) {
-            self.cancel(p, pool);
-            return;
-        }
-        self.disown(p, pool);
-        let (length, groups) = (self.length, self.groups());
-        if let Some(fetch) = &mut self.ways[p].fetch {
-            (fetch.purpose, fetch.end, fetch.keep) = (Purpose::Whole, length, groups);
-        }
-    }
-
-    fn without_ranges(&mut self, mirror: MirrorId) {
-        for way in self.ways.iter_mut().filter(|way| way.mirror == mirror) {
-            way.ranges = false;
-        }
     }
 
     fn body(&mut self, now: Time, fetch: FetchId, bytes: &[u8], pool: &mut dyn Pool) {

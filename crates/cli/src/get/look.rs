@@ -270,8 +270,8 @@ impl Looker<'_, '_> {
         }
     }
 
-    /// Does not wait any more for answers that take too long; if others have answered and now it is `quiet`, for
-    /// none.
+    /// Does not wait any more for answers that take too long; if others have answered and now it is `quiet`,
+    /// for none.
     fn expire(&mut self, quiet: bool) -> Outcome {
         let now = self.clock.now();
         for question in self.asked.values_mut() {

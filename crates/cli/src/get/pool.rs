@@ -13,6 +13,8 @@ pub(super) enum Kind {
     Plain(Box<Plain>),
     /// The subscriber will lend, once the content is wanted.
     Lending(Check),
+    /// It will lend groups of this content, once a source has answered that has its hashes.
+    Waiting(ObjectId),
     /// The subscriber lends groups of this content.
     Lent(ObjectId),
 }
@@ -99,6 +101,6 @@ pub(super) fn with_pool<T>(
             let paths_bytes = paths.map(rate).sum();
             f(machine, &mut Lent { subscriber, object: *object, sources, rate_bytes, paths_bytes })
         }
-        Kind::Check(_) | Kind::Lending(_) => f(machine, &mut Nothing),
+        Kind::Check(_) | Kind::Lending(_) | Kind::Waiting(_) => f(machine, &mut Nothing),
     }
 }

@@ -170,6 +170,13 @@ impl Web {
         matches!(self.pool, Kind::Check(_) | Kind::Plain(_))
     }
 
+    /// A source has answered that can tell the hashes of what mirrors bring.
+    pub(super) fn lend(&mut self) {
+        if let Kind::Waiting(object) = self.pool {
+            self.pool = Kind::Lent(object);
+        }
+    }
+
     /// Whether no source is needed for hashes.
     pub(super) const fn is_proven(&self) -> bool {
         self.proven
@@ -196,7 +203,7 @@ impl Web {
             if let Check::Leaves(leaves) = std::mem::replace(check, Check::Nothing) {
                 self.proven = subscriber.prove(object, leaves);
             }
-            self.pool = Kind::Lent(object);
+            self.pool = if self.proven { Kind::Lent(object) } else { Kind::Waiting(object) };
         }
         for (number, seen) in self.mirrors.iter().enumerate() {
             if let Some(source) = seen.source
@@ -298,7 +305,7 @@ impl Web {
         (seen.out, seen.code) = (Some(trouble.to_string()), look::code(trouble));
         match &mut self.pool {
             Kind::Plain(plain) => plain.gone(mirror),
-            Kind::Lent(object) => {
+            Kind::Lent(object) | Kind::Waiting(object) => {
                 if let Some(source) = seen.source {
                     subscriber.lacking(source, *object);
                 }
@@ -459,14 +466,6 @@ impl Web {
             code,
             format!("no mirror is left ({}); what was verified is kept: name another", why.join("; ")),
         )
-    }
-
-    /// Mirrors that sent wrong bytes, with what is known of it.
-    pub(super) fn liars(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.mirrors
-            .iter()
-            .filter(|seen| seen.lied)
-            .filter_map(|seen| Some((seen.name.as_str(), seen.out.as_deref()?)))
     }
 
     /// The URLs that still count and brought something, with their strong validators; none with a password,

@@ -4,7 +4,7 @@ use algo::{Span, Time};
 use mmtp::id::SEGMENT_GROUPS;
 
 use super::way::Purpose;
-use super::{GROUP, Mirrors, Pool, WayId};
+use super::{FetchId, GROUP, MirrorId, Mirrors, Pool, WayId};
 
 /// The most that is asked for at once, in time at the way's rate.
 pub const ASK_SPAN_MAX: Span = Span::from_secs(8);
@@ -29,6 +29,28 @@ impl Mirrors {
         match pool.take(self.ways[p].mirror, appetite) {
             Some(groups) => drop(self.ask(now, p, groups, Purpose::Own)),
             None => self.help(now, p, pool),
+        }
+    }
+
+    /// A server that was taken to have ranges sends everything. Where another can be asked, that one is.
+    pub(super) fn whole(&mut self, now: Time, fetch: FetchId, pool: &mut dyn Pool) {
+        self.head(now, fetch);
+        let Some(p) = self.way_of(fetch) else { return };
+        self.without_ranges(self.ways[p].mirror);
+        if self.ways.iter().any(|way| way.ranges && way.is_usable()) {
+            self.cancel(p, pool);
+            return;
+        }
+        self.disown(p, pool);
+        let (length, groups) = (self.length, self.groups());
+        if let Some(fetch) = &mut self.ways[p].fetch {
+            (fetch.purpose, fetch.end, fetch.keep) = (Purpose::Whole, length, groups);
+        }
+    }
+
+    pub(super) fn without_ranges(&mut self, mirror: MirrorId) {
+        for way in self.ways.iter_mut().filter(|way| way.mirror == mirror) {
+            way.ranges = false;
         }
     }
 

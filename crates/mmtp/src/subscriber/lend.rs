@@ -60,8 +60,8 @@ impl Subscriber {
         Some(lent)
     }
 
-    /// Proves a content by all its leaves, the chaining values of its groups: then no source is asked for pages.
-    /// False if they are not this content's.
+    /// Proves a content by all its leaves, the chaining values of its groups: then no source is asked for
+    /// pages. False if they are not this content's.
     pub fn prove(&mut self, object: ObjectId, leaves: Vec<Cv>) -> bool {
         let Some(state) = self.objects.get_mut(object as usize) else { return false };
         let outboard = Outboard::from_leaves(leaves, state.id.length);

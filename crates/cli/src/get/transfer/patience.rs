@@ -52,8 +52,8 @@ impl Transfer {
         Ok(())
     }
 
-    /// What mirrors bring is verified by hashes that only sources have, unless there is a leaf list: without any
-    /// source it would wait for ever.
+    /// What mirrors bring is verified by hashes that only sources have, unless there is a leaf list: without
+    /// any source it would wait for ever.
     fn check_sources(&mut self, now: Time) -> Outcome {
         if self.web.as_ref().is_none_or(|web| web.is_alone() || web.is_proven() || !web.has_hope()) {
             return Ok(());
@@ -64,6 +64,9 @@ impl Transfer {
         let none_left = left.peek().is_none();
         if left.any(|link| reports.get(link.path).is_some_and(|report| report.state == State::Open)) {
             self.source_at = now;
+            if let Some(web) = &mut self.web {
+                web.lend();
+            }
         }
         if none_left || now.since(self.source_at) >= DESERTED_AFTER {
             self.deserted = true;

@@ -6,6 +6,14 @@ use super::Web;
 use crate::view::PathRow;
 
 impl Web {
+    /// Mirrors that sent wrong bytes, with what is known of it.
+    pub(in crate::get) fn liars(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.mirrors
+            .iter()
+            .filter(|seen| seen.lied)
+            .filter_map(|seen| Some((seen.name.as_str(), seen.out.as_deref()?)))
+    }
+
     /// Bytes of each way, those that were not needed among them: what moves is alive.
     pub(in crate::get) fn bytes(&self) -> impl Iterator<Item = u64> {
         self.machine.ways().map(|way| way.counters.bytes)
