@@ -6,7 +6,8 @@
 //!
 //! 1. **How much at once** (`plan/share.rs`): seven eighths of a way's fair part of what nobody has been
 //!    asked for: in the round trip between two requests its link is idle, and what is too much is taken
-//!    over at the end. A way of unknown rate is asked for [`FIRST_GROUPS`], one that failed for [`TRIAL_GROUPS`].
+//!    over at the end. A way of unknown rate is asked for [`FIRST_GROUPS`], one that
+//!    failed for [`TRIAL_GROUPS`].
 //! 2. **The end** (`plan/tail.rs`): a way without work takes over the tail of the range that would finish
 //!    last, such that both finish together; when that no longer pays, it asks a second time for what would
 //!    arrive later than from here.
