@@ -115,6 +115,10 @@ pub struct Options {
 pub fn load(controllers: &[&'static Controller], options: Options) -> Result<()> {
     check(controllers, options)?;
     mount()?;
+    for controller in controllers {
+        // What a `load` that was killed half-way has pinned; none of these is loaded, as was just checked.
+        let _ = fs::remove_dir_all(controller.pins());
+    }
     #[cfg(feature = "ebpf")]
     return crate::object::load(controllers, options.verbose);
     #[cfg(not(feature = "ebpf"))]
