@@ -233,10 +233,14 @@ fn tables_show_both_worlds_and_results_resume() {
     let short = ["--set", "duration=4 s", "--set", "count_from=1 s", "--seeds", "1"];
     let sweep = |extra: &[&str]| {
         let args = [&["sweep", &bench.name, "--out", "r.jsonl"][..], &short, extra].concat();
-        let output = bench.run(&args);
-        // 7: the links were late, as on a busy machine; that it is said is all that is wanted here.
-        let late = output.status.code() == Some(7) && format!("{output:?}").contains("was busy");
-        assert!(output.status.success() || late, "{output:?}");
+        let mut output = bench.run(&args);
+        // 7: the links were late, as on a busy machine. Such a run does not count, and is done again.
+        for _ in 0..5 {
+            if output.status.code() == Some(7) && format!("{output:?}").contains("was busy") {
+                output = bench.run(&args);
+            }
+        }
+        assert!(output.status.success(), "{output:?}");
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     let text = sweep(&["--world", "kernel,sim", "--report", "r.html"]);

@@ -49,6 +49,9 @@ const OFF_PACKETS: f64 = 0.04;
 /// window in time, and then it does not grow for a moment.
 const LESS: f64 = 0.1;
 const LESS_PACED: f64 = 0.35;
+/// Less than that may be a machine that is busier still, and is measured again, so often in all. More than it
+/// should be is nobody's fault but the controller's.
+const ATTEMPTS: usize = 3;
 
 /// What is in the way of this test, if anything.
 fn obstacle() -> Option<String> {
@@ -377,10 +380,14 @@ fn measure(
 }
 
 /// Compares a growth with what it should be.
-fn grown(what: &str, growth: &Growth, rate: f64, less: f64) {
+///
+/// # Errors
+/// If it is less.
+fn grown(what: &str, growth: &Growth, rate: f64, less: f64) -> Result<(), String> {
     println!("{what}: {:.2} packets a round trip, should be {rate:.2}: {growth:.1?}", growth.rate());
-    let right = (1.0 - less) * rate - OFF_PACKETS..(1.0 + MORE) * rate + OFF_PACKETS;
-    assert!(right.contains(&growth.rate()), "{what}: not {rate}: {growth:?}");
+    assert!(growth.rate() < (1.0 + MORE) * rate + OFF_PACKETS, "{what}: more than {rate}: {growth:?}");
+    let enough = growth.rate() >= (1.0 - less) * rate - OFF_PACKETS;
+    enough.then_some(()).ok_or_else(|| format!("{what}: not {rate}: {growth:?}"))
 }
 
 /// Compares m with what two paths have: m² = Σ(1/r²) / max(1/r²), 2 if their round trips are equal.
@@ -405,6 +412,22 @@ fn subflows_are_coupled_and_connections_are_not() {
         return;
     }
     let _loaded = Loaded::all();
+    let mut short = Ok(());
+    for _ in 0..ATTEMPTS {
+        short = attempt();
+        if short.is_ok() {
+            return;
+        }
+        println!("a window did not grow as it should, perhaps for want of time: {short:?}");
+    }
+    short.unwrap();
+}
+
+/// Everything but what is loaded.
+///
+/// # Errors
+/// If some window has grown less than it should.
+fn attempt() -> Result<(), String> {
     let (receiver, listener) = receiver();
     let (mut links, mut connections) = (Vec::new(), Vec::new());
     let mut add = |controller, paths| {
@@ -456,17 +479,18 @@ fn subflows_are_coupled_and_connections_are_not() {
             assert!(windows.iter().all(|window| right.contains(window)), "{name}: {growth:?}");
             continue;
         };
-        grown(&format!("{name}, two subflows"), &growth[0], growth[0].by(rule), LESS_PACED);
+        grown(&format!("{name}, two subflows"), &growth[0], growth[0].by(rule), LESS_PACED)?;
         for growth in &growth[1..] {
-            grown(&format!("{name}, one of two connections"), growth, 1.0, LESS);
+            grown(&format!("{name}, one of two connections"), growth, 1.0, LESS)?;
         }
         let ratio = growth[0].rate() / (growth[1].rate() + growth[2].rate());
         assert!(if name == "reno" { ratio > 0.65 } else { ratio < 0.6 }, "{name}: {ratio}");
     }
     for (connection, subject) in connections[last..].iter().zip(subjects) {
         factors(connection, 0, false);
-        grown(&format!("nmcc, {subject:?} apart"), &connection.growth(0), 2.0, LESS);
+        grown(&format!("nmcc, {subject:?} apart"), &connection.growth(0), 2.0, LESS)?;
         factors(connection, 1, true);
-        grown(&format!("nmcc, {subject:?} together again"), &connection.growth(1), 1.0, LESS_PACED);
+        grown(&format!("nmcc, {subject:?} together again"), &connection.growth(1), 1.0, LESS_PACED)?;
     }
+    Ok(())
 }
