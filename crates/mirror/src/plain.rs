@@ -13,7 +13,6 @@
 //! it is here and, without hashes, who brought it: two bits and a byte of 16 KiB.
 
 mod cross;
-mod idle;
 mod pieces;
 mod talk;
 
@@ -22,11 +21,11 @@ use std::ops::Range;
 
 use mmtp::ContentId;
 use mmtp::id::{GROUP_BYTES, LENGTH_MAX};
+use mmtp::idle::Idle;
 use mmtp::tree::{self, Cv};
 
 use crate::plan::{MirrorId, Pool};
 use cross::{Cross, Found};
-use idle::Idle;
 use pieces::{Held, Piece, Pieces};
 
 pub use cross::{CHECK_EVERY_GROUPS, CHECKS_MAX};

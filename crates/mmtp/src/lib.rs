@@ -6,6 +6,7 @@
 //!
 //! **Map.**
 //! * [`id`]: [`ContentId`], groups, segments, cuts and chunks.
+//! * [`idle`]: the groups that nobody has been asked for.
 //! * [`wire`]: the packets; documented field by field in `docs/wire-mmtp.md`.
 //! * [`tree`]: the hash tree: what a source serves of it, what a receiver checks with it.
 //! * [`collection`]: the manifest of a directory.
@@ -17,6 +18,7 @@
 pub mod collection;
 pub mod cookie;
 pub mod id;
+pub mod idle;
 pub mod publisher;
 pub mod subscriber;
 pub mod tree;

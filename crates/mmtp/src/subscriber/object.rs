@@ -5,9 +5,9 @@ mod pages;
 use std::collections::BTreeMap;
 
 use super::blame::{Poisoned, blame};
-use super::idle::Idle;
 use super::{Wanted, What};
 use crate::id::{ContentId, Cut, SEGMENT_GROUPS};
+use crate::idle::Idle;
 use crate::tree::{self, Cv, Outboard, Verdict, Verifier};
 use crate::wire::Packet;
 
@@ -97,12 +97,12 @@ impl Object {
         let mut first = 0;
         for group in 0..groups {
             if have(group) {
-                new.idle.put(first, group);
+                new.idle.put_new(first..group);
                 first = group + 1;
                 new.mark_done(group);
             }
         }
-        new.idle.put(first, groups);
+        new.idle.put_new(first..groups);
         new
     }
 
@@ -274,7 +274,7 @@ impl Object {
     /// would take it over: its bytes are dropped and it is idle again.
     pub(super) fn reopen(&mut self, group: u64) {
         if self.partials.remove(&group).is_some() {
-            self.idle.put(group, group + 1);
+            self.idle.put_new(group..group + 1);
         }
     }
 
@@ -368,7 +368,7 @@ impl Object {
                     let copies = self.poisoned.entry(group).or_default();
                     copies.push(Poisoned { bytes: partial.bytes, from: partial.from, cut: partial.cut });
                 }
-                self.idle.put(group, group + 1);
+                self.idle.put_new(group..group + 1);
             }
         }
     }
