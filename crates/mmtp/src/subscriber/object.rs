@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use super::blame::{Poisoned, blame};
 use super::{Wanted, What};
+use crate::bitmap::Bitmap;
 use crate::id::{ContentId, Cut, SEGMENT_GROUPS};
 use crate::idle::Idle;
 use crate::tree::{self, Cv, Outboard, Verdict, Verifier};
@@ -25,7 +26,7 @@ pub(super) struct Object {
     pub(super) meta_wanted: bool,
     meta_doubled: bool,
     verifier: Verifier,
-    done: Vec<u64>,
+    done: Bitmap,
     done_groups: u64,
     partials: BTreeMap<u64, Partial>,
     pages: BTreeMap<(u8, u64), Page>,
@@ -80,14 +81,13 @@ impl Object {
     /// A content of which nothing has been asked; `have` says which groups are here already.
     pub(super) fn new(id: ContentId, meta_wanted: bool, have: impl Fn(u64) -> bool) -> Self {
         let groups = id.groups();
-        let words = usize::try_from(groups.div_ceil(64)).unwrap_or(usize::MAX);
         let mut new = Self {
             id,
             idle: Idle::default(),
             meta_wanted,
             meta_doubled: false,
             verifier: Verifier::new(id),
-            done: vec![0; words],
+            done: Bitmap::new(groups),
             done_groups: 0,
             partials: BTreeMap::new(),
             pages: BTreeMap::new(),
@@ -107,19 +107,13 @@ impl Object {
     }
 
     pub(super) fn is_done(&self, group: u64) -> bool {
-        let word = usize::try_from(group / 64).ok().and_then(|w| self.done.get(w));
-        word.is_some_and(|w| w >> (group % 64) & 1 == 1)
+        self.done.contains(group)
     }
 
     fn mark_done(&mut self, group: u64) {
-        if self.is_done(group) {
-            debug_assert!(false, "group {group} verified twice");
-            return;
-        }
-        if let Some(word) = usize::try_from(group / 64).ok().and_then(|w| self.done.get_mut(w)) {
-            *word |= 1 << (group % 64);
-            self.done_groups += 1;
-        }
+        let new = self.done.insert(group);
+        debug_assert!(new, "group {group} verified twice");
+        self.done_groups += u64::from(new);
     }
 
     pub(super) fn groups_left(&self) -> u64 {
@@ -138,7 +132,7 @@ impl Object {
     /// Everything is here: lets go of what it took to get it. What still comes for it is not wanted.
     pub(super) fn retire(&mut self) {
         self.verifier = Verifier::new(self.id);
-        self.done = Vec::new();
+        self.done = Bitmap::default();
         self.idle = Idle::default();
         self.partials = BTreeMap::new();
         self.pages = BTreeMap::new();
