@@ -28,8 +28,9 @@ import tempfile
 import threading
 import time
 import zlib
+from functools import partial
 
-from stack import Lab, ROOT
+from stack import Failed, Lab, ROOT, all_of, finish, write
 
 SHM = "/dev/shm" if os.path.isdir("/dev/shm") else None
 RTT = "20 ms"
@@ -41,13 +42,6 @@ CPU_BYTES = 1_000_000_000
 FLIP_EVERY = 1_000_000
 #: A run that takes longer has failed.
 LIMIT_S = 120
-
-NGINX = """daemon off; master_process off; worker_processes 1; pid {dir}/nginx{n}.pid; error_log /dev/null;
-events {{ worker_connections 256; }}
-http {{ access_log off; sendfile on; tcp_nopush on; client_body_temp_path {dir}; proxy_temp_path {dir};
-  fastcgi_temp_path {dir}; uwsgi_temp_path {dir}; scgi_temp_path {dir};
-  server {{ listen {listen}; root {root}; }} }}
-"""
 
 
 def world(rates, shared=False):
@@ -61,15 +55,6 @@ def world(rates, shared=False):
             paths = ", ".join(f'{{ via = ["{via}"], rtt = "{RTT}" }}' for via in paths)
             text += f"[flow.{flow}]\npaths = [{paths}]\n"
     return text
-
-
-def write(path, size):
-    """A file that no two megabytes of are the same."""
-    block = os.urandom(1 << 20)
-    with open(path, "wb") as f:
-        for number in range(-(-size // len(block))):
-            f.write(number.to_bytes(8, "big") + block[8:])
-        f.truncate(size)
 
 
 def flip(path, into):
@@ -110,8 +95,7 @@ class Files:
         """Metalinks for these mirrors: with piece hashes only, and with the leaf list, which every mirror has too."""
         into = os.path.join(self.root, "lists")
         urls = [f"http://{host}/full/{self.name}" for host in hosts]
-        subprocess.run([self.binary, "mirror-list", "make", "--quiet", "--force", "-o", into, self.path, *urls],
-                       check=True, capture_output=True)
+        finish([self.binary, "mirror-list", "make", "--quiet", "--force", "-o", into, self.path, *urls])
         full, leaves = (os.path.join(into, f"{self.name}.{end}") for end in ("meta4", "b3leaves"))
         with open(full, encoding="utf-8") as f:
             text = f.read()
@@ -127,32 +111,25 @@ class Files:
 class World:
     """A laboratory with nginx at the addresses of a flow."""
 
-    def __init__(self, binary, name, text, cc):
-        self.lab, self.servers = Lab(binary, name, text), []
+    def __init__(self, binary, name, text, cc, paths=0):
+        self.lab = Lab(binary, name, text)
         # Where files come to, on no disk.
         self.out = tempfile.mkdtemp(prefix="anabranch-mirrors-", dir=SHM)
-        for host in ("mm.tx", "sp.tx", "mm.rx") if "flow.sp" in text else ("mm.tx", "mm.rx"):
-            self.lab.run(host, "sysctl", "-qw", f"net.ipv4.tcp_congestion_control={cc}")
-        # Windows grow as on any host, not from the twelve megabytes of the laboratory's iperf.
-        for host in ("mm.rx", "sp.rx") if "flow.sp" in text else ("mm.rx",):
-            self.lab.run(host, "sysctl", "-qw", "net.ipv4.tcp_rmem=4096 131072 6291456")
+        hosts = [f"{flow}.{end}" for flow in ("mm", "sp") if f"flow.{flow}" in text for end in ("tx", "rx")]
+        try:
+            self.lab.sources(paths)
+            for host in hosts:
+                self.lab.controller(host, cc)
+                # Windows grow as on any host, not from the twelve megabytes of the laboratory's iperf.
+                if host.endswith(".rx"):
+                    self.lab.run(host, "sysctl", "-qw", "net.ipv4.tcp_rmem=4096 131072 6291456")
+        except Failed:
+            self.end()
+            raise
 
     def end(self):
         self.lab.end()
         shutil.rmtree(self.out, ignore_errors=True)
-
-    def nginx(self, host, listen, root):
-        n = len(self.servers)
-        conf = os.path.join(self.lab.dir, f"nginx{n}.conf")
-        with open(conf, "w", encoding="ascii") as f:
-            f.write(NGINX.format(dir=self.lab.dir, n=n, listen=listen, root=root))
-        self.lab.start(host, "nginx", "-c", conf)
-        pid = os.path.join(self.lab.dir, f"nginx{n}.pid")
-        for _ in range(100):
-            if os.path.exists(pid) and open(pid).read().strip():
-                break
-            time.sleep(0.05)
-        self.servers.append(int(open(pid).read()))
 
     def timed(self, host, argv, at=None, out=None):
         """Runs a program to its end; `at` is a time and what to do then."""
@@ -207,7 +184,7 @@ class Bench:
         self.options, self.rows = options, {}
         self.binary = os.path.abspath(options.bin)
         self.scratch = tempfile.mkdtemp(prefix="anabranch-mirrors-", dir=SHM)
-        self.lock, self.serial, self.files = threading.Lock(), 0, {}
+        self.lock, self.serial, self.files, self.failed = threading.Lock(), 0, {}, 0
 
     def name(self, what):
         with self.lock:
@@ -253,12 +230,11 @@ class Bench:
         files = self.content("f", self.options.bytes or LINK_BYTES)
         if bad is not None:
             files.spoil()
-        place = World(self.binary, self.name(table), world(rates), self.options.cc)
+        place = World(self.binary, self.name(table), world(rates), self.options.cc, len(rates))
         try:
-            place.lab.sources(len(rates))
             hosts = [f"10.1.{p}.1:8000" for p in range(len(rates))]
             for p, host in enumerate(hosts):
-                place.nginx("mm.tx", host, os.path.join(files.root, "bad" if p == bad else "good"))
+                place.lab.nginx("mm.tx", host, os.path.join(files.root, "bad" if p == bad else "good"))
             all_tools = tools(self.binary, self.prepare(files, hosts), place.out)
             carried = [rate * 1e6 / 8 * PAYLOAD for rate in rates]
             ideal = files.size / sum(carried)
@@ -268,7 +244,7 @@ class Bench:
                 ideal = files.size / (sum(carried) - carried[bad])
             for _ in range(self.options.runs):
                 for what in wanted:
-                    stopped = place.servers[-1]
+                    stopped = place.lab.servers[-1]
                     at = (STALL_S, lambda: os.kill(stopped, 19)) if stall else None
                     row = self.one(place, files, "mm.rx", all_tools[what], at)
                     if stall:
@@ -292,7 +268,7 @@ class Bench:
         try:
             hosts = [f"127.0.0.1:{8001 + p}" for p in range(3)]
             for host in hosts:
-                place.nginx("mm.rx", host, os.path.join(files.root, "good"))
+                place.lab.nginx("mm.rx", host, os.path.join(files.root, "good"))
             all_tools = tools(self.binary, self.prepare(files, hosts), place.out)
             wanted = ["get", "get, Metalink with pieces", "get, leaf list", "aria2 -s3 -k1M",
                       "aria2 -s3 -k1M, Metalink with pieces", "aria2 -s3 -k1M --checksum=sha-256", "axel -n 3",
@@ -300,9 +276,9 @@ class Bench:
             none = lambda argv: [argv[0], "--file-allocation=none", *argv[1:]] if argv[0] == "aria2c" else argv
             for _ in range(max(self.options.runs, 3)):
                 for what in wanted:
-                    before = sum(map(cpu_of, place.servers))
+                    before = sum(map(cpu_of, place.lab.servers))
                     row = self.one(place, files, "mm.rx", none(all_tools[what]))
-                    served = sum(map(cpu_of, place.servers)) - before
+                    served = sum(map(cpu_of, place.lab.servers)) - before
                     row.pop("said")
                     gb = files.size / 1e9
                     self.add("cpu", what, row | {"cpu_s_per_gb": row["cpu_s"] / gb, "server_s_per_gb": served / gb})
@@ -312,14 +288,13 @@ class Bench:
     def shared(self, tool, cc, seed):
         options, chance = self.options, random.Random(seed)
         files = self.content("g", CPU_BYTES)
-        place = World(self.binary, self.name("sh"), world([100], shared=True), cc)
+        place = World(self.binary, self.name("sh"), world([100], shared=True), cc, 3)
         lab = place.lab
         try:
-            lab.sources(3)
             hosts = [f"10.1.{p}.1:8000" for p in range(3)]
             for host in hosts:
-                place.nginx("mm.tx", host, os.path.join(files.root, "good"))
-            place.nginx("sp.tx", "10.2.0.1:8000", os.path.join(files.root, "good"))
+                lab.nginx("mm.tx", host, os.path.join(files.root, "good"))
+            lab.nginx("sp.tx", "10.2.0.1:8000", os.path.join(files.root, "good"))
             urls = [f"http://{host}/bare/{files.name}" for host in hosts]
             lab.start("sp.rx", "curl", "-sf", "-o", "/dev/null", f"http://10.2.0.1:8000/bare/{files.name}")
             time.sleep(1 + 2 * chance.random())
@@ -334,6 +309,8 @@ class Bench:
                 lab.start("mm.rx", "aria2c", "--no-conf", "-q", "--file-allocation=none", "-s", split, "-x", "16", "-k",
                           "1M", "-d", place.out, "-o", "got", *urls)
             time.sleep(options.warm)
+            for host in ("mm.tx", "sp.tx"):
+                lab.has_controller(host, 8000, cc)
             mm, sp = lab.rates(options.seconds, "mm", "sp")
             self.add("shared", f"{tool} | {cc}", {"kept": sp / (mm + sp), "used": (mm + sp) * 8 / 100e6})
         finally:
@@ -348,18 +325,9 @@ class Bench:
             for cc in options.fair_cc.split(","):
                 for tool in names:
                     if tool.startswith("get") or run < options.peer_runs:
-                        jobs.append((tool, cc, 1000 * run + zlib.crc32(tool.encode()) % 1000))
-        gate = threading.Semaphore(options.jobs)
-
-        def work(job):
-            with gate:
-                self.shared(*job)
-
-        threads = [threading.Thread(target=work, args=(job,)) for job in jobs]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+                        seed = 1000 * run + zlib.crc32(tool.encode()) % 1000
+                        jobs.append(partial(self.shared, tool, cc, seed))
+        self.failed += all_of(options.jobs, jobs)
 
 
 #: Options of `get` to try.
@@ -460,6 +428,8 @@ def main():
         print(json.dumps(bench.rows))
     else:
         print_tables(bench.rows)
+    if bench.failed:
+        sys.exit(f"{bench.failed} runs failed")
 
 
 if __name__ == "__main__":

@@ -21,6 +21,8 @@ import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 WARM_S = 8
@@ -44,38 +46,97 @@ DISJOINT = scenario({"x": "20 ms", "y": "20 ms", "z": "20 ms"}, {"mm": [(link, "
 TWO = scenario({"x": "20 ms", "y": "20 ms"}, {"mm": [("x", "20 ms"), ("y", "20 ms")]})
 SKEWED = scenario({"x": "10 ms", "y": "50 ms"}, {"mm": [("x", "10 ms"), ("y", "50 ms")]})
 
-NGINX = """
-user root; worker_processes 1; error_log /dev/null; pid {dir}/pid; daemon off;
+NGINX = """daemon off; master_process off; worker_processes 1; pid {dir}/nginx{n}.pid; error_log stderr error;
 events {{ worker_connections 256; }}
 http {{ access_log off; sendfile on; tcp_nopush on; client_body_temp_path {dir}; proxy_temp_path {dir};
   fastcgi_temp_path {dir}; uwsgi_temp_path {dir}; scgi_temp_path {dir};
-  server {{ listen 8000 reuseport; root {root}; }} }}
+  server {{ listen {listen}; root {root}; }} }}
 """
+
+
+class Failed(Exception):
+    """A program of ours failed, or a condition of a run does not hold: the run is worth nothing."""
+
+
+def finish(argv):
+    """Runs a program to its end and returns what it prints."""
+    done = subprocess.run(argv, capture_output=True, text=True)
+    if done.returncode:
+        raise Failed(f"{' '.join(argv)}: exit status {done.returncode}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def write(path, size):
+    """A file that no two megabytes of are the same."""
+    block = os.urandom(1 << 20)
+    with open(path, "wb") as f:
+        for number in range(-(-size // len(block))):
+            f.write(number.to_bytes(8, "big") + block[8:])
+        f.truncate(size)
+
+
+def all_of(limit, jobs):
+    """Calls these, so many at a time; returns how many failed, each having said why."""
+
+    def one(job):
+        try:
+            job()
+            return 0
+        except (Failed, OSError, ValueError) as e:
+            print(f"# failed: {e}", file=sys.stderr, flush=True)
+            return 1
+
+    with ThreadPoolExecutor(limit) as pool:
+        return sum(pool.map(one, jobs))
 
 
 class Lab:
     """One `lab up`, and programs on its hosts; all ended at the end."""
 
     def __init__(self, binary, name, text):
-        self.binary, self.name, self.running = binary, name, []
+        self.binary, self.name, self.running, self.servers = binary, name, [], []
         self.dir = tempfile.mkdtemp(prefix="anabranch-stack-")
         path = os.path.join(self.dir, f"{name}.toml")
         with open(path, "w") as f:
             f.write(text)
-        subprocess.run([binary, "lab", "up", path, "--name", name], check=True, capture_output=True)
+        finish([binary, "lab", "up", path, "--name", name])
 
     def command(self, host, *args):
         return [self.binary, "lab", "exec", f"{self.name}/{host}", "--", *map(str, args)]
 
     def run(self, host, *args):
-        done = subprocess.run(self.command(host, *args), capture_output=True, text=True)
-        return done.stdout
+        return finish(self.command(host, *args))
 
     def start(self, host, *args, **how):
-        how = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, **how}
+        said = tempfile.TemporaryFile()
+        how = {"stdout": subprocess.DEVNULL, "stderr": said, **how}
         child = subprocess.Popen(self.command(host, *args), start_new_session=True, **how)
+        child.said = said
         self.running.append(child)
         return child
+
+    def check(self):
+        """Nothing that was started and not waited for has failed so far."""
+        for child in self.running:
+            if child.poll():
+                child.said.seek(0)
+                said = child.said.read().decode(errors="replace").strip()
+                raise Failed(f"{' '.join(child.args)}: exit status {child.returncode}: {said}")
+
+    def nginx(self, host, listen, root):
+        """A server of one process, whose number is put behind those of `servers`."""
+        n = len(self.servers)
+        conf, pid = (os.path.join(self.dir, f"nginx{n}.{end}") for end in ("conf", "pid"))
+        with open(conf, "w", encoding="ascii") as f:
+            f.write(NGINX.format(dir=self.dir, n=n, listen=listen, root=root))
+        self.start(host, "nginx", "-c", conf)
+        for _ in range(100):
+            if os.path.exists(pid) and (number := open(pid).read().strip()):
+                self.servers.append(int(number))
+                return
+            time.sleep(0.05)
+            self.check()
+        raise Failed(f"nginx at {listen} does not start")
 
     def received(self, *flows):
         """When, and what each of these flows' receivers has got, in bytes on the wire."""
@@ -92,6 +153,7 @@ class Lab:
         before = self.received(*flows)
         time.sleep(seconds)
         after = self.received(*flows)
+        self.check()
         return [(b[1] - a[1]) / (b[0] - a[0]) for a, b in zip(before, after)]
 
     def sources(self, paths):
@@ -99,6 +161,20 @@ class Lab:
         for p in range(paths):
             self.run("mm.tx", "ip", "rule", "add", "from", f"10.1.{p}.1", "table", 100 + p)
             self.run("mm.tx", "ip", "route", "add", "default", "dev", f"p{p}", "table", 100 + p)
+
+    def controller(self, host, cc):
+        """The TCP of a host, by its routes, after `sources`: to a namespace's sysctl Linux allows some only."""
+        for route in self.run(host, "ip", "-4", "route", "show", "table", "all").splitlines():
+            words = [word for word in route.split() if word != "linkdown"]
+            if words[0] != "broadcast":
+                self.run(host, "ip", "route", "replace", *words, "congctl", cc)
+
+    def has_controller(self, host, port, cc):
+        """All connections from this port of a host have this controller, and there are some."""
+        told = self.run(host, "ss", "-tinH", "state", "established", "sport", "=", f":{port}").splitlines()
+        with_it = sum(cc in line.split() for line in told)
+        if not told or 2 * with_it != len(told):
+            raise Failed(f"{self.name}/{host}: not all connections from port {port} have {cc}: {told}")
 
     def end(self):
         for child in self.running:
@@ -125,11 +201,7 @@ def fetch(lab, tool, content):
         time.sleep(0.5)
         sources = [a for p in range(3) for a in ("--from", f"10.1.{p}.1:26227")]
         return lambda *more: lab.start("mm.rx", lab.binary, "get", uri, *sources, *more, "-o", os.path.join(lab.dir, "got"))
-    conf = os.path.join(lab.dir, "nginx.conf")
-    with open(conf, "w") as f:
-        f.write(NGINX.format(dir=lab.dir, root=os.path.dirname(content)))
-    lab.start("mm.tx", "nginx", "-c", conf)
-    time.sleep(0.5)
+    lab.nginx("mm.tx", "8000", os.path.dirname(content))
     urls = [f"http://10.1.{p}.1:8000/{os.path.basename(content)}" for p in range(3)]
     split = tool.split("-s")[1]
     return lambda *more: lab.start("mm.rx", "aria2c", "-q", "-s", split, "-x", "16", "-k", "1M", "-d", lab.dir, "-o", "got", *urls)
@@ -138,13 +210,15 @@ def fetch(lab, tool, content):
 def share(binary, content, name, tool, cc, seconds):
     lab = Lab(binary, name, SHARED)
     try:
-        lab.run("mm.tx", "sysctl", "-qw", f"net.ipv4.tcp_congestion_control={cc}")
         lab.sources(3)
+        lab.controller("mm.tx", cc)
         go = fetch(lab, tool, content)
         tcp(lab, "sp", 2, cc, seconds)
         time.sleep(1)
         go()
         time.sleep(WARM_S)
+        if tool != "get":
+            lab.has_controller("mm.tx", 8000, cc)
         mm, sp = lab.rates(seconds, "mm", "sp")
         return {"what": f"{tool} beside one {cc}", "kept_percent": 100 * sp / (mm + sp),
                 "used_percent": 100 * (mm + sp) * 8 / 100e6}
@@ -226,10 +300,7 @@ def main():
     binary, seconds = os.path.abspath(options.bin), options.seconds
     scratch = tempfile.mkdtemp(prefix="anabranch-stack-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
     content = os.path.join(scratch, "content")
-    with open(content, "wb") as f:
-        block = os.urandom(1 << 20)
-        for number in range((seconds + 60) * 300 // 8):
-            f.write(number.to_bytes(8, "big") + block[8:])
+    write(content, ((seconds + 60) * 300 // 8) << 20)
     listed = open("/proc/sys/net/ipv4/tcp_available_congestion_control").read().split()
     ours = [cc for cc in ("nmcc", "nmcc_half", "reno") if cc in listed]
     jobs = []
@@ -244,30 +315,27 @@ def main():
             groups = cc != "reno"
             jobs += [(aggregation, (f"{cc}-{kind}", text, cc, groups, seconds)) for kind, text in (("two", TWO), ("skewed", SKEWED))]
     rows = {}
-    # Two at a time: each moves up to 300 Mbit/s through this machine.
-    gate, lock = threading.Semaphore(2), threading.Lock()
+    lock = threading.Lock()
 
     def work(job, args, run):
         name = args[1] if job in (share, disjoint) else args[0]
-        with gate:
-            changed = [f"s{run}-{name}".replace(" ", "-") if a == name else a for a in args]
-            row = job(binary, *changed)
+        changed = [f"s{run}-{name}".replace(" ", "-") if a == name else a for a in args]
+        row = job(binary, *changed)
         with lock:
             rows.setdefault(row["what"], []).append(row)
 
-    threads = [threading.Thread(target=work, args=(*job, run)) for run in range(options.runs) for job in jobs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    # Two at a time: each moves up to 300 Mbit/s through this machine.
+    failed = all_of(2, [partial(work, *job, run) for run in range(options.runs) for job in jobs])
     shutil.rmtree(scratch, ignore_errors=True)
     if options.json:
         print(json.dumps([row for runs in rows.values() for row in runs]))
-        return
-    print("| what | TCP keeps % | links used % | runs |\n| --- | --- | --- | --- |")
-    for what, runs in rows.items():
-        mean = lambda key: "" if key not in runs[0] else f"{sum(row[key] for row in runs) / len(runs):.1f}"
-        print(f"| {what} | {mean('kept_percent')} | {mean('used_percent')} | {len(runs)} |")
+    else:
+        print("| what | TCP keeps % | links used % | runs |\n| --- | --- | --- | --- |")
+        for what, runs in rows.items():
+            mean = lambda key: "" if key not in runs[0] else f"{sum(row[key] for row in runs) / len(runs):.1f}"
+            print(f"| {what} | {mean('kept_percent')} | {mean('used_percent')} | {len(runs)} |")
+    if failed:
+        sys.exit(f"{failed} runs failed")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,6 @@ use std::path::{Path, PathBuf};
 
 use algo::Span;
 use http_world::client::Client;
-use mirror::url::Url;
 use mmtp::ContentId;
 use mmtp::collection::Collection;
 use mmtp::uri::Uri;
@@ -178,11 +177,7 @@ fn from_mirrors(args: &Get, asked: Asked, mut view: View) -> Outcome {
     // What several mirrors brought, and nothing proved, may be a mixture that none of them has.
     let is_learnt = !found.named && (verified != Verified::Nothing || transfer.mirrors().count() == 1);
     if whole.is_ok() && is_learnt {
-        for (url, validator) in transfer.mirrors() {
-            if let Ok(url) = Url::parse(url) {
-                known::remember(&url, validator, id);
-            }
-        }
+        known::remember(transfer.mirrors(), id);
     }
     if whole.is_ok() && !found.named {
         view.note(&format!("its id is {id}; {URI_HINT}{id}?len={}", id.length));

@@ -21,6 +21,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use mmtp::ContentId;
+use mmtp::bitmap::Bitmap;
 use mmtp::id::SEGMENT_GROUPS;
 use mmtp::tree::{self, Cv};
 use nix::fcntl::{Flock, FlockArg, OFlag};
@@ -80,11 +81,8 @@ enum State {
     Part(Box<Part>),
 }
 
-/// Which groups are there, a bit each: bit `g % 64` of word `g / 64` is group `g`.
-pub type Bitmap = Vec<u64>;
-
 impl Target {
-    /// Opens the target at `place` for `id`, and finds out what an earlier transfer left there.
+    /// Opens the target at `place` for `id`, and finds out which groups an earlier transfer left there.
     ///
     /// A file that has the name already is taken as the result if it is exactly this content; any other is an
     /// error unless `force` allows to replace it at the end. `progress` is called with the bytes checked so
@@ -99,12 +97,10 @@ impl Target {
         force: bool,
         progress: &mut dyn FnMut(u64) -> bool,
     ) -> Outcome<(Self, Bitmap)> {
-        let words =
-            usize::try_from(id.groups().div_ceil(64)).map_err(|_| Failure::target("too large a file"))?;
-        let mut there = vec![0_u64; words];
+        let mut there = Bitmap::new(id.groups());
         if let Some(root) = is_there_already(&place, &id, proof, force, progress)? {
             for group in 0..id.groups() {
-                set(&mut there, group);
+                there.insert(group);
             }
             remove_leftovers(&place, &id);
             let (state, done_bytes) = (State::Whole(root), id.length);
@@ -159,7 +155,7 @@ impl Target {
         }
         part.held.push(Held { group, cv, from: part.bytes.len(), len: bytes.len() });
         part.bytes.extend_from_slice(bytes);
-        if set(&mut self.there, group) {
+        if self.there.insert(group) {
             self.done_bytes += bytes.len() as u64;
         } else {
             part.virgin = false;
@@ -177,7 +173,7 @@ impl Target {
         let groups = groups.start..groups.end.min(self.id.groups());
         part.forget(&self.place, groups.clone())?;
         for group in groups {
-            if clear(&mut self.there, group) {
+            if self.there.remove(group) {
                 self.done_bytes -= self.id.group_len(group) as u64;
             }
         }
@@ -431,23 +427,6 @@ fn exists(path: &std::path::Path) -> Failure {
 
 fn interrupted() -> Failure {
     Failure::new(Code::Interrupted, "interrupted; run the same command again to go on")
-}
-
-/// Whether it was not set.
-fn set(bitmap: &mut Bitmap, group: u64) -> bool {
-    // The bitmap has a bit for every group of the content, and so has memory for the index.
-    let word = &mut bitmap[(group / 64) as usize];
-    let before = *word;
-    *word |= 1 << (group % 64);
-    *word != before
-}
-
-/// Whether it was set.
-fn clear(bitmap: &mut Bitmap, group: u64) -> bool {
-    let word = &mut bitmap[(group / 64) as usize];
-    let before = *word;
-    *word &= !(1 << (group % 64));
-    *word != before
 }
 
 #[cfg(test)]

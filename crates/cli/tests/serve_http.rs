@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -13,6 +14,9 @@ use std::time::Duration;
 
 use common::fetch::skipped;
 use common::{Server, anabranch, noise, wait_until};
+use mirror::leaves::Leaves;
+use mirror::metalink::{self, Metalink};
+use mirror::url::Url;
 use mmtp::ContentId;
 use mmtp::tree::{Cv, root_of_leaves};
 use nix::sys::signal::Signal;
@@ -313,7 +317,9 @@ fn nothing_but_what_is_offered() {
         "/b3",
         "/b3/x",
         "/b3/..",
-        "/d.meta4",
+        "/.meta4",
+        "/secret.meta4",
+        "/d/etc.meta4",
         "/d/x.meta4",
         "/d/f.meta4/",
         "/favicon.ico",
@@ -454,6 +460,118 @@ fn two_of_the_same_name_are_both_offered() {
     assert_eq!(bodies, ["a", "aa", "b", "bb"]);
 }
 
+/// The last name of a path, as if it were at the root.
+fn at_root(path: &str) -> String {
+    path[path.rfind('/').expect("a slash")..].to_owned()
+}
+
+/// The leaf list that a file of the Metalink at `place` has.
+fn leaf_list(address: SocketAddr, place: &str, file: &metalink::File) -> Option<Leaves> {
+    let base = Url::parse(&format!("http://{address}{place}")).expect("a URL");
+    let url = base.join(file.leaves.as_deref()?).expect("a reference");
+    Some(Leaves::parse(&get(address, url.path()).body).expect("a leaf list"))
+}
+
+/// The files of a Metalink by their names, each as it is found at its URL and proven by its leaf list.
+fn files_of(address: SocketAddr, place: &str) -> BTreeMap<String, Vec<u8>> {
+    let got = get(address, place);
+    assert_eq!((got.status, got.field("content-type")), (200, Some("application/metalink4+xml")), "{place}");
+    let listed = |file: metalink::File| {
+        let [mirror] = &file.mirrors[..] else { panic!("one URL: {file:?}") };
+        assert_eq!(format!("{}:{}", mirror.url.host(), mirror.url.port()), address.to_string());
+        let bytes = get(address, mirror.url.path()).body;
+        let id = ContentId::of(&bytes);
+        assert_eq!(file.content(), Some(id), "{}", file.name);
+        let list = leaf_list(address, place, &file);
+        assert_eq!(list.map(|list| list.id()), (id.groups() > 1).then_some(id));
+        (file.name, bytes)
+    };
+    Metalink::parse(&got.body).expect("a Metalink").files.into_iter().map(listed).collect()
+}
+
+#[test]
+fn a_directory_has_a_metalink_of_all_its_files() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let root = dir.path().join("d & co");
+    fs::create_dir_all(root.join("sub/deep:er")).expect("directories");
+    fs::create_dir(root.join("empty")).expect("a directory");
+    let (large, list) = (noise(50_000), noise(20_000));
+    let all = [
+        ("sub/deep:er/x", &large[..]),
+        ("sub/deep:er/x.b3leaves", &list),
+        ("sub/a&b%41.txt", &large[..40_000]),
+        ("none", b""),
+        ("z.meta4", b"not made"),
+        ("z/y", b"y"),
+    ];
+    fs::create_dir(root.join("z")).expect("a directory");
+    for (name, bytes) in all {
+        fs::write(root.join(name), bytes).expect("a file");
+    }
+    let (server, address) = start(&root, &[]);
+    let below = |directory: &str| -> BTreeMap<String, Vec<u8>> {
+        all.iter().filter_map(|(n, b)| Some((n.strip_prefix(directory)?.to_owned(), b.to_vec()))).collect()
+    };
+    let id = server.uri().parse::<mmtp::uri::Uri>().expect("a URI").id;
+    let by_content = format!("/b3/{}", base32(&id));
+    for (place, directory) in [
+        ("/d%20%26%20co".to_owned(), ""),
+        (by_content.clone(), ""),
+        (format!("{by_content}/sub"), "sub/"),
+        ("/d%20%26%20co/sub/deep%3Aer".to_owned(), "sub/deep:er/"),
+    ] {
+        assert!(files_of(address, &format!("{place}.meta4")) == below(directory), "{place}");
+        let page = get(address, &format!("{place}/"));
+        let link = format!("<..{}.meta4>; rel=\"describedby\"", at_root(&place));
+        assert!(page.head.contains(&link), "{place}: {}", page.head);
+        let page = String::from_utf8(page.body).expect("UTF-8");
+        assert!(page.contains(&format!("<a href=\"..{}.meta4\">metalink</a>", at_root(&place))), "{page}");
+    }
+    let other =
+        raw(address, b"GET /d%20%26%20co.meta4 HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n");
+    let text = String::from_utf8(other.body).expect("UTF-8");
+    assert_eq!(text.matches("<url>http://a.test/d%20%26%20co/").count(), all.len(), "{text}");
+    // What really has the name comes first, and is not told to be what it is not.
+    assert_eq!(get(address, "/d%20%26%20co/z.meta4").body, b"not made");
+    assert!(!get(address, "/d%20%26%20co/z/").head.contains("describedby"));
+    assert!(!get(address, "/").head.contains("describedby"));
+    assert_eq!(get(address, "/d%20%26%20co/empty.meta4").status, 404);
+}
+
+#[test]
+fn no_metalink_is_better_than_one_of_some_of_the_files() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for (case, name) in [&b"\xff"[..], b"new\nline"].into_iter().enumerate() {
+        let root = dir.path().join(format!("d{case}"));
+        fs::create_dir(&root).expect("a directory");
+        fs::write(root.join("good"), b"good").expect("a file");
+        fs::write(root.join(std::ffi::OsStr::from_bytes(name)), b"bad").expect("a file");
+        let (_server, address) = start(&root, &[]);
+        assert_eq!(get(address, &format!("/d{case}.meta4")).status, 404);
+        assert!(!get(address, &format!("/d{case}/")).head.contains("describedby"));
+        // Each file has its own all the same.
+        let of_one = get(address, &format!("/d{case}/{}.meta4", http_world::server::path::encode(name)));
+        let file = &Metalink::parse(&of_one.body).expect("a Metalink").files[0];
+        assert_eq!(file.content(), Some(ContentId::of(b"bad")));
+        assert!(file.name.contains('\u{fffd}'), "{}", file.name);
+    }
+    let root = dir.path().join("many");
+    fs::create_dir(&root).expect("a directory");
+    for n in 1..metalink::FILES_MAX {
+        fs::write(root.join(n.to_string()), b"").expect("a file");
+    }
+    fs::create_dir(root.join("more")).expect("a directory");
+    fs::write(root.join("more/1"), b"").expect("a file");
+    let (server, address) = start(&root, &["--quiet"]);
+    let most = get(address, "/many.meta4").body;
+    assert_eq!(Metalink::parse(&most).expect("a Metalink").files.len(), metalink::FILES_MAX);
+    drop(server);
+    fs::write(root.join("more/2"), b"").expect("a file");
+    let (_server, address) = start(&root, &["--quiet"]);
+    assert_eq!(get(address, "/many.meta4").status, 404);
+    assert_eq!(get(address, "/many/more.meta4").status, 200);
+}
+
 #[test]
 fn metalinks_and_leaf_lists() {
     for len in [0, 7, 16_384, 16_385, 700_000] {
@@ -468,6 +586,13 @@ fn metalinks_and_leaf_lists() {
             assert!(text.contains(&format!("<hash type=\"blake3\">{}</hash>", hexadecimal(&id))), "{text}");
             assert!(text.contains("<file name=\"f\">"), "{text}");
             assert!(text.contains(&format!("<url>http://{address}{path}</url>")), "{text}");
+            let file = &Metalink::parse(text.as_bytes()).expect("a Metalink").files[0];
+            assert_eq!(file.leaves.is_some(), id.groups() > 1, "one group needs no list");
+            if let Some(list) = leaf_list(address, &format!("{path}.meta4"), file) {
+                assert_eq!((list.id(), file.content()), (id, Some(id)));
+                let beside = file.leaves_beside().expect("it is beside the Metalink");
+                assert_eq!(format!("/{}", String::from_utf8_lossy(&beside)), at_root(&path) + ".b3leaves");
+            }
 
             let got = get(address, &format!("{path}.b3leaves"));
             assert_eq!((got.status, got.length()), (200, got.body.len()));

@@ -20,19 +20,31 @@ pub const MEDIA_TYPE: &str = "application/x-anabranch-leaves";
 /// What is appended to a file's name for its line of `b3sum`.
 pub const B3SUM_SUFFIX: &str = ".b3";
 /// Bytes of a leaf list that is read: that of a content of 512 GiB and a little.
-pub const LEAVES_MAX: usize = (1 << 30) + HEADER;
+pub const LEAVES_MAX: usize = (1 << 30) + HEAD_BYTES;
 /// Bytes of a file of `b3sum` lines that is read.
 pub const B3SUM_MAX: usize = 1 << 20;
 
 const MAGIC: &[u8; 8] = b"anb3leaf";
 const VERSION: u32 = 1;
-/// Bytes before the chaining values.
-const HEADER: usize = 8 + 4 + 4 + 32 + 8;
+/// Bytes of a leaf list before its chaining values.
+pub const HEAD_BYTES: usize = 8 + 4 + 4 + 32 + 8;
 
 /// The relative reference (RFC 3986 §4.2) from beside a file of this name to its leaf list.
 #[must_use]
 pub fn reference(name: &str) -> String {
     format!("{}{SUFFIX}", encode_component(name))
+}
+
+/// What stands before the chaining values of a content's leaf list; numbers are little-endian.
+#[must_use]
+pub fn head(id: &ContentId) -> [u8; HEAD_BYTES] {
+    let mut head = [0; HEAD_BYTES];
+    head[..8].copy_from_slice(MAGIC);
+    head[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    head[12..16].copy_from_slice(&(GROUP_BYTES as u32).to_le_bytes());
+    head[16..48].copy_from_slice(&id.root);
+    head[48..].copy_from_slice(&id.length.to_le_bytes());
+    head
 }
 
 /// The leaves of a content, which give its root.
@@ -126,20 +138,13 @@ impl Leaves {
     /// Bytes of the leaf list of a content of `length` bytes.
     #[must_use]
     pub const fn encoded_len(length: u64) -> u64 {
-        HEADER as u64 + 32 * count(length)
+        HEAD_BYTES as u64 + 32 * count(length)
     }
 
     /// The leaf list.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(HEADER + 32 * self.cvs.len());
-        out.extend_from_slice(MAGIC);
-        out.extend_from_slice(&VERSION.to_le_bytes());
-        out.extend_from_slice(&(GROUP_BYTES as u32).to_le_bytes());
-        out.extend_from_slice(&self.id.root);
-        out.extend_from_slice(&self.id.length.to_le_bytes());
-        out.extend_from_slice(self.cvs.as_flattened());
-        out
+        [&head(&self.id)[..], self.cvs.as_flattened()].concat()
     }
 
     /// Reads a leaf list.
@@ -153,7 +158,7 @@ impl Leaves {
         if magic != MAGIC {
             return Err(BadLeaves::Magic);
         }
-        let short = BadLeaves::Size { found: bytes.len() as u64, expected: HEADER as u64 };
+        let short = BadLeaves::Size { found: bytes.len() as u64, expected: HEAD_BYTES as u64 };
         let (version, rest) = rest.split_first_chunk().ok_or(short.clone())?;
         match u32::from_le_bytes(*version) {
             VERSION => {}

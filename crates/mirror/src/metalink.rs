@@ -262,17 +262,18 @@ impl Pieces {
 pub fn is_name(name: &str) -> bool {
     name.len() <= PATH_MAX
         && name.split('/').all(|component| is_file_name(component.as_bytes()))
-        && name.chars().all(is_xml_text)
+        && name.chars().all(is_text)
 }
 
 /// Whether the place of a leaf list is one as far as its characters go.
 fn is_reference(text: &str) -> bool {
-    let good = |c: char| c != ' ' && is_xml_text(c);
+    let good = |c: char| c != ' ' && is_text(c);
     !text.is_empty() && text.len() <= TEXT_MAX && text.chars().all(good)
 }
 
-/// Characters that XML 1.0 §2.2 allows, less the controls.
-fn is_xml_text(char: char) -> bool {
+/// Whether a Metalink may have this character in a name: those of XML 1.0 §2.2, less the controls.
+#[must_use]
+pub fn is_text(char: char) -> bool {
     !char.is_control() && !matches!(char, '\u{fffe}' | '\u{ffff}')
 }
 

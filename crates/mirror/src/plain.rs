@@ -13,7 +13,6 @@
 //! it is here and, without hashes, who brought it: two bits and a byte of 16 KiB.
 
 mod cross;
-mod idle;
 mod pieces;
 mod talk;
 
@@ -21,12 +20,13 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
 use mmtp::ContentId;
+use mmtp::bitmap::Bitmap;
 use mmtp::id::{GROUP_BYTES, LENGTH_MAX};
+use mmtp::idle::Idle;
 use mmtp::tree::{self, Cv};
 
 use crate::plan::{MirrorId, Pool};
 use cross::{Cross, Found};
-use idle::Idle;
 use pieces::{Held, Piece, Pieces};
 
 pub use cross::{CHECK_EVERY_GROUPS, CHECKS_MAX};
@@ -46,8 +46,7 @@ pub struct Plain {
     id: ContentId,
     mode: Mode,
     idle: Idle,
-    /// Bit `g % 64` of word `g / 64` is group `g`.
-    done: Vec<u64>,
+    done: Bitmap,
     left: u64,
     struck: BTreeSet<MirrorId>,
     /// Mirrors that have been heard of and may still bring something.
@@ -91,7 +90,7 @@ impl Plain {
             id,
             mode,
             idle: Idle::default(),
-            done: vec![0; usize::try_from(groups.div_ceil(64)).unwrap_or(usize::MAX)],
+            done: Bitmap::new(groups),
             left: groups,
             struck: BTreeSet::new(),
             mirrors: BTreeSet::new(),
@@ -165,16 +164,13 @@ impl Plain {
     }
 
     fn is_done(&self, group: u64) -> bool {
-        let word = usize::try_from(group / 64).ok().and_then(|word| self.done.get(word));
-        word.is_some_and(|word| word >> (group % 64) & 1 == 1)
+        self.done.contains(group)
     }
 
     fn mark(&mut self, group: u64) {
-        debug_assert!(!self.is_done(group), "group {group} verified twice");
-        if let Some(word) = usize::try_from(group / 64).ok().and_then(|word| self.done.get_mut(word)) {
-            *word |= 1 << (group % 64);
-            self.left -= 1;
-        }
+        let new = self.done.insert(group);
+        debug_assert!(new, "group {group} verified twice");
+        self.left -= u64::from(new);
     }
 
     fn verified(&mut self, group: u64, bytes: Vec<u8>, cv: Cv) {
@@ -229,10 +225,7 @@ impl Plain {
 
     fn revoke(&mut self, groups: Range<u64>) {
         for group in groups.clone() {
-            if let Some(word) = usize::try_from(group / 64).ok().and_then(|word| self.done.get_mut(word)) {
-                *word &= !(1 << (group % 64));
-                self.left += 1;
-            }
+            self.left += u64::from(self.done.remove(group));
         }
         self.idle.put(groups.clone());
         self.events.push_back(Event::Revoked { groups });
@@ -409,8 +402,7 @@ impl Pool for Plain {
             }
             Mode::Pieces(_) => self.bring_to_piece(mirror, group, bytes, cv),
             Mode::Nothing(cross) => {
-                let word = usize::try_from(group / 64).ok().and_then(|word| self.done.get(word));
-                let done = word.is_some_and(|word| word >> (group % 64) & 1 == 1);
+                let done = self.done.contains(group);
                 if !done {
                     cross.brought(mirror, group, cv);
                 }

@@ -6,6 +6,7 @@
 //!
 //! **Map.**
 //! * [`id`]: [`ContentId`], groups, segments, cuts and chunks.
+//! * [`idle`]: the groups that nobody has been asked for; [`bitmap`]: those that are here.
 //! * [`wire`]: the packets; documented field by field in `docs/wire-mmtp.md`.
 //! * [`tree`]: the hash tree: what a source serves of it, what a receiver checks with it.
 //! * [`collection`]: the manifest of a directory.
@@ -14,9 +15,11 @@
 //! * [`uri`]: the text that names a content and where to get it.
 #![forbid(unsafe_code)]
 
+pub mod bitmap;
 pub mod collection;
 pub mod cookie;
 pub mod id;
+pub mod idle;
 pub mod publisher;
 pub mod subscriber;
 pub mod tree;

@@ -17,7 +17,6 @@ mod ask;
 mod blame;
 mod grouping;
 mod hope;
-mod idle;
 mod lend;
 mod mtu;
 mod object;

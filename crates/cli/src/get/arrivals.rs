@@ -85,11 +85,7 @@ impl Arrivals {
                 Target::open(place, id, wanted.proof, self.force, &mut |bytes| checking(id.length, bytes))?;
             self.done_bytes += target.bytes_done();
             self.resumed_bytes += target.bytes_done();
-            let here = |group: u64| {
-                let word = usize::try_from(group / 64).ok().and_then(|w| there.get(w));
-                word.is_some_and(|w| w >> (group % 64) & 1 == 1)
-            };
-            let object = want(wanted.id, &here)?;
+            let object = want(wanted.id, &|group| there.contains(group))?;
             self.open.insert(object, Slot::File { target: Box::new(target), executable: wanted.executable });
         }
         Ok(any)

@@ -28,37 +28,40 @@ struct Line {
     root: String,
 }
 
-/// The content that this URL had when it had this strong validator and this length.
-pub(super) fn recall(url: &Url, validator: &str, length: u64) -> Option<ContentId> {
-    if !is_public(url) {
-        return None;
-    }
-    let url = url.as_str();
+/// The content that the first known one of these URLs had when it had this strong validator and this length.
+pub(super) fn recall<'a>(
+    validated: impl Iterator<Item = (&'a Url, &'a str)>,
+    length: u64,
+) -> Option<(ContentId, &'a Url)> {
+    let mut validated = validated.filter(|(url, _)| is_public(url)).peekable();
+    validated.peek()?;
     let file = BufReader::new(File::open(path()?).ok()?);
     let lines = file.lines().take(2 * LINES_MAX).map_while(Result::ok);
-    let mut fits = lines.filter_map(|line| {
-        let line: Line = serde_json::from_str(&line).ok()?;
-        let same = line.url == url && line.validator == validator && line.length == length;
-        Some(ContentId { root: parse_root(&line.root).ok()?, length }).filter(|_| same)
-    });
-    // The last word counts.
-    let first = fits.next()?;
-    Some(fits.last().unwrap_or(first))
+    let lines = lines.filter_map(|line| serde_json::from_str(&line).ok());
+    let lines: Vec<Line> = lines.filter(|line: &Line| line.length == length).collect();
+    validated.find_map(|(url, validator)| {
+        // The last word counts.
+        let mut same = lines.iter().rev().filter(|l| l.url == url.as_str() && l.validator == validator);
+        let root = same.find_map(|line| parse_root(&line.root).ok())?;
+        Some((ContentId { root, length }, url))
+    })
 }
 
-/// Remembers it. That this fails is no reason for a transfer to fail.
-pub(super) fn remember(url: &Url, validator: &str, id: ContentId) {
-    if !is_public(url) {
-        return;
-    }
-    let line = Line {
-        url: url.as_str().to_owned(),
-        validator: validator.to_owned(),
-        length: id.length,
-        root: id.to_string(),
+/// Remembers URLs, with their strong validators, that have this content. That this fails is no reason for a
+/// transfer to fail.
+pub(super) fn remember<'a>(validated: impl Iterator<Item = (&'a str, &'a str)>, id: ContentId) {
+    let line = |(url, validator): (&str, &str)| {
+        let url = Url::parse(url).ok().filter(is_public)?;
+        let line = Line {
+            url: url.as_str().to_owned(),
+            validator: validator.to_owned(),
+            length: id.length,
+            root: id.to_string(),
+        };
+        Some(serde_json::to_string(&line).ok()? + "\n")
     };
-    let (Some(path), Ok(mut text)) = (path(), serde_json::to_string(&line)) else { return };
-    text.push('\n');
+    let text: String = validated.filter_map(line).collect();
+    let Some(path) = path().filter(|_| !text.is_empty()) else { return };
     if let Some(parent) = path.parent() {
         let _ = fs::DirBuilder::new().recursive(true).mode(0o700).create(parent);
     }

@@ -449,12 +449,7 @@ impl Looker<'_, '_> {
 /// A server as people know it.
 pub(super) fn host(url: &Url) -> String {
     let usual = if url.is_https() { 443 } else { 80 };
-    let host = if url.host().contains(':') {
-        format!("[{}]", url.host().trim_matches(['[', ']']))
-    } else {
-        url.host().to_owned()
-    };
-    if url.port() == usual { host } else { format!("{host}:{}", url.port()) }
+    if url.port() == usual { url.host().to_owned() } else { format!("{}:{}", url.host(), url.port()) }
 }
 
 /// The exit status of a transfer that fails for this.

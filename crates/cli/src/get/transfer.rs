@@ -219,27 +219,38 @@ impl Transfer {
         }
     }
 
-    /// Does what the machine wants until it wants to wait; returns until when.
+    /// Does what the machines want until they want to wait; returns until when.
     ///
     /// Writing down what came may have taken long. Then what has arrived meanwhile is read before any timer
     /// is looked at, so that a slow disk is not taken for a silent network.
     fn drain(&mut self, arrivals: &mut Arrivals, view: &mut View) -> Outcome<Time> {
         let mut read_again = false;
+        // Until when the mirrors wait, if nothing has happened since.
+        let mut waits = Some(self.drain_web(arrivals, view)?);
         loop {
             let now = self.clock.now();
-            let until_web = self.drain_web(arrivals, view)?;
             if !read_again && now.since(self.read_at) > STALE_AFTER {
                 read_again = true;
                 self.receive(true, view);
+                waits = None;
             }
-            match self.subscriber.poll(now) {
-                Output::Wait(until) => {
+            match (self.subscriber.poll(now), waits) {
+                (Output::Wait(until), Some(until_web)) => {
                     // Only now: every source that was ruled out meanwhile is to be shown as such.
                     let hopeless = std::mem::take(&mut self.doubtful) && self.subscriber.hopeless().is_some();
                     return if hopeless { Err(given_up(&self.sources)) } else { Ok(until.min(until_web)) };
                 }
-                Output::Send(transmit) => self.send(now, &transmit),
-                Output::Event(event) => self.event(event, arrivals, view)?,
+                // What sources have done may leave the mirrors something to do, and what mirrors borrow then
+                // may have hashes that sources are to be asked for.
+                (Output::Wait(_), None) => waits = Some(self.drain_web(arrivals, view)?),
+                (Output::Send(transmit), _) => {
+                    self.send(now, &transmit);
+                    waits = None;
+                }
+                (Output::Event(event), _) => {
+                    self.event(event, arrivals, view)?;
+                    waits = None;
+                }
             }
         }
     }

@@ -7,9 +7,12 @@
 //! /b3/ROOT[/NAME]        a content by its name, in base32 or hexadecimal; of a directory, its manifest
 //! /b3/ROOT/[PATH]        what is in a directory, by the name of its manifest
 //! ….meta4  ….b3leaves    of each of these files: a Metalink, the hashes of its groups
+//! /DIR.meta4             of a directory: a Metalink of all the files below it
 //! ```
 //! A path is looked up in a table of what was hashed at the start and never on the disk. Of two that were
 //! named and have the same name, the second is found by its content only.
+
+mod metalink;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -17,11 +20,14 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use http_world::server::document::{self, LEAVES_HEAD_BYTES, LIST_TYPE, METALINK_TYPE, Row, UNKNOWN_TYPE};
-use http_world::server::path::{Path, encode};
+use data_encoding::HEXLOWER_PERMISSIVE;
+use http_world::server::document::{self, LIST_TYPE, METALINK_TYPE, Row, UNKNOWN_TYPE};
+use http_world::server::path::encode;
 use http_world::server::{Answer, Asked, Resource, Server, Site, Unavailable};
+use mirror::leaves;
 use mmtp::id::parse_root;
 use mmtp::uri::host_port;
 use net::Clock;
@@ -35,9 +41,12 @@ use crate::view::bytes;
 /// Rows of a list at most; the next ones are on a page of their own.
 const ROWS_MAX: usize = 2_000;
 
-/// What the names of a content's Metalink and its leaf list end in.
+/// Bytes of lists and Metalinks that are being sent at most; beyond that who asks for one is to come back.
+const TEXTS_BYTES_MAX: usize = 64 << 20;
+
+/// What the name of a Metalink ends in, and that of a leaf list.
 const METALINK_SUFFIX: &[u8] = b".meta4";
-const LEAVES_SUFFIX: &[u8] = b".b3leaves";
+const LEAVES_SUFFIX: &[u8] = leaves::SUFFIX.as_bytes();
 /// Where contents are found by their root.
 const BY_CONTENT: &[u8] = b"b3/";
 
@@ -69,12 +78,16 @@ pub(super) struct Offers {
     files: Vec<usize>,
     /// The directories that were named, by their paths.
     directories: BTreeMap<Vec<u8>, usize>,
+    /// Bytes of documents that were made and are not sent yet.
+    texts_bytes: Arc<AtomicUsize>,
 }
 
 /// What a path is found to be.
 enum Found {
     File(usize),
     Metalink(usize),
+    /// That of all files below the directory with this path.
+    MetalinkOfAll(Vec<u8>),
     Leaves(usize),
     /// The list of the directory with this path.
     List(Vec<u8>),
@@ -85,8 +98,21 @@ enum Found {
 /// Bytes that can be sent.
 pub(super) enum Content {
     File(usize),
-    Leaves { offer: usize, head: [u8; LEAVES_HEAD_BYTES] },
-    Text(Vec<u8>),
+    Leaves { offer: usize, head: [u8; leaves::HEAD_BYTES] },
+    Text(Text),
+}
+
+/// A document that was made when it was asked for.
+pub(super) struct Text {
+    bytes: Vec<u8>,
+    /// Where they are counted.
+    sum: Arc<AtomicUsize>,
+}
+
+impl Drop for Text {
+    fn drop(&mut self) {
+        self.sum.fetch_sub(self.bytes.len(), Ordering::Relaxed);
+    }
 }
 
 impl Offers {
@@ -122,7 +148,8 @@ impl Offers {
         files.sort_unstable_by(|a: &usize, b| paths[*a].cmp(&paths[*b]));
         files.dedup_by(|a, b| paths[*a] == paths[*b]);
         let (catalog, limit) = (Arc::clone(catalog), Arc::clone(limit));
-        Self { catalog, limit, clock, sockets, paths, files, directories }
+        let texts_bytes = Arc::default();
+        Self { catalog, limit, clock, sockets, paths, files, directories, texts_bytes }
     }
 
     /// The URL of an offer on a server at `address`.
@@ -167,9 +194,12 @@ impl Offers {
         if path.is_empty() || self.directories.contains_key(path) || !self.below(path).is_empty() {
             return Some(if slash { Found::List(path.to_vec()) } else { Found::Slashless });
         }
-        let about = |suffix| path.strip_suffix(suffix).filter(|_| !slash).and_then(|path| self.file(path));
-        let metalink = about(METALINK_SUFFIX).map(Found::Metalink);
-        metalink.or_else(|| about(LEAVES_SUFFIX).map(Found::Leaves))
+        let about = |suffix| path.strip_suffix(suffix).filter(|_| !slash);
+        if let Some(path) = about(METALINK_SUFFIX) {
+            let of_all = || (!path.is_empty() && !self.below(path).is_empty()).then(|| path.to_vec());
+            return self.file(path).map(Found::Metalink).or_else(|| of_all().map(Found::MetalinkOfAll));
+        }
+        about(LEAVES_SUFFIX).and_then(|path| self.file(path)).map(Found::Leaves)
     }
 
     fn find_content(&self, path: &[u8], slash: bool) -> Option<Found> {
@@ -182,7 +212,10 @@ impl Offers {
                 Some(index) if !slash => Some(Found::File(index)),
                 Some(index) => self.offer(index).collection.then(|| Found::List(self.paths[index].clone())),
                 None if slash => None,
-                None => match about(METALINK_SUFFIX).filter(|index| !self.offer(*index).collection) {
+                None => match about(METALINK_SUFFIX) {
+                    Some(index) if self.offer(index).collection => {
+                        Some(Found::MetalinkOfAll(self.paths[index].clone()))
+                    }
                     Some(index) => Some(Found::Metalink(index)),
                     None => about(LEAVES_SUFFIX).map(Found::Leaves),
                 },
@@ -241,7 +274,7 @@ impl Offers {
             && self.file(&[&path, METALINK_SUFFIX].concat()).is_none()
         {
             let to = encode(&[name, METALINK_SUFFIX].concat());
-            links.push(format!("<{to}>; rel=\"describedby\"; type=\"{METALINK_TYPE}\""));
+            links.push(described_by(to));
         }
         // RFC 6249 section 3: the same bytes elsewhere.
         links.push(format!("<{}>; rel=\"duplicate\"", self.uri(offer, asked)));
@@ -256,11 +289,11 @@ impl Offers {
 
     fn leaves_resource(&self, index: usize) -> Resource<Content> {
         let offer = self.offer(index);
-        let head = document::leaves_head(&offer.id.root, offer.id.length);
+        let head = leaves::head(&offer.id);
         Resource {
             content: Content::Leaves { offer: index, head },
             length: (head.len() + self.leaves(index).len()) as u64,
-            etag: Some(format!("\"{}.b3leaves\"", root_text(offer))),
+            etag: Some(format!("\"{}{}\"", root_text(offer), leaves::SUFFIX)),
             media_type: UNKNOWN_TYPE,
             links: Vec::new(),
         }
@@ -268,17 +301,6 @@ impl Offers {
 
     fn leaves(&self, index: usize) -> &[u8] {
         self.catalog.outboard(self.offer(index)).leaves().as_flattened()
-    }
-
-    fn metalink(&self, index: usize, asked: &Asked<'_>) -> Resource<Content> {
-        let offer = self.offer(index);
-        let mut names = asked.path.names.clone();
-        if let Some(last) = names.last_mut() {
-            last.truncate(last.len().saturating_sub(METALINK_SUFFIX.len()));
-        }
-        let url = format!("http://{}{}", asked.host, Path { names, directory: false }.encode());
-        let name = String::from_utf8_lossy(&offer.name);
-        text(document::metalink(&name, offer.id.length, &offer.id.root, &url), METALINK_TYPE)
     }
 
     fn list(&self, directory: &[u8], asked: &Asked<'_>) -> Resource<Content> {
@@ -309,11 +331,24 @@ impl Offers {
         let names = asked.path.names.iter().map(|name| show(OsStr::from_bytes(name)) + "/");
         let title = format!("/{}", names.collect::<String>());
         let up = !asked.path.names.is_empty();
-        let mut page = text(document::list(&title, &rows, up, more.as_deref()), LIST_TYPE);
+        let metalink = asked.path.names.last().filter(|_| self.has_metalink(directory, asked));
+        let metalink = metalink.map(|name| format!("../{}", encode(&[name, METALINK_SUFFIX].concat())));
+        let page = document::list(&title, &rows, up, metalink.as_deref(), more.as_deref());
+        let mut page = self.text(page, LIST_TYPE);
+        page.links.extend(metalink.map(described_by));
         if let Some(index) = self.directories.get(directory) {
             page.links.push(format!("<{}>; rel=\"alternate\"", self.uri(self.offer(*index), asked)));
         }
         page
+    }
+
+    /// A document that is made when it is asked for.
+    fn text(&self, text: String, media_type: &'static str) -> Resource<Content> {
+        let (bytes, sum) = (text.into_bytes(), Arc::clone(&self.texts_bytes));
+        let length = bytes.len();
+        sum.fetch_add(length, Ordering::Relaxed);
+        let content = Content::Text(Text { bytes, sum });
+        Resource { content, length: length as u64, etag: None, media_type, links: Vec::new() }
     }
 
     fn row(&self, file: usize, name: &[u8], is_file: bool) -> Row {
@@ -337,7 +372,10 @@ impl Site for Offers {
             Some(Found::Slashless) => Answer::Moved(asked.path.encode() + "/"),
             Some(Found::File(index)) => Answer::Here(self.file_resource(index, asked)),
             Some(Found::Leaves(index)) => Answer::Here(self.leaves_resource(index)),
-            Some(Found::Metalink(index)) => Answer::Here(self.metalink(index, asked)),
+            Some(Found::Metalink(index)) => self.metalink(index, asked).map_or(Answer::Missing, Answer::Here),
+            Some(Found::MetalinkOfAll(directory)) => {
+                self.metalink_of_all(&directory, asked).map_or(Answer::Missing, Answer::Here)
+            }
             Some(Found::List(directory)) => Answer::Here(self.list(&directory, asked)),
         }
     }
@@ -345,7 +383,12 @@ impl Site for Offers {
     fn check(&self, content: &Content) -> Result<(), Unavailable> {
         match content {
             Content::File(index) => self.catalog.check(self.offer(*index)).map_err(|e| unavailable(&e)),
-            Content::Leaves { .. } | Content::Text(_) => Ok(()),
+            Content::Leaves { .. } => Ok(()),
+            // One is always possible.
+            Content::Text(text) => match self.texts_bytes.load(Ordering::Relaxed) - text.bytes.len() {
+                ..=TEXTS_BYTES_MAX => Ok(()),
+                _ => Err(Unavailable::Busy),
+            },
         }
     }
 
@@ -355,7 +398,7 @@ impl Site for Offers {
                 let read = self.catalog.read_at(self.offer(*index), offset, out);
                 read.map_err(|e| unavailable(&e))
             }
-            Content::Text(text) => copy(&[text], offset, out),
+            Content::Text(text) => copy(&[&text.bytes], offset, out),
             Content::Leaves { offer, head } => copy(&[head, self.leaves(*offer)], offset, out),
         }
     }
@@ -390,11 +433,9 @@ fn unavailable(error: &ReadError) -> Unavailable {
     }
 }
 
-/// A document that is made when it is asked for.
-fn text(text: String, media_type: &'static str) -> Resource<Content> {
-    let length = text.len() as u64;
-    let content = Content::Text(text.into_bytes());
-    Resource { content, length, etag: None, media_type, links: Vec::new() }
+/// The `Link` to the Metalink of what is asked for (RFC 6249 section 4).
+fn described_by(to: String) -> String {
+    format!("<{to}>; rel=\"describedby\"; type=\"{METALINK_TYPE}\"")
 }
 
 /// The 52 characters of base32 that name a content.
@@ -402,16 +443,9 @@ fn root_text(offer: &Offer) -> String {
     offer.id.to_string().trim_start_matches("b3:").to_owned()
 }
 
+/// The root that is written as 64 hexadecimal digits.
 fn hexadecimal(text: &str) -> Option<[u8; 32]> {
-    let mut root = [0; 32];
-    if text.len() != 2 * root.len() {
-        return None;
-    }
-    let digit = |byte: u8| char::from(byte).to_digit(16);
-    for (byte, digits) in root.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-        *byte = (digit(digits[0])? * 16 + digit(digits[1])?) as u8;
-    }
-    Some(root)
+    HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok()?.try_into().ok()
 }
 
 fn join(directory: &[u8], path: &[u8]) -> Vec<u8> {

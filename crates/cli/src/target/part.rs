@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 
 use mmtp::ContentId;
+use mmtp::bitmap::Bitmap;
 use mmtp::id::{GROUP_BYTES, SEGMENT_GROUPS};
 use mmtp::tree::{self, Cv};
 use nix::errno::Errno;
@@ -14,7 +15,7 @@ use nix::fcntl::{Flock, FlockArg, OFlag};
 
 use super::journal::{self, HEADER_BYTES, SLOT_BYTES, Unreadable};
 use super::place::Place;
-use super::{Bitmap, cv_of, interrupted, set};
+use super::{cv_of, interrupted};
 use crate::exit::{Failure, Outcome};
 use crate::names::show;
 
@@ -122,7 +123,7 @@ impl Part {
                     .map_err(|e| place.failure("read", &self.name, &e))?;
                 checked += read as u64;
                 if read == bytes.len() && cv_of(id, group, bytes) == cv {
-                    set(there, group);
+                    there.insert(group);
                     kept += read as u64;
                 }
             }

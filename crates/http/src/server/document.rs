@@ -1,4 +1,4 @@
-//! Documents that a server makes itself: lists of a directory, Metalinks, heads of leaf lists.
+//! Documents that a server makes itself, lists of directories, and what kinds of documents there are.
 
 use std::fmt::Write as _;
 
@@ -8,15 +8,6 @@ pub const METALINK_TYPE: &str = "application/metalink4+xml";
 pub const LIST_TYPE: &str = "text/html; charset=utf-8";
 /// The media type of what is not known better.
 pub const UNKNOWN_TYPE: &str = "application/octet-stream";
-
-/// The first bytes of a leaf list.
-pub const LEAVES_MAGIC: &[u8; 8] = b"anb3leaf";
-/// The version of leaf lists.
-const LEAVES_VERSION: u32 = 1;
-/// Bytes of a group, of which each leaf is the hash.
-const LEAVES_GROUP_BYTES: u32 = 16_384;
-/// Bytes of a leaf list before its leaves.
-pub const LEAVES_HEAD_BYTES: usize = 56;
 
 /// What names end in, and what that says of the content.
 const TYPES: &[(&str, &str)] = &[
@@ -66,9 +57,10 @@ pub struct Row {
     pub metalink: Option<String>,
 }
 
-/// A page with a list: no script, no style, no image, only relative links. `more` leads to the next page.
+/// A page with a list: no script, no style, no image, only relative links. `metalink` leads to that of all of
+/// it, `more` to the next page.
 #[must_use]
-pub fn list(title: &str, rows: &[Row], up: bool, more: Option<&str>) -> String {
+pub fn list(title: &str, rows: &[Row], up: bool, metalink: Option<&str>, more: Option<&str>) -> String {
     let title = escape(title);
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"><title>{title}</title></head>\n\
@@ -86,37 +78,12 @@ pub fn list(title: &str, rows: &[Row], up: bool, more: Option<&str>) -> String {
         page += "</tr>\n";
     }
     page += "</table>\n";
-    if let Some(more) = more {
-        let _ = writeln!(page, "<p><a href=\"{}\">more</a></p>", escape(more));
+    for (to, what) in [(more, "more"), (metalink, "metalink")] {
+        if let Some(to) = to {
+            let _ = writeln!(page, "<p><a href=\"{}\">{what}</a></p>", escape(to));
+        }
     }
     page + "</body>\n</html>\n"
-}
-
-/// A Metalink (RFC 5854) of one file: its name, length in bytes, BLAKE3 hash and where it is.
-#[must_use]
-pub fn metalink(name: &str, length: u64, blake3: &[u8; 32], url: &str) -> String {
-    let (name, url) = (escape(name), escape(url));
-    let mut hash = String::with_capacity(64);
-    for byte in blake3 {
-        let _ = write!(hash, "{byte:02x}");
-    }
-    format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">\n\
-         <file name=\"{name}\">\n<size>{length}</size>\n<hash type=\"blake3\">{hash}</hash>\n\
-         <url>{url}</url>\n</file>\n</metalink>\n"
-    )
-}
-
-/// What stands before the leaves of a leaf list; numbers are little-endian.
-#[must_use]
-pub fn leaves_head(root: &[u8; 32], length: u64) -> [u8; LEAVES_HEAD_BYTES] {
-    let mut head = [0; LEAVES_HEAD_BYTES];
-    head[..8].copy_from_slice(LEAVES_MAGIC);
-    head[8..12].copy_from_slice(&LEAVES_VERSION.to_le_bytes());
-    head[12..16].copy_from_slice(&LEAVES_GROUP_BYTES.to_le_bytes());
-    head[16..48].copy_from_slice(root);
-    head[48..].copy_from_slice(&length.to_le_bytes());
-    head
 }
 
 /// Text for HTML and XML, in an element or an attribute in double quotes. What XML 1.0 §2.2 does not have at
@@ -153,25 +120,6 @@ mod tests {
         for unknown in [&b"pdf"[..], b"", b".", b"a.", b"a.\xff", b"a.exe"] {
             assert_eq!(media_type(unknown), UNKNOWN_TYPE);
         }
-    }
-
-    #[test]
-    fn a_metalink_is_what_the_standard_shows() {
-        let text = metalink("a<b>&\"'\u{1}.iso", 7, &[0xab; 32], "http://[::1]:5/a%3Cb");
-        assert!(
-            text.contains("<file name=\"a&lt;b&gt;&amp;&quot;&#39;\u{fffd}.iso\">\n<size>7</size>"),
-            "{text}"
-        );
-        assert!(text.contains(&format!("<hash type=\"blake3\">{}</hash>", "ab".repeat(32))));
-        assert!(text.contains("<url>http://[::1]:5/a%3Cb</url>"));
-    }
-
-    #[test]
-    fn a_leaf_list_begins_as_it_is_written_down() {
-        let head = leaves_head(&[7; 32], 0x0102);
-        assert_eq!(&head[..16], b"anb3leaf\x01\0\0\0\0\x40\0\0");
-        assert_eq!(head[16..48], [7; 32]);
-        assert_eq!(head[48..], [2, 1, 0, 0, 0, 0, 0, 0]);
     }
 
     proptest! {

@@ -261,8 +261,9 @@ impl Subscriber {
             if only.is_some_and(|only| only as usize != object) {
                 return false;
             }
-            let Some((group, end)) = self.objects[object].idle.take() else { return false };
-            self.paths[p].runs.push_back(Run { object: object as u32, group, chunk: 0, end });
+            let Some(taken) = self.objects[object].idle.take_segment() else { return false };
+            let run = Run { object: object as u32, group: taken.start, chunk: 0, end: taken.end };
+            self.paths[p].runs.push_back(run);
             return true;
         }
         self.steal(p, only)
@@ -339,7 +340,7 @@ impl Subscriber {
                 }
                 run.group += 1;
             }
-            self.objects[run.object as usize].idle.put(run.group, run.end);
+            self.objects[run.object as usize].idle.put_new(run.group..run.end);
             self.first_idle = self.first_idle.min(run.object as usize);
         }
     }
@@ -410,10 +411,10 @@ mod tests {
         let object = subscriber.want(id, false, |group| group < 13 || group == 14 || group >= 30);
         let state = &mut subscriber.objects[object as usize];
         for _ in 0..2 {
-            state.idle.take();
+            state.idle.take_segment();
         }
         state.ask_pages(0, false);
-        state.idle.put(20, 30);
+        state.idle.put_new(20..30);
         for group in [13, 15, 18, 19] {
             state.open(group, Cut::new(1).expect("in range"), 9);
         }

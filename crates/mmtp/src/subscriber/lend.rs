@@ -34,21 +34,15 @@ impl Subscriber {
             return None;
         }
         let idle = &mut self.objects[o].idle;
-        let lent = match idle.take() {
-            Some((first, mut end)) => {
-                while end - first < groups && idle.contains(end) {
-                    // Never the lowest any more, so not by `take`; the segments behind are cut off one by
-                    // one.
-                    end = idle.extend(end);
-                }
-                let wanted = end.min(first + groups);
-                idle.put(wanted, end);
-                first..wanted
+        let lent = match idle.first_in(0..u64::MAX) {
+            Some(first) => {
+                // A bound is where it is to end, though the segment goes on.
+                idle.take(first.start..first.start.saturating_add(groups), groups)?
             }
             None => {
                 let run = self.take_over(None, source, rate_bytes, Span::from_secs(1), Some(object))?;
                 let end = run.end.min(run.group + groups);
-                self.objects[o].idle.put(end, run.end);
+                self.objects[o].idle.put_new(end..run.end);
                 run.group..end
             }
         };
@@ -76,8 +70,8 @@ impl Subscriber {
             return;
         };
         for group in groups {
-            if !state.is_done(group) && state.cut_of(group).is_none() && !state.idle.contains(group) {
-                state.idle.put(group, group + 1);
+            if !state.is_done(group) && state.cut_of(group).is_none() {
+                state.idle.put(group..group + 1);
             }
         }
         self.first_idle = self.first_idle.min(object as usize);
@@ -107,8 +101,7 @@ impl Subscriber {
         }
         if state.groups_open() >= GROUPS_OPEN_MAX && state.cut_of(group).is_none() {
             // Too many wait for the pages that prove them; this one is for later.
-            state.idle.remove(group);
-            state.idle.put(group, group + 1);
+            state.idle.put(group..group + 1);
             return false;
         }
         if !state.open_whole(group, cut, source) {

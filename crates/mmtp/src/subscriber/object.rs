@@ -5,9 +5,10 @@ mod pages;
 use std::collections::BTreeMap;
 
 use super::blame::{Poisoned, blame};
-use super::idle::Idle;
 use super::{Wanted, What};
+use crate::bitmap::Bitmap;
 use crate::id::{ContentId, Cut, SEGMENT_GROUPS};
+use crate::idle::Idle;
 use crate::tree::{self, Cv, Outboard, Verdict, Verifier};
 use crate::wire::Packet;
 
@@ -25,7 +26,7 @@ pub(super) struct Object {
     pub(super) meta_wanted: bool,
     meta_doubled: bool,
     verifier: Verifier,
-    done: Vec<u64>,
+    done: Bitmap,
     done_groups: u64,
     partials: BTreeMap<u64, Partial>,
     pages: BTreeMap<(u8, u64), Page>,
@@ -80,14 +81,13 @@ impl Object {
     /// A content of which nothing has been asked; `have` says which groups are here already.
     pub(super) fn new(id: ContentId, meta_wanted: bool, have: impl Fn(u64) -> bool) -> Self {
         let groups = id.groups();
-        let words = usize::try_from(groups.div_ceil(64)).unwrap_or(usize::MAX);
         let mut new = Self {
             id,
             idle: Idle::default(),
             meta_wanted,
             meta_doubled: false,
             verifier: Verifier::new(id),
-            done: vec![0; words],
+            done: Bitmap::new(groups),
             done_groups: 0,
             partials: BTreeMap::new(),
             pages: BTreeMap::new(),
@@ -97,29 +97,23 @@ impl Object {
         let mut first = 0;
         for group in 0..groups {
             if have(group) {
-                new.idle.put(first, group);
+                new.idle.put_new(first..group);
                 first = group + 1;
                 new.mark_done(group);
             }
         }
-        new.idle.put(first, groups);
+        new.idle.put_new(first..groups);
         new
     }
 
     pub(super) fn is_done(&self, group: u64) -> bool {
-        let word = usize::try_from(group / 64).ok().and_then(|w| self.done.get(w));
-        word.is_some_and(|w| w >> (group % 64) & 1 == 1)
+        self.done.contains(group)
     }
 
     fn mark_done(&mut self, group: u64) {
-        if self.is_done(group) {
-            debug_assert!(false, "group {group} verified twice");
-            return;
-        }
-        if let Some(word) = usize::try_from(group / 64).ok().and_then(|w| self.done.get_mut(w)) {
-            *word |= 1 << (group % 64);
-            self.done_groups += 1;
-        }
+        let new = self.done.insert(group);
+        debug_assert!(new, "group {group} verified twice");
+        self.done_groups += u64::from(new);
     }
 
     pub(super) fn groups_left(&self) -> u64 {
@@ -138,7 +132,7 @@ impl Object {
     /// Everything is here: lets go of what it took to get it. What still comes for it is not wanted.
     pub(super) fn retire(&mut self) {
         self.verifier = Verifier::new(self.id);
-        self.done = Vec::new();
+        self.done = Bitmap::default();
         self.idle = Idle::default();
         self.partials = BTreeMap::new();
         self.pages = BTreeMap::new();
@@ -274,7 +268,7 @@ impl Object {
     /// would take it over: its bytes are dropped and it is idle again.
     pub(super) fn reopen(&mut self, group: u64) {
         if self.partials.remove(&group).is_some() {
-            self.idle.put(group, group + 1);
+            self.idle.put_new(group..group + 1);
         }
     }
 
@@ -368,7 +362,7 @@ impl Object {
                     let copies = self.poisoned.entry(group).or_default();
                     copies.push(Poisoned { bytes: partial.bytes, from: partial.from, cut: partial.cut });
                 }
-                self.idle.put(group, group + 1);
+                self.idle.put_new(group..group + 1);
             }
         }
     }

@@ -136,15 +136,15 @@ impl Looker<'_, '_> {
                 (root, root_by) = (Some(leaves.id().root), by.clone());
             } else if let Some((told, by)) = self.line.take() {
                 (root, root_by) = (Some(told), Some(by));
-            } else if let Some((id, url)) = mirrors.iter().find_map(|mirror| {
-                let id = known::recall(&mirror.url, mirror.validator.as_deref()?, length)?;
-                Some((id, mirror.url.clone()))
-            }) {
-                self.view.note(&format!(
-                    "{} had the content {id} before, and says that it is unchanged",
-                    host(&url)
-                ));
-                (root, recalled) = (Some(id.root), Some(url));
+            } else {
+                let validated = mirrors.iter().filter_map(|m| Some((&m.url, m.validator.as_deref()?)));
+                if let Some((id, url)) = known::recall(validated, length) {
+                    self.view.note(&format!(
+                        "{} had the content {id} before, and says that it is unchanged",
+                        host(url)
+                    ));
+                    (root, recalled) = (Some(id.root), Some(url.clone()));
+                }
             }
         }
         let leaves = leaves.map(|(leaves, _)| leaves).filter(|leaves| root == Some(leaves.id().root));
