@@ -134,6 +134,22 @@ fn a_stalled_mirror_costs_its_share_only() {
     }
 }
 
+/// What it has, and was asked ahead, would take it longer than the others take for everything.
+#[test]
+fn a_mirror_that_becomes_slow_keeps_nothing_up() {
+    for (from, pipelines) in [(3, true), (3, false), (24, true), (24, false)] {
+        let mut links = three(20, pipelines);
+        let tick = |n: u64| secs(from) + Span::from_millis(50 * n);
+        links[1].silent = (0..1_000).map(|n| tick(n)..tick(n) + Span::from_millis(45)).collect();
+        let outcome = count(GB, &links);
+        let rest = GB - from * 3 * mbit(100);
+        let ideal = from * 1_000 + rest * 1_000 / mbit(210);
+        let took = outcome.complete.expect("complete").as_nanos() / 1_000_000;
+        println!("slow from {from} on, pipelines {pipelines}: {took} ms, ideal {ideal} ms");
+        assert!(took * 100 <= ideal * 102, "{from}, {pipelines}: {took} ms, ideal {ideal}");
+    }
+}
+
 #[test]
 fn small_files_do_not_wait_for_slow_mirrors() {
     let links = [Link::new(0, mbit(100), 20), Link::new(1, 10_000, 300)];

@@ -1,4 +1,9 @@
-//! How much a way is asked for at once.
+//! How much a way is asked for at once, and for what it is asked ahead.
+//!
+//! Who asks ahead has no gap between two answers, so ranges may be short, and the end is shared evenly. Not
+//! every server (or client) lets requests wait behind an answer: then the head of the next range comes a
+//! round trip after the end of this one. That silence is measured ([`Flow::between`](super::flow::Flow)), and
+//! ranges are as long as it asks for. What a way has of its own already counts as a part of its share.
 
 use algo::{Rate, Span, Time};
 use mmtp::id::SEGMENT_GROUPS;
