@@ -1,28 +1,35 @@
 //! Which bytes are asked of which mirror, over which way, and when.
 //!
-//! A *way* is a mirror seen from one local address: one connection that has one request at a time. Who
-//! knows which groups are missing is a [`Pool`]; [`Mirrors`] takes ranges from it, asks for them, makes
-//! groups of what comes and brings them.
+//! A *way* is a mirror seen from one local address: one connection. Who knows which groups are missing is a
+//! [`Pool`]; [`Mirrors`] takes ranges from it, asks for them, makes groups of what comes and brings them.
 //!
-//! 1. **How much at once** (`plan/share.rs`): seven eighths of a way's fair part of what nobody has been
-//!    asked for: in the round trip between two requests its link is idle, and what is too much is taken
-//!    over at the end. A way of unknown rate is asked for [`FIRST_GROUPS`], one that
-//!    failed for [`TRIAL_GROUPS`].
-//! 2. **The end** (`plan/tail.rs`): a way without work takes over the tail of the range that would finish
+//! 1. **How much at once** (`plan/share.rs`): half of a way's fair part of what nobody has been asked for,
+//!    at most [`ASK_SPAN`]; more where the link is idle between two answers, and the longer it is. A way of
+//!    unknown rate is asked for [`FIRST_GROUPS`], one that failed for [`TRIAL_GROUPS`].
+//! 2. **The next range ahead** (`plan/share.rs`, `plan/over.rs`): two round trips and [`AHEAD_MARGIN`]
+//!    before an answer has come, the way is asked for the next range, or its link would be idle for a round
+//!    trip and its server's whole window would burst into an empty queue after that. There is one such range
+//!    at most, and only behind one of the way's own that is being answered: whether a server has ranges, and
+//!    the file, is known by then. Its turn comes when the one before is done; what its head takes is counted
+//!    from there, and tells whether the server minds requests that come early. It shares the fate of
+//!    the one before: it cannot be called off alone, for the connection would have to go, and where the
+//!    connection goes, or nothing comes any more, it is put back as well.
+//! 3. **The end** (`plan/tail.rs`): a way without work takes over the tail of what would be through
 //!    last, such that both finish together; when that no longer pays, it asks a second time for what would
-//!    arrive later than from here.
-//! 3. **Stalls.** A way from which nothing has come for a second, or four times what is usual, has its
-//!    groups put back at once. Its request lives on for a while, for what it may still bring; then it is
+//!    arrive later than from here. What is asked ahead is part of a way's work, and goes first.
+//! 4. **Stalls.** A way from which nothing has come for a second, or four times what is usual, has its
+//!    groups put back at once. Its requests live on for a while, for what they may still bring; then it is
 //!    tried anew with small ranges.
-//! 4. **Failures** hold a way back for half a second, then twice as long and so on; a mirror that will
+//! 5. **Failures** hold a way back for half a second, then twice as long and so on; a mirror that will
 //!    never bring anything, or that lied, is not used again.
-//! 5. **Friendliness** (`plan/coupling.rs`): ways of a group advertise windows that are coupled.
+//! 6. **Friendliness** (`plan/coupling.rs`): ways of a group advertise windows that are coupled.
 //!
 //! The machine has the shape of [`algo::Machine`]: [`Mirrors::handle`], then [`Mirrors::poll`] until it
 //! answers `Wait`; both are lent the pool.
 
 mod coupling;
 mod flow;
+mod over;
 mod share;
 mod tail;
 mod talk;
@@ -37,12 +44,12 @@ use mmtp::id::GROUP_BYTES;
 
 pub use coupling::{SEGMENTS_MIN, Sample, WINDOW_INITIAL_BYTES, WINDOW_LIFTED_BYTES};
 pub use flow::{PATIENCE_MAX, PATIENCE_MIN, PATIENCE_OPENING};
-pub use share::{ASK_GROUPS_MAX, ASK_SPAN_MAX, FIRST_GROUPS, TRIAL_GROUPS};
+pub use share::{ASK_GROUPS_MAX, ASK_SPAN, ASK_SPAN_MAX, FIRST_GROUPS, TRIAL_GROUPS};
 pub use tail::{COPY_GROUPS_MAX, SAVING_MIN};
 pub use talk::{
     Command, Counters, Event, Failure, FetchId, Input, MirrorId, Pool, State, WayConfig, WayId, WayReport,
 };
-pub use way::{BUSY_MAX, RECONNECT, RETRY_MAX, RETRY_MIN, STALL_RETRY_MAX, STALL_RETRY_MIN};
+pub use way::{AHEAD_MARGIN, BUSY_MAX, RECONNECT, RETRY_MAX, RETRY_MIN, STALL_RETRY_MAX, STALL_RETRY_MIN};
 
 use way::{Fetch, Purpose, Way};
 
@@ -66,7 +73,7 @@ pub struct Mirrors {
     events: VecDeque<Event>,
     deadline: Time,
     dirty: bool,
-    /// Some way had nothing to do when that was last looked at.
+    /// Some way had nothing to do, or nothing to do next, when that was last looked at.
     hungry: bool,
     members: Vec<Member>,
 }
@@ -171,7 +178,8 @@ impl Mirrors {
         }
     }
 
-    /// The way that has this request now. Its number is in the request's.
+    /// The way whose turn of answering this request is now: not that of one asked ahead. Its number is in
+    /// the request's.
     fn way_of(&self, fetch: FetchId) -> Option<WayId> {
         let p = (fetch % WAYS_MAX as u64) as usize;
         let current = self.ways.get(p)?.fetch.as_ref()?;
@@ -192,10 +200,15 @@ impl Mirrors {
     fn head(&mut self, now: Time, fetch: FetchId) {
         let Some(p) = self.way_of(fetch) else { return };
         let way = &mut self.ways[p];
-        let before = way.state;
+        let (before, round_trip) = (way.state, way.round_trip());
         let Some(fetch) = &mut way.fetch else { return };
         if !std::mem::replace(&mut fetch.has_head, true) {
-            way.flow.begin(now, now.since(fetch.asked_at));
+            let after = now.since(fetch.asked_at);
+            match fetch.early {
+                None => way.flow.begin(now, after, way.cold),
+                // A request that came late says nothing of what one in time would have met.
+                Some(early) => way.flow.resume(now, (early >= round_trip).then_some(after)),
+            }
         }
         fetch.heard = now;
         (way.state, way.cold) = (State::Open, false);
@@ -253,45 +266,6 @@ impl Mirrors {
         }
     }
 
-    /// Something came: is the rest of this answer worth reading?
-    fn go_on(&mut self, p: WayId, pool: &mut dyn Pool) {
-        let Some(fetch) = &self.ways[p].fetch else { return };
-        if fetch.at >= fetch.end {
-            return;
-        }
-        match fetch.purpose {
-            Purpose::Own | Purpose::Copy(_) if fetch.groups().is_empty() => self.at_its_end(p, pool),
-            Purpose::Loose => {
-                let next = fetch.groups().start;
-                let elsewhere = self.ways.iter().enumerate().any(|(q, other)| {
-                    let own = other.fetch.as_ref().filter(|f| q != p && f.purpose == Purpose::Own);
-                    own.is_some_and(|f| f.groups().contains(&next))
-                });
-                let wanted = pool.is_wanted_from(self.ways[p].mirror, next);
-                if elsewhere || !wanted || fetch.groups().is_empty() {
-                    self.cancel(p, pool);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// A request has brought all that it is to bring; more was asked for.
-    fn at_its_end(&mut self, p: WayId, pool: &mut dyn Pool) {
-        let way = &mut self.ways[p];
-        let (reconnect, rate) = (way.reconnect(), way.flow.rate().unwrap_or(0));
-        let Some(fetch) = &mut way.fetch else { return };
-        let rest = algo::Rate::from_bytes(rate).time_for(fetch.end - fetch.at);
-        if pool.idle() > 0 && fetch.has_head && rest <= reconnect {
-            fetch.purpose = Purpose::Rest;
-        } else {
-            if fetch.has_head {
-                way.proved();
-            }
-            self.cancel(p, pool);
-        }
-    }
-
     fn done(&mut self, now: Time, fetch: FetchId, pool: &mut dyn Pool) {
         let Some(p) = self.way_of(fetch) else { return };
         let Some(fetch) = &self.ways[p].fetch else { return };
@@ -314,10 +288,14 @@ impl Mirrors {
             self.ways[p].fail(now, got.min(1));
             self.set_state(p, before);
         }
+        self.advance(now, p, pool);
     }
 
     fn failed(&mut self, now: Time, p: WayId, failure: Failure, pool: &mut dyn Pool) {
         let got = self.ways[p].fetch.as_ref().map_or(0, |fetch| fetch.got);
+        // What was asked ahead would be asked again over a new connection, as a whole: the way has to prove
+        // itself with less.
+        self.drop_ahead(p, pool);
         self.release(p, pool);
         let before = self.ways[p].state;
         match failure {
@@ -352,41 +330,6 @@ impl Mirrors {
         self.set_state(p, before);
     }
 
-    /// Gives up a way's request: its connection with it.
-    fn cancel(&mut self, p: WayId, pool: &mut dyn Pool) {
-        if let Some(fetch) = self.release(p, pool) {
-            self.ways[p].cold = true;
-            self.ways[p].counters.cancelled += 1;
-            self.out.push_back(Command::Cancel { fetch });
-        }
-    }
-
-    /// A way's request is over; what it owned and did not bring is idle again.
-    fn release(&mut self, p: WayId, pool: &mut dyn Pool) -> Option<FetchId> {
-        self.disown(p, pool);
-        self.ways[p].flow.pause();
-        Some(self.ways[p].fetch.take()?.id)
-    }
-
-    /// What a way's request owns is idle again, what it copies may be copied by others.
-    fn disown(&mut self, p: WayId, pool: &mut dyn Pool) {
-        let Some(fetch) = &mut self.ways[p].fetch else { return };
-        match std::mem::replace(&mut fetch.purpose, Purpose::Loose) {
-            Purpose::Own => {
-                let groups = fetch.groups();
-                if !groups.is_empty() {
-                    pool.put_back(groups);
-                }
-            }
-            Purpose::Copy(of) => {
-                if let Some(other) = self.way_of(of).and_then(|q| self.ways[q].fetch.as_mut()) {
-                    other.doubled = false;
-                }
-            }
-            kept => fetch.purpose = kept,
-        }
-    }
-
     fn sample(&mut self, now: Time, p: WayId, sample: &Sample) {
         self.ways[p].coupling.measured(now, sample);
         self.members.clear();
@@ -418,38 +361,21 @@ impl Mirrors {
         for p in 0..self.ways.len() {
             if self.ways[p].is_free(now) {
                 self.employ(now, p, pool);
+            } else if self.ways[p].follows_at() <= now {
+                self.follow(now, p, pool);
             }
         }
-        self.hungry = self.ways.iter().any(|way| way.is_free(now));
+        let free = self.ways.iter().any(|way| way.is_free(now));
+        self.hungry = free || self.ways.iter().any(|way| way.follows_at() <= now);
         let busy = self.ways.iter().any(|way| way.fetch.is_some());
-        let tick = if self.hungry && busy { now + TAIL_TICK } else { Time::NEVER };
+        let tick = if free && busy { now + TAIL_TICK } else { Time::NEVER };
         self.deadline = self.ways.iter().map(|way| deadline(now, way)).fold(tick, Time::min);
-    }
-
-    /// Takes from the end of a way's range what others have brought.
-    fn trim(&mut self, p: WayId, pool: &mut dyn Pool) {
-        let way = &mut self.ways[p];
-        let Some(fetch) = &mut way.fetch else { return };
-        if matches!(fetch.purpose, Purpose::Rest | Purpose::Whole) || fetch.at >= fetch.end {
-            return;
-        }
-        let mut left = fetch.groups();
-        while !left.is_empty() && !pool.is_wanted_from(way.mirror, left.end - 1) {
-            left.end -= 1;
-            fetch.keep = left.end;
-            if fetch.purpose == Purpose::Own && pool.is_wanted(left.end) {
-                pool.put_back(left.end..left.end + 1);
-            }
-        }
-        if left.is_empty() {
-            self.at_its_end(p, pool);
-        }
     }
 
     fn timer(&mut self, now: Time, p: WayId, pool: &mut dyn Pool) {
         let before = self.ways[p].state;
         if now >= self.ways[p].stalls_at() {
-            self.disown(p, pool);
+            self.disown_all(p, pool);
             self.ways[p].stall(now);
             self.set_state(p, before);
         } else if before == State::Stalled && self.ways[p].fetch.is_some() && now >= self.ways[p].hold {
@@ -457,15 +383,16 @@ impl Mirrors {
         }
     }
 
-    fn ask(&mut self, now: Time, p: WayId, groups: Range<u64>, purpose: Purpose) -> FetchId {
+    /// Asks for these groups: at once, or behind what the way is asked for now.
+    fn ask(&mut self, now: Time, p: WayId, groups: Range<u64>, purpose: Purpose) {
         debug_assert!(!groups.is_empty() && groups.end <= self.groups(), "no such groups: {groups:?}");
-        debug_assert!(self.ways[p].fetch.is_none(), "one request at a time");
+        debug_assert!(self.ways[p].ahead.is_none(), "one request, and one ahead");
         let id = self.asked * WAYS_MAX as u64 + p as u64;
         self.asked += 1;
         let (first, end) = (groups.start * GROUP, (groups.end * GROUP).min(self.length));
         let way = &mut self.ways[p];
         way.counters.fetches += 1;
-        way.fetch = Some(Fetch {
+        let fetch = Fetch {
             id,
             purpose,
             at: first,
@@ -474,17 +401,19 @@ impl Mirrors {
             doubled: false,
             asked_at: now,
             heard: now,
+            early: None,
             has_head: false,
             got: 0,
             partial: Vec::new(),
-        });
+        };
+        let turn = if way.fetch.is_none() { &mut way.fetch } else { &mut way.ahead };
+        *turn = Some(fetch);
         if way.state == State::Stalled {
             // A new request is a new chance: its silence is its own.
             way.state = State::Opening;
             self.set_state(p, State::Stalled);
         }
         self.out.push_back(Command::Fetch { way: p, fetch: id, first_byte: first, end_byte: end });
-        id
     }
 }
 
@@ -494,5 +423,9 @@ fn deadline(now: Time, way: &Way) -> Time {
         return Time::NEVER;
     }
     let held = way.hold > now && (way.fetch.is_none() || way.state == State::Stalled);
-    if held { way.hold } else { way.stalls_at() }
+    if held {
+        return way.hold;
+    }
+    let follows = Some(way.follows_at()).filter(|at| *at > now);
+    way.stalls_at().min(follows.unwrap_or(Time::NEVER))
 }

@@ -1,8 +1,9 @@
 //! The scheduler and the pool of plain mirrors against mirrors of which everything is known.
 
+mod plan_ahead;
 mod plan_world;
 
-use algo::Time;
+use algo::{Span, Time};
 use mirror::plain::{Check, Plain};
 use mirror::plan::State;
 use mmtp::id::GROUP_BYTES;
@@ -39,17 +40,61 @@ fn fetch(content: &[u8], check: Check, links: &[Link], seed: u64) -> Outcome {
     World::new(length, Some(content), links, seed).run(&mut pool)
 }
 
+fn three(rtt_ms: u64, pipelines: bool) -> [Link; 3] {
+    [0, 1, 2].map(|mirror| Link { pipelines, ..Link::new(mirror, mbit(100), rtt_ms) })
+}
+
 #[test]
 fn equal_links_are_full() {
-    for rtt in [1, 20, 50] {
-        let links = [0, 1, 2].map(|mirror| Link::new(mirror, mbit(100), rtt));
+    for (rtt, pipelines) in [1, 20, 50].into_iter().flat_map(|rtt| [(rtt, true), (rtt, false)]) {
+        let links = three(rtt, pipelines);
         let outcome = count(GB, &links);
         let permille = outcome.permille(GB, 3 * mbit(100));
         let duplicate: u64 = outcome.ways.iter().map(|way| way.counters.duplicate_bytes).sum();
         let fetches: Vec<_> = outcome.ways.iter().map(|way| way.counters.fetches).collect();
-        assert!(permille >= 970, "{rtt} ms: {permille}, fetches {fetches:?}");
-        assert!(duplicate < GB / 200, "{rtt} ms: {duplicate} duplicate");
-        println!("equal {rtt} ms: {permille} permille, fetches {fetches:?}, duplicate {duplicate}");
+        let what = format!("{rtt} ms, pipelines {pipelines}: {permille} permille, fetches {fetches:?}");
+        assert!(permille >= 970, "{what}");
+        assert!(duplicate < GB / 200, "{what}: {duplicate} duplicate");
+        println!("equal {what}, duplicate {duplicate}");
+    }
+}
+
+#[test]
+fn asked_ahead_links_are_never_idle() {
+    for (rtt, length) in [1, 20, 50, 200].into_iter().flat_map(|rtt| [(rtt, GB / 4), (rtt, GB)]) {
+        let outcome = count(length, &three(rtt, true));
+        // Making the connection, and asking for the first time: nothing can be had earlier.
+        let took = outcome.complete.expect("complete").as_nanos() - 2 * rtt * 1_000_000;
+        let ideal = length * 1_000_000_000 / (3 * mbit(100));
+        let permille = ideal * 1_000 / took;
+        let duplicate: u64 = outcome.ways.iter().map(|way| way.counters.duplicate_bytes).sum();
+        let brought: u64 = outcome.ways.iter().map(|way| way.counters.bytes).sum();
+        let fetches: Vec<_> = outcome.ways.iter().map(|way| way.counters.fetches).collect();
+        let what = format!("{rtt} ms, {length}: {permille} permille, fetches {fetches:?}, dup {duplicate}");
+        println!("ahead {what}");
+        assert!(permille >= 980, "{what}");
+        assert!(brought == length && duplicate < length / 200, "{what}: {brought} brought");
+        assert!(outcome.ways.iter().all(|way| way.counters.failures + way.counters.stalls == 0), "{what}");
+        if length == GB {
+            // Two seconds each, but at the beginning and at the end.
+            assert!(fetches.iter().all(|fetches| (9..=24).contains(fetches)), "{what}");
+        }
+        // What came at once says nothing of a way that has to be asked anew.
+        let trip = Span::from_millis(rtt);
+        assert!(outcome.ways.iter().all(|way| way.first_byte >= trip), "{what}");
+    }
+}
+
+/// A way is idle between two answers, whenever it is asked: then it is asked for more.
+#[test]
+fn a_server_that_answers_one_after_the_other_has_longer_ranges() {
+    for (rtt, least) in [(20, 980), (200, 930)] {
+        let (early, late) = (count(GB, &three(rtt, true)), count(GB, &three(rtt, false)));
+        let fetches = |outcome: &Outcome| outcome.ways.iter().map(|way| way.counters.fetches).sum::<u64>();
+        let permille = late.permille(GB, 3 * mbit(100));
+        let what = format!("{rtt} ms: {permille}, {} and {} requests", fetches(&early), fetches(&late));
+        println!("one after the other, {what}");
+        assert!(fetches(&late) < fetches(&early) && permille >= least, "{what}");
     }
 }
 
@@ -57,13 +102,15 @@ fn equal_links_are_full() {
 fn unequal_links_are_full() {
     for rtts in [[20, 20, 20], [10, 40, 80], [80, 40, 10]] {
         let rates = [100, 50, 10];
-        let links: Vec<_> = (0..3).map(|i| Link::new(i as u8, mbit(rates[i]), rtts[i])).collect();
-        for length in [GB / 4, GB] {
+        let mut links: Vec<_> = (0..3).map(|i| Link::new(i as u8, mbit(rates[i]), rtts[i])).collect();
+        for (length, pipelines) in [(GB / 4, true), (GB, true), (GB / 4, false), (GB, false)] {
+            links.iter_mut().for_each(|link| link.pipelines = pipelines);
             let outcome = count(length, &links);
             let permille = outcome.permille(length, mbit(160));
             let fetches: Vec<_> = outcome.ways.iter().map(|way| way.counters.fetches).collect();
-            assert!(permille >= 950, "{rtts:?} ms, {length}: {permille}, fetches {fetches:?}");
-            println!("unequal {rtts:?} ms, {length}: {permille} permille, fetches {fetches:?}");
+            let what = format!("{rtts:?} ms, {length}, pipelines {pipelines}");
+            assert!(permille >= 950, "{what}: {permille}, fetches {fetches:?}");
+            println!("unequal {what}: {permille} permille, fetches {fetches:?}");
         }
     }
 }
@@ -84,6 +131,22 @@ fn a_stalled_mirror_costs_its_share_only() {
         let took = outcome.complete.expect("complete").as_nanos() / 1_000_000;
         assert!(took * 100 <= ideal * 105, "{from} to {to}: {took} ms, ideal {ideal}");
         println!("stall {from} to {to}: {took} ms, ideal {ideal} ms");
+    }
+}
+
+/// What it has, and was asked ahead, would take it longer than the others take for everything.
+#[test]
+fn a_mirror_that_becomes_slow_keeps_nothing_up() {
+    for (from, pipelines) in [(3, true), (3, false), (24, true), (24, false)] {
+        let mut links = three(20, pipelines);
+        let tick = |n: u64| secs(from) + Span::from_millis(50 * n);
+        links[1].silent = (0..1_000).map(|n| tick(n)..tick(n) + Span::from_millis(45)).collect();
+        let outcome = count(GB, &links);
+        let rest = GB - from * 3 * mbit(100);
+        let ideal = from * 1_000 + rest * 1_000 / mbit(210);
+        let took = outcome.complete.expect("complete").as_nanos() / 1_000_000;
+        println!("slow from {from} on, pipelines {pipelines}: {took} ms, ideal {ideal} ms");
+        assert!(took * 100 <= ideal * 102, "{from}, {pipelines}: {took} ms, ideal {ideal}");
     }
 }
 
@@ -175,6 +238,12 @@ fn unlucky(seed: u64, count: u8) -> Vec<Link> {
             let mut link = Link::new(i / 2, 20_000 + luck.below(mbit(80)), 1 + luck.below(200));
             link.misfortunes = luck.below(90);
             link.good_from = secs(60);
+            link.pipelines = luck.below(3) > 0;
+            if luck.below(4) == 0 {
+                let from = luck.below(5_000_000_000);
+                let until = from + luck.below(10_000_000_000);
+                link.down.push(Time::from_nanos(from)..Time::from_nanos(until));
+            }
             if luck.below(3) == 0 {
                 let from = luck.below(5_000_000_000);
                 let until = from + luck.below(20_000_000_000);
@@ -216,5 +285,21 @@ proptest! {
             prop_assert!(links.iter().any(|link| link.mirror == *liar && !link.wrong.is_empty()));
         }
         prop_assert!(fetch(&content, check, &links, seed) == outcome, "same seed, same run");
+    }
+
+    /// With much to ask for, so that ways are asked ahead again and again.
+    #[test]
+    fn nothing_is_lost_and_nothing_comes_twice(
+        (seed, count) in (any::<u64>(), 1_u8..8),
+        length in 1_u64..300_000_000,
+    ) {
+        let mut links = unlucky(seed, count);
+        for link in &mut links {
+            (link.good_from, link.misfortunes) = (secs(600), link.misfortunes / 3);
+        }
+        let mut pool = Counting::new(length.div_ceil(GROUP_BYTES as u64));
+        // The pool itself takes nothing twice.
+        let outcome = World::new(length, None, &links, seed).run(&mut pool);
+        prop_assert_eq!(outcome.ways.iter().map(|way| way.counters.bytes).sum::<u64>(), length);
     }
 }

@@ -26,8 +26,12 @@ pub(super) struct Flow {
     span: Span,
     /// When the flowing body was last heard of.
     last: Option<Time>,
-    /// From the request to the head, smoothed; zero before the first.
+    /// From the request to the head over a connection that is there, smoothed; zero before the first.
     first_byte: Span,
+    /// From the end of a body to the head of what was asked ahead, smoothed; none before the first.
+    between: Option<Span>,
+    /// The last measurement by itself: while a connection gets faster, `rate` lags behind.
+    latest: u64,
     gap: Span,
 }
 
@@ -37,19 +41,40 @@ impl Flow {
         self.rate
     }
 
+    /// Bytes a second at which it may go on; none while that is not known.
+    pub(super) fn pace(&self) -> Option<u64> {
+        self.rate.map(|rate| rate.max(self.latest))
+    }
+
     /// From a request to its head; zero before the first.
     pub(super) const fn first_byte(&self) -> Span {
         self.first_byte
     }
 
-    /// A head came, `after` its request.
-    pub(super) fn begin(&mut self, now: Time, after: Span) {
-        let after = after.max(Span::from_nanos(1));
+    /// From the end of a body to the head of what was asked ahead; zero until it is known that there is some
+    /// silence.
+    pub(super) fn between(&self) -> Span {
+        self.between.unwrap_or(Span::ZERO)
+    }
+
+    /// A head came, `after` its request. If the connection is a new one (`cold`), about half of that is its
+    /// doing.
+    pub(super) fn begin(&mut self, now: Time, after: Span, cold: bool) {
+        let after = if cold { after.over(2) } else { after }.max(Span::from_nanos(1));
         self.first_byte = if self.first_byte == Span::ZERO {
             after
         } else {
             self.first_byte - self.first_byte.over(4) + after.over(4)
         };
+        self.last = Some(now);
+    }
+
+    /// The head of what was asked ahead came, so long `after` the answer before it. That is no
+    /// `first_byte`, which is for requests over a connection that has nothing to do.
+    pub(super) fn resume(&mut self, now: Time, after: Option<Span>) {
+        if let Some(after) = after {
+            self.between = Some(self.between.map_or(after, |mean| mean - mean.over(4) + after.over(4)));
+        }
         self.last = Some(now);
     }
 
@@ -79,6 +104,7 @@ impl Flow {
 
     fn fold(&mut self) {
         let measured = algo::Rate::of(self.bytes, self.span).as_bytes().max(1);
+        self.latest = measured;
         self.rate = Some(match self.rate {
             None => measured,
             Some(rate) => {
@@ -95,7 +121,7 @@ impl Flow {
     /// How long it may be silent: before a head, or in a body. A way that has to connect first (`cold`) is
     /// given more.
     pub(super) fn patience(&self, in_body: bool, cold: bool) -> Span {
-        let usual = if in_body { self.gap } else { self.first_byte };
+        let usual = if in_body { self.gap } else { self.first_byte.max(self.between()) };
         let least =
             if !in_body && (cold || self.first_byte == Span::ZERO) { PATIENCE_OPENING } else { PATIENCE_MIN };
         usual.times(GAPS).clamp(least, PATIENCE_MAX)
@@ -112,7 +138,7 @@ mod tests {
         let mut now = Time::ZERO;
         for _ in 0..40 {
             now += Span::from_millis(500);
-            flow.begin(now, Span::from_millis(500));
+            flow.begin(now, Span::from_millis(500), false);
             for _ in 0..10 {
                 now += Span::from_millis(10);
                 flow.add(now, 100_000, false);
@@ -126,9 +152,28 @@ mod tests {
     }
 
     #[test]
+    fn what_was_asked_ahead_says_how_long_the_link_is_idle() {
+        let mut flow = Flow::default();
+        flow.begin(Time::ZERO, Span::from_millis(800), true);
+        assert_eq!(flow.first_byte(), Span::from_millis(400), "half of it made the connection");
+        flow.resume(Time::ZERO, None);
+        assert_eq!(flow.between(), Span::ZERO);
+        for _ in 0..100 {
+            flow.resume(Time::ZERO, Some(Span::ZERO));
+        }
+        assert_eq!((flow.between(), flow.first_byte()), (Span::ZERO, Span::from_millis(400)));
+        assert_eq!(flow.patience(false, false), Span::from_millis(1_600));
+        for _ in 0..100 {
+            flow.resume(Time::ZERO, Some(Span::from_secs(2)));
+        }
+        assert!(flow.between() >= Span::from_millis(1_999), "{:?}", flow.between());
+        assert!(flow.patience(false, false) >= Span::from_millis(7_999), "it is slow to begin after all");
+    }
+
+    #[test]
     fn a_body_at_once_has_a_rate() {
         let mut flow = Flow::default();
-        flow.begin(Time::ZERO, Span::ZERO);
+        flow.begin(Time::ZERO, Span::ZERO, true);
         flow.add(Time::ZERO, 1 << 20, false);
         flow.pause();
         assert_eq!(flow.rate(), Some((1 << 20) * 1_000));

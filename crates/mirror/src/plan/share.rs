@@ -1,12 +1,20 @@
-//! How much a way is asked for at once.
+//! How much a way is asked for at once, and for what it is asked ahead.
+//!
+//! Who asks ahead has no gap between two answers, so ranges may be short, and the end is shared evenly. Not
+//! every server (or client) lets requests wait behind an answer: then the head of the next range comes a
+//! round trip after the end of this one. That silence is measured ([`Flow::between`](super::flow::Flow)), and
+//! ranges are as long as it asks for. What a way has of its own already counts as a part of its share.
 
-use algo::{Span, Time};
+use algo::{Rate, Span, Time};
 use mmtp::id::SEGMENT_GROUPS;
 
-use super::way::Purpose;
+use super::way::{Purpose, Way};
 use super::{FetchId, GROUP, MirrorId, Mirrors, Pool, WayId};
 
-/// The most that is asked for at once, in time at the way's rate.
+/// The most that is asked for at once, in time at the way's rate, if the link is not idle between two
+/// answers: then short ranges cost nothing, and leave less to be taken over at the end.
+pub const ASK_SPAN: Span = Span::from_secs(2);
+/// The same however long the link is idle in between.
 pub const ASK_SPAN_MAX: Span = Span::from_secs(8);
 /// The same in groups: 64 MiB.
 pub const ASK_GROUPS_MAX: u64 = 64 * SEGMENT_GROUPS;
@@ -14,9 +22,11 @@ pub const ASK_GROUPS_MAX: u64 = 64 * SEGMENT_GROUPS;
 pub const TRIAL_GROUPS: u64 = 4;
 /// What a way of unknown rate is asked for, at most: 8 MiB. Slow start is over by then.
 pub const FIRST_GROUPS: u64 = 8 * SEGMENT_GROUPS;
-/// A range is worth so many times the silence between two requests, or the link would be idle for more than
+/// A range is worth so many times the silence between two answers, or the link would be idle for more than
 /// a few percent of the time. Shorter ranges would share the end more evenly; that is done by taking over.
 const GAPS_A_RANGE: u64 = 20;
+/// The same while there is enough to be asked for.
+const GAPS_A_RANGE_WANTED: u64 = 100;
 
 impl Mirrors {
     /// Gives a free way something to do, if there is something.
@@ -25,10 +35,23 @@ impl Mirrors {
             self.employ_whole(now, p, pool);
             return;
         }
-        let appetite = self.appetite(p, pool);
+        let appetite = self.appetite(p, pool).max(1);
         match pool.take(self.ways[p].mirror, appetite) {
-            Some(groups) => drop(self.ask(now, p, groups, Purpose::Own)),
+            Some(groups) => self.ask(now, p, groups, Purpose::Own),
             None => self.help(now, p, pool),
+        }
+    }
+
+    /// Asks a way that will soon be through for the next range, if there is one that is its part.
+    pub(super) fn follow(&mut self, now: Time, p: WayId, pool: &mut dyn Pool) {
+        if pool.idle() == 0 {
+            return;
+        }
+        let appetite = self.appetite(p, pool);
+        if appetite > 0
+            && let Some(groups) = pool.take(self.ways[p].mirror, appetite)
+        {
+            self.ask(now, p, groups, Purpose::Own);
         }
     }
 
@@ -41,7 +64,8 @@ impl Mirrors {
             self.cancel(p, pool);
             return;
         }
-        self.disown(p, pool);
+        self.drop_ahead(p, pool);
+        self.disown_all(p, pool);
         let (length, groups) = (self.length, self.groups());
         if let Some(fetch) = &mut self.ways[p].fetch {
             (fetch.purpose, fetch.end, fetch.keep) = (Purpose::Whole, length, groups);
@@ -65,20 +89,15 @@ impl Mirrors {
         }
     }
 
-    /// Groups to ask way `p` for: at least one.
+    /// Groups to ask way `p` for besides what it has; none if what it has is its part of everything.
     fn appetite(&self, p: WayId, pool: &dyn Pool) -> u64 {
         let way = &self.ways[p];
         if way.trial {
             return TRIAL_GROUPS;
         }
-        let pending: u64 = self
-            .ways
-            .iter()
-            .filter_map(|way| way.fetch.as_ref())
-            .map(|f| f.groups().end - f.groups().start)
-            .sum();
+        let pending: u64 = self.ways.iter().map(Way::groups_left).sum();
         let (idle, all) = (pool.idle(), pool.idle().saturating_add(pending));
-        let Some(rate) = way.flow.rate() else {
+        let (Some(rate), Some(pace)) = (way.flow.rate(), way.flow.pace()) else {
             let usable = self.ways.iter().filter(|way| way.is_usable()).count().max(1) as u64;
             return FIRST_GROUPS.min((all / usable / 2).max(TRIAL_GROUPS));
         };
@@ -88,11 +107,19 @@ impl Mirrors {
             let part = u128::from(groups) * u128::from(rate) / u128::from(rates.max(rate));
             u64::try_from(part).unwrap_or(u64::MAX)
         };
-        let in_span = |span: Span| algo::Rate::from_bytes(rate).bytes_in(span) / GROUP;
-        let worth_a_gap = in_span(way.flow.first_byte().times(GAPS_A_RANGE)).min(ASK_GROUPS_MAX);
-        let most = in_span(ASK_SPAN_MAX).min(ASK_GROUPS_MAX);
-        let guided = (fair(idle) / 8 * 7).min(most).max(worth_a_gap).max(SEGMENT_GROUPS);
+        let in_span = |rate: u64, span: Span| Rate::from_bytes(rate).bytes_in(span) / GROUP;
+        // What a request that is asked ahead does not save. Where that is not known yet, it is taken to save
+        // everything: the next range knows better.
+        let gap = way.flow.between();
+        let worth_a_gap = in_span(rate, gap.times(GAPS_A_RANGE));
+        // With less, the one after the next would be asked too late.
+        let worth_asking = in_span(pace, way.ahead_span());
+        let least = worth_a_gap.max(worth_asking).clamp(SEGMENT_GROUPS, ASK_GROUPS_MAX);
+        let span = gap.times(GAPS_A_RANGE_WANTED).clamp(ASK_SPAN, ASK_SPAN_MAX);
+        let most = in_span(rate, span).min(ASK_GROUPS_MAX);
+        // The fewer ranges, the fewer gaps; what is too much is taken over at the end.
+        let part = if worth_a_gap > SEGMENT_GROUPS { fair(idle) / 8 * 7 } else { fair(idle) / 2 };
         // What is slow takes no more than it can bring before everything is here.
-        guided.min(fair(all)).max(1)
+        part.min(most).max(least).min(fair(all).saturating_sub(way.groups_left()))
     }
 }

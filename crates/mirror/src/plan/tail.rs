@@ -16,10 +16,10 @@ const COPY_MARGIN: Span = Span::from_millis(10);
 /// A way that has to prove itself tries itself on what takes others this long.
 const TRIAL_AFTER: Span = Span::from_secs(2);
 
-/// A range that is under way.
+/// A way with ranges that are under way. What can be taken over or copied is the end of the last one.
 struct Victim {
     way: WayId,
-    /// Until it is through, at its rate.
+    /// Until it is through with all that it has, at its rate.
     left: Span,
     /// Bytes a second; zero if it has to prove itself.
     rate: u64,
@@ -48,12 +48,12 @@ impl Mirrors {
             .filter(|&q| q != p)
             .filter_map(|q| {
                 let way = &self.ways[q];
-                let fetch = way.fetch.as_ref().filter(|fetch| fetch.purpose == Purpose::Own)?;
+                let (_, fetch) = (way.tail()?, way.fetch.as_ref()?);
                 let theirs = if way.trial { 0 } else { way.flow.rate().unwrap_or(rate) };
                 // What has been silent for a while is late by as much.
                 let silent = now.since(fetch.heard);
-                let left = Rate::from_bytes(theirs).time_for(fetch.bytes_left()) + silent;
-                (!fetch.groups().is_empty()).then_some(Victim { way: q, left, rate: theirs })
+                let left = Rate::from_bytes(theirs).time_for(way.bytes_left()) + silent;
+                Some(Victim { way: q, left, rate: theirs })
             })
             .collect();
         victims.sort_by_key(|victim| (std::cmp::Reverse(victim.left), victim.way));
@@ -63,7 +63,7 @@ impl Mirrors {
     /// Takes over the tail of a range, so that both finish together.
     fn take_over(&mut self, now: Time, p: WayId, rate: u64, victim: &Victim, pool: &dyn Pool) -> bool {
         let (me, other) = (&self.ways[p], &self.ways[victim.way]);
-        let Some(fetch) = &other.fetch else { return false };
+        let Some(fetch) = other.tail() else { return false };
         if victim.rate == 0 || victim.left <= me.lead() {
             return false;
         }
@@ -72,8 +72,10 @@ impl Mirrors {
         let time = u128::from((victim.left - me.lead()).as_nanos());
         let bytes = u128::from(rate) * u128::from(victim.rate) / both * time / 1_000_000_000;
         let groups = fetch.groups();
-        // The group that is coming stays where it is.
-        let free = (groups.end - groups.start).saturating_sub(1);
+        // The group that is coming stays where it is. What is asked ahead may go as a whole: its turn is
+        // later, and the connection goes then, for which the saving is enough.
+        let coming = u64::from(other.fetch.as_ref().is_some_and(|current| current.id == fetch.id));
+        let free = (groups.end - groups.start).saturating_sub(coming);
         let take = u64::try_from(bytes / u128::from(GROUP)).unwrap_or(u64::MAX).min(free);
         let mut split = groups.end - take;
         if take >= 2 * SEGMENT_GROUPS {
@@ -88,7 +90,7 @@ impl Mirrors {
         }
         let first = (split..groups.end).rev().take_while(|g| pool.is_wanted_from(me.mirror, *g)).last();
         let Some(first) = first.filter(|first| saves(*first)) else { return false };
-        if let Some(fetch) = &mut self.ways[victim.way].fetch {
+        if let Some(fetch) = self.ways[victim.way].tail_mut() {
             fetch.keep = first;
         }
         self.ask(now, p, first..groups.end, Purpose::Own);
@@ -98,7 +100,7 @@ impl Mirrors {
     /// Asks a second time for what is left of a range, if it would arrive later than from here.
     fn copy(&mut self, now: Time, p: WayId, rate: u64, victim: &Victim, pool: &dyn Pool) -> bool {
         let me = &self.ways[p];
-        let Some(fetch) = self.ways[victim.way].fetch.as_ref().filter(|fetch| !fetch.doubled) else {
+        let Some(fetch) = self.ways[victim.way].tail().filter(|fetch| !fetch.doubled) else {
             return false;
         };
         let groups = fetch.groups();
@@ -123,7 +125,7 @@ impl Mirrors {
     fn try_on_others(&mut self, now: Time, p: WayId, pool: &dyn Pool) {
         let mirror = self.ways[p].mirror;
         for victim in self.victims(now, p, u64::MAX).iter().filter(|victim| victim.left >= TRIAL_AFTER) {
-            let Some(fetch) = self.ways[victim.way].fetch.as_ref().filter(|fetch| !fetch.doubled) else {
+            let Some(fetch) = self.ways[victim.way].tail().filter(|fetch| !fetch.doubled) else {
                 continue;
             };
             let groups = fetch.groups();
@@ -137,7 +139,7 @@ impl Mirrors {
     }
 
     fn copy_of(&mut self, now: Time, p: WayId, q: WayId, groups: std::ops::Range<u64>) {
-        let Some(fetch) = &mut self.ways[q].fetch else { return };
+        let Some(fetch) = self.ways[q].tail_mut() else { return };
         fetch.doubled = true;
         let of = fetch.id;
         self.ask(now, p, groups, Purpose::Copy(of));

@@ -113,7 +113,8 @@ pub enum Failure {
 pub enum Command {
     /// Ask for these bytes.
     Fetch {
-        /// Over which way; it has no other request.
+        /// Over which way. It may have one other request, whose answer has begun: then this one is to go out
+        /// behind it over the same connection. Nothing is to be told of it before the other is done.
         way: WayId,
         /// The name of the request.
         fetch: FetchId,
@@ -122,7 +123,9 @@ pub enum Command {
         /// The byte after the last one.
         end_byte: u64,
     },
-    /// Read no more of this answer. It is over now: nothing is to be told of it any more.
+    /// Read no more of this answer. It is over now: nothing is to be told of it any more. If another request
+    /// is behind it, that one has been cancelled before; one behind another is never cancelled but where
+    /// the other fails or is cancelled too.
     Cancel {
         /// Which request.
         fetch: FetchId,
@@ -209,7 +212,8 @@ pub struct WayReport {
     pub state: State,
     /// Bytes a second while a body flows; none before the first measurement.
     pub rate: Option<u64>,
-    /// From a request to its head, smoothed; zero before the first.
+    /// From a request to its head over a connection that is there and has nothing else to do, smoothed; zero
+    /// before the first.
     pub first_byte: Span,
     /// Smoothed round-trip time of its connection; zero before the first sample.
     pub srtt: Span,
@@ -217,7 +221,8 @@ pub struct WayReport {
     pub cwnd: u32,
     /// What its connection may advertise in bytes; none if that was never bounded.
     pub window: Option<u64>,
-    /// The bytes that are still to come of its request, as asked.
+    /// The bytes that are still to come of its request, as asked; not those of the next one, if that has been
+    /// asked ahead.
     pub fetching: Option<Range<u64>>,
     /// It is not asked before this time.
     pub hold: Time,

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use algo::control::Member;
-use algo::{Span, Time};
+use algo::{Rate, Span, Time};
 use mmtp::id::GROUP_BYTES;
 
 use super::coupling::Coupling;
@@ -22,6 +22,9 @@ pub const STALL_RETRY_MAX: Span = Span::from_secs(8);
 pub const BUSY_MAX: Span = Span::from_secs(600);
 /// What a new connection needs besides its round trips: slow start.
 pub const RECONNECT: Span = Span::from_millis(50);
+/// The next range is asked for when what is left of this one takes two round trips and this: the request
+/// takes one, the answer may be slow to begin, and who asks looks at it now and then only.
+pub const AHEAD_MARGIN: Span = Span::from_millis(50);
 /// Bytes after which failures are no longer "in a row".
 const PROGRESS_BYTES: u64 = 1 << 20;
 
@@ -55,8 +58,11 @@ pub(super) struct Fetch {
     pub(super) keep: u64,
     /// What is left of it has been asked for elsewhere too.
     pub(super) doubled: bool,
+    /// Since when it is its turn: when it was asked for, or, if that was ahead, when the one before was done.
     pub(super) asked_at: Time,
     pub(super) heard: Time,
+    /// How long before its turn it had been asked for; none if it was not asked ahead.
+    pub(super) early: Option<Span>,
     pub(super) has_head: bool,
     pub(super) got: u64,
     /// The beginning of the group that is coming.
@@ -83,7 +89,10 @@ pub(super) struct Way {
     pub(super) group: u32,
     pub(super) ranges: bool,
     pub(super) state: State,
+    /// What is being answered, or to be answered next.
     pub(super) fetch: Option<Fetch>,
+    /// What was asked behind it, over the same connection: its answer has not begun. Never without `fetch`.
+    pub(super) ahead: Option<Fetch>,
     pub(super) flow: Flow,
     pub(super) coupling: Coupling,
     /// No request before this time; for a stalled one, no attempt.
@@ -108,6 +117,7 @@ impl Way {
             ranges: config.ranges,
             state: State::Opening,
             fetch: None,
+            ahead: None,
             flow: Flow::default(),
             coupling: Coupling::new(config.control),
             hold: Time::ZERO,
@@ -133,6 +143,53 @@ impl Way {
     /// Whether it may be asked for something now.
     pub(super) fn is_free(&self, now: Time) -> bool {
         self.is_usable() && self.fetch.is_none() && now >= self.hold
+    }
+
+    /// The groups it is still to bring.
+    pub(super) fn groups_left(&self) -> u64 {
+        let groups = self.fetch.iter().chain(&self.ahead).map(Fetch::groups);
+        groups.map(|groups| groups.end - groups.start).sum()
+    }
+
+    /// Bytes until it has brought them.
+    pub(super) fn bytes_left(&self) -> u64 {
+        let Some(fetch) = &self.fetch else { return 0 };
+        match self.ahead.as_ref().filter(|ahead| !ahead.groups().is_empty()) {
+            Some(ahead) => fetch.end - fetch.at + ahead.bytes_left(),
+            None => fetch.bytes_left(),
+        }
+    }
+
+    /// What it owns and would bring last.
+    pub(super) fn tail(&self) -> Option<&Fetch> {
+        let owns = |fetch: &&Fetch| fetch.purpose == Purpose::Own && !fetch.groups().is_empty();
+        self.ahead.iter().chain(&self.fetch).find(owns)
+    }
+
+    /// The same, to be changed.
+    pub(super) fn tail_mut(&mut self) -> Option<&mut Fetch> {
+        let owns = |fetch: &&mut Fetch| fetch.purpose == Purpose::Own && !fetch.groups().is_empty();
+        self.ahead.iter_mut().chain(&mut self.fetch).find(owns)
+    }
+
+    /// How long before the end of an answer the next range is asked for.
+    pub(super) fn ahead_span(&self) -> Span {
+        self.round_trip().times(2) + AHEAD_MARGIN
+    }
+
+    /// When it is to be asked for the next range; never if it has one, or if it is not known to do well: one
+    /// that has to prove itself, a first answer that has not begun, a range of which others took a part.
+    pub(super) fn follows_at(&self) -> Time {
+        let proven = self.ranges && !self.trial && self.state == State::Open && self.ahead.is_none();
+        let answers = |fetch: &&Fetch| {
+            let whole = fetch.keep.saturating_mul(GROUP) >= fetch.end;
+            proven && fetch.purpose == Purpose::Own && fetch.has_head && whole
+        };
+        let (Some(fetch), Some(pace)) = (self.fetch.as_ref().filter(answers), self.flow.pace()) else {
+            return Time::NEVER;
+        };
+        let left = Rate::from_bytes(pace).time_for(fetch.bytes_left());
+        fetch.heard + (left - self.ahead_span())
     }
 
     /// Whether it answers and takes part of its group's bandwidth.

@@ -1,6 +1,6 @@
 //! Mirrors of which time, rates and misfortunes are made up.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
 use algo::control::Algorithm;
@@ -47,6 +47,11 @@ pub(crate) struct Link {
     pub(crate) rate: u64,
     pub(crate) rtt: Span,
     pub(crate) ranges: bool,
+    /// What is asked while something else is being answered is answered right behind it. If not, it is only
+    /// looked at then.
+    pub(crate) pipelines: bool,
+    /// The world says that it cannot be used in between.
+    pub(crate) down: Vec<Range<Time>>,
     /// Nothing passes in between.
     pub(crate) silent: Vec<Range<Time>>,
     /// Groups that it has wrong.
@@ -63,6 +68,8 @@ impl Link {
             rate,
             rtt: Span::from_millis(rtt_ms),
             ranges: true,
+            pipelines: true,
+            down: Vec::new(),
             silent: Vec::new(),
             wrong: 0..0,
             misfortunes: 0,
@@ -105,13 +112,20 @@ struct Asked {
     end: u64,
     head: bool,
     fate: Fate,
+    /// When the request has reached the server and an answer could be here.
+    ready: Time,
+    /// When the next thing happens to it; only of that whose turn it is.
     next: Time,
 }
 
 struct Line {
     link: Link,
-    asked: Option<Asked>,
+    /// What is being answered, and what was asked behind it.
+    asked: VecDeque<Asked>,
+    /// The next request needs a new connection.
     cold: bool,
+    /// Times at which it goes down or up, the latest first.
+    turns: Vec<(Time, bool)>,
     received: u64,
 }
 
@@ -237,7 +251,11 @@ impl<'a> World<'a> {
         }
         let lines = links
             .iter()
-            .map(|link| Line { link: link.clone(), asked: None, cold: true, received: 0 })
+            .map(|link| {
+                let turns = link.down.iter().rev().flat_map(|down| [(down.end, true), (down.start, false)]);
+                let turns = turns.collect();
+                Line { link: link.clone(), asked: VecDeque::new(), cold: true, turns, received: 0 }
+            })
             .collect();
         let outcome = Outcome {
             complete: None,
@@ -303,9 +321,19 @@ impl<'a> World<'a> {
                 continue;
             }
             let due = (0..self.lines.len())
-                .filter_map(|p| self.lines[p].asked.as_ref().map(|asked| (asked.next, p)))
+                .filter_map(|p| self.lines[p].asked.front().map(|asked| (asked.next, p)))
+                .min();
+            let turn = (0..self.lines.len())
+                .filter_map(|p| self.lines[p].turns.last().map(|(at, _)| (*at, p)))
                 .min();
             let next = due.map_or(Time::NEVER, |(at, _)| at).min(wait);
+            if let Some((at, way)) = turn.filter(|(at, _)| *at <= next) {
+                self.now = at.max(self.now);
+                let up = self.lines[way].turns.pop().is_some_and(|(_, up)| up);
+                let input = if up { Input::Up { way } } else { Input::Down { way } };
+                self.mirrors.handle(self.now, input, pool);
+                continue;
+            }
             if next > self.now + PATIENCE && pool.waive() {
                 continue;
             }
@@ -332,7 +360,11 @@ impl<'a> World<'a> {
         match command {
             Command::Fetch { way, fetch, first_byte, end_byte } => {
                 let line = &mut self.lines[way];
-                assert!(line.asked.is_none(), "one request a way");
+                assert!(line.asked.len() < 2, "one request a way, and one behind it");
+                assert!(
+                    line.asked.iter().all(|asked| asked.head && line.link.ranges),
+                    "behind an answer only"
+                );
                 assert!(first_byte < end_byte && end_byte <= self.length, "{first_byte}..{end_byte}");
                 assert_eq!(first_byte % GROUP, 0);
                 assert!(self.last_fetch.insert(fetch), "a name for each request");
@@ -351,14 +383,17 @@ impl<'a> World<'a> {
                     _ => Fate::Busy,
                 };
                 let trips = if std::mem::take(&mut line.cold) { 2 } else { 1 };
-                let next = line.link.arrival(self.now + line.link.rtt.times(trips), 0);
-                line.asked =
-                    Some(Asked { id: fetch, at: first_byte, end: end_byte, head: false, fate, next });
+                let ready = line.link.arrival(self.now + line.link.rtt.times(trips), 0);
+                let next = if line.asked.is_empty() { ready } else { Time::NEVER };
+                let (at, end) = (first_byte, end_byte);
+                line.asked.push_back(Asked { id: fetch, at, end, head: false, fate, ready, next });
             }
             Command::Cancel { fetch } => {
-                let line = self.lines.iter_mut().find(|l| l.asked.as_ref().is_some_and(|a| a.id == fetch));
+                let line = self.lines.iter_mut().find(|l| l.asked.iter().any(|a| a.id == fetch));
                 let line = line.expect("a request that is under way");
-                (line.asked, line.cold) = (None, true);
+                let last = line.asked.pop_back().expect("it is there");
+                assert_eq!(last.id, fetch, "what is behind is cancelled first");
+                line.cold = true;
             }
             Command::Window { .. } => {}
         }
@@ -368,7 +403,7 @@ impl<'a> World<'a> {
     fn arrive(&mut self, p: WayId, pool: &mut dyn Tested) {
         let (now, length) = (self.now, self.length);
         let line = &mut self.lines[p];
-        let Some(asked) = &mut line.asked else { return };
+        let Some(asked) = line.asked.front_mut() else { return };
         let fetch = asked.id;
         let failure = match asked.fate {
             Fate::Busy => Some(Failure::Busy { retry: Span::from_millis(700) }),
@@ -377,7 +412,10 @@ impl<'a> World<'a> {
             _ => None,
         };
         if let Some(failure) = failure {
-            (line.asked, line.cold) = (None, true);
+            // What was asked behind it is asked again, over a new connection.
+            line.cold = true;
+            line.asked.pop_front();
+            line.turn(now);
             self.mirrors.handle(now, Input::Failed { fetch, failure }, pool);
             return;
         }
@@ -392,7 +430,8 @@ impl<'a> World<'a> {
             _ => asked.end,
         };
         if asked.at >= until {
-            line.asked = None;
+            line.asked.pop_front();
+            line.turn(now);
             self.mirrors.handle(now, Input::Done { fetch }, pool);
             return;
         }
@@ -418,6 +457,19 @@ impl<'a> World<'a> {
         }
         self.mirrors.handle(now, Input::Body { fetch, bytes: &sent }, pool);
         self.mirrors.handle(now, Input::Sample { way: p, sample }, pool);
+    }
+}
+
+impl Line {
+    /// It is the turn of the next one.
+    fn turn(&mut self, now: Time) {
+        let Some(asked) = self.asked.front_mut() else { return };
+        if std::mem::take(&mut self.cold) {
+            asked.ready = now + self.link.rtt.times(2);
+        } else if !self.link.pipelines {
+            asked.ready = now + self.link.rtt;
+        }
+        asked.next = self.link.arrival(asked.ready.max(now), 0);
     }
 }
 
