@@ -46,30 +46,21 @@ pub struct Cli {
 }
 
 /// The commands.
+#[expect(missing_docs, reason = "the help of each is that of its options; clap would put this before it")]
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Offer files and directories to whoever knows their URI
     Serve(Serve),
-    /// Fetch one file or directory from all sources that have it
     Get(Get),
-    /// Make plain web servers sources that need no trust: hashes and mirrors of a file as a Metalink
-    #[command(long_about = crate::mirror_list::LONG)]
     MirrorList(crate::mirror_list::MirrorList),
-    /// See it work: three simulated sources, one of which fails and comes back
     Demo(Demo),
-    /// Run experiments, simulated or in the kernel: tables beside what papers report
     Lab(Lab),
-    /// Try random worlds by the thousand, and see that what must hold does
     Soak(crate::soak::Soak),
-    /// Coupled congestion control for the kernel's MPTCP
     Kernel(crate::kernel::args::Kernel),
-    /// Print the manual page, or write all of them into a directory
     Man(Man),
-    /// Print a completion script for a shell
     Completions(Completions),
 }
 
-/// Options of `serve`.
+/// Offer files and directories to whoever knows their URI
 #[derive(Args, Clone, Debug)]
 #[command(
     long_about = "Offer files and directories to whoever knows their URI.\n\n\
@@ -117,7 +108,7 @@ pub struct Serve {
     pub quiet: bool,
 }
 
-/// Options of `get`.
+/// Fetch one file or directory from all sources that have it
 #[derive(Args, Clone, Debug)]
 #[command(
     long_about = "Fetch one file or directory from all sources that have it.\n\n\
@@ -209,7 +200,7 @@ pub struct Get {
     pub http: crate::get::Http,
 }
 
-/// Options of `demo`.
+/// See it work: three simulated sources, one of which fails and comes back
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:\n  anabranch demo\n  anabranch demo --seed 7 --size 64")]
 pub struct Demo {
@@ -227,7 +218,7 @@ pub struct Demo {
     pub json: bool,
 }
 
-/// Options of `man`.
+/// Print the manual page, or write all of them into a directory
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:\n  anabranch man | man -l -\n  anabranch man ~/.local/share/man/man1")]
 pub struct Man {
@@ -236,7 +227,7 @@ pub struct Man {
     pub dir: Option<PathBuf>,
 }
 
-/// Options of `completions`.
+/// Print a completion script for a shell
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Example:\n  \
     anabranch completions bash > ~/.local/share/bash-completion/completions/anabranch")]

@@ -8,7 +8,10 @@ mod status;
 pub mod teardown;
 pub mod watch;
 
+use std::io::ErrorKind;
 use std::sync::Arc;
+
+use net::Namespace;
 
 use crate::exit::{Code, Failure, Outcome};
 use args::{Kernel, KernelCommand};
@@ -35,15 +38,46 @@ fn wrong(e: ::kernel::Error) -> Failure {
     Failure::new(code, e.to_string())
 }
 
-/// Does `work` in a network namespace: that of the name, as `ip netns` has them, or this one.
-fn inside<T: Send>(
-    netns: Option<&str>,
-    work: impl FnOnce() -> Result<T, Failure> + Send,
-) -> Result<T, Failure> {
-    let Some(name) = netns else { return work() };
-    let path = std::path::Path::new("/run/netns").join(name);
-    let missing = |e| Failure::new(Code::Usage, format!("there is no network namespace `{name}`: {e}"));
-    let namespace = net::namespace::Namespace::open(&path).map_err(missing)?;
-    let enter = |e| Failure::new(Code::Kernel, format!("cannot enter the namespace `{name}`: {e}"));
-    namespace.run(work).map_err(enter)?
+/// The network namespace that a command is about: one that `ip netns` has named, or the caller's.
+struct Place(Option<(String, Namespace)>);
+
+impl Place {
+    /// Finds it, and sees that it can be entered.
+    fn find(netns: Option<&str>) -> Result<Self, Failure> {
+        let Some(name) = netns else { return Ok(Self(None)) };
+        let dir = std::path::Path::new("/run/netns");
+        let known = || {
+            let names = std::fs::read_dir(dir).into_iter().flatten().flatten();
+            let mut names: Vec<String> =
+                names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+            names.sort_unstable();
+            if names.is_empty() { "there is none".into() } else { format!("there are {}", names.join(", ")) }
+        };
+        let missing = || Failure::usage(format!("there is no network namespace `{name}`; {}", known()));
+        if name.is_empty() || name.contains('/') {
+            return Err(missing());
+        }
+        let opened = Namespace::open(&dir.join(name));
+        let entered = opened.and_then(|space| space.run(|| ()).map(|()| space));
+        match entered {
+            Ok(space) => Ok(Self(Some((name.into(), space)))),
+            Err(e) if e.kind() == ErrorKind::PermissionDenied => {
+                Err(Failure::new(Code::Kernel, format!("entering the network namespace `{name}` needs root")))
+            }
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput) => Err(missing()),
+            Err(e) => Err(Failure::new(Code::Kernel, format!("cannot enter `{name}`: {e}"))),
+        }
+    }
+
+    /// Does `work` there.
+    fn run<T: Send>(&self, work: impl FnOnce() -> Result<T, Failure> + Send) -> Result<T, Failure> {
+        let Some((name, space)) = &self.0 else { return work() };
+        let enter = |e| Failure::new(Code::Kernel, format!("cannot enter the namespace `{name}`: {e}"));
+        space.run(work).map_err(enter)?
+    }
+
+    /// Where it is, to be said after a verb.
+    fn name(&self) -> String {
+        self.0.as_ref().map_or_else(|| "here".into(), |(name, _)| format!("in namespace {name}"))
+    }
 }

@@ -5,6 +5,8 @@ pub mod args;
 mod find;
 #[cfg(target_os = "linux")]
 mod holder;
+#[cfg(target_os = "linux")]
+mod left;
 mod list;
 mod output;
 mod progress;

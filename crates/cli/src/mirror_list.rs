@@ -33,17 +33,17 @@ const PIECES_MADE_MAX: u64 = PIECES_MAX as u64 / 2;
 /// Progress is shown when it takes longer than this.
 const PROGRESS_AFTER: Span = Span::from_secs(1);
 
-/// What `--help` says of it. Where the command is a variant, for there the first line of its comment would
-/// otherwise be all.
-pub(crate) const LONG: &str = "Make plain web servers sources that need no trust.\n\n\
+/// What `--help` says of it.
+const LONG: &str = "Make plain web servers sources that need no trust.\n\n\
     `make` reads a file and writes two small ones to put beside it: NAME.meta4, a Metalink (RFC 5854) \
     with its hashes, the hashes of its pieces and the URLs of its mirrors, which aria2 and others read \
     too; and NAME.b3leaves, the hash of every 16 KiB, with which any server that has the bytes is as \
     good as `anabranch serve`. `show` tells what a Metalink says.";
 
-/// Options of `mirror-list`.
+/// Make plain web servers sources that need no trust: hashes and mirrors of a file as a Metalink
 #[derive(Args, Clone, Debug)]
 #[command(
+    long_about = LONG,
     after_help = "Examples:\n  \
         anabranch mirror-list make film.mkv https://a.example/film.mkv https://b.example/pub/\n  \
         anabranch mirror-list show film.mkv.meta4",

@@ -27,7 +27,7 @@ const HANGS_AFTER: Span = Span::from_secs(300);
 /// Threads at most.
 const JOBS_MAX: u64 = 1_024;
 
-/// Options of `soak`.
+/// Try random worlds by the thousand, and see that what must hold does
 #[derive(Args, Clone, Debug)]
 #[command(
     long_about = "Try random worlds and see that what must hold does.\n\n\

@@ -27,6 +27,40 @@ fn help_teaches() {
 }
 
 #[test]
+fn the_help_of_a_command_says_more_than_the_list() {
+    for (command, says) in [
+        ("serve", "Requests name content by its hash"),
+        ("get", "Each source is asked from each local address"),
+        ("mirror-list", "too; and NAME.b3leaves"),
+        ("soak", "A seed that fails is printed"),
+        ("lab", "A scenario is a TOML file"),
+        ("lab run", "A run whose conditions were not met"),
+        ("lab sweep", "With --out, each run becomes a line"),
+        ("lab up", "The flows themselves are not started"),
+        ("lab exec", "The program replaces this one"),
+        ("lab down", "Programs that still run on its hosts are ended"),
+        ("kernel", "Linux has MPTCP, but"),
+        (
+            "kernel load",
+            "To the kernel (TCP_CONGESTION, sysctl, `ip route ... congctl`) nmcc-half is nmcc_half",
+        ),
+        ("kernel unload", "In every network namespace where one is the default"),
+        ("kernel status", "kernel.bpf_stats_enabled"),
+        ("kernel group", "all subflows of a connection are one group"),
+        ("kernel watch", "it slows nothing down"),
+        ("kernel setup", "makes policy routes"),
+        ("kernel teardown", "It does not matter whether setup came to its end"),
+    ] {
+        let words: Vec<&str> = command.split(' ').chain(["--help"]).collect();
+        let help = stdout(&words).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(help.contains(says), "{command}: {help}");
+    }
+    let list = stdout(&["-h"]);
+    assert!(list.contains("Fetch one file or directory from all sources that have it"), "{list}");
+    assert!(!list.contains("Options of"), "{list}");
+}
+
+#[test]
 fn wrong_usage_is_status_2() {
     for args in [
         &[][..],

@@ -9,6 +9,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::thread;
@@ -180,6 +182,125 @@ fn exec_runs_a_program_on_a_host_and_ends_as_it_does() {
     assert_eq!(output.status.code(), Some(1), "it is up already: {output:?}");
     assert!(bench.run(&["down", &format!("{}.toml", bench.name)]).status.success());
     assert_eq!(bench.run(&["down", &bench.name]).status.code(), Some(2), "it is not up any more");
+}
+
+#[test]
+fn exec_ends_as_a_shell_does_where_there_is_no_such_program() {
+    if skipped() {
+        return;
+    }
+    let bench = Bench::new("missing");
+    bench.up();
+    let host = format!("{}/f.tx", bench.name);
+    for (program, code) in
+        [("no-such-program", 127), ("/no/such/program", 127), ("/etc/passwd", 126), ("/", 126)]
+    {
+        let output = bench.run(&["exec", &host, "--", program]);
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.starts_with(&format!("anabranch: cannot run {program}: ")), "{said}");
+    }
+}
+
+#[test]
+fn programs_that_outlive_their_holder_end_when_it_is_taken_down() {
+    if skipped() {
+        return;
+    }
+    let bench = Bench::new("outlives");
+    let pid = bench.up()["pid"].to_string();
+    let namespaces = held(&pid);
+    let host = |name: &str| format!("{}/{name}", bench.name);
+    // One that ends when asked, and one that does not, with nothing of ours in its environment.
+    let mut sleeper = bench.lab(&["exec", &host("f.tx"), "--", "sleep", "1000"]).spawn().expect("it runs");
+    let deaf = ["env", "-i", "sh", "-c", "trap '' TERM; while :; do /bin/sleep 0.2; done"];
+    let mut deaf = bench.lab(&[&["exec", &host("f.rx"), "--"][..], &deaf].concat()).spawn().expect("it runs");
+    let name = |pid: u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    wait_until(5, || name(sleeper.id()) == "sleep\n" && name(deaf.id()) == "sh\n");
+    kill(Pid::from_raw(pid.parse().expect("a number")), Signal::SIGKILL).expect("killed");
+    wait_until(5, || !bench.is_up());
+    assert_eq!(left(&namespaces).len(), 2, "they live on with their programs");
+    let said = bench.run(&["status"]).stderr;
+    let said = String::from_utf8_lossy(&said).into_owned();
+    assert!(said.contains(&format!("{} is not up any more", bench.name)), "{said}");
+    // Nobody is in the way of a new one; its hosts are others.
+    bench.up();
+    let mut third = bench.lab(&["exec", &host("f.tx"), "--", "sleep", "1001"]).spawn().expect("it runs");
+    wait_until(5, || name(third.id()) == "sleep\n");
+    // All at once: children that have ended are to be taken note of meanwhile.
+    let waiting = thread::spawn(move || [&mut sleeper, &mut deaf, &mut third].map(|child| child.wait()));
+    let output = bench.run(&["down", &bench.name, "--json"]);
+    assert!(matches!(output.status.code(), Some(0 | 7)), "{output:?}");
+    let state: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let ended = state["ended"].as_array().expect("a list");
+    assert!(ended.len() >= 3, "{state}");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("ended ") && said.contains("sleep (process "), "{said}");
+    let codes = waiting.join().expect("they have ended").map(|status| status.expect("a status").code());
+    assert_eq!(codes, [None; 3], "each by a signal");
+    assert_eq!(left(&namespaces), BTreeSet::new());
+    assert_eq!(bench.run(&["down", &bench.name]).status.code(), Some(2), "it is not up any more");
+}
+
+#[test]
+fn whoever_is_not_root_is_told_whose_a_laboratory_is() {
+    if skipped() {
+        return;
+    }
+    let bench = Bench::new("whose");
+    // The command may lie where nobody may go.
+    let copy = bench.dir.path().join("anabranch");
+    fs::copy(env!("CARGO_BIN_EXE_anabranch"), &copy).expect("copied");
+    for path in [bench.dir.path(), &copy] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("set");
+    }
+    let nobody = |words: &[&str]| {
+        let mut command = Command::new(&copy);
+        let output =
+            command.arg("lab").args(words).current_dir(bench.dir.path()).uid(65_534).gid(65_534).output();
+        let output = output.expect("it runs");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, said) = nobody(&["up", &bench.name]);
+    assert!(code == Some(1) && said.contains("root"), "{said}");
+    bench.up();
+    let name = &bench.name;
+    for (words, status) in [
+        (&["status"][..], 0),
+        (&["down"], 2),
+        (&["down", name], 2),
+        (&["exec", "f.tx", "--", "true"], 2),
+        (&["exec", &format!("{name}/f.tx"), "--", "true"], 2),
+    ] {
+        let (code, said) = nobody(words);
+        assert_eq!(code, Some(status), "{words:?}: {said}");
+        assert!(said.contains(name.as_str()) && said.contains("as root"), "{words:?}: {said}");
+    }
+    assert!(bench.is_up());
+}
+
+#[test]
+fn up_says_which_case_it_took_and_which_there_are() {
+    if skipped() {
+        return;
+    }
+    let bench = Bench::new("cases");
+    let cases = "\n[[case]]\nname = \"control\"\n\n[[case]]\nname = \"two subflows\"\n";
+    fs::write(bench.dir.path().join(format!("{}.toml", bench.name)), format!("{LAB}{cases}"))
+        .expect("written");
+    let output = bench.run(&["up", &bench.name, "--case", "nosuch"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("there is no case `nosuch`") && said.contains("`control`, `two subflows`"),
+        "{said}"
+    );
+    let output = bench.run(&["up", &bench.name, "--case", "two subflows"]);
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    bench.run(&["down", &bench.name]);
+    let output = bench.run(&["up", &bench.name]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("case `control`, the first of `control`, `two subflows`: --case NAME"), "{said}");
 }
 
 #[test]

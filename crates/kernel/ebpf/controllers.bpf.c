@@ -418,6 +418,21 @@ INLINE u32 is_moved(const struct tcp_sock *tp, const struct anb_socket *s)
 	       is_unanswered(tp, s);
 }
 
+// What every step begins with: what the controller needs to know, its siblings, and what the kernel has done since.
+INLINE struct anb_connection *begin(struct sock *sk, struct anb_socket *s, u32 (*moved)(struct AnbStep *step))
+{
+	struct anb_connection *connection;
+	struct tcp_sock *tp = (void *)sk;
+
+	look(sk, s);
+	connection = gather(sk, s);
+	if (is_moved(tp, s)) {
+		take(tp, s);
+		moved(&s->step);
+	}
+	return connection;
+}
+
 INLINE void show(struct tcp_sock *tp, struct anb_socket *s, u32 cwnd)
 {
 	u32 clamp = tp->snd_cwnd_clamp;
@@ -504,12 +519,7 @@ INLINE void reset(struct anb_socket *s)
                                                                                                                \
 		if (!s)                                                                                        \
 			return 0;                                                                              \
-		look(sk, s);                                                                                   \
-		connection = gather(sk, s);                                                                    \
-		if (is_moved(tp, s)) {                                                                             \
-			take(tp, s);                                                                               \
-			NAME##_moved(&s->step);                                                                \
-		}                                                                                              \
+		connection = begin(sk, s, NAME##_moved);                                                       \
 		/* Recovery is not shown to us; what arrived during it counts, but lets no window grow. */     \
 		arrived = tp->delivered - s->delivered;                                                        \
 		s->delivered = tp->delivered;                                                                  \
@@ -535,17 +545,12 @@ INLINE void reset(struct anb_socket *s)
 		struct anb_socket *s = storage_get(&sockets, sk, 0, 0);                                        \
 		struct anb_connection *connection;                                                             \
 		struct tcp_sock *tp = (void *)sk;                                                              \
-		u32 half = tp->snd_cwnd >> 1, cwnd, unanswered;                                                           \
+		u32 half = tp->snd_cwnd >> 1, cwnd, unanswered;                                                \
                                                                                                                \
 		if (!s)                                                                                        \
 			return half > 2 ? half : 2;                                                            \
-		look(sk, s);                                                                                   \
-		connection = gather(sk, s);                                                                    \
 		unanswered = is_unanswered(tp, s);                                                             \
-		if (is_moved(tp, s)) {                                                                             \
-			take(tp, s);                                                                               \
-			NAME##_moved(&s->step);                                                                \
-		}                                                                                              \
+		connection = begin(sk, s, NAME##_moved);                                                       \
 		if (unanswered) {                                                                              \
 			/* That was the half; this event is paid for. */                                       \
 			s->shown = tp->snd_cwnd;                                                               \

@@ -12,6 +12,8 @@
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use serde::Serialize;
+
 use crate::{Error, Result};
 
 /// Where what is loaded is pinned.
@@ -98,6 +100,43 @@ pub fn linux_name(name: &str) -> io::Result<Option<String>> {
     Ok(name.filter(|name| available.iter().any(|other| other == name)).map(Into::into))
 }
 
+/// Whether the calling thread's network namespace has MPTCP, and has it switched on; `None` if the kernel has
+/// none.
+#[must_use]
+pub fn mptcp() -> Option<bool> {
+    fs::read_to_string(MPTCP).ok().map(|text| text.trim() != "0")
+}
+
+/// Whether this process may see what is pinned: else none of ours seems loaded.
+#[must_use]
+pub fn may_look() -> bool {
+    !matches!(fs::metadata(PINS), Err(e) if e.kind() == io::ErrorKind::PermissionDenied)
+}
+
+/// What the kernel has counted of one program of a controller, while the sysctl `kernel.bpf_stats_enabled`
+/// was 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Program {
+    /// When it is called: `ack`, `cut`, `init`, `release`, `undo`.
+    pub on: &'static str,
+    /// How often it was.
+    pub calls: u64,
+    /// For how long it ran in all, ns; reading the clock twice a call is in it.
+    pub time_ns: u64,
+}
+
+/// The programs of a controller that the kernel has; none if this process may not ask.
+#[must_use]
+pub fn programs(controller: &Controller) -> Vec<Program> {
+    #[cfg(feature = "ebpf")]
+    return crate::object::programs(controller);
+    #[cfg(not(feature = "ebpf"))]
+    {
+        let _ = controller;
+        Vec::new()
+    }
+}
+
 /// What [`load`] is to do besides.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
@@ -123,6 +162,14 @@ pub fn load(controllers: &[&'static Controller], options: Options) -> Result<()>
     return crate::object::load(controllers, options.verbose);
     #[cfg(not(feature = "ebpf"))]
     Err(Error::NotBuilt)
+}
+
+/// Whether this process may unload anything.
+///
+/// # Errors
+/// [`Error::Permission`].
+pub fn may_unload() -> Result<()> {
+    allowed("cannot unload congestion control")
 }
 
 /// Takes controllers off the kernel's list, and what is left of a `load` that was killed. Sockets that use
@@ -172,24 +219,22 @@ pub fn unload_all() -> Result<()> {
 
 pub(crate) fn refused(attempt: &str, e: &io::Error) -> Error {
     match e.kind() {
-        io::ErrorKind::PermissionDenied => Error::Permission,
+        io::ErrorKind::PermissionDenied => Error::Permission(attempt.into()),
         _ => Error::Refused(format!("{attempt}: {e}")),
     }
 }
 
 /// What can be told before the kernel is asked.
 fn check(controllers: &[&'static Controller], options: Options) -> Result<()> {
-    if !nix::unistd::geteuid().is_root() && !may_load() {
-        return Err(Error::Permission);
-    }
+    allowed("cannot load congestion control")?;
     if !Path::new(BTF).exists() {
         return Err(Error::NoBtf);
     }
     if !options.tcp {
-        match fs::read_to_string(MPTCP) {
-            Err(_) => return Err(Error::NoMptcp),
-            Ok(text) if text.trim() == "0" => return Err(Error::MptcpOff),
-            Ok(_) => {}
+        match mptcp() {
+            None => return Err(Error::NoMptcp),
+            Some(false) => return Err(Error::MptcpOff),
+            Some(true) => {}
         }
     }
     let available = available().map_err(|e| refused(&format!("cannot read {AVAILABLE}"), &e))?;
@@ -204,15 +249,30 @@ fn check(controllers: &[&'static Controller], options: Options) -> Result<()> {
     Ok(())
 }
 
-/// Whether this process has the three capabilities (capabilities(7)).
-fn may_load() -> bool {
-    const NET_ADMIN: u32 = 12;
-    const PERFMON: u32 = 38;
-    const BPF: u32 = 39;
+// capabilities(7)
+const NET_ADMIN: u32 = 12;
+const PERFMON: u32 = 38;
+const BPF: u32 = 39;
+
+fn allowed(attempt: &str) -> Result<()> {
+    match nix::unistd::geteuid().is_root() || capable(&[NET_ADMIN, PERFMON, BPF]) {
+        true => Ok(()),
+        false => Err(Error::Permission(attempt.into())),
+    }
+}
+
+/// Whether the kernel tells this process which subflows are one connection.
+#[must_use]
+pub fn may_see_subflows() -> bool {
+    capable(&[NET_ADMIN])
+}
+
+/// Whether this process has these capabilities.
+fn capable(all: &[u32]) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let held = line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
-    [NET_ADMIN, PERFMON, BPF].iter().all(|bit| held >> bit & 1 == 1)
+    all.iter().all(|bit| held >> bit & 1 == 1)
 }
 
 /// Makes sure that there is a place for pins.

@@ -7,8 +7,8 @@ use std::fmt;
 pub enum Error {
     /// This build has no eBPF programs.
     NotBuilt,
-    /// The user may not load eBPF programs.
-    Permission,
+    /// The user may not do it: what was attempted.
+    Permission(String),
     /// The kernel has no description of its types.
     NoBtf,
     /// The kernel has no MPTCP.
@@ -38,8 +38,8 @@ impl fmt::Display for Error {
                  library (apt-get install clang libelf-dev zlib1g-dev; rustup component add rust-src), then \
                  build with --features kernel"
             ),
-            Self::Permission => {
-                write!(f, "loading congestion control needs root, or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON")
+            Self::Permission(attempt) => {
+                write!(f, "{attempt}: that needs root, or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON")
             }
             Self::NoBtf => write!(
                 f,

@@ -131,8 +131,15 @@ mod map {
     use crate::{Error, Result};
 
     fn open() -> Result<MapHandle> {
-        let found = crate::object::pinned(&Path::new(PINS).join("groups"))?;
-        found.ok_or_else(|| Error::Refused("no controller is loaded: anabranch kernel load nmcc".into()))
+        let path = Path::new(PINS).join("groups");
+        let found = crate::object::pinned(&path).map_err(|e| match e {
+            Error::Permission(_) => {
+                let path = path.display();
+                Error::Permission(format!("cannot open the groups, which the kernel keeps ({path})"))
+            }
+            other => other,
+        })?;
+        found.ok_or_else(|| Error::Refused("no controller is loaded: anabranch kernel load nmcc-half".into()))
     }
 
     fn wrong(e: &libbpf_rs::Error) -> Error {

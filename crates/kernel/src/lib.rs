@@ -10,6 +10,7 @@
 //!   that `build.rs` makes, for the kernel.
 //! * [`controllers`]: loading, unloading, what is loaded. Pins, so that it outlives the command.
 //! * [`default`]: the congestion control of new sockets, and what it was before.
+//! * [`namespaces`]: the network namespaces that there are, whoever holds them.
 //! * [`groups`]: which subflows share a bottleneck, by address, interface or connection.
 //! * [`siblings`]: what the subflows of each connection have published.
 //! * [`uplinks`]: a host with several uplinks uses them all: endpoints, limits, policy routes, and back.
@@ -23,6 +24,7 @@ pub mod default;
 pub mod entry;
 mod error;
 pub mod groups;
+pub mod namespaces;
 #[cfg(feature = "ebpf")]
 mod object;
 #[cfg(feature = "ebpf")]

@@ -5,14 +5,18 @@ use std::io::ErrorKind;
 use std::mem::MaybeUninit;
 use std::sync::Mutex;
 
-use libbpf_rs::{MapCore as _, MapFlags, Object, ObjectBuilder, PrintLevel};
+use libbpf_rs::query::{ProgInfoIter, ProgramInfo};
+use libbpf_rs::{MapCore as _, MapFlags, Object, ObjectBuilder, PrintLevel, ProgramType};
 
-use crate::controllers::{CONTROLLERS, Controller, PINS};
+use crate::controllers::{CONTROLLERS, Controller, PINS, Program};
 use crate::entry::AnbStep;
 use crate::{Error, Result};
 
 /// What `build.rs` made.
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/controllers.bpf.o"));
+
+/// What the kernel calls a controller's programs on: the ends of their names.
+const CALLED_ON: [&str; 5] = ["ack", "cut", "init", "release", "undo"];
 
 /// What libbpf said since the last start: its errors go nowhere else.
 static SAID: Mutex<String> = Mutex::new(String::new());
@@ -53,7 +57,7 @@ fn listen(verbose: bool) {
 fn refused(attempt: &str, e: &libbpf_rs::Error) -> Error {
     let said = SAID.lock().map(|said| said.clone()).unwrap_or_default();
     if e.kind() == libbpf_rs::ErrorKind::PermissionDenied && !said.contains("processed ") {
-        return Error::Permission;
+        return Error::Permission(attempt.into());
     }
     let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
     let last = lines[lines.len().saturating_sub(6)..].join("\n  ");
@@ -115,6 +119,28 @@ fn register(controller: &'static Controller, mut object: Object) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// See [`crate::controllers::programs`].
+pub(crate) fn programs(controller: &Controller) -> Vec<Program> {
+    let prefix = format!("{}_on_", controller.symbol());
+    let program = |info: ProgramInfo| {
+        // The kernel cuts names at 15 bytes, which leaves at least two letters of what this is called on.
+        let rest = info.name.to_str()?.strip_prefix(&prefix).filter(|rest| rest.len() >= 2)?;
+        let on = CALLED_ON.into_iter().find(|on| on.starts_with(rest))?;
+        let ours = info.ty == ProgramType::StructOps;
+        ours.then_some(Program { on, calls: info.run_cnt, time_ns: info.run_time_ns })
+    };
+    let mut all: Vec<Program> = Vec::new();
+    // Of one that was loaded before, the kernel keeps the programs as long as a socket has it.
+    for one in ProgInfoIter::default().filter_map(program) {
+        match all.iter_mut().find(|other| other.on == one.on) {
+            Some(same) => (same.calls, same.time_ns) = (same.calls + one.calls, same.time_ns + one.time_ns),
+            None => all.push(one),
+        }
+    }
+    all.sort_by_key(|program| program.on);
+    all
 }
 
 /// A controller's programs for the parity test: the same code, run on a step that the caller makes.

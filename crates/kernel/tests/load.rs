@@ -133,7 +133,7 @@ fn child_that_chooses() {
     assert_eq!(linux_name("nmcc").unwrap().as_deref(), Some("nmcc"));
     carries("nmcc");
     let why = load(&[Controller::by_name("lia").unwrap()], OPTIONS).unwrap_err();
-    assert_eq!(why, Error::Permission);
+    assert_eq!(why, Error::Permission("cannot load congestion control".into()));
 }
 
 #[test]
@@ -158,12 +158,33 @@ fn a_namespace_has_it_as_its_default_and_has_back_what_it_had() {
             assert_eq!((default::get().unwrap(), chosen()), ("nmcc".into(), "nmcc".into()));
             default::set(lia.0).unwrap();
             assert_eq!((default::get().unwrap(), chosen()), ("lia".into(), "lia".into()));
-            assert_eq!(default::reset(&[nmcc.0]), Ok(None), "it is another that is the default");
+            let back = |reset: &default::Reset| -> Vec<String> {
+                assert!(reset.failed.is_empty(), "{reset:?}");
+                let here = reset.back.iter().filter(|back| back.place == "here");
+                here.map(|back| back.default.clone()).collect()
+            };
+            let none = default::reset(&[nmcc.0]).unwrap();
+            assert!(back(&none).is_empty(), "it is another that is the default");
             assert_eq!(default::get().unwrap(), "lia");
+            let reset = default::reset(&[lia.0]).unwrap();
+            assert_eq!((back(&reset), default::get().unwrap()), (vec!["reno".into()], "reno".into()));
             default::set(lia.0).unwrap();
-            let before = default::reset(&[lia.0]).unwrap();
-            assert!(before.is_some(), "it was the default");
-            assert_eq!(Some(default::get().unwrap()), before);
+        })
+        .unwrap();
+    // From elsewhere: it is found by the descriptor that this process has of it.
+    let reset = default::reset(&[lia.0]).unwrap();
+    let place = format!("in a namespace held by process {} ", std::process::id());
+    let found = reset.back.iter().filter(|back| back.place.starts_with(&place)).collect::<Vec<_>>();
+    assert_eq!(found.len(), 1, "{reset:?}");
+    space
+        .run(|| {
+            assert_eq!(default::get().unwrap(), "reno");
+            // Who has chosen another meanwhile keeps that.
+            default::set(lia.0).unwrap();
+            std::fs::write("/proc/sys/net/ipv4/tcp_congestion_control", "reno").unwrap();
+            let reset = default::reset(&[lia.0]).unwrap();
+            assert!(!reset.back.iter().any(|back| back.place == "here"), "{reset:?}");
+            assert_eq!(default::get().unwrap(), "reno");
         })
         .unwrap();
     assert_eq!(default::get().unwrap(), here, "elsewhere nothing has changed");

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 
 use super::{setup, teardown, watch};
 
-/// Options of `kernel`.
+/// Coupled congestion control for the kernel's MPTCP
 #[derive(Args, Clone, Debug)]
 #[command(
     long_about = "Coupled congestion control for the kernel's MPTCP, and unmodified programs.\n\n\
@@ -24,40 +24,36 @@ pub struct Kernel {
 }
 
 /// The commands about the kernel.
+#[expect(missing_docs, reason = "the help of each is that of its options; clap would put this before it")]
 #[derive(Clone, Debug, Subcommand)]
 pub enum KernelCommand {
-    /// Add congestion controllers to the running kernel
     Load(Load),
-    /// Take them away again
     Unload(Unload),
-    /// Show what is loaded, what the default is and who uses it
     Status(Status),
-    /// Say which subflows share a bottleneck, and which do not
     Group(Group),
-    /// Show connections and their subflows as they are now
     Watch(watch::Watch),
-    /// Use several uplinks together
     Setup(setup::Setup),
-    /// Put back what setup changed
     Teardown(teardown::Teardown),
 }
 
-/// Options of `kernel load`.
+/// Add congestion controllers to the running kernel
 #[derive(Args, Clone, Debug)]
 #[command(
     long_about = "Add congestion controllers to the running kernel.\n\n\
         They are eBPF programs (struct_ops), made from the same code that `get` runs; they stay until \
         `unload` or the next boot, whatever becomes of this command. Every program in every network \
-        namespace can choose them by name (TCP_CONGESTION); with --default new sockets of this namespace use \
-        the first one without asking. On sockets without siblings they behave as Reno does, but for wvegas.",
+        namespace can choose them by name; with --default new sockets of this namespace use the first one \
+        without asking. On sockets without siblings they behave as Reno does, but for wvegas.\n\n\
+        To the kernel (TCP_CONGESTION, sysctl, `ip route ... congctl`) nmcc-half is nmcc_half, and reno is \
+        reno_anb, for Linux has a reno; the others are called the same. This command takes both names.",
     after_help = "Examples:\n  \
         sudo anabranch kernel load nmcc-half --default\n  \
         sudo anabranch kernel load lia olia balia\n  \
         sudo anabranch kernel load nmcc-half --default --netns lab"
 )]
 pub struct Load {
-    /// nmcc-half (the fairest in today's kernels), nmcc, lia, olia, balia, wvegas, ewtcp, coupled, or reno
-    /// (which the kernel will call reno_anb)
+    /// nmcc-half (the fairest in today's kernels; the kernel calls it nmcc_half), nmcc, lia, olia, balia,
+    /// wvegas, ewtcp, coupled, or reno (which the kernel calls reno_anb)
     #[arg(required = true, value_name = "NAME")]
     pub names: Vec<String>,
 
@@ -78,14 +74,14 @@ pub struct Load {
     pub verbose: bool,
 }
 
-/// Options of `kernel unload`.
+/// Take them away again
 #[derive(Args, Clone, Debug)]
 #[command(
     long_about = "Take congestion controllers away again.\n\n\
-        Sockets that use one keep it until they close; new ones cannot choose it any more. If one is the \
-        default of this namespace, what was the default before is put back.",
+        Sockets that use one keep it until they close; new ones cannot choose it any more. In every network \
+        namespace where one is the default, what was the default before is put back, and said.",
     after_help = "Examples:\n  \
-        sudo anabranch kernel unload nmcc\n  \
+        sudo anabranch kernel unload nmcc-half\n  \
         sudo anabranch kernel unload --all"
 )]
 pub struct Unload {
@@ -96,24 +92,27 @@ pub struct Unload {
     /// All of them, their groups, and what a killed `load` may have left
     #[arg(long, conflicts_with = "names")]
     pub all: bool,
-
-    /// Where to put back the default too: a namespace, as `ip netns` names it
-    #[arg(long, value_name = "NAME")]
-    pub netns: Option<String>,
 }
 
-/// Options of `kernel status`.
+/// Show what is loaded, what the default is and who uses it
 #[derive(Args, Clone, Debug)]
-#[command(after_help = "Examples:\n  \
-    anabranch kernel status\n  \
-    sudo anabranch kernel status --json | jq .controllers")]
+#[command(
+    long_about = "Show what is loaded, what the default is and who uses it.\n\n\
+        Without root: whether MPTCP is on, the default of new sockets, and the names that sockets can \
+        choose. How many connections use a controller of ours is shown to root. While the sysctl \
+        kernel.bpf_stats_enabled is 1, the kernel counts the calls of each controller's programs and the \
+        time in them (which costs some), and they are shown too.",
+    after_help = "Examples:\n  \
+        anabranch kernel status\n  \
+        sudo anabranch kernel status --json | jq .controllers"
+)]
 pub struct Status {
     /// One JSON object
     #[arg(long)]
     pub json: bool,
 }
 
-/// Options of `kernel group`.
+/// Say which subflows share a bottleneck, and which do not
 #[derive(Args, Clone, Debug)]
 #[command(
     long_about = "Say which subflows share a bottleneck, and which do not.\n\n\

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use ::kernel::groups::{self, GROUP_MAX, Group, Rule, Subject};
 
 use super::args;
-use super::{inside, wrong};
+use super::{Place, wrong};
 use crate::exit::{Failure, Outcome};
 
 /// What a rule is about: an address, token:HEX, or an interface of this namespace.
@@ -55,7 +55,7 @@ fn name(subject: Subject) -> String {
 
 /// Sets, clears or lists rules.
 pub(super) fn group(args: &args::Group) -> Outcome {
-    inside(args.netns.as_deref(), || {
+    Place::find(args.netns.as_deref())?.run(|| {
         if args.clear {
             if args.rules.is_empty() {
                 let here = groups::netns().map_err(wrong)?;

@@ -1,11 +1,13 @@
 //! `anabranch kernel load` and `unload`.
 
+use ::kernel::Error;
 use ::kernel::controllers::{self, Controller, Options};
-use ::kernel::{Error, default};
+use ::kernel::default::{self, Back};
 
 use super::args::{Load, Unload};
-use super::{inside, wrong};
-use crate::exit::{Failure, Outcome};
+use super::watch::plural;
+use super::{Place, wrong};
+use crate::exit::{Code, Failure, Outcome};
 
 fn chosen(names: &[String]) -> Result<Vec<&'static Controller>, Failure> {
     let mut chosen: Vec<&'static Controller> = Vec::new();
@@ -24,6 +26,8 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Controller>, Failure> {
 /// Loads controllers; those that are loaded already may be made the default.
 pub(super) fn load(args: &Load) -> Outcome {
     let chosen = chosen(&args.names)?;
+    // Whatever can be wrong with the command line is said before anything is done.
+    let place = Place::find(args.netns.as_deref())?;
     let new: Vec<&'static Controller> = chosen.iter().filter(|c| !c.is_loaded()).copied().collect();
     if new.is_empty() && !args.default {
         return Err(wrong(Error::Loaded(chosen[0].name.into())));
@@ -32,40 +36,55 @@ pub(super) fn load(args: &Load) -> Outcome {
         let options = Options { tcp: args.tcp, verbose: args.verbose };
         controllers::load(&new, options).map_err(wrong)?;
     }
-    if args.default {
-        inside(args.netns.as_deref(), || default::set(chosen[0]).map_err(wrong))?;
+    if args.default
+        && let Err(failure) = place.run(|| default::set(chosen[0]).map_err(wrong))
+    {
+        // All or nothing.
+        let _ = default::reset(&new);
+        let _ = controllers::unload(&new);
+        return Err(failure);
     }
     let names: Vec<&str> = chosen.iter().map(|c| c.linux).collect();
-    let default =
-        if args.default { format!(", {} is the default of new sockets", names[0]) } else { String::new() };
+    let default = match args.default {
+        true => format!("; {} is the default of new sockets {}", names[0], place.name()),
+        false => String::new(),
+    };
     println!("loaded: {}{default}", names.join(", "));
     Ok(())
 }
 
-/// Unloads them.
+/// Unloads them, and puts every default back that is one of them.
 pub(super) fn unload(args: &Unload) -> Outcome {
-    let chosen = if args.all { controllers::loaded() } else { chosen(&args.names)? };
-    if let Some(missing) = chosen.iter().find(|c| !c.pins().exists()) {
+    let chosen = if args.all { controllers::CONTROLLERS.iter().collect() } else { chosen(&args.names)? };
+    controllers::may_unload().map_err(wrong)?;
+    if let Some(missing) = chosen.iter().find(|c| !args.all && !c.pins().exists()) {
         return Err(wrong(Error::NotLoaded(missing.name.into())));
     }
-    let reset = || default::reset(&chosen).map_err(wrong);
-    let back = reset()?;
-    let there = match &args.netns {
-        Some(_) => inside(args.netns.as_deref(), reset)?,
-        None => None,
-    };
+    let names: Vec<&str> = chosen.iter().filter(|c| c.is_loaded()).map(|c| c.linux).collect();
+    // The defaults first: whoever is killed in between can begin again.
+    let reset = default::reset(&chosen).map_err(wrong)?;
     if args.all {
         controllers::unload_all().map_err(wrong)?;
     } else {
         controllers::unload(&chosen).map_err(wrong)?;
     }
-    let names: Vec<&str> = chosen.iter().map(|c| c.linux).collect();
-    let what = if names.is_empty() {
-        "nothing was loaded".into()
-    } else {
-        format!("unloaded: {}", names.join(", "))
-    };
-    let back = back.or(there).map_or(String::new(), |name| format!(", {name} is the default again"));
-    println!("{what}{back}");
-    Ok(())
+    match names.is_empty() {
+        true => println!("nothing was loaded"),
+        false => println!("unloaded: {}", names.join(", ")),
+    }
+    for Back { place, default } in &reset.back {
+        println!("{default} is the default of new sockets again {place}");
+    }
+    if reset.gone > 0 {
+        println!("forgotten: {} with another default that {} gone", plural(reset.gone, "namespace"), {
+            if reset.gone == 1 { "is" } else { "are" }
+        });
+    }
+    if reset.failed.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::new(
+        Code::Kernel,
+        format!("the default is not put back everywhere: {}", reset.failed.join("; ")),
+    ))
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::exit::{Failure, Outcome};
 
-/// Options of `kernel setup`.
+/// Use several uplinks together
 #[derive(Args, Clone, Debug)]
 #[command(
     long_about = "Use several uplinks together: every MPTCP connection of this host gets a subflow over \

@@ -8,7 +8,7 @@ use clap::Args;
 use super::setup::{refused, report};
 use crate::exit::Outcome;
 
-/// Options of `kernel teardown`.
+/// Put back what setup changed
 #[derive(Args, Clone, Debug)]
 #[command(
     long_about = "Put back what `anabranch kernel setup` changed: endpoints, limits, policy routes and the \

@@ -22,7 +22,7 @@ use crate::view::{Lines, rate};
 /// More often than this the looks cost more than they show.
 const INTERVAL_MIN: Span = Span::from_millis(50);
 
-/// Options of `kernel watch`.
+/// Show connections and their subflows as they are now
 #[derive(Args, Clone, Debug)]
 #[command(
     long_about = "Show the MPTCP connections of this host and their subflows as they are now: interface, \
@@ -103,6 +103,12 @@ pub fn watch(args: &Watch, controllers: Arc<dyn Controllers + Send + Sync>) -> O
     let (wake, stop) = stop_signals().map_err(|e| Failure::other(format!("cannot catch signals: {e}")))?;
     let open = || kernel_watch::Watch::open(Arc::clone(&controllers), args.tcp).map_err(failed);
     let mut watch = open()?;
+    if !::kernel::controllers::may_see_subflows() {
+        eprintln!(
+            "anabranch: without root (or CAP_NET_ADMIN) the kernel does not tell which subflows are one \
+             connection: each is shown as one"
+        );
+    }
     if let Some(address) = args.prometheus {
         let server = kernel_watch::serve(open()?, clock, address)
             .map_err(|e| Failure::other(format!("cannot listen on {address}: {e}")))?;
@@ -209,7 +215,8 @@ fn picture(look: &Look, lines_max: Option<usize>) -> Vec<String> {
     out
 }
 
-fn plural(count: usize, what: &str) -> String {
+/// A number of things: `1 connection`, `2 connections`.
+pub(super) fn plural(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 

@@ -7,7 +7,7 @@ use ::lab::sweep::pool::THREADS_MAX;
 use ::lab::sweep::{Axis, Shard, seeds};
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
-/// Options of `lab`.
+/// Run experiments, simulated or in the kernel: tables beside what papers report
 #[derive(Args, Clone, Debug)]
 #[command(
     long_about = "Run experiments: simulated networks, many seeds, tables beside what papers report.\n\n\
@@ -29,33 +29,26 @@ pub struct Lab {
 }
 
 /// The commands of the laboratory.
+#[expect(missing_docs, reason = "the help of each is that of its options; clap would put this before it")]
 #[derive(Clone, Debug, Subcommand)]
 pub enum LabCommand {
-    /// List the scenarios in a directory
     List(List),
-    /// Run scenarios and print their tables
     Run(Run),
-    /// Run a scenario for many values and seeds, on all cores, into a file that can be resumed
     Sweep(Sweep),
-    /// Make a scenario's hosts and links in this kernel, for any program; as root
     #[cfg(target_os = "linux")]
     Up(Up),
-    /// Run a program on a host that `up` made
     #[cfg(target_os = "linux")]
     Exec(Exec),
-    /// Tell what is up and how its links do
     #[cfg(target_os = "linux")]
     Status(Status),
-    /// Take down what `up` made, and tell how its links did
     #[cfg(target_os = "linux")]
     Down(Down),
-    /// What `up` leaves running
     #[cfg(target_os = "linux")]
     #[command(hide = true)]
     Hold(Hold),
 }
 
-/// Options of `lab list`.
+/// List the scenarios in a directory
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:\n  \
     anabranch lab list\n  \
@@ -125,7 +118,7 @@ impl From<World> for ::lab::World {
     }
 }
 
-/// Options of `lab run`.
+/// Run scenarios and print their tables
 #[derive(Args, Clone, Debug)]
 #[command(
     long_about = "Run scenarios and print their tables.\n\n\
@@ -160,7 +153,7 @@ pub struct Run {
     pub save: bool,
 }
 
-/// Options of `lab sweep`.
+/// Run a scenario for many values and seeds, on all cores, into a file that can be resumed
 #[derive(Args, Clone, Debug)]
 #[command(
     long_about = "Run a scenario for many values and seeds, on all cores, into a file that can be \
@@ -199,14 +192,15 @@ pub struct Sweep {
     pub shard: Option<Shard>,
 }
 
-/// Options of `lab up`.
+/// Make a scenario's hosts and links in this kernel, for any program; as root
 #[derive(Args, Clone, Debug)]
 #[command(
     long_about = "Make a scenario's hosts and links in this kernel, for any program; as root.\n\n\
         Every flow F of the scenario gets two hosts, F.tx and F.rx, network namespaces with the kernel's own \
         TCP and MPTCP, and its paths between them are the scenario's links in real time: rate, delay, queue, \
         loss, traces, shared media. The flows themselves are not started, nor do faults happen. A process in \
-        the background holds all of it; when that ends, by `lab down` or otherwise, nothing is left.",
+        the background holds all of it, and when that ends, all of it is gone but the hosts of programs that \
+        still run; `lab down` ends those too.",
     after_help = "Examples:\n  \
         anabranch lab up bench-a\n  \
         anabranch lab up my.toml --set 'link.wifi.loss=0.01'\n  \
@@ -223,7 +217,7 @@ pub struct Up {
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = Axis::one)]
     pub sets: Vec<Axis>,
 
-    /// The case. Without this option: the first
+    /// The case. Without this option: the first, and it says which that is
     #[arg(long, value_name = "NAME")]
     pub case: Option<String>,
 
@@ -240,12 +234,13 @@ pub struct Up {
     pub json: bool,
 }
 
-/// Options of `lab exec`.
+/// Run a program on a host that `up` made
 #[derive(Args, Clone, Debug)]
 #[command(
     long_about = "Run a program on a host that `up` made.\n\n\
-        The program replaces this one, so its exit status is that of the command. It finds the name of its \
-        host in ANABRANCH_HOST and the address of the host at the other end in ANABRANCH_PEER.",
+        The program replaces this one, so its exit status is that of the command: 127 if there is no such \
+        program, 126 if it cannot be executed, as shells have it. It finds the name of its host in \
+        ANABRANCH_HOST and the address of the host at the other end in ANABRANCH_PEER.",
     after_help = "Examples:\n  \
         anabranch lab exec mp.tx -- ping -c 3 10.1.255.1\n  \
         anabranch lab exec bench-a/sp.rx -- bash"
@@ -260,7 +255,7 @@ pub struct Exec {
     pub command: Vec<std::ffi::OsString>,
 }
 
-/// Options of `lab status`.
+/// Tell what is up and how its links do
 #[derive(Args, Clone, Debug)]
 pub struct Status {
     /// One JSON object a laboratory
@@ -268,8 +263,11 @@ pub struct Status {
     pub json: bool,
 }
 
-/// Options of `lab down`.
+/// Take down what `up` made, and tell how its links did
 #[derive(Args, Clone, Debug)]
+#[command(long_about = "Take down what `up` made, and tell how its links did.\n\n\
+        Programs that still run on its hosts are ended, and named: they are asked (SIGTERM), and after a \
+        second made to (SIGKILL). That works too where the process that held it was killed.")]
 pub struct Down {
     /// Its name, or its scenario's file. Without it: the only one
     #[arg(value_name = "NAME", value_hint = ValueHint::FilePath)]
@@ -284,7 +282,7 @@ pub struct Down {
     pub json: bool,
 }
 
-/// Options of `lab hold`.
+/// What `up` leaves running
 #[derive(Args, Clone, Debug)]
 pub struct Hold {
     /// What it is called

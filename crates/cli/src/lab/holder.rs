@@ -20,6 +20,7 @@ use net::{Clock, Interest, Poller};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use serde::{Deserialize, Serialize};
 
+use super::left;
 use crate::exit::{Failure, Outcome};
 use crate::host::stop_signals;
 
@@ -93,16 +94,38 @@ fn address(name: &str) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("{PREFIX}{name}"))
 }
 
-/// The names of all laboratories that are up.
-pub(super) fn names() -> Vec<String> {
+/// The laboratories that are up: this user's, and others' with their users' numbers.
+#[derive(Debug, Default)]
+pub(super) struct Labs {
+    pub(super) own: Vec<String>,
+    pub(super) others: Vec<(String, u32)>,
+}
+
+/// All laboratories that are up.
+pub(super) fn labs() -> Labs {
     let sockets = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
     let name = |line: &str| Some(line.split_once(&format!(" @{PREFIX}"))?.1.to_owned());
     let mut names: Vec<String> = sockets.lines().filter_map(name).collect();
     names.sort_unstable();
     names.dedup();
-    // A connection has its listener's name too, and may outlive it by a moment.
-    names.retain(|name| ask(name, Ask::State).is_ok());
-    names
+    let mut labs = Labs::default();
+    for name in names {
+        // A connection has its listener's name too, and may outlive it by a moment.
+        let Ok((stream, uid)) = connect(&name) else { continue };
+        if uid != nix::unistd::geteuid().as_raw() {
+            labs.others.push((name, uid));
+        } else if question(stream, Ask::State).is_ok() {
+            labs.own.push(name);
+        }
+    }
+    labs
+}
+
+/// A connection to a holder, and whose it is.
+fn connect(name: &str) -> io::Result<(UnixStream, u32)> {
+    let stream = UnixStream::connect_addr(&address(name)?)?;
+    let peer = getsockopt(&stream, PeerCredentials)?;
+    Ok((stream, peer.uid()))
 }
 
 /// What can be asked of a holder.
@@ -124,12 +147,15 @@ impl Ask {
 
 /// Asks the holder of a laboratory, and waits until it has ended if it was asked to.
 pub(super) fn ask(name: &str, ask: Ask) -> io::Result<State> {
-    let mut stream = UnixStream::connect_addr(&address(name)?)?;
-    stream.set_read_timeout(Some(SILENT_MAX))?;
-    let peer = getsockopt(&stream, PeerCredentials)?;
-    if peer.uid() != nix::unistd::geteuid().as_raw() {
+    let (stream, uid) = connect(name)?;
+    if uid != nix::unistd::geteuid().as_raw() {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it belongs to somebody else"));
     }
+    question(stream, ask)
+}
+
+fn question(mut stream: UnixStream, ask: Ask) -> io::Result<State> {
+    stream.set_read_timeout(Some(SILENT_MAX))?;
     writeln!(stream, "{}", ask.word())?;
     let mut text = String::new();
     stream.take(MESSAGE_BYTES_MAX).read_to_string(&mut text)?;
@@ -184,6 +210,9 @@ fn up(name: &str, seed: u64) -> Result<Up, String> {
         _ => format!("cannot listen as {name}: {e}"),
     })?;
     let testbed = Testbed::new(&scenario, seed).map_err(|e| e.to_string())?;
+    for host in testbed.pairs.iter().flat_map(|pair| [&pair.tx, &pair.rx]) {
+        left::mark(host, name).map_err(|e| format!("cannot name a host: {e}"))?;
+    }
     Ok(Up { name: name.into(), scenario, testbed, listener })
 }
 

@@ -2,7 +2,7 @@
 //! that know nothing of all this.
 
 use std::fmt::Write as _;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -14,7 +14,8 @@ use net::Namespace;
 
 use super::args::{Down, Exec, Status, Up};
 use super::find::{Found, find, stem, wrong};
-use super::holder::{Ask, Host, NAME_BYTES_MAX, Started, State, ask, names};
+use super::holder::{Ask, Host, NAME_BYTES_MAX, Started, State, ask, labs};
+use super::left;
 use super::output::note;
 use crate::exit::{Code, Failure, Outcome};
 use crate::man::print;
@@ -70,9 +71,13 @@ fn one(mut scenario: Scenario, args: &Up) -> Outcome<Scenario> {
             found.filter(|(name, _)| name.as_ref() == Some(&case)).map(|(_, scenario)| scenario).next();
         let Some(found) = found else {
             let near = nearest(&case, known.iter().map(String::as_str));
-            let hint = near.map_or_else(String::new, |near| format!(": did you mean `{near}`?"));
-            return Err(Failure::usage(format!("there is no case `{case}`{hint}")));
+            let hint = near.map_or_else(String::new, |near| format!("did you mean `{near}`? "));
+            let all = if known.is_empty() { "it has none".into() } else { quoted(&known) };
+            return Err(Failure::usage(format!("there is no case `{case}`: {hint}The cases: {all}")));
         };
+        if args.case.is_none() && known.len() > 1 {
+            note(&format!("case `{case}`, the first of {}: --case NAME takes another", quoted(&known)));
+        }
         scenario = found;
     }
     for axis in &args.sets {
@@ -80,6 +85,10 @@ fn one(mut scenario: Scenario, args: &Up) -> Outcome<Scenario> {
     }
     scenario.check().map_err(wrong)?;
     Ok(scenario)
+}
+
+fn quoted(names: &[String]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
 /// With traces that are found from everywhere.
@@ -98,10 +107,11 @@ fn plain(name: &str) -> String {
     name.chars().map(plain).take(NAME_BYTES_MAX).collect()
 }
 
-/// Runs a program on a host, in place of this one.
+/// Runs a program on a host, in place of this one. If that cannot be, it ends the process as a shell would:
+/// with 127 if there is no such program, 126 if it cannot be executed (POSIX.1-2024, XCU 2.8.2).
 ///
 /// # Errors
-/// 2 if there is no such host, 1 if the program cannot be run. Else the program's exit status is that of the
+/// 2 if there is no such host, 1 if it cannot be entered. Else the program's exit status is that of the
 /// command.
 pub(super) fn exec(args: &Exec) -> Outcome {
     let (state, host) = host(&args.host)?;
@@ -111,7 +121,8 @@ pub(super) fn exec(args: &Exec) -> Outcome {
     let program = show(args.command[0].as_os_str());
     let mut command = Command::new(&args.command[0]);
     let error = command.args(&args.command[1..]).env(HOST, &host.name).env(PEER, &host.peer).exec();
-    Err(Failure::other(format!("cannot run {program}: {error}")))
+    eprintln!("anabranch: cannot run {program}: {error}");
+    std::process::exit(if error.kind() == ErrorKind::NotFound { 127 } else { 126 })
 }
 
 /// The host that `LAB/HOST`, or `HOST` alone where that is clear, names.
@@ -122,10 +133,10 @@ fn host(name: &str) -> Outcome<(State, Host)> {
     };
     let labs = match lab {
         Some(lab) => vec![known(lab)?],
-        None => names(),
+        None => labs().own,
     };
     if labs.is_empty() {
-        return Err(Failure::usage("no laboratory is up: anabranch lab up FILE"));
+        return Err(none("sudo anabranch lab up FILE"));
     }
     let (mut found, mut others) = (Vec::new(), Vec::new());
     for lab in labs {
@@ -155,13 +166,41 @@ fn host(name: &str) -> Outcome<(State, Host)> {
 
 /// A laboratory that is up, by its name or its scenario's file.
 fn known(name: &str) -> Outcome<String> {
-    let names = names();
+    pick(name, &labs().own)
+}
+
+/// That of these which is named.
+fn pick(name: &str, names: &[String]) -> Outcome<String> {
     let wanted = [plain(name), plain(&stem(Path::new(name)))];
     if let Some(name) = names.iter().find(|name| wanted.contains(name)) {
         return Ok(name.clone());
     }
-    let all = if names.is_empty() { "none is".into() } else { format!("there are {}", names.join(", ")) };
-    Err(Failure::usage(format!("{name} is not up; {all}")))
+    if let Some((name, uid)) = labs().others.iter().find(|(name, _)| wanted.contains(name)) {
+        return Err(Failure::usage(format!("{name} is up, but not this user's: run this as {}", user(*uid))));
+    }
+    if names.is_empty() {
+        return Err(Failure::usage(format!("{name} is not up; {}", no_lab())));
+    }
+    Err(Failure::usage(format!("{name} is not up; there are {}", names.join(", "))))
+}
+
+fn user(uid: u32) -> String {
+    if uid == 0 { "root (sudo)".into() } else { format!("user {uid}") }
+}
+
+/// That none is up that this user may use.
+fn none(hint: &str) -> Failure {
+    Failure::usage(format!("{}: {hint}", no_lab()))
+}
+
+fn no_lab() -> String {
+    let others = labs().others;
+    if others.is_empty() {
+        return "no laboratory is up".into();
+    }
+    let one = |(name, uid): &(String, u32)| format!("{name}: as {}", user(*uid));
+    let others: Vec<String> = others.iter().map(one).collect();
+    format!("no laboratory of this user is up (but {})", others.join(", "))
 }
 
 fn state(name: &str) -> Outcome<State> {
@@ -173,31 +212,66 @@ fn state(name: &str) -> Outcome<State> {
 /// # Errors
 /// 6 if standard output takes no more.
 pub(super) fn status(args: &Status) -> Outcome {
-    let states: Vec<State> = names().iter().filter_map(|name| ask(name, Ask::State).ok()).collect();
+    let up = labs().own;
+    let states: Vec<State> = up.iter().filter_map(|name| ask(name, Ask::State).ok()).collect();
     if states.is_empty() && !args.json {
-        note("no laboratory is up");
+        note(&no_lab());
+    }
+    for (name, programs) in left::all() {
+        if !up.contains(&name) {
+            let list = left::list(&programs);
+            note(&format!(
+                "{name} is not up any more, but on its hosts there is still {list}: lab down ends it"
+            ));
+        }
     }
     let text: String = states.iter().map(if args.json { json } else { report }).collect();
     print(text.as_bytes())
 }
 
-/// Ends laboratories and tells how they did.
+/// Ends laboratories, with the programs on their hosts, and tells how they did.
 ///
 /// # Errors
-/// 2 if it is not clear which, 7 if what was measured on one should not be trusted.
+/// 2 if it is not clear which, 7 if what was measured on one should not be trusted, 1 if a program does not
+/// end.
 pub(super) fn down(args: &Down) -> Outcome {
-    let names = match (&args.name, names()) {
-        _ if args.all => names(),
-        (Some(name), _) => vec![known(name)?],
-        (None, names) if names.len() == 1 => names,
-        (None, names) if names.is_empty() => return Err(Failure::usage("no laboratory is up")),
-        (None, names) => return Err(Failure::usage(format!("which one? {}, or --all", names.join(", ")))),
+    let up = labs().own;
+    // Programs may have outlived whoever held theirs.
+    let mut names = up.clone();
+    names.extend(left::all().into_keys().filter(|name| !up.contains(name)));
+    let names = match &args.name {
+        _ if args.all => names,
+        Some(name) => vec![pick(name, &names)?],
+        None if names.len() == 1 => names,
+        None if names.is_empty() => return Err(Failure::usage(no_lab())),
+        None => return Err(Failure::usage(format!("which one? {}, or --all", names.join(", ")))),
     };
     let mut faults = Vec::new();
     for name in names {
-        let state = ask(&name, Ask::Down).map_err(|e| Failure::other(format!("{name} does not end: {e}")))?;
-        print(if args.json { json(&state) } else { report(&state) }.as_bytes())?;
-        faults.extend(state.faults.into_iter().map(|fault| format!("{name}: {fault}")));
+        let state = match up.contains(&name) {
+            true => Some(ask(&name, Ask::Down)),
+            false => None,
+        };
+        let state = state.transpose().map_err(|e| Failure::other(format!("{name} does not end: {e}")))?;
+        let ended = left::end(&name).map_err(|e| Failure::other(format!("{name}: {e}")))?;
+        if !ended.is_empty() {
+            note(&format!("{name}: ended {}", left::list(&ended)));
+        }
+        let text = match (&state, args.json) {
+            (Some(state), false) => report(state),
+            (None, false) => String::new(),
+            (state, true) => {
+                let mut object = serde_json::json!(state.as_ref());
+                if object.is_null() {
+                    object = serde_json::json!({ "name": name });
+                }
+                object["ended"] = serde_json::json!(ended);
+                format!("{object}\n")
+            }
+        };
+        print(text.as_bytes())?;
+        let more = state.into_iter().flat_map(|state| state.faults);
+        faults.extend(more.map(|fault| format!("{name}: {fault}")));
     }
     if faults.is_empty() { Ok(()) } else { Err(Failure::new(Code::Unmet, faults.join("; "))) }
 }

@@ -1,0 +1,158 @@
+//! The network namespaces of this machine that somebody holds, and which processes are in which.
+//!
+//! A namespace lives while a thread is in it, a descriptor of it is open, or it is mounted somewhere (as
+//! `ip netns add` does); network_namespaces(7). `/proc` shows all three, to root.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use net::Namespace;
+
+/// That of the calling thread.
+const OWN: &str = "/proc/thread-self/ns/net";
+/// Where `ip netns` mounts those that it names.
+const NAMED: [&str; 2] = ["/run/netns/", "/var/run/netns/"];
+/// So many are looked at: far more than a machine has.
+const SPACES_MAX: usize = 65_536;
+
+/// A network namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// The number by which `/proc` tells those that there are from each other; when it is gone, another may
+    /// get it.
+    pub inode: u64,
+    /// What to call it: `here`, or `in namespace lab`, or `in the namespace of process 7 (sh)`.
+    pub place: String,
+    path: PathBuf,
+}
+
+impl Space {
+    /// Holds it, so that it can be entered.
+    ///
+    /// # Errors
+    /// It may not be opened, or it is gone.
+    pub fn open(&self) -> io::Result<Namespace> {
+        let space = Namespace::open(&self.path)?;
+        // The process may have ended and its number be another's.
+        let inode = nix::sys::stat::fstat(&space)?.st_ino;
+        if inode == self.inode { Ok(space) } else { Err(io::ErrorKind::NotFound.into()) }
+    }
+}
+
+/// All of them that this process may see, that of the calling thread first.
+#[must_use]
+pub fn all() -> Vec<Space> {
+    let mut found = Vec::new();
+    let mut known = BTreeSet::new();
+    if let Some(inode) = inode(Path::new(OWN)) {
+        add(&mut found, &mut known, inode, OWN.into(), || "here".into());
+    }
+    // Names before numbers.
+    for (inode, path) in mounted(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()) {
+        let text = path.to_string_lossy().into_owned();
+        let name = NAMED.iter().find_map(|dir| text.strip_prefix(dir)).unwrap_or(&text);
+        add(&mut found, &mut known, inode, path.clone(), || format!("in namespace {name}"));
+    }
+    for (pid, process) in numbers(Path::new("/proc")) {
+        let who = || {
+            let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
+            format!("process {pid} ({})", name.trim_end())
+        };
+        for (_, thread) in numbers(&process.join("task")) {
+            let path = thread.join("ns/net");
+            let Some(inode) = inode(&path) else { continue };
+            let place = || format!("in the namespace of {}", who());
+            add(&mut found, &mut known, inode, path, place);
+        }
+        for (_, path) in numbers(&process.join("fd")) {
+            let Some(inode) = inode(&path) else { continue };
+            add(&mut found, &mut known, inode, path, || format!("in a namespace held by {}", who()));
+        }
+    }
+    found
+}
+
+/// Adds one that is not there yet.
+fn add(
+    found: &mut Vec<Space>,
+    known: &mut BTreeSet<u64>,
+    inode: u64,
+    path: PathBuf,
+    place: impl Fn() -> String,
+) {
+    if found.len() < SPACES_MAX && known.insert(inode) {
+        found.push(Space { inode, place: place(), path });
+    }
+}
+
+/// The processes that this one may look at, each with the namespace of its first thread: others of its
+/// threads may be elsewhere, for a moment, to look around there.
+#[must_use]
+pub fn processes() -> Vec<(i32, u64)> {
+    let one = |(pid, process): (i32, PathBuf)| {
+        // Whose first thread has ended, has others in the same place.
+        let threads = || numbers(&process.join("task")).find_map(|(_, thread)| inode(&thread.join("ns/net")));
+        Some((pid, inode(&process.join("ns/net")).or_else(threads)?))
+    };
+    numbers(Path::new("/proc")).filter_map(one).collect()
+}
+
+/// The entries of a directory whose names are numbers.
+fn numbers(dir: &Path) -> impl Iterator<Item = (i32, PathBuf)> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path())))
+}
+
+/// The namespace that a link in `/proc` leads to.
+#[must_use]
+pub fn inode(path: &Path) -> Option<u64> {
+    number(fs::read_link(path).ok()?.to_str()?)
+}
+
+fn number(text: &str) -> Option<u64> {
+    text.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok()
+}
+
+/// Those that are mounted, and where, of the text of /proc/self/mountinfo (proc(5)).
+fn mounted(text: &str) -> Vec<(u64, PathBuf)> {
+    let one = |line: &str| {
+        let mut words = line.split(' ').skip(3);
+        let (root, place) = (words.next()?, words.next()?);
+        // Only blanks are likely, written as octal digits.
+        Some((number(root)?, PathBuf::from(place.replace("\\040", " "))))
+    };
+    text.lines().filter_map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_of_namespaces_are_told_from_others() {
+        let text = "25 30 0:23 / /sys rw - sysfs sysfs rw\n\
+                    99 25 0:4 net:[4026532281] /run/netns/a\\040b rw shared:1 - nsfs nsfs rw\n\
+                    98 25 0:4 mnt:[4026532282] /run/x rw - nsfs nsfs rw\nshort\n";
+        assert_eq!(mounted(text), [(4_026_532_281, PathBuf::from("/run/netns/a b"))]);
+    }
+
+    #[test]
+    fn those_without_a_process_are_found_by_their_descriptor() {
+        let own = &all()[0];
+        assert_eq!((Some(own.inode), own.place.as_str()), (inode(Path::new(OWN)), "here"));
+        assert!(processes().contains(&(std::process::id().cast_signed(), own.inode)));
+        assert!(own.open().is_ok());
+        let space = match Namespace::new() {
+            Ok(space) => space,
+            Err(e) => return println!("skipped: {e}"),
+        };
+        let there = space.run(|| inode(Path::new(OWN))).unwrap();
+        let found = all().into_iter().find(|one| Some(one.inode) == there).expect("found");
+        assert!(!processes().iter().any(|(_, inode)| *inode == found.inode));
+        assert!(found.place.starts_with("in a namespace held by process "), "{}", found.place);
+        drop(space);
+        assert!(found.open().is_err(), "it is gone");
+    }
+}
