@@ -146,10 +146,11 @@ fn who_does_not_like_it_is_asked_one_at_a_time() {
         while let Some(request) = Request::read(from) {
             let rest = half(&request, to);
             thread::sleep(Duration::from_millis(200));
-            to.write_all(&rest).unwrap();
+            // Before the end of the answer nothing may come.
             to.set_nonblocking(true).unwrap();
             let early = !from.buffer().is_empty() || to.peek(&mut [0]).is_ok();
             to.set_nonblocking(false).unwrap();
+            to.write_all(&rest).unwrap();
             if early {
                 counted.fetch_add(1, Ordering::SeqCst);
                 let _ = to.shutdown(std::net::Shutdown::Write);
@@ -162,6 +163,27 @@ fn who_does_not_like_it_is_asked_one_at_a_time() {
     fetch_parts(&client, &server, 10);
     assert_parts(&mut client, &(0..10).collect::<Vec<_>>());
     assert_eq!((offences.load(Ordering::SeqCst), server.connections()), (2, 3));
+}
+
+#[test]
+fn who_loses_what_comes_early_is_asked_one_at_a_time() {
+    // Reads while it answers, and forgets what it has read; as long as nothing comes, it answers.
+    let server = Server::script(|_, from, to| {
+        while let Some(request) = Request::read(from) {
+            let rest = half(&request, to);
+            from.get_ref().set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+            while Request::read(from).is_some() {}
+            from.get_ref().set_read_timeout(None).unwrap();
+            to.write_all(&rest).unwrap();
+        }
+    });
+    let short = Options { idle_timeout: Duration::from_millis(700), ..options() };
+    let mut client = Client::start(short).unwrap();
+    fetch_parts(&client, &server, 8);
+    let found = outcomes(&mut client, 8);
+    let failed: Vec<u64> = found.iter().filter(|(_, bytes)| bytes.is_err()).map(|(id, _)| *id).collect();
+    // Of each connection on which more was asked one answer came, and then none.
+    assert_eq!((failed, server.connections()), (vec![1, 3], 3), "{found:?}");
 }
 
 #[test]
