@@ -159,7 +159,7 @@ pub(crate) fn ask(url: &str, what: What) -> Ask {
 }
 
 pub(crate) fn range(url: &str, first: u64, end: u64, length: u64) -> Ask {
-    ask(url, What::Range { first, end, length, validator: None, seen_at: None })
+    ask(url, What::Range { first, end, length, validator: None, modified: None, seen_at: None })
 }
 
 /// Waits until there are events.

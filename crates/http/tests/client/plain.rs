@@ -77,8 +77,14 @@ fn wrong_answers_are_refused() {
     const RANGE: &str = "HTTP/1.1 206 P\nContent-Length: 10\nContent-Range: ";
     let is = |text: &'static str, expected: &str| {
         let server = Server::says(text);
-        let what =
-            What::Range { first: 10, end: 20, length: 100, validator: Some("\"v\"".into()), seen_at: None };
+        let what = What::Range {
+            first: 10,
+            end: 20,
+            length: 100,
+            validator: Some("\"v\"".into()),
+            modified: None,
+            seen_at: None,
+        };
         let trouble = fetch(&mut client(), 1, ask(&server.url("/f"), what)).expect_err(text);
         assert!(format!("{trouble:?}").starts_with(expected), "{text:?}: {trouble:?}, not {expected}");
         assert_eq!(server.requests()[0].field("if-range"), Some("\"v\""));
@@ -325,6 +331,7 @@ fn validators_are_for_the_url_that_had_them() {
         end: 5,
         length: 10,
         validator: Some("\"two\"".into()),
+        modified: None,
         seen_at: seen_at.map(|path| server.url(path)),
     };
     let other = fetch(&mut client, 1, ask(&server.url("/f"), with(Some("/elsewhere"))));
