@@ -44,6 +44,8 @@ pub(super) struct H1 {
     input: BytesMut,
     /// Nothing comes any more.
     ended: bool,
+    /// Why nothing comes any more, if that is an error which was found behind bytes that had come.
+    fault: Option<io::Error>,
     /// Requests whose answer has not begun, oldest first: whether each is a HEAD.
     asked: VecDeque<bool>,
     parser: Parser,
@@ -58,6 +60,7 @@ impl H1 {
             mute: false,
             input: BytesMut::new(),
             ended: false,
+            fault: None,
             asked: VecDeque::new(),
             parser: Parser::default(),
         }
@@ -165,6 +168,9 @@ impl H1 {
             // Nothing is copied but a head that is not complete: bodies have been split off.
             self.input.reserve(MAX_PIECE_BYTES);
         }
+        if let Some(fault) = self.fault.take() {
+            return Poll::Ready(Err(fault));
+        }
         let mut came = false;
         while self.input.len() < MAX_PIECE_BYTES && self.input.len() < self.input.capacity() {
             let mut room = (&mut self.input).limit(MAX_PIECE_BYTES);
@@ -175,10 +181,14 @@ impl H1 {
                     return Poll::Ready(Ok(()));
                 }
                 Poll::Ready(Ok(_)) => came = true,
-                // What came before it is not lost: the next read fails again, or ends.
-                Poll::Ready(Err(_)) | Poll::Pending if came => break,
-                Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
+                Poll::Pending if came => break,
                 Poll::Pending => return Poll::Pending,
+                // What came before it is not lost. The kernel tells it once, and after that only an end.
+                Poll::Ready(Err(e)) if came => {
+                    self.fault = Some(e);
+                    break;
+                }
+                Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
             }
         }
         Poll::Ready(Ok(()))

@@ -297,7 +297,7 @@ impl Way {
         turn: Turn,
     ) -> Result<(response::Parts, Connection), Trouble> {
         if let (Turn::Sent, Some(mut connection)) = (turn, self.ahead.take()) {
-            match self.head(&mut connection, shape).await? {
+            match self.head(&mut connection, shape, Turn::Sent).await? {
                 Ok(parts) => {
                     self.answered_ahead(&mut connection);
                     return Ok((parts, connection));
@@ -312,14 +312,14 @@ impl Way {
             && !connection.is_closed()
         {
             connection.ask(request(&self.settings, asked, url, shape, &connection)?);
-            match self.head(&mut connection, shape).await? {
+            match self.head(&mut connection, shape, Turn::New).await? {
                 Ok(parts) => return Ok((parts, connection)),
                 Err(_) => self.lost(connection, false),
             }
         }
         let mut connection = Connection::open(&self.settings, &self.via, &url.origin, &self.window).await?;
         connection.ask(request(&self.settings, asked, url, shape, &connection)?);
-        match self.head(&mut connection, shape).await? {
+        match self.head(&mut connection, shape, Turn::New).await? {
             Ok(parts) => Ok((parts, connection)),
             Err(e) => Err(Trouble::Broken(format!("no answer from {}: {e}", url.origin.host))),
         }

@@ -142,6 +142,38 @@ fn wrong_answers_are_refused() {
     }
 }
 
+/// For want of a strong `ETag`, a file is known by its date.
+#[test]
+fn dates_tell_versions_apart() {
+    let server = Server::start(|request, stream| {
+        let more = match request.path() {
+            "/none" => "",
+            "/old" => "Last-Modified: old\r\n",
+            _ => "Last-Modified: new\r\n",
+        };
+        partial(request, stream, &file(10), more)
+    });
+    let mut client = client();
+    let mut dated = |path: &str, validator: Option<&str>| {
+        let what = What::Range {
+            first: 1,
+            end: 5,
+            length: 10,
+            validator: validator.map(str::to_owned),
+            modified: Some("old".into()),
+            seen_at: None,
+        };
+        fetch(&mut client, 1, ask(&server.url(path), what)).map(|(_, bytes)| bytes)
+    };
+    let right = Ok(file(10)[1..5].to_vec());
+    assert_eq!(dated("/old", None), right);
+    assert_eq!(dated("/none", None), right);
+    let changed = Err(Trouble::Changed("it has another date".into()));
+    assert_eq!(dated("/new", None), changed);
+    assert_eq!(dated("/new", Some("W/\"one\"")), changed);
+    assert_eq!(dated("/new", Some("\"one\"")), right);
+}
+
 #[test]
 fn a_server_without_ranges_may_send_it_whole() {
     let server = Server::says("HTTP/1.1 200 OK\nContent-Length: 5\n\nhello");

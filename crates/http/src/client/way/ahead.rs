@@ -15,8 +15,9 @@ use tokio::sync::mpsc;
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::time::timeout;
 
-use super::{Ask, Connection, Job, MAX_DRAINED_BYTES, MAX_REMEMBERED, Way};
+use super::{Ask, Connection, Job, MAX_DRAINED_BYTES, MAX_REMEMBERED, Turn, Way};
 use crate::client::h2::H2;
+use crate::client::queue::MAX_FETCHES;
 use crate::client::request::{Asked, Shape, request};
 use crate::client::url::Url;
 use crate::client::{Trouble, What};
@@ -130,6 +131,7 @@ impl Way {
         &mut self,
         connection: &mut Connection,
         shape: Shape<'_>,
+        turn: Turn,
     ) -> Result<Result<response::Parts, String>, Trouble> {
         let wait = self.settings.idle_timeout;
         connection.claim(&self.window);
@@ -147,7 +149,7 @@ impl Way {
             }
         };
         let Ok(head) = timeout(wait, head).await else {
-            if self.ahead.is_none() && self.sent() > 0 {
+            if turn == Turn::Sent || (self.ahead.is_none() && self.sent() > 0) {
                 self.beware(connection);
             }
             return Err(Trouble::Broken(format!("no answer for {} s", wait.as_secs_f32())));
@@ -236,7 +238,13 @@ impl Way {
 async fn take_job(jobs: &mut Option<mpsc::UnboundedReceiver<Job>>, waiting: &mut VecDeque<Waiting>) {
     let Some(inbox) = jobs else { return };
     match inbox.recv().await {
-        Some(job) => waiting.push_back(Waiting::new(job)),
+        Some(job) => {
+            if waiting.len() >= 2 * MAX_FETCHES {
+                // More than can be under way: most have been cancelled.
+                waiting.retain_mut(|waiting| waiting.sent.is_some() || !waiting.is_cancelled());
+            }
+            waiting.push_back(Waiting::new(job));
+        }
         None => *jobs = None,
     }
 }
