@@ -1,18 +1,23 @@
 //! Ranges from HTTP servers, each over the way it was asked for.
 //!
-//! A [`Client`] is one thread. A *way* has at most one request under way and keeps its connections: one an
-//! origin, HTTP/2 where the server offers it over TLS. An answer is judged before a byte of it is handed
-//! over: what is not exactly what was asked for is a [`Trouble`] and never data.
+//! A [`Client`] is one thread. A *way* answers its fetches one after the other and keeps its connections: one
+//! an origin, HTTP/2 where the server offers it over TLS. The request of the next fetch goes out while the
+//! answer before it still flows, where that is safe: then no round trip lies between two. An answer is judged
+//! before a byte of it is handed over: what is not exactly what was asked for is a [`Trouble`] and never data.
 //!
-//! * `way`: one way's fetches, redirects, bodies. `answer`: whether an answer is what was asked for.
-//! * `connect`: name, interface, proxy, TLS, HTTP. `proxy`, `tls`, `tcp`: their parts.
+//! * `way`: one way's fetches, redirects, bodies, and in `ahead` what is asked before its turn. `request`: what
+//!   is sent. `answer`: whether an answer is what was asked for.
+//! * `connect`: name, interface, proxy, TLS. `h1`, `h2`: HTTP over it. `proxy`, `tls`, `tcp`: their parts.
 //! * `settings`, `netrc`, `url`: what the caller said. `queue`: what is handed over.
 
 mod answer;
 mod connect;
+mod h1;
+mod h2;
 mod netrc;
 mod proxy;
 mod queue;
+mod request;
 mod settings;
 mod tcp;
 mod tls;
@@ -73,7 +78,7 @@ pub struct Options {
     pub user_agent: String,
     /// How long connecting may take: name, TCP, proxy and TLS together.
     pub connect_timeout: Duration,
-    /// How long nothing may come, neither an answer nor a byte of a body.
+    /// How long nothing may come, neither an answer nor a byte of a body; counted from when it is its turn.
     pub idle_timeout: Duration,
 }
 
@@ -114,7 +119,7 @@ impl From<io::Error> for Error {
 /// One fetch.
 #[derive(Clone, Debug)]
 pub struct Ask {
-    /// Whose turn it is; a way does one after the other.
+    /// Whose it is: a way answers its fetches one after the other, in the order in which was asked.
     pub way: WayId,
     /// The interface and address the way promises.
     pub via: Via,
@@ -143,7 +148,10 @@ pub enum What {
         length: u64,
         /// The strong `ETag` it must still have (`If-Range`); a weak one proves nothing and is ignored.
         validator: Option<String>,
-        /// The URL, after redirects, that has this `ETag`: one server's says nothing about another's, so
+        /// The `Last-Modified` it must still have if it has one; not looked at where there is a strong
+        /// `validator`.
+        modified: Option<String>,
+        /// The URL, after redirects, that has the `ETag` of `validator`: one server's says nothing about another's, so
         /// where the answer comes from elsewhere, the query aside, it is not looked at. `None`: anywhere.
         seen_at: Option<String>,
     },
@@ -250,7 +258,7 @@ pub enum Trouble {
     Forbidden(u16),
     /// The server sends the whole file or nothing.
     NoRanges,
-    /// The file is not the one it was: another length or `ETag`.
+    /// The file is not the one it was: another length, `ETag` or date.
     Changed(String),
     /// Its bytes are compressed (`Content-Encoding`), which is named.
     Encoded(String),
@@ -336,6 +344,11 @@ impl Client {
     }
 
     /// Asks; the answer comes as events of `id`, which must be new. Too many at once are refused.
+    ///
+    /// On a way that is busy it means "next": its answer comes after those to what was asked before. Its
+    /// request may go out at once, if it is for bytes or a small document of the origin that is answering, by
+    /// HTTP/2 or by HTTP/1.1 on a connection that the server keeps; it is sent again, unseen, if that
+    /// connection ends before its answer has begun.
     pub fn fetch(&self, id: FetchId, ask: Ask) {
         if self.queue.begin(id) {
             self.command(Command::Fetch(id, ask));
@@ -345,8 +358,9 @@ impl Client {
         }
     }
 
-    /// Forgets `id`: no event of it comes any more, not even one that waits. Its connection is closed if the
-    /// body is not at its end.
+    /// Forgets `id`: no event of it comes any more, not even one that waits. Its connection is closed if its
+    /// body has begun and is not at its end, or when the turn comes to an answer of more than 64 KiB that was
+    /// asked for ahead by HTTP/1.1; what else was asked for on it is asked for anew.
     pub fn cancel(&self, id: FetchId) {
         if self.queue.end(id) {
             self.command(Command::Cancel(id));
@@ -419,8 +433,9 @@ async fn run(settings: Arc<Settings>, queue: Arc<Queue>, mut inbox: mpsc::Unboun
         let entry = ways.entry(way).or_insert_with(|| {
             let (jobs, inbox) = mpsc::unbounded_channel();
             let window = Arc::new(Window::default());
-            let worker = Way::new(way, Arc::clone(&settings), Arc::clone(&queue), Arc::clone(&window));
-            tokio::spawn(worker.work(inbox));
+            let (settings, queue, window_too) =
+                (Arc::clone(&settings), Arc::clone(&queue), Arc::clone(&window));
+            tokio::spawn(Way::new(way, settings, queue, window_too, inbox).work());
             Entry { jobs, window }
         });
         match command {

@@ -12,7 +12,7 @@ use std::os::fd::BorrowedFd;
 
 use algo::control::Algorithm;
 use algo::{Output, Span, Time};
-use http_world::client::{Ask, Client, Event as Answer, Head, Trouble, What};
+use http_world::client::{Ask, Client, Event as Answer, Trouble, What};
 use mirror::plain::{self, Check, Plain};
 use mirror::plan::{Command, Failure as Useless, Input, MirrorId, Mirrors, Sample, WayConfig};
 use mmtp::subscriber::{ObjectId, SourceId, Subscriber};
@@ -212,16 +212,8 @@ impl Web {
         let Self { client, machine, mirrors, ways, pool, .. } = self;
         let mut failed: Vec<(MirrorId, Trouble)> = Vec::new();
         let mut shut: Vec<(usize, Trouble)> = Vec::new();
-        let mut cancelled: Option<u64> = None;
         with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
             client.events(|event| match event {
-                Answer::Head { id, head } if is_another(mirrors, ways.get(way_of(id)), &head) => {
-                    if let Some(way) = ways.get(way_of(id)) {
-                        failed.push((way.mirror, Trouble::Changed("it has another date".to_owned())));
-                    }
-                    cancelled = Some(id);
-                    machine.handle(now, Input::Failed { fetch: id, failure: Useless::Useless }, pool);
-                }
                 Answer::Head { id, head } if head.whole => {
                     machine.handle(now, Input::Whole { fetch: id }, pool);
                 }
@@ -270,9 +262,6 @@ impl Web {
                 }
             });
         });
-        if let Some(fetch) = cancelled {
-            self.client.cancel(fetch);
-        }
         for (way, trouble) in shut {
             let Some(way) = self.ways.get(way) else { continue };
             let (name, via) = (self.name(way.mirror), &way.via);
@@ -345,6 +334,8 @@ impl Web {
                                 length: *length,
                                 // Where the bytes are verified as they come, it need not be the same file.
                                 validator: mirror.seen_at.as_ref().and(mirror.validator.clone()),
+                                // For want of a strong validator.
+                                modified: mirror.date.clone(),
                                 seen_at: mirror.seen_at.clone(),
                             };
                             let (url, trusted) = (mirror.url.as_str().to_owned(), mirror.trusted);
@@ -470,13 +461,6 @@ impl Web {
             .filter(move |(number, seen)| good(seen) && brought(*number))
             .filter_map(|(_, seen)| Some((seen.mirror.url.as_str(), seen.mirror.validator.as_deref()?)))
     }
-}
-
-/// Whether this is another version than was looked at: for want of a strong validator, by its date.
-fn is_another(mirrors: &[Seen], way: Option<&Way>, head: &Head) -> bool {
-    let seen = way.and_then(|way| mirrors.get(usize::from(way.mirror)));
-    let before = seen.and_then(|seen| seen.mirror.date.as_ref());
-    before.is_some_and(|before| head.last_modified.as_ref().is_some_and(|now| now != before))
 }
 
 /// What the subscriber knows each mirror by.

@@ -112,7 +112,7 @@ fn number(text: &str) -> Option<u64> {
 }
 
 /// The body's length if the fields say it, and say it once.
-fn content_length(headers: &HeaderMap) -> Option<u64> {
+pub(super) fn content_length(headers: &HeaderMap) -> Option<u64> {
     let mut all = headers.get_all(CONTENT_LENGTH).iter().map(|value| value.to_str().ok().and_then(number));
     let first = all.next()??;
     all.all(|other| other == Some(first)).then_some(first)
@@ -236,8 +236,8 @@ fn web_page() -> Trouble {
     )
 }
 
-/// Judges the answer `parts` from `url` to `what`, asked for as `asked`. `probe`: a [`What::Look`] was a GET
-/// for the first byte.
+/// Judges the answer `parts` from `url` to `what`, asked for as `asked`; of a range, `validator` and `modified`
+/// are those that it must have. `probe`: a [`What::Look`] was a GET for the first byte.
 pub(super) fn judge(
     parts: &response::Parts,
     asked: &Url,
@@ -307,15 +307,21 @@ fn changed_tag() -> Trouble {
     Trouble::Changed("its ETag is another now".to_owned())
 }
 
+fn changed_date() -> Trouble {
+    Trouble::Changed("it has another date".to_owned())
+}
+
 /// Judges the successful answer to a range.
 fn range(parts: &response::Parts, head: &mut Head, what: &What) -> Result<Take, Trouble> {
-    let What::Range { first, end, length, validator, .. } = what else {
+    let What::Range { first, end, length, validator, modified, .. } = what else {
         return Err(Trouble::Refused("no range was asked for".to_owned()));
     };
     let headers = &parts.headers;
     // Weak tags compare by their opaque part only, which proves nothing: they are not compared.
     let tag = head.etag.as_deref().filter(|tag| is_strong(tag));
     let other = matches!((tag, validator), (Some(now), Some(before)) if now != before);
+    let date = (&head.last_modified, modified);
+    let redated = matches!(date, (Some(now), Some(before)) if validator.is_none() && now != before);
     match parts.status {
         StatusCode::PARTIAL_CONTENT => {
             let kind = head.content_type.as_deref().unwrap_or_default().to_ascii_lowercase();
@@ -337,6 +343,9 @@ fn range(parts: &response::Parts, head: &mut Head, what: &What) -> Result<Take, 
             if other {
                 return Err(changed_tag());
             }
+            if redated {
+                return Err(changed_date());
+            }
             if (from, to) != (*first, *end - 1) {
                 let why = format!("the server sends bytes {from} to {to}, asked for {first} to {}", end - 1);
                 return Err(Trouble::NotTheFile(why));
@@ -357,6 +366,7 @@ fn range(parts: &response::Parts, head: &mut Head, what: &What) -> Result<Take, 
                 Some(now) if now != *length => Err(changed_length(now, *length)),
                 None if is_html(headers) => Err(web_page()),
                 _ if other => Err(changed_tag()),
+                _ if redated => Err(changed_date()),
                 // With If-Range, a server that has ranges sends everything because the file is another.
                 Some(_) if validator.is_some() && tag.is_none() => {
                     Err(Trouble::Changed("the server does not send its ETag any more".to_owned()))
@@ -434,12 +444,12 @@ mod tests {
             let Ok(answer) = answer.body(()) else { return Ok(()) };
             let (parts, ()) = answer.into_parts();
             let url = Url::parse("http://h/f.iso").unwrap();
-            let validator = Some("\"v\"".to_owned());
+            let (validator, modified) = (Some("\"v\"".to_owned()), Some("today".to_owned()));
             for what in [What::Look, What::Small { max: 7 }] {
                 let _ = judge(&parts, &url, &url, &what, probe);
             }
             if first < end && end <= length {
-                let what = What::Range { first, end, length, validator, seen_at: None };
+                let what = What::Range { first, end, length, validator, modified, seen_at: None };
                 if let Ok((head, take)) = judge(&parts, &url, &url, &what, false) {
                     proptest::prop_assert!(head.whole || head.status == 206);
                     let bytes = if head.whole { length } else { end - first };

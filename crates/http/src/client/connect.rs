@@ -1,5 +1,6 @@
 //! A connection for one way: looked up, dialled over its interface, through a proxy or not, encrypted or not.
 
+use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream as StdStream};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -8,33 +9,25 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::Empty;
-use hyper::body::Incoming;
-use hyper::client::conn::{http1, http2};
-use hyper::http::{Request, Response};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper::http::{Request, response};
 use net::Via;
-use tokio::io::{AsyncRead, AsyncWrite, BufReader};
+use tokio::io::BufReader;
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
+use super::h1::H1;
+use super::h2::H2;
 use super::proxy::{self, Kind, Proxy};
 use super::settings::Settings;
 use super::tls;
 use super::url::{Origin, literal};
 use super::{Sample, Trouble, tcp};
 
-/// The largest piece of a body that is read at once, bytes; it is also the largest head of an answer.
-const MAX_PIECE_BYTES: usize = 256 << 10;
 /// What is read of an encrypted connection at once, bytes; rustls alone reads 4 KiB.
 const TLS_READ_BYTES: usize = 64 << 10;
-/// What an HTTP/2 server may send before we have taken it, bytes: 100 Mbit/s for 0.6 s.
-const H2_WINDOW_BYTES: u32 = 8 << 20;
-/// The largest HTTP/2 frame that is taken, bytes.
-const H2_FRAME_BYTES: u32 = 64 << 10;
 /// Addresses of one name that are tried.
 const MAX_ADDRESSES: usize = 8;
 /// How long one address is waited for before the next is tried beside it (RFC 8305 section 5).
@@ -69,28 +62,26 @@ impl Window {
     }
 }
 
-/// The end of a connection at which requests go in.
-enum Sender {
-    H1(http1::SendRequest<Empty<Bytes>>),
-    H2(http2::SendRequest<Empty<Bytes>>),
+/// What is spoken on a connection.
+enum Wire {
+    H1(H1),
+    H2(H2),
 }
 
-/// An open connection, for one request at a time. Dropping it closes it, whatever is still to come.
+/// An open connection: answers come in the order in which was asked. Dropping it closes it, whatever is still
+/// to come.
 pub(super) struct Connection {
     pub(super) origin: Origin,
-    sender: Sender,
-    driver: JoinHandle<()>,
+    wire: Wire,
+    /// Answers it has begun to requests that were sent ahead.
+    pub(super) ahead_answers: u32,
+    /// The newest answer was one after which more may be asked ahead.
+    steady: bool,
     /// The socket once more, to ask the kernel about it.
     fd: Arc<OwnedFd>,
     sampled: Option<Instant>,
     /// The proxy that takes the requests themselves and not a tunnel, with its credentials.
     pub(super) relay: Option<Option<(String, String)>>,
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        self.driver.abort();
-    }
 }
 
 impl Connection {
@@ -127,49 +118,127 @@ impl Connection {
         if let Some(proxy) = proxy {
             relay = through(&mut stream, proxy, origin, settings, via).await?;
         }
-        let (sender, driver) = if origin.secure {
+        let wire = if origin.secure {
             let name = ServerName::try_from(origin.host.trim_end_matches('.').to_owned())
                 .map_err(|_| Trouble::Refused(format!("`{}` is no name TLS can have", origin.host)))?;
             let connector = TlsConnector::from(settings.tls().map_err(Trouble::Tls)?);
             let stream = BufReader::with_capacity(TLS_READ_BYTES, stream);
             let stream = connector.connect(name, stream).await.map_err(|e| tls::trouble(&e))?;
-            let h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-            start(stream, h2).await?
+            match stream.get_ref().1.alpn_protocol() {
+                Some(b"h2") => Wire::H2(H2::start(stream).await?),
+                _ => Wire::H1(H1::new(stream)),
+            }
         } else {
-            start(stream, false).await?
+            Wire::H1(H1::new(stream))
         };
-        Ok(Self { origin: origin.clone(), sender, driver, fd, sampled: None, relay })
+        let origin = origin.clone();
+        Ok(Self { origin, wire, ahead_answers: 0, steady: false, fd, sampled: None, relay })
     }
 
     /// Whether it speaks HTTP/2.
     pub(super) const fn is_h2(&self) -> bool {
-        matches!(self.sender, Sender::H2(_))
+        matches!(self.wire, Wire::H2(_))
     }
 
-    /// Whether the server has closed it, as far as is known.
-    pub(super) fn is_closed(&self) -> bool {
-        match &self.sender {
-            Sender::H1(sender) => sender.is_closed(),
-            Sender::H2(sender) => sender.is_closed(),
+    /// Whether the server has closed it, as far as is known; only where nothing is asked and no body is read.
+    pub(super) fn is_closed(&mut self) -> bool {
+        match &mut self.wire {
+            Wire::H1(wire) => wire.is_closed(),
+            Wire::H2(wire) => wire.is_closed(),
         }
     }
 
-    /// Sends `request` and waits for the head of the answer.
-    pub(super) async fn send(
-        &mut self,
-        request: Request<Empty<Bytes>>,
-        window: &Window,
-    ) -> hyper::Result<Response<Incoming>> {
+    /// Whether the newest answer leaves it open for the next.
+    pub(super) fn persists(&self) -> bool {
+        match &self.wire {
+            Wire::H1(wire) => wire.persists(),
+            Wire::H2(wire) => !wire.is_closed(),
+        }
+    }
+
+    /// Whether it may be asked before it has answered: it has answered, properly, and stays open.
+    pub(super) fn is_steady(&self) -> bool {
+        self.steady
+            && match &self.wire {
+                Wire::H1(wire) => wire.pipelines(),
+                Wire::H2(wire) => !wire.is_closed(),
+            }
+    }
+
+    /// Requests whose answer has not begun.
+    pub(super) fn unanswered(&self) -> usize {
+        match &self.wire {
+            Wire::H1(wire) => wire.unanswered(),
+            Wire::H2(wire) => wire.unanswered(),
+        }
+    }
+
+    /// What of the body that is read is still to come, bytes, at least.
+    pub(super) const fn left_bytes(&self) -> u64 {
+        match &self.wire {
+            Wire::H1(wire) => wire.left_bytes(),
+            Wire::H2(_) => 0,
+        }
+    }
+
+    /// Asks, behind what was asked before. It goes out when a head or a piece is waited for.
+    pub(super) fn ask(&mut self, request: Request<()>) {
+        match &mut self.wire {
+            Wire::H1(wire) => wire.ask(&request),
+            Wire::H2(wire) => wire.ask(request),
+        }
+    }
+
+    /// Makes it the one that is meant by the way's window.
+    pub(super) fn claim(&self, window: &Window) {
         *window.current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&self.fd);
         window.apply(self.fd.as_fd());
-        match &mut self.sender {
-            Sender::H1(sender) => {
-                sender.ready().await?;
-                sender.send_request(request).await
+    }
+
+    /// Waits for the head of the oldest answer. Nothing is lost where the waiting is given up.
+    ///
+    /// # Errors
+    /// One clause.
+    pub(super) async fn head(&mut self) -> Result<response::Parts, String> {
+        let parts = poll_fn(|cx| match &mut self.wire {
+            Wire::H1(wire) => wire.poll_head(cx),
+            Wire::H2(wire) => wire.poll_head(cx),
+        });
+        let parts = parts.await?;
+        self.steady = true;
+        Ok(parts)
+    }
+
+    /// Waits for the next bytes of the body; `None` is its end. Nothing is lost where the waiting is given up.
+    ///
+    /// # Errors
+    /// One clause.
+    pub(super) async fn piece(&mut self) -> Result<Option<Bytes>, String> {
+        poll_fn(|cx| match &mut self.wire {
+            Wire::H1(wire) => wire.poll_piece(cx),
+            Wire::H2(wire) => wire.poll_piece(cx),
+        })
+        .await
+    }
+
+    /// Does without the rest of the body, if that costs nothing. `false`: it has to be read.
+    pub(super) fn leave(&mut self) -> bool {
+        match &mut self.wire {
+            Wire::H1(_) => false,
+            Wire::H2(wire) => {
+                wire.leave();
+                true
             }
-            Sender::H2(sender) => {
-                sender.ready().await?;
-                sender.send_request(request).await
+        }
+    }
+
+    /// Does without the oldest answer, which has not begun, if that costs nothing. `false`: it will come.
+    pub(super) fn skip(&mut self) -> bool {
+        match &mut self.wire {
+            Wire::H1(_) => false,
+            Wire::H2(wire) => {
+                wire.skip();
+                true
             }
         }
     }
@@ -185,32 +254,6 @@ impl Connection {
         self.sampled = Some(now);
         tcp::sample(self.fd.as_fd())
     }
-}
-
-/// Begins HTTP on `io`.
-async fn start<S>(io: S, h2: bool) -> Result<(Sender, JoinHandle<()>), Trouble>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let io = TokioIo::new(io);
-    let broken = |e: hyper::Error| Trouble::Broken(format!("the connection broke off: {}", chain(&e)));
-    // How a connection ended is told by the request that was on it.
-    Ok(if h2 {
-        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
-            .initial_stream_window_size(H2_WINDOW_BYTES)
-            .initial_connection_window_size(H2_WINDOW_BYTES)
-            .max_frame_size(H2_FRAME_BYTES)
-            .handshake(io)
-            .await
-            .map_err(broken)?;
-        let driver = tokio::spawn(async move { drop(connection.await) });
-        (Sender::H2(sender), driver)
-    } else {
-        let (sender, connection) =
-            http1::Builder::new().max_buf_size(MAX_PIECE_BYTES).handshake(io).await.map_err(broken)?;
-        let driver = tokio::spawn(async move { drop(connection.await) });
-        (Sender::H1(sender), driver)
-    })
 }
 
 /// Goes through `proxy` to `origin`. A proxy that takes the requests themselves is the answer.

@@ -1,33 +1,33 @@
-//! One way: takes fetches one after the other, keeps connections between them, follows redirects.
+//! One way: answers fetches one after the other, keeps connections between them, follows redirects.
+//!
+//! The request of the next fetch goes out while the answer before it flows, where that is safe: `ahead`.
 
-use std::collections::HashMap;
+mod ahead;
+
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body_util::{BodyExt as _, Empty};
-use hyper::body::{Body as _, Incoming};
-use hyper::http::header::{
-    ACCEPT, ACCEPT_ENCODING, HOST, HeaderValue, IF_RANGE, LOCATION, PROXY_AUTHORIZATION, RANGE, USER_AGENT,
-};
-use hyper::http::{Method, Request, Response, Uri};
+use hyper::http::header::LOCATION;
+use hyper::http::response;
 use net::Via;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use super::answer::{self, Take, is_strong};
-use super::connect::{Connection, Window, chain};
-use super::proxy::basic;
+use self::ahead::Waiting;
+use super::answer::{self, Take};
+use super::connect::{Connection, Window};
 use super::queue::Queue;
+use super::request::{Asked, Shape, request};
 use super::settings::Settings;
-use super::url::Url;
+use super::url::{Origin, Url};
 use super::{Ask, Event, FetchId, Trouble, WayId, What};
 
 /// Redirects followed for one fetch.
 const MAX_REDIRECTS: usize = 10;
 /// Connections a way keeps between fetches, each to another origin.
 const MAX_IDLE_CONNECTIONS: usize = 4;
-/// URLs of which a way remembers where they lead.
+/// URLs of which a way remembers where they lead, and origins that it is wary of.
 const MAX_REMEMBERED: usize = 1024;
 /// A body of no interest is read to its end up to so many bytes, to keep the connection.
 const MAX_DRAINED_BYTES: u64 = 64 << 10;
@@ -41,69 +41,80 @@ pub(super) struct Job {
     pub(super) cancelled: oneshot::Receiver<()>,
 }
 
-/// What a request asks for.
-#[derive(Clone, Copy)]
-enum Shape<'a> {
-    Head,
-    Bytes { first: u64, end: u64, validator: Option<Validator<'a>> },
-    Whole,
-}
-
-/// A strong `ETag`, and the only URL that it is for.
-#[derive(Clone, Copy)]
-struct Validator<'a> {
-    tag: &'a str,
-    seen_at: Option<&'a str>,
-}
-
-impl Validator<'_> {
-    /// Queries do not count: they carry signatures, which are new each time.
-    fn is_for(&self, url: &Url) -> bool {
-        let same =
-            |seen: &str| Url::parse(seen).is_ok_and(|seen| seen.without_query() == url.without_query());
-        self.seen_at.is_none_or(same)
-    }
-}
-
-/// The URL that a fetch began with.
-#[derive(Clone, Copy)]
-struct Asked<'a> {
-    url: &'a Url,
-    /// As in [`Ask`].
-    trusted: bool,
-}
-
-/// An answer that is no redirect, with where it came from and what it came by.
+/// An answer that is no redirect, with where it came from and what its body comes by.
 struct Answer {
     url: Url,
-    response: Response<Incoming>,
+    parts: response::Parts,
     connection: Connection,
 }
 
+/// Whether a fetch's request is still to be made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// It is.
+    New,
+    /// It has been sent: its answer is the next of the connection that was asked ahead.
+    Sent,
+}
+
 pub(super) struct Way {
-    pub(super) id: WayId,
-    pub(super) settings: Arc<Settings>,
-    pub(super) queue: Arc<Queue>,
-    pub(super) window: Arc<Window>,
+    id: WayId,
+    settings: Arc<Settings>,
+    queue: Arc<Queue>,
+    window: Arc<Window>,
     via: Via,
     idle: Vec<Connection>,
     /// Where redirects of a URL led.
     moved: HashMap<String, Url>,
+    /// Where jobs come from, until it ends.
+    jobs: Option<mpsc::UnboundedReceiver<Job>>,
+    /// Jobs whose turn has not come, oldest first. The requests of the first few may have been sent, all on
+    /// one connection: the one that is being read, or else `ahead`.
+    waiting: VecDeque<Waiting>,
+    /// The connection that has requests of `waiting`, while it is not being read.
+    ahead: Option<Connection>,
+    /// How often an origin closed a connection on which it had been asked ahead.
+    wary: HashMap<Origin, u32>,
 }
 
 impl Way {
-    pub(super) fn new(id: WayId, settings: Arc<Settings>, queue: Arc<Queue>, window: Arc<Window>) -> Self {
-        Self { id, settings, queue, window, via: Via::any(), idle: Vec::new(), moved: HashMap::new() }
+    pub(super) fn new(
+        id: WayId,
+        settings: Arc<Settings>,
+        queue: Arc<Queue>,
+        window: Arc<Window>,
+        jobs: mpsc::UnboundedReceiver<Job>,
+    ) -> Self {
+        Self {
+            id,
+            settings,
+            queue,
+            window,
+            via: Via::any(),
+            idle: Vec::new(),
+            moved: HashMap::new(),
+            jobs: Some(jobs),
+            waiting: VecDeque::new(),
+            ahead: None,
+            wary: HashMap::new(),
+        }
     }
 
     /// Works until no more jobs can come.
-    pub(super) async fn work(mut self, mut jobs: mpsc::UnboundedReceiver<Job>) {
-        while let Some(Job { id, ask, mut cancelled }) = jobs.recv().await {
+    pub(super) async fn work(mut self) {
+        while let Some(mut next) = self.next().await {
+            if next.is_cancelled() {
+                if next.sent.is_some() {
+                    self.skip(&next.job.ask).await;
+                }
+                continue;
+            }
+            let Waiting { job: Job { id, ask, mut cancelled }, sent } = next;
             let result = tokio::select! {
                 biased;
                 // Dropping the fetch closes its connection.
                 _ = &mut cancelled => continue,
-                result = self.fetch(id, &ask) => result,
+                result = self.fetch(id, &ask, sent) => result,
             };
             self.queue.push(match result {
                 Ok(()) => Event::Done { id },
@@ -112,30 +123,25 @@ impl Way {
         }
     }
 
-    async fn fetch(&mut self, id: FetchId, ask: &Ask) -> Result<(), Trouble> {
+    /// One fetch from start to end. `sent`: where its request was sent, if it was.
+    async fn fetch(&mut self, id: FetchId, ask: &Ask, sent: Option<Url>) -> Result<(), Trouble> {
         let url = Url::parse(&ask.url).map_err(Trouble::Refused)?;
         let asked = Asked { url: &url, trusted: ask.trusted };
         if ask.via != self.via {
+            (self.ahead, self.via) = (None, ask.via.clone());
             self.idle.clear();
-            self.via = ask.via.clone();
         }
-        let shape = match &ask.what {
-            What::Look => return self.look(id, &ask.url, asked).await,
-            What::Small { .. } => Shape::Whole,
-            What::Range { first, end, length, validator, seen_at } => {
-                if first >= end || end > length {
-                    let why = format!("bytes {first} to {end} of {length} are no range");
-                    return Err(Trouble::Refused(why));
-                }
-                let tag = validator.as_deref().filter(|tag| is_strong(tag));
-                let validator = tag.map(|tag| Validator { tag, seen_at: seen_at.as_deref() });
-                Shape::Bytes { first: *first, end: *end, validator }
-            }
+        let shape = Shape::of(&ask.what)?;
+        if matches!(ask.what, What::Look) {
+            return self.look(id, &ask.url, asked).await;
+        }
+        let mut turn = if sent.is_some() { Turn::Sent } else { Turn::New };
+        let known = match sent {
+            Some(sent) => Some(sent).filter(|sent| *sent != url),
+            None => self.target(ask).cloned(),
         };
-        if matches!(ask.what, What::Range { .. })
-            && let Some(known) = self.moved.get(&ask.url).cloned()
-        {
-            match self.get(id, ask, asked, known, shape).await {
+        if let Some(known) = known {
+            match self.get(id, ask, asked, known.clone(), shape, turn).await {
                 // Where it led is not where it leads now: such URLs expire. Nothing was handed over yet.
                 Err(
                     Trouble::Gone(_)
@@ -144,11 +150,23 @@ impl Way {
                     | Trouble::NotTheFile(_)
                     | Trouble::Unreachable(_)
                     | Trouble::Tls(_),
-                ) => drop(self.moved.remove(&ask.url)),
+                ) if self.moved.get(&ask.url).is_none_or(|now| *now == known) => {
+                    drop(self.moved.remove(&ask.url));
+                }
+                // Others have found out meanwhile.
+                Err(Trouble::Gone(_) | Trouble::Forbidden(_)) => {}
                 other => return other,
             }
+            turn = Turn::New;
         }
-        self.get(id, ask, asked, url.clone(), shape).await
+        let known = if turn == Turn::New { self.target(ask) } else { None };
+        let from = known.unwrap_or(&url).clone();
+        self.get(id, ask, asked, from, shape, turn).await
+    }
+
+    /// Where a redirect of what is asked for is known to lead.
+    fn target(&self, ask: &Ask) -> Option<&Url> {
+        self.moved.get(&ask.url).filter(|_| matches!(ask.what, What::Range { .. }))
     }
 
     /// A range or a small document.
@@ -159,34 +177,55 @@ impl Way {
         asked: Asked<'_>,
         from: Url,
         shape: Shape<'_>,
+        mut turn: Turn,
     ) -> Result<(), Trouble> {
-        let Answer { url, response, connection } = self.follow(asked, from, shape).await?;
-        let (parts, body) = response.into_parts();
-        let mut what = ask.what.clone();
-        if let (What::Range { validator, .. }, Shape::Bytes { validator: sent, .. }) = (&mut what, shape)
-            && !sent.is_some_and(|sent| sent.is_for(&url))
-        {
-            *validator = None;
+        loop {
+            let Answer { url, parts, connection } = self.follow(asked, from.clone(), shape, turn).await?;
+            let mut what = ask.what.clone();
+            if let What::Range { validator, modified, .. } = &mut what {
+                if shape.has_validator() {
+                    *modified = None;
+                }
+                if !shape.validates(&url) {
+                    *validator = None;
+                }
+            }
+            match answer::judge(&parts, asked.url, &url, &what, false) {
+                Ok((head, take)) => {
+                    self.remember(&ask.url, asked.url, url);
+                    self.queue.push(Event::Head { id, head: Box::new(head) });
+                    return self.deliver(id, connection, take).await;
+                }
+                // Perhaps somebody on the way mixes up answers: alone, it is the answer to this request.
+                Err(Trouble::NotTheFile(_))
+                    if turn == Turn::Sent && url == from && parts.status.is_success() =>
+                {
+                    self.lost(connection, true);
+                    turn = Turn::New;
+                }
+                Err(trouble) if parts.status.is_success() => return Err(trouble),
+                Err(trouble) => {
+                    // It is this fetch that failed and not the connection.
+                    self.finish(connection).await;
+                    return Err(trouble);
+                }
+            }
         }
-        let (head, take) = answer::judge(&parts, asked.url, &url, &what, false)?;
-        self.remember(&ask.url, asked.url, url);
-        self.queue.push(Event::Head { id, head: Box::new(head) });
-        self.deliver(id, connection, body, take).await
     }
 
     /// What the fields say of a file: by HEAD, and where that does not do, by a GET for the first byte.
     async fn look(&mut self, id: FetchId, name: &str, asked: Asked<'_>) -> Result<(), Trouble> {
-        let Answer { url, response, connection } = self.follow(asked, asked.url.clone(), Shape::Head).await?;
-        let (parts, body) = response.into_parts();
+        let Answer { url, parts, connection } =
+            self.follow(asked, asked.url.clone(), Shape::Head, Turn::New).await?;
         let from = match parts.status.as_u16() {
             // A signed URL may be good for GET only, and where it is refused may lead elsewhere by GET.
             403 | 405 | 501 => {
-                drop((body, connection));
+                drop(connection);
                 asked.url.clone()
             }
             _ => {
                 let (head, _) = answer::judge(&parts, asked.url, &url, &What::Look, false)?;
-                self.finish(body, connection).await;
+                self.finish(connection).await;
                 if head.ranges && head.length.is_some() {
                     self.remember(name, asked.url, url);
                     self.queue.push(Event::Head { id, head: Box::new(head) });
@@ -196,10 +235,9 @@ impl Way {
             }
         };
         let shape = Shape::Bytes { first: 0, end: 1, validator: None };
-        let Answer { url, response, connection } = self.follow(asked, from, shape).await?;
-        let (parts, body) = response.into_parts();
+        let Answer { url, parts, connection } = self.follow(asked, from, shape, Turn::New).await?;
         let (head, _) = answer::judge(&parts, asked.url, &url, &What::Look, true)?;
-        self.finish(body, connection).await;
+        self.finish(connection).await;
         self.remember(name, asked.url, url);
         self.queue.push(Event::Head { id, head: Box::new(head) });
         Ok(())
@@ -217,14 +255,21 @@ impl Way {
     }
 
     /// Asks at `url` and wherever that leads.
-    async fn follow(&mut self, asked: Asked<'_>, mut url: Url, shape: Shape<'_>) -> Result<Answer, Trouble> {
+    async fn follow(
+        &mut self,
+        asked: Asked<'_>,
+        mut url: Url,
+        shape: Shape<'_>,
+        mut turn: Turn,
+    ) -> Result<Answer, Trouble> {
         for _ in 0..=MAX_REDIRECTS {
-            let (response, connection) = self.exchange(asked, &url, shape).await?;
-            let location = response.headers().get(LOCATION);
-            let (301..=303 | 307..=308, Some(location)) = (response.status().as_u16(), location) else {
-                return Ok(Answer { url, response, connection });
+            let (parts, connection) = self.exchange(asked, &url, shape, turn).await?;
+            let location = parts.headers.get(LOCATION);
+            let (301..=303 | 307..=308, Some(location)) = (parts.status.as_u16(), location) else {
+                return Ok(Answer { url, parts, connection });
             };
             let location = String::from_utf8_lossy(location.as_bytes()).into_owned();
+            self.finish(connection).await;
             let mut next = url
                 .join(&location)
                 .map_err(|why| Trouble::Refused(format!("a redirect leads nowhere: {why}")))?;
@@ -234,8 +279,7 @@ impl Way {
                 let why = format!("it redirects from https to {}", next.without_query());
                 return Err(Trouble::Refused(why));
             }
-            self.finish(response.into_body(), connection).await;
-            url = next;
+            (url, turn) = (next, Turn::New);
         }
         Err(Trouble::Refused(format!(
             "more than {MAX_REDIRECTS} redirects, the last to {}",
@@ -250,88 +294,39 @@ impl Way {
         asked: Asked<'_>,
         url: &Url,
         shape: Shape<'_>,
-    ) -> Result<(Response<Incoming>, Connection), Trouble> {
-        let wait = self.settings.idle_timeout;
+        turn: Turn,
+    ) -> Result<(response::Parts, Connection), Trouble> {
+        if let (Turn::Sent, Some(mut connection)) = (turn, self.ahead.take()) {
+            match self.head(&mut connection, shape, Turn::Sent).await? {
+                Ok(parts) => {
+                    self.answered_ahead(&mut connection);
+                    return Ok((parts, connection));
+                }
+                Err(_) => self.lost(connection, true),
+            }
+        } else {
+            self.settle();
+        }
         let kept = self.idle.iter().position(|connection| connection.origin == url.origin);
         if let Some(mut connection) = kept.map(|at| self.idle.swap_remove(at))
             && !connection.is_closed()
         {
-            let request = self.request(asked, url, shape, &connection)?;
-            match timeout(wait, connection.send(request, &self.window)).await {
-                Ok(Ok(response)) => return Ok((response, connection)),
-                Ok(Err(_)) => {}
-                Err(_) => return Err(silent(wait)),
+            connection.ask(request(&self.settings, asked, url, shape, &connection)?);
+            match self.head(&mut connection, shape, Turn::New).await? {
+                Ok(parts) => return Ok((parts, connection)),
+                Err(_) => self.lost(connection, false),
             }
         }
         let mut connection = Connection::open(&self.settings, &self.via, &url.origin, &self.window).await?;
-        let request = self.request(asked, url, shape, &connection)?;
-        match timeout(wait, connection.send(request, &self.window)).await {
-            Ok(Ok(response)) => Ok((response, connection)),
-            Ok(Err(e)) => Err(Trouble::Broken(format!("no answer from {}: {}", url.origin.host, chain(&e)))),
-            Err(_) => Err(silent(wait)),
+        connection.ask(request(&self.settings, asked, url, shape, &connection)?);
+        match self.head(&mut connection, shape, Turn::New).await? {
+            Ok(parts) => Ok((parts, connection)),
+            Err(e) => Err(Trouble::Broken(format!("no answer from {}: {e}", url.origin.host))),
         }
-    }
-
-    fn request(
-        &self,
-        asked: Asked<'_>,
-        url: &Url,
-        shape: Shape<'_>,
-        connection: &Connection,
-    ) -> Result<Request<Empty<Bytes>>, Trouble> {
-        let impossible = |e: hyper::http::Error| Trouble::Refused(format!("{}: {e}", url.without_query()));
-        let mut headers = self.settings.headers(asked.url, asked.trusted, url);
-        let value = |text: &str| HeaderValue::from_str(text).map_err(|e| impossible(e.into()));
-        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        if !headers.contains_key(ACCEPT) {
-            headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
-        }
-        if !headers.contains_key(USER_AGENT) {
-            headers.insert(USER_AGENT, value(&self.settings.agent)?);
-        }
-        if let Shape::Bytes { first, end, validator } = shape {
-            headers.insert(RANGE, value(&format!("bytes={first}-{}", end - 1))?);
-            if let Some(validator) = validator.filter(|validator| validator.is_for(url)) {
-                headers.insert(IF_RANGE, value(validator.tag)?);
-            }
-        }
-        let host = match headers.remove(HOST) {
-            Some(host) => host,
-            None => value(&url.origin.authority())?,
-        };
-        let uri = if connection.is_h2() || connection.relay.is_some() {
-            let authority = if connection.is_h2() { host.as_bytes() } else { &[] };
-            let own = url.origin.authority();
-            let authority = if authority.is_empty() { own.as_bytes() } else { authority };
-            Uri::builder()
-                .scheme(url.origin.scheme())
-                .authority(authority)
-                .path_and_query(url.target.as_str())
-        } else {
-            Uri::builder().path_and_query(url.target.as_str())
-        };
-        let uri = uri.build().map_err(impossible)?;
-        if !connection.is_h2() {
-            headers.insert(HOST, host);
-        }
-        if let Some(Some((name, password))) = &connection.relay {
-            headers.insert(PROXY_AUTHORIZATION, value(&basic(name, password))?);
-        }
-        let method = if matches!(shape, Shape::Head) { Method::HEAD } else { Method::GET };
-        let mut request =
-            Request::builder().method(method).uri(uri).body(Empty::new()).map_err(impossible)?;
-        *request.headers_mut() = headers;
-        Ok(request)
     }
 
     /// Hands the body over as it comes, and keeps the connection if the body ends as it should.
-    async fn deliver(
-        &mut self,
-        id: FetchId,
-        mut connection: Connection,
-        mut body: Incoming,
-        take: Take,
-    ) -> Result<(), Trouble> {
+    async fn deliver(&mut self, id: FetchId, mut connection: Connection, take: Take) -> Result<(), Trouble> {
         let (most, exactly) = match take {
             Take::Exactly(bytes) => (bytes, true),
             Take::AtMost(bytes) => (bytes, false),
@@ -344,27 +339,25 @@ impl Way {
             if !complete {
                 self.queue.room().await;
             }
-            let frame = match timeout(if complete { LAST_CHUNK_WAIT } else { idle }, body.frame()).await {
-                Ok(frame) => frame,
+            let wait = if complete { LAST_CHUNK_WAIT } else { idle };
+            let data = match timeout(wait, self.piece(&mut connection)).await {
+                Ok(Ok(None)) => break,
+                Ok(Ok(Some(data))) => data,
                 // All is here; only the connection is of no use.
-                Err(_) if complete => return Ok(()),
+                Ok(Err(_)) | Err(_) if complete => {
+                    self.lost(connection, false);
+                    return Ok(());
+                }
+                Ok(Err(e)) => {
+                    self.lost(connection, false);
+                    return Err(Trouble::Broken(format!("it broke off after {taken} of {most} bytes: {e}")));
+                }
                 Err(_) => {
+                    self.lost(connection, false);
                     let why = format!("no byte for {} s, after {taken} of {most}", idle.as_secs_f32());
                     return Err(Trouble::Broken(why));
                 }
             };
-            let data = match frame {
-                None => break,
-                Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
-                Some(Err(_)) if complete => return Ok(()),
-                Some(Err(e)) => {
-                    let why = format!("it broke off after {taken} of {most} bytes: {}", chain(&e));
-                    return Err(Trouble::Broken(why));
-                }
-            };
-            if data.is_empty() {
-                continue;
-            }
             taken = taken.saturating_add(data.len() as u64);
             if taken > most {
                 return Err(if exactly {
@@ -386,37 +379,41 @@ impl Way {
     }
 
     /// Reads a body of no interest to its end if that is cheap, and keeps the connection if it is.
-    async fn finish(&mut self, mut body: Incoming, connection: Connection) {
-        if body.size_hint().lower() > MAX_DRAINED_BYTES {
-            return;
-        }
+    async fn finish(&mut self, mut connection: Connection) {
         let drain = async {
             let mut read = 0_u64;
-            while let Some(frame) = body.frame().await {
-                read += frame.ok()?.data_ref().map_or(0, |data| data.len() as u64);
-                if read > MAX_DRAINED_BYTES {
-                    return None;
+            while !connection.leave() {
+                if !connection.persists() || read + connection.left_bytes() > MAX_DRAINED_BYTES {
+                    return false;
+                }
+                match connection.piece().await {
+                    Ok(Some(data)) => read += data.len() as u64,
+                    Ok(None) => break,
+                    Err(_) => return false,
                 }
             }
-            Some(())
+            true
         };
-        if timeout(LAST_CHUNK_WAIT, drain).await == Ok(Some(())) {
+        if timeout(LAST_CHUNK_WAIT, drain).await == Ok(true) {
             self.keep(connection);
         }
     }
 
-    fn keep(&mut self, connection: Connection) {
+    fn keep(&mut self, mut connection: Connection) {
+        if !connection.persists() {
+            return;
+        }
+        if connection.unanswered() > 0 {
+            self.ahead = Some(connection);
+            return;
+        }
+        self.idle.retain_mut(|other| other.origin != connection.origin && !other.is_closed());
         if connection.is_closed() {
             return;
         }
-        self.idle.retain(|other| other.origin != connection.origin && !other.is_closed());
         if self.idle.len() >= MAX_IDLE_CONNECTIONS {
             self.idle.remove(0);
         }
         self.idle.push(connection);
     }
-}
-
-fn silent(wait: Duration) -> Trouble {
-    Trouble::Broken(format!("no answer for {} s", wait.as_secs_f32()))
 }

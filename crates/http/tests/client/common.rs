@@ -94,6 +94,28 @@ impl Server {
         Self { address, connections, requests }
     }
 
+    /// Calls `serve` for each connection, with its number, what reads from it and what writes to it.
+    pub(crate) fn script(
+        serve: impl Fn(usize, &mut BufReader<TcpStream>, &mut TcpStream) + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (connections, serve) = (Arc::new(AtomicUsize::new(0)), Arc::new(serve));
+        let count = Arc::clone(&connections);
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let number = count.fetch_add(1, Ordering::SeqCst);
+                let serve = Arc::clone(&serve);
+                thread::spawn(move || {
+                    let mut stream = stream.unwrap();
+                    let mut from = BufReader::new(stream.try_clone().unwrap());
+                    serve(number, &mut from, &mut stream);
+                });
+            }
+        });
+        Self { address, connections, requests: Arc::default() }
+    }
+
     /// Always answers `text`, `\n` standing for CRLF in its head, and closes.
     pub(crate) fn says(text: &'static str) -> Self {
         Self::start(move |_, stream| {
@@ -159,7 +181,7 @@ pub(crate) fn ask(url: &str, what: What) -> Ask {
 }
 
 pub(crate) fn range(url: &str, first: u64, end: u64, length: u64) -> Ask {
-    ask(url, What::Range { first, end, length, validator: None, seen_at: None })
+    ask(url, What::Range { first, end, length, validator: None, modified: None, seen_at: None })
 }
 
 /// Waits until there are events.
@@ -195,4 +217,35 @@ pub(crate) fn outcome(client: &mut Client, id: u64) -> Result<(Head, Vec<u8>), T
 pub(crate) fn fetch(client: &mut Client, id: u64, ask: Ask) -> Result<(Head, Vec<u8>), Trouble> {
     client.fetch(id, ask);
     outcome(client, id)
+}
+
+/// What the next `count` fetches came to, in the order in which they ended. Their events are not mixed.
+pub(crate) fn outcomes(client: &mut Client, count: usize) -> Vec<(u64, Result<Vec<u8>, Trouble>)> {
+    let mut ended = Vec::new();
+    let mut current: Option<(u64, Vec<u8>)> = None;
+    while ended.len() < count {
+        wait(client);
+        client.events(|event| match event {
+            Event::Head { id, .. } => {
+                assert!(current.is_none(), "a head of {id} before the end of {current:?}");
+                current = Some((id, Vec::new()));
+            }
+            Event::Body { id, bytes } => {
+                let (of, all) = current.as_mut().expect("a head before the body");
+                assert_eq!(*of, id);
+                all.extend_from_slice(&bytes);
+            }
+            Event::Done { id } => {
+                let (of, all) = current.take().expect("a head before the end");
+                assert_eq!(of, id);
+                ended.push((id, Ok(all)));
+            }
+            Event::Failed { id, trouble } => {
+                assert!(current.take().is_none_or(|(of, _)| of == id));
+                ended.push((id, Err(trouble)));
+            }
+            Event::Sample { .. } => {}
+        });
+    }
+    ended
 }

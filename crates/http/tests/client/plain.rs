@@ -77,8 +77,14 @@ fn wrong_answers_are_refused() {
     const RANGE: &str = "HTTP/1.1 206 P\nContent-Length: 10\nContent-Range: ";
     let is = |text: &'static str, expected: &str| {
         let server = Server::says(text);
-        let what =
-            What::Range { first: 10, end: 20, length: 100, validator: Some("\"v\"".into()), seen_at: None };
+        let what = What::Range {
+            first: 10,
+            end: 20,
+            length: 100,
+            validator: Some("\"v\"".into()),
+            modified: None,
+            seen_at: None,
+        };
         let trouble = fetch(&mut client(), 1, ask(&server.url("/f"), what)).expect_err(text);
         assert!(format!("{trouble:?}").starts_with(expected), "{text:?}: {trouble:?}, not {expected}");
         assert_eq!(server.requests()[0].field("if-range"), Some("\"v\""));
@@ -134,6 +140,38 @@ fn wrong_answers_are_refused() {
     ] {
         is(text, expected);
     }
+}
+
+/// For want of a strong `ETag`, a file is known by its date.
+#[test]
+fn dates_tell_versions_apart() {
+    let server = Server::start(|request, stream| {
+        let more = match request.path() {
+            "/none" => "",
+            "/old" => "Last-Modified: old\r\n",
+            _ => "Last-Modified: new\r\n",
+        };
+        partial(request, stream, &file(10), more)
+    });
+    let mut client = client();
+    let mut dated = |path: &str, validator: Option<&str>| {
+        let what = What::Range {
+            first: 1,
+            end: 5,
+            length: 10,
+            validator: validator.map(str::to_owned),
+            modified: Some("old".into()),
+            seen_at: None,
+        };
+        fetch(&mut client, 1, ask(&server.url(path), what)).map(|(_, bytes)| bytes)
+    };
+    let right = Ok(file(10)[1..5].to_vec());
+    assert_eq!(dated("/old", None), right);
+    assert_eq!(dated("/none", None), right);
+    let changed = Err(Trouble::Changed("it has another date".into()));
+    assert_eq!(dated("/new", None), changed);
+    assert_eq!(dated("/new", Some("W/\"one\"")), changed);
+    assert_eq!(dated("/new", Some("\"one\"")), right);
 }
 
 #[test]
@@ -325,6 +363,7 @@ fn validators_are_for_the_url_that_had_them() {
         end: 5,
         length: 10,
         validator: Some("\"two\"".into()),
+        modified: None,
         seen_at: seen_at.map(|path| server.url(path)),
     };
     let other = fetch(&mut client, 1, ask(&server.url("/f"), with(Some("/elsewhere"))));

@@ -4,11 +4,12 @@ use std::convert::Infallible;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::thread;
+use std::time::Duration;
 
-use crate::common::{Server, fetch, file, options, range};
+use crate::common::{Server, fetch, file, options, outcomes, range};
 use bytes::Bytes;
 use http_body_util::Full;
 use http_world::client::{Ask, Client, Options, Trouble};
@@ -23,6 +24,13 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
 const LENGTH: u64 = 300_000;
+/// Of what is at `/big`: more than a stream's window, and than a connection's.
+const BIG: u64 = 60_000_000;
+
+/// How many requests for `/slow` are being answered, and the most at the same time so far.
+static SLOW: (AtomicUsize, AtomicUsize) = (AtomicUsize::new(0), AtomicUsize::new(0));
+static CONTENT: LazyLock<(Bytes, Bytes)> =
+    LazyLock::new(|| (file(LENGTH as usize).into(), file(BIG as usize).into()));
 
 /// A TLS server for `localhost` and 127.0.0.1 that has `file(LENGTH)`, and how it may be believed.
 struct Secure {
@@ -95,12 +103,22 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Inf
     let version = if request.version() == Version::HTTP_2 { "x/2" } else { "x/1" };
     let host = request.headers().get("host").map(|host| host.to_str().unwrap().to_owned());
     let authority = request.uri().authority().map(ToString::to_string);
+    let (content, length) = match request.uri().path() {
+        "/big" => (&CONTENT.1, BIG),
+        _ => (&CONTENT.0, LENGTH),
+    };
+    if request.uri().path() == "/slow" {
+        let now = SLOW.0.fetch_add(1, Ordering::SeqCst) + 1;
+        SLOW.1.fetch_max(now, Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        SLOW.0.fetch_sub(1, Ordering::SeqCst);
+    }
     let answer = Response::builder()
         .status(206)
-        .header("content-range", format!("bytes {first}-{last}/{LENGTH}"))
+        .header("content-range", format!("bytes {first}-{last}/{length}"))
         .header("content-type", version)
         .header("last-modified", authority.or(host).unwrap());
-    Ok(answer.body(Full::new(Bytes::from(file(LENGTH as usize)).slice(first..=last))).unwrap())
+    Ok(answer.body(Full::new(content.slice(first..=last))).unwrap())
 }
 
 #[test]
@@ -121,6 +139,50 @@ fn both_versions_over_one_connection_each() {
         }
         assert_eq!(server.connections.load(Ordering::SeqCst), 1, "{protocols:?}");
     }
+}
+
+#[test]
+fn further_streams_wait_for_their_turn() {
+    let server = Secure::start(&["h2"]);
+    let mut client = Client::start(server.believed()).unwrap();
+    let at = |path: &str| server.url().replace("/f", path);
+    let local = |ask: Ask| Ask { via: Via::parse("127.0.0.1").unwrap(), ..ask };
+    for id in 0..100 {
+        client.fetch(id, local(range(&at("/slow"), id, id + 1000, LENGTH)));
+    }
+    for (number, (id, bytes)) in (0..).zip(outcomes(&mut client, 100)) {
+        assert_eq!(id, number);
+        assert!(bytes.unwrap() == CONTENT.0[id as usize..id as usize + 1000]);
+    }
+    let most = SLOW.1.load(Ordering::SeqCst);
+    assert!((2..=64).contains(&most), "{most} streams at the same time");
+    // Each larger than what may be sent unread: those that wait do not hold up the one that is read.
+    for id in 0..5 {
+        client.fetch(id, local(range(&at("/big"), id * 12_000_000, (id + 1) * 12_000_000, BIG)));
+    }
+    client.cancel(3);
+    for (number, (id, bytes)) in [0, 1, 2, 4].into_iter().zip(outcomes(&mut client, 4)) {
+        assert_eq!(id, number);
+        let first = id as usize * 12_000_000;
+        assert!(bytes.unwrap() == CONTENT.1[first..first + 12_000_000]);
+    }
+    assert_eq!(server.connections.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn requests_go_out_ahead_inside_tls_too() {
+    let server = Secure::start(&["http/1.1"]);
+    let mut client = Client::start(server.believed()).unwrap();
+    for id in 0..200 {
+        let ask = range(&server.url(), id * 1000, (id + 50) * 1000, LENGTH);
+        client.fetch(id, Ask { via: Via::parse("127.0.0.1").unwrap(), ..ask });
+    }
+    for (number, (id, bytes)) in (0..).zip(outcomes(&mut client, 200)) {
+        assert_eq!(id, number);
+        let first = id as usize * 1000;
+        assert!(bytes.unwrap() == CONTENT.0[first..first + 50_000]);
+    }
+    assert_eq!(server.connections.load(Ordering::SeqCst), 1);
 }
 
 #[test]

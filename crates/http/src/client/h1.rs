@@ -1,0 +1,196 @@
+//! One HTTP/1.1 connection: requests go in one behind the other, without waiting for answers, and answers come
+//! out in the same order (RFC 9112 section 9.3.2). hyper's client has one request at a time, hence this.
+//!
+//! It has no task of its own: whoever waits for a head or for the next bytes of a body drives it, writing
+//! included.
+//!
+//! * `parser`: bytes in, heads and bodies out; knows no socket.
+
+mod parser;
+
+use std::collections::VecDeque;
+use std::future::Future as _;
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use hyper::http::header::HOST;
+use hyper::http::{Method, Request, response};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
+
+use self::parser::{Parser, Step};
+
+/// The most that is read and handed over at once, bytes.
+const MAX_PIECE_BYTES: usize = 256 << 10;
+/// With less room than this, bytes, the buffer is replaced before it is read into.
+const MIN_ROOM_BYTES: usize = 32 << 10;
+
+/// What a connection runs over: TCP, or TLS over it.
+pub(super) trait Io: AsyncRead + AsyncWrite + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Send> Io for T {}
+
+/// The connection. After an error it is of no use any more.
+pub(super) struct H1 {
+    io: Pin<Box<dyn Io>>,
+    /// Requests that are not written yet.
+    out: BytesMut,
+    /// Whether all that was written has also been flushed.
+    flushed: bool,
+    /// Nothing can be written any more; what the server still sent can be read.
+    mute: bool,
+    /// What came and has not been looked at.
+    input: BytesMut,
+    /// Nothing comes any more.
+    ended: bool,
+    /// Why nothing comes any more, if that is an error which was found behind bytes that had come.
+    fault: Option<io::Error>,
+    /// Requests whose answer has not begun, oldest first: whether each is a HEAD.
+    asked: VecDeque<bool>,
+    parser: Parser,
+}
+
+impl H1 {
+    pub(super) fn new(io: impl Io + 'static) -> Self {
+        Self {
+            io: Box::pin(io),
+            out: BytesMut::new(),
+            flushed: true,
+            mute: false,
+            input: BytesMut::new(),
+            ended: false,
+            fault: None,
+            asked: VecDeque::new(),
+            parser: Parser::default(),
+        }
+    }
+
+    /// Requests whose answer has not begun.
+    pub(super) fn unanswered(&self) -> usize {
+        self.asked.len()
+    }
+
+    /// Whether the newest answer leaves the connection open for the next.
+    pub(super) const fn persists(&self) -> bool {
+        self.parser.persists()
+    }
+
+    /// Whether the newest answer was of a server that may be asked before it has answered.
+    pub(super) const fn pipelines(&self) -> bool {
+        self.parser.pipelines() && !self.ended && !self.mute
+    }
+
+    /// What of the newest answer's body is still to come, bytes, at least.
+    pub(super) const fn left_bytes(&self) -> u64 {
+        self.parser.left_bytes()
+    }
+
+    /// Puts a request behind those that are there.
+    pub(super) fn ask(&mut self, request: &Request<()>) {
+        self.asked.push_back(request.method() == Method::HEAD);
+        let out = &mut self.out;
+        out.put_slice(request.method().as_str().as_bytes());
+        out.put_slice(format!(" {} HTTP/1.1\r\n", request.uri()).as_bytes());
+        // RFC 9110 section 7.2: the host comes first.
+        let (host, others): (Vec<_>, Vec<_>) = request.headers().iter().partition(|(name, _)| **name == HOST);
+        for (name, value) in host.into_iter().chain(others) {
+            out.put_slice(name.as_str().as_bytes());
+            out.put_slice(b": ");
+            out.put_slice(value.as_bytes());
+            out.put_slice(b"\r\n");
+        }
+        out.put_slice(b"\r\n");
+        self.flushed = false;
+    }
+
+    /// Whether it is of no use any more, as far as is known; only between answers and with nothing asked.
+    pub(super) fn is_closed(&mut self) -> bool {
+        // Bytes that nobody asked for would be taken for the next answer.
+        if self.ended || self.mute || !self.persists() || !self.input.is_empty() {
+            return true;
+        }
+        self.poll_fill(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    /// The head of the oldest answer; the body before it must be at its end.
+    pub(super) fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<response::Parts, String>> {
+        let Some(&is_head) = self.asked.front() else {
+            return Poll::Ready(Err("nothing was asked".to_owned()));
+        };
+        self.poll_send(cx);
+        loop {
+            if let Some(parts) = self.parser.head(&mut self.input, is_head)? {
+                self.asked.pop_front();
+                return Poll::Ready(Ok(parts));
+            }
+            if self.ended {
+                return Poll::Ready(Err("the server closed the connection".to_owned()));
+            }
+            ready!(self.poll_fill(cx)).map_err(|e| e.to_string())?;
+        }
+    }
+
+    /// The next bytes of the body; `None` is its end.
+    pub(super) fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, String>> {
+        self.poll_send(cx);
+        loop {
+            match self.parser.piece(&mut self.input)? {
+                Step::Piece(bytes) => return Poll::Ready(Ok(Some(bytes))),
+                Step::End => return Poll::Ready(Ok(None)),
+                Step::Short if self.ended => self.parser.close()?,
+                Step::Short => ready!(self.poll_fill(cx)).map_err(|e| e.to_string())?,
+            }
+        }
+    }
+
+    /// Writes as much as goes. A failure is not told: the server may have answered before it closed.
+    fn poll_send(&mut self, cx: &mut Context<'_>) {
+        while !self.out.is_empty() && !self.mute {
+            match self.io.as_mut().poll_write(cx, &self.out) {
+                Poll::Ready(Ok(written)) if written > 0 => self.out.advance(written),
+                Poll::Ready(_) => self.mute = true,
+                Poll::Pending => return,
+            }
+        }
+        if !self.flushed && !self.mute {
+            match self.io.as_mut().poll_flush(cx) {
+                Poll::Ready(Ok(())) => self.flushed = true,
+                Poll::Ready(Err(_)) => self.mute = true,
+                Poll::Pending => {}
+            }
+        }
+    }
+
+    /// Reads what is there: more, or the end.
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.input.capacity() - self.input.len() < MIN_ROOM_BYTES {
+            // Nothing is copied but a head that is not complete: bodies have been split off.
+            self.input.reserve(MAX_PIECE_BYTES);
+        }
+        if let Some(fault) = self.fault.take() {
+            return Poll::Ready(Err(fault));
+        }
+        let mut came = false;
+        while self.input.len() < MAX_PIECE_BYTES && self.input.len() < self.input.capacity() {
+            let mut room = (&mut self.input).limit(MAX_PIECE_BYTES);
+            // It keeps nothing between polls, so it can be made anew for each.
+            match pin!(self.io.read_buf(&mut room)).poll(cx) {
+                Poll::Ready(Ok(0)) => {
+                    self.ended = true;
+                    return Poll::Ready(Ok(()));
+                }
+                Poll::Ready(Ok(_)) => came = true,
+                Poll::Pending if came => break,
+                Poll::Pending => return Poll::Pending,
+                // What came before it is not lost. The kernel tells it once, and after that only an end.
+                Poll::Ready(Err(e)) if came => {
+                    self.fault = Some(e);
+                    break;
+                }
+                Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}

@@ -1,0 +1,505 @@
+//! Takes answers apart, however their bytes arrive: heads (RFC 9112 sections 2 to 5) and bodies (section 6).
+//! What could be understood in two ways is refused, for then one answer's end could be taken for the next.
+
+use std::mem::MaybeUninit;
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use httparse::Status;
+use hyper::http::header::{
+    CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING,
+};
+use hyper::http::{Response, StatusCode, Version, response};
+
+use crate::client::answer::content_length;
+
+/// The longest head, bytes.
+const MAX_HEAD_BYTES: usize = 64 << 10;
+/// The most header fields of one head.
+const MAX_HEADERS: usize = 512;
+/// A head is looked at whenever more of it comes, up to so many bytes; after that when it is complete.
+const EAGER_BYTES: usize = 4 << 10;
+/// The most interim answers (1xx) before an answer.
+const MAX_INTERIM: usize = 16;
+/// The longest line with a chunk's size, bytes: it may have extensions, which mean nothing here.
+const MAX_CHUNK_LINE_BYTES: usize = 1 << 10;
+/// The longest trailer section, bytes.
+const MAX_TRAILER_BYTES: usize = 16 << 10;
+
+/// Where in a body the next byte is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Body {
+    /// Behind it.
+    #[default]
+    End,
+    /// So many bytes before its end.
+    Length(u64),
+    /// At the line with a chunk's size.
+    Size,
+    /// So many bytes before a chunk's end.
+    Chunk(u64),
+    /// At the end of line that ends a chunk.
+    ChunkEnd,
+    /// In the fields after the last chunk, after so many bytes of them.
+    Trailers(usize),
+    /// It goes on as long as the connection.
+    UntilClose,
+}
+
+/// What [`Parser::piece`] found.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Bytes of the body; never none.
+    Piece(Bytes),
+    /// More bytes are needed.
+    Short,
+    /// The body's end.
+    End,
+}
+
+/// The state between two bytes.
+#[derive(Debug, Default)]
+pub(super) struct Parser {
+    body: Body,
+    /// Interim answers since the last answer.
+    interim: usize,
+    /// Bytes of an incomplete head in which its end was looked for.
+    scanned: usize,
+    persists: bool,
+    pipelines: bool,
+}
+
+impl Parser {
+    /// Whether the connection is open for another answer.
+    pub(super) const fn persists(&self) -> bool {
+        self.persists
+    }
+
+    /// Whether the server speaks HTTP/1.1 and keeps the connection.
+    pub(super) const fn pipelines(&self) -> bool {
+        self.pipelines
+    }
+
+    /// What of the body is still to come, bytes, as far as is known.
+    pub(super) const fn left_bytes(&self) -> u64 {
+        match self.body {
+            Body::Length(bytes) | Body::Chunk(bytes) => bytes,
+            _ => 0,
+        }
+    }
+
+    /// Takes the head of the next answer from `input`, and interim ones before it. `is_head`: it answers a
+    /// HEAD. `None`: it is not all there.
+    ///
+    /// # Errors
+    /// One clause: it is not HTTP, too long, or its framing is not clear.
+    pub(super) fn head(
+        &mut self,
+        input: &mut BytesMut,
+        is_head: bool,
+    ) -> Result<Option<response::Parts>, String> {
+        if self.body != Body::End {
+            return Err("the answer before is not at its end".to_owned());
+        }
+        loop {
+            if input.len() > EAGER_BYTES && !self.is_ended(input) {
+                return if input.len() < MAX_HEAD_BYTES { Ok(None) } else { Err(too_long()) };
+            }
+            let seen = input.get(..MAX_HEAD_BYTES).unwrap_or(input);
+            let Some((bytes, parts)) = read(seen)? else {
+                return if input.len() < MAX_HEAD_BYTES { Ok(None) } else { Err(too_long()) };
+            };
+            input.advance(bytes);
+            self.scanned = 0;
+            if parts.status == StatusCode::SWITCHING_PROTOCOLS {
+                return Err("the server changes the protocol".to_owned());
+            }
+            if parts.status.is_informational() {
+                self.interim += 1;
+                if self.interim > MAX_INTERIM {
+                    return Err("the server sends interim answers without end".to_owned());
+                }
+                continue;
+            }
+            self.interim = 0;
+            let bodiless = is_head || matches!(parts.status.as_u16(), 204 | 304);
+            self.body = if bodiless { Body::End } else { framing(parts.version, &parts.headers)? };
+            let is_new = parts.version == Version::HTTP_11;
+            let says = |word| has_token(&parts.headers, word);
+            let open = if is_new { !says("close") } else { says("keep-alive") && !says("close") };
+            self.persists = open && self.body != Body::UntilClose;
+            self.pipelines = self.persists && is_new;
+            return Ok(Some(parts));
+        }
+    }
+
+    /// Whether a head's empty line has come; what was looked at is not looked at again.
+    fn is_ended(&mut self, input: &[u8]) -> bool {
+        let seen = input.get(..MAX_HEAD_BYTES).unwrap_or(input);
+        let new = seen.get(self.scanned.saturating_sub(3)..).unwrap_or_default();
+        self.scanned = seen.len();
+        new.windows(2).any(|two| two == b"\n\n") || new.windows(3).any(|three| three == b"\n\r\n")
+    }
+
+    /// Takes the next bytes of the body from `input`.
+    ///
+    /// # Errors
+    /// One clause: chunks that are none.
+    pub(super) fn piece(&mut self, input: &mut BytesMut) -> Result<Step, String> {
+        loop {
+            if self.body == Body::End {
+                return Ok(Step::End);
+            }
+            if input.is_empty() {
+                return Ok(Step::Short);
+            }
+            match self.body {
+                Body::End => {}
+                Body::Length(left) => {
+                    let piece = at_most(input, left);
+                    let left = left - piece.len() as u64;
+                    self.body = if left == 0 { Body::End } else { Body::Length(left) };
+                    return Ok(Step::Piece(piece));
+                }
+                Body::UntilClose => return Ok(Step::Piece(input.split().freeze())),
+                Body::Chunk(left) => {
+                    let piece = at_most(input, left);
+                    let left = left - piece.len() as u64;
+                    self.body = if left == 0 { Body::ChunkEnd } else { Body::Chunk(left) };
+                    return Ok(Step::Piece(piece));
+                }
+                Body::ChunkEnd => {
+                    let two = input.get(..2).unwrap_or(input);
+                    if !b"\r\n".starts_with(two) {
+                        return Err("a chunk is longer than it says".to_owned());
+                    }
+                    if two.len() < 2 {
+                        return Ok(Step::Short);
+                    }
+                    input.advance(2);
+                    self.body = Body::Size;
+                }
+                Body::Size => {
+                    let line = input.get(..MAX_CHUNK_LINE_BYTES).unwrap_or(input);
+                    match httparse::parse_chunk_size(line) {
+                        Ok(Status::Complete((bytes, size))) => {
+                            input.advance(bytes);
+                            self.body = if size == 0 { Body::Trailers(0) } else { Body::Chunk(size) };
+                        }
+                        Ok(Status::Partial) if line.len() < MAX_CHUNK_LINE_BYTES => return Ok(Step::Short),
+                        Ok(Status::Partial) => return Err("a chunk's size is too long".to_owned()),
+                        Err(_) => return Err("a chunk's size is no number".to_owned()),
+                    }
+                }
+                Body::Trailers(before) => {
+                    let end = input.iter().position(|&b| b == b'\n');
+                    if before + end.unwrap_or(input.len()) >= MAX_TRAILER_BYTES {
+                        return Err("the fields after the body are too long".to_owned());
+                    }
+                    let Some(end) = end else { return Ok(Step::Short) };
+                    let last = end == 0 || input.starts_with(b"\r\n");
+                    input.advance(end + 1);
+                    self.body = if last { Body::End } else { Body::Trailers(before + end + 1) };
+                }
+            }
+        }
+    }
+
+    /// The connection has ended: so has the body, if that is how it ends.
+    ///
+    /// # Errors
+    /// One clause: it should have gone on.
+    pub(super) fn close(&mut self) -> Result<(), String> {
+        match self.body {
+            Body::End | Body::UntilClose => {
+                self.body = Body::End;
+                Ok(())
+            }
+            _ => Err("the server closed the connection".to_owned()),
+        }
+    }
+}
+
+fn too_long() -> String {
+    format!("the head of the answer is longer than {MAX_HEAD_BYTES} bytes")
+}
+
+/// The first bytes of `input`, which is not empty, at most `most`, which is not 0.
+fn at_most(input: &mut BytesMut, most: u64) -> Bytes {
+    let bytes = usize::try_from(most).map_or(input.len(), |most| most.min(input.len()));
+    input.split_to(bytes).freeze()
+}
+
+/// Reads a head and how long it is. `None`: it is not all there.
+fn read(input: &[u8]) -> Result<Option<(usize, response::Parts)>, String> {
+    let mut room = [const { MaybeUninit::uninit() }; MAX_HEADERS];
+    let mut head = httparse::Response::new(&mut []);
+    let config = httparse::ParserConfig::default();
+    let bytes = match config.parse_response_with_uninit_headers(&mut head, input, &mut room) {
+        Ok(Status::Complete(bytes)) => bytes,
+        Ok(Status::Partial) => return Ok(None),
+        Err(e) => return Err(format!("the answer is not HTTP: {e}")),
+    };
+    let impossible = || "the answer is not HTTP".to_owned();
+    let mut response = Response::new(());
+    *response.version_mut() = if head.version == Some(1) { Version::HTTP_11 } else { Version::HTTP_10 };
+    *response.status_mut() =
+        head.code.and_then(|code| StatusCode::from_u16(code).ok()).ok_or_else(impossible)?;
+    for field in head.headers.iter() {
+        let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| impossible())?;
+        let value = HeaderValue::from_bytes(field.value).map_err(|_| impossible())?;
+        response.headers_mut().append(name, value);
+    }
+    Ok(Some((bytes, response.into_parts().0)))
+}
+
+/// How the body of an answer that has one is framed: RFC 9112 section 6.3.
+fn framing(version: Version, headers: &HeaderMap) -> Result<Body, String> {
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    if let Some(coding) = codings.next() {
+        return if headers.contains_key(CONTENT_LENGTH) {
+            Err("the answer has both Content-Length and Transfer-Encoding".to_owned())
+        } else if version != Version::HTTP_11
+            || codings.next().is_some()
+            || !coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked")
+        {
+            Err("the answer has an unknown Transfer-Encoding".to_owned())
+        } else {
+            Ok(Body::Size)
+        };
+    }
+    match content_length(headers) {
+        Some(0) => Ok(Body::End),
+        Some(length) => Ok(Body::Length(length)),
+        None if headers.contains_key(CONTENT_LENGTH) => {
+            Err("the answer's Content-Length is none, or there are several".to_owned())
+        }
+        None => Ok(Body::UntilClose),
+    }
+}
+
+/// Whether `Connection` has `word` in its list.
+fn has_token(headers: &HeaderMap, word: &str) -> bool {
+    let mut words =
+        headers.get_all(CONNECTION).iter().flat_map(|value| value.as_bytes().split(|&b| b == b','));
+    words.any(|other| other.trim_ascii().eq_ignore_ascii_case(word.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All answers in `bytes`, which end the connection, given piece by piece: status and body of each, and
+    /// whether the last was whole.
+    fn answers(pieces: &[&[u8]], is_head: bool) -> (Vec<(u16, Vec<u8>)>, bool) {
+        let (mut parser, mut input, mut found) = (Parser::default(), BytesMut::new(), Vec::new());
+        let mut pieces = pieces.iter();
+        let mut in_body = false;
+        loop {
+            let step = if in_body {
+                parser.piece(&mut input)
+            } else {
+                match parser.head(&mut input, is_head) {
+                    Ok(Some(parts)) => {
+                        found.push((parts.status.as_u16(), Vec::new()));
+                        in_body = true;
+                        continue;
+                    }
+                    Ok(None) => Ok(Step::Short),
+                    Err(e) => Err(e),
+                }
+            };
+            match step {
+                Err(_) => return (found, false),
+                Ok(Step::Piece(bytes)) => {
+                    assert!(!bytes.is_empty());
+                    found.last_mut().unwrap().1.extend_from_slice(&bytes);
+                }
+                Ok(Step::End) => {
+                    in_body = false;
+                    if !parser.persists() {
+                        return (found, true);
+                    }
+                }
+                Ok(Step::Short) => match pieces.next() {
+                    Some(piece) => input.extend_from_slice(piece),
+                    None if in_body => {
+                        let whole = parser.close().is_ok();
+                        return (found, whole);
+                    }
+                    None => {
+                        let whole = input.is_empty();
+                        return (found, whole);
+                    }
+                },
+            }
+        }
+    }
+
+    fn all(text: &str) -> (Vec<(u16, Vec<u8>)>, bool) {
+        answers(&[text.replace('\n', "\r\n").as_bytes()], false)
+    }
+
+    #[test]
+    fn answers_behind_each_other() {
+        let text = "HTTP/1.1 206 P\nContent-Length: 5\n\nhello\
+                    HTTP/1.1 100 C\n\nHTTP/1.1 103 E\nLink: x\n\n\
+                    HTTP/1.1 200 O\ntransfer-encoding: Chunked\n\n2;x=y\nhe\n3 \nllo\n0\nA: b\nC: d\n\n\
+                    HTTP/1.1 204 N\n\nHTTP/1.1 304 N\nContent-Length: 9\n\n\
+                    HTTP/1.1 404 N\nContent-Length: 0\nContent-Length: 0\n\n\
+                    HTTP/1.1 200 O\n\nuntil the end";
+        let (found, whole) = all(text);
+        let expected: Vec<(u16, &[u8])> = vec![
+            (206, b"hello"),
+            (200, b"hello"),
+            (204, b""),
+            (304, b""),
+            (404, b""),
+            (200, b"until the end"),
+        ];
+        let found: Vec<(u16, &[u8])> =
+            found.iter().map(|(status, body)| (*status, body.as_slice())).collect();
+        assert!(whole);
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn framing_that_could_mean_two_things_is_refused() {
+        for fields in [
+            "Content-Length: 5\nContent-Length: 6",
+            "Content-Length: 5, 5",
+            "Content-Length: +5",
+            "Content-Length: -1",
+            "Content-Length: 18446744073709551616",
+            "Content-Length:",
+            "Content-Length: 5\nTransfer-Encoding: chunked",
+            "Transfer-Encoding: gzip, chunked",
+            "Transfer-Encoding: chunked\nTransfer-Encoding: chunked",
+            "Transfer-Encoding: identity",
+            "Transfer-Encoding: chunked\n folded",
+            "Transfer-Encoding : chunked",
+            "no field",
+            "A: b\0c",
+        ] {
+            assert_eq!(all(&format!("HTTP/1.1 200 O\n{fields}\n\nhello")), (vec![], false), "{fields:?}");
+        }
+        assert_eq!(all("HTTP/1.0 200 O\nTransfer-Encoding: chunked\n\n0\n\n"), (vec![], false));
+        assert_eq!(all("HTTP/1.1 101 S\nContent-Length: 0\n\n"), (vec![], false));
+        assert_eq!(all("HTTP/2.0 200 S\nContent-Length: 0\n\n"), (vec![], false));
+        assert_eq!(all("HTTP/1.1 099 S\nContent-Length: 0\n\n"), (vec![], false));
+        assert_eq!(all(&"HTTP/1.1 102 P\n\n".repeat(MAX_INTERIM + 1)), (vec![], false));
+    }
+
+    #[test]
+    fn chunks_that_are_none() {
+        for body in [
+            "x\nhello\n0\n\n",
+            "5\nhelloX0\n\n",
+            "5\nhello\n",
+            "-5\nhello\n0\n\n",
+            "5\nhello\n0\nA: b\n",
+            "FFFFFFFFFFFFFFFFF\nhello",
+            "\nhello",
+        ] {
+            let text = format!("HTTP/1.1 200 O\nTransfer-Encoding: chunked\n\n{body}");
+            assert!(!all(&text).1, "{body:?}");
+        }
+        let endless = format!("HTTP/1.1 200 O\nTransfer-Encoding: chunked\n\n5;{}", "x".repeat(1 << 20));
+        assert!(!all(&endless).1);
+        let endless =
+            format!("HTTP/1.1 200 O\nTransfer-Encoding: chunked\n\n0\n{}", "a: b\n".repeat(1 << 16));
+        assert!(!all(&endless).1);
+    }
+
+    #[test]
+    fn heads_have_limits() {
+        let long = |bytes: usize| format!("HTTP/1.1 200 O\nContent-Length: 0\nA: {}\n\n", "x".repeat(bytes));
+        assert_eq!(all(&long(60 << 10)), (vec![(200, vec![])], true));
+        assert_eq!(all(&long(64 << 10)), (vec![], false));
+        let many =
+            |fields: usize| format!("HTTP/1.1 200 O\nContent-Length: 0\n{}\n", "A: b\n".repeat(fields));
+        assert_eq!(all(&many(MAX_HEADERS - 1)), (vec![(200, vec![])], true));
+        assert_eq!(all(&many(MAX_HEADERS)), (vec![], false));
+        // Without an end it is not waited for.
+        let mut parser = Parser::default();
+        let mut input = BytesMut::from(&b"HTTP/1.1 200 O\r\n"[..]);
+        while input.len() < MAX_HEAD_BYTES {
+            assert_eq!(parser.head(&mut input, false).map(|head| head.is_some()), Ok(false));
+            input.extend_from_slice(b"A: 0123456789\r\n");
+        }
+        assert!(parser.head(&mut input, false).is_err());
+    }
+
+    #[test]
+    fn who_keeps_the_connection() {
+        for (head, persists, pipelines) in [
+            ("HTTP/1.1 200 O\nContent-Length: 0", true, true),
+            ("HTTP/1.1 200 O\nContent-Length: 0\nConnection: x, Close", false, false),
+            ("HTTP/1.1 200 O", false, false),
+            ("HTTP/1.0 200 O\nContent-Length: 0", false, false),
+            ("HTTP/1.0 200 O\nContent-Length: 0\nConnection: Keep-Alive", true, false),
+            ("HTTP/1.1 200 O\nTransfer-Encoding: chunked", true, true),
+        ] {
+            let mut parser = Parser::default();
+            let mut input = BytesMut::from(format!("{head}\n\n").replace('\n', "\r\n").as_bytes());
+            assert!(parser.head(&mut input, false).unwrap().is_some());
+            assert_eq!((parser.persists(), parser.pipelines()), (persists, pipelines), "{head}");
+        }
+    }
+
+    /// Bytes that are nearly answers.
+    fn nearly() -> impl proptest::strategy::Strategy<Value = Vec<u8>> {
+        use proptest::prelude::*;
+        let part = prop_oneof![
+            Just("HTTP/1.1 200 O\r\n".to_owned()),
+            Just("HTTP/1.1 206 P\r\nContent-Length: 5\r\n\r\nhello".to_owned()),
+            Just("HTTP/1.1 100 C\r\n\r\n".to_owned()),
+            Just("Transfer-Encoding: chunked\r\n".to_owned()),
+            Just("Connection: close\r\n".to_owned()),
+            (0_u64..9).prop_map(|n| format!("Content-Length: {n}\r\n")),
+            Just("\r\n".to_owned()),
+            Just("\n".to_owned()),
+            (0_usize..9).prop_map(|n| format!("{n:x}\r\n{}\r\n", "y".repeat(n))),
+            Just("0\r\n\r\n".to_owned()),
+            "[ -~\\r\\n]{0,9}",
+        ];
+        proptest::collection::vec(part, 0..12).prop_map(|parts| parts.concat().into_bytes())
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_split_is_the_same(
+            bytes in nearly(),
+            cuts in proptest::collection::vec(0_usize..400, 0..9),
+            is_head: bool,
+        ) {
+            let mut cuts: Vec<usize> = cuts.into_iter().filter(|cut| *cut <= bytes.len()).collect();
+            cuts.extend([0, bytes.len()]);
+            cuts.sort_unstable();
+            let pieces: Vec<&[u8]> = cuts.windows(2).map(|two| &bytes[two[0]..two[1]]).collect();
+            let single: Vec<&[u8]> = bytes.chunks(1).collect();
+            let whole = answers(&[&bytes], is_head);
+            proptest::prop_assert_eq!(&answers(&pieces, is_head), &whole);
+            proptest::prop_assert_eq!(&answers(&single, is_head), &whole);
+        }
+
+        #[test]
+        fn any_bytes_are_read(
+            before in nearly(),
+            bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..200),
+        ) {
+            let bytes = [before, bytes].concat();
+            let (found, _) = answers(&[&bytes], false);
+            proptest::prop_assert!(found.iter().map(|(_, body)| body.len()).sum::<usize>() <= bytes.len());
+        }
+
+        #[test]
+        fn never_more_than_its_length(length in 0_u64..40, sent in 0_usize..80, cut in 0_usize..40) {
+            let text = format!("HTTP/1.1 200 O\r\nContent-Length: {length}\r\n\r\n{}", "z".repeat(sent));
+            let (first, second) = text.as_bytes().split_at(cut.min(text.len()));
+            let (found, whole) = answers(&[first, second], false);
+            let expected = sent.min(length as usize);
+            proptest::prop_assert_eq!(found, vec![(200, vec![b'z'; expected])]);
+            proptest::prop_assert_eq!(whole, sent as u64 == length);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! One HTTP/2 connection (RFC 9113), of whose streams the oldest is read and the others wait.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body_util::Empty;
+use hyper::body::{Body as _, Incoming};
+use hyper::client::conn::http2;
+use hyper::http::{Request, Response, response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::JoinHandle;
+
+use super::Trouble;
+use super::connect::chain;
+
+/// What a server may send on one stream before we have taken it, bytes: 100 Mbit/s for 0.6 s.
+const STREAM_WINDOW_BYTES: u32 = 8 << 20;
+/// What may be expected on all the streams that wait, bytes, unless only one does. Nobody reads them, so what
+/// they have had of the connection's window they keep: with more, the stream that is read would stand still.
+const AHEAD_BYTES: u64 = STREAM_WINDOW_BYTES as u64;
+/// What a server may send on all streams before we have taken it, bytes: the one that is read, those that wait.
+const CONNECTION_WINDOW_BYTES: u32 = 2 * STREAM_WINDOW_BYTES;
+/// The largest frame that is taken, bytes.
+const FRAME_BYTES: u32 = 64 << 10;
+
+/// An answer that has not begun.
+type Asked = Pin<Box<dyn Future<Output = hyper::Result<Response<Incoming>>> + Send>>;
+
+/// The connection. Dropping it closes it.
+pub(super) struct H2 {
+    sender: http2::SendRequest<Empty<Bytes>>,
+    driver: JoinHandle<()>,
+    /// Oldest first.
+    asked: VecDeque<Asked>,
+    body: Option<Incoming>,
+}
+
+impl Drop for H2 {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+impl H2 {
+    pub(super) async fn start<S>(io: S) -> Result<Self, Trouble>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .max_frame_size(FRAME_BYTES)
+            .handshake(TokioIo::new(io))
+            .await
+            .map_err(|e| Trouble::Broken(format!("the connection broke off: {}", chain(&e))))?;
+        // How it ended is told by the request that was on it.
+        let driver = tokio::spawn(async move { drop(connection.await) });
+        Ok(Self { sender, driver, asked: VecDeque::new(), body: None })
+    }
+
+    /// Whether answers of so many bytes each may wait while another is read.
+    pub(super) fn has_room(mut waiting_bytes: impl ExactSizeIterator<Item = u64>) -> bool {
+        let within = |sum: u64, bytes: u64| {
+            Some(sum + bytes.min(STREAM_WINDOW_BYTES.into())).filter(|sum| *sum <= AHEAD_BYTES)
+        };
+        waiting_bytes.len() <= 1 || waiting_bytes.try_fold(0, within).is_some()
+    }
+
+    /// Requests whose answer has not begun.
+    pub(super) fn unanswered(&self) -> usize {
+        self.asked.len()
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.sender.is_closed()
+    }
+
+    /// Opens a stream for a request.
+    pub(super) fn ask(&mut self, request: Request<()>) {
+        let answer = self.sender.send_request(request.map(|()| Empty::new()));
+        self.asked.push_back(Box::pin(answer));
+    }
+
+    /// Resets the oldest stream whose answer has not begun.
+    pub(super) fn skip(&mut self) {
+        self.asked.pop_front();
+    }
+
+    /// Resets the stream that is read, if it is not at its end.
+    pub(super) fn leave(&mut self) {
+        self.body = None;
+    }
+
+    /// The head of the oldest answer.
+    pub(super) fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<response::Parts, String>> {
+        let Some(oldest) = self.asked.front_mut() else {
+            return Poll::Ready(Err("nothing was asked".to_owned()));
+        };
+        let answer = ready!(oldest.as_mut().poll(cx));
+        self.asked.pop_front();
+        let (parts, body) = answer.map_err(|e| chain(&e))?.into_parts();
+        self.body = Some(body);
+        Poll::Ready(Ok(parts))
+    }
+
+    /// The next bytes of the body; `None` is its end.
+    pub(super) fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, String>> {
+        let Some(body) = &mut self.body else { return Poll::Ready(Ok(None)) };
+        loop {
+            match ready!(Pin::new(&mut *body).poll_frame(cx)) {
+                None => {
+                    self.body = None;
+                    return Poll::Ready(Ok(None));
+                }
+                Some(Err(e)) => return Poll::Ready(Err(chain(&e))),
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(bytes) if !bytes.is_empty() => return Poll::Ready(Ok(Some(bytes))),
+                    // Trailers say nothing here.
+                    _ => {}
+                },
+            }
+        }
+    }
+}

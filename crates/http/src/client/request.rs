@@ -1,0 +1,122 @@
+//! The request for what is asked for: its shape, its URL and its fields.
+
+use hyper::http::header::{
+    ACCEPT, ACCEPT_ENCODING, HOST, HeaderValue, IF_RANGE, PROXY_AUTHORIZATION, RANGE, USER_AGENT,
+};
+use hyper::http::{Method, Request, Uri};
+
+use super::answer::is_strong;
+use super::connect::Connection;
+use super::proxy::basic;
+use super::settings::Settings;
+use super::url::Url;
+use super::{Trouble, What};
+
+/// What a request asks for.
+#[derive(Clone, Copy)]
+pub(super) enum Shape<'a> {
+    Head,
+    Bytes { first: u64, end: u64, validator: Option<Validator<'a>> },
+    Whole,
+}
+
+/// A strong `ETag`, and the only URL that it is for.
+#[derive(Clone, Copy)]
+pub(super) struct Validator<'a> {
+    tag: &'a str,
+    seen_at: Option<&'a str>,
+}
+
+impl Validator<'_> {
+    /// Queries do not count: they carry signatures, which are new each time.
+    pub(super) fn is_for(&self, url: &Url) -> bool {
+        let same =
+            |seen: &str| Url::parse(seen).is_ok_and(|seen| seen.without_query() == url.without_query());
+        self.seen_at.is_none_or(same)
+    }
+}
+
+/// The URL that a fetch began with.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub(super) url: &'a Url,
+    /// As in [`Ask`](super::Ask).
+    pub(super) trusted: bool,
+}
+
+impl<'a> Shape<'a> {
+    /// What the first request for `what` asks for.
+    pub(super) fn of(what: &'a What) -> Result<Self, Trouble> {
+        match what {
+            What::Look => Ok(Self::Head),
+            What::Small { .. } => Ok(Self::Whole),
+            What::Range { first, end, length, .. } if first >= end || end > length => {
+                Err(Trouble::Refused(format!("bytes {first} to {end} of {length} are no range")))
+            }
+            What::Range { first, end, validator, seen_at, .. } => {
+                let tag = validator.as_deref().filter(|tag| is_strong(tag));
+                let validator = tag.map(|tag| Validator { tag, seen_at: seen_at.as_deref() });
+                Ok(Self::Bytes { first: *first, end: *end, validator })
+            }
+        }
+    }
+
+    /// Whether there is a strong `ETag` to go by.
+    pub(super) const fn has_validator(&self) -> bool {
+        matches!(self, Self::Bytes { validator: Some(_), .. })
+    }
+
+    /// Whether an answer from `url` must have the `ETag` that is asked for.
+    pub(super) fn validates(&self, url: &Url) -> bool {
+        matches!(self, Self::Bytes { validator: Some(validator), .. } if validator.is_for(url))
+    }
+}
+
+/// The request at `url` for `shape`, as `connection` takes it.
+pub(super) fn request(
+    settings: &Settings,
+    asked: Asked<'_>,
+    url: &Url,
+    shape: Shape<'_>,
+    connection: &Connection,
+) -> Result<Request<()>, Trouble> {
+    let impossible = |e: hyper::http::Error| Trouble::Refused(format!("{}: {e}", url.without_query()));
+    let mut headers = settings.headers(asked.url, asked.trusted, url);
+    let value = |text: &str| HeaderValue::from_str(text).map_err(|e| impossible(e.into()));
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    if !headers.contains_key(ACCEPT) {
+        headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
+    }
+    if !headers.contains_key(USER_AGENT) {
+        headers.insert(USER_AGENT, value(&settings.agent)?);
+    }
+    if let Shape::Bytes { first, end, validator } = shape {
+        headers.insert(RANGE, value(&format!("bytes={first}-{}", end - 1))?);
+        if let Some(validator) = validator.filter(|validator| validator.is_for(url)) {
+            headers.insert(IF_RANGE, value(validator.tag)?);
+        }
+    }
+    let host = match headers.remove(HOST) {
+        Some(host) => host,
+        None => value(&url.origin.authority())?,
+    };
+    let uri = if connection.is_h2() || connection.relay.is_some() {
+        let authority = if connection.is_h2() { host.as_bytes() } else { &[] };
+        let own = url.origin.authority();
+        let authority = if authority.is_empty() { own.as_bytes() } else { authority };
+        Uri::builder().scheme(url.origin.scheme()).authority(authority).path_and_query(url.target.as_str())
+    } else {
+        Uri::builder().path_and_query(url.target.as_str())
+    };
+    let uri = uri.build().map_err(impossible)?;
+    if !connection.is_h2() {
+        headers.insert(HOST, host);
+    }
+    if let Some(Some((name, password))) = &connection.relay {
+        headers.insert(PROXY_AUTHORIZATION, value(&basic(name, password))?);
+    }
+    let method = if matches!(shape, Shape::Head) { Method::HEAD } else { Method::GET };
+    let mut request = Request::builder().method(method).uri(uri).body(()).map_err(impossible)?;
+    *request.headers_mut() = headers;
+    Ok(request)
+}
