@@ -143,8 +143,8 @@ pub struct Serve {
 )]
 pub struct Get {
     /// What to fetch: a URI as `anabranch serve` printed it (in quotes, for it contains & and ?), URLs of one
-    /// and the same file, a Metalink (a file or a URL that ends in .meta4 or .metalink; of several files it is
-    /// a directory), or - for a list of these on standard input, one a line
+    /// and the same file, a Metalink (a file or a URL that ends in .meta4 or .metalink; one of several files
+    /// is a directory), or - for a list of these on standard input, one a line
     #[arg(required = true, value_name = "URI|URL|METALINK", value_hint = ValueHint::Url)]
     pub what: Vec<String>,
 

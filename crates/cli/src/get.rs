@@ -3,8 +3,9 @@
 //! What happens in which order: read what was asked for, look the sources up, ask HTTP servers what they
 //! have, open the target (which finds what an earlier run left there), then let `Transfer` run subscriber and
 //! mirrors over sockets until everything is here. A directory from sources is two transfers over the same
-//! paths: its manifest into memory, then its files. A directory from mirrors, which a Metalink of several files
-//! describes, is `several`: its small files many at once (`small`), then each longer one as if it were alone.
+//! paths: its manifest into memory, then its files. A directory from mirrors, which a Metalink of several
+//! files describes, is `several`: its small files many at once (`small`), then each longer one as if it were
+//! alone.
 
 mod arrivals;
 mod asked;

@@ -4,14 +4,17 @@
 //! once, so that a file does not wait for the round trip of the one before it.
 //!
 //! 1. **How many at once** (`files/way.rs`): twice what the way delivers in a round trip, from
-//!    [`WINDOW_MIN_BYTES`] to [`WINDOW_MAX_BYTES`], and [`OUTSTANDING_MAX`] files. There is one queue of files:
-//!    a faster way drains faster, and takes more of it.
-//! 2. **The end** (`files/tail.rs`): a way without work asks a second time for what would come later, or not at
-//!    all, from another one.
-//! 3. **Failures** hold a way back for half a second, then twice as long and so on; then it has to prove
+//!    [`WINDOW_MIN_BYTES`] to [`WINDOW_MAX_BYTES`], and [`OUTSTANDING_MAX`] files. There is one queue of
+//!    files: a faster way drains faster, and takes more of it.
+//! 2. **A second connection.** Servers end a connection after so many requests (nginx after 1,000), and a new
+//!    one begins slowly: with small files, again and again. So a way that has brought [`SECOND_AFTER`] files
+//!    may get a second lane, which began later and so ends at another time; each fills the other's gaps.
+//! 3. **The end** (`files/tail.rs`): a way without work asks a second time for what would come later, or not
+//!    at all, from another one.
+//! 4. **Failures** hold a way back for half a second, then twice as long and so on; then it has to prove
 //!    itself with one file. A file that a server lacks is asked of others; what all lack, or what has failed
 //!    [`TRIES_MAX`] times, is lost, and the rest goes on.
-//! 4. **Wrong bytes** end the use of a server: whoever looks at a whole file says so. What it brought before
+//! 5. **Wrong bytes** end the use of a server: whoever looks at a whole file says so. What it brought before
 //!    was looked at too, so it stands.
 //!
 //! The machine has the shape of [`algo::Machine`]: [`Files::handle`], then [`Files::poll`] until it answers
@@ -37,6 +40,10 @@ pub const WAYS_MAX: usize = crate::plan::WAYS_MAX;
 pub const SERVERS_MAX: usize = 64;
 /// A file whose requests have failed so often, each as the first of its connection to fail, is lost.
 pub const TRIES_MAX: u32 = 10;
+/// A second lane is used when the first has brought so many files.
+pub const SECOND_AFTER: u64 = 500;
+/// Requests of all ways together.
+pub const ALL_OUTSTANDING_MAX: usize = 2_048;
 /// How often it is looked again whether a way without work can help those that have some.
 const TAIL_TICK: Span = Span::from_millis(50);
 
@@ -131,6 +138,15 @@ impl Files {
         Some(self.ways.len() - 1)
     }
 
+    /// Adds a second lane to a way: another connection of the same ends, which is a way of its own here. `None`
+    /// when there are [`WAYS_MAX`], or no such way.
+    pub fn add_lane(&mut self, first: WayId) -> Option<WayId> {
+        let server = self.ways.get(first)?.server;
+        let second = self.add_way(server)?;
+        self.ways[second].first = Some(first);
+        Some(second)
+    }
+
     /// All ways, as numbers.
     pub fn ways(&self) -> impl Iterator<Item = WayReport> {
         self.ways.iter().map(Way::report)
@@ -222,9 +238,12 @@ impl Files {
         let mut any = true;
         while std::mem::take(&mut any) {
             for p in 0..self.ways.len() {
+                if self.outstanding() >= ALL_OUTSTANDING_MAX {
+                    break;
+                }
                 let server = usize::from(self.ways[p].server);
                 let Some(&(_, file)) = self.servers[server].idle.first() else { continue };
-                if self.ways[p].has_room(now, self.files[file].bytes) {
+                if self.has_begun(p) && self.ways[p].has_room(now, self.files[file].bytes) {
                     self.ask(now, p, file);
                     any = true;
                 }
@@ -233,9 +252,19 @@ impl Files {
         self.help(now);
         self.deadline = self.ways.iter().map(|way| way.due(now)).min().unwrap_or(Time::NEVER);
         let asked = self.ways.iter().any(|way| !way.requests.is_empty());
-        if asked && self.ways.iter().any(|way| way.is_free(now)) {
+        if asked && (0..self.ways.len()).any(|p| self.has_begun(p) && self.ways[p].is_free(now)) {
             self.deadline = self.deadline.min(now + TAIL_TICK);
         }
+    }
+
+    /// Whether a way may be used yet.
+    fn has_begun(&self, p: WayId) -> bool {
+        let Some(first) = self.ways[p].first else { return true };
+        self.ways.get(first).is_some_and(|first| first.answers >= SECOND_AFTER)
+    }
+
+    fn outstanding(&self) -> usize {
+        self.ways.iter().map(|way| way.requests.len()).sum()
     }
 
     fn ask(&mut self, now: Time, p: WayId, file: FileId) {

@@ -30,6 +30,8 @@ struct Link {
     silent: Range<Time>,
     /// Each request whose number is a multiple of this, breaks the connection; 0: none.
     breaks_at: u64,
+    /// It has a second lane.
+    second: bool,
     /// The same: the server is busy.
     busy_at: u64,
     /// A file that it has wrong.
@@ -46,6 +48,7 @@ impl Link {
             rtt: Span::from_millis(rtt_ms),
             silent: Time::NEVER..Time::NEVER,
             breaks_at: 0,
+            second: false,
             busy_at: 0,
             wrong: None,
             lacks: 0,
@@ -89,7 +92,9 @@ fn run(wanted: &[Wanted], links: &[Link]) -> Ended {
     let mut machine = Files::new(wanted);
     let mut lines: Vec<Line> = Vec::new();
     for link in links {
-        if machine.add_way(link.server).is_some() {
+        let Some(way) = machine.add_way(link.server) else { continue };
+        let lanes = 1 + usize::from(link.second && machine.add_lane(way).is_some());
+        for _ in 0..lanes {
             let link = link.clone();
             lines.push(Line { link, busy_until: Time::ZERO, answers: VecDeque::new(), requests: 0 });
         }
@@ -200,6 +205,16 @@ fn one_link_is_full() {
 }
 
 #[test]
+fn a_second_lane_is_used_late() {
+    let two = [Link { second: true, ..Link::new(0, 100, 20) }];
+    let ended = run(&files(400, 10_000, &[0]), &two);
+    assert_eq!(ended.bytes, [(4_000_000, 0), (0, 0)], "few files need none");
+    let ended = run(&files(4_000, 10_000, &[0]), &two);
+    assert!(ended.complete.iter().all(|done| *done));
+    assert!(ended.bytes[1].0 >= 15_000_000, "{:?}", ended.bytes);
+}
+
+#[test]
 fn each_link_takes_what_it_carries() {
     let links = [Link::new(0, 100, 20), Link::new(1, 50, 40), Link::new(2, 10, 80)];
     let ended = run(&files(5_000, 20_000, &[0, 1, 2]), &links);
@@ -291,9 +306,11 @@ fn nobody_to_ask() {
 }
 
 fn link(server: ServerId) -> impl Strategy<Value = Link> {
-    let misfortunes = (0..4_u64, 0..4_u64, prop::option::weighted(0.2, 0..60_usize), 0..6_usize);
+    let misfortunes =
+        (any::<bool>(), 0..4_u64, 0..4_u64, prop::option::weighted(0.2, 0..60_usize), 0..6_usize);
     (1..200_u64, 1..300_u64, 0..20_u64, 0..40_u64, misfortunes).prop_map(
-        move |(mbit, rtt, from, len, (breaks, busy, wrong, lacks))| Link {
+        move |(mbit, rtt, from, len, (second, breaks, busy, wrong, lacks))| Link {
+            second,
             silent: secs(from)..secs(from + len),
             breaks_at: [0, 0, 7, 3][breaks as usize],
             busy_at: [0, 0, 11, 5][busy as usize],

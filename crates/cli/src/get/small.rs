@@ -2,6 +2,7 @@
 //!
 //! Each is fetched whole into memory, held against its hash, and handed to the [`Writer`].
 
+mod item;
 mod rows;
 
 use std::collections::BTreeMap;
@@ -15,16 +16,15 @@ use mirror::files::{
 };
 use mirror::url::Url;
 use net::{Clock, Interest, Poller, Via, Wake};
-use sha2::{Digest as _, Sha256};
 
 use super::look::{code, host, origin};
 use super::rows::Rows;
-use super::ways::{Way, ends, others, way_of};
+use super::ways::{Way, ends, way_of};
 use super::writer::Writer;
 use crate::exit::{Code, Failure, Outcome};
 use crate::names::show;
-use crate::target::Proof;
 use crate::view::{Snapshot, View};
+pub(super) use item::{Hash, Item};
 
 /// Files of up to so many bytes are fetched whole.
 pub(super) const SMALL_BYTES: u64 = 4 << 20;
@@ -34,40 +34,6 @@ const SLACK_BYTES: u64 = 64 << 10;
 const SILENCE_TOLD: Span = Span::from_secs(3);
 /// A wait that a server asks for is believed up to this.
 const HOUR: Span = Span::from_secs(3_600);
-
-/// A small file that is wanted.
-pub(super) struct Item {
-    /// Its path below the directory.
-    pub(super) name: String,
-    pub(super) bytes: u64,
-    pub(super) hash: Hash,
-    /// Where it is, the best first.
-    pub(super) urls: Vec<Url>,
-}
-
-/// What tells that a file is right.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Hash {
-    Blake3([u8; 32]),
-    Sha256([u8; 32]),
-}
-
-impl Hash {
-    pub(super) fn is_of(&self, bytes: &[u8]) -> bool {
-        match self {
-            Self::Blake3(root) => blake3::hash(bytes) == *root,
-            Self::Sha256(hash) => <[u8; 32]>::from(Sha256::digest(bytes)) == *hash,
-        }
-    }
-
-    /// The same as a target has it, with the root as far as it is known.
-    pub(super) const fn proof(&self) -> (Proof, [u8; 32]) {
-        match self {
-            Self::Blake3(root) => (Proof::Root, *root),
-            Self::Sha256(hash) => (Proof::Sha256(*hash), [0; 32]),
-        }
-    }
-}
 
 /// A server, as people know it.
 struct Seen {
@@ -206,7 +172,9 @@ impl<'a> Small<'a> {
             let why = match ends(url, self.client.is_proxied(url.as_str()), named) {
                 Ok(found) => {
                     for (via, peer) in &found {
-                        if self.machine.add_way(number).is_some() {
+                        let Some(first) = self.machine.add_way(number) else { break };
+                        let second = self.machine.add_lane(first);
+                        for _ in [Some(first), second].into_iter().flatten() {
                             let (via, address) = (via.clone(), peer.ip());
                             self.ways.push(Way { mirror: number, via, address, shut: None });
                         }
@@ -239,8 +207,8 @@ impl<'a> Small<'a> {
     /// Runs until every file is here or lost. `totals` counts on.
     ///
     /// # Errors
-    /// 4 if nobody answers any more, 6 if the disk does not take a file, 130 on Ctrl-C. Files that arrived are
-    /// in their places in any case.
+    /// 4 if nobody answers any more, 6 if the disk does not take a file, 130 on Ctrl-C. Files that arrived
+    /// are in their places in any case.
     pub(super) fn run(
         &mut self,
         totals: &mut Totals,
@@ -363,7 +331,8 @@ impl<'a> Small<'a> {
 
     fn check_silence(&mut self, now: Time, view: &mut View) -> Outcome {
         let heard: u64 = self.machine.ways().map(|way| way.counters.received_bytes).sum();
-        if heard != self.heard || self.machine.left() == 0 {
+        // A disk that takes its time is no silence.
+        if heard != self.heard || !self.writer.is_idle() {
             (self.heard, self.heard_at, self.told_silence) = (heard, now, false);
         }
         let silence = now.since(self.heard_at);
@@ -407,7 +376,7 @@ impl<'a> Small<'a> {
     fn head(&mut self, now: Time, id: FetchId, head: &Head, view: &mut View) {
         let Some(item) = self.item(id) else { return };
         if let Some(coming) = self.coming.get_mut(&id) {
-            coming.page = head.content_type.as_deref().is_some_and(is_page);
+            coming.page = head.content_type.as_deref().is_some_and(item::is_page);
         }
         self.machine.handle(now, Input::Bytes { fetch: id, bytes: 0 });
         if head.length.is_some_and(|length| length != item.bytes) {
@@ -451,8 +420,7 @@ impl<'a> Small<'a> {
     fn wrong(&mut self, now: Time, id: FetchId, view: &mut View) {
         let Some(item) = self.item(id) else { return };
         let page = self.coming.remove(&id).is_some_and(|coming| coming.page);
-        let end = item.name.rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
-        if page && !end.contains("htm") {
+        if page && !item.may_be_page() {
             let why = "a web page came instead of the file: perhaps this network wants a login first";
             return self.failed(now, id, &Trouble::NotTheFile(why.to_owned()), view);
         }
@@ -462,6 +430,25 @@ impl<'a> Small<'a> {
         view.note(&format!("{}: {why}: struck off", seen.name));
         (seen.lied, seen.code, seen.out) = (true, Code::Corrupt, Some(why));
         self.machine.handle(now, Input::Done { fetch: id, right: false });
+    }
+
+    /// Whether the server may be asked from another local address.
+    fn has_others(&self, p: usize) -> bool {
+        let Some(this) = self.ways.get(p) else { return false };
+        self.ways.iter().any(|way| way.mirror == this.mirror && way.via != this.via && way.shut.is_none())
+    }
+
+    /// A server is not asked from this local address any more.
+    fn shut(&mut self, now: Time, p: usize, trouble: &Trouble, view: &mut View) {
+        let Some((mirror, via)) = self.ways.get(p).map(|way| (way.mirror, way.via.clone())) else { return };
+        for (way, end) in self.ways.iter_mut().enumerate() {
+            if end.mirror == mirror && end.via == via {
+                end.shut = Some(trouble.to_string());
+                self.machine.handle(now, Input::Down { way });
+            }
+        }
+        let name = &self.servers[usize::from(mirror)].name;
+        view.note(&format!("{name} via {via}: {trouble}: not asked over this way any more"));
     }
 
     fn failed(&mut self, now: Time, id: FetchId, trouble: &Trouble, view: &mut View) {
@@ -479,13 +466,9 @@ impl<'a> Small<'a> {
             // Some say that of whatever they do not have.
             Trouble::Gone(_) | Trouble::Forbidden(403) => Useless::Lacking,
             // A portal or a meddling proxy may be on this way alone.
-            _ if others(&self.ways, id) => {
+            _ if self.has_others(p) => {
                 self.machine.handle(now, Input::Failed { fetch: id, failure: Useless::Broken });
-                self.machine.handle(now, Input::Down { way: p });
-                let Some(way) = self.ways.get_mut(p) else { return };
-                way.shut = Some(trouble.to_string());
-                let name = &self.servers[usize::from(way.mirror)].name;
-                view.note(&format!("{name} via {}: {trouble}: not asked over this way any more", way.via));
+                self.shut(now, p, trouble, view);
                 return;
             }
             _ => Useless::Useless,
@@ -499,10 +482,4 @@ impl<'a> Small<'a> {
         }
         self.machine.handle(now, Input::Failed { fetch: id, failure });
     }
-}
-
-/// Whether a `Content-Type` is that of a web page.
-fn is_page(kind: &str) -> bool {
-    let kind = kind.split(';').next().unwrap_or_default().trim();
-    kind.eq_ignore_ascii_case("text/html") || kind.eq_ignore_ascii_case("application/xhtml+xml")
 }

@@ -20,8 +20,11 @@ use crate::names::show as shown;
 
 /// Writes the Metalink of the directory that was named.
 pub(super) fn make(args: &Make, watch: impl FnOnce(&Work<'_>) -> Outcome<Vec<metalink::File>>) -> Outcome {
-    // Its real name, even if it was named `.`.
-    let real = args.file.canonicalize().map_err(|e| unreadable(&args.file, &e))?;
+    // If it was named `.`, its real name.
+    let real = match args.file.file_name() {
+        Some(_) => args.file.clone(),
+        None => args.file.canonicalize().map_err(|e| unreadable(&args.file, &e))?,
+    };
     let name = real.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
         Failure::usage(format!("{} has no name in UTF-8 to call a Metalink by", shown(&real)))
     })?;
@@ -39,8 +42,8 @@ pub(super) fn make(args: &Make, watch: impl FnOnce(&Work<'_>) -> Outcome<Vec<met
         0 => return Err(Failure::usage(format!("{} has no files", shown(&args.file)))),
         n if n > FILES_MAX => {
             return Err(Failure::usage(format!(
-                "{} has {n} files, and a Metalink describes at most {FILES_MAX}: make one of each directory in \
-                 it, or pack small files into an archive",
+                "{} has {n} files, and a Metalink describes at most {FILES_MAX}: make one of each directory \
+                 in it, or pack small files into an archive",
                 shown(&args.file)
             )));
         }
@@ -53,8 +56,8 @@ pub(super) fn make(args: &Make, watch: impl FnOnce(&Work<'_>) -> Outcome<Vec<met
     let text = metalink.emit().map_err(|e| Failure::usage(format!("no Metalink can say this: {e}")))?;
     if text.len() > METALINK_MAX {
         return Err(Failure::usage(format!(
-            "the Metalink would have {} bytes, and {METALINK_MAX} are the most that is read: name fewer mirrors, \
-             choose a larger --piece-size, or make one of each directory in {}",
+            "the Metalink would have {} bytes, and {METALINK_MAX} are the most that is read: name fewer \
+             mirrors, choose a larger --piece-size, or make one of each directory in {}",
             text.len(),
             shown(&args.file)
         )));

@@ -2,7 +2,7 @@
 
 use algo::{Span, Time};
 
-use super::{Fate, FileId, Files};
+use super::{ALL_OUTSTANDING_MAX, Fate, FileId, Files};
 use crate::plan::WayId;
 
 /// What asking twice must save.
@@ -12,8 +12,11 @@ impl Files {
     /// Asks every way without work for the file that it would spare the others most time with.
     pub(super) fn help(&mut self, now: Time) {
         for p in 0..self.ways.len() {
+            if self.outstanding() >= ALL_OUTSTANDING_MAX {
+                return;
+            }
             let server = usize::from(self.ways[p].server);
-            if !self.ways[p].is_free(now) || !self.servers[server].idle.is_empty() {
+            if !self.has_begun(p) || !self.ways[p].is_free(now) || !self.servers[server].idle.is_empty() {
                 continue;
             }
             if let Some(file) = self.worst(now, p) {

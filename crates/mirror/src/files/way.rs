@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use algo::{Rate, Span, Time};
 
 use super::{Counters, FileId, ServerId, WayReport};
-use crate::plan::{BUSY_MAX, FetchId, RETRY_MAX, RETRY_MIN, State, backoff};
+use crate::plan::{BUSY_MAX, FetchId, RETRY_MAX, RETRY_MIN, State, WayId, backoff};
 
 /// Files that a way is asked for at once.
 pub const OUTSTANDING_MAX: usize = 128;
@@ -66,6 +66,10 @@ pub(super) struct Way {
     failed_at: Option<Time>,
     in_a_row: u32,
     pub(super) counters: Counters,
+    /// The way that this is a second lane of.
+    pub(super) first: Option<WayId>,
+    /// Files that came whole.
+    pub(super) answers: u64,
 }
 
 impl Way {
@@ -85,6 +89,8 @@ impl Way {
             failed_at: None,
             in_a_row: 0,
             counters: Counters::default(),
+            first: None,
+            answers: 0,
         }
     }
 
@@ -151,6 +157,7 @@ impl Way {
         self.heard(now, n, 0);
         self.delivered += HEAD_BYTES;
         let request = self.take(n)?;
+        self.answers += 1;
         let took = now.since(request.at);
         self.latency = Some(self.latency.map_or(took, |least| least.min(took)));
         let rate = Rate::of(self.delivered - request.before, took).as_bytes();

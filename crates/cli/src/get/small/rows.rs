@@ -37,7 +37,19 @@ impl Small<'_> {
                 ..PathRow::default()
             }
         });
-        let paths: Vec<PathRow> = rows.collect();
+        let mut paths: Vec<PathRow> = Vec::new();
+        for row in rows {
+            // A second lane is part of its way; what it does is told when it does something.
+            match paths.iter_mut().find(|first| first.source == row.source && first.via == row.via) {
+                Some(first) => {
+                    first.rate_bytes += row.rate_bytes;
+                    first.share_percent += row.share_percent;
+                    first.bytes += row.bytes;
+                    first.timeouts += row.timeouts;
+                }
+                None => paths.push(row),
+            }
+        }
         Snapshot {
             total_bytes: self.totals.total_bytes,
             done_bytes: self.totals.done_bytes,
