@@ -1,12 +1,13 @@
 //! Ranges from HTTP servers, each over the way it was asked for.
 //!
-//! A [`Client`] is one thread. A *way* answers its fetches one after the other and keeps its connections: one
-//! an origin, HTTP/2 where the server offers it over TLS. The request of the next fetch goes out while the
-//! answer before it still flows, where that is safe: then no round trip lies between two. An answer is judged
-//! before a byte of it is handed over: what is not exactly what was asked for is a [`Trouble`] and never data.
+//! A [`Client`] is one thread. A *way* answers its fetches one after the other and keeps its connections:
+//! one an origin, HTTP/2 where the server offers it over TLS. The request of the next fetch goes out while
+//! the answer before it still flows, where that is safe: then no round trip lies between two. An answer is
+//! judged before a byte of it is handed over: what is not exactly what was asked for is a [`Trouble`] and
+//! never data.
 //!
-//! * `way`: one way's fetches, redirects, bodies, and in `ahead` what is asked before its turn. `request`: what
-//!   is sent. `answer`: whether an answer is what was asked for.
+//! * `way`: one way's fetches, redirects, bodies, and in `ahead` what is asked before its turn. `request`:
+//!   what is sent. `answer`: whether an answer is what was asked for.
 //! * `connect`: name, interface, proxy, TLS. `h1`, `h2`: HTTP over it. `proxy`, `tls`, `tcp`: their parts.
 //! * `settings`, `netrc`, `url`: what the caller said. `queue`: what is handed over.
 
@@ -151,8 +152,8 @@ pub enum What {
         /// The `Last-Modified` it must still have if it has one; not looked at where there is a strong
         /// `validator`.
         modified: Option<String>,
-        /// The URL, after redirects, that has the `ETag` of `validator`: one server's says nothing about another's, so
-        /// where the answer comes from elsewhere, the query aside, it is not looked at. `None`: anywhere.
+        /// The URL, after redirects, that has `validator`: one server's `ETag` says nothing about another's,
+        /// so where the answer comes from elsewhere, the query aside, it is not looked at. `None`: anywhere.
         seen_at: Option<String>,
     },
     /// The whole of a document whose length need not be known.

@@ -236,7 +236,7 @@ fn web_page() -> Trouble {
     )
 }
 
-/// Judges the answer `parts` from `url` to `what`, asked for as `asked`; of a range, `validator` and `modified`
+/// Judges the answer `parts` from `url` to `what`, asked for as `asked`; a range's `validator` and `modified`
 /// are those that it must have. `probe`: a [`What::Look`] was a GET for the first byte.
 pub(super) fn judge(
     parts: &response::Parts,

@@ -209,7 +209,8 @@ impl Connection {
         Ok(parts)
     }
 
-    /// Waits for the next bytes of the body; `None` is its end. Nothing is lost where the waiting is given up.
+    /// Waits for the next bytes of the body; `None` is its end. Nothing is lost where the waiting is given
+    /// up.
     ///
     /// # Errors
     /// One clause.

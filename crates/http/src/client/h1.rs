@@ -1,5 +1,5 @@
-//! One HTTP/1.1 connection: requests go in one behind the other, without waiting for answers, and answers come
-//! out in the same order (RFC 9112 section 9.3.2). hyper's client has one request at a time, hence this.
+//! One HTTP/1.1 connection: requests go in one behind the other, without waiting for answers, and answers
+//! come out in the same order (RFC 9112 section 9.3.2). hyper's client has one request at a time, hence this.
 //!
 //! It has no task of its own: whoever waits for a head or for the next bytes of a body drives it, writing
 //! included.

@@ -21,7 +21,7 @@ const STREAM_WINDOW_BYTES: u32 = 8 << 20;
 /// What may be expected on all the streams that wait, bytes, unless only one does. Nobody reads them, so what
 /// they have had of the connection's window they keep: with more, the stream that is read would stand still.
 const AHEAD_BYTES: u64 = STREAM_WINDOW_BYTES as u64;
-/// What a server may send on all streams before we have taken it, bytes: the one that is read, those that wait.
+/// What a server may send on all streams before we have taken it, bytes: the one that is read and the rest.
 const CONNECTION_WINDOW_BYTES: u32 = 2 * STREAM_WINDOW_BYTES;
 /// The largest frame that is taken, bytes.
 const FRAME_BYTES: u32 = 64 << 10;

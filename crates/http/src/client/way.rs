@@ -150,11 +150,12 @@ impl Way {
                     | Trouble::NotTheFile(_)
                     | Trouble::Unreachable(_)
                     | Trouble::Tls(_),
-                ) if self.moved.get(&ask.url).is_none_or(|now| *now == known) => {
-                    drop(self.moved.remove(&ask.url));
+                ) => {
+                    // A fetch before this one may have found out where it leads now.
+                    if self.moved.get(&ask.url) == Some(&known) {
+                        self.moved.remove(&ask.url);
+                    }
                 }
-                // Others have found out meanwhile.
-                Err(Trouble::Gone(_) | Trouble::Forbidden(_)) => {}
                 other => return other,
             }
             turn = Turn::New;
@@ -296,7 +297,9 @@ impl Way {
         shape: Shape<'_>,
         turn: Turn,
     ) -> Result<(response::Parts, Connection), Trouble> {
-        if let (Turn::Sent, Some(mut connection)) = (turn, self.ahead.take()) {
+        if turn == Turn::Sent
+            && let Some(mut connection) = self.ahead.take()
+        {
             match self.head(&mut connection, shape, Turn::Sent).await? {
                 Ok(parts) => {
                     self.answered_ahead(&mut connection);

@@ -100,7 +100,10 @@ fn thousand(more: &str) -> Option<Vec<usize>> {
         assert!(bytes.unwrap() == small(id).1, "file {id}");
     }
     drop(client);
-    let log = fs::read_to_string(nginx.dir.path().join("access.log")).unwrap();
+    // It notes an answer after it has sent it.
+    let read = || fs::read_to_string(nginx.dir.path().join("access.log")).unwrap();
+    let mut tries = std::iter::repeat_with(|| (thread::sleep(Duration::from_millis(50)), read()).1).take(200);
+    let log = tries.find(|log| log.lines().count() >= 1000).unwrap_or_else(read);
     let mut connections: HashMap<&str, usize> = HashMap::new();
     for line in log.lines() {
         *connections.entry(line.split(' ').next().unwrap()).or_default() += 1;

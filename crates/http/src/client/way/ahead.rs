@@ -2,10 +2,10 @@
 //! streams in HTTP/2). A link that waits for the next request is idle for a round trip, and many small files
 //! would be as many round trips.
 //!
-//! Which requests have been sent is known in two places that must agree: in [`Way::waiting`], whose first few
-//! jobs say where theirs went, and in the connection, which has as many answers outstanding. Where they do not
-//! agree any more, because the connection is gone, the jobs are as if they had never been sent: all are GETs,
-//! which may be asked twice.
+//! Which requests have been sent is known in two places that must agree: in `Way::waiting`, whose first few
+//! jobs say where theirs went, and in the connection, which has as many answers outstanding. Where they do
+//! not agree any more, because the connection is gone, the jobs are as if they had never been sent: all are
+//! GETs, which may be asked twice.
 
 use std::collections::VecDeque;
 
