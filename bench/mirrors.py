@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """HTTP mirrors over emulated links: `anabranch get` beside aria2, axel and curl, with nginx at the other end.
 
-    sudo python3 bench/mirrors.py [--runs 3] [--fair-runs 10] [--only equal,unequal,stall,corrupt,cpu,shared] [--json]
+    sudo python3 bench/mirrors.py [--runs 3] [--fair-runs 10] [--only equal,unequal,stall,corrupt,small,cpu,shared]
+                                  [--json]
 
 equal    three links of 100 Mbit/s (RTT 20 ms, queue of one product), a mirror behind each: what of their sum is used
 unequal  the same with 100, 50 and 10 Mbit/s
 stall    one of three mirrors gets SIGSTOP after 3 s: time beside the ideal of three links, then two
 corrupt  one of three mirrors has 8 bytes flipped in every megabyte: time, what came out, who was named
+small    a directory of 10,000 files of 10 KB, and one of 1,000 of 100 KB, over one mirror and one link of 100 Mbit/s with an
+         RTT of 50 ms: what of the link is used, headers counting for nothing
 cpu      CPU a GB on loopback, verified with the same hashes
 shared   three mirrors behind one link of 100 Mbit/s, beside a curl that began before: what that curl keeps. The control is
          three curls instead: they must leave it 20 to 30 %, or the rows beside it say nothing
@@ -39,20 +42,23 @@ PAYLOAD = 1448 / 1500
 STALL_S = 3
 LINK_BYTES = 400_000_000
 CPU_BYTES = 1_000_000_000
+#: Directories of small files: how many, how long each.
+SMALL = [(10_000, 10_000), (1_000, 100_000)]
+SMALL_RTT = "50 ms"
 FLIP_EVERY = 1_000_000
 #: A run that takes longer has failed.
 LIMIT_S = 120
 
 
-def world(rates, shared=False):
+def world(rates, shared=False, rtt=RTT):
     """Links of these rates and a flow over each; or one link, and the flow's paths and another flow over it."""
     names = ["c"] if shared else [f"x{n}" for n in range(len(rates))]
     text = 'title = "bench"\nduration = "60 s"\n'
     for name, rate in zip(names, rates):
-        text += f'[link.{name}]\nrate = "{rate} Mbit/s"\nqueue = "{RTT}"\n'
+        text += f'[link.{name}]\nrate = "{rate} Mbit/s"\nqueue = "{rtt}"\n'
     for flow, paths in (("mm", names * 3 if shared else names), ("sp", names if shared else [])):
         if paths:
-            paths = ", ".join(f'{{ via = ["{via}"], rtt = "{RTT}" }}' for via in paths)
+            paths = ", ".join(f'{{ via = ["{via}"], rtt = "{rtt}" }}' for via in paths)
             text += f"[flow.{flow}]\npaths = [{paths}]\n"
     return text
 
@@ -262,6 +268,46 @@ class Bench:
         finally:
             place.end()
 
+    def small(self, count, size, wanted):
+        """A directory over one mirror; every program gets an empty one to fill."""
+        name = f"{count} files of {size // 1000} KB"
+        root = os.path.join(self.scratch, f"small{count}")
+        tree = os.path.join(root, "dist")
+        block = os.urandom(size)
+        for number in range(count):
+            into = os.path.join(tree, f"d{number // 1000}")
+            os.makedirs(into, exist_ok=True)
+            with open(os.path.join(into, f"f{number}.bin"), "wb") as f:
+                f.write(number.to_bytes(8, "big") + block[8:])
+        place = World(self.binary, self.name("small"), world([100], rtt=SMALL_RTT), self.options.cc)
+        try:
+            place.lab.sources(1)
+            host = "10.1.0.1:8000"
+            place.nginx("mm.tx", host, root)
+            subprocess.run([self.binary, "mirror-list", "make", "--quiet", "--force", "-o", root, tree,
+                            f"http://{host}/dist"], check=True, capture_output=True)
+            lists = os.path.join(root, "dist.meta4")
+            got = os.path.join(place.out, "got")
+            aria2 = ["aria2c", "--no-conf", "-q", "--file-allocation=none", "-d", got, "-M", lists]
+            programs = {"get": [self.binary, "get", "-o", got, lists], "aria2": aria2,
+                        "aria2 -j16 -x16": [*aria2, "-j16", "-x16"],
+                        "aria2 -j64 -x16": [*aria2, "-j64", "-x16"]}
+            ideal = count * size / (100e6 / 8 * PAYLOAD)
+            for _ in range(self.options.runs):
+                for what in (name for name in programs if name in wanted):
+                    shutil.rmtree(got, ignore_errors=True)
+                    row = place.timed("mm.rx", programs[what])
+                    right = not row["rc"] and not subprocess.run(["diff", "-rq", tree, got], capture_output=True).returncode
+                    if self.options.talk:
+                        print(row["said"][-3000:], file=sys.stderr)
+                    row.pop("said")
+                    row |= {"ideal_s": ideal, "of_ideal": ideal / row["wall_s"],
+                            "file": "right" if right else "refused" if row["rc"] else "WRONG"}
+                    self.add(f"small: {name}", what, row)
+        finally:
+            place.end()
+            shutil.rmtree(root, ignore_errors=True)
+
     def cpu(self):
         files = self.content("g", self.options.bytes or CPU_BYTES)
         place = World(self.binary, self.name("cpu"), world([100]), self.options.cc)
@@ -346,7 +392,7 @@ def outcomes(runs):
 
 def print_tables(rows):
     for table, tools_ in rows.items():
-        if table in ("equal", "unequal", "stall", "corrupt"):
+        if table in ("equal", "unequal", "stall", "corrupt") or table.startswith("small"):
             named = " culprit named |" if table == "corrupt" else ""
             ideal = next(iter(tools_.values()))[0]["ideal_s"]
             print(f"\n{table}: ideal {ideal:.2f} s\n\n| {table} | wall s (range) | of ideal rate | over ideal time | file |{named}")
@@ -376,6 +422,7 @@ def print_tables(rows):
 
 LINKS = ["get", "get --disjoint", "get --disjoint, Metalink with pieces", "get --disjoint, leaf list", "aria2",
          "aria2 -s3 -k1M", "aria2 -s16 -x16 -k1M", "axel -n 3", "curl, one mirror"]
+SMALL_TOOLS = ["get", "aria2", "aria2 -j16 -x16", "aria2 -j64 -x16"]
 STALL = ["get", "get --disjoint", "get --disjoint, leaf list", "aria2", "aria2 -s3 -k1M", "aria2 -s16 -x16 -k1M", "axel -n 3"]
 CORRUPT = ["get, Metalink with pieces", "get --disjoint, Metalink with pieces", "get --disjoint, leaf list",
            "get --disjoint", "aria2 -s3 -k1M", "aria2 -s3 -k1M --checksum=sha-256", "aria2 -s3 -k1M, Metalink with pieces"]
@@ -396,7 +443,7 @@ def main():
     parser.add_argument("--bytes", type=int, default=0, help="another length of the file, to try things")
     parser.add_argument("--also", default="", help="more rows: options of get, several with ; between them")
     parser.add_argument("--rows", default="", help="a regular expression: these rows only")
-    parser.add_argument("--only", default="equal,unequal,stall,corrupt,cpu,shared")
+    parser.add_argument("--only", default="equal,unequal,stall,corrupt,small,cpu,shared")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--talk", action="store_true", help="show what the programs print")
     options = parser.parse_args()
@@ -418,6 +465,9 @@ def main():
             bench.links("stall", [100] * 3, some(STALL), stall=True)
         if "corrupt" in only:
             bench.links("corrupt", [100] * 3, some(CORRUPT), bad=1)
+        if "small" in only:
+            for count, size in SMALL:
+                bench.small(count, size, some(SMALL_TOOLS))
         if "cpu" in only:
             bench.cpu()
         if "shared" in only:

@@ -121,17 +121,21 @@ pub struct Serve {
     after_help = "Examples:\n  \
         anabranch get 'URI'\n  \
         anabranch get 'URI' --from 192.0.2.7:26227 --from mirror.example.net -o film.mkv\n  \
-        anabranch get 'URI' --via wlan0 --via eth0 --disjoint",
+        anabranch get 'URI' --via wlan0 --via eth0 --disjoint\n  \
+        anabranch get https://a.example/film.mkv https://b.example/film.mkv\n  \
+        anabranch get album.meta4",
     after_long_help = "Examples:\n  \
         anabranch get 'URI'\n  \
         anabranch get 'URI' --from 192.0.2.7:26227 --from mirror.example.net -o film.mkv\n  \
-        anabranch get 'URI' --via wlan0 --via eth0 --disjoint\n\n\
+        anabranch get 'URI' --via wlan0 --via eth0 --disjoint\n  \
+        anabranch get https://a.example/film.mkv https://b.example/film.mkv\n  \
+        anabranch get album.meta4\n\n\
         The exit status tells scripts what happened: see `anabranch --help`."
 )]
 pub struct Get {
     /// What to fetch: a URI as `anabranch serve` printed it (in quotes, for it contains & and ?), URLs of one
-    /// and the same file, a Metalink (a file or a URL that ends in .meta4 or .metalink), or - for a list of
-    /// these on standard input, one a line
+    /// and the same file, a Metalink (a file or a URL that ends in .meta4 or .metalink; one of several files
+    /// is a directory), or - for a list of these on standard input, one a line
     #[arg(required = true, value_name = "URI|URL|METALINK", value_hint = ValueHint::Url)]
     pub what: Vec<String>,
 
@@ -145,8 +149,8 @@ pub struct Get {
     pub via: Vec<Via>,
 
     /// Where to put it: a name for the file, or a directory to put it in. A directory that is fetched becomes
-    /// PATH, or PATH/NAME if PATH ends in a slash. Without this option: the name in the URI, in the current
-    /// directory
+    /// PATH, or PATH/NAME if PATH ends in a slash. Without this option: the name in the URI or of the
+    /// Metalink, in the current directory
     #[arg(short, long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub output: Option<PathBuf>,
 

@@ -29,6 +29,7 @@ use nix::fcntl::OFlag;
 
 use crate::exit::{Code, Failure, Outcome};
 use crate::names::show;
+pub(crate) use walk::{Found, walk};
 
 /// Files that are held open at once; others are opened when they are asked for.
 pub const OPEN_FILES_MAX: usize = 128;
@@ -150,7 +151,7 @@ impl Builder {
     /// # Errors
     /// If a path that was named is not there, not readable, no file and no directory; or has too many files.
     pub fn build(&self, paths: &[PathBuf]) -> Outcome<Catalog> {
-        let roots = paths.iter().map(|path| walk::walk(self, path)).collect::<Outcome<Vec<_>>>()?;
+        let roots = paths.iter().map(|path| walk(self, path)).collect::<Outcome<Vec<_>>>()?;
         let sum = roots.iter().flat_map(|root| &root.files).map(|file| file.length).sum();
         self.total_bytes.store(sum, Ordering::Relaxed);
         let mut catalog = Catalog::default();
@@ -370,7 +371,7 @@ fn unchanged(file: &File, stamp: &Stamp) -> Result<(), ReadError> {
 }
 
 /// Opens a file for reading; a pipe or a device in its place does not block.
-fn open_file(path: &Path) -> io::Result<File> {
+pub(crate) fn open_file(path: &Path) -> io::Result<File> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     std::fs::OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)
 }

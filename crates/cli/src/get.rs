@@ -2,8 +2,10 @@
 //!
 //! What happens in which order: read what was asked for, look the sources up, ask HTTP servers what they
 //! have, open the target (which finds what an earlier run left there), then let `Transfer` run subscriber and
-//! mirrors over sockets until everything is here. A directory is two transfers over the same paths: its
-//! manifest into memory, then its files.
+//! mirrors over sockets until everything is here. A directory from sources is two transfers over the same
+//! paths: its manifest into memory, then its files. A directory from mirrors, which a Metalink of several
+//! files describes, is `several`: its small files many at once (`small`), then each longer one as if it were
+//! alone.
 
 mod arrivals;
 mod asked;
@@ -14,15 +16,18 @@ mod look;
 mod paths;
 mod pool;
 mod rows;
+mod several;
+mod small;
 mod transfer;
 mod ways;
 mod web;
+mod writer;
 
 pub use http::Http;
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use algo::Span;
 use http_world::client::Client;
@@ -36,8 +41,8 @@ use crate::names::{self, show};
 use crate::target::{Directory, Place, Proof, destination, directory_destination};
 use crate::view::{Mode, Summary, Verified, View};
 use arrivals::{Arrivals, Wanted};
-use asked::Asked;
-use look::Said;
+use asked::{Asked, Base};
+use look::{Found, Looked, Said};
 use transfer::Transfer;
 use web::Parts;
 
@@ -54,11 +59,43 @@ pub fn get(args: &Get) -> Outcome {
             "standard output is not supported: groups arrive in any order; ./- is a file of that name",
         ));
     }
-    let asked = Asked::read(&args.what)?;
-    let view = View::new(Mode::of(args.json, args.quiet));
-    match asked.uri.clone() {
-        Some(uri) if !asked.is_web() || uri.collection => from_sources(args, &uri, view),
-        _ => from_mirrors(args, asked, view),
+    let mut asked = Asked::read(&args.what)?;
+    let mut view = View::new(Mode::of(args.json, args.quiet));
+    if let Some(uri) = asked.uri.clone().filter(|uri| uri.collection || !asked.is_web()) {
+        if asked.is_web() {
+            view.note(
+                "a directory that is named by its URI comes from sources that speak mmTP alone, so the URLs \
+                 beside it are not used: mirrors need the Metalink of its files (see mirror-list make)",
+            );
+        }
+        return from_sources(args, &uri, view);
+    }
+    match asked.metalink.take_if(|(metalink, _)| metalink.files.len() > 1) {
+        Some((metalink, base)) => {
+            let named = Named::of(&asked);
+            several::get(args, metalink, base, &named, view)
+        }
+        None => from_mirrors(args, asked, view),
+    }
+}
+
+/// What else the command line names, beside a Metalink.
+struct Named {
+    /// The origins of URLs.
+    origins: Vec<(bool, String, u16)>,
+    /// Whether there are URLs of files.
+    urls: bool,
+    /// Whether there is a URI.
+    uri: bool,
+}
+
+impl Named {
+    fn of(asked: &Asked) -> Self {
+        Self {
+            origins: asked.urls.iter().chain(&asked.lists).map(look::origin).collect(),
+            urls: !asked.urls.is_empty(),
+            uri: asked.uri.is_some(),
+        }
     }
 }
 
@@ -78,9 +115,7 @@ fn from_sources(args: &Get, uri: &Uri, mut view: View) -> Outcome {
     });
     let name = match &uri.name {
         // A source may not choose a hidden name: some programs obey files by theirs.
-        None if needed => transfer
-            .name_of(uri.id, &mut view)?
-            .filter(|name| names::component(name).is_ok() && !name.starts_with(b".")),
+        None if needed => transfer.name_of(uri.id, &mut view)?.filter(|name| is_harmless(name)),
         name => name.clone(),
     };
     let place = if uri.collection { directory_destination } else { destination };
@@ -90,10 +125,21 @@ fn from_sources(args: &Get, uri: &Uri, mut view: View) -> Outcome {
         directory(args, uri, &path, &mut transfer, &mut view)
     } else {
         // Its groups are verified as they come, whatever the whole is to be.
-        file(args, uri.id, proof, path.clone(), &mut transfer, &mut view).map(drop)
+        let place = Place::of(&path)?;
+        file(args, uri.id, proof, place, &mut transfer, &mut view).map(drop)
     };
     view.finish(&transfer.summary(&uri.id, show(&path), whole.as_ref().err()));
     whole
+}
+
+/// Whether a name that somebody else chose may be that of a file here: not a hidden one, for some programs
+/// obey files by their names.
+fn is_harmless(name: &[u8]) -> bool {
+    names::component(name).is_ok() && !name.starts_with(b".")
+}
+
+fn client(args: &Get) -> Outcome<Client> {
+    Client::start(args.http.options()).map_err(|e| Failure::usage(e.to_string()))
 }
 
 /// Fetches a content that HTTP servers have, and perhaps others too.
@@ -104,9 +150,9 @@ fn from_mirrors(args: &Get, asked: Asked, mut view: View) -> Outcome {
         Err(failure) if failure.code == Code::Unreachable => Vec::new(),
         resolved => resolved?,
     };
-    let start = || Client::start(args.http.options()).map_err(|e| Failure::usage(e.to_string()));
-    let mut client = start()?;
+    let mut client = client(args)?;
     let said = Said { id: uri.as_ref().map(|uri| uri.id), sha256: args.http.checksum };
+    let named = Named::of(&asked);
     let timeout = Span::from_secs(args.timeout);
     let looked = look::look(asked, said, &args.via, timeout, &mut client, &mut view);
     let mut found = match (looked, &uri) {
@@ -116,7 +162,12 @@ fn from_mirrors(args: &Get, asked: Asked, mut view: View) -> Outcome {
             view.note(&format!("{}: going on without mirrors", failure.message));
             return from_sources(args, uri, view);
         }
-        (looked, _) => looked?,
+        (looked, _) => match looked? {
+            Looked::One(found) => *found,
+            Looked::Several(metalink, url) => {
+                return several::get(args, metalink, Base::Url(url), &named, view);
+            }
+        },
     };
     if !sources.is_empty() && !found.named {
         return Err(Failure::usage(
@@ -128,28 +179,51 @@ fn from_mirrors(args: &Get, asked: Asked, mut view: View) -> Outcome {
         found.mirrors.iter_mut().for_each(|mirror| mirror.seen_at = None);
     }
     view.note(&found.how());
-    let name = uri.and_then(|uri| uri.name).or(found.name.clone());
-    let name = name.filter(|name| names::component(name).is_ok() && !name.starts_with(b"."));
+    let name = uri.and_then(|uri| uri.name).or(found.name.clone()).filter(|name| is_harmless(name));
     let path = destination(args.output.as_deref(), name.as_deref(), &found.id)?;
+    let End { id, summary, whole } =
+        found_one(args, &found, &sources, client, &mut || Place::of(&path), &mut view)?;
+    if whole.is_ok() && !found.named {
+        view.note(&format!("its id is {id}; {URI_HINT}{id}?len={}", id.length));
+    }
+    view.finish(&Summary { target: show(path), ..summary });
+    whole
+}
+
+/// How the transfer of one file ended.
+struct End {
+    id: ContentId,
+    /// Without its place.
+    summary: Summary,
+    whole: Outcome,
+}
+
+/// Fetches a file of which mirrors, and perhaps `sources`, are known to have it; it goes to `place`.
+fn found_one(
+    args: &Get,
+    found: &Found,
+    sources: &[(String, Vec<SocketAddr>)],
+    client: Client,
+    place: &mut dyn FnMut() -> Outcome<Place>,
+    view: &mut View,
+) -> Outcome<End> {
     let mut verified = if sources.is_empty() { found.verified() } else { Verified::Groups };
-    let parts = Parts {
+    let parts = |client: Client, lent: bool| Parts {
         client,
         length: found.id.length,
         check: found.check.clone(),
-        lent: !sources.is_empty(),
+        lent,
         mirrors: found.mirrors.clone(),
     };
-    let mut transfer = Transfer::new(args, &sources, Some(parts), &mut view)?;
-    let mut whole = file(args, found.id, found.proof, path.clone(), &mut transfer, &mut view);
+    let mut transfer = Transfer::new(args, sources, Some(parts(client, !sources.is_empty())), view)?;
+    let mut whole = file(args, found.id, found.proof, place()?, &mut transfer, view);
     let mut struck_off = Vec::new();
     if transfer.is_deserted() {
         struck_off = transfer.summary(&found.id, String::new(), None).struck_off;
         verified = found.verified();
         view.note(&format!("no source answers that speaks mmTP: mirrors alone go on; {}", found.how()));
-        let (check, mirrors) = (found.check.clone(), found.mirrors.clone());
-        let parts = Parts { client: start()?, length: found.id.length, check, lent: false, mirrors };
-        transfer = Transfer::new(args, &[], Some(parts), &mut view)?;
-        whole = file(args, found.id, found.proof, path.clone(), &mut transfer, &mut view);
+        transfer = Transfer::new(args, &[], Some(parts(self::client(args)?, false)), view)?;
+        whole = file(args, found.id, found.proof, place()?, &mut transfer, view);
     }
     if let (Ok(Some(root)), true) = (&whole, found.named)
         && *root != found.id.root
@@ -161,9 +235,7 @@ fn from_mirrors(args: &Get, asked: Asked, mut view: View) -> Outcome {
              different contents",
         ));
     }
-    if let (Err(failure), Some(url)) = (&whole, &found.recalled)
-        && is_wrong(failure, &found.id, &path, &transfer)
-    {
+    if let (Err(Failure { code: Code::Corrupt, .. }), Some(url)) = (&whole, &found.recalled) {
         known::forget(url);
         whole = Err(Failure::new(
             Code::Corrupt,
@@ -179,14 +251,11 @@ fn from_mirrors(args: &Get, asked: Asked, mut view: View) -> Outcome {
     if whole.is_ok() && is_learnt {
         known::remember(transfer.mirrors(), id);
     }
-    if whole.is_ok() && !found.named {
-        view.note(&format!("its id is {id}; {URI_HINT}{id}?len={}", id.length));
-    }
-    let failure = whole.err();
-    let mut summary = Summary { verified, ..transfer.summary(&id, show(&path), failure.as_ref()) };
+    let whole = whole.map(drop);
+    let failure = whole.as_ref().err();
+    let mut summary = Summary { verified, ..transfer.summary(&id, String::new(), failure) };
     summary.struck_off.splice(..0, struck_off);
-    view.finish(&summary);
-    failure.map_or(Ok(()), Err)
+    Ok(End { id, summary, whole })
 }
 
 /// Fetches one file; returns its root, if it was looked at.
@@ -194,28 +263,14 @@ fn file(
     args: &Get,
     id: ContentId,
     proof: Proof,
-    path: PathBuf,
+    place: Place,
     transfer: &mut Transfer,
     view: &mut View,
 ) -> Outcome<Option<[u8; 32]>> {
-    let place = Place::of(&path)?;
     let open = Box::new(move || Ok(place));
     let mut arrivals = Arrivals::new(vec![Wanted { id, proof, executable: false, open }], args.force);
     transfer.run(&mut arrivals, view)?;
     Ok(arrivals.root())
-}
-
-/// Whether a transfer failed because the whole of it was not right: then not even a part is left.
-fn is_wrong(failure: &Failure, id: &ContentId, path: &Path, transfer: &Transfer) -> bool {
-    let removed = || Place::of(path).is_ok_and(|place| !path.with_file_name(place.part_names().0).exists());
-    match failure.code {
-        Code::Corrupt => true,
-        Code::Target => {
-            let last = transfer.summary(id, String::new(), None).last;
-            last.done_bytes == last.total_bytes && removed()
-        }
-        _ => false,
-    }
 }
 
 fn directory(args: &Get, uri: &Uri, path: &Path, transfer: &mut Transfer, view: &mut View) -> Outcome {
@@ -261,14 +316,7 @@ fn resolve(args: &Get, uri: Option<&Uri>, view: &mut View) -> Outcome<Vec<(Strin
                 continue;
             }
         };
-        // One address a family: more of them commonly lead to the same machine by the same way.
-        let mut addresses: Vec<SocketAddr> = Vec::new();
-        for address in found {
-            if addresses.iter().all(|a| a.is_ipv4() != address.is_ipv4()) {
-                addresses.push(address);
-            }
-        }
-        sources.push((name, addresses));
+        sources.push((name, ways::one_a_family(found)));
     }
     if sources.is_empty() && !unknown.is_empty() {
         let message = format!("no source can be looked up: {}", unknown.join(", "));

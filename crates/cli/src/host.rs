@@ -1,8 +1,8 @@
 //! What every long-running command asks of the host: a way to be stopped, and a secret.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 use net::Wake;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -23,6 +23,22 @@ pub fn stop_signals() -> io::Result<(Wake, Arc<AtomicBool>)> {
         signal_hook::low_level::pipe::register(signal, wake.waker().stream()?)?;
     }
     Ok((wake, stop))
+}
+
+/// What ends a wait, and the flag that says why.
+pub type Stop = (Arc<Wake>, Arc<AtomicBool>);
+
+/// The same, once for the whole process, for transfers that come one after the other.
+///
+/// # Errors
+/// What catching signals fails with.
+pub fn shared_stop() -> io::Result<Stop> {
+    static SHARED: OnceLock<Stop> = OnceLock::new();
+    if let Some(known) = SHARED.get() {
+        return Ok(known.clone());
+    }
+    let (wake, stop) = stop_signals()?;
+    Ok(SHARED.get_or_init(|| (Arc::new(wake), stop)).clone())
 }
 
 /// A secret: the seed of a receiver's tags, the key of a source's cookies.

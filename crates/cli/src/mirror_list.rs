@@ -2,6 +2,7 @@
 //!
 //! `docs/mirrors.md` has the formats; [`mirror::metalink`] and [`mirror::leaves`] read and write them.
 
+mod directory;
 mod hash;
 mod show;
 
@@ -38,7 +39,8 @@ const LONG: &str = "Make plain web servers sources that need no trust.\n\n\
     `make` reads a file and writes two small ones to put beside it: NAME.meta4, a Metalink (RFC 5854) \
     with its hashes, the hashes of its pieces and the URLs of its mirrors, which aria2 and others read \
     too; and NAME.b3leaves, the hash of every 16 KiB, with which any server that has the bytes is as \
-    good as `anabranch serve`. `show` tells what a Metalink says.";
+    good as `anabranch serve`. Of a directory it writes one Metalink with all its files. `show` tells what \
+    a Metalink says.";
 
 /// Make plain web servers sources that need no trust: hashes and mirrors of a file as a Metalink
 #[derive(Args, Clone, Debug)]
@@ -46,6 +48,7 @@ const LONG: &str = "Make plain web servers sources that need no trust.\n\n\
     long_about = LONG,
     after_help = "Examples:\n  \
         anabranch mirror-list make film.mkv https://a.example/film.mkv https://b.example/pub/\n  \
+        anabranch mirror-list make album/ https://a.example/album/ https://b.example/pub/album/\n  \
         anabranch mirror-list show film.mkv.meta4",
     subcommand_required = true,
     arg_required_else_help = true
@@ -59,10 +62,15 @@ pub struct MirrorList {
 /// The commands of `mirror-list`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// Write the Metalink and the leaf list of a file
-    #[command(long_about = "Write the Metalink and the leaf list of a file.\n\n\
+    /// Write the Metalink and the leaf list of a file, or the Metalink of a directory
+    #[command(
+        long_about = "Write the Metalink and the leaf list of a file, or the Metalink of a directory.\n\n\
         Reads FILE once and writes FILE.meta4 and FILE.b3leaves beside it. Put all three on the mirrors, in \
-        one directory. Prints a URI that has the content's hash and the same mirrors.")]
+        one directory. Prints a URI that has the content's hash and the same mirrors.\n\n\
+        Of a directory it writes DIR.meta4 beside it, which describes every file below it by name, size and \
+        hashes (longer ones by those of their pieces too), and prints where that is. Symbolic links are \
+        followed only within DIR. A Metalink does not say which files are executable."
+    )]
     Make(Make),
     /// Say what a Metalink names
     #[command(long_about = "Say what a Metalink names: files, hashes, mirrors.\n\n\
@@ -76,18 +84,19 @@ pub enum Command {
 #[command(after_help = "Examples:\n  \
         anabranch mirror-list make film.mkv https://a.example/film.mkv https://b.example/pub/\n  \
         anabranch mirror-list make --output /srv/www --force film.mkv https://a.example/film.mkv\n  \
+        anabranch mirror-list make album/ https://a.example/album/ https://b.example/pub/album/\n  \
         anabranch get \"$(anabranch mirror-list make --quiet film.mkv https://a.example/)\"")]
 pub struct Make {
-    /// The file, as it is on the mirrors
-    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    /// The file or the directory, as it is on the mirrors
+    #[arg(value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     pub file: PathBuf,
 
-    /// Where it is, the best place first: URLs of http or https. One that ends in a slash is a directory with
-    /// the file in it
+    /// Where it is, the best place first: URLs of http or https. Of a file, one that ends in a slash is a
+    /// directory with the file in it; of a directory, it is the directory itself
     #[arg(required = true, value_name = "URL", value_hint = ValueHint::Url, value_parser = mirror_url)]
     pub urls: Vec<Url>,
 
-    /// Write into this directory instead of that of FILE
+    /// Write into this directory instead of that of FILE, or of the one DIR is in
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub output: Option<PathBuf>,
 
@@ -234,6 +243,9 @@ fn piece_bytes(asked: Option<u64>, length: u64) -> Outcome<u64> {
 }
 
 fn make(args: &Make) -> Outcome {
+    if args.file.is_dir() {
+        return directory::make(args, |work| watched(args, work.length, &work.done, |stop| work.run(stop))?);
+    }
     let plan = Plan::of(args)?;
     for path in [&plan.metalink, &plan.leaves] {
         if !args.force && path.symlink_metadata().is_ok() {
@@ -257,14 +269,24 @@ fn make(args: &Make) -> Outcome {
     write_all(args, &plan, hashed, bytes)
 }
 
-/// Hashes in a thread and shows how far it is.
+/// Hashes a file in a thread.
 fn hash_watched(args: &Make, file: &File, length: u64, piece_bytes: u64) -> Outcome<io::Result<Hashed>> {
+    let done = AtomicU64::new(0);
+    watched(args, length, &done, |stop| Hashing { file, length, piece_bytes, done: &done, stop }.run())
+}
+
+/// Does `work` in a thread, until it is told to stop, and shows how much of `length` is `done`.
+fn watched<T: Send>(
+    args: &Make,
+    length: u64,
+    done: &AtomicU64,
+    work: impl FnOnce(&AtomicBool) -> T + Send,
+) -> Outcome<T> {
     let (_, stop) = stop_signals().map_err(|e| Failure::other(format!("cannot catch signals: {e}")))?;
-    let (clock, done, cancelled) = (Clock::start(), AtomicU64::new(0), AtomicBool::new(false));
+    let (clock, cancelled) = (Clock::start(), AtomicBool::new(false));
     let mut lines = Lines::default();
     let result = thread::scope(|scope| {
-        let hashing = Hashing { file, length, piece_bytes, done: &done, stop: &cancelled };
-        let worker = scope.spawn(move || hashing.run());
+        let worker = scope.spawn(|| work(&cancelled));
         let start = clock.now();
         // Short naps at first: most files are hashed at once.
         let mut nap = Span::from_millis(1);

@@ -11,8 +11,10 @@
 pub mod journal;
 mod part;
 mod place;
+mod whole;
 
 pub use place::{Directory, PART_PREFIX, Place, destination, directory_destination};
+pub use whole::{is_there, put};
 
 use std::fs::{File, Permissions};
 use std::io;

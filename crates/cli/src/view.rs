@@ -130,6 +130,8 @@ pub enum Verified {
     Pieces,
     /// The whole, at its end.
     Whole,
+    /// Each file of a directory, before it gets its name.
+    Files,
     /// Nothing: there is no hash of it. Mirrors were compared with each other at most.
     Nothing,
 }
@@ -138,7 +140,7 @@ impl Verified {
     /// What is to be said of what is here.
     const fn word(self, complete: bool) -> &'static str {
         match (self, complete) {
-            (Self::Groups | Self::Pieces, _) | (Self::Whole, true) => "verified",
+            (Self::Groups | Self::Pieces | Self::Files, _) | (Self::Whole, true) => "verified",
             (Self::Whole, false) => "not verified yet",
             (Self::Nothing, _) => "UNVERIFIED",
         }
@@ -169,13 +171,20 @@ pub struct View {
     lines: Lines,
     shown: Option<Time>,
     notes: usize,
+    /// What is not in the snapshots: other transfers of the same command.
+    base: Snapshot,
 }
 
 impl View {
     /// A view that has shown nothing yet.
     #[must_use]
     pub fn new(mode: Mode) -> Self {
-        Self { mode, lines: Lines::default(), shown: None, notes: 0 }
+        Self { mode, lines: Lines::default(), shown: None, notes: 0, base: Snapshot::default() }
+    }
+
+    /// From now on snapshots are of another transfer, with a clock of its own, and `base` is added to them.
+    pub fn among(&mut self, base: Snapshot) {
+        (self.base, self.shown) = (base, None);
     }
 
     /// Whether [`show`](Self::show) would draw at `now`: a snapshot costs something to make.
@@ -196,6 +205,14 @@ impl View {
             return;
         }
         self.shown = Some(now);
+        let base = &self.base;
+        let snapshot = &Snapshot {
+            total_bytes: snapshot.total_bytes + base.total_bytes,
+            done_bytes: snapshot.done_bytes + base.done_bytes,
+            resumed_bytes: snapshot.resumed_bytes + base.resumed_bytes,
+            elapsed_s: snapshot.elapsed_s + base.elapsed_s,
+            ..snapshot.clone()
+        };
         match self.mode {
             Mode::Live => {
                 let width = self.lines.width();

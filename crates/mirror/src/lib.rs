@@ -8,10 +8,12 @@
 //! * [`leaves`]: the detached list of hashes that makes any mirror verifiable, and `b3sum`'s lines.
 //! * [`url`]: where a mirror is.
 //! * [`plan`]: which range is asked of which mirror over which way, when; the coupled windows.
+//! * [`files`]: which of many small files is asked of which server.
 //! * [`plain`]: what is missing of a content that only mirrors have, and whether what comes is right.
 #![forbid(unsafe_code)]
 
 pub mod field;
+pub mod files;
 pub mod leaves;
 pub mod metalink;
 pub mod plain;

@@ -18,21 +18,21 @@ use crate::names::show;
 use crate::target::PART_PREFIX;
 
 /// What is at a path that was named.
-pub(super) struct Root {
-    pub(super) path: PathBuf,
-    pub(super) directory: bool,
+pub(crate) struct Root {
+    pub(crate) path: PathBuf,
+    pub(crate) directory: bool,
     /// The file itself, or all files below the directory.
-    pub(super) files: Vec<Found>,
+    pub(crate) files: Vec<Found>,
 }
 
 /// A file that was found.
-pub(super) struct Found {
+pub(crate) struct Found {
     /// Its real path, without links.
-    pub(super) path: PathBuf,
+    pub(crate) path: PathBuf,
     /// Its path below the directory, components separated by `/`.
-    pub(super) relative: Vec<u8>,
-    pub(super) length: u64,
-    pub(super) executable: bool,
+    pub(crate) relative: Vec<u8>,
+    pub(crate) length: u64,
+    pub(crate) executable: bool,
 }
 
 impl Found {
@@ -41,7 +41,7 @@ impl Found {
     }
 }
 
-pub(super) fn walk(builder: &Builder, named: &Path) -> Outcome<Root> {
+pub(crate) fn walk(builder: &Builder, named: &Path) -> Outcome<Root> {
     let unreadable = |e: io::Error| Failure::other(format!("cannot read {}: {e}", show(named)));
     let path = named.canonicalize().map_err(unreadable)?;
     let meta = path.metadata().map_err(unreadable)?;

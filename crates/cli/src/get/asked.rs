@@ -23,8 +23,19 @@ pub(super) struct Asked {
     pub(super) urls: Vec<Url>,
     /// Metalinks that are to be fetched.
     pub(super) lists: Vec<Url>,
-    /// A Metalink that was read, and the file that it was in.
-    pub(super) metalink: Option<(Metalink, PathBuf)>,
+    /// A Metalink that was read, and where it was.
+    pub(super) metalink: Option<(Metalink, Base)>,
+    /// Origins that the user named besides.
+    pub(super) origins: Vec<(bool, String, u16)>,
+}
+
+/// Where a Metalink was: a leaf list is told relative to that.
+#[derive(Clone, Debug)]
+pub(super) enum Base {
+    /// In a file.
+    Path(PathBuf),
+    /// On a server.
+    Url(Url),
 }
 
 impl Asked {
@@ -117,7 +128,7 @@ impl Asked {
         if self.metalink.is_some() {
             return Err(Failure::usage("two Metalinks: fetch one at a time"));
         }
-        self.metalink = Some((metalink, path.to_owned()));
+        self.metalink = Some((metalink, Base::Path(path.to_owned())));
         Ok(())
     }
 }

@@ -25,7 +25,7 @@ use mirror::url::Url;
 use mmtp::ContentId;
 use net::{Clock, Interest, Poller, Via};
 
-use super::asked::Asked;
+use super::asked::{Asked, Base};
 use crate::exit::{Code, Failure, Outcome};
 use crate::view::View;
 pub(super) use found::{Found, Mirror};
@@ -101,6 +101,16 @@ struct Looker<'a, 'v> {
     next: FetchId,
     troubles: Vec<(String, Trouble)>,
     wants_beside: bool,
+    /// A Metalink of several files, which is all there is to find.
+    several: Option<(Metalink, Url)>,
+}
+
+/// What was found.
+pub(super) enum Looked {
+    /// One file.
+    One(Box<Found>),
+    /// A Metalink of several files, and where it is.
+    Several(Metalink, Url),
 }
 
 /// Asks all servers, over the first of `vias` that works (none: any), and puts together what they say.
@@ -114,7 +124,7 @@ pub(super) fn look(
     timeout: Span,
     client: &mut Client,
     view: &mut View,
-) -> Outcome<Found> {
+) -> Outcome<Looked> {
     let clock = Clock::start();
     let any = [Via::any()];
     let mut looker = Looker {
@@ -125,7 +135,7 @@ pub(super) fn look(
         end: clock.now() + timeout,
         view,
         said,
-        origins: asked.urls.iter().chain(&asked.lists).map(origin).collect(),
+        origins: asked.urls.iter().chain(&asked.lists).map(origin).chain(asked.origins).collect(),
         first: asked.urls.first().cloned(),
         asked: BTreeMap::new(),
         urls: Vec::new(),
@@ -138,14 +148,18 @@ pub(super) fn look(
         next: 0,
         troubles: Vec::new(),
         wants_beside: true,
+        several: None,
     };
     for url in asked.urls {
         looker.mirror(url);
     }
-    if let Some((metalink, path)) = asked.metalink {
-        let file = single(metalink)?;
+    if let Some((mut metalink, base)) = asked.metalink
+        && let Some(file) = metalink.files.pop()
+    {
+        let beside = file.leaves_beside();
+        let path = if let Base::Path(path) = &base { Some(path) } else { None };
         // A leaf list lies beside the Metalink, as `mirror-list make` puts it.
-        if let Some(name) = file.leaves_beside()
+        if let (Some(name), Some(path)) = (beside, path)
             && let Ok(list) = std::fs::File::open(path.with_file_name(OsStr::from_bytes(&name)))
         {
             let (max, mut bytes) = (leaves_max(file.size.unwrap_or(u64::MAX)), Vec::new());
@@ -154,14 +168,18 @@ pub(super) fn look(
                 looker.leaves_came(&bytes, None);
             }
         }
-        looker.metalink_came(file, None, None);
+        let url = if let Base::Url(url) = &base { Some(url) } else { None };
+        looker.metalink_came(file, url, None);
     }
     looker.rounds()?;
-    looker.found()
+    if let Some((metalink, url)) = looker.several {
+        return Ok(Looked::Several(metalink, url));
+    }
+    looker.found().map(|found| Looked::One(Box::new(found)))
 }
 
 /// What one connection is for (RFC 6454).
-fn origin(url: &Url) -> (bool, String, u16) {
+pub(super) fn origin(url: &Url) -> (bool, String, u16) {
     (url.is_https(), url.host().to_owned(), url.port())
 }
 
@@ -171,20 +189,12 @@ fn leaves_max(length: u64) -> usize {
     usize::try_from(max).unwrap_or(LEAVES_MAX)
 }
 
-/// The one file of a Metalink.
-fn single(metalink: Metalink) -> Outcome<metalink::File> {
+/// What a Metalink that a server offers beside a file says of that: its only file, or the one of that name.
+fn its_file(metalink: Metalink, name: &[u8]) -> Option<metalink::File> {
     let mut files = metalink.files;
     match files.len() {
-        1 => Ok(files.remove(0)),
-        n => {
-            let names: Vec<String> =
-                files.iter().take(5).map(|file| crate::names::show(&file.name)).collect();
-            Err(Failure::usage(format!(
-                "the Metalink describes {n} files ({}{}): one at a time is fetched",
-                names.join(", "),
-                if n > 5 { ", …" } else { "" }
-            )))
-        }
+        1 => files.pop(),
+        _ => files.into_iter().find(|file| file.file_name().as_bytes() == name),
     }
 }
 
@@ -261,6 +271,9 @@ impl Looker<'_, '_> {
             }
             for event in events {
                 self.event(event)?;
+            }
+            if self.several.is_some() {
+                return Ok(());
             }
             self.expire(self.clock.now().since(heard_at) >= QUIET && self.heads.iter().any(Option::is_some))?;
             if !told && self.clock.now().since(start) > Span::from_secs(2) {
@@ -361,10 +374,17 @@ impl Looker<'_, '_> {
         match about {
             About::Mirror(number) => self.links(number),
             About::List => match Metalink::parse(&body) {
-                Ok(metalink) => {
-                    let file = single(metalink)?;
-                    let by = beside.then(|| host(&url));
-                    self.metalink_came(file, Some(&url), by);
+                Ok(metalink) if beside => {
+                    let name = self.urls.first().and_then(Url::file_name).unwrap_or_default();
+                    if let Some(file) = its_file(metalink, &name) {
+                        self.metalink_came(file, Some(&url), Some(host(&url)));
+                    }
+                }
+                Ok(metalink) if metalink.files.len() > 1 => self.several = Some((metalink, url)),
+                Ok(mut metalink) => {
+                    if let Some(file) = metalink.files.pop() {
+                        self.metalink_came(file, Some(&url), None);
+                    }
                 }
                 Err(e) if self.urls.is_empty() => {
                     return Err(Failure::usage(format!("{url}: no Metalink: {e}")));

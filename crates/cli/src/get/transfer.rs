@@ -26,7 +26,7 @@ use super::rows::{Rows, given_up};
 use super::web::{Brought, Parts, Web};
 use crate::args::{Get, Groups};
 use crate::exit::{Code, Failure, Outcome};
-use crate::host::{secret, stop_signals};
+use crate::host::{secret, shared_stop};
 use crate::view::{Snapshot, View};
 
 /// How often a path whose interface is gone is tried again even if the kernel announced nothing.
@@ -45,7 +45,7 @@ pub(super) struct Transfer {
     sources: Vec<Source>,
     poller: Poller,
     watch: Option<Watch>,
-    wake: Wake,
+    wake: Arc<Wake>,
     stop: Arc<AtomicBool>,
     buffers: RecvBuffers,
     timeout: Span,
@@ -102,8 +102,7 @@ impl Transfer {
             names.extend(web.join(&mut subscriber));
         }
         let clock = Clock::start();
-        let (wake, stop) =
-            stop_signals().map_err(|e| Failure::other(format!("cannot catch signals: {e}")))?;
+        let (wake, stop) = shared_stop().map_err(|e| Failure::other(format!("cannot catch signals: {e}")))?;
         let watch = Watch::new().map_err(|e| view.note(&format!("cannot watch the interfaces: {e}"))).ok();
         let now = clock.now();
         Ok(Self {

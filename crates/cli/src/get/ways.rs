@@ -3,9 +3,8 @@
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 
 use mirror::plan::MirrorId;
+use mirror::url::Url;
 use net::Via;
-
-use super::look::Mirror;
 
 /// One of the machine's ways.
 pub(super) struct Way {
@@ -28,22 +27,36 @@ pub(super) fn others(ways: &[Way], fetch: u64) -> bool {
     ways.iter().enumerate().any(|(n, way)| n != this && way.mirror == mirror && way.shut.is_none())
 }
 
-/// A server's addresses, one a family: more of them commonly lead to the same machine by the same way.
-pub(super) fn addresses(mirror: &Mirror) -> Result<Vec<SocketAddr>, String> {
-    let host = mirror.url.host().trim_matches(['[', ']']);
-    let found = (host, mirror.url.port()).to_socket_addrs().map_err(|e| format!("cannot look it up: {e}"))?;
+/// Of addresses the first of each family: more of them commonly lead to the same machine by the same way.
+pub(super) fn one_a_family(found: impl Iterator<Item = SocketAddr>) -> Vec<SocketAddr> {
     let mut addresses: Vec<SocketAddr> = Vec::new();
     for address in found {
         if addresses.iter().all(|a| a.is_ipv4() != address.is_ipv4()) {
             addresses.push(address);
         }
     }
-    Ok(addresses)
+    addresses
+}
+
+/// The ends of the ways to the server of a URL: from where to where.
+///
+/// # Errors
+/// A clause that says why its name leads nowhere.
+pub(super) fn ends(url: &Url, proxied: bool, named: &[Via]) -> Result<Vec<(Via, SocketAddr)>, String> {
+    if proxied {
+        // The server's addresses say nothing about ways.
+        let via = if named.is_empty() { vec![Via::any()] } else { named.to_vec() };
+        let any = SocketAddr::new(IpAddr::from([0; 4]), url.port());
+        return Ok(via.into_iter().map(|via| (via, any)).collect());
+    }
+    let host = url.host().trim_matches(['[', ']']);
+    let found = (host, url.port()).to_socket_addrs().map_err(|e| format!("cannot look it up: {e}"))?;
+    ways_to(&one_a_family(found), named)
 }
 
 /// The local ends to use towards a server, each once: over two families it would be two connections by the
 /// same way.
-pub(super) fn ways_to(peers: &[SocketAddr], named: &[Via]) -> Result<Vec<(Via, SocketAddr)>, String> {
+fn ways_to(peers: &[SocketAddr], named: &[Via]) -> Result<Vec<(Via, SocketAddr)>, String> {
     let mut ways: Vec<(Via, SocketAddr)> = Vec::new();
     for &peer in peers {
         let ends = super::paths::ways(named, peer.ip()).map_err(|e| e.to_string())?;

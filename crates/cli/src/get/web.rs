@@ -7,7 +7,6 @@
 
 mod rows;
 
-use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
@@ -22,7 +21,7 @@ use net::Via;
 use super::groups::Given;
 use super::look::{self, Mirror};
 use super::pool::{Kind, with_pool};
-use super::ways::{Way, addresses, others, way_of, ways_to};
+use super::ways::{Way, ends, others, way_of};
 use crate::exit::{Code, Failure, Outcome};
 use crate::view::View;
 
@@ -109,18 +108,7 @@ impl Web {
         let (mut ways, mut seen, mut trouble) = (Vec::new(), Vec::new(), None);
         for (number, mirror) in (0..).zip(mirrors) {
             let name = look::host(&mirror.url);
-            // Through a proxy the server's addresses say nothing about ways.
-            let peers = if mirror.proxied { Ok(Vec::new()) } else { addresses(&mirror) };
-            let found = match peers {
-                Ok(peers) if peers.is_empty() => {
-                    let via = if named.is_empty() { vec![Via::any()] } else { named.to_vec() };
-                    let any = SocketAddr::new(IpAddr::from([0; 4]), mirror.url.port());
-                    Ok(via.into_iter().map(|via| (via, any)).collect())
-                }
-                Ok(peers) => ways_to(&peers, named),
-                Err(e) => Err(e),
-            };
-            match found {
+            match ends(&mirror.url, mirror.proxied, named) {
                 Ok(found) => {
                     if found.is_empty() {
                         trouble = Some(format!("no route to {name}"));

@@ -50,6 +50,15 @@ struct Made<'a> {
     file: &'a Described,
 }
 
+/// What `make` has done of a directory, as JSON.
+#[derive(Debug, Serialize)]
+struct MadeDirectory {
+    event: &'static str,
+    metalink: String,
+    files: usize,
+    bytes: u64,
+}
+
 /// What `show` has read, as JSON.
 #[derive(Debug, Serialize)]
 struct Shown<'a> {
@@ -142,6 +151,19 @@ pub(super) fn made(args: &Make, file: &File, metalink: &Path, leaves: Option<&Pa
         }
     }
     print(format!("{uri}\n").as_bytes())
+}
+
+/// The same of a directory: on standard output, where its Metalink is.
+pub(super) fn made_directory(args: &Make, files: &[File], length: u64, metalink: &Path) -> Outcome {
+    let path = metalink.to_string_lossy().into_owned();
+    if args.json {
+        let made = MadeDirectory { event: "mirror-list", metalink: path, files: files.len(), bytes: length };
+        return print(json(&made)?.as_bytes());
+    }
+    if !args.quiet {
+        eprintln!("wrote {}: {} files, {}", shown(metalink), files.len(), bytes(length));
+    }
+    print(format!("{path}\n").as_bytes())
 }
 
 fn json(object: &impl Serialize) -> Outcome<String> {

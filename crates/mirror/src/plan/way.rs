@@ -281,6 +281,7 @@ impl Way {
     }
 }
 
-fn backoff(first: Span, times: u32, longest: Span) -> Span {
+/// The wait after so many failures in a row before this one.
+pub(crate) fn backoff(first: Span, times: u32, longest: Span) -> Span {
     first.times(1 << times.min(16)).min(longest)
 }

@@ -1,0 +1,316 @@
+//! A directory from mirrors: the files of one Metalink.
+//!
+//! What is there already and right is found first. Then come the small files that have a hash, many at once
+//! ([`Small`]), then the others, each as if it were fetched alone. A file that cannot be had does not keep
+//! the others from coming; it is told at the end.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use algo::Span;
+use mirror::metalink::{File, Metalink};
+use mmtp::ContentId;
+use net::Clock;
+
+use super::asked::{Asked, Base};
+use super::look::{Found, Looked, Said, look, origin};
+use super::small::{Hash, Item, SMALL_BYTES, Small, Totals};
+use super::writer::Writer;
+use super::{End, Named, client, found_one, is_harmless};
+use crate::args::Get;
+use crate::exit::{Code, Failure, Outcome};
+use crate::host::{Stop, shared_stop};
+use crate::names::show;
+use crate::target::{Directory, directory_destination, is_there};
+use crate::view::{PathRow, Snapshot, StruckOff, Summary, Verified, View, bytes};
+
+/// Files that are named when several could not be had.
+const TOLD_MAX: usize = 5;
+
+/// Fetches the files that a Metalink describes into a directory.
+pub(super) fn get(args: &Get, metalink: Metalink, base: Base, named: &Named, mut view: View) -> Outcome {
+    refuse(args, &metalink, named)?;
+    let name = name(&base).filter(|name| is_harmless(name));
+    let id = ContentId::of(metalink.files.iter().map(|f| f.name.as_str()).collect::<String>().as_bytes());
+    let path = directory_destination(args.output.as_deref(), name.as_deref(), &id)?;
+    let directory = Arc::new(Directory::create(&path)?);
+    let stop = shared_stop().map_err(|e| Failure::other(format!("cannot catch signals: {e}")))?;
+    let files = metalink.files.len();
+    let mut several = Several { args, base, named, directory, stop, sum: Sum::default() };
+    several.sum.files = files;
+    let whole = several.fetch(metalink, &mut view).and_then(|()| several.sum.outcome());
+    let content = format!("{files} files");
+    view.finish(&several.sum.summary(show(&path), content, whole.as_ref().err()));
+    whole
+}
+
+/// What makes no sense beside a Metalink of several files.
+fn refuse(args: &Get, metalink: &Metalink, named: &Named) -> Outcome {
+    let n = metalink.files.len();
+    let why = if args.http.checksum.is_some() {
+        "--checksum is of one file"
+    } else if !args.from.is_empty() {
+        "--from is for a content that has one id; a directory from sources that speak mmTP has a URI of its \
+         own, and comes from them alone"
+    } else if named.uri {
+        "the URI names one content: fetch it by itself"
+    } else if named.urls {
+        "the URLs beside it name one file: put them into the Metalink, or fetch them by themselves"
+    } else {
+        let mut names = BTreeSet::new();
+        return match metalink.files.iter().find(|file| !names.insert(file.name.as_str())) {
+            Some(twice) => Err(Failure::usage(format!("the Metalink has {} twice", show(&twice.name)))),
+            None => Ok(()),
+        };
+    };
+    Err(Failure::usage(format!("the Metalink describes {n} files: {why}")))
+}
+
+/// The Metalink's own name, without `.meta4`.
+fn name(base: &Base) -> Option<Vec<u8>> {
+    use std::os::unix::ffi::OsStrExt as _;
+    let name = match base {
+        Base::Path(path) => path.file_name()?.as_bytes().to_vec(),
+        Base::Url(url) => url.file_name()?,
+    };
+    let lower = name.to_ascii_lowercase();
+    let end = [&b".meta4"[..], b".metalink"].into_iter().find(|end| lower.ends_with(end))?;
+    Some(name[..name.len() - end.len()].to_vec())
+}
+
+struct Several<'a> {
+    args: &'a Get,
+    base: Base,
+    named: &'a Named,
+    directory: Arc<Directory>,
+    stop: Stop,
+    sum: Sum,
+}
+
+/// What has come of the files so far.
+#[derive(Default)]
+struct Sum {
+    files: usize,
+    totals: Totals,
+    elapsed_s: f64,
+    rows: Vec<PathRow>,
+    struck_off: Vec<StruckOff>,
+    /// Origins of those.
+    liars: Vec<(bool, String, u16)>,
+    unverified: usize,
+    /// Files that could not be had, with the exit status and the reason.
+    missing: Vec<(String, Code, String)>,
+}
+
+impl Several<'_> {
+    /// # Errors
+    /// What ends all of it. What ends one file alone is in the sum.
+    fn fetch(&mut self, metalink: Metalink, view: &mut View) -> Outcome {
+        self.sum.totals.total_bytes = metalink.files.iter().filter_map(|file| file.size).sum();
+        let (mut small, mut others) = (Vec::new(), Vec::new());
+        for file in metalink.files {
+            let hash = file.hashes.blake3.map(Hash::Blake3);
+            match (file.size, hash.or(file.hashes.sha256.map(Hash::Sha256))) {
+                (Some(bytes), Some(hash)) if bytes <= SMALL_BYTES => {
+                    let urls = file.mirrors.into_iter().map(|mirror| mirror.url).collect();
+                    small.push(Item { name: file.name, bytes, hash, urls });
+                }
+                _ => others.push(file),
+            }
+        }
+        view.note(&format!(
+            "{} files, {}; each is verified before it gets its name, if there is a hash of it",
+            self.sum.files,
+            bytes(self.sum.totals.total_bytes)
+        ));
+        let missing = self.missing(small, view)?;
+        self.small(&missing, view)?;
+        for file in others {
+            self.one(file, view)?;
+        }
+        if self.sum.unverified > 0 {
+            view.note(&format!("UNVERIFIED: {} files, of which there is no hash", self.sum.unverified));
+        }
+        Ok(())
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.1.load(Ordering::Relaxed)
+    }
+
+    /// The files that are not there yet. What is there and is not right is told before anything is fetched.
+    fn missing(&mut self, items: Vec<Item>, view: &mut View) -> Outcome<Vec<Item>> {
+        let clock = Clock::start();
+        view.among(Snapshot::default());
+        let mut missing = Vec::new();
+        for item in items {
+            let place = self.directory.place(item.name.split('/').map(str::as_bytes))?;
+            let (proof, root) = item.hash.proof();
+            let id = ContentId { root, length: item.bytes };
+            if is_there(&place, id, proof, self.args.force, &mut |_| !self.stopped())? {
+                self.sum.totals.done_bytes += item.bytes;
+                self.sum.totals.resumed_bytes += item.bytes;
+            } else {
+                missing.push(item);
+            }
+            let Totals { total_bytes, done_bytes, resumed_bytes } = self.sum.totals;
+            let note = Some("checking what is there".to_owned());
+            let snapshot = Snapshot { total_bytes, done_bytes, resumed_bytes, note, ..Snapshot::default() };
+            if resumed_bytes > 0 {
+                view.show(clock.now(), &snapshot);
+            }
+            if self.stopped() {
+                return Err(Failure::new(Code::Interrupted, "interrupted; nothing was fetched"));
+            }
+        }
+        Ok(missing)
+    }
+
+    fn small(&mut self, items: &[Item], view: &mut View) -> Outcome {
+        if items.is_empty() {
+            return Ok(());
+        }
+        view.among(Snapshot::default());
+        let writer = Writer::start(&self.directory, self.args.force)?;
+        let timeout = Span::from_secs(self.args.timeout);
+        let (origins, via) = (&self.named.origins, &self.args.via);
+        let mut small = Small::new(client(self.args)?, items, origins, via, timeout, writer, view)?;
+        let result = small.run(&mut self.sum.totals, (&self.stop.0, &self.stop.1), view);
+        let ended = small.end();
+        for (origin, source, reason) in ended.liars {
+            self.sum.liars.push(origin);
+            self.sum.struck_off.push(StruckOff { source, reason });
+        }
+        let (code, why) = ended.why.unwrap_or((Code::NotFound, String::new()));
+        self.sum.missing.extend(ended.lost.iter().map(|n| (items[*n].name.clone(), code, why.clone())));
+        self.sum.add(&ended.last);
+        result
+    }
+
+    /// Fetches a file as if it were alone.
+    fn one(&mut self, mut file: File, view: &mut View) -> Outcome {
+        let name = file.name.clone();
+        let size = file.size.unwrap_or(0);
+        let Totals { total_bytes, done_bytes, resumed_bytes } = self.sum.totals;
+        let total_bytes = total_bytes - size;
+        let elapsed_s = self.sum.elapsed_s;
+        view.among(Snapshot { total_bytes, done_bytes, resumed_bytes, elapsed_s, ..Snapshot::default() });
+        if self.stopped() {
+            return Err(Failure::new(Code::Interrupted, "interrupted; what arrived is kept"));
+        }
+        file.mirrors.retain(|mirror| !self.sum.liars.contains(&origin(&mirror.url)));
+        let ended = match file.mirrors.is_empty() {
+            true if !self.sum.liars.is_empty() => {
+                Err(Failure::new(Code::Corrupt, "all its mirrors are struck off"))
+            }
+            true => Err(Failure::new(Code::NotFound, "no mirror is named")),
+            false => self.alone(file, view),
+        };
+        let failure = match ended {
+            Ok((found, End { summary, whole, .. })) => {
+                self.sum.totals.total_bytes = total_bytes + summary.last.total_bytes.max(size);
+                self.sum.totals.done_bytes += summary.last.done_bytes;
+                self.sum.totals.resumed_bytes += summary.last.resumed_bytes;
+                self.sum.add(&summary.last);
+                for struck in summary.struck_off {
+                    let url = found.mirrors.iter().find(|m| super::look::host(&m.url) == struck.source);
+                    self.sum.liars.extend(url.map(|mirror| origin(&mirror.url)));
+                    self.sum.struck_off.push(struck);
+                }
+                self.sum.unverified += usize::from(summary.verified == Verified::Nothing && whole.is_ok());
+                whole.err()
+            }
+            Err(failure) => Some(failure),
+        };
+        match failure {
+            None => Ok(()),
+            Some(failure) if matches!(failure.code, Code::NotFound | Code::Unreachable | Code::Corrupt) => {
+                view.note(&format!("{}: {}", show(&name), failure.message));
+                self.sum.missing.push((name, failure.code, failure.message));
+                Ok(())
+            }
+            Some(failure) => Err(Failure::new(failure.code, format!("{}: {}", show(&name), failure.message))),
+        }
+    }
+
+    fn alone(&self, file: File, view: &mut View) -> Outcome<(Found, End)> {
+        let name = file.name.clone();
+        let asked = Asked {
+            metalink: Some((Metalink { files: vec![file] }, self.base.clone())),
+            origins: self.named.origins.clone(),
+            ..Asked::default()
+        };
+        let mut client = client(self.args)?;
+        let timeout = Span::from_secs(self.args.timeout);
+        let found = match look(asked, Said::default(), &self.args.via, timeout, &mut client, view)? {
+            Looked::One(found) => *found,
+            Looked::Several(..) => return Err(Failure::other("a Metalink within a Metalink")),
+        };
+        let mut place = || self.directory.place(name.split('/').map(str::as_bytes));
+        let end = found_one(self.args, &found, &[], client, &mut place, view)?;
+        Ok((found, end))
+    }
+}
+
+impl Sum {
+    /// Adds what came over which way.
+    fn add(&mut self, last: &Snapshot) {
+        self.elapsed_s += last.elapsed_s;
+        for row in &last.paths {
+            let same = |known: &&mut PathRow| known.source == row.source && known.via == row.via;
+            match self.rows.iter_mut().find(same) {
+                Some(known) => {
+                    let (bytes, timeouts) = (known.bytes + row.bytes, known.timeouts + row.timeouts);
+                    *known = PathRow { bytes, timeouts, ..row.clone() };
+                }
+                None => self.rows.push(row.clone()),
+            }
+        }
+    }
+
+    /// How it ends if nothing ended it.
+    fn outcome(&self) -> Outcome {
+        let Some((_, _, why)) = self.missing.first() else { return Ok(()) };
+        let codes: Vec<Code> = self.missing.iter().map(|(_, code, _)| *code).collect();
+        let code = [Code::Corrupt, Code::NotFound].into_iter().find(|code| codes.contains(code));
+        let names: Vec<String> = self.missing.iter().take(TOLD_MAX).map(|(name, ..)| show(name)).collect();
+        Err(Failure::new(
+            code.unwrap_or(Code::Unreachable),
+            format!(
+                "{} of {} files could not be had ({}{}): {why}; the others are here",
+                self.missing.len(),
+                self.files,
+                names.join(", "),
+                if self.missing.len() > TOLD_MAX { ", …" } else { "" }
+            ),
+        ))
+    }
+
+    fn summary(&mut self, target: String, content: String, failure: Option<&Failure>) -> Summary {
+        let all: u64 = self.rows.iter().map(|row| row.bytes).sum();
+        let seconds = self.elapsed_s.max(1e-9);
+        for row in &mut self.rows {
+            row.share_percent = row.bytes as f64 * 100.0 / all.max(1) as f64;
+            row.rate_bytes = (row.bytes as f64 / seconds) as u64;
+        }
+        let Totals { total_bytes, done_bytes, resumed_bytes } = self.totals;
+        Summary {
+            last: Snapshot {
+                total_bytes,
+                done_bytes,
+                resumed_bytes,
+                elapsed_s: self.elapsed_s,
+                paths: std::mem::take(&mut self.rows),
+                note: None,
+            },
+            target,
+            content,
+            struck_off: std::mem::take(&mut self.struck_off),
+            complete: failure.is_none(),
+            verified: if self.unverified > 0 { Verified::Nothing } else { Verified::Files },
+            exit: failure.map_or(0, |failure| failure.code as u8),
+            error: failure.map(|failure| failure.message.clone()),
+        }
+    }
+}

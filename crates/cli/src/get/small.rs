@@ -1,0 +1,485 @@
+//! Small files from mirrors, many at once: the world of [`mirror::files`].
+//!
+//! Each is fetched whole into memory, held against its hash, and handed to the [`Writer`].
+
+mod item;
+mod rows;
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use algo::{Output, Span, Time};
+use http_world::client::{Ask, Client, Event as Answer, FetchId, Head, Trouble, What};
+use mirror::files::{
+    Command, Event, Failure as Useless, FileId, Files, Input, SERVERS_MAX, ServerId, Wanted,
+};
+use mirror::url::Url;
+use net::{Clock, Interest, Poller, Via, Wake};
+
+use super::look::{code, host, origin};
+use super::rows::Rows;
+use super::ways::{Way, ends, way_of};
+use super::writer::Writer;
+use crate::exit::{Code, Failure, Outcome};
+use crate::names::show;
+use crate::view::{Snapshot, View};
+pub(super) use item::{Hash, Item};
+
+/// Files of up to so many bytes are fetched whole.
+pub(super) const SMALL_BYTES: u64 = 4 << 20;
+/// So much more than a file has may be announced before its server counts as one that sends something else.
+const SLACK_BYTES: u64 = 64 << 10;
+/// Without an answer for so long, the user is told that nobody answers.
+const SILENCE_TOLD: Span = Span::from_secs(3);
+/// A wait that a server asks for is believed up to this.
+const HOUR: Span = Span::from_secs(3_600);
+
+/// A server, as people know it.
+struct Seen {
+    name: String,
+    origin: (bool, String, u16),
+    trusted: bool,
+    /// Why it is not asked any more.
+    out: Option<String>,
+    /// The exit status for that.
+    code: Code,
+    /// Whether that is because it sent wrong bytes.
+    lied: bool,
+}
+
+/// A file that is coming.
+#[derive(Default)]
+struct Coming {
+    bytes: Vec<u8>,
+    /// Whether the server says that it is a web page.
+    page: bool,
+}
+
+/// What the whole directory has, beside these files.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Totals {
+    pub(super) total_bytes: u64,
+    pub(super) done_bytes: u64,
+    pub(super) resumed_bytes: u64,
+}
+
+/// How it ended.
+#[derive(Default)]
+pub(super) struct Ended {
+    /// Files that nobody had.
+    pub(super) lost: Vec<FileId>,
+    /// The exit status for them, and why.
+    pub(super) why: Option<(Code, String)>,
+    /// Servers that lied: origin, name, what they did.
+    pub(super) liars: Vec<((bool, String, u16), String, String)>,
+    /// What came over which way.
+    pub(super) last: Snapshot,
+}
+
+/// The machine, its servers and the ways to them.
+pub(super) struct Small<'a> {
+    client: Client,
+    machine: Files,
+    items: &'a [Item],
+    servers: Vec<Seen>,
+    ways: Vec<Way>,
+    coming: BTreeMap<FetchId, Coming>,
+    writer: Writer,
+    lost: Vec<FileId>,
+    totals: Totals,
+    clock: Clock,
+    rows: Rows,
+    timeout: Span,
+    heard_at: Time,
+    heard: u64,
+    told_silence: bool,
+}
+
+impl<'a> Small<'a> {
+    /// A way for every server and every local address that leads there. `named`: the origins that the user
+    /// named.
+    ///
+    /// # Errors
+    /// Exit status 4 if none leads from a named `via`.
+    pub(super) fn new(
+        client: Client,
+        items: &'a [Item],
+        named: &[(bool, String, u16)],
+        via: &[Via],
+        timeout: Span,
+        writer: Writer,
+        view: &mut View,
+    ) -> Outcome<Self> {
+        let (mut servers, mut firsts): (Vec<Seen>, Vec<&Url>) = (Vec::new(), Vec::new());
+        let mut wanted = Vec::new();
+        let mut left_out = false;
+        for item in items {
+            let mut places = Vec::new();
+            for url in &item.urls {
+                let origin = origin(url);
+                let known = servers.iter().position(|seen| seen.origin == origin);
+                let number = match known {
+                    Some(number) => number,
+                    None if servers.len() < SERVERS_MAX => {
+                        firsts.push(url);
+                        let trusted = named.contains(&origin);
+                        let (name, code) = (host(url), Code::NotFound);
+                        servers.push(Seen { name, origin, trusted, out: None, code, lied: false });
+                        servers.len() - 1
+                    }
+                    None => {
+                        left_out = true;
+                        // No such server: the machine leaves it out.
+                        SERVERS_MAX
+                    }
+                };
+                places.push(number as ServerId);
+            }
+            wanted.push(Wanted { bytes: item.bytes, servers: places });
+        }
+        if left_out {
+            view.note(&format!("the Metalink names more than {SERVERS_MAX} servers: the first are asked"));
+        }
+        let clock = Clock::start();
+        let now = clock.now();
+        let mut new = Self {
+            client,
+            machine: Files::new(&wanted),
+            items,
+            servers,
+            ways: Vec::new(),
+            coming: BTreeMap::new(),
+            writer,
+            lost: Vec::new(),
+            totals: Totals::default(),
+            clock,
+            rows: Rows::new(now),
+            timeout,
+            heard_at: now,
+            heard: 0,
+            told_silence: false,
+        };
+        let urls: Vec<Url> = firsts.into_iter().cloned().collect();
+        new.open(&urls, via, view)?;
+        Ok(new)
+    }
+
+    /// Opens the ways to the servers of these URLs.
+    fn open(&mut self, urls: &[Url], named: &[Via], view: &mut View) -> Outcome {
+        let mut trouble = None;
+        for (number, url) in (0..).zip(urls) {
+            let why = match ends(url, self.client.is_proxied(url.as_str()), named) {
+                Ok(found) => {
+                    for (via, peer) in &found {
+                        let Some(first) = self.machine.add_way(number) else { break };
+                        let second = self.machine.add_lane(first);
+                        for _ in [Some(first), second].into_iter().flatten() {
+                            let (via, address) = (via.clone(), peer.ip());
+                            self.ways.push(Way { mirror: number, via, address, shut: None });
+                        }
+                    }
+                    found.is_empty().then(|| "no route to it".to_owned())
+                }
+                Err(why) => Some(why),
+            };
+            if !self.ways.iter().any(|way| way.mirror == number) {
+                let why = why.unwrap_or_else(|| "too many ways".into());
+                let seen = &mut self.servers[usize::from(number)];
+                view.note(&format!("{}: {why}", seen.name));
+                trouble = Some(format!("{}: {why}", seen.name));
+                (seen.out, seen.code) = (Some(why), Code::Unreachable);
+                self.machine.handle(self.clock.now(), Input::Useless { server: number });
+            }
+        }
+        for via in named {
+            if !urls.is_empty() && !self.ways.iter().any(|way| way.via == *via) {
+                let why = trouble.unwrap_or_else(|| "no mirror is of its address family".into());
+                return Err(Failure::new(
+                    Code::Unreachable,
+                    format!("--via {via} leads to no mirror: {why}"),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs until every file is here or lost. `totals` counts on.
+    ///
+    /// # Errors
+    /// 4 if nobody answers any more, 6 if the disk does not take a file, 130 on Ctrl-C. Files that arrived
+    /// are in their places in any case.
+    pub(super) fn run(
+        &mut self,
+        totals: &mut Totals,
+        (wake, stop): (&Wake, &AtomicBool),
+        view: &mut View,
+    ) -> Outcome {
+        self.totals = *totals;
+        let mut poller = Poller::new(self.clock);
+        let result = loop {
+            let until = self.drain();
+            if let Err(failure) = self.written() {
+                break Err(failure);
+            }
+            if self.machine.left() == 0 && self.writer.is_idle() {
+                break Ok(());
+            }
+            let now = self.clock.now();
+            if let Err(failure) = self.check_silence(now, view) {
+                break Err(failure);
+            }
+            if view.is_due(now) {
+                let snapshot = self.snapshot(false);
+                view.show(now, &snapshot);
+            }
+            let has_room = self.writer.has_room();
+            let set = [(wake.as_fd(), Interest::Read), (self.writer.wake().as_fd(), Interest::Read)];
+            let client = has_room.then(|| (self.client.fd(), Interest::Read));
+            let tick = now + Span::from_millis(100);
+            if let Err(e) = poller.wait(set.into_iter().chain(client), until.min(tick)) {
+                break Err(Failure::other(format!("waiting for packets: {e}")));
+            }
+            if poller.ready(0).read {
+                wake.taken();
+            }
+            if stop.load(Ordering::Relaxed) {
+                break Err(Failure::new(
+                    Code::Interrupted,
+                    "interrupted; what arrived is kept, and the same command resumes",
+                ));
+            }
+            if has_room {
+                self.receive(view);
+            }
+        };
+        *totals = self.totals;
+        result
+    }
+
+    /// How it ended.
+    pub(super) fn end(mut self) -> Ended {
+        let last = self.snapshot(true);
+        let liars = self.servers.iter().filter(|seen| seen.lied);
+        let liars = liars.map(|s| (s.origin.clone(), s.name.clone(), s.out.clone().unwrap_or_default()));
+        let why = (!self.lost.is_empty()).then(|| self.why());
+        self.lost.sort_unstable();
+        Ended { liars: liars.collect(), why, lost: self.lost, last }
+    }
+
+    /// Why files are lost.
+    fn why(&self) -> (Code, String) {
+        let out = |seen: &&Seen| seen.out.is_some();
+        let why: Vec<String> = (self.servers.iter().filter(out))
+            .map(|seen| format!("{}: {}", seen.name, seen.out.as_deref().unwrap_or_default()))
+            .collect();
+        if why.len() < self.servers.len() || why.is_empty() {
+            return (Code::NotFound, "no mirror has them".into());
+        }
+        let code = if self.servers.iter().any(|seen| seen.lied) {
+            Code::Corrupt
+        } else if self.servers.iter().all(|seen| seen.code == Code::Unreachable) {
+            Code::Unreachable
+        } else {
+            Code::NotFound
+        };
+        (code, format!("no mirror is left ({})", why.join("; ")))
+    }
+
+    /// Does what the machine wants until it wants to wait; returns until when.
+    fn drain(&mut self) -> Time {
+        let now = self.clock.now();
+        loop {
+            match self.machine.poll(now) {
+                Output::Wait(until) => return until,
+                Output::Send(Command::Fetch { way, fetch, file, place }) => {
+                    let (Some(item), Some(end)) = (self.items.get(file), self.ways.get(way)) else {
+                        continue;
+                    };
+                    let Some(url) = item.urls.get(place) else { continue };
+                    self.coming.insert(fetch, Coming::default());
+                    let ask = Ask {
+                        way,
+                        via: end.via.clone(),
+                        url: url.as_str().to_owned(),
+                        trusted: self.servers[usize::from(end.mirror)].trusted,
+                        what: What::Small { max: (item.bytes + SLACK_BYTES) as usize },
+                    };
+                    self.client.fetch(fetch, ask);
+                }
+                Output::Send(Command::Cancel { fetch }) => {
+                    self.coming.remove(&fetch);
+                    self.client.cancel(fetch);
+                }
+                Output::Event(Event::Complete { file, fetch }) => {
+                    let came = self.coming.remove(&fetch).unwrap_or_default();
+                    self.writer.put(file, &self.items[file].name, came.bytes);
+                }
+                Output::Event(Event::Lost { file }) => self.lost.push(file),
+            }
+        }
+    }
+
+    /// Counts the files that have their places.
+    fn written(&mut self) -> Outcome {
+        for (number, outcome) in self.writer.ended() {
+            outcome?;
+            self.totals.done_bytes += self.items.get(number).map_or(0, |item| item.bytes);
+        }
+        Ok(())
+    }
+
+    fn check_silence(&mut self, now: Time, view: &mut View) -> Outcome {
+        let heard: u64 = self.machine.ways().map(|way| way.counters.received_bytes).sum();
+        // A disk that takes its time is no silence.
+        if heard != self.heard || !self.writer.is_idle() {
+            (self.heard, self.heard_at, self.told_silence) = (heard, now, false);
+        }
+        let silence = now.since(self.heard_at);
+        if silence >= self.timeout {
+            return Err(Failure::new(
+                Code::Unreachable,
+                format!(
+                    "no mirror has answered for {} s: the files that arrived are kept, and the same command \
+                     fetches the others",
+                    silence.as_millis() / 1_000
+                ),
+            ));
+        }
+        if silence >= SILENCE_TOLD && !self.told_silence {
+            self.told_silence = true;
+            let left = (self.timeout - silence).as_millis() / 1_000;
+            view.note(&format!("no mirror answers: waiting, gives up in {left} s"));
+        }
+        Ok(())
+    }
+
+    /// Hands over what came.
+    fn receive(&mut self, view: &mut View) {
+        let now = self.clock.now();
+        let mut events = Vec::new();
+        self.client.events(|event| events.push(event));
+        for event in events {
+            match event {
+                Answer::Head { id, head } => self.head(now, id, &head, view),
+                Answer::Body { id, bytes } => self.body(now, id, &bytes, view),
+                Answer::Done { id } => self.done(now, id, view),
+                Answer::Failed { id, trouble } => self.failed(now, id, &trouble, view),
+                Answer::Sample { way, sample } => {
+                    let rtt = Span::from_nanos(sample.rtt.as_nanos() as u64);
+                    self.machine.handle(now, Input::Sample { way, rtt });
+                }
+            }
+        }
+    }
+
+    fn head(&mut self, now: Time, id: FetchId, head: &Head, view: &mut View) {
+        let Some(item) = self.item(id) else { return };
+        if let Some(coming) = self.coming.get_mut(&id) {
+            coming.page = head.content_type.as_deref().is_some_and(item::is_page);
+        }
+        self.machine.handle(now, Input::Bytes { fetch: id, bytes: 0 });
+        if head.length.is_some_and(|length| length != item.bytes) {
+            self.client.cancel(id);
+            self.wrong(now, id, view);
+        }
+    }
+
+    fn body(&mut self, now: Time, id: FetchId, bytes: &[u8], view: &mut View) {
+        let Some(item) = self.item(id) else { return };
+        let Some(coming) = self.coming.get_mut(&id) else { return };
+        coming.bytes.extend_from_slice(bytes);
+        let came = coming.bytes.len() as u64;
+        self.machine.handle(now, Input::Bytes { fetch: id, bytes: bytes.len() as u64 });
+        if came > item.bytes {
+            self.client.cancel(id);
+            self.wrong(now, id, view);
+        }
+    }
+
+    fn done(&mut self, now: Time, id: FetchId, view: &mut View) {
+        let Some(item) = self.item(id) else { return };
+        let bytes = self.coming.get(&id).map_or(&[][..], |coming| &coming.bytes);
+        if bytes.len() as u64 == item.bytes && item.hash.is_of(bytes) {
+            self.machine.handle(now, Input::Done { fetch: id, right: true });
+        } else {
+            self.wrong(now, id, view);
+        }
+    }
+
+    /// The file that a request is for, if it is not over.
+    fn item(&mut self, id: FetchId) -> Option<&'a Item> {
+        let file = self.machine.file_of(id);
+        if file.is_none() {
+            self.coming.remove(&id);
+        }
+        self.items.get(file?)
+    }
+
+    /// What came is not the file.
+    fn wrong(&mut self, now: Time, id: FetchId, view: &mut View) {
+        let Some(item) = self.item(id) else { return };
+        let page = self.coming.remove(&id).is_some_and(|coming| coming.page);
+        if page && !item.may_be_page() {
+            let why = "a web page came instead of the file: perhaps this network wants a login first";
+            return self.failed(now, id, &Trouble::NotTheFile(why.to_owned()), view);
+        }
+        let Some(way) = self.ways.get(way_of(id)) else { return };
+        let seen = &mut self.servers[usize::from(way.mirror)];
+        let why = format!("wrong bytes in {}", show(&item.name));
+        view.note(&format!("{}: {why}: struck off", seen.name));
+        (seen.lied, seen.code, seen.out) = (true, Code::Corrupt, Some(why));
+        self.machine.handle(now, Input::Done { fetch: id, right: false });
+    }
+
+    /// Whether the server may be asked from another local address.
+    fn has_others(&self, p: usize) -> bool {
+        let Some(this) = self.ways.get(p) else { return false };
+        self.ways.iter().any(|way| way.mirror == this.mirror && way.via != this.via && way.shut.is_none())
+    }
+
+    /// A server is not asked from this local address any more.
+    fn shut(&mut self, now: Time, p: usize, trouble: &Trouble, view: &mut View) {
+        let Some((mirror, via)) = self.ways.get(p).map(|way| (way.mirror, way.via.clone())) else { return };
+        for (way, end) in self.ways.iter_mut().enumerate() {
+            if end.mirror == mirror && end.via == via {
+                end.shut = Some(trouble.to_string());
+                self.machine.handle(now, Input::Down { way });
+            }
+        }
+        let name = &self.servers[usize::from(mirror)].name;
+        view.note(&format!("{name} via {via}: {trouble}: not asked over this way any more"));
+    }
+
+    fn failed(&mut self, now: Time, id: FetchId, trouble: &Trouble, view: &mut View) {
+        if self.item(id).is_none() {
+            return;
+        }
+        self.coming.remove(&id);
+        let p = way_of(id);
+        let failure = match trouble {
+            Trouble::Unreachable(_) | Trouble::Broken(_) => Useless::Broken,
+            Trouble::Busy { retry } => {
+                let retry = retry.map_or(Span::ZERO, |r| Span::from_nanos(r.as_nanos() as u64));
+                Useless::Busy { retry: retry.min(HOUR) }
+            }
+            // Some say that of whatever they do not have.
+            Trouble::Gone(_) | Trouble::Forbidden(403) => Useless::Lacking,
+            // A portal or a meddling proxy may be on this way alone.
+            _ if self.has_others(p) => {
+                self.machine.handle(now, Input::Failed { fetch: id, failure: Useless::Broken });
+                self.shut(now, p, trouble, view);
+                return;
+            }
+            _ => Useless::Useless,
+        };
+        if failure == Useless::Useless
+            && let Some(way) = self.ways.get(p)
+        {
+            let seen = &mut self.servers[usize::from(way.mirror)];
+            view.note(&format!("{}: {trouble}: not asked any more", seen.name));
+            (seen.out, seen.code) = (Some(trouble.to_string()), code(trouble));
+        }
+        self.machine.handle(now, Input::Failed { fetch: id, failure });
+    }
+}

@@ -1,0 +1,62 @@
+//! What the ways look like to people.
+
+use mirror::plan::State;
+
+use super::Small;
+use crate::view::{PathRow, Snapshot};
+
+impl Small<'_> {
+    /// A picture of it all; at the `end` with mean rates.
+    pub(super) fn snapshot(&mut self, end: bool) -> Snapshot {
+        let now = self.clock.now();
+        let counts: Vec<u64> = self.machine.ways().map(|way| way.counters.bytes).collect();
+        let rates = self.rows.rates(now, &counts, end);
+        let all: u64 = counts.iter().sum();
+        let rows = self.machine.ways().zip(&self.ways).zip(rates).map(|((report, way), rate)| {
+            let seen = &self.servers[usize::from(way.mirror)];
+            let one = way.address.is_unspecified();
+            PathRow {
+                source: if one { seen.name.clone() } else { format!("{} ({})", seen.name, way.address) },
+                via: way.via.to_string(),
+                state: match (&seen.out, report.state) {
+                    (Some(why), _) if seen.lied => format!("struck off: {why}"),
+                    (Some(why), _) => why.clone(),
+                    (None, State::Opening) => "no answer yet".into(),
+                    (None, State::Open) => "open".into(),
+                    (None, State::Stalled) => "silent".into(),
+                    (None, State::Failing) => "failing".into(),
+                    (None, State::Busy) => "busy".into(),
+                    (None, State::Down) => way.shut.clone().unwrap_or_else(|| "interface gone".into()),
+                    (None, State::Closed) => "closed".into(),
+                },
+                rate_bytes: rate,
+                share_percent: report.counters.bytes as f64 * 100.0 / all.max(1) as f64,
+                srtt_us: report.srtt.as_micros(),
+                bytes: report.counters.bytes,
+                timeouts: report.counters.stalls,
+                ..PathRow::default()
+            }
+        });
+        let mut paths: Vec<PathRow> = Vec::new();
+        for row in rows {
+            // A second lane is part of its way; what it does is told when it does something.
+            match paths.iter_mut().find(|first| first.source == row.source && first.via == row.via) {
+                Some(first) => {
+                    first.rate_bytes += row.rate_bytes;
+                    first.share_percent += row.share_percent;
+                    first.bytes += row.bytes;
+                    first.timeouts += row.timeouts;
+                }
+                None => paths.push(row),
+            }
+        }
+        Snapshot {
+            total_bytes: self.totals.total_bytes,
+            done_bytes: self.totals.done_bytes,
+            resumed_bytes: self.totals.resumed_bytes,
+            elapsed_s: now.since(self.rows.start).as_nanos() as f64 / 1e9,
+            paths,
+            note: None,
+        }
+    }
+}

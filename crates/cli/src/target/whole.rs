@@ -1,0 +1,40 @@
+//! Contents that are there in one go: found, or put in their place from memory.
+
+use mmtp::ContentId;
+use mmtp::id::GROUP_BYTES;
+
+use super::{Place, Proof, Target, cv_of, is_there_already, remove_leftovers};
+use crate::exit::Outcome;
+
+/// Whether the place holds exactly this content. Anything else there is an error, unless `force` allows to
+/// replace it. `progress` is called with the bytes read so far and stops it by returning false.
+///
+/// # Errors
+/// Exit status 6 if something else is there, 130 if `progress` stopped it.
+pub fn is_there(
+    place: &Place,
+    id: ContentId,
+    proof: Proof,
+    force: bool,
+    progress: &mut dyn FnMut(u64) -> bool,
+) -> Outcome<bool> {
+    let Some(root) = is_there_already(place, &id, proof, force, progress)? else { return Ok(false) };
+    remove_leftovers(place, &ContentId { root, ..id });
+    Ok(true)
+}
+
+/// Puts a whole content, which is verified, in its place: through a part, as all that comes.
+///
+/// # Errors
+/// Exit status 6 if the target does not take it.
+pub fn put(place: Place, bytes: &[u8], force: bool) -> Outcome {
+    let id = ContentId::of(bytes);
+    let (mut target, there) = Target::open(place, id, Proof::Root, force, &mut |_| true)?;
+    for (group, bytes) in (0..).zip(bytes.chunks(GROUP_BYTES)) {
+        let is_there = there.get((group / 64) as usize).is_some_and(|word| word >> (group % 64) & 1 == 1);
+        if !is_there {
+            target.write(group, bytes, cv_of(&id, group, bytes))?;
+        }
+    }
+    target.finish().map(drop)
+}

@@ -1,0 +1,379 @@
+//! Directories from mirrors: a Metalink of several files made by `mirror-list make`, fetched by `get` from
+//! real nginx that do what they should, and from some that do not.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::anabranch;
+use common::fetch::{run, skipped, spawn};
+use common::nginx::Nginx;
+use common::{noise, wait_until};
+use nix::sys::signal::Signal;
+
+/// Files by their paths below a directory.
+type Tree = BTreeMap<String, Vec<u8>>;
+
+/// A directory on mirrors, its Metalink, and room for what comes.
+struct Dist {
+    dir: tempfile::TempDir,
+    nginx: Nginx,
+    tree: Tree,
+}
+
+impl Dist {
+    /// With a mirror for each of `servers`, which is what else stands in the server's block.
+    fn new(test: &str, tree: Tree, servers: &[&str]) -> Option<Self> {
+        let nginx = Nginx::start(test, servers)?;
+        let dir = tempfile::tempdir().expect("a directory");
+        let new = Self { dir, nginx, tree };
+        write(&new.dir.path().join("dist"), &new.tree);
+        for server in 0..servers.len() {
+            write(&new.nginx.root(server).join("dist"), &new.tree);
+        }
+        let urls: Vec<String> = (0..servers.len()).map(|server| new.nginx.url(server, "dist/")).collect();
+        let done = run(make(&new.dir.path().join("dist"), &urls)).expect(0);
+        assert_eq!(Path::new(done.out.trim()), new.metalink());
+        Some(new)
+    }
+
+    fn metalink(&self) -> PathBuf {
+        self.dir.path().join("dist.meta4")
+    }
+
+    fn to(&self) -> PathBuf {
+        self.dir.path().join("to")
+    }
+
+    fn get(&self, more: &[&str]) -> Command {
+        let mut command = anabranch();
+        command.arg("get").arg(self.metalink()).arg("--output").arg(self.to()).args(more);
+        command
+    }
+
+    /// A mirror's copy of a file.
+    fn copy(&self, server: usize, name: &str) -> PathBuf {
+        self.nginx.root(server).join("dist").join(name)
+    }
+
+    fn assert_arrived(&self) {
+        assert_same(&read(&self.to()), &self.tree);
+    }
+}
+
+fn make(dir: &Path, urls: &[String]) -> Command {
+    let mut command = anabranch();
+    command.args(["mirror-list", "make", "--quiet"]).arg(dir).args(urls);
+    command
+}
+
+fn write(dir: &Path, tree: &Tree) {
+    for (name, bytes) in tree {
+        let path = dir.join(name);
+        fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
+        fs::write(path, bytes).expect("a file");
+    }
+}
+
+/// All files below a directory.
+fn read(dir: &Path) -> Tree {
+    let (mut tree, mut dirs) = (Tree::new(), vec![dir.to_owned()]);
+    while let Some(next) = dirs.pop() {
+        for entry in fs::read_dir(next).into_iter().flatten() {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                dirs.push(path);
+            } else {
+                let name = path.strip_prefix(dir).expect("below it").to_str().expect("UTF-8").to_owned();
+                tree.insert(name, fs::read(path).expect("a file"));
+            }
+        }
+    }
+    tree
+}
+
+fn assert_same(found: &Tree, wanted: &Tree) {
+    let names = |tree: &Tree| tree.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(found), names(wanted));
+    for (name, bytes) in wanted {
+        assert!(found.get(name) == Some(bytes), "other bytes in {name}");
+    }
+}
+
+/// Small files of all kinds of names and lengths; no two have the same bytes.
+fn small(count: usize, bytes: usize) -> Tree {
+    let content = noise(bytes + count);
+    let mut tree = Tree::new();
+    for n in 0..count {
+        let name = match n % 5 {
+            0 => format!("{n}.txt"),
+            1 => format!("d{}/{n} with spaces.bin", n % 7),
+            2 => format!("deep/er/{}/ü{n}#?.html", n % 3),
+            3 => format!("100%/{n}+a;b=c.dat"),
+            _ => format!(".hidden/.{n}"),
+        };
+        tree.insert(name, content[n..n + 1 + bytes * (n % 10 + 1) / 10].to_vec());
+    }
+    tree
+}
+
+/// Of one length each.
+fn alike(count: usize, bytes: usize) -> Tree {
+    let content = noise(bytes + count);
+    (0..count).map(|n| (format!("f{n}.bin"), content[n..n + bytes].to_vec())).collect()
+}
+
+#[test]
+fn three_hundred_small_files_and_a_long_one() {
+    let mut tree = small(300, 20_000);
+    tree.insert("long.bin".into(), noise(9 << 20));
+    tree.insert("empty".into(), Vec::new());
+    let Some(dist) = Dist::new("a directory from mirrors", tree, &["", ""]) else { return };
+    let all: u64 = dist.tree.values().map(|bytes| bytes.len() as u64).sum();
+    let done = run(dist.get(&["--json"])).expect(0);
+    dist.assert_arrived();
+    let summary = done.summary();
+    assert_eq!((&summary["complete"], &summary["verified"]), (&true.into(), &"files".into()), "{summary}");
+    assert_eq!(summary["last"]["total_bytes"], all);
+    assert_eq!(summary["last"]["done_bytes"], all);
+    let each: Vec<u64> = dist.nginx.addresses.iter().map(|address| done.bytes_from(*address)).collect();
+    assert!(each.iter().all(|bytes| *bytes > 0) && each.iter().sum::<u64>() == all, "{each:?}");
+    // Once more: it is there, and nobody is asked.
+    let done = run(dist.get(&[])).expect(0);
+    assert!(done.err.contains("verified, all of it was there"), "{}", done.err);
+    // By a URL, and by the Metalink's name.
+    fs::copy(dist.metalink(), dist.nginx.root(1).join("dist.meta4")).expect("a copy");
+    let cwd = dist.dir.path().join("cwd");
+    fs::create_dir(&cwd).expect("a directory");
+    let mut command = anabranch();
+    command.current_dir(&cwd).arg("get").arg(dist.nginx.url(1, "dist.meta4"));
+    run(command).expect(0);
+    assert_same(&read(&cwd.join("dist")), &dist.tree);
+    assert_eq!(fs::read_dir(&cwd).expect("a directory").count(), 1);
+    // What is there and is something else stays.
+    fs::write(dist.to().join("0.txt"), b"mine").expect("a file");
+    let done = run(dist.get(&[])).expect(6);
+    assert!(done.err.contains("0.txt is there already"), "{}", done.err);
+    assert_eq!(fs::read(dist.to().join("0.txt")).expect("a file"), b"mine");
+    run(dist.get(&["--force"])).expect(0);
+    dist.assert_arrived();
+}
+
+#[test]
+fn wrong_bytes_are_found_and_named() {
+    let mut tree = small(100, 20_000);
+    tree.insert("long.bin".into(), noise(5 << 20));
+    let Some(dist) = Dist::new("wrong bytes", tree, &["", ""]) else { return };
+    // So many that it is asked for some of them.
+    for name in dist.tree.keys().filter(|name| !name.contains(' ')) {
+        let mut bytes = dist.tree[name].clone();
+        bytes[0] ^= 1;
+        fs::write(dist.copy(1, name), bytes).expect("a file");
+    }
+    let done = run(dist.get(&["--json"])).expect(0);
+    dist.assert_arrived();
+    let struck = done.struck_off();
+    assert_eq!(struck, [dist.nginx.name(1)]);
+    assert!(done.notes().contains(": wrong bytes in "), "{}", done.notes());
+    // A wrong length, from the only mirror.
+    fs::remove_dir_all(dist.to()).expect("the directory");
+    for name in dist.tree.keys() {
+        fs::write(dist.copy(0, name), b"something else").expect("a file");
+    }
+    let done = run(dist.get(&["--json"])).expect(5);
+    assert!(done.err.contains("could not be had"), "{}", done.err);
+    assert_eq!(done.struck_off().len(), 2, "{}", done.out);
+}
+
+#[test]
+fn a_file_that_a_mirror_lacks_comes_from_the_other() {
+    let Some(dist) = Dist::new("a file that is missing", small(100, 20_000), &["", ""]) else { return };
+    fs::remove_file(dist.copy(0, "0.txt")).expect("the file");
+    fs::remove_file(dist.copy(1, "5.txt")).expect("the file");
+    let done = run(dist.get(&["--json"])).expect(0);
+    dist.assert_arrived();
+    assert!(done.struck_off().is_empty());
+    // All lack some: the others come.
+    fs::remove_dir_all(dist.to()).expect("the directory");
+    for name in ["0.txt", "10.txt", "15.txt", "20.txt", "25.txt", "30.txt", "35.txt"] {
+        for server in 0..2 {
+            let _ = fs::remove_file(dist.copy(server, name));
+        }
+    }
+    let done = run(dist.get(&["--json"])).expect(3);
+    assert!(done.err.contains("7 of 100 files could not be had ("), "{}", done.err);
+    assert!(done.err.contains("10.txt") && done.err.contains(", …)"), "{}", done.err);
+    assert_eq!(done.summary()["complete"], false);
+    let there = read(&dist.to());
+    assert!(there.len() == 93 && there.iter().all(|(name, bytes)| dist.tree[name] == *bytes));
+    // When it is there again, nothing else is fetched.
+    write(&dist.nginx.root(0).join("dist"), &dist.tree);
+    let summary = run(dist.get(&["--json"])).expect(0).summary();
+    dist.assert_arrived();
+    let sum = |trees: &Tree| trees.values().map(|bytes| bytes.len() as u64).sum::<u64>();
+    assert_eq!(summary["last"]["resumed_bytes"], sum(&there));
+}
+
+/// How many of the files are there.
+fn whole(dist: &Dist) -> usize {
+    dist.tree.keys().filter(|name| dist.to().join(name).exists()).count()
+}
+
+#[test]
+fn it_goes_on_after_a_kill_and_after_ctrl_c() {
+    let mut tree = alike(60, 300_000);
+    tree.insert("long.bin".into(), noise(6 << 20));
+    let Some(dist) = Dist::new("a directory resumed", tree, &["limit_rate 3m;"]) else { return };
+    for (signal, code) in [(Signal::SIGKILL, None), (Signal::SIGINT, Some(130))] {
+        let before = whole(&dist);
+        let running = spawn(dist.get(&["--json"]));
+        wait_until(60, || whole(&dist) >= before + 10);
+        running.signal(signal);
+        let done = running.end();
+        assert_eq!(done.code, code, "{}", done.err);
+        for (name, bytes) in read(&dist.to()) {
+            let is_part = name.starts_with(".anabranch-part.");
+            assert!(is_part || dist.tree[&name] == bytes, "{name}");
+            assert!(!is_part || signal == Signal::SIGKILL, "{name} is left");
+        }
+    }
+    let there = whole(&dist) as u64;
+    let summary = run(dist.get(&["--json"])).expect(0).summary();
+    dist.assert_arrived();
+    assert_eq!(summary["last"]["resumed_bytes"].as_u64(), Some(there * 300_000));
+}
+
+/// A Metalink with these files, each at these URLs, with no more than its SHA-256.
+fn metalink(path: &Path, files: &[(&str, Option<&[u8]>, &str)]) {
+    use sha2::{Digest as _, Sha256};
+    let mut text = String::from("<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">\n");
+    for (name, bytes, url) in files {
+        let hash = bytes.map(|bytes| {
+            let hash = data_encoding::HEXLOWER.encode(&Sha256::digest(bytes));
+            format!("<size>{}</size><hash type=\"sha-256\">{hash}</hash>", bytes.len())
+        });
+        text += &format!("<file name=\"{name}\">{}<url>{url}</url></file>\n", hash.unwrap_or_default());
+    }
+    fs::write(path, text + "</metalink>\n").expect("a file");
+}
+
+#[test]
+fn names_that_are_not_safe_are_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("x.meta4");
+    let get = || {
+        let mut command = anabranch();
+        command.current_dir(dir.path()).args(["get", "--timeout=2", "x.meta4"]);
+        run(command)
+    };
+    let url = "http://127.0.0.1:1/a";
+    for bad in ["../evil", "/etc/evil", "a/../../evil", "a//b", "./a", "a&#10;b"] {
+        metalink(&path, &[("good", Some(b"x"), url), (bad, Some(b"y"), url)]);
+        let done = get().expect(2);
+        assert!(done.err.contains("not safe"), "{}", done.err);
+    }
+    metalink(&path, &[("good", Some(b"x"), url), ("d/.anabranch-part.1", Some(b"y"), url)]);
+    assert!(get().expect(1).err.contains("refused"), "a name of ours");
+    metalink(&path, &[("same", Some(b"x"), url), ("same", Some(b"y"), url)]);
+    assert!(get().expect(2).err.contains("has same twice"));
+    metalink(&path, &[("a", Some(b"x"), url), ("a/b", Some(b"y"), url)]);
+    assert!(matches!(get().code, Some(4 | 6)), "one cannot be both");
+    // A link that leads out is not followed.
+    let outside = tempfile::tempdir().expect("a directory");
+    fs::remove_dir_all(dir.path().join("x")).expect("the directory");
+    fs::create_dir(dir.path().join("x")).expect("a directory");
+    std::os::unix::fs::symlink(outside.path(), dir.path().join("x/link")).expect("a link");
+    metalink(&path, &[("good", Some(b"x"), url), ("link/evil", Some(b"y"), url)]);
+    assert!(get().expect(6).err.contains("symbolic links are not followed"));
+    assert_eq!(fs::read_dir(outside.path()).expect("a directory").count(), 0);
+}
+
+#[test]
+fn what_makes_no_sense_beside_several_files() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let url = "http://127.0.0.1:1/a";
+    metalink(&dir.path().join("x.meta4"), &[("a", Some(b"x"), url), ("b", Some(b"y"), url)]);
+    let uri = format!("anabranch:{}?len=1", mmtp::ContentId::of(b"x"));
+    let sum = format!("--checksum=sha-256={}", "0".repeat(64));
+    for (more, says) in [
+        (sum.as_str(), "--checksum is of one file"),
+        ("--from=127.0.0.1:1", "a URI of its own"),
+        (&uri, "the URI names one content"),
+        (url, "name one file"),
+    ] {
+        let mut command = anabranch();
+        command.current_dir(dir.path()).args(["get", "x.meta4", more]);
+        let done = run(command).expect(2);
+        assert!(done.err.contains("describes 2 files") && done.err.contains(says), "{}", done.err);
+    }
+    assert_eq!(fs::read_dir(dir.path()).expect("a directory").count(), 1);
+    // The other way round: a directory by its URI, and URLs that are of no use to it.
+    let mut command = anabranch();
+    command.current_dir(dir.path()).args(["get", &format!("{uri}&dir"), url]);
+    assert_ne!(run(command).code, Some(0));
+}
+
+#[test]
+fn files_without_a_hash_are_called_unverified() {
+    let Some(nginx) = Nginx::start("files without a hash", &[""]) else { return };
+    let dir = tempfile::tempdir().expect("a directory");
+    let (one, two) = (noise(50_000), b"<html>".to_vec());
+    nginx.put(0, "one", &one);
+    nginx.put(0, "two.html", &two);
+    let path = dir.path().join("x.meta4");
+    metalink(&path, &[("one", None, &nginx.url(0, "one")), ("d/two", Some(&two), &nginx.url(0, "two.html"))]);
+    let mut command = anabranch();
+    command.current_dir(dir.path()).env("XDG_CACHE_HOME", dir.path().join("cache"));
+    command.args(["get", "--json", "x.meta4"]);
+    let done = run(command).expect(0);
+    assert!(done.notes().contains("UNVERIFIED: 1 files"), "{}", done.notes());
+    assert_eq!(done.summary()["verified"], "nothing");
+    let tree = read(&dir.path().join("x"));
+    assert_same(&tree, &Tree::from([("one".into(), one), ("d/two".into(), two)]));
+}
+
+#[test]
+fn aria2_fetches_the_same_tree() {
+    // Without &: in a name aria2 1.36 reads &amp; as five characters.
+    let mut tree = small(60, 20_000);
+    tree.insert("long.bin".into(), noise(5 << 20));
+    let Some(dist) = Dist::new("aria2 and a directory", tree, &[""]) else { return };
+    let mut command = Command::new("aria2c");
+    command.args(["--no-conf", "--quiet", "--no-proxy=*", "--file-allocation=none", "--max-tries=1", "-d"]);
+    command.arg(dist.to()).arg("-M").arg(dist.metalink());
+    match command.status() {
+        Ok(status) => assert!(status.success(), "{status}"),
+        Err(e) => return skipped(&format!("aria2 and a directory: aria2c: {e}")),
+    }
+    dist.assert_arrived();
+    let done = run(dist.get(&[])).expect(0);
+    assert!(done.err.contains("all of it was there"), "{}", done.err);
+}
+
+#[test]
+fn what_cannot_be_in_a_metalink() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let dist = dir.path().join("dist");
+    fs::create_dir(&dist).expect("a directory");
+    let urls = ["http://127.0.0.1:1/d/".to_owned()];
+    assert!(run(make(&dist, &urls)).expect(2).err.contains("has no files"));
+    fs::write(dist.join("a\nb"), b"x").expect("a file");
+    assert!(run(make(&dist, &urls)).expect(2).err.contains("a Metalink cannot name"));
+    fs::remove_file(dist.join("a\nb")).expect("the file");
+    // A link that leaves it is left out, and said to be.
+    std::os::unix::fs::symlink("/etc/hostname", dist.join("link")).expect("a link");
+    fs::write(dist.join("a"), b"x").expect("a file");
+    let done = run(make(&dist, &urls)).expect(0);
+    assert!(done.err.contains("skipped") && done.err.contains("link that leaves"), "{}", done.err);
+    assert!(run(make(&dist, &urls)).expect(6).err.contains("exists already"));
+    for n in 0..10_001 {
+        fs::write(dist.join(format!("f{n}")), b"").expect("a file");
+    }
+    let mut command = make(&dist, &urls);
+    command.arg("--force");
+    let done = run(command).expect(2);
+    assert!(done.err.contains("at most 10000: make one of each directory"), "{}", done.err);
+}

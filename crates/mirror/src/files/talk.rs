@@ -1,0 +1,152 @@
+//! What is said to the machine and what it says.
+
+use algo::{Span, Time};
+
+use crate::plan::{FetchId, State, WayId};
+
+/// A server: an origin (RFC 6454) that has some of the files.
+pub type ServerId = u8;
+/// A file, by its place among those that are wanted.
+pub type FileId = usize;
+
+/// A file that is wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Its length.
+    pub bytes: u64,
+    /// The servers of its URLs, the best first. One that has two URLs of it is there twice.
+    pub servers: Vec<ServerId>,
+}
+
+/// What the world tells.
+#[derive(Clone, Copy, Debug)]
+pub enum Input {
+    /// An answer has begun (no bytes), or more of it has come.
+    Bytes {
+        /// Which request.
+        fetch: FetchId,
+        /// How many.
+        bytes: u64,
+    },
+    /// A whole file has come.
+    Done {
+        /// Which request.
+        fetch: FetchId,
+        /// Whether it is what it should be; if not, its server is not asked any more.
+        right: bool,
+    },
+    /// There is no answer, or no more of it.
+    Failed {
+        /// Which request.
+        fetch: FetchId,
+        /// What to make of it.
+        failure: Failure,
+    },
+    /// What the kernel says of a way's connection.
+    Sample {
+        /// Which way.
+        way: WayId,
+        /// Its round trip.
+        rtt: Span,
+    },
+    /// A way cannot be used any more.
+    Down {
+        /// Which way.
+        way: WayId,
+    },
+    /// No way leads to a server.
+    Useless {
+        /// Which server.
+        server: ServerId,
+    },
+}
+
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// Something that may work another time.
+    Broken,
+    /// The server wants to be left alone for a while.
+    Busy {
+        /// How long.
+        retry: Span,
+    },
+    /// The server does not have this file there.
+    Lacking,
+    /// This server will never bring anything.
+    Useless,
+}
+
+/// What the world is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Ask for a whole file, behind what the way has been asked for already.
+    Fetch {
+        /// Over which way.
+        way: WayId,
+        /// The name of the request; never used twice.
+        fetch: FetchId,
+        /// Which file.
+        file: FileId,
+        /// Which of its URLs: the place of the server in [`Wanted::servers`].
+        place: usize,
+    },
+    /// Forget a request.
+    Cancel {
+        /// Which.
+        fetch: FetchId,
+    },
+}
+
+/// What has become of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// It is here, for the first time.
+    Complete {
+        /// Which file.
+        file: FileId,
+        /// The request that brought it.
+        fetch: FetchId,
+    },
+    /// Nobody has it.
+    Lost {
+        /// Which file.
+        file: FileId,
+    },
+}
+
+/// What a way has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Bytes of files that it brought first.
+    pub bytes: u64,
+    /// Bytes of files that were here already.
+    pub duplicate_bytes: u64,
+    /// Bytes that have come at all, those of files that did not come whole among them.
+    pub received_bytes: u64,
+    /// Requests that failed.
+    pub failures: u64,
+    /// How often nothing came for [`SILENT_AFTER`](super::SILENT_AFTER).
+    pub stalls: u64,
+}
+
+/// A way, as numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WayReport {
+    /// Its server.
+    pub server: ServerId,
+    /// What it does.
+    pub state: State,
+    /// What it delivers, bytes a second; 0 while that is unknown.
+    pub rate: u64,
+    /// The round trip of its connection; zero while that is unknown.
+    pub srtt: Span,
+    /// Bytes that it may be asked for at once.
+    pub window_bytes: u64,
+    /// Files that it has been asked for.
+    pub outstanding: usize,
+    /// No request before this time.
+    pub hold: Time,
+    /// What it has done.
+    pub counters: Counters,
+}

@@ -1,0 +1,348 @@
+//! Many small files from servers of which time, rates and misfortunes are made up.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use algo::{Output, Rate, Span, Time};
+use mirror::files::{
+    Command, Event, Failure, Files, Input, OUTSTANDING_MAX, ServerId, WINDOW_MAX_BYTES, WINDOW_MIN_BYTES,
+    Wanted,
+};
+use mirror::plan::State;
+use proptest::prelude::*;
+
+const HEAD_BYTES: u64 = 400;
+/// No test takes longer.
+const END: Time = Time::from_nanos(3_600 * 1_000_000_000);
+
+fn secs(secs: u64) -> Time {
+    Time::ZERO + Span::from_secs(secs)
+}
+
+/// A way as it really is.
+#[derive(Clone, Debug)]
+struct Link {
+    server: ServerId,
+    /// Bytes a second.
+    rate: u64,
+    rtt: Span,
+    /// Nothing passes in between; the connection stays.
+    silent: Range<Time>,
+    /// Each request whose number is a multiple of this, breaks the connection; 0: none.
+    breaks_at: u64,
+    /// It has a second lane.
+    second: bool,
+    /// The same: the server is busy.
+    busy_at: u64,
+    /// A file that it has wrong.
+    wrong: Option<usize>,
+    /// Files that it lacks: multiples of this; 0: none.
+    lacks: usize,
+}
+
+impl Link {
+    fn new(server: ServerId, mbit: u64, rtt_ms: u64) -> Self {
+        Self {
+            server,
+            rate: mbit * 125_000,
+            rtt: Span::from_millis(rtt_ms),
+            silent: Time::NEVER..Time::NEVER,
+            breaks_at: 0,
+            second: false,
+            busy_at: 0,
+            wrong: None,
+            lacks: 0,
+        }
+    }
+}
+
+/// What is on its way back over a link.
+struct Answer {
+    id: u64,
+    at: Time,
+    what: What,
+}
+
+#[derive(Clone, Copy)]
+enum What {
+    Done { bytes: u64, right: bool },
+    Failed(Failure),
+}
+
+struct Line {
+    link: Link,
+    /// The server has sent all that was asked of it by then.
+    busy_until: Time,
+    answers: VecDeque<Answer>,
+    requests: u64,
+}
+
+#[derive(Debug, Default)]
+struct Ended {
+    at: Time,
+    complete: Vec<bool>,
+    lost: Vec<bool>,
+    /// Bytes and duplicate bytes of each way.
+    bytes: Vec<(u64, u64)>,
+    most_outstanding: usize,
+}
+
+/// Runs until all files are here or lost, or `END`.
+fn run(wanted: &[Wanted], links: &[Link]) -> Ended {
+    let mut machine = Files::new(wanted);
+    let mut lines: Vec<Line> = Vec::new();
+    for link in links {
+        let Some(way) = machine.add_way(link.server) else { continue };
+        let lanes = 1 + usize::from(link.second && machine.add_lane(way).is_some());
+        for _ in 0..lanes {
+            let link = link.clone();
+            lines.push(Line { link, busy_until: Time::ZERO, answers: VecDeque::new(), requests: 0 });
+        }
+    }
+    let mut ended =
+        Ended { complete: vec![false; wanted.len()], lost: vec![false; wanted.len()], ..Ended::default() };
+    let mut now = Time::ZERO;
+    loop {
+        let until = loop {
+            match machine.poll(now) {
+                Output::Wait(until) => break until,
+                Output::Send(Command::Fetch { way, fetch, file, place }) => {
+                    assert_eq!(wanted[file].servers[place], lines[way].link.server, "a URL of this server");
+                    ask(&mut lines[way], now, fetch, file, wanted[file].bytes);
+                }
+                Output::Send(Command::Cancel { fetch }) => {
+                    lines.iter_mut().for_each(|line| line.answers.retain(|answer| answer.id != fetch));
+                }
+                Output::Event(Event::Complete { file, .. }) => {
+                    assert!(!std::mem::replace(&mut ended.complete[file], true), "once");
+                }
+                Output::Event(Event::Lost { file }) => {
+                    assert!(!ended.complete[file] && !std::mem::replace(&mut ended.lost[file], true), "once");
+                }
+            }
+        };
+        for way in machine.ways() {
+            ended.most_outstanding = ended.most_outstanding.max(way.outstanding);
+            assert!(way.outstanding <= OUTSTANDING_MAX);
+            assert!((WINDOW_MIN_BYTES..=WINDOW_MAX_BYTES).contains(&way.window_bytes));
+        }
+        if machine.left() == 0 || now >= END {
+            ended.at = now;
+            ended.bytes = machine.ways().map(|w| (w.counters.bytes, w.counters.duplicate_bytes)).collect();
+            return ended;
+        }
+        let next = lines.iter().flat_map(|line| &line.answers).map(|answer| answer.at).min();
+        now = next.unwrap_or(Time::NEVER).min(until).max(now + Span::from_micros(1));
+        for line in &mut lines {
+            while line.answers.front().is_some_and(|answer| answer.at <= now) {
+                let Some(answer) = line.answers.pop_front() else { break };
+                match answer.what {
+                    What::Done { bytes, right } => {
+                        machine.handle(now, Input::Bytes { fetch: answer.id, bytes });
+                        machine.handle(now, Input::Done { fetch: answer.id, right });
+                    }
+                    What::Failed(failure) => {
+                        machine.handle(now, Input::Failed { fetch: answer.id, failure });
+                        if failure == Failure::Broken {
+                            // All that was asked over this connection.
+                            for answer in std::mem::take(&mut line.answers) {
+                                machine.handle(now, Input::Failed { fetch: answer.id, failure });
+                            }
+                            line.busy_until = now;
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The server answers in order, each after a round trip at the earliest.
+fn ask(line: &mut Line, now: Time, id: u64, file: usize, bytes: u64) {
+    line.requests += 1;
+    let link = &line.link;
+    let hits = |every: u64| every > 0 && line.requests.is_multiple_of(every);
+    let what = if hits(link.breaks_at) {
+        What::Failed(Failure::Broken)
+    } else if hits(link.busy_at) {
+        What::Failed(Failure::Busy { retry: Span::from_millis(700) })
+    } else if link.lacks > 0 && file.is_multiple_of(link.lacks) {
+        What::Failed(Failure::Lacking)
+    } else {
+        What::Done { bytes, right: link.wrong != Some(file) }
+    };
+    let takes = match what {
+        What::Done { bytes, .. } => Rate::from_bytes(link.rate).time_for(bytes + HEAD_BYTES),
+        What::Failed(_) => Rate::from_bytes(link.rate).time_for(HEAD_BYTES),
+    };
+    let mut at = line.busy_until.max(now + link.rtt) + takes;
+    if at > link.silent.start && at < link.silent.end {
+        at = link.silent.end;
+    }
+    line.busy_until = at;
+    line.answers.push_back(Answer { id, at, what });
+}
+
+fn files(count: usize, bytes: u64, servers: &[ServerId]) -> Vec<Wanted> {
+    vec![Wanted { bytes, servers: servers.to_vec() }; count]
+}
+
+fn millis(time: Time) -> u64 {
+    time.since(Time::ZERO).as_millis()
+}
+
+#[test]
+fn one_link_is_full() {
+    // 100 Mbit/s, 50 ms: 10,000 files of 10 KB take 8.3 s and their heads 0.3 s.
+    let ended = run(&files(10_000, 10_000, &[0]), &[Link::new(0, 100, 50)]);
+    assert!(ended.complete.iter().all(|done| *done));
+    assert!((8_300..9_000).contains(&millis(ended.at)), "{}", millis(ended.at));
+    assert_eq!(ended.bytes, [(100_000_000, 0)]);
+    // What is asked at once is not all there is.
+    let ended = run(&files(1_000, 100_000, &[0]), &[Link::new(0, 100, 50)]);
+    assert!(ended.most_outstanding <= 30, "{}", ended.most_outstanding);
+    assert!(millis(ended.at) < 8_600, "{}", millis(ended.at));
+}
+
+#[test]
+fn a_second_lane_is_used_late() {
+    let two = [Link { second: true, ..Link::new(0, 100, 20) }];
+    let ended = run(&files(400, 10_000, &[0]), &two);
+    assert_eq!(ended.bytes, [(4_000_000, 0), (0, 0)], "few files need none");
+    let ended = run(&files(4_000, 10_000, &[0]), &two);
+    assert!(ended.complete.iter().all(|done| *done));
+    assert!(ended.bytes[1].0 >= 15_000_000, "{:?}", ended.bytes);
+}
+
+#[test]
+fn each_link_takes_what_it_carries() {
+    let links = [Link::new(0, 100, 20), Link::new(1, 50, 40), Link::new(2, 10, 80)];
+    let ended = run(&files(5_000, 20_000, &[0, 1, 2]), &links);
+    assert!(ended.complete.iter().all(|done| *done));
+    // 160 Mbit/s in all: 5.1 s with the heads.
+    assert!(millis(ended.at) < 5_600, "{}", millis(ended.at));
+    let share: Vec<u64> = ended.bytes.iter().map(|(bytes, _)| bytes * 100 / 100_000_000).collect();
+    assert!((55..68).contains(&share[0]) && (26..36).contains(&share[1]), "{share:?}");
+    assert!(ended.bytes.iter().map(|(_, twice)| twice).sum::<u64>() < 2_000_000, "{:?}", ended.bytes);
+}
+
+#[test]
+fn a_link_that_falls_silent_keeps_nothing_back() {
+    let mut slow = Link::new(1, 100, 20);
+    slow.silent = secs(1)..secs(60);
+    let ended = run(&files(3_000, 10_000, &[0, 1]), &[Link::new(0, 100, 20), slow]);
+    assert!(ended.complete.iter().all(|done| *done));
+    // One second of two links, then one; and a second until silence counts.
+    assert!(millis(ended.at) < 4_000, "{}", millis(ended.at));
+    // Alone it is waited for.
+    let mut alone = Link::new(0, 100, 20);
+    alone.silent = secs(1)..secs(20);
+    let ended = run(&files(3_000, 10_000, &[0]), &[alone]);
+    assert!(ended.complete.iter().all(|done| *done));
+    assert!(millis(ended.at) < 26_000, "{}", millis(ended.at));
+}
+
+#[test]
+fn what_one_lacks_comes_from_others_and_what_all_lack_is_lost() {
+    let mut one = Link::new(0, 10, 20);
+    one.lacks = 3;
+    let ended = run(&files(300, 10_000, &[0, 1]), &[one.clone(), Link::new(1, 10, 20)]);
+    assert!(ended.complete.iter().all(|done| *done));
+    let mut two = Link::new(1, 10, 20);
+    two.lacks = 5;
+    let ended = run(&files(300, 10_000, &[0, 1]), &[one, two]);
+    let lost: Vec<usize> = (0..300).filter(|n| ended.lost[*n]).collect();
+    assert_eq!(lost, (0..300).step_by(15).collect::<Vec<_>>());
+    assert!((0..300).all(|n| ended.complete[n] != ended.lost[n]));
+}
+
+#[test]
+fn who_lies_is_not_asked_again() {
+    let mut liar = Link::new(0, 100, 20);
+    liar.wrong = Some(70);
+    let ended = run(&files(300, 10_000, &[0, 1]), &[liar.clone(), Link::new(1, 10, 20)]);
+    assert!(ended.complete.iter().all(|done| *done));
+    // Alone it leaves the rest lost.
+    let ended = run(&files(300, 10_000, &[0]), &[liar]);
+    assert!(ended.lost[70] && (0..300).all(|n| ended.complete[n] != ended.lost[n]));
+}
+
+#[test]
+fn a_file_that_always_fails_holds_up_no_other() {
+    let mut machine = Files::new(&files(3, 10, &[0]));
+    assert_eq!(machine.add_way(0), Some(0));
+    let (mut now, mut complete, mut lost) = (Time::ZERO, Vec::new(), Vec::new());
+    while machine.left() > 0 && now < END {
+        match machine.poll(now) {
+            Output::Wait(until) => now = until,
+            Output::Send(Command::Fetch { fetch, file: 0, .. }) => {
+                machine.handle(now + Span::from_millis(1), Input::Failed { fetch, failure: Failure::Broken });
+            }
+            Output::Send(Command::Fetch { fetch, .. }) => {
+                machine.handle(now + Span::from_millis(1), Input::Done { fetch, right: true });
+            }
+            Output::Event(Event::Complete { file, .. }) => complete.push(file),
+            Output::Event(Event::Lost { file }) => lost.push(file),
+            Output::Send(_) => {}
+        }
+    }
+    while let Output::Event(Event::Lost { file }) = machine.poll(now) {
+        lost.push(file);
+    }
+    complete.sort_unstable();
+    assert_eq!((complete, lost), (vec![1, 2], vec![0]));
+    assert!(machine.ways().all(|way| way.state != State::Closed));
+}
+
+#[test]
+fn nobody_to_ask() {
+    assert_eq!(Files::new(&files(2, 1, &[])).left(), 0, "lost at once");
+    let mut machine = Files::new(&files(2, 1, &[0, 200]));
+    assert_eq!(machine.add_way(200), None, "too many servers");
+    assert_eq!(machine.left(), 2);
+    machine.handle(Time::ZERO, Input::Useless { server: 0 });
+    assert_eq!(machine.left(), 0);
+    assert!(machine.is_closed(0));
+}
+
+fn link(server: ServerId) -> impl Strategy<Value = Link> {
+    let misfortunes =
+        (any::<bool>(), 0..4_u64, 0..4_u64, prop::option::weighted(0.2, 0..60_usize), 0..6_usize);
+    (1..200_u64, 1..300_u64, 0..20_u64, 0..40_u64, misfortunes).prop_map(
+        move |(mbit, rtt, from, len, (second, breaks, busy, wrong, lacks))| Link {
+            second,
+            silent: secs(from)..secs(from + len),
+            breaks_at: [0, 0, 7, 3][breaks as usize],
+            busy_at: [0, 0, 11, 5][busy as usize],
+            wrong,
+            lacks,
+            ..Link::new(server, mbit, rtt)
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+    #[test]
+    fn everything_arrives_or_is_reported(
+        links in prop::collection::vec((0..3_u8).prop_flat_map(link), 1..6),
+        wanted in prop::collection::vec((0..300_000_u64, prop::collection::vec(0..4_u8, 1..4)), 1..60),
+    ) {
+        let mut links = links;
+        // Server 3 is always good: what it has arrives.
+        links.push(Link::new(3, 20, 30));
+        let wanted: Vec<Wanted> =
+            wanted.into_iter().map(|(bytes, servers)| Wanted { bytes, servers }).collect();
+        let is_led_to = |server: ServerId| links.iter().any(|link| link.server == server);
+        // A server without a way is told to be useless; here it is given none.
+        let wanted: Vec<Wanted> = wanted.into_iter().map(|mut wanted| {
+            wanted.servers.retain(|server| is_led_to(*server));
+            wanted
+        }).collect();
+        let ended = run(&wanted, &links);
+        for (n, wanted) in wanted.iter().enumerate() {
+            prop_assert!(ended.complete[n] || ended.lost[n], "file {} at {:?}", n, ended.at);
+            prop_assert!(ended.complete[n] || !wanted.servers.contains(&3), "file {}", n);
+        }
+    }
+}
