@@ -31,8 +31,7 @@ pub fn put(place: Place, bytes: &[u8], force: bool) -> Outcome {
     let id = ContentId::of(bytes);
     let (mut target, there) = Target::open(place, id, Proof::Root, force, &mut |_| true)?;
     for (group, bytes) in (0..).zip(bytes.chunks(GROUP_BYTES)) {
-        let is_there = there.get((group / 64) as usize).is_some_and(|word| word >> (group % 64) & 1 == 1);
-        if !is_there {
+        if !there.contains(group) {
             target.write(group, bytes, cv_of(&id, group, bytes))?;
         }
     }
