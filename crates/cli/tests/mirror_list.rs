@@ -157,7 +157,10 @@ fn wrong_usage_is_status_2_and_what_cannot_be_written_6() {
         assert_eq!(make(dir.path(), args).0, 2, "{args:?}");
     }
     assert_eq!(make(dir.path(), &["none", "http://h/x"]).0, 1);
-    assert_eq!(make(dir.path(), &["/proc", "http://h/x", "-o", "."]).0, 1, "a directory");
+    assert_eq!(make(dir.path(), &["/dev/null", "http://h/x", "-o", "."]).0, 1, "no file");
+    let empty = tempfile::tempdir().expect("a directory");
+    let path = empty.path().to_str().expect("UTF-8");
+    assert_eq!(make(dir.path(), &[path, "http://h/x", "-o", "."]).0, 2, "a directory without files");
     assert_eq!(make(dir.path(), &["x", "http://h/x", "-o", "none"]).0, 6);
     assert_eq!(names(dir.path()), ["new\nline", "x"]);
 }

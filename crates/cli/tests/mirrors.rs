@@ -237,11 +237,14 @@ fn wrong_arguments() {
     fs::write(beside(&ground, "no.meta4"), "<html>hello</html>").expect("a file");
     fs::write(beside(&ground, "f.bin"), "no list").expect("a file");
     let other = format!("anabranch:{}?len=1", ContentId::of(b"x"));
+    let (two, checksum) = (beside(&ground, "two.meta4"), format!("sha-256={}", "ab".repeat(32)));
     for (names, more, says) in [
         (vec!["ftp://127.0.0.1/f"], vec![], "neither"),
         (vec!["http://"], vec![], "http://"),
         (vec!["/no/such.meta4"], vec![], "No such file"),
-        (vec![&*beside(&ground, "two.meta4")], vec![], "2 files (one, two)"),
+        (vec![&*two], vec!["--checksum", &*checksum], "2 files: --checksum is of one"),
+        (vec![&*two], vec!["--from", "127.0.0.1:1"], "2 files: --from"),
+        (vec![&*two, &*url], vec![], "2 files: the URLs beside it"),
         (vec![&*beside(&ground, "no.meta4")], vec![], "no Metalink"),
         (vec![&*beside(&ground, "f.bin")], vec![], "no Metalink"),
         (vec![&*uri, &*other], vec![], "two URIs"),

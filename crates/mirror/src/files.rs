@@ -138,8 +138,8 @@ impl Files {
         Some(self.ways.len() - 1)
     }
 
-    /// Adds a second lane to a way: another connection of the same ends, which is a way of its own here. `None`
-    /// when there are [`WAYS_MAX`], or no such way.
+    /// Adds a second lane to a way: another connection of the same ends, which is a way of its own here.
+    /// `None` when there are [`WAYS_MAX`], or no such way.
     pub fn add_lane(&mut self, first: WayId) -> Option<WayId> {
         let server = self.ways.get(first)?.server;
         let second = self.add_way(server)?;
