@@ -34,9 +34,9 @@ impl fmt::Display for Error {
         match self {
             Self::NotBuilt => write!(
                 f,
-                "this build has no eBPF programs: install clang, libelf's headers and the sources of Rust's \
-                 library (apt-get install clang libelf-dev zlib1g-dev; rustup component add rust-src), then \
-                 build with --features kernel"
+                "this build has no eBPF programs: install clang, make, libelf's headers and the sources of \
+                 Rust's library (apt-get install clang make libelf-dev zlib1g-dev pkg-config; rustup \
+                 component add rust-src), then build with --features kernel"
             ),
             Self::Permission(attempt) => {
                 write!(f, "{attempt}: that needs root, or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON")
