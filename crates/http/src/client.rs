@@ -404,6 +404,14 @@ impl Drop for Client {
     }
 }
 
+/// Takes apart what came over one HTTP/1.1 connection (RFC 9112 sections 2 to 6), `pieces` being what one read
+/// after the other brought until it ended: status and body of each answer, and whether the last is whole.
+/// `is_head`: they answer HEAD. The client reads as it comes; this is for tests of how it reads.
+#[must_use]
+pub fn take_apart(pieces: &[&[u8]], is_head: bool) -> (Vec<(u16, Vec<u8>)>, bool) {
+    h1::answers(pieces, is_head)
+}
+
 /// A way, as the thread's main task sees it.
 struct Entry {
     jobs: mpsc::UnboundedSender<Job>,

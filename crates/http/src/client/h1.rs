@@ -19,6 +19,7 @@ use hyper::http::header::HOST;
 use hyper::http::{Method, Request, response};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 
+pub(super) use self::parser::answers;
 use self::parser::{Parser, Step};
 
 /// The most that is read and handed over at once, bytes.

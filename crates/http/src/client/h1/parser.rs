@@ -284,56 +284,58 @@ fn has_token(headers: &HeaderMap, word: &str) -> bool {
     words.any(|other| other.trim_ascii().eq_ignore_ascii_case(word.as_bytes()))
 }
 
+/// All answers in `pieces`, after which the connection ends: status and body of each, and whether the last is
+/// whole. `is_head`: they answer HEAD.
+pub(in crate::client) fn answers(pieces: &[&[u8]], is_head: bool) -> (Vec<(u16, Vec<u8>)>, bool) {
+    let (mut parser, mut input) = (Parser::default(), BytesMut::new());
+    let mut found: Vec<(u16, Vec<u8>)> = Vec::new();
+    let mut pieces = pieces.iter();
+    let mut in_body = false;
+    loop {
+        let step = if in_body {
+            parser.piece(&mut input)
+        } else {
+            match parser.head(&mut input, is_head) {
+                Ok(Some(parts)) => {
+                    found.push((parts.status.as_u16(), Vec::new()));
+                    in_body = true;
+                    continue;
+                }
+                Ok(None) => Ok(Step::Short),
+                Err(e) => Err(e),
+            }
+        };
+        match step {
+            Err(_) => return (found, false),
+            Ok(Step::Piece(bytes)) => {
+                if let Some((_, body)) = found.last_mut() {
+                    body.extend_from_slice(&bytes);
+                }
+            }
+            Ok(Step::End) => {
+                in_body = false;
+                if !parser.persists() {
+                    return (found, true);
+                }
+            }
+            Ok(Step::Short) => match pieces.next() {
+                Some(piece) => input.extend_from_slice(piece),
+                None if in_body => {
+                    let whole = parser.close().is_ok();
+                    return (found, whole);
+                }
+                None => {
+                    let whole = input.is_empty();
+                    return (found, whole);
+                }
+            },
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// All answers in `bytes`, which end the connection, given piece by piece: status and body of each, and
-    /// whether the last was whole.
-    fn answers(pieces: &[&[u8]], is_head: bool) -> (Vec<(u16, Vec<u8>)>, bool) {
-        let (mut parser, mut input, mut found) = (Parser::default(), BytesMut::new(), Vec::new());
-        let mut pieces = pieces.iter();
-        let mut in_body = false;
-        loop {
-            let step = if in_body {
-                parser.piece(&mut input)
-            } else {
-                match parser.head(&mut input, is_head) {
-                    Ok(Some(parts)) => {
-                        found.push((parts.status.as_u16(), Vec::new()));
-                        in_body = true;
-                        continue;
-                    }
-                    Ok(None) => Ok(Step::Short),
-                    Err(e) => Err(e),
-                }
-            };
-            match step {
-                Err(_) => return (found, false),
-                Ok(Step::Piece(bytes)) => {
-                    assert!(!bytes.is_empty());
-                    found.last_mut().unwrap().1.extend_from_slice(&bytes);
-                }
-                Ok(Step::End) => {
-                    in_body = false;
-                    if !parser.persists() {
-                        return (found, true);
-                    }
-                }
-                Ok(Step::Short) => match pieces.next() {
-                    Some(piece) => input.extend_from_slice(piece),
-                    None if in_body => {
-                        let whole = parser.close().is_ok();
-                        return (found, whole);
-                    }
-                    None => {
-                        let whole = input.is_empty();
-                        return (found, whole);
-                    }
-                },
-            }
-        }
-    }
 
     fn all(text: &str) -> (Vec<(u16, Vec<u8>)>, bool) {
         answers(&[text.replace('\n', "\r\n").as_bytes()], false)
