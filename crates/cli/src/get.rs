@@ -152,7 +152,7 @@ fn from_mirrors(args: &Get, asked: Asked, mut view: View) -> Outcome {
     };
     let mut client = client(args)?;
     let said = Said { id: uri.as_ref().map(|uri| uri.id), sha256: args.http.checksum };
-    let named = Named::of(&asked);
+    let (named, named_list) = (Named::of(&asked), !asked.lists.is_empty());
     let timeout = Span::from_secs(args.timeout);
     let looked = look::look(asked, said, &args.via, timeout, &mut client, &mut view);
     let mut found = match (looked, &uri) {
@@ -165,7 +165,9 @@ fn from_mirrors(args: &Get, asked: Asked, mut view: View) -> Outcome {
         (looked, _) => match looked? {
             Looked::One(found) => *found,
             Looked::Several(metalink, url) => {
-                return several::get(args, metalink, Base::Url(url), &named, view);
+                // Beside a URL there is one only if that is of the same directory.
+                let alone = Named { urls: named.urls && named_list, ..named };
+                return several::get(args, metalink, Base::Url(url), &alone, view);
             }
         },
     };

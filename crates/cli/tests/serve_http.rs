@@ -531,6 +531,22 @@ fn a_directory_has_a_metalink_of_all_its_files() {
         raw(address, b"GET /d%20%26%20co.meta4 HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n");
     let text = String::from_utf8(other.body).expect("UTF-8");
     assert_eq!(text.matches("<url>http://a.test/d%20%26%20co/").count(), all.len(), "{text}");
+    // To name the directory is to name its Metalink.
+    let target = dir.path().join("got");
+    fs::create_dir(&target).expect("a directory");
+    for (place, here) in [("/d%20%26%20co/", "d & co"), ("/d%20%26%20co/sub/", "sub")] {
+        let url = format!("http://{address}{place}");
+        let got = Command::new(env!("CARGO_BIN_EXE_anabranch"))
+            .args(["get", &url])
+            .current_dir(&target)
+            .output()
+            .expect("it starts");
+        assert!(got.status.success(), "{place}: {}", String::from_utf8_lossy(&got.stderr));
+        let directory = if here == "sub" { "sub/" } else { "" };
+        for (name, bytes) in below(directory) {
+            assert!(fs::read(target.join(here).join(&name)).expect("it is there") == bytes, "{name}");
+        }
+    }
     // What really has the name comes first, and is not told to be what it is not.
     assert_eq!(get(address, "/d%20%26%20co/z.meta4").body, b"not made");
     assert!(!get(address, "/d%20%26%20co/z/").head.contains("describedby"));

@@ -360,8 +360,8 @@ impl Client {
     }
 
     /// Forgets `id`: no event of it comes any more, not even one that waits. Its connection is closed if its
-    /// body has begun and is not at its end, or when the turn comes to an answer of more than 64 KiB that was
-    /// asked for ahead by HTTP/1.1; what else was asked for on it is asked for anew.
+    /// body has begun and is not at its end, or when the turn comes to its answer and that was asked for ahead
+    /// by HTTP/1.1, unless it is a range of at most 64 KiB; what else was asked for on it is asked for anew.
     pub fn cancel(&self, id: FetchId) {
         if self.queue.end(id) {
             self.command(Command::Cancel(id));

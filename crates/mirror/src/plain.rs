@@ -115,11 +115,22 @@ impl Plain {
                 new.idle.put(first..group);
                 first = group + 1;
                 new.mark(group);
+                if let Mode::Nothing(cross) = &mut new.mode {
+                    cross.had(group);
+                }
             }
         }
         new.idle.put(first..groups);
         new.settle();
         Ok(new)
+    }
+
+    /// What decides, without hashes, which groups are compared between mirrors: something that none of them
+    /// can guess. It is to be told before anything comes.
+    pub const fn seed(&mut self, seed: [u8; 32]) {
+        if let Mode::Nothing(cross) = &mut self.mode {
+            cross.seed(seed);
+        }
     }
 
     /// What has happened since this was asked last.
@@ -252,11 +263,12 @@ impl Plain {
     }
 
     fn settle(&mut self) {
-        let settled = match &self.mode {
-            Mode::Nothing(cross) => cross.is_settled() && !self.disagreed,
-            _ => true,
-        };
-        if self.left == 0 && settled && !self.complete {
+        let settled = self.left == 0
+            && match &self.mode {
+                Mode::Nothing(cross) => cross.is_settled() && !self.disagreed,
+                _ => true,
+            };
+        if settled && !self.complete {
             self.complete = true;
             self.events.push_back(Event::Complete);
         }
@@ -317,6 +329,7 @@ impl Pool for Plain {
                 Some(taken)
             }
             Mode::Nothing(cross) => {
+                cross.joins(mirror);
                 if let Some(group) = cross.take(mirror) {
                     return Some(group..group + 1);
                 }
@@ -402,6 +415,7 @@ impl Pool for Plain {
             }
             Mode::Pieces(_) => self.bring_to_piece(mirror, group, bytes, cv),
             Mode::Nothing(cross) => {
+                cross.joins(mirror);
                 let done = self.done.contains(group);
                 if !done {
                     cross.brought(mirror, group, cv);

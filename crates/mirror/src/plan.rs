@@ -124,6 +124,12 @@ impl Mirrors {
         self.ways.iter().any(|way| way.state != State::Closed)
     }
 
+    /// Whether a request is not over: what comes of it, and its failure, still counts.
+    #[must_use]
+    pub fn is_live(&self, fetch: FetchId) -> bool {
+        self.way_of(fetch).is_some()
+    }
+
     /// Tells the machine that something happened at `now`. What belongs to a request that is over, or to no
     /// way, is ignored.
     pub fn handle(&mut self, now: Time, input: Input<'_>, pool: &mut dyn Pool) {

@@ -231,6 +231,21 @@ fn without_hashes_two_that_differ_are_both_named() {
     assert_eq!((outcome.complete, &outcome.disagree[..]), (None, &[0, 1][..]));
 }
 
+#[test]
+fn without_hashes_a_wrong_block_is_noticed_wherever_it_is() {
+    let content = content(80 << 20);
+    for rates in [[100, 100], [200, 10], [10, 200]] {
+        let mut links = [0, 1].map(|mirror| Link::new(mirror, mbit(rates[usize::from(mirror)]), 20));
+        let outcome = fetch(&content, Check::Nothing, &links, 1);
+        assert!(outcome.file == content && outcome.disagree.is_empty());
+        for block in 0..5 {
+            links[1].wrong = block * 1_024..(block + 1) * 1_024;
+            let outcome = fetch(&content, Check::Nothing, &links, 1);
+            assert_eq!(outcome.disagree.len(), 2, "{rates:?}, block {block}");
+        }
+    }
+}
+
 fn unlucky(seed: u64, count: u8) -> Vec<Link> {
     let mut luck = Luck(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     (0..count)

@@ -28,6 +28,7 @@ use net::{Clock, Interest, Poller, Via};
 use super::asked::{Asked, Base};
 use crate::exit::{Code, Failure, Outcome};
 use crate::view::View;
+use found::its_file;
 pub(super) use found::{Found, Mirror};
 
 /// Once some servers have answered, and nothing has come for so long, the others are not waited for.
@@ -84,6 +85,8 @@ struct Looker<'a, 'v> {
     origins: Vec<(bool, String, u16)>,
     /// The first URL that the user named.
     first: Option<Url>,
+    /// Whether the user named nothing else.
+    alone: bool,
     asked: BTreeMap<FetchId, Question>,
     urls: Vec<Url>,
     heads: Vec<Option<Head>>,
@@ -109,7 +112,7 @@ struct Looker<'a, 'v> {
 pub(super) enum Looked {
     /// One file.
     One(Box<Found>),
-    /// A Metalink of several files, and where it is.
+    /// A Metalink of several files, and where it is: named, or that of a directory which alone was named.
     Several(Metalink, Url),
 }
 
@@ -137,6 +140,7 @@ pub(super) fn look(
         said,
         origins: asked.urls.iter().chain(&asked.lists).map(origin).chain(asked.origins).collect(),
         first: asked.urls.first().cloned(),
+        alone: asked.urls.len() == 1 && asked.lists.is_empty() && asked.metalink.is_none(),
         asked: BTreeMap::new(),
         urls: Vec::new(),
         heads: Vec::new(),
@@ -187,15 +191,6 @@ pub(super) fn origin(url: &Url) -> (bool, String, u16) {
 fn leaves_max(length: u64) -> usize {
     let max = Leaves::encoded_len(length.min(mmtp::id::LENGTH_MAX)).min(LEAVES_MAX as u64);
     usize::try_from(max).unwrap_or(LEAVES_MAX)
-}
-
-/// What a Metalink that a server offers beside a file says of that: its only file, or the one of that name.
-fn its_file(metalink: Metalink, name: &[u8]) -> Option<metalink::File> {
-    let mut files = metalink.files;
-    match files.len() {
-        1 => files.pop(),
-        _ => files.into_iter().find(|file| file.file_name().as_bytes() == name),
-    }
 }
 
 impl Looker<'_, '_> {
@@ -374,9 +369,11 @@ impl Looker<'_, '_> {
         match about {
             About::Mirror(number) => self.links(number),
             About::List => match Metalink::parse(&body) {
+                Ok(metalink) if beside && metalink.files.len() > 1 && self.is_of_directory(&url) => {
+                    self.several = Some((metalink, url));
+                }
                 Ok(metalink) if beside => {
-                    let name = self.urls.first().and_then(Url::file_name).unwrap_or_default();
-                    if let Some(file) = its_file(metalink, &name) {
+                    if let Some(file) = self.urls.first().and_then(|first| its_file(metalink, first)) {
                         self.metalink_came(file, Some(&url), Some(host(&url)));
                     }
                 }
@@ -446,6 +443,15 @@ impl Looker<'_, '_> {
             Ok(leaves) => self.leaves = Some((leaves, by)),
             Err(e) => self.view.note(&format!("a leaf list is left out: {e}")),
         }
+    }
+
+    /// Whether the user named a directory alone, not a file, and its own server has the Metalink `list` of it.
+    fn is_of_directory(&self, list: &Url) -> bool {
+        let Said { id, sha256 } = self.said;
+        self.alone
+            && id.is_none()
+            && sha256.is_none()
+            && self.first.as_ref().is_some_and(|url| url.path().ends_with('/') && origin(url) == origin(list))
     }
 
     /// `by`: the server that offered it, if the user did not name it.

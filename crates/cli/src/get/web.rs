@@ -23,6 +23,7 @@ use super::look::{self, Mirror};
 use super::pool::{Kind, with_pool};
 use super::ways::{Way, ends, others, way_of};
 use crate::exit::{Code, Failure, Outcome};
+use crate::host::secret;
 use crate::view::View;
 
 /// How long comparisons with other mirrors are waited for when everything is here.
@@ -179,7 +180,9 @@ impl Web {
     pub(super) fn want(&mut self, have: impl Fn(u64) -> bool) -> Outcome {
         if let Kind::Check(check) = &mut self.pool {
             let check = std::mem::replace(check, Check::Nothing);
-            let plain = Plain::new(self.length, check, have).map_err(|e| Failure::usage(e.to_string()))?;
+            let mut plain =
+                Plain::new(self.length, check, have).map_err(|e| Failure::usage(e.to_string()))?;
+            plain.seed(secret()?);
             self.pool = Kind::Plain(Box::new(plain));
         }
         Ok(())
@@ -222,6 +225,8 @@ impl Web {
                     machine.handle(now, Input::Body { fetch: id, bytes: &bytes }, pool);
                 }
                 Answer::Done { id } => machine.handle(now, Input::Done { fetch: id }, pool),
+                // Whoever has given it up does not care why it failed.
+                Answer::Failed { id, .. } if !machine.is_live(id) => {}
                 Answer::Failed { id, trouble } => {
                     let failure = match &trouble {
                         Trouble::Unreachable(_) | Trouble::Broken(_) => Useless::Broken,

@@ -1,9 +1,13 @@
 //! Nothing says what is right, so mirrors are held against each other.
 //!
 //! The first group of every mirror but the first one is fetched from another mirror too; that of the first
-//! one as well, if none of the others was compared with it. After that, where a mirror is asked for a range
-//! that follows one of another mirror, it is now and then asked for the last group before it as well: that
-//! costs no request. Of two that differ neither is believed; a third one decides.
+//! one as well, if none of the others was compared with it. After that, of every block of
+//! [`CHECK_EVERY_GROUPS`] and every mirror that brought some of it one group is compared, before the content
+//! is complete: a mirror that is wrong throughout a block is always found out. Where a mirror is asked for a
+//! range that follows one of another mirror, it is asked for the last group before it as well: that costs
+//! no request. A block that has no such place when all of it is here has a group of each mirror's asked of
+//! another; which, hangs on a seed that no mirror knows. Of two that differ neither is believed; a third one
+//! decides.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,9 +15,9 @@ use mmtp::tree::Cv;
 
 use super::MirrorId;
 
-/// Groups that a mirror brings between two checks, about.
+/// Groups of a block: of each that a mirror brought some of, one group of it is compared.
 pub const CHECK_EVERY_GROUPS: u64 = 1_024;
-/// Checks under way at most; further ones wait for another occasion.
+/// Checks under way at most; further ones wait until some of these are made.
 pub const CHECKS_MAX: usize = 1_024;
 /// Ends of ranges that are remembered.
 const BORDERS_MAX: usize = 4_096;
@@ -34,6 +38,15 @@ struct Border {
     cv: Option<Cv>,
 }
 
+/// A block of which something is here, until everything is and has been compared.
+#[derive(Default)]
+struct Block {
+    /// For every mirror that brought some of it, the group to be compared.
+    samples: BTreeMap<MirrorId, (u64, Cv)>,
+    /// Mirrors that agreed with another somewhere in it.
+    proven: BTreeSet<MirrorId>,
+}
+
 /// What a comparison has shown.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
@@ -51,8 +64,17 @@ pub(super) struct Cross {
     by: Vec<u8>,
     checks: BTreeMap<u64, Check>,
     borders: BTreeMap<u64, Border>,
-    /// Groups that each mirror has brought since its last check.
-    since: BTreeMap<MirrorId, u64>,
+    /// Groups of each block that are not here.
+    missing: Vec<u64>,
+    /// By the block's number; one without an entry has been dealt with, or nothing of it has come.
+    blocks: BTreeMap<u64, Block>,
+    /// Those of `blocks` that are all here.
+    whole: BTreeSet<u64>,
+    /// Mirrors that brought something, or agreed with another.
+    known: BTreeSet<MirrorId>,
+    /// Mirrors that have been asked for something: of a single one nothing can be compared.
+    asked: BTreeSet<MirrorId>,
+    seed: [u8; 32],
     /// What came first of all, until its mirror has been compared with another.
     first: Option<(MirrorId, u64, Cv)>,
 }
@@ -60,7 +82,74 @@ pub(super) struct Cross {
 impl Cross {
     pub(super) fn new(groups: u64) -> Self {
         let by = vec![0; usize::try_from(groups).unwrap_or(usize::MAX)];
-        Self { by, checks: BTreeMap::new(), borders: BTreeMap::new(), since: BTreeMap::new(), first: None }
+        let in_block = |first: u64| (groups - first).min(CHECK_EVERY_GROUPS);
+        let missing = (0..groups).step_by(CHECK_EVERY_GROUPS as usize).map(in_block).collect();
+        Self {
+            by,
+            checks: BTreeMap::new(),
+            borders: BTreeMap::new(),
+            missing,
+            blocks: BTreeMap::new(),
+            whole: BTreeSet::new(),
+            known: BTreeSet::new(),
+            asked: BTreeSet::new(),
+            seed: [0; 32],
+            first: None,
+        }
+    }
+
+    /// What decides which groups are compared; before anything comes.
+    pub(super) const fn seed(&mut self, seed: [u8; 32]) {
+        self.seed = seed;
+    }
+
+    /// A group was here before.
+    pub(super) fn had(&mut self, group: u64) {
+        if let Some(missing) = self.missing.get_mut((group / CHECK_EVERY_GROUPS) as usize) {
+            *missing = missing.saturating_sub(1);
+        }
+    }
+
+    /// This mirror takes part.
+    pub(super) fn joins(&mut self, mirror: MirrorId) {
+        if self.asked.insert(mirror) && self.asked.len() == 2 {
+            self.sample();
+        }
+    }
+
+    /// Of two groups of a block the one of lower rank is compared.
+    fn rank(&self, group: u64) -> [u8; 32] {
+        *blake3::keyed_hash(&self.seed, &group.to_le_bytes()).as_bytes()
+    }
+
+    /// Has what is not compared yet of blocks that are all here compared.
+    fn sample(&mut self) {
+        if self.asked.len() < 2 {
+            return;
+        }
+        let whole: Vec<u64> = self.whole.iter().copied().collect();
+        for number in whole {
+            let first = number * CHECK_EVERY_GROUPS;
+            let mut under_way = false;
+            for (_, check) in self.checks.range_mut(first..first + CHECK_EVERY_GROUPS) {
+                // What it shows may be enough.
+                (check.needed, under_way) = (true, true);
+            }
+            if under_way {
+                continue;
+            }
+            if self.checks.len() >= CHECKS_MAX {
+                return;
+            }
+            self.whole.remove(&number);
+            let Some(block) = self.blocks.remove(&number) else { continue };
+            for (mirror, (group, cv)) in block.samples {
+                if !block.proven.contains(&mirror) {
+                    let check = Check { cvs: vec![(mirror, cv)], needed: true, asked: false };
+                    self.checks.insert(group, check);
+                }
+            }
+        }
     }
 
     /// Checks that nobody has been asked for.
@@ -70,7 +159,7 @@ impl Cross {
 
     /// Whether nothing remains to be known of what is here.
     pub(super) fn is_settled(&self) -> bool {
-        self.checks.values().all(|check| !check.needed)
+        (self.asked.len() < 2 || self.whole.is_empty()) && self.checks.values().all(|check| !check.needed)
     }
 
     /// Whether somebody is to bring the group once more.
@@ -98,10 +187,15 @@ impl Cross {
             self.borders.pop_first();
         }
         self.borders.insert(end, Border { mirror, cv: None });
-        let due = self.since.get(&mirror).is_some_and(|since| *since >= CHECK_EVERY_GROUPS / 2);
-        let Some(border) = self.borders.get(&first).filter(|border| due && border.mirror != mirror) else {
+        let Some(border) = self.borders.get(&first).filter(|border| border.mirror != mirror) else {
             return false;
         };
+        // A first range has a check of its own.
+        let block = self.blocks.get(&((first - 1) / CHECK_EVERY_GROUPS));
+        let enough = block.is_none_or(|block| block.proven.contains(&border.mirror));
+        if enough || !self.known.contains(&mirror) {
+            return false;
+        }
         if self.checks.len() >= CHECKS_MAX || self.checks.contains_key(&(first - 1)) {
             return false;
         }
@@ -125,21 +219,28 @@ impl Cross {
         if let Some(border) = self.borders.get_mut(&(group + 1)) {
             *border = Border { mirror, cv: Some(cv) };
         }
-        let first = self.since.is_empty();
-        match self.since.get_mut(&mirror) {
-            Some(since) => *since += 1,
-            None => {
-                self.since.insert(mirror, 0);
-                if let Some(check) = self.checks.get_mut(&group) {
-                    check.needed = true;
-                } else if !first {
-                    let cvs = vec![(mirror, cv)];
-                    self.checks.insert(group, Check { cvs, needed: true, asked: false });
-                }
-                if first {
-                    self.first = Some((mirror, group, cv));
-                }
+        let number = group / CHECK_EVERY_GROUPS;
+        let rank = self.rank(group);
+        let before = self.blocks.get(&number).and_then(|block| block.samples.get(&mirror));
+        if before.is_none_or(|(other, _)| rank < self.rank(*other)) {
+            self.blocks.entry(number).or_default().samples.insert(mirror, (group, cv));
+        }
+        let first = self.known.is_empty();
+        if self.known.insert(mirror) {
+            if let Some(check) = self.checks.get_mut(&group) {
+                check.needed = true;
+            } else if !first {
+                let cvs = vec![(mirror, cv)];
+                self.checks.insert(group, Check { cvs, needed: true, asked: false });
             }
+            if first {
+                self.first = Some((mirror, group, cv));
+            }
+        }
+        self.had(group);
+        if self.missing.get(number as usize) == Some(&0) {
+            self.whole.insert(number);
+            self.sample();
         }
     }
 
@@ -168,8 +269,9 @@ impl Cross {
         if check.cvs.iter().all(|(_, cv)| cv == first) {
             let agree: Vec<MirrorId> = check.cvs.iter().map(|(mirror, _)| *mirror).collect();
             self.checks.remove(&group);
-            for mirror in &agree {
-                self.since.insert(*mirror, 0);
+            self.known.extend(&agree);
+            if let Some(block) = self.blocks.get_mut(&(group / CHECK_EVERY_GROUPS)) {
+                block.proven.extend(&agree);
             }
             if let Some((first, group, cv)) = self.first.take()
                 && !agree.contains(&first)
@@ -178,6 +280,7 @@ impl Cross {
                 let check = Check { cvs: vec![(first, cv)], needed: true, asked: false };
                 self.checks.entry(group).or_insert(check);
             }
+            self.sample();
             return Found::Nothing;
         }
         let same = |cv: &Cv| check.cvs.iter().filter(|(_, other)| other == cv).count();
@@ -201,13 +304,24 @@ impl Cross {
         }
         self.checks.retain(|_, check| !check.cvs.is_empty());
         self.borders.retain(|_, border| border.mirror != mirror);
-        self.since.remove(&mirror);
+        self.known.remove(&mirror);
+        for block in self.blocks.values_mut() {
+            block.samples.remove(&mirror);
+            block.proven.remove(&mirror);
+        }
         self.first = self.first.filter(|(first, ..)| *first != mirror);
         let (mut again, mine) = (Vec::new(), mirror.saturating_add(1));
         for (group, by) in self.by.iter_mut().enumerate().filter(|(_, by)| **by == mine) {
             *by = 0;
-            again.push(group as u64);
+            let group = group as u64;
+            again.push(group);
+            let number = group / CHECK_EVERY_GROUPS;
+            if let Some(missing) = self.missing.get_mut(number as usize) {
+                *missing += 1;
+            }
+            self.whole.remove(&number);
         }
+        self.sample();
         again
     }
 
@@ -221,5 +335,7 @@ impl Cross {
     /// Does without the checks that nobody can make.
     pub(super) fn waive(&mut self) {
         self.checks.retain(|_, check| check.cvs.len() > 1);
+        self.blocks.clear();
+        self.whole.clear();
     }
 }

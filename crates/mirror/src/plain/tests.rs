@@ -173,15 +173,69 @@ fn mirrors_are_compared_where_ranges_meet() {
     pool.bring(0, 1_024, &group(1_024));
     assert!(!pool.is_wanted(1_024));
     bring_all(&mut pool, 1, 1_600..2_048);
+    compare_one(&mut pool, 1, 0..1_024);
     assert_eq!(pool.take(1, 1_024), Some(2_048..3_072), "its own came before");
     bring_all(&mut pool, 1, 2_048..3_071);
     let before = verified(&pool.events().collect::<Vec<_>>()).len();
     assert_eq!(before, 3_071);
-    assert_eq!(pool.take(0, 1_024), Some(3_072..4_096), "checked a moment ago");
+    assert_eq!(pool.take(0, 1_024), Some(3_071..4_096), "the last one before it costs no request");
     bring_all(&mut pool, 0, 3_072..4_096);
     pool.put_back(3_071..3_072);
     assert_eq!(pool.take(0, 64), Some(3_071..3_072));
     bring_all(&mut pool, 0, 3_071..3_072);
+    assert!(pool.only_checks_left(), "that one now waits for the other mirror");
+    compare_one(&mut pool, 1, 3_071..3_072);
+    assert!(pool.events().all(|event| event != Event::Complete));
+    compare_one(&mut pool, 1, 3_072..4_096);
+    assert_eq!(pool.events().last(), Some(Event::Complete));
+}
+
+/// `mirror` is asked for one of `groups` once more, and brings it.
+fn compare_one(pool: &mut Plain, mirror: MirrorId, groups: Range<u64>) {
+    let taken = pool.take(mirror, 64).expect("a comparison waits");
+    assert!(groups.contains(&taken.start) && taken.end == taken.start + 1, "{taken:?}");
+    bring_all(pool, mirror, taken);
+}
+
+#[test]
+fn a_block_that_is_wrong_is_always_noticed() {
+    let blocks = 5;
+    let (good, bad) = (vec![1; GROUP as usize], vec![2; GROUP as usize]);
+    // How many ranges of how many groups each of the two brings in a round.
+    for rounds in [[(1, 700), (1, 700)], [(1, 4_096), (1, 4_096)], [(40, 64), (1, 4)], [(1, 4), (9, 512)]] {
+        for wrong in 0..blocks {
+            let length = blocks * CHECK_EVERY_GROUPS * GROUP;
+            let mut pool = Plain::new(length, Check::Nothing, |_| false).expect("it fits");
+            pool.seed([wrong as u8; 32]);
+            let mut said = Vec::new();
+            for _ in 0..2_000 {
+                for (mirror, (ranges, groups)) in (0..).zip(rounds) {
+                    let taken: Vec<_> = (0..ranges).filter_map(|_| pool.take(mirror, groups)).collect();
+                    for group in taken.into_iter().flatten() {
+                        let lies = mirror == 1 && group / CHECK_EVERY_GROUPS == wrong;
+                        pool.bring(mirror, group, if lies { &bad } else { &good });
+                    }
+                }
+                said.extend(pool.events().filter(|event| !matches!(event, Event::Verified { .. })));
+            }
+            assert!(matches!(&said[..], [Event::Disagree { .. }]), "{rounds:?}, block {wrong}: {said:?}");
+        }
+    }
+}
+
+#[test]
+fn a_mirror_alone_is_compared_with_nobody_until_another_joins() {
+    let groups = 3 * CHECK_EVERY_GROUPS;
+    let mut pool = Plain::new(groups * GROUP, Check::Nothing, |group| group < 2_000).expect("it fits");
+    assert_eq!(pool.take(0, u64::MAX), Some(2_000..groups));
+    bring_all(&mut pool, 0, 2_000..3_000);
+    assert_eq!(pool.idle(), 0);
+    pool.put_back(3_000..groups);
+    compare_one(&mut pool, 1, 2_000..2 * CHECK_EVERY_GROUPS);
+    assert_eq!(pool.take(1, u64::MAX), Some(3_000..groups), "of the last block not all is here");
+
+    let mut pool = Plain::new(groups * GROUP, Check::Nothing, |group| group < 2_000).expect("it fits");
+    bring_all(&mut pool, 0, 2_000..groups);
     assert_eq!(pool.events().last(), Some(Event::Complete));
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use http_world::client::Trouble;
 use mirror::field::{self, ETag};
+use mirror::metalink::{self, Metalink};
 use mirror::plain::{Check, PIECE_BYTES_MAX};
 use mirror::url::Url;
 use mmtp::ContentId;
@@ -90,6 +91,25 @@ impl Found {
             (Check::Nothing, Proof::Groups) => Verified::Nothing,
         }
     }
+}
+
+/// What a Metalink that a server offers beside the file at `url` says of that: its only file, or the only one
+/// that is said to be there, or the only one of that name.
+pub(super) fn its_file(metalink: Metalink, url: &Url) -> Option<metalink::File> {
+    let mut files = metalink.files;
+    if files.len() == 1 {
+        return files.pop();
+    }
+    let name = url.file_name();
+    let is_there =
+        |file: &metalink::File| file.mirrors.iter().any(|mirror| mirror.url.as_str() == url.as_str());
+    let is_named = |file: &metalink::File| Some(file.file_name().as_bytes()) == name.as_deref();
+    let only = |fits: &dyn Fn(&metalink::File) -> bool| {
+        let first = files.iter().position(fits)?;
+        (!files[first + 1..].iter().any(fits)).then_some(first)
+    };
+    let found = only(&is_there).or_else(|| only(&is_named))?;
+    Some(files.swap_remove(found))
 }
 
 impl Looker<'_, '_> {
