@@ -241,8 +241,8 @@ fn outside() -> Outcome {
 /// Ends laboratories, with the programs on their hosts, and tells how they did.
 ///
 /// # Errors
-/// 2 if it is not clear which or this is a host of one, 7 if what was measured on one should not be trusted, 1 if a program does not
-/// end.
+/// 2 if it is not clear which or this is a host of one, 7 if what was measured on one should not be trusted,
+/// 1 if a program does not end.
 pub(super) fn down(args: &Down) -> Outcome {
     outside()?;
     let up = labs().own;
