@@ -14,6 +14,7 @@ use std::sync::Arc;
 use net::Namespace;
 
 use crate::exit::{Code, Failure, Outcome};
+use crate::names::show;
 use args::{Kernel, KernelCommand};
 
 /// Runs a command about the kernel.
@@ -48,8 +49,7 @@ impl Place {
         let dir = std::path::Path::new("/run/netns");
         let known = || {
             let names = std::fs::read_dir(dir).into_iter().flatten().flatten();
-            let mut names: Vec<String> =
-                names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+            let mut names: Vec<String> = names.map(|entry| show(entry.file_name())).collect();
             names.sort_unstable();
             if names.is_empty() { "there is none".into() } else { format!("there are {}", names.join(", ")) }
         };

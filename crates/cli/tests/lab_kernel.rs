@@ -243,6 +243,51 @@ fn programs_that_outlive_their_holder_end_when_it_is_taken_down() {
 }
 
 #[test]
+fn what_runs_on_hosts_that_are_up_is_left_alone_where_their_laboratory_cannot_be_found() {
+    if skipped() {
+        return;
+    }
+    let bench = Bench::new("elsewhere");
+    bench.up();
+    let host = format!("{}/f.tx", bench.name);
+    let mut sleeper = bench.lab(&["exec", &host, "--", "sleep", "1000"]).spawn().expect("it runs");
+    wait_until(5, || {
+        fs::read_to_string(format!("/proc/{}/comm", sleeper.id())).is_ok_and(|name| name == "sleep\n")
+    });
+    let elsewhere = Namespace::new().expect("a namespace");
+    let output = elsewhere.run(|| bench.run(&["down", &bench.name])).expect("entered");
+    assert_eq!(output.status.code(), Some(2), "it is not up there: {output:?}");
+    let output = elsewhere.run(|| bench.run(&["status"])).expect("entered");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!said.contains(&format!("{} is not up any more", bench.name)), "{said}");
+    assert!(sleeper.try_wait().expect("a status").is_none(), "it still runs");
+    assert!(bench.is_up());
+    let waiting = thread::spawn(move || sleeper.wait());
+    let output = bench.run(&["down", &bench.name]);
+    assert!(matches!(output.status.code(), Some(0 | 7)), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("ended sleep"), "{output:?}");
+    assert_eq!(waiting.join().expect("it has ended").expect("a status").code(), None, "by a signal");
+}
+
+#[test]
+fn on_a_host_no_laboratory_is_made_or_taken_down() {
+    if skipped() {
+        return;
+    }
+    let bench = Bench::new("inside");
+    bench.up();
+    let host = format!("{}/f.tx", bench.name);
+    let program = env!("CARGO_BIN_EXE_anabranch");
+    for words in [&["down"][..], &["down", &bench.name], &["down", "--all"], &["up", &bench.name]] {
+        let output = bench.run(&[&["exec", &host, "--", program, "lab"][..], words].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
+        assert!(said.contains(&format!("a host of the laboratory {}: run it outside", bench.name)), "{said}");
+    }
+    assert!(bench.is_up());
+}
+
+#[test]
 fn whoever_is_not_root_is_told_whose_a_laboratory_is() {
     if skipped() {
         return;

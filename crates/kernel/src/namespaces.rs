@@ -23,7 +23,8 @@ pub struct Space {
     /// The number by which `/proc` tells those that there are from each other; when it is gone, another may
     /// get it.
     pub inode: u64,
-    /// What to call it: `here`, or `in namespace lab`, or `in the namespace of process 7 (sh)`.
+    /// What to call it: `here`, or `in namespace lab`, or `in the namespace of process 7 (sh)`. The names in
+    /// it are others': not for a terminal as they are.
     pub place: String,
     path: PathBuf,
 }
@@ -34,7 +35,11 @@ impl Space {
     /// # Errors
     /// It may not be opened, or it is gone.
     pub fn open(&self) -> io::Result<Namespace> {
-        let space = Namespace::open(&self.path)?;
+        let space = Namespace::open(&self.path).map_err(|e| match e.kind() {
+            // The descriptor is of something else now.
+            io::ErrorKind::InvalidInput => io::ErrorKind::NotFound.into(),
+            _ => e,
+        })?;
         // The process may have ended and its number be another's.
         let inode = nix::sys::stat::fstat(&space)?.st_ino;
         if inode == self.inode { Ok(space) } else { Err(io::ErrorKind::NotFound.into()) }
@@ -57,8 +62,8 @@ pub fn all() -> Vec<Space> {
     }
     for (pid, process) in numbers(Path::new("/proc")) {
         let who = || {
-            let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
-            format!("process {pid} ({})", name.trim_end())
+            let name = fs::read(process.join("comm")).unwrap_or_default();
+            format!("process {pid} ({})", String::from_utf8_lossy(&name).trim_end())
         };
         for (_, thread) in numbers(&process.join("task")) {
             let path = thread.join("ns/net");
@@ -91,12 +96,16 @@ fn add(
 /// threads may be elsewhere, for a moment, to look around there.
 #[must_use]
 pub fn processes() -> Vec<(i32, u64)> {
-    let one = |(pid, process): (i32, PathBuf)| {
-        // Whose first thread has ended, has others in the same place.
-        let threads = || numbers(&process.join("task")).find_map(|(_, thread)| inode(&thread.join("ns/net")));
-        Some((pid, inode(&process.join("ns/net")).or_else(threads)?))
-    };
-    numbers(Path::new("/proc")).filter_map(one).collect()
+    numbers(Path::new("/proc")).filter_map(|(pid, _)| Some((pid, of(pid)?))).collect()
+}
+
+/// The namespace of a process's first thread, as in [`processes`].
+#[must_use]
+pub fn of(pid: i32) -> Option<u64> {
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    // Whose first thread has ended, has others in the same place.
+    let threads = || numbers(&process.join("task")).find_map(|(_, thread)| inode(&thread.join("ns/net")));
+    inode(&process.join("ns/net")).or_else(threads)
 }
 
 /// The entries of a directory whose names are numbers.

@@ -4,15 +4,18 @@
 //! is closed, by whatever end of the process, the kernel takes it down with all that is in it. See
 //! network_namespaces(7).
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::panic::resume_unwind;
 use std::path::{Component, Path, PathBuf};
 use std::thread;
 
 use nix::errno::Errno;
+use nix::fcntl::OFlag;
 use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
 
 use crate::sys;
 
@@ -63,13 +66,22 @@ impl Namespace {
         Self::open(Path::new(OWN))
     }
 
-    /// The one that a path stands for: `/run/netns/NAME`, `/proc/PID/ns/net`, `/proc/PID/fd/N`.
+    /// The one that a path stands for: `/run/netns/NAME`, `/proc/PID/ns/net`, `/proc/PID/fd/N`. What is no
+    /// namespace is not opened: a FIFO does not make this wait, nor does a device notice, whoever put it
+    /// there.
     ///
     /// # Errors
-    /// There is none, or it may not be opened; the message names the path. That it is a network namespace
-    /// shows when it is entered.
+    /// There is none, or it may not be opened; `InvalidInput` if it is no namespace; the message names the
+    /// path. That it is one of the network shows when it is entered.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let file = File::open(path).map_err(|e| said(e, &format!("network namespace {}", path.display())))?;
+        let failed = |e: io::Error| said(e, &format!("network namespace {}", path.display()));
+        // A descriptor that only stands for what is there, see open(2), O_PATH: looked at, then opened.
+        let place = OpenOptions::new().read(true).custom_flags(OFlag::O_PATH.bits()).open(path);
+        let place = place.map_err(failed)?;
+        if fstatfs(&place).map_err(|e| failed(e.into()))?.filesystem_type() != NSFS_MAGIC {
+            return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, "it is no namespace")));
+        }
+        let file = File::open(format!("/proc/self/fd/{}", place.as_raw_fd())).map_err(failed)?;
         Ok(Self { fd: file.into() })
     }
 
@@ -166,6 +178,21 @@ mod tests {
     fn what_is_no_namespace_is_refused() {
         let error = Namespace::open(Path::new("/run/netns/no such one")).unwrap_err().to_string();
         assert!(error.contains("/run/netns/no such one"), "{error}");
-        assert!(Namespace::open(Path::new("/proc/self/status")).unwrap().run(|| ()).is_err());
+        let error = Namespace::open(Path::new("/proc/self/status")).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
+        assert!(Namespace::open(Path::new("/proc/self/ns/mnt")).unwrap().run(|| ()).is_err());
+    }
+
+    #[test]
+    fn a_pipe_in_place_of_a_namespace_keeps_nobody_waiting() {
+        let (_reader, writer) = io::pipe().unwrap();
+        let fifo = std::env::temp_dir().join(format!("anabranch-namespace-{}", std::process::id()));
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRUSR).unwrap();
+        // Opened for reading it would wait for a writer.
+        let opened = Namespace::open(&fifo);
+        fs::remove_file(&fifo).unwrap();
+        assert_eq!(opened.unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
+        assert_eq!(Namespace::open(Path::new(&path)).unwrap_err().kind(), io::ErrorKind::InvalidInput);
     }
 }

@@ -8,6 +8,7 @@ use super::args::{Load, Unload};
 use super::watch::plural;
 use super::{Place, wrong};
 use crate::exit::{Code, Failure, Outcome};
+use crate::names::show;
 
 fn chosen(names: &[String]) -> Result<Vec<&'static Controller>, Failure> {
     let mut chosen: Vec<&'static Controller> = Vec::new();
@@ -73,7 +74,7 @@ pub(super) fn unload(args: &Unload) -> Outcome {
         false => println!("unloaded: {}", names.join(", ")),
     }
     for Back { place, default } in &reset.back {
-        println!("{default} is the default of new sockets again {place}");
+        println!("{default} is the default of new sockets again {}", show(place));
     }
     if reset.gone > 0 {
         println!("forgotten: {} with another default that {} gone", plural(reset.gone, "namespace"), {
@@ -85,6 +86,6 @@ pub(super) fn unload(args: &Unload) -> Outcome {
     }
     Err(Failure::new(
         Code::Kernel,
-        format!("the default is not put back everywhere: {}", reset.failed.join("; ")),
+        format!("the default is not put back everywhere: {}", show(reset.failed.join("; "))),
     ))
 }

@@ -101,11 +101,22 @@ pub(super) struct Labs {
     pub(super) others: Vec<(String, u32)>,
 }
 
+/// Whether a name has nothing in it that a shell would need quoted.
+pub(super) fn is_plain(name: &str) -> bool {
+    (1..=NAME_BYTES_MAX).contains(&name.len()) && name.chars().all(is_plain_char)
+}
+
+/// Whether a laboratory's name may have it.
+pub(super) const fn is_plain_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
+}
+
 /// All laboratories that are up.
 pub(super) fn labs() -> Labs {
     let sockets = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
     let name = |line: &str| Some(line.split_once(&format!(" @{PREFIX}"))?.1.to_owned());
-    let mut names: Vec<String> = sockets.lines().filter_map(name).collect();
+    // Anybody may listen under any name.
+    let mut names: Vec<String> = sockets.lines().filter_map(name).filter(|name| is_plain(name)).collect();
     names.sort_unstable();
     names.dedup();
     let mut labs = Labs::default();

@@ -1,24 +1,34 @@
 //! Programs that still run on a laboratory's hosts when it is taken down, even if the process that held it
 //! was killed: with them their host's namespace lives on.
 //!
-//! So that they can be found, each host says whose it is: in the alias of its loopback device (`ip link show
-//! lo`), which lasts as long as the namespace does.
+//! So that they can be found, each host says whose it is and which process holds it: in the alias of its
+//! loopback device (`ip link show lo`), which lasts as long as the namespace does. While that process runs,
+//! the laboratory is up, even if it is another user's or its socket is in another namespace, and what runs on
+//! its hosts is nobody else's business.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use ::kernel::namespaces;
 use algo::{Span, Time};
 use net::netlink::message::{Attributes, Messages, Request, text, u32_at};
 use net::{Clock, Namespace};
-use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
-use nix::unistd::{Pid, read, write};
+use nix::unistd::{read, write};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::Serialize;
 
-/// How the alias begins; the name of the laboratory follows.
+use super::holder::is_plain;
+use crate::names::show;
+
+/// The namespace of the calling thread.
+const OWN: &str = "/proc/thread-self/ns/net";
+/// How the alias begins; the name of the laboratory follows, then who holds it.
 const ALIAS: &str = "anabranch lab ";
 /// How long programs have between being asked to end and being ended.
 const GRACE: Span = Span::from_secs(1);
@@ -53,8 +63,86 @@ const ANSWER_BYTES_MAX: usize = 32 << 10;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Program {
     pub(super) pid: i32,
-    /// Its name as the kernel has it.
+    /// Its name as the kernel has it, fit for a terminal.
     pub(super) name: String,
+}
+
+/// A process, told from all that had or will have its number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Holder {
+    pid: i32,
+    /// When it was started: ticks since the machine was.
+    start: u64,
+    /// The namespace that its number is of.
+    pids: u64,
+}
+
+/// Whose a host is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Mark {
+    lab: String,
+    holder: Holder,
+}
+
+/// A host, held: while it is, no other namespace has its number.
+struct Left {
+    mark: Mark,
+    inode: u64,
+    _space: Namespace,
+}
+
+/// The state, the parent and the start of a process: fields 3, 4 and 22 of /proc/PID/stat, see
+/// proc_pid_stat(5).
+fn stat(pid: &str) -> io::Result<(char, i32, u64)> {
+    let text = fs::read(format!("/proc/{pid}/stat"))?;
+    let text = String::from_utf8_lossy(&text);
+    // The second field is a name in brackets, which may itself have blanks and brackets.
+    let fields: Vec<&str> = text.rsplit(')').next().unwrap_or_default().split_ascii_whitespace().collect();
+    let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+    let all = || Some((fields.first()?.chars().next()?, i32::try_from(number(4)?).ok()?, number(22)?));
+    all().ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// The namespace of the numbers that this process sees.
+fn pids() -> Option<u64> {
+    let link = fs::read_link("/proc/self/ns/pid").ok()?;
+    link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()
+}
+
+impl Holder {
+    /// This process.
+    fn own() -> io::Result<Self> {
+        let pids = pids().ok_or(io::ErrorKind::NotFound)?;
+        Ok(Self { pid: std::process::id().cast_signed(), start: stat("self")?.2, pids })
+    }
+
+    /// Whether it has certainly ended: it is none that cannot be seen from here.
+    fn has_ended(&self) -> bool {
+        if pids() != Some(self.pids) {
+            return false;
+        }
+        match stat(&self.pid.to_string()) {
+            // It may be that only its parent has not noticed.
+            Ok((state, _, start)) => start != self.start || matches!(state, 'Z' | 'X'),
+            Err(e) => e.kind() == io::ErrorKind::NotFound || e.raw_os_error() == Some(nix::libc::ESRCH),
+        }
+    }
+}
+
+impl Mark {
+    fn text(&self) -> String {
+        let Holder { pid, start, pids } = self.holder;
+        format!("{ALIAS}{} {pid} {start} {pids}", self.lab)
+    }
+
+    /// Whoever has a namespace writes there what they like: only what is exactly so is one.
+    fn parse(text: &str) -> Option<Self> {
+        let mut words = text.strip_prefix(ALIAS)?.split(' ');
+        let lab = words.next().filter(|name| is_plain(name))?.to_owned();
+        let (pid, start) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        let holder = Holder { pid, start, pids: words.next()?.parse().ok()? };
+        words.next().is_none().then_some(Self { lab, holder })
+    }
 }
 
 /// Asks the kernel about the devices of the calling thread's namespace; its first answer.
@@ -75,32 +163,46 @@ fn ask(request: Request) -> io::Result<Vec<u8>> {
 
 /// Writes whose it is into a host.
 pub(super) fn mark(host: &Namespace, lab: &str) -> io::Result<()> {
+    let mark = Mark { lab: lab.into(), holder: Holder::own()? };
     let mut request = Request::new(RTM_NEWLINK, NLM_F_REQUEST | NLM_F_ACK, &LOOPBACK);
-    request.text(IFLA_IFALIAS, &format!("{ALIAS}{lab}"));
+    request.text(IFLA_IFALIAS, &mark.text());
     host.run(|| ask(request))?.map(drop)
 }
 
-/// The laboratory that the calling thread's namespace is a host of.
-fn whose() -> Option<String> {
+/// The laboratory that this process is on a host of.
+pub(super) fn here() -> Option<String> {
+    whose().map(|mark| mark.lab)
+}
+
+/// Whose host the calling thread's namespace is.
+fn whose() -> Option<Mark> {
     let answer = ask(Request::new(RTM_GETLINK, NLM_F_REQUEST, &LOOPBACK)).ok()?;
     let first = Messages(&answer).next().filter(|message| message.kind == RTM_NEWLINK)?;
     let (_, alias) = Attributes::after(first.body, LOOPBACK.len()).find(|(kind, _)| *kind == IFLA_IFALIAS)?;
-    Some(text(alias).strip_prefix(ALIAS)?.to_owned())
+    Mark::parse(&text(alias))
 }
 
-/// The hosts with a program in them, by laboratory: the numbers of their namespaces.
-fn hosts() -> BTreeMap<String, BTreeSet<u64>> {
-    let mut hosts: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
+/// The hosts with a program in them whose holder has ended. `ended` is the number of one that is about to.
+fn hosts(ended: Option<i32>) -> Vec<Left> {
+    let mut hosts = Vec::new();
     let mut seen = BTreeSet::new();
     let processes = namespaces::processes();
     let look = || {
         for (pid, inode) in processes {
-            if !seen.insert(inode) {
+            if seen.contains(&inode) {
                 continue;
             }
             let space = Namespace::open(Path::new(&format!("/proc/{pid}/ns/net")));
-            if let Some(lab) = space.and_then(|space| space.enter()).ok().and_then(|()| whose()) {
-                hosts.entry(lab).or_default().insert(inode);
+            let Some(space) = space.ok().filter(|space| space.enter().is_ok()) else { continue };
+            // The process may have gone elsewhere, or its number be another's.
+            if namespaces::inode(Path::new(OWN)) != Some(inode) {
+                continue;
+            }
+            seen.insert(inode);
+            if let Some(mark) = whose()
+                && (Some(mark.holder.pid) == ended || mark.holder.has_ended())
+            {
+                hosts.push(Left { mark, inode, _space: space });
             }
         }
     };
@@ -109,30 +211,60 @@ fn hosts() -> BTreeMap<String, BTreeSet<u64>> {
     hosts
 }
 
-/// The programs on hosts with these numbers, but for this one.
+/// This process and those that it comes from: whoever ends them ends itself.
+fn family() -> BTreeSet<i32> {
+    let mut family = BTreeSet::new();
+    let mut pid = std::process::id().cast_signed();
+    while pid > 0 && family.insert(pid) {
+        pid = stat(&pid.to_string()).map_or(0, |(_, parent, _)| parent);
+    }
+    family
+}
+
+/// The programs on hosts with these numbers, but for this one and those that it comes from.
 fn programs(hosts: &BTreeSet<u64>) -> Vec<Program> {
-    let own = std::process::id().cast_signed();
-    let there =
-        namespaces::processes().into_iter().filter(|(pid, inode)| *pid != own && hosts.contains(inode));
+    let family = family();
+    let there = namespaces::processes().into_iter();
+    let there = there.filter(|(pid, inode)| !family.contains(pid) && hosts.contains(inode));
     let named = there.map(|(pid, _)| {
-        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        Program { pid, name: name.trim_end().into() }
+        let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+        Program { pid, name: show(OsStr::from_bytes(name.trim_ascii_end())) }
     });
     named.collect()
 }
 
-/// The laboratories whose hosts have programs in them, and those.
+/// The laboratories that are not up any more and whose hosts have programs in them, and those.
 pub(super) fn all() -> BTreeMap<String, Vec<Program>> {
-    let all = hosts().into_iter().map(|(lab, hosts)| (lab, programs(&hosts)));
+    let hosts = hosts(None);
+    let mut inodes: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
+    for Left { mark, inode, .. } in &hosts {
+        inodes.entry(mark.lab.clone()).or_default().insert(*inode);
+    }
+    let all = inodes.into_iter().map(|(lab, hosts)| (lab, programs(&hosts)));
     all.filter(|(_, programs)| !programs.is_empty()).collect()
 }
 
-/// Ends the programs on a laboratory's hosts: asks them first.
+/// Sends a process a signal if it is on one of these hosts.
+fn signal(pid: i32, signal: Signal, hosts: &BTreeSet<u64>) {
+    // What this descriptor stands for gets the signal: if it is gone and its number another's, nobody does.
+    let Some(process) = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else {
+        return;
+    };
+    if namespaces::of(pid).is_some_and(|inode| hosts.contains(&inode)) {
+        // It may have ended by itself.
+        let _ = pidfd_send_signal(&process, signal);
+    }
+}
+
+/// Ends the programs that are left on a laboratory's hosts: asks them first. `holder` is the number of the
+/// process that held it until now, if one did.
 ///
 /// # Errors
 /// If one does not end.
-pub(super) fn end(lab: &str) -> io::Result<Vec<Program>> {
-    let hosts = hosts().remove(lab).unwrap_or_default();
+pub(super) fn end(lab: &str, holder: Option<u32>) -> io::Result<Vec<Program>> {
+    let mut held = hosts(holder.map(u32::cast_signed));
+    held.retain(|host| host.mark.lab == lab);
+    let hosts: BTreeSet<u64> = held.iter().map(|host| host.inode).collect();
     let mut ended: Vec<Program> = Vec::new();
     let clock = Clock::start();
     loop {
@@ -147,9 +279,7 @@ pub(super) fn end(lab: &str) -> io::Result<Vec<Program>> {
         for program in running {
             let new = !ended.iter().any(|other| other.pid == program.pid);
             if new || since > GRACE {
-                let signal = if since > GRACE { Signal::SIGKILL } else { Signal::SIGTERM };
-                // It may have ended by itself.
-                let _ = kill(Pid::from_raw(program.pid), signal);
+                signal(program.pid, if since > GRACE { Signal::KILL } else { Signal::TERM }, &hosts);
             }
             if new {
                 ended.push(program);
@@ -181,7 +311,40 @@ mod tests {
         };
         assert_eq!(space.run(whose).expect("entered"), None);
         mark(&space, "fig-4.9").expect("marked");
-        assert_eq!(space.run(whose).expect("entered").as_deref(), Some("fig-4.9"));
-        assert!(!hosts().contains_key("fig-4.9"), "nobody is in it");
+        let mark = space.run(whose).expect("entered").expect("marked");
+        let own = Holder::own().expect("this process");
+        assert_eq!(mark, Mark { lab: "fig-4.9".into(), holder: own.clone() });
+        assert_eq!(own.pid, std::process::id().cast_signed());
+        assert!(!hosts(Some(own.pid)).iter().any(|host| host.mark == mark), "nobody is in it");
+    }
+
+    #[test]
+    fn a_holder_has_ended_if_its_number_is_anothers() {
+        let own = Holder::own().expect("this process");
+        assert!(!own.has_ended());
+        assert!(Holder { start: own.start + 1, ..own.clone() }.has_ended());
+        // Greater than the kernel's PID_MAX_LIMIT.
+        assert!(Holder { pid: 1 << 30, ..own.clone() }.has_ended());
+        assert!(!Holder { pids: own.pids + 1, start: 0, ..own }.has_ended(), "it cannot be seen");
+    }
+
+    #[test]
+    fn only_an_alias_as_it_is_written_here_is_a_mark() {
+        let mark = Mark { lab: "a".into(), holder: Holder { pid: 7, start: 8, pids: 9 } };
+        assert_eq!(mark.text(), "anabranch lab a 7 8 9");
+        assert_eq!(Mark::parse(&mark.text()), Some(mark));
+        for bad in
+            ["a", "a 7", "a 7 8", "a 7 8 9 10", "a b 7 8 9", " 7 8 9", "\x1b[2J 7 8 9", "a 7 8 x", "a -8 8"]
+        {
+            assert_eq!(Mark::parse(&format!("{ALIAS}{bad}")), None, "{bad}");
+        }
+        assert_eq!(Mark::parse("a 7 8 9"), None);
+    }
+
+    #[test]
+    fn who_started_this_process_is_of_its_family() {
+        let family = family();
+        assert!(family.contains(&std::process::id().cast_signed()));
+        assert!(family.contains(&nix::unistd::getppid().as_raw()));
     }
 }

@@ -14,7 +14,7 @@ use net::Namespace;
 
 use super::args::{Down, Exec, Status, Up};
 use super::find::{Found, find, stem, wrong};
-use super::holder::{Ask, Host, NAME_BYTES_MAX, Started, State, ask, labs};
+use super::holder::{Ask, Host, NAME_BYTES_MAX, Started, State, ask, is_plain_char, labs};
 use super::left;
 use super::output::note;
 use crate::exit::{Code, Failure, Outcome};
@@ -29,8 +29,9 @@ const PEER: &str = "ANABRANCH_PEER";
 /// Makes the hosts and links of a scenario, in a process of their own.
 ///
 /// # Errors
-/// 2 if the scenario makes no sense, 1 if it cannot be set up.
+/// 2 if the scenario makes no sense or this is a host of a laboratory, 1 if it cannot be set up.
 pub(super) fn up(args: &Up) -> Outcome {
+    outside()?;
     let Found { name, scenario, .. } = find(&args.file)?;
     let scenario = one(scenario, args)?;
     kernel::supports(&scenario).map_err(Failure::usage)?;
@@ -103,7 +104,7 @@ fn absolute(mut scenario: Scenario) -> Scenario {
 
 /// A name that a socket can have and a shell need not quote.
 fn plain(name: &str) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' };
+    let plain = |c: char| if is_plain_char(c) { c } else { '-' };
     name.chars().map(plain).take(NAME_BYTES_MAX).collect()
 }
 
@@ -229,12 +230,21 @@ pub(super) fn status(args: &Status) -> Outcome {
     print(text.as_bytes())
 }
 
+/// Refuses on a host of a laboratory: none can be found from there, and what `down` ends there might be
+/// whoever runs it.
+fn outside() -> Outcome {
+    left::here().map_or(Ok(()), |lab| {
+        Err(Failure::usage(format!("this is a host of the laboratory {lab}: run it outside of that")))
+    })
+}
+
 /// Ends laboratories, with the programs on their hosts, and tells how they did.
 ///
 /// # Errors
-/// 2 if it is not clear which, 7 if what was measured on one should not be trusted, 1 if a program does not
-/// end.
+/// 2 if it is not clear which or this is a host of one, 7 if what was measured on one should not be trusted,
+/// 1 if a program does not end.
 pub(super) fn down(args: &Down) -> Outcome {
+    outside()?;
     let up = labs().own;
     // Programs may have outlived whoever held theirs.
     let mut names = up.clone();
@@ -253,7 +263,8 @@ pub(super) fn down(args: &Down) -> Outcome {
             false => None,
         };
         let state = state.transpose().map_err(|e| Failure::other(format!("{name} does not end: {e}")))?;
-        let ended = left::end(&name).map_err(|e| Failure::other(format!("{name}: {e}")))?;
+        let ended = left::end(&name, state.as_ref().map(|state| state.pid))
+            .map_err(|e| Failure::other(format!("{name}: {e}")))?;
         if !ended.is_empty() {
             note(&format!("{name}: ended {}", left::list(&ended)));
         }
