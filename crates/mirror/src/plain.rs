@@ -333,7 +333,8 @@ impl Pool for Plain {
                 if let Some(group) = cross.take(mirror) {
                     return Some(group..group + 1);
                 }
-                let taken = self.idle.take(0..u64::MAX, groups)?;
+                let next = self.idle.first_in(0..u64::MAX)?.start;
+                let taken = self.idle.take(0..u64::MAX, groups.min(cross.most_from(next)))?;
                 let first = taken.start;
                 Some(if cross.took(mirror, first, taken.end) { first - 1 } else { first }..taken.end)
             }

@@ -181,6 +181,12 @@ impl Cross {
         Some(group)
     }
 
+    /// The most groups that a range from `first` on is to have: where there are mirrors to compare, it ends
+    /// with its block, so that whoever is asked for the next one compares it without a request of its own.
+    pub(super) fn most_from(&self, first: u64) -> u64 {
+        if self.asked.len() < 2 { u64::MAX } else { CHECK_EVERY_GROUPS - first % CHECK_EVERY_GROUPS }
+    }
+
     /// `mirror` is asked for `first..end`: whether it is to be asked for the group before as well.
     pub(super) fn took(&mut self, mirror: MirrorId, first: u64, end: u64) -> bool {
         if self.borders.len() >= BORDERS_MAX {
@@ -191,8 +197,11 @@ impl Cross {
             return false;
         };
         // A first range has a check of its own.
-        let block = self.blocks.get(&((first - 1) / CHECK_EVERY_GROUPS));
-        let enough = block.is_none_or(|block| block.proven.contains(&border.mirror));
+        let number = (first - 1) / CHECK_EVERY_GROUPS;
+        let enough = match self.blocks.get(&number) {
+            Some(block) => block.proven.contains(&border.mirror),
+            None => self.missing.get(number as usize).is_none_or(|missing| *missing == 0),
+        };
         if enough || !self.known.contains(&mirror) {
             return false;
         }

@@ -328,3 +328,28 @@ impl Looker<'_, '_> {
         Ok(*hasher.finalize().as_bytes())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_several_files_only_the_one_that_fits_is_meant() {
+        let file = |name: &str, url: &str| {
+            format!("<file name=\"{name}\"><size>1</size><url>http://h/{url}</url></file>")
+        };
+        let found = |files: &[String], url: &str| {
+            let list =
+                format!("<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">{}</metalink>", files.concat());
+            let list = Metalink::parse(list.as_bytes()).expect("a Metalink");
+            its_file(list, &Url::parse(url).expect("a URL")).map(|file| file.name)
+        };
+        let both = [file("a/README", "a/README"), file("b/README", "b/README")];
+        assert_eq!(found(&both, "http://h/b/README").as_deref(), Some("b/README"), "it is there");
+        assert_eq!(found(&both, "http://other/README"), None, "either may be meant");
+        assert_eq!(found(&both, "http://h/c"), None);
+        let named = [file("a/README", "x"), file("b/c", "y")];
+        assert_eq!(found(&named, "http://other/README").as_deref(), Some("a/README"), "by its name");
+        assert_eq!(found(&both[..1], "http://other/z").as_deref(), Some("a/README"), "the only one");
+    }
+}
