@@ -1,4 +1,5 @@
-//! Any bytes as what a web server sends: the same answers however they are cut, and no byte that was not sent.
+//! Any bytes as what a web server sends: the same answers however they are cut, and no byte that was not
+//! sent.
 #![no_main]
 
 use http_world::client::take_apart;

@@ -360,8 +360,9 @@ impl Client {
     }
 
     /// Forgets `id`: no event of it comes any more, not even one that waits. Its connection is closed if its
-    /// body has begun and is not at its end, or when the turn comes to its answer and that was asked for ahead
-    /// by HTTP/1.1, unless it is a range of at most 64 KiB; what else was asked for on it is asked for anew.
+    /// body has begun and is not at its end, or when the turn comes to its answer and that was asked for
+    /// ahead by HTTP/1.1, unless it is a range of at most 64 KiB; what else was asked for on it is asked for
+    /// anew.
     pub fn cancel(&self, id: FetchId) {
         if self.queue.end(id) {
             self.command(Command::Cancel(id));
@@ -404,9 +405,9 @@ impl Drop for Client {
     }
 }
 
-/// Takes apart what came over one HTTP/1.1 connection (RFC 9112 sections 2 to 6), `pieces` being what one read
-/// after the other brought until it ended: status and body of each answer, and whether the last is whole.
-/// `is_head`: they answer HEAD. The client reads as it comes; this is for tests of how it reads.
+/// Takes apart what came over one HTTP/1.1 connection (RFC 9112 sections 2 to 6), `pieces` being what one
+/// read after the other brought until it ended: status and body of each answer, and whether the last is
+/// whole. `is_head`: they answer HEAD. The client reads as it comes; this is for tests of how it reads.
 #[must_use]
 pub fn take_apart(pieces: &[&[u8]], is_head: bool) -> (Vec<(u16, Vec<u8>)>, bool) {
     h1::answers(pieces, is_head)
