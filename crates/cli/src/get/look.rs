@@ -445,7 +445,7 @@ impl Looker<'_, '_> {
         }
     }
 
-    /// Whether the user named a directory alone, not a file, and its own server has the Metalink `list` of it.
+    /// Whether the user named a directory and nothing else, and its own server has the Metalink `list`.
     fn is_of_directory(&self, list: &Url) -> bool {
         let Said { id, sha256 } = self.said;
         self.alone
