@@ -144,15 +144,6 @@ fn three_hundred_small_files_and_a_long_one() {
     // Once more: it is there, and nobody is asked.
     let done = run(dist.get(&[])).expect(0);
     assert!(done.err.contains("verified, all of it was there"), "{}", done.err);
-    // By a URL, and by the Metalink's name.
-    fs::copy(dist.metalink(), dist.nginx.root(1).join("dist.meta4")).expect("a copy");
-    let cwd = dist.dir.path().join("cwd");
-    fs::create_dir(&cwd).expect("a directory");
-    let mut command = anabranch();
-    command.current_dir(&cwd).arg("get").arg(dist.nginx.url(1, "dist.meta4"));
-    run(command).expect(0);
-    assert_same(&read(&cwd.join("dist")), &dist.tree);
-    assert_eq!(fs::read_dir(&cwd).expect("a directory").count(), 1);
     // What is there and is something else stays.
     fs::write(dist.to().join("0.txt"), b"mine").expect("a file");
     let done = run(dist.get(&[])).expect(6);
@@ -160,6 +151,35 @@ fn three_hundred_small_files_and_a_long_one() {
     assert_eq!(fs::read(dist.to().join("0.txt")).expect("a file"), b"mine");
     run(dist.get(&["--force"])).expect(0);
     dist.assert_arrived();
+}
+
+#[test]
+fn a_metalink_from_a_server_names_no_hidden_files() {
+    let mut tree = small(50, 20_000);
+    let Some(dist) = Dist::new("a directory by its URL", tree.clone(), &[""]) else { return };
+    let cwd = dist.dir.path().join("cwd");
+    fs::create_dir(&cwd).expect("a directory");
+    let get = |more: &[&str]| {
+        fs::copy(dist.metalink(), dist.nginx.root(0).join("dist.meta4")).expect("a copy");
+        let mut command = anabranch();
+        command.current_dir(&cwd).arg("get").arg(dist.nginx.url(0, "dist.meta4")).args(more);
+        run(command)
+    };
+    let done = get(&[]).expect(2);
+    assert!(done.err.contains("names a hidden file (.hidden/.14)"), "{}", done.err);
+    assert!(done.err.contains("fetch it by its file name"), "{}", done.err);
+    assert_eq!(fs::read_dir(&cwd).expect("a directory").count(), 0, "nothing is written");
+    // Without them it comes, by the Metalink's name.
+    tree.retain(|name, _| !name.starts_with('.'));
+    fs::remove_dir_all(dist.dir.path().join("dist/.hidden")).expect("the directory");
+    let mut command = make(&dist.dir.path().join("dist"), &[dist.nginx.url(0, "dist/")]);
+    command.arg("--force");
+    run(command).expect(0);
+    let done = get(&["http://127.0.0.1:1/other.meta4"]).expect(2);
+    assert!(done.err.contains("fetch other Metalinks by themselves"), "{}", done.err);
+    get(&[]).expect(0);
+    assert_same(&read(&cwd.join("dist")), &tree);
+    assert_eq!(fs::read_dir(&cwd).expect("a directory").count(), 1);
 }
 
 #[test]
@@ -303,6 +323,7 @@ fn what_makes_no_sense_beside_several_files() {
         ("--from=127.0.0.1:1", "a URI of its own"),
         (&uri, "the URI names one content"),
         (url, "name one file"),
+        ("http://127.0.0.1:1/other.meta4", "fetch other Metalinks by themselves"),
     ] {
         let mut command = anabranch();
         command.current_dir(dir.path()).args(["get", "x.meta4", more]);

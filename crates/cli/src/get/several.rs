@@ -30,7 +30,7 @@ const TOLD_MAX: usize = 5;
 
 /// Fetches the files that a Metalink describes into a directory.
 pub(super) fn get(args: &Get, metalink: Metalink, base: Base, named: &Named, mut view: View) -> Outcome {
-    refuse(args, &metalink, named)?;
+    refuse(args, &metalink, &base, named)?;
     let name = name(&base).filter(|name| is_harmless(name));
     let id = ContentId::of(metalink.files.iter().map(|f| f.name.as_str()).collect::<String>().as_bytes());
     let path = directory_destination(args.output.as_deref(), name.as_deref(), &id)?;
@@ -46,8 +46,9 @@ pub(super) fn get(args: &Get, metalink: Metalink, base: Base, named: &Named, mut
 }
 
 /// What makes no sense beside a Metalink of several files.
-fn refuse(args: &Get, metalink: &Metalink, named: &Named) -> Outcome {
+fn refuse(args: &Get, metalink: &Metalink, base: &Base, named: &Named) -> Outcome {
     let n = metalink.files.len();
+    let is_remote = matches!(base, Base::Url(_));
     let why = if args.http.checksum.is_some() {
         "--checksum is of one file"
     } else if !args.from.is_empty() {
@@ -57,7 +58,18 @@ fn refuse(args: &Get, metalink: &Metalink, named: &Named) -> Outcome {
         "the URI names one content: fetch it by itself"
     } else if named.urls {
         "the URLs beside it name one file: put them into the Metalink, or fetch them by themselves"
+    } else if named.lists > usize::from(is_remote) {
+        "fetch other Metalinks by themselves"
     } else {
+        // Some programs obey files by their names (.profile, .ssh/rc), and who runs a server is not trusted.
+        let is_hidden = |file: &&File| file.name.split('/').any(|part| part.starts_with('.'));
+        if let Some(hidden) = metalink.files.iter().find(is_hidden).filter(|_| is_remote) {
+            let name = show(&hidden.name);
+            return Err(Failure::usage(format!(
+                "the Metalink names a hidden file ({name}), which a server may not choose: if you trust it, \
+                 download the Metalink and fetch it by its file name"
+            )));
+        }
         let mut names = BTreeSet::new();
         return match metalink.files.iter().find(|file| !names.insert(file.name.as_str())) {
             Some(twice) => Err(Failure::usage(format!("the Metalink has {} twice", show(&twice.name)))),
