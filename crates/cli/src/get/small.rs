@@ -94,6 +94,8 @@ pub(super) struct Small<'a> {
     heard_at: Time,
     /// Answers, with bytes or without.
     answers: u64,
+    /// When a file came last.
+    right_at: Time,
     heard: (u64, u64),
     told_silence: bool,
 }
@@ -173,6 +175,7 @@ impl<'a> Small<'a> {
             timeout,
             heard_at: now,
             answers: 0,
+            right_at: now,
             heard: (0, 0),
             told_silence: false,
         };
@@ -416,6 +419,7 @@ impl<'a> Small<'a> {
             if let Some(way) = self.ways.get(way_of(id)) {
                 self.servers[usize::from(way.mirror)].is_right = true;
             }
+            self.right_at = now;
             self.machine.handle(now, Input::Done { fetch: id, right: true });
         } else {
             self.wrong(now, id, view);

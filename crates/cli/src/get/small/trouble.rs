@@ -53,7 +53,12 @@ impl Small<'_> {
         let Some(item) = self.item(id) else { return };
         self.coming.remove(&id);
         let p = way_of(id);
-        let is_answer = !matches!(trouble, Trouble::Unreachable(_) | Trouble::Broken(_) | Trouble::Tls(_));
+        let is_answer = match trouble {
+            Trouble::Unreachable(_) | Trouble::Broken(_) | Trouble::Tls(_) => false,
+            // Not for ever.
+            Trouble::Busy { .. } => now.since(self.right_at) < HOUR,
+            _ => true,
+        };
         self.answers += u64::from(is_answer);
         let failure = match trouble {
             Trouble::Unreachable(_) | Trouble::Broken(_) => Failure::Broken,
