@@ -85,6 +85,8 @@ struct Named {
     origins: Vec<(bool, String, u16)>,
     /// Whether there are URLs of files.
     urls: bool,
+    /// How many URLs of Metalinks there are.
+    lists: usize,
     /// Whether there is a URI.
     uri: bool,
 }
@@ -94,6 +96,7 @@ impl Named {
         Self {
             origins: asked.urls.iter().chain(&asked.lists).map(look::origin).collect(),
             urls: !asked.urls.is_empty(),
+            lists: asked.lists.len(),
             uri: asked.uri.is_some(),
         }
     }

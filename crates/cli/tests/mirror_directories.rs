@@ -5,8 +5,14 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use common::anabranch;
 use common::fetch::{run, skipped, spawn};
@@ -144,15 +150,6 @@ fn three_hundred_small_files_and_a_long_one() {
     // Once more: it is there, and nobody is asked.
     let done = run(dist.get(&[])).expect(0);
     assert!(done.err.contains("verified, all of it was there"), "{}", done.err);
-    // By a URL, and by the Metalink's name.
-    fs::copy(dist.metalink(), dist.nginx.root(1).join("dist.meta4")).expect("a copy");
-    let cwd = dist.dir.path().join("cwd");
-    fs::create_dir(&cwd).expect("a directory");
-    let mut command = anabranch();
-    command.current_dir(&cwd).arg("get").arg(dist.nginx.url(1, "dist.meta4"));
-    run(command).expect(0);
-    assert_same(&read(&cwd.join("dist")), &dist.tree);
-    assert_eq!(fs::read_dir(&cwd).expect("a directory").count(), 1);
     // What is there and is something else stays.
     fs::write(dist.to().join("0.txt"), b"mine").expect("a file");
     let done = run(dist.get(&[])).expect(6);
@@ -163,8 +160,37 @@ fn three_hundred_small_files_and_a_long_one() {
 }
 
 #[test]
+fn a_metalink_from_a_server_names_no_hidden_files() {
+    let mut tree = small(50, 20_000);
+    let Some(dist) = Dist::new("a directory by its URL", tree.clone(), &[""]) else { return };
+    let cwd = dist.dir.path().join("cwd");
+    fs::create_dir(&cwd).expect("a directory");
+    let get = |more: &[&str]| {
+        fs::copy(dist.metalink(), dist.nginx.root(0).join("dist.meta4")).expect("a copy");
+        let mut command = anabranch();
+        command.current_dir(&cwd).arg("get").arg(dist.nginx.url(0, "dist.meta4")).args(more);
+        run(command)
+    };
+    let done = get(&[]).expect(2);
+    assert!(done.err.contains("names a hidden file (.hidden/.14)"), "{}", done.err);
+    assert!(done.err.contains("fetch it by its file name"), "{}", done.err);
+    assert_eq!(fs::read_dir(&cwd).expect("a directory").count(), 0, "nothing is written");
+    // Without them it comes, by the Metalink's name.
+    tree.retain(|name, _| !name.starts_with('.'));
+    fs::remove_dir_all(dist.dir.path().join("dist/.hidden")).expect("the directory");
+    let mut command = make(&dist.dir.path().join("dist"), &[dist.nginx.url(0, "dist/")]);
+    command.arg("--force");
+    run(command).expect(0);
+    let done = get(&[&dist.nginx.url(0, "dist.meta4?other")]).expect(2);
+    assert!(done.err.contains("fetch other Metalinks by themselves"), "{}", done.err);
+    get(&[]).expect(0);
+    assert_same(&read(&cwd.join("dist")), &tree);
+    assert_eq!(fs::read_dir(&cwd).expect("a directory").count(), 1);
+}
+
+#[test]
 fn wrong_bytes_are_found_and_named() {
-    let mut tree = small(100, 20_000);
+    let mut tree = small(100, 200_000);
     tree.insert("long.bin".into(), noise(5 << 20));
     let Some(dist) = Dist::new("wrong bytes", tree, &["", ""]) else { return };
     // So many that it is asked for some of them.
@@ -215,6 +241,132 @@ fn a_file_that_a_mirror_lacks_comes_from_the_other() {
     dist.assert_arrived();
     let sum = |trees: &Tree| trees.values().map(|bytes| bytes.len() as u64).sum::<u64>();
     assert_eq!(summary["last"]["resumed_bytes"], sum(&there));
+}
+
+#[test]
+fn an_outdated_file_costs_itself_alone() {
+    let mut tree = small(200, 20_000);
+    tree.insert("long.bin".into(), noise(5 << 20));
+    let Some(dist) = Dist::new("an outdated file", tree, &["", ""]) else { return };
+    let outdate = |server: usize, name: &str| {
+        let mut bytes = dist.tree[name].clone();
+        bytes[0] ^= 1;
+        fs::write(dist.copy(server, name), bytes).expect("a file");
+    };
+    (0..2).for_each(|server| outdate(server, "0.txt"));
+    // Another is missing at one and outdated at the other.
+    outdate(0, "5.txt");
+    fs::remove_file(dist.copy(1, "5.txt")).expect("the file");
+    let done = run(dist.get(&["--json"])).expect(5);
+    assert!(done.struck_off().is_empty(), "{}", done.out);
+    assert!(done.notes().contains(": wrong bytes in 0.txt: not asked for it again"), "{}", done.notes());
+    assert!(done.err.contains("2 of 201 files could not be had ("), "{}", done.err);
+    assert!(done.err.contains("(0.txt): wrong bytes at every mirror: it has changed"), "{}", done.err);
+    let mixed = format!("(5.txt): wrong bytes at {}, and no other mirror", dist.nginx.name(0));
+    assert!(done.err.contains(&mixed) && done.err.contains("the others are here"), "{}", done.err);
+    let there = read(&dist.to());
+    assert!(there.len() == 199 && there.iter().all(|(name, bytes)| dist.tree[name] == *bytes));
+    // What is in the way is refused before anything is fetched, be it a longer one.
+    fs::write(dist.to().join("long.bin"), b"mine").expect("a file");
+    fs::remove_file(dist.to().join("10.txt")).expect("the file");
+    let done = run(dist.get(&[])).expect(6);
+    assert!(done.err.contains("long.bin is there already"), "{}", done.err);
+    assert!(!dist.to().join("10.txt").exists(), "nothing is fetched before");
+}
+
+#[test]
+fn a_refusal_is_of_one_file() {
+    let servers = ["location = /dist/0.txt { return 401; } location = /dist/5.txt { return 451; }"];
+    let Some(dist) = Dist::new("a refused file", small(100, 20_000), &servers) else { return };
+    let done = run(dist.get(&["--json"])).expect(3);
+    assert!(done.err.contains("2 of 100 files could not be had (0.txt, 5.txt): "), "{}", done.err);
+    assert_eq!(read(&dist.to()).len(), 98);
+    // A whole longer file needs no mirror, and silence does not keep others from their turn.
+    let dir = tempfile::tempdir().expect("a directory");
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}/a", silent.local_addr().expect("an address"));
+    let path = dir.path().join("x.meta4");
+    let (gone, long) = ("http://127.0.0.1:1/long", noise(5 << 20));
+    let there = dist.nginx.url(0, "dist/10.txt");
+    metalink(&path, &[("a", Some(b"x"), &url), ("long", Some(&long), gone), ("b", None, &there)]);
+    fs::create_dir(dir.path().join("x")).expect("a directory");
+    fs::write(dir.path().join("x/long"), &long).expect("a file");
+    let mut command = anabranch();
+    command.current_dir(dir.path()).env("XDG_CACHE_HOME", dir.path().join("cache"));
+    command.args(["get", "--timeout=2", "x.meta4"]);
+    let done = run(command).expect(4);
+    assert!(done.err.contains("1 of 3 files could not be had (a): no mirror has answered"), "{}", done.err);
+    assert_eq!(fs::read(dir.path().join("x/b")).expect("a file"), dist.tree["10.txt"]);
+}
+
+/// A server that answers what came together the last one first; it adds to `mixed` how often it did.
+fn reversing(tree: &Tree, mixed: &Arc<AtomicUsize>) -> String {
+    let (tree, mixed) = (tree.clone(), Arc::clone(mixed));
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}/", listener.local_addr().expect("an address"));
+    let serve = move |mut stream: TcpStream| {
+        stream.set_read_timeout(Some(Duration::from_millis(20))).expect("a timeout");
+        let (mut text, mut piece) = (String::new(), [0; 65_536]);
+        loop {
+            match stream.read(&mut piece) {
+                Ok(0) => return,
+                Ok(n) => text += &String::from_utf8_lossy(&piece[..n]),
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    let asked = std::mem::take(&mut text);
+                    let names = asked.lines().filter_map(|line| line.strip_prefix("GET /"));
+                    let names: Vec<&str> = names.filter_map(|line| line.split(' ').next()).collect();
+                    mixed.fetch_add(usize::from(names.len() > 1), Ordering::Relaxed);
+                    for name in names.into_iter().rev() {
+                        let body = &tree[name];
+                        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+                        if stream.write_all(&[head.as_bytes(), body].concat()).is_err() {
+                            return;
+                        }
+                    }
+                }
+                Err(_) => return,
+            }
+        }
+    };
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let serve = serve.clone();
+            thread::spawn(move || serve(stream));
+        }
+    });
+    url
+}
+
+#[test]
+fn a_server_that_mixes_answers_up_is_no_liar() {
+    let dir = tempfile::tempdir().expect("a directory");
+    // Of one length, and of some.
+    for (test, tree) in [alike(40, 3_000), (0..40).map(|n| (format!("g{n}"), noise(n * 99))).collect()]
+        .into_iter()
+        .enumerate()
+    {
+        let mixed = Arc::default();
+        let url = reversing(&tree, &mixed);
+        let dist = dir.path().join(format!("dist{test}"));
+        write(&dist, &tree);
+        run(make(&dist, &[url])).expect(0);
+        let to = dir.path().join(format!("to{test}"));
+        let mut command = anabranch();
+        command.args(["get", "--json", "--output"]).arg(&to).arg(dist.with_extension("meta4"));
+        let done = run(command).expect(0);
+        assert_same(&read(&to), &tree);
+        assert!(done.struck_off().is_empty(), "{}", done.out);
+        assert!(mixed.load(Ordering::Relaxed) > 0, "requests are sent ahead");
+    }
+}
+
+#[test]
+fn when_nothing_comes_it_is_said() {
+    let Some(dist) = Dist::new("wrong URLs", small(20, 2_000), &[""]) else { return };
+    fs::remove_dir_all(dist.nginx.root(0).join("dist")).expect("the directory");
+    let done = run(dist.get(&[])).expect(3);
+    assert!(done.err.contains("20 of 20 files could not be had ("), "{}", done.err);
+    assert!(done.err.contains("none is here; perhaps the URLs in the Metalink are wrong"), "{}", done.err);
 }
 
 /// How many of the files are there.
@@ -303,6 +455,7 @@ fn what_makes_no_sense_beside_several_files() {
         ("--from=127.0.0.1:1", "a URI of its own"),
         (&uri, "the URI names one content"),
         (url, "name one file"),
+        ("http://127.0.0.1:1/other.meta4", "fetch other Metalinks by themselves"),
     ] {
         let mut command = anabranch();
         command.current_dir(dir.path()).args(["get", "x.meta4", more]);

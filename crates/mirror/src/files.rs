@@ -14,8 +14,9 @@
 //! 4. **Failures** hold a way back for half a second, then twice as long and so on; then it has to prove
 //!    itself with one file. A file that a server lacks is asked of others; what all lack, or what has failed
 //!    [`TRIES_MAX`] times, is lost, and the rest goes on.
-//! 5. **Wrong bytes** end the use of a server: whoever looks at a whole file says so. What it brought before
-//!    was looked at too, so it stands.
+//! 5. **Wrong bytes** (`files/wrong.rs`): whoever looks at a whole file says so, and its server is not asked
+//!    for that file again. [`WRONG_MAX`] such files end the use of a server; what it brought before was
+//!    looked at too, so it stands. Only what was asked alone counts, for answers may have been mixed up.
 //!
 //! The machine has the shape of [`algo::Machine`]: [`Files::handle`], then [`Files::poll`] until it answers
 //! `Wait`. It holds no bytes of any file.
@@ -23,6 +24,7 @@
 mod tail;
 mod talk;
 mod way;
+mod wrong;
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -31,6 +33,7 @@ use algo::{Output, Span, Time};
 pub use crate::plan::{FetchId, State, WayId};
 pub use talk::{Command, Counters, Event, Failure, FileId, Input, ServerId, Wanted, WayReport};
 pub use way::{OUTSTANDING_MAX, SILENT_AFTER, WINDOW_MAX_BYTES, WINDOW_MIN_BYTES};
+pub use wrong::WRONG_MAX;
 
 use way::{Request, Way};
 
@@ -77,6 +80,8 @@ struct Server {
     /// Those that may be asked of it, the ones that have failed least first.
     idle: BTreeSet<(u32, FileId)>,
     closed: bool,
+    /// Files that it has sent other bytes for.
+    wrong: u32,
 }
 
 /// The machine; see the [module](self).
@@ -171,6 +176,12 @@ impl Files {
         self.ways[p].requests.get(n).map(|request| request.file)
     }
 
+    /// Whether nothing else has been under way beside a request, so that its answer is its own.
+    #[must_use]
+    pub fn is_alone(&self, fetch: FetchId) -> bool {
+        self.find(fetch).and_then(|(p, n)| self.ways[p].requests.get(n)).is_some_and(|request| request.alone)
+    }
+
     /// Tells the machine that something happened at `now`. What belongs to a request that is over, or to no
     /// way, is ignored.
     pub fn handle(&mut self, now: Time, input: Input) {
@@ -197,6 +208,7 @@ impl Files {
                 }
             }
             Input::Down { way } => self.down(way),
+            Input::Resumed => self.ways.iter_mut().for_each(|way| way.resumed(now)),
             Input::Useless { server } => self.close_server(server),
         }
     }
@@ -242,7 +254,8 @@ impl Files {
                     break;
                 }
                 let server = usize::from(self.ways[p].server);
-                let Some(&(_, file)) = self.servers[server].idle.first() else { continue };
+                let next = self.again(p).or(self.servers[server].idle.first().map(|(_, file)| *file));
+                let Some(file) = next else { continue };
                 if self.has_begun(p) && self.ways[p].has_room(now, self.files[file].bytes) {
                     self.ask(now, p, file);
                     any = true;
@@ -277,10 +290,13 @@ impl Files {
         self.leave_queue(file);
         self.files[file].fate = match before {
             Fate::Asked(n) => Fate::Asked(n.saturating_add(1)),
-            _ => Fate::Asked(1),
+            // To know whether the server has it wrong.
+            Fate::Done => Fate::Done,
+            Fate::Idle | Fate::Lost => Fate::Asked(1),
         };
         let id = self.asked * WAYS_MAX as u64 + p as u64;
         self.asked += 1;
+        self.ways[p].doubted.take_if(|doubted| *doubted == file);
         self.ways[p].ask(Request::new(id, file, place, bytes, now));
         self.out.push_back(Command::Fetch { way: p, fetch: id, file, place });
     }
@@ -327,8 +343,7 @@ impl Files {
         let Some(request) = self.ways[p].answered(now, n) else { return };
         let file = request.file;
         if !right {
-            self.put_back(file);
-            self.close_server(self.ways[p].server);
+            self.wrong(p, &request);
             return;
         }
         let entry = &mut self.files[file];
@@ -350,6 +365,10 @@ impl Files {
     fn failed(&mut self, now: Time, p: WayId, n: usize, failure: Failure) {
         let Some(request) = self.ways[p].take(n) else { return };
         self.ways[p].counters.failures += 1;
+        if failure != Failure::Broken {
+            // It answers.
+            self.ways[p].heard(now, usize::MAX, 0);
+        }
         let file = request.file;
         match failure {
             Failure::Broken => {
@@ -363,6 +382,10 @@ impl Files {
             Failure::Busy { retry } => self.ways[p].busy(now, retry),
             Failure::Lacking => {
                 self.ways[p].proved();
+                if request.alone {
+                    // What came when there were several was perhaps no mixture either.
+                    self.set_single(p, false);
+                }
                 self.leave_queue(file);
                 if let Some(place) = self.files[file].places.get_mut(request.place) {
                     place.gone = true;

@@ -6,7 +6,7 @@ use std::ops::Range;
 use algo::{Output, Rate, Span, Time};
 use mirror::files::{
     Command, Event, Failure, Files, Input, OUTSTANDING_MAX, ServerId, WINDOW_MAX_BYTES, WINDOW_MIN_BYTES,
-    Wanted,
+    WRONG_MAX, Wanted,
 };
 use mirror::plan::State;
 use proptest::prelude::*;
@@ -34,8 +34,10 @@ struct Link {
     second: bool,
     /// The same: the server is busy.
     busy_at: u64,
-    /// A file that it has wrong.
-    wrong: Option<usize>,
+    /// Files that it has wrong.
+    wrong: Range<usize>,
+    /// Files that come wrong when something else is under way.
+    mixes: bool,
     /// Files that it lacks: multiples of this; 0: none.
     lacks: usize,
 }
@@ -50,9 +52,14 @@ impl Link {
             breaks_at: 0,
             second: false,
             busy_at: 0,
-            wrong: None,
+            wrong: 0..0,
+            mixes: false,
             lacks: 0,
         }
+    }
+
+    fn is_wrong(&self, file: usize) -> bool {
+        self.wrong.contains(&file)
     }
 }
 
@@ -116,6 +123,10 @@ fn run(wanted: &[Wanted], links: &[Link]) -> Ended {
                 Output::Event(Event::Complete { file, .. }) => {
                     assert!(!std::mem::replace(&mut ended.complete[file], true), "once");
                 }
+                Output::Event(Event::Wrong { file, server }) => {
+                    let is_so = |line: &Line| line.link.server == server && line.link.is_wrong(file);
+                    assert!(lines.iter().any(is_so), "file {file} is not wrong at {server}");
+                }
                 Output::Event(Event::Lost { file }) => {
                     assert!(!ended.complete[file] && !std::mem::replace(&mut ended.lost[file], true), "once");
                 }
@@ -169,7 +180,8 @@ fn ask(line: &mut Line, now: Time, id: u64, file: usize, bytes: u64) {
     } else if link.lacks > 0 && file.is_multiple_of(link.lacks) {
         What::Failed(Failure::Lacking)
     } else {
-        What::Done { bytes, right: link.wrong != Some(file) }
+        let is_mixed = link.mixes && !line.answers.is_empty();
+        What::Done { bytes, right: !is_mixed && !link.is_wrong(file) }
     };
     let takes = match what {
         What::Done { bytes, .. } => Rate::from_bytes(link.rate).time_for(bytes + HEAD_BYTES),
@@ -257,14 +269,54 @@ fn what_one_lacks_comes_from_others_and_what_all_lack_is_lost() {
 }
 
 #[test]
-fn who_lies_is_not_asked_again() {
+fn wrong_files_cost_themselves_and_many_cost_the_server() {
     let mut liar = Link::new(0, 100, 20);
-    liar.wrong = Some(70);
+    liar.wrong = 70..71;
     let ended = run(&files(300, 10_000, &[0, 1]), &[liar.clone(), Link::new(1, 10, 20)]);
     assert!(ended.complete.iter().all(|done| *done));
-    // Alone it leaves the rest lost.
-    let ended = run(&files(300, 10_000, &[0]), &[liar]);
-    assert!(ended.lost[70] && (0..300).all(|n| ended.complete[n] != ended.lost[n]));
+    // A few are lost, and all others come, without much delay.
+    let few = WRONG_MAX as usize - 1;
+    for count in [1, few] {
+        liar.wrong = 70..70 + count;
+        let ended = run(&files(300, 10_000, &[0]), &[liar.clone()]);
+        assert!((0..300).all(|n| ended.lost[n] == liar.is_wrong(n) && ended.complete[n] != ended.lost[n]));
+        assert!(millis(ended.at) < 300 + 100 * count as u64, "{}", millis(ended.at));
+    }
+    // One more is too much.
+    liar.wrong = 70..71 + few;
+    let ended = run(&files(3_000, 10_000, &[0]), &[liar]);
+    assert!((0..3_000).all(|n| ended.complete[n] != ended.lost[n]));
+    assert!(ended.lost.iter().filter(|lost| **lost).count() > 1_000, "it is not asked any more");
+}
+
+#[test]
+fn answers_that_are_mixed_up_blame_nobody() {
+    let mut mixing = Link::new(0, 100, 20);
+    mixing.mixes = true;
+    for second in [false, true] {
+        let link = Link { second, ..mixing.clone() };
+        let ended = run(&files(300, 10_000, &[0]), &[link]);
+        assert!(ended.complete.iter().all(|done| *done));
+        // One a round trip.
+        assert!(millis(ended.at) < 300 * 25, "{}", millis(ended.at));
+    }
+    // Really wrong ones among them are found all the same.
+    mixing.wrong = 100..103;
+    let ended = run(&files(300, 10_000, &[0]), &[mixing.clone()]);
+    assert!((0..300).all(|n| ended.lost[n] == mixing.is_wrong(n) && ended.complete[n] != ended.lost[n]));
+}
+
+#[test]
+fn who_was_not_listened_to_is_not_silent() {
+    let mut machine = Files::new(&files(1, 10, &[0]));
+    assert_eq!(machine.add_way(0), Some(0));
+    let mut now = Time::ZERO;
+    let Output::Send(Command::Fetch { fetch, .. }) = machine.poll(now) else { panic!("nothing is asked") };
+    now = secs(60);
+    machine.handle(now, Input::Resumed);
+    machine.handle(now, Input::Done { fetch, right: true });
+    assert_eq!(machine.poll(now), Output::Event(Event::Complete { file: 0, fetch }));
+    assert!(machine.ways().all(|way| way.counters.stalls == 0));
 }
 
 #[test]
@@ -283,7 +335,7 @@ fn a_file_that_always_fails_holds_up_no_other() {
             }
             Output::Event(Event::Complete { file, .. }) => complete.push(file),
             Output::Event(Event::Lost { file }) => lost.push(file),
-            Output::Send(_) => {}
+            Output::Event(Event::Wrong { .. }) | Output::Send(_) => {}
         }
     }
     while let Output::Event(Event::Lost { file }) = machine.poll(now) {
@@ -306,15 +358,15 @@ fn nobody_to_ask() {
 }
 
 fn link(server: ServerId) -> impl Strategy<Value = Link> {
-    let misfortunes =
-        (any::<bool>(), 0..4_u64, 0..4_u64, prop::option::weighted(0.2, 0..60_usize), 0..6_usize);
+    let misfortunes = (any::<bool>(), 0..4_u64, 0..4_u64, (0..60_usize, 0..12_usize), 0..6_usize);
     (1..200_u64, 1..300_u64, 0..20_u64, 0..40_u64, misfortunes).prop_map(
-        move |(mbit, rtt, from, len, (second, breaks, busy, wrong, lacks))| Link {
+        move |(mbit, rtt, from, len, (second, breaks, busy, (wrong, count), lacks))| Link {
+            mixes: busy == 1,
+            wrong: wrong..wrong + count,
             second,
             silent: secs(from)..secs(from + len),
             breaks_at: [0, 0, 7, 3][breaks as usize],
             busy_at: [0, 0, 11, 5][busy as usize],
-            wrong,
             lacks,
             ..Link::new(server, mbit, rtt)
         },

@@ -30,7 +30,7 @@ const TOLD_MAX: usize = 5;
 
 /// Fetches the files that a Metalink describes into a directory.
 pub(super) fn get(args: &Get, metalink: Metalink, base: Base, named: &Named, mut view: View) -> Outcome {
-    refuse(args, &metalink, named)?;
+    refuse(args, &metalink, &base, named)?;
     let name = name(&base).filter(|name| is_harmless(name));
     let id = ContentId::of(metalink.files.iter().map(|f| f.name.as_str()).collect::<String>().as_bytes());
     let path = directory_destination(args.output.as_deref(), name.as_deref(), &id)?;
@@ -46,8 +46,9 @@ pub(super) fn get(args: &Get, metalink: Metalink, base: Base, named: &Named, mut
 }
 
 /// What makes no sense beside a Metalink of several files.
-fn refuse(args: &Get, metalink: &Metalink, named: &Named) -> Outcome {
+fn refuse(args: &Get, metalink: &Metalink, base: &Base, named: &Named) -> Outcome {
     let n = metalink.files.len();
+    let is_remote = matches!(base, Base::Url(_));
     let why = if args.http.checksum.is_some() {
         "--checksum is of one file"
     } else if !args.from.is_empty() {
@@ -57,7 +58,18 @@ fn refuse(args: &Get, metalink: &Metalink, named: &Named) -> Outcome {
         "the URI names one content: fetch it by itself"
     } else if named.urls {
         "the URLs beside it name one file: put them into the Metalink, or fetch them by themselves"
+    } else if named.lists > usize::from(is_remote) {
+        "fetch other Metalinks by themselves"
     } else {
+        // Some programs obey files by their names (.profile, .ssh/rc), and who runs a server is not trusted.
+        let is_hidden = |file: &&File| file.name.split('/').any(|part| part.starts_with('.'));
+        if let Some(hidden) = metalink.files.iter().find(is_hidden).filter(|_| is_remote) {
+            let name = show(&hidden.name);
+            return Err(Failure::usage(format!(
+                "the Metalink names a hidden file ({name}), which a server may not choose: if you trust it, \
+                 download the Metalink and fetch it by its file name"
+            )));
+        }
         let mut names = BTreeSet::new();
         return match metalink.files.iter().find(|file| !names.insert(file.name.as_str())) {
             Some(twice) => Err(Failure::usage(format!("the Metalink has {} twice", show(&twice.name)))),
@@ -77,6 +89,11 @@ fn name(base: &Base) -> Option<Vec<u8>> {
     let lower = name.to_ascii_lowercase();
     let end = [&b".meta4"[..], b".metalink"].into_iter().find(|end| lower.ends_with(end))?;
     Some(name[..name.len() - end.len()].to_vec())
+}
+
+/// What tells that a file is right, if anything short does.
+fn hash(file: &File) -> Option<Hash> {
+    file.hashes.blake3.map(Hash::Blake3).or(file.hashes.sha256.map(Hash::Sha256))
 }
 
 struct Several<'a> {
@@ -110,8 +127,7 @@ impl Several<'_> {
         self.sum.totals.total_bytes = metalink.files.iter().filter_map(|file| file.size).sum();
         let (mut small, mut others) = (Vec::new(), Vec::new());
         for file in metalink.files {
-            let hash = file.hashes.blake3.map(Hash::Blake3);
-            match (file.size, hash.or(file.hashes.sha256.map(Hash::Sha256))) {
+            match (file.size, hash(&file)) {
                 (Some(bytes), Some(hash)) if bytes <= SMALL_BYTES => {
                     let urls = file.mirrors.into_iter().map(|mirror| mirror.url).collect();
                     small.push(Item { name: file.name, bytes, hash, urls });
@@ -124,8 +140,9 @@ impl Several<'_> {
             self.sum.files,
             bytes(self.sum.totals.total_bytes)
         ));
-        let missing = self.missing(small, view)?;
-        self.small(&missing, view)?;
+        let small = self.leave_out(small, |item| Some((&item.name, item.bytes, item.hash)), view)?;
+        let others = self.leave_out(others, |file| Some((&file.name, file.size?, hash(file)?)), view)?;
+        self.small(&small, view)?;
         for file in others {
             self.one(file, view)?;
         }
@@ -139,20 +156,29 @@ impl Several<'_> {
         self.stop.1.load(Ordering::Relaxed)
     }
 
-    /// The files that are not there yet. What is there and is not right is told before anything is fetched.
-    fn missing(&mut self, items: Vec<Item>, view: &mut View) -> Outcome<Vec<Item>> {
+    /// Leaves out what is there already. What is there and is not right is told before anything is fetched.
+    fn leave_out<T>(
+        &mut self,
+        files: Vec<T>,
+        what: impl Fn(&T) -> Option<(&str, u64, Hash)>,
+        view: &mut View,
+    ) -> Outcome<Vec<T>> {
         let clock = Clock::start();
         view.among(Snapshot::default());
         let mut missing = Vec::new();
-        for item in items {
-            let place = self.directory.place(item.name.split('/').map(str::as_bytes))?;
-            let (proof, root) = item.hash.proof();
-            let id = ContentId { root, length: item.bytes };
+        for file in files {
+            let Some((name, bytes, hash)) = what(&file) else {
+                missing.push(file);
+                continue;
+            };
+            let place = self.directory.place(name.split('/').map(str::as_bytes))?;
+            let (proof, root) = hash.proof();
+            let id = ContentId { root, length: bytes };
             if is_there(&place, id, proof, self.args.force, &mut |_| !self.stopped())? {
-                self.sum.totals.done_bytes += item.bytes;
-                self.sum.totals.resumed_bytes += item.bytes;
+                self.sum.totals.done_bytes += bytes;
+                self.sum.totals.resumed_bytes += bytes;
             } else {
-                missing.push(item);
+                missing.push(file);
             }
             let Totals { total_bytes, done_bytes, resumed_bytes } = self.sum.totals;
             let note = Some("checking what is there".to_owned());
@@ -182,8 +208,9 @@ impl Several<'_> {
             self.sum.liars.push(origin);
             self.sum.struck_off.push(StruckOff { source, reason });
         }
-        let (code, why) = ended.why.unwrap_or((Code::NotFound, String::new()));
-        self.sum.missing.extend(ended.lost.iter().map(|n| (items[*n].name.clone(), code, why.clone())));
+        self.sum
+            .missing
+            .extend(ended.lost.into_iter().map(|(n, code, why)| (items[n].name.clone(), code, why)));
         self.sum.add(&ended.last);
         result
     }
@@ -271,20 +298,42 @@ impl Sum {
 
     /// How it ends if nothing ended it.
     fn outcome(&self) -> Outcome {
-        let Some((_, _, why)) = self.missing.first() else { return Ok(()) };
+        if self.missing.is_empty() {
+            return Ok(());
+        }
         let codes: Vec<Code> = self.missing.iter().map(|(_, code, _)| *code).collect();
         let code = [Code::Corrupt, Code::NotFound].into_iter().find(|code| codes.contains(code));
-        let names: Vec<String> = self.missing.iter().take(TOLD_MAX).map(|(name, ..)| show(name)).collect();
-        Err(Failure::new(
-            code.unwrap_or(Code::Unreachable),
-            format!(
-                "{} of {} files could not be had ({}{}): {why}; the others are here",
-                self.missing.len(),
-                self.files,
-                names.join(", "),
-                if self.missing.len() > TOLD_MAX { ", …" } else { "" }
-            ),
-        ))
+        let code = code.unwrap_or(Code::Unreachable);
+        // The reason for the exit status comes first.
+        let mut reasons: Vec<(bool, &str)> = Vec::new();
+        for (_, each, why) in &self.missing {
+            if !reasons.iter().any(|(_, known)| known == why) {
+                reasons.push((*each != code, why));
+            }
+        }
+        reasons.sort_by_key(|(is_other, _)| *is_other);
+        let told = |of: &str| {
+            let names = self.missing.iter().filter(|(.., why)| why == of).map(|(name, ..)| show(name));
+            let mut names: Vec<String> = names.take(TOLD_MAX + 1).collect();
+            if names.len() > TOLD_MAX {
+                names[TOLD_MAX] = "…".into();
+            }
+            format!("({}): {of}", names.join(", "))
+        };
+        let mut why: Vec<String> = reasons.iter().take(TOLD_MAX).map(|(_, why)| told(why)).collect();
+        if reasons.len() > TOLD_MAX {
+            why.push("…".into());
+        }
+        let (lost, files, why) = (self.missing.len(), self.files, why.join("; "));
+        let hint = if codes.iter().all(|code| *code == Code::NotFound) {
+            "; perhaps the URLs in the Metalink are wrong"
+        } else {
+            ""
+        };
+        let rest =
+            if lost < files { "the others are here".to_owned() } else { format!("none is here{hint}") };
+        let message = format!("{lost} of {files} files could not be had {why}; {rest}");
+        Err(Failure::new(code, message))
     }
 
     fn summary(&mut self, target: String, content: String, failure: Option<&Failure>) -> Summary {

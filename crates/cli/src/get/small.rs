@@ -2,28 +2,28 @@
 //!
 //! Each is fetched whole into memory, held against its hash, and handed to the [`Writer`].
 
+mod ended;
 mod item;
 mod rows;
+mod trouble;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use algo::{Output, Span, Time};
 use http_world::client::{Ask, Client, Event as Answer, FetchId, Head, Trouble, What};
-use mirror::files::{
-    Command, Event, Failure as Useless, FileId, Files, Input, SERVERS_MAX, ServerId, Wanted,
-};
+use mirror::files::{Command, Event, FileId, Files, Input, SERVERS_MAX, ServerId, WRONG_MAX, Wanted};
 use mirror::url::Url;
 use net::{Clock, Interest, Poller, Via, Wake};
 
-use super::look::{code, host, origin};
+use super::look::{host, origin};
 use super::rows::Rows;
 use super::ways::{Way, ends, way_of};
 use super::writer::Writer;
 use crate::exit::{Code, Failure, Outcome};
 use crate::names::show;
-use crate::view::{Snapshot, View};
+use crate::view::View;
 pub(super) use item::{Hash, Item};
 
 /// Files of up to so many bytes are fetched whole.
@@ -46,6 +46,14 @@ struct Seen {
     code: Code,
     /// Whether that is because it sent wrong bytes.
     lied: bool,
+    /// Files in a row that it would not send, for a reason that may be the file's or the server's own.
+    refusals: u32,
+    /// Files that it has with other bytes.
+    wrong: u32,
+    /// Whether it has ever brought a file.
+    is_right: bool,
+    /// Why it would not send a file.
+    refused: Option<String>,
 }
 
 /// A file that is coming.
@@ -64,19 +72,6 @@ pub(super) struct Totals {
     pub(super) resumed_bytes: u64,
 }
 
-/// How it ended.
-#[derive(Default)]
-pub(super) struct Ended {
-    /// Files that nobody had.
-    pub(super) lost: Vec<FileId>,
-    /// The exit status for them, and why.
-    pub(super) why: Option<(Code, String)>,
-    /// Servers that lied: origin, name, what they did.
-    pub(super) liars: Vec<((bool, String, u16), String, String)>,
-    /// What came over which way.
-    pub(super) last: Snapshot,
-}
-
 /// The machine, its servers and the ways to them.
 pub(super) struct Small<'a> {
     client: Client,
@@ -86,13 +81,22 @@ pub(super) struct Small<'a> {
     ways: Vec<Way>,
     coming: BTreeMap<FetchId, Coming>,
     writer: Writer,
-    lost: Vec<FileId>,
+    /// Files that have their places.
+    here: BTreeSet<FileId>,
+    /// The servers that have a file with other bytes.
+    wrong: BTreeMap<FileId, Vec<ServerId>>,
+    /// Why the rest is given up.
+    gave_up: Option<String>,
     totals: Totals,
     clock: Clock,
     rows: Rows,
     timeout: Span,
     heard_at: Time,
-    heard: u64,
+    /// Answers, with bytes or without.
+    answers: u64,
+    /// When a file came last.
+    right_at: Time,
+    heard: (u64, u64),
     told_silence: bool,
 }
 
@@ -125,7 +129,18 @@ impl<'a> Small<'a> {
                         firsts.push(url);
                         let trusted = named.contains(&origin);
                         let (name, code) = (host(url), Code::NotFound);
-                        servers.push(Seen { name, origin, trusted, out: None, code, lied: false });
+                        servers.push(Seen {
+                            name,
+                            origin,
+                            trusted,
+                            code,
+                            out: None,
+                            lied: false,
+                            refusals: 0,
+                            wrong: 0,
+                            is_right: false,
+                            refused: None,
+                        });
                         servers.len() - 1
                     }
                     None => {
@@ -151,13 +166,17 @@ impl<'a> Small<'a> {
             ways: Vec::new(),
             coming: BTreeMap::new(),
             writer,
-            lost: Vec::new(),
+            here: BTreeSet::new(),
+            wrong: BTreeMap::new(),
+            gave_up: None,
             totals: Totals::default(),
             clock,
             rows: Rows::new(now),
             timeout,
             heard_at: now,
-            heard: 0,
+            answers: 0,
+            right_at: now,
+            heard: (0, 0),
             told_silence: false,
         };
         let urls: Vec<Url> = firsts.into_iter().cloned().collect();
@@ -204,11 +223,10 @@ impl<'a> Small<'a> {
         Ok(())
     }
 
-    /// Runs until every file is here or lost. `totals` counts on.
+    /// Runs until every file is here or lost, or nobody answers any more. `totals` counts on.
     ///
     /// # Errors
-    /// 4 if nobody answers any more, 6 if the disk does not take a file, 130 on Ctrl-C. Files that arrived
-    /// are in their places in any case.
+    /// 6 if the disk does not take a file, 130 on Ctrl-C. Files that arrived are in their places in any case.
     pub(super) fn run(
         &mut self,
         totals: &mut Totals,
@@ -217,17 +235,24 @@ impl<'a> Small<'a> {
     ) -> Outcome {
         self.totals = *totals;
         let mut poller = Poller::new(self.clock);
+        let (mut until, mut is_paused) = (Time::ZERO, false);
         let result = loop {
-            let until = self.drain();
             if let Err(failure) = self.written() {
                 break Err(failure);
+            }
+            // While the disk is behind nobody is listened to, so nobody is silent.
+            if self.writer.has_room() {
+                if std::mem::take(&mut is_paused) {
+                    self.machine.handle(self.clock.now(), Input::Resumed);
+                }
+                until = self.drain(view);
             }
             if self.machine.left() == 0 && self.writer.is_idle() {
                 break Ok(());
             }
             let now = self.clock.now();
-            if let Err(failure) = self.check_silence(now, view) {
-                break Err(failure);
+            if self.is_silent(now, view) {
+                break Ok(());
             }
             if view.is_due(now) {
                 let snapshot = self.snapshot(false);
@@ -237,7 +262,9 @@ impl<'a> Small<'a> {
             let set = [(wake.as_fd(), Interest::Read), (self.writer.wake().as_fd(), Interest::Read)];
             let client = has_room.then(|| (self.client.fd(), Interest::Read));
             let tick = now + Span::from_millis(100);
-            if let Err(e) = poller.wait(set.into_iter().chain(client), until.min(tick)) {
+            if let Err(e) =
+                poller.wait(set.into_iter().chain(client), if has_room { until.min(tick) } else { tick })
+            {
                 break Err(Failure::other(format!("waiting for packets: {e}")));
             }
             if poller.ready(0).read {
@@ -249,6 +276,7 @@ impl<'a> Small<'a> {
                     "interrupted; what arrived is kept, and the same command resumes",
                 ));
             }
+            is_paused |= !has_room;
             if has_room {
                 self.receive(view);
             }
@@ -257,37 +285,8 @@ impl<'a> Small<'a> {
         result
     }
 
-    /// How it ended.
-    pub(super) fn end(mut self) -> Ended {
-        let last = self.snapshot(true);
-        let liars = self.servers.iter().filter(|seen| seen.lied);
-        let liars = liars.map(|s| (s.origin.clone(), s.name.clone(), s.out.clone().unwrap_or_default()));
-        let why = (!self.lost.is_empty()).then(|| self.why());
-        self.lost.sort_unstable();
-        Ended { liars: liars.collect(), why, lost: self.lost, last }
-    }
-
-    /// Why files are lost.
-    fn why(&self) -> (Code, String) {
-        let out = |seen: &&Seen| seen.out.is_some();
-        let why: Vec<String> = (self.servers.iter().filter(out))
-            .map(|seen| format!("{}: {}", seen.name, seen.out.as_deref().unwrap_or_default()))
-            .collect();
-        if why.len() < self.servers.len() || why.is_empty() {
-            return (Code::NotFound, "no mirror has them".into());
-        }
-        let code = if self.servers.iter().any(|seen| seen.lied) {
-            Code::Corrupt
-        } else if self.servers.iter().all(|seen| seen.code == Code::Unreachable) {
-            Code::Unreachable
-        } else {
-            Code::NotFound
-        };
-        (code, format!("no mirror is left ({})", why.join("; ")))
-    }
-
     /// Does what the machine wants until it wants to wait; returns until when.
-    fn drain(&mut self) -> Time {
+    fn drain(&mut self, view: &mut View) -> Time {
         let now = self.clock.now();
         loop {
             match self.machine.poll(now) {
@@ -315,43 +314,59 @@ impl<'a> Small<'a> {
                     let came = self.coming.remove(&fetch).unwrap_or_default();
                     self.writer.put(file, &self.items[file].name, came.bytes);
                 }
-                Output::Event(Event::Lost { file }) => self.lost.push(file),
+                Output::Event(Event::Wrong { file, server }) => self.counted(file, server, view),
+                // What is not here at the end is lost.
+                Output::Event(Event::Lost { .. }) => {}
             }
         }
+    }
+
+    /// A server has a file with other bytes.
+    fn counted(&mut self, file: FileId, server: ServerId, view: &mut View) {
+        let Some(item) = self.items.get(file) else { return };
+        let seen = &mut self.servers[usize::from(server)];
+        self.wrong.entry(file).or_default().push(server);
+        seen.wrong += 1;
+        let why = format!("wrong bytes in {}", show(&item.name));
+        if seen.wrong < WRONG_MAX {
+            view.note(&format!("{}: {why}: not asked for it again", seen.name));
+            return;
+        }
+        let why = format!("{why} and {} other files", seen.wrong - 1);
+        view.note(&format!("{}: {why}: struck off", seen.name));
+        (seen.lied, seen.code, seen.out) = (true, Code::Corrupt, Some(why));
     }
 
     /// Counts the files that have their places.
     fn written(&mut self) -> Outcome {
         for (number, outcome) in self.writer.ended() {
             outcome?;
+            self.here.insert(number);
             self.totals.done_bytes += self.items.get(number).map_or(0, |item| item.bytes);
         }
         Ok(())
     }
 
-    fn check_silence(&mut self, now: Time, view: &mut View) -> Outcome {
-        let heard: u64 = self.machine.ways().map(|way| way.counters.received_bytes).sum();
+    /// Whether nobody has answered for so long that the rest is given up.
+    fn is_silent(&mut self, now: Time, view: &mut View) -> bool {
+        let bytes: u64 = self.machine.ways().map(|way| way.counters.received_bytes).sum();
+        let heard = (bytes, self.answers);
         // A disk that takes its time is no silence.
         if heard != self.heard || !self.writer.is_idle() {
             (self.heard, self.heard_at, self.told_silence) = (heard, now, false);
         }
         let silence = now.since(self.heard_at);
         if silence >= self.timeout {
-            return Err(Failure::new(
-                Code::Unreachable,
-                format!(
-                    "no mirror has answered for {} s: the files that arrived are kept, and the same command \
-                     fetches the others",
-                    silence.as_millis() / 1_000
-                ),
-            ));
+            let seconds = silence.as_millis() / 1_000;
+            self.gave_up = Some(format!("no mirror has answered for {seconds} s"));
+            return true;
         }
         if silence >= SILENCE_TOLD && !self.told_silence {
             self.told_silence = true;
             let left = (self.timeout - silence).as_millis() / 1_000;
             view.note(&format!("no mirror answers: waiting, gives up in {left} s"));
         }
-        Ok(())
+        false
     }
 
     /// Hands over what came.
@@ -401,6 +416,10 @@ impl<'a> Small<'a> {
         let Some(item) = self.item(id) else { return };
         let bytes = self.coming.get(&id).map_or(&[][..], |coming| &coming.bytes);
         if bytes.len() as u64 == item.bytes && item.hash.is_of(bytes) {
+            if let Some(way) = self.ways.get(way_of(id)) {
+                self.servers[usize::from(way.mirror)].is_right = true;
+            }
+            self.right_at = now;
             self.machine.handle(now, Input::Done { fetch: id, right: true });
         } else {
             self.wrong(now, id, view);
@@ -420,66 +439,10 @@ impl<'a> Small<'a> {
     fn wrong(&mut self, now: Time, id: FetchId, view: &mut View) {
         let Some(item) = self.item(id) else { return };
         let page = self.coming.remove(&id).is_some_and(|coming| coming.page);
-        if page && !item.may_be_page() {
+        if page && !item.may_be_page() && self.machine.is_alone(id) {
             let why = "a web page came instead of the file: perhaps this network wants a login first";
             return self.failed(now, id, &Trouble::NotTheFile(why.to_owned()), view);
         }
-        let Some(way) = self.ways.get(way_of(id)) else { return };
-        let seen = &mut self.servers[usize::from(way.mirror)];
-        let why = format!("wrong bytes in {}", show(&item.name));
-        view.note(&format!("{}: {why}: struck off", seen.name));
-        (seen.lied, seen.code, seen.out) = (true, Code::Corrupt, Some(why));
         self.machine.handle(now, Input::Done { fetch: id, right: false });
-    }
-
-    /// Whether the server may be asked from another local address.
-    fn has_others(&self, p: usize) -> bool {
-        let Some(this) = self.ways.get(p) else { return false };
-        self.ways.iter().any(|way| way.mirror == this.mirror && way.via != this.via && way.shut.is_none())
-    }
-
-    /// A server is not asked from this local address any more.
-    fn shut(&mut self, now: Time, p: usize, trouble: &Trouble, view: &mut View) {
-        let Some((mirror, via)) = self.ways.get(p).map(|way| (way.mirror, way.via.clone())) else { return };
-        for (way, end) in self.ways.iter_mut().enumerate() {
-            if end.mirror == mirror && end.via == via {
-                end.shut = Some(trouble.to_string());
-                self.machine.handle(now, Input::Down { way });
-            }
-        }
-        let name = &self.servers[usize::from(mirror)].name;
-        view.note(&format!("{name} via {via}: {trouble}: not asked over this way any more"));
-    }
-
-    fn failed(&mut self, now: Time, id: FetchId, trouble: &Trouble, view: &mut View) {
-        if self.item(id).is_none() {
-            return;
-        }
-        self.coming.remove(&id);
-        let p = way_of(id);
-        let failure = match trouble {
-            Trouble::Unreachable(_) | Trouble::Broken(_) => Useless::Broken,
-            Trouble::Busy { retry } => {
-                let retry = retry.map_or(Span::ZERO, |r| Span::from_nanos(r.as_nanos() as u64));
-                Useless::Busy { retry: retry.min(HOUR) }
-            }
-            // Some say that of whatever they do not have.
-            Trouble::Gone(_) | Trouble::Forbidden(403) => Useless::Lacking,
-            // A portal or a meddling proxy may be on this way alone.
-            _ if self.has_others(p) => {
-                self.machine.handle(now, Input::Failed { fetch: id, failure: Useless::Broken });
-                self.shut(now, p, trouble, view);
-                return;
-            }
-            _ => Useless::Useless,
-        };
-        if failure == Useless::Useless
-            && let Some(way) = self.ways.get(p)
-        {
-            let seen = &mut self.servers[usize::from(way.mirror)];
-            view.note(&format!("{}: {trouble}: not asked any more", seen.name));
-            (seen.out, seen.code) = (Some(trouble.to_string()), code(trouble));
-        }
-        self.machine.handle(now, Input::Failed { fetch: id, failure });
     }
 }

@@ -109,10 +109,46 @@ fn work(
     loop {
         let next = inbox.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(Job { number, name, bytes }) = next else { return };
-        let outcome =
-            directory.place(name.split('/').map(str::as_bytes)).and_then(|place| put(place, &bytes, force));
+        let mut told = Told { number, bytes: bytes.len() as u64, outcome: None, outbox, waker };
+        let place = directory.place(name.split('/').map(str::as_bytes));
+        told.outcome = Some(place.and_then(|place| put(place, &bytes, force)));
+    }
+}
+
+/// What becomes of a file, which is told in any case: whoever waits would wait for ever.
+struct Told<'a> {
+    number: usize,
+    bytes: u64,
+    /// None if the thread panics.
+    outcome: Option<Outcome>,
+    outbox: &'a Sender<(usize, u64, Outcome)>,
+    waker: &'a Waker,
+}
+
+impl Drop for Told<'_> {
+    fn drop(&mut self) {
+        let panicked = || Err(Failure::other("a thread that writes files has panicked"));
+        let outcome = self.outcome.take().unwrap_or_else(panicked);
         // Nobody listens any more after a failure.
-        let _ = outbox.send((number, bytes.len() as u64, outcome));
-        waker.wake();
+        let _ = self.outbox.send((self.number, self.bytes, outcome));
+        self.waker.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_that_panics_tells_it() {
+        let wake = Wake::new().expect("a wake");
+        let (outbox, ended) = channel();
+        let waker = wake.waker();
+        drop(Told { number: 7, bytes: 3, outcome: None, outbox: &outbox, waker: &waker });
+        let (number, bytes, outcome) = ended.try_recv().expect("told");
+        assert_eq!((number, bytes), (7, 3));
+        assert!(outcome.expect_err("a failure").message.contains("panicked"));
     }
 }

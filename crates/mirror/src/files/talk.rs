@@ -32,7 +32,7 @@ pub enum Input {
     Done {
         /// Which request.
         fetch: FetchId,
-        /// Whether it is what it should be; if not, its server is not asked any more.
+        /// Whether it is what it should be; if not, its server is not asked for it again.
         right: bool,
     },
     /// There is no answer, or no more of it.
@@ -54,6 +54,8 @@ pub enum Input {
         /// Which way.
         way: WayId,
     },
+    /// The world has not taken what came for a while: what seems silence was its own.
+    Resumed,
     /// No way leads to a server.
     Useless {
         /// Which server.
@@ -107,6 +109,13 @@ pub enum Event {
         file: FileId,
         /// The request that brought it.
         fetch: FetchId,
+    },
+    /// A server has it with other bytes. If that was once too often, the server is closed.
+    Wrong {
+        /// Which file.
+        file: FileId,
+        /// Which server.
+        server: ServerId,
     },
     /// Nobody has it.
     Lost {

@@ -34,11 +34,13 @@ pub(super) struct Request {
     got: u64,
     /// What the way had delivered when this was asked.
     before: u64,
+    /// Whether nothing else was under way on this way meanwhile.
+    pub(super) alone: bool,
 }
 
 impl Request {
     pub(super) const fn new(id: FetchId, file: FileId, place: usize, bytes: u64, at: Time) -> Self {
-        Self { id, file, place, bytes: bytes.saturating_add(HEAD_BYTES), at, got: 0, before: 0 }
+        Self { id, file, place, bytes: bytes.saturating_add(HEAD_BYTES), at, got: 0, before: 0, alone: true }
     }
 }
 
@@ -62,6 +64,10 @@ pub(super) struct Way {
     hold: Time,
     /// It has to prove itself again: one file.
     trial: bool,
+    /// One file at a time: what came when there were several was not right.
+    pub(super) single: bool,
+    /// The file that was not right then, to be asked for alone.
+    pub(super) doubted: Option<FileId>,
     /// When it failed last: what was asked before says nothing new.
     failed_at: Option<Time>,
     in_a_row: u32,
@@ -86,6 +92,8 @@ impl Way {
             srtt: Span::ZERO,
             hold: Time::ZERO,
             trial: false,
+            single: false,
+            doubted: None,
             failed_at: None,
             in_a_row: 0,
             counters: Counters::default(),
@@ -112,6 +120,7 @@ impl Way {
         self.is_usable()
             && now >= self.hold
             && !self.trial
+            && !self.single
             && self.requests.len() < OUTSTANDING_MAX
             && self.asked_bytes + bytes <= self.window()
     }
@@ -125,6 +134,10 @@ impl Way {
 
     pub(super) fn ask(&mut self, mut request: Request) {
         request.before = self.delivered;
+        if !self.requests.is_empty() {
+            request.alone = false;
+            self.requests.iter_mut().for_each(|other| other.alone = false);
+        }
         self.asked_bytes += request.bytes;
         self.requests.push_back(request);
     }
@@ -190,6 +203,11 @@ impl Way {
     /// Since when it has been waited for.
     fn waiting_since(&self) -> Option<Time> {
         Some(self.heard_at.max(self.requests.front()?.at))
+    }
+
+    /// What has come until now could not be seen before.
+    pub(super) fn resumed(&mut self, now: Time) {
+        self.heard_at = now;
     }
 
     /// Whether nothing has come for so long that nothing will; then that is counted.

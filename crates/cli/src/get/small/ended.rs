@@ -1,0 +1,73 @@
+//! How it ended, and why files are not here.
+
+use mirror::files::FileId;
+
+use super::{Seen, Small};
+use crate::exit::Code;
+use crate::view::Snapshot;
+
+/// How it ended.
+pub(in crate::get) struct Ended {
+    /// Files that are not here, each with the exit status and the reason.
+    pub(in crate::get) lost: Vec<(FileId, Code, String)>,
+    /// Servers that lied: origin, name, what they did.
+    pub(in crate::get) liars: Vec<((bool, String, u16), String, String)>,
+    /// What came over which way.
+    pub(in crate::get) last: Snapshot,
+}
+
+impl Small<'_> {
+    /// How it ended.
+    pub(in crate::get) fn end(mut self) -> Ended {
+        let last = self.snapshot(true);
+        let liars = self.servers.iter().filter(|seen| seen.lied);
+        let liars = liars.map(|s| (s.origin.clone(), s.name.clone(), s.out.clone().unwrap_or_default()));
+        let missing = (0..self.items.len()).filter(|n| !self.here.contains(n));
+        let missing: Vec<FileId> = missing.collect();
+        let why = if missing.is_empty() { (Code::NotFound, String::new()) } else { self.why() };
+        let lost = missing.into_iter().map(|n| {
+            let (code, why) = self.why_not(n).unwrap_or_else(|| why.clone());
+            (n, code, why)
+        });
+        Ended { liars: liars.collect(), lost: lost.collect(), last }
+    }
+
+    /// Why this file in particular is not here.
+    fn why_not(&self, file: FileId) -> Option<(Code, String)> {
+        let servers = self.wrong.get(&file)?;
+        let why = if servers.len() >= self.items.get(file)?.urls.len() {
+            "wrong bytes at every mirror: it has changed since the Metalink was made?".to_owned()
+        } else {
+            let names: Vec<&str> =
+                servers.iter().map(|n| self.servers[usize::from(*n)].name.as_str()).collect();
+            format!("wrong bytes at {}, and no other mirror brought it", names.join(", "))
+        };
+        Some((Code::Corrupt, why))
+    }
+
+    /// Why files are lost.
+    fn why(&self) -> (Code, String) {
+        if let Some(why) = &self.gave_up {
+            return (Code::Unreachable, why.clone());
+        }
+        let out = |seen: &&Seen| seen.out.is_some();
+        let why: Vec<String> = (self.servers.iter().filter(out))
+            .map(|seen| format!("{}: {}", seen.name, seen.out.as_deref().unwrap_or_default()))
+            .collect();
+        if why.len() < self.servers.len() || why.is_empty() {
+            let refused = self.servers.iter().filter_map(|s| Some((s, s.refused.as_ref()?)));
+            let refused: Vec<String> = refused.map(|(s, why)| format!("{}: {why}", s.name)).collect();
+            let refused =
+                if refused.is_empty() { String::new() } else { format!(" ({})", refused.join("; ")) };
+            return (Code::NotFound, format!("no mirror has them{refused}"));
+        }
+        let code = if self.servers.iter().any(|seen| seen.lied) {
+            Code::Corrupt
+        } else if self.servers.iter().all(|seen| seen.code == Code::Unreachable) {
+            Code::Unreachable
+        } else {
+            Code::NotFound
+        };
+        (code, format!("no mirror is left ({})", why.join("; ")))
+    }
+}

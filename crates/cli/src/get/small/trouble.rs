@@ -1,0 +1,98 @@
+//! What is made of an answer that is no file.
+
+use algo::{Span, Time};
+use http_world::client::{FetchId, Trouble};
+use mirror::files::{Failure, Input, WRONG_MAX};
+
+use super::{HOUR, Item, Small};
+use crate::get::look::code;
+use crate::get::ways::way_of;
+use crate::names::show;
+use crate::view::View;
+
+impl Small<'_> {
+    /// Whether the server may be asked from another local address.
+    fn has_others(&self, p: usize) -> bool {
+        let Some(this) = self.ways.get(p) else { return false };
+        self.ways.iter().any(|way| way.mirror == this.mirror && way.via != this.via && way.shut.is_none())
+    }
+
+    /// A server is not asked from this local address any more.
+    fn shut(&mut self, now: Time, p: usize, trouble: &Trouble, view: &mut View) {
+        let Some((mirror, via)) = self.ways.get(p).map(|way| (way.mirror, way.via.clone())) else { return };
+        for (way, end) in self.ways.iter_mut().enumerate() {
+            if end.mirror == mirror && end.via == via {
+                end.shut = Some(trouble.to_string());
+                self.machine.handle(now, Input::Down { way });
+            }
+        }
+        let name = &self.servers[usize::from(mirror)].name;
+        view.note(&format!("{name} via {via}: {trouble}: not asked over this way any more"));
+    }
+
+    /// Whether a refusal is taken to be of this file alone: unless there is another way and this one has
+    /// never been right, or there have been too many and the server has never been right.
+    fn is_of_the_file(&mut self, p: usize, item: &Item, trouble: &Trouble, view: &mut View) -> bool {
+        let is_good = self.machine.ways().nth(p).is_some_and(|way| way.counters.bytes > 0);
+        if !is_good && self.has_others(p) {
+            return false;
+        }
+        let Some(way) = self.ways.get(p) else { return false };
+        let seen = &mut self.servers[usize::from(way.mirror)];
+        seen.refusals += 1;
+        if !seen.is_right && seen.refusals >= WRONG_MAX {
+            return false;
+        }
+        if seen.refused.replace(trouble.to_string()).is_none() {
+            view.note(&format!("{}: {}: {trouble}: not asked for it again", seen.name, show(&item.name)));
+        }
+        true
+    }
+
+    pub(super) fn failed(&mut self, now: Time, id: FetchId, trouble: &Trouble, view: &mut View) {
+        let Some(item) = self.item(id) else { return };
+        self.coming.remove(&id);
+        let p = way_of(id);
+        let is_answer = match trouble {
+            Trouble::Unreachable(_) | Trouble::Broken(_) | Trouble::Tls(_) => false,
+            // Not for ever.
+            Trouble::Busy { .. } => now.since(self.right_at) < HOUR,
+            _ => true,
+        };
+        self.answers += u64::from(is_answer);
+        let failure = match trouble {
+            Trouble::Unreachable(_) | Trouble::Broken(_) => Failure::Broken,
+            Trouble::Busy { retry } => {
+                let retry = retry.map_or(Span::ZERO, |r| Span::from_nanos(r.as_nanos() as u64));
+                Failure::Busy { retry: retry.min(HOUR) }
+            }
+            // Some say that of whatever they do not have.
+            Trouble::Gone(_) | Trouble::Forbidden(403) => Failure::Lacking,
+            // Too long for this file: perhaps it is another one's answer.
+            Trouble::Refused(_) if !self.machine.is_alone(id) => {
+                self.machine.handle(now, Input::Done { fetch: id, right: false });
+                return;
+            }
+            Trouble::Forbidden(401) | Trouble::Refused(_) | Trouble::Encoded(_)
+                if self.is_of_the_file(p, item, trouble, view) =>
+            {
+                Failure::Lacking
+            }
+            // A portal or a meddling proxy may be on this way alone.
+            _ if self.has_others(p) => {
+                self.machine.handle(now, Input::Failed { fetch: id, failure: Failure::Broken });
+                self.shut(now, p, trouble, view);
+                return;
+            }
+            _ => Failure::Useless,
+        };
+        if failure == Failure::Useless
+            && let Some(way) = self.ways.get(p)
+        {
+            let seen = &mut self.servers[usize::from(way.mirror)];
+            view.note(&format!("{}: {trouble}: not asked any more", seen.name));
+            (seen.out, seen.code) = (Some(trouble.to_string()), code(trouble));
+        }
+        self.machine.handle(now, Input::Failed { fetch: id, failure });
+    }
+}
