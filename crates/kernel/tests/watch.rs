@@ -50,7 +50,9 @@ fn both_subflows_are_seen() {
         let connection = &look.connections[0];
         assert_eq!((connection.kind, connection.local), (Kind::Mptcp, near.local_addr().unwrap()));
         assert_eq!(connection.remote, near.peer_addr().unwrap());
-        assert!((2_000_000..2_010_000).contains(&connection.sent_rate_bytes), "{connection:#?}");
+        // What MPTCP hands to a subflow again, on a busy machine, is sent twice.
+        let twice = connection.reinjected_bytes / 2;
+        assert!((2_000_000..2_010_000 + twice).contains(&connection.sent_rate_bytes), "{connection:#?}");
         assert!(connection.token.is_some());
         let [one, two] = &connection.subflows[..] else { panic!("{connection:#?}") };
         assert_eq!(
