@@ -279,11 +279,10 @@ class Bench:
             os.makedirs(into, exist_ok=True)
             with open(os.path.join(into, f"f{number}.bin"), "wb") as f:
                 f.write(number.to_bytes(8, "big") + block[8:])
-        place = World(self.binary, self.name("small"), world([100], rtt=SMALL_RTT), self.options.cc)
+        place = World(self.binary, self.name("small"), world([100], rtt=SMALL_RTT), self.options.cc, 1)
         try:
-            place.lab.sources(1)
             host = "10.1.0.1:8000"
-            place.nginx("mm.tx", host, root)
+            place.lab.nginx("mm.tx", host, root)
             subprocess.run([self.binary, "mirror-list", "make", "--quiet", "--force", "-o", root, tree,
                             f"http://{host}/dist"], check=True, capture_output=True)
             lists = os.path.join(root, "dist.meta4")
