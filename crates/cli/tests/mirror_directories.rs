@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use common::anabranch;
 use common::fetch::{run, skipped, spawn};
-use common::nginx::Nginx;
+use common::nginx::{Nginx, SLOW};
 use common::{noise, wait_until};
 use nix::sys::signal::Signal;
 
@@ -192,8 +192,8 @@ fn a_metalink_from_a_server_names_no_hidden_files() {
 fn wrong_bytes_are_found_and_named() {
     let mut tree = small(100, 200_000);
     tree.insert("long.bin".into(), noise(5 << 20));
-    let Some(dist) = Dist::new("wrong bytes", tree, &["", ""]) else { return };
-    // So many that it is asked for some of them.
+    // The honest one is slow, and the other one has so many wrong ones that it is asked for some of them.
+    let Some(dist) = Dist::new("wrong bytes", tree, &[SLOW, ""]) else { return };
     for name in dist.tree.keys().filter(|name| !name.contains(' ')) {
         let mut bytes = dist.tree[name].clone();
         bytes[0] ^= 1;

@@ -13,6 +13,9 @@ use super::wait_until;
 /// How many were started.
 static STARTED: AtomicUsize = AtomicUsize::new(0);
 
+/// What makes a server answer 50 requests a second and no more.
+pub(crate) const SLOW: &str = "limit_req zone=slow burst=10000;";
+
 /// A running nginx; each of its servers has a directory and an address of its own.
 pub(crate) struct Nginx {
     child: Child,
@@ -64,7 +67,8 @@ impl Nginx {
         let conf = format!(
             "{user} daemon off; master_process off; pid {at}/pid; error_log {at}/error.log;\n\
              events {{ worker_connections 256; }}\n\
-             http {{ access_log {at}/access.log; default_type application/octet-stream;\n{temp}{blocks}}}\n"
+             http {{ access_log {at}/access.log; default_type application/octet-stream;\n{temp}\
+             limit_req_zone $server_addr zone=slow:1m rate=50r/s;\n{blocks}}}\n"
         );
         fs::write(dir.path().join("conf"), conf).expect("a file");
         let start = |program: &str| {
