@@ -19,7 +19,9 @@ use net::{Clock, Interest, Poller, Via, Wake};
 
 use super::look::{host, origin};
 use super::rows::Rows;
-use super::ways::{Way, ends, way_of};
+use super::silence::Silence;
+use super::standing::Standing;
+use super::ways::{Way, all_lead, ends, way_of};
 use super::writer::Writer;
 use crate::exit::{Code, Failure, Outcome};
 use crate::names::show;
@@ -30,22 +32,12 @@ pub(super) use item::{Hash, Item};
 pub(super) const SMALL_BYTES: u64 = 4 << 20;
 /// So much more than a file has may be announced before its server counts as one that sends something else.
 const SLACK_BYTES: u64 = 64 << 10;
-/// Without an answer for so long, the user is told that nobody answers.
-const SILENCE_TOLD: Span = Span::from_secs(3);
-/// A wait that a server asks for is believed up to this.
-const HOUR: Span = Span::from_secs(3_600);
 
 /// A server, as people know it.
 struct Seen {
-    name: String,
+    standing: Standing,
     origin: (bool, String, u16),
     trusted: bool,
-    /// Why it is not asked any more.
-    out: Option<String>,
-    /// The exit status for that.
-    code: Code,
-    /// Whether that is because it sent wrong bytes.
-    lied: bool,
     /// Files in a row that it would not send, for a reason that may be the file's or the server's own.
     refusals: u32,
     /// Files that it has with other bytes.
@@ -91,13 +83,11 @@ pub(super) struct Small<'a> {
     clock: Clock,
     rows: Rows,
     timeout: Span,
-    heard_at: Time,
+    silence: Silence,
     /// Answers, with bytes or without.
     answers: u64,
     /// When a file came last.
     right_at: Time,
-    heard: (u64, u64),
-    told_silence: bool,
 }
 
 impl<'a> Small<'a> {
@@ -128,14 +118,10 @@ impl<'a> Small<'a> {
                     None if servers.len() < SERVERS_MAX => {
                         firsts.push(url);
                         let trusted = named.contains(&origin);
-                        let (name, code) = (host(url), Code::NotFound);
                         servers.push(Seen {
-                            name,
+                            standing: Standing::new(host(url)),
                             origin,
                             trusted,
-                            code,
-                            out: None,
-                            lied: false,
                             refusals: 0,
                             wrong: 0,
                             is_right: false,
@@ -173,11 +159,9 @@ impl<'a> Small<'a> {
             clock,
             rows: Rows::new(now),
             timeout,
-            heard_at: now,
+            silence: Silence::new(now),
             answers: 0,
             right_at: now,
-            heard: (0, 0),
-            told_silence: false,
         };
         let urls: Vec<Url> = firsts.into_iter().cloned().collect();
         new.open(&urls, via, view)?;
@@ -204,23 +188,14 @@ impl<'a> Small<'a> {
             };
             if !self.ways.iter().any(|way| way.mirror == number) {
                 let why = why.unwrap_or_else(|| "too many ways".into());
-                let seen = &mut self.servers[usize::from(number)];
+                let seen = &mut self.servers[usize::from(number)].standing;
                 view.note(&format!("{}: {why}", seen.name));
                 trouble = Some(format!("{}: {why}", seen.name));
                 (seen.out, seen.code) = (Some(why), Code::Unreachable);
                 self.machine.handle(self.clock.now(), Input::Useless { server: number });
             }
         }
-        for via in named {
-            if !urls.is_empty() && !self.ways.iter().any(|way| way.via == *via) {
-                let why = trouble.unwrap_or_else(|| "no mirror is of its address family".into());
-                return Err(Failure::new(
-                    Code::Unreachable,
-                    format!("--via {via} leads to no mirror: {why}"),
-                ));
-            }
-        }
-        Ok(())
+        if urls.is_empty() { Ok(()) } else { all_lead(named, &self.ways, trouble.as_deref()) }
     }
 
     /// Runs until every file is here or lost, or nobody answers any more. `totals` counts on.
@@ -329,10 +304,11 @@ impl<'a> Small<'a> {
         seen.wrong += 1;
         let why = format!("wrong bytes in {}", show(&item.name));
         if seen.wrong < WRONG_MAX {
-            view.note(&format!("{}: {why}: not asked for it again", seen.name));
+            view.note(&format!("{}: {why}: not asked for it again", seen.standing.name));
             return;
         }
         let why = format!("{why} and {} other files", seen.wrong - 1);
+        let seen = &mut seen.standing;
         view.note(&format!("{}: {why}: struck off", seen.name));
         (seen.lied, seen.code, seen.out) = (true, Code::Corrupt, Some(why));
     }
@@ -350,23 +326,13 @@ impl<'a> Small<'a> {
     /// Whether nobody has answered for so long that the rest is given up.
     fn is_silent(&mut self, now: Time, view: &mut View) -> bool {
         let bytes: u64 = self.machine.ways().map(|way| way.counters.received_bytes).sum();
-        let heard = (bytes, self.answers);
         // A disk that takes its time is no silence.
-        if heard != self.heard || !self.writer.is_idle() {
-            (self.heard, self.heard_at, self.told_silence) = (heard, now, false);
+        if !self.writer.is_idle() {
+            self.silence.heard(now);
         }
-        let silence = now.since(self.heard_at);
-        if silence >= self.timeout {
-            let seconds = silence.as_millis() / 1_000;
-            self.gave_up = Some(format!("no mirror has answered for {seconds} s"));
-            return true;
-        }
-        if silence >= SILENCE_TOLD && !self.told_silence {
-            self.told_silence = true;
-            let left = (self.timeout - silence).as_millis() / 1_000;
-            view.note(&format!("no mirror answers: waiting, gives up in {left} s"));
-        }
-        false
+        let seconds = self.silence.look(now, bytes + self.answers, self.timeout, "mirror", view);
+        self.gave_up = seconds.map(|seconds| format!("no mirror has answered for {seconds} s"));
+        seconds.is_some()
     }
 
     /// Hands over what came.

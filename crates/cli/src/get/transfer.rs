@@ -23,6 +23,7 @@ use super::arrivals::Arrivals;
 use super::groups::Given;
 use super::paths::Paths;
 use super::rows::{Rows, given_up};
+use super::silence::Silence;
 use super::web::{Brought, Parts, Web};
 use crate::args::{Get, Groups};
 use crate::exit::{Code, Failure, Outcome};
@@ -50,9 +51,7 @@ pub(super) struct Transfer {
     buffers: RecvBuffers,
     timeout: Span,
     refresh_at: Time,
-    heard_at: Time,
-    packets: u64,
-    told_silence: bool,
+    silence: Silence,
     rows: Rows,
     last: Snapshot,
     named: Option<Vec<u8>>,
@@ -118,9 +117,7 @@ impl Transfer {
             buffers: RecvBuffers::new(),
             timeout: Span::from_secs(args.timeout),
             refresh_at: now + REFRESH_EVERY,
-            heard_at: now,
-            packets: 0,
-            told_silence: false,
+            silence: Silence::new(now),
             rows: Rows::new(now),
             last: Snapshot::default(),
             named: None,
@@ -169,7 +166,7 @@ impl Transfer {
     }
 
     fn turns(&mut self, arrivals: &mut Arrivals, view: &mut View) -> Outcome {
-        self.heard_at = self.clock.now();
+        self.silence.restart(self.clock.now());
         loop {
             let (stop, clock) = (self.stop.clone(), self.clock);
             let mut checking = |total_bytes: u64, done_bytes: u64| {
@@ -191,7 +188,7 @@ impl Transfer {
             };
             if arrivals.advance(&mut want, &mut checking)? {
                 // Checking what is there may have taken long; nobody was asked meanwhile.
-                self.heard_at = self.clock.now();
+                self.silence.restart(self.clock.now());
             }
             let deadline = self.drain(arrivals, view)?;
             arrivals.flush()?;

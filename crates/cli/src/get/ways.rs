@@ -2,9 +2,16 @@
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 
-use mirror::plan::MirrorId;
+use mirror::plan::{MirrorId, State};
 use mirror::url::Url;
 use net::Via;
+
+use super::standing::Standing;
+use crate::exit::{Code, Failure, Outcome};
+use crate::view::PathRow;
+
+/// Why a named local end leads nowhere, where nothing else is known.
+pub(super) const NO_FAMILY: &str = "no mirror is of its address family";
 
 /// One of the machine's ways.
 pub(super) struct Way {
@@ -15,16 +22,48 @@ pub(super) struct Way {
     pub(super) shut: Option<String>,
 }
 
+impl Way {
+    /// Its row without the numbers; `of`: its server.
+    pub(super) fn row(&self, of: &Standing, state: State) -> PathRow {
+        let one = self.address.is_unspecified();
+        PathRow {
+            source: if one { of.name.clone() } else { format!("{} ({})", of.name, self.address) },
+            via: self.via.to_string(),
+            state: match (&of.out, state) {
+                (Some(why), _) if of.lied => format!("struck off: {why}"),
+                (Some(why), _) => why.clone(),
+                (None, State::Opening) => "no answer yet".into(),
+                (None, State::Open) => "open".into(),
+                (None, State::Stalled) => "silent".into(),
+                (None, State::Failing) => "failing".into(),
+                (None, State::Busy) => "busy".into(),
+                (None, State::Down) => self.shut.clone().unwrap_or_else(|| "interface gone".into()),
+                (None, State::Closed) => "closed".into(),
+            },
+            ..PathRow::default()
+        }
+    }
+}
+
 /// The way that a request is on; its number is in the request's.
 pub(super) const fn way_of(fetch: u64) -> usize {
     (fetch % mirror::plan::WAYS_MAX as u64) as usize
 }
 
-/// Whether the mirror that a request is to may be asked over another way too.
-pub(super) fn others(ways: &[Way], fetch: u64) -> bool {
-    let this = way_of(fetch);
-    let Some(mirror) = ways.get(this).map(|way| way.mirror) else { return false };
-    ways.iter().enumerate().any(|(n, way)| n != this && way.mirror == mirror && way.shut.is_none())
+/// Whether the mirror of this way may be asked from another local end too.
+pub(super) fn has_others(ways: &[Way], this: usize) -> bool {
+    let Some(this) = ways.get(this) else { return false };
+    ways.iter().any(|way| way.mirror == this.mirror && way.via != this.via && way.shut.is_none())
+}
+
+/// That every named local end leads to a mirror. `why`: what is known if one does not.
+///
+/// # Errors
+/// Exit status 4 if one does not.
+pub(super) fn all_lead(named: &[Via], ways: &[Way], why: Option<&str>) -> Outcome {
+    let Some(via) = named.iter().find(|via| !ways.iter().any(|way| way.via == **via)) else { return Ok(()) };
+    let why = why.unwrap_or(NO_FAMILY);
+    Err(Failure::new(Code::Unreachable, format!("--via {via} leads to no mirror: {why}")))
 }
 
 /// Of addresses the first of each family: more of them commonly lead to the same machine by the same way.

@@ -21,15 +21,14 @@ use net::Via;
 use super::groups::Given;
 use super::look::{self, Mirror};
 use super::pool::{Kind, with_pool};
-use super::ways::{Way, ends, others, way_of};
+use super::standing::{Standing, none_left, pause};
+use super::ways::{NO_FAMILY, Way, all_lead, ends, has_others, way_of};
 use crate::exit::{Code, Failure, Outcome};
 use crate::host::secret;
 use crate::view::View;
 
 /// How long comparisons with other mirrors are waited for when everything is here.
 const COMPARE_FOR: Span = Span::from_secs(3);
-/// An answer from which nothing comes for so long has failed.
-const HOUR: Span = Span::from_secs(3_600);
 
 /// What the default, NMCC, is over TCP. Its senders back off at each loss by themselves, so its threshold
 /// factor, which can leave one packet of a window, punishes twice; and they start slowly by themselves.
@@ -37,16 +36,10 @@ const NMCC_OVER_TCP: &str = "nmcc-half+standard";
 
 /// A mirror, as people know it.
 struct Seen {
-    name: String,
+    standing: Standing,
     mirror: Mirror,
     /// What the subscriber knows it by, where that lends.
     source: Option<SourceId>,
-    /// Why it is not asked any more.
-    out: Option<String>,
-    /// The exit status for that.
-    code: Code,
-    /// Whether that is because it sent wrong bytes.
-    lied: bool,
 }
 
 /// What mirrors bring.
@@ -128,19 +121,12 @@ impl Web {
                     trouble = Some(format!("{name}: {e}"));
                 }
             }
-            seen.push(Seen { name, mirror, source: None, out: None, code: Code::NotFound, lied: false });
+            seen.push(Seen { standing: Standing::new(name), mirror, source: None });
         }
-        let why = || trouble.clone().unwrap_or_else(|| "no mirror is of its address family".into());
-        for via in named {
-            if !ways.iter().any(|way| way.via == *via) {
-                return Err(Failure::new(
-                    Code::Unreachable,
-                    format!("--via {via} leads to no mirror: {}", why()),
-                ));
-            }
-        }
+        all_lead(named, &ways, trouble.as_deref())?;
         if ways.is_empty() {
-            return Err(Failure::new(Code::Unreachable, format!("no way to any mirror: {}", why())));
+            let why = trouble.as_deref().unwrap_or(NO_FAMILY);
+            return Err(Failure::new(Code::Unreachable, format!("no way to any mirror: {why}")));
         }
         let pool = if lent { Kind::Lending(check) } else { Kind::Check(check) };
         Ok(Self { client, machine, length, mirrors: seen, ways, pool, comparing: None, proven: false })
@@ -151,7 +137,11 @@ impl Web {
         for seen in &mut self.mirrors {
             seen.source = subscriber.add_source();
         }
-        self.mirrors.iter().filter(|seen| seen.source.is_some()).map(|seen| seen.name.clone()).collect()
+        self.mirrors
+            .iter()
+            .filter(|seen| seen.source.is_some())
+            .map(|seen| seen.standing.name.clone())
+            .collect()
     }
 
     /// Whether mirrors alone have the content.
@@ -230,14 +220,11 @@ impl Web {
                 Answer::Failed { id, trouble } => {
                     let failure = match &trouble {
                         Trouble::Unreachable(_) | Trouble::Broken(_) => Useless::Broken,
-                        Trouble::Busy { retry } => {
-                            let retry = retry.map_or(Span::ZERO, |r| Span::from_nanos(r.as_nanos() as u64));
-                            Useless::Busy { retry: retry.min(HOUR) }
-                        }
+                        Trouble::Busy { retry } => Useless::Busy { retry: pause(*retry) },
                         Trouble::NoRanges => Useless::NoRanges,
                         Trouble::Gone(_) => Useless::Useless,
                         // A portal, a meddling proxy or another replica may be on this way alone.
-                        _ if others(ways, id) => {
+                        _ if has_others(ways, way_of(id)) => {
                             machine.handle(now, Input::Failed { fetch: id, failure: Useless::Broken }, pool);
                             let way = way_of(id);
                             machine.handle(now, Input::Down { way }, pool);
@@ -280,11 +267,10 @@ impl Web {
     /// A mirror will not be asked any more.
     fn out(&mut self, mirror: MirrorId, trouble: &Trouble, subscriber: &mut Subscriber, view: &mut View) {
         let Some(seen) = self.mirrors.get_mut(usize::from(mirror)) else { return };
-        if seen.out.is_some() {
+        if seen.standing.out.is_some() {
             return;
         }
-        view.note(&format!("{}: {trouble}: not asked any more", seen.name));
-        (seen.out, seen.code) = (Some(trouble.to_string()), look::code(trouble));
+        seen.standing.give_up(trouble, view);
         match &mut self.pool {
             Kind::Plain(plain) => plain.gone(mirror),
             Kind::Lent(object) | Kind::Waiting(object) => {
@@ -299,7 +285,7 @@ impl Web {
     /// A mirror lied, as the subscriber or the pool found out; it has been told why by a note.
     pub(super) fn struck(&mut self, now: Time, mirror: MirrorId, group: u64, subscriber: &mut Subscriber) {
         let Some(seen) = self.mirrors.get_mut(usize::from(mirror)) else { return };
-        (seen.lied, seen.out) = (true, Some(format!("wrong bytes in group {group}")));
+        (seen.standing.lied, seen.standing.out) = (true, Some(format!("wrong bytes in group {group}")));
         let Self { machine, mirrors, pool, .. } = self;
         with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
             machine.handle(now, Input::Struck { mirror }, pool);
@@ -429,27 +415,13 @@ impl Web {
     }
 
     fn name(&self, mirror: MirrorId) -> &str {
-        self.mirrors.get(usize::from(mirror)).map_or("", |seen| &seen.name)
+        self.mirrors.get(usize::from(mirror)).map_or("", |seen| &seen.standing.name)
     }
 
     /// Nobody is left.
     fn given_up(&self) -> Failure {
-        let why: Vec<String> = self
-            .mirrors
-            .iter()
-            .filter_map(|seen| Some(format!("{}: {}", seen.name, seen.out.as_deref()?)))
-            .collect();
-        let code = if self.mirrors.iter().any(|seen| seen.lied) {
-            Code::Corrupt
-        } else if self.mirrors.iter().all(|seen| seen.out.is_none() || seen.code == Code::Unreachable) {
-            Code::Unreachable
-        } else {
-            Code::NotFound
-        };
-        Failure::new(
-            code,
-            format!("no mirror is left ({}); what was verified is kept: name another", why.join("; ")),
-        )
+        let (code, why) = none_left(self.mirrors.iter().map(|seen| &seen.standing));
+        Failure::new(code, format!("{why}; what was verified is kept: name another"))
     }
 
     /// The URLs that still count and brought something, with their strong validators; none with a password,
@@ -459,7 +431,7 @@ impl Web {
         let brought = move |number: usize| {
             reports().any(|(report, way)| usize::from(way.mirror) == number && report.counters.bytes > 0)
         };
-        let good = |seen: &Seen| seen.out.is_none() && !seen.mirror.url.has_credentials();
+        let good = |seen: &Seen| seen.standing.out.is_none() && !seen.mirror.url.has_credentials();
         self.mirrors
             .iter()
             .enumerate()

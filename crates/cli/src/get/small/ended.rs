@@ -2,8 +2,9 @@
 
 use mirror::files::FileId;
 
-use super::{Seen, Small};
+use super::Small;
 use crate::exit::Code;
+use crate::get::standing::none_left;
 use crate::view::Snapshot;
 
 /// How it ended.
@@ -20,8 +21,10 @@ impl Small<'_> {
     /// How it ended.
     pub(in crate::get) fn end(mut self) -> Ended {
         let last = self.snapshot(true);
-        let liars = self.servers.iter().filter(|seen| seen.lied);
-        let liars = liars.map(|s| (s.origin.clone(), s.name.clone(), s.out.clone().unwrap_or_default()));
+        let liars = self.servers.iter().filter_map(|seen| {
+            let (name, why) = seen.standing.lie()?;
+            Some((seen.origin.clone(), name.to_owned(), why.to_owned()))
+        });
         let missing = (0..self.items.len()).filter(|n| !self.here.contains(n));
         let missing: Vec<FileId> = missing.collect();
         let why = if missing.is_empty() { (Code::NotFound, String::new()) } else { self.why() };
@@ -39,7 +42,7 @@ impl Small<'_> {
             "wrong bytes at every mirror: it has changed since the Metalink was made?".to_owned()
         } else {
             let names: Vec<&str> =
-                servers.iter().map(|n| self.servers[usize::from(*n)].name.as_str()).collect();
+                servers.iter().map(|n| self.servers[usize::from(*n)].standing.name.as_str()).collect();
             format!("wrong bytes at {}, and no other mirror brought it", names.join(", "))
         };
         Some((Code::Corrupt, why))
@@ -50,24 +53,16 @@ impl Small<'_> {
         if let Some(why) = &self.gave_up {
             return (Code::Unreachable, why.clone());
         }
-        let out = |seen: &&Seen| seen.out.is_some();
-        let why: Vec<String> = (self.servers.iter().filter(out))
-            .map(|seen| format!("{}: {}", seen.name, seen.out.as_deref().unwrap_or_default()))
-            .collect();
-        if why.len() < self.servers.len() || why.is_empty() {
-            let refused = self.servers.iter().filter_map(|s| Some((s, s.refused.as_ref()?)));
-            let refused: Vec<String> = refused.map(|(s, why)| format!("{}: {why}", s.name)).collect();
+        if self.servers.iter().any(|seen| seen.standing.out.is_none()) || self.servers.is_empty() {
+            let refused = self
+                .servers
+                .iter()
+                .filter_map(|s| Some(format!("{}: {}", s.standing.name, s.refused.as_ref()?)));
+            let refused: Vec<String> = refused.collect();
             let refused =
                 if refused.is_empty() { String::new() } else { format!(" ({})", refused.join("; ")) };
             return (Code::NotFound, format!("no mirror has them{refused}"));
         }
-        let code = if self.servers.iter().any(|seen| seen.lied) {
-            Code::Corrupt
-        } else if self.servers.iter().all(|seen| seen.code == Code::Unreachable) {
-            Code::Unreachable
-        } else {
-            Code::NotFound
-        };
-        (code, format!("no mirror is left ({})", why.join("; ")))
+        none_left(self.servers.iter().map(|seen| &seen.standing))
     }
 }

@@ -1,7 +1,5 @@
 //! What the ways look like to people.
 
-use mirror::plan::State;
-
 use super::Small;
 use crate::view::{PathRow, Snapshot};
 
@@ -14,27 +12,13 @@ impl Small<'_> {
         let all: u64 = counts.iter().sum();
         let rows = self.machine.ways().zip(&self.ways).zip(rates).map(|((report, way), rate)| {
             let seen = &self.servers[usize::from(way.mirror)];
-            let one = way.address.is_unspecified();
             PathRow {
-                source: if one { seen.name.clone() } else { format!("{} ({})", seen.name, way.address) },
-                via: way.via.to_string(),
-                state: match (&seen.out, report.state) {
-                    (Some(why), _) if seen.lied => format!("struck off: {why}"),
-                    (Some(why), _) => why.clone(),
-                    (None, State::Opening) => "no answer yet".into(),
-                    (None, State::Open) => "open".into(),
-                    (None, State::Stalled) => "silent".into(),
-                    (None, State::Failing) => "failing".into(),
-                    (None, State::Busy) => "busy".into(),
-                    (None, State::Down) => way.shut.clone().unwrap_or_else(|| "interface gone".into()),
-                    (None, State::Closed) => "closed".into(),
-                },
                 rate_bytes: rate,
                 share_percent: report.counters.bytes as f64 * 100.0 / all.max(1) as f64,
                 srtt_us: report.srtt.as_micros(),
                 bytes: report.counters.bytes,
                 timeouts: report.counters.stalls,
-                ..PathRow::default()
+                ..way.row(&seen.standing, report.state)
             }
         });
         let mut paths: Vec<PathRow> = Vec::new();

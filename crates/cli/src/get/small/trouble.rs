@@ -1,22 +1,16 @@
 //! What is made of an answer that is no file.
 
-use algo::{Span, Time};
+use algo::Time;
 use http_world::client::{FetchId, Trouble};
 use mirror::files::{Failure, Input, WRONG_MAX};
 
-use super::{HOUR, Item, Small};
-use crate::get::look::code;
-use crate::get::ways::way_of;
+use super::{Item, Small};
+use crate::get::standing::{HOUR, pause};
+use crate::get::ways::{has_others, way_of};
 use crate::names::show;
 use crate::view::View;
 
 impl Small<'_> {
-    /// Whether the server may be asked from another local address.
-    fn has_others(&self, p: usize) -> bool {
-        let Some(this) = self.ways.get(p) else { return false };
-        self.ways.iter().any(|way| way.mirror == this.mirror && way.via != this.via && way.shut.is_none())
-    }
-
     /// A server is not asked from this local address any more.
     fn shut(&mut self, now: Time, p: usize, trouble: &Trouble, view: &mut View) {
         let Some((mirror, via)) = self.ways.get(p).map(|way| (way.mirror, way.via.clone())) else { return };
@@ -26,7 +20,7 @@ impl Small<'_> {
                 self.machine.handle(now, Input::Down { way });
             }
         }
-        let name = &self.servers[usize::from(mirror)].name;
+        let name = &self.servers[usize::from(mirror)].standing.name;
         view.note(&format!("{name} via {via}: {trouble}: not asked over this way any more"));
     }
 
@@ -34,7 +28,7 @@ impl Small<'_> {
     /// never been right, or there have been too many and the server has never been right.
     fn is_of_the_file(&mut self, p: usize, item: &Item, trouble: &Trouble, view: &mut View) -> bool {
         let is_good = self.machine.ways().nth(p).is_some_and(|way| way.counters.bytes > 0);
-        if !is_good && self.has_others(p) {
+        if !is_good && has_others(&self.ways, p) {
             return false;
         }
         let Some(way) = self.ways.get(p) else { return false };
@@ -44,7 +38,8 @@ impl Small<'_> {
             return false;
         }
         if seen.refused.replace(trouble.to_string()).is_none() {
-            view.note(&format!("{}: {}: {trouble}: not asked for it again", seen.name, show(&item.name)));
+            let name = &seen.standing.name;
+            view.note(&format!("{name}: {}: {trouble}: not asked for it again", show(&item.name)));
         }
         true
     }
@@ -62,10 +57,7 @@ impl Small<'_> {
         self.answers += u64::from(is_answer);
         let failure = match trouble {
             Trouble::Unreachable(_) | Trouble::Broken(_) => Failure::Broken,
-            Trouble::Busy { retry } => {
-                let retry = retry.map_or(Span::ZERO, |r| Span::from_nanos(r.as_nanos() as u64));
-                Failure::Busy { retry: retry.min(HOUR) }
-            }
+            Trouble::Busy { retry } => Failure::Busy { retry: pause(*retry) },
             // Some say that of whatever they do not have.
             Trouble::Gone(_) | Trouble::Forbidden(403) => Failure::Lacking,
             // Too long for this file: perhaps it is another one's answer.
@@ -79,7 +71,7 @@ impl Small<'_> {
                 Failure::Lacking
             }
             // A portal or a meddling proxy may be on this way alone.
-            _ if self.has_others(p) => {
+            _ if has_others(&self.ways, p) => {
                 self.machine.handle(now, Input::Failed { fetch: id, failure: Failure::Broken });
                 self.shut(now, p, trouble, view);
                 return;
@@ -89,9 +81,7 @@ impl Small<'_> {
         if failure == Failure::Useless
             && let Some(way) = self.ways.get(p)
         {
-            let seen = &mut self.servers[usize::from(way.mirror)];
-            view.note(&format!("{}: {trouble}: not asked any more", seen.name));
-            (seen.out, seen.code) = (Some(trouble.to_string()), code(trouble));
+            self.servers[usize::from(way.mirror)].standing.give_up(trouble, view);
         }
         self.machine.handle(now, Input::Failed { fetch: id, failure });
     }

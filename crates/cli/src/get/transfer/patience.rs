@@ -9,8 +9,6 @@ use super::{REFRESH_EVERY, Source, Transfer};
 use crate::exit::{Code, Failure, Outcome};
 use crate::view::{View, bytes};
 
-/// Without an answer for so long, the user is told that nobody answers.
-const SILENCE_TOLD: Span = Span::from_secs(3);
 /// When no source that speaks mmTP has answered for so long, mirrors go on without its hashes.
 const DESERTED_AFTER: Span = Span::from_secs(5);
 
@@ -28,11 +26,7 @@ impl Transfer {
         self.check_sources(now)?;
         let packets = self.subscriber.paths().map(|path| path.counters.packets).sum::<u64>();
         let packets = packets + self.web.as_ref().map_or(0, Web::moved);
-        if packets != self.packets {
-            (self.packets, self.heard_at, self.told_silence) = (packets, now, false);
-        }
-        let silence = now.since(self.heard_at);
-        if silence >= self.timeout {
+        if let Some(seconds) = self.silence.look(now, packets, self.timeout, "source", view) {
             let (_, done, _) = arrivals.bytes();
             let kept = match done {
                 0 if self.paths.links.is_empty() => "do the servers answer others?".to_owned(),
@@ -41,13 +35,8 @@ impl Transfer {
             };
             return Err(Failure::new(
                 Code::Unreachable,
-                format!("no source has answered for {} s: {kept}", silence.as_millis() / 1_000),
+                format!("no source has answered for {seconds} s: {kept}"),
             ));
-        }
-        if silence >= SILENCE_TOLD && !self.told_silence {
-            self.told_silence = true;
-            let left = (self.timeout - silence).as_millis() / 1_000;
-            view.note(&format!("no source answers: waiting, gives up in {left} s"));
         }
         Ok(())
     }

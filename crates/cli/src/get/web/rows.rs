@@ -8,10 +8,7 @@ use crate::view::PathRow;
 impl Web {
     /// Mirrors that sent wrong bytes, with what is known of it.
     pub(in crate::get) fn liars(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.mirrors
-            .iter()
-            .filter(|seen| seen.lied)
-            .filter_map(|seen| Some((seen.name.as_str(), seen.out.as_deref()?)))
+        self.mirrors.iter().filter_map(|seen| seen.standing.lie())
     }
 
     /// Bytes of each way, those that were not needed among them: what moves is alive.
@@ -33,29 +30,15 @@ impl Web {
     pub(in crate::get) fn rows(&self, rates: &[u64], all: u64) -> impl Iterator<Item = PathRow> {
         self.machine.ways().zip(&self.ways).zip(rates).map(move |((report, way), rate)| {
             let seen = &self.mirrors[usize::from(way.mirror)];
-            let one = way.address.is_unspecified();
             PathRow {
-                source: if one { seen.name.clone() } else { format!("{} ({})", seen.name, way.address) },
-                via: way.via.to_string(),
-                state: match (&seen.out, report.state) {
-                    (Some(why), _) if seen.lied => format!("struck off: {why}"),
-                    (Some(why), _) => why.clone(),
-                    (None, State::Opening) => "no answer yet".into(),
-                    (None, State::Open) => "open".into(),
-                    (None, State::Stalled) => "silent".into(),
-                    (None, State::Failing) => "failing".into(),
-                    (None, State::Busy) => "busy".into(),
-                    (None, State::Down) => way.shut.clone().unwrap_or_else(|| "interface gone".into()),
-                    (None, State::Closed) => "closed".into(),
-                },
                 rate_bytes: *rate,
                 share_percent: report.counters.bytes as f64 * 100.0 / all.max(1) as f64,
                 srtt_us: report.srtt.as_micros(),
                 cwnd: report.cwnd,
-                loss_percent: 0.0,
                 bytes: report.counters.bytes,
                 timeouts: report.counters.stalls,
                 group: report.group,
+                ..way.row(&seen.standing, report.state)
             }
         })
     }
