@@ -140,9 +140,15 @@ fn programs_find_the_rate_the_round_trip_and_the_loss_that_were_asked_for() {
         stream.read_to_end(&mut all).expect("all");
         all.len()
     });
-    let connecting = clock.now();
-    let mut stream = tx.run(|| TcpStream::connect((at.as_str(), 4_000))).expect("there").expect("connected");
-    let rtt = since(connecting);
+    let connect = || tx.run(|| TcpStream::connect((at.as_str(), 4_000))).expect("there").expect("connected");
+    let mut stream = connect();
+    // The shortest of some: on a busy machine one of them is late.
+    let shortest = (0..10).map(|_| {
+        let connecting = clock.now();
+        connect();
+        since(connecting)
+    });
+    let rtt = shortest.fold(f64::MAX, f64::min);
     assert!((0.030..0.045).contains(&rtt), "a handshake takes a round trip of 30 ms: {rtt} s");
     let sending = clock.now();
     stream.write_all(&vec![0; bytes]).expect("written");

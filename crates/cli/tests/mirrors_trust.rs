@@ -7,10 +7,12 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
-use common::{anabranch, noise};
+use common::{anabranch, noise, wait_until};
 use mirror::leaves::Leaves;
 use mmtp::ContentId;
 use mmtp::id::GROUP_BYTES;
@@ -86,7 +88,7 @@ fn serve(stream: &TcpStream, log: &Mutex<Vec<Request>>, answer: &dyn Fn(&Request
         let request = Request { text, from: stream.peer_addr().ok()? };
         log.lock().expect("a lock").push(request.clone());
         let Some((status, fields, body)) = answer(&request) else {
-            thread::sleep(std::time::Duration::from_secs(30));
+            thread::sleep(Duration::from_secs(30));
             return None;
         };
         let head = request.text.starts_with("HEAD");
@@ -181,9 +183,20 @@ fn a_checksum_counts_more_than_what_a_server_offers() {
 fn a_way_that_fails_closes_no_other() {
     let content = noise(LENGTH);
     let there = content.clone();
+    let refused = Arc::new(AtomicBool::new(false));
     let site = Site::start(move |request| match request.from.ip().to_string().as_str() {
-        "127.0.0.9" if request.range().is_some() => Some((403, String::new(), Vec::new())),
-        _ => file(request, &there, "ETag: \"n\"\r\n"),
+        "127.0.0.9" if request.range().is_some() => {
+            refused.store(true, Ordering::Relaxed);
+            Some((403, String::new(), Vec::new()))
+        }
+        _ => {
+            if request.range().is_some() {
+                // Not before the refusal has arrived.
+                wait_until(20, || refused.load(Ordering::Relaxed));
+                thread::sleep(Duration::from_millis(300));
+            }
+            file(request, &there, "ETag: \"n\"\r\n")
+        }
     });
     let dir = tempfile::tempdir().expect("a directory");
     let (code, said) = get(dir.path(), &[&site.url(), "--via=127.0.0.9", "--via=127.0.0.8"]);
@@ -212,19 +225,18 @@ fn looking_tries_another_way_and_does_not_wait_for_ever() {
 #[test]
 fn what_was_known_of_a_url_is_forgotten_once_it_is_wrong() {
     let contents = [noise(LENGTH), noise(LENGTH + 1)[1..].to_vec()];
-    let now = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let now = Arc::new(AtomicUsize::new(0));
     let (which, there) = (Arc::clone(&now), contents.clone());
     // The same validator for whatever there is.
-    let site = Site::start(move |request| {
-        file(request, &there[which.load(std::sync::atomic::Ordering::SeqCst)], "ETag: \"n\"\r\n")
-    });
+    let site =
+        Site::start(move |request| file(request, &there[which.load(Ordering::SeqCst)], "ETag: \"n\"\r\n"));
     let dir = tempfile::tempdir().expect("a directory");
     assert_eq!(get(dir.path(), &[&site.url()]).0, Some(0));
     fs::remove_file(dir.path().join("f")).expect("removed");
     let (code, said) = get(dir.path(), &[&site.url()]);
     assert!(code == Some(0) && said.contains("had the content"), "{said}");
     fs::remove_file(dir.path().join("f")).expect("removed");
-    now.store(1, std::sync::atomic::Ordering::SeqCst);
+    now.store(1, Ordering::SeqCst);
     let (code, said) = get(dir.path(), &[&site.url()]);
     assert_eq!(code, Some(5), "{said}");
     assert!(said.contains("forgotten") && !dir.path().join("f").exists(), "{said}");
