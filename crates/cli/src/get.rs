@@ -20,6 +20,7 @@ mod several;
 mod silence;
 mod small;
 mod standing;
+mod there;
 mod transfer;
 mod ways;
 mod web;
@@ -44,6 +45,7 @@ use crate::target::{Directory, Place, Proof, destination, directory_destination}
 use crate::view::{Mode, Summary, Verified, View};
 use arrivals::{Arrivals, Wanted};
 use asked::{Asked, Base};
+use known::Came;
 use look::{Found, Looked, Said};
 use transfer::Transfer;
 use web::Parts;
@@ -214,7 +216,14 @@ fn found_one(
     place: &mut dyn FnMut() -> Outcome<Place>,
     view: &mut View,
 ) -> Outcome<End> {
-    let mut verified = if sources.is_empty() { found.verified() } else { Verified::Groups };
+    if let Some(end) = there::already(args.force, found, place, view)? {
+        return Ok(end);
+    }
+    let mut verified = if sources.is_empty() || found.since().is_some() {
+        found.verified()
+    } else {
+        Verified::Groups
+    };
     let parts = |client: Client, lent: bool| Parts {
         client,
         length: found.id.length,
@@ -242,7 +251,9 @@ fn found_one(
              different contents",
         ));
     }
-    if let (Err(Failure { code: Code::Corrupt, .. }), Some(url)) = (&whole, &found.recalled) {
+    if let (Err(Failure { code: Code::Corrupt, .. }), Some(known::Recalled { url, .. })) =
+        (&whole, &found.recalled)
+    {
         known::forget(url);
         whole = Err(Failure::new(
             Code::Corrupt,
@@ -253,14 +264,22 @@ fn found_one(
         ));
     }
     let id = whole.as_ref().ok().copied().flatten().map_or(found.id, |root| ContentId { root, ..found.id });
-    // What several mirrors brought, and nothing proved, may be a mixture that none of them has.
-    let is_learnt = !found.named && (verified != Verified::Nothing || transfer.mirrors().count() == 1);
-    if whole.is_ok() && is_learnt {
-        known::remember(transfer.mirrors(), id);
+    if whole.is_ok() && !found.named {
+        // Nobody knows who brought what an earlier run left.
+        let is_fresh = transfer.resumed_bytes() == 0;
+        let came = match verified {
+            Verified::Nothing if is_fresh && transfer.mirrors().count() == 1 => Came::Alone,
+            Verified::Nothing => Came::Mixed,
+            _ => Came::Verified,
+        };
+        let validated = transfer.mirrors().filter_map(|(url, validator)| Some((url, validator?)));
+        known::remember(validated, id, came);
     }
     let whole = whole.map(drop);
     let failure = whole.as_ref().err();
-    let mut summary = Summary { verified, ..transfer.summary(&id, String::new(), failure) };
+    let unverified_since = found.since().map(str::to_owned);
+    let mut summary =
+        Summary { verified, unverified_since, ..transfer.summary(&id, String::new(), failure) };
     summary.struck_off.splice(..0, struck_off);
     Ok(End { id, summary, whole })
 }

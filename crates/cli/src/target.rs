@@ -344,7 +344,15 @@ fn is_there_already(
             return Ok(Some(root));
         }
     }
-    if force { Ok(None) } else { Err(exists(&path)) }
+    match (force, proof) {
+        (true, _) => Ok(None),
+        (false, Proof::Groups) => Err(Failure::target(format!(
+            "{} is there already, and nothing tells whether it is what would come: choose another --output, \
+             or let --force replace it",
+            show(path)
+        ))),
+        (false, _) => Err(exists(&path)),
+    }
 }
 
 /// Removes what a crash after the last step of an earlier transfer left beside the whole file: a journal of

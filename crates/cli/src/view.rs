@@ -113,10 +113,22 @@ pub struct Summary {
     pub complete: bool,
     /// What was verified.
     pub verified: Verified,
+    /// Of what is only [`Verified::Unchanged`]: the day on which it came without any hash, UTC (`2026-11-22`).
+    pub unverified_since: Option<String>,
     /// The exit status.
     pub exit: u8,
     /// Why it is not complete.
     pub error: Option<String>,
+}
+
+impl Summary {
+    /// What is to be said of what is here.
+    fn word(&self) -> String {
+        match (&self.unverified_since, self.complete) {
+            (Some(day), true) => format!("UNVERIFIED, the same as on {day}"),
+            _ => self.verified.word(self.complete).to_owned(),
+        }
+    }
 }
 
 /// What of a content is held against a hash.
@@ -132,6 +144,9 @@ pub enum Verified {
     Whole,
     /// Each file of a directory, before it gets its name.
     Files,
+    /// Nothing but that it is what came in an earlier run, when there was no hash of it either: the servers
+    /// say that it has not changed since, and the BLAKE3 hash of the whole is the same.
+    Unchanged,
     /// Nothing: there is no hash of it. Mirrors were compared with each other at most.
     Nothing,
 }
@@ -142,7 +157,7 @@ impl Verified {
         match (self, complete) {
             (Self::Groups | Self::Pieces | Self::Files, _) | (Self::Whole, true) => "verified",
             (Self::Whole, false) => "not verified yet",
-            (Self::Nothing, _) => "UNVERIFIED",
+            (Self::Nothing | Self::Unchanged, _) => "UNVERIFIED",
         }
     }
 }
@@ -354,7 +369,7 @@ fn table(summary: &Summary) -> Vec<String> {
     for one in &summary.struck_off {
         out.push(format!("struck off: {}: {}", one.source, one.reason));
     }
-    let word = summary.verified.word(summary.complete);
+    let word = summary.word();
     let mut line = match summary.complete {
         true if fresh == 0 && s.total_bytes > 0 => {
             return vec![format!("{}: {} {word}, all of it was there", summary.target, bytes(s.total_bytes))];

@@ -127,19 +127,29 @@ fn urls_alone_are_called_unverified_and_known_the_next_time() {
     let end = done.err.lines().rfind(|line| line.contains("5.0 MB")).expect("an end");
     assert!(end.contains("UNVERIFIED") && !end.contains(" verified"), "{end}");
 
+    // What is there is what came, and no more than that is said of it.
+    let done = run(get(&[])).expect(0);
+    let end = done.err.lines().last().expect("an end");
+    assert!(end.contains("UNVERIFIED, the same as on 20") && end.ends_with("all of it was there"), "{end}");
+    let done = run(get(&["--json"])).expect(0);
+    assert_eq!(done.summary()["verified"], "unchanged");
+    assert_eq!(done.summary()["unverified_since"].as_str().expect("a day").len(), 10);
+
     // What several brought, and nothing proved, may be a mixture; what one brought is remembered.
     let mut alone = ground.get_named(&urls[..1], &["--force"]);
     alone.env("XDG_CACHE_HOME", &cache);
     run(alone).expect(0);
 
-    // Whoever has the same validator has the same content: now it is verified.
+    // Whoever has the same validator has the same content; that is held against it, and proves no origin.
     let done = run(get(&["--force", "--json"])).expect(0);
     assert!(done.notes().contains(&format!("had the content {id} before")), "{}", done.out);
-    assert_eq!(done.summary()["verified"], "whole");
+    assert_eq!(done.summary()["verified"], "unchanged");
     fs::remove_file(ground.target()).expect("the file");
     let done = run(get(&["--json"])).expect(0);
     ground.assert_arrived();
     assert_eq!(done.summary()["content"], id.to_string());
+    assert!(done.notes().contains("UNVERIFIED: held against what came on 20"), "{}", done.notes());
+    assert_eq!(done.summary()["verified"], "unchanged");
 
     // Another file of the same length has another validator.
     let mut other = ground.content.clone();

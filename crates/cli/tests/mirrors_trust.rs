@@ -252,3 +252,63 @@ fn without_validators_nothing_is_resumed() {
     let (code, said) = get(dir.path(), &[&site.url()]);
     assert!(code == Some(0) && said.contains("cannot resume"), "{said}");
 }
+
+#[test]
+fn what_is_there_is_recognised_where_nothing_verifies_it() {
+    let content = noise(LENGTH);
+    // They know its date alone.
+    let fields = "ETag: W/\"weak\"\r\nLast-Modified: Sun, 22 Nov 2026 10:00:00 GMT\r\n";
+    let sites = [1, 2].map(|_| {
+        let there = content.clone();
+        Site::start(move |request| file(request, &there, fields))
+    });
+    let urls = sites.each_ref().map(Site::url);
+    let dir = tempfile::tempdir().expect("a directory");
+    let (target, cache) = (dir.path().join("f"), dir.path().join("cache"));
+    let get_both =
+        |more: &[&str]| get(dir.path(), &[&urls.each_ref().map(String::as_str)[..], more].concat());
+    let (code, said) = get_both(&[]);
+    assert_eq!(code, Some(0), "{said}");
+    let (code, said) = get_both(&[]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("UNVERIFIED, the same as on 20") && said.contains("all of it was there"), "{said}");
+    // Something else in its place stays.
+    let mut other = content.clone();
+    other[LENGTH / 2] ^= 1;
+    fs::write(&target, &other).expect("a file");
+    let (code, said) = get_both(&[]);
+    assert!(code == Some(6) && said.contains("with other content") && said.contains("--force"), "{said}");
+    // Where nothing is remembered, nobody knows.
+    fs::remove_dir_all(&cache).expect("the cache");
+    let (code, said) = get_both(&[]);
+    assert!(code == Some(6) && said.contains("nothing tells whether it is what would come"), "{said}");
+    assert!(fs::read(&target).expect("a file") == other);
+    assert_eq!(get_both(&["--force"]).0, Some(0));
+    assert!(fs::read(&target).expect("a file") == content);
+}
+
+#[test]
+fn what_is_there_is_recognised_by_the_sha256_beside_the_pieces() {
+    let content = noise(LENGTH);
+    let there = content.clone();
+    let site = Site::start(move |request| file(request, &there, ""));
+    let hex = |bytes: &[u8]| data_encoding::HEXLOWER.encode(&Sha256::digest(bytes));
+    let pieces: String =
+        content.chunks(1 << 18).map(|piece| format!("<hash>{}</hash>", hex(piece))).collect();
+    // As other programs write it: without BLAKE3.
+    let list = format!(
+        "<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"><file name=\"f\"><size>{LENGTH}</size>\
+         <hash type=\"sha-256\">{}</hash><pieces length=\"262144\" type=\"sha-256\">{pieces}</pieces>\
+         <url>{}</url></file></metalink>",
+        hex(&content),
+        site.url()
+    );
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f.meta4");
+    fs::write(&path, list).expect("a file");
+    let path = path.to_str().expect("UTF-8");
+    let (code, said) = get(dir.path(), &[path]);
+    assert!(code == Some(0) && said.contains("every piece is verified"), "{said}");
+    let (code, said) = get(dir.path(), &[path]);
+    assert!(code == Some(0) && said.contains(" verified, all of it was there"), "{said}");
+}

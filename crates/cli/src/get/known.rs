@@ -2,6 +2,9 @@
 //! first use. A URL that has the same strong validator and the same length has the same content, or lies.
 //! One with a query, a name or a password may be secret, and is not written down.
 //!
+//! What was known of the content then is written down too: what came without any hash is no better proved by
+//! having been seen before.
+//!
 //! One JSON object a line in `urls.jsonl` below the user's cache directory; whatever is no such line is
 //! ignored.
 
@@ -9,6 +12,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use mirror::url::Url;
 use mmtp::ContentId;
@@ -20,36 +24,84 @@ use crate::catalog::cache;
 /// Lines that are read, and kept when there are more.
 const LINES_MAX: usize = 8_192;
 
+/// How a content came, when it was learnt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Came {
+    /// Held against a hash.
+    Verified,
+    /// Without any hash, all of it from this one URL.
+    Alone,
+    /// Without any hash, from several URLs: what each of them has may be something else.
+    Mixed,
+}
+
 #[derive(Deserialize, Serialize)]
 struct Line {
     url: String,
+    /// A strong `ETag`, with its quotes, or else a `Last-Modified`.
     validator: String,
     length: u64,
     root: String,
+    came: Came,
+    /// When that was, UTC: `2026-11-22`.
+    day: String,
 }
 
-/// The content that the first known one of these URLs had when it had this strong validator and this length.
+/// What is known of a URL.
+#[derive(Clone, Debug)]
+pub(super) struct Recalled {
+    pub(super) id: ContentId,
+    pub(super) url: Url,
+    pub(super) came: Came,
+    /// When it came, UTC: `2026-11-22`.
+    pub(super) day: String,
+    /// Whether the same validator means the same bytes: a date does not quite.
+    pub(super) strong: bool,
+}
+
+/// The content that the first known one of these URLs had when it had this validator and this length. What
+/// was mixed is recalled only if no other of them has changed since.
 pub(super) fn recall<'a>(
     validated: impl Iterator<Item = (&'a Url, &'a str)>,
     length: u64,
-) -> Option<(ContentId, &'a Url)> {
-    let mut validated = validated.filter(|(url, _)| is_public(url)).peekable();
-    validated.peek()?;
+) -> Option<Recalled> {
+    let validated: Vec<_> = validated.filter(|(url, _)| is_public(url)).collect();
+    validated.first()?;
     let file = BufReader::new(File::open(path()?).ok()?);
     let lines = file.lines().take(2 * LINES_MAX).map_while(Result::ok);
     let lines = lines.filter_map(|line| serde_json::from_str(&line).ok());
     let lines: Vec<Line> = lines.filter(|line: &Line| line.length == length).collect();
-    validated.find_map(|(url, validator)| {
-        // The last word counts.
-        let mut same = lines.iter().rev().filter(|l| l.url == url.as_str() && l.validator == validator);
-        let root = same.find_map(|line| parse_root(&line.root).ok())?;
-        Some((ContentId { root, length }, url))
+    recall_of(&validated, &lines)
+}
+
+fn recall_of(validated: &[(&Url, &str)], lines: &[Line]) -> Option<Recalled> {
+    // The last word counts.
+    let last = |url: &Url, validator: Option<&str>| {
+        let is_it = |l: &&Line| l.url == url.as_str() && validator.is_none_or(|v| l.validator == v);
+        lines.iter().rev().find(is_it)
+    };
+    let (url, line) = validated.iter().find_map(|(url, v)| Some((*url, last(url, Some(v))?)))?;
+    let root = parse_root(&line.root).ok()?;
+    let is_same = |(url, validator): &(&Url, &str)| {
+        last(url, None).is_none_or(|known| known.validator == *validator && known.root == line.root)
+    };
+    if line.came == Came::Mixed && !validated.iter().all(is_same) {
+        return None;
+    }
+    Some(Recalled {
+        id: ContentId { root, length: line.length },
+        url: url.clone(),
+        came: line.came,
+        day: line.day.clone(),
+        strong: line.validator.starts_with('"'),
     })
 }
 
-/// Remembers URLs, with their strong validators, that have this content. That this fails is no reason for a
-/// transfer to fail.
-pub(super) fn remember<'a>(validated: impl Iterator<Item = (&'a str, &'a str)>, id: ContentId) {
+/// Remembers URLs, with their validators, that have this content, or of which it came. That this fails is no
+/// reason for a transfer to fail.
+pub(super) fn remember<'a>(validated: impl Iterator<Item = (&'a str, &'a str)>, id: ContentId, came: Came) {
+    let day = today();
     let line = |(url, validator): (&str, &str)| {
         let url = Url::parse(url).ok().filter(is_public)?;
         let line = Line {
@@ -57,6 +109,8 @@ pub(super) fn remember<'a>(validated: impl Iterator<Item = (&'a str, &'a str)>, 
             validator: validator.to_owned(),
             length: id.length,
             root: id.to_string(),
+            came,
+            day: day.clone(),
         };
         Some(serde_json::to_string(&line).ok()? + "\n")
     };
@@ -71,6 +125,26 @@ pub(super) fn remember<'a>(validated: impl Iterator<Item = (&'a str, &'a str)>, 
     if written.is_ok() {
         prune(&path);
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "people are told the date; nothing is decided by it")]
+fn today() -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    date(since.as_secs() / 86_400)
+}
+
+/// The date of a day since 1970-01-01, in the Gregorian calendar. Years are counted from March on, so that
+/// the day that not all of them have is their last.
+fn date(days: u64) -> String {
+    let days = days + 719_468;
+    let (era, of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}")
 }
 
 /// Forgets what was known of this URL: it was wrong.
@@ -129,6 +203,47 @@ mod tests {
         let text = fs::read_to_string(&path).expect("read");
         assert!(text.lines().count() == LINES_MAX && text.ends_with("old\nnew\n"));
         assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn days_have_dates() {
+        let all = [0, 59, 11_016, 11_017, 20_513, 20_779, 47_540].map(date);
+        let want = [
+            "1970-01-01",
+            "1970-03-01",
+            "2000-02-29",
+            "2000-03-01",
+            "2026-03-01",
+            "2026-11-22",
+            "2100-02-28",
+        ];
+        assert_eq!(all, want);
+    }
+
+    #[test]
+    fn a_mixture_is_known_only_while_none_of_its_urls_changes() {
+        let urls = ["http://a/f", "http://b/f", "http://c/f"].map(|url| Url::parse(url).expect("a URL"));
+        let line = |url: usize, validator: &str, came: Came| Line {
+            url: urls[url].as_str().to_owned(),
+            validator: validator.to_owned(),
+            length: 1,
+            root: ContentId::of(b"x").to_string(),
+            came,
+            day: "2026-11-22".into(),
+        };
+        let lines = [line(0, "\"1\"", Came::Mixed), line(1, "today", Came::Mixed)];
+        let recalled = |validated: &[(usize, &str)], lines: &[Line]| {
+            let validated: Vec<_> = validated.iter().map(|(url, v)| (&urls[*url], *v)).collect();
+            recall_of(&validated, lines).map(|known| (known.came, known.strong))
+        };
+        let mixed = Some((Came::Mixed, true));
+        assert_eq!(recalled(&[(0, "\"1\""), (1, "today")], &lines), mixed);
+        assert_eq!(recalled(&[(0, "\"1\""), (2, "\"9\"")], &lines), mixed, "of a third nothing is known");
+        assert_eq!(recalled(&[(1, "today")], &lines), Some((Came::Mixed, false)), "a date is weak");
+        assert_eq!(recalled(&[(0, "\"1\""), (1, "tomorrow")], &lines), None);
+        assert_eq!(recalled(&[(2, "\"9\"")], &lines), None);
+        let alone = [line(0, "\"1\"", Came::Alone), line(1, "\"5\"", Came::Mixed)];
+        assert_eq!(recalled(&[(0, "\"1\""), (1, "\"6\"")], &alone), Some((Came::Alone, true)));
     }
 
     #[test]

@@ -29,7 +29,7 @@ use super::asked::{Asked, Base};
 use crate::exit::{Code, Failure, Outcome};
 use crate::view::View;
 use found::its_file;
-pub(super) use found::{Found, Mirror};
+pub(super) use found::{Found, Mirror, There};
 
 /// Once some servers have answered, and nothing has come for so long, the others are not waited for.
 const QUIET: Span = Span::from_secs(3);

@@ -174,7 +174,7 @@ impl Several<'_> {
             let place = self.directory.place(name.split('/').map(str::as_bytes))?;
             let (proof, root) = hash.proof();
             let id = ContentId { root, length: bytes };
-            if is_there(&place, id, proof, self.args.force, &mut |_| !self.stopped())? {
+            if is_there(&place, id, proof, self.args.force, &mut |_| !self.stopped())?.is_some() {
                 self.sum.totals.done_bytes += bytes;
                 self.sum.totals.resumed_bytes += bytes;
             } else {
@@ -245,7 +245,8 @@ impl Several<'_> {
                     self.sum.liars.extend(url.map(|mirror| origin(&mirror.url)));
                     self.sum.struck_off.push(struck);
                 }
-                self.sum.unverified += usize::from(summary.verified == Verified::Nothing && whole.is_ok());
+                let unverified = matches!(summary.verified, Verified::Nothing | Verified::Unchanged);
+                self.sum.unverified += usize::from(unverified && whole.is_ok());
                 whole.err()
             }
             Err(failure) => Some(failure),
@@ -358,6 +359,7 @@ impl Sum {
             struck_off: std::mem::take(&mut self.struck_off),
             complete: failure.is_none(),
             verified: if self.unverified > 0 { Verified::Nothing } else { Verified::Files },
+            unverified_since: None,
             exit: failure.map_or(0, |failure| failure.code as u8),
             error: failure.map(|failure| failure.message.clone()),
         }

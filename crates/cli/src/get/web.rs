@@ -424,9 +424,9 @@ impl Web {
         Failure::new(code, format!("{why}; what was verified is kept: name another"))
     }
 
-    /// The URLs that still count and brought something, with their strong validators; none with a password,
-    /// for they are written down.
-    pub(super) fn proven(&self) -> impl Iterator<Item = (&str, &str)> {
+    /// The URLs that still count and brought something, with what tells that they have not changed; none with
+    /// a password, for they are written down.
+    pub(super) fn proven(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
         let reports = || self.machine.ways().zip(&self.ways);
         let brought = move |number: usize| {
             reports().any(|(report, way)| usize::from(way.mirror) == number && report.counters.bytes > 0)
@@ -436,7 +436,7 @@ impl Web {
             .iter()
             .enumerate()
             .filter(move |(number, seen)| good(seen) && brought(*number))
-            .filter_map(|(_, seen)| Some((seen.mirror.url.as_str(), seen.mirror.validator.as_deref()?)))
+            .map(|(_, seen)| (seen.mirror.url.as_str(), seen.mirror.validator()))
     }
 }
 

@@ -6,8 +6,9 @@ use mmtp::id::GROUP_BYTES;
 use super::{Place, Proof, Target, cv_of, is_there_already, remove_leftovers};
 use crate::exit::Outcome;
 
-/// Whether the place holds exactly this content. Anything else there is an error, unless `force` allows to
-/// replace it. `progress` is called with the bytes read so far and stops it by returning false.
+/// The root of what the place holds if that is exactly this content. Anything else there is an error, unless
+/// `force` allows to replace it. `progress` is called with the bytes read so far and stops it by returning
+/// false.
 ///
 /// # Errors
 /// Exit status 6 if something else is there, 130 if `progress` stopped it.
@@ -17,10 +18,10 @@ pub fn is_there(
     proof: Proof,
     force: bool,
     progress: &mut dyn FnMut(u64) -> bool,
-) -> Outcome<bool> {
-    let Some(root) = is_there_already(place, &id, proof, force, progress)? else { return Ok(false) };
+) -> Outcome<Option<[u8; 32]>> {
+    let Some(root) = is_there_already(place, &id, proof, force, progress)? else { return Ok(None) };
     remove_leftovers(place, &ContentId { root, ..id });
-    Ok(true)
+    Ok(Some(root))
 }
 
 /// Puts a whole content, which is verified, in its place: through a part, as all that comes.

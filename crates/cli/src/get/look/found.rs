@@ -10,7 +10,7 @@ use mirror::url::Url;
 use mmtp::ContentId;
 use mmtp::id::{GROUP_BYTES, LENGTH_MAX};
 
-use super::super::known;
+use super::super::known::{self, Came, Recalled};
 use super::{Looker, Said, code, host};
 use crate::exit::{Code, Failure, Outcome};
 use crate::host::secret;
@@ -37,6 +37,13 @@ pub(in crate::get) struct Mirror {
     pub(in crate::get) proxied: bool,
 }
 
+impl Mirror {
+    /// What tells that the file has not changed: its strong validator, else its date.
+    pub(in crate::get) fn validator(&self) -> Option<&str> {
+        self.validator.as_deref().or(self.date.as_deref())
+    }
+}
+
 /// What is to be fetched from where, and how it is checked.
 #[derive(Debug)]
 pub(in crate::get) struct Found {
@@ -55,13 +62,33 @@ pub(in crate::get) struct Found {
     /// The server on whose word alone all this is: neither the user nor a Metalink that the user named says
     /// what is right.
     pub(in crate::get) offered_by: Option<String>,
-    /// The URL from whose earlier transfer the root is known.
-    pub(in crate::get) recalled: Option<Url>,
+    /// The earlier transfer from which alone the root is known.
+    pub(in crate::get) recalled: Option<Recalled>,
+    /// What a file that is there already is recognised by, where `proof` does not tell.
+    pub(in crate::get) there: Option<There>,
+}
+
+/// What tells that a file is what it should be, though not what its parts should be.
+#[derive(Clone, Debug)]
+pub(in crate::get) struct There {
+    pub(in crate::get) id: ContentId,
+    pub(in crate::get) proof: Proof,
+    /// The day on which that came, if it was not verified then either.
+    pub(in crate::get) since: Option<String>,
 }
 
 impl Found {
+    /// The day on which came what it is held against, if nothing else tells what is right.
+    pub(in crate::get) fn since(&self) -> Option<&str> {
+        let recalled = self.recalled.as_ref().filter(|recalled| recalled.came != Came::Verified);
+        recalled.map(|recalled| recalled.day.as_str())
+    }
+
     /// How it is verified: a clause.
     pub(in crate::get) fn how(&self) -> String {
+        if let Some(day) = self.since() {
+            return format!("UNVERIFIED: held against what came on {day}, of which there was no hash either");
+        }
         let how = match (&self.check, self.proof) {
             (Check::Leaves(_), Proof::Sha256(_)) => {
                 "every 16 KiB is verified by BLAKE3, and the whole by SHA-256"
@@ -83,8 +110,9 @@ impl Found {
 
 impl Found {
     /// The same in short.
-    pub(in crate::get) const fn verified(&self) -> Verified {
+    pub(in crate::get) fn verified(&self) -> Verified {
         match (&self.check, self.proof) {
+            _ if self.since().is_some() => Verified::Unchanged,
             (Check::Leaves(_), _) => Verified::Groups,
             (Check::Pieces { .. }, _) => Verified::Pieces,
             (Check::Nothing, Proof::Root | Proof::Whole | Proof::Sha256(_)) => Verified::Whole,
@@ -150,20 +178,26 @@ impl Looker<'_, '_> {
         let leaves = self.leaves.take().filter(|(leaves, _)| leaves.id().length == length);
         // A root that only a server tells is worth what the server is; what the user or a Metalink says is
         // more.
-        let mut recalled = None;
+        let (mut recalled, mut there) = (None, None);
         if root.is_none() && pieces.is_none() && sha256.is_none() {
             if let Some((leaves, by)) = &leaves {
                 (root, root_by) = (Some(leaves.id().root), by.clone());
             } else if let Some((told, by)) = self.line.take() {
                 (root, root_by) = (Some(told), Some(by));
             } else {
-                let validated = mirrors.iter().filter_map(|m| Some((&m.url, m.validator.as_deref()?)));
-                if let Some((id, url)) = known::recall(validated, length) {
-                    self.view.note(&format!(
-                        "{} had the content {id} before, and says that it is unchanged",
-                        host(url)
-                    ));
-                    (root, recalled) = (Some(id.root), Some(url.clone()));
+                let validated = mirrors.iter().filter_map(|m| Some((&m.url, m.validator()?)));
+                if let Some(known) = known::recall(validated, length) {
+                    let Recalled { id, came, strong, .. } = known;
+                    let since = (came != Came::Verified).then(|| known.day.clone());
+                    if strong && came != Came::Mixed {
+                        self.view.note(&format!(
+                            "{} had the content {id} before, and says that it is unchanged",
+                            host(&known.url)
+                        ));
+                        (root, recalled) = (Some(id.root), Some(known));
+                    } else {
+                        there = Some(There { id, proof: Proof::Root, since });
+                    }
                 }
             }
         }
@@ -192,6 +226,10 @@ impl Looker<'_, '_> {
             Some(root) => root,
             None => self.stand_in(&check, proof, length, mirrors.first())?,
         };
+        if let (Proof::Groups, Some(sha256)) = (proof, sha256) {
+            let id = ContentId { root: journal, length };
+            there = Some(There { id, proof: Proof::Sha256(sha256), since: None });
+        }
         if !matches!(check, Check::Nothing) {
             mirrors.iter_mut().for_each(|mirror| mirror.seen_at = None);
         }
@@ -204,6 +242,7 @@ impl Looker<'_, '_> {
             mirrors,
             offered_by: by.filter(|_| id.is_none()),
             recalled,
+            there,
         })
     }
 

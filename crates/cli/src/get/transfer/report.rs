@@ -57,9 +57,14 @@ impl Transfer {
         };
     }
 
-    /// The mirrors that brought it, with their strong validators.
-    pub(in crate::get) fn mirrors(&self) -> impl Iterator<Item = (&str, &str)> {
+    /// The mirrors that brought it, with what tells that they have not changed.
+    pub(in crate::get) fn mirrors(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
         self.web.iter().flat_map(Web::proven)
+    }
+
+    /// Bytes that were here before this run.
+    pub(in crate::get) const fn resumed_bytes(&self) -> u64 {
+        self.last.resumed_bytes
     }
 
     /// How it ended.
@@ -85,6 +90,7 @@ impl Transfer {
             struck_off,
             complete: failure.is_none(),
             verified: Verified::default(),
+            unverified_since: None,
             exit: failure.map_or(0, |failure| failure.code as u8),
             error: failure.map(|failure| failure.message.clone()),
         }
