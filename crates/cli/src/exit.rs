@@ -23,6 +23,8 @@ pub enum Code {
     Unmet = 7,
     /// The kernel cannot do it, or does not allow it.
     Kernel = 8,
+    /// HTTP servers refuse it: a name and a password are missing or wrong (401, 403, 407).
+    Refused = 9,
     /// Ctrl-C, SIGTERM or SIGHUP.
     Interrupted = 130,
 }
@@ -38,6 +40,7 @@ pub const CODES: &[(u8, &str)] = &[
     (Code::Target as u8, "target: disk full, not writable, exists already, or in use by another get"),
     (Code::Unmet as u8, "lab: a condition was not met, or a value is not where the scenario expects it"),
     (Code::Kernel as u8, "the kernel cannot do it or does not allow it; the message says what it takes"),
+    (Code::Refused as u8, "HTTP servers refuse it (401, 403, 407): a name and password are missing or wrong"),
     (Code::Interrupted as u8, "interrupted (what arrived is kept; the same command resumes)"),
 ];
 
@@ -106,7 +109,7 @@ mod tests {
     #[test]
     fn every_code_is_documented_once() {
         let mut numbers: Vec<u8> = CODES.iter().map(|c| c.0).collect();
-        assert_eq!(numbers, [0, 1, 2, 3, 4, 5, 6, 7, 8, 130]);
+        assert_eq!(numbers, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 130]);
         numbers.dedup();
         assert_eq!(numbers.len(), CODES.len());
         assert!(help().contains("  130  interrupted"));

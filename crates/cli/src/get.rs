@@ -164,7 +164,8 @@ fn from_mirrors(args: &Get, asked: Asked, mut view: View) -> Outcome {
     let looked = look::look(asked, said, &args.via, timeout, &mut client, &mut view);
     let mut found = match (looked, &uri) {
         (Err(failure), Some(uri))
-            if !sources.is_empty() && matches!(failure.code, Code::NotFound | Code::Unreachable) =>
+            if !sources.is_empty()
+                && matches!(failure.code, Code::NotFound | Code::Unreachable | Code::Refused) =>
         {
             view.note(&format!("{}: going on without mirrors", failure.message));
             return from_sources(args, uri, view);

@@ -278,8 +278,11 @@ fn an_outdated_file_costs_itself_alone() {
 fn a_refusal_is_of_one_file() {
     let servers = ["location = /dist/0.txt { return 401; } location = /dist/5.txt { return 451; }"];
     let Some(dist) = Dist::new("a refused file", small(100, 20_000), &servers) else { return };
-    let done = run(dist.get(&["--json"])).expect(3);
-    assert!(done.err.contains("2 of 100 files could not be had (0.txt, 5.txt): "), "{}", done.err);
+    let done = run(dist.get(&["--json"])).expect(9);
+    assert!(done.err.contains("2 of 100 files could not be had (0.txt): "), "{}", done.err);
+    assert!(done.err.contains("a name and a password (401): put them into ~/.netrc"), "{}", done.err);
+    assert!(done.err.contains("(5.txt): no mirror has them ("), "{}", done.err);
+    assert!(done.err.contains("the server answers 451)"), "{}", done.err);
     assert_eq!(read(&dist.to()).len(), 98);
     // A whole longer file needs no mirror, and silence does not keep others from their turn.
     let dir = tempfile::tempdir().expect("a directory");
@@ -358,6 +361,24 @@ fn a_server_that_mixes_answers_up_is_no_liar() {
         assert!(done.struck_off().is_empty(), "{}", done.out);
         assert!(mixed.load(Ordering::Relaxed) > 0, "requests are sent ahead");
     }
+}
+
+#[test]
+fn passwords_are_for_servers_that_the_command_line_names() {
+    let auth = "auth_basic \"closed\"; auth_basic_user_file users;";
+    let mut tree = small(30, 2_000);
+    tree.insert("long.bin".into(), noise(5 << 20));
+    let Some(dist) = Dist::new("a directory with a password", tree, &[auth]) else { return };
+    let users = dist.nginx.root(0).parent().expect("a parent").join("users");
+    fs::write(users, "me:{PLAIN}se+cret\n").expect("a file");
+    let done = run(dist.get(&["--user", "me:se+cret"])).expect(9);
+    assert!(done.err.contains("31 of 31 files could not be had ("), "{}", done.err);
+    assert!(done.err.contains("(401): what --user and --header say goes only to"), "{}", done.err);
+    let netrc = dist.dir.path().join("netrc");
+    let host = dist.nginx.addresses[0].ip();
+    fs::write(&netrc, format!("machine {host} login me password se+cret\n")).expect("a file");
+    run(dist.get(&[&format!("--netrc={}", netrc.display())])).expect(0);
+    dist.assert_arrived();
 }
 
 #[test]

@@ -299,9 +299,10 @@ fn names_passwords_and_fields() {
         .expect("a file");
     nginx.put(0, "f.bin", &ground.content);
     let url = nginx.url(0, "f.bin");
-    let done = run(ground.get_named(&[&url], &["--json"])).expect(3);
-    assert!(done.err.contains("does not allow it (401)"), "{}", done.err);
-    run(ground.get_named(&[&url], &["--user", "me:wrong"])).expect(3);
+    let done = run(ground.get_named(&[&url], &["--json"])).expect(9);
+    assert!(done.err.contains("a name and a password (401): give them with --user"), "{}", done.err);
+    let done = run(ground.get_named(&[&url], &["--user", "me:wrong"])).expect(9);
+    assert!(done.err.contains("(401): those that were given are wrong"), "{}", done.err);
     let cache = ground.dir.path().join("cache");
     let arrives = |url: &str, more: &[&str]| {
         let mut command = ground.get_named(&[url], more);
@@ -322,8 +323,17 @@ fn names_passwords_and_fields() {
     let site = Site::new(&ground.content, move |request, reply| {
         if request.field("x-token") == Some("42") { reply } else { Reply::new(403, &content[..10]) }
     });
-    run(ground.get_named(&[site.url()], &[])).expect(3);
+    run(ground.get_named(&[site.url()], &[])).expect(9);
     arrives(&site.url(), &["-H", "X-Token: 42"]);
+    // Servers that only a Metalink names get no more than what a .netrc has for them.
+    mirror_list(&ground, std::slice::from_ref(&url));
+    let list = beside(&ground, "f.bin.meta4");
+    for more in [&["--user", "me:se+cret"][..], &["-H", "Authorization: Basic bWU6c2UrY3JldA=="]] {
+        let done = run(ground.get_named(&[&list], more)).expect(9);
+        assert!(done.err.contains("(401): what --user and --header say goes only to"), "{}", done.err);
+        assert!(done.err.contains("--netrc") && !done.err.contains("cret"), "{}", done.err);
+    }
+    arrives(&list, &[&format!("--netrc={netrc}")]);
     // What is remembered has no password in it.
     let known = fs::read_to_string(cache.join("anabranch/urls.jsonl")).expect("what is known");
     assert!(known.contains(&url) && !known.contains("cret"), "{known}");

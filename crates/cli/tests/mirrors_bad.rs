@@ -390,7 +390,8 @@ fn statuses() {
     for (status, code, says) in [
         (404, 3, "the server does not have it (404)"),
         (410, 3, "the server does not have it (410)"),
-        (403, 3, "the server does not allow it (403)"),
+        (401, 9, "the server wants a name and a password (401)"),
+        (403, 9, "the server does not allow it (403)"),
         (500, 4, "the server answers 500"),
         (418, 3, "the server answers 418"),
     ] {

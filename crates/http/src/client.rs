@@ -280,6 +280,7 @@ impl fmt::Display for Trouble {
             Self::Busy { retry: None } => f.write_str("the server is busy"),
             Self::Gone(status) => write!(f, "the server does not have it ({status})"),
             Self::Forbidden(407) => f.write_str("the proxy wants a name and a password (407)"),
+            Self::Forbidden(401) => f.write_str("the server wants a name and a password (401)"),
             Self::Forbidden(status) => write!(f, "the server does not allow it ({status})"),
             Self::NoRanges => f.write_str("the server cannot send parts of it"),
             Self::Changed(why) => write!(f, "the file has changed: {why}"),
@@ -342,6 +343,13 @@ impl Client {
     #[must_use]
     pub fn is_proxied(&self, url: &str) -> bool {
         Url::parse(url).is_ok_and(|url| self.settings.proxies.for_origin(&url.origin).is_some())
+    }
+
+    /// Whether there are secrets that only [trusted](Ask::trusted) URLs get: [`Options::user`], or a header
+    /// field `Authorization` or `Cookie`.
+    #[must_use]
+    pub fn has_secrets(&self) -> bool {
+        self.settings.has_secrets()
     }
 
     /// Asks; the answer comes as events of `id`, which must be new. Too many at once are refused.

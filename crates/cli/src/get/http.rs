@@ -15,7 +15,8 @@ pub struct Http {
     pub header: Vec<(String, String)>,
 
     /// Name and password for the servers named on the command line or on standard input; not for those that
-    /// they redirect to, nor for those that only a Metalink or another server names
+    /// they redirect to, nor for those that only a Metalink (be it a file of your own) or another server
+    /// names: --netrc is for these
     #[arg(short, long, value_name = "NAME:PASSWORD", value_parser = user)]
     pub user: Option<(String, String)>,
 

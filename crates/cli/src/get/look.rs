@@ -26,6 +26,7 @@ use mmtp::ContentId;
 use net::{Clock, Interest, Poller, Via};
 
 use super::asked::{Asked, Base};
+use super::standing::{code, told};
 use crate::exit::{Code, Failure, Outcome};
 use crate::view::View;
 use found::its_file;
@@ -102,7 +103,8 @@ struct Looker<'a, 'v> {
     /// The root that stands in a `b3sum` line beside the file, and the server that offers it.
     line: Option<([u8; 32], String)>,
     next: FetchId,
-    troubles: Vec<(String, Trouble)>,
+    /// Who does not have it, or does not give it: the exit status, and why.
+    troubles: Vec<(Code, String)>,
     wants_beside: bool,
     /// A Metalink of several files, which is all there is to find.
     several: Option<(Metalink, Url)>,
@@ -410,12 +412,14 @@ impl Looker<'_, '_> {
         }
         match question.about {
             About::Mirror(number) => {
-                let host = host(&self.urls[number]);
-                self.view.note(&format!("{host}: {trouble}"));
-                self.troubles.push((host, trouble));
+                let url = &self.urls[number];
+                let why = told(&trouble, self.is_named(url), self.client);
+                self.view.note(&format!("{}: {trouble}", host(url)));
+                self.troubles.push((code(&trouble), format!("{}: {why}", host(url))));
             }
             About::List if self.urls.is_empty() => {
-                return Err(Failure::new(code(&trouble), format!("{}: {trouble}", question.url)));
+                let why = told(&trouble, self.is_named(&question.url), self.client);
+                return Err(Failure::new(code(&trouble), format!("{}: {why}", question.url)));
             }
             // What may lie beside a file mostly does not.
             About::List | About::Leaves | About::Line => {}
@@ -476,14 +480,4 @@ impl Looker<'_, '_> {
 pub(super) fn host(url: &Url) -> String {
     let usual = if url.is_https() { 443 } else { 80 };
     if url.port() == usual { url.host().to_owned() } else { format!("{}:{}", url.host(), url.port()) }
-}
-
-/// The exit status of a transfer that fails for this.
-pub(super) fn code(trouble: &Trouble) -> Code {
-    match trouble {
-        Trouble::Unreachable(_) | Trouble::Broken(_) | Trouble::Busy { .. } | Trouble::Tls(_) => {
-            Code::Unreachable
-        }
-        _ => Code::NotFound,
-    }
 }

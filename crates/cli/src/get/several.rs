@@ -16,6 +16,7 @@ use net::Clock;
 use super::asked::{Asked, Base};
 use super::look::{Found, Looked, Said, look, origin};
 use super::small::{Hash, Item, SMALL_BYTES, Small, Totals};
+use super::standing::worst;
 use super::writer::Writer;
 use super::{End, Named, client, found_one, is_harmless};
 use crate::args::Get;
@@ -253,7 +254,12 @@ impl Several<'_> {
         };
         match failure {
             None => Ok(()),
-            Some(failure) if matches!(failure.code, Code::NotFound | Code::Unreachable | Code::Corrupt) => {
+            Some(failure)
+                if matches!(
+                    failure.code,
+                    Code::NotFound | Code::Unreachable | Code::Corrupt | Code::Refused
+                ) =>
+            {
                 view.note(&format!("{}: {}", show(&name), failure.message));
                 self.sum.missing.push((name, failure.code, failure.message));
                 Ok(())
@@ -303,8 +309,7 @@ impl Sum {
             return Ok(());
         }
         let codes: Vec<Code> = self.missing.iter().map(|(_, code, _)| *code).collect();
-        let code = [Code::Corrupt, Code::NotFound].into_iter().find(|code| codes.contains(code));
-        let code = code.unwrap_or(Code::Unreachable);
+        let code = worst(codes.iter().copied());
         // The reason for the exit status comes first.
         let mut reasons: Vec<(bool, &str)> = Vec::new();
         for (_, each, why) in &self.missing {

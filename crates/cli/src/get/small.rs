@@ -44,8 +44,10 @@ struct Seen {
     wrong: u32,
     /// Whether it has ever brought a file.
     is_right: bool,
-    /// Why it would not send a file.
+    /// Why it would not send a file, for another reason than the next.
     refused: Option<String>,
+    /// What it says of files that it does not give out, and what to do.
+    forbids: Option<String>,
 }
 
 /// A file that is coming.
@@ -77,6 +79,8 @@ pub(super) struct Small<'a> {
     here: BTreeSet<FileId>,
     /// The servers that have a file with other bytes.
     wrong: BTreeMap<FileId, Vec<ServerId>>,
+    /// The servers that do not give out a file, for want of a name and a password perhaps.
+    refused: BTreeMap<FileId, ServerId>,
     /// Why the rest is given up.
     gave_up: Option<String>,
     totals: Totals,
@@ -126,6 +130,7 @@ impl<'a> Small<'a> {
                             wrong: 0,
                             is_right: false,
                             refused: None,
+                            forbids: None,
                         });
                         servers.len() - 1
                     }
@@ -154,6 +159,7 @@ impl<'a> Small<'a> {
             writer,
             here: BTreeSet::new(),
             wrong: BTreeMap::new(),
+            refused: BTreeMap::new(),
             gave_up: None,
             totals: Totals::default(),
             clock,

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use algo::Span;
-use http_world::client::Trouble;
+use http_world::client::{Client, Trouble};
 
-use super::look::code;
 use crate::exit::Code;
 use crate::view::View;
 
@@ -28,10 +27,10 @@ impl Standing {
         Self { name, out: None, code: Code::NotFound, lied: false }
     }
 
-    /// It is not asked any more.
-    pub(super) fn give_up(&mut self, trouble: &Trouble, view: &mut View) {
+    /// It is not asked any more, for `why`.
+    pub(super) fn give_up(&mut self, trouble: &Trouble, why: String, view: &mut View) {
         view.note(&format!("{}: {trouble}: not asked any more", self.name));
-        (self.out, self.code) = (Some(trouble.to_string()), code(trouble));
+        (self.out, self.code) = (Some(why), code(trouble));
     }
 
     /// Its name and what it did, if it lied.
@@ -46,12 +45,46 @@ pub(super) fn none_left<'a>(all: impl Iterator<Item = &'a Standing> + Clone) -> 
         all.clone().filter_map(|one| Some(format!("{}: {}", one.name, one.out.as_deref()?))).collect();
     let code = if all.clone().any(|one| one.lied) {
         Code::Corrupt
-    } else if all.clone().all(|one| one.out.is_none() || one.code == Code::Unreachable) {
-        Code::Unreachable
     } else {
-        Code::NotFound
+        worst(all.clone().filter(|one| one.out.is_some()).map(|one| one.code))
     };
     (code, format!("no mirror is left ({})", why.join("; ")))
+}
+
+/// The exit status of a transfer that fails for this.
+pub(super) const fn code(trouble: &Trouble) -> Code {
+    match trouble {
+        Trouble::Unreachable(_) | Trouble::Broken(_) | Trouble::Busy { .. } | Trouble::Tls(_) => {
+            Code::Unreachable
+        }
+        Trouble::Forbidden(_) => Code::Refused,
+        _ => Code::NotFound,
+    }
+}
+
+/// The exit status where each of several servers has one of its own: that which says most about what to do.
+pub(super) fn worst(all: impl Iterator<Item = Code> + Clone) -> Code {
+    let first = [Code::Corrupt, Code::Refused, Code::NotFound].into_iter();
+    first.into_iter().find(|code| all.clone().any(|one| one == *code)).unwrap_or(Code::Unreachable)
+}
+
+/// What happened, and what to do if a name and a password are wanted. `trusted`: whether the user named the
+/// server.
+pub(super) fn told(trouble: &Trouble, trusted: bool, client: &Client) -> String {
+    let advice = match trouble {
+        Trouble::Forbidden(401 | 403) if !trusted && client.has_secrets() => {
+            "what --user and --header say goes only to servers that the command line names: put a name and a \
+             password for this one into ~/.netrc, and say --netrc"
+        }
+        Trouble::Forbidden(401) if !trusted => {
+            "put them into ~/.netrc, and say --netrc (--user is for servers that the command line names)"
+        }
+        Trouble::Forbidden(401) if client.has_secrets() => "those that were given are wrong",
+        Trouble::Forbidden(401) => "give them with --user, or put them into ~/.netrc and say --netrc",
+        Trouble::Forbidden(407) => "put them into the URL of the proxy (--proxy http://NAME:PASSWORD@HOST:PORT)",
+        _ => return trouble.to_string(),
+    };
+    format!("{trouble}: {advice}")
 }
 
 /// How long a busy server is left alone.

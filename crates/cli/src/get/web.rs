@@ -21,7 +21,7 @@ use net::Via;
 use super::groups::Given;
 use super::look::{self, Mirror};
 use super::pool::{Kind, with_pool};
-use super::standing::{Standing, none_left, pause};
+use super::standing::{Standing, none_left, pause, told};
 use super::ways::{NO_FAMILY, Way, all_lead, ends, has_others, way_of};
 use crate::exit::{Code, Failure, Outcome};
 use crate::host::secret;
@@ -270,7 +270,7 @@ impl Web {
         if seen.standing.out.is_some() {
             return;
         }
-        seen.standing.give_up(trouble, view);
+        seen.standing.give_up(trouble, told(trouble, seen.mirror.trusted, &self.client), view);
         match &mut self.pool {
             Kind::Plain(plain) => plain.gone(mirror),
             Kind::Lent(object) | Kind::Waiting(object) => {

@@ -101,6 +101,11 @@ impl Settings {
         self.tls.get_or_init(|| tls::config(&self.roots, self.insecure)).clone()
     }
 
+    /// Whether there are secrets for trusted URLs alone.
+    pub(super) fn has_secrets(&self) -> bool {
+        self.user.is_some() || [AUTHORIZATION, COOKIE].iter().any(|name| self.headers.contains_key(name))
+    }
+
     /// The caller's fields for a request to `url` that began at `asked`; what is secret or about the host
     /// goes to the origin that was asked, if it is `trusted`, and to no other.
     pub(super) fn headers(&self, asked: &Url, trusted: bool, url: &Url) -> HeaderMap {

@@ -11,8 +11,9 @@ use mmtp::ContentId;
 use mmtp::id::{GROUP_BYTES, LENGTH_MAX};
 
 use super::super::known::{self, Came, Recalled};
-use super::{Looker, Said, code, host};
+use super::{Looker, Said, host};
 use crate::exit::{Code, Failure, Outcome};
+use crate::get::standing;
 use crate::host::secret;
 use crate::target::Proof;
 use crate::view::Verified;
@@ -277,8 +278,9 @@ impl Looker<'_, '_> {
             if head.length.is_some_and(|there| there != length) {
                 let there = head.length.unwrap_or_default();
                 let trouble = Trouble::Changed(format!("it has {there} bytes there, not {length}"));
-                self.view.note(&format!("{}: {trouble}", host(url)));
-                self.troubles.push((host(url), trouble));
+                let why = format!("{}: {trouble}", host(url));
+                self.view.note(&why);
+                self.troubles.push((standing::code(&trouble), why));
                 continue;
             }
             let validator = head.etag.as_deref().and_then(ETag::parse);
@@ -315,12 +317,11 @@ impl Looker<'_, '_> {
     }
 
     fn nobody(&self) -> Failure {
-        let codes: Vec<Code> = self.troubles.iter().map(|(_, trouble)| code(trouble)).collect();
-        let code = if codes.contains(&Code::NotFound) { Code::NotFound } else { Code::Unreachable };
-        let why: Vec<String> =
-            self.troubles.iter().take(5).map(|(host, trouble)| format!("{host}: {trouble}")).collect();
+        let code = standing::worst(self.troubles.iter().map(|(code, _)| *code));
+        let why: Vec<&str> = self.troubles.iter().take(5).map(|(_, why)| why.as_str()).collect();
         let why = if why.is_empty() { "none was named".to_owned() } else { why.join("; ") };
-        Failure::new(code, format!("no mirror has the file: {why}"))
+        let does = if code == Code::NotFound { "has" } else { "gives" };
+        Failure::new(code, format!("no mirror {does} the file: {why}"))
     }
 
     /// A root of our own making for the journal of a content whose root nobody knows: the same for the same

@@ -37,7 +37,7 @@ impl Small<'_> {
 
     /// Why this file in particular is not here.
     fn why_not(&self, file: FileId) -> Option<(Code, String)> {
-        let servers = self.wrong.get(&file)?;
+        let Some(servers) = self.wrong.get(&file) else { return self.refusal(file) };
         let why = if servers.len() >= self.items.get(file)?.urls.len() {
             "wrong bytes at every mirror: it has changed since the Metalink was made?".to_owned()
         } else {
@@ -46,6 +46,12 @@ impl Small<'_> {
             format!("wrong bytes at {}, and no other mirror brought it", names.join(", "))
         };
         Some((Code::Corrupt, why))
+    }
+
+    /// The same if a server that may have it does not give it out.
+    fn refusal(&self, file: FileId) -> Option<(Code, String)> {
+        let seen = &self.servers[usize::from(*self.refused.get(&file)?)];
+        Some((Code::Refused, format!("{}: {}", seen.standing.name, seen.forbids.as_ref()?)))
     }
 
     /// Why files are lost.

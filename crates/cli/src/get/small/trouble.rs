@@ -5,7 +5,7 @@ use http_world::client::{FetchId, Trouble};
 use mirror::files::{Failure, Input, WRONG_MAX};
 
 use super::{Item, Small};
-use crate::get::standing::{HOUR, pause};
+use crate::get::standing::{HOUR, pause, told};
 use crate::get::ways::{has_others, way_of};
 use crate::names::show;
 use crate::view::View;
@@ -37,7 +37,7 @@ impl Small<'_> {
         if !seen.is_right && seen.refusals >= WRONG_MAX {
             return false;
         }
-        if seen.refused.replace(trouble.to_string()).is_none() {
+        if !matches!(trouble, Trouble::Forbidden(_)) && seen.refused.replace(trouble.to_string()).is_none() {
             let name = &seen.standing.name;
             view.note(&format!("{name}: {}: {trouble}: not asked for it again", show(&item.name)));
         }
@@ -45,6 +45,7 @@ impl Small<'_> {
     }
 
     pub(super) fn failed(&mut self, now: Time, id: FetchId, trouble: &Trouble, view: &mut View) {
+        let file = self.machine.file_of(id);
         let Some(item) = self.item(id) else { return };
         self.coming.remove(&id);
         let p = way_of(id);
@@ -55,6 +56,15 @@ impl Small<'_> {
             _ => true,
         };
         self.answers += u64::from(is_answer);
+        if let (Trouble::Forbidden(_), Some(way), Some(file)) = (trouble, self.ways.get(p), file) {
+            let seen = &mut self.servers[usize::from(way.mirror)];
+            let why = told(trouble, seen.trusted, &self.client);
+            if seen.forbids.is_none() {
+                view.note(&format!("{}: {}: {why}", seen.standing.name, show(&item.name)));
+            }
+            seen.forbids = Some(why);
+            self.refused.insert(file, way.mirror);
+        }
         let failure = match trouble {
             Trouble::Unreachable(_) | Trouble::Broken(_) => Failure::Broken,
             Trouble::Busy { retry } => Failure::Busy { retry: pause(*retry) },
@@ -81,7 +91,8 @@ impl Small<'_> {
         if failure == Failure::Useless
             && let Some(way) = self.ways.get(p)
         {
-            self.servers[usize::from(way.mirror)].standing.give_up(trouble, view);
+            let seen = &mut self.servers[usize::from(way.mirror)];
+            seen.standing.give_up(trouble, told(trouble, seen.trusted, &self.client), view);
         }
         self.machine.handle(now, Input::Failed { fetch: id, failure });
     }
