@@ -426,6 +426,13 @@ fn faults_now_and_then() {
         true => Reply::new(503, b"").with("retry-after", "1"),
         false => reply,
     });
+    // From some moment on it has nothing else to say.
+    let breaks = |request: &Request, reply: Reply| match request.is_get() && request.number > 0 {
+        true => Reply::new(500, b"oops"),
+        false => reply,
+    };
+    never(breaks, 4, " s nothing has come but errors (127.0.0.1:");
+    never(breaks, 4, "the server answers 500)");
     // It cannot say what it has, but sends it.
     let silent = |request: &Request, reply: Reply| match request.is_get() {
         true => reply,

@@ -246,8 +246,16 @@ pub struct Head {
 pub enum Trouble {
     /// No connection: name, route, interface, refusal, timeout.
     Unreachable(String),
-    /// It broke off, stalled, or the server had a fault (5xx): worth another try.
+    /// It broke off or stalled: worth another try.
     Broken(String),
+    /// The server has a fault (5xx but for what follows), or it or a proxy was not ready (408, 421, 425):
+    /// worth another try.
+    Fault {
+        /// What it answers.
+        status: u16,
+        /// How long it wants to be left alone (`Retry-After`), if it says so; at most a day.
+        retry: Option<Duration>,
+    },
     /// 429 or 503: not now.
     Busy {
         /// How long the server wants to be left alone (`Retry-After`), if it says so; at most a day.
@@ -276,6 +284,10 @@ impl fmt::Display for Trouble {
         match self {
             Self::Unreachable(why) => write!(f, "it cannot be reached: {why}"),
             Self::Broken(why) | Self::NotTheFile(why) | Self::Refused(why) => f.write_str(why),
+            Self::Fault { status, retry: Some(wait) } => {
+                write!(f, "the server answers {status}, and wants to be left alone for {} s", wait.as_secs())
+            }
+            Self::Fault { status, retry: None } => write!(f, "the server answers {status}"),
             Self::Busy { retry: Some(wait) } => write!(f, "the server is busy, for {} s", wait.as_secs()),
             Self::Busy { retry: None } => f.write_str("the server is busy"),
             Self::Gone(status) => write!(f, "the server does not have it ({status})"),

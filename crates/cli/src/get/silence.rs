@@ -29,28 +29,37 @@ impl Silence {
         (self.since, self.told) = (now, false);
     }
 
-    /// Looks at the count. After some silence says that no `who` answers; where it has lasted for `timeout`,
-    /// returns its seconds.
+    /// Looks at the count. After some silence says that no `who` answers, or that nothing comes but `faults`;
+    /// where it has lasted for `timeout`, returns that as the reason to give up.
     pub(super) fn look(
         &mut self,
         now: Time,
         count: u64,
         timeout: Span,
         who: &str,
+        faults: impl FnOnce() -> Option<String>,
         view: &mut View,
-    ) -> Option<u64> {
+    ) -> Option<String> {
         if count != self.count {
             self.count = count;
             self.heard(now);
         }
         let silence = now.since(self.since);
         if silence >= timeout {
-            return Some(silence.as_millis() / 1_000);
+            let seconds = silence.as_millis() / 1_000;
+            return Some(match faults() {
+                None => format!("no {who} has answered for {seconds} s"),
+                Some(faults) => format!("for {seconds} s nothing has come but errors ({faults})"),
+            });
         }
         if silence >= TOLD_AFTER && !self.told {
             self.told = true;
             let left = (timeout - silence).as_millis() / 1_000;
-            view.note(&format!("no {who} answers: waiting, gives up in {left} s"));
+            let what = match faults() {
+                None => format!("no {who} answers"),
+                Some(faults) => format!("nothing comes but errors ({faults})"),
+            };
+            view.note(&format!("{what}: waiting, gives up in {left} s"));
         }
         None
     }

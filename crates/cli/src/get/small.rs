@@ -20,7 +20,7 @@ use net::{Clock, Interest, Poller, Via, Wake};
 use super::look::{host, origin};
 use super::rows::Rows;
 use super::silence::Silence;
-use super::standing::Standing;
+use super::standing::{Standing, faults};
 use super::ways::{Way, all_lead, ends, way_of};
 use super::writer::Writer;
 use crate::exit::{Code, Failure, Outcome};
@@ -336,9 +336,9 @@ impl<'a> Small<'a> {
         if !self.writer.is_idle() {
             self.silence.heard(now);
         }
-        let seconds = self.silence.look(now, bytes + self.answers, self.timeout, "mirror", view);
-        self.gave_up = seconds.map(|seconds| format!("no mirror has answered for {seconds} s"));
-        seconds.is_some()
+        let faults = || faults(self.servers.iter().map(|seen| &seen.standing));
+        self.gave_up = self.silence.look(now, bytes + self.answers, self.timeout, "mirror", faults, view);
+        self.gave_up.is_some()
     }
 
     /// Hands over what came.
@@ -364,6 +364,9 @@ impl<'a> Small<'a> {
         let Some(item) = self.item(id) else { return };
         if let Some(coming) = self.coming.get_mut(&id) {
             coming.page = head.content_type.as_deref().is_some_and(item::is_page);
+        }
+        if let Some(way) = self.ways.get(way_of(id)) {
+            self.servers[usize::from(way.mirror)].standing.fault = None;
         }
         self.machine.handle(now, Input::Bytes { fetch: id, bytes: 0 });
         if head.length.is_some_and(|length| length != item.bytes) {

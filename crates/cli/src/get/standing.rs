@@ -1,7 +1,5 @@
 //! What is known of a server of bytes, whether it is asked for ranges or for whole files.
 
-use std::time::Duration;
-
 use algo::Span;
 use http_world::client::{Client, Trouble};
 
@@ -20,17 +18,26 @@ pub(super) struct Standing {
     pub(super) code: Code,
     /// Whether that is because it sent wrong bytes.
     pub(super) lied: bool,
+    /// What it answered last, if that was that it cannot answer now.
+    pub(super) fault: Option<String>,
 }
 
 impl Standing {
     pub(super) const fn new(name: String) -> Self {
-        Self { name, out: None, code: Code::NotFound, lied: false }
+        Self { name, out: None, code: Code::NotFound, lied: false, fault: None }
     }
 
     /// It is not asked any more, for `why`.
     pub(super) fn give_up(&mut self, trouble: &Trouble, why: String, view: &mut View) {
         view.note(&format!("{}: {trouble}: not asked any more", self.name));
         (self.out, self.code) = (Some(why), code(trouble));
+    }
+
+    /// It has answered like this.
+    pub(super) fn answered(&mut self, trouble: &Trouble) {
+        if let Trouble::Fault { .. } | Trouble::Busy { .. } = trouble {
+            self.fault = Some(trouble.to_string());
+        }
     }
 
     /// Its name and what it did, if it lied.
@@ -51,12 +58,21 @@ pub(super) fn none_left<'a>(all: impl Iterator<Item = &'a Standing> + Clone) -> 
     (code, format!("no mirror is left ({})", why.join("; ")))
 }
 
+/// What those say that answer, but only that they cannot answer now.
+pub(super) fn faults<'a>(all: impl Iterator<Item = &'a Standing>) -> Option<String> {
+    let of = |one: &Standing| Some(format!("{}: {}", one.name, one.fault.as_ref()?));
+    let faults: Vec<String> = all.filter(|one| one.out.is_none()).filter_map(of).collect();
+    (!faults.is_empty()).then(|| faults.join("; "))
+}
+
 /// The exit status of a transfer that fails for this.
 pub(super) const fn code(trouble: &Trouble) -> Code {
     match trouble {
-        Trouble::Unreachable(_) | Trouble::Broken(_) | Trouble::Busy { .. } | Trouble::Tls(_) => {
-            Code::Unreachable
-        }
+        Trouble::Unreachable(_)
+        | Trouble::Broken(_)
+        | Trouble::Fault { .. }
+        | Trouble::Busy { .. }
+        | Trouble::Tls(_) => Code::Unreachable,
         Trouble::Forbidden(_) => Code::Refused,
         _ => Code::NotFound,
     }
@@ -87,7 +103,8 @@ pub(super) fn told(trouble: &Trouble, trusted: bool, client: &Client) -> String 
     format!("{trouble}: {advice}")
 }
 
-/// How long a busy server is left alone.
-pub(super) fn pause(retry: Option<Duration>) -> Span {
+/// How long a server is left alone that asks for it.
+pub(super) fn pause(trouble: &Trouble) -> Span {
+    let (Trouble::Busy { retry } | Trouble::Fault { retry, .. }) = trouble else { return Span::ZERO };
     retry.map_or(Span::ZERO, |wait| Span::from_nanos(wait.as_nanos() as u64)).min(HOUR)
 }

@@ -207,10 +207,15 @@ impl Web {
         let mut shut: Vec<(usize, Trouble)> = Vec::new();
         with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
             client.events(|event| match event {
-                Answer::Head { id, head } if head.whole => {
-                    machine.handle(now, Input::Whole { fetch: id }, pool);
+                Answer::Head { id, head } => {
+                    if let Some(way) = ways.get(way_of(id)) {
+                        mirrors[usize::from(way.mirror)].standing.fault = None;
+                    }
+                    match head.whole {
+                        true => machine.handle(now, Input::Whole { fetch: id }, pool),
+                        false => machine.handle(now, Input::Head { fetch: id }, pool),
+                    }
                 }
-                Answer::Head { id, .. } => machine.handle(now, Input::Head { fetch: id }, pool),
                 Answer::Body { id, bytes } => {
                     machine.handle(now, Input::Body { fetch: id, bytes: &bytes }, pool);
                 }
@@ -218,9 +223,16 @@ impl Web {
                 // Whoever has given it up does not care why it failed.
                 Answer::Failed { id, .. } if !machine.is_live(id) => {}
                 Answer::Failed { id, trouble } => {
+                    if let Some(way) = ways.get(way_of(id)) {
+                        mirrors[usize::from(way.mirror)].standing.answered(&trouble);
+                    }
                     let failure = match &trouble {
-                        Trouble::Unreachable(_) | Trouble::Broken(_) => Useless::Broken,
-                        Trouble::Busy { retry } => Useless::Busy { retry: pause(*retry) },
+                        Trouble::Fault { retry: Some(_), .. } | Trouble::Busy { .. } => {
+                            Useless::Busy { retry: pause(&trouble) }
+                        }
+                        Trouble::Unreachable(_) | Trouble::Broken(_) | Trouble::Fault { .. } => {
+                            Useless::Broken
+                        }
                         Trouble::NoRanges => Useless::NoRanges,
                         Trouble::Gone(_) => Useless::Useless,
                         // A portal, a meddling proxy or another replica may be on this way alone.

@@ -204,7 +204,7 @@ fn status_trouble(status: StatusCode, headers: &HeaderMap) -> Trouble {
         code @ (401 | 403 | 407) => Trouble::Forbidden(code),
         429 | 503 => Trouble::Busy { retry: retry_after(headers) },
         511 => Trouble::NotTheFile("the network wants a login first (511)".to_owned()),
-        code @ (408 | 421 | 425 | 500..=599) => Trouble::Broken(format!("the server answers {code}")),
+        code @ (408 | 421 | 425 | 500..=599) => Trouble::Fault { status: code, retry: retry_after(headers) },
         code => Trouble::Refused(format!("the server answers {code}")),
     }
 }

@@ -50,12 +50,15 @@ impl Small<'_> {
         self.coming.remove(&id);
         let p = way_of(id);
         let is_answer = match trouble {
-            Trouble::Unreachable(_) | Trouble::Broken(_) | Trouble::Tls(_) => false,
+            Trouble::Unreachable(_) | Trouble::Broken(_) | Trouble::Fault { .. } | Trouble::Tls(_) => false,
             // Not for ever.
             Trouble::Busy { .. } => now.since(self.right_at) < HOUR,
             _ => true,
         };
         self.answers += u64::from(is_answer);
+        if let Some(way) = self.ways.get(p) {
+            self.servers[usize::from(way.mirror)].standing.answered(trouble);
+        }
         if let (Trouble::Forbidden(_), Some(way), Some(file)) = (trouble, self.ways.get(p), file) {
             let seen = &mut self.servers[usize::from(way.mirror)];
             let why = told(trouble, seen.trusted, &self.client);
@@ -66,8 +69,10 @@ impl Small<'_> {
             self.refused.insert(file, way.mirror);
         }
         let failure = match trouble {
-            Trouble::Unreachable(_) | Trouble::Broken(_) => Failure::Broken,
-            Trouble::Busy { retry } => Failure::Busy { retry: pause(*retry) },
+            Trouble::Fault { retry: Some(_), .. } | Trouble::Busy { .. } => {
+                Failure::Busy { retry: pause(trouble) }
+            }
+            Trouble::Unreachable(_) | Trouble::Broken(_) | Trouble::Fault { .. } => Failure::Broken,
             // Some say that of whatever they do not have.
             Trouble::Gone(_) | Trouble::Forbidden(403) => Failure::Lacking,
             // Too long for this file: perhaps it is another one's answer.

@@ -26,17 +26,15 @@ impl Transfer {
         self.check_sources(now)?;
         let packets = self.subscriber.paths().map(|path| path.counters.packets).sum::<u64>();
         let packets = packets + self.web.as_ref().map_or(0, Web::moved);
-        if let Some(seconds) = self.silence.look(now, packets, self.timeout, "source", view) {
+        let faults = || self.web.as_ref().and_then(Web::faults);
+        if let Some(why) = self.silence.look(now, packets, self.timeout, "source", faults, view) {
             let (_, done, _) = arrivals.bytes();
             let kept = match done {
                 0 if self.paths.links.is_empty() => "do the servers answer others?".to_owned(),
                 0 => "is anabranch serve running there, and its UDP port open?".to_owned(),
                 _ => format!("{} are kept, and the same command resumes", bytes(done)),
             };
-            return Err(Failure::new(
-                Code::Unreachable,
-                format!("no source has answered for {seconds} s: {kept}"),
-            ));
+            return Err(Failure::new(Code::Unreachable, format!("{why}: {kept}")));
         }
         Ok(())
     }

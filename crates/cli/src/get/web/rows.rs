@@ -3,12 +3,18 @@
 use mirror::plan::State;
 
 use super::Web;
+use crate::get::standing::faults;
 use crate::view::PathRow;
 
 impl Web {
     /// Mirrors that sent wrong bytes, with what is known of it.
     pub(in crate::get) fn liars(&self) -> impl Iterator<Item = (&str, &str)> {
         self.mirrors.iter().filter_map(|seen| seen.standing.lie())
+    }
+
+    /// What those mirrors say that answer, but only that they cannot answer now.
+    pub(in crate::get) fn faults(&self) -> Option<String> {
+        faults(self.mirrors.iter().map(|seen| &seen.standing))
     }
 
     /// Bytes of each way, those that were not needed among them: what moves is alive.
