@@ -8,9 +8,11 @@
 
 mod human;
 mod lines;
+mod rows;
 
 pub use human::{bytes, duration, rate};
 pub use lines::Lines;
+pub use rows::{NO_ANSWER_YET, is_same, share, sum};
 
 use std::io::{IsTerminal as _, Write as _};
 
@@ -197,7 +199,8 @@ impl View {
         Self { mode, lines: Lines::default(), shown: None, notes: 0, base: Snapshot::default() }
     }
 
-    /// From now on snapshots are of another transfer, with a clock of its own, and `base` is added to them.
+    /// From now on snapshots are of another transfer, with a clock of its own, and `base` is added to them, its
+    /// paths too: what has come over them is not forgotten.
     pub fn among(&mut self, base: Snapshot) {
         (self.base, self.shown) = (base, None);
     }
@@ -226,7 +229,8 @@ impl View {
             done_bytes: snapshot.done_bytes + base.done_bytes,
             resumed_bytes: snapshot.resumed_bytes + base.resumed_bytes,
             elapsed_s: snapshot.elapsed_s + base.elapsed_s,
-            ..snapshot.clone()
+            paths: rows::joined(&base.paths, &snapshot.paths),
+            note: snapshot.note.clone(),
         };
         match self.mode {
             Mode::Live => {

@@ -364,6 +364,36 @@ fn a_server_that_mixes_answers_up_is_no_liar() {
 }
 
 #[test]
+fn what_has_come_counts_until_the_end() {
+    let mut tree = alike(40, 200_000);
+    for name in ["long.bin", "longer.bin"] {
+        tree.insert(name.into(), noise(6 << 20));
+    }
+    let slow = "limit_rate 2m;";
+    let Some(dist) = Dist::new("progress of a directory", tree, &[slow, slow]) else { return };
+    let done = run(dist.get(&["--json"])).expect(0);
+    dist.assert_arrived();
+    let events = done.out.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+    let events: Vec<serde_json::Value> = events.filter(|e: &serde_json::Value| e["event"] == "progress").collect();
+    assert!(events.len() > 2, "{}", done.out);
+    let (mut whole, mut paths) = (0, BTreeMap::new());
+    for event in events {
+        let done_bytes = event["done_bytes"].as_u64().expect("a number");
+        assert!(done_bytes >= whole, "{done_bytes} after {whole}");
+        whole = done_bytes;
+        let rows = event["paths"].as_array().expect("paths");
+        assert!(rows.len() >= paths.len(), "{event}");
+        for row in rows {
+            let bytes = row["bytes"].as_u64().expect("a number");
+            let before = paths.insert((row["source"].to_string(), row["via"].to_string()), bytes);
+            assert!(before <= Some(bytes), "{before:?} before {event}");
+            assert!(bytes == 0 || row["state"] != "no answer yet", "{event}");
+        }
+    }
+    assert!(paths.values().all(|bytes| *bytes > 0), "{paths:?}");
+}
+
+#[test]
 fn passwords_are_for_servers_that_the_command_line_names() {
     let auth = "auth_basic \"closed\"; auth_basic_user_file users;";
     let mut tree = small(30, 2_000);

@@ -6,6 +6,7 @@ use mmtp::wire::Reason;
 
 use super::transfer::Source;
 use crate::exit::{Code, Failure};
+use crate::view::NO_ANSWER_YET;
 
 /// Nobody is left who could bring what is missing.
 pub(super) fn given_up(sources: &[Source]) -> Failure {
@@ -33,7 +34,7 @@ pub(super) fn state(report: &PathReport, source: &Source) -> String {
     match (report.state, &source.struck, source.refused) {
         (_, Some(reason), _) => format!("struck off: {reason}"),
         (_, _, Some(reason)) => reason.to_string(),
-        (State::Opening, ..) => "no answer yet".into(),
+        (State::Opening, ..) => NO_ANSWER_YET.into(),
         (State::Open, ..) => "open".into(),
         (State::Silent, ..) => "silent".into(),
         (State::Down, ..) => "interface gone".into(),

@@ -24,7 +24,7 @@ use crate::exit::{Code, Failure, Outcome};
 use crate::host::{Stop, shared_stop};
 use crate::names::show;
 use crate::target::{Directory, directory_destination, is_there};
-use crate::view::{PathRow, Snapshot, StruckOff, Summary, Verified, View, bytes};
+use crate::view::{PathRow, Snapshot, StruckOff, Summary, Verified, View, bytes, is_same, share, sum};
 
 /// Files that are named when several could not be had.
 const TOLD_MAX: usize = 5;
@@ -223,7 +223,8 @@ impl Several<'_> {
         let Totals { total_bytes, done_bytes, resumed_bytes } = self.sum.totals;
         let total_bytes = total_bytes - size;
         let elapsed_s = self.sum.elapsed_s;
-        view.among(Snapshot { total_bytes, done_bytes, resumed_bytes, elapsed_s, ..Snapshot::default() });
+        let paths = self.sum.rows.clone();
+        view.among(Snapshot { total_bytes, done_bytes, resumed_bytes, elapsed_s, paths, note: None });
         if self.stopped() {
             return Err(Failure::new(Code::Interrupted, "interrupted; what arrived is kept"));
         }
@@ -292,12 +293,8 @@ impl Sum {
     fn add(&mut self, last: &Snapshot) {
         self.elapsed_s += last.elapsed_s;
         for row in &last.paths {
-            let same = |known: &&mut PathRow| known.source == row.source && known.via == row.via;
-            match self.rows.iter_mut().find(same) {
-                Some(known) => {
-                    let (bytes, timeouts) = (known.bytes + row.bytes, known.timeouts + row.timeouts);
-                    *known = PathRow { bytes, timeouts, ..row.clone() };
-                }
+            match self.rows.iter_mut().find(|known| is_same(known, row)) {
+                Some(known) => *known = sum(known, row),
                 None => self.rows.push(row.clone()),
             }
         }
@@ -343,10 +340,9 @@ impl Sum {
     }
 
     fn summary(&mut self, target: String, content: String, failure: Option<&Failure>) -> Summary {
-        let all: u64 = self.rows.iter().map(|row| row.bytes).sum();
+        share(&mut self.rows);
         let seconds = self.elapsed_s.max(1e-9);
         for row in &mut self.rows {
-            row.share_percent = row.bytes as f64 * 100.0 / all.max(1) as f64;
             row.rate_bytes = (row.bytes as f64 / seconds) as u64;
         }
         let Totals { total_bytes, done_bytes, resumed_bytes } = self.totals;

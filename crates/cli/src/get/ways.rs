@@ -8,7 +8,7 @@ use net::Via;
 
 use super::standing::Standing;
 use crate::exit::{Code, Failure, Outcome};
-use crate::view::PathRow;
+use crate::view::{NO_ANSWER_YET, PathRow};
 
 /// Why a named local end leads nowhere, where nothing else is known.
 pub(super) const NO_FAMILY: &str = "no mirror is of its address family";
@@ -32,7 +32,7 @@ impl Way {
             state: match (&of.out, state) {
                 (Some(why), _) if of.lied => format!("struck off: {why}"),
                 (Some(why), _) => why.clone(),
-                (None, State::Opening) => "no answer yet".into(),
+                (None, State::Opening) => NO_ANSWER_YET.into(),
                 (None, State::Open) => "open".into(),
                 (None, State::Stalled) => "silent".into(),
                 (None, State::Failing) => "failing".into(),

@@ -1,7 +1,7 @@
 //! What the ways look like to people.
 
 use super::Small;
-use crate::view::{PathRow, Snapshot};
+use crate::view::{NO_ANSWER_YET, PathRow, Snapshot, is_same};
 
 impl Small<'_> {
     /// A picture of it all; at the `end` with mean rates.
@@ -24,8 +24,11 @@ impl Small<'_> {
         let mut paths: Vec<PathRow> = Vec::new();
         for row in rows {
             // A second lane is part of its way; what it does is told when it does something.
-            match paths.iter_mut().find(|first| first.source == row.source && first.via == row.via) {
+            match paths.iter_mut().find(|first| is_same(first, &row)) {
                 Some(first) => {
+                    if first.state == NO_ANSWER_YET {
+                        first.state.clone_from(&row.state);
+                    }
                     first.rate_bytes += row.rate_bytes;
                     first.share_percent += row.share_percent;
                     first.bytes += row.bytes;
