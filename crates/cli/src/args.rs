@@ -65,10 +65,10 @@ pub enum Command {
 #[command(
     long_about = "Offer files and directories to whoever knows their URI.\n\n\
         Hashes each PATH (the hashes are kept for the next start), prints one URI a line on standard \
-        output, and answers requests until Ctrl-C. A directory gets a URI of its own, and so does each \
-        file in it. Requests name content by its hash, never by a path: what was not hashed at the start \
-        cannot be asked for. Symbolic links are followed only as long as they stay inside the PATH they \
-        were found in.",
+        output (with --http after each its URL), and answers requests until Ctrl-C. A directory gets a URI \
+        of its own, and so does each file in it. Requests name content by its hash, never by a path: what \
+        was not hashed at the start cannot be asked for. Symbolic links are followed only as long as they \
+        stay inside the PATH they were found in.",
     after_help = "Examples:\n  \
         anabranch serve film.mkv\n  \
         anabranch serve --listen 192.0.2.7:26227 --limit 20M ~/public\n  \

@@ -111,6 +111,9 @@ pub enum ReadError {
     Io(io::Error),
 }
 
+/// Warnings that are told in full.
+const WARNINGS_MAX: usize = 20;
+
 /// How to build a catalog.
 #[derive(Debug, Default)]
 pub struct Builder {
@@ -122,7 +125,14 @@ pub struct Builder {
     pub total_bytes: AtomicU64,
     /// Set to stop.
     pub stop: AtomicBool,
-    warnings: Mutex<Vec<String>>,
+    warnings: Mutex<Warnings>,
+}
+
+/// The first warnings, and how many came after them.
+#[derive(Debug, Default)]
+struct Warnings {
+    first: Vec<String>,
+    more: usize,
 }
 
 impl Builder {
@@ -132,13 +142,24 @@ impl Builder {
         Self { cache: cache::directory(), ..Self::default() }
     }
 
-    /// Takes the warnings that have come up: what is skipped, and why.
+    /// Takes the warnings that have come up: what is skipped, and why. After [`WARNINGS_MAX`] of them the
+    /// last one says how many more there are.
     pub fn warnings(&self) -> Vec<String> {
-        std::mem::take(&mut *self.warnings.lock().unwrap_or_else(PoisonError::into_inner))
+        let warnings = &mut *self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        let Warnings { mut first, more } = std::mem::take(warnings);
+        if more > 0 {
+            first.push(format!("skipped {more} more"));
+        }
+        first
     }
 
     fn warn(&self, warning: String) {
-        self.warnings.lock().unwrap_or_else(PoisonError::into_inner).push(warning);
+        let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        if warnings.first.len() < WARNINGS_MAX {
+            warnings.first.push(warning);
+        } else {
+            warnings.more += 1;
+        }
     }
 
     fn stopped(&self) -> bool {

@@ -33,9 +33,15 @@ pub enum Code {
 pub const CODES: &[(u8, &str)] = &[
     (0, "done: the file has its final name, verified as was said; of lab: all as expected"),
     (Code::Other as u8, "an error that none of the following describes"),
-    (Code::Usage as u8, "wrong usage: an option, an address, the URI or a scenario makes no sense"),
+    (
+        Code::Usage as u8,
+        "wrong usage: an option, address, URI or scenario makes no sense, or a file is missing",
+    ),
     (Code::NotFound as u8, "no source has this content"),
-    (Code::Unreachable as u8, "no source reachable, or --timeout passed (what arrived is kept)"),
+    (
+        Code::Unreachable as u8,
+        "no source reachable or in order (5xx), or --timeout passed (what arrived is kept)",
+    ),
     (Code::Corrupt as u8, "verification failed: every source sent wrong bytes and was struck off"),
     (Code::Target as u8, "target: disk full, not writable, exists already, or in use by another get"),
     (Code::Unmet as u8, "lab: a condition was not met, or a value is not where the scenario expects it"),

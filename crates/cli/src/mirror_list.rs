@@ -92,7 +92,7 @@ pub struct Make {
     pub file: PathBuf,
 
     /// Where it is, the best place first: URLs of http or https. Of a file, one that ends in a slash is a
-    /// directory with the file in it; of a directory, it is the directory itself
+    /// directory with the file in it; of a directory, it is the directory itself, and may have no query
     #[arg(required = true, value_name = "URL", value_hint = ValueHint::Url, value_parser = mirror_url)]
     pub urls: Vec<Url>,
 
@@ -169,8 +169,8 @@ fn piece_size(text: &str) -> Result<u64, String> {
 /// Runs it.
 ///
 /// # Errors
-/// As [`exit`](crate::exit) has it: 1 if a file cannot be read, 2 if what was given makes no sense, 6 if
-/// something cannot be written or is there already.
+/// As [`exit`](crate::exit) has it: 2 if what was given makes no sense or is not there, 1 if reading it fails
+/// on the way, 6 if something cannot be written or is there already.
 pub fn mirror_list(args: &MirrorList) -> Outcome {
     match &args.command {
         Command::Make(args) => make(args),
@@ -210,7 +210,7 @@ impl Plan {
 fn mirrors(urls: &[Url], name: &str) -> Outcome<Vec<Mirror>> {
     let mut mirrors: Vec<Mirror> = Vec::new();
     for url in urls {
-        let url = match url.as_str().ends_with('/') {
+        let url = match url.path().ends_with('/') && !has_query(url) {
             true => url.join(&encode_component(name)).map_err(|e| Failure::usage(format!("{url}: {e}")))?,
             false => url.clone(),
         };
@@ -222,6 +222,12 @@ fn mirrors(urls: &[Url], name: &str) -> Outcome<Vec<Mirror>> {
         0..=MIRRORS_MAX => Ok(mirrors),
         n => Err(Failure::usage(format!("{n} mirrors, expected at most {MIRRORS_MAX}"))),
     }
+}
+
+/// Whether what is asked for is told by more than a path.
+fn has_query(url: &Url) -> bool {
+    // A Url has no fragment, and in a path a question mark is escaped.
+    url.as_str().contains('?')
 }
 
 /// Bytes of a piece of a file of `length`.
@@ -253,10 +259,7 @@ fn make(args: &Make) -> Outcome {
         }
     }
     let unreadable = |e: io::Error| Failure::other(format!("cannot read {}: {e}", shown(&args.file)));
-    let file = File::open(&args.file).map_err(unreadable)?;
-    if !file.metadata().map_err(unreadable)?.is_file() {
-        return Err(unreadable(io::Error::other("not a regular file")));
-    }
+    let file = open(&args.file)?;
     let stamp = Stamp::of(&file).map_err(unreadable)?;
     if stamp.length > LENGTH_MAX {
         return Err(unreadable(io::Error::other("longer than 64 TiB")));
@@ -267,6 +270,17 @@ fn make(args: &Make) -> Outcome {
         return Err(unreadable(io::Error::other("it changed while it was being hashed")));
     }
     write_all(args, &plan, hashed, bytes)
+}
+
+/// Opens a file that was named.
+fn open(path: &Path) -> Outcome<File> {
+    let unusable = |why: String| Failure::usage(format!("cannot read {}: {why}", shown(path)));
+    let file = File::open(path).map_err(|e| unusable(e.to_string()))?;
+    match file.metadata() {
+        Ok(meta) if meta.is_file() => Ok(file),
+        Ok(_) => Err(unusable("not a regular file".into())),
+        Err(e) => Err(unusable(e.to_string())),
+    }
 }
 
 /// Hashes a file in a thread.
@@ -412,6 +426,7 @@ mod tests {
             mirrors.iter().map(|m| format!("{} {}", m.priority, m.url)).collect::<Vec<_>>()
         };
         assert_eq!(of(&["http://h/x", "https://h/pub/"]), ["1 http://h/x", "2 https://h/pub/a%20b"]);
+        assert_eq!(of(&["http://h/d/?n=x/"]), ["1 http://h/d/?n=x/"], "it names no directory");
         assert_eq!(of(&["http://h", "http://h/", "http://h/a%20b"]), ["1 http://h/a%20b"]);
         for bad in ["", "x", "ftp://h/x", "http://user:pass@h/x", "file:///x"] {
             assert!(mirror_url(bad).is_err(), "{bad}");

@@ -115,7 +115,7 @@ pub struct Summary {
     pub complete: bool,
     /// What was verified.
     pub verified: Verified,
-    /// Of what is only [`Verified::Unchanged`]: the day on which it came without any hash, UTC (`2026-11-22`).
+    /// Of what is only [`Verified::Unchanged`]: the day on which it came without any hash, UTC: `2026-11-22`.
     pub unverified_since: Option<String>,
     /// The exit status.
     pub exit: u8,
@@ -190,19 +190,26 @@ pub struct View {
     notes: usize,
     /// What is not in the snapshots: other transfers of the same command.
     base: Snapshot,
+    /// What notes are about, if there is more than one file.
+    about: Option<String>,
 }
 
 impl View {
     /// A view that has shown nothing yet.
     #[must_use]
     pub fn new(mode: Mode) -> Self {
-        Self { mode, lines: Lines::default(), shown: None, notes: 0, base: Snapshot::default() }
+        Self { mode, lines: Lines::default(), shown: None, notes: 0, base: Snapshot::default(), about: None }
     }
 
-    /// From now on snapshots are of another transfer, with a clock of its own, and `base` is added to them, its
-    /// paths too: what has come over them is not forgotten.
+    /// From now on snapshots are of another transfer, with a clock of its own, and `base` is added to them,
+    /// its paths too: what has come over them is not forgotten.
     pub fn among(&mut self, base: Snapshot) {
         (self.base, self.shown) = (base, None);
+    }
+
+    /// From now on notes are about this file of several; `None`: about all.
+    pub fn about(&mut self, file: Option<String>) {
+        self.about = file;
     }
 
     /// Whether [`show`](Self::show) would draw at `now`: a snapshot costs something to make.
@@ -249,6 +256,8 @@ impl View {
         if self.notes > NOTES_MAX {
             return;
         }
+        let named = self.about.as_ref().map(|file| format!("{file}: {note}"));
+        let note = named.as_deref().unwrap_or(note);
         match self.mode {
             Mode::Live | Mode::Plain => self.lines.print(note),
             Mode::Json => json(&Event::Note { note }),

@@ -138,7 +138,13 @@ fn show_tells_people() {
     let assert = anabranch().args(["mirror-list", "show"]).arg(&file).assert().code(2);
     let said = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
     assert!(said.contains("line 1: the size \"five\" is not a number"), "{said}");
-    anabranch().args(["mirror-list", "show", "/no/such"]).assert().code(1);
+    for (name, says) in
+        [("/no/such", "cannot read"), ("http://h/x", "from a file: download http://h/x first")]
+    {
+        let assert = anabranch().args(["mirror-list", "show", name]).assert().code(2);
+        let said = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
+        assert!(said.contains(says), "{said}");
+    }
 }
 
 #[test]
@@ -156,11 +162,13 @@ fn wrong_usage_is_status_2_and_what_cannot_be_written_6() {
     ] {
         assert_eq!(make(dir.path(), args).0, 2, "{args:?}");
     }
-    assert_eq!(make(dir.path(), &["none", "http://h/x"]).0, 1);
-    assert_eq!(make(dir.path(), &["/dev/null", "http://h/x", "-o", "."]).0, 1, "no file");
+    assert_eq!(make(dir.path(), &["none", "http://h/x"]).0, 2);
+    assert_eq!(make(dir.path(), &["/dev/null", "http://h/x", "-o", "."]).0, 2, "no file");
     let empty = tempfile::tempdir().expect("a directory");
     let path = empty.path().to_str().expect("UTF-8");
     assert_eq!(make(dir.path(), &[path, "http://h/x", "-o", "."]).0, 2, "a directory without files");
+    let query = make(dir.path(), &[".", "http://h/d/?x", "-o", "."]);
+    assert!(query.0 == 2 && query.2.contains("has a query"), "{query:?}");
     assert_eq!(make(dir.path(), &["x", "http://h/x", "-o", "none"]).0, 6);
     assert_eq!(names(dir.path()), ["new\nline", "x"]);
 }

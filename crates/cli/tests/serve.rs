@@ -259,13 +259,13 @@ fn what_cannot_be_served_is_said() {
     fs::write(&path, b"x").expect("a file");
     let server = Server::start(&path);
     let taken = server.address.to_string();
-    let fail = |args: &[&str]| {
-        let assert = anabranch().arg("serve").args(args).arg("--no-cache").assert().code(1);
+    let fail = |args: &[&str], code: i32| {
+        let assert = anabranch().arg("serve").args(args).arg("--no-cache").assert().code(code);
         String::from_utf8_lossy(&assert.get_output().stderr).into_owned()
     };
     let path = path.to_str().expect("UTF-8");
-    assert!(fail(&[path, "--listen", &taken]).contains("--listen"));
-    assert!(fail(&[path, "--listen", "192.0.2.1:5"]).contains("no such address"));
-    assert!(fail(&["/nonexistent", "--listen", "127.0.0.1:0"]).contains("/nonexistent"));
-    assert!(fail(&["/dev/null", "--listen", "127.0.0.1:0"]).contains("neither"));
+    assert!(fail(&[path, "--listen", &taken], 1).contains("--listen"));
+    assert!(fail(&[path, "--listen", "192.0.2.1:5"], 1).contains("no such address"));
+    assert!(fail(&["/nonexistent", "--listen", "127.0.0.1:0"], 2).contains("/nonexistent"));
+    assert!(fail(&["/dev/null", "--listen", "127.0.0.1:0"], 2).contains("neither"));
 }

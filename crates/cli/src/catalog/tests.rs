@@ -93,6 +93,18 @@ fn a_changed_file_is_refused() {
 }
 
 #[test]
+fn of_many_warnings_the_first_are_told() {
+    let dir = tempfile::tempdir().expect("a directory");
+    fs::write(dir.path().join("f"), b"f").expect("a file");
+    for n in 0..WARNINGS_MAX + 30 {
+        symlink("nowhere", dir.path().join(n.to_string())).expect("a link");
+    }
+    let (_, warnings) = build(&[dir.path().to_owned()]);
+    assert_eq!(warnings.len(), WARNINGS_MAX + 1);
+    assert_eq!(warnings.last().map(String::as_str), Some("skipped 30 more"));
+}
+
+#[test]
 fn a_directory_is_a_collection_of_what_is_inside() {
     let dir = tempfile::tempdir().expect("a directory");
     let outside = tempfile::tempdir().expect("a directory");

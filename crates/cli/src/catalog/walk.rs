@@ -42,7 +42,7 @@ impl Found {
 }
 
 pub(crate) fn walk(builder: &Builder, named: &Path) -> Outcome<Root> {
-    let unreadable = |e: io::Error| Failure::other(format!("cannot read {}: {e}", show(named)));
+    let unreadable = |e: io::Error| Failure::usage(format!("cannot read {}: {e}", show(named)));
     let path = named.canonicalize().map_err(unreadable)?;
     let meta = path.metadata().map_err(unreadable)?;
     if meta.is_file() {
@@ -50,7 +50,7 @@ pub(crate) fn walk(builder: &Builder, named: &Path) -> Outcome<Root> {
         return Ok(Root { path, directory: false, files: vec![file] });
     }
     if !meta.is_dir() {
-        return Err(Failure::other(format!("cannot offer {}: neither a file nor a directory", show(named))));
+        return Err(Failure::usage(format!("cannot offer {}: neither a file nor a directory", show(named))));
     }
     std::fs::read_dir(&path).map_err(unreadable)?;
     let mut files = Vec::new();

@@ -105,8 +105,9 @@ impl Asked {
             return self.list(path);
         }
         Err(Failure::usage(format!(
-            "{}: neither a URI of ours (anabranch:…), nor a URL (http://…, https://…), nor a Metalink file",
-            show(without_user(name))
+            "{}: neither a URI of ours (anabranch:…), nor a URL (http://…, https://…), nor a Metalink file{}",
+            show(without_user(name)),
+            hint(name)
         )))
     }
 
@@ -122,7 +123,11 @@ impl Asked {
             File::open(path)?.take(METALINK_MAX as u64 + 1).read_to_end(&mut bytes)?;
             Ok(bytes)
         };
-        let bytes = read().map_err(|e: std::io::Error| Failure::usage(format!("{}: {e}", show(path))))?;
+        let unreadable = |e: std::io::Error| {
+            let hint = path.to_str().map(hint).unwrap_or_default();
+            Failure::usage(format!("{}: {e}{hint}", show(path)))
+        };
+        let bytes = read().map_err(unreadable)?;
         let metalink = Metalink::parse(&bytes)
             .map_err(|e| Failure::usage(format!("{}: no Metalink: {e}", show(path))))?;
         if self.metalink.is_some() {
@@ -139,6 +144,13 @@ fn without_user(text: &str) -> String {
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let start = rest[..end].rfind('@').map_or(0, |at| at + 1);
     format!("{scheme}://{}", &rest[start..])
+}
+
+/// What else a name that is no file may have been meant to be.
+fn hint(name: &str) -> &'static str {
+    let (host, path) = name.split_once('/').unwrap_or_default();
+    let is_host = (host.contains(['.', ':']) || host == "localhost") && !host.starts_with('.');
+    if is_host && !path.starts_with('/') { "; a URL begins with https:// or http://" } else { "" }
 }
 
 fn is_list(path: &str) -> bool {
@@ -161,7 +173,9 @@ mod tests {
         for (bad, says) in [
             ("ftp://u:secret@a/f", "ftp://a/f: neither"),
             ("http://u:secret@[a/f", "http://[a/f: "),
-            ("no-such.meta4", "No such file"),
+            ("no-such.meta4", "os error 2)"),
+            ("h.example/x.meta4", "(os error 2); a URL begins with https://"),
+            ("h.example:80/x", "nor a Metalink file; a URL begins with https://"),
             ("http://", "http://"),
         ] {
             let failure = names(&[bad]).expect_err(bad);

@@ -234,7 +234,12 @@ impl Several<'_> {
                 Err(Failure::new(Code::Corrupt, "all its mirrors are struck off"))
             }
             true => Err(Failure::new(Code::NotFound, "no mirror is named")),
-            false => self.alone(file, view),
+            false => {
+                view.about(Some(show(&name)));
+                let ended = self.alone(file, view);
+                view.about(None);
+                ended
+            }
         };
         let failure = match ended {
             Ok((found, End { summary, whole, .. })) => {

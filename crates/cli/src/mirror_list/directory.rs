@@ -13,7 +13,7 @@ use mmtp::id::LENGTH_MAX;
 use sha2::{Digest as _, Sha256};
 
 use super::hash::{Hashed, Hashing};
-use super::{Make, PIECE_BYTES, exists, piece_bytes, show, write};
+use super::{Make, PIECE_BYTES, exists, has_query, piece_bytes, show, write};
 use crate::catalog::{Builder, Found, Stamp, open_file, walk};
 use crate::exit::{Failure, Outcome};
 use crate::names::show as shown;
@@ -23,7 +23,10 @@ pub(super) fn make(args: &Make, watch: impl FnOnce(&Work<'_>) -> Outcome<Vec<met
     // If it was named `.`, its real name.
     let real = match args.file.file_name() {
         Some(_) => args.file.clone(),
-        None => args.file.canonicalize().map_err(|e| unreadable(&args.file, &e))?,
+        None => args
+            .file
+            .canonicalize()
+            .map_err(|e| Failure::usage(format!("cannot read {}: {e}", shown(&args.file))))?,
     };
     let name = real.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
         Failure::usage(format!("{} has no name in UTF-8 to call a Metalink by", shown(&real)))
@@ -32,6 +35,11 @@ pub(super) fn make(args: &Make, watch: impl FnOnce(&Work<'_>) -> Outcome<Vec<met
     let path = beside.join(format!("{name}.meta4"));
     if !args.force && path.symlink_metadata().is_ok() {
         return Err(exists(&path));
+    }
+    if let Some(url) = args.urls.iter().find(|url| has_query(url)) {
+        return Err(Failure::usage(format!(
+            "{url} has a query, so no file can be below it: the URL of a directory ends in / and has none"
+        )));
     }
     let builder = Builder::default();
     let root = walk(&builder, &args.file)?;

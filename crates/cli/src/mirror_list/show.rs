@@ -8,7 +8,7 @@ use mirror::metalink::{File, METALINK_MAX, Metalink, PRIORITY_LAST};
 use mmtp::uri::{URI_MAX, Uri};
 use serde::Serialize;
 
-use super::{Make, Show};
+use super::{Make, Show, open};
 use crate::exit::{Failure, Outcome};
 use crate::man::print;
 use crate::names::show as shown;
@@ -113,12 +113,20 @@ fn uri(file: &File) -> Option<Uri> {
 
 /// Reads a Metalink and tells what is in it.
 pub(super) fn show(args: &Show) -> Outcome {
-    let unreadable = |e: io::Error| Failure::other(format!("cannot read {}: {e}", shown(&args.file)));
-    let file = std::fs::File::open(&args.file).map_err(unreadable)?;
+    let name = shown(&args.file);
+    let lower = name.to_ascii_lowercase();
+    if lower.starts_with("http://") || lower.starts_with("https://") {
+        return Err(Failure::usage(format!(
+            "a Metalink is shown from a file: download {name} first, with curl -LO; anabranch get takes the \
+             URL itself"
+        )));
+    }
+    let file = open(&args.file)?;
+    let unreadable = |e: io::Error| Failure::other(format!("cannot read {name}: {e}"));
     let mut contents = Vec::new();
     file.take(METALINK_MAX as u64 + 1).read_to_end(&mut contents).map_err(unreadable)?;
     let metalink = Metalink::parse(&contents)
-        .map_err(|bad| Failure::usage(format!("{} is no Metalink of use: {bad}", shown(&args.file))))?;
+        .map_err(|bad| Failure::usage(format!("{name} is no Metalink of use: {bad}")))?;
     let mut out = String::new();
     for file in &metalink.files {
         let described = Described::of(file);

@@ -78,6 +78,7 @@ impl Directory {
     /// If that is not possible.
     pub fn create(path: &Path) -> Outcome<Self> {
         match std::fs::create_dir(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Err(missing(path.parent().unwrap_or(path))),
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
                 Err(failure("make the directory", path, &e))
             }
@@ -89,8 +90,10 @@ impl Directory {
         // Links on the way are the user's own choice.
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let opened = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        let fd = nix::fcntl::open(opened, flags, Mode::empty())
-            .map_err(|e| failure("open the directory", opened, &e.into()))?;
+        let fd = nix::fcntl::open(opened, flags, Mode::empty()).map_err(|e| match e {
+            Errno::ENOENT => missing(opened),
+            e => failure("open the directory", opened, &e.into()),
+        })?;
         Ok(Self { fd, path: path.to_owned() })
     }
 
@@ -162,7 +165,7 @@ impl Place {
             return Err(Failure::target(format!("{} is not a file name", show(path))));
         };
         if path.as_os_str().as_bytes().ends_with(b"/") {
-            return Err(Failure::target(format!("there is no directory {}: make it first", show(path))));
+            return Err(missing(path));
         }
         let dir = Directory::open(path.parent().unwrap_or(Path::new("")))?;
         Ok(Self { dir, name: name.to_owned(), among_others: false })
@@ -288,6 +291,12 @@ pub(super) struct Entry {
     pub(super) inode: (u64, u64),
 }
 
+/// A directory is not there.
+fn missing(path: &Path) -> Failure {
+    let path = show(path);
+    Failure::target(format!("there is no directory {path}: make it first, or choose another --output"))
+}
+
 /// A failure of the target, with what to do about it.
 fn failure(doing: &str, path: &Path, error: &io::Error) -> Failure {
     use io::ErrorKind as Kind;
@@ -299,7 +308,9 @@ fn failure(doing: &str, path: &Path, error: &io::Error) -> Failure {
         Kind::FileTooLarge => "the file system or a resource limit (ulimit -f) forbids a file of this size",
         Kind::PermissionDenied => "permission denied: choose a place you may write to with --output",
         Kind::ReadOnlyFilesystem => "the file system is read-only: choose another place with --output",
-        Kind::NotFound => "there is no such directory: make it first, or choose another place with --output",
+        Kind::NotFound => {
+            "its directory takes no files, or is gone: choose another place with --output"
+        }
         Kind::NotADirectory => "a part of the path is not a directory",
         Kind::IsADirectory => "it is a directory",
         Kind::InvalidFilename => {
