@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use common::anabranch;
 use common::fetch::{Done, Ground, names, run};
 use common::nginx::Nginx;
-use common::site::{LOGIN, Reply, Request, Site, Then, honest};
+use common::site::{LOGIN, PATH, Reply, Request, Site, Then, honest};
 use sha2::{Digest as _, Sha256};
 
 /// The content with eight bytes flipped every `pitch` bytes from `first` on.
@@ -286,6 +286,28 @@ fn compressed_by_nginx() {
     ground.assert_arrived();
     let done = run(ground.get_named(&[nginx.url(1, "f.bin")], &["--force"])).expect(3);
     assert!(done.err.contains("compressed (gzip)"), "{}", done.err);
+}
+
+#[test]
+fn what_a_server_without_ranges_sent_is_not_asked_of_it_again() {
+    // The other one breaks down; what would still be compared, only that could.
+    let ground = Ground::new(3_000_000);
+    let whole = Site::new(&ground.content, |request, _| {
+        let mut request = request.clone();
+        request.fields.retain(|(name, _)| name != "range");
+        honest(&request, &common::noise(3_000_000), "\"v1\"").without("accept-ranges")
+    });
+    let breaks = Site::new(&ground.content, |request, reply| match request.is_get() && request.number > 0 {
+        true => Reply::new(500, b"oops"),
+        false => reply,
+    });
+    let done = run(ground.get_named(&[breaks.url(), whole.url()], &["--json"])).expect(0);
+    ground.assert_arrived();
+    assert!(done.notes().contains("not all parts could be compared"), "{}", done.notes());
+    let seen = whole.seen();
+    // One of these finds out that it has no ranges.
+    let gets = seen.iter().filter(|request| request.is_get() && request.path == PATH);
+    assert_eq!(gets.count(), 2, "{seen:?}");
 }
 
 #[test]

@@ -376,6 +376,13 @@ impl Pool for Plain {
             }
     }
 
+    fn idle_for(&self, mirror: MirrorId) -> u64 {
+        match &self.mode {
+            Mode::Nothing(cross) => self.idle.len() + cross.waiting_for(mirror),
+            _ => self.idle(),
+        }
+    }
+
     fn is_wanted(&self, group: u64) -> bool {
         if group >= self.id.groups() || self.disagreed {
             return false;

@@ -284,7 +284,7 @@ impl Mirrors {
         let (whole, got) = (fetch.purpose == Purpose::Whole, fetch.got);
         self.release(p, pool);
         self.ways[p].proved();
-        if whole && pool.idle() > 0 {
+        if whole && pool.idle_for(self.ways[p].mirror) > 0 {
             // All of it came, and something was not right. It may be another time, but not for ever.
             self.ways[p].wholes += 1;
             if self.ways[p].wholes >= WHOLES_MAX {

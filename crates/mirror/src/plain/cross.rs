@@ -31,6 +31,13 @@ struct Check {
     asked: bool,
 }
 
+impl Check {
+    /// Whether nobody has been asked for it, and `mirror` may decide it.
+    fn waits_for(&self, mirror: MirrorId) -> bool {
+        self.needed && !self.asked && self.cvs.iter().all(|(m, _)| *m != mirror)
+    }
+}
+
 /// Where one mirror's range ends.
 struct Border {
     mirror: MirrorId,
@@ -157,6 +164,11 @@ impl Cross {
         self.checks.values().filter(|check| check.needed && !check.asked).count() as u64
     }
 
+    /// Those of them that `mirror` may decide.
+    pub(super) fn waiting_for(&self, mirror: MirrorId) -> u64 {
+        self.checks.values().filter(|check| check.waits_for(mirror)).count() as u64
+    }
+
     /// Whether nothing remains to be known of what is here.
     pub(super) fn is_settled(&self) -> bool {
         (self.asked.len() < 2 || self.whole.is_empty()) && self.checks.values().all(|check| !check.needed)
@@ -174,9 +186,7 @@ impl Cross {
 
     /// A check that nobody has been asked for and that `mirror` may decide.
     pub(super) fn take(&mut self, mirror: MirrorId) -> Option<u64> {
-        let fits =
-            |check: &Check| check.needed && !check.asked && check.cvs.iter().all(|(m, _)| *m != mirror);
-        let (&group, check) = self.checks.iter_mut().find(|(_, check)| fits(check))?;
+        let (&group, check) = self.checks.iter_mut().find(|(_, check)| check.waits_for(mirror))?;
         check.asked = true;
         Some(group)
     }

@@ -60,7 +60,7 @@ impl Mirrors {
         self.head(now, fetch);
         let Some(p) = self.way_of(fetch) else { return };
         self.without_ranges(self.ways[p].mirror);
-        if self.ways.iter().any(|way| way.ranges && way.is_usable()) {
+        if self.ways.iter().any(|way| way.ranges && way.is_usable() && !way.trial) {
             self.cancel(p, pool);
             return;
         }
@@ -84,7 +84,7 @@ impl Mirrors {
             let whole = way.fetch.as_ref().is_some_and(|fetch| fetch.purpose == Purpose::Whole);
             q != p && (whole || (way.ranges && way.is_usable() && !way.trial))
         });
-        if !others && pool.idle() > 0 {
+        if !others && pool.idle_for(self.ways[p].mirror) > 0 {
             self.ask(now, p, 0..self.groups(), Purpose::Whole);
         }
     }

@@ -25,6 +25,11 @@ pub trait Pool {
     fn put_back(&mut self, groups: Range<u64>);
     /// Groups that nobody has been asked for.
     fn idle(&self) -> u64;
+    /// The same without those that `mirror` may not bring.
+    fn idle_for(&self, mirror: MirrorId) -> u64 {
+        let _ = mirror;
+        self.idle()
+    }
     /// Whether the bytes of a group would be used: it is neither verified nor here to be.
     fn is_wanted(&self, group: u64) -> bool;
     /// The same, if they came from `mirror`: what is being checked may be wanted from others only.
