@@ -374,7 +374,8 @@ fn what_has_come_counts_until_the_end() {
     let done = run(dist.get(&["--json"])).expect(0);
     dist.assert_arrived();
     let events = done.out.lines().map(|line| serde_json::from_str(line).expect("JSON"));
-    let events: Vec<serde_json::Value> = events.filter(|e: &serde_json::Value| e["event"] == "progress").collect();
+    let events: Vec<serde_json::Value> =
+        events.filter(|e: &serde_json::Value| e["event"] == "progress").collect();
     assert!(events.len() > 2, "{}", done.out);
     let (mut whole, mut paths) = (0, BTreeMap::new());
     for event in events {
@@ -403,6 +404,8 @@ fn passwords_are_for_servers_that_the_command_line_names() {
     fs::write(users, "me:{PLAIN}se+cret\n").expect("a file");
     let done = run(dist.get(&["--user", "me:se+cret"])).expect(9);
     assert!(done.err.contains("31 of 31 files could not be had ("), "{}", done.err);
+    let note = format!("\nlong.bin: {}: the server wants a name", dist.nginx.name(0));
+    assert!(done.err.contains(&note), "{}", done.err);
     assert!(done.err.contains("(401): what --user and --header say goes only to"), "{}", done.err);
     let netrc = dist.dir.path().join("netrc");
     let host = dist.nginx.addresses[0].ip();
@@ -517,7 +520,20 @@ fn what_makes_no_sense_beside_several_files() {
     // The other way round: a directory by its URI, and URLs that are of no use to it.
     let mut command = anabranch();
     command.current_dir(dir.path()).args(["get", &format!("{uri}&dir"), url]);
-    assert_ne!(run(command).code, Some(0));
+    let done = run(command).expect(2);
+    assert!(
+        done.err.contains("need the Metalink of its files") && done.err.contains("--from"),
+        "{}",
+        done.err
+    );
+    let mut command = anabranch();
+    command.current_dir(dir.path()).args(["get", &format!("{uri}&dir"), "x.meta4"]);
+    let done = run(command).expect(2);
+    assert!(done.err.contains("leave it out, and what the Metalink names comes from"), "{}", done.err);
+    // Nobody is asked for the first of two.
+    let mut command = anabranch();
+    command.args(["get", "http://127.0.0.1:1/one.meta4", "http://127.0.0.1:1/two.meta4"]);
+    assert!(run(command).expect(2).err.contains("two Metalinks: fetch other Metalinks by themselves"));
 }
 
 #[test]
@@ -537,6 +553,56 @@ fn files_without_a_hash_are_called_unverified() {
     assert_eq!(done.summary()["verified"], "nothing");
     let tree = read(&dir.path().join("x"));
     assert_same(&tree, &Tree::from([("one".into(), one), ("d/two".into(), two)]));
+}
+
+#[test]
+fn files_without_a_hash_are_gone_on_with() {
+    let slow = "limit_rate 1m;";
+    let Some(nginx) = Nginx::start("files without a hash resumed", &["", slow, slow]) else { return };
+    let dir = tempfile::tempdir().expect("a directory");
+    let (one, long) = (noise(400_000), noise(6 << 20));
+    let mut text = String::from("<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">\n");
+    for (name, bytes, servers) in [("one", &one, 0..2), ("long", &long, 1..3)] {
+        text += &format!("<file name=\"{name}\">");
+        for server in servers {
+            nginx.put(server, name, bytes);
+            text += &format!("<url>{}</url>", nginx.url(server, name));
+        }
+        text += "</file>\n";
+    }
+    fs::write(dir.path().join("x.meta4"), text + "</metalink>\n").expect("a file");
+    let (to, cache) = (dir.path().join("x"), dir.path().join("cache"));
+    // Whether or not it is remembered what came.
+    for memory in [cache.as_path(), Path::new("/dev/null")] {
+        let get = || {
+            let mut command = anabranch();
+            command.current_dir(dir.path()).env("XDG_CACHE_HOME", memory);
+            command.args(["get", "--json", "x.meta4"]);
+            command
+        };
+        let begun = || {
+            let parts = read(&to).into_iter().filter(|(name, _)| name.starts_with(".anabranch-part."));
+            let groups = |bytes: &[u8]| bytes.chunks(16_384).filter(|g| g.iter().any(|b| *b != 0)).count();
+            to.join("one").exists() && parts.map(|(_, bytes)| groups(&bytes)).max() > Some(64)
+        };
+        let running = spawn(get());
+        wait_until(60, begun);
+        running.signal(Signal::SIGINT);
+        running.end().expect(130);
+        let done = run(get());
+        if memory == cache {
+            assert_eq!(done.code, Some(0), "{}", done.err);
+        } else {
+            assert_eq!(done.code, Some(6), "{}", done.err);
+            assert!(done.err.contains("1 of 2 files could not be had (one): "), "{}", done.err);
+            assert!(done.err.contains("nothing tells whether it is what would come"), "{}", done.err);
+        }
+        let resumed = done.summary()["last"]["resumed_bytes"].as_u64().expect("a number");
+        assert!(resumed > 64 * 16_384, "{resumed}");
+        let tree = Tree::from([("one".into(), one.clone()), ("long".into(), long.clone())]);
+        assert_same(&read(&to), &tree);
+        fs::remove_dir_all(&to).expect("the directory");
+    }
 }
 
 #[test]

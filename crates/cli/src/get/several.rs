@@ -23,7 +23,7 @@ use crate::args::Get;
 use crate::exit::{Code, Failure, Outcome};
 use crate::host::{Stop, shared_stop};
 use crate::names::show;
-use crate::target::{Directory, directory_destination, is_there};
+use crate::target::{Directory, Place, directory_destination, is_there};
 use crate::view::{PathRow, Snapshot, StruckOff, Summary, Verified, View, bytes, is_same, share, sum};
 
 /// Files that are named when several could not be had.
@@ -153,6 +153,10 @@ impl Several<'_> {
         Ok(())
     }
 
+    fn place(&self, name: &str) -> Outcome<Place> {
+        self.directory.place(name.split('/').map(str::as_bytes))
+    }
+
     fn stopped(&self) -> bool {
         self.stop.1.load(Ordering::Relaxed)
     }
@@ -172,7 +176,7 @@ impl Several<'_> {
                 missing.push(file);
                 continue;
             };
-            let place = self.directory.place(name.split('/').map(str::as_bytes))?;
+            let place = self.place(name)?;
             let (proof, root) = hash.proof();
             let id = ContentId { root, length: bytes };
             if is_there(&place, id, proof, self.args.force, &mut |_| !self.stopped())?.is_some() {
@@ -228,6 +232,8 @@ impl Several<'_> {
         if self.stopped() {
             return Err(Failure::new(Code::Interrupted, "interrupted; what arrived is kept"));
         }
+        // Without a hash of it nothing was looked at before. It keeps no other from coming.
+        let in_the_way = !self.args.force && self.place(&name)?.is_taken()?;
         file.mirrors.retain(|mirror| !self.sum.liars.contains(&origin(&mirror.url)));
         let ended = match file.mirrors.is_empty() {
             true if !self.sum.liars.is_empty() => {
@@ -260,12 +266,7 @@ impl Several<'_> {
         };
         match failure {
             None => Ok(()),
-            Some(failure)
-                if matches!(
-                    failure.code,
-                    Code::NotFound | Code::Unreachable | Code::Corrupt | Code::Refused
-                ) =>
-            {
+            Some(failure) if is_of_the_file(failure.code) || (in_the_way && failure.code == Code::Target) => {
                 view.note(&format!("{}: {}", show(&name), failure.message));
                 self.sum.missing.push((name, failure.code, failure.message));
                 Ok(())
@@ -287,10 +288,15 @@ impl Several<'_> {
             Looked::One(found) => *found,
             Looked::Several(..) => return Err(Failure::other("a Metalink within a Metalink")),
         };
-        let mut place = || self.directory.place(name.split('/').map(str::as_bytes));
+        let mut place = || self.place(&name);
         let end = found_one(self.args, &found, &[], client, &mut place, view)?;
         Ok((found, end))
     }
+}
+
+/// Whether other files may come all the same.
+const fn is_of_the_file(code: Code) -> bool {
+    matches!(code, Code::NotFound | Code::Unreachable | Code::Corrupt | Code::Refused)
 }
 
 impl Sum {

@@ -80,7 +80,7 @@ pub(super) const fn code(trouble: &Trouble) -> Code {
 
 /// The exit status where each of several servers has one of its own: that which says most about what to do.
 pub(super) fn worst(all: impl Iterator<Item = Code> + Clone) -> Code {
-    let first = [Code::Corrupt, Code::Refused, Code::NotFound].into_iter();
+    let first = [Code::Corrupt, Code::Target, Code::Refused, Code::NotFound];
     first.into_iter().find(|code| all.clone().any(|one| one == *code)).unwrap_or(Code::Unreachable)
 }
 
@@ -97,7 +97,9 @@ pub(super) fn told(trouble: &Trouble, trusted: bool, client: &Client) -> String 
         }
         Trouble::Forbidden(401) if client.has_secrets() => "those that were given are wrong",
         Trouble::Forbidden(401) => "give them with --user, or put them into ~/.netrc and say --netrc",
-        Trouble::Forbidden(407) => "put them into the URL of the proxy (--proxy http://NAME:PASSWORD@HOST:PORT)",
+        Trouble::Forbidden(407) => {
+            "put them into the URL of the proxy (--proxy http://NAME:PASSWORD@HOST:PORT)"
+        }
         _ => return trouble.to_string(),
     };
     format!("{trouble}: {advice}")

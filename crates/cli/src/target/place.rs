@@ -219,6 +219,14 @@ impl Place {
         (part, journal)
     }
 
+    /// Whether something has the file's name.
+    ///
+    /// # Errors
+    /// Exit status 6 if that cannot be seen.
+    pub fn is_taken(&self) -> Outcome<bool> {
+        Ok(self.stat(&self.name)?.is_some())
+    }
+
     /// What is at `name`: `None` if nothing.
     pub(super) fn stat(&self, name: &OsStr) -> Outcome<Option<Entry>> {
         match nix::sys::stat::fstatat(&self.dir.fd, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
@@ -308,9 +316,7 @@ fn failure(doing: &str, path: &Path, error: &io::Error) -> Failure {
         Kind::FileTooLarge => "the file system or a resource limit (ulimit -f) forbids a file of this size",
         Kind::PermissionDenied => "permission denied: choose a place you may write to with --output",
         Kind::ReadOnlyFilesystem => "the file system is read-only: choose another place with --output",
-        Kind::NotFound => {
-            "its directory takes no files, or is gone: choose another place with --output"
-        }
+        Kind::NotFound => "its directory takes no files, or is gone: choose another place with --output",
         Kind::NotADirectory => "a part of the path is not a directory",
         Kind::IsADirectory => "it is a directory",
         Kind::InvalidFilename => {
