@@ -67,6 +67,9 @@ pub fn get(args: &Get) -> Outcome {
     let mut view = View::new(Mode::of(args.json, args.quiet));
     if let Some(uri) = asked.uri.clone().filter(|uri| uri.collection || !asked.is_web()) {
         if asked.is_web() {
+            if uri.from.is_empty() && args.from.is_empty() {
+                return Err(no_source_of_directory(&asked));
+            }
             view.note(
                 "a directory that is named by its URI comes from sources that speak mmTP alone, so the URLs \
                  beside it are not used: mirrors need the Metalink of its files (see mirror-list make)",
@@ -79,6 +82,9 @@ pub fn get(args: &Get) -> Outcome {
             let named = Named::of(&asked);
             several::get(args, metalink, base, &named, view)
         }
+        None if asked.lists.len() + usize::from(asked.metalink.is_some()) > 1 => Err(Failure::usage(
+            "two Metalinks: fetch other Metalinks by themselves, or put all URLs of one file into one",
+        )),
         None => from_mirrors(args, asked, view),
     }
 }
@@ -220,11 +226,8 @@ fn found_one(
     if let Some(end) = there::already(args.force, found, place, view)? {
         return Ok(end);
     }
-    let mut verified = if sources.is_empty() || found.since().is_some() {
-        found.verified()
-    } else {
-        Verified::Groups
-    };
+    let mut verified =
+        if sources.is_empty() || found.since().is_some() { found.verified() } else { Verified::Groups };
     let parts = |client: Client, lent: bool| Parts {
         client,
         length: found.id.length,
@@ -279,8 +282,7 @@ fn found_one(
     let whole = whole.map(drop);
     let failure = whole.as_ref().err();
     let unverified_since = found.since().map(str::to_owned);
-    let mut summary =
-        Summary { verified, unverified_since, ..transfer.summary(&id, String::new(), failure) };
+    let mut summary = Summary { verified, unverified_since, ..transfer.summary(&id, String::new(), failure) };
     summary.struck_off.splice(..0, struck_off);
     Ok(End { id, summary, whole })
 }
@@ -319,6 +321,20 @@ fn directory(args: &Get, uri: &Uri, path: &Path, transfer: &mut Transfer, view: 
 
 fn no_source() -> Failure {
     Failure::usage("no source: the URI names none (was it in quotes?), so name one with --from HOST:PORT")
+}
+
+/// The URI of a directory with nothing but mirrors beside it, which have no use for it.
+fn no_source_of_directory(beside: &Asked) -> Failure {
+    let what = if beside.metalink.is_some() || !beside.lists.is_empty() {
+        "leave it out, and what the Metalink names comes from mirrors"
+    } else {
+        "mirrors of a directory need the Metalink of its files (DIR.meta4, see mirror-list make): fetch that \
+         instead"
+    };
+    Failure::usage(format!(
+        "the URI is of a directory and names no source that speaks mmTP: {what}; or name a source with \
+         --from HOST:PORT"
+    ))
 }
 
 /// The addresses of every source: those of the URI and those of `--from`, each once.
