@@ -146,7 +146,8 @@ impl Target {
     ///
     /// # Panics
     /// If the bytes are not as many as the group has: the caller has verified something else.
-    pub fn write(&mut self, group: u64, bytes: &[u8], cv: Cv) -> Outcome {
+    pub fn write(&mut self, group: u64, bytes: impl Into<Vec<u8>>, cv: Cv) -> Outcome {
+        let bytes = bytes.into();
         assert!(
             !bytes.is_empty() && bytes.len() == self.id.group_len(group),
             "group {group} has another length"
@@ -155,13 +156,12 @@ impl Target {
         if part.held.len() >= HELD_GROUPS_MAX {
             part.flush(&self.place, &self.id)?;
         }
-        part.held.push(Held { group, cv, from: part.bytes.len(), len: bytes.len() });
-        part.bytes.extend_from_slice(bytes);
         if self.there.insert(group) {
             self.done_bytes += bytes.len() as u64;
         } else {
             part.virgin = false;
         }
+        part.held.push(Held { group, cv, bytes });
         Ok(())
     }
 

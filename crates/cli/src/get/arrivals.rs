@@ -92,7 +92,7 @@ impl Arrivals {
     }
 
     /// A verified group arrived.
-    pub(super) fn group(&mut self, object: ObjectId, group: u64, bytes: &[u8], cv: Cv) -> Outcome {
+    pub(super) fn group(&mut self, object: ObjectId, group: u64, bytes: Vec<u8>, cv: Cv) -> Outcome {
         match self.open.get_mut(&object) {
             Some(Slot::File { target, .. }) => {
                 let before = target.bytes_done();
@@ -105,7 +105,7 @@ impl Arrivals {
                 let start =
                     usize::try_from(group).unwrap_or(usize::MAX).saturating_mul(mmtp::id::GROUP_BYTES);
                 if let Some(to) = memory.get_mut(start..start + bytes.len()) {
-                    to.copy_from_slice(bytes);
+                    to.copy_from_slice(&bytes);
                 }
                 Ok(())
             }

@@ -259,7 +259,7 @@ impl Transfer {
         let until = web.drain(self.clock.now(), &mut self.subscriber, view, |brought| match brought {
             Brought::Group { .. } | Brought::Complete if written.is_err() => Ok(()),
             Brought::Group { group, bytes, cv } => {
-                written = arrivals.group(0, group, &bytes, cv);
+                written = arrivals.group(0, group, bytes, cv);
                 Ok(())
             }
             Brought::Revoked(groups) => arrivals.revoked(0, groups),
@@ -288,7 +288,7 @@ impl Transfer {
 
     fn event(&mut self, event: Event, arrivals: &mut Arrivals, view: &mut View) -> Outcome {
         match event {
-            Event::Group { object, group, bytes, cv } => arrivals.group(object, group, &bytes, cv),
+            Event::Group { object, group, bytes, cv } => arrivals.group(object, group, bytes, cv),
             Event::Complete { object } => arrivals.complete(object),
             Event::Meta { name, .. } => {
                 self.named = Some(name);

@@ -21,6 +21,8 @@ use crate::names::show;
 
 /// Groups that are looked at in one go when a part is checked.
 const CHECK_GROUPS: u64 = 4 * SEGMENT_GROUPS;
+/// Bytes that are looked at in one go for something other than zeros.
+const ZERO_BLOCK_BYTES: usize = 256;
 
 #[derive(Debug)]
 pub(super) struct Part {
@@ -33,18 +35,14 @@ pub(super) struct Part {
     /// Records were blanked, and may come back if the power fails.
     unsynced: bool,
     pub(super) held: Vec<Held>,
-    /// The bytes of all held groups, one after the other.
-    pub(super) bytes: Vec<u8>,
 }
 
 /// A group that waits to be written.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Held {
     pub(super) group: u64,
     pub(super) cv: Cv,
-    /// Where its bytes begin among those held.
-    pub(super) from: usize,
-    pub(super) len: usize,
+    pub(super) bytes: Vec<u8>,
 }
 
 impl Part {
@@ -90,16 +88,7 @@ impl Part {
         let file = place
             .open(&name, OFlag::O_RDWR | OFlag::O_CREAT | fresh)
             .map_err(|e| place.failure("write", &name, &e))?;
-        Ok(Self {
-            name,
-            file,
-            journal_name,
-            journal,
-            virgin: !known,
-            unsynced: false,
-            held: Vec::new(),
-            bytes: Vec::new(),
-        })
+        Ok(Self { name, file, journal_name, journal, virgin: !known, unsynced: false, held: Vec::new() })
     }
 
     /// Hashes what the journal records and marks in `there` what is still right; returns the bytes of it.
@@ -185,7 +174,6 @@ impl Part {
         }
         held.clear();
         self.held = held;
-        self.bytes.clear();
         Ok(())
     }
 
@@ -195,9 +183,9 @@ impl Part {
         let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(run.len());
         let mut at = 0;
         for one in run {
-            let bytes = &self.bytes[one.from..][..one.len];
+            let bytes = one.bytes.as_slice();
             let offset = one.group * GROUP_BYTES as u64;
-            if is_zero(bytes) && (self.virgin || self.is_hole(offset, one.len)?) {
+            if is_zero(bytes) && (self.virgin || self.is_hole(offset, bytes.len())?) {
                 write_all_vectored(&self.file, &mut slices, at)?;
                 slices.clear();
             } else {
@@ -290,10 +278,8 @@ fn lock_journal(place: &Place, name: &OsStr) -> Outcome<(Flock<File>, bool)> {
 }
 
 pub(super) fn is_zero(bytes: &[u8]) -> bool {
-    let (head, words, tail) = (bytes.len() % 8, bytes.chunks_exact(8), bytes.chunks_exact(8).remainder());
-    debug_assert_eq!(head, tail.len());
-    words.fold(0, |any, word| any | u64::from_ne_bytes(word.try_into().unwrap_or([1; 8]))) == 0
-        && tail.iter().all(|b| *b == 0)
+    // Hardly anything begins with so many zeros: then the rest is not looked at.
+    bytes.chunks(ZERO_BLOCK_BYTES).all(|block| block.iter().fold(0, |any, byte| any | byte) == 0)
 }
 
 /// Reads until `bytes` is full or the file ends.

@@ -481,7 +481,7 @@ fn a_check_can_be_stopped() {
 
 #[test]
 fn zero_detection() {
-    for len in 0..40 {
+    for len in (0..40).chain([255, 256, 257, 600]) {
         let mut bytes = vec![0; len];
         assert!(is_zero(&bytes));
         for at in 0..len {
