@@ -359,7 +359,7 @@ impl<'a> Small<'a> {
         if let Some(coming) = self.coming.get_mut(&id) {
             coming.page = head.content_type.as_deref().is_some_and(item::is_page);
         }
-        self.machine.handle(now, Input::Bytes { fetch: id, bytes: 0 });
+        self.machine.handle(now, Input::Answer { fetch: id, nth: head.nth, last: head.last });
         if head.length.is_some_and(|length| length != item.bytes) {
             self.client.cancel(id);
             self.wrong(now, id, view);

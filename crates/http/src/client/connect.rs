@@ -73,7 +73,9 @@ enum Wire {
 pub(super) struct Connection {
     pub(super) origin: Origin,
     wire: Wire,
-    /// Answers it has begun to requests that were sent ahead.
+    /// Answers it has begun.
+    pub(super) answers: u64,
+    /// Of these, to requests that were sent ahead.
     pub(super) ahead_answers: u32,
     /// The newest answer was one after which more may be asked ahead.
     steady: bool,
@@ -132,7 +134,8 @@ impl Connection {
             Wire::H1(H1::new(stream))
         };
         let origin = origin.clone();
-        Ok(Self { origin, wire, ahead_answers: 0, steady: false, fd, sampled: None, relay })
+        let (answers, ahead_answers) = (0, 0);
+        Ok(Self { origin, wire, answers, ahead_answers, steady: false, fd, sampled: None, relay })
     }
 
     /// Whether it speaks HTTP/2.
@@ -154,6 +157,11 @@ impl Connection {
             Wire::H1(wire) => wire.persists(),
             Wire::H2(wire) => !wire.is_closed(),
         }
+    }
+
+    /// Whether the newest answer is its last: the server has said so, and owes no other.
+    pub(super) fn is_last(&self) -> bool {
+        !self.persists() && (!self.is_h2() || self.unanswered() == 0)
     }
 
     /// Whether it may be asked before it has answered: it has answered, properly, and stays open.
@@ -205,6 +213,7 @@ impl Connection {
             Wire::H2(wire) => wire.poll_head(cx),
         });
         let parts = parts.await?;
+        self.answers += 1;
         self.steady = true;
         Ok(parts)
     }

@@ -154,7 +154,7 @@ impl Way {
             }
             return Err(Trouble::Broken(format!("no answer for {} s", wait.as_secs_f32())));
         };
-        if head.is_ok() && !connection.persists() && self.ahead.is_none() && self.sent() > 0 {
+        if head.is_ok() && connection.is_last() && self.ahead.is_none() && self.sent() > 0 {
             self.beware(connection);
         }
         Ok(head)
