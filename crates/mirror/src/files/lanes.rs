@@ -106,7 +106,15 @@ impl Files {
     /// How many requests more a way's connection takes, as far as is known.
     fn takes(&self, p: WayId) -> u64 {
         let way = &self.ways[p];
+        if way.is_at_its_end() {
+            return 0;
+        }
         self.servers[usize::from(way.server)].ends.most().saturating_sub(way.newest())
+    }
+
+    /// Whether all that a way's connection takes has been answered.
+    fn is_over(&self, p: WayId) -> bool {
+        self.ways[p].requests.is_empty() && (self.ways[p].last || self.takes(p) == 0)
     }
 
     /// Decides whose turn it is and whether a successor is to begin.
@@ -117,9 +125,11 @@ impl Files {
             self.lanes[lanes].handing_over = false;
             return;
         }
+        for lane in [turn, other] {
+            self.ways[lane].fresh |= self.is_over(lane);
+        }
         let way = &self.ways[turn];
-        let is_over = way.requests.is_empty() && (way.last || self.takes(turn) == 0);
-        if is_over || !way.is_ready(now) || way.is_quiet(now) {
+        if self.is_over(turn) || !way.is_ready(now) || way.is_quiet(now) {
             let rate = way.rate + self.ways[other].rate;
             self.ways[turn].fresh = true;
             let pair = &mut self.lanes[lanes];
@@ -176,12 +186,14 @@ impl Files {
             return way.asked_bytes + beside.flying() + bytes <= pair.both_bytes
                 && !self.may_ask(now, other, bytes);
         }
-        // Two thirds, so that the other comes to its end; what that is not asked any more, too.
+        // Most of it, until it is as fast as it has to be; then little, so that the other comes to its end
+        // before it; what that is not asked any more, too.
+        let share = if way.is_fast(pair.both_bytes / 2) { 1 } else { 3 };
         let most = match self.takes(other) {
             0 => pair.both_bytes.saturating_sub(beside.asked_bytes),
-            _ => 0,
+            _ => pair.both_bytes / 4 * share,
         };
-        !way.fresh && way.asked_bytes + bytes <= most.max(pair.both_bytes / 3 * 2)
+        !way.fresh && way.asked_bytes + bytes <= most
     }
 
     /// Whether a way has nothing to do and may do what another has been asked for: not what its other lane

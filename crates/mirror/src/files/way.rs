@@ -164,6 +164,16 @@ impl Way {
         self.requests.iter().filter(|request| !request.begun).count() as u64
     }
 
+    /// Whether the last answer of its connection has begun and nothing is asked behind it.
+    pub(super) fn is_at_its_end(&self) -> bool {
+        self.last && !self.requests.is_empty() && self.waiting() == 0
+    }
+
+    /// Whether its connection has brought so many bytes within a round trip.
+    pub(super) const fn is_fast(&self, bytes: u64) -> bool {
+        self.most_in_a_trip >= bytes
+    }
+
     /// The number on its connection of the newest request.
     pub(super) fn newest(&self) -> u64 {
         if self.last { self.waiting() } else { self.nth + self.waiting() }
