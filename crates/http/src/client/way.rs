@@ -75,6 +75,8 @@ pub(super) struct Way {
     ahead: Option<Connection>,
     /// How often an origin closed a connection on which it had been asked ahead.
     wary: HashMap<Origin, u32>,
+    /// After how many answers an origin ended a connection.
+    limits: HashMap<Origin, u64>,
 }
 
 impl Way {
@@ -97,6 +99,7 @@ impl Way {
             waiting: VecDeque::new(),
             ahead: None,
             wary: HashMap::new(),
+            limits: HashMap::new(),
         }
     }
 
