@@ -241,6 +241,11 @@ pub struct Head {
     pub links: Vec<String>,
     /// The server has no ranges: to a range from 0 it sends the whole file, `length` bytes and not `end`.
     pub whole: bool,
+    /// Which answer of its connection it is, from 1; 0 of a look, which may have had several.
+    pub nth: u64,
+    /// The server ends the connection after it, and has said so: nothing that was asked behind it on that
+    /// connection is answered there.
+    pub last: bool,
 }
 
 /// Why a fetch failed. Displays as one clause for people.

@@ -6,9 +6,10 @@
 //! 1. **How many at once** (`files/way.rs`): twice what the way delivers in a round trip, from
 //!    [`WINDOW_MIN_BYTES`] to [`WINDOW_MAX_BYTES`], and [`OUTSTANDING_MAX`] files. There is one queue of
 //!    files: a faster way drains faster, and takes more of it.
-//! 2. **A second connection.** Servers end a connection after so many requests (nginx after 1,000), and a new
-//!    one begins slowly: with small files, again and again. So a way that has brought [`SECOND_AFTER`] files
-//!    may get a second lane, which began later and so ends at another time; each fills the other's gaps.
+//! 2. **A successor** (`files/lanes.rs`). Servers end a connection after so many requests (nginx after 1,000),
+//!    and a new one begins slowly: with small files, again and again. How many is learnt when it happens, and
+//!    no more are asked on one connection. A way may have a second lane, whose connection begins while the
+//!    first still has enough to do; what it brings, the first is asked less.
 //! 3. **The end** (`files/tail.rs`): a way without work asks a second time for what would come later, or not
 //!    at all, from another one.
 //! 4. **Failures** hold a way back for half a second, then twice as long and so on; then it has to prove
@@ -21,6 +22,7 @@
 //! The machine has the shape of [`algo::Machine`]: [`Files::handle`], then [`Files::poll`] until it answers
 //! `Wait`. It holds no bytes of any file.
 
+mod lanes;
 mod tail;
 mod talk;
 mod way;
@@ -31,10 +33,12 @@ use std::collections::{BTreeSet, VecDeque};
 use algo::{Output, Span, Time};
 
 pub use crate::plan::{FetchId, State, WayId};
+pub use lanes::GUESSED_ANSWERS;
 pub use talk::{Command, Counters, Event, Failure, FileId, Input, ServerId, Wanted, WayReport};
 pub use way::{OUTSTANDING_MAX, SILENT_AFTER, WINDOW_MAX_BYTES, WINDOW_MIN_BYTES};
 pub use wrong::WRONG_MAX;
 
+use lanes::{Ends, Lanes};
 use way::{Request, Way};
 
 /// The most ways of one machine.
@@ -43,8 +47,6 @@ pub const WAYS_MAX: usize = crate::plan::WAYS_MAX;
 pub const SERVERS_MAX: usize = 64;
 /// A file whose requests have failed so often, each as the first of its connection to fail, is lost.
 pub const TRIES_MAX: u32 = 10;
-/// A second lane is used when the first has brought so many files.
-pub const SECOND_AFTER: u64 = 500;
 /// Requests of all ways together.
 pub const ALL_OUTSTANDING_MAX: usize = 2_048;
 /// How often it is looked again whether a way without work can help those that have some.
@@ -82,6 +84,8 @@ struct Server {
     closed: bool,
     /// Files that it has sent other bytes for.
     wrong: u32,
+    /// When it ends connections.
+    ends: Ends,
 }
 
 /// The machine; see the [module](self).
@@ -89,6 +93,7 @@ pub struct Files {
     files: Vec<File>,
     servers: Vec<Server>,
     ways: Vec<Way>,
+    lanes: Vec<Lanes>,
     /// Files that are neither done nor lost.
     left: usize,
     /// Requests made so far.
@@ -122,6 +127,7 @@ impl Files {
             files,
             servers,
             ways: Vec::new(),
+            lanes: Vec::new(),
             left,
             asked: 0,
             out: VecDeque::new(),
@@ -138,17 +144,23 @@ impl Files {
         if self.ways.len() >= WAYS_MAX || usize::from(server) >= self.servers.len() {
             return None;
         }
-        self.ways.push(Way::new(server));
+        let way = self.ways.len();
+        self.ways.push(Way::new(server, self.lanes.len()));
+        self.lanes.push(Lanes::new(way));
         self.dirty = true;
-        Some(self.ways.len() - 1)
+        Some(way)
     }
 
     /// Adds a second lane to a way: another connection of the same ends, which is a way of its own here.
-    /// `None` when there are [`WAYS_MAX`], or no such way.
+    /// `None` when there are [`WAYS_MAX`], no such way, or it has one.
     pub fn add_lane(&mut self, first: WayId) -> Option<WayId> {
-        let server = self.ways.get(first)?.server;
-        let second = self.add_way(server)?;
-        self.ways[second].first = Some(first);
+        let Way { server, lanes, .. } = *self.ways.get(first)?;
+        let second = self.ways.len();
+        if second >= WAYS_MAX || !self.lanes[lanes].add(second) {
+            return None;
+        }
+        self.ways.push(Way::new(server, lanes));
+        self.dirty = true;
         Some(second)
     }
 
@@ -187,6 +199,11 @@ impl Files {
     pub fn handle(&mut self, now: Time, input: Input) {
         self.dirty = true;
         match input {
+            Input::Answer { fetch, nth, last } => {
+                if let Some((p, n)) = self.find(fetch) {
+                    self.begun(now, p, n, nth, last);
+                }
+            }
             Input::Bytes { fetch, bytes } => {
                 if let Some((p, n)) = self.find(fetch) {
                     self.ways[p].heard(now, n, bytes);
@@ -246,6 +263,7 @@ impl Files {
                 self.drop_requests(p);
             }
         }
+        (0..self.lanes.len()).for_each(|pair| self.take_turns(now, pair));
         // One file each in turn: a short queue is shared by all.
         let mut any = true;
         while std::mem::take(&mut any) {
@@ -256,7 +274,7 @@ impl Files {
                 let server = usize::from(self.ways[p].server);
                 let next = self.again(p).or(self.servers[server].idle.first().map(|(_, file)| *file));
                 let Some(file) = next else { continue };
-                if self.has_begun(p) && self.ways[p].has_room(now, self.files[file].bytes) {
+                if self.may_ask(now, p, self.files[file].bytes) {
                     self.ask(now, p, file);
                     any = true;
                 }
@@ -265,15 +283,9 @@ impl Files {
         self.help(now);
         self.deadline = self.ways.iter().map(|way| way.due(now)).min().unwrap_or(Time::NEVER);
         let asked = self.ways.iter().any(|way| !way.requests.is_empty());
-        if asked && (0..self.ways.len()).any(|p| self.has_begun(p) && self.ways[p].is_free(now)) {
+        if asked && self.ways.iter().any(|way| way.is_free(now)) {
             self.deadline = self.deadline.min(now + TAIL_TICK);
         }
-    }
-
-    /// Whether a way may be used yet.
-    fn has_begun(&self, p: WayId) -> bool {
-        let Some(first) = self.ways[p].first else { return true };
-        self.ways.get(first).is_some_and(|first| first.answers >= SECOND_AFTER)
     }
 
     fn outstanding(&self) -> usize {

@@ -32,6 +32,10 @@ struct Link {
     breaks_at: u64,
     /// It has a second lane.
     second: bool,
+    /// The server ends a connection after so many answers; 0: never.
+    limit: u64,
+    /// And does not say so.
+    unsaid: bool,
     /// The same: the server is busy.
     busy_at: u64,
     /// Files that it has wrong.
@@ -51,6 +55,8 @@ impl Link {
             silent: Time::NEVER..Time::NEVER,
             breaks_at: 0,
             second: false,
+            limit: 0,
+            unsaid: false,
             busy_at: 0,
             wrong: 0..0,
             mixes: false,
@@ -68,6 +74,8 @@ struct Answer {
     id: u64,
     at: Time,
     what: What,
+    nth: u64,
+    last: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -82,6 +90,12 @@ struct Line {
     busy_until: Time,
     answers: VecDeque<Answer>,
     requests: u64,
+    /// Requests on its connection.
+    nth: u64,
+    /// Connections that it has had.
+    connections: u64,
+    /// Requests that had to be sent again because the connection they were on had ended.
+    again: u64,
 }
 
 #[derive(Debug, Default)]
@@ -92,6 +106,9 @@ struct Ended {
     /// Bytes and duplicate bytes of each way.
     bytes: Vec<(u64, u64)>,
     most_outstanding: usize,
+    /// Connections of each way.
+    connections: Vec<u64>,
+    again: u64,
 }
 
 /// Runs until all files are here or lost, or `END`.
@@ -103,7 +120,8 @@ fn run(wanted: &[Wanted], links: &[Link]) -> Ended {
         let lanes = 1 + usize::from(link.second && machine.add_lane(way).is_some());
         for _ in 0..lanes {
             let link = link.clone();
-            lines.push(Line { link, busy_until: Time::ZERO, answers: VecDeque::new(), requests: 0 });
+            let (busy_until, answers) = (Time::ZERO, VecDeque::new());
+            lines.push(Line { link, busy_until, answers, requests: 0, nth: 0, connections: 1, again: 0 });
         }
     }
     let mut ended =
@@ -140,6 +158,8 @@ fn run(wanted: &[Wanted], links: &[Link]) -> Ended {
         if machine.left() == 0 || now >= END {
             ended.at = now;
             ended.bytes = machine.ways().map(|w| (w.counters.bytes, w.counters.duplicate_bytes)).collect();
+            ended.connections = lines.iter().map(|line| line.connections).collect();
+            ended.again = lines.iter().map(|line| line.again).sum();
             return ended;
         }
         let next = lines.iter().flat_map(|line| &line.answers).map(|answer| answer.at).min();
@@ -147,8 +167,10 @@ fn run(wanted: &[Wanted], links: &[Link]) -> Ended {
         for line in &mut lines {
             while line.answers.front().is_some_and(|answer| answer.at <= now) {
                 let Some(answer) = line.answers.pop_front() else { break };
+                let Answer { id: fetch, nth, last, .. } = answer;
                 match answer.what {
                     What::Done { bytes, right } => {
+                        machine.handle(now, Input::Answer { fetch, nth, last });
                         machine.handle(now, Input::Bytes { fetch: answer.id, bytes });
                         machine.handle(now, Input::Done { fetch: answer.id, right });
                     }
@@ -159,7 +181,8 @@ fn run(wanted: &[Wanted], links: &[Link]) -> Ended {
                             for answer in std::mem::take(&mut line.answers) {
                                 machine.handle(now, Input::Failed { fetch: answer.id, failure });
                             }
-                            line.busy_until = now;
+                            (line.busy_until, line.nth) = (now, 0);
+                            line.connections += 1;
                         }
                     }
                 }
@@ -172,6 +195,14 @@ fn run(wanted: &[Wanted], links: &[Link]) -> Ended {
 fn ask(line: &mut Line, now: Time, id: u64, file: usize, bytes: u64) {
     line.requests += 1;
     let link = &line.link;
+    if link.limit > 0 && line.nth == link.limit {
+        // What goes beyond the limit waits for the end of the connection, and then for another one.
+        line.again += u64::from(!line.answers.is_empty());
+        line.busy_until = line.busy_until.max(now) + link.rtt;
+        (line.nth, line.connections) = (0, line.connections + 1);
+    }
+    line.nth += 1;
+    let (nth, last) = (line.nth, line.nth == link.limit && !link.unsaid);
     let hits = |every: u64| every > 0 && line.requests.is_multiple_of(every);
     let what = if hits(link.breaks_at) {
         What::Failed(Failure::Broken)
@@ -192,7 +223,7 @@ fn ask(line: &mut Line, now: Time, id: u64, file: usize, bytes: u64) {
         at = link.silent.end;
     }
     line.busy_until = at;
-    line.answers.push_back(Answer { id, at, what });
+    line.answers.push_back(Answer { id, at, what, nth, last });
 }
 
 fn files(count: usize, bytes: u64, servers: &[ServerId]) -> Vec<Wanted> {
@@ -217,13 +248,65 @@ fn one_link_is_full() {
 }
 
 #[test]
-fn a_second_lane_is_used_late() {
-    let two = [Link { second: true, ..Link::new(0, 100, 20) }];
-    let ended = run(&files(400, 10_000, &[0]), &two);
-    assert_eq!(ended.bytes, [(4_000_000, 0), (0, 0)], "few files need none");
-    let ended = run(&files(4_000, 10_000, &[0]), &two);
+fn a_second_lane_is_used_when_a_connection_may_end() {
+    let two = |limit| [Link { second: true, limit, ..Link::new(0, 100, 20) }];
+    for limit in [0, 1_000] {
+        let ended = run(&files(1_000, 10_000, &[0]), &two(limit));
+        assert_eq!(ended.bytes, [(10_000_000, 0), (0, 0)], "few files need none");
+    }
+    // A server that ends no connection is asked by the second lane once.
+    let ended = run(&files(4_000, 10_000, &[0]), &two(0));
     assert!(ended.complete.iter().all(|done| *done));
-    assert!(ended.bytes[1].0 >= 15_000_000, "{:?}", ended.bytes);
+    assert_eq!((&ended.connections[..], ended.again), (&[1, 1][..], 0));
+    // One that does: by turns.
+    let ended = run(&files(10_000, 10_000, &[0]), &two(1_000));
+    assert!(ended.complete.iter().all(|done| *done));
+    assert!(ended.bytes.iter().all(|(bytes, twice)| *bytes > 40_000_000 && *twice == 0), "{:?}", ended.bytes);
+    assert_eq!((ended.connections.iter().sum::<u64>(), ended.again), (10, 0), "{:?}", ended.connections);
+}
+
+#[test]
+fn no_more_is_asked_than_a_connection_takes() {
+    for (limit, unsaid, second) in [1, 2, 10, 100, 999, 1_000, 1_001].into_iter().flat_map(|limit| {
+        [(limit, false, true), (limit, false, false), (limit, true, true), (limit, true, false)]
+    }) {
+        let link = Link { second, limit, unsaid, ..Link::new(0, 100, 20) };
+        let ended = run(&files(5_000, 10_000, &[0]), &[link]);
+        assert!(ended.complete.iter().all(|done| *done), "{limit}");
+        // Until it is known: once if the server says so, else twice.
+        let most = if unsaid { 4 * OUTSTANDING_MAX } else { OUTSTANDING_MAX };
+        assert!(ended.again <= most as u64, "{limit} {unsaid}: {}", ended.again);
+        assert!(ended.bytes.iter().all(|(_, twice)| *twice == 0), "{limit} {unsaid}: {:?}", ended.bytes);
+    }
+}
+
+#[test]
+fn what_was_learnt_of_a_limit_can_be_wrong() {
+    let mut machine = Files::new(&files(3_000, 10_000, &[0]));
+    assert_eq!(machine.add_way(0), Some(0));
+    let (mut now, mut answers, mut nth, mut asked) = (Time::ZERO, VecDeque::new(), 0, 0);
+    let mut most_asked = Vec::new();
+    while machine.left() > 0 && now < END {
+        match machine.poll(now) {
+            Output::Wait(_) => {
+                let Some(fetch) = answers.pop_front() else { panic!("it waits for nothing") };
+                most_asked.push(answers.len() + 1);
+                now += Span::from_millis(1);
+                // The first connection ends after three answers, the others stay.
+                nth = if asked == 3 { 1 } else { nth + 1 };
+                asked += 1;
+                machine.handle(now, Input::Answer { fetch, nth, last: asked == 3 });
+                machine.handle(now, Input::Bytes { fetch, bytes: 10_000 });
+                machine.handle(now, Input::Done { fetch, right: true });
+            }
+            Output::Send(Command::Fetch { fetch, .. }) => answers.push_back(fetch),
+            Output::Send(Command::Cancel { .. }) => panic!("nothing is given up"),
+            Output::Event(_) => {}
+        }
+    }
+    assert_eq!(machine.left(), 0);
+    let usual = most_asked.iter().filter(|asked| **asked > 20).count();
+    assert!(usual > 2_900, "it is asked ahead again: {usual}");
 }
 
 #[test]
@@ -358,12 +441,15 @@ fn nobody_to_ask() {
 }
 
 fn link(server: ServerId) -> impl Strategy<Value = Link> {
-    let misfortunes = (any::<bool>(), 0..4_u64, 0..4_u64, (0..60_usize, 0..12_usize), 0..6_usize);
+    let ends = (any::<bool>(), 0..4_u64, any::<bool>());
+    let misfortunes = (ends, 0..4_u64, 0..4_u64, (0..60_usize, 0..12_usize), 0..6_usize);
     (1..200_u64, 1..300_u64, 0..20_u64, 0..40_u64, misfortunes).prop_map(
-        move |(mbit, rtt, from, len, (second, breaks, busy, (wrong, count), lacks))| Link {
+        move |(mbit, rtt, from, len, ((second, limit, unsaid), breaks, busy, (wrong, count), lacks))| Link {
             mixes: busy == 1,
             wrong: wrong..wrong + count,
             second,
+            limit: [0, 1, 5, 20][limit as usize],
+            unsaid,
             silent: secs(from)..secs(from + len),
             breaks_at: [0, 0, 7, 3][breaks as usize],
             busy_at: [0, 0, 11, 5][busy as usize],

@@ -368,7 +368,7 @@ impl<'a> Small<'a> {
         if let Some(way) = self.ways.get(way_of(id)) {
             self.servers[usize::from(way.mirror)].standing.fault = None;
         }
-        self.machine.handle(now, Input::Bytes { fetch: id, bytes: 0 });
+        self.machine.handle(now, Input::Answer { fetch: id, nth: head.nth, last: head.last });
         if head.length.is_some_and(|length| length != item.bytes) {
             self.client.cancel(id);
             self.wrong(now, id, view);

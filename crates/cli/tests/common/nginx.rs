@@ -16,6 +16,9 @@ static STARTED: AtomicUsize = AtomicUsize::new(0);
 /// What makes a server answer 50 requests a second and no more.
 pub(crate) const SLOW: &str = "limit_req zone=slow burst=10000;";
 
+/// What makes a server note what it has answered on which connection.
+pub(crate) const LOGGED: &str = "access_log connections.log connections;";
+
 /// A running nginx; each of its servers has a directory and an address of its own.
 pub(crate) struct Nginx {
     child: Child,
@@ -32,12 +35,24 @@ impl Nginx {
 
     /// The same by TLS at 127.0.0.2, with the certificate `cert.pem` and the key `key.pem` in this text form.
     pub(crate) fn start_tls(test: &str, cert: &str, key: &str) -> Option<Self> {
+        Self::start_secure(test, " ssl", cert, key, "")
+    }
+
+    /// The same with HTTP/2, and `more` in the server's block.
+    pub(crate) fn start_h2(test: &str, cert: &str, key: &str, more: &str) -> Option<Self> {
+        Self::start_secure(test, " ssl http2", cert, key, more)
+    }
+
+    fn start_secure(test: &str, kind: &str, cert: &str, key: &str, more: &str) -> Option<Self> {
         let dir = tempfile::tempdir().expect("a directory");
         let (at_cert, at_key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
         fs::write(&at_cert, cert).and_then(|()| fs::write(&at_key, key)).expect("files");
-        let tls =
-            format!("ssl_certificate {};\nssl_certificate_key {};", at_cert.display(), at_key.display());
-        let new = Self::start_as(test, " ssl", &[&tls]);
+        let tls = format!(
+            "ssl_certificate {};\nssl_certificate_key {};\n{more}",
+            at_cert.display(),
+            at_key.display()
+        );
+        let new = Self::start_as(test, kind, &[&tls]);
         // It has read them.
         drop(dir);
         new
@@ -68,7 +83,8 @@ impl Nginx {
             "{user} daemon off; master_process off; pid {at}/pid; error_log {at}/error.log;\n\
              events {{ worker_connections 256; }}\n\
              http {{ access_log {at}/access.log; default_type application/octet-stream;\n{temp}\
-             limit_req_zone $server_addr zone=slow:1m rate=50r/s;\n{blocks}}}\n"
+             limit_req_zone $server_addr zone=slow:1m rate=50r/s;\n\
+             log_format connections '$connection $request_uri';\n{blocks}}}\n"
         );
         fs::write(dir.path().join("conf"), conf).expect("a file");
         let start = |program: &str| {
@@ -91,6 +107,18 @@ impl Nginx {
             new.addresses.iter().all(|address| TcpStream::connect(address).is_ok())
         });
         Some(new)
+    }
+
+    /// What it has answered: the number of the connection and what was asked for, of servers with [`LOGGED`].
+    /// It notes an answer after it has sent it, so it is waited for `count` of them.
+    pub(crate) fn answered(&self, count: usize) -> Vec<(u64, String)> {
+        let read = || fs::read_to_string(self.dir.path().join("connections.log")).unwrap_or_default();
+        wait_until(20, || read().lines().count() >= count);
+        let line = |line: &str| {
+            let (connection, uri) = line.split_once(' ').expect("two words");
+            (connection.parse().expect("a number"), uri.to_owned())
+        };
+        read().lines().map(line).collect()
     }
 
     /// The directory of a server.

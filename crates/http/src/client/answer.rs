@@ -179,6 +179,8 @@ fn head(parts: &response::Parts, url: &Url) -> Head {
             .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
             .collect(),
         whole: false,
+        nth: 0,
+        last: false,
     }
 }
 

@@ -92,7 +92,9 @@ impl Wire {
 pub(super) struct Connection {
     pub(super) origin: Origin,
     wire: Wire,
-    /// Answers it has begun to requests that were sent ahead.
+    /// Answers it has begun.
+    pub(super) answers: u64,
+    /// Of these, to requests that were sent ahead.
     pub(super) ahead_answers: u32,
     /// The newest answer was one after which more may be asked ahead.
     steady: bool,
@@ -155,6 +157,7 @@ impl Connection {
         Ok(Self {
             origin,
             wire,
+            answers: 0,
             ahead_answers: 0,
             steady: false,
             fd,
@@ -183,6 +186,11 @@ impl Connection {
             Wire::H1(wire) => wire.persists(),
             Wire::H2(wire) => !wire.is_closed(),
         }
+    }
+
+    /// Whether the newest answer is its last: the server has said so, and owes no other.
+    pub(super) fn is_last(&self) -> bool {
+        !self.persists() && (!self.is_h2() || self.unanswered() == 0)
     }
 
     /// Whether it may be asked before it has answered: it has answered, properly, and stays open.
@@ -235,6 +243,7 @@ impl Connection {
             Wire::H2(wire) => wire.poll_head(cx),
         });
         let parts = parts.await?;
+        self.answers += 1;
         self.steady = true;
         Ok(parts)
     }

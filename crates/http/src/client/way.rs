@@ -75,6 +75,8 @@ pub(super) struct Way {
     ahead: Option<Connection>,
     /// How often an origin closed a connection on which it had been asked ahead.
     wary: HashMap<Origin, u32>,
+    /// After how many answers an origin ended a connection.
+    limits: HashMap<Origin, u64>,
 }
 
 impl Way {
@@ -97,6 +99,7 @@ impl Way {
             waiting: VecDeque::new(),
             ahead: None,
             wary: HashMap::new(),
+            limits: HashMap::new(),
         }
     }
 
@@ -192,7 +195,8 @@ impl Way {
                 }
             }
             match answer::judge(&parts, asked.url, &url, &what, false) {
-                Ok((head, take)) => {
+                Ok((mut head, take)) => {
+                    (head.nth, head.last) = (connection.answers, connection.is_last());
                     self.remember(&ask.url, asked.url, url);
                     self.queue.push(Event::Head { id, head: Box::new(head) });
                     return self.deliver(id, connection, take).await;
@@ -403,11 +407,12 @@ impl Way {
     }
 
     fn keep(&mut self, mut connection: Connection) {
-        if !connection.persists() {
+        // A server of HTTP/2 that says farewell still answers what it has taken (RFC 9113 section 6.8).
+        if connection.unanswered() > 0 && (connection.persists() || connection.is_h2()) {
+            self.ahead = Some(connection);
             return;
         }
-        if connection.unanswered() > 0 {
-            self.ahead = Some(connection);
+        if !connection.persists() {
             return;
         }
         self.idle.retain_mut(|other| other.origin != connection.origin && !other.is_closed());

@@ -189,13 +189,19 @@ fn who_loses_what_comes_early_is_asked_one_at_a_time() {
 #[test]
 fn a_limit_of_requests_does_not_end_it() {
     // As Apache and nginx have one, of 100 and 1,000.
-    let server = Server::script(|_, from, to| {
+    let in_vain = Arc::new(Mutex::new(Vec::new()));
+    let count = Arc::clone(&in_vain);
+    let server = Server::script(move |number, from, to| {
         for left in (0..40).rev() {
             let Some(request) = Request::read(from) else { return };
             partial(&request, to, &file(LENGTH), if left == 0 { "Connection: close\r\n" } else { "" });
         }
         let _ = to.shutdown(std::net::Shutdown::Write);
-        let _ = from.read_to_end(&mut Vec::new());
+        let mut rest = Vec::new();
+        let _ = from.read_to_end(&mut rest);
+        if !rest.is_empty() {
+            count.lock().unwrap().push(number);
+        }
     });
     let mut client = client();
     for id in 0..400 {
@@ -203,6 +209,8 @@ fn a_limit_of_requests_does_not_end_it() {
     }
     assert!(outcomes(&mut client, 400).iter().all(|(_, bytes)| bytes.as_ref().unwrap().len() == 10));
     assert_eq!(server.connections(), 10);
+    // When it is known, no more is asked on a connection.
+    assert_eq!(*in_vain.lock().unwrap(), [0]);
     // It is still asked ahead: the last connection was.
     let (server, has_come, go) = held(3);
     fetch_parts(&client, &server, 3);

@@ -16,7 +16,7 @@ impl Files {
                 return;
             }
             let server = usize::from(self.ways[p].server);
-            if !self.has_begun(p) || !self.ways[p].is_free(now) || !self.servers[server].idle.is_empty() {
+            if !self.may_help(now, p) || !self.servers[server].idle.is_empty() {
                 continue;
             }
             if let Some(file) = self.worst(now, p) {

@@ -21,7 +21,16 @@ pub struct Wanted {
 /// What the world tells.
 #[derive(Clone, Copy, Debug)]
 pub enum Input {
-    /// An answer has begun (no bytes), or more of it has come.
+    /// An answer has begun.
+    Answer {
+        /// Which request.
+        fetch: FetchId,
+        /// Which answer of its connection it is, from 1.
+        nth: u64,
+        /// The server has said that it is the connection's last.
+        last: bool,
+    },
+    /// More of an answer has come.
     Bytes {
         /// Which request.
         fetch: FetchId,

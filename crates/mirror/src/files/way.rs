@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 use algo::{Rate, Span, Time};
 
 use super::{Counters, FileId, ServerId, WayReport};
-use crate::plan::{BUSY_MAX, FetchId, RETRY_MAX, RETRY_MIN, State, WayId, backoff};
+use crate::plan::{BUSY_MAX, FetchId, RETRY_MAX, RETRY_MIN, State, backoff};
 
-/// Files that a way is asked for at once.
-pub const OUTSTANDING_MAX: usize = 128;
+/// Files that a way is asked for at once; as many as the client sends ahead of the answers.
+pub const OUTSTANDING_MAX: usize = 64;
 /// Bytes that a way may be asked for at once, at least.
 pub const WINDOW_MIN_BYTES: u64 = 256 << 10;
 /// Bytes that a way may be asked for at once, at most.
@@ -19,6 +19,8 @@ pub const SILENT_AFTER: Span = Span::from_secs(10);
 const HEAD_BYTES: u64 = 400;
 /// When a way is taken to be slower than it seemed: nothing has come for so long, or for four round trips.
 const QUIET_AFTER: Span = Span::from_secs(1);
+/// How often in a round trip it is noted what has come.
+const MARKS: usize = 16;
 /// What a way is taken to need for a file when it has not brought any.
 const UNKNOWN: Span = Span::from_millis(300);
 
@@ -36,11 +38,14 @@ pub(super) struct Request {
     before: u64,
     /// Whether nothing else was under way on this way meanwhile.
     pub(super) alone: bool,
+    /// Whether its answer has begun.
+    begun: bool,
 }
 
 impl Request {
     pub(super) const fn new(id: FetchId, file: FileId, place: usize, bytes: u64, at: Time) -> Self {
-        Self { id, file, place, bytes: bytes.saturating_add(HEAD_BYTES), at, got: 0, before: 0, alone: true }
+        let bytes = bytes.saturating_add(HEAD_BYTES);
+        Self { id, file, place, bytes, at, got: 0, before: 0, alone: true, begun: false }
     }
 }
 
@@ -52,11 +57,11 @@ pub(super) struct Way {
     /// In the order in which they were asked, which is that of the answers.
     pub(super) requests: VecDeque<Request>,
     /// Bytes of all requests.
-    asked_bytes: u64,
+    pub(super) asked_bytes: u64,
     delivered: u64,
     heard_at: Time,
     /// Bytes a second; it rises at once and falls slowly.
-    rate: u64,
+    pub(super) rate: u64,
     /// The least time that a file took.
     latency: Option<Span>,
     pub(super) srtt: Span,
@@ -72,14 +77,24 @@ pub(super) struct Way {
     failed_at: Option<Time>,
     in_a_row: u32,
     pub(super) counters: Counters,
-    /// The way that this is a second lane of.
-    pub(super) first: Option<WayId>,
+    /// The lanes that this is one of.
+    pub(super) lanes: usize,
+    /// Answers that its connection has begun.
+    pub(super) nth: u64,
+    /// Whether the newest of them was the last: what is asked now goes to another connection.
+    pub(super) last: bool,
+    /// No answer has come since its turn came: it has no connection, or one that was idle.
+    pub(super) fresh: bool,
+    /// When how much had been delivered, oldest first, for about a round trip.
+    marks: VecDeque<(Time, u64)>,
+    /// The most that its connection has brought within one.
+    most_in_a_trip: u64,
     /// Files that came whole.
-    pub(super) answers: u64,
+    answers: u64,
 }
 
 impl Way {
-    pub(super) fn new(server: ServerId) -> Self {
+    pub(super) fn new(server: ServerId, lanes: usize) -> Self {
         Self {
             server,
             state: State::Opening,
@@ -97,7 +112,12 @@ impl Way {
             failed_at: None,
             in_a_row: 0,
             counters: Counters::default(),
-            first: None,
+            lanes,
+            nth: 0,
+            last: false,
+            fresh: true,
+            marks: VecDeque::new(),
+            most_in_a_trip: 0,
             answers: 0,
         }
     }
@@ -112,24 +132,74 @@ impl Way {
         self.is_usable() && now >= self.hold && self.requests.is_empty()
     }
 
-    /// Whether it may be asked for a file of so many bytes now.
-    pub(super) fn has_room(&self, now: Time, bytes: u64) -> bool {
-        if self.requests.is_empty() {
-            return self.is_free(now);
-        }
-        self.is_usable()
-            && now >= self.hold
-            && !self.trial
-            && !self.single
-            && self.requests.len() < OUTSTANDING_MAX
-            && self.asked_bytes + bytes <= self.window()
+    /// Whether it has nothing to wait for before it may be asked.
+    pub(super) fn is_ready(&self, now: Time) -> bool {
+        self.is_usable() && now >= self.hold
     }
 
-    /// Twice what it delivers in a round trip, as far as that is known.
-    fn window(&self) -> u64 {
-        let trip = self.srtt.max(self.latency.unwrap_or(Span::ZERO));
-        let twice = u128::from(self.rate) * u128::from(trip.as_nanos()) * 2 / 1_000_000_000;
+    /// Whether it may be asked for more than one file.
+    pub(super) fn is_deep(&self) -> bool {
+        !self.trial && !self.single && self.requests.len() < OUTSTANDING_MAX
+    }
+
+    /// What it may be asked for at once when it has the link for itself: twice what it delivers in a round
+    /// trip, as far as that is known.
+    pub(super) fn window(&self) -> u64 {
+        let twice = u128::from(self.rate) * u128::from(self.trip().as_nanos()) * 2 / 1_000_000_000;
         u64::try_from(twice).unwrap_or(u64::MAX).clamp(WINDOW_MIN_BYTES, WINDOW_MAX_BYTES)
+    }
+
+    /// Its round trip, with what waits on the way.
+    pub(super) fn trip(&self) -> Span {
+        self.srtt.max(self.latency.unwrap_or(Span::ZERO))
+    }
+
+    /// What a file has on average, its head among it.
+    pub(super) fn mean_bytes(&self) -> Option<u64> {
+        self.delivered.checked_div(self.answers)
+    }
+
+    /// Requests whose answer has not begun.
+    pub(super) fn waiting(&self) -> u64 {
+        self.requests.iter().filter(|request| !request.begun).count() as u64
+    }
+
+    /// Whether the last answer of its connection has begun and nothing is asked behind it.
+    pub(super) fn is_at_its_end(&self) -> bool {
+        self.last && !self.requests.is_empty() && self.waiting() == 0
+    }
+
+    /// Whether its connection has brought so many bytes within a round trip.
+    pub(super) const fn is_fast(&self, bytes: u64) -> bool {
+        self.most_in_a_trip >= bytes
+    }
+
+    /// The number on its connection of the newest request.
+    pub(super) fn newest(&self) -> u64 {
+        if self.last { self.waiting() } else { self.nth + self.waiting() }
+    }
+
+    /// An answer has begun, the `nth` of its connection. How many the connection before it had, if it is
+    /// another one and that did not say that it would end.
+    pub(super) fn begun(&mut self, n: usize, nth: u64, last: bool) -> Option<u64> {
+        let is_new = nth <= self.nth;
+        let ended = (is_new && !self.last).then_some(self.nth);
+        if is_new {
+            // It begins slowly.
+            (self.rate, self.most_in_a_trip) = (0, 0);
+            self.marks.clear();
+        }
+        (self.nth, self.last, self.fresh) = (nth, last, false);
+        if let Some(request) = self.requests.get_mut(n) {
+            request.begun = true;
+        }
+        ended
+    }
+
+    /// What its server has under way to here, as it seems: a new connection sends twice what came in the last
+    /// round trip, until all is under way that was asked. It comes in bursts, so the most counts.
+    pub(super) fn flying(&self) -> u64 {
+        self.asked_bytes.min(self.most_in_a_trip.saturating_mul(2))
     }
 
     pub(super) fn ask(&mut self, mut request: Request) {
@@ -145,11 +215,28 @@ impl Way {
     /// More of an answer has come.
     pub(super) fn heard(&mut self, now: Time, n: usize, bytes: u64) {
         (self.heard_at, self.state) = (now, State::Open);
+        if bytes > 0 {
+            self.mark(now, bytes);
+        }
         self.delivered += bytes;
         self.counters.received_bytes += bytes;
         if let Some(request) = self.requests.get_mut(n) {
             request.got += bytes;
         }
+    }
+
+    /// Notes that so many bytes more come now.
+    fn mark(&mut self, now: Time, bytes: u64) {
+        let trip = if self.srtt > Span::ZERO { self.srtt } else { self.latency.unwrap_or(UNKNOWN) };
+        while self.marks.front().is_some_and(|(at, _)| now.since(*at) > trip) {
+            self.marks.pop_front();
+        }
+        let every = Span::from_nanos(trip.as_nanos() / MARKS as u64);
+        if self.marks.len() < 2 * MARKS && self.marks.back().is_none_or(|(at, _)| now.since(*at) >= every) {
+            self.marks.push_back((now, self.delivered));
+        }
+        let before = self.marks.front().map_or(self.delivered, |(_, before)| *before);
+        self.most_in_a_trip = self.most_in_a_trip.max(self.delivered + bytes - before);
     }
 
     /// A request is over.
@@ -181,7 +268,7 @@ impl Way {
 
     /// It answers.
     pub(super) const fn proved(&mut self) {
-        (self.trial, self.in_a_row) = (false, 0);
+        (self.trial, self.fresh, self.in_a_row) = (false, false, 0);
     }
 
     /// Whether a failure of this request is not that of an earlier one.
@@ -224,10 +311,15 @@ impl Way {
         silent.min(held)
     }
 
+    /// Whether nothing has come for longer than it should take.
+    pub(super) fn is_quiet(&self, now: Time) -> bool {
+        let quiet = QUIET_AFTER.max(self.srtt.times(4));
+        self.waiting_since().is_some_and(|since| now.since(since) >= quiet)
+    }
+
     /// How long until each of its requests is answered, as it seems.
     pub(super) fn answers(&self, now: Time) -> impl DoubleEndedIterator<Item = (Span, &Request)> {
-        let quiet = QUIET_AFTER.max(self.srtt.times(4));
-        let is_quiet = self.waiting_since().is_some_and(|since| now.since(since) >= quiet);
+        let is_quiet = self.is_quiet(now);
         let rate = if is_quiet { 0 } else { self.rate };
         let mut ahead = 0;
         let all = self.requests.iter().map(move |request| {

@@ -34,11 +34,9 @@ impl Files {
 
     /// Lets a way and its second lane ask for one file at a time, or for many again.
     pub(super) fn set_single(&mut self, p: WayId, single: bool) {
-        let first = self.ways[p].first.unwrap_or(p);
-        for (n, way) in self.ways.iter_mut().enumerate() {
-            if way.first.unwrap_or(n) == first {
-                way.single = single;
-            }
+        let lanes = self.ways[p].lanes;
+        for way in self.ways.iter_mut().filter(|way| way.lanes == lanes) {
+            way.single = single;
         }
     }
 

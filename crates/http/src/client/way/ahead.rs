@@ -154,10 +154,25 @@ impl Way {
             }
             return Err(Trouble::Broken(format!("no answer for {} s", wait.as_secs_f32())));
         };
-        if head.is_ok() && !connection.persists() && self.ahead.is_none() && self.sent() > 0 {
+        if head.is_ok() {
+            self.learn(connection);
+        }
+        if head.is_ok() && connection.is_last() && self.ahead.is_none() && self.sent() > 0 {
             self.beware(connection);
         }
         Ok(head)
+    }
+
+    /// Notes after how many answers an origin ends connections.
+    fn learn(&mut self, connection: &Connection) {
+        if connection.is_last() {
+            if self.limits.len() >= MAX_REMEMBERED {
+                self.limits.clear();
+            }
+            self.limits.insert(connection.origin.clone(), connection.answers);
+        } else if self.limits.get(&connection.origin).is_some_and(|limit| *limit < connection.answers) {
+            self.limits.remove(&connection.origin);
+        }
     }
 
     /// The next bytes of the body that `connection` brings.
@@ -179,7 +194,13 @@ impl Way {
             return;
         }
         let mut sent = self.sent();
-        while sent + 1 < PIPELINE_MAX && self.ask_next(connection, sent) {
+        // What it would not answer is asked on the next one.
+        let limit = self.limits.get(&connection.origin).copied().unwrap_or(u64::MAX);
+        let takes = limit.saturating_sub(connection.answers);
+        while sent + 1 < PIPELINE_MAX
+            && (connection.unanswered() as u64) < takes
+            && self.ask_next(connection, sent)
+        {
             sent += 1;
         }
     }
