@@ -54,6 +54,11 @@ impl Window {
         }
     }
 
+    /// Whether it bounds anything.
+    pub(super) fn is_set(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) > 0
+    }
+
     fn apply(&self, fd: std::os::fd::BorrowedFd<'_>) {
         match self.bytes.load(Ordering::Relaxed) {
             0 => {}
@@ -80,6 +85,8 @@ pub(super) struct Connection {
     /// The socket once more, to ask the kernel about it.
     fd: Arc<OwnedFd>,
     sampled: Option<Instant>,
+    /// Segments that had arrived when that was.
+    segments: u32,
     /// The proxy that takes the requests themselves and not a tunnel, with its credentials.
     pub(super) relay: Option<Option<(String, String)>>,
 }
@@ -132,7 +139,7 @@ impl Connection {
             Wire::H1(H1::new(stream))
         };
         let origin = origin.clone();
-        Ok(Self { origin, wire, ahead_answers: 0, steady: false, fd, sampled: None, relay })
+        Ok(Self { origin, wire, ahead_answers: 0, steady: false, fd, sampled: None, segments: 0, relay })
     }
 
     /// Whether it speaks HTTP/2.
@@ -253,7 +260,18 @@ impl Connection {
             return None;
         }
         self.sampled = Some(now);
-        tcp::sample(self.fd.as_fd())
+        let sample = tcp::sample(self.fd.as_fd());
+        self.segments = sample.as_ref().map_or(0, |sample| sample.segments);
+        sample
+    }
+
+    /// To be called while there is nothing to read: the same, if something has arrived all the same. That is
+    /// what is behind a hole: with nobody to tell of it, the sender would have to stop until that is filled.
+    pub(super) fn look(&mut self, window: &Window) -> Option<Sample> {
+        let sample = tcp::sample(self.fd.as_fd()).filter(|sample| sample.segments != self.segments)?;
+        window.apply(self.fd.as_fd());
+        (self.sampled, self.segments) = (Some(Instant::now()), sample.segments);
+        Some(sample)
     }
 }
 
