@@ -187,7 +187,7 @@ proptest! {
         let member = |f: &Flow| Member {
             cwnd: Window((f.w * Window::ONE as f64) as u64),
             srtt: Span::from_nanos(f.r as u64),
-            slow_start: f.l % 2 == 0,
+            slow_start: f.l.is_multiple_of(2),
             ..Member::default()
         };
         let mut members: Vec<_> = flows.iter().map(member).collect();

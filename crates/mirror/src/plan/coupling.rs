@@ -301,11 +301,10 @@ mod tests {
             if tick == ticks / 2 {
                 half = flows.iter().map(|flow| flow.got).collect();
             }
-            for l in 0..links.len() {
-                let rtt = rtt_of(&links[l]);
+            for (l, link) in links.iter_mut().enumerate() {
+                let rtt = rtt_of(link);
                 let sends = |flow: &Flow| flow.cwnd.min(flow.window) * TICK_MS as f64 / 1e3 / rtt;
                 let all: f64 = flows.iter().filter(|flow| flow.link == l).map(sends).sum();
-                let link = &mut links[l];
                 let carried = link.rate.min(link.queue + all);
                 link.queue += all - carried;
                 let full = link.queue > link.room;
