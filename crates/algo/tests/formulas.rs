@@ -172,8 +172,8 @@ proptest! {
         prop_assert_eq!(step(Coupled, mine, &ack, &loss, &few), step(Coupled, mine, &ack, &loss, &many));
     }
 
-    /// The share of nmcc-cubic: alone and where no queue is it grows as CUBIC, else s times as slowly; K is as
-    /// much later as that takes.
+    /// The share of nmcc-cubic: where no queue is it grows as CUBIC, else s times as slowly, and K is as much
+    /// later as that takes.
     #[test]
     fn ncubic_epochs(
         flows in flows(),

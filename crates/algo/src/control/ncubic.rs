@@ -1,6 +1,6 @@
-//! NMCC with CUBIC's moves, for senders that are CUBIC themselves: a window that takes longer to come back than
-//! theirs bounds them where nobody else wants the bandwidth. After Thomas, dissertation, section 4.2.2 (the
-//! increase shared by m²) and RFC 9438 (its shape, and what a loss leaves).
+//! NMCC with CUBIC's moves, for senders that are CUBIC themselves: a window that takes longer to come back
+//! than theirs bounds them where nobody else wants the bandwidth. After Thomas, dissertation, section 4.2.2
+//! (the increase shared by m²) and RFC 9438 (its shape, and what a loss leaves).
 //!
 //! With w a window in packets, r a smoothed RTT, t the time in congestion avoidance since the last congestion
 //! event in seconds, sums over the members of the group:

@@ -174,13 +174,13 @@ impl Way {
                 biased;
                 () = take_job(&mut self.jobs, &mut self.waiting), if self.jobs.is_some() => {}
                 piece = connection.piece() => return piece,
-                () = tokio::time::sleep(look), if self.window.is_set() => match connection.look(&self.window) {
-                    Some(sample) => {
+                () = tokio::time::sleep(look), if self.window.is_set() => {
+                    look = (look * 2).min(LOOK_MAX);
+                    if let Some(sample) = connection.look(&self.window) {
                         self.queue.push(Event::Sample { way: self.id, sample });
                         look = LOOK_MIN;
                     }
-                    None => look = (look * 2).min(LOOK_MAX),
-                },
+                }
             }
         }
     }
