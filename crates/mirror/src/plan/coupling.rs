@@ -6,8 +6,8 @@
 //! acknowledged; packets that arrived out of order tell of a loss. Its window is what the connection may
 //! advertise.
 //!
-//! * **One loss is one.** What is lost stops what comes in order until it is filled, and until then all that
-//!   comes is disordered: for a round trip or several. So a loss lasts, by bytes, until all that may have been
+//! * **One loss is one.** What is lost stops what comes in order until it is filled, and all that comes until
+//!   then is disordered: for a round trip or several. So a loss lasts, by bytes, until all that may have been
 //!   on its way when it was seen has come (RFC 5681 section 3.2 has the same mark, at the sender).
 //! * **What it leaves** is counted from what was on its way, if that was less than the window (RFC 5681
 //!   equation 4): what arrived within a round trip lately, and a quarter. Else a window that bounds nobody
