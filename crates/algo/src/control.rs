@@ -196,6 +196,7 @@ macro_rules! algorithms {
 
         impl Algorithm {
             /// The world has set window and ssthresh itself, both in packets: see [`Tcp::moved`].
+            #[inline]
             pub fn moved(&mut self, cwnd: u32, ssthresh: Option<u32>) {
                 match self { $(Self::$rule(tcp) => tcp.moved(cwnd, ssthresh),)+ }
             }
