@@ -419,10 +419,11 @@ def print_tables(rows):
                       f"| {100 * median(runs, 'used'):.1f} % | {len(runs)} |")
 
 
-LINKS = ["get", "get --disjoint", "get --disjoint, Metalink with pieces", "get --disjoint, leaf list", "aria2",
-         "aria2 -s3 -k1M", "aria2 -s16 -x16 -k1M", "axel -n 3", "curl, one mirror"]
+LINKS = ["get", "get, leaf list", "get --disjoint", "get --disjoint, Metalink with pieces",
+         "get --disjoint, leaf list", "aria2", "aria2 -s3 -k1M", "aria2 -s16 -x16 -k1M", "axel -n 3", "curl, one mirror"]
 SMALL_TOOLS = ["get", "aria2", "aria2 -j16 -x16", "aria2 -j64 -x16"]
-STALL = ["get", "get --disjoint", "get --disjoint, leaf list", "aria2", "aria2 -s3 -k1M", "aria2 -s16 -x16 -k1M", "axel -n 3"]
+STALL = ["get", "get, leaf list", "get --disjoint", "get --disjoint, leaf list", "aria2", "aria2 -s3 -k1M",
+         "aria2 -s16 -x16 -k1M", "axel -n 3"]
 CORRUPT = ["get, Metalink with pieces", "get --disjoint, Metalink with pieces", "get --disjoint, leaf list",
            "get --disjoint", "aria2 -s3 -k1M", "aria2 -s3 -k1M --checksum=sha-256", "aria2 -s3 -k1M, Metalink with pieces"]
 

@@ -194,6 +194,14 @@ macro_rules! algorithms {
             }
         }
 
+        impl Algorithm {
+            /// The world has set window and ssthresh itself, both in packets: see [`Tcp::moved`].
+            #[inline]
+            pub fn moved(&mut self, cwnd: u32, ssthresh: Option<u32>) {
+                match self { $(Self::$rule(tcp) => tcp.moved(cwnd, ssthresh),)+ }
+            }
+        }
+
         /// Every algorithm there is; the first is the default.
         pub const ALGORITHMS: &[Entry] = &[$($(Entry {
             name: $name,
@@ -218,6 +226,11 @@ algorithms! {
         "nmcc-half" + "friendly" = Nmcc::new(Decrease::Half),
             "NMCC without the threshold factor: each loss halves the window",
             "Thomas, dissertation, section 4.2.2, equations (4.5) to (4.11)";
+    }
+    ncubic::Ncubic {
+        "nmcc-cubic" + "standard" = Ncubic::new(),
+            "NMCC with the moves of CUBIC, for senders that are CUBIC themselves; CUBIC where no queue is",
+            "Thomas, dissertation, section 4.2.2; RFC 9438; together by us: control/ncubic.rs";
     }
     lia::Lia {
         "lia" + "standard" = Lia,

@@ -4,7 +4,7 @@
 use algo::control::{
     Ack, Balia, Cause, Change, Coupled, Cubic, Decrease, Ewtcp, Group, Lia, Loss, MEMBERS_MAX,
 };
-use algo::control::{Member, Nmcc, Olia, Reno, Rule, Window};
+use algo::control::{Member, Ncubic, Nmcc, Olia, Reno, Rule, Window};
 use algo::real::Real;
 use algo::{Span, Time};
 use proptest::prelude::*;
@@ -170,6 +170,80 @@ proptest! {
         prop_assert_eq!(step(Balia, mine, &ack, &loss, &few), step(Balia, mine, &ack, &loss, &many));
         prop_assert_eq!(step(Ewtcp, mine, &ack, &loss, &few), step(Ewtcp, mine, &ack, &loss, &many));
         prop_assert_eq!(step(Coupled, mine, &ack, &loss, &few), step(Coupled, mine, &ack, &loss, &many));
+    }
+
+    /// The share of nmcc-cubic: where no queue is it grows as CUBIC, else s times as slowly, and K is as much
+    /// later as that takes.
+    #[test]
+    fn ncubic_epochs(
+        flows in flows(),
+        me: prop::sample::Index,
+        queued: bool,
+        steps in prop::collection::vec((any::<bool>(), 0..40u32, 0..2_000_000u64, 1..100u32), 1..60),
+    ) {
+        const C: f64 = 0.4;
+        let me = me.index(flows.len());
+        let mine = flows[me];
+        let member = |f: &Flow| Member {
+            cwnd: Window((f.w * Window::ONE as f64) as u64),
+            srtt: Span::from_nanos(f.r as u64),
+            slow_start: f.l.is_multiple_of(2),
+            ..Member::default()
+        };
+        let mut members: Vec<_> = flows.iter().map(member).collect();
+        members.push(Member { srtt: Span::ZERO, ..members[0] });
+        let (srtt, mut cwnd) = (members[me].srtt, members[me].cwnd);
+        let omega = |f: &Flow| 1.0 / f.r.powi(2);
+        let m2 = flows.iter().map(omega).sum::<f64>() / flows.iter().map(omega).fold(0.0, f64::max);
+        let min_rtt = if queued { srtt.over(2) } else { srtt };
+        let share = if queued && mine.r > 2.4e6 { m2 } else { 1.0 };
+        // Neither surely with nor surely without a queue, by the clock.
+        prop_assume!(!queued || !(2.2e6..2.4e6).contains(&mine.r));
+        let mut rule = Ncubic::new();
+        let (mut w_max, mut epoch) = (0.0f64, None);
+        let mut now = Time::ZERO + Span::from_secs(1);
+        for (timeout, loss, gap_us, acked) in steps {
+            now += Span::from_micros(gap_us);
+            let group = Group { members: &members, me };
+            let mine = Member { cwnd, ..members[me] };
+            let w = packets(cwnd);
+            if loss == 0 {
+                let cause = if timeout { Cause::Timeout } else { Cause::Loss };
+                cwnd = rule.left(&mine, &Loss { now, cause, srtt }, &group).max(Window::packets(2));
+                w_max = if timeout { 0.0 } else if w < w_max { w * 0.85 } else { w };
+                epoch = None;
+                prop_assert!((packets(cwnd) - (0.7 * w).max(2.0)).abs() <= 1e-6 * w);
+                continue;
+            }
+            let (began, k, w_est) = epoch.get_or_insert_with(|| {
+                w_max = w_max.max(w);
+                (now, ((w_max - w) * share / C).cbrt(), w)
+            });
+            let t = now.since(*began).as_nanos() as f64 / 1e9;
+            let cubic = |t: f64| C / share * (t - *k).powi(3) + w_max;
+            let each = f64::from(acked) / w;
+            // Within rounding of W_max either will do.
+            let close = (*w_est - w_max).abs() <= 1e-6 * w_max;
+            let alpha = if *w_est >= w_max { 1.0 } else { 9.0 / 17.0 };
+            *w_est = (*w_est + alpha * each / share).min(packets(Window::MAX));
+            let rtt = srtt.as_micros() as f64 / 1e6;
+            let target = cubic(t + rtt).clamp(w, 1.5 * w);
+            let reno = (*w_est - w).max(0.0);
+            let want = if cubic(t) < *w_est { reno } else { (target - w) * each };
+
+            let ack = Ack { min_rtt, ..arrived(now, acked, srtt) };
+            rule.arrived(&ack);
+            let change = rule.change(&mine, &ack, &group);
+            let got = float(change.more) - float(change.less);
+            let slope = 3.0 * C / share * (t + rtt - *k).powi(2);
+            let within = 1e-3 * want + (2e-6 * slope + 1e-8 * w_max.max(w)) * each.max(1.0) + 1e-9;
+            let border = (cubic(t) - *w_est).abs() <= 4e-6 * slope + 1e-7 * w_max;
+            if close && (got - want).abs() > within {
+                break;
+            }
+            prop_assert!((got - want).abs() <= within || border, "{} is not {} ± {}", got, want, within);
+            cwnd = cwnd.changed(change);
+        }
     }
 
     /// CUBIC's epochs: losses at random windows, then acknowledgements at random times. The model is told the

@@ -320,6 +320,8 @@ pub struct Sample {
     pub received_bytes: u64,
     /// Segments that arrived out of order: what a receiver sees of losses.
     pub disordered: u32,
+    /// Segments with data that arrived, in whatever order; 0 where the kernel does not tell.
+    pub segments: u32,
 }
 
 enum Command {

@@ -30,9 +30,9 @@ use crate::view::View;
 /// How long comparisons with other mirrors are waited for when everything is here.
 const COMPARE_FOR: Span = Span::from_secs(3);
 
-/// What the default, NMCC, is over TCP. Its senders back off at each loss by themselves, so its threshold
-/// factor, which can leave one packet of a window, punishes twice; and they start slowly by themselves.
-const NMCC_OVER_TCP: &str = "nmcc-half+standard";
+/// What the default, NMCC, is over TCP, whose senders lose a part of their windows at each loss and start
+/// slowly by themselves: what comes back more slowly than theirs (most are CUBIC) leaves links idle.
+const NMCC_OVER_TCP: &str = "nmcc-cubic";
 
 /// A mirror, as people know it.
 struct Seen {
@@ -261,6 +261,7 @@ impl Web {
                         mss: sample.mss,
                         received_bytes: sample.received_bytes,
                         disordered: sample.disordered,
+                        segments: sample.segments,
                     };
                     machine.handle(now, Input::Sample { way, sample }, pool);
                 }

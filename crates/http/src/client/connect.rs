@@ -64,6 +64,11 @@ impl Window {
         }
     }
 
+    /// Whether it bounds anything.
+    pub(super) fn is_set(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) > 0
+    }
+
     fn apply(&self, fd: std::os::fd::BorrowedFd<'_>) {
         match self.bytes.load(Ordering::Relaxed) {
             0 => {}
@@ -101,6 +106,8 @@ pub(super) struct Connection {
     /// The socket once more, to ask the kernel about it.
     fd: Arc<OwnedFd>,
     sampled: Option<Instant>,
+    /// Segments that had arrived when that was.
+    segments: u32,
     batch: Batch,
     /// The proxy that takes the requests themselves and not a tunnel, with its credentials.
     pub(super) relay: Option<Option<(String, String)>>,
@@ -162,6 +169,7 @@ impl Connection {
             steady: false,
             fd,
             sampled: None,
+            segments: 0,
             batch: Batch::new(),
             relay,
         })
@@ -295,7 +303,17 @@ impl Connection {
         }
         self.sampled = Some(now);
         let sample = tcp::sample(self.fd.as_fd())?;
+        self.segments = sample.segments;
         self.batch.measured(now, sample.received_bytes, window.bound());
+        Some(sample)
+    }
+
+    /// To be called while there is nothing to read: the same, if something has arrived all the same. That is
+    /// what is behind a hole: with nobody to tell of it, the sender would have to stop until that is filled.
+    pub(super) fn look(&mut self, window: &Window) -> Option<Sample> {
+        let sample = tcp::sample(self.fd.as_fd()).filter(|sample| sample.segments != self.segments)?;
+        window.apply(self.fd.as_fd());
+        (self.sampled, self.segments) = (Some(Instant::now()), sample.segments);
         Some(sample)
     }
 }

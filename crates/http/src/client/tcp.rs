@@ -103,6 +103,7 @@ fn read(info: &[u8]) -> Option<Sample> {
         mss: word(20)?,
         received_bytes: long(128)?,
         disordered: word(224).unwrap_or(0),
+        segments: word(152).unwrap_or(0),
     })
 }
 
@@ -124,6 +125,8 @@ mod tests {
         let sample = sample(near.as_fd()).unwrap();
         assert_eq!((sample.received_bytes, sample.disordered), (100_000, 0));
         assert!(sample.mss >= 500 && sample.rtt > Duration::ZERO, "{sample:?}");
+        // Known since Linux 4.6.
+        assert!(sample.segments >= 2, "{sample:?}");
     }
 
     /// The window that is told to the sender stays under the clamp, if it is set after each read.

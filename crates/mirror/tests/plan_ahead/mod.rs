@@ -73,7 +73,7 @@ impl Hand {
 
     fn head(&mut self, asked: Asked) {
         self.tell(Input::Head { fetch: asked.id });
-        let sample = Sample { rtt: RTT, mss: 1_448, received_bytes: 0, disordered: 0 };
+        let sample = Sample { rtt: RTT, mss: 1_448, received_bytes: 0, disordered: 0, segments: 0 };
         self.tell(Input::Sample { way: asked.way, sample });
     }
 

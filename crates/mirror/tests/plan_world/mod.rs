@@ -440,7 +440,13 @@ impl<'a> World<'a> {
         asked.at += bytes;
         asked.next = step(&line.link, now, asked);
         line.received += bytes;
-        let sample = Sample { rtt: line.link.rtt, mss: 1_448, received_bytes: line.received, disordered: 0 };
+        let sample = Sample {
+            rtt: line.link.rtt,
+            mss: 1_448,
+            received_bytes: line.received,
+            disordered: 0,
+            segments: 0,
+        };
         let zeros;
         let mut sent = match self.content {
             Some(content) => content[first as usize..(first + bytes) as usize].to_vec(),

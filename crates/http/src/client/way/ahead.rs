@@ -8,6 +8,7 @@
 //! GETs, which may be asked twice.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::http::response;
@@ -20,7 +21,7 @@ use crate::client::h2::H2;
 use crate::client::queue::MAX_FETCHES;
 use crate::client::request::{Asked, Shape, request};
 use crate::client::url::Url;
-use crate::client::{Trouble, What};
+use crate::client::{Event, Trouble, What};
 
 /// Requests a connection has at most, with the one whose answer is being read.
 const PIPELINE_MAX: usize = 64;
@@ -29,6 +30,10 @@ const CLOSED_MAX: u32 = 2;
 /// Answers to requests sent ahead that show that a connection takes them: when it ends, it is for another
 /// reason. nginx closes after 1,000, Apache after 100.
 const PROVEN_ANSWERS: u32 = 16;
+/// While nothing can be read of a connection whose window is bounded, it is looked so often whether something
+/// arrives behind a hole; less often, up to the second number, the longer nothing does.
+const LOOK_MIN: Duration = Duration::from_millis(5);
+const LOOK_MAX: Duration = Duration::from_millis(80);
 
 /// A job whose turn has not come.
 pub(super) struct Waiting {
@@ -177,12 +182,20 @@ impl Way {
 
     /// The next bytes of the body that `connection` brings.
     pub(super) async fn piece(&mut self, connection: &mut Connection) -> Result<Option<Bytes>, String> {
+        let mut look = LOOK_MIN;
         loop {
             self.ask_ahead(connection);
             tokio::select! {
                 biased;
                 () = take_job(&mut self.jobs, &mut self.waiting), if self.jobs.is_some() => {}
                 piece = connection.piece() => return piece,
+                () = tokio::time::sleep(look), if self.window.is_set() => {
+                    look = (look * 2).min(LOOK_MAX);
+                    if let Some(sample) = connection.look(&self.window) {
+                        self.queue.push(Event::Sample { way: self.id, sample });
+                        look = LOOK_MIN;
+                    }
+                }
             }
         }
     }
