@@ -9,9 +9,11 @@
 //! * `way`: one way's fetches, redirects, bodies, and in `ahead` what is asked before its turn. `request`:
 //!   what is sent. `answer`: whether an answer is what was asked for.
 //! * `connect`: name, interface, proxy, TLS. `h1`, `h2`: HTTP over it. `proxy`, `tls`, `tcp`: their parts.
+//!   `batch`: how seldom it is read.
 //! * `settings`, `netrc`, `url`: what the caller said. `queue`: what is handed over.
 
 mod answer;
+mod batch;
 mod connect;
 mod h1;
 mod h2;
@@ -375,7 +377,7 @@ impl Client {
         self.command(Command::Window(way, bytes));
     }
 
-    /// Gives `each` all that waits, oldest first, samples last. The thread stops reading while 8 MiB of
+    /// Gives `each` all that waits, oldest first, samples last. The thread stops reading while 1 MiB of
     /// bodies wait.
     pub fn events(&mut self, each: impl FnMut(Event)) {
         self.queue.take().for_each(each);

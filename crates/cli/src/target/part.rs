@@ -88,15 +88,7 @@ impl Part {
         let file = place
             .open(&name, OFlag::O_RDWR | OFlag::O_CREAT | fresh)
             .map_err(|e| place.failure("write", &name, &e))?;
-        Ok(Self {
-            name,
-            file,
-            journal_name,
-            journal,
-            virgin: !known,
-            unsynced: false,
-            held: Vec::new(),
-        })
+        Ok(Self { name, file, journal_name, journal, virgin: !known, unsynced: false, held: Vec::new() })
     }
 
     /// Hashes what the journal records and marks in `there` what is still right; returns the bytes of it.

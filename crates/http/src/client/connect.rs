@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr, TcpStream as StdStream};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,6 +19,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
+use super::batch::{self, Batch};
 use super::h1::H1;
 use super::h2::H2;
 use super::proxy::{self, Kind, Proxy};
@@ -54,6 +56,14 @@ impl Window {
         }
     }
 
+    /// What it is bounded to, bytes.
+    fn bound(&self) -> u64 {
+        match self.bytes.load(Ordering::Relaxed) {
+            0 => u64::MAX,
+            bytes => bytes,
+        }
+    }
+
     fn apply(&self, fd: std::os::fd::BorrowedFd<'_>) {
         match self.bytes.load(Ordering::Relaxed) {
             0 => {}
@@ -68,6 +78,15 @@ enum Wire {
     H2(H2),
 }
 
+impl Wire {
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, String>> {
+        match self {
+            Self::H1(wire) => wire.poll_piece(cx),
+            Self::H2(wire) => wire.poll_piece(cx),
+        }
+    }
+}
+
 /// An open connection: answers come in the order in which was asked. Dropping it closes it, whatever is still
 /// to come.
 pub(super) struct Connection {
@@ -80,6 +99,7 @@ pub(super) struct Connection {
     /// The socket once more, to ask the kernel about it.
     fd: Arc<OwnedFd>,
     sampled: Option<Instant>,
+    batch: Batch,
     /// The proxy that takes the requests themselves and not a tunnel, with its credentials.
     pub(super) relay: Option<Option<(String, String)>>,
 }
@@ -132,7 +152,16 @@ impl Connection {
             Wire::H1(H1::new(stream))
         };
         let origin = origin.clone();
-        Ok(Self { origin, wire, ahead_answers: 0, steady: false, fd, sampled: None, relay })
+        Ok(Self {
+            origin,
+            wire,
+            ahead_answers: 0,
+            steady: false,
+            fd,
+            sampled: None,
+            batch: Batch::new(),
+            relay,
+        })
     }
 
     /// Whether it speaks HTTP/2.
@@ -200,6 +229,7 @@ impl Connection {
     /// # Errors
     /// One clause.
     pub(super) async fn head(&mut self) -> Result<response::Parts, String> {
+        self.batch.release(self.fd.as_fd());
         let parts = poll_fn(|cx| match &mut self.wire {
             Wire::H1(wire) => wire.poll_head(cx),
             Wire::H2(wire) => wire.poll_head(cx),
@@ -215,11 +245,13 @@ impl Connection {
     /// # Errors
     /// One clause.
     pub(super) async fn piece(&mut self) -> Result<Option<Bytes>, String> {
-        poll_fn(|cx| match &mut self.wire {
-            Wire::H1(wire) => wire.poll_piece(cx),
-            Wire::H2(wire) => wire.poll_piece(cx),
-        })
-        .await
+        if self.batch.hold(self.fd.as_fd(), self.left_bytes()) {
+            if let Ok(piece) = timeout(batch::WAIT, poll_fn(|cx| self.wire.poll_piece(cx))).await {
+                return piece;
+            }
+            self.batch.give_up(self.fd.as_fd());
+        }
+        poll_fn(|cx| self.wire.poll_piece(cx)).await
     }
 
     /// Does without the rest of the body, if that costs nothing. `false`: it has to be read.
@@ -253,7 +285,9 @@ impl Connection {
             return None;
         }
         self.sampled = Some(now);
-        tcp::sample(self.fd.as_fd())
+        let sample = tcp::sample(self.fd.as_fd())?;
+        self.batch.measured(now, sample.received_bytes, window.bound());
+        Some(sample)
     }
 }
 

@@ -23,7 +23,7 @@ pub(super) use self::parser::answers;
 use self::parser::{Parser, Step};
 
 /// The most that is read and handed over at once, bytes.
-const MAX_PIECE_BYTES: usize = 256 << 10;
+const MAX_PIECE_BYTES: usize = 512 << 10;
 /// With less room than this, bytes, the buffer is replaced before it is read into.
 const MIN_ROOM_BYTES: usize = 32 << 10;
 

@@ -1,5 +1,5 @@
 //! What the kernel knows of a connection, and how much it may let the peer send.
-#![expect(unsafe_code, reason = "TCP_INFO and TCP_WINDOW_CLAMP have no safe wrapper in nix or socket2")]
+#![expect(unsafe_code, reason = "these options have no safe wrapper in nix or socket2")]
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -17,17 +17,30 @@ const INFO_BYTES: usize = 256;
 /// (tcp_rcv_space_adjust in net/ipv4/tcp_input.c): set it again after each read.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn clamp(fd: BorrowedFd<'_>, bytes: u64) {
+    set(fd, nix::libc::IPPROTO_TCP, nix::libc::TCP_WINDOW_CLAMP, bytes);
+}
+
+/// Lets `fd` be readable when `bytes` are there, or the end (SO_RCVLOWAT, socket(7)); what is there can be
+/// read before that. Elsewhere than on Linux nothing happens.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(super) fn wake_at(fd: BorrowedFd<'_>, bytes: u64) {
+    set(fd, nix::libc::SOL_SOCKET, nix::libc::SO_RCVLOWAT, bytes);
+}
+
+/// Sets an option that is a number of bytes.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn set(fd: BorrowedFd<'_>, level: nix::libc::c_int, option: nix::libc::c_int, bytes: u64) {
     use std::os::fd::AsRawFd as _;
 
     use nix::libc;
     let bytes = libc::c_int::try_from(bytes.max(1)).unwrap_or(libc::c_int::MAX);
-    // SAFETY: the option takes an int, which lives as long as the call. A failure leaves the window as it
-    // was, which is all that could be done about it.
+    // SAFETY: the options above take an int, which lives as long as the call. A failure leaves the connection
+    // as it was, which is all that could be done about it.
     unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_WINDOW_CLAMP,
+            level,
+            option,
             std::ptr::from_ref(&bytes).cast(),
             size_of::<libc::c_int>() as libc::socklen_t,
         )
@@ -66,6 +79,10 @@ pub(super) fn sample(fd: BorrowedFd<'_>) -> Option<Sample> {
 /// Elsewhere than on Linux: nothing.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(super) fn clamp(_fd: BorrowedFd<'_>, _bytes: u64) {}
+
+/// Elsewhere than on Linux: nothing.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(super) fn wake_at(_fd: BorrowedFd<'_>, _bytes: u64) {}
 
 /// Elsewhere than on Linux: unknown.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]

@@ -466,14 +466,55 @@ fn what_is_not_taken_is_not_read() {
     };
     thread::sleep(Duration::from_secs(2));
     let (waiting, received) = counted(&mut client);
-    assert!((8 << 20..9 << 20).contains(&waiting), "{waiting} bytes waited");
+    assert!((1 << 20..2 << 20).contains(&waiting), "{waiting} bytes waited");
     assert!(received > 0);
     thread::sleep(Duration::from_secs(1));
-    assert!(counted(&mut client).0 >= 8 << 20, "it went on");
+    assert!(counted(&mut client).0 >= 1 << 20, "it went on");
     let clock = Clock::start();
     let before = clock.now();
     drop(client);
     assert!(clock.now().since(before).as_millis() < 2000, "dropping ends the thread");
+}
+
+/// After very much very little: it is handed over too, though the reader is woken for more than that only.
+#[test]
+fn a_little_after_much_is_not_kept_back() {
+    const MUCH: usize = 64 << 20;
+    const LITTLE: usize = 1_000;
+    let (go, gone) = std::sync::mpsc::channel();
+    let gone = std::sync::Mutex::new(gone);
+    let server = Server::start(move |_, stream| {
+        let length = MUCH + 1_000 * LITTLE;
+        let head = format!("Content-Range: bytes 0-{}/{length}\r\nContent-Length: {length}\r\n", length - 1);
+        write!(stream, "HTTP/1.1 206 P\r\n{head}\r\n").unwrap();
+        stream.write_all(&vec![1; MUCH]).unwrap();
+        for step in 0..1_000 {
+            stream.write_all(&[2; LITTLE]).unwrap();
+            // The rest only when that has come.
+            if step < 20 {
+                gone.lock().unwrap().recv().unwrap();
+            }
+        }
+        true
+    });
+    let mut client = client();
+    let length = (MUCH + 1_000 * LITTLE) as u64;
+    client.fetch(1, range(&server.url("/f"), 0, length, length));
+    let (mut came, mut step, mut done) = (0, 0, false);
+    while !done {
+        wait(&client);
+        client.events(|event| match event {
+            Event::Body { bytes, .. } => came += bytes.len(),
+            Event::Done { .. } => done = true,
+            Event::Failed { trouble, .. } => panic!("{trouble}"),
+            _ => {}
+        });
+        while step < 20 && came >= MUCH + (step + 1) * LITTLE {
+            step += 1;
+            go.send(()).unwrap();
+        }
+    }
+    assert_eq!(came as u64, length);
 }
 
 #[test]

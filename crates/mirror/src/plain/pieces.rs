@@ -1,5 +1,5 @@
-//! Pieces with a SHA-256 each: their groups are held until all are here. What is here without a gap is hashed at
-//! once, while the processor still has it in its cache: a piece that is read again costs half as much again.
+//! Pieces with a SHA-256 each: their groups are held until all are here. What is here without a gap is hashed
+//! at once, while the processor still has it in its cache: hashing a piece later takes half as long again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

@@ -140,7 +140,7 @@ fn a_wrong_piece_of_several_comes_again_from_one() {
     assert!(events.contains(&Event::Liar { mirror: 2, group: 2 }), "{events:?}");
 }
 
-/// Whatever comes first: a piece is hashed in order, and what a liar brought of it leaves no trace in the hash.
+/// A piece is hashed in order, whatever comes first; what a liar brought of it leaves no trace in its hash.
 #[test]
 fn a_liar_leaves_no_trace_in_pieces_that_are_not_whole() {
     for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 0, 3, 2], [2, 3, 0, 1]] {
