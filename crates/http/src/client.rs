@@ -404,7 +404,7 @@ impl Client {
         self.command(Command::Window(way, bytes));
     }
 
-    /// Gives `each` all that waits, oldest first, samples last. The thread stops reading while 2 MiB of
+    /// Gives `each` all that waits, oldest first, samples last. The thread stops reading while 1 MiB of
     /// bodies wait.
     pub fn events(&mut self, each: impl FnMut(Event)) {
         self.queue.take().for_each(each);

@@ -10,11 +10,11 @@ use tokio::time::Instant;
 use super::tcp;
 
 /// What comes in so much time, at the rate of late, is waited for.
-const SPAN: Duration = Duration::from_millis(1);
+const SPAN: Duration = Duration::from_millis(2);
 /// If that is less, bytes, nothing is held back.
-const BYTES_MIN: u64 = 32 << 10;
+const BYTES_MIN: u64 = 64 << 10;
 /// The most that is waited for, bytes.
-const BYTES_MAX: u64 = 256 << 10;
+const BYTES_MAX: u64 = 512 << 10;
 /// The part of a bounded window that is waited for at most: what is not read keeps the server from sending.
 const WINDOW_PART: u64 = 4;
 /// So close to the end of a body, bytes, nothing is held back: some of them may be in the buffers of TLS, and
@@ -98,9 +98,9 @@ mod tests {
             batch.measured(now, 0, u64::MAX);
             for (megabytes_per_s, window, expected) in [
                 (12, u64::MAX, 0),
-                (100, u64::MAX, 100_000),
-                (100, 200_000, 50_000),
-                (100, 100_000, 0),
+                (100, u64::MAX, 200_000),
+                (100, 400_000, 100_000),
+                (100, 200_000, 0),
                 (10_000, u64::MAX, BYTES_MAX),
                 (0, u64::MAX, 0),
             ] {

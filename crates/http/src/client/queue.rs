@@ -13,7 +13,7 @@ use super::{Event, FetchId, Sample, WayId};
 /// Bytes of bodies that wait to be taken; then nothing more is read, and TCP slows the servers down. Each
 /// connection may add the one piece it has just read. More would only have left the processor's cache when it
 /// is looked at.
-pub(super) const MAX_WAITING_BYTES: usize = 2 << 20;
+pub(super) const MAX_WAITING_BYTES: usize = 1 << 20;
 
 /// Fetches under way or waiting for their way; more are refused.
 pub(super) const MAX_FETCHES: usize = 4096;

@@ -468,10 +468,10 @@ fn what_is_not_taken_is_not_read() {
     };
     thread::sleep(Duration::from_secs(2));
     let (waiting, received) = counted(&mut client);
-    assert!((2 << 20..3 << 20).contains(&waiting), "{waiting} bytes waited");
+    assert!((1 << 20..2 << 20).contains(&waiting), "{waiting} bytes waited");
     assert!(received > 0);
     thread::sleep(Duration::from_secs(1));
-    assert!(counted(&mut client).0 >= 2 << 20, "it went on");
+    assert!(counted(&mut client).0 >= 1 << 20, "it went on");
     let clock = Clock::start();
     let before = clock.now();
     drop(client);
