@@ -1,4 +1,4 @@
-//! Connections that end after so many answers, two lanes over one link: packets, a queue, and the slow start of
+//! Connections that end after so many answers, two lanes over one link: packets, a queue, the slow start of
 //! each new connection, by a clock that is made up.
 
 use std::cmp::Reverse;

@@ -1,8 +1,8 @@
 //! The lanes of a way: when its server ends a connection, when the next one begins, and what each is asked.
 //!
-//! One lane has the turn and brings everything. Before its connection ends, the other begins one and becomes
-//! its *successor*: TCP lets a server send little on a new connection, and twice as much each round trip. What
-//! the successor has under way the other is asked less, so that both together fill the link and no more: a
+//! One lane has the turn and brings everything. Before its connection ends, the other begins one and
+//! becomes its *successor*: TCP lets a server send little on a new connection, and twice as much each round
+//! trip. What the successor has under way the other is asked less, so that both together fill the link and no more: a
 //! queue that grows would end the successor's growth (HyStart, RFC 9406), and one that is full would lose
 //! what both wait for. When the first is at its end, the successor has the turn.
 
@@ -140,7 +140,11 @@ impl Files {
         let Some(other) = pair.other(turn).filter(|other| self.ways[*other].is_ready(now)) else { return };
         let (way, successor) = (&self.ways[turn], &self.ways[other]);
         let Some(mean_bytes) = way.mean_bytes().or(successor.mean_bytes()) else { return };
-        if pair.handing_over || !self.ends_soon(turn, mean_bytes, pair.rate) {
+        let is_slow = pair.both_bytes > 0 && !way.is_fast(pair.both_bytes / 4 * 3);
+        if pair.handing_over
+            || !self.has_more(turn)
+            || !(is_slow || self.ends_soon(turn, mean_bytes, pair.rate))
+        {
             return;
         }
         let full = way.window().min(mean_bytes.saturating_mul(OUTSTANDING_MAX as u64));
@@ -149,12 +153,14 @@ impl Files {
         (pair.handing_over, pair.both_bytes) = (true, both_bytes);
     }
 
-    /// Whether a way's connection ends before a successor that begins now is fast, and before all is asked.
+    /// Whether there is more than a way's connection takes.
+    fn has_more(&self, p: WayId) -> bool {
+        self.takes(p) < self.servers[usize::from(self.ways[p].server)].idle.len() as u64
+    }
+
+    /// Whether a way's connection ends before a successor that begins now is fast.
     fn ends_soon(&self, p: WayId, mean_bytes: u64, rate: u64) -> bool {
         let (way, takes) = (&self.ways[p], self.takes(p));
-        if takes >= self.servers[usize::from(way.server)].idle.len() as u64 {
-            return false;
-        }
         let rate = Rate::from_bytes(way.rate.max(rate).max(1));
         let trip_bytes = rate.bytes_in(way.trip());
         let doublings = (trip_bytes / FIRST_FLIGHT_BYTES).checked_ilog2().map_or(0, |log| log + 1);
@@ -188,10 +194,11 @@ impl Files {
         }
         // Most of it, until it is as fast as it has to be; then little, so that the other comes to its end
         // before it; what that is not asked any more, too.
-        let share = if way.is_fast(pair.both_bytes / 2) { 1 } else { 3 };
+        let both = pair.both_bytes;
         let most = match self.takes(other) {
-            0 => pair.both_bytes.saturating_sub(beside.asked_bytes),
-            _ => pair.both_bytes / 4 * share,
+            0 => both.saturating_sub(beside.asked_bytes),
+            _ if way.is_fast(both / 2) => both.saturating_sub(beside.flying()).max(both / 4),
+            _ => both / 4 * 3,
         };
         !way.fresh && way.asked_bytes + bytes <= most
     }
