@@ -140,7 +140,7 @@ impl Files {
         let Some(other) = pair.other(turn).filter(|other| self.ways[*other].is_ready(now)) else { return };
         let (way, successor) = (&self.ways[turn], &self.ways[other]);
         let Some(mean_bytes) = way.mean_bytes().or(successor.mean_bytes()) else { return };
-        let is_slow = pair.both_bytes > 0 && !way.is_fast(pair.both_bytes / 4 * 3);
+        let is_slow = pair.both_bytes > 0 && !way.is_fast(pair.both_bytes / 2);
         if pair.handing_over
             || !self.has_more(turn)
             || !(is_slow || self.ends_soon(turn, mean_bytes, pair.rate))
