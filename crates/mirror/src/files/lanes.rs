@@ -140,11 +140,7 @@ impl Files {
         let Some(other) = pair.other(turn).filter(|other| self.ways[*other].is_ready(now)) else { return };
         let (way, successor) = (&self.ways[turn], &self.ways[other]);
         let Some(mean_bytes) = way.mean_bytes().or(successor.mean_bytes()) else { return };
-        let is_slow = pair.both_bytes > 0 && !way.is_fast(pair.both_bytes / 4 * 3);
-        if pair.handing_over
-            || !self.has_more(turn)
-            || !(is_slow || self.ends_soon(turn, mean_bytes, pair.rate))
-        {
+        if pair.handing_over || !self.ends_soon(turn, mean_bytes, pair.rate) {
             return;
         }
         let full = way.window().min(mean_bytes.saturating_mul(OUTSTANDING_MAX as u64));
@@ -153,14 +149,12 @@ impl Files {
         (pair.handing_over, pair.both_bytes) = (true, both_bytes);
     }
 
-    /// Whether there is more than a way's connection takes.
-    fn has_more(&self, p: WayId) -> bool {
-        self.takes(p) < self.servers[usize::from(self.ways[p].server)].idle.len() as u64
-    }
-
-    /// Whether a way's connection ends before a successor that begins now is fast.
+    /// Whether a way's connection ends before a successor that begins now is fast, and before all is asked.
     fn ends_soon(&self, p: WayId, mean_bytes: u64, rate: u64) -> bool {
         let (way, takes) = (&self.ways[p], self.takes(p));
+        if takes >= self.servers[usize::from(way.server)].idle.len() as u64 {
+            return false;
+        }
         let rate = Rate::from_bytes(way.rate.max(rate).max(1));
         let trip_bytes = rate.bytes_in(way.trip());
         let doublings = (trip_bytes / FIRST_FLIGHT_BYTES).checked_ilog2().map_or(0, |log| log + 1);
@@ -194,11 +188,10 @@ impl Files {
         }
         // Most of it, until it is as fast as it has to be; then little, so that the other comes to its end
         // before it; what that is not asked any more, too.
-        let both = pair.both_bytes;
+        let share = if way.is_fast(pair.both_bytes / 2) { 1 } else { 3 };
         let most = match self.takes(other) {
-            0 => both.saturating_sub(beside.asked_bytes),
-            _ if way.is_fast(both / 2) => both.saturating_sub(beside.flying()).max(both / 4),
-            _ => both / 4 * 3,
+            0 => pair.both_bytes.saturating_sub(beside.asked_bytes),
+            _ => pair.both_bytes / 4 * share,
         };
         !way.fresh && way.asked_bytes + bytes <= most
     }

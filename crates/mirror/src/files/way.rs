@@ -19,8 +19,6 @@ pub const SILENT_AFTER: Span = Span::from_secs(10);
 const HEAD_BYTES: u64 = 400;
 /// When a way is taken to be slower than it seemed: nothing has come for so long, or for four round trips.
 const QUIET_AFTER: Span = Span::from_secs(1);
-/// A connection that has not become faster for so many round trips does not begin any more.
-const FLAT_MIN: u32 = 2;
 /// How often in a round trip it is noted what has come.
 const MARKS: usize = 16;
 /// What a way is taken to need for a file when it has not brought any.
@@ -91,10 +89,6 @@ pub(super) struct Way {
     marks: VecDeque<(Time, u64)>,
     /// The most that its connection has brought within one.
     most_in_a_trip: u64,
-    /// When the present round trip began, what had been delivered then, and what the one before it brought.
-    round: (Time, u64, u64),
-    /// Round trips in a row that have not brought much more than the one before them.
-    flat: u32,
     /// Files that came whole.
     answers: u64,
 }
@@ -124,8 +118,6 @@ impl Way {
             fresh: true,
             marks: VecDeque::new(),
             most_in_a_trip: 0,
-            round: (Time::ZERO, 0, 0),
-            flat: 0,
             answers: 0,
         }
     }
@@ -194,8 +186,7 @@ impl Way {
         let ended = (is_new && !self.last).then_some(self.nth);
         if is_new {
             // It begins slowly.
-            (self.rate, self.most_in_a_trip, self.flat) = (0, 0, 0);
-            self.round = (Time::ZERO, self.delivered, 0);
+            (self.rate, self.most_in_a_trip) = (0, 0);
             self.marks.clear();
         }
         (self.nth, self.last, self.fresh) = (nth, last, false);
@@ -206,12 +197,9 @@ impl Way {
     }
 
     /// What its server has under way to here, as it seems: a new connection sends twice what came in the last
-    /// round trip, until all is under way that was asked, or it does not become faster any more. It comes in
-    /// bursts, so the most counts.
+    /// round trip, until all is under way that was asked. It comes in bursts, so the most counts.
     pub(super) fn flying(&self) -> u64 {
-        let most = self.most_in_a_trip;
-        let next = if self.flat < FLAT_MIN { most.saturating_mul(2) } else { most + most / 8 };
-        self.asked_bytes.min(next)
+        self.asked_bytes.min(self.most_in_a_trip.saturating_mul(2))
     }
 
     pub(super) fn ask(&mut self, mut request: Request) {
@@ -246,12 +234,6 @@ impl Way {
         let every = Span::from_nanos(trip.as_nanos() / MARKS as u64);
         if self.marks.len() < 2 * MARKS && self.marks.back().is_none_or(|(at, _)| now.since(*at) >= every) {
             self.marks.push_back((now, self.delivered));
-        }
-        let (began, at_first, last) = self.round;
-        if now.since(began) >= trip {
-            let came = self.delivered - at_first;
-            self.flat = if came < last + last / 5 * 2 { self.flat + 1 } else { 0 };
-            self.round = (now, self.delivered, came);
         }
         let before = self.marks.front().map_or(self.delivered, |(_, before)| *before);
         self.most_in_a_trip = self.most_in_a_trip.max(self.delivered + bytes - before);
