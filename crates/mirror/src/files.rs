@@ -7,9 +7,9 @@
 //!    [`WINDOW_MIN_BYTES`] to [`WINDOW_MAX_BYTES`], and [`OUTSTANDING_MAX`] files. There is one queue of
 //!    files: a faster way drains faster, and takes more of it.
 //! 2. **A successor** (`files/lanes.rs`). Servers end a connection after so many requests (nginx after
-//!    1,000), and a new one begins slowly: with small files, again and again. How many is learnt when it happens, and
-//!    no more are asked on one connection. A way may have a second lane, whose connection begins while the
-//!    first still has enough to do; what it brings, the first is asked less.
+//!    1,000), and a new one begins slowly: with small files, again and again. How many is learnt when it
+//!    happens, and no more are asked on one connection. A way may have a second lane, whose connection
+//!    begins while the first still has enough to do; what it brings, the first is asked less.
 //! 3. **The end** (`files/tail.rs`): a way without work asks a second time for what would come later, or not
 //!    at all, from another one.
 //! 4. **Failures** hold a way back for half a second, then twice as long and so on; then it has to prove

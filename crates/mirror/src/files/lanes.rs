@@ -2,9 +2,9 @@
 //!
 //! One lane has the turn and brings everything. Before its connection ends, the other begins one and
 //! becomes its *successor*: TCP lets a server send little on a new connection, and twice as much each round
-//! trip. What the successor has under way the other is asked less, so that both together fill the link and no more: a
-//! queue that grows would end the successor's growth (HyStart, RFC 9406), and one that is full would lose
-//! what both wait for. When the first is at its end, the successor has the turn.
+//! trip. What the successor has under way the other is asked less, so that both together fill the link and
+//! no more: a queue that grows would end the successor's growth (HyStart, RFC 9406), and one that is full
+//! would lose what both wait for. When the first is at its end, the successor has the turn.
 
 use algo::{Rate, Time};
 
