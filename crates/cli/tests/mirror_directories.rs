@@ -423,6 +423,18 @@ fn when_nothing_comes_it_is_said() {
     assert!(done.err.contains("none is here; perhaps the URLs in the Metalink are wrong"), "{}", done.err);
 }
 
+#[test]
+fn a_server_that_is_always_busy_is_given_up() {
+    for answer in ["return 503;", "return 429;", "add_header Retry-After 0 always; return 503;"] {
+        let block = format!("location /dist/ {{ {answer} }}");
+        let Some(dist) = Dist::new("always busy", small(2, 2_000), &[&block]) else { return };
+        let done = run(dist.get(&["--json", "--timeout", "4"])).expect(4);
+        assert!(done.notes().contains("nothing comes but errors ("), "{answer} {}", done.notes());
+        assert!(done.err.contains(" s nothing has come but errors ("), "{answer} {}", done.err);
+        assert!(done.err.contains("the server is busy"), "{answer} {}", done.err);
+    }
+}
+
 /// How many of the files are there.
 fn whole(dist: &Dist) -> usize {
     dist.tree.keys().filter(|name| dist.to().join(name).exists()).count()

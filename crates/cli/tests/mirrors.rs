@@ -17,6 +17,7 @@ use mirror::leaves::Leaves;
 use mmtp::ContentId;
 use mmtp::id::GROUP_BYTES;
 use mmtp::tree::group_cv;
+use mmtp::uri::Uri;
 use sha2::{Digest as _, Sha256};
 
 /// Three servers with the content, and the Metalink and leaf list of it in the ground's directory.
@@ -189,6 +190,25 @@ fn hashes_beside_the_file_are_found() {
     let done = run(ground.get_named(&[&url], &["--json"])).expect(5);
     assert!(done.err.contains("the whole of it is not b3:"), "{}", done.err);
     assert!(names(&ground.to()).is_empty(), "{:?}", names(&ground.to()));
+}
+
+#[test]
+fn a_leaf_list_beside_any_url_serves_where_the_id_is_known() {
+    let ground = Ground::new(3_000_000);
+    let Some(nginx) = Nginx::start("a leaf list beside the third", &["", "", ""]) else { return };
+    for server in 0..3 {
+        nginx.put(server, "f.bin", &ground.content);
+    }
+    nginx.put(1, "f.bin.b3leaves", &leaf_list(&common::noise(2_000_000)));
+    nginx.put(2, "f.bin.b3leaves", &leaf_list(&ground.content));
+    let urls = [0, 1, 2].map(|server| nginx.url(server, "f.bin"));
+    // A list whose root nobody asked for is believed of the first alone.
+    let done = run(ground.get_named(&urls, &["--json"])).expect(0);
+    assert_eq!(done.summary()["verified"], "nothing", "{}", done.out);
+    let id = Uri::new(ContentId::of(&ground.content)).to_string();
+    let done = run(ground.get_named(&[&[id], &urls[..]].concat(), &["--json", "--force"])).expect(0);
+    assert_eq!(done.summary()["verified"], "groups", "{}", done.out);
+    ground.assert_arrived();
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod common;
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::anabranch;
 use common::fetch::{Done, Ground, names, run};
@@ -206,13 +207,47 @@ fn arrives(len: usize, twist: impl Twist) -> Done {
 fn an_old_version_of_another_length() {
     let old = common::noise(2_000_000);
     let twist = move |request: &Request, _: Reply| honest(request, &old, "\"v0\"");
-    beside(3_000_000, twist.clone(), "the file has changed: it has 2000000 bytes there, not 3000000");
+    beside(3_000_000, twist.clone(), "it has 2000000 bytes, not 3000000: another file");
     // By a Metalink, which says how long it is.
     let ground = Ground::new(3_000_000);
     let bad = Site::new(&ground.content, twist);
     let done = run(ground.get_named(&[metalink(&ground, &[bad.url()], true)], &["--json"])).expect(3);
     assert!(done.err.contains("2000000 bytes"), "{}", done.err);
     assert!(names(&ground.to()).is_empty());
+}
+
+#[test]
+fn lengths_that_differ() {
+    let ground = Ground::new(3_000_000);
+    let (long, short) = (Site::good(&ground.content), Site::good(&ground.content[..2_000_000]));
+    let checksum = data_encoding::HEXLOWER.encode(&Sha256::digest(&ground.content));
+    let checksum = format!("--checksum=sha-256={checksum}");
+    for urls in [[long.url(), short.url()], [short.url(), long.url()]] {
+        for more in ["--quiet", &checksum] {
+            let done = run(ground.get_named(&urls, &[more])).expect(5);
+            for says in [
+                format!("{} has 3000000 bytes", long.url()),
+                format!("{} has 2000000 bytes", short.url()),
+                "name one of them alone".to_owned(),
+            ] {
+                assert!(done.err.contains(&says), "{says:?} in {}", done.err);
+            }
+            assert!(names(&ground.to()).is_empty());
+        }
+    }
+    // Two against one, whoever is the first.
+    let other = Site::good(&ground.content);
+    let done = run(ground.get_named(&[short.url(), long.url(), other.url()], &["--json"])).expect(0);
+    ground.assert_arrived();
+    let says = format!("{}: it has 2000000 bytes, not 3000000: another file", short.name());
+    assert!(done.notes().contains(&says), "{}", done.notes());
+    // What a server itself offers does not speak against it.
+    fs::remove_file(ground.target()).expect("the file");
+    let links = format!("<{}>; rel=duplicate", short.url());
+    let offers = Site::new(&ground.content, move |_, reply| reply.with("link", links.clone()));
+    let done = run(ground.get_named(&[offers.url()], &["--json"])).expect(0);
+    ground.assert_arrived();
+    assert!(done.notes().contains(&says), "{}", done.notes());
 }
 
 #[test]
@@ -318,7 +353,7 @@ fn no_ranges() {
         honest(&request, &common::noise(3_000_001), "\"v1\"").without("accept-ranges")
     };
     arrives(3_000_001, none);
-    beside(3_000_001, none, "");
+    beside(3_000_001, none, "gives no ranges, kept in reserve");
     let Some(nginx) = Nginx::start("no ranges", &["max_ranges 0;"]) else { return };
     let ground = Ground::new(3_000_001);
     nginx.put(0, "f.bin", &ground.content);
@@ -328,6 +363,26 @@ fn no_ranges() {
     arrives(3_000_001, move |request: &Request, reply: Reply| {
         none(request, reply).with("accept-ranges", "bytes")
     });
+}
+
+#[test]
+fn without_ranges_it_breaks_off() {
+    let breaks = |times: usize| {
+        move |request: &Request, _: Reply| {
+            let mut whole = request.clone();
+            whole.fields.retain(|(name, _)| name != "range");
+            let mut reply = honest(&whole, &common::noise(3_000_000), "\"v1\"").without("accept-ranges");
+            if request.is_get() && request.number < times {
+                reply.length = Some(reply.body.len());
+                reply.body.truncate(1_500_000);
+                reply.then = Then::Close;
+            }
+            reply
+        }
+    };
+    // What comes once more counts for as long as it may lead further.
+    arrives(3_000_000, breaks(2));
+    never(breaks(usize::MAX), 4, "the server breaks off after 1.5 MB and gives no ranges");
 }
 
 #[test]
@@ -424,6 +479,22 @@ fn statuses() {
     let busy = |_: &Request, _: Reply| Reply::new(503, b"").with("retry-after", "1");
     beside(1_000_000, busy, "the server is busy, for 1 s");
     never(busy, 4, "the server is busy, for 1 s");
+    // At first.
+    for (status, retry) in [(503, None), (503, Some("0")), (429, Some("1")), (500, None)] {
+        let requests = AtomicUsize::new(0);
+        let ground = Ground::new(1_000_000);
+        let late = Site::new(&ground.content, move |_, reply| {
+            if requests.fetch_add(1, Ordering::Relaxed) >= 4 {
+                return reply;
+            }
+            let reply = Reply::new(status, b"");
+            if let Some(retry) = retry { reply.with("retry-after", retry) } else { reply }
+        });
+        let done = run(ground.get_named(&[late.url()], &["--json"])).expect(0);
+        ground.assert_arrived();
+        let told = done.notes().matches("asked again, gives up in").count();
+        assert_eq!(told, 1, "{status} {retry:?}: {}", done.notes());
+    }
     // It goes in mid-transfer.
     let gone = |request: &Request, reply: Reply| match request.number {
         0 => reply,

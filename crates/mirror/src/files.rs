@@ -391,7 +391,10 @@ impl Files {
                     self.files[file].tries += 1;
                 }
             }
-            Failure::Busy { retry } => self.ways[p].busy(now, retry),
+            Failure::Busy { retry } => {
+                let is_news = self.ways[p].is_news(&request);
+                self.ways[p].busy(now, retry, is_news);
+            }
             Failure::Lacking => {
                 self.ways[p].proved();
                 if request.alone {

@@ -252,8 +252,13 @@ impl Mirrors {
             if pool.is_wanted_from(way.mirror, group) {
                 pool.bring(way.mirror, group, if have > 0 { &fetch.partial } else { piece });
                 way.counters.bytes += len as u64;
+                fetch.new_bytes += len as u64;
+                way.breaks_at = None;
             } else {
                 way.counters.duplicate_bytes += len as u64;
+                if way.breaks_at.is_some() {
+                    way.counters.vain_bytes += len as u64;
+                }
                 if fetch.purpose == Purpose::Own && pool.is_wanted(group) {
                     // From others: whoever is to bring it, it is not this one.
                     pool.put_back(group..group + 1);
@@ -299,7 +304,7 @@ impl Mirrors {
     }
 
     fn failed(&mut self, now: Time, p: WayId, failure: Failure, pool: &mut dyn Pool) {
-        let got = self.ways[p].fetch.as_ref().map_or(0, |fetch| fetch.got);
+        let got = self.ways[p].fetch.as_ref().map_or(0, Fetch::progress_bytes);
         // What was asked ahead would be asked again over a new connection, as a whole: the way has to prove
         // itself with less.
         self.drop_ahead(p, pool);
@@ -411,6 +416,7 @@ impl Mirrors {
             early: None,
             has_head: false,
             got: 0,
+            new_bytes: 0,
             partial: Vec::new(),
         };
         let turn = if way.fetch.is_none() { &mut way.fetch } else { &mut way.ahead };

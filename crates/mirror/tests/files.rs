@@ -431,6 +431,31 @@ fn a_file_that_always_fails_holds_up_no_other() {
 }
 
 #[test]
+fn a_server_that_is_always_busy_is_asked_later_and_later() {
+    let mut machine = Files::new(&files(100, 10, &[0]));
+    assert_eq!(machine.add_way(0), Some(0));
+    // All that was asked at once is refused at once, and is one refusal.
+    let (mut now, mut times, mut first) = (Time::ZERO, Vec::new(), 0);
+    while now < secs(60) {
+        match machine.poll(now) {
+            Output::Wait(until) => now = until,
+            Output::Send(Command::Fetch { fetch, .. }) => {
+                first += usize::from(now == Time::ZERO);
+                times.push(millis(now));
+                let failure = Failure::Busy { retry: Span::ZERO };
+                machine.handle(now + Span::from_millis(1), Input::Failed { fetch, failure });
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    times.dedup();
+    assert!(first > 0);
+    let waits: Vec<u64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(waits.len() <= 7 && waits.windows(2).all(|pair| pair[0] < pair[1]), "{times:?}");
+    assert_eq!(machine.left(), 100, "none is lost");
+}
+
+#[test]
 fn nobody_to_ask() {
     assert_eq!(Files::new(&files(2, 1, &[])).left(), 0, "lost at once");
     let mut machine = Files::new(&files(2, 1, &[0, 200]));

@@ -3,9 +3,10 @@
 mod plan_ahead;
 mod plan_world;
 
-use algo::{Span, Time};
+use algo::control::Algorithm;
+use algo::{Output, Span, Time};
 use mirror::plain::{Check, Plain};
-use mirror::plan::State;
+use mirror::plan::{Command, Failure, Input, Mirrors, State, WayConfig, WayReport};
 use mmtp::id::GROUP_BYTES;
 use mmtp::tree::group_cv;
 use plan_world::{Counting, Link, Luck, Outcome, World, is, mbit, secs};
@@ -181,6 +182,55 @@ fn a_server_without_ranges_is_the_last_resort() {
     let outcome = count(10 << 20, &links[1..]);
     assert_eq!(outcome.ways[0].counters.fetches, 1);
     assert!(outcome.complete.is_some());
+}
+
+/// Asks one server for 4 MiB until a minute is over; when it was asked, and how it stands then.
+fn always(ranges: bool, answer: impl Fn(u64) -> Vec<Input<'static>>) -> (Vec<Time>, WayReport) {
+    let length = 4 << 20;
+    let mut pool = Plain::new(length, Check::Nothing, |_| false).expect("it fits");
+    let mut machine = Mirrors::new(length);
+    let control = Algorithm::by_name("reno").expect("an algorithm");
+    assert_eq!(machine.add_way(&WayConfig { mirror: 0, group: 0, control, ranges }), Some(0));
+    let (mut now, mut asked) = (Time::ZERO, Vec::new());
+    while now < secs(60) {
+        match machine.poll(now, &mut pool) {
+            Output::Wait(until) => now = until,
+            Output::Send(Command::Fetch { fetch, .. }) => {
+                asked.push(now);
+                for input in answer(fetch) {
+                    now += Span::from_millis(1);
+                    machine.handle(now, input, &mut pool);
+                }
+            }
+            Output::Send(_) | Output::Event(_) => {}
+        }
+    }
+    let report = machine.ways().next().expect("a way");
+    (asked, report)
+}
+
+#[test]
+fn a_server_that_is_always_busy_is_asked_later_and_later() {
+    let (asked, report) =
+        always(true, |fetch| vec![Input::Failed { fetch, failure: Failure::Busy { retry: Span::ZERO } }]);
+    let waits: Vec<Span> = asked.windows(2).map(|pair| pair[1].since(pair[0])).collect();
+    assert!((5..=7).contains(&waits.len()), "{waits:?}");
+    assert!(waits.windows(2).all(|pair| pair[0] < pair[1]), "{waits:?}");
+    assert_eq!(report.state, State::Busy);
+}
+
+#[test]
+fn a_server_without_ranges_that_breaks_off_is_asked_later_and_later() {
+    static HALF: [u8; 2 << 20] = [0; 2 << 20];
+    let (asked, report) = always(false, |fetch| {
+        let broken = Input::Failed { fetch, failure: Failure::Broken };
+        vec![Input::Head { fetch }, Input::Body { fetch, bytes: &HALF }, broken]
+    });
+    assert!((5..=8).contains(&asked.len()), "{asked:?}");
+    assert_eq!((report.counters.bytes, report.breaks_at_byte), (2 << 20, Some(2 << 20)));
+    // The second time might have gone further; from then on it is in vain.
+    let all = (asked.len() as u64 - 1) * (2 << 20);
+    assert_eq!((report.counters.duplicate_bytes, report.counters.vain_bytes), (all, all - (2 << 20)));
 }
 
 #[test]

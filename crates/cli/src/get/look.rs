@@ -9,6 +9,8 @@
 //! the file. Nobody is waited for longer than for the whole transfer, nor for what may lie beside the file
 //! longer than [`BESIDE_FOR`]. The user's secrets go only to origins that the user named.
 
+mod again;
+mod beside;
 mod found;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -62,6 +64,8 @@ struct Question {
     beside: bool,
     /// When the answer is not waited for any more.
     until: Time,
+    /// How often the server has said that it cannot answer now.
+    times: u32,
     body: Vec<u8>,
 }
 
@@ -89,7 +93,12 @@ struct Looker<'a, 'v> {
     /// Whether the user named nothing else.
     alone: bool,
     asked: BTreeMap<FetchId, Question>,
+    /// Questions that are asked again, and when: their servers could not answer.
+    again: Vec<(Time, Question, Trouble)>,
+    told_again: bool,
     urls: Vec<Url>,
+    /// How many of these the user named: the first ones.
+    named: usize,
     heads: Vec<Option<Head>>,
     /// Metalinks to ask for, and whether a server offered them.
     lists: VecDeque<(Url, bool)>,
@@ -144,7 +153,10 @@ pub(super) fn look(
         first: asked.urls.first().cloned(),
         alone: asked.urls.len() == 1 && asked.lists.is_empty() && asked.metalink.is_none(),
         asked: BTreeMap::new(),
+        again: Vec::new(),
+        told_again: false,
         urls: Vec::new(),
+        named: 0,
         heads: Vec::new(),
         lists: asked.lists.into_iter().map(|url| (url, false)).collect(),
         metalink: None,
@@ -159,6 +171,7 @@ pub(super) fn look(
     for url in asked.urls {
         looker.mirror(url);
     }
+    looker.named = looker.urls.len();
     if let Some((mut metalink, base)) = asked.metalink
         && let Some(file) = metalink.files.pop()
     {
@@ -200,7 +213,7 @@ impl Looker<'_, '_> {
         let patience = if beside { self.clock.now() + BESIDE_FOR } else { self.end };
         let until = patience.min(self.end);
         let via = self.via;
-        self.put(Question { about, url: url.clone(), what, via, beside, until, body: Vec::new() });
+        self.put(Question { about, url: url.clone(), what, via, beside, until, times: 0, body: Vec::new() });
     }
 
     fn put(&mut self, question: Question) {
@@ -254,9 +267,9 @@ impl Looker<'_, '_> {
                     self.ask(About::Leaves, &url, What::Small { max: leaves_max(length) }, beside);
                 }
             }
-            let Some(until) = self.asked.values().map(|question| question.until).min() else {
-                return Ok(());
-            };
+            let again_at = self.ask_again()?;
+            let until = self.asked.values().map(|question| question.until);
+            let Some(until) = until.chain(again_at).min() else { return Ok(()) };
             let ready = std::iter::once((self.client.fd(), Interest::Read));
             poller
                 .wait(ready, until.min(self.clock.now() + Span::from_secs(1)))
@@ -273,7 +286,7 @@ impl Looker<'_, '_> {
                 return Ok(());
             }
             self.expire(self.clock.now().since(heard_at) >= QUIET && self.heads.iter().any(Option::is_some))?;
-            if !told && self.clock.now().since(start) > Span::from_secs(2) {
+            if !told && !self.told_again && self.clock.now().since(start) > Span::from_secs(2) {
                 told = true;
                 self.view.note("asking the mirrors what they have");
             }
@@ -318,24 +331,6 @@ impl Looker<'_, '_> {
         let file = self.metalink.as_ref().map(|(file, _)| file);
         let listed = file.is_some_and(|file| file.pieces.is_some() || file.hashes.sha256.is_some());
         id.is_none() && sha256.is_none() && !listed
-    }
-
-    /// Without a Metalink: hashes may lie beside the file.
-    fn look_beside(&mut self) {
-        let Some(first) = self.urls.first().cloned() else { return };
-        if let Ok(url) = first.beside(leaves::SUFFIX)
-            && (self.said.id.is_some() || self.wants_root())
-        {
-            self.lists_of_leaves.push((url, true));
-        }
-        if let Ok(url) = first.beside(".b3")
-            && self.wants_root()
-        {
-            self.ask(About::Line, &url, What::Small { max: LINE_MAX }, true);
-        }
-        if let Ok(url) = first.beside(".meta4") {
-            self.ask(About::List, &url, What::Small { max: METALINK_MAX }, true);
-        }
     }
 
     fn event(&mut self, event: Event) -> Outcome {
@@ -410,6 +405,7 @@ impl Looker<'_, '_> {
             self.put(Question { via: question.via + 1, body: Vec::new(), ..question });
             return Ok(());
         }
+        let Some((question, trouble)) = self.later(question, trouble) else { return Ok(()) };
         match question.about {
             About::Mirror(number) => {
                 let url = &self.urls[number];
@@ -439,13 +435,6 @@ impl Looker<'_, '_> {
             } else if link.is_duplicate() {
                 self.mirror(link.url);
             }
-        }
-    }
-
-    fn leaves_came(&mut self, bytes: &[u8], by: Option<String>) {
-        match Leaves::parse(bytes) {
-            Ok(leaves) => self.leaves = Some((leaves, by)),
-            Err(e) => self.view.note(&format!("a leaf list is left out: {e}")),
         }
     }
 

@@ -90,8 +90,6 @@ pub(super) struct Small<'a> {
     silence: Silence,
     /// Answers, with bytes or without.
     answers: u64,
-    /// When a file came last.
-    right_at: Time,
 }
 
 impl<'a> Small<'a> {
@@ -167,7 +165,6 @@ impl<'a> Small<'a> {
             timeout,
             silence: Silence::new(now),
             answers: 0,
-            right_at: now,
         };
         let urls: Vec<Url> = firsts.into_iter().cloned().collect();
         new.open(&urls, via, view)?;
@@ -394,7 +391,6 @@ impl<'a> Small<'a> {
             if let Some(way) = self.ways.get(way_of(id)) {
                 self.servers[usize::from(way.mirror)].is_right = true;
             }
-            self.right_at = now;
             self.machine.handle(now, Input::Done { fetch: id, right: true });
         } else {
             self.wrong(now, id, view);

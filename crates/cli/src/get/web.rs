@@ -40,6 +40,8 @@ struct Seen {
     mirror: Mirror,
     /// What the subscriber knows it by, where that lends.
     source: Option<SourceId>,
+    /// Whether it has been said that it is kept in reserve.
+    reserve: bool,
 }
 
 /// What mirrors bring.
@@ -121,7 +123,7 @@ impl Web {
                     trouble = Some(format!("{name}: {e}"));
                 }
             }
-            seen.push(Seen { standing: Standing::new(name), mirror, source: None });
+            seen.push(Seen { standing: Standing::new(name), mirror, source: None, reserve: false });
         }
         all_lead(named, &ways, trouble.as_deref())?;
         if ways.is_empty() {
@@ -129,7 +131,10 @@ impl Web {
             return Err(Failure::new(Code::Unreachable, format!("no way to any mirror: {why}")));
         }
         let pool = if lent { Kind::Lending(check) } else { Kind::Check(check) };
-        Ok(Self { client, machine, length, mirrors: seen, ways, pool, comparing: None, proven: false })
+        let mut new =
+            Self { client, machine, length, mirrors: seen, ways, pool, comparing: None, proven: false };
+        new.tell_reserve(view);
+        Ok(new)
     }
 
     /// Makes the mirrors sources of the subscriber, which lends them groups; returns their names.
@@ -275,6 +280,7 @@ impl Web {
         for (mirror, trouble) in failed {
             self.out(mirror, &trouble, subscriber, view);
         }
+        self.tell_reserve(view);
     }
 
     /// A mirror will not be asked any more.

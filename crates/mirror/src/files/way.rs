@@ -282,8 +282,13 @@ impl Way {
         (self.trial, self.failed_at, self.state) = (true, Some(now), State::Failing);
     }
 
-    pub(super) fn busy(&mut self, now: Time, retry: Span) {
-        self.hold = self.hold.max(now + retry.clamp(RETRY_MIN, BUSY_MAX));
+    /// It asked to be left alone: for that time, or for longer if it does so again and again. Answers to what
+    /// was asked at once are one, which `is_news` tells.
+    pub(super) fn busy(&mut self, now: Time, retry: Span, is_news: bool) {
+        self.hold = self.hold.max(now + retry.min(BUSY_MAX));
+        if is_news {
+            self.fail(now);
+        }
         (self.trial, self.state) = (true, State::Busy);
     }
 

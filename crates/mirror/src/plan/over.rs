@@ -92,8 +92,15 @@ impl Mirrors {
         if let Some(id) = id {
             self.disown(id, pool);
         }
-        self.ways[p].flow.pause();
-        self.ways[p].fetch = None;
+        let way = &mut self.ways[p];
+        way.flow.pause();
+        if let Some(fetch) = way.fetch.take()
+            && fetch.purpose == Purpose::Whole
+            && fetch.new_bytes == 0
+            && (1..fetch.end).contains(&fetch.at)
+        {
+            way.breaks_at = Some(fetch.at);
+        }
         id
     }
 

@@ -196,6 +196,8 @@ pub struct Counters {
     pub bytes: u64,
     /// Bytes of groups that were here already.
     pub duplicate_bytes: u64,
+    /// Of those, what a server without ranges sent once more after it had broken off without anything new.
+    pub vain_bytes: u64,
     /// Requests.
     pub fetches: u64,
     /// Requests given up before their end.
@@ -231,6 +233,10 @@ pub struct WayReport {
     pub fetching: Option<Range<u64>>,
     /// It is not asked before this time.
     pub hold: Time,
+    /// Whether its server sends parts, as far as is known.
+    pub ranges: bool,
+    /// Where its last answer broke off, if that was to be the whole file and nothing of it was new.
+    pub breaks_at_byte: Option<u64>,
     /// What went over it.
     pub counters: Counters,
 }

@@ -65,6 +65,8 @@ pub(super) struct Fetch {
     pub(super) early: Option<Span>,
     pub(super) has_head: bool,
     pub(super) got: u64,
+    /// Of it, bytes that were wanted.
+    pub(super) new_bytes: u64,
     /// The beginning of the group that is coming.
     pub(super) partial: Vec<u8>,
 }
@@ -74,6 +76,11 @@ impl Fetch {
     pub(super) fn groups(&self) -> Range<u64> {
         let first = if self.at >= self.end { self.keep } else { self.at / GROUP };
         first.min(self.keep)..self.keep
+    }
+
+    /// What it has achieved: from a server that can only begin anew, no more than what is new.
+    pub(super) fn progress_bytes(&self) -> u64 {
+        if self.purpose == Purpose::Whole { self.new_bytes } else { self.got }
     }
 
     /// Bytes until it has brought them.
@@ -103,6 +110,8 @@ pub(super) struct Way {
     pub(super) cold: bool,
     /// How often all that it has was asked for and something was missing afterwards.
     pub(super) wholes: u32,
+    /// Where its last answer broke off, if that was to be the whole file and nothing of it was new.
+    pub(super) breaks_at: Option<u64>,
     /// Failures, and stalls, in a row.
     in_a_row: u32,
     pub(super) counters: Counters,
@@ -124,6 +133,7 @@ impl Way {
             trial: false,
             cold: true,
             wholes: 0,
+            breaks_at: None,
             in_a_row: 0,
             counters: Counters::default(),
             config: *config,
@@ -239,7 +249,7 @@ impl Way {
         self.counters.stalls += 1;
     }
 
-    /// Its request has failed after `got` bytes.
+    /// Its request has failed after `got` bytes: of a whole file, those that nobody had brought before.
     pub(super) fn fail(&mut self, now: Time, got: u64) {
         if got >= PROGRESS_BYTES {
             self.in_a_row = 0;
@@ -251,9 +261,10 @@ impl Way {
         self.counters.failures += 1;
     }
 
-    /// It asked to be left alone.
+    /// It asked to be left alone: for that time, or for longer if it does so again and again.
     pub(super) fn busy(&mut self, now: Time, retry: Span) {
-        self.hold = now + retry.clamp(RETRY_MIN, BUSY_MAX);
+        self.hold = now + retry.min(BUSY_MAX).max(backoff(RETRY_MIN, self.in_a_row, RETRY_MAX));
+        self.in_a_row = self.in_a_row.saturating_add(1);
         self.trial = true;
         self.state = State::Busy;
         self.counters.failures += 1;
@@ -276,6 +287,8 @@ impl Way {
             window: self.coupling.given(),
             fetching: self.fetch.as_ref().map(|fetch| fetch.at..fetch.end),
             hold: self.hold,
+            ranges: self.ranges,
+            breaks_at_byte: self.breaks_at,
             counters: self.counters,
         }
     }

@@ -18,6 +18,9 @@ use crate::host::secret;
 use crate::target::Proof;
 use crate::view::Verified;
 
+/// URLs that are named when they differ.
+const TOLD_MAX: usize = 5;
+
 /// A URL that has the file.
 #[derive(Clone, Debug)]
 pub(in crate::get) struct Mirror {
@@ -159,6 +162,10 @@ impl Looker<'_, '_> {
             self.view.note(&format!("{by} offers a Metalink of another content: it is left out"));
             (file, hashes) = (None, Default::default());
         }
+        if file.is_some() && listed_by.is_none() {
+            // Those that are in a Metalink of the user's are named, too.
+            self.named = self.urls.len();
+        }
         let length = self.length(id, file.as_ref().and_then(|file| file.size))?;
         let mut mirrors = self.mirrors(length)?;
         let pieces = file.as_ref().and_then(|file| file.pieces.clone()).filter(|pieces| {
@@ -247,20 +254,38 @@ impl Looker<'_, '_> {
         })
     }
 
-    /// How long the file is: as the user or a Metalink says, else as most servers do.
+    /// How long the file is: as the user or a Metalink says, else as more than half of the servers that the
+    /// user named do.
     fn length(&mut self, id: Option<ContentId>, size: Option<u64>) -> Outcome<u64> {
         let told = id.map(|id| id.length).or(size);
         if let Some(length) = told {
             return Ok(length);
         }
-        let mut votes: BTreeMap<u64, usize> = BTreeMap::new();
-        for length in self.heads.iter().flatten().filter_map(|head| head.length) {
-            *votes.entry(length).or_default() += 1;
+        let says = |number: usize| Some((&self.urls[number], self.heads[number].as_ref()?.length?));
+        let mut said: Vec<(&Url, u64)> = (0..self.named).filter_map(says).collect();
+        if said.is_empty() {
+            said = (self.named..self.urls.len()).filter_map(says).collect();
         }
-        // Among equals the first mirror that was named decides.
-        let most = votes.values().max().copied().unwrap_or(0);
-        let first = self.heads.iter().flatten().filter_map(|head| head.length).find(|l| votes[l] == most);
-        match first {
+        let mut votes: BTreeMap<u64, usize> = BTreeMap::new();
+        for (_, length) in &said {
+            *votes.entry(*length).or_default() += 1;
+        }
+        let most = votes.iter().max_by_key(|(_, votes)| **votes).map(|(length, votes)| (*length, *votes));
+        if let Some((_, votes)) = most
+            && 2 * votes <= said.len()
+        {
+            let each = said.iter().take(TOLD_MAX).map(|(url, length)| format!("{url} has {length} bytes"));
+            let more = if said.len() > TOLD_MAX { ", …" } else { "" };
+            return Err(Failure::new(
+                Code::Corrupt,
+                format!(
+                    "the URLs are of files of different lengths, and nothing tells which is meant: {}{more}: \
+                     name one of them alone, or a Metalink",
+                    each.collect::<Vec<_>>().join(", ")
+                ),
+            ));
+        }
+        match most.map(|(length, _)| length) {
             Some(length) if length <= LENGTH_MAX => Ok(length),
             Some(length) => Err(Failure::other(format!("a file of {length} bytes is too long"))),
             None if self.heads.iter().flatten().next().is_some() => Err(Failure::other(
@@ -277,7 +302,8 @@ impl Looker<'_, '_> {
             let Some(head) = head else { continue };
             if head.length.is_some_and(|there| there != length) {
                 let there = head.length.unwrap_or_default();
-                let trouble = Trouble::Changed(format!("it has {there} bytes there, not {length}"));
+                let trouble =
+                    Trouble::NotTheFile(format!("it has {there} bytes, not {length}: another file"));
                 let why = format!("{}: {trouble}", host(url));
                 self.view.note(&why);
                 self.troubles.push((standing::code(&trouble), why));

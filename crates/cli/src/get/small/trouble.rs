@@ -5,7 +5,7 @@ use http_world::client::{FetchId, Trouble};
 use mirror::files::{Failure, Input, WRONG_MAX};
 
 use super::{Item, Small};
-use crate::get::standing::{HOUR, pause, told};
+use crate::get::standing::{pause, told};
 use crate::get::ways::{has_others, way_of};
 use crate::names::show;
 use crate::view::View;
@@ -50,9 +50,12 @@ impl Small<'_> {
         self.coming.remove(&id);
         let p = way_of(id);
         let is_answer = match trouble {
-            Trouble::Unreachable(_) | Trouble::Broken(_) | Trouble::Fault { .. } | Trouble::Tls(_) => false,
-            // Not for ever.
-            Trouble::Busy { .. } => now.since(self.right_at) < HOUR,
+            // Whoever only says that it cannot now may say so for ever.
+            Trouble::Unreachable(_)
+            | Trouble::Broken(_)
+            | Trouble::Fault { .. }
+            | Trouble::Busy { .. }
+            | Trouble::Tls(_) => false,
             _ => true,
         };
         self.answers += u64::from(is_answer);
