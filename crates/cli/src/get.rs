@@ -34,6 +34,7 @@ use std::path::Path;
 
 use algo::Span;
 use http_world::client::Client;
+use mirror::plain::Check;
 use mmtp::ContentId;
 use mmtp::collection::Collection;
 use mmtp::uri::Uri;
@@ -226,6 +227,9 @@ fn found_one(
     if let Some(end) = there::already(args.force, found, place, view)? {
         return Ok(end);
     }
+    // Whoever says --force wants fetched again what has never been verified.
+    let anew = args.force && found.since().is_some();
+    let mut place = || place().map(|place| place.anew(anew));
     let mut verified =
         if sources.is_empty() || found.since().is_some() { found.verified() } else { Verified::Groups };
     let parts = |client: Client, lent: bool| Parts {
@@ -255,24 +259,17 @@ fn found_one(
              different contents",
         ));
     }
-    if let (Err(Failure { code: Code::Corrupt, .. }), Some(known::Recalled { url, .. })) =
-        (&whole, &found.recalled)
+    if let (Err(failure), Some(recalled)) = (&mut whole, &found.recalled)
+        && failure.code == Code::Corrupt
     {
-        known::forget(url);
-        whole = Err(Failure::new(
-            Code::Corrupt,
-            format!(
-                "{url} says that it has not changed since an earlier transfer, but its content is another: \
-                 what was known of it is forgotten, and the same command fetches what is there now"
-            ),
-        ));
+        failure.message = doubted(found, recalled, &transfer, &failure.message);
     }
     let id = whole.as_ref().ok().copied().flatten().map_or(found.id, |root| ContentId { root, ..found.id });
     if whole.is_ok() && !found.named {
         // Nobody knows who brought what an earlier run left.
         let is_fresh = transfer.resumed_bytes() == 0;
         let came = match verified {
-            Verified::Nothing if is_fresh && transfer.mirrors().count() == 1 => Came::Alone,
+            Verified::Nothing if is_fresh && transfer.brought_by().count() == 1 => Came::Alone,
             Verified::Nothing => Came::Mixed,
             _ => Came::Verified,
         };
@@ -285,6 +282,27 @@ fn found_one(
     let mut summary = Summary { verified, unverified_since, ..transfer.summary(&id, String::new(), failure) };
     summary.struck_off.splice(..0, struck_off);
     Ok(End { id, summary, whole })
+}
+
+/// What came is not what was `recalled`: what is to be said of that. What is remembered is forgotten only if
+/// the very URL that it is of has sent something else.
+fn doubted(found: &Found, recalled: &known::Recalled, transfer: &Transfer, message: &str) -> String {
+    let known::Recalled { url, day, id, .. } = recalled;
+    let is_it = |mirror: &str| mirror == url.as_str();
+    let is_alone = transfer.resumed_bytes() == 0 && transfer.brought_by().eq([url.as_str()]);
+    // Where groups are verified, it is known who sent what.
+    let has_lied = matches!(found.check, Check::Leaves(_)) && transfer.liars().any(is_it);
+    if is_alone || has_lied {
+        known::forget(found.mirrors.iter().map(|mirror| &mirror.url), id);
+        return format!(
+            "{url} says that it has not changed since an earlier transfer, but its content is another: \
+             what was known of it is forgotten, and the same command fetches what is there now"
+        );
+    }
+    format!(
+        "{message}; it was held against what {} had on {day} and says it still has: name one mirror alone",
+        look::host(url)
+    )
 }
 
 /// Fetches one file; returns its root, if it was looked at.

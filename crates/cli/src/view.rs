@@ -115,7 +115,7 @@ pub struct Summary {
     pub complete: bool,
     /// What was verified.
     pub verified: Verified,
-    /// Of what is only [`Verified::Unchanged`]: the day on which it came without any hash, UTC: `2026-11-22`.
+    /// Of what is only [`Verified::Unchanged`]: the day on which it came, UTC: `2026-11-22`.
     pub unverified_since: Option<String>,
     /// The exit status.
     pub exit: u8,
@@ -146,8 +146,9 @@ pub enum Verified {
     Whole,
     /// Each file of a directory, before it gets its name.
     Files,
-    /// Nothing but that it is what came in an earlier run, when there was no hash of it either: the servers
-    /// say that it has not changed since, and the BLAKE3 hash of the whole is the same.
+    /// Nothing but that it is what came in an earlier run, when there was no hash of it either, or only its
+    /// date is the same: the servers say that it has not changed since, and the BLAKE3 hash of the whole is
+    /// the same.
     Unchanged,
     /// Nothing: there is no hash of it. Mirrors were compared with each other at most.
     Nothing,
@@ -221,7 +222,8 @@ impl View {
             Mode::Json => REDRAW_JSON,
             Mode::Quiet => return false,
         };
-        self.shown.is_none_or(|shown| now.since(shown) >= every)
+        // Each transfer has a clock of its own, so the last picture may have been drawn later.
+        self.shown.is_none_or(|shown| now < shown || now.since(shown) >= every)
     }
 
     /// Shows `snapshot` if it is time to.
@@ -538,5 +540,6 @@ mod tests {
         view.shown = Some(now);
         assert!(!view.is_due(now + Span::from_secs(4)));
         assert!(view.is_due(now + Span::from_secs(5)));
+        assert!(view.is_due(Time::from_nanos(6)), "another clock");
     }
 }

@@ -8,6 +8,7 @@
 //! One JSON object a line in `urls.jsonl` below the user's cache directory; whatever is no such line is
 //! ignored.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -147,15 +148,25 @@ fn date(days: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}")
 }
 
-/// Forgets what was known of this URL: it was wrong.
-pub(super) fn forget(url: &Url) {
+/// Forgets all that was known of those of these URLs that once had this content: it was wrong of one, and none
+/// of the others is to be held against it in its stead.
+pub(super) fn forget<'a>(urls: impl Iterator<Item = &'a Url>, id: &ContentId) {
     let Some(path) = path() else { return };
     let Ok(text) = fs::read_to_string(&path) else { return };
-    let is_other = |line: &&str| {
-        let line: Result<Line, _> = serde_json::from_str(line);
-        line.is_ok_and(|line| line.url != url.as_str())
+    let urls: Vec<&str> = urls.map(Url::as_str).collect();
+    replace(&path, without(&text, &urls, id).into_iter());
+}
+
+/// The lines that are left.
+fn without<'t>(text: &'t str, urls: &[&str], id: &ContentId) -> Vec<&'t str> {
+    let lines = text.lines().filter_map(|text| Some((text, serde_json::from_str::<Line>(text).ok()?)));
+    let lines: Vec<(&str, Line)> = lines.collect();
+    let had = |(_, line): &&(&str, Line)| {
+        urls.contains(&line.url.as_str()) && parse_root(&line.root).is_ok_and(|root| root == id.root)
     };
-    replace(&path, text.lines().filter(is_other));
+    // Older lines of theirs must not be believed instead.
+    let doubted: BTreeSet<&str> = lines.iter().filter(had).map(|(_, line)| line.url.as_str()).collect();
+    lines.iter().filter(|(_, line)| !doubted.contains(line.url.as_str())).map(|(text, _)| *text).collect()
 }
 
 /// Keeps the last [`LINES_MAX`] lines once there are twice as many.
@@ -244,6 +255,26 @@ mod tests {
         assert_eq!(recalled(&[(2, "\"9\"")], &lines), None);
         let alone = [line(0, "\"1\"", Came::Alone), line(1, "\"5\"", Came::Mixed)];
         assert_eq!(recalled(&[(0, "\"1\""), (1, "\"6\"")], &alone), Some((Came::Alone, true)));
+    }
+
+    #[test]
+    fn what_was_wrong_of_one_is_forgotten_of_all_that_were_named() {
+        let (wrong, right) = (ContentId::of(b"x"), ContentId::of(b"y"));
+        let line = |url: &str, id: &ContentId| {
+            let line = Line {
+                url: url.to_owned(),
+                validator: "\"1\"".into(),
+                length: 1,
+                root: id.to_string(),
+                came: Came::Alone,
+                day: "2026-11-22".into(),
+            };
+            serde_json::to_string(&line).expect("a line")
+        };
+        let all = [("a", &right), ("a", &wrong), ("b", &wrong), ("c", &right), ("d", &wrong)];
+        let lines: Vec<String> = all.map(|(url, id)| line(url, id)).to_vec();
+        let text = lines.join("\n");
+        assert_eq!(without(&text, &["a", "b", "c"], &wrong), [&lines[3], &lines[4]]);
     }
 
     #[test]

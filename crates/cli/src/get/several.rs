@@ -233,19 +233,23 @@ impl Several<'_> {
             return Err(Failure::new(Code::Interrupted, "interrupted; what arrived is kept"));
         }
         // Without a hash of it nothing was looked at before. It keeps no other from coming.
-        let in_the_way = !self.args.force && self.place(&name)?.is_taken()?;
+        let is_taken = |place: Place| Ok(!self.args.force && place.is_taken()?);
+        let (in_the_way, no_place) = match self.place(&name).and_then(is_taken) {
+            Ok(in_the_way) => (in_the_way, None),
+            Err(failure) => (failure.code == Code::Target, Some(failure)),
+        };
         file.mirrors.retain(|mirror| !self.sum.liars.contains(&origin(&mirror.url)));
-        let ended = match file.mirrors.is_empty() {
-            true if !self.sum.liars.is_empty() => {
-                Err(Failure::new(Code::Corrupt, "all its mirrors are struck off"))
-            }
-            true => Err(Failure::new(Code::NotFound, "no mirror is named")),
-            false => {
-                view.about(Some(show(&name)));
-                let ended = self.alone(file, view);
-                view.about(None);
-                ended
-            }
+        let ended = if let Some(failure) = no_place {
+            Err(failure)
+        } else if !file.mirrors.is_empty() {
+            view.about(Some(show(&name)));
+            let ended = self.alone(file, view);
+            view.about(None);
+            ended
+        } else if self.sum.liars.is_empty() {
+            Err(Failure::new(Code::NotFound, "no mirror is named"))
+        } else {
+            Err(Failure::new(Code::Corrupt, "all its mirrors are struck off"))
         };
         let failure = match ended {
             Ok((found, End { summary, whole, .. })) => {

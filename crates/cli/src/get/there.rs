@@ -25,7 +25,7 @@ pub(super) fn already(
 ) -> Outcome<Option<End>> {
     let Some(There { id, proof, since }) = found.there.clone() else { return Ok(None) };
     if force && since.is_some() {
-        // Whoever says so wants it fetched: nothing has ever shown that it is right.
+        // Whoever says so wants it fetched: nothing shows that it is right.
         return Ok(None);
     }
     let (_, stop) = shared_stop().map_err(|e| Failure::other(format!("cannot catch signals: {e}")))?;

@@ -199,7 +199,7 @@ fn wrong_hashes_never_get_the_name() {
     let id = ContentId::of(&bytes);
     let (mut target, _) = open_at(&path, id, false).expect("a target");
     (0..id.groups() - 1).for_each(|g| put(&mut target, &bytes, g).expect("written"));
-    target.write(7, &[1; 100], [7; 32]).expect("written");
+    target.write(7, [1; 100], [7; 32]).expect("written");
     assert_eq!(target.finish().expect_err("not the root").code, Code::Target);
     // The same command again begins afresh.
     assert_eq!(entries(dir.path()), 0);
@@ -222,7 +222,7 @@ fn consistent_but_wrong_parts_do_not_last() {
     // A journal that agrees with its part, and neither with the root: no check at opening finds that.
     let (mut target, _) = open_at(&path, id, false).expect("a target");
     (0..7).for_each(|g| put(&mut target, &bytes, g).expect("written"));
-    target.write(7, &[1; 100], cv_of(&id, 7, &[1; 100])).expect("written");
+    target.write(7, [1; 100], cv_of(&id, 7, &[1; 100])).expect("written");
     target.flush().expect("written");
     drop(target);
     let (target, there) = open_at(&path, id, false).expect("a target");

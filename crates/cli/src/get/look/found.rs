@@ -74,7 +74,7 @@ pub(in crate::get) struct Found {
 pub(in crate::get) struct There {
     pub(in crate::get) id: ContentId,
     pub(in crate::get) proof: Proof,
-    /// The day on which that came, if it was not verified then either.
+    /// The day on which that came, if nothing proves that the servers still have it.
     pub(in crate::get) since: Option<String>,
 }
 
@@ -170,7 +170,9 @@ impl Looker<'_, '_> {
             fits
         });
         let (mut sha256, mut sha256_by) = (checksum.or(hashes.sha256), listed_by.clone());
+        // Not beside pieces, which say what is right: a server's word is no reason to take what is there for it.
         if sha256.is_none()
+            && pieces.is_none()
             && let Some((told, by)) = self.digest()
         {
             (sha256, sha256_by) = (Some(told), Some(by));
@@ -189,7 +191,6 @@ impl Looker<'_, '_> {
                 let validated = mirrors.iter().filter_map(|m| Some((&m.url, m.validator()?)));
                 if let Some(known) = known::recall(validated, length) {
                     let Recalled { id, came, strong, .. } = known;
-                    let since = (came != Came::Verified).then(|| known.day.clone());
                     if strong && came != Came::Mixed {
                         self.view.note(&format!(
                             "{} had the content {id} before, and says that it is unchanged",
@@ -197,7 +198,8 @@ impl Looker<'_, '_> {
                         ));
                         (root, recalled) = (Some(id.root), Some(known));
                     } else {
-                        there = Some(There { id, proof: Proof::Root, since });
+                        // However it came: that a file has the same date and length proves nothing.
+                        there = Some(There { id, proof: Proof::Root, since: Some(known.day) });
                     }
                 }
             }
