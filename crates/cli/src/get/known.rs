@@ -13,7 +13,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use mirror::url::Url;
 use mmtp::ContentId;
@@ -130,26 +130,24 @@ pub(super) fn remember<'a>(validated: impl Iterator<Item = (&'a str, &'a str)>, 
 
 #[expect(clippy::disallowed_methods, reason = "people are told the date; nothing is decided by it")]
 fn today() -> String {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    date(since.as_secs() / 86_400)
+    date(SystemTime::now())
 }
 
-/// The date of a day since 1970-01-01, in the Gregorian calendar. Years are counted from March on, so that
-/// the day that not all of them have is their last.
-fn date(days: u64) -> String {
-    let days = days + 719_468;
-    let (era, of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}")
+/// The date in UTC: `2026-11-22`.
+fn date(time: SystemTime) -> String {
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    // As HTTP has it (RFC 9110 section 5.6.7): Sun, 22 Nov 2026 10:00:00 GMT.
+    let text = httpdate::fmt_http_date(time);
+    let mut words = text.split(' ').skip(1);
+    let mut word = || words.next().unwrap_or_default();
+    let (day, month, year) = (word(), word(), word());
+    let month = MONTHS.iter().position(|name| *name == month).map_or(0, |number| number + 1);
+    format!("{year}-{month:02}-{day}")
 }
 
-/// Forgets all that was known of those of these URLs that once had this content: it was wrong of one, and none
-/// of the others is to be held against it in its stead.
+/// Forgets all that was known of those of these URLs that once had this content: it was wrong of one, and
+/// none of the others is to be held against it in its stead.
 pub(super) fn forget<'a>(urls: impl Iterator<Item = &'a Url>, id: &ContentId) {
     let Some(path) = path() else { return };
     let Ok(text) = fs::read_to_string(&path) else { return };
@@ -192,8 +190,7 @@ fn replace<'a>(path: &Path, lines: impl Iterator<Item = &'a str>) {
 }
 
 fn is_public(url: &Url) -> bool {
-    // A Url has no fragment, and in a path a question mark is escaped.
-    !url.has_credentials() && !url.as_str().contains('?')
+    !url.has_credentials() && !url.has_query()
 }
 
 fn path() -> Option<PathBuf> {
@@ -202,6 +199,8 @@ fn path() -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -218,7 +217,8 @@ mod tests {
 
     #[test]
     fn days_have_dates() {
-        let all = [0, 59, 11_016, 11_017, 20_513, 20_779, 47_540].map(date);
+        let all = [0, 59, 11_016, 11_017, 20_513, 20_779, 47_540];
+        let all = all.map(|days| date(SystemTime::UNIX_EPOCH + Duration::from_secs(days * 86_400)));
         let want = [
             "1970-01-01",
             "1970-03-01",

@@ -86,7 +86,8 @@ pub enum Secrets {
     /// Nothing secret, and there was nothing to tell.
     #[default]
     None,
-    /// Nothing: [`Options::user`](super::Options::user), or a header field `Authorization` or `Cookie`, is not for this server.
+    /// Nothing: [`Options::user`](super::Options::user), or a header field `Authorization` or `Cookie`,
+    /// is not for this server.
     Withheld,
     /// A name and a password, or what else such a field says.
     Sent,
