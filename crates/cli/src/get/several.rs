@@ -30,7 +30,7 @@ use crate::view::{PathRow, Snapshot, StruckOff, Summary, Verified, View, bytes, 
 const TOLD_MAX: usize = 5;
 
 /// Fetches the files that a Metalink describes into a directory.
-pub(super) fn get(args: &Get, metalink: Metalink, base: Base, named: &Named, mut view: View) -> Outcome {
+pub(super) fn get(args: &Get, metalink: Metalink, base: Base, named: &Named, view: &mut View) -> Outcome {
     refuse(args, &metalink, &base, named)?;
     let name = name(&base).filter(|name| is_harmless(name));
     let id = ContentId::of(metalink.files.iter().map(|f| f.name.as_str()).collect::<String>().as_bytes());
@@ -40,7 +40,7 @@ pub(super) fn get(args: &Get, metalink: Metalink, base: Base, named: &Named, mut
     let files = metalink.files.len();
     let mut several = Several { args, base, named, directory, stop, sum: Sum::default() };
     several.sum.files = files;
-    let whole = several.fetch(metalink, &mut view).and_then(|()| several.sum.outcome());
+    let whole = several.fetch(metalink, view).and_then(|()| several.sum.outcome());
     let content = format!("{files} files");
     view.finish(&several.sum.summary(show(&path), content, whole.as_ref().err()));
     whole
@@ -186,10 +186,9 @@ impl Several<'_> {
                 missing.push(file);
             }
             let Totals { total_bytes, done_bytes, resumed_bytes } = self.sum.totals;
-            let note = Some("checking what is there".to_owned());
-            let snapshot = Snapshot { total_bytes, done_bytes, resumed_bytes, note, ..Snapshot::default() };
             if resumed_bytes > 0 {
-                view.show(clock.now(), &snapshot);
+                let snapshot = Snapshot { total_bytes, done_bytes, resumed_bytes, ..Snapshot::default() };
+                view.checking(clock.now(), snapshot);
             }
             if self.stopped() {
                 return Err(Failure::new(Code::Interrupted, "interrupted; nothing was fetched"));
@@ -371,7 +370,7 @@ impl Sum {
                 note: None,
             },
             target,
-            content,
+            content: Some(content),
             struck_off: std::mem::take(&mut self.struck_off),
             complete: failure.is_none(),
             verified: if self.unverified > 0 { Verified::Nothing } else { Verified::Files },

@@ -433,7 +433,8 @@ impl Web {
     /// Nobody is left.
     fn given_up(&self) -> Failure {
         let (code, why) = none_left(self.mirrors.iter().map(|seen| &seen.standing));
-        Failure::new(code, format!("{why}; what was verified is kept: name another"))
+        let kept = if self.brought().next().is_some() { "what arrived is kept: " } else { "" };
+        Failure::new(code, format!("{why}; {kept}name another"))
     }
 
     /// The mirrors that brought something, given up or not.

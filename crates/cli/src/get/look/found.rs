@@ -98,6 +98,9 @@ impl Found {
             (Check::Pieces { .. }, _) => "every piece is verified by SHA-256",
             (Check::Nothing, Proof::Root | Proof::Whole) => "verified as a whole, by BLAKE3",
             (Check::Nothing, Proof::Sha256(_)) => "verified as a whole, by SHA-256",
+            (Check::Nothing, Proof::Groups) if self.mirrors.len() == 1 => {
+                "UNVERIFIED: there is no hash of it, and no other mirror to compare it with"
+            }
             (Check::Nothing, Proof::Groups) => {
                 "UNVERIFIED: there is no hash of it, so mirrors are only compared with each other"
             }
@@ -170,7 +173,7 @@ impl Looker<'_, '_> {
             fits
         });
         let (mut sha256, mut sha256_by) = (checksum.or(hashes.sha256), listed_by.clone());
-        // Not beside pieces, which say what is right: a server's word is no reason to take what is there for it.
+        // Not beside pieces, which say what is right: on a server's word what is there is not taken for it.
         if sha256.is_none()
             && pieces.is_none()
             && let Some((told, by)) = self.digest()

@@ -96,7 +96,7 @@ impl Transfer {
         Summary {
             last: self.last.clone(),
             target,
-            content: id.to_string(),
+            content: Some(id.to_string()),
             struck_off,
             complete: failure.is_none(),
             verified: Verified::default(),
