@@ -191,7 +191,8 @@ pub struct Get {
     #[arg(long)]
     pub force: bool,
 
-    /// Report on standard output as JSON, one object a line: progress every second, then a summary
+    /// Report on standard output as JSON, one object a line: progress every second, then, however it ends, a
+    /// summary with the exit status (exit) and the reason (error)
     #[arg(long)]
     pub json: bool,
 

@@ -34,6 +34,7 @@ use std::path::Path;
 
 use algo::Span;
 use http_world::client::Client;
+use mirror::plain::Check;
 use mmtp::ContentId;
 use mmtp::collection::Collection;
 use mmtp::uri::Uri;
@@ -58,13 +59,21 @@ const URI_HINT: &str = "with it others can be sure of it: anabranch:";
 /// # Errors
 /// With the exit status that scripts rely on; see [`crate::exit`].
 pub fn get(args: &Get) -> Outcome {
+    let mut view = View::new(Mode::of(args.json, args.quiet));
+    let whole = fetch(args, &mut view);
+    if let Err(failure) = &whole {
+        view.finish(&Summary::failed(failure));
+    }
+    whole
+}
+
+fn fetch(args: &Get, view: &mut View) -> Outcome {
     if args.output.as_deref().is_some_and(|output| output.as_os_str() == "-") {
         return Err(Failure::usage(
             "standard output is not supported: groups arrive in any order; ./- is a file of that name",
         ));
     }
     let mut asked = Asked::read(&args.what)?;
-    let mut view = View::new(Mode::of(args.json, args.quiet));
     if let Some(uri) = asked.uri.clone().filter(|uri| uri.collection || !asked.is_web()) {
         if asked.is_web() {
             if uri.from.is_empty() && args.from.is_empty() {
@@ -113,33 +122,33 @@ impl Named {
 }
 
 /// Fetches a content of which the URI says all.
-fn from_sources(args: &Get, uri: &Uri, mut view: View) -> Outcome {
+fn from_sources(args: &Get, uri: &Uri, view: &mut View) -> Outcome {
     if uri.collection && args.http.checksum.is_some() {
         return Err(Failure::usage("--checksum is of one file, and the URI is of a directory"));
     }
-    let sources = resolve(args, Some(uri), &mut view)?;
+    let sources = resolve(args, Some(uri), view)?;
     if sources.is_empty() {
         return Err(no_source());
     }
-    let mut transfer = Transfer::new(args, &sources, None, &mut view)?;
+    let mut transfer = Transfer::new(args, &sources, None, view)?;
     // A name is needed where the target is not named in full; without one in the URI a source is asked.
     let needed = args.output.as_deref().is_none_or(|output| {
         output.as_os_str().as_bytes().ends_with(b"/") || (!uri.collection && output.is_dir())
     });
     let name = match &uri.name {
         // A source may not choose a hidden name: some programs obey files by theirs.
-        None if needed => transfer.name_of(uri.id, &mut view)?.filter(|name| is_harmless(name)),
+        None if needed => transfer.name_of(uri.id, view)?.filter(|name| is_harmless(name)),
         name => name.clone(),
     };
     let place = if uri.collection { directory_destination } else { destination };
     let path = place(args.output.as_deref(), name.as_deref(), &uri.id)?;
     let proof = args.http.checksum.map_or(Proof::Root, Proof::Sha256);
     let whole = if uri.collection {
-        directory(args, uri, &path, &mut transfer, &mut view)
+        directory(args, uri, &path, &mut transfer, view)
     } else {
         // Its groups are verified as they come, whatever the whole is to be.
         let place = Place::of(&path)?;
-        file(args, uri.id, proof, place, &mut transfer, &mut view).map(drop)
+        file(args, uri.id, proof, place, &mut transfer, view).map(drop)
     };
     view.finish(&transfer.summary(&uri.id, show(&path), whole.as_ref().err()));
     whole
@@ -156,10 +165,10 @@ fn client(args: &Get) -> Outcome<Client> {
 }
 
 /// Fetches a content that HTTP servers have, and perhaps others too.
-fn from_mirrors(args: &Get, asked: Asked, mut view: View) -> Outcome {
+fn from_mirrors(args: &Get, asked: Asked, view: &mut View) -> Outcome {
     let uri = asked.uri.clone();
     // With mirrors, sources that cannot be looked up are no reason to give up.
-    let sources = match resolve(args, uri.as_ref(), &mut view) {
+    let sources = match resolve(args, uri.as_ref(), view) {
         Err(failure) if failure.code == Code::Unreachable => Vec::new(),
         resolved => resolved?,
     };
@@ -167,7 +176,7 @@ fn from_mirrors(args: &Get, asked: Asked, mut view: View) -> Outcome {
     let said = Said { id: uri.as_ref().map(|uri| uri.id), sha256: args.http.checksum };
     let (named, named_list) = (Named::of(&asked), !asked.lists.is_empty());
     let timeout = Span::from_secs(args.timeout);
-    let looked = look::look(asked, said, &args.via, timeout, &mut client, &mut view);
+    let looked = look::look(asked, said, &args.via, timeout, &mut client, view);
     let mut found = match (looked, &uri) {
         (Err(failure), Some(uri))
             if !sources.is_empty()
@@ -198,7 +207,7 @@ fn from_mirrors(args: &Get, asked: Asked, mut view: View) -> Outcome {
     let name = uri.and_then(|uri| uri.name).or(found.name.clone()).filter(|name| is_harmless(name));
     let path = destination(args.output.as_deref(), name.as_deref(), &found.id)?;
     let End { id, summary, whole } =
-        found_one(args, &found, &sources, client, &mut || Place::of(&path), &mut view)?;
+        found_one(args, &found, &sources, client, &mut || Place::of(&path), view)?;
     if whole.is_ok() && !found.named {
         view.note(&format!("its id is {id}; {URI_HINT}{id}?len={}", id.length));
     }
@@ -226,6 +235,9 @@ fn found_one(
     if let Some(end) = there::already(args.force, found, place, view)? {
         return Ok(end);
     }
+    // Whoever says --force wants fetched again what has never been verified.
+    let anew = args.force && found.since().is_some();
+    let mut place = || place().map(|place| place.anew(anew));
     let mut verified =
         if sources.is_empty() || found.since().is_some() { found.verified() } else { Verified::Groups };
     let parts = |client: Client, lent: bool| Parts {
@@ -255,24 +267,17 @@ fn found_one(
              different contents",
         ));
     }
-    if let (Err(Failure { code: Code::Corrupt, .. }), Some(known::Recalled { url, .. })) =
-        (&whole, &found.recalled)
+    if let (Err(failure), Some(recalled)) = (&mut whole, &found.recalled)
+        && failure.code == Code::Corrupt
     {
-        known::forget(url);
-        whole = Err(Failure::new(
-            Code::Corrupt,
-            format!(
-                "{url} says that it has not changed since an earlier transfer, but its content is another: \
-                 what was known of it is forgotten, and the same command fetches what is there now"
-            ),
-        ));
+        failure.message = doubted(found, recalled, &transfer, &failure.message);
     }
     let id = whole.as_ref().ok().copied().flatten().map_or(found.id, |root| ContentId { root, ..found.id });
     if whole.is_ok() && !found.named {
         // Nobody knows who brought what an earlier run left.
         let is_fresh = transfer.resumed_bytes() == 0;
         let came = match verified {
-            Verified::Nothing if is_fresh && transfer.mirrors().count() == 1 => Came::Alone,
+            Verified::Nothing if is_fresh && transfer.brought_by().count() == 1 => Came::Alone,
             Verified::Nothing => Came::Mixed,
             _ => Came::Verified,
         };
@@ -283,8 +288,35 @@ fn found_one(
     let failure = whole.as_ref().err();
     let unverified_since = found.since().map(str::to_owned);
     let mut summary = Summary { verified, unverified_since, ..transfer.summary(&id, String::new(), failure) };
+    if failure.is_some() && !found.named {
+        // That of the journal says nothing to anybody.
+        summary.content = None;
+    }
     summary.struck_off.splice(..0, struck_off);
     Ok(End { id, summary, whole })
+}
+
+/// What came is not what was `recalled`: what is to be said of that. What is remembered is forgotten only if
+/// the very URL that it is of has sent something else.
+fn doubted(found: &Found, recalled: &known::Recalled, transfer: &Transfer, message: &str) -> String {
+    let known::Recalled { url, day, id, .. } = recalled;
+    let is_it = |mirror: &str| mirror == url.as_str();
+    let is_alone = transfer.resumed_bytes() == 0 && transfer.brought_by().eq([url.as_str()]);
+    // Where groups are verified, it is known who sent what.
+    let has_lied = matches!(found.check, Check::Leaves(_)) && transfer.liars().any(is_it);
+    if is_alone || has_lied {
+        known::forget(found.mirrors.iter().map(|mirror| &mirror.url), id);
+        return format!(
+            "{url} says that it has not changed since an earlier transfer, but its content is another: \
+             what was known of it is forgotten, and the same command fetches what is there now"
+        );
+    }
+    let advice = match found.mirrors.len() {
+        1 => "run the same command again",
+        _ => "name one mirror alone",
+    };
+    let host = look::host(url);
+    format!("{message}; it was held against what {host} had on {day} and says it still has: {advice}")
 }
 
 /// Fetches one file; returns its root, if it was looked at.

@@ -210,7 +210,7 @@ impl Plan {
 fn mirrors(urls: &[Url], name: &str) -> Outcome<Vec<Mirror>> {
     let mut mirrors: Vec<Mirror> = Vec::new();
     for url in urls {
-        let url = match url.path().ends_with('/') && !has_query(url) {
+        let url = match url.path().ends_with('/') && !url.has_query() {
             true => url.join(&encode_component(name)).map_err(|e| Failure::usage(format!("{url}: {e}")))?,
             false => url.clone(),
         };
@@ -222,12 +222,6 @@ fn mirrors(urls: &[Url], name: &str) -> Outcome<Vec<Mirror>> {
         0..=MIRRORS_MAX => Ok(mirrors),
         n => Err(Failure::usage(format!("{n} mirrors, expected at most {MIRRORS_MAX}"))),
     }
-}
-
-/// Whether what is asked for is told by more than a path.
-fn has_query(url: &Url) -> bool {
-    // A Url has no fragment, and in a path a question mark is escaped.
-    url.as_str().contains('?')
 }
 
 /// Bytes of a piece of a file of `length`.
@@ -260,6 +254,9 @@ fn make(args: &Make) -> Outcome {
     }
     let unreadable = |e: io::Error| Failure::other(format!("cannot read {}: {e}", shown(&args.file)));
     let file = open(&args.file)?;
+    if !file.metadata().is_ok_and(|meta| meta.is_file()) {
+        return Err(Failure::usage(format!("cannot read {}: not a regular file", shown(&args.file))));
+    }
     let stamp = Stamp::of(&file).map_err(unreadable)?;
     if stamp.length > LENGTH_MAX {
         return Err(unreadable(io::Error::other("longer than 64 TiB")));
@@ -274,13 +271,7 @@ fn make(args: &Make) -> Outcome {
 
 /// Opens a file that was named.
 fn open(path: &Path) -> Outcome<File> {
-    let unusable = |why: String| Failure::usage(format!("cannot read {}: {why}", shown(path)));
-    let file = File::open(path).map_err(|e| unusable(e.to_string()))?;
-    match file.metadata() {
-        Ok(meta) if meta.is_file() => Ok(file),
-        Ok(_) => Err(unusable("not a regular file".into())),
-        Err(e) => Err(unusable(e.to_string())),
-    }
+    File::open(path).map_err(|e| Failure::usage(format!("cannot read {}: {e}", shown(path))))
 }
 
 /// Hashes a file in a thread.

@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
 
 use mmtp::collection::is_file_name;
 
@@ -58,6 +59,23 @@ pub fn show(name: impl AsRef<OsStr>) -> String {
         }
     }
     shown
+}
+
+/// What a publisher is told of hidden files below a directory, if there are any among these paths.
+pub(crate) fn hidden_warning<'a>(directory: &Path, paths: impl Iterator<Item = &'a [u8]>) -> Option<String> {
+    let is_hidden = |path: &&[u8]| path.split(|byte| *byte == b'/').any(|part| part.starts_with(b"."));
+    let mut hidden = paths.filter(is_hidden);
+    let first = hidden.next()?;
+    let others = match hidden.count() {
+        0 => String::new(),
+        n => format!(" and {n} more"),
+    };
+    Some(format!(
+        "{} has hidden files ({}{others}): get refuses a Metalink with such names if it is named by its URL, \
+         for a server may not choose them; who trusts you can download it and fetch it by its file name",
+        show(directory),
+        show(OsStr::from_bytes(first))
+    ))
 }
 
 #[cfg(test)]

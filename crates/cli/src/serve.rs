@@ -23,7 +23,7 @@ use crate::args::{PORT, Serve};
 use crate::catalog::{Builder, Catalog};
 use crate::exit::{Failure, Outcome};
 use crate::host::{secret, stop_signals};
-use crate::names::show;
+use crate::names::{hidden_warning, show};
 use crate::view::{Lines, bytes, duration, rate};
 use counts::Counts;
 use http::Offers;
@@ -244,6 +244,16 @@ fn announce(
             "anabranch: no interface but loopback is up: the URIs name this machine's own addresses; \
              name one with --listen, or give receivers --from"
         );
+    }
+    for group in catalog.offers().chunk_by(|a, b| a.named == b.named).filter(|_| http.is_some()) {
+        // A directory comes after its files.
+        let Some((directory, files)) = group.split_last().filter(|(last, _)| last.collection) else {
+            continue;
+        };
+        let files = files.iter().map(|offer| &offer.relative[..]);
+        if let Some(warning) = hidden_warning(&directory.path, files) {
+            eprintln!("anabranch: {warning}");
+        }
     }
     // People get one URL for each --http.
     let by_http = http.map_or(&[][..], |(server, _)| server.addresses());

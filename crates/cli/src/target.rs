@@ -327,7 +327,7 @@ fn is_there_already(
             show(path)
         )));
     }
-    if entry.file && entry.length == id.length && proof != Proof::Groups {
+    if entry.file && entry.length == id.length && proof != Proof::Groups && !place.is_anew() {
         let file =
             place.open(place.name(), OFlag::O_RDONLY).map_err(|e| place.failure("read", place.name(), &e))?;
         let (root, right) = match proof {

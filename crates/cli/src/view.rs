@@ -19,6 +19,8 @@ use std::io::{IsTerminal as _, Write as _};
 use algo::{Span, Time};
 use serde::Serialize;
 
+use crate::exit::Failure;
+
 /// Between two pictures on a terminal.
 const REDRAW: Span = Span::from_millis(200);
 /// Between two JSON objects.
@@ -107,15 +109,15 @@ pub struct Summary {
     pub last: Snapshot,
     /// Where the file is, or is to be.
     pub target: String,
-    /// The content's name.
-    pub content: String,
+    /// The content's name; `None` while it is not known.
+    pub content: Option<String>,
     /// Sources that were struck off, each with its reason.
     pub struck_off: Vec<StruckOff>,
     /// Whether the whole content arrived and is verified, as far as `verified` says.
     pub complete: bool,
     /// What was verified.
     pub verified: Verified,
-    /// Of what is only [`Verified::Unchanged`]: the day on which it came without any hash, UTC: `2026-11-22`.
+    /// Of what is only [`Verified::Unchanged`]: the day on which it came, UTC: `2026-11-22`.
     pub unverified_since: Option<String>,
     /// The exit status.
     pub exit: u8,
@@ -124,6 +126,17 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// Of what failed before anything could come.
+    #[must_use]
+    pub fn failed(failure: &Failure) -> Self {
+        Self {
+            verified: Verified::Nothing,
+            exit: failure.code as u8,
+            error: Some(failure.message.clone()),
+            ..Self::default()
+        }
+    }
+
     /// What is to be said of what is here.
     fn word(&self) -> String {
         match (&self.unverified_since, self.complete) {
@@ -146,8 +159,9 @@ pub enum Verified {
     Whole,
     /// Each file of a directory, before it gets its name.
     Files,
-    /// Nothing but that it is what came in an earlier run, when there was no hash of it either: the servers
-    /// say that it has not changed since, and the BLAKE3 hash of the whole is the same.
+    /// Nothing but that it is what came in an earlier run, when there was no hash of it either, or only its
+    /// date is the same: the servers say that it has not changed since, and the BLAKE3 hash of the whole is
+    /// the same.
     Unchanged,
     /// Nothing: there is no hash of it. Mirrors were compared with each other at most.
     Nothing,
@@ -192,13 +206,16 @@ pub struct View {
     base: Snapshot,
     /// What notes are about, if there is more than one file.
     about: Option<String>,
+    /// The end has been shown.
+    finished: bool,
 }
 
 impl View {
     /// A view that has shown nothing yet.
     #[must_use]
     pub fn new(mode: Mode) -> Self {
-        Self { mode, lines: Lines::default(), shown: None, notes: 0, base: Snapshot::default(), about: None }
+        let (lines, base) = (Lines::default(), Snapshot::default());
+        Self { mode, lines, shown: None, notes: 0, base, about: None, finished: false }
     }
 
     /// From now on snapshots are of another transfer, with a clock of its own, and `base` is added to them,
@@ -221,7 +238,8 @@ impl View {
             Mode::Json => REDRAW_JSON,
             Mode::Quiet => return false,
         };
-        self.shown.is_none_or(|shown| now.since(shown) >= every)
+        // Each transfer has a clock of its own, so the last picture may have been drawn later.
+        self.shown.is_none_or(|shown| now < shown || now.since(shown) >= every)
     }
 
     /// Shows `snapshot` if it is time to.
@@ -270,8 +288,16 @@ impl View {
         self.lines.draw(&[]);
     }
 
-    /// Shows the end: the table, who was struck off, where the file is.
-    pub fn finish(mut self, summary: &Summary) {
+    /// Shows that what is there is being looked at, as far as `snapshot` says, if it is time to.
+    pub fn checking(&mut self, now: Time, snapshot: Snapshot) {
+        self.show(now, &Snapshot { note: Some("checking what is there".to_owned()), ..snapshot });
+    }
+
+    /// Shows the end: the table, who was struck off, where the file is. There is one end, the first.
+    pub fn finish(&mut self, summary: &Summary) {
+        if std::mem::replace(&mut self.finished, true) {
+            return;
+        }
         self.clear();
         match self.mode {
             Mode::Live | Mode::Plain => {
@@ -538,5 +564,6 @@ mod tests {
         view.shown = Some(now);
         assert!(!view.is_due(now + Span::from_secs(4)));
         assert!(view.is_due(now + Span::from_secs(5)));
+        assert!(view.is_due(Time::from_nanos(6)), "another clock");
     }
 }

@@ -568,8 +568,29 @@ fn files_without_a_hash_are_called_unverified() {
 }
 
 #[test]
+fn a_file_in_the_way_of_a_directory_keeps_no_other_from_coming() {
+    let Some(nginx) = Nginx::start("a file in the way", &[""]) else { return };
+    let dir = tempfile::tempdir().expect("a directory");
+    let content = noise(50_000);
+    nginx.put(0, "f", &content);
+    let url = nginx.url(0, "f");
+    metalink(&dir.path().join("x.meta4"), &[("d/one", None, &url), ("two", None, &url)]);
+    fs::create_dir(dir.path().join("x")).expect("a directory");
+    fs::write(dir.path().join("x/d"), b"mine").expect("a file");
+    let mut command = anabranch();
+    command.current_dir(dir.path()).env("XDG_CACHE_HOME", dir.path().join("cache"));
+    command.args(["get", "x.meta4"]);
+    let done = run(command).expect(6);
+    assert!(done.err.contains("1 of 2 files could not be had (d/one): "), "{}", done.err);
+    assert!(done.err.contains("is not a directory"), "{}", done.err);
+    let tree = read(&dir.path().join("x"));
+    assert_same(&tree, &Tree::from([("d".into(), b"mine".to_vec()), ("two".into(), content)]));
+}
+
+#[test]
 fn files_without_a_hash_are_gone_on_with() {
-    let slow = "limit_rate 1m;";
+    // Slow until it is told otherwise.
+    let slow = "set $rate 0; if (-f $document_root/slow) { set $rate 256k; } limit_rate $rate;";
     let Some(nginx) = Nginx::start("files without a hash resumed", &["", slow, slow]) else { return };
     let dir = tempfile::tempdir().expect("a directory");
     let (one, long) = (noise(400_000), noise(6 << 20));
@@ -592,15 +613,17 @@ fn files_without_a_hash_are_gone_on_with() {
             command.args(["get", "--json", "x.meta4"]);
             command
         };
-        let begun = || {
-            let parts = read(&to).into_iter().filter(|(name, _)| name.starts_with(".anabranch-part."));
-            let groups = |bytes: &[u8]| bytes.chunks(16_384).filter(|g| g.iter().any(|b| *b != 0)).count();
-            to.join("one").exists() && parts.map(|(_, bytes)| groups(&bytes)).max() > Some(64)
-        };
+        for server in 1..3 {
+            nginx.put(server, "slow", b"");
+        }
         let running = spawn(get());
-        wait_until(60, begun);
+        let enough = (one.len() + 66 * 16_384) as u64;
+        running.wait_event(|event| event["done_bytes"].as_u64() > Some(enough));
         running.signal(Signal::SIGINT);
         running.end().expect(130);
+        for server in 1..3 {
+            fs::remove_file(nginx.root(server).join("slow")).expect("the file");
+        }
         let done = run(get());
         if memory == cache {
             assert_eq!(done.code, Some(0), "{}", done.err);

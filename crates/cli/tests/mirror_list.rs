@@ -115,6 +115,23 @@ fn short_files_have_lists_too() {
 }
 
 #[test]
+fn the_publisher_is_told_of_hidden_files_once() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for name in ["d/.git", "d/a"] {
+        fs::create_dir_all(dir.path().join(name)).expect("a directory");
+        fs::write(dir.path().join(name).join("x"), name).expect("a file");
+    }
+    let (code, _, err) = make(dir.path(), &["d", "http://h/d/"]);
+    assert!(code == 0 && err.contains("d has hidden files (.git/x): get refuses"), "{err}");
+    fs::write(dir.path().join("d/.git/y"), b"y").expect("a file");
+    let (_, _, err) = make(dir.path(), &["--force", "d", "http://h/d/"]);
+    assert!(err.contains(" and 1 more)") && err.matches("hidden files").count() == 1, "{err}");
+    fs::remove_dir_all(dir.path().join("d/.git")).expect("removed");
+    let (code, _, err) = make(dir.path(), &["--force", "d", "http://h/d/"]);
+    assert!(code == 0 && !err.contains("hidden files"), "{err}");
+}
+
+#[test]
 fn show_tells_people() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("old.metalink");
@@ -134,6 +151,18 @@ fn show_tells_people() {
          mirror   http://h/x (priority 11, gr)\n  mirrors  1 more that are not http or https\n"
     );
     assert_eq!(said, want);
+    // Nor need it be a file on a disk.
+    let piped = fs::File::open(&file).expect("the file");
+    let mut cat = Command::new("cat").stdin(piped).stdout(Stdio::piped()).spawn().expect("cat");
+    let mut command = anabranch();
+    command.args(["mirror-list", "show", "/dev/stdin"]).stdin(cat.stdout.take().expect("a pipe"));
+    assert_eq!(command.output().expect("it runs").stdout, want.as_bytes());
+    cat.wait().expect("its end");
+    let big = dir.path().join("big");
+    fs::File::create(&big).and_then(|file| file.set_len(1 << 30)).expect("a file");
+    let assert = anabranch().args(["mirror-list", "show"]).arg(&big).assert().code(2);
+    let said = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
+    assert!(said.contains("it is longer than the"), "{said}");
     fs::write(&file, text.replace("<size>5", "<size>five")).expect("a file");
     let assert = anabranch().args(["mirror-list", "show"]).arg(&file).assert().code(2);
     let said = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();

@@ -321,6 +321,9 @@ fn names_passwords_and_fields() {
     let url = nginx.url(0, "f.bin");
     let done = run(ground.get_named(&[&url], &["--json"])).expect(9);
     assert!(done.err.contains("a name and a password (401): give them with --user"), "{}", done.err);
+    let summary = done.summary();
+    assert!(summary["exit"] == 9 && summary["complete"] == false && summary["content"].is_null());
+    assert!(summary["error"].as_str().expect("why").contains("give them with --user"), "{summary}");
     let done = run(ground.get_named(&[&url], &["--user", "me:wrong"])).expect(9);
     assert!(done.err.contains("(401): those that were given are wrong"), "{}", done.err);
     let cache = ground.dir.path().join("cache");

@@ -312,3 +312,151 @@ fn what_is_there_is_recognised_by_the_sha256_beside_the_pieces() {
     let (code, said) = get(dir.path(), &[path]);
     assert!(code == Some(0) && said.contains(" verified, all of it was there"), "{said}");
 }
+
+/// A Metalink of pieces, without a hash of the whole.
+fn pieces_only(content: &[u8], url: &str) -> String {
+    let hex = |bytes: &[u8]| data_encoding::HEXLOWER.encode(&Sha256::digest(bytes));
+    let pieces: String =
+        content.chunks(1 << 18).map(|piece| format!("<hash>{}</hash>", hex(piece))).collect();
+    format!(
+        "<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"><file name=\"f\"><size>{}</size>\
+         <pieces length=\"262144\" type=\"sha-256\">{pieces}</pieces><url>{url}</url></file></metalink>",
+        content.len()
+    )
+}
+
+#[test]
+fn a_mirror_does_not_tell_that_what_is_there_is_right() {
+    let (old, new) = (noise(LENGTH), noise(LENGTH + 1)[1..].to_vec());
+    let digest = data_encoding::BASE64.encode(&Sha256::digest(&old));
+    let stale = old.clone();
+    let fields = format!("ETag: \"n\"\r\nRepr-Digest: sha-256=:{digest}:\r\n");
+    let site = Site::start(move |request| file(request, &stale, &fields));
+    let dir = tempfile::tempdir().expect("a directory");
+    let (path, target) = (dir.path().join("f.meta4"), dir.path().join("f"));
+    fs::write(&path, pieces_only(&new, &site.url())).expect("a file");
+    fs::write(&target, &old).expect("a file");
+    let path = path.to_str().expect("UTF-8");
+    let (code, said) = get(dir.path(), &[path]);
+    assert!(code == Some(6) && said.contains("nothing tells whether"), "{said}");
+    let (code, said) = get(dir.path(), &[path, "--force"]);
+    assert!(code == Some(5) && said.contains("wrong bytes"), "{said}");
+    assert!(fs::read(&target).expect("a file") == old);
+}
+
+#[test]
+fn a_date_proves_nothing_of_what_was_verified_before() {
+    let contents = [noise(LENGTH), noise(LENGTH + 1)[1..].to_vec()];
+    let now = Arc::new(AtomicUsize::new(0));
+    let (which, there) = (Arc::clone(&now), contents.clone());
+    let fields = "Last-Modified: Sun, 22 Nov 2026 10:00:00 GMT\r\n";
+    let site = Site::start(move |request| file(request, &there[which.load(Ordering::SeqCst)], fields));
+    let dir = tempfile::tempdir().expect("a directory");
+    let sum = format!("--checksum=sha-256={}", data_encoding::HEXLOWER.encode(&Sha256::digest(&contents[0])));
+    let (code, said) = get(dir.path(), &[&site.url(), &sum]);
+    assert_eq!(code, Some(0), "{said}");
+    // Replaced by one of the same length and date.
+    now.store(1, Ordering::SeqCst);
+    let (code, said) = get(dir.path(), &[&site.url()]);
+    assert!(code == Some(0) && said.contains("UNVERIFIED, the same as on 20"), "{said}");
+    let (code, said) = get(dir.path(), &[&site.url(), "--force"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(fs::read(dir.path().join("f")).expect("a file") == contents[1]);
+}
+
+#[test]
+fn force_fetches_again_what_was_never_verified() {
+    let content = noise(LENGTH);
+    let there = content.clone();
+    let site = Site::start(move |request| file(request, &there, "ETag: \"n\"\r\n"));
+    let dir = tempfile::tempdir().expect("a directory");
+    let ranges = || site.requests().iter().filter(|request| request.range().is_some()).count();
+    assert_eq!(get(dir.path(), &[&site.url()]).0, Some(0));
+    let before = ranges();
+    let (code, said) = get(dir.path(), &[&site.url()]);
+    assert!(code == Some(0) && said.contains("all of it was there") && ranges() == before, "{said}");
+    let (code, said) = get(dir.path(), &[&site.url(), "--force"]);
+    assert!(code == Some(0) && ranges() > before && !said.contains("all of it was there"), "{said}");
+    assert!(fs::read(dir.path().join("f")).expect("a file") == content);
+}
+
+#[test]
+fn who_is_right_is_not_blamed_for_another() {
+    let (right, wrong) = (noise(LENGTH), noise(LENGTH + 1)[1..].to_vec());
+    let gone = Arc::new(AtomicBool::new(false));
+    let (is_gone, there) = (Arc::clone(&gone), right.clone());
+    let a = Site::start(move |request| match request.range() {
+        Some(_) if is_gone.load(Ordering::SeqCst) => Some((404, String::new(), Vec::new())),
+        _ => file(request, &there, "ETag: \"a\"\r\n"),
+    });
+    let b = Site::start(move |request| file(request, &wrong, "ETag: \"b\"\r\n"));
+    let dir = tempfile::tempdir().expect("a directory");
+    assert_eq!(get(dir.path(), &[&a.url()]).0, Some(0));
+    let remembered = || fs::read_to_string(dir.path().join("cache/anabranch/urls.jsonl")).expect("lines");
+    let before = remembered();
+    fs::remove_file(dir.path().join("f")).expect("removed");
+    // A is known, and B brings it all.
+    gone.store(true, Ordering::SeqCst);
+    let (code, said) = get(dir.path(), &[&a.url(), &b.url()]);
+    assert_eq!(code, Some(5), "{said}");
+    let says = format!("held against what {} had", a.address);
+    assert!(said.contains(&says) && !said.contains("forgotten"), "{said}");
+    assert_eq!(remembered(), before);
+    gone.store(false, Ordering::SeqCst);
+    let (code, said) = get(dir.path(), &[&a.url()]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(fs::read(dir.path().join("f")).expect("a file") == right);
+}
+
+#[test]
+fn what_two_brought_is_remembered_as_a_mixture_whoever_they_are() {
+    let content = noise(LENGTH);
+    let asked = Arc::new([AtomicBool::new(false), AtomicBool::new(false)]);
+    let sites = [0, 1].map(|number| {
+        let (there, asked) = (content.clone(), Arc::clone(&asked));
+        Site::start(move |request| {
+            if request.range().is_some() {
+                // Neither brings it all before the other is asked.
+                asked[number].store(true, Ordering::SeqCst);
+                wait_until(20, || asked.iter().all(|asked| asked.load(Ordering::SeqCst)));
+            }
+            file(request, &there, "ETag: \"n\"\r\n")
+        })
+    });
+    let dir = tempfile::tempdir().expect("a directory");
+    // What is sent there with a password is not written down, but counts.
+    let second = sites[1].url().replace("http://", "http://ann:secret@");
+    let (code, said) = get(dir.path(), &[&sites[0].url(), &second]);
+    assert_eq!(code, Some(0), "{said}");
+    let lines = fs::read_to_string(dir.path().join("cache/anabranch/urls.jsonl")).expect("lines");
+    assert!(lines.lines().count() == 1 && lines.contains("\"came\":\"mixed\""), "{lines}");
+}
+
+#[test]
+fn who_refuses_is_named_with_what_was_sent_there() {
+    let refusing = Site::start(|_| Some((401, String::new(), Vec::new())));
+    let to = refusing.url();
+    let leading = Site::start(move |request| match request.is("HEAD", "/f") || request.is("GET", "/f") {
+        true => Some((302, format!("Location: {to}\r\n"), Vec::new())),
+        false => Some((404, String::new(), Vec::new())),
+    });
+    let dir = tempfile::tempdir().expect("a directory");
+    let host = refusing.address.to_string();
+    // What is for the one was never sent to the other.
+    let (code, said) = get(dir.path(), &[&leading.url(), "--user=ann:secret"]);
+    assert!(code == Some(9) && said.contains(&format!("it leads to {host}, which wants a name")), "{said}");
+    assert!(said.contains("goes only to servers") && !said.contains("are wrong"), "{said}");
+    assert!(refusing.requests().iter().all(|request| !request.text.contains("\nauthorization: ")));
+    let (code, said) = get(dir.path(), &[&leading.url()]);
+    assert!(code == Some(9) && said.contains(": put them into ~/.netrc"), "{said}");
+    // However they were given.
+    let plain = refusing.url();
+    let in_it = plain.replace("http://", "http://ann:secret@");
+    let netrc = dir.path().join("netrc");
+    fs::write(&netrc, "machine 127.0.0.1 login ann password secret\n").expect("a file");
+    let netrc = format!("--netrc={}", netrc.to_str().expect("UTF-8"));
+    for args in [vec![in_it.as_str()], vec![plain.as_str(), &netrc]] {
+        let (code, said) = get(dir.path(), &args);
+        assert!(code == Some(9) && said.contains("(401): those that were given are wrong"), "{said}");
+    }
+}

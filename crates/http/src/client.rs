@@ -24,6 +24,7 @@ mod request;
 mod settings;
 mod tcp;
 mod tls;
+mod trouble;
 mod url;
 mod way;
 
@@ -44,6 +45,7 @@ use tokio::sync::{mpsc, oneshot};
 use self::connect::Window;
 use self::queue::Queue;
 use self::settings::Settings;
+pub use self::trouble::{Secrets, Trouble};
 use self::url::Url;
 use self::way::{Job, Way};
 
@@ -248,67 +250,6 @@ pub struct Head {
     pub last: bool,
 }
 
-/// Why a fetch failed. Displays as one clause for people.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trouble {
-    /// No connection: name, route, interface, refusal, timeout.
-    Unreachable(String),
-    /// It broke off or stalled: worth another try.
-    Broken(String),
-    /// The server has a fault (5xx but for what follows), or it or a proxy was not ready (408, 421, 425):
-    /// worth another try.
-    Fault {
-        /// What it answers.
-        status: u16,
-        /// How long it wants to be left alone (`Retry-After`), if it says so; at most a day.
-        retry: Option<Duration>,
-    },
-    /// 429 or 503: not now.
-    Busy {
-        /// How long the server wants to be left alone (`Retry-After`), if it says so; at most a day.
-        retry: Option<Duration>,
-    },
-    /// 404 or 410.
-    Gone(u16),
-    /// 401, 403 or 407.
-    Forbidden(u16),
-    /// The server sends the whole file or nothing.
-    NoRanges,
-    /// The file is not the one it was: another length, `ETag` or date.
-    Changed(String),
-    /// Its bytes are compressed (`Content-Encoding`), which is named.
-    Encoded(String),
-    /// Something else came: a login page, another range.
-    NotTheFile(String),
-    /// TLS: a certificate, a version.
-    Tls(String),
-    /// It cannot be asked for, or the answer is a final no.
-    Refused(String),
-}
-
-impl fmt::Display for Trouble {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreachable(why) => write!(f, "it cannot be reached: {why}"),
-            Self::Broken(why) | Self::NotTheFile(why) | Self::Refused(why) => f.write_str(why),
-            Self::Fault { status, retry: Some(wait) } => {
-                write!(f, "the server answers {status}, and wants to be left alone for {} s", wait.as_secs())
-            }
-            Self::Fault { status, retry: None } => write!(f, "the server answers {status}"),
-            Self::Busy { retry: Some(wait) } => write!(f, "the server is busy, for {} s", wait.as_secs()),
-            Self::Busy { retry: None } => f.write_str("the server is busy"),
-            Self::Gone(status) => write!(f, "the server does not have it ({status})"),
-            Self::Forbidden(407) => f.write_str("the proxy wants a name and a password (407)"),
-            Self::Forbidden(401) => f.write_str("the server wants a name and a password (401)"),
-            Self::Forbidden(status) => write!(f, "the server does not allow it ({status})"),
-            Self::NoRanges => f.write_str("the server cannot send parts of it"),
-            Self::Changed(why) => write!(f, "the file has changed: {why}"),
-            Self::Encoded(coding) => write!(f, "the server sends it compressed ({coding})"),
-            Self::Tls(why) => write!(f, "no secure connection: {why}"),
-        }
-    }
-}
-
 /// What the kernel knows of a connection (TCP_INFO, linux/tcp.h); counts are since the connection began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
@@ -364,13 +305,6 @@ impl Client {
     #[must_use]
     pub fn is_proxied(&self, url: &str) -> bool {
         Url::parse(url).is_ok_and(|url| self.settings.proxies.for_origin(&url.origin).is_some())
-    }
-
-    /// Whether there are secrets that only [trusted](Ask::trusted) URLs get: [`Options::user`], or a header
-    /// field `Authorization` or `Cookie`.
-    #[must_use]
-    pub fn has_secrets(&self) -> bool {
-        self.settings.has_secrets()
     }
 
     /// Asks; the answer comes as events of `id`, which must be new. Too many at once are refused.

@@ -130,6 +130,12 @@ impl Url {
         !self.0.username().is_empty() || self.0.password().is_some()
     }
 
+    /// Whether what is asked for is told by more than a path.
+    #[must_use]
+    pub fn has_query(&self) -> bool {
+        self.0.query().is_some()
+    }
+
     /// The last component of the path, percent-decoded, if that may be the name of a file.
     #[must_use]
     pub fn file_name(&self) -> Option<Vec<u8>> {
@@ -184,7 +190,7 @@ mod tests {
         assert_eq!(url.as_str(), "https://User:pass%20@example.org:8443/a/b%20c.iso?x=1");
         assert_eq!(url.to_string(), "https://example.org:8443/a/b%20c.iso?x=1");
         assert_eq!(format!("{url:?}"), "Url(https://example.org:8443/a/b%20c.iso?x=1)");
-        assert!(url.is_https() && url.has_credentials());
+        assert!(url.is_https() && url.has_credentials() && url.has_query());
         assert_eq!((url.host(), url.port(), url.path()), ("example.org", 8_443, "/a/b%20c.iso"));
         assert_eq!(url.file_name().unwrap(), b"b c.iso");
         assert_eq!(
@@ -193,7 +199,7 @@ mod tests {
         );
         let plain = self::url("http://[2001:db8::1]");
         assert_eq!((plain.host(), plain.port(), plain.path()), ("[2001:db8::1]", 80, "/"));
-        assert!(!plain.has_credentials() && plain.file_name().is_none());
+        assert!(!plain.has_credentials() && !plain.has_query() && plain.file_name().is_none());
     }
 
     #[test]

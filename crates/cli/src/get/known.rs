@@ -8,11 +8,12 @@
 //! One JSON object a line in `urls.jsonl` below the user's cache directory; whatever is no such line is
 //! ignored.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use mirror::url::Url;
 use mmtp::ContentId;
@@ -129,33 +130,41 @@ pub(super) fn remember<'a>(validated: impl Iterator<Item = (&'a str, &'a str)>, 
 
 #[expect(clippy::disallowed_methods, reason = "people are told the date; nothing is decided by it")]
 fn today() -> String {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    date(since.as_secs() / 86_400)
+    date(SystemTime::now())
 }
 
-/// The date of a day since 1970-01-01, in the Gregorian calendar. Years are counted from March on, so that
-/// the day that not all of them have is their last.
-fn date(days: u64) -> String {
-    let days = days + 719_468;
-    let (era, of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}")
+/// The date in UTC: `2026-11-22`.
+fn date(time: SystemTime) -> String {
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    // As HTTP has it (RFC 9110 section 5.6.7): Sun, 22 Nov 2026 10:00:00 GMT.
+    let text = httpdate::fmt_http_date(time);
+    let mut words = text.split(' ').skip(1);
+    let mut word = || words.next().unwrap_or_default();
+    let (day, month, year) = (word(), word(), word());
+    let month = MONTHS.iter().position(|name| *name == month).map_or(0, |number| number + 1);
+    format!("{year}-{month:02}-{day}")
 }
 
-/// Forgets what was known of this URL: it was wrong.
-pub(super) fn forget(url: &Url) {
+/// Forgets all that was known of those of these URLs that once had this content: it was wrong of one, and
+/// none of the others is to be held against it in its stead.
+pub(super) fn forget<'a>(urls: impl Iterator<Item = &'a Url>, id: &ContentId) {
     let Some(path) = path() else { return };
     let Ok(text) = fs::read_to_string(&path) else { return };
-    let is_other = |line: &&str| {
-        let line: Result<Line, _> = serde_json::from_str(line);
-        line.is_ok_and(|line| line.url != url.as_str())
+    let urls: Vec<&str> = urls.map(Url::as_str).collect();
+    replace(&path, without(&text, &urls, id).into_iter());
+}
+
+/// The lines that are left.
+fn without<'t>(text: &'t str, urls: &[&str], id: &ContentId) -> Vec<&'t str> {
+    let lines = text.lines().filter_map(|text| Some((text, serde_json::from_str::<Line>(text).ok()?)));
+    let lines: Vec<(&str, Line)> = lines.collect();
+    let had = |(_, line): &&(&str, Line)| {
+        urls.contains(&line.url.as_str()) && parse_root(&line.root).is_ok_and(|root| root == id.root)
     };
-    replace(&path, text.lines().filter(is_other));
+    // Older lines of theirs must not be believed instead.
+    let doubted: BTreeSet<&str> = lines.iter().filter(had).map(|(_, line)| line.url.as_str()).collect();
+    lines.iter().filter(|(_, line)| !doubted.contains(line.url.as_str())).map(|(text, _)| *text).collect()
 }
 
 /// Keeps the last [`LINES_MAX`] lines once there are twice as many.
@@ -181,8 +190,7 @@ fn replace<'a>(path: &Path, lines: impl Iterator<Item = &'a str>) {
 }
 
 fn is_public(url: &Url) -> bool {
-    // A Url has no fragment, and in a path a question mark is escaped.
-    !url.has_credentials() && !url.as_str().contains('?')
+    !url.has_credentials() && !url.has_query()
 }
 
 fn path() -> Option<PathBuf> {
@@ -191,6 +199,8 @@ fn path() -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -207,7 +217,8 @@ mod tests {
 
     #[test]
     fn days_have_dates() {
-        let all = [0, 59, 11_016, 11_017, 20_513, 20_779, 47_540].map(date);
+        let all = [0, 59, 11_016, 11_017, 20_513, 20_779, 47_540];
+        let all = all.map(|days| date(SystemTime::UNIX_EPOCH + Duration::from_secs(days * 86_400)));
         let want = [
             "1970-01-01",
             "1970-03-01",
@@ -244,6 +255,26 @@ mod tests {
         assert_eq!(recalled(&[(2, "\"9\"")], &lines), None);
         let alone = [line(0, "\"1\"", Came::Alone), line(1, "\"5\"", Came::Mixed)];
         assert_eq!(recalled(&[(0, "\"1\""), (1, "\"6\"")], &alone), Some((Came::Alone, true)));
+    }
+
+    #[test]
+    fn what_was_wrong_of_one_is_forgotten_of_all_that_were_named() {
+        let (wrong, right) = (ContentId::of(b"x"), ContentId::of(b"y"));
+        let line = |url: &str, id: &ContentId| {
+            let line = Line {
+                url: url.to_owned(),
+                validator: "\"1\"".into(),
+                length: 1,
+                root: id.to_string(),
+                came: Came::Alone,
+                day: "2026-11-22".into(),
+            };
+            serde_json::to_string(&line).expect("a line")
+        };
+        let all = [("a", &right), ("a", &wrong), ("b", &wrong), ("c", &right), ("d", &wrong)];
+        let lines: Vec<String> = all.map(|(url, id)| line(url, id)).to_vec();
+        let text = lines.join("\n");
+        assert_eq!(without(&text, &["a", "b", "c"], &wrong), [&lines[3], &lines[4]]);
     }
 
     #[test]

@@ -409,12 +409,12 @@ impl Looker<'_, '_> {
         match question.about {
             About::Mirror(number) => {
                 let url = &self.urls[number];
-                let why = told(&trouble, self.is_named(url), self.client);
+                let why = told(&trouble, self.is_named(url));
                 self.view.note(&format!("{}: {trouble}", host(url)));
                 self.troubles.push((code(&trouble), format!("{}: {why}", host(url))));
             }
             About::List if self.urls.is_empty() => {
-                let why = told(&trouble, self.is_named(&question.url), self.client);
+                let why = told(&trouble, self.is_named(&question.url));
                 return Err(Failure::new(code(&trouble), format!("{}: {why}", question.url)));
             }
             // What may lie beside a file mostly does not.

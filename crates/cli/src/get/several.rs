@@ -30,7 +30,7 @@ use crate::view::{PathRow, Snapshot, StruckOff, Summary, Verified, View, bytes, 
 const TOLD_MAX: usize = 5;
 
 /// Fetches the files that a Metalink describes into a directory.
-pub(super) fn get(args: &Get, metalink: Metalink, base: Base, named: &Named, mut view: View) -> Outcome {
+pub(super) fn get(args: &Get, metalink: Metalink, base: Base, named: &Named, view: &mut View) -> Outcome {
     refuse(args, &metalink, &base, named)?;
     let name = name(&base).filter(|name| is_harmless(name));
     let id = ContentId::of(metalink.files.iter().map(|f| f.name.as_str()).collect::<String>().as_bytes());
@@ -40,7 +40,7 @@ pub(super) fn get(args: &Get, metalink: Metalink, base: Base, named: &Named, mut
     let files = metalink.files.len();
     let mut several = Several { args, base, named, directory, stop, sum: Sum::default() };
     several.sum.files = files;
-    let whole = several.fetch(metalink, &mut view).and_then(|()| several.sum.outcome());
+    let whole = several.fetch(metalink, view).and_then(|()| several.sum.outcome());
     let content = format!("{files} files");
     view.finish(&several.sum.summary(show(&path), content, whole.as_ref().err()));
     whole
@@ -186,10 +186,9 @@ impl Several<'_> {
                 missing.push(file);
             }
             let Totals { total_bytes, done_bytes, resumed_bytes } = self.sum.totals;
-            let note = Some("checking what is there".to_owned());
-            let snapshot = Snapshot { total_bytes, done_bytes, resumed_bytes, note, ..Snapshot::default() };
             if resumed_bytes > 0 {
-                view.show(clock.now(), &snapshot);
+                let snapshot = Snapshot { total_bytes, done_bytes, resumed_bytes, ..Snapshot::default() };
+                view.checking(clock.now(), snapshot);
             }
             if self.stopped() {
                 return Err(Failure::new(Code::Interrupted, "interrupted; nothing was fetched"));
@@ -233,19 +232,23 @@ impl Several<'_> {
             return Err(Failure::new(Code::Interrupted, "interrupted; what arrived is kept"));
         }
         // Without a hash of it nothing was looked at before. It keeps no other from coming.
-        let in_the_way = !self.args.force && self.place(&name)?.is_taken()?;
+        let is_taken = |place: Place| Ok(!self.args.force && place.is_taken()?);
+        let (in_the_way, no_place) = match self.place(&name).and_then(is_taken) {
+            Ok(in_the_way) => (in_the_way, None),
+            Err(failure) => (failure.code == Code::Target, Some(failure)),
+        };
         file.mirrors.retain(|mirror| !self.sum.liars.contains(&origin(&mirror.url)));
-        let ended = match file.mirrors.is_empty() {
-            true if !self.sum.liars.is_empty() => {
-                Err(Failure::new(Code::Corrupt, "all its mirrors are struck off"))
-            }
-            true => Err(Failure::new(Code::NotFound, "no mirror is named")),
-            false => {
-                view.about(Some(show(&name)));
-                let ended = self.alone(file, view);
-                view.about(None);
-                ended
-            }
+        let ended = if let Some(failure) = no_place {
+            Err(failure)
+        } else if !file.mirrors.is_empty() {
+            view.about(Some(show(&name)));
+            let ended = self.alone(file, view);
+            view.about(None);
+            ended
+        } else if self.sum.liars.is_empty() {
+            Err(Failure::new(Code::NotFound, "no mirror is named"))
+        } else {
+            Err(Failure::new(Code::Corrupt, "all its mirrors are struck off"))
         };
         let failure = match ended {
             Ok((found, End { summary, whole, .. })) => {
@@ -367,7 +370,7 @@ impl Sum {
                 note: None,
             },
             target,
-            content,
+            content: Some(content),
             struck_off: std::mem::take(&mut self.struck_off),
             complete: failure.is_none(),
             verified: if self.unverified > 0 { Verified::Nothing } else { Verified::Files },

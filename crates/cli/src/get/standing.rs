@@ -1,7 +1,7 @@
 //! What is known of a server of bytes, whether it is asked for ranges or for whole files.
 
 use algo::Span;
-use http_world::client::{Client, Trouble};
+use http_world::client::{Secrets, Trouble};
 
 use crate::exit::Code;
 use crate::view::View;
@@ -14,6 +14,8 @@ pub(super) struct Standing {
     pub(super) name: String,
     /// Why it is not asked any more.
     pub(super) out: Option<String>,
+    /// What can be done about that.
+    advice: Option<&'static str>,
     /// The exit status for that.
     pub(super) code: Code,
     /// Whether that is because it sent wrong bytes.
@@ -24,13 +26,19 @@ pub(super) struct Standing {
 
 impl Standing {
     pub(super) const fn new(name: String) -> Self {
-        Self { name, out: None, code: Code::NotFound, lied: false, fault: None }
+        Self { name, out: None, advice: None, code: Code::NotFound, lied: false, fault: None }
     }
 
-    /// It is not asked any more, for `why`.
-    pub(super) fn give_up(&mut self, trouble: &Trouble, why: String, view: &mut View) {
+    /// It is not asked any more. `trusted`: whether the user named it.
+    pub(super) fn give_up(&mut self, trouble: &Trouble, trusted: bool, view: &mut View) {
         view.note(&format!("{}: {trouble}: not asked any more", self.name));
-        (self.out, self.code) = (Some(why), code(trouble));
+        (self.out, self.advice) = (Some(trouble.to_string()), advice(trouble, trusted));
+        self.code = code(trouble);
+    }
+
+    /// It sent wrong bytes, as `what` says, and is not asked any more.
+    pub(super) fn strike(&mut self, what: String) {
+        (self.lied, self.out, self.advice, self.code) = (true, Some(what), None, Code::Corrupt);
     }
 
     /// It has answered like this.
@@ -48,13 +56,12 @@ impl Standing {
 
 /// The exit status when none of these is left, and why.
 pub(super) fn none_left<'a>(all: impl Iterator<Item = &'a Standing> + Clone) -> (Code, String) {
-    let why: Vec<String> =
-        all.clone().filter_map(|one| Some(format!("{}: {}", one.name, one.out.as_deref()?))).collect();
-    let code = if all.clone().any(|one| one.lied) {
-        Code::Corrupt
-    } else {
-        worst(all.clone().filter(|one| one.out.is_some()).map(|one| one.code))
-    };
+    let why = all.clone().filter_map(|one| {
+        let advice = one.advice.map(|advice| format!(": {advice}")).unwrap_or_default();
+        Some(format!("{}: {}{advice}", one.name, one.out.as_deref()?))
+    });
+    let why: Vec<String> = why.collect();
+    let code = worst(all.filter(|one| one.out.is_some()).map(|one| one.code));
     (code, format!("no mirror is left ({})", why.join("; ")))
 }
 
@@ -73,7 +80,7 @@ pub(super) const fn code(trouble: &Trouble) -> Code {
         | Trouble::Fault { .. }
         | Trouble::Busy { .. }
         | Trouble::Tls(_) => Code::Unreachable,
-        Trouble::Forbidden(_) => Code::Refused,
+        Trouble::Forbidden { .. } => Code::Refused,
         _ => Code::NotFound,
     }
 }
@@ -86,27 +93,66 @@ pub(super) fn worst(all: impl Iterator<Item = Code> + Clone) -> Code {
 
 /// What happened, and what to do if a name and a password are wanted. `trusted`: whether the user named the
 /// server.
-pub(super) fn told(trouble: &Trouble, trusted: bool, client: &Client) -> String {
-    let advice = match trouble {
-        Trouble::Forbidden(401 | 403) if !trusted && client.has_secrets() => {
+pub(super) fn told(trouble: &Trouble, trusted: bool) -> String {
+    match advice(trouble, trusted) {
+        Some(advice) => format!("{trouble}: {advice}"),
+        None => trouble.to_string(),
+    }
+}
+
+fn advice(trouble: &Trouble, trusted: bool) -> Option<&'static str> {
+    let Trouble::Forbidden { status, secrets, at } = trouble else { return None };
+    match (status, secrets) {
+        (407, _) => Some("put them into the URL of the proxy (--proxy http://NAME:PASSWORD@HOST:PORT)"),
+        (401 | 403, Secrets::Withheld) => Some(
             "what --user and --header say goes only to servers that the command line names: put a name and a \
-             password for this one into ~/.netrc, and say --netrc"
+             password for this one into ~/.netrc, and say --netrc",
+        ),
+        (401, Secrets::Sent) => Some("those that were given are wrong"),
+        (401, Secrets::None) if trusted && at.is_none() => {
+            Some("give them with --user, or put them into ~/.netrc and say --netrc")
         }
-        Trouble::Forbidden(401) if !trusted => {
-            "put them into ~/.netrc, and say --netrc (--user is for servers that the command line names)"
-        }
-        Trouble::Forbidden(401) if client.has_secrets() => "those that were given are wrong",
-        Trouble::Forbidden(401) => "give them with --user, or put them into ~/.netrc and say --netrc",
-        Trouble::Forbidden(407) => {
-            "put them into the URL of the proxy (--proxy http://NAME:PASSWORD@HOST:PORT)"
-        }
-        _ => return trouble.to_string(),
-    };
-    format!("{trouble}: {advice}")
+        (401, Secrets::None) => Some(
+            "put them into ~/.netrc, and say --netrc (--user is for servers that the command line names)",
+        ),
+        _ => None,
+    }
 }
 
 /// How long a server is left alone that asks for it.
 pub(super) fn pause(trouble: &Trouble) -> Span {
     let (Trouble::Busy { retry } | Trouble::Fault { retry, .. }) = trouble else { return Span::ZERO };
     retry.map_or(Span::ZERO, |wait| Span::from_nanos(wait.as_nanos() as u64)).min(HOUR)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_is_about_what_was_sent_to_whom() {
+        let told = |status, secrets, at: Option<&str>, trusted| {
+            told(&Trouble::Forbidden { status, secrets, at: at.map(str::to_owned) }, trusted)
+        };
+        assert!(told(401, Secrets::Sent, None, true).ends_with("those that were given are wrong"));
+        assert!(told(401, Secrets::Sent, Some("b"), false).starts_with("it leads to b, which wants a name"));
+        assert!(told(401, Secrets::Withheld, Some("b"), true).contains("for this one into ~/.netrc"));
+        assert!(told(403, Secrets::Withheld, None, false).contains("for this one into ~/.netrc"));
+        assert!(told(401, Secrets::None, None, true).contains("give them with --user"));
+        assert!(told(401, Secrets::None, Some("b"), true).contains(": put them into ~/.netrc"));
+        assert!(told(403, Secrets::Sent, None, true).ends_with("the server does not allow it (403)"));
+        assert!(told(407, Secrets::None, None, true).contains("URL of the proxy"));
+    }
+
+    #[test]
+    fn what_to_do_is_told_at_the_end_alone() {
+        let mut standing = Standing::new("a".into());
+        let trouble = Trouble::Forbidden { status: 401, secrets: Secrets::Sent, at: None };
+        standing.give_up(&trouble, true, &mut View::new(crate::view::Mode::Quiet));
+        assert_eq!(standing.out.as_deref(), Some("the server wants a name and a password (401)"));
+        let (code, why) = none_left(std::iter::once(&standing));
+        assert!(code == Code::Refused && why.contains("(401): those that were given are wrong"), "{why}");
+        standing.strike("wrong bytes in group 1".into());
+        assert_eq!(standing.code, Code::Corrupt);
+    }
 }

@@ -25,15 +25,13 @@ pub(super) fn already(
 ) -> Outcome<Option<End>> {
     let Some(There { id, proof, since }) = found.there.clone() else { return Ok(None) };
     if force && since.is_some() {
-        // Whoever says so wants it fetched: nothing has ever shown that it is right.
+        // Whoever says so wants it fetched: nothing shows that it is right.
         return Ok(None);
     }
     let (_, stop) = shared_stop().map_err(|e| Failure::other(format!("cannot catch signals: {e}")))?;
     let clock = Clock::start();
     let mut progress = |done_bytes: u64| {
-        let note = Some("checking what is there".to_owned());
-        let snapshot = Snapshot { total_bytes: id.length, done_bytes, note, ..Snapshot::default() };
-        view.show(clock.now(), &snapshot);
+        view.checking(clock.now(), Snapshot { total_bytes: id.length, done_bytes, ..Snapshot::default() });
         !stop.load(Ordering::Relaxed)
     };
     let Some(root) = is_there(&place()?, id, proof, force, &mut progress)? else { return Ok(None) };
@@ -47,7 +45,7 @@ pub(super) fn already(
     let verified = if since.is_some() { Verified::Unchanged } else { Verified::Whole };
     let summary = Summary {
         last,
-        content: id.to_string(),
+        content: Some(id.to_string()),
         complete: true,
         verified,
         unverified_since: since,

@@ -170,9 +170,7 @@ impl Transfer {
         loop {
             let (stop, clock) = (self.stop.clone(), self.clock);
             let mut checking = |total_bytes: u64, done_bytes: u64| {
-                let note = Some("checking what is there".to_owned());
-                let snapshot = Snapshot { total_bytes, done_bytes, note, ..Snapshot::default() };
-                view.show(clock.now(), &snapshot);
+                view.checking(clock.now(), Snapshot { total_bytes, done_bytes, ..Snapshot::default() });
                 !stop.load(Ordering::Relaxed)
             };
             let (subscriber, web) = (&mut self.subscriber, &mut self.web);

@@ -21,7 +21,7 @@ use net::Via;
 use super::groups::Given;
 use super::look::{self, Mirror};
 use super::pool::{Kind, with_pool};
-use super::standing::{Standing, none_left, pause, told};
+use super::standing::{Standing, none_left, pause};
 use super::ways::{NO_FAMILY, Way, all_lead, ends, has_others, way_of};
 use crate::exit::{Code, Failure, Outcome};
 use crate::host::secret;
@@ -289,7 +289,7 @@ impl Web {
         if seen.standing.out.is_some() {
             return;
         }
-        seen.standing.give_up(trouble, told(trouble, seen.mirror.trusted, &self.client), view);
+        seen.standing.give_up(trouble, seen.mirror.trusted, view);
         match &mut self.pool {
             Kind::Plain(plain) => plain.gone(mirror),
             Kind::Lent(object) | Kind::Waiting(object) => {
@@ -304,7 +304,7 @@ impl Web {
     /// A mirror lied, as the subscriber or the pool found out; it has been told why by a note.
     pub(super) fn struck(&mut self, now: Time, mirror: MirrorId, group: u64, subscriber: &mut Subscriber) {
         let Some(seen) = self.mirrors.get_mut(usize::from(mirror)) else { return };
-        (seen.standing.lied, seen.standing.out) = (true, Some(format!("wrong bytes in group {group}")));
+        seen.standing.strike(format!("wrong bytes in group {group}"));
         let Self { machine, mirrors, pool, .. } = self;
         with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
             machine.handle(now, Input::Struck { mirror }, pool);
@@ -440,22 +440,34 @@ impl Web {
     /// Nobody is left.
     fn given_up(&self) -> Failure {
         let (code, why) = none_left(self.mirrors.iter().map(|seen| &seen.standing));
-        Failure::new(code, format!("{why}; what was verified is kept: name another"))
+        let kept = if self.brought().next().is_some() { "what arrived is kept: " } else { "" };
+        Failure::new(code, format!("{why}; {kept}name another"))
     }
 
-    /// The URLs that still count and brought something, with what tells that they have not changed; none with
-    /// a password, for they are written down.
-    pub(super) fn proven(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+    /// The mirrors that brought something, given up or not.
+    fn brought(&self) -> impl Iterator<Item = &Seen> {
         let reports = || self.machine.ways().zip(&self.ways);
         let brought = move |number: usize| {
             reports().any(|(report, way)| usize::from(way.mirror) == number && report.counters.bytes > 0)
         };
-        let good = |seen: &Seen| seen.standing.out.is_none() && !seen.mirror.url.has_credentials();
-        self.mirrors
-            .iter()
-            .enumerate()
-            .filter(move |(number, seen)| good(seen) && brought(*number))
-            .map(|(_, seen)| (seen.mirror.url.as_str(), seen.mirror.validator()))
+        self.mirrors.iter().enumerate().filter(move |(number, _)| brought(*number)).map(|(_, seen)| seen)
+    }
+
+    /// The URLs that brought something, right or wrong.
+    pub(super) fn brought_by(&self) -> impl Iterator<Item = &str> {
+        self.brought().map(|seen| seen.mirror.url.as_str())
+    }
+
+    /// Those of them that still count, with what tells that they have not changed; none with a password, for
+    /// they are written down.
+    pub(super) fn proven(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+        let good = |seen: &&Seen| seen.standing.out.is_none() && !seen.mirror.url.has_credentials();
+        self.brought().filter(good).map(|seen| (seen.mirror.url.as_str(), seen.mirror.validator()))
+    }
+
+    /// The URLs that sent wrong bytes.
+    pub(super) fn lied(&self) -> impl Iterator<Item = &str> {
+        self.mirrors.iter().filter(|seen| seen.standing.lied).map(|seen| seen.mirror.url.as_str())
     }
 }
 

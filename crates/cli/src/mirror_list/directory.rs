@@ -13,10 +13,10 @@ use mmtp::id::LENGTH_MAX;
 use sha2::{Digest as _, Sha256};
 
 use super::hash::{Hashed, Hashing};
-use super::{Make, PIECE_BYTES, exists, has_query, piece_bytes, show, write};
+use super::{Make, PIECE_BYTES, exists, piece_bytes, show, write};
 use crate::catalog::{Builder, Found, Stamp, open_file, walk};
 use crate::exit::{Failure, Outcome};
-use crate::names::show as shown;
+use crate::names::{hidden_warning, show as shown};
 
 /// Writes the Metalink of the directory that was named.
 pub(super) fn make(args: &Make, watch: impl FnOnce(&Work<'_>) -> Outcome<Vec<metalink::File>>) -> Outcome {
@@ -36,7 +36,7 @@ pub(super) fn make(args: &Make, watch: impl FnOnce(&Work<'_>) -> Outcome<Vec<met
     if !args.force && path.symlink_metadata().is_ok() {
         return Err(exists(&path));
     }
-    if let Some(url) = args.urls.iter().find(|url| has_query(url)) {
+    if let Some(url) = args.urls.iter().find(|url| url.has_query()) {
         return Err(Failure::usage(format!(
             "{url} has a query, so no file can be below it: the URL of a directory ends in / and has none"
         )));
@@ -44,6 +44,10 @@ pub(super) fn make(args: &Make, watch: impl FnOnce(&Work<'_>) -> Outcome<Vec<met
     let builder = Builder::default();
     let root = walk(&builder, &args.file)?;
     for warning in builder.warnings() {
+        eprintln!("anabranch: {warning}");
+    }
+    let paths = root.files.iter().map(|file| &file.relative[..]);
+    if let Some(warning) = hidden_warning(&args.file, paths) {
         eprintln!("anabranch: {warning}");
     }
     match root.files.len() {

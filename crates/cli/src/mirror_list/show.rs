@@ -122,9 +122,17 @@ pub(super) fn show(args: &Show) -> Outcome {
         )));
     }
     let file = open(&args.file)?;
+    if file.metadata().is_ok_and(|meta| meta.is_dir()) {
+        return Err(Failure::usage(format!("{name} is a directory")));
+    }
     let unreadable = |e: io::Error| Failure::other(format!("cannot read {name}: {e}"));
     let mut contents = Vec::new();
     file.take(METALINK_MAX as u64 + 1).read_to_end(&mut contents).map_err(unreadable)?;
+    if contents.len() > METALINK_MAX {
+        return Err(Failure::usage(format!(
+            "{name} is no Metalink of use: it is longer than the {METALINK_MAX} bytes that are read"
+        )));
+    }
     let metalink = Metalink::parse(&contents)
         .map_err(|bad| Failure::usage(format!("{name} is no Metalink of use: {bad}")))?;
     let mut out = String::new();

@@ -137,7 +137,7 @@ impl Directory {
                 e => failure("open the directory", &path, &e.into()),
             })?;
         }
-        Ok(Place { dir: Self { fd, path }, name, among_others: true })
+        Ok(Place { dir: Self { fd, path }, name, among_others: true, anew: false })
     }
 }
 
@@ -153,6 +153,8 @@ pub struct Place {
     name: OsString,
     /// Other names of the directory are fetched too.
     among_others: bool,
+    /// What has the name is not even looked at.
+    anew: bool,
 }
 
 impl Place {
@@ -168,7 +170,19 @@ impl Place {
             return Err(missing(path));
         }
         let dir = Directory::open(path.parent().unwrap_or(Path::new("")))?;
-        Ok(Self { dir, name: name.to_owned(), among_others: false })
+        Ok(Self { dir, name: name.to_owned(), among_others: false, anew: false })
+    }
+
+    /// The same place; if `anew`, a file that is there is never taken for the one that is wanted: it is
+    /// replaced where that is allowed.
+    #[must_use]
+    pub fn anew(self, anew: bool) -> Self {
+        Self { anew, ..self }
+    }
+
+    /// Whether a file that is there is never taken for the one that is wanted.
+    pub(super) const fn is_anew(&self) -> bool {
+        self.anew
     }
 
     /// The file's path, for messages.

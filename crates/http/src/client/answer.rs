@@ -203,7 +203,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 fn status_trouble(status: StatusCode, headers: &HeaderMap) -> Trouble {
     match status.as_u16() {
         code @ (404 | 410) => Trouble::Gone(code),
-        code @ (401 | 403 | 407) => Trouble::Forbidden(code),
+        code @ (401 | 403 | 407) => Trouble::forbidden(code),
         429 | 503 => Trouble::Busy { retry: retry_after(headers) },
         511 => Trouble::NotTheFile("the network wants a login first (511)".to_owned()),
         code @ (408 | 421 | 425 | 500..=599) => Trouble::Fault { status: code, retry: retry_after(headers) },

@@ -186,7 +186,7 @@ where
     let status = words.next().and_then(|word| word.parse::<u16>().ok());
     match status {
         Some(200..=299) if version.starts_with("HTTP/1.") => Ok(()),
-        Some(407) => Err(Trouble::Forbidden(407)),
+        Some(407) => Err(Trouble::forbidden(407)),
         Some(status) if version.starts_with("HTTP/1.") => {
             Err(Trouble::Unreachable(format!("the proxy {} answers {status} for {place}", proxy.name())))
         }
@@ -223,10 +223,10 @@ where
             io.write_all(&ask).await.map_err(broken)?;
             io.read_exact(&mut two).await.map_err(broken)?;
             if two[1] != 0 {
-                return Err(Trouble::Forbidden(407));
+                return Err(Trouble::forbidden(407));
             }
         }
-        ([5, _], _) => return Err(Trouble::Forbidden(407)),
+        ([5, _], _) => return Err(Trouble::forbidden(407)),
         _ => return refused("does not speak SOCKS5"),
     }
     let mut ask = vec![5, 1, 0];

@@ -16,7 +16,7 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use super::netrc::{MAX_NETRC_BYTES, Netrc};
 use super::proxy::{Proxies, basic};
 use super::url::Url;
-use super::{Error, Options, tls};
+use super::{Error, Options, Secrets, tls};
 
 /// Fields that this client sets, or that would change what an answer means.
 const OURS: &[HeaderName] = &[
@@ -101,9 +101,14 @@ impl Settings {
         self.tls.get_or_init(|| tls::config(&self.roots, self.insecure)).clone()
     }
 
-    /// Whether there are secrets for trusted URLs alone.
-    pub(super) fn has_secrets(&self) -> bool {
-        self.user.is_some() || [AUTHORIZATION, COOKIE].iter().any(|name| self.headers.contains_key(name))
+    /// What a server at `url` is told, as [`headers`](Self::headers) has it.
+    pub(super) fn secrets(&self, asked: &Url, trusted: bool, url: &Url) -> Secrets {
+        let has = |headers: &HeaderMap| [AUTHORIZATION, COOKIE].iter().any(|name| headers.contains_key(name));
+        match has(&self.headers(asked, trusted, url)) {
+            true => Secrets::Sent,
+            false if self.user.is_some() || has(&self.headers) => Secrets::Withheld,
+            false => Secrets::None,
+        }
     }
 
     /// The caller's fields for a request to `url` that began at `asked`; what is secret or about the host

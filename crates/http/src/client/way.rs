@@ -148,7 +148,7 @@ impl Way {
                 // Where it led is not where it leads now: such URLs expire. Nothing was handed over yet.
                 Err(
                     Trouble::Gone(_)
-                    | Trouble::Forbidden(_)
+                    | Trouble::Forbidden { .. }
                     | Trouble::Refused(_)
                     | Trouble::NotTheFile(_)
                     | Trouble::Unreachable(_)
@@ -212,7 +212,7 @@ impl Way {
                 Err(trouble) => {
                     // It is this fetch that failed and not the connection.
                     self.finish(connection).await;
-                    return Err(trouble);
+                    return Err(self.told(trouble, asked, &url));
                 }
             }
         }
@@ -229,7 +229,8 @@ impl Way {
                 asked.url.clone()
             }
             _ => {
-                let (head, _) = answer::judge(&parts, asked.url, &url, &What::Look, false)?;
+                let judged = answer::judge(&parts, asked.url, &url, &What::Look, false);
+                let (head, _) = judged.map_err(|trouble| self.told(trouble, asked, &url))?;
                 self.finish(connection).await;
                 if head.ranges && head.length.is_some() {
                     self.remember(name, asked.url, url);
@@ -241,11 +242,22 @@ impl Way {
         };
         let shape = Shape::Bytes { first: 0, end: 1, validator: None };
         let Answer { url, parts, connection } = self.follow(asked, from, shape, Turn::New).await?;
-        let (head, _) = answer::judge(&parts, asked.url, &url, &What::Look, true)?;
+        let judged = answer::judge(&parts, asked.url, &url, &What::Look, true);
+        let (head, _) = judged.map_err(|trouble| self.told(trouble, asked, &url))?;
         self.finish(connection).await;
         self.remember(name, asked.url, url);
         self.queue.push(Event::Head { id, head: Box::new(head) });
         Ok(())
+    }
+
+    /// The same trouble with what is known of who refuses.
+    fn told(&self, trouble: Trouble, asked: Asked<'_>, url: &Url) -> Trouble {
+        let Trouble::Forbidden { status: status @ (401 | 403), .. } = trouble else { return trouble };
+        Trouble::Forbidden {
+            status,
+            secrets: self.settings.secrets(asked.url, asked.trusted, url),
+            at: (asked.url.origin != url.origin).then(|| url.origin.authority()),
+        }
     }
 
     fn remember(&mut self, name: &str, asked: &Url, url: Url) {

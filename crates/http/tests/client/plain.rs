@@ -123,8 +123,8 @@ fn wrong_answers_are_refused() {
         ("HTTP/1.1 416 R\nContent-Range: bytes */100\nContent-Length: 0\n\n", "NotTheFile"),
         ("HTTP/1.1 404 N\nContent-Length: 0\n\n", "Gone(404)"),
         ("HTTP/1.1 410 N\nContent-Length: 0\n\n", "Gone(410)"),
-        ("HTTP/1.1 401 N\nContent-Length: 0\n\n", "Forbidden(401)"),
-        ("HTTP/1.1 403 N\nContent-Length: 0\n\n", "Forbidden(403)"),
+        ("HTTP/1.1 401 N\nContent-Length: 0\n\n", "Forbidden { status: 401, secrets: None, at: None }"),
+        ("HTTP/1.1 403 N\nContent-Length: 0\n\n", "Forbidden { status: 403, secrets: None, at: None }"),
         ("HTTP/1.1 429 N\nRetry-After: 7\nContent-Length: 0\n\n", "Busy { retry: Some(7s) }"),
         ("HTTP/1.1 503 N\nContent-Length: 0\n\n", "Busy { retry: None }"),
         (

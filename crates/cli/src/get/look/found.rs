@@ -77,7 +77,7 @@ pub(in crate::get) struct Found {
 pub(in crate::get) struct There {
     pub(in crate::get) id: ContentId,
     pub(in crate::get) proof: Proof,
-    /// The day on which that came, if it was not verified then either.
+    /// The day on which that came, if nothing proves that the servers still have it.
     pub(in crate::get) since: Option<String>,
 }
 
@@ -101,6 +101,9 @@ impl Found {
             (Check::Pieces { .. }, _) => "every piece is verified by SHA-256",
             (Check::Nothing, Proof::Root | Proof::Whole) => "verified as a whole, by BLAKE3",
             (Check::Nothing, Proof::Sha256(_)) => "verified as a whole, by SHA-256",
+            (Check::Nothing, Proof::Groups) if self.mirrors.len() == 1 => {
+                "UNVERIFIED: there is no hash of it, and no other mirror to compare it with"
+            }
             (Check::Nothing, Proof::Groups) => {
                 "UNVERIFIED: there is no hash of it, so mirrors are only compared with each other"
             }
@@ -177,7 +180,9 @@ impl Looker<'_, '_> {
             fits
         });
         let (mut sha256, mut sha256_by) = (checksum.or(hashes.sha256), listed_by.clone());
+        // Not beside pieces, which say what is right: on a server's word what is there is not taken for it.
         if sha256.is_none()
+            && pieces.is_none()
             && let Some((told, by)) = self.digest()
         {
             (sha256, sha256_by) = (Some(told), Some(by));
@@ -196,7 +201,6 @@ impl Looker<'_, '_> {
                 let validated = mirrors.iter().filter_map(|m| Some((&m.url, m.validator()?)));
                 if let Some(known) = known::recall(validated, length) {
                     let Recalled { id, came, strong, .. } = known;
-                    let since = (came != Came::Verified).then(|| known.day.clone());
                     if strong && came != Came::Mixed {
                         self.view.note(&format!(
                             "{} had the content {id} before, and says that it is unchanged",
@@ -204,7 +208,8 @@ impl Looker<'_, '_> {
                         ));
                         (root, recalled) = (Some(id.root), Some(known));
                     } else {
-                        there = Some(There { id, proof: Proof::Root, since });
+                        // However it came: that a file has the same date and length proves nothing.
+                        there = Some(There { id, proof: Proof::Root, since: Some(known.day) });
                     }
                 }
             }

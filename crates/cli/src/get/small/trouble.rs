@@ -37,7 +37,9 @@ impl Small<'_> {
         if !seen.is_right && seen.refusals >= WRONG_MAX {
             return false;
         }
-        if !matches!(trouble, Trouble::Forbidden(_)) && seen.refused.replace(trouble.to_string()).is_none() {
+        if !matches!(trouble, Trouble::Forbidden { .. })
+            && seen.refused.replace(trouble.to_string()).is_none()
+        {
             let name = &seen.standing.name;
             view.note(&format!("{name}: {}: {trouble}: not asked for it again", show(&item.name)));
         }
@@ -62,9 +64,9 @@ impl Small<'_> {
         if let Some(way) = self.ways.get(p) {
             self.servers[usize::from(way.mirror)].standing.answered(trouble);
         }
-        if let (Trouble::Forbidden(_), Some(way), Some(file)) = (trouble, self.ways.get(p), file) {
+        if let (Trouble::Forbidden { .. }, Some(way), Some(file)) = (trouble, self.ways.get(p), file) {
             let seen = &mut self.servers[usize::from(way.mirror)];
-            let why = told(trouble, seen.trusted, &self.client);
+            let why = told(trouble, seen.trusted);
             if seen.forbids.is_none() {
                 view.note(&format!("{}: {}: {why}", seen.standing.name, show(&item.name)));
             }
@@ -77,13 +79,13 @@ impl Small<'_> {
             }
             Trouble::Unreachable(_) | Trouble::Broken(_) | Trouble::Fault { .. } => Failure::Broken,
             // Some say that of whatever they do not have.
-            Trouble::Gone(_) | Trouble::Forbidden(403) => Failure::Lacking,
+            Trouble::Gone(_) | Trouble::Forbidden { status: 403, .. } => Failure::Lacking,
             // Too long for this file: perhaps it is another one's answer.
             Trouble::Refused(_) if !self.machine.is_alone(id) => {
                 self.machine.handle(now, Input::Done { fetch: id, right: false });
                 return;
             }
-            Trouble::Forbidden(401) | Trouble::Refused(_) | Trouble::Encoded(_)
+            Trouble::Forbidden { status: 401, .. } | Trouble::Refused(_) | Trouble::Encoded(_)
                 if self.is_of_the_file(p, item, trouble, view) =>
             {
                 Failure::Lacking
@@ -100,7 +102,7 @@ impl Small<'_> {
             && let Some(way) = self.ways.get(p)
         {
             let seen = &mut self.servers[usize::from(way.mirror)];
-            seen.standing.give_up(trouble, told(trouble, seen.trusted, &self.client), view);
+            seen.standing.give_up(trouble, seen.trusted, view);
         }
         self.machine.handle(now, Input::Failed { fetch: id, failure });
     }

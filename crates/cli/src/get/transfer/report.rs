@@ -62,6 +62,16 @@ impl Transfer {
         self.web.iter().flat_map(Web::proven)
     }
 
+    /// The URLs that brought anything, right or wrong.
+    pub(in crate::get) fn brought_by(&self) -> impl Iterator<Item = &str> {
+        self.web.iter().flat_map(Web::brought_by)
+    }
+
+    /// The URLs that sent wrong bytes.
+    pub(in crate::get) fn liars(&self) -> impl Iterator<Item = &str> {
+        self.web.iter().flat_map(Web::lied)
+    }
+
     /// Bytes that were here before this run.
     pub(in crate::get) const fn resumed_bytes(&self) -> u64 {
         self.last.resumed_bytes
@@ -86,7 +96,7 @@ impl Transfer {
         Summary {
             last: self.last.clone(),
             target,
-            content: id.to_string(),
+            content: Some(id.to_string()),
             struck_off,
             complete: failure.is_none(),
             verified: Verified::default(),
