@@ -142,7 +142,7 @@ impl Builder {
         Self { cache: cache::directory(), ..Self::default() }
     }
 
-    /// Takes the warnings that have come up: what is skipped, and why. After [`WARNINGS_MAX`] of them the
+    /// Takes the warnings that have come up: what is skipped, and why. After twenty of them the
     /// last one says how many more there are.
     pub fn warnings(&self) -> Vec<String> {
         let warnings = &mut *self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
