@@ -138,7 +138,11 @@ fn with_no_route_it_ends_with_status_4_at_once() {
         let done = run(net.inside("c", &ground.get(&[far], &[]))).expect(4);
         let said = format!("no way to any source: no route to {}", far.ip());
         assert!(done.err.contains(&said), "{}", done.err);
-        assert!(done.out.is_empty(), "it did not even begin: {}", done.out);
+        assert_eq!(done.out.trim().lines().count(), 1, "it did not even begin: {}", done.out);
+        assert_eq!(
+            (&done.summary()["exit"], &done.summary()["content"]),
+            (&4.into(), &serde_json::Value::Null)
+        );
     }
 }
 
