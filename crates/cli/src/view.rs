@@ -12,7 +12,7 @@ mod rows;
 
 pub use human::{bytes, duration, rate};
 pub use lines::Lines;
-pub use rows::{NO_ANSWER_YET, is_same, share, sum};
+pub use rows::{NO_ANSWER_YET, add, is_same, share};
 
 use std::io::{IsTerminal as _, Write as _};
 

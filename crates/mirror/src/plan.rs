@@ -49,8 +49,9 @@ pub use tail::{COPY_GROUPS_MAX, SAVING_MIN};
 pub use talk::{
     Command, Counters, Event, Failure, FetchId, Input, MirrorId, Pool, State, WayConfig, WayId, WayReport,
 };
-pub(crate) use way::backoff;
-pub use way::{AHEAD_MARGIN, BUSY_MAX, RECONNECT, RETRY_MAX, RETRY_MIN, STALL_RETRY_MAX, STALL_RETRY_MIN};
+pub use way::{
+    AHEAD_MARGIN, BUSY_MAX, RECONNECT, RETRY_MAX, RETRY_MIN, STALL_RETRY_MAX, STALL_RETRY_MIN, backoff,
+};
 
 use way::{Fetch, Purpose, Way};
 

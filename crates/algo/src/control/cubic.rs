@@ -20,14 +20,13 @@ use super::{Ack, Cause, Change, Group, Loss, Member, Rule, Window};
 use crate::real::Real;
 use crate::{Span, Time};
 
-/// CUBIC of one subflow.
+/// An epoch of CUBIC, from a congestion event to the next, which may grow s times as slowly: C and α are divided
+/// by s. For CUBIC itself, s is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub struct Cubic {
-    /// Zero before the first event and after a timeout.
-    max: Window,
-    /// The window just before the last event.
-    prior: Window,
+pub(super) struct Epoch {
+    /// W_max. Zero before the first event and after a timeout.
+    pub(super) max: Window,
     /// Reno's window in this epoch; zero before it begins.
     reno: Window,
     /// When time was last added up.
@@ -35,6 +34,89 @@ pub struct Cubic {
     /// t and K in microseconds. They saturate after an hour, far beyond where the window has.
     t_us: u32,
     k_us: u32,
+}
+
+/// (C/s)⁻¹ for times in microseconds: 10¹⁸ s/0.4.
+fn per_cube(share: Real) -> Real {
+    share * Real::from_u64(2_500_000_000_000_000_000)
+}
+
+impl Epoch {
+    /// No event yet.
+    pub(super) const fn new() -> Self {
+        Self { max: Window(0), reno: Window(0), at: Time::ZERO, t_us: 0, k_us: 0 }
+    }
+
+    /// Whether anything has arrived since the last event.
+    pub(super) fn has_begun(&self) -> bool {
+        self.reno != Window(0)
+    }
+
+    /// What arrives while the window is not the limit or something is recovered: time does not pass.
+    #[inline]
+    pub(super) fn arrived(&mut self, ack: &Ack) {
+        if !ack.limited || ack.recovering {
+            self.at = ack.now;
+        }
+    }
+
+    pub(super) fn begin(&mut self, now: Time, cwnd: Window, share: Real) {
+        self.max = self.max.max(cwnd);
+        (self.reno, self.at, self.t_us) = (cwnd, now, 0);
+        let cube = self.max.beyond(cwnd).real() * per_cube(share);
+        self.k_us = u32::try_from(cube.cbrt().to_fixed(0)).unwrap_or(u32::MAX);
+    }
+
+    /// W_cubic, that many microseconds into the epoch.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "eBPF programs cannot return structs from functions")]
+    fn window(&self, t_us: u64, share: Real) -> Window {
+        let k = u64::from(self.k_us);
+        let off = Real::from_u64(t_us.abs_diff(k));
+        // Not shrunk(): W_cubic has no floor of its own.
+        let cube = (off.square() * off / per_cube(share)).to_fixed(40);
+        Window(if t_us < k { self.max.0.saturating_sub(cube) } else { self.max.0.saturating_add(cube) })
+    }
+
+    /// How a window grows in it; as Reno's once that has reached `prior`.
+    pub(super) fn grown(&mut self, cwnd: Window, ack: &Ack, share: Real, prior: Window) -> Change {
+        // Whole microseconds only; the rest stays for the next time.
+        let passed = ack.now.since(self.at).as_micros();
+        self.at += Span::from_micros(passed);
+        self.t_us = self.t_us.saturating_add(u32::try_from(passed).unwrap_or(u32::MAX));
+        let t = u64::from(self.t_us);
+
+        let each = Real::from_u64(u64::from(ack.acked)) / cwnd.real();
+        let alpha = if self.reno >= prior { Real::ONE } else { Real::from_u64(9) / Real::from_u64(17) };
+        self.reno = self.reno.grown(alpha * each / share);
+        if self.window(t, share) < self.reno {
+            return Change::more(self.reno.beyond(cwnd).real());
+        }
+        let half = cwnd.half();
+        let target = self.window(t.saturating_add(ack.srtt.as_micros()), share);
+        Change::more(target.beyond(cwnd).min(half).real() * each)
+    }
+
+    /// Its end, and the window that is left.
+    pub(super) fn end(&mut self, cwnd: Window, cause: Cause) -> Window {
+        let percent = |n: u64| Window::from_real(cwnd.real() * Real::from_u64(n) / Real::from_u64(100));
+        self.max = match cause {
+            Cause::Timeout => Window(0),
+            Cause::Loss | Cause::Mark if cwnd < self.max => percent(85),
+            Cause::Loss | Cause::Mark => cwnd,
+        };
+        self.reno = Window(0);
+        percent(70)
+    }
+}
+
+/// CUBIC of one subflow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Cubic {
+    epoch: Epoch,
+    /// The window just before the last event.
+    prior: Window,
 }
 
 impl Default for Cubic {
@@ -47,27 +129,7 @@ impl Cubic {
     /// No event yet.
     #[must_use]
     pub const fn new() -> Self {
-        Self { max: Window(0), prior: Window(0), reno: Window(0), at: Time::ZERO, t_us: 0, k_us: 0 }
-    }
-
-    fn begin(&mut self, now: Time, cwnd: Window) {
-        self.max = self.max.max(cwnd);
-        (self.reno, self.at, self.t_us) = (cwnd, now, 0);
-        // In microseconds: (ΔW/0.4)·10¹⁸ under the root.
-        let cube = self.max.beyond(cwnd).real() * Real::from_u64(2_500_000_000_000_000_000);
-        self.k_us = u32::try_from(cube.cbrt().to_fixed(0)).unwrap_or(u32::MAX);
-    }
-
-    /// W_cubic, that many microseconds into the epoch.
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "eBPF programs cannot return structs from functions")]
-    fn window(&self, t_us: u64) -> Window {
-        let k = u64::from(self.k_us);
-        let off = Real::from_u64(t_us.abs_diff(k));
-        let cube = off.square() * off / Real::from_u64(2_500_000_000_000_000_000);
-        // Not shrunk(): W_cubic has no floor of its own.
-        let cube = cube.to_fixed(40);
-        Window(if t_us < k { self.max.0.saturating_sub(cube) } else { self.max.0.saturating_add(cube) })
+        Self { epoch: Epoch::new(), prior: Window(0) }
     }
 }
 
@@ -76,41 +138,18 @@ impl Rule for Cubic {
 
     #[inline]
     fn arrived(&mut self, ack: &Ack) {
-        if !ack.limited || ack.recovering {
-            self.at = ack.now;
-        }
+        self.epoch.arrived(ack);
     }
 
     fn change(&mut self, mine: &Member, ack: &Ack, _group: &Group<'_>) -> Change {
-        let cwnd = mine.cwnd;
-        if self.reno == Window(0) {
-            self.begin(ack.now, cwnd);
+        if !self.epoch.has_begun() {
+            self.epoch.begin(ack.now, mine.cwnd, Real::ONE);
         }
-        // Whole microseconds only; the rest stays for the next time.
-        let passed = ack.now.since(self.at).as_micros();
-        self.at += Span::from_micros(passed);
-        self.t_us = self.t_us.saturating_add(u32::try_from(passed).unwrap_or(u32::MAX));
-        let t = u64::from(self.t_us);
-
-        let each = Real::from_u64(u64::from(ack.acked)) / cwnd.real();
-        let alpha = if self.reno >= self.prior { Real::ONE } else { Real::from_u64(9) / Real::from_u64(17) };
-        self.reno = self.reno.grown(alpha * each);
-        if self.window(t) < self.reno {
-            return Change::more(self.reno.beyond(cwnd).real());
-        }
-        let half = cwnd.half();
-        let target = self.window(t.saturating_add(ack.srtt.as_micros()));
-        Change::more(target.beyond(cwnd).min(half).real() * each)
+        self.epoch.grown(mine.cwnd, ack, Real::ONE, self.prior)
     }
 
     fn left(&mut self, mine: &Member, loss: &Loss, _group: &Group<'_>) -> Window {
-        let percent = |n: u64| Window::from_real(mine.cwnd.real() * Real::from_u64(n) / Real::from_u64(100));
-        self.max = match loss.cause {
-            Cause::Timeout => Window(0),
-            Cause::Loss | Cause::Mark if mine.cwnd < self.max => percent(85),
-            Cause::Loss | Cause::Mark => mine.cwnd,
-        };
-        (self.prior, self.reno) = (mine.cwnd, Window(0));
-        percent(70)
+        self.prior = mine.cwnd;
+        self.epoch.end(mine.cwnd, loss.cause)
     }
 }

@@ -24,9 +24,10 @@
 //! When s changes by more than a quarter, a new epoch begins from the window as it is. Alone it is CUBIC, but
 //! that α becomes 1 at W_max where that has converged below the window before the event.
 
-use super::{Ack, Cause, Change, Group, Loss, Member, Rule, Window};
+use super::cubic::Epoch;
+use super::{Ack, Change, Group, Loss, Member, Rule, Window};
+use crate::Span;
 use crate::real::Real;
-use crate::{Span, Time};
 
 /// What the smallest RTT varies by without a queue, besides an eighth of it: the clock of timestamps.
 const EMPTY: Span = Span::from_millis(1);
@@ -35,17 +36,9 @@ const EMPTY: Span = Span::from_millis(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Ncubic {
-    /// Zero before the first event and after a timeout.
-    max: Window,
-    /// What Reno's window would be in this epoch; zero before it begins.
-    reno: Window,
+    epoch: Epoch,
     /// s of this epoch.
     share: Real,
-    /// When time was last added up.
-    at: Time,
-    /// t and K in microseconds; they saturate after an hour.
-    t_us: u32,
-    k_us: u32,
 }
 
 impl Default for Ncubic {
@@ -54,33 +47,11 @@ impl Default for Ncubic {
     }
 }
 
-/// (C/s)⁻¹ for times in microseconds.
-fn per_cube(share: Real) -> Real {
-    share * Real::from_u64(2_500_000_000_000_000_000)
-}
-
 impl Ncubic {
     /// No event yet.
     #[must_use]
     pub const fn new() -> Self {
-        Self { max: Window(0), reno: Window(0), share: Real::ONE, at: Time::ZERO, t_us: 0, k_us: 0 }
-    }
-
-    fn begin(&mut self, now: Time, cwnd: Window, share: Real) {
-        self.max = self.max.max(cwnd);
-        (self.reno, self.share, self.at, self.t_us) = (cwnd, share, now, 0);
-        let cube = self.max.beyond(cwnd).real() * per_cube(share);
-        self.k_us = u32::try_from(cube.cbrt().to_fixed(0)).unwrap_or(u32::MAX);
-    }
-
-    /// W, that many microseconds into the epoch.
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "eBPF programs cannot return structs from functions")]
-    fn window(&self, t_us: u64) -> Window {
-        let k = u64::from(self.k_us);
-        let off = Real::from_u64(t_us.abs_diff(k));
-        let cube = (off.square() * off / per_cube(self.share)).to_fixed(40);
-        Window(if t_us < k { self.max.0.saturating_sub(cube) } else { self.max.0.saturating_add(cube) })
+        Self { epoch: Epoch::new(), share: Real::ONE }
     }
 }
 
@@ -103,43 +74,20 @@ impl Rule for Ncubic {
 
     #[inline]
     fn arrived(&mut self, ack: &Ack) {
-        if !ack.limited || ack.recovering {
-            self.at = ack.now;
-        }
+        self.epoch.arrived(ack);
     }
 
     fn change(&mut self, mine: &Member, ack: &Ack, group: &Group<'_>) -> Change {
-        let cwnd = mine.cwnd;
         let share = share(mine, ack, group);
         let (more, less) = (share.max(self.share), share.min(self.share));
-        if self.reno == Window(0) || more * Real::from_u64(4) > less * Real::from_u64(5) {
-            self.begin(ack.now, cwnd, share);
+        if !self.epoch.has_begun() || more * Real::from_u64(4) > less * Real::from_u64(5) {
+            self.share = share;
+            self.epoch.begin(ack.now, mine.cwnd, share);
         }
-        // Whole microseconds only; the rest stays for the next time.
-        let passed = ack.now.since(self.at).as_micros();
-        self.at += Span::from_micros(passed);
-        self.t_us = self.t_us.saturating_add(u32::try_from(passed).unwrap_or(u32::MAX));
-        let t = u64::from(self.t_us);
-
-        let each = Real::from_u64(u64::from(ack.acked)) / cwnd.real();
-        let alpha = if self.reno >= self.max { Real::ONE } else { Real::from_u64(9) / Real::from_u64(17) };
-        self.reno = self.reno.grown(alpha * each / self.share);
-        if self.window(t) < self.reno {
-            return Change::more(self.reno.beyond(cwnd).real());
-        }
-        let half = cwnd.half();
-        let target = self.window(t.saturating_add(ack.srtt.as_micros()));
-        Change::more(target.beyond(cwnd).min(half).real() * each)
+        self.epoch.grown(mine.cwnd, ack, self.share, self.epoch.max)
     }
 
     fn left(&mut self, mine: &Member, loss: &Loss, _group: &Group<'_>) -> Window {
-        let percent = |n: u64| Window::from_real(mine.cwnd.real() * Real::from_u64(n) / Real::from_u64(100));
-        self.max = match loss.cause {
-            Cause::Timeout => Window(0),
-            Cause::Loss | Cause::Mark if mine.cwnd < self.max => percent(85),
-            Cause::Loss | Cause::Mark => mine.cwnd,
-        };
-        self.reno = Window(0);
-        percent(70)
+        self.epoch.end(mine.cwnd, loss.cause)
     }
 }

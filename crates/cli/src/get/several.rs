@@ -24,7 +24,7 @@ use crate::exit::{Code, Failure, Outcome};
 use crate::host::{Stop, shared_stop};
 use crate::names::show;
 use crate::target::{Directory, Place, directory_destination, is_there};
-use crate::view::{PathRow, Snapshot, StruckOff, Summary, Verified, View, bytes, is_same, share, sum};
+use crate::view::{PathRow, Snapshot, StruckOff, Summary, Verified, View, add, bytes, share};
 
 /// Files that are named when several could not be had.
 const TOLD_MAX: usize = 5;
@@ -306,12 +306,7 @@ impl Sum {
     /// Adds what came over which way.
     fn add(&mut self, last: &Snapshot) {
         self.elapsed_s += last.elapsed_s;
-        for row in &last.paths {
-            match self.rows.iter_mut().find(|known| is_same(known, row)) {
-                Some(known) => *known = sum(known, row),
-                None => self.rows.push(row.clone()),
-            }
-        }
+        add(&mut self.rows, &last.paths);
     }
 
     /// How it ends if nothing ended it.

@@ -313,7 +313,7 @@ impl<'a> Small<'a> {
         let why = format!("{why} and {} other files", seen.wrong - 1);
         let seen = &mut seen.standing;
         view.note(&format!("{}: {why}: struck off", seen.name));
-        (seen.lied, seen.code, seen.out) = (true, Code::Corrupt, Some(why));
+        seen.strike(why);
     }
 
     /// Counts the files that have their places.

@@ -8,21 +8,25 @@ pub const NO_ANSWER_YET: &str = "no answer yet";
 /// What has come `before` over paths with what comes `now`, and then the paths that are new.
 pub(super) fn joined(before: &[PathRow], now: &[PathRow]) -> Vec<PathRow> {
     let mut rows: Vec<PathRow> = before.iter().map(|row| PathRow { rate_bytes: 0, ..row.clone() }).collect();
-    for row in now {
-        match rows.iter_mut().find(|known| is_same(known, row)) {
-            Some(known) => *known = sum(known, row),
-            None => rows.push(row.clone()),
-        }
-    }
+    add(&mut rows, now);
     if !before.is_empty() {
         share(&mut rows);
     }
     rows
 }
 
+/// Adds what comes `now` to the rows of its paths; a path without one gets one.
+pub fn add(rows: &mut Vec<PathRow>, now: &[PathRow]) {
+    for row in now {
+        match rows.iter_mut().find(|known| is_same(known, row)) {
+            Some(known) => *known = sum(known, row),
+            None => rows.push(row.clone()),
+        }
+    }
+}
+
 /// The row of a path over which `now` came after `before`.
-#[must_use]
-pub fn sum(before: &PathRow, now: &PathRow) -> PathRow {
+fn sum(before: &PathRow, now: &PathRow) -> PathRow {
     let state = if now.state == NO_ANSWER_YET { &before.state } else { &now.state }.clone();
     let (bytes, timeouts) = (before.bytes + now.bytes, before.timeouts + now.timeouts);
     PathRow { state, bytes, timeouts, ..now.clone() }

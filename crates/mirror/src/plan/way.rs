@@ -242,10 +242,7 @@ impl Way {
     /// Its request has stopped answering.
     pub(super) fn stall(&mut self, now: Time) {
         // A trial that was not answered has waited for its patience; what it waits besides doubles.
-        self.hold = now + backoff(STALL_RETRY_MIN, self.in_a_row, STALL_RETRY_MAX);
-        self.in_a_row = self.in_a_row.saturating_add(1);
-        self.trial = true;
-        self.state = State::Stalled;
+        self.rest(now + backoff(STALL_RETRY_MIN, self.in_a_row, STALL_RETRY_MAX), State::Stalled);
         self.counters.stalls += 1;
     }
 
@@ -254,20 +251,22 @@ impl Way {
         if got >= PROGRESS_BYTES {
             self.in_a_row = 0;
         }
-        self.hold = now + backoff(RETRY_MIN, self.in_a_row, RETRY_MAX);
-        self.in_a_row = self.in_a_row.saturating_add(1);
-        (self.trial, self.cold) = (true, true);
-        self.state = State::Failing;
+        self.rest(now + backoff(RETRY_MIN, self.in_a_row, RETRY_MAX), State::Failing);
+        self.cold = true;
         self.counters.failures += 1;
     }
 
     /// It asked to be left alone: for that time, or for longer if it does so again and again.
     pub(super) fn busy(&mut self, now: Time, retry: Span) {
-        self.hold = now + retry.min(BUSY_MAX).max(backoff(RETRY_MIN, self.in_a_row, RETRY_MAX));
-        self.in_a_row = self.in_a_row.saturating_add(1);
-        self.trial = true;
-        self.state = State::Busy;
+        let wait = retry.min(BUSY_MAX).max(backoff(RETRY_MIN, self.in_a_row, RETRY_MAX));
+        self.rest(now + wait, State::Busy);
         self.counters.failures += 1;
+    }
+
+    /// It is left alone until `hold`, and has to prove itself then.
+    fn rest(&mut self, hold: Time, state: State) {
+        self.in_a_row = self.in_a_row.saturating_add(1);
+        (self.hold, self.trial, self.state) = (hold, true, state);
     }
 
     /// A request was answered to its end.
@@ -294,7 +293,9 @@ impl Way {
     }
 }
 
-/// The wait after so many failures in a row before this one.
-pub(crate) fn backoff(first: Span, times: u32, longest: Span) -> Span {
+/// The wait after so many failures in a row before this one: `first`, then twice as long each time, up to
+/// `longest`.
+#[must_use]
+pub fn backoff(first: Span, times: u32, longest: Span) -> Span {
     first.times(1 << times.min(16)).min(longest)
 }

@@ -2,7 +2,7 @@
 
 use algo::{Span, Time};
 use http_world::client::Trouble;
-use mirror::plan::{RETRY_MAX, RETRY_MIN};
+use mirror::plan::{RETRY_MAX, RETRY_MIN, backoff};
 
 use super::{BESIDE_FOR, Looker, Question, host};
 use crate::exit::Outcome;
@@ -17,7 +17,7 @@ impl Looker<'_, '_> {
         if !is_now || self.has_answer() {
             return Some((question, trouble));
         }
-        let longer = RETRY_MIN.times(1 << question.times.min(16)).min(RETRY_MAX);
+        let longer = backoff(RETRY_MIN, question.times, RETRY_MAX);
         // The last attempts are shortly before the end, whatever came before.
         let half = Span::from_nanos(end.since(now).as_nanos() / 2);
         let at = now + pause(&trouble).max(longer.min(half).max(RETRY_MIN));

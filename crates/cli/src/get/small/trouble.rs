@@ -5,7 +5,8 @@ use http_world::client::{FetchId, Trouble};
 use mirror::files::{Failure, Input, WRONG_MAX};
 
 use super::{Item, Small};
-use crate::get::standing::{pause, told};
+use crate::exit::Code;
+use crate::get::standing::{code, pause, told};
 use crate::get::ways::{has_others, way_of};
 use crate::names::show;
 use crate::view::View;
@@ -51,16 +52,8 @@ impl Small<'_> {
         let Some(item) = self.item(id) else { return };
         self.coming.remove(&id);
         let p = way_of(id);
-        let is_answer = match trouble {
-            // Whoever only says that it cannot now may say so for ever.
-            Trouble::Unreachable(_)
-            | Trouble::Broken(_)
-            | Trouble::Fault { .. }
-            | Trouble::Busy { .. }
-            | Trouble::Tls(_) => false,
-            _ => true,
-        };
-        self.answers += u64::from(is_answer);
+        // Whoever only says that it cannot now may say so for ever.
+        self.answers += u64::from(code(trouble) != Code::Unreachable);
         if let Some(way) = self.ways.get(p) {
             self.servers[usize::from(way.mirror)].standing.answered(trouble);
         }
