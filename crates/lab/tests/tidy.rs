@@ -58,7 +58,11 @@ fn walk(dir: &Path, paths: &mut Vec<PathBuf>) {
             || entry.path().join("CACHEDIR.TAG").exists();
         match entry.file_type() {
             Ok(kind) if kind.is_dir() && !skipped => walk(&entry.path(), paths),
-            Ok(kind) if kind.is_file() && !skipped && entry.metadata().is_ok_and(|m| m.len() <= TEXT_BYTES_MAX) => {
+            Ok(kind)
+                if kind.is_file()
+                    && !skipped
+                    && entry.metadata().is_ok_and(|m| m.len() <= TEXT_BYTES_MAX) =>
+            {
                 paths.push(entry.path());
             }
             _ => {}
