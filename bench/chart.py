@@ -209,7 +209,7 @@ def conditions(data):
     return [f"Median (and range) of {runs['equal']} and {runs['unequal']} downloads, and of {runs['shared']} times "
             f"{data['shared']['seconds']} s; all TCP is CUBIC",
             ", ".join(f"{name.removesuffix('c') if name == 'aria2c' else name} {v}" for name, v in versions),
-            f"{each('date')}, commit {each('commit')}, Linux {each('kernel')}, {each('cores')} cores; "
+            f"{each('date')}, commit {each('commit')}, Linux {each('kernel')}, {each('cores')} cores, {each('scheduling')} scheduling; "
             f"CPU taken by others: median {statistics.median(others):.0f} %, at most {max(others):.0f} %"
             + f"; links late in {late} of {len(good)} runs" * bool(late)]
 
