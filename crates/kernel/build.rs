@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  library/core ─── rustc --emit=metadata ──▶ libcore.rmeta ┐
-//!  algo/src/{control,real,units}.rs, entry.rs, root.rs ─────┴ rustc --emit=asm ──▶ .s ─ clang ─▶ .o ┐
+//!  algo/src/{control,softfloat,units}.rs, entry.rs, root.rs ┴ rustc --emit=asm ──▶ .s ─ clang ─▶ .o ┐
 //!  controllers.bpf.c ────────────────────────────────────────────── clang ─▶ .o ──────────────────┴ libbpf
 //! ```
 //!
@@ -29,7 +29,7 @@ mod ebpf {
     /// Atomics and 32-bit operations: kernels from 5.12.
     const CPU: &str = "v3";
     /// Of `algo`, what a controller consists of.
-    const PARTS: [&str; 4] = ["control", "control.rs", "real.rs", "units.rs"];
+    const PARTS: [&str; 4] = ["control", "control.rs", "softfloat.rs", "units.rs"];
     /// LLVM: inline everything, as eBPF can neither return nor pass a struct; and unroll the loops over the
     /// places of a connection, whose bounds the verifier cannot always find in what is left of them.
     const LLVM: [&str; 5] = [

@@ -8,7 +8,9 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use algo::control::{ALGORITHMS, Ack, Algorithm, Cause, Control, Group, Loss, Member};
+use algo::control::{
+    ALGORITHMS, Ack, Algorithm, CongestionCause, CongestionEvent, Control, Group, SubflowStats,
+};
 use algo::{Span, Time};
 
 const STEPS: u32 = 20_000;
@@ -18,12 +20,12 @@ const RUNS: u32 = 60;
 fn cost(name: &str, n: usize) -> f64 {
     let mut flows = vec![Algorithm::by_name(name).expect("a name of the table"); n];
     let rtts: Vec<_> = (0..n as u64).map(|i| Span::from_millis(20 + 7 * i)).collect();
-    let publish = |flows: &[Algorithm]| -> Vec<Member> {
-        flows.iter().zip(&rtts).map(|(flow, &srtt)| flow.member(srtt)).collect()
+    let publish = |flows: &[Algorithm]| -> Vec<SubflowStats> {
+        flows.iter().zip(&rtts).map(|(flow, &srtt)| flow.stats(srtt)).collect()
     };
     let mut members = publish(&flows);
     for me in 0..n {
-        let loss = Loss { now: Time::ZERO, cause: Cause::Loss, srtt: rtts[me] };
+        let loss = CongestionEvent { now: Time::ZERO, cause: CongestionCause::Loss, srtt: rtts[me] };
         flows[me].on_congestion(&loss, &Group { members: &members, me });
     }
     members = publish(&flows);
@@ -45,12 +47,12 @@ fn cost(name: &str, n: usize) -> f64 {
                 srtt: rtt,
                 rtt,
                 min_rtt: rtt,
-                limited: true,
+                cwnd_limited: true,
                 recovering: false,
             };
             let ack = black_box(ack);
             black_box(flows[me].on_ack(&ack, &Group { members: &members, me }));
-            members[me] = flows[me].member(rtt);
+            members[me] = flows[me].stats(rtt);
         }
         #[expect(clippy::disallowed_methods, reason = "as above")]
         let took = start.elapsed();

@@ -5,28 +5,28 @@
 //! share a bottleneck (same `group_id`), this one included. An algorithm never reaches into a connection. A
 //! group with one member runs as ordinary single-path TCP.
 //!
-//! A controller is three things put together: a [`Tcp`] (window, ssthresh, timeouts: RFC 5681), a [`Start`]
-//! (how slow start grows and ends) and a [`Rule`] (how the window moves in congestion avoidance and what a
-//! loss leaves). [`ALGORITHMS`] is the table of all rules, [`STARTS`] that of the slow starts; any name of
-//! the one goes with any of the other: `lia+hystart`. Command lines, scenario files and documentation are
-//! made from these tables. ARCHITECTURE.md says how to add one.
+//! A controller is three things put together: a [`ClassicCc`] (window, ssthresh, timeouts: RFC 5681), a
+//! [`SlowStart`] (how slow start grows and ends) and a [`CongestionAvoidance`] (how the window moves in
+//! congestion avoidance and what a loss leaves). [`ALGORITHMS`] is the table of all rules, [`SLOW_STARTS`]
+//! that of the slow starts; any name of the one goes with any of the other: `lia+hystart`. Command lines,
+//! scenario files and documentation are made from these tables. ARCHITECTURE.md says how to add one.
 //!
 //! Nothing here allocates, panics or uses floating point: the same code runs inside the kernel.
 
-mod decrease;
+mod classic_cc;
+mod congestion_avoidance;
 mod group;
-mod interval;
-mod rule;
+mod loss_interval;
+mod nmcc_decrease;
 mod slow_start;
-mod tcp;
 
-pub use decrease::{Decrease, Factors};
-pub use group::{Group, MEMBERS_MAX, Member, Peer};
-pub use rule::{Change, Rule};
-pub use slow_start::{Friendly, Hystart, STARTS, Start, StartEntry};
-pub use tcp::{State, Tcp};
+pub use classic_cc::{ClassicCc, State};
+pub use congestion_avoidance::{CongestionAvoidance, WindowDelta};
+pub use group::{Group, MEMBERS_MAX, SubflowStats, SubflowTerms};
+pub use nmcc_decrease::{NmccDecrease, NmccFactors};
+pub use slow_start::{FriendlySlowStart, Hystart, SLOW_STARTS, SlowStart, SlowStartInfo};
 
-use crate::real::Real;
+use crate::softfloat::Real;
 use crate::{Span, Time};
 
 /// A congestion window in packets, fixed point: 2⁻⁴⁰ packets a unit, so that the increment 1/w is exact to
@@ -76,15 +76,15 @@ impl Window {
     pub const fn half(self) -> Self {
         Self(self.0 >> 1)
     }
-    /// Moved by `change`, within one packet and [`Window::MAX`].
+    /// Adjusted by `delta`, within one packet and [`Window::MAX`].
     #[must_use]
-    pub fn changed(self, change: Change) -> Self {
-        let grown = self.grown(change.more);
-        if change.less.is_zero() { grown } else { grown.shrunk(change.less) }
+    pub fn adjusted_by(self, delta: WindowDelta) -> Self {
+        let grown = self.grown(delta.increase);
+        if delta.decrease.is_zero() { grown } else { grown.shrunk(delta.decrease) }
     }
     /// By how much this is more than `other`; zero if it is not.
     #[must_use]
-    pub const fn beyond(self, other: Self) -> Self {
+    pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
     /// This window as the decision of a [`Control`].
@@ -114,7 +114,7 @@ pub struct Ack {
     /// The smallest RTT of this subflow in a long time, taken for that without queues; zero before the first.
     pub min_rtt: Span,
     /// Whether the window was the limit; if not, it must not grow (RFC 7661's concern).
-    pub limited: bool,
+    pub cwnd_limited: bool,
     /// Whether what arrived was asked before the last congestion event: the window does not grow then.
     pub recovering: bool,
 }
@@ -122,23 +122,23 @@ pub struct Ack {
 /// Why a congestion event is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub enum Cause {
+pub enum CongestionCause {
     /// Packets were lost and others arrived: fast retransmit.
     Loss,
     /// Nothing arrived for a retransmission timeout.
     Timeout,
     /// The network marked a packet (ECN CE, RFC 3168).
-    Mark,
+    EcnCe,
 }
 
 /// A congestion event: input of [`Control::on_congestion`].
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Loss {
+pub struct CongestionEvent {
     /// When.
     pub now: Time,
     /// Why.
-    pub cause: Cause,
+    pub cause: CongestionCause,
     /// Smoothed RTT of this subflow.
     pub srtt: Span,
 }
@@ -156,9 +156,9 @@ pub trait Control {
     /// Packets arrived.
     fn on_ack(&mut self, ack: &Ack, group: &Group<'_>) -> Budget;
     /// A congestion event.
-    fn on_congestion(&mut self, loss: &Loss, group: &Group<'_>) -> Budget;
+    fn on_congestion(&mut self, event: &CongestionEvent, group: &Group<'_>) -> Budget;
     /// The numbers to publish, given this subflow's smoothed RTT.
-    fn member(&self, srtt: Span) -> Member;
+    fn stats(&self, srtt: Span) -> SubflowStats;
 }
 
 /// The table: makes a module of each file, the closed enum [`Algorithm`] of all rules, and [`ALGORITHMS`].
@@ -170,67 +170,70 @@ macro_rules! algorithms {
             mod $file;
             pub use $file::$rule;
             // It must fit the kernel's `icsk_ca_priv`.
-            const _: () = assert!(size_of::<Tcp<$rule>>() <= 104);
+            const _: () = assert!(size_of::<ClassicCc<$rule>>() <= 104);
         )+
 
         /// The algorithm of one subflow: a closed set, so that a table of subflows is a plain array.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Algorithm {
-            $(#[doc = concat!("A [`Tcp`] with the rule [`", stringify!($rule), "`].")] $rule(Tcp<$rule>),)+
+            $(
+                #[doc = concat!("A [`ClassicCc`] with the rule [`", stringify!($rule), "`].")]
+                $rule(ClassicCc<$rule>),
+            )+
         }
 
         impl Control for Algorithm {
             #[inline]
             fn on_ack(&mut self, ack: &Ack, group: &Group<'_>) -> Budget {
-                match self { $(Self::$rule(tcp) => tcp.on_ack(ack, group),)+ }
+                match self { $(Self::$rule(cc) => cc.on_ack(ack, group),)+ }
             }
             #[inline]
-            fn on_congestion(&mut self, loss: &Loss, group: &Group<'_>) -> Budget {
-                match self { $(Self::$rule(tcp) => tcp.on_congestion(loss, group),)+ }
+            fn on_congestion(&mut self, event: &CongestionEvent, group: &Group<'_>) -> Budget {
+                match self { $(Self::$rule(cc) => cc.on_congestion(event, group),)+ }
             }
             #[inline]
-            fn member(&self, srtt: Span) -> Member {
-                match self { $(Self::$rule(tcp) => tcp.member(srtt),)+ }
+            fn stats(&self, srtt: Span) -> SubflowStats {
+                match self { $(Self::$rule(cc) => cc.stats(srtt),)+ }
             }
         }
 
         impl Algorithm {
-            /// The world has set window and ssthresh itself, both in packets: see [`Tcp::moved`].
+            /// The world has set window and ssthresh itself, both in packets: see [`ClassicCc::set_window`].
             #[inline]
-            pub fn moved(&mut self, cwnd: u32, ssthresh: Option<u32>) {
-                match self { $(Self::$rule(tcp) => tcp.moved(cwnd, ssthresh),)+ }
+            pub fn set_window(&mut self, cwnd: u32, ssthresh: Option<u32>) {
+                match self { $(Self::$rule(cc) => cc.set_window(cwnd, ssthresh),)+ }
             }
         }
 
         /// Every algorithm there is; the first is the default.
-        pub const ALGORITHMS: &[Entry] = &[$($(Entry {
+        pub const ALGORITHMS: &[AlgorithmInfo] = &[$($(AlgorithmInfo {
             name: $name,
             title: $title,
             source: $source,
-            start: $start,
-            reno_alone: !<$rule as Rule>::ALONE,
-            make: |start| Algorithm::$rule(Tcp::new($make, start)),
+            slow_start: $start,
+            reno_alone: !<$rule as CongestionAvoidance>::APPLIES_ALONE,
+            make: |start| Algorithm::$rule(ClassicCc::new($make, start)),
         },)+)+];
     };
 }
 
-// file::Rule { "name" + "default slow start" = rule, "what it does", "where it comes from"; }
+// file::Type { "name" + "default slow start" = rule, "what it does", "where it comes from"; }
 algorithms! {
     nmcc::Nmcc {
-        "nmcc" + "friendly" = Nmcc::new(Decrease::Balanced),
+        "nmcc" + "friendly" = Nmcc::new(NmccDecrease::Balanced),
             "coupled: together as aggressive as one TCP on the best path, from slow start on",
-            "Thomas, dissertation, section 4.2.2; its decrease balanced by us: control/decrease.rs";
-        "nmcc-printed" + "friendly" = Nmcc::new(Decrease::Printed),
+            "Thomas, dissertation, section 4.2.2; its decrease balanced by us: control/nmcc_decrease.rs";
+        "nmcc-printed" + "friendly" = Nmcc::new(NmccDecrease::Printed),
             "NMCC with the threshold factor as printed: takes too little beside single TCPs",
             "Thomas, dissertation, section 4.2.2";
-        "nmcc-half" + "friendly" = Nmcc::new(Decrease::Half),
+        "nmcc-half" + "friendly" = Nmcc::new(NmccDecrease::Half),
             "NMCC without the threshold factor: each loss halves the window",
             "Thomas, dissertation, section 4.2.2, equations (4.5) to (4.11)";
     }
-    ncubic::Ncubic {
-        "nmcc-cubic" + "standard" = Ncubic::new(),
+    nmcc_cubic::NmccCubic {
+        "nmcc-cubic" + "standard" = NmccCubic::new(),
             "NMCC with the moves of CUBIC, for senders that are CUBIC themselves; CUBIC where no queue is",
-            "Thomas, dissertation, section 4.2.2; RFC 9438; together by us: control/ncubic.rs";
+            "Thomas, dissertation, section 4.2.2; RFC 9438; together by us: control/nmcc_cubic.rs";
     }
     lia::Lia {
         "lia" + "standard" = Lia,
@@ -275,31 +278,31 @@ algorithms! {
 }
 
 impl Algorithm {
-    /// A fresh machine by name: one of [`ALGORITHMS`], as `lia`, or with a slow start of [`STARTS`], as
+    /// A fresh machine by name: one of [`ALGORITHMS`], as `lia`, or with a slow start of [`SLOW_STARTS`], as
     /// `lia+hystart`. `None` if there is no such name.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         let (rule, start) = name.split_once('+').map_or((name, None), |(rule, start)| (rule, Some(start)));
         let entry = ALGORITHMS.iter().find(|entry| entry.name == rule)?;
-        Start::by_name(start.unwrap_or(entry.start)).map(entry.make)
+        SlowStart::by_name(start.unwrap_or(entry.slow_start)).map(entry.make)
     }
 }
 
 /// A row of [`ALGORITHMS`].
 #[derive(Clone, Copy, Debug)]
-pub struct Entry {
+pub struct AlgorithmInfo {
     /// What it is called on a command line: lower case, unique.
     pub name: &'static str,
     /// What it does, in a line.
     pub title: &'static str,
     /// Where it comes from.
     pub source: &'static str,
-    /// Its slow start unless another is asked for: a name of [`STARTS`].
-    pub start: &'static str,
+    /// Its slow start unless another is asked for: a name of [`SLOW_STARTS`].
+    pub slow_start: &'static str,
     /// Whether a subflow that is alone runs Reno, step by step.
     pub reno_alone: bool,
     /// A fresh machine with its defaults and that slow start.
-    pub make: fn(Start) -> Algorithm,
+    pub make: fn(SlowStart) -> Algorithm,
 }
 
 #[cfg(test)]
@@ -313,16 +316,19 @@ mod tests {
             let default = Algorithm::by_name(entry.name).expect("a name of the table");
             assert!(ALGORITHMS.iter().skip(i + 1).all(|other| other.name != entry.name));
             assert!(!entry.name.contains('+') && !entry.source.is_empty());
-            let fresh = default.member(Span::ZERO);
-            assert_eq!((fresh.cwnd, fresh.slow_start, fresh.interval), (INITIAL_WINDOW, true, 0));
-            for start in STARTS {
+            let fresh = default.stats(Span::ZERO);
+            assert_eq!((fresh.cwnd, fresh.slow_start, fresh.loss_interval), (INITIAL_WINDOW, true, 0));
+            for start in SLOW_STARTS {
                 let named = Algorithm::by_name(&format!("{}+{}", entry.name, start.name));
                 assert_eq!(named, Some((entry.make)((start.make)())));
-                assert_eq!(named == Some(default), start.name == entry.start);
+                assert_eq!(named == Some(default), start.name == entry.slow_start);
             }
         }
-        let friendly = Start::Friendly(Friendly::default());
-        assert_eq!(Algorithm::by_name("nmcc"), Some(Algorithm::Nmcc(Tcp::new(Nmcc::default(), friendly))));
+        let friendly = SlowStart::Friendly(FriendlySlowStart::default());
+        assert_eq!(
+            Algorithm::by_name("nmcc"),
+            Some(Algorithm::Nmcc(ClassicCc::new(Nmcc::default(), friendly)))
+        );
         for wrong in ["Cubic", "", "+", "lia+", "+hystart", "lia+hystart+hystart", "lia+lia"] {
             assert_eq!(Algorithm::by_name(wrong), None);
         }

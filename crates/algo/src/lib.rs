@@ -8,11 +8,11 @@
 //! **Map.**
 //! * [`units`]: [`Time`], [`Span`], [`Rate`] – every number with its unit.
 //! * [`machine`]: [`Machine`], the contract of every endpoint, link and queue.
-//! * [`real`]: [`Real`](real::Real), a 32-bit mantissa with an exponent: formulas in integers.
+//! * [`softfloat`]: [`Real`](softfloat::Real), a 32-bit mantissa with an exponent: formulas in integers.
 //! * [`rtt`]: round-trip time and timeouts (RFC 6298, RFC 8985).
 //! * [`control`]: congestion control; one file an algorithm; the table [`control::ALGORITHMS`].
-//! * [`flight`]: what was asked on a path and has not come: reordering, loss, late arrivals.
-//! * [`groups`]: which paths share a bottleneck, from their delays and losses (RFC 8382).
+//! * [`sent_packets`]: what was asked on a path and has not come: reordering, loss, spurious loss.
+//! * [`shared_bottleneck`]: which paths share a bottleneck, from their delays and losses (RFC 8382).
 //! * [`subflow`]: those three joined: rounds, recovery, probes, timeouts.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -21,11 +21,11 @@ extern crate alloc;
 extern crate std;
 
 pub mod control;
-pub mod flight;
-pub mod groups;
 pub mod machine;
-pub mod real;
 pub mod rtt;
+pub mod sent_packets;
+pub mod shared_bottleneck;
+pub mod softfloat;
 pub mod subflow;
 pub mod units;
 

@@ -19,7 +19,7 @@ pub const PTO_INITIAL: Span = Span::from_secs(1);
 /// Clock granularity G of RFC 6298 (2.3).
 pub const GRANULARITY: Span = Span::from_millis(1);
 /// How long the minimum RTT is remembered at least; at most twice as long.
-pub const MIN_WINDOW: Span = Span::from_secs(60);
+pub const MIN_RTT_WINDOW: Span = Span::from_secs(60);
 
 /// Backing off more often than this changes nothing: [`RTO_MIN`] · 2⁶ > [`RTO_MAX`].
 const BACKOFF_MAX: u32 = 6;
@@ -27,7 +27,7 @@ const BACKOFF_MAX: u32 = 6;
 /// Round-trip time estimator and retransmission timer of one path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub struct Rtt {
+pub struct RttEstimator {
     srtt: Span,
     rttvar: Span,
     latest: Span,
@@ -38,13 +38,13 @@ pub struct Rtt {
     backoff: u32,
 }
 
-impl Default for Rtt {
+impl Default for RttEstimator {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Rtt {
+impl RttEstimator {
     /// No sample yet.
     #[must_use]
     pub const fn new() -> Self {
@@ -82,7 +82,7 @@ impl Rtt {
         }
         self.latest = rtt;
         self.backoff = 0;
-        if now.since(self.window_start) >= MIN_WINDOW {
+        if now.since(self.window_start) >= MIN_RTT_WINDOW {
             self.min_before = self.min;
             self.min = Span::MAX;
             self.window_start = now;
@@ -110,7 +110,7 @@ impl Rtt {
     pub const fn latest(&self) -> Span {
         self.latest
     }
-    /// The smallest RTT of the last [`MIN_WINDOW`] or so; zero before the first sample.
+    /// The smallest RTT of the last [`MIN_RTT_WINDOW`] or so; zero before the first sample.
     #[must_use]
     pub fn min(&self) -> Span {
         if self.has_sample() { self.min.min(self.min_before) } else { Span::ZERO }
@@ -149,8 +149,8 @@ mod tests {
 
     const MS: fn(u64) -> Span = Span::from_millis;
 
-    fn after(samples: &[u64]) -> Rtt {
-        let mut rtt = Rtt::new();
+    fn after(samples: &[u64]) -> RttEstimator {
+        let mut rtt = RttEstimator::new();
         for (i, &s) in samples.iter().enumerate() {
             rtt.sample(Time::ZERO + MS(i as u64 * 100), MS(s));
         }
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn nothing_known() {
-        let rtt = Rtt::new();
+        let rtt = RttEstimator::new();
         assert!(!rtt.has_sample());
         assert_eq!((rtt.srtt(), rtt.min(), rtt.latest()), (Span::ZERO, Span::ZERO, Span::ZERO));
         assert_eq!((rtt.rto(), rtt.probe_timeout()), (RTO_INITIAL, PTO_INITIAL));
@@ -185,7 +185,7 @@ mod tests {
         // Steady 150 ms: RTO near 151 ms + a little, kept at 200 ms; the probe would be at 300 ms: capped.
         let rtt = after(&[150; 100]);
         assert_eq!((rtt.rto(), rtt.probe_timeout()), (RTO_MIN, RTO_MIN));
-        let mut rtt = Rtt::new();
+        let mut rtt = RttEstimator::new();
         rtt.sample(Time::ZERO, Span::ZERO);
         assert!(rtt.has_sample());
         rtt.sample(Time::ZERO, Span::ZERO);
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn forgets_an_old_minimum() {
-        let mut rtt = Rtt::new();
+        let mut rtt = RttEstimator::new();
         rtt.sample(Time::ZERO, MS(10));
         for s in (0..=200).step_by(10) {
             rtt.sample(Time::ZERO + Span::from_secs(s), MS(20));
@@ -222,7 +222,7 @@ mod tests {
         fn always_sane(
             ops in prop::collection::vec((any::<bool>(), 0..100_000_000_000u64, 0..10_000_000_000u64), 1..80),
         ) {
-            let mut rtt = Rtt::new();
+            let mut rtt = RttEstimator::new();
             let mut now = Time::ZERO;
             let (mut low, mut high) = (Span::MAX, Span::ZERO);
             for (sample, value, step) in ops {

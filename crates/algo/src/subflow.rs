@@ -1,21 +1,22 @@
 //! A subflow as its sender (or, where receivers drive, its requester) sees it: window, estimator, what is in
 //! flight, when to probe and when to give up.
 //!
-//! It joins [`Control`], [`Rtt`] and [`Flight`] and adds what none of them knows: rounds, recovery, whether
-//! the window was the limit, the probe before a timeout. What is sent is the world's: `T` says so, a batch.
+//! It joins [`Control`], [`RttEstimator`] and [`SentPackets`] and adds what none of them knows: rounds,
+//! recovery, whether the window was the limit, the probe before a timeout. What is sent is the world's: `T`
+//! says so, a batch.
 
-use crate::control::{Ack, Algorithm, Cause, Control, Group, Loss, Member};
-use crate::flight::{Delivery, Flight, Mask};
-use crate::rtt::{PTO_MIN, RTO_MIN, Rtt};
+use crate::control::{Ack, Algorithm, CongestionCause, CongestionEvent, Control, Group, SubflowStats};
+use crate::rtt::{PTO_MIN, RTO_MIN, RttEstimator};
+use crate::sent_packets::{Delivery, PacketBitmap, SentPackets};
 use crate::{Span, Time};
 
 /// Acknowledgements are handed to [`Control`] together once they amount to this part of the window: it weighs
 /// them, so that they arrive one by one or in a row makes no difference to how much it grows, and RFC 6356
 /// section 4.1 asks for no more than one look at the siblings a packet of growth.
-const GATHER: u32 = 16;
+const ACK_COALESCING: u32 = 16;
 const _: () = assert!(PTO_MIN.as_nanos() <= RTO_MIN.as_nanos());
 /// Round trips for which what was lost is remembered.
-const KEEP_RTTS: u64 = 4;
+const LOST_KEPT_RTTS: u64 = 4;
 
 /// What a timer asks for: see [`Subflow::timer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,40 +29,40 @@ pub enum Timer {
     Timeout,
 }
 
-/// One subflow; see the [module](self). `M`: as in [`Flight`].
+/// One subflow; see the [module](self). `M`: as in [`SentPackets`].
 #[derive(Clone, Debug)]
 pub struct Subflow<T, M = u64> {
     control: Algorithm,
-    rtt: Rtt,
-    flight: Flight<T, M>,
+    rtt: RttEstimator,
+    sent_packets: SentPackets<T, M>,
     cwnd: u32,
     round: u32,
     round_end: u64,
-    most_in_flight: u32,
+    peak_in_flight: u32,
     recovery_end: u64,
     /// Packets that arrived since [`Control`] was last told.
-    gathered: u32,
+    pending_acked: u32,
     slack: u32,
-    heard: Time,
+    last_rx: Time,
     probed: bool,
 }
 
-impl<T, M: Mask> Subflow<T, M> {
+impl<T, M: PacketBitmap> Subflow<T, M> {
     /// Nothing sent yet.
     #[must_use]
     pub fn new(control: Algorithm) -> Self {
         Self {
-            cwnd: control.member(Span::ZERO).cwnd.floor().max(1),
+            cwnd: control.stats(Span::ZERO).cwnd.floor().max(1),
             control,
-            rtt: Rtt::new(),
-            flight: Flight::default(),
+            rtt: RttEstimator::new(),
+            sent_packets: SentPackets::default(),
             round: 0,
             round_end: 0,
-            most_in_flight: 0,
+            peak_in_flight: 0,
             recovery_end: 0,
-            gathered: 0,
+            pending_acked: 0,
             slack: 1,
-            heard: Time::ZERO,
+            last_rx: Time::ZERO,
             probed: false,
         }
     }
@@ -73,51 +74,51 @@ impl<T, M: Mask> Subflow<T, M> {
     }
     /// The round-trip time estimator.
     #[must_use]
-    pub const fn rtt(&self) -> &Rtt {
+    pub const fn rtt(&self) -> &RttEstimator {
         &self.rtt
     }
     /// What is in flight.
     #[must_use]
-    pub const fn flight(&self) -> &Flight<T, M> {
-        &self.flight
+    pub const fn sent_packets(&self) -> &SentPackets<T, M> {
+        &self.sent_packets
     }
     /// Packets that the window allows now, and that can be remembered each for itself.
     #[must_use]
     pub fn room(&self) -> u32 {
-        self.cwnd.saturating_sub(self.flight.in_flight()).min(self.flight.free())
+        self.cwnd.saturating_sub(self.sent_packets.in_flight()).min(self.sent_packets.free())
     }
     /// What this subflow publishes for its siblings; without an RTT, and so without weight, before it has
     /// one.
     #[must_use]
-    pub fn member(&self) -> Member {
-        self.control.member(self.rtt.srtt())
+    pub fn stats(&self) -> SubflowStats {
+        self.control.stats(self.rtt.srtt())
     }
 
     /// `count` packets go out; returns their batch.
     #[inline]
     pub fn sent(&mut self, now: Time, count: u32, what: T) -> u64 {
-        if self.flight.in_flight() == 0 {
-            self.heard = now;
+        if self.sent_packets.in_flight() == 0 {
+            self.last_rx = now;
             self.probed = false;
         }
-        let id = self.flight.send(now, count, what);
-        self.most_in_flight = self.most_in_flight.max(self.flight.in_flight());
+        let id = self.sent_packets.send(now, count, what);
+        self.peak_in_flight = self.peak_in_flight.max(self.sent_packets.in_flight());
         id
     }
 
     /// Packet `i` of batch `id` has arrived at the other end, as is known at `now`.
     #[inline]
     pub fn delivered(&mut self, now: Time, id: u64, i: u32) -> Delivery {
-        let delivery = self.flight.deliver(now, id, i);
-        if matches!(delivery, Delivery::Fresh { .. } | Delivery::Late { .. }) {
-            (self.heard, self.probed) = (now, false);
+        let delivery = self.sent_packets.deliver(now, id, i);
+        if matches!(delivery, Delivery::Acked { .. } | Delivery::SpuriousLoss { .. }) {
+            (self.last_rx, self.probed) = (now, false);
         }
         delivery
     }
 
     /// `acked` packets arrived, up to sequence number `seq`, the last of them sent at `sent_at`. A window of
     /// which fewer than `slack` packets are unused counts as used up: senders gather requests into batches.
-    /// Says whether the algorithm was told; if not, all that changes of what is [published](Self::member) is
+    /// Says whether the algorithm was told; if not, all that changes of what is [published](Self::stats) is
     /// the smoothed RTT.
     #[inline]
     pub fn acked(
@@ -132,51 +133,51 @@ impl<T, M: Mask> Subflow<T, M> {
         if let Some(sent_at) = sent_at {
             self.rtt.sample(now, now.since(sent_at));
         }
-        self.gathered += acked;
+        self.pending_acked += acked;
         let ends = seq >= self.round_end;
         let recovering = seq < self.recovery_end;
-        if !ends && !recovering && self.gathered <= self.cwnd / GATHER {
+        if !ends && !recovering && self.pending_acked <= self.cwnd / ACK_COALESCING {
             return false;
         }
         if ends {
             self.round = self.round.wrapping_add(1);
-            self.round_end = self.flight.next_seq();
-            self.most_in_flight = self.flight.in_flight() + acked;
+            self.round_end = self.sent_packets.next_seq();
+            self.peak_in_flight = self.sent_packets.in_flight() + acked;
         }
         self.slack = slack;
-        self.tell(now, recovering, group);
+        self.report_acked(now, recovering, group);
         true
     }
 
-    /// Hands what has been gathered to the algorithm.
-    fn tell(&mut self, now: Time, recovering: bool, group: &Group<'_>) {
+    /// Hands what arrived since the last time to the algorithm.
+    fn report_acked(&mut self, now: Time, recovering: bool, group: &Group<'_>) {
         // A window that was not used up says nothing about the path; in slow start half of it is enough (as
         // Linux' is_cwnd_limited).
-        let used = if self.control.member(Span::ZERO).slow_start { self.cwnd / 2 } else { self.cwnd };
+        let used = if self.control.stats(Span::ZERO).slow_start { self.cwnd / 2 } else { self.cwnd };
         let ack = Ack {
             now,
-            acked: core::mem::take(&mut self.gathered),
+            acked: core::mem::take(&mut self.pending_acked),
             round: self.round,
             srtt: self.rtt.srtt(),
             rtt: self.rtt.latest(),
             min_rtt: self.rtt.min(),
-            limited: self.most_in_flight + self.slack > used,
+            cwnd_limited: self.peak_in_flight + self.slack > used,
             recovering,
         };
         self.cwnd = self.control.on_ack(&ack, group).cwnd.max(1);
     }
 
     /// The network lost or marked the packet with sequence number `seq`; counts once a window.
-    pub fn congestion(&mut self, now: Time, cause: Cause, seq: u64, group: &Group<'_>) {
-        if seq < self.recovery_end && cause != Cause::Timeout {
+    pub fn congestion(&mut self, now: Time, cause: CongestionCause, seq: u64, group: &Group<'_>) {
+        if seq < self.recovery_end && cause != CongestionCause::Timeout {
             return;
         }
-        self.recovery_end = self.flight.next_seq();
-        if self.gathered > 0 {
-            self.tell(now, false, group);
+        self.recovery_end = self.sent_packets.next_seq();
+        if self.pending_acked > 0 {
+            self.report_acked(now, false, group);
         }
-        let loss = Loss { now, cause, srtt: self.rtt.srtt() };
-        self.cwnd = self.control.on_congestion(&loss, group).cwnd.max(1);
+        let event = CongestionEvent { now, cause, srtt: self.rtt.srtt() };
+        self.cwnd = self.control.on_congestion(&event, group).cwnd.max(1);
     }
 
     /// Declares lost what others have overtaken: calls `lost` with what each was, returns the highest
@@ -184,7 +185,7 @@ impl<T, M: Mask> Subflow<T, M> {
     #[inline]
     pub fn detect(&mut self, now: Time, mut lost: impl FnMut(&T, u32)) -> Option<u64> {
         let mut newest = None;
-        self.flight.detect(now, &self.rtt, |what, i, seq| {
+        self.sent_packets.detect(now, &self.rtt, |what, i, seq| {
             newest = newest.max(Some(seq));
             lost(what, i);
         });
@@ -196,31 +197,31 @@ impl<T, M: Mask> Subflow<T, M> {
     /// that was lost if there would be no room to send otherwise.
     #[inline]
     pub fn forget(&mut self, now: Time) {
-        let before = now.as_nanos().saturating_sub(self.rtt.srtt().times(KEEP_RTTS).as_nanos());
-        let before = if self.flight.is_full() { Time::NEVER } else { Time::from_nanos(before) };
-        self.flight.forget(before, |_| {});
+        let before = now.as_nanos().saturating_sub(self.rtt.srtt().times(LOST_KEPT_RTTS).as_nanos());
+        let before = if self.sent_packets.is_full() { Time::NEVER } else { Time::from_nanos(before) };
+        self.sent_packets.forget(before, |_| {});
     }
 
     /// Everything in flight has expired: calls `lost` with what each was. The window follows from
-    /// [`congestion`](Self::congestion) with [`Cause::Timeout`], which this calls.
+    /// [`congestion`](Self::congestion) with [`CongestionCause::Timeout`], which this calls.
     pub fn expire(&mut self, now: Time, group: &Group<'_>, mut lost: impl FnMut(&T, u32)) {
-        self.congestion(now, Cause::Timeout, self.flight.next_seq(), group);
-        self.flight.expire(|what, i, _| lost(what, i));
+        self.congestion(now, CongestionCause::Timeout, self.sent_packets.next_seq(), group);
+        self.sent_packets.expire(|what, i, _| lost(what, i));
         self.rtt.back_off();
-        self.heard = now;
+        self.last_rx = now;
     }
 
     /// When [`detect`](Self::detect) or [`timer`](Self::timer) would next do something.
     #[must_use]
     pub fn deadline(&self) -> Time {
-        if self.flight.in_flight() == 0 {
+        if self.sent_packets.in_flight() == 0 {
             return Time::NEVER;
         }
         let mut at = self.timeout_at();
         if !self.probed && self.rtt.has_sample() {
-            at = at.min(self.heard + self.rtt.probe_timeout());
+            at = at.min(self.last_rx + self.rtt.probe_timeout());
         }
-        match self.flight.next_deadline(&self.rtt) {
+        match self.sent_packets.next_deadline(&self.rtt) {
             Some(reorder) => at.min(reorder),
             None => at,
         }
@@ -232,26 +233,26 @@ impl<T, M: Mask> Subflow<T, M> {
     #[inline]
     pub fn deadline_before(&self, limit: Time) -> Option<Time> {
         // No timeout is shorter than the shortest probe timeout.
-        if limit <= self.heard + PTO_MIN && !self.flight.is_overtaken() {
+        if limit <= self.last_rx + PTO_MIN && !self.sent_packets.is_overtaken() {
             return None;
         }
         Some(self.deadline()).filter(|at| *at < limit)
     }
 
     fn timeout_at(&self) -> Time {
-        let oldest = self.flight.oldest_outstanding().unwrap_or(self.heard);
-        oldest.max(self.heard) + self.rtt.rto()
+        let oldest = self.sent_packets.oldest_outstanding().unwrap_or(self.last_rx);
+        oldest.max(self.last_rx) + self.rtt.rto()
     }
 
     /// What is due at `now`. A probe is asked for once in a silence.
     pub fn timer(&mut self, now: Time) -> Timer {
-        if self.flight.in_flight() == 0 {
+        if self.sent_packets.in_flight() == 0 {
             return Timer::None;
         }
         if now >= self.timeout_at() {
             return Timer::Timeout;
         }
-        if !self.probed && self.rtt.has_sample() && now >= self.heard + self.rtt.probe_timeout() {
+        if !self.probed && self.rtt.has_sample() && now >= self.last_rx + self.rtt.probe_timeout() {
             self.probed = true;
             return Timer::Probe;
         }

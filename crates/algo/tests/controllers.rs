@@ -1,46 +1,53 @@
 //! What holds for every controller of the table, with every slow start; a new one is covered by being in it.
 
 use algo::control::{
-    ALGORITHMS, Ack, Algorithm, Cause, Control, Entry, Group, INITIAL_WINDOW, Loss, Member, STARTS, Window,
+    ALGORITHMS, Ack, Algorithm, AlgorithmInfo, CongestionCause, CongestionEvent, Control, Group,
+    INITIAL_WINDOW, SLOW_STARTS, SubflowStats, Window,
 };
 use algo::{Span, Time};
 use proptest::prelude::*;
 
 fn ack(acked: u32, round: u32, srtt: Span) -> Ack {
     let now = Time::ZERO + srtt.times(u64::from(round));
-    Ack { now, acked, round, srtt, rtt: srtt, min_rtt: srtt, limited: true, recovering: false }
+    Ack { now, acked, round, srtt, rtt: srtt, min_rtt: srtt, cwnd_limited: true, recovering: false }
 }
 
-fn publish(flows: &[Algorithm], rtts: &[Span]) -> Vec<Member> {
-    flows.iter().zip(rtts).map(|(flow, &srtt)| flow.member(srtt)).collect()
+fn publish(flows: &[Algorithm], rtts: &[Span]) -> Vec<SubflowStats> {
+    flows.iter().zip(rtts).map(|(flow, &srtt)| flow.stats(srtt)).collect()
 }
 
 /// A name of the table with a slow start.
-fn names(keep: fn(&Entry) -> bool) -> impl Strategy<Value = (&'static Entry, &'static str)> {
+fn names(keep: fn(&AlgorithmInfo) -> bool) -> impl Strategy<Value = (&'static AlgorithmInfo, &'static str)> {
     let kept = ALGORITHMS.iter().filter(move |entry| keep(entry));
-    let all = kept.flat_map(|entry| STARTS.iter().map(move |start| (entry, start.name)));
+    let all = kept.flat_map(|entry| SLOW_STARTS.iter().map(move |start| (entry, start.name)));
     prop::sample::select(all.collect::<Vec<_>>())
 }
 
-fn make(entry: &Entry, start: &str) -> Algorithm {
+fn make(entry: &AlgorithmInfo, start: &str) -> Algorithm {
     Algorithm::by_name(&format!("{}+{start}", entry.name)).expect("names of the tables")
 }
 
 #[derive(Clone, Debug)]
 enum Step {
-    Ack { acked: u32, rounds: u32, limited: bool, recovering: bool, rtt: u64 },
-    Congestion(Cause),
+    Ack { acked: u32, rounds: u32, cwnd_limited: bool, recovering: bool, rtt: u64 },
+    Congestion(CongestionCause),
 }
 
 fn step() -> impl Strategy<Value = Step> {
     let flag = |p| prop::bool::weighted(p);
-    let cause = prop_oneof![4 => Just(Cause::Loss), 1 => Just(Cause::Timeout), 1 => Just(Cause::Mark)];
+    let cause = prop_oneof![
+        4 => Just(CongestionCause::Loss),
+        1 => Just(CongestionCause::Timeout),
+        1 => Just(CongestionCause::EcnCe),
+    ];
     // Now and then more than a window, and a sample that says anything.
     let acked = prop_oneof![8 => 0..65u32, 1 => any::<u32>()];
     let rtt = prop_oneof![1 => Just(0), 8 => 10_000..200_000_000u64, 1 => any::<u64>()];
     prop_oneof![
         8 => (acked, 0..2u32, flag(0.9), flag(0.1), rtt).prop_map(
-            |(acked, rounds, limited, recovering, rtt)| Step::Ack { acked, rounds, limited, recovering, rtt }
+            |(acked, rounds, cwnd_limited, recovering, rtt)| {
+                Step::Ack { acked, rounds, cwnd_limited, recovering, rtt }
+            }
         ),
         1 => cause.prop_map(Step::Congestion),
     ]
@@ -69,27 +76,28 @@ proptest! {
             let group = Group { members: &members, me: if beside { me + n } else { me } };
             let (srtt, before) = (rtts[me], members[me].cwnd);
             let budget = match step {
-                Step::Ack { acked, rounds, limited, recovering, rtt } => {
+                Step::Ack { acked, rounds, cwnd_limited, recovering, rtt } => {
                     round[me] += rounds;
                     let rtt = Span::from_nanos(rtt);
                     let min_rtt = rtt.min(Span::from_millis(10));
-                    let ack = Ack { now, acked, round: round[me], srtt, rtt, min_rtt, limited, recovering };
+                    let ack =
+                        Ack { now, acked, round: round[me], srtt, rtt, min_rtt, cwnd_limited, recovering };
                     let budget = flows[me].on_ack(&ack, &group);
-                    let after = flows[me].member(srtt).cwnd;
-                    prop_assert!(limited && !recovering || after == before, "it must not move");
+                    let after = flows[me].stats(srtt).cwnd;
+                    prop_assert!(cwnd_limited && !recovering || after == before, "it must not move");
                     budget
                 }
                 Step::Congestion(cause) => {
-                    let budget = flows[me].on_congestion(&Loss { now, cause, srtt }, &group);
-                    let after = flows[me].member(srtt);
+                    let budget = flows[me].on_congestion(&CongestionEvent { now, cause, srtt }, &group);
+                    let after = flows[me].stats(srtt);
                     prop_assert!(after.cwnd <= before, "a loss never grows a window");
-                    if cause == Cause::Timeout {
+                    if cause == CongestionCause::Timeout {
                         prop_assert!(after.cwnd == Window::packets(1) && after.slow_start);
                     }
                     budget
                 }
             };
-            let after = flows[me].member(srtt);
+            let after = flows[me].stats(srtt);
             prop_assert!(after.cwnd >= Window::packets(1) && after.cwnd <= Window::MAX);
             prop_assert_eq!(budget.cwnd, after.cwnd.floor());
             prop_assert_eq!(after.srtt, srtt);
@@ -112,17 +120,20 @@ proptest! {
             let now = Time::ZERO + srtt.times(i as u64);
             rounds_of(&step, &mut round);
             let after = flows.each_mut().map(|flow| {
-                let member = [flow.member(srtt)];
+                let member = [flow.stats(srtt)];
                 let group = Group { members: if listed { &member } else { &[] }, me: 0 };
                 let budget = match step {
-                    Step::Ack { acked, limited, recovering, rtt, .. } => {
+                    Step::Ack { acked, cwnd_limited, recovering, rtt, .. } => {
                         let rtt = Span::from_nanos(rtt);
-                        let ack = Ack { now, acked, round, srtt, rtt, min_rtt: rtt, limited, recovering };
+                        let ack =
+                            Ack { now, acked, round, srtt, rtt, min_rtt: rtt, cwnd_limited, recovering };
                         flow.on_ack(&ack, &group)
                     }
-                    Step::Congestion(cause) => flow.on_congestion(&Loss { now, cause, srtt }, &group),
+                    Step::Congestion(cause) => {
+                        flow.on_congestion(&CongestionEvent { now, cause, srtt }, &group)
+                    }
                 };
-                let Member { cwnd, slow_start, .. } = flow.member(srtt);
+                let SubflowStats { cwnd, slow_start, .. } = flow.stats(srtt);
                 (budget, cwnd, slow_start)
             });
             prop_assert_eq!(after[0], after[1]);
@@ -168,13 +179,13 @@ fn standard_slow_start_goes_with_every_rule() {
             }
         }
         let members = publish(&flows, &rtts);
-        let loss = Loss { now: Time::ZERO, cause: Cause::Loss, srtt: rtts[0] };
+        let loss = CongestionEvent { now: Time::ZERO, cause: CongestionCause::Loss, srtt: rtts[0] };
         flows[0].on_congestion(&loss, &Group { members: &members, me: 0 });
-        let after = flows[0].member(rtts[0]);
+        let after = flows[0].stats(rtts[0]);
         assert!(!after.slow_start && after.cwnd < Window::packets(80), "{}", entry.name);
         // After a timeout it comes back up to where the loss left it, or below.
         let members = publish(&flows, &rtts);
-        let timeout = Loss { cause: Cause::Timeout, ..loss };
+        let timeout = CongestionEvent { cause: CongestionCause::Timeout, ..loss };
         flows[0].on_congestion(&timeout, &Group { members: &members, me: 0 });
         let ceiling = after.cwnd.max(Window::packets(2));
         for round in 10..20 {
@@ -185,7 +196,7 @@ fn standard_slow_start_goes_with_every_rule() {
             let group = Group { members: &members, me: 0 };
             flows[0].on_ack(&ack(members[0].cwnd.floor(), round, rtts[0]), &group);
         }
-        let back = flows[0].member(rtts[0]);
+        let back = flows[0].stats(rtts[0]);
         assert!(!back.slow_start && back.cwnd <= ceiling, "{}: {back:?}", entry.name);
     }
 }
@@ -196,17 +207,17 @@ fn hystart_goes_with_every_rule() {
     for entry in ALGORITHMS {
         let mut flow = make(entry, "hystart");
         let mut rounds = 0;
-        while flow.member(Span::ZERO).slow_start && rounds < 30 {
+        while flow.stats(Span::ZERO).slow_start && rounds < 30 {
             rounds += 1;
             // A queue from the fourth round on.
             let rtt = Span::from_millis(if rounds < 4 { 40 } else { 40 + 10 * u64::from(rounds) });
-            let window = flow.member(rtt).cwnd.floor();
+            let window = flow.stats(rtt).cwnd.floor();
             for _ in 0..window {
                 let one = Ack { min_rtt: Span::from_millis(40), ..ack(1, rounds, rtt) };
                 flow.on_ack(&one, &Group { members: &[], me: 0 });
             }
         }
-        let w = flow.member(Span::ZERO).cwnd;
+        let w = flow.stats(Span::ZERO).cwnd;
         // 10·2³ = 80; 8 samples into the fourth round CSS begins, 80 + 8 + 72/4 = 106; four more: 106·1.25⁴ =
         // 259.
         assert!(rounds < 12 && w > INITIAL_WINDOW && w < Window::packets(260), "{}: {w:?}", entry.name);

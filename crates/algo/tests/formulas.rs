@@ -2,10 +2,11 @@
 //! s, up to the most members a group may have.
 
 use algo::control::{
-    Ack, Balia, Cause, Change, Coupled, Cubic, Decrease, Ewtcp, Group, Lia, Loss, MEMBERS_MAX,
+    Ack, Balia, CongestionCause, CongestionEvent, Coupled, Cubic, Ewtcp, Group, Lia, MEMBERS_MAX,
+    NmccDecrease, WindowDelta,
 };
-use algo::control::{Member, Ncubic, Nmcc, Olia, Reno, Rule, Window};
-use algo::real::Real;
+use algo::control::{CongestionAvoidance, Nmcc, NmccCubic, Olia, Reno, SubflowStats, Window};
+use algo::softfloat::Real;
 use algo::{Span, Time};
 use proptest::prelude::*;
 
@@ -64,7 +65,7 @@ fn increase(name: &str, flows: &[Flow], me: usize) -> f64 {
     }
 }
 
-fn left(name: &str, flows: &[Flow], me: usize) -> f64 {
+fn reduced(name: &str, flows: &[Flow], me: usize) -> f64 {
     let mine = &flows[me];
     let best = flows.iter().map(|f| f.w / f.r).fold(0.0, f64::max);
     let total: f64 = flows.iter().map(|f| f.w).sum();
@@ -77,11 +78,17 @@ fn left(name: &str, flows: &[Flow], me: usize) -> f64 {
 }
 
 fn arrived(now: Time, acked: u32, srtt: Span) -> Ack {
-    Ack { now, acked, round: 0, srtt, rtt: srtt, min_rtt: srtt, limited: true, recovering: false }
+    Ack { now, acked, round: 0, srtt, rtt: srtt, min_rtt: srtt, cwnd_limited: true, recovering: false }
 }
 
-fn step<R: Rule>(mut rule: R, mine: &Member, ack: &Ack, loss: &Loss, group: &Group<'_>) -> (Change, Window) {
-    (rule.change(mine, ack, group), rule.left(mine, loss, group))
+fn step<R: CongestionAvoidance>(
+    mut rule: R,
+    mine: &SubflowStats,
+    ack: &Ack,
+    loss: &CongestionEvent,
+    group: &Group<'_>,
+) -> (WindowDelta, Window) {
+    (rule.window_delta(mine, ack, group), rule.reduced_window(mine, loss, group))
 }
 
 /// Windows of every magnitude, some alike; so too round trips and intervals.
@@ -107,21 +114,21 @@ proptest! {
     #[test]
     fn as_the_formula_says(flows in flows(), me: prop::sample::Index, acked in 1..10_000u32) {
         let me = me.index(flows.len());
-        let member = |f: &Flow| Member {
+        let member = |f: &Flow| SubflowStats {
             cwnd: Window((f.w * Window::ONE as f64) as u64),
             srtt: Span::from_nanos(f.r as u64),
-            clear: f.l,
-            ..Member::default()
+            packets_between_losses: f.l,
+            ..SubflowStats::default()
         };
         let members: Vec<_> = flows.iter().map(member).collect();
         let (mine, group) = (members[me], Group { members: &members, me });
         let srtt = mine.srtt;
-        let loss = Loss { now: Time::ZERO, cause: Cause::Loss, srtt };
+        let loss = CongestionEvent { now: Time::ZERO, cause: CongestionCause::Loss, srtt };
         let ack = arrived(Time::ZERO, acked, srtt);
         let args = (&mine, &ack, &loss, &group);
         for (name, (change, after)) in [
             ("reno", step(Reno, args.0, args.1, args.2, args.3)),
-            ("nmcc", step(Nmcc::new(Decrease::Half), args.0, args.1, args.2, args.3)),
+            ("nmcc", step(Nmcc::new(NmccDecrease::Half), args.0, args.1, args.2, args.3)),
             ("lia", step(Lia, args.0, args.1, args.2, args.3)),
             ("olia", step(Olia::new(), args.0, args.1, args.2, args.3)),
             ("balia", step(Balia, args.0, args.1, args.2, args.3)),
@@ -129,19 +136,20 @@ proptest! {
             ("coupled", step(Coupled, args.0, args.1, args.2, args.3)),
         ] {
             let want = f64::from(acked) * increase(name, &flows, me);
-            let got = float(change.more) - float(change.less);
+            let got = float(change.increase) - float(change.decrease);
             // Where two terms nearly cancel, what counts is their size. Below 10⁻¹⁸ packets nothing counts.
-            let size = want.abs().max(1e-3 * float(change.less));
+            let size = want.abs().max(1e-3 * float(change.decrease));
             prop_assert!((got - want).abs() <= 1e-6 * size + 1e-18, "{}: {} is not {}", name, got, want);
-            let moved = packets(mine.cwnd.changed(change).beyond(mine.cwnd))
-                - packets(mine.cwnd.beyond(mine.cwnd.changed(change)));
-            let (low, high) = (mine.cwnd.beyond(Window::packets(1)), Window::MAX.beyond(mine.cwnd));
+            let moved = packets(mine.cwnd.adjusted_by(change).saturating_sub(mine.cwnd))
+                - packets(mine.cwnd.saturating_sub(mine.cwnd.adjusted_by(change)));
+            let low = mine.cwnd.saturating_sub(Window::packets(1));
+            let high = Window::MAX.saturating_sub(mine.cwnd);
             let bounded = want.clamp(-packets(low), packets(high));
             // The window's last place is 2⁻⁴⁰ packets, and what is added and what is taken away are both
             // rounded.
             let close = (moved - bounded).abs() <= 1e-3 * size + 2e-12;
             prop_assert!(close, "{}: {} is not {}", name, moved, want);
-            let want = left(name, &flows, me).max(if name == "nmcc" { 1.0 } else { 0.0 });
+            let want = reduced(name, &flows, me).max(if name == "nmcc" { 1.0 } else { 0.0 });
             let got = packets(after);
             prop_assert!((got - want).abs() <= 1e-6 * mine.cwnd.real().to_fixed(20) as f64 / 2f64.powi(20),
                 "{}: {} is not {}", name, got, want);
@@ -150,17 +158,17 @@ proptest! {
 
     #[test]
     fn those_without_a_round_trip_do_not_count(flows in flows(), silent in 1..8usize) {
-        let member = |f: &Flow| Member {
+        let member = |f: &Flow| SubflowStats {
             cwnd: Window((f.w * Window::ONE as f64) as u64),
             srtt: Span::from_nanos(f.r as u64),
-            clear: f.l,
-            ..Member::default()
+            packets_between_losses: f.l,
+            ..SubflowStats::default()
         };
         let members: Vec<_> = flows.iter().take(MEMBERS_MAX - 8).map(member).collect();
         let mut more = members.clone();
-        more.extend((0..silent).map(|_| Member { srtt: Span::ZERO, ..members[0] }));
+        more.extend((0..silent).map(|_| SubflowStats { srtt: Span::ZERO, ..members[0] }));
         let srtt = members[0].srtt;
-        let loss = Loss { now: Time::ZERO, cause: Cause::Loss, srtt };
+        let loss = CongestionEvent { now: Time::ZERO, cause: CongestionCause::Loss, srtt };
         let ack = arrived(Time::ZERO, 1, srtt);
         let (few, many) = (Group { members: &members, me: 0 }, Group { members: &more, me: 0 });
         let mine = &members[0];
@@ -175,7 +183,7 @@ proptest! {
     /// The share of nmcc-cubic: where no queue is it grows as CUBIC, else s times as slowly, and K is as much
     /// later as that takes.
     #[test]
-    fn ncubic_epochs(
+    fn nmcc_cubic_epochs(
         flows in flows(),
         me: prop::sample::Index,
         queued: bool,
@@ -184,14 +192,14 @@ proptest! {
         const C: f64 = 0.4;
         let me = me.index(flows.len());
         let mine = flows[me];
-        let member = |f: &Flow| Member {
+        let member = |f: &Flow| SubflowStats {
             cwnd: Window((f.w * Window::ONE as f64) as u64),
             srtt: Span::from_nanos(f.r as u64),
             slow_start: f.l.is_multiple_of(2),
-            ..Member::default()
+            ..SubflowStats::default()
         };
         let mut members: Vec<_> = flows.iter().map(member).collect();
-        members.push(Member { srtt: Span::ZERO, ..members[0] });
+        members.push(SubflowStats { srtt: Span::ZERO, ..members[0] });
         let (srtt, mut cwnd) = (members[me].srtt, members[me].cwnd);
         let omega = |f: &Flow| 1.0 / f.r.powi(2);
         let m2 = flows.iter().map(omega).sum::<f64>() / flows.iter().map(omega).fold(0.0, f64::max);
@@ -199,17 +207,18 @@ proptest! {
         let share = if queued && mine.r > 2.4e6 { m2 } else { 1.0 };
         // Neither surely with nor surely without a queue, by the clock.
         prop_assume!(!queued || !(2.2e6..2.4e6).contains(&mine.r));
-        let mut rule = Ncubic::new();
+        let mut rule = NmccCubic::new();
         let (mut w_max, mut epoch) = (0.0f64, None);
         let mut now = Time::ZERO + Span::from_secs(1);
         for (timeout, loss, gap_us, acked) in steps {
             now += Span::from_micros(gap_us);
             let group = Group { members: &members, me };
-            let mine = Member { cwnd, ..members[me] };
+            let mine = SubflowStats { cwnd, ..members[me] };
             let w = packets(cwnd);
             if loss == 0 {
-                let cause = if timeout { Cause::Timeout } else { Cause::Loss };
-                cwnd = rule.left(&mine, &Loss { now, cause, srtt }, &group).max(Window::packets(2));
+                let cause = if timeout { CongestionCause::Timeout } else { CongestionCause::Loss };
+                let event = CongestionEvent { now, cause, srtt };
+                cwnd = rule.reduced_window(&mine, &event, &group).max(Window::packets(2));
                 w_max = if timeout { 0.0 } else if w < w_max { w * 0.85 } else { w };
                 epoch = None;
                 prop_assert!((packets(cwnd) - (0.7 * w).max(2.0)).abs() <= 1e-6 * w);
@@ -232,9 +241,9 @@ proptest! {
             let want = if cubic(t) < *w_est { reno } else { (target - w) * each };
 
             let ack = Ack { min_rtt, ..arrived(now, acked, srtt) };
-            rule.arrived(&ack);
-            let change = rule.change(&mine, &ack, &group);
-            let got = float(change.more) - float(change.less);
+            rule.on_ack(&ack);
+            let change = rule.window_delta(&mine, &ack, &group);
+            let got = float(change.increase) - float(change.decrease);
             let slope = 3.0 * C / share * (t + rtt - *k).powi(2);
             let within = 1e-3 * want + (2e-6 * slope + 1e-8 * w_max.max(w)) * each.max(1.0) + 1e-9;
             let border = (cubic(t) - *w_est).abs() <= 4e-6 * slope + 1e-7 * w_max;
@@ -242,7 +251,7 @@ proptest! {
                 break;
             }
             prop_assert!((got - want).abs() <= within || border, "{} is not {} ± {}", got, want, within);
-            cwnd = cwnd.changed(change);
+            cwnd = cwnd.adjusted_by(change);
         }
     }
 
@@ -263,11 +272,12 @@ proptest! {
         let mut now = Time::ZERO + Span::from_secs(1);
         for (timeout, loss, gap_us, acked) in steps {
             now += Span::from_micros(gap_us);
-            let mine = Member { cwnd, srtt, ..Member::default() };
+            let mine = SubflowStats { cwnd, srtt, ..SubflowStats::default() };
             let w = packets(cwnd);
             if loss == 0 {
-                let cause = if timeout { Cause::Timeout } else { Cause::Loss };
-                cwnd = rule.left(&mine, &Loss { now, cause, srtt }, &none).max(Window::packets(2));
+                let cause = if timeout { CongestionCause::Timeout } else { CongestionCause::Loss };
+                let event = CongestionEvent { now, cause, srtt };
+                cwnd = rule.reduced_window(&mine, &event, &none).max(Window::packets(2));
                 w_max = if timeout { 0.0 } else if w < w_max { w * 0.85 } else { w };
                 (prior, epoch) = (w, None);
                 prop_assert!((packets(cwnd) - (0.7 * w).max(2.0)).abs() <= 1e-6 * w);
@@ -287,16 +297,16 @@ proptest! {
             let want = if cubic(t) < *w_est { reno } else { (target - w) * each };
 
             let ack = arrived(now, acked, srtt);
-            rule.arrived(&ack);
-            let change = rule.change(&mine, &ack, &none);
-            let got = float(change.more) - float(change.less);
+            rule.on_ack(&ack);
+            let change = rule.window_delta(&mine, &ack, &none);
+            let got = float(change.increase) - float(change.decrease);
             // K and t are whole microseconds: what W_cubic moves in two of them, and its last places.
             let slope = 3.0 * C * (t + rtt_us as f64 / 1e6 - *k).powi(2);
             let within = 1e-3 * want + (2e-6 * slope + 1e-8 * w_max.max(w)) * each.max(1.0) + 1e-9;
             // At the border between the regions either will do.
             let border = (cubic(t) - *w_est).abs() <= 4e-6 * slope + 1e-7 * w_max;
             prop_assert!((got - want).abs() <= within || border, "{} is not {} ± {}", got, want, within);
-            cwnd = cwnd.changed(change);
+            cwnd = cwnd.adjusted_by(change);
         }
     }
 }

@@ -1,8 +1,11 @@
 //! States of groups, and what each rule must make of them: computed by an independent model in floating
 //! point.
 
-use algo::control::{Ack, Balia, Cause, Change, Coupled, Ewtcp, Group, Lia, Loss, Member, Olia, Reno};
-use algo::control::{Rule, Window, Wvegas};
+use algo::control::{
+    Ack, Balia, CongestionCause, CongestionEvent, Coupled, Ewtcp, Group, Lia, Olia, Reno, SubflowStats,
+    WindowDelta,
+};
+use algo::control::{CongestionAvoidance, Window, Wvegas};
 use algo::{Span, Time};
 
 /// Window, RTT and smallest RTT in ms, packets between losses.
@@ -184,8 +187,8 @@ fn packets(window: Window) -> f64 {
     window.0 as f64 / Window::ONE as f64
 }
 
-fn float(change: Change) -> f64 {
-    (change.more.to_fixed(50) as f64 - change.less.to_fixed(50) as f64) / (1u64 << 50) as f64
+fn float(change: WindowDelta) -> f64 {
+    (change.increase.to_fixed(50) as f64 - change.decrease.to_fixed(50) as f64) / (1u64 << 50) as f64
 }
 
 #[track_caller]
@@ -194,40 +197,57 @@ fn close(what: &str, got: f64, want: f64) {
 }
 
 fn ack(acked: u32, round: u32, rtt: Span, min_rtt: Span) -> Ack {
-    Ack { now: Time::ZERO, acked, round, srtt: rtt, rtt, min_rtt, limited: true, recovering: false }
+    Ack { now: Time::ZERO, acked, round, srtt: rtt, rtt, min_rtt, cwnd_limited: true, recovering: false }
 }
 
 #[test]
 fn increases_and_decreases() {
     for v in VECTORS {
         let members: Vec<_> = (v.states.iter())
-            .map(|&(w, rtt, _, clear)| Member { cwnd: window(w), srtt: ms(rtt), clear, ..Member::default() })
+            .map(|&(w, rtt, _, packets_between_losses)| SubflowStats {
+                cwnd: window(w),
+                srtt: ms(rtt),
+                packets_between_losses,
+                ..SubflowStats::default()
+            })
             .collect();
         for (me, (mine, &(w, rtt, base, _))) in members.iter().zip(v.states).enumerate() {
             let group = Group { members: &members, me };
-            let loss = Loss { now: Time::ZERO, cause: Cause::Loss, srtt: ms(rtt) };
+            let loss = CongestionEvent { now: Time::ZERO, cause: CongestionCause::Loss, srtt: ms(rtt) };
             let one = ack(1, 0, ms(rtt), ms(base));
             let what = |rule: &str| format!("{}, subflow {me}, {rule}", v.name);
 
-            close(&what("Reno"), float(Reno.change(mine, &one, &group)), v.reno[me]);
-            close(&what("LIA"), float(Lia.change(mine, &one, &group)), v.lia[me]);
-            close(&what("OLIA"), float(Olia::new().change(mine, &one, &group)), v.olia[me]);
-            close(&what("BALIA"), float(Balia.change(mine, &one, &group)), v.balia[me].0);
-            close(&what("EWTCP"), float(Ewtcp.change(mine, &one, &group)), v.ewtcp[me]);
-            close(&what("Coupled"), float(Coupled.change(mine, &one, &group)), v.coupled[me].0);
+            close(&what("Reno"), float(Reno.window_delta(mine, &one, &group)), v.reno[me]);
+            close(&what("LIA"), float(Lia.window_delta(mine, &one, &group)), v.lia[me]);
+            close(&what("OLIA"), float(Olia::new().window_delta(mine, &one, &group)), v.olia[me]);
+            close(&what("BALIA"), float(Balia.window_delta(mine, &one, &group)), v.balia[me].0);
+            close(&what("EWTCP"), float(Ewtcp.window_delta(mine, &one, &group)), v.ewtcp[me]);
+            close(&what("Coupled"), float(Coupled.window_delta(mine, &one, &group)), v.coupled[me].0);
             // A batch is its packets.
             let seven = Ack { acked: 7, ..one };
-            close(&what("LIA of 7"), float(Lia.change(mine, &seven, &group)), 7.0 * v.lia[me]);
-            close(&what("OLIA of 7"), float(Olia::new().change(mine, &seven, &group)), 7.0 * v.olia[me]);
+            close(&what("LIA of 7"), float(Lia.window_delta(mine, &seven, &group)), 7.0 * v.lia[me]);
+            close(
+                &what("OLIA of 7"),
+                float(Olia::new().window_delta(mine, &seven, &group)),
+                7.0 * v.olia[me],
+            );
 
-            close(&what("Reno's loss"), packets(Reno.left(mine, &loss, &group)), w / 2.0);
-            close(&what("LIA's loss"), packets(Lia.left(mine, &loss, &group)), w / 2.0);
-            close(&what("OLIA's loss"), packets(Olia::new().left(mine, &loss, &group)), w / 2.0);
-            close(&what("EWTCP's loss"), packets(Ewtcp.left(mine, &loss, &group)), w / 2.0);
-            close(&what("wVegas' loss"), packets(Wvegas::new().left(mine, &loss, &group)), w / 2.0);
+            close(&what("Reno's loss"), packets(Reno.reduced_window(mine, &loss, &group)), w / 2.0);
+            close(&what("LIA's loss"), packets(Lia.reduced_window(mine, &loss, &group)), w / 2.0);
+            close(&what("OLIA's loss"), packets(Olia::new().reduced_window(mine, &loss, &group)), w / 2.0);
+            close(&what("EWTCP's loss"), packets(Ewtcp.reduced_window(mine, &loss, &group)), w / 2.0);
+            close(&what("wVegas' loss"), packets(Wvegas::new().reduced_window(mine, &loss, &group)), w / 2.0);
             let floor = |w: f64| w.max(1.0);
-            close(&what("BALIA's loss"), packets(Balia.left(mine, &loss, &group)), floor(w - v.balia[me].1));
-            close(&what("Coupled's loss"), packets(Coupled.left(mine, &loss, &group)), v.coupled[me].1);
+            close(
+                &what("BALIA's loss"),
+                packets(Balia.reduced_window(mine, &loss, &group)),
+                floor(w - v.balia[me].1),
+            );
+            close(
+                &what("Coupled's loss"),
+                packets(Coupled.reduced_window(mine, &loss, &group)),
+                v.coupled[me].1,
+            );
         }
     }
 }
@@ -236,7 +256,7 @@ fn increases_and_decreases() {
 fn rounds_of_wvegas() {
     for v in VECTORS {
         let members: Vec<_> = (v.states.iter())
-            .map(|&(w, rtt, ..)| Member { cwnd: window(w), srtt: ms(rtt), ..Member::default() })
+            .map(|&(w, rtt, ..)| SubflowStats { cwnd: window(w), srtt: ms(rtt), ..SubflowStats::default() })
             .collect();
         for (me, (mine, &(w, rtt, base, _))) in members.iter().zip(v.states).enumerate() {
             let what = format!("{}, subflow {me}", v.name);
@@ -245,12 +265,12 @@ fn rounds_of_wvegas() {
             let (rtt, base) = (ms(rtt), ms(base));
             // A round of samples, and the first packet of the next.
             let round = |rule: &mut Wvegas, n: u32, rtt: Span| {
-                rule.arrived(&ack(10, n, rtt, base));
+                rule.on_ack(&ack(10, n, rtt, base));
                 ack(0, n + 1, rtt, base)
             };
             let mut rule = Wvegas::new();
             let next = round(&mut rule, 0, rtt);
-            let left = rule.leave(mine, &next);
+            let left = rule.exit_slow_start(mine, &next);
             assert_eq!(left.is_some(), leaves, "{what}: end of slow start");
             if let Some(left) = left {
                 close(&what, packets(left), w * (base.as_nanos() as f64 / rtt.as_nanos() as f64) + 1.0);
@@ -258,14 +278,14 @@ fn rounds_of_wvegas() {
             let mut rule = Wvegas::new();
             let next = round(&mut rule, 0, rtt);
             let adjusted = (w + delta).max(2.0);
-            close(&what, w + float(rule.change(mine, &next, &group)), adjusted);
+            close(&what, w + float(rule.window_delta(mine, &next, &group)), adjusted);
             // Twice the smallest queue there was: drained.
             let mut rule = Wvegas::new();
             let queue = rtt - base;
             let next = round(&mut rule, 0, base + queue.over(2));
-            rule.change(mine, &next, &group);
+            rule.window_delta(mine, &next, &group);
             let next = round(&mut rule, 1, rtt);
-            let got = w + float(rule.change(mine, &next, &group));
+            let got = w + float(rule.window_delta(mine, &next, &group));
             let want = if queue > Span::ZERO { ((w + delta) * drain).max(2.0) } else { adjusted };
             close(&what, got, want);
         }
@@ -277,28 +297,39 @@ fn rounds_of_wvegas() {
 fn large_windows_stay_coupled() {
     let rtt = Span::from_millis(50);
     for w in [1, 255, 256, 1_000, 10_000, 100_000, 1_000_000] {
-        let members = [Member { cwnd: Window::packets(w), srtt: rtt, ..Member::default() }; 2];
+        let members = [SubflowStats { cwnd: Window::packets(w), srtt: rtt, ..SubflowStats::default() }; 2];
         let group = Group { members: &members, me: 0 };
         let one = ack(1, 0, rtt, rtt);
         let want = 0.25 / f64::from(w);
         for change in [
-            Lia.change(&members[0], &one, &group),
-            Olia::new().change(&members[0], &one, &group),
-            Balia.change(&members[0], &one, &group),
-            Ewtcp.change(&members[0], &one, &group),
+            Lia.window_delta(&members[0], &one, &group),
+            Olia::new().window_delta(&members[0], &one, &group),
+            Balia.window_delta(&members[0], &one, &group),
+            Ewtcp.window_delta(&members[0], &one, &group),
         ] {
             close("a quarter of Reno's", float(change), want);
-            let moved = packets(members[0].cwnd.changed(change)) - f64::from(w);
+            let moved = packets(members[0].cwnd.adjusted_by(change)) - f64::from(w);
             assert!((moved / want - 1.0).abs() < 1e-3, "{w}: {moved} is not {want}");
         }
     }
     // The best path with the smaller window gains, the largest window gives way.
     let members = [
-        Member { cwnd: Window::packets(10_000), srtt: rtt, clear: 1_000_000, ..Member::default() },
-        Member { cwnd: Window::packets(20_000), srtt: rtt, clear: 10_000, ..Member::default() },
+        SubflowStats {
+            cwnd: Window::packets(10_000),
+            srtt: rtt,
+            packets_between_losses: 1_000_000,
+            ..SubflowStats::default()
+        },
+        SubflowStats {
+            cwnd: Window::packets(20_000),
+            srtt: rtt,
+            packets_between_losses: 10_000,
+            ..SubflowStats::default()
+        },
     ];
-    let change =
-        |me: usize| Olia::new().change(&members[me], &ack(1, 0, rtt, rtt), &Group { members: &members, me });
+    let change = |me: usize| {
+        Olia::new().window_delta(&members[me], &ack(1, 0, rtt, rtt), &Group { members: &members, me })
+    };
     let square = 30_000f64.powi(2);
     close("collected", float(change(0)), 10_000.0 / square + 0.5 / 10_000.0);
     close("largest", float(change(1)), 20_000.0 / square - 0.5 / 20_000.0);

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use algo::Rate;
-use algo::control::{ALGORITHMS, Algorithm, STARTS};
+use algo::control::{ALGORITHMS, Algorithm, SLOW_STARTS};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Arg, Args, Parser, Subcommand, ValueHint};
 use mmtp::uri::{UriError, host_port};
@@ -343,7 +343,7 @@ pub fn rate(text: &str) -> Result<Rate, String> {
     Ok(Rate::from_bytes(bytes as u64))
 }
 
-/// A name of [`ALGORITHMS`], alone or with a slow start of [`STARTS`] after a plus sign.
+/// A name of [`ALGORITHMS`], alone or with a slow start of [`SLOW_STARTS`] after a plus sign.
 #[derive(Clone)]
 struct Controllers;
 
@@ -363,9 +363,10 @@ impl TypedValueParser for Controllers {
         // What is wrong with it, with the nearest right one, is said of the half that is wrong.
         let (rule, start) = value.to_str().and_then(|name| name.split_once('+')).unzip();
         match (rule, start) {
-            (Some(rule), Some(start)) if Algorithm::by_name(rule).is_some() => {
-                PossibleValuesParser::new(STARTS.iter().map(|s| s.name)).parse_ref(cmd, arg, start.as_ref())
-            }
+            (Some(rule), Some(start)) if Algorithm::by_name(rule).is_some() => PossibleValuesParser::new(
+                SLOW_STARTS.iter().map(|s| s.name),
+            )
+            .parse_ref(cmd, arg, start.as_ref()),
             (rule, _) => PossibleValuesParser::new(ALGORITHMS.iter().map(|a| a.name)).parse_ref(
                 cmd,
                 arg,

@@ -106,24 +106,24 @@ struct tcp_congestion_ops {
 
 enum { SLOTS = 8, NO_SLOT = SLOTS };
 
-struct Member {
+struct SubflowStats {
 	u64 cwnd, srtt;
 	u8 slow_start;
-	u64 interval, cut, cut_at, clear;
+	u64 loss_interval, reduction, reduced_at, packets_between_losses;
 };
 struct AnbStep {
 	u64 state[13];
 	u64 now_ns, srtt_ns, rtt_ns, min_rtt_ns;
-	u32 acked, round, limited, recovering, cause, cwnd, ssthresh, n, me, slow_start;
-	struct Member members[SLOTS];
-	struct Member mine;
+	u32 acked, round, cwnd_limited, recovering, cause, cwnd, ssthresh, n, me, slow_start;
+	struct SubflowStats members[SLOTS];
+	struct SubflowStats mine;
 };
 
 // A subflow of a connection: whose it is (the address of its socket; 0: nobody's), when it last published.
 struct anb_slot {
 	u64 owner, cookie, at_ns;
 	u32 group, token;
-	struct Member member;
+	struct SubflowStats stats;
 };
 struct anb_connection {
 	struct anb_slot slots[SLOTS];
@@ -302,7 +302,7 @@ INLINE void leave(struct sock *sk, struct anb_socket *s)
 		struct anb_slot *slot = &connection->slots[i];
 
 		if (slot->owner == (u64)sk) {
-			slot->member.srtt = 0;
+			slot->stats.srtt = 0;
 			slot->at_ns = 0;
 			__sync_val_compare_and_swap(&slot->owner, (u64)sk, 0);
 		} else if (slot->owner) {
@@ -333,15 +333,15 @@ INLINE struct anb_connection *gather(struct sock *sk, struct anb_socket *s)
 		return 0;
 	for (u32 i = 0; i < SLOTS; i++) {
 		const struct anb_slot *slot = &connection->slots[i];
-		u64 silent = SILENT_NS + SILENT_RTTS * slot->member.srtt;
+		u64 silent = SILENT_NS + SILENT_RTTS * slot->stats.srtt;
 		u32 counts = i == s->slot ||
 			     (slot->owner && slot->group == s->group && step->now_ns - slot->at_ns < silent);
 
 		if (counts) {
-			step->members[i] = slot->member;
+			step->members[i] = slot->stats;
 			n++;
 		} else {
-			__builtin_memset(&step->members[i], 0, sizeof(struct Member));
+			__builtin_memset(&step->members[i], 0, sizeof(struct SubflowStats));
 		}
 	}
 	// Without a place of its own (more subflows than places) it stands in for the first.
@@ -360,7 +360,7 @@ INLINE void publish(struct sock *sk, struct anb_socket *s, struct anb_connection
 	slot = &connection->slots[i];
 	if (slot->owner != (u64)sk)
 		return;
-	slot->member = s->step.mine;
+	slot->stats = s->step.mine;
 	slot->group = s->group;
 	slot->cookie = sk->__sk_common.skc_cookie.counter;
 	slot->at_ns = s->step.now_ns;
@@ -419,7 +419,7 @@ INLINE u32 is_moved(const struct tcp_sock *tp, const struct anb_socket *s)
 }
 
 // What every step begins with: what the controller needs to know, its siblings, and what the kernel has done since.
-INLINE struct anb_connection *begin(struct sock *sk, struct anb_socket *s, u32 (*moved)(struct AnbStep *step))
+INLINE struct anb_connection *begin(struct sock *sk, struct anb_socket *s, u32 (*set)(struct AnbStep *step))
 {
 	struct anb_connection *connection;
 	struct tcp_sock *tp = (void *)sk;
@@ -428,7 +428,7 @@ INLINE struct anb_connection *begin(struct sock *sk, struct anb_socket *s, u32 (
 	connection = gather(sk, s);
 	if (is_moved(tp, s)) {
 		take(tp, s);
-		moved(&s->step);
+		set(&s->step);
 	}
 	return connection;
 }
@@ -476,7 +476,7 @@ INLINE void reset(struct anb_socket *s)
 	extern u32 NAME##_init(struct AnbStep *step);                                                          \
 	extern u32 NAME##_ack(struct AnbStep *step);                                                           \
 	extern u32 NAME##_cut(struct AnbStep *step);                                                           \
-	extern u32 NAME##_moved(struct AnbStep *step);                                                         \
+	extern u32 NAME##_set_window(struct AnbStep *step);                                                    \
                                                                                                                \
 	SEC("struct_ops") int NAME##_on_init(u64 *ctx)                                                         \
 	{                                                                                                      \
@@ -519,18 +519,18 @@ INLINE void reset(struct anb_socket *s)
                                                                                                                \
 		if (!s)                                                                                        \
 			return 0;                                                                              \
-		connection = begin(sk, s, NAME##_moved);                                                       \
+		connection = begin(sk, s, NAME##_set_window);                                                  \
 		/* Recovery is not shown to us; what arrived during it counts, but lets no window grow. */     \
 		arrived = tp->delivered - s->delivered;                                                        \
 		s->delivered = tp->delivered;                                                                  \
 		if ((s32)(arrived - acked) > 0) {                                                              \
 			s->step.acked = arrived - acked;                                                       \
-			s->step.limited = 0;                                                                   \
+			s->step.cwnd_limited = 0;                                                              \
 			s->step.recovering = 1;                                                                \
 			NAME##_ack(&s->step);                                                                  \
 		}                                                                                              \
 		s->step.acked = acked;                                                                         \
-		s->step.limited = is_cwnd_limited(tp);                                                         \
+		s->step.cwnd_limited = is_cwnd_limited(tp);                                                    \
 		s->step.recovering = 0;                                                                        \
 		cwnd = NAME##_ack(&s->step);                                                                   \
 		pace(sk, s);                                                                                   \
@@ -550,7 +550,7 @@ INLINE void reset(struct anb_socket *s)
 		if (!s)                                                                                        \
 			return half > 2 ? half : 2;                                                            \
 		unanswered = is_unanswered(tp, s);                                                             \
-		connection = begin(sk, s, NAME##_moved);                                                       \
+		connection = begin(sk, s, NAME##_set_window);                                                  \
 		if (unanswered) {                                                                              \
 			/* That was the half; this event is paid for. */                                       \
 			s->shown = tp->snd_cwnd;                                                               \
@@ -563,7 +563,7 @@ INLINE void reset(struct anb_socket *s)
 		if (cwnd < CWND_MIN) {                                                                         \
 			/* Delayed acknowledgements would keep a smaller one waiting. */                       \
 			cwnd = s->step.cwnd = s->step.ssthresh = CWND_MIN;                                     \
-			NAME##_moved(&s->step);                                                                \
+			NAME##_set_window(&s->step);                                                           \
 		}                                                                                              \
 		s->shown = cwnd;                                                                               \
 		publish(sk, s, connection);                                                                    \
@@ -602,7 +602,7 @@ INLINE void reset(struct anb_socket *s)
 		else if (p->op == 2)                                                                           \
 			p->cwnd = NAME##_cut(&p->step);                                                        \
 		else                                                                                           \
-			p->cwnd = NAME##_moved(&p->step);                                                      \
+			p->cwnd = NAME##_set_window(&p->step);                                                 \
 		return 0;                                                                                      \
 	}
 

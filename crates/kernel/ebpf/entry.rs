@@ -5,8 +5,8 @@
 //! (`controllers.bpf.c`): in the kernel it lies in the socket's storage, so nothing is copied.
 
 use algo::control::{
-    Ack, Balia, Cause, Control, Coupled, Decrease, Ewtcp, Friendly, Group, Lia, Loss, Member, Nmcc, Olia,
-    Reno, Rule, Start, Tcp, Wvegas,
+    Ack, Balia, ClassicCc, CongestionAvoidance, CongestionCause, CongestionEvent, Control, Coupled, Ewtcp,
+    FriendlySlowStart, Group, Lia, Nmcc, NmccDecrease, Olia, Reno, SlowStart, SubflowStats, Wvegas,
 };
 use algo::{Span, Time};
 
@@ -21,7 +21,7 @@ pub const SSTHRESH_INFINITE: u32 = 0x7fff_ffff;
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct AnbStep {
-    /// A `Tcp<R>`.
+    /// A `ClassicCc<A>`.
     pub state: [u64; STATE_WORDS],
     /// When, smoothed RTT, latest RTT, smallest RTT; nanoseconds.
     pub now_ns: u64,
@@ -36,7 +36,7 @@ pub struct AnbStep {
     /// As in [`Ack`].
     pub round: u32,
     /// As in [`Ack`]: zero for no.
-    pub limited: u32,
+    pub cwnd_limited: u32,
     /// As in [`Ack`]: zero for no.
     pub recovering: u32,
     /// Of a congestion event: 0 a loss, 1 a timeout, 2 a mark.
@@ -52,38 +52,41 @@ pub struct AnbStep {
     /// Whether it is in slow start after the step.
     pub slow_start: u32,
     /// What the subflows have published; all zero where there is none.
-    pub members: [Member; SLOTS],
+    pub members: [SubflowStats; SLOTS],
     /// What this subflow publishes after the step.
-    pub mine: Member,
+    pub mine: SubflowStats,
 }
 
 /// A controller's state in a step.
 #[inline(always)]
-fn tcp<R>(state: &mut [u64; STATE_WORDS]) -> &mut Tcp<R> {
-    const { assert!(size_of::<Tcp<R>>() <= size_of::<[u64; STATE_WORDS]>() && align_of::<Tcp<R>>() <= 8) };
-    // SAFETY: large enough and aligned, as just asserted; `init` of the same rule wrote a `Tcp<R>` there, and
-    // nobody else writes to it.
+fn controller<A>(state: &mut [u64; STATE_WORDS]) -> &mut ClassicCc<A> {
+    const {
+        assert!(size_of::<ClassicCc<A>>() <= size_of::<[u64; STATE_WORDS]>());
+        assert!(align_of::<ClassicCc<A>>() <= 8);
+    }
+    // SAFETY: large enough and aligned, as just asserted; `init` of the same rule wrote a `ClassicCc<A>`
+    // there, and nobody else writes to it.
     unsafe { &mut *state.as_mut_ptr().cast() }
 }
 
 /// Ends a step: what the siblings and C are told.
 #[inline(always)]
-fn finish<R: Rule>(step: &mut AnbStep, cwnd: u32) -> u32 {
+fn finish<A: CongestionAvoidance>(step: &mut AnbStep, cwnd: u32) -> u32 {
     let srtt = Span::from_nanos(step.srtt_ns);
-    step.mine = tcp::<R>(&mut step.state).member(srtt);
+    step.mine = controller::<A>(&mut step.state).stats(srtt);
     step.slow_start = step.mine.slow_start as u32;
     cwnd
 }
 
 #[inline(always)]
-fn on_init<R: Rule>(step: &mut AnbStep, rule: R, start: Start) -> u32 {
+fn on_init<A: CongestionAvoidance>(step: &mut AnbStep, avoidance: A, slow_start: SlowStart) -> u32 {
     step.state = [0; STATE_WORDS];
-    *tcp::<R>(&mut step.state) = Tcp::new(rule, start);
-    finish::<R>(step, algo::control::INITIAL_WINDOW.floor())
+    *controller::<A>(&mut step.state) = ClassicCc::new(avoidance, slow_start);
+    finish::<A>(step, algo::control::INITIAL_WINDOW.floor())
 }
 
 #[inline(always)]
-fn on_ack<R: Rule>(step: &mut AnbStep) -> u32 {
+fn on_ack<A: CongestionAvoidance>(step: &mut AnbStep) -> u32 {
     let ack = Ack {
         now: Time::from_nanos(step.now_ns),
         acked: step.acked,
@@ -91,42 +94,43 @@ fn on_ack<R: Rule>(step: &mut AnbStep) -> u32 {
         srtt: Span::from_nanos(step.srtt_ns),
         rtt: Span::from_nanos(step.rtt_ns),
         min_rtt: Span::from_nanos(step.min_rtt_ns),
-        limited: step.limited != 0,
+        cwnd_limited: step.cwnd_limited != 0,
         recovering: step.recovering != 0,
     };
-    let tcp = tcp::<R>(&mut step.state);
+    let controller = controller::<A>(&mut step.state);
     // All places, used or not: a loop of constant length is cheap to verify.
     let cwnd = if step.n > 1 {
-        tcp.on_ack(&ack, &Group { members: &step.members, me: step.me as usize }).cwnd
+        controller.on_ack(&ack, &Group { members: &step.members, me: step.me as usize }).cwnd
     } else {
-        tcp.on_ack(&ack, &Group { members: &[], me: 0 }).cwnd
+        controller.on_ack(&ack, &Group { members: &[], me: 0 }).cwnd
     };
-    finish::<R>(step, cwnd)
+    finish::<A>(step, cwnd)
 }
 
 #[inline(always)]
-fn on_cut<R: Rule>(step: &mut AnbStep) -> u32 {
+fn on_cut<A: CongestionAvoidance>(step: &mut AnbStep) -> u32 {
     let cause = match step.cause {
-        1 => Cause::Timeout,
-        2 => Cause::Mark,
-        _ => Cause::Loss,
+        1 => CongestionCause::Timeout,
+        2 => CongestionCause::EcnCe,
+        _ => CongestionCause::Loss,
     };
-    let loss = Loss { now: Time::from_nanos(step.now_ns), cause, srtt: Span::from_nanos(step.srtt_ns) };
-    let tcp = tcp::<R>(&mut step.state);
+    let event =
+        CongestionEvent { now: Time::from_nanos(step.now_ns), cause, srtt: Span::from_nanos(step.srtt_ns) };
+    let controller = controller::<A>(&mut step.state);
     let cwnd = if step.n > 1 {
-        tcp.on_congestion(&loss, &Group { members: &step.members, me: step.me as usize }).cwnd
+        controller.on_congestion(&event, &Group { members: &step.members, me: step.me as usize }).cwnd
     } else {
-        tcp.on_congestion(&loss, &Group { members: &[], me: 0 }).cwnd
+        controller.on_congestion(&event, &Group { members: &[], me: 0 }).cwnd
     };
-    finish::<R>(step, cwnd)
+    finish::<A>(step, cwnd)
 }
 
 #[inline(always)]
-fn on_moved<R: Rule>(step: &mut AnbStep) -> u32 {
+fn on_set_window<A: CongestionAvoidance>(step: &mut AnbStep) -> u32 {
     let ssthresh = if step.ssthresh >= SSTHRESH_INFINITE { None } else { Some(step.ssthresh) };
-    tcp::<R>(&mut step.state).moved(step.cwnd, ssthresh);
+    controller::<A>(&mut step.state).set_window(step.cwnd, ssthresh);
     let cwnd = step.cwnd;
-    finish::<R>(step, cwnd)
+    finish::<A>(step, cwnd)
 }
 
 /// A step of a controller on the host.
@@ -144,7 +148,7 @@ pub struct Steps {
     /// A congestion event.
     pub cut: Step,
     /// The kernel has set the window itself.
-    pub moved: Step,
+    pub set_window: Step,
     /// Whether the controllers of two steps are the same; their padding may differ.
     pub same: fn(AnbStep, AnbStep) -> bool,
 }
@@ -152,13 +156,13 @@ pub struct Steps {
 macro_rules! controllers {
     ($(
         $name:literal $rule:ty = $make:expr, $start:expr =>
-            $init:ident $ack:ident $cut:ident $moved:ident;
+            $init:ident $ack:ident $cut:ident $set_window:ident;
     )+) => {
         $(
             controllers!(fn $init, step, on_init::<$rule>(step, $make, $start));
             controllers!(fn $ack, step, on_ack::<$rule>(step));
             controllers!(fn $cut, step, on_cut::<$rule>(step));
-            controllers!(fn $moved, step, on_moved::<$rule>(step));
+            controllers!(fn $set_window, step, on_set_window::<$rule>(step));
         )+
 
         /// Every controller that runs in the kernel.
@@ -169,8 +173,8 @@ macro_rules! controllers {
                 init: $init,
                 ack: $ack,
                 cut: $cut,
-                moved: $moved,
-                same: |mut a, mut b| tcp::<$rule>(&mut a.state) == tcp::<$rule>(&mut b.state),
+                set_window: $set_window,
+                same: |mut a, mut b| controller::<$rule>(&mut a.state) == controller::<$rule>(&mut b.state),
             },)+];
     };
     (fn $name:ident, $step:ident, $body:expr) => {
@@ -185,15 +189,18 @@ macro_rules! controllers {
 
 // As in `algo`'s table, which a test compares; the names of functions are those of `controllers.bpf.c`.
 controllers! {
-    "nmcc" Nmcc = Nmcc::new(Decrease::Balanced), Start::Friendly(Friendly::new())
-        => nmcc_init nmcc_ack nmcc_cut nmcc_moved;
-    "nmcc-half" Nmcc = Nmcc::new(Decrease::Half), Start::Friendly(Friendly::new())
-        => nmcc_half_init nmcc_half_ack nmcc_half_cut nmcc_half_moved;
-    "lia" Lia = Lia, Start::Standard => lia_init lia_ack lia_cut lia_moved;
-    "olia" Olia = Olia::new(), Start::Standard => olia_init olia_ack olia_cut olia_moved;
-    "balia" Balia = Balia, Start::Standard => balia_init balia_ack balia_cut balia_moved;
-    "wvegas" Wvegas = Wvegas::new(), Start::Standard => wvegas_init wvegas_ack wvegas_cut wvegas_moved;
-    "ewtcp" Ewtcp = Ewtcp, Start::Standard => ewtcp_init ewtcp_ack ewtcp_cut ewtcp_moved;
-    "coupled" Coupled = Coupled, Start::Standard => coupled_init coupled_ack coupled_cut coupled_moved;
-    "reno" Reno = Reno, Start::Standard => reno_init reno_ack reno_cut reno_moved;
+    "nmcc" Nmcc = Nmcc::new(NmccDecrease::Balanced), SlowStart::Friendly(FriendlySlowStart::new())
+        => nmcc_init nmcc_ack nmcc_cut nmcc_set_window;
+    "nmcc-half" Nmcc = Nmcc::new(NmccDecrease::Half), SlowStart::Friendly(FriendlySlowStart::new())
+        => nmcc_half_init nmcc_half_ack nmcc_half_cut nmcc_half_set_window;
+    "lia" Lia = Lia, SlowStart::Standard => lia_init lia_ack lia_cut lia_set_window;
+    "olia" Olia = Olia::new(), SlowStart::Standard => olia_init olia_ack olia_cut olia_set_window;
+    "balia" Balia = Balia, SlowStart::Standard => balia_init balia_ack balia_cut balia_set_window;
+    "wvegas" Wvegas = Wvegas::new(), SlowStart::Standard
+        => wvegas_init wvegas_ack wvegas_cut wvegas_set_window;
+    "ewtcp" Ewtcp = Ewtcp, SlowStart::Standard
+        => ewtcp_init ewtcp_ack ewtcp_cut ewtcp_set_window;
+    "coupled" Coupled = Coupled, SlowStart::Standard
+        => coupled_init coupled_ack coupled_cut coupled_set_window;
+    "reno" Reno = Reno, SlowStart::Standard => reno_init reno_ack reno_cut reno_set_window;
 }

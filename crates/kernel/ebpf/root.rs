@@ -1,7 +1,7 @@
 //! The root of the controllers as a crate for eBPF: `algo`'s own files, and the way in from C.
 //!
-//! `build.rs` puts this file beside copies of `algo`'s `control`, `real.rs` and `units.rs`, so the crate has
-//! those modules as `algo` has, and nothing else.
+//! `build.rs` puts this file beside copies of `algo`'s `control`, `softfloat.rs` and `units.rs`, so the crate
+//! has those modules as `algo` has, and nothing else.
 #![no_std]
 #![allow(missing_docs, unreachable_pub, dead_code, unexpected_cfgs, reason = "parts of a crate")]
 
@@ -9,7 +9,7 @@ extern crate self as algo;
 
 pub mod control;
 mod entry;
-pub mod real;
+pub mod softfloat;
 pub mod units;
 
 pub use units::{Rate, Span, Time};

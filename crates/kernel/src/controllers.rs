@@ -312,7 +312,7 @@ mod tests {
             let mut step = crate::entry::AnbStep::default();
             let cwnd = (steps.init)(&mut step);
             let fresh = Algorithm::by_name(steps.name).expect("in the table");
-            assert_eq!(step.mine, fresh.member(algo::Span::ZERO), "{}", steps.name);
+            assert_eq!(step.mine, fresh.stats(algo::Span::ZERO), "{}", steps.name);
             assert_eq!(cwnd, 10);
             // A timeout, then growth: as the table's own, step by step.
             let (mut mine, alone) = (fresh, algo::control::Group { members: &[], me: 0 });
@@ -324,7 +324,7 @@ mod tests {
                     min_rtt_ns: 10_000_000,
                     acked: 5,
                     round,
-                    limited: 1,
+                    cwnd_limited: 1,
                     cause: u32::from(round % 3 == 0),
                     ..step
                 };
@@ -336,21 +336,21 @@ mod tests {
                     srtt,
                     rtt: srtt,
                     min_rtt: srtt,
-                    limited: true,
+                    cwnd_limited: true,
                     recovering: false,
                 };
                 if round % 50 == 0 {
                     let cause = if round % 3 == 0 {
-                        algo::control::Cause::Timeout
+                        algo::control::CongestionCause::Timeout
                     } else {
-                        algo::control::Cause::Loss
+                        algo::control::CongestionCause::Loss
                     };
-                    let loss = algo::control::Loss { now, cause, srtt };
-                    assert_eq!((steps.cut)(&mut step), mine.on_congestion(&loss, &alone).cwnd);
+                    let event = algo::control::CongestionEvent { now, cause, srtt };
+                    assert_eq!((steps.cut)(&mut step), mine.on_congestion(&event, &alone).cwnd);
                 } else {
                     assert_eq!((steps.ack)(&mut step), mine.on_ack(&ack, &alone).cwnd, "{}", steps.name);
                 }
-                assert_eq!(step.mine, mine.member(srtt));
+                assert_eq!(step.mine, mine.stats(srtt));
             }
         }
     }

@@ -150,7 +150,7 @@ pub struct Parity {
     program: String,
 }
 
-/// What a step does: an index into `init`, `ack`, `cut`, `moved`.
+/// What a step does: an index into `init`, `ack`, `cut`, `set_window`.
 pub type Op = u32;
 
 const STEP_BYTES: usize = size_of::<AnbStep>();

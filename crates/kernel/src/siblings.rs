@@ -1,6 +1,6 @@
 //! What the subflows of each connection have published for each other, and what NMCC makes of it.
 
-use algo::control::Member;
+use algo::control::SubflowStats;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -27,7 +27,7 @@ pub struct Published {
     /// Its group; of those that are each apart, from 2³¹ on.
     pub group: u32,
     /// Its numbers.
-    pub member: Member,
+    pub member: SubflowStats,
     /// NMCC's m, if it has siblings and a round-trip time.
     pub m: Option<f64>,
     /// NMCC's m_t.
@@ -64,20 +64,20 @@ impl Controllers for Live {
 
 /// A place as the programs have it: whose, group, token, when in ns, and the subflow. None if it is nobody's.
 #[cfg(any(feature = "ebpf", test))]
-fn slot(bytes: &[u8]) -> Option<(u64, u32, u32, u64, Member)> {
+fn slot(bytes: &[u8]) -> Option<(u64, u32, u32, u64, SubflowStats)> {
     use algo::control::Window;
     use algo::{Span, Time};
     let bytes: &[u8; SLOT_BYTES] = bytes.try_into().ok()?;
     let long = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
     let word = |at: usize| u32::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
-    let member = Member {
+    let member = SubflowStats {
         cwnd: Window(long(32)),
         srtt: Span::from_nanos(long(40)),
         slow_start: bytes[48] != 0,
-        interval: long(56),
-        cut: Window(long(64)),
-        cut_at: Time::from_nanos(long(72)),
-        clear: long(80),
+        loss_interval: long(56),
+        reduction: Window(long(64)),
+        reduced_at: Time::from_nanos(long(72)),
+        packets_between_losses: long(80),
     };
     (long(0) != 0 && member.cwnd.0 > 0).then(|| (long(8), word(24), word(28), long(16), member))
 }
@@ -85,8 +85,8 @@ fn slot(bytes: &[u8]) -> Option<(u64, u32, u32, u64, Member)> {
 #[cfg(feature = "ebpf")]
 mod map {
     use algo::Time;
-    use algo::control::{Factors, Group, Member};
-    use algo::real::Real;
+    use algo::control::{Group, NmccFactors, SubflowStats};
+    use algo::softfloat::Real;
     use libbpf_rs::{MapCore as _, MapFlags};
 
     use super::{Published, SLOT_BYTES, slot};
@@ -121,10 +121,10 @@ mod map {
         let slots: Vec<_> = value.chunks_exact(SLOT_BYTES).filter_map(slot).collect();
         for (cookie, group, token, at, member) in &slots {
             let same = slots.iter().filter(|other| other.1 == *group);
-            let members: Vec<Member> = same.clone().map(|other| other.4).collect();
+            let members: Vec<SubflowStats> = same.clone().map(|other| other.4).collect();
             let me = same.clone().position(|other| other.4 == *member).unwrap_or(0);
             let group_of = Group { members: &members, me };
-            let factors = Factors::of(Time::from_nanos(*at), &group_of).filter(|_| members.len() > 1);
+            let factors = NmccFactors::of(Time::from_nanos(*at), &group_of).filter(|_| members.len() > 1);
             all.push(Published {
                 controller,
                 connection,
@@ -155,7 +155,12 @@ mod tests {
         let (cookie, group, token, at, member) = slot(&bytes).expect("somebody's");
         assert_eq!((cookie, group, token, at), (2, 4, 5, 3));
         assert_eq!(
-            (member.cwnd.floor(), member.srtt.as_nanos(), member.interval, member.clear),
+            (
+                member.cwnd.floor(),
+                member.srtt.as_nanos(),
+                member.loss_interval,
+                member.packets_between_losses
+            ),
             (10, 7, 8, 9)
         );
         assert_eq!(slot(&bytes[1..]), None);

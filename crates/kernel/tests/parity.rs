@@ -68,10 +68,10 @@ fn the_kernel_takes_the_same_steps() {
                 member.cwnd.0 = (luck.magnitude(20) << 40) | luck.below(1 << 40);
                 member.srtt = algo::Span::from_nanos(luck.magnitude(34) * luck.below(8).min(1));
                 member.slow_start = luck.below(4) == 0;
-                member.interval = luck.magnitude(20) * luck.below(4).min(1);
-                member.cut.0 = luck.magnitude(50);
-                member.cut_at = algo::Time::from_nanos(here.now_ns.saturating_sub(luck.magnitude(34)));
-                member.clear = luck.magnitude(30);
+                member.loss_interval = luck.magnitude(20) * luck.below(4).min(1);
+                member.reduction.0 = luck.magnitude(50);
+                member.reduced_at = algo::Time::from_nanos(here.now_ns.saturating_sub(luck.magnitude(34)));
+                member.packets_between_losses = luck.magnitude(30);
                 here.members[i] = member;
                 here.me = luck.below(8) as u32;
                 here.n = luck.below(9) as u32;
@@ -87,14 +87,15 @@ fn the_kernel_takes_the_same_steps() {
             let bits = if luck.below(100) == 0 { 31 } else { 6 };
             here.acked = luck.magnitude(bits) as u32;
             here.round += luck.below(2) as u32;
-            here.limited = u32::from(luck.below(8) > 0);
+            here.cwnd_limited = u32::from(luck.below(8) > 0);
             here.recovering = u32::from(luck.below(10) == 0);
             here.cause = luck.below(3) as u32;
             here.cwnd = luck.magnitude(16) as u32;
             here.ssthresh = if luck.below(4) == 0 { 0x7fff_ffff } else { luck.magnitude(16) as u32 };
             let before = here;
             there.clone_from(&here);
-            let want = [steps_of.init, steps_of.ack, steps_of.cut, steps_of.moved][op as usize](&mut here);
+            let want =
+                [steps_of.init, steps_of.ack, steps_of.cut, steps_of.set_window][op as usize](&mut here);
             let got = parity.step(&mut there, op).expect("a step");
             let name = steps_of.name;
             assert_eq!(got, want, "{name}, step {number}, op {op}: {before:?}");

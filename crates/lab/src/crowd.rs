@@ -14,8 +14,8 @@ mod stock;
 
 use std::num::NonZeroU64;
 
-use algo::control::{Algorithm, Member};
-use algo::groups::Detector;
+use algo::control::{Algorithm, SubflowStats};
+use algo::shared_bottleneck::Detector;
 use algo::subflow::Subflow;
 use algo::{Span, Time};
 use sim::{EventQueue, RouteId};
@@ -167,7 +167,7 @@ pub struct Crowd {
     subs: Vec<Sub>,
     flows: Vec<Flow>,
     /// What every path publishes; the paths of a group stand side by side.
-    members: Vec<Member>,
+    members: Vec<SubflowStats>,
     timers: EventQueue<Due>,
     cbrs: Vec<cbr::Cbr>,
     digest: u64,
@@ -309,7 +309,7 @@ impl Crowd {
     }
 
     /// The groups of a flow, as what their members publish.
-    pub fn published(&self, flow: FlowNo) -> impl Iterator<Item = &[Member]> {
+    pub fn published(&self, flow: FlowNo) -> impl Iterator<Item = &[SubflowStats]> {
         let subs = &self.subs[self.subs_of(flow)];
         subs.iter()
             .filter(|sub| sub.at == sub.group.0)
@@ -330,7 +330,7 @@ impl Crowd {
             wrong.push(format!("a storm of timers in millisecond {}", self.millisecond));
         }
         for (i, sub) in self.subs.iter().enumerate() {
-            let (cwnd, in_flight) = (sub.subflow.cwnd(), sub.subflow.flight().in_flight());
+            let (cwnd, in_flight) = (sub.subflow.cwnd(), sub.subflow.sent_packets().in_flight());
             if !(1..=1 << 23).contains(&cwnd) {
                 wrong.push(format!("path {i} has a window of {cwnd}"));
             }
@@ -352,7 +352,7 @@ impl Crowd {
     fn push_sub(&mut self, flow: u32, control: Algorithm, down: RouteId, up: Option<RouteId>) -> SubNo {
         let no = self.subs.len() as SubNo;
         let subflow = Subflow::new(control);
-        self.members.push(subflow.member());
+        self.members.push(subflow.stats());
         self.subs.push(Sub {
             subflow,
             flow,

@@ -166,7 +166,7 @@ fn run_with(
             correlations.extend(detector.correlation_percent(0, 1));
         }
         let groups = swarm.paths(watched).iter().map(|path| path.group).collect();
-        (groups, detector.raw().to_vec())
+        (groups, detector.rfc8382_groups().to_vec())
     });
     let seen = seen.collect();
     correlations.sort_unstable();

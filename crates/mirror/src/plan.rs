@@ -38,7 +38,7 @@ mod way;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use algo::control::{Group, MEMBERS_MAX, Member};
+use algo::control::{Group, MEMBERS_MAX, SubflowStats};
 use algo::{Output, Span, Time};
 use mmtp::id::GROUP_BYTES;
 
@@ -77,7 +77,7 @@ pub struct Mirrors {
     dirty: bool,
     /// Some way had nothing to do, or nothing to do next, when that was last looked at.
     hungry: bool,
-    members: Vec<Member>,
+    members: Vec<SubflowStats>,
 }
 
 impl Mirrors {

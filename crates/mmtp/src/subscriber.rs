@@ -2,8 +2,8 @@
 //!
 //! One *path* (subflow) is a source seen from one local address; it has its own window, timers and pending
 //! requests, and the windows of a group of paths are coupled ([`algo::control`]). The receiver decides
-//! everything: what is asked of whom (`subscriber/ask.rs`), what is lost ([`algo::flight`]), whether bytes
-//! are right (`subscriber/object.rs`). Sources only answer.
+//! everything: what is asked of whom (`subscriber/ask.rs`), what is lost ([`algo::sent_packets`]),
+//! whether bytes are right (`subscriber/object.rs`). Sources only answer.
 //!
 //! **Pending never exceeds the window**: `in_flight ≤ cwnd` after each request, but for one probe before a
 //! timeout.
@@ -26,7 +26,7 @@ mod talk;
 
 use std::collections::{BTreeSet, VecDeque};
 
-use algo::control::{Cause, Group, MEMBERS_MAX, Member};
+use algo::control::{CongestionCause, Group, MEMBERS_MAX, SubflowStats};
 use algo::{Machine, Output, Span, Time};
 
 use crate::id::{ContentId, Cut};
@@ -106,7 +106,7 @@ pub struct Subscriber {
     doubled: u64,
     /// Whose turn it is to ask first.
     turn: usize,
-    members: Vec<Member>,
+    members: Vec<SubflowStats>,
     groups: Groups,
 }
 
@@ -180,7 +180,7 @@ impl Subscriber {
             state: path.state,
             srtt: path.rtt.srtt(),
             cwnd: path.cwnd,
-            in_flight: path.flight.in_flight(),
+            in_flight: path.sent_packets.in_flight(),
             chunk_bytes: path.mtu.cut().chunk_bytes(),
             counters: path.counters,
         })
@@ -260,7 +260,7 @@ impl Subscriber {
         let path = &mut self.paths[p];
         let source = path.source;
         let mut lost = Vec::new();
-        path.flight.expire(|asked, i, _| {
+        path.sent_packets.expire(|asked, i, _| {
             lost.extend(asked.what(i).map(|what| Work { object: asked.object, what }));
         });
         path.counters.lost += lost.len() as u64;
@@ -322,7 +322,7 @@ impl Subscriber {
         let path = &mut paths[p];
         let (mut newest, source) = (None, path.source);
         let (rtt, retry) = (path.rtt, &mut path.retry);
-        let lost = path.flight.detect(now, &rtt, |asked, i, seq| {
+        let lost = path.sent_packets.detect(now, &rtt, |asked, i, seq| {
             newest = newest.max(Some(seq));
             let Some(what) = asked.what(i) else { return };
             let object = &mut objects[asked.object as usize];
@@ -347,11 +347,11 @@ impl Subscriber {
         let keep = path.rtt.rto().times(2);
         let before = Time::from_nanos(now.as_nanos().saturating_sub(keep.as_nanos()));
         let tags = &mut path.tags;
-        path.flight.forget(before, |asked: Asked| {
+        path.sent_packets.forget(before, |asked: Asked| {
             tags.remove(&asked.tag);
         });
         if let Some(seq) = newest {
-            self.coupled(p, |path, group| path.congestion(now, Cause::Loss, seq, group));
+            self.coupled(p, |path, group| path.congestion(now, CongestionCause::Loss, seq, group));
         }
     }
 
@@ -385,9 +385,9 @@ impl Subscriber {
         loop {
             let path = &self.paths[p];
             let mut room = path.room(now);
-            if path.probe_due && now >= path.hold && !path.flight.is_full() {
+            if path.probe_due && now >= path.hold && !path.sent_packets.is_full() {
                 room = room.max(1);
-            } else if room == 0 || (room < path.quantum() && path.flight.in_flight() > 0) {
+            } else if room == 0 || (room < path.quantum() && path.sent_packets.in_flight() > 0) {
                 return;
             }
             let Some(batch) = self.gather(now, p, room) else {
@@ -415,7 +415,10 @@ impl Subscriber {
         if std::mem::take(&mut path.probe_due) {
             path.counters.probes += 1;
         } else {
-            debug_assert!(path.flight.in_flight() + batch.packets <= path.cwnd, "pending exceeds the window");
+            debug_assert!(
+                path.sent_packets.in_flight() + batch.packets <= path.cwnd,
+                "pending exceeds the window"
+            );
         }
         let asked = Asked { object, tag, ranges: batch.ranges, proven: path.cookie.is_some() };
         path.sent(now, batch.packets, asked);
@@ -472,7 +475,7 @@ impl Machine for Subscriber {
             } else {
                 let paths = self.paths.iter().map(|path| path.deadline(now)).min().unwrap_or(Time::NEVER);
                 // Where nothing is under way, an interval without news can end later.
-                let idle = self.paths.iter().all(|path| path.flight.in_flight() == 0);
+                let idle = self.paths.iter().all(|path| path.sent_packets.in_flight() == 0);
                 if idle { paths } else { paths.min(self.groups.deadline()) }
             };
             if self.events.is_empty() && self.out.is_empty() && now >= self.deadline {

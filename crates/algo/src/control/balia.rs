@@ -9,8 +9,8 @@
 //! The kernel implementation truncates a to an integer for the decrease, so that 1 < a < 2 takes half; here a
 //! is what it is.
 
-use super::{Ack, Change, Group, Loss, Member, Rule, Window};
-use crate::real::Real;
+use super::{Ack, CongestionAvoidance, CongestionEvent, Group, SubflowStats, Window, WindowDelta};
+use crate::softfloat::Real;
 
 /// Balanced linked adaptation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,28 +20,28 @@ pub struct Balia;
 /// x, Σx, max x.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "eBPF programs cannot return structs from functions")]
-fn rates(mine: &Member, group: &Group<'_>) -> (Real, Real, Real) {
+fn rates(mine: &SubflowStats, group: &Group<'_>) -> (Real, Real, Real) {
     let me = Group::mine(mine);
-    let (sum, max) = group.fold(me, (Real::ZERO, Real::ZERO), |(sum, max), peer| {
-        let x = peer.w * peer.per_r;
+    let (sum, max) = group.fold(me, (Real::ZERO, Real::ZERO), |(sum, max), member| {
+        let x = member.w * member.inv_rtt;
         (sum + x, max.max(x))
     });
-    (me.w * me.per_r, sum, max)
+    (me.w * me.inv_rtt, sum, max)
 }
 
-impl Rule for Balia {
+impl CongestionAvoidance for Balia {
     const FLOOR: Window = Window::packets(1);
 
     #[inline]
-    fn change(&mut self, mine: &Member, ack: &Ack, group: &Group<'_>) -> Change {
+    fn window_delta(&mut self, mine: &SubflowStats, ack: &Ack, group: &Group<'_>) -> WindowDelta {
         let (x, sum, max) = rates(mine, group);
         // The rule, with r = w/x and a = max x/x, is (x + max x)(4x + max x)/(10 w (Σx)²).
         let n = |n| Real::from_u64(n);
         let over = n(u64::from(ack.acked)) * (x + max) * (n(4) * x + max);
-        Change::more(over / (n(10) * mine.cwnd.real() * sum.square()))
+        WindowDelta::increase(over / (n(10) * mine.cwnd.real() * sum.square()))
     }
 
-    fn left(&mut self, mine: &Member, _loss: &Loss, group: &Group<'_>) -> Window {
+    fn reduced_window(&mut self, mine: &SubflowStats, _event: &CongestionEvent, group: &Group<'_>) -> Window {
         let (x, _, max) = rates(mine, group);
         let a = (max / x).min(Real::from_ratio(3, 1));
         mine.cwnd.shrunk(mine.cwnd.real().half() * a)

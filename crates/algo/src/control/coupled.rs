@@ -7,8 +7,8 @@
 //! * Each packet that arrives: w += 1/W.
 //! * A loss takes W/2 from the window of its subflow; at least one packet stays.
 
-use super::{Ack, Change, Group, Loss, Member, Rule, Window};
-use crate::real::Real;
+use super::{Ack, CongestionAvoidance, CongestionEvent, Group, SubflowStats, Window, WindowDelta};
+use crate::softfloat::Real;
 
 /// Full coupling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,20 +18,20 @@ pub struct Coupled;
 /// W, in packets. 2⁻³² packets a unit: a group of the largest windows must fit.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "eBPF programs cannot return structs from functions")]
-fn total(mine: &Member, group: &Group<'_>) -> Real {
-    let units = group.fold(Group::mine(mine), 0u64, |sum, peer| sum.wrapping_add(peer.cwnd.0 >> 8));
+fn total(mine: &SubflowStats, group: &Group<'_>) -> Real {
+    let units = group.fold(Group::mine(mine), 0u64, |sum, member| sum.wrapping_add(member.cwnd.0 >> 8));
     Real::from_ratio(units, 32)
 }
 
-impl Rule for Coupled {
+impl CongestionAvoidance for Coupled {
     const FLOOR: Window = Window::packets(1);
 
     #[inline]
-    fn change(&mut self, mine: &Member, ack: &Ack, group: &Group<'_>) -> Change {
-        Change::more(Real::from_u64(u64::from(ack.acked)) / total(mine, group))
+    fn window_delta(&mut self, mine: &SubflowStats, ack: &Ack, group: &Group<'_>) -> WindowDelta {
+        WindowDelta::increase(Real::from_u64(u64::from(ack.acked)) / total(mine, group))
     }
 
-    fn left(&mut self, mine: &Member, _loss: &Loss, group: &Group<'_>) -> Window {
+    fn reduced_window(&mut self, mine: &SubflowStats, _event: &CongestionEvent, group: &Group<'_>) -> Window {
         mine.cwnd.shrunk(total(mine, group).half())
     }
 }

@@ -16,8 +16,10 @@
 //! the limit or something is recovered, time does not pass (section 5.8); β after a mark is that after a
 //! loss.
 
-use super::{Ack, Cause, Change, Group, Loss, Member, Rule, Window};
-use crate::real::Real;
+use super::{
+    Ack, CongestionAvoidance, CongestionCause, CongestionEvent, Group, SubflowStats, Window, WindowDelta,
+};
+use crate::softfloat::Real;
 use crate::{Span, Time};
 
 /// An epoch of CUBIC, from a congestion event to the next, which may grow s times as slowly: C and α are
@@ -26,9 +28,9 @@ use crate::{Span, Time};
 #[repr(C)]
 pub(super) struct Epoch {
     /// W_max. Zero before the first event and after a timeout.
-    pub(super) max: Window,
-    /// Reno's window in this epoch; zero before it begins.
-    reno: Window,
+    pub(super) w_max: Window,
+    /// W_est, Reno's window in this epoch; zero before it begins.
+    w_est: Window,
     /// When time was last added up.
     at: Time,
     /// t and K in microseconds. They saturate after an hour, far beyond where the window has.
@@ -44,42 +46,48 @@ fn per_cube(share: Real) -> Real {
 impl Epoch {
     /// No event yet.
     pub(super) const fn new() -> Self {
-        Self { max: Window(0), reno: Window(0), at: Time::ZERO, t_us: 0, k_us: 0 }
+        Self { w_max: Window(0), w_est: Window(0), at: Time::ZERO, t_us: 0, k_us: 0 }
     }
 
     /// Whether anything has arrived since the last event.
     pub(super) fn has_begun(&self) -> bool {
-        self.reno != Window(0)
+        self.w_est != Window(0)
     }
 
     /// What arrives while the window is not the limit or something is recovered: time does not pass.
     #[inline]
-    pub(super) fn arrived(&mut self, ack: &Ack) {
-        if !ack.limited || ack.recovering {
+    pub(super) fn on_ack(&mut self, ack: &Ack) {
+        if !ack.cwnd_limited || ack.recovering {
             self.at = ack.now;
         }
     }
 
     pub(super) fn begin(&mut self, now: Time, cwnd: Window, share: Real) {
-        self.max = self.max.max(cwnd);
-        (self.reno, self.at, self.t_us) = (cwnd, now, 0);
-        let cube = self.max.beyond(cwnd).real() * per_cube(share);
+        self.w_max = self.w_max.max(cwnd);
+        (self.w_est, self.at, self.t_us) = (cwnd, now, 0);
+        let cube = self.w_max.saturating_sub(cwnd).real() * per_cube(share);
         self.k_us = u32::try_from(cube.cbrt().to_fixed(0)).unwrap_or(u32::MAX);
     }
 
     /// W_cubic, that many microseconds into the epoch.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "eBPF programs cannot return structs from functions")]
-    fn window(&self, t_us: u64, share: Real) -> Window {
+    fn w_cubic(&self, t_us: u64, share: Real) -> Window {
         let k = u64::from(self.k_us);
         let off = Real::from_u64(t_us.abs_diff(k));
         // Not shrunk(): W_cubic has no floor of its own.
         let cube = (off.square() * off / per_cube(share)).to_fixed(40);
-        Window(if t_us < k { self.max.0.saturating_sub(cube) } else { self.max.0.saturating_add(cube) })
+        Window(if t_us < k { self.w_max.0.saturating_sub(cube) } else { self.w_max.0.saturating_add(cube) })
     }
 
-    /// How a window grows in it; as Reno's once that has reached `prior`.
-    pub(super) fn grown(&mut self, cwnd: Window, ack: &Ack, share: Real, prior: Window) -> Change {
+    /// How a window grows in it; as Reno's once that has reached `cwnd_prior`.
+    pub(super) fn window_delta(
+        &mut self,
+        cwnd: Window,
+        ack: &Ack,
+        share: Real,
+        cwnd_prior: Window,
+    ) -> WindowDelta {
         // Whole microseconds only; the rest stays for the next time.
         let passed = ack.now.since(self.at).as_micros();
         self.at += Span::from_micros(passed);
@@ -87,25 +95,25 @@ impl Epoch {
         let t = u64::from(self.t_us);
 
         let each = Real::from_u64(u64::from(ack.acked)) / cwnd.real();
-        let alpha = if self.reno >= prior { Real::ONE } else { Real::from_u64(9) / Real::from_u64(17) };
-        self.reno = self.reno.grown(alpha * each / share);
-        if self.window(t, share) < self.reno {
-            return Change::more(self.reno.beyond(cwnd).real());
+        let alpha = if self.w_est >= cwnd_prior { Real::ONE } else { Real::from_u64(9) / Real::from_u64(17) };
+        self.w_est = self.w_est.grown(alpha * each / share);
+        if self.w_cubic(t, share) < self.w_est {
+            return WindowDelta::increase(self.w_est.saturating_sub(cwnd).real());
         }
         let half = cwnd.half();
-        let target = self.window(t.saturating_add(ack.srtt.as_micros()), share);
-        Change::more(target.beyond(cwnd).min(half).real() * each)
+        let target = self.w_cubic(t.saturating_add(ack.srtt.as_micros()), share);
+        WindowDelta::increase(target.saturating_sub(cwnd).min(half).real() * each)
     }
 
     /// Its end, and the window that is left.
-    pub(super) fn end(&mut self, cwnd: Window, cause: Cause) -> Window {
+    pub(super) fn end(&mut self, cwnd: Window, cause: CongestionCause) -> Window {
         let percent = |n: u64| Window::from_real(cwnd.real() * Real::from_u64(n) / Real::from_u64(100));
-        self.max = match cause {
-            Cause::Timeout => Window(0),
-            Cause::Loss | Cause::Mark if cwnd < self.max => percent(85),
-            Cause::Loss | Cause::Mark => cwnd,
+        self.w_max = match cause {
+            CongestionCause::Timeout => Window(0),
+            CongestionCause::Loss | CongestionCause::EcnCe if cwnd < self.w_max => percent(85),
+            CongestionCause::Loss | CongestionCause::EcnCe => cwnd,
         };
-        self.reno = Window(0);
+        self.w_est = Window(0);
         percent(70)
     }
 }
@@ -116,7 +124,7 @@ impl Epoch {
 pub struct Cubic {
     epoch: Epoch,
     /// The window just before the last event.
-    prior: Window,
+    cwnd_prior: Window,
 }
 
 impl Default for Cubic {
@@ -129,27 +137,27 @@ impl Cubic {
     /// No event yet.
     #[must_use]
     pub const fn new() -> Self {
-        Self { epoch: Epoch::new(), prior: Window(0) }
+        Self { epoch: Epoch::new(), cwnd_prior: Window(0) }
     }
 }
 
-impl Rule for Cubic {
-    const ALONE: bool = true;
+impl CongestionAvoidance for Cubic {
+    const APPLIES_ALONE: bool = true;
 
     #[inline]
-    fn arrived(&mut self, ack: &Ack) {
-        self.epoch.arrived(ack);
+    fn on_ack(&mut self, ack: &Ack) {
+        self.epoch.on_ack(ack);
     }
 
-    fn change(&mut self, mine: &Member, ack: &Ack, _group: &Group<'_>) -> Change {
+    fn window_delta(&mut self, mine: &SubflowStats, ack: &Ack, _group: &Group<'_>) -> WindowDelta {
         if !self.epoch.has_begun() {
             self.epoch.begin(ack.now, mine.cwnd, Real::ONE);
         }
-        self.epoch.grown(mine.cwnd, ack, Real::ONE, self.prior)
+        self.epoch.window_delta(mine.cwnd, ack, Real::ONE, self.cwnd_prior)
     }
 
-    fn left(&mut self, mine: &Member, loss: &Loss, _group: &Group<'_>) -> Window {
-        self.prior = mine.cwnd;
-        self.epoch.end(mine.cwnd, loss.cause)
+    fn reduced_window(&mut self, mine: &SubflowStats, event: &CongestionEvent, _group: &Group<'_>) -> Window {
+        self.cwnd_prior = mine.cwnd;
+        self.epoch.end(mine.cwnd, event.cause)
     }
 }

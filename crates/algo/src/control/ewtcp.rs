@@ -8,18 +8,20 @@
 //!
 //! n is the number of members that have an RTT.
 
-use super::{Ack, Change, Group, Member, Rule};
-use crate::real::Real;
+use super::{Ack, CongestionAvoidance, Group, SubflowStats, WindowDelta};
+use crate::softfloat::Real;
 
 /// Equally weighted TCP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Ewtcp;
 
-impl Rule for Ewtcp {
+impl CongestionAvoidance for Ewtcp {
     #[inline]
-    fn change(&mut self, mine: &Member, ack: &Ack, group: &Group<'_>) -> Change {
-        let n = u64::from(group.fold(Group::mine(mine), 0, |n, peer| n + peer.one));
-        Change::more(Real::from_u64(u64::from(ack.acked)) / (mine.cwnd.real() * Real::from_u64(n * n)))
+    fn window_delta(&mut self, mine: &SubflowStats, ack: &Ack, group: &Group<'_>) -> WindowDelta {
+        let n = u64::from(group.fold(Group::mine(mine), 0, |n, member| n + member.counted));
+        WindowDelta::increase(
+            Real::from_u64(u64::from(ack.acked)) / (mine.cwnd.real() * Real::from_u64(n * n)),
+        )
     }
 }

@@ -2,7 +2,7 @@
 //! the world's decision (Thomas, dissertation, section 4.2.1: those whose paths share a link).
 
 use super::Window;
-use crate::real::Real;
+use crate::softfloat::Real;
 use crate::{Span, Time};
 
 /// The most subflows one group may have; the world leaves further ones out of the numbers.
@@ -11,7 +11,7 @@ pub const MEMBERS_MAX: usize = 64;
 /// The numbers a subflow publishes for its siblings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
-pub struct Member {
+pub struct SubflowStats {
     /// Congestion window.
     pub cwnd: Window,
     /// Smoothed RTT; zero while there is no sample: such a member does not count yet.
@@ -19,51 +19,58 @@ pub struct Member {
     /// Whether it is in slow start.
     pub slow_start: bool,
     /// NMCC: packets between its congestion events, smoothed: 1/p. Zero before the first.
-    pub interval: u64,
+    pub loss_interval: u64,
     /// NMCC: how much its window lost in its last congestion event.
-    pub cut: Window,
+    pub reduction: Window,
     /// NMCC: when that was.
-    pub cut_at: Time,
+    pub reduced_at: Time,
     /// OLIA: packets that arrived between its last two congestion events, or since the last if those are
     /// more.
-    pub clear: u64,
+    pub packets_between_losses: u64,
 }
 
 /// The subflows that may share a bottleneck, as numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct Group<'a> {
     /// All members, this subflow too. At most [`MEMBERS_MAX`] are looked at.
-    pub members: &'a [Member],
+    pub members: &'a [SubflowStats],
     /// Which of them is this subflow.
     pub me: usize,
 }
 
 /// A member as [`Group::fold`] shows it. All zero if it does not count.
 #[derive(Clone, Copy, Debug)]
-pub struct Peer {
+pub struct SubflowTerms {
     /// One if it counts.
-    pub one: u32,
+    pub counted: u32,
     /// Congestion window.
     pub cwnd: Window,
     /// The same, w, in packets.
     pub w: Real,
     /// 1/r for the smoothed RTT r in nanoseconds.
-    pub per_r: Real,
-    /// [`Member::clear`].
-    pub clear: u64,
+    pub inv_rtt: Real,
+    /// [`SubflowStats::packets_between_losses`].
+    pub packets_between_losses: u64,
     /// No RTT is known: all are taken to be equal.
-    unknown: bool,
+    rtt_unknown: bool,
 }
 
-impl Peer {
+impl SubflowTerms {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "eBPF programs cannot return structs from functions")]
-    fn new(member: &Member, srtt: Span, counts: bool) -> Self {
+    fn new(member: &SubflowStats, srtt: Span, counts: bool) -> Self {
         // Selected, not skipped: a loop of which every turn is the same is cheap to verify in the kernel.
         let cwnd = if counts { member.cwnd } else { Window(0) };
         let r = Real::from_u64(if counts { srtt.as_nanos() } else { 1 });
-        let clear = if counts { member.clear } else { 0 };
-        Self { one: u32::from(counts), cwnd, w: cwnd.real(), per_r: r.inverse(), clear, unknown: false }
+        let packets_between_losses = if counts { member.packets_between_losses } else { 0 };
+        Self {
+            counted: u32::from(counts),
+            cwnd,
+            w: cwnd.real(),
+            inv_rtt: r.inverse(),
+            packets_between_losses,
+            rtt_unknown: false,
+        }
     }
 }
 
@@ -78,14 +85,14 @@ impl Group<'_> {
     /// cuts it is not told. Those that do not count yet have no RTT and no window.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "eBPF programs cannot return structs from functions")]
-    pub fn current(&self, mine: Member) -> impl Iterator<Item = Member> {
-        let (mine, me) = (Member { cut: Window(0), ..mine }, self.me);
-        let current = move |(i, member): (usize, &Member)| {
+    pub fn current(&self, mine: SubflowStats) -> impl Iterator<Item = SubflowStats> {
+        let (mine, me) = (SubflowStats { reduction: Window(0), ..mine }, self.me);
+        let current = move |(i, member): (usize, &SubflowStats)| {
             let member = if i == me { mine } else { *member };
-            // Selected, not skipped: see `Peer::new`.
+            // Selected, not skipped: see `SubflowTerms::new`.
             let counts = member.srtt > Span::ZERO;
             let window = |w: Window| if counts { w } else { Window(0) };
-            Member { cwnd: window(member.cwnd), cut: window(member.cut), ..member }
+            SubflowStats { cwnd: window(member.cwnd), reduction: window(member.reduction), ..member }
         };
         self.members.iter().take(MEMBERS_MAX).enumerate().map(current)
     }
@@ -94,9 +101,9 @@ impl Group<'_> {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "eBPF programs cannot return structs from functions")]
     #[must_use]
-    pub fn mine(mine: &Member) -> Peer {
-        let unknown = mine.srtt == Span::ZERO;
-        Peer { unknown, ..Peer::new(mine, mine.srtt.max(Span::from_nanos(1)), true) }
+    pub fn mine(mine: &SubflowStats) -> SubflowTerms {
+        let rtt_unknown = mine.srtt == Span::ZERO;
+        SubflowTerms { rtt_unknown, ..SubflowTerms::new(mine, mine.srtt.max(Span::from_nanos(1)), true) }
     }
 
     /// Folds `step` over this subflow, `me`, then over its siblings. Those without an RTT show up as zeros.
@@ -104,14 +111,14 @@ impl Group<'_> {
     /// known.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "eBPF programs cannot return structs from functions")]
-    pub fn fold<T>(&self, me: Peer, start: T, step: impl Fn(T, Peer) -> T) -> T {
+    pub fn fold<T>(&self, me: SubflowTerms, start: T, step: impl Fn(T, SubflowTerms) -> T) -> T {
         let mut folded = step(start, me);
         let Some(first) = self.members.first() else { return folded };
         for (i, member) in self.members.iter().enumerate().take(MEMBERS_MAX).skip(1) {
             // Everybody but me: in my place the first one, which is left out for it.
             let member = if i == self.me { first } else { member };
-            let srtt = if me.unknown { Span::from_nanos(1) } else { member.srtt };
-            folded = step(folded, Peer::new(member, srtt, srtt > Span::ZERO));
+            let srtt = if me.rtt_unknown { Span::from_nanos(1) } else { member.srtt };
+            folded = step(folded, SubflowTerms::new(member, srtt, srtt > Span::ZERO));
         }
         folded
     }

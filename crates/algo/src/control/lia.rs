@@ -9,25 +9,25 @@
 //! RFC 6356 has the window while in fast recovery be ssthresh. Windows here are never inflated, so they are
 //! that already.
 
-use super::{Ack, Change, Group, Member, Rule};
-use crate::real::Real;
+use super::{Ack, CongestionAvoidance, Group, SubflowStats, WindowDelta};
+use crate::softfloat::Real;
 
 /// Linked increases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Lia;
 
-impl Rule for Lia {
+impl CongestionAvoidance for Lia {
     #[inline]
-    fn change(&mut self, mine: &Member, ack: &Ack, group: &Group<'_>) -> Change {
+    fn window_delta(&mut self, mine: &SubflowStats, ack: &Ack, group: &Group<'_>) -> WindowDelta {
         let me = Group::mine(mine);
-        let (rates, best) = group.fold(me, (Real::ZERO, Real::ZERO), |(rates, best), peer| {
-            let rate = peer.w * peer.per_r;
-            (rates + rate, best.max(rate * peer.per_r))
+        let (rates, best) = group.fold(me, (Real::ZERO, Real::ZERO), |(rates, best), member| {
+            let rate = member.w * member.inv_rtt;
+            (rates + rate, best.max(rate * member.inv_rtt))
         });
         let rates = rates.square();
         // The smaller of best/rates and 1/w, with a single division.
         let (over, under) = if best * me.w < rates { (best, rates) } else { (Real::ONE, me.w) };
-        Change::more(Real::from_u64(u64::from(ack.acked)) * over / under)
+        WindowDelta::increase(Real::from_u64(u64::from(ack.acked)) * over / under)
     }
 }

@@ -20,37 +20,39 @@
 //!   most.
 //! * All packets that arrive count in l, those in recovery too; a mark ends an interval as a loss does.
 
-use super::{Ack, Change, Group, Loss, Member, Peer, Rule, Window};
-use crate::real::{Real, at_most};
+use super::{
+    Ack, CongestionAvoidance, CongestionEvent, Group, SubflowStats, SubflowTerms, Window, WindowDelta,
+};
+use crate::softfloat::{Real, at_most};
 
 /// Opportunistic linked increases: packets between losses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Olia {
     /// Between the last two.
-    between: u64,
+    packets_between_losses: u64,
     /// Since the last one.
-    since: u64,
+    packets_since_loss: u64,
 }
 
 impl Olia {
     /// Nothing has arrived yet.
     #[must_use]
     pub const fn new() -> Self {
-        Self { between: 0, since: 0 }
+        Self { packets_between_losses: 0, packets_since_loss: 0 }
     }
 }
 
 /// l/r².
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "eBPF programs cannot return structs from functions")]
-fn quality(peer: &Peer) -> Real {
-    Real::from_u64(peer.clear) * peer.per_r.square()
+fn quality(member: &SubflowTerms) -> Real {
+    Real::from_u64(member.packets_between_losses) * member.inv_rtt.square()
 }
 
 /// Sums and sets over a group, in one pass.
 #[derive(Clone, Copy)]
-struct Sets {
+struct BestPaths {
     members: u64,
     /// Σ w/r.
     rates: Real,
@@ -64,10 +66,10 @@ struct Sets {
     both: u64,
 }
 
-impl Sets {
+impl BestPaths {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "eBPF programs cannot return structs from functions")]
-    fn of(me: Peer, group: &Group<'_>) -> Self {
+    fn of(me: SubflowTerms, group: &Group<'_>) -> Self {
         let none = Self {
             members: 0,
             rates: Real::ZERO,
@@ -77,16 +79,16 @@ impl Sets {
             best: 0,
             both: 0,
         };
-        group.fold(me, none, |sets, peer| {
-            let quality = quality(&peer);
+        group.fold(me, none, |sets, member| {
+            let quality = quality(&member);
             // A larger one than any before empties a set; an equal one joins it.
-            let (keep_m, keep_b) = (at_most(peer.cwnd.0, sets.window.0), quality.at_most(sets.quality));
-            let in_m = u64::from(peer.one) * at_most(sets.window.0, peer.cwnd.0);
-            let in_b = u64::from(peer.one) * sets.quality.at_most(quality);
+            let (keep_m, keep_b) = (at_most(member.cwnd.0, sets.window.0), quality.at_most(sets.quality));
+            let in_m = u64::from(member.counted) * at_most(sets.window.0, member.cwnd.0);
+            let in_b = u64::from(member.counted) * sets.quality.at_most(quality);
             Self {
-                members: sets.members + u64::from(peer.one),
-                rates: sets.rates + peer.w * peer.per_r,
-                window: sets.window.max(peer.cwnd),
+                members: sets.members + u64::from(member.counted),
+                rates: sets.rates + member.w * member.inv_rtt,
+                window: sets.window.max(member.cwnd),
                 largest: sets.largest * keep_m + in_m,
                 quality: sets.quality.max(quality),
                 best: sets.best * keep_b + in_b,
@@ -96,40 +98,45 @@ impl Sets {
     }
 }
 
-impl Rule for Olia {
+impl CongestionAvoidance for Olia {
     const FLOOR: Window = Window::packets(1);
 
     #[inline]
-    fn arrived(&mut self, ack: &Ack) {
-        self.since = self.since.saturating_add(u64::from(ack.acked));
+    fn on_ack(&mut self, ack: &Ack) {
+        self.packets_since_loss = self.packets_since_loss.saturating_add(u64::from(ack.acked));
     }
 
     #[inline]
-    fn change(&mut self, mine: &Member, ack: &Ack, group: &Group<'_>) -> Change {
+    fn window_delta(&mut self, mine: &SubflowStats, ack: &Ack, group: &Group<'_>) -> WindowDelta {
         let me = Group::mine(mine);
-        let sets = Sets::of(me, group);
+        let sets = BestPaths::of(me, group);
         let acked = Real::from_u64(u64::from(ack.acked));
         let collected = sets.best.saturating_sub(sets.both);
         let alpha = |n: u64| acked / (me.w * Real::from_u64(sets.members.wrapping_mul(n)));
         // w/r² = (w/r)/r
-        let more = acked * (me.w * me.per_r * me.per_r) / sets.rates.square();
+        let more = acked * (me.w * me.inv_rtt * me.inv_rtt) / sets.rates.square();
         if collected == 0 {
-            Change::more(more)
+            WindowDelta::increase(more)
         } else if me.cwnd == sets.window {
-            Change { more, less: alpha(sets.largest) }
+            WindowDelta { increase: more, decrease: alpha(sets.largest) }
         } else if quality(&me) == sets.quality {
-            Change::more(more + alpha(collected))
+            WindowDelta::increase(more + alpha(collected))
         } else {
-            Change::more(more)
+            WindowDelta::increase(more)
         }
     }
 
-    fn left(&mut self, mine: &Member, _loss: &Loss, _group: &Group<'_>) -> Window {
-        (self.between, self.since) = (self.since, 0);
+    fn reduced_window(
+        &mut self,
+        mine: &SubflowStats,
+        _event: &CongestionEvent,
+        _group: &Group<'_>,
+    ) -> Window {
+        (self.packets_between_losses, self.packets_since_loss) = (self.packets_since_loss, 0);
         mine.cwnd.half()
     }
 
-    fn publish(&self, member: &mut Member) {
-        member.clear = self.between.max(self.since);
+    fn publish(&self, member: &mut SubflowStats) {
+        member.packets_between_losses = self.packets_between_losses.max(self.packets_since_loss);
     }
 }

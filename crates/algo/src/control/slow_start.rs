@@ -4,27 +4,27 @@
 mod friendly;
 mod hystart;
 
-pub use friendly::Friendly;
+pub use friendly::FriendlySlowStart;
 pub use hystart::Hystart;
 
-use super::tcp::{SSTHRESH_MIN, State};
-use super::{Ack, Cause, Group, Loss, Member, Window};
-use crate::real::Real;
+use super::classic_cc::{SSTHRESH_MIN, State};
+use super::{Ack, CongestionCause, CongestionEvent, Group, SubflowStats, Window};
+use crate::softfloat::Real;
 
 /// The slow start of one subflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
-    /// As [`Tcp`](super::Tcp) has it.
+pub enum SlowStart {
+    /// As [`ClassicCc`](super::ClassicCc) has it.
     Standard,
     /// HyStart++.
     Hystart(Hystart),
     /// Friendly slow start of NMCC.
-    Friendly(Friendly),
+    Friendly(FriendlySlowStart),
 }
 
-/// A row of [`STARTS`].
+/// A row of [`SLOW_STARTS`].
 #[derive(Clone, Copy, Debug)]
-pub struct StartEntry {
+pub struct SlowStartInfo {
     /// What it is called, after the plus sign in `lia+hystart`: lower case, unique.
     pub name: &'static str,
     /// What it does, in a line.
@@ -32,51 +32,51 @@ pub struct StartEntry {
     /// Where it comes from.
     pub source: &'static str,
     /// A fresh one.
-    pub make: fn() -> Start,
+    pub make: fn() -> SlowStart,
 }
 
 /// Every slow start there is.
-pub const STARTS: &[StartEntry] = &[
-    StartEntry {
+pub const SLOW_STARTS: &[SlowStartInfo] = &[
+    SlowStartInfo {
         name: "standard",
         title: "doubles each round trip until there is a loss",
         source: "RFC 5681 section 3.1",
-        make: || Start::Standard,
+        make: || SlowStart::Standard,
     },
-    StartEntry {
+    SlowStartInfo {
         name: "hystart",
         title: "slows down and leaves when the round-trip time grows, before there is a loss",
         source: "RFC 9406 (HyStart++)",
-        make: || Start::Hystart(Hystart::new()),
+        make: || SlowStart::Hystart(Hystart::new()),
     },
-    StartEntry {
+    SlowStartInfo {
         name: "friendly",
         title: "the subflows of a group together grow as one TCP on the best of their paths",
         source: "Thomas, dissertation, section 4.2.2",
-        make: || Start::Friendly(Friendly::new()),
+        make: || SlowStart::Friendly(FriendlySlowStart::new()),
     },
 ];
 
-impl Start {
-    /// A fresh one of that [name](StartEntry::name); `None` if there is none.
+impl SlowStart {
+    /// A fresh one of that [name](SlowStartInfo::name); `None` if there is none.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
-        STARTS.iter().find(|entry| entry.name == name).map(|entry| (entry.make)())
+        SLOW_STARTS.iter().find(|entry| entry.name == name).map(|entry| (entry.make)())
     }
 
     /// Packets arrived, whatever the phase; `grows`: the window may grow by them. May end slow start.
     #[inline]
-    pub(super) fn arrived(&mut self, state: &mut State, ack: &Ack, grows: bool, alone: bool) {
+    pub(super) fn on_ack(&mut self, state: &mut State, ack: &Ack, grows: bool, alone: bool) {
         match self {
             Self::Standard => {}
-            Self::Hystart(hystart) => hystart.arrived(state, ack),
-            Self::Friendly(friendly) => friendly.arrived(state, ack, grows, alone),
+            Self::Hystart(hystart) => hystart.on_ack(state, ack),
+            Self::Friendly(friendly) => friendly.on_ack(state, ack, grows, alone),
         }
     }
 
     /// The window grows in slow start.
     #[inline]
-    pub(super) fn grow(&mut self, state: &mut State, mine: &Member, ack: &Ack, group: &Group<'_>) {
+    pub(super) fn grow(&mut self, state: &mut State, mine: &SubflowStats, ack: &Ack, group: &Group<'_>) {
         let acked = Real::from_u64(u64::from(ack.acked));
         match self {
             Self::Hystart(hystart) => state.grow(hystart.packets(state, acked)),
@@ -85,24 +85,26 @@ impl Start {
         }
     }
 
-    /// A congestion event that leaves `left`.
-    pub(super) fn cut(
+    /// A congestion event that leaves `reduced`.
+    pub(super) fn reduce(
         &mut self,
         state: &mut State,
-        mine: &Member,
-        loss: &Loss,
-        left: Window,
+        mine: &SubflowStats,
+        event: &CongestionEvent,
+        reduced: Window,
         group: &Group<'_>,
     ) {
         match self {
-            Self::Friendly(friendly) if !group.is_alone() => friendly.cut(state, mine, loss, left, group),
+            Self::Friendly(friendly) if !group.is_alone() => {
+                friendly.reduce(state, mine, event, reduced, group);
+            }
             Self::Friendly(friendly) => {
-                state.cut(loss.cause, left);
+                state.reduce(event.cause, reduced);
                 friendly.follow(state);
             }
             Self::Standard | Self::Hystart(_) => {
-                state.cut(loss.cause, left);
-                if loss.cause == Cause::Timeout {
+                state.reduce(event.cause, reduced);
+                if event.cause == CongestionCause::Timeout {
                     // Even where a rule leaves less than two packets: slow start follows, if only up to two.
                     state.ssthresh = state.ssthresh.max(SSTHRESH_MIN);
                     state.slow_start = true;
@@ -112,9 +114,9 @@ impl Start {
     }
 
     /// The world has set the window and ssthresh.
-    pub(super) fn moved(&mut self, state: &mut State) {
+    pub(super) fn set_window(&mut self, state: &mut State) {
         if let Self::Friendly(friendly) = self {
-            friendly.moved(state);
+            friendly.set_window(state);
         }
     }
 

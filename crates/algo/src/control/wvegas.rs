@@ -18,9 +18,9 @@
 //! * No queue at all (q = 0) is no reason to drain one, though twice zero is not more.
 //! * Alone it is Vegas with α = 10, not Reno: the world's "ordinary TCP" would lose what this is for.
 
-use super::{Ack, Change, Group, Member, Rule, Window};
+use super::{Ack, CongestionAvoidance, Group, SubflowStats, Window, WindowDelta};
 use crate::Span;
-use crate::real::Real;
+use crate::softfloat::Real;
 
 /// Packets to keep queued over all paths.
 const TOTAL_ALPHA: u64 = 10;
@@ -95,12 +95,12 @@ impl Wvegas {
     }
 
     /// The window after a round.
-    fn adjusted(&mut self, round: &Round, mine: &Member, group: &Group<'_>) -> Window {
+    fn adjusted(&mut self, round: &Round, mine: &SubflowStats, group: &Group<'_>) -> Window {
         let diff = round.diff(mine.cwnd);
         if diff >= self.alpha {
             let me = Group::mine(mine);
-            let rates = group.fold(me, Real::ZERO, |sum, peer| sum + peer.w * peer.per_r);
-            let share = Real::from_u64(TOTAL_ALPHA) * me.w * me.per_r / rates;
+            let rates = group.fold(me, Real::ZERO, |sum, member| sum + member.w * member.inv_rtt);
+            let share = Real::from_u64(TOTAL_ALPHA) * me.w * me.inv_rtt / rates;
             self.alpha = share.max(Real::from_u64(ALPHA_MIN));
         }
         let mut cwnd = if diff > self.alpha {
@@ -121,11 +121,11 @@ impl Wvegas {
     }
 }
 
-impl Rule for Wvegas {
-    const ALONE: bool = true;
+impl CongestionAvoidance for Wvegas {
+    const APPLIES_ALONE: bool = true;
 
     #[inline]
-    fn arrived(&mut self, ack: &Ack) {
+    fn on_ack(&mut self, ack: &Ack) {
         if ack.rtt > Span::ZERO {
             // Bounded so that the product fits: eBPF has no 128-bit multiplication to saturate with.
             let (rtt, acked) = (ack.rtt.as_nanos().min(RTT_MAX_NS), u64::from(ack.acked.min(ACKED_MAX)));
@@ -135,17 +135,17 @@ impl Rule for Wvegas {
     }
 
     #[inline]
-    fn change(&mut self, mine: &Member, ack: &Ack, group: &Group<'_>) -> Change {
+    fn window_delta(&mut self, mine: &SubflowStats, ack: &Ack, group: &Group<'_>) -> WindowDelta {
         match self.round(ack) {
-            None => Change::NONE,
+            None => WindowDelta::NONE,
             Some(round) if round.samples <= SAMPLES_MIN => {
-                Change::more(Real::from_u64(u64::from(round.samples)) / mine.cwnd.real())
+                WindowDelta::increase(Real::from_u64(u64::from(round.samples)) / mine.cwnd.real())
             }
-            Some(round) => Change::between(mine.cwnd, self.adjusted(&round, mine, group)),
+            Some(round) => WindowDelta::between(mine.cwnd, self.adjusted(&round, mine, group)),
         }
     }
 
-    fn leave(&mut self, mine: &Member, ack: &Ack) -> Option<Window> {
+    fn exit_slow_start(&mut self, mine: &SubflowStats, ack: &Ack) -> Option<Window> {
         let round = self.round(ack).filter(|round| round.samples > SAMPLES_MIN)?;
         let queued = round.diff(mine.cwnd) > Real::from_u64(GAMMA);
         queued.then(|| Window::from_real(mine.cwnd.real() * round.base / round.rtt).grown(Real::ONE))

@@ -1,9 +1,9 @@
 //! What a flow does.
 
 use algo::Time;
-use algo::control::{Algorithm, Cause, Group};
-use algo::flight::Delivery;
-use algo::groups::Detector;
+use algo::control::{Algorithm, CongestionCause, Group};
+use algo::sent_packets::Delivery;
+use algo::shared_bottleneck::Detector;
 use algo::subflow::{Subflow, Timer};
 use sim::RouteId;
 
@@ -81,7 +81,7 @@ impl Crowd {
 
     fn publish(&mut self, sub: usize) {
         let sub = &self.subs[sub];
-        self.members[sub.at as usize] = sub.subflow.member();
+        self.members[sub.at as usize] = sub.subflow.stats();
     }
 
     /// Calls `f` with a path and its group, then publishes what the path has become.
@@ -89,7 +89,7 @@ impl Crowd {
         let sub = &mut self.subs[sub];
         let members = &self.members[sub.group.0 as usize..sub.group.1 as usize];
         f(&mut sub.subflow, &Group { members, me: (sub.at - sub.group.0) as usize });
-        self.members[sub.at as usize] = sub.subflow.member();
+        self.members[sub.at as usize] = sub.subflow.stats();
     }
 
     pub(super) fn start(&mut self, now: Time, flow: FlowNo, send: &mut impl FnMut(RouteId, Segment)) {
@@ -108,12 +108,12 @@ impl Crowd {
     fn fill(&mut self, now: Time, s: usize, send: &mut impl FnMut(RouteId, Segment)) {
         let sub = &mut self.subs[s];
         let flow = &mut self.flows[sub.flow as usize];
-        if sub.subflow.flight().is_full() {
+        if sub.subflow.sent_packets().is_full() {
             sub.subflow.forget(now);
         }
         if sub.silent && flow.subs > 1 {
             // The others have its work; a packet that carries nothing finds out when it is back.
-            if sub.subflow.flight().in_flight() == 0 && !flow.stopped && !flow.stock.is_done() {
+            if sub.subflow.sent_packets().in_flight() == 0 && !flow.stopped && !flow.stock.is_done() {
                 let id = sub.subflow.sent(now, 1, Load::Nothing);
                 send(sub.down, data(s, id, flow.bytes));
             }
@@ -143,12 +143,12 @@ impl Crowd {
         if flow.stopped {
             return;
         }
-        let load = sub.subflow.flight().get(segment.id).copied().unwrap_or(Load::Nothing);
+        let load = sub.subflow.sent_packets().get(segment.id).copied().unwrap_or(Load::Nothing);
         let delivery = sub.subflow.delivered(now, segment.id, 0);
         sub.silent = false;
         let counts = match delivery {
-            Delivery::Fresh { .. } => flow.stock.came(load),
-            Delivery::Late { .. } => flow.stock.came_late(load),
+            Delivery::Acked { .. } => flow.stock.came(load),
+            Delivery::SpuriousLoss { .. } => flow.stock.came_late(load),
             Delivery::Duplicate | Delivery::Unknown => false,
         };
         if counts {
@@ -157,16 +157,16 @@ impl Crowd {
                 flow.done = Some(now);
             }
         }
-        if let Delivery::Fresh { sent_at, seq } = delivery {
+        if let Delivery::Acked { sent_at, seq } = delivery {
             let members = &self.members[sub.group.0 as usize..sub.group.1 as usize];
             let group = Group { members, me: (sub.at - sub.group.0) as usize };
             let told = sub.subflow.acked(now, 1, seq, Some(sent_at), 1, &group);
             if segment.is_marked() {
-                sub.subflow.congestion(now, Cause::Mark, seq, &group);
+                sub.subflow.congestion(now, CongestionCause::EcnCe, seq, &group);
             }
             let member = &mut self.members[sub.at as usize];
             if told || segment.is_marked() {
-                *member = sub.subflow.member();
+                *member = sub.subflow.stats();
             } else {
                 member.srtt = sub.subflow.rtt().srtt();
             }
@@ -187,7 +187,7 @@ impl Crowd {
         subflow.forget(now);
         if let Some(seq) = newest {
             self.lost(s, lost);
-            self.coupled(s, |subflow, group| subflow.congestion(now, Cause::Loss, seq, group));
+            self.coupled(s, |subflow, group| subflow.congestion(now, CongestionCause::Loss, seq, group));
             self.restocked(now, s, idle, send);
         }
     }
@@ -199,7 +199,7 @@ impl Crowd {
         let no = self.subs[s].flow as FlowNo;
         if idle && self.flows[no].stock.left() > 0 {
             let mut order: Vec<usize> = self.subs_of(no).filter(|other| *other != s).collect();
-            order.sort_by_key(|other| self.subs[*other].subflow.flight().newest_sent());
+            order.sort_by_key(|other| self.subs[*other].subflow.sent_packets().newest_sent());
             for other in order {
                 self.fill(now, other, send);
             }
@@ -220,7 +220,7 @@ impl Crowd {
         self.detect(now, s, send);
         match self.subs[s].subflow.timer(now) {
             Timer::None => {}
-            Timer::Probe if self.subs[s].subflow.flight().is_full() => {}
+            Timer::Probe if self.subs[s].subflow.sent_packets().is_full() => {}
             Timer::Probe => {
                 let sub = &mut self.subs[s];
                 let flow = &mut self.flows[sub.flow as usize];
@@ -256,7 +256,7 @@ impl Crowd {
         let flow = &mut self.flows[no];
         let path = (segment.sub() - flow.first) as usize;
         let Some(watch) = &mut flow.watch else { return };
-        let Some(sent_at) = sub.subflow.flight().sent_at(segment.id) else { return };
+        let Some(sent_at) = sub.subflow.sent_packets().sent_at(segment.id) else { return };
         watch.sample(path, now, now.since(sent_at));
         watch.delivered(path, 1);
         if let Some(groups) = watch.tick(now) {

@@ -1,6 +1,6 @@
 //! Drawing lots.
 
-use algo::control::{ALGORITHMS, Algorithm, STARTS};
+use algo::control::{ALGORITHMS, Algorithm, SLOW_STARTS};
 use algo::{Span, Time};
 use sim::Rng;
 
@@ -33,7 +33,7 @@ pub(super) fn between(rng: &mut Rng, from: Time, to: Time) -> Time {
 /// A fresh controller, now and then with a slow start of another, and its name.
 pub(super) fn controller(rng: &mut Rng) -> (String, Algorithm) {
     let rule = ALGORITHMS[rng.below(ALGORITHMS.len() as u64) as usize].name;
-    let start = STARTS[rng.below(STARTS.len() as u64) as usize].name;
+    let start = SLOW_STARTS[rng.below(SLOW_STARTS.len() as u64) as usize].name;
     let name = if rng.chance(0.3) { format!("{rule}+{start}") } else { rule.to_owned() };
     let control = Algorithm::by_name(&name).expect("any rule goes with any slow start");
     (name, control)

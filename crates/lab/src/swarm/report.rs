@@ -1,7 +1,7 @@
 //! What happened in a swarm.
 
 use algo::Time;
-use algo::groups::Detector;
+use algo::shared_bottleneck::Detector;
 use mmtp::publisher::Counters;
 use mmtp::subscriber::{Event, ObjectId, PathReport, SourceId};
 use sim::{LinkId, Stats};

@@ -27,8 +27,8 @@
 //! connections over a very thin link still take more than one would. The kernel's own limits (memory,
 //! autotuning) may hold a connection below what is given here.
 
-use algo::control::{Ack, Algorithm, Cause, Control as _, Group, Loss, Member};
-use algo::rtt::Rtt;
+use algo::control::{Ack, Algorithm, CongestionCause, CongestionEvent, Control as _, Group, SubflowStats};
+use algo::rtt::RttEstimator;
 use algo::{Span, Time};
 
 /// Segments a window has at least: with fewer, a lost one is not followed by the three duplicate
@@ -65,7 +65,7 @@ pub struct Sample {
 #[derive(Clone, Debug)]
 pub(super) struct Coupling {
     control: Algorithm,
-    rtt: Rtt,
+    rtt: RttEstimator,
     cwnd: u32,
     mss: u32,
     received: u64,
@@ -96,9 +96,9 @@ pub(super) struct Coupling {
 impl Coupling {
     pub(super) fn new(control: Algorithm) -> Self {
         Self {
-            cwnd: control.member(Span::ZERO).cwnd.floor().max(1),
+            cwnd: control.stats(Span::ZERO).cwnd.floor().max(1),
             control,
-            rtt: Rtt::new(),
+            rtt: RttEstimator::new(),
             mss: 1_448,
             received: 0,
             disordered: 0,
@@ -131,8 +131,8 @@ impl Coupling {
     }
 
     /// What it publishes for its siblings; without weight unless it `counts`.
-    pub(super) fn member(&self, counts: bool) -> Member {
-        self.control.member(if counts { self.rtt.srtt() } else { Span::ZERO })
+    pub(super) fn member(&self, counts: bool) -> SubflowStats {
+        self.control.stats(if counts { self.rtt.srtt() } else { Span::ZERO })
     }
 
     /// Takes a sample; first of all what it needs to be a member of its group.
@@ -167,7 +167,7 @@ impl Coupling {
         let disordered = seen < sample.disordered;
         // A sample that tells of bytes beyond the mark may tell of disorder before it.
         if disordered && before >= self.recover {
-            self.lose(&Loss { now, cause: Cause::Loss, srtt }, group);
+            self.lose(&CongestionEvent { now, cause: CongestionCause::Loss, srtt }, group);
         }
         self.hold(new > 0 && !disordered);
         if acked > 0 {
@@ -178,7 +178,7 @@ impl Coupling {
                 srtt,
                 rtt: self.rtt.latest(),
                 min_rtt: self.rtt.min(),
-                limited: self.is_limit(),
+                cwnd_limited: self.is_limit(),
                 recovering: self.received < self.recover,
             };
             self.cwnd = self.control.on_ack(&ack, group).cwnd.max(1);
@@ -186,7 +186,7 @@ impl Coupling {
     }
 
     /// Something is lost.
-    fn lose(&mut self, loss: &Loss, group: &Group<'_>) {
+    fn lose(&mut self, event: &CongestionEvent, group: &Group<'_>) {
         let (mss, peak) = (u64::from(self.mss), self.peak.max(self.round_bytes));
         let most = self.given.unwrap_or(WINDOW_LIFTED_BYTES).min(peak.saturating_mul(2));
         self.recover = self.received + most.max(SEGMENTS_MIN * mss);
@@ -195,9 +195,9 @@ impl Coupling {
         let flight = if self.is_slow_start() { peak.saturating_mul(2) } else { peak + peak / 4 } / mss;
         let flight = u32::try_from(flight).unwrap_or(u32::MAX).max(1);
         if flight < self.cwnd {
-            self.control.moved(flight, Some(flight));
+            self.control.set_window(flight, Some(flight));
         }
-        self.cwnd = self.control.on_congestion(loss, group).cwnd.max(1);
+        self.cwnd = self.control.on_congestion(event, group).cwnd.max(1);
     }
 
     /// Counts what arrived behind a hole; `smooth` if there is none.
@@ -214,7 +214,7 @@ impl Coupling {
     }
 
     fn is_slow_start(&self) -> bool {
-        self.control.member(Span::ZERO).slow_start
+        self.control.stats(Span::ZERO).slow_start
     }
 
     /// Bytes a round trip; samples may be further apart than that.
@@ -327,7 +327,7 @@ mod tests {
     fn step(flows: &mut [Flow], p: usize, now: Time, srtt: Span, got: f64, hit: bool) {
         let members: Vec<_> = flows
             .iter()
-            .map(|flow| flow.receiver.as_ref().map_or(Member::default(), |r| r.member(true)))
+            .map(|flow| flow.receiver.as_ref().map_or(SubflowStats::default(), |r| r.member(true)))
             .collect();
         let flow = &mut flows[p];
         let packets = (flow.got + got) as u64 - flow.got as u64;
@@ -335,7 +335,11 @@ mod tests {
         let alone = Group { members: &[], me: 0 };
         if hit && now >= flow.recovering {
             flow.recovering = now + srtt;
-            flow.cwnd = flow.tcp.on_congestion(&Loss { now, cause: Cause::Loss, srtt }, &alone).cwnd.into();
+            flow.cwnd = flow
+                .tcp
+                .on_congestion(&CongestionEvent { now, cause: CongestionCause::Loss, srtt }, &alone)
+                .cwnd
+                .into();
             flow.disordered += 1;
         }
         if packets > 0 {
@@ -346,7 +350,7 @@ mod tests {
                 srtt,
                 rtt: srtt,
                 min_rtt: Span::from_millis(BASE_MS),
-                limited: flow.cwnd <= flow.window,
+                cwnd_limited: flow.cwnd <= flow.window,
                 recovering: now < flow.recovering,
             };
             flow.cwnd = flow.tcp.on_ack(&ack, &alone).cwnd.into();
@@ -468,7 +472,7 @@ mod tests {
     /// A way in mid-life: a window of about `cwnd` packets of 1,000 bytes, which arrive each 50 ms.
     fn steady(cwnd: u32) -> (Coupling, Sample, Time) {
         let mut way = coupling();
-        way.control.moved(cwnd, Some(cwnd));
+        way.control.set_window(cwnd, Some(cwnd));
         let rtt = Span::from_millis(50);
         let (mut sample, mut now) = (Sample { rtt, mss: 1_000, ..Sample::default() }, Time::ZERO);
         for _ in 0..6 {
@@ -535,7 +539,7 @@ mod tests {
     #[test]
     fn a_window_that_bounds_nobody_is_cut_from_what_was_on_its_way() {
         let (mut way, mut sample, now) = steady(100);
-        way.control.moved(1_000, Some(1_000));
+        way.control.set_window(1_000, Some(1_000));
         way.cwnd = 1_000;
         sample.disordered += 1;
         way.feed(now + Span::from_millis(10), &sample, &ALONE);
@@ -573,7 +577,7 @@ mod tests {
         assert_eq!(way.give(false), None);
         way.cwnd = 25;
         assert_eq!(way.give(false), Some(50 * 1_448), "twice as much in slow start");
-        way.control.moved(50, Some(50));
+        way.control.set_window(50, Some(50));
         way.cwnd = 50;
         assert_eq!(way.give(false), None, "the same once that is over");
         way.cwnd = 53;

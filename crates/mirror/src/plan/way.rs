@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use algo::control::Member;
+use algo::control::SubflowStats;
 use algo::{Rate, Span, Time};
 use mmtp::id::GROUP_BYTES;
 
@@ -208,7 +208,7 @@ impl Way {
     }
 
     /// What it publishes for its siblings; without weight while nothing flows.
-    pub(super) fn member(&self) -> Member {
+    pub(super) fn member(&self) -> SubflowStats {
         self.coupling.member(self.is_flowing())
     }
 

@@ -1,7 +1,7 @@
 //! What arrives on a path: which request it answers, what it brings, what it says about the path.
 
-use algo::control::Cause;
-use algo::flight::Delivery;
+use algo::control::CongestionCause;
+use algo::sent_packets::Delivery;
 use algo::{Span, Time};
 
 use super::object::Outcome;
@@ -43,7 +43,7 @@ impl Subscriber {
             self.coupled(p, |path, group| path.acked(now, got.acked, got.seq, group));
             if marked {
                 self.paths[p].counters.marked += u64::from(got.acked);
-                self.coupled(p, |path, group| path.congestion(now, Cause::Mark, got.seq, group));
+                self.coupled(p, |path, group| path.congestion(now, CongestionCause::EcnCe, got.seq, group));
             }
         }
         self.set_state(p, before);
@@ -82,7 +82,7 @@ impl Subscriber {
         };
         let path = &mut self.paths[p];
         let source = path.source;
-        let asked = path.flight.get(id).map(|asked| (asked.object, asked.index(what)));
+        let asked = path.sent_packets.get(id).map(|asked| (asked.object, asked.index(what)));
         let Some((object, Some(index))) = asked else {
             path.counters.stray += 1;
             return;
@@ -92,8 +92,8 @@ impl Subscriber {
             path.counters.malformed += 1;
             return;
         }
-        match path.flight.deliver(now, id, index) {
-            Delivery::Fresh { sent_at, seq } => {
+        match path.sent_packets.deliver(now, id, index) {
+            Delivery::Acked { sent_at, seq } => {
                 if index == 0 {
                     self.groups.sample(p, now, now.since(sent_at));
                 }
@@ -101,7 +101,7 @@ impl Subscriber {
                 got.seq = got.seq.max(seq);
                 got.sent_at = Some(got.sent_at.map_or(sent_at, |t| t.max(sent_at)));
             }
-            Delivery::Late { .. } => path.counters.late += 1,
+            Delivery::SpuriousLoss { .. } => path.counters.late += 1,
             Delivery::Duplicate | Delivery::Unknown => {
                 path.counters.stray += 1;
                 return;
@@ -159,12 +159,12 @@ impl Subscriber {
     /// hour has passed): what it did not answer is asked again, and nobody is to blame.
     fn cookie(&mut self, now: Time, p: PathId, id: u64, cookie: wire::Cookie) {
         let path = &mut self.paths[p];
-        let newest = path.flight.sent_at(id).is_some_and(|at| at >= path.cookie_at);
+        let newest = path.sent_packets.sent_at(id).is_some_and(|at| at >= path.cookie_at);
         if path.cookie != Some(cookie) {
             (path.cookie, path.cookie_at) = (Some(cookie), now);
         }
         path.mtu.begin(now);
-        let Some(asked) = path.flight.get(id).filter(|asked| asked.proven) else { return };
+        let Some(asked) = path.sent_packets.get(id).filter(|asked| asked.proven) else { return };
         path.cookies_vain += u32::from(newest);
         if path.cookies_vain >= COOKIES_VAIN_MAX {
             // Whatever it is told, it asks for another proof: others have to do its work.
@@ -173,8 +173,8 @@ impl Subscriber {
         }
         let (object, count) = (asked.object, asked.ranges.iter().map(path::packets).sum::<u32>());
         for i in (0..count).rev() {
-            let what = path.flight.get(id).and_then(|asked| asked.what(i));
-            if path.flight.cancel(id, i)
+            let what = path.sent_packets.get(id).and_then(|asked| asked.what(i));
+            if path.sent_packets.cancel(id, i)
                 && let Some(what) = what
             {
                 path.retry.push_front(Work { object, what });
@@ -188,12 +188,12 @@ impl Subscriber {
     fn refused(&mut self, now: Time, p: PathId, id: u64, reason: Reason, retry_ms: u16) -> bool {
         let path = &mut self.paths[p];
         let source = path.source;
-        let Some(asked) = path.flight.get(id) else { return false };
+        let Some(asked) = path.sent_packets.get(id) else { return false };
         let (object, count) = (asked.object, asked.ranges.iter().map(path::packets).sum::<u32>());
         let mut open = Vec::new();
         for i in 0..count {
-            let what = path.flight.get(id).and_then(|asked| asked.what(i));
-            if path.flight.cancel(id, i) {
+            let what = path.sent_packets.get(id).and_then(|asked| asked.what(i));
+            if path.sent_packets.cancel(id, i) {
                 open.extend(what.map(|what| Work { object, what }));
             }
         }

@@ -114,7 +114,7 @@ impl Subscriber {
     fn gather_probe(&mut self, p: PathId, batch: &mut Batch) {
         batch.packets_max = 1;
         let (path, source) = (&self.paths[p], self.paths[p].source);
-        let oldest = path.flight.outstanding().find_map(|(asked, i, _)| {
+        let oldest = path.sent_packets.outstanding().find_map(|(asked, i, _)| {
             let what = asked.what(i)?;
             let wanted = self.objects[asked.object as usize].wants(what, source) == Wanted::Yes;
             wanted.then_some(Work { object: asked.object, what })
@@ -130,7 +130,7 @@ impl Subscriber {
     /// so the next one waits for the timeout of this one.
     fn gather_greeting(&self, p: PathId, batch: &mut Batch) {
         let path = &self.paths[p];
-        if path.flight.in_flight() > 0 {
+        if path.sent_packets.in_flight() > 0 {
             return;
         }
         if let Some(&object) = self.active.iter().find(|o| !self.lacks(path.source, **o)) {
@@ -293,7 +293,7 @@ impl Subscriber {
         let (source, here) = (me.source, now + me.rtt.srtt());
         for q in (0..self.paths.len()).filter(|&q| q != p) {
             let other = &self.paths[q];
-            for (asked, i, sent_at) in other.flight.outstanding() {
+            for (asked, i, sent_at) in other.sent_packets.outstanding() {
                 if batch.packets == batch.packets_max {
                     return;
                 }
@@ -431,7 +431,7 @@ mod tests {
         }
         assert_eq!(asked, [20, 21]);
         let path = &subscriber.paths[p];
-        assert_eq!(path.flight.in_flight(), 4, "pending is the window");
+        assert_eq!(path.sent_packets.in_flight(), 4, "pending is the window");
         assert_eq!(path.runs.front().map(|run| run.group), Some(22), "the next idle packet");
     }
 }

@@ -1,11 +1,12 @@
-//! Which paths are coupled: as given, or those that seem to share a bottleneck ([`algo::groups`]).
+//! Which paths are coupled: as given, or those that seem to share a bottleneck ([`algo::shared_bottleneck`]).
 
-use algo::groups::Detector;
+use algo::shared_bottleneck::Detector;
 use algo::{Span, Time};
 
 use super::{Event, PATHS_MAX, PathId, Subscriber};
 
-const _: () = assert!(PATHS_MAX <= algo::groups::PATHS_MAX, "every path has a place in the detector");
+const _: () =
+    assert!(PATHS_MAX <= algo::shared_bottleneck::PATHS_MAX, "every path has a place in the detector");
 
 /// Who decides which paths are coupled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

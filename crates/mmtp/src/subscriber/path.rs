@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use algo::control::{Ack, Algorithm, Cause, Control, Group, Loss, Member};
-use algo::flight::Flight;
-use algo::rtt::Rtt;
+use algo::control::{Ack, Algorithm, CongestionCause, CongestionEvent, Control, Group, SubflowStats};
+use algo::rtt::RttEstimator;
+use algo::sent_packets::SentPackets;
 use algo::{Span, Time};
 
 use super::mtu::Mtu;
@@ -161,9 +161,9 @@ pub(super) struct Path {
     pub(super) group: u32,
     pub(super) state: State,
     pub(super) control: Algorithm,
-    pub(super) rtt: Rtt,
+    pub(super) rtt: RttEstimator,
     pub(super) cwnd: u32,
-    pub(super) flight: Flight<Asked>,
+    pub(super) sent_packets: SentPackets<Asked>,
     pub(super) tags: BTreeMap<u64, u64>,
     pub(super) runs: VecDeque<Run>,
     pub(super) retry: VecDeque<Work>,
@@ -197,10 +197,10 @@ impl Path {
             source,
             group: config.group,
             state: State::Opening,
-            cwnd: config.control.member(Span::ZERO).cwnd.floor().max(1),
+            cwnd: config.control.stats(Span::ZERO).cwnd.floor().max(1),
             control: config.control,
-            rtt: Rtt::new(),
-            flight: Flight::new(),
+            rtt: RttEstimator::new(),
+            sent_packets: SentPackets::new(),
             tags: BTreeMap::new(),
             runs: VecDeque::new(),
             retry: VecDeque::new(),
@@ -225,8 +225,8 @@ impl Path {
 
     /// The interface is there again, perhaps in another network: everything is to be learnt anew.
     pub(super) fn restart(&mut self) {
-        let (counters, requests) = (self.counters, std::mem::take(&mut self.flight));
-        *self = Self { counters, flight: requests, ..Self::new(self.source, &self.config) };
+        let (counters, requests) = (self.counters, std::mem::take(&mut self.sent_packets));
+        *self = Self { counters, sent_packets: requests, ..Self::new(self.source, &self.config) };
         self.tags.clear();
     }
 
@@ -237,10 +237,10 @@ impl Path {
 
     /// Packets that may be asked for now.
     pub(super) fn room(&self, now: Time) -> u32 {
-        if self.state.is_shut() || now < self.hold || self.flight.is_full() {
+        if self.state.is_shut() || now < self.hold || self.sent_packets.is_full() {
             return 0;
         }
-        self.cwnd.min(self.holds()).saturating_sub(self.flight.in_flight())
+        self.cwnd.min(self.holds()).saturating_sub(self.sent_packets.in_flight())
     }
 
     /// Packets that may be under way without overflowing our own socket, should we not read for a moment:
@@ -262,9 +262,9 @@ impl Path {
     }
 
     /// What this subflow publishes for its siblings; no RTT, and so no weight, while it does not answer.
-    pub(super) fn member(&self) -> Member {
+    pub(super) fn member(&self) -> SubflowStats {
         let counts = matches!(self.state, State::Open);
-        self.control.member(if counts { self.rtt.srtt() } else { Span::ZERO })
+        self.control.stats(if counts { self.rtt.srtt() } else { Span::ZERO })
     }
 
     /// Expected rate in bytes per second.
@@ -278,15 +278,15 @@ impl Path {
 
     /// A request of `count` packets goes out.
     pub(super) fn sent(&mut self, now: Time, count: u32, asked: Asked) {
-        if self.flight.in_flight() == 0 {
+        if self.sent_packets.in_flight() == 0 {
             self.heard = now;
             self.probed = false;
         }
         let tag = asked.tag;
-        let id = self.flight.send(now, count, asked);
+        let id = self.sent_packets.send(now, count, asked);
         self.tags.insert(tag, id);
         self.counters.requests += 1;
-        self.most_in_flight = self.most_in_flight.max(self.flight.in_flight());
+        self.most_in_flight = self.most_in_flight.max(self.sent_packets.in_flight());
     }
 
     /// Something arrived in answer to a request.
@@ -312,13 +312,13 @@ impl Path {
     pub(super) fn acked(&mut self, now: Time, acked: u32, seq: u64, group: &Group<'_>) {
         if seq >= self.round_end {
             self.round = self.round.wrapping_add(1);
-            self.round_end = self.flight.next_seq();
-            self.most_in_flight = self.flight.in_flight() + acked;
+            self.round_end = self.sent_packets.next_seq();
+            self.most_in_flight = self.sent_packets.in_flight() + acked;
         }
         // A window that was not used up says nothing about the path. Requests wait for a quantum of room, so
         // a window counts as used from there on; in slow start half of it is enough (as Linux'
         // is_cwnd_limited).
-        let used = if self.control.member(Span::ZERO).slow_start { self.cwnd / 2 } else { self.cwnd };
+        let used = if self.control.stats(Span::ZERO).slow_start { self.cwnd / 2 } else { self.cwnd };
         let ack = Ack {
             now,
             acked,
@@ -327,20 +327,20 @@ impl Path {
             // The sample that was taken of this batch, by its latest request: its smallest.
             rtt: self.rtt.latest(),
             min_rtt: self.rtt.min(),
-            limited: self.most_in_flight + self.quantum() > used,
+            cwnd_limited: self.most_in_flight + self.quantum() > used,
             recovering: seq < self.recovery_end,
         };
         self.cwnd = self.control.on_ack(&ack, group).cwnd.max(1);
     }
 
     /// The network lost or marked the packet with sequence number `seq`; counts once a window.
-    pub(super) fn congestion(&mut self, now: Time, cause: Cause, seq: u64, group: &Group<'_>) {
-        if seq < self.recovery_end && cause != Cause::Timeout {
+    pub(super) fn congestion(&mut self, now: Time, cause: CongestionCause, seq: u64, group: &Group<'_>) {
+        if seq < self.recovery_end && cause != CongestionCause::Timeout {
             return;
         }
-        self.recovery_end = self.flight.next_seq();
-        let loss = Loss { now, cause, srtt: self.rtt.srtt() };
-        self.cwnd = self.control.on_congestion(&loss, group).cwnd.max(1);
+        self.recovery_end = self.sent_packets.next_seq();
+        let event = CongestionEvent { now, cause, srtt: self.rtt.srtt() };
+        self.cwnd = self.control.on_congestion(&event, group).cwnd.max(1);
     }
 
     /// When there is something to do that is not at `now`: what is due by then has been done.
@@ -353,12 +353,12 @@ impl Path {
         if self.hold > now {
             at = at.min(self.hold);
         }
-        if self.flight.in_flight() > 0 {
+        if self.sent_packets.in_flight() > 0 {
             at = at.min(self.timeout_at());
             if !self.probed && self.state == State::Open {
                 at = at.min(self.heard + self.rtt.probe_timeout());
             }
-            if let Some(reorder) = self.flight.next_deadline(&self.rtt) {
+            if let Some(reorder) = self.sent_packets.next_deadline(&self.rtt) {
                 at = at.min(reorder);
             }
         }
@@ -366,14 +366,14 @@ impl Path {
     }
 
     fn timeout_at(&self) -> Time {
-        let oldest = self.flight.oldest_outstanding().unwrap_or(self.heard);
+        let oldest = self.sent_packets.oldest_outstanding().unwrap_or(self.heard);
         let rto = if self.state == State::Open { self.rtt.rto() } else { self.rtt.rto().min(RETRY_MAX) };
         oldest.max(self.heard) + rto
     }
 
     /// Whether the retransmission timeout has passed; marks a probe as due if only its time has.
     pub(super) fn timer(&mut self, now: Time) -> bool {
-        if self.state.is_shut() || self.flight.in_flight() == 0 {
+        if self.state.is_shut() || self.sent_packets.in_flight() == 0 {
             return false;
         }
         if now >= self.timeout_at() {
@@ -396,7 +396,7 @@ impl Path {
             self.timeouts_in_a_row = 0;
         }
         if self.state == State::Open {
-            self.congestion(now, Cause::Timeout, self.flight.next_seq(), group);
+            self.congestion(now, CongestionCause::Timeout, self.sent_packets.next_seq(), group);
         } else {
             // But not the algorithm's window: a source that is not there yet says nothing of the path, whose
             // ssthresh would be low from then on (RFC 5681 §3.1 sets none for a lost SYN either).

@@ -16,18 +16,18 @@
 //!   halves. A timeout: w = w_sp = 1. Never w_sp < w.
 //! * Alone in its group it is the standard slow start, step by step.
 
+use super::super::classic_cc::{SSTHRESH_MIN, State};
 use super::super::nmcc::friendliness;
-use super::super::tcp::{SSTHRESH_MIN, State};
-use super::super::{Ack, Cause, Group, INITIAL_WINDOW, Loss, Member, Window};
-use crate::real::Real;
+use super::super::{Ack, CongestionCause, CongestionEvent, Group, INITIAL_WINDOW, SubflowStats, Window};
+use crate::softfloat::Real;
 
 /// Friendly slow start of one subflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub struct Friendly {
+pub struct FriendlySlowStart {
     /// w_sp and w, both as of the start of the round.
-    pub(in super::super) single: Window,
-    pub(in super::super) start: Window,
+    pub(in super::super) single_path_cwnd: Window,
+    pub(in super::super) round_start_cwnd: Window,
     /// m² as of the last growth in slow start or cut.
     pub(in super::super) m2: Real,
     /// The round, and how many packets in it counted for growth.
@@ -35,17 +35,23 @@ pub struct Friendly {
     counted: u32,
 }
 
-impl Default for Friendly {
+impl Default for FriendlySlowStart {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Friendly {
+impl FriendlySlowStart {
     /// At the initial window.
     #[must_use]
     pub const fn new() -> Self {
-        Self { single: INITIAL_WINDOW, start: INITIAL_WINDOW, m2: Real::ONE, round: 0, counted: 0 }
+        Self {
+            single_path_cwnd: INITIAL_WINDOW,
+            round_start_cwnd: INITIAL_WINDOW,
+            m2: Real::ONE,
+            round: 0,
+            counted: 0,
+        }
     }
 
     /// Where slow start ends, in this subflow's own units.
@@ -55,14 +61,15 @@ impl Friendly {
 
     /// The single TCP is this subflow.
     pub(super) fn follow(&mut self, state: &State) {
-        (self.single, self.start, self.counted, self.m2) = (state.cwnd, state.cwnd, 0, Real::ONE);
+        (self.single_path_cwnd, self.round_start_cwnd, self.counted, self.m2) =
+            (state.cwnd, state.cwnd, 0, Real::ONE);
     }
 
     /// The world has set the window and ssthresh, both in this subflow's own units. What a single TCP would
     /// have is as unknown as at first.
-    pub(super) fn moved(&mut self, state: &mut State) {
+    pub(super) fn set_window(&mut self, state: &mut State) {
         state.ssthresh = Window::from_real(state.ssthresh.real() * self.m2).max(SSTHRESH_MIN);
-        (self.single, self.start, self.counted) = (state.cwnd, state.cwnd, 0);
+        (self.single_path_cwnd, self.round_start_cwnd, self.counted) = (state.cwnd, state.cwnd, 0);
     }
 
     /// After a step alone.
@@ -73,19 +80,19 @@ impl Friendly {
 
     /// Ends a round: the single TCP grows by as much of its window as arrived of ours.
     fn end_round(&mut self, state: &State, round: u32) {
-        let whole = self.start.floor().max(1);
+        let whole = self.round_start_cwnd.floor().max(1);
         let part = Real::from_u64(u64::from(self.counted.min(whole))) / Real::from_u64(u64::from(whole));
-        self.single = if state.slow_start {
-            self.single.grown(self.single.real() * part).min(state.ssthresh)
+        self.single_path_cwnd = if state.slow_start {
+            self.single_path_cwnd.grown(self.single_path_cwnd.real() * part).min(state.ssthresh)
         } else {
-            self.single.grown(part)
+            self.single_path_cwnd.grown(part)
         };
-        self.single = self.single.max(state.cwnd);
-        (self.start, self.round, self.counted) = (state.cwnd, round, 0);
+        self.single_path_cwnd = self.single_path_cwnd.max(state.cwnd);
+        (self.round_start_cwnd, self.round, self.counted) = (state.cwnd, round, 0);
     }
 
     /// Packets arrived.
-    pub(super) fn arrived(&mut self, state: &mut State, ack: &Ack, grows: bool, alone: bool) {
+    pub(super) fn on_ack(&mut self, state: &mut State, ack: &Ack, grows: bool, alone: bool) {
         if alone {
             // Having lost its siblings is no reason to start slowly up to what was theirs.
             if state.slow_start {
@@ -101,41 +108,41 @@ impl Friendly {
         if !grows {
             return;
         }
-        if state.slow_start && (state.cwnd >= self.target(state) || self.single >= state.ssthresh) {
+        if state.slow_start && (state.cwnd >= self.target(state) || self.single_path_cwnd >= state.ssthresh) {
             state.slow_start = false;
-            self.single = self.single.max(state.ssthresh).min(Window::MAX);
+            self.single_path_cwnd = self.single_path_cwnd.max(state.ssthresh).min(Window::MAX);
         }
         self.counted = self.counted.saturating_add(ack.acked);
     }
 
     /// The window grows in slow start, with siblings.
-    pub(super) fn grow(&mut self, state: &mut State, mine: &Member, acked: Real, group: &Group<'_>) {
+    pub(super) fn grow(&mut self, state: &mut State, mine: &SubflowStats, acked: Real, group: &Group<'_>) {
         let target = self.target(state);
         self.m2 = friendliness(mine, group);
-        let each = self.single.real() / (self.start.real() * self.m2);
+        let each = self.single_path_cwnd.real() / (self.round_start_cwnd.real() * self.m2);
         state.cwnd = state.cwnd.grown(acked * each.min(Real::ONE)).min(target);
     }
 
-    /// A congestion event that leaves `left`, with siblings.
-    pub(super) fn cut(
+    /// A congestion event that leaves `reduced`, with siblings.
+    pub(super) fn reduce(
         &mut self,
         state: &mut State,
-        mine: &Member,
-        loss: &Loss,
-        left: Window,
+        mine: &SubflowStats,
+        event: &CongestionEvent,
+        reduced: Window,
         group: &Group<'_>,
     ) {
         self.m2 = friendliness(mine, group);
-        let left = left.min(state.cwnd);
-        state.slow_start = loss.cause == Cause::Timeout;
+        let reduced = reduced.min(state.cwnd);
+        state.slow_start = event.cause == CongestionCause::Timeout;
         if !state.slow_start || state.cwnd > Window::packets(1) {
-            state.ssthresh = Window::from_real(left.real() * self.m2).max(SSTHRESH_MIN);
+            state.ssthresh = Window::from_real(reduced.real() * self.m2).max(SSTHRESH_MIN);
         }
-        (state.cwnd, self.single) = if state.slow_start {
+        (state.cwnd, self.single_path_cwnd) = if state.slow_start {
             (Window::packets(1), Window::packets(1))
         } else {
-            (left, self.single.half().max(left))
+            (reduced, self.single_path_cwnd.half().max(reduced))
         };
-        (self.start, self.counted) = (state.cwnd, 0);
+        (self.round_start_cwnd, self.counted) = (state.cwnd, 0);
     }
 }

@@ -13,9 +13,9 @@
 //! * RTTs are observed in packets that do not let the window grow, too.
 
 use super::super::Ack;
-use super::super::tcp::{SSTHRESH_INITIAL, State};
+use super::super::classic_cc::{SSTHRESH_INITIAL, State};
 use crate::Span;
-use crate::real::Real;
+use crate::softfloat::Real;
 
 /// The least growth of the RTT that counts.
 const MIN_RTT_THRESH: Span = Span::from_millis(4);
@@ -71,7 +71,7 @@ impl Hystart {
     }
 
     /// Packets arrived: section 4.2. Ends slow start when CSS has lasted long enough.
-    pub(super) fn arrived(&mut self, state: &mut State, ack: &Ack) {
+    pub(super) fn on_ack(&mut self, state: &mut State, ack: &Ack) {
         if !state.slow_start || state.ssthresh != SSTHRESH_INITIAL {
             return;
         }
@@ -81,7 +81,7 @@ impl Hystart {
             if self.is_conservative() {
                 self.css_rounds = self.css_rounds.saturating_add(1);
                 if self.css_rounds >= CSS_ROUNDS {
-                    state.leave_slow_start(state.cwnd);
+                    state.exit_slow_start(state.cwnd);
                     return;
                 }
             }
@@ -121,31 +121,33 @@ impl Hystart {
 mod tests {
     use super::*;
     use crate::Time;
-    use crate::control::{Cause, Control, Group, Loss, Reno, Start, Tcp, Window};
+    use crate::control::{
+        ClassicCc, CongestionCause, CongestionEvent, Control, Group, Reno, SlowStart, Window,
+    };
 
     const ALONE: Group<'static> = Group { members: &[], me: 0 };
 
-    fn fresh() -> Tcp<Reno> {
-        Tcp::new(Reno, Start::Hystart(Hystart::new()))
+    fn fresh() -> ClassicCc<Reno> {
+        ClassicCc::new(Reno, SlowStart::Hystart(Hystart::new()))
     }
 
-    fn conservative(flow: &Tcp<Reno>) -> bool {
-        matches!(flow.start, Start::Hystart(hystart) if hystart.is_conservative())
+    fn conservative(flow: &ClassicCc<Reno>) -> bool {
+        matches!(flow.slow_start, SlowStart::Hystart(hystart) if hystart.is_conservative())
     }
 
     /// A round of `n` packets, all of that RTT; returns packets gained.
-    fn round(flow: &mut Tcp<Reno>, round: u32, n: u32, rtt_us: u64) -> f64 {
+    fn round(flow: &mut ClassicCc<Reno>, round: u32, n: u32, rtt_us: u64) -> f64 {
         let before = flow.state.cwnd;
         let rtt = Span::from_micros(rtt_us);
         for _ in 0..n {
             let now = Time::ZERO;
             let (srtt, min_rtt) = (rtt, rtt);
             flow.on_ack(
-                &Ack { now, acked: 1, round, srtt, rtt, min_rtt, limited: true, recovering: false },
+                &Ack { now, acked: 1, round, srtt, rtt, min_rtt, cwnd_limited: true, recovering: false },
                 &ALONE,
             );
         }
-        flow.state.cwnd.beyond(before).0 as f64 / Window::ONE as f64
+        flow.state.cwnd.saturating_sub(before).0 as f64 / Window::ONE as f64
     }
 
     #[test]
@@ -173,8 +175,8 @@ mod tests {
         let mut flow = fresh();
         round(&mut flow, 1, 8, 50_000);
         let rtt = Span::from_millis(100);
-        let (now, limited, recovering) = (Time::ZERO, true, false);
-        let ack = Ack { now, acked: 8, round: 2, srtt: rtt, rtt, min_rtt: rtt, limited, recovering };
+        let (now, cwnd_limited, recovering) = (Time::ZERO, true, false);
+        let ack = Ack { now, acked: 8, round: 2, srtt: rtt, rtt, min_rtt: rtt, cwnd_limited, recovering };
         flow.on_ack(&ack, &ALONE);
         assert!(conservative(&flow));
     }
@@ -209,8 +211,11 @@ mod tests {
     fn only_at_first() {
         let mut flow = fresh();
         round(&mut flow, 1, 90, 50_000);
-        for cause in [Cause::Loss, Cause::Timeout] {
-            flow.on_congestion(&Loss { now: Time::ZERO, cause, srtt: Span::from_millis(50) }, &ALONE);
+        for cause in [CongestionCause::Loss, CongestionCause::Timeout] {
+            flow.on_congestion(
+                &CongestionEvent { now: Time::ZERO, cause, srtt: Span::from_millis(50) },
+                &ALONE,
+            );
         }
         for (n, rtt) in (2..5).zip([50_000, 90_000, 190_000]) {
             let w = flow.state.cwnd.floor();

@@ -25,9 +25,9 @@
 //! that α becomes 1 at W_max where that has converged below the window before the event.
 
 use super::cubic::Epoch;
-use super::{Ack, Change, Group, Loss, Member, Rule, Window};
+use super::{Ack, CongestionAvoidance, CongestionEvent, Group, SubflowStats, Window, WindowDelta};
 use crate::Span;
-use crate::real::Real;
+use crate::softfloat::Real;
 
 /// What the smallest RTT varies by without a queue, besides an eighth of it: the clock of timestamps.
 const EMPTY: Span = Span::from_millis(1);
@@ -35,19 +35,19 @@ const EMPTY: Span = Span::from_millis(1);
 /// NMCC with CUBIC's moves, of one subflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub struct Ncubic {
+pub struct NmccCubic {
     epoch: Epoch,
     /// s of this epoch.
     share: Real,
 }
 
-impl Default for Ncubic {
+impl Default for NmccCubic {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Ncubic {
+impl NmccCubic {
     /// No event yet.
     #[must_use]
     pub const fn new() -> Self {
@@ -58,36 +58,36 @@ impl Ncubic {
 /// s: how many times more slowly this subflow grows than CUBIC.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "eBPF programs cannot return structs from functions")]
-fn share(mine: &Member, ack: &Ack, group: &Group<'_>) -> Real {
+fn share(mine: &SubflowStats, ack: &Ack, group: &Group<'_>) -> Real {
     if ack.srtt < ack.min_rtt + ack.min_rtt.over(8) + EMPTY {
         return Real::ONE;
     }
-    let (sum, max) = group.fold(Group::mine(mine), (Real::ZERO, Real::ZERO), |(sum, max), peer| {
-        let omega = peer.per_r.square() * Real::from_u64(u64::from(peer.one));
+    let (sum, max) = group.fold(Group::mine(mine), (Real::ZERO, Real::ZERO), |(sum, max), member| {
+        let omega = member.inv_rtt.square() * Real::from_u64(u64::from(member.counted));
         (sum + omega, max.max(omega))
     });
     (sum / max).max(Real::ONE)
 }
 
-impl Rule for Ncubic {
-    const ALONE: bool = true;
+impl CongestionAvoidance for NmccCubic {
+    const APPLIES_ALONE: bool = true;
 
     #[inline]
-    fn arrived(&mut self, ack: &Ack) {
-        self.epoch.arrived(ack);
+    fn on_ack(&mut self, ack: &Ack) {
+        self.epoch.on_ack(ack);
     }
 
-    fn change(&mut self, mine: &Member, ack: &Ack, group: &Group<'_>) -> Change {
+    fn window_delta(&mut self, mine: &SubflowStats, ack: &Ack, group: &Group<'_>) -> WindowDelta {
         let share = share(mine, ack, group);
         let (more, less) = (share.max(self.share), share.min(self.share));
         if !self.epoch.has_begun() || more * Real::from_u64(4) > less * Real::from_u64(5) {
             self.share = share;
             self.epoch.begin(ack.now, mine.cwnd, share);
         }
-        self.epoch.grown(mine.cwnd, ack, self.share, self.epoch.max)
+        self.epoch.window_delta(mine.cwnd, ack, self.share, self.epoch.w_max)
     }
 
-    fn left(&mut self, mine: &Member, loss: &Loss, _group: &Group<'_>) -> Window {
-        self.epoch.end(mine.cwnd, loss.cause)
+    fn reduced_window(&mut self, mine: &SubflowStats, event: &CongestionEvent, _group: &Group<'_>) -> Window {
+        self.epoch.end(mine.cwnd, event.cause)
     }
 }

@@ -11,7 +11,7 @@ const MILLION: i64 = 1_000_000;
 
 /// The estimates for one path, as of the end of the last interval; parts per million, nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
+pub struct SummaryStats {
     /// Delay samples in the last [`M`] intervals.
     pub samples: u32,
     /// Of these intervals, how many had a sample.
@@ -53,7 +53,7 @@ struct Interval {
 
 /// A change of E_T(OWD) from one interval to the next.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Change {
+pub(super) struct DelayDelta {
     pub(super) by_ns: i64,
     /// The square of what chance would make of it, had the samples nothing to do with each other.
     pub(super) noise_ns2: u128,
@@ -61,7 +61,7 @@ pub(super) struct Change {
 
 /// What is known of one path.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Stats {
+pub(super) struct PathStats {
     /// The last [`N`] intervals, newest first.
     closed: VecDeque<Interval>,
     /// The one that is running; its mean is the sum of its samples, ns.
@@ -78,10 +78,10 @@ pub(super) struct Stats {
     above: Option<bool>,
     /// Intervals since the path was added or reset, up to [`N`].
     age: u32,
-    summary: Summary,
+    summary: SummaryStats,
 }
 
-impl Stats {
+impl PathStats {
     pub(super) fn sample(&mut self, delay: Span) {
         if self.open.samples >= SAMPLES_MAX {
             return;
@@ -118,7 +118,7 @@ impl Stats {
     }
 
     /// Ends the running interval.
-    pub(super) fn close(&mut self) -> Summary {
+    pub(super) fn close(&mut self) -> SummaryStats {
         let mut new = core::mem::take(&mut self.open);
         if new.samples > 0 {
             new.mean = (new.mean << FRACTION).div_euclid(i64::from(new.samples));
@@ -147,7 +147,7 @@ impl Stats {
         let var_ns = self.weighted(|i| if i.noise { (0, 0) } else { (i.deviation, i.deviated) }, 1);
         self.cross(congested, var_ns);
         let crossings = self.closed.iter().filter(|i| i.crossed).count();
-        self.summary = Summary {
+        self.summary = SummaryStats {
             samples: self.closed.iter().take(M).map(|i| i.samples).sum(),
             filled: count,
             skew_ppm,
@@ -188,7 +188,7 @@ impl Stats {
 
     /// How E_T(OWD) changed from interval to interval, newest first; `None` where one of two neighbours had
     /// no samples.
-    pub(super) fn changes(&self) -> impl Iterator<Item = Option<Change>> {
+    pub(super) fn deltas(&self) -> impl Iterator<Item = Option<DelayDelta>> {
         // The variance of independent samples is half the mean square of their differences, which hardly sees
         // the slow movement of a queue; that of their mean is as many times less as there are samples.
         let all =
@@ -197,12 +197,12 @@ impl Stats {
         let noise = move |i: &Interval| variance / u128::from(i.samples.max(1));
         self.closed.iter().zip(self.closed.iter().skip(1)).map(move |(new, old)| {
             let by_ns = (new.mean - old.mean) >> FRACTION;
-            let change = Change { by_ns, noise_ns2: noise(new) + noise(old) };
-            (new.samples > 0 && old.samples > 0).then_some(change)
+            let delta = DelayDelta { by_ns, noise_ns2: noise(new) + noise(old) };
+            (new.samples > 0 && old.samples > 0).then_some(delta)
         })
     }
 
-    pub(super) const fn summary(&self) -> Summary {
+    pub(super) const fn summary(&self) -> SummaryStats {
         self.summary
     }
 

@@ -3,24 +3,24 @@
 
 use core::fmt;
 
-use super::BATCH_MAX;
+use super::BATCH_PACKETS_MAX;
 use crate::Time;
 
-/// What holds a bit for each packet of a batch. A flight whose batches are small needs small ones: a packet
+/// What holds a bit for each packet of a batch. Where batches are small, small ones will do: a packet
 /// alone in its batch takes 16 bytes with `u8`, 32 with `u64`.
-pub trait Mask: Copy + fmt::Debug {
+pub trait PacketBitmap: Copy + fmt::Debug {
     /// How many packets a batch has at most.
     const PACKETS: u32;
-    /// From the lowest bits.
-    fn of(bits: u64) -> Self;
+    /// The bitmap of the lowest bits.
+    fn from_bits(bits: u64) -> Self;
     /// As the lowest bits.
     fn bits(self) -> u64;
 }
 
-impl Mask for u64 {
-    const PACKETS: u32 = BATCH_MAX;
+impl PacketBitmap for u64 {
+    const PACKETS: u32 = BATCH_PACKETS_MAX;
     #[inline]
-    fn of(bits: u64) -> Self {
+    fn from_bits(bits: u64) -> Self {
         bits
     }
     #[inline]
@@ -29,10 +29,10 @@ impl Mask for u64 {
     }
 }
 
-impl Mask for u8 {
+impl PacketBitmap for u8 {
     const PACKETS: u32 = Self::BITS;
     #[inline]
-    fn of(bits: u64) -> Self {
+    fn from_bits(bits: u64) -> Self {
         bits as Self
     }
     #[inline]
@@ -43,9 +43,9 @@ impl Mask for u8 {
 
 /// Packets asked at one time, by one request.
 #[derive(Clone, Debug)]
-pub(super) struct Batch<T, M> {
+pub(super) struct SentBatch<T, M> {
     pub(super) sent_at: Time,
-    /// The lowest bits of the first sequence number: no flight has 2³² of them.
+    /// The lowest bits of the first sequence number: no path has 2³² of them outstanding.
     pub(super) first_seq: u32,
     pub(super) count: u8,
     /// Whether packets are outstanding: in `kept` only; lost: in `gone` only; delivered: in both; or
@@ -55,8 +55,8 @@ pub(super) struct Batch<T, M> {
     pub(super) what: T,
 }
 
-impl<T, M: Mask> Batch<T, M> {
-    /// The first sequence number; `next` is that of the flight.
+impl<T, M: PacketBitmap> SentBatch<T, M> {
+    /// The first sequence number; `next` is that of the next packet to be sent.
     #[inline]
     pub(super) const fn first_seq(&self, next: u64) -> u64 {
         next - (next as u32).wrapping_sub(self.first_seq) as u64
@@ -75,18 +75,19 @@ impl<T, M: Mask> Batch<T, M> {
     }
     #[inline]
     pub(super) fn deliver(&mut self, bit: u64) {
-        (self.kept, self.gone) = (M::of(self.kept.bits() | bit), M::of(self.gone.bits() | bit));
+        (self.kept, self.gone) = (M::from_bits(self.kept.bits() | bit), M::from_bits(self.gone.bits() | bit));
     }
     /// What was outstanding is lost.
     #[inline]
     pub(super) fn lose(&mut self, bits: u64) {
-        (self.kept, self.gone) = (M::of(self.kept.bits() & !bits), M::of(self.gone.bits() | bits));
+        (self.kept, self.gone) =
+            (M::from_bits(self.kept.bits() & !bits), M::from_bits(self.gone.bits() | bits));
     }
     /// What was outstanding is no longer wanted.
     #[inline]
     pub(super) fn cancel(&mut self, bit: u64) {
-        self.kept = M::of(self.kept.bits() & !bit);
+        self.kept = M::from_bits(self.kept.bits() & !bit);
     }
 }
 
-const _: () = assert!(size_of::<Batch<bool, u8>>() == 16);
+const _: () = assert!(size_of::<SentBatch<bool, u8>>() == 16);

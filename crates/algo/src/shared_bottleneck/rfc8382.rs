@@ -2,13 +2,13 @@
 
 use alloc::vec::Vec;
 
-use super::{P_D_PERCENT, P_F_PPM, P_L_PPM, P_MAD_PERCENT, P_S_PPM, Summary};
+use super::{P_D_PERCENT, P_F_PPM, P_L_PPM, P_MAD_PERCENT, P_S_PPM, SummaryStats};
 
 /// The group of each path that passes a bottleneck, numbered in the order of the first path of each. Sorts
 /// four times.
-pub(super) fn group(paths: &[Summary]) -> Vec<Option<u32>> {
+pub(super) fn group(paths: &[SummaryStats]) -> Vec<Option<u32>> {
     // Step 1: only paths that pass a bottleneck. Each is (group so far, path).
-    let congested = |(i, path): (usize, &Summary)| path.congested.then_some((0, i));
+    let congested = |(i, path): (usize, &SummaryStats)| path.congested.then_some((0, i));
     let mut sorted: Vec<(u32, usize)> = paths.iter().enumerate().filter_map(congested).collect();
     // Step 2: by frequency of oscillation.
     split(&mut sorted, |i| paths[i].freq_ppm, |high, low| high - low >= P_F_PPM);

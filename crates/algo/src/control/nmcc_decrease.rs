@@ -10,12 +10,12 @@
 //! * Windows in m_t and in the budget below are those before the cuts of this RTT, so that the order does not
 //!   matter.
 //!
-//! [`Printed`](Decrease::Printed) is that, of several best paths the one with the lowest p. By packets it
+//! [`Printed`](NmccDecrease::Printed) is that, of several best paths the one with the lowest p. By packets it
 //! takes too little: 42 to 45 % beside one TCP, for want of the following, which are ours.
 //!
 //! * *Best paths together.* Paths whose Ω is within [`NEARLY`] of the largest are best together, and p_best
-//!   is
-//!   their events over their packets: with the lowest of two, m_t depends on which window is the larger now.
+//!   is their events over their packets: with the lowest of two, m_t depends on which window is the larger
+//!   now.
 //! * *Budget.* m_t is right for losses that hit one subflow at a time. When all lose at once it cuts far too
 //!   much: two subflows fall to half of their share. So the cuts within one RTT together take at most
 //!   ½ Σ w/r, which is what one TCP would give up. One RTT is the shorter one of both subflows: a slow path
@@ -26,8 +26,8 @@
 //!   four 55 %.
 
 use super::nmcc::{friendliness, omega};
-use super::{Group, Loss, Member};
-use crate::real::Real;
+use super::{CongestionEvent, Group, SubflowStats};
+use crate::softfloat::Real;
 use crate::{Span, Time};
 
 /// Best together: Ω of at least this many eighths of the largest.
@@ -36,7 +36,7 @@ const NEARLY: u64 = 7;
 /// How much a loss takes away.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Decrease {
+pub enum NmccDecrease {
     /// Half of the window, as TCP (m_t = 1).
     Half,
     /// Half of the window times m_t, as printed.
@@ -46,14 +46,14 @@ pub enum Decrease {
     Balanced,
 }
 
-impl Decrease {
+impl NmccDecrease {
     /// Packets to take from the window of `mine`, which may be more than it has.
-    pub(super) fn packets(self, loss: &Loss, mine: Member, group: &Group<'_>) -> Real {
+    pub(super) fn packets(self, event: &CongestionEvent, mine: SubflowStats, group: &Group<'_>) -> Real {
         let half = mine.cwnd.real().half();
         if self == Self::Half || mine.srtt == Span::ZERO {
             return half;
         }
-        let sums = Sums::of(loss.now, mine, group);
+        let sums = Sums::of(event.now, mine, group);
         let cut = half * self.m_t(&sums).min(Real::from_u64(sums.n)).max(Real::ONE);
         if self == Self::Printed {
             return cut;
@@ -87,10 +87,10 @@ struct Sums {
 impl Sums {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "eBPF programs cannot return structs from functions")]
-    fn of(now: Time, mine: Member, group: &Group<'_>) -> Self {
+    fn of(now: Time, mine: SubflowStats, group: &Group<'_>) -> Self {
         let (mut known, mut most) = (1, Real::ZERO);
         for m in group.current(mine) {
-            known = known.max(if m.srtt == Span::ZERO { 0 } else { m.interval });
+            known = known.max(if m.srtt == Span::ZERO { 0 } else { m.loss_interval });
             most = most.max(omega(&m));
         }
         let nearly = most * Real::from_u64(NEARLY) / Real::from_u64(8);
@@ -98,10 +98,10 @@ impl Sums {
         let (mut longest, mut packets, mut events) = (Real::ONE, Real::ZERO, Real::ZERO);
         for m in group.current(mine) {
             let r = Real::from_u64(m.srtt.as_nanos().max(1));
-            let recent = now.since(m.cut_at) < m.srtt.min(mine.srtt);
-            let cut = if recent { m.cut.real() / r } else { Real::ZERO };
+            let recent = now.since(m.reduced_at) < m.srtt.min(mine.srtt);
+            let cut = if recent { m.reduction.real() / r } else { Real::ZERO };
             let rate = m.cwnd.real() / r + cut;
-            let interval = Real::from_u64(if m.interval == 0 { known } else { m.interval });
+            let interval = Real::from_u64(if m.loss_interval == 0 { known } else { m.loss_interval });
             // Zero if it does not count, which the best ones are not.
             let omega = omega(&m);
             if omega == most {
@@ -119,20 +119,20 @@ impl Sums {
 
 /// What NMCC makes of a group, for those who watch it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Factors {
+pub struct NmccFactors {
     /// m² of equation (4.7): the whole group grows as one TCP on its best path, each member by 1/m² of that.
     pub m2: Real,
     /// m_t, within 1 and N: how much more than half of a window a loss takes.
     pub m_t: Real,
 }
 
-impl Factors {
+impl NmccFactors {
     /// Of the subflow `group.me`, as of `now`. None while it has no round-trip time.
     #[must_use]
     pub fn of(now: Time, group: &Group<'_>) -> Option<Self> {
         let mine = *group.members.get(group.me).filter(|mine| mine.srtt > Span::ZERO)?;
         let sums = Sums::of(now, mine, group);
-        let m_t = Decrease::Balanced.m_t(&sums).min(Real::from_u64(sums.n)).max(Real::ONE);
+        let m_t = NmccDecrease::Balanced.m_t(&sums).min(Real::from_u64(sums.n)).max(Real::ONE);
         Some(Self { m2: friendliness(&mine, group), m_t })
     }
 }

@@ -10,24 +10,24 @@ const SHIFT: u32 = 3;
 /// Packets between congestion events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
-pub(super) struct Interval {
-    /// Smoothed, times 2^[`SHIFT`]; zero before the first event. Saturates at half a milliard packets.
+pub(super) struct LossInterval {
+    /// Smoothed, times 2^[`SHIFT`]; zero before the first event. Saturates at 5 × 10⁸ packets.
     scaled: u32,
     /// Since the last event.
     open: u32,
 }
 
-impl Interval {
+impl LossInterval {
     /// No event yet.
     pub(super) const NONE: Self = Self { scaled: 0, open: 0 };
 
     /// That many packets arrived.
-    pub(super) const fn arrived(&mut self, packets: u32) {
+    pub(super) const fn on_acked(&mut self, packets: u32) {
         self.open = self.open.saturating_add(packets);
     }
 
     /// A congestion event.
-    pub(super) const fn event(&mut self) {
+    pub(super) const fn on_loss_event(&mut self) {
         let open = if self.open == 0 { 1 } else { self.open };
         self.scaled = if self.scaled == 0 { open.saturating_mul(1 << SHIFT) } else { self.with(open) };
         self.open = 0;
@@ -53,24 +53,24 @@ mod tests {
 
     #[test]
     fn smoothed_and_open() {
-        let mut interval = Interval::NONE;
-        interval.arrived(1000);
+        let mut interval = LossInterval::NONE;
+        interval.on_acked(1000);
         assert_eq!(interval.packets(), 0, "no event yet");
-        interval.event();
-        interval.arrived(1000);
+        interval.on_loss_event();
+        interval.on_acked(1000);
         assert_eq!(interval.packets(), 1000);
-        interval.arrived(800);
+        interval.on_acked(800);
         assert_eq!(interval.packets(), 1100, "a long open interval counts");
-        interval.event();
+        interval.on_loss_event();
         assert_eq!(interval.packets(), 1100);
         for _ in 0..100 {
-            interval.event();
+            interval.on_loss_event();
         }
         assert_eq!(interval.packets(), 1);
         interval.open = u32::MAX;
-        interval.arrived(1);
-        interval.event();
-        interval.event();
+        interval.on_acked(1);
+        interval.on_loss_event();
+        interval.on_loss_event();
         assert!(interval.packets() > 1 << 28);
     }
 }

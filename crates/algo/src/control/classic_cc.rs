@@ -1,9 +1,9 @@
 //! What all controllers have in common: RFC 5681 sections 3.1 and 3.2, with byte (here: packet) counting
 //! after RFC 3465 and the initial window of RFC 6928.
 //!
-//! * Slow start (w < ssthresh): as the [`Start`] has it. The standard: +1 packet for each packet that
+//! * Slow start (w < ssthresh): as the [`SlowStart`] has it. The standard: +1 packet for each packet that
 //!   arrived.
-//! * Congestion avoidance: as the [`Rule`] has it; alone, +1/w for each packet that arrived.
+//! * Congestion avoidance: as the [`CongestionAvoidance`] has it; alone, +1/w for each packet that arrived.
 //! * Loss or mark (RFC 3168 section 6.1.2: as a loss): ssthresh = what the rule leaves of w, at least its
 //!   floor; w = ssthresh. Flight size is taken to be w, as the window only grows when it is the limit.
 //! * Timeout: the same ssthresh, w = 1. A second timeout without growth in between leaves ssthresh alone (RFC
@@ -13,8 +13,11 @@
 //!
 //! Recovery itself (what to ask again, when) is the world's.
 
-use super::{Ack, Budget, Cause, Change, Control, Group, INITIAL_WINDOW, Loss, Member, Rule, Start, Window};
-use crate::real::Real;
+use super::{
+    Ack, Budget, CongestionAvoidance, CongestionCause, CongestionEvent, Control, Group, INITIAL_WINDOW,
+    SlowStart, SubflowStats, Window, WindowDelta,
+};
+use crate::softfloat::Real;
 use crate::{Span, Time};
 
 /// The least ssthresh: two packets, RFC 5681 equation (4).
@@ -46,11 +49,11 @@ impl State {
         self.slow_start = self.cwnd < self.ssthresh;
     }
 
-    /// A congestion event that leaves `left`, RFC 5681 section 3.1.
-    pub(super) fn cut(&mut self, cause: Cause, left: Window) {
-        let timeout = cause == Cause::Timeout;
+    /// A congestion event that leaves `reduced`, RFC 5681 section 3.1.
+    pub(super) fn reduce(&mut self, cause: CongestionCause, reduced: Window) {
+        let timeout = cause == CongestionCause::Timeout;
         if !timeout || self.cwnd > Window::packets(1) {
-            self.ssthresh = left;
+            self.ssthresh = reduced;
         }
         // A loss never raises a window of one packet to the least ssthresh.
         self.cwnd = if timeout { Window::packets(1) } else { self.cwnd.min(self.ssthresh) };
@@ -58,26 +61,27 @@ impl State {
     }
 
     /// Congestion avoidance from here, at `cwnd` or what there is.
-    pub(super) fn leave_slow_start(&mut self, cwnd: Window) {
+    pub(super) fn exit_slow_start(&mut self, cwnd: Window) {
         self.cwnd = cwnd.max(SSTHRESH_MIN).min(self.cwnd);
         (self.ssthresh, self.slow_start) = (self.cwnd, false);
     }
 }
 
-/// Congestion control of one subflow: a window that is moved by a [`Rule`], after a [`Start`].
+/// Congestion control of one subflow: a window that is moved by a [`CongestionAvoidance`], after a
+/// [`SlowStart`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub struct Tcp<R> {
+pub struct ClassicCc<A> {
     pub(super) state: State,
-    pub(super) start: Start,
-    pub(super) rule: R,
+    pub(super) slow_start: SlowStart,
+    pub(super) avoidance: A,
 }
 
-impl<R: Rule> Tcp<R> {
+impl<A: CongestionAvoidance> ClassicCc<A> {
     /// At the initial window, in slow start.
     #[must_use]
-    pub const fn new(rule: R, start: Start) -> Self {
-        Self { state: State::INITIAL, start, rule }
+    pub const fn new(avoidance: A, slow_start: SlowStart) -> Self {
+        Self { state: State::INITIAL, slow_start, avoidance }
     }
 
     /// Where it stands.
@@ -88,65 +92,72 @@ impl<R: Rule> Tcp<R> {
 
     /// The world has set window and ssthresh itself, as a kernel does after idle times, after a timeout and
     /// when it takes a reduction back. `ssthresh` is in packets; none: arbitrarily high.
-    pub fn moved(&mut self, cwnd: u32, ssthresh: Option<u32>) {
+    pub fn set_window(&mut self, cwnd: u32, ssthresh: Option<u32>) {
         self.state.cwnd = Window::packets(cwnd.max(1));
         self.state.ssthresh = ssthresh.map_or(SSTHRESH_INITIAL, Window::packets);
         self.state.slow_start = self.state.cwnd < self.state.ssthresh;
-        self.start.moved(&mut self.state);
+        self.slow_start.set_window(&mut self.state);
     }
 
     #[inline]
     fn grow(&mut self, ack: &Ack, group: &Group<'_>) {
-        let mine = self.member(ack.srtt);
+        let mine = self.stats(ack.srtt);
         if self.state.slow_start {
-            match self.rule.leave(&mine, ack) {
-                Some(cwnd) => self.state.leave_slow_start(cwnd),
-                None => self.start.grow(&mut self.state, &mine, ack, group),
+            match self.avoidance.exit_slow_start(&mine, ack) {
+                Some(cwnd) => self.state.exit_slow_start(cwnd),
+                None => self.slow_start.grow(&mut self.state, &mine, ack, group),
             }
         } else {
-            let change = if group.is_alone() && !R::ALONE {
-                Change::more(Real::from_u64(u64::from(ack.acked)) / mine.cwnd.real())
+            let delta = if group.is_alone() && !A::APPLIES_ALONE {
+                WindowDelta::increase(Real::from_u64(u64::from(ack.acked)) / mine.cwnd.real())
             } else {
-                self.rule.change(&mine, ack, group)
+                self.avoidance.window_delta(&mine, ack, group)
             };
-            self.state.cwnd = self.state.cwnd.changed(change);
+            self.state.cwnd = self.state.cwnd.adjusted_by(delta);
         }
     }
 }
 
-impl<R: Rule> Control for Tcp<R> {
+impl<A: CongestionAvoidance> Control for ClassicCc<A> {
     #[inline]
     fn on_ack(&mut self, ack: &Ack, group: &Group<'_>) -> Budget {
-        let grows = ack.limited && !ack.recovering;
-        self.rule.arrived(ack);
-        self.start.arrived(&mut self.state, ack, grows, group.is_alone());
+        let grows = ack.cwnd_limited && !ack.recovering;
+        self.avoidance.on_ack(ack);
+        self.slow_start.on_ack(&mut self.state, ack, grows, group.is_alone());
         if grows {
             self.grow(ack, group);
         }
         if group.is_alone() {
-            self.start.alone(&self.state, ack.round);
+            self.slow_start.alone(&self.state, ack.round);
         }
         self.state.cwnd.budget()
     }
 
-    fn on_congestion(&mut self, loss: &Loss, group: &Group<'_>) -> Budget {
-        let mine = self.member(loss.srtt);
-        let left = self.rule.left(&mine, loss, group);
-        let (left, floor) = match (group.is_alone(), R::ALONE) {
+    fn on_congestion(&mut self, event: &CongestionEvent, group: &Group<'_>) -> Budget {
+        let mine = self.stats(event.srtt);
+        let reduced = self.avoidance.reduced_window(&mine, event, group);
+        let (reduced, floor) = match (group.is_alone(), A::APPLIES_ALONE) {
             (true, false) => (mine.cwnd.half(), SSTHRESH_MIN),
-            _ => (left, R::FLOOR),
+            _ => (reduced, A::FLOOR),
         };
-        self.start.cut(&mut self.state, &mine, loss, left.max(floor), group);
-        self.rule.settled(loss, mine.cwnd.beyond(self.state.cwnd));
+        self.slow_start.reduce(&mut self.state, &mine, event, reduced.max(floor), group);
+        self.avoidance.on_reduced(event, mine.cwnd.saturating_sub(self.state.cwnd));
         self.state.cwnd.budget()
     }
 
     #[inline]
-    fn member(&self, srtt: Span) -> Member {
+    fn stats(&self, srtt: Span) -> SubflowStats {
         let State { cwnd, slow_start, .. } = self.state;
-        let mut member =
-            Member { cwnd, srtt, slow_start, interval: 0, cut: Window(0), cut_at: Time::ZERO, clear: 0 };
-        self.rule.publish(&mut member);
+        let mut member = SubflowStats {
+            cwnd,
+            srtt,
+            slow_start,
+            loss_interval: 0,
+            reduction: Window(0),
+            reduced_at: Time::ZERO,
+            packets_between_losses: 0,
+        };
+        self.avoidance.publish(&mut member);
         member
     }
 }
@@ -166,17 +177,17 @@ mod tests {
             srtt: Span::from_millis(50),
             rtt: Span::ZERO,
             min_rtt: Span::ZERO,
-            limited: true,
+            cwnd_limited: true,
             recovering: false,
         }
     }
 
-    fn event(cause: Cause) -> Loss {
-        Loss { now: Time::ZERO, cause, srtt: Span::from_millis(50) }
+    fn event(cause: CongestionCause) -> CongestionEvent {
+        CongestionEvent { now: Time::ZERO, cause, srtt: Span::from_millis(50) }
     }
 
-    fn fresh() -> Tcp<Reno> {
-        Tcp::new(Reno, Start::Standard)
+    fn fresh() -> ClassicCc<Reno> {
+        ClassicCc::new(Reno, SlowStart::Standard)
     }
 
     #[test]
@@ -186,17 +197,17 @@ mod tests {
             let w = reno.state.cwnd.floor();
             assert_eq!(reno.on_ack(&ack(w), &ALONE).cwnd, want, "slow start doubles");
         }
-        assert_eq!(reno.on_congestion(&event(Cause::Loss), &ALONE).cwnd, 40);
+        assert_eq!(reno.on_congestion(&event(CongestionCause::Loss), &ALONE).cwnd, 40);
         assert!(!reno.state.slow_start);
         // One window's packets, each alone, make a little less than one more packet.
         for _ in 0..40 {
             reno.on_ack(&ack(1), &ALONE);
         }
         assert!(reno.state.cwnd > Window(Window::ONE / 100 * 4098) && reno.state.cwnd < Window::packets(41));
-        assert_eq!(reno.on_congestion(&event(Cause::Mark), &ALONE).cwnd, 20);
-        assert_eq!(reno.on_congestion(&event(Cause::Timeout), &ALONE).cwnd, 1);
+        assert_eq!(reno.on_congestion(&event(CongestionCause::EcnCe), &ALONE).cwnd, 20);
+        assert_eq!(reno.on_congestion(&event(CongestionCause::Timeout), &ALONE).cwnd, 1);
         let ssthresh = reno.state.ssthresh;
-        assert_eq!(reno.on_congestion(&event(Cause::Timeout), &ALONE).cwnd, 1);
+        assert_eq!(reno.on_congestion(&event(CongestionCause::Timeout), &ALONE).cwnd, 1);
         assert_eq!(reno.state.ssthresh, ssthresh, "held by a second timeout");
         for want in [2, 4, 8, 10] {
             let w = reno.state.cwnd.floor();
@@ -207,27 +218,27 @@ mod tests {
 
     #[test]
     fn grows_only_when_allowed() {
-        for (limited, recovering) in [(false, false), (true, true), (false, true)] {
+        for (cwnd_limited, recovering) in [(false, false), (true, true), (false, true)] {
             let mut reno = fresh();
-            assert_eq!(reno.on_ack(&Ack { limited, recovering, ..ack(10) }, &ALONE).cwnd, 10);
+            assert_eq!(reno.on_ack(&Ack { cwnd_limited, recovering, ..ack(10) }, &ALONE).cwnd, 10);
         }
     }
 
     #[test]
     fn moved_by_the_world() {
-        use super::super::Friendly;
-        for start in [Start::Standard, Start::Friendly(Friendly::new())] {
-            let mut reno = Tcp::new(Reno, start);
-            reno.on_congestion(&event(Cause::Loss), &ALONE);
-            reno.moved(1, Some(8));
+        use super::super::FriendlySlowStart;
+        for start in [SlowStart::Standard, SlowStart::Friendly(FriendlySlowStart::new())] {
+            let mut reno = ClassicCc::new(Reno, start);
+            reno.on_congestion(&event(CongestionCause::Loss), &ALONE);
+            reno.set_window(1, Some(8));
             for want in [2, 4, 8] {
                 let w = reno.state.cwnd.floor();
                 assert_eq!(reno.on_ack(&ack(w), &ALONE).cwnd, want, "slow start up to the world's ssthresh");
             }
             assert!(!reno.state.slow_start);
-            reno.moved(20, Some(8));
+            reno.set_window(20, Some(8));
             assert!(!reno.state.slow_start && reno.on_ack(&ack(1), &ALONE).cwnd == 20);
-            reno.moved(0, None);
+            reno.set_window(0, None);
             assert_eq!((reno.state.cwnd, reno.state.slow_start), (Window::packets(1), true));
         }
     }
@@ -236,11 +247,11 @@ mod tests {
     fn floors_and_ceilings() {
         let mut reno = fresh();
         for _ in 0..9 {
-            reno.on_congestion(&event(Cause::Loss), &ALONE);
+            reno.on_congestion(&event(CongestionCause::Loss), &ALONE);
         }
         assert_eq!(reno.state.cwnd, Window::packets(2));
-        reno.on_congestion(&event(Cause::Timeout), &ALONE);
-        assert_eq!(reno.on_congestion(&event(Cause::Loss), &ALONE).cwnd, 1);
+        reno.on_congestion(&event(CongestionCause::Timeout), &ALONE);
+        assert_eq!(reno.on_congestion(&event(CongestionCause::Loss), &ALONE).cwnd, 1);
         let mut reno = fresh();
         assert_eq!(Window::packets(reno.on_ack(&ack(u32::MAX), &ALONE).cwnd), Window::MAX);
     }

@@ -7,10 +7,10 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// SplitMix64.
-struct Luck(u64);
+/// A small random generator.
+struct SplitMix64(u64);
 
-impl Luck {
+impl SplitMix64 {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -24,7 +24,7 @@ impl Luck {
 
 /// One queue, in steps of a millisecond: on/off sources with exponential times, a server, a limit.
 struct Queue {
-    luck: Luck,
+    rng: SplitMix64,
     /// What each source sends while it is on, of the server's rate.
     share: f64,
     on: Vec<bool>,
@@ -39,7 +39,7 @@ struct Queue {
 impl Queue {
     fn new(seed: u64, sources: usize, share: f64, period_ms: (f64, f64), limit_ms: f64) -> Self {
         let on = vec![false; sources];
-        Self { luck: Luck(seed), share, on, period_ms, backlog_ms: 0.0, limit_ms, dropped: 0.0 }
+        Self { rng: SplitMix64(seed), share, on, period_ms, backlog_ms: 0.0, limit_ms, dropped: 0.0 }
     }
 
     /// Offered 0.5 × 4 × 0.5 = 100 % of the server on average, in bursts of hundreds of milliseconds.
@@ -61,7 +61,7 @@ impl Queue {
         let mut offered = 0.0;
         for on in &mut self.on {
             let mean = if *on { self.period_ms.0 } else { self.period_ms.1 };
-            *on ^= self.luck.unit() < 1.0 / mean;
+            *on ^= self.rng.unit() < 1.0 / mean;
             offered += if *on { self.share } else { 0.0 };
         }
         let full = (self.backlog_ms + offered - 1.0).max(0.0);
@@ -72,7 +72,7 @@ impl Queue {
 
 /// A path: its queue, when it looks (every so many ms), what is added to its delays.
 #[derive(Clone, Copy)]
-struct Eye {
+struct SampledPath {
     queue: usize,
     every_ms: u64,
     offset_ms: f64,
@@ -84,7 +84,7 @@ struct Eye {
     until_s: u64,
 }
 
-impl Eye {
+impl SampledPath {
     fn at(queue: usize) -> Self {
         Self {
             queue,
@@ -99,27 +99,27 @@ impl Eye {
 }
 
 /// Runs for `secs`; returns the detector, and for each second the groups at its end.
-fn watch(mut queues: Vec<Queue>, eyes: &[Eye], secs: u64, seed: u64) -> (Detector, Vec<Vec<u32>>) {
-    let (mut detector, mut luck, mut seconds) = (Detector::new(), Luck(seed), Vec::new());
-    for _ in eyes {
+fn watch(mut queues: Vec<Queue>, paths: &[SampledPath], secs: u64, seed: u64) -> (Detector, Vec<Vec<u32>>) {
+    let (mut detector, mut rng, mut seconds) = (Detector::new(), SplitMix64(seed), Vec::new());
+    for _ in paths {
         detector.add().expect("room");
     }
     for ms in 0..secs * 1_000 {
         let now = Time::from_nanos(ms * 1_000_000);
         queues.iter_mut().for_each(Queue::step);
-        for (p, eye) in eyes.iter().enumerate() {
-            let looks = (eye.from_s * 1_000..eye.until_s.saturating_mul(1_000)).contains(&ms);
-            if !looks || !(ms + p as u64 * 3).is_multiple_of(eye.every_ms) {
+        for (p, path) in paths.iter().enumerate() {
+            let looks = (path.from_s * 1_000..path.until_s.saturating_mul(1_000)).contains(&ms);
+            if !looks || !(ms + p as u64 * 3).is_multiple_of(path.every_ms) {
                 continue;
             }
-            let queue = &queues[eye.queue];
-            if luck.unit() < queue.dropped {
+            let queue = &queues[path.queue];
+            if rng.unit() < queue.dropped {
                 detector.lost(p, 1);
                 continue;
             }
             detector.delivered(p, 1);
-            let noise = eye.noise_ms * luck.unit();
-            let delay = eye.offset_ms + queue.backlog_ms + noise + ms as f64 * eye.drift_ppm / 1e6;
+            let noise = path.noise_ms * rng.unit();
+            let delay = path.offset_ms + queue.backlog_ms + noise + ms as f64 * path.drift_ppm / 1e6;
             detector.sample(p, now, Span::from_nanos((delay * 1e6) as u64));
         }
         detector.tick(now);
@@ -135,12 +135,12 @@ const SEEDS: u64 = 20;
 /// Seconds, of all, in which the groups are `wanted`, and the first of them, for each seed.
 fn right(
     queues: impl Fn(u64) -> Vec<Queue>,
-    eyes: &[Eye],
+    paths: &[SampledPath],
     secs: u64,
     wanted: &[u32],
 ) -> Vec<(usize, Option<usize>)> {
     let one = |seed| {
-        let (_, seconds) = watch(queues(seed), eyes, secs, seed);
+        let (_, seconds) = watch(queues(seed), paths, secs, seed);
         let first = seconds.iter().position(|groups| groups == wanted);
         (seconds.iter().filter(|groups| *groups == wanted).count(), first)
     };
@@ -152,13 +152,13 @@ fn right(
 #[test]
 fn one_queue_is_one_group_whatever_the_paths_look_like() {
     // Fewer packets, other offset, clocks that drift, noise of a fifth of the queue's mean delay.
-    let eyes = [
-        Eye::at(0),
-        Eye { every_ms: 45, offset_ms: 70.0, ..Eye::at(0) },
-        Eye { every_ms: 20, drift_ppm: 100.0, ..Eye::at(0) },
-        Eye { every_ms: 15, noise_ms: 10.0, ..Eye::at(0) },
+    let paths = [
+        SampledPath::at(0),
+        SampledPath { every_ms: 45, offset_ms: 70.0, ..SampledPath::at(0) },
+        SampledPath { every_ms: 20, drift_ppm: 100.0, ..SampledPath::at(0) },
+        SampledPath { every_ms: 15, noise_ms: 10.0, ..SampledPath::at(0) },
     ];
-    for (seconds, _) in right(|seed| vec![Queue::busy(seed)], &eyes, 120, &[0; 4]) {
+    for (seconds, _) in right(|seed| vec![Queue::busy(seed)], &paths, 120, &[0; 4]) {
         assert_eq!(seconds, 120);
     }
 }
@@ -166,7 +166,9 @@ fn one_queue_is_one_group_whatever_the_paths_look_like() {
 #[test]
 fn two_queues_are_two_groups_in_seconds() {
     let queues = |seed| vec![Queue::busy(seed), Queue::busy_otherwise(seed + 100)];
-    for (seconds, first) in right(queues, &[Eye::at(0), Eye::at(1), Eye::at(0)], 120, &[0, 1, 0]) {
+    for (seconds, first) in
+        right(queues, &[SampledPath::at(0), SampledPath::at(1), SampledPath::at(0)], 120, &[0, 1, 0])
+    {
         assert!(first.is_some_and(|s| s <= 15) && seconds >= 90, "{first:?} {seconds}");
     }
 }
@@ -174,7 +176,7 @@ fn two_queues_are_two_groups_in_seconds() {
 #[test]
 fn two_queues_of_the_same_kind_are_two_groups() {
     let queues = |seed| vec![Queue::busy(seed), Queue::busy(seed + 100)];
-    let all = right(queues, &[Eye::at(0), Eye::at(1)], 120, &[0, 1]);
+    let all = right(queues, &[SampledPath::at(0), SampledPath::at(1)], 120, &[0, 1]);
     assert!(all.iter().all(|(_, first)| first.is_some_and(|s| s <= 40)), "{all:?}");
     let mean = all.iter().map(|(seconds, _)| seconds).sum::<usize>() / all.len();
     assert!(mean >= 90, "{mean} of 120 s: {all:?}");
@@ -183,7 +185,7 @@ fn two_queues_of_the_same_kind_are_two_groups() {
 #[test]
 fn a_path_without_a_bottleneck_is_apart_from_one_with() {
     let queues = |seed| vec![Queue::busy(seed), Queue::idle(seed + 100)];
-    let all = right(queues, &[Eye::at(0), Eye::at(1)], 120, &[0, 1]);
+    let all = right(queues, &[SampledPath::at(0), SampledPath::at(1)], 120, &[0, 1]);
     let mean = all.iter().map(|(seconds, _)| seconds).sum::<usize>() / all.len();
     assert!(mean >= 60, "{mean} of 120 s: {all:?}");
 }
@@ -191,10 +193,10 @@ fn a_path_without_a_bottleneck_is_apart_from_one_with() {
 #[test]
 fn noise_hides_what_two_paths_share_and_so_keeps_them_together() {
     // Of two queues, and of one: the noise is five times what the queue holds.
-    let eye = |queue| Eye { noise_ms: 600.0, every_ms: 50, ..Eye::at(queue) };
+    let path = |queue| SampledPath { noise_ms: 600.0, every_ms: 50, ..SampledPath::at(queue) };
     for second in [0, 1] {
         let queues = |seed| vec![Queue::busy(seed), Queue::busy(seed + 100)];
-        let all = right(queues, &[eye(0), eye(second)], 120, &[0, 0]);
+        let all = right(queues, &[path(0), path(second)], 120, &[0, 0]);
         assert!(all.iter().all(|(seconds, _)| *seconds == 120), "{all:?}");
     }
 }
@@ -202,7 +204,7 @@ fn noise_hides_what_two_paths_share_and_so_keeps_them_together() {
 #[test]
 fn where_nothing_queues_everything_stays_together() {
     let still = |seed| vec![Queue::new(seed, 1, 0.1, (9.0, 1.0), 10.0)];
-    let constant = Eye { noise_ms: 0.0, ..Eye::at(0) };
+    let constant = SampledPath { noise_ms: 0.0, ..SampledPath::at(0) };
     for (seconds, _) in right(still, &[constant, constant], 120, &[0, 0]) {
         assert_eq!(seconds, 120);
     }
@@ -213,12 +215,16 @@ fn little_is_no_evidence() {
     // Two samples a second are too few; the third path stops after 20 s and is on its own when its samples
     // have left the memory, and no longer holds the others together.
     let queues = |seed| vec![Queue::busy(seed), Queue::busy_otherwise(seed + 100)];
-    let eyes = [Eye::at(0), Eye { every_ms: 500, ..Eye::at(1) }];
-    for (seconds, _) in right(queues, &eyes, 60, &[0, 0]) {
+    let paths = [SampledPath::at(0), SampledPath { every_ms: 500, ..SampledPath::at(1) }];
+    for (seconds, _) in right(queues, &paths, 60, &[0, 0]) {
         assert_eq!(seconds, 60);
     }
-    let eyes = [Eye::at(0), Eye::at(1), Eye { every_ms: 500, until_s: 20, ..Eye::at(0) }];
-    for (_, first) in right(queues, &eyes, 90, &[0, 1, 2]) {
+    let paths = [
+        SampledPath::at(0),
+        SampledPath::at(1),
+        SampledPath { every_ms: 500, until_s: 20, ..SampledPath::at(0) },
+    ];
+    for (_, first) in right(queues, &paths, 90, &[0, 1, 2]) {
         assert!(first.is_some_and(|s| (30..=60).contains(&s)), "{first:?}");
     }
 }
@@ -226,7 +232,7 @@ fn little_is_no_evidence() {
 #[test]
 fn a_new_path_and_a_reset_one_join_all() {
     let queues = vec![Queue::busy(1), Queue::busy_otherwise(2)];
-    let (mut detector, _) = watch(queues, &[Eye::at(0), Eye::at(1)], 30, 1);
+    let (mut detector, _) = watch(queues, &[SampledPath::at(0), SampledPath::at(1)], 30, 1);
     let now = detector.deadline();
     assert_eq!(detector.groups(), [0, 1]);
     let mut other = detector.clone();
@@ -242,15 +248,15 @@ fn a_new_path_and_a_reset_one_join_all() {
 #[test]
 fn a_long_sleep_forgets_everything() {
     let queues = vec![Queue::busy(1), Queue::busy_otherwise(2)];
-    let (mut detector, _) = watch(queues, &[Eye::at(0), Eye::at(1)], 30, 1);
+    let (mut detector, _) = watch(queues, &[SampledPath::at(0), SampledPath::at(1)], 30, 1);
     let now = detector.deadline() + Span::from_secs(3_600);
     assert_eq!(detector.tick(now), Some(&[0, 0][..]));
     assert_eq!(detector.deadline(), now + T);
 }
 
 /// One path; each inner slice is one interval's delays in ms.
-fn summary(intervals: &[&[u64]]) -> Summary {
-    let mut stats = Stats::default();
+fn summary(intervals: &[&[u64]]) -> SummaryStats {
+    let mut stats = PathStats::default();
     for delays in intervals {
         delays.iter().for_each(|ms| stats.sample(Span::from_millis(*ms)));
         stats.close();
@@ -287,7 +293,7 @@ fn crossings_by_hand() {
 
 #[test]
 fn loss_by_hand() {
-    let mut stats = Stats::default();
+    let mut stats = PathStats::default();
     stats.delivered(85);
     stats.lost(15);
     assert_eq!(stats.close().loss_ppm, 150_000);
@@ -302,26 +308,27 @@ fn loss_by_hand() {
 
 #[test]
 fn grouping_by_hand() {
-    let like = Summary { congested: true, freq_ppm: 100_000, var_ns: 1_000_000, ..Summary::default() };
-    let raw = |paths: &[Summary]| raw::group(paths);
+    let like =
+        SummaryStats { congested: true, freq_ppm: 100_000, var_ns: 1_000_000, ..SummaryStats::default() };
+    let grouped = |paths: &[SummaryStats]| rfc8382::group(paths);
     // Step 2: neighbours nearer than 0.1 chain.
-    let freq = |freq_ppm| Summary { freq_ppm, ..like };
-    assert_eq!(raw(&[freq(300_000), freq(120_000), freq(210_000)]), [Some(0); 3]);
-    assert_eq!(raw(&[freq(300_000), freq(100_000), freq(200_001)]), [Some(0), Some(1), Some(0)]);
+    let freq = |freq_ppm| SummaryStats { freq_ppm, ..like };
+    assert_eq!(grouped(&[freq(300_000), freq(120_000), freq(210_000)]), [Some(0); 3]);
+    assert_eq!(grouped(&[freq(300_000), freq(100_000), freq(200_001)]), [Some(0), Some(1), Some(0)]);
     // Step 3: within 10 % of the higher.
-    let var = |var_ns| Summary { var_ns, ..like };
-    assert_eq!(raw(&[var(1_000), var(901), var(900)]), [Some(0), Some(0), Some(0)]);
-    assert_eq!(raw(&[var(1_000), var(900)]), [Some(0), Some(1)]);
+    let var = |var_ns| SummaryStats { var_ns, ..like };
+    assert_eq!(grouped(&[var(1_000), var(901), var(900)]), [Some(0), Some(0), Some(0)]);
+    assert_eq!(grouped(&[var(1_000), var(900)]), [Some(0), Some(1)]);
     // Step 4, and step 5 only where there is loss enough.
-    let skew = |skew_ppm| Summary { skew_ppm, ..like };
-    assert_eq!(raw(&[skew(-100_000), skew(49_999), skew(50_000)]), [Some(0); 3]);
-    assert_eq!(raw(&[skew(-100_000), skew(50_000)]), [Some(0), Some(1)]);
-    let loss = |loss_ppm| Summary { loss_ppm, ..like };
-    assert_eq!(raw(&[loss(90_000), loss(0)]), [Some(0), Some(0)]);
-    assert_eq!(raw(&[loss(200_000), loss(180_000), loss(190_000)]), [Some(0); 3]);
-    assert_eq!(raw(&[loss(200_000), loss(180_000)]), [Some(0), Some(1)]);
+    let skew = |skew_ppm| SummaryStats { skew_ppm, ..like };
+    assert_eq!(grouped(&[skew(-100_000), skew(49_999), skew(50_000)]), [Some(0); 3]);
+    assert_eq!(grouped(&[skew(-100_000), skew(50_000)]), [Some(0), Some(1)]);
+    let loss = |loss_ppm| SummaryStats { loss_ppm, ..like };
+    assert_eq!(grouped(&[loss(90_000), loss(0)]), [Some(0), Some(0)]);
+    assert_eq!(grouped(&[loss(200_000), loss(180_000), loss(190_000)]), [Some(0); 3]);
+    assert_eq!(grouped(&[loss(200_000), loss(180_000)]), [Some(0), Some(1)]);
     // Step 1.
-    assert_eq!(raw(&[Summary::default(), like]), [None, Some(0)]);
+    assert_eq!(grouped(&[SummaryStats::default(), like]), [None, Some(0)]);
 }
 
 #[test]
@@ -396,7 +403,7 @@ proptest! {
                 }
             }
             prop_assert!(is_dense(detector.groups().iter().copied()));
-            prop_assert!(is_dense(detector.raw().iter().flatten().copied()));
+            prop_assert!(is_dense(detector.rfc8382_groups().iter().flatten().copied()));
         }
     }
 
@@ -419,7 +426,7 @@ proptest! {
                     }
                 }
             }
-            (detector.groups().to_vec(), detector.raw().to_vec())
+            (detector.groups().to_vec(), detector.rfc8382_groups().to_vec())
         };
         let (groups, raw) = run(&[0, 1, 2, 3, 4]);
         let (other_groups, other_raw) = run(&order);

@@ -4,17 +4,18 @@
 //! Paths through one queue see the same queue. Every [`T`] the [`Detector`] sums up what each path's delays
 //! looked like over the last [`M`] intervals: their skewness, variability, frequency of oscillation, and the
 //! loss (sections 3.2 and 4 of the RFC). Paths whose skewness or loss says that they pass a bottleneck are
-//! grouped by how alike these numbers are (section 3.3.1): that is [`Detector::raw`].
+//! grouped by how alike these numbers are (section 3.3.1): that is [`Detector::rfc8382_groups`].
 //!
 //! **What is ours: when to believe it.** The RFC compares statistics, not the delays themselves, so two
 //! queues can look alike for a while, and one queue may look like two. The errors do not cost the same:
 //! paths coupled for nothing are slower than they could be, paths wrongly apart take more than their share
 //! from everybody else. So the groups to act upon, [`Detector::groups`], start from "all together", and
-//! * an interval has two paths together if their delays rise and fall together (`groups/alike.rs`: a
-//!   correlation of at least [`ALIKE_PERCENT`]), and apart if they clearly go their own ways (less than
-//!   [`UNLIKE_PERCENT`], and not for noise). In between the RFC decides: together if both are in one group,
-//!   apart if one passes a bottleneck and the other does not or is in another. With too much noise to tell
-//!   they are together. If neither passes a bottleneck, there is no news of them: as before;
+//! * an interval has two paths together if their delays rise and fall together
+//!   (`shared_bottleneck/correlation.rs`: a correlation of at least [`CORRELATED_PERCENT`]), and apart if
+//!   they clearly go their own ways (less than [`UNCORRELATED_PERCENT`], and not for noise). In between the
+//!   RFC decides: together if both are in one group, apart if one passes a bottleneck and the other does not
+//!   or is in another. With too much noise to tell they are together. If neither passes a bottleneck, there
+//!   is no news of them: as before;
 //! * two paths come apart only when each of the last [`HOLD`] intervals had them apart, directly and through
 //!   others; one interval that has them together joins them again;
 //! * a path of which too little is known ([`SAMPLES_MIN`], [`FILLED_MIN`]) is together with everybody, and
@@ -25,9 +26,9 @@
 //! Delays are relative: any constant may be added to all delays of a path, clocks need not agree. A round
 //! trip time does as well, with the noise of the way there.
 
-mod alike;
-mod policy;
-mod raw;
+mod correlation;
+mod hysteresis;
+mod rfc8382;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -35,10 +36,10 @@ mod tests;
 use alloc::vec::Vec;
 
 use crate::{Span, Time};
-use alike::Changes;
-use policy::{Policy, View, classes};
-use stats::Stats;
-pub use stats::Summary;
+use correlation::DelayDeltas;
+use hysteresis::{Hysteresis, PathEvidence, partition};
+use stats::PathStats;
+pub use stats::SummaryStats;
 
 /// The base time interval T (section 2.2; so are the following).
 pub const T: Span = Span::from_millis(350);
@@ -72,12 +73,12 @@ pub const SAMPLES_MIN: u32 = 60;
 /// Intervals with samples, of [`M`], below which a path is unknown. Ours.
 pub const FILLED_MIN: u32 = F as u32;
 /// Correlation of the changes of two paths' mean delays from which on they are together, percent. Ours.
-pub const ALIKE_PERCENT: i64 = 50;
+pub const CORRELATED_PERCENT: i64 = 50;
 /// The same below which they are apart. Ours.
-pub const UNLIKE_PERCENT: i64 = 35;
-/// Changes, of [`N`] − 1, that both paths must have for that correlation to say anything. Ours.
+pub const UNCORRELATED_PERCENT: i64 = 35;
+/// DelayDeltas, of [`N`] − 1, that both paths must have for that correlation to say anything. Ours.
 pub const PAIRS_MIN: usize = 12;
-/// Changes count as at most so many times the median one. Ours.
+/// DelayDeltas count as at most so many times the median one. Ours.
 pub const CLIP: u64 = 3;
 /// How large the square of the changes must be, beside that of their noise, for paths to be unlike. Ours.
 pub const NOISE_FACTOR: u128 = 4;
@@ -93,11 +94,11 @@ pub const DELAY_MAX: Span = Span::from_secs(60);
 /// path.
 #[derive(Clone, Debug)]
 pub struct Detector {
-    paths: Vec<Stats>,
-    policy: Policy,
+    paths: Vec<PathStats>,
+    hysteresis: Hysteresis,
     /// When the running interval ends; none before the first call.
     end: Option<Time>,
-    raw: Vec<Option<u32>>,
+    rfc8382_groups: Vec<Option<u32>>,
     groups: Vec<u32>,
     changed: bool,
 }
@@ -120,9 +121,9 @@ impl Detector {
     pub fn with_hold(intervals: u32) -> Self {
         Self {
             paths: Vec::new(),
-            policy: Policy::new(intervals),
+            hysteresis: Hysteresis::new(intervals),
             end: None,
-            raw: Vec::new(),
+            rfc8382_groups: Vec::new(),
             groups: Vec::new(),
             changed: false,
         }
@@ -134,10 +135,10 @@ impl Detector {
         if self.paths.len() >= PATHS_MAX {
             return None;
         }
-        self.paths.push(Stats::default());
-        self.raw.push(None);
+        self.paths.push(PathStats::default());
+        self.rfc8382_groups.push(None);
         self.groups.push(0);
-        self.together();
+        self.join_all();
         self.changed = true;
         Some(self.paths.len() - 1)
     }
@@ -145,21 +146,21 @@ impl Detector {
     /// Forgets what is known of a path: its address or network is another one now.
     pub fn reset(&mut self, path: usize) {
         let Some(stats) = self.paths.get_mut(path) else { return };
-        *stats = Stats::default();
-        self.raw[path] = None;
-        self.together();
+        *stats = PathStats::default();
+        self.rfc8382_groups[path] = None;
+        self.join_all();
     }
 
     /// One path of which nothing is known joins all.
-    fn together(&mut self) {
-        self.policy.clear();
+    fn join_all(&mut self) {
+        self.hysteresis.clear();
         self.changed |= self.groups.iter().any(|group| *group != 0);
         self.groups.fill(0);
     }
 
     /// A packet came over `path` that took `delay`, plus any constant.
     pub fn sample(&mut self, path: usize, now: Time, delay: Span) {
-        self.roll(now);
+        self.advance_to(now);
         if let Some(stats) = self.paths.get_mut(path) {
             stats.sample(delay);
         }
@@ -182,7 +183,7 @@ impl Detector {
     /// Ends the intervals that are over by `now`. Returns the groups if they have changed since the last
     /// time; to be called at any time, best at the [deadline](Self::deadline).
     pub fn tick(&mut self, now: Time) -> Option<&[u32]> {
-        self.roll(now);
+        self.advance_to(now);
         core::mem::take(&mut self.changed).then_some(&self.groups)
     }
 
@@ -202,30 +203,30 @@ impl Detector {
     /// The RFC's own grouping (section 3.3.1) of the last interval, numbered likewise; `None` for a path that
     /// passes no bottleneck or had no samples.
     #[must_use]
-    pub fn raw(&self) -> &[Option<u32>] {
-        &self.raw
+    pub fn rfc8382_groups(&self) -> &[Option<u32>] {
+        &self.rfc8382_groups
     }
 
     /// The estimates for a path, as of the last interval.
     #[must_use]
-    pub fn summary(&self, path: usize) -> Option<Summary> {
-        self.paths.get(path).map(Stats::summary)
+    pub fn summary(&self, path: usize) -> Option<SummaryStats> {
+        self.paths.get(path).map(PathStats::summary)
     }
 
     /// The correlation of the changes of two paths' mean delays from interval to interval, −100 to 100
     /// percent; `None` where there is too little to tell.
     #[must_use]
     pub fn correlation_percent(&self, path: usize, other: usize) -> Option<i64> {
-        Changes::of(self.paths.get(path)?).correlation_percent(&Changes::of(self.paths.get(other)?))
+        DelayDeltas::of(self.paths.get(path)?).correlation_percent(&DelayDeltas::of(self.paths.get(other)?))
     }
 
-    fn roll(&mut self, now: Time) {
+    fn advance_to(&mut self, now: Time) {
         let end = *self.end.get_or_insert(now + T);
         if now.since(end) > T.times(N as u64) {
             // Nobody has looked for longer than the memory reaches.
-            self.paths.fill(Stats::default());
-            self.raw.fill(None);
-            self.together();
+            self.paths.fill(PathStats::default());
+            self.rfc8382_groups.fill(None);
+            self.join_all();
             self.end = Some(now + T);
             return;
         }
@@ -237,24 +238,25 @@ impl Detector {
 
     /// Ends an interval.
     fn close(&mut self) {
-        let summaries: Vec<Summary> = self.paths.iter_mut().map(Stats::close).collect();
-        self.raw = raw::group(&summaries);
-        let views: Vec<View> = self.paths.iter().zip(&self.raw).map(|(path, raw)| view(path, *raw)).collect();
-        let changes: Vec<Changes> = self.paths.iter().map(Changes::of).collect();
-        let classes = classes(&views, &self.groups, |a, b| changes[a].likeness(&changes[b]));
+        let summaries: Vec<SummaryStats> = self.paths.iter_mut().map(PathStats::close).collect();
+        self.rfc8382_groups = rfc8382::group(&summaries);
+        let grouped = self.paths.iter().zip(&self.rfc8382_groups);
+        let evidence: Vec<_> = grouped.map(|(path, group)| path_evidence(path, *group)).collect();
+        let deltas: Vec<DelayDeltas> = self.paths.iter().map(DelayDeltas::of).collect();
+        let partition = partition(&evidence, &self.groups, |a, b| deltas[a].correlation(&deltas[b]));
         let before = self.groups.clone();
-        self.policy.step(classes, &mut self.groups);
+        self.hysteresis.step(partition, &mut self.groups);
         self.changed |= before != self.groups;
     }
 }
 
-fn view(path: &Stats, raw: Option<u32>) -> View {
+fn path_evidence(path: &PathStats, group: Option<u32>) -> PathEvidence {
     let summary = path.summary();
     if summary.samples == 0 && path.age() >= M as u32 {
-        return View::Absent;
+        return PathEvidence::Absent;
     }
     if summary.samples < SAMPLES_MIN || summary.filled < FILLED_MIN {
-        return View::Unknown;
+        return PathEvidence::Unknown;
     }
-    raw.map_or(View::Clear, View::Group)
+    group.map_or(PathEvidence::NoBottleneck, PathEvidence::Group)
 }

@@ -1,4 +1,4 @@
-//! Flight: what was asked on one path and has not come.
+//! Sent packets: what was asked on one path and has not come.
 //!
 //! One request packet, a *batch*, asks for up to 64 packets, and each of them has a sequence number of its
 //! path, in the order in which the source sends them. A packet is declared lost when one asked later on the
@@ -9,7 +9,7 @@
 //!
 //! Both follow what the path does: a packet that arrives after it was declared lost raises the threshold
 //! above its distance and widens the time by 1/8 RTT, once a window and up to twice the RTT (RFC 8985 section
-//! 6.2, step 4); after [`REORDER_PERSIST`] bouts of loss without such a packet both return to where they
+//! 6.2, step 4); after [`REO_WND_PERSIST`] loss episodes without such a packet both return to where they
 //! began.
 //!
 //! Nothing that was delivered is touched again: a cursor stands at the first batch with something
@@ -19,36 +19,36 @@ mod batch;
 
 use alloc::collections::VecDeque;
 
-use crate::rtt::{GRANULARITY, Rtt};
+use crate::rtt::{GRANULARITY, RttEstimator};
 use crate::{Span, Time};
-use batch::Batch;
-pub use batch::Mask;
+pub use batch::PacketBitmap;
+use batch::SentBatch;
 
 /// The most packets of a batch.
-pub const BATCH_MAX: u32 = u64::BITS;
+pub const BATCH_PACKETS_MAX: u32 = u64::BITS;
 /// The most batches that are remembered.
 pub const BATCHES_MAX: usize = 65_536;
 /// The packet threshold at first (kPacketThreshold of RFC 9002).
-pub const REORDER_INITIAL: u64 = 3;
+pub const PACKET_THRESHOLD_INITIAL: u64 = 3;
 /// The largest packet threshold.
-pub const REORDER_MAX: u64 = 256;
-/// Bouts of loss without a late arrival after which reordering is forgotten (RFC 8985: 16).
-pub const REORDER_PERSIST: u32 = 16;
+pub const PACKET_THRESHOLD_MAX: u64 = 256;
+/// Loss episodes without a late arrival after which reordering is forgotten (RFC 8985: 16).
+pub const REO_WND_PERSIST: u32 = 16;
 /// The time threshold is 8 + this eighths of an RTT: at first, and at most.
-const WIDENING: (u64, u64) = (1, 8);
+const REO_WND_MULT: (u64, u64) = (1, 8);
 
 /// What an arrival is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// The packet was outstanding.
-    Fresh {
+    Acked {
         /// When it was asked.
         sent_at: Time,
         /// Its sequence number.
         seq: u64,
     },
     /// It had been declared lost, wrongly.
-    Late {
+    SpuriousLoss {
         /// When it was asked.
         sent_at: Time,
         /// Its sequence number.
@@ -63,7 +63,7 @@ pub enum Delivery {
 }
 
 /// The lowest `n` bits; all if `n` is 64 or more.
-const fn low(n: u64) -> u64 {
+const fn low_bits(n: u64) -> u64 {
     if n >= 64 { u64::MAX } else { (1 << n) - 1 }
 }
 
@@ -76,10 +76,11 @@ fn bits(mut mask: u64) -> impl Iterator<Item = u32> {
     })
 }
 
-/// What was asked on one path and has not come; `T` says what, a batch, and [`M`](Mask) how large one may be.
+/// What was asked on one path and has not come; `T` says what, a batch, and [`M`](PacketBitmap) how large one
+/// may be.
 #[derive(Clone, Debug)]
-pub struct Flight<T, M = u64> {
-    batches: VecDeque<Batch<T, M>>,
+pub struct SentPackets<T, M = u64> {
+    batches: VecDeque<SentBatch<T, M>>,
     /// Identifier of the first batch that is remembered.
     base: u64,
     /// Identifier of the first batch with something outstanding, or of the next one to be sent.
@@ -88,19 +89,19 @@ pub struct Flight<T, M = u64> {
     in_flight: u32,
     highest: Option<u64>,
     /// How long that one took.
-    took: Span,
+    rack_rtt: Span,
     newest: Option<Time>,
     /// Packet threshold, and eighths of an RTT beyond one.
-    threshold: u64,
-    widening: u64,
-    /// Packets below this sequence number do not widen again, and do not begin another bout of loss.
-    widened_at: u64,
-    bout: u64,
-    /// Bouts of loss until reordering is forgotten.
-    persist: u32,
+    packet_threshold: u64,
+    reo_wnd_mult: u64,
+    /// Packets below this sequence number do not widen again, and do not begin another loss episode.
+    reo_wnd_round_end: u64,
+    loss_episode_end: u64,
+    /// Loss episodes until reordering is forgotten.
+    reo_wnd_persist: u32,
 }
 
-impl<T> Flight<T> {
+impl<T> SentPackets<T> {
     /// Nothing asked yet.
     #[must_use]
     pub fn new() -> Self {
@@ -108,7 +109,7 @@ impl<T> Flight<T> {
     }
 }
 
-impl<T, M> Default for Flight<T, M> {
+impl<T, M> Default for SentPackets<T, M> {
     fn default() -> Self {
         Self {
             batches: VecDeque::new(),
@@ -117,35 +118,35 @@ impl<T, M> Default for Flight<T, M> {
             next_seq: 0,
             in_flight: 0,
             highest: None,
-            took: Span::ZERO,
+            rack_rtt: Span::ZERO,
             newest: None,
-            threshold: REORDER_INITIAL,
-            widening: WIDENING.0,
-            widened_at: 0,
-            bout: 0,
-            persist: 0,
+            packet_threshold: PACKET_THRESHOLD_INITIAL,
+            reo_wnd_mult: REO_WND_MULT.0,
+            reo_wnd_round_end: 0,
+            loss_episode_end: 0,
+            reo_wnd_persist: 0,
         }
     }
 }
 
-impl<T, M: Mask> Flight<T, M> {
+impl<T, M: PacketBitmap> SentPackets<T, M> {
     /// Asks for `count` packets at `now`, not earlier than the batch before; returns the identifier of the
     /// batch: 0, 1, 2 and so on.
     ///
     /// # Panics
-    /// If `count` is not 1 to [`Mask::PACKETS`], or if it [is full](Self::is_full).
+    /// If `count` is not 1 to [`PacketBitmap::PACKETS`], or if it [is full](Self::is_full).
     #[inline]
     pub fn send(&mut self, now: Time, count: u32, what: T) -> u64 {
         assert!((1..=M::PACKETS).contains(&count), "a batch has 1 to {} packets", M::PACKETS);
-        assert!(!self.is_full(), "a flight has at most {BATCHES_MAX} batches");
+        assert!(!self.is_full(), "at most {BATCHES_MAX} batches");
         debug_assert!(self.newest.is_none_or(|newest| newest <= now), "time runs forward");
         let id = self.end();
-        self.batches.push_back(Batch {
+        self.batches.push_back(SentBatch {
             sent_at: now,
             first_seq: self.next_seq as u32,
             count: count as u8,
-            kept: M::of(low(u64::from(count))),
-            gone: M::of(0),
+            kept: M::from_bits(low_bits(u64::from(count))),
+            gone: M::from_bits(0),
             what,
         });
         self.next_seq += u64::from(count);
@@ -200,20 +201,20 @@ impl<T, M: Mask> Flight<T, M> {
         if batch.delivered() & bit != 0 {
             return Delivery::Duplicate;
         }
-        let (fresh, late) = (batch.outstanding() & bit != 0, batch.lost() & bit != 0);
+        let (outstanding, lost) = (batch.outstanding() & bit != 0, batch.lost() & bit != 0);
         batch.deliver(bit);
         if highest.is_none_or(|highest| highest < seq) {
             self.highest = Some(seq);
-            self.took = now.since(sent_at);
+            self.rack_rtt = now.since(sent_at);
         }
-        if fresh {
+        if outstanding {
             self.in_flight -= 1;
             self.advance();
-            Delivery::Fresh { sent_at, seq }
-        } else if late {
+            Delivery::Acked { sent_at, seq }
+        } else if lost {
             let distance = highest.map_or(0, |highest| highest.saturating_sub(seq));
             self.adapt(seq, distance);
-            Delivery::Late { sent_at, seq, distance }
+            Delivery::SpuriousLoss { sent_at, seq, distance }
         } else {
             Delivery::Duplicate
         }
@@ -225,11 +226,11 @@ impl<T, M: Mask> Flight<T, M> {
             // Nothing overtook it: the path was silent, which says nothing about its order.
             return;
         }
-        self.persist = REORDER_PERSIST;
-        self.threshold = self.threshold.max(distance + 1).min(REORDER_MAX);
-        if seq >= self.widened_at {
-            self.widening = (self.widening + 1).min(WIDENING.1);
-            self.widened_at = self.next_seq;
+        self.reo_wnd_persist = REO_WND_PERSIST;
+        self.packet_threshold = self.packet_threshold.max(distance + 1).min(PACKET_THRESHOLD_MAX);
+        if seq >= self.reo_wnd_round_end {
+            self.reo_wnd_mult = (self.reo_wnd_mult + 1).min(REO_WND_MULT.1);
+            self.reo_wnd_round_end = self.next_seq;
         }
     }
 
@@ -238,23 +239,23 @@ impl<T, M: Mask> Flight<T, M> {
     /// The packets of a batch are asked at once but leave the source one after the other: the last may take
     /// much longer than the smoothed RTT. So the time that the highest one took counts too (RACK.rtt of RFC
     /// 8985).
-    fn patience(&self, rtt: &Rtt) -> Span {
+    fn loss_delay(&self, rtt: &RttEstimator) -> Span {
         if !rtt.has_sample() {
             return rtt.rto();
         }
-        let eighth = rtt.srtt().max(rtt.latest()).max(self.took).over(8);
-        eighth.times(8 + self.widening).max(GRANULARITY)
+        let eighth = rtt.srtt().max(rtt.latest()).max(self.rack_rtt).over(8);
+        eighth.times(8 + self.reo_wnd_mult).max(GRANULARITY)
     }
 
     /// Declares lost what should have arrived by now, and calls `lost` for each packet with what its batch
     /// asked for, its place in the batch and its sequence number, in that order. Returns how many.
-    pub fn detect(&mut self, now: Time, rtt: &Rtt, mut lost: impl FnMut(&T, u32, u64)) -> u32 {
+    pub fn detect(&mut self, now: Time, rtt: &RttEstimator, mut lost: impl FnMut(&T, u32, u64)) -> u32 {
         let Some(highest) = self.overtaken() else {
             return 0;
         };
-        let patience = self.patience(rtt);
+        let loss_delay = self.loss_delay(rtt);
         // Below this sequence number the packet threshold is exceeded.
-        let behind = (highest + 1).saturating_sub(self.threshold);
+        let behind = (highest + 1).saturating_sub(self.packet_threshold);
         let (mut total, mut first_lost) = (0, None);
         let (from, next_seq) = (self.position(self.cursor), self.next_seq);
         for batch in self.batches.iter_mut().skip(from) {
@@ -262,13 +263,14 @@ impl<T, M: Mask> Flight<T, M> {
             if first_seq >= highest {
                 break;
             }
-            let overtaken = batch.outstanding() & low(highest - first_seq);
-            let overdue = batch.sent_at + patience <= now;
+            let overtaken = batch.outstanding() & low_bits(highest - first_seq);
+            let overdue = batch.sent_at + loss_delay <= now;
             if !overdue && first_seq >= behind {
                 // Neither this batch nor a later one can have a loss.
                 break;
             }
-            let gone = if overdue { overtaken } else { overtaken & low(behind.saturating_sub(first_seq)) };
+            let gone =
+                if overdue { overtaken } else { overtaken & low_bits(behind.saturating_sub(first_seq)) };
             if gone == 0 {
                 continue;
             }
@@ -282,31 +284,31 @@ impl<T, M: Mask> Flight<T, M> {
         }
         if let Some(seq) = first_lost {
             self.in_flight -= total;
-            self.end_bout(seq);
+            self.count_loss_episode(seq);
             self.advance();
         }
         total
     }
 
-    /// Counts bouts of loss: those that begin after everything asked at the time of the last one.
-    fn end_bout(&mut self, seq: u64) {
-        if seq < self.bout {
+    /// Counts loss episodes: those that begin after everything asked at the time of the last one.
+    fn count_loss_episode(&mut self, seq: u64) {
+        if seq < self.loss_episode_end {
             return;
         }
-        self.bout = self.next_seq;
-        self.persist = self.persist.saturating_sub(1);
-        if self.persist == 0 {
-            (self.threshold, self.widening) = (REORDER_INITIAL, WIDENING.0);
+        self.loss_episode_end = self.next_seq;
+        self.reo_wnd_persist = self.reo_wnd_persist.saturating_sub(1);
+        if self.reo_wnd_persist == 0 {
+            (self.packet_threshold, self.reo_wnd_mult) = (PACKET_THRESHOLD_INITIAL, REO_WND_MULT.0);
         }
     }
 
     /// When [`detect`](Self::detect) would next declare something lost by time alone, if anything; it may be
     /// past.
     #[must_use]
-    pub fn next_deadline(&self, rtt: &Rtt) -> Option<Time> {
+    pub fn next_deadline(&self, rtt: &RttEstimator) -> Option<Time> {
         self.overtaken()?;
         // Batches are in order of time.
-        self.batch(self.cursor).map(|batch| batch.sent_at + self.patience(rtt))
+        self.batch(self.cursor).map(|batch| batch.sent_at + self.loss_delay(rtt))
     }
 
     /// Whether a packet that is outstanding has been overtaken by one that arrived.
@@ -372,7 +374,7 @@ impl<T, M: Mask> Flight<T, M> {
     #[inline]
     pub fn forget(&mut self, before: Time, mut dropped: impl FnMut(T)) {
         while let Some(first) = self.batches.front() {
-            let done = first.delivered() == low(u64::from(first.count));
+            let done = first.delivered() == low_bits(u64::from(first.count));
             let old = first.outstanding() == 0 && first.sent_at < before;
             if !done && !old {
                 break;
@@ -410,10 +412,10 @@ impl<T, M: Mask> Flight<T, M> {
     pub const fn highest_delivered(&self) -> Option<u64> {
         self.highest
     }
-    /// The packet threshold as it stands: [`REORDER_INITIAL`] to [`REORDER_MAX`].
+    /// The packet threshold as it stands: [`PACKET_THRESHOLD_INITIAL`] to [`PACKET_THRESHOLD_MAX`].
     #[must_use]
-    pub const fn reorder_threshold(&self) -> u64 {
-        self.threshold
+    pub const fn packet_threshold(&self) -> u64 {
+        self.packet_threshold
     }
 
     /// Identifier of the next batch.
@@ -428,12 +430,12 @@ impl<T, M: Mask> Flight<T, M> {
     }
 
     #[inline]
-    fn batch(&self, id: u64) -> Option<&Batch<T, M>> {
+    fn batch(&self, id: u64) -> Option<&SentBatch<T, M>> {
         self.batches.get(self.position(id))
     }
 
     #[inline]
-    fn batch_mut(&mut self, id: u64) -> Option<&mut Batch<T, M>> {
+    fn batch_mut(&mut self, id: u64) -> Option<&mut SentBatch<T, M>> {
         let at = self.position(id);
         self.batches.get_mut(at)
     }
@@ -457,166 +459,174 @@ mod tests {
         Time::from_nanos(ms * 1_000_000)
     }
 
-    fn rtt(ms: u64) -> Rtt {
-        let mut rtt = Rtt::new();
+    fn rtt(ms: u64) -> RttEstimator {
+        let mut rtt = RttEstimator::new();
         rtt.sample(at(0), Span::from_millis(ms));
         rtt
     }
 
-    fn detected(flight: &mut Flight<char>, now: u64, rtt: &Rtt) -> Vec<(char, u32, u64)> {
+    fn detected(sent: &mut SentPackets<char>, now: u64, rtt: &RttEstimator) -> Vec<(char, u32, u64)> {
         let mut lost = Vec::new();
-        let n = flight.detect(at(now), rtt, |&what, i, seq| lost.push((what, i, seq)));
+        let n = sent.detect(at(now), rtt, |&what, i, seq| lost.push((what, i, seq)));
         assert_eq!(n as usize, lost.len());
         lost
     }
 
     #[test]
     fn packet_threshold_inside_a_batch_and_across() {
-        let mut flight = Flight::new();
-        let (a, b) = (flight.send(at(0), 4, 'a'), flight.send(at(1), 64, 'b'));
-        assert_eq!((a, b, flight.next_seq(), flight.in_flight()), (0, 1, 68, 68));
-        assert_eq!(flight.deliver(at(20), a, 1), Delivery::Fresh { sent_at: at(0), seq: 1 });
-        assert_eq!(detected(&mut flight, 20, &rtt(20)), []);
-        assert_eq!(flight.deliver(at(20), a, 3), Delivery::Fresh { sent_at: at(0), seq: 3 });
-        assert_eq!(detected(&mut flight, 20, &rtt(20)), [('a', 0, 0)]);
-        assert_eq!(flight.deliver(at(21), b, 1), Delivery::Fresh { sent_at: at(1), seq: 5 });
-        assert_eq!(detected(&mut flight, 21, &rtt(20)), [('a', 2, 2)]);
-        assert_eq!(flight.deliver(at(21), b, 63), Delivery::Fresh { sent_at: at(1), seq: 67 });
+        let mut sent = SentPackets::new();
+        let (a, b) = (sent.send(at(0), 4, 'a'), sent.send(at(1), 64, 'b'));
+        assert_eq!((a, b, sent.next_seq(), sent.in_flight()), (0, 1, 68, 68));
+        assert_eq!(sent.deliver(at(20), a, 1), Delivery::Acked { sent_at: at(0), seq: 1 });
+        assert_eq!(detected(&mut sent, 20, &rtt(20)), []);
+        assert_eq!(sent.deliver(at(20), a, 3), Delivery::Acked { sent_at: at(0), seq: 3 });
+        assert_eq!(detected(&mut sent, 20, &rtt(20)), [('a', 0, 0)]);
+        assert_eq!(sent.deliver(at(21), b, 1), Delivery::Acked { sent_at: at(1), seq: 5 });
+        assert_eq!(detected(&mut sent, 21, &rtt(20)), [('a', 2, 2)]);
+        assert_eq!(sent.deliver(at(21), b, 63), Delivery::Acked { sent_at: at(1), seq: 67 });
         assert_eq!(
-            detected(&mut flight, 21, &rtt(20)).len(),
+            detected(&mut sent, 21, &rtt(20)).len(),
             60,
             "all but the last three and the one delivered"
         );
-        assert_eq!(flight.in_flight(), 2);
-        assert_eq!(flight.highest_delivered(), Some(67));
+        assert_eq!(sent.in_flight(), 2);
+        assert_eq!(sent.highest_delivered(), Some(67));
     }
 
     #[test]
     fn time_threshold() {
-        let mut flight = Flight::new();
-        flight.send(at(0), 1, 'a');
-        let b = flight.send(at(5), 1, 'b');
-        assert_eq!(flight.next_deadline(&rtt(80)), None);
-        flight.deliver(at(85), b, 0);
-        assert_eq!(flight.next_deadline(&rtt(80)), Some(at(90)));
-        assert_eq!(detected(&mut flight, 89, &rtt(80)), []);
-        assert_eq!(detected(&mut flight, 90, &rtt(80)), [('a', 0, 0)]);
-        assert_eq!((flight.next_deadline(&rtt(80)), flight.in_flight()), (None, 0));
+        let mut sent = SentPackets::new();
+        sent.send(at(0), 1, 'a');
+        let b = sent.send(at(5), 1, 'b');
+        assert_eq!(sent.next_deadline(&rtt(80)), None);
+        sent.deliver(at(85), b, 0);
+        assert_eq!(sent.next_deadline(&rtt(80)), Some(at(90)));
+        assert_eq!(detected(&mut sent, 89, &rtt(80)), []);
+        assert_eq!(detected(&mut sent, 90, &rtt(80)), [('a', 0, 0)]);
+        assert_eq!((sent.next_deadline(&rtt(80)), sent.in_flight()), (None, 0));
         // Nothing asked later has arrived: no time is long enough.
-        flight.send(at(100), 1, 'c');
-        assert_eq!(detected(&mut flight, 100_000, &rtt(80)), []);
+        sent.send(at(100), 1, 'c');
+        assert_eq!(detected(&mut sent, 100_000, &rtt(80)), []);
         // Without a sample only the retransmission timeout would do.
-        let mut flight = Flight::new();
-        flight.send(at(0), 1, 'a');
-        let b = flight.send(at(0), 1, 'b');
-        flight.deliver(at(5), b, 0);
-        assert_eq!(flight.next_deadline(&Rtt::new()), Some(at(1000)));
+        let mut sent = SentPackets::new();
+        sent.send(at(0), 1, 'a');
+        let b = sent.send(at(0), 1, 'b');
+        sent.deliver(at(5), b, 0);
+        assert_eq!(sent.next_deadline(&RttEstimator::new()), Some(at(1000)));
     }
 
     #[test]
     fn a_long_batch_on_a_slow_link_is_not_late() {
         // The first packet takes 20 ms, the last 84; each pair is swapped on the way. The sample is the first
         // one's.
-        let mut flight = Flight::new();
-        let a = flight.send(at(0), 64, 'a');
+        let mut sent = SentPackets::new();
+        let a = sent.send(at(0), 64, 'a');
         for i in 0..64 {
-            flight.deliver(at(20 + u64::from(i)), a, i ^ 1);
-            assert_eq!(detected(&mut flight, 20 + u64::from(i), &rtt(20)), []);
+            sent.deliver(at(20 + u64::from(i)), a, i ^ 1);
+            assert_eq!(detected(&mut sent, 20 + u64::from(i), &rtt(20)), []);
         }
-        assert_eq!(flight.in_flight(), 0);
+        assert_eq!(sent.in_flight(), 0);
     }
 
     #[test]
     fn late_arrivals_raise_the_thresholds() {
-        let mut flight = Flight::new();
-        let a = flight.send(at(0), 20, 'a');
-        flight.deliver(at(80), a, 9);
-        assert_eq!(detected(&mut flight, 80, &rtt(80)).len(), 7);
-        assert_eq!(flight.deliver(at(81), a, 2), Delivery::Late { sent_at: at(0), seq: 2, distance: 7 });
-        assert_eq!(flight.deliver(at(81), a, 2), Delivery::Duplicate);
-        assert_eq!(flight.reorder_threshold(), 8);
-        assert_eq!(flight.deliver(at(81), a, 1), Delivery::Late { sent_at: at(0), seq: 1, distance: 8 });
-        assert_eq!((flight.reorder_threshold(), flight.widening), (9, 2), "widened once a window");
-        flight.deliver(at(82), a, 15);
-        assert_eq!(detected(&mut flight, 82, &rtt(80)), []);
+        let mut sent = SentPackets::new();
+        let a = sent.send(at(0), 20, 'a');
+        sent.deliver(at(80), a, 9);
+        assert_eq!(detected(&mut sent, 80, &rtt(80)).len(), 7);
         assert_eq!(
-            flight.next_deadline(&rtt(80)),
+            sent.deliver(at(81), a, 2),
+            Delivery::SpuriousLoss { sent_at: at(0), seq: 2, distance: 7 }
+        );
+        assert_eq!(sent.deliver(at(81), a, 2), Delivery::Duplicate);
+        assert_eq!(sent.packet_threshold(), 8);
+        assert_eq!(
+            sent.deliver(at(81), a, 1),
+            Delivery::SpuriousLoss { sent_at: at(0), seq: 1, distance: 8 }
+        );
+        assert_eq!((sent.packet_threshold(), sent.reo_wnd_mult), (9, 2), "widened once a window");
+        sent.deliver(at(82), a, 15);
+        assert_eq!(detected(&mut sent, 82, &rtt(80)), []);
+        assert_eq!(
+            sent.next_deadline(&rtt(80)),
             Some(Time::from_nanos(102_500_000)),
             "82 ms and two eighths"
         );
-        flight.expire(|_, _, _| ());
-        // Forgotten after a number of bouts of loss that were real.
-        for bout in 1..=u64::from(REORDER_PERSIST) {
-            assert!(flight.reorder_threshold() > REORDER_INITIAL);
-            let id = flight.send(at(1000 * bout), 2, 'x');
-            flight.deliver(at(1000 * bout + 80), id, 1);
-            assert!(!detected(&mut flight, 1000 * bout + 900, &rtt(80)).is_empty());
+        sent.expire(|_, _, _| ());
+        // Forgotten after a number of loss episodes that were real.
+        for episode in 1..=u64::from(REO_WND_PERSIST) {
+            assert!(sent.packet_threshold() > PACKET_THRESHOLD_INITIAL);
+            let id = sent.send(at(1000 * episode), 2, 'x');
+            sent.deliver(at(1000 * episode + 80), id, 1);
+            assert!(!detected(&mut sent, 1000 * episode + 900, &rtt(80)).is_empty());
         }
-        assert_eq!((flight.reorder_threshold(), flight.widening), (REORDER_INITIAL, WIDENING.0));
+        assert_eq!((sent.packet_threshold(), sent.reo_wnd_mult), (PACKET_THRESHOLD_INITIAL, REO_WND_MULT.0));
     }
 
     #[test]
     fn thresholds_have_a_limit() {
-        let mut flight = Flight::new();
+        let mut sent = SentPackets::new();
         for round in 0..20 {
-            let first = flight.send(at(round), 1, 'a');
+            let first = sent.send(at(round), 1, 'a');
             for _ in 0..10 {
-                flight.send(at(round), 64, 'b');
+                sent.send(at(round), 64, 'b');
             }
-            flight.deliver(at(round), first + 10, 63);
-            detected(&mut flight, round, &rtt(100));
-            flight.deliver(at(round), first, 0);
+            sent.deliver(at(round), first + 10, 63);
+            detected(&mut sent, round, &rtt(100));
+            sent.deliver(at(round), first, 0);
         }
-        assert_eq!((flight.reorder_threshold(), flight.widening), (REORDER_MAX, WIDENING.1));
+        assert_eq!((sent.packet_threshold(), sent.reo_wnd_mult), (PACKET_THRESHOLD_MAX, REO_WND_MULT.1));
     }
 
     #[test]
     fn expire_cancel_forget() {
-        let mut flight = Flight::new();
-        let (a, b, c) =
-            (flight.send(at(0), 2, 'a'), flight.send(at(10), 2, 'b'), flight.send(at(20), 2, 'c'));
-        assert_eq!(flight.oldest_outstanding(), Some(at(0)));
-        assert!(flight.cancel(a, 0) && !flight.cancel(a, 0) && !flight.cancel(a, 2) && !flight.cancel(9, 0));
-        assert!(flight.cancel(a, 1));
-        assert_eq!((flight.oldest_outstanding(), flight.newest_sent()), (Some(at(10)), Some(at(20))));
+        let mut sent = SentPackets::new();
+        let (a, b, c) = (sent.send(at(0), 2, 'a'), sent.send(at(10), 2, 'b'), sent.send(at(20), 2, 'c'));
+        assert_eq!(sent.oldest_outstanding(), Some(at(0)));
+        assert!(sent.cancel(a, 0) && !sent.cancel(a, 0) && !sent.cancel(a, 2) && !sent.cancel(9, 0));
+        assert!(sent.cancel(a, 1));
+        assert_eq!((sent.oldest_outstanding(), sent.newest_sent()), (Some(at(10)), Some(at(20))));
         let mut lost = Vec::new();
-        flight.deliver(at(30), b, 0);
-        assert_eq!(flight.expire(|&what, i, seq| lost.push((what, i, seq))), 3);
+        sent.deliver(at(30), b, 0);
+        assert_eq!(sent.expire(|&what, i, seq| lost.push((what, i, seq))), 3);
         assert_eq!(lost, [('b', 1, 3), ('c', 0, 4), ('c', 1, 5)]);
-        assert_eq!((flight.in_flight(), flight.oldest_outstanding()), (0, None));
-        assert!(!flight.cancel(c, 0), "lost stays lost");
-        assert_eq!(flight.deliver(at(31), a, 0), Delivery::Duplicate, "cancelled");
-        assert_eq!(flight.deliver(at(31), c, 0), Delivery::Late { sent_at: at(20), seq: 4, distance: 0 });
-        assert_eq!(flight.reorder_threshold(), REORDER_INITIAL, "silence is not reordering");
+        assert_eq!((sent.in_flight(), sent.oldest_outstanding()), (0, None));
+        assert!(!sent.cancel(c, 0), "lost stays lost");
+        assert_eq!(sent.deliver(at(31), a, 0), Delivery::Duplicate, "cancelled");
+        assert_eq!(
+            sent.deliver(at(31), c, 0),
+            Delivery::SpuriousLoss { sent_at: at(20), seq: 4, distance: 0 }
+        );
+        assert_eq!(sent.packet_threshold(), PACKET_THRESHOLD_INITIAL, "silence is not reordering");
         let mut dropped = Vec::new();
-        flight.forget(at(0), |what| dropped.push(what));
+        sent.forget(at(0), |what| dropped.push(what));
         assert_eq!(dropped, []);
-        flight.deliver(at(32), a, 1);
-        flight.forget(at(0), |what| dropped.push(what));
+        sent.deliver(at(32), a, 1);
+        sent.forget(at(0), |what| dropped.push(what));
         assert_eq!(dropped, ['a']);
-        assert_eq!(flight.deliver(at(33), a, 1), Delivery::Unknown);
-        assert_eq!((flight.get(a), flight.get(b)), (None, Some(&'b')));
-        flight.forget(at(20), |what| dropped.push(what));
+        assert_eq!(sent.deliver(at(33), a, 1), Delivery::Unknown);
+        assert_eq!((sent.get(a), sent.get(b)), (None, Some(&'b')));
+        sent.forget(at(20), |what| dropped.push(what));
         assert_eq!(dropped, ['a', 'b']);
-        assert_eq!(flight.send(at(40), 1, 'd'), 3);
-        flight.forget(at(1000), |what| dropped.push(what));
-        assert_eq!((dropped, flight.oldest_outstanding()), (vec!['a', 'b', 'c'], Some(at(40))));
-        assert_eq!(flight.deliver(at(41), 3, 1), Delivery::Unknown);
-        assert_eq!(flight.deliver(at(41), 4, 0), Delivery::Unknown);
-        assert_eq!(flight.deliver(at(41), u64::MAX, u32::MAX), Delivery::Unknown);
+        assert_eq!(sent.send(at(40), 1, 'd'), 3);
+        sent.forget(at(1000), |what| dropped.push(what));
+        assert_eq!((dropped, sent.oldest_outstanding()), (vec!['a', 'b', 'c'], Some(at(40))));
+        assert_eq!(sent.deliver(at(41), 3, 1), Delivery::Unknown);
+        assert_eq!(sent.deliver(at(41), 4, 0), Delivery::Unknown);
+        assert_eq!(sent.deliver(at(41), u64::MAX, u32::MAX), Delivery::Unknown);
     }
 
     #[test]
     fn full() {
-        let mut flight = Flight::new();
+        let mut sent = SentPackets::new();
         for _ in 0..BATCHES_MAX {
-            assert!(!flight.is_full());
-            flight.send(at(0), 1, ());
+            assert!(!sent.is_full());
+            sent.send(at(0), 1, ());
         }
-        assert!(flight.is_full());
-        flight.deliver(at(0), 0, 0);
-        flight.forget(at(0), |()| ());
-        assert!(!flight.is_full());
+        assert!(sent.is_full());
+        sent.deliver(at(0), 0, 0);
+        sent.forget(at(0), |()| ());
+        assert!(!sent.is_full());
     }
 
     #[derive(Clone, Copy, PartialEq, Debug)]
@@ -638,11 +648,11 @@ mod tests {
     struct Model {
         packets: BTreeMap<(u64, u32), Packet>,
         highest: Option<(u64, Span)>,
-        threshold: u64,
+        packet_threshold: u64,
         eighths: u64,
-        widened_at: u64,
-        bout: u64,
-        persist: u32,
+        reo_wnd_round_end: u64,
+        loss_episode_end: u64,
+        reo_wnd_persist: u32,
     }
 
     impl Model {
@@ -654,24 +664,24 @@ mod tests {
                 self.highest = Some((seq, now.since(sent_at)));
             }
             match before {
-                State::Outstanding => Delivery::Fresh { sent_at, seq },
+                State::Outstanding => Delivery::Acked { sent_at, seq },
                 State::Lost => {
                     let distance = old.map_or(0, |(highest, _)| highest.saturating_sub(seq));
                     if distance > 0 {
-                        self.persist = 16;
-                        self.threshold = self.threshold.max(distance + 1).min(256);
-                        if seq >= self.widened_at {
+                        self.reo_wnd_persist = 16;
+                        self.packet_threshold = self.packet_threshold.max(distance + 1).min(256);
+                        if seq >= self.reo_wnd_round_end {
                             self.eighths = (self.eighths + 1).min(16);
-                            self.widened_at = next_seq;
+                            self.reo_wnd_round_end = next_seq;
                         }
                     }
-                    Delivery::Late { sent_at, seq, distance }
+                    Delivery::SpuriousLoss { sent_at, seq, distance }
                 }
                 State::Delivered | State::Cancelled => Delivery::Duplicate,
             }
         }
 
-        fn patience(&self, rtt: &Rtt) -> Span {
+        fn loss_delay(&self, rtt: &RttEstimator) -> Span {
             let took = self.highest.map_or(Span::ZERO, |(_, took)| took);
             if !rtt.has_sample() {
                 return rtt.rto();
@@ -679,20 +689,20 @@ mod tests {
             rtt.srtt().max(rtt.latest()).max(took).over(8).times(self.eighths).max(Span::from_millis(1))
         }
 
-        fn detect(&mut self, now: Time, next_seq: u64, rtt: &Rtt) -> Vec<(u64, u32, u64)> {
+        fn detect(&mut self, now: Time, next_seq: u64, rtt: &RttEstimator) -> Vec<(u64, u32, u64)> {
             let Some((highest, _)) = self.highest else { return Vec::new() };
-            let (patience, threshold) = (self.patience(rtt), self.threshold);
+            let (loss_delay, threshold) = (self.loss_delay(rtt), self.packet_threshold);
             let lost = self.take(|packet| {
-                let overdue = packet.sent_at + patience <= now;
+                let overdue = packet.sent_at + loss_delay <= now;
                 packet.seq < highest && (packet.seq + threshold <= highest || overdue)
             });
             if let Some(&(_, _, seq)) = lost.first()
-                && seq >= self.bout
+                && seq >= self.loss_episode_end
             {
-                self.bout = next_seq;
-                self.persist = self.persist.saturating_sub(1);
-                if self.persist == 0 {
-                    (self.threshold, self.eighths) = (3, 9);
+                self.loss_episode_end = next_seq;
+                self.reo_wnd_persist = self.reo_wnd_persist.saturating_sub(1);
+                if self.reo_wnd_persist == 0 {
+                    (self.packet_threshold, self.eighths) = (3, 9);
                 }
             }
             lost
@@ -762,15 +772,15 @@ mod tests {
     proptest! {
         #[test]
         fn agrees_with_a_naive_model(ops in prop::collection::vec((op(), 0..40u64), 1..200)) {
-            let mut flight = Flight::new();
-            let mut model = Model { threshold: 3, eighths: 9, ..Model::default() };
-            let mut rtt = Rtt::new();
+            let mut sent = SentPackets::new();
+            let mut model = Model { packet_threshold: 3, eighths: 9, ..Model::default() };
+            let mut rtt = RttEstimator::new();
             let (mut now, mut next_id, mut next_seq) = (at(0), 0u64, 0u64);
             for (op, step) in ops {
                 now += Span::from_millis(step);
                 match op {
                     Op::Send(count) => {
-                        prop_assert_eq!(flight.send(now, count, next_id), next_id);
+                        prop_assert_eq!(sent.send(now, count, next_id), next_id);
                         for i in 0..count {
                             let packet = Packet { seq: next_seq, sent_at: now, state: State::Outstanding };
                             model.packets.insert((next_id, i), packet);
@@ -780,10 +790,10 @@ mod tests {
                     }
                     Op::Deliver(back, i, detect) => {
                         let id = next_id.wrapping_sub(back);
-                        prop_assert_eq!(flight.deliver(now, id, i), model.deliver(now, next_seq, id, i));
+                        prop_assert_eq!(sent.deliver(now, id, i), model.deliver(now, next_seq, id, i));
                         if detect {
                             let mut lost = Vec::new();
-                            flight.detect(now, &rtt, |&id, i, seq| lost.push((id, i, seq)));
+                            sent.detect(now, &rtt, |&id, i, seq| lost.push((id, i, seq)));
                             prop_assert_eq!(lost, model.detect(now, next_seq, &rtt));
                         }
                     }
@@ -796,53 +806,53 @@ mod tests {
                             }
                             _ => false,
                         };
-                        prop_assert_eq!(flight.cancel(id, i), want);
+                        prop_assert_eq!(sent.cancel(id, i), want);
                     }
                     Op::Detect => {
                         let mut lost = Vec::new();
-                        let n = flight.detect(now, &rtt, |&id, i, seq| lost.push((id, i, seq)));
+                        let n = sent.detect(now, &rtt, |&id, i, seq| lost.push((id, i, seq)));
                         prop_assert_eq!(n as usize, lost.len());
                         prop_assert_eq!(lost, model.detect(now, next_seq, &rtt));
                     }
                     Op::Deadline => {
                         // Waiting for the deadline and no less makes a loss, after what is lost already.
-                        flight.detect(now, &rtt, |_, _, _| ());
+                        sent.detect(now, &rtt, |_, _, _| ());
                         model.detect(now, next_seq, &rtt);
-                        let patience = model.patience(&rtt);
+                        let loss_delay = model.loss_delay(&rtt);
                         let highest = model.highest.map_or(0, |(highest, _)| highest);
                         let overtaken = model.outstanding().filter(|packet| packet.seq < highest);
-                        let want = overtaken.map(|packet| packet.sent_at + patience).min();
-                        prop_assert_eq!(flight.next_deadline(&rtt), want);
+                        let want = overtaken.map(|packet| packet.sent_at + loss_delay).min();
+                        prop_assert_eq!(sent.next_deadline(&rtt), want);
                         if let Some(deadline) = want {
                             prop_assert!(deadline > now);
                             now = deadline;
-                            let n = flight.detect(now, &rtt, |_, _, _| ());
+                            let n = sent.detect(now, &rtt, |_, _, _| ());
                             prop_assert!(n > 0);
                             prop_assert_eq!(n as usize, model.detect(now, next_seq, &rtt).len());
                         }
                     }
                     Op::Expire => {
                         let mut lost = Vec::new();
-                        let n = flight.expire(|&id, i, seq| lost.push((id, i, seq)));
+                        let n = sent.expire(|&id, i, seq| lost.push((id, i, seq)));
                         prop_assert_eq!(n as usize, lost.len());
                         prop_assert_eq!(lost, model.take(|_| true));
                     }
                     Op::Forget(ms) => {
                         let before = Time::from_nanos(now.as_nanos().saturating_sub(ms * 1_000_000));
                         let mut dropped = Vec::new();
-                        flight.forget(before, |id| dropped.push(id));
+                        sent.forget(before, |id| dropped.push(id));
                         prop_assert_eq!(dropped, model.forget(before));
                     }
                     Op::Sample(ms) => rtt.sample(now, Span::from_millis(ms)),
                 }
-                prop_assert_eq!(flight.in_flight() as usize, model.outstanding().count());
-                prop_assert_eq!(flight.oldest_outstanding(), model.outstanding().next().map(|p| p.sent_at));
-                prop_assert_eq!(flight.highest_delivered(), model.highest.map(|(highest, _)| highest));
-                prop_assert_eq!(flight.next_seq(), next_seq);
-                prop_assert_eq!(flight.reorder_threshold(), model.threshold);
-                prop_assert_eq!(8 + flight.widening, model.eighths);
+                prop_assert_eq!(sent.in_flight() as usize, model.outstanding().count());
+                prop_assert_eq!(sent.oldest_outstanding(), model.outstanding().next().map(|p| p.sent_at));
+                prop_assert_eq!(sent.highest_delivered(), model.highest.map(|(highest, _)| highest));
+                prop_assert_eq!(sent.next_seq(), next_seq);
+                prop_assert_eq!(sent.packet_threshold(), model.packet_threshold);
+                prop_assert_eq!(8 + sent.reo_wnd_mult, model.eighths);
                 for id in 0..next_id {
-                    prop_assert_eq!(flight.get(id).is_some(), model.packets.contains_key(&(id, 0)));
+                    prop_assert_eq!(sent.get(id).is_some(), model.packets.contains_key(&(id, 0)));
                 }
             }
         }

@@ -78,9 +78,9 @@ const fn rounded(top: u64, exponent: i32) -> u64 {
 }
 
 /// How far the smaller number's mantissa is to be shifted: exponents are bounded, so their difference fits.
-const fn apart(big: u64, small: u64) -> u32 {
-    let apart = exponent(big).wrapping_sub(exponent(small)) as u32;
-    if apart > 63 { 63 } else { apart }
+const fn exponent_gap(big: u64, small: u64) -> u32 {
+    let exponent_gap = exponent(big).wrapping_sub(exponent(small)) as u32;
+    if exponent_gap > 63 { 63 } else { exponent_gap }
 }
 
 operation! {
@@ -96,7 +96,7 @@ operation! {
     fn real_add(a: u64, b: u64) -> u64 {
         let (big, small) = if (a as i64) < b as i64 { (b, a) } else { (a, b) };
         // Both below 2⁶³, so the sum fits.
-        let low = (mantissa(small) << (BITS - 1)).wrapping_shr(apart(big, small));
+        let low = (mantissa(small) << (BITS - 1)).wrapping_shr(exponent_gap(big, small));
         let high = mantissa(big) << (BITS - 1);
         normalised(high.wrapping_add(low), exponent(big).wrapping_sub(BITS as i32 - 1))
     }
@@ -108,7 +108,7 @@ operation! {
         if a as i64 <= b as i64 {
             return Real::ZERO.0;
         }
-        let low = (mantissa(b) << (BITS - 1)).wrapping_shr(apart(a, b));
+        let low = (mantissa(b) << (BITS - 1)).wrapping_shr(exponent_gap(a, b));
         let high = mantissa(a) << (BITS - 1);
         normalised(high.wrapping_sub(low), exponent(a).wrapping_sub(BITS as i32 - 1))
     }
