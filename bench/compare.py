@@ -29,7 +29,7 @@ MEGA = 1_000_000
 #: Tables that other programs make: each prints JSON rows or a Markdown table on its standard output.
 HOOKS = {
     "a": ("crates/net/examples/udp_ceiling.rs", "-p anabranch-net --example udp_ceiling -- --json"),
-    "f": ("crates/lab/examples/short.rs", "-p anabranch-lab --example short"),
+    "f": ("crates/lab/examples/small_objects.rs", "-p anabranch-lab --example small_objects"),
     "g": ("crates/lab/examples/fairness.rs", "-p anabranch-lab --example fairness"),
 }
 

@@ -7,8 +7,8 @@
 
 use algo::control::Algorithm;
 use algo::{Rate, Span, Time};
-use lab::swarm::{ReceiverNo, SourceNo};
-use lab::{Content, Fault, Lie, Swarm, Wire};
+use lab::simulation::{ReceiverId, SimSourceId};
+use lab::{Content, Fault, Misbehaviour, PathSpec, Simulation};
 use mmtp::subscriber::State;
 use net::Clock;
 use serde::Serialize;
@@ -21,7 +21,7 @@ use crate::view::{Mode, PathRow, Snapshot, View, bytes, rate};
 /// The sources: name, rate of the link in Mbit/s, one-way delay in ms.
 const SOURCES: [(&str, u64, u64); 3] = [("london", 40, 10), ("athens", 25, 20), ("tokyo", 10, 40)];
 /// Which of them dies: the fastest.
-const DIES: SourceNo = 0;
+const DIES: SimSourceId = 0;
 /// At which part of the transfer it dies and returns, in percent.
 const DIES_AT: u64 = 20;
 const RETURNS_AT: u64 = 60;
@@ -46,12 +46,12 @@ struct Row {
     verified: bool,
 }
 
-/// A transfer: the swarm, and what its script has done so far.
+/// A transfer: the simulation, and what its script has done so far.
 struct Play {
-    swarm: Swarm,
-    receiver: ReceiverNo,
+    simulation: Simulation,
+    receiver: ReceiverId,
     want: usize,
-    paths: Vec<SourceNo>,
+    paths: Vec<SimSourceId>,
     failure: bool,
     acts: usize,
 }
@@ -92,26 +92,27 @@ pub fn demo(args: &Demo) -> Outcome {
 
 impl Play {
     /// A receiver of `content`, and a path to each of these sources.
-    fn new(seed: u64, content: &Content, paths: &[SourceNo], failure: bool) -> Self {
-        let mut swarm = Swarm::new(seed);
-        let receiver = swarm.receiver(Span::ZERO);
+    fn new(seed: u64, content: &Content, paths: &[SimSourceId], failure: bool) -> Self {
+        let mut simulation = Simulation::new(seed);
+        let receiver = simulation.receiver(Span::ZERO);
         for (name, mbit, delay_ms) in SOURCES {
             let (speed, delay) = (Rate::from_bits(mbit * 1_000_000), Span::from_millis(delay_ms));
             // A queue of twice the bandwidth-delay product, as home routers have or more.
             let queue = 2 * speed.bytes_in(delay.times(2));
-            let down = swarm.link(&format!("{name} down"), LinkConfig::new(speed, delay).queue_bytes(queue));
-            let up = swarm.link(&format!("{name} up"), LinkConfig::new(speed, delay).queue_bytes(queue));
-            let source = swarm.source(std::slice::from_ref(content), Lie::Honest);
+            let down =
+                simulation.link(&format!("{name} down"), LinkConfig::new(speed, delay).queue_bytes(queue));
+            let up = simulation.link(&format!("{name} up"), LinkConfig::new(speed, delay).queue_bytes(queue));
+            let source = simulation.source(std::slice::from_ref(content), Misbehaviour::Honest);
             if paths.contains(&source) {
                 let control = Algorithm::by_name("nmcc").expect("the table has it");
-                let mut wire = Wire::new(&[down], &[up], control);
+                let mut spec = PathSpec::new(&[down], &[up], control);
                 // The three links share nothing.
-                wire.group = source as u32;
-                swarm.path(receiver, source, &wire);
+                spec.group = source as u32;
+                simulation.path(receiver, source, &spec);
             }
         }
-        let want = swarm.want(receiver, content, Time::ZERO);
-        Self { swarm, receiver, want, paths: paths.to_vec(), failure, acts: 0 }
+        let want = simulation.want(receiver, content, Time::ZERO);
+        Self { simulation, receiver, want, paths: paths.to_vec(), failure, acts: 0 }
     }
 
     /// Kills and restarts the source when their time has come.
@@ -119,23 +120,23 @@ impl Play {
         if !self.failure {
             return;
         }
-        let progress = self.swarm.progress(self.receiver, self.want);
+        let progress = self.simulation.progress(self.receiver, self.want);
         let percent = progress.verified_bytes * 100 / progress.content.id().length.max(1);
-        let now = self.swarm.clock();
+        let now = self.simulation.clock();
         if self.acts == 0 && percent >= DIES_AT {
-            self.swarm.at(now, Fault::Kill { source: DIES, unreachable: false });
+            self.simulation.at(now, Fault::Kill { source: DIES, unreachable: false });
             self.acts = 1;
         } else if self.acts == 1 && percent >= RETURNS_AT {
-            self.swarm.at(now, Fault::Restart { source: DIES });
+            self.simulation.at(now, Fault::Restart { source: DIES });
             self.acts = 2;
         }
     }
 
     /// At once, in virtual time.
     fn virtually(mut self, label: String) -> Row {
-        while !self.swarm.is_done() && self.swarm.clock() < LIMIT {
-            let next = self.swarm.clock() + LOOK_EVERY;
-            self.swarm.run_until(next);
+        while !self.simulation.is_done() && self.simulation.clock() < LIMIT {
+            let next = self.simulation.clock() + LOOK_EVERY;
+            self.simulation.run_until(next);
             self.act();
         }
         self.row(label)
@@ -144,9 +145,9 @@ impl Play {
     /// By the real clock, with a live view.
     fn live(mut self, view: &mut View, label: String) -> Row {
         let clock = Clock::start();
-        while !self.swarm.is_done() && self.swarm.clock() < LIMIT {
+        while !self.simulation.is_done() && self.simulation.clock() < LIMIT {
             let now = clock.now();
-            let next = self.swarm.step(now);
+            let next = self.simulation.step(now);
             self.act();
             if view.is_due(now) {
                 view.show(now, &self.snapshot(now));
@@ -157,11 +158,11 @@ impl Play {
     }
 
     fn snapshot(&self, now: Time) -> Snapshot {
-        let progress = self.swarm.progress(self.receiver, self.want);
-        let reports = self.swarm.paths(self.receiver);
+        let progress = self.simulation.progress(self.receiver, self.want);
+        let reports = self.simulation.paths(self.receiver);
         let all: u64 = reports.iter().map(|r| r.counters.bytes).sum();
-        let seconds = self.swarm.payload_per_second(self.receiver);
-        let row = |(index, source): (usize, &SourceNo)| {
+        let seconds = self.simulation.payload_per_second(self.receiver);
+        let row = |(index, source): (usize, &SimSourceId)| {
             let report = reports[index];
             let counters = report.counters;
             // The last whole second, or the mean while there is none.
@@ -198,9 +199,9 @@ impl Play {
     }
 
     fn row(self, transfer: String) -> Row {
-        let progress = self.swarm.progress(self.receiver, self.want);
+        let progress = self.simulation.progress(self.receiver, self.want);
         let took = progress.complete.unwrap_or(LIMIT).since(progress.since.unwrap_or(Time::ZERO));
-        let reports = self.swarm.paths(self.receiver);
+        let reports = self.simulation.paths(self.receiver);
         let all: u64 = reports.iter().map(|r| r.counters.bytes).sum();
         let mut share_percent = [0.0; 3];
         for (report, source) in reports.iter().zip(&self.paths) {

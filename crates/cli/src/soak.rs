@@ -179,10 +179,10 @@ fn collect(args: &Soak, shared: &Shared, reports: &Receiver<Report>) -> Summary 
         match reports.recv_timeout(LOOK_EVERY) {
             Ok(report) => {
                 summary.seeds += 1;
-                summary.failed += u64::from(!report.failures.is_empty() && !hanging.contains(&report.seed));
+                summary.failed += u64::from(!report.violations.is_empty() && !hanging.contains(&report.seed));
                 summary.virtual_s += report.virtual_time.as_nanos() as f64 / 1e9;
                 summary.packets += report.packets;
-                if args.verbose || !report.failures.is_empty() {
+                if args.verbose || !report.violations.is_empty() {
                     lines.draw(&[]);
                     print(args.json, &report);
                 }
@@ -253,19 +253,19 @@ impl<'a> Failed<'a> {
 }
 
 fn print(json: bool, report: &Report) {
-    let Report { seed, kind, description, failures, .. } = report;
-    say(json, &Failed::new(*seed, kind.name(), description, failures), || text(report));
+    let Report { seed, kind, description, violations, .. } = report;
+    say(json, &Failed::new(*seed, kind.name(), description, violations), || text(report));
 }
 
 /// A seed for people: its log, what it was, how it ended.
 fn text(report: &Report) -> String {
-    let Report { seed, kind, description, failures, digest, log, .. } = report;
+    let Report { seed, kind, description, violations, digest, log, .. } = report;
     let mut text: Vec<String> = log.clone();
-    let end = if failures.is_empty() { "is well" } else { "FAILED" };
+    let end = if violations.is_empty() { "is well" } else { "FAILED" };
     text.push(format!("seed {seed} {end}: {}, digest {digest:016x}", kind.name()));
     text.push(format!("  {description}"));
-    text.extend(failures.iter().map(|what| format!("  failed: {what}")));
-    if !failures.is_empty() {
+    text.extend(violations.iter().map(|what| format!("  failed: {what}")));
+    if !violations.is_empty() {
         text.push(format!("  replay: {}", replay(*seed)));
     }
     text.join("\n")
@@ -292,7 +292,7 @@ fn say(json: bool, object: &impl Serialize, text: impl FnOnce() -> String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lab::soak::Kind;
+    use lab::soak::SoakKind;
 
     #[test]
     fn both_ends_are_included() {
@@ -307,9 +307,9 @@ mod tests {
     fn a_failure_tells_how_to_replay_it() {
         let report = Report {
             seed: 17,
-            kind: Kind::Crowd,
+            kind: SoakKind::PacketFlows,
             description: "a world".into(),
-            failures: vec!["it broke".into()],
+            violations: vec!["it broke".into()],
             digest: 1,
             virtual_time: Span::ZERO,
             packets: 0,
@@ -318,7 +318,7 @@ mod tests {
         let text = text(&report);
         assert!(text.contains("replay: anabranch soak --seeds 17..17 -v") && text.contains("it broke"));
         assert!(text.starts_with("the last thing"));
-        let json = Failed::new(17, "crowd", "a world", &report.failures);
+        let json = Failed::new(17, "crowd", "a world", &report.violations);
         let json = serde_json::to_string(&json).expect("JSON");
         assert!(json.contains(r#""event":"failure","seed":17"#), "{json}");
     }

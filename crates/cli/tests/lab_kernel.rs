@@ -87,7 +87,7 @@ impl Drop for Bench {
 }
 
 fn skipped() -> bool {
-    let allowed = ::lab::kernel::testbed::allowed();
+    let allowed = ::lab::linux::testbed::allowed();
     if let Err(e) = &allowed {
         println!("skipped: the world `kernel` cannot run here: {e}");
     }

@@ -23,7 +23,7 @@ use kernel::siblings::{self, Published};
 use net::emulator::{Emulator, Frame, Running};
 use net::netlink::{Endpoint, Limits, Netlink, PathManager, Route, Sockets, State};
 use net::{Clock, Namespace, Tun};
-use sim::{Command, LinkConfig, LinkId};
+use sim::{LinkChange, LinkConfig, LinkId};
 use socket2::{Domain, Protocol, Type};
 
 const MPTCP: i32 = 262;
@@ -197,8 +197,8 @@ impl Connection {
         for path in 0..paths {
             let near = Tun::new(&space, &format!("p{path}"), PACKET_BYTES, false).unwrap();
             let far = Tun::new(receiver, &format!("f{flow}p{path}"), PACKET_BYTES, false).unwrap();
-            let script_flows = if controller.name == "wvegas" { Vec::new() } else { vec![(0, LOST)] };
-            let link = LinkConfig { delay: DELAY, script_flows, ..LinkConfig::default() };
+            let scripted_flow_drops = if controller.name == "wvegas" { Vec::new() } else { vec![(0, LOST)] };
+            let link = LinkConfig { delay: DELAY, scripted_flow_drops, ..LinkConfig::default() };
             links.push((near, far, link, controller.name == "wvegas"));
         }
         space.run(|| Self::sender(flow, paths)).unwrap();
@@ -447,7 +447,7 @@ fn attempt() -> Result<(), String> {
         let all: Vec<_> = connections.iter_mut().map(|one| scope.spawn(move || connect(one))).collect();
         all.into_iter().map(|one| one.join().unwrap()).collect()
     });
-    slower.into_iter().for_each(|link| running.command(link, Command::Delay(VEGAS_DELAY)));
+    slower.into_iter().for_each(|link| running.command(link, LinkChange::Delay(VEGAS_DELAY)));
 
     let [address, interface, connection] = [0, 1, 2].map(|i| &connections[last + i]);
     let p1 = interface.space.run(|| Netlink::open().unwrap().index("p1").unwrap()).unwrap();

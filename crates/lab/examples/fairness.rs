@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use algo::control::ALGORITHMS;
 use algo::{Rate, Span};
-use lab::fairness::{Row, Setup};
+use lab::fairness::{FairnessRow, Setup};
 
 /// Controllers in the table unless all are wanted.
 const STUDIED: [&str; 4] = ["nmcc", "nmcc-printed", "nmcc-half", "reno"];
@@ -39,12 +39,12 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     }
     if !json {
-        println!("{}", Row::head());
+        println!("{}", FairnessRow::head());
     }
     let mut met = true;
     for setup in setups(secs, queue, all).into_iter().filter(|setup| setup.algorithm.contains(&filter)) {
-        let row = Row::measure(setup, seeds);
-        met &= row.faults().is_empty();
+        let row = FairnessRow::measure(setup, seeds);
+        met &= row.violations().is_empty();
         println!("{}", if json { row.json() } else { row.text() });
     }
     if met { ExitCode::SUCCESS } else { ExitCode::FAILURE }

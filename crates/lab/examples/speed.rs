@@ -11,8 +11,8 @@ use std::process::ExitCode;
 
 use algo::control::Algorithm;
 use algo::{Rate, Span, Time};
-use lab::Swarm;
-use lab::crowd::FlowConfig;
+use lab::Simulation;
+use lab::packet_flows::FlowConfig;
 use sim::config::Discipline;
 use sim::{LinkConfig, LinkId, Rng};
 
@@ -48,29 +48,29 @@ fn rss_kib() -> u64 {
     line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or(0)
 }
 
-/// A world under construction.
-struct World {
-    swarm: Swarm,
+/// A network under construction.
+struct Network {
+    simulation: Simulation,
     links: Vec<LinkId>,
     packet_bytes: u16,
 }
 
-impl World {
+impl Network {
     fn new(packet_bytes: u16) -> Self {
-        Self { swarm: Swarm::new(7), links: Vec::new(), packet_bytes }
+        Self { simulation: Simulation::new(7), links: Vec::new(), packet_bytes }
     }
 
     fn link(&mut self, config: LinkConfig) -> LinkId {
-        let id = self.swarm.link(&format!("link {}", self.links.len()), config);
+        let id = self.simulation.link(&format!("link {}", self.links.len()), config);
         self.links.push(id);
         id
     }
 
     fn flow(&mut self, control: &str, paths: &[Vec<LinkId>], ack: Span, start: Span) {
         let control = Algorithm::by_name(control).expect("in the table");
-        let pipe = (ack > Span::ZERO).then(|| self.swarm.pipe(ack));
-        let up = pipe.map(|pipe| self.swarm.route(&[pipe]));
-        let routes = paths.iter().map(|down| (control, self.swarm.route(down), up, 0));
+        let pipe = (ack > Span::ZERO).then(|| self.simulation.pipe(ack));
+        let up = pipe.map(|pipe| self.simulation.route(&[pipe]));
+        let routes = paths.iter().map(|down| (control, self.simulation.route(down), up, 0));
         let config = FlowConfig {
             paths: routes.collect(),
             packet_bytes: self.packet_bytes,
@@ -79,14 +79,14 @@ impl World {
             stop: None,
             detect: false,
         };
-        self.swarm.crowd_mut().flow(&config);
+        self.simulation.packet_flows_mut().flow(&config);
     }
 
     fn run(&mut self, row: &str, span: Span) {
         let before = cpu_s();
-        self.swarm.run_until(Time::ZERO + span);
+        self.simulation.run_until(Time::ZERO + span);
         let cpu_s = cpu_s() - before;
-        let packets: u64 = self.links.iter().map(|link| self.swarm.stats(*link).delivered).sum();
+        let packets: u64 = self.links.iter().map(|link| self.simulation.stats(*link).delivered).sum();
         println!(
             "{{\"row\":\"{row}\",\"link_packets\":{packets},\"cpu_s\":{cpu_s:.2},\"rss_kib\":{},\
              \"packets_per_cpu_s\":{:.0}}}",
@@ -98,45 +98,45 @@ impl World {
 
 /// Five links, five flows of two paths (LIA), each path with a feeder queue of twice the rate.
 fn torus() {
-    let mut world = World::new(1_000);
+    let mut network = Network::new(1_000);
     let narrow = LinkConfig::new(Rate::from_bytes(1_000_000), Span::from_millis(50)).queue_packets(53);
     let narrow = narrow.discipline(Discipline::Random { last_packets: 3, p: 0.022 });
-    let links: Vec<LinkId> = (0..5).map(|_| world.link(narrow.clone())).collect();
-    let mut luck = Rng::stream(7, "starts");
+    let links: Vec<LinkId> = (0..5).map(|_| network.link(narrow.clone())).collect();
+    let mut rng = Rng::stream(7, "starts");
     for flow in 0..5 {
-        let path = |world: &mut World, link: LinkId| {
+        let path = |network: &mut Network, link: LinkId| {
             let feeder = LinkConfig::new(Rate::from_bytes(2_000_000), Span::ZERO).queue_packets(2_000);
-            vec![world.link(feeder), link]
+            vec![network.link(feeder), link]
         };
-        let paths = [path(&mut world, links[flow]), path(&mut world, links[(flow + 1) % 5])];
-        world.flow("lia", &paths, Span::ZERO, Span::from_nanos(luck.below(50_000_000)));
+        let paths = [path(&mut network, links[flow]), path(&mut network, links[(flow + 1) % 5])];
+        network.flow("lia", &paths, Span::ZERO, Span::from_nanos(rng.below(50_000_000)));
     }
-    world.run("torus", Span::from_secs(1_000));
+    network.run("torus", Span::from_secs(1_000));
 }
 
 /// A hundred flows of one path behind 10 Gbit/s.
 fn dumbbell() {
-    let mut world = World::new(9_000);
+    let mut network = Network::new(9_000);
     let rate = Rate::from_bits(10_000_000_000);
     let neck = LinkConfig::new(rate, Span::from_micros(10)).queue_packets(100);
-    let neck = world.link(neck.discipline(Discipline::Random { last_packets: 5, p: 0.1 }));
-    let mut luck = Rng::stream(7, "starts");
+    let neck = network.link(neck.discipline(Discipline::Random { last_packets: 5, p: 0.1 }));
+    let mut rng = Rng::stream(7, "starts");
     for _ in 0..100 {
-        let feeder = world.link(LinkConfig::new(rate, Span::ZERO).queue_packets(1_000));
-        let start = Span::from_nanos(luck.below(1_000_000));
-        world.flow("reno", &[vec![feeder, neck]], Span::from_micros(10), start);
+        let feeder = network.link(LinkConfig::new(rate, Span::ZERO).queue_packets(1_000));
+        let start = Span::from_nanos(rng.below(1_000_000));
+        network.flow("reno", &[vec![feeder, neck]], Span::from_micros(10), start);
     }
-    world.run("dumbbell", Span::from_secs(50));
+    network.run("dumbbell", Span::from_secs(50));
 }
 
 /// A fat tree of k = 8: 128 hosts, each sending to another, over a random one of the shortest paths.
 fn fat_tree() {
-    let mut world = World::new(1_500);
-    let mut luck = Rng::stream(7, "routes");
+    let mut network = Network::new(1_500);
+    let mut rng = Rng::stream(7, "routes");
     let rate = Rate::from_bits(100_000_000_000);
-    let link = |world: &mut World, host: bool| {
+    let link = |network: &mut Network, host: bool| {
         let config = LinkConfig::new(rate, Span::from_micros(1));
-        world.link(if host {
+        network.link(if host {
             config.queue_packets(256)
         } else {
             config.queue_packets(8).discipline(Discipline::HTSIM)
@@ -144,24 +144,25 @@ fn fat_tree() {
     };
     let (half, pods) = (4, 8);
     let hosts = pods * half * half;
-    let row =
-        |world: &mut World, n: usize, host| -> Vec<LinkId> { (0..n).map(|_| link(world, host)).collect() };
-    let (host_up, host_down) = (row(&mut world, hosts, true), row(&mut world, hosts, false));
+    let row = |network: &mut Network, n: usize, host| -> Vec<LinkId> {
+        (0..n).map(|_| link(network, host)).collect()
+    };
+    let (host_up, host_down) = (row(&mut network, hosts, true), row(&mut network, hosts, false));
     // By pod, switch and port.
-    let edge_up = row(&mut world, pods * half * half, false);
-    let edge_down = row(&mut world, pods * half * half, false);
-    let core_up = row(&mut world, pods * half * half, false);
-    let core_down = row(&mut world, pods * half * half, false);
+    let edge_up = row(&mut network, pods * half * half, false);
+    let edge_down = row(&mut network, pods * half * half, false);
+    let core_up = row(&mut network, pods * half * half, false);
+    let core_down = row(&mut network, pods * half * half, false);
     let at = |pod: usize, switch: usize, port: usize| (pod * half + switch) * half + port;
     let mut to: Vec<usize> = (0..hosts).collect();
     for i in (1..hosts).rev() {
         // Sattolo's shuffle: nobody sends to itself.
-        to.swap(i, luck.below(i as u64) as usize);
+        to.swap(i, rng.below(i as u64) as usize);
     }
     for (from, &to) in to.iter().enumerate() {
         let (pod, other) = (from / (half * half), to / (half * half));
         let (tor, other_tor) = (from / half % half, to / half % half);
-        let (agg, core) = (luck.below(half as u64) as usize, luck.below(half as u64) as usize);
+        let (agg, core) = (rng.below(half as u64) as usize, rng.below(half as u64) as usize);
         let mut path = vec![host_up[from]];
         if from / half != to / half {
             path.push(edge_up[at(pod, tor, agg)]);
@@ -171,25 +172,25 @@ fn fat_tree() {
             path.push(edge_down[at(other, agg, other_tor)]);
         }
         path.push(host_down[to]);
-        world.flow("reno", &[path], Span::ZERO, Span::ZERO);
+        network.flow("reno", &[path], Span::ZERO, Span::ZERO);
     }
-    world.run("fattree", Span::from_millis(10));
+    network.run("fattree", Span::from_millis(10));
 }
 
 /// The same load a link on ever larger networks: each flow of two paths crosses three links.
 fn growth() {
     for links in [10, 100, 1_000, 10_000] {
-        let mut world = World::new(1_000);
+        let mut network = Network::new(1_000);
         let config = LinkConfig::new(Rate::from_bytes(10_000_000), Span::from_millis(5)).queue_packets(60);
-        let ids: Vec<LinkId> = (0..links).map(|_| world.link(config.clone())).collect();
+        let ids: Vec<LinkId> = (0..links).map(|_| network.link(config.clone())).collect();
         for flow in 0..links {
             let via = |step: usize| (0..3).map(|hop| ids[(flow * 7 + hop * step + step) % links]).collect();
             let start = Span::from_micros(flow as u64 * 37 % 50_000);
-            world.flow("nmcc", &[via(1), via(3)], Span::from_millis(10), start);
+            network.flow("nmcc", &[via(1), via(3)], Span::from_millis(10), start);
         }
         // Some twenty million packets, but at least two seconds.
         let packets_s = links as u64 * 10_000;
-        world.run(&format!("growth-{links}"), Span::from_millis((20_000_000_000 / packets_s).max(2_000)));
+        network.run(&format!("growth-{links}"), Span::from_millis((20_000_000_000 / packets_s).max(2_000)));
     }
 }
 
@@ -197,16 +198,16 @@ fn growth() {
 fn idle() {
     const FLOWS: usize = 100_000;
     let before = rss_kib();
-    let mut world = World::new(1_500);
+    let mut network = Network::new(1_500);
     let neck = LinkConfig::new(Rate::from_bits(1_000_000_000_000), Span::from_millis(5));
-    let neck = world.link(neck.queue_packets(200_000));
+    let neck = network.link(neck.queue_packets(200_000));
     for flow in 0..FLOWS {
         let access = LinkConfig::new(Rate::from_bits(100_000_000), Span::from_millis(1)).queue_packets(100);
-        let access = world.link(access);
+        let access = network.link(access);
         let start = Span::from_secs(1) + Span::from_micros(flow as u64 * 10);
-        world.flow("reno", &[vec![access, neck]], Span::from_millis(10), start);
+        network.flow("reno", &[vec![access, neck]], Span::from_millis(10), start);
     }
     let kib = rss_kib() - before;
     println!("{{\"row\":\"idle\",\"flows\":{FLOWS},\"bytes_per_idle_flow\":{}}}", kib * 1_024 / FLOWS as u64);
-    world.run("idle-started", Span::from_millis(2_500));
+    network.run("idle-started", Span::from_millis(2_500));
 }

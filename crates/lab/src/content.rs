@@ -1,4 +1,4 @@
-//! Contents made of luck: bytes that a seed decides, with their hash tree.
+//! Contents made at random: bytes that a seed decides, with their hash tree.
 
 use std::sync::Arc;
 
@@ -75,9 +75,9 @@ impl Content {
 
 /// What a source offers.
 #[derive(Clone, Debug, Default)]
-pub struct Shelf(pub Vec<Content>);
+pub struct MemoryStore(pub Vec<Content>);
 
-impl Shelf {
+impl MemoryStore {
     /// The content of this name, if it is here.
     #[must_use]
     pub fn find(&self, id: &ContentId) -> Option<&Content> {
@@ -85,14 +85,14 @@ impl Shelf {
     }
 }
 
-impl Lookup for Shelf {
+impl Lookup for MemoryStore {
     fn offer(&self, root: &[u8; 32]) -> Option<Offer<'_>> {
         let content = self.0.iter().find(|content| content.id().root == *root)?;
         Some(Offer { id: content.id(), name: content.name.as_bytes(), collection: false })
     }
 }
 
-/// Fills `out` with luck.
+/// Fills `out` with random bytes.
 pub(crate) fn fill(rng: &mut Rng, out: &mut [u8]) {
     for eight in out.chunks_mut(8) {
         let bits = rng.bits().to_le_bytes();

@@ -11,8 +11,8 @@
 //! are equal; that row is the control, and if it fails so does the testbed. Coupled, all together should take
 //! no more than one TCP on the best of their paths: with the competitor's round trip there, one half.
 //!
-//! A run proves its conditions ([`Run::faults`]): packets were dropped at the bottleneck, its queue was full,
-//! and the round trips lay between the propagation delay and that plus a full queue.
+//! A run proves its conditions ([`FairnessRun::violations`]): packets were dropped at the bottleneck, its
+//! queue was full, and the round trips lay between the propagation delay and that plus a full queue.
 
 use std::fmt::Write as _;
 
@@ -21,8 +21,8 @@ use algo::{Rate, Span, Time};
 use sim::{LinkConfig, LinkId, Rng, Stats};
 
 use crate::content::Content;
-use crate::peer::Lie;
-use crate::swarm::{OVERHEAD_BYTES, ReceiverNo, Swarm, Wire};
+use crate::sim_source::Misbehaviour;
+use crate::simulation::{OVERHEAD_BYTES, PathSpec, ReceiverId, Simulation};
 use crate::table::summary;
 
 /// Rate of every link but the bottleneck.
@@ -103,7 +103,7 @@ impl Setup {
 
 /// What came out of one run.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub struct FairnessRun {
     /// The competitor's share of the payload, 0 to 1.
     pub share: f64,
     /// What each path of the other carried, of all payload, 0 to 1.
@@ -122,23 +122,23 @@ pub struct Run {
     /// Timeouts of all paths.
     pub timeouts: u64,
     /// Conditions that were not met; empty if the run counts.
-    pub faults: Vec<String>,
+    pub violations: Vec<String>,
 }
 
 struct Bench {
-    swarm: Swarm,
-    many: ReceiverNo,
-    one: ReceiverNo,
+    simulation: Simulation,
+    many: ReceiverId,
+    one: ReceiverId,
     bottleneck: LinkId,
 }
 
 impl Bench {
     fn new(setup: &Setup, content: &Content, seed: u64) -> Self {
-        let mut swarm = Swarm::new(seed);
+        let mut simulation = Simulation::new(seed);
         let queue = setup.queue_bytes();
         let bottleneck = LinkConfig::new(setup.rate, BOTTLENECK_DELAY).queue_bytes(queue);
-        let bottleneck = swarm.link("bottleneck", bottleneck);
-        let (many, one) = (swarm.receiver(setup.coalesce), swarm.receiver(setup.coalesce));
+        let bottleneck = simulation.link("bottleneck", bottleneck);
+        let (many, one) = (simulation.receiver(setup.coalesce), simulation.receiver(setup.coalesce));
         let coupled = Algorithm::by_name(&setup.algorithm).expect("an algorithm of the table");
         let reno = Algorithm::by_name("reno").expect("reno is in the table");
         let paths = setup.rtts_ms.iter().map(|rtt| (many, *rtt, coupled));
@@ -148,35 +148,35 @@ impl Bench {
             let rest = Span::from_millis(rtt_ms) - BOTTLENECK_DELAY - JITTER.over(2);
             let there = LinkConfig { jitter: JITTER, ..LinkConfig::new(ACCESS, rest.over(2)) };
             let back = LinkConfig::new(ACCESS, rest - rest.over(2));
-            let source = swarm.source(std::slice::from_ref(content), Lie::Honest);
-            let there = swarm.link(&format!("access {i}"), there);
-            let back = swarm.link(&format!("back {i}"), back);
-            swarm.path(receiver, source, &Wire::new(&[there, bottleneck], &[back], algorithm));
+            let source = simulation.source(std::slice::from_ref(content), Misbehaviour::Honest);
+            let there = simulation.link(&format!("access {i}"), there);
+            let back = simulation.link(&format!("back {i}"), back);
+            simulation.path(receiver, source, &PathSpec::new(&[there, bottleneck], &[back], algorithm));
         }
-        let mut luck = Rng::stream(seed, "starts");
+        let mut rng = Rng::stream(seed, "starts");
         for receiver in [many, one] {
-            let start = Time::ZERO + Span::from_nanos(luck.below(STARTS.as_nanos()));
-            swarm.want(receiver, content, start);
+            let start = Time::ZERO + Span::from_nanos(rng.below(STARTS.as_nanos()));
+            simulation.want(receiver, content, start);
         }
-        Self { swarm, many, one, bottleneck }
+        Self { simulation, many, one, bottleneck }
     }
 
     /// New payload bytes of every path so far: the many, then the one.
     fn payload(&self) -> Vec<u64> {
-        let of = |receiver| self.swarm.paths(receiver).into_iter().map(|path| path.counters.bytes);
+        let of = |receiver| self.simulation.paths(receiver).into_iter().map(|path| path.counters.bytes);
         of(self.many).chain(of(self.one)).collect()
     }
 }
 
 /// Runs `setup` once; the content is [`Setup::content`], made once for all runs.
 #[must_use]
-pub fn run(setup: &Setup, content: &Content, seed: u64) -> Run {
+pub fn run(setup: &Setup, content: &Content, seed: u64) -> FairnessRun {
     let mut bench = Bench::new(setup, content, seed);
-    bench.swarm.run_until(Time::ZERO + Span::from_secs(setup.secs - setup.counted_secs));
-    let (before, stats_before) = (bench.payload(), bench.swarm.stats(bench.bottleneck));
-    bench.swarm.run_until(Time::ZERO + Span::from_secs(setup.secs));
+    bench.simulation.run_until(Time::ZERO + Span::from_secs(setup.secs - setup.counted_secs));
+    let (before, stats_before) = (bench.payload(), bench.simulation.stats(bench.bottleneck));
+    bench.simulation.run_until(Time::ZERO + Span::from_secs(setup.secs));
     let payload: Vec<u64> = bench.payload().iter().zip(&before).map(|(now, then)| now - then).collect();
-    let stats = bench.swarm.stats(bench.bottleneck);
+    let stats = bench.simulation.stats(bench.bottleneck);
     let all = payload.iter().sum::<u64>().max(1) as f64;
     let mut parts: Vec<f64> = payload.iter().map(|bytes| *bytes as f64 / all).collect();
     let share = parts.pop().unwrap_or(0.0);
@@ -185,11 +185,13 @@ pub fn run(setup: &Setup, content: &Content, seed: u64) -> Run {
     let mean_queue = (stats.queue_byte_ns - stats_before.queue_byte_ns) as f64 / span_ns;
     let offered = (stats.offered - stats_before.offered).max(1) as f64;
     let rate = setup.rate.as_bytes() as f64;
-    let reports: Vec<_> = [bench.many, bench.one].into_iter().flat_map(|r| bench.swarm.paths(r)).collect();
-    let tallies: Vec<_> = (0..reports.len()).map(|source| bench.swarm.tally(source)).collect();
-    let sum = |f: fn(&crate::Tally) -> u64| tallies.iter().map(f).sum::<u64>();
+    let reports: Vec<_> =
+        [bench.many, bench.one].into_iter().flat_map(|r| bench.simulation.paths(r)).collect();
+    let source_stats: Vec<_> =
+        (0..reports.len()).map(|source| bench.simulation.source_stats(source)).collect();
+    let sum = |f: fn(&crate::SourceStats) -> u64| source_stats.iter().map(f).sum::<u64>();
     let srtt_ms: Vec<f64> = reports.iter().map(|path| path.srtt.as_nanos() as f64 / 1e6).collect();
-    let mut run = Run {
+    let mut run = FairnessRun {
         share,
         parts,
         utilisation: carried / (rate * setup.counted_secs as f64),
@@ -198,23 +200,23 @@ pub fn run(setup: &Setup, content: &Content, seed: u64) -> Run {
         srtt_ms,
         burst: (
             sum(|t| t.packets) as f64 / sum(|t| t.bursts).max(1) as f64,
-            tallies.iter().map(|t| t.burst_max).max().unwrap_or(0),
+            source_stats.iter().map(|t| t.burst_max).max().unwrap_or(0),
         ),
         timeouts: reports.iter().map(|path| path.counters.timeouts).sum(),
-        faults: bench.swarm.violations(),
+        violations: bench.simulation.violations(),
     };
-    run.faults.extend(faults(setup, &run, &stats, &stats_before));
+    run.violations.extend(violations(setup, &run, &stats, &stats_before));
     run
 }
 
 /// Which of the conditions were not there.
-fn faults(setup: &Setup, run: &Run, stats: &Stats, before: &Stats) -> Vec<String> {
-    let mut faults = Vec::new();
+fn violations(setup: &Setup, run: &FairnessRun, stats: &Stats, before: &Stats) -> Vec<String> {
+    let mut violations = Vec::new();
     if stats.dropped.queue == before.dropped.queue {
-        faults.push("nothing was dropped at the bottleneck".into());
+        violations.push("nothing was dropped at the bottleneck".into());
     }
     if stats.queue_max_bytes + FRAME_BYTES < setup.queue_bytes() {
-        faults.push(format!("the queue had {} bytes at most", stats.queue_max_bytes));
+        violations.push(format!("the queue had {} bytes at most", stats.queue_max_bytes));
     }
     let full_ms = setup.queue_bytes() as f64 / setup.rate.as_bytes() as f64 * 1e3;
     let coalesce_ms = setup.coalesce.as_nanos() as f64 / 1e6;
@@ -222,19 +224,19 @@ fn faults(setup: &Setup, run: &Run, stats: &Stats, before: &Stats) -> Vec<String
     for (i, (srtt, base)) in run.srtt_ms.iter().zip(base).enumerate() {
         let (least, most) = (*base as f64 - 1.0, *base as f64 + full_ms + coalesce_ms + 3.0);
         if !(least..=most).contains(srtt) {
-            faults.push(format!("path {i} had an RTT of {srtt:.1} ms, expected {least:.0} to {most:.0}"));
+            violations.push(format!("path {i} had an RTT of {srtt:.1} ms, expected {least:.0} to {most:.0}"));
         }
     }
-    faults
+    violations
 }
 
 /// A row of the table: several runs of one setup.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub struct FairnessRow {
     /// What was measured.
     pub setup: Setup,
     /// One run a seed.
-    pub runs: Vec<Run>,
+    pub runs: Vec<FairnessRun>,
 }
 
 /// Mean and standard deviation (of the sample).
@@ -243,7 +245,7 @@ pub fn mean_sd(values: &[f64]) -> (f64, f64) {
     summary(values).map_or((0.0, 0.0), |summary| (summary.mean, summary.sd.unwrap_or(0.0)))
 }
 
-impl Row {
+impl FairnessRow {
     /// Runs `setup` with the seeds 1 to `seeds`.
     #[must_use]
     pub fn measure(setup: Setup, seeds: u64) -> Self {
@@ -254,21 +256,21 @@ impl Row {
 
     /// Mean and standard deviation over the seeds.
     #[must_use]
-    pub fn mean_sd(&self, of: impl Fn(&Run) -> f64) -> (f64, f64) {
+    pub fn mean_sd(&self, of: impl Fn(&FairnessRun) -> f64) -> (f64, f64) {
         mean_sd(&self.runs.iter().map(of).collect::<Vec<_>>())
     }
 
     /// Mean over the seeds.
     #[must_use]
-    pub fn mean(&self, of: impl Fn(&Run) -> f64) -> f64 {
+    pub fn mean(&self, of: impl Fn(&FairnessRun) -> f64) -> f64 {
         self.mean_sd(of).0
     }
 
     /// What the conditions of all runs lacked.
     #[must_use]
-    pub fn faults(&self) -> Vec<String> {
-        let of = |(seed, run): (usize, &Run)| -> Vec<String> {
-            run.faults.iter().map(|fault| format!("seed {}: {fault}", seed + 1)).collect()
+    pub fn violations(&self) -> Vec<String> {
+        let of = |(seed, run): (usize, &FairnessRun)| -> Vec<String> {
+            run.violations.iter().map(|violation| format!("seed {}: {violation}", seed + 1)).collect()
         };
         self.runs.iter().enumerate().flat_map(of).collect()
     }
@@ -306,9 +308,9 @@ impl Row {
             .collect();
         let queue_ms = self.mean(|run| run.queue_ms);
         let burst_max = self.runs.iter().map(|run| run.burst.1).max().unwrap_or(0);
-        let faults = self.faults();
+        let violations = self.violations();
         let conditions =
-            if faults.is_empty() { "met".into() } else { format!("NOT MET: {}", faults.join("; ")) };
+            if violations.is_empty() { "met".into() } else { format!("NOT MET: {}", violations.join("; ")) };
         format!(
             "{:<13} {:<12} {:>4} {:>6} | {:>5.1}% {:>5.1} {:>5.1}% \
              | {:<17} | {:>4.1}% {:>5.2}% {:>8.1} | {:>4.1} max {:>2} {:>4.1} {conditions}",
@@ -357,7 +359,7 @@ impl Row {
             self.mean(|run| run.queue_ms),
             self.mean(|run| run.burst.0),
             self.mean(|run| run.timeouts as f64),
-            self.faults().is_empty(),
+            self.violations().is_empty(),
         );
         out
     }

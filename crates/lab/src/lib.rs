@@ -4,41 +4,41 @@
 //! fairness experiment and the demonstration run the same thing; and the experiments themselves, each with
 //! the proof that its conditions were really there.
 //!
-//! **Non-goals.** No protocol and no decision of one. No socket and no clock outside [`kernel`]: a caller
+//! **Non-goals.** No protocol and no decision of one. No socket and no clock outside [`linux`]: a caller
 //! that wants real time elsewhere passes it.
 //!
 //! **Map.**
 //! * [`content`]: bytes that a seed decides, with their hash tree.
-//! * [`peer`]: a source, honest or not.
-//! * [`crowd`]: flows of packets without content, and cross traffic, at full speed.
-//! * [`swarm`]: all of these over links in virtual time; faults; invariants watched on the way.
+//! * [`sim_source`]: a source, honest or not.
+//! * [`packet_flows`]: flows of packets without content, and cross traffic, at full speed.
+//! * [`simulation`]: all of these over links in virtual time; faults; invariants watched on the way.
 //! * [`fairness`]: many subflows against one behind a bottleneck.
 //! * [`scenario`]: an experiment as a struct, which is its TOML file too.
 //! * [`run`]: a scenario becomes a world and an [`outcome`].
-//! * [`kernel`]: the same through this machine's own TCP and MPTCP, over emulated links, in real time.
+//! * [`linux`]: the same through this machine's own TCP and MPTCP, over emulated links, in real time.
 //! * [`report`]: rows and runs as a page to look at.
 //! * [`sweep`]: many runs on all cores, and their file of results; [`table`]: runs become rows.
 //! * [`soak`]: random worlds by the thousand, and what must hold in all of them.
-//! * [`short`]: how many round trips a short object takes.
+//! * [`small_objects`]: how many round trips a short object takes.
 #![forbid(unsafe_code)]
 
 pub mod content;
-pub mod crowd;
 pub mod fairness;
-pub mod kernel;
+pub mod linux;
 pub mod outcome;
-pub mod peer;
+pub mod packet_flows;
 pub mod report;
 pub mod run;
 pub mod scenario;
-pub mod short;
+pub mod sim_source;
+pub mod simulation;
+pub mod small_objects;
 pub mod soak;
-pub mod swarm;
 pub mod sweep;
 pub mod table;
 mod world;
 
 pub use content::Content;
-pub use peer::{Lie, Tally};
-pub use swarm::{Fault, Swarm, Wire};
+pub use sim_source::{Misbehaviour, SourceStats};
+pub use simulation::{Fault, PathSpec, Simulation};
 pub use world::World;

@@ -11,7 +11,8 @@ pub struct Outcome {
     /// (a transfer that did not end, a loss ratio without loss). In the unit of [`crate::run::unit`].
     pub values: Vec<Option<f64>>,
     /// Conditions that were not met; empty if the run counts.
-    pub faults: Vec<String>,
+    #[serde(rename = "faults")]
+    pub violations: Vec<String>,
     /// A digest of the whole event stream: the same for the same seed, whatever ran beside it. Zero where
     /// time is real and nothing comes twice.
     pub digest: u64,
@@ -36,7 +37,7 @@ pub struct Lateness {
     pub p99_us: f64,
     /// and none later than this, µs.
     pub max_us: f64,
-    /// Whether it was too much for the run to count: one of its faults then. It may be repeated when the
+    /// Whether it was too much for the run to count: one of its violations then. It may be repeated when the
     /// machine has less to do.
     pub too_late: bool,
 }
@@ -77,7 +78,7 @@ pub struct Series {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
     /// What it shows.
-    pub what: What,
+    pub kind: SeriesKind,
     /// Whose: a flow ("mp"), a path of it ("mp/0"), a link.
     pub name: String,
     /// One value a step.
@@ -86,7 +87,7 @@ pub struct Line {
 
 /// What a line shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum What {
+pub enum SeriesKind {
     /// Goodput of a flow, Mbit/s.
     Goodput,
     /// Congestion window of a path at the end of the step, packets.
@@ -127,7 +128,8 @@ pub struct Row {
     /// Why it differs from the source, if the scenario says so.
     pub why: Option<String>,
     /// Conditions that were not met, with their seeds.
-    pub faults: Vec<String>,
+    #[serde(rename = "faults")]
+    pub violations: Vec<String>,
     /// The 99th percentile of how late packets were, µs, of the worst of its runs; none where time is not
     /// real.
     #[serde(default, skip_serializing_if = "Option::is_none")]

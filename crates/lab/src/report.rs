@@ -13,7 +13,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod text;
-mod time;
+mod time_series;
 
 use crate::World;
 use crate::outcome::{Row, Run};

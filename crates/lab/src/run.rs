@@ -1,7 +1,7 @@
 //! One run: a scenario's case, a controller and a seed become a world, and an [`Outcome`].
 //!
 //! ```text
-//!  Scenario ── build ──▶ Swarm (links, flows, faults) ── step by step ──▶ Seen ── measure ──▶ Outcome
+//!  Scenario ── build ──▶ Simulation ── step by step ──▶ Observations ── measure ──▶ Outcome
 //! ```
 //!
 //! The world is stopped at every step of the log and at every time that a measure counts from or until; what
@@ -10,18 +10,18 @@
 
 mod build;
 mod conditions;
-pub(crate) mod copies;
+pub(crate) mod flow_instances;
 pub(crate) mod groups;
 pub(crate) mod links;
 mod measure;
-pub(crate) mod seen;
+pub(crate) mod observations;
 
 use algo::Span;
 
 use crate::outcome::{Outcome, Series};
-use crate::scenario::{Kind, Scenario};
-use build::World;
-use seen::{Recorder, Seen};
+use crate::scenario::{MeasureKind, Scenario};
+use build::SimulatedScenario;
+use observations::{Observations, Recorder};
 
 /// Steps in which a run is noted.
 pub const STEPS: u64 = 1_000;
@@ -32,21 +32,21 @@ pub const LINES_MAX: usize = 96;
 
 /// The unit of a measure's values.
 #[must_use]
-pub const fn unit(kind: Kind) -> &'static str {
+pub const fn unit(kind: MeasureKind) -> &'static str {
     match kind {
-        Kind::Share
-        | Kind::OfRate
-        | Kind::Utilisation
-        | Kind::SpreadFastest
-        | Kind::SpreadMean
-        | Kind::Loss
-        | Kind::WrongSplit
-        | Kind::WrongMerge => "%",
-        Kind::Goodput => "Mbit/s",
-        Kind::Packets => "pkt/s",
-        Kind::Queue => "ms",
-        Kind::Completion | Kind::Converged | Kind::Grouped => "s",
-        Kind::Jain | Kind::LossRatio | Kind::FactorM => "",
+        MeasureKind::Share
+        | MeasureKind::OfRate
+        | MeasureKind::Utilisation
+        | MeasureKind::SpreadFastest
+        | MeasureKind::SpreadMean
+        | MeasureKind::Loss
+        | MeasureKind::WrongSplit
+        | MeasureKind::WrongMerge => "%",
+        MeasureKind::Goodput => "Mbit/s",
+        MeasureKind::Packets => "pkt/s",
+        MeasureKind::Queue => "ms",
+        MeasureKind::Completion | MeasureKind::Converged | MeasureKind::Grouped => "s",
+        MeasureKind::Jain | MeasureKind::LossRatio | MeasureKind::FactorM => "",
     }
 }
 
@@ -56,26 +56,26 @@ pub const fn unit(kind: Kind) -> &'static str {
 /// If the scenario would not pass [`Scenario::check`].
 #[must_use]
 pub fn run(scenario: &Scenario, controller: &str, seed: u64) -> Outcome {
-    let mut world = World::new(scenario, controller, seed);
+    let mut world = SimulatedScenario::new(scenario, controller, seed);
     let mut recorder = Recorder::new(scenario, world.packet_bytes(), world.noted());
     while let Some(at) = recorder.next() {
-        world.swarm.run_until(at);
-        recorder.look(at, &world);
+        world.simulation.run_until(at);
+        recorder.record(at, &world);
     }
-    let mut broken = world.swarm.violations();
-    broken.extend(world.swarm.crowd().violations());
+    let mut violations = world.simulation.violations();
+    violations.extend(world.simulation.packet_flows().violations());
     let ends: Vec<_> = world.flows.iter().map(|flow| world.end(flow)).collect();
-    let outcome = outcome(scenario, controller, recorder.finish(ends, broken));
-    Outcome { digest: world.swarm.digest(), link_packets: world.link_packets(scenario), ..outcome }
+    let outcome = outcome(scenario, controller, recorder.finish(ends, violations));
+    Outcome { digest: world.simulation.digest(), link_packets: world.link_packets(scenario), ..outcome }
 }
 
 /// What comes out of what was noted.
-pub(crate) fn outcome(scenario: &Scenario, controller: &str, seen: Seen) -> Outcome {
-    let values = scenario.measure.iter().map(|measure| measure::value(scenario, &seen, measure));
+pub(crate) fn outcome(scenario: &Scenario, controller: &str, observations: Observations) -> Outcome {
+    let values = scenario.measure.iter().map(|measure| measure::value(scenario, &observations, measure));
     Outcome {
         values: values.map(|value| value.filter(|value| value.is_finite())).collect(),
-        faults: conditions::faults(scenario, controller, &seen),
-        series: Series { step_s: seen.step.as_nanos() as f64 / 1e9, lines: seen.lines },
+        violations: conditions::violations(scenario, controller, &observations),
+        series: Series { step_s: observations.step.as_nanos() as f64 / 1e9, lines: observations.lines },
         ..Outcome::default()
     }
 }

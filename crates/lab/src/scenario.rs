@@ -37,8 +37,8 @@ pub mod check;
 pub mod error;
 pub mod link;
 pub mod load;
+mod schema;
 mod set;
-mod shape;
 pub mod units;
 
 use std::collections::BTreeMap;
@@ -46,8 +46,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use error::ScenarioError;
-pub use link::{Codel, DropOf, Gilbert, Link, Random, Victims, Who};
-pub use units::{Amount, Duration, Speed};
+pub use link::{Codel, DropOf, Gilbert, Link, Random, TargetedDrop, VictimPolicy};
+pub use units::{Duration, RateSpec, SizeSpec};
 
 /// An experiment; see the [module](self).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -63,7 +63,7 @@ pub struct Scenario {
     pub about: String,
     /// Size of a data packet on the wire; what `pkt` and `pkt/s` mean.
     #[serde(default = "default_packet")]
-    pub packet: Amount,
+    pub packet: SizeSpec,
     /// How long a run lasts.
     pub duration: Duration,
     /// From when on rates, shares and losses are counted.
@@ -98,8 +98,8 @@ pub struct Scenario {
     pub assert: Vec<Assert>,
 }
 
-fn default_packet() -> Amount {
-    Amount::Bytes(1_500)
+fn default_packet() -> SizeSpec {
+    SizeSpec::Bytes(1_500)
 }
 fn one() -> u64 {
     1
@@ -165,7 +165,7 @@ pub struct Flow {
     /// When it stops; default: never.
     pub stop: Option<Duration>,
     /// How much it transfers; default: without end.
-    pub size: Option<Amount>,
+    pub size: Option<SizeSpec>,
 }
 
 /// A path of a flow.
@@ -181,7 +181,7 @@ pub struct Path {
     #[serde(default)]
     pub rtt: Duration,
     /// Rate of the sender's own access link before `via`; default: none.
-    pub access: Option<Speed>,
+    pub access: Option<RateSpec>,
     /// Of mmTP: the name of the source at the far end. Default: one of its own for each path.
     pub source: Option<String>,
     /// For `groups = "given"`.
@@ -196,7 +196,7 @@ pub struct Cbr {
     /// Links it crosses.
     pub via: Vec<String>,
     /// Its rate while it is on.
-    pub rate: Speed,
+    pub rate: RateSpec,
     /// Mean length of a burst, uniform from 0 to twice this. Default: always on.
     pub on: Option<Duration>,
     /// Mean pause, uniform from 0 to twice this.
@@ -223,7 +223,7 @@ pub struct Fault {
     #[serde(default)]
     pub down: bool,
     /// to this rate,
-    pub rate: Option<Speed>,
+    pub rate: Option<RateSpec>,
     /// this delay,
     pub delay: Option<Duration>,
     /// this probability of loss.
@@ -253,7 +253,7 @@ pub struct Measure {
     /// What the row is called.
     pub metric: String,
     /// How it is computed.
-    pub kind: Kind,
+    pub kind: MeasureKind,
     /// Of which flows; default: all.
     #[serde(default)]
     pub flows: Vec<String>,
@@ -293,7 +293,7 @@ pub struct Measure {
 /// How a number is computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum MeasureKind {
     /// Goodput of `flows` in percent of that of the flows `of`.
     #[default]
     Share,

@@ -1,19 +1,19 @@
-//! Random worlds and what must hold in all of them: a seed decides links, flows, controllers, sources, lies,
-//! faults and restarts.
+//! Random worlds and what must hold in all of them: a seed decides links, flows, controllers, sources,
+//! misbehaviours, faults and restarts.
 //!
-//! A run has two parts, as TigerBeetle's simulator has. In the **turmoil** anything may fail, and only safety
-//! is asked for: content intact, windows within their bounds, packets conserved, no event storm, memory
-//! bounded. Then comes the **calm**: some of the world works and stays so, the rest may be broken for ever.
-//! Who has a path that works must get on then, and finish.
+//! A run has two parts, as TigerBeetle's simulator has. In the **fault phase** anything may fail, and only
+//! safety is asked for: content intact, windows within their bounds, packets conserved, no event storm,
+//! memory bounded. Then comes the **recovery phase**: some of the world works and stays so, the rest may be
+//! broken for ever. Who has a path that works must get on then, and finish.
 //!
-//! Two kinds of world ([`Kind`]): mmTP with content, sources and liars (`soak/swarm.rs`), and flows of
-//! packets over meshes of links (`soak/crowd.rs`). Every [`TWICE_EVERY`]th seed is run twice and must give
-//! the same digest.
+//! Two kinds of world ([`SoakKind`]): mmTP with content, sources and liars (`soak/transfers.rs`), and flows
+//! of packets over meshes of links (`soak/packet_flows.rs`). Every [`TWICE_EVERY`]th seed is run twice and
+//! must give the same digest.
 
-mod crowd;
-mod draw;
-mod mesh;
-mod swarm;
+mod generate;
+mod packet_flows;
+mod random_links;
+mod transfers;
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,33 +21,33 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use algo::{Span, Time};
 use sim::{LinkId, Rng};
 
-use crate::Swarm;
+use crate::Simulation;
 
 /// Every so many seeds, one is run twice.
 pub const TWICE_EVERY: u64 = 16;
 /// The most entries the queue of timers may hold, by path.
 pub const TIMERS_MAX: usize = 4_096;
 /// Failures kept of one seed.
-const FAILURES_MAX: usize = 16;
+const VIOLATIONS_MAX: usize = 16;
 /// Lines kept of what happened last.
 const TAIL_MAX: usize = 80;
 
 /// What kind of world a seed stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum SoakKind {
     /// Sources, honest or not, receivers and content.
-    Swarm,
+    Transfers,
     /// Flows of packets without content.
-    Crowd,
+    PacketFlows,
 }
 
-impl Kind {
+impl SoakKind {
     /// Its name, in lower case.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Swarm => "swarm",
-            Self::Crowd => "crowd",
+            Self::Transfers => "swarm",
+            Self::PacketFlows => "crowd",
         }
     }
 }
@@ -58,11 +58,11 @@ pub struct Report {
     /// Which.
     pub seed: u64,
     /// What kind of world it was.
-    pub kind: Kind,
+    pub kind: SoakKind,
     /// What this world was, in a paragraph.
     pub description: String,
     /// What must hold and did not; empty if all is well.
-    pub failures: Vec<String>,
+    pub violations: Vec<String>,
     /// A digest of everything that happened.
     pub digest: u64,
     /// How long it was, in its own time.
@@ -95,47 +95,48 @@ fn compared(mut first: Report, second: &Report) -> Report {
             "two runs differ: digest {:x} and {:x}, {} and {} packets",
             first.digest, second.digest, first.packets, second.packets
         );
-        first.failures.push(what);
+        first.violations.push(what);
     }
     first
 }
 
 fn once(seed: u64, log: bool) -> Report {
-    let kind = if Rng::stream(seed, "soak").chance(0.4) { Kind::Swarm } else { Kind::Crowd };
-    let mut notes = Notes { log, ..Notes::default() };
-    let play = || match kind {
-        Kind::Swarm => swarm::play(seed, &mut notes),
-        Kind::Crowd => crowd::play(seed, &mut notes),
+    let kind =
+        if Rng::stream(seed, "soak").chance(0.4) { SoakKind::Transfers } else { SoakKind::PacketFlows };
+    let mut run_log = RunLog { log, ..RunLog::default() };
+    let simulate = || match kind {
+        SoakKind::Transfers => transfers::simulate(seed, &mut run_log),
+        SoakKind::PacketFlows => packet_flows::simulate(seed, &mut run_log),
     };
-    let end = catch_unwind(AssertUnwindSafe(play)).unwrap_or_else(|payload| {
+    let end = catch_unwind(AssertUnwindSafe(simulate)).unwrap_or_else(|payload| {
         let text = payload.downcast_ref::<String>().cloned();
         let text = text.or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        notes.fail(format!("panicked: {}", text.unwrap_or_default()));
-        End::default()
+        run_log.violation(format!("panicked: {}", text.unwrap_or_default()));
+        SoakTotals::default()
     });
-    let Notes { description, failures, details, tail, .. } = notes;
+    let RunLog { description, violations, details, tail, .. } = run_log;
     let log = details.into_iter().chain(tail).collect();
-    let End { digest, virtual_time, packets } = end;
-    Report { seed, kind, description, failures, digest, virtual_time, packets, log }
+    let SoakTotals { digest, virtual_time, packets } = end;
+    Report { seed, kind, description, violations, digest, virtual_time, packets, log }
 }
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, Default)]
-struct End {
+struct SoakTotals {
     digest: u64,
     virtual_time: Span,
     packets: u64,
 }
 
-impl End {
-    fn of(swarm: &Swarm, links: &[LinkId]) -> Self {
-        let stats = || links.iter().map(|link| swarm.stats(*link));
+impl SoakTotals {
+    fn of(simulation: &Simulation, links: &[LinkId]) -> Self {
+        let stats = || links.iter().map(|link| simulation.stats(*link));
         let mix =
             |digest: u64, value: u64| (digest.rotate_left(7) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let seen = stats().flat_map(|stats| [stats.offered_bytes, stats.delivered, stats.dropped.total()]);
         Self {
-            digest: seen.fold(swarm.digest() ^ swarm.clock().as_nanos(), mix),
-            virtual_time: swarm.clock().since(Time::ZERO),
+            digest: seen.fold(simulation.digest() ^ simulation.clock().as_nanos(), mix),
+            virtual_time: simulation.clock().since(Time::ZERO),
             packets: stats().map(|stats| stats.delivered).sum(),
         }
     }
@@ -143,19 +144,19 @@ impl End {
 
 /// What is said about a run while it goes on.
 #[derive(Debug, Default)]
-struct Notes {
+struct RunLog {
     /// Whether anybody wants details and the tail.
     log: bool,
     description: String,
-    failures: Vec<String>,
+    violations: Vec<String>,
     details: Vec<String>,
     tail: VecDeque<String>,
 }
 
-impl Notes {
-    fn fail(&mut self, what: String) {
-        if self.failures.len() < FAILURES_MAX {
-            self.failures.push(what);
+impl RunLog {
+    fn violation(&mut self, what: String) {
+        if self.violations.len() < VIOLATIONS_MAX {
+            self.violations.push(what);
         }
     }
 
@@ -179,15 +180,20 @@ impl Notes {
 
 /// What must hold of every link at any moment: no packet appears or vanishes, and it holds no more than there
 /// is room for.
-fn conserved(swarm: &Swarm, links: &[LinkId], room: impl Fn(usize) -> usize, notes: &mut Notes) {
+fn check_conservation(
+    simulation: &Simulation,
+    links: &[LinkId],
+    room: impl Fn(usize) -> usize,
+    run_log: &mut RunLog,
+) {
     for (l, link) in links.iter().enumerate() {
-        let (stats, inside) = (swarm.stats(*link), swarm.inside(*link));
-        let gone = stats.delivered + stats.dropped.total() + inside as u64;
+        let (stats, occupancy) = (simulation.stats(*link), simulation.occupancy(*link));
+        let gone = stats.delivered + stats.dropped.total() + occupancy as u64;
         if stats.offered + stats.duplicated != gone {
-            notes.fail(format!("link {l} is not conserved: {inside} inside, {stats:?}"));
+            run_log.violation(format!("link {l} is not conserved: {occupancy} inside, {stats:?}"));
         }
-        if inside > room(l) {
-            notes.fail(format!("link {l} holds {inside} packets"));
+        if occupancy > room(l) {
+            run_log.violation(format!("link {l} holds {occupancy} packets"));
         }
     }
 }
@@ -200,7 +206,7 @@ mod tests {
     fn the_log_changes_nothing() {
         for seed in 1..9 {
             let (run, watch) = (run(seed), watch(seed));
-            assert_eq!(run.failures, Vec::<String>::new(), "seed {seed}");
+            assert_eq!(run.violations, Vec::<String>::new(), "seed {seed}");
             assert!(run.log.is_empty() && !watch.log.is_empty() && !run.description.is_empty());
             assert_eq!(Report { log: Vec::new(), ..watch }, run);
         }
@@ -210,13 +216,13 @@ mod tests {
     fn a_difference_is_a_failure() {
         let report = run(3);
         let other = Report { digest: report.digest + 1, ..report.clone() };
-        assert_eq!(compared(report.clone(), &report).failures.len(), 0);
-        assert_eq!(compared(report, &other).failures.len(), 1);
+        assert_eq!(compared(report.clone(), &report).violations.len(), 0);
+        assert_eq!(compared(report, &other).violations.len(), 1);
     }
 
     #[test]
     fn both_kinds_come() {
-        let kinds: Vec<Kind> = (0..30).map(|seed| once(seed, false).kind).collect();
-        assert!(kinds.contains(&Kind::Swarm) && kinds.contains(&Kind::Crowd));
+        let kinds: Vec<SoakKind> = (0..30).map(|seed| once(seed, false).kind).collect();
+        assert!(kinds.contains(&SoakKind::Transfers) && kinds.contains(&SoakKind::PacketFlows));
     }
 }

@@ -18,7 +18,7 @@ use crate::outcome::Outcome;
 use crate::scenario::Scenario;
 use crate::scenario::check::SEEDS_MAX;
 use crate::scenario::error::{ScenarioError, hint};
-use crate::swarm::Digest;
+use crate::simulation::Digest;
 
 /// The code that makes the results: its version, and a hash of its sources where they are at hand.
 pub const VERSION: &str = env!("ANABRANCH_CODE");
@@ -288,7 +288,7 @@ impl Task {
     pub fn run(&self, stop: &AtomicBool) -> Result<Outcome, String> {
         let run = || match self.world {
             World::Sim => Ok(crate::run::run(&self.scenario, &self.controller, self.seed)),
-            World::Kernel => crate::kernel::run(&self.scenario, &self.controller, self.seed, stop),
+            World::Kernel => crate::linux::run(&self.scenario, &self.controller, self.seed, stop),
         };
         let panicked = |panic: Box<dyn std::any::Any + Send>| {
             let text = panic.downcast_ref::<String>().map(String::as_str);

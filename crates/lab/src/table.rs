@@ -5,7 +5,7 @@ mod text;
 
 use std::collections::BTreeMap;
 
-pub use stats::{Summary, summary, t95};
+pub use stats::{SampleSummary, summary, t95};
 pub use text::{WIDTH_MAX, text};
 
 use crate::World;
@@ -16,7 +16,7 @@ use crate::scenario::check::Range;
 use crate::sweep::{Plan, Variant};
 
 /// What begins the keys of a measure's notes that are about runs in the kernel.
-pub const KERNEL: &str = "kernel:";
+pub const KERNEL_PREFIX: &str = "kernel:";
 
 /// The rows of a plan, from those of its runs that are there: by case, measure, controller, world. A run
 /// whose conditions were not met counts in none.
@@ -97,14 +97,14 @@ fn blank(
         model: reference(&measure.model).copied(),
         expected: None,
         why: lookup_in(world, &measure.why, case, controller).cloned(),
-        faults: faults(runs),
+        violations: violations(runs),
         late_p99_us: late.reduce(f64::max),
     }
 }
 
 /// Seed and value of measure `index` of the runs that count and have one.
 fn counted(runs: &[&Run], index: usize) -> Vec<(u64, f64)> {
-    let of = |run: &&&Run| run.outcome.faults.is_empty();
+    let of = |run: &&&Run| run.outcome.violations.is_empty();
     let value =
         |run: &&Run| run.outcome.values.get(index).copied().flatten().filter(|value| value.is_finite());
     runs.iter().filter(of).filter_map(|run| Some((run.seed, value(run)?))).collect()
@@ -123,17 +123,17 @@ fn difference(ours: &[(u64, f64)], other: &[(u64, f64)]) -> Vec<(u64, f64)> {
 }
 
 /// Conditions that were not met, each with its seeds.
-fn faults(runs: &[&Run]) -> Vec<String> {
+fn violations(runs: &[&Run]) -> Vec<String> {
     let mut by: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     for run in runs {
-        run.outcome.faults.iter().for_each(|fault| by.entry(fault).or_default().push(run.seed));
+        run.outcome.violations.iter().for_each(|violation| by.entry(violation).or_default().push(run.seed));
     }
     let list = |seeds: Vec<u64>| {
         let word = if seeds.len() == 1 { "seed" } else { "seeds" };
         let seeds: Vec<String> = seeds.iter().map(u64::to_string).collect();
         format!("{word} {}", seeds.join(", "))
     };
-    by.into_iter().map(|(fault, seeds)| format!("{fault} ({})", list(seeds))).collect()
+    by.into_iter().map(|(violation, seeds)| format!("{violation} ({})", list(seeds))).collect()
 }
 
 /// What a measure says of this case and controller: by `CASE/CONTROLLER`, `CASE`, `CONTROLLER`, `*`.
@@ -145,7 +145,7 @@ pub fn lookup<'a, T>(notes: &'a BTreeMap<String, T>, case: Option<&str>, control
 }
 
 /// The same of what is said of one world only: expectations and their reasons are about the simulator, and
-/// about the kernel where the key begins with [`KERNEL`].
+/// about the kernel where the key begins with [`KERNEL_PREFIX`].
 #[must_use]
 pub fn lookup_in<'a, T>(
     world: World,
@@ -157,10 +157,12 @@ pub fn lookup_in<'a, T>(
         return lookup(notes, case, controller);
     }
     let of_case = case.and_then(|case| {
-        let both = notes.get(&format!("{KERNEL}{case}/{controller}"));
-        both.or_else(|| notes.get(&format!("{KERNEL}{case}")))
+        let both = notes.get(&format!("{KERNEL_PREFIX}{case}/{controller}"));
+        both.or_else(|| notes.get(&format!("{KERNEL_PREFIX}{case}")))
     });
-    let of_all = || notes.get(&format!("{KERNEL}{controller}")).or_else(|| notes.get(&format!("{KERNEL}*")));
+    let of_all = || {
+        notes.get(&format!("{KERNEL_PREFIX}{controller}")).or_else(|| notes.get(&format!("{KERNEL_PREFIX}*")))
+    };
     of_case.or_else(of_all)
 }
 
@@ -176,7 +178,7 @@ pub fn lateness(p99_us: f64) -> String {
 /// Whether every condition was met and every value is where the scenario expects it.
 #[must_use]
 pub fn is_right(rows: &[Row]) -> bool {
-    rows.iter().all(|row| row.faults.is_empty() && row.expected != Some(false))
+    rows.iter().all(|row| row.violations.is_empty() && row.expected != Some(false))
 }
 
 /// One JSON object a row, one row a line; what is not there is `null`.
@@ -190,8 +192,8 @@ pub fn json(rows: &[Row]) -> String {
 pub const CSV_HEAD: &str = "scenario,world,case,controller,seeds,metric,value,unit,sd,ci95,paper,model,\
                             expected,why,faults\n";
 
-/// Comma-separated values, without the head (RFC 4180, but for line ends). Seeds and faults are separated by
-/// blanks and semicolons; what is not there is empty.
+/// Comma-separated values, without the head (RFC 4180, but for line ends). Seeds and violations are separated
+/// by blanks and semicolons; what is not there is empty.
 #[must_use]
 pub fn csv(rows: &[Row]) -> String {
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
@@ -212,7 +214,7 @@ pub fn csv(rows: &[Row]) -> String {
             number(row.model),
             row.expected.map_or_else(String::new, |so| so.to_string()),
             row.why.clone().unwrap_or_default(),
-            row.faults.join("; "),
+            row.violations.join("; "),
         ];
         fields.map(|field| quoted(&field)).join(",") + "\n"
     };
@@ -319,14 +321,14 @@ mod tests {
         let mut runs = runs();
         for run in &mut runs {
             if run.seed != 2 && run.controller == "nmcc" && run.case.as_deref() == Some("one") {
-                run.outcome.faults = vec!["drops: 0".into()];
+                run.outcome.violations = vec!["drops: 0".into()];
             }
         }
         let plan = plan();
         let rows = rows(&plan, &runs);
         let row = &rows[0];
         assert_eq!((&row.seeds[..], row.value, row.sd), (&[2][..], Some(51.0), None));
-        assert_eq!(row.faults, ["drops: 0 (seeds 1, 3)"]);
+        assert_eq!(row.violations, ["drops: 0 (seeds 1, 3)"]);
         let text = text(&plan, &rows);
         assert!(text.contains("ok, 1/3 seeds"), "{text}");
         assert_eq!(text.matches("* one/nmcc: drops: 0 (seeds 1, 3)").count(), 1, "{text}");

@@ -8,7 +8,7 @@ fn all_is_well_whatever_happens() {
     let mut bad = Vec::new();
     for seed in 1..=SEEDS {
         let report = lab::soak::run(seed);
-        if let Some(what) = report.failures.first() {
+        if let Some(what) = report.violations.first() {
             bad.push(format!("anabranch soak --seeds {seed}..{seed} -v: {what}"));
         }
     }

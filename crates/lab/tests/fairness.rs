@@ -2,17 +2,17 @@
 
 use algo::control::ALGORITHMS;
 use algo::{Rate, Span};
-use lab::fairness::{Row, Setup};
-use lab::short;
+use lab::fairness::{FairnessRow, Setup};
+use lab::small_objects;
 
 const SEEDS: u64 = 5;
 
 #[track_caller]
-fn measure(algorithm: &str, rtts_ms: &[u64], competitor_ms: u64) -> Row {
+fn measure(algorithm: &str, rtts_ms: &[u64], competitor_ms: u64) -> FairnessRow {
     let setup = Setup { rtts_ms: rtts_ms.into(), competitor_ms, ..Setup::new(algorithm) };
-    let row = Row::measure(setup, SEEDS);
-    println!("{}\n{}", Row::head(), row.text());
-    assert_eq!(row.faults(), Vec::<String>::new(), "the conditions");
+    let row = FairnessRow::measure(setup, SEEDS);
+    println!("{}\n{}", FairnessRow::head(), row.text());
+    assert_eq!(row.violations(), Vec::<String>::new(), "the conditions");
     row
 }
 
@@ -58,9 +58,9 @@ fn coupled_long_round_trips_keep_the_competitor_alive() {
 
 #[test]
 fn short_objects_take_few_round_trips() {
-    let short = short::measure(100, 10_000, Span::from_millis(50), Rate::from_bits(100_000_000), 1);
-    assert_eq!(short.violations, Vec::<String>::new());
-    let (cold, warm) = short.medians();
+    let times = small_objects::measure(100, 10_000, Span::from_millis(50), Rate::from_bits(100_000_000), 1);
+    assert_eq!(times.violations, Vec::<String>::new());
+    let (cold, warm) = times.medians();
     assert!(cold <= 2.2, "cold: {cold:.2} round trips");
     assert!(warm <= 1.2, "with a cookie: {warm:.2} round trips");
 }

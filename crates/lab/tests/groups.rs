@@ -4,7 +4,7 @@
 
 use algo::control::Algorithm;
 use algo::{Rate, Span, Time};
-use lab::{Content, Fault, Lie, Swarm, Wire};
+use lab::{Content, Fault, Misbehaviour, PathSpec, Simulation};
 use mmtp::subscriber::{Event, Grouping};
 use sim::{LinkConfig, LinkId, Rng};
 
@@ -72,7 +72,7 @@ impl Outcome {
 }
 
 struct Bench {
-    swarm: Swarm,
+    simulation: Simulation,
     place: Place,
     bulk: Content,
     short: Content,
@@ -85,7 +85,7 @@ impl Bench {
         let rate = Rate::from_bits(self.place.mbit * 1_000_000);
         let queue = rate.bytes_in(Span::from_millis(self.place.queue_ms));
         let config = LinkConfig::new(rate, BOTTLENECK_DELAY).queue_bytes(queue).loss(self.place.loss);
-        self.swarm.link(&format!("bottleneck {}", self.links), config)
+        self.simulation.link(&format!("bottleneck {}", self.links), config)
     }
 
     fn path(&mut self, receiver: usize, through: LinkId, rtt_ms: u64, jitter_us: u64, control: &str) {
@@ -93,29 +93,29 @@ impl Bench {
         let (fast, jitter) = (Rate::from_bits(1_000_000_000), Span::from_micros(jitter_us));
         let rest = Span::from_millis(rtt_ms) - BOTTLENECK_DELAY;
         let there = LinkConfig { jitter, ..LinkConfig::new(fast, rest.over(2)) };
-        let there = self.swarm.link(&format!("there {}", self.links), there);
-        let back = self.swarm.link(&format!("back {}", self.links), LinkConfig::new(fast, rest.over(2)));
-        let source = self.swarm.source(&[self.bulk.clone(), self.short.clone()], Lie::Honest);
+        let there = self.simulation.link(&format!("there {}", self.links), there);
+        let back = self.simulation.link(&format!("back {}", self.links), LinkConfig::new(fast, rest.over(2)));
+        let source = self.simulation.source(&[self.bulk.clone(), self.short.clone()], Misbehaviour::Honest);
         let control = Algorithm::by_name(control).expect("in the table");
-        self.swarm.path(receiver, source, &Wire::new(&[there, through], &[back], control));
+        self.simulation.path(receiver, source, &PathSpec::new(&[there, through], &[back], control));
     }
 
-    fn neighbours(&mut self, through: LinkId, luck: &mut Rng, secs: u64) {
+    fn neighbours(&mut self, through: LinkId, rng: &mut Rng, secs: u64) {
         let place = self.place;
         for i in 0..place.bulk {
-            let one = self.swarm.receiver(Span::ZERO);
+            let one = self.simulation.receiver(Span::ZERO);
             self.path(one, through, 25 + 10 * i, 1_000, "reno");
             let bulk = self.bulk.clone();
-            self.swarm.want(one, &bulk, Time::from_nanos(luck.below(3_000_000_000)));
+            self.simulation.want(one, &bulk, Time::from_nanos(rng.below(3_000_000_000)));
         }
         if place.short_every_ms > 0 {
-            let one = self.swarm.receiver(Span::ZERO);
+            let one = self.simulation.receiver(Span::ZERO);
             self.path(one, through, 30, 1_000, "reno");
             let mut at = 0;
             while at < secs * 1_000 {
-                at += luck.below(2 * place.short_every_ms);
+                at += rng.below(2 * place.short_every_ms);
                 let short = self.short.clone();
-                self.swarm.want(one, &short, Time::from_nanos(at * 1_000_000));
+                self.simulation.want(one, &short, Time::from_nanos(at * 1_000_000));
             }
         }
     }
@@ -138,46 +138,46 @@ fn run_with(
     let bytes = Rate::from_bits(2 * place.mbit * 1_000_000).bytes_in(Span::from_secs(secs + 1));
     let bulk = Content::repeating(1, 256, bytes.div_ceil(mmtp::id::GROUP_BYTES as u64));
     let short = Content::repeating(2, 16, 32);
-    let mut bench = Bench { swarm: Swarm::new(seed), place, bulk, short, links: 0 };
-    let mut luck = Rng::stream(seed, "neighbours");
+    let mut bench = Bench { simulation: Simulation::new(seed), place, bulk, short, links: 0 };
+    let mut rng = Rng::stream(seed, "neighbours");
     let first = bench.bottleneck();
     let through = [first, if shared { first } else { bench.bottleneck() }];
-    let watched = bench.swarm.receiver(Span::from_micros(place.coalesce_us));
-    bench.swarm.grouping(watched, grouping);
+    let watched = bench.simulation.receiver(Span::from_micros(place.coalesce_us));
+    bench.simulation.grouping(watched, grouping);
     for (i, link) in through.into_iter().enumerate() {
         bench.path(watched, link, place.rtts_ms[i], place.jitters_us[i], "nmcc");
     }
     let content = bench.bulk.clone();
-    bench.swarm.want(watched, &content, Time::ZERO);
+    bench.simulation.want(watched, &content, Time::ZERO);
     for &(second, up) in interface {
         let fault = Fault::Interface { receiver: watched, path: 1, up };
-        bench.swarm.at(Time::ZERO + Span::from_secs(second), fault);
+        bench.simulation.at(Time::ZERO + Span::from_secs(second), fault);
     }
-    bench.neighbours(through[0], &mut luck, secs);
+    bench.neighbours(through[0], &mut rng, secs);
     if !shared {
-        bench.neighbours(through[1], &mut luck, secs);
+        bench.neighbours(through[1], &mut rng, secs);
     }
-    let mut swarm = bench.swarm;
+    let mut simulation = bench.simulation;
     let mut correlations = Vec::new();
     let seen = (1..=secs * 2).map(|half| {
-        swarm.run_until(Time::from_nanos(half * 500_000_000));
-        let detector = swarm.detector(watched);
+        simulation.run_until(Time::from_nanos(half * 500_000_000));
+        let detector = simulation.detector(watched);
         if half > 20 {
             correlations.extend(detector.correlation_percent(0, 1));
         }
-        let groups = swarm.paths(watched).iter().map(|path| path.group).collect();
+        let groups = simulation.paths(watched).iter().map(|path| path.group).collect();
         (groups, detector.rfc8382_groups().to_vec())
     });
     let seen = seen.collect();
     correlations.sort_unstable();
-    assert_eq!(swarm.violations(), Vec::<String>::new());
+    assert_eq!(simulation.violations(), Vec::<String>::new());
     let changed = |(_, event): &&(Time, Event)| matches!(event, Event::Groups { .. });
     Outcome {
         seen,
         correlations,
-        digest: swarm.digest(),
-        bytes: swarm.paths(watched).iter().map(|path| path.counters.bytes).sum(),
-        changes: swarm.events(watched).iter().filter(changed).count(),
+        digest: simulation.digest(),
+        bytes: simulation.paths(watched).iter().map(|path| path.counters.bytes).sum(),
+        changes: simulation.events(watched).iter().filter(changed).count(),
     }
 }
 

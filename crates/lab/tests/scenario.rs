@@ -50,7 +50,7 @@ fn mean(scenario: &Scenario, controller: &str, measure: usize) -> f64 {
     const SEEDS: u64 = 4;
     let value = |seed| {
         let outcome = run(scenario, controller, seed);
-        assert!(outcome.faults.is_empty(), "{controller}: {:?}", outcome.faults);
+        assert!(outcome.violations.is_empty(), "{controller}: {:?}", outcome.violations);
         outcome.values[measure].expect("it was measured")
     };
     (1..=SEEDS).map(value).sum::<f64>() / SEEDS as f64
@@ -72,7 +72,7 @@ fn the_same_seed_is_the_same_run() {
 }
 
 #[test]
-fn another_flow_does_not_shift_the_luck_of_the_rest() {
+fn another_flow_does_not_shift_the_draws_of_the_rest() {
     let text = ONE_BOTTLENECK.replace("[flow.sp]", "[link.apart]\nrate = \"100 pkt/s\"\n[flow.sp]");
     let alone = run(&scenario(&text), "reno", 1);
     let beside = text.replace(
@@ -86,14 +86,18 @@ fn another_flow_does_not_shift_the_luck_of_the_rest() {
 
 #[test]
 fn what_never_happened_is_reported() {
-    let faults = |extra: &str| run(&scenario(&ONE_BOTTLENECK.replace("jitter =", extra)), "nmcc", 1).faults;
-    assert_eq!(faults("jitter ="), Vec::<String>::new());
-    assert_eq!(faults("drop = [1000000000]\njitter ="), ["link neck: 0 of the 1 packets to drop came by"]);
-    let rare = faults("loss = 1e-12\njitter =");
+    let violations =
+        |extra: &str| run(&scenario(&ONE_BOTTLENECK.replace("jitter =", extra)), "nmcc", 1).violations;
+    assert_eq!(violations("jitter ="), Vec::<String>::new());
+    assert_eq!(
+        violations("drop = [1000000000]\njitter ="),
+        ["link neck: 0 of the 1 packets to drop came by"]
+    );
+    let rare = violations("loss = 1e-12\njitter =");
     assert_eq!(rare, ["link neck: random loss was asked for and never happened"]);
     let mut wide = scenario(ONE_BOTTLENECK);
     wide.assert[0].at_least = Some(1e9);
-    assert_eq!(run(&wide, "nmcc", 1).faults.len(), 1);
+    assert_eq!(run(&wide, "nmcc", 1).violations.len(), 1);
 }
 
 #[test]
@@ -125,7 +129,7 @@ fn the_seventh_data_packet_of_a_flow_is_dropped() {
         at_most = 1
     "#;
     let outcome = run(&scenario(text), "nmcc", 1);
-    assert!(outcome.faults.is_empty(), "{:?}", outcome.faults);
+    assert!(outcome.violations.is_empty(), "{:?}", outcome.violations);
     let (a, b) = (outcome.values[0].expect("it ends"), outcome.values[1].expect("it ends"));
     assert!(b < 0.1 && a > b && a < 0.2, "a repair costs a round trip: {a} s, {b} s");
 }

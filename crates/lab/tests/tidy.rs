@@ -93,8 +93,8 @@ fn lines_without_tests(path: &str, text: &str) -> usize {
     tests.unwrap_or(lines.len())
 }
 
-fn report(rule: &str, faults: &[String]) {
-    assert!(faults.is_empty(), "{rule}:\n  {}", faults.join("\n  "));
+fn report(rule: &str, violations: &[String]) {
+    assert!(violations.is_empty(), "{rule}:\n  {}", violations.join("\n  "));
 }
 
 #[test]
@@ -102,79 +102,79 @@ fn lines_are_clean() {
     // Spelled in two halves so that this file passes its own test.
     let words = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
     let macros = [concat!("to", "do!"), concat!("unimple", "mented!"), concat!("db", "g!")];
-    let mut faults = Vec::new();
+    let mut violations = Vec::new();
     for (path, text) in sources() {
         for (n, line) in text.lines().enumerate() {
-            let mut fault = |what: &str| faults.push(format!("{path}:{}: {what}", n + 1));
+            let mut violation = |what: &str| violations.push(format!("{path}:{}: {what}", n + 1));
             if line.chars().count() > WIDTH_MAX {
-                fault("wider than 110 columns");
+                violation("wider than 110 columns");
             }
             if line.contains('\t') {
-                fault("a tab");
+                violation("a tab");
             }
             if line.ends_with([' ', '\r']) {
-                fault("white space at the end");
+                violation("white space at the end");
             }
             let mut tokens = line.split(|c: char| !c.is_alphanumeric() && c != '_');
             if tokens.any(|t| words.contains(&t)) || macros.iter().any(|m| line.contains(m)) {
-                fault("left over");
+                violation("left over");
             }
         }
         if !text.is_empty() && (!text.ends_with('\n') || text.ends_with("\n\n")) {
-            faults.push(format!("{path}: must end with exactly one newline"));
+            violations.push(format!("{path}: must end with exactly one newline"));
         }
     }
-    report("clean lines", &faults);
+    report("clean lines", &violations);
 }
 
 #[test]
 fn files_are_short() {
-    let mut faults = Vec::new();
+    let mut violations = Vec::new();
     for (path, text) in sources() {
         let lines = lines_without_tests(&path, &text);
         let own = LONG.iter().find(|(p, _)| *p == path).map(|(_, max)| *max);
         if own.is_some() && lines <= FILE_LINES_MAX {
-            faults.push(format!("{path}: is short now ({lines}); take it off the list LONG"));
+            violations.push(format!("{path}: is short now ({lines}); take it off the list LONG"));
         }
         let main = path.ends_with("/main.rs").then_some(MAIN_LINES_MAX);
         let control = path.starts_with("crates/algo/src/control/").then_some(CONTROL_LINES_MAX);
         let max = main.or(control).or(own).unwrap_or(FILE_LINES_MAX);
         if lines > max {
-            faults.push(format!("{path}: {lines} lines without tests, at most {max}"));
+            violations.push(format!("{path}: {lines} lines without tests, at most {max}"));
         }
     }
     for (path, _) in LONG.iter().filter(|(p, _)| !root().join(p).exists()) {
-        faults.push(format!("{path}: on the list LONG, but not there"));
+        violations.push(format!("{path}: on the list LONG, but not there"));
     }
-    report("short files", &faults);
+    report("short files", &violations);
 }
 
 #[test]
 fn crates_introduce_themselves() {
-    let mut faults = Vec::new();
+    let mut violations = Vec::new();
     for (path, text) in sources() {
         let lib = path.starts_with("crates/") && path.ends_with("/src/lib.rs");
         let head: Vec<_> = text.lines().take_while(|l| l.starts_with("//!")).collect();
         for part in ["**Purpose", "**Non-goals", "**Map"] {
             if lib && !head.iter().any(|l| l.contains(part)) {
-                faults.push(format!("{path}: its opening comment has no {part}**"));
+                violations.push(format!("{path}: its opening comment has no {part}**"));
             }
         }
     }
-    report("purpose, non-goals, map", &faults);
+    report("purpose, non-goals, map", &violations);
 }
 
 #[test]
 fn algorithms_name_their_source() {
-    let mut faults = Vec::new();
+    let mut violations = Vec::new();
     for (path, text) in sources().iter().filter(|(p, _)| p.starts_with("crates/algo/src/control/")) {
         let head: Vec<&str> = text.lines().take(12).filter(|l| l.starts_with("//!")).collect();
         let head = head.join(" ");
         if !["RFC ", "§", "ection ", "et al.", "doi"].iter().any(|s| head.contains(s)) {
-            faults.push(format!("{path}: the first lines name no paper, RFC or section"));
+            violations.push(format!("{path}: the first lines name no paper, RFC or section"));
         }
     }
-    report("every algorithm names its source", &faults);
+    report("every algorithm names its source", &violations);
 }
 
 /// What a manifest depends on, in every form but those for tests: (key, its line).
@@ -198,25 +198,25 @@ fn dependencies(manifest: &str) -> Vec<(String, &str)> {
 
 #[test]
 fn dependencies_point_up_the_table() {
-    let mut faults = Vec::new();
+    let mut violations = Vec::new();
     for entry in fs::read_dir(root().join("crates")).expect("crates/").flatten() {
         let Ok(manifest) = fs::read_to_string(entry.path().join("Cargo.toml")) else { continue };
         let name = entry.file_name().to_string_lossy().into_owned();
         let Some((_, may)) = LAW.iter().find(|(n, _)| *n == name) else {
-            faults.push(format!("{name}: the law does not know this crate"));
+            violations.push(format!("{name}: the law does not know this crate"));
             continue;
         };
         for (key, line) in dependencies(&manifest) {
             let ours = LAW.iter().any(|(n, _)| *n == key);
             if (ours && !may.contains(&key.as_str())) || name == "algo" {
-                faults.push(format!("{name} must not depend on {key}"));
+                violations.push(format!("{name} must not depend on {key}"));
             }
             if line.contains("path =") || line.contains("git =") {
-                faults.push(format!("{name}: {key} must come from the workspace or crates.io"));
+                violations.push(format!("{name}: {key} must come from the workspace or crates.io"));
             }
         }
     }
-    report("the dependency law", &faults);
+    report("the dependency law", &violations);
 }
 
 #[test]
@@ -231,38 +231,38 @@ fn the_law_reads_every_form_of_a_dependency() {
 
 #[test]
 fn machines_are_quiet_and_exceptions_have_reasons() {
-    let mut faults = Vec::new();
+    let mut violations = Vec::new();
     for (path, text) in sources() {
         let machine = MACHINES.iter().any(|m| path.starts_with(&format!("crates/{m}/src/")));
         let before_tests = lines_without_tests(&path, &text);
         for (n, line) in text.lines().enumerate().map(|(n, l)| (n, l.trim_start())) {
             let prints = ["print!(", "println!("].iter().any(|p| line.contains(p)) && !line.starts_with("//");
             if machine && n < before_tests && prints {
-                faults.push(format!("{path}:{}: a machine reports events and never prints", n + 1));
+                violations.push(format!("{path}:{}: a machine reports events and never prints", n + 1));
             }
             if line.starts_with("#[allow(") || line.starts_with("#![allow(") {
                 let attribute: String = text.lines().skip(n).take(6).collect();
                 if !attribute.split(")]").next().is_some_and(|a| a.contains("reason")) {
-                    faults.push(format!("{path}:{}: an exception without a reason", n + 1));
+                    violations.push(format!("{path}:{}: an exception without a reason", n + 1));
                 }
             }
         }
     }
-    report("quiet machines, reasoned exceptions", &faults);
+    report("quiet machines, reasoned exceptions", &violations);
 }
 
 #[test]
 fn nothing_names_the_machine_it_was_written_on() {
     let paths = [concat!("/wo", "rk/"), concat!("../sha", "red"), concat!("/ro", "ot/")];
-    let mut faults = Vec::new();
+    let mut violations = Vec::new();
     for (path, text) in files() {
         for (n, line) in text.lines().enumerate() {
             if paths.iter().any(|p| line.contains(p)) {
-                faults.push(format!("{path}:{}: a path of one machine", n + 1));
+                violations.push(format!("{path}:{}: a path of one machine", n + 1));
             }
         }
     }
-    report("portable text", &faults);
+    report("portable text", &violations);
 }
 
 #[test]

@@ -52,7 +52,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use algo::{Span, Time};
-use sim::{Command, LinkConfig, LinkId, RouteId, Stats};
+use sim::{LinkChange, LinkConfig, LinkId, RouteId, Stats};
 
 pub use cross::Cross;
 pub use driver::Driver;
@@ -212,8 +212,8 @@ impl Emulator {
     }
 
     /// Packets read at `from` travel `route` and are written at `to`. Those with TCP or UDP payload count as
-    /// data of `flow` on links that drop by number ([`LinkConfig::script_flows`]). Connections are numbered
-    /// by the order in which they are made ([`Snapshot::connections`]).
+    /// data of `flow` on links that drop by number ([`LinkConfig::scripted_flow_drops`]). Connections are
+    /// numbered by the order in which they are made ([`Snapshot::connections`]).
     ///
     /// # Panics
     /// If a port is not of this emulator, `from` has a connection already, or only one of them has offload:
@@ -280,7 +280,7 @@ impl Running {
     ///
     /// # Panics
     /// If the link is not of its net.
-    pub fn command(&self, link: LinkId, command: Command) {
+    pub fn command(&self, link: LinkId, command: LinkChange) {
         assert!(link.0 < self.links, "a link of another network");
         self.driver.ask(Ask::Command(self.number, link, command));
     }

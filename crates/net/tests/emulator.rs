@@ -16,7 +16,7 @@ use net::emulator::{Cross, Driver, Emulator, Frame, Running, Snapshot};
 use net::{Clock, Datagrams, Ecn, Namespace, RecvBuffers, Tun, Udp};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use sim::{Command as Change, LinkConfig, LinkId, Rng};
+use sim::{LinkChange, LinkConfig, LinkId, Rng};
 
 /// Two hosts and a link in each direction between them.
 struct Pair {
@@ -220,8 +220,8 @@ fn both_directions_carry_at_once() {
 fn drops_exactly_what_the_scripts_say() {
     let down = LinkConfig {
         // The 10th, 20th, ... packet; the 15th and the 25th that are data.
-        script: (1..=10).map(|n| n * 10).collect(),
-        script_flows: vec![(0, 15), (0, 25)],
+        scripted_drops: (1..=10).map(|n| n * 10).collect(),
+        scripted_flow_drops: vec![(0, 15), (0, 25)],
         delay: Span::from_millis(1),
         ..LinkConfig::default()
     };
@@ -241,7 +241,7 @@ fn drops_exactly_what_the_scripts_say() {
     let snapshot = pair.running.stop();
     clean(&snapshot);
     let link = snapshot.links[0];
-    assert_eq!((link.offered, link.dropped.script, link.script_left), (120, 12, 0));
+    assert_eq!((link.offered, link.dropped.scripted, link.scripted_left), (120, 12, 0));
 }
 
 #[test]
@@ -291,17 +291,17 @@ fn goes_down_and_up_and_changes_by_command() {
     let settle = || thread::sleep(Duration::from_millis(50));
     near.send(&1u64.to_be_bytes()).unwrap();
     settle();
-    pair.running.command(pair.down, Change::Up(false));
+    pair.running.command(pair.down, LinkChange::Up(false));
     settle();
     near.send(&2u64.to_be_bytes()).unwrap();
     settle();
-    pair.running.command(pair.down, Change::Up(true));
+    pair.running.command(pair.down, LinkChange::Up(true));
     settle();
     near.send(&3u64.to_be_bytes()).unwrap();
     assert_eq!(numbers(&far), [1, 3]);
 
     let clock = Clock::start();
-    pair.running.command(pair.down, Change::Delay(Span::from_millis(80)));
+    pair.running.command(pair.down, LinkChange::Delay(Span::from_millis(80)));
     settle();
     let sent = clock.now();
     near.send(&4u64.to_be_bytes()).unwrap();

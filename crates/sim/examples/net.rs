@@ -83,7 +83,7 @@ fn run(links: u32, config: impl Fn(Rate, Span) -> LinkConfig, millions: u64) -> 
     (ids.iter().map(|&link| net.stats(link).delivered).sum(), seconds, digest)
 }
 
-fn plain(rate: Rate, delay: Span) -> LinkConfig {
+fn drop_tail(rate: Rate, delay: Span) -> LinkConfig {
     LinkConfig::new(rate, delay).queue_packets(u32::MAX)
 }
 
@@ -93,7 +93,7 @@ fn pure(_: Rate, delay: Span) -> LinkConfig {
 
 /// A fault that never happens: what a link costs that might have one.
 fn lossy(rate: Rate, delay: Span) -> LinkConfig {
-    LinkConfig { reorder: 1e-9, ..plain(rate, delay) }
+    LinkConfig { reorder: 1e-9, ..drop_tail(rate, delay) }
 }
 
 fn main() {
@@ -104,7 +104,8 @@ fn main() {
     println!("{:>8}  {:<12} {:>16} {:>18}", "links", "kind", "M link packets/s", "digest");
     for links in sizes {
         type Make = fn(Rate, Span) -> LinkConfig;
-        for (kind, config) in [("drop-tail", plain as Make), ("pure delay", pure), ("with faults", lossy)] {
+        for (kind, config) in [("drop-tail", drop_tail as Make), ("pure delay", pure), ("with faults", lossy)]
+        {
             if !kind.starts_with(&only) {
                 continue;
             }

@@ -49,7 +49,7 @@ impl Codel {
 
     /// Decides at `now` which packet is sent next: that at the head of `queue` afterwards. What is to be
     /// dropped is handed to `drop`. Whether the new head was marked.
-    pub(crate) fn choose<P: Packet>(
+    pub(crate) fn select_head<P: Packet>(
         &mut self,
         now: Time,
         queue: &mut VecDeque<Queued<P>>,
@@ -62,35 +62,35 @@ impl Codel {
                 drop(packet);
             }
         };
-        let mut above = self.is_above(now, queue, *queued_bytes);
+        let mut above = self.ok_to_drop(now, queue, *queued_bytes);
         if self.dropping {
             self.dropping = above;
             while self.dropping && now >= self.drop_next {
                 self.count += 1;
-                if self.marks(queue) {
-                    self.drop_next = self.law(self.drop_next);
+                if self.mark_head(queue) {
+                    self.drop_next = self.control_law(self.drop_next);
                     return true;
                 }
                 drop_head(queue, queued_bytes);
-                above = self.is_above(now, queue, *queued_bytes);
+                above = self.ok_to_drop(now, queue, *queued_bytes);
                 self.dropping = above;
                 if above {
-                    self.drop_next = self.law(self.drop_next);
+                    self.drop_next = self.control_law(self.drop_next);
                 }
             }
         } else if above {
-            let marked = self.marks(queue);
+            let marked = self.mark_head(queue);
             if !marked {
                 drop_head(queue, queued_bytes);
                 // What this says does not matter, but it keeps the clock.
-                self.is_above(now, queue, *queued_bytes);
+                self.ok_to_drop(now, queue, *queued_bytes);
             }
             self.dropping = true;
             // Where it was dropping a short while ago, go on nearly as fast as then.
             let delta = self.count - self.last_count;
             let recently = now.since(self.drop_next) < self.interval.times(16);
             self.count = if delta > 1 && recently { delta } else { 1 };
-            self.drop_next = self.law(now);
+            self.drop_next = self.control_law(now);
             self.last_count = self.count;
             return marked;
         }
@@ -98,7 +98,7 @@ impl Codel {
     }
 
     /// `dodequeue` of the RFC: whether the head may be dropped.
-    fn is_above<P>(&mut self, now: Time, queue: &VecDeque<Queued<P>>, queued_bytes: u64) -> bool {
+    fn ok_to_drop<P>(&mut self, now: Time, queue: &VecDeque<Queued<P>>, queued_bytes: u64) -> bool {
         let Some(head) = queue.front() else {
             self.first_above = None;
             return false;
@@ -118,20 +118,20 @@ impl Codel {
         }
     }
 
-    fn marks<P: Packet>(&self, queue: &mut VecDeque<Queued<P>>) -> bool {
+    fn mark_head<P: Packet>(&self, queue: &mut VecDeque<Queued<P>>) -> bool {
         let head = queue.front_mut().filter(|head| self.ecn && head.packet.is_ect());
         head.map(|head| head.packet.mark()).is_some()
     }
 
     /// The next drop after one at `at`: an interval over the root of the number of drops.
-    fn law(&self, at: Time) -> Time {
+    fn control_law(&self, at: Time) -> Time {
         at + Span::from_nanos((self.interval.as_nanos() as f64 / (self.count as f64).sqrt()) as u64)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::link::{Event, Input, Link, Packet, Why};
+    use crate::link::{DropReason, Event, Input, Link, Packet};
     use crate::{Discipline, LinkConfig};
     use algo::{Machine, Output, Rate, Span, Time};
 
@@ -168,8 +168,8 @@ mod tests {
                     marked.push(arrival.at.as_nanos() / 1_000_000);
                 }
                 Output::Send(_) => {}
-                Output::Event(Event::Dropped { at, why, .. }) => {
-                    assert_eq!(why, Why::Early);
+                Output::Event(Event::Dropped { at, reason, .. }) => {
+                    assert_eq!(reason, DropReason::Early);
                     dropped.push(at.as_nanos() / 1_000_000);
                 }
                 Output::Event(event) => panic!("{event:?}"),

@@ -8,7 +8,7 @@ pub const QUEUE_PACKETS: u32 = 1_000;
 
 /// A change to a running link.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Command {
+pub enum LinkChange {
     /// The link goes up or down. While it is down it drops what is offered; going down it drops what is
     /// queued.
     Up(bool),
@@ -48,19 +48,19 @@ pub enum Discipline {
     /// queued causes one, if the last one is at least `hold` ago: each victim loses the first of its
     /// [data packets](crate::Packet::flow) that waits, the one being sent not included. Between that number
     /// and the limit of the queue nothing else is dropped.
-    Victims {
+    TargetedDrop {
         /// What the queue holds without an event, packets, the one being sent included.
         above_packets: u32,
         /// The time between two events; a round trip lets the flows answer first.
         hold: Span,
         /// Who loses.
-        who: Who,
+        policy: VictimPolicy,
     },
 }
 
-/// Whom a congestion event of [`Discipline::Victims`] hits, of the flows with data that waits.
+/// Whom a congestion event of [`Discipline::TargetedDrop`] hits, of the flows with data that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum VictimPolicy {
     /// Everyone: a global event.
     All,
     /// Each for itself with a probability of its share of the data packets that wait: a partial event. Where
@@ -122,11 +122,11 @@ pub struct LinkConfig {
     /// How long a reordered packet is held back beyond its delay.
     pub reorder_by: Span,
     /// Drop exactly these of the packets offered to the link, counted from 1, before they are queued.
-    pub script: Vec<u64>,
+    pub scripted_drops: Vec<u64>,
     /// Drop these too: (flow, nth [data packet](crate::Packet::flow) of that flow offered, from 1).
-    pub script_flows: Vec<(u32, u64)>,
+    pub scripted_flow_drops: Vec<(u32, u64)>,
     /// What changes when. Changes at one time apply in the order given.
-    pub schedule: Vec<(Time, Command)>,
+    pub schedule: Vec<(Time, LinkChange)>,
 }
 
 impl Default for LinkConfig {
@@ -148,8 +148,8 @@ impl Default for LinkConfig {
             duplicate: 0.0,
             reorder: 0.0,
             reorder_by: Span::ZERO,
-            script: Vec::new(),
-            script_flows: Vec::new(),
+            scripted_drops: Vec::new(),
+            scripted_flow_drops: Vec::new(),
             schedule: Vec::new(),
         }
     }
@@ -205,16 +205,16 @@ impl LinkConfig {
         self
     }
 
-    /// The same, with `command` at `at`.
+    /// The same, with `change` at `at`.
     #[must_use]
-    pub fn at(mut self, at: Time, command: Command) -> Self {
-        self.schedule.push((at, command));
+    pub fn at(mut self, at: Time, change: LinkChange) -> Self {
+        self.schedule.push((at, change));
         self
     }
 
     /// The same, down from `from` until `until`.
     #[must_use]
     pub fn down(self, from: Time, until: Time) -> Self {
-        self.at(from, Command::Up(false)).at(until, Command::Up(true))
+        self.at(from, LinkChange::Up(false)).at(until, LinkChange::Up(true))
     }
 }

@@ -9,18 +9,18 @@
 //! decides.
 //!
 //! **Map.**
-//! * [`rng`]: [`Rng`], one named stream of luck per component.
-//! * [`config`]: [`LinkConfig`], everything that can be said about a link, with units; [`Command`], what can
-//!   change.
-//! * [`link`]: [`Link`], a machine: queue, serialization, wire, faults. It is `plain` (what a packet meets is
-//!   known when it is offered: one queue, one wake-up) or `full` (everything happens when its time comes).
-//! * `codel`, `victims`: queue disciplines; [`loss`]: bursts; `script`: loss by number; [`trace`]: links that
-//!   follow a recording; [`medium`]: links that share the air.
-//! * `serial`: exact departure times in integers, without drift.
+//! * [`rng`]: [`Rng`], one named random stream per component.
+//! * [`config`]: [`LinkConfig`], everything that can be said about a link, with units; [`LinkChange`], what
+//!   can change.
+//! * [`link`]: [`Link`], a machine: queue, serialization, wire, faults. It is a `fifo_link` (what a packet
+//!   meets is known when it is offered: one queue, one wake-up) or an `event_link` (everything happens when
+//!   its time comes).
+//! * `codel`, `targeted_drop`: queue disciplines; [`loss`]: bursts; `scripted_loss`: loss by number;
+//!   [`trace`]: links that follow a recording; [`medium`]: links that share the air.
+//! * `transmitter`: exact departure times in integers, without drift.
 //! * [`stats`]: [`Stats`], what a link saw, so that a scenario can prove that its conditions happened.
-//! * [`queue`]: [`EventQueue`], what happens next: by time, then by insertion; `radix` is its store for what
-//!   is
-//!   not near.
+//! * [`queue`]: [`EventQueue`], what happens next: by time, then by insertion; `radix_heap`
+//!   is its store for what is not near.
 //! * [`net`]: [`Net`], a machine: links, routes, one queue of wake-ups.
 //!
 //! ```
@@ -48,23 +48,23 @@
 
 mod codel;
 pub mod config;
-mod full;
+mod event_link;
+mod fifo_link;
 pub mod link;
 pub mod loss;
 pub mod medium;
 pub mod net;
-mod plain;
 pub mod queue;
-mod radix;
+mod radix_heap;
 pub mod rng;
-mod script;
-mod serial;
+mod scripted_loss;
 pub mod stats;
+mod targeted_drop;
 pub mod trace;
-mod victims;
+mod transmitter;
 
-pub use config::{Command, Discipline, LinkConfig, Who};
-pub use link::{Link, Packet, Why};
+pub use config::{Discipline, LinkChange, LinkConfig, VictimPolicy};
+pub use link::{DropReason, Link, Packet};
 pub use loss::GilbertElliott;
 pub use medium::MediumId;
 pub use net::{Delivery, LinkId, Net, RouteId};

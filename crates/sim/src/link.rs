@@ -1,9 +1,9 @@
 //! A link: a queue, a transmitter and a wire, in one direction, with the faults that a test may want.
 //!
-//! A packet's way, in this order: counted → the scripts → down → MTU → the queue's discipline and limit →
+//! A packet's way, in this order: counted → scripted losses → down → MTU → the queue's discipline and limit →
 //! congestion mark → waits → may be dropped by CoDel → is serialized → random loss → corruption → duplication
 //! → delay, jitter, reordering → arrives. So a packet that the wire loses has used its share of the link, and
-//! one that a script takes has not.
+//! one that a script drops has not.
 //!
 //! **Time.** Departures follow from the link's own clock (the last departure plus serialization), never from
 //! the moment of a call: driven late, by a real clock, the link still hands out what an ideal one would, with
@@ -13,16 +13,16 @@
 //! **Down.** A link that goes down drops its queue, the packet being sent included, and what is offered until
 //! it is up again. What has left the transmitter is past the break and arrives.
 
-use crate::full::Full;
-use crate::plain::Plain;
-use crate::rng::Luck;
-use crate::{Command, LinkConfig, Stats};
+use crate::event_link::EventLink;
+use crate::fifo_link::FifoLink;
+use crate::rng::RngSeed;
+use crate::{LinkChange, LinkConfig, Stats};
 use algo::{Machine, Output, Time};
 use std::collections::VecDeque;
 
 /// What a link holds at most, queued and propagating, whatever its configuration; beyond it drops as a full
 /// queue does. 10 Gbit/s for 4 s of packets of 1,250 bytes.
-pub const MAX_INSIDE: usize = 4_000_000;
+pub const MAX_OCCUPANCY: usize = 4_000_000;
 
 /// What travels. Opaque to the link: moved, never looked into, copied only where the wire duplicates.
 pub trait Packet: Clone {
@@ -46,7 +46,7 @@ pub trait Packet: Clone {
 
 /// Why a packet was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Why {
+pub enum DropReason {
     /// The queue was full.
     Queue,
     /// The queue was not full, but its discipline said so.
@@ -54,7 +54,7 @@ pub enum Why {
     /// Random loss on the wire.
     Loss,
     /// It was on the script.
-    Script,
+    Scripted,
     /// The link was, or went, down.
     Down,
     /// It was larger than the MTU.
@@ -67,7 +67,7 @@ pub enum Input<P> {
     /// A packet to carry.
     Packet(P),
     /// A change, beside those of [`LinkConfig::schedule`].
-    Command(Command),
+    Change(LinkChange),
 }
 
 /// A packet at the far end.
@@ -87,7 +87,7 @@ pub enum Event<P> {
         /// When.
         at: Time,
         /// Why.
-        why: Why,
+        reason: DropReason,
         /// The packet.
         packet: P,
     },
@@ -114,7 +114,7 @@ impl<P> Event<P> {
 /// Unlike most machines it may be told several things before it is polled.
 #[derive(Clone, Debug)]
 pub struct Link<P> {
-    core: Core<P>,
+    kind: LinkKind<P>,
     /// Up to here everything has happened.
     clock: Time,
     /// Packets that were refused.
@@ -123,66 +123,66 @@ pub struct Link<P> {
 
 /// What a link is made of: as little as it needs.
 #[derive(Clone, Debug)]
-pub(crate) enum Core<P> {
-    Plain(Plain<P>),
-    Full(Box<Full<P>>),
+pub(crate) enum LinkKind<P> {
+    Fifo(FifoLink<P>),
+    Event(Box<EventLink<P>>),
 }
 
-impl<P: Packet> Core<P> {
+impl<P: Packet> LinkKind<P> {
     pub(crate) fn new(config: LinkConfig, seed: u64, name: &str) -> Self {
-        let luck = Luck::new(seed, name);
-        if Plain::<P>::suits(&config) {
-            Self::Plain(Plain::new(&config, luck))
+        let rng_seed = RngSeed::new(seed, name);
+        if FifoLink::<P>::suits(&config) {
+            Self::Fifo(FifoLink::new(&config, rng_seed))
         } else {
-            Self::Full(Box::new(Full::new(config, luck, Stats::default())))
+            Self::Event(Box::new(EventLink::new(config, rng_seed, Stats::default())))
         }
     }
 
     /// The link as one that can be changed.
-    pub(crate) fn full(&mut self, now: Time) -> &mut Full<P> {
-        if let Self::Plain(plain) = self {
-            let luck = Luck::new(0, "");
-            let plain = std::mem::replace(plain, Plain::new(&LinkConfig::default(), luck));
-            *self = Self::Full(Box::new(plain.into_full(now)));
+    pub(crate) fn make_event_link(&mut self, now: Time) -> &mut EventLink<P> {
+        if let Self::Fifo(fifo_link) = self {
+            let rng_seed = RngSeed::new(0, "");
+            let fifo_link = std::mem::replace(fifo_link, FifoLink::new(&LinkConfig::default(), rng_seed));
+            *self = Self::Event(Box::new(fifo_link.into_event_link(now)));
         }
         match self {
-            Self::Full(full) => full,
-            Self::Plain(_) => unreachable!("it was just made full"),
+            Self::Event(event_link) => event_link,
+            Self::Fifo(_) => unreachable!("it was just made one"),
         }
     }
 
     pub(crate) fn stats(&self, now: Time) -> Stats {
         match self {
-            Self::Plain(plain) => plain.stats(now),
-            Self::Full(full) => full.stats(),
+            Self::Fifo(fifo_link) => fifo_link.stats(now),
+            Self::Event(event_link) => event_link.stats(),
         }
     }
 
     pub(crate) fn is_up(&self) -> bool {
         match self {
-            Self::Plain(_) => true,
-            Self::Full(full) => full.is_up(),
+            Self::Fifo(_) => true,
+            Self::Event(event_link) => event_link.is_up(),
         }
     }
 
-    pub(crate) fn inside(&self) -> usize {
+    pub(crate) fn occupancy(&self) -> usize {
         match self {
-            Self::Plain(plain) => plain.inside(),
-            Self::Full(full) => full.inside(),
+            Self::Fifo(fifo_link) => fifo_link.occupancy(),
+            Self::Event(event_link) => event_link.occupancy(),
         }
     }
 
     pub(crate) fn queued_bytes(&self, now: Time) -> u64 {
         match self {
-            Self::Plain(plain) => plain.queued_bytes(now),
-            Self::Full(full) => full.queued_bytes(),
+            Self::Fifo(fifo_link) => fifo_link.queued_bytes(now),
+            Self::Event(event_link) => event_link.queued_bytes(),
         }
     }
 
     pub(crate) fn due(&self) -> Time {
         match self {
-            Self::Plain(plain) => plain.due(),
-            Self::Full(full) => full.due(),
+            Self::Fifo(fifo_link) => fifo_link.due(),
+            Self::Event(event_link) => event_link.due(),
         }
     }
 }
@@ -192,40 +192,40 @@ impl<P: Packet> Link<P> {
     #[must_use]
     pub fn new(mut config: LinkConfig, seed: u64, name: &str) -> Self {
         config.medium = None;
-        Self { core: Core::new(config, seed, name), clock: Time::ZERO, refused: VecDeque::new() }
+        Self { kind: LinkKind::new(config, seed, name), clock: Time::ZERO, refused: VecDeque::new() }
     }
 
     /// What it has seen, as of the last call.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.core.stats(self.clock)
+        self.kind.stats(self.clock)
     }
 
     /// The configuration, with the changes made so far.
     #[must_use]
     pub fn config(&self) -> LinkConfig {
-        match &self.core {
-            Core::Plain(plain) => plain.config(),
-            Core::Full(full) => full.config().clone(),
+        match &self.kind {
+            LinkKind::Fifo(fifo_link) => fifo_link.config(),
+            LinkKind::Event(event_link) => event_link.config().clone(),
         }
     }
 
     /// Whether it is up, as of the last call.
     #[must_use]
     pub fn is_up(&self) -> bool {
-        self.core.is_up()
+        self.kind.is_up()
     }
 
     /// Packets queued or propagating.
     #[must_use]
-    pub fn inside(&self) -> usize {
-        self.core.inside()
+    pub fn occupancy(&self) -> usize {
+        self.kind.occupancy()
     }
 
     /// Bytes queued, the packet being sent included, as of the last call.
     #[must_use]
     pub fn queued_bytes(&self) -> u64 {
-        self.core.queued_bytes(self.clock)
+        self.kind.queued_bytes(self.clock)
     }
 
     /// When to poll next: what [`Output::Wait`] would say, or a time already past if something is ready.
@@ -233,7 +233,7 @@ impl<P: Packet> Link<P> {
     /// Departures are worked off on the way, so a packet costs one wake-up, not two.
     #[must_use]
     pub fn due(&self) -> Time {
-        self.core.due().min(self.refused.front().map_or(Time::NEVER, Event::at))
+        self.kind.due().min(self.refused.front().map_or(Time::NEVER, Event::at))
     }
 }
 
@@ -245,16 +245,16 @@ impl<P: Packet> Machine for Link<P> {
     /// Time that runs backwards counts as standing still.
     fn handle(&mut self, now: Time, input: Input<P>) {
         self.clock = self.clock.max(now);
-        match (input, &mut self.core) {
-            (Input::Command(command), core) => core.full(self.clock).command(self.clock, command),
-            (Input::Packet(packet), Core::Full(full)) => full.offer(self.clock, packet),
-            (Input::Packet(packet), Core::Plain(plain)) => {
+        match (input, &mut self.kind) {
+            (Input::Change(change), kind) => kind.make_event_link(self.clock).change(self.clock, change),
+            (Input::Packet(packet), LinkKind::Event(event_link)) => event_link.offer(self.clock, packet),
+            (Input::Packet(packet), LinkKind::Fifo(fifo_link)) => {
                 let bytes = packet.bytes();
-                match plain.admit(self.clock, bytes) {
-                    Ok(how) => {
-                        plain.take(self.clock, bytes, how, packet);
+                match fifo_link.admit(self.clock, bytes) {
+                    Ok(admission) => {
+                        fifo_link.take(self.clock, bytes, admission, packet);
                     }
-                    Err(why) => self.refused.push_back(Event::Dropped { at: self.clock, why, packet }),
+                    Err(reason) => self.refused.push_back(Event::Dropped { at: self.clock, reason, packet }),
                 }
             }
         }
@@ -263,18 +263,20 @@ impl<P: Packet> Machine for Link<P> {
     /// Everything due until `now`, in the order of its time; at one time events first.
     fn poll(&mut self, now: Time) -> Output<Arrival<P>, Event<P>> {
         self.clock = self.clock.max(now);
-        if self.refused.front().is_some_and(|event| event.at() <= self.core.due())
+        if self.refused.front().is_some_and(|event| event.at() <= self.kind.due())
             && let Some(event) = self.refused.pop_front()
         {
             return Output::Event(event);
         }
-        match &mut self.core {
-            Core::Full(full) => full.poll(now),
-            Core::Plain(plain) if plain.due() <= now && plain.due() < Time::NEVER => match plain.pop() {
-                Some((arrival, _)) => Output::Send(arrival),
-                None => Output::Wait(Time::NEVER),
-            },
-            Core::Plain(plain) => Output::Wait(plain.due()),
+        match &mut self.kind {
+            LinkKind::Event(event_link) => event_link.poll(now),
+            LinkKind::Fifo(fifo_link) if fifo_link.due() <= now && fifo_link.due() < Time::NEVER => {
+                match fifo_link.pop() {
+                    Some((arrival, _)) => Output::Send(arrival),
+                    None => Output::Wait(Time::NEVER),
+                }
+            }
+            LinkKind::Fifo(fifo_link) => Output::Wait(fifo_link.due()),
         }
     }
 }
@@ -318,11 +320,11 @@ mod tests {
         LinkConfig::new(Rate::from_bytes(1_000_000), Span::from_millis(10))
     }
 
-    /// What came out: arrivals as (at, packet), drops as (at, id, why).
+    /// What came out: arrivals as (at, packet), drops as (at, id, reason).
     #[derive(Debug, Default, PartialEq)]
     struct Seen {
         arrived: Vec<(Time, Probe)>,
-        dropped: Vec<(Time, u64, Why)>,
+        dropped: Vec<(Time, u64, DropReason)>,
         states: Vec<(Time, bool)>,
     }
 
@@ -339,8 +341,8 @@ mod tests {
                         assert!(at <= now);
                         self.arrived.push((at, packet));
                     }
-                    Output::Event(Event::Dropped { at, why, packet }) => {
-                        self.dropped.push((at, packet.id, why));
+                    Output::Event(Event::Dropped { at, reason, packet }) => {
+                        self.dropped.push((at, packet.id, reason));
                     }
                     Output::Event(Event::State { at, up }) => self.states.push((at, up)),
                     Output::Wait(next) if next > end || next == Time::NEVER => break,
@@ -350,7 +352,7 @@ mod tests {
                     }
                 }
                 let stats = link.stats();
-                let out = stats.delivered + stats.dropped.total() + link.inside() as u64;
+                let out = stats.delivered + stats.dropped.total() + link.occupancy() as u64;
                 assert_eq!(stats.offered + stats.duplicated, out);
             }
         }
@@ -362,7 +364,7 @@ mod tests {
         (1..=count).for_each(|id| link.handle(Time::ZERO, probe(id, bytes)));
         let mut seen = Seen::default();
         seen.run(&mut link, Time::ZERO, Time::NEVER);
-        assert_eq!(link.inside(), 0);
+        assert_eq!(link.occupancy(), 0);
         (seen, link.stats())
     }
 
@@ -436,10 +438,10 @@ mod tests {
 
     #[test]
     fn the_script_hits_exactly_the_nth() {
-        let script = vec![7, 1, 7, 0, 50, 101];
-        let (seen, stats) = burst(LinkConfig { script, ..config() }, 100, 1_000);
-        assert_eq!(seen.dropped, [1, 7, 50].map(|id| (Time::ZERO, id, Why::Script)));
-        assert_eq!((stats.dropped.script, stats.delivered), (3, 97));
+        let scripted_drops = vec![7, 1, 7, 0, 50, 101];
+        let (seen, stats) = burst(LinkConfig { scripted_drops, ..config() }, 100, 1_000);
+        assert_eq!(seen.dropped, [1, 7, 50].map(|id| (Time::ZERO, id, DropReason::Scripted)));
+        assert_eq!((stats.dropped.scripted, stats.delivered), (3, 97));
     }
 
     #[test]
@@ -456,7 +458,7 @@ mod tests {
         let (seen, stats) = burst(faults, n, 1_000);
         near(stats.corrupted, 0.01 * 0.98);
         near(stats.duplicated, 0.03 * 0.98);
-        assert_eq!(seen.dropped, lossy.dropped, "one fault does not shift another's luck");
+        assert_eq!(seen.dropped, lossy.dropped, "one fault does not shift another's numbers");
         assert!(seen.arrived.iter().all(|(_, probe)| probe.flipped.is_none_or(|bit| bit < 8_000)));
         assert_eq!(seen.arrived.len() as u64, n - stats.dropped.loss + stats.duplicated);
         // A lost packet has used its time.
@@ -503,7 +505,7 @@ mod tests {
         let mut seen = Seen::default();
         seen.run(&mut link, Time::ZERO, Time::NEVER);
         assert_eq!((seen.ids(), link.stats().dropped.mtu), (vec![2], 1));
-        assert_eq!(seen.dropped, [(Time::ZERO, 1, Why::Mtu)]);
+        assert_eq!(seen.dropped, [(Time::ZERO, 1, DropReason::Mtu)]);
     }
 
     #[test]
@@ -520,8 +522,8 @@ mod tests {
         seen.run(&mut link, ms(30), Time::NEVER);
         let broken = Time::from_nanos(2_500_000);
         assert_eq!(seen.states, [(broken, false), (ms(20), true)]);
-        assert_eq!(seen.dropped[..3], [3, 4, 5].map(|id| (broken, id, Why::Down)));
-        assert_eq!(seen.dropped[3..], [(ms(15), 6, Why::Down)]);
+        assert_eq!(seen.dropped[..3], [3, 4, 5].map(|id| (broken, id, DropReason::Down)));
+        assert_eq!(seen.dropped[3..], [(ms(15), 6, DropReason::Down)]);
         let arrived: Vec<_> = seen.arrived.iter().map(|(at, probe)| (*at, probe.id)).collect();
         assert_eq!(arrived, [(ms(11), 1), (ms(12), 2), (ms(41), 7)]);
     }
@@ -530,17 +532,17 @@ mod tests {
     fn rate_and_delay_change_on_time() {
         // Half of packet 1 at 1 MB/s, the other half at 250 kB/s; a stall; then unlimited with less delay.
         let config = config()
-            .at(Time::from_nanos(500_000), Command::Rate(Some(Rate::from_bytes(250_000))))
-            .at(ms(3), Command::Rate(Some(Rate::from_bytes(0))))
-            .at(ms(40), Command::Delay(Span::from_millis(1)))
-            .at(ms(40), Command::Rate(None));
+            .at(Time::from_nanos(500_000), LinkChange::Rate(Some(Rate::from_bytes(250_000))))
+            .at(ms(3), LinkChange::Rate(Some(Rate::from_bytes(0))))
+            .at(ms(40), LinkChange::Delay(Span::from_millis(1)))
+            .at(ms(40), LinkChange::Rate(None));
         let (seen, _) = burst(config, 3, 1_000);
         let arrived: Vec<_> = seen.arrived.iter().map(|(at, _)| *at).collect();
         assert_eq!(arrived, [Time::from_nanos(12_500_000), ms(41), ms(41)]);
         // A shorter delay does not overtake what is on the wire.
         let mut link = Link::new(LinkConfig::new(Rate::from_bytes(1_000_000), Span::from_millis(50)), 1, "a");
         link.handle(Time::ZERO, probe(1, 1_000));
-        link.handle(ms(2), Input::Command(Command::Delay(Span::ZERO)));
+        link.handle(ms(2), Input::Change(LinkChange::Delay(Span::ZERO)));
         link.handle(ms(2), probe(2, 1_000));
         let mut seen = Seen::default();
         seen.run(&mut link, ms(2), Time::NEVER);
@@ -551,11 +553,11 @@ mod tests {
     #[test]
     fn at_one_time_events_come_first() {
         // At 11 ms packet 1 arrives and the link breaks; packet 11 has just left, 12 is dropped.
-        let mut link = Link::new(config().at(ms(11), Command::Up(false)), 1, "a");
+        let mut link = Link::new(config().at(ms(11), LinkChange::Up(false)), 1, "a");
         (1..=12).for_each(|id| link.handle(Time::ZERO, probe(id, 1_000)));
         assert_eq!(link.poll(Time::ZERO), Output::Wait(ms(11)));
         assert_eq!(link.poll(ms(11)), Output::Event(Event::State { at: ms(11), up: false }));
-        let Output::Event(Event::Dropped { at, why: Why::Down, packet }) = link.poll(ms(11)) else {
+        let Output::Event(Event::Dropped { at, reason: DropReason::Down, packet }) = link.poll(ms(11)) else {
             panic!()
         };
         assert_eq!((at, packet.id), (ms(11), 12));

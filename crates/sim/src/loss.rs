@@ -39,19 +39,19 @@ impl GilbertElliott {
 
 /// The state of one link.
 #[derive(Clone, Debug)]
-pub(crate) struct Weather {
+pub(crate) struct GilbertState {
     model: GilbertElliott,
     bad: bool,
     rng: Rng,
 }
 
-impl Weather {
+impl GilbertState {
     pub(crate) const fn new(model: GilbertElliott, rng: Rng) -> Self {
         Self { model, bad: false, rng }
     }
 
     /// Whether the next packet is lost.
-    pub(crate) fn loses(&mut self) -> bool {
+    pub(crate) fn next_is_lost(&mut self) -> bool {
         let turn = if self.bad { self.model.to_good } else { self.model.to_bad };
         self.bad ^= self.rng.chance(turn);
         self.rng.chance(if self.bad { self.model.loss_bad } else { self.model.loss_good })
@@ -67,9 +67,9 @@ mod tests {
         for (loss, burst) in [(0.01, 1.0), (0.01, 5.0), (0.2, 3.0)] {
             let model = GilbertElliott::bursts(loss, burst);
             assert!((model.mean_loss() - loss).abs() < 1e-12);
-            let mut weather = Weather::new(model, Rng::new(9));
+            let mut gilbert = GilbertState::new(model, Rng::new(9));
             let n = 1_000_000;
-            let seen: Vec<bool> = (0..n).map(|_| weather.loses()).collect();
+            let seen: Vec<bool> = (0..n).map(|_| gilbert.next_is_lost()).collect();
             let lost = seen.iter().filter(|lost| **lost).count() as f64;
             let bursts = seen.windows(2).filter(|pair| !pair[0] && pair[1]).count() as f64;
             // Successive packets depend on each other: the variance is that of bursts.
@@ -84,8 +84,8 @@ mod tests {
     fn both_states_lose() {
         let model = GilbertElliott { to_bad: 0.1, to_good: 0.3, loss_good: 0.02, loss_bad: 0.5 };
         assert!((model.mean_loss() - (0.25 * 0.5 + 0.75 * 0.02)).abs() < 1e-12);
-        let mut weather = Weather::new(model, Rng::new(2));
-        let lost = (0..1_000_000).filter(|_| weather.loses()).count() as f64;
+        let mut gilbert = GilbertState::new(model, Rng::new(2));
+        let lost = (0..1_000_000).filter(|_| gilbert.next_is_lost()).count() as f64;
         assert!((lost / 1e6 - model.mean_loss()).abs() < 0.003, "{lost}");
     }
 }

@@ -1,4 +1,4 @@
-//! A medium that its stations share: one packet at a time, and who is next is a matter of luck.
+//! A medium that its stations share: one packet at a time, and who is next is drawn at random.
 //!
 //! The long-run behaviour of 802.11's DCF, not its slots: whoever has a packet waiting contends, and wins
 //! with a probability in proportion to its weight, a packet at a time. So stations get equal numbers of
@@ -6,7 +6,7 @@
 //! anomaly of 802.11b", INFOCOM 2003). A weight stands for a smaller contention window.
 
 use crate::Rng;
-use crate::rng::Luck;
+use crate::rng::RngSeed;
 
 /// A medium of a [`Net`](crate::Net), by the order in which they were made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,12 +24,12 @@ pub(crate) struct Medium {
 
 impl Medium {
     pub(crate) fn new(seed: u64, name: &str) -> Self {
-        let rng = Luck::new(seed, name).of("medium");
+        let rng = RngSeed::new(seed, name).stream("medium");
         Self { rng, holder: None, waiting: Vec::new() }
     }
 
     /// Link `id` of weight `weight` has a packet waiting, or not, and is sending one, or not.
-    pub(crate) fn tell(&mut self, id: u32, weight: u32, waits: bool, sends: bool) {
+    pub(crate) fn update(&mut self, id: u32, weight: u32, waits: bool, sends: bool) {
         if self.holder == Some(id) && !sends {
             self.holder = None;
         }
@@ -43,7 +43,7 @@ impl Medium {
     }
 
     /// Who sends next, if nobody does and somebody wants to: it is told to at once.
-    pub(crate) fn pick(&mut self) -> Option<u32> {
+    pub(crate) fn next_holder(&mut self) -> Option<u32> {
         if self.holder.is_some() || self.waiting.is_empty() {
             return None;
         }

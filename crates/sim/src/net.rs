@@ -8,9 +8,9 @@
 //! at `t`, not after the limit of the call, the caller may send with `now = t` and go on polling: nothing
 //! later than `t` has happened yet.
 
-use crate::link::{self, Arrival, Core, Packet, Why};
+use crate::link::{self, Arrival, DropReason, LinkKind, Packet};
 use crate::medium::Medium;
-use crate::{Command, EventQueue, LinkConfig, MediumId, Stats};
+use crate::{EventQueue, LinkChange, LinkConfig, MediumId, Stats};
 use algo::{Machine, Output, Time};
 use std::collections::VecDeque;
 
@@ -33,11 +33,11 @@ pub enum Input<P> {
         packet: P,
     },
     /// Change a link.
-    Command {
+    Change {
         /// Which.
         link: LinkId,
         /// How.
-        command: Command,
+        change: LinkChange,
     },
 }
 
@@ -64,7 +64,7 @@ pub enum Event<P> {
         /// Of which route.
         route: RouteId,
         /// Why.
-        why: Why,
+        reason: DropReason,
         /// The packet.
         packet: P,
     },
@@ -83,8 +83,8 @@ pub enum Event<P> {
 #[derive(Clone, Debug)]
 pub struct Net<P> {
     seed: u64,
-    links: Vec<Slot<P>>,
-    /// Route after route: its links, then [`END`] and its number.
+    links: Vec<LinkSlot<P>>,
+    /// Route after route: its links, then [`ROUTE_END`] and its number.
     hops: Vec<u32>,
     /// Where each route begins in `hops`.
     routes: Vec<u32>,
@@ -99,23 +99,23 @@ pub struct Net<P> {
 }
 
 /// Marks the end of a route in `hops`: no link has such a number.
-const END: u32 = 1 << 31;
+const ROUTE_END: u32 = 1 << 31;
 
 #[derive(Clone, Debug)]
-struct Slot<P> {
+struct LinkSlot<P> {
     /// When the wake-up that counts is; others of this link in the queue are out of date.
     wake: Time,
-    core: Core<Hop<P>>,
+    kind: LinkKind<RoutedPacket<P>>,
 }
 
-/// A packet on the way, on the link at `place` in `hops`.
+/// A packet on the way, on the link at `hop` in `hops`.
 #[derive(Clone, Debug)]
-struct Hop<P> {
-    place: u32,
+struct RoutedPacket<P> {
+    hop: u32,
     packet: P,
 }
 
-impl<P: Packet> Packet for Hop<P> {
+impl<P: Packet> Packet for RoutedPacket<P> {
     fn bytes(&self) -> u32 {
         self.packet.bytes()
     }
@@ -155,31 +155,32 @@ impl<P: Packet> Net<P> {
     pub fn report_drops(&mut self, report: bool) {
         self.quiet = !report;
         for slot in &mut self.links {
-            if let Core::Full(full) = &mut slot.core {
-                full.set_quiet(self.quiet);
+            if let LinkKind::Event(event_link) = &mut slot.kind {
+                event_link.set_quiet(self.quiet);
             }
         }
     }
 
-    /// Adds a link. Its luck depends on the seed and its `name` alone, so give every link its own name.
+    /// Adds a link. Its randomness depends on the seed and its `name` alone, so give every link its own name.
     ///
     /// # Panics
     /// If there are 2^31 links, or its medium is not of this network.
     pub fn link(&mut self, name: &str, config: LinkConfig) -> LinkId {
         let of_this = |medium: MediumId| (medium.0 as usize) < self.mediums.len();
         assert!(config.medium.is_none_or(|(medium, _)| of_this(medium)), "a medium of another network");
-        let id = u32::try_from(self.links.len()).ok().filter(|id| *id < END).expect("fewer than 2^31 links");
-        let mut core = Core::new(config, self.seed, name);
-        if let Core::Full(full) = &mut core {
-            full.set_quiet(self.quiet);
+        let id =
+            u32::try_from(self.links.len()).ok().filter(|id| *id < ROUTE_END).expect("fewer than 2^31 links");
+        let mut kind = LinkKind::new(config, self.seed, name);
+        if let LinkKind::Event(event_link) = &mut kind {
+            event_link.set_quiet(self.quiet);
         }
-        self.links.push(Slot { wake: Time::NEVER, core });
-        self.rouse(id);
+        self.links.push(LinkSlot { wake: Time::NEVER, kind });
+        self.reschedule(id);
         LinkId(id)
     }
 
-    /// Adds a medium that links share ([`LinkConfig::medium`]). Its luck depends on the seed and its `name`
-    /// alone.
+    /// Adds a medium that links share ([`LinkConfig::medium`]). Its randomness depends on the seed and its
+    /// `name` alone.
     ///
     /// # Panics
     /// If there are 2^32 media.
@@ -196,11 +197,13 @@ impl<P: Packet> Net<P> {
     pub fn route(&mut self, links: &[LinkId]) -> RouteId {
         assert!(!links.is_empty(), "a route has at least one link");
         assert!(links.iter().all(|link| (link.0 as usize) < self.links.len()), "a link of another network");
-        let id =
-            u32::try_from(self.routes.len()).ok().filter(|id| *id < END).expect("fewer than 2^31 routes");
+        let id = u32::try_from(self.routes.len())
+            .ok()
+            .filter(|id| *id < ROUTE_END)
+            .expect("fewer than 2^31 routes");
         self.routes.push(u32::try_from(self.hops.len()).expect("fewer than 2^32 hops of all routes"));
         self.hops.extend(links.iter().map(|link| link.0));
-        self.hops.push(END | id);
+        self.hops.push(ROUTE_END | id);
         RouteId(id)
     }
 
@@ -209,24 +212,24 @@ impl<P: Packet> Net<P> {
     /// # Panics
     /// If the route is not of this network.
     pub fn send(&mut self, now: Time, route: RouteId, packet: P) {
-        let place = self.routes[route.0 as usize];
-        let event = self.enter(now.max(self.clock), self.hops[place as usize], place, packet);
+        let hop = self.routes[route.0 as usize];
+        let event = self.enter(now.max(self.clock), self.hops[hop as usize], hop, packet);
         if let Some(event) = event {
             self.refused.push_back(event);
         }
     }
 
-    /// Changes a link: [`Input::Command`] for short.
+    /// Changes a link: [`Input::Change`] for short.
     ///
     /// # Panics
     /// If the link is not of this network.
-    pub fn command(&mut self, now: Time, link: LinkId, command: Command) {
+    pub fn change(&mut self, now: Time, link: LinkId, change: LinkChange) {
         let now = now.max(self.clock);
-        let full = self.links[link.0 as usize].core.full(now);
-        full.set_quiet(self.quiet);
-        full.command(now, command);
+        let event_link = self.links[link.0 as usize].kind.make_event_link(now);
+        event_link.set_quiet(self.quiet);
+        event_link.change(now, change);
         self.contend(now, link.0);
-        self.rouse(link.0);
+        self.reschedule(link.0);
     }
 
     /// What a link has seen, as of the last event of the network or of the link.
@@ -235,7 +238,7 @@ impl<P: Packet> Net<P> {
     /// If the link is not of this network.
     #[must_use]
     pub fn stats(&self, link: LinkId) -> Stats {
-        self.links[link.0 as usize].core.stats(self.clock)
+        self.links[link.0 as usize].kind.stats(self.clock)
     }
 
     /// Whether a link is up.
@@ -244,7 +247,7 @@ impl<P: Packet> Net<P> {
     /// If the link is not of this network.
     #[must_use]
     pub fn is_up(&self, link: LinkId) -> bool {
-        self.links[link.0 as usize].core.is_up()
+        self.links[link.0 as usize].kind.is_up()
     }
 
     /// Bytes queued at a link, the packet being sent included, as of the network's or the link's last event.
@@ -253,7 +256,7 @@ impl<P: Packet> Net<P> {
     /// If the link is not of this network.
     #[must_use]
     pub fn queued_bytes(&self, link: LinkId) -> u64 {
-        self.links[link.0 as usize].core.queued_bytes(self.clock)
+        self.links[link.0 as usize].kind.queued_bytes(self.clock)
     }
 
     /// Packets queued or propagating on a link.
@@ -261,20 +264,20 @@ impl<P: Packet> Net<P> {
     /// # Panics
     /// If the link is not of this network.
     #[must_use]
-    pub fn inside(&self, link: LinkId) -> usize {
-        self.links[link.0 as usize].core.inside()
+    pub fn occupancy(&self, link: LinkId) -> usize {
+        self.links[link.0 as usize].kind.occupancy()
     }
 
-    /// Puts a packet on a link, that at `place` of all hops; what is to be reported if it is refused.
+    /// Puts a packet on a link, that at `hop` of all hops; what is to be reported if it is refused.
     #[inline]
-    fn enter(&mut self, at: Time, id: u32, place: u32, packet: P) -> Option<Event<P>> {
+    fn enter(&mut self, at: Time, id: u32, hop: u32, packet: P) -> Option<Event<P>> {
         let slot = &mut self.links[id as usize];
-        match &mut slot.core {
-            Core::Plain(plain) => {
+        match &mut slot.kind {
+            LinkKind::Fifo(fifo_link) => {
                 let bytes = packet.bytes();
-                match plain.admit(at, bytes) {
-                    Ok(how) => {
-                        let arrives = plain.take(at, bytes, how, Hop { place, packet });
+                match fifo_link.admit(at, bytes) {
+                    Ok(admission) => {
+                        let arrives = fifo_link.take(at, bytes, admission, RoutedPacket { hop, packet });
                         if let Some(arrives) = arrives.filter(|arrives| *arrives < Time::NEVER) {
                             slot.wake = arrives;
                             self.wakes.push(arrives, id);
@@ -282,52 +285,58 @@ impl<P: Packet> Net<P> {
                         None
                     }
                     Err(_) if self.quiet => None,
-                    Err(why) => Some(self.dropped(at, id, why, Hop { place, packet })),
+                    Err(reason) => Some(self.dropped(at, id, reason, RoutedPacket { hop, packet })),
                 }
             }
-            Core::Full(_) => {
-                self.enter_full(at, id, Hop { place, packet });
+            LinkKind::Event(_) => {
+                self.enter_event_link(at, id, RoutedPacket { hop, packet });
                 None
             }
         }
     }
 
     #[inline(never)]
-    fn enter_full(&mut self, at: Time, id: u32, hop: Hop<P>) {
-        let Core::Full(full) = &mut self.links[id as usize].core else { return };
-        full.offer(at, hop);
+    fn enter_event_link(&mut self, at: Time, id: u32, routed: RoutedPacket<P>) {
+        let LinkKind::Event(event_link) = &mut self.links[id as usize].kind else { return };
+        event_link.offer(at, routed);
         self.contend(at, id);
-        self.rouse(id);
+        self.reschedule(id);
     }
 
     #[cold]
-    fn dropped(&self, at: Time, id: u32, why: Why, hop: Hop<P>) -> Event<P> {
-        let rest = &self.hops[hop.place as usize..];
-        let end = rest.iter().find(|hop| **hop & END != 0).expect("a route has an end");
-        Event::Dropped { at, link: LinkId(id), route: RouteId(end & !END), why, packet: hop.packet }
+    fn dropped(&self, at: Time, id: u32, reason: DropReason, routed: RoutedPacket<P>) -> Event<P> {
+        let rest = &self.hops[routed.hop as usize..];
+        let end = rest.iter().find(|hop| **hop & ROUTE_END != 0).expect("a route has an end");
+        Event::Dropped {
+            at,
+            link: LinkId(id),
+            route: RouteId(end & !ROUTE_END),
+            reason,
+            packet: routed.packet,
+        }
     }
 
     /// Settles who may send after link `id` has changed.
     fn contend(&mut self, at: Time, id: u32) {
-        let Core::Full(full) = &self.links[id as usize].core else { return };
-        let Some((medium, weight)) = full.medium() else { return };
-        let (waits, sends) = full.contends();
-        self.mediums[medium.0 as usize].tell(id, weight, waits, sends);
-        while let Some(winner) = self.mediums[medium.0 as usize].pick() {
-            let full = self.links[winner as usize].core.full(at);
-            full.grant(at);
-            let (waits, sends) = full.contends();
+        let LinkKind::Event(event_link) = &self.links[id as usize].kind else { return };
+        let Some((medium, weight)) = event_link.medium() else { return };
+        let (waits, sends) = event_link.contends();
+        self.mediums[medium.0 as usize].update(id, weight, waits, sends);
+        while let Some(winner) = self.mediums[medium.0 as usize].next_holder() {
+            let event_link = self.links[winner as usize].kind.make_event_link(at);
+            event_link.grant(at);
+            let (waits, sends) = event_link.contends();
             if !sends {
-                self.mediums[medium.0 as usize].tell(winner, 0, waits, sends);
+                self.mediums[medium.0 as usize].update(winner, 0, waits, sends);
             }
-            self.rouse(winner);
+            self.reschedule(winner);
         }
     }
 
     /// Wakes a link no later than it is due.
-    fn rouse(&mut self, id: u32) {
+    fn reschedule(&mut self, id: u32) {
         let slot = &mut self.links[id as usize];
-        let at = slot.core.due().max(self.clock);
+        let at = slot.kind.due().max(self.clock);
         if at < slot.wake {
             slot.wake = at;
             self.wakes.push(at, id);
@@ -345,7 +354,7 @@ impl<P: Packet> Machine for Net<P> {
     fn handle(&mut self, now: Time, input: Input<P>) {
         match input {
             Input::Send { route, packet } => self.send(now, route, packet),
-            Input::Command { link, command } => self.command(now, link, command),
+            Input::Change { link, change } => self.change(now, link, change),
         }
     }
 
@@ -364,13 +373,13 @@ impl<P: Packet> Machine for Net<P> {
             if slot.wake != at {
                 continue;
             }
-            let Core::Plain(plain) = &mut slot.core else {
-                if let Some(output) = self.poll_full(at, id) {
+            let LinkKind::Fifo(fifo_link) = &mut slot.kind else {
+                if let Some(output) = self.poll_event_link(at, id) {
                     return output;
                 }
                 continue;
             };
-            let Some((arrival, due)) = plain.pop() else { continue };
+            let Some((arrival, due)) = fifo_link.pop() else { continue };
             slot.wake = due;
             if due < Time::NEVER {
                 self.wakes.push(due, id);
@@ -385,13 +394,13 @@ impl<P: Packet> Machine for Net<P> {
 impl<P: Packet> Net<P> {
     /// What a link that is woken at `at` hands out.
     #[inline(never)]
-    fn poll_full(&mut self, at: Time, id: u32) -> Option<Output<Delivery<P>, Event<P>>> {
+    fn poll_event_link(&mut self, at: Time, id: u32) -> Option<Output<Delivery<P>, Event<P>>> {
         let slot = &mut self.links[id as usize];
-        let Core::Full(full) = &mut slot.core else { return None };
-        let output = full.poll(at);
+        let LinkKind::Event(event_link) = &mut slot.kind else { return None };
+        let output = event_link.poll(at);
         self.contend(at, id);
         let slot = &mut self.links[id as usize];
-        slot.wake = slot.core.due().max(at);
+        slot.wake = slot.kind.due().max(at);
         if slot.wake < Time::NEVER {
             self.wakes.push(slot.wake, id);
         }
@@ -401,21 +410,21 @@ impl<P: Packet> Net<P> {
             Output::Event(link::Event::State { at, up }) => {
                 Some(Output::Event(Event::State { at, link: LinkId(id), up }))
             }
-            Output::Event(link::Event::Dropped { at, why, packet }) => {
-                Some(Output::Event(self.dropped(at, id, why, packet)))
+            Output::Event(link::Event::Dropped { at, reason, packet }) => {
+                Some(Output::Event(self.dropped(at, id, reason, packet)))
             }
         }
     }
 
     /// Puts what has passed a link on the next one, or hands it out.
     #[inline]
-    fn forward(&mut self, arrival: Arrival<Hop<P>>) -> Option<Output<Delivery<P>, Event<P>>> {
-        let Arrival { at, packet: Hop { place, packet } } = arrival;
-        let next = self.hops[place as usize + 1];
-        if next & END != 0 {
-            return Some(Output::Send(Delivery { at, route: RouteId(next & !END), packet }));
+    fn forward(&mut self, arrival: Arrival<RoutedPacket<P>>) -> Option<Output<Delivery<P>, Event<P>>> {
+        let Arrival { at, packet: RoutedPacket { hop, packet } } = arrival;
+        let next = self.hops[hop as usize + 1];
+        if next & ROUTE_END != 0 {
+            return Some(Output::Send(Delivery { at, route: RouteId(next & !ROUTE_END), packet }));
         }
-        self.enter(at, next, place + 1, packet).map(Output::Event)
+        self.enter(at, next, hop + 1, packet).map(Output::Event)
     }
 }
 
@@ -475,7 +484,7 @@ mod tests {
         net.send(Time::ZERO, short, Probe(3));
         let expected = [(ms(8), short.0, 3), (ms(24), long.0, 1), (ms(25), long.0, 2)];
         assert_eq!(delivered(&run(&mut net, Time::ZERO, Time::NEVER)), expected);
-        assert!([a, b, c].iter().all(|&link| net.inside(link) == 0));
+        assert!([a, b, c].iter().all(|&link| net.occupancy(link) == 0));
         assert_eq!((net.stats(b).delivered, net.stats(c).delivered_bytes), (3, 2_000));
     }
 
@@ -498,18 +507,18 @@ mod tests {
     fn a_drop_names_link_and_route() {
         let mut net = Net::new(1);
         let a = net.link("a", config(1));
-        let b = net.link("b", LinkConfig { script: vec![1], ..config(1) }.down(ms(4), ms(6)));
+        let b = net.link("b", LinkConfig { scripted_drops: vec![1], ..config(1) }.down(ms(4), ms(6)));
         let route = net.route(&[a, b]);
         (1..=3).for_each(|id| net.send(Time::ZERO, route, Probe(id)));
         let outputs = run(&mut net, Time::ZERO, Time::NEVER);
         let dropped =
-            |at, why, id| Output::Event(Event::Dropped { at, link: b, route, why, packet: Probe(id) });
+            |at, reason, id| Output::Event(Event::Dropped { at, link: b, route, reason, packet: Probe(id) });
         let state = |at, up| Output::Event(Event::State { at, link: b, up });
         // Packet 2 leaves b as it breaks: done at that instant, so past it.
         let expected = [
-            dropped(ms(2), Why::Script, 1),
+            dropped(ms(2), DropReason::Scripted, 1),
             state(ms(4), false),
-            dropped(ms(4), Why::Down, 3),
+            dropped(ms(4), DropReason::Down, 3),
             Output::Send(Delivery { at: ms(5), route, packet: Probe(2) }),
             state(ms(6), true),
         ];
@@ -517,11 +526,11 @@ mod tests {
     }
 
     #[test]
-    fn commands_reach_their_link() {
+    fn changes_reach_their_link() {
         let mut net = Net::new(1);
         let (a, b) = (net.link("a", config(1)), net.link("b", config(1)));
         let routes = [net.route(&[a]), net.route(&[b])];
-        net.handle(ms(1), Input::Command { link: a, command: Command::Up(false) });
+        net.handle(ms(1), Input::Change { link: a, change: LinkChange::Up(false) });
         routes.iter().for_each(|&route| net.handle(ms(1), Input::Send { route, packet: Probe(1) }));
         assert_eq!(delivered(&run(&mut net, ms(1), Time::NEVER)), [(ms(3), routes[1].0, 1)]);
         assert!(!net.is_up(a) && net.is_up(b));
@@ -531,9 +540,9 @@ mod tests {
     #[test]
     fn an_idle_link_is_small() {
         // Three of them and a flow are to fit 4 KiB; what has been busy gives its memory back.
-        assert!(size_of::<Slot<[u64; 6]>>() <= 224, "{}", size_of::<Slot<[u64; 6]>>());
+        assert!(size_of::<LinkSlot<[u64; 6]>>() <= 224, "{}", size_of::<LinkSlot<[u64; 6]>>());
         assert!(size_of::<link::Link<Probe>>() < 1_024);
-        let full = size_of::<crate::full::Full<Probe>>();
-        assert!(full <= 1_536, "{full}");
+        let event_link = size_of::<crate::event_link::EventLink<Probe>>();
+        assert!(event_link <= 1_536, "{event_link}");
     }
 }

@@ -4,15 +4,15 @@
 //! to 8 ms ahead, which most events of a network are: an item goes straight to the slot of its tick of 2 us,
 //! and a tick is sorted when its turn comes, which mostly has one item. What is put in for a tick whose turn
 //! has come goes to its place among the few that are left of it. What is further ahead, or finds more than a
-//! few left, waits in two radix heaps (`radix`): whatever the distribution, nothing costs more than a few
-//! moves.
+//! few left, waits in two radix heaps (`radix_heap`): whatever the distribution, nothing costs more than a
+//! few moves.
 //!
 //! A slot is one number, that of its last item; the items are lists in a common pool in which the place that
 //! was left last is taken first. So the wheel of a small network stays in the cache nearest to the processor.
 //!
 //! `examples/queue.rs` measures it against two heaps, a wheel with a heap, and the radix heap.
 
-use crate::radix::Radix;
+use crate::radix_heap::RadixHeap;
 use algo::Time;
 
 /// A tick, in bits of nanoseconds: 2.048 us.
@@ -29,7 +29,7 @@ const NONE: u32 = u32::MAX;
 
 /// An item of a slot, or a free place.
 #[derive(Clone, Debug)]
-struct Node<T> {
+struct QueueNode<T> {
     at: u64,
     item: T,
     /// The one that was put in before it.
@@ -48,17 +48,17 @@ pub struct EventQueue<T> {
     open: Vec<(u64, T)>,
     taken: usize,
     /// What was put in for that tick or one before after it was opened, and found too many in `open`.
-    near: Radix<T>,
+    near: RadixHeap<T>,
     /// The ticks after it, as many as there are slots: bit `w` of `words`: word `w` of `occupied` is not
     /// zero; bit `s` of that: the slot has items, of which `slots` has the last one.
     slots: Box<[u32; SLOTS as usize]>,
     /// The items of all slots, and free places, a list from `free` on.
-    nodes: Vec<Node<T>>,
+    nodes: Vec<QueueNode<T>>,
     free: u32,
     words: u64,
     occupied: [u64; WORDS],
     /// What was further ahead when it was put in.
-    far: Radix<T>,
+    far: RadixHeap<T>,
     far_at: Time,
     len: usize,
 }
@@ -78,13 +78,13 @@ impl<T: Copy> EventQueue<T> {
             tick: 0,
             open: Vec::new(),
             taken: 0,
-            near: Radix::new(),
+            near: RadixHeap::new(),
             slots: Box::new([NONE; SLOTS as usize]),
             nodes: Vec::new(),
             free: NONE,
             words: 0,
             occupied: [0; WORDS],
-            far: Radix::new(),
+            far: RadixHeap::new(),
             far_at: Time::NEVER,
             len: 0,
         }
@@ -112,7 +112,7 @@ impl<T: Copy> EventQueue<T> {
             let slot = ((at >> TICK_BITS) % SLOTS) as usize;
             self.words |= 1 << (slot / 64);
             self.occupied[slot / 64] |= 1 << (slot % 64);
-            let node = Node { at, item, next: self.slots[slot] };
+            let node = QueueNode { at, item, next: self.slots[slot] };
             self.slots[slot] = self.free;
             if let Some(place) = self.nodes.get_mut(self.free as usize) {
                 self.free = place.next;

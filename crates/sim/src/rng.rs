@@ -1,4 +1,4 @@
-//! Luck: a small generator, and a stream of its own for every component.
+//! Random numbers: a small generator, and a stream of its own for every component.
 //!
 //! xoshiro256++ 1.0 and, for seeding, SplitMix64 (Blackman, Vigna: "Scrambled linear pseudorandom number
 //! generators", ACM TOMS 47(4), 2021; reference code at <https://prng.di.unimi.it>). Not for secrets.
@@ -17,7 +17,7 @@ impl Rng {
     /// The stream `name` of the run `seed`.
     ///
     /// Streams of different names are independent: a component that draws more, or a new component, does not
-    /// shift another's luck.
+    /// shift another's numbers.
     #[must_use]
     pub fn stream(mut seed: u64, name: &str) -> Self {
         // FNV-1a tells names apart, SplitMix64 spreads the difference over all bits.
@@ -65,18 +65,18 @@ impl Rng {
 
 /// The seed and the name of a component, of which streams can be made when they are needed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Luck {
+pub(crate) struct RngSeed {
     seed: u64,
     name: u64,
 }
 
-impl Luck {
+impl RngSeed {
     pub(crate) fn new(mut seed: u64, name: &str) -> Self {
         Self { seed: split_mix(&mut seed), name: fnv(fnv(FNV_EMPTY, name), "/") }
     }
 
     /// The stream `name/fault` of the run.
-    pub(crate) fn of(&self, fault: &str) -> Rng {
+    pub(crate) fn stream(&self, fault: &str) -> Rng {
         Rng::new(self.seed ^ fnv(self.name, fault))
     }
 }
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_component_s_streams_are_those_of_its_name() {
-        assert_eq!(Luck::new(7, "link a").of("loss"), Rng::stream(7, "link a/loss"));
+        assert_eq!(RngSeed::new(7, "link a").stream("loss"), Rng::stream(7, "link a/loss"));
     }
 
     #[test]

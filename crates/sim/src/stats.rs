@@ -1,6 +1,6 @@
 //! What a link saw: a scenario proves its conditions with it.
 
-use crate::link::Why;
+use crate::link::DropReason;
 use algo::{Span, Time};
 
 /// Packets dropped, by cause.
@@ -12,8 +12,8 @@ pub struct Drops {
     pub early: u64,
     /// Random loss on the wire.
     pub loss: u64,
-    /// A script said so. What is still to come says [`Stats::script_left`].
-    pub script: u64,
+    /// A script said so. What is still to come says [`Stats::scripted_left`].
+    pub scripted: u64,
     /// The link was, or went, down.
     pub down: u64,
     /// Larger than the MTU.
@@ -24,7 +24,7 @@ impl Drops {
     /// All of them.
     #[must_use]
     pub const fn total(&self) -> u64 {
-        self.queue + self.early + self.loss + self.script + self.down + self.mtu
+        self.queue + self.early + self.loss + self.scripted + self.down + self.mtu
     }
 
     /// Those that mean congestion.
@@ -33,21 +33,21 @@ impl Drops {
         self.queue + self.early
     }
 
-    pub(crate) const fn count(&mut self, why: Why) {
-        match why {
-            Why::Queue => self.queue += 1,
-            Why::Early => self.early += 1,
-            Why::Loss => self.loss += 1,
-            Why::Script => self.script += 1,
-            Why::Down => self.down += 1,
-            Why::Mtu => self.mtu += 1,
+    pub(crate) const fn count(&mut self, reason: DropReason) {
+        match reason {
+            DropReason::Queue => self.queue += 1,
+            DropReason::Early => self.early += 1,
+            DropReason::Loss => self.loss += 1,
+            DropReason::Scripted => self.scripted += 1,
+            DropReason::Down => self.down += 1,
+            DropReason::Mtu => self.mtu += 1,
         }
     }
 }
 
 /// Counters of one link, as of the last time it was told or polled.
 ///
-/// At any moment `offered + duplicated = delivered + dropped.total() + inside`.
+/// At any moment `offered + duplicated = delivered + dropped.total() + occupancy`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Packets offered to the link.
@@ -61,8 +61,8 @@ pub struct Stats {
     /// Packets dropped, by cause.
     pub dropped: Drops,
     /// Entries of the link's scripts that no packet has met: a scenario that asked for them has failed.
-    pub script_left: u64,
-    /// Congestion events of [`Discipline::Victims`](crate::Discipline::Victims) that hit somebody.
+    pub scripted_left: u64,
+    /// Congestion events of [`Discipline::TargetedDrop`](crate::Discipline::TargetedDrop) that hit somebody.
     pub congestions: u64,
     /// Packets that the wire doubled.
     pub duplicated: u64,

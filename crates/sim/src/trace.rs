@@ -67,7 +67,7 @@ impl fmt::Debug for Trace {
 
 /// What a trace offers.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Summary {
+pub struct TraceSummary {
     /// How long it is before it starts again.
     pub period: Span,
     /// Mean rate, Mbit/s.
@@ -110,7 +110,7 @@ impl Trace {
 
     /// What it offers.
     #[must_use]
-    pub fn summary(&self) -> Summary {
+    pub fn summary(&self) -> TraceSummary {
         let mbit = |opportunities: usize, ms: u64| {
             opportunities as f64 * f64::from(OPPORTUNITY_BYTES) * 8.0 / 1e3 / ms as f64
         };
@@ -134,7 +134,7 @@ impl Trace {
         };
         let gaps = self.at_ms.windows(2).map(|pair| pair[1] - pair[0]);
         let outage_ms = gaps.chain(self.at_ms.first().copied()).max().unwrap_or(0);
-        Summary {
+        TraceSummary {
             period: Span::from_millis(self.period_ms()),
             mean_mbit,
             p5_mbit: rank(5),
@@ -162,7 +162,7 @@ impl Trace {
 /// The transmitter of a link with a trace: idle, or busy with one packet. A packet costs the same however
 /// long it waits.
 #[derive(Clone, Debug)]
-pub(crate) struct Player {
+pub(crate) struct TraceTransmitter {
     trace: Trace,
     /// The next opportunity nobody has used.
     next: u64,
@@ -172,7 +172,7 @@ pub(crate) struct Player {
     spare_bytes: u64,
 }
 
-impl Player {
+impl TraceTransmitter {
     pub(crate) const fn new(trace: Trace) -> Self {
         Self { trace, next: 0, done: Time::NEVER, spare_bytes: 0 }
     }
@@ -315,8 +315,8 @@ mod tests {
     #[test]
     fn the_end_of_time_is_no_trap() {
         let trace = Trace::parse("4294967295\n").expect("a good trace");
-        let mut player = Player::new(trace);
-        player.start(Time::from_nanos(u64::MAX - 1), u32::MAX, false);
-        assert_eq!(player.done(), Time::NEVER);
+        let mut transmitter = TraceTransmitter::new(trace);
+        transmitter.start(Time::from_nanos(u64::MAX - 1), u32::MAX, false);
+        assert_eq!(transmitter.done(), Time::NEVER);
     }
 }

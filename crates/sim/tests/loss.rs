@@ -2,7 +2,7 @@
 
 use algo::{Machine, Output, Rate, Span, Time};
 use sim::link::{Event, Input};
-use sim::{Discipline, GilbertElliott, Link, LinkConfig, Packet, Stats, Who, Why};
+use sim::{Discipline, DropReason, GilbertElliott, Link, LinkConfig, Packet, Stats, VictimPolicy};
 
 #[derive(Clone, Debug)]
 struct Probe {
@@ -20,19 +20,19 @@ impl Packet for Probe {
     }
 }
 
-/// A packet each `gap` over 1,000 packets/s, `count` of them; drops as (at in us, nth, why).
+/// A packet each `gap` over 1,000 packets/s, `count` of them; drops as (at in us, nth, reason).
 fn run(
     config: LinkConfig,
     gap: Span,
     count: u64,
     flow: impl Fn(u64) -> Option<u32>,
-) -> (Vec<(u64, u64, Why)>, Stats) {
+) -> (Vec<(u64, u64, DropReason)>, Stats) {
     let mut link: Link<Probe> = Link::new(config, 5, "a");
     let mut drops = Vec::new();
     let mut poll = |link: &mut Link<Probe>, until: Time| loop {
         match link.poll(until) {
-            Output::Event(Event::Dropped { at, why, packet }) => {
-                drops.push((at.as_nanos() / 1_000, packet.nth, why));
+            Output::Event(Event::Dropped { at, reason, packet }) => {
+                drops.push((at.as_nanos() / 1_000, packet.nth, reason));
             }
             Output::Wait(_) => break,
             _ => {}
@@ -62,12 +62,16 @@ fn the_nth_packet_of_a_flow() {
         2 => Some(2),
         _ => None,
     };
-    let config =
-        LinkConfig { script_flows: vec![(2, 3), (1, 7), (2, 900), (8, 1)], script: vec![40], ..config() };
+    let config = LinkConfig {
+        scripted_flow_drops: vec![(2, 3), (1, 7), (2, 900), (8, 1)],
+        scripted_drops: vec![40],
+        ..config()
+    };
     let (drops, stats) = run(config, MS, 100, flow);
-    let nth: Vec<u64> = drops.iter().map(|(_, nth, why)| (*nth, assert_eq!(*why, Why::Script)).0).collect();
+    let nth: Vec<u64> =
+        drops.iter().map(|(_, nth, reason)| (*nth, assert_eq!(*reason, DropReason::Scripted)).0).collect();
     assert_eq!(nth, [10, 13, 40]);
-    assert_eq!((stats.dropped.script, stats.script_left, stats.delivered), (3, 2, 97));
+    assert_eq!((stats.dropped.scripted, stats.scripted_left, stats.delivered), (3, 2, 97));
 }
 
 #[test]
@@ -106,21 +110,23 @@ fn bursts_lose_their_share_and_use_the_link() {
 #[test]
 fn a_congestion_event_takes_one_packet_of_each_victim() {
     // Two flows in turn, 10 % too many: an event, and no other before its time.
-    let victims = |who| Discipline::Victims { above_packets: 20, hold: Span::from_millis(50), who };
+    let victims =
+        |policy| Discipline::TargetedDrop { above_packets: 20, hold: Span::from_millis(50), policy };
     let flow = |nth| Some((nth % 2) as u32);
     let gap = Span::from_micros(900);
-    for (who, each) in [(Who::All, 2), (Who::Largest, 1)] {
-        let (drops, stats) = run(config().queue_packets(1_000).discipline(victims(who)), gap, 10_000, flow);
+    for (policy, each) in [(VictimPolicy::All, 2), (VictimPolicy::Largest, 1)] {
+        let (drops, stats) =
+            run(config().queue_packets(1_000).discipline(victims(policy)), gap, 10_000, flow);
         assert!(stats.congestions > 100, "{stats:?}");
         assert_eq!(stats.dropped.early, each * stats.congestions);
         assert_eq!(stats.dropped.total(), stats.dropped.early);
         for event in drops.chunks(each as usize) {
-            assert!(event.iter().all(|drop| drop.0 == event[0].0 && drop.2 == Why::Early));
+            assert!(event.iter().all(|drop| drop.0 == event[0].0 && drop.2 == DropReason::Early));
         }
         let times: Vec<u64> = drops.chunks(each as usize).map(|event| event[0].0).collect();
         assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= 50_000), "{times:?}");
     }
-    let (drops, stats) = run(config().discipline(victims(Who::Share)), gap, 10_000, flow);
+    let (drops, stats) = run(config().discipline(victims(VictimPolicy::Share)), gap, 10_000, flow);
     // An event of two equal flows hits one and a third on average, if it hits anybody.
     let mean = stats.dropped.early as f64 / stats.congestions as f64;
     assert!((mean - 4.0 / 3.0).abs() < 0.15, "{mean}");

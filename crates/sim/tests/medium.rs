@@ -1,7 +1,7 @@
-//! Links that share a medium: the anomaly of 802.11, weights, and luck that is each one's own.
+//! Links that share a medium: the anomaly of 802.11, weights, and random draws that are each link's own.
 
 use algo::{Machine, Output, Rate, Span, Time};
-use sim::{Command, LinkConfig, LinkId, Net, Packet, RouteId};
+use sim::{LinkChange, LinkConfig, LinkId, Net, Packet, RouteId};
 
 #[derive(Clone, Debug, PartialEq)]
 struct Probe;
@@ -26,7 +26,7 @@ const fn station(mbit: u64, weight: u32) -> Station {
 }
 
 /// Packets that each station got through in a minute; a busy one always has three packets to send.
-fn share(stations: &[Station], change: Option<(LinkId, Command)>) -> Vec<u64> {
+fn share(stations: &[Station], change: Option<(LinkId, LinkChange)>) -> Vec<u64> {
     let mut net = Net::new(5);
     let air = net.medium("air");
     let links: Vec<_> = stations
@@ -51,9 +51,9 @@ fn share(stations: &[Station], change: Option<(LinkId, Command)>) -> Vec<u64> {
             Output::Event(_) => {}
         }
         if limit > Time::from_nanos(30_000_000_000)
-            && let Some((link, command)) = change.take()
+            && let Some((link, change)) = change.take()
         {
-            net.command(limit, link, command);
+            net.change(limit, link, change);
         }
     }
     links.iter().map(|link| net.stats(*link).delivered).collect()
@@ -95,16 +95,16 @@ fn weights_are_ratios_of_packets() {
 
 #[test]
 fn who_goes_down_leaves_the_medium_to_the_others() {
-    let packets = share(&[station(24, 1), station(24, 1)], Some((LinkId(0), Command::Up(false))));
+    let packets = share(&[station(24, 1), station(24, 1)], Some((LinkId(0), LinkChange::Up(false))));
     assert!(packets[0].abs_diff(30_000) < 4 * 130, "{packets:?}");
     assert!((packets[0] + packets[1]).abs_diff(120_000) <= 5, "{packets:?}");
-    let stalled = Some((LinkId(0), Command::Rate(Some(Rate::from_bytes(0)))));
+    let stalled = Some((LinkId(0), LinkChange::Rate(Some(Rate::from_bytes(0)))));
     let packets = share(&[station(24, 1), station(24, 1)], stalled);
     assert!(packets[0].abs_diff(30_000) < 4 * 130, "{packets:?}");
 }
 
 /// Deliveries of the links "a" and "b" of a network with `more` beside them, busy ones.
-fn luck(more: usize) -> Vec<(Time, RouteId)> {
+fn deliveries(more: usize) -> Vec<(Time, RouteId)> {
     let mut net = Net::new(11);
     let (air, other) = (net.medium("air"), net.medium("other"));
     let faults =
@@ -136,9 +136,9 @@ fn luck(more: usize) -> Vec<(Time, RouteId)> {
 }
 
 #[test]
-fn more_links_do_not_shift_the_luck_of_others() {
-    let alone = luck(0);
+fn more_links_do_not_shift_the_draws_of_others() {
+    let alone = deliveries(0);
     assert!(alone.len() > 2_500);
-    assert_eq!(alone, luck(1));
-    assert_eq!(alone, luck(7));
+    assert_eq!(alone, deliveries(1));
+    assert_eq!(alone, deliveries(7));
 }

@@ -4,8 +4,8 @@
 use algo::{Machine, Output, Rate, Span, Time};
 use proptest::prelude::*;
 use sim::{
-    Command, Delivery, Discipline, GilbertElliott, LinkConfig, LinkId, MediumId, Net, Packet, RouteId, Trace,
-    Who, net,
+    Delivery, Discipline, GilbertElliott, LinkChange, LinkConfig, LinkId, MediumId, Net, Packet, RouteId,
+    Trace, VictimPolicy, net,
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,15 +25,17 @@ impl Packet for Probe {
 }
 
 fn discipline() -> impl Strategy<Value = Discipline> {
-    let who = prop_oneof![Just(Who::All), Just(Who::Share), Just(Who::Largest)];
+    let policy = prop_oneof![Just(VictimPolicy::All), Just(VictimPolicy::Share), Just(VictimPolicy::Largest)];
     let span = |most: u64| (0..most).prop_map(Span::from_micros);
     prop_oneof![
         2 => Just(Discipline::DropTail),
         1 => (1u32..6, 0.0..1.0).prop_map(|(last_packets, p)| Discipline::Random { last_packets, p }),
         1 => (span(2_000), span(10_000), any::<bool>())
             .prop_map(|(target, interval, ecn)| Discipline::CoDel { target, interval, ecn }),
-        1 => (0u32..20, span(20_000), who)
-            .prop_map(|(above_packets, hold, who)| Discipline::Victims { above_packets, hold, who }),
+        1 => (0u32..20, span(20_000), policy)
+            .prop_map(|(above_packets, hold, policy)| {
+                Discipline::TargetedDrop { above_packets, hold, policy }
+            }),
     ]
 }
 
@@ -70,19 +72,19 @@ fn link_config() -> impl Strategy<Value = LinkConfig> {
     let rate = prop_oneof![Just(None), (10_000u64..100_000_000).prop_map(|r| Some(Rate::from_bytes(r)))];
     let fault = || prop_oneof![2 => Just(0.0), 1 => 0.0..0.3];
     let micros = |most: u64| (0..most).prop_map(Span::from_micros);
-    let command = prop_oneof![
-        any::<bool>().prop_map(Command::Up),
-        (0u64..10_000_000).prop_map(|r| Command::Rate(Some(Rate::from_bytes(r)))),
-        Just(Command::Rate(None)),
-        (0u64..20_000).prop_map(|us| Command::Delay(Span::from_micros(us))),
-        (0.0..0.5).prop_map(Command::Loss),
+    let change = prop_oneof![
+        any::<bool>().prop_map(LinkChange::Up),
+        (0u64..10_000_000).prop_map(|r| LinkChange::Rate(Some(Rate::from_bytes(r)))),
+        Just(LinkChange::Rate(None)),
+        (0u64..20_000).prop_map(|us| LinkChange::Delay(Span::from_micros(us))),
+        (0.0..0.5).prop_map(LinkChange::Loss),
     ];
     let at = (0u64..200_000_000).prop_map(Time::from_nanos);
     (
         (rate, micros(20_000), micros(3_000), 1u32..50, 1_500u64..100_000, 500u32..2_000),
         (fault(), fault(), fault(), fault(), micros(5_000)),
         prop::collection::vec(0u64..100, 0..5),
-        prop::collection::vec((at, command), 0..6),
+        prop::collection::vec((at, change), 0..6),
         (
             discipline(),
             trace(),
@@ -95,12 +97,12 @@ fn link_config() -> impl Strategy<Value = LinkConfig> {
             |(
                 (rate, delay, jitter, queue_packets, queue_bytes, mtu_bytes),
                 faults,
-                script,
+                scripted_drops,
                 schedule,
                 more,
             )| {
                 let (loss, corrupt, duplicate, reorder, reorder_by) = faults;
-                let (discipline, trace, bursts, script_flows, weight) = more;
+                let (discipline, trace, bursts, scripted_flow_drops, weight) = more;
                 LinkConfig {
                     rate,
                     delay,
@@ -114,11 +116,11 @@ fn link_config() -> impl Strategy<Value = LinkConfig> {
                     duplicate,
                     reorder,
                     reorder_by,
-                    script,
+                    scripted_drops,
                     schedule,
                     discipline,
                     bursts: bursts.map(|(loss, packets)| GilbertElliott::bursts(loss, packets)),
-                    script_flows,
+                    scripted_flow_drops,
                     medium: weight.filter(|_| trace.is_none()).map(|weight| (MediumId(0), weight)),
                     trace,
                 }
@@ -164,18 +166,18 @@ proptest! {
         // Conservation, link by link.
         for &link in &links {
             let stats = net.stats(link);
-            let out = stats.delivered + stats.dropped.total() + net.inside(link) as u64;
+            let out = stats.delivered + stats.dropped.total() + net.occupancy(link) as u64;
             prop_assert_eq!(stats.offered + stats.duplicated, out);
             prop_assert!(stats.queue_max_packets <= 50 && stats.queue_max_bytes <= 100_000);
         }
-        let inside: u64 = links.iter().map(|&link| net.inside(link) as u64).sum();
-        // Conservation of the whole: sent + duplicated = delivered + dropped + inside.
+        let occupancy: u64 = links.iter().map(|&link| net.occupancy(link) as u64).sum();
+        // Conservation of the whole: sent + duplicated = delivered + dropped + occupancy.
         let sum = |of: fn(&sim::Stats) -> u64| links.iter().map(|&link| of(&net.stats(link))).sum::<u64>();
         let deliveries = stream.iter().filter(|output| matches!(output, Output::Send(_))).count() as u64;
         let dropped = |output: &&_| matches!(output, Output::Event(net::Event::Dropped { .. }));
         let drops = stream.iter().filter(dropped).count() as u64;
         prop_assert_eq!(drops, sum(|stats| stats.dropped.total()));
-        prop_assert_eq!(traffic.len() as u64 + sum(|s| s.duplicated), deliveries + drops + inside);
+        prop_assert_eq!(traffic.len() as u64 + sum(|s| s.duplicated), deliveries + drops + occupancy);
 
         // Deliveries come in the order of time.
         let arrived: Vec<_> = stream

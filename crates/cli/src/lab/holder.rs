@@ -12,7 +12,7 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ::lab::kernel::testbed::{Testbed, faults};
+use ::lab::linux::testbed::{Testbed, violations};
 use ::lab::scenario::Scenario;
 use algo::{Span, Time};
 use net::emulator::Snapshot;
@@ -51,7 +51,8 @@ pub(super) struct State {
     /// Whether the links' thread is of the real-time class.
     pub(super) realtime: bool,
     /// Why what was measured on it should not be trusted.
-    pub(super) faults: Vec<String>,
+    #[serde(rename = "faults")]
+    pub(super) violations: Vec<String>,
 }
 
 /// A host.
@@ -296,7 +297,7 @@ fn state(name: &str, scenario: &Scenario, testbed: &Testbed, snapshot: &Snapshot
     }
     let link = |(name, id): (&str, sim::LinkId)| {
         let stats = &snapshot.links[id.0 as usize];
-        let (dropped, lost) = (stats.dropped.congestion(), stats.dropped.loss + stats.dropped.script);
+        let (dropped, lost) = (stats.dropped.congestion(), stats.dropped.loss + stats.dropped.scripted);
         Link {
             name: name.into(),
             rate: scenario.link.get(name).and_then(|link| link.rate).map(|rate| rate.to_string()),
@@ -321,6 +322,6 @@ fn state(name: &str, scenario: &Scenario, testbed: &Testbed, snapshot: &Snapshot
         late_p99_us: micros(late.quantile(0.99)),
         late_max_us: micros(late.max()),
         realtime: snapshot.realtime,
-        faults: faults(&testbed.pairs, snapshot).0,
+        violations: violations(&testbed.pairs, snapshot).0,
     }
 }

@@ -50,12 +50,15 @@ impl Output {
             Form::Text => format!("\n\n{}", table::text(plan, &rows)),
         };
         self.tables += 1;
-        self.unmet.0 += rows.iter().filter(|row| !row.faults.is_empty()).count();
+        self.unmet.0 += rows.iter().filter(|row| !row.violations.is_empty()).count();
         if rows.is_empty() {
             // Without a measure there is no row to say it in.
             for run in &runs {
-                run.outcome.faults.iter().for_each(|fault| note(&format!("seed {}: {fault}", run.seed)));
-                self.unmet.0 += usize::from(!run.outcome.faults.is_empty());
+                run.outcome
+                    .violations
+                    .iter()
+                    .for_each(|violation| note(&format!("seed {}: {violation}", run.seed)));
+                self.unmet.0 += usize::from(!run.outcome.violations.is_empty());
             }
         }
         self.unmet.1 += rows.iter().filter(|row| row.expected == Some(false)).count();

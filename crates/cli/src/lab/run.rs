@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ::lab::sweep::pool::{self, Event};
 use ::lab::sweep::{Plan, Task};
 use ::lab::table;
-use ::lab::{World, kernel, outcome};
+use ::lab::{World, linux, outcome};
 use algo::Span;
 
 use super::args::{Choice, Run};
@@ -101,7 +101,7 @@ pub(super) fn each_world(
         }
     }
     for (_, _, part) in parts.iter().filter(|(world, ..)| *world == World::Kernel) {
-        kernel::ready(part).map_err(Failure::other)?;
+        linux::ready(part).map_err(Failure::other)?;
     }
     for (world, places, part) in parts.into_iter().filter(|(.., part)| !part.is_empty()) {
         let (jobs, mut progress, mut ended) = (jobs(world, choice, &part), Progress::new(part.len()), 0);
@@ -141,7 +141,7 @@ pub(super) fn each_world(
 fn jobs(world: World, choice: &Choice, tasks: &[Task]) -> usize {
     choice.jobs.unwrap_or_else(|| match world {
         World::Sim => pool::threads(),
-        World::Kernel => kernel::jobs(tasks),
+        World::Kernel => linux::jobs(tasks),
     })
 }
 
@@ -173,8 +173,8 @@ pub(super) fn choose(plan: &mut Plan, choice: &Choice) -> Outcome {
 /// A run that broke off becomes one that does not count, and says so.
 pub(super) fn outcome(done: Done) -> outcome::Outcome {
     done.unwrap_or_else(|why| {
-        let faults = vec![format!("the run broke off, {why}")];
-        outcome::Outcome { faults, ..outcome::Outcome::default() }
+        let violations = vec![format!("the run broke off, {why}")];
+        outcome::Outcome { violations, ..outcome::Outcome::default() }
     })
 }
 

@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use ::lab::kernel;
+use ::lab::linux;
 use ::lab::scenario::Scenario;
 use ::lab::scenario::error::nearest;
 use net::Namespace;
@@ -34,7 +34,7 @@ pub(super) fn up(args: &Up) -> Outcome {
     outside()?;
     let Found { name, scenario, .. } = find(&args.file)?;
     let scenario = one(scenario, args)?;
-    kernel::supports(&scenario).map_err(Failure::usage)?;
+    linux::supports(&scenario).map_err(Failure::usage)?;
     let name = plain(args.name.as_deref().unwrap_or(&name));
     let me = std::env::current_exe().map_err(|e| Failure::other(format!("cannot start the holder: {e}")))?;
     let mut holder = Command::new(me)
@@ -256,7 +256,7 @@ pub(super) fn down(args: &Down) -> Outcome {
         None if names.is_empty() => return Err(Failure::usage(no_lab())),
         None => return Err(Failure::usage(format!("which one? {}, or --all", names.join(", ")))),
     };
-    let mut faults = Vec::new();
+    let mut violations = Vec::new();
     for name in names {
         let state = match up.contains(&name) {
             true => Some(ask(&name, Ask::Down)),
@@ -281,10 +281,10 @@ pub(super) fn down(args: &Down) -> Outcome {
             }
         };
         print(text.as_bytes())?;
-        let more = state.into_iter().flat_map(|state| state.faults);
-        faults.extend(more.map(|fault| format!("{name}: {fault}")));
+        let more = state.into_iter().flat_map(|state| state.violations);
+        violations.extend(more.map(|fault| format!("{name}: {fault}")));
     }
-    if faults.is_empty() { Ok(()) } else { Err(Failure::new(Code::Unmet, faults.join("; "))) }
+    if violations.is_empty() { Ok(()) } else { Err(Failure::new(Code::Unmet, violations.join("; "))) }
 }
 
 fn json(state: &State) -> String {
@@ -352,7 +352,7 @@ fn report(state: &State) -> String {
         state.late_p99_us / 1e3,
         state.late_max_us / 1e3
     );
-    for fault in &state.faults {
+    for fault in &state.violations {
         let _ = writeln!(text, "not to be trusted: {fault}");
     }
     text

@@ -71,7 +71,7 @@ pub(super) fn plots(study: &Study<'_>, keys: &Keys<'_>, id: &str) -> String {
 fn samples<'a>(keys: &Keys<'a>, runs: &[&Run], measure: usize) -> Vec<Sample<'a>> {
     let of = |(controller, world): (&'a str, World)| {
         let mine = |run: &&&Run| run.controller == controller && run.world == world;
-        let counted = || runs.iter().filter(mine).filter(|run| run.outcome.faults.is_empty());
+        let counted = || runs.iter().filter(mine).filter(|run| run.outcome.violations.is_empty());
         let values = counted().filter_map(|run| run.outcome.values.get(measure).copied().flatten());
         let mut values: Vec<f64> = values.filter(|v| v.is_finite()).collect();
         values.sort_by(f64::total_cmp);

@@ -180,7 +180,7 @@ fn marks(keys: &Keys<'_>, row: &Row, x: &dyn Fn(f64) -> f64, y: f64, left: f64) 
                 let (from, to) = (px(x(value - ci)), px(x(value + ci)));
                 put!(out, "<path class=\"l {colour}\" d=\"M{from} {}H{to}\"/>", px(y));
             }
-            let class = if row.faults.is_empty() { "f" } else { "hollow" };
+            let class = if row.violations.is_empty() { "f" } else { "hollow" };
             let (x, y) = (px(x(value)), px(y));
             put!(out, "<circle class=\"{class} {colour}\" cx=\"{x}\" cy=\"{y}\" r=\"3.6\"/>");
         }

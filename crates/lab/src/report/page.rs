@@ -1,7 +1,7 @@
 //! The page around the studies: head, contents, and each study's sections.
 
 use super::text::{count, escape, put};
-use super::{Keys, Study, cdf, dots, table, time};
+use super::{Keys, Study, cdf, dots, table, time_series};
 
 /// The style sheet, kept as such to be edited as such.
 const STYLE: &str = include_str!("style.css");
@@ -46,7 +46,7 @@ fn verdicts(study: &Study<'_>) -> (String, String) {
         n if n == met => format!("✓ all {n} met"),
         n => format!("✗ {met} of {n} met"),
     };
-    let conditions = match study.rows.iter().filter(|row| !row.faults.is_empty()).count() {
+    let conditions = match study.rows.iter().filter(|row| !row.violations.is_empty()).count() {
         0 if study.rows.is_empty() => "nothing measured".into(),
         0 => "met".into(),
         n => format!("✗ unmet in {}", count(n, "row")),
@@ -106,7 +106,7 @@ fn section(study: &Study<'_>, number: usize, alone: bool, points: usize) -> Stri
     if !study.rows.is_empty() {
         put!(out, "<h3>Values and intervals</h3>\n{}{}", dots::LEGEND, dots::plots(study, &keys));
     }
-    out.push_str(&time::plots(study, &keys, &id, points));
+    out.push_str(&time_series::plots(study, &keys, &id, points));
     let distributions = cdf::plots(study, &keys, &id);
     if distributions.is_empty() && !study.runs.is_empty() {
         let least = cdf::SEEDS_MIN;

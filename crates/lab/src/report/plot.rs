@@ -147,14 +147,14 @@ impl Frame {
     }
 
     /// Labels to the right of the ends of lines, moved apart where they would touch.
-    pub(super) fn end_labels(&self, ends: &[End]) -> String {
+    pub(super) fn end_labels(&self, ends: &[LineEnd]) -> String {
         let mut order: Vec<usize> = (0..ends.len()).collect();
         order.sort_by(|a, b| ends[*a].y.total_cmp(&ends[*b].y).then(a.cmp(b)));
         let wanted: Vec<f64> = order.iter().map(|i| ends[*i].y).collect();
         let placed = apart(&wanted, LABEL_STEP, self.top, self.bottom);
         let mut out = String::new();
         for (i, y) in order.into_iter().zip(placed) {
-            let End { slot, label, x: end_x, y: end_y } = &ends[i];
+            let LineEnd { slot, label, x: end_x, y: end_y } = &ends[i];
             let x = self.right + LABEL_GAP;
             put!(out, "<path class=\"l lead {}\" d=\"M{} {}", style(*slot), px(*end_x), px(*end_y));
             put!(out, "L{} {}H{}\"/>", px(self.right + LABEL_GAP - 8.0), px(y), px(x - 2.5));
@@ -167,7 +167,7 @@ impl Frame {
 
 /// The end of a line, to be labelled.
 #[derive(Clone, Debug)]
-pub(super) struct End {
+pub(super) struct LineEnd {
     /// Its style.
     pub(super) slot: usize,
     /// What to write.

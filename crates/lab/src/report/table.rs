@@ -5,7 +5,7 @@ use super::{Keys, Study, expected, words};
 use crate::outcome::Row;
 
 /// Most unmet conditions of a row that are written out.
-const FAULTS_MAX: usize = 6;
+const VIOLATIONS_MAX: usize = 6;
 
 /// Decimals for all values of a metric.
 pub(super) fn metric_decimals<'a>(rows: impl Iterator<Item = &'a Row>) -> usize {
@@ -126,13 +126,13 @@ fn verdict(study: &Study<'_>, row: &Row) -> String {
     if let Some(why) = &row.why {
         put!(out, "<div class=\"why\">Why: {}</div>", escape(why));
     }
-    if !row.faults.is_empty() {
-        let n = row.faults.len();
+    if !row.violations.is_empty() {
+        let n = row.violations.len();
         put!(out, "<div class=\"why\"><strong>{} not met:</strong> ", count(n, "condition"));
-        let shown: Vec<String> = row.faults.iter().take(FAULTS_MAX).map(|f| escape(f)).collect();
+        let shown: Vec<String> = row.violations.iter().take(VIOLATIONS_MAX).map(|f| escape(f)).collect();
         out.push_str(&shown.join("; "));
-        if n > FAULTS_MAX {
-            put!(out, "; and {} more", n - FAULTS_MAX);
+        if n > VIOLATIONS_MAX {
+            put!(out, "; and {} more", n - VIOLATIONS_MAX);
         }
         out.push_str("</div>");
     }

@@ -1,7 +1,7 @@
 //! Tests of whole pages, on made-up runs that look like real ones.
 
 use super::*;
-use crate::outcome::{Line, Outcome, Series, What};
+use crate::outcome::{Line, Outcome, Series, SeriesKind};
 
 /// Numbers from a seed: splitmix64.
 struct Luck(u64);
@@ -82,10 +82,10 @@ fn run(case: Option<&str>, controller: &str, seed: u64, flows: usize, steps: usi
             Some((_, sum)) => sum.iter_mut().zip(rate).for_each(|(sum, rate)| *sum += rate),
             None => goodput.push((flow, rate)),
         }
-        lines.push(Line { what: What::Cwnd, name: name.clone(), values });
+        lines.push(Line { kind: SeriesKind::Cwnd, name: name.clone(), values });
     }
-    lines.push(Line { what: What::Queue, name: "bottleneck".into(), values: queue });
-    lines.extend(goodput.into_iter().map(|(name, values)| Line { what: What::Goodput, name, values }));
+    lines.push(Line { kind: SeriesKind::Queue, name: "bottleneck".into(), values: queue });
+    lines.extend(goodput.into_iter().map(|(name, values)| Line { kind: SeriesKind::Goodput, name, values }));
     let spread = luck.unit() + luck.unit() + luck.unit() - 1.5;
     let values = vec![
         Some(38.0 + (id % 23) as f64 + 3.0 * spread),
@@ -132,7 +132,7 @@ fn rows(scenario: &Scenario, runs: &[Run]) -> Vec<Row> {
                 model: (i == 0 && run.controller != "nmcc").then_some(50.0 + mean / 30.0),
                 expected: None,
                 why: None,
-                faults: if run.controller == "ewtcp" && i == 0 {
+                violations: if run.controller == "ewtcp" && i == 0 {
                     vec!["seed 4: bottleneck dropped 3 packets, at least 10 expected".into()]
                 } else {
                     Vec::new()
@@ -246,7 +246,7 @@ fn distributions_need_eight_seeds() {
     }
     // A run whose conditions were not met does not count.
     let mut runs = some_runs(&scenario, &[None], 8, 1);
-    runs.iter_mut().for_each(|run| run.outcome.faults = vec!["no drops".into()]);
+    runs.iter_mut().for_each(|run| run.outcome.violations = vec!["no drops".into()]);
     assert!(!page(&scenario, &[], &runs).contains("(DKW)"));
 }
 
@@ -327,7 +327,7 @@ fn strange_names_are_text() {
     }
     let mut rows = rows(&scenario, &runs);
     for row in &mut rows {
-        (row.unit, row.why, row.faults) = (name.into(), Some(name.into()), vec![name.into(); 9]);
+        (row.unit, row.why, row.violations) = (name.into(), Some(name.into()), vec![name.into(); 9]);
     }
     let study = Study { name, scenario: &scenario, rows: &rows, runs: &runs };
     let page = html(&[study, study]);

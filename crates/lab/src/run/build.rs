@@ -7,15 +7,17 @@ use algo::{Rate, Span};
 use mmtp::subscriber::Grouping;
 use sim::{LinkId, Stats};
 
-use super::copies::{Copy, copies};
-use super::groups::Truth;
+use super::flow_instances::{FlowInstance, flow_instances};
+use super::groups::TopologyGroups;
 use super::links::Links;
-use super::seen::{End, Flow as Noted, Sight};
+use super::observations::{FlowEnd, Observe, ObservedFlow};
 use crate::content::Content;
-use crate::crowd::{Burst, CbrConfig, FlowConfig, FlowNo};
-use crate::peer::Lie;
+use crate::packet_flows::{Burst, CbrConfig, FlowConfig, FlowId};
 use crate::scenario::{Flow, Groups, Path, Scenario, Transport};
-use crate::swarm::{Fault, OVERHEAD_BYTES, PAYLOAD_MAX, ReceiverNo, SourceNo, Swarm, WantNo, Wire};
+use crate::sim_source::Misbehaviour;
+use crate::simulation::{
+    Fault, OVERHEAD_BYTES, PAYLOAD_MAX, PathSpec, ReceiverId, SimSourceId, Simulation, WantId,
+};
 
 /// What a path without a rate (of a trace, of its access link) is taken to carry at most: it decides only how
 /// long an endless content is.
@@ -28,71 +30,77 @@ const GROUPS_MAX: u64 = 1 << 21;
 const GROUP_BYTES: u64 = mmtp::id::GROUP_BYTES as u64;
 
 /// Links, flows and names.
-pub(super) struct World {
-    pub(super) swarm: Swarm,
+pub(super) struct SimulatedScenario {
+    pub(super) simulation: Simulation,
     links: Links,
-    pub(super) flows: Vec<Placed>,
+    pub(super) flows: Vec<FlowHandle>,
 }
 
 /// A flow in the world; each of several copies is one.
-pub(super) struct Placed {
+pub(super) struct FlowHandle {
     /// Its own name,
     pub(super) name: String,
     /// and the scenario's.
     pub(super) base: String,
     pub(super) paths: usize,
-    pub(super) at: Where,
+    pub(super) backend: FlowBackend,
     /// Which paths share a link.
-    pub(super) truth: Truth,
+    pub(super) topology: TopologyGroups,
 }
 
 /// Which machine runs a flow.
 #[derive(Clone, Copy)]
-pub(super) enum Where {
-    Crowd(FlowNo),
-    Receiver(ReceiverNo, WantNo),
+pub(super) enum FlowBackend {
+    PacketFlow(FlowId),
+    Receiver(ReceiverId, WantId),
 }
 
-impl World {
+impl SimulatedScenario {
     pub(super) fn new(scenario: &Scenario, controller: &str, seed: u64) -> Self {
-        let mut swarm = Swarm::new(seed);
-        let links = Links::lay(scenario, &mut swarm);
-        let mut world = Self { swarm, links, flows: Vec::new() };
+        let mut simulation = Simulation::new(seed);
+        let links = Links::build(scenario, &mut simulation);
+        let mut world = Self { simulation, links, flows: Vec::new() };
         let sources = world.sources(scenario);
-        for copy in copies(scenario, controller, seed) {
-            let at = match copy.flow.transport {
-                Transport::Packet => world.packet_flow(scenario, &copy),
-                Transport::Mmtp => world.mmtp_flow(scenario, &copy, &sources),
+        for instance in flow_instances(scenario, controller, seed) {
+            let backend = match instance.flow.transport {
+                Transport::Packet => world.packet_flow(scenario, &instance),
+                Transport::Mmtp => world.mmtp_flow(scenario, &instance, &sources),
             };
-            let (truth, paths) = (Truth::new(scenario, copy.flow), copy.flow.paths.len());
-            world.flows.push(Placed { name: copy.own, base: copy.base.into(), paths, at, truth });
+            let (topology, paths) = (TopologyGroups::new(scenario, instance.flow), instance.flow.paths.len());
+            world.flows.push(FlowHandle {
+                name: instance.name,
+                base: instance.base.into(),
+                paths,
+                backend,
+                topology,
+            });
         }
         for (name, cbr) in &scenario.cbr {
             let via: Vec<LinkId> = cbr.via.iter().map(|link| world.links.ids[link]).collect();
             let packet_bytes = world.links.packet_bytes;
             let config = CbrConfig {
                 name: format!("cbr {name}"),
-                route: world.swarm.route(&via),
+                route: world.simulation.route(&via),
                 rate: cbr.rate.rate(packet_bytes),
                 packet_bytes: packet_bytes as u16,
                 burst: cbr.on.map(|on| Burst { on: on.0, off: cbr.off.0 }),
                 start: cbr.start.time(),
                 stop: cbr.stop.map(|stop| stop.time()),
             };
-            world.swarm.crowd_mut().cbr(&config);
+            world.simulation.packet_flows_mut().cbr(&config);
         }
         world.faults(scenario, &sources);
         world
     }
 
-    fn packet_flow(&mut self, scenario: &Scenario, copy: &Copy<'_>) -> Where {
-        let (flow, control) = (copy.flow, algorithm(copy));
-        let groups = Truth::groups(scenario, flow);
+    fn packet_flow(&mut self, scenario: &Scenario, instance: &FlowInstance<'_>) -> FlowBackend {
+        let (flow, control) = (instance.flow, algorithm(instance));
+        let groups = TopologyGroups::initial(scenario, flow);
         let mut paths = Vec::new();
         for (p, path) in flow.paths.iter().enumerate() {
-            let (down, up) = self.links.path(scenario, &mut self.swarm, &copy.own, p, path);
-            let up = if up.is_empty() { None } else { Some(self.swarm.route(&up)) };
-            paths.push((control, self.swarm.route(&down), up, groups[p]));
+            let (down, up) = self.links.path(scenario, &mut self.simulation, &instance.name, p, path);
+            let up = if up.is_empty() { None } else { Some(self.simulation.route(&up)) };
+            paths.push((control, self.simulation.route(&down), up, groups[p]));
         }
         let config = FlowConfig {
             paths,
@@ -100,38 +108,43 @@ impl World {
             packets: flow
                 .size
                 .map(|size| self.links.bytes_in(size, None).div_ceil(self.links.packet_bytes).max(1)),
-            start: copy.start,
+            start: instance.start,
             stop: flow.stop.map(|stop| stop.time()),
             detect: flow.groups == Groups::Auto,
         };
-        Where::Crowd(self.swarm.crowd_mut().flow(&config))
+        FlowBackend::PacketFlow(self.simulation.packet_flows_mut().flow(&config))
     }
 
-    fn mmtp_flow(&mut self, scenario: &Scenario, copy: &Copy<'_>, sources: &Sources) -> Where {
-        let (flow, control) = (copy.flow, algorithm(copy));
-        let receiver = self.swarm.receiver(Span::ZERO);
+    fn mmtp_flow(
+        &mut self,
+        scenario: &Scenario,
+        instance: &FlowInstance<'_>,
+        sources: &Sources,
+    ) -> FlowBackend {
+        let (flow, control) = (instance.flow, algorithm(instance));
+        let receiver = self.simulation.receiver(Span::ZERO);
         if flow.groups == Groups::Auto {
-            self.swarm.grouping(receiver, Grouping::Auto);
+            self.simulation.grouping(receiver, Grouping::Auto);
         }
-        let groups = Truth::groups(scenario, flow);
+        let groups = TopologyGroups::initial(scenario, flow);
         for (p, path) in flow.paths.iter().enumerate() {
-            let (down, mut up) = self.links.path(scenario, &mut self.swarm, &copy.own, p, path);
+            let (down, mut up) = self.links.path(scenario, &mut self.simulation, &instance.name, p, path);
             if up.is_empty() {
-                up.push(self.swarm.pipe(Span::ZERO));
+                up.push(self.simulation.pipe(Span::ZERO));
             }
-            let mut wire = Wire::new(&down, &up, control);
-            wire.group = groups[p];
-            wire.payload_max =
+            let mut spec = PathSpec::new(&down, &up, control);
+            spec.group = groups[p];
+            spec.payload_max =
                 usize::try_from(self.links.packet_bytes).unwrap_or(usize::MAX) - OVERHEAD_BYTES;
-            wire.payload_max = wire.payload_max.min(PAYLOAD_MAX);
-            let source = sources.named[&source_name(copy.base, p, path)];
-            let id = self.swarm.path(receiver, source, &wire);
+            spec.payload_max = spec.payload_max.min(PAYLOAD_MAX);
+            let source = sources.named[&source_name(instance.base, p, path)];
+            let id = self.simulation.path(receiver, source, &spec);
             if let Some(stop) = flow.stop {
-                self.swarm.at(stop.time(), Fault::Interface { receiver, path: id, up: false });
+                self.simulation.at(stop.time(), Fault::Interface { receiver, path: id, up: false });
             }
         }
-        let want = self.swarm.want(receiver, &sources.contents[copy.base], copy.start);
-        Where::Receiver(receiver, want)
+        let want = self.simulation.want(receiver, &sources.contents[instance.base], instance.start);
+        FlowBackend::Receiver(receiver, want)
     }
 
     /// The sources of mmTP: each has what every flow asks of it.
@@ -149,7 +162,7 @@ impl World {
             sources.contents.insert(name.clone(), content);
         }
         for (name, contents) in has {
-            sources.named.insert(name, self.swarm.source(&contents, Lie::Honest));
+            sources.named.insert(name, self.simulation.source(&contents, Misbehaviour::Honest));
         }
         sources
     }
@@ -171,13 +184,13 @@ impl World {
 
     fn faults(&mut self, scenario: &Scenario, sources: &Sources) {
         for fault in &scenario.fault {
-            for (at, link, command) in self.links.commands(fault) {
-                self.swarm.at(at, Fault::Link { link, command });
+            for (at, link, change) in self.links.changes(fault) {
+                self.simulation.at(at, Fault::Link { link, change });
             }
             if let Some(&source) = fault.source.as_ref().and_then(|name| sources.named.get(name)) {
-                self.swarm.at(fault.at.time(), Fault::Kill { source, unreachable: false });
+                self.simulation.at(fault.at.time(), Fault::Kill { source, unreachable: false });
                 if let Some(until) = fault.until {
-                    self.swarm.at(until.time(), Fault::Restart { source });
+                    self.simulation.at(until.time(), Fault::Restart { source });
                 }
             }
         }
@@ -190,12 +203,12 @@ impl World {
     }
 
     /// The flows, for notes of them.
-    pub(super) fn noted(&self) -> Vec<Noted> {
-        let noted = |flow: &Placed| Noted {
+    pub(super) fn noted(&self) -> Vec<ObservedFlow> {
+        let noted = |flow: &FlowHandle| ObservedFlow {
             name: flow.name.clone(),
             base: flow.base.clone(),
             paths: flow.paths,
-            end: End::default(),
+            end: FlowEnd::default(),
         };
         self.flows.iter().map(noted).collect()
     }
@@ -203,20 +216,25 @@ impl World {
     /// Packets that left links of the scenario with a rate, which queue.
     pub(super) fn link_packets(&self, scenario: &Scenario) -> u64 {
         let rated = scenario.link.iter().filter(|(_, link)| link.rate.is_some() || link.trace.is_some());
-        rated.map(|(name, _)| self.swarm.stats(self.links.ids[name]).delivered).sum()
+        rated.map(|(name, _)| self.simulation.stats(self.links.ids[name]).delivered).sum()
     }
 
     /// How a flow is at the end.
-    pub(super) fn end(&self, flow: &Placed) -> End {
-        match flow.at {
-            Where::Crowd(no) => {
-                let crowd = self.swarm.crowd();
-                let (began, ended) = crowd.times(no);
-                End { began, ended, srtts: crowd.srtt(no).collect(), timeouts: crowd.timeouts(no) }
+    pub(super) fn end(&self, flow: &FlowHandle) -> FlowEnd {
+        match flow.backend {
+            FlowBackend::PacketFlow(no) => {
+                let packet_flows = self.simulation.packet_flows();
+                let (began, ended) = packet_flows.times(no);
+                FlowEnd {
+                    began,
+                    ended,
+                    srtts: packet_flows.srtt(no).collect(),
+                    timeouts: packet_flows.timeouts(no),
+                }
             }
-            Where::Receiver(r, want) => {
-                let (paths, progress) = (self.swarm.paths(r), self.swarm.progress(r, want));
-                End {
+            FlowBackend::Receiver(r, want) => {
+                let (paths, progress) = (self.simulation.paths(r), self.simulation.progress(r, want));
+                FlowEnd {
                     began: progress.since,
                     ended: progress.complete,
                     srtts: paths.iter().map(|path| path.srtt).collect(),
@@ -227,32 +245,38 @@ impl World {
     }
 }
 
-impl Sight for World {
+impl Observe for SimulatedScenario {
     fn total(&self, flow: usize) -> u64 {
         self.bytes(flow).iter().sum()
     }
 
     fn bytes(&self, flow: usize) -> Vec<u64> {
-        match self.flows[flow].at {
-            Where::Crowd(no) => self.swarm.crowd().delivered_bytes(no).collect(),
-            Where::Receiver(r, _) => self.swarm.paths(r).iter().map(|path| path.counters.bytes).collect(),
+        match self.flows[flow].backend {
+            FlowBackend::PacketFlow(no) => self.simulation.packet_flows().delivered_bytes(no).collect(),
+            FlowBackend::Receiver(r, _) => {
+                self.simulation.paths(r).iter().map(|path| path.counters.bytes).collect()
+            }
         }
     }
 
     fn cwnds(&self, flow: usize) -> Vec<f32> {
-        match self.flows[flow].at {
-            Where::Crowd(no) => self.swarm.crowd().cwnd(no).map(|cwnd| cwnd as f32).collect(),
-            Where::Receiver(r, _) => self.swarm.paths(r).iter().map(|path| path.cwnd as f32).collect(),
+        match self.flows[flow].backend {
+            FlowBackend::PacketFlow(no) => {
+                self.simulation.packet_flows().cwnd(no).map(|cwnd| cwnd as f32).collect()
+            }
+            FlowBackend::Receiver(r, _) => {
+                self.simulation.paths(r).iter().map(|path| path.cwnd as f32).collect()
+            }
         }
     }
 
     fn links(&self) -> Vec<Stats> {
-        self.links.ids.values().map(|link| self.swarm.stats(*link)).collect()
+        self.links.ids.values().map(|link| self.simulation.stats(*link)).collect()
     }
 
     fn queued_bytes(&self, link: usize) -> f64 {
         let id = self.links.ids.values().nth(link);
-        id.map_or(0.0, |id| self.swarm.queued_bytes(*id) as f64)
+        id.map_or(0.0, |id| self.simulation.queued_bytes(*id) as f64)
     }
 
     fn misgrouped(&self, flow: usize) -> Option<(bool, bool)> {
@@ -266,7 +290,7 @@ impl Sight for World {
 
 /// Sources by name, and what each flow of mmTP transfers.
 struct Sources {
-    named: BTreeMap<String, SourceNo>,
+    named: BTreeMap<String, SimSourceId>,
     contents: BTreeMap<String, Content>,
 }
 
@@ -275,6 +299,6 @@ fn source_name(flow: &str, p: usize, path: &Path) -> String {
     path.source.clone().unwrap_or_else(|| format!("{flow}/{p}"))
 }
 
-fn algorithm(copy: &Copy<'_>) -> Algorithm {
-    Algorithm::by_name(copy.controller).expect("checked: the controller exists")
+fn algorithm(instance: &FlowInstance<'_>) -> Algorithm {
+    Algorithm::by_name(instance.controller).expect("checked: the controller exists")
 }

@@ -1,25 +1,25 @@
 //! Whether a run was what the scenario says it is.
 
-use super::seen::Seen;
+use super::observations::Observations;
 use crate::scenario::{Assert, Condition, Scenario};
 
 /// The conditions that were not met: those of the scenario, those that its faults imply, and what must always
 /// hold.
-pub(super) fn faults(scenario: &Scenario, controller: &str, seen: &Seen) -> Vec<String> {
-    let mut faults = seen.broken.clone();
-    implied(scenario, seen, &mut faults);
+pub(super) fn violations(scenario: &Scenario, controller: &str, observations: &Observations) -> Vec<String> {
+    let mut violations = observations.violations.clone();
+    implied(scenario, observations, &mut violations);
     let applies = |assert: &&Assert| {
         assert.controllers.is_empty() || assert.controllers.iter().any(|name| name == controller)
     };
     for assert in scenario.assert.iter().filter(applies) {
-        let before = faults.len();
-        for (what, value) in of(scenario, seen, assert) {
+        let before = violations.len();
+        for (what, value) in of(scenario, observations, assert) {
             let least = assert.at_least.is_none_or(|least| value >= least);
             let most = assert.at_most.is_none_or(|most| value <= most);
             // Not a number is not met.
-            if !(least && most) && faults.len() == before {
+            if !(least && most) && violations.len() == before {
                 let bound = |word: &str, bound: Option<f64>| bound.map(|b| format!(", {word} {b} wanted"));
-                faults.push(format!(
+                violations.push(format!(
                     "{what}: {value:.3}{}{}",
                     bound("at least", assert.at_least).unwrap_or_default(),
                     bound("at most", assert.at_most).unwrap_or_default()
@@ -27,15 +27,15 @@ pub(super) fn faults(scenario: &Scenario, controller: &str, seen: &Seen) -> Vec<
             }
         }
     }
-    faults
+    violations
 }
 
 /// A fault that was asked for must have happened.
-fn implied(scenario: &Scenario, seen: &Seen, faults: &mut Vec<String>) {
-    for ((name, link), stats) in scenario.link.iter().zip(&seen.last().links) {
+fn implied(scenario: &Scenario, observations: &Observations, violations: &mut Vec<String>) {
+    for ((name, link), stats) in scenario.link.iter().zip(&observations.last().links) {
         let mut never = |what: &str, asked: bool, happened: u64| {
             if asked && happened == 0 {
-                faults.push(format!("link {name}: {what} was asked for and never happened"));
+                violations.push(format!("link {name}: {what} was asked for and never happened"));
             }
         };
         let later = scenario.fault.iter().filter(|fault| fault.link.as_ref() == Some(name));
@@ -48,43 +48,44 @@ fn implied(scenario: &Scenario, seen: &Seen, faults: &mut Vec<String>) {
         never("duplication", link.duplicate > 0.0, stats.duplicated);
         never("reordering", link.reorder > 0.0, stats.reordered);
         never("a congestion event with chosen victims", link.victims.is_some(), stats.congestions);
-        if stats.script_left > 0 {
+        if stats.scripted_left > 0 {
             let scripted = (link.drop.len() + link.drop_of.len()) as u64;
-            let came = scripted.saturating_sub(stats.script_left);
-            faults.push(format!("link {name}: {came} of the {scripted} packets to drop came by"));
+            let came = scripted.saturating_sub(stats.scripted_left);
+            violations.push(format!("link {name}: {came} of the {scripted} packets to drop came by"));
         }
     }
-    for flow in &seen.flows {
+    for flow in &observations.flows {
         if flow.end.began.is_none() {
-            faults.push(format!("flow {} never started", flow.name));
+            violations.push(format!("flow {} never started", flow.name));
         }
     }
 }
 
 /// What a condition is about, and what was seen of it.
-fn of(scenario: &Scenario, seen: &Seen, assert: &Assert) -> Vec<(String, f64)> {
-    let between = seen.between(scenario, scenario.count_from.time(), scenario.duration.time());
+fn of(scenario: &Scenario, observations: &Observations, assert: &Assert) -> Vec<(String, f64)> {
+    let window = observations.window(scenario, scenario.count_from.time(), scenario.duration.time());
     let stats = || {
         let place = assert.link.as_ref().and_then(|name| scenario.link.keys().position(|key| key == name));
-        place.map(|i| seen.last().links[i]).unwrap_or_default()
+        place.map(|i| observations.last().links[i]).unwrap_or_default()
     };
     let link = |what: &str, value: f64| -> Vec<(String, f64)> {
         assert.link.iter().map(|name| (format!("link {name}: {what}"), value)).collect()
     };
-    let flows = || seen.flows.iter().enumerate().filter(|(_, flow)| Some(&flow.base) == assert.flow.as_ref());
+    let flows =
+        || observations.flows.iter().enumerate().filter(|(_, flow)| Some(&flow.base) == assert.flow.as_ref());
     match assert.what {
         Condition::Drops => link("packets dropped by the queue", stats().dropped.congestion() as f64),
         Condition::Losses => {
             let dropped = stats().dropped;
-            link("packets lost at random or by script", (dropped.loss + dropped.script) as f64)
+            link("packets lost at random or by script", (dropped.loss + dropped.scripted) as f64)
         }
         Condition::Marks => link("packets marked", stats().marked as f64),
         Condition::QueueMax => {
-            let most = stats().queue_max_bytes as f64 / seen.packet_bytes as f64;
+            let most = stats().queue_max_bytes as f64 / observations.packet_bytes as f64;
             link("longest queue in packets", most)
         }
         Condition::Utilisation => {
-            link("percent of its rate used", between.utilisation(assert.link.as_slice()))
+            link("percent of its rate used", window.utilisation(assert.link.as_slice()))
         }
         Condition::Rtt => flows()
             .flat_map(|(_, flow)| {
@@ -99,7 +100,7 @@ fn of(scenario: &Scenario, seen: &Seen, assert: &Assert) -> Vec<(String, f64)> {
             .collect(),
         Condition::Goodput => flows()
             .map(|(f, flow)| {
-                let rate = between.goodput_of(f, &[]) * 8.0 / 1e6;
+                let rate = window.goodput_of(f, &[]) * 8.0 / 1e6;
                 (format!("flow {}: goodput in Mbit/s", flow.name), rate)
             })
             .collect(),

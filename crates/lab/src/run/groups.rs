@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use algo::Span;
 
-use super::build::{Placed, Where, World};
+use super::build::{FlowBackend, FlowHandle, SimulatedScenario};
 use crate::scenario::{Flow, Groups, Scenario};
 
 /// For each path the group it is in, where paths that share a link that queues or a medium, directly or
 /// through others, are in one (Thomas, dissertation, section 4.2.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Truth(Vec<u32>);
+pub(crate) struct TopologyGroups(Vec<u32>);
 
-impl Truth {
+impl TopologyGroups {
     pub(crate) fn new(scenario: &Scenario, flow: &Flow) -> Self {
         // Union-find over the links: the smallest path number names a group.
         let mut group: Vec<usize> = (0..flow.paths.len()).collect();
@@ -39,7 +39,7 @@ impl Truth {
     }
 
     /// The groups that a flow starts with.
-    pub(crate) fn groups(scenario: &Scenario, flow: &Flow) -> Vec<u32> {
+    pub(crate) fn initial(scenario: &Scenario, flow: &Flow) -> Vec<u32> {
         let paths = 0..flow.paths.len() as u32;
         match flow.groups {
             Groups::All | Groups::Auto => vec![0; flow.paths.len()],
@@ -50,7 +50,7 @@ impl Truth {
     }
 
     /// Whether paths that belong together are apart, and whether paths that do not are together.
-    fn differs(&self, groups: &[u32]) -> (bool, bool) {
+    fn mismatches(&self, groups: &[u32]) -> (bool, bool) {
         let pairs = || (0..groups.len()).flat_map(|a| (0..a).map(move |b| (a, b)));
         let wrong = |truly: bool| {
             pairs().any(|(a, b)| (self.0[a] == self.0[b]) == truly && (groups[a] == groups[b]) != truly)
@@ -59,24 +59,24 @@ impl Truth {
     }
 }
 
-impl World {
+impl SimulatedScenario {
     /// The group of each path as its flow sees it.
-    fn groups_of(&self, flow: &Placed) -> Vec<u32> {
-        match flow.at {
-            Where::Crowd(no) => self.swarm.crowd().groups(no),
-            Where::Receiver(r, _) => self.swarm.paths(r).iter().map(|path| path.group).collect(),
+    fn groups_of(&self, flow: &FlowHandle) -> Vec<u32> {
+        match flow.backend {
+            FlowBackend::PacketFlow(no) => self.simulation.packet_flows().groups(no),
+            FlowBackend::Receiver(r, _) => self.simulation.paths(r).iter().map(|path| path.group).collect(),
         }
     }
 
     /// Whether paths are wrongly apart, wrongly together.
-    pub(super) fn misgrouped_of(&self, flow: &Placed) -> (bool, bool) {
-        if flow.paths < 2 { (false, false) } else { flow.truth.differs(&self.groups_of(flow)) }
+    pub(super) fn misgrouped_of(&self, flow: &FlowHandle) -> (bool, bool) {
+        if flow.paths < 2 { (false, false) } else { flow.topology.mismatches(&self.groups_of(flow)) }
     }
 
     /// NMCC's factor m (Thomas, dissertation, equation (4.7)) of the largest group; zero if none is coupled.
-    pub(super) fn factor_of(&self, flow: &Placed) -> f32 {
-        let Where::Crowd(no) = flow.at else { return 0.0 };
-        let groups = self.swarm.crowd().published(no).filter(|members| members.len() > 1);
+    pub(super) fn factor_of(&self, flow: &FlowHandle) -> f32 {
+        let FlowBackend::PacketFlow(no) = flow.backend else { return 0.0 };
+        let groups = self.simulation.packet_flows().published(no).filter(|members| members.len() > 1);
         let m2 = groups.map(|members| {
             let counted = members.iter().filter(|member| member.srtt > Span::ZERO);
             let omegas: Vec<f64> = counted
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
     use crate::scenario::{Link, Path};
 
-    fn truth(links: &[&[&str]]) -> Vec<u32> {
+    fn topology(links: &[&[&str]]) -> Vec<u32> {
         let text = "title = \"t\"\nduration = \"1 s\"";
         let mut scenario: Scenario = toml::from_str(text).unwrap();
         for name in links.iter().flat_map(|via| via.iter()) {
@@ -105,24 +105,24 @@ mod tests {
             scenario.link.insert((*name).into(), Link { rate, ..Link::default() });
         }
         let path = |via: &&[&str]| Path { via: via.iter().map(|l| (*l).into()).collect(), ..Path::default() };
-        Truth::new(&scenario, &Flow { paths: links.iter().map(path).collect(), ..Flow::default() }).0
+        TopologyGroups::new(&scenario, &Flow { paths: links.iter().map(path).collect(), ..Flow::default() }).0
     }
 
     #[test]
     fn shared_links_join_transitively() {
-        assert_eq!(truth(&[&["a"], &["b"], &["c"]]), [0, 1, 2]);
-        assert_eq!(truth(&[&["a"], &["a", "x"], &["c"]]), [0, 0, 2]);
-        assert_eq!(truth(&[&["a"], &["a", "b"], &["b"]]), [0, 0, 0], "A with B, B with C: all three");
-        assert_eq!(truth(&[&["a"], &["b"], &["b", "c"], &["c", "a"]]), [0, 0, 0, 0]);
-        assert_eq!(truth(&[&["free", "a"], &["free", "b"]]), [0, 1], "what never queues joins nobody");
+        assert_eq!(topology(&[&["a"], &["b"], &["c"]]), [0, 1, 2]);
+        assert_eq!(topology(&[&["a"], &["a", "x"], &["c"]]), [0, 0, 2]);
+        assert_eq!(topology(&[&["a"], &["a", "b"], &["b"]]), [0, 0, 0], "A with B, B with C: all three");
+        assert_eq!(topology(&[&["a"], &["b"], &["b", "c"], &["c", "a"]]), [0, 0, 0, 0]);
+        assert_eq!(topology(&[&["free", "a"], &["free", "b"]]), [0, 1], "what never queues joins nobody");
     }
 
     #[test]
     fn differences() {
-        let truth = Truth(vec![0, 0, 2]);
-        assert_eq!(truth.differs(&[5, 5, 1]), (false, false));
-        assert_eq!(truth.differs(&[0, 1, 2]), (true, false));
-        assert_eq!(truth.differs(&[0, 0, 0]), (false, true));
-        assert_eq!(truth.differs(&[0, 1, 1]), (true, true));
+        let topology = TopologyGroups(vec![0, 0, 2]);
+        assert_eq!(topology.mismatches(&[5, 5, 1]), (false, false));
+        assert_eq!(topology.mismatches(&[0, 1, 2]), (true, false));
+        assert_eq!(topology.mismatches(&[0, 0, 0]), (false, true));
+        assert_eq!(topology.mismatches(&[0, 1, 1]), (true, true));
     }
 }

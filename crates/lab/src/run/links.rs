@@ -1,19 +1,19 @@
-//! The links of a scenario, on whatever carries packets: the simulator's swarm, or the emulator's net.
+//! The links of a scenario, on whatever carries packets: the simulation, or the emulator's net.
 
 use std::collections::BTreeMap;
 
 use algo::{Rate, Span, Time};
 use sim::config::Discipline;
-use sim::{Command, GilbertElliott, LinkConfig, LinkId, MediumId, Trace, Who};
+use sim::{GilbertElliott, LinkChange, LinkConfig, LinkId, MediumId, Trace, VictimPolicy};
 
-use crate::scenario::{self, Amount, Fault, Link, Path, Scenario, Transport};
-use crate::swarm::{FLOW_DATAGRAMS, Swarm};
+use crate::scenario::{self, Fault, Link, Path, Scenario, SizeSpec, Transport};
+use crate::simulation::{FLOW_DATAGRAMS, Simulation};
 
 /// What an access link's queue holds, packets: it never drops.
 const ACCESS_QUEUE: u32 = 1_000_000;
 
-/// What links can be laid on.
-pub(crate) trait Ground {
+/// What links can be built on.
+pub(crate) trait LinkBuilder {
     /// One direction of a link; every one needs its own name.
     fn link(&mut self, name: &str, config: LinkConfig) -> LinkId;
     /// A medium that links share.
@@ -22,7 +22,7 @@ pub(crate) trait Ground {
     fn pipe(&mut self, delay: Span) -> LinkId;
 }
 
-impl Ground for Swarm {
+impl LinkBuilder for Simulation {
     fn link(&mut self, name: &str, config: LinkConfig) -> LinkId {
         Self::link(self, name, config)
     }
@@ -34,7 +34,7 @@ impl Ground for Swarm {
     }
 }
 
-/// The scenario's links, laid.
+/// The scenario's links, built.
 #[derive(Debug)]
 pub(crate) struct Links {
     /// By name.
@@ -44,21 +44,21 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    /// Lays the scenario's links and media.
-    pub(crate) fn lay(scenario: &Scenario, ground: &mut impl Ground) -> Self {
+    /// Builds the scenario's links and media.
+    pub(crate) fn build(scenario: &Scenario, builder: &mut impl LinkBuilder) -> Self {
         let packet_bytes = match scenario.packet {
-            Amount::Bytes(bytes) => bytes,
-            Amount::Packets(_) | Amount::Time(_) => unreachable!("checked: a packet's size is in bytes"),
+            SizeSpec::Bytes(bytes) => bytes,
+            SizeSpec::Packets(_) | SizeSpec::Time(_) => unreachable!("checked: a packet's size is in bytes"),
         };
         let mut links = Self { ids: BTreeMap::new(), packet_bytes };
         let mut media = BTreeMap::new();
         for (name, link) in &scenario.link {
             let mut config = links.config(scenario, link);
             config.medium = link.medium.as_ref().map(|medium| {
-                let id = *media.entry(medium).or_insert_with(|| ground.medium(&format!("medium {medium}")));
+                let id = *media.entry(medium).or_insert_with(|| builder.medium(&format!("medium {medium}")));
                 (id, link.weight.unwrap_or(1))
             });
-            links.ids.insert(name.clone(), ground.link(name, config));
+            links.ids.insert(name.clone(), builder.link(name, config));
         }
         links
     }
@@ -70,7 +70,7 @@ impl Links {
             delay: link.delay.0,
             jitter: link.jitter.0,
             loss: link.loss,
-            script: link.drop.clone(),
+            scripted_drops: link.drop.clone(),
             duplicate: link.duplicate,
             reorder: link.reorder,
             reorder_by: link.reorder_by.0,
@@ -80,7 +80,7 @@ impl Links {
         config.discipline = discipline(link);
         config.trace = link.trace.as_deref().map(|path| trace(path).expect("checked: it is one"));
         let numbers = link.drop_of.iter().map(|drop| (number(scenario, &drop.flow, drop.path), drop.nth));
-        config.script_flows = numbers.collect();
+        config.scripted_flow_drops = numbers.collect();
         config.bursts = link.gilbert.as_ref().map(|gilbert| GilbertElliott {
             to_bad: gilbert.to_bad,
             to_good: gilbert.to_good,
@@ -89,7 +89,7 @@ impl Links {
         });
         match link.queue {
             None => {}
-            Some(Amount::Packets(packets)) => {
+            Some(SizeSpec::Packets(packets)) => {
                 config.queue_packets = u32::try_from(packets.max(1)).unwrap_or(u32::MAX);
             }
             Some(amount) => {
@@ -100,11 +100,11 @@ impl Links {
     }
 
     /// An amount in bytes; a time is what `rate` sends in it.
-    pub(crate) fn bytes_in(&self, amount: Amount, rate: Option<Rate>) -> u64 {
+    pub(crate) fn bytes_in(&self, amount: SizeSpec, rate: Option<Rate>) -> u64 {
         match amount {
-            Amount::Bytes(bytes) => bytes,
-            Amount::Packets(packets) => packets.saturating_mul(self.packet_bytes),
-            Amount::Time(span) => rate.map_or(u64::MAX, |rate| rate.bytes_in(span)),
+            SizeSpec::Bytes(bytes) => bytes,
+            SizeSpec::Packets(packets) => packets.saturating_mul(self.packet_bytes),
+            SizeSpec::Time(span) => rate.map_or(u64::MAX, |rate| rate.bytes_in(span)),
         }
     }
 
@@ -113,7 +113,7 @@ impl Links {
     pub(crate) fn path(
         &self,
         scenario: &Scenario,
-        ground: &mut impl Ground,
+        builder: &mut impl LinkBuilder,
         own: &str,
         p: usize,
         path: &Path,
@@ -124,28 +124,28 @@ impl Links {
         let delay = delays.fold(Span::ZERO, |sum, delay| sum + delay);
         let rest = if path.rtt.0 > delay { path.rtt.0 - delay } else { Span::ZERO };
         if rest > Span::ZERO {
-            up.push(ground.pipe(rest));
+            up.push(builder.pipe(rest));
         }
         if let Some(access) = path.access {
             let config =
                 LinkConfig::new(access.rate(self.packet_bytes), Span::ZERO).queue_packets(ACCESS_QUEUE);
-            down.insert(0, ground.link(&format!("access of {own}/{p}"), config));
+            down.insert(0, builder.link(&format!("access of {own}/{p}"), config));
         }
         if down.is_empty() {
-            down.push(ground.pipe(Span::ZERO));
+            down.push(builder.pipe(Span::ZERO));
         }
         (down, up)
     }
 
     /// What a fault does to which link, and when.
-    pub(crate) fn commands(&self, fault: &Fault) -> Vec<(Time, LinkId, Command)> {
+    pub(crate) fn changes(&self, fault: &Fault) -> Vec<(Time, LinkId, LinkChange)> {
         let Some(&link) = fault.link.as_ref().and_then(|name| self.ids.get(name)) else { return Vec::new() };
         let at = fault.at.time();
-        let up = fault.until.map(|until| (until.time(), link, Command::Up(true)));
-        let down = fault.down.then_some((at, link, Command::Up(false)));
-        let rate = fault.rate.map(|rate| (at, link, Command::Rate(Some(rate.rate(self.packet_bytes)))));
-        let delay = fault.delay.map(|delay| (at, link, Command::Delay(delay.0)));
-        let loss = fault.loss.map(|loss| (at, link, Command::Loss(loss)));
+        let up = fault.until.map(|until| (until.time(), link, LinkChange::Up(true)));
+        let down = fault.down.then_some((at, link, LinkChange::Up(false)));
+        let rate = fault.rate.map(|rate| (at, link, LinkChange::Rate(Some(rate.rate(self.packet_bytes)))));
+        let delay = fault.delay.map(|delay| (at, link, LinkChange::Delay(delay.0)));
+        let loss = fault.loss.map(|loss| (at, link, LinkChange::Loss(loss)));
         [down, up.filter(|_| fault.down), rate, delay, loss].into_iter().flatten().collect()
     }
 }
@@ -177,13 +177,13 @@ fn discipline(link: &Link) -> Discipline {
     if let Some(codel) = &link.codel {
         return Discipline::CoDel { target: codel.target.0, interval: codel.interval.0, ecn: codel.mark };
     }
-    link.victims.as_ref().map_or(Discipline::DropTail, |victims| Discipline::Victims {
+    link.victims.as_ref().map_or(Discipline::DropTail, |victims| Discipline::TargetedDrop {
         above_packets: victims.above,
         hold: victims.hold.0,
-        who: match victims.who {
-            scenario::Who::All => Who::All,
-            scenario::Who::Share => Who::Share,
-            scenario::Who::Largest => Who::Largest,
+        policy: match victims.who {
+            scenario::VictimPolicy::All => VictimPolicy::All,
+            scenario::VictimPolicy::Share => VictimPolicy::Share,
+            scenario::VictimPolicy::Largest => VictimPolicy::Largest,
         },
     })
 }

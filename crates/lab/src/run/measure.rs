@@ -1,7 +1,7 @@
 //! Numbers from notes.
 
-use super::seen::{Between, Seen};
-use crate::scenario::{Duration, Kind, Measure, Scenario};
+use super::observations::{MeasurementWindow, Observations};
+use crate::scenario::{Duration, Measure, MeasureKind, Scenario};
 use crate::table::summary;
 
 /// Seconds over which a share is averaged before it is called steady, unless the measure says otherwise, and
@@ -10,54 +10,56 @@ const CONVERGED_MEAN_S: f64 = 5.0;
 const CONVERGED_POINTS: f64 = 3.0;
 
 /// What a measure looks at.
-struct View<'a> {
-    seen: &'a Seen,
+struct MeasureContext<'a> {
+    observations: &'a Observations,
     measure: &'a Measure,
-    between: Between<'a>,
+    window: MeasurementWindow<'a>,
 }
 
 /// The value of a measure, if there is one; in the unit of [`super::unit`].
-pub(super) fn value(scenario: &Scenario, seen: &Seen, measure: &Measure) -> Option<f64> {
+pub(super) fn value(scenario: &Scenario, observations: &Observations, measure: &Measure) -> Option<f64> {
     let from = measure.from.unwrap_or(scenario.count_from).time();
     let until = measure.until.unwrap_or(scenario.duration).time();
-    View { seen, measure, between: seen.between(scenario, from, until) }.value()
+    MeasureContext { observations, measure, window: observations.window(scenario, from, until) }.value()
 }
 
-impl View<'_> {
+impl MeasureContext<'_> {
     fn value(&self) -> Option<f64> {
         let Measure { flows, links, of, paths, .. } = self.measure;
-        let between = &self.between;
+        let window = &self.window;
         match self.measure.kind {
-            Kind::Share => Some(100.0 * between.goodput(flows, paths) / between.goodput(of, &[])),
-            Kind::OfRate => Some(100.0 * between.goodput(flows, paths) / between.rate_bytes(of)),
-            Kind::Goodput => Some(between.goodput(flows, paths) * 8.0 / 1e6),
-            Kind::Packets => Some(between.goodput(flows, paths) / self.seen.packet_bytes as f64),
-            Kind::Utilisation => Some(between.utilisation(links)),
-            Kind::SpreadFastest => self.spread(|rates| rates.iter().copied().fold(0.0, f64::max)),
-            Kind::SpreadMean => self.spread(|rates| rates.iter().sum::<f64>() / rates.len() as f64),
-            Kind::Jain => {
+            MeasureKind::Share => Some(100.0 * window.goodput(flows, paths) / window.goodput(of, &[])),
+            MeasureKind::OfRate => Some(100.0 * window.goodput(flows, paths) / window.rate_bytes(of)),
+            MeasureKind::Goodput => Some(window.goodput(flows, paths) * 8.0 / 1e6),
+            MeasureKind::Packets => {
+                Some(window.goodput(flows, paths) / self.observations.packet_bytes as f64)
+            }
+            MeasureKind::Utilisation => Some(window.utilisation(links)),
+            MeasureKind::SpreadFastest => self.spread(|rates| rates.iter().copied().fold(0.0, f64::max)),
+            MeasureKind::SpreadMean => self.spread(|rates| rates.iter().sum::<f64>() / rates.len() as f64),
+            MeasureKind::Jain => {
                 let rates = self.each_goodput();
                 let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
                 Some(rates.iter().sum::<f64>().powi(2) / (rates.len() as f64 * squares))
             }
-            Kind::Loss => Some(100.0 * between.loss(links)),
-            Kind::LossRatio => {
-                let others = of.iter().map(|link| between.loss(std::slice::from_ref(link)));
-                Some(between.loss(links) / (others.sum::<f64>() / of.len() as f64))
+            MeasureKind::Loss => Some(100.0 * window.loss(links)),
+            MeasureKind::LossRatio => {
+                let others = of.iter().map(|link| window.loss(std::slice::from_ref(link)));
+                Some(window.loss(links) / (others.sum::<f64>() / of.len() as f64))
             }
-            Kind::Queue => Some(between.queue_ms(links)),
-            Kind::Completion => self.completion(),
-            Kind::Converged => self.converged(),
-            Kind::Grouped => self.grouped(),
-            Kind::WrongSplit => self.misgrouped(|(split, _)| split),
-            Kind::WrongMerge => self.misgrouped(|(_, merge)| merge),
-            Kind::FactorM => self.factor(),
+            MeasureKind::Queue => Some(window.queue_ms(links)),
+            MeasureKind::Completion => self.completion(),
+            MeasureKind::Converged => self.converged(),
+            MeasureKind::Grouped => self.grouped(),
+            MeasureKind::WrongSplit => self.misgrouped(|(split, _)| split),
+            MeasureKind::WrongMerge => self.misgrouped(|(_, merge)| merge),
+            MeasureKind::FactorM => self.factor(),
         }
     }
 
     fn each_goodput(&self) -> Vec<f64> {
-        let flows = self.between.flows(&self.measure.flows);
-        flows.map(|(f, _)| self.between.goodput_of(f, &self.measure.paths)).collect()
+        let flows = self.window.flows(&self.measure.flows);
+        flows.map(|(f, _)| self.window.goodput_of(f, &self.measure.paths)).collect()
     }
 
     fn spread(&self, norm: impl Fn(&[f64]) -> f64) -> Option<f64> {
@@ -66,7 +68,7 @@ impl View<'_> {
     }
 
     fn completion(&self) -> Option<f64> {
-        let times = self.between.flows(&self.measure.flows).map(|(_, flow)| {
+        let times = self.window.flows(&self.measure.flows).map(|(_, flow)| {
             let (Some(began), Some(ended)) = (flow.end.began, flow.end.ended) else { return None };
             Some(ended.since(began).as_nanos() as f64 / 1e9)
         });
@@ -75,14 +77,16 @@ impl View<'_> {
     }
 
     fn step_s(&self) -> f64 {
-        self.seen.step.as_nanos() as f64 / 1e9
+        self.observations.step.as_nanos() as f64 / 1e9
     }
 
     fn converged(&self) -> Option<f64> {
-        let steps = self.between.steps();
+        let steps = self.window.steps();
         let sum = |names: &[String], step: usize| -> u64 {
-            let named = |flow: &&super::seen::Flow| names.is_empty() || names.contains(&flow.base);
-            let flows = self.seen.flows.iter().zip(&self.seen.totals).filter(|(flow, _)| named(flow));
+            let named =
+                |flow: &&super::observations::ObservedFlow| names.is_empty() || names.contains(&flow.base);
+            let flows =
+                self.observations.flows.iter().zip(&self.observations.totals).filter(|(flow, _)| named(flow));
             flows.map(|(_, totals)| totals[step]).sum()
         };
         let share = |from: usize, to: usize| {
@@ -108,14 +112,14 @@ impl View<'_> {
     /// What was noted of groups between the times, of the flows that the measure is about; none if this world
     /// noted nothing.
     fn noted<'a, T>(&'a self, notes: &'a [Vec<T>]) -> Option<Vec<(usize, &'a [T])>> {
-        let steps = self.between.steps();
-        let flows = self.between.flows(&self.measure.flows);
+        let steps = self.window.steps();
+        let flows = self.window.flows(&self.measure.flows);
         flows.map(|(f, flow)| Some((flow.paths, notes[f].get(steps.clone())?))).collect()
     }
 
     fn grouped(&self) -> Option<f64> {
-        let flows = self.noted(&self.seen.groups)?;
-        let steps = self.between.steps().len();
+        let flows = self.noted(&self.observations.groups)?;
+        let steps = self.window.steps().len();
         let wrong = |step: usize| flows.iter().any(|(_, notes)| notes[step] != (false, false));
         let right = (0..steps).rev().find(|step| wrong(*step)).map_or(0, |last| last + 1);
         (right < steps).then(|| right as f64 * self.step_s())
@@ -123,7 +127,7 @@ impl View<'_> {
 
     fn misgrouped(&self, of: impl Fn((bool, bool)) -> bool) -> Option<f64> {
         let (mut wrong, mut all) = (0, 0);
-        for (_, notes) in self.noted(&self.seen.groups)?.iter().filter(|(paths, _)| *paths > 1) {
+        for (_, notes) in self.noted(&self.observations.groups)?.iter().filter(|(paths, _)| *paths > 1) {
             wrong += notes.iter().filter(|step| of(**step)).count();
             all += notes.len();
         }
@@ -131,7 +135,7 @@ impl View<'_> {
     }
 
     fn factor(&self) -> Option<f64> {
-        let noted = self.noted(&self.seen.factors)?;
+        let noted = self.noted(&self.observations.factors)?;
         let factors = noted.iter().flat_map(|(_, notes)| notes.iter());
         let factors: Vec<f64> = factors.filter(|m| **m > 0.0).map(|m| f64::from(*m)).collect();
         (!factors.is_empty()).then(|| factors.iter().sum::<f64>() / factors.len() as f64)

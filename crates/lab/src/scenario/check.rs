@@ -8,7 +8,7 @@ use algo::Span;
 use algo::control::{ALGORITHMS, Algorithm};
 
 use super::error::{ScenarioError, hint};
-use super::{Amount, Cbr, Fault, Flow, Link, Path, Scenario, Speed, Transport};
+use super::{Cbr, Fault, Flow, Link, Path, RateSpec, Scenario, SizeSpec, Transport};
 
 pub use measure::{Range, RangeError};
 
@@ -80,7 +80,7 @@ impl Scenario {
 
     fn check_head(&self) -> Checked {
         let bytes = match self.packet {
-            Amount::Bytes(bytes) => bytes,
+            SizeSpec::Bytes(bytes) => bytes,
             _ => return Err(ScenarioError::at("packet", "write the size of a packet in bytes: \"1500 B\"")),
         };
         ensure((PACKET_BYTES_MIN..=PACKET_BYTES_MAX).contains(&bytes), "packet", || {
@@ -136,7 +136,7 @@ impl Scenario {
         })?;
         let paced = link.rate.is_some() || link.trace.is_some();
         for (field, amount) in [("queue", link.queue), ("mark_above", link.mark_above)] {
-            ensure(paced || !matches!(amount, Some(Amount::Time(_))), at(field), || {
+            ensure(paced || !matches!(amount, Some(SizeSpec::Time(_))), at(field), || {
                 "a time means what the link sends in it, so the link needs a `rate`".into()
             })?;
         }
@@ -185,9 +185,9 @@ impl Scenario {
         link.trace.as_deref().map_or(Ok(()), |trace| check_trace(trace, at("trace")))
     }
 
-    fn positive(&self, rate: Option<Speed>, key: String, instead: &str) -> Checked {
+    fn positive(&self, rate: Option<RateSpec>, key: String, instead: &str) -> Checked {
         let Some(rate) = rate else { return Ok(()) };
-        let Amount::Bytes(packet) = self.packet else { return Ok(()) };
+        let SizeSpec::Bytes(packet) = self.packet else { return Ok(()) };
         let so = rate.rate(packet).as_bytes() > 0;
         ensure(so, key, || {
             format!("{rate} is nothing{}{instead}", if instead.is_empty() { "" } else { ": " })
@@ -207,10 +207,10 @@ impl Scenario {
         ensure(flow.stop.is_none_or(|stop| flow.start < stop), at("stop"), || {
             "stops before it starts".into()
         })?;
-        ensure(!matches!(flow.size, Some(Amount::Time(_))), at("size"), || {
+        ensure(!matches!(flow.size, Some(SizeSpec::Time(_))), at("size"), || {
             "write it in bytes or packets: \"10 MB\", \"500 pkt\"".into()
         })?;
-        ensure(!matches!(flow.size, Some(Amount::Bytes(0) | Amount::Packets(0))), at("size"), || {
+        ensure(!matches!(flow.size, Some(SizeSpec::Bytes(0) | SizeSpec::Packets(0))), at("size"), || {
             "nothing to transfer; leave `size` out for a flow without end".into()
         })?;
         for (index, path) in flow.paths.iter().enumerate() {

@@ -2,28 +2,28 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::units::{Amount, Duration, Speed};
+use super::units::{Duration, RateSpec, SizeSpec};
 
 /// One direction of a link.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Link {
     /// Its rate; none: unlimited.
-    pub rate: Option<Speed>,
+    pub rate: Option<RateSpec>,
     /// Propagation delay.
     pub delay: Duration,
     /// Extra delay of each packet, uniform from 0 to this; never reorders.
     pub jitter: Duration,
     /// What the queue holds; a time means what the link sends in it. Default: 1,000 packets.
-    pub queue: Option<Amount>,
+    pub queue: Option<SizeSpec>,
     /// Drops at random near the end of the queue, as htsim's RandomQueue.
     pub random: Option<Random>,
     /// CoDel (RFC 8289).
     pub codel: Option<Codel>,
     /// Congestion events that hit chosen flows (Thomas, dissertation, Fig. 4.9).
-    pub victims: Option<Victims>,
+    pub victims: Option<TargetedDrop>,
     /// Mark (ECN) what arrives when more than this is queued.
-    pub mark_above: Option<Amount>,
+    pub mark_above: Option<SizeSpec>,
     /// Probability of random loss of each packet.
     pub loss: f64,
     /// Losses in bursts.
@@ -87,9 +87,9 @@ impl Default for Codel {
 /// Congestion events that hit chosen flows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Victims {
+pub struct TargetedDrop {
     /// Who loses a packet.
-    pub who: Who,
+    pub who: VictimPolicy,
     /// An event happens when more packets than this are queued,
     pub above: u32,
     /// and this long after the last.
@@ -99,7 +99,7 @@ pub struct Victims {
 /// Whom a congestion event hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Who {
+pub enum VictimPolicy {
     /// Every subflow: a global event.
     All,
     /// Each subflow with the probability of its share of the queue.

@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::Scenario;
 use super::error::{ScenarioError, hint};
-use super::shape::{Shape, shape};
+use super::schema::{SchemaNode, schema_at};
 
 /// The largest scenario file; a trace belongs into a file of its own.
 pub const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -41,10 +41,10 @@ impl Scenario {
     }
 
     fn read(text: &str, name: &str, dir: &Path) -> Result<Self, ScenarioError> {
-        let places = Places::of(text).map_err(|e| e.in_file(name))?;
+        let places = SpanIndex::of(text).map_err(|e| e.in_file(name))?;
         let read = || {
             let table: toml::Table = text.parse().map_err(|e: toml::de::Error| {
-                ScenarioError::of("", e.message()) // Places has parsed it, so this does not happen.
+                ScenarioError::of("", e.message()) // SpanIndex has parsed it, so this does not happen.
             })?;
             verify(&Value::Table(table), &[])?;
             let mut scenario: Self = toml::from_str(text).map_err(|e| places.explain(&e))?;
@@ -71,14 +71,14 @@ impl Scenario {
 }
 
 /// Where in a text each key stands.
-struct Places {
+struct SpanIndex {
     /// Line, and bytes of the value, by dotted path.
     keys: BTreeMap<String, (usize, Range<usize>)>,
     /// Where lines begin.
     lines: Vec<usize>,
 }
 
-impl Places {
+impl SpanIndex {
     fn of(text: &str) -> Result<Self, ScenarioError> {
         let starts = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at + 1);
         let mut places = Self { keys: BTreeMap::new(), lines: std::iter::once(0).chain(starts).collect() };
@@ -153,51 +153,53 @@ pub(super) fn verify(value: &Value, path: &[&str]) -> Result<(), ScenarioError> 
     let here = path.join(".");
     let wrong = |what: String| Err(ScenarioError::at(&here, what));
     let expected = |what: &str| wrong(format!("expected {what}, found {}", value.type_str()));
-    match (shape(path), value) {
+    match (schema_at(path), value) {
         (None, _) => return wrong("nothing can stand here".into()),
-        (Some(Shape::Any), _) => {}
-        (Some(Shape::Struct(_) | Shape::Map), Value::Table(table)) => {
+        (Some(SchemaNode::Any), _) => {}
+        (Some(SchemaNode::Struct(_) | SchemaNode::Map), Value::Table(table)) => {
             for (key, value) in table {
                 known(key, path)?;
                 verify(value, &[path, &[key]].concat())?;
             }
         }
-        (Some(Shape::List), Value::Array(values)) => {
+        (Some(SchemaNode::List), Value::Array(values)) => {
             for (index, value) in values.iter().enumerate() {
                 verify(value, &[path, &[&index.to_string()]].concat())?;
             }
         }
-        (Some(Shape::Word(words)), Value::String(word)) => {
+        (Some(SchemaNode::Word(words)), Value::String(word)) => {
             if !words.contains(&word.as_str()) {
                 return wrong(format!("`{word}` is none of its values{}", hint(word, words.iter().copied())));
             }
         }
-        (Some(Shape::Text), Value::String(_)) | (Some(Shape::Flag), Value::Boolean(_)) => {}
-        (Some(Shape::Number), Value::Integer(_) | Value::Float(_)) => {}
-        (Some(Shape::Text), Value::Integer(n)) => {
+        (Some(SchemaNode::Text), Value::String(_)) | (Some(SchemaNode::Flag), Value::Boolean(_)) => {}
+        (Some(SchemaNode::Number), Value::Integer(_) | Value::Float(_)) => {}
+        (Some(SchemaNode::Text), Value::Integer(n)) => {
             return wrong(format!(
                 "write it in quotes, and a quantity with its unit: \"{n} ms\", \"{n} pkt\""
             ));
         }
-        (Some(Shape::Text), Value::Float(n)) => {
+        (Some(SchemaNode::Text), Value::Float(n)) => {
             return wrong(format!("write it in quotes, and a quantity with its unit: \"{n} ms\""));
         }
-        (Some(Shape::Number), Value::String(text)) => {
+        (Some(SchemaNode::Number), Value::String(text)) => {
             return wrong(format!("\"{text}\" should be a number, without quotes"));
         }
-        (Some(Shape::Number), _) => return expected("a number"),
-        (Some(Shape::Struct(_) | Shape::Map), _) => return expected("a table"),
-        (Some(Shape::List), _) => return expected("a list: [ … ]"),
-        (Some(Shape::Word(words)), _) => return expected(&format!("one of \"{}\"", words.join("\", \""))),
-        (Some(Shape::Text), _) => return expected("a string"),
-        (Some(Shape::Flag), _) => return expected("true or false"),
+        (Some(SchemaNode::Number), _) => return expected("a number"),
+        (Some(SchemaNode::Struct(_) | SchemaNode::Map), _) => return expected("a table"),
+        (Some(SchemaNode::List), _) => return expected("a list: [ … ]"),
+        (Some(SchemaNode::Word(words)), _) => {
+            return expected(&format!("one of \"{}\"", words.join("\", \"")));
+        }
+        (Some(SchemaNode::Text), _) => return expected("a string"),
+        (Some(SchemaNode::Flag), _) => return expected("true or false"),
     }
     Ok(())
 }
 
 /// Whether a table at `path` may have `key`.
 pub(super) fn known(key: &str, path: &[&str]) -> Result<(), ScenarioError> {
-    let Some(Shape::Struct(keys)) = shape(path) else { return Ok(()) };
+    let Some(SchemaNode::Struct(keys)) = schema_at(path) else { return Ok(()) };
     if keys.contains(&key) {
         return Ok(());
     }
@@ -209,7 +211,7 @@ pub(super) fn known(key: &str, path: &[&str]) -> Result<(), ScenarioError> {
         let homes = ["", "link.NAME", "flow.NAME", "flow.NAME.paths.0", "cbr.NAME", "fault.0", "measure.0"];
         let has = |home: &&&str| {
             let path: Vec<&str> = home.split('.').filter(|step| !step.is_empty()).collect();
-            matches!(shape(&path), Some(Shape::Struct(keys)) if keys.contains(&key))
+            matches!(schema_at(&path), Some(SchemaNode::Struct(keys)) if keys.contains(&key))
         };
         if let Some(home) = homes.iter().find(has) {
             let home = if home.is_empty() { "the top of the file".into() } else { home.replace(".0", "") };

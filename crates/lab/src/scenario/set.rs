@@ -5,7 +5,7 @@ use toml::{Table, Value};
 use super::Scenario;
 use super::error::{ScenarioError, hint};
 use super::load::{known, verify};
-use super::shape::{Shape, shape};
+use super::schema::{SchemaNode, schema_at};
 
 impl Scenario {
     /// Gives the dotted `key` (`link.c.rate`, `flow.mp.paths.0.rtt`) another value, written as in TOML; what
@@ -15,10 +15,12 @@ impl Scenario {
     /// If there is no such key, with the nearest; if the value makes no sense there.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), ScenarioError> {
         let steps: Vec<&str> = key.split('.').collect();
-        let value = match (literal(value), shape(&steps)) {
+        let value = match (literal(value), schema_at(&steps)) {
             // What must be a string is one, even if it looks like a number.
             (Some(Value::String(text)), _) => Value::String(text),
-            (_, Some(Shape::Text | Shape::Word(_))) | (None, _) => Value::String(value.trim().into()),
+            (_, Some(SchemaNode::Text | SchemaNode::Word(_))) | (None, _) => {
+                Value::String(value.trim().into())
+            }
             (Some(value), _) => value,
         };
         self.put(&[(key.into(), value)])
@@ -106,8 +108,8 @@ fn place(root: &mut Value, key: &str, value: Value) -> Result<(), ScenarioError>
         match at {
             Value::Table(table) => {
                 // Links, flows and cases are made in the file, not by a slip of the keyboard.
-                let named = shape(before) == Some(Shape::Map)
-                    && matches!(shape(&steps[..=depth]), Some(Shape::Struct(_)));
+                let named = schema_at(before) == Some(SchemaNode::Map)
+                    && matches!(schema_at(&steps[..=depth]), Some(SchemaNode::Struct(_)));
                 if named && !table.contains_key(*step) {
                     let names = hint(step, table.keys().map(String::as_str));
                     return Err(ScenarioError::of(key, format!("{key}: there is no {here} `{step}`{names}")));
@@ -116,8 +118,8 @@ fn place(root: &mut Value, key: &str, value: Value) -> Result<(), ScenarioError>
                     table.insert((*step).into(), value);
                     return Ok(());
                 }
-                let empty = match shape(&steps[..=depth]) {
-                    Some(Shape::List) => Value::Array(Vec::new()),
+                let empty = match schema_at(&steps[..=depth]) {
+                    Some(SchemaNode::List) => Value::Array(Vec::new()),
                     _ => Value::Table(Table::new()),
                 };
                 at = table.entry(*step).or_insert(empty);
@@ -146,7 +148,7 @@ fn place(root: &mut Value, key: &str, value: Value) -> Result<(), ScenarioError>
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Amount, Duration, Speed};
+    use super::super::{Duration, RateSpec, SizeSpec};
     use super::*;
     use algo::Span;
 
@@ -194,10 +196,10 @@ mod tests {
         ] {
             s.set(key, value).expect(key);
         }
-        assert_eq!(s.link["c"].rate, Some(Speed::Packets(250.0)));
-        assert_eq!(s.link["d"].rate, Some(Speed::Bytes(250_000.0)));
+        assert_eq!(s.link["c"].rate, Some(RateSpec::Packets(250.0)));
+        assert_eq!(s.link["d"].rate, Some(RateSpec::Bytes(250_000.0)));
         assert_eq!(s.link["d"].codel.as_ref().expect("codel").target, Duration(Span::from_millis(7)));
-        assert_eq!(s.link["d"].queue, Some(Amount::Packets(53)));
+        assert_eq!(s.link["d"].queue, Some(SizeSpec::Packets(53)));
         assert_eq!((s.link["c"].loss, &s.link["c"].drop), (0.5, &vec![1, 7]));
         assert_eq!(s.flow["mp"].paths[1].rtt, Duration(Span::from_millis(20)));
         assert_eq!((s.flow["mp"].count, s.title.as_str()), (4, "7"));
@@ -227,7 +229,7 @@ mod tests {
         let cases = scenario().cases().expect("cases");
         let names: Vec<_> = cases.iter().map(|(name, _)| name.as_deref()).collect();
         assert_eq!(names, [Some("slow"), Some("as it is")]);
-        assert_eq!(cases[0].1.link["c"].rate, Some(Speed::Packets(250.0)));
+        assert_eq!(cases[0].1.link["c"].rate, Some(RateSpec::Packets(250.0)));
         assert_eq!(cases[0].1.flow["mp"].count, 4);
         assert_eq!(cases[1].1, scenario());
     }

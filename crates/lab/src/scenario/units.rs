@@ -83,14 +83,14 @@ quantity!(Duration);
 
 /// A rate: bit/s, kbit/s, Mbit/s, Gbit/s, B/s, kB/s, MB/s, or pkt/s (packets of the scenario's size).
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Speed {
+pub enum RateSpec {
     /// Bytes per second.
     Bytes(f64),
     /// Packets per second.
     Packets(f64),
 }
 
-impl Speed {
+impl RateSpec {
     /// For packets of `packet_bytes`.
     #[must_use]
     pub fn rate(self, packet_bytes: u64) -> Rate {
@@ -101,7 +101,7 @@ impl Speed {
     }
 }
 
-impl FromStr for Speed {
+impl FromStr for RateSpec {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
@@ -126,7 +126,7 @@ impl FromStr for Speed {
     }
 }
 
-impl fmt::Display for Speed {
+impl fmt::Display for RateSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Packets(packets) => write!(f, "{packets} pkt/s"),
@@ -136,11 +136,11 @@ impl fmt::Display for Speed {
         }
     }
 }
-quantity!(Speed);
+quantity!(RateSpec);
 
 /// An amount: B, kB, MB, GB, or pkt; for a queue also a time, meaning what the link sends in it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Amount {
+pub enum SizeSpec {
     /// Bytes.
     Bytes(u64),
     /// Packets.
@@ -149,7 +149,7 @@ pub enum Amount {
     Time(Span),
 }
 
-impl FromStr for Amount {
+impl FromStr for SizeSpec {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
@@ -171,7 +171,7 @@ impl FromStr for Amount {
     }
 }
 
-impl fmt::Display for Amount {
+impl fmt::Display for SizeSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Packets(packets) => write!(f, "{packets} pkt"),
@@ -182,7 +182,7 @@ impl fmt::Display for Amount {
         }
     }
 }
-quantity!(Amount);
+quantity!(SizeSpec);
 
 #[cfg(test)]
 mod tests {
@@ -193,17 +193,17 @@ mod tests {
         assert_eq!("50 ms".parse(), Ok(Duration(Span::from_millis(50))));
         assert_eq!("0.5s".parse(), Ok(Duration(Span::from_millis(500))));
         assert_eq!("0".parse(), Ok(Duration(Span::ZERO)));
-        assert_eq!("8 Mbit/s".parse(), Ok(Speed::Bytes(1e6)));
-        assert_eq!("500 pkt/s".parse::<Speed>().map(|s| s.rate(1_000)), Ok(Rate::from_bytes(500_000)));
-        assert_eq!("11.7 MB/s".parse::<Speed>().map(|s| s.rate(1)), Ok(Rate::from_bytes(11_700_000)));
-        assert_eq!("10 MB".parse(), Ok(Amount::Bytes(10_000_000)));
-        assert_eq!("53 pkt".parse(), Ok(Amount::Packets(53)));
-        assert_eq!("100 ms".parse(), Ok(Amount::Time(Span::from_millis(100))));
+        assert_eq!("8 Mbit/s".parse(), Ok(RateSpec::Bytes(1e6)));
+        assert_eq!("500 pkt/s".parse::<RateSpec>().map(|s| s.rate(1_000)), Ok(Rate::from_bytes(500_000)));
+        assert_eq!("11.7 MB/s".parse::<RateSpec>().map(|s| s.rate(1)), Ok(Rate::from_bytes(11_700_000)));
+        assert_eq!("10 MB".parse(), Ok(SizeSpec::Bytes(10_000_000)));
+        assert_eq!("53 pkt".parse(), Ok(SizeSpec::Packets(53)));
+        assert_eq!("100 ms".parse(), Ok(SizeSpec::Time(Span::from_millis(100))));
         for text in ["", "ms", "50", "50 m", "-1 s", "1e5 s", "9999999999999999 s", "nan s", "8 Mbps"] {
             assert!(text.parse::<Duration>().is_err(), "{text}");
-            assert!(text.parse::<Speed>().is_err(), "{text}");
+            assert!(text.parse::<RateSpec>().is_err(), "{text}");
         }
-        assert!("50".parse::<Amount>().is_err());
+        assert!("50".parse::<SizeSpec>().is_err());
     }
 
     #[test]
@@ -212,10 +212,10 @@ mod tests {
             assert_eq!(text.parse::<Duration>().unwrap().to_string(), text);
         }
         for text in ["8 Mbit/s", "500 pkt/s", "1 Gbit/s", "64 kbit/s"] {
-            assert_eq!(text.parse::<Speed>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<RateSpec>().unwrap().to_string(), text);
         }
         for text in ["10 MB", "53 pkt", "100 ms", "7 B"] {
-            assert_eq!(text.parse::<Amount>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<SizeSpec>().unwrap().to_string(), text);
         }
     }
 }

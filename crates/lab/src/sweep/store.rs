@@ -116,7 +116,7 @@ pub struct Store {
 
 /// What a file already held.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct LoadedResults {
     /// Results that were asked for.
     pub results: BTreeMap<Key, Outcome>,
     /// Lines that are no results: somebody else's, or torn.
@@ -128,9 +128,9 @@ impl Store {
     ///
     /// # Errors
     /// If it cannot be read or written, or holds something other than results.
-    pub fn open(path: &Path, wanted: &BTreeSet<Key>) -> io::Result<(Self, Found)> {
+    pub fn open(path: &Path, wanted: &BTreeSet<Key>) -> io::Result<(Self, LoadedResults)> {
         let mut file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
-        let (mut found, mut end, mut at) = (Found::default(), 0_u64, 0_u64);
+        let (mut found, mut end, mut at) = (LoadedResults::default(), 0_u64, 0_u64);
         let mut reader = BufReader::new(&mut file);
         let mut line = Vec::new();
         loop {

@@ -2,7 +2,7 @@
 
 /// A sample's mean and, of at least two numbers, its spread.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Summary {
+pub struct SampleSummary {
     /// Mean.
     pub mean: f64,
     /// Standard deviation of the sample (n - 1).
@@ -13,7 +13,7 @@ pub struct Summary {
 
 /// Summarises `values`; none if there are none.
 #[must_use]
-pub fn summary(values: &[f64]) -> Option<Summary> {
+pub fn summary(values: &[f64]) -> Option<SampleSummary> {
     let n = values.len() as f64;
     if values.is_empty() {
         return None;
@@ -22,10 +22,10 @@ pub fn summary(values: &[f64]) -> Option<Summary> {
     let first = values[0];
     let mean = first + values.iter().map(|v| v - first).sum::<f64>() / n;
     if values.len() == 1 {
-        return Some(Summary { mean, sd: None, ci95: None });
+        return Some(SampleSummary { mean, sd: None, ci95: None });
     }
     let sd = (values.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / (n - 1.0)).sqrt();
-    Some(Summary { mean, sd: Some(sd), ci95: Some(t95(values.len() - 1) * sd / n.sqrt()) })
+    Some(SampleSummary { mean, sd: Some(sd), ci95: Some(t95(values.len() - 1) * sd / n.sqrt()) })
 }
 
 /// The two-sided 95 % quantiles of Student's t for 1 to 30 degrees of freedom.
@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn summaries() {
         assert_eq!(summary(&[]), None);
-        assert_eq!(summary(&[7.0]), Some(Summary { mean: 7.0, sd: None, ci95: None }));
+        assert_eq!(summary(&[7.0]), Some(SampleSummary { mean: 7.0, sd: None, ci95: None }));
         let s = summary(&[1.0, 2.0, 3.0, 4.0]).expect("four");
         assert_eq!(s.mean, 2.5);
         assert!((s.sd.expect("sd") - 1.290_994).abs() < 1e-6);

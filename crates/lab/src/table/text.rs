@@ -11,7 +11,7 @@ use crate::sweep::{Plan, seeds_text};
 /// No line is wider.
 pub const WIDTH_MAX: usize = 110;
 /// At most so many unmet conditions are listed; the rest is counted.
-const FAULTS_SHOWN_MAX: usize = 30;
+const VIOLATIONS_SHOWN_MAX: usize = 30;
 /// Between columns.
 const GAP: usize = 2;
 
@@ -136,12 +136,12 @@ fn tail(out: &mut String, plan: &Plan, rows: &[Row]) {
     }
     let several = plan.worlds.len() > 1;
     let whose = |row: &Row| if several { format!("{}, {}", whose(row), row.world) } else { whose(row) };
-    let mut faults: Vec<String> = Vec::new();
+    let mut violations: Vec<String> = Vec::new();
     for row in rows {
-        faults.extend(row.faults.iter().map(|fault| format!("{}: {fault}", whose(row))));
+        violations.extend(row.violations.iter().map(|violation| format!("{}: {violation}", whose(row))));
     }
-    dedup(&mut faults);
-    list(out, "Conditions that were not met (those runs do not count):", &faults);
+    dedup(&mut violations);
+    list(out, "Conditions that were not met (those runs do not count):", &violations);
     let odd = rows.iter().filter(|row| row.expected == Some(false)).map(|row| {
         let value = row.value.map_or_else(|| "no value".into(), |value| number(value, value));
         format!("{} {}: {value} {}, expected {}", row.metric, whose(row), row.unit, expected(plan, row))
@@ -166,10 +166,10 @@ fn list(out: &mut String, title: &str, items: &[String]) {
         return;
     }
     let _ = writeln!(out, "\n{title}");
-    for item in items.iter().take(FAULTS_SHOWN_MAX) {
+    for item in items.iter().take(VIOLATIONS_SHOWN_MAX) {
         wrap(out, "* ", item);
     }
-    if let more @ 1.. = items.len().saturating_sub(FAULTS_SHOWN_MAX) {
+    if let more @ 1.. = items.len().saturating_sub(VIOLATIONS_SHOWN_MAX) {
         let _ = writeln!(out, "* and {more} more");
     }
 }

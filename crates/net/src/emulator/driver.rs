@@ -14,7 +14,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::signal::SigSet;
 use nix::sys::time::{TimeSpec, TimeValLike as _};
 use nix::time::{ClockId, ClockNanosleepFlags, clock_gettime, clock_nanosleep};
-use sim::{Command, LinkId};
+use sim::{LinkChange, LinkId};
 
 use super::pool::Room;
 use super::turn::Turn;
@@ -47,7 +47,7 @@ const REST_BURST: u64 = 10;
 pub(super) enum Ask {
     Start(Box<Turn>),
     Snapshot(u32, Sender<Snapshot>),
-    Command(u32, LinkId, Command),
+    Command(u32, LinkId, LinkChange),
     Stop(u32, Sender<Snapshot>),
     End,
 }

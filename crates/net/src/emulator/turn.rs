@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 
 use algo::{Machine as _, Output, Time};
-use sim::{Command, Delivery, LinkId, Packet as _, Stats, net};
+use sim::{Delivery, LinkChange, LinkId, Packet as _, Stats, net};
 
 use super::pool::{Room, SMALL_BYTES};
 use super::{Carried, Connection, Crossing, Emulator, Frame, Port, PortCounts};
@@ -175,11 +175,11 @@ impl Turn {
     }
 
     /// Changes a link.
-    pub(super) fn command(&mut self, link: LinkId, command: Command) {
+    pub(super) fn command(&mut self, link: LinkId, command: LinkChange) {
         let now = self.now();
         let mut room = Room::default();
         self.collect(now, &mut room);
-        self.net.command(now, link, command);
+        self.net.change(now, link, command);
         // What that has changed is to be found out.
         self.next = Time::ZERO;
     }

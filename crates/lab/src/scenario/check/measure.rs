@@ -6,9 +6,9 @@ use std::str::FromStr;
 use algo::Span;
 
 use super::super::error::{ScenarioError, hint};
-use super::super::{Assert, Condition, Kind, Measure, Scenario};
+use super::super::{Assert, Condition, Measure, MeasureKind, Scenario};
 use super::{Checked, MEASURES_MAX, controller, ensure, no_path};
-use crate::table::KERNEL;
+use crate::table::KERNEL_PREFIX;
 
 /// Where a value is expected, ends included: `"47..53"`, `"97.."`, `"..3"`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -60,36 +60,36 @@ struct Needs {
     /// They must be named; otherwise "all" makes sense.
     named: bool,
     /// `of` may be: flows, links, nothing.
-    of: Of,
+    of: Reference,
     /// The links must have a rate.
     rates: bool,
 }
 
 #[derive(PartialEq)]
-enum Of {
+enum Reference {
     Flows,
     Links,
     Nothing,
 }
 
-const fn needs(kind: Kind) -> Needs {
+const fn needs(kind: MeasureKind) -> Needs {
     let (flows, named, of, rates) = match kind {
-        Kind::Share => (true, true, Of::Flows, false),
-        Kind::OfRate => (true, false, Of::Links, true),
-        Kind::Utilisation => (false, true, Of::Nothing, true),
-        Kind::Loss | Kind::Queue => (false, true, Of::Nothing, false),
-        Kind::LossRatio => (false, true, Of::Links, false),
-        Kind::Goodput
-        | Kind::Packets
-        | Kind::SpreadFastest
-        | Kind::SpreadMean
-        | Kind::Jain
-        | Kind::Completion
-        | Kind::Grouped
-        | Kind::WrongSplit
-        | Kind::WrongMerge
-        | Kind::FactorM => (true, false, Of::Nothing, false),
-        Kind::Converged => (true, true, Of::Nothing, false),
+        MeasureKind::Share => (true, true, Reference::Flows, false),
+        MeasureKind::OfRate => (true, false, Reference::Links, true),
+        MeasureKind::Utilisation => (false, true, Reference::Nothing, true),
+        MeasureKind::Loss | MeasureKind::Queue => (false, true, Reference::Nothing, false),
+        MeasureKind::LossRatio => (false, true, Reference::Links, false),
+        MeasureKind::Goodput
+        | MeasureKind::Packets
+        | MeasureKind::SpreadFastest
+        | MeasureKind::SpreadMean
+        | MeasureKind::Jain
+        | MeasureKind::Completion
+        | MeasureKind::Grouped
+        | MeasureKind::WrongSplit
+        | MeasureKind::WrongMerge
+        | MeasureKind::FactorM => (true, false, Reference::Nothing, false),
+        MeasureKind::Converged => (true, true, Reference::Nothing, false),
     };
     Needs { flows, named, of, rates }
 }
@@ -137,12 +137,14 @@ fn subject(scenario: &Scenario, measure: &Measure, key: &str) -> Checked {
     for (index, name) in measure.of.iter().enumerate() {
         let key = at(&format!("of.{index}"));
         match needs.of {
-            Of::Flows => drop(scenario.flow_of(name, key)?),
-            Of::Links => has_rate(scenario, name, key, needs.rates)?,
-            Of::Nothing => return Err(ScenarioError::at(at("of"), "this kind is in proportion to nothing")),
+            Reference::Flows => drop(scenario.flow_of(name, key)?),
+            Reference::Links => has_rate(scenario, name, key, needs.rates)?,
+            Reference::Nothing => {
+                return Err(ScenarioError::at(at("of"), "this kind is in proportion to nothing"));
+            }
         }
     }
-    ensure(needs.of != Of::Links || !measure.of.is_empty(), at("of"), || "of which links?".into())?;
+    ensure(needs.of != Reference::Links || !measure.of.is_empty(), at("of"), || "of which links?".into())?;
     let flows = || match measure.flows.is_empty() {
         true => scenario.flow.iter().collect::<Vec<_>>(),
         false => scenario.flow.iter().filter(|(name, _)| measure.flows.contains(name)).collect(),
@@ -156,7 +158,7 @@ fn subject(scenario: &Scenario, measure: &Measure, key: &str) -> Checked {
             }
         }
     }
-    if measure.kind == Kind::Completion {
+    if measure.kind == MeasureKind::Completion {
         let endless = flows().into_iter().find(|(_, flow)| flow.size.is_none());
         ensure(endless.is_none(), at("flows"), || {
             let name = endless.map_or("", |(name, _)| name);
@@ -184,7 +186,9 @@ fn window(scenario: &Scenario, measure: &Measure, key: &str) -> Checked {
     let field = if measure.until.is_some() { "until" } else { "from" };
     ensure(from < until, at(field), || format!("from {from} until {until} there is nothing to count"))?;
     if let Some(mean) = measure.mean {
-        ensure(measure.kind == Kind::Converged, at("mean"), || "only `converged` averages over it".into())?;
+        ensure(measure.kind == MeasureKind::Converged, at("mean"), || {
+            "only `converged` averages over it".into()
+        })?;
         ensure(mean.0 > Span::ZERO, at("mean"), || "it takes some time".into())?;
     }
     if let Some(versus) = &measure.versus {
@@ -224,7 +228,7 @@ fn notes(scenario: &Scenario, measure: &Measure, key: &str) -> Checked {
 
 /// Whether `whose` is `CASE/CONTROLLER`, `CASE`, `CONTROLLER` or `*`, perhaps in the kernel.
 fn refers(scenario: &Scenario, whose: &str) -> Result<(), String> {
-    let whose = whose.strip_prefix(KERNEL).unwrap_or(whose);
+    let whose = whose.strip_prefix(KERNEL_PREFIX).unwrap_or(whose);
     let cases = || scenario.case.iter().map(|case| case.name.as_str());
     let is_case = |name: &str| cases().any(|case| case == name);
     if whose == "*" || is_case(whose) || controller(whose).is_ok() {

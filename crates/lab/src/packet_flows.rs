@@ -1,0 +1,381 @@
+//! Flows of packets without content: the house's windows, estimators and loss detection
+//! ([`algo::subflow::Subflow`]) at full speed, for experiments that are about rates and not about bytes.
+//!
+//! A flow has one path or many; each packet is acknowledged by one. What is lost goes back into the flow's
+//! common backlog and may leave again on any path, under a new number: there is no reassembly to wait for, as
+//! with mmTP's chunks, and no receive window. Connections that must keep a byte stream in order are another
+//! matter (issue: MPTCP).
+//!
+//! All flows live in a few flat tables, and a path at rest has one entry in the queue of timers at most.
+
+mod cbr;
+mod flow;
+mod send_backlog;
+
+use std::num::NonZeroU64;
+
+use algo::control::{Algorithm, SubflowStats};
+use algo::shared_bottleneck::Detector;
+use algo::subflow::Subflow;
+use algo::{Span, Time};
+use sim::{EventQueue, RouteId};
+
+pub use cbr::{Burst, CbrConfig};
+pub use flow::FlowConfig;
+use send_backlog::{PayloadKind, SendBacklog};
+
+/// A packet flow, by the order in which it was added.
+pub type FlowId = usize;
+/// A path of a flow, by the order in which it was added.
+pub type SubflowId = u32;
+
+/// Timers of paths that may come due in one virtual millisecond, for each path: above it something runs in
+/// circles. Each packet that was overtaken has a deadline of its own, so a path may have about one a packet.
+pub const STORM_MAX: u64 = 1_024;
+
+/// Size of an acknowledgement on the wire, bytes (Ethernet, IPv4, TCP).
+pub const ACK_BYTES: u16 = 66;
+
+/// What a segment is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SegmentKind {
+    /// Data of a path.
+    Data,
+    /// That it has arrived.
+    Ack,
+    /// Traffic that nobody answers.
+    Cross,
+}
+
+/// A packet of such a flow: two words, because packets are moved all the time, and fields of a few bytes
+/// would be stored in pieces and loaded whole before the pieces are there. One is never zero, so that what
+/// may be a segment or something else (`simulation::packet`) needs no third.
+#[derive(Clone, Copy, Debug)]
+pub struct Segment {
+    /// Which packet of the path.
+    id: u64,
+    /// From the top: 32 bits of path, 16 of size, then [`SegmentKind`], [`MARKED`](Self::MARKED), one.
+    rest: NonZeroU64,
+}
+
+impl Segment {
+    const MARKED: u64 = 1 << 1;
+    const KIND_SHIFT: u32 = 2;
+    const KIND: u64 = 3 << Self::KIND_SHIFT;
+    const BYTES_SHIFT: u32 = 16;
+    const BYTES: u64 = 0xffff << Self::BYTES_SHIFT;
+    const SUBFLOW_SHIFT: u32 = 32;
+
+    #[inline]
+    fn new(id: u64, sub: SubflowId, bytes: u16, kind: SegmentKind) -> Self {
+        let bytes = u64::from(bytes) << Self::BYTES_SHIFT;
+        let rest = u64::from(sub) << Self::SUBFLOW_SHIFT | bytes | (kind as u64) << Self::KIND_SHIFT;
+        Self { id, rest: NonZeroU64::MIN | rest }
+    }
+
+    /// The path.
+    #[inline]
+    const fn subflow(self) -> SubflowId {
+        (self.rest.get() >> Self::SUBFLOW_SHIFT) as SubflowId
+    }
+    #[inline]
+    const fn kind(self) -> SegmentKind {
+        match (self.rest.get() & Self::KIND) >> Self::KIND_SHIFT {
+            0 => SegmentKind::Data,
+            1 => SegmentKind::Ack,
+            _ => SegmentKind::Cross,
+        }
+    }
+    #[inline]
+    const fn is_marked(self) -> bool {
+        self.rest.get() & Self::MARKED != 0
+    }
+    /// What acknowledges it, marked if it is.
+    #[inline]
+    fn ack(self) -> Self {
+        let rest = self.rest.get() & !(Self::KIND | Self::BYTES);
+        let kind = (SegmentKind::Ack as u64) << Self::KIND_SHIFT | u64::from(ACK_BYTES) << Self::BYTES_SHIFT;
+        Self { id: self.id, rest: NonZeroU64::MIN | rest | kind }
+    }
+}
+
+impl sim::Packet for Segment {
+    #[inline]
+    fn bytes(&self) -> u32 {
+        ((self.rest.get() & Self::BYTES) >> Self::BYTES_SHIFT) as u32
+    }
+    /// Only data: an acknowledgement is no ECT (RFC 3168 section 6.1.4), and its mark is that of the data.
+    fn is_ect(&self) -> bool {
+        self.kind() == SegmentKind::Data
+    }
+    fn mark(&mut self) {
+        if self.is_ect() {
+            self.rest |= Self::MARKED;
+        }
+    }
+    #[inline]
+    fn flow(&self) -> Option<u32> {
+        (self.kind() == SegmentKind::Data).then_some(self.subflow())
+    }
+}
+
+/// What a timer is for.
+#[derive(Clone, Copy, Debug)]
+enum TimerKind {
+    Start(u32),
+    Stop(u32),
+    Subflow(SubflowId),
+    Cbr(u32),
+}
+
+/// One path of a flow.
+struct SubflowEntry {
+    /// Its batches are single packets.
+    subflow: Subflow<PayloadKind, u8>,
+    flow: u32,
+    /// Where its numbers stand in [`PacketFlows::members`], and from where to where its group does.
+    at: u32,
+    group: (u32, u32),
+    down: RouteId,
+    /// None: acknowledgements are back at once.
+    up: Option<RouteId>,
+    /// Packets delivered.
+    delivered: u64,
+    timeouts: u32,
+    /// Nothing has come back since the last timeout.
+    unresponsive: bool,
+    /// When its timer is in the queue for; a later deadline is found out then.
+    timer: Time,
+}
+
+/// A flow.
+struct PacketFlow {
+    first: SubflowId,
+    subflows: u32,
+    bytes: u16,
+    backlog: SendBacklog,
+    started: Option<Time>,
+    done: Option<Time>,
+    stopped: bool,
+    /// Shared-bottleneck detection, if it has some.
+    detector: Option<Box<Detector>>,
+}
+
+/// Flows and cross traffic; see the [module](self).
+pub struct PacketFlows {
+    seed: u64,
+    subflows: Vec<SubflowEntry>,
+    flows: Vec<PacketFlow>,
+    /// What every path publishes; the paths of a group stand side by side.
+    members: Vec<SubflowStats>,
+    timers: EventQueue<TimerKind>,
+    cbrs: Vec<cbr::Cbr>,
+    digest: u64,
+    /// Timers of paths that came due in this millisecond.
+    millisecond: u64,
+    timers_fired: u64,
+    storm: bool,
+}
+
+impl PacketFlows {
+    /// Nobody.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            subflows: Vec::new(),
+            flows: Vec::new(),
+            members: Vec::new(),
+            timers: EventQueue::new(),
+            cbrs: Vec::new(),
+            digest: 0xcbf2_9ce4_8422_2325,
+            millisecond: 0,
+            timers_fired: 0,
+            storm: false,
+        }
+    }
+
+    /// When something happens next that is no packet's arrival.
+    #[must_use]
+    pub fn next_timer(&self) -> Time {
+        self.timers.next_at()
+    }
+
+    /// Works off what is due at `now`, unless it [storms](Self::storms); `send` takes what leaves.
+    pub fn timers(&mut self, now: Time, send: &mut impl FnMut(RouteId, Segment)) {
+        while !self.storm
+            && let Some((_, timer)) = self.timers.pop_due(now)
+        {
+            match timer {
+                TimerKind::Start(flow) => self.start(now, flow as FlowId, send),
+                TimerKind::Stop(flow) => self.stop(flow as FlowId),
+                TimerKind::Subflow(sub) => {
+                    self.count_timer(now);
+                    self.subflow_timer(now, sub, send);
+                }
+                TimerKind::Cbr(cbr) => self.burst(now, cbr, send),
+            }
+        }
+    }
+
+    /// Counts timers of paths.
+    fn count_timer(&mut self, now: Time) {
+        let millisecond = now.as_nanos() / 1_000_000;
+        if millisecond != self.millisecond {
+            (self.millisecond, self.timers_fired) = (millisecond, 0);
+        }
+        self.timers_fired += 1;
+        self.storm |= self.timers_fired > STORM_MAX * self.subflows.len() as u64;
+    }
+
+    /// Whether timers came due so often that something must be running in circles.
+    #[must_use]
+    pub const fn storms(&self) -> bool {
+        self.storm
+    }
+
+    /// Entries in the queue of timers.
+    #[must_use]
+    pub const fn timers_len(&self) -> usize {
+        self.timers.len()
+    }
+
+    /// A segment has come to the end of its route.
+    pub fn arrived(&mut self, now: Time, segment: Segment, send: &mut impl FnMut(RouteId, Segment)) {
+        let kind = segment.kind();
+        self.mix(now.as_nanos() ^ segment.id << 20 ^ u64::from(segment.subflow()) << 44 ^ kind as u64);
+        match kind {
+            SegmentKind::Data => {
+                let up = self.subflows[segment.subflow() as usize].up;
+                self.observe(now, segment);
+                match up {
+                    Some(up) => send(up, segment.ack()),
+                    None => self.acked(now, segment, send),
+                }
+            }
+            SegmentKind::Ack => self.acked(now, segment, send),
+            SegmentKind::Cross => {}
+        }
+    }
+
+    /// A digest of everything that has arrived, and when.
+    #[must_use]
+    pub const fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    fn mix(&mut self, what: u64) {
+        self.digest = (self.digest.rotate_left(5) ^ what).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    /// Which paths a flow has.
+    fn subflows_of(&self, flow: FlowId) -> std::ops::Range<usize> {
+        let flow = &self.flows[flow];
+        flow.first as usize..(flow.first + flow.subflows) as usize
+    }
+
+    // What can be read.
+
+    /// Bytes delivered so far on each path of a flow: whole packets, headers included.
+    pub fn delivered_bytes(&self, flow: FlowId) -> impl Iterator<Item = u64> {
+        let bytes = u64::from(self.flows[flow].bytes);
+        self.subflows[self.subflows_of(flow)].iter().map(move |sub| sub.delivered * bytes)
+    }
+
+    /// Window of each path of a flow, packets.
+    pub fn cwnd(&self, flow: FlowId) -> impl Iterator<Item = u32> {
+        self.subflows[self.subflows_of(flow)].iter().map(|sub| sub.subflow.cwnd())
+    }
+
+    /// Smoothed RTT of each path of a flow; zero before the first sample.
+    pub fn srtt(&self, flow: FlowId) -> impl Iterator<Item = Span> {
+        self.subflows[self.subflows_of(flow)].iter().map(|sub| sub.subflow.rtt().srtt())
+    }
+
+    /// Timeouts of all paths of a flow.
+    #[must_use]
+    pub fn timeouts(&self, flow: FlowId) -> u64 {
+        self.subflows[self.subflows_of(flow)].iter().map(|sub| u64::from(sub.timeouts)).sum()
+    }
+
+    /// The number of the group in which each path of a flow is, from 0.
+    #[must_use]
+    pub fn groups(&self, flow: FlowId) -> Vec<u32> {
+        let subflows = &self.subflows[self.subflows_of(flow)];
+        let mut starts: Vec<u32> = subflows.iter().map(|sub| sub.group.0).collect();
+        starts.sort_unstable();
+        starts.dedup();
+        subflows.iter().map(|sub| starts.partition_point(|start| *start < sub.group.0) as u32).collect()
+    }
+
+    /// The groups of a flow, as what their members publish.
+    pub fn published(&self, flow: FlowId) -> impl Iterator<Item = &[SubflowStats]> {
+        let subflows = &self.subflows[self.subflows_of(flow)];
+        subflows
+            .iter()
+            .filter(|sub| sub.at == sub.group.0)
+            .map(|sub| &self.members[sub.group.0 as usize..sub.group.1 as usize])
+    }
+
+    /// When a flow started and when its last packet was acknowledged, as far as that has happened.
+    #[must_use]
+    pub fn times(&self, flow: FlowId) -> (Option<Time>, Option<Time>) {
+        (self.flows[flow].started, self.flows[flow].done)
+    }
+
+    /// What must always hold and does not.
+    #[must_use]
+    pub fn violations(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        if self.storm {
+            wrong.push(format!("a storm of timers in millisecond {}", self.millisecond));
+        }
+        for (i, sub) in self.subflows.iter().enumerate() {
+            let (cwnd, in_flight) = (sub.subflow.cwnd(), sub.subflow.sent_packets().in_flight());
+            if !(1..=1 << 23).contains(&cwnd) {
+                wrong.push(format!("path {i} has a window of {cwnd}"));
+            }
+            // A window may have been cut below what is in flight, but never by more than it was, and a probe
+            // may be out.
+            if in_flight > 1 << 24 {
+                wrong.push(format!("path {i} has {in_flight} packets in flight"));
+            }
+        }
+        for (i, flow) in self.flows.iter().enumerate() {
+            if flow.done.is_some() != flow.backlog.is_done() {
+                wrong.push(format!(
+                    "flow {i}: done at {:?}, {} to go",
+                    flow.done,
+                    flow.backlog.undelivered()
+                ));
+            }
+        }
+        wrong
+    }
+
+    /// A fresh path, alone in its group.
+    fn push_subflow(
+        &mut self,
+        flow: u32,
+        control: Algorithm,
+        down: RouteId,
+        up: Option<RouteId>,
+    ) -> SubflowId {
+        let no = self.subflows.len() as SubflowId;
+        let subflow = Subflow::new(control);
+        self.members.push(subflow.stats());
+        self.subflows.push(SubflowEntry {
+            subflow,
+            flow,
+            at: no,
+            group: (no, no + 1),
+            down,
+            up,
+            delivered: 0,
+            timeouts: 0,
+            unresponsive: false,
+            timer: Time::NEVER,
+        });
+        no
+    }
+}

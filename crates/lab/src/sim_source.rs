@@ -1,0 +1,238 @@
+//! A source in a simulation: a publisher, its bytes, and the faults that it may have.
+
+use std::net::SocketAddr;
+
+use algo::{Machine, Output, Time};
+use mmtp::id::GROUP_BYTES;
+use mmtp::publisher::{Body, Publisher};
+use mmtp::wire;
+use sim::Rng;
+
+use crate::content::{Content, MemoryStore, fill};
+
+/// How a source misbehaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Misbehaviour {
+    /// It does not.
+    #[default]
+    Honest,
+    /// Flips eight bytes of the content every so many bytes.
+    Flip {
+        /// Bytes from one fault to the next.
+        every: u64,
+    },
+    /// Serves other bytes than those it has the hashes of, as after an update in place.
+    Stale,
+    /// Serves random bytes.
+    Random,
+    /// Answers nothing at all.
+    Unresponsive,
+    /// Sends everything three times.
+    Triplicate,
+    /// Sends wrong hashes.
+    WrongHashes,
+    /// Sends packets of random bytes and broken copies of right ones, and sometimes the right one.
+    Garbage,
+}
+
+/// Bytes that [`Misbehaviour::Flip`] flips at a time.
+const FLIPPED: usize = 8;
+
+/// A packet that a source sends.
+pub(crate) struct Sent {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) ect: bool,
+}
+
+pub(crate) struct SimSource {
+    publisher: Publisher<MemoryStore>,
+    misbehaviour: Misbehaviour,
+    rng: Rng,
+    pub(crate) alive: bool,
+    /// Whether its host says so when it is dead (ICMP port unreachable).
+    pub(crate) unreachable: bool,
+    pub(crate) stats: SourceStats,
+}
+
+/// What a source sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SourceStats {
+    /// Packets.
+    pub packets: u64,
+    /// Their UDP payload, bytes.
+    pub bytes: u64,
+    /// Requests answered: each answer leaves as one burst.
+    pub bursts: u64,
+    /// Packets of the longest burst.
+    pub burst_max: u64,
+}
+
+impl SimSource {
+    pub(crate) fn new(store: MemoryStore, misbehaviour: Misbehaviour, rng: Rng) -> Self {
+        let mut new = Self {
+            publisher: Publisher::new(store, [0; 32]),
+            misbehaviour,
+            rng,
+            alive: true,
+            unreachable: false,
+            stats: SourceStats::default(),
+        };
+        new.restart();
+        new
+    }
+
+    /// As a new process: alive, with a new secret, nothing remembered.
+    pub(crate) fn restart(&mut self) {
+        let mut secret = [0; 32];
+        fill(&mut self.rng, &mut secret);
+        self.publisher = Publisher::new(self.publisher.lookup().clone(), secret);
+        self.alive = true;
+    }
+
+    /// The machine.
+    pub(crate) const fn publisher(&self) -> &Publisher<MemoryStore> {
+        &self.publisher
+    }
+
+    /// What it sends in answer to `bytes`.
+    pub(crate) fn answer(&mut self, now: Time, from: SocketAddr, bytes: &[u8], mut send: impl FnMut(Sent)) {
+        if !self.alive || self.misbehaviour == Misbehaviour::Unresponsive {
+            return;
+        }
+        self.publisher.handle(now, (from, bytes));
+        let before = self.stats.packets;
+        loop {
+            let reply = match self.publisher.poll(now) {
+                Output::Wait(_) => break,
+                Output::Send(reply) => reply,
+                Output::Event(never) => match never {},
+            };
+            debug_assert_eq!(reply.to, from, "a source answers only who asked");
+            let ect = reply.ect;
+            for bytes in self.packets(reply.body) {
+                let copies = if self.misbehaviour == Misbehaviour::Triplicate { 3 } else { 1 };
+                for bytes in std::iter::repeat_n(bytes, copies) {
+                    self.stats.packets += 1;
+                    self.stats.bytes += bytes.len() as u64;
+                    send(Sent { bytes, ect });
+                }
+            }
+        }
+        let burst = self.stats.packets - before;
+        self.stats.bursts += u64::from(burst > 0);
+        self.stats.burst_max = self.stats.burst_max.max(burst);
+    }
+
+    /// The packets of a reply, as the world would put them on the wire.
+    fn packets(&mut self, body: Body) -> Vec<Vec<u8>> {
+        let Self { publisher, misbehaviour, rng, .. } = self;
+        let store = publisher.lookup();
+        let mut packets = match body {
+            Body::Packet(bytes) => vec![bytes],
+            Body::Chunks { tag, content: id, cut, first, count } => {
+                let Some(content) = store.find(&id) else { return Vec::new() };
+                let chunks = first..first + u64::from(count);
+                let packet = |chunk| {
+                    let (group, offset, len) = id.chunk_extent(chunk, cut)?;
+                    let mut payload = content.group(group).get(offset..offset + len)?.to_vec();
+                    spoil(
+                        *misbehaviour,
+                        rng,
+                        content,
+                        group * GROUP_BYTES as u64 + offset as u64,
+                        &mut payload,
+                    );
+                    let wire_len = id.chunk_wire_len(chunk, cut)?;
+                    let mut out = Vec::with_capacity(wire::DATA_HEADER + wire_len);
+                    wire::emit_data(&mut out, tag, cut, chunk, &payload, wire_len);
+                    Some(out)
+                };
+                chunks.filter_map(packet).collect()
+            }
+            Body::Hashes { tag, content: id, level, first, count } => {
+                let cvs = store.find(&id).and_then(|content| content.outboard().cvs(level, first, count));
+                let mut cvs = cvs.unwrap_or_default().to_vec();
+                if *misbehaviour == Misbehaviour::WrongHashes
+                    && let Some(cv) = cvs.last_mut()
+                {
+                    cv[0] ^= 1;
+                }
+                let mut out = Vec::new();
+                if !cvs.is_empty() {
+                    wire::emit_hashes(&mut out, tag, level, first, &cvs);
+                }
+                vec![out]
+            }
+        };
+        if *misbehaviour == Misbehaviour::Garbage {
+            packets.iter_mut().for_each(|packet| garble(rng, packet));
+        }
+        packets
+    }
+}
+
+/// Lies about the bytes that begin at `at`.
+fn spoil(misbehaviour: Misbehaviour, rng: &mut Rng, content: &Content, at: u64, payload: &mut [u8]) {
+    match misbehaviour {
+        Misbehaviour::Flip { every } => {
+            let every = every.max(1);
+            let end = at + payload.len() as u64;
+            let mut fault = at.saturating_sub(FLIPPED as u64 - 1).div_ceil(every) * every;
+            while fault < end {
+                let span = fault.max(at)..(fault + FLIPPED as u64).min(end);
+                payload[(span.start - at) as usize..(span.end - at) as usize]
+                    .iter_mut()
+                    .for_each(|b| *b ^= 0xff);
+                fault += every;
+            }
+        }
+        // Deterministic, so that the same wrong bytes come twice.
+        Misbehaviour::Stale => fill(&mut Rng::new(at ^ content.id().length), payload),
+        Misbehaviour::Random => fill(rng, payload),
+        Misbehaviour::Honest
+        | Misbehaviour::Unresponsive
+        | Misbehaviour::Triplicate
+        | Misbehaviour::WrongHashes
+        | Misbehaviour::Garbage => {}
+    }
+}
+
+/// Makes something else of a packet, three times out of four.
+fn garble(rng: &mut Rng, packet: &mut Vec<u8>) {
+    match rng.below(4) {
+        0 => {
+            packet.resize(rng.below(1_400) as usize, 0);
+            fill(rng, packet);
+        }
+        1 => packet.truncate(rng.below(packet.len() as u64 + 1) as usize),
+        // Within the header, where it hurts; a flip in the payload is `Misbehaviour::Flip`.
+        2 if !packet.is_empty() => {
+            let bit = rng.below(packet.len().min(wire::DATA_HEADER) as u64 * 8);
+            packet[(bit / 8) as usize] ^= 1 << (bit % 8);
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flip_is_the_same_however_the_bytes_are_cut() {
+        let content = Content::random(3, 50_000);
+        let whole: Vec<u8> = (0..4).flat_map(|g| content.group(g).to_vec()).collect();
+        let (misbehaviour, mut rng) = (Misbehaviour::Flip { every: 1_000 }, Rng::new(1));
+        let mut at_once = whole.clone();
+        spoil(misbehaviour, &mut rng, &content, 0, &mut at_once);
+        for size in [1, 7, 8, 997, 1_366] {
+            let mut pieces = whole.clone();
+            for (i, piece) in pieces.chunks_mut(size).enumerate() {
+                spoil(misbehaviour, &mut rng, &content, (i * size) as u64, piece);
+            }
+            assert!(pieces == at_once, "cut every {size}");
+        }
+        let wrong = whole.iter().zip(&at_once).filter(|(a, b)| a != b).count();
+        assert_eq!(wrong, 50 * FLIPPED);
+    }
+}
