@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  library/core ─── rustc --emit=metadata ──▶ libcore.rmeta ┐
-//!  algo/src/{control,softfloat,units}.rs, entry.rs, root.rs ┴ rustc --emit=asm ──▶ .s ─ clang ─▶ .o ┐
+//!  algo/src/{control,softfloat,units}.rs, {bpf_abi,lib}.rs ─┴ rustc --emit=asm ──▶ .s ─ clang ─▶ .o ┐
 //!  controllers.bpf.c ────────────────────────────────────────────── clang ─▶ .o ──────────────────┴ libbpf
 //! ```
 //!
@@ -29,10 +29,10 @@ mod ebpf {
     /// Atomics and 32-bit operations: kernels from 5.12.
     const CPU: &str = "v3";
     /// Of `algo`, what a controller consists of.
-    const PARTS: [&str; 4] = ["control", "control.rs", "softfloat.rs", "units.rs"];
+    const ALGO_SOURCES: [&str; 4] = ["control", "control.rs", "softfloat.rs", "units.rs"];
     /// LLVM: inline everything, as eBPF can neither return nor pass a struct; and unroll the loops over the
     /// places of a connection, whose bounds the verifier cannot always find in what is left of them.
-    const LLVM: [&str; 5] = [
+    const LLVM_OPTIONS: [&str; 5] = [
         "-Cllvm-args=-inline-threshold=1000000",
         "-Cllvm-args=-inlinecold-threshold=1000000",
         "-Cllvm-args=-inline-cold-callsite-threshold=1000000",
@@ -50,10 +50,10 @@ mod ebpf {
 
         let sources = out.join("ebpf");
         let _ = fs::remove_dir_all(&sources);
-        for part in PARTS {
+        for part in ALGO_SOURCES {
             copy(&algo.join(part), &sources.join(part))?;
         }
-        for file in ["root.rs", "entry.rs"] {
+        for file in ["lib.rs", "bpf_abi.rs"] {
             copy(&here.join("ebpf").join(file), &sources.join(file))?;
         }
         core(&out)?;
@@ -68,14 +68,14 @@ mod ebpf {
             ])
             .args(["-Ccodegen-units=1", "-Zfunction-sections=no", "-Zinline-mir-threshold=100000"])
             .args(["-Zinline-mir-hint-threshold=100000", "--cap-lints=allow"])
-            .args(LLVM)
+            .args(LLVM_OPTIONS)
             .arg("--extern=core=libcore.rmeta")
             .arg("-o")
             .arg(&assembly)
-            .arg(sources.join("root.rs"))
+            .arg(sources.join("lib.rs"))
             .check("rustc")?;
         let text = fs::read_to_string(&assembly).map_err(|e| format!("{}: {e}", assembly.display()))?;
-        write(&assembly, &tidy(&text))?;
+        write(&assembly, &portable_assembly(&text))?;
 
         let clang = env::var("CLANG").unwrap_or_else(|_| "clang".into());
         let clang = |from: &Path, to: &str| {
@@ -130,7 +130,7 @@ mod ebpf {
 
     /// What clang's assembler does not know of newer LLVMs' text, and the panic handler's name, which nobody
     /// calls and the linker would ask for.
-    fn tidy(assembly: &str) -> String {
+    fn portable_assembly(assembly: &str) -> String {
         let mut text = String::with_capacity(assembly.len());
         for line in assembly.lines() {
             let word = |prefix: &str| line.trim_start().strip_prefix(prefix);

@@ -11,10 +11,10 @@ use algo::control::{ALGORITHMS, Algorithm, SLOW_STARTS};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Arg, Args, Parser, Subcommand, ValueHint};
 use mmtp::uri::{UriError, host_port};
-use net::Via;
+use net::Egress;
 
 use crate::exit;
-use crate::lab::args::Lab;
+use crate::lab_command::args::Lab;
 
 /// The UDP port a source listens on unless told otherwise: ANABR on a telephone's keys.
 pub const PORT: u16 = 26_227;
@@ -55,7 +55,7 @@ pub enum Command {
     Demo(Demo),
     Lab(Lab),
     Soak(crate::soak::Soak),
-    Kernel(crate::kernel::args::Kernel),
+    Kernel(crate::kernel_command::args::Kernel),
     Man(Man),
     Completions(Completions),
 }
@@ -146,7 +146,7 @@ pub struct Get {
     /// Use this network interface or local address and no other that is not named too; may be given several
     /// times. A promise: if it cannot be used, the command fails. Without this option: every usable address
     #[arg(long, value_name = "IFACE|ADDR", value_parser = via)]
-    pub via: Vec<Via>,
+    pub via: Vec<Egress>,
 
     /// Where to put it: a name for the file, or a directory to put it in. A directory that is fetched becomes
     /// PATH, or PATH/NAME if PATH ends in a slash. Without this option: the name in the URI or of the
@@ -297,8 +297,8 @@ impl fmt::Display for HostPort {
     }
 }
 
-fn via(text: &str) -> Result<Via, String> {
-    Via::parse(text).map_err(|e| e.to_string())
+fn via(text: &str) -> Result<Egress, String> {
+    Egress::parse(text).map_err(|e| e.to_string())
 }
 
 fn listen_address(text: &str) -> Result<SocketAddr, String> {

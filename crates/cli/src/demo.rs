@@ -26,7 +26,7 @@ const DIES: SimSourceId = 0;
 const DIES_AT: u64 = 20;
 const RETURNS_AT: u64 = 60;
 /// How often a transfer in virtual time is looked at.
-const LOOK_EVERY: Span = Span::from_millis(10);
+const POLL_INTERVAL: Span = Span::from_millis(10);
 /// No transfer of the demo takes longer.
 const LIMIT: Time = Time::from_nanos(3_600_000_000_000);
 
@@ -47,13 +47,13 @@ struct Row {
 }
 
 /// A transfer: the simulation, and what its script has done so far.
-struct Play {
+struct DemoRun {
     simulation: Simulation,
     receiver: ReceiverId,
     want: usize,
     paths: Vec<SimSourceId>,
     failure: bool,
-    acts: usize,
+    faults_injected: usize,
 }
 
 /// Runs the demonstration.
@@ -67,16 +67,17 @@ pub fn demo(args: &Demo) -> Outcome {
     let mut rows = Vec::new();
     for (index, (name, mbit, delay_ms)) in SOURCES.iter().enumerate() {
         let label = format!("{name} ({mbit} Mbit/s, {} ms)", 2 * delay_ms);
-        rows.push(Play::new(args.seed, &content, &[index], false).virtually(label));
+        rows.push(DemoRun::new(args.seed, &content, &[index], false).run_virtual(label));
     }
-    rows.push(Play::new(args.seed, &content, &[0, 1, 2], false).virtually("all together".into()));
+    rows.push(DemoRun::new(args.seed, &content, &[0, 1, 2], false).run_virtual("all together".into()));
     view.note(&format!(
         "{} from three simulated sources; {} dies at {DIES_AT} % and returns at {RETURNS_AT} %",
         bytes(content.id().length),
         SOURCES[DIES].0
     ));
     rows.push(
-        Play::new(args.seed, &content, &[0, 1, 2], true).live(&mut view, "all, one dies and returns".into()),
+        DemoRun::new(args.seed, &content, &[0, 1, 2], true)
+            .run_live(&mut view, "all, one dies and returns".into()),
     );
     view.clear();
     let best = rows.iter().take(SOURCES.len()).map(|row| row.rate_bytes).max().unwrap_or(1).max(1);
@@ -90,7 +91,7 @@ pub fn demo(args: &Demo) -> Outcome {
     Err(Failure::other("a transfer did not arrive whole: this is a bug, please report it with the seed"))
 }
 
-impl Play {
+impl DemoRun {
     /// A receiver of `content`, and a path to each of these sources.
     fn new(seed: u64, content: &Content, paths: &[SimSourceId], failure: bool) -> Self {
         let mut simulation = Simulation::new(seed);
@@ -112,47 +113,47 @@ impl Play {
             }
         }
         let want = simulation.want(receiver, content, Time::ZERO);
-        Self { simulation, receiver, want, paths: paths.to_vec(), failure, acts: 0 }
+        Self { simulation, receiver, want, paths: paths.to_vec(), failure, faults_injected: 0 }
     }
 
     /// Kills and restarts the source when their time has come.
-    fn act(&mut self) {
+    fn inject_faults(&mut self) {
         if !self.failure {
             return;
         }
         let progress = self.simulation.progress(self.receiver, self.want);
         let percent = progress.verified_bytes * 100 / progress.content.id().length.max(1);
         let now = self.simulation.clock();
-        if self.acts == 0 && percent >= DIES_AT {
+        if self.faults_injected == 0 && percent >= DIES_AT {
             self.simulation.at(now, Fault::Kill { source: DIES, unreachable: false });
-            self.acts = 1;
-        } else if self.acts == 1 && percent >= RETURNS_AT {
+            self.faults_injected = 1;
+        } else if self.faults_injected == 1 && percent >= RETURNS_AT {
             self.simulation.at(now, Fault::Restart { source: DIES });
-            self.acts = 2;
+            self.faults_injected = 2;
         }
     }
 
     /// At once, in virtual time.
-    fn virtually(mut self, label: String) -> Row {
+    fn run_virtual(mut self, label: String) -> Row {
         while !self.simulation.is_done() && self.simulation.clock() < LIMIT {
-            let next = self.simulation.clock() + LOOK_EVERY;
+            let next = self.simulation.clock() + POLL_INTERVAL;
             self.simulation.run_until(next);
-            self.act();
+            self.inject_faults();
         }
         self.row(label)
     }
 
     /// By the real clock, with a live view.
-    fn live(mut self, view: &mut View, label: String) -> Row {
+    fn run_live(mut self, view: &mut View, label: String) -> Row {
         let clock = Clock::start();
         while !self.simulation.is_done() && self.simulation.clock() < LIMIT {
             let now = clock.now();
             let next = self.simulation.step(now);
-            self.act();
+            self.inject_faults();
             if view.is_due(now) {
                 view.show(now, &self.snapshot(now));
             }
-            clock.sleep_until(next.min(now + LOOK_EVERY));
+            clock.sleep_until(next.min(now + POLL_INTERVAL));
         }
         self.row(label)
     }
@@ -194,7 +195,7 @@ impl Play {
             resumed_bytes: 0,
             elapsed_s: now.as_nanos() as f64 / 1e9,
             paths: self.paths.iter().enumerate().map(row).collect(),
-            note: (self.acts == 1).then(|| format!("{} is dead", SOURCES[DIES].0)),
+            note: (self.faults_injected == 1).then(|| format!("{} is dead", SOURCES[DIES].0)),
         }
     }
 

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
-use net::Wake;
+use net::WakeReceiver;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::exit::{Code, Failure, Outcome};
@@ -13,8 +13,8 @@ use crate::exit::{Code, Failure, Outcome};
 ///
 /// # Errors
 /// What catching signals fails with.
-pub fn stop_signals() -> io::Result<(Wake, Arc<AtomicBool>)> {
-    let (wake, stop) = (Wake::new()?, Arc::new(AtomicBool::new(false)));
+pub fn stop_signals() -> io::Result<(WakeReceiver, Arc<AtomicBool>)> {
+    let (wake, stop) = (WakeReceiver::new()?, Arc::new(AtomicBool::new(false)));
     for signal in [SIGHUP, SIGINT, SIGTERM] {
         // The second one ends the process at once, whatever hangs.
         let status = i32::from(Code::Interrupted as u8);
@@ -26,7 +26,7 @@ pub fn stop_signals() -> io::Result<(Wake, Arc<AtomicBool>)> {
 }
 
 /// What ends a wait, and the flag that says why.
-pub type Stop = (Arc<Wake>, Arc<AtomicBool>);
+pub type Stop = (Arc<WakeReceiver>, Arc<AtomicBool>);
 
 /// The same, once for the whole process, for transfers that come one after the other.
 ///

@@ -13,7 +13,7 @@
 //! * [`mirror_list`]: hashes and mirrors of a file, written and shown.
 //! * [`names`]: file names from outside; [`host`]: signals and secrets.
 //! * [`demo`]: all of it without a network; [`soak`]: in random worlds.
-//! * [`mod@lab`]: experiments from scenario files; [`mod@kernel`]: congestion control inside Linux.
+//! * [`lab_command`]: experiments from scenario files; [`kernel_command`]: congestion control inside Linux.
 
 pub mod args;
 pub mod catalog;
@@ -21,8 +21,8 @@ pub mod demo;
 pub mod exit;
 pub mod get;
 pub mod host;
-pub mod kernel;
-pub mod lab;
+pub mod kernel_command;
+pub mod lab_command;
 pub mod man;
 pub mod mirror_list;
 pub mod names;

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use anabranch::args::{Cli, Command};
 use anabranch::exit::{Failure, Outcome};
-use anabranch::{demo, get, kernel, lab, man, mirror_list, serve, soak};
+use anabranch::{demo, get, kernel_command, lab_command, man, mirror_list, serve, soak};
 use clap::Parser as _;
 
 fn main() -> ExitCode {
@@ -28,9 +28,9 @@ fn run(cli: &Cli) -> Outcome {
         Command::Get(args) => get::get(args),
         Command::MirrorList(args) => mirror_list::mirror_list(args),
         Command::Demo(args) => demo::demo(args),
-        Command::Lab(args) => lab::lab(args),
+        Command::Lab(args) => lab_command::lab(args),
         Command::Soak(args) => soak::soak(args),
-        Command::Kernel(args) => kernel::kernel(args),
+        Command::Kernel(args) => kernel_command::kernel(args),
         Command::Man(args) => man::man(args),
         Command::Completions(args) => man::completions(args),
     }

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use algo::Span;
-use net::{Clock, Interest, Poller, RecvBuffers, RecvOutcome, Udp, Wake};
+use net::{Clock, Interest, Poller, RecvBuffers, RecvOutcome, Udp, WakeReceiver};
 use serde::Serialize;
 
 use crate::args::{PORT, Serve};
@@ -62,7 +62,8 @@ pub fn serve(args: &Serve) -> Outcome {
     let shared = Shared { catalog: &catalog, clock, limit: &limit, stop: &stop };
     let secret = secret()?;
     let all: Vec<Mutex<Counts>> = sockets.iter().map(|_| Mutex::default()).collect();
-    let wakes = sockets.iter().map(|_| Wake::new()).collect::<io::Result<Vec<_>>>().map_err(system)?;
+    let wakes =
+        sockets.iter().map(|_| WakeReceiver::new()).collect::<io::Result<Vec<_>>>().map_err(system)?;
     let main = wake.waker();
     thread::scope(|scope| {
         let threads: Vec<_> = sockets
@@ -323,7 +324,7 @@ fn drop_stale(sockets: &[Udp]) {
 }
 
 /// Prints counters until the stop flag is set.
-fn report(args: &Serve, clock: Clock, wake: &Wake, stop: &AtomicBool, sum: impl Fn() -> Counts) {
+fn report(args: &Serve, clock: Clock, wake: &WakeReceiver, stop: &AtomicBool, sum: impl Fn() -> Counts) {
     let mut poller = Poller::new(clock);
     let mut lines = Lines::default();
     let terminal = io::stderr().is_terminal();
@@ -335,7 +336,7 @@ fn report(args: &Serve, clock: Clock, wake: &Wake, stop: &AtomicBool, sum: impl 
         if poller.wait([(wake.as_fd(), Interest::Read)], next).is_err() {
             clock.sleep_until(next);
         }
-        wake.taken();
+        wake.drain();
         let now = clock.now();
         if now < next {
             continue;

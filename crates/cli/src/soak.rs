@@ -21,7 +21,7 @@ use crate::host::stop_signals;
 use crate::view::{Lines, bytes, duration};
 
 /// Between two looks at how it goes.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// A seed that takes longer hangs. Most take some milliseconds.
 const HANGS_AFTER: Span = Span::from_secs(300);
 /// Threads at most.
@@ -154,7 +154,7 @@ pub fn soak(args: &Soak) -> Outcome {
     }
     drop(reports);
     let summary = collect(args, &shared, &from);
-    say(args.json, &summary, || told(&summary));
+    emit(args.json, &summary, || describe(&summary));
     if summary.failed > 0 {
         let Summary { failed, seeds, .. } = summary;
         return Err(Failure::other(format!("{failed} of {seeds} seeds failed")));
@@ -176,7 +176,7 @@ fn collect(args: &Soak, shared: &Shared, reports: &Receiver<Report>) -> Summary 
     let mut summary = Summary { event: "summary", first, last, ..Summary::default() };
     let (mut lines, mut hanging) = (Lines::default(), Vec::new());
     loop {
-        match reports.recv_timeout(LOOK_EVERY) {
+        match reports.recv_timeout(POLL_INTERVAL) {
             Ok(report) => {
                 summary.seeds += 1;
                 summary.failed += u64::from(!report.violations.is_empty() && !hanging.contains(&report.seed));
@@ -197,7 +197,7 @@ fn collect(args: &Soak, shared: &Shared, reports: &Receiver<Report>) -> Summary 
                 hanging.push(*seed);
                 summary.failed += 1;
                 let what = format!("has not ended in {} s", HANGS_AFTER.as_millis() / 1_000);
-                say(args.json, &Failed::new(*seed, "", "", std::slice::from_ref(&what)), || {
+                emit(args.json, &SeedReport::new(*seed, "", "", std::slice::from_ref(&what)), || {
                     format!("seed {seed} FAILED\n  {what}\n  replay: {}", replay(*seed))
                 });
             }
@@ -211,7 +211,7 @@ fn collect(args: &Soak, shared: &Shared, reports: &Receiver<Report>) -> Summary 
     lines.draw(&[]);
     summary.stopped = summary.seeds <= last - first;
     summary.elapsed_s = shared.clock.now().as_nanos() as f64 / 1e9;
-    (summary.cpu_s, summary.peak_bytes) = used();
+    (summary.cpu_s, summary.peak_bytes) = resource_usage();
     summary
 }
 
@@ -223,7 +223,7 @@ fn progress(summary: &Summary, now: Time) -> String {
 }
 
 /// CPU seconds of this process, and the most memory it had, bytes.
-fn used() -> (f64, u64) {
+fn resource_usage() -> (f64, u64) {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return (0.0, 0) };
     let seconds = |time: TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
     (seconds(usage.user_time()) + seconds(usage.system_time()), usage.max_rss() as u64 * 1_024)
@@ -236,7 +236,7 @@ fn replay(seed: u64) -> String {
 
 /// A seed that has failed, or any with `-v`, as JSON.
 #[derive(Debug, Serialize)]
-struct Failed<'a> {
+struct SeedReport<'a> {
     event: &'static str,
     seed: u64,
     kind: &'a str,
@@ -245,7 +245,7 @@ struct Failed<'a> {
     replay: String,
 }
 
-impl<'a> Failed<'a> {
+impl<'a> SeedReport<'a> {
     fn new(seed: u64, kind: &'a str, description: &'a str, failures: &'a [String]) -> Self {
         let event = if failures.is_empty() { "seed" } else { "failure" };
         Self { event, seed, kind, description, failures, replay: replay(seed) }
@@ -254,7 +254,7 @@ impl<'a> Failed<'a> {
 
 fn print(json: bool, report: &Report) {
     let Report { seed, kind, description, violations, .. } = report;
-    say(json, &Failed::new(*seed, kind.name(), description, violations), || text(report));
+    emit(json, &SeedReport::new(*seed, kind.name(), description, violations), || text(report));
 }
 
 /// A seed for people: its log, what it was, how it ended.
@@ -271,7 +271,7 @@ fn text(report: &Report) -> String {
     text.join("\n")
 }
 
-fn told(summary: &Summary) -> String {
+fn describe(summary: &Summary) -> String {
     let Summary { seeds, failed, cpu_s, elapsed_s, virtual_s, packets, peak_bytes, .. } = summary;
     format!(
         "{seeds} seeds, {failed} failed; {cpu_s:.0} s of CPU in {}, {:.0} h of virtual time, {:.1} million \
@@ -284,7 +284,7 @@ fn told(summary: &Summary) -> String {
 }
 
 /// A line on standard output. A reader that has gone away is no failure of what is tested.
-fn say(json: bool, object: &impl Serialize, text: impl FnOnce() -> String) {
+fn emit(json: bool, object: &impl Serialize, text: impl FnOnce() -> String) {
     let line = if json { serde_json::to_string(object).unwrap_or_default() } else { text() };
     let _ = writeln!(std::io::stdout().lock(), "{line}");
 }
@@ -318,7 +318,7 @@ mod tests {
         let text = text(&report);
         assert!(text.contains("replay: anabranch soak --seeds 17..17 -v") && text.contains("it broke"));
         assert!(text.starts_with("the last thing"));
-        let json = Failed::new(17, "crowd", "a world", &report.violations);
+        let json = SeedReport::new(17, "crowd", "a world", &report.violations);
         let json = serde_json::to_string(&json).expect("JSON");
         assert!(json.contains(r#""event":"failure","seed":17"#), "{json}");
     }

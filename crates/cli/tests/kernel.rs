@@ -13,7 +13,7 @@ use std::process::{Output, Stdio};
 
 use common::anabranch;
 use common::fetch::skipped;
-use net::netlink::{Netlink, PathManager, Route, Sockets, State};
+use net::netlink::{Netlink, PathManager, Route, SockDiag, TcpState};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -119,9 +119,9 @@ fn an_administrators_day() {
             (TcpStream::from(dialed), TcpStream::from(listener.accept().expect("both").0));
         one.write_all(&[7; 20_000]).expect("it is sent");
         other.read_exact(&mut [0; 20_000]).expect("it arrives");
-        let sockets = Sockets::open().expect("sock_diag");
+        let sockets = SockDiag::open().expect("sock_diag");
         let clock = net::Clock::start();
-        while sockets.tcp(&[State::Established]).expect("the sockets").len() < 2 {
+        while sockets.tcp(&[TcpState::Established]).expect("the sockets").len() < 2 {
             assert!(clock.now() < algo::Time::from_nanos(8_000_000_000), "the second subflow comes");
             clock.sleep_until(clock.now() + algo::Span::from_millis(10));
         }

@@ -87,7 +87,7 @@ impl Drop for Bench {
 }
 
 fn skipped() -> bool {
-    let allowed = ::lab::linux::testbed::allowed();
+    let allowed = lab::linux::testbed::allowed();
     if let Err(e) = &allowed {
         println!("skipped: the world `kernel` cannot run here: {e}");
     }
@@ -209,7 +209,7 @@ fn exec_ends_as_a_shell_does_where_there_is_no_such_program() {
 }
 
 #[test]
-fn programs_that_outlive_their_holder_end_when_it_is_taken_down() {
+fn programs_that_outlive_their_daemon_end_when_it_is_taken_down() {
     if skipped() {
         return;
     }
@@ -355,7 +355,7 @@ fn up_says_which_case_it_took_and_which_there_are() {
 }
 
 #[test]
-fn a_holder_that_is_killed_leaves_nothing() {
+fn a_daemon_that_is_killed_leaves_nothing() {
     if skipped() {
         return;
     }

@@ -38,7 +38,7 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
-use net::Via;
+use net::Egress;
 use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot};
 
@@ -127,7 +127,7 @@ pub struct Ask {
     /// Whose it is: a way answers its fetches one after the other, in the order in which was asked.
     pub way: WayId,
     /// The interface and address the way promises.
-    pub via: Via,
+    pub via: Egress,
     /// An absolute `http` or `https` URL.
     pub url: String,
     /// Whether the user named its origin (RFC 6454): only then are the user's secrets for it, not where

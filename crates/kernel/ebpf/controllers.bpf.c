@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 OR MIT
 //
-// Linux's side of the controllers: struct_ops programs that fill a step (entry.rs) from the socket, have the
+// Linux's side of the controllers: struct_ops programs that fill a step (bpf_abi.rs) from the socket, have the
 // controller take it, and put the window into the socket.
 //
 // Siblings. What a subflow publishes lies in `connections`, keyed by the address of the MPTCP socket: one
@@ -102,7 +102,7 @@ struct tcp_congestion_ops {
 	u32 flags;
 } CORE;
 
-// ---- ours: entry.rs has the same layouts
+// ---- ours: bpf_abi.rs has the same layouts
 
 enum { SLOTS = 8, NO_SLOT = SLOTS };
 
@@ -131,12 +131,12 @@ struct anb_connection {
 struct anb_socket {
 	struct AnbStep step;
 	u64 connection;
-	u32 slot, group, token, round_end, shown, delivered, largest;
+	u32 slot, group, token, round_end, last_cwnd, delivered, cwnd_max;
 };
 // A rule of `kernel group`: of an address, an interface or a connection, in a network namespace.
 struct anb_rule {
 	u64 netns;
-	u32 kind, what[4];
+	u32 kind, selector[4];
 	u32 unused;
 };
 enum { RULE_ADDRESS = 1, RULE_INTERFACE = 2, RULE_CONNECTION = 3 };
@@ -214,9 +214,9 @@ INLINE u32 is_cwnd_limited(const struct tcp_sock *tp)
 	return tp->snd_cwnd < tp->snd_ssthresh && tp->snd_cwnd < 2 * tp->max_packets_out;
 }
 
-INLINE u32 *rule(u64 netns, u32 kind, u32 a, u32 b, u32 c, u32 d)
+INLINE u32 *lookup_rule(u64 netns, u32 kind, u32 a, u32 b, u32 c, u32 d)
 {
-	struct anb_rule key = { .netns = netns, .kind = kind, .what = { a, b, c, d } };
+	struct anb_rule key = { .netns = netns, .kind = kind, .selector = { a, b, c, d } };
 
 	return map_lookup(&groups, &key);
 }
@@ -229,19 +229,19 @@ INLINE u32 group_of(struct sock *sk, const struct anb_socket *s)
 	int device = common->skc_bound_dev_if;
 	u32 *found;
 
-	found = rule(netns, RULE_CONNECTION, s->token, 0, 0, 0);
+	found = lookup_rule(netns, RULE_CONNECTION, s->token, 0, 0, 0);
 	if (found)
 		return *found == GROUP_APART ? 0x80000000 | s->slot : *found;
 	if (common->skc_family == AF_INET6)
-		found = rule(netns, RULE_ADDRESS, common->skc_v6_rcv_saddr.words[0],
+		found = lookup_rule(netns, RULE_ADDRESS, common->skc_v6_rcv_saddr.words[0],
 			     common->skc_v6_rcv_saddr.words[1], common->skc_v6_rcv_saddr.words[2],
 			     common->skc_v6_rcv_saddr.words[3]);
 	else
-		found = rule(netns, RULE_ADDRESS, common->skc_rcv_saddr, 0, 0, 0);
+		found = lookup_rule(netns, RULE_ADDRESS, common->skc_rcv_saddr, 0, 0, 0);
 	if (!found) {
 		if (!device)
 			device = sk->sk_rx_dst_ifindex;
-		found = rule(netns, RULE_INTERFACE, device, 0, 0, 0);
+		found = lookup_rule(netns, RULE_INTERFACE, device, 0, 0, 0);
 	}
 	return found ? *found : 0;
 }
@@ -315,11 +315,11 @@ INLINE void leave(struct sock *sk, struct anb_socket *s)
 }
 
 // Who has heard nothing for so long no longer counts: a dead path must not slow the others.
-#define SILENT_RTTS 8
-#define SILENT_NS 2000000000ull
+#define UNRESPONSIVE_RTTS 8
+#define UNRESPONSIVE_NS 2000000000ull
 
 // Copies what the group has published into the step, and says whose place is this subflow's.
-INLINE struct anb_connection *gather(struct sock *sk, struct anb_socket *s)
+INLINE struct anb_connection *read_siblings(struct sock *sk, struct anb_socket *s)
 {
 	struct AnbStep *step = &s->step;
 	struct anb_connection *connection;
@@ -333,9 +333,9 @@ INLINE struct anb_connection *gather(struct sock *sk, struct anb_socket *s)
 		return 0;
 	for (u32 i = 0; i < SLOTS; i++) {
 		const struct anb_slot *slot = &connection->slots[i];
-		u64 silent = SILENT_NS + SILENT_RTTS * slot->stats.srtt;
+		u64 unresponsive = UNRESPONSIVE_NS + UNRESPONSIVE_RTTS * slot->stats.srtt;
 		u32 counts = i == s->slot ||
-			     (slot->owner && slot->group == s->group && step->now_ns - slot->at_ns < silent);
+			     (slot->owner && slot->group == s->group && step->now_ns - slot->at_ns < unresponsive);
 
 		if (counts) {
 			step->members[i] = slot->stats;
@@ -367,7 +367,7 @@ INLINE void publish(struct sock *sk, struct anb_socket *s, struct anb_connection
 }
 
 // What every step needs to know. The clock is that of TCP, in microseconds.
-INLINE void look(struct sock *sk, struct anb_socket *s)
+INLINE void read_socket(struct sock *sk, struct anb_socket *s)
 {
 	const struct tcp_sock *tp = (void *)sk;
 	struct AnbStep *step = &s->step;
@@ -394,15 +394,15 @@ INLINE u32 is_unanswered(const struct tcp_sock *tp, const struct anb_socket *s)
 {
 	u32 ssthresh = tp->snd_ssthresh;
 
-	return ssthresh < CWND_MIN || (ssthresh > s->largest && ssthresh != SSTHRESH_INFINITE) ||
-	       tp->snd_cwnd > s->largest || !tp->snd_cwnd;
+	return ssthresh < CWND_MIN || (ssthresh > s->cwnd_max && ssthresh != SSTHRESH_INFINITE) ||
+	       tp->snd_cwnd > s->cwnd_max || !tp->snd_cwnd;
 }
 
 // What the kernel has set itself. For an event of which the controller was not told, half of what it had.
-INLINE void take(struct tcp_sock *tp, struct anb_socket *s)
+INLINE void adopt_kernel_cwnd(struct tcp_sock *tp, struct anb_socket *s)
 {
 	if (is_unanswered(tp, s)) {
-		u32 half = s->shown > 2 * CWND_MIN ? s->shown / 2 : CWND_MIN;
+		u32 half = s->last_cwnd > 2 * CWND_MIN ? s->last_cwnd / 2 : CWND_MIN;
 
 		tp->snd_cwnd = half;
 		tp->snd_ssthresh = half;
@@ -412,28 +412,29 @@ INLINE void take(struct tcp_sock *tp, struct anb_socket *s)
 }
 
 // Whether the kernel has set the window itself since we did, or takes for ended what we take for slow start.
-INLINE u32 is_moved(const struct tcp_sock *tp, const struct anb_socket *s)
+INLINE u32 is_cwnd_changed(const struct tcp_sock *tp, const struct anb_socket *s)
 {
-	return tp->snd_cwnd != s->shown || (s->step.slow_start && tp->snd_cwnd >= tp->snd_ssthresh) ||
+	return tp->snd_cwnd != s->last_cwnd || (s->step.slow_start && tp->snd_cwnd >= tp->snd_ssthresh) ||
 	       is_unanswered(tp, s);
 }
 
 // What every step begins with: what the controller needs to know, its siblings, and what the kernel has done since.
-INLINE struct anb_connection *begin(struct sock *sk, struct anb_socket *s, u32 (*set)(struct AnbStep *step))
+INLINE struct anb_connection *begin_step(struct sock *sk, struct anb_socket *s,
+					 u32 (*set)(struct AnbStep *step))
 {
 	struct anb_connection *connection;
 	struct tcp_sock *tp = (void *)sk;
 
-	look(sk, s);
-	connection = gather(sk, s);
-	if (is_moved(tp, s)) {
-		take(tp, s);
+	read_socket(sk, s);
+	connection = read_siblings(sk, s);
+	if (is_cwnd_changed(tp, s)) {
+		adopt_kernel_cwnd(tp, s);
 		set(&s->step);
 	}
 	return connection;
 }
 
-INLINE void show(struct tcp_sock *tp, struct anb_socket *s, u32 cwnd)
+INLINE void set_cwnd(struct tcp_sock *tp, struct anb_socket *s, u32 cwnd)
 {
 	u32 clamp = tp->snd_cwnd_clamp;
 
@@ -442,9 +443,9 @@ INLINE void show(struct tcp_sock *tp, struct anb_socket *s, u32 cwnd)
 	if (!cwnd)
 		cwnd = 1;
 	tp->snd_cwnd = cwnd;
-	s->shown = cwnd;
-	if (cwnd > s->largest)
-		s->largest = cwnd;
+	s->last_cwnd = cwnd;
+	if (cwnd > s->cwnd_max)
+		s->cwnd_max = cwnd;
 	// The kernel takes a window below ssthresh for slow start.
 	if (!s->step.slow_start && tp->snd_ssthresh > cwnd)
 		tp->snd_ssthresh = cwnd > CWND_MIN ? cwnd : CWND_MIN;
@@ -491,11 +492,11 @@ INLINE void reset(struct anb_socket *s)
 		reset(s);                                                                                      \
 		s->round_end = tp->snd_una;                                                                    \
 		s->delivered = tp->delivered;                                                                  \
-		s->shown = NAME##_init(&s->step);                                                              \
+		s->last_cwnd = NAME##_init(&s->step);                                                          \
 		/* A connection may have had another controller, or be told an ssthresh by its route. */       \
-		s->largest = s->shown > tp->snd_cwnd ? s->shown : tp->snd_cwnd;                                \
-		if (tp->snd_ssthresh != SSTHRESH_INFINITE && tp->snd_ssthresh > s->largest)                    \
-			s->largest = tp->snd_ssthresh;                                                         \
+		s->cwnd_max = s->last_cwnd > tp->snd_cwnd ? s->last_cwnd : tp->snd_cwnd;                       \
+		if (tp->snd_ssthresh != SSTHRESH_INFINITE && tp->snd_ssthresh > s->cwnd_max)                   \
+			s->cwnd_max = tp->snd_ssthresh;                                                        \
 		return 0;                                                                                      \
 	}                                                                                                      \
                                                                                                                \
@@ -519,7 +520,7 @@ INLINE void reset(struct anb_socket *s)
                                                                                                                \
 		if (!s)                                                                                        \
 			return 0;                                                                              \
-		connection = begin(sk, s, NAME##_set_window);                                                  \
+		connection = begin_step(sk, s, NAME##_set_window);                                             \
 		/* Recovery is not shown to us; what arrived during it counts, but lets no window grow. */     \
 		arrived = tp->delivered - s->delivered;                                                        \
 		s->delivered = tp->delivered;                                                                  \
@@ -534,7 +535,7 @@ INLINE void reset(struct anb_socket *s)
 		s->step.recovering = 0;                                                                        \
 		cwnd = NAME##_ack(&s->step);                                                                   \
 		pace(sk, s);                                                                                   \
-		show(tp, s, cwnd);                                                                             \
+		set_cwnd(tp, s, cwnd);                                                                         \
 		publish(sk, s, connection);                                                                    \
 		return 0;                                                                                      \
 	}                                                                                                      \
@@ -550,10 +551,10 @@ INLINE void reset(struct anb_socket *s)
 		if (!s)                                                                                        \
 			return half > 2 ? half : 2;                                                            \
 		unanswered = is_unanswered(tp, s);                                                             \
-		connection = begin(sk, s, NAME##_set_window);                                                  \
+		connection = begin_step(sk, s, NAME##_set_window);                                             \
 		if (unanswered) {                                                                              \
 			/* That was the half; this event is paid for. */                                       \
-			s->shown = tp->snd_cwnd;                                                               \
+			s->last_cwnd = tp->snd_cwnd;                                                           \
 			publish(sk, s, connection);                                                            \
 			return tp->snd_ssthresh;                                                               \
 		}                                                                                              \
@@ -565,7 +566,7 @@ INLINE void reset(struct anb_socket *s)
 			cwnd = s->step.cwnd = s->step.ssthresh = CWND_MIN;                                     \
 			NAME##_set_window(&s->step);                                                           \
 		}                                                                                              \
-		s->shown = cwnd;                                                                               \
+		s->last_cwnd = cwnd;                                                                           \
 		publish(sk, s, connection);                                                                    \
 		return cwnd;                                                                                   \
 	}                                                                                                      \

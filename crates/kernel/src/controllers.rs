@@ -17,9 +17,9 @@ use serde::Serialize;
 use crate::{Error, Result};
 
 /// Where what is loaded is pinned.
-pub const PINS: &str = "/sys/fs/bpf/anabranch";
+pub const PIN_DIR: &str = "/sys/fs/bpf/anabranch";
 /// Where the kernel describes its types.
-const BTF: &str = "/sys/kernel/btf/vmlinux";
+const BTF_PATH: &str = "/sys/kernel/btf/vmlinux";
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 const MPTCP: &str = "/proc/sys/net/mptcp/enabled";
 
@@ -63,14 +63,14 @@ impl Controller {
 
     /// Where it is pinned.
     #[must_use]
-    pub fn pins(&self) -> PathBuf {
-        Path::new(PINS).join(self.linux)
+    pub fn pin_dir(&self) -> PathBuf {
+        Path::new(PIN_DIR).join(self.linux)
     }
 
     /// Whether we have loaded it.
     #[must_use]
     pub fn is_loaded(&self) -> bool {
-        self.pins().join("link").exists()
+        self.pin_dir().join("link").exists()
     }
 }
 
@@ -109,8 +109,8 @@ pub fn mptcp() -> Option<bool> {
 
 /// Whether this process may see what is pinned: else none of ours seems loaded.
 #[must_use]
-pub fn may_look() -> bool {
-    !matches!(fs::metadata(PINS), Err(e) if e.kind() == io::ErrorKind::PermissionDenied)
+pub fn can_see_pins() -> bool {
+    !matches!(fs::metadata(PIN_DIR), Err(e) if e.kind() == io::ErrorKind::PermissionDenied)
 }
 
 /// What the kernel has counted of one program of a controller, while the sysctl `kernel.bpf_stats_enabled`
@@ -129,7 +129,7 @@ pub struct Program {
 #[must_use]
 pub fn programs(controller: &Controller) -> Vec<Program> {
     #[cfg(feature = "ebpf")]
-    return crate::object::programs(controller);
+    return crate::bpf_object::programs(controller);
     #[cfg(not(feature = "ebpf"))]
     {
         let _ = controller;
@@ -152,14 +152,14 @@ pub struct Options {
 /// # Errors
 /// Whatever is in the way; nothing is left behind then.
 pub fn load(controllers: &[&'static Controller], options: Options) -> Result<()> {
-    check(controllers, options)?;
-    mount()?;
+    preflight(controllers, options)?;
+    mount_bpffs()?;
     for controller in controllers {
         // What a `load` that was killed half-way has pinned; none of these is loaded, as was just checked.
-        let _ = fs::remove_dir_all(controller.pins());
+        let _ = fs::remove_dir_all(controller.pin_dir());
     }
     #[cfg(feature = "ebpf")]
-    return crate::object::load(controllers, options.verbose);
+    return crate::bpf_object::load(controllers, options.verbose);
     #[cfg(not(feature = "ebpf"))]
     Err(Error::NotBuilt)
 }
@@ -179,7 +179,7 @@ pub fn may_unload() -> Result<()> {
 /// If one is not loaded, or its pins cannot be removed.
 pub fn unload(controllers: &[&'static Controller]) -> Result<()> {
     for controller in controllers {
-        let pins = controller.pins();
+        let pins = controller.pin_dir();
         match fs::remove_dir_all(&pins) {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -188,12 +188,12 @@ pub fn unload(controllers: &[&'static Controller]) -> Result<()> {
             Err(e) => return Err(refused(&format!("cannot remove {}", pins.display()), &e)),
         }
     }
-    gone(controllers);
+    wait_until_unlisted(controllers);
     Ok(())
 }
 
 /// Waits until the kernel, which takes its time, no longer lists them; a second at most.
-fn gone(controllers: &[&'static Controller]) {
+fn wait_until_unlisted(controllers: &[&'static Controller]) {
     for _ in 0..100 {
         let listed = available().unwrap_or_default();
         if !controllers.iter().any(|controller| listed.iter().any(|name| name == controller.linux)) {
@@ -209,11 +209,13 @@ fn gone(controllers: &[&'static Controller]) {
 /// If something cannot be removed.
 pub fn unload_all() -> Result<()> {
     let controllers = loaded();
-    let removed = match fs::remove_dir_all(PINS) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(refused(&format!("cannot remove {PINS}"), &e)),
+    let removed = match fs::remove_dir_all(PIN_DIR) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => {
+            Err(refused(&format!("cannot remove {PIN_DIR}"), &e))
+        }
         _ => Ok(()),
     };
-    gone(&controllers);
+    wait_until_unlisted(&controllers);
     removed
 }
 
@@ -225,9 +227,9 @@ pub(crate) fn refused(attempt: &str, e: &io::Error) -> Error {
 }
 
 /// What can be told before the kernel is asked.
-fn check(controllers: &[&'static Controller], options: Options) -> Result<()> {
+fn preflight(controllers: &[&'static Controller], options: Options) -> Result<()> {
     allowed("cannot load congestion control")?;
-    if !Path::new(BTF).exists() {
+    if !Path::new(BTF_PATH).exists() {
         return Err(Error::NoBtf);
     }
     if !options.tcp {
@@ -276,7 +278,7 @@ fn capable(all: &[u32]) -> bool {
 }
 
 /// Makes sure that there is a place for pins.
-fn mount() -> Result<()> {
+fn mount_bpffs() -> Result<()> {
     use nix::mount::{MsFlags, mount};
     let place = "/sys/fs/bpf";
     let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
@@ -284,7 +286,7 @@ fn mount() -> Result<()> {
         mount(Some("bpf"), place, Some("bpf"), MsFlags::empty(), None::<&str>)
             .map_err(|e| refused(&format!("cannot mount bpf at {place}"), &e.into()))?;
     }
-    fs::create_dir_all(PINS).map_err(|e| refused(&format!("cannot make {PINS}"), &e))
+    fs::create_dir_all(PIN_DIR).map_err(|e| refused(&format!("cannot make {PIN_DIR}"), &e))
 }
 
 #[cfg(test)]
@@ -295,7 +297,7 @@ mod tests {
     #[test]
     fn the_table_is_that_of_the_programs() {
         let names: Vec<&str> = CONTROLLERS.iter().map(|controller| controller.name).collect();
-        let steps: Vec<&str> = crate::entry::CONTROLLERS.iter().map(|steps| steps.name).collect();
+        let steps: Vec<&str> = crate::bpf_abi::CONTROLLERS.iter().map(|steps| steps.name).collect();
         assert_eq!(names, steps);
         for controller in CONTROLLERS {
             assert!(ALGORITHMS.iter().any(|entry| entry.name == controller.name));
@@ -308,8 +310,8 @@ mod tests {
     #[test]
     fn a_step_starts_as_the_table_does() {
         use algo::control::Control;
-        for steps in crate::entry::CONTROLLERS {
-            let mut step = crate::entry::AnbStep::default();
+        for steps in crate::bpf_abi::CONTROLLERS {
+            let mut step = crate::bpf_abi::AnbStep::default();
             let cwnd = (steps.init)(&mut step);
             let fresh = Algorithm::by_name(steps.name).expect("in the table");
             assert_eq!(step.mine, fresh.stats(algo::Span::ZERO), "{}", steps.name);
@@ -317,7 +319,7 @@ mod tests {
             // A timeout, then growth: as the table's own, step by step.
             let (mut mine, alone) = (fresh, algo::control::Group { members: &[], me: 0 });
             for round in 1..200 {
-                step = crate::entry::AnbStep {
+                step = crate::bpf_abi::AnbStep {
                     now_ns: u64::from(round) * 10_000_000,
                     srtt_ns: 10_000_000,
                     rtt_ns: 10_000_000,

@@ -17,7 +17,7 @@ use crate::controllers::refused;
 
 /// What a rule is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Subject {
+pub enum Selector {
     /// Subflows from this local address.
     Address(IpAddr),
     /// Subflows over the interface of this index.
@@ -55,11 +55,11 @@ impl fmt::Display for Group {
 
 /// A rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rule {
+pub struct GroupRule {
     /// The network namespace in which it holds, by its cookie.
     pub netns: u64,
     /// What it is about.
-    pub subject: Subject,
+    pub selector: Selector,
     /// Where it puts that.
     pub group: Group,
 }
@@ -75,12 +75,12 @@ pub fn netns() -> Result<u64> {
 
 /// As the programs have it.
 #[cfg(any(feature = "ebpf", test))]
-fn key(netns: u64, subject: Subject) -> [u8; KEY_BYTES] {
-    let (kind, what): (u32, [u8; 16]) = match subject {
-        Subject::Address(IpAddr::V4(ip)) => (1, padded(&ip.octets())),
-        Subject::Address(IpAddr::V6(ip)) => (1, ip.octets()),
-        Subject::Interface(index) => (2, padded(&index.to_ne_bytes())),
-        Subject::Connection(token) => (3, padded(&token.to_ne_bytes())),
+fn key(netns: u64, selector: Selector) -> [u8; KEY_BYTES] {
+    let (kind, what): (u32, [u8; 16]) = match selector {
+        Selector::Address(IpAddr::V4(ip)) => (1, zero_padded(&ip.octets())),
+        Selector::Address(IpAddr::V6(ip)) => (1, ip.octets()),
+        Selector::Interface(index) => (2, zero_padded(&index.to_ne_bytes())),
+        Selector::Connection(token) => (3, zero_padded(&token.to_ne_bytes())),
     };
     let mut key = [0; KEY_BYTES];
     key[..8].copy_from_slice(&netns.to_ne_bytes());
@@ -90,7 +90,7 @@ fn key(netns: u64, subject: Subject) -> [u8; KEY_BYTES] {
 }
 
 #[cfg(any(feature = "ebpf", test))]
-fn padded(bytes: &[u8; 4]) -> [u8; 16] {
+fn zero_padded(bytes: &[u8; 4]) -> [u8; 16] {
     let mut all = [0; 16];
     all[..4].copy_from_slice(bytes);
     all
@@ -98,26 +98,26 @@ fn padded(bytes: &[u8; 4]) -> [u8; 16] {
 
 /// What a key and its value say; none if they make no sense.
 #[cfg(any(feature = "ebpf", test))]
-fn rule(key: &[u8], value: &[u8]) -> Option<Rule> {
+fn rule(key: &[u8], value: &[u8]) -> Option<GroupRule> {
     let key: &[u8; KEY_BYTES] = key.try_into().ok()?;
     let word = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|i| key[at + i]));
     let netns = u64::from_ne_bytes(std::array::from_fn(|i| key[i]));
     let octets: [u8; 16] = std::array::from_fn(|i| key[12 + i]);
-    let subject = match word(8) {
+    let selector = match word(8) {
         // An IPv4 address leaves the rest zero; no IPv6 host has such an address (RFC 4291 section 2.5.5).
         1 if octets[4..] == [0; 12] => {
-            Subject::Address(IpAddr::from([octets[0], octets[1], octets[2], octets[3]]))
+            Selector::Address(IpAddr::from([octets[0], octets[1], octets[2], octets[3]]))
         }
-        1 => Subject::Address(IpAddr::from(octets)),
-        2 => Subject::Interface(word(12)),
-        3 => Subject::Connection(word(12)),
+        1 => Selector::Address(IpAddr::from(octets)),
+        2 => Selector::Interface(word(12)),
+        3 => Selector::Connection(word(12)),
         _ => return None,
     };
     let group = match u32::from_ne_bytes(value.try_into().ok()?) {
         APART => Group::Apart,
         number => Group::Shared(number),
     };
-    Some(Rule { netns, subject, group })
+    Some(GroupRule { netns, selector, group })
 }
 
 #[cfg(feature = "ebpf")]
@@ -126,13 +126,13 @@ mod map {
 
     use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 
-    use super::{APART, Group, Rule, Subject, key, netns, rule};
-    use crate::controllers::{PINS, refused};
+    use super::{APART, Group, GroupRule, Selector, key, netns, rule};
+    use crate::controllers::{PIN_DIR, refused};
     use crate::{Error, Result};
 
     fn open() -> Result<MapHandle> {
-        let path = Path::new(PINS).join("groups");
-        let found = crate::object::pinned(&path).map_err(|e| match e {
+        let path = Path::new(PIN_DIR).join("groups");
+        let found = crate::bpf_object::open_pinned(&path).map_err(|e| match e {
             Error::Permission(_) => {
                 let path = path.display();
                 Error::Permission(format!("cannot open the groups, which the kernel keeps ({path})"))
@@ -142,7 +142,7 @@ mod map {
         found.ok_or_else(|| Error::Refused("no controller is loaded: anabranch kernel load nmcc-half".into()))
     }
 
-    fn wrong(e: &libbpf_rs::Error) -> Error {
+    fn map_error(e: &libbpf_rs::Error) -> Error {
         refused("cannot change the groups", &std::io::Error::other(e.to_string()))
     }
 
@@ -150,22 +150,22 @@ mod map {
     ///
     /// # Errors
     /// If no controller is loaded, or there are 1,024 rules.
-    pub fn set(subject: Subject, group: Group) -> Result<()> {
+    pub fn set(selector: Selector, group: Group) -> Result<()> {
         let value = match group {
             Group::Shared(number) => number,
             Group::Apart => APART,
         };
         let flags = MapFlags::ANY;
-        open()?.update(&key(netns()?, subject), &value.to_ne_bytes(), flags).map_err(|e| wrong(&e))
+        open()?.update(&key(netns()?, selector), &value.to_ne_bytes(), flags).map_err(|e| map_error(&e))
     }
 
     /// Removes a rule, if there is one.
     ///
     /// # Errors
     /// If no controller is loaded.
-    pub fn clear(subject: Subject) -> Result<()> {
-        match open()?.delete(&key(netns()?, subject)) {
-            Err(e) if e.kind() != libbpf_rs::ErrorKind::NotFound => Err(wrong(&e)),
+    pub fn clear(selector: Selector) -> Result<()> {
+        match open()?.delete(&key(netns()?, selector)) {
+            Err(e) if e.kind() != libbpf_rs::ErrorKind::NotFound => Err(map_error(&e)),
             _ => Ok(()),
         }
     }
@@ -174,14 +174,14 @@ mod map {
     ///
     /// # Errors
     /// If no controller is loaded.
-    pub fn list() -> Result<Vec<Rule>> {
+    pub fn list() -> Result<Vec<GroupRule>> {
         let map = open()?;
         let pairs = map.keys().map(|key| {
-            let value = map.lookup(&key, MapFlags::ANY).map_err(|e| wrong(&e))?;
+            let value = map.lookup(&key, MapFlags::ANY).map_err(|e| map_error(&e))?;
             Ok(value.and_then(|value| rule(&key, &value)))
         });
-        let mut rules = pairs.filter_map(Result::transpose).collect::<Result<Vec<Rule>>>()?;
-        rules.sort_by_key(|rule| (rule.netns, rule.subject));
+        let mut rules = pairs.filter_map(Result::transpose).collect::<Result<Vec<GroupRule>>>()?;
+        rules.sort_by_key(|rule| (rule.netns, rule.selector));
         Ok(rules)
     }
 }
@@ -190,28 +190,28 @@ pub use map::{clear, list, set};
 
 #[cfg(not(feature = "ebpf"))]
 mod none {
-    use super::{Group, Rule, Subject};
+    use super::{Group, GroupRule, Selector};
     use crate::{Error, Result};
 
     /// Adds or replaces a rule.
     ///
     /// # Errors
     /// Always: this build has no eBPF programs.
-    pub fn set(_: Subject, _: Group) -> Result<()> {
+    pub fn set(_: Selector, _: Group) -> Result<()> {
         Err(Error::NotBuilt)
     }
     /// Removes a rule.
     ///
     /// # Errors
     /// Always: this build has no eBPF programs.
-    pub fn clear(_: Subject) -> Result<()> {
+    pub fn clear(_: Selector) -> Result<()> {
         Err(Error::NotBuilt)
     }
     /// The rules.
     ///
     /// # Errors
     /// Always: this build has no eBPF programs.
-    pub fn list() -> Result<Vec<Rule>> {
+    pub fn list() -> Result<Vec<GroupRule>> {
         Err(Error::NotBuilt)
     }
 }
@@ -225,15 +225,15 @@ mod tests {
     #[test]
     fn keys_there_and_back() {
         let addresses = ["10.1.2.3", "::1", "2001:db8::1"].map(|ip| ip.parse().expect("an address"));
-        let subjects = addresses.map(Subject::Address).into_iter();
-        for subject in subjects.chain([Subject::Interface(7), Subject::Connection(u32::MAX)]) {
+        let selectors = addresses.map(Selector::Address).into_iter();
+        for selector in selectors.chain([Selector::Interface(7), Selector::Connection(u32::MAX)]) {
             let value = 5_u32.to_ne_bytes();
-            let want = Rule { netns: 9, subject, group: Group::Shared(5) };
-            assert_eq!(rule(&key(9, subject), &value), Some(want));
-            assert_eq!(rule(&key(9, subject), &[]), None);
+            let want = GroupRule { netns: 9, selector, group: Group::Shared(5) };
+            assert_eq!(rule(&key(9, selector), &value), Some(want));
+            assert_eq!(rule(&key(9, selector), &[]), None);
         }
         assert_eq!(rule(&[0; KEY_BYTES], &[0; 4]), None);
-        let apart = rule(&key(1, Subject::Connection(1)), &APART.to_ne_bytes()).expect("a rule");
+        let apart = rule(&key(1, Selector::Connection(1)), &APART.to_ne_bytes()).expect("a rule");
         assert_eq!(apart.group, Group::Apart);
     }
 }

@@ -6,31 +6,31 @@
 //! **Non-goals.** No scheduler and no loss recovery: Linux takes neither from outside. No kernel module.
 //!
 //! **Map.**
-//! * [`entry`]: one step of one controller as plain memory; compiled for the host and, in the eBPF object
+//! * [`bpf_abi`]: one step of one controller as plain memory; compiled for the host and, in the eBPF object
 //!   that `build.rs` makes, for the kernel.
 //! * [`controllers`]: loading, unloading, what is loaded. Pins, so that it outlives the command.
-//! * [`default`]: the congestion control of new sockets, and what it was before.
+//! * [`default_cc`]: the congestion control of new sockets, and what it was before.
 //! * [`namespaces`]: the network namespaces that there are, whoever holds them.
 //! * [`groups`]: which subflows share a bottleneck, by address, interface or connection.
-//! * [`siblings`]: what the subflows of each connection have published.
+//! * [`subflow_state`]: what the subflows of each connection have published.
 //! * [`uplinks`]: a host with several uplinks uses them all: endpoints, limits, policy routes, and back.
-//! * [`mod@watch`]: connections and subflows, live.
+//! * [`connection_monitor`]: connections and subflows, live.
 #![deny(unsafe_code)]
 
-pub mod controllers;
-pub mod default;
-#[path = "../ebpf/entry.rs"]
+#[path = "../ebpf/bpf_abi.rs"]
 #[expect(unsafe_code, reason = "a controller's state is bytes to C")]
-pub mod entry;
+pub mod bpf_abi;
+#[cfg(feature = "ebpf")]
+mod bpf_object;
+pub mod connection_monitor;
+pub mod controllers;
+pub mod default_cc;
 mod error;
 pub mod groups;
 pub mod namespaces;
 #[cfg(feature = "ebpf")]
-mod object;
-#[cfg(feature = "ebpf")]
 pub mod parity;
-pub mod siblings;
+pub mod subflow_state;
 pub mod uplinks;
-pub mod watch;
 
 pub use error::{Error, Result};

@@ -11,25 +11,25 @@ use std::path::{Path, PathBuf};
 use net::Namespace;
 
 /// That of the calling thread.
-const OWN: &str = "/proc/thread-self/ns/net";
+const OWN_NETNS: &str = "/proc/thread-self/ns/net";
 /// Where `ip netns` mounts those that it names.
-const NAMED: [&str; 2] = ["/run/netns/", "/var/run/netns/"];
+const NAMED_DIRS: [&str; 2] = ["/run/netns/", "/var/run/netns/"];
 /// So many are looked at: far more than a machine has.
-const SPACES_MAX: usize = 65_536;
+const NAMESPACES_MAX: usize = 65_536;
 
 /// A network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Space {
+pub struct NamespaceRef {
     /// The number by which `/proc` tells those that there are from each other; when it is gone, another may
     /// get it.
     pub inode: u64,
     /// What to call it: `here`, or `in namespace lab`, or `in the namespace of process 7 (sh)`. The names in
     /// it are others': not for a terminal as they are.
-    pub place: String,
+    pub location: String,
     path: PathBuf,
 }
 
-impl Space {
+impl NamespaceRef {
     /// Holds it, so that it can be entered.
     ///
     /// # Errors
@@ -48,30 +48,30 @@ impl Space {
 
 /// All of them that this process may see, that of the calling thread first.
 #[must_use]
-pub fn all() -> Vec<Space> {
+pub fn all() -> Vec<NamespaceRef> {
     let mut found = Vec::new();
     let mut known = BTreeSet::new();
-    if let Some(inode) = inode(Path::new(OWN)) {
-        add(&mut found, &mut known, inode, OWN.into(), || "here".into());
+    if let Some(inode) = inode(Path::new(OWN_NETNS)) {
+        add(&mut found, &mut known, inode, OWN_NETNS.into(), || "here".into());
     }
     // Names before numbers.
     for (inode, path) in mounted(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()) {
         let text = path.to_string_lossy().into_owned();
-        let name = NAMED.iter().find_map(|dir| text.strip_prefix(dir)).unwrap_or(&text);
+        let name = NAMED_DIRS.iter().find_map(|dir| text.strip_prefix(dir)).unwrap_or(&text);
         add(&mut found, &mut known, inode, path.clone(), || format!("in namespace {name}"));
     }
-    for (pid, process) in numbers(Path::new("/proc")) {
+    for (pid, process) in numeric_entries(Path::new("/proc")) {
         let who = || {
             let name = fs::read(process.join("comm")).unwrap_or_default();
             format!("process {pid} ({})", String::from_utf8_lossy(&name).trim_end())
         };
-        for (_, thread) in numbers(&process.join("task")) {
+        for (_, thread) in numeric_entries(&process.join("task")) {
             let path = thread.join("ns/net");
             let Some(inode) = inode(&path) else { continue };
-            let place = || format!("in the namespace of {}", who());
-            add(&mut found, &mut known, inode, path, place);
+            let location = || format!("in the namespace of {}", who());
+            add(&mut found, &mut known, inode, path, location);
         }
-        for (_, path) in numbers(&process.join("fd")) {
+        for (_, path) in numeric_entries(&process.join("fd")) {
             let Some(inode) = inode(&path) else { continue };
             add(&mut found, &mut known, inode, path, || format!("in a namespace held by {}", who()));
         }
@@ -81,14 +81,14 @@ pub fn all() -> Vec<Space> {
 
 /// Adds one that is not there yet.
 fn add(
-    found: &mut Vec<Space>,
+    found: &mut Vec<NamespaceRef>,
     known: &mut BTreeSet<u64>,
     inode: u64,
     path: PathBuf,
-    place: impl Fn() -> String,
+    location: impl Fn() -> String,
 ) {
-    if found.len() < SPACES_MAX && known.insert(inode) {
-        found.push(Space { inode, place: place(), path });
+    if found.len() < NAMESPACES_MAX && known.insert(inode) {
+        found.push(NamespaceRef { inode, location: location(), path });
     }
 }
 
@@ -96,20 +96,21 @@ fn add(
 /// threads may be elsewhere, for a moment, to look around there.
 #[must_use]
 pub fn processes() -> Vec<(i32, u64)> {
-    numbers(Path::new("/proc")).filter_map(|(pid, _)| Some((pid, of(pid)?))).collect()
+    numeric_entries(Path::new("/proc")).filter_map(|(pid, _)| Some((pid, of_process(pid)?))).collect()
 }
 
 /// The namespace of a process's first thread, as in [`processes`].
 #[must_use]
-pub fn of(pid: i32) -> Option<u64> {
+pub fn of_process(pid: i32) -> Option<u64> {
     let process = PathBuf::from(format!("/proc/{pid}"));
     // Whose first thread has ended, has others in the same place.
-    let threads = || numbers(&process.join("task")).find_map(|(_, thread)| inode(&thread.join("ns/net")));
+    let threads =
+        || numeric_entries(&process.join("task")).find_map(|(_, thread)| inode(&thread.join("ns/net")));
     inode(&process.join("ns/net")).or_else(threads)
 }
 
 /// The entries of a directory whose names are numbers.
-fn numbers(dir: &Path) -> impl Iterator<Item = (i32, PathBuf)> {
+fn numeric_entries(dir: &Path) -> impl Iterator<Item = (i32, PathBuf)> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries.filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path())))
 }
@@ -117,10 +118,10 @@ fn numbers(dir: &Path) -> impl Iterator<Item = (i32, PathBuf)> {
 /// The namespace that a link in `/proc` leads to.
 #[must_use]
 pub fn inode(path: &Path) -> Option<u64> {
-    number(fs::read_link(path).ok()?.to_str()?)
+    parse_inode(fs::read_link(path).ok()?.to_str()?)
 }
 
-fn number(text: &str) -> Option<u64> {
+fn parse_inode(text: &str) -> Option<u64> {
     text.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok()
 }
 
@@ -130,7 +131,7 @@ fn mounted(text: &str) -> Vec<(u64, PathBuf)> {
         let mut words = line.split(' ').skip(3);
         let (root, place) = (words.next()?, words.next()?);
         // Only blanks are likely, written as octal digits.
-        Some((number(root)?, PathBuf::from(place.replace("\\040", " "))))
+        Some((parse_inode(root)?, PathBuf::from(place.replace("\\040", " "))))
     };
     text.lines().filter_map(one).collect()
 }
@@ -150,17 +151,17 @@ mod tests {
     #[test]
     fn those_without_a_process_are_found_by_their_descriptor() {
         let own = &all()[0];
-        assert_eq!((Some(own.inode), own.place.as_str()), (inode(Path::new(OWN)), "here"));
+        assert_eq!((Some(own.inode), own.location.as_str()), (inode(Path::new(OWN_NETNS)), "here"));
         assert!(processes().contains(&(std::process::id().cast_signed(), own.inode)));
         assert!(own.open().is_ok());
         let space = match Namespace::new() {
             Ok(space) => space,
             Err(e) => return println!("skipped: {e}"),
         };
-        let there = space.run(|| inode(Path::new(OWN))).unwrap();
+        let there = space.run(|| inode(Path::new(OWN_NETNS))).unwrap();
         let found = all().into_iter().find(|one| Some(one.inode) == there).expect("found");
         assert!(!processes().iter().any(|(_, inode)| *inode == found.inode));
-        assert!(found.place.starts_with("in a namespace held by process "), "{}", found.place);
+        assert!(found.location.starts_with("in a namespace held by process "), "{}", found.location);
         drop(space);
         assert!(found.open().is_err(), "it is gone");
     }

@@ -13,10 +13,10 @@
 //! was done before somebody pulled the plug. What was there before and is just what is wanted is in no
 //! journal, and stays.
 
+mod current;
+mod desired;
 mod journal;
-mod live;
 mod plan;
-mod want;
 
 pub use journal::STATE_DIR;
 pub use plan::{Change, Plan};
@@ -24,10 +24,10 @@ pub use plan::{Change, Plan};
 use std::fmt;
 use std::path::PathBuf;
 
-use net::netlink::{self, Sockets, State};
+use net::netlink::{self, SockDiag, TcpState};
 
-use journal::Place;
-use live::Live;
+use current::CurrentConfig;
+use journal::JournalFile;
 
 /// The first routing table unless told otherwise: ANABR on a telephone's keys, as the port of `serve`.
 pub const TABLE_BASE: u32 = 26_227;
@@ -41,7 +41,7 @@ pub const UPLINKS_MAX: usize = netlink::ENDPOINTS_MAX as usize;
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The names of the interfaces to use.
-    pub via: Vec<String>,
+    pub interfaces: Vec<String>,
     /// Those of them that carry data only while no other can.
     pub backup: Vec<String>,
     /// The routing table of the first uplink; the others have the next numbers.
@@ -53,8 +53,8 @@ pub struct Options {
 impl Options {
     /// Options for these interfaces.
     #[must_use]
-    pub fn new(via: Vec<String>) -> Self {
-        Self { via, backup: Vec::new(), table_base: TABLE_BASE, state_dir: STATE_DIR.into() }
+    pub fn new(interfaces: Vec<String>) -> Self {
+        Self { interfaces, backup: Vec::new(), table_base: TABLE_BASE, state_dir: STATE_DIR.into() }
     }
 }
 
@@ -64,7 +64,7 @@ pub enum Error {
     /// What was asked for makes no sense.
     Usage(String),
     /// An interface cannot be used, or the kernel cannot do it.
-    Unfit(String),
+    Unusable(String),
     /// The kernel refused.
     Refused(netlink::Error),
     /// The journal cannot be read or written.
@@ -77,7 +77,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Usage(text) | Self::Unfit(text) | Self::Journal(text) => f.write_str(text),
+            Self::Usage(text) | Self::Unusable(text) | Self::Journal(text) => f.write_str(text),
             Self::Refused(error) if error.is_denied() => write!(f, "{error}: run it as root"),
             Self::Refused(error) => error.fmt(f),
         }
@@ -98,10 +98,10 @@ impl From<netlink::Error> for Error {
 /// If an interface is not there, is down, or has no address or default route; if the kernel has no MPTCP; if
 /// a table is in use.
 pub fn plan(options: &Options) -> Result<Plan> {
-    let live = Live::read()?;
-    let journal = Place::of(&live, &options.state_dir)?.read()?.unwrap_or_default();
-    let want = want::want(options, &live, &journal)?;
-    Ok(plan::towards(&want, &live, &journal))
+    let current = CurrentConfig::read()?;
+    let journal = JournalFile::of(&current, &options.state_dir)?.read()?.unwrap_or_default();
+    let desired = desired::desired(options, &current, &journal)?;
+    Ok(plan::diff(&desired, &current, &journal))
 }
 
 /// Does what [`plan`] says, and gives it back.
@@ -112,9 +112,9 @@ pub fn plan(options: &Options) -> Result<Plan> {
 pub fn setup(options: &Options) -> Result<Plan> {
     let _lock = journal::lock(&options.state_dir)?;
     let plan = plan(options)?;
-    plan.remember(&options.state_dir)?;
+    plan.write_intent(&options.state_dir)?;
     plan.apply()?;
-    plan.settle(&options.state_dir)?;
+    plan.commit(&options.state_dir)?;
     Ok(plan)
 }
 
@@ -123,15 +123,15 @@ pub fn setup(options: &Options) -> Result<Plan> {
 /// # Errors
 /// If the kernel cannot be asked or the journal not be read.
 pub fn plan_teardown(state_dir: &std::path::Path) -> Result<Option<Plan>> {
-    let live = Live::read()?;
-    let Some(journal) = Place::of(&live, state_dir)?.read()? else { return Ok(None) };
-    let mut plan = plan::back(&live, &journal);
+    let current = CurrentConfig::read()?;
+    let Some(journal) = JournalFile::of(&current, state_dir)?.read()? else { return Ok(None) };
+    let mut plan = plan::rollback(&current, &journal);
     // With an endpoint go the subflows from its address, the first of a connection too: the kernel knows no
     // other way. Where the sockets cannot be listed, the note is missing, no more.
-    let sockets = Sockets::open()
-        .and_then(|sockets| sockets.tcp(&[State::Established, State::CloseWait]))
+    let sockets = SockDiag::open()
+        .and_then(|sockets| sockets.tcp(&[TcpState::Established, TcpState::CloseWait]))
         .unwrap_or_default();
-    plan.note_endings(&sockets);
+    plan.note_closed_connections(&sockets);
     Ok(Some(plan))
 }
 
@@ -145,10 +145,10 @@ pub fn teardown(state_dir: &std::path::Path) -> Result<Option<Plan>> {
     let _lock = journal::lock(state_dir)?;
     let Some(plan) = plan_teardown(state_dir)? else {
         // What is left may be of a namespace that is gone, or have been cut off before anything was changed.
-        Place::of(&Live::read()?, state_dir)?.remove()?;
+        JournalFile::of(&CurrentConfig::read()?, state_dir)?.remove()?;
         return Ok(None);
     };
     plan.apply()?;
-    plan.forget(state_dir)?;
+    plan.remove_journal(state_dir)?;
     Ok(Some(plan))
 }

@@ -18,10 +18,10 @@ use std::time::Duration;
 use algo::{Span, Time};
 use kernel::Error;
 use kernel::controllers::{CONTROLLERS, Controller, Options, load, unload};
-use kernel::groups::{Group, Subject, clear, set};
-use kernel::siblings::{self, Published};
-use net::emulator::{Emulator, Frame, Running};
-use net::netlink::{Endpoint, Limits, Netlink, PathManager, Route, Sockets, State};
+use kernel::groups::{Group, Selector, clear, set};
+use kernel::subflow_state::{self, SubflowState};
+use net::emulator::{Emulator, EmulatorHandle, IpPacket};
+use net::netlink::{Endpoint, Limits, Netlink, PathManager, Route, SockDiag, TcpState};
 use net::{Clock, Namespace, Tun};
 use sim::{LinkChange, LinkConfig, LinkId};
 use socket2::{Domain, Protocol, Type};
@@ -110,15 +110,15 @@ struct Connection {
     controller: &'static Controller,
     paths: u8,
     space: Namespace,
-    sockets: Sockets,
+    sockets: SockDiag,
     /// What was seen of its subflows, and at the end of each phase of what they have published.
-    looks: [Vec<Vec<Look>>; 2],
-    published: Vec<Vec<Published>>,
+    samples: [Vec<Vec<Sample>>; 2],
+    published: Vec<Vec<SubflowState>>,
 }
 
 /// A subflow at a time.
 #[derive(Clone, Copy, Debug, Default)]
-struct Look {
+struct Sample {
     at_s: f64,
     cwnd: f64,
     srtt_s: f64,
@@ -205,8 +205,8 @@ impl Connection {
         space.sysctl("net.ipv4.tcp_congestion_control", controller.linux).unwrap();
         space.sysctl("net.ipv4.tcp_wmem", "4096 2000000 4000000").unwrap();
         receiver.run(|| Self::receiver(flow, paths)).unwrap();
-        let sockets = space.run(Sockets::open).unwrap().unwrap();
-        Self { flow, controller, paths, space, sockets, looks: Default::default(), published: Vec::new() }
+        let sockets = space.run(SockDiag::open).unwrap().unwrap();
+        Self { flow, controller, paths, space, sockets, samples: Default::default(), published: Vec::new() }
     }
 
     fn sender(flow: u8, paths: u8) {
@@ -252,14 +252,14 @@ impl Connection {
     }
 
     /// Its subflows, by path.
-    fn subflows(&self) -> Vec<Look> {
-        let mut all = self.sockets.tcp(&[State::Established]).unwrap();
+    fn subflows(&self) -> Vec<Sample> {
+        let mut all = self.sockets.tcp(&[TcpState::Established]).unwrap();
         all.retain(|socket| socket.subflow.is_some());
         all.sort_by_key(|socket| socket.local.ip());
-        let look = |socket: net::netlink::Socket| {
+        let sample = |socket: net::netlink::TcpSocket| {
             assert_eq!(socket.congestion.as_deref(), Some(self.controller.linux));
             let info = socket.info.unwrap();
-            Look {
+            Sample {
                 at_s: 0.0,
                 cwnd: f64::from(info.cwnd),
                 srtt_s: f64::from(info.rtt_us) / 1e6,
@@ -268,42 +268,42 @@ impl Connection {
                 token: socket.subflow.unwrap().token,
             }
         };
-        all.into_iter().map(look).collect()
+        all.into_iter().map(sample).collect()
     }
 
-    fn look(&mut self, phase: usize, at: Span) {
+    fn sample(&mut self, phase: usize, at: Span) {
         let at_s = at.as_nanos() as f64 / 1e9;
-        let now = self.subflows().into_iter().map(|look| Look { at_s, ..look });
-        self.looks[phase].push(now.collect());
+        let now = self.subflows().into_iter().map(|sample| Sample { at_s, ..sample });
+        self.samples[phase].push(now.collect());
     }
 
     /// Keeps what its subflows have published.
-    fn find(&mut self, published: &[Published]) {
+    fn find(&mut self, published: &[SubflowState]) {
         let now = self.subflows();
-        let mine = published.iter().filter(|one| now.iter().any(|look| look.cookie == one.cookie));
+        let mine = published.iter().filter(|one| now.iter().any(|sample| sample.cookie == one.cookie));
         self.published.push(mine.copied().collect());
     }
 
     /// The most that it had in the first phase, packets: what wVegas takes for a queue it drains now and
     /// then.
     fn most(&self) -> f64 {
-        let all = self.looks[0].iter().map(|look| look.iter().map(|one| one.cwnd).sum());
+        let all = self.samples[0].iter().map(|sample| sample.iter().map(|one| one.cwnd).sum());
         all.fold(0.0, f64::max)
     }
 
     /// In a phase.
     fn growth(&self, phase: usize) -> Growth {
-        let looks = &self.looks[phase];
-        let (first, last) = (&looks[0], &looks[looks.len() - 1]);
-        let rtts: Vec<f64> = looks.iter().flat_map(|look| look.iter().map(|one| one.srtt_s)).collect();
+        let samples = &self.samples[phase];
+        let (first, last) = (&samples[0], &samples[samples.len() - 1]);
+        let rtts: Vec<f64> = samples.iter().flat_map(|sample| sample.iter().map(|one| one.srtt_s)).collect();
         let rtt_s = rtts.iter().sum::<f64>() / rtts.len() as f64;
         for (first, last) in first.iter().zip(last) {
             assert_eq!(first.retransmitted, last.retransmitted, "{}: lost more", self.controller.name);
         }
         Growth {
             rounds: (last[0].at_s - first[0].at_s) / rtt_s,
-            first: first.iter().map(|look| look.cwnd).collect(),
-            last: last.iter().map(|look| look.cwnd).collect(),
+            first: first.iter().map(|sample| sample.cwnd).collect(),
+            last: last.iter().map(|sample| sample.cwnd).collect(),
         }
     }
 }
@@ -320,8 +320,8 @@ fn receiver() -> (Namespace, socket2::Socket) {
 }
 
 /// The links at work, and which are to become slower.
-fn emulate(links: Vec<Pair>) -> (Running, Vec<LinkId>) {
-    let mut net = sim::Net::<Frame>::new(1);
+fn emulate(links: Vec<Pair>) -> (EmulatorHandle, Vec<LinkId>) {
+    let mut net = sim::Net::<IpPacket>::new(1);
     let (mut ends, mut slower) = (Vec::new(), Vec::new());
     for (near, far, link, slow) in links {
         let there = net.link("there", link);
@@ -331,21 +331,21 @@ fn emulate(links: Vec<Pair>) -> (Running, Vec<LinkId>) {
     }
     let mut emulator = Emulator::new(net);
     for (near, far, there, back) in ends {
-        let (near, far) = (emulator.port(near), emulator.port(far));
+        let (near, far) = (emulator.add_port(near), emulator.add_port(far));
         emulator.connect(near, far, there, Some(0));
         emulator.connect(far, near, back, None);
     }
     (emulator.start().unwrap(), slower)
 }
 
-/// Sends on all; looks at them; then only the last few go on, with their groups cleared.
+/// Sends on all; takes samples; then only the last few go on, with their groups cleared.
 fn measure(
     streams: &[TcpStream],
     listener: &socket2::Socket,
     connections: &mut [Connection],
-    subjects: &[Subject],
+    selectors: &[Selector],
 ) {
-    let last = connections.len() - subjects.len();
+    let last = connections.len() - selectors.len();
     thread::scope(|scope| {
         for _ in streams {
             let (taken, _) = listener.accept().unwrap();
@@ -364,15 +364,15 @@ fn measure(
             let connections = &mut connections[if phase == 0 { 0 } else { last }..];
             for at_ms in (first_ms..=last_ms).step_by(LOOK_MS as usize) {
                 clock.sleep_until(start + Span::from_millis(at_ms));
-                connections.iter_mut().for_each(|one| one.look(phase, clock.now().since(Time::ZERO)));
+                connections.iter_mut().for_each(|one| one.sample(phase, clock.now().since(Time::ZERO)));
             }
-            let published = siblings::all().unwrap();
+            let published = subflow_state::all().unwrap();
             connections.iter_mut().for_each(|one| one.find(&published));
             let done = if phase == 0 { &streams[..last] } else { &streams[last..] };
             done.iter().for_each(|stream| stream.shutdown(Shutdown::Both).unwrap());
             if phase == 0 {
-                for (subject, connection) in subjects.iter().zip(&connections[last..]) {
-                    connection.space.run(|| clear(*subject)).unwrap().unwrap();
+                for (selector, connection) in selectors.iter().zip(&connections[last..]) {
+                    connection.space.run(|| clear(*selector)).unwrap().unwrap();
                 }
             }
         }
@@ -451,19 +451,23 @@ fn attempt() -> Result<(), String> {
 
     let [address, interface, connection] = [0, 1, 2].map(|i| &connections[last + i]);
     let p1 = interface.space.run(|| Netlink::open().unwrap().index("p1").unwrap()).unwrap();
-    let subjects = [
-        Subject::Address(ip(address.flow, 1)),
-        Subject::Interface(p1),
-        Subject::Connection(connection.subflows()[0].token),
+    let selectors = [
+        Selector::Address(ip(address.flow, 1)),
+        Selector::Interface(p1),
+        Selector::Connection(connection.subflows()[0].token),
     ];
-    for (connection, subject) in connections[last..].iter().zip(subjects) {
-        let group = if matches!(subject, Subject::Connection(_)) { Group::Apart } else { Group::Shared(1) };
-        connection.space.run(|| set(subject, group)).unwrap().unwrap();
+    for (connection, selector) in connections[last..].iter().zip(selectors) {
+        let group = if matches!(selector, Selector::Connection(_)) { Group::Apart } else { Group::Shared(1) };
+        connection.space.run(|| set(selector, group)).unwrap().unwrap();
     }
-    measure(&streams, &listener, &mut connections, &subjects);
+    measure(&streams, &listener, &mut connections, &selectors);
     drop(streams);
     let snapshot = running.stop();
-    assert!(matches!(snapshot.faults().as_deref(), None | Some("not real-time")), "{:?}", snapshot.faults());
+    assert!(
+        matches!(snapshot.violations().as_deref(), None | Some("not real-time")),
+        "{:?}",
+        snapshot.violations()
+    );
 
     for (controller, three) in CONTROLLERS.iter().zip(connections.chunks(3)) {
         let name = controller.name;
@@ -486,11 +490,11 @@ fn attempt() -> Result<(), String> {
         let ratio = growth[0].rate() / (growth[1].rate() + growth[2].rate());
         assert!(if name == "reno" { ratio > 0.65 } else { ratio < 0.6 }, "{name}: {ratio}");
     }
-    for (connection, subject) in connections[last..].iter().zip(subjects) {
+    for (connection, selector) in connections[last..].iter().zip(selectors) {
         factors(connection, 0, false);
-        grown(&format!("nmcc, {subject:?} apart"), &connection.growth(0), 2.0, LESS)?;
+        grown(&format!("nmcc, {selector:?} apart"), &connection.growth(0), 2.0, LESS)?;
         factors(connection, 1, true);
-        grown(&format!("nmcc, {subject:?} together again"), &connection.growth(1), 1.0, LESS_PACED)?;
+        grown(&format!("nmcc, {selector:?} together again"), &connection.growth(1), 1.0, LESS_PACED)?;
     }
     Ok(())
 }

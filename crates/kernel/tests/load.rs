@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use kernel::Error;
 use kernel::controllers::{
-    Controller, Options, PINS, available, linux_name, load, loaded, unload, unload_all,
+    Controller, Options, PIN_DIR, available, linux_name, load, loaded, unload, unload_all,
 };
-use kernel::default;
+use kernel::default_cc;
 use net::Namespace;
 use socket2::{Domain, Type};
 
@@ -141,7 +141,7 @@ fn a_namespace_has_it_as_its_default_and_has_back_what_it_had() {
     let Some(_turn) = turn() else { return };
     let (nmcc, lia) = (Loaded::new("nmcc"), Loaded::new("lia"));
     let space = Namespace::new().unwrap();
-    let here = default::get().unwrap();
+    let here = default_cc::get().unwrap();
     let chosen = || {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -154,40 +154,40 @@ fn a_namespace_has_it_as_its_default_and_has_back_what_it_had() {
     space
         .run(|| {
             // What was before the first stays what comes back.
-            default::set(nmcc.0).unwrap();
-            assert_eq!((default::get().unwrap(), chosen()), ("nmcc".into(), "nmcc".into()));
-            default::set(lia.0).unwrap();
-            assert_eq!((default::get().unwrap(), chosen()), ("lia".into(), "lia".into()));
-            let back = |reset: &default::Reset| -> Vec<String> {
+            default_cc::set(nmcc.0).unwrap();
+            assert_eq!((default_cc::get().unwrap(), chosen()), ("nmcc".into(), "nmcc".into()));
+            default_cc::set(lia.0).unwrap();
+            assert_eq!((default_cc::get().unwrap(), chosen()), ("lia".into(), "lia".into()));
+            let back = |reset: &default_cc::Reset| -> Vec<String> {
                 assert!(reset.failed.is_empty(), "{reset:?}");
-                let here = reset.back.iter().filter(|back| back.place == "here");
+                let here = reset.restored.iter().filter(|back| back.location == "here");
                 here.map(|back| back.default.clone()).collect()
             };
-            let none = default::reset(&[nmcc.0]).unwrap();
+            let none = default_cc::reset(&[nmcc.0]).unwrap();
             assert!(back(&none).is_empty(), "it is another that is the default");
-            assert_eq!(default::get().unwrap(), "lia");
-            let reset = default::reset(&[lia.0]).unwrap();
-            assert_eq!((back(&reset), default::get().unwrap()), (vec!["reno".into()], "reno".into()));
-            default::set(lia.0).unwrap();
+            assert_eq!(default_cc::get().unwrap(), "lia");
+            let reset = default_cc::reset(&[lia.0]).unwrap();
+            assert_eq!((back(&reset), default_cc::get().unwrap()), (vec!["reno".into()], "reno".into()));
+            default_cc::set(lia.0).unwrap();
         })
         .unwrap();
     // From elsewhere: it is found by the descriptor that this process has of it.
-    let reset = default::reset(&[lia.0]).unwrap();
+    let reset = default_cc::reset(&[lia.0]).unwrap();
     let place = format!("in a namespace held by process {} ", std::process::id());
-    let found = reset.back.iter().filter(|back| back.place.starts_with(&place)).collect::<Vec<_>>();
+    let found = reset.restored.iter().filter(|back| back.location.starts_with(&place)).collect::<Vec<_>>();
     assert_eq!(found.len(), 1, "{reset:?}");
     space
         .run(|| {
-            assert_eq!(default::get().unwrap(), "reno");
+            assert_eq!(default_cc::get().unwrap(), "reno");
             // Who has chosen another meanwhile keeps that.
-            default::set(lia.0).unwrap();
+            default_cc::set(lia.0).unwrap();
             std::fs::write("/proc/sys/net/ipv4/tcp_congestion_control", "reno").unwrap();
-            let reset = default::reset(&[lia.0]).unwrap();
-            assert!(!reset.back.iter().any(|back| back.place == "here"), "{reset:?}");
-            assert_eq!(default::get().unwrap(), "reno");
+            let reset = default_cc::reset(&[lia.0]).unwrap();
+            assert!(!reset.restored.iter().any(|back| back.location == "here"), "{reset:?}");
+            assert_eq!(default_cc::get().unwrap(), "reno");
         })
         .unwrap();
-    assert_eq!(default::get().unwrap(), here, "elsewhere nothing has changed");
+    assert_eq!(default_cc::get().unwrap(), here, "elsewhere nothing has changed");
 }
 
 /// What is in the kernel of these controllers: programs, maps and pins.
@@ -202,7 +202,7 @@ fn traces(controllers: &[&'static Controller]) -> Vec<String> {
     all.extend(maps.map(|one| one.name.to_string_lossy().into_owned()));
     all.extend(available().unwrap());
     all.retain(|name| ours(name));
-    let pins = controllers.iter().map(|controller| controller.pins()).filter(|pins| pins.exists());
+    let pins = controllers.iter().map(|controller| controller.pin_dir()).filter(|pins| pins.exists());
     all.extend(pins.map(|pins| pins.display().to_string()));
     all
 }
@@ -221,7 +221,7 @@ fn no_traces(controllers: &[&'static Controller]) {
 /// Those that are loaded and unloaded by force; `None`, with a word why, if somebody uses one now.
 fn spare() -> Option<[&'static Controller; 2]> {
     let controllers = KILLED.map(|name| Controller::by_name(name).unwrap());
-    let pinned = controllers.iter().any(|controller| controller.pins().exists());
+    let pinned = controllers.iter().any(|controller| controller.pin_dir().exists());
     // Programs that nobody holds any more are freed after a grace period.
     let there = (0..500).map(|_| traces(&controllers)).find(|there| {
         let settled = pinned || there.is_empty();
@@ -242,7 +242,7 @@ fn spare() -> Option<[&'static Controller; 2]> {
 fn clean(controllers: &[&'static Controller], all: bool) {
     if all {
         unload_all().unwrap();
-        assert!(!PathBuf::from(PINS).exists());
+        assert!(!PathBuf::from(PIN_DIR).exists());
     } else {
         for controller in controllers {
             match unload(&[controller]) {
@@ -265,7 +265,7 @@ fn it_outlives_its_loader_and_leaves_nothing_when_killed() {
     let Some(_turn) = turn() else { return };
     let Some(controllers) = spare() else { return };
     // With nobody else's loaded, everything may go.
-    let all = loaded().is_empty() && !Path::new(PINS).exists();
+    let all = loaded().is_empty() && !Path::new(PIN_DIR).exists();
 
     succeeds(&mut child("child_that_loads"));
     assert!(controllers.iter().all(|controller| controller.is_loaded()));

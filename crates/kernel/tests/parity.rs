@@ -1,13 +1,13 @@
 //! The controllers take the same steps in the kernel as here: random steps of random subflows, one by one.
 #![cfg(feature = "ebpf")]
 
-use kernel::entry::{AnbStep, CONTROLLERS};
+use kernel::bpf_abi::{AnbStep, CONTROLLERS};
 use kernel::parity::Parity;
 
-/// A small generator (SplitMix64).
-struct Luck(u64);
+/// A small random number generator.
+struct SplitMix64(u64);
 
-impl Luck {
+impl SplitMix64 {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -50,48 +50,48 @@ fn the_kernel_takes_the_same_steps() {
     }
     for (no, steps_of) in CONTROLLERS.iter().enumerate() {
         let mut parity = Parity::new(steps_of.name).expect("the kernel takes the programs");
-        let mut luck = Luck(no as u64);
+        let mut rng = SplitMix64(no as u64);
         let (mut here, mut moved, mut cut) = (AnbStep::default(), 0, 0);
         // Both begin from all zeros, padding included.
         let mut there = here;
         for number in 0..steps() {
-            let op = match luck.below(100) {
+            let op = match rng.below(100) {
                 _ if number % 1_000 == 0 => 0,
                 0..=84 => 1,
                 85..=95 => 2,
                 _ => 3,
             };
             // Siblings come and go, now and then; some have no round-trip time.
-            if luck.below(10) == 0 {
-                let i = luck.below(8) as usize;
+            if rng.below(10) == 0 {
+                let i = rng.below(8) as usize;
                 let mut member = here.mine;
-                member.cwnd.0 = (luck.magnitude(20) << 40) | luck.below(1 << 40);
-                member.srtt = algo::Span::from_nanos(luck.magnitude(34) * luck.below(8).min(1));
-                member.slow_start = luck.below(4) == 0;
-                member.loss_interval = luck.magnitude(20) * luck.below(4).min(1);
-                member.reduction.0 = luck.magnitude(50);
-                member.reduced_at = algo::Time::from_nanos(here.now_ns.saturating_sub(luck.magnitude(34)));
-                member.packets_between_losses = luck.magnitude(30);
+                member.cwnd.0 = (rng.magnitude(20) << 40) | rng.below(1 << 40);
+                member.srtt = algo::Span::from_nanos(rng.magnitude(34) * rng.below(8).min(1));
+                member.slow_start = rng.below(4) == 0;
+                member.loss_interval = rng.magnitude(20) * rng.below(4).min(1);
+                member.reduction.0 = rng.magnitude(50);
+                member.reduced_at = algo::Time::from_nanos(here.now_ns.saturating_sub(rng.magnitude(34)));
+                member.packets_between_losses = rng.magnitude(30);
                 here.members[i] = member;
-                here.me = luck.below(8) as u32;
-                here.n = luck.below(9) as u32;
+                here.me = rng.below(8) as u32;
+                here.n = rng.below(9) as u32;
             }
             let mine = here.mine;
             here.members[here.me as usize] = mine;
-            here.now_ns += luck.magnitude(30);
-            if luck.below(20) == 0 {
-                here.srtt_ns = luck.magnitude(34);
-                here.min_rtt_ns = here.srtt_ns / (1 + luck.below(3));
+            here.now_ns += rng.magnitude(30);
+            if rng.below(20) == 0 {
+                here.srtt_ns = rng.magnitude(34);
+                here.min_rtt_ns = here.srtt_ns / (1 + rng.below(3));
             }
-            here.rtt_ns = here.srtt_ns * luck.below(4) / 2;
-            let bits = if luck.below(100) == 0 { 31 } else { 6 };
-            here.acked = luck.magnitude(bits) as u32;
-            here.round += luck.below(2) as u32;
-            here.cwnd_limited = u32::from(luck.below(8) > 0);
-            here.recovering = u32::from(luck.below(10) == 0);
-            here.cause = luck.below(3) as u32;
-            here.cwnd = luck.magnitude(16) as u32;
-            here.ssthresh = if luck.below(4) == 0 { 0x7fff_ffff } else { luck.magnitude(16) as u32 };
+            here.rtt_ns = here.srtt_ns * rng.below(4) / 2;
+            let bits = if rng.below(100) == 0 { 31 } else { 6 };
+            here.acked = rng.magnitude(bits) as u32;
+            here.round += rng.below(2) as u32;
+            here.cwnd_limited = u32::from(rng.below(8) > 0);
+            here.recovering = u32::from(rng.below(10) == 0);
+            here.cause = rng.below(3) as u32;
+            here.cwnd = rng.magnitude(16) as u32;
+            here.ssthresh = if rng.below(4) == 0 { 0x7fff_ffff } else { rng.magnitude(16) as u32 };
             let before = here;
             there.clone_from(&here);
             let want =

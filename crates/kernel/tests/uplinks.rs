@@ -6,9 +6,9 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use common::{FAR, FAR6, World, apart, carry, ip, subflows, until};
+use common::{FAR, FAR6, TestNetwork, carry, in_own_thread, ip, subflows, until};
 use kernel::uplinks::{Error, Options, plan, plan_teardown, setup, teardown};
-use net::netlink::{Endpoint, Flags, Limits, Netlink, PathManager, Sockets, State};
+use net::netlink::{Endpoint, EndpointFlags, Limits, Netlink, PathManager, SockDiag, TcpState};
 
 const ENABLED: &str = "/proc/sys/net/mptcp/enabled";
 
@@ -40,8 +40,8 @@ fn journals(dir: &Path) -> usize {
 
 #[test]
 fn both_uplinks_carry_and_everything_is_put_back() {
-    apart(|| {
-        let Some(world) = World::new() else { return };
+    in_own_thread(|| {
+        let Some(network) = TestNetwork::new() else { return };
         let dir = tempfile::tempdir().unwrap();
         fs::write(ENABLED, "0").unwrap();
         // As strict as a host can be about where packets come from (RFC 3704).
@@ -57,7 +57,7 @@ fn both_uplinks_carry_and_everything_is_put_back() {
         assert_eq!(journals(dir.path()), 1);
         assert!(setup(&options(dir.path(), &[])).unwrap().changes().is_empty(), "nothing has changed");
 
-        let (mut near, mut far, _listener) = world.connect(FAR);
+        let (mut near, mut far, _listener) = network.connect(FAR);
         carry(&mut near, &mut far, 100_000);
         let both = subflows(2);
         assert_eq!([both[0].local.ip(), both[1].local.ip()], [ip("10.1.0.1"), ip("10.2.0.1")]);
@@ -71,14 +71,14 @@ fn both_uplinks_carry_and_everything_is_put_back() {
         }
         drop((near, far));
         until("it is closed", || {
-            Sockets::open().unwrap().tcp(&[State::Established]).unwrap().is_empty().then_some(())
+            SockDiag::open().unwrap().tcp(&[TcpState::Established]).unwrap().is_empty().then_some(())
         });
 
         // IPv6 as well.
-        let (mut near, mut far, _listener6) = world.connect(FAR6);
+        let (mut near, mut far, _listener6) = network.connect(FAR6);
         carry(&mut near, &mut far, 100_000);
         let both = until("the subflows are there", || {
-            let mut all = Sockets::open().unwrap().tcp(&[State::Established]).unwrap();
+            let mut all = SockDiag::open().unwrap().tcp(&[TcpState::Established]).unwrap();
             all.retain(|socket| socket.subflow.is_some() && socket.local.is_ipv6());
             all.sort_by_key(|socket| socket.local);
             (all.len() == 2).then_some(all)
@@ -98,11 +98,11 @@ fn both_uplinks_carry_and_everything_is_put_back() {
 
 #[test]
 fn a_backup_rests_until_it_is_needed() {
-    apart(|| {
-        let Some(world) = World::new() else { return };
+    in_own_thread(|| {
+        let Some(network) = TestNetwork::new() else { return };
         let dir = tempfile::tempdir().unwrap();
         setup(&options(dir.path(), &["up2"])).unwrap();
-        let (mut near, mut far, _listener) = world.connect(FAR);
+        let (mut near, mut far, _listener) = network.connect(FAR);
         carry(&mut near, &mut far, 100_000);
         let both = subflows(2);
         let backups: Vec<_> = both.iter().map(|socket| socket.subflow.unwrap().flags.is_backup()).collect();
@@ -115,7 +115,10 @@ fn a_backup_rests_until_it_is_needed() {
         netlink.set_link(netlink.index("up1").unwrap(), Some(false), None).unwrap();
         carry(&mut near, &mut far, 1_000_000);
         let error = plan(&options(dir.path(), &["up2"])).unwrap_err();
-        assert!(matches!(error, Error::Unfit(_)) && error.to_string().starts_with("up1 is down"), "{error}");
+        assert!(
+            matches!(error, Error::Unusable(_)) && error.to_string().starts_with("up1 is down"),
+            "{error}"
+        );
         // What went with the interface is no obstacle.
         teardown(dir.path()).unwrap().unwrap();
         assert!(PathManager::open().unwrap().endpoints().unwrap().is_empty());
@@ -124,12 +127,13 @@ fn a_backup_rests_until_it_is_needed() {
 
 #[test]
 fn it_can_be_cut_off_after_any_step() {
-    apart(|| {
-        let Some(_world) = World::new() else { return };
+    in_own_thread(|| {
+        let Some(_network) = TestNetwork::new() else { return };
         let dir = tempfile::tempdir().unwrap();
         let manager = PathManager::open().unwrap();
         // What is there before: an endpoint that is replaced, one that is not, and limits.
-        let other = Endpoint { id: 9, flags: Flags::SIGNAL, ..Endpoint::subflow(ip("192.0.2.1"), None) };
+        let other =
+            Endpoint { id: 9, flags: EndpointFlags::SIGNAL, ..Endpoint::subflow(ip("192.0.2.1"), None) };
         manager.add_endpoint(&other).unwrap();
         let replaced = Endpoint { id: 5, ..Endpoint::subflow(ip("10.1.0.1"), None) };
         manager.add_endpoint(&replaced).unwrap();
@@ -139,7 +143,7 @@ fn it_can_be_cut_off_after_any_step() {
         assert!(whole > 20);
         for steps in 0..=whole {
             let plan = plan(&options(dir.path(), &["up2"])).unwrap();
-            plan.remember(dir.path()).unwrap();
+            plan.write_intent(dir.path()).unwrap();
             for change in &plan.changes()[..steps] {
                 change.apply().unwrap();
             }
@@ -154,7 +158,7 @@ fn it_can_be_cut_off_after_any_step() {
         }
         // Or it is taken up again.
         let plan = plan(&options(dir.path(), &["up2"])).unwrap();
-        plan.remember(dir.path()).unwrap();
+        plan.write_intent(dir.path()).unwrap();
         for change in &plan.changes()[..whole / 2] {
             change.apply().unwrap();
         }
@@ -168,8 +172,8 @@ fn it_can_be_cut_off_after_any_step() {
 
 #[test]
 fn another_address_and_a_vanished_interface() {
-    apart(|| {
-        let Some(world) = World::new() else { return };
+    in_own_thread(|| {
+        let Some(network) = TestNetwork::new() else { return };
         let dir = tempfile::tempdir().unwrap();
         let before = dump();
         setup(&options(dir.path(), &[])).unwrap();
@@ -186,7 +190,7 @@ fn another_address_and_a_vanished_interface() {
         assert!(changed.contains(&"mptcp endpoint del 10.2.0.1 dev up2".to_owned()), "{changed:#?}");
         assert!(changed.contains(&"mptcp endpoint add 10.2.0.77 dev up2 subflow".to_owned()), "{changed:#?}");
         assert!(changed.iter().all(|line| line.contains("10.2.0.")), "{changed:#?}");
-        let (mut near, mut far, _listener) = world.connect(FAR);
+        let (mut near, mut far, _listener) = network.connect(FAR);
         carry(&mut near, &mut far, 100_000);
         assert_eq!(subflows(2)[1].local.ip(), ip("10.2.0.77"));
         teardown(dir.path()).unwrap().unwrap();
@@ -211,8 +215,8 @@ fn another_address_and_a_vanished_interface() {
 
 #[test]
 fn routes_more_special_than_the_default_are_kept() {
-    apart(|| {
-        let Some(_world) = World::new() else { return };
+    in_own_thread(|| {
+        let Some(_network) = TestNetwork::new() else { return };
         let dir = tempfile::tempdir().unwrap();
         let netlink = Netlink::open().unwrap();
         // A private network behind the first uplink, reached from the second one's address too.

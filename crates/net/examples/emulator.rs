@@ -42,7 +42,7 @@ mod linux {
     use std::time::Duration;
 
     use algo::{Rate, Span};
-    use net::emulator::{Driver, Emulator, Frame, Histogram, Running, Snapshot};
+    use net::emulator::{Driver, Emulator, EmulatorHandle, Histogram, IpPacket, Snapshot};
     use net::{Clock, Namespace, Tun};
     use nix::sys::resource::{UsageWho, getrusage};
     use nix::sys::time::TimeValLike as _;
@@ -143,13 +143,13 @@ mod linux {
     struct World {
         left: Namespace,
         right: Namespace,
-        running: Running,
+        running: EmulatorHandle,
     }
 
     impl World {
         fn new(driver: &Driver, links: &[LinkConfig], offload: bool) -> Result<Self> {
             let (left, right) = (Namespace::new()?, Namespace::new()?);
-            let mut net = sim::Net::<Frame>::new(1);
+            let mut net = sim::Net::<IpPacket>::new(1);
             let mut routes = Vec::new();
             for (n, config) in links.iter().enumerate() {
                 let down = net.link(&format!("down {n}"), config.clone());
@@ -159,8 +159,8 @@ mod linux {
             let mut emulator = Emulator::new(net);
             for (n, (down, up)) in routes.into_iter().enumerate() {
                 let name = format!("p{n}");
-                let near = emulator.port(Tun::new(&left, &name, MTU_BYTES, offload)?);
-                let far = emulator.port(Tun::new(&right, &name, MTU_BYTES, offload)?);
+                let near = emulator.add_port(Tun::new(&left, &name, MTU_BYTES, offload)?);
+                let far = emulator.add_port(Tun::new(&right, &name, MTU_BYTES, offload)?);
                 emulator.connect(near, far, down, Some(n as u32));
                 emulator.connect(far, near, up, None);
                 tool(&left, &format!("ip addr add 10.9.{n}.1 peer 10.9.{n}.2 dev {name}"))?;
@@ -181,8 +181,8 @@ mod linux {
     }
 
     /// Whatever makes the other figures worthless.
-    fn faults(snapshot: &Snapshot) -> String {
-        snapshot.faults().map(|faults| format!("; {faults}")).unwrap_or_default()
+    fn violations(snapshot: &Snapshot) -> String {
+        snapshot.violations().map(|violations| format!("; {violations}")).unwrap_or_default()
     }
 
     /// (a) Round trips.
@@ -230,7 +230,7 @@ mod linux {
              max {max:.3} ms, {early} early; {}{}",
             2 * delay_ms,
             lateness(&snapshot.lateness()),
-            faults(&snapshot)
+            violations(&snapshot)
         );
         Ok(())
     }
@@ -313,7 +313,7 @@ mod linux {
             beside_ideal(bits, mbit),
             cpu / wall * 100.0,
             lateness(&snapshot.lateness()),
-            faults(&snapshot)
+            violations(&snapshot)
         );
         Ok(())
     }
@@ -372,7 +372,7 @@ mod linux {
             cpu / packets / 1e3,
             packets / used * 1e3,
             lateness(&snapshot.lateness()),
-            faults(&snapshot)
+            violations(&snapshot)
         );
         Ok(())
     }
@@ -433,7 +433,7 @@ mod linux {
             used / nanos * 1e5,
             lateness(&all),
             ms(worst),
-            after.iter().map(faults).find(|faults| !faults.is_empty()).unwrap_or_default()
+            after.iter().map(violations).find(|violations| !violations.is_empty()).unwrap_or_default()
         );
         Ok(())
     }

@@ -17,7 +17,9 @@ use std::os::fd::AsFd as _;
 use std::process::{Command, Stdio};
 
 use algo::{Rate, Span, Time};
-use net::{Clock, Datagrams, Interest, Poller, RecvBuffers, RecvOutcome, SendOutcome, Udp, Via, interfaces};
+use net::{
+    Clock, Datagrams, Egress, Interest, Poller, RecvBuffers, RecvOutcome, SendOutcome, Udp, interfaces,
+};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
 
@@ -141,7 +143,7 @@ fn run(name: &'static str, segments: usize, gro: bool, options: &Options) -> Res
     let mut output = BufReader::new(child.stdout.take().ok_or("no output")?).lines();
     let peer: SocketAddr = output.next().ok_or("the receiver said nothing")??.parse()?;
 
-    let udp = Udp::connect(&Via::any(), peer)?;
+    let udp = Udp::connect(&Egress::any(), peer)?;
     let clock = Clock::start();
     let mut poller = Poller::new(clock);
     let mut buffers = RecvBuffers::new();

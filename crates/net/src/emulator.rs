@@ -4,8 +4,8 @@
 //! with whatever runs there: the kernel's own TCP, unmodified programs. It adds nothing to what the links do.
 //! A packet enters the net with the time at which it was read; when it leaves, the net says, which keeps a
 //! clock of its own: that the emulator wakes late never moves a departure, it only hands the packet over
-//! late. By how much is counted for every packet ([`Carried::lateness`]). That a packet waits before it is
-//! read can't be seen, and takes about as long.
+//! late. By how much is counted for every packet ([`ConnectionStats::lateness`]). That a packet waits before
+//! it is read can't be seen, and takes about as long.
 //!
 //! **The thread.** A [`Driver`] is one, for one emulator or many. It waits for their devices and for the next
 //! event of their nets, to the nanosecond. It is of the real-time class where that is allowed
@@ -15,12 +15,12 @@
 //!
 //! ```no_run
 //! use algo::{Rate, Span};
-//! use net::emulator::{Emulator, Frame};
+//! use net::emulator::{Emulator, IpPacket};
 //! use net::{Namespace, Tun};
 //! use sim::LinkConfig;
 //!
 //! # fn main() -> std::io::Result<()> {
-//! let mut links = sim::Net::<Frame>::new(1);
+//! let mut links = sim::Net::<IpPacket>::new(1);
 //! let config = LinkConfig::new(Rate::from_bits(12_000_000), Span::from_millis(20)).queue_packets(40);
 //! let down = links.link("down", config.clone());
 //! let down = links.route(&[down]);
@@ -29,8 +29,8 @@
 //!
 //! let (server, client) = (Namespace::new()?, Namespace::new()?);
 //! let mut emulator = Emulator::new(links);
-//! let near = emulator.port(Tun::new(&server, "link", 1_500, false)?);
-//! let far = emulator.port(Tun::new(&client, "link", 1_500, false)?);
+//! let near = emulator.add_port(Tun::new(&server, "link", 1_500, false)?);
+//! let far = emulator.add_port(Tun::new(&client, "link", 1_500, false)?);
 //! emulator.connect(near, far, down, Some(0));
 //! emulator.connect(far, near, up, None);
 //! let running = emulator.start()?;
@@ -40,12 +40,12 @@
 //! # }
 //! ```
 
-mod cross;
+mod buffer_pool;
+mod cross_traffic;
 mod driver;
-mod frame;
+mod emulation;
 mod histogram;
-mod pool;
-mod turn;
+mod ip_packet;
 
 use std::io;
 use std::sync::Arc;
@@ -54,14 +54,14 @@ use std::sync::mpsc;
 use algo::{Span, Time};
 use sim::{LinkChange, LinkConfig, LinkId, RouteId, Stats};
 
-pub use cross::Cross;
+pub use cross_traffic::CrossTraffic;
 pub use driver::Driver;
-pub use frame::Frame;
 pub use histogram::Histogram;
+pub use ip_packet::IpPacket;
 
 use crate::Tun;
-use cross::Crossing;
-use driver::Ask;
+use cross_traffic::CrossTrafficGenerator;
+use driver::Request;
 
 /// A TUN device of an [`Emulator`], by the order in which they were given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -70,11 +70,11 @@ pub struct PortId(pub u32);
 /// Links, and the devices between which they carry packets; see the [module](self).
 #[derive(Debug)]
 pub struct Emulator {
-    net: sim::Net<Frame>,
+    net: sim::Net<IpPacket>,
     links: u32,
     ports: Vec<Port>,
     connections: Vec<Connection>,
-    crossing: Crossing,
+    cross_traffic: CrossTrafficGenerator,
 }
 
 #[derive(Debug)]
@@ -82,7 +82,7 @@ struct Port {
     tun: Arc<Tun>,
     /// Where what is read here goes.
     connection: Option<u32>,
-    counts: PortCounts,
+    stats: PortStats,
     /// Whether there may be something to read.
     active: bool,
 }
@@ -92,12 +92,12 @@ struct Connection {
     to: u32,
     route: RouteId,
     flow: u32,
-    carried: Carried,
+    stats: ConnectionStats,
 }
 
 /// What one connection has carried, one direction between two devices.
 #[derive(Clone, Debug)]
-pub struct Carried {
+pub struct ConnectionStats {
     /// Where its packets are read.
     pub from: PortId,
     /// Where they are written.
@@ -117,7 +117,7 @@ pub struct Carried {
 
 /// What was read from one device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PortCounts {
+pub struct PortStats {
     /// Packets read.
     pub packets: u64,
     /// Their bytes, IP headers included.
@@ -149,9 +149,9 @@ pub struct Snapshot {
     /// What each link saw, by the order in which they were made.
     pub links: Vec<Stats>,
     /// What each connection carried, by the order in which they were made.
-    pub connections: Vec<Carried>,
+    pub connections: Vec<ConnectionStats>,
     /// What was read from each device, by the order in which they were given.
-    pub ports: Vec<PortCounts>,
+    pub ports: Vec<PortStats>,
     /// Why it stopped to carry anything, if it did.
     pub failure: Option<String>,
 }
@@ -168,8 +168,8 @@ impl Snapshot {
     /// In which ways the run was not what the links were told to do, in words; `None` if in none. How late
     /// packets may be, only the caller knows.
     #[must_use]
-    pub fn faults(&self) -> Option<String> {
-        let sum = |count: fn(&PortCounts) -> u64| self.ports.iter().map(count).sum::<u64>();
+    pub fn violations(&self) -> Option<String> {
+        let sum = |count: fn(&PortStats) -> u64| self.ports.iter().map(count).sum::<u64>();
         let counts = [
             (
                 self.connections.iter().map(|connection| connection.unwritten).sum(),
@@ -184,8 +184,8 @@ impl Snapshot {
             counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
         let realtime = (!self.realtime).then(|| "not real-time".to_owned());
         let failure = self.failure.iter().map(|failure| format!("stopped: {failure}"));
-        let faults: Vec<String> = failure.chain(counts).chain(realtime).collect();
-        (!faults.is_empty()).then(|| faults.join(", "))
+        let violations: Vec<String> = failure.chain(counts).chain(realtime).collect();
+        (!violations.is_empty()).then(|| violations.join(", "))
     }
 }
 
@@ -193,21 +193,27 @@ impl Emulator {
     /// An emulator of these links, without devices. Time zero of the net is the moment of
     /// [`start`](Self::start).
     #[must_use]
-    pub fn new(mut net: sim::Net<Frame>) -> Self {
+    pub fn new(mut net: sim::Net<IpPacket>) -> Self {
         net.report_drops(true);
         // A net does not say how many links it has. The number of one more does, which no route uses.
         let links = net.link("", LinkConfig::default()).0;
-        Self { net, links, ports: Vec::new(), connections: Vec::new(), crossing: Crossing::default() }
+        Self {
+            net,
+            links,
+            ports: Vec::new(),
+            connections: Vec::new(),
+            cross_traffic: CrossTrafficGenerator::default(),
+        }
     }
 
     /// Adds a device.
     ///
     /// # Panics
     /// If there are 2^32.
-    pub fn port(&mut self, tun: Tun) -> PortId {
+    pub fn add_port(&mut self, tun: Tun) -> PortId {
         let id = u32::try_from(self.ports.len()).expect("fewer than 2^32 devices");
-        let counts = PortCounts::default();
-        self.ports.push(Port { tun: Arc::new(tun), connection: None, counts, active: true });
+        let stats = PortStats::default();
+        self.ports.push(Port { tun: Arc::new(tun), connection: None, stats, active: true });
         PortId(id)
     }
 
@@ -225,21 +231,21 @@ impl Emulator {
         assert!(port.tun.offload() == offload, "both ends of a connection have offload, or none");
         port.connection = Some(u32::try_from(self.connections.len()).expect("no more than ports"));
         let lateness = Histogram::new();
-        let carried = Carried { from, to, route, packets: 0, bytes: 0, unwritten: 0, lateness };
-        let flow = flow.unwrap_or(frame::NONE);
-        self.connections.push(Connection { to: to.0, route, flow, carried });
+        let stats = ConnectionStats { from, to, route, packets: 0, bytes: 0, unwritten: 0, lateness };
+        let flow = flow.unwrap_or(ip_packet::NO_ID);
+        self.connections.push(Connection { to: to.0, route, flow, stats });
     }
 
     /// Adds cross traffic, at the exact times of the net's clock.
-    pub fn cross(&mut self, cross: Cross) {
-        self.crossing.add(cross);
+    pub fn add_cross_traffic(&mut self, cross_traffic: CrossTraffic) {
+        self.cross_traffic.add(cross_traffic);
     }
 
     /// Starts the clock, and a thread for this emulator alone; see [`Driver`] for many.
     ///
     /// # Errors
     /// Out of descriptors, of threads; a kernel before Linux 5.11.
-    pub fn start(self) -> io::Result<Running> {
+    pub fn start(self) -> io::Result<EmulatorHandle> {
         Driver::new()?.start(self)
     }
 
@@ -250,17 +256,17 @@ impl Emulator {
 
 /// An [`Emulator`] at work, until it is dropped.
 #[derive(Debug)]
-pub struct Running {
+pub struct EmulatorHandle {
     driver: Driver,
     number: u32,
     origin: Time,
     links: u32,
     tuns: Vec<Arc<Tun>>,
     /// Whether it has been stopped.
-    over: bool,
+    stopped: bool,
 }
 
-impl Running {
+impl EmulatorHandle {
     /// The time since the start, which is also the net's.
     #[must_use]
     pub fn now(&self) -> Time {
@@ -273,7 +279,7 @@ impl Running {
     /// If its thread has: a connection's route is not of its net.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        self.answer(Ask::Snapshot)
+        self.answer(Request::Snapshot)
     }
 
     /// Changes a link, now.
@@ -282,7 +288,7 @@ impl Running {
     /// If the link is not of its net.
     pub fn command(&self, link: LinkId, command: LinkChange) {
         assert!(link.0 < self.links, "a link of another network");
-        self.driver.ask(Ask::Command(self.number, link, command));
+        self.driver.request(Request::Command(self.number, link, command));
     }
 
     /// Ends it, and says how it has been. What is still under way is lost; the devices are gone on return.
@@ -291,27 +297,27 @@ impl Running {
     /// If its thread has: a connection's route is not of its net.
     #[must_use]
     pub fn stop(mut self) -> Snapshot {
-        self.over = true;
-        self.answer(Ask::Stop)
+        self.stopped = true;
+        self.answer(Request::Stop)
     }
 
-    fn answer(&self, ask: impl FnOnce(u32, mpsc::Sender<Snapshot>) -> Ask) -> Snapshot {
+    fn answer(&self, request: impl FnOnce(u32, mpsc::Sender<Snapshot>) -> Request) -> Snapshot {
         let (answer, answered) = mpsc::channel();
-        self.driver.ask(ask(self.number, answer));
+        self.driver.request(request(self.number, answer));
         let mut snapshot = self.driver.answer(&answered);
         // That need not disturb the thread. A device that somebody renamed is not counted.
-        for (counts, tun) in snapshot.ports.iter_mut().zip(&self.tuns) {
-            counts.overflowed = tun.overflowed().unwrap_or(0);
+        for (stats, tun) in snapshot.ports.iter_mut().zip(&self.tuns) {
+            stats.overflowed = tun.overflowed().unwrap_or(0);
         }
         snapshot
     }
 }
 
-impl Drop for Running {
+impl Drop for EmulatorHandle {
     fn drop(&mut self) {
-        if !self.over {
+        if !self.stopped {
             let (answer, answered) = mpsc::channel();
-            self.driver.ask(Ask::Stop(self.number, answer));
+            self.driver.request(Request::Stop(self.number, answer));
             // Until the thread has let go of the devices, or has panicked.
             let _ = answered.recv();
         }

@@ -12,48 +12,48 @@
 //! **Map.**
 //! * [`clock`]: [`Clock`], the only reader of the operating system's clock.
 //! * [`udp`]: [`Udp`], one socket of a source ([`Udp::listen`]) or of a subflow ([`Udp::connect`]).
-//! * [`iface`]: [`interfaces`], what the host has.
-//! * [`via`]: [`Via`], the promise which interface or address a subflow uses; [`usable_for`], the default
-//!   set.
-//! * `route`: which way the kernel would send, asked over rtnetlink; behind [`via`].
-//! * [`poll`]: [`Poller`], waits for sockets until a [`Time`](algo::Time); [`Wake`], ends the wait from
-//!   elsewhere.
+//! * [`interface`]: [`interfaces`], what the host has.
+//! * [`egress`]: [`Egress`], the interface or address that a subflow must use; [`usable_egresses`], the
+//!   default set.
+//! * `route_lookup`: the route that the kernel would take, asked over rtnetlink; behind [`egress`].
+//! * [`poll`]: [`Poller`], waits for sockets until a [`Time`](algo::Time); [`WakeReceiver`], ends the
+//!   wait from elsewhere.
 //! * [`netlink`]: interfaces, addresses, routes and rules; the kernel's MPTCP endpoints; its sockets (Linux).
-//! * [`watch`]: [`Watch`], tells that interfaces, addresses or routes changed.
+//! * [`network_monitor`]: [`NetworkMonitor`], tells that interfaces, addresses or routes changed.
 //! * [`namespace`]: [`Namespace`], a network namespace that lives as long as its descriptor.
 //! * [`tun`]: [`Tun`], a network device whose wire is this process.
 //! * [`emulator`]: [`Emulator`](emulator::Emulator), the simulator's links between TUN devices, in real time.
-//! * `sys`: the system calls that only unsafe code can make.
+//! * `syscalls`: the system calls that only unsafe code can make.
 //!
 //! **How fast.** `cargo run --release -p anabranch-net --example udp_ceiling` prints what a pair of these
 //! sockets carries on this machine: the ceiling of every protocol above.
 #![deny(unsafe_code)]
 
 pub mod clock;
+pub mod egress;
 #[cfg(target_os = "linux")]
 pub mod emulator;
-pub mod iface;
+pub mod interface;
 #[cfg(target_os = "linux")]
 pub mod namespace;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub mod netlink;
+pub mod network_monitor;
 pub mod poll;
-mod route;
+mod route_lookup;
 #[cfg(target_os = "linux")]
-mod sys;
+mod syscalls;
 #[cfg(target_os = "linux")]
 pub mod tun;
 pub mod udp;
-pub mod via;
-pub mod watch;
 
 pub use clock::Clock;
-pub use iface::{Interface, interfaces};
+pub use egress::{Egress, usable_egresses};
+pub use interface::{Interface, interfaces};
 #[cfg(target_os = "linux")]
 pub use namespace::Namespace;
-pub use poll::{Interest, Poller, Ready, Wake, Waker};
+pub use network_monitor::NetworkMonitor;
+pub use poll::{Interest, Poller, Ready, WakeReceiver, Waker};
 #[cfg(target_os = "linux")]
 pub use tun::Tun;
-pub use udp::{Datagrams, Down, Ecn, Received, RecvBuffers, RecvOutcome, SendOutcome, Udp};
-pub use via::{Via, usable_for};
-pub use watch::Watch;
+pub use udp::{Datagrams, Ecn, IcmpError, Received, RecvBuffers, RecvOutcome, SendOutcome, Udp};

@@ -17,7 +17,7 @@ use nix::fcntl::OFlag;
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
 
-use crate::sys;
+use crate::syscalls;
 
 /// The namespace of the calling thread.
 const OWN: &str = "/proc/thread-self/ns/net";
@@ -35,7 +35,7 @@ fn said(error: impl Into<io::Error>, what: &str) -> io::Error {
 }
 
 /// Runs `work` on a thread of its own, so that the caller's stays in its namespace.
-fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
+fn in_own_thread<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
     thread::scope(|scope| {
         let worker = thread::Builder::new().name("namespace".into()).spawn_scoped(scope, work)?;
         Ok(worker.join().unwrap_or_else(|panic| resume_unwind(panic)))
@@ -48,12 +48,13 @@ impl Namespace {
     /// # Errors
     /// `PermissionDenied` without `CAP_SYS_ADMIN`; out of descriptors or of what `max_net_namespaces` allows.
     pub fn new() -> io::Result<Self> {
-        apart(|| {
+        in_own_thread(|| {
             unshare(CloneFlags::CLONE_NEWNET).map_err(|e| match e {
                 Errno::EPERM => said(e, "a network namespace needs CAP_SYS_ADMIN (run as root)"),
                 e => said(e, "no new network namespace"),
             })?;
-            sys::set_device("lo", &sys::Device::Up).map_err(|e| said(e, "the loopback device stays down"))?;
+            syscalls::set_device("lo", &syscalls::Device::Up)
+                .map_err(|e| said(e, "the loopback device stays down"))?;
             Self::current()
         })?
     }
@@ -91,7 +92,7 @@ impl Namespace {
     /// # Errors
     /// Those of [`enter`](Self::enter); no thread can be made.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
-        apart(|| self.enter().map(|()| work()))?
+        in_own_thread(|| self.enter().map(|()| work()))?
     }
 
     /// Moves the calling thread there, for good; sockets and processes it makes from now on belong there. One

@@ -5,27 +5,29 @@
 //!
 //! * [`Netlink`]: interfaces, addresses, routes, policy rules (rtnetlink(7)).
 //! * [`PathManager`]: the endpoints and limits of the kernel's MPTCP (generic netlink, `linux/mptcp_pm.h`).
-//! * [`Sockets`]: the TCP and MPTCP sockets and how they fare (`sock_diag(7)`, `linux/inet_diag.h`).
+//! * [`SockDiag`]: the TCP and MPTCP sockets and how they fare (`sock_diag(7)`, `linux/inet_diag.h`).
 //!
 //! No library: what is needed of the three protocols are a dozen messages, whose encoding is in [`message`].
 //! What the kernel says is read by functions of a byte slice (`parse`), which skip what they do not know and
 //! answer `None` to what is cut short.
 
 mod address;
-mod diag;
 mod link;
 pub mod message;
 mod mptcp;
 mod route;
 mod rule;
+mod sock_diag;
 mod socket;
 
 pub use address::Address;
-pub use diag::{Connection, MptcpInfo, Socket, Sockets, State, Subflow, SubflowFlags, TcpInfo};
 pub use link::Link;
-pub use mptcp::{ENDPOINTS_MAX, Endpoint, Flags, Limits, PathManager};
-pub use route::{MAIN, Route, RouteKind};
+pub use mptcp::{ENDPOINTS_MAX, Endpoint, EndpointFlags, Limits, PathManager};
+pub use route::{MAIN_TABLE, Route, RouteKind};
 pub use rule::Rule;
+pub use sock_diag::{
+    MptcpConnection, MptcpInfo, MptcpSubflow, SockDiag, SubflowFlags, TcpInfo, TcpSocket, TcpState,
+};
 
 use std::fmt;
 use std::io;

@@ -124,7 +124,7 @@ fn poll(fds: &mut [PollFd<'_>], left_nanos: Option<u64>) -> nix::Result<i32> {
 
 /// The waiting side of a wake-up: a descriptor that becomes readable when a [`Waker`] says so.
 #[derive(Debug)]
-pub struct Wake {
+pub struct WakeReceiver {
     reader: UnixStream,
     waker: Waker,
 }
@@ -133,7 +133,7 @@ pub struct Wake {
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<UnixStream>);
 
-impl Wake {
+impl WakeReceiver {
     /// Makes a pair.
     ///
     /// # Errors
@@ -152,7 +152,7 @@ impl Wake {
     }
 
     /// Takes the wake-ups that have come, and says whether there were any.
-    pub fn taken(&self) -> bool {
+    pub fn drain(&self) -> bool {
         let mut sink = [0; 64];
         let mut any = false;
         while matches!((&self.reader).read(&mut sink), Ok(1..)) {
@@ -162,7 +162,7 @@ impl Wake {
     }
 }
 
-impl AsFd for Wake {
+impl AsFd for WakeReceiver {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.reader.as_fd()
     }
@@ -194,8 +194,8 @@ mod tests {
     fn waits_to_the_deadline_and_wakes_before_it() {
         let clock = Clock::start();
         let mut poller = Poller::new(clock);
-        let wake = Wake::new().unwrap();
-        let other = Wake::new().unwrap();
+        let wake = WakeReceiver::new().unwrap();
+        let other = WakeReceiver::new().unwrap();
 
         let deadline = clock.now() + Span::from_millis(3);
         let set = || [(other.as_fd(), Interest::Read), (wake.as_fd(), Interest::Read)];
@@ -209,14 +209,14 @@ mod tests {
         thread.join().unwrap();
         assert_eq!((poller.ready(0), poller.ready(1).read), (Ready::default(), true));
         assert_eq!(poller.ready(2), Ready::default());
-        assert!(wake.taken());
-        assert!(!wake.taken());
+        assert!(wake.drain());
+        assert!(!wake.drain());
     }
 
     #[test]
     fn room_is_reused_and_writing_is_seen() {
         let mut poller = Poller::new(Clock::start());
-        let wake = Wake::new().unwrap();
+        let wake = WakeReceiver::new().unwrap();
         assert_eq!(poller.wait([(wake.as_fd(), Interest::ReadWrite); 9], Time::NEVER).unwrap(), 9);
         assert_eq!(poller.ready(8), Ready { read: false, write: true });
         let room = poller.spare.as_ptr();
@@ -229,11 +229,11 @@ mod tests {
 
     #[test]
     fn many_wakes_are_one() {
-        let wake = Wake::new().unwrap();
+        let wake = WakeReceiver::new().unwrap();
         for _ in 0..100_000 {
             wake.waker().wake();
         }
-        assert!(wake.taken());
-        assert!(!wake.taken());
+        assert!(wake.drain());
+        assert!(!wake.drain());
     }
 }

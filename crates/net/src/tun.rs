@@ -12,7 +12,7 @@ use nix::errno::Errno;
 use nix::libc;
 
 use crate::Namespace;
-use crate::sys::{self, Device};
+use crate::syscalls::{self, Device};
 
 /// Bytes before each packet of a device with offload: `struct virtio_net_hdr`.
 pub const HEADER_BYTES: usize = 10;
@@ -74,7 +74,7 @@ impl Tun {
             };
             io::Error::new(e.kind(), format!("TUN device {name}: /dev/net/tun {sentence}: {e}"))
         })?;
-        sys::tun_attach(file.as_fd(), name, offload).map_err(|e| {
+        syscalls::tun_attach(file.as_fd(), name, offload).map_err(|e| {
             let sentence = match e {
                 Errno::EPERM => "needs CAP_NET_ADMIN (run as root)",
                 Errno::EBUSY => "there is such a device already",
@@ -83,12 +83,12 @@ impl Tun {
             refuse(e, format!("TUN device {name}: {sentence}"))
         })?;
         if offload {
-            sys::tun_offload(file.as_fd())
+            syscalls::tun_offload(file.as_fd())
                 .map_err(|e| refuse(e, format!("TUN device {name}: no offload")))?;
         }
-        sys::set_device(name, &Device::Mtu(mtu))
+        syscalls::set_device(name, &Device::Mtu(mtu))
             .map_err(|e| refuse(e, format!("TUN device {name}: no MTU of {mtu} bytes")))?;
-        sys::set_device(name, &Device::Queue(QUEUE_PACKETS))
+        syscalls::set_device(name, &Device::Queue(QUEUE_PACKETS))
             .map_err(|e| refuse(e, format!("TUN device {name}: no queue of {QUEUE_PACKETS} packets")))?;
         // 1: IN6_ADDR_GEN_MODE_NONE. A kernel without IPv6 has no such file and no such address.
         let mode = format!("/proc/sys/net/ipv6/conf/{name}/addr_gen_mode");
@@ -98,7 +98,7 @@ impl Tun {
             }
             _ => {}
         }
-        sys::set_device(name, &Device::Up)
+        syscalls::set_device(name, &Device::Up)
             .map_err(|e| refuse(e, format!("TUN device {name}: stays down")))?;
         let statistics = File::open("/proc/thread-self/net/dev")?;
         Ok(Self { file, statistics, name: name.to_owned(), mtu_bytes: mtu, offload })

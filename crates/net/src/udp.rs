@@ -19,7 +19,7 @@ use nix::errno::Errno;
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, TransportErrorPayload, UdpSocketState};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::Via;
+use crate::Egress;
 
 /// The most payload one call may carry, in bytes: a 65,535-byte IPv4 packet less its headers. IPv6 would take
 /// 20 more.
@@ -80,7 +80,7 @@ pub struct Datagrams<'a> {
 
 /// Why a peer seems out of reach: a hint, never proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Down {
+pub enum IcmpError {
     /// The host answered that nothing listens on the port.
     Refused,
     /// No route, a host or network that does not answer, or an interface or local address that is gone.
@@ -95,7 +95,7 @@ pub enum SendOutcome {
     /// The socket's buffer is full: nothing was sent. Wait until the socket is writable.
     WouldBlock,
     /// Nothing was sent, or an earlier datagram came to nothing and the socket says so now.
-    Down(Down),
+    IcmpError(IcmpError),
     /// The datagrams are larger than the interface takes: nothing was sent.
     TooBig,
     /// Nothing was sent, for another reason.
@@ -135,7 +135,7 @@ pub enum RecvOutcome {
     /// Nothing there. Wait until the socket is readable.
     WouldBlock,
     /// An ICMP error about something sent earlier.
-    Down(Down),
+    IcmpError(IcmpError),
     /// A router said that a packet was too big for its next link (RFC 1191, RFC 8201).
     TooBig {
         /// The largest IP packet that link takes, in bytes, as far as the router can be trusted.
@@ -191,13 +191,13 @@ impl Udp {
     ///
     /// # Errors
     /// If the promise cannot be kept or no route leads there, with a message that says which.
-    pub fn connect(via: &Via, peer: SocketAddr) -> io::Result<Self> {
+    pub fn connect(via: &Egress, peer: SocketAddr) -> io::Result<Self> {
         let mut peer = peer;
         // An IPv4 address in IPv6 clothes is an IPv4 peer.
         if let IpAddr::V4(v4) = peer.ip().to_canonical() {
             peer.set_ip(IpAddr::V4(v4));
         }
-        let socket = via.open(peer)?;
+        let socket = via.udp_socket(peer)?;
         let peer = socket.peer_addr()?.as_socket().unwrap_or(peer);
         Self::new(socket, Some(peer))
     }
@@ -334,8 +334,8 @@ impl Udp {
             // Sockets that read ICMP errors are also told when the local queue dropped a packet.
             Errno::ENOBUFS | Errno::ENOMEM => SendOutcome::Sent,
             // Here the source address is no longer the host's.
-            Errno::EINVAL => SendOutcome::Down(Down::Unreachable),
-            errno => down(errno).map_or(SendOutcome::Other(e), SendOutcome::Down),
+            Errno::EINVAL => SendOutcome::IcmpError(IcmpError::Unreachable),
+            errno => icmp_error(errno).map_or(SendOutcome::Other(e), SendOutcome::IcmpError),
         }
     }
 
@@ -397,7 +397,7 @@ impl Udp {
         match errno(&error) {
             // EMSGSIZE: a local probe that was too big; `send` has said so.
             Errno::EAGAIN | Errno::EMSGSIZE => Ok(RecvOutcome::WouldBlock),
-            errno => down(errno).map_or(Err(error), |down| Ok(RecvOutcome::Down(down))),
+            errno => icmp_error(errno).map_or(Err(error), |error| Ok(RecvOutcome::IcmpError(error))),
         }
     }
 
@@ -412,13 +412,13 @@ impl Udp {
                 mtu_min = Some(mtu_min.map_or(mtu, |least: u32| least.min(mtu)));
                 continue;
             }
-            worst = match down(Errno::from_raw(error.raw_errno)) {
-                Some(Down::Refused) => Some(Down::Refused),
-                Some(Down::Unreachable) => worst.or(Some(Down::Unreachable)),
+            worst = match icmp_error(Errno::from_raw(error.raw_errno)) {
+                Some(IcmpError::Refused) => Some(IcmpError::Refused),
+                Some(IcmpError::Unreachable) => worst.or(Some(IcmpError::Unreachable)),
                 None => worst,
             };
         }
-        worst.map(RecvOutcome::Down).or(mtu_min.map(|mtu| RecvOutcome::TooBig { mtu }))
+        worst.map(RecvOutcome::IcmpError).or(mtu_min.map(|mtu| RecvOutcome::TooBig { mtu }))
     }
 }
 
@@ -465,9 +465,9 @@ fn errno(error: &io::Error) -> Errno {
 }
 
 /// The errors that say that the peer is out of reach.
-fn down(errno: Errno) -> Option<Down> {
+fn icmp_error(errno: Errno) -> Option<IcmpError> {
     Some(match errno {
-        Errno::ECONNREFUSED => Down::Refused,
+        Errno::ECONNREFUSED => IcmpError::Refused,
         Errno::EHOSTUNREACH
         | Errno::ENETUNREACH
         | Errno::EHOSTDOWN
@@ -478,7 +478,7 @@ fn down(errno: Errno) -> Option<Down> {
         // ICMP "protocol unreachable", "administratively prohibited"; a local firewall or a `prohibit` route.
         | Errno::ENOPROTOOPT
         | Errno::EACCES
-        | Errno::EPERM => Down::Unreachable,
+        | Errno::EPERM => IcmpError::Unreachable,
         _ => return None,
     })
 }

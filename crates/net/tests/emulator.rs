@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use algo::{Rate, Span, Time};
-use net::emulator::{Cross, Driver, Emulator, Frame, Running, Snapshot};
+use net::emulator::{CrossTraffic, Driver, Emulator, EmulatorHandle, IpPacket, Snapshot};
 use net::{Clock, Datagrams, Ecn, Namespace, RecvBuffers, Tun, Udp};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -22,7 +22,7 @@ use sim::{LinkChange, LinkConfig, LinkId, Rng};
 struct Pair {
     left: Namespace,
     right: Namespace,
-    running: Running,
+    running: EmulatorHandle,
     down: LinkId,
 }
 
@@ -75,20 +75,20 @@ impl Pair {
         down: LinkConfig,
         up: LinkConfig,
         offload: bool,
-        cross: Option<Cross>,
+        cross: Option<CrossTraffic>,
     ) -> Option<Self> {
         let (left, right) = (space()?, space()?);
         let near = able(Tun::new(&left, "link", PACKET_BYTES as u32, offload))?;
         let far = able(Tun::new(&right, "link", PACKET_BYTES as u32, offload))?;
-        let mut net = sim::Net::<Frame>::new(7);
+        let mut net = sim::Net::<IpPacket>::new(7);
         let (down, up) = (net.link("down", down), net.link("up", up));
         let (there, back) = (net.route(&[down]), net.route(&[up]));
         let mut emulator = Emulator::new(net);
-        let (near, far) = (emulator.port(near), emulator.port(far));
+        let (near, far) = (emulator.add_port(near), emulator.add_port(far));
         emulator.connect(near, far, there, Some(0));
         emulator.connect(far, near, back, None);
         if let Some(cross) = cross {
-            emulator.cross(cross);
+            emulator.add_cross_traffic(cross);
         }
         for (space, own, other) in [(&left, LEFT, RIGHT), (&right, RIGHT, LEFT)] {
             tool(space, &format!("ip addr add {own} peer {other} dev link"));
@@ -151,7 +151,11 @@ fn transfer(sender: TcpStream, receiver: TcpStream, bytes: usize) -> Span {
 
 /// Nothing was lost but what the links lost.
 fn clean(snapshot: &Snapshot) {
-    assert!(matches!(snapshot.faults().as_deref(), None | Some("not real-time")), "{:?}", snapshot.faults());
+    assert!(
+        matches!(snapshot.violations().as_deref(), None | Some("not real-time")),
+        "{:?}",
+        snapshot.violations()
+    );
 }
 
 #[test]
@@ -248,7 +252,8 @@ fn drops_exactly_what_the_scripts_say() {
 fn marks_what_can_carry_a_mark() {
     let down = LinkConfig { mark_above_bytes: Some(0), ..link(1, 0) };
     let Some(pair) = Pair::new(down, LinkConfig::default()) else { return };
-    let near = pair.left.run(|| Udp::connect(&net::Via::any(), format!("{RIGHT}:{PORT}").parse().unwrap()));
+    let near =
+        pair.left.run(|| Udp::connect(&net::Egress::any(), format!("{RIGHT}:{PORT}").parse().unwrap()));
     let far = pair.right.run(|| Udp::listen(format!("{RIGHT}:{PORT}").parse().unwrap())).unwrap().unwrap();
     let near = near.unwrap().unwrap();
     for n in 0..6u8 {
@@ -352,15 +357,15 @@ fn every_fault_at_once_leaves_tcp_its_bytes() {
 fn links_that_share_a_medium_share_its_time() {
     let make = || {
         let (left, right) = (space()?, space()?);
-        let mut net = sim::Net::<Frame>::new(3);
+        let mut net = sim::Net::<IpPacket>::new(3);
         let air = net.medium("air");
         let [there, back] = ["there", "back"].map(|name| {
             let link = net.link(name, link(30, 1).medium(air, 1).queue_packets(50));
             net.route(&[link])
         });
         let mut emulator = Emulator::new(net);
-        let near = emulator.port(able(Tun::new(&left, "link", PACKET_BYTES as u32, false))?);
-        let far = emulator.port(able(Tun::new(&right, "link", PACKET_BYTES as u32, false))?);
+        let near = emulator.add_port(able(Tun::new(&left, "link", PACKET_BYTES as u32, false))?);
+        let far = emulator.add_port(able(Tun::new(&right, "link", PACKET_BYTES as u32, false))?);
         emulator.connect(near, far, there, None);
         emulator.connect(far, near, back, None);
         for (space, own, other) in [(&left, LEFT, RIGHT), (&right, RIGHT, LEFT)] {
@@ -414,14 +419,14 @@ fn a_device_sends_nothing_by_itself() {
 
 #[test]
 fn cross_traffic_takes_its_share_of_the_link_and_reaches_nobody() {
-    let cross = Cross {
+    let cross = CrossTraffic {
         route: sim::RouteId(0),
         rate: Rate::from_bytes(1_000_000),
         packet_bytes: 1_000,
         burst: None,
         start: Time::ZERO + Span::from_millis(100),
         stop: Time::ZERO + Span::from_millis(600),
-        luck: Rng::stream(1, "cross"),
+        rng: Rng::stream(1, "cross"),
     };
     let Some(driver) = able(Driver::new()) else { return };
     let Some(pair) = Pair::with(&driver, link(9, 1), LinkConfig::default(), false, Some(cross)) else {
@@ -470,8 +475,11 @@ fn what_the_kernel_refuses_is_counted() {
     thread::sleep(Duration::from_millis(50));
     let snapshot = pair.running.stop();
     assert_eq!((snapshot.ports[0].malformed, snapshot.connections[0].unwritten), (1, 1));
-    let faults = snapshot.faults().unwrap();
-    assert!(faults.starts_with("1 packets refused by the kernel, 1 packets that were not whole"), "{faults}");
+    let violations = snapshot.violations().unwrap();
+    assert!(
+        violations.starts_with("1 packets refused by the kernel, 1 packets that were not whole"),
+        "{violations}"
+    );
     assert_eq!(snapshot.ports[0].bytes, (2_048 + 2 * (8 + UDP_BYTES)) as u64);
 }
 
@@ -558,11 +566,11 @@ fn child_that_is_killed() {
     let far = Tun::new(&own, "link", 1_500, false).unwrap();
     let there = format!("/proc/{}/fd/{}", std::process::id(), own.as_fd().as_raw_fd());
     tool(&space, &format!("ip link add cable type veth peer name cable netns {there}"));
-    let mut net = sim::Net::<Frame>::new(1);
+    let mut net = sim::Net::<IpPacket>::new(1);
     let link = net.link("link", LinkConfig::default());
     let route = net.route(&[link]);
     let mut emulator = Emulator::new(net);
-    let (near, far) = (emulator.port(near), emulator.port(far));
+    let (near, far) = (emulator.add_port(near), emulator.add_port(far));
     emulator.connect(near, far, route, None);
     emulator.connect(far, near, route, None);
     let _running = emulator.start().unwrap();

@@ -27,7 +27,7 @@ fn forty_segments_arrive_in_one_buffer_with_their_mark() {
     let mut buffers = RecvBuffers::new();
     for host in ["127.0.0.1:0", "[::1]:0"] {
         let source = Udp::listen(address(host)).unwrap();
-        let subflow = Udp::connect(&Via::any(), source.local_addr()).unwrap();
+        let subflow = Udp::connect(&Egress::any(), source.local_addr()).unwrap();
         assert!(subflow.max_segments(1_386) >= 40, "Linux has segmentation offload");
 
         let bytes: Vec<u8> = (0..39 * 1_386 + 100).map(|i| (i % 251) as u8).collect();
@@ -67,14 +67,14 @@ fn a_closed_port_is_an_outcome() {
         let source = Udp::listen(address(host)).unwrap();
         let closed = source.local_addr();
         drop(source);
-        let subflow = Udp::connect(&Via::any(), closed).unwrap();
+        let subflow = Udp::connect(&Egress::any(), closed).unwrap();
         assert!(matches!(subflow.send(&one(b"anybody?")), SendOutcome::Sent));
         let outcome = receive(&subflow, &mut buffers, |_| panic!("nobody answers"));
-        assert_eq!(outcome, RecvOutcome::Down(Down::Refused));
+        assert_eq!(outcome, RecvOutcome::IcmpError(IcmpError::Refused));
         assert_eq!(subflow.recv(&mut buffers, |_| ()).unwrap(), RecvOutcome::WouldBlock, "told once");
         // Not read in between: the next send tells.
         assert!(matches!(subflow.send(&one(b"anybody?")), SendOutcome::Sent));
-        assert!(matches!(subflow.send(&one(b"anybody?")), SendOutcome::Down(Down::Refused)));
+        assert!(matches!(subflow.send(&one(b"anybody?")), SendOutcome::IcmpError(IcmpError::Refused)));
         // And it works again as soon as somebody listens.
         let source = Udp::listen(closed).unwrap();
         while !matches!(subflow.send(&one(b"back")), SendOutcome::Sent) {}
@@ -90,7 +90,7 @@ fn replies_leave_from_the_address_that_was_asked() {
     let source = Udp::listen(address("0.0.0.0:0")).unwrap();
     let port = source.local_addr().port();
     let asked = SocketAddr::new("127.0.0.2".parse().unwrap(), port);
-    let subflow = Udp::connect(&Via::parse("127.0.0.3").unwrap(), asked).unwrap();
+    let subflow = Udp::connect(&Egress::parse("127.0.0.3").unwrap(), asked).unwrap();
     assert_eq!(subflow.local_addr().ip(), "127.0.0.3".parse::<IpAddr>().unwrap());
     assert!(matches!(subflow.send(&one(b"hello")), SendOutcome::Sent));
     let mut from = None;
@@ -120,9 +120,11 @@ fn replies_leave_from_the_address_that_was_asked() {
 fn an_impossible_reply_costs_nobody_else() {
     let mut buffers = RecvBuffers::new();
     let source = Udp::listen(address("0.0.0.0:0")).unwrap();
-    let subflow =
-        Udp::connect(&Via::any(), SocketAddr::new("127.0.0.1".parse().unwrap(), source.local_addr().port()))
-            .unwrap();
+    let subflow = Udp::connect(
+        &Egress::any(),
+        SocketAddr::new("127.0.0.1".parse().unwrap(), source.local_addr().port()),
+    )
+    .unwrap();
     let foreign = Datagrams {
         to: Some(subflow.local_addr()),
         from_ip: "198.51.100.9".parse().ok(),
@@ -132,7 +134,7 @@ fn an_impossible_reply_costs_nobody_else() {
     };
     for segment in [None, Some(1_000)] {
         let outcome = source.send(&Datagrams { segment, ..foreign });
-        assert!(matches!(outcome, SendOutcome::Down(Down::Unreachable)), "{outcome:?}");
+        assert!(matches!(outcome, SendOutcome::IcmpError(IcmpError::Unreachable)), "{outcome:?}");
     }
     assert!(source.max_segments(1_000) > 1, "offload is still on");
     let good = Datagrams { from_ip: "127.0.0.1".parse().ok(), ..foreign };
@@ -166,7 +168,7 @@ fn nonsense_is_refused_before_the_kernel_sees_it() {
 fn strangers_do_not_reach_connected_sockets() {
     let mut buffers = RecvBuffers::new();
     let source = Udp::listen(address("127.0.0.1:0")).unwrap();
-    let subflow = Udp::connect(&Via::any(), source.local_addr()).unwrap();
+    let subflow = Udp::connect(&Egress::any(), source.local_addr()).unwrap();
     let stranger = Udp::listen(address("127.0.0.1:0")).unwrap();
     let to = Some(subflow.local_addr());
     assert!(matches!(stranger.send(&Datagrams { to, ..one(b"psst") }), SendOutcome::Sent));
@@ -188,5 +190,5 @@ fn buffers_and_addresses_are_reported() {
     assert!(error.to_string().contains(&both.local_addr().to_string()), "{error}");
     // An IPv4 address in IPv6 clothes is an IPv4 peer.
     let mapped = SocketAddr::new("::ffff:127.0.0.1".parse().unwrap(), both.local_addr().port());
-    assert!(Udp::connect(&Via::any(), mapped).unwrap().local_addr().is_ipv4());
+    assert!(Udp::connect(&Egress::any(), mapped).unwrap().local_addr().is_ipv4());
 }

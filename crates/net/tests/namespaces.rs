@@ -110,8 +110,8 @@ fn each_provider_is_a_way_and_packets_keep_to_it() {
             ("fd77:99::9", ["fd77:1::1", "fd77:2::1"], "::"),
         ] {
             near.enter();
-            let ways = usable_for(ip(peer)).unwrap();
-            let shown: Vec<_> = ways.iter().map(Via::to_string).collect();
+            let egresses = usable_egresses(ip(peer)).unwrap();
+            let shown: Vec<_> = egresses.iter().map(Egress::to_string).collect();
             assert_eq!(shown, [format!("{}%a1", networks[0]), format!("{}%a2", networks[1])]);
 
             far.enter();
@@ -122,7 +122,7 @@ fn each_provider_is_a_way_and_packets_keep_to_it() {
             for name in [networks[1], "a2", &shown[1]] {
                 near.enter();
                 let before = near.packets_sent("a2");
-                let subflow = Udp::connect(&Via::parse(name).unwrap(), peer).unwrap();
+                let subflow = Udp::connect(&Egress::parse(name).unwrap(), peer).unwrap();
                 assert_eq!(subflow.local_addr().ip(), ip(networks[1]), "{name}");
                 assert!(matches!(subflow.send(&one(b"this way")), SendOutcome::Sent));
                 let mut seen = None;
@@ -132,17 +132,22 @@ fn each_provider_is_a_way_and_packets_keep_to_it() {
             }
             // No route leads through the third, and the kernel must not make one up.
             near.enter();
-            let error = Udp::connect(&Via::parse("a3").unwrap(), peer).unwrap_err();
+            let error = Udp::connect(&Egress::parse("a3").unwrap(), peer).unwrap_err();
             assert!(error.to_string().contains("no route through a3"), "{error}");
         }
         // A neighbour is reached over its own network only; link-local addresses are for link-local peers.
         near.enter();
-        assert_eq!(usable_for(ip("10.77.3.2")).unwrap().len(), 3, "directly, and by both default routes");
-        let neighbour: Vec<_> = usable_for(ip("fe80::1")).unwrap().iter().map(|way| way.address()).collect();
+        assert_eq!(
+            usable_egresses(ip("10.77.3.2")).unwrap().len(),
+            3,
+            "directly, and by both default routes"
+        );
+        let neighbour: Vec<_> =
+            usable_egresses(ip("fe80::1")).unwrap().iter().map(|egress| egress.address()).collect();
         assert_eq!(neighbour.len(), 3);
         near.ip("link set a1 down");
-        assert_eq!(Via::parse("a1").unwrap_err().kind(), std::io::ErrorKind::NetworkDown);
-        assert_eq!(usable_for(ip("10.77.99.9")).unwrap().len(), 1);
+        assert_eq!(Egress::parse("a1").unwrap_err().kind(), std::io::ErrorKind::NetworkDown);
+        assert_eq!(usable_egresses(ip("10.77.99.9")).unwrap().len(), 1);
     });
 }
 
@@ -156,7 +161,7 @@ fn nothing_is_fragmented_and_offload_survives_what_is_too_big() {
             let source = Udp::listen(SocketAddr::new(ip(listen), 0)).unwrap();
             near.enter();
             let peer = SocketAddr::new(ip(peer), source.local_addr().port());
-            let subflow = Udp::connect(&Via::parse("a2").unwrap(), peer).unwrap();
+            let subflow = Udp::connect(&Egress::parse("a2").unwrap(), peer).unwrap();
             let bytes = vec![5; 20_000];
             assert!(matches!(subflow.send(&one(&bytes[..=most])), SendOutcome::TooBig));
             assert!(matches!(subflow.send(&one(&bytes[..most])), SendOutcome::Sent));
@@ -199,7 +204,7 @@ fn a_router_that_finds_it_too_big_is_heard_but_not_obeyed() {
             let source = Udp::listen(SocketAddr::new(ip(far_side), 0)).unwrap();
             near.enter();
             let peer = SocketAddr::new(ip(peer), source.local_addr().port());
-            let subflow = Udp::connect(&Via::parse("c1").unwrap(), peer).unwrap();
+            let subflow = Udp::connect(&Egress::parse("c1").unwrap(), peer).unwrap();
             let mut buffers = RecvBuffers::new();
             let bytes = [3; 1_400];
             for round in 0..2 {
@@ -225,32 +230,35 @@ fn an_interface_that_goes_is_an_outcome_and_is_noticed() {
     apart(|| {
         let Some((near, _far)) = two_providers() else { return };
         let clock = Clock::start();
-        let mut watch = Watch::new().unwrap();
+        let mut monitor = NetworkMonitor::new().unwrap();
         let mut poller = Poller::new(clock);
-        let wait = |poller: &mut Poller, watch: &Watch, millis| {
-            let set = watch.fd().map(|fd| (fd, Interest::Read));
+        let wait = |poller: &mut Poller, monitor: &NetworkMonitor, millis| {
+            let set = monitor.fd().map(|fd| (fd, Interest::Read));
             poller.wait(set, clock.now() + Span::from_millis(millis)).unwrap()
         };
         // Link-state work that the set-up left behind may still be told.
-        while wait(&mut poller, &watch, 300) > 0 {
-            let _ = watch.changed(clock.now());
+        while wait(&mut poller, &monitor, 300) > 0 {
+            let _ = monitor.changed(clock.now());
         }
-        assert!(!watch.changed(clock.now()));
+        assert!(!monitor.changed(clock.now()));
         near.ip("addr add 10.77.50.1/24 dev a3");
-        assert_eq!(wait(&mut poller, &watch, 2_000), 1);
-        assert!(watch.changed(clock.now()));
-        assert!(!watch.changed(clock.now()));
+        assert_eq!(wait(&mut poller, &monitor, 2_000), 1);
+        assert!(monitor.changed(clock.now()));
+        assert!(!monitor.changed(clock.now()));
 
         let mut buffers = RecvBuffers::new();
         let peers = [SocketAddr::new(ip("10.77.99.9"), 9), SocketAddr::new(ip("fd77:99::9"), 9)];
-        let open = |peer| Udp::connect(&Via::parse("a2").unwrap(), peer).unwrap();
+        let open = |peer| Udp::connect(&Egress::parse("a2").unwrap(), peer).unwrap();
         let subflows = peers.map(open);
         near.ip("link set a2 down");
         let check = |when: &str, buffers: &mut RecvBuffers| {
             for subflow in &subflows {
                 for _ in 0..3 {
                     let outcome = subflow.send(&one(b"hello?"));
-                    assert!(matches!(outcome, SendOutcome::Down(Down::Unreachable)), "{when}: {outcome:?}");
+                    assert!(
+                        matches!(outcome, SendOutcome::IcmpError(IcmpError::Unreachable)),
+                        "{when}: {outcome:?}"
+                    );
                     subflow.recv(buffers, |_| panic!("nothing can come")).expect(when);
                 }
             }
@@ -258,8 +266,8 @@ fn an_interface_that_goes_is_an_outcome_and_is_noticed() {
         check("down", &mut buffers);
         near.ip("link del a2");
         check("deleted", &mut buffers);
-        assert!(watch.changed(clock.now()));
-        let error = Via::parse("a2").unwrap_err();
+        assert!(monitor.changed(clock.now()));
+        let error = Egress::parse("a2").unwrap_err();
         assert!(error.to_string().contains("a1 (10.77.1.1"), "{error}");
     });
 }

@@ -125,9 +125,9 @@ fn routes_and_rules() {
         let added = [
             route("0.0.0.0", 0, Some("10.1.0.2"), 26_227, 0),
             route("10.1.0.0", 24, None, 26_227, 0),
-            Route { onlink: true, ..route("0.0.0.0", 0, Some("192.0.2.1"), MAIN, 700) },
-            Route { source: Some(ip("10.1.0.1")), ..route("10.255.0.1", 32, None, MAIN, 1) },
-            route("10.255.0.1", 32, None, MAIN, 2),
+            Route { onlink: true, ..route("0.0.0.0", 0, Some("192.0.2.1"), MAIN_TABLE, 700) },
+            Route { source: Some(ip("10.1.0.1")), ..route("10.255.0.1", 32, None, MAIN_TABLE, 1) },
+            route("10.255.0.1", 32, None, MAIN_TABLE, 2),
             route("::", 0, Some("fd77::2"), 26_227, 5),
             Route { kind: RouteKind::Unreachable, device: None, ..route("10.66.0.0", 16, None, 300, 9) },
         ];
@@ -138,13 +138,13 @@ fn routes_and_rules() {
         for route in &added {
             assert!(all.contains(route), "{route} is not in {all:#?}");
         }
-        let error = netlink.add_route(&route("0.0.0.0", 0, Some("203.0.113.1"), MAIN, 0)).unwrap_err();
+        let error = netlink.add_route(&route("0.0.0.0", 0, Some("203.0.113.1"), MAIN_TABLE, 0)).unwrap_err();
         let text = error.to_string();
         assert!(text.starts_with("cannot add the route default via 203.0.113.1 dev a1: Network"), "{text}");
         assert!(text.ends_with("(Nexthop has invalid gateway)"), "the kernel's own words: {text}");
         assert!(netlink.add_route(&added[0]).unwrap_err().exists());
 
-        let mut specific = Rule::from_address(ip("10.1.0.1"), MAIN, 1_000);
+        let mut specific = Rule::from_address(ip("10.1.0.1"), MAIN_TABLE, 1_000);
         specific.suppress_prefix = Some(0);
         let rules = [
             specific,
@@ -190,10 +190,11 @@ fn endpoints_and_limits() {
         netlink.add_veth("a1", "a2", None).unwrap();
         let device = netlink.index("a1").unwrap();
         assert_eq!(pm.endpoints().unwrap(), []);
-        let backup = Flags::SUBFLOW | Flags::BACKUP;
+        let backup = EndpointFlags::SUBFLOW | EndpointFlags::BACKUP;
         let first = Endpoint { id: 7, ..Endpoint::subflow(ip("10.1.0.1"), Some(device)) };
         let second = Endpoint { id: 3, flags: backup, ..Endpoint::subflow(ip("fd77::1"), None) };
-        let third = Endpoint { flags: Flags::SIGNAL, port: 81, ..Endpoint::subflow(ip("10.2.0.1"), None) };
+        let third =
+            Endpoint { flags: EndpointFlags::SIGNAL, port: 81, ..Endpoint::subflow(ip("10.2.0.1"), None) };
         pm.add_endpoint(&first).unwrap();
         pm.add_endpoint(&second).unwrap();
         // An endpoint that is announced with a port needs a listening socket, and so the address.
@@ -255,7 +256,7 @@ fn sockets_and_subflows() {
         listener.bind(&SocketAddr::new(ip("10.255.0.1"), 0).into()).unwrap();
         listener.listen(1).unwrap();
         let to = listener.local_addr().unwrap();
-        let far_sockets = Sockets::open().unwrap();
+        let far_sockets = SockDiag::open().unwrap();
 
         enter(&near);
         for (n, device) in [(1, devices[1]), (2, a2)] {
@@ -263,7 +264,7 @@ fn sockets_and_subflows() {
             let route = Route { device: Some(device), gateway, metric: n, ..Route::to(ip("10.255.0.1"), 32) };
             netlink.add_route(&route).unwrap();
         }
-        let backup = Flags::SUBFLOW | Flags::BACKUP;
+        let backup = EndpointFlags::SUBFLOW | EndpointFlags::BACKUP;
         pm.add_endpoint(&Endpoint { flags: backup, ..Endpoint::subflow(ip("10.2.0.1"), Some(a2)) }).unwrap();
         pm.set_limits(Limits { subflows: 2, add_addr_accepted: 0 }).unwrap();
         let socket = socket2::Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::from(MPTCP))).unwrap();
@@ -274,17 +275,17 @@ fn sockets_and_subflows() {
         far_end.read_exact(&mut [0; 50_000]).unwrap();
 
         let clock = Clock::start();
-        let sockets = Sockets::open().unwrap();
+        let sockets = SockDiag::open().unwrap();
         let subflows = loop {
-            let all = sockets.tcp(State::LIVE).unwrap();
-            if all.iter().filter(|s| s.state == State::Established).count() >= 2 {
+            let all = sockets.tcp(TcpState::LIVE).unwrap();
+            if all.iter().filter(|s| s.state == TcpState::Established).count() >= 2 {
                 break all;
             }
             assert!(clock.now() < Time::ZERO + Span::from_secs(5), "{all:#?}");
             clock.sleep_until(clock.now() + Span::from_millis(10));
         };
         assert_eq!(subflows.len(), 2);
-        let connections = sockets.mptcp(State::LIVE).unwrap();
+        let connections = sockets.mptcp(TcpState::LIVE).unwrap();
         assert_eq!(connections.len(), 1);
         let connection = &connections[0];
         assert_eq!((connection.local, connection.info.subflows), (near_end.local_addr().unwrap(), 1));
@@ -305,13 +306,13 @@ fn sockets_and_subflows() {
         assert!(info.rtt_us > 0 && info.rttvar_us > 0 && info.bytes_acked > 0 && info.snd_mss > 1_000);
 
         // The far socket's netlink stays in the far namespace.
-        let theirs = far_sockets.tcp(&[State::Established]).unwrap();
+        let theirs = far_sockets.tcp(&[TcpState::Established]).unwrap();
         let received: u64 = theirs.iter().map(|s| s.info.unwrap().bytes_received).sum();
         assert_eq!((theirs.len(), received), (2, 50_000));
         let token = theirs[0].subflow.unwrap().token;
-        assert_eq!(far_sockets.mptcp(&[State::Established]).unwrap()[0].info.token, token);
+        assert_eq!(far_sockets.mptcp(&[TcpState::Established]).unwrap()[0].info.token, token);
         assert_eq!(token, joined.subflow.unwrap().remote_token);
-        assert!(far_sockets.tcp(&[State::Listen]).unwrap().iter().any(|s| s.state == State::Listen));
+        assert!(far_sockets.tcp(&[TcpState::Listen]).unwrap().iter().any(|s| s.state == TcpState::Listen));
     });
 }
 
@@ -333,8 +334,8 @@ fn nonsense_is_read_without_harm() {
             (bytes[0], bytes[1]) = (2, 1);
         }
         let _ = (Link::parse(&bytes), Address::parse(&bytes), Route::parse(&bytes), Rule::parse(&bytes));
-        let _ = (Endpoint::parse(&bytes), Socket::parse(&bytes), Connection::parse(&bytes));
-        let _ = (Subflow::parse(&bytes), TcpInfo::parse(&bytes), MptcpInfo::parse(&bytes));
+        let _ = (Endpoint::parse(&bytes), TcpSocket::parse(&bytes), MptcpConnection::parse(&bytes));
+        let _ = (MptcpSubflow::parse(&bytes), TcpInfo::parse(&bytes), MptcpInfo::parse(&bytes));
         assert!(message::Messages(&bytes).count() <= bytes.len() / 16);
         assert!(message::Attributes(&bytes).count() <= bytes.len() / 4 + 1);
     }

@@ -13,7 +13,7 @@ use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use net::Via;
+use net::Egress;
 
 use crate::args::{Groups, HostPort};
 use crate::exit::{Failure, Outcome};
@@ -58,7 +58,7 @@ impl Given {
     }
 
     /// The group of path number `index`, from the source named `source` at `peer`, by way of `via`.
-    pub(super) fn of(&self, index: usize, source: &str, peer: SocketAddr, via: &Via) -> u32 {
+    pub(super) fn of(&self, index: usize, source: &str, peer: SocketAddr, via: &Egress) -> u32 {
         match self {
             Self::All => 0,
             Self::None => index as u32,
@@ -86,7 +86,7 @@ impl Line {
         self.source.as_ref().is_none_or(|name| name == source || *name == peer.to_string())
     }
 
-    fn leads(&self, via: &Via) -> bool {
+    fn leads(&self, via: &Egress) -> bool {
         let Some(text) = &self.via else { return true };
         let address = |ip: &std::net::IpAddr| text.parse() == Ok(*ip);
         *text == via.to_string() || via.device() == Some(text) || via.address().as_ref().is_some_and(address)
@@ -146,16 +146,16 @@ mod tests {
         let text = "# two providers\n\n192.0.2.1 lo dsl  # at home\nmirror.example.net:9 lo cable\n\
                     * 127.0.0.1 dsl\n[2001:db8::1]:5 other\n";
         let given = Given::File(parse(text).expect("sound"));
-        let lo = Via::parse("lo").expect("every host has it");
-        let address = Via::parse("127.0.0.1").expect("every host has it");
-        let of = |source: &str, at: &str, via: &Via| given.of(7, source, peer(at), via);
+        let lo = Egress::parse("lo").expect("every host has it");
+        let address = Egress::parse("127.0.0.1").expect("every host has it");
+        let of = |source: &str, at: &str, via: &Egress| given.of(7, source, peer(at), via);
         assert_eq!(of("192.0.2.1:26227", "192.0.2.1:26227", &lo), 1);
         assert_eq!(of("192.0.2.1:26228", "192.0.2.1:26228", &lo), 0, "another port is another source");
         assert_eq!(of("example.org:26227", "192.0.2.1:26227", &lo), 1, "by its address");
         assert_eq!(of("mirror.example.net:9", "192.0.2.9:9", &lo), 2);
         assert_eq!(of("mirror.example.net:9", "192.0.2.9:9", &address), 1, "the first line that fits");
         assert_eq!(of("[2001:db8::1]:5", "[2001:db8::1]:5", &lo), 3);
-        assert_eq!(of("192.0.2.8:1", "192.0.2.8:1", &Via::any()), 0);
+        assert_eq!(of("192.0.2.8:1", "192.0.2.8:1", &Egress::any()), 0);
         let sources = [("192.0.2.1:26227".to_owned(), vec![peer("192.0.2.1:26227")])];
         assert_eq!(given.strangers(&sources), [4, 6]);
     }
@@ -174,7 +174,7 @@ mod tests {
     fn the_words() {
         let at = peer("192.0.2.1:1");
         let given = |groups: Groups, disjoint| Given::new(&groups, disjoint).expect("no file");
-        let two = |given: &Given| [4, 5].map(|i| given.of(i, "a:1", at, &Via::any()));
+        let two = |given: &Given| [4, 5].map(|i| given.of(i, "a:1", at, &Egress::any()));
         assert_eq!(two(&given(Groups::All, false)), [0, 0]);
         assert_eq!(two(&given(Groups::Auto, false)), [0, 0], "until more is known");
         assert_eq!(two(&given(Groups::None, false)), [4, 5]);

@@ -25,7 +25,7 @@ use mirror::leaves::{self, LEAVES_MAX, Leaves};
 use mirror::metalink::{self, METALINK_MAX, Metalink};
 use mirror::url::Url;
 use mmtp::ContentId;
-use net::{Clock, Interest, Poller, Via};
+use net::{Clock, Egress, Interest, Poller};
 
 use super::asked::{Asked, Base};
 use super::standing::{code, told};
@@ -78,7 +78,7 @@ pub(super) struct Said {
 
 struct Looker<'a, 'v> {
     client: &'a mut Client,
-    vias: &'a [Via],
+    vias: &'a [Egress],
     /// The first of `vias` that has not failed.
     via: usize,
     clock: Clock,
@@ -134,13 +134,13 @@ pub(super) enum Looked {
 pub(super) fn look(
     asked: Asked,
     said: Said,
-    vias: &[Via],
+    vias: &[Egress],
     timeout: Span,
     client: &mut Client,
     view: &mut View,
 ) -> Outcome<Looked> {
     let clock = Clock::start();
-    let any = [Via::any()];
+    let any = [Egress::any()];
     let mut looker = Looker {
         client,
         vias: if vias.is_empty() { &any } else { vias },

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use algo::control::Algorithm;
 use mmtp::subscriber::{PathConfig, PathId, SourceId, Subscriber};
-use net::{Interface, Udp, Via};
+use net::{Egress, Interface, Udp};
 
 use crate::args;
 use crate::exit::{Code, Failure, Outcome};
@@ -15,7 +15,7 @@ use super::groups::Given;
 pub(super) struct Link {
     pub(super) path: PathId,
     pub(super) source: usize,
-    pub(super) via: Via,
+    pub(super) via: Egress,
     pub(super) peer: SocketAddr,
     /// None while the interface or the address is gone.
     pub(super) udp: Option<Udp>,
@@ -26,7 +26,7 @@ pub(super) struct Paths {
     pub(super) links: Vec<Link>,
     /// Each with its name.
     sources: Vec<(SourceId, String, Vec<SocketAddr>)>,
-    via: Vec<Via>,
+    via: Vec<Egress>,
     algorithm: Algorithm,
     groups: Given,
 }
@@ -159,17 +159,17 @@ impl Paths {
 }
 
 /// The local ends to use towards `peer`: those that were named, else all that lead there.
-pub(super) fn ways(named: &[Via], peer: IpAddr) -> std::io::Result<Vec<Via>> {
+pub(super) fn ways(named: &[Egress], peer: IpAddr) -> std::io::Result<Vec<Egress>> {
     if named.is_empty() {
-        return net::usable_for(peer);
+        return net::usable_egresses(peer);
     }
-    let fits = |via: &&Via| via.address().is_none_or(|ip| ip.is_ipv4() == peer.to_canonical().is_ipv4());
+    let fits = |via: &&Egress| via.address().is_none_or(|ip| ip.is_ipv4() == peer.to_canonical().is_ipv4());
     Ok(named.iter().filter(fits).cloned().collect())
 }
 
 /// Whether the local address of a socket still exists on an interface that is up, the named one if one was;
-/// if only an interface was named, that is up and the address may be on any (see [`net::usable_for`]).
-fn is_there(interfaces: &[Interface], ip: IpAddr, via: &Via) -> bool {
+/// if only an interface was named, that is up and the address may be on any (see [`net::usable_egresses`]).
+fn is_there(interfaces: &[Interface], ip: IpAddr, via: &Egress) -> bool {
     let is_named = |i: &&Interface| via.device().is_none_or(|name| name == i.name);
     // All of 127/8 is local without being listed.
     let has = |i: &Interface| i.addresses.contains(&ip) || (i.loopback && ip.is_loopback());

@@ -15,7 +15,7 @@ use algo::{Output, Span, Time};
 use http_world::client::{Ask, Client, Event as Answer, FetchId, Head, Trouble, What};
 use mirror::files::{Command, Event, FileId, Files, Input, SERVERS_MAX, ServerId, WRONG_MAX, Wanted};
 use mirror::url::Url;
-use net::{Clock, Interest, Poller, Via, Wake};
+use net::{Clock, Egress, Interest, Poller, WakeReceiver};
 
 use super::look::{host, origin};
 use super::rows::Rows;
@@ -102,7 +102,7 @@ impl<'a> Small<'a> {
         client: Client,
         items: &'a [Item],
         named: &[(bool, String, u16)],
-        via: &[Via],
+        via: &[Egress],
         timeout: Span,
         writer: Writer,
         view: &mut View,
@@ -172,7 +172,7 @@ impl<'a> Small<'a> {
     }
 
     /// Opens the ways to the servers of these URLs.
-    fn open(&mut self, urls: &[Url], named: &[Via], view: &mut View) -> Outcome {
+    fn open(&mut self, urls: &[Url], named: &[Egress], view: &mut View) -> Outcome {
         let mut trouble = None;
         for (number, url) in (0..).zip(urls) {
             let why = match ends(url, self.client.is_proxied(url.as_str()), named) {
@@ -208,7 +208,7 @@ impl<'a> Small<'a> {
     pub(super) fn run(
         &mut self,
         totals: &mut Totals,
-        (wake, stop): (&Wake, &AtomicBool),
+        (wake, stop): (&WakeReceiver, &AtomicBool),
         view: &mut View,
     ) -> Outcome {
         self.totals = *totals;
@@ -246,7 +246,7 @@ impl<'a> Small<'a> {
                 break Err(Failure::other(format!("waiting for packets: {e}")));
             }
             if poller.ready(0).read {
-                wake.taken();
+                wake.drain();
             }
             if stop.load(Ordering::Relaxed) {
                 break Err(Failure::new(

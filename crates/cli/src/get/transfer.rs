@@ -17,7 +17,9 @@ use algo::{Machine as _, Output, Span, Time};
 use mmtp::ContentId;
 use mmtp::subscriber::{Event, Grouping, Input, Subscriber, Transmit};
 use mmtp::wire::Reason;
-use net::{Clock, Datagrams, Interest, Poller, RecvBuffers, RecvOutcome, SendOutcome, Wake, Watch};
+use net::{
+    Clock, Datagrams, Interest, NetworkMonitor, Poller, RecvBuffers, RecvOutcome, SendOutcome, WakeReceiver,
+};
 
 use super::arrivals::Arrivals;
 use super::groups::Given;
@@ -45,8 +47,8 @@ pub(super) struct Transfer {
     web: Option<Web>,
     sources: Vec<Source>,
     poller: Poller,
-    watch: Option<Watch>,
-    wake: Arc<Wake>,
+    watch: Option<NetworkMonitor>,
+    wake: Arc<WakeReceiver>,
     stop: Arc<AtomicBool>,
     buffers: RecvBuffers,
     timeout: Span,
@@ -102,7 +104,8 @@ impl Transfer {
         }
         let clock = Clock::start();
         let (wake, stop) = shared_stop().map_err(|e| Failure::other(format!("cannot catch signals: {e}")))?;
-        let watch = Watch::new().map_err(|e| view.note(&format!("cannot watch the interfaces: {e}"))).ok();
+        let watch =
+            NetworkMonitor::new().map_err(|e| view.note(&format!("cannot watch the interfaces: {e}"))).ok();
         let now = clock.now();
         Ok(Self {
             clock,
@@ -278,7 +281,7 @@ impl Transfer {
         match udp.send(&datagrams) {
             // A request that does not fit the socket's buffer is lost like any other packet.
             SendOutcome::Sent | SendOutcome::WouldBlock | SendOutcome::TooBig => {}
-            SendOutcome::Down(_) | SendOutcome::Other(_) => {
+            SendOutcome::IcmpError(_) | SendOutcome::Other(_) => {
                 self.subscriber.handle(now, Input::Unreachable { path: transmit.path });
             }
         }
@@ -348,14 +351,14 @@ impl Transfer {
     fn wait(&mut self, until: Time, view: &mut View) -> Outcome {
         let open =
             self.paths.links.iter().filter_map(|link| Some((link.udp.as_ref()?.as_fd(), Interest::Read)));
-        let watch = self.watch.as_ref().and_then(Watch::fd).map(|fd| (fd, Interest::Read));
+        let watch = self.watch.as_ref().and_then(NetworkMonitor::fd).map(|fd| (fd, Interest::Read));
         let web = self.web.as_ref().map(|web| (web.fd(), Interest::Read));
         let set = std::iter::once((self.wake.as_fd(), Interest::Read)).chain(web).chain(watch).chain(open);
         if let Err(e) = self.poller.wait(set, until) {
             return Err(Failure::other(format!("waiting for packets: {e}")));
         }
         if self.poller.ready(0).read {
-            self.wake.taken();
+            self.wake.drain();
         }
         self.receive(false, view);
         Ok(())
@@ -365,7 +368,7 @@ impl Transfer {
     fn receive(&mut self, all: bool, view: &mut View) {
         let now = self.clock.now();
         self.read_at = now;
-        let mut place = 1 + usize::from(self.watch.as_ref().and_then(Watch::fd).is_some());
+        let mut place = 1 + usize::from(self.watch.as_ref().and_then(NetworkMonitor::fd).is_some());
         if let Some(web) = &mut self.web {
             place += 1;
             web.receive(now, &mut self.subscriber, view);
@@ -387,7 +390,7 @@ impl Transfer {
                 });
                 match outcome {
                     Ok(RecvOutcome::Received { more: true }) => {}
-                    Ok(RecvOutcome::Down(_)) => subscriber.handle(now, Input::Unreachable { path }),
+                    Ok(RecvOutcome::IcmpError(_)) => subscriber.handle(now, Input::Unreachable { path }),
                     Ok(
                         RecvOutcome::Received { .. } | RecvOutcome::WouldBlock | RecvOutcome::TooBig { .. },
                     ) => break,

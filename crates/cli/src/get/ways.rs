@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 
 use mirror::plan::{MirrorId, State};
 use mirror::url::Url;
-use net::Via;
+use net::Egress;
 
 use super::standing::Standing;
 use crate::exit::{Code, Failure, Outcome};
@@ -16,7 +16,7 @@ pub(super) const NO_FAMILY: &str = "no mirror is of its address family";
 /// One of the machine's ways.
 pub(super) struct Way {
     pub(super) mirror: MirrorId,
-    pub(super) via: Via,
+    pub(super) via: Egress,
     pub(super) address: IpAddr,
     /// Why it is not used any more, though its mirror may be over others.
     pub(super) shut: Option<String>,
@@ -60,7 +60,7 @@ pub(super) fn has_others(ways: &[Way], this: usize) -> bool {
 ///
 /// # Errors
 /// Exit status 4 if one does not.
-pub(super) fn all_lead(named: &[Via], ways: &[Way], why: Option<&str>) -> Outcome {
+pub(super) fn all_lead(named: &[Egress], ways: &[Way], why: Option<&str>) -> Outcome {
     let Some(via) = named.iter().find(|via| !ways.iter().any(|way| way.via == **via)) else { return Ok(()) };
     let why = why.unwrap_or(NO_FAMILY);
     Err(Failure::new(Code::Unreachable, format!("--via {via} leads to no mirror: {why}")))
@@ -81,10 +81,10 @@ pub(super) fn one_a_family(found: impl Iterator<Item = SocketAddr>) -> Vec<Socke
 ///
 /// # Errors
 /// A clause that says why its name leads nowhere.
-pub(super) fn ends(url: &Url, proxied: bool, named: &[Via]) -> Result<Vec<(Via, SocketAddr)>, String> {
+pub(super) fn ends(url: &Url, proxied: bool, named: &[Egress]) -> Result<Vec<(Egress, SocketAddr)>, String> {
     if proxied {
         // The server's addresses say nothing about ways.
-        let via = if named.is_empty() { vec![Via::any()] } else { named.to_vec() };
+        let via = if named.is_empty() { vec![Egress::any()] } else { named.to_vec() };
         let any = SocketAddr::new(IpAddr::from([0; 4]), url.port());
         return Ok(via.into_iter().map(|via| (via, any)).collect());
     }
@@ -95,13 +95,14 @@ pub(super) fn ends(url: &Url, proxied: bool, named: &[Via]) -> Result<Vec<(Via, 
 
 /// The local ends to use towards a server, each once: over two families it would be two connections by the
 /// same way.
-fn ways_to(peers: &[SocketAddr], named: &[Via]) -> Result<Vec<(Via, SocketAddr)>, String> {
-    let mut ways: Vec<(Via, SocketAddr)> = Vec::new();
+fn ways_to(peers: &[SocketAddr], named: &[Egress]) -> Result<Vec<(Egress, SocketAddr)>, String> {
+    let mut ways: Vec<(Egress, SocketAddr)> = Vec::new();
     for &peer in peers {
         let ends = super::paths::ways(named, peer.ip()).map_err(|e| e.to_string())?;
         for via in ends {
-            let same =
-                |known: &Via| *known == via || (known.device().is_some() && known.device() == via.device());
+            let same = |known: &Egress| {
+                *known == via || (known.device().is_some() && known.device() == via.device())
+            };
             let family = |known: &SocketAddr| known.is_ipv4() == peer.is_ipv4();
             if !ways.iter().any(|(known, other)| same(known) && !family(other)) {
                 ways.push((via, peer));

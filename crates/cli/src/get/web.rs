@@ -16,7 +16,7 @@ use http_world::client::{Ask, Client, Event as Answer, Trouble, What};
 use mirror::plain::{self, Check, Plain};
 use mirror::plan::{Command, Failure as Useless, Input, MirrorId, Mirrors, Sample, WayConfig};
 use mmtp::subscriber::{ObjectId, SourceId, Subscriber};
-use net::Via;
+use net::Egress;
 
 use super::groups::Given;
 use super::look::{self, Mirror};
@@ -89,7 +89,7 @@ impl Web {
     /// Exit status 4 if none leads to any, or none from a named `via`.
     pub(super) fn new(
         parts: Parts,
-        named: &[Via],
+        named: &[Egress],
         algorithm: Algorithm,
         groups: &Given,
         first_group: usize,

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use net::{Wake, Waker};
+use net::{WakeReceiver, Waker};
 
 use crate::exit::{Failure, Outcome};
 use crate::target::{Directory, put};
@@ -30,7 +30,7 @@ pub(super) struct Writer {
     jobs: Option<Sender<Job>>,
     ended: Receiver<(usize, u64, Outcome)>,
     threads: Vec<JoinHandle<()>>,
-    wake: Wake,
+    wake: WakeReceiver,
     waiting: usize,
     waiting_bytes: u64,
 }
@@ -38,7 +38,7 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn start(directory: &Arc<Directory>, force: bool) -> Outcome<Self> {
         let failed = |e: std::io::Error| Failure::other(format!("cannot start a thread: {e}"));
-        let wake = Wake::new().map_err(failed)?;
+        let wake = WakeReceiver::new().map_err(failed)?;
         let (jobs, inbox) = channel();
         let (outbox, ended) = channel();
         let inbox = Arc::new(Mutex::new(inbox));
@@ -53,7 +53,7 @@ impl Writer {
     }
 
     /// Readable when a file has its place.
-    pub(super) const fn wake(&self) -> &Wake {
+    pub(super) const fn wake(&self) -> &WakeReceiver {
         &self.wake
     }
 
@@ -79,7 +79,7 @@ impl Writer {
 
     /// Files that have got their places, or not.
     pub(super) fn ended(&mut self) -> Vec<(usize, Outcome)> {
-        self.wake.taken();
+        self.wake.drain();
         let mut all = Vec::new();
         while let Ok((number, bytes, outcome)) = self.ended.try_recv() {
             (self.waiting, self.waiting_bytes) = (self.waiting - 1, self.waiting_bytes - bytes);
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_panics_tells_it() {
-        let wake = Wake::new().expect("a wake");
+        let wake = WakeReceiver::new().expect("a wake");
         let (outbox, ended) = channel();
         let waker = wake.waker();
         drop(Told { number: 7, bytes: 3, outcome: None, outbox: &outbox, waker: &waker });

@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use algo::{Machine as _, Output, Time};
 use mmtp::publisher::{self, Body, Publisher, Reply};
 use mmtp::wire::{self, DATA_HEADER, Reason};
-use net::{Clock, Datagrams, Interest, Poller, RecvBuffers, RecvOutcome, SendOutcome, Udp, Wake};
+use net::{Clock, Datagrams, Interest, Poller, RecvBuffers, RecvOutcome, SendOutcome, Udp, WakeReceiver};
 
 use super::counts::{Counts, Peers};
 use super::limit::Limit;
@@ -82,14 +82,14 @@ impl<'a> Socket<'a> {
     }
 
     /// Serves until `wake` wakes with the stop flag set. Counts go to `counts` every time around.
-    pub(super) fn run(mut self, wake: &Wake, counts: &Mutex<Counts>) -> std::io::Result<()> {
+    pub(super) fn run(mut self, wake: &WakeReceiver, counts: &Mutex<Counts>) -> std::io::Result<()> {
         let mut poller = Poller::new(self.shared.clock);
         let mut buffers = RecvBuffers::new();
         let (mut until, mut blocked) = (Time::NEVER, false);
         while !self.shared.stop.load(Ordering::Relaxed) {
             let interest = if blocked { Interest::ReadWrite } else { Interest::Read };
             poller.wait([(self.udp.as_fd(), interest), (wake.as_fd(), Interest::Read)], until)?;
-            wake.taken();
+            wake.drain();
             let now = self.shared.clock.now();
             self.receive(now, &mut buffers)?;
             (until, blocked) = match self.send(now) {
@@ -177,7 +177,9 @@ impl<'a> Socket<'a> {
                     return Pause::Blocked;
                 }
                 // The receiver looks for a size that fits, or is gone: nothing to do for it here.
-                SendOutcome::TooBig | SendOutcome::Down(_) | SendOutcome::Other(_) => self.counts.unsent += 1,
+                SendOutcome::TooBig | SendOutcome::IcmpError(_) | SendOutcome::Other(_) => {
+                    self.counts.unsent += 1;
+                }
             }
         }
     }

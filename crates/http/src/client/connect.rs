@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::http::{Request, response};
-use net::Via;
+use net::Egress;
 use tokio::io::BufReader;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
@@ -117,7 +117,7 @@ impl Connection {
     /// Opens a connection to `origin`. It takes at most the time that the settings give it, all in all.
     pub(super) async fn open(
         settings: &Settings,
-        via: &Via,
+        via: &Egress,
         origin: &Origin,
         window: &Window,
     ) -> Result<Self, Trouble> {
@@ -128,7 +128,12 @@ impl Connection {
         })
     }
 
-    async fn dial(settings: &Settings, via: &Via, origin: &Origin, window: &Window) -> Result<Self, Trouble> {
+    async fn dial(
+        settings: &Settings,
+        via: &Egress,
+        origin: &Origin,
+        window: &Window,
+    ) -> Result<Self, Trouble> {
         let proxy = settings.proxies.for_origin(origin);
         let (host, port) = proxy.map_or((&origin.host, origin.port), |proxy| (&proxy.host, proxy.port));
         let blame = |trouble| match (trouble, proxy) {
@@ -324,7 +329,7 @@ async fn through(
     proxy: &Proxy,
     origin: &Origin,
     settings: &Settings,
-    via: &Via,
+    via: &Egress,
 ) -> Result<Option<Option<(String, String)>>, Trouble> {
     match proxy.kind {
         Kind::Http if !origin.secure => return Ok(Some(proxy.user.clone())),
@@ -371,14 +376,14 @@ async fn look_up(host: &str, port: u16, own: Option<IpAddr>) -> Result<Vec<Socke
 }
 
 /// A socket towards `peer` that keeps the way's promise, and the address to connect it to.
-fn socket(via: &Via, peer: SocketAddr, window: &Window) -> io::Result<(TcpSocket, SocketAddr)> {
-    let (socket, peer) = via.stream(peer)?;
+fn socket(via: &Egress, peer: SocketAddr, window: &Window) -> io::Result<(TcpSocket, SocketAddr)> {
+    let (socket, peer) = via.tcp_socket(peer)?;
     window.apply(socket.as_fd());
     Ok((TcpSocket::from_std_stream(StdStream::from(socket)), peer))
 }
 
 /// Connects to whichever of `addresses` answers first, each tried a little after the one before it.
-async fn reach(via: &Via, addresses: Vec<SocketAddr>, window: &Window) -> Result<TcpStream, Trouble> {
+async fn reach(via: &Egress, addresses: Vec<SocketAddr>, window: &Window) -> Result<TcpStream, Trouble> {
     let mut attempts = JoinSet::new();
     let mut waiting = addresses.into_iter();
     let mut failed: Option<String> = None;

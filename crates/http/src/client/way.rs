@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use hyper::http::header::LOCATION;
 use hyper::http::response;
-use net::Via;
+use net::Egress;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
@@ -62,7 +62,7 @@ pub(super) struct Way {
     settings: Arc<Settings>,
     queue: Arc<Queue>,
     window: Arc<Window>,
-    via: Via,
+    via: Egress,
     idle: Vec<Connection>,
     /// Where redirects of a URL led.
     moved: HashMap<String, Url>,
@@ -92,7 +92,7 @@ impl Way {
             settings,
             queue,
             window,
-            via: Via::any(),
+            via: Egress::any(),
             idle: Vec::new(),
             moved: HashMap::new(),
             jobs: Some(jobs),

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use http_world::client::{Ask, Client, Event, Head, Options, Trouble, What};
-use net::Via;
+use net::Egress;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// The file that servers have.
@@ -177,7 +177,7 @@ pub(crate) fn client() -> Client {
 }
 
 pub(crate) fn ask(url: &str, what: What) -> Ask {
-    Ask { way: 0, via: Via::any(), url: url.to_owned(), trusted: true, what }
+    Ask { way: 0, via: Egress::any(), url: url.to_owned(), trusted: true, what }
 }
 
 pub(crate) fn range(url: &str, first: u64, end: u64, length: u64) -> Ask {

@@ -12,7 +12,7 @@ use crate::common::{
     Request, Server, ask, client, fetch, file, good, options, outcome, partial, range, wait,
 };
 use http_world::client::{Ask, Client, Event, Options, Trouble, What};
-use net::{Clock, Via};
+use net::{Clock, Egress};
 
 const LENGTH: u64 = 1 << 20;
 
@@ -43,15 +43,15 @@ fn ways_have_their_own_connections_and_addresses() {
     let server = good(file(LENGTH as usize));
     let mut client = client();
     for way in 0..3 {
-        let via = Via::parse(&format!("127.0.0.{}", way + 7)).unwrap();
+        let via = Egress::parse(&format!("127.0.0.{}", way + 7)).unwrap();
         let ask = Ask { way, via, ..range(&server.url("/f"), 5, 10, LENGTH) };
         assert_eq!(fetch(&mut client, way as u64, ask).unwrap().1, file(10)[5..]);
     }
     assert_eq!(server.connections(), 3);
-    let ask = Ask { via: Via::parse("lo").unwrap(), ..range("http://192.0.2.1/f", 0, 1, 2) };
+    let ask = Ask { via: Egress::parse("lo").unwrap(), ..range("http://192.0.2.1/f", 0, 1, 2) };
     let trouble = fetch(&mut client, 9, ask).unwrap_err();
     assert!(matches!(&trouble, Trouble::Unreachable(why) if why.contains("lo")), "{trouble}");
-    let ask = Ask { via: Via::parse("127.0.0.1").unwrap(), ..range("http://[::1]/f", 0, 1, 2) };
+    let ask = Ask { via: Egress::parse("127.0.0.1").unwrap(), ..range("http://[::1]/f", 0, 1, 2) };
     assert!(matches!(fetch(&mut client, 10, ask), Err(Trouble::Unreachable(_))));
 }
 

@@ -17,7 +17,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Request, Response, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use net::Via;
+use net::Egress;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
@@ -131,7 +131,7 @@ fn both_versions_over_one_connection_each() {
         for id in 0..5 {
             let (first, end) = (id * 50_000, id * 50_000 + 60_000);
             let ask =
-                Ask { via: Via::parse("127.0.0.1").unwrap(), ..range(&server.url(), first, end, LENGTH) };
+                Ask { via: Egress::parse("127.0.0.1").unwrap(), ..range(&server.url(), first, end, LENGTH) };
             let (head, bytes) = fetch(&mut client, id, ask).unwrap();
             assert_eq!(bytes, file(LENGTH as usize)[first as usize..end as usize]);
             assert_eq!(head.content_type.as_deref(), Some(version));
@@ -146,7 +146,7 @@ fn further_streams_wait_for_their_turn() {
     let server = Secure::start(&["h2"]);
     let mut client = Client::start(server.believed()).unwrap();
     let at = |path: &str| server.url().replace("/f", path);
-    let local = |ask: Ask| Ask { via: Via::parse("127.0.0.1").unwrap(), ..ask };
+    let local = |ask: Ask| Ask { via: Egress::parse("127.0.0.1").unwrap(), ..ask };
     for id in 0..100 {
         client.fetch(id, local(range(&at("/slow"), id, id + 1000, LENGTH)));
     }
@@ -175,7 +175,7 @@ fn requests_go_out_ahead_inside_tls_too() {
     let mut client = Client::start(server.believed()).unwrap();
     for id in 0..200 {
         let ask = range(&server.url(), id * 1000, (id + 50) * 1000, LENGTH);
-        client.fetch(id, Ask { via: Via::parse("127.0.0.1").unwrap(), ..ask });
+        client.fetch(id, Ask { via: Egress::parse("127.0.0.1").unwrap(), ..ask });
     }
     for (number, (id, bytes)) in (0..).zip(outcomes(&mut client, 200)) {
         assert_eq!(id, number);
@@ -189,7 +189,7 @@ fn requests_go_out_ahead_inside_tls_too() {
 fn certificates_are_checked() {
     let server = Secure::start(&["h2"]);
     let outcome = |options: Options, url: &str| {
-        let ask = Ask { via: Via::parse("127.0.0.1").unwrap(), ..range(url, 0, 5, LENGTH) };
+        let ask = Ask { via: Egress::parse("127.0.0.1").unwrap(), ..range(url, 0, 5, LENGTH) };
         fetch(&mut Client::start(options).unwrap(), 1, ask).map(|(_, bytes)| bytes)
     };
     let trouble = outcome(options(), &server.url()).unwrap_err();
@@ -242,7 +242,7 @@ fn https_never_redirects_to_http() {
     });
     let mut client = Client::start(Options { insecure: true, ..options() }).unwrap();
     let ask = Ask {
-        via: Via::parse("127.0.0.1").unwrap(),
+        via: Egress::parse("127.0.0.1").unwrap(),
         ..range(&format!("https://localhost:{port}/f"), 0, 5, LENGTH)
     };
     let trouble = fetch(&mut client, 1, ask).unwrap_err();

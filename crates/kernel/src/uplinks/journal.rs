@@ -5,11 +5,11 @@ use std::io::{self, Write as _};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use net::netlink::{Endpoint, Flags, Limits, MAIN, Route, Rule};
+use net::netlink::{Endpoint, EndpointFlags, Limits, MAIN_TABLE, Route, Rule};
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
-use super::live::Live;
+use super::current::CurrentConfig;
 use super::{Error, Result};
 
 /// Where it is kept. The next boot empties it, as it does what it is about.
@@ -87,7 +87,7 @@ impl From<&Endpoint> for SavedEndpoint {
 
 impl From<&SavedEndpoint> for Endpoint {
     fn from(e: &SavedEndpoint) -> Self {
-        Self { ip: e.ip, port: e.port, id: e.id, device: e.device, flags: Flags(e.flags) }
+        Self { ip: e.ip, port: e.port, id: e.id, device: e.device, flags: EndpointFlags(e.flags) }
     }
 }
 
@@ -148,7 +148,7 @@ impl Journal {
     pub(crate) fn set_routes(&mut self, routes: &[Route]) {
         let saved = |r: &Route| {
             // A journal that could remove a route of the main table would be a danger.
-            debug_assert_ne!(r.table, MAIN);
+            debug_assert_ne!(r.table, MAIN_TABLE);
             let ((dst, prefix), &Route { device, gateway, source, table, metric, onlink, .. }) = (r.dst, r);
             SavedRoute { dst, prefix, device, gateway, source, table, metric, onlink }
         };
@@ -158,14 +158,14 @@ impl Journal {
 
 /// The journal of one namespace.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct JournalFile {
     path: PathBuf,
     namespace: u64,
 }
 
-impl Place {
-    pub(crate) fn of(live: &Live, dir: &Path) -> Result<Self> {
-        let (inode, namespace) = live.namespace;
+impl JournalFile {
+    pub(crate) fn of(current: &CurrentConfig, dir: &Path) -> Result<Self> {
+        let (inode, namespace) = current.namespace;
         Ok(Self { path: dir.join(format!("uplinks-{inode}.json")), namespace })
     }
 

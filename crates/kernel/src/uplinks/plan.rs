@@ -5,12 +5,12 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::Path;
 
-use net::netlink::{Endpoint, Flags, Limits, Netlink, PathManager, Route, Rule, Socket};
+use net::netlink::{Endpoint, EndpointFlags, Limits, Netlink, PathManager, Route, Rule, TcpSocket};
 
 use super::Result;
-use super::journal::{Journal, Place, SavedLimits, pair};
-use super::live::{Live, set_enabled};
-use super::want::Want;
+use super::current::{CurrentConfig, set_enabled};
+use super::desired::DesiredConfig;
+use super::journal::{Journal, JournalFile, SavedLimits, pair};
 
 /// One step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub enum Change {
     /// Removes an endpoint.
     DelEndpoint(Endpoint),
     /// Gives an endpoint other flags.
-    SetFlags(Endpoint, Flags),
+    SetFlags(Endpoint, EndpointFlags),
 }
 
 impl Change {
@@ -103,7 +103,7 @@ impl fmt::Display for Change {
 pub struct Plan {
     changes: Vec<Change>,
     notes: Vec<String>,
-    live: Live,
+    current: CurrentConfig,
     during: Journal,
     after: Journal,
 }
@@ -127,13 +127,13 @@ impl Plan {
         let line = |change: &Change| {
             let text = change.to_string();
             let Some(device) = change.device() else { return text };
-            text.replacen(&format!(" dev {device}"), &format!(" dev {}", self.live.name(device)), 1)
+            text.replacen(&format!(" dev {device}"), &format!(" dev {}", self.current.name(device)), 1)
         };
         self.changes.iter().map(line).collect()
     }
 
     /// Notes how many connections end because each of their subflows comes from an endpoint that goes.
-    pub(super) fn note_endings(&mut self, sockets: &[Socket]) {
+    pub(super) fn note_closed_connections(&mut self, sockets: &[TcpSocket]) {
         let gone: Vec<_> = self.changes.iter().filter_map(Change::removed_address).collect();
         let mut ends: BTreeMap<u32, bool> = BTreeMap::new();
         for socket in sockets {
@@ -153,11 +153,11 @@ impl Plan {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn remember(&self, state_dir: &Path) -> Result<()> {
+    pub fn write_intent(&self, state_dir: &Path) -> Result<()> {
         if self.changes.is_empty() {
             return Ok(());
         }
-        Place::of(&self.live, state_dir)?.write(&self.during)
+        JournalFile::of(&self.current, state_dir)?.write(&self.during)
     }
 
     /// Takes all steps, and stops at the first that fails.
@@ -166,16 +166,16 @@ impl Plan {
     }
 
     /// Writes to the journal what has been done.
-    pub(super) fn settle(&self, state_dir: &Path) -> Result<()> {
+    pub(super) fn commit(&self, state_dir: &Path) -> Result<()> {
         if self.changes.is_empty() && self.during == self.after {
             return Ok(());
         }
-        Place::of(&self.live, state_dir)?.write(&self.after)
+        JournalFile::of(&self.current, state_dir)?.write(&self.after)
     }
 
     /// Removes the journal: everything is as before.
-    pub(super) fn forget(&self, state_dir: &Path) -> Result<()> {
-        Place::of(&self.live, state_dir)?.remove()
+    pub(super) fn remove_journal(&self, state_dir: &Path) -> Result<()> {
+        JournalFile::of(&self.current, state_dir)?.remove()
     }
 }
 
@@ -209,25 +209,26 @@ struct Endpoints {
     restored: Vec<Endpoint>,
 }
 
-fn endpoints(want: &[Endpoint], live: &Live, journal: &Journal) -> Endpoints {
+fn endpoints(desired: &[Endpoint], current: &CurrentConfig, journal: &Journal) -> Endpoints {
     let (ours, replaced) = (journal.endpoints(), journal.replaced());
     let mut e = Endpoints { first: vec![], last: vec![], ours, replaced, restored: vec![] };
     // Those that are not wanted any more, with what was in their place.
-    for old in journal.endpoints().iter().filter(|old| with_ip(want, old).is_none()) {
+    for old in journal.endpoints().iter().filter(|old| with_ip(desired, old).is_none()) {
         let was = with_ip(&e.replaced, old);
-        let found = with_ip(&live.endpoints, old);
+        let found = with_ip(&current.endpoints, old);
         if let Some(found) = found.filter(|found| Some(*found) != was) {
             e.first.push(Change::DelEndpoint(found));
         }
         if let Some(was) = was {
-            if found != Some(was) && was.device.is_none_or(|device| live.has_device(device)) {
+            if found != Some(was) && was.device.is_none_or(|device| current.has_device(device)) {
                 e.first.push(Change::AddEndpoint(was));
             }
             e.restored.push(was);
         }
     }
-    for new in want {
-        let found = with_ip(&live.endpoints, new).filter(|found| !found.flags.has(Flags::IMPLICIT));
+    for new in desired {
+        let found =
+            with_ip(&current.endpoints, new).filter(|found| !found.flags.has(EndpointFlags::IMPLICIT));
         let Some(found) = found else {
             // One that the kernel made itself gives way.
             e.last.push(Change::AddEndpoint(*new));
@@ -241,7 +242,7 @@ fn endpoints(want: &[Endpoint], live: &Live, journal: &Journal) -> Endpoints {
         if !ours {
             e.replaced.push(found);
         }
-        let backup = Flags::BACKUP;
+        let backup = EndpointFlags::BACKUP;
         if ours && found.device == new.device && found.flags - backup == new.flags - backup {
             e.last.push(Change::SetFlags(found, new.flags));
         } else {
@@ -255,33 +256,36 @@ fn endpoints(want: &[Endpoint], live: &Live, journal: &Journal) -> Endpoints {
 }
 
 /// The way from what is there to what is wanted.
-pub(super) fn towards(want: &Want, live: &Live, journal: &Journal) -> Plan {
+pub(super) fn diff(desired: &DesiredConfig, current: &CurrentConfig, journal: &Journal) -> Plan {
     let mut changes = Vec::new();
     let (mut during, mut after) = (journal.clone(), journal.clone());
-    if live.enabled != "1" {
+    if current.enabled != "1" {
         changes.push(Change::Enable("1".into()));
-        let was = journal.enabled.clone().unwrap_or_else(|| live.enabled.clone());
+        let was = journal.enabled.clone().unwrap_or_else(|| current.enabled.clone());
         (during.enabled, after.enabled) = (Some(was.clone()), Some(was));
     }
-    if want.limits != live.limits {
-        changes.push(Change::Limits(want.limits));
-        let mut saved = journal.limits.clone().unwrap_or(SavedLimits { was: pair(live.limits), set: vec![] });
-        saved.set = union(saved.set, &[pair(want.limits)]);
+    if desired.limits != current.limits {
+        changes.push(Change::Limits(desired.limits));
+        let mut saved =
+            journal.limits.clone().unwrap_or(SavedLimits { was: pair(current.limits), set: vec![] });
+        saved.set = union(saved.set, &[pair(desired.limits)]);
         (during.limits, after.limits) = (Some(saved.clone()), Some(saved));
     }
-    let Endpoints { first, last, ours, replaced, restored } = endpoints(&want.endpoints, live, journal);
+    let Endpoints { first, last, ours, replaced, restored } = endpoints(&desired.endpoints, current, journal);
     changes.extend(first);
 
     let old = journal.rules();
-    let gone = old.iter().filter(|rule| live.rules.contains(rule) && !want.rules.contains(rule));
+    let gone = old.iter().filter(|rule| current.rules.contains(rule) && !desired.rules.contains(rule));
     changes.extend(gone.cloned().map(Change::DelRule));
-    let new_rules: Vec<_> = want.rules.iter().filter(|rule| !live.rules.contains(rule)).cloned().collect();
+    let new_rules: Vec<_> =
+        desired.rules.iter().filter(|rule| !current.rules.contains(rule)).cloned().collect();
     let rules = union(old, &new_rules);
 
     let old = journal.routes();
-    let gone = old.iter().filter(|route| live.routes.contains(route) && !want.routes.contains(route));
+    let gone = old.iter().filter(|route| current.routes.contains(route) && !desired.routes.contains(route));
     changes.extend(gone.copied().map(Change::DelRoute));
-    let new: Vec<_> = want.routes.iter().filter(|route| !live.routes.contains(route)).copied().collect();
+    let new: Vec<_> =
+        desired.routes.iter().filter(|route| !current.routes.contains(route)).copied().collect();
     let routes = union(old, &new);
 
     changes.extend(new.into_iter().map(Change::AddRoute));
@@ -292,30 +296,30 @@ pub(super) fn towards(want: &Want, live: &Live, journal: &Journal) -> Plan {
     during.set_replaced(&replaced);
     during.set_rules(&rules);
     during.set_routes(&routes);
-    let wanted: Vec<_> = ours.into_iter().filter(|e| with_ip(&want.endpoints, e).is_some()).collect();
+    let wanted: Vec<_> = ours.into_iter().filter(|e| with_ip(&desired.endpoints, e).is_some()).collect();
     after.set_endpoints(&wanted);
     let kept: Vec<_> = replaced.into_iter().filter(|e| !restored.contains(e)).collect();
     after.set_replaced(&kept);
-    after.set_rules(&rules.into_iter().filter(|rule| want.rules.contains(rule)).collect::<Vec<_>>());
-    after.set_routes(&routes.into_iter().filter(|route| want.routes.contains(route)).collect::<Vec<_>>());
-    Plan { changes, notes: want.notes.clone(), live: live.clone(), during, after }
+    after.set_rules(&rules.into_iter().filter(|rule| desired.rules.contains(rule)).collect::<Vec<_>>());
+    after.set_routes(&routes.into_iter().filter(|route| desired.routes.contains(route)).collect::<Vec<_>>());
+    Plan { changes, notes: desired.notes.clone(), current: current.clone(), during, after }
 }
 
 /// The way back.
-pub(super) fn back(live: &Live, journal: &Journal) -> Plan {
+pub(super) fn rollback(current: &CurrentConfig, journal: &Journal) -> Plan {
     let mut notes = Vec::new();
-    let mut changes = endpoints(&[], live, journal).first;
+    let mut changes = endpoints(&[], current, journal).first;
     for was in journal.replaced() {
-        if was.device.is_some_and(|device| !live.has_device(device)) {
+        if was.device.is_some_and(|device| !current.has_device(device)) {
             notes.push(format!("the endpoint {} is not put back: its interface is gone", was.ip));
         }
     }
-    let rules = journal.rules().into_iter().filter(|rule| live.rules.contains(rule));
+    let rules = journal.rules().into_iter().filter(|rule| current.rules.contains(rule));
     changes.extend(rules.map(Change::DelRule));
-    let routes = journal.routes().into_iter().filter(|route| live.routes.contains(route));
+    let routes = journal.routes().into_iter().filter(|route| current.routes.contains(route));
     changes.extend(routes.map(Change::DelRoute));
     if let Some(SavedLimits { was, set }) = &journal.limits {
-        let now = pair(live.limits);
+        let now = pair(current.limits);
         if set.contains(&now) {
             let (subflows, add_addr_accepted) = *was;
             changes.push(Change::Limits(Limits { subflows, add_addr_accepted }));
@@ -328,109 +332,109 @@ pub(super) fn back(live: &Live, journal: &Journal) -> Plan {
         }
     }
     if let Some(was) = &journal.enabled {
-        match live.enabled.as_str() {
+        match current.enabled.as_str() {
             "1" => changes.push(Change::Enable(was.clone())),
             now if now == was => {}
             now => notes.push(format!("net.mptcp.enabled stays {now}: somebody else has set it since")),
         }
     }
-    Plan { changes, notes, live: live.clone(), during: journal.clone(), after: Journal::default() }
+    Plan { changes, notes, current: current.clone(), during: journal.clone(), after: Journal::default() }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::want::tests::{live, options};
-    use super::super::want::want;
+    use super::super::desired::desired;
+    use super::super::desired::tests::{current, options};
     use super::*;
 
     /// Takes the first `steps` of `changes` on paper.
-    fn play(live: &mut Live, changes: &[Change], steps: usize) {
+    fn simulate(current: &mut CurrentConfig, changes: &[Change], steps: usize) {
         for change in &changes[..steps] {
             match change.clone() {
-                Change::Enable(value) => live.enabled = value,
-                Change::Limits(limits) => live.limits = limits,
-                Change::AddRoute(route) => live.routes.push(route),
-                Change::DelRoute(route) => live.routes.retain(|r| *r != route),
-                Change::AddRule(rule) => live.rules.push(rule),
-                Change::DelRule(rule) => live.rules.retain(|r| *r != rule),
+                Change::Enable(value) => current.enabled = value,
+                Change::Limits(limits) => current.limits = limits,
+                Change::AddRoute(route) => current.routes.push(route),
+                Change::DelRoute(route) => current.routes.retain(|r| *r != route),
+                Change::AddRule(rule) => current.rules.push(rule),
+                Change::DelRule(rule) => current.rules.retain(|r| *r != rule),
                 Change::AddEndpoint(e) => {
-                    assert!(with_ip(&live.endpoints, &e).is_none(), "{e:?} is there");
-                    let id = if e.id > 0 { e.id } else { 100 + live.endpoints.len() as u8 };
-                    live.endpoints.push(Endpoint { id, ..e });
+                    assert!(with_ip(&current.endpoints, &e).is_none(), "{e:?} is there");
+                    let id = if e.id > 0 { e.id } else { 100 + current.endpoints.len() as u8 };
+                    current.endpoints.push(Endpoint { id, ..e });
                 }
-                Change::DelEndpoint(e) => live.endpoints.retain(|one| *one != e),
+                Change::DelEndpoint(e) => current.endpoints.retain(|one| *one != e),
                 Change::SetFlags(e, flags) => {
-                    live.endpoints.iter_mut().filter(|one| **one == e).for_each(|one| one.flags = flags);
+                    current.endpoints.iter_mut().filter(|one| **one == e).for_each(|one| one.flags = flags);
                 }
             }
         }
     }
 
-    fn sorted(live: &Live) -> impl PartialEq + fmt::Debug {
+    fn sorted(current: &CurrentConfig) -> impl PartialEq + fmt::Debug {
         let mut lists = [Vec::new(), Vec::new(), Vec::new()];
-        lists[0].extend(live.routes.iter().map(Route::to_string));
-        lists[1].extend(live.rules.iter().map(Rule::to_string));
-        lists[2].extend(live.endpoints.iter().map(|e| format!("{e:?}")));
+        lists[0].extend(current.routes.iter().map(Route::to_string));
+        lists[1].extend(current.rules.iter().map(Rule::to_string));
+        lists[2].extend(current.endpoints.iter().map(|e| format!("{e:?}")));
         lists.iter_mut().for_each(|list| list.sort());
-        (lists, live.limits, live.enabled.clone())
+        (lists, current.limits, current.enabled.clone())
     }
 
     /// Set up from `before`, cut off after every number of steps; then put back.
-    fn there_and_back(before: &Live) {
-        let want = want(&options(), before, &Journal::default()).unwrap();
-        let plan = towards(&want, before, &Journal::default());
+    fn there_and_back(before: &CurrentConfig) {
+        let desired = desired(&options(), before, &Journal::default()).unwrap();
+        let plan = diff(&desired, before, &Journal::default());
         for steps in 0..=plan.changes.len() {
-            let mut live = before.clone();
-            play(&mut live, &plan.changes, steps);
-            // Whether or not it came to settling it, and if the way back is cut off too.
+            let mut current = before.clone();
+            simulate(&mut current, &plan.changes, steps);
+            // Whether or not it came to `commit`, and if the way back is cut off too.
             let after = [&plan.during, &plan.after];
             for journal in &after[..if steps == plan.changes.len() { 2 } else { 1 }] {
-                let whole = back(&live, journal);
+                let whole = rollback(&current, journal);
                 for cut in 0..=whole.changes.len() {
-                    let mut live = live.clone();
-                    play(&mut live, &whole.changes, cut);
-                    let rest = back(&live, journal);
-                    play(&mut live, &rest.changes, rest.changes.len());
-                    assert_eq!(sorted(&live), sorted(before), "after {steps} steps, {cut} back");
-                    assert!(back(&live, journal).changes.is_empty());
+                    let mut current = current.clone();
+                    simulate(&mut current, &whole.changes, cut);
+                    let rest = rollback(&current, journal);
+                    simulate(&mut current, &rest.changes, rest.changes.len());
+                    assert_eq!(sorted(&current), sorted(before), "after {steps} steps, {cut} back");
+                    assert!(rollback(&current, journal).changes.is_empty());
                 }
             }
             // Set up again from the middle: then all is there, and a third time there is nothing to do.
-            let again = towards(&want, &live, &plan.during);
-            play(&mut live, &again.changes, again.changes.len());
-            let third = towards(&want, &live, &again.after);
+            let again = diff(&desired, &current, &plan.during);
+            simulate(&mut current, &again.changes, again.changes.len());
+            let third = diff(&desired, &current, &again.after);
             assert_eq!(third.changes, [], "after {steps} steps");
             assert_eq!(third.after, again.after);
-            let whole = back(&live, &again.after);
-            play(&mut live, &whole.changes, whole.changes.len());
-            assert_eq!(sorted(&live), sorted(before));
+            let whole = rollback(&current, &again.after);
+            simulate(&mut current, &whole.changes, whole.changes.len());
+            assert_eq!(sorted(&current), sorted(before));
         }
     }
 
     #[test]
     fn from_nothing() {
-        there_and_back(&live());
-        there_and_back(&Live { enabled: "0".into(), ..live() });
+        there_and_back(&current());
+        there_and_back(&CurrentConfig { enabled: "0".into(), ..current() });
     }
 
     #[test]
     fn what_was_there_is_put_back() {
-        let mut before = live();
+        let mut before = current();
         let endpoint = |ip: &str, device, id, flags| Endpoint {
             id,
             flags,
             ..Endpoint::subflow(ip.parse().unwrap(), device)
         };
         before.endpoints = vec![
-            endpoint("192.168.1.7", None, 3, Flags::SIGNAL | Flags::FULLMESH),
-            endpoint("2001:db8::7", Some(2), 4, Flags::SUBFLOW),
-            endpoint("203.0.113.1", None, 5, Flags::SIGNAL),
+            endpoint("192.168.1.7", None, 3, EndpointFlags::SIGNAL | EndpointFlags::FULLMESH),
+            endpoint("2001:db8::7", Some(2), 4, EndpointFlags::SUBFLOW),
+            endpoint("203.0.113.1", None, 5, EndpointFlags::SIGNAL),
         ];
         before.limits = Limits { subflows: 8, add_addr_accepted: 8 };
-        let want = want(&options(), &before, &Journal::default()).unwrap();
+        let desired = desired(&options(), &before, &Journal::default()).unwrap();
         // A rule that somebody made, just as it is wanted.
-        before.rules.push(want.rules[1].clone());
-        let plan = towards(&want, &before, &Journal::default());
+        before.rules.push(desired.rules[1].clone());
+        let plan = diff(&desired, &before, &Journal::default());
         let lines: Vec<_> = plan.describe();
         assert!(lines.contains(&"mptcp endpoint del 192.168.1.7".to_owned()), "{lines:#?}");
         assert!(
@@ -443,14 +447,14 @@ mod tests {
 
     #[test]
     fn only_what_changed_is_changed() {
-        let before = live();
+        let before = current();
         let first =
-            towards(&want(&options(), &before, &Journal::default()).unwrap(), &before, &Journal::default());
-        let mut live = before.clone();
-        play(&mut live, &first.changes, first.changes.len());
+            diff(&desired(&options(), &before, &Journal::default()).unwrap(), &before, &Journal::default());
+        let mut current = before.clone();
+        simulate(&mut current, &first.changes, first.changes.len());
         // Another address by DHCP.
-        live.addresses[2].ip = "10.9.8.6".parse().unwrap();
-        let second = towards(&want(&options(), &live, &first.after).unwrap(), &live, &first.after);
+        current.addresses[2].ip = "10.9.8.6".parse().unwrap();
+        let second = diff(&desired(&options(), &current, &first.after).unwrap(), &current, &first.after);
         let expected = [
             "mptcp endpoint del 10.9.8.7 dev wwan0",
             "rule del 26226: from 10.9.8.7 lookup main suppress_prefixlength 0",
@@ -460,33 +464,33 @@ mod tests {
             "mptcp endpoint add 10.9.8.6 dev wwan0 subflow backup",
         ];
         assert_eq!(second.describe(), expected);
-        play(&mut live, &second.changes, second.changes.len());
+        simulate(&mut current, &second.changes, second.changes.len());
         // No backup any more.
         let mut options = options();
         options.backup.clear();
-        let third = towards(&want(&options, &live, &second.after).unwrap(), &live, &second.after);
+        let third = diff(&desired(&options, &current, &second.after).unwrap(), &current, &second.after);
         assert_eq!(third.describe(), ["mptcp endpoint change 10.9.8.6 dev wwan0 subflow"]);
-        play(&mut live, &third.changes, third.changes.len());
+        simulate(&mut current, &third.changes, third.changes.len());
         // One uplink less.
-        options.via.pop();
-        let fourth = towards(&want(&options, &live, &third.after).unwrap(), &live, &third.after);
+        options.interfaces.pop();
+        let fourth = diff(&desired(&options, &current, &third.after).unwrap(), &current, &third.after);
         assert_eq!(fourth.describe().len(), 4, "{:#?}", fourth.describe());
-        play(&mut live, &fourth.changes, fourth.changes.len());
-        let whole = back(&live, &fourth.after);
-        play(&mut live, &whole.changes, whole.changes.len());
-        assert_eq!(sorted(&live), sorted(&before));
+        simulate(&mut current, &fourth.changes, fourth.changes.len());
+        let whole = rollback(&current, &fourth.after);
+        simulate(&mut current, &whole.changes, whole.changes.len());
+        assert_eq!(sorted(&current), sorted(&before));
     }
 
     #[test]
     fn what_somebody_else_changed_stays() {
-        let before = live();
+        let before = current();
         let plan =
-            towards(&want(&options(), &before, &Journal::default()).unwrap(), &before, &Journal::default());
-        let mut live = before;
-        play(&mut live, &plan.changes, plan.changes.len());
-        live.limits.subflows = 7;
-        live.links.pop();
-        let whole = back(&live, &plan.after);
+            diff(&desired(&options(), &before, &Journal::default()).unwrap(), &before, &Journal::default());
+        let mut current = before;
+        simulate(&mut current, &plan.changes, plan.changes.len());
+        current.limits.subflows = 7;
+        current.links.pop();
+        let whole = rollback(&current, &plan.after);
         assert!(whole.notes[0].starts_with("the limits stay at 7 subflows"), "{:?}", whole.notes);
         assert!(!whole.changes.iter().any(|change| matches!(change, Change::Limits(_))));
     }

@@ -8,7 +8,7 @@ use std::os::fd::AsFd as _;
 
 use algo::{Span, Time};
 use net::Clock;
-use net::netlink::{Netlink, PathManager, Route, Socket, Sockets, State};
+use net::netlink::{Netlink, PathManager, Route, SockDiag, TcpSocket, TcpState};
 use nix::sched::{CloneFlags, setns, unshare};
 use socket2::{Domain, Protocol, Type};
 
@@ -25,7 +25,7 @@ fn skipped(why: &dyn std::fmt::Display) {
 }
 
 /// Runs a test in a thread of its own, whose namespaces nobody else sees.
-pub(crate) fn apart(test: impl FnOnce() + Send) {
+pub(crate) fn in_own_thread(test: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         if let Err(panic) = scope.spawn(test).join() {
             std::panic::resume_unwind(panic);
@@ -50,37 +50,37 @@ pub(crate) fn until<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
 }
 
 /// A host with two providers, and one far away.
-pub(crate) struct World {
+pub(crate) struct TestNetwork {
     near: File,
     far: File,
 }
 
-impl World {
+impl TestNetwork {
     /// Makes them and enters the near one; `None`, with a word why, where that cannot be.
     pub(crate) fn new() -> Option<Self> {
         let (far, near) = (namespace()?, namespace()?);
-        let world = Self { near, far };
-        world.near();
+        let network = Self { near, far };
+        network.near();
         if let Err(e) = PathManager::open() {
             skipped(&e);
             return None;
         }
         let netlink = Netlink::open().unwrap();
         for n in 1..=2_u32 {
-            netlink.add_veth(&format!("up{n}"), &format!("far{n}"), Some(world.far.as_fd())).unwrap();
+            netlink.add_veth(&format!("up{n}"), &format!("far{n}"), Some(network.far.as_fd())).unwrap();
         }
         for n in 1..=2_u32 {
-            world.far();
+            network.far();
             ready(&format!("far{n}"), n, 2);
-            world.near();
+            network.near();
             ready(&format!("up{n}"), n, 1);
         }
-        world.far();
+        network.far();
         let netlink = Netlink::open().unwrap();
         let lo = netlink.index("lo").unwrap();
         netlink.add_address(lo, ip(FAR), 32).unwrap();
         netlink.add_address(lo, ip(FAR6), 128).unwrap();
-        world.near();
+        network.near();
         let netlink = Netlink::open().unwrap();
         for n in 1..=2_u32 {
             let device = Some(netlink.index(&format!("up{n}")).unwrap());
@@ -104,7 +104,7 @@ impl World {
             (own && routes.iter().filter(|r| r.dst.0 == ip("ff00::")).count() == 2).then_some(())
         };
         until("the routes are there", settled);
-        Some(world)
+        Some(network)
     }
 
     /// From now on this thread is on the near host.
@@ -166,10 +166,10 @@ pub(crate) fn carry(from: &mut TcpStream, to: &mut TcpStream, bytes: usize) {
 }
 
 /// The subflows of this namespace, as soon as there are so many.
-pub(crate) fn subflows(count: usize) -> Vec<Socket> {
-    let sockets = Sockets::open().unwrap();
+pub(crate) fn subflows(count: usize) -> Vec<TcpSocket> {
+    let sockets = SockDiag::open().unwrap();
     until("the subflows are there", || {
-        let mut all = sockets.tcp(&[State::Established]).unwrap();
+        let mut all = sockets.tcp(&[TcpState::Established]).unwrap();
 
         all.retain(|socket| socket.subflow.is_some());
         all.sort_by_key(|socket| socket.local);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use algo::{Span, Time};
 use net::Interest;
-use net::netlink::{Sockets, State};
+use net::netlink::{SockDiag, TcpState};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::kernel_name;
@@ -69,7 +69,7 @@ pub(super) struct SocketFlow {
     listener: Socket,
     rx: Option<Socket>,
     to: SocketAddr,
-    diag: Sockets,
+    diag: SockDiag,
     began: Option<Time>,
     ended: Option<Time>,
     /// When it stopped to live, if it did before the end of the run.
@@ -113,7 +113,7 @@ impl SocketFlow {
         let (tx, diag) = pair.tx.run(|| {
             let tx = socket()?;
             tx.bind(&SocketAddr::new(pair.sender(0), 0).into())?;
-            Ok::<_, io::Error>((tx, Sockets::open()?))
+            Ok::<_, io::Error>((tx, SockDiag::open()?))
         })??;
         Ok(Self {
             name: instance.name.clone(),
@@ -254,10 +254,10 @@ impl SocketFlow {
 
     /// Looks at its subflows.
     pub(super) fn poll_subflows(&mut self, now: Time, pair: &HostPair) {
-        for socket in self.diag.tcp(State::LIVE).unwrap_or_default() {
+        for socket in self.diag.tcp(TcpState::LIVE).unwrap_or_default() {
             let on = (0..self.paths.len()).find(|p| pair.sender(*p) == socket.local.ip());
             let (Some(p), Some(info)) = (on, socket.info) else { continue };
-            if socket.remote != self.to || socket.state == State::SynSent {
+            if socket.remote != self.to || socket.state == TcpState::SynSent {
                 continue;
             }
             let several = self.paths.len() > 1;

@@ -13,8 +13,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Mutex, PoisonError};
 
 use algo::{Rate, Span};
-use net::emulator::{Cross, Driver, Emulator, Frame, PortId, Running, Snapshot};
-use net::netlink::{Endpoint, Flags, Limits, Netlink, PathManager, Route};
+use net::emulator::{CrossTraffic, Driver, Emulator, EmulatorHandle, IpPacket, PortId, Snapshot};
+use net::netlink::{Endpoint, EndpointFlags, Limits, Netlink, PathManager, Route};
 use net::{Namespace, Tun};
 use sim::{LinkConfig, LinkId, MediumId, Net, Rng};
 
@@ -76,14 +76,14 @@ pub struct Testbed {
     /// The hosts, in the order of the flows and their copies.
     pub pairs: Vec<HostPair>,
     /// The links at work.
-    pub running: Running,
+    pub running: EmulatorHandle,
     /// The scenario's links.
     pub(crate) links: Links,
 }
 
 /// What links are built on.
 struct EmulatedNet {
-    net: Net<Frame>,
+    net: Net<IpPacket>,
     pipes: BTreeMap<Span, LinkId>,
 }
 
@@ -164,18 +164,18 @@ impl Testbed {
         }
         for (name, cbr) in &scenario.cbr {
             let via: Vec<LinkId> = cbr.via.iter().map(|link| links.ids[link]).collect();
-            crossing.push(Cross {
+            crossing.push(CrossTraffic {
                 route: emulated.net.route(&via),
                 rate: cbr.rate.rate(links.packet_bytes),
                 packet_bytes: mtu,
                 burst: cbr.on.map(|on| (on.0, cbr.off.0)),
                 start: cbr.start.time(),
                 stop: cbr.stop.map_or(algo::Time::NEVER, |stop| stop.time()),
-                luck: Rng::stream(seed, &format!("cbr {name}")),
+                rng: Rng::stream(seed, &format!("cbr {name}")),
             });
         }
         let mut emulator = Emulator::new(emulated.net);
-        crossing.into_iter().for_each(|cross| emulator.cross(cross));
+        crossing.into_iter().for_each(|cross| emulator.add_cross_traffic(cross));
         let nursery = nursery()?;
         let (mut pairs, mut routes, mut connections) = (Vec::new(), routes.into_iter(), 0);
         for instance in flow_instances(scenario, "reno", seed) {
@@ -189,8 +189,8 @@ impl Testbed {
             let mut ends = Vec::new();
             for p in 0..host.paths {
                 let name = format!("p{p}");
-                let near = emulator.port(Tun::new(&tx, &name, mtu, false)?);
-                let far = emulator.port(Tun::new(&rx, &name, mtu, false)?);
+                let near = emulator.add_port(Tun::new(&tx, &name, mtu, false)?);
+                let far = emulator.add_port(Tun::new(&rx, &name, mtu, false)?);
                 let (down, up) = routes.next().expect("a route for each path");
                 let connect = |emulator: &mut Emulator, from: PortId, to: PortId, route, flow| {
                     emulator.connect(from, to, route, flow);
@@ -311,7 +311,7 @@ fn sender(host: &HostConfig) -> io::Result<()> {
         let to = Route::to(address(host.number, u8::MAX), 32);
         netlink.add_route(&Route { device: Some(device), source: Some(ip), metric: p as u32 + 1, ..to })?;
         if p > 0 {
-            let flags = Flags::SUBFLOW;
+            let flags = EndpointFlags::SUBFLOW;
             manager.add_endpoint(&Endpoint { ip, port: 0, id: 0, device: Some(device), flags })?;
         }
     }

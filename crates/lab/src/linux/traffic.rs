@@ -5,7 +5,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use algo::{Span, Time};
-use kernel::groups::{self, Group, Subject};
+use kernel::groups::{self, Group, Selector};
 use net::{Clock, Poller};
 use sim::{LinkChange, LinkId, Stats};
 
@@ -93,20 +93,20 @@ pub(super) fn run(
 }
 
 /// Which of a flow's paths are told apart, by their local addresses.
-fn apart(scenario: &Scenario, instance: &FlowInstance<'_>, pair: &HostPair) -> Vec<(Subject, Group)> {
+fn apart(scenario: &Scenario, instance: &FlowInstance<'_>, pair: &HostPair) -> Vec<(Selector, Group)> {
     let all = instance.flow.groups == Groups::All || BUILT_IN.contains(&instance.controller);
     if all || instance.flow.paths.len() == 1 {
         return Vec::new();
     }
     let groups = TopologyGroups::initial(scenario, instance.flow).into_iter().enumerate();
-    groups.map(|(p, group)| (Subject::Address(pair.sender(p)), Group::Shared(group))).collect()
+    groups.map(|(p, group)| (Selector::Address(pair.sender(p)), Group::Shared(group))).collect()
 }
 
 /// Does something with each rule of each flow, in the namespace of its sender, where the rules hold.
 fn each_rule(
-    rules: &[Vec<(Subject, Group)>],
+    rules: &[Vec<(Selector, Group)>],
     pairs: &[HostPair],
-    work: impl Fn(Subject, Group) -> kernel::Result<()> + Sync,
+    work: impl Fn(Selector, Group) -> kernel::Result<()> + Sync,
 ) -> Result<(), String> {
     let said = |e: &dyn std::fmt::Display| format!("since groups cannot be set: {e}");
     for (rules, pair) in rules.iter().zip(pairs).filter(|(rules, _)| !rules.is_empty()) {

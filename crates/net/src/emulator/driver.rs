@@ -16,11 +16,11 @@ use nix::sys::time::{TimeSpec, TimeValLike as _};
 use nix::time::{ClockId, ClockNanosleepFlags, clock_gettime, clock_nanosleep};
 use sim::{LinkChange, LinkId};
 
-use super::pool::Room;
-use super::turn::Turn;
-use super::{Emulator, Running, Snapshot};
-use crate::poll::{Wake, Waker};
-use crate::{Clock, sys};
+use super::buffer_pool::BufferPool;
+use super::emulation::Emulation;
+use super::{Emulator, EmulatorHandle, Snapshot};
+use crate::poll::{WakeReceiver, Waker};
+use crate::{Clock, syscalls};
 
 /// What the wake-up is called among the devices.
 const WAKE: u64 = u64::MAX;
@@ -29,23 +29,23 @@ const EVENTS: usize = 64;
 /// Among real-time threads just above the least.
 const PRIORITY: i32 = 10;
 /// How often a sleep is tried to see how late it ends, and how long it is.
-const TRIALS: usize = 15;
-const TRIAL: Span = Span::from_micros(60);
+const SLEEP_TRIALS: usize = 15;
+const SLEEP_TRIAL: Span = Span::from_micros(60);
 /// A deadline is never spun for longer than this.
-const EARLY_MAX: Span = Span::from_micros(40);
+const SPIN_MAX: Span = Span::from_micros(40);
 /// The mean time from one wait to the next, at least: what happens meanwhile is worked off together. On the
 /// virtual machine where this was measured a sleep costs 25 us of CPU time, a packet 3. With 20 emulators of
 /// 4,000 packets a second, 50 us took 88 % of a CPU with a lateness of 0.22 ms (p99), 100 us 72 % with 0.17
 /// ms, 200 us 66 % with 0.28 ms.
-const REST: Span = Span::from_micros(100);
+const REST_INTERVAL: Span = Span::from_micros(100);
 /// How many waits may follow each other faster, after as many slower ones: where packets are few, none is
 /// late.
 const REST_BURST: u64 = 10;
 
-/// What the thread may be asked.
+/// What the thread may be asked to do.
 #[derive(Debug)]
-pub(super) enum Ask {
-    Start(Box<Turn>),
+pub(super) enum Request {
+    Start(Box<Emulation>),
     Snapshot(u32, Sender<Snapshot>),
     Command(u32, LinkId, LinkChange),
     Stop(u32, Sender<Snapshot>),
@@ -61,7 +61,7 @@ pub(super) enum Ask {
 /// *How it waits.* It sleeps until a deadline less the time that waking takes, which it measures when it
 /// starts (40 µs at most), and spins for the rest. Beyond 10,000 waits a second it rests instead, 0.1 ms at a
 /// time, and then does together what has come up: so its cost does not grow with the number of deadlines, and
-/// packets are up to 0.1 ms late, which [their lateness](super::Carried::lateness) shows.
+/// packets are up to 0.1 ms late, which [their lateness](super::ConnectionStats::lateness) shows.
 #[derive(Clone, Debug)]
 pub struct Driver(Arc<Handle>);
 
@@ -69,7 +69,7 @@ pub struct Driver(Arc<Handle>);
 struct Handle {
     clock: Clock,
     epoll: Arc<Epoll>,
-    asks: Sender<Ask>,
+    requests: Sender<Request>,
     waker: Waker,
     numbers: AtomicU32,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -82,36 +82,36 @@ impl Driver {
     /// Out of descriptors, of threads; a kernel before Linux 5.11.
     pub fn new() -> io::Result<Self> {
         let epoll = Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?);
-        let wake = Wake::new()?;
+        let wake = WakeReceiver::new()?;
         epoll.add(&wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE))?;
-        sys::epoll_wait(epoll.0.as_fd(), &mut [EpollEvent::empty()], Some(Span::ZERO))
+        syscalls::epoll_wait(epoll.0.as_fd(), &mut [EpollEvent::empty()], Some(Span::ZERO))
             .map_err(|e| io::Error::new(e.kind(), format!("epoll_pwait2 (Linux 5.11): {e}")))?;
         let (clock, waker) = (Clock::start(), wake.waker());
-        let (asks, asked) = mpsc::channel();
-        let worker = Worker {
+        let (requests, incoming) = mpsc::channel();
+        let driver_thread = DriverThread {
             clock,
             epoll: epoll.clone(),
             wake,
-            asked,
-            turns: Vec::new(),
-            room: Room::default(),
+            incoming,
+            emulations: Vec::new(),
+            pool: BufferPool::default(),
             realtime: false,
-            early: Span::ZERO,
+            wake_latency: Span::ZERO,
             waits: 0,
-            rested: Time::ZERO,
+            rest_until: Time::ZERO,
             failure: None,
             ended: false,
         };
-        let thread = thread::Builder::new().name("emulator".into()).spawn(move || worker.run())?;
+        let thread = thread::Builder::new().name("emulator".into()).spawn(move || driver_thread.run())?;
         let (numbers, thread) = (AtomicU32::new(0), Mutex::new(Some(thread)));
-        Ok(Self(Arc::new(Handle { clock, epoll, asks, waker, numbers, thread })))
+        Ok(Self(Arc::new(Handle { clock, epoll, requests, waker, numbers, thread })))
     }
 
     /// Starts an emulator, and its clock.
     ///
     /// # Errors
     /// Out of memory for the kernel's watch on the devices.
-    pub fn start(&self, emulator: Emulator) -> io::Result<Running> {
+    pub fn start(&self, emulator: Emulator) -> io::Result<EmulatorHandle> {
         let number = self.0.numbers.fetch_add(1, Ordering::Relaxed);
         let (links, tuns) = (emulator.links, emulator.tuns());
         // Before the thread knows the emulator it takes no notice of events; then it reads from all devices.
@@ -120,8 +120,8 @@ impl Driver {
             self.0.epoll.add(&**tun, EpollEvent::new(flags, u64::from(number) << 32 | port))?;
         }
         let origin = self.0.clock.now();
-        self.ask(Ask::Start(Box::new(Turn::new(emulator, number, self.0.clock, origin))));
-        Ok(Running { driver: self.clone(), number, origin, links, tuns, over: false })
+        self.request(Request::Start(Box::new(Emulation::new(emulator, number, self.0.clock, origin))));
+        Ok(EmulatorHandle { driver: self.clone(), number, origin, links, tuns, stopped: false })
     }
 
     /// The driver's time, in which each emulator has its origin.
@@ -129,9 +129,9 @@ impl Driver {
         self.0.clock.now()
     }
 
-    pub(super) fn ask(&self, ask: Ask) {
+    pub(super) fn request(&self, request: Request) {
         // If nobody listens the thread has panicked, which those who wait for an answer find out.
-        let _ = self.0.asks.send(ask);
+        let _ = self.0.requests.send(request);
         self.0.waker.wake();
     }
 
@@ -161,58 +161,58 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        let _ = self.asks.send(Ask::End);
+        let _ = self.requests.send(Request::End);
         self.waker.wake();
         self.join();
     }
 }
 
-/// What the thread has.
-struct Worker {
+/// The state of the thread.
+struct DriverThread {
     clock: Clock,
     epoll: Arc<Epoll>,
-    wake: Wake,
-    asked: Receiver<Ask>,
+    wake: WakeReceiver,
+    incoming: Receiver<Request>,
     /// By number.
-    turns: Vec<Turn>,
-    room: Room,
+    emulations: Vec<Emulation>,
+    pool: BufferPool,
     realtime: bool,
     /// How long waking takes.
-    early: Span,
+    wake_latency: Span,
     waits: u64,
     /// When the next wait may begin without a rest before it.
-    rested: Time,
+    rest_until: Time,
     failure: Option<String>,
     ended: bool,
 }
 
-impl Worker {
+impl DriverThread {
     fn run(mut self) {
         // Signals are for the threads of the program around it. That these settings can fail is no error:
         // what they are for is measured.
         let _ = SigSet::all().thread_block();
         let _ = nix::sys::prctl::set_timerslack(1);
-        self.realtime = sys::set_realtime(PRIORITY).is_ok();
-        if let Err(e) = self.try_sleep().and_then(|()| self.work()) {
+        self.realtime = syscalls::set_realtime(PRIORITY).is_ok();
+        if let Err(e) = self.measure_wake_latency().and_then(|()| self.work()) {
             self.failure = Some(e.to_string());
             while !self.ended {
-                let Ok(ask) = self.asked.recv() else { return };
-                self.answer(ask);
+                let Ok(request) = self.incoming.recv() else { return };
+                self.handle(request);
             }
         }
     }
 
     /// How late sleeps end: the median of a few.
-    fn try_sleep(&mut self) -> io::Result<()> {
+    fn measure_wake_latency(&mut self) -> io::Result<()> {
         let nothing = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        let mut late = [Span::ZERO; TRIALS];
+        let mut late = [Span::ZERO; SLEEP_TRIALS];
         for late in &mut late {
-            let until = self.clock.now() + TRIAL;
-            sys::epoll_wait(nothing.0.as_fd(), &mut [EpollEvent::empty()], Some(TRIAL))?;
+            let until = self.clock.now() + SLEEP_TRIAL;
+            syscalls::epoll_wait(nothing.0.as_fd(), &mut [EpollEvent::empty()], Some(SLEEP_TRIAL))?;
             *late = self.clock.now().since(until);
         }
         late.sort();
-        self.early = late[TRIALS / 2].min(EARLY_MAX);
+        self.wake_latency = late[SLEEP_TRIALS / 2].min(SPIN_MAX);
         Ok(())
     }
 
@@ -221,18 +221,18 @@ impl Worker {
         while !self.ended {
             let now = self.clock.now();
             let mut next = Time::NEVER;
-            for turn in &mut self.turns {
-                if turn.due() <= now {
-                    turn.work(&mut self.room);
+            for emulation in &mut self.emulations {
+                if emulation.deadline() <= now {
+                    emulation.work(&mut self.pool);
                 }
-                next = next.min(turn.due());
+                next = next.min(emulation.deadline());
             }
             let count = self.wait(next, &mut events)?;
             for event in &events[..count] {
                 if event.data() == WAKE {
-                    self.answers();
-                } else if let Some(turn) = self.turn((event.data() >> 32) as u32) {
-                    turn.rouse(event.data() as u32);
+                    self.handle_requests();
+                } else if let Some(emulation) = self.emulation((event.data() >> 32) as u32) {
+                    emulation.mark_readable(event.data() as u32);
                 }
             }
         }
@@ -248,29 +248,30 @@ impl Worker {
         let now = self.clock.now();
         let left = next.since(now);
         if left == Span::ZERO {
-            return sys::epoll_wait(self.epoll.0.as_fd(), events, look);
+            return syscalls::epoll_wait(self.epoll.0.as_fd(), events, look);
         }
         self.waits += 1;
-        let spare = REST.times(REST_BURST).as_nanos();
-        self.rested = self.rested.max(Time::from_nanos(now.as_nanos().saturating_sub(spare))) + REST;
-        let rest = self.rested.since(now);
-        if rest > self.early {
-            let nanos = rest.as_nanos() - self.early.as_nanos();
+        let spare = REST_INTERVAL.times(REST_BURST).as_nanos();
+        self.rest_until =
+            self.rest_until.max(Time::from_nanos(now.as_nanos().saturating_sub(spare))) + REST_INTERVAL;
+        let rest = self.rest_until.since(now);
+        if rest > self.wake_latency {
+            let nanos = rest.as_nanos() - self.wake_latency.as_nanos();
             let rest = TimeSpec::nanoseconds(i64::try_from(nanos).unwrap_or(i64::MAX));
             // All signals are blocked, so that it is not cut short; if it were, that would be no harm.
             let _ = clock_nanosleep(ClockId::CLOCK_MONOTONIC, ClockNanosleepFlags::empty(), &rest);
-            return sys::epoll_wait(self.epoll.0.as_fd(), events, look);
+            return syscalls::epoll_wait(self.epoll.0.as_fd(), events, look);
         }
-        if left > self.early {
-            let sleep = Span::from_nanos(left.as_nanos() - self.early.as_nanos());
+        if left > self.wake_latency {
+            let sleep = Span::from_nanos(left.as_nanos() - self.wake_latency.as_nanos());
             let timeout = (next < Time::NEVER).then_some(sleep);
-            let count = sys::epoll_wait(self.epoll.0.as_fd(), events, timeout)?;
+            let count = syscalls::epoll_wait(self.epoll.0.as_fd(), events, timeout)?;
             if count > 0 {
                 return Ok(count);
             }
         }
         loop {
-            let count = sys::epoll_wait(self.epoll.0.as_fd(), events, look)?;
+            let count = syscalls::epoll_wait(self.epoll.0.as_fd(), events, look)?;
             if count > 0 || self.clock.now() >= next {
                 return Ok(count);
             }
@@ -278,42 +279,42 @@ impl Worker {
     }
 
     fn place(&self, number: u32) -> Option<usize> {
-        self.turns.binary_search_by_key(&number, |turn| turn.number()).ok()
+        self.emulations.binary_search_by_key(&number, |emulation| emulation.number()).ok()
     }
 
-    fn turn(&mut self, number: u32) -> Option<&mut Turn> {
-        self.place(number).map(|place| &mut self.turns[place])
+    fn emulation(&mut self, number: u32) -> Option<&mut Emulation> {
+        self.place(number).map(|place| &mut self.emulations[place])
     }
 
-    fn answers(&mut self) {
-        self.wake.taken();
-        while let Ok(ask) = self.asked.try_recv() {
-            self.answer(ask);
+    fn handle_requests(&mut self) {
+        self.wake.drain();
+        while let Ok(request) = self.incoming.try_recv() {
+            self.handle(request);
         }
     }
 
-    fn answer(&mut self, ask: Ask) {
+    fn handle(&mut self, request: Request) {
         // An answer that nobody waits for any more is nobody's loss.
-        match ask {
-            Ask::Start(turn) => {
-                let place = self.turns.partition_point(|other| other.number() < turn.number());
-                self.turns.insert(place, *turn);
+        match request {
+            Request::Start(emulation) => {
+                let place = self.emulations.partition_point(|other| other.number() < emulation.number());
+                self.emulations.insert(place, *emulation);
             }
-            Ask::Snapshot(number, answer) => {
+            Request::Snapshot(number, answer) => {
                 if let Some(snapshot) = self.snapshot(number) {
                     let _ = answer.send(snapshot);
                 }
             }
-            Ask::Command(number, link, command) => {
-                if let Some(turn) = self.turn(number) {
-                    turn.command(link, command);
+            Request::Command(number, link, command) => {
+                if let Some(emulation) = self.emulation(number) {
+                    emulation.command(link, command);
                 }
             }
-            Ask::Stop(number, answer) => {
+            Request::Stop(number, answer) => {
                 let snapshot = self.snapshot(number);
                 if let Some(place) = self.place(number) {
-                    let turn = self.turns.remove(place);
-                    for tun in turn.tuns() {
+                    let emulation = self.emulations.remove(place);
+                    for tun in emulation.tuns() {
                         let _ = self.epoll.delete(tun);
                     }
                 }
@@ -321,14 +322,14 @@ impl Worker {
                     let _ = answer.send(snapshot);
                 }
             }
-            Ask::End => self.ended = true,
+            Request::End => self.ended = true,
         }
     }
 
     fn snapshot(&mut self, number: u32) -> Option<Snapshot> {
         let cpu = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from);
         let cpu = cpu.map_or(0, |cpu| u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX));
-        let (at, links, connections, ports) = self.turn(number)?.seen();
+        let (at, links, connections, ports) = self.emulation(number)?.stats();
         let (realtime, waits, failure) = (self.realtime, self.waits, self.failure.clone());
         let cpu = Span::from_nanos(cpu);
         Some(Snapshot { at, realtime, cpu, waits, links, connections, ports, failure })

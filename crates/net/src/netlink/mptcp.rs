@@ -42,9 +42,9 @@ pub const ENDPOINTS_MAX: u32 = 8;
 
 /// What an endpoint is used for (`MPTCP_PM_ADDR_FLAG_*`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Flags(pub u32);
+pub struct EndpointFlags(pub u32);
 
-impl Flags {
+impl EndpointFlags {
     /// No use at all.
     pub const NONE: Self = Self(0);
     /// It is announced to the peer, so that the peer connects to it.
@@ -76,7 +76,7 @@ impl Flags {
     }
 }
 
-impl BitOr for Flags {
+impl BitOr for EndpointFlags {
     type Output = Self;
 
     fn bitor(self, other: Self) -> Self {
@@ -84,7 +84,7 @@ impl BitOr for Flags {
     }
 }
 
-impl Sub for Flags {
+impl Sub for EndpointFlags {
     type Output = Self;
 
     fn sub(self, other: Self) -> Self {
@@ -93,7 +93,7 @@ impl Sub for Flags {
 }
 
 /// As `ip mptcp` writes them: "subflow backup".
-impl fmt::Display for Flags {
+impl fmt::Display for EndpointFlags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = Self::NAMES.iter().filter(|(flag, _)| self.has(*flag)).map(|(_, name)| *name);
         f.write_str(&names.collect::<Vec<_>>().join(" "))
@@ -112,26 +112,26 @@ pub struct Endpoint {
     /// The interface that its subflows are bound to, by index.
     pub device: Option<u32>,
     /// What it is used for.
-    pub flags: Flags,
+    pub flags: EndpointFlags,
 }
 
 impl Endpoint {
     /// An endpoint from which connections open a further subflow through `device`.
     #[must_use]
     pub const fn subflow(ip: IpAddr, device: Option<u32>) -> Self {
-        Self { ip, port: 0, id: 0, device, flags: Flags::SUBFLOW }
+        Self { ip, port: 0, id: 0, device, flags: EndpointFlags::SUBFLOW }
     }
 
     /// Reads the attributes of an address (nested in `MPTCP_PM_ATTR_ADDR`).
     #[must_use]
     pub fn parse(attributes: &[u8]) -> Option<Self> {
-        let (mut found, mut port, mut id, mut device, mut flags) = (None, 0, 0, None, Flags::NONE);
+        let (mut found, mut port, mut id, mut device, mut flags) = (None, 0, 0, None, EndpointFlags::NONE);
         for (kind, value) in Attributes(attributes) {
             match kind {
                 ADDR_ADDR4 | ADDR_ADDR6 => found = ip(value),
                 ADDR_PORT => port = u16_at(value, 0)?,
                 ADDR_ID => id = *value.first()?,
-                ADDR_FLAGS => flags = Flags(u32_at(value, 0)?),
+                ADDR_FLAGS => flags = EndpointFlags(u32_at(value, 0)?),
                 ADDR_IF_IDX => device = u32_at(value, 0).filter(|index| *index > 0),
                 _ => {}
             }
@@ -149,7 +149,7 @@ impl Endpoint {
             if self.port > 0 {
                 one.attribute(ADDR_PORT, &self.port.to_ne_bytes());
             }
-            if self.flags != Flags::NONE {
+            if self.flags != EndpointFlags::NONE {
                 one.u32(ADDR_FLAGS, self.flags.0);
             }
             if let Some(device) = self.device {
@@ -227,17 +227,18 @@ impl PathManager {
     /// `EINVAL` if there is none of this id, `EPERM`.
     pub fn del_endpoint(&self, endpoint: &Endpoint) -> Result<()> {
         let mut request = self.request(DEL_ADDR, 0);
-        Endpoint { flags: Flags::NONE, device: None, ..*endpoint }.write(&mut request);
+        Endpoint { flags: EndpointFlags::NONE, device: None, ..*endpoint }.write(&mut request);
         let attempt = || format!("remove the MPTCP endpoint {} with id {}", endpoint.ip, endpoint.id);
         self.socket.change(request).map_err(|failure| Error::new(attempt(), failure))
     }
 
-    /// Gives an endpoint other flags, known by its id. Only [`Flags::BACKUP`] and [`Flags::FULLMESH`] can
+    /// Gives an endpoint other flags, known by its id. Only [`BACKUP`](EndpointFlags::BACKUP)
+    /// and [`FULLMESH`](EndpointFlags::FULLMESH) can
     /// change; connections that exist follow.
     ///
     /// # Errors
     /// `EINVAL` if there is none, `EPERM`.
-    pub fn set_flags(&self, endpoint: &Endpoint, flags: Flags) -> Result<()> {
+    pub fn set_flags(&self, endpoint: &Endpoint, flags: EndpointFlags) -> Result<()> {
         let mut request = self.request(SET_FLAGS, 0);
         Endpoint { flags, ..*endpoint }.write(&mut request);
         let attempt = || format!("set the flags of the MPTCP endpoint {} to '{flags}'", endpoint.ip);
@@ -299,7 +300,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_and_what_is_cut_is_not() {
-        let flags = Flags::SUBFLOW | Flags::BACKUP;
+        let flags = EndpointFlags::SUBFLOW | EndpointFlags::BACKUP;
         let endpoint =
             Endpoint { port: 80, id: 3, flags, ..Endpoint::subflow("fd77::1".parse().unwrap(), Some(4)) };
         let mut request = Request::new(1, 0, &[]);
@@ -311,7 +312,7 @@ mod tests {
             assert_ne!(Endpoint::parse(&inner[..len]), Some(endpoint));
         }
         assert_eq!(flags.to_string(), "subflow backup");
-        assert_eq!((flags - Flags::BACKUP).to_string(), "subflow");
-        assert_eq!(Flags::NONE.to_string(), "");
+        assert_eq!((flags - EndpointFlags::BACKUP).to_string(), "subflow");
+        assert_eq!(EndpointFlags::NONE.to_string(), "");
     }
 }

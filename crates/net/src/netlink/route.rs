@@ -33,7 +33,7 @@ const SCOPE_NOWHERE: u8 = 255;
 const NEXT_HOPS_MAX: usize = 256;
 
 /// The main table (`RT_TABLE_MAIN`): the one without policy.
-pub const MAIN: u32 = 254;
+pub const MAIN_TABLE: u32 = 254;
 
 /// What happens to a packet that takes a route (`rtm_type`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,7 +86,7 @@ pub struct Route {
     pub gateway: Option<IpAddr>,
     /// The source address that packets get if their sender chose none.
     pub source: Option<IpAddr>,
-    /// The table; [`MAIN`] unless there is policy routing.
+    /// The table; [`MAIN_TABLE`] unless there is policy routing.
     pub table: u32,
     /// Of several routes to one destination, the one with the lowest metric is taken. For a new IPv6 route 0
     /// means 1024.
@@ -108,7 +108,7 @@ impl Route {
             device: None,
             gateway: None,
             source: None,
-            table: MAIN,
+            table: MAIN_TABLE,
             metric: 0,
             onlink: false,
             kind: RouteKind::Unicast,
@@ -250,7 +250,7 @@ impl fmt::Display for Route {
         if let Some(source) = self.source {
             write!(f, " src {source}")?;
         }
-        if self.table != MAIN {
+        if self.table != MAIN_TABLE {
             write!(f, " table {}", self.table)?;
         }
         if self.metric > 0 {

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use super::message::{
     Attributes, INET, INET6, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, Request, ip, text, u32_at,
 };
-use super::{Error, MAIN, Netlink, Result};
+use super::{Error, MAIN_TABLE, Netlink, Result};
 
 const RTM_NEWRULE: u16 = 32;
 const RTM_DELRULE: u16 = 33;
@@ -177,7 +177,7 @@ impl fmt::Display for Rule {
             write!(f, " oif {name}")?;
         }
         match (self.action, self.table) {
-            (TO_TABLE, MAIN) => f.write_str(" lookup main")?,
+            (TO_TABLE, MAIN_TABLE) => f.write_str(" lookup main")?,
             (TO_TABLE, table) => write!(f, " lookup {table}")?,
             (action, _) => write!(f, " action {action}")?,
         }

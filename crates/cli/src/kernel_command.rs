@@ -1,0 +1,85 @@
+//! `anabranch kernel`: coupled congestion control inside Linux.
+
+pub mod args;
+mod group;
+mod load;
+pub mod setup;
+mod status;
+pub mod teardown;
+pub mod watch;
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+use net::Namespace;
+
+use crate::exit::{Code, Failure, Outcome};
+use crate::names::show;
+use args::{Kernel, KernelCommand};
+
+/// Runs a command about the kernel.
+///
+/// # Errors
+/// 2 if the command line makes no sense, 8 if the kernel cannot or may not, 130 on Ctrl-C.
+pub fn kernel(args: &Kernel) -> Outcome {
+    match &args.command {
+        KernelCommand::Load(args) => load::load(args),
+        KernelCommand::Unload(args) => load::unload(args),
+        KernelCommand::Status(args) => status::status(args),
+        KernelCommand::Group(args) => group::group(args),
+        KernelCommand::Watch(args) => {
+            watch::watch(args, Arc::new(kernel::subflow_state::BpfControllerStats::default()))
+        }
+        KernelCommand::Setup(args) => setup::setup(args),
+        KernelCommand::Teardown(args) => teardown::teardown(args),
+    }
+}
+
+/// What the crate `kernel` says, as an exit status.
+fn wrong(e: kernel::Error) -> Failure {
+    let code = if matches!(e, kernel::Error::Unknown(_)) { Code::Usage } else { Code::Kernel };
+    Failure::new(code, e.to_string())
+}
+
+/// The network namespace that a command is about: one that `ip netns` has named, or the caller's.
+struct NamespaceArg(Option<(String, Namespace)>);
+
+impl NamespaceArg {
+    /// Finds it, and sees that it can be entered.
+    fn find(netns: Option<&str>) -> Result<Self, Failure> {
+        let Some(name) = netns else { return Ok(Self(None)) };
+        let dir = std::path::Path::new("/run/netns");
+        let known = || {
+            let names = std::fs::read_dir(dir).into_iter().flatten().flatten();
+            let mut names: Vec<String> = names.map(|entry| show(entry.file_name())).collect();
+            names.sort_unstable();
+            if names.is_empty() { "there is none".into() } else { format!("there are {}", names.join(", ")) }
+        };
+        let missing = || Failure::usage(format!("there is no network namespace `{name}`; {}", known()));
+        if name.is_empty() || name.contains('/') {
+            return Err(missing());
+        }
+        let opened = Namespace::open(&dir.join(name));
+        let entered = opened.and_then(|space| space.run(|| ()).map(|()| space));
+        match entered {
+            Ok(space) => Ok(Self(Some((name.into(), space)))),
+            Err(e) if e.kind() == ErrorKind::PermissionDenied => {
+                Err(Failure::new(Code::Kernel, format!("entering the network namespace `{name}` needs root")))
+            }
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput) => Err(missing()),
+            Err(e) => Err(Failure::new(Code::Kernel, format!("cannot enter `{name}`: {e}"))),
+        }
+    }
+
+    /// Does `work` there.
+    fn run<T: Send>(&self, work: impl FnOnce() -> Result<T, Failure> + Send) -> Result<T, Failure> {
+        let Some((name, space)) = &self.0 else { return work() };
+        let enter = |e| Failure::new(Code::Kernel, format!("cannot enter the namespace `{name}`: {e}"));
+        space.run(work).map_err(enter)?
+    }
+
+    /// Where it is, to be said after a verb.
+    fn name(&self) -> String {
+        self.0.as_ref().map_or_else(|| "here".into(), |(name, _)| format!("in namespace {name}"))
+    }
+}

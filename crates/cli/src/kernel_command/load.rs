@@ -1,0 +1,91 @@
+//! `anabranch kernel load` and `unload`.
+
+use kernel::Error;
+use kernel::controllers::{self, Controller, Options};
+use kernel::default_cc::{self, Restored};
+
+use super::args::{Load, Unload};
+use super::watch::plural;
+use super::{NamespaceArg, wrong};
+use crate::exit::{Code, Failure, Outcome};
+use crate::names::show;
+
+fn chosen(names: &[String]) -> Result<Vec<&'static Controller>, Failure> {
+    let mut chosen: Vec<&'static Controller> = Vec::new();
+    for name in names {
+        let controller = Controller::by_name(name).map_err(|e| {
+            let names: Vec<&str> = controllers::CONTROLLERS.iter().map(|c| c.name).collect();
+            Failure::usage(format!("{e}; there are {}", names.join(", ")))
+        })?;
+        if !chosen.contains(&controller) {
+            chosen.push(controller);
+        }
+    }
+    Ok(chosen)
+}
+
+/// Loads controllers; those that are loaded already may be made the default.
+pub(super) fn load(args: &Load) -> Outcome {
+    let chosen = chosen(&args.names)?;
+    // Whatever can be wrong with the command line is said before anything is done.
+    let place = NamespaceArg::find(args.netns.as_deref())?;
+    let new: Vec<&'static Controller> = chosen.iter().filter(|c| !c.is_loaded()).copied().collect();
+    if new.is_empty() && !args.default {
+        return Err(wrong(Error::Loaded(chosen[0].name.into())));
+    }
+    if !new.is_empty() {
+        let options = Options { tcp: args.tcp, verbose: args.verbose };
+        controllers::load(&new, options).map_err(wrong)?;
+    }
+    if args.default
+        && let Err(failure) = place.run(|| default_cc::set(chosen[0]).map_err(wrong))
+    {
+        // All or nothing.
+        let _ = default_cc::reset(&new);
+        let _ = controllers::unload(&new);
+        return Err(failure);
+    }
+    let names: Vec<&str> = chosen.iter().map(|c| c.linux).collect();
+    let default = match args.default {
+        true => format!("; {} is the default of new sockets {}", names[0], place.name()),
+        false => String::new(),
+    };
+    println!("loaded: {}{default}", names.join(", "));
+    Ok(())
+}
+
+/// Unloads them, and puts every default back that is one of them.
+pub(super) fn unload(args: &Unload) -> Outcome {
+    let chosen = if args.all { controllers::CONTROLLERS.iter().collect() } else { chosen(&args.names)? };
+    controllers::may_unload().map_err(wrong)?;
+    if let Some(missing) = chosen.iter().find(|c| !args.all && !c.pin_dir().exists()) {
+        return Err(wrong(Error::NotLoaded(missing.name.into())));
+    }
+    let names: Vec<&str> = chosen.iter().filter(|c| c.is_loaded()).map(|c| c.linux).collect();
+    // The defaults first: whoever is killed in between can begin again.
+    let reset = default_cc::reset(&chosen).map_err(wrong)?;
+    if args.all {
+        controllers::unload_all().map_err(wrong)?;
+    } else {
+        controllers::unload(&chosen).map_err(wrong)?;
+    }
+    match names.is_empty() {
+        true => println!("nothing was loaded"),
+        false => println!("unloaded: {}", names.join(", ")),
+    }
+    for Restored { location, default } in &reset.restored {
+        println!("{default} is the default of new sockets again {}", show(location));
+    }
+    if reset.gone > 0 {
+        println!("forgotten: {} with another default that {} gone", plural(reset.gone, "namespace"), {
+            if reset.gone == 1 { "is" } else { "are" }
+        });
+    }
+    if reset.failed.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::new(
+        Code::Kernel,
+        format!("the default is not put back everywhere: {}", show(reset.failed.join("; "))),
+    ))
+}

@@ -1,0 +1,99 @@
+//! `anabranch kernel setup`: several uplinks, used together.
+
+use std::io::{self, Write as _};
+
+use clap::Args;
+use kernel::uplinks::{self, Error, Options, Plan, TABLE_BASE};
+use serde::Serialize;
+
+use crate::exit::{Failure, Outcome};
+
+/// Use several uplinks together
+#[derive(Args, Clone, Debug)]
+#[command(
+    long_about = "Use several uplinks together: every MPTCP connection of this host gets a subflow over \
+        each.\n\n\
+        Switches MPTCP on; gives each interface's addresses an MPTCP endpoint; raises the limits of subflows \
+        as far as needed; and makes policy routes, so that what comes from an address leaves by its \
+        interface, through the gateway that the main table has for it. Programs use MPTCP if they ask for it \
+        (`mptcpize run PROGRAM` makes others ask). Run it again when addresses or gateways have changed: \
+        only the difference is done. What was there before is kept until the next boot, and `anabranch \
+        kernel teardown` puts it back.",
+    after_help = "Examples:\n  \
+        anabranch kernel setup --via wlan0 --via wwan0\n  \
+        anabranch kernel setup --via wlan0 --via wwan0 --backup wwan0\n  \
+        anabranch kernel setup --via eth0 --via eth1 --dry-run"
+)]
+pub struct Setup {
+    /// An interface to use; give it for each
+    #[arg(long, required = true, value_name = "IFACE")]
+    pub via: Vec<String>,
+
+    /// One of these interfaces that is to carry data only while no other can; may be given several times
+    #[arg(long, value_name = "IFACE")]
+    pub backup: Vec<String>,
+
+    /// The routing table of the first interface; the others have the next numbers
+    #[arg(long, value_name = "N", default_value_t = TABLE_BASE)]
+    pub table_base: u32,
+
+    /// Print what would be done, and do nothing
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Print what was done as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Sets the uplinks up.
+///
+/// # Errors
+/// 2 if the options contradict each other; 1 if an interface cannot be used or the kernel refuses.
+pub fn setup(args: &Setup) -> Outcome {
+    let options = Options {
+        backup: args.backup.clone(),
+        table_base: args.table_base,
+        ..Options::new(args.via.clone())
+    };
+    let plan = if args.dry_run { uplinks::plan(&options) } else { uplinks::setup(&options) };
+    report(&plan.map_err(refused)?, args.dry_run, args.json);
+    if !args.dry_run && !args.json {
+        eprintln!("{}: in use; `anabranch kernel teardown` puts everything back", args.via.join(", "));
+    }
+    Ok(())
+}
+
+/// An error of the library with its exit status.
+pub(super) fn refused(error: Error) -> Failure {
+    match error {
+        Error::Usage(text) => Failure::usage(text),
+        other => Failure::other(other.to_string()),
+    }
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    /// Whether it was done, or would be.
+    done: bool,
+    changes: Vec<String>,
+    notes: &'a [String],
+}
+
+/// Prints what was done, or would be: steps on standard output, notes on standard error.
+pub(super) fn report(plan: &Plan, dry_run: bool, json: bool) {
+    let changes = plan.describe();
+    let text = if json {
+        let report = Report { done: !dry_run, changes, notes: plan.notes() };
+        serde_json::to_string(&report).unwrap_or_default() + "\n"
+    } else {
+        plan.notes().iter().for_each(|note| eprintln!("anabranch: {note}"));
+        if changes.is_empty() {
+            eprintln!("nothing to change");
+        }
+        changes.into_iter().map(|line| line + "\n").collect()
+    };
+    let mut out = io::stdout().lock();
+    // A reader that has gone away does not make it undone.
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}

@@ -1,0 +1,129 @@
+//! `anabranch kernel status`.
+
+use std::collections::BTreeSet;
+
+use kernel::controllers::{Controller, Program};
+use kernel::{Error, controllers, default_cc, subflow_state};
+use serde::Serialize;
+
+use super::args::Status;
+use super::watch::plural;
+use super::wrong;
+use crate::exit::{Code, Failure, Outcome};
+
+#[derive(Serialize)]
+struct Row {
+    name: &'static str,
+    linux: &'static str,
+    /// None if this user may not know.
+    connections: Option<usize>,
+    subflows: Option<usize>,
+    /// None that this user may see.
+    programs: Vec<Program>,
+}
+
+#[derive(Serialize)]
+struct Report {
+    /// None if the kernel has none.
+    mptcp: Option<bool>,
+    default: String,
+    available: Vec<String>,
+    controllers: Vec<Row>,
+}
+
+/// Prints what is loaded, as far as this user may know.
+pub(super) fn status(args: &Status) -> Outcome {
+    let unreadable = |e| Failure::new(Code::Kernel, format!("cannot read the kernel's settings: {e}"));
+    let available = controllers::available().map_err(unreadable)?;
+    let published = match subflow_state::all() {
+        _ if !controllers::can_see_pins() => None,
+        Err(Error::Permission(_)) => None,
+        other => Some(other.map_err(wrong)?),
+    };
+    // Who may not see the pins knows the names; nobody else has them.
+    let there = |c: &&Controller| match controllers::can_see_pins() {
+        true => c.is_loaded(),
+        false => available.iter().any(|name| name == c.linux),
+    };
+    let row = |controller: &'static Controller| {
+        let mine = published.as_ref().map(|all| all.iter().filter(|p| p.controller == controller));
+        let connections =
+            mine.clone().map(|mine| mine.map(|p| p.connection).collect::<BTreeSet<u64>>().len());
+        let (name, linux, subflows) = (controller.name, controller.linux, mine.map(Iterator::count));
+        Row { name, linux, connections, subflows, programs: controllers::programs(controller) }
+    };
+    let report = Report {
+        mptcp: controllers::mptcp(),
+        default: default_cc::get().map_err(unreadable)?,
+        controllers: controllers::CONTROLLERS.iter().filter(there).map(row).collect(),
+        available,
+    };
+    if args.json {
+        let text = serde_json::to_string(&report).map_err(|e| Failure::other(e.to_string()))?;
+        println!("{text}");
+        return Ok(());
+    }
+    println!(
+        "MPTCP here: {}",
+        match report.mptcp {
+            Some(true) => "on",
+            Some(false) => "off (sysctl net.mptcp.enabled=1 switches it on)",
+            None => "not in this kernel (CONFIG_MPTCP)",
+        }
+    );
+    println!("default of new sockets here: {}", report.default);
+    println!("to choose from here: {}", report.available.join(" "));
+    if report.controllers.is_empty() {
+        println!("none of ours is loaded: sudo anabranch kernel load nmcc-half --default");
+    }
+    for row in &report.controllers {
+        println!("{}", line(row));
+    }
+    if published.is_none() && !report.controllers.is_empty() {
+        println!("which connections use them is shown to root (or with CAP_BPF, if the pins may be read)");
+    }
+    Ok(())
+}
+
+fn line(row: &Row) -> String {
+    let Row { name, linux, connections, subflows, programs } = row;
+    let mut line =
+        if name == linux { format!("{linux}: loaded") } else { format!("{linux} ({name}): loaded") };
+    if let (Some(connections), Some(subflows)) = (connections, subflows) {
+        let subflows = plural(*subflows, "subflow");
+        line += &format!(", {} with {subflows}", plural(*connections, "MPTCP connection"));
+    }
+    let sum = |of: fn(&Program) -> u64| programs.iter().map(of).fold(0, u64::saturating_add);
+    let (calls, time_ns) = (sum(|p| p.calls), sum(|p| p.time_ns));
+    if let Some(mean_ns) = time_ns.checked_div(calls) {
+        line += &format!(", {} of {mean_ns} ns", plural(calls as usize, "call"));
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_what_is_loaded() {
+        let row = |connections, subflows, programs| Row {
+            name: "nmcc-half",
+            linux: "nmcc_half",
+            connections,
+            subflows,
+            programs,
+        };
+        assert_eq!(
+            line(&row(Some(1), Some(1), Vec::new())),
+            "nmcc_half (nmcc-half): loaded, 1 MPTCP connection with 1 subflow"
+        );
+        let programs = [("ack", 3, 500), ("cut", 1, 100)];
+        let programs = programs.map(|(on, calls, time_ns)| Program { on, calls, time_ns }).to_vec();
+        assert_eq!(
+            line(&row(Some(0), Some(2), programs)),
+            "nmcc_half (nmcc-half): loaded, 0 MPTCP connections with 2 subflows, 4 calls of 150 ns"
+        );
+        assert_eq!(line(&Row { name: "nmcc_half", ..row(None, None, Vec::new()) }), "nmcc_half: loaded");
+    }
+}

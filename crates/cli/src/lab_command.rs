@@ -1,0 +1,42 @@
+//! `anabranch lab`: experiments. What is simulated, and how numbers become rows, is the crate `lab`; here are
+//! files, threads and output.
+
+pub mod args;
+#[cfg(target_os = "linux")]
+mod daemon;
+mod find;
+mod list;
+#[cfg(target_os = "linux")]
+mod orphans;
+mod output;
+mod progress;
+mod run;
+#[cfg(target_os = "linux")]
+mod session;
+mod sweep;
+
+use crate::exit::Outcome;
+use args::{Lab, LabCommand};
+
+/// Runs a command of the laboratory.
+///
+/// # Errors
+/// 2 if a scenario makes no sense, 6 if a file cannot be written, 7 if a condition was not met or a value is
+/// not where it is expected, 130 on Ctrl-C.
+pub fn lab(args: &Lab) -> Outcome {
+    match &args.command {
+        LabCommand::List(args) => list::list(args),
+        LabCommand::Run(args) => run::run(args),
+        LabCommand::Sweep(args) => sweep::sweep(args),
+        #[cfg(target_os = "linux")]
+        LabCommand::Up(args) => session::up(args),
+        #[cfg(target_os = "linux")]
+        LabCommand::Exec(args) => session::exec(args),
+        #[cfg(target_os = "linux")]
+        LabCommand::Status(args) => session::status(args),
+        #[cfg(target_os = "linux")]
+        LabCommand::Down(args) => session::down(args),
+        #[cfg(target_os = "linux")]
+        LabCommand::Hold(args) => daemon::run(&args.name, args.seed),
+    }
+}

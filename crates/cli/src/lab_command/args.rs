@@ -1,0 +1,303 @@
+//! The options of `anabranch lab`.
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use lab::sweep::pool::THREADS_MAX;
+use lab::sweep::{Axis, Shard, seeds};
+
+/// Run experiments, simulated or in the kernel: tables beside what papers report
+#[derive(Args, Clone, Debug)]
+#[command(
+    long_about = "Run experiments: simulated networks, many seeds, tables beside what papers report.\n\n\
+        A scenario is a TOML file: links, flows, what goes wrong, what is measured, and what must have \
+        happened for the measurement to count. Each of its cases runs with each congestion controller and \
+        seed; the same seed gives the same run, on any machine and any number of cores.",
+    after_help = "Examples:\n  \
+        anabranch lab list\n  \
+        anabranch lab run bench-a\n  \
+        anabranch lab run scenarios/*.toml --json > rows.jsonl\n  \
+        anabranch lab sweep bench-grid --set 'duration=300 s,600 s' --out grid.jsonl",
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
+pub struct Lab {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: LabCommand,
+}
+
+/// The commands of the laboratory.
+#[expect(missing_docs, reason = "the help of each is that of its options; clap would put this before it")]
+#[derive(Clone, Debug, Subcommand)]
+pub enum LabCommand {
+    List(List),
+    Run(Run),
+    Sweep(Sweep),
+    #[cfg(target_os = "linux")]
+    Up(Up),
+    #[cfg(target_os = "linux")]
+    Exec(Exec),
+    #[cfg(target_os = "linux")]
+    Status(Status),
+    #[cfg(target_os = "linux")]
+    Down(Down),
+    #[cfg(target_os = "linux")]
+    #[command(hide = true)]
+    Hold(Hold),
+}
+
+/// List the scenarios in a directory
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Examples:\n  \
+    anabranch lab list\n  \
+    anabranch lab list --json | jq -r .title")]
+pub struct List {
+    /// Where to look for .toml files
+    #[arg(value_name = "DIR", default_value = "scenarios", value_hint = ValueHint::DirPath)]
+    pub dir: PathBuf,
+
+    /// One JSON object a scenario
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which runs, and how the table is printed.
+#[derive(Args, Clone, Debug)]
+pub struct Choice {
+    /// Seeds: 1..30, or 30 for the same; 7..7 is seed 7 alone. Without this option: as the scenario says
+    #[arg(long, value_name = "A..B|N", value_parser = seeds)]
+    pub seeds: Option<RangeInclusive<u64>>,
+
+    /// Congestion controllers to compare, separated by commas. Without this option: as the scenario says
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = controller)]
+    pub cc: Vec<String>,
+
+    /// Only this case, and those that it is compared with
+    #[arg(long, value_name = "NAME")]
+    pub case: Option<String>,
+
+    /// So many runs at the same time. Without this option: one a core; in the kernel as many as the emulated
+    /// links bear without being late
+    #[arg(short, long, value_name = "N", value_parser = jobs)]
+    pub jobs: Option<usize>,
+
+    /// The table as JSON, one object a row, one row a line
+    #[arg(long, conflicts_with = "csv")]
+    pub json: bool,
+
+    /// The table as comma-separated values
+    #[arg(long)]
+    pub csv: bool,
+
+    /// Write a page with tables and plots too, which needs nothing but a browser
+    #[arg(long, value_name = "FILE.html", value_hint = ValueHint::FilePath)]
+    pub report: Option<PathBuf>,
+
+    /// Where it runs; several, separated by commas, stand side by side in the table
+    #[arg(long, value_enum, value_name = "WORLD,...", value_delimiter = ',', default_value = "sim")]
+    pub world: Vec<World>,
+}
+
+/// Where a scenario runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum World {
+    /// In the simulator, in virtual time
+    Sim,
+    /// Through this kernel's TCP and MPTCP, over emulated links, in real time; as root
+    Kernel,
+}
+
+impl From<World> for lab::World {
+    fn from(world: World) -> Self {
+        match world {
+            World::Sim => Self::Sim,
+            World::Kernel => Self::Kernel,
+        }
+    }
+}
+
+/// Run scenarios and print their tables
+#[derive(Args, Clone, Debug)]
+#[command(
+    long_about = "Run scenarios and print their tables.\n\n\
+        Each case runs with each controller and each seed. A row is a mean over the seeds with its 95 % \
+        confidence interval, beside what the paper reports and what a model gives. A run whose conditions \
+        were not met does not count, and is named. The exit status is 7 if there is such a run, or a value \
+        that is not where the scenario expects it.",
+    after_help = "Examples:\n  \
+        anabranch lab run bench-a\n  \
+        anabranch lab run bench-a.toml bench-b.toml --seeds 1..3 --cc nmcc,reno\n  \
+        anabranch lab run bench-a --set 'link.bottleneck.rate=50 Mbit/s' --report a.html\n  \
+        anabranch lab run fig-4-9 --case worst --json\n  \
+        sudo anabranch lab run convergence-shared --world sim,kernel --report shared.html\n  \
+        anabranch lab run - < my.toml"
+)]
+pub struct Run {
+    /// Scenario files; NAME alone means NAME.toml here or in scenarios/, and - standard input
+    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub files: Vec<PathBuf>,
+
+    /// Give a key of the scenario another value, in every case; may be given several times:
+    /// 'link.c.rate=250 pkt/s', flow.mp.paths.0.rtt='20 ms', flow.sp.count=4
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = Axis::one)]
+    pub sets: Vec<Axis>,
+
+    /// Which runs, and how.
+    #[command(flatten)]
+    pub choice: Choice,
+
+    /// Write the table beside the scenario, as NAME.table
+    #[arg(long, conflicts_with_all = ["sets", "cc", "case"])]
+    pub save: bool,
+}
+
+/// Run a scenario for many values and seeds, on all cores, into a file that can be resumed
+#[derive(Args, Clone, Debug)]
+#[command(
+    long_about = "Run a scenario for many values and seeds, on all cores, into a file that can be \
+        resumed.\n\n\
+        Every combination of the values runs, in every case, with every controller and seed. With --out, \
+        each run becomes a line of JSON as soon as it ends, and what is there already is not run again: the \
+        same command resumes after Ctrl-C. A line is known by the scenario's contents, controller, seed and \
+        the version of this program. --shard runs a part, for schedulers that spread work over machines; \
+        shards may write to one file or to several that are concatenated later. At the end: the table of \
+        all that is there.",
+    after_help = "Examples:\n  \
+        anabranch lab sweep bench-a --seeds 1..100 --out a.jsonl\n  \
+        anabranch lab sweep bench-grid --set 'duration=300 s,600 s' --seeds 1..30\n  \
+        anabranch lab sweep big --seeds 1..1000 --out big-$N.jsonl --shard $N/16"
+)]
+pub struct Sweep {
+    /// The scenario; NAME alone means NAME.toml here or in scenarios/, and - standard input
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+
+    /// A key of the scenario and the values that it takes in turn; may be given several times. Commas
+    /// separate values unless they are in quotes or brackets or behind a backslash
+    #[arg(long = "set", value_name = "KEY=A,B,...", value_parser = Axis::many)]
+    pub sets: Vec<Axis>,
+
+    /// Which runs, and how.
+    #[command(flatten)]
+    pub choice: Choice,
+
+    /// Append each run to this file as JSON, and skip those that are in it
+    #[arg(short, long, value_name = "FILE.jsonl", value_hint = ValueHint::FilePath)]
+    pub out: Option<PathBuf>,
+
+    /// Only part I of N, counted from 1
+    #[arg(long, value_name = "I/N", value_parser = Shard::parse, requires = "out")]
+    pub shard: Option<Shard>,
+}
+
+/// Make a scenario's hosts and links in this kernel, for any program; as root
+#[derive(Args, Clone, Debug)]
+#[command(
+    long_about = "Make a scenario's hosts and links in this kernel, for any program; as root.\n\n\
+        Every flow F of the scenario gets two hosts, F.tx and F.rx, network namespaces with the kernel's own \
+        TCP and MPTCP, and its paths between them are the scenario's links in real time: rate, delay, queue, \
+        loss, traces, shared media. The flows themselves are not started, nor do faults happen. A process in \
+        the background holds all of it, and when that ends, all of it is gone but the hosts of programs that \
+        still run; `lab down` ends those too.",
+    after_help = "Examples:\n  \
+        anabranch lab up bench-a\n  \
+        anabranch lab up my.toml --set 'link.wifi.loss=0.01'\n  \
+        anabranch lab exec mp.rx -- iperf3 -s -1 &\n  \
+        anabranch lab exec mp.tx -- iperf3 -c 10.1.255.1\n  \
+        anabranch lab down"
+)]
+pub struct Up {
+    /// The scenario; NAME alone means NAME.toml here or in scenarios/, and - standard input
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+
+    /// Give a key of the scenario another value; may be given several times
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = Axis::one)]
+    pub sets: Vec<Axis>,
+
+    /// The case. Without this option: the first, and it says which that is
+    #[arg(long, value_name = "NAME")]
+    pub case: Option<String>,
+
+    /// The seed of everything that is left to chance
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+
+    /// What it is called. Without this option: as the file
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+
+    /// Report as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Run a program on a host that `up` made
+#[derive(Args, Clone, Debug)]
+#[command(
+    long_about = "Run a program on a host that `up` made.\n\n\
+        The program replaces this one, so its exit status is that of the command: 127 if there is no such \
+        program, 126 if it cannot be executed, as shells have it. It finds the name of its host in \
+        ANABRANCH_HOST and the address of the host at the other end in ANABRANCH_PEER.",
+    after_help = "Examples:\n  \
+        anabranch lab exec mp.tx -- ping -c 3 10.1.255.1\n  \
+        anabranch lab exec bench-a/sp.rx -- bash"
+)]
+pub struct Exec {
+    /// The host; LAB/HOST if several laboratories have one of this name
+    #[arg(value_name = "HOST")]
+    pub host: String,
+
+    /// The program and its arguments
+    #[arg(required = true, last = true, value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
+    pub command: Vec<std::ffi::OsString>,
+}
+
+/// Tell what is up and how its links do
+#[derive(Args, Clone, Debug)]
+pub struct Status {
+    /// One JSON object a laboratory
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Take down what `up` made, and tell how its links did
+#[derive(Args, Clone, Debug)]
+#[command(long_about = "Take down what `up` made, and tell how its links did.\n\n\
+        Programs that still run on its hosts are ended, and named: they are asked (SIGTERM), and after a \
+        second made to (SIGKILL). That works too where the process that held it was killed.")]
+pub struct Down {
+    /// Its name, or its scenario's file. Without it: the only one
+    #[arg(value_name = "NAME", value_hint = ValueHint::FilePath)]
+    pub name: Option<String>,
+
+    /// All of them
+    #[arg(long, conflicts_with = "name")]
+    pub all: bool,
+
+    /// Report as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What `up` leaves running
+#[derive(Args, Clone, Debug)]
+pub struct Hold {
+    /// What it is called
+    pub name: String,
+
+    /// The seed of everything that is left to chance
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+fn controller(name: &str) -> Result<String, String> {
+    lab::scenario::check::controller(name).map(|()| name.into())
+}
+
+fn jobs(text: &str) -> Result<usize, String> {
+    let jobs = text.parse().ok().filter(|jobs| (1..=THREADS_MAX).contains(jobs));
+    jobs.ok_or_else(|| format!("a number from 1 to {THREADS_MAX}"))
+}

@@ -1,0 +1,94 @@
+//! Scenario files by their path or name.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use lab::scenario::error::nearest;
+use lab::scenario::load::FILE_BYTES_MAX;
+use lab::scenario::{Scenario, ScenarioError};
+
+use crate::exit::{Failure, Outcome};
+use crate::names::show;
+
+/// Where scenarios lie unless a path says otherwise.
+const DIR: &str = "scenarios";
+
+/// A scenario, its name, and its file if it has one.
+pub(super) struct FoundScenario {
+    pub(super) name: String,
+    pub(super) scenario: Scenario,
+    pub(super) path: Option<PathBuf>,
+}
+
+/// Finds, reads and checks what `file` names.
+pub(super) fn find(file: &Path) -> Outcome<FoundScenario> {
+    if file == Path::new("-") {
+        let mut text = String::new();
+        let read = std::io::stdin().take(FILE_BYTES_MAX).read_to_string(&mut text);
+        read.map_err(|e| Failure::usage(format!("standard input cannot be read: {e}")))?;
+        let scenario = Scenario::parse(&text, "standard input").map_err(wrong)?;
+        return Ok(FoundScenario { name: "stdin".into(), scenario, path: None });
+    }
+    let path = resolve_path(file)?;
+    let scenario = Scenario::load(&path).map_err(wrong)?;
+    Ok(FoundScenario { name: stem(&path), scenario, path: Some(path) })
+}
+
+/// A scenario that cannot be run is wrong usage.
+#[expect(clippy::needless_pass_by_value, reason = "it is what map_err hands over")]
+pub(super) fn wrong(error: ScenarioError) -> Failure {
+    Failure::usage(error.to_string())
+}
+
+/// The file's name without `.toml`.
+pub(super) fn stem(path: &Path) -> String {
+    path.file_stem().map(show).unwrap_or_default()
+}
+
+/// The scenario files in `dir`, by name.
+pub(super) fn scenarios(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|end| end == "toml") && path.is_file() {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// The file that `name` means.
+fn resolve_path(name: &Path) -> Outcome<PathBuf> {
+    if name.is_file() {
+        return Ok(name.to_owned());
+    }
+    let here = with_toml(name);
+    let there = Path::new(DIR).join(&here);
+    let bare = name.components().count() == 1;
+    if let Some(path) = [(here, true), (there, bare)].into_iter().find(|(path, may)| *may && path.is_file()) {
+        return Ok(path.0);
+    }
+    let dir = name.parent().filter(|dir| !dir.as_os_str().is_empty());
+    let known: Vec<PathBuf> = match dir {
+        Some(dir) => scenarios(dir).unwrap_or_default(),
+        None => [".", DIR].iter().filter_map(|dir| scenarios(Path::new(dir)).ok()).flatten().collect(),
+    };
+    let names: Vec<String> = known.iter().map(|path| stem(path)).collect();
+    let hint = match nearest(&stem(name), names.iter().map(String::as_str)) {
+        Some(near) => format!(": did you mean {near}?"),
+        None if names.is_empty() => " (and no scenario near it)".into(),
+        None => "; `anabranch lab list` shows what there is".into(),
+    };
+    Err(Failure::usage(format!("there is no scenario {}{hint}", show(name))))
+}
+
+fn with_toml(name: &Path) -> PathBuf {
+    if name.extension().is_some_and(|end| end == "toml") {
+        return name.to_owned();
+    }
+    // Not `with_extension`: "fig-4.9" has none.
+    let mut name = name.as_os_str().to_owned();
+    name.push(".toml");
+    PathBuf::from(name)
+}

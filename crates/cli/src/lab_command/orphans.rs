@@ -1,0 +1,353 @@
+//! Programs that still run on a laboratory's hosts when it is taken down, even if the process that held it
+//! was killed: with them their host's namespace lives on.
+//!
+//! So that they can be found, each host says whose it is and which process holds it: in the alias of its
+//! loopback device (`ip link show lo`), which lasts as long as the namespace does. While that process runs,
+//! the laboratory is up, even if it is another user's or its socket is in another namespace, and what runs on
+//! its hosts is nobody else's business.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use algo::{Span, Time};
+use kernel::namespaces;
+use net::netlink::message::{Attributes, Messages, Request, text, u32_at};
+use net::{Clock, Namespace};
+use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
+use nix::unistd::{read, write};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::Serialize;
+
+use super::daemon::is_plain;
+use crate::names::show;
+
+/// The namespace of the calling thread.
+const OWN_NETNS: &str = "/proc/thread-self/ns/net";
+/// How the alias begins; the name of the laboratory follows, then who holds it.
+const ALIAS: &str = "anabranch lab ";
+/// How long programs have between being asked to end and being ended.
+const GRACE: Span = Span::from_secs(1);
+/// What has not ended by then cannot be ended: it waits for a device.
+const ENDED_BY: Span = Span::from_secs(5);
+/// So many are named in a message.
+const LISTED_MAX: usize = 8;
+const LOOK_EVERY: Span = Span::from_millis(20);
+
+// linux/rtnetlink.h, linux/if_link.h, linux/netlink.h
+const RTM_NEWLINK: u16 = 16;
+const RTM_GETLINK: u16 = 18;
+const IFLA_IFALIAS: u16 = 20;
+const NLMSG_ERROR: u16 = 2;
+const NLM_F_REQUEST: u16 = 1;
+const NLM_F_ACK: u16 = 4;
+/// `struct ifinfomsg`, of device 1: in every namespace that is the loopback device.
+const LOOPBACK: [u8; 16] = {
+    let mut fixed = [0; 16];
+    let index = 1_u32.to_ne_bytes();
+    let mut at = 0;
+    while at < 4 {
+        fixed[4 + at] = index[at];
+        at += 1;
+    }
+    fixed
+};
+/// The longest answer about a device, bytes.
+const ANSWER_BYTES_MAX: usize = 32 << 10;
+
+/// A program that was ended, or is to be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Program {
+    pub(super) pid: i32,
+    /// Its name as the kernel has it, fit for a terminal.
+    pub(super) name: String,
+}
+
+/// A process, told from all that had or will have its number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct DaemonId {
+    pid: i32,
+    /// When it was started: ticks since the machine was.
+    start: u64,
+    /// The namespace that its number is of.
+    pid_namespace: u64,
+}
+
+/// Whose a host is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct HostLabel {
+    lab: String,
+    daemon: DaemonId,
+}
+
+/// A host, held: while it is, no other namespace has its number.
+struct OrphanHost {
+    label: HostLabel,
+    inode: u64,
+    _space: Namespace,
+}
+
+/// The state, the parent and the start of a process: fields 3, 4 and 22 of /proc/PID/stat, see
+/// proc_pid_stat(5).
+fn stat(pid: &str) -> io::Result<(char, i32, u64)> {
+    let text = fs::read(format!("/proc/{pid}/stat"))?;
+    let text = String::from_utf8_lossy(&text);
+    // The second field is a name in brackets, which may itself have blanks and brackets.
+    let fields: Vec<&str> = text.rsplit(')').next().unwrap_or_default().split_ascii_whitespace().collect();
+    let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+    let all = || Some((fields.first()?.chars().next()?, i32::try_from(number(4)?).ok()?, number(22)?));
+    all().ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// The namespace of the numbers that this process sees.
+fn pid_namespace() -> Option<u64> {
+    let link = fs::read_link("/proc/self/ns/pid").ok()?;
+    link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()
+}
+
+impl DaemonId {
+    /// This process.
+    fn own() -> io::Result<Self> {
+        let pid_namespace = pid_namespace().ok_or(io::ErrorKind::NotFound)?;
+        Ok(Self { pid: std::process::id().cast_signed(), start: stat("self")?.2, pid_namespace })
+    }
+
+    /// Whether it has certainly ended: it is none that cannot be seen from here.
+    fn has_ended(&self) -> bool {
+        if pid_namespace() != Some(self.pid_namespace) {
+            return false;
+        }
+        match stat(&self.pid.to_string()) {
+            // It may be that only its parent has not noticed.
+            Ok((state, _, start)) => start != self.start || matches!(state, 'Z' | 'X'),
+            Err(e) => e.kind() == io::ErrorKind::NotFound || e.raw_os_error() == Some(nix::libc::ESRCH),
+        }
+    }
+}
+
+impl HostLabel {
+    fn text(&self) -> String {
+        let DaemonId { pid, start, pid_namespace } = self.daemon;
+        format!("{ALIAS}{} {pid} {start} {pid_namespace}", self.lab)
+    }
+
+    /// Whoever has a namespace writes there what they like: only what is exactly so is one.
+    fn parse(text: &str) -> Option<Self> {
+        let mut words = text.strip_prefix(ALIAS)?.split(' ');
+        let lab = words.next().filter(|name| is_plain(name))?.to_owned();
+        let (pid, start) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        let daemon = DaemonId { pid, start, pid_namespace: words.next()?.parse().ok()? };
+        words.next().is_none().then_some(Self { lab, daemon })
+    }
+}
+
+/// Asks the kernel about the devices of the calling thread's namespace; its first answer.
+fn ask(request: Request) -> io::Result<Vec<u8>> {
+    let (kind, flags) = (SockType::Raw, SockFlag::SOCK_CLOEXEC);
+    let socket: OwnedFd = socket(AddressFamily::Netlink, kind, flags, SockProtocol::NetlinkRoute)?;
+    write(&socket, &request.finish(1))?;
+    let mut answer = vec![0; ANSWER_BYTES_MAX];
+    let length = read(&socket, &mut answer)?;
+    answer.truncate(length);
+    let first = Messages(&answer).next().ok_or(io::ErrorKind::InvalidData)?;
+    match u32_at(first.body, 0).filter(|_| first.kind == NLMSG_ERROR) {
+        // A negative number of the system's, or zero.
+        Some(errno) if errno != 0 => Err(io::Error::from_raw_os_error(errno.cast_signed().wrapping_neg())),
+        _ => Ok(answer),
+    }
+}
+
+/// Writes whose it is into a host.
+pub(super) fn label(host: &Namespace, lab: &str) -> io::Result<()> {
+    let label = HostLabel { lab: lab.into(), daemon: DaemonId::own()? };
+    let mut request = Request::new(RTM_NEWLINK, NLM_F_REQUEST | NLM_F_ACK, &LOOPBACK);
+    request.text(IFLA_IFALIAS, &label.text());
+    host.run(|| ask(request))?.map(drop)
+}
+
+/// The laboratory that this process is on a host of.
+pub(super) fn current_lab() -> Option<String> {
+    own_label().map(|label| label.lab)
+}
+
+/// Whose host the calling thread's namespace is.
+fn own_label() -> Option<HostLabel> {
+    let answer = ask(Request::new(RTM_GETLINK, NLM_F_REQUEST, &LOOPBACK)).ok()?;
+    let first = Messages(&answer).next().filter(|message| message.kind == RTM_NEWLINK)?;
+    let (_, alias) = Attributes::after(first.body, LOOPBACK.len()).find(|(kind, _)| *kind == IFLA_IFALIAS)?;
+    HostLabel::parse(&text(alias))
+}
+
+/// The hosts with a program in them whose daemon has ended. `ended` is the number of one that is about to.
+fn orphan_hosts(ended: Option<i32>) -> Vec<OrphanHost> {
+    let mut hosts = Vec::new();
+    let mut seen = BTreeSet::new();
+    let processes = namespaces::processes();
+    let look = || {
+        for (pid, inode) in processes {
+            if seen.contains(&inode) {
+                continue;
+            }
+            let space = Namespace::open(Path::new(&format!("/proc/{pid}/ns/net")));
+            let Some(space) = space.ok().filter(|space| space.enter().is_ok()) else { continue };
+            // The process may have gone elsewhere, or its number be another's.
+            if namespaces::inode(Path::new(OWN_NETNS)) != Some(inode) {
+                continue;
+            }
+            seen.insert(inode);
+            if let Some(label) = own_label()
+                && (Some(label.daemon.pid) == ended || label.daemon.has_ended())
+            {
+                hosts.push(OrphanHost { label, inode, _space: space });
+            }
+        }
+    };
+    // A thread of its own goes from one to the next.
+    let _ = std::thread::scope(|scope| scope.spawn(look).join());
+    hosts
+}
+
+/// This process and those that it comes from: whoever ends them ends itself.
+fn ancestors() -> BTreeSet<i32> {
+    let mut ancestors = BTreeSet::new();
+    let mut pid = std::process::id().cast_signed();
+    while pid > 0 && ancestors.insert(pid) {
+        pid = stat(&pid.to_string()).map_or(0, |(_, parent, _)| parent);
+    }
+    ancestors
+}
+
+/// The programs on hosts with these numbers, but for this one and those that it comes from.
+fn programs(hosts: &BTreeSet<u64>) -> Vec<Program> {
+    let ancestors = ancestors();
+    let there = namespaces::processes().into_iter();
+    let there = there.filter(|(pid, inode)| !ancestors.contains(pid) && hosts.contains(inode));
+    let named = there.map(|(pid, _)| {
+        let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+        Program { pid, name: show(OsStr::from_bytes(name.trim_ascii_end())) }
+    });
+    named.collect()
+}
+
+/// The laboratories that are not up any more and whose hosts have programs in them, and those.
+pub(super) fn all() -> BTreeMap<String, Vec<Program>> {
+    let hosts = orphan_hosts(None);
+    let mut inodes: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
+    for OrphanHost { label, inode, .. } in &hosts {
+        inodes.entry(label.lab.clone()).or_default().insert(*inode);
+    }
+    let all = inodes.into_iter().map(|(lab, hosts)| (lab, programs(&hosts)));
+    all.filter(|(_, programs)| !programs.is_empty()).collect()
+}
+
+/// Sends a process a signal if it is on one of these hosts.
+fn signal(pid: i32, signal: Signal, hosts: &BTreeSet<u64>) {
+    // What this descriptor stands for gets the signal: if it is gone and its number another's, nobody does.
+    let Some(process) = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else {
+        return;
+    };
+    if namespaces::of_process(pid).is_some_and(|inode| hosts.contains(&inode)) {
+        // It may have ended by itself.
+        let _ = pidfd_send_signal(&process, signal);
+    }
+}
+
+/// Ends the programs that are left on a laboratory's hosts: asks them first. `daemon` is the number of the
+/// process that held it until now, if one did.
+///
+/// # Errors
+/// If one does not end.
+pub(super) fn end(lab: &str, daemon: Option<u32>) -> io::Result<Vec<Program>> {
+    let mut held = orphan_hosts(daemon.map(u32::cast_signed));
+    held.retain(|host| host.label.lab == lab);
+    let hosts: BTreeSet<u64> = held.iter().map(|host| host.inode).collect();
+    let mut ended: Vec<Program> = Vec::new();
+    let clock = Clock::start();
+    loop {
+        let running = programs(&hosts);
+        let since = clock.now().since(Time::ZERO);
+        if running.is_empty() {
+            return Ok(ended);
+        }
+        if since > ENDED_BY {
+            return Err(io::Error::other(format!("{} still runs", list(&running))));
+        }
+        for program in running {
+            let new = !ended.iter().any(|other| other.pid == program.pid);
+            if new || since > GRACE {
+                signal(program.pid, if since > GRACE { Signal::KILL } else { Signal::TERM }, &hosts);
+            }
+            if new {
+                ended.push(program);
+            }
+        }
+        clock.sleep_until(clock.now() + LOOK_EVERY);
+    }
+}
+
+/// `iperf3 (process 7), sleep (process 8)`
+pub(super) fn list(programs: &[Program]) -> String {
+    let one = |program: &Program| format!("{} (process {})", program.name, program.pid);
+    let mut list = programs.iter().take(LISTED_MAX).map(one).collect::<Vec<_>>().join(", ");
+    if programs.len() > LISTED_MAX {
+        list += &format!(" and {} more", programs.len() - LISTED_MAX);
+    }
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_says_whose_it_is() {
+        let space = match Namespace::new() {
+            Ok(space) => space,
+            Err(e) => return println!("skipped: {e}"),
+        };
+        assert_eq!(space.run(own_label).expect("entered"), None);
+        label(&space, "fig-4.9").expect("marked");
+        let label = space.run(own_label).expect("entered").expect("marked");
+        let own = DaemonId::own().expect("this process");
+        assert_eq!(label, HostLabel { lab: "fig-4.9".into(), daemon: own.clone() });
+        assert_eq!(own.pid, std::process::id().cast_signed());
+        assert!(!orphan_hosts(Some(own.pid)).iter().any(|host| host.label == label), "nobody is in it");
+    }
+
+    #[test]
+    fn a_daemon_has_ended_if_its_number_is_anothers() {
+        let own = DaemonId::own().expect("this process");
+        assert!(!own.has_ended());
+        assert!(DaemonId { start: own.start + 1, ..own.clone() }.has_ended());
+        // Greater than the kernel's PID_MAX_LIMIT.
+        assert!(DaemonId { pid: 1 << 30, ..own.clone() }.has_ended());
+        assert!(
+            !DaemonId { pid_namespace: own.pid_namespace + 1, start: 0, ..own }.has_ended(),
+            "it cannot be seen"
+        );
+    }
+
+    #[test]
+    fn only_an_alias_as_it_is_written_here_is_a_mark() {
+        let label = HostLabel { lab: "a".into(), daemon: DaemonId { pid: 7, start: 8, pid_namespace: 9 } };
+        assert_eq!(label.text(), "anabranch lab a 7 8 9");
+        assert_eq!(HostLabel::parse(&label.text()), Some(label));
+        for bad in
+            ["a", "a 7", "a 7 8", "a 7 8 9 10", "a b 7 8 9", " 7 8 9", "\x1b[2J 7 8 9", "a 7 8 x", "a -8 8"]
+        {
+            assert_eq!(HostLabel::parse(&format!("{ALIAS}{bad}")), None, "{bad}");
+        }
+        assert_eq!(HostLabel::parse("a 7 8 9"), None);
+    }
+
+    #[test]
+    fn who_started_this_process_is_of_its_family() {
+        let ancestors = ancestors();
+        assert!(ancestors.contains(&std::process::id().cast_signed()));
+        assert!(ancestors.contains(&nix::unistd::getppid().as_raw()));
+    }
+}

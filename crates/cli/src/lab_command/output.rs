@@ -1,0 +1,119 @@
+//! Where tables go: standard output, and a page.
+
+use std::path::{Path, PathBuf};
+
+use lab::outcome::{Row, Run};
+use lab::report::{Study, html};
+use lab::sweep::Plan;
+use lab::table;
+
+use super::args::Choice;
+use crate::exit::{Code, Failure, Outcome};
+use crate::man::print;
+use crate::names::show;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Form {
+    Text,
+    Json,
+    Csv,
+}
+
+/// Prints tables, and keeps what the page needs.
+pub(super) struct Output {
+    form: Form,
+    report: Option<PathBuf>,
+    kept: Vec<(Plan, Vec<Row>, Vec<Run>)>,
+    tables: usize,
+    /// How many rows have conditions that were not met, and values where they are not expected.
+    unmet: (usize, usize),
+}
+
+impl Output {
+    /// As the command line wants it.
+    pub(super) fn new(choice: &Choice) -> Self {
+        let form = match (choice.json, choice.csv) {
+            (true, _) => Form::Json,
+            (_, true) => Form::Csv,
+            _ => Form::Text,
+        };
+        Self { form, report: choice.report.clone(), kept: Vec::new(), tables: 0, unmet: (0, 0) }
+    }
+
+    /// Prints the table of a plan.
+    pub(super) fn table(&mut self, plan: &Plan, rows: Vec<Row>, runs: Vec<Run>) -> Outcome {
+        let text = match self.form {
+            Form::Json => table::json(&rows),
+            Form::Csv if self.tables == 0 => table::CSV_HEAD.to_owned() + &table::csv(&rows),
+            Form::Csv => table::csv(&rows),
+            Form::Text if self.tables == 0 => table::text(plan, &rows),
+            Form::Text => format!("\n\n{}", table::text(plan, &rows)),
+        };
+        self.tables += 1;
+        self.unmet.0 += rows.iter().filter(|row| !row.violations.is_empty()).count();
+        if rows.is_empty() {
+            // Without a measure there is no row to say it in.
+            for run in &runs {
+                run.outcome
+                    .violations
+                    .iter()
+                    .for_each(|violation| note(&format!("seed {}: {violation}", run.seed)));
+                self.unmet.0 += usize::from(!run.outcome.violations.is_empty());
+            }
+        }
+        self.unmet.1 += rows.iter().filter(|row| row.expected == Some(false)).count();
+        if self.report.is_some() {
+            self.kept.push((plan.clone(), rows, runs));
+        }
+        print(text.as_bytes())
+    }
+
+    /// Writes the page.
+    pub(super) fn page(&self) -> Outcome {
+        let Some(path) = &self.report else { return Ok(()) };
+        save(path, &page(&self.kept))?;
+        note(&format!("{} is written", show(path)));
+        Ok(())
+    }
+
+    /// Writes the page, and says how it went.
+    ///
+    /// # Errors
+    /// 7 if a condition was not met, or a value is not where it is expected.
+    pub(super) fn finish(&self) -> Outcome {
+        self.page()?;
+        let rows = |n: usize| if n == 1 { "1 row".into() } else { format!("{n} rows") };
+        let message = match self.unmet {
+            (0, 0) => return Ok(()),
+            (unmet, 0) => format!("conditions were not met in the runs of {}", rows(unmet)),
+            (0, odd) => format!("{} not where expected", rows(odd)),
+            (unmet, odd) => {
+                format!(
+                    "conditions were not met in the runs of {}; {} not where expected",
+                    rows(unmet),
+                    rows(odd)
+                )
+            }
+        };
+        Err(Failure::new(Code::Unmet, message))
+    }
+}
+
+/// One page for all studies.
+fn page(kept: &[(Plan, Vec<Row>, Vec<Run>)]) -> String {
+    let studies: Vec<Study<'_>> = kept
+        .iter()
+        .map(|(plan, rows, runs)| Study { name: &plan.name, scenario: &plan.scenario, rows, runs })
+        .collect();
+    html(&studies)
+}
+
+/// Writes a file, or says why not.
+pub(super) fn save(path: &Path, text: &str) -> Outcome {
+    std::fs::write(path, text).map_err(|e| Failure::target(format!("cannot write {}: {e}", show(path))))
+}
+
+/// A remark for the person at the terminal.
+pub(super) fn note(text: &str) {
+    eprintln!("anabranch: {text}");
+}

@@ -1,0 +1,212 @@
+//! `anabranch lab run`: scenarios in, tables out.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use algo::Span;
+use lab::sweep::pool::{self, Event};
+use lab::sweep::{Plan, Task};
+use lab::table;
+use lab::{World, linux, outcome};
+
+use super::args::{Choice, Run};
+use super::find::{FoundScenario, find, wrong};
+use super::output::{Output, note, save};
+use super::progress::Progress;
+use crate::exit::{Code, Failure, Outcome};
+use crate::host::stop_signals;
+
+/// One file: its plan, and what of it has been run.
+struct Study {
+    plan: Plan,
+    path: Option<PathBuf>,
+    tasks: Vec<Task>,
+    /// Where its tasks begin among those of all files.
+    first: usize,
+    runs: Vec<Option<outcome::Run>>,
+    left: usize,
+}
+
+/// Runs scenarios one after the other on one pool of threads, and prints each table as soon as it is whole.
+///
+/// # Errors
+/// 2 if a scenario makes no sense, 6 if a file cannot be written, 7 if a condition was not met or a value is
+/// not where it is expected, 130 on Ctrl-C.
+pub(super) fn run(args: &Run) -> Outcome {
+    let mut studies: Vec<Study> = Vec::new();
+    let mut all = Vec::new();
+    for file in &args.files {
+        let FoundScenario { name, scenario, path } = find(file)?;
+        if args.save && path.is_none() {
+            return Err(Failure::usage("--save needs a file to save the table beside, not standard input"));
+        }
+        let mut plan = Plan::new(&name, scenario, &args.sets).map_err(wrong)?;
+        choose(&mut plan, &args.choice)?;
+        let tasks = plan.tasks();
+        let (first, left) = (all.len(), tasks.len());
+        all.extend(tasks.iter().cloned());
+        studies.push(Study { runs: vec![None; left], plan, path, tasks, first, left });
+    }
+    let (_wake, stop) = stop_signals().map_err(|e| Failure::other(format!("cannot catch signals: {e}")))?;
+    let mut output = Output::new(&args.choice);
+    let (total, mut ended, mut printed) = (all.len(), 0, 0);
+    let mut result = Ok(());
+    let keep = args.choice.report.is_some();
+    each_world(all, &args.choice, &stop, |index, done| {
+        ended += 1;
+        if let Some(study) = studies.iter_mut().rev().find(|study| study.first <= index) {
+            study.take(index - study.first, done, keep);
+        }
+        while let Some(study) = studies.get(printed).filter(|study| study.left == 0) {
+            result = study.print(&mut output, args.save);
+            if result.is_err() {
+                return ControlFlow::Break(());
+            }
+            printed += 1;
+        }
+        ControlFlow::Continue(())
+    })?;
+    result?;
+    if ended < total {
+        let tables = format!("{printed} of {} tables", studies.len());
+        let message = format!("interrupted: {ended} of {total} runs and {tables} are done");
+        return Err(Failure::new(Code::Interrupted, message));
+    }
+    output.finish()
+}
+
+/// What came of a task.
+pub(super) type Done = Result<outcome::Outcome, String>;
+
+/// Runs tasks world by world, with as many side by side as each bears, and hands over what came of each with
+/// its place among `tasks`, while a line says how far it is. Ends early if `done` breaks off or somebody
+/// wants it to stop.
+///
+/// # Errors
+/// 1 or 2 if a world cannot run its tasks; nothing has been run then.
+pub(super) fn each_world(
+    tasks: Vec<Task>,
+    choice: &Choice,
+    stop: &Arc<AtomicBool>,
+    mut done: impl FnMut(usize, Done) -> ControlFlow<()>,
+) -> Outcome {
+    let mut parts: Vec<(World, Vec<usize>, Vec<Task>)> =
+        World::ALL.into_iter().map(|world| (world, Vec::new(), Vec::new())).collect();
+    for (index, task) in tasks.into_iter().enumerate() {
+        if let Some((_, places, part)) = parts.iter_mut().find(|(world, ..)| *world == task.world) {
+            places.push(index);
+            part.push(task);
+        }
+    }
+    for (_, _, part) in parts.iter().filter(|(world, ..)| *world == World::Kernel) {
+        linux::ready(part).map_err(Failure::other)?;
+    }
+    for (world, places, part) in parts.into_iter().filter(|(.., part)| !part.is_empty()) {
+        let (jobs, mut progress, mut ended) = (jobs(world, choice, &part), Progress::new(part.len()), 0);
+        if world == World::Kernel {
+            let all =
+                part.iter().map(|task| task.scenario.duration.0).fold(Span::ZERO, |sum, span| sum + span);
+            progress = progress.takes(all.over(jobs.min(part.len()) as u64));
+        }
+        let (halt, mut broken) = (Arc::clone(stop), false);
+        pool::run(
+            part,
+            jobs,
+            move |task| task.run(&halt),
+            |event| {
+                if let Event::Done(index, outcome) = event {
+                    ended += 1;
+                    // A run that was stopped is none.
+                    if !(world == World::Kernel && stop.load(Ordering::Relaxed)) {
+                        progress.clear();
+                        broken = done(places[index], outcome).is_break();
+                    }
+                }
+                progress.update(ended);
+                let stop = broken || stop.load(Ordering::Relaxed);
+                if stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            },
+        );
+        progress.clear();
+        if broken || stop.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// How many runs side by side.
+fn jobs(world: World, choice: &Choice, tasks: &[Task]) -> usize {
+    choice.jobs.unwrap_or_else(|| match world {
+        World::Sim => pool::threads(),
+        World::Kernel => linux::jobs(tasks),
+    })
+}
+
+/// What the command line chose, in place of what the scenario says.
+pub(super) fn choose(plan: &mut Plan, choice: &Choice) -> Outcome {
+    if let Some(case) = &choice.case {
+        plan.only(case).map_err(wrong)?;
+    }
+    plan.worlds =
+        World::ALL.into_iter().filter(|w| choice.world.iter().any(|c| World::from(*c) == *w)).collect();
+    if let Some(seeds) = &choice.seeds {
+        plan.seeds = seeds.clone();
+    }
+    if !choice.cc.is_empty() {
+        plan.controllers.clear();
+        for name in &choice.cc {
+            if !plan.controllers.contains(name) {
+                plan.controllers.push(name.clone());
+            }
+        }
+    }
+    if plan.len() > lab::sweep::TASKS_MAX {
+        let message = format!("{} runs are more than {} at once", plan.len(), lab::sweep::TASKS_MAX);
+        return Err(Failure::usage(message));
+    }
+    Ok(())
+}
+
+/// A run that broke off becomes one that does not count, and says so.
+pub(super) fn outcome(done: Done) -> outcome::Outcome {
+    done.unwrap_or_else(|why| {
+        let violations = vec![format!("the run broke off, {why}")];
+        outcome::Outcome { violations, ..outcome::Outcome::default() }
+    })
+}
+
+/// A task that has ended, as the table wants it. How it went over time is kept for the first seed only, and
+/// only if it will be plotted.
+pub(super) fn as_run(plan: &Plan, task: &Task, mut outcome: outcome::Outcome, keep: bool) -> outcome::Run {
+    if !keep || task.seed != *plan.seeds.start() {
+        outcome.series = outcome::Series::default();
+    }
+    let case = plan.variants[task.variant].label();
+    outcome::Run { world: task.world, case, controller: task.controller.clone(), seed: task.seed, outcome }
+}
+
+impl Study {
+    fn take(&mut self, index: usize, done: Done, keep: bool) {
+        self.runs[index] = Some(as_run(&self.plan, &self.tasks[index], outcome(done), keep));
+        self.left -= 1;
+    }
+
+    fn print(&self, output: &mut Output, saving: bool) -> Outcome {
+        let runs: Vec<outcome::Run> = self.runs.iter().flatten().cloned().collect();
+        let rows = table::rows(&self.plan, &runs);
+        if let Some(path) = self.path.as_deref().filter(|_| saving) {
+            let path = table_path(path);
+            save(&path, &table::text(&self.plan, &rows))?;
+            note(&format!("{} is written", crate::names::show(&path)));
+        }
+        output.table(&self.plan, rows, runs)
+    }
+}
+
+/// `NAME.table` beside `NAME.toml`.
+fn table_path(scenario: &Path) -> PathBuf {
+    scenario.with_extension("table")
+}

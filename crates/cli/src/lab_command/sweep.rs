@@ -1,0 +1,105 @@
+//! `anabranch lab sweep`: many runs, into a file that a later start continues.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use lab::outcome;
+use lab::sweep::store::{self, Record, Store};
+use lab::sweep::{Plan, Shard, Task};
+use lab::table;
+
+use super::args::Sweep;
+use super::find::{find, wrong};
+use super::output::{Output, note};
+use super::run::{as_run, choose, each_world, outcome};
+use crate::exit::{Code, Failure, Outcome};
+use crate::host::stop_signals;
+use crate::names::show;
+
+/// Runs what is not in the file yet, and prints the table of all that is.
+///
+/// # Errors
+/// 2 if the scenario makes no sense, 6 if a file cannot be written, 7 if a condition was not met or a value
+/// is not where it is expected, 130 on Ctrl-C.
+pub(super) fn sweep(args: &Sweep) -> Outcome {
+    let found = find(&args.file)?;
+    let mut plan = Plan::new(&found.name, found.scenario, &args.sets).map_err(wrong)?;
+    choose(&mut plan, &args.choice)?;
+    let tasks = plan.tasks();
+    let keys = store::keys(&plan, &tasks);
+    let mut results: Vec<Option<outcome::Outcome>> = vec![None; tasks.len()];
+    let mut file = None;
+    if let Some(path) = &args.out {
+        let wanted: BTreeSet<_> = keys.iter().cloned().collect();
+        let (store, there) = Store::open(path, &wanted).map_err(|e| unwritten(path, &e))?;
+        if there.strange > 0 {
+            note(&format!("{} lines of {} are no results, and are left alone", there.strange, show(path)));
+        }
+        for (key, result) in keys.iter().zip(&mut results) {
+            *result = there.results.get(key).cloned();
+        }
+        file = Some((path, store));
+    }
+    // What is run here: of this shard, not there yet, and the same thing only once.
+    let (shard, mut begun) = (args.shard.unwrap_or(Shard::ALL), BTreeSet::new());
+    let mut todo: Vec<usize> = (0..tasks.len()).filter(|i| shard.has(*i) && results[*i].is_none()).collect();
+    todo.retain(|i| begun.insert(&keys[*i]));
+    let before = results.iter().flatten().count();
+    if let Some((path, _)) = file.as_ref().filter(|_| before > 0) {
+        note(&format!("{before} of {} runs are in {} already", tasks.len(), show(path)));
+    }
+    let (_wake, stop) = stop_signals().map_err(|e| Failure::other(format!("cannot catch signals: {e}")))?;
+    let (mut ended, mut result) = (0, Ok(()));
+    let work: Vec<Task> = todo.iter().map(|index| tasks[*index].clone()).collect();
+    let keep = args.choice.report.is_some();
+    each_world(work, &args.choice, &stop, |index, done| {
+        let index = todo[index];
+        ended += 1;
+        // A run that broke off is tried again by the next start.
+        if let (Some((path, store)), Ok(outcome)) = (&mut file, &done) {
+            let record = Record::new(&plan, &tasks[index], &keys[index], outcome.clone());
+            result = store.append(&record).map_err(|e| unwritten(path, &e));
+        }
+        let mut outcome = outcome(done);
+        if !keep {
+            outcome.series = outcome::Series::default();
+        }
+        results[index] = Some(outcome);
+        if result.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    result?;
+    if ended < todo.len() {
+        let how = args.out.as_ref().map_or("", |_| "; the same command does the rest");
+        let message = format!("interrupted: {ended} of {} runs are done{how}", todo.len());
+        return Err(Failure::new(Code::Interrupted, message));
+    }
+    // The same thing twice in a plan (a value named twice) has the same result.
+    for index in 0..tasks.len() {
+        if results[index].is_none() {
+            let twin = todo.iter().find(|i| keys[**i] == keys[index]);
+            results[index] = twin.and_then(|i| results[*i].clone());
+        }
+    }
+    print(args, &plan, &tasks, results)
+}
+
+fn print(args: &Sweep, plan: &Plan, tasks: &[Task], results: Vec<Option<outcome::Outcome>>) -> Outcome {
+    let keep = args.choice.report.is_some();
+    let all = tasks.iter().zip(results);
+    let runs: Vec<outcome::Run> =
+        all.filter_map(|(task, outcome)| Some(as_run(plan, task, outcome?, keep))).collect();
+    let missing = tasks.len() - runs.len();
+    let mut output = Output::new(&args.choice);
+    output.table(plan, table::rows(plan, &runs), runs)?;
+    if missing > 0 {
+        // Judged once it is whole.
+        note(&format!("{missing} of {} runs are of other shards, and not here yet", tasks.len()));
+        return output.page();
+    }
+    output.finish()
+}
+
+fn unwritten(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::target(format!("cannot use {}: {error}", show(path)))
+}

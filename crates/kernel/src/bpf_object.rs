@@ -1,0 +1,213 @@
+//! The eBPF object, and libbpf.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::mem::MaybeUninit;
+use std::sync::Mutex;
+
+use libbpf_rs::query::{ProgInfoIter, ProgramInfo};
+use libbpf_rs::{MapCore as _, MapFlags, Object, ObjectBuilder, PrintLevel, ProgramType};
+
+use crate::bpf_abi::AnbStep;
+use crate::controllers::{CONTROLLERS, Controller, PIN_DIR, Program};
+use crate::{Error, Result};
+
+/// What `build.rs` made.
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/controllers.bpf.o"));
+
+/// What the kernel calls a controller's programs on: the ends of their names.
+const HOOKS: [&str; 5] = ["ack", "cut", "init", "release", "undo"];
+
+/// What libbpf said since the last start: its errors go nowhere else.
+static LIBBPF_LOG: Mutex<String> = Mutex::new(String::new());
+/// How much of it is kept, bytes, and of each message, lines.
+const LOG_BYTES_MAX: usize = 1 << 20;
+const MESSAGE_LINES_MAX: usize = 12;
+
+fn capture_log(verbose: bool) {
+    fn keep(level: PrintLevel, text: String) {
+        if level == PrintLevel::Debug {
+            return;
+        }
+        if let Ok(mut log) = LIBBPF_LOG.lock() {
+            // A verifier's log can be megabytes, of which the end tells.
+            let text: String = text
+                .lines()
+                .rev()
+                .take(MESSAGE_LINES_MAX)
+                .collect::<Vec<_>>()
+                .into_iter()
+                .rev()
+                .fold(String::new(), |all, line| all + line + "\n");
+            if log.len() + text.len() < LOG_BYTES_MAX {
+                log.push_str(&text);
+            }
+        }
+    }
+    fn show(_: PrintLevel, text: String) {
+        eprint!("{text}");
+        keep(PrintLevel::Info, text);
+    }
+    if let Ok(mut log) = LIBBPF_LOG.lock() {
+        log.clear();
+    }
+    libbpf_rs::set_print(Some(if verbose { (PrintLevel::Debug, show) } else { (PrintLevel::Info, keep) }));
+}
+
+fn refused(attempt: &str, e: &libbpf_rs::Error) -> Error {
+    let log = LIBBPF_LOG.lock().map(|log| log.clone()).unwrap_or_default();
+    if e.kind() == libbpf_rs::ErrorKind::PermissionDenied && !log.contains("processed ") {
+        return Error::Permission(attempt.into());
+    }
+    let lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
+    let last = lines[lines.len().saturating_sub(6)..].join("\n  ");
+    let hint = "\n--verbose shows all that the kernel said";
+    Error::Refused(format!("{attempt}: {e}{}{last}{hint}", if last.is_empty() { "" } else { "\n  " }))
+}
+
+/// The object with the programs of this controller only; `parity`: with its test program instead.
+fn open(controller: &str, parity: bool, verbose: bool) -> Result<Object> {
+    capture_log(verbose);
+    let attempt = "cannot load the eBPF programs";
+    let mut builder = ObjectBuilder::default();
+    builder.pin_root_path(PIN_DIR).map_err(|e| refused(attempt, &e))?;
+    let mut open = builder.open_memory(OBJECT).map_err(|e| refused(attempt, &e))?;
+    for mut map in open.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        if CONTROLLERS.iter().any(|other| other.symbol() == name) {
+            let wanted = !parity && name == controller;
+            map.set_autocreate(wanted).map_err(|e| refused(attempt, &e))?;
+        }
+    }
+    for mut program in open.progs_mut() {
+        let name = program.name().to_string_lossy().into_owned();
+        let role = name.strip_prefix(controller).unwrap_or("");
+        program.set_autoload(if parity { role == "_parity" } else { role.starts_with("_on_") });
+    }
+    open.load().map_err(|e| refused(attempt, &e))
+}
+
+/// See [`crate::controllers::load`]. Each controller is an object of its own, with connections of its own.
+pub(crate) fn load(controllers: &[&'static Controller], verbose: bool) -> Result<()> {
+    let one = |controller: &&'static Controller| {
+        open(&controller.symbol(), false, verbose).and_then(|object| register(controller, object))
+    };
+    let result = controllers.iter().try_for_each(one);
+    if result.is_err() {
+        for controller in controllers {
+            let _ = fs::remove_dir_all(controller.pin_dir());
+        }
+    }
+    result
+}
+
+fn register(controller: &'static Controller, mut object: Object) -> Result<()> {
+    let pins = controller.pin_dir();
+    fs::create_dir_all(&pins).map_err(|e| crate::controllers::refused("cannot make pins", &e))?;
+    for mut map in object.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        if name == "connections" {
+            map.pin(pins.join(name)).map_err(|e| refused("cannot pin the connections", &e))?;
+        } else if name == controller.symbol() {
+            let attempt = format!("the kernel does not take `{}`", controller.linux);
+            let mut link = map.attach_struct_ops().map_err(|e| match e.kind() {
+                libbpf_rs::ErrorKind::AlreadyExists => Error::Taken(controller.linux.into()),
+                libbpf_rs::ErrorKind::InvalidInput => Error::TooOld(e.to_string()),
+                _ => refused(&attempt, &e),
+            })?;
+            link.pin(pins.join("link")).map_err(|e| refused("cannot pin the link", &e))?;
+        }
+    }
+    Ok(())
+}
+
+/// See [`crate::controllers::programs`].
+pub(crate) fn programs(controller: &Controller) -> Vec<Program> {
+    let prefix = format!("{}_on_", controller.symbol());
+    let program = |info: ProgramInfo| {
+        // The kernel cuts names at 15 bytes, which leaves at least two letters of what this is called on.
+        let rest = info.name.to_str()?.strip_prefix(&prefix).filter(|rest| rest.len() >= 2)?;
+        let on = HOOKS.into_iter().find(|on| on.starts_with(rest))?;
+        let ours = info.ty == ProgramType::StructOps;
+        ours.then_some(Program { on, calls: info.run_cnt, time_ns: info.run_time_ns })
+    };
+    let mut all: Vec<Program> = Vec::new();
+    // Of one that was loaded before, the kernel keeps the programs as long as a socket has it.
+    for one in ProgInfoIter::default().filter_map(program) {
+        match all.iter_mut().find(|other| other.on == one.on) {
+            Some(same) => (same.calls, same.time_ns) = (same.calls + one.calls, same.time_ns + one.time_ns),
+            None => all.push(one),
+        }
+    }
+    all.sort_by_key(|program| program.on);
+    all
+}
+
+/// A controller's programs for the parity test: the same code, run on a step that the caller makes.
+#[derive(Debug)]
+pub struct Parity {
+    object: Object,
+    program: String,
+}
+
+/// What a step does: an index into `init`, `ack`, `cut`, `set_window`.
+pub type Op = u32;
+
+const STEP_BYTES: usize = size_of::<AnbStep>();
+
+impl Parity {
+    /// Loads the programs of a controller, without registering anything.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn new(name: &str) -> Result<Self> {
+        let controller = Controller::by_name(name)?;
+        let object = open(&controller.symbol(), true, false)?;
+        Ok(Self { object, program: format!("{}_parity", controller.symbol()) })
+    }
+
+    /// Takes a step in the kernel; returns the window.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    #[expect(unsafe_code, reason = "a step is plain memory to the kernel")]
+    pub fn step(&mut self, step: &mut AnbStep, op: Op) -> Result<u32> {
+        let attempt = "cannot run a step";
+        let missing = || Error::Refused(attempt.into());
+        let map = self.object.maps().find(|map| map.name() == "parity").ok_or_else(missing)?;
+        let mut value = vec![0u8; STEP_BYTES + 8];
+        // SAFETY: both are `STEP_BYTES` long; bytes of padding are never looked at.
+        let bytes: &[MaybeUninit<u8>] =
+            unsafe { std::slice::from_raw_parts(std::ptr::from_ref(step).cast(), STEP_BYTES) };
+        for (to, from) in value.iter_mut().zip(bytes) {
+            // SAFETY: as above: `AnbStep` was made from all zeros or by the kernel, padding included.
+            *to = unsafe { from.assume_init() };
+        }
+        value[STEP_BYTES..STEP_BYTES + 4].copy_from_slice(&op.to_ne_bytes());
+        let zero = 0u32.to_ne_bytes();
+        map.update(&zero, &value, MapFlags::ANY).map_err(|e| refused(attempt, &e))?;
+        let program = self.object.progs_mut().find(|p| *p.name() == *self.program).ok_or_else(missing)?;
+        program.test_run(libbpf_rs::ProgramInput::default()).map_err(|e| refused(attempt, &e))?;
+        let value =
+            map.lookup(&zero, MapFlags::ANY).map_err(|e| refused(attempt, &e))?.ok_or_else(missing)?;
+        // SAFETY: as long as a step, which has no invalid values but the booleans of members; those were
+        // written by the same code as the host's.
+        *step = unsafe { std::ptr::read_unaligned(value.as_ptr().cast()) };
+        Ok(u32::from_ne_bytes([0, 1, 2, 3].map(|i| value[STEP_BYTES + 4 + i])))
+    }
+}
+
+/// A map that was pinned.
+///
+/// # Errors
+/// If it is not there, or may not be opened.
+pub(crate) fn open_pinned(path: &std::path::Path) -> Result<Option<libbpf_rs::MapHandle>> {
+    if let Err(e) = fs::metadata(path) {
+        return match e.kind() {
+            ErrorKind::NotFound => Ok(None),
+            _ => Err(crate::controllers::refused(&format!("cannot look at {}", path.display()), &e)),
+        };
+    }
+    let handle = libbpf_rs::MapHandle::from_pinned_path(path);
+    handle.map(Some).map_err(|e| refused(&format!("cannot open {}", path.display()), &e))
+}

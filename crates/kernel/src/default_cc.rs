@@ -1,0 +1,193 @@
+//! The congestion control of new sockets of a network namespace: `net.ipv4.tcp_congestion_control`.
+//!
+//! What it was before is remembered in `/run/anabranch/congestion.json`, by the namespace's cookie, so that
+//! unloading can put it back, from whichever namespace it is run. A namespace whose default is one of ours
+//! keeps that in the kernel: so unloading looks into all that there are. Namespaces that were made meanwhile
+//! began with what the machine had, and some program may have chosen ours in its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::resume_unwind;
+use std::path::Path;
+use std::{fs, io};
+
+use net::netlink::Netlink;
+
+use crate::controllers::{CONTROLLERS, Controller, refused};
+use crate::{Error, Result, namespaces};
+
+/// Where it is remembered: gone with the machine's uptime, as are eBPF programs.
+const STATE_FILE: &str = "/run/anabranch/congestion.json";
+const SYSCTL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+
+/// The default of the calling thread's namespace.
+///
+/// # Errors
+/// If /proc cannot be read.
+pub fn get() -> io::Result<String> {
+    Ok(fs::read_to_string(SYSCTL)?.trim().into())
+}
+
+/// The calling thread's namespace, by a number that no other one has until the next boot.
+fn own_cookie() -> Result<u64> {
+    let cookie = Netlink::open().and_then(|netlink| netlink.namespace_cookie());
+    cookie.map_err(|e| refused("cannot tell the namespace", &e.into()))
+}
+
+fn saved_defaults() -> BTreeMap<u64, String> {
+    let text = fs::read_to_string(STATE_FILE).unwrap_or_default();
+    serde_json::from_str(&text).unwrap_or_default()
+}
+
+fn save_defaults(all: &BTreeMap<u64, String>) -> Result<()> {
+    let write = || -> io::Result<()> {
+        let path = Path::new(STATE_FILE);
+        let new = path.with_extension("new");
+        if all.is_empty() {
+            // Whoever was killed while writing has left the second.
+            return [path, &new].into_iter().try_for_each(|path| match fs::remove_file(path) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+                _ => Ok(()),
+            });
+        }
+        if let Some(dir) = path.parent() {
+            fs::create_dir_all(dir)?;
+        }
+        fs::write(&new, serde_json::to_vec(all)?)?;
+        fs::rename(new, path)
+    };
+    write().map_err(|e| refused(&format!("cannot write {STATE_FILE}"), &e))
+}
+
+fn write_sysctl(name: &str) -> Result<()> {
+    fs::write(SYSCTL, name).map_err(|e| refused(&format!("cannot make `{name}` the default"), &e))
+}
+
+/// Makes a controller the default of the calling thread's namespace.
+///
+/// # Errors
+/// If it is not loaded, or the sysctl cannot be written.
+pub fn set(controller: &Controller) -> Result<()> {
+    if !controller.is_loaded() {
+        return Err(Error::NotLoaded(controller.name.into()));
+    }
+    let mut all = saved_defaults();
+    let before = get().map_err(|e| refused("cannot tell the default", &e))?;
+    // By the kernel's name: its own `reno` is not ours of that name.
+    if !CONTROLLERS.iter().any(|other| other.linux == before && other.is_loaded()) {
+        // First remembered, then changed: killed in between, `reset` forgets it.
+        all.insert(own_cookie()?, before);
+        save_defaults(&all)?;
+    }
+    write_sysctl(controller.linux)
+}
+
+/// A network namespace where a default was put back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restored {
+    /// What to call it: `here`, `in namespace lab`, `in the namespace of process 7 (sh)`.
+    pub location: String,
+    /// What is the default there now.
+    pub default: String,
+}
+
+/// What came of [`reset`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reset {
+    /// Where a default was put back.
+    pub restored: Vec<Restored>,
+    /// Namespaces that were remembered and are gone.
+    pub gone: usize,
+    /// Where it did not work, in sentences; what is remembered of these is kept.
+    pub failed: Vec<String>,
+}
+
+/// Puts back, in every network namespace whose default is one of these, what was its default before; where
+/// nobody remembers that, what it is for the machine. Forgets those that are gone or have another default.
+///
+/// # Errors
+/// If what is remembered cannot be written.
+pub fn reset(controllers: &[&'static Controller]) -> Result<Reset> {
+    let mut all = saved_defaults();
+    let mut reset = Reset::default();
+    let mut alive = BTreeSet::new();
+    let mut unseen = Vec::new();
+    let namespaces = namespaces::all();
+    let machine_default = machine_default(&all);
+    let work = || {
+        for namespace in namespaces {
+            let entered = if namespace.location == "here" {
+                Ok(())
+            } else {
+                namespace.open().and_then(|namespace| namespace.enter())
+            };
+            match entered {
+                Ok(()) => {}
+                // It ended meanwhile.
+                Err(e) if matches!(e.kind(), io::ErrorKind::NotFound) => continue,
+                Err(e) => {
+                    unseen.push(format!("cannot look what is the default {}: {e}", namespace.location));
+                    continue;
+                }
+            }
+            match restore(controllers, &mut all, &machine_default, &mut alive) {
+                Ok(Some(default)) => reset.restored.push(Restored { location: namespace.location, default }),
+                Ok(None) => {}
+                Err(e) => reset.failed.push(format!("{}: {e}", namespace.location)),
+            }
+        }
+    };
+    // A thread of its own goes from one to the next.
+    std::thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|panic| resume_unwind(panic));
+    if !nix::unistd::geteuid().is_root() {
+        unseen.push("cannot look into the namespaces of other users' processes: that needs root".into());
+    }
+    // What is nowhere is gone, if one could look everywhere.
+    let nowhere = all.keys().filter(|cookie| !alive.contains(*cookie)).count();
+    if nowhere > 0 && !unseen.is_empty() {
+        reset.failed.append(&mut unseen);
+    } else {
+        all.retain(|cookie, _| alive.contains(cookie));
+        reset.gone = nowhere;
+    }
+    save_defaults(&all)?;
+    Ok(reset)
+}
+
+/// Puts the default of the calling thread's namespace back, if it is one of these, and says what it is then.
+fn restore(
+    controllers: &[&'static Controller],
+    all: &mut BTreeMap<u64, String>,
+    machine_default: &str,
+    alive: &mut BTreeSet<u64>,
+) -> Result<Option<String>> {
+    let failed = |e: io::Error| refused("cannot tell the default", &e);
+    let (now, here) = (get().map_err(failed)?, own_cookie()?);
+    alive.insert(here);
+    let known = all.get(&here);
+    let ours = |c: &Controller| c.linux == now && (c.pin_dir().exists() || known.is_some());
+    if !controllers.iter().any(|c| ours(c)) {
+        // Somebody has chosen another meanwhile, unless it is another of ours.
+        if !CONTROLLERS.iter().any(ours) {
+            all.remove(&here);
+        }
+        return Ok(None);
+    }
+    let before = known.map_or(machine_default, String::as_str);
+    // Namespaces may be allowed less than the machine; reno is always there.
+    write_sysctl(before).or_else(|_| write_sysctl("reno"))?;
+    all.remove(&here);
+    get().map(Some).map_err(failed)
+}
+
+/// What the machine's default is without ours: what namespaces begin with.
+fn machine_default(all: &BTreeMap<u64, String>) -> String {
+    let first = || {
+        let own = own_cookie().ok()?;
+        all.get(&own).cloned().or_else(|| {
+            let now = get().ok()?;
+            (!CONTROLLERS.iter().any(|c| c.linux == now)).then_some(now)
+        })
+    };
+    let namespace = net::Namespace::open(Path::new("/proc/1/ns/net")).ok();
+    namespace.and_then(|namespace| namespace.run(first).ok().flatten()).unwrap_or_else(|| "cubic".into())
+}
