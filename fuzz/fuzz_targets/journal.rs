@@ -6,7 +6,7 @@ use anabranch::target::journal::{
 };
 use libfuzzer_sys::fuzz_target;
 use mmtp::ContentId;
-use mmtp::id::{GROUP_BYTES, LENGTH_MAX};
+use mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
 
 fn check(bytes: &[u8]) {
     let (id, records) = match parse(bytes) {
@@ -19,15 +19,15 @@ fn check(bytes: &[u8]) {
     assert!(id.length <= LENGTH_MAX);
     assert_eq!(header(&id), bytes[..HEADER_BYTES]);
     let mut next = 0;
-    for (group, cv) in records {
-        assert!((next..id.groups()).contains(&group), "in order, once, and of the content");
-        for empty in next..group {
+    for (block, cv) in records {
+        assert!((next..id.blocks()).contains(&block), "in order, once, and of the content");
+        for empty in next..block {
             let at = slot_offset(empty) as usize;
             assert_eq!(parse_slot(&id, empty, &bytes[at..at + SLOT_BYTES]), None);
         }
-        let at = slot_offset(group) as usize;
-        assert_eq!(slot(&id, group, &cv), bytes[at..at + SLOT_BYTES]);
-        next = group + 1;
+        let at = slot_offset(block) as usize;
+        assert_eq!(slot(&id, block, &cv), bytes[at..at + SLOT_BYTES]);
+        next = block + 1;
     }
 }
 
@@ -38,26 +38,26 @@ fuzz_target!(|bytes: &[u8]| {
     let length = match size {
         255 => LENGTH_MAX,
         254 => 0,
-        _ => u64::from(size) * (GROUP_BYTES as u64 / 8) + 1,
+        _ => u64::from(size) * (BLOCK_BYTES as u64 / 8) + 1,
     };
     let id = ContentId { root: [good; 32], length };
     let mut journal = [&header(&id), rest].concat();
-    for (group, bit) in (0..8_u32).map(|bit| (u64::from(bit) * 2, bit)) {
-        let at = slot_offset(group) as usize;
+    for (block, bit) in (0..8_u32).map(|bit| (u64::from(bit) * 2, bit)) {
+        let at = slot_offset(block) as usize;
         if let Some(place) = journal.get_mut(at..at + SLOT_BYTES)
             && good >> bit & 1 == 1
         {
             let cv = [place[0]; 32];
-            place.copy_from_slice(&slot(&id, group, &cv));
+            place.copy_from_slice(&slot(&id, block, &cv));
         }
     }
     check(&journal);
     let (read, records) = parse(&journal).expect("the header is right");
     assert_eq!(read, id);
-    for (group, bit) in (0..8_u32).map(|bit| (u64::from(bit) * 2, bit)) {
-        let there = (slot_offset(group + 1) as usize) <= journal.len() && group < id.groups();
+    for (block, bit) in (0..8_u32).map(|bit| (u64::from(bit) * 2, bit)) {
+        let there = (slot_offset(block + 1) as usize) <= journal.len() && block < id.blocks();
         if there && good >> bit & 1 == 1 {
-            assert!(records.iter().any(|(recorded, _)| *recorded == group), "group {group} was recorded");
+            assert!(records.iter().any(|(recorded, _)| *recorded == block), "block {block} was recorded");
         }
     }
     // One changed byte of a header and nothing is read.

@@ -9,31 +9,33 @@ use std::sync::LazyLock;
 use algo::{Machine as _, Output, Span, Time};
 use libfuzzer_sys::fuzz_target;
 use mmtp::cookie::{AMPLIFICATION, EPOCH, EPOCHS_VALID};
-use mmtp::id::GROUP_BYTES;
-use mmtp::publisher::{Body, Lookup, Offer, Publisher, REPLY_BYTES_MAX, REPLY_PACKETS_MAX, Reply};
-use mmtp::tree::{self, HASH_CHUNK, Outboard};
-use mmtp::wire::{self, Cookie, DATA_HEADER, Kind, NUMBER_END, Packet, RANGES_MAX, Range};
-use mmtp::{ContentId, Cut};
+use mmtp::id::BLOCK_BYTES;
+use mmtp::publisher::{
+    ContentInfo, ContentStore, Publisher, REPLY_BYTES_MAX, REPLY_PACKETS_MAX, Reply, ReplyBody,
+};
+use mmtp::tree::{self, Outboard, PACKET_CVS};
+use mmtp::wire::{self, Cookie, DATA_HEADER, NUMBER_END, Packet, RANGES_MAX, Range, RangeKind};
+use mmtp::{ChunksPerBlock, ContentId};
 
-/// Contents of no group, one, a few, and of two levels of pages.
+/// Contents of no block, one, a few, and of two levels of pages.
 static SHELF: LazyLock<[Outboard; 4]> = LazyLock::new(|| {
     let deep =
-        (0..70).map(|group| tree::group_cv(group, &vec![7; if group == 69 { 5 } else { GROUP_BYTES }]));
-    let length = 69 * GROUP_BYTES as u64 + 5;
+        (0..70).map(|block| tree::block_cv(block, &vec![7; if block == 69 { 5 } else { BLOCK_BYTES }]));
+    let length = 69 * BLOCK_BYTES as u64 + 5;
     [
         Outboard::of_bytes(b""),
-        Outboard::of_bytes(b"one group"),
-        Outboard::of_bytes(&[7; 3 * GROUP_BYTES]),
-        Outboard::from_leaves(deep.collect(), length).expect("70 groups"),
+        Outboard::of_bytes(b"one block"),
+        Outboard::of_bytes(&[7; 3 * BLOCK_BYTES]),
+        Outboard::from_leaves(deep.collect(), length).expect("70 blocks"),
     ]
 });
 
 struct Shelf;
 
-impl Lookup for Shelf {
-    fn offer(&self, root: &[u8; 32]) -> Option<Offer<'_>> {
+impl ContentStore for Shelf {
+    fn info(&self, root: &[u8; 32]) -> Option<ContentInfo<'_>> {
         let id = SHELF.iter().map(Outboard::id).find(|id| id.root == *root)?;
-        Some(Offer { id, name: &[b'n'; 255], collection: id.length == 9 })
+        Some(ContentInfo { id, name: &[b'n'; 255], collection: id.length == 9 })
     }
 }
 
@@ -85,11 +87,11 @@ fn ask(bytes: &mut Bytes<'_>, cookie: Option<&Cookie>) -> Vec<u8> {
 fn range(bytes: &mut Bytes<'_>, content: &ContentId) -> Range {
     let [kind, first, count] = [bytes.byte(), bytes.byte(), bytes.byte()];
     let (kind, end) = match kind {
-        0..16 => (Kind::Meta, 1),
-        16..80 => (Kind::Hashes { level: kind % 3 }, tree::cvs(content, kind % 3)),
+        0..16 => (RangeKind::Meta, 1),
+        16..80 => (RangeKind::Hashes { level: kind % 3 }, tree::cvs(content, kind % 3)),
         _ => {
-            let cut = Cut::new(kind % 64 + 1).expect("1 to 64");
-            (Kind::Data(cut), content.chunks(cut))
+            let cut = ChunksPerBlock::new(kind % 64 + 1).expect("1 to 64");
+            (RangeKind::Data(cut), content.chunks(cut))
         }
     };
     // Near the beginning, near the end, and near the end of all numbers.
@@ -106,7 +108,7 @@ fn range(bytes: &mut Bytes<'_>, content: &ContentId) -> Range {
 /// Packets and bytes that a reply puts on the wire.
 fn size(reply: &Reply, asked: Option<u64>) -> (u32, usize) {
     match &reply.body {
-        Body::Packet(bytes) => {
+        ReplyBody::Packet(bytes) => {
             let packet = wire::parse(bytes).expect("a publisher sends packets");
             assert!(asked.is_some_and(|tag| tag == packet.tag()));
             assert!(matches!(
@@ -115,15 +117,15 @@ fn size(reply: &Reply, asked: Option<u64>) -> (u32, usize) {
             ));
             (1, bytes.len())
         }
-        Body::Chunks { tag, content, cut, first, count } => {
+        ReplyBody::Chunks { tag, content, cut, first, count } => {
             assert!(Some(*tag) == asked && *count > 0);
             assert!(SHELF.iter().any(|tree| tree.id() == *content));
             let chunks = *first..*first + u64::from(*count);
             let lens = chunks.map(|n| content.chunk_wire_len(n, *cut).expect("every chunk exists"));
             (*count, lens.map(|len| DATA_HEADER + len).sum())
         }
-        Body::Hashes { tag, content, level, first, count } => {
-            assert!(Some(*tag) == asked && (1..=HASH_CHUNK).contains(count));
+        ReplyBody::Hashes { tag, content, level, first, count } => {
+            assert!(Some(*tag) == asked && (1..=PACKET_CVS).contains(count));
             let tree = SHELF.iter().find(|tree| tree.id() == *content).expect("it is on the shelf");
             let cvs = tree.cvs(*level, *first, *count).expect("they exist");
             assert_eq!(cvs.len(), *count);
@@ -192,7 +194,7 @@ fuzz_target!(|bytes: &[u8]| {
         let fresh = ages.iter().any(|age| *age <= EPOCH.times(u64::from(EPOCHS_VALID)));
 
         let before = publisher.counters();
-        let asked = wire::peek(&datagram).map(|peek| peek.tag);
+        let asked = wire::peek(&datagram).map(|prefix| prefix.tag);
         publisher.handle(now, (from, &datagram));
         let (mut packets, mut total) = (0, 0);
         loop {
@@ -204,7 +206,7 @@ fuzz_target!(|bytes: &[u8]| {
             assert_eq!(reply.to, from);
             let (count, len) = size(&reply, asked);
             (packets, total) = (packets + count, total + len);
-            if let Body::Packet(packet) = &reply.body
+            if let ReplyBody::Packet(packet) = &reply.body
                 && let Ok(Packet::Cookie { cookie, .. }) = wire::parse(packet)
             {
                 sent.push_front(Sent(from.ip(), cookie, now));

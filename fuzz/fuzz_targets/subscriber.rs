@@ -10,11 +10,11 @@ use algo::control::Algorithm;
 use algo::{Machine as _, Output, Span, Time};
 use libfuzzer_sys::fuzz_target;
 use mmtp::ContentId;
-use mmtp::id::GROUP_BYTES;
-use mmtp::publisher::{Body, Lookup, Offer, Publisher, Reply};
-use mmtp::subscriber::{Event, Input, PathConfig, State, Subscriber};
+use mmtp::id::BLOCK_BYTES;
+use mmtp::publisher::{ContentInfo, ContentStore, Publisher, Reply, ReplyBody};
+use mmtp::subscriber::{Event, Input, PathConfig, PathState, Subscriber};
 use mmtp::tree::{self, Outboard};
-use mmtp::wire::{self, Cookie, Kind, Packet, Reason};
+use mmtp::wire::{self, Cookie, Packet, RangeKind, Reason};
 
 /// Outputs of one drain: a request for every packet of a few large windows.
 const OUTPUTS_MAX: usize = 20_000;
@@ -26,9 +26,9 @@ const STEPS_MAX: usize = 30_000;
 /// The same where nothing has to arrive.
 const STEPS_HOPELESS: usize = 300;
 
-/// No group, one, a few, and two levels of pages.
+/// No block, one, a few, and two levels of pages.
 static CONTENTS: LazyLock<Vec<(Vec<u8>, Outboard)>> = LazyLock::new(|| {
-    let lens = [0, 1, 5_000, 16_384, 16_385, 40_000, 98_304, 70 * GROUP_BYTES + 77, 130 * GROUP_BYTES];
+    let lens = [0, 1, 5_000, 16_384, 16_385, 40_000, 98_304, 70 * BLOCK_BYTES + 77, 130 * BLOCK_BYTES];
     lens.map(|len| {
         let mut bytes = vec![0; len];
         blake3::Hasher::new().finalize_xof().fill(&mut bytes);
@@ -41,10 +41,10 @@ static CONTENTS: LazyLock<Vec<(Vec<u8>, Outboard)>> = LazyLock::new(|| {
 #[derive(Clone, Copy)]
 struct Shelf(&'static (Vec<u8>, Outboard));
 
-impl Lookup for Shelf {
-    fn offer(&self, root: &[u8; 32]) -> Option<Offer<'_>> {
+impl ContentStore for Shelf {
+    fn info(&self, root: &[u8; 32]) -> Option<ContentInfo<'_>> {
         let id = self.0.1.id();
-        (id.root == *root).then_some(Offer { id, name: b"shelf", collection: false })
+        (id.root == *root).then_some(ContentInfo { id, name: b"shelf", collection: false })
     }
 }
 
@@ -52,8 +52,8 @@ impl Lookup for Shelf {
 fn packets(shelf: Shelf, reply: &Reply) -> Vec<Vec<u8>> {
     let (bytes, tree) = shelf.0;
     match &reply.body {
-        Body::Packet(bytes) => vec![bytes.clone()],
-        Body::Hashes { tag, level, first, count, .. } => {
+        ReplyBody::Packet(bytes) => vec![bytes.clone()],
+        ReplyBody::Hashes { tag, level, first, count, .. } => {
             let mut out = Vec::new();
             wire::emit_hashes(
                 &mut out,
@@ -64,10 +64,10 @@ fn packets(shelf: Shelf, reply: &Reply) -> Vec<Vec<u8>> {
             );
             vec![out]
         }
-        Body::Chunks { tag, content, cut, first, count } => (*first..*first + u64::from(*count))
+        ReplyBody::Chunks { tag, content, cut, first, count } => (*first..*first + u64::from(*count))
             .map(|n| {
-                let (group, offset, len) = content.chunk_extent(n, *cut).expect("there");
-                let start = group as usize * GROUP_BYTES + offset;
+                let (block, offset, len) = content.chunk_extent(n, *cut).expect("there");
+                let start = block as usize * BLOCK_BYTES + offset;
                 let mut out = Vec::new();
                 let wire_len = content.chunk_wire_len(n, *cut).expect("there");
                 wire::emit_data(&mut out, *tag, *cut, n, &bytes[start..start + len], wire_len);
@@ -98,7 +98,7 @@ struct Source {
     /// Something reached the receiver in its name that it had not sent.
     dirty: bool,
     refused: bool,
-    struck: bool,
+    banned: bool,
 }
 
 /// An answer on its way: on which path, the payload, whether it is what the source sent.
@@ -147,7 +147,7 @@ impl World {
                 Output::Send(transmit) => {
                     let state = self.subscriber.paths().nth(transmit.path).expect("a path").state;
                     assert!(
-                        !matches!(state, State::Down | State::Closed),
+                        !matches!(state, PathState::Down | PathState::Closed),
                         "sent on a path that is {state:?}"
                     );
                     assert!(matches!(
@@ -167,24 +167,24 @@ impl World {
 
     fn event(&mut self, event: Event) {
         match event {
-            Event::Group { object, group, bytes, cv } => {
-                assert_eq!(object, 0);
-                let start = group as usize * GROUP_BYTES;
-                assert!(self.shelf.0.0[start..start + self.id().group_len(group)] == bytes, "group {group}");
+            Event::Block { download, block, bytes, cv } => {
+                assert_eq!(download, 0);
+                let start = block as usize * BLOCK_BYTES;
+                assert!(self.shelf.0.0[start..start + self.id().block_len(block)] == bytes, "block {block}");
                 let leaves = self.shelf.0.1.leaves();
-                let right = leaves.get(group as usize).copied().unwrap_or(self.id().root);
+                let right = leaves.get(block as usize).copied().unwrap_or(self.id().root);
                 assert_eq!(cv, right);
-                assert!(!self.have.contains(&group) && self.got.insert(group), "group {group} twice");
+                assert!(!self.have.contains(&block) && self.got.insert(block), "block {block} twice");
             }
-            Event::Complete { object } => {
-                assert!(object == 0 && !std::mem::replace(&mut self.complete, true));
-                assert_eq!((self.have.len() + self.got.len()) as u64, self.id().groups());
+            Event::Complete { download } => {
+                assert!(download == 0 && !std::mem::replace(&mut self.complete, true));
+                assert_eq!((self.have.len() + self.got.len()) as u64, self.id().blocks());
                 assert!(self.subscriber.is_idle());
             }
-            Event::Struck { source, .. } => {
+            Event::Banned { source, .. } => {
                 let source = &mut self.sources[usize::from(source)];
-                assert!(source.dirty, "an honest source was struck off");
-                assert!(!std::mem::replace(&mut source.struck, true));
+                assert!(source.dirty, "an honest source was banned");
+                assert!(!std::mem::replace(&mut source.banned, true));
             }
             Event::Refused { source, .. } => {
                 let source = &self.sources[usize::from(source)];
@@ -238,18 +238,18 @@ fn lie(request: &[u8], how: u8, id: ContentId) -> Option<Vec<u8>> {
             wire::emit_meta(&mut out, tag, &another, true, b"another");
         }
         (2, _) => wire::emit_hashes(&mut out, tag, how / 8 % 2, 0, &[[how; 32]; 2]),
-        (_, Kind::Data(cut)) => {
+        (_, RangeKind::Data(cut)) => {
             let n = range.first + u64::from(how / 8) % u64::from(range.count);
             let len = id.chunk_wire_len(n, cut)?;
             let len = if how % 8 < 6 { len } else { len.div_ceil(2) };
             wire::emit_data(&mut out, tag, cut, n, &vec![how; len], len);
         }
-        (_, Kind::Hashes { level }) => {
-            let left = tree::cvs(&id, level).saturating_sub(range.first).min(tree::HASH_CHUNK as u64);
+        (_, RangeKind::Hashes { level }) => {
+            let left = tree::cvs(&id, level).saturating_sub(range.first).min(tree::PACKET_CVS as u64);
             let count = if how % 8 < 6 { left } else { left.div_ceil(2) };
             wire::emit_hashes(&mut out, tag, level, range.first, &vec![[how; 32]; count as usize]);
         }
-        (_, Kind::Meta) => return None,
+        (_, RangeKind::Meta) => return None,
     }
     Some(out)
 }
@@ -283,7 +283,7 @@ fn begin(head: &[u8; 8]) -> World {
             manner: manner(*m),
             dirty: false,
             refused: false,
-            struck: false,
+            banned: false,
         });
     }
     let mut world_paths = Vec::new();
@@ -298,13 +298,13 @@ fn begin(head: &[u8; 8]) -> World {
         world_paths.push((source, usize::MAX));
     }
     // Of a large content mostly little is missing.
-    let large = id.groups() > 64 && have % 8 != 0;
-    let there = |group: u64| {
-        if large { (group + u64::from(have)) % 16 != 0 } else { have >> (group % 8) & 1 == 1 }
+    let large = id.blocks() > 64 && have % 8 != 0;
+    let there = |block: u64| {
+        if large { (block + u64::from(have)) % 16 != 0 } else { have >> (block % 8) & 1 == 1 }
     };
-    let have = (0..id.groups()).filter(|group| there(*group)).collect();
-    let object = subscriber.want(id, local & 32 == 0, there);
-    assert_eq!(object, 0);
+    let have = (0..id.blocks()).filter(|block| there(*block)).collect();
+    let download = subscriber.add_download(id, local & 32 == 0, there);
+    assert_eq!(download, 0);
     World {
         now: Time::ZERO,
         subscriber,
@@ -454,13 +454,13 @@ fn finish(world: &mut World) {
         let steps_max = if hopeful { STEPS_MAX } else { STEPS_HOPELESS };
         if events == steps_max || world.now.since(start) > PATIENCE {
             let sources: Vec<_> =
-                world.sources.iter().map(|s| (s.manner, s.dirty, s.refused, s.struck)).collect();
+                world.sources.iter().map(|s| (s.manner, s.dirty, s.refused, s.banned)).collect();
             let paths: Vec<_> = world.subscriber.paths().collect();
             assert!(
                 !hopeful,
-                "incomplete after {events} steps, {:?}: {} groups left, {sources:?}, {paths:#?}",
+                "incomplete after {events} steps, {:?}: {} blocks left, {sources:?}, {paths:#?}",
                 world.now.since(start),
-                world.subscriber.groups_left(0),
+                world.subscriber.blocks_left(0),
             );
             return;
         }

@@ -6,23 +6,25 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use mmtp::id::GROUP_BYTES;
-use mmtp::tree::{BadPage, Cv, Outboard, PAGE, Verdict, Verifier, group_cv, levels, pages};
+use mmtp::id::BLOCK_BYTES;
+use mmtp::tree::{
+    ChainingValue, CheckResult, Outboard, PAGE_CVS, PageError, Verifier, block_cv, levels, pages,
+};
 
-/// 64 × 64 + 70 groups, three levels: groups of the same byte, the last one shorter.
+/// 64 × 64 + 70 blocks, three levels: blocks of the same byte, the last one shorter.
 static TREE: LazyLock<Outboard> = LazyLock::new(|| {
-    let count = PAGE * PAGE + 70;
-    let leaves = (0..count).map(|group| group_cv(group, &group_bytes(group, count))).collect();
-    Outboard::from_leaves(leaves, (count - 1) * GROUP_BYTES as u64 + 5).expect("two groups and more")
+    let count = PAGE_CVS * PAGE_CVS + 70;
+    let leaves = (0..count).map(|block| block_cv(block, &block_bytes(block, count))).collect();
+    Outboard::from_leaves(leaves, (count - 1) * BLOCK_BYTES as u64 + 5).expect("two blocks and more")
 });
 
-fn group_bytes(group: u64, count: u64) -> Vec<u8> {
-    vec![group as u8; if group == count - 1 { 5 } else { GROUP_BYTES }]
+fn block_bytes(block: u64, count: u64) -> Vec<u8> {
+    vec![block as u8; if block == count - 1 { 5 } else { BLOCK_BYTES }]
 }
 
 fuzz_target!(|bytes: &[u8]| {
     let id = TREE.id();
-    let count = id.groups();
+    let count = id.blocks();
     let mut verifier = Verifier::new(id);
     let mut model: BTreeSet<(u8, u64)> = BTreeSet::new();
     let (operations, _) = bytes.as_chunks::<6>();
@@ -33,7 +35,8 @@ fuzz_target!(|bytes: &[u8]| {
             // A page, perhaps with a changed bit, perhaps of the wrong length, perhaps of nowhere.
             0 | 1 => {
                 let page = if operation & 4 == 0 { number % 70 } else { number };
-                let mut cvs: Vec<Cv> = TREE.cvs(level, page * PAGE, PAGE as usize).unwrap_or(&[]).to_vec();
+                let mut cvs: Vec<ChainingValue> =
+                    TREE.cvs(level, page * PAGE_CVS, PAGE_CVS as usize).unwrap_or(&[]).to_vec();
                 let exists = level < levels(&id) && page < pages(&id, level);
                 assert_eq!(exists, !cvs.is_empty());
                 let (mut shape, mut right) = (exists, true);
@@ -47,16 +50,18 @@ fuzz_target!(|bytes: &[u8]| {
                     }
                     _ => {
                         cvs.resize(usize::from(at), [0; 32]);
-                        shape = shape && cvs.len() == TREE.cvs(level, page * PAGE, 64).map_or(0, <[Cv]>::len);
+                        shape = shape
+                            && cvs.len()
+                                == TREE.cvs(level, page * PAGE_CVS, 64).map_or(0, <[ChainingValue]>::len);
                     }
                 }
                 let top = level + 1 == levels(&id);
                 let parent =
-                    top || model.contains(&(level, page)) || model.contains(&(level + 1, page / PAGE));
+                    top || model.contains(&(level, page)) || model.contains(&(level + 1, page / PAGE_CVS));
                 let expected = match (shape, parent, right) {
-                    (false, _, _) => Err(BadPage::Shape),
-                    (true, false, _) => Err(BadPage::Orphan),
-                    (true, true, false) => Err(BadPage::Wrong),
+                    (false, _, _) => Err(PageError::Shape),
+                    (true, false, _) => Err(PageError::ParentMissing),
+                    (true, true, false) => Err(PageError::Wrong),
                     (true, true, true) => Ok(()),
                 };
                 assert_eq!(verifier.add_page(level, page, &cvs), expected);
@@ -65,24 +70,24 @@ fuzz_target!(|bytes: &[u8]| {
                 }
             }
             2 => {
-                let group = number % (count + 2);
-                let mut bytes = if group < count { group_bytes(group, count) } else { Vec::new() };
+                let block = number % (count + 2);
+                let mut bytes = if block < count { block_bytes(block, count) } else { Vec::new() };
                 let changed = change >= 128 && !bytes.is_empty();
                 if changed {
                     let at = usize::from(at) % bytes.len();
                     bytes[at] ^= 1;
                 }
-                let verdict = match () {
-                    () if group >= count => Verdict::Bad,
-                    () if !model.contains(&(0, group / PAGE)) => Verdict::Unknown,
-                    () if changed => Verdict::Bad,
-                    () => Verdict::Good(TREE.leaves()[group as usize]),
+                let result = match () {
+                    () if block >= count => CheckResult::Invalid,
+                    () if !model.contains(&(0, block / PAGE_CVS)) => CheckResult::PageMissing,
+                    () if changed => CheckResult::Invalid,
+                    () => CheckResult::Valid(TREE.leaves()[block as usize]),
                 };
-                assert_eq!(verifier.check(group, &bytes), verdict);
+                assert_eq!(verifier.check(block, &bytes), result);
                 // What is missing is what can be added next.
-                if let Some((level, page)) = verifier.missing_page(group) {
+                if let Some((level, page)) = verifier.missing_page(block) {
                     assert!(!model.contains(&(level, page)));
-                    assert!(level + 1 == levels(&id) || model.contains(&(level + 1, page / PAGE)));
+                    assert!(level + 1 == levels(&id) || model.contains(&(level + 1, page / PAGE_CVS)));
                 }
             }
             _ => {
@@ -90,6 +95,6 @@ fuzz_target!(|bytes: &[u8]| {
                 model.remove(&(level, number % 70));
             }
         }
-        assert_eq!(verifier.held(), model.len());
+        assert_eq!(verifier.pages_cached(), model.len());
     }
 });

@@ -7,12 +7,12 @@ use mmtp::wire::{self, Packet, Range};
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(packet) = wire::parse(bytes) else { return };
-    let peek = wire::peek(bytes).expect("a packet has a prefix");
-    assert_eq!((peek.version, peek.tag), (wire::VERSION, packet.tag()));
+    let prefix = wire::peek(bytes).expect("a packet has a prefix");
+    assert_eq!((prefix.version, prefix.tag), (wire::VERSION, packet.tag()));
     let mut out = Vec::new();
     match packet {
         Packet::Request(request) => {
-            assert!(peek.asks && request.content.length <= LENGTH_MAX);
+            assert!(prefix.expects_reply && request.content.length <= LENGTH_MAX);
             let ranges: Vec<Range> = request.ranges.collect();
             assert_eq!(ranges.len(), request.ranges.len());
             wire::emit_request(
@@ -47,7 +47,7 @@ fuzz_target!(|bytes: &[u8]| {
             wire::emit_refuse(&mut out, tag, reason, retry_ms);
         }
         Packet::Probe { tag, cookie, size } => {
-            assert!(peek.asks);
+            assert!(prefix.expects_reply);
             wire::emit_probe(&mut out, tag, cookie.as_ref(), size);
         }
         Packet::Padded { tag, size } => {

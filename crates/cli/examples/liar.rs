@@ -6,8 +6,8 @@
 use std::net::{SocketAddr, UdpSocket};
 
 use algo::{Machine as _, Output};
-use mmtp::id::GROUP_BYTES;
-use mmtp::publisher::{Body, Lookup, Offer, Publisher};
+use mmtp::id::BLOCK_BYTES;
+use mmtp::publisher::{ContentInfo, ContentStore, Publisher, ReplyBody};
 use mmtp::tree::Outboard;
 use mmtp::uri::Uri;
 use mmtp::wire;
@@ -19,10 +19,10 @@ const FLIPPED: usize = 8;
 
 struct Shelf(Outboard);
 
-impl Lookup for Shelf {
-    fn offer(&self, root: &[u8; 32]) -> Option<Offer<'_>> {
+impl ContentStore for Shelf {
+    fn info(&self, root: &[u8; 32]) -> Option<ContentInfo<'_>> {
         let id = self.0.id();
-        (id.root == *root).then_some(Offer { id, name: b"lies", collection: false })
+        (id.root == *root).then_some(ContentInfo { id, name: b"lies", collection: false })
     }
 }
 
@@ -49,18 +49,18 @@ fn main() -> anyhow::Result<()> {
         publisher.handle(now, (from, &buffer[..len]));
         while let Output::Send(reply) = publisher.poll(now) {
             match reply.body {
-                Body::Packet(packet) => drop(socket.send_to(&packet, reply.to)),
-                Body::Hashes { tag, level, first, count, .. } => {
+                ReplyBody::Packet(packet) => drop(socket.send_to(&packet, reply.to)),
+                ReplyBody::Hashes { tag, level, first, count, .. } => {
                     packet.clear();
-                    let Some(cvs) = publisher.lookup().0.cvs(level, first, count) else { continue };
+                    let Some(cvs) = publisher.store().0.cvs(level, first, count) else { continue };
                     wire::emit_hashes(&mut packet, tag, level, first, cvs);
                     drop(socket.send_to(&packet, reply.to));
                 }
-                Body::Chunks { tag, content, cut, first, count } => {
+                ReplyBody::Chunks { tag, content, cut, first, count } => {
                     for chunk in first..first + u64::from(count) {
                         let extent = content.chunk_extent(chunk, cut).zip(content.chunk_wire_len(chunk, cut));
-                        let Some(((group, offset, len), wire_len)) = extent else { continue };
-                        let start = usize::try_from(group)? * GROUP_BYTES + offset;
+                        let Some(((block, offset, len), wire_len)) = extent else { continue };
+                        let start = usize::try_from(block)? * BLOCK_BYTES + offset;
                         packet.clear();
                         wire::emit_data(&mut packet, tag, cut, chunk, &bytes[start..start + len], wire_len);
                         drop(socket.send_to(&packet, reply.to));

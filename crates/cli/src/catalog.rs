@@ -19,12 +19,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mmtp::collection::{Collection, Entry};
-use mmtp::id::GROUP_BYTES;
-use mmtp::publisher::Lookup;
+use mmtp::id::BLOCK_BYTES;
+use mmtp::publisher::ContentStore;
 use mmtp::tree::Outboard;
 use mmtp::uri::Uri;
 use mmtp::wire::NAME_MAX;
-use mmtp::{ContentId, Cut, publisher};
+use mmtp::{ChunksPerBlock, ContentId, publisher};
 use nix::fcntl::OFlag;
 
 use crate::exit::{Code, Failure, Outcome};
@@ -248,7 +248,7 @@ impl Catalog {
     }
 
     /// Reads `count` chunks from `first` on into `out`, one after the other, each behind `header` bytes for
-    /// the caller to fill afterwards. Chunks of a full group are padded with zeros to one length; only the
+    /// the caller to fill afterwards. Chunks of a full block are padded with zeros to one length; only the
     /// very last may be shorter. Returns how many bytes of `out` are in use.
     ///
     /// One read to the end of the room, then each chunk moves to its place: a fifth faster than a read with a
@@ -259,7 +259,7 @@ impl Catalog {
     pub fn read_chunks(
         &self,
         offer: &Offer,
-        cut: Cut,
+        cut: ChunksPerBlock,
         first: u64,
         count: usize,
         header: usize,
@@ -268,8 +268,8 @@ impl Catalog {
         if count == 0 || count > READ_CHUNKS_MAX {
             return Err(ReadError::Range);
         }
-        let (group, offset, _) = offer.id.chunk_extent(first, cut).ok_or(ReadError::Range)?;
-        let start = group * GROUP_BYTES as u64 + offset as u64;
+        let (block, offset, _) = offer.id.chunk_extent(first, cut).ok_or(ReadError::Range)?;
+        let start = block * BLOCK_BYTES as u64 + offset as u64;
         let mut lens = [(0, 0); READ_CHUNKS_MAX];
         let (mut used, mut wanted) = (0, 0);
         for (n, lens) in (first..).zip(&mut lens[..count]) {
@@ -357,10 +357,10 @@ impl Catalog {
     }
 }
 
-impl Lookup for Catalog {
-    fn offer(&self, root: &[u8; 32]) -> Option<publisher::Offer<'_>> {
+impl ContentStore for Catalog {
+    fn info(&self, root: &[u8; 32]) -> Option<publisher::ContentInfo<'_>> {
         let offer = self.find(root)?;
-        Some(publisher::Offer { id: offer.id, name: &offer.name, collection: offer.collection })
+        Some(publisher::ContentInfo { id: offer.id, name: &offer.name, collection: offer.collection })
     }
 }
 

@@ -9,7 +9,7 @@ use algo::control::Algorithm;
 use algo::{Rate, Span, Time};
 use lab::simulation::{ReceiverId, SimSourceId};
 use lab::{Content, Fault, Misbehaviour, PathSpec, Simulation};
-use mmtp::subscriber::State;
+use mmtp::subscriber::PathState;
 use net::Clock;
 use serde::Serialize;
 use sim::LinkConfig;
@@ -173,12 +173,12 @@ impl DemoRun {
                 source: SOURCES[*source].0.into(),
                 via: "simulated".into(),
                 state: match report.state {
-                    State::Opening => "no answer yet".into(),
-                    State::Open => "open".into(),
-                    State::Silent => "silent".into(),
-                    State::Down | State::Closed => "closed".into(),
+                    PathState::Opening => "no answer yet".into(),
+                    PathState::Open => "open".into(),
+                    PathState::Unresponsive => "silent".into(),
+                    PathState::Down | PathState::Closed => "closed".into(),
                 },
-                rate_bytes: if report.state == State::Open { last } else { 0 },
+                rate_bytes: if report.state == PathState::Open { last } else { 0 },
                 share_percent: counters.bytes as f64 * 100.0 / all.max(1) as f64,
                 srtt_us: report.srtt.as_micros(),
                 cwnd: report.cwnd,

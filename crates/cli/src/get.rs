@@ -70,7 +70,7 @@ pub fn get(args: &Get) -> Outcome {
 fn fetch(args: &Get, view: &mut View) -> Outcome {
     if args.output.as_deref().is_some_and(|output| output.as_os_str() == "-") {
         return Err(Failure::usage(
-            "standard output is not supported: groups arrive in any order; ./- is a file of that name",
+            "standard output is not supported: blocks arrive in any order; ./- is a file of that name",
         ));
     }
     let mut asked = Asked::read(&args.what)?;
@@ -146,7 +146,7 @@ fn from_sources(args: &Get, uri: &Uri, view: &mut View) -> Outcome {
     let whole = if uri.collection {
         directory(args, uri, &path, &mut transfer, view)
     } else {
-        // Its groups are verified as they come, whatever the whole is to be.
+        // Its blocks are verified as they come, whatever the whole is to be.
         let place = Place::of(&path)?;
         file(args, uri.id, proof, place, &mut transfer, view).map(drop)
     };
@@ -239,7 +239,7 @@ fn found_one(
     let anew = args.force && found.since().is_some();
     let mut place = || place().map(|place| place.anew(anew));
     let mut verified =
-        if sources.is_empty() || found.since().is_some() { found.verified() } else { Verified::Groups };
+        if sources.is_empty() || found.since().is_some() { found.verified() } else { Verified::Blocks };
     let parts = |client: Client, lent: bool| Parts {
         client,
         length: found.id.length,
@@ -260,7 +260,7 @@ fn found_one(
     if let (Ok(Some(root)), true) = (&whole, found.named)
         && *root != found.id.root
     {
-        // The SHA-256 was what it had to be; where groups cannot be verified, the root is seen only now.
+        // The SHA-256 was what it had to be; where blocks cannot be verified, the root is seen only now.
         whole = Err(Failure::new(
             Code::Corrupt,
             "it has the SHA-256 of --checksum, but not the BLAKE3 of the URI or the Metalink: they name \
@@ -302,7 +302,7 @@ fn doubted(found: &Found, recalled: &known::Recalled, transfer: &Transfer, messa
     let known::Recalled { url, day, id, .. } = recalled;
     let is_it = |mirror: &str| mirror == url.as_str();
     let is_alone = transfer.resumed_bytes() == 0 && transfer.brought_by().eq([url.as_str()]);
-    // Where groups are verified, it is known who sent what.
+    // Where blocks are verified, it is known who sent what.
     let has_lied = matches!(found.check, Check::Leaves(_)) && transfer.liars().any(is_it);
     if is_alone || has_lied {
         known::forget(found.mirrors.iter().map(|mirror| &mirror.url), id);

@@ -17,7 +17,7 @@ use clap::{Args, Subcommand, ValueHint};
 use mirror::leaves::{self, LEAVES_MAX, Leaves};
 use mirror::metalink::{self, Hashes, MIRRORS_MAX, Metalink, Mirror, PIECES_MAX, Pieces, is_name};
 use mirror::url::{Url, encode_component};
-use mmtp::id::{GROUP_BYTES, LENGTH_MAX};
+use mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
 use net::Clock;
 
 use crate::catalog::Stamp;
@@ -160,7 +160,7 @@ fn piece_size(text: &str) -> Result<u64, String> {
     let bytes = bytes.ok_or_else(|| format!("'{number}' is no number of that kind"))?;
     match bytes {
         0 => Err("expected 16Ki or more".into()),
-        n if n % GROUP_BYTES as u64 != 0 => Err("expected a multiple of 16Ki, such as 256Ki or 1Mi".into()),
+        n if n % BLOCK_BYTES as u64 != 0 => Err("expected a multiple of 16Ki, such as 256Ki or 1Mi".into()),
         n if n > LENGTH_MAX => Err("longer than any file".into()),
         n => Ok(n),
     }

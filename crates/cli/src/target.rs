@@ -1,8 +1,8 @@
 //! Where a file arrives: whole and verified under its name, or not at all.
 //!
-//! Groups are written to `NAME.part` (in a directory that is fetched whole, to a name that begins with
+//! Blocks are written to `NAME.part` (in a directory that is fetched whole, to a name that begins with
 //! [`PART_PREFIX`]); a [`journal`] beside it says which are there. Both survive Ctrl-C, kill
-//! -9 and power loss: the next [`Target::open`] hashes every group that the journal records and keeps those
+//! -9 and power loss: the next [`Target::open`] hashes every block that the journal records and keeps those
 //! whose bytes are still the recorded ones. At the end the recorded hashes are merged and must give the
 //! content's root, or what else [`Proof`] demands; then the part is made durable and renamed to `NAME`.
 //!
@@ -24,8 +24,8 @@ use std::path::PathBuf;
 
 use mmtp::ContentId;
 use mmtp::bitmap::Bitmap;
-use mmtp::id::SEGMENT_GROUPS;
-use mmtp::tree::{self, Cv};
+use mmtp::id::SEGMENT_BLOCKS;
+use mmtp::tree::{self, ChainingValue};
 use nix::fcntl::{Flock, FlockArg, OFlag};
 use sha2::{Digest as _, Sha256};
 
@@ -34,21 +34,21 @@ use crate::names::show;
 use journal::HEADER_BYTES;
 use part::{Held, Part, read_up_to};
 
-/// Groups held back for one write: a segment's worth, 1 MiB.
-pub const HELD_GROUPS_MAX: usize = SEGMENT_GROUPS as usize;
+/// Blocks held back for one write: a segment's worth, 1 MiB.
+pub const HELD_BLOCKS_MAX: usize = SEGMENT_BLOCKS as usize;
 
 /// What a file must be before it gets its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
-    /// Its groups together give the root of its id.
+    /// Its blocks together give the root of its id.
     Root,
-    /// The same, where nobody could check the groups as they came.
+    /// The same, where nobody could check the blocks as they came.
     Whole,
     /// Its SHA-256 is this. The root of its id only names the journal.
     Sha256([u8; 32]),
-    /// All its groups are there: who brought them has checked what there was to check. Here too the root of
+    /// All its blocks are there: who brought them has checked what there was to check. Here too the root of
     /// its id only names the journal.
-    Groups,
+    Blocks,
 }
 
 /// A file that has its name.
@@ -84,7 +84,7 @@ enum State {
 }
 
 impl Target {
-    /// Opens the target at `place` for `id`, and finds out which groups an earlier transfer left there.
+    /// Opens the target at `place` for `id`, and finds out which blocks an earlier transfer left there.
     ///
     /// A file that has the name already is taken as the result if it is exactly this content; any other is an
     /// error unless `force` allows to replace it at the end. `progress` is called with the bytes checked so
@@ -99,10 +99,10 @@ impl Target {
         force: bool,
         progress: &mut dyn FnMut(u64) -> bool,
     ) -> Outcome<(Self, Bitmap)> {
-        let mut there = Bitmap::new(id.groups());
+        let mut there = Bitmap::new(id.blocks());
         if let Some(root) = is_there_already(&place, &id, proof, force, progress)? {
-            for group in 0..id.groups() {
-                there.insert(group);
+            for block in 0..id.blocks() {
+                there.insert(block);
             }
             remove_leftovers(&place, &id);
             let (state, done_bytes) = (State::Whole(root), id.length);
@@ -128,7 +128,7 @@ impl Target {
     /// right.
     #[must_use]
     pub fn trusts_earlier(&self) -> bool {
-        self.resumed && self.proof == Proof::Groups
+        self.resumed && self.proof == Proof::Blocks
     }
 
     /// The file's final path.
@@ -137,46 +137,46 @@ impl Target {
         self.place.path()
     }
 
-    /// Takes a verified group. It is held back until [`HELD_GROUPS_MAX`] are held or [`flush`](Self::flush)
-    /// is called; call that whenever there is a pause, because held groups do not survive a crash. Of a group
+    /// Takes a verified block. It is held back until [`HELD_BLOCKS_MAX`] are held or [`flush`](Self::flush)
+    /// is called; call that whenever there is a pause, because held blocks do not survive a crash. Of a block
     /// that is taken twice, the last bytes count.
     ///
     /// # Errors
     /// Exit status 6 if they cannot be written.
     ///
     /// # Panics
-    /// If the bytes are not as many as the group has: the caller has verified something else.
-    pub fn write(&mut self, group: u64, bytes: impl Into<Vec<u8>>, cv: Cv) -> Outcome {
+    /// If the bytes are not as many as the block has: the caller has verified something else.
+    pub fn write(&mut self, block: u64, bytes: impl Into<Vec<u8>>, cv: ChainingValue) -> Outcome {
         let bytes = bytes.into();
         assert!(
-            !bytes.is_empty() && bytes.len() == self.id.group_len(group),
-            "group {group} has another length"
+            !bytes.is_empty() && bytes.len() == self.id.block_len(block),
+            "block {block} has another length"
         );
         let State::Part(part) = &mut self.state else { return Ok(()) };
-        if part.held.len() >= HELD_GROUPS_MAX {
+        if part.held.len() >= HELD_BLOCKS_MAX {
             part.flush(&self.place, &self.id)?;
         }
-        if self.there.insert(group) {
+        if self.there.insert(block) {
             self.done_bytes += bytes.len() as u64;
         } else {
             part.virgin = false;
         }
-        part.held.push(Held { group, cv, bytes });
+        part.held.push(Held { block, cv, bytes });
         Ok(())
     }
 
-    /// Takes groups back: they are as missing as if they had never been written, even after a crash. (A power
+    /// Takes blocks back: they are as missing as if they had never been written, even after a crash. (A power
     /// failure before the next [`flush`](Self::flush) may bring them back.)
     ///
     /// # Errors
     /// Exit status 6 if the journal cannot be written.
-    pub fn forget(&mut self, groups: Range<u64>) -> Outcome {
+    pub fn forget(&mut self, blocks: Range<u64>) -> Outcome {
         let State::Part(part) = &mut self.state else { return Ok(()) };
-        let groups = groups.start..groups.end.min(self.id.groups());
-        part.forget(&self.place, groups.clone())?;
-        for group in groups {
-            if self.there.remove(group) {
-                self.done_bytes -= self.id.group_len(group) as u64;
+        let blocks = blocks.start..blocks.end.min(self.id.blocks());
+        part.forget(&self.place, blocks.clone())?;
+        for block in blocks {
+            if self.there.remove(block) {
+                self.done_bytes -= self.id.block_len(block) as u64;
             }
         }
         Ok(())
@@ -229,10 +229,10 @@ impl Target {
         }
     }
 
-    /// Checks that all groups together are the content, makes the file durable and gives it its name.
+    /// Checks that all blocks together are the content, makes the file durable and gives it its name.
     ///
     /// # Errors
-    /// Exit status 6 if a group is missing, the hashes do not give the root (then part and journal are
+    /// Exit status 6 if a block is missing, the hashes do not give the root (then part and journal are
     /// removed, so that the next transfer begins afresh), the part's name stands for another file than the
     /// one that was written, or the final name was taken meanwhile. Exit status 5 if only the whole could be
     /// checked, and is not what it should be; it is removed too.
@@ -247,7 +247,7 @@ impl Target {
         let part_path = || show(path.with_file_name(&part.name));
         let Some(root) = part.root(&self.place, &self.id)? else {
             return Err(Failure::target(format!(
-                "groups are missing in {}: run the same command again",
+                "blocks are missing in {}: run the same command again",
                 part_path()
             )));
         };
@@ -291,7 +291,7 @@ impl Target {
                     ),
                 ));
             }
-            Proof::Root | Proof::Whole | Proof::Groups => {}
+            Proof::Root | Proof::Whole | Proof::Blocks => {}
         }
         part.file.sync_all().map_err(|e| self.place.failure("make durable", &part.name, &e))?;
         // Making it durable may have taken long, and the name is what is renamed.
@@ -327,7 +327,7 @@ fn is_there_already(
             show(path)
         )));
     }
-    if entry.file && entry.length == id.length && proof != Proof::Groups && !place.is_anew() {
+    if entry.file && entry.length == id.length && proof != Proof::Blocks && !place.is_anew() {
         let file =
             place.open(place.name(), OFlag::O_RDONLY).map_err(|e| place.failure("read", place.name(), &e))?;
         let (root, right) = match proof {
@@ -335,7 +335,7 @@ fn is_there_already(
                 let found = hashes(place, &file, progress)?;
                 (found.root, found.sha256 == wanted)
             }
-            Proof::Root | Proof::Whole | Proof::Groups => {
+            Proof::Root | Proof::Whole | Proof::Blocks => {
                 let root = hash(place, &file, progress)?;
                 (root, root == id.root)
             }
@@ -346,7 +346,7 @@ fn is_there_already(
     }
     match (force, proof) {
         (true, _) => Ok(None),
-        (false, Proof::Groups) => Err(Failure::target(format!(
+        (false, Proof::Blocks) => Err(Failure::target(format!(
             "{} is there already, and nothing tells whether it is what would come: choose another --output, \
              or let --force replace it",
             show(path)
@@ -423,9 +423,9 @@ fn hex(bytes: &[u8]) -> String {
     data_encoding::HEXLOWER.encode(bytes)
 }
 
-/// The hash that proves a group: of a content of one group, the root itself.
-fn cv_of(id: &ContentId, group: u64, bytes: &[u8]) -> Cv {
-    if id.groups() == 1 { *blake3::hash(bytes).as_bytes() } else { tree::group_cv(group, bytes) }
+/// The hash that proves a block: of a content of one block, the root itself.
+fn cv_of(id: &ContentId, block: u64, bytes: &[u8]) -> ChainingValue {
+    if id.blocks() == 1 { *blake3::hash(bytes).as_bytes() } else { tree::block_cv(block, bytes) }
 }
 
 fn exists(path: &std::path::Path) -> Failure {

@@ -150,9 +150,10 @@ impl Summary {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verified {
-    /// Every group, before it is written.
+    /// Every block, before it is written.
     #[default]
-    Groups,
+    #[serde(rename = "groups")]
+    Blocks,
     /// Every piece that a Metalink describes, before it is written.
     Pieces,
     /// The whole, at its end.
@@ -171,7 +172,7 @@ impl Verified {
     /// What is to be said of what is here.
     const fn word(self, complete: bool) -> &'static str {
         match (self, complete) {
-            (Self::Groups | Self::Pieces | Self::Files, _) | (Self::Whole, true) => "verified",
+            (Self::Blocks | Self::Pieces | Self::Files, _) | (Self::Whole, true) => "verified",
             (Self::Whole, false) => "not verified yet",
             (Self::Nothing | Self::Unchanged, _) => "UNVERIFIED",
         }
@@ -183,7 +184,7 @@ impl Verified {
 pub struct StruckOff {
     /// The source: address and port.
     pub source: String,
-    /// Why: "wrong bytes in group 812".
+    /// Why: "wrong bytes in block 812".
     pub reason: String,
 }
 

@@ -15,13 +15,13 @@ use common::hostile::{Hostile, Mode};
 use common::relay::Relay;
 use common::{Server, anabranch, noise};
 use mmtp::ContentId;
-use mmtp::id::GROUP_BYTES;
+use mmtp::id::BLOCK_BYTES;
 use nix::sys::signal::Signal;
 
-/// Another version of a content: most groups are the same.
+/// Another version of a content: most blocks are the same.
 fn other_version(content: &[u8]) -> Vec<u8> {
     let mut other = content.to_vec();
-    for at in (0..other.len()).step_by(3 * GROUP_BYTES) {
+    for at in (0..other.len()).step_by(3 * BLOCK_BYTES) {
         other[at] ^= 1;
     }
     other
@@ -62,7 +62,7 @@ fn with_one_source_killed_and_restarted_and_another_lying_the_file_arrives_and_t
     let back = serve(&address.to_string());
     let done = running.end().expect(0);
     ground.assert_arrived();
-    let named = format!("struck off: {}: wrong bytes in group", liar.address);
+    let named = format!("struck off: {}: wrong bytes in block", liar.address);
     assert!(done.err.contains(&named), "{}", done.err);
     assert_eq!(done.err.matches("struck off: 127").count(), 1, "nobody else: {}", done.err);
     assert!(done.err.contains(" verified; "), "{}", done.err);
@@ -124,8 +124,8 @@ fn with_liars_only_it_ends_with_status_5_and_nothing_gets_the_name() {
         assert!(!ground.target().exists());
         // What is in the part is right, whoever sent it; where nothing was right there is no part.
         let Ok(part) = fs::File::open(ground.to().join("f.part")) else { continue };
-        for group in ground.recorded() {
-            let (from, mut bytes) = (group as usize * GROUP_BYTES, vec![0; GROUP_BYTES]);
+        for block in ground.recorded() {
+            let (from, mut bytes) = (block as usize * BLOCK_BYTES, vec![0; BLOCK_BYTES]);
             let len = part.read_at(&mut bytes, from as u64).expect("bytes");
             assert_eq!(bytes[..len], ground.content[from..from + len]);
         }
@@ -169,13 +169,13 @@ fn a_content_that_nobody_has_ends_with_status_3_at_once() {
     assert!(!ground.target().exists());
 }
 
-/// After each kill the journal is read: no later run may be *sent* a group that it records, let alone ask for
+/// After each kill the journal is read: no later run may be *sent* a block that it records, let alone ask for
 /// one. The source counts what it sends to whom; each run has a port of its own, so that answers still on the
 /// way to a dead run are not mistaken for those to the next.
 #[test]
-fn killed_ten_times_at_random_it_resumes_and_no_recorded_group_is_fetched_twice() {
+fn killed_ten_times_at_random_it_resumes_and_no_recorded_block_is_fetched_twice() {
     let ground = Ground::new(8_000_000);
-    let groups = ContentId::of(&ground.content).groups();
+    let blocks = ContentId::of(&ground.content).blocks();
     let source = Hostile::paced(&ground.content, Mode::Honest, 6_000_000);
     let mut seed = [0; 8];
     #[expect(clippy::disallowed_methods, reason = "the moments are to be others in each run of the tests")]
@@ -200,7 +200,7 @@ fn killed_ten_times_at_random_it_resumes_and_no_recorded_group_is_fetched_twice(
         assert!(now.is_superset(&recorded), "nothing is forgotten");
         for (receiver, sent) in &source.tally().sent {
             if known.insert(*receiver) {
-                let twice: Vec<_> = sent.keys().filter(|group| recorded.contains(group)).collect();
+                let twice: Vec<_> = sent.keys().filter(|block| recorded.contains(block)).collect();
                 assert!(twice.is_empty(), "sent again: {twice:?}");
             }
         }
@@ -213,15 +213,15 @@ fn killed_ten_times_at_random_it_resumes_and_no_recorded_group_is_fetched_twice(
     ground.assert_arrived();
     let last = &done.summary()["last"];
     let kept = last["resumed_bytes"].as_u64().expect("a number");
-    assert!(kept >= (recorded.len() as u64 - 1) * GROUP_BYTES as u64, "all that was recorded is used");
+    assert!(kept >= (recorded.len() as u64 - 1) * BLOCK_BYTES as u64, "all that was recorded is used");
     let tally = source.tally();
     let sent: Vec<_> = tally.sent.iter().filter(|(receiver, _)| !known.contains(receiver)).collect();
-    let asked: BTreeSet<u64> = sent.iter().flat_map(|(_, groups)| groups.keys().copied()).collect();
-    assert_eq!(asked, (0..groups).filter(|g| !recorded.contains(g)).collect(), "just what was missing");
-    // Each missing group once, padded to whole chunks, and few packets twice: nothing is lost on this way,
+    let asked: BTreeSet<u64> = sent.iter().flat_map(|(_, blocks)| blocks.keys().copied()).collect();
+    assert_eq!(asked, (0..blocks).filter(|g| !recorded.contains(g)).collect(), "just what was missing");
+    // Each missing block once, padded to whole chunks, and few packets twice: nothing is lost on this way,
     // but a busy machine may be late.
-    let bytes: u64 = sent.iter().flat_map(|(_, groups)| groups.values()).sum();
-    let missing = (groups - recorded.len() as u64) * GROUP_BYTES as u64;
+    let bytes: u64 = sent.iter().flat_map(|(_, blocks)| blocks.values()).sum();
+    let missing = (blocks - recorded.len() as u64) * BLOCK_BYTES as u64;
     assert!(bytes < missing + missing / 10 + 64 * 1_500, "{bytes} bytes for {missing} that were missing");
 }
 
@@ -241,7 +241,7 @@ fn ctrl_c_ends_it_with_status_130_and_the_same_command_resumes() {
         least = ground.recorded().len();
     }
     let done = run(ground.get(&[server.address], &[])).expect(0);
-    assert_eq!(done.summary()["last"]["resumed_bytes"], least as u64 * GROUP_BYTES as u64);
+    assert_eq!(done.summary()["last"]["resumed_bytes"], least as u64 * BLOCK_BYTES as u64);
     ground.assert_arrived();
 }
 
@@ -264,7 +264,7 @@ fn with_all_sources_gone_it_waits_says_so_gives_up_keeps_the_part_and_resumes() 
     assert!((40..240).contains(&kept));
     let _back = serve(&from[0].to_string());
     let done = common::fetch::run(ground.get(&from, &["--timeout=5"])).expect(0);
-    assert_eq!(done.summary()["last"]["resumed_bytes"], kept as u64 * GROUP_BYTES as u64);
+    assert_eq!(done.summary()["last"]["resumed_bytes"], kept as u64 * BLOCK_BYTES as u64);
     ground.assert_arrived();
 }
 

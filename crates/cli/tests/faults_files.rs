@@ -35,7 +35,7 @@ fn tree(dir: &Path) -> BTreeMap<OsString, (Vec<u8>, bool)> {
 }
 
 #[test]
-fn files_of_0_and_1_bytes_and_around_a_group_arrive_under_any_name() {
+fn files_of_0_and_1_bytes_and_around_a_block_arrive_under_any_name() {
     let ground = Ground::new(1);
     let long = vec![b'n'; 255];
     // 255 bytes of two-byte characters and one of one: a name that cannot be cut anywhere.
@@ -274,7 +274,7 @@ fn a_disk_that_is_full_ends_it_with_status_6_and_more_room_lets_it_go_on() {
     assert!(done.err.contains("full") || done.err.contains("No space left"), "{}", done.err);
     ground.assert_part();
     let kept = ground.recorded().len();
-    assert!(kept > 10, "{kept} groups fitted in 1 MiB");
+    assert!(kept > 10, "{kept} blocks fitted in 1 MiB");
     assert!(mount("remount,size=16m"));
     let done = run(ground.get(&[server.address], &[])).expect(0);
     assert_eq!(done.summary()["last"]["resumed_bytes"], kept as u64 * 16_384);

@@ -17,7 +17,7 @@ use common::relay::Relay;
 use common::{Server, anabranch, noise, wait_until};
 use mmtp::ContentId;
 use mmtp::uri::Uri;
-use mmtp::wire::{self, Kind, Packet};
+use mmtp::wire::{self, Packet, RangeKind};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -255,7 +255,7 @@ fn killed_ten_times() {
     let ground = Ground::new(10_000_000);
     let id = ContentId::of(&ground.content);
     let server = Server::start_at(&ground.source(), "127.0.0.1:0", &["--limit", "4M"]);
-    // Nobody may ask for a group that the journal had when it began.
+    // Nobody may ask for a block that the journal had when it began.
     let recorded: Arc<Mutex<HashSet<u64>>> = Arc::default();
     let twice: Arc<Mutex<Vec<u64>>> = Arc::default();
     let (known, asked) = (Arc::clone(&recorded), Arc::clone(&twice));
@@ -264,11 +264,11 @@ fn killed_ten_times() {
         Box::new(move |to_source, packet| {
             if let (true, Ok(Packet::Request(request))) = (to_source, wire::parse(packet)) {
                 for range in request.ranges {
-                    if let Kind::Data(cut) = range.kind {
+                    if let RangeKind::Data(cut) = range.kind {
                         let (first, last) = (range.first, range.first + u64::from(range.count) - 1);
-                        let groups = first / u64::from(cut.get())..=last / u64::from(cut.get());
+                        let blocks = first / u64::from(cut.get())..=last / u64::from(cut.get());
                         let known = known.lock().expect("a lock");
-                        asked.lock().expect("a lock").extend(groups.filter(|g| known.contains(g)));
+                        asked.lock().expect("a lock").extend(blocks.filter(|g| known.contains(g)));
                     }
                 }
             }
@@ -288,7 +288,7 @@ fn killed_ten_times() {
         assert!(!ground.target().exists());
         let records = journal::parse(&fs::read(&journal_path).unwrap_or_default()).map(|(found, records)| {
             assert_eq!(found, id);
-            records.into_iter().map(|(group, _)| group).collect::<HashSet<u64>>()
+            records.into_iter().map(|(block, _)| block).collect::<HashSet<u64>>()
         });
         let records = records.unwrap_or_default();
         assert!(records.len() >= most, "nothing is forgotten");

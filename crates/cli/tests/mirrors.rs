@@ -15,8 +15,8 @@ use common::nginx::Nginx;
 use common::site::{Reply, Site};
 use mirror::leaves::Leaves;
 use mmtp::ContentId;
-use mmtp::id::GROUP_BYTES;
-use mmtp::tree::group_cv;
+use mmtp::id::BLOCK_BYTES;
+use mmtp::tree::block_cv;
 use mmtp::uri::Uri;
 use sha2::{Digest as _, Sha256};
 
@@ -47,7 +47,7 @@ fn beside(ground: &Ground, name: &str) -> String {
 }
 
 fn leaf_list(content: &[u8]) -> Vec<u8> {
-    let cvs = content.chunks(GROUP_BYTES).zip(0..).map(|(bytes, group)| group_cv(group, bytes)).collect();
+    let cvs = content.chunks(BLOCK_BYTES).zip(0..).map(|(bytes, block)| block_cv(block, bytes)).collect();
     Leaves::new(ContentId::of(content), cvs).expect("a leaf list").encode()
 }
 

@@ -59,7 +59,7 @@ fn a_corrupt_mirror_is_named_by_leaves_and_by_pieces() {
         ground.assert_arrived();
         fs::remove_file(ground.target()).expect("the file");
         assert_eq!(done.struck_off(), [nginx.name(1)], "leaves: {leaves}");
-        assert!(done.notes().contains(&format!("{}: wrong bytes in group", nginx.name(1))), "{}", done.out);
+        assert!(done.notes().contains(&format!("{}: wrong bytes in block", nginx.name(1))), "{}", done.out);
     }
     // Alone it has nothing to offer, and what is right of it may stay.
     let Some((nginx, urls)) = serve("a corrupt mirror alone", &[&corrupt]) else { return };
@@ -75,7 +75,7 @@ fn a_corrupt_mirror_is_named_by_leaves_and_by_pieces() {
 #[test]
 fn without_hashes_two_outvote_one() {
     let ground = Ground::new(8 << 20);
-    // Throughout: of less than a block of comparisons nothing is promised.
+    // Throughout: of less than a region of comparisons nothing is promised.
     let corrupt = flipped(&ground.content, 0, 1 << 14);
     for odd in 0..3 {
         let mut contents = [&*ground.content; 3];

@@ -12,7 +12,7 @@ use common::relay::Relay;
 use common::site::{Reply, Request, Site, honest};
 use common::{Server, wait_until};
 use mmtp::ContentId;
-use mmtp::id::GROUP_BYTES;
+use mmtp::id::BLOCK_BYTES;
 use mmtp::uri::Uri;
 use nix::sys::signal::Signal;
 
@@ -28,11 +28,11 @@ fn resumed(done: &Done) -> u64 {
     done.summary()["last"]["resumed_bytes"].as_u64().expect("a number")
 }
 
-/// Bytes that are in the part, as far as the length of its file tells of the groups that are not zero.
+/// Bytes that are in the part, as far as the length of its file tells of the blocks that are not zero.
 fn part_bytes(ground: &Ground) -> u64 {
     let part = fs::read(ground.to().join("f.part")).unwrap_or_default();
-    let groups = part.chunks(GROUP_BYTES).filter(|group| group.iter().any(|byte| *byte != 0));
-    groups.map(|group| group.len() as u64).sum()
+    let blocks = part.chunks(BLOCK_BYTES).filter(|block| block.iter().any(|byte| *byte != 0));
+    blocks.map(|block| block.len() as u64).sum()
 }
 
 #[test]
@@ -124,8 +124,8 @@ fn begun_over_mmtp_and_finished_over_http() {
     ground.assert_arrived();
     assert!(done.notes().contains("mirrors alone go on"), "{}", done.notes());
     assert_eq!(done.summary()["verified"], "whole");
-    assert!(resumed(&done) >= 100 * GROUP_BYTES as u64, "{}", resumed(&done));
-    assert!(site.body_bytes() <= 6_000_000 - 100 * GROUP_BYTES as u64 + 1_000_000, "{}", site.body_bytes());
+    assert!(resumed(&done) >= 100 * BLOCK_BYTES as u64, "{}", resumed(&done));
+    assert!(site.body_bytes() <= 6_000_000 - 100 * BLOCK_BYTES as u64 + 1_000_000, "{}", site.body_bytes());
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn begun_over_http_and_finished_over_mmtp() {
     let from = format!("--from={}", server.address);
     let done = run(ground.get_named(&[&name], &["--json", &from])).expect(0);
     ground.assert_arrived();
-    assert!(resumed(&done) >= 100 * GROUP_BYTES as u64);
+    assert!(resumed(&done) >= 100 * BLOCK_BYTES as u64);
     let fresh = done.bytes_from(server.address);
     // The end may come twice.
     assert!(fresh <= 6_000_000 - resumed(&done) + 200_000, "{fresh} after {}: {}", resumed(&done), done.out);

@@ -15,11 +15,11 @@ use std::time::Duration;
 use common::{anabranch, noise, wait_until};
 use mirror::leaves::Leaves;
 use mmtp::ContentId;
-use mmtp::id::GROUP_BYTES;
-use mmtp::tree::group_cv;
+use mmtp::id::BLOCK_BYTES;
+use mmtp::tree::block_cv;
 use sha2::{Digest as _, Sha256};
 
-const LENGTH: usize = 40 * GROUP_BYTES + 77;
+const LENGTH: usize = 40 * BLOCK_BYTES + 77;
 
 /// A request's first line and fields, in lower case, and who asks.
 #[derive(Clone, Debug)]
@@ -111,7 +111,7 @@ fn file(request: &Request, content: &[u8], fields: &str) -> Answer {
 }
 
 fn leaf_list(content: &[u8]) -> Vec<u8> {
-    let cvs = (0..).zip(content.chunks(GROUP_BYTES)).map(|(n, group)| group_cv(n, group)).collect();
+    let cvs = (0..).zip(content.chunks(BLOCK_BYTES)).map(|(n, block)| block_cv(n, block)).collect();
     Leaves::new(ContentId::of(content), cvs).expect("its leaves").encode()
 }
 

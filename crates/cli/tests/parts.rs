@@ -80,7 +80,7 @@ fn a_directory_with_such_files_resumes_after_a_kill() {
         let journals = names.filter(|n| n.starts_with(PART_PREFIX) && n.ends_with(".journal"));
         journals
             .filter_map(|n| journal::parse(&fs::read(to.join(n)).ok()?).ok())
-            .map(|(_, groups)| groups.len())
+            .map(|(_, blocks)| blocks.len())
             .sum()
     };
     wait_until(30, || recorded() >= 40);

@@ -11,8 +11,8 @@ use assert_cmd::assert::OutputAssertExt as _;
 use common::{Server, anabranch, noise};
 use mmtp::collection::Collection;
 use mmtp::uri::Uri;
-use mmtp::wire::{self, Cookie, Kind, Packet, Range, Reason};
-use mmtp::{ContentId, Cut};
+use mmtp::wire::{self, Cookie, Packet, Range, RangeKind, Reason};
+use mmtp::{ChunksPerBlock, ContentId};
 
 /// A receiver of the simplest kind.
 struct Client {
@@ -50,7 +50,7 @@ impl Client {
 
     fn proven(server: &Server, id: &ContentId) -> Self {
         let mut client = Self::new(server);
-        let range = Range { kind: Kind::Meta, first: 0, count: 1 };
+        let range = Range { kind: RangeKind::Meta, first: 0, count: 1 };
         client.ask(id, &[range], |packet| matches!(packet, Packet::Cookie { .. }));
         assert!(client.cookie.is_some());
         client
@@ -58,19 +58,19 @@ impl Client {
 
     /// The whole content, chunk by chunk; `None` if the source refuses.
     fn fetch(&mut self, id: &ContentId) -> Result<Vec<u8>, Reason> {
-        let cut = Cut::new(12).expect("a cut");
+        let cut = ChunksPerBlock::new(12).expect("a cut");
         let mut bytes = Vec::new();
         let chunks = id.chunks(cut);
         for first in (0..chunks).step_by(32) {
             let count = (chunks - first).min(32) as u16;
             let mut left = count;
             let mut refused = None;
-            let range = Range { kind: Kind::Data(cut), first, count };
+            let range = Range { kind: RangeKind::Data(cut), first, count };
             let done = self.ask(id, &[range], |packet| match packet {
                 Packet::Data(data) => {
-                    let (group, offset, len) = id.chunk_extent(data.chunk, cut).expect("a chunk");
+                    let (block, offset, len) = id.chunk_extent(data.chunk, cut).expect("a chunk");
                     assert_eq!(data.payload.len(), id.chunk_wire_len(data.chunk, cut).expect("a chunk"));
-                    assert_eq!(bytes.len(), group as usize * 16_384 + offset, "loopback keeps the order");
+                    assert_eq!(bytes.len(), block as usize * 16_384 + offset, "loopback keeps the order");
                     bytes.extend_from_slice(&data.payload[..len]);
                     left -= 1;
                     left == 0
@@ -169,7 +169,7 @@ fn strangers_and_noise_are_counted_and_survived() {
     let server = Server::start(&path);
     let known = id(&server);
     let mut client = Client::new(&server);
-    let meta = Range { kind: Kind::Meta, first: 0, count: 1 };
+    let meta = Range { kind: RangeKind::Meta, first: 0, count: 1 };
     let unknown = ContentId::of(b"something else");
     let refused =
         |want| move |packet: &Packet<'_>| matches!(packet, Packet::Refuse { reason, .. } if *reason == want);
@@ -177,8 +177,8 @@ fn strangers_and_noise_are_counted_and_survived() {
     // The right root with another length is no content either.
     assert!(client.ask(&ContentId { length: 5, ..known }, &[meta], refused(Reason::Unknown)));
     let mut client = Client::proven(&server, &known);
-    let cut = Cut::new(12).expect("a cut");
-    let beyond = Range { kind: Kind::Data(cut), first: known.chunks(cut), count: 1 };
+    let cut = ChunksPerBlock::new(12).expect("a cut");
+    let beyond = Range { kind: RangeKind::Data(cut), first: known.chunks(cut), count: 1 };
     assert!(client.ask(&known, &[beyond], |packet| matches!(packet, Packet::Refuse { .. })));
     // Packets that are none, among them every beginning of a good one.
     let mut good = Vec::new();
@@ -212,7 +212,7 @@ fn an_unproven_address_gets_three_times_its_bytes_at_most() {
     let server = Server::start(&path);
     let known = id(&server);
     let mut request = Vec::new();
-    let range = Range { kind: Kind::Data(Cut::new(12).expect("a cut")), first: 0, count: 64 };
+    let range = Range { kind: RangeKind::Data(ChunksPerBlock::new(12).expect("a cut")), first: 0, count: 64 };
     wire::emit_request(&mut request, 1, None, false, &known, &[range; 64]);
     let client = Client::new(&server);
     client.socket.send(&request).expect("sent");

@@ -18,7 +18,7 @@ use mirror::leaves::Leaves;
 use mirror::metalink::{self, Metalink};
 use mirror::url::Url;
 use mmtp::ContentId;
-use mmtp::tree::{Cv, root_of_leaves};
+use mmtp::tree::{ChainingValue, root_of_leaves};
 use nix::sys::signal::Signal;
 
 /// A source that offers `path` by HTTP too, and where.
@@ -483,7 +483,7 @@ fn files_of(address: SocketAddr, place: &str) -> BTreeMap<String, Vec<u8>> {
         let id = ContentId::of(&bytes);
         assert_eq!(file.content(), Some(id), "{}", file.name);
         let list = leaf_list(address, place, &file);
-        assert_eq!(list.map(|list| list.id()), (id.groups() > 1).then_some(id));
+        assert_eq!(list.map(|list| list.id()), (id.blocks() > 1).then_some(id));
         (file.name, bytes)
     };
     Metalink::parse(&got.body).expect("a Metalink").files.into_iter().map(listed).collect()
@@ -603,7 +603,7 @@ fn metalinks_and_leaf_lists() {
             assert!(text.contains("<file name=\"f\">"), "{text}");
             assert!(text.contains(&format!("<url>http://{address}{path}</url>")), "{text}");
             let file = &Metalink::parse(text.as_bytes()).expect("a Metalink").files[0];
-            assert_eq!(file.leaves.is_some(), id.groups() > 1, "one group needs no list");
+            assert_eq!(file.leaves.is_some(), id.blocks() > 1, "one block needs no list");
             if let Some(list) = leaf_list(address, &format!("{path}.meta4"), file) {
                 assert_eq!((list.id(), file.content()), (id, Some(id)));
                 let beside = file.leaves_beside().expect("it is beside the Metalink");
@@ -616,9 +616,10 @@ fn metalinks_and_leaf_lists() {
             assert_eq!(head[..16], *b"anb3leaf\x01\0\0\0\0\x40\0\0");
             assert_eq!(head[16..48], id.root);
             assert_eq!(head[48..], (len as u64).to_le_bytes());
-            let leaves: Vec<Cv> = leaves.chunks(32).map(|cv| cv.try_into().expect("32 bytes")).collect();
-            assert_eq!(leaves.len() as u64, if id.groups() > 1 { id.groups() } else { 0 });
-            if id.groups() > 1 {
+            let leaves: Vec<ChainingValue> =
+                leaves.chunks(32).map(|cv| cv.try_into().expect("32 bytes")).collect();
+            assert_eq!(leaves.len() as u64, if id.blocks() > 1 { id.blocks() } else { 0 });
+            if id.blocks() > 1 {
                 assert_eq!(root_of_leaves(leaves), Some(id.root));
             }
             let part = ask(address, "GET", &format!("{path}.b3leaves"), &[("Range", "bytes=40-70")]);

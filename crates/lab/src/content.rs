@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use mmtp::id::{ContentId, GROUP_BYTES};
-use mmtp::publisher::{Lookup, Offer};
+use mmtp::id::{BLOCK_BYTES, ContentId};
+use mmtp::publisher::{ContentInfo, ContentStore};
 use mmtp::tree::{self, Outboard};
 use sim::Rng;
 
-/// A content in memory. A long one repeats a pattern of whole groups, so that an experiment of gigabytes
+/// A content in memory. A long one repeats a pattern of whole blocks, so that an experiment of gigabytes
 /// needs only megabytes.
 #[derive(Clone, Debug)]
 pub struct Content {
@@ -31,24 +31,24 @@ impl Content {
         Self { outboard: Arc::new(Outboard::of_bytes(bytes)), pattern: bytes.into(), name: name.into() }
     }
 
-    /// `groups` whole groups of 16 KiB, which are the same `pattern_groups` that `seed` decides over and
+    /// `blocks` whole blocks of 16 KiB, which are the same `pattern_blocks` that `seed` decides over and
     /// over.
     ///
     /// # Panics
-    /// If there are not at least two groups, or none in the pattern.
+    /// If there are not at least two blocks, or none in the pattern.
     #[must_use]
-    pub fn repeating(seed: u64, pattern_groups: usize, groups: u64) -> Self {
-        assert!(pattern_groups > 0 && groups >= 2, "a pattern, and at least two groups of it");
-        let mut pattern = vec![0; pattern_groups * GROUP_BYTES];
+    pub fn repeating(seed: u64, pattern_blocks: usize, blocks: u64) -> Self {
+        assert!(pattern_blocks > 0 && blocks >= 2, "a pattern, and at least two blocks of it");
+        let mut pattern = vec![0; pattern_blocks * BLOCK_BYTES];
         fill(&mut Rng::stream(seed, "content"), &mut pattern);
-        let group = |index: u64| {
-            let at = (index % pattern_groups as u64) as usize * GROUP_BYTES;
-            tree::group_cv(index, &pattern[at..at + GROUP_BYTES])
+        let block = |index: u64| {
+            let at = (index % pattern_blocks as u64) as usize * BLOCK_BYTES;
+            tree::block_cv(index, &pattern[at..at + BLOCK_BYTES])
         };
-        let leaves = (0..groups).map(group).collect();
-        let outboard = Outboard::from_leaves(leaves, groups * GROUP_BYTES as u64);
-        let outboard = Arc::new(outboard.expect("as many leaves as groups, and at least two"));
-        Self { pattern: pattern.into(), outboard, name: format!("repeating-{seed}-{groups}") }
+        let leaves = (0..blocks).map(block).collect();
+        let outboard = Outboard::from_leaves(leaves, blocks * BLOCK_BYTES as u64);
+        let outboard = Arc::new(outboard.expect("as many leaves as blocks, and at least two"));
+        Self { pattern: pattern.into(), outboard, name: format!("repeating-{seed}-{blocks}") }
     }
 
     /// Its name: root and length.
@@ -63,12 +63,12 @@ impl Content {
         &self.outboard
     }
 
-    /// The bytes of group `group`; none beyond the end.
+    /// The bytes of block `block`; none beyond the end.
     #[must_use]
-    pub fn group(&self, group: u64) -> &[u8] {
-        let len = self.id().group_len(group);
-        let groups = (self.pattern.len() as u64).div_ceil(GROUP_BYTES as u64).max(1);
-        let at = (group % groups) as usize * GROUP_BYTES;
+    pub fn block(&self, block: u64) -> &[u8] {
+        let len = self.id().block_len(block);
+        let blocks = (self.pattern.len() as u64).div_ceil(BLOCK_BYTES as u64).max(1);
+        let at = (block % blocks) as usize * BLOCK_BYTES;
         self.pattern.get(at..at + len).unwrap_or(&[])
     }
 }
@@ -85,10 +85,10 @@ impl MemoryStore {
     }
 }
 
-impl Lookup for MemoryStore {
-    fn offer(&self, root: &[u8; 32]) -> Option<Offer<'_>> {
+impl ContentStore for MemoryStore {
+    fn info(&self, root: &[u8; 32]) -> Option<ContentInfo<'_>> {
         let content = self.0.iter().find(|content| content.id().root == *root)?;
-        Some(Offer { id: content.id(), name: content.name.as_bytes(), collection: false })
+        Some(ContentInfo { id: content.id(), name: content.name.as_bytes(), collection: false })
     }
 }
 
@@ -107,19 +107,19 @@ mod tests {
     #[test]
     fn a_repeating_content_is_what_its_bytes_are() {
         let content = Content::repeating(7, 3, 130);
-        let bytes: Vec<u8> = (0..130).flat_map(|g| content.group(g).to_vec()).collect();
-        assert_eq!(bytes.len(), 130 * GROUP_BYTES);
+        let bytes: Vec<u8> = (0..130).flat_map(|g| content.block(g).to_vec()).collect();
+        assert_eq!(bytes.len(), 130 * BLOCK_BYTES);
         assert_eq!(content.id(), ContentId::of(&bytes));
-        assert_eq!(content.group(130), b"");
+        assert_eq!(content.block(130), b"");
         assert_eq!(*content.outboard(), Outboard::of_bytes(&bytes));
     }
 
     #[test]
     fn a_random_content_ends_where_it_should() {
-        let content = Content::random(1, GROUP_BYTES + 1);
+        let content = Content::random(1, BLOCK_BYTES + 1);
         assert_eq!(
-            (content.group(0).len(), content.group(1).len(), content.group(2).len()),
-            (GROUP_BYTES, 1, 0)
+            (content.block(0).len(), content.block(1).len(), content.block(2).len()),
+            (BLOCK_BYTES, 1, 0)
         );
         assert_eq!(Content::random(1, 100).id(), Content::random(1, 100).id());
         assert_ne!(Content::random(1, 100).id(), Content::random(2, 100).id());

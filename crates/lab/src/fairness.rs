@@ -35,8 +35,8 @@ const BOTTLENECK_DELAY: Span = Span::from_millis(2);
 const STARTS: Span = Span::from_secs(2);
 /// Frame of a full packet at the usual MTU: what queues are counted in, bytes.
 const FRAME_BYTES: u64 = 1_386 + OVERHEAD_BYTES as u64;
-/// Groups of the pattern that contents repeat.
-const PATTERN_GROUPS: usize = 256;
+/// Blocks of the pattern that contents repeat.
+const PATTERN_BLOCKS: usize = 256;
 
 /// What is to be measured.
 #[derive(Clone, Debug)]
@@ -88,7 +88,7 @@ impl Setup {
     #[must_use]
     pub fn content(&self) -> Content {
         let bytes = self.rate.bytes_in(Span::from_secs(self.secs + 1));
-        Content::repeating(1, PATTERN_GROUPS, bytes.div_ceil(mmtp::id::GROUP_BYTES as u64).max(2))
+        Content::repeating(1, PATTERN_BLOCKS, bytes.div_ceil(mmtp::id::BLOCK_BYTES as u64).max(2))
     }
 
     /// The competitor's share where every flow is a TCP of its own and gets a rate in proportion to 1/RTT,

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use algo::{Machine, Output, Time};
-use mmtp::id::GROUP_BYTES;
-use mmtp::publisher::{Body, Publisher};
+use mmtp::id::BLOCK_BYTES;
+use mmtp::publisher::{Publisher, ReplyBody};
 use mmtp::wire;
 use sim::Rng;
 
@@ -85,7 +85,7 @@ impl SimSource {
     pub(crate) fn restart(&mut self) {
         let mut secret = [0; 32];
         fill(&mut self.rng, &mut secret);
-        self.publisher = Publisher::new(self.publisher.lookup().clone(), secret);
+        self.publisher = Publisher::new(self.publisher.store().clone(), secret);
         self.alive = true;
     }
 
@@ -124,22 +124,22 @@ impl SimSource {
     }
 
     /// The packets of a reply, as the world would put them on the wire.
-    fn packets(&mut self, body: Body) -> Vec<Vec<u8>> {
+    fn packets(&mut self, body: ReplyBody) -> Vec<Vec<u8>> {
         let Self { publisher, misbehaviour, rng, .. } = self;
-        let store = publisher.lookup();
+        let store = publisher.store();
         let mut packets = match body {
-            Body::Packet(bytes) => vec![bytes],
-            Body::Chunks { tag, content: id, cut, first, count } => {
+            ReplyBody::Packet(bytes) => vec![bytes],
+            ReplyBody::Chunks { tag, content: id, cut, first, count } => {
                 let Some(content) = store.find(&id) else { return Vec::new() };
                 let chunks = first..first + u64::from(count);
                 let packet = |chunk| {
-                    let (group, offset, len) = id.chunk_extent(chunk, cut)?;
-                    let mut payload = content.group(group).get(offset..offset + len)?.to_vec();
+                    let (block, offset, len) = id.chunk_extent(chunk, cut)?;
+                    let mut payload = content.block(block).get(offset..offset + len)?.to_vec();
                     spoil(
                         *misbehaviour,
                         rng,
                         content,
-                        group * GROUP_BYTES as u64 + offset as u64,
+                        block * BLOCK_BYTES as u64 + offset as u64,
                         &mut payload,
                     );
                     let wire_len = id.chunk_wire_len(chunk, cut)?;
@@ -149,7 +149,7 @@ impl SimSource {
                 };
                 chunks.filter_map(packet).collect()
             }
-            Body::Hashes { tag, content: id, level, first, count } => {
+            ReplyBody::Hashes { tag, content: id, level, first, count } => {
                 let cvs = store.find(&id).and_then(|content| content.outboard().cvs(level, first, count));
                 let mut cvs = cvs.unwrap_or_default().to_vec();
                 if *misbehaviour == Misbehaviour::WrongHashes
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn a_flip_is_the_same_however_the_bytes_are_cut() {
         let content = Content::random(3, 50_000);
-        let whole: Vec<u8> = (0..4).flat_map(|g| content.group(g).to_vec()).collect();
+        let whole: Vec<u8> = (0..4).flat_map(|g| content.block(g).to_vec()).collect();
         let (misbehaviour, mut rng) = (Misbehaviour::Flip { every: 1_000 }, Rng::new(1));
         let mut at_once = whole.clone();
         spoil(misbehaviour, &mut rng, &content, 0, &mut at_once);

@@ -364,8 +364,8 @@ impl Simulation {
             ScheduledEvent::Want(r, want) => {
                 let Receiver { subscriber, log, .. } = &mut self.receivers[r];
                 let id = log.content(want).id();
-                let object = subscriber.want(id, false, |_| false);
-                log.started(now, want, object);
+                let download = subscriber.add_download(id, false, |_| false);
+                log.started(now, want, download);
                 self.drain(now, r);
             }
             ScheduledEvent::Fault(Fault::Kill { source, unreachable }) => {

@@ -136,7 +136,7 @@ fn run_with(
     interface: &[(u64, bool)],
 ) -> Outcome {
     let bytes = Rate::from_bits(2 * place.mbit * 1_000_000).bytes_in(Span::from_secs(secs + 1));
-    let bulk = Content::repeating(1, 256, bytes.div_ceil(mmtp::id::GROUP_BYTES as u64));
+    let bulk = Content::repeating(1, 256, bytes.div_ceil(mmtp::id::BLOCK_BYTES as u64));
     let short = Content::repeating(2, 16, 32);
     let mut bench = Bench { simulation: Simulation::new(seed), place, bulk, short, links: 0 };
     let mut rng = Rng::stream(seed, "neighbours");

@@ -5,7 +5,7 @@ use algo::control::Algorithm;
 use algo::{Rate, Span, Time};
 use lab::simulation::{SimSourceId, WantId};
 use lab::{Content, Fault, Misbehaviour, PathSpec, Simulation};
-use mmtp::subscriber::{Event, State};
+use mmtp::subscriber::{Event, PathState};
 use sim::LinkConfig;
 
 const fn ms(millis: u64) -> Time {
@@ -49,7 +49,7 @@ fn star(
 impl Star {
     fn struck(&self) -> Vec<SimSourceId> {
         let struck = self.simulation.events(0).iter().filter_map(|(_, event)| match event {
-            Event::Struck { source, .. } => self.simulation.source_of(0, *source),
+            Event::Banned { source, .. } => self.simulation.source_of(0, *source),
             _ => None,
         });
         struck.collect()
@@ -192,7 +192,7 @@ fn a_source_dies_and_returns() {
         star.simulation.at(ms(800), Fault::Kill { source: 0, unreachable });
         star.simulation.at(ms(1_600), Fault::Restart { source: 0 });
         star.finish(20);
-        let states: Vec<State> = star
+        let states: Vec<PathState> = star
             .simulation
             .events(0)
             .iter()
@@ -201,7 +201,11 @@ fn a_source_dies_and_returns() {
                 _ => None,
             })
             .collect();
-        assert_eq!(states, [State::Open, State::Silent, State::Open], "unreachable: {unreachable}");
+        assert_eq!(
+            states,
+            [PathState::Open, PathState::Unresponsive, PathState::Open],
+            "unreachable: {unreachable}"
+        );
         let seconds = &star.simulation.payload_per_second(0)[0];
         assert!(seconds.last().is_some_and(|bytes| *bytes > 0), "it works again: {seconds:?}");
     }

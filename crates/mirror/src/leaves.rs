@@ -1,6 +1,6 @@
 //! What lies beside a file to make its bytes verifiable: the detached leaf list, and the lines of `b3sum`.
 //!
-//! A leaf list has the chaining value of every group (see [`mmtp::tree`]), so that each 16 KiB of any mirror
+//! A leaf list has the chaining value of every block (see [`mmtp::tree`]), so that each 16 KiB of any mirror
 //! can be verified by themselves. It proves itself: the values merge to the root, or it is refused. Its
 //! layout is in `docs/mirrors.md`.
 
@@ -8,8 +8,8 @@ use core::fmt;
 
 use data_encoding::HEXLOWER_PERMISSIVE;
 use mmtp::ContentId;
-use mmtp::id::{GROUP_BYTES, LENGTH_MAX};
-use mmtp::tree::{Cv, root_of_leaves};
+use mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
+use mmtp::tree::{ChainingValue, root_of_leaves};
 
 use crate::url::encode_component;
 
@@ -41,7 +41,7 @@ pub fn head(id: &ContentId) -> [u8; HEAD_BYTES] {
     let mut head = [0; HEAD_BYTES];
     head[..8].copy_from_slice(MAGIC);
     head[8..12].copy_from_slice(&VERSION.to_le_bytes());
-    head[12..16].copy_from_slice(&(GROUP_BYTES as u32).to_le_bytes());
+    head[12..16].copy_from_slice(&(BLOCK_BYTES as u32).to_le_bytes());
     head[16..48].copy_from_slice(&id.root);
     head[48..].copy_from_slice(&id.length.to_le_bytes());
     head
@@ -51,7 +51,7 @@ pub fn head(id: &ContentId) -> [u8; HEAD_BYTES] {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaves {
     id: ContentId,
-    cvs: Vec<Cv>,
+    cvs: Vec<ChainingValue>,
 }
 
 /// Why bytes are no leaf list.
@@ -61,8 +61,8 @@ pub enum BadLeaves {
     Magic,
     /// It is of this version.
     Version(u32),
-    /// Its groups have this many bytes.
-    Group(u32),
+    /// Its blocks have this many bytes.
+    Block(u32),
     /// It is of a content of this length, over [`LENGTH_MAX`] or too long for [`LEAVES_MAX`].
     Length(u64),
     /// It has this many bytes, and should have so many.
@@ -86,8 +86,8 @@ impl fmt::Display for BadLeaves {
                     "the leaf list is of version {version}, expected {VERSION}: a newer anabranch made it"
                 )
             }
-            Self::Group(bytes) => {
-                write!(f, "the leaf list is of groups of {bytes} bytes, expected {GROUP_BYTES}")
+            Self::Block(bytes) => {
+                write!(f, "the leaf list is of blocks of {bytes} bytes, expected {BLOCK_BYTES}")
             }
             Self::Length(length) => {
                 write!(f, "the leaf list is of a content of {length} bytes, longer than can be")
@@ -103,9 +103,9 @@ impl fmt::Display for BadLeaves {
 impl core::error::Error for BadLeaves {}
 
 impl Leaves {
-    /// These leaves of a content, none of one of at most one group. `None` if they do not give its root.
+    /// These leaves of a content, none of one of at most one block. `None` if they do not give its root.
     #[must_use]
-    pub fn new(id: ContentId, cvs: Vec<Cv>) -> Option<Self> {
+    pub fn new(id: ContentId, cvs: Vec<ChainingValue>) -> Option<Self> {
         if id.length > LENGTH_MAX || cvs.len() as u64 != count(id.length) {
             return None;
         }
@@ -122,16 +122,16 @@ impl Leaves {
         self.id
     }
 
-    /// The chaining values of all groups, in order; none for a content of at most one group, whose bytes hash
+    /// The chaining values of all blocks, in order; none for a content of at most one block, whose bytes hash
     /// to the root.
     #[must_use]
-    pub fn cvs(&self) -> &[Cv] {
+    pub fn cvs(&self) -> &[ChainingValue] {
         &self.cvs
     }
 
     /// The same, given away.
     #[must_use]
-    pub fn into_cvs(self) -> Vec<Cv> {
+    pub fn into_cvs(self) -> Vec<ChainingValue> {
         self.cvs
     }
 
@@ -151,8 +151,8 @@ impl Leaves {
     ///
     /// # Errors
     /// Why it is none. One that is read gives the root in it; whether that root and that length are those
-    /// that are wanted, the caller knows (see [`id`](Self::id)). A wrong length of as many groups is not
-    /// found here but with the last group, which is of other bytes.
+    /// that are wanted, the caller knows (see [`id`](Self::id)). A wrong length of as many blocks is not
+    /// found here but with the last block, which is of other bytes.
     pub fn parse(bytes: &[u8]) -> Result<Self, BadLeaves> {
         let (magic, rest) = bytes.split_first_chunk::<8>().ok_or(BadLeaves::Magic)?;
         if magic != MAGIC {
@@ -164,10 +164,10 @@ impl Leaves {
             VERSION => {}
             version => return Err(BadLeaves::Version(version)),
         }
-        let (group, rest) = rest.split_first_chunk().ok_or(short.clone())?;
-        match u32::from_le_bytes(*group) {
-            group if group as usize == GROUP_BYTES => {}
-            group => return Err(BadLeaves::Group(group)),
+        let (block, rest) = rest.split_first_chunk().ok_or(short.clone())?;
+        match u32::from_le_bytes(*block) {
+            block if block as usize == BLOCK_BYTES => {}
+            block => return Err(BadLeaves::Block(block)),
         }
         let (root, rest) = rest.split_first_chunk::<32>().ok_or(short.clone())?;
         let (length, rest) = rest.split_first_chunk().ok_or(short)?;
@@ -186,9 +186,9 @@ impl Leaves {
 
 /// Chaining values of a content of `length` bytes.
 const fn count(length: u64) -> u64 {
-    match length.div_ceil(GROUP_BYTES as u64) {
+    match length.div_ceil(BLOCK_BYTES as u64) {
         1 => 0,
-        groups => groups,
+        blocks => blocks,
     }
 }
 
@@ -281,11 +281,11 @@ mod tests {
         assert_eq!(Leaves::parse(&bytes), Ok(leaves.clone()));
         assert_eq!(leaves.cvs().len(), 3);
         assert_eq!(leaves.id(), ContentId::of(&content));
-        assert_eq!(leaves.into_cvs()[1], mmtp::tree::group_cv(1, &content[16_384..32_768]));
+        assert_eq!(leaves.into_cvs()[1], mmtp::tree::block_cv(1, &content[16_384..32_768]));
     }
 
     #[test]
-    fn one_group_has_none() {
+    fn one_block_has_none() {
         for content in [&b""[..], b"x", &[7; 16_384]] {
             let bytes = of(content).encode();
             assert_eq!(bytes.len(), 56);
@@ -303,7 +303,7 @@ mod tests {
             let mut bad = bytes.clone();
             bad[at] ^= 0x40;
             if at == 48 {
-                // As many groups, and so the same leaves: the last of them is of other bytes than that.
+                // As many blocks, and so the same leaves: the last of them is of other bytes than that.
                 assert_eq!(Leaves::parse(&bad).map(|leaves| leaves.id().length), Ok(50_000 ^ 0x40));
                 continue;
             }
@@ -311,7 +311,7 @@ mod tests {
             match at {
                 0..8 => assert_eq!(error, BadLeaves::Magic),
                 8..12 => assert!(matches!(error, BadLeaves::Version(_))),
-                12..16 => assert!(matches!(error, BadLeaves::Group(_))),
+                12..16 => assert!(matches!(error, BadLeaves::Block(_))),
                 16..48 | 56.. => assert_eq!(error, BadLeaves::Root),
                 _ => assert!(matches!(error, BadLeaves::Size { .. } | BadLeaves::Length(_)), "{error}"),
             }

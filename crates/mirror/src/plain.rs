@@ -1,15 +1,15 @@
-//! A content that only mirrors have: which groups are missing, and whether what comes is right.
+//! A content that only mirrors have: which blocks are missing, and whether what comes is right.
 //!
 //! What is right is known in one of three ways ([`Check`]):
-//! * **Leaves**: the hash of every group. A wrong one names its mirror at once.
-//! * **Pieces**: a SHA-256 over some megabytes, as Metalink has them (RFC 5854 section 4.2.15). The groups
+//! * **Leaves**: the hash of every block. A wrong one names its mirror at once.
+//! * **Pieces**: a SHA-256 over some megabytes, as Metalink has them (RFC 5854 section 4.2.15). The blocks
 //!   of a piece are held until all are here. If they are wrong and all from one mirror, it has lied; if from
 //!   several, the piece is fetched again from one alone, and the comparison names who lied.
-//! * **Nothing**: groups are right until another mirror says otherwise; see `plain/cross.rs`. A mirror that
-//!   turns out to be the odd one of three has all its groups [taken back](Event::Revoked). Two that differ
+//! * **Nothing**: blocks are right until another mirror says otherwise; see `plain/cross.rs`. A mirror that
+//!   turns out to be the odd one of three has all its blocks [taken back](Event::Revoked). Two that differ
 //!   cannot be told apart, and the transfer has to be given up.
 //!
-//! Groups that a caller has already are left out. Nothing is kept of a group that was reported but whether
+//! Blocks that a caller has already are left out. Nothing is kept of a block that was reported but whether
 //! it is here and, without hashes, who brought it: two bits and a byte of 16 KiB.
 
 mod cross;
@@ -21,22 +21,22 @@ use std::ops::Range;
 
 use mmtp::ContentId;
 use mmtp::bitmap::Bitmap;
-use mmtp::id::{GROUP_BYTES, LENGTH_MAX};
-use mmtp::idle::Idle;
-use mmtp::tree::{self, Cv};
+use mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
+use mmtp::range_set::RangeSet;
+use mmtp::tree::{self, ChainingValue};
 
 use crate::plan::{MirrorId, Pool};
 use cross::{Cross, Found};
 use pieces::{Held, Piece, Pieces};
 
-pub use cross::{CHECK_EVERY_GROUPS, CHECKS_MAX};
+pub use cross::{CHECK_EVERY_BLOCKS, CHECKS_MAX};
 pub use pieces::{OPEN_BYTES, OPEN_BYTES_MAX, PIECE_BYTES_MAX};
 pub use talk::{BadCheck, Check, Event};
 
-const GROUP: u64 = GROUP_BYTES as u64;
+const BLOCK: u64 = BLOCK_BYTES as u64;
 
 enum Mode {
-    Leaves(Vec<Cv>),
+    Leaves(Vec<ChainingValue>),
     Pieces(Pieces),
     Nothing(Cross),
 }
@@ -45,7 +45,7 @@ enum Mode {
 pub struct Plain {
     id: ContentId,
     mode: Mode,
-    idle: Idle,
+    idle: RangeSet,
     done: Bitmap,
     left: u64,
     struck: BTreeSet<MirrorId>,
@@ -57,7 +57,7 @@ pub struct Plain {
 }
 
 impl Plain {
-    /// A content of `length` bytes, of which `have` says which groups are here already.
+    /// A content of `length` bytes, of which `have` says which blocks are here already.
     ///
     /// # Errors
     /// If `check` is not one of such a content.
@@ -67,31 +67,31 @@ impl Plain {
         }
         // The root is not known here; only the length is looked at.
         let id = ContentId { root: [0; 32], length };
-        let groups = id.groups();
+        let blocks = id.blocks();
         let expect = |hashes: usize, expected: u64| match hashes as u64 {
             hashes if hashes == expected => Ok(()),
             hashes => Err(BadCheck::Count { hashes, expected }),
         };
         let mode = match check {
             Check::Leaves(leaves) => {
-                expect(leaves.len(), groups)?;
+                expect(leaves.len(), blocks)?;
                 Mode::Leaves(leaves)
             }
             Check::Pieces { bytes, sha256 } => {
-                if bytes == 0 || bytes % GROUP != 0 || bytes > PIECE_BYTES_MAX {
+                if bytes == 0 || bytes % BLOCK != 0 || bytes > PIECE_BYTES_MAX {
                     return Err(BadCheck::PieceLength(bytes));
                 }
                 expect(sha256.len(), length.div_ceil(bytes))?;
-                Mode::Pieces(Pieces::new(bytes / GROUP, groups, sha256))
+                Mode::Pieces(Pieces::new(bytes / BLOCK, blocks, sha256))
             }
-            Check::Nothing => Mode::Nothing(Cross::new(groups)),
+            Check::Nothing => Mode::Nothing(Cross::new(blocks)),
         };
         let mut new = Self {
             id,
             mode,
-            idle: Idle::default(),
-            done: Bitmap::new(groups),
-            left: groups,
+            idle: RangeSet::default(),
+            done: Bitmap::new(blocks),
+            left: blocks,
             struck: BTreeSet::new(),
             mirrors: BTreeSet::new(),
             complete: false,
@@ -99,33 +99,33 @@ impl Plain {
             events: VecDeque::new(),
         };
         let (mut first, mut whole) = (0, 0..0);
-        for group in 0..groups {
+        for block in 0..blocks {
             let here = match &new.mode {
                 // A piece is hashed as a whole: of one that is not all here, all is missing.
                 Mode::Pieces(pieces) => {
-                    let piece = pieces.groups_of(pieces.piece_of(group));
-                    if piece.start == group && piece.clone().all(&have) {
+                    let piece = pieces.blocks_of(pieces.piece_of(block));
+                    if piece.start == block && piece.clone().all(&have) {
                         whole = piece;
                     }
-                    whole.contains(&group)
+                    whole.contains(&block)
                 }
-                _ => have(group),
+                _ => have(block),
             };
             if here {
-                new.idle.put(first..group);
-                first = group + 1;
-                new.mark(group);
+                new.idle.insert(first..block);
+                first = block + 1;
+                new.mark(block);
                 if let Mode::Nothing(cross) = &mut new.mode {
-                    cross.had(group);
+                    cross.had(block);
                 }
             }
         }
-        new.idle.put(first..groups);
+        new.idle.insert(first..blocks);
         new.settle();
         Ok(new)
     }
 
-    /// What decides, without hashes, which groups are compared between mirrors: something that none of them
+    /// What decides, without hashes, which blocks are compared between mirrors: something that none of them
     /// can guess. It is to be told before anything comes.
     pub const fn seed(&mut self, seed: [u8; 32]) {
         if let Mode::Nothing(cross) = &mut self.mode {
@@ -138,13 +138,13 @@ impl Plain {
         self.events.drain(..)
     }
 
-    /// Groups that are not verified.
+    /// Blocks that are not verified.
     #[must_use]
-    pub const fn groups_left(&self) -> u64 {
+    pub const fn blocks_left(&self) -> u64 {
         self.left
     }
 
-    /// Whether every group is here and only comparisons are missing, which take another mirror to make.
+    /// Whether every block is here and only comparisons are missing, which take another mirror to make.
     #[must_use]
     pub const fn only_checks_left(&self) -> bool {
         self.left == 0 && !self.complete && !self.disagreed
@@ -174,53 +174,53 @@ impl Plain {
         self.settle();
     }
 
-    fn is_done(&self, group: u64) -> bool {
-        self.done.contains(group)
+    fn is_done(&self, block: u64) -> bool {
+        self.done.contains(block)
     }
 
-    fn mark(&mut self, group: u64) {
-        let new = self.done.insert(group);
-        debug_assert!(new, "group {group} verified twice");
+    fn mark(&mut self, block: u64) {
+        let new = self.done.insert(block);
+        debug_assert!(new, "block {block} verified twice");
         self.left -= u64::from(new);
     }
 
-    fn verified(&mut self, group: u64, bytes: Vec<u8>, cv: Cv) {
-        self.mark(group);
-        self.idle.remove(group);
-        self.events.push_back(Event::Verified { group, bytes, cv });
+    fn verified(&mut self, block: u64, bytes: Vec<u8>, cv: ChainingValue) {
+        self.mark(block);
+        self.idle.remove(block);
+        self.events.push_back(Event::Verified { block, bytes, cv });
     }
 
-    /// The hash that proves a group: of a content of one group, the root itself.
-    fn cv_of(&self, group: u64, bytes: &[u8]) -> Cv {
-        if self.id.groups() == 1 { *blake3::hash(bytes).as_bytes() } else { tree::group_cv(group, bytes) }
+    /// The hash that proves a block: of a content of one block, the root itself.
+    fn cv_of(&self, block: u64, bytes: &[u8]) -> ChainingValue {
+        if self.id.blocks() == 1 { *blake3::hash(bytes).as_bytes() } else { tree::block_cv(block, bytes) }
     }
 
-    /// These groups are missing and nobody has been asked for them; those that are here are left out.
-    fn reopen(&mut self, groups: Range<u64>) {
-        let mut first = groups.start;
-        for group in groups.clone() {
+    /// These blocks are missing and nobody has been asked for them; those that are here are left out.
+    fn reopen(&mut self, blocks: Range<u64>) {
+        let mut first = blocks.start;
+        for block in blocks.clone() {
             let here =
-                self.is_done(group) || matches!(&self.mode, Mode::Pieces(pieces) if pieces.holds(group));
+                self.is_done(block) || matches!(&self.mode, Mode::Pieces(pieces) if pieces.holds(block));
             if here {
-                self.idle.put(first..group);
-                first = group + 1;
+                self.idle.insert(first..block);
+                first = block + 1;
             }
         }
-        self.idle.put(first..groups.end);
+        self.idle.insert(first..blocks.end);
     }
 
     /// A mirror has lied: what it brought and nobody vouches for is missing again.
-    fn strike(&mut self, mirror: MirrorId, group: u64) {
+    fn strike(&mut self, mirror: MirrorId, block: u64) {
         if !self.struck.insert(mirror) {
             return;
         }
         self.mirrors.remove(&mirror);
-        self.events.push_back(Event::Liar { mirror, group });
+        self.events.push_back(Event::Liar { mirror, block });
         match &mut self.mode {
             Mode::Leaves(_) => {}
             Mode::Pieces(pieces) => {
-                for group in pieces.disown(mirror) {
-                    self.idle.put(group..group + 1);
+                for block in pieces.disown(mirror) {
+                    self.idle.insert(block..block + 1);
                 }
             }
             Mode::Nothing(cross) => {
@@ -234,29 +234,29 @@ impl Plain {
         }
     }
 
-    fn revoke(&mut self, groups: Range<u64>) {
-        for group in groups.clone() {
-            self.left += u64::from(self.done.remove(group));
+    fn revoke(&mut self, blocks: Range<u64>) {
+        for block in blocks.clone() {
+            self.left += u64::from(self.done.remove(block));
         }
-        self.idle.put(groups.clone());
-        self.events.push_back(Event::Revoked { groups });
+        self.idle.insert(blocks.clone());
+        self.events.push_back(Event::Revoked { blocks });
     }
 
     fn judge_again(&mut self) {
         if let Mode::Nothing(cross) = &mut self.mode {
-            for (group, found) in cross.judge_again(&self.mirrors) {
-                self.found(group, found);
+            for (block, found) in cross.judge_again(&self.mirrors) {
+                self.found(block, found);
             }
         }
     }
 
-    fn found(&mut self, group: u64, found: Found) {
+    fn found(&mut self, block: u64, found: Found) {
         match found {
             Found::Nothing => {}
-            Found::Odd(mirror) => self.strike(mirror, group),
+            Found::Odd(mirror) => self.strike(mirror, block),
             Found::Differ(mirrors) => {
                 if !std::mem::replace(&mut self.disagreed, true) {
-                    self.events.push_back(Event::Disagree { mirrors, group });
+                    self.events.push_back(Event::Disagree { mirrors, block });
                 }
             }
         }
@@ -274,27 +274,27 @@ impl Plain {
         }
     }
 
-    fn bring_to_piece(&mut self, mirror: MirrorId, group: u64, bytes: &[u8], cv: Cv) {
+    fn bring_to_piece(&mut self, mirror: MirrorId, block: u64, bytes: &[u8], cv: ChainingValue) {
         let Mode::Pieces(pieces) = &mut self.mode else { return };
-        if !pieces.hold(group, Held { mirror, cv, bytes: bytes.to_vec() }) {
+        if !pieces.hold(block, Held { mirror, cv, bytes: bytes.to_vec() }) {
             // No room: somebody brings it again when there is.
-            self.put_back(group..group + 1);
+            self.put_back(block..block + 1);
             return;
         }
-        self.idle.remove(group);
-        match pieces.judge(group) {
+        self.idle.remove(block);
+        match pieces.judge(block) {
             None => {}
             Some(Piece::Right(held, liars)) => {
-                for (group, held) in held {
-                    self.verified(group, held.bytes, held.cv);
+                for (block, held) in held {
+                    self.verified(block, held.bytes, held.cv);
                 }
-                for (mirror, group) in liars {
-                    self.strike(mirror, group);
+                for (mirror, block) in liars {
+                    self.strike(mirror, block);
                 }
             }
             // What has to come from one mirror alone is not idle: `take` looks there first.
             Some(Piece::Lie(liar)) => {
-                let first = pieces.groups_of(pieces.piece_of(group)).start;
+                let first = pieces.blocks_of(pieces.piece_of(block)).start;
                 self.strike(liar, first);
             }
             Some(Piece::Mixed) => {}
@@ -303,13 +303,13 @@ impl Plain {
 }
 
 impl Pool for Plain {
-    fn take(&mut self, mirror: MirrorId, groups: u64) -> Option<Range<u64>> {
+    fn take(&mut self, mirror: MirrorId, blocks: u64) -> Option<Range<u64>> {
         if self.struck.contains(&mirror) || self.complete || self.disagreed {
             return None;
         }
         self.mirrors.insert(mirror);
         match &mut self.mode {
-            Mode::Leaves(_) => self.idle.take(0..u64::MAX, groups),
+            Mode::Leaves(_) => self.idle.take(0..u64::MAX, blocks),
             Mode::Pieces(pieces) => {
                 if let Some(piece) = pieces.bind(mirror) {
                     return Some(piece);
@@ -321,48 +321,48 @@ impl Pool for Plain {
                 };
                 let first = self.idle.first_in(bounds.clone())?.start;
                 // Whole pieces, where it can be.
-                let to_end = pieces.groups_of(pieces.piece_of(first)).end - first;
+                let to_end = pieces.blocks_of(pieces.piece_of(first)).end - first;
                 let per_piece = pieces.per_piece();
-                let whole = groups.checked_sub(to_end).map(|more| to_end + more / per_piece * per_piece);
-                let taken = self.idle.take(bounds, whole.unwrap_or(groups))?;
+                let whole = blocks.checked_sub(to_end).map(|more| to_end + more / per_piece * per_piece);
+                let taken = self.idle.take(bounds, whole.unwrap_or(blocks))?;
                 pieces.begin(taken.start);
                 Some(taken)
             }
             Mode::Nothing(cross) => {
                 cross.joins(mirror);
-                if let Some(group) = cross.take(mirror) {
-                    return Some(group..group + 1);
+                if let Some(block) = cross.take(mirror) {
+                    return Some(block..block + 1);
                 }
                 let next = self.idle.first_in(0..u64::MAX)?.start;
-                let taken = self.idle.take(0..u64::MAX, groups.min(cross.most_from(next)))?;
+                let taken = self.idle.take(0..u64::MAX, blocks.min(cross.most_from(next)))?;
                 let first = taken.start;
                 Some(if cross.took(mirror, first, taken.end) { first - 1 } else { first }..taken.end)
             }
         }
     }
 
-    fn put_back(&mut self, groups: Range<u64>) {
-        let groups = groups.start..groups.end.min(self.id.groups());
-        if groups.is_empty() {
+    fn put_back(&mut self, blocks: Range<u64>) {
+        let blocks = blocks.start..blocks.end.min(self.id.blocks());
+        if blocks.is_empty() {
             return;
         }
         match &mut self.mode {
-            Mode::Leaves(_) => self.reopen(groups),
+            Mode::Leaves(_) => self.reopen(blocks),
             Mode::Pieces(pieces) => {
-                let mut first = groups.start;
-                for alone in pieces.unbind(&groups) {
+                let mut first = blocks.start;
+                for alone in pieces.unbind(&blocks) {
                     if first < alone.start {
                         self.reopen(first..alone.start);
                     }
                     first = first.max(alone.end);
                 }
-                if first < groups.end {
-                    self.reopen(first..groups.end);
+                if first < blocks.end {
+                    self.reopen(first..blocks.end);
                 }
             }
             Mode::Nothing(cross) => {
-                cross.put_back(groups.start, groups.end);
-                self.reopen(groups);
+                cross.put_back(blocks.start, blocks.end);
+                self.reopen(blocks);
             }
         }
     }
@@ -383,56 +383,56 @@ impl Pool for Plain {
         }
     }
 
-    fn is_wanted(&self, group: u64) -> bool {
-        if group >= self.id.groups() || self.disagreed {
+    fn is_wanted(&self, block: u64) -> bool {
+        if block >= self.id.blocks() || self.disagreed {
             return false;
         }
         match &self.mode {
-            Mode::Leaves(_) => !self.is_done(group),
-            Mode::Pieces(pieces) => !self.is_done(group) && !pieces.holds(group),
-            Mode::Nothing(cross) => !self.is_done(group) || cross.is_wanted(group),
+            Mode::Leaves(_) => !self.is_done(block),
+            Mode::Pieces(pieces) => !self.is_done(block) && !pieces.holds(block),
+            Mode::Nothing(cross) => !self.is_done(block) || cross.is_wanted(block),
         }
     }
 
-    fn is_wanted_from(&self, mirror: MirrorId, group: u64) -> bool {
-        if self.struck.contains(&mirror) || !self.is_wanted(group) {
+    fn is_wanted_from(&self, mirror: MirrorId, block: u64) -> bool {
+        if self.struck.contains(&mirror) || !self.is_wanted(block) {
             return false;
         }
         match &self.mode {
             Mode::Leaves(_) => true,
-            Mode::Pieces(pieces) => pieces.takes(mirror, group),
-            Mode::Nothing(cross) => !self.is_done(group) || cross.is_wanted_from(mirror, group),
+            Mode::Pieces(pieces) => pieces.takes(mirror, block),
+            Mode::Nothing(cross) => !self.is_done(block) || cross.is_wanted_from(mirror, block),
         }
     }
 
-    fn bring(&mut self, mirror: MirrorId, group: u64, bytes: &[u8]) {
-        if !self.is_wanted_from(mirror, group) || bytes.len() != self.id.group_len(group) {
+    fn bring(&mut self, mirror: MirrorId, block: u64, bytes: &[u8]) {
+        if !self.is_wanted_from(mirror, block) || bytes.len() != self.id.block_len(block) {
             return;
         }
         self.mirrors.insert(mirror);
-        let cv = self.cv_of(group, bytes);
+        let cv = self.cv_of(block, bytes);
         match &mut self.mode {
             Mode::Leaves(leaves) => {
-                let right = usize::try_from(group).ok().and_then(|i| leaves.get(i));
+                let right = usize::try_from(block).ok().and_then(|i| leaves.get(i));
                 if right == Some(&cv) {
-                    self.verified(group, bytes.to_vec(), cv);
+                    self.verified(block, bytes.to_vec(), cv);
                 } else {
-                    self.idle.put(group..group + 1);
-                    self.strike(mirror, group);
+                    self.idle.insert(block..block + 1);
+                    self.strike(mirror, block);
                 }
             }
-            Mode::Pieces(_) => self.bring_to_piece(mirror, group, bytes, cv),
+            Mode::Pieces(_) => self.bring_to_piece(mirror, block, bytes, cv),
             Mode::Nothing(cross) => {
                 cross.joins(mirror);
-                let done = self.done.contains(group);
+                let done = self.done.contains(block);
                 if !done {
-                    cross.brought(mirror, group, cv);
+                    cross.brought(mirror, block, cv);
                 }
-                let found = cross.compare(mirror, group, cv, &self.mirrors);
+                let found = cross.compare(mirror, block, cv, &self.mirrors);
                 if !done {
-                    self.verified(group, bytes.to_vec(), cv);
+                    self.verified(block, bytes.to_vec(), cv);
                 }
-                self.found(group, found);
+                self.found(block, found);
             }
         }
         self.settle();

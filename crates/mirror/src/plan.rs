@@ -1,11 +1,11 @@
 //! Which bytes are asked of which mirror, over which way, and when.
 //!
-//! A *way* is a mirror seen from one local address: one connection. Who knows which groups are missing is a
-//! [`Pool`]; [`Mirrors`] takes ranges from it, asks for them, makes groups of what comes and brings them.
+//! A *way* is a mirror seen from one local address: one connection. Who knows which blocks are missing is a
+//! [`Pool`]; [`Mirrors`] takes ranges from it, asks for them, makes blocks of what comes and brings them.
 //!
 //! 1. **How much at once** (`plan/share.rs`): half of a way's fair part of what nobody has been asked for,
 //!    at most [`ASK_SPAN`]; more where the link is idle between two answers, and the longer it is. A way of
-//!    unknown rate is asked for [`FIRST_GROUPS`], one that failed for [`TRIAL_GROUPS`].
+//!    unknown rate is asked for [`FIRST_BLOCKS`], one that failed for [`TRIAL_BLOCKS`].
 //! 2. **The next range ahead** (`plan/share.rs`, `plan/over.rs`): two round trips and [`AHEAD_MARGIN`]
 //!    before an answer has come, the way is asked for the next range, or its link would be idle for a round
 //!    trip and its server's whole window would burst into an empty queue after that. There is one such range
@@ -18,7 +18,7 @@
 //!    last, such that both finish together; when that no longer pays, it asks a second time for what would
 //!    arrive later than from here. What is asked ahead is part of a way's work, and goes first.
 //! 4. **Stalls.** A way from which nothing has come for a second, or four times what is usual, has its
-//!    groups put back at once. Its requests live on for a while, for what they may still bring; then it is
+//!    blocks put back at once. Its requests live on for a while, for what they may still bring; then it is
 //!    tried anew with small ranges.
 //! 5. **Failures** hold a way back for half a second, then twice as long and so on; a mirror that will
 //!    never bring anything, or that lied, is not used again.
@@ -40,12 +40,12 @@ use std::ops::Range;
 
 use algo::control::{Group, MEMBERS_MAX, SubflowStats};
 use algo::{Output, Span, Time};
-use mmtp::id::GROUP_BYTES;
+use mmtp::id::BLOCK_BYTES;
 
 pub use coupling::{SEGMENTS_MIN, Sample, WINDOW_INITIAL_BYTES, WINDOW_LIFTED_BYTES};
 pub use flow::{PATIENCE_MAX, PATIENCE_MIN, PATIENCE_OPENING};
-pub use share::{ASK_GROUPS_MAX, ASK_SPAN, ASK_SPAN_MAX, FIRST_GROUPS, TRIAL_GROUPS};
-pub use tail::{COPY_GROUPS_MAX, SAVING_MIN};
+pub use share::{ASK_BLOCKS_MAX, ASK_SPAN, ASK_SPAN_MAX, FIRST_BLOCKS, TRIAL_BLOCKS};
+pub use tail::{COPY_BLOCKS_MAX, SAVING_MIN};
 pub use talk::{
     Command, Counters, Event, Failure, FetchId, Input, MirrorId, Pool, State, WayConfig, WayId, WayReport,
 };
@@ -63,7 +63,7 @@ const TAIL_TICK: Span = Span::from_millis(50);
 /// How often a server without ranges is asked for everything, when not all that it sends is of use.
 const WHOLES_MAX: u32 = 3;
 
-const GROUP: u64 = GROUP_BYTES as u64;
+const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// The machine; see the [module](self).
 pub struct Mirrors {
@@ -166,7 +166,7 @@ impl Mirrors {
     }
 
     /// Asks for the next thing to do. After [`Output::Wait`] nothing more happens before that time, the next
-    /// [`handle`](Self::handle), or until groups come back to the pool.
+    /// [`handle`](Self::handle), or until blocks come back to the pool.
     pub fn poll(&mut self, now: Time, pool: &mut dyn Pool) -> Output<Command, Event> {
         let mut worked = false;
         loop {
@@ -194,8 +194,8 @@ impl Mirrors {
         (current.id == fetch).then_some(p)
     }
 
-    fn groups(&self) -> u64 {
-        self.length.div_ceil(GROUP)
+    fn blocks(&self) -> u64 {
+        self.length.div_ceil(BLOCK)
     }
 
     fn set_state(&mut self, p: WayId, before: State) {
@@ -238,9 +238,9 @@ impl Mirrors {
         (fetch.heard, way.state, way.hold) = (now, State::Open, Time::ZERO);
         fetch.got += rest.len() as u64;
         while !rest.is_empty() {
-            let group = fetch.at / GROUP;
+            let block = fetch.at / BLOCK;
             let have = fetch.partial.len();
-            let len = length.saturating_sub(group * GROUP).min(GROUP) as usize;
+            let len = length.saturating_sub(block * BLOCK).min(BLOCK) as usize;
             let (piece, after) = rest.split_at(rest.len().min(len - have));
             (rest, fetch.at) = (after, fetch.at + piece.len() as u64);
             let whole = have + piece.len() == len;
@@ -250,8 +250,8 @@ impl Mirrors {
             if !whole {
                 break;
             }
-            if pool.is_wanted_from(way.mirror, group) {
-                pool.bring(way.mirror, group, if have > 0 { &fetch.partial } else { piece });
+            if pool.is_wanted_from(way.mirror, block) {
+                pool.bring(way.mirror, block, if have > 0 { &fetch.partial } else { piece });
                 way.counters.bytes += len as u64;
                 fetch.new_bytes += len as u64;
                 way.breaks_at = None;
@@ -260,9 +260,9 @@ impl Mirrors {
                 if way.breaks_at.is_some() {
                     way.counters.vain_bytes += len as u64;
                 }
-                if fetch.purpose == Purpose::Own && pool.is_wanted(group) {
+                if fetch.purpose == Purpose::Own && pool.is_wanted(block) {
                     // From others: whoever is to bring it, it is not this one.
-                    pool.put_back(group..group + 1);
+                    pool.put_back(block..block + 1);
                 }
             }
             fetch.partial.clear();
@@ -396,13 +396,13 @@ impl Mirrors {
         }
     }
 
-    /// Asks for these groups: at once, or behind what the way is asked for now.
-    fn ask(&mut self, now: Time, p: WayId, groups: Range<u64>, purpose: Purpose) {
-        debug_assert!(!groups.is_empty() && groups.end <= self.groups(), "no such groups: {groups:?}");
+    /// Asks for these blocks: at once, or behind what the way is asked for now.
+    fn ask(&mut self, now: Time, p: WayId, blocks: Range<u64>, purpose: Purpose) {
+        debug_assert!(!blocks.is_empty() && blocks.end <= self.blocks(), "no such blocks: {blocks:?}");
         debug_assert!(self.ways[p].ahead.is_none(), "one request, and one ahead");
         let id = self.asked * WAYS_MAX as u64 + p as u64;
         self.asked += 1;
-        let (first, end) = (groups.start * GROUP, (groups.end * GROUP).min(self.length));
+        let (first, end) = (blocks.start * BLOCK, (blocks.end * BLOCK).min(self.length));
         let way = &mut self.ways[p];
         way.counters.fetches += 1;
         let fetch = Fetch {
@@ -410,7 +410,7 @@ impl Mirrors {
             purpose,
             at: first,
             end,
-            keep: groups.end,
+            keep: blocks.end,
             doubled: false,
             asked_at: now,
             heard: now,

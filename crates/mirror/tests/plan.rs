@@ -7,8 +7,8 @@ use algo::control::Algorithm;
 use algo::{Output, Span, Time};
 use mirror::plain::{Check, Plain};
 use mirror::plan::{Command, Failure, Input, Mirrors, State, WayConfig, WayReport};
-use mmtp::id::GROUP_BYTES;
-use mmtp::tree::group_cv;
+use mmtp::id::BLOCK_BYTES;
+use mmtp::tree::block_cv;
 use plan_world::{Counting, Link, Luck, Outcome, World, is, mbit, secs};
 use proptest::prelude::*;
 use sha2::{Digest as _, Sha256};
@@ -17,7 +17,7 @@ const GB: u64 = 1_000_000_000;
 const PIECE: usize = 256 << 10;
 
 fn count(length: u64, links: &[Link]) -> Outcome {
-    World::new(length, None, links, 1).run(&mut Counting::new(length.div_ceil(GROUP_BYTES as u64)))
+    World::new(length, None, links, 1).run(&mut Counting::new(length.div_ceil(BLOCK_BYTES as u64)))
 }
 
 fn content(length: usize) -> Vec<u8> {
@@ -26,8 +26,8 @@ fn content(length: usize) -> Vec<u8> {
 }
 
 fn leaves(content: &[u8]) -> Check {
-    let groups = content.chunks(GROUP_BYTES).enumerate();
-    Check::Leaves(groups.map(|(group, bytes)| group_cv(group as u64, bytes)).collect())
+    let blocks = content.chunks(BLOCK_BYTES).enumerate();
+    Check::Leaves(blocks.map(|(block, bytes)| block_cv(block as u64, bytes)).collect())
 }
 
 fn pieces(content: &[u8]) -> Check {
@@ -288,10 +288,10 @@ fn without_hashes_a_wrong_block_is_noticed_wherever_it_is() {
         let mut links = [0, 1].map(|mirror| Link::new(mirror, mbit(rates[usize::from(mirror)]), 20));
         let outcome = fetch(&content, Check::Nothing, &links, 1);
         assert!(outcome.file == content && outcome.disagree.is_empty());
-        for block in 0..5 {
-            links[1].wrong = block * 1_024..(block + 1) * 1_024;
+        for region in 0..5 {
+            links[1].wrong = region * 1_024..(region + 1) * 1_024;
             let outcome = fetch(&content, Check::Nothing, &links, 1);
-            assert_eq!(outcome.disagree.len(), 2, "{rates:?}, block {block}");
+            assert_eq!(outcome.disagree.len(), 2, "{rates:?}, region {region}");
         }
     }
 }
@@ -326,7 +326,7 @@ fn unlucky(seed: u64, count: u8) -> Vec<Link> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// The world itself checks every command, and that every group is verified exactly once.
+    /// The world itself checks every command, and that every block is verified exactly once.
     #[test]
     fn whatever_happens_it_ends(
         (seed, count) in (any::<u64>(), 1_u8..8),
@@ -335,7 +335,7 @@ proptest! {
         let content = content(length);
         let mut links = unlucky(seed, count);
         let check = match kind {
-            0 if length > GROUP_BYTES => leaves(&content),
+            0 if length > BLOCK_BYTES => leaves(&content),
             1 => {
                 // Two that differ would be the end.
                 links.iter_mut().for_each(|link| link.wrong = 0..0);
@@ -345,7 +345,7 @@ proptest! {
         };
         let outcome = fetch(&content, check.clone(), &links, seed);
         prop_assert!(outcome.complete.is_some() && outcome.file == content);
-        // Ways of one mirror may differ here: whoever has wrong groups may be named, nobody else.
+        // Ways of one mirror may differ here: whoever has wrong blocks may be named, nobody else.
         for liar in &outcome.liars {
             prop_assert!(links.iter().any(|link| link.mirror == *liar && !link.wrong.is_empty()));
         }
@@ -362,7 +362,7 @@ proptest! {
         for link in &mut links {
             (link.good_from, link.misfortunes) = (secs(600), link.misfortunes / 3);
         }
-        let mut pool = Counting::new(length.div_ceil(GROUP_BYTES as u64));
+        let mut pool = Counting::new(length.div_ceil(BLOCK_BYTES as u64));
         // The pool itself takes nothing twice.
         let outcome = World::new(length, None, &links, seed).run(&mut pool);
         prop_assert_eq!(outcome.ways.iter().map(|way| way.counters.bytes).sum::<u64>(), length);

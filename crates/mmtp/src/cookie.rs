@@ -19,14 +19,14 @@ pub const EPOCH: Span = Span::from_secs(600);
 /// A cookie of this many epochs ago is still good: it lives 60 to 70 minutes.
 pub const EPOCHS_VALID: u32 = 6;
 
-/// Makes and checks cookies.
+/// The secret that cookies are made and checked with.
 #[derive(Clone)]
-pub struct Baker {
+pub struct CookieKey {
     secret: [u8; 32],
 }
 
-impl Baker {
-    /// A baker with this secret; whoever knows it can forge proofs.
+impl CookieKey {
+    /// A key with this secret; whoever knows it can forge proofs.
     #[must_use]
     pub const fn new(secret: [u8; 32]) -> Self {
         Self { secret }
@@ -34,21 +34,21 @@ impl Baker {
 
     /// The cookie for `address` at `now`.
     #[must_use]
-    pub fn bake(&self, now: Time, address: IpAddr) -> Cookie {
-        self.at(epoch(now), address)
+    pub fn issue(&self, now: Time, address: IpAddr) -> Cookie {
+        self.cookie_of(epoch(now), address)
     }
 
-    /// Whether `cookie` was baked for `address` and has not expired at `now`.
+    /// Whether `cookie` was issued for `address` and has not expired at `now`.
     #[must_use]
     pub fn check(&self, now: Time, address: IpAddr, cookie: &Cookie) -> bool {
         let Some(stamp) = cookie.0.first_chunk::<4>() else { return false };
         let stamp = u32::from_be_bytes(*stamp);
         let fresh = epoch(now).checked_sub(stamp).is_some_and(|age| age <= EPOCHS_VALID);
         // blake3's Hash compares in constant time; the stamp is public.
-        fresh && blake3::hash(&self.at(stamp, address).0) == blake3::hash(&cookie.0)
+        fresh && blake3::hash(&self.cookie_of(stamp, address).0) == blake3::hash(&cookie.0)
     }
 
-    fn at(&self, stamp: u32, address: IpAddr) -> Cookie {
+    fn cookie_of(&self, stamp: u32, address: IpAddr) -> Cookie {
         let address = match address {
             IpAddr::V4(v4) => v4.to_ipv6_mapped(),
             IpAddr::V6(v6) => v6,
@@ -77,25 +77,25 @@ mod tests {
 
     #[test]
     fn good_at_home_only_and_for_an_hour() {
-        let baker = Baker::new([7; 32]);
+        let cookie_key = CookieKey::new([7; 32]);
         let start = Time::ZERO + EPOCH.times(3);
-        let cookie = baker.bake(start, HOME);
-        assert!(baker.check(start, HOME, &cookie));
-        assert!(baker.check(start + Span::from_secs(3_600), HOME, &cookie));
-        assert!(!baker.check(start + EPOCH.times(7), HOME, &cookie), "expired");
-        assert!(!baker.check(Time::ZERO, HOME, &cookie), "from the future");
-        assert!(!baker.check(start, AWAY, &cookie), "another address");
-        assert!(!Baker::new([8; 32]).check(start, HOME, &cookie), "another secret");
+        let cookie = cookie_key.issue(start, HOME);
+        assert!(cookie_key.check(start, HOME, &cookie));
+        assert!(cookie_key.check(start + Span::from_secs(3_600), HOME, &cookie));
+        assert!(!cookie_key.check(start + EPOCH.times(7), HOME, &cookie), "expired");
+        assert!(!cookie_key.check(Time::ZERO, HOME, &cookie), "from the future");
+        assert!(!cookie_key.check(start, AWAY, &cookie), "another address");
+        assert!(!CookieKey::new([8; 32]).check(start, HOME, &cookie), "another secret");
     }
 
     #[test]
     fn every_bit_counts() {
-        let baker = Baker::new([7; 32]);
-        let cookie = baker.bake(Time::ZERO, HOME);
+        let cookie_key = CookieKey::new([7; 32]);
+        let cookie = cookie_key.issue(Time::ZERO, HOME);
         for bit in 0..128 {
             let mut forged = cookie;
             forged.0[bit / 8] ^= 1 << (bit % 8);
-            assert!(!baker.check(Time::ZERO, HOME, &forged), "bit {bit}");
+            assert!(!cookie_key.check(Time::ZERO, HOME, &forged), "bit {bit}");
         }
     }
 }

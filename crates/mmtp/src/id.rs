@@ -1,17 +1,18 @@
 //! What a content is called, and how it is divided.
 //!
 //! A content is named by what it is: the BLAKE3 root of its bytes and their number. It is verified in
-//! *groups* of 16 KiB, scheduled in *segments* of 64 groups, and carried in *chunks*, one a packet: a [`Cut`]
-//! says into how many chunks a group is divided, so that every path MTU finds one that fits.
+//! *blocks* of 16 KiB, scheduled in *segments* of 64 blocks, and carried in *chunks*, one a packet: the
+//! *cut*, a [`ChunksPerBlock`], says into how many chunks a block is divided, so that every path MTU finds
+//! one that fits.
 
 use core::fmt;
 
-/// Bytes of a group, the unit of verification: 16 BLAKE3 chunks of 1 KiB, a power of two so that a group is a
+/// Bytes of a block, the unit of verification: 16 BLAKE3 chunks of 1 KiB, a power of two so that a block is a
 /// subtree of BLAKE3's own tree.
-pub const GROUP_BYTES: usize = 16_384;
-/// Groups of a segment, the unit of scheduling: 1 MiB.
-pub const SEGMENT_GROUPS: u64 = 64;
-/// The longest content in bytes: 64 TiB, 2³² groups.
+pub const BLOCK_BYTES: usize = 16_384;
+/// Blocks of a segment, the unit of scheduling: 1 MiB.
+pub const SEGMENT_BLOCKS: u64 = 64;
+/// The longest content in bytes: 64 TiB, 2³² blocks.
 pub const LENGTH_MAX: u64 = 1 << 46;
 /// Characters of the text form of a root: `b3:` and 52 of base32.
 pub const ROOT_TEXT_CHARS: usize = 55;
@@ -32,29 +33,29 @@ impl ContentId {
         Self { root: *blake3::hash(bytes).as_bytes(), length: bytes.len() as u64 }
     }
 
-    /// Number of groups; 0 for the empty content, which is verified by its name alone (see
+    /// Number of blocks; 0 for the empty content, which is verified by its name alone (see
     /// [`is_empty_content`](Self::is_empty_content)).
     #[must_use]
-    pub const fn groups(&self) -> u64 {
-        self.length.div_ceil(GROUP_BYTES as u64)
+    pub const fn blocks(&self) -> u64 {
+        self.length.div_ceil(BLOCK_BYTES as u64)
     }
 
-    /// Bytes of group `group`: [`GROUP_BYTES`], less in the last one, 0 beyond.
+    /// Bytes of block `block`: [`BLOCK_BYTES`], less in the last one, 0 beyond.
     #[must_use]
-    pub const fn group_len(&self, group: u64) -> usize {
-        match group.checked_mul(GROUP_BYTES as u64) {
+    pub const fn block_len(&self, block: u64) -> usize {
+        match block.checked_mul(BLOCK_BYTES as u64) {
             Some(start) if start < self.length => {
                 let left = self.length - start;
-                if left < GROUP_BYTES as u64 { left as usize } else { GROUP_BYTES }
+                if left < BLOCK_BYTES as u64 { left as usize } else { BLOCK_BYTES }
             }
             _ => 0,
         }
     }
 
-    /// Number of segments ([`SEGMENT_GROUPS`] groups each, the last may have fewer).
+    /// Number of segments ([`SEGMENT_BLOCKS`] blocks each, the last may have fewer).
     #[must_use]
     pub const fn segments(&self) -> u64 {
-        self.groups().div_ceil(SEGMENT_GROUPS)
+        self.blocks().div_ceil(SEGMENT_BLOCKS)
     }
 
     /// Whether this is the name of no bytes at all; a length of 0 with another root names nothing.
@@ -65,41 +66,41 @@ impl ContentId {
 
     /// Chunks that the whole content has at this cut.
     #[must_use]
-    pub const fn chunks(&self, cut: Cut) -> u64 {
-        let full = self.length / GROUP_BYTES as u64;
-        let rest = (self.length % GROUP_BYTES as u64) as usize;
+    pub const fn chunks(&self, cut: ChunksPerBlock) -> u64 {
+        let full = self.length / BLOCK_BYTES as u64;
+        let rest = (self.length % BLOCK_BYTES as u64) as usize;
         // Lengths over LENGTH_MAX are refused where they come in; saturate rather than trust that.
         (full.saturating_mul(cut.get() as u64)).saturating_add(rest.div_ceil(cut.chunk_bytes()) as u64)
     }
 
-    /// Chunks that group `group` has at this cut: `cut` for a full group, as many as its bytes need for the
+    /// Chunks that block `block` has at this cut: `cut` for a full block, as many as its bytes need for the
     /// short last one, 0 beyond.
     #[must_use]
-    pub const fn chunks_in_group(&self, group: u64, cut: Cut) -> u32 {
-        self.group_len(group).div_ceil(cut.chunk_bytes()) as u32
+    pub const fn chunks_in_block(&self, block: u64, cut: ChunksPerBlock) -> u32 {
+        self.block_len(block).div_ceil(cut.chunk_bytes()) as u32
     }
 
-    /// Where chunk `n` lies: its group, its offset in that group, and how many bytes of content it has.
+    /// Where chunk `n` lies: its block, its offset in that block, and how many bytes of content it has.
     /// `None` if the content has no such chunk. See [`chunk_wire_len`](Self::chunk_wire_len) for its padding.
     #[must_use]
-    pub const fn chunk_extent(&self, n: u64, cut: Cut) -> Option<(u64, usize, usize)> {
-        let group = n / cut.get() as u64;
+    pub const fn chunk_extent(&self, n: u64, cut: ChunksPerBlock) -> Option<(u64, usize, usize)> {
+        let block = n / cut.get() as u64;
         let offset = (n % cut.get() as u64) as usize * cut.chunk_bytes();
-        let len = self.group_len(group);
+        let len = self.block_len(block);
         if offset >= len {
             return None;
         }
         let left = len - offset;
-        Some((group, offset, if left < cut.chunk_bytes() { left } else { cut.chunk_bytes() }))
+        Some((block, offset, if left < cut.chunk_bytes() { left } else { cut.chunk_bytes() }))
     }
 
-    /// Payload bytes of chunk `n` on the wire: in a full group all chunks are equally long, the last one
-    /// padded with zeros, because UDP segmentation offload wants equal segments; the short last group is not
+    /// Payload bytes of chunk `n` on the wire: in a full block all chunks are equally long, the last one
+    /// padded with zeros, because UDP segmentation offload wants equal segments; the short last block is not
     /// padded.
     #[must_use]
-    pub const fn chunk_wire_len(&self, n: u64, cut: Cut) -> Option<usize> {
+    pub const fn chunk_wire_len(&self, n: u64, cut: ChunksPerBlock) -> Option<usize> {
         match self.chunk_extent(n, cut) {
-            Some((group, _, _)) if self.group_len(group) == GROUP_BYTES => Some(cut.chunk_bytes()),
+            Some((block, _, _)) if self.block_len(block) == BLOCK_BYTES => Some(cut.chunk_bytes()),
             Some((_, _, len)) => Some(len),
             None => None,
         }
@@ -119,17 +120,17 @@ impl fmt::Display for ContentId {
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn parse_root(text: &str) -> Result<[u8; 32], BadRoot> {
-    let (scheme, digits) = text.split_at_checked(3).ok_or(BadRoot::Scheme)?;
+pub fn parse_root(text: &str) -> Result<[u8; 32], RootError> {
+    let (scheme, digits) = text.split_at_checked(3).ok_or(RootError::Scheme)?;
     if !scheme.eq_ignore_ascii_case("b3:") {
-        return Err(BadRoot::Scheme);
+        return Err(RootError::Scheme);
     }
     let count = digits.chars().count();
     if count != ROOT_TEXT_CHARS - 3 {
-        return Err(BadRoot::Chars(count));
+        return Err(RootError::Chars(count));
     }
-    let bytes = base32().decode(digits.to_ascii_lowercase().as_bytes()).map_err(|_| BadRoot::Digits)?;
-    bytes.try_into().map_err(|_| BadRoot::Digits)
+    let bytes = base32().decode(digits.to_ascii_lowercase().as_bytes()).map_err(|_| RootError::Digits)?;
+    bytes.try_into().map_err(|_| RootError::Digits)
 }
 
 /// Lower-case base32 of RFC 4648 §6 without padding.
@@ -144,7 +145,7 @@ fn base32() -> &'static data_encoding::Encoding {
 
 /// Why a text is not the form of a root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BadRoot {
+pub enum RootError {
     /// It does not begin with `b3:`.
     Scheme,
     /// After `b3:` it has this many characters, not 52.
@@ -153,7 +154,7 @@ pub enum BadRoot {
     Digits,
 }
 
-impl fmt::Display for BadRoot {
+impl fmt::Display for RootError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Scheme => f.write_str("the content's name must begin with \"b3:\" (BLAKE3)"),
@@ -163,20 +164,20 @@ impl fmt::Display for BadRoot {
     }
 }
 
-impl core::error::Error for BadRoot {}
+impl core::error::Error for RootError {}
 
-/// Into how many packets a full group is divided: 1 to 64, so chunks of 16,384 down to 256 bytes.
+/// Into how many packets a full block is divided: 1 to 64, so chunks of 16,384 down to 256 bytes.
 ///
-/// Chunk `n` of a content is chunk `n % cut` of group `n / cut`. Every cut of the range leaves its last chunk
+/// Chunk `n` of a content is chunk `n % cut` of block `n / cut`. Every cut of the range leaves its last chunk
 /// at least one byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Cut(u8);
+pub struct ChunksPerBlock(u8);
 
-impl Cut {
+impl ChunksPerBlock {
     /// The finest cut.
     pub const MAX: Self = Self(64);
 
-    /// `cut` packets a group; `None` unless 1 to 64.
+    /// `cut` packets a block; `None` unless 1 to 64.
     #[must_use]
     pub const fn new(cut: u8) -> Option<Self> {
         if cut >= 1 && cut <= Self::MAX.0 { Some(Self(cut)) } else { None }
@@ -188,20 +189,20 @@ impl Cut {
         if bytes == 0 {
             return None;
         }
-        let cut = GROUP_BYTES.div_ceil(bytes);
+        let cut = BLOCK_BYTES.div_ceil(bytes);
         if cut > Self::MAX.0 as usize { None } else { Some(Self(cut as u8)) }
     }
 
-    /// Packets of a full group.
+    /// Packets of a full block.
     #[must_use]
     pub const fn get(self) -> u8 {
         self.0
     }
 
-    /// Payload bytes of each packet of a full group.
+    /// Payload bytes of each packet of a full block.
     #[must_use]
     pub const fn chunk_bytes(self) -> usize {
-        GROUP_BYTES.div_ceil(self.0 as usize)
+        BLOCK_BYTES.div_ceil(self.0 as usize)
     }
 }
 
@@ -216,55 +217,55 @@ mod tests {
     #[test]
     fn chunks_tile_every_length_at_every_cut() {
         let lengths = [0, 1, 255, 256, 257, 1_366, 16_383, 16_384, 16_385, 32_768, 40_000];
-        for cut in (1..=64).filter_map(Cut::new) {
+        for cut in (1..=64).filter_map(ChunksPerBlock::new) {
             for id in lengths.map(sized) {
                 let mut at = 0;
                 for n in 0.. {
-                    let Some((group, offset, len)) = id.chunk_extent(n, cut) else {
+                    let Some((block, offset, len)) = id.chunk_extent(n, cut) else {
                         // Chunk numbers have no holes.
                         assert_eq!(n, id.chunks(cut));
                         break;
                     };
-                    assert_eq!(at, group * GROUP_BYTES as u64 + offset as u64, "{id:?} {cut:?} {n}");
+                    assert_eq!(at, block * BLOCK_BYTES as u64 + offset as u64, "{id:?} {cut:?} {n}");
                     assert!(len >= 1 && len <= cut.chunk_bytes());
                     let wire = id.chunk_wire_len(n, cut).unwrap();
-                    let full = id.group_len(group) == GROUP_BYTES;
+                    let full = id.block_len(block) == BLOCK_BYTES;
                     assert_eq!(wire, if full { cut.chunk_bytes() } else { len });
                     at += len as u64;
                 }
                 assert_eq!(at, id.length);
-                let sum: u64 = (0..id.groups()).map(|g| u64::from(id.chunks_in_group(g, cut))).sum();
+                let sum: u64 = (0..id.blocks()).map(|g| u64::from(id.chunks_in_block(g, cut))).sum();
                 assert_eq!(sum, id.chunks(cut));
-                assert_eq!(id.chunks_in_group(id.groups(), cut), 0);
+                assert_eq!(id.chunks_in_block(id.blocks(), cut), 0);
             }
         }
     }
 
     #[test]
     fn the_edges() {
-        assert_eq!(sized(LENGTH_MAX).groups(), 1 << 32);
+        assert_eq!(sized(LENGTH_MAX).blocks(), 1 << 32);
         assert_eq!(sized(LENGTH_MAX).segments(), 1 << 26);
         for id in [sized(0), sized(1), sized(u64::MAX), sized(LENGTH_MAX)] {
-            assert_eq!(id.group_len(u64::MAX), 0);
-            assert_eq!(id.chunk_extent(u64::MAX, Cut::MAX), None);
-            let _ = (id.chunks(Cut::MAX), id.segments());
+            assert_eq!(id.block_len(u64::MAX), 0);
+            assert_eq!(id.chunk_extent(u64::MAX, ChunksPerBlock::MAX), None);
+            let _ = (id.chunks(ChunksPerBlock::MAX), id.segments());
         }
-        assert_eq!(Cut::new(0), None);
-        assert_eq!(Cut::new(65), None);
-        assert_eq!(Cut::new(12).unwrap().chunk_bytes(), 1_366);
+        assert_eq!(ChunksPerBlock::new(0), None);
+        assert_eq!(ChunksPerBlock::new(65), None);
+        assert_eq!(ChunksPerBlock::new(12).unwrap().chunk_bytes(), 1_366);
         assert!(ContentId::of(b"").is_empty_content());
         assert!(!sized(0).is_empty_content());
     }
 
     #[test]
     fn a_fitting_cut_is_the_coarsest() {
-        assert_eq!(Cut::fitting(0), None);
-        assert_eq!(Cut::fitting(255), None);
-        assert_eq!(Cut::fitting(usize::MAX), Cut::new(1));
+        assert_eq!(ChunksPerBlock::fitting(0), None);
+        assert_eq!(ChunksPerBlock::fitting(255), None);
+        assert_eq!(ChunksPerBlock::fitting(usize::MAX), ChunksPerBlock::new(1));
         for bytes in 256..=20_000 {
-            let cut = Cut::fitting(bytes).unwrap();
+            let cut = ChunksPerBlock::fitting(bytes).unwrap();
             assert!(cut.chunk_bytes() <= bytes);
-            assert!(cut.get() == 1 || Cut::new(cut.get() - 1).unwrap().chunk_bytes() > bytes);
+            assert!(cut.get() == 1 || ChunksPerBlock::new(cut.get() - 1).unwrap().chunk_bytes() > bytes);
         }
     }
 
@@ -275,13 +276,13 @@ mod tests {
         assert_eq!(text.len(), ROOT_TEXT_CHARS);
         assert_eq!(parse_root(&text), Ok(id.root));
         assert_eq!(parse_root(&text.to_uppercase()), Ok(id.root));
-        assert_eq!(parse_root(&text[3..]), Err(BadRoot::Scheme));
-        assert_eq!(parse_root(""), Err(BadRoot::Scheme));
-        assert_eq!(parse_root("bß"), Err(BadRoot::Scheme));
-        assert_eq!(parse_root(&text[..54]), Err(BadRoot::Chars(51)));
-        assert_eq!(parse_root(&format!("b3:{}", "1".repeat(52))), Err(BadRoot::Digits));
-        assert_eq!(parse_root(&format!("b3:{}", "ä".repeat(52))), Err(BadRoot::Digits));
+        assert_eq!(parse_root(&text[3..]), Err(RootError::Scheme));
+        assert_eq!(parse_root(""), Err(RootError::Scheme));
+        assert_eq!(parse_root("bß"), Err(RootError::Scheme));
+        assert_eq!(parse_root(&text[..54]), Err(RootError::Chars(51)));
+        assert_eq!(parse_root(&format!("b3:{}", "1".repeat(52))), Err(RootError::Digits));
+        assert_eq!(parse_root(&format!("b3:{}", "ä".repeat(52))), Err(RootError::Digits));
         // 52 characters carry 260 bits; the last four must be zero, so that one root has one text.
-        assert_eq!(parse_root(&format!("b3:{}b", "a".repeat(51))), Err(BadRoot::Digits));
+        assert_eq!(parse_root(&format!("b3:{}b", "a".repeat(51))), Err(RootError::Digits));
     }
 }

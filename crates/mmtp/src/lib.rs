@@ -5,8 +5,8 @@
 //! **Non-goals.** No I/O, no confidentiality; no congestion control of its own (that is `algo`).
 //!
 //! **Map.**
-//! * [`id`]: [`ContentId`], groups, segments, cuts and chunks.
-//! * [`idle`]: the groups that nobody has been asked for; [`bitmap`]: those that are here.
+//! * [`id`]: [`ContentId`], blocks, segments and chunks.
+//! * [`range_set`]: block numbers as disjoint ranges; [`bitmap`]: those that are here.
 //! * [`wire`]: the packets; documented field by field in `docs/wire-mmtp.md`.
 //! * [`tree`]: the hash tree: what a source serves of it, what a receiver checks with it.
 //! * [`collection`]: the manifest of a directory.
@@ -19,11 +19,11 @@ pub mod bitmap;
 pub mod collection;
 pub mod cookie;
 pub mod id;
-pub mod idle;
 pub mod publisher;
+pub mod range_set;
 pub mod subscriber;
 pub mod tree;
 pub mod uri;
 pub mod wire;
 
-pub use id::{ContentId, Cut};
+pub use id::{ChunksPerBlock, ContentId};

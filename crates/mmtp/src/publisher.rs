@@ -4,29 +4,29 @@
 //! may be restarted in the middle of a transfer, and a flood of requests costs time but no memory. What a
 //! publisher may send to an address that has not proven itself is bounded ([`crate::cookie`]).
 //!
-//! Replies name bytes ([`Body::Chunks`]) rather than carry them: the world reads them straight into its send
-//! buffer, many chunks a system call, and a simulator need not read them at all.
+//! Replies name bytes ([`ReplyBody::Chunks`]) rather than carry them: the world reads them straight into its
+//! send buffer, many chunks a system call, and a simulator need not read them at all.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use algo::{Machine, Output, Time};
 
-use crate::cookie::{AMPLIFICATION, Baker};
-use crate::id::{ContentId, Cut};
+use crate::cookie::{AMPLIFICATION, CookieKey};
+use crate::id::{ChunksPerBlock, ContentId};
 use crate::tree;
-use crate::wire::{self, Kind, Malformed, Packet, Range, Reason, Request};
+use crate::wire::{self, Packet, ParseError, Range, RangeKind, Reason, Request};
 
 /// Packets one request may be answered with; what it asks beyond is not sent.
 pub const REPLY_PACKETS_MAX: u32 = 64;
 /// Bytes of UDP payload one request may be answered with.
 pub const REPLY_BYTES_MAX: usize = 256 * 1024;
-/// Largest UDP payload a probe may ask for: a 16 KiB group with its header.
+/// Largest UDP payload a probe may ask for: a 16 KiB block with its header.
 pub const PROBE_BYTES_MAX: u16 = 16_384 + 64;
 
 /// What a publisher can say about one content it has.
 #[derive(Clone, Copy, Debug)]
-pub struct Offer<'a> {
+pub struct ContentInfo<'a> {
     /// The content.
     pub id: ContentId,
     /// Its file name, as a hint for the receiver; at most [`wire::NAME_MAX`] bytes.
@@ -35,15 +35,15 @@ pub struct Offer<'a> {
     pub collection: bool,
 }
 
-/// Where a publisher looks contents up.
-pub trait Lookup {
+/// The contents that a publisher offers.
+pub trait ContentStore {
     /// The content with this root, if it is offered.
-    fn offer(&self, root: &[u8; 32]) -> Option<Offer<'_>>;
+    fn info(&self, root: &[u8; 32]) -> Option<ContentInfo<'_>>;
 }
 
-impl<T: Lookup + ?Sized> Lookup for &T {
-    fn offer(&self, root: &[u8; 32]) -> Option<Offer<'_>> {
-        (**self).offer(root)
+impl<T: ContentStore + ?Sized> ContentStore for &T {
+    fn info(&self, root: &[u8; 32]) -> Option<ContentInfo<'_>> {
+        (**self).info(root)
     }
 }
 
@@ -55,23 +55,23 @@ pub struct Reply {
     /// Whether to send with ECT(0) (RFC 3168), so that the network can mark instead of drop.
     pub ect: bool,
     /// What.
-    pub body: Body,
+    pub body: ReplyBody,
 }
 
 /// What a reply carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Body {
+pub enum ReplyBody {
     /// A finished packet.
     Packet(Vec<u8>),
     /// `count` DATA packets, chunks `first ..` of `content` under `cut`: each is [`wire::data_header`] and
-    /// the chunk's bytes, padded with zeros to the chunk length in every full group.
+    /// the chunk's bytes, padded with zeros to the chunk length in every full block.
     Chunks {
         /// The request's tag.
         tag: u64,
         /// Which content.
         content: ContentId,
-        /// Into how many packets a group is cut.
-        cut: Cut,
+        /// Into how many packets a block is cut.
+        cut: ChunksPerBlock,
         /// First chunk.
         first: u64,
         /// How many; the last one exists.
@@ -83,11 +83,11 @@ pub enum Body {
         tag: u64,
         /// Which content.
         content: ContentId,
-        /// Level of the tree; 0 is the groups'.
+        /// Level of the tree; 0 is the blocks'.
         level: u8,
         /// First value.
         first: u64,
-        /// How many, at most [`tree::HASH_CHUNK`].
+        /// How many, at most [`tree::PACKET_CVS`].
         count: usize,
     },
 }
@@ -111,16 +111,16 @@ pub struct Counters {
 
 /// The machine of a source.
 pub struct Publisher<L> {
-    lookup: L,
-    baker: Baker,
+    store: L,
+    cookie_key: CookieKey,
     out: VecDeque<Reply>,
     counters: Counters,
 }
 
-impl<L: Lookup> Publisher<L> {
-    /// A publisher of what `lookup` finds. Publishers that share `secret` accept each other's cookies.
-    pub const fn new(lookup: L, secret: [u8; 32]) -> Self {
-        Self { lookup, baker: Baker::new(secret), out: VecDeque::new(), counters: COUNTERS_ZERO }
+impl<L: ContentStore> Publisher<L> {
+    /// A publisher of what is in `store`. Publishers that share `secret` accept each other's cookies.
+    pub const fn new(store: L, secret: [u8; 32]) -> Self {
+        Self { store, cookie_key: CookieKey::new(secret), out: VecDeque::new(), counters: COUNTERS_ZERO }
     }
 
     /// What has gone through so far.
@@ -128,9 +128,9 @@ impl<L: Lookup> Publisher<L> {
         self.counters
     }
 
-    /// Where it looks contents up.
-    pub const fn lookup(&self) -> &L {
-        &self.lookup
+    /// The contents that it offers.
+    pub const fn store(&self) -> &L {
+        &self.store
     }
 
     fn datagram(&mut self, now: Time, from: SocketAddr, bytes: &[u8]) {
@@ -138,11 +138,11 @@ impl<L: Lookup> Publisher<L> {
             Ok(Packet::Request(request)) => self.request(now, from, bytes.len(), &request),
             Ok(Packet::Probe { tag, cookie, size }) => {
                 self.counters.requests += 1;
-                let proven = cookie.is_some_and(|c| self.baker.check(now, from.ip(), &c));
+                let proven = cookie.is_some_and(|c| self.cookie_key.check(now, from.ip(), &c));
                 if proven && size <= PROBE_BYTES_MAX {
                     let mut packet = Vec::new();
                     wire::emit_padded(&mut packet, tag, size);
-                    self.out.push_back(Reply { to: from, ect: false, body: Body::Packet(packet) });
+                    self.out.push_back(Reply { to: from, ect: false, body: ReplyBody::Packet(packet) });
                 } else if !proven {
                     self.counters.unproven += 1;
                     self.cookie(now, from, tag);
@@ -151,8 +151,8 @@ impl<L: Lookup> Publisher<L> {
             Ok(_) => self.counters.unexpected += 1,
             Err(why) => {
                 self.counters.malformed += 1;
-                if let (Malformed::Version(_), Some(peek)) = (why, wire::peek(bytes))
-                    && peek.asks
+                if let (ParseError::Version(_), Some(peek)) = (why, wire::peek(bytes))
+                    && peek.expects_reply
                 {
                     self.refuse(from, peek.tag, Reason::Version, bytes.len());
                 }
@@ -164,23 +164,23 @@ impl<L: Lookup> Publisher<L> {
         self.counters.requests += 1;
         let tag = request.tag;
         let Some(id) =
-            self.lookup.offer(&request.content.root).map(|o| o.id).filter(|id| *id == request.content)
+            self.store.info(&request.content.root).map(|o| o.id).filter(|id| *id == request.content)
         else {
             self.counters.unknown += 1;
             return self.refuse(from, tag, Reason::Unknown, len);
         };
-        let mut purse = Purse { bytes: REPLY_BYTES_MAX, packets: REPLY_PACKETS_MAX };
-        if !request.cookie.is_some_and(|c| self.baker.check(now, from.ip(), &c)) {
+        let mut budget = ReplyBudget { bytes: REPLY_BYTES_MAX, packets: REPLY_PACKETS_MAX };
+        if !request.cookie.is_some_and(|c| self.cookie_key.check(now, from.ip(), &c)) {
             self.counters.unproven += 1;
-            purse.bytes = AMPLIFICATION * len;
-            if purse.take(wire::COOKIE_PACKET) {
+            budget.bytes = AMPLIFICATION * len;
+            if budget.spend(wire::COOKIE_PACKET) {
                 self.cookie(now, from, tag);
             }
         }
         for range in request.ranges {
-            if !self.range(from, request, id, range, &mut purse) {
+            if !self.range(from, request, id, range, &mut budget) {
                 self.counters.bad += 1;
-                if purse.take(REFUSE_PACKET) {
+                if budget.spend(REFUSE_PACKET) {
                     self.refuse(from, tag, Reason::BadRequest, len);
                 }
                 return;
@@ -188,56 +188,56 @@ impl<L: Lookup> Publisher<L> {
         }
     }
 
-    /// Answers one range as far as `purse` allows; false if it asks for what does not exist.
+    /// Answers one range as far as `budget` allows; false if it asks for what does not exist.
     fn range(
         &mut self,
         to: SocketAddr,
         request: &Request<'_>,
         id: ContentId,
         range: Range,
-        purse: &mut Purse,
+        budget: &mut ReplyBudget,
     ) -> bool {
         let (tag, ect) = (request.tag, request.ect);
         match range.kind {
-            Kind::Meta => {
+            RangeKind::Meta => {
                 let mut packet = Vec::new();
-                if let Some(offer) = self.lookup.offer(&id.root) {
-                    wire::emit_meta(&mut packet, tag, &id, offer.collection, offer.name);
+                if let Some(info) = self.store.info(&id.root) {
+                    wire::emit_meta(&mut packet, tag, &id, info.collection, info.name);
                 }
-                if purse.take(packet.len()) {
-                    self.out.push_back(Reply { to, ect, body: Body::Packet(packet) });
+                if budget.spend(packet.len()) {
+                    self.out.push_back(Reply { to, ect, body: ReplyBody::Packet(packet) });
                 }
                 true
             }
-            Kind::Data(cut) => {
+            RangeKind::Data(cut) => {
                 let Some(end) = range.first.checked_add(u64::from(range.count)) else { return false };
                 if id.chunk_extent(range.first, cut).is_none() || id.chunk_extent(end - 1, cut).is_none() {
                     return false;
                 }
                 let packet = wire::DATA_HEADER + cut.chunk_bytes();
-                let count = (0..u32::from(range.count)).take_while(|_| purse.take(packet)).count();
+                let count = (0..u32::from(range.count)).take_while(|_| budget.spend(packet)).count();
                 if count > 0 {
                     let count = u32::try_from(count).unwrap_or(REPLY_PACKETS_MAX);
-                    let body = Body::Chunks { tag, content: id, cut, first: range.first, count };
+                    let body = ReplyBody::Chunks { tag, content: id, cut, first: range.first, count };
                     self.out.push_back(Reply { to, ect, body });
                 }
                 true
             }
-            Kind::Hashes { level } => {
+            RangeKind::Hashes { level } => {
                 let Some(end) = range.first.checked_add(u64::from(range.count)) else { return false };
                 if level >= tree::levels(&id) || end > tree::cvs(&id, level) {
                     return false;
                 }
                 let mut first = range.first;
                 while first < end {
-                    let count = usize::try_from(end - first).unwrap_or(usize::MAX).min(tree::HASH_CHUNK);
-                    if !purse.take(wire::DATA_HEADER + count * 32) {
+                    let count = usize::try_from(end - first).unwrap_or(usize::MAX).min(tree::PACKET_CVS);
+                    if !budget.spend(wire::DATA_HEADER + count * 32) {
                         break;
                     }
                     self.out.push_back(Reply {
                         to,
                         ect,
-                        body: Body::Hashes { tag, content: id, level, first, count },
+                        body: ReplyBody::Hashes { tag, content: id, level, first, count },
                     });
                     first += count as u64;
                 }
@@ -248,8 +248,8 @@ impl<L: Lookup> Publisher<L> {
 
     fn cookie(&mut self, now: Time, to: SocketAddr, tag: u64) {
         let mut packet = Vec::new();
-        wire::emit_cookie(&mut packet, tag, &self.baker.bake(now, to.ip()));
-        self.out.push_back(Reply { to, ect: false, body: Body::Packet(packet) });
+        wire::emit_cookie(&mut packet, tag, &self.cookie_key.issue(now, to.ip()));
+        self.out.push_back(Reply { to, ect: false, body: ReplyBody::Packet(packet) });
     }
 
     /// A refusal, unless it would be longer than what it answers.
@@ -257,7 +257,7 @@ impl<L: Lookup> Publisher<L> {
         let mut packet = Vec::new();
         wire::emit_refuse(&mut packet, tag, reason, 0);
         if packet.len() <= len {
-            self.out.push_back(Reply { to, ect: false, body: Body::Packet(packet) });
+            self.out.push_back(Reply { to, ect: false, body: ReplyBody::Packet(packet) });
         }
     }
 }
@@ -267,10 +267,10 @@ impl<L: Lookup> Publisher<L> {
 pub fn refusal(to: SocketAddr, tag: u64, reason: Reason) -> Reply {
     let mut packet = Vec::new();
     wire::emit_refuse(&mut packet, tag, reason, 0);
-    Reply { to, ect: false, body: Body::Packet(packet) }
+    Reply { to, ect: false, body: ReplyBody::Packet(packet) }
 }
 
-impl<L: Lookup> Machine for Publisher<L> {
+impl<L: ContentStore> Machine for Publisher<L> {
     /// A UDP payload and the address it came from.
     type Input<'a> = (SocketAddr, &'a [u8]);
     type Transmit = Reply;
@@ -293,13 +293,13 @@ const COUNTERS_ZERO: Counters =
     Counters { requests: 0, unproven: 0, unknown: 0, bad: 0, malformed: 0, unexpected: 0 };
 
 /// What one request may still be answered with.
-struct Purse {
+struct ReplyBudget {
     bytes: usize,
     packets: u32,
 }
 
-impl Purse {
-    fn take(&mut self, bytes: usize) -> bool {
+impl ReplyBudget {
+    fn spend(&mut self, bytes: usize) -> bool {
         if self.packets == 0 || self.bytes < bytes {
             return false;
         }

@@ -2,8 +2,8 @@
 //!
 //! One *path* (subflow) is a source seen from one local address; it has its own window, timers and pending
 //! requests, and the windows of a group of paths are coupled ([`algo::control`]). The receiver decides
-//! everything: what is asked of whom (`subscriber/ask.rs`), what is lost ([`algo::sent_packets`]),
-//! whether bytes are right (`subscriber/object.rs`). Sources only answer.
+//! everything: what is asked of whom (`subscriber/schedule.rs`), what is lost ([`algo::sent_packets`]),
+//! whether bytes are right (`subscriber/download.rs`). Sources only answer.
 //!
 //! **Pending never exceeds the window**: `in_flight ≤ cwnd` after each request, but for one probe before a
 //! timeout.
@@ -12,102 +12,102 @@
 //! path that timed out has had its probe unanswered, so all that it has pending goes to the others at once
 //! and it is tried with single requests from then on.
 
-mod arrive;
-mod ask;
-mod blame;
+mod api;
+mod availability;
+mod download;
 mod grouping;
-mod hope;
-mod lend;
 mod mtu;
-mod object;
 mod path;
-mod tags;
-mod talk;
+mod poisoning;
+mod receive;
+mod request_tags;
+mod reservation;
+mod schedule;
 
 use std::collections::{BTreeSet, VecDeque};
 
 use algo::control::{CongestionCause, Group, MEMBERS_MAX, SubflowStats};
 use algo::{Machine, Output, Span, Time};
 
-use crate::id::{ContentId, Cut};
+use crate::id::{ChunksPerBlock, ContentId};
 use crate::wire;
-use ask::Batch;
-use grouping::Groups;
-use object::Object;
-use path::{Asked, Path};
-use tags::Tags;
+use download::Download;
+use grouping::GroupDetector;
+use path::{Path, PendingRequest};
+use request_tags::RequestTags;
+use schedule::RequestBuilder;
 
-pub use ask::GROUPS_OPEN_MAX;
+pub use api::{Event, Input, PathReport, Transmit};
+pub use download::{SOURCES_MAX, SourceId};
 pub use grouping::Grouping;
-pub use object::{SOURCES_MAX, SourceId};
-pub use path::{PathConfig, PathCounters, RETRY_MAX, State};
-pub use talk::{Event, Input, PathReport, Transmit};
+pub use path::{PathConfig, PathCounters, PathState, RETRY_MAX};
+pub use schedule::BLOCKS_OPEN_MAX;
 
 /// A path, by the order in which it was added.
 pub type PathId = usize;
-/// A content, by the order in which it was wanted.
-pub type ObjectId = u32;
+/// A content being fetched, by the order in which it was added.
+pub type DownloadId = u32;
 /// The most paths one subscriber can have.
 pub const PATHS_MAX: usize = 256;
 
 /// One packet's worth of something to ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+enum Item {
     /// One chunk.
-    Data { cut: Cut, chunk: u64 },
+    Data { cut: ChunksPerBlock, chunk: u64 },
     /// One packet of chaining values.
     Hash { level: u8, first: u64 },
     /// What the content is.
     Meta,
 }
 
-/// The same, of which content.
+/// The same, with the content that it is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Work {
-    object: ObjectId,
-    what: What,
+struct WantedItem {
+    download: DownloadId,
+    item: Item,
 }
 
-/// Whether something is still missing.
+/// Whether something is still missing, as seen by one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wanted {
-    /// And this source may bring it.
-    Yes,
-    /// But only from another source.
-    NotFrom,
-    /// No.
-    No,
+enum Need {
+    /// It is, and this source may send it.
+    ThisSource,
+    /// It is, and only another source may send it.
+    OtherSource,
+    /// It is not.
+    None,
 }
 
 #[derive(Default)]
 struct Source {
-    struck: bool,
-    lacks: BTreeSet<ObjectId>,
+    banned: bool,
+    unavailable: BTreeSet<DownloadId>,
 }
 
 /// The machine of a receiver.
 pub struct Subscriber {
-    tags: Tags,
+    tags: RequestTags,
     sources: Vec<Source>,
     paths: Vec<Path>,
-    objects: Vec<Object>,
-    /// No object before this one has idle groups.
-    first_idle: usize,
+    downloads: Vec<Download>,
+    /// No download before this one has unrequested blocks.
+    first_unrequested: usize,
     /// Contents that are not complete.
-    active: Vec<ObjectId>,
-    /// Groups asked for and not verified.
+    active: Vec<DownloadId>,
+    /// Blocks asked for and not verified.
     open: usize,
     /// What expired twice: any path may ask.
-    orphans: VecDeque<Work>,
+    requeued: VecDeque<WantedItem>,
     out: VecDeque<Transmit>,
     events: VecDeque<Event>,
     deadline: Time,
     dirty: bool,
-    doubled: u64,
+    redundant: u64,
     /// Whose turn it is to ask first.
     turn: usize,
     members: Vec<SubflowStats>,
-    groups: Groups,
+    group_detector: GroupDetector,
 }
 
 impl Subscriber {
@@ -116,22 +116,22 @@ impl Subscriber {
     #[must_use]
     pub fn new(seed: &[u8; 32]) -> Self {
         Self {
-            tags: Tags::new(seed),
+            tags: RequestTags::new(seed),
             sources: Vec::new(),
             paths: Vec::new(),
-            objects: Vec::new(),
-            first_idle: 0,
+            downloads: Vec::new(),
+            first_unrequested: 0,
             active: Vec::new(),
             open: 0,
-            orphans: VecDeque::new(),
+            requeued: VecDeque::new(),
             out: VecDeque::new(),
             events: VecDeque::new(),
             deadline: Time::ZERO,
             dirty: true,
-            doubled: 0,
+            redundant: 0,
             turn: 0,
             members: Vec::new(),
-            groups: Groups::default(),
+            group_detector: GroupDetector::default(),
         }
     }
 
@@ -148,28 +148,28 @@ impl Subscriber {
             return None;
         }
         self.paths.push(Path::new(source, config));
-        self.groups.added();
+        self.group_detector.add_path();
         self.dirty = true;
         Some(self.paths.len() - 1)
     }
 
-    /// Wants a content. `have` says which groups are here already and not to be fetched; with `meta`, sources
-    /// are asked what it is.
-    pub fn want(&mut self, id: ContentId, meta: bool, have: impl Fn(u64) -> bool) -> ObjectId {
-        let object = self.objects.len() as ObjectId;
-        self.objects.push(Object::new(id, meta, have));
-        let new = &self.objects[object as usize];
+    /// Fetches a content. `have` says which blocks are here already and not to be fetched; with `meta`,
+    /// sources are asked what it is.
+    pub fn add_download(&mut self, id: ContentId, meta: bool, have: impl Fn(u64) -> bool) -> DownloadId {
+        let download = self.downloads.len() as DownloadId;
+        self.downloads.push(Download::new(id, meta, have));
+        let new = &self.downloads[download as usize];
         if new.is_complete() {
-            self.events.push_back(Event::Complete { object });
+            self.events.push_back(Event::Complete { download });
         } else {
-            self.active.push(object);
-            self.first_idle = self.first_idle.min(object as usize);
+            self.active.push(download);
+            self.first_unrequested = self.first_unrequested.min(download as usize);
             if meta {
-                self.orphans.push_front(Work { object, what: What::Meta });
+                self.requeued.push_front(WantedItem { download, item: Item::Meta });
             }
         }
         self.dirty = true;
-        object
+        download
     }
 
     /// All paths, as numbers.
@@ -192,16 +192,16 @@ impl Subscriber {
         self.active.is_empty()
     }
 
-    /// Groups of a content that are not verified yet.
+    /// Blocks of a content that are not verified yet.
     #[must_use]
-    pub fn groups_left(&self, object: ObjectId) -> u64 {
-        self.objects.get(object as usize).map_or(0, Object::groups_left)
+    pub fn blocks_left(&self, download: DownloadId) -> u64 {
+        self.downloads.get(download as usize).map_or(0, Download::blocks_left)
     }
 
     /// Packets that were asked for a second time while pending elsewhere, at the end.
     #[must_use]
-    pub const fn doubled(&self) -> u64 {
-        self.doubled
+    pub const fn redundant(&self) -> u64 {
+        self.redundant
     }
 
     /// Calls `f` with a path and the published numbers of its group.
@@ -210,7 +210,7 @@ impl Subscriber {
         self.members.clear();
         let mut me = 0;
         // What does not answer has no weight; of very many paths the first ones stand for all.
-        let counts = |q: usize, path: &Path| path.group == group && (path.state == State::Open || q == p);
+        let counts = |q: usize, path: &Path| path.group == group && (path.state == PathState::Open || q == p);
         for (q, path) in self.paths.iter().enumerate().filter(|(q, path)| counts(*q, path)) {
             if q == p {
                 me = self.members.len().min(MEMBERS_MAX - 1);
@@ -221,7 +221,7 @@ impl Subscriber {
         f(&mut self.paths[p], &Group { members: &self.members, me })
     }
 
-    fn set_state(&mut self, p: PathId, before: State) {
+    fn report_state(&mut self, p: PathId, before: PathState) {
         let state = self.paths[p].state;
         if state != before {
             self.events.push_back(Event::Path { path: p, state });
@@ -229,30 +229,30 @@ impl Subscriber {
     }
 
     /// A source is proven to have sent wrong bytes.
-    fn strike(&mut self, source: SourceId, object: ObjectId, group: u64) {
-        if std::mem::replace(&mut self.sources[usize::from(source)].struck, true) {
+    fn ban(&mut self, source: SourceId, download: DownloadId, block: u64) {
+        if std::mem::replace(&mut self.sources[usize::from(source)].banned, true) {
             return;
         }
-        self.events.push_back(Event::Struck { source, object, group });
+        self.events.push_back(Event::Banned { source, download, block });
         for p in 0..self.paths.len() {
             if self.paths[p].source == source {
-                self.close(p, State::Closed);
+                self.close(p, PathState::Closed);
             }
         }
-        for &object in &self.active {
-            let again = self.objects[object as usize].disown(source);
-            self.orphans.extend(again.into_iter().map(|what| Work { object, what }));
-            self.first_idle = self.first_idle.min(object as usize);
+        for &download in &self.active {
+            let again = self.downloads[download as usize].discard_from(source);
+            self.requeued.extend(again.into_iter().map(|item| WantedItem { download, item }));
+            self.first_unrequested = self.first_unrequested.min(download as usize);
         }
     }
 
     /// Stops using a path: what it has pending and what it was to ask goes to the others.
-    fn close(&mut self, p: PathId, state: State) {
+    fn close(&mut self, p: PathId, state: PathState) {
         let before = self.paths[p].state;
         self.paths[p].state = state;
         self.expire_all(p);
-        self.release(p);
-        self.set_state(p, before);
+        self.unassign(p);
+        self.report_state(p, before);
     }
 
     /// Everything pending on a path has expired, and any path may ask for it.
@@ -261,38 +261,38 @@ impl Subscriber {
         let source = path.source;
         let mut lost = Vec::new();
         path.sent_packets.expire(|asked, i, _| {
-            lost.extend(asked.what(i).map(|what| Work { object: asked.object, what }));
+            lost.extend(asked.item(i).map(|item| WantedItem { download: asked.download, item }));
         });
         path.counters.lost += lost.len() as u64;
-        self.groups.lost(p, lost.len() as u32);
-        for work in lost {
-            self.orphan(work, source);
+        self.group_detector.lost(p, lost.len() as u32);
+        for wanted in lost {
+            self.requeue(wanted, source);
         }
     }
 
-    /// What was asked of `source`, or was to be, is free for any path. A group that it alone was to fill is
-    /// idle again: nobody else may finish it.
-    fn orphan(&mut self, work: Work, source: SourceId) {
-        let object = &mut self.objects[work.object as usize];
-        match object.wants(work.what, source) {
-            Wanted::No => return,
-            Wanted::NotFrom => {}
-            Wanted::Yes => {
-                object.expire(work.what);
-                if let Some(group) = object.is_alone(work.what) {
-                    object.reopen(group);
-                    self.first_idle = self.first_idle.min(work.object as usize);
+    /// What was asked of `source`, or was to be, is free for any path. A block that it alone was to fill is
+    /// unrequested again: nobody else may finish it.
+    fn requeue(&mut self, wanted: WantedItem, source: SourceId) {
+        let download = &mut self.downloads[wanted.download as usize];
+        match download.need(wanted.item, source) {
+            Need::None => return,
+            Need::OtherSource => {}
+            Need::ThisSource => {
+                download.expire(wanted.item);
+                if let Some(block) = download.exclusive_block(wanted.item) {
+                    download.reopen(block);
+                    self.first_unrequested = self.first_unrequested.min(wanted.download as usize);
                     return;
                 }
             }
         }
-        self.orphans.push_back(work);
+        self.requeued.push_back(wanted);
     }
 
     /// Losses, timeouts, path MTU probes; then every path asks for what its window allows.
-    fn work(&mut self, now: Time) {
+    fn drive(&mut self, now: Time) {
         self.regroup(now);
-        self.open = self.active.iter().map(|o| self.objects[*o as usize].groups_open()).sum();
+        self.open = self.active.iter().map(|o| self.downloads[*o as usize].blocks_open()).sum();
         for p in 0..self.paths.len() {
             self.detect(now, p);
             if self.paths[p].timer(now) {
@@ -309,8 +309,8 @@ impl Subscriber {
         for open in [true, false] {
             for i in 0..self.paths.len() {
                 let p = (self.turn + i) % self.paths.len();
-                if (self.paths[p].state == State::Open) == open {
-                    self.fill(now, p);
+                if (self.paths[p].state == PathState::Open) == open {
+                    self.fill_window(now, p);
                 }
             }
         }
@@ -318,36 +318,36 @@ impl Subscriber {
 
     /// Declares lost what others have overtaken.
     fn detect(&mut self, now: Time, p: PathId) {
-        let Self { paths, objects, orphans, first_idle, .. } = self;
+        let Self { paths, downloads, requeued, first_unrequested, .. } = self;
         let path = &mut paths[p];
         let (mut newest, source) = (None, path.source);
         let (rtt, retry) = (path.rtt, &mut path.retry);
         let lost = path.sent_packets.detect(now, &rtt, |asked, i, seq| {
             newest = newest.max(Some(seq));
-            let Some(what) = asked.what(i) else { return };
-            let object = &mut objects[asked.object as usize];
-            let work = Work { object: asked.object, what };
-            match object.wants(what, source) {
-                Wanted::No => {}
-                Wanted::NotFrom => orphans.push_back(work),
-                Wanted::Yes if object.expire(what) => match object.is_alone(what) {
+            let Some(item) = asked.item(i) else { return };
+            let download = &mut downloads[asked.download as usize];
+            let wanted = WantedItem { download: asked.download, item };
+            match download.need(item, source) {
+                Need::None => {}
+                Need::OtherSource => requeued.push_back(wanted),
+                Need::ThisSource if download.expire(item) => match download.exclusive_block(item) {
                     // Nobody else may finish it, so somebody else may have to begin it anew.
-                    Some(group) => {
-                        object.reopen(group);
-                        *first_idle = (*first_idle).min(work.object as usize);
+                    Some(block) => {
+                        download.reopen(block);
+                        *first_unrequested = (*first_unrequested).min(wanted.download as usize);
                     }
-                    None => orphans.push_back(work),
+                    None => requeued.push_back(wanted),
                 },
-                Wanted::Yes => retry.push_back(work),
+                Need::ThisSource => retry.push_back(wanted),
             }
         });
         path.counters.lost += u64::from(lost);
-        self.groups.lost(p, lost);
+        self.group_detector.lost(p, lost);
         // Answers of a request long lost are still welcome; after that its tag is forgotten.
         let keep = path.rtt.rto().times(2);
         let before = Time::from_nanos(now.as_nanos().saturating_sub(keep.as_nanos()));
         let tags = &mut path.tags;
-        path.sent_packets.forget(before, |asked: Asked| {
+        path.sent_packets.forget(before, |asked: PendingRequest| {
             tags.remove(&asked.tag);
         });
         if let Some(seq) = newest {
@@ -359,19 +359,19 @@ impl Subscriber {
         let before = self.paths[p].state;
         self.coupled(p, |path, group| path.timed_out(now, group));
         self.expire_all(p);
-        self.release(p);
-        self.set_state(p, before);
+        self.unassign(p);
+        self.report_state(p, before);
     }
 
     /// A timeout, and no other attempt for as long as one takes.
     fn unreachable(&mut self, now: Time, p: PathId) {
         self.timeout(now, p);
-        self.paths[p].hold = now + self.paths[p].rtt.rto().min(RETRY_MAX);
+        self.paths[p].blocked_until = now + self.paths[p].rtt.rto().min(RETRY_MAX);
     }
 
     fn probe_mtu(&mut self, now: Time, p: PathId) {
         let (path, tags) = (&mut self.paths[p], &mut self.tags);
-        if path.state != State::Open || now < path.mtu.deadline() {
+        if path.state != PathState::Open || now < path.mtu.deadline() {
             return;
         }
         for (size, tag) in path.mtu.probes(now, path.rtt.probe_timeout(), || tags.next()) {
@@ -381,47 +381,47 @@ impl Subscriber {
         }
     }
 
-    fn fill(&mut self, now: Time, p: PathId) {
+    fn fill_window(&mut self, now: Time, p: PathId) {
         loop {
             let path = &self.paths[p];
             let mut room = path.room(now);
-            if path.probe_due && now >= path.hold && !path.sent_packets.is_full() {
+            if path.probe_due && now >= path.blocked_until && !path.sent_packets.is_full() {
                 room = room.max(1);
             } else if room == 0 || (room < path.quantum() && path.sent_packets.in_flight() > 0) {
                 return;
             }
-            let Some(batch) = self.gather(now, p, room) else {
+            let Some(request) = self.build_request(now, p, room) else {
                 self.paths[p].probe_due = false;
                 return;
             };
-            self.ask(now, p, batch);
-            if self.paths[p].state == State::Silent {
-                // It has what it is tried with; the rest of that group must not wait for it.
-                self.release(p);
+            self.send_request(now, p, request);
+            if self.paths[p].state == PathState::Unresponsive {
+                // It has what it is tried with; the rest of that block must not wait for it.
+                self.unassign(p);
             }
         }
     }
 
-    fn ask(&mut self, now: Time, p: PathId, batch: Batch) {
-        let Some(object) = batch.object else { return };
+    fn send_request(&mut self, now: Time, p: PathId, request: RequestBuilder) {
+        let Some(download) = request.download else { return };
         let tag = self.tags.next();
         let path = &mut self.paths[p];
         let mut bytes = Vec::new();
-        let id = self.objects[object as usize].id;
-        wire::emit_request(&mut bytes, tag, path.cookie.as_ref(), true, &id, &batch.ranges);
+        let id = self.downloads[download as usize].id;
+        wire::emit_request(&mut bytes, tag, path.cookie.as_ref(), true, &id, &request.ranges);
         if path.cookie.is_none() {
-            bytes.resize(bytes.len().max(Batch::paid_len(path.mtu.cut())), 0);
+            bytes.resize(bytes.len().max(RequestBuilder::padded_len(path.mtu.cut())), 0);
         }
         if std::mem::take(&mut path.probe_due) {
             path.counters.probes += 1;
         } else {
             debug_assert!(
-                path.sent_packets.in_flight() + batch.packets <= path.cwnd,
+                path.sent_packets.in_flight() + request.packets <= path.cwnd,
                 "pending exceeds the window"
             );
         }
-        let asked = Asked { object, tag, ranges: batch.ranges, proven: path.cookie.is_some() };
-        path.sent(now, batch.packets, asked);
+        let asked = PendingRequest { download, tag, ranges: request.ranges, proven: path.cookie.is_some() };
+        path.sent(now, request.packets, asked);
         self.out.push_back(Transmit { path: p, bytes });
     }
 }
@@ -438,20 +438,20 @@ impl Machine for Subscriber {
                 self.datagrams(now, path, bytes, stride, marked);
             }
             Input::Unreachable { path: p } => {
-                if self.paths.get(p).is_some_and(|path| !path.state.is_shut()) {
+                if self.paths.get(p).is_some_and(|path| !path.state.is_unusable()) {
                     self.unreachable(now, p);
                 }
             }
             Input::Down { path: p } => {
-                if self.paths.get(p).is_some_and(|path| path.state != State::Closed) {
-                    self.close(p, State::Down);
+                if self.paths.get(p).is_some_and(|path| path.state != PathState::Closed) {
+                    self.close(p, PathState::Down);
                 }
             }
             Input::Up { path: p } => {
-                if self.paths.get(p).is_some_and(|path| path.state == State::Down) {
+                if self.paths.get(p).is_some_and(|path| path.state == PathState::Down) {
                     self.paths[p].restart();
-                    self.groups.restarted(p);
-                    self.set_state(p, State::Down);
+                    self.group_detector.reset_path(p);
+                    self.report_state(p, PathState::Down);
                 }
             }
         }
@@ -468,7 +468,7 @@ impl Machine for Subscriber {
             if !self.dirty && now < self.deadline {
                 return Output::Wait(self.deadline);
             }
-            self.work(now);
+            self.drive(now);
             self.dirty = false;
             self.deadline = if self.active.is_empty() {
                 Time::NEVER
@@ -476,7 +476,7 @@ impl Machine for Subscriber {
                 let paths = self.paths.iter().map(|path| path.deadline(now)).min().unwrap_or(Time::NEVER);
                 // Where nothing is under way, an interval without news can end later.
                 let idle = self.paths.iter().all(|path| path.sent_packets.in_flight() == 0);
-                if idle { paths } else { paths.min(self.groups.deadline()) }
+                if idle { paths } else { paths.min(self.group_detector.deadline()) }
             };
             if self.events.is_empty() && self.out.is_empty() && now >= self.deadline {
                 // A timer that is due has just been served; whatever is left is for the next tick.

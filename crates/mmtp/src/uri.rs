@@ -14,7 +14,7 @@ use std::net::Ipv6Addr;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encode};
 
 use crate::collection::{COMPONENT_MAX, is_file_name};
-use crate::id::{BadRoot, ContentId, LENGTH_MAX, parse_root};
+use crate::id::{ContentId, LENGTH_MAX, RootError, parse_root};
 
 /// Bytes of a URI.
 pub const URI_MAX: usize = 8 * 1024;
@@ -60,7 +60,7 @@ pub enum UriError {
     /// Without `anabranch:` in front.
     Scheme,
     /// With a name of the content that is none.
-    Root(BadRoot),
+    Root(RootError),
     /// Without a length.
     NoLength,
     /// With a length that is not a decimal number up to [`LENGTH_MAX`].
@@ -309,11 +309,11 @@ mod tests {
             (read("?len=1#part"), UriError::Character('#')),
             (read("?len=1&name=a b"), UriError::Character(' ')),
             (read("?len=1&name=ä"), UriError::Character('ä')),
-            (read("x?len=1"), UriError::Root(BadRoot::Chars(53))),
+            (read("x?len=1"), UriError::Root(RootError::Chars(53))),
             (read(&long), UriError::TooLong(URI_MAX + 65)),
             ("".parse(), UriError::Scheme),
             (root().parse(), UriError::Scheme),
-            ("anabranch:sha256:aa?len=1".parse(), UriError::Root(BadRoot::Scheme)),
+            ("anabranch:sha256:aa?len=1".parse(), UriError::Root(RootError::Scheme)),
         ];
         for (result, error) in cases {
             assert_eq!(result, Err(error.clone()));

@@ -10,13 +10,13 @@ mod parse;
 
 use core::fmt;
 
-use crate::id::{ContentId, Cut};
+use crate::id::{ChunksPerBlock, ContentId};
 
 pub use emit::{
     data_header, emit_cookie, emit_data, emit_hashes, emit_meta, emit_padded, emit_probe, emit_refuse,
     emit_request,
 };
-pub use parse::{Peek, parse, peek};
+pub use parse::{Prefix, parse, peek};
 
 /// The version of the wire format spoken here.
 pub const VERSION: u8 = 1;
@@ -33,7 +33,7 @@ pub const PADDED_MIN: usize = PREFIX + 2;
 /// Ranges in one REQUEST.
 pub const RANGES_MAX: usize = 64;
 /// Chaining values in one HASHES.
-pub const HASHES_MAX: usize = crate::tree::HASH_CHUNK;
+pub const HASHES_MAX: usize = crate::tree::PACKET_CVS;
 /// Bytes of a name in META.
 pub const NAME_MAX: usize = 255;
 /// Numbers of chunks and chaining values on the wire have 56 bits: they are below this.
@@ -124,10 +124,10 @@ pub struct Data<'a> {
     /// Tag of the request it answers.
     pub tag: u64,
     /// The cut its number counts in.
-    pub cut: Cut,
+    pub cut: ChunksPerBlock,
     /// Its number, below [`NUMBER_END`].
     pub chunk: u64,
-    /// Its bytes, at least one and at most the cut's; in a full group the last chunk ends with zeros.
+    /// Its bytes, at least one and at most the cut's; in a full block the last chunk ends with zeros.
     pub payload: &'a [u8],
 }
 
@@ -163,9 +163,9 @@ pub struct Cookie(pub [u8; 16]);
 
 /// What a range of a REQUEST asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum RangeKind {
     /// Chunks, numbered at this cut.
-    Data(Cut),
+    Data(ChunksPerBlock),
     /// The META; number and count mean nothing.
     Meta,
     /// Chaining values of this level of the hash tree; numbers count values. The answer is HASHES packets of
@@ -180,7 +180,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Range {
     /// Of what.
-    pub kind: Kind,
+    pub kind: RangeKind,
     /// The first one; with the count at most [`NUMBER_END`].
     pub first: u64,
     /// How many, at least 1.
@@ -253,7 +253,7 @@ impl fmt::Display for Reason {
 
 /// Why bytes are not a packet. A malformed packet is dropped and counted by its [`name`](Self::name).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Malformed {
+pub enum ParseError {
     /// Shorter than its fields say.
     Truncated,
     /// Longer than a packet, a payload or a list may be.
@@ -278,7 +278,7 @@ pub enum Malformed {
     Kind,
 }
 
-impl Malformed {
+impl ParseError {
     /// A stable name for counters.
     #[must_use]
     pub const fn name(&self) -> &'static str {
@@ -298,7 +298,7 @@ impl Malformed {
     }
 }
 
-impl fmt::Display for Malformed {
+impl fmt::Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Version(n) | Self::Type(n) | Self::Critical(n) => write!(f, "{} {n}", self.name()),
@@ -307,7 +307,7 @@ impl fmt::Display for Malformed {
     }
 }
 
-impl core::error::Error for Malformed {}
+impl core::error::Error for ParseError {}
 
 /// The number of each packet type.
 mod code {

@@ -4,25 +4,25 @@ use std::net::SocketAddr;
 
 use algo::control::Algorithm;
 use algo::{Machine as _, Output, Span, Time};
-use mmtp::id::{ContentId, Cut, GROUP_BYTES};
-use mmtp::publisher::{Body, Lookup, Offer, Publisher, REPLY_PACKETS_MAX};
+use mmtp::id::{BLOCK_BYTES, ChunksPerBlock, ContentId};
+use mmtp::publisher::{ContentInfo, ContentStore, Publisher, REPLY_PACKETS_MAX, ReplyBody};
 use mmtp::subscriber::{Event, Input, PathConfig, Subscriber, Transmit};
-use mmtp::wire::{self, Cookie, Kind, Packet, Range, Reason};
+use mmtp::wire::{self, Cookie, Packet, Range, RangeKind, Reason};
 
 struct Shelf(ContentId);
 
-impl Lookup for Shelf {
-    fn offer(&self, _: &[u8; 32]) -> Option<Offer<'_>> {
-        Some(Offer { id: self.0, name: b"", collection: false })
+impl ContentStore for Shelf {
+    fn info(&self, _: &[u8; 32]) -> Option<ContentInfo<'_>> {
+        Some(ContentInfo { id: self.0, name: b"", collection: false })
     }
 }
 
 #[test]
 fn a_refusal_counts_as_a_packet_of_the_answer() {
     let from: SocketAddr = ([192, 0, 2, 1], 9).into();
-    let id = ContentId { root: [1; 32], length: 80 * GROUP_BYTES as u64 };
+    let id = ContentId { root: [1; 32], length: 80 * BLOCK_BYTES as u64 };
     let mut publisher = Publisher::new(Shelf(id), [0; 32]);
-    let cut = Kind::Data(Cut::MAX);
+    let cut = RangeKind::Data(ChunksPerBlock::MAX);
     let ranges = [Range { kind: cut, first: 0, count: 64 }, Range { kind: cut, first: 1 << 40, count: 1 }];
     let mut cookie = None;
     for _ in 0..2 {
@@ -31,8 +31,8 @@ fn a_refusal_counts_as_a_packet_of_the_answer() {
         publisher.handle(Time::ZERO, (from, &request));
         let mut packets = 0;
         while let Output::Send(reply) = publisher.poll(Time::ZERO) {
-            packets += if let Body::Chunks { count, .. } = reply.body { count } else { 1 };
-            if let Body::Packet(bytes) = reply.body
+            packets += if let ReplyBody::Chunks { count, .. } = reply.body { count } else { 1 };
+            if let ReplyBody::Packet(bytes) = reply.body
                 && let Ok(Packet::Cookie { cookie: baked, .. }) = wire::parse(&bytes)
             {
                 cookie = Some(baked);
@@ -58,7 +58,7 @@ fn run(
         let config = PathConfig { group: 0, control, payload_max, receive_buffer: 1 << 22 };
         subscriber.add_path(source, &config).expect("few");
     }
-    subscriber.want(id, meta, |_| false);
+    subscriber.add_download(id, meta, |_| false);
     let (mut now, mut wire, mut wakes) = (Time::ZERO, Vec::new(), 0);
     while now < Time::ZERO + Span::from_secs(60) {
         let wait = loop {
@@ -85,7 +85,7 @@ fn run(
     (false, wakes)
 }
 
-/// What an honest source of `bytes`, of one group, answers, but for the cookie.
+/// What an honest source of `bytes`, of one block, answers, but for the cookie.
 fn honest(id: &ContentId, bytes: &[u8], request: &[u8]) -> Vec<Vec<u8>> {
     let Ok(Packet::Request(request)) = wire::parse(request) else { return Vec::new() };
     let mut out = Vec::new();
@@ -93,7 +93,7 @@ fn honest(id: &ContentId, bytes: &[u8], request: &[u8]) -> Vec<Vec<u8>> {
         for n in range.first..range.first + u64::from(range.count) {
             let mut packet = Vec::new();
             match range.kind {
-                Kind::Data(cut) => {
+                RangeKind::Data(cut) => {
                     let (_, offset, len) = id.chunk_extent(n, cut).expect("it exists");
                     wire::emit_data(&mut packet, request.tag, cut, n, &bytes[offset..offset + len], len);
                 }
@@ -167,7 +167,7 @@ fn a_refusal_told_again_and_again_does_not_put_off_the_timeout() {
     let control = Algorithm::by_name("nmcc").expect("it is there");
     let config = PathConfig { group: 0, control, payload_max: 1_472, receive_buffer: 1 << 22 };
     subscriber.add_path(source, &config).expect("the first");
-    subscriber.want(ContentId::of(&[3; 9_000]), true, |_| false);
+    subscriber.add_download(ContentId::of(&[3; 9_000]), true, |_| false);
     let mut last = None;
     for step in 0..100 {
         let now = Time::ZERO + Span::from_millis(50 * step);

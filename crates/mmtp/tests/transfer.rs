@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 
 use algo::control::Algorithm;
 use algo::{Machine as _, Output, Span, Time};
-use mmtp::id::GROUP_BYTES;
-use mmtp::publisher::{Body, Lookup, Offer, Publisher, Reply};
+use mmtp::id::BLOCK_BYTES;
+use mmtp::publisher::{ContentInfo, ContentStore, Publisher, Reply, ReplyBody};
 use mmtp::subscriber::{Event, Input, PathConfig, Subscriber};
 use mmtp::tree::Outboard;
 use mmtp::{ContentId, wire};
@@ -16,27 +16,27 @@ struct Shelf<'a> {
     tree: &'a Outboard,
 }
 
-impl Lookup for Shelf<'_> {
-    fn offer(&self, root: &[u8; 32]) -> Option<Offer<'_>> {
+impl ContentStore for Shelf<'_> {
+    fn info(&self, root: &[u8; 32]) -> Option<ContentInfo<'_>> {
         let id = self.tree.id();
-        (id.root == *root).then_some(Offer { id, name: b"shelf", collection: false })
+        (id.root == *root).then_some(ContentInfo { id, name: b"shelf", collection: false })
     }
 }
 
 /// The packets of a reply, as a world makes them.
 fn packets(shelf: &Shelf<'_>, reply: &Reply) -> Vec<Vec<u8>> {
     match &reply.body {
-        Body::Packet(bytes) => vec![bytes.clone()],
-        Body::Hashes { tag, level, first, count, .. } => {
+        ReplyBody::Packet(bytes) => vec![bytes.clone()],
+        ReplyBody::Hashes { tag, level, first, count, .. } => {
             let mut out = Vec::new();
             let cvs = shelf.tree.cvs(*level, *first, *count).expect("the publisher asks for what exists");
             wire::emit_hashes(&mut out, *tag, *level, *first, cvs);
             vec![out]
         }
-        Body::Chunks { tag, content, cut, first, count } => (*first..*first + u64::from(*count))
+        ReplyBody::Chunks { tag, content, cut, first, count } => (*first..*first + u64::from(*count))
             .map(|n| {
-                let (group, offset, len) = content.chunk_extent(n, *cut).expect("it exists");
-                let start = group as usize * GROUP_BYTES + offset;
+                let (block, offset, len) = content.chunk_extent(n, *cut).expect("it exists");
+                let start = block as usize * BLOCK_BYTES + offset;
                 let mut out = Vec::new();
                 let wire_len = content.chunk_wire_len(n, *cut).expect("it exists");
                 wire::emit_data(&mut out, *tag, *cut, n, &shelf.bytes[start..start + len], wire_len);
@@ -69,21 +69,21 @@ fn fetch_with(
         let config = PathConfig { group: 0, control, payload_max: 1_472, receive_buffer: 1 << 22 };
         subscriber.add_path(source, &config).expect("few paths");
     }
-    let object = subscriber.want(id, true, |_| false);
+    let download = subscriber.add_download(id, true, |_| false);
     let (mut now, mut arrived) = (Time::ZERO, BTreeMap::new());
     let mut wires: VecDeque<(Time, usize, bool, Vec<u8>)> = VecDeque::new();
     let mut complete = None;
     for _ in 0..200_000 {
-        each(&mut subscriber, object);
+        each(&mut subscriber, download);
         let wait = loop {
             match subscriber.poll(now) {
                 Output::Wait(until) => break until,
                 Output::Send(t) => wires.push_back((now + Span::from_millis(5), t.path, true, t.bytes)),
-                Output::Event(Event::Group { group, bytes, .. }) => {
-                    assert!(arrived.insert(group, bytes).is_none(), "group {group} came twice");
+                Output::Event(Event::Block { block, bytes, .. }) => {
+                    assert!(arrived.insert(block, bytes).is_none(), "block {block} came twice");
                 }
-                Output::Event(Event::Complete { object: o }) => {
-                    assert_eq!(o, object);
+                Output::Event(Event::Complete { download: o }) => {
+                    assert_eq!(o, download);
                     complete = Some(now);
                 }
                 Output::Event(_) => {}
@@ -98,7 +98,7 @@ fn fetch_with(
                 if up {
                     publishers[path].handle(now, (home, &bytes));
                     while let Output::Send(reply) = publishers[path].poll(now) {
-                        for packet in packets(publishers[path].lookup(), &reply) {
+                        for packet in packets(publishers[path].store(), &reply) {
                             wires.push_back((now + Span::from_millis(5), path, false, packet));
                         }
                     }
@@ -150,28 +150,28 @@ fn nothing_is_lost_or_sent_twice_on_a_clean_path() {
     }
 }
 
-/// A source that is lent groups and brings them whole, `wrong` ones among them.
+/// A source that reserves blocks and delivers them whole, `wrong` ones among them.
 fn lent(len: usize, wrong: bool) -> (u64, Subscriber) {
     let bytes = sample(len);
     let (mut mirror, mut brought, mut held) = (None, 0, VecDeque::new());
-    let (got, _, subscriber) = fetch_with(&bytes, 1, |subscriber, object| {
+    let (got, _, subscriber) = fetch_with(&bytes, 1, |subscriber, download| {
         let source = *mirror.get_or_insert_with(|| subscriber.add_source().expect("few sources"));
         if held.is_empty() {
-            held.extend(subscriber.lend(source, object, 100, 10_000_000).into_iter().flatten());
+            held.extend(subscriber.reserve(source, download, 100, 10_000_000).into_iter().flatten());
         }
         // A quarter is given back, to be lent again or asked of the other.
         if brought % 4 == 3 && held.len() > 1 {
             let last = held.pop_back().expect("more than one");
-            subscriber.give_back(object, last..last + 1);
+            subscriber.release(download, last..last + 1);
         }
-        if let Some(group) = held.pop_front() {
-            assert!(subscriber.is_wanted(object, group));
-            let start = group as usize * GROUP_BYTES;
-            let mut copy = bytes[start..(start + GROUP_BYTES).min(len)].to_vec();
+        if let Some(block) = held.pop_front() {
+            assert!(subscriber.is_wanted(download, block));
+            let start = block as usize * BLOCK_BYTES;
+            let mut copy = bytes[start..(start + BLOCK_BYTES).min(len)].to_vec();
             copy[0] ^= u8::from(wrong && brought == 5);
-            assert!(!subscriber.bring(source, object, group, &copy[1..]), "too short");
-            assert!(subscriber.bring(source, object, group, &copy));
-            assert!(!subscriber.bring(source, object, group, &copy) || wrong, "twice");
+            assert!(!subscriber.insert_block(source, download, block, &copy[1..]), "too short");
+            assert!(subscriber.insert_block(source, download, block, &copy));
+            assert!(!subscriber.insert_block(source, download, block, &copy) || wrong, "twice");
             brought += 1;
         }
     });
@@ -191,23 +191,23 @@ fn what_is_lent_comes_whole_and_is_verified() {
 }
 
 #[test]
-fn who_brings_a_wrong_group_is_lent_no_more() {
+fn who_delivers_a_wrong_block_can_reserve_no_more() {
     let (brought, _) = lent(5_000_000, true);
-    assert!((6..240).contains(&brought), "{brought} groups before it was found out");
+    assert!((6..240).contains(&brought), "{brought} blocks before it was found out");
 }
 
 #[test]
 fn what_comes_unlent_is_taken_too_and_counted_once() {
     // A server without ranges sends all of it, whoever else has been asked for what.
     let bytes = sample(6_000_000);
-    let groups = bytes.len().div_ceil(GROUP_BYTES) as u64;
+    let blocks = bytes.len().div_ceil(BLOCK_BYTES) as u64;
     let (mut whole, mut next) = (None, 0);
-    let (got, _, subscriber) = fetch_with(&bytes, 2, |subscriber, object| {
+    let (got, _, subscriber) = fetch_with(&bytes, 2, |subscriber, download| {
         let source = *whole.get_or_insert_with(|| subscriber.add_source().expect("few sources"));
-        if next < groups {
-            let start = next as usize * GROUP_BYTES;
-            let end = (start + GROUP_BYTES).min(bytes.len());
-            subscriber.bring(source, object, next, &bytes[start..end]);
+        if next < blocks {
+            let start = next as usize * BLOCK_BYTES;
+            let end = (start + BLOCK_BYTES).min(bytes.len());
+            subscriber.insert_block(source, download, next, &bytes[start..end]);
             next += 1;
         }
     });
@@ -220,19 +220,19 @@ fn leaves_that_are_known_spare_the_pages() {
     let tree = Outboard::of_bytes(&bytes);
     let mut subscriber = Subscriber::new(&[1; 32]);
     let source = subscriber.add_source().expect("the first");
-    let object = subscriber.want(tree.id(), false, |_| false);
-    assert!(!subscriber.prove(object, vec![[0; 32]; tree.leaves().len()]), "of another content");
-    assert!(subscriber.prove(object, tree.leaves().to_vec()));
+    let download = subscriber.add_download(tree.id(), false, |_| false);
+    assert!(!subscriber.set_leaves(download, vec![[0; 32]; tree.leaves().len()]), "of another content");
+    assert!(subscriber.set_leaves(download, tree.leaves().to_vec()));
     let mut here = 0;
-    while let Some(groups) = subscriber.lend(source, object, 100, 1) {
-        for group in groups {
-            let start = group as usize * GROUP_BYTES;
-            let end = (start + GROUP_BYTES).min(bytes.len());
-            assert!(subscriber.bring(source, object, group, &bytes[start..end]));
+    while let Some(blocks) = subscriber.reserve(source, download, 100, 1) {
+        for block in blocks {
+            let start = block as usize * BLOCK_BYTES;
+            let end = (start + BLOCK_BYTES).min(bytes.len());
+            assert!(subscriber.insert_block(source, download, block, &bytes[start..end]));
         }
         while let Output::Event(event) = subscriber.poll(Time::ZERO) {
-            here += u64::from(matches!(event, Event::Group { .. }));
+            here += u64::from(matches!(event, Event::Block { .. }));
         }
     }
-    assert!(subscriber.is_idle() && here == tree.id().groups());
+    assert!(subscriber.is_idle() && here == tree.id().blocks());
 }

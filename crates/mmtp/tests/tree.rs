@@ -3,14 +3,14 @@
 use bao_tree::BlockSize;
 use bao_tree::io::outboard::PreOrderMemOutboard;
 use mmtp::ContentId;
-use mmtp::id::GROUP_BYTES;
+use mmtp::id::BLOCK_BYTES;
 use mmtp::tree::{
-    BadPage, Cv, Outboard, PAGE, PAGES_MAX, Verdict, Verifier, cvs, group_cv, levels, page_len, pages,
-    root_of_leaves,
+    ChainingValue, CheckResult, Outboard, PAGE_CVS, PAGES_MAX, PageError, Verifier, block_cv, cvs, levels,
+    page_len, pages, root_of_leaves,
 };
 use proptest::prelude::*;
 
-/// Bytes that differ from group to group.
+/// Bytes that differ from block to block.
 fn bytes(len: usize) -> Vec<u8> {
     let mut out = vec![0; len];
     blake3::Hasher::new().update(&len.to_le_bytes()).finalize_xof().fill(&mut out);
@@ -29,11 +29,11 @@ const SIZES: [usize; 16] = [
     32_767,
     32_768,
     32_769,
-    3 * GROUP_BYTES,
-    64 * GROUP_BYTES,
-    64 * GROUP_BYTES + 1,
-    65 * GROUP_BYTES + 7,
-    191 * GROUP_BYTES + 16_000,
+    3 * BLOCK_BYTES,
+    64 * BLOCK_BYTES,
+    64 * BLOCK_BYTES + 1,
+    65 * BLOCK_BYTES + 7,
+    191 * BLOCK_BYTES + 16_000,
 ];
 
 #[test]
@@ -43,21 +43,21 @@ fn the_root_is_the_blake3_hash() {
         let outboard = Outboard::of_bytes(&bytes);
         assert_eq!(outboard.id(), ContentId::of(&bytes), "{size}");
         let streamed = root_of_leaves(outboard.leaves().iter().copied());
-        assert_eq!(streamed, (size > GROUP_BYTES).then_some(outboard.id().root), "{size}");
+        assert_eq!(streamed, (size > BLOCK_BYTES).then_some(outboard.id().root), "{size}");
     }
 }
 
-/// Three levels: 64 × 64 groups and one byte more; the same zero group again and again.
+/// Three levels: 64 × 64 blocks and one byte more; the same zero block again and again.
 #[test]
 fn three_levels_of_zeros() {
-    let group = [0; GROUP_BYTES];
-    let count = PAGE * PAGE + 1;
-    let mut leaves: Vec<Cv> = (0..count - 1).map(|i| group_cv(i, &group)).collect();
-    leaves.push(group_cv(count - 1, &[0]));
-    let length = (count - 1) * GROUP_BYTES as u64 + 1;
+    let block = [0; BLOCK_BYTES];
+    let count = PAGE_CVS * PAGE_CVS + 1;
+    let mut leaves: Vec<ChainingValue> = (0..count - 1).map(|i| block_cv(i, &block)).collect();
+    leaves.push(block_cv(count - 1, &[0]));
+    let length = (count - 1) * BLOCK_BYTES as u64 + 1;
     let mut whole = blake3::Hasher::new();
     for _ in 1..count {
-        whole.update(&group);
+        whole.update(&block);
     }
     whole.update(&[0]);
     let outboard = Outboard::from_leaves(leaves, length).unwrap();
@@ -66,16 +66,16 @@ fn three_levels_of_zeros() {
     assert_eq!(root_of_leaves(outboard.leaves().iter().copied()), Some(id.root));
     assert_eq!((levels(&id), cvs(&id, 0), cvs(&id, 1), cvs(&id, 2), cvs(&id, 3)), (3, 4097, 65, 2, 0));
     assert_eq!((pages(&id, 0), pages(&id, 1), pages(&id, 2)), (65, 2, 1));
-    // The last group's way down: runs of one pass through.
+    // The last block's way down: runs of one pass through.
     let mut verifier = Verifier::new(id);
     for expected in [(2, 0), (1, 1), (0, 64)] {
         let (level, page) = verifier.missing_page(count - 1).unwrap();
         assert_eq!((level, page), expected);
         add(&mut verifier, &outboard, level, page).unwrap();
     }
-    assert_eq!(verifier.check(count - 1, &[0]), Verdict::Good(outboard.leaves()[count as usize - 1]));
-    assert_eq!(verifier.check(count - 1, &[1]), Verdict::Bad);
-    assert_eq!(verifier.check(0, &group), Verdict::Unknown);
+    assert_eq!(verifier.check(count - 1, &[0]), CheckResult::Valid(outboard.leaves()[count as usize - 1]));
+    assert_eq!(verifier.check(count - 1, &[1]), CheckResult::Invalid);
+    assert_eq!(verifier.check(0, &block), CheckResult::PageMissing);
 }
 
 /// bao-tree's outboard in pre-order is the tree's inner nodes as pairs of CVs; at a block size of 16 KiB its
@@ -83,7 +83,7 @@ fn three_levels_of_zeros() {
 #[test]
 fn bao_tree_has_the_same_root_and_leaves() {
     let block_size = BlockSize::from_chunk_log(4);
-    for size in SIZES.into_iter().filter(|size| *size > GROUP_BYTES) {
+    for size in SIZES.into_iter().filter(|size| *size > BLOCK_BYTES) {
         let bytes = bytes(size);
         let outboard = Outboard::of_bytes(&bytes);
         let oracle = PreOrderMemOutboard::create(&bytes, block_size);
@@ -98,7 +98,7 @@ fn bao_tree_has_the_same_root_and_leaves() {
 }
 
 /// The leaves of a pre-order subtree of `count` blocks.
-fn in_order<'a>(pairs: &mut impl Iterator<Item = &'a [u8; 64]>, count: usize) -> Vec<Cv> {
+fn in_order<'a>(pairs: &mut impl Iterator<Item = &'a [u8; 64]>, count: usize) -> Vec<ChainingValue> {
     let pair = pairs.next().unwrap();
     let left = count.next_power_of_two() / 2;
     let mut leaves = Vec::new();
@@ -111,49 +111,49 @@ fn in_order<'a>(pairs: &mut impl Iterator<Item = &'a [u8; 64]>, count: usize) ->
     leaves
 }
 
-fn add(verifier: &mut Verifier, outboard: &Outboard, level: u8, page: u64) -> Result<(), BadPage> {
-    verifier.add_page(level, page, outboard.cvs(level, page * PAGE, PAGE as usize).unwrap())
+fn add(verifier: &mut Verifier, outboard: &Outboard, level: u8, page: u64) -> Result<(), PageError> {
+    verifier.add_page(level, page, outboard.cvs(level, page * PAGE_CVS, PAGE_CVS as usize).unwrap())
 }
 
 #[test]
-fn one_group_needs_no_pages() {
-    for size in [0, 1, GROUP_BYTES] {
+fn one_block_needs_no_pages() {
+    for size in [0, 1, BLOCK_BYTES] {
         let bytes = bytes(size);
         let id = ContentId::of(&bytes);
         let mut verifier = Verifier::new(id);
         assert_eq!(verifier.missing_page(0), None);
-        assert_eq!(verifier.check(0, &bytes), Verdict::Good(id.root));
-        assert_eq!(verifier.check(1, &[]), Verdict::Bad);
-        assert_eq!(verifier.check(0, &vec![0; size + 1]), Verdict::Bad);
-        assert_eq!(verifier.add_page(0, 0, &[id.root]), Err(BadPage::Shape));
+        assert_eq!(verifier.check(0, &bytes), CheckResult::Valid(id.root));
+        assert_eq!(verifier.check(1, &[]), CheckResult::Invalid);
+        assert_eq!(verifier.check(0, &vec![0; size + 1]), CheckResult::Invalid);
+        assert_eq!(verifier.add_page(0, 0, &[id.root]), Err(PageError::Shape));
         assert_eq!(Outboard::bare(id).unwrap(), Outboard::of_bytes(&bytes));
         assert_eq!(Outboard::of_bytes(&bytes).cvs(0, 0, 1), None);
     }
     let mut lie = Verifier::new(ContentId { root: [0; 32], length: 0 });
-    assert_eq!(lie.check(0, &[]), Verdict::Bad);
+    assert_eq!(lie.check(0, &[]), CheckResult::Invalid);
     assert_eq!(Outboard::from_leaves(vec![[0; 32]], 5), None);
-    assert_eq!(Outboard::from_leaves(vec![[0; 32]; 3], 2 * GROUP_BYTES as u64), None);
-    assert_eq!(Outboard::bare(ContentId { root: [0; 32], length: GROUP_BYTES as u64 + 1 }), None);
+    assert_eq!(Outboard::from_leaves(vec![[0; 32]; 3], 2 * BLOCK_BYTES as u64), None);
+    assert_eq!(Outboard::bare(ContentId { root: [0; 32], length: BLOCK_BYTES as u64 + 1 }), None);
 }
 
 #[test]
 fn wrong_pages_are_refused_and_change_nothing() {
-    let bytes = bytes(70 * GROUP_BYTES + 5);
+    let bytes = bytes(70 * BLOCK_BYTES + 5);
     let outboard = Outboard::of_bytes(&bytes);
     let mut verifier = Verifier::new(outboard.id());
-    assert_eq!(add(&mut verifier, &outboard, 0, 1), Err(BadPage::Orphan));
+    assert_eq!(add(&mut verifier, &outboard, 0, 1), Err(PageError::ParentMissing));
     let top = outboard.cvs(1, 0, 64).unwrap();
-    assert_eq!(verifier.add_page(1, 0, &[top[1], top[0]]), Err(BadPage::Wrong));
-    assert_eq!(verifier.add_page(1, 0, &top[..1]), Err(BadPage::Shape));
-    assert_eq!(verifier.add_page(1, 1, top), Err(BadPage::Shape));
-    assert_eq!(verifier.add_page(2, 0, top), Err(BadPage::Shape));
+    assert_eq!(verifier.add_page(1, 0, &[top[1], top[0]]), Err(PageError::Wrong));
+    assert_eq!(verifier.add_page(1, 0, &top[..1]), Err(PageError::Shape));
+    assert_eq!(verifier.add_page(1, 1, top), Err(PageError::Shape));
+    assert_eq!(verifier.add_page(2, 0, top), Err(PageError::Shape));
     assert_eq!(verifier.add_page(1, 0, top), Ok(()));
-    assert_eq!(verifier.add_page(1, 0, &[top[1], top[0]]), Err(BadPage::Wrong));
+    assert_eq!(verifier.add_page(1, 0, &[top[1], top[0]]), Err(PageError::Wrong));
     let mut page = outboard.cvs(0, 64, 64).unwrap().to_vec();
     assert_eq!(page.len(), page_len(&outboard.id(), 0, 1));
     page[3][31] ^= 1;
-    assert_eq!(verifier.add_page(0, 1, &page), Err(BadPage::Wrong));
-    assert_eq!(verifier.held(), 1);
+    assert_eq!(verifier.add_page(0, 1, &page), Err(PageError::Wrong));
+    assert_eq!(verifier.pages_cached(), 1);
     add(&mut verifier, &outboard, 0, 1).unwrap();
     add(&mut verifier, &outboard, 0, 1).unwrap();
     assert_eq!(verifier.missing_page(70), None);
@@ -167,29 +167,29 @@ fn wrong_pages_are_refused_and_change_nothing() {
 /// is in use stays.
 #[test]
 fn pages_are_bounded() {
-    let count = (PAGES_MAX as u64 + 500) * PAGE;
+    let count = (PAGES_MAX as u64 + 500) * PAGE_CVS;
     let leaf = |i: u64| *blake3::hash(&i.to_le_bytes()).as_bytes();
-    let outboard = Outboard::from_leaves((0..count).map(leaf).collect(), count * GROUP_BYTES as u64).unwrap();
+    let outboard = Outboard::from_leaves((0..count).map(leaf).collect(), count * BLOCK_BYTES as u64).unwrap();
     let mut verifier = Verifier::new(outboard.id());
     let mut added = 0;
-    for group in (0..count).step_by(PAGE as usize) {
-        while let Some((level, page)) = verifier.missing_page(group) {
+    for block in (0..count).step_by(PAGE_CVS as usize) {
+        while let Some((level, page)) = verifier.missing_page(block) {
             add(&mut verifier, &outboard, level, page).unwrap();
             added += 1;
         }
-        assert!(verifier.held() <= PAGES_MAX);
-        // Group 5's page is used all the time.
+        assert!(verifier.pages_cached() <= PAGES_MAX);
+        // Block 5's page is used all the time.
         assert_eq!(verifier.cv(5), Some(leaf(5)));
-        assert_eq!(verifier.cv(group), Some(leaf(group)));
+        assert_eq!(verifier.cv(block), Some(leaf(block)));
     }
     // No page was asked twice.
     assert_eq!(added, (0..4).map(|level| pages(&outboard.id(), level)).sum::<u64>());
-    assert_eq!(verifier.held(), PAGES_MAX);
+    assert_eq!(verifier.pages_cached(), PAGES_MAX);
     // What was of no use for long is missing again, from the highest page that went.
     assert_eq!(verifier.missing_page(64), Some((1, 0)));
     add(&mut verifier, &outboard, 1, 0).unwrap();
     assert_eq!(verifier.missing_page(64), Some((0, 1)));
-    assert_eq!(verifier.held(), PAGES_MAX);
+    assert_eq!(verifier.pages_cached(), PAGES_MAX);
 }
 
 proptest! {
@@ -203,26 +203,27 @@ proptest! {
         let outboard = Outboard::of_bytes(&bytes);
         prop_assert_eq!(outboard.id(), ContentId::of(&bytes));
         let mut verifier = Verifier::new(outboard.id());
-        order.retain(|group| *group < outboard.id().groups());
-        for group in order {
-            while let Some((level, page)) = verifier.missing_page(group) {
+        order.retain(|block| *block < outboard.id().blocks());
+        for block in order {
+            while let Some((level, page)) = verifier.missing_page(block) {
                 add(&mut verifier, &outboard, level, page).unwrap();
             }
-            let from = group as usize * GROUP_BYTES;
-            let mut group_bytes = bytes[from..size.min(from + GROUP_BYTES)].to_vec();
-            let good = outboard.leaves().get(group as usize).copied().unwrap_or(outboard.id().root);
-            prop_assert_eq!(verifier.check(group, &group_bytes), Verdict::Good(good));
-            let last = group_bytes.len() - 1;
-            group_bytes[last] ^= 0x80;
-            prop_assert_eq!(verifier.check(group, &group_bytes), Verdict::Bad);
+            let from = block as usize * BLOCK_BYTES;
+            let mut block_bytes = bytes[from..size.min(from + BLOCK_BYTES)].to_vec();
+            let good = outboard.leaves().get(block as usize).copied().unwrap_or(outboard.id().root);
+            prop_assert_eq!(verifier.check(block, &block_bytes), CheckResult::Valid(good));
+            let last = block_bytes.len() - 1;
+            block_bytes[last] ^= 0x80;
+            prop_assert_eq!(verifier.check(block, &block_bytes), CheckResult::Invalid);
         }
     }
 
     /// The streaming root is the root of the lists, whatever the number of leaves.
     #[test]
     fn streaming_root(count in 2_u64..20_000) {
-        let leaves: Vec<Cv> = (0..count).map(|i| *blake3::hash(&i.to_le_bytes()).as_bytes()).collect();
-        let outboard = Outboard::from_leaves(leaves.clone(), count * GROUP_BYTES as u64).unwrap();
+        let leaf = |i: u64| *blake3::hash(&i.to_le_bytes()).as_bytes();
+        let leaves: Vec<ChainingValue> = (0..count).map(leaf).collect();
+        let outboard = Outboard::from_leaves(leaves.clone(), count * BLOCK_BYTES as u64).unwrap();
         prop_assert_eq!(root_of_leaves(leaves), Some(outboard.id().root));
     }
 }

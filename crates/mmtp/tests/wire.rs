@@ -1,17 +1,17 @@
 //! Packets there and back, and everything that is none.
 
-use mmtp::id::{ContentId, Cut, GROUP_BYTES, LENGTH_MAX};
+use mmtp::id::{BLOCK_BYTES, ChunksPerBlock, ContentId, LENGTH_MAX};
 use mmtp::tree::LEVELS_MAX;
 use mmtp::wire::{
-    Cookie, DATA_HEADER, HASHES_MAX, Kind, Malformed, NAME_MAX, NUMBER_END, PACKET_MAX, PADDED_MIN, PREFIX,
-    Packet, Peek, RANGES_MAX, Range, Reason, VERSION, data_header, emit_cookie, emit_data, emit_hashes,
-    emit_meta, emit_padded, emit_probe, emit_refuse, emit_request, parse, peek,
+    Cookie, DATA_HEADER, HASHES_MAX, NAME_MAX, NUMBER_END, PACKET_MAX, PADDED_MIN, PREFIX, Packet,
+    ParseError, Prefix, RANGES_MAX, Range, RangeKind, Reason, VERSION, data_header, emit_cookie, emit_data,
+    emit_hashes, emit_meta, emit_padded, emit_probe, emit_refuse, emit_request, parse, peek,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-fn a_cut() -> impl Strategy<Value = Cut> {
-    (1_u8..=64).prop_map(|cut| Cut::new(cut).unwrap())
+fn a_cut() -> impl Strategy<Value = ChunksPerBlock> {
+    (1_u8..=64).prop_map(|cut| ChunksPerBlock::new(cut).unwrap())
 }
 
 fn an_id() -> impl Strategy<Value = ContentId> {
@@ -24,9 +24,9 @@ fn a_cookie() -> impl Strategy<Value = Option<Cookie>> {
 
 fn a_range() -> impl Strategy<Value = Range> {
     let kind = prop_oneof![
-        a_cut().prop_map(Kind::Data),
-        Just(Kind::Meta),
-        (0..LEVELS_MAX).prop_map(|level| Kind::Hashes { level }),
+        a_cut().prop_map(RangeKind::Data),
+        Just(RangeKind::Meta),
+        (0..LEVELS_MAX).prop_map(|level| RangeKind::Hashes { level }),
     ];
     (kind, 1_u16.., 0_u64..NUMBER_END - 65_535).prop_map(|(kind, count, first)| Range { kind, first, count })
 }
@@ -42,7 +42,7 @@ fn emitted(emit: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 /// No prefix of a packet is a packet.
 fn every_cut_off_is_truncated(bytes: &[u8], min: usize) {
     for len in 0..min {
-        assert_eq!(parse(&bytes[..len]), Err(Malformed::Truncated), "{len}");
+        assert_eq!(parse(&bytes[..len]), Err(ParseError::Truncated), "{len}");
     }
 }
 
@@ -59,11 +59,11 @@ proptest! {
         prop_assert_eq!((request.tag, request.cookie, request.ect, request.content), (tag, cookie, ect, id));
         prop_assert_eq!(request.ranges.len(), ranges.len());
         prop_assert_eq!(request.ranges.collect::<Vec<_>>(), ranges);
-        prop_assert_eq!(peek(&bytes), Some(Peek { version: VERSION, asks: true, tag }));
+        prop_assert_eq!(peek(&bytes), Some(Prefix { version: VERSION, expects_reply: true, tag }));
     }
 
     #[test]
-    fn data(tag: u64, cut in a_cut(), chunk in 0..NUMBER_END, len in 1..=GROUP_BYTES, pad: bool) {
+    fn data(tag: u64, cut in a_cut(), chunk in 0..NUMBER_END, len in 1..=BLOCK_BYTES, pad: bool) {
         let len = len.min(cut.chunk_bytes());
         let wire_len = if pad { cut.chunk_bytes() } else { len };
         let payload: Vec<u8> = (0..len).map(|i| i as u8).collect();
@@ -124,7 +124,7 @@ proptest! {
         prop_assert_eq!(bytes.len(), usize::from(size));
         every_cut_off_is_truncated(&bytes, bytes.len());
         bytes.push(0);
-        prop_assert_eq!(parse(&bytes), Err(Malformed::Oversized));
+        prop_assert_eq!(parse(&bytes), Err(ParseError::Oversized));
     }
 
     #[test]
@@ -145,10 +145,10 @@ proptest! {
 #[test]
 fn each_error_has_its_own_name() {
     let id = ContentId { root: [9; 32], length: 5 };
-    let range = Range { kind: Kind::Meta, first: 0, count: 1 };
+    let range = Range { kind: RangeKind::Meta, first: 0, count: 1 };
     let request = emitted(|out| emit_request(out, 1, None, false, &id, &[range]));
     let meta = emitted(|out| emit_meta(out, 1, &id, false, b"name"));
-    let data = emitted(|out| emit_data(out, 1, Cut::MAX, 1, &[0; 256], 256));
+    let data = emitted(|out| emit_data(out, 1, ChunksPerBlock::MAX, 1, &[0; 256], 256));
     let hashes = emitted(|out| emit_hashes(out, 1, 0, 0, &[[0; 32]; HASHES_MAX]));
     let with = |packet: &[u8], changes: &[(usize, u8)]| {
         let mut packet = packet.to_vec();
@@ -166,37 +166,37 @@ fn each_error_has_its_own_name() {
     };
     let ranges = PREFIX + 44;
     let cases = [
-        (vec![], Malformed::Truncated),
-        (with(&request, &[(3, 255)]), Malformed::Truncated),
-        (longer(&hashes, 31), Malformed::Truncated),
-        (longer(&hashes, 32), Malformed::Oversized),
-        (longer(&data, 1), Malformed::Oversized),
-        (longer(&request, PACKET_MAX), Malformed::Oversized),
-        (with(&meta, &[(PREFIX + 53, 1)]), Malformed::Oversized),
-        (with(&request, &[(0, 0)]), Malformed::Version(0)),
-        (with(&data, &[(0, 2)]), Malformed::Version(2)),
-        (with(&request, &[(1, 0)]), Malformed::Type(0)),
-        (with(&request, &[(1, 9)]), Malformed::Type(9)),
-        (extended(&[9, 0, 0, 0]), Malformed::Extension),
-        (extended(&[9, 2, 0, 0]), Malformed::Extension),
-        (extended(&[1, 1, 0, 0]), Malformed::Extension),
-        (extended(&[0x80, 1, 0, 0]), Malformed::Critical(0x80)),
-        (extended(&[0, 1, 0, 0, 0x81, 1, 0, 0]), Malformed::Critical(0x81)),
-        (with(&data, &[(12, 0)]), Malformed::Cut),
-        (with(&data, &[(12, 65)]), Malformed::Cut),
-        (with(&request, &[(PREFIX + 33, 0x41)]), Malformed::Length),
-        (with(&meta, &[(PREFIX, 1)]), Malformed::Length),
-        (with(&meta, &[(PREFIX + 43, 1)]), Malformed::Length),
-        (with(&meta, &[(PREFIX + 51, 2)]), Malformed::Length),
-        (with(&request, &[(PREFIX + 40, 0)]), Malformed::Range),
-        (with(&request, &[(PREFIX + 40, 65)]), Malformed::Range),
-        (with(&request, &[(ranges, 3)]), Malformed::Range),
-        (with(&request, &[(ranges + 3, 0)]), Malformed::Range),
-        (with(&request, &[(ranges + 4, 1)]), Malformed::Range),
-        (with(&request, &[(ranges, 0)]), Malformed::Cut),
-        (with(&request, &[(ranges, 2), (ranges + 1, LEVELS_MAX)]), Malformed::Level),
-        (with(&hashes, &[(PREFIX, LEVELS_MAX)]), Malformed::Level),
-        (with(&meta, &[(PREFIX + 52, 2)]), Malformed::Kind),
+        (vec![], ParseError::Truncated),
+        (with(&request, &[(3, 255)]), ParseError::Truncated),
+        (longer(&hashes, 31), ParseError::Truncated),
+        (longer(&hashes, 32), ParseError::Oversized),
+        (longer(&data, 1), ParseError::Oversized),
+        (longer(&request, PACKET_MAX), ParseError::Oversized),
+        (with(&meta, &[(PREFIX + 53, 1)]), ParseError::Oversized),
+        (with(&request, &[(0, 0)]), ParseError::Version(0)),
+        (with(&data, &[(0, 2)]), ParseError::Version(2)),
+        (with(&request, &[(1, 0)]), ParseError::Type(0)),
+        (with(&request, &[(1, 9)]), ParseError::Type(9)),
+        (extended(&[9, 0, 0, 0]), ParseError::Extension),
+        (extended(&[9, 2, 0, 0]), ParseError::Extension),
+        (extended(&[1, 1, 0, 0]), ParseError::Extension),
+        (extended(&[0x80, 1, 0, 0]), ParseError::Critical(0x80)),
+        (extended(&[0, 1, 0, 0, 0x81, 1, 0, 0]), ParseError::Critical(0x81)),
+        (with(&data, &[(12, 0)]), ParseError::Cut),
+        (with(&data, &[(12, 65)]), ParseError::Cut),
+        (with(&request, &[(PREFIX + 33, 0x41)]), ParseError::Length),
+        (with(&meta, &[(PREFIX, 1)]), ParseError::Length),
+        (with(&meta, &[(PREFIX + 43, 1)]), ParseError::Length),
+        (with(&meta, &[(PREFIX + 51, 2)]), ParseError::Length),
+        (with(&request, &[(PREFIX + 40, 0)]), ParseError::Range),
+        (with(&request, &[(PREFIX + 40, 65)]), ParseError::Range),
+        (with(&request, &[(ranges, 3)]), ParseError::Range),
+        (with(&request, &[(ranges + 3, 0)]), ParseError::Range),
+        (with(&request, &[(ranges + 4, 1)]), ParseError::Range),
+        (with(&request, &[(ranges, 0)]), ParseError::Cut),
+        (with(&request, &[(ranges, 2), (ranges + 1, LEVELS_MAX)]), ParseError::Level),
+        (with(&hashes, &[(PREFIX, LEVELS_MAX)]), ParseError::Level),
+        (with(&meta, &[(PREFIX + 52, 2)]), ParseError::Kind),
     ];
     for (packet, error) in cases {
         assert_eq!(parse(&packet), Err(error));
@@ -216,7 +216,7 @@ fn each_error_has_its_own_name() {
         assert!(parse(&packet).is_ok());
     }
     // The last range that ends within all numbers, and the first cookie of two.
-    let last = Range { kind: Kind::Data(Cut::MAX), first: NUMBER_END - 7, count: 7 };
+    let last = Range { kind: RangeKind::Data(ChunksPerBlock::MAX), first: NUMBER_END - 7, count: 7 };
     assert!(parse(&emitted(|out| emit_request(out, 1, None, false, &id, &[last]))).is_ok());
     let mut two = vec![1, 5, 0, 0];
     two.extend([7; 16]);
@@ -231,9 +231,9 @@ fn each_error_has_its_own_name() {
 fn another_version_can_be_refused() {
     let mut bytes = emitted(|out| emit_probe(out, 77, None, 1_200));
     bytes[0] = 200;
-    assert_eq!(parse(&bytes), Err(Malformed::Version(200)));
-    assert_eq!(peek(&bytes), Some(Peek { version: 200, asks: true, tag: 77 }));
+    assert_eq!(parse(&bytes), Err(ParseError::Version(200)));
+    assert_eq!(peek(&bytes), Some(Prefix { version: 200, expects_reply: true, tag: 77 }));
     assert_eq!(peek(&bytes[..11]), None);
     let answer = emitted(|out| emit_refuse(out, 77, Reason::Version, 0));
-    assert_eq!(peek(&answer), Some(Peek { version: VERSION, asks: false, tag: 77 }));
+    assert_eq!(peek(&answer), Some(Prefix { version: VERSION, expects_reply: false, tag: 77 }));
 }

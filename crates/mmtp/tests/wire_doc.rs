@@ -1,11 +1,11 @@
 //! The examples of docs/wire-mmtp.md are what the code reads and writes.
 
 use mmtp::collection::{Collection, Entry};
-use mmtp::id::{ContentId, Cut};
-use mmtp::tree::{Outboard, Verdict, Verifier};
+use mmtp::id::{ChunksPerBlock, ContentId};
+use mmtp::tree::{CheckResult, Outboard, Verifier};
 use mmtp::uri::Uri;
 use mmtp::wire::{
-    Cookie, Kind, Packet, Range, Reason, emit_cookie, emit_data, emit_hashes, emit_meta, emit_padded,
+    Cookie, Packet, Range, RangeKind, Reason, emit_cookie, emit_data, emit_hashes, emit_meta, emit_padded,
     emit_probe, emit_refuse, emit_request, parse,
 };
 
@@ -36,7 +36,7 @@ fn emitted(emit: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     out
 }
 
-/// The content of the examples: 20,000 bytes, two groups.
+/// The content of the examples: 20,000 bytes, two blocks.
 fn content() -> Vec<u8> {
     vec![b'a'; 20_000]
 }
@@ -46,20 +46,20 @@ fn packets() {
     let bytes = content();
     let tree = Outboard::of_bytes(&bytes);
     let id = tree.id();
-    let cut = Cut::new(12).unwrap();
+    let cut = ChunksPerBlock::new(12).unwrap();
     let ranges = [
-        Range { kind: Kind::Meta, first: 0, count: 1 },
-        Range { kind: Kind::Hashes { level: 0 }, first: 0, count: 2 },
-        Range { kind: Kind::Data(cut), first: 0, count: 15 },
+        Range { kind: RangeKind::Meta, first: 0, count: 1 },
+        Range { kind: RangeKind::Hashes { level: 0 }, first: 0, count: 2 },
+        Range { kind: RangeKind::Data(cut), first: 0, count: 15 },
     ];
     let request = hex("Example REQUEST");
     assert_eq!(request, emitted(|out| emit_request(out, TAG, Some(&COOKIE), true, &id, &ranges)));
     let Ok(Packet::Request(read)) = parse(&request) else { panic!() };
     assert_eq!(read.ranges.collect::<Vec<_>>(), ranges);
 
-    // Its last chunk: the third of the second, short group.
-    let (group, offset, len) = id.chunk_extent(14, cut).unwrap();
-    assert_eq!((group, offset, len), (1, 2_732, 884));
+    // Its last chunk: the third of the second, short block.
+    let (block, offset, len) = id.chunk_extent(14, cut).unwrap();
+    assert_eq!((block, offset, len), (1, 2_732, 884));
     assert_eq!(id.chunk_extent(15, cut), None);
     let data = emitted(|out| emit_data(out, TAG, cut, 14, &bytes[16_384 + 2_732..], 884));
     let shown = hex("Example DATA");
@@ -79,7 +79,7 @@ fn packets() {
 
     let mut verifier = Verifier::new(id);
     verifier.add_page(0, 0, tree.leaves()).unwrap();
-    assert_eq!(verifier.check(1, &bytes[16_384..]), Verdict::Good(tree.leaves()[1]));
+    assert_eq!(verifier.check(1, &bytes[16_384..]), CheckResult::Valid(tree.leaves()[1]));
 }
 
 #[test]

@@ -13,8 +13,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use mmtp::id::GROUP_BYTES;
-use mmtp::tree::{Cv, Outboard};
+use mmtp::id::BLOCK_BYTES;
+use mmtp::tree::{ChainingValue, Outboard};
 
 use super::Stamp;
 
@@ -75,14 +75,15 @@ pub fn parse(bytes: &[u8], stamp: &Stamp) -> Option<Outboard> {
     if !right || leaves.len() % 32 != 0 || blake3::hash(body).as_bytes() != check {
         return None;
     }
-    let leaves: Vec<Cv> = leaves.chunks_exact(32).filter_map(|leaf| leaf.try_into().ok()).collect();
+    let leaves: Vec<ChainingValue> =
+        leaves.chunks_exact(32).filter_map(|leaf| leaf.try_into().ok()).collect();
     Outboard::from_leaves(leaves, stamp.length).filter(|outboard| outboard.id().root == fixed[16..48])
 }
 
 pub(super) fn load(dir: &Path, path: &Path, stamp: &Stamp) -> Option<Outboard> {
     let file = file_for(dir, path);
     // Nothing longer than it should be is read into memory.
-    let expected = HEAD as u64 + stamp.length.div_ceil(GROUP_BYTES as u64) * 32 + 32;
+    let expected = HEAD as u64 + stamp.length.div_ceil(BLOCK_BYTES as u64) * 32 + 32;
     (fs::metadata(&file).ok()?.len() == expected)
         .then(|| fs::read(&file).ok())?
         .and_then(|b| parse(&b, stamp))
@@ -126,11 +127,11 @@ mod tests {
     use super::*;
 
     const STAMP: Stamp =
-        Stamp { inode: (1, 2), length: 3 * GROUP_BYTES as u64, modified: (-3, 4), changed: (5, 6) };
+        Stamp { inode: (1, 2), length: 3 * BLOCK_BYTES as u64, modified: (-3, 4), changed: (5, 6) };
 
     #[test]
     fn only_what_is_exactly_right_is_taken() {
-        let outboard = Outboard::of_bytes(&[7; 3 * GROUP_BYTES]);
+        let outboard = Outboard::of_bytes(&[7; 3 * BLOCK_BYTES]);
         let bytes = encode(&STAMP, &outboard);
         assert_eq!(parse(&bytes, &STAMP), Some(outboard));
         for other in [
@@ -156,7 +157,7 @@ mod tests {
     fn stored_and_loaded() {
         let dir = tempfile::tempdir().expect("a directory");
         let cache = dir.path().join("deep/er");
-        let outboard = Outboard::of_bytes(&[7; 3 * GROUP_BYTES]);
+        let outboard = Outboard::of_bytes(&[7; 3 * BLOCK_BYTES]);
         let path = Path::new("/some/file");
         assert_eq!(load(&cache, path, &STAMP), None);
         for _ in 0..2 {

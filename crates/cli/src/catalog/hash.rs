@@ -10,14 +10,14 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use mmtp::ContentId;
-use mmtp::id::{GROUP_BYTES, LENGTH_MAX, SEGMENT_GROUPS};
-use mmtp::tree::{Cv, Outboard, group_cv};
+use mmtp::id::{BLOCK_BYTES, LENGTH_MAX, SEGMENT_BLOCKS};
+use mmtp::tree::{ChainingValue, Outboard, block_cv};
 
 use super::walk::Found;
 use super::{Builder, Stamp, cache, open_file};
 
 /// Bytes read at once.
-const SEGMENT_BYTES: usize = SEGMENT_GROUPS as usize * GROUP_BYTES;
+const SEGMENT_BYTES: usize = SEGMENT_BLOCKS as usize * BLOCK_BYTES;
 /// Files from this length on are hashed by all threads together, shorter ones by one thread each.
 const SHARED_BYTES: u64 = 8 << 20;
 /// A file that changed less than this before it was hashed may change again without a new time: file systems
@@ -62,7 +62,7 @@ fn one(builder: &Builder, found: &Found, threads: usize) -> io::Result<(Outboard
     if stamp.length > LENGTH_MAX {
         return Err(io::Error::other("longer than 64 TiB"));
     }
-    // Reading a few groups is as fast as finding their hashes.
+    // Reading a few blocks is as fast as finding their hashes.
     let cache = builder.cache.as_ref().filter(|_| stamp.length > SEGMENT_BYTES as u64);
     if let Some(outboard) = cache.and_then(|dir| cache::load(dir, &found.path, &stamp)) {
         builder.hashed_bytes.fetch_add(stamp.length, Ordering::Relaxed);
@@ -92,7 +92,7 @@ fn has_settled(stamp: &Stamp) -> bool {
 }
 
 fn hash(builder: &Builder, file: &File, length: u64, threads: usize) -> io::Result<Outboard> {
-    if length <= GROUP_BYTES as u64 {
+    if length <= BLOCK_BYTES as u64 {
         let mut bytes = vec![0; length as usize];
         file.read_exact_at(&mut bytes, 0)?;
         builder.hashed_bytes.fetch_add(length, Ordering::Relaxed);
@@ -100,7 +100,7 @@ fn hash(builder: &Builder, file: &File, length: u64, threads: usize) -> io::Resu
     }
     let id = ContentId { root: [0; 32], length };
     let next = AtomicU64::new(0);
-    let worker = || -> io::Result<Vec<(u64, Vec<Cv>)>> {
+    let worker = || -> io::Result<Vec<(u64, Vec<ChainingValue>)>> {
         let mut bytes = vec![0; SEGMENT_BYTES];
         let mut done = Vec::new();
         loop {
@@ -114,8 +114,8 @@ fn hash(builder: &Builder, file: &File, length: u64, threads: usize) -> io::Resu
             let offset = segment * SEGMENT_BYTES as u64;
             let len = (length - offset).min(SEGMENT_BYTES as u64) as usize;
             file.read_exact_at(&mut bytes[..len], offset)?;
-            let groups = (segment * SEGMENT_GROUPS..).zip(bytes[..len].chunks(GROUP_BYTES));
-            done.push((segment, groups.map(|(group, bytes)| group_cv(group, bytes)).collect()));
+            let blocks = (segment * SEGMENT_BLOCKS..).zip(bytes[..len].chunks(BLOCK_BYTES));
+            done.push((segment, blocks.map(|(block, bytes)| block_cv(block, bytes)).collect()));
             builder.hashed_bytes.fetch_add(len as u64, Ordering::Relaxed);
         }
     };

@@ -31,20 +31,20 @@ fn ids_are_plain_blake3() {
 fn chunks_are_the_files_bytes() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("f");
-    let content = bytes(5 * GROUP_BYTES + 3_000);
+    let content = bytes(5 * BLOCK_BYTES + 3_000);
     fs::write(&path, &content).expect("a file");
     let (catalog, _) = build(&[path]);
     let offer = &catalog.offers()[0];
-    let mut out = vec![0xee; 64 * (GROUP_BYTES + 20)];
-    for cut in [1, 5, 12, 13, 64].into_iter().filter_map(Cut::new) {
+    let mut out = vec![0xee; 64 * (BLOCK_BYTES + 20)];
+    for cut in [1, 5, 12, 13, 64].into_iter().filter_map(ChunksPerBlock::new) {
         let chunks = offer.id.chunks(cut);
         for first in 0..chunks {
             let count = (chunks - first).min(7) as usize;
             let used = catalog.read_chunks(offer, cut, first, count, 20, &mut out).expect("chunks");
             let mut at = 0;
             for n in first..first + count as u64 {
-                let (group, offset, len) = offer.id.chunk_extent(n, cut).expect("a chunk");
-                let from = group as usize * GROUP_BYTES + offset;
+                let (block, offset, len) = offer.id.chunk_extent(n, cut).expect("a chunk");
+                let from = block as usize * BLOCK_BYTES + offset;
                 assert_eq!(out[at + 20..at + 20 + len], content[from..from + len]);
                 let wire_len = offer.id.chunk_wire_len(n, cut).expect("a chunk");
                 assert!(out[at + 20 + len..at + 20 + wire_len].iter().all(|b| *b == 0));
@@ -64,7 +64,7 @@ fn chunks_are_the_files_bytes() {
 #[test]
 fn a_changed_file_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
-    let cut = Cut::new(12).expect("a cut");
+    let cut = ChunksPerBlock::new(12).expect("a cut");
     let mut out = vec![0; 1 << 16];
     let path = dir.path().join("f");
     type Change = fn(&Path);
@@ -125,7 +125,9 @@ fn a_directory_is_a_collection_of_what_is_inside() {
     let manifest = catalog.offers().last().expect("a manifest");
     assert!(manifest.collection && manifest.name == b"album");
     let mut out = vec![0; 1 << 16];
-    let used = catalog.read_chunks(manifest, Cut::new(1).expect("a cut"), 0, 1, 0, &mut out).expect("read");
+    let used = catalog
+        .read_chunks(manifest, ChunksPerBlock::new(1).expect("a cut"), 0, 1, 0, &mut out)
+        .expect("read");
     let collection = Collection::parse(&out[..used]).expect("a collection");
     let paths: Vec<_> = collection.entries().iter().map(|e| e.path.as_slice()).collect();
     assert_eq!(paths, [&b"a/b/one"[..], b"inner", b"inner-absolute", b"two words\n"]);
@@ -183,7 +185,7 @@ fn many_files_are_not_all_open() {
     let mut out = [0; 64];
     for _ in 0..2 {
         for offer in catalog.offers().iter().filter(|offer| !offer.collection) {
-            let used = catalog.read_chunks(offer, Cut::MAX, 0, 1, 0, &mut out).expect("a chunk");
+            let used = catalog.read_chunks(offer, ChunksPerBlock::MAX, 0, 1, 0, &mut out).expect("a chunk");
             assert_eq!(out[..used], *offer.name);
         }
     }

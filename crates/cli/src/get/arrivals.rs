@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use mmtp::ContentId;
-use mmtp::subscriber::{ObjectId, Subscriber};
-use mmtp::tree::Cv;
+use mmtp::subscriber::{DownloadId, Subscriber};
+use mmtp::tree::ChainingValue;
 
 use crate::exit::{Code, Failure, Outcome};
 use crate::target::{Place, Proof, Target};
@@ -14,8 +14,8 @@ use crate::target::{Place, Proof, Target};
 /// trips, few enough for the descriptors (three a file) and for the disk.
 const OPEN_MAX: usize = 64;
 
-/// Wants a content, but for the groups that are here; under this number it will arrive.
-pub(super) type Wants<'a> = dyn FnMut(ContentId, &dyn Fn(u64) -> bool) -> Outcome<ObjectId> + 'a;
+/// Wants a content, but for the blocks that are here; under this number it will arrive.
+pub(super) type Wants<'a> = dyn FnMut(ContentId, &dyn Fn(u64) -> bool) -> Outcome<DownloadId> + 'a;
 
 /// One content and the place where it is to go; the place is looked up when its turn comes.
 pub(super) struct Wanted {
@@ -28,7 +28,7 @@ pub(super) struct Wanted {
 /// All contents of one transfer.
 pub(super) struct Arrivals {
     waiting: VecDeque<Wanted>,
-    open: BTreeMap<ObjectId, Slot>,
+    open: BTreeMap<DownloadId, Slot>,
     force: bool,
     memory: Option<Vec<u8>>,
     /// Of the file that was finished last.
@@ -63,8 +63,8 @@ impl Arrivals {
         let mut new = Self::new(Vec::new(), false);
         new.total_bytes = id.length;
         let bytes = vec![0; usize::try_from(id.length).unwrap_or(0)];
-        let object = subscriber.want(id, false, |_| false);
-        new.open.insert(object, Slot::Memory(bytes));
+        let download = subscriber.add_download(id, false, |_| false);
+        new.open.insert(download, Slot::Memory(bytes));
         new
     }
 
@@ -85,39 +85,46 @@ impl Arrivals {
                 Target::open(place, id, wanted.proof, self.force, &mut |bytes| checking(id.length, bytes))?;
             self.done_bytes += target.bytes_done();
             self.resumed_bytes += target.bytes_done();
-            let object = want(wanted.id, &|group| there.contains(group))?;
-            self.open.insert(object, Slot::File { target: Box::new(target), executable: wanted.executable });
+            let download = want(wanted.id, &|block| there.contains(block))?;
+            self.open
+                .insert(download, Slot::File { target: Box::new(target), executable: wanted.executable });
         }
         Ok(any)
     }
 
-    /// A verified group arrived.
-    pub(super) fn group(&mut self, object: ObjectId, group: u64, bytes: Vec<u8>, cv: Cv) -> Outcome {
-        match self.open.get_mut(&object) {
+    /// A verified block arrived.
+    pub(super) fn block(
+        &mut self,
+        download: DownloadId,
+        block: u64,
+        bytes: Vec<u8>,
+        cv: ChainingValue,
+    ) -> Outcome {
+        match self.open.get_mut(&download) {
             Some(Slot::File { target, .. }) => {
                 let before = target.bytes_done();
-                target.write(group, bytes, cv)?;
+                target.write(block, bytes, cv)?;
                 self.done_bytes += target.bytes_done() - before;
                 Ok(())
             }
             Some(Slot::Memory(memory)) => {
                 self.done_bytes += bytes.len() as u64;
                 let start =
-                    usize::try_from(group).unwrap_or(usize::MAX).saturating_mul(mmtp::id::GROUP_BYTES);
+                    usize::try_from(block).unwrap_or(usize::MAX).saturating_mul(mmtp::id::BLOCK_BYTES);
                 if let Some(to) = memory.get_mut(start..start + bytes.len()) {
                     to.copy_from_slice(&bytes);
                 }
                 Ok(())
             }
-            None => Err(Failure::other("a group arrived for a content that nobody wants")),
+            None => Err(Failure::other("a block arrived for a content that nobody wants")),
         }
     }
 
-    /// Groups that had arrived may be wrong: they will come again.
-    pub(super) fn revoked(&mut self, object: ObjectId, groups: Range<u64>) -> Outcome {
-        let Some(Slot::File { target, .. }) = self.open.get_mut(&object) else { return Ok(()) };
+    /// Blocks that had arrived may be wrong: they will come again.
+    pub(super) fn revoked(&mut self, download: DownloadId, blocks: Range<u64>) -> Outcome {
+        let Some(Slot::File { target, .. }) = self.open.get_mut(&download) else { return Ok(()) };
         let before = target.bytes_done();
-        target.forget(groups)?;
+        target.forget(blocks)?;
         self.done_bytes -= before - target.bytes_done();
         Ok(())
     }
@@ -127,12 +134,12 @@ impl Arrivals {
     ///
     /// # Errors
     /// Exit status 5 if there is any such.
-    pub(super) fn distrust(&mut self, object: ObjectId) -> Outcome {
-        match self.open.get(&object) {
+    pub(super) fn distrust(&mut self, download: DownloadId) -> Outcome {
+        match self.open.get(&download) {
             Some(Slot::File { target, .. }) if target.trusts_earlier() => {}
             _ => return Ok(()),
         }
-        self.discard(object)?;
+        self.discard(download)?;
         Err(Failure::new(
             Code::Corrupt,
             "a mirror has sent wrong bytes, and perhaps also in an earlier run: what had arrived is removed, \
@@ -141,8 +148,8 @@ impl Arrivals {
     }
 
     /// What has arrived of a content is worth nothing: no trace of it is to be left behind.
-    pub(super) fn discard(&mut self, object: ObjectId) -> Outcome {
-        let Some(Slot::File { target, .. }) = self.open.remove(&object) else { return Ok(()) };
+    pub(super) fn discard(&mut self, download: DownloadId) -> Outcome {
+        let Some(Slot::File { target, .. }) = self.open.remove(&download) else { return Ok(()) };
         self.done_bytes -= target.bytes_done();
         target.discard()
     }
@@ -153,8 +160,8 @@ impl Arrivals {
     }
 
     /// A content is whole: it gets its name.
-    pub(super) fn complete(&mut self, object: ObjectId) -> Outcome {
-        match self.open.remove(&object) {
+    pub(super) fn complete(&mut self, download: DownloadId) -> Outcome {
+        match self.open.remove(&download) {
             Some(Slot::File { target, executable }) => {
                 if executable {
                     target.make_executable()?;

@@ -2,7 +2,7 @@
 //! what there is to check it by.
 //!
 //! All questions that can be asked at once are. What is found, the strongest first: chaining values of all
-//! groups (a leaf list that gives the content's root), hashes of pieces (a Metalink), the root alone, the
+//! blocks (a leaf list that gives the content's root), hashes of pieces (a Metalink), the root alone, the
 //! SHA-256 of the whole, nothing. A mirror that has a file of another length, or none, is left out and named.
 //!
 //! What the user says (a content id, a checksum) or a Metalink is believed before what a server offers beside

@@ -1,10 +1,10 @@
-//! Who knows which groups mirrors may bring: a pool of their own, or the subscriber, which lends.
+//! Who knows which blocks mirrors may bring: a pool of their own, or the subscriber, which lends.
 
 use std::ops::Range;
 
 use mirror::plain::{Check, Plain};
 use mirror::plan::{MirrorId, Mirrors, Pool};
-use mmtp::subscriber::{ObjectId, PathReport, SourceId, Subscriber};
+use mmtp::subscriber::{DownloadId, PathReport, SourceId, Subscriber};
 
 /// Who knows what is missing.
 pub(super) enum Kind {
@@ -13,16 +13,16 @@ pub(super) enum Kind {
     Plain(Box<Plain>),
     /// The subscriber will lend, once the content is wanted.
     Lending(Check),
-    /// It will lend groups of this content, once a source has answered that has its hashes.
-    Waiting(ObjectId),
-    /// The subscriber lends groups of this content.
-    Lent(ObjectId),
+    /// It will lend blocks of this content, once a source has answered that has its hashes.
+    Waiting(DownloadId),
+    /// The subscriber lends blocks of this content.
+    Lent(DownloadId),
 }
 
 /// The subscriber as a pool.
 struct Lent<'a> {
     subscriber: &'a mut Subscriber,
-    object: ObjectId,
+    download: DownloadId,
     sources: Vec<Option<SourceId>>,
     /// What all mirrors bring, bytes a second.
     rate_bytes: u64,
@@ -37,29 +37,29 @@ impl Lent<'_> {
 }
 
 impl Pool for Lent<'_> {
-    fn take(&mut self, mirror: MirrorId, groups: u64) -> Option<Range<u64>> {
+    fn take(&mut self, mirror: MirrorId, blocks: u64) -> Option<Range<u64>> {
         let source = self.source(mirror)?;
-        self.subscriber.lend(source, self.object, groups, self.rate_bytes)
+        self.subscriber.reserve(source, self.download, blocks, self.rate_bytes)
     }
 
-    fn put_back(&mut self, groups: Range<u64>) {
-        self.subscriber.give_back(self.object, groups);
+    fn put_back(&mut self, blocks: Range<u64>) {
+        self.subscriber.release(self.download, blocks);
     }
 
     fn idle(&self) -> u64 {
         // The paths will take their part of what nobody has been asked for.
-        let idle = u128::from(self.subscriber.groups_idle(self.object));
+        let idle = u128::from(self.subscriber.blocks_unrequested(self.download));
         let (mine, all) = (u128::from(self.rate_bytes), u128::from(self.rate_bytes + self.paths_bytes));
         if idle == 0 || all == 0 { idle as u64 } else { (idle * mine / all).max(1) as u64 }
     }
 
-    fn is_wanted(&self, group: u64) -> bool {
-        self.subscriber.is_wanted(self.object, group)
+    fn is_wanted(&self, block: u64) -> bool {
+        self.subscriber.is_wanted(self.download, block)
     }
 
-    fn bring(&mut self, mirror: MirrorId, group: u64, bytes: &[u8]) {
+    fn bring(&mut self, mirror: MirrorId, block: u64, bytes: &[u8]) {
         if let Some(source) = self.source(mirror) {
-            self.subscriber.bring(source, self.object, group, bytes);
+            self.subscriber.insert_block(source, self.download, block, bytes);
         }
     }
 }
@@ -91,7 +91,7 @@ pub(super) fn with_pool<T>(
 ) -> T {
     match kind {
         Kind::Plain(plain) => f(machine, &mut **plain),
-        Kind::Lent(object) => {
+        Kind::Lent(download) => {
             let rate_bytes = machine.ways().filter_map(|way| way.rate).sum();
             let paths = subscriber.paths().filter(|path| path.srtt > algo::Span::ZERO);
             let rate = |p: PathReport| {
@@ -99,7 +99,7 @@ pub(super) fn with_pool<T>(
                 algo::Rate::of(window, p.srtt).as_bytes()
             };
             let paths_bytes = paths.map(rate).sum();
-            f(machine, &mut Lent { subscriber, object: *object, sources, rate_bytes, paths_bytes })
+            f(machine, &mut Lent { subscriber, download: *download, sources, rate_bytes, paths_bytes })
         }
         Kind::Check(_) | Kind::Lending(_) | Kind::Waiting(_) => f(machine, &mut Nothing),
     }

@@ -1,7 +1,7 @@
 //! What a path looks like to people: its state in words, its rate, and what is said when nobody is left.
 
 use algo::{Span, Time};
-use mmtp::subscriber::{PathReport, State};
+use mmtp::subscriber::{PathReport, PathState};
 use mmtp::wire::Reason;
 
 use super::transfer::Source;
@@ -34,11 +34,11 @@ pub(super) fn state(report: &PathReport, source: &Source) -> String {
     match (report.state, &source.struck, source.refused) {
         (_, Some(reason), _) => format!("struck off: {reason}"),
         (_, _, Some(reason)) => reason.to_string(),
-        (State::Opening, ..) => NO_ANSWER_YET.into(),
-        (State::Open, ..) => "open".into(),
-        (State::Silent, ..) => "silent".into(),
-        (State::Down, ..) => "interface gone".into(),
-        (State::Closed, ..) => "closed".into(),
+        (PathState::Opening, ..) => NO_ANSWER_YET.into(),
+        (PathState::Open, ..) => "open".into(),
+        (PathState::Unresponsive, ..) => "silent".into(),
+        (PathState::Down, ..) => "interface gone".into(),
+        (PathState::Closed, ..) => "closed".into(),
     }
 }
 

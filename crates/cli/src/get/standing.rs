@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(standing.out.as_deref(), Some("the server wants a name and a password (401)"));
         let (code, why) = none_left(std::iter::once(&standing));
         assert!(code == Code::Refused && why.contains("(401): those that were given are wrong"), "{why}");
-        standing.strike("wrong bytes in group 1".into());
+        standing.strike("wrong bytes in block 1".into());
         assert_eq!(standing.code, Code::Corrupt);
     }
 }

@@ -133,7 +133,7 @@ impl Transfer {
 
     /// What the first source that answers calls a content.
     pub(super) fn name_of(&mut self, id: ContentId, view: &mut View) -> Outcome<Option<Vec<u8>>> {
-        self.subscriber.want(id, true, |_| true);
+        self.subscriber.add_download(id, true, |_| true);
         self.run(&mut Arrivals::new(Vec::new(), false), view)?;
         Ok(self.named.take())
     }
@@ -180,11 +180,11 @@ impl Transfer {
             let mut want = |id: ContentId, have: &dyn Fn(u64) -> bool| match web.as_mut() {
                 Some(web) if web.is_alone() => web.want(have).map(|()| 0),
                 web => {
-                    let object = subscriber.want(id, false, have);
+                    let download = subscriber.add_download(id, false, have);
                     if let Some(web) = web {
-                        web.borrow(object, subscriber);
+                        web.borrow(download, subscriber);
                     }
-                    Ok(object)
+                    Ok(download)
                 }
             };
             if arrivals.advance(&mut want, &mut checking)? {
@@ -234,7 +234,8 @@ impl Transfer {
             match (self.subscriber.poll(now), waits) {
                 (Output::Wait(until), Some(until_web)) => {
                     // Only now: every source that was ruled out meanwhile is to be shown as such.
-                    let hopeless = std::mem::take(&mut self.doubtful) && self.subscriber.hopeless().is_some();
+                    let hopeless =
+                        std::mem::take(&mut self.doubtful) && self.subscriber.unobtainable().is_some();
                     return if hopeless { Err(given_up(&self.sources)) } else { Ok(until.min(until_web)) };
                 }
                 // What sources have done may leave the mirrors something to do, and what mirrors borrow then
@@ -258,12 +259,12 @@ impl Transfer {
         let Some(web) = &mut self.web else { return Ok(Time::NEVER) };
         let mut written = Ok(());
         let until = web.drain(self.clock.now(), &mut self.subscriber, view, |brought| match brought {
-            Brought::Group { .. } | Brought::Complete if written.is_err() => Ok(()),
-            Brought::Group { group, bytes, cv } => {
-                written = arrivals.group(0, group, bytes, cv);
+            Brought::Block { .. } | Brought::Complete if written.is_err() => Ok(()),
+            Brought::Block { block, bytes, cv } => {
+                written = arrivals.block(0, block, bytes, cv);
                 Ok(())
             }
-            Brought::Revoked(groups) => arrivals.revoked(0, groups),
+            Brought::Revoked(blocks) => arrivals.revoked(0, blocks),
             Brought::Liar => arrivals.distrust(0),
             Brought::Disagree => arrivals.discard(0),
             // It was said that what is there is kept as it is.
@@ -289,20 +290,20 @@ impl Transfer {
 
     fn event(&mut self, event: Event, arrivals: &mut Arrivals, view: &mut View) -> Outcome {
         match event {
-            Event::Group { object, group, bytes, cv } => arrivals.group(object, group, bytes, cv),
-            Event::Complete { object } => arrivals.complete(object),
+            Event::Block { download, block, bytes, cv } => arrivals.block(download, block, bytes, cv),
+            Event::Complete { download } => arrivals.complete(download),
             Event::Meta { name, .. } => {
                 self.named = Some(name);
                 Ok(())
             }
-            Event::Struck { source, group, .. } => {
+            Event::Banned { source, block, .. } => {
                 if let Some(web) = &mut self.web
                     && let Some(mirror) = web.mirror_of(source)
                 {
-                    web.struck(self.clock.now(), mirror, group, &mut self.subscriber);
+                    web.struck(self.clock.now(), mirror, block, &mut self.subscriber);
                 }
                 let source = &mut self.sources[usize::from(source)];
-                let reason = format!("wrong bytes in group {group}");
+                let reason = format!("wrong bytes in block {block}");
                 view.note(&format!("{}: {reason}: struck off", source.name));
                 source.struck = Some(reason);
                 self.doubtful = true;

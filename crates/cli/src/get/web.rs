@@ -3,7 +3,7 @@
 //! Joins three parts that know nothing of each other: the machine that decides what is asked of whom
 //! ([`mirror::plan`]), the client that asks ([`http_world::client`]), and who knows what is missing. That is
 //! a [`Plain`] where mirrors alone have the content, and the subscriber where sources that speak mmTP have it
-//! too: it lends groups to the mirrors.
+//! too: it lends blocks to the mirrors.
 
 mod rows;
 
@@ -15,7 +15,7 @@ use algo::{Output, Span, Time};
 use http_world::client::{Ask, Client, Event as Answer, Trouble, What};
 use mirror::plain::{self, Check, Plain};
 use mirror::plan::{Command, Failure as Useless, Input, MirrorId, Mirrors, Sample, WayConfig};
-use mmtp::subscriber::{ObjectId, SourceId, Subscriber};
+use mmtp::subscriber::{DownloadId, SourceId, Subscriber};
 use net::Egress;
 
 use super::groups::Given;
@@ -46,9 +46,9 @@ struct Seen {
 
 /// What mirrors bring.
 pub(super) enum Brought {
-    /// A group that is verified as far as it can be.
-    Group { group: u64, bytes: Vec<u8>, cv: mmtp::tree::Cv },
-    /// Groups that turned out to be wrong.
+    /// A block that is verified as far as it can be.
+    Block { block: u64, bytes: Vec<u8>, cv: mmtp::tree::ChainingValue },
+    /// Blocks that turned out to be wrong.
     Revoked(Range<u64>),
     /// A mirror lied, as comparisons with others show: nothing else tells what is right.
     Liar,
@@ -137,7 +137,7 @@ impl Web {
         Ok(new)
     }
 
-    /// Makes the mirrors sources of the subscriber, which lends them groups; returns their names.
+    /// Makes the mirrors sources of the subscriber, which lends them blocks; returns their names.
     pub(super) fn join(&mut self, subscriber: &mut Subscriber) -> Vec<String> {
         for seen in &mut self.mirrors {
             seen.source = subscriber.add_source();
@@ -156,8 +156,8 @@ impl Web {
 
     /// A source has answered that can tell the hashes of what mirrors bring.
     pub(super) fn lend(&mut self) {
-        if let Kind::Waiting(object) = self.pool {
-            self.pool = Kind::Lent(object);
+        if let Kind::Waiting(download) = self.pool {
+            self.pool = Kind::Lent(download);
         }
     }
 
@@ -184,18 +184,18 @@ impl Web {
     }
 
     /// The subscriber wants it, and lends. What is known of it spares asking sources for pages.
-    pub(super) fn borrow(&mut self, object: ObjectId, subscriber: &mut Subscriber) {
+    pub(super) fn borrow(&mut self, download: DownloadId, subscriber: &mut Subscriber) {
         if let Kind::Lending(check) = &mut self.pool {
             if let Check::Leaves(leaves) = std::mem::replace(check, Check::Nothing) {
-                self.proven = subscriber.prove(object, leaves);
+                self.proven = subscriber.set_leaves(download, leaves);
             }
-            self.pool = if self.proven { Kind::Lent(object) } else { Kind::Waiting(object) };
+            self.pool = if self.proven { Kind::Lent(download) } else { Kind::Waiting(download) };
         }
         for (number, seen) in self.mirrors.iter().enumerate() {
             if let Some(source) = seen.source
                 && !self.ways.iter().any(|way| usize::from(way.mirror) == number)
             {
-                subscriber.lacking(source, object);
+                subscriber.mark_unavailable(source, download);
             }
         }
     }
@@ -292,9 +292,9 @@ impl Web {
         seen.standing.give_up(trouble, seen.mirror.trusted, view);
         match &mut self.pool {
             Kind::Plain(plain) => plain.gone(mirror),
-            Kind::Lent(object) | Kind::Waiting(object) => {
+            Kind::Lent(download) | Kind::Waiting(download) => {
                 if let Some(source) = seen.source {
-                    subscriber.lacking(source, *object);
+                    subscriber.mark_unavailable(source, *download);
                 }
             }
             _ => {}
@@ -302,9 +302,9 @@ impl Web {
     }
 
     /// A mirror lied, as the subscriber or the pool found out; it has been told why by a note.
-    pub(super) fn struck(&mut self, now: Time, mirror: MirrorId, group: u64, subscriber: &mut Subscriber) {
+    pub(super) fn struck(&mut self, now: Time, mirror: MirrorId, block: u64, subscriber: &mut Subscriber) {
         let Some(seen) = self.mirrors.get_mut(usize::from(mirror)) else { return };
-        seen.standing.strike(format!("wrong bytes in group {group}"));
+        seen.standing.strike(format!("wrong bytes in block {block}"));
         let Self { machine, mirrors, pool, .. } = self;
         with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
             machine.handle(now, Input::Struck { mirror }, pool);
@@ -381,25 +381,25 @@ impl Web {
         let mut again = false;
         for event in events {
             match event {
-                plain::Event::Verified { group, bytes, cv } => each(Brought::Group { group, bytes, cv })?,
-                plain::Event::Revoked { groups } => {
+                plain::Event::Verified { block, bytes, cv } => each(Brought::Block { block, bytes, cv })?,
+                plain::Event::Revoked { blocks } => {
                     again = true;
-                    each(Brought::Revoked(groups))?;
+                    each(Brought::Revoked(blocks))?;
                 }
                 plain::Event::Complete => each(Brought::Complete)?,
-                plain::Event::Liar { mirror, group } => {
+                plain::Event::Liar { mirror, block } => {
                     again = true;
                     let name = self.name(mirror).to_owned();
-                    view.note(&format!("{name}: wrong bytes in group {group}: struck off"));
-                    self.struck(now, mirror, group, subscriber);
+                    view.note(&format!("{name}: wrong bytes in block {block}: struck off"));
+                    self.struck(now, mirror, block, subscriber);
                     if only_compares {
                         each(Brought::Liar)?;
                     }
                 }
-                plain::Event::Disagree { mirrors, group } => {
+                plain::Event::Disagree { mirrors, block } => {
                     each(Brought::Disagree)?;
                     let names: Vec<&str> = mirrors.iter().map(|mirror| self.name(*mirror)).collect();
-                    let from = group * mmtp::id::GROUP_BYTES as u64;
+                    let from = block * mmtp::id::BLOCK_BYTES as u64;
                     return Err(Failure::new(
                         Code::Corrupt,
                         format!(
@@ -430,7 +430,7 @@ impl Web {
     }
 
     fn is_wanting(&self) -> bool {
-        matches!(&self.pool, Kind::Plain(plain) if plain.groups_left() > 0)
+        matches!(&self.pool, Kind::Plain(plain) if plain.blocks_left() > 0)
     }
 
     fn name(&self, mirror: MirrorId) -> &str {

@@ -9,14 +9,14 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
 use mmtp::ContentId;
-use mmtp::id::GROUP_BYTES;
-use mmtp::tree::{Cv, group_cv, root_of_leaves};
+use mmtp::id::BLOCK_BYTES;
+use mmtp::tree::{ChainingValue, block_cv, root_of_leaves};
 use sha2::{Digest as _, Sha256};
 
-/// Bytes read at once: whole groups.
-const BLOCK_BYTES: usize = 64 * GROUP_BYTES;
-/// Blocks that wait for a thread.
-const QUEUE_BLOCKS: usize = 8;
+/// Bytes read at once: whole blocks.
+const SEGMENT_BYTES: usize = 64 * BLOCK_BYTES;
+/// Segments that wait for a thread.
+const QUEUE_SEGMENTS: usize = 8;
 
 /// What to hash.
 pub(super) struct Hashing<'a> {
@@ -37,38 +37,38 @@ pub(super) struct Hashed {
     pub(super) sha256: [u8; 32],
     /// SHA-256 of each piece.
     pub(super) pieces: Vec<[u8; 32]>,
-    /// The chaining values of all groups; none for at most one group.
-    pub(super) leaves: Vec<Cv>,
+    /// The chaining values of all blocks; none for at most one block.
+    pub(super) leaves: Vec<ChainingValue>,
 }
 
-type Block = Arc<Vec<u8>>;
+type Segment = Arc<Vec<u8>>;
 
 impl Hashing<'_> {
     /// # Errors
     /// If the file cannot be read or is too short, or on [`stop`](Self::stop).
     pub(super) fn run(&self) -> io::Result<Hashed> {
         thread::scope(|scope| {
-            let (to_whole, blocks) = sync_channel(QUEUE_BLOCKS);
-            let whole = scope.spawn(move || whole(&blocks));
-            let (to_pieces, blocks) = sync_channel(QUEUE_BLOCKS);
-            let pieces = scope.spawn(move || pieces(&blocks, self.piece_bytes));
-            let (to_leaves, blocks) = sync_channel(QUEUE_BLOCKS);
-            let leaves = scope.spawn(move || leaves(&blocks));
-            let (mut at, mut first) = (0, Block::default());
+            let (to_whole, segments) = sync_channel(QUEUE_SEGMENTS);
+            let whole = scope.spawn(move || whole(&segments));
+            let (to_pieces, segments) = sync_channel(QUEUE_SEGMENTS);
+            let pieces = scope.spawn(move || pieces(&segments, self.piece_bytes));
+            let (to_leaves, segments) = sync_channel(QUEUE_SEGMENTS);
+            let leaves = scope.spawn(move || leaves(&segments));
+            let (mut at, mut first) = (0, Segment::default());
             while at < self.length {
                 if self.stop.load(Ordering::Relaxed) {
                     return Err(io::ErrorKind::Interrupted.into());
                 }
-                let len = (self.length - at).min(BLOCK_BYTES as u64);
+                let len = (self.length - at).min(SEGMENT_BYTES as u64);
                 let mut bytes = vec![0; len as usize];
                 self.file.read_exact_at(&mut bytes, at)?;
-                let block = Arc::new(bytes);
+                let segment = Arc::new(bytes);
                 for to in [&to_whole, &to_pieces, &to_leaves] {
                     // A thread that has panicked is found when it is joined.
-                    let _ = to.send(Arc::clone(&block));
+                    let _ = to.send(Arc::clone(&segment));
                 }
                 if at == 0 {
-                    first = block;
+                    first = segment;
                 }
                 at += len;
                 self.done.store(at, Ordering::Relaxed);
@@ -78,7 +78,7 @@ impl Hashing<'_> {
             let pieces = join(pieces);
             let mut leaves = join(leaves);
             let root = root_of_leaves(leaves.iter().copied()).unwrap_or_else(|| {
-                // At most one group: its hash is the root.
+                // At most one block: its hash is the root.
                 leaves.clear();
                 ContentId::of(&first).root
             });
@@ -91,18 +91,18 @@ fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-fn whole(blocks: &Receiver<Block>) -> [u8; 32] {
+fn whole(segments: &Receiver<Segment>) -> [u8; 32] {
     let mut hasher = Sha256::new();
-    for block in blocks {
-        hasher.update(&*block);
+    for segment in segments {
+        hasher.update(&*segment);
     }
     hasher.finalize().into()
 }
 
-fn pieces(blocks: &Receiver<Block>, piece_bytes: u64) -> Vec<[u8; 32]> {
+fn pieces(segments: &Receiver<Segment>, piece_bytes: u64) -> Vec<[u8; 32]> {
     let (mut hashes, mut hasher, mut missing) = (Vec::new(), Sha256::new(), piece_bytes);
-    for block in blocks {
-        let mut rest = &block[..];
+    for segment in segments {
+        let mut rest = &segment[..];
         while !rest.is_empty() {
             let len = missing.min(rest.len() as u64);
             let (part, more) = rest.split_at(len as usize);
@@ -120,11 +120,11 @@ fn pieces(blocks: &Receiver<Block>, piece_bytes: u64) -> Vec<[u8; 32]> {
     hashes
 }
 
-fn leaves(blocks: &Receiver<Block>) -> Vec<Cv> {
+fn leaves(segments: &Receiver<Segment>) -> Vec<ChainingValue> {
     let mut leaves = Vec::new();
-    for block in blocks {
+    for segment in segments {
         let first = leaves.len() as u64;
-        leaves.extend((first..).zip(block.chunks(GROUP_BYTES)).map(|(n, bytes)| group_cv(n, bytes)));
+        leaves.extend((first..).zip(segment.chunks(BLOCK_BYTES)).map(|(n, bytes)| block_cv(n, bytes)));
     }
     leaves
 }

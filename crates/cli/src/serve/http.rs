@@ -6,7 +6,7 @@
 //! /DIR/  /DIR/PATH/      a list of a directory
 //! /b3/ROOT[/NAME]        a content by its name, in base32 or hexadecimal; of a directory, its manifest
 //! /b3/ROOT/[PATH]        what is in a directory, by the name of its manifest
-//! ….meta4  ….b3leaves    of each of these files: a Metalink, the hashes of its groups
+//! ….meta4  ….b3leaves    of each of these files: a Metalink, the hashes of its blocks
 //! /DIR.meta4             of a directory: a Metalink of all the files below it
 //! ```
 //! A path is looked up in a table of what was hashed at the start and never on the disk. Of two that were

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use algo::{Machine as _, Output, Time};
-use mmtp::publisher::{self, Body, Publisher, Reply};
+use mmtp::publisher::{self, Publisher, Reply, ReplyBody};
 use mmtp::wire::{self, DATA_HEADER, Reason};
 use net::{Clock, Datagrams, Interest, Poller, RecvBuffers, RecvOutcome, SendOutcome, Udp, WakeReceiver};
 
@@ -135,9 +135,9 @@ impl<'a> Socket<'a> {
 
     fn enqueue(&mut self, reply: Reply, from_ip: Option<IpAddr>) {
         let bytes = match &reply.body {
-            Body::Packet(packet) => packet.len(),
-            Body::Chunks { cut, count, .. } => *count as usize * (DATA_HEADER + cut.chunk_bytes()),
-            Body::Hashes { count, .. } => DATA_HEADER + count * 32,
+            ReplyBody::Packet(packet) => packet.len(),
+            ReplyBody::Chunks { cut, count, .. } => *count as usize * (DATA_HEADER + cut.chunk_bytes()),
+            ReplyBody::Hashes { count, .. } => DATA_HEADER + count * 32,
         };
         let room = self.shared.limit.queue_bytes(QUEUE_BYTES_MAX);
         // One reply always fits: it is bounded by the publisher.
@@ -191,12 +191,12 @@ impl<'a> Socket<'a> {
             self.queued_bytes -= bytes;
             let (to, ect) = (reply.to, reply.ect);
             let len = match reply.body {
-                Body::Packet(packet) if packet.len() <= BUFFER_BYTES => {
+                ReplyBody::Packet(packet) if packet.len() <= BUFFER_BYTES => {
                     self.buffer[..packet.len()].copy_from_slice(&packet);
                     packet.len()
                 }
-                Body::Packet(_) => 0,
-                Body::Hashes { tag, content, level, first, count } => {
+                ReplyBody::Packet(_) => 0,
+                ReplyBody::Hashes { tag, content, level, first, count } => {
                     let cvs = self.shared.catalog.find(&content.root);
                     let cvs = cvs.and_then(|o| self.shared.catalog.outboard(o).cvs(level, first, count));
                     let mut packet = Vec::with_capacity(DATA_HEADER + count * 32);
@@ -206,7 +206,7 @@ impl<'a> Socket<'a> {
                     self.buffer[..packet.len()].copy_from_slice(&packet);
                     packet.len()
                 }
-                Body::Chunks { .. } => {
+                ReplyBody::Chunks { .. } => {
                     self.queued_bytes += bytes;
                     self.queue.push_front(Waiting { reply, from_ip, bytes });
                     match self.gather() {
@@ -226,7 +226,7 @@ impl<'a> Socket<'a> {
     fn gather(&mut self) -> Option<Ready> {
         let front = self.queue.front()?;
         let (to, from_ip, ect) = (front.reply.to, front.from_ip, front.reply.ect);
-        let Body::Chunks { cut, .. } = front.reply.body else { return None };
+        let ReplyBody::Chunks { cut, .. } = front.reply.body else { return None };
         let segment = DATA_HEADER + cut.chunk_bytes();
         let most = self.shared.limit.batch_bytes().min(BUFFER_BYTES) / segment;
         let mut room = most.clamp(1, self.udp.max_segments(segment));
@@ -234,7 +234,7 @@ impl<'a> Socket<'a> {
         while room > 0 && len % segment == 0 {
             let Some(front) = self.queue.front_mut() else { break };
             let same = front.reply.to == to && front.from_ip == from_ip && front.reply.ect == ect;
-            let Body::Chunks { tag, content, cut: its_cut, first, count } = &mut front.reply.body else {
+            let ReplyBody::Chunks { tag, content, cut: its_cut, first, count } = &mut front.reply.body else {
                 break;
             };
             if !same || *its_cut != cut {

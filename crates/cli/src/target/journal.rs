@@ -1,14 +1,14 @@
-//! The journal beside a part: which groups are in it.
+//! The journal beside a part: which blocks are in it.
 //!
-//! A header names the content; then comes one slot a group, at a fixed place, empty (zeros) or with the
-//! group's chaining value and a check. A slot that was torn by a crash fails its check and counts as empty.
+//! A header names the content; then comes one slot a block, at a fixed place, empty (zeros) or with the
+//! block's chaining value and a check. A slot that was torn by a crash fails its check and counts as empty.
 //! Fixed places rather than an appended log: nothing can be recorded twice, and the slots in order are the
 //! leaves of the hash tree, so that a whole part is checked against the content's root in constant memory.
 //!
 //! ```text
 //! header  0  magic "anabrjnl"     slot  0  chaining value (32)
 //!         8  version (4)               32  check (8)
-//!        12  group bytes (4)
+//!        12  block bytes (4)
 //!        16  root (32)
 //!        48  length (8)
 //!        56  check (8)            numbers little-endian; a check is the start of a BLAKE3 hash
@@ -19,8 +19,8 @@
 use std::fmt;
 
 use mmtp::ContentId;
-use mmtp::id::{GROUP_BYTES, LENGTH_MAX};
-use mmtp::tree::Cv;
+use mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
+use mmtp::tree::ChainingValue;
 
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 64;
@@ -62,7 +62,7 @@ pub fn header(id: &ContentId) -> [u8; HEADER_BYTES] {
     let mut bytes = [0; HEADER_BYTES];
     bytes[..8].copy_from_slice(&MAGIC);
     bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
-    bytes[12..16].copy_from_slice(&(GROUP_BYTES as u32).to_le_bytes());
+    bytes[12..16].copy_from_slice(&(BLOCK_BYTES as u32).to_le_bytes());
     bytes[16..48].copy_from_slice(&id.root);
     bytes[48..56].copy_from_slice(&id.length.to_le_bytes());
     let check = check(&[&bytes[..56]]);
@@ -93,49 +93,49 @@ pub fn parse_header(bytes: &[u8]) -> Result<ContentId, Unreadable> {
     root.copy_from_slice(&head[16..48]);
     length.copy_from_slice(&head[48..56]);
     let length = u64::from_le_bytes(length);
-    if number(12) != GROUP_BYTES as u32 || length > LENGTH_MAX {
+    if number(12) != BLOCK_BYTES as u32 || length > LENGTH_MAX {
         return Err(Unreadable::Foreign);
     }
     Ok(ContentId { root, length })
 }
 
-/// The slot that records `cv` for `group` of `id`.
+/// The slot that records `cv` for `block` of `id`.
 #[must_use]
-pub fn slot(id: &ContentId, group: u64, cv: &Cv) -> [u8; SLOT_BYTES] {
+pub fn slot(id: &ContentId, block: u64, cv: &ChainingValue) -> [u8; SLOT_BYTES] {
     let mut bytes = [0; SLOT_BYTES];
     bytes[..32].copy_from_slice(cv);
-    bytes[32..].copy_from_slice(&slot_check(id, group, cv));
+    bytes[32..].copy_from_slice(&slot_check(id, block, cv));
     bytes
 }
 
-/// What `slot` records for `group` of `id`: `None` if it is empty, torn or of another group.
+/// What `slot` records for `block` of `id`: `None` if it is empty, torn or of another block.
 #[must_use]
-pub fn parse_slot(id: &ContentId, group: u64, slot: &[u8]) -> Option<Cv> {
+pub fn parse_slot(id: &ContentId, block: u64, slot: &[u8]) -> Option<ChainingValue> {
     let (cv, rest) = slot.split_first_chunk::<32>()?;
     let written = rest.first_chunk::<8>()?;
     // Zeros are by far the most frequent slot: no need to hash them.
-    (*written != [0; 8] && slot_check(id, group, cv) == *written).then_some(*cv)
+    (*written != [0; 8] && slot_check(id, block, cv) == *written).then_some(*cv)
 }
 
-/// Where the slot of `group` is.
+/// Where the slot of `block` is.
 #[must_use]
-pub const fn slot_offset(group: u64) -> u64 {
-    HEADER_BYTES as u64 + group.saturating_mul(SLOT_BYTES as u64)
+pub const fn slot_offset(block: u64) -> u64 {
+    HEADER_BYTES as u64 + block.saturating_mul(SLOT_BYTES as u64)
 }
 
-/// A whole journal: the content, and the groups recorded.
+/// A whole journal: the content, and the blocks recorded.
 ///
 /// # Errors
 /// If the header is not readable.
-pub fn parse(bytes: &[u8]) -> Result<(ContentId, Vec<(u64, Cv)>), Unreadable> {
+pub fn parse(bytes: &[u8]) -> Result<(ContentId, Vec<(u64, ChainingValue)>), Unreadable> {
     let id = parse_header(bytes)?;
     let slots = bytes[HEADER_BYTES..].chunks_exact(SLOT_BYTES);
-    let records = (0..id.groups()).zip(slots).filter_map(|(g, slot)| Some((g, parse_slot(&id, g, slot)?)));
+    let records = (0..id.blocks()).zip(slots).filter_map(|(g, slot)| Some((g, parse_slot(&id, g, slot)?)));
     Ok((id, records.collect()))
 }
 
-fn slot_check(id: &ContentId, group: u64, cv: &Cv) -> [u8; 8] {
-    check(&[&id.root, &group.to_le_bytes(), cv])
+fn slot_check(id: &ContentId, block: u64, cv: &ChainingValue) -> [u8; 8] {
+    check(&[&id.root, &block.to_le_bytes(), cv])
 }
 
 fn check(parts: &[&[u8]]) -> [u8; 8] {
@@ -153,7 +153,7 @@ fn check(parts: &[&[u8]]) -> [u8; 8] {
 mod tests {
     use super::*;
 
-    const ID: ContentId = ContentId { root: [9; 32], length: 3 * GROUP_BYTES as u64 + 1 };
+    const ID: ContentId = ContentId { root: [9; 32], length: 3 * BLOCK_BYTES as u64 + 1 };
 
     fn journal() -> Vec<u8> {
         let mut bytes = header(&ID).to_vec();

@@ -8,8 +8,8 @@ use std::os::unix::fs::FileExt as _;
 
 use mmtp::ContentId;
 use mmtp::bitmap::Bitmap;
-use mmtp::id::{GROUP_BYTES, SEGMENT_GROUPS};
-use mmtp::tree::{self, Cv};
+use mmtp::id::{BLOCK_BYTES, SEGMENT_BLOCKS};
+use mmtp::tree::{self, ChainingValue};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 
@@ -19,8 +19,8 @@ use super::{cv_of, interrupted};
 use crate::exit::{Failure, Outcome};
 use crate::names::show;
 
-/// Groups that are looked at in one go when a part is checked.
-const CHECK_GROUPS: u64 = 4 * SEGMENT_GROUPS;
+/// Blocks that are looked at in one go when a part is checked.
+const CHECK_BLOCKS: u64 = 4 * SEGMENT_BLOCKS;
 /// Bytes that are looked at in one go for something other than zeros.
 const ZERO_BLOCK_BYTES: usize = 256;
 
@@ -30,18 +30,18 @@ pub(super) struct Part {
     pub(super) file: File,
     pub(super) journal_name: OsString,
     journal: Flock<File>,
-    /// Each group is written once at most, and nothing was before: zeros need not be.
+    /// Each block is written once at most, and nothing was before: zeros need not be.
     pub(super) virgin: bool,
     /// Records were blanked, and may come back if the power fails.
     unsynced: bool,
     pub(super) held: Vec<Held>,
 }
 
-/// A group that waits to be written.
+/// A block that waits to be written.
 #[derive(Debug)]
 pub(super) struct Held {
-    pub(super) group: u64,
-    pub(super) cv: Cv,
+    pub(super) block: u64,
+    pub(super) cv: ChainingValue,
     pub(super) bytes: Vec<u8>,
 }
 
@@ -99,20 +99,20 @@ impl Part {
         there: &mut Bitmap,
         progress: &mut dyn FnMut(u64) -> bool,
     ) -> Outcome<u64> {
-        let mut slots = vec![0; CHECK_GROUPS as usize * SLOT_BYTES];
-        let mut bytes = vec![0; GROUP_BYTES];
+        let mut slots = vec![0; CHECK_BLOCKS as usize * SLOT_BYTES];
+        let mut bytes = vec![0; BLOCK_BYTES];
         let (mut kept, mut checked) = (0, 0);
-        for first in (0..id.groups()).step_by(CHECK_GROUPS as usize) {
+        for first in (0..id.blocks()).step_by(CHECK_BLOCKS as usize) {
             let read = read_up_to(&self.journal, &mut slots, journal::slot_offset(first))
                 .map_err(|e| place.failure("read", &self.journal_name, &e))?;
-            for (group, slot) in (first..id.groups()).zip(slots[..read].chunks_exact(SLOT_BYTES)) {
-                let Some(cv) = journal::parse_slot(id, group, slot) else { continue };
-                let bytes = &mut bytes[..id.group_len(group)];
-                let read = read_up_to(&self.file, bytes, group * GROUP_BYTES as u64)
+            for (block, slot) in (first..id.blocks()).zip(slots[..read].chunks_exact(SLOT_BYTES)) {
+                let Some(cv) = journal::parse_slot(id, block, slot) else { continue };
+                let bytes = &mut bytes[..id.block_len(block)];
+                let read = read_up_to(&self.file, bytes, block * BLOCK_BYTES as u64)
                     .map_err(|e| place.failure("read", &self.name, &e))?;
                 checked += read as u64;
-                if read == bytes.len() && cv_of(id, group, bytes) == cv {
-                    there.insert(group);
+                if read == bytes.len() && cv_of(id, block, bytes) == cv {
+                    there.insert(block);
                     kept += read as u64;
                 }
             }
@@ -123,15 +123,15 @@ impl Part {
         Ok(kept)
     }
 
-    /// Removes what is held and recorded of these groups.
-    pub(super) fn forget(&mut self, place: &Place, groups: Range<u64>) -> Outcome {
-        self.held.retain(|held| !groups.contains(&held.group));
+    /// Removes what is held and recorded of these blocks.
+    pub(super) fn forget(&mut self, place: &Place, blocks: Range<u64>) -> Outcome {
+        self.held.retain(|held| !blocks.contains(&held.block));
         // Their bytes stay where they are: zeros that come instead have to be written.
         self.virgin = false;
         self.unsynced = true;
-        let blank = [0; CHECK_GROUPS as usize * SLOT_BYTES];
-        for first in groups.clone().step_by(CHECK_GROUPS as usize) {
-            let slots = (groups.end - first).min(CHECK_GROUPS) as usize;
+        let blank = [0; CHECK_BLOCKS as usize * SLOT_BYTES];
+        for first in blocks.clone().step_by(CHECK_BLOCKS as usize) {
+            let slots = (blocks.end - first).min(CHECK_BLOCKS) as usize;
             self.journal
                 .write_all_at(&blank[..slots * SLOT_BYTES], journal::slot_offset(first))
                 .map_err(|e| place.failure("write", &self.journal_name, &e))?;
@@ -160,16 +160,16 @@ impl Part {
             self.unsynced = false;
         }
         let mut held = std::mem::take(&mut self.held);
-        // Stable: the last copy of a group is written last.
-        held.sort_by_key(|h| h.group);
-        for run in held.chunk_by(|a, b| a.group + 1 == b.group) {
+        // Stable: the last copy of a block is written last.
+        held.sort_by_key(|h| h.block);
+        for run in held.chunk_by(|a, b| a.block + 1 == b.block) {
             self.write_run(run).map_err(|e| place.failure("write", &self.name, &e))?;
             let mut slots = Vec::with_capacity(run.len() * SLOT_BYTES);
             for one in run {
-                slots.extend(journal::slot(id, one.group, &one.cv));
+                slots.extend(journal::slot(id, one.block, &one.cv));
             }
             self.journal
-                .write_all_at(&slots, journal::slot_offset(run[0].group))
+                .write_all_at(&slots, journal::slot_offset(run[0].block))
                 .map_err(|e| place.failure("write", &self.journal_name, &e))?;
         }
         held.clear();
@@ -177,14 +177,14 @@ impl Part {
         Ok(())
     }
 
-    /// Writes consecutive groups, except those that are zeros where there are zeros: a hole in the file stays
+    /// Writes consecutive blocks, except those that are zeros where there are zeros: a hole in the file stays
     /// one.
     pub(super) fn write_run(&self, run: &[Held]) -> io::Result<()> {
         let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(run.len());
         let mut at = 0;
         for one in run {
             let bytes = one.bytes.as_slice();
-            let offset = one.group * GROUP_BYTES as u64;
+            let offset = one.block * BLOCK_BYTES as u64;
             if is_zero(bytes) && (self.virgin || self.is_hole(offset, bytes.len())?) {
                 write_all_vectored(&self.file, &mut slices, at)?;
                 slices.clear();
@@ -223,16 +223,16 @@ impl Part {
 
     /// The root that the recorded hashes give together; `None` if some are missing.
     pub(super) fn root(&self, place: &Place, id: &ContentId) -> Outcome<Option<[u8; 32]>> {
-        let mut slots = vec![0; CHECK_GROUPS as usize * SLOT_BYTES];
+        let mut slots = vec![0; CHECK_BLOCKS as usize * SLOT_BYTES];
         let mut failed = None;
         let mut recorded = 0;
-        let mut leaves = (0..id.groups()).step_by(CHECK_GROUPS as usize).flat_map(|first| {
+        let mut leaves = (0..id.blocks()).step_by(CHECK_BLOCKS as usize).flat_map(|first| {
             let mut some = Vec::new();
             match read_up_to(&self.journal, &mut slots, journal::slot_offset(first)) {
                 Ok(read) => {
                     let slots = slots[..read].chunks_exact(SLOT_BYTES);
                     some.extend(
-                        (first..id.groups()).zip(slots).filter_map(|(g, s)| journal::parse_slot(id, g, s)),
+                        (first..id.blocks()).zip(slots).filter_map(|(g, s)| journal::parse_slot(id, g, s)),
                     );
                 }
                 Err(e) => failed = Some(e),
@@ -240,14 +240,14 @@ impl Part {
             recorded += some.len() as u64;
             some
         });
-        let root = match id.groups() {
+        let root = match id.blocks() {
             0 => Some(*blake3::hash(&[]).as_bytes()),
             1 => leaves.next(),
             _ => tree::root_of_leaves(leaves),
         };
         match failed {
             Some(e) => Err(place.failure("read", &self.journal_name, &e)),
-            None => Ok(root.filter(|_| recorded == id.groups())),
+            None => Ok(root.filter(|_| recorded == id.blocks())),
         }
     }
 }

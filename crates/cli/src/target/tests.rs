@@ -1,6 +1,6 @@
 use std::ffi::OsStr;
 
-use mmtp::id::GROUP_BYTES;
+use mmtp::id::BLOCK_BYTES;
 
 use super::part::is_zero;
 use super::*;
@@ -10,11 +10,11 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
-/// Groups 2 and 5 are zeros; the last one is short.
+/// Blocks 2 and 5 are zeros; the last one is short.
 fn content() -> Vec<u8> {
-    let mut bytes: Vec<u8> = (0..7 * GROUP_BYTES + 100).map(|i| (i * i / 7 + i) as u8 | 1).collect();
-    for group in [2, 5] {
-        bytes[group * GROUP_BYTES..(group + 1) * GROUP_BYTES].fill(0);
+    let mut bytes: Vec<u8> = (0..7 * BLOCK_BYTES + 100).map(|i| (i * i / 7 + i) as u8 | 1).collect();
+    for block in [2, 5] {
+        bytes[block * BLOCK_BYTES..(block + 1) * BLOCK_BYTES].fill(0);
     }
     bytes
 }
@@ -23,22 +23,22 @@ fn open_at(path: &Path, id: ContentId, force: bool) -> Outcome<(Target, Bitmap)>
     Target::open(Place::of(path)?, id, Proof::Root, force, &mut |_| true)
 }
 
-fn put(target: &mut Target, bytes: &[u8], group: u64) -> Outcome {
+fn put(target: &mut Target, bytes: &[u8], block: u64) -> Outcome {
     let id = ContentId::of(bytes);
-    let from = group as usize * GROUP_BYTES;
-    let bytes = &bytes[from..from + id.group_len(group)];
-    target.write(group, bytes, cv_of(&id, group, bytes))
+    let from = block as usize * BLOCK_BYTES;
+    let bytes = &bytes[from..from + id.block_len(block)];
+    target.write(block, bytes, cv_of(&id, block, bytes))
 }
 
 fn missing(id: &ContentId, there: &Bitmap) -> Vec<u64> {
-    (0..id.groups()).filter(|group| !there.contains(*group)).collect()
+    (0..id.blocks()).filter(|block| !there.contains(*block)).collect()
 }
 
 fn complete(path: &Path, bytes: &[u8]) -> Outcome<PathBuf> {
     let id = ContentId::of(bytes);
     let (mut target, there) = open_at(path, id, false)?;
-    for group in missing(&id, &there).into_iter().rev() {
-        put(&mut target, bytes, group)?;
+    for block in missing(&id, &there).into_iter().rev() {
+        put(&mut target, bytes, block)?;
     }
     assert_eq!(target.bytes_done(), id.length);
     target.finish().map(|finished| finished.path)
@@ -77,8 +77,8 @@ fn what_was_flushed_is_there_after_a_crash() {
     let path = dir.path().join("f");
     let (bytes, id) = (content(), ContentId::of(&content()));
     let (mut target, _) = open_at(&path, id, false).expect("a target");
-    for group in [6, 0, 7, 2] {
-        put(&mut target, &bytes, group).expect("written");
+    for block in [6, 0, 7, 2] {
+        put(&mut target, &bytes, block).expect("written");
     }
     target.flush().expect("written");
     put(&mut target, &bytes, 3).expect("held back");
@@ -87,7 +87,7 @@ fn what_was_flushed_is_there_after_a_crash() {
     assert!(!path.exists());
     let (target, there) = open_at(&path, id, false).expect("a target");
     assert_eq!(missing(&id, &there), [1, 3, 4, 5]);
-    assert_eq!(target.bytes_done(), 3 * GROUP_BYTES as u64 + 100);
+    assert_eq!(target.bytes_done(), 3 * BLOCK_BYTES as u64 + 100);
     drop(target);
     complete(&path, &bytes).expect("a file");
     assert_eq!(fs::read(&path).expect("a file"), bytes);
@@ -99,7 +99,7 @@ fn a_whole_part_needs_nothing_more() {
     let path = dir.path().join("f");
     let (bytes, id) = (content(), ContentId::of(&content()));
     let (mut target, _) = open_at(&path, id, false).expect("a target");
-    (0..id.groups()).for_each(|g| put(&mut target, &bytes, g).expect("written"));
+    (0..id.blocks()).for_each(|g| put(&mut target, &bytes, g).expect("written"));
     target.flush().expect("written");
     drop(target);
     let (target, there) = open_at(&path, id, false).expect("a target");
@@ -198,7 +198,7 @@ fn wrong_hashes_never_get_the_name() {
     let bytes = content();
     let id = ContentId::of(&bytes);
     let (mut target, _) = open_at(&path, id, false).expect("a target");
-    (0..id.groups() - 1).for_each(|g| put(&mut target, &bytes, g).expect("written"));
+    (0..id.blocks() - 1).for_each(|g| put(&mut target, &bytes, g).expect("written"));
     target.write(7, [1; 100], [7; 32]).expect("written");
     assert_eq!(target.finish().expect_err("not the root").code, Code::Target);
     // The same command again begins afresh.
@@ -206,7 +206,7 @@ fn wrong_hashes_never_get_the_name() {
     let (mut target, there) = open_at(&path, id, false).expect("a target");
     assert_eq!(missing(&id, &there).len(), 8);
     put(&mut target, &bytes, 7).expect("written");
-    assert_eq!(target.finish().expect_err("groups are missing").code, Code::Target);
+    assert_eq!(target.finish().expect_err("blocks are missing").code, Code::Target);
     let (_, there) = open_at(&path, id, false).expect("a target");
     assert_eq!(missing(&id, &there), [0, 1, 2, 3, 4, 5, 6]);
     assert!(!path.exists());
@@ -242,7 +242,7 @@ fn only_the_file_that_was_written_gets_the_name() {
     let id = ContentId::of(&bytes);
     for (force, replaced) in [(false, true), (true, true), (true, false)] {
         let (mut target, _) = open_at(&path, id, force).expect("a target");
-        (0..id.groups()).for_each(|g| put(&mut target, &bytes, g).expect("written"));
+        (0..id.blocks()).for_each(|g| put(&mut target, &bytes, g).expect("written"));
         fs::remove_file(&part).expect("removed");
         if replaced {
             fs::write(&part, b"somebody's").expect("a file");
@@ -313,9 +313,9 @@ fn files_of_a_directory_named_like_parts() {
     for ((mut target, there), (_, bytes)) in open().into_iter().zip(files) {
         let id = ContentId::of(bytes);
         let missing = missing(&id, &there);
-        assert_eq!(missing.len() as u64, id.groups().saturating_sub(1));
-        for group in missing {
-            put(&mut target, bytes, group).expect("written");
+        assert_eq!(missing.len() as u64, id.blocks().saturating_sub(1));
+        for block in missing {
+            put(&mut target, bytes, block).expect("written");
         }
         target.finish().expect("a file");
     }
@@ -329,12 +329,12 @@ fn files_of_a_directory_named_like_parts() {
 fn open_unproven(path: &Path, length: usize) -> (Target, Bitmap) {
     let id = ContentId { root: [7; 32], length: length as u64 };
     let place = Place::of(path).expect("a place");
-    Target::open(place, id, Proof::Groups, false, &mut |_| true).expect("a target")
+    Target::open(place, id, Proof::Blocks, false, &mut |_| true).expect("a target")
 }
 
-fn put_bytes(target: &mut Target, group: u64, bytes: &[u8]) {
-    let cv = cv_of(&target.id, group, bytes);
-    target.write(group, bytes, cv).expect("written");
+fn put_bytes(target: &mut Target, block: u64, bytes: &[u8]) {
+    let cv = cv_of(&target.id, block, bytes);
+    target.write(block, bytes, cv).expect("written");
 }
 
 #[test]
@@ -345,9 +345,9 @@ fn zeros_replace_what_was_revoked() {
     for flushed in [false, true] {
         let path = dir.path().join(flushed.to_string());
         let (mut target, _) = open_at(&path, id, false).expect("a target");
-        // All but the last group come from a liar.
-        for group in 0..7 {
-            put_bytes(&mut target, group, &[0xaa; GROUP_BYTES]);
+        // All but the last block come from a liar.
+        for block in 0..7 {
+            put_bytes(&mut target, block, &[0xaa; BLOCK_BYTES]);
         }
         put(&mut target, &bytes, 7).expect("written");
         if flushed {
@@ -376,12 +376,12 @@ fn what_was_revoked_is_missing_after_a_crash() {
     // More than there are, and none.
     target.forget(5..u64::MAX).expect("forgotten");
     target.forget(4..4).expect("nothing");
-    assert_eq!(target.bytes_done(), 3 * GROUP_BYTES as u64);
+    assert_eq!(target.bytes_done(), 3 * BLOCK_BYTES as u64);
     // As after kill -9.
     drop(target);
     let (target, there) = open_at(&path, id, false).expect("a target");
     assert_eq!(missing(&id, &there), [1, 2, 5, 6, 7]);
-    assert_eq!(target.bytes_done(), 3 * GROUP_BYTES as u64);
+    assert_eq!(target.bytes_done(), 3 * BLOCK_BYTES as u64);
     drop(target);
     complete(&path, &bytes).expect("a file");
     assert_eq!(fs::read(&path).expect("a file"), bytes);
@@ -391,11 +391,11 @@ fn what_was_revoked_is_missing_after_a_crash() {
 fn the_last_copy_counts() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("f");
-    let length = 30 * GROUP_BYTES;
+    let length = 30 * BLOCK_BYTES;
     let (mut target, _) = open_unproven(&path, length);
     // As many as are held back at once, in an order that has to be changed; zeros come last.
     for byte in [1, 0] {
-        (0..30).rev().for_each(|g| put_bytes(&mut target, g, &[byte; GROUP_BYTES]));
+        (0..30).rev().for_each(|g| put_bytes(&mut target, g, &[byte; BLOCK_BYTES]));
         assert_eq!(target.bytes_done(), length as u64);
     }
     target.finish().expect("a file");
@@ -407,11 +407,11 @@ fn what_is_discarded_is_not_taken_up() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("f");
     let (part, journal) = (dir.path().join("f.part"), dir.path().join("f.part.journal"));
-    let length = 3 * GROUP_BYTES;
+    let length = 3 * BLOCK_BYTES;
     let begin = |resumed: bool| {
         let (mut target, there) = open_unproven(&path, length);
-        assert_eq!((target.trusts_earlier(), (0..3).any(|group| there.contains(group))), (resumed, resumed));
-        put_bytes(&mut target, 1, &[1; GROUP_BYTES]);
+        assert_eq!((target.trusts_earlier(), (0..3).any(|block| there.contains(block))), (resumed, resumed));
+        put_bytes(&mut target, 1, &[1; BLOCK_BYTES]);
         target.flush().expect("written");
         target
     };
@@ -445,7 +445,7 @@ fn holes_stay_holes() {
     use std::os::unix::fs::MetadataExt as _;
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("f");
-    let bytes = vec![0; 300 * GROUP_BYTES];
+    let bytes = vec![0; 300 * BLOCK_BYTES];
     complete(&path, &bytes).expect("a file");
     let meta = fs::metadata(&path).expect("a file");
     assert_eq!(meta.len(), bytes.len() as u64);
@@ -459,7 +459,7 @@ fn zeros_replace_what_a_crash_left() {
     let bytes = content();
     let (target, _) = open_at(&path, ContentId::of(&bytes), false).expect("a target");
     drop(target);
-    fs::write(dir.path().join("f.part"), vec![0xaa; 9 * GROUP_BYTES]).expect("a file");
+    fs::write(dir.path().join("f.part"), vec![0xaa; 9 * BLOCK_BYTES]).expect("a file");
     complete(&path, &bytes).expect("a file");
     assert_eq!(fs::read(&path).expect("a file"), bytes);
 }
@@ -503,19 +503,19 @@ proptest! {
     ) {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("f");
-        let length = 7 * GROUP_BYTES + 100;
+        let length = 7 * BLOCK_BYTES + 100;
         let (mut target, _) = open_unproven(&path, length);
         let mut expected: [Option<u8>; 8] = [None; 8];
-        let len = |group: usize| if group == 7 { 100 } else { GROUP_BYTES };
-        for (what, group, more, byte) in steps {
+        let len = |block: usize| if block == 7 { 100 } else { BLOCK_BYTES };
+        for (what, block, more, byte) in steps {
             match what {
                 0..=4 => {
-                    put_bytes(&mut target, group, &vec![byte; len(group as usize)]);
-                    expected[group as usize] = Some(byte);
+                    put_bytes(&mut target, block, &vec![byte; len(block as usize)]);
+                    expected[block as usize] = Some(byte);
                 }
                 5 => {
-                    target.forget(group..group + more).expect("forgotten");
-                    expected.iter_mut().skip(group as usize).take(more as usize).for_each(|e| *e = None);
+                    target.forget(block..block + more).expect("forgotten");
+                    expected.iter_mut().skip(block as usize).take(more as usize).for_each(|e| *e = None);
                 }
                 6 => target.flush().expect("written"),
                 _ => {
@@ -530,21 +530,21 @@ proptest! {
             let there = (0..8).filter(|g| expected[*g].is_some()).map(|g| len(g) as u64);
             prop_assert_eq!(target.bytes_done(), there.sum::<u64>());
         }
-        for group in (0..8).filter(|g| expected[*g].is_none()) {
-            put_bytes(&mut target, group as u64, &vec![0; len(group)]);
+        for block in (0..8).filter(|g| expected[*g].is_none()) {
+            put_bytes(&mut target, block as u64, &vec![0; len(block)]);
         }
         target.finish().expect("a file");
         let whole = (0..8).flat_map(|g| vec![expected[g].unwrap_or(0); len(g)]).collect::<Vec<_>>();
         prop_assert!(fs::read(&path).expect("a file") == whole);
     }
 
-    /// Whatever a crash or a vandal leaves of part and journal, the file arrives whole, and a group whose
+    /// Whatever a crash or a vandal leaves of part and journal, the file arrives whole, and a block whose
     /// record and bytes are untouched is not asked for again.
     #[test]
     fn any_damage_is_survived(
         order in Just((0_u64..8).collect::<Vec<_>>()).prop_shuffle(),
         written in 0_usize..=8,
-        part_len in proptest::option::of(0_u64..9 * GROUP_BYTES as u64),
+        part_len in proptest::option::of(0_u64..9 * BLOCK_BYTES as u64),
         journal_len in proptest::option::of(0_u64..64 + 9 * 40),
         flips in proptest::collection::vec((any::<bool>(), any::<proptest::sample::Index>(), 1_u8..), 0..4),
     ) {
@@ -554,8 +554,8 @@ proptest! {
         let bytes = content();
         let id = ContentId::of(&bytes);
         let (mut target, _) = open_at(&path, id, false).expect("a target");
-        for group in &order[..written] {
-            put(&mut target, &bytes, *group).expect("written");
+        for block in &order[..written] {
+            put(&mut target, &bytes, *block).expect("written");
         }
         target.flush().expect("written");
         drop(target);

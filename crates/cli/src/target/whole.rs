@@ -1,7 +1,7 @@
 //! Contents that are there in one go: found, or put in their place from memory.
 
 use mmtp::ContentId;
-use mmtp::id::GROUP_BYTES;
+use mmtp::id::BLOCK_BYTES;
 
 use super::{Place, Proof, Target, cv_of, is_there_already, remove_leftovers};
 use crate::exit::Outcome;
@@ -31,9 +31,9 @@ pub fn is_there(
 pub fn put(place: Place, bytes: &[u8], force: bool) -> Outcome {
     let id = ContentId::of(bytes);
     let (mut target, there) = Target::open(place, id, Proof::Root, force, &mut |_| true)?;
-    for (group, bytes) in (0..).zip(bytes.chunks(GROUP_BYTES)) {
-        if !there.contains(group) {
-            target.write(group, bytes, cv_of(&id, group, bytes))?;
+    for (block, bytes) in (0..).zip(bytes.chunks(BLOCK_BYTES)) {
+        if !there.contains(block) {
+            target.write(block, bytes, cv_of(&id, block, bytes))?;
         }
     }
     target.finish().map(drop)

@@ -81,21 +81,21 @@ impl Ground {
         command
     }
 
-    /// The groups that the journal records.
+    /// The blocks that the journal records.
     pub(crate) fn recorded(&self) -> BTreeSet<u64> {
         match journal::parse(&fs::read(self.to().join("f.part.journal")).unwrap_or_default()) {
-            Ok((id, groups)) => {
+            Ok((id, blocks)) => {
                 assert_eq!(id, ContentId::of(&self.content));
-                groups.into_iter().map(|(group, _)| group).collect()
+                blocks.into_iter().map(|(block, _)| block).collect()
             }
             Err(journal::Unreadable::Blank) => BTreeSet::new(),
             Err(e) => panic!("the journal: {e}"),
         }
     }
 
-    /// Waits until so many groups are recorded.
-    pub(crate) fn wait_recorded(&self, groups: usize) {
-        wait_until(END_S, || self.recorded().len() >= groups);
+    /// Waits until so many blocks are recorded.
+    pub(crate) fn wait_recorded(&self, blocks: usize) {
+        wait_until(END_S, || self.recorded().len() >= blocks);
     }
 
     /// The file is whole and there is nothing else.

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use algo::{Machine as _, Output, Time};
 use mmtp::ContentId;
-use mmtp::id::GROUP_BYTES;
-use mmtp::publisher::{Body, Lookup, Offer, Publisher};
+use mmtp::id::BLOCK_BYTES;
+use mmtp::publisher::{ContentInfo, ContentStore, Publisher, ReplyBody};
 use mmtp::tree::Outboard;
 use mmtp::wire::{self, Cookie, DATA_HEADER, Packet, Reason};
 
@@ -50,7 +50,7 @@ pub(crate) enum Mode {
 pub(crate) struct Tally {
     /// Requests that it could read.
     pub(crate) requests: u64,
-    /// Payload bytes of DATA for each receiver (each run of `get` has ports of its own) and group.
+    /// Payload bytes of DATA for each receiver (each run of `get` has ports of its own) and block.
     pub(crate) sent: BTreeMap<SocketAddr, BTreeMap<u64, u64>>,
 }
 
@@ -118,9 +118,9 @@ struct Shelf {
     id: ContentId,
 }
 
-impl Lookup for Shelf {
-    fn offer(&self, root: &[u8; 32]) -> Option<Offer<'_>> {
-        (*root == self.id.root).then_some(Offer { id: self.id, name: b"shelf", collection: false })
+impl ContentStore for Shelf {
+    fn info(&self, root: &[u8; 32]) -> Option<ContentInfo<'_>> {
+        (*root == self.id.root).then_some(ContentInfo { id: self.id, name: b"shelf", collection: false })
     }
 }
 
@@ -168,8 +168,8 @@ impl Source {
                 }
                 self.pace.take(distorted.len());
                 if let Ok(Packet::Data(data)) = wire::parse(&distorted) {
-                    let group = data.chunk / u64::from(data.cut.get());
-                    *lock(tally).sent.entry(from).or_default().entry(group).or_default() +=
+                    let block = data.chunk / u64::from(data.cut.get());
+                    *lock(tally).sent.entry(from).or_default().entry(block).or_default() +=
                         data.payload.len() as u64;
                 }
                 let _ = self.socket.send_to(&distorted, from);
@@ -178,20 +178,20 @@ impl Source {
     }
 
     /// The packets of a reply, as an honest source with the bytes `shown` sends them.
-    fn packets(&self, body: Body, packets: &mut Vec<Vec<u8>>) {
+    fn packets(&self, body: ReplyBody, packets: &mut Vec<Vec<u8>>) {
         match body {
-            Body::Packet(packet) => packets.push(packet),
-            Body::Chunks { tag, content, cut, first, count } => {
+            ReplyBody::Packet(packet) => packets.push(packet),
+            ReplyBody::Chunks { tag, content, cut, first, count } => {
                 for chunk in first..first + u64::from(count) {
-                    let (group, offset, len) = content.chunk_extent(chunk, cut).expect("a chunk");
-                    let from = group as usize * GROUP_BYTES + offset;
+                    let (block, offset, len) = content.chunk_extent(chunk, cut).expect("a chunk");
+                    let from = block as usize * BLOCK_BYTES + offset;
                     let mut packet = Vec::new();
                     let wire_len = content.chunk_wire_len(chunk, cut).expect("a chunk");
                     wire::emit_data(&mut packet, tag, cut, chunk, &self.shown[from..from + len], wire_len);
                     packets.push(packet);
                 }
             }
-            Body::Hashes { tag, level, first, count, .. } => {
+            ReplyBody::Hashes { tag, level, first, count, .. } => {
                 let mut packet = Vec::new();
                 let cvs = self.tree.cvs(level, first, count).expect("chaining values");
                 wire::emit_hashes(&mut packet, tag, level, first, cvs);

@@ -22,12 +22,12 @@ use crate::simulation::{
 /// What a path without a rate (of a trace, of its access link) is taken to carry at most: it decides only how
 /// long an endless content is.
 const UNRATED: Rate = Rate::from_bits(1_000_000_000);
-/// Groups of the pattern that contents repeat.
-const PATTERN_GROUPS: usize = 64;
-/// The most groups of a content: its hashes take 64 MiB then, and it is 32 GiB.
-const GROUPS_MAX: u64 = 1 << 21;
-/// Bytes of a group of a content.
-const GROUP_BYTES: u64 = mmtp::id::GROUP_BYTES as u64;
+/// Blocks of the pattern that contents repeat.
+const PATTERN_BLOCKS: usize = 64;
+/// The most blocks of a content: its hashes take 64 MiB then, and it is 32 GiB.
+const BLOCKS_MAX: u64 = 1 << 21;
+/// Bytes of a block of a content.
+const BLOCK_BYTES: u64 = mmtp::id::BLOCK_BYTES as u64;
 
 /// Links, flows and names.
 pub(super) struct SimulatedScenario {
@@ -179,7 +179,7 @@ impl SimulatedScenario {
                 rates.map(|rate| rate.bytes_in(scenario.duration.0)).sum()
             }
         };
-        Content::repeating(1, PATTERN_GROUPS, bytes.div_ceil(GROUP_BYTES).clamp(2, GROUPS_MAX))
+        Content::repeating(1, PATTERN_BLOCKS, bytes.div_ceil(BLOCK_BYTES).clamp(2, BLOCKS_MAX))
     }
 
     fn faults(&mut self, scenario: &Scenario, sources: &Sources) {

@@ -61,7 +61,7 @@ impl TopologyGroups {
 
 impl SimulatedScenario {
     /// The group of each path as its flow sees it.
-    fn groups_of(&self, flow: &FlowHandle) -> Vec<u32> {
+    fn blocks_of(&self, flow: &FlowHandle) -> Vec<u32> {
         match flow.backend {
             FlowBackend::PacketFlow(no) => self.simulation.packet_flows().groups(no),
             FlowBackend::Receiver(r, _) => self.simulation.paths(r).iter().map(|path| path.group).collect(),
@@ -70,7 +70,7 @@ impl SimulatedScenario {
 
     /// Whether paths are wrongly apart, wrongly together.
     pub(super) fn misgrouped_of(&self, flow: &FlowHandle) -> (bool, bool) {
-        if flow.paths < 2 { (false, false) } else { flow.topology.mismatches(&self.groups_of(flow)) }
+        if flow.paths < 2 { (false, false) } else { flow.topology.mismatches(&self.blocks_of(flow)) }
     }
 
     /// NMCC's factor m (Thomas, dissertation, equation (4.7)) of the largest group; zero if none is coupled.

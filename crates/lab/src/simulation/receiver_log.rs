@@ -1,7 +1,7 @@
 //! What a receiver of a simulation did, and whether that may be.
 
 use algo::Time;
-use mmtp::subscriber::{Event, ObjectId, PathId, Subscriber};
+use mmtp::subscriber::{DownloadId, Event, PathId, Subscriber};
 
 use crate::content::Content;
 
@@ -31,8 +31,8 @@ pub struct Progress {
     pub complete: Option<Time>,
     /// Bytes reported so far that are the content's own.
     pub verified_bytes: u64,
-    object: Option<ObjectId>,
-    /// Groups reported: bits.
+    download: Option<DownloadId>,
+    /// Blocks reported: bits.
     seen: Vec<u64>,
     wrong: u64,
 }
@@ -77,9 +77,9 @@ impl Digest {
         self.head(now, receiver, u8::MAX);
         match event {
             // The chaining value stands for the bytes.
-            Event::Group { object, group, cv, .. } => {
-                self.mix(&object.to_le_bytes());
-                self.mix(&group.to_le_bytes());
+            Event::Block { download, block, cv, .. } => {
+                self.mix(&download.to_le_bytes());
+                self.mix(&block.to_le_bytes());
                 self.mix(cv);
             }
             other => self.mix(format!("{other:?}").as_bytes()),
@@ -107,13 +107,13 @@ pub(super) struct ReceiverLog {
 
 impl ReceiverLog {
     pub(super) fn want(&mut self, content: Content) -> usize {
-        let words = content.id().groups().div_ceil(64) as usize;
+        let words = content.id().blocks().div_ceil(64) as usize;
         self.wants.push(Progress {
             content,
             since: None,
             complete: None,
             verified_bytes: 0,
-            object: None,
+            download: None,
             seen: vec![0; words],
             wrong: 0,
         });
@@ -124,8 +124,8 @@ impl ReceiverLog {
         &self.wants[want].content
     }
 
-    pub(super) fn started(&mut self, now: Time, want: usize, object: ObjectId) {
-        (self.wants[want].since, self.wants[want].object) = (Some(now), Some(object));
+    pub(super) fn started(&mut self, now: Time, want: usize, download: DownloadId) {
+        (self.wants[want].since, self.wants[want].download) = (Some(now), Some(download));
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -136,8 +136,8 @@ impl ReceiverLog {
         &self.wants[want]
     }
 
-    pub(super) fn want_of(&self, object: ObjectId) -> Option<usize> {
-        self.wants.iter().position(|want| want.object == Some(object))
+    pub(super) fn want_of(&self, download: DownloadId) -> Option<usize> {
+        self.wants.iter().position(|want| want.download == Some(download))
     }
 
     pub(super) fn events(&self) -> &[(Time, Event)] {
@@ -225,38 +225,40 @@ impl ReceiverLog {
 
     pub(super) fn event(&mut self, now: Time, event: Event) {
         match &event {
-            Event::Group { object, group, bytes, .. } => {
-                let Some(want) = self.want_of(*object) else {
-                    return self.violated(now, format!("a group of object {object}, which nobody wants"));
+            Event::Block { download, block, bytes, .. } => {
+                let Some(want) = self.want_of(*download) else {
+                    return self.violated(now, format!("a block of download {download}, which nobody wants"));
                 };
                 let progress = &mut self.wants[want];
-                let (word, bit) = ((group / 64) as usize, 1 << (group % 64));
+                let (word, bit) = ((block / 64) as usize, 1 << (block % 64));
                 if progress.seen.get(word).is_none_or(|seen| seen & bit != 0) {
-                    return self
-                        .violated(now, format!("group {group} of object {object} twice, or beyond the end"));
+                    return self.violated(
+                        now,
+                        format!("block {block} of download {download} twice, or beyond the end"),
+                    );
                 }
                 progress.seen[word] |= bit;
-                if progress.content.group(*group) == bytes.as_slice() {
+                if progress.content.block(*block) == bytes.as_slice() {
                     progress.verified_bytes += bytes.len() as u64;
                 } else {
                     progress.wrong += 1;
-                    self.violated(now, format!("group {group} of object {object} has wrong bytes"));
+                    self.violated(now, format!("block {block} of download {download} has wrong bytes"));
                 }
             }
-            Event::Complete { object } => {
-                let Some(want) = self.want_of(*object) else {
-                    return self.violated(now, format!("object {object} complete, which nobody wants"));
+            Event::Complete { download } => {
+                let Some(want) = self.want_of(*download) else {
+                    return self.violated(now, format!("download {download} complete, which nobody wants"));
                 };
                 if self.wants[want].complete.replace(now).is_some() {
-                    self.violated(now, format!("object {object} complete twice"));
+                    self.violated(now, format!("download {download} complete twice"));
                 }
                 if !self.wants[want].is_identical() {
-                    self.violated(now, format!("object {object} reported complete and is not"));
+                    self.violated(now, format!("download {download} reported complete and is not"));
                 }
             }
             _ => {}
         }
-        if !matches!(event, Event::Group { .. }) && self.events.len() < EVENTS_MAX {
+        if !matches!(event, Event::Block { .. }) && self.events.len() < EVENTS_MAX {
             self.events.push((now, event));
         }
     }

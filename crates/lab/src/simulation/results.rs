@@ -3,14 +3,14 @@
 use algo::Time;
 use algo::shared_bottleneck::Detector;
 use mmtp::publisher::Counters;
-use mmtp::subscriber::{Event, ObjectId, PathReport, SourceId};
+use mmtp::subscriber::{DownloadId, Event, PathReport, SourceId};
 use sim::{LinkId, Stats};
 
 use super::{Progress, Receiver, ReceiverId, SimSourceId, Simulation, WantId};
 use crate::sim_source::SourceStats;
 
 impl Simulation {
-    /// What must never happen and did: a window exceeded, a group reported twice or wrong, a storm of polls.
+    /// What must never happen and did: a window exceeded, a block reported twice or wrong, a storm of polls.
     #[must_use]
     pub fn violations(&self) -> Vec<String> {
         let of = |(r, one): (usize, &Receiver)| -> Vec<String> {
@@ -31,7 +31,7 @@ impl Simulation {
         self.receivers[receiver].log.progress(want)
     }
 
-    /// What a receiver reported, but for the groups.
+    /// What a receiver reported, but for the blocks.
     #[must_use]
     pub fn events(&self, receiver: ReceiverId) -> &[(Time, Event)] {
         self.receivers[receiver].log.events()
@@ -39,8 +39,8 @@ impl Simulation {
 
     /// The want that an event's content belongs to.
     #[must_use]
-    pub fn want_of(&self, receiver: ReceiverId, object: ObjectId) -> Option<WantId> {
-        self.receivers[receiver].log.want_of(object)
+    pub fn want_of(&self, receiver: ReceiverId, download: DownloadId) -> Option<WantId> {
+        self.receivers[receiver].log.want_of(download)
     }
 
     /// The paths of a receiver, as numbers. Their sources are those of [`source_of`](Self::source_of).
@@ -69,8 +69,8 @@ impl Simulation {
 
     /// Packets that a receiver asked for twice at the end.
     #[must_use]
-    pub fn doubled(&self, receiver: ReceiverId) -> u64 {
-        self.receivers[receiver].subscriber.doubled()
+    pub fn redundant(&self, receiver: ReceiverId) -> u64 {
+        self.receivers[receiver].subscriber.redundant()
     }
 
     /// What a link has seen.

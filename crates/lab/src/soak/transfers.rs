@@ -277,7 +277,7 @@ impl TransferSoak<'_> {
             .events(*receiver)
             .iter()
             .filter_map(|(_, event)| match event {
-                Event::Struck { source, .. } => simulation.source_of(*receiver, *source),
+                Event::Banned { source, .. } => simulation.source_of(*receiver, *source),
                 _ => None,
             })
             .collect();

@@ -1,30 +1,30 @@
 //! Nothing says what is right, so mirrors are held against each other.
 //!
-//! The first group of every mirror but the first one is fetched from another mirror too; that of the first
-//! one as well, if none of the others was compared with it. After that, of every block of
-//! [`CHECK_EVERY_GROUPS`] and every mirror that brought some of it one group is compared, before the content
-//! is complete: a mirror that is wrong throughout a block is always found out. Where a mirror is asked for a
-//! range that follows one of another mirror, it is asked for the last group before it as well: that costs
-//! no request. A block that has no such place when all of it is here has a group of each mirror's asked of
+//! The first block of every mirror but the first one is fetched from another mirror too; that of the first
+//! one as well, if none of the others was compared with it. After that, of every region of
+//! [`CHECK_EVERY_BLOCKS`] and every mirror that brought some of it one block is compared, before the content
+//! is complete: a mirror that is wrong throughout a region is always found out. Where a mirror is asked for a
+//! range that follows one of another mirror, it is asked for the last block before it as well: that costs
+//! no request. A region that has no such place when all of it is here has a block of each mirror's asked of
 //! another; which, hangs on a seed that no mirror knows. Of two that differ neither is believed; a third one
 //! decides.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mmtp::tree::Cv;
+use mmtp::tree::ChainingValue;
 
 use super::MirrorId;
 
-/// Groups of a block: of each that a mirror brought some of, one group of it is compared.
-pub const CHECK_EVERY_GROUPS: u64 = 1_024;
+/// Blocks of a region: of each that a mirror brought some of, one block of it is compared.
+pub const CHECK_EVERY_BLOCKS: u64 = 1_024;
 /// Checks under way at most; further ones wait until some of these are made.
 pub const CHECKS_MAX: usize = 1_024;
 /// Ends of ranges that are remembered.
 const BORDERS_MAX: usize = 4_096;
 
-/// A group that is fetched more than once.
+/// A block that is fetched more than once.
 struct Check {
-    cvs: Vec<(MirrorId, Cv)>,
+    cvs: Vec<(MirrorId, ChainingValue)>,
     /// The content is not complete without it.
     needed: bool,
     /// Somebody has been asked for it, besides those that have brought it.
@@ -41,15 +41,15 @@ impl Check {
 /// Where one mirror's range ends.
 struct Border {
     mirror: MirrorId,
-    /// The last group before it, once that is here.
-    cv: Option<Cv>,
+    /// The last block before it, once that is here.
+    cv: Option<ChainingValue>,
 }
 
-/// A block of which something is here, until everything is and has been compared.
+/// A region of which something is here, until everything is and has been compared.
 #[derive(Default)]
-struct Block {
-    /// For every mirror that brought some of it, the group to be compared.
-    samples: BTreeMap<MirrorId, (u64, Cv)>,
+struct Region {
+    /// For every mirror that brought some of it, the block to be compared.
+    samples: BTreeMap<MirrorId, (u64, ChainingValue)>,
     /// Mirrors that agreed with another somewhere in it.
     proven: BTreeSet<MirrorId>,
 }
@@ -67,15 +67,15 @@ pub(super) enum Found {
 
 /// See the [module](self).
 pub(super) struct Cross {
-    /// Who brought each group: one more than its number, or 0. What is never written takes no memory.
+    /// Who brought each block: one more than its number, or 0. What is never written takes no memory.
     by: Vec<u8>,
     checks: BTreeMap<u64, Check>,
     borders: BTreeMap<u64, Border>,
-    /// Groups of each block that are not here.
+    /// Blocks of each region that are not here.
     missing: Vec<u64>,
-    /// By the block's number; one without an entry has been dealt with, or nothing of it has come.
-    blocks: BTreeMap<u64, Block>,
-    /// Those of `blocks` that are all here.
+    /// By the region's number; one without an entry has been dealt with, or nothing of it has come.
+    regions: BTreeMap<u64, Region>,
+    /// Those of `regions` that are all here.
     whole: BTreeSet<u64>,
     /// Mirrors that brought something, or agreed with another.
     known: BTreeSet<MirrorId>,
@@ -83,20 +83,20 @@ pub(super) struct Cross {
     asked: BTreeSet<MirrorId>,
     seed: [u8; 32],
     /// What came first of all, until its mirror has been compared with another.
-    first: Option<(MirrorId, u64, Cv)>,
+    first: Option<(MirrorId, u64, ChainingValue)>,
 }
 
 impl Cross {
-    pub(super) fn new(groups: u64) -> Self {
-        let by = vec![0; usize::try_from(groups).unwrap_or(usize::MAX)];
-        let in_block = |first: u64| (groups - first).min(CHECK_EVERY_GROUPS);
-        let missing = (0..groups).step_by(CHECK_EVERY_GROUPS as usize).map(in_block).collect();
+    pub(super) fn new(blocks: u64) -> Self {
+        let by = vec![0; usize::try_from(blocks).unwrap_or(usize::MAX)];
+        let in_region = |first: u64| (blocks - first).min(CHECK_EVERY_BLOCKS);
+        let missing = (0..blocks).step_by(CHECK_EVERY_BLOCKS as usize).map(in_region).collect();
         Self {
             by,
             checks: BTreeMap::new(),
             borders: BTreeMap::new(),
             missing,
-            blocks: BTreeMap::new(),
+            regions: BTreeMap::new(),
             whole: BTreeSet::new(),
             known: BTreeSet::new(),
             asked: BTreeSet::new(),
@@ -105,14 +105,14 @@ impl Cross {
         }
     }
 
-    /// What decides which groups are compared; before anything comes.
+    /// What decides which blocks are compared; before anything comes.
     pub(super) const fn seed(&mut self, seed: [u8; 32]) {
         self.seed = seed;
     }
 
-    /// A group was here before.
-    pub(super) fn had(&mut self, group: u64) {
-        if let Some(missing) = self.missing.get_mut((group / CHECK_EVERY_GROUPS) as usize) {
+    /// A block was here before.
+    pub(super) fn had(&mut self, block: u64) {
+        if let Some(missing) = self.missing.get_mut((block / CHECK_EVERY_BLOCKS) as usize) {
             *missing = missing.saturating_sub(1);
         }
     }
@@ -124,21 +124,21 @@ impl Cross {
         }
     }
 
-    /// Of two groups of a block the one of lower rank is compared.
-    fn rank(&self, group: u64) -> [u8; 32] {
-        *blake3::keyed_hash(&self.seed, &group.to_le_bytes()).as_bytes()
+    /// Of two blocks of a region the one of lower rank is compared.
+    fn rank(&self, block: u64) -> [u8; 32] {
+        *blake3::keyed_hash(&self.seed, &block.to_le_bytes()).as_bytes()
     }
 
-    /// Has what is not compared yet of blocks that are all here compared.
+    /// Has what is not compared yet of regions that are all here compared.
     fn sample(&mut self) {
         if self.asked.len() < 2 {
             return;
         }
         let whole: Vec<u64> = self.whole.iter().copied().collect();
         for number in whole {
-            let first = number * CHECK_EVERY_GROUPS;
+            let first = number * CHECK_EVERY_BLOCKS;
             let mut under_way = false;
-            for (_, check) in self.checks.range_mut(first..first + CHECK_EVERY_GROUPS) {
+            for (_, check) in self.checks.range_mut(first..first + CHECK_EVERY_BLOCKS) {
                 // What it shows may be enough.
                 (check.needed, under_way) = (true, true);
             }
@@ -149,11 +149,11 @@ impl Cross {
                 return;
             }
             self.whole.remove(&number);
-            let Some(block) = self.blocks.remove(&number) else { continue };
-            for (mirror, (group, cv)) in block.samples {
-                if !block.proven.contains(&mirror) {
+            let Some(region) = self.regions.remove(&number) else { continue };
+            for (mirror, (block, cv)) in region.samples {
+                if !region.proven.contains(&mirror) {
                     let check = Check { cvs: vec![(mirror, cv)], needed: true, asked: false };
-                    self.checks.insert(group, check);
+                    self.checks.insert(block, check);
                 }
             }
         }
@@ -174,30 +174,30 @@ impl Cross {
         (self.asked.len() < 2 || self.whole.is_empty()) && self.checks.values().all(|check| !check.needed)
     }
 
-    /// Whether somebody is to bring the group once more.
-    pub(super) fn is_wanted(&self, group: u64) -> bool {
-        self.checks.contains_key(&group)
+    /// Whether somebody is to bring the block once more.
+    pub(super) fn is_wanted(&self, block: u64) -> bool {
+        self.checks.contains_key(&block)
     }
 
     /// The same of this mirror.
-    pub(super) fn is_wanted_from(&self, mirror: MirrorId, group: u64) -> bool {
-        self.checks.get(&group).is_some_and(|check| check.cvs.iter().all(|(m, _)| *m != mirror))
+    pub(super) fn is_wanted_from(&self, mirror: MirrorId, block: u64) -> bool {
+        self.checks.get(&block).is_some_and(|check| check.cvs.iter().all(|(m, _)| *m != mirror))
     }
 
     /// A check that nobody has been asked for and that `mirror` may decide.
     pub(super) fn take(&mut self, mirror: MirrorId) -> Option<u64> {
-        let (&group, check) = self.checks.iter_mut().find(|(_, check)| check.waits_for(mirror))?;
+        let (&block, check) = self.checks.iter_mut().find(|(_, check)| check.waits_for(mirror))?;
         check.asked = true;
-        Some(group)
+        Some(block)
     }
 
-    /// The most groups that a range from `first` on is to have: where there are mirrors to compare, it ends
-    /// with its block, so that whoever is asked for the next one compares it without a request of its own.
+    /// The most blocks that a range from `first` on is to have: where there are mirrors to compare, it ends
+    /// with its region, so that whoever is asked for the next one compares it without a request of its own.
     pub(super) fn most_from(&self, first: u64) -> u64 {
-        if self.asked.len() < 2 { u64::MAX } else { CHECK_EVERY_GROUPS - first % CHECK_EVERY_GROUPS }
+        if self.asked.len() < 2 { u64::MAX } else { CHECK_EVERY_BLOCKS - first % CHECK_EVERY_BLOCKS }
     }
 
-    /// `mirror` is asked for `first..end`: whether it is to be asked for the group before as well.
+    /// `mirror` is asked for `first..end`: whether it is to be asked for the block before as well.
     pub(super) fn took(&mut self, mirror: MirrorId, first: u64, end: u64) -> bool {
         if self.borders.len() >= BORDERS_MAX {
             self.borders.pop_first();
@@ -207,9 +207,9 @@ impl Cross {
             return false;
         };
         // A first range has a check of its own.
-        let number = (first - 1) / CHECK_EVERY_GROUPS;
-        let enough = match self.blocks.get(&number) {
-            Some(block) => block.proven.contains(&border.mirror),
+        let number = (first - 1) / CHECK_EVERY_BLOCKS;
+        let enough = match self.regions.get(&number) {
+            Some(region) => region.proven.contains(&border.mirror),
             None => self.missing.get(number as usize).is_none_or(|missing| *missing == 0),
         };
         if enough || !self.known.contains(&mirror) {
@@ -230,79 +230,79 @@ impl Cross {
         }
     }
 
-    /// A group that was missing is here.
-    pub(super) fn brought(&mut self, mirror: MirrorId, group: u64, cv: Cv) {
-        if let Some(by) = usize::try_from(group).ok().and_then(|i| self.by.get_mut(i)) {
+    /// A block that was missing is here.
+    pub(super) fn brought(&mut self, mirror: MirrorId, block: u64, cv: ChainingValue) {
+        if let Some(by) = usize::try_from(block).ok().and_then(|i| self.by.get_mut(i)) {
             *by = mirror.saturating_add(1);
         }
-        if let Some(border) = self.borders.get_mut(&(group + 1)) {
+        if let Some(border) = self.borders.get_mut(&(block + 1)) {
             *border = Border { mirror, cv: Some(cv) };
         }
-        let number = group / CHECK_EVERY_GROUPS;
-        let rank = self.rank(group);
-        let before = self.blocks.get(&number).and_then(|block| block.samples.get(&mirror));
+        let number = block / CHECK_EVERY_BLOCKS;
+        let rank = self.rank(block);
+        let before = self.regions.get(&number).and_then(|region| region.samples.get(&mirror));
         if before.is_none_or(|(other, _)| rank < self.rank(*other)) {
-            self.blocks.entry(number).or_default().samples.insert(mirror, (group, cv));
+            self.regions.entry(number).or_default().samples.insert(mirror, (block, cv));
         }
         let first = self.known.is_empty();
         if self.known.insert(mirror) {
-            if let Some(check) = self.checks.get_mut(&group) {
+            if let Some(check) = self.checks.get_mut(&block) {
                 check.needed = true;
             } else if !first {
                 let cvs = vec![(mirror, cv)];
-                self.checks.insert(group, Check { cvs, needed: true, asked: false });
+                self.checks.insert(block, Check { cvs, needed: true, asked: false });
             }
             if first {
-                self.first = Some((mirror, group, cv));
+                self.first = Some((mirror, block, cv));
             }
         }
-        self.had(group);
+        self.had(block);
         if self.missing.get(number as usize) == Some(&0) {
             self.whole.insert(number);
             self.sample();
         }
     }
 
-    /// A group that is being checked has come from `mirror`. `others` are all that might still decide.
+    /// A block that is being checked has come from `mirror`. `others` are all that might still decide.
     pub(super) fn compare(
         &mut self,
         mirror: MirrorId,
-        group: u64,
-        cv: Cv,
+        block: u64,
+        cv: ChainingValue,
         others: &BTreeSet<MirrorId>,
     ) -> Found {
-        let Some(check) = self.checks.get_mut(&group) else { return Found::Nothing };
+        let Some(check) = self.checks.get_mut(&block) else { return Found::Nothing };
         if check.cvs.iter().any(|(m, _)| *m == mirror) {
             return Found::Nothing;
         }
         check.cvs.push((mirror, cv));
-        self.judge(group, others)
+        self.judge(block, others)
     }
 
-    fn judge(&mut self, group: u64, others: &BTreeSet<MirrorId>) -> Found {
-        let Some(check) = self.checks.get_mut(&group) else { return Found::Nothing };
+    fn judge(&mut self, block: u64, others: &BTreeSet<MirrorId>) -> Found {
+        let Some(check) = self.checks.get_mut(&block) else { return Found::Nothing };
         let Some((_, first)) = check.cvs.first() else { return Found::Nothing };
         if check.cvs.len() < 2 {
             return Found::Nothing;
         }
         if check.cvs.iter().all(|(_, cv)| cv == first) {
             let agree: Vec<MirrorId> = check.cvs.iter().map(|(mirror, _)| *mirror).collect();
-            self.checks.remove(&group);
+            self.checks.remove(&block);
             self.known.extend(&agree);
-            if let Some(block) = self.blocks.get_mut(&(group / CHECK_EVERY_GROUPS)) {
-                block.proven.extend(&agree);
+            if let Some(region) = self.regions.get_mut(&(block / CHECK_EVERY_BLOCKS)) {
+                region.proven.extend(&agree);
             }
-            if let Some((first, group, cv)) = self.first.take()
+            if let Some((first, block, cv)) = self.first.take()
                 && !agree.contains(&first)
             {
                 // The others were compared with each other: it is its turn.
                 let check = Check { cvs: vec![(first, cv)], needed: true, asked: false };
-                self.checks.entry(group).or_insert(check);
+                self.checks.entry(block).or_insert(check);
             }
             self.sample();
             return Found::Nothing;
         }
-        let same = |cv: &Cv| check.cvs.iter().filter(|(_, other)| other == cv).count();
+        let same = |cv: &ChainingValue| check.cvs.iter().filter(|(_, other)| other == cv).count();
         if let (true, Some((odd, _))) =
             (check.cvs.iter().any(|(_, cv)| same(cv) > 1), check.cvs.iter().find(|(_, cv)| same(cv) == 1))
         {
@@ -324,17 +324,17 @@ impl Cross {
         self.checks.retain(|_, check| !check.cvs.is_empty());
         self.borders.retain(|_, border| border.mirror != mirror);
         self.known.remove(&mirror);
-        for block in self.blocks.values_mut() {
-            block.samples.remove(&mirror);
-            block.proven.remove(&mirror);
+        for region in self.regions.values_mut() {
+            region.samples.remove(&mirror);
+            region.proven.remove(&mirror);
         }
         self.first = self.first.filter(|(first, ..)| *first != mirror);
         let (mut again, mine) = (Vec::new(), mirror.saturating_add(1));
-        for (group, by) in self.by.iter_mut().enumerate().filter(|(_, by)| **by == mine) {
+        for (block, by) in self.by.iter_mut().enumerate().filter(|(_, by)| **by == mine) {
             *by = 0;
-            let group = group as u64;
-            again.push(group);
-            let number = group / CHECK_EVERY_GROUPS;
+            let block = block as u64;
+            again.push(block);
+            let number = block / CHECK_EVERY_BLOCKS;
             if let Some(missing) = self.missing.get_mut(number as usize) {
                 *missing += 1;
             }
@@ -346,15 +346,15 @@ impl Cross {
 
     /// Judges everything once more, because there are fewer mirrors to decide now.
     pub(super) fn judge_again(&mut self, others: &BTreeSet<MirrorId>) -> Vec<(u64, Found)> {
-        let groups: Vec<u64> = self.checks.keys().copied().collect();
-        let found = groups.into_iter().map(|group| (group, self.judge(group, others)));
+        let blocks: Vec<u64> = self.checks.keys().copied().collect();
+        let found = blocks.into_iter().map(|block| (block, self.judge(block, others)));
         found.filter(|(_, found)| *found != Found::Nothing).collect()
     }
 
     /// Does without the checks that nobody can make.
     pub(super) fn waive(&mut self) {
         self.checks.retain(|_, check| check.cvs.len() > 1);
-        self.blocks.clear();
+        self.regions.clear();
         self.whole.clear();
     }
 }

@@ -1,10 +1,10 @@
-//! Pieces with a SHA-256 each: their groups are held until all are here. What is here without a gap is hashed
+//! Pieces with a SHA-256 each: their blocks are held until all are here. What is here without a gap is hashed
 //! at once, while the processor still has it in its cache: hashing a piece later takes half as long again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use mmtp::tree::Cv;
+use mmtp::tree::ChainingValue;
 use sha2::{Digest as _, Sha256};
 
 use super::MirrorId;
@@ -16,19 +16,19 @@ pub const OPEN_BYTES: u64 = 128 << 20;
 /// Once they are so many bytes, what comes of others is dropped.
 pub const OPEN_BYTES_MAX: u64 = 2 * OPEN_BYTES;
 
-/// A group that is here and not verified.
+/// A block that is here and not verified.
 pub(super) struct Held {
     pub(super) mirror: MirrorId,
-    pub(super) cv: Cv,
+    pub(super) cv: ChainingValue,
     pub(super) bytes: Vec<u8>,
 }
 
 /// A piece that has been begun.
 struct Open {
     held: BTreeMap<u64, Held>,
-    /// Of the groups before `hashed`.
+    /// Of the blocks before `hashed`.
     hasher: Sha256,
-    /// The first group that is not hashed yet.
+    /// The first block that is not hashed yet.
     hashed: u64,
 }
 
@@ -37,24 +37,24 @@ impl Open {
         Self { held: BTreeMap::new(), hasher: Sha256::new(), hashed: first }
     }
 
-    /// Takes a group, and hashes what it closes the gap to.
-    fn hold(&mut self, group: u64, held: Held) {
-        self.held.insert(group, held);
+    /// Takes a block, and hashes what it closes the gap to.
+    fn hold(&mut self, block: u64, held: Held) {
+        self.held.insert(block, held);
         while let Some(next) = self.held.get(&self.hashed) {
             self.hasher.update(&next.bytes);
             self.hashed += 1;
         }
     }
 
-    /// Drops what `mirror` has brought; returns which groups those were.
+    /// Drops what `mirror` has brought; returns which blocks those were.
     fn disown(&mut self, mirror: MirrorId, first: u64) -> Vec<u64> {
         let theirs = self.held.iter().filter(|(_, held)| held.mirror == mirror);
-        let theirs: Vec<u64> = theirs.map(|(group, _)| *group).collect();
-        for group in &theirs {
-            self.held.remove(group);
+        let theirs: Vec<u64> = theirs.map(|(block, _)| *block).collect();
+        for block in &theirs {
+            self.held.remove(block);
         }
-        if theirs.iter().any(|group| *group < self.hashed) {
-            // The rest is hashed once more when another group comes, and one will, for these are missing.
+        if theirs.iter().any(|block| *block < self.hashed) {
+            // The rest is hashed once more when another block comes, and one will, for these are missing.
             (self.hasher, self.hashed) = (Sha256::new(), first);
         }
         theirs
@@ -62,7 +62,7 @@ impl Open {
 }
 
 /// What a mixed piece was made of that was wrong: which mirror sent what.
-type Poisoned = Vec<(u64, MirrorId, Cv)>;
+type Poisoned = Vec<(u64, MirrorId, ChainingValue)>;
 
 /// A piece that has to come from one mirror alone.
 #[derive(Default)]
@@ -74,7 +74,7 @@ struct Alone {
 
 /// What a whole piece turned out to be.
 pub(super) enum Piece {
-    /// Right: its groups, and who had sent wrong ones before, each with one of them.
+    /// Right: its blocks, and who had sent wrong ones before, each with one of them.
     Right(BTreeMap<u64, Held>, Vec<(MirrorId, u64)>),
     /// Wrong, and all from this mirror.
     Lie(MirrorId),
@@ -84,34 +84,34 @@ pub(super) enum Piece {
 
 /// See the [module](self).
 pub(super) struct Pieces {
-    /// Groups of a piece.
+    /// Blocks of a piece.
     per_piece: u64,
-    groups: u64,
+    blocks: u64,
     sha256: Vec<[u8; 32]>,
     open: BTreeMap<u64, Open>,
     alone: BTreeMap<u64, Alone>,
 }
 
 impl Pieces {
-    pub(super) const fn new(per_piece: u64, groups: u64, sha256: Vec<[u8; 32]>) -> Self {
-        Self { per_piece, groups, sha256, open: BTreeMap::new(), alone: BTreeMap::new() }
+    pub(super) const fn new(per_piece: u64, blocks: u64, sha256: Vec<[u8; 32]>) -> Self {
+        Self { per_piece, blocks, sha256, open: BTreeMap::new(), alone: BTreeMap::new() }
     }
 
     pub(super) const fn per_piece(&self) -> u64 {
         self.per_piece
     }
 
-    pub(super) const fn piece_of(&self, group: u64) -> u64 {
-        group / self.per_piece
+    pub(super) const fn piece_of(&self, block: u64) -> u64 {
+        block / self.per_piece
     }
 
-    pub(super) fn groups_of(&self, piece: u64) -> Range<u64> {
+    pub(super) fn blocks_of(&self, piece: u64) -> Range<u64> {
         let first = piece * self.per_piece;
-        first..(first + self.per_piece).min(self.groups)
+        first..(first + self.per_piece).min(self.blocks)
     }
 
     fn open_bytes(&self) -> u64 {
-        self.open.len() as u64 * self.per_piece * super::GROUP
+        self.open.len() as u64 * self.per_piece * super::BLOCK
     }
 
     /// Whether pieces that have not been begun may be given out.
@@ -119,78 +119,78 @@ impl Pieces {
         self.open_bytes() < OPEN_BYTES
     }
 
-    /// The groups of the pieces that have been begun and need not come from one mirror alone.
+    /// The blocks of the pieces that have been begun and need not come from one mirror alone.
     pub(super) fn begun(&self) -> impl Iterator<Item = Range<u64>> {
-        self.open.keys().filter(|piece| !self.alone.contains_key(piece)).map(|piece| self.groups_of(*piece))
+        self.open.keys().filter(|piece| !self.alone.contains_key(piece)).map(|piece| self.blocks_of(*piece))
     }
 
-    /// Begins the piece of a group that is given out.
-    pub(super) fn begin(&mut self, group: u64) {
-        let piece = self.piece_of(group);
-        let first = self.groups_of(piece).start;
+    /// Begins the piece of a block that is given out.
+    pub(super) fn begin(&mut self, block: u64) {
+        let piece = self.piece_of(block);
+        let first = self.blocks_of(piece).start;
         self.open.entry(piece).or_insert_with(|| Open::new(first));
     }
 
-    /// Whether the group is here.
-    pub(super) fn holds(&self, group: u64) -> bool {
-        self.open.get(&self.piece_of(group)).is_some_and(|open| open.held.contains_key(&group))
+    /// Whether the block is here.
+    pub(super) fn holds(&self, block: u64) -> bool {
+        self.open.get(&self.piece_of(block)).is_some_and(|open| open.held.contains_key(&block))
     }
 
-    /// Whether `mirror` may bring the group.
-    pub(super) fn takes(&self, mirror: MirrorId, group: u64) -> bool {
-        self.alone.get(&self.piece_of(group)).is_none_or(|alone| alone.by == Some(mirror))
+    /// Whether `mirror` may bring the block.
+    pub(super) fn takes(&self, mirror: MirrorId, block: u64) -> bool {
+        self.alone.get(&self.piece_of(block)).is_none_or(|alone| alone.by == Some(mirror))
     }
 
     /// A piece that nobody is bringing alone yet, for `mirror` to do so.
     pub(super) fn bind(&mut self, mirror: MirrorId) -> Option<Range<u64>> {
         let (&piece, alone) = self.alone.iter_mut().find(|(_, alone)| alone.by.is_none())?;
         alone.by = Some(mirror);
-        Some(self.groups_of(piece))
+        Some(self.blocks_of(piece))
     }
 
-    /// Groups of pieces that are to come from one mirror alone and that nobody is bringing.
+    /// Blocks of pieces that are to come from one mirror alone and that nobody is bringing.
     pub(super) fn unbound(&self) -> u64 {
         let free = self.alone.iter().filter(|(_, alone)| alone.by.is_none());
-        free.map(|(piece, _)| self.groups_of(*piece)).map(|groups| groups.end - groups.start).sum()
+        free.map(|(piece, _)| self.blocks_of(*piece)).map(|blocks| blocks.end - blocks.start).sum()
     }
 
-    /// These groups were not brought by whoever took them. Pieces among them that one mirror was to bring
-    /// alone begin anew; returns the groups of those, which are not to be idle.
-    pub(super) fn unbind(&mut self, groups: &Range<u64>) -> Vec<Range<u64>> {
-        let (first, last) = (self.piece_of(groups.start), self.piece_of(groups.end - 1));
+    /// These blocks were not brought by whoever took them. Pieces among them that one mirror was to bring
+    /// alone begin anew; returns the blocks of those, which are not to be idle.
+    pub(super) fn unbind(&mut self, blocks: &Range<u64>) -> Vec<Range<u64>> {
+        let (first, last) = (self.piece_of(blocks.start), self.piece_of(blocks.end - 1));
         let mut anew = Vec::new();
         for (&piece, alone) in self.alone.range_mut(first..=last) {
             alone.by = None;
             self.open.remove(&piece);
             anew.push(piece);
         }
-        anew.into_iter().map(|piece| self.groups_of(piece)).collect()
+        anew.into_iter().map(|piece| self.blocks_of(piece)).collect()
     }
 
-    /// A group has come. False if there is no room for it.
-    pub(super) fn hold(&mut self, group: u64, held: Held) -> bool {
-        let piece = self.piece_of(group);
+    /// A block has come. False if there is no room for it.
+    pub(super) fn hold(&mut self, block: u64, held: Held) -> bool {
+        let piece = self.piece_of(block);
         let room = self.open.is_empty() || self.open_bytes() < OPEN_BYTES_MAX;
         if !room && !self.open.contains_key(&piece) {
             return false;
         }
-        let first = self.groups_of(piece).start;
-        self.open.entry(piece).or_insert_with(|| Open::new(first)).hold(group, held);
+        let first = self.blocks_of(piece).start;
+        self.open.entry(piece).or_insert_with(|| Open::new(first)).hold(block, held);
         true
     }
 
-    /// Judges the piece of `group`, if it is whole.
-    pub(super) fn judge(&mut self, group: u64) -> Option<Piece> {
-        let piece = self.piece_of(group);
-        let groups = self.groups_of(piece);
-        let whole = self.open.get(&piece)?.held.len() as u64 == groups.end - groups.start;
+    /// Judges the piece of `block`, if it is whole.
+    pub(super) fn judge(&mut self, block: u64) -> Option<Piece> {
+        let piece = self.piece_of(block);
+        let blocks = self.blocks_of(piece);
+        let whole = self.open.get(&piece)?.held.len() as u64 == blocks.end - blocks.start;
         let Open { held, hasher, hashed } = if whole { self.open.remove(&piece)? } else { return None };
-        debug_assert_eq!(hashed, groups.end, "all are here, so all are hashed");
+        debug_assert_eq!(hashed, blocks.end, "all are here, so all are hashed");
         let right = self.sha256.get(usize::try_from(piece).ok()?)?;
         if hasher.finalize()[..] == right[..] {
             let poisoned = self.alone.remove(&piece).map_or_else(Vec::new, |alone| alone.poisoned);
-            let wrong = |(group, mirror, cv): (u64, MirrorId, Cv)| {
-                held.get(&group).is_some_and(|held| held.cv != cv).then_some((mirror, group))
+            let wrong = |(block, mirror, cv): (u64, MirrorId, ChainingValue)| {
+                held.get(&block).is_some_and(|held| held.cv != cv).then_some((mirror, block))
             };
             let liars = poisoned.into_iter().filter_map(wrong).collect();
             return Some(Piece::Right(held, liars));
@@ -201,11 +201,11 @@ impl Pieces {
         if let (Some(liar), 1) = (mirrors.first(), mirrors.len()) {
             return Some(Piece::Lie(*liar));
         }
-        alone.poisoned = held.iter().map(|(group, held)| (*group, held.mirror, held.cv)).collect();
+        alone.poisoned = held.iter().map(|(block, held)| (*block, held.mirror, held.cv)).collect();
         Some(Piece::Mixed)
     }
 
-    /// What a mirror has brought to pieces that are not whole is worth nothing: returns those groups.
+    /// What a mirror has brought to pieces that are not whole is worth nothing: returns those blocks.
     pub(super) fn disown(&mut self, mirror: MirrorId) -> Vec<u64> {
         let mut again = Vec::new();
         for alone in self.alone.values_mut().filter(|alone| alone.by == Some(mirror)) {

@@ -4,18 +4,18 @@ use std::fmt;
 use std::ops::Range;
 
 use mmtp::id::LENGTH_MAX;
-use mmtp::tree::Cv;
+use mmtp::tree::ChainingValue;
 
-use super::{GROUP, MirrorId, PIECE_BYTES_MAX};
+use super::{BLOCK, MirrorId, PIECE_BYTES_MAX};
 
 /// What is known of the right bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Check {
-    /// The chaining value of each group; of a content of one group its BLAKE3 hash.
-    Leaves(Vec<Cv>),
+    /// The chaining value of each block; of a content of one block its BLAKE3 hash.
+    Leaves(Vec<ChainingValue>),
     /// A hash of each piece.
     Pieces {
-        /// Bytes of a piece: a multiple of a group, at most [`PIECE_BYTES_MAX`]. The last piece may be
+        /// Bytes of a piece: a multiple of a block, at most [`PIECE_BYTES_MAX`]. The last piece may be
         /// shorter.
         bytes: u64,
         /// The SHA-256 of each.
@@ -30,14 +30,14 @@ pub enum Check {
 pub enum BadCheck {
     /// The content would be longer than any.
     TooLong,
-    /// There are more or fewer hashes than groups or pieces.
+    /// There are more or fewer hashes than blocks or pieces.
     Count {
         /// As many as there are.
         hashes: u64,
         /// As many as there should be.
         expected: u64,
     },
-    /// Pieces that are not whole groups, or too long.
+    /// Pieces that are not whole blocks, or too long.
     PieceLength(u64),
 }
 
@@ -50,7 +50,7 @@ impl fmt::Display for BadCheck {
             }
             Self::PieceLength(bytes) => write!(
                 f,
-                "pieces of {bytes} bytes cannot be checked: they must be whole groups of {GROUP} bytes, at \
+                "pieces of {bytes} bytes cannot be checked: they must be whole blocks of {BLOCK} bytes, at \
                  most {PIECE_BYTES_MAX}"
             ),
         }
@@ -62,35 +62,35 @@ impl std::error::Error for BadCheck {}
 /// What is reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A group is here and, as far as can be known, right.
+    /// A block is here and, as far as can be known, right.
     Verified {
         /// Its number.
-        group: u64,
+        block: u64,
         /// Its bytes.
         bytes: Vec<u8>,
-        /// Its chaining value; of a content of one group its hash.
-        cv: Cv,
+        /// Its chaining value; of a content of one block its hash.
+        cv: ChainingValue,
     },
-    /// These groups had been reported and were brought by a liar: they are missing again, and each will be
+    /// These blocks had been reported and were brought by a liar: they are missing again, and each will be
     /// reported once more. Only without hashes.
     Revoked {
         /// Their numbers.
-        groups: Range<u64>,
+        blocks: Range<u64>,
     },
     /// A mirror has sent wrong bytes. Nothing is taken from it any more.
     Liar {
         /// Which.
         mirror: MirrorId,
-        /// A group that it sent wrong, or that is in a piece that it did.
-        group: u64,
+        /// A block that it sent wrong, or that is in a piece that it did.
+        block: u64,
     },
     /// Mirrors have different bytes and nothing tells which of them is right: the content cannot be had.
     Disagree {
         /// Which.
         mirrors: Vec<MirrorId>,
-        /// A group in which they differ.
-        group: u64,
+        /// A block in which they differ.
+        block: u64,
     },
-    /// All groups are here, and every check that can be made has been.
+    /// All blocks are here, and every check that can be made has been.
     Complete,
 }

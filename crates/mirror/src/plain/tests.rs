@@ -1,19 +1,19 @@
-use mmtp::tree::group_cv;
+use mmtp::tree::block_cv;
 
 use super::*;
 
-fn group(n: u64) -> Vec<u8> {
-    (0..GROUP).map(|i| (i * 31 + n * 7) as u8).collect()
+fn block(n: u64) -> Vec<u8> {
+    (0..BLOCK).map(|i| (i * 31 + n * 7) as u8).collect()
 }
 
-fn bring_all(pool: &mut Plain, mirror: MirrorId, groups: Range<u64>) {
-    for g in groups {
-        pool.bring(mirror, g, &group(g));
+fn bring_all(pool: &mut Plain, mirror: MirrorId, blocks: Range<u64>) {
+    for g in blocks {
+        pool.bring(mirror, g, &block(g));
     }
 }
 
 fn wrong(n: u64) -> Vec<u8> {
-    let mut bytes = group(n);
+    let mut bytes = block(n);
     bytes[77] ^= 4;
     bytes
 }
@@ -21,17 +21,17 @@ fn wrong(n: u64) -> Vec<u8> {
 fn verified(events: &[Event]) -> Vec<u64> {
     events
         .iter()
-        .filter_map(|e| if let Event::Verified { group, .. } = e { Some(*group) } else { None })
+        .filter_map(|e| if let Event::Verified { block, .. } = e { Some(*block) } else { None })
         .collect()
 }
 
-fn leaves(groups: u64) -> Check {
-    Check::Leaves((0..groups).map(|g| group_cv(g, &group(g))).collect())
+fn leaves(blocks: u64) -> Check {
+    Check::Leaves((0..blocks).map(|g| block_cv(g, &block(g))).collect())
 }
 
-fn pieces(groups: u64, per_piece: u64) -> Check {
-    let all: Vec<u8> = (0..groups).flat_map(group).collect();
-    let bytes = per_piece * GROUP;
+fn pieces(blocks: u64, per_piece: u64) -> Check {
+    let all: Vec<u8> = (0..blocks).flat_map(block).collect();
+    let bytes = per_piece * BLOCK;
     let sha256 = all.chunks(bytes as usize).map(|piece| {
         use sha2::Digest as _;
         sha2::Sha256::digest(piece).into()
@@ -41,8 +41,8 @@ fn pieces(groups: u64, per_piece: u64) -> Check {
 
 #[test]
 fn what_is_here_is_not_fetched() {
-    let mut pool = Plain::new(10 * GROUP, leaves(10), |g| g != 3 && g != 7).expect("it fits");
-    assert_eq!((pool.idle(), pool.groups_left()), (2, 2));
+    let mut pool = Plain::new(10 * BLOCK, leaves(10), |g| g != 3 && g != 7).expect("it fits");
+    assert_eq!((pool.idle(), pool.blocks_left()), (2, 2));
     assert_eq!(pool.take(0, 64), Some(3..4));
     assert_eq!(pool.take(0, 64), Some(7..8));
     assert_eq!(pool.take(0, 64), None);
@@ -52,8 +52,8 @@ fn what_is_here_is_not_fetched() {
     let events: Vec<_> = pool.events().collect();
     assert_eq!(verified(&events), [3, 7]);
     assert_eq!(events.last(), Some(&Event::Complete));
-    for length in [0, 10 * GROUP] {
-        let mut pool = Plain::new(length, leaves(length / GROUP), |_| true).expect("it fits");
+    for length in [0, 10 * BLOCK] {
+        let mut pool = Plain::new(length, leaves(length / BLOCK), |_| true).expect("it fits");
         assert_eq!(pool.events().collect::<Vec<_>>(), [Event::Complete], "{length}");
     }
 }
@@ -61,9 +61,9 @@ fn what_is_here_is_not_fetched() {
 #[test]
 fn checks_that_do_not_fit_are_refused() {
     let bad = |length, check| Plain::new(length, check, |_| false).err();
-    assert_eq!(bad(10 * GROUP, leaves(9)), Some(BadCheck::Count { hashes: 9, expected: 10 }));
-    assert_eq!(bad(10 * GROUP + 1, pieces(10, 2)), Some(BadCheck::Count { hashes: 5, expected: 6 }));
-    for bytes in [0, 1_000, PIECE_BYTES_MAX + GROUP] {
+    assert_eq!(bad(10 * BLOCK, leaves(9)), Some(BadCheck::Count { hashes: 9, expected: 10 }));
+    assert_eq!(bad(10 * BLOCK + 1, pieces(10, 2)), Some(BadCheck::Count { hashes: 5, expected: 6 }));
+    for bytes in [0, 1_000, PIECE_BYTES_MAX + BLOCK] {
         let check = Check::Pieces { bytes, sha256: Vec::new() };
         assert_eq!(bad(10, check), Some(BadCheck::PieceLength(bytes)));
     }
@@ -72,14 +72,14 @@ fn checks_that_do_not_fit_are_refused() {
 
 #[test]
 fn a_wrong_leaf_names_its_mirror() {
-    let mut pool = Plain::new(4 * GROUP, leaves(4), |_| false).expect("it fits");
+    let mut pool = Plain::new(4 * BLOCK, leaves(4), |_| false).expect("it fits");
     assert_eq!(pool.take(5, 64), Some(0..4));
-    pool.bring(5, 0, &group(0));
+    pool.bring(5, 0, &block(0));
     pool.bring(5, 1, &wrong(1));
-    pool.bring(5, 2, &group(2));
+    pool.bring(5, 2, &block(2));
     let events: Vec<_> = pool.events().collect();
     assert_eq!(verified(&events), [0], "nothing is taken from a liar");
-    assert_eq!(events.last(), Some(&Event::Liar { mirror: 5, group: 1 }));
+    assert_eq!(events.last(), Some(&Event::Liar { mirror: 5, block: 1 }));
     assert_eq!(pool.take(5, 64), None);
     pool.put_back(1..4);
     assert_eq!(pool.take(6, 64), Some(1..4));
@@ -88,24 +88,24 @@ fn a_wrong_leaf_names_its_mirror() {
 }
 
 #[test]
-fn the_hash_of_a_single_group_is_the_root() {
+fn the_hash_of_a_single_block_is_the_root() {
     let bytes = b"short";
     let root = *blake3::hash(bytes).as_bytes();
     let mut pool = Plain::new(5, Check::Leaves(vec![root]), |_| false).expect("it fits");
     pool.bring(0, 0, bytes);
-    let verified = Event::Verified { group: 0, bytes: bytes.to_vec(), cv: root };
+    let verified = Event::Verified { block: 0, bytes: bytes.to_vec(), cv: root };
     assert_eq!(pool.events().collect::<Vec<_>>(), [verified, Event::Complete]);
 }
 
 #[test]
 fn a_wrong_piece_of_one_mirror_names_it() {
-    let mut pool = Plain::new(8 * GROUP, pieces(8, 4), |_| false).expect("it fits");
+    let mut pool = Plain::new(8 * BLOCK, pieces(8, 4), |_| false).expect("it fits");
     assert_eq!(pool.take(1, 4), Some(0..4));
     assert_eq!(pool.take(2, 4), Some(4..8));
     bring_all(&mut pool, 1, 0..3);
     assert_eq!(pool.events().count(), 0, "held until it is whole");
     pool.bring(1, 3, &wrong(3));
-    assert_eq!(pool.events().collect::<Vec<_>>(), [Event::Liar { mirror: 1, group: 0 }]);
+    assert_eq!(pool.events().collect::<Vec<_>>(), [Event::Liar { mirror: 1, block: 0 }]);
     bring_all(&mut pool, 2, 4..8);
     assert_eq!(verified(&pool.events().collect::<Vec<_>>()), [4, 5, 6, 7]);
     assert_eq!(pool.take(2, 64), Some(0..4));
@@ -117,7 +117,7 @@ fn a_wrong_piece_of_one_mirror_names_it() {
 
 #[test]
 fn a_wrong_piece_of_several_comes_again_from_one() {
-    let mut pool = Plain::new(4 * GROUP, pieces(4, 4), |_| false).expect("it fits");
+    let mut pool = Plain::new(4 * BLOCK, pieces(4, 4), |_| false).expect("it fits");
     assert_eq!(pool.take(1, 2), Some(0..2));
     assert_eq!(pool.take(2, 2), Some(2..4));
     bring_all(&mut pool, 1, 0..2);
@@ -137,7 +137,7 @@ fn a_wrong_piece_of_several_comes_again_from_one() {
     bring_all(&mut pool, 3, 0..4);
     let events: Vec<_> = pool.events().collect();
     assert_eq!(verified(&events), [0, 1, 2, 3]);
-    assert!(events.contains(&Event::Liar { mirror: 2, group: 2 }), "{events:?}");
+    assert!(events.contains(&Event::Liar { mirror: 2, block: 2 }), "{events:?}");
 }
 
 /// A piece is hashed in order, whatever comes first; what a liar brought of it leaves no trace in its hash.
@@ -145,22 +145,22 @@ fn a_wrong_piece_of_several_comes_again_from_one() {
 fn a_liar_leaves_no_trace_in_pieces_that_are_not_whole() {
     for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 0, 3, 2], [2, 3, 0, 1]] {
         for theirs in 0..16_u64 {
-            let mut pool = Plain::new(8 * GROUP, pieces(8, 4), |_| false).expect("it fits");
+            let mut pool = Plain::new(8 * BLOCK, pieces(8, 4), |_| false).expect("it fits");
             assert_eq!(pool.take(1, 8), Some(0..8));
-            let of_liar = |group: u64| theirs >> group & 1 == 1;
-            for group_number in order.into_iter().filter(|group| *group != 3) {
-                let liar = of_liar(group_number);
-                let bytes = if liar { wrong(group_number) } else { group(group_number) };
-                pool.bring(if liar { 1 } else { 2 }, group_number, &bytes);
+            let of_liar = |block: u64| theirs >> block & 1 == 1;
+            for block_number in order.into_iter().filter(|block| *block != 3) {
+                let liar = of_liar(block_number);
+                let bytes = if liar { wrong(block_number) } else { block(block_number) };
+                pool.bring(if liar { 1 } else { 2 }, block_number, &bytes);
             }
-            for group_number in 4..8 {
-                pool.bring(1, group_number, &wrong(group_number));
+            for block_number in 4..8 {
+                pool.bring(1, block_number, &wrong(block_number));
             }
-            assert_eq!(pool.events().collect::<Vec<_>>(), [Event::Liar { mirror: 1, group: 4 }]);
-            for group_number in order {
-                if group_number == 3 || of_liar(group_number) {
-                    assert!(pool.is_wanted_from(2, group_number), "{group_number} is missing again");
-                    pool.bring(2, group_number, &group(group_number));
+            assert_eq!(pool.events().collect::<Vec<_>>(), [Event::Liar { mirror: 1, block: 4 }]);
+            for block_number in order {
+                if block_number == 3 || of_liar(block_number) {
+                    assert!(pool.is_wanted_from(2, block_number), "{block_number} is missing again");
+                    pool.bring(2, block_number, &block(block_number));
                 }
             }
             let events: Vec<_> = pool.events().collect();
@@ -172,7 +172,7 @@ fn a_liar_leaves_no_trace_in_pieces_that_are_not_whole() {
 
 #[test]
 fn open_pieces_are_bounded() {
-    let per_piece = PIECE_BYTES_MAX / GROUP;
+    let per_piece = PIECE_BYTES_MAX / BLOCK;
     let sha256 = vec![[0; 32]; 100];
     let check = Check::Pieces { bytes: PIECE_BYTES_MAX, sha256 };
     let mut pool = Plain::new(100 * PIECE_BYTES_MAX, check, |_| false).expect("it fits");
@@ -184,7 +184,7 @@ fn open_pieces_are_bounded() {
     pool.put_back(per_piece + 5..per_piece + 6);
     assert_eq!(pool.take(2, 64), Some(per_piece + 5..per_piece + 6), "what has been begun goes on");
     for far in [10, 11, 12, 13] {
-        pool.bring(1, far * per_piece, &group(0));
+        pool.bring(1, far * per_piece, &block(0));
     }
     let open = OPEN_BYTES_MAX / PIECE_BYTES_MAX;
     assert_eq!((10..14).filter(|far| !pool.is_wanted(far * per_piece)).count() as u64, open - 2);
@@ -192,15 +192,15 @@ fn open_pieces_are_bounded() {
 
 #[test]
 fn mirrors_are_compared_where_ranges_meet() {
-    let groups = 4_096;
-    let mut pool = Plain::new(groups * GROUP, Check::Nothing, |_| false).expect("it fits");
+    let blocks = 4_096;
+    let mut pool = Plain::new(blocks * BLOCK, Check::Nothing, |_| false).expect("it fits");
     assert_eq!(pool.take(0, 1_024), Some(0..1_024));
     assert_eq!(pool.take(1, 1_024), Some(1_024..2_048));
     bring_all(&mut pool, 0, 0..1_024);
     bring_all(&mut pool, 1, 1_024..1_600);
     assert_eq!(pool.take(0, 64), Some(1_024..1_025), "the first of the second mirror");
     assert!(pool.is_wanted(1_024) && !pool.is_wanted_from(1, 1_024));
-    pool.bring(0, 1_024, &group(1_024));
+    pool.bring(0, 1_024, &block(1_024));
     assert!(!pool.is_wanted(1_024));
     bring_all(&mut pool, 1, 1_600..2_048);
     compare_one(&mut pool, 1, 0..1_024);
@@ -220,58 +220,58 @@ fn mirrors_are_compared_where_ranges_meet() {
     assert_eq!(pool.events().last(), Some(Event::Complete));
 }
 
-/// `mirror` is asked for one of `groups` once more, and brings it.
-fn compare_one(pool: &mut Plain, mirror: MirrorId, groups: Range<u64>) {
+/// `mirror` is asked for one of `blocks` once more, and brings it.
+fn compare_one(pool: &mut Plain, mirror: MirrorId, blocks: Range<u64>) {
     let taken = pool.take(mirror, 64).expect("a comparison waits");
-    assert!(groups.contains(&taken.start) && taken.end == taken.start + 1, "{taken:?}");
+    assert!(blocks.contains(&taken.start) && taken.end == taken.start + 1, "{taken:?}");
     bring_all(pool, mirror, taken);
 }
 
 #[test]
 fn a_block_that_is_wrong_is_always_noticed() {
-    let blocks = 5;
-    let (good, bad) = (vec![1; GROUP as usize], vec![2; GROUP as usize]);
-    // How many ranges of how many groups each of the two brings in a round.
+    let regions = 5;
+    let (good, bad) = (vec![1; BLOCK as usize], vec![2; BLOCK as usize]);
+    // How many ranges of how many blocks each of the two brings in a round.
     for rounds in [[(1, 700), (1, 700)], [(1, 4_096), (1, 4_096)], [(40, 64), (1, 4)], [(1, 4), (9, 512)]] {
-        for wrong in 0..blocks {
-            let length = blocks * CHECK_EVERY_GROUPS * GROUP;
+        for wrong in 0..regions {
+            let length = regions * CHECK_EVERY_BLOCKS * BLOCK;
             let mut pool = Plain::new(length, Check::Nothing, |_| false).expect("it fits");
             pool.seed([wrong as u8; 32]);
             let mut said = Vec::new();
             for _ in 0..2_000 {
-                for (mirror, (ranges, groups)) in (0..).zip(rounds) {
-                    let taken: Vec<_> = (0..ranges).filter_map(|_| pool.take(mirror, groups)).collect();
-                    for group in taken.into_iter().flatten() {
-                        let lies = mirror == 1 && group / CHECK_EVERY_GROUPS == wrong;
-                        pool.bring(mirror, group, if lies { &bad } else { &good });
+                for (mirror, (ranges, blocks)) in (0..).zip(rounds) {
+                    let taken: Vec<_> = (0..ranges).filter_map(|_| pool.take(mirror, blocks)).collect();
+                    for block in taken.into_iter().flatten() {
+                        let lies = mirror == 1 && block / CHECK_EVERY_BLOCKS == wrong;
+                        pool.bring(mirror, block, if lies { &bad } else { &good });
                     }
                 }
                 said.extend(pool.events().filter(|event| !matches!(event, Event::Verified { .. })));
             }
-            assert!(matches!(&said[..], [Event::Disagree { .. }]), "{rounds:?}, block {wrong}: {said:?}");
+            assert!(matches!(&said[..], [Event::Disagree { .. }]), "{rounds:?}, region {wrong}: {said:?}");
         }
     }
 }
 
 #[test]
 fn a_mirror_alone_is_compared_with_nobody_until_another_joins() {
-    let groups = 3 * CHECK_EVERY_GROUPS;
-    let mut pool = Plain::new(groups * GROUP, Check::Nothing, |group| group < 2_000).expect("it fits");
-    assert_eq!(pool.take(0, u64::MAX), Some(2_000..groups));
+    let blocks = 3 * CHECK_EVERY_BLOCKS;
+    let mut pool = Plain::new(blocks * BLOCK, Check::Nothing, |block| block < 2_000).expect("it fits");
+    assert_eq!(pool.take(0, u64::MAX), Some(2_000..blocks));
     bring_all(&mut pool, 0, 2_000..3_000);
     assert_eq!(pool.idle(), 0);
-    pool.put_back(3_000..groups);
-    compare_one(&mut pool, 1, 2_000..2 * CHECK_EVERY_GROUPS);
-    assert_eq!(pool.take(1, u64::MAX), Some(3_000..groups), "of the last block not all is here");
+    pool.put_back(3_000..blocks);
+    compare_one(&mut pool, 1, 2_000..2 * CHECK_EVERY_BLOCKS);
+    assert_eq!(pool.take(1, u64::MAX), Some(3_000..blocks), "of the last region not all is here");
 
-    let mut pool = Plain::new(groups * GROUP, Check::Nothing, |group| group < 2_000).expect("it fits");
-    bring_all(&mut pool, 0, 2_000..groups);
+    let mut pool = Plain::new(blocks * BLOCK, Check::Nothing, |block| block < 2_000).expect("it fits");
+    bring_all(&mut pool, 0, 2_000..blocks);
     assert_eq!(pool.events().last(), Some(Event::Complete));
 }
 
 #[test]
 fn two_differ_until_a_third_decides() {
-    let mut pool = Plain::new(6 * GROUP, Check::Nothing, |_| false).expect("it fits");
+    let mut pool = Plain::new(6 * BLOCK, Check::Nothing, |_| false).expect("it fits");
     for mirror in 0..3 {
         assert_eq!(pool.take(mirror, 2).map(|r| r.end - r.start), Some(2));
     }
@@ -279,12 +279,12 @@ fn two_differ_until_a_third_decides() {
     pool.bring(1, 2, &wrong(2));
     pool.bring(1, 3, &wrong(3));
     assert_eq!(pool.take(0, 9), Some(2..3));
-    pool.bring(0, 2, &group(2));
+    pool.bring(0, 2, &block(2));
     assert_eq!(verified(&pool.events().collect::<Vec<_>>()), [0, 1, 2, 3], "not decided yet");
     assert_eq!(pool.take(2, 9), Some(2..3), "a third one");
-    pool.bring(2, 2, &group(2));
+    pool.bring(2, 2, &block(2));
     let events: Vec<_> = pool.events().collect();
-    assert_eq!(events, [Event::Liar { mirror: 1, group: 2 }, Event::Revoked { groups: 2..4 }]);
+    assert_eq!(events, [Event::Liar { mirror: 1, block: 2 }, Event::Revoked { blocks: 2..4 }]);
     assert_eq!(pool.take(0, 9), Some(2..4));
     bring_all(&mut pool, 0, 2..4);
     bring_all(&mut pool, 2, 4..6);
@@ -293,7 +293,7 @@ fn two_differ_until_a_third_decides() {
 
 #[test]
 fn a_comparison_that_nobody_can_make_is_waived() {
-    let mut pool = Plain::new(4 * GROUP, Check::Nothing, |_| false).expect("it fits");
+    let mut pool = Plain::new(4 * BLOCK, Check::Nothing, |_| false).expect("it fits");
     for mirror in 0..2 {
         pool.take(mirror, 2);
     }
@@ -310,24 +310,24 @@ fn a_comparison_that_nobody_can_make_is_waived() {
 
 #[test]
 fn who_is_gone_decides_nothing() {
-    let mut pool = Plain::new(6 * GROUP, Check::Nothing, |_| false).expect("it fits");
+    let mut pool = Plain::new(6 * BLOCK, Check::Nothing, |_| false).expect("it fits");
     for mirror in 0..3 {
         pool.take(mirror, 2);
     }
     bring_all(&mut pool, 0, 0..2);
     pool.bring(1, 2, &wrong(2));
     pool.take(0, 9);
-    pool.bring(0, 2, &group(2));
+    pool.bring(0, 2, &block(2));
     assert!(pool.events().all(|event| matches!(event, Event::Verified { .. })));
     pool.gone(2);
     let events: Vec<_> = pool.events().collect();
-    assert_eq!(events, [Event::Disagree { mirrors: vec![1, 0], group: 2 }]);
+    assert_eq!(events, [Event::Disagree { mirrors: vec![1, 0], block: 2 }]);
     assert_eq!((pool.take(0, 1), pool.is_wanted(3)), (None, false));
 }
 
 #[test]
 fn the_first_one_is_compared_even_if_the_others_compare_each_other() {
-    let mut pool = Plain::new(6 * GROUP, Check::Nothing, |_| false).expect("it fits");
+    let mut pool = Plain::new(6 * BLOCK, Check::Nothing, |_| false).expect("it fits");
     for mirror in 0..3 {
         assert_eq!(pool.take(mirror, 2).map(|r| r.end - r.start), Some(2));
     }
@@ -336,15 +336,15 @@ fn the_first_one_is_compared_even_if_the_others_compare_each_other() {
     bring_all(&mut pool, 1, 2..4);
     bring_all(&mut pool, 2, 4..6);
     assert_eq!((pool.take(1, 9), pool.take(2, 9)), (Some(4..5), Some(2..3)));
-    pool.bring(1, 4, &group(4));
-    pool.bring(2, 2, &group(2));
+    pool.bring(1, 4, &block(4));
+    pool.bring(2, 2, &block(2));
     assert_eq!(pool.take(0, 9), None, "its own");
     assert_eq!(pool.take(1, 9), Some(0..1));
-    pool.bring(1, 0, &group(0));
+    pool.bring(1, 0, &block(0));
     assert_eq!(pool.take(2, 9), Some(0..1), "who is right?");
-    pool.bring(2, 0, &group(0));
+    pool.bring(2, 0, &block(0));
     let liars: Vec<_> = pool.events().filter(|event| matches!(event, Event::Liar { .. })).collect();
-    assert_eq!(liars, [Event::Liar { mirror: 0, group: 0 }]);
+    assert_eq!(liars, [Event::Liar { mirror: 0, block: 0 }]);
     assert_eq!(pool.take(1, 9), Some(0..2));
     bring_all(&mut pool, 1, 0..2);
     assert_eq!(pool.events().last(), Some(Event::Complete));

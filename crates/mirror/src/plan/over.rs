@@ -1,4 +1,4 @@
-//! How requests end: with what becomes of the groups that they owned, and of what was asked ahead.
+//! How requests end: with what becomes of the blocks that they owned, and of what was asked ahead.
 
 use algo::{Rate, Span, Time};
 
@@ -19,15 +19,15 @@ impl Mirrors {
             return;
         }
         match fetch.purpose {
-            Purpose::Own | Purpose::Copy(_) if fetch.groups().is_empty() => self.at_its_end(p, pool),
+            Purpose::Own | Purpose::Copy(_) if fetch.blocks().is_empty() => self.at_its_end(p, pool),
             Purpose::Loose => {
-                let next = fetch.groups().start;
+                let next = fetch.blocks().start;
                 let elsewhere = self.ways.iter().enumerate().any(|(q, other)| {
                     let mut own = other.fetch.iter().chain(&other.ahead);
-                    q != p && own.any(|f| f.purpose == Purpose::Own && f.groups().contains(&next))
+                    q != p && own.any(|f| f.purpose == Purpose::Own && f.blocks().contains(&next))
                 });
                 let wanted = pool.is_wanted_from(self.ways[p].mirror, next);
-                if elsewhere || !wanted || fetch.groups().is_empty() {
+                if elsewhere || !wanted || fetch.blocks().is_empty() {
                     self.cancel(p, pool);
                 }
             }
@@ -40,7 +40,7 @@ impl Mirrors {
         let way = &mut self.ways[p];
         let (reconnect, rate) = (way.reconnect(), way.flow.rate().unwrap_or(0));
         let Some(fetch) = &mut way.fetch else { return };
-        let more = way.ahead.as_ref().is_some_and(|ahead| !ahead.groups().is_empty());
+        let more = way.ahead.as_ref().is_some_and(|ahead| !ahead.blocks().is_empty());
         // What is to come of no use before something that is.
         let useless = way.ahead.as_ref().filter(|_| !more).map_or(0, |ahead| ahead.end - ahead.at);
         let silence = if fetch.has_head { Span::ZERO } else { way.flow.between() };
@@ -119,9 +119,9 @@ impl Mirrors {
         let Some(fetch) = self.fetch_mut(id) else { return };
         match std::mem::replace(&mut fetch.purpose, Purpose::Loose) {
             Purpose::Own => {
-                let groups = fetch.groups();
-                if !groups.is_empty() {
-                    pool.put_back(groups);
+                let blocks = fetch.blocks();
+                if !blocks.is_empty() {
+                    pool.put_back(blocks);
                 }
             }
             Purpose::Copy(of) => {
@@ -152,7 +152,7 @@ impl Fetch {
         if matches!(self.purpose, Purpose::Rest | Purpose::Whole) || self.at >= self.end {
             return false;
         }
-        let mut left = self.groups();
+        let mut left = self.blocks();
         while !left.is_empty() && !pool.is_wanted_from(mirror, left.end - 1) {
             left.end -= 1;
             self.keep = left.end;

@@ -6,22 +6,22 @@
 //! ranges are as long as it asks for. What a way has of its own already counts as a part of its share.
 
 use algo::{Rate, Span, Time};
-use mmtp::id::SEGMENT_GROUPS;
+use mmtp::id::SEGMENT_BLOCKS;
 
 use super::way::{Purpose, Way};
-use super::{FetchId, GROUP, MirrorId, Mirrors, Pool, WayId};
+use super::{BLOCK, FetchId, MirrorId, Mirrors, Pool, WayId};
 
 /// The most that is asked for at once, in time at the way's rate, if the link is not idle between two
 /// answers: then short ranges cost nothing, and leave less to be taken over at the end.
 pub const ASK_SPAN: Span = Span::from_secs(2);
 /// The same however long the link is idle in between.
 pub const ASK_SPAN_MAX: Span = Span::from_secs(8);
-/// The same in groups: 64 MiB.
-pub const ASK_GROUPS_MAX: u64 = 64 * SEGMENT_GROUPS;
+/// The same in blocks: 64 MiB.
+pub const ASK_BLOCKS_MAX: u64 = 64 * SEGMENT_BLOCKS;
 /// What a way that failed or stalled is asked for until it has answered: 64 KiB.
-pub const TRIAL_GROUPS: u64 = 4;
+pub const TRIAL_BLOCKS: u64 = 4;
 /// What a way of unknown rate is asked for, at most: 8 MiB. Slow start is over by then.
-pub const FIRST_GROUPS: u64 = 8 * SEGMENT_GROUPS;
+pub const FIRST_BLOCKS: u64 = 8 * SEGMENT_BLOCKS;
 /// A range is worth so many times the silence between two answers, or the link would be idle for more than
 /// a few percent of the time. Shorter ranges would share the end more evenly; that is done by taking over.
 const GAPS_A_RANGE: u64 = 20;
@@ -37,7 +37,7 @@ impl Mirrors {
         }
         let appetite = self.appetite(p, pool).max(1);
         match pool.take(self.ways[p].mirror, appetite) {
-            Some(groups) => self.ask(now, p, groups, Purpose::Own),
+            Some(blocks) => self.ask(now, p, blocks, Purpose::Own),
             None => self.help(now, p, pool),
         }
     }
@@ -49,9 +49,9 @@ impl Mirrors {
         }
         let appetite = self.appetite(p, pool);
         if appetite > 0
-            && let Some(groups) = pool.take(self.ways[p].mirror, appetite)
+            && let Some(blocks) = pool.take(self.ways[p].mirror, appetite)
         {
-            self.ask(now, p, groups, Purpose::Own);
+            self.ask(now, p, blocks, Purpose::Own);
         }
     }
 
@@ -66,9 +66,9 @@ impl Mirrors {
         }
         self.drop_ahead(p, pool);
         self.disown_all(p, pool);
-        let (length, groups) = (self.length, self.groups());
+        let (length, blocks) = (self.length, self.blocks());
         if let Some(fetch) = &mut self.ways[p].fetch {
-            (fetch.purpose, fetch.end, fetch.keep) = (Purpose::Whole, length, groups);
+            (fetch.purpose, fetch.end, fetch.keep) = (Purpose::Whole, length, blocks);
         }
     }
 
@@ -85,41 +85,41 @@ impl Mirrors {
             q != p && (whole || (way.ranges && way.is_usable() && !way.trial))
         });
         if !others && pool.idle_for(self.ways[p].mirror) > 0 {
-            self.ask(now, p, 0..self.groups(), Purpose::Whole);
+            self.ask(now, p, 0..self.blocks(), Purpose::Whole);
         }
     }
 
-    /// Groups to ask way `p` for besides what it has; none if what it has is its part of everything.
+    /// Blocks to ask way `p` for besides what it has; none if what it has is its part of everything.
     fn appetite(&self, p: WayId, pool: &dyn Pool) -> u64 {
         let way = &self.ways[p];
         if way.trial {
-            return TRIAL_GROUPS;
+            return TRIAL_BLOCKS;
         }
-        let pending: u64 = self.ways.iter().map(Way::groups_left).sum();
+        let pending: u64 = self.ways.iter().map(Way::blocks_left).sum();
         let (idle, all) = (pool.idle(), pool.idle().saturating_add(pending));
         let (Some(rate), Some(pace)) = (way.flow.rate(), way.flow.pace()) else {
             let usable = self.ways.iter().filter(|way| way.is_usable()).count().max(1) as u64;
-            return FIRST_GROUPS.min((all / usable / 2).max(TRIAL_GROUPS));
+            return FIRST_BLOCKS.min((all / usable / 2).max(TRIAL_BLOCKS));
         };
         let rates: u64 =
             self.ways.iter().filter(|way| way.is_usable()).filter_map(|way| way.flow.rate()).sum();
-        let fair = |groups: u64| {
-            let part = u128::from(groups) * u128::from(rate) / u128::from(rates.max(rate));
+        let fair = |blocks: u64| {
+            let part = u128::from(blocks) * u128::from(rate) / u128::from(rates.max(rate));
             u64::try_from(part).unwrap_or(u64::MAX)
         };
-        let in_span = |rate: u64, span: Span| Rate::from_bytes(rate).bytes_in(span) / GROUP;
+        let in_span = |rate: u64, span: Span| Rate::from_bytes(rate).bytes_in(span) / BLOCK;
         // What a request that is asked ahead does not save. Where that is not known yet, it is taken to save
         // everything: the next range knows better.
         let gap = way.flow.between();
         let worth_a_gap = in_span(rate, gap.times(GAPS_A_RANGE));
         // With less, the one after the next would be asked too late.
         let worth_asking = in_span(pace, way.ahead_span());
-        let least = worth_a_gap.max(worth_asking).clamp(SEGMENT_GROUPS, ASK_GROUPS_MAX);
+        let least = worth_a_gap.max(worth_asking).clamp(SEGMENT_BLOCKS, ASK_BLOCKS_MAX);
         let span = gap.times(GAPS_A_RANGE_WANTED).clamp(ASK_SPAN, ASK_SPAN_MAX);
-        let most = in_span(rate, span).min(ASK_GROUPS_MAX);
+        let most = in_span(rate, span).min(ASK_BLOCKS_MAX);
         // The fewer ranges, the fewer gaps; what is too much is taken over at the end.
-        let part = if worth_a_gap > SEGMENT_GROUPS { fair(idle) / 8 * 7 } else { fair(idle) / 2 };
+        let part = if worth_a_gap > SEGMENT_BLOCKS { fair(idle) / 8 * 7 } else { fair(idle) / 2 };
         // What is slow takes no more than it can bring before everything is here.
-        part.min(most).max(least).min(fair(all).saturating_sub(way.groups_left()))
+        part.min(most).max(least).min(fair(all).saturating_sub(way.blocks_left()))
     }
 }

@@ -1,13 +1,13 @@
 //! The end: nobody has to be asked for anything any more, but some would need longer than others.
 
 use algo::{Rate, Span, Time};
-use mmtp::id::SEGMENT_GROUPS;
+use mmtp::id::SEGMENT_BLOCKS;
 
 use super::way::Purpose;
-use super::{GROUP, Mirrors, Pool, State, TRIAL_GROUPS, WayId};
+use super::{BLOCK, Mirrors, Pool, State, TRIAL_BLOCKS, WayId};
 
-/// Groups that one request asks for a second time at most: a segment.
-pub const COPY_GROUPS_MAX: u64 = SEGMENT_GROUPS;
+/// Blocks that one request asks for a second time at most: a segment.
+pub const COPY_BLOCKS_MAX: u64 = SEGMENT_BLOCKS;
 /// Taking over the tail of a range must end the transfer earlier by this and the two round trips that a new
 /// connection takes, because it may cost its owner one.
 pub const SAVING_MIN: Span = super::RECONNECT;
@@ -71,29 +71,29 @@ impl Mirrors {
         let both = u128::from(rate) + u128::from(victim.rate);
         let time = u128::from((victim.left - me.lead()).as_nanos());
         let bytes = u128::from(rate) * u128::from(victim.rate) / both * time / 1_000_000_000;
-        let groups = fetch.groups();
-        // The group that is coming stays where it is. What is asked ahead may go as a whole: its turn is
+        let blocks = fetch.blocks();
+        // The block that is coming stays where it is. What is asked ahead may go as a whole: its turn is
         // later, and the connection goes then, for which the saving is enough.
         let coming = u64::from(other.fetch.as_ref().is_some_and(|current| current.id == fetch.id));
-        let free = (groups.end - groups.start).saturating_sub(coming);
-        let take = u64::try_from(bytes / u128::from(GROUP)).unwrap_or(u64::MAX).min(free);
-        let mut split = groups.end - take;
-        if take >= 2 * SEGMENT_GROUPS {
-            split = split.next_multiple_of(SEGMENT_GROUPS);
+        let free = (blocks.end - blocks.start).saturating_sub(coming);
+        let take = u64::try_from(bytes / u128::from(BLOCK)).unwrap_or(u64::MAX).min(free);
+        let mut split = blocks.end - take;
+        if take >= 2 * SEGMENT_BLOCKS {
+            split = split.next_multiple_of(SEGMENT_BLOCKS);
         }
         let saves = |first: u64| {
-            let saved = Rate::from_bytes(victim.rate).time_for((groups.end - first) * GROUP);
+            let saved = Rate::from_bytes(victim.rate).time_for((blocks.end - first) * BLOCK);
             saved >= other.round_trip().times(2) + SAVING_MIN
         };
         if !saves(split) {
             return false;
         }
-        let first = (split..groups.end).rev().take_while(|g| pool.is_wanted_from(me.mirror, *g)).last();
+        let first = (split..blocks.end).rev().take_while(|g| pool.is_wanted_from(me.mirror, *g)).last();
         let Some(first) = first.filter(|first| saves(*first)) else { return false };
         if let Some(fetch) = self.ways[victim.way].tail_mut() {
             fetch.keep = first;
         }
-        self.ask(now, p, first..groups.end, Purpose::Own);
+        self.ask(now, p, first..blocks.end, Purpose::Own);
         true
     }
 
@@ -103,45 +103,45 @@ impl Mirrors {
         let Some(fetch) = self.ways[victim.way].tail().filter(|fetch| !fetch.doubled) else {
             return false;
         };
-        let groups = fetch.groups();
-        let from = groups.start.max(groups.end.saturating_sub(COPY_GROUPS_MAX));
+        let blocks = fetch.blocks();
+        let from = blocks.start.max(blocks.end.saturating_sub(COPY_BLOCKS_MAX));
         if victim.left <= me.lead() + COPY_MARGIN {
             return false;
         }
-        let Some(first) = (from..groups.end).rev().take_while(|g| pool.is_wanted_from(me.mirror, *g)).last()
+        let Some(first) = (from..blocks.end).rev().take_while(|g| pool.is_wanted_from(me.mirror, *g)).last()
         else {
             return false;
         };
-        let here = me.lead() + Rate::from_bytes(rate).time_for((groups.end - first) * GROUP);
+        let here = me.lead() + Rate::from_bytes(rate).time_for((blocks.end - first) * BLOCK);
         if victim.left <= here + here.over(8) + COPY_MARGIN {
             return false;
         }
-        self.copy_of(now, p, victim.way, first..groups.end);
+        self.copy_of(now, p, victim.way, first..blocks.end);
         true
     }
 
     /// A way that has to prove itself, and has nothing of its own to do so with, tries itself on the last
-    /// groups of a range that takes long.
+    /// blocks of a range that takes long.
     fn try_on_others(&mut self, now: Time, p: WayId, pool: &dyn Pool) {
         let mirror = self.ways[p].mirror;
         for victim in self.victims(now, p, u64::MAX).iter().filter(|victim| victim.left >= TRIAL_AFTER) {
             let Some(fetch) = self.ways[victim.way].tail().filter(|fetch| !fetch.doubled) else {
                 continue;
             };
-            let groups = fetch.groups();
-            let from = groups.start.max(groups.end.saturating_sub(TRIAL_GROUPS));
-            let wanted = (from..groups.end).rev().take_while(|g| pool.is_wanted_from(mirror, *g)).last();
+            let blocks = fetch.blocks();
+            let from = blocks.start.max(blocks.end.saturating_sub(TRIAL_BLOCKS));
+            let wanted = (from..blocks.end).rev().take_while(|g| pool.is_wanted_from(mirror, *g)).last();
             if let Some(first) = wanted {
-                self.copy_of(now, p, victim.way, first..groups.end);
+                self.copy_of(now, p, victim.way, first..blocks.end);
                 return;
             }
         }
     }
 
-    fn copy_of(&mut self, now: Time, p: WayId, q: WayId, groups: std::ops::Range<u64>) {
+    fn copy_of(&mut self, now: Time, p: WayId, q: WayId, blocks: std::ops::Range<u64>) {
         let Some(fetch) = self.ways[q].tail_mut() else { return };
         fetch.doubled = true;
         let of = fetch.id;
-        self.ask(now, p, groups, Purpose::Copy(of));
+        self.ask(now, p, blocks, Purpose::Copy(of));
     }
 }

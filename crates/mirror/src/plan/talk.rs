@@ -14,31 +14,31 @@ pub type WayId = usize;
 /// One request; never used twice.
 pub type FetchId = u64;
 
-/// Who knows which groups are missing.
+/// Who knows which blocks are missing.
 pub trait Pool {
-    /// Takes up to `groups` contiguous groups that nobody has been asked for and that `mirror` may bring.
+    /// Takes up to `blocks` contiguous blocks that nobody has been asked for and that `mirror` may bring.
     /// Where it can, a range of a segment or more ends where a segment does. Of what is to be checked twice
-    /// it may be one group more.
-    fn take(&mut self, mirror: MirrorId, groups: u64) -> Option<Range<u64>>;
+    /// it may be one block more.
+    fn take(&mut self, mirror: MirrorId, blocks: u64) -> Option<Range<u64>>;
     /// These have not been brought by whoever took them. Those that are no longer missing, or that nobody
     /// was to bring any more, are to be left out.
-    fn put_back(&mut self, groups: Range<u64>);
-    /// Groups that nobody has been asked for.
+    fn put_back(&mut self, blocks: Range<u64>);
+    /// Blocks that nobody has been asked for.
     fn idle(&self) -> u64;
     /// The same without those that `mirror` may not bring.
     fn idle_for(&self, mirror: MirrorId) -> u64 {
         let _ = mirror;
         self.idle()
     }
-    /// Whether the bytes of a group would be used: it is neither verified nor here to be.
-    fn is_wanted(&self, group: u64) -> bool;
+    /// Whether the bytes of a block would be used: it is neither verified nor here to be.
+    fn is_wanted(&self, block: u64) -> bool;
     /// The same, if they came from `mirror`: what is being checked may be wanted from others only.
-    fn is_wanted_from(&self, mirror: MirrorId, group: u64) -> bool {
+    fn is_wanted_from(&self, mirror: MirrorId, block: u64) -> bool {
         let _ = mirror;
-        self.is_wanted(group)
+        self.is_wanted(block)
     }
-    /// A whole group, wanted from this mirror, whoever took it.
-    fn bring(&mut self, mirror: MirrorId, group: u64, bytes: &[u8]);
+    /// A whole block, wanted from this mirror, whoever took it.
+    fn bring(&mut self, mirror: MirrorId, block: u64, bytes: &[u8]);
 }
 
 /// What the world tells.
@@ -192,9 +192,9 @@ pub struct WayConfig {
 /// What went over a way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Bytes of groups that were wanted.
+    /// Bytes of blocks that were wanted.
     pub bytes: u64,
-    /// Bytes of groups that were here already.
+    /// Bytes of blocks that were here already.
     pub duplicate_bytes: u64,
     /// Of those, what a server without ranges sent once more after it had broken off without anything new.
     pub vain_bytes: u64,

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use algo::control::SubflowStats;
 use algo::{Rate, Span, Time};
-use mmtp::id::GROUP_BYTES;
+use mmtp::id::BLOCK_BYTES;
 
 use super::coupling::Coupling;
 use super::flow::Flow;
@@ -28,16 +28,16 @@ pub const AHEAD_MARGIN: Span = Span::from_millis(50);
 /// Bytes after which failures are no longer "in a row".
 const PROGRESS_BYTES: u64 = 1 << 20;
 
-const GROUP: u64 = GROUP_BYTES as u64;
+const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// What a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// Its groups were taken from the pool: nobody else has them.
+    /// Its blocks were taken from the pool: nobody else has them.
     Own,
     /// A second copy of what another request owns.
     Copy(FetchId),
-    /// Its groups are with others again; what still comes is welcome.
+    /// Its blocks are with others again; what still comes is welcome.
     Loose,
     /// What is left of the answer is with others, and reading it costs less than a new connection.
     Rest,
@@ -54,7 +54,7 @@ pub(super) struct Fetch {
     pub(super) at: u64,
     /// The byte after the last one asked for.
     pub(super) end: u64,
-    /// The group after the last one that it is to bring: less than was asked for if others took some over.
+    /// The block after the last one that it is to bring: less than was asked for if others took some over.
     pub(super) keep: u64,
     /// What is left of it has been asked for elsewhere too.
     pub(super) doubled: bool,
@@ -67,14 +67,14 @@ pub(super) struct Fetch {
     pub(super) got: u64,
     /// Of it, bytes that were wanted.
     pub(super) new_bytes: u64,
-    /// The beginning of the group that is coming.
+    /// The beginning of the block that is coming.
     pub(super) partial: Vec<u8>,
 }
 
 impl Fetch {
-    /// The groups it is still to bring, the one that is coming first.
-    pub(super) fn groups(&self) -> Range<u64> {
-        let first = if self.at >= self.end { self.keep } else { self.at / GROUP };
+    /// The blocks it is still to bring, the one that is coming first.
+    pub(super) fn blocks(&self) -> Range<u64> {
+        let first = if self.at >= self.end { self.keep } else { self.at / BLOCK };
         first.min(self.keep)..self.keep
     }
 
@@ -85,7 +85,7 @@ impl Fetch {
 
     /// Bytes until it has brought them.
     pub(super) fn bytes_left(&self) -> u64 {
-        self.keep.saturating_mul(GROUP).min(self.end).saturating_sub(self.at)
+        self.keep.saturating_mul(BLOCK).min(self.end).saturating_sub(self.at)
     }
 }
 
@@ -155,16 +155,16 @@ impl Way {
         self.is_usable() && self.fetch.is_none() && now >= self.hold
     }
 
-    /// The groups it is still to bring.
-    pub(super) fn groups_left(&self) -> u64 {
-        let groups = self.fetch.iter().chain(&self.ahead).map(Fetch::groups);
-        groups.map(|groups| groups.end - groups.start).sum()
+    /// The blocks it is still to bring.
+    pub(super) fn blocks_left(&self) -> u64 {
+        let blocks = self.fetch.iter().chain(&self.ahead).map(Fetch::blocks);
+        blocks.map(|blocks| blocks.end - blocks.start).sum()
     }
 
     /// Bytes until it has brought them.
     pub(super) fn bytes_left(&self) -> u64 {
         let Some(fetch) = &self.fetch else { return 0 };
-        match self.ahead.as_ref().filter(|ahead| !ahead.groups().is_empty()) {
+        match self.ahead.as_ref().filter(|ahead| !ahead.blocks().is_empty()) {
             Some(ahead) => fetch.end - fetch.at + ahead.bytes_left(),
             None => fetch.bytes_left(),
         }
@@ -172,13 +172,13 @@ impl Way {
 
     /// What it owns and would bring last.
     pub(super) fn tail(&self) -> Option<&Fetch> {
-        let owns = |fetch: &&Fetch| fetch.purpose == Purpose::Own && !fetch.groups().is_empty();
+        let owns = |fetch: &&Fetch| fetch.purpose == Purpose::Own && !fetch.blocks().is_empty();
         self.ahead.iter().chain(&self.fetch).find(owns)
     }
 
     /// The same, to be changed.
     pub(super) fn tail_mut(&mut self) -> Option<&mut Fetch> {
-        let owns = |fetch: &&mut Fetch| fetch.purpose == Purpose::Own && !fetch.groups().is_empty();
+        let owns = |fetch: &&mut Fetch| fetch.purpose == Purpose::Own && !fetch.blocks().is_empty();
         self.ahead.iter_mut().chain(&mut self.fetch).find(owns)
     }
 
@@ -192,7 +192,7 @@ impl Way {
     pub(super) fn follows_at(&self) -> Time {
         let proven = self.ranges && !self.trial && self.state == State::Open && self.ahead.is_none();
         let answers = |fetch: &&Fetch| {
-            let whole = fetch.keep.saturating_mul(GROUP) >= fetch.end;
+            let whole = fetch.keep.saturating_mul(BLOCK) >= fetch.end;
             proven && fetch.purpose == Purpose::Own && fetch.has_head && whole
         };
         let (Some(fetch), Some(pace)) = (self.fetch.as_ref().filter(answers), self.flow.pace()) else {

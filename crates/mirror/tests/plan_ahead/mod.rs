@@ -4,16 +4,16 @@ use algo::control::Algorithm;
 use algo::{Output, Span, Time};
 use mirror::plan::{
     AHEAD_MARGIN, Command, Failure, FetchId, Input, Mirrors, Pool as _, STALL_RETRY_MIN, Sample, State,
-    TRIAL_GROUPS, WayConfig, WayId,
+    TRIAL_BLOCKS, WayConfig, WayId,
 };
-use mmtp::id::GROUP_BYTES;
+use mmtp::id::BLOCK_BYTES;
 
 use super::plan_world::Counting;
 
-const GROUP: u64 = GROUP_BYTES as u64;
-const GROUPS: u64 = 20_000;
+const BLOCK: u64 = BLOCK_BYTES as u64;
+const BLOCKS: u64 = 20_000;
 const RTT: Span = Span::from_millis(20);
-/// So many groups come at once, every [`STEP`]: 20.48 MB/s.
+/// So many blocks come at once, every [`STEP`]: 20.48 MB/s.
 const BATCH: u64 = 5;
 const STEP: Span = Span::from_millis(4);
 
@@ -34,13 +34,13 @@ struct Hand {
 }
 
 impl Hand {
-    fn new(ways: u8, groups: u64) -> Self {
-        let mut mirrors = Mirrors::new(groups * GROUP);
+    fn new(ways: u8, blocks: u64) -> Self {
+        let mut mirrors = Mirrors::new(blocks * BLOCK);
         let control = Algorithm::by_name("nmcc").expect("it is there");
         for mirror in 0..ways {
             mirrors.add_way(&WayConfig { mirror, group: 0, control, ranges: true }).expect("few");
         }
-        Self { mirrors, pool: Counting::new(groups), now: Time::ZERO, wait: Time::ZERO }
+        Self { mirrors, pool: Counting::new(blocks), now: Time::ZERO, wait: Time::ZERO }
     }
 
     /// What the machine wants now.
@@ -53,7 +53,7 @@ impl Hand {
                     return (asked, cancelled);
                 }
                 Output::Send(Command::Fetch { way, fetch: id, first_byte, end_byte }) => {
-                    asked.push(Asked { way, id, first: first_byte / GROUP, end: end_byte / GROUP });
+                    asked.push(Asked { way, id, first: first_byte / BLOCK, end: end_byte / BLOCK });
                 }
                 Output::Send(Command::Cancel { fetch }) => cancelled.push(fetch),
                 Output::Send(Command::Window { .. }) | Output::Event(_) => {}
@@ -77,16 +77,16 @@ impl Hand {
         self.tell(Input::Sample { way: asked.way, sample });
     }
 
-    /// Groups of an answer come, up to `end`, until the machine asks for something.
+    /// Blocks of an answer come, up to `end`, until the machine asks for something.
     fn bodies(&mut self, asked: Asked, from: u64, end: u64) -> (u64, Vec<Asked>) {
-        let zeros = vec![0; (BATCH * GROUP) as usize];
+        let zeros = vec![0; (BATCH * BLOCK) as usize];
         let mut at = from;
         while at < end {
             self.now += STEP;
-            let groups = BATCH.min(end - at);
-            let bytes = &zeros[..(groups * GROUP) as usize];
+            let blocks = BATCH.min(end - at);
+            let bytes = &zeros[..(blocks * BLOCK) as usize];
             self.tell(Input::Body { fetch: asked.id, bytes });
-            at += groups;
+            at += blocks;
             let asked = self.asks();
             if !asked.is_empty() {
                 return (at, asked);
@@ -95,13 +95,13 @@ impl Hand {
         (at, Vec::new())
     }
 
-    /// The groups of an answer come up to `end`, all at once.
+    /// The blocks of an answer come up to `end`, all at once.
     fn bring(&mut self, asked: Asked, end: u64) {
-        let zeros = vec![0; ((end - asked.first) * GROUP) as usize];
+        let zeros = vec![0; ((end - asked.first) * BLOCK) as usize];
         self.tell(Input::Body { fetch: asked.id, bytes: &zeros });
     }
 
-    /// One way that is being answered, and has been asked ahead: both, and the next group of the first.
+    /// One way that is being answered, and has been asked ahead: both, and the next block of the first.
     fn ahead(&mut self) -> (Asked, Asked, u64) {
         let first = self.asks()[0];
         self.now += RTT.times(2);
@@ -113,13 +113,13 @@ impl Hand {
     }
 
     fn idle_is_all_but(&self, brought: u64) {
-        assert_eq!(self.pool.idle(), GROUPS - brought, "everything else is idle again");
+        assert_eq!(self.pool.idle(), BLOCKS - brought, "everything else is idle again");
     }
 }
 
 #[test]
 fn the_next_range_is_asked_for_in_time() {
-    let mut hand = Hand::new(1, GROUPS);
+    let mut hand = Hand::new(1, BLOCKS);
     let (first, next, at) = hand.ahead();
     let left = STEP.times((first.end - at) / BATCH);
     let wanted = RTT.times(2) + AHEAD_MARGIN;
@@ -128,18 +128,18 @@ fn the_next_range_is_asked_for_in_time() {
     hand.tell(Input::Done { fetch: first.id });
     assert_eq!(hand.asks(), [], "it has been");
     let report = hand.mirrors.ways().next().expect("one");
-    assert_eq!(report.fetching, Some(next.first * GROUP..next.end * GROUP));
+    assert_eq!(report.fetching, Some(next.first * BLOCK..next.end * BLOCK));
     assert_eq!((report.counters.fetches, report.counters.cancelled), (2, 0));
     assert_eq!(report.first_byte, RTT);
     hand.head(next);
     assert_eq!(hand.mirrors.ways().next().expect("one").first_byte, RTT, "that was no wait");
     let (_, asked) = hand.bodies(next, next.first, next.end);
-    assert_eq!((asked[0].first, hand.pool.idle()), (next.end, GROUPS - asked[0].end));
+    assert_eq!((asked[0].first, hand.pool.idle()), (next.end, BLOCKS - asked[0].end));
 }
 
 #[test]
 fn it_is_asked_for_by_the_clock_too() {
-    let mut hand = Hand::new(1, GROUPS);
+    let mut hand = Hand::new(1, BLOCKS);
     let first = hand.asks()[0];
     hand.now += RTT.times(2);
     hand.head(first);
@@ -154,7 +154,7 @@ fn it_is_asked_for_by_the_clock_too() {
 
 #[test]
 fn a_failure_is_that_of_both() {
-    let mut hand = Hand::new(1, GROUPS);
+    let mut hand = Hand::new(1, BLOCKS);
     let (first, next, at) = hand.ahead();
     hand.tell(Input::Failed { fetch: first.id, failure: Failure::Broken });
     assert_eq!(hand.poll(), (vec![], vec![next.id]));
@@ -164,17 +164,17 @@ fn a_failure_is_that_of_both() {
     hand.tell(Input::Failed { fetch: next.id, failure: Failure::Useless });
     hand.now = hand.wait;
     let again = hand.asks();
-    assert_eq!((again[0].first, again[0].end), (at, at + TRIAL_GROUPS), "small, to prove itself");
+    assert_eq!((again[0].first, again[0].end), (at, at + TRIAL_BLOCKS), "small, to prove itself");
     let counters = hand.mirrors.ways().next().expect("one").counters;
     assert_eq!((counters.fetches, counters.cancelled, counters.failures), (3, 1, 1));
     hand.now += RTT;
     hand.head(again[0]);
-    assert_eq!(hand.bodies(again[0], at, at + TRIAL_GROUPS).1, [], "nothing ahead of a trial");
+    assert_eq!(hand.bodies(again[0], at, at + TRIAL_BLOCKS).1, [], "nothing ahead of a trial");
 }
 
 #[test]
 fn a_stall_is_that_of_both() {
-    let mut hand = Hand::new(1, GROUPS);
+    let mut hand = Hand::new(1, BLOCKS);
     let (first, next, at) = hand.ahead();
     hand.now = hand.wait;
     assert_eq!(hand.poll(), (vec![], vec![]), "they live on");
@@ -189,7 +189,7 @@ fn a_stall_is_that_of_both() {
         match hand.mirrors.poll(hand.now, &mut hand.pool) {
             Output::Wait(_) => break,
             Output::Send(Command::Cancel { fetch }) => cancelled.push(fetch),
-            Output::Send(Command::Fetch { first_byte, .. }) => tried.push(first_byte / GROUP),
+            Output::Send(Command::Fetch { first_byte, .. }) => tried.push(first_byte / BLOCK),
             _ => {}
         }
     }
@@ -199,7 +199,7 @@ fn a_stall_is_that_of_both() {
 
 #[test]
 fn what_comes_after_a_stall_is_of_use() {
-    let mut hand = Hand::new(1, GROUPS);
+    let mut hand = Hand::new(1, BLOCKS);
     let (first, next, at) = hand.ahead();
     hand.now = hand.wait;
     assert_eq!(hand.asks(), []);
@@ -214,7 +214,7 @@ fn what_comes_after_a_stall_is_of_use() {
 #[test]
 fn a_way_that_goes_takes_both_along() {
     for input in [Input::Down { way: 0 }, Input::Struck { mirror: 0 }] {
-        let mut hand = Hand::new(1, GROUPS);
+        let mut hand = Hand::new(1, BLOCKS);
         let (first, next, at) = hand.ahead();
         hand.tell(input);
         assert_eq!(hand.poll(), (vec![], vec![next.id, first.id]), "{input:?}");
@@ -238,7 +238,7 @@ fn the_end_of_what_was_asked_ahead_is_taken_over() {
         let ahead = asked[0];
         assert!(ahead.end - ahead.first >= 900, "{ahead:?}");
         // The other one brings all else, the first range in some time. What the first one is silent for
-        // counts as well, or the other one would leave it a few groups because it took long to begin itself.
+        // counts as well, or the other one would leave it a few blocks because it took long to begin itself.
         hand.now += Span::from_millis(if faster > 1 { 300 } else { 0 });
         hand.head(fast[0]);
         hand.now += Span::from_millis(400 / faster);
@@ -269,7 +269,7 @@ fn the_end_of_what_was_asked_ahead_is_taken_over() {
             hand.head(asked);
             hand.bring(asked, asked.end);
         }
-        assert!((0..3_000).all(|group| !hand.pool.is_wanted(group)), "{faster}");
-        assert_eq!(hand.mirrors.ways().map(|way| way.counters.bytes).sum::<u64>(), 3_000 * GROUP);
+        assert!((0..3_000).all(|block| !hand.pool.is_wanted(block)), "{faster}");
+        assert_eq!(hand.mirrors.ways().map(|way| way.counters.bytes).sum::<u64>(), 3_000 * BLOCK);
     }
 }

@@ -9,12 +9,12 @@ use mirror::plain::{self, Plain};
 use mirror::plan::{
     Command, Failure, FetchId, Input, MirrorId, Mirrors, Pool, Sample, State, WayConfig, WayId, WayReport,
 };
-use mmtp::id::GROUP_BYTES;
+use mmtp::id::BLOCK_BYTES;
 
-const GROUP: u64 = GROUP_BYTES as u64;
+const BLOCK: u64 = BLOCK_BYTES as u64;
 /// What one read brings at most.
 const CHUNK: u64 = 64 << 10;
-/// Who has all groups waits so long for a comparison.
+/// Who has all blocks waits so long for a comparison.
 const PATIENCE: Span = Span::from_secs(5);
 /// No test takes longer.
 const END: Time = Time::from_nanos(3 * 3_600 * 1_000_000_000);
@@ -54,7 +54,7 @@ pub(crate) struct Link {
     pub(crate) down: Vec<Range<Time>>,
     /// Nothing passes in between.
     pub(crate) silent: Vec<Range<Time>>,
-    /// Groups that it has wrong.
+    /// Blocks that it has wrong.
     pub(crate) wrong: Range<u64>,
     /// Of 100 requests so many end in some misfortune, before `good_from`.
     pub(crate) misfortunes: u64,
@@ -159,42 +159,42 @@ pub(crate) struct Counting {
 }
 
 impl Counting {
-    pub(crate) fn new(groups: u64) -> Self {
-        Self { done: vec![false; groups as usize], next: 0, back: Vec::new(), left: groups }
+    pub(crate) fn new(blocks: u64) -> Self {
+        Self { done: vec![false; blocks as usize], next: 0, back: Vec::new(), left: blocks }
     }
 }
 
 impl Pool for Counting {
-    fn take(&mut self, _: MirrorId, groups: u64) -> Option<Range<u64>> {
+    fn take(&mut self, _: MirrorId, blocks: u64) -> Option<Range<u64>> {
         while let Some(mut range) = self.back.pop() {
             while !range.is_empty() && self.done[range.start as usize] {
                 range.start += 1;
             }
             if !range.is_empty() {
-                let end = range.end.min(range.start + groups);
+                let end = range.end.min(range.start + blocks);
                 if end < range.end {
                     self.back.push(end..range.end);
                 }
                 return Some(range.start..end);
             }
         }
-        let end = (self.next + groups).min(self.done.len() as u64);
+        let end = (self.next + blocks).min(self.done.len() as u64);
         let range = self.next..end;
         self.next = end;
         (!range.is_empty()).then_some(range)
     }
-    fn put_back(&mut self, groups: Range<u64>) {
-        self.back.push(groups);
+    fn put_back(&mut self, blocks: Range<u64>) {
+        self.back.push(blocks);
     }
     fn idle(&self) -> u64 {
         let back = self.back.iter().cloned().flatten().filter(|g| !self.done[*g as usize]).count() as u64;
         self.done.len() as u64 - self.next + back
     }
-    fn is_wanted(&self, group: u64) -> bool {
-        !self.done[group as usize]
+    fn is_wanted(&self, block: u64) -> bool {
+        !self.done[block as usize]
     }
-    fn bring(&mut self, _: MirrorId, group: u64, _: &[u8]) {
-        assert!(!std::mem::replace(&mut self.done[group as usize], true), "only what is wanted is brought");
+    fn bring(&mut self, _: MirrorId, block: u64, _: &[u8]) {
+        assert!(!std::mem::replace(&mut self.done[block as usize], true), "only what is wanted is brought");
         self.left -= 1;
     }
 }
@@ -214,7 +214,7 @@ pub(crate) struct Outcome {
     pub(crate) liars: Vec<MirrorId>,
     /// What arrived, as it was reported last.
     pub(crate) file: Vec<u8>,
-    /// Groups taken back.
+    /// Blocks taken back.
     pub(crate) revoked: u64,
     pub(crate) trace: Vec<String>,
     pub(crate) ways: Vec<WayReport>,
@@ -291,15 +291,15 @@ impl<'a> World<'a> {
             let mut again = false;
             for event in pool.events() {
                 match event {
-                    plain::Event::Verified { group, bytes, .. } => {
-                        assert!(self.verified.insert(group), "group {group} verified twice");
-                        let first = (group * GROUP) as usize;
+                    plain::Event::Verified { block, bytes, .. } => {
+                        assert!(self.verified.insert(block), "block {block} verified twice");
+                        let first = (block * BLOCK) as usize;
                         self.outcome.file[first..first + bytes.len()].copy_from_slice(&bytes);
                     }
-                    plain::Event::Revoked { groups } => {
-                        self.outcome.revoked += groups.end - groups.start;
-                        for group in groups {
-                            assert!(self.verified.remove(&group), "only what was reported is revoked");
+                    plain::Event::Revoked { blocks } => {
+                        self.outcome.revoked += blocks.end - blocks.start;
+                        for block in blocks {
+                            assert!(self.verified.remove(&block), "only what was reported is revoked");
                         }
                     }
                     plain::Event::Liar { mirror, .. } => {
@@ -366,7 +366,7 @@ impl<'a> World<'a> {
                     "behind an answer only"
                 );
                 assert!(first_byte < end_byte && end_byte <= self.length, "{first_byte}..{end_byte}");
-                assert_eq!(first_byte % GROUP, 0);
+                assert_eq!(first_byte % BLOCK, 0);
                 assert!(self.last_fetch.insert(fetch), "a name for each request");
                 assert!(line.link.ranges || (first_byte, end_byte) == (0, self.length));
                 let unlucky = self.now < line.link.good_from && self.luck.below(100) < line.link.misfortunes;
@@ -455,8 +455,8 @@ impl<'a> World<'a> {
                 zeros
             }
         };
-        for group in line.link.wrong.clone() {
-            let at = (group * GROUP).min(length);
+        for block in line.link.wrong.clone() {
+            let at = (block * BLOCK).min(length);
             if (first..first + bytes).contains(&at) {
                 sent[(at - first) as usize] ^= 1;
             }
@@ -485,7 +485,7 @@ fn amount(asked: &Asked) -> u64 {
         Fate::BreaksAt(at) | Fate::ShortAt(at) | Fate::HangsAt(at) => at.clamp(asked.at, asked.end),
         _ => asked.end,
     };
-    // Not whole groups, so that these have to be put together.
+    // Not whole blocks, so that these have to be put together.
     (until - asked.at).min(CHUNK - 100)
 }
 

@@ -7,14 +7,14 @@
 
 use algo::{Span, Time};
 
-use crate::id::Cut;
+use crate::id::ChunksPerBlock;
 use crate::wire::DATA_HEADER;
 
 /// RFC 8899 §5.1.2, MAX_PROBES: tries a size.
 const PROBES_MAX: u8 = 3;
 /// RFC 8899 §5.1.1, PMTU_RAISE_TIMER: when sizes that failed, or were taken back, are tried again.
 const RAISE_AFTER: Span = Span::from_secs(600);
-/// Cuts from fine to coarse, as (packets a group). 1,024 B is as long as a packet of hashes, the least that a
+/// Cuts from fine to coarse, as (packets a block). 1,024 B is as long as a packet of hashes, the least that a
 /// path must carry; 1,171 B fits an MTU of 1,280; 1,261 B leaves a tunnel 80 bytes of 1,500, 1,366 B fits
 /// 1,500; the rest is for jumbo frames and loopback.
 const LADDER: [u8; 7] = [16, 14, 13, 12, 4, 2, 1];
@@ -48,12 +48,12 @@ impl Mtu {
     }
 
     /// The cut that the path is known to carry.
-    pub(super) fn cut(&self) -> Cut {
+    pub(super) fn cut(&self) -> ChunksPerBlock {
         cut(self.at)
     }
 
     /// Whether chunks of `other` fit.
-    pub(super) fn carries(&self, other: Cut) -> bool {
+    pub(super) fn carries(&self, other: ChunksPerBlock) -> bool {
         other.chunk_bytes() <= self.cut().chunk_bytes()
     }
 
@@ -123,8 +123,8 @@ impl Mtu {
     }
 }
 
-fn cut(at: usize) -> Cut {
-    Cut::new(LADDER[at]).unwrap_or(Cut::MAX)
+fn cut(at: usize) -> ChunksPerBlock {
+    ChunksPerBlock::new(LADDER[at]).unwrap_or(ChunksPerBlock::MAX)
 }
 
 fn size(at: usize) -> usize {

@@ -7,62 +7,62 @@ use algo::rtt::RttEstimator;
 use algo::sent_packets::SentPackets;
 use algo::{Span, Time};
 
+use super::download::SourceId;
 use super::mtu::Mtu;
-use super::object::SourceId;
-use super::{What, Work};
-use crate::wire::{Cookie, DATA_HEADER, Kind, Range};
+use super::{Item, WantedItem};
+use crate::wire::{Cookie, DATA_HEADER, Range, RangeKind};
 
 /// Longest time between two attempts on a path that does not answer: a source that returns is back within it.
 pub const RETRY_MAX: Span = Span::from_secs(2);
 /// Packets one request asks for at most.
-pub(super) const BATCH_MAX: u32 = 64;
+pub(super) const REQUEST_PACKETS_MAX: u32 = 64;
 /// Timeouts in a row after which packets are tried smaller (RFC 8899 §4.3).
 const BLACK_HOLE_TIMEOUTS: u32 = 2;
 
 /// Packets that any socket is taken to hold.
-const HOLDS_MIN: u32 = 16;
+const RECEIVE_LIMIT_MIN: u32 = 16;
 
 /// Where a subflow stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum PathState {
     /// Nothing has been heard from it yet.
     Opening,
     /// It answers.
     Open,
     /// It has stopped answering; it is tried with single requests, its work is done by others.
-    Silent,
+    Unresponsive,
     /// The world says that it cannot send there now (no interface, no address).
     Down,
-    /// Its source was struck off.
+    /// Its source was banned.
     Closed,
 }
 
-impl State {
+impl PathState {
     /// Whether nothing is to be sent, nor taken, on the path.
-    pub(super) const fn is_shut(self) -> bool {
+    pub(super) const fn is_unusable(self) -> bool {
         matches!(self, Self::Down | Self::Closed)
     }
 }
 
 /// What one request asked for.
-pub(super) struct Asked {
-    pub(super) object: u32,
+pub(super) struct PendingRequest {
+    pub(super) download: u32,
     pub(super) tag: u64,
     pub(super) ranges: Vec<Range>,
     /// Whether it carried a cookie.
     pub(super) proven: bool,
 }
 
-impl Asked {
+impl PendingRequest {
     /// The packet number `i` of the answer.
-    pub(super) fn what(&self, mut i: u32) -> Option<What> {
+    pub(super) fn item(&self, mut i: u32) -> Option<Item> {
         for range in &self.ranges {
             let packets = packets(range);
             if i < packets {
                 return Some(match range.kind {
-                    Kind::Meta => What::Meta,
-                    Kind::Hashes { level } => What::Hash { level, first: range.first },
-                    Kind::Data(cut) => What::Data { cut, chunk: range.first + u64::from(i) },
+                    RangeKind::Meta => Item::Meta,
+                    RangeKind::Hashes { level } => Item::Hash { level, first: range.first },
+                    RangeKind::Data(cut) => Item::Data { cut, chunk: range.first + u64::from(i) },
                 });
             }
             i -= packets;
@@ -70,28 +70,28 @@ impl Asked {
         None
     }
 
-    /// The number of `what` in the answer.
-    pub(super) fn index(&self, what: What) -> Option<u32> {
-        index(&self.ranges, what)
+    /// The number of `item` in the answer.
+    pub(super) fn index(&self, item: Item) -> Option<u32> {
+        index(&self.ranges, item)
     }
 }
 
-/// The number of `what` among the packets that answer `ranges`.
-pub(super) fn index(ranges: &[Range], what: What) -> Option<u32> {
+/// The number of `item` among the packets that answer `ranges`.
+pub(super) fn index(ranges: &[Range], item: Item) -> Option<u32> {
     let mut before = 0;
     for range in ranges {
-        match (range.kind, what) {
-            (Kind::Data(a), What::Data { cut, chunk })
+        match (range.kind, item) {
+            (RangeKind::Data(a), Item::Data { cut, chunk })
                 if a == cut && (range.first..range.first + u64::from(range.count)).contains(&chunk) =>
             {
                 return Some(before + (chunk - range.first) as u32);
             }
-            (Kind::Hashes { level: a }, What::Hash { level, first })
+            (RangeKind::Hashes { level: a }, Item::Hash { level, first })
                 if a == level && range.first == first =>
             {
                 return Some(before);
             }
-            (Kind::Meta, What::Meta) => return Some(before),
+            (RangeKind::Meta, Item::Meta) => return Some(before),
             _ => before += packets(range),
         }
     }
@@ -101,16 +101,16 @@ pub(super) fn index(ranges: &[Range], what: What) -> Option<u32> {
 /// Packets that answer a range: our ranges of hashes are never longer than one packet.
 pub(super) fn packets(range: &Range) -> u32 {
     match range.kind {
-        Kind::Data(_) => u32::from(range.count),
-        Kind::Meta | Kind::Hashes { .. } => 1,
+        RangeKind::Data(_) => u32::from(range.count),
+        RangeKind::Meta | RangeKind::Hashes { .. } => 1,
     }
 }
 
-/// Groups that this path is to fetch, in order; `chunk` chunks of the first have been asked.
+/// Blocks that this path is to fetch, in order; `chunk` chunks of the first have been requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Run {
-    pub(super) object: u32,
-    pub(super) group: u64,
+pub(super) struct Assignment {
+    pub(super) download: u32,
+    pub(super) block: u64,
     pub(super) chunk: u32,
     pub(super) end: u64,
 }
@@ -159,35 +159,35 @@ pub struct PathConfig {
 pub(super) struct Path {
     pub(super) source: SourceId,
     pub(super) group: u32,
-    pub(super) state: State,
+    pub(super) state: PathState,
     pub(super) control: Algorithm,
     pub(super) rtt: RttEstimator,
     pub(super) cwnd: u32,
-    pub(super) sent_packets: SentPackets<Asked>,
+    pub(super) sent_packets: SentPackets<PendingRequest>,
     pub(super) tags: BTreeMap<u64, u64>,
-    pub(super) runs: VecDeque<Run>,
-    pub(super) retry: VecDeque<Work>,
+    pub(super) assignments: VecDeque<Assignment>,
+    pub(super) retry: VecDeque<WantedItem>,
     pub(super) cookie: Option<Cookie>,
     /// When that came.
     pub(super) cookie_at: Time,
     /// Cookies in a row that answered requests with the newest one.
-    pub(super) cookies_vain: u32,
+    pub(super) cookies_ignored: u32,
     pub(super) mtu: Mtu,
     pub(super) counters: PathCounters,
     /// No request before this time.
-    pub(super) hold: Time,
+    pub(super) blocked_until: Time,
     /// A probe request is due, over the window if need be.
     pub(super) probe_due: bool,
     round: u32,
     round_end: u64,
-    most_in_flight: u32,
+    peak_in_flight: u32,
     recovery_end: u64,
     probed: bool,
-    heard: Time,
+    last_rx: Time,
     /// Content has arrived in packets of today's size.
     data_fits: bool,
     /// Without content in between.
-    timeouts_in_a_row: u32,
+    consecutive_timeouts: u32,
     config: PathConfig,
 }
 
@@ -196,29 +196,29 @@ impl Path {
         Self {
             source,
             group: config.group,
-            state: State::Opening,
+            state: PathState::Opening,
             cwnd: config.control.stats(Span::ZERO).cwnd.floor().max(1),
             control: config.control,
             rtt: RttEstimator::new(),
             sent_packets: SentPackets::new(),
             tags: BTreeMap::new(),
-            runs: VecDeque::new(),
+            assignments: VecDeque::new(),
             retry: VecDeque::new(),
             cookie: None,
             cookie_at: Time::ZERO,
-            cookies_vain: 0,
+            cookies_ignored: 0,
             mtu: Mtu::new(config.payload_max),
             counters: PathCounters::default(),
-            hold: Time::ZERO,
+            blocked_until: Time::ZERO,
             probe_due: false,
             round: 0,
             round_end: 0,
-            most_in_flight: 0,
+            peak_in_flight: 0,
             recovery_end: 0,
             probed: false,
-            heard: Time::ZERO,
+            last_rx: Time::ZERO,
             data_fits: false,
-            timeouts_in_a_row: 0,
+            consecutive_timeouts: 0,
             config: *config,
         }
     }
@@ -231,29 +231,29 @@ impl Path {
     }
 
     /// The group it was put into when it was made.
-    pub(super) const fn given_group(&self) -> u32 {
+    pub(super) const fn configured_group(&self) -> u32 {
         self.config.group
     }
 
     /// Packets that may be asked for now.
     pub(super) fn room(&self, now: Time) -> u32 {
-        if self.state.is_shut() || now < self.hold || self.sent_packets.is_full() {
+        if self.state.is_unusable() || now < self.blocked_until || self.sent_packets.is_full() {
             return 0;
         }
-        self.cwnd.min(self.holds()).saturating_sub(self.sent_packets.in_flight())
+        self.cwnd.min(self.receive_limit()).saturating_sub(self.sent_packets.in_flight())
     }
 
     /// Packets that may be under way without overflowing our own socket, should we not read for a moment:
     /// what its buffer holds, and twice what the path itself holds (its bandwidth times its smallest RTT).
     /// Losing packets at the last step would tell the sender of a congestion that is not there.
-    fn holds(&self) -> u32 {
+    fn receive_limit(&self) -> u32 {
         let buffer = self.config.receive_buffer / (self.mtu.cut().chunk_bytes() + DATA_HEADER);
         let path = if self.rtt.has_sample() {
             u64::from(self.cwnd) * self.rtt.min().as_nanos() / self.rtt.srtt().as_nanos()
         } else {
             0
         };
-        u32::try_from(buffer as u64 + 2 * path).unwrap_or(u32::MAX).max(HOLDS_MIN)
+        u32::try_from(buffer as u64 + 2 * path).unwrap_or(u32::MAX).max(RECEIVE_LIMIT_MIN)
     }
 
     /// Packets worth a request: fewer are left to gather, so that both ends can work in batches.
@@ -263,13 +263,13 @@ impl Path {
 
     /// What this subflow publishes for its siblings; no RTT, and so no weight, while it does not answer.
     pub(super) fn member(&self) -> SubflowStats {
-        let counts = matches!(self.state, State::Open);
+        let counts = matches!(self.state, PathState::Open);
         self.control.stats(if counts { self.rtt.srtt() } else { Span::ZERO })
     }
 
     /// Expected rate in bytes per second.
     pub(super) fn rate_bytes(&self) -> u64 {
-        if self.state != State::Open || !self.rtt.has_sample() {
+        if self.state != PathState::Open || !self.rtt.has_sample() {
             return 0;
         }
         let window = u64::from(self.cwnd) * self.mtu.cut().chunk_bytes() as u64;
@@ -277,34 +277,34 @@ impl Path {
     }
 
     /// A request of `count` packets goes out.
-    pub(super) fn sent(&mut self, now: Time, count: u32, asked: Asked) {
+    pub(super) fn sent(&mut self, now: Time, count: u32, asked: PendingRequest) {
         if self.sent_packets.in_flight() == 0 {
-            self.heard = now;
+            self.last_rx = now;
             self.probed = false;
         }
         let tag = asked.tag;
         let id = self.sent_packets.send(now, count, asked);
         self.tags.insert(tag, id);
         self.counters.requests += 1;
-        self.most_in_flight = self.most_in_flight.max(self.sent_packets.in_flight());
+        self.peak_in_flight = self.peak_in_flight.max(self.sent_packets.in_flight());
     }
 
     /// Something arrived in answer to a request.
-    pub(super) fn heard(&mut self, now: Time, data: bool) {
-        self.heard = now;
+    pub(super) fn on_reply(&mut self, now: Time, data: bool) {
+        self.last_rx = now;
         self.probed = false;
         self.probe_due = false;
         if data {
             self.data_fits = true;
             // Hashes are smaller than most content: that they arrive says nothing of its packets.
-            self.timeouts_in_a_row = 0;
-            self.cookies_vain = 0;
+            self.consecutive_timeouts = 0;
+            self.cookies_ignored = 0;
         }
         if self.cookie.is_some() {
             self.mtu.begin(now);
         }
-        if matches!(self.state, State::Opening | State::Silent) {
-            self.state = State::Open;
+        if matches!(self.state, PathState::Opening | PathState::Unresponsive) {
+            self.state = PathState::Open;
         }
     }
 
@@ -313,7 +313,7 @@ impl Path {
         if seq >= self.round_end {
             self.round = self.round.wrapping_add(1);
             self.round_end = self.sent_packets.next_seq();
-            self.most_in_flight = self.sent_packets.in_flight() + acked;
+            self.peak_in_flight = self.sent_packets.in_flight() + acked;
         }
         // A window that was not used up says nothing about the path. Requests wait for a quantum of room, so
         // a window counts as used from there on; in slow start half of it is enough (as Linux'
@@ -327,7 +327,7 @@ impl Path {
             // The sample that was taken of this batch, by its latest request: its smallest.
             rtt: self.rtt.latest(),
             min_rtt: self.rtt.min(),
-            cwnd_limited: self.most_in_flight + self.quantum() > used,
+            cwnd_limited: self.peak_in_flight + self.quantum() > used,
             recovering: seq < self.recovery_end,
         };
         self.cwnd = self.control.on_ack(&ack, group).cwnd.max(1);
@@ -345,18 +345,18 @@ impl Path {
 
     /// When there is something to do that is not at `now`: what is due by then has been done.
     pub(super) fn deadline(&self, now: Time) -> Time {
-        if self.state.is_shut() {
+        if self.state.is_unusable() {
             return Time::NEVER;
         }
         // Probes wait for a path that answers.
-        let mut at = if self.state == State::Open { self.mtu.deadline() } else { Time::NEVER };
-        if self.hold > now {
-            at = at.min(self.hold);
+        let mut at = if self.state == PathState::Open { self.mtu.deadline() } else { Time::NEVER };
+        if self.blocked_until > now {
+            at = at.min(self.blocked_until);
         }
         if self.sent_packets.in_flight() > 0 {
             at = at.min(self.timeout_at());
-            if !self.probed && self.state == State::Open {
-                at = at.min(self.heard + self.rtt.probe_timeout());
+            if !self.probed && self.state == PathState::Open {
+                at = at.min(self.last_rx + self.rtt.probe_timeout());
             }
             if let Some(reorder) = self.sent_packets.next_deadline(&self.rtt) {
                 at = at.min(reorder);
@@ -366,20 +366,20 @@ impl Path {
     }
 
     fn timeout_at(&self) -> Time {
-        let oldest = self.sent_packets.oldest_outstanding().unwrap_or(self.heard);
-        let rto = if self.state == State::Open { self.rtt.rto() } else { self.rtt.rto().min(RETRY_MAX) };
-        oldest.max(self.heard) + rto
+        let oldest = self.sent_packets.oldest_outstanding().unwrap_or(self.last_rx);
+        let rto = if self.state == PathState::Open { self.rtt.rto() } else { self.rtt.rto().min(RETRY_MAX) };
+        oldest.max(self.last_rx) + rto
     }
 
     /// Whether the retransmission timeout has passed; marks a probe as due if only its time has.
     pub(super) fn timer(&mut self, now: Time) -> bool {
-        if self.state.is_shut() || self.sent_packets.in_flight() == 0 {
+        if self.state.is_unusable() || self.sent_packets.in_flight() == 0 {
             return false;
         }
         if now >= self.timeout_at() {
             return true;
         }
-        if !self.probed && self.state == State::Open && now >= self.heard + self.rtt.probe_timeout() {
+        if !self.probed && self.state == PathState::Open && now >= self.last_rx + self.rtt.probe_timeout() {
             self.probed = true;
             self.probe_due = true;
         }
@@ -389,13 +389,13 @@ impl Path {
     /// The path does not answer: everything pending has expired.
     pub(super) fn timed_out(&mut self, now: Time, group: &Group<'_>) {
         self.counters.timeouts += 1;
-        self.timeouts_in_a_row += 1;
-        let suspect = self.timeouts_in_a_row >= BLACK_HOLE_TIMEOUTS;
+        self.consecutive_timeouts += 1;
+        let suspect = self.consecutive_timeouts >= BLACK_HOLE_TIMEOUTS;
         if suspect && self.mtu.shrink(self.data_fits) {
             self.data_fits = false;
-            self.timeouts_in_a_row = 0;
+            self.consecutive_timeouts = 0;
         }
-        if self.state == State::Open {
+        if self.state == PathState::Open {
             self.congestion(now, CongestionCause::Timeout, self.sent_packets.next_seq(), group);
         } else {
             // But not the algorithm's window: a source that is not there yet says nothing of the path, whose
@@ -403,9 +403,10 @@ impl Path {
             self.cwnd = 1;
         }
         self.rtt.back_off();
-        self.state = if self.state == State::Opening { State::Opening } else { State::Silent };
+        self.state =
+            if self.state == PathState::Opening { PathState::Opening } else { PathState::Unresponsive };
         self.probe_due = false;
-        self.heard = now;
+        self.last_rx = now;
     }
 }
 
@@ -422,14 +423,14 @@ mod tests {
         let group = Group { members: &members, me: 0 };
         let now = Time::ZERO;
         path.cookie = Some(Cookie([0; 16]));
-        path.heard(now, true);
+        path.on_reply(now, true);
         for (size, tag) in path.mtu.probes(now, Span::from_millis(1), || 7) {
             path.mtu.confirm(tag, usize::from(size));
         }
-        path.heard(now, true);
+        path.on_reply(now, true);
         let cuts = [13, 14, 14, 16].map(|_| {
             path.timed_out(now, &group);
-            path.heard(now, false);
+            path.on_reply(now, false);
             path.mtu.cut().get()
         });
         assert_eq!(cuts[1], 14, "after the second timeout: {cuts:?}");

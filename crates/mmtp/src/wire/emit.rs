@@ -4,10 +4,10 @@
 //! invariant and panics in debug builds.
 
 use super::{
-    Cookie, DATA_HEADER, HASHES_MAX, Kind, NAME_MAX, NUMBER_END, PACKET_MAX, PADDED_MIN, PREFIX, RANGES_MAX,
-    Range, Reason, VERSION, code, ext,
+    Cookie, DATA_HEADER, HASHES_MAX, NAME_MAX, NUMBER_END, PACKET_MAX, PADDED_MIN, PREFIX, RANGES_MAX, Range,
+    RangeKind, Reason, VERSION, code, ext,
 };
-use crate::id::{ContentId, Cut, GROUP_BYTES};
+use crate::id::{BLOCK_BYTES, ChunksPerBlock, ContentId};
 
 /// Appends a REQUEST with 1 to [`RANGES_MAX`] ranges. To let an unproven address be answered with more,
 /// lengthen it with zeros afterwards: what follows the ranges is padding.
@@ -27,9 +27,9 @@ pub fn emit_request(
     for range in ranges {
         debug_assert!(range.count > 0 && range.first <= NUMBER_END - u64::from(range.count));
         let (kind, arg) = match range.kind {
-            Kind::Data(cut) => (code::KIND_DATA, cut.get()),
-            Kind::Meta => (code::KIND_META, 0),
-            Kind::Hashes { level } => (code::KIND_HASHES, level),
+            RangeKind::Data(cut) => (code::KIND_DATA, cut.get()),
+            RangeKind::Meta => (code::KIND_META, 0),
+            RangeKind::Hashes { level } => (code::KIND_HASHES, level),
         };
         out.extend_from_slice(&[kind, arg]);
         out.extend_from_slice(&range.count.to_be_bytes());
@@ -39,7 +39,7 @@ pub fn emit_request(
 
 /// The bytes in front of the payload of a DATA packet, for those who gather it elsewhere.
 #[must_use]
-pub fn data_header(tag: u64, cut: Cut, chunk: u64) -> [u8; DATA_HEADER] {
+pub fn data_header(tag: u64, cut: ChunksPerBlock, chunk: u64) -> [u8; DATA_HEADER] {
     let mut header = [0; DATA_HEADER];
     header[..4].copy_from_slice(&[VERSION, code::DATA, 0, 0]);
     header[4..12].copy_from_slice(&tag.to_be_bytes());
@@ -48,8 +48,15 @@ pub fn data_header(tag: u64, cut: Cut, chunk: u64) -> [u8; DATA_HEADER] {
 }
 
 /// Appends a DATA packet; `wire_len` is its payload's length with the zeros that pad the last chunk of a full
-/// group (see [`ContentId::chunk_wire_len`]).
-pub fn emit_data(out: &mut Vec<u8>, tag: u64, cut: Cut, chunk: u64, payload: &[u8], wire_len: usize) {
+/// block (see [`ContentId::chunk_wire_len`]).
+pub fn emit_data(
+    out: &mut Vec<u8>,
+    tag: u64,
+    cut: ChunksPerBlock,
+    chunk: u64,
+    payload: &[u8],
+    wire_len: usize,
+) {
     debug_assert!(!payload.is_empty() && payload.len() <= wire_len && wire_len <= cut.chunk_bytes());
     out.extend_from_slice(&data_header(tag, cut, chunk));
     out.extend_from_slice(payload);
@@ -70,8 +77,8 @@ pub fn emit_meta(out: &mut Vec<u8>, tag: u64, content: &ContentId, collection: b
     prefix(out, code::META, 0, tag, None);
     out.extend_from_slice(&content.length.to_be_bytes());
     out.extend_from_slice(&content.root);
-    out.extend_from_slice(&(GROUP_BYTES as u32).to_be_bytes());
-    out.extend_from_slice(&content.groups().to_be_bytes());
+    out.extend_from_slice(&(BLOCK_BYTES as u32).to_be_bytes());
+    out.extend_from_slice(&content.blocks().to_be_bytes());
     out.push(u8::from(collection));
     out.extend_from_slice(&(name.len() as u16).to_be_bytes());
     out.extend_from_slice(name);

@@ -1,6 +1,6 @@
 //! The extension area: `{type u8, words u8, value …}`, four-byte aligned.
 
-use super::{Cookie, Malformed};
+use super::{Cookie, ParseError};
 
 /// Fills the area up to its end; the value is ignored.
 pub(super) const PADDING: u8 = 0;
@@ -18,18 +18,18 @@ pub(super) struct Extensions {
 }
 
 /// Reads an extension area; the first of several of a type counts.
-pub(super) fn read(mut area: &[u8]) -> Result<Extensions, Malformed> {
+pub(super) fn read(mut area: &[u8]) -> Result<Extensions, ParseError> {
     let mut found = Extensions::default();
     while let [kind, words, ..] = *area {
-        let (this, rest) = area.split_at_checked(usize::from(words) * 4).ok_or(Malformed::Extension)?;
+        let (this, rest) = area.split_at_checked(usize::from(words) * 4).ok_or(ParseError::Extension)?;
         match (kind, this) {
-            (_, []) => return Err(Malformed::Extension),
+            (_, []) => return Err(ParseError::Extension),
             (PADDING, _) => {}
             (COOKIE, [_, _, _, _, value @ ..]) => {
-                let value = <[u8; 16]>::try_from(value).map_err(|_| Malformed::Extension)?;
+                let value = <[u8; 16]>::try_from(value).map_err(|_| ParseError::Extension)?;
                 found.cookie = found.cookie.or(Some(Cookie(value)));
             }
-            (kind, _) if kind & CRITICAL != 0 => return Err(Malformed::Critical(kind)),
+            (kind, _) if kind & CRITICAL != 0 => return Err(ParseError::Critical(kind)),
             _ => {}
         }
         area = rest;

@@ -1,37 +1,37 @@
 //! Bytes to checked views.
 
 use super::{
-    Cookie, DATA_HEADER, Data, HASHES_MAX, Hashes, Kind, Malformed, Meta, NAME_MAX, NUMBER_END, PACKET_MAX,
-    PADDED_MIN, PREFIX, Packet, RANGES_MAX, Range, Ranges, Reason, Request, VERSION, code, ext,
+    Cookie, DATA_HEADER, Data, HASHES_MAX, Hashes, Meta, NAME_MAX, NUMBER_END, PACKET_MAX, PADDED_MIN,
+    PREFIX, Packet, ParseError, RANGES_MAX, Range, RangeKind, Ranges, Reason, Request, VERSION, code, ext,
 };
-use crate::id::{ContentId, Cut, GROUP_BYTES, LENGTH_MAX};
+use crate::id::{BLOCK_BYTES, ChunksPerBlock, ContentId, LENGTH_MAX};
 use crate::tree::LEVELS_MAX;
 
 /// The part of the prefix that is the same in every version: enough to refuse one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peek {
+pub struct Prefix {
     /// The version.
     pub version: u8,
     /// Whether the packet asks for something (REQUEST or PROBE), so that an answer is due.
-    pub asks: bool,
+    pub expects_reply: bool,
     /// The tag to echo.
     pub tag: u64,
 }
 
 /// Looks at the prefix of a packet of any version. `None` if there is none.
 #[must_use]
-pub fn peek(bytes: &[u8]) -> Option<Peek> {
+pub fn peek(bytes: &[u8]) -> Option<Prefix> {
     let (prefix, _) = bytes.split_first_chunk::<PREFIX>()?;
     let [version, kind, _, _, tag @ ..] = *prefix;
-    let asks = kind == code::REQUEST || kind == code::PROBE;
-    Some(Peek { version, asks, tag: u64::from_be_bytes(tag) })
+    let expects_reply = kind == code::REQUEST || kind == code::PROBE;
+    Some(Prefix { version, expects_reply, tag: u64::from_be_bytes(tag) })
 }
 
 /// Reads one packet.
 ///
 /// # Errors
 /// Why the bytes are none; [`peek`] may still tell whom to refuse.
-pub fn parse(bytes: &[u8]) -> Result<Packet<'_>, Malformed> {
+pub fn parse(bytes: &[u8]) -> Result<Packet<'_>, ParseError> {
     // DATA without extensions is nearly all that a receiver sees.
     if let Some((&[VERSION, code::DATA, _, 0, t0, t1, t2, t3, t4, t5, t6, t7, cut, n @ ..], payload)) =
         bytes.split_first_chunk::<DATA_HEADER>()
@@ -42,19 +42,19 @@ pub fn parse(bytes: &[u8]) -> Result<Packet<'_>, Malformed> {
 }
 
 /// Any packet, by its prefix, extensions and body.
-fn general(bytes: &[u8]) -> Result<Packet<'_>, Malformed> {
-    let (prefix, rest) = bytes.split_first_chunk::<PREFIX>().ok_or(Malformed::Truncated)?;
+fn general(bytes: &[u8]) -> Result<Packet<'_>, ParseError> {
+    let (prefix, rest) = bytes.split_first_chunk::<PREFIX>().ok_or(ParseError::Truncated)?;
     let [version, kind, flags, words, tag @ ..] = *prefix;
     if version != VERSION {
-        return Err(Malformed::Version(version));
+        return Err(ParseError::Version(version));
     }
     if !(code::REQUEST..=code::PADDED).contains(&kind) {
-        return Err(Malformed::Type(kind));
+        return Err(ParseError::Type(kind));
     }
     if bytes.len() > PACKET_MAX {
-        return Err(Malformed::Oversized);
+        return Err(ParseError::Oversized);
     }
-    let (area, body) = rest.split_at_checked(usize::from(words) * 4).ok_or(Malformed::Truncated)?;
+    let (area, body) = rest.split_at_checked(usize::from(words) * 4).ok_or(ParseError::Truncated)?;
     let extensions = ext::read(area)?;
     let tag = u64::from_be_bytes(tag);
     let body = &mut Reader(body);
@@ -81,8 +81,8 @@ fn general(bytes: &[u8]) -> Result<Packet<'_>, Malformed> {
             let size = u16::from_be_bytes(body.take()?);
             check_size(size)?;
             match bytes.len().cmp(&usize::from(size)) {
-                core::cmp::Ordering::Less => Err(Malformed::Truncated),
-                core::cmp::Ordering::Greater => Err(Malformed::Oversized),
+                core::cmp::Ordering::Less => Err(ParseError::Truncated),
+                core::cmp::Ordering::Greater => Err(ParseError::Oversized),
                 core::cmp::Ordering::Equal => Ok(Packet::Padded { tag, size }),
             }
         }
@@ -90,21 +90,21 @@ fn general(bytes: &[u8]) -> Result<Packet<'_>, Malformed> {
 }
 
 /// A PADDED can have this size.
-const fn check_size(size: u16) -> Result<(), Malformed> {
+const fn check_size(size: u16) -> Result<(), ParseError> {
     match size as usize {
-        0..PADDED_MIN => Err(Malformed::Truncated),
+        0..PADDED_MIN => Err(ParseError::Truncated),
         PADDED_MIN..=PACKET_MAX => Ok(()),
-        _ => Err(Malformed::Oversized),
+        _ => Err(ParseError::Oversized),
     }
 }
 
-fn data(tag: u64, cut: u8, number: [u8; 7], payload: &[u8]) -> Result<Packet<'_>, Malformed> {
-    let cut = Cut::new(cut).ok_or(Malformed::Cut)?;
+fn data(tag: u64, cut: u8, number: [u8; 7], payload: &[u8]) -> Result<Packet<'_>, ParseError> {
+    let cut = ChunksPerBlock::new(cut).ok_or(ParseError::Cut)?;
     if payload.is_empty() {
-        return Err(Malformed::Truncated);
+        return Err(ParseError::Truncated);
     }
     if payload.len() > cut.chunk_bytes() {
-        return Err(Malformed::Oversized);
+        return Err(ParseError::Oversized);
     }
     Ok(Packet::Data(Data { tag, cut, chunk: u56(number), payload }))
 }
@@ -114,17 +114,17 @@ fn request<'a>(
     cookie: Option<Cookie>,
     flags: u8,
     body: &mut Reader<'a>,
-) -> Result<Packet<'a>, Malformed> {
+) -> Result<Packet<'a>, ParseError> {
     let content = ContentId { root: body.take()?, length: u64::from_be_bytes(body.take()?) };
     if content.length > LENGTH_MAX {
-        return Err(Malformed::Length);
+        return Err(ParseError::Length);
     }
     let [count, ..] = body.take::<4>()?;
     if count == 0 || usize::from(count) > RANGES_MAX {
-        return Err(Malformed::Range);
+        return Err(ParseError::Range);
     }
     let (raw, _) = body.0.as_chunks::<12>();
-    let raw = raw.get(..usize::from(count)).ok_or(Malformed::Truncated)?;
+    let raw = raw.get(..usize::from(count)).ok_or(ParseError::Truncated)?;
     for one in raw {
         range(one)?;
     }
@@ -132,56 +132,56 @@ fn request<'a>(
     Ok(Packet::Request(Request { tag, cookie, ect, content, ranges: Ranges { raw } }))
 }
 
-fn range(raw: &[u8; 12]) -> Result<Range, Malformed> {
+fn range(raw: &[u8; 12]) -> Result<Range, ParseError> {
     let [kind, arg, c0, c1, first @ ..] = *raw;
     let kind = match kind {
-        code::KIND_DATA => Kind::Data(Cut::new(arg).ok_or(Malformed::Cut)?),
-        code::KIND_META => Kind::Meta,
-        code::KIND_HASHES if arg < LEVELS_MAX => Kind::Hashes { level: arg },
-        code::KIND_HASHES => return Err(Malformed::Level),
-        _ => return Err(Malformed::Range),
+        code::KIND_DATA => RangeKind::Data(ChunksPerBlock::new(arg).ok_or(ParseError::Cut)?),
+        code::KIND_META => RangeKind::Meta,
+        code::KIND_HASHES if arg < LEVELS_MAX => RangeKind::Hashes { level: arg },
+        code::KIND_HASHES => return Err(ParseError::Level),
+        _ => return Err(ParseError::Range),
     };
     let (first, count) = (u64::from_be_bytes(first), u16::from_be_bytes([c0, c1]));
     if count == 0 || first > NUMBER_END - u64::from(count) {
-        return Err(Malformed::Range);
+        return Err(ParseError::Range);
     }
     Ok(Range { kind, first, count })
 }
 
-fn hashes<'a>(tag: u64, body: &mut Reader<'a>) -> Result<Packet<'a>, Malformed> {
+fn hashes<'a>(tag: u64, body: &mut Reader<'a>) -> Result<Packet<'a>, ParseError> {
     let [level, first @ ..] = body.take::<8>()?;
     if level >= LEVELS_MAX {
-        return Err(Malformed::Level);
+        return Err(ParseError::Level);
     }
     let (cvs, rest) = body.0.as_chunks::<32>();
     if cvs.is_empty() || !rest.is_empty() {
-        return Err(Malformed::Truncated);
+        return Err(ParseError::Truncated);
     }
     if cvs.len() > HASHES_MAX {
-        return Err(Malformed::Oversized);
+        return Err(ParseError::Oversized);
     }
     Ok(Packet::Hashes(Hashes { tag, level, first: u56(first), cvs }))
 }
 
-fn meta<'a>(tag: u64, body: &mut Reader<'a>) -> Result<Packet<'a>, Malformed> {
+fn meta<'a>(tag: u64, body: &mut Reader<'a>) -> Result<Packet<'a>, ParseError> {
     let length = u64::from_be_bytes(body.take()?);
     let content = ContentId { root: body.take()?, length };
-    let group_bytes = u32::from_be_bytes(body.take()?);
-    let groups = u64::from_be_bytes(body.take()?);
-    if length > LENGTH_MAX || group_bytes as usize != GROUP_BYTES || groups != content.groups() {
-        return Err(Malformed::Length);
+    let block_bytes = u32::from_be_bytes(body.take()?);
+    let blocks = u64::from_be_bytes(body.take()?);
+    if length > LENGTH_MAX || block_bytes as usize != BLOCK_BYTES || blocks != content.blocks() {
+        return Err(ParseError::Length);
     }
     let [kind] = body.take()?;
     let collection = match kind {
         0 => false,
         1 => true,
-        _ => return Err(Malformed::Kind),
+        _ => return Err(ParseError::Kind),
     };
     let name_len = usize::from(u16::from_be_bytes(body.take()?));
     if name_len > NAME_MAX {
-        return Err(Malformed::Oversized);
+        return Err(ParseError::Oversized);
     }
-    let name = body.0.get(..name_len).ok_or(Malformed::Truncated)?;
+    let name = body.0.get(..name_len).ok_or(ParseError::Truncated)?;
     Ok(Packet::Meta(Meta { tag, content, collection, name }))
 }
 
@@ -194,8 +194,8 @@ struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
     /// The next `N` bytes.
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        let (head, rest) = self.0.split_first_chunk::<N>().ok_or(Malformed::Truncated)?;
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], ParseError> {
+        let (head, rest) = self.0.split_first_chunk::<N>().ok_or(ParseError::Truncated)?;
         self.0 = rest;
         Ok(*head)
     }

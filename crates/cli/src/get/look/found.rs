@@ -8,7 +8,7 @@ use mirror::metalink::{self, Metalink};
 use mirror::plain::{Check, PIECE_BYTES_MAX};
 use mirror::url::Url;
 use mmtp::ContentId;
-use mmtp::id::{GROUP_BYTES, LENGTH_MAX};
+use mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
 
 use super::super::known::{self, Came, Recalled};
 use super::{Looker, Said, host};
@@ -55,7 +55,7 @@ pub(in crate::get) struct Found {
     pub(in crate::get) id: ContentId,
     /// Whether the root of `id` is the content's.
     pub(in crate::get) named: bool,
-    /// What each group is checked by.
+    /// What each block is checked by.
     pub(in crate::get) check: Check,
     /// What the whole is checked by.
     pub(in crate::get) proof: Proof,
@@ -101,10 +101,10 @@ impl Found {
             (Check::Pieces { .. }, _) => "every piece is verified by SHA-256",
             (Check::Nothing, Proof::Root | Proof::Whole) => "verified as a whole, by BLAKE3",
             (Check::Nothing, Proof::Sha256(_)) => "verified as a whole, by SHA-256",
-            (Check::Nothing, Proof::Groups) if self.mirrors.len() == 1 => {
+            (Check::Nothing, Proof::Blocks) if self.mirrors.len() == 1 => {
                 "UNVERIFIED: there is no hash of it, and no other mirror to compare it with"
             }
-            (Check::Nothing, Proof::Groups) => {
+            (Check::Nothing, Proof::Blocks) => {
                 "UNVERIFIED: there is no hash of it, so mirrors are only compared with each other"
             }
         };
@@ -120,10 +120,10 @@ impl Found {
     pub(in crate::get) fn verified(&self) -> Verified {
         match (&self.check, self.proof) {
             _ if self.since().is_some() => Verified::Unchanged,
-            (Check::Leaves(_), _) => Verified::Groups,
+            (Check::Leaves(_), _) => Verified::Blocks,
             (Check::Pieces { .. }, _) => Verified::Pieces,
             (Check::Nothing, Proof::Root | Proof::Whole | Proof::Sha256(_)) => Verified::Whole,
-            (Check::Nothing, Proof::Groups) => Verified::Nothing,
+            (Check::Nothing, Proof::Blocks) => Verified::Nothing,
         }
     }
 }
@@ -172,7 +172,7 @@ impl Looker<'_, '_> {
         let length = self.length(id, file.as_ref().and_then(|file| file.size))?;
         let mut mirrors = self.mirrors(length)?;
         let pieces = file.as_ref().and_then(|file| file.pieces.clone()).filter(|pieces| {
-            let fits = pieces.bytes % GROUP_BYTES as u64 == 0 && pieces.bytes <= PIECE_BYTES_MAX;
+            let fits = pieces.bytes % BLOCK_BYTES as u64 == 0 && pieces.bytes <= PIECE_BYTES_MAX;
             if !fits {
                 let bytes = pieces.bytes;
                 self.view.note(&format!("pieces of {bytes} bytes cannot be checked; the whole is"));
@@ -216,11 +216,11 @@ impl Looker<'_, '_> {
         }
         let leaves = leaves.map(|(leaves, _)| leaves).filter(|leaves| root == Some(leaves.id().root));
         let check = match (leaves, pieces, root) {
-            (Some(leaves), _, Some(root)) if length > GROUP_BYTES as u64 => {
+            (Some(leaves), _, Some(root)) if length > BLOCK_BYTES as u64 => {
                 debug_assert_eq!(leaves.id().root, root);
                 Check::Leaves(leaves.into_cvs())
             }
-            (_, _, Some(root)) if length > 0 && length <= GROUP_BYTES as u64 => Check::Leaves(vec![root]),
+            (_, _, Some(root)) if length > 0 && length <= BLOCK_BYTES as u64 => Check::Leaves(vec![root]),
             (_, Some(pieces), _) => Check::Pieces { bytes: pieces.bytes, sha256: pieces.sha256 },
             _ => Check::Nothing,
         };
@@ -230,8 +230,8 @@ impl Looker<'_, '_> {
             (Check::Nothing, None, Some(_), _) => (Proof::Whole, root_by),
             (_, None, Some(_), _) => (Proof::Root, root_by),
             (Check::Nothing, None, None, Some(sha256)) => (Proof::Sha256(sha256), sha256_by),
-            (Check::Pieces { .. }, ..) => (Proof::Groups, listed_by),
-            _ => (Proof::Groups, None),
+            (Check::Pieces { .. }, ..) => (Proof::Blocks, listed_by),
+            _ => (Proof::Blocks, None),
         };
         let name = file.as_ref().map(|file| file.file_name().as_bytes().to_vec());
         let name = name.or_else(|| mirrors.iter().find_map(|mirror| mirror.url.file_name()));
@@ -239,7 +239,7 @@ impl Looker<'_, '_> {
             Some(root) => root,
             None => self.stand_in(&check, proof, length, mirrors.first())?,
         };
-        if let (Proof::Groups, Some(sha256)) = (proof, sha256) {
+        if let (Proof::Blocks, Some(sha256)) = (proof, sha256) {
             let id = ContentId { root: journal, length };
             there = Some(There { id, proof: Proof::Sha256(sha256), since: None });
         }

@@ -1,7 +1,7 @@
 //! What a transfer does because time passes: interfaces that came or went, and patience that ran out.
 
 use algo::{Span, Time};
-use mmtp::subscriber::{PathReport, State};
+use mmtp::subscriber::{PathReport, PathState};
 
 use super::super::arrivals::Arrivals;
 use super::super::web::Web;
@@ -49,7 +49,7 @@ impl Transfer {
         let in_use = |source: &Source| source.struck.is_none() && source.refused.is_none();
         let mut left = self.paths.links.iter().filter(|link| in_use(&self.sources[link.source])).peekable();
         let none_left = left.peek().is_none();
-        if left.any(|link| reports.get(link.path).is_some_and(|report| report.state == State::Open)) {
+        if left.any(|link| reports.get(link.path).is_some_and(|report| report.state == PathState::Open)) {
             self.source_at = now;
             if let Some(web) = &mut self.web {
                 web.lend();

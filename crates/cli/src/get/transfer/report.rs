@@ -1,7 +1,7 @@
 //! What a transfer looks like, while it runs and at its end.
 
 use mmtp::ContentId;
-use mmtp::subscriber::{PathReport, State};
+use mmtp::subscriber::{PathReport, PathState};
 
 use super::super::rows::state;
 use super::super::web::Web;
@@ -45,8 +45,8 @@ impl Transfer {
         if let Some(web) = &self.web {
             rows.extend(web.rows(&rates[reports.len()..], all));
         }
-        let silent =
-            reports.iter().all(|r| r.state != State::Open) && self.web.as_ref().is_none_or(Web::is_silent);
+        let silent = reports.iter().all(|r| r.state != PathState::Open)
+            && self.web.as_ref().is_none_or(Web::is_silent);
         self.last = Snapshot {
             total_bytes,
             done_bytes,

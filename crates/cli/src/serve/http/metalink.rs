@@ -52,8 +52,8 @@ impl Offers {
     /// What a Metalink says of a file that this server has under these names.
     fn file_of(&self, index: usize, name: String, names: Vec<Vec<u8>>, asked: &Asked<'_>) -> Option<File> {
         let id = self.offer(index).id;
-        // The bytes of one group give the root by themselves.
-        let has_leaves = id.groups() > 1 && Leaves::encoded_len(id.length) <= LEAVES_MAX as u64;
+        // The bytes of one block give the root by themselves.
+        let has_leaves = id.blocks() > 1 && Leaves::encoded_len(id.length) <= LEAVES_MAX as u64;
         let leaves = has_leaves.then(|| self.leaves_reference(index, &names, asked.path.names.len()));
         let path = Path { names, directory: false }.encode();
         let url = Url::parse(&format!("http://{}{path}", asked.host)).ok()?;

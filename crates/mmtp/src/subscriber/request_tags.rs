@@ -1,16 +1,16 @@
-//! Tags: the random number in a request that its answers must echo.
+//! RequestTags: the random number in a request that its answers must echo.
 //!
 //! 64 bits from BLAKE3's output stream under a secret seed: whoever has not seen a request cannot answer it,
 //! and the same seed gives the same run.
 
 /// A stream of tags.
-pub(super) struct Tags {
+pub(super) struct RequestTags {
     stream: blake3::OutputReader,
     ready: [u8; 512],
     used: usize,
 }
 
-impl Tags {
+impl RequestTags {
     /// The stream of this seed.
     pub(super) fn new(seed: &[u8; 32]) -> Self {
         let stream = blake3::Hasher::new_keyed(seed).update(b"anabranch mmTP request tags").finalize_xof();

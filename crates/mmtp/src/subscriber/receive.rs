@@ -4,52 +4,52 @@ use algo::control::CongestionCause;
 use algo::sent_packets::Delivery;
 use algo::{Span, Time};
 
-use super::object::Outcome;
-use super::path::State;
-use super::{Event, ObjectId, PathId, Subscriber, What, Work, path};
+use super::download::IngestResult;
+use super::path::PathState;
+use super::{DownloadId, Event, Item, PathId, Subscriber, WantedItem, path};
 use crate::wire::{self, Packet, Reason};
 
 /// A source that forgets its cookies this often in a row is taken not to answer.
-const COOKIES_VAIN_MAX: u32 = 3;
+const COOKIES_IGNORED_MAX: u32 = 3;
 
 impl Subscriber {
     /// UDP payloads on path `p`.
     pub(super) fn datagrams(&mut self, now: Time, p: PathId, bytes: &[u8], stride: usize, marked: bool) {
         let Some(path) = self.paths.get(p) else { return };
-        if path.state.is_shut() {
+        if path.state.is_unusable() {
             return;
         }
-        let mut got = Got::default();
+        let mut rx = RxSummary::default();
         for payload in bytes.chunks(stride.max(1)) {
             match wire::parse(payload) {
-                Ok(packet) => self.packet(now, p, payload.len(), &packet, &mut got),
+                Ok(packet) => self.packet(now, p, payload.len(), &packet, &mut rx),
                 Err(_) => self.paths[p].counters.malformed += 1,
             }
-            if self.paths[p].state == State::Closed {
-                // Struck off by this packet: the others are a liar's too.
+            if self.paths[p].state == PathState::Closed {
+                // Banned by this packet: discard the banned source's other packets as well.
                 return;
             }
         }
         let before = self.paths[p].state;
-        if got.answered {
-            self.paths[p].heard(now, got.data);
+        if rx.answered {
+            self.paths[p].on_reply(now, rx.data);
         }
-        if let Some(sent_at) = got.sent_at {
+        if let Some(sent_at) = rx.sent_at {
             self.paths[p].rtt.sample(now, now.since(sent_at));
         }
-        if got.acked > 0 {
-            self.paths[p].counters.packets += u64::from(got.acked);
-            self.groups.delivered(p, got.acked);
-            self.coupled(p, |path, group| path.acked(now, got.acked, got.seq, group));
+        if rx.acked > 0 {
+            self.paths[p].counters.packets += u64::from(rx.acked);
+            self.group_detector.delivered(p, rx.acked);
+            self.coupled(p, |path, group| path.acked(now, rx.acked, rx.seq, group));
             if marked {
-                self.paths[p].counters.marked += u64::from(got.acked);
-                self.coupled(p, |path, group| path.congestion(now, CongestionCause::EcnCe, got.seq, group));
+                self.paths[p].counters.marked += u64::from(rx.acked);
+                self.coupled(p, |path, group| path.congestion(now, CongestionCause::EcnCe, rx.seq, group));
             }
         }
-        self.set_state(p, before);
+        self.report_state(p, before);
     }
 
-    fn packet(&mut self, now: Time, p: PathId, len: usize, packet: &Packet<'_>, got: &mut Got) {
+    fn packet(&mut self, now: Time, p: PathId, len: usize, packet: &Packet<'_>, rx: &mut RxSummary) {
         let tag = packet.tag();
         if let Packet::Padded { .. } = packet {
             if !self.paths[p].mtu.confirm(tag, len) {
@@ -57,49 +57,49 @@ impl Subscriber {
             }
             return;
         }
-        if got.last.is_none_or(|(last, _)| last != tag) {
-            got.last = self.paths[p].tags.get(&tag).map(|id| (tag, *id));
+        if rx.last.is_none_or(|(last, _)| last != tag) {
+            rx.last = self.paths[p].tags.get(&tag).map(|id| (tag, *id));
         }
-        let Some((_, id)) = got.last else {
+        let Some((_, id)) = rx.last else {
             self.paths[p].counters.stray += 1;
             return;
         };
-        let what = match packet {
-            Packet::Data(data) => What::Data { cut: data.cut, chunk: data.chunk },
-            Packet::Hashes(hashes) => What::Hash { level: hashes.level, first: hashes.first },
-            Packet::Meta(_) => What::Meta,
+        let item = match packet {
+            Packet::Data(data) => Item::Data { cut: data.cut, chunk: data.chunk },
+            Packet::Hashes(hashes) => Item::Hash { level: hashes.level, first: hashes.first },
+            Packet::Meta(_) => Item::Meta,
             Packet::Cookie { cookie, .. } => {
                 // A source that sends nothing but cookies must not keep what is pending from its timeout.
-                got.answered |= self.paths[p].cookie.is_none();
+                rx.answered |= self.paths[p].cookie.is_none();
                 return self.cookie(now, p, id, *cookie);
             }
             Packet::Refuse { reason, retry_ms, .. } => {
                 // Told twice, it must not keep what is pending from its timeout either.
-                got.answered |= self.refused(now, p, id, *reason, *retry_ms);
+                rx.answered |= self.refused(now, p, id, *reason, *retry_ms);
                 return;
             }
             Packet::Padded { .. } | Packet::Request(_) | Packet::Probe { .. } => return,
         };
         let path = &mut self.paths[p];
         let source = path.source;
-        let asked = path.sent_packets.get(id).map(|asked| (asked.object, asked.index(what)));
-        let Some((object, Some(index))) = asked else {
+        let asked = path.sent_packets.get(id).map(|asked| (asked.download, asked.index(item)));
+        let Some((download, Some(index))) = asked else {
             path.counters.stray += 1;
             return;
         };
         // What cannot be the answer counts as none: it stays pending, is lost and is asked again.
-        if !self.objects[object as usize].fits(packet) {
+        if !self.downloads[download as usize].is_well_formed(packet) {
             path.counters.malformed += 1;
             return;
         }
         match path.sent_packets.deliver(now, id, index) {
             Delivery::Acked { sent_at, seq } => {
                 if index == 0 {
-                    self.groups.sample(p, now, now.since(sent_at));
+                    self.group_detector.sample(p, now, now.since(sent_at));
                 }
-                got.acked += 1;
-                got.seq = got.seq.max(seq);
-                got.sent_at = Some(got.sent_at.map_or(sent_at, |t| t.max(sent_at)));
+                rx.acked += 1;
+                rx.seq = rx.seq.max(seq);
+                rx.sent_at = Some(rx.sent_at.map_or(sent_at, |t| t.max(sent_at)));
             }
             Delivery::SpuriousLoss { .. } => path.counters.late += 1,
             Delivery::Duplicate | Delivery::Unknown => {
@@ -107,51 +107,51 @@ impl Subscriber {
                 return;
             }
         }
-        got.answered = true;
-        let state = &mut self.objects[object as usize];
+        rx.answered = true;
+        let state = &mut self.downloads[download as usize];
         match packet {
             Packet::Data(data) => {
-                got.data = true;
-                let outcome = state.chunk(source, data.cut, data.chunk, data.payload);
+                rx.data = true;
+                let result = state.insert_chunk(source, data.cut, data.chunk, data.payload);
                 let counters = &mut self.paths[p].counters;
-                if outcome.fresh {
+                if result.fresh {
                     counters.bytes += data.payload.len() as u64;
                 } else {
                     counters.bytes_duplicate += data.payload.len() as u64;
                 }
-                self.outcome(object, outcome);
+                self.apply(download, result);
             }
             Packet::Hashes(hashes) => {
-                let outcome = state.hashes(source, hashes.level, hashes.first, hashes.cvs);
-                self.outcome(object, outcome);
+                let result = state.insert_hashes(source, hashes.level, hashes.first, hashes.cvs);
+                self.apply(download, result);
             }
             Packet::Meta(meta) if state.meta_wanted => {
                 state.meta_wanted = false;
                 let (name, collection) = (meta.name.to_vec(), meta.collection);
-                self.events.push_back(Event::Meta { object, source, name, collection });
-                self.outcome(object, Outcome::default());
+                self.events.push_back(Event::Meta { download, source, name, collection });
+                self.apply(download, IngestResult::default());
             }
             _ => {}
         }
     }
 
     /// What an arrival led to.
-    pub(super) fn outcome(&mut self, object: ObjectId, outcome: Outcome) {
-        for (group, bytes, cv) in outcome.verified {
-            self.events.push_back(Event::Group { object, group, bytes, cv });
+    pub(super) fn apply(&mut self, download: DownloadId, result: IngestResult) {
+        for (block, bytes, cv) in result.verified {
+            self.events.push_back(Event::Block { download, block, bytes, cv });
         }
-        self.orphans.extend(outcome.again.into_iter().map(|what| Work { object, what }));
-        for (source, group) in outcome.liars {
-            self.strike(source, object, group);
+        self.requeued.extend(result.rerequest.into_iter().map(|item| WantedItem { download, item }));
+        for (source, block) in result.culprits {
+            self.ban(source, download, block);
         }
-        let state = &self.objects[object as usize];
-        if !state.idle.is_empty() {
-            self.first_idle = self.first_idle.min(object as usize);
+        let state = &self.downloads[download as usize];
+        if !state.unrequested.is_empty() {
+            self.first_unrequested = self.first_unrequested.min(download as usize);
         }
-        if state.is_complete() && self.active.contains(&object) {
-            self.active.retain(|o| *o != object);
-            self.objects[object as usize].retire();
-            self.events.push_back(Event::Complete { object });
+        if state.is_complete() && self.active.contains(&download) {
+            self.active.retain(|o| *o != download);
+            self.downloads[download as usize].free();
+            self.events.push_back(Event::Complete { download });
         }
     }
 
@@ -165,23 +165,23 @@ impl Subscriber {
         }
         path.mtu.begin(now);
         let Some(asked) = path.sent_packets.get(id).filter(|asked| asked.proven) else { return };
-        path.cookies_vain += u32::from(newest);
-        if path.cookies_vain >= COOKIES_VAIN_MAX {
+        path.cookies_ignored += u32::from(newest);
+        if path.cookies_ignored >= COOKIES_IGNORED_MAX {
             // Whatever it is told, it asks for another proof: others have to do its work.
-            path.cookies_vain = 0;
+            path.cookies_ignored = 0;
             return self.unreachable(now, p);
         }
-        let (object, count) = (asked.object, asked.ranges.iter().map(path::packets).sum::<u32>());
+        let (download, count) = (asked.download, asked.ranges.iter().map(path::packets).sum::<u32>());
         for i in (0..count).rev() {
-            let what = path.sent_packets.get(id).and_then(|asked| asked.what(i));
+            let item = path.sent_packets.get(id).and_then(|asked| asked.item(i));
             if path.sent_packets.cancel(id, i)
-                && let Some(what) = what
+                && let Some(item) = item
             {
-                path.retry.push_front(Work { object, what });
+                path.retry.push_front(WantedItem { download, item });
             }
         }
         // A source that forgets every time is not asked as fast as it answers.
-        path.hold = now + path.rtt.srtt().max(Span::from_millis(10));
+        path.blocked_until = now + path.rtt.srtt().max(Span::from_millis(10));
     }
 
     /// A source will not answer a request; false if nothing of it was pending.
@@ -189,30 +189,30 @@ impl Subscriber {
         let path = &mut self.paths[p];
         let source = path.source;
         let Some(asked) = path.sent_packets.get(id) else { return false };
-        let (object, count) = (asked.object, asked.ranges.iter().map(path::packets).sum::<u32>());
+        let (download, count) = (asked.download, asked.ranges.iter().map(path::packets).sum::<u32>());
         let mut open = Vec::new();
         for i in 0..count {
-            let what = path.sent_packets.get(id).and_then(|asked| asked.what(i));
+            let item = path.sent_packets.get(id).and_then(|asked| asked.item(i));
             if path.sent_packets.cancel(id, i) {
-                open.extend(what.map(|what| Work { object, what }));
+                open.extend(item.map(|item| WantedItem { download, item }));
             }
         }
         if open.is_empty() {
             return false;
         }
-        for work in open {
-            self.orphan(work, source);
+        for wanted in open {
+            self.requeue(wanted, source);
         }
         if reason == Reason::Busy {
-            self.paths[p].hold = now + Span::from_millis(u64::from(retry_ms).clamp(100, 10_000));
+            self.paths[p].blocked_until = now + Span::from_millis(u64::from(retry_ms).clamp(100, 10_000));
             return true;
         }
-        if self.sources[usize::from(source)].lacks.insert(object) {
-            self.events.push_back(Event::Refused { source, object, reason });
+        if self.sources[usize::from(source)].unavailable.insert(download) {
+            self.events.push_back(Event::Refused { source, download, reason });
         }
         for q in 0..self.paths.len() {
             if self.paths[q].source == source {
-                self.release(q);
+                self.unassign(q);
             }
         }
         true
@@ -221,7 +221,7 @@ impl Subscriber {
 
 /// What one handful of datagrams brought.
 #[derive(Default)]
-struct Got {
+struct RxSummary {
     /// The tag looked up last, and its request: answers come in rows.
     last: Option<(u64, u64)>,
     answered: bool,

@@ -2,8 +2,8 @@
 
 use algo::Span;
 
-use super::{ObjectId, PathCounters, PathId, SourceId, State};
-use crate::tree::Cv;
+use super::{DownloadId, PathCounters, PathId, PathState, SourceId};
+use crate::tree::ChainingValue;
 use crate::wire::Reason;
 
 /// What the world tells a subscriber.
@@ -49,26 +49,26 @@ pub struct Transmit {
 /// What a subscriber reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A group arrived and is verified: write it down.
-    Group {
+    /// A block arrived and is verified: write it down.
+    Block {
         /// Of which content.
-        object: ObjectId,
-        /// Which group.
-        group: u64,
+        download: DownloadId,
+        /// Which block.
+        block: u64,
         /// Its bytes.
         bytes: Vec<u8>,
-        /// Its chaining value; for a content of one group, the root.
-        cv: Cv,
+        /// Its chaining value; for a content of one block, the root.
+        cv: ChainingValue,
     },
-    /// Every group of the content has been reported.
+    /// Every block of the content has been reported.
     Complete {
         /// Which content.
-        object: ObjectId,
+        download: DownloadId,
     },
     /// A source says what a content is. Its word only.
     Meta {
         /// Which content.
-        object: ObjectId,
+        download: DownloadId,
         /// Which source.
         source: SourceId,
         /// Its name there; any bytes.
@@ -76,21 +76,21 @@ pub enum Event {
         /// Whether it is a collection's manifest.
         collection: bool,
     },
-    /// A source sent wrong bytes and is struck off: nothing more is asked of it.
-    Struck {
+    /// A source sent wrong bytes and is banned: nothing more is asked of it.
+    Banned {
         /// Which source.
         source: SourceId,
         /// In which content.
-        object: ObjectId,
-        /// In which group (or the first group under the page of hashes).
-        group: u64,
+        download: DownloadId,
+        /// In which block (or the first block under the page of hashes).
+        block: u64,
     },
     /// A source will not send a content.
     Refused {
         /// Which source.
         source: SourceId,
         /// Which content.
-        object: ObjectId,
+        download: DownloadId,
         /// Why.
         reason: Reason,
     },
@@ -99,7 +99,7 @@ pub enum Event {
         /// Which path.
         path: PathId,
         /// The state it is in now.
-        state: State,
+        state: PathState,
     },
     /// Paths were put into other groups ([`Grouping::Auto`](super::Grouping::Auto)).
     Groups {
@@ -116,7 +116,7 @@ pub struct PathReport {
     /// Its friendliness group: as given, or as detected.
     pub group: u32,
     /// Where it stands.
-    pub state: State,
+    pub state: PathState,
     /// Smoothed RTT; zero before the first sample.
     pub srtt: Span,
     /// Congestion window in packets.

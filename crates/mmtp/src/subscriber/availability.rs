@@ -1,0 +1,33 @@
+//! Which sources can still supply which content.
+
+use super::{DownloadId, Event, SourceId, Subscriber};
+use crate::wire::Reason;
+
+impl Subscriber {
+    /// Whether some source can still supply a content: it is not banned and has not refused the content.
+    #[must_use]
+    pub fn is_obtainable(&self, download: DownloadId) -> bool {
+        (0..self.sources.len())
+            .any(|s| !self.sources[s].banned && !self.sources[s].unavailable.contains(&download))
+    }
+
+    /// A content that is not complete and that no source can supply any more.
+    #[must_use]
+    pub fn unobtainable(&self) -> Option<DownloadId> {
+        self.active.iter().copied().find(|download| !self.is_obtainable(*download))
+    }
+
+    /// A source does not have a content, as its world found out; what it has reserved must be released.
+    pub fn mark_unavailable(&mut self, source: SourceId, download: DownloadId) {
+        let Some(entry) = self.sources.get_mut(usize::from(source)) else { return };
+        if entry.unavailable.insert(download) {
+            self.events.push_back(Event::Refused { source, download, reason: Reason::Unknown });
+        }
+        self.dirty = true;
+    }
+
+    pub(super) fn cannot_provide(&self, source: SourceId, download: DownloadId) -> bool {
+        let source = &self.sources[usize::from(source)];
+        source.banned || source.unavailable.contains(&download)
+    }
+}
