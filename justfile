@@ -5,7 +5,7 @@ _list:
 
 # The live demonstration: three sources, one dies and comes back. No network, no root.
 demo *args:
-    cargo run --release -p anabranch -- demo {{ args }}
+    cargo run --release -p anabranch-cli -- demo {{ args }}
 
 # All tests.
 test *args:
@@ -39,4 +39,4 @@ fuzz seconds="600":
 # Random worlds by the thousand, with arithmetic and assertions checked: `just soak --seeds 1..100000`.
 soak *args:
     CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS=true \
-        cargo run --release -p anabranch --target-dir target/soak -- soak {{ args }}
+        cargo run --release -p anabranch-cli --target-dir target/soak -- soak {{ args }}

@@ -11,7 +11,7 @@
 //! * [`serve`]: the source; [`catalog`]: what it offers.
 //! * [`get`]: the receiver; [`target`]: where the file arrives; [`view`]: what the user sees.
 //! * [`mirror_list`]: hashes and mirrors of a file, written and shown.
-//! * [`names`]: file names from outside; [`host`]: signals and secrets.
+//! * [`host`]: signals and secrets.
 //! * [`demo`]: all of it without a network; [`soak`]: in random worlds.
 //! * [`mod@lab`]: experiments from scenario files; [`mod@kernel`]: congestion control inside Linux.
 
@@ -25,8 +25,9 @@ pub mod kernel;
 pub mod lab;
 pub mod man;
 pub mod mirror_list;
-pub mod names;
 pub mod serve;
 pub mod soak;
 pub mod target;
 pub mod view;
+
+pub use anabranch::filenames as names;

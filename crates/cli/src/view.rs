@@ -6,11 +6,10 @@
 //! Without a terminal there is a plain line every few seconds; with `--json` one object a second on standard
 //! output.
 
-mod human;
 mod lines;
 mod rows;
 
-pub use human::{bytes, duration, rate};
+pub use anabranch::format::{bytes, duration, rate};
 pub use lines::Lines;
 pub use rows::{NO_ANSWER_YET, add, is_same, share};
 

@@ -62,7 +62,8 @@ pub fn show(name: impl AsRef<OsStr>) -> String {
 }
 
 /// What a publisher is told of hidden files below a directory, if there are any among these paths.
-pub(crate) fn hidden_warning<'a>(directory: &Path, paths: impl Iterator<Item = &'a [u8]>) -> Option<String> {
+#[must_use]
+pub fn hidden_warning<'a>(directory: &Path, paths: impl Iterator<Item = &'a [u8]>) -> Option<String> {
     let is_hidden = |path: &&[u8]| path.split(|byte| *byte == b'/').any(|part| part.starts_with(b"."));
     let mut hidden = paths.filter(is_hidden);
     let first = hidden.next()?;

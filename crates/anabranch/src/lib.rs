@@ -1,0 +1,27 @@
+//! One file from many sources over many paths at once, every byte verified: the library.
+//!
+//! **Purpose.** What the `anabranch` command does, for other programs: get files and directories, serve them,
+//! write and read lists of mirrors. It joins the machines (`mmtp`, `mirror`) with the worlds (sockets, clocks,
+//! disks).
+//!
+//! **Non-goals.** No protocol and no decision lives here (`mmtp`, `mirror`, `algo`). Nothing is printed, no
+//! signal is caught, no process is ended, and nothing is global: two transfers in one process do not disturb
+//! each other.
+//!
+//! **Map.**
+//! * [`Event`], [`Control`], [`Stop`]: what a caller is told, what it answers, how it stops what runs.
+//! * [`Progress`], [`Report`]: how far a transfer is, and how it ended. [`Error`]: why it did not, and what to do.
+//! * [`filenames`]: names from outside; [`mod@format`]: numbers for people.
+
+pub mod error;
+pub mod event;
+pub mod filenames;
+pub mod format;
+pub mod report;
+mod secret;
+mod stop;
+
+pub use error::{Error, Result};
+pub use event::{Control, Event};
+pub use report::{BannedSource, PathProgress, Progress, Report, Verified};
+pub use stop::Stop;

@@ -1,0 +1,59 @@
+//! How a caller stops what runs: a transfer, a source, a hash of a large file.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use net::{Wake, Waker};
+
+/// Stops what it was given to. Clones stop the same; any thread and any signal handler may call
+/// [`stop`](Self::stop).
+#[derive(Clone, Debug)]
+pub struct Stop {
+    flag: Arc<AtomicBool>,
+    wake: Arc<Wake>,
+    waker: Waker,
+}
+
+impl Stop {
+    /// One that has not been used.
+    ///
+    /// # Errors
+    /// If the system has no descriptors left.
+    pub fn new() -> io::Result<Self> {
+        let wake = Wake::new()?;
+        Ok(Self { flag: Arc::default(), waker: wake.waker(), wake: Arc::new(wake) })
+    }
+
+    /// Ends what runs soon, in order: what arrived is kept.
+    pub fn stop(&self) {
+        self.flag.store(true, Ordering::Relaxed);
+        self.waker.wake();
+    }
+
+    /// Whether it has been stopped.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.flag.load(Ordering::Relaxed)
+    }
+
+    /// The flag, for those who set it in a signal handler; the wait must be ended too: [`Self::stream`].
+    #[must_use]
+    pub fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.flag)
+    }
+
+    /// A stream into which a signal handler writes one byte to end the wait.
+    ///
+    /// # Errors
+    /// If the system has no descriptors left.
+    pub fn stream(&self) -> io::Result<UnixStream> {
+        self.waker.stream()
+    }
+
+    /// What a loop waits on beside its sockets.
+    pub(crate) fn wake(&self) -> &Wake {
+        &self.wake
+    }
+}
