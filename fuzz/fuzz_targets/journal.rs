@@ -1,7 +1,7 @@
 //! Any journal: what is read of it is what is written in it.
 #![no_main]
 
-use anabranch_cli::target::journal::{
+use anabranch::target::journal::{
     HEADER_BYTES, SLOT_BYTES, Unreadable, header, parse, parse_slot, slot, slot_offset,
 };
 use libfuzzer_sys::fuzz_target;

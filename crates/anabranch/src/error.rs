@@ -35,6 +35,36 @@ pub enum Error {
     System(String),
 }
 
+/// The variants of [`Error`] without their words: for what has several reasons to weigh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ErrorKind {
+    Usage,
+    NotFound,
+    Unreachable,
+    Corrupt,
+    Target,
+    Refused,
+    Interrupted,
+    System,
+}
+
+impl ErrorKind {
+    /// An error of this kind.
+    pub(crate) fn error(self, message: impl Into<String>) -> Error {
+        let message = message.into();
+        match self {
+            Self::Usage => Error::Usage(message),
+            Self::NotFound => Error::NotFound(message),
+            Self::Unreachable => Error::Unreachable(message),
+            Self::Corrupt => Error::Corrupt(message),
+            Self::Target => Error::Target(message),
+            Self::Refused => Error::Refused(message),
+            Self::Interrupted => Error::Interrupted(message),
+            Self::System => Error::System(message),
+        }
+    }
+}
+
 impl Error {
     /// A request that makes no sense.
     pub fn usage(message: impl Into<String>) -> Self {
@@ -51,19 +81,39 @@ impl Error {
         Self::System(message.into())
     }
 
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+        Self::NotFound(message.into())
+    }
+
+    pub(crate) fn unreachable(message: impl Into<String>) -> Self {
+        Self::Unreachable(message.into())
+    }
+
+    pub(crate) fn corrupt(message: impl Into<String>) -> Self {
+        Self::Corrupt(message.into())
+    }
+
+    pub(crate) fn interrupted(message: impl Into<String>) -> Self {
+        Self::Interrupted(message.into())
+    }
+
+    /// Its variant.
+    pub(crate) const fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Usage(_) => ErrorKind::Usage,
+            Self::NotFound(_) => ErrorKind::NotFound,
+            Self::Unreachable(_) => ErrorKind::Unreachable,
+            Self::Corrupt(_) => ErrorKind::Corrupt,
+            Self::Target(_) => ErrorKind::Target,
+            Self::Refused(_) => ErrorKind::Refused,
+            Self::Interrupted(_) => ErrorKind::Interrupted,
+            Self::System(_) => ErrorKind::System,
+        }
+    }
+
     /// The same error with other words.
     #[must_use]
     pub fn with_message(self, message: impl Into<String>) -> Self {
-        let message = message.into();
-        match self {
-            Self::Usage(_) => Self::Usage(message),
-            Self::NotFound(_) => Self::NotFound(message),
-            Self::Unreachable(_) => Self::Unreachable(message),
-            Self::Corrupt(_) => Self::Corrupt(message),
-            Self::Target(_) => Self::Target(message),
-            Self::Refused(_) => Self::Refused(message),
-            Self::Interrupted(_) => Self::Interrupted(message),
-            Self::System(_) => Self::System(message),
-        }
+        self.kind().error(message)
     }
 }

@@ -11,6 +11,7 @@
 //! **Map.**
 //! * [`Event`], [`Control`], [`Stop`]: what a caller is told, what it answers, how it stops what runs.
 //! * [`Progress`], [`Report`]: how far a transfer is, and how it ended. [`Error`]: why it did not, and what to do.
+//! * [`target`]: where a file arrives, and what a transfer that was stopped leaves there.
 //! * [`filenames`]: names from outside; [`mod@format`]: numbers for people.
 
 pub mod error;
@@ -20,6 +21,7 @@ pub mod format;
 pub mod report;
 mod secret;
 mod stop;
+pub mod target;
 
 pub use error::{Error, Result};
 pub use event::{Control, Event};

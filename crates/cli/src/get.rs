@@ -42,7 +42,7 @@ use mmtp::uri::Uri;
 use crate::args::{Get, HostPort};
 use crate::exit::{Code, Failure, Outcome};
 use crate::names::{self, show};
-use crate::target::{Directory, Place, Proof, destination, directory_destination};
+use crate::target::{DestPath, Directory, FinalCheck, destination, directory_destination};
 use crate::view::{Mode, Summary, Verified, View};
 use arrivals::{Arrivals, Wanted};
 use asked::{Asked, Base};
@@ -142,12 +142,12 @@ fn from_sources(args: &Get, uri: &Uri, view: &mut View) -> Outcome {
     };
     let place = if uri.collection { directory_destination } else { destination };
     let path = place(args.output.as_deref(), name.as_deref(), &uri.id)?;
-    let proof = args.http.checksum.map_or(Proof::Root, Proof::Sha256);
+    let proof = args.http.checksum.map_or(FinalCheck::Root, FinalCheck::Sha256);
     let whole = if uri.collection {
         directory(args, uri, &path, &mut transfer, view)
     } else {
         // Its groups are verified as they come, whatever the whole is to be.
-        let place = Place::of(&path)?;
+        let place = DestPath::of(&path)?;
         file(args, uri.id, proof, place, &mut transfer, view).map(drop)
     };
     view.finish(&transfer.summary(&uri.id, show(&path), whole.as_ref().err()));
@@ -207,7 +207,7 @@ fn from_mirrors(args: &Get, asked: Asked, view: &mut View) -> Outcome {
     let name = uri.and_then(|uri| uri.name).or(found.name.clone()).filter(|name| is_harmless(name));
     let path = destination(args.output.as_deref(), name.as_deref(), &found.id)?;
     let End { id, summary, whole } =
-        found_one(args, &found, &sources, client, &mut || Place::of(&path), view)?;
+        found_one(args, &found, &sources, client, &mut || Ok(DestPath::of(&path)?), view)?;
     if whole.is_ok() && !found.named {
         view.note(&format!("its id is {id}; {URI_HINT}{id}?len={}", id.length));
     }
@@ -229,7 +229,7 @@ fn found_one(
     found: &Found,
     sources: &[(String, Vec<SocketAddr>)],
     client: Client,
-    place: &mut dyn FnMut() -> Outcome<Place>,
+    place: &mut dyn FnMut() -> Outcome<DestPath>,
     view: &mut View,
 ) -> Outcome<End> {
     if let Some(end) = there::already(args.force, found, place, view)? {
@@ -323,8 +323,8 @@ fn doubted(found: &Found, recalled: &known::Recalled, transfer: &Transfer, messa
 fn file(
     args: &Get,
     id: ContentId,
-    proof: Proof,
-    place: Place,
+    proof: FinalCheck,
+    place: DestPath,
     transfer: &mut Transfer,
     view: &mut View,
 ) -> Outcome<Option<[u8; 32]>> {
@@ -345,8 +345,8 @@ fn directory(args: &Get, uri: &Uri, path: &Path, transfer: &mut Transfer, view: 
     let root = std::rc::Rc::new(Directory::create(path)?);
     let wanted = collection.entries().iter().map(|entry| {
         let (root, path) = (root.clone(), entry.path.clone());
-        let open = Box::new(move || root.place(path.split(|b| *b == b'/')));
-        Wanted { id: entry.id, proof: Proof::Root, executable: entry.executable, open }
+        let open = Box::new(move || Ok(root.place(path.split(|b| *b == b'/'))?));
+        Wanted { id: entry.id, proof: FinalCheck::Root, executable: entry.executable, open }
     });
     transfer.run(&mut Arrivals::new(wanted.collect(), args.force), view)
 }

@@ -27,7 +27,6 @@ pub mod man;
 pub mod mirror_list;
 pub mod serve;
 pub mod soak;
-pub mod target;
 pub mod view;
 
-pub use anabranch::filenames as names;
+pub use anabranch::{filenames as names, target};

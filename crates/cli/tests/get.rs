@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use anabranch_cli::target::journal;
+use anabranch::target::journal;
 use common::relay::Relay;
 use common::{Server, anabranch, noise, wait_until};
 use mmtp::ContentId;

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anabranch_cli::target::{PART_PREFIX, journal};
+use anabranch::target::{PART_PREFIX, journal};
 use common::fetch::{Ground, fetch, run, spawn};
 use common::{Server, noise, wait_until};
 use nix::sys::signal::Signal;

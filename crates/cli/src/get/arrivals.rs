@@ -8,7 +8,7 @@ use mmtp::subscriber::{ObjectId, Subscriber};
 use mmtp::tree::Cv;
 
 use crate::exit::{Code, Failure, Outcome};
-use crate::target::{Place, Proof, Target};
+use crate::target::{DestPath, FinalCheck, Target};
 
 /// Contents that are fetched at the same time: enough that small files do not wait for each other's round
 /// trips, few enough for the descriptors (three a file) and for the disk.
@@ -20,9 +20,9 @@ pub(super) type Wants<'a> = dyn FnMut(ContentId, &dyn Fn(u64) -> bool) -> Outcom
 /// One content and the place where it is to go; the place is looked up when its turn comes.
 pub(super) struct Wanted {
     pub(super) id: ContentId,
-    pub(super) proof: Proof,
+    pub(super) proof: FinalCheck,
     pub(super) executable: bool,
-    pub(super) open: Box<dyn FnOnce() -> Outcome<Place>>,
+    pub(super) open: Box<dyn FnOnce() -> Outcome<DestPath>>,
 }
 
 /// All contents of one transfer.
@@ -144,7 +144,7 @@ impl Arrivals {
     pub(super) fn discard(&mut self, object: ObjectId) -> Outcome {
         let Some(Slot::File { target, .. }) = self.open.remove(&object) else { return Ok(()) };
         self.done_bytes -= target.bytes_done();
-        target.discard()
+        Ok(target.discard()?)
     }
 
     /// The root of the file that was finished last.

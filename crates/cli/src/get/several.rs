@@ -23,7 +23,7 @@ use crate::args::Get;
 use crate::exit::{Code, Failure, Outcome};
 use crate::host::{Stop, shared_stop};
 use crate::names::show;
-use crate::target::{Directory, Place, directory_destination, is_there};
+use crate::target::{DestPath, Directory, directory_destination, is_there};
 use crate::view::{PathRow, Snapshot, StruckOff, Summary, Verified, View, add, bytes, share};
 
 /// Files that are named when several could not be had.
@@ -153,8 +153,8 @@ impl Several<'_> {
         Ok(())
     }
 
-    fn place(&self, name: &str) -> Outcome<Place> {
-        self.directory.place(name.split('/').map(str::as_bytes))
+    fn place(&self, name: &str) -> Outcome<DestPath> {
+        Ok(self.directory.place(name.split('/').map(str::as_bytes))?)
     }
 
     fn stopped(&self) -> bool {
@@ -232,7 +232,7 @@ impl Several<'_> {
             return Err(Failure::new(Code::Interrupted, "interrupted; what arrived is kept"));
         }
         // Without a hash of it nothing was looked at before. It keeps no other from coming.
-        let is_taken = |place: Place| Ok(!self.args.force && place.is_taken()?);
+        let is_taken = |place: DestPath| Ok(!self.args.force && place.is_taken()?);
         let (in_the_way, no_place) = match self.place(&name).and_then(is_taken) {
             Ok(in_the_way) => (in_the_way, None),
             Err(failure) => (failure.code == Code::Target, Some(failure)),

@@ -9,7 +9,7 @@ use super::End;
 use super::look::{Found, There};
 use crate::exit::{Failure, Outcome};
 use crate::host::shared_stop;
-use crate::target::{Place, is_there};
+use crate::target::{DestPath, is_there};
 use crate::view::{Snapshot, Summary, Verified, View};
 
 /// How it ends if the file is there already and that is known by something else than what verifies the
@@ -20,7 +20,7 @@ use crate::view::{Snapshot, Summary, Verified, View};
 pub(super) fn already(
     force: bool,
     found: &Found,
-    place: &mut dyn FnMut() -> Outcome<Place>,
+    place: &mut dyn FnMut() -> Outcome<DestPath>,
     view: &mut View,
 ) -> Outcome<Option<End>> {
     let Some(There { id, proof, since }) = found.there.clone() else { return Ok(None) };

@@ -111,7 +111,7 @@ fn work(
         let Ok(Job { number, name, bytes }) = next else { return };
         let mut told = Told { number, bytes: bytes.len() as u64, outcome: None, outbox, waker };
         let place = directory.place(name.split('/').map(str::as_bytes));
-        told.outcome = Some(place.and_then(|place| put(place, &bytes, force)));
+        told.outcome = Some(place.and_then(|place| put(place, &bytes, force)).map_err(Failure::from));
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use anabranch_cli::target::journal;
+use anabranch::target::journal;
 use mmtp::ContentId;
 use mmtp::uri::Uri;
 use nix::sys::signal::{Signal, kill};

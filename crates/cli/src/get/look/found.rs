@@ -15,7 +15,7 @@ use super::{Looker, Said, host};
 use crate::exit::{Code, Failure, Outcome};
 use crate::get::standing;
 use crate::host::secret;
-use crate::target::Proof;
+use crate::target::FinalCheck;
 use crate::view::Verified;
 
 /// URLs that are named when they differ.
@@ -58,7 +58,7 @@ pub(in crate::get) struct Found {
     /// What each group is checked by.
     pub(in crate::get) check: Check,
     /// What the whole is checked by.
-    pub(in crate::get) proof: Proof,
+    pub(in crate::get) proof: FinalCheck,
     /// What it is to be called.
     pub(in crate::get) name: Option<Vec<u8>>,
     /// Who has it.
@@ -76,7 +76,7 @@ pub(in crate::get) struct Found {
 #[derive(Clone, Debug)]
 pub(in crate::get) struct There {
     pub(in crate::get) id: ContentId,
-    pub(in crate::get) proof: Proof,
+    pub(in crate::get) proof: FinalCheck,
     /// The day on which that came, if nothing proves that the servers still have it.
     pub(in crate::get) since: Option<String>,
 }
@@ -94,17 +94,17 @@ impl Found {
             return format!("UNVERIFIED: held against what came on {day}, of which there was no hash either");
         }
         let how = match (&self.check, self.proof) {
-            (Check::Leaves(_), Proof::Sha256(_)) => {
+            (Check::Leaves(_), FinalCheck::Sha256(_)) => {
                 "every 16 KiB is verified by BLAKE3, and the whole by SHA-256"
             }
             (Check::Leaves(_), _) => "every 16 KiB is verified by BLAKE3",
             (Check::Pieces { .. }, _) => "every piece is verified by SHA-256",
-            (Check::Nothing, Proof::Root | Proof::Whole) => "verified as a whole, by BLAKE3",
-            (Check::Nothing, Proof::Sha256(_)) => "verified as a whole, by SHA-256",
-            (Check::Nothing, Proof::Groups) if self.mirrors.len() == 1 => {
+            (Check::Nothing, FinalCheck::Root | FinalCheck::Whole) => "verified as a whole, by BLAKE3",
+            (Check::Nothing, FinalCheck::Sha256(_)) => "verified as a whole, by SHA-256",
+            (Check::Nothing, FinalCheck::Groups) if self.mirrors.len() == 1 => {
                 "UNVERIFIED: there is no hash of it, and no other mirror to compare it with"
             }
-            (Check::Nothing, Proof::Groups) => {
+            (Check::Nothing, FinalCheck::Groups) => {
                 "UNVERIFIED: there is no hash of it, so mirrors are only compared with each other"
             }
         };
@@ -122,8 +122,8 @@ impl Found {
             _ if self.since().is_some() => Verified::Unchanged,
             (Check::Leaves(_), _) => Verified::Groups,
             (Check::Pieces { .. }, _) => Verified::Pieces,
-            (Check::Nothing, Proof::Root | Proof::Whole | Proof::Sha256(_)) => Verified::Whole,
-            (Check::Nothing, Proof::Groups) => Verified::Nothing,
+            (Check::Nothing, FinalCheck::Root | FinalCheck::Whole | FinalCheck::Sha256(_)) => Verified::Whole,
+            (Check::Nothing, FinalCheck::Groups) => Verified::Nothing,
         }
     }
 }
@@ -209,7 +209,7 @@ impl Looker<'_, '_> {
                         (root, recalled) = (Some(id.root), Some(known));
                     } else {
                         // However it came: that a file has the same date and length proves nothing.
-                        there = Some(There { id, proof: Proof::Root, since: Some(known.day) });
+                        there = Some(There { id, proof: FinalCheck::Root, since: Some(known.day) });
                     }
                 }
             }
@@ -226,12 +226,12 @@ impl Looker<'_, '_> {
         };
         let (proof, by) = match (&check, checksum, root, sha256) {
             // Whatever else is known: this must be right.
-            (_, Some(checksum), _, _) => (Proof::Sha256(checksum), None),
-            (Check::Nothing, None, Some(_), _) => (Proof::Whole, root_by),
-            (_, None, Some(_), _) => (Proof::Root, root_by),
-            (Check::Nothing, None, None, Some(sha256)) => (Proof::Sha256(sha256), sha256_by),
-            (Check::Pieces { .. }, ..) => (Proof::Groups, listed_by),
-            _ => (Proof::Groups, None),
+            (_, Some(checksum), _, _) => (FinalCheck::Sha256(checksum), None),
+            (Check::Nothing, None, Some(_), _) => (FinalCheck::Whole, root_by),
+            (_, None, Some(_), _) => (FinalCheck::Root, root_by),
+            (Check::Nothing, None, None, Some(sha256)) => (FinalCheck::Sha256(sha256), sha256_by),
+            (Check::Pieces { .. }, ..) => (FinalCheck::Groups, listed_by),
+            _ => (FinalCheck::Groups, None),
         };
         let name = file.as_ref().map(|file| file.file_name().as_bytes().to_vec());
         let name = name.or_else(|| mirrors.iter().find_map(|mirror| mirror.url.file_name()));
@@ -239,9 +239,9 @@ impl Looker<'_, '_> {
             Some(root) => root,
             None => self.stand_in(&check, proof, length, mirrors.first())?,
         };
-        if let (Proof::Groups, Some(sha256)) = (proof, sha256) {
+        if let (FinalCheck::Groups, Some(sha256)) = (proof, sha256) {
             let id = ContentId { root: journal, length };
-            there = Some(There { id, proof: Proof::Sha256(sha256), since: None });
+            there = Some(There { id, proof: FinalCheck::Sha256(sha256), since: None });
         }
         if !matches!(check, Check::Nothing) {
             mirrors.iter_mut().for_each(|mirror| mirror.seen_at = None);
@@ -360,7 +360,7 @@ impl Looker<'_, '_> {
     fn stand_in(
         &mut self,
         check: &Check,
-        proof: Proof,
+        proof: FinalCheck,
         length: u64,
         answers: Option<&Mirror>,
     ) -> Outcome<[u8; 32]> {
@@ -374,7 +374,7 @@ impl Looker<'_, '_> {
                     hasher.update(piece);
                 }
             }
-            (_, Proof::Sha256(sha256)) => {
+            (_, FinalCheck::Sha256(sha256)) => {
                 hasher.update(b"sha-256").update(&sha256);
             }
             _ => {

@@ -3,7 +3,7 @@
 use mirror::url::Url;
 use sha2::{Digest as _, Sha256};
 
-use crate::target::Proof;
+use crate::target::FinalCheck;
 
 /// A small file that is wanted.
 pub(in crate::get) struct Item {
@@ -39,10 +39,10 @@ impl Hash {
     }
 
     /// The same as a target has it, with the root as far as it is known.
-    pub(in crate::get) const fn proof(&self) -> (Proof, [u8; 32]) {
+    pub(in crate::get) const fn proof(&self) -> (FinalCheck, [u8; 32]) {
         match self {
-            Self::Blake3(root) => (Proof::Root, *root),
-            Self::Sha256(hash) => (Proof::Sha256(*hash), [0; 32]),
+            Self::Blake3(root) => (FinalCheck::Root, *root),
+            Self::Sha256(hash) => (FinalCheck::Sha256(*hash), [0; 32]),
         }
     }
 }

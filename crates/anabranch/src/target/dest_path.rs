@@ -18,8 +18,8 @@ use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::{Mode, SFlag};
 use nix::unistd::UnlinkatFlags;
 
-use crate::exit::{Failure, Outcome};
-use crate::names::{self, show};
+use crate::filenames::{self, show};
+use crate::{Error, Result};
 
 /// How the names of parts begin in a directory that is fetched whole. There `NAME.part` may be the name of
 /// another of its files; so names that begin like this are kept for parts, and no file of a directory may
@@ -36,10 +36,10 @@ const SUFFIX_BYTES_MAX: usize = ".part.journal".len();
 ///
 /// # Errors
 /// If the name is not a file name.
-pub fn destination(output: Option<&Path>, name: Option<&[u8]>, id: &ContentId) -> Outcome<PathBuf> {
+pub fn destination(output: Option<&Path>, name: Option<&[u8]>, id: &ContentId) -> Result<PathBuf> {
     let named = || match name {
         Some(name) => {
-            names::component(name).map_err(|why| Failure::usage(format!("{why}: choose one with --output")))
+            filenames::component(name).map_err(|why| Error::usage(format!("{why}: choose one with --output")))
         }
         None => {
             Ok(OsString::from(id.to_string().trim_start_matches("b3:").chars().take(16).collect::<String>()))
@@ -57,7 +57,7 @@ pub fn destination(output: Option<&Path>, name: Option<&[u8]>, id: &ContentId) -
 ///
 /// # Errors
 /// If the name is not a file name.
-pub fn directory_destination(output: Option<&Path>, name: Option<&[u8]>, id: &ContentId) -> Outcome<PathBuf> {
+pub fn directory_destination(output: Option<&Path>, name: Option<&[u8]>, id: &ContentId) -> Result<PathBuf> {
     match output {
         Some(dir) if !dir.as_os_str().as_bytes().ends_with(b"/") => Ok(dir.to_owned()),
         output => destination(output, name, id),
@@ -76,7 +76,7 @@ impl Directory {
     ///
     /// # Errors
     /// If that is not possible.
-    pub fn create(path: &Path) -> Outcome<Self> {
+    pub fn create(path: &Path) -> Result<Self> {
         match std::fs::create_dir(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Err(missing(path.parent().unwrap_or(path))),
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
@@ -86,7 +86,7 @@ impl Directory {
         }
     }
 
-    fn open(path: &Path) -> Outcome<Self> {
+    fn open(path: &Path) -> Result<Self> {
         // Links on the way are the user's own choice.
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let opened = if path.as_os_str().is_empty() { Path::new(".") } else { path };
@@ -103,13 +103,13 @@ impl Directory {
     /// # Errors
     /// If a component is no file name or begins with [`PART_PREFIX`], or is there and no directory, or cannot
     /// be made.
-    pub fn place<'a>(&self, components: impl IntoIterator<Item = &'a [u8]>) -> Outcome<Place> {
+    pub fn place<'a>(&self, components: impl IntoIterator<Item = &'a [u8]>) -> Result<DestPath> {
         let mut names = Vec::new();
         for component in components {
             let name =
-                names::component(component).map_err(|why| Failure::other(format!("refused: {why}")))?;
+                filenames::component(component).map_err(|why| Error::system(format!("refused: {why}")))?;
             if is_reserved(component) {
-                return Err(Failure::other(format!(
+                return Err(Error::system(format!(
                     "refused: the directory holds {}, a name that is kept for files on their way (the source \
                      serves a directory that has not wholly arrived there)",
                     show(&name)
@@ -118,7 +118,7 @@ impl Directory {
             names.push(name);
         }
         let Some(name) = names.pop() else {
-            return Err(Failure::other("refused: an empty path in the collection"));
+            return Err(Error::system("refused: an empty path in the collection"));
         };
         let mut fd = self.fd.try_clone().map_err(|e| failure("open the directory", &self.path, &e))?;
         let mut path = self.path.clone();
@@ -130,14 +130,14 @@ impl Directory {
             }
             let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
             fd = nix::fcntl::openat(&fd, dir.as_os_str(), flags, Mode::empty()).map_err(|e| match e {
-                Errno::ELOOP | Errno::ENOTDIR => Failure::target(format!(
+                Errno::ELOOP | Errno::ENOTDIR => Error::target(format!(
                     "{} is there and is not a directory (symbolic links are not followed): remove it first",
                     show(&path)
                 )),
                 e => failure("open the directory", &path, &e.into()),
             })?;
         }
-        Ok(Place { dir: Self { fd, path }, name, among_others: true, anew: false })
+        Ok(DestPath { dir: Self { fd, path }, name, among_others: true, anew: false })
     }
 }
 
@@ -148,7 +148,7 @@ fn is_reserved(name: &[u8]) -> bool {
 
 /// A directory that is open, and a name in it.
 #[derive(Debug)]
-pub struct Place {
+pub struct DestPath {
     dir: Directory,
     name: OsString,
     /// Other names of the directory are fetched too.
@@ -157,14 +157,14 @@ pub struct Place {
     anew: bool,
 }
 
-impl Place {
+impl DestPath {
     /// The place that `path` names. Its directory must exist.
     ///
     /// # Errors
     /// If there is no such directory, or no name in the path.
-    pub fn of(path: &Path) -> Outcome<Self> {
+    pub fn of(path: &Path) -> Result<Self> {
         let Some(name) = path.file_name() else {
-            return Err(Failure::target(format!("{} is not a file name", show(path))));
+            return Err(Error::target(format!("{} is not a file name", show(path))));
         };
         if path.as_os_str().as_bytes().ends_with(b"/") {
             return Err(missing(path));
@@ -236,13 +236,13 @@ impl Place {
     /// Whether something has the file's name.
     ///
     /// # Errors
-    /// Exit status 6 if that cannot be seen.
-    pub fn is_taken(&self) -> Outcome<bool> {
+    /// [`Error::Target`] if that cannot be seen.
+    pub fn is_taken(&self) -> Result<bool> {
         Ok(self.stat(&self.name)?.is_some())
     }
 
     /// What is at `name`: `None` if nothing.
-    pub(super) fn stat(&self, name: &OsStr) -> Outcome<Option<Entry>> {
+    pub(super) fn stat(&self, name: &OsStr) -> Result<Option<Entry>> {
         match nix::sys::stat::fstatat(&self.dir.fd, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
             Ok(stat) => {
                 let kind = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT;
@@ -298,7 +298,7 @@ impl Place {
     }
 
     /// A failure about `name` in this directory.
-    pub(super) fn failure(&self, doing: &str, name: &OsStr, error: &io::Error) -> Failure {
+    pub(super) fn failure(&self, doing: &str, name: &OsStr, error: &io::Error) -> Error {
         failure(doing, &self.dir.path.join(name), error)
     }
 }
@@ -314,13 +314,13 @@ pub(super) struct Entry {
 }
 
 /// A directory is not there.
-fn missing(path: &Path) -> Failure {
+fn missing(path: &Path) -> Error {
     let path = show(path);
-    Failure::target(format!("there is no directory {path}: make it first, or choose another --output"))
+    Error::target(format!("there is no directory {path}: make it first, or choose another --output"))
 }
 
 /// A failure of the target, with what to do about it.
-fn failure(doing: &str, path: &Path, error: &io::Error) -> Failure {
+fn failure(doing: &str, path: &Path, error: &io::Error) -> Error {
     use io::ErrorKind as Kind;
     let advice = match error.kind() {
         Kind::StorageFull => {
@@ -336,19 +336,19 @@ fn failure(doing: &str, path: &Path, error: &io::Error) -> Failure {
         Kind::InvalidFilename => {
             "the name is too long for this file system: choose another one with --output"
         }
-        _ => return Failure::target(format!("cannot {doing} {}: {error}", show(path))),
+        _ => return Error::target(format!("cannot {doing} {}: {error}", show(path))),
     };
-    Failure::target(format!("cannot {doing} {}: {advice}", show(path)))
+    Error::target(format!("cannot {doing} {}: {advice}", show(path)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exit::Code;
+    use crate::error::ErrorKind;
 
     fn part_names(name: &OsStr) -> (OsString, OsString) {
         let dir = tempfile::tempdir().expect("a directory");
-        Place::of(&dir.path().join(name)).expect("a place").part_names()
+        DestPath::of(&dir.path().join(name)).expect("a place").part_names()
     }
 
     #[test]
@@ -384,7 +384,7 @@ mod tests {
         assert_eq!(to_dir(dir.path()).expect("a name"), dir.path());
         assert_eq!(to_dir(Path::new("none/")).expect("a name"), Path::new("none/album"));
         for bad in [&b".."[..], b"../x", b"/etc/passwd", b""] {
-            assert_eq!(to(None, Some(bad)).expect_err("refused").code, Code::Usage);
+            assert_eq!(to(None, Some(bad)).expect_err("refused").kind(), ErrorKind::Usage);
         }
     }
 
@@ -397,14 +397,14 @@ mod tests {
         let root = Directory::create(dir.path()).expect("a directory");
         for path in [&["link", "x"][..], &["file", "x"]] {
             let failure = root.place(path.iter().map(|c| c.as_bytes())).expect_err("not a directory");
-            assert_eq!(failure.code, Code::Target);
+            assert_eq!(failure.kind(), ErrorKind::Target);
         }
         for path in [&["..", "x"][..], &["a", ".."], &[""], &[], &["a/b"], &["/"]] {
             root.place(path.iter().map(|c| c.as_bytes())).expect_err("no path");
         }
         for path in [&[".anabranch-part.x"][..], &["a", ".Anabranch-PART."], &[".anabranch-part.x", "x"]] {
             let failure = root.place(path.iter().map(|c| c.as_bytes())).expect_err("reserved");
-            assert!(failure.message.contains("refused"), "{failure}");
+            assert!(failure.to_string().contains("refused"), "{failure}");
         }
         let place = root.place([&b"a"[..], b"b", b"c"]).expect("a place");
         assert_eq!(place.path(), dir.path().join("a/b/c"));
@@ -432,7 +432,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         std::fs::write(dir.path().join("file"), b"").expect("a file");
         for path in ["none/x", "file/x", "..", "none/"] {
-            assert_eq!(Place::of(&dir.path().join(path)).expect_err(path).code, Code::Target);
+            assert_eq!(DestPath::of(&dir.path().join(path)).expect_err(path).kind(), ErrorKind::Target);
         }
     }
 }

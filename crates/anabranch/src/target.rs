@@ -4,17 +4,17 @@
 //! [`PART_PREFIX`]); a [`journal`] beside it says which are there. Both survive Ctrl-C, kill
 //! -9 and power loss: the next [`Target::open`] hashes every group that the journal records and keeps those
 //! whose bytes are still the recorded ones. At the end the recorded hashes are merged and must give the
-//! content's root, or what else [`Proof`] demands; then the part is made durable and renamed to `NAME`.
+//! content's root, or what else [`FinalCheck`] demands; then the part is made durable and renamed to `NAME`.
 //!
 //! One target takes one content at a time: the journal is locked (`flock`) while a transfer runs.
 
+mod dest_path;
+mod existing;
 pub mod journal;
 mod part;
-mod place;
-mod whole;
 
-pub use place::{Directory, PART_PREFIX, Place, destination, directory_destination};
-pub use whole::{is_there, put};
+pub use dest_path::{DestPath, Directory, PART_PREFIX, destination, directory_destination};
+pub use existing::{is_there, put};
 
 use std::fs::{File, Permissions};
 use std::io;
@@ -29,17 +29,17 @@ use mmtp::tree::{self, Cv};
 use nix::fcntl::{Flock, FlockArg, OFlag};
 use sha2::{Digest as _, Sha256};
 
-use crate::exit::{Code, Failure, Outcome};
-use crate::names::show;
+use crate::filenames::show;
+use crate::{Error, Result};
 use journal::HEADER_BYTES;
-use part::{Held, Part, read_up_to};
+use part::{Part, PendingWrite, read_up_to};
 
 /// Groups held back for one write: a segment's worth, 1 MiB.
 pub const HELD_GROUPS_MAX: usize = SEGMENT_GROUPS as usize;
 
 /// What a file must be before it gets its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Proof {
+pub enum FinalCheck {
     /// Its groups together give the root of its id.
     Root,
     /// The same, where nobody could check the groups as they came.
@@ -63,9 +63,9 @@ pub struct Finished {
 /// A file on its way.
 #[derive(Debug)]
 pub struct Target {
-    place: Place,
+    place: DestPath,
     id: ContentId,
-    proof: Proof,
+    proof: FinalCheck,
     force: bool,
     state: State,
     /// What is there, those held back among them.
@@ -91,14 +91,14 @@ impl Target {
     /// far and can stop the check by returning false.
     ///
     /// # Errors
-    /// Exit status 6 if the target does not take the file, 130 if `progress` stopped the check.
+    /// [`Error::Target`] if the target does not take the file, [`Error::Interrupted`] if `progress` stopped the check.
     pub fn open(
-        place: Place,
+        place: DestPath,
         id: ContentId,
-        proof: Proof,
+        proof: FinalCheck,
         force: bool,
         progress: &mut dyn FnMut(u64) -> bool,
-    ) -> Outcome<(Self, Bitmap)> {
+    ) -> Result<(Self, Bitmap)> {
         let mut there = Bitmap::new(id.groups());
         if let Some(root) = is_there_already(&place, &id, proof, force, progress)? {
             for group in 0..id.groups() {
@@ -128,7 +128,7 @@ impl Target {
     /// right.
     #[must_use]
     pub fn trusts_earlier(&self) -> bool {
-        self.resumed && self.proof == Proof::Groups
+        self.resumed && self.proof == FinalCheck::Groups
     }
 
     /// The file's final path.
@@ -142,11 +142,11 @@ impl Target {
     /// that is taken twice, the last bytes count.
     ///
     /// # Errors
-    /// Exit status 6 if they cannot be written.
+    /// [`Error::Target`] if they cannot be written.
     ///
     /// # Panics
     /// If the bytes are not as many as the group has: the caller has verified something else.
-    pub fn write(&mut self, group: u64, bytes: impl Into<Vec<u8>>, cv: Cv) -> Outcome {
+    pub fn write(&mut self, group: u64, bytes: impl Into<Vec<u8>>, cv: Cv) -> Result<()> {
         let bytes = bytes.into();
         assert!(
             !bytes.is_empty() && bytes.len() == self.id.group_len(group),
@@ -161,7 +161,7 @@ impl Target {
         } else {
             part.virgin = false;
         }
-        part.held.push(Held { group, cv, bytes });
+        part.held.push(PendingWrite { group, cv, bytes });
         Ok(())
     }
 
@@ -169,8 +169,8 @@ impl Target {
     /// failure before the next [`flush`](Self::flush) may bring them back.)
     ///
     /// # Errors
-    /// Exit status 6 if the journal cannot be written.
-    pub fn forget(&mut self, groups: Range<u64>) -> Outcome {
+    /// [`Error::Target`] if the journal cannot be written.
+    pub fn forget(&mut self, groups: Range<u64>) -> Result<()> {
         let State::Part(part) = &mut self.state else { return Ok(()) };
         let groups = groups.start..groups.end.min(self.id.groups());
         part.forget(&self.place, groups.clone())?;
@@ -185,8 +185,8 @@ impl Target {
     /// Writes what is held back: the data first, then the journal.
     ///
     /// # Errors
-    /// Exit status 6 if it cannot be written.
-    pub fn flush(&mut self) -> Outcome {
+    /// [`Error::Target`] if it cannot be written.
+    pub fn flush(&mut self) -> Result<()> {
         match &mut self.state {
             State::Part(part) => part.flush(&self.place, &self.id),
             State::Whole(_) => Ok(()),
@@ -196,8 +196,8 @@ impl Target {
     /// Lets the file be executed by whoever may read it, as the manifest of a directory says of some files.
     ///
     /// # Errors
-    /// Exit status 6 if that cannot be set.
-    pub fn make_executable(&self) -> Outcome {
+    /// [`Error::Target`] if that cannot be set.
+    pub fn make_executable(&self) -> Result<()> {
         let State::Part(part) = &self.state else { return Ok(()) };
         let set = || {
             let mode = part.file.metadata()?.permissions().mode();
@@ -221,8 +221,8 @@ impl Target {
     /// file that has its name already stays.
     ///
     /// # Errors
-    /// Exit status 6 if they could be taken up all the same.
-    pub fn discard(self) -> Outcome {
+    /// [`Error::Target`] if they could be taken up all the same.
+    pub fn discard(self) -> Result<()> {
         match &self.state {
             State::Part(part) => part.discard(&self.place),
             State::Whole(_) => Ok(()),
@@ -232,11 +232,11 @@ impl Target {
     /// Checks that all groups together are the content, makes the file durable and gives it its name.
     ///
     /// # Errors
-    /// Exit status 6 if a group is missing, the hashes do not give the root (then part and journal are
+    /// [`Error::Target`] if a group is missing, the hashes do not give the root (then part and journal are
     /// removed, so that the next transfer begins afresh), the part's name stands for another file than the
-    /// one that was written, or the final name was taken meanwhile. Exit status 5 if only the whole could be
+    /// one that was written, or the final name was taken meanwhile. [`Error::Corrupt`] if only the whole could be
     /// checked, and is not what it should be; it is removed too.
-    pub fn finish(mut self) -> Outcome<Finished> {
+    pub fn finish(mut self) -> Result<Finished> {
         self.flush()?;
         let path = self.place.path();
         let part = match self.state {
@@ -246,7 +246,7 @@ impl Target {
         part.check_inode(&self.place)?;
         let part_path = || show(path.with_file_name(&part.name));
         let Some(root) = part.root(&self.place, &self.id)? else {
-            return Err(Failure::target(format!(
+            return Err(Error::target(format!(
                 "groups are missing in {}: run the same command again",
                 part_path()
             )));
@@ -257,41 +257,35 @@ impl Target {
             let _ = self.place.unlink(&part.journal_name);
         };
         match self.proof {
-            Proof::Root if root != self.id.root => {
+            FinalCheck::Root if root != self.id.root => {
                 remove();
-                return Err(Failure::target(format!(
+                return Err(Error::target(format!(
                     "what was in {} was not right and is removed: run the same command again",
                     part_path()
                 )));
             }
-            Proof::Sha256(wanted) => {
+            FinalCheck::Sha256(wanted) => {
                 let found = hashes(&self.place, &part.file, &mut |_| true)?.sha256;
                 if found != wanted {
                     remove();
-                    return Err(Failure::new(
-                        Code::Corrupt,
-                        format!(
-                            "the whole of it has the SHA-256 {}, not the one that it should have: it is \
+                    return Err(Error::corrupt(format!(
+                        "the whole of it has the SHA-256 {}, not the one that it should have: it is \
                              removed. Without hashes of its parts nobody can tell who sent the wrong ones: \
                              try each mirror alone, or ask for a Metalink",
-                            hex(&found)
-                        ),
-                    ));
+                        hex(&found)
+                    )));
                 }
             }
-            Proof::Whole if root != self.id.root => {
+            FinalCheck::Whole if root != self.id.root => {
                 remove();
-                return Err(Failure::new(
-                    Code::Corrupt,
-                    format!(
-                        "the whole of it is not {} but {}: it is removed. Without hashes of its parts nobody \
+                return Err(Error::corrupt(format!(
+                    "the whole of it is not {} but {}: it is removed. Without hashes of its parts nobody \
                          can tell who sent the wrong ones: try each mirror alone, or ask for a Metalink",
-                        self.id,
-                        ContentId { root, ..self.id }
-                    ),
-                ));
+                    self.id,
+                    ContentId { root, ..self.id }
+                )));
             }
-            Proof::Root | Proof::Whole | Proof::Groups => {}
+            FinalCheck::Root | FinalCheck::Whole | FinalCheck::Groups => {}
         }
         part.file.sync_all().map_err(|e| self.place.failure("make durable", &part.name, &e))?;
         // Making it durable may have taken long, and the name is what is renamed.
@@ -310,32 +304,29 @@ impl Target {
 /// The root of what the place holds if that is exactly this content; an error if it holds anything else that
 /// must not be replaced.
 fn is_there_already(
-    place: &Place,
+    place: &DestPath,
     id: &ContentId,
-    proof: Proof,
+    proof: FinalCheck,
     force: bool,
     progress: &mut dyn FnMut(u64) -> bool,
-) -> Outcome<Option<[u8; 32]>> {
+) -> Result<Option<[u8; 32]>> {
     let Some(entry) = place.stat(place.name())? else { return Ok(None) };
     let path = place.path();
     if entry.directory {
-        return Err(Failure::target(format!("{} is a directory: choose a name with --output", show(path))));
+        return Err(Error::target(format!("{} is a directory: choose a name with --output", show(path))));
     }
     if !entry.file && !entry.link {
-        return Err(Failure::target(format!(
-            "{} is not a regular file: choose another --output",
-            show(path)
-        )));
+        return Err(Error::target(format!("{} is not a regular file: choose another --output", show(path))));
     }
-    if entry.file && entry.length == id.length && proof != Proof::Groups && !place.is_anew() {
+    if entry.file && entry.length == id.length && proof != FinalCheck::Groups && !place.is_anew() {
         let file =
             place.open(place.name(), OFlag::O_RDONLY).map_err(|e| place.failure("read", place.name(), &e))?;
         let (root, right) = match proof {
-            Proof::Sha256(wanted) => {
+            FinalCheck::Sha256(wanted) => {
                 let found = hashes(place, &file, progress)?;
                 (found.root, found.sha256 == wanted)
             }
-            Proof::Root | Proof::Whole | Proof::Groups => {
+            FinalCheck::Root | FinalCheck::Whole | FinalCheck::Groups => {
                 let root = hash(place, &file, progress)?;
                 (root, root == id.root)
             }
@@ -346,7 +337,7 @@ fn is_there_already(
     }
     match (force, proof) {
         (true, _) => Ok(None),
-        (false, Proof::Groups) => Err(Failure::target(format!(
+        (false, FinalCheck::Groups) => Err(Error::target(format!(
             "{} is there already, and nothing tells whether it is what would come: choose another --output, \
              or let --force replace it",
             show(path)
@@ -357,7 +348,7 @@ fn is_there_already(
 
 /// Removes what a crash after the last step of an earlier transfer left beside the whole file: a journal of
 /// this content, and the part that goes with it. Without such a journal a part is somebody's file.
-fn remove_leftovers(place: &Place, id: &ContentId) {
+fn remove_leftovers(place: &DestPath, id: &ContentId) {
     let (name, journal_name) = place.part_names();
     let Ok(file) = place.open(&journal_name, OFlag::O_RDONLY) else { return };
     // Another transfer that holds the lock cleans up itself.
@@ -376,7 +367,7 @@ fn remove_leftovers(place: &Place, id: &ContentId) {
     }
 }
 
-fn hash(place: &Place, file: &File, progress: &mut dyn FnMut(u64) -> bool) -> Outcome<[u8; 32]> {
+fn hash(place: &DestPath, file: &File, progress: &mut dyn FnMut(u64) -> bool) -> Result<[u8; 32]> {
     let mut hasher = blake3::Hasher::new();
     read_all(place, file, progress, |bytes| {
         hasher.update(bytes);
@@ -389,7 +380,7 @@ struct Hashes {
     sha256: [u8; 32],
 }
 
-fn hashes(place: &Place, file: &File, progress: &mut dyn FnMut(u64) -> bool) -> Outcome<Hashes> {
+fn hashes(place: &DestPath, file: &File, progress: &mut dyn FnMut(u64) -> bool) -> Result<Hashes> {
     let (mut blake3, mut sha256) = (blake3::Hasher::new(), Sha256::new());
     read_all(place, file, progress, |bytes| {
         blake3.update(bytes);
@@ -399,11 +390,11 @@ fn hashes(place: &Place, file: &File, progress: &mut dyn FnMut(u64) -> bool) -> 
 }
 
 fn read_all(
-    place: &Place,
+    place: &DestPath,
     file: &File,
     progress: &mut dyn FnMut(u64) -> bool,
     mut each: impl FnMut(&[u8]),
-) -> Outcome {
+) -> Result<()> {
     let (mut bytes, mut at) = (vec![0; 1 << 20], 0);
     loop {
         let read = read_up_to(file, &mut bytes, at);
@@ -428,15 +419,15 @@ fn cv_of(id: &ContentId, group: u64, bytes: &[u8]) -> Cv {
     if id.groups() == 1 { *blake3::hash(bytes).as_bytes() } else { tree::group_cv(group, bytes) }
 }
 
-fn exists(path: &std::path::Path) -> Failure {
-    Failure::target(format!(
+fn exists(path: &std::path::Path) -> Error {
+    Error::target(format!(
         "{} is there already, with other content: choose another --output, or let --force replace it",
         show(path)
     ))
 }
 
-fn interrupted() -> Failure {
-    Failure::new(Code::Interrupted, "interrupted; run the same command again to go on")
+fn interrupted() -> Error {
+    Error::interrupted("interrupted; run the same command again to go on")
 }
 
 #[cfg(test)]

@@ -3,22 +3,22 @@
 use mmtp::ContentId;
 use mmtp::id::GROUP_BYTES;
 
-use super::{Place, Proof, Target, cv_of, is_there_already, remove_leftovers};
-use crate::exit::Outcome;
+use super::{DestPath, FinalCheck, Target, cv_of, is_there_already, remove_leftovers};
+use crate::Result;
 
 /// The root of what the place holds if that is exactly this content. Anything else there is an error, unless
 /// `force` allows to replace it. `progress` is called with the bytes read so far and stops it by returning
 /// false.
 ///
 /// # Errors
-/// Exit status 6 if something else is there, 130 if `progress` stopped it.
+/// [`Error::Target`] if something else is there, [`Error::Interrupted`] if `progress` stopped it.
 pub fn is_there(
-    place: &Place,
+    place: &DestPath,
     id: ContentId,
-    proof: Proof,
+    proof: FinalCheck,
     force: bool,
     progress: &mut dyn FnMut(u64) -> bool,
-) -> Outcome<Option<[u8; 32]>> {
+) -> Result<Option<[u8; 32]>> {
     let Some(root) = is_there_already(place, &id, proof, force, progress)? else { return Ok(None) };
     remove_leftovers(place, &ContentId { root, ..id });
     Ok(Some(root))
@@ -27,10 +27,10 @@ pub fn is_there(
 /// Puts a whole content, which is verified, in its place: through a part, as all that comes.
 ///
 /// # Errors
-/// Exit status 6 if the target does not take it.
-pub fn put(place: Place, bytes: &[u8], force: bool) -> Outcome {
+/// [`Error::Target`] if the target does not take it.
+pub fn put(place: DestPath, bytes: &[u8], force: bool) -> Result<()> {
     let id = ContentId::of(bytes);
-    let (mut target, there) = Target::open(place, id, Proof::Root, force, &mut |_| true)?;
+    let (mut target, there) = Target::open(place, id, FinalCheck::Root, force, &mut |_| true)?;
     for (group, bytes) in (0..).zip(bytes.chunks(GROUP_BYTES)) {
         if !there.contains(group) {
             target.write(group, bytes, cv_of(&id, group, bytes))?;

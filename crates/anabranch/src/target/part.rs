@@ -13,11 +13,11 @@ use mmtp::tree::{self, Cv};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 
+use super::dest_path::DestPath;
 use super::journal::{self, HEADER_BYTES, SLOT_BYTES, Unreadable};
-use super::place::Place;
 use super::{cv_of, interrupted};
-use crate::exit::{Failure, Outcome};
-use crate::names::show;
+use crate::filenames::show;
+use crate::{Error, Result};
 
 /// Groups that are looked at in one go when a part is checked.
 const CHECK_GROUPS: u64 = 4 * SEGMENT_GROUPS;
@@ -34,12 +34,12 @@ pub(super) struct Part {
     pub(super) virgin: bool,
     /// Records were blanked, and may come back if the power fails.
     unsynced: bool,
-    pub(super) held: Vec<Held>,
+    pub(super) held: Vec<PendingWrite>,
 }
 
 /// A group that waits to be written.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct PendingWrite {
     pub(super) group: u64,
     pub(super) cv: Cv,
     pub(super) bytes: Vec<u8>,
@@ -47,7 +47,7 @@ pub(super) struct Held {
 
 impl Part {
     /// Opens or makes part and journal, and takes the lock.
-    pub(super) fn open(place: &Place, id: &ContentId, force: bool) -> Outcome<Self> {
+    pub(super) fn open(place: &DestPath, id: &ContentId, force: bool) -> Result<Self> {
         let (name, journal_name) = place.part_names();
         let (journal, mut known) = lock_journal(place, &journal_name)?;
         let mut head = [0; HEADER_BYTES];
@@ -55,7 +55,7 @@ impl Part {
         let read = read.map_err(|e| place.failure("read", &journal_name, &e))?;
         let there = place.stat(&name)?;
         if there.is_some_and(|entry| !entry.file) {
-            return Err(Failure::target(format!(
+            return Err(Error::target(format!(
                 "{} is in the way and is not a regular file: remove it",
                 show(place.path().with_file_name(&name))
             )));
@@ -71,7 +71,7 @@ impl Part {
             if !known {
                 let _ = place.unlink(&journal_name);
             }
-            return Err(Failure::target(format!(
+            return Err(Error::target(format!(
                 "{} is there and belongs to something else: remove it, or let --force overwrite it",
                 show(place.path().with_file_name(&name))
             )));
@@ -94,11 +94,11 @@ impl Part {
     /// Hashes what the journal records and marks in `there` what is still right; returns the bytes of it.
     pub(super) fn check(
         &self,
-        place: &Place,
+        place: &DestPath,
         id: &ContentId,
         there: &mut Bitmap,
         progress: &mut dyn FnMut(u64) -> bool,
-    ) -> Outcome<u64> {
+    ) -> Result<u64> {
         let mut slots = vec![0; CHECK_GROUPS as usize * SLOT_BYTES];
         let mut bytes = vec![0; GROUP_BYTES];
         let (mut kept, mut checked) = (0, 0);
@@ -124,7 +124,7 @@ impl Part {
     }
 
     /// Removes what is held and recorded of these groups.
-    pub(super) fn forget(&mut self, place: &Place, groups: Range<u64>) -> Outcome {
+    pub(super) fn forget(&mut self, place: &DestPath, groups: Range<u64>) -> Result<()> {
         self.held.retain(|held| !groups.contains(&held.group));
         // Their bytes stay where they are: zeros that come instead have to be written.
         self.virgin = false;
@@ -141,7 +141,7 @@ impl Part {
 
     /// Empties the journal, then removes both names. One that cannot be removed is as good as new for the
     /// next transfer.
-    pub(super) fn discard(&self, place: &Place) -> Outcome {
+    pub(super) fn discard(&self, place: &DestPath) -> Result<()> {
         self.journal
             .set_len(0)
             .and_then(|()| self.journal.sync_all())
@@ -153,7 +153,7 @@ impl Part {
         Ok(())
     }
 
-    pub(super) fn flush(&mut self, place: &Place, id: &ContentId) -> Outcome {
+    pub(super) fn flush(&mut self, place: &DestPath, id: &ContentId) -> Result<()> {
         if self.unsynced {
             // Once for all that was forgotten. An old record would still fit the bytes that are there.
             self.journal.sync_data().map_err(|e| place.failure("make durable", &self.journal_name, &e))?;
@@ -179,7 +179,7 @@ impl Part {
 
     /// Writes consecutive groups, except those that are zeros where there are zeros: a hole in the file stays
     /// one.
-    pub(super) fn write_run(&self, run: &[Held]) -> io::Result<()> {
+    pub(super) fn write_run(&self, run: &[PendingWrite]) -> io::Result<()> {
         let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(run.len());
         let mut at = 0;
         for one in run {
@@ -207,7 +207,7 @@ impl Part {
 
     /// Fails unless the part's name still stands for the file that was written: the final name is given to
     /// whatever has that name.
-    pub(super) fn check_inode(&self, place: &Place) -> Outcome {
+    pub(super) fn check_inode(&self, place: &DestPath) -> Result<()> {
         let written =
             nix::sys::stat::fstat(&self.file).map_err(|e| place.failure("look at", &self.name, &e.into()))?;
         if place.stat(&self.name)?.is_some_and(|entry| entry.inode == (written.st_dev, written.st_ino)) {
@@ -215,14 +215,14 @@ impl Part {
         }
         // Nor is it this journal's: with it, the next transfer would take that file for its part.
         let _ = place.unlink(&self.journal_name);
-        Err(Failure::target(format!(
+        Err(Error::target(format!(
             "{} was removed or replaced while it was written: look at it, and run the same command again",
             show(place.path().with_file_name(&self.name))
         )))
     }
 
     /// The root that the recorded hashes give together; `None` if some are missing.
-    pub(super) fn root(&self, place: &Place, id: &ContentId) -> Outcome<Option<[u8; 32]>> {
+    pub(super) fn root(&self, place: &DestPath, id: &ContentId) -> Result<Option<[u8; 32]>> {
         let mut slots = vec![0; CHECK_GROUPS as usize * SLOT_BYTES];
         let mut failed = None;
         let mut recorded = 0;
@@ -253,14 +253,14 @@ impl Part {
 }
 
 /// Opens and locks the journal; also says whether it was there before.
-fn lock_journal(place: &Place, name: &OsStr) -> Outcome<(Flock<File>, bool)> {
+fn lock_journal(place: &DestPath, name: &OsStr) -> Result<(Flock<File>, bool)> {
     // The one who held the lock may have finished and removed the file that was opened here: then try again.
     for _ in 0..100 {
         let known = place.stat(name)?.is_some();
         let file =
             place.open(name, OFlag::O_RDWR | OFlag::O_CREAT).map_err(|e| place.failure("write", name, &e))?;
         let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, e)| match e {
-            Errno::EWOULDBLOCK => Failure::target(format!(
+            Errno::EWOULDBLOCK => Error::target(format!(
                 "another get is writing {}: wait for it, or choose another --output",
                 show(place.path())
             )),
@@ -271,7 +271,7 @@ fn lock_journal(place: &Place, name: &OsStr) -> Outcome<(Flock<File>, bool)> {
             return Ok((lock, known));
         }
     }
-    Err(Failure::target(format!(
+    Err(Error::target(format!(
         "the journal of {} comes and goes: is another get at work?",
         show(place.path())
     )))

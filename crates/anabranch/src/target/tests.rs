@@ -4,6 +4,7 @@ use mmtp::id::GROUP_BYTES;
 
 use super::part::is_zero;
 use super::*;
+use crate::error::ErrorKind;
 
 use std::fs;
 use std::path::Path;
@@ -19,11 +20,11 @@ fn content() -> Vec<u8> {
     bytes
 }
 
-fn open_at(path: &Path, id: ContentId, force: bool) -> Outcome<(Target, Bitmap)> {
-    Target::open(Place::of(path)?, id, Proof::Root, force, &mut |_| true)
+fn open_at(path: &Path, id: ContentId, force: bool) -> Result<(Target, Bitmap)> {
+    Target::open(DestPath::of(path)?, id, FinalCheck::Root, force, &mut |_| true)
 }
 
-fn put(target: &mut Target, bytes: &[u8], group: u64) -> Outcome {
+fn put(target: &mut Target, bytes: &[u8], group: u64) -> Result<()> {
     let id = ContentId::of(bytes);
     let from = group as usize * GROUP_BYTES;
     let bytes = &bytes[from..from + id.group_len(group)];
@@ -34,7 +35,7 @@ fn missing(id: &ContentId, there: &Bitmap) -> Vec<u64> {
     (0..id.groups()).filter(|group| !there.contains(*group)).collect()
 }
 
-fn complete(path: &Path, bytes: &[u8]) -> Outcome<PathBuf> {
+fn complete(path: &Path, bytes: &[u8]) -> Result<PathBuf> {
     let id = ContentId::of(bytes);
     let (mut target, there) = open_at(path, id, false)?;
     for group in missing(&id, &there).into_iter().rev() {
@@ -116,8 +117,8 @@ fn two_at_once() {
     let first = open_at(&path, id, false).expect("a target");
     for force in [false, true] {
         let failure = open_at(&path, id, force).expect_err("locked");
-        assert_eq!(failure.code, Code::Target);
-        assert!(failure.message.contains("another get"), "{failure}");
+        assert_eq!(failure.kind(), ErrorKind::Target);
+        assert!(failure.to_string().contains("another get"), "{failure}");
     }
     drop(first);
     open_at(&path, id, false).expect("a target");
@@ -128,10 +129,10 @@ fn existing_files_are_safe() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("f");
     fs::write(&path, b"precious").expect("a file");
-    assert_eq!(complete(&path, &content()).expect_err("exists").code, Code::Target);
+    assert_eq!(complete(&path, &content()).expect_err("exists").kind(), ErrorKind::Target);
     assert_eq!((fs::read(&path).expect("a file"), entries(dir.path())), (b"precious".to_vec(), 1));
     // A file of the same length is no exception.
-    assert_eq!(complete(&path, b"Precious").expect_err("exists").code, Code::Target);
+    assert_eq!(complete(&path, b"Precious").expect_err("exists").kind(), ErrorKind::Target);
     // The same content is no error.
     complete(&path, b"precious").expect("there already");
     // One that comes while the transfer runs is not replaced either.
@@ -139,7 +140,7 @@ fn existing_files_are_safe() {
     let (mut target, _) = open_at(&other, ContentId::of(b"new"), false).expect("a target");
     put(&mut target, b"new", 0).expect("written");
     fs::write(&other, b"meanwhile").expect("a file");
-    assert_eq!(target.finish().expect_err("exists").code, Code::Target);
+    assert_eq!(target.finish().expect_err("exists").kind(), ErrorKind::Target);
     assert_eq!(fs::read(&other).expect("a file"), b"meanwhile");
     // Force replaces it.
     let (target, there) = open_at(&other, ContentId::of(b"new"), true).expect("a target");
@@ -154,7 +155,7 @@ fn a_part_of_something_else_is_safe() {
     let path = dir.path().join("f");
     let part = dir.path().join("f.part");
     fs::write(&part, b"a file of the user's").expect("a file");
-    assert_eq!(complete(&path, &content()).expect_err("in the way").code, Code::Target);
+    assert_eq!(complete(&path, &content()).expect_err("in the way").kind(), ErrorKind::Target);
     assert_eq!(
         (fs::read(&part).expect("a file"), entries(dir.path())),
         (b"a file of the user's".to_vec(), 1)
@@ -165,7 +166,7 @@ fn a_part_of_something_else_is_safe() {
     target.flush().expect("written");
     drop(target);
     let failure = complete(&path, b"two").expect_err("other content");
-    assert!(failure.code == Code::Target && failure.message.contains("--force"));
+    assert!(failure.kind() == ErrorKind::Target && failure.to_string().contains("--force"));
     let (_, there) = open_at(&path, ContentId::of(b"two"), true).expect("a target");
     assert_eq!(missing(&ContentId::of(b"two"), &there), [0]);
     complete(&path, b"two").expect("a file");
@@ -182,12 +183,12 @@ fn things_in_the_way() {
     std::os::unix::fs::symlink("victim", dir.path().join("m.part")).expect("a link");
     std::os::unix::fs::symlink("victim", dir.path().join("n.part.journal")).expect("a link");
     for name in ["d", "p", "l", "m", "n", "none/x", "victim/x"] {
-        assert_eq!(open_at(&dir.path().join(name), id, false).expect_err(name).code, Code::Target);
+        assert_eq!(open_at(&dir.path().join(name), id, false).expect_err(name).kind(), ErrorKind::Target);
     }
     for name in ["d", "p", "m", "n"] {
-        assert_eq!(open_at(&dir.path().join(name), id, true).expect_err(name).code, Code::Target);
+        assert_eq!(open_at(&dir.path().join(name), id, true).expect_err(name).kind(), ErrorKind::Target);
     }
-    assert_eq!(open_at(Path::new("/dev/null"), id, true).expect_err("a device").code, Code::Target);
+    assert_eq!(open_at(Path::new("/dev/null"), id, true).expect_err("a device").kind(), ErrorKind::Target);
     assert_eq!(fs::read(dir.path().join("victim")).expect("a file"), b"untouched");
 }
 
@@ -200,13 +201,13 @@ fn wrong_hashes_never_get_the_name() {
     let (mut target, _) = open_at(&path, id, false).expect("a target");
     (0..id.groups() - 1).for_each(|g| put(&mut target, &bytes, g).expect("written"));
     target.write(7, [1; 100], [7; 32]).expect("written");
-    assert_eq!(target.finish().expect_err("not the root").code, Code::Target);
+    assert_eq!(target.finish().expect_err("not the root").kind(), ErrorKind::Target);
     // The same command again begins afresh.
     assert_eq!(entries(dir.path()), 0);
     let (mut target, there) = open_at(&path, id, false).expect("a target");
     assert_eq!(missing(&id, &there).len(), 8);
     put(&mut target, &bytes, 7).expect("written");
-    assert_eq!(target.finish().expect_err("groups are missing").code, Code::Target);
+    assert_eq!(target.finish().expect_err("groups are missing").kind(), ErrorKind::Target);
     let (_, there) = open_at(&path, id, false).expect("a target");
     assert_eq!(missing(&id, &there), [0, 1, 2, 3, 4, 5, 6]);
     assert!(!path.exists());
@@ -228,7 +229,7 @@ fn consistent_but_wrong_parts_do_not_last() {
     let (target, there) = open_at(&path, id, false).expect("a target");
     assert!(missing(&id, &there).is_empty());
     let failure = target.finish().expect_err("not the root");
-    assert!(failure.message.contains("run the same command again"), "{failure}");
+    assert!(failure.to_string().contains("run the same command again"), "{failure}");
     complete(&path, &bytes).expect("a file");
     assert_eq!((fs::read(&path).expect("a file"), entries(dir.path())), (bytes, 1));
 }
@@ -247,11 +248,11 @@ fn only_the_file_that_was_written_gets_the_name() {
         if replaced {
             fs::write(&part, b"somebody's").expect("a file");
         }
-        assert_eq!(target.finish().expect_err("another file").code, Code::Target);
+        assert_eq!(target.finish().expect_err("another file").kind(), ErrorKind::Target);
         assert!(!path.exists());
         if replaced {
             // It is not taken for a part either.
-            assert_eq!(open_at(&path, id, false).expect_err("in the way").code, Code::Target);
+            assert_eq!(open_at(&path, id, false).expect_err("in the way").kind(), ErrorKind::Target);
             assert_eq!(fs::read(&part).expect("a file"), b"somebody's");
             fs::remove_file(&part).expect("removed");
         }
@@ -300,7 +301,8 @@ fn files_of_a_directory_named_like_parts() {
     let open = || {
         files.map(|(name, bytes)| {
             let place = root.place(name.split('/').map(str::as_bytes)).expect("a place");
-            Target::open(place, ContentId::of(bytes), Proof::Root, true, &mut |_| true).expect("a target")
+            Target::open(place, ContentId::of(bytes), FinalCheck::Root, true, &mut |_| true)
+                .expect("a target")
         })
     };
     // As after kill -9.
@@ -328,8 +330,8 @@ fn files_of_a_directory_named_like_parts() {
 /// A content that is known by its length alone, as mirrors without hashes have it.
 fn open_unproven(path: &Path, length: usize) -> (Target, Bitmap) {
     let id = ContentId { root: [7; 32], length: length as u64 };
-    let place = Place::of(path).expect("a place");
-    Target::open(place, id, Proof::Groups, false, &mut |_| true).expect("a target")
+    let place = DestPath::of(path).expect("a place");
+    Target::open(place, id, FinalCheck::Groups, false, &mut |_| true).expect("a target")
 }
 
 fn put_bytes(target: &mut Target, group: u64, bytes: &[u8]) {
@@ -470,13 +472,13 @@ fn a_check_can_be_stopped() {
     let path = dir.path().join("f");
     fs::write(&path, b"there").expect("a file");
     let stopped = Target::open(
-        Place::of(&path).expect("a place"),
+        DestPath::of(&path).expect("a place"),
         ContentId::of(b"there"),
-        Proof::Root,
+        FinalCheck::Root,
         false,
         &mut |_| false,
     );
-    assert_eq!(stopped.expect_err("stopped").code, Code::Interrupted);
+    assert_eq!(stopped.expect_err("stopped").kind(), ErrorKind::Interrupted);
 }
 
 #[test]
@@ -586,7 +588,7 @@ proptest! {
             }
             // A damaged header is not recognised; then nothing is touched without --force.
             Err(failure) => {
-                prop_assert_eq!(failure.code, Code::Target);
+                prop_assert_eq!(failure.kind(), ErrorKind::Target);
                 prop_assert!(!untouched);
                 open_at(&path, id, true).expect("a target");
             }
