@@ -29,6 +29,12 @@ pub fn component(name: &[u8]) -> Result<OsString, String> {
     Err(format!("the name '{}' {why}", show(OsStr::from_bytes(name))))
 }
 
+/// Whether a name that somebody else chose may be that of a file here: not a hidden one, for some programs
+/// obey files by their names.
+pub(crate) fn is_harmless(name: &[u8]) -> bool {
+    component(name).is_ok() && !name.starts_with(b".")
+}
+
 /// `name` for a terminal: control characters (a name may carry escape sequences) and bytes that are no UTF-8
 /// as `\n`, `\x1b`, …; a backslash as `\\`.
 #[must_use]

@@ -8,22 +8,60 @@
 //! signal is caught, no process is ended, and nothing is global: two transfers in one process do not disturb
 //! each other.
 //!
+//! Get a file from two servers over two interfaces:
+//!
+//! ```no_run
+//! use anabranch::{Control, Event, Get};
+//!
+//! fn main() -> anabranch::Result<()> {
+//!     let get = Get::new(["https://a.example/f.iso", "https://b.example/f.iso"])?.via("wlan0").via("wwan0");
+//!     let report = get.to_file("f.iso").run(|event| {
+//!         if let Event::Progress(progress) = event {
+//!             println!("{} of {} bytes", progress.done_bytes, progress.total_bytes);
+//!         }
+//!         Control::Continue
+//!     })?;
+//!     println!("{}: {}", report.target, report.verdict());
+//!     Ok(())
+//! }
+//! ```
+//!
+//! Or on a thread of its own, to be waited for, listened to and stopped:
+//!
+//! ```no_run
+//! # fn main() -> anabranch::Result<()> {
+//! let transfer = anabranch::Get::new(["https://a.example/f.iso"])?.to_file("f.iso").start()?;
+//! for event in transfer.events() {
+//!     println!("{event:?}");
+//! }
+//! let report = transfer.wait()?; // with the feature "tokio": transfer.await?
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! **Map.**
+//! * [`Get`], [`Download`], [`Transfer`]: files and directories from all who have them.
 //! * [`Event`], [`Control`], [`Stop`]: what a caller is told, what it answers, how it stops what runs.
 //! * [`Progress`], [`Report`]: how far a transfer is, and how it ended. [`Error`]: why it did not, and what to do.
 //! * [`target`]: where a file arrives, and what a transfer that was stopped leaves there.
 //! * [`filenames`]: names from outside; [`mod@format`]: numbers for people.
 
+mod cache_dir;
 pub mod error;
 pub mod event;
 pub mod filenames;
 pub mod format;
+pub mod get;
+mod host_port;
 pub mod report;
 mod secret;
 mod stop;
 pub mod target;
 
+pub use cache_dir::cache_dir;
 pub use error::{Error, Result};
 pub use event::{Control, Event};
+pub use get::{Download, Get, Transfer};
+pub use host_port::{HostPort, PORT};
 pub use report::{BannedSource, PathProgress, Progress, Report, Verified};
 pub use stop::Stop;

@@ -14,6 +14,8 @@ pub struct Stop {
     flag: Arc<AtomicBool>,
     wake: Arc<Wake>,
     waker: Waker,
+    /// The flag of another that stops this one too. It ends no wait here, but waits are short.
+    parent: Option<Arc<AtomicBool>>,
 }
 
 impl Stop {
@@ -23,7 +25,12 @@ impl Stop {
     /// If the system has no descriptors left.
     pub fn new() -> io::Result<Self> {
         let wake = Wake::new()?;
-        Ok(Self { flag: Arc::default(), waker: wake.waker(), wake: Arc::new(wake) })
+        Ok(Self { flag: Arc::default(), waker: wake.waker(), wake: Arc::new(wake), parent: None })
+    }
+
+    /// One that `parent` stops too, within a tenth of a second; but it does not stop `parent`.
+    pub(crate) fn below(parent: &Self) -> io::Result<Self> {
+        Ok(Self { parent: Some(parent.flag()), ..Self::new()? })
     }
 
     /// Ends what runs soon, in order: what arrived is kept.
@@ -35,7 +42,8 @@ impl Stop {
     /// Whether it has been stopped.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
-        self.flag.load(Ordering::Relaxed)
+        let is_set = |flag: &Arc<AtomicBool>| flag.load(Ordering::Relaxed);
+        is_set(&self.flag) || self.parent.as_ref().is_some_and(is_set)
     }
 
     /// The flag, for those who set it in a signal handler; the wait must be ended too: [`Self::stream`].

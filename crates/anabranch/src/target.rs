@@ -11,10 +11,13 @@
 mod dest_path;
 mod existing;
 pub mod journal;
+mod output;
 mod part;
 
-pub use dest_path::{DestPath, Directory, PART_PREFIX, destination, directory_destination};
-pub use existing::{is_there, put};
+pub use dest_path::PART_PREFIX;
+pub(crate) use dest_path::{DestPath, Directory};
+pub(crate) use existing::{is_there, put};
+pub(crate) use output::Output;
 
 use std::fs::{File, Permissions};
 use std::io;
@@ -35,11 +38,11 @@ use journal::HEADER_BYTES;
 use part::{Part, PendingWrite, read_up_to};
 
 /// Groups held back for one write: a segment's worth, 1 MiB.
-pub const HELD_GROUPS_MAX: usize = SEGMENT_GROUPS as usize;
+pub(crate) const HELD_GROUPS_MAX: usize = SEGMENT_GROUPS as usize;
 
 /// What a file must be before it gets its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FinalCheck {
+pub(crate) enum FinalCheck {
     /// Its groups together give the root of its id.
     Root,
     /// The same, where nobody could check the groups as they came.
@@ -53,16 +56,16 @@ pub enum FinalCheck {
 
 /// A file that has its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finished {
+pub(crate) struct Finished {
     /// Where it is.
-    pub path: PathBuf,
+    pub(crate) path: PathBuf,
     /// The root of its content.
-    pub root: [u8; 32],
+    pub(crate) root: [u8; 32],
 }
 
 /// A file on its way.
 #[derive(Debug)]
-pub struct Target {
+pub(crate) struct Target {
     place: DestPath,
     id: ContentId,
     proof: FinalCheck,
@@ -92,7 +95,7 @@ impl Target {
     ///
     /// # Errors
     /// [`Error::Target`] if the target does not take the file, [`Error::Interrupted`] if `progress` stopped the check.
-    pub fn open(
+    pub(crate) fn open(
         place: DestPath,
         id: ContentId,
         proof: FinalCheck,
@@ -120,21 +123,15 @@ impl Target {
 
     /// Bytes that are in the part, those held back among them.
     #[must_use]
-    pub const fn bytes_done(&self) -> u64 {
+    pub(crate) const fn bytes_done(&self) -> u64 {
         self.done_bytes
     }
 
     /// Whether some of it is an earlier transfer's, and nothing but whoever brings the rest tells that it is
     /// right.
     #[must_use]
-    pub fn trusts_earlier(&self) -> bool {
+    pub(crate) fn trusts_earlier(&self) -> bool {
         self.resumed && self.proof == FinalCheck::Groups
-    }
-
-    /// The file's final path.
-    #[must_use]
-    pub fn path(&self) -> PathBuf {
-        self.place.path()
     }
 
     /// Takes a verified group. It is held back until [`HELD_GROUPS_MAX`] are held or [`flush`](Self::flush)
@@ -146,7 +143,7 @@ impl Target {
     ///
     /// # Panics
     /// If the bytes are not as many as the group has: the caller has verified something else.
-    pub fn write(&mut self, group: u64, bytes: impl Into<Vec<u8>>, cv: Cv) -> Result<()> {
+    pub(crate) fn write(&mut self, group: u64, bytes: impl Into<Vec<u8>>, cv: Cv) -> Result<()> {
         let bytes = bytes.into();
         assert!(
             !bytes.is_empty() && bytes.len() == self.id.group_len(group),
@@ -170,7 +167,7 @@ impl Target {
     ///
     /// # Errors
     /// [`Error::Target`] if the journal cannot be written.
-    pub fn forget(&mut self, groups: Range<u64>) -> Result<()> {
+    pub(crate) fn forget(&mut self, groups: Range<u64>) -> Result<()> {
         let State::Part(part) = &mut self.state else { return Ok(()) };
         let groups = groups.start..groups.end.min(self.id.groups());
         part.forget(&self.place, groups.clone())?;
@@ -186,7 +183,7 @@ impl Target {
     ///
     /// # Errors
     /// [`Error::Target`] if it cannot be written.
-    pub fn flush(&mut self) -> Result<()> {
+    pub(crate) fn flush(&mut self) -> Result<()> {
         match &mut self.state {
             State::Part(part) => part.flush(&self.place, &self.id),
             State::Whole(_) => Ok(()),
@@ -197,7 +194,7 @@ impl Target {
     ///
     /// # Errors
     /// [`Error::Target`] if that cannot be set.
-    pub fn make_executable(&self) -> Result<()> {
+    pub(crate) fn make_executable(&self) -> Result<()> {
         let State::Part(part) = &self.state else { return Ok(()) };
         let set = || {
             let mode = part.file.metadata()?.permissions().mode();
@@ -207,7 +204,7 @@ impl Target {
     }
 
     /// Removes part and journal if they hold nothing: what failed before it began leaves no trace.
-    pub fn discard_if_empty(self) {
+    pub(crate) fn discard_if_empty(self) {
         if let State::Part(part) = &self.state
             && self.done_bytes == 0
         {
@@ -222,7 +219,7 @@ impl Target {
     ///
     /// # Errors
     /// [`Error::Target`] if they could be taken up all the same.
-    pub fn discard(self) -> Result<()> {
+    pub(crate) fn discard(self) -> Result<()> {
         match &self.state {
             State::Part(part) => part.discard(&self.place),
             State::Whole(_) => Ok(()),
@@ -236,7 +233,7 @@ impl Target {
     /// removed, so that the next transfer begins afresh), the part's name stands for another file than the
     /// one that was written, or the final name was taken meanwhile. [`Error::Corrupt`] if only the whole could be
     /// checked, and is not what it should be; it is removed too.
-    pub fn finish(mut self) -> Result<Finished> {
+    pub(crate) fn finish(mut self) -> Result<Finished> {
         self.flush()?;
         let path = self.place.path();
         let part = match self.state {

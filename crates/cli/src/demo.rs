@@ -14,9 +14,11 @@ use net::Clock;
 use serde::Serialize;
 use sim::LinkConfig;
 
+use anabranch::{PathProgress, Progress};
+
 use crate::args::Demo;
 use crate::exit::{Failure, Outcome};
-use crate::view::{Mode, PathRow, Snapshot, View, bytes, rate};
+use crate::view::{Mode, View, bytes, rate};
 
 /// The sources: name, rate of the link in Mbit/s, one-way delay in ms.
 const SOURCES: [(&str, u64, u64); 3] = [("london", 40, 10), ("athens", 25, 20), ("tokyo", 10, 40)];
@@ -63,7 +65,8 @@ struct Play {
 pub fn demo(args: &Demo) -> Outcome {
     let length = usize::try_from(args.size * 1_000_000).map_err(|_| Failure::usage("too large"))?;
     let content = Content::random(args.seed, length);
-    let mut view = View::new(Mode::of(args.json, false));
+    let mode = Mode::of(args.json, false);
+    let mut view = View::new(mode);
     let mut rows = Vec::new();
     for (index, (name, mbit, delay_ms)) in SOURCES.iter().enumerate() {
         let label = format!("{name} ({mbit} Mbit/s, {} ms)", 2 * delay_ms);
@@ -75,9 +78,11 @@ pub fn demo(args: &Demo) -> Outcome {
         bytes(content.id().length),
         SOURCES[DIES].0
     ));
-    rows.push(
-        Play::new(args.seed, &content, &[0, 1, 2], true).live(&mut view, "all, one dies and returns".into()),
-    );
+    rows.push(Play::new(args.seed, &content, &[0, 1, 2], true).live(
+        &mut view,
+        mode,
+        "all, one dies and returns".into(),
+    ));
     view.clear();
     let best = rows.iter().take(SOURCES.len()).map(|row| row.rate_bytes).max().unwrap_or(1).max(1);
     for row in &mut rows {
@@ -142,21 +147,24 @@ impl Play {
     }
 
     /// By the real clock, with a live view.
-    fn live(mut self, view: &mut View, label: String) -> Row {
+    fn live(mut self, view: &mut View, mode: Mode, label: String) -> Row {
         let clock = Clock::start();
+        let every = mode.interval().map_or(Span::MAX, |every| Span::from_millis(every.as_millis() as u64));
+        let mut due = clock.now();
         while !self.swarm.is_done() && self.swarm.clock() < LIMIT {
             let now = clock.now();
             let next = self.swarm.step(now);
             self.act();
-            if view.is_due(now) {
-                view.show(now, &self.snapshot(now));
+            if now >= due {
+                due = now + every;
+                view.show(&self.snapshot(now));
             }
             clock.sleep_until(next.min(now + LOOK_EVERY));
         }
         self.row(label)
     }
 
-    fn snapshot(&self, now: Time) -> Snapshot {
+    fn snapshot(&self, now: Time) -> Progress {
         let progress = self.swarm.progress(self.receiver, self.want);
         let reports = self.swarm.paths(self.receiver);
         let all: u64 = reports.iter().map(|r| r.counters.bytes).sum();
@@ -167,7 +175,7 @@ impl Play {
             // The last whole second, or the mean while there is none.
             let whole = seconds.get(index).and_then(|s| s.iter().rev().nth(1)).copied();
             let last = whole.unwrap_or_else(|| Rate::of(counters.bytes, now.since(Time::ZERO)).as_bytes());
-            PathRow {
+            PathProgress {
                 source: SOURCES[*source].0.into(),
                 via: "simulated".into(),
                 state: match report.state {
@@ -187,7 +195,7 @@ impl Play {
                 group: report.group,
             }
         };
-        Snapshot {
+        Progress {
             total_bytes: progress.content.id().length,
             done_bytes: progress.verified_bytes,
             resumed_bytes: 0,

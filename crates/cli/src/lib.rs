@@ -9,9 +9,9 @@
 //! **Map.**
 //! * [`args`]: every option, defined once; [`man`] makes pages and completions of it; [`exit`]: exit status.
 //! * [`serve`]: the source; [`catalog`]: what it offers.
-//! * [`get`]: the receiver; [`target`]: where the file arrives; [`view`]: what the user sees.
+//! * [`get`]: options to a request of the library, which does the work; [`view`]: what the user sees.
 //! * [`mirror_list`]: hashes and mirrors of a file, written and shown.
-//! * [`host`]: signals and secrets.
+//! * [`signals`]: Ctrl-C to a stop; [`host`]: secrets.
 //! * [`demo`]: all of it without a network; [`soak`]: in random worlds.
 //! * [`mod@lab`]: experiments from scenario files; [`mod@kernel`]: congestion control inside Linux.
 
@@ -26,6 +26,7 @@ pub mod lab;
 pub mod man;
 pub mod mirror_list;
 pub mod serve;
+pub mod signals;
 pub mod soak;
 pub mod view;
 

@@ -62,9 +62,9 @@ fn with_one_source_killed_and_restarted_and_another_lying_the_file_arrives_and_t
     let back = serve(&address.to_string());
     let done = running.end().expect(0);
     ground.assert_arrived();
-    let named = format!("struck off: {}: wrong bytes in group", liar.address);
+    let named = format!("banned: {}: wrong bytes in group", liar.address);
     assert!(done.err.contains(&named), "{}", done.err);
-    assert_eq!(done.err.matches("struck off: 127").count(), 1, "nobody else: {}", done.err);
+    assert_eq!(done.err.matches("banned: 127").count(), 1, "nobody else: {}", done.err);
     assert!(done.err.contains(" verified; "), "{}", done.err);
     assert!(back.end()["sent_bytes"].as_u64() > Some(100_000), "the one that came back is used again");
 }

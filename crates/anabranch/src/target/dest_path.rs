@@ -11,7 +11,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use mmtp::ContentId;
 use mmtp::collection::COMPONENT_MAX;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag};
@@ -29,44 +28,9 @@ pub const PART_PREFIX: &str = ".anabranch-part.";
 /// The longest thing that is appended to a name.
 const SUFFIX_BYTES_MAX: usize = ".part.journal".len();
 
-/// Where a file with the name that its source gives it goes, `output` being the `--output` option.
-///
-/// An `output` that is a directory, or ends in a slash, takes the name inside it; any other is the file
-/// itself. Without a name, the beginning of the content's root serves.
-///
-/// # Errors
-/// If the name is not a file name.
-pub fn destination(output: Option<&Path>, name: Option<&[u8]>, id: &ContentId) -> Result<PathBuf> {
-    let named = || match name {
-        Some(name) => {
-            filenames::component(name).map_err(|why| Error::usage(format!("{why}: choose one with --output")))
-        }
-        None => {
-            Ok(OsString::from(id.to_string().trim_start_matches("b3:").chars().take(16).collect::<String>()))
-        }
-    };
-    match output {
-        None => Ok(named()?.into()),
-        Some(dir) if dir.is_dir() || dir.as_os_str().as_bytes().ends_with(b"/") => Ok(dir.join(named()?)),
-        Some(file) => Ok(file.to_owned()),
-    }
-}
-
-/// Where a directory goes: like [`destination`], but an `output` without a final slash is the directory
-/// itself, whether it is there or not. So the same command resumes what it began.
-///
-/// # Errors
-/// If the name is not a file name.
-pub fn directory_destination(output: Option<&Path>, name: Option<&[u8]>, id: &ContentId) -> Result<PathBuf> {
-    match output {
-        Some(dir) if !dir.as_os_str().as_bytes().ends_with(b"/") => Ok(dir.to_owned()),
-        output => destination(output, name, id),
-    }
-}
-
 /// A directory that is open: what is fetched into it stays in it.
 #[derive(Debug)]
-pub struct Directory {
+pub(crate) struct Directory {
     fd: OwnedFd,
     path: PathBuf,
 }
@@ -76,7 +40,7 @@ impl Directory {
     ///
     /// # Errors
     /// If that is not possible.
-    pub fn create(path: &Path) -> Result<Self> {
+    pub(crate) fn create(path: &Path) -> Result<Self> {
         match std::fs::create_dir(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Err(missing(path.parent().unwrap_or(path))),
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
@@ -103,7 +67,7 @@ impl Directory {
     /// # Errors
     /// If a component is no file name or begins with [`PART_PREFIX`], or is there and no directory, or cannot
     /// be made.
-    pub fn place<'a>(&self, components: impl IntoIterator<Item = &'a [u8]>) -> Result<DestPath> {
+    pub(crate) fn place<'a>(&self, components: impl IntoIterator<Item = &'a [u8]>) -> Result<DestPath> {
         let mut names = Vec::new();
         for component in components {
             let name =
@@ -148,7 +112,7 @@ fn is_reserved(name: &[u8]) -> bool {
 
 /// A directory that is open, and a name in it.
 #[derive(Debug)]
-pub struct DestPath {
+pub(crate) struct DestPath {
     dir: Directory,
     name: OsString,
     /// Other names of the directory are fetched too.
@@ -162,7 +126,7 @@ impl DestPath {
     ///
     /// # Errors
     /// If there is no such directory, or no name in the path.
-    pub fn of(path: &Path) -> Result<Self> {
+    pub(crate) fn of(path: &Path) -> Result<Self> {
         let Some(name) = path.file_name() else {
             return Err(Error::target(format!("{} is not a file name", show(path))));
         };
@@ -176,7 +140,7 @@ impl DestPath {
     /// The same place; if `anew`, a file that is there is never taken for the one that is wanted: it is
     /// replaced where that is allowed.
     #[must_use]
-    pub fn anew(self, anew: bool) -> Self {
+    pub(crate) fn anew(self, anew: bool) -> Self {
         Self { anew, ..self }
     }
 
@@ -187,13 +151,13 @@ impl DestPath {
 
     /// The file's path, for messages.
     #[must_use]
-    pub fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.dir.path.join(&self.name)
     }
 
     /// The file's name.
     #[must_use]
-    pub fn name(&self) -> &OsStr {
+    pub(crate) fn name(&self) -> &OsStr {
         &self.name
     }
 
@@ -203,7 +167,7 @@ impl DestPath {
     /// In a directory that is fetched whole: [`PART_PREFIX`] and a hash of the name, alone and with
     /// `.journal`. [`Directory::place`] refuses files with such names, so none is that of another file.
     #[must_use]
-    pub fn part_names(&self) -> (OsString, OsString) {
+    pub(crate) fn part_names(&self) -> (OsString, OsString) {
         if self.among_others {
             let hash = blake3::hash(self.name.as_bytes()).to_hex();
             let part = format!("{PART_PREFIX}{}", &hash.as_str()[..32]);
@@ -237,7 +201,7 @@ impl DestPath {
     ///
     /// # Errors
     /// [`Error::Target`] if that cannot be seen.
-    pub fn is_taken(&self) -> Result<bool> {
+    pub(crate) fn is_taken(&self) -> Result<bool> {
         Ok(self.stat(&self.name)?.is_some())
     }
 
@@ -368,24 +332,6 @@ mod tests {
         assert_eq!(names.len(), all);
         let (part, journal) = part_names(OsStr::from_bytes(&[0xff; 255]));
         assert!(journal.len() == 255 && part.len() == 247);
-    }
-
-    #[test]
-    fn destinations() {
-        let id = ContentId::of(b"x");
-        let dir = tempfile::tempdir().expect("a directory");
-        let to = |output: Option<&Path>, name: Option<&[u8]>| destination(output, name, &id);
-        assert_eq!(to(None, Some(b"film")).expect("a name"), Path::new("film"));
-        assert_eq!(to(Some(dir.path()), Some(b"film")).expect("a name"), dir.path().join("film"));
-        assert_eq!(to(Some(Path::new("other")), Some(b"..")).expect("a name"), Path::new("other"));
-        assert_eq!(to(Some(Path::new("none/")), Some(b"f")).expect("a name"), Path::new("none/f"));
-        assert_eq!(to(None, None).expect("a name").as_os_str().len(), 16);
-        let to_dir = |output: &Path| directory_destination(Some(output), Some(b"album"), &id);
-        assert_eq!(to_dir(dir.path()).expect("a name"), dir.path());
-        assert_eq!(to_dir(Path::new("none/")).expect("a name"), Path::new("none/album"));
-        for bad in [&b".."[..], b"../x", b"/etc/passwd", b""] {
-            assert_eq!(to(None, Some(bad)).expect_err("refused").kind(), ErrorKind::Usage);
-        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::Result;
 ///
 /// # Errors
 /// [`Error::Target`] if something else is there, [`Error::Interrupted`] if `progress` stopped it.
-pub fn is_there(
+pub(crate) fn is_there(
     place: &DestPath,
     id: ContentId,
     proof: FinalCheck,
@@ -28,7 +28,7 @@ pub fn is_there(
 ///
 /// # Errors
 /// [`Error::Target`] if the target does not take it.
-pub fn put(place: DestPath, bytes: &[u8], force: bool) -> Result<()> {
+pub(crate) fn put(place: DestPath, bytes: &[u8], force: bool) -> Result<()> {
     let id = ContentId::of(bytes);
     let (mut target, there) = Target::open(place, id, FinalCheck::Root, force, &mut |_| true)?;
     for (group, bytes) in (0..).zip(bytes.chunks(GROUP_BYTES)) {
