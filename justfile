@@ -18,6 +18,7 @@ check:
     cargo clippy --workspace --all-targets -- -D warnings
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
     cargo test --workspace
+    cargo test -p anabranch --features tokio
 
 # Licences, advisories, sources of dependencies (needs cargo-deny).
 deny:

@@ -126,6 +126,9 @@ impl MirrorDriver {
             }
             seen.push(MirrorState { status: ServerStatus::new(name), mirror, source: None, reserve: false });
         }
+        if observer.is_stopped() {
+            return Err(Error::interrupted("interrupted; what arrived is kept"));
+        }
         all_lead(named, &routes, trouble.as_deref())?;
         if routes.is_empty() {
             let why = trouble.as_deref().unwrap_or(NO_FAMILY);

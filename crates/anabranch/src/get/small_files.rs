@@ -199,6 +199,9 @@ impl<'a> SmallFiles<'a> {
                 self.machine.handle(self.clock.now(), Input::Useless { server: number });
             }
         }
+        if observer.is_stopped() {
+            return Err(Error::interrupted("interrupted; what arrived is kept"));
+        }
         if urls.is_empty() { Ok(()) } else { all_lead(named, &self.routes, trouble.as_deref()) }
     }
 
