@@ -1,9 +1,9 @@
 //! Getting a file or a directory from all who have it: [`Get`] says what and how, [`Download`] where to.
 //!
 //! What happens inside: `fetch` looks sources up and asks HTTP servers what they have
-//! (`discovery`), then a `driver` joins the machines (`mmtp`'s subscriber, `mirror`'s scheduler and pool) with
-//! sockets (`udp_paths`, `mirror_driver`), the clock and the disk (`sink`). The files of a directory from
-//! mirrors (`directory`) come many at once while they are small (`small_files`).
+//! (`discovery`), then a `driver` joins the machines (`mmtp`'s subscriber, `mirror`'s scheduler and pool)
+//! with sockets (`udp_paths`, `mirror_driver`), the clock and the disk (`sink`). The files of a directory
+//! from mirrors (`directory`) come many at once while they are small (`small_files`).
 
 mod directory;
 mod discovery;

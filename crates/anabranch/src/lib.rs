@@ -1,8 +1,8 @@
 //! One file from many sources over many paths at once, every byte verified: the library.
 //!
 //! **Purpose.** What the `anabranch` command does, for other programs: get files and directories, serve them,
-//! write and read lists of mirrors. It joins the machines (`mmtp`, `mirror`) with the worlds (sockets, clocks,
-//! disks).
+//! write and read lists of mirrors. It joins the machines (`mmtp`, `mirror`) with the worlds (sockets,
+//! clocks, disks).
 //!
 //! **Non-goals.** No protocol and no decision lives here (`mmtp`, `mirror`, `algo`). Nothing is printed, no
 //! signal is caught, no process is ended, and nothing is global: two transfers in one process do not disturb
@@ -42,7 +42,8 @@
 //! **Map.**
 //! * [`Get`], [`Download`], [`Transfer`]: files and directories from all who have them.
 //! * [`Event`], [`Control`], [`Stop`]: what a caller is told, what it answers, how it stops what runs.
-//! * [`Progress`], [`Report`]: how far a transfer is, and how it ended. [`Error`]: why it did not, and what to do.
+//! * [`Progress`], [`Report`]: how far a transfer is, and how it ended. [`Error`]: why it did not,
+//!   and what to do.
 //! * [`target`]: where a file arrives, and what a transfer that was stopped leaves there.
 //! * [`filenames`]: names from outside; [`mod@format`]: numbers for people.
 

@@ -94,7 +94,8 @@ impl Target {
     /// far and can stop the check by returning false.
     ///
     /// # Errors
-    /// [`Error::Target`] if the target does not take the file, [`Error::Interrupted`] if `progress` stopped the check.
+    /// [`Error::Target`] if the target does not take the file, [`Error::Interrupted`] if `progress` stopped
+    /// the check.
     pub(crate) fn open(
         place: DestPath,
         id: ContentId,
@@ -231,8 +232,8 @@ impl Target {
     /// # Errors
     /// [`Error::Target`] if a group is missing, the hashes do not give the root (then part and journal are
     /// removed, so that the next transfer begins afresh), the part's name stands for another file than the
-    /// one that was written, or the final name was taken meanwhile. [`Error::Corrupt`] if only the whole could be
-    /// checked, and is not what it should be; it is removed too.
+    /// one that was written, or the final name was taken meanwhile. [`Error::Corrupt`] if only the whole
+    /// could be checked, and is not what it should be; it is removed too.
     pub(crate) fn finish(mut self) -> Result<Finished> {
         self.flush()?;
         let path = self.place.path();

@@ -1,9 +1,9 @@
 //! What a transfer looks like: a line per path while it runs, a table at the end, or JSON.
 //!
-//! The library sends events at the pace of [`Mode::interval`], and [`View::draw`] draws them. On a terminal the lines are redrawn in place on standard error, with the
-//! cursor left below them at all times, so that Ctrl-C or kill -9 at any moment leaves a sane terminal.
-//! Without a terminal there is a plain line every few seconds; with `--json` one object a second on standard
-//! output.
+//! The library sends events at the pace of [`Mode::interval`], and [`View::draw`] draws them. On a terminal
+//! the lines are redrawn in place on standard error, with the cursor left below them at all times, so that
+//! Ctrl-C or kill -9 at any moment leaves a sane terminal. Without a terminal there is a plain line every few
+//! seconds; with `--json` one object a second on standard output.
 
 mod lines;
 

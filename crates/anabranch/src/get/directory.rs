@@ -1,8 +1,8 @@
 //! A directory from mirrors: the files of one Metalink.
 //!
 //! What is there already and right is found first. Then come the small files that have a hash, many at once
-//! ([`SmallFiles`]), then the others, each as if it were fetched alone. A file that cannot be had does not keep
-//! the others from coming; it is told at the end.
+//! ([`SmallFiles`]), then the others, each as if it were fetched alone. A file that cannot be had does not
+//! keep the others from coming; it is told at the end.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

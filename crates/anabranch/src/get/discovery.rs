@@ -1,9 +1,10 @@
 //! Asks HTTP servers, before anything is fetched, which of the URLs have the file, how long it is, and which
 //! hashes there are.
 //!
-//! Probes that do not depend on each other are sent at once. What is found, the strongest first: chaining values of all
-//! groups (a leaf list that gives the content's root), hashes of pieces (a Metalink), the root alone, the
-//! SHA-256 of the whole, nothing. A mirror that has a file of another length, or none, is left out and named.
+//! Probes that do not depend on each other are sent at once. What is found, the strongest first: chaining
+//! values of all groups (a leaf list that gives the content's root), hashes of pieces (a Metalink), the root
+//! alone, the SHA-256 of the whole, nothing. A mirror that has a file of another length, or none, is left out
+//! and named.
 //!
 //! What the user says (a content id, a checksum) or a Metalink is believed before what a server offers beside
 //! the file. Nobody is waited for longer than for the whole transfer, nor for what may lie beside the file
@@ -273,7 +274,7 @@ impl Discovery<'_, '_> {
             let wake = self.observer.stop().wake().as_fd();
             let set = [(self.client.fd(), Interest::Read), (wake, Interest::Read)];
             poller
-                .wait(set.into_iter(), until.min(self.clock.now() + Span::from_millis(100)))
+                .wait(set, until.min(self.clock.now() + Span::from_millis(100)))
                 .map_err(|e| Error::system(format!("waiting for answers: {e}")))?;
             if self.observer.is_stopped() {
                 return Err(Error::interrupted("interrupted; nothing was fetched"));

@@ -139,8 +139,8 @@ impl Driver {
     /// # Errors
     /// [`Error::NotFound`] if no source has a content, [`Error::Unreachable`] if nobody answers any more,
     /// [`Error::Corrupt`] if all are banned, [`Error::Target`] if the disk does not take it,
-    /// [`Error::Interrupted`] if the caller stops. What arrived is on the disk in any case, unless nobody can tell
-    /// whether it is right.
+    /// [`Error::Interrupted`] if the caller stops. What arrived is on the disk in any case, unless nobody can
+    /// tell whether it is right.
     pub(super) fn run(&mut self, arrivals: &mut Sink, observer: &mut Observer<'_>) -> Result<()> {
         let mut result = self.event_loop(arrivals, observer);
         // What came last may revoke what came before: that must not be kept.

@@ -5,8 +5,8 @@
 //! * `VIA` as `--via` takes it (an interface, an address, or both), or `*`: any, as without it;
 //! * `GROUP`: any word; paths with the same word are coupled.
 //!
-//! The first line that fits a path decides. UdpPaths that no line fits are one more group. Empty lines, and what
-//! follows a `#` at the beginning of a word, are skipped.
+//! The first line that fits a path decides. Paths that no line fits are one more group. Empty lines, and
+//! what follows a `#` at the beginning of a word, are skipped.
 
 use std::fs::File;
 use std::io::Read as _;

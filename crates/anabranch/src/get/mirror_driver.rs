@@ -329,8 +329,8 @@ impl MirrorDriver {
     /// Follows the machine until it waits; returns until when.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if mirrors differ and nothing tells which is right; what the last one failed with if
-    /// none is left.
+    /// [`Error::Corrupt`] if mirrors differ and nothing tells which is right; what the last one failed with
+    /// if none is left.
     pub(super) fn drain(
         &mut self,
         now: Time,

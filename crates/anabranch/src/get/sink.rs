@@ -14,8 +14,8 @@ use crate::{Error, Result};
 /// trips, few enough for the descriptors (three a file) and for the disk.
 const OPEN_MAX: usize = 64;
 
-/// Tells a machine that a content is wanted, and which groups of it are here already; returns the number under
-/// which the rest will arrive.
+/// Tells a machine that a content is wanted, and which groups of it are here already; returns the number
+/// under which the rest will arrive.
 pub(super) type Want<'a> = dyn FnMut(ContentId, &dyn Fn(u64) -> bool) -> Result<ObjectId> + 'a;
 
 /// One content and the place where it is to go; the place is looked up when its turn comes.

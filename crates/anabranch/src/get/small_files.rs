@@ -1,4 +1,4 @@
-//! SmallFiles files from mirrors, many at once: the world of [`mirror::files`].
+//! Small files from mirrors, many at once: the world of [`mirror::files`].
 //!
 //! Each is fetched whole into memory, held against its hash, and handed to the [`Writer`].
 
@@ -208,7 +208,8 @@ impl<'a> SmallFiles<'a> {
     /// Runs until every file is here or lost, or nobody answers any more. `totals` counts on.
     ///
     /// # Errors
-    /// [`Error::Target`] if the disk does not take a file, [`Error::Interrupted`] if the caller stops. Files that arrived are in their places in any case.
+    /// [`Error::Target`] if the disk does not take a file, [`Error::Interrupted`] if the caller stops. Files
+    /// that arrived are in their places in any case.
     pub(super) fn run(&mut self, totals: &mut ByteTotals, observer: &mut Observer<'_>) -> Result<()> {
         self.totals = *totals;
         let mut poller = Poller::new(self.clock);

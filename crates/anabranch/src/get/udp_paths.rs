@@ -35,7 +35,8 @@ impl UdpPaths {
     /// A path for every source and every local address that leads there; none without sources.
     ///
     /// # Errors
-    /// If they are `needed`: [`Error::Unreachable`] if no path leads to any source, or none from a named `--via`.
+    /// If they are `needed`: [`Error::Unreachable`] if no path leads to any source, or none from a named
+    /// `--via`.
     pub(super) fn new(
         request: &Request,
         algorithm: Algorithm,
