@@ -1,10 +1,10 @@
 //! Where a file arrives: whole and verified under its name, or not at all.
 //!
 //! Groups are written to `NAME.part` (in a directory that is fetched whole, to a name that begins with
-//! [`PART_PREFIX`]); a [`journal`] beside it says which are there. Both survive Ctrl-C, kill
-//! -9 and power loss: the next [`Target::open`] hashes every group that the journal records and keeps those
-//! whose bytes are still the recorded ones. At the end the recorded hashes are merged and must give the
-//! content's root, or what else [`FinalCheck`] demands; then the part is made durable and renamed to `NAME`.
+//! [`PART_PREFIX`]); a [`journal`] beside it records which are there. Both survive a stop, kill -9 and power
+//! loss: the next transfer hashes every group that the journal records and keeps those whose bytes are still
+//! the recorded ones. At the end the recorded hashes are merged and must give the content's root, or whatever
+//! else the content is checked by; then the part is made durable and renamed to `NAME`.
 //!
 //! One target takes one content at a time: the journal is locked (`flock`) while a transfer runs.
 
