@@ -1,8 +1,8 @@
 //! One file from many sources over many paths at once, every byte verified: the library.
 //!
-//! **Purpose.** What the `anabranch` command does, for other programs: get files and directories, serve them,
-//! write and read lists of mirrors. It joins the machines (`mmtp`, `mirror`) with the worlds (sockets, clocks,
-//! disks).
+//! **Purpose.** What the `anabranch` command does, for other programs: get files and directories, serve
+//! them, write and read lists of mirrors. It joins the machines (`mmtp`, `mirror`) with the worlds (sockets,
+//! clocks, disks).
 //!
 //! **Non-goals.** No protocol and no decision lives here (`mmtp`, `mirror`, `algo`). Nothing is printed, no
 //! signal is caught, no process is ended, and nothing is global: two transfers in one process do not disturb
@@ -10,20 +10,34 @@
 //!
 //! **Map.**
 //! * [`Event`], [`Control`], [`Stop`]: what a caller is told, what it answers, how it stops what runs.
-//! * [`Progress`], [`Report`]: how far a transfer is, and how it ended. [`Error`]: why it did not, and what to do.
+//! * [`Progress`], [`Report`]: how far a transfer is, and how it ended. [`Error`]: why it did not, and what
+//!   to do.
+//! * [`Serve`], [`Source`]: files and directories for whoever knows their URI; [`mod@serve`].
+//! * [`mirror_list`]: what makes a file on plain web servers verifiable.
 //! * [`target`]: where a file arrives, and what a transfer that was stopped leaves there.
 //! * [`filenames`]: names from outside; [`mod@format`]: numbers for people.
 
+mod cache_dir;
+mod catalog;
 pub mod error;
 pub mod event;
+mod file_identity;
 pub mod filenames;
 pub mod format;
+mod hashing;
+pub mod mirror_list;
 pub mod report;
 mod secret;
+pub mod serve;
 mod stop;
 pub mod target;
 
+pub use cache_dir::cache_dir;
 pub use error::{Error, Result};
 pub use event::{Control, Event};
+pub use hashing::HashProgress;
 pub use report::{BannedSource, PathProgress, Progress, Report, Verified};
+pub use serve::{Serve, Source};
 pub use stop::Stop;
+
+pub use algo::Rate;

@@ -13,6 +13,7 @@ mod existing;
 pub mod journal;
 mod part;
 
+pub(crate) use dest_path::is_reserved;
 pub use dest_path::{DestPath, Directory, PART_PREFIX, destination, directory_destination};
 pub use existing::{is_there, put};
 

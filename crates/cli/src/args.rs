@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use algo::Rate;
 use algo::control::{ALGORITHMS, Algorithm, STARTS};
+pub use anabranch::serve::PORT;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Arg, Args, Parser, Subcommand, ValueHint};
 use mmtp::uri::{UriError, host_port};
@@ -15,9 +16,6 @@ use net::Via;
 
 use crate::exit;
 use crate::lab::args::Lab;
-
-/// The UDP port a source listens on unless told otherwise: ANABR on a telephone's keys.
-pub const PORT: u16 = 26_227;
 
 /// How long `get` waits without any answer before it gives up, in seconds.
 pub const TIMEOUT_S: u64 = 60;

@@ -25,6 +25,25 @@ pub fn stop_signals() -> io::Result<(Wake, Arc<AtomicBool>)> {
     Ok((wake, stop))
 }
 
+/// What Ctrl-C, SIGTERM and the end of the terminal stop.
+///
+/// # Errors
+/// What catching signals fails with.
+pub fn stop_on_signals() -> Outcome<anabranch::Stop> {
+    let caught = || {
+        let stop = anabranch::Stop::new()?;
+        for signal in [SIGHUP, SIGINT, SIGTERM] {
+            // The second one ends the process at once, whatever hangs.
+            let status = i32::from(Code::Interrupted as u8);
+            signal_hook::flag::register_conditional_shutdown(signal, status, stop.flag())?;
+            signal_hook::flag::register(signal, stop.flag())?;
+            signal_hook::low_level::pipe::register(signal, stop.stream()?)?;
+        }
+        Ok(stop)
+    };
+    caught().map_err(|e: io::Error| Failure::other(format!("cannot catch signals: {e}")))
+}
+
 /// What ends a wait, and the flag that says why.
 pub type Stop = (Arc<Wake>, Arc<AtomicBool>);
 

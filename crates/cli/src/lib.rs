@@ -8,7 +8,7 @@
 //!
 //! **Map.**
 //! * [`args`]: every option, defined once; [`man`] makes pages and completions of it; [`exit`]: exit status.
-//! * [`serve`]: the source; [`catalog`]: what it offers.
+//! * [`serve`]: the source.
 //! * [`get`]: the receiver; [`target`]: where the file arrives; [`view`]: what the user sees.
 //! * [`mirror_list`]: hashes and mirrors of a file, written and shown.
 //! * [`host`]: signals and secrets.
@@ -16,10 +16,10 @@
 //! * [`mod@lab`]: experiments from scenario files; [`mod@kernel`]: congestion control inside Linux.
 
 pub mod args;
-pub mod catalog;
 pub mod demo;
 pub mod exit;
 pub mod get;
+mod hash_line;
 pub mod host;
 pub mod kernel;
 pub mod lab;

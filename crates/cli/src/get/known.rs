@@ -20,7 +20,7 @@ use mmtp::ContentId;
 use mmtp::id::parse_root;
 use serde::{Deserialize, Serialize};
 
-use crate::catalog::cache;
+use anabranch::cache_dir;
 
 /// Lines that are read, and kept when there are more.
 const LINES_MAX: usize = 8_192;
@@ -194,7 +194,7 @@ fn is_public(url: &Url) -> bool {
 }
 
 fn path() -> Option<PathBuf> {
-    Some(cache::directory()?.join("urls.jsonl"))
+    Some(cache_dir()?.join("urls.jsonl"))
 }
 
 #[cfg(test)]
