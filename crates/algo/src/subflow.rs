@@ -28,10 +28,11 @@ pub enum Timer {
     Timeout,
 }
 
-/// One subflow; see the [module](self). `M`: as in [`Flight`].
+/// One subflow; see the [module](self). `M`: as in [`Flight`]. `C`: its controller; one of the table unless
+/// you bring your own.
 #[derive(Clone, Debug)]
-pub struct Subflow<T, M = u64> {
-    control: Algorithm,
+pub struct Subflow<T, M = u64, C = Algorithm> {
+    control: C,
     rtt: Rtt,
     flight: Flight<T, M>,
     cwnd: u32,
@@ -46,10 +47,10 @@ pub struct Subflow<T, M = u64> {
     probed: bool,
 }
 
-impl<T, M: Mask> Subflow<T, M> {
+impl<T, M: Mask, C: Control> Subflow<T, M, C> {
     /// Nothing sent yet.
     #[must_use]
-    pub fn new(control: Algorithm) -> Self {
+    pub fn new(control: C) -> Self {
         Self {
             cwnd: control.member(Span::ZERO).cwnd.floor().max(1),
             control,

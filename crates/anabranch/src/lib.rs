@@ -1,7 +1,7 @@
 //! One file from many sources over many paths at once, every byte verified: the library.
 //!
-//! **Purpose.** What the `anabranch` command does, for other programs: get files and directories, serve them,
-//! write and read lists of mirrors. It joins the machines (`mmtp`, `mirror`) with the worlds (sockets,
+//! **Purpose.** What the `anabranch` command does, for other programs: get files and directories, serve
+//! them, write and read lists of mirrors. It joins the machines (`mmtp`, `mirror`) with the worlds (sockets,
 //! clocks, disks).
 //!
 //! **Non-goals.** No protocol and no decision lives here (`mmtp`, `mirror`, `algo`). Nothing is printed, no
@@ -44,18 +44,25 @@
 //! * [`Event`], [`Control`], [`Stop`]: what a caller is told, what it answers, how it stops what runs.
 //! * [`Progress`], [`Report`]: how far a transfer is, and how it ended. [`Error`]: why it did not,
 //!   and what to do.
+//! * [`Serve`], [`Source`]: files and directories for whoever knows their URI; [`mod@serve`].
+//! * [`mirror_list`]: what makes a file on plain web servers verifiable.
 //! * [`target`]: where a file arrives, and what a transfer that was stopped leaves there.
 //! * [`filenames`]: names from outside; [`mod@format`]: numbers for people.
 
 mod cache_dir;
+mod catalog;
 pub mod error;
 pub mod event;
+mod file_identity;
 pub mod filenames;
 pub mod format;
 pub mod get;
+mod hashing;
 mod host_port;
+pub mod mirror_list;
 pub mod report;
 mod secret;
+pub mod serve;
 mod stop;
 pub mod target;
 
@@ -63,6 +70,10 @@ pub use cache_dir::cache_dir;
 pub use error::{Error, Result};
 pub use event::{Control, Event};
 pub use get::{Download, Get, Transfer};
+pub use hashing::HashProgress;
 pub use host_port::{HostPort, PORT};
 pub use report::{BannedSource, PathProgress, Progress, Report, Verified};
+pub use serve::{Serve, Source};
 pub use stop::Stop;
+
+pub use algo::Rate;

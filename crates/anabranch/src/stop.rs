@@ -60,7 +60,8 @@ impl Stop {
         self.waker.stream()
     }
 
-    /// What a loop waits on beside its sockets.
+    /// What a loop waits on beside its sockets. It stays readable once it is stopped, for all who wait:
+    /// nobody takes the wake-up away.
     pub(crate) fn wake(&self) -> &Wake {
         &self.wake
     }

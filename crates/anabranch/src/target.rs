@@ -15,7 +15,7 @@ mod output;
 mod part;
 
 pub use dest_path::PART_PREFIX;
-pub(crate) use dest_path::{DestPath, Directory};
+pub(crate) use dest_path::{DestPath, Directory, is_reserved};
 pub(crate) use existing::{is_there, put};
 pub(crate) use output::Output;
 

@@ -8,19 +8,18 @@
 //!
 //! **Map.**
 //! * [`args`]: every option, defined once; [`man`] makes pages and completions of it; [`exit`]: exit status.
-//! * [`serve`]: the source; [`catalog`]: what it offers.
+//! * [`serve`]: the source.
 //! * [`get`]: options to a request of the library, which does the work; [`view`]: what the user sees.
 //! * [`mirror_list`]: hashes and mirrors of a file, written and shown.
-//! * [`signals`]: Ctrl-C to a stop; [`host`]: secrets.
+//! * [`signals`]: Ctrl-C to a stop.
 //! * [`demo`]: all of it without a network; [`soak`]: in random worlds.
 //! * [`mod@lab`]: experiments from scenario files; [`mod@kernel`]: congestion control inside Linux.
 
 pub mod args;
-pub mod catalog;
 pub mod demo;
 pub mod exit;
 pub mod get;
-pub mod host;
+mod hash_line;
 pub mod kernel;
 pub mod lab;
 pub mod man;

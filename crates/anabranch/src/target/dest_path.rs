@@ -106,7 +106,7 @@ impl Directory {
 }
 
 /// Whether a name may be that of a part in a directory; some file systems do not tell `A` from `a`.
-fn is_reserved(name: &[u8]) -> bool {
+pub(crate) fn is_reserved(name: &[u8]) -> bool {
     name.get(..PART_PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(PART_PREFIX.as_bytes()))
 }
 

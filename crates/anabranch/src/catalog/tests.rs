@@ -2,6 +2,12 @@ use super::*;
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use mmtp::collection::Collection;
+
+use super::warnings::WARNINGS_MAX;
+use crate::hashing::HashProgress;
 
 fn bytes(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * i / 3 + i) as u8).collect()
@@ -10,8 +16,9 @@ fn bytes(len: usize) -> Vec<u8> {
 fn build(paths: &[PathBuf]) -> (Catalog, Vec<String>) {
     let builder = Builder::default();
     let catalog = builder.build(paths).expect("a catalog");
-    assert_eq!(builder.hashed_bytes.load(Ordering::Relaxed), builder.total_bytes.load(Ordering::Relaxed));
-    (catalog, builder.warnings())
+    let HashProgress { done_bytes, total_bytes, .. } = builder.job.progress(algo::Span::ZERO);
+    assert_eq!(done_bytes, total_bytes);
+    (catalog, builder.warnings.take())
 }
 
 #[test]

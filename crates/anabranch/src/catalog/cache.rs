@@ -16,32 +16,22 @@ use std::path::{Path, PathBuf};
 use mmtp::id::GROUP_BYTES;
 use mmtp::tree::{Cv, Outboard};
 
-use super::Stamp;
+use crate::file_identity::FileIdentity;
 
 /// Cache files kept; beyond that the oldest go.
-pub const FILES_MAX: usize = 65_536;
+pub(crate) const FILES_MAX: usize = 65_536;
 
 const MAGIC: [u8; 8] = *b"anabrhsh";
 const VERSION: u64 = 1;
 const HEAD: usize = 104;
 
-/// `$XDG_CACHE_HOME/anabranch`, else `~/.cache/anabranch`; `None` if neither is known.
-#[must_use]
-pub fn directory() -> Option<PathBuf> {
-    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    // The base directory specification says that relative paths are to be ignored.
-    let base = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
-    base.map(|base| base.join("anabranch"))
-}
-
-/// The cache file's bytes for a file in the state `stamp`.
-#[must_use]
-pub fn encode(stamp: &Stamp, outboard: &Outboard) -> Vec<u8> {
+/// The cache file's bytes for a file in the state `identity`.
+pub(crate) fn encode(identity: &FileIdentity, outboard: &Outboard) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEAD + outboard.leaves().len() * 32 + 32);
     out.extend(MAGIC);
     out.extend(VERSION.to_le_bytes());
     out.extend(outboard.id().root);
-    out.extend(head(stamp));
+    out.extend(head(identity));
     for leaf in outboard.leaves() {
         out.extend(leaf);
     }
@@ -49,15 +39,15 @@ pub fn encode(stamp: &Stamp, outboard: &Outboard) -> Vec<u8> {
     out
 }
 
-fn head(stamp: &Stamp) -> [u8; 56] {
+fn head(identity: &FileIdentity) -> [u8; 56] {
     let numbers = [
-        stamp.length,
-        stamp.modified.0.cast_unsigned(),
-        stamp.modified.1.cast_unsigned(),
-        stamp.changed.0.cast_unsigned(),
-        stamp.changed.1.cast_unsigned(),
-        stamp.inode.0,
-        stamp.inode.1,
+        identity.length,
+        identity.modified.0.cast_unsigned(),
+        identity.modified.1.cast_unsigned(),
+        identity.changed.0.cast_unsigned(),
+        identity.changed.1.cast_unsigned(),
+        identity.inode.0,
+        identity.inode.1,
     ];
     let mut bytes = [0; 56];
     for (to, number) in bytes.chunks_exact_mut(8).zip(numbers) {
@@ -67,34 +57,33 @@ fn head(stamp: &Stamp) -> [u8; 56] {
 }
 
 /// Reads a cache file; `None` unless it is whole and about a file in exactly this state.
-#[must_use]
-pub fn parse(bytes: &[u8], stamp: &Stamp) -> Option<Outboard> {
+pub(crate) fn parse(bytes: &[u8], identity: &FileIdentity) -> Option<Outboard> {
     let (body, check) = bytes.split_last_chunk::<32>()?;
     let (fixed, leaves) = body.split_first_chunk::<HEAD>()?;
-    let right = fixed[..8] == MAGIC && fixed[8..16] == VERSION.to_le_bytes() && fixed[48..] == head(stamp);
+    let right = fixed[..8] == MAGIC && fixed[8..16] == VERSION.to_le_bytes() && fixed[48..] == head(identity);
     if !right || leaves.len() % 32 != 0 || blake3::hash(body).as_bytes() != check {
         return None;
     }
     let leaves: Vec<Cv> = leaves.chunks_exact(32).filter_map(|leaf| leaf.try_into().ok()).collect();
-    Outboard::from_leaves(leaves, stamp.length).filter(|outboard| outboard.id().root == fixed[16..48])
+    Outboard::from_leaves(leaves, identity.length).filter(|outboard| outboard.id().root == fixed[16..48])
 }
 
-pub(super) fn load(dir: &Path, path: &Path, stamp: &Stamp) -> Option<Outboard> {
+pub(crate) fn load(dir: &Path, path: &Path, identity: &FileIdentity) -> Option<Outboard> {
     let file = file_for(dir, path);
     // Nothing longer than it should be is read into memory.
-    let expected = HEAD as u64 + stamp.length.div_ceil(GROUP_BYTES as u64) * 32 + 32;
+    let expected = HEAD as u64 + identity.length.div_ceil(GROUP_BYTES as u64) * 32 + 32;
     (fs::metadata(&file).ok()?.len() == expected)
         .then(|| fs::read(&file).ok())?
-        .and_then(|b| parse(&b, stamp))
+        .and_then(|b| parse(&b, identity))
 }
 
-pub(super) fn store(dir: &Path, path: &Path, stamp: &Stamp, outboard: &Outboard) -> io::Result<()> {
+pub(crate) fn store(dir: &Path, path: &Path, identity: &FileIdentity, outboard: &Outboard) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     let file = file_for(dir, path);
     let fresh = file.with_extension(format!("{}.new", std::process::id()));
     let write = || {
         let mut out = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
-        out.write_all(&encode(stamp, outboard))?;
+        out.write_all(&encode(identity, outboard))?;
         fs::rename(&fresh, &file)
     };
     write().inspect_err(|_| {
@@ -103,7 +92,7 @@ pub(super) fn store(dir: &Path, path: &Path, stamp: &Stamp, outboard: &Outboard)
 }
 
 /// Removes the oldest cache files if there are more than [`FILES_MAX`].
-pub(super) fn prune(dir: &Path) {
+pub(crate) fn prune(dir: &Path) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     let paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     let excess = paths.len().saturating_sub(FILES_MAX);
@@ -125,30 +114,30 @@ fn file_for(dir: &Path, path: &Path) -> PathBuf {
 mod tests {
     use super::*;
 
-    const STAMP: Stamp =
-        Stamp { inode: (1, 2), length: 3 * GROUP_BYTES as u64, modified: (-3, 4), changed: (5, 6) };
+    const IDENTITY: FileIdentity =
+        FileIdentity { inode: (1, 2), length: 3 * GROUP_BYTES as u64, modified: (-3, 4), changed: (5, 6) };
 
     #[test]
     fn only_what_is_exactly_right_is_taken() {
         let outboard = Outboard::of_bytes(&[7; 3 * GROUP_BYTES]);
-        let bytes = encode(&STAMP, &outboard);
-        assert_eq!(parse(&bytes, &STAMP), Some(outboard));
+        let bytes = encode(&IDENTITY, &outboard);
+        assert_eq!(parse(&bytes, &IDENTITY), Some(outboard));
         for other in [
-            Stamp { inode: (1, 3), ..STAMP },
-            Stamp { inode: (0, 2), ..STAMP },
-            Stamp { length: 1, ..STAMP },
-            Stamp { modified: (-3, 5), ..STAMP },
-            Stamp { changed: (6, 6), ..STAMP },
+            FileIdentity { inode: (1, 3), ..IDENTITY },
+            FileIdentity { inode: (0, 2), ..IDENTITY },
+            FileIdentity { length: 1, ..IDENTITY },
+            FileIdentity { modified: (-3, 5), ..IDENTITY },
+            FileIdentity { changed: (6, 6), ..IDENTITY },
         ] {
             assert_eq!(parse(&bytes, &other), None);
         }
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(parse(&flipped, &STAMP), None);
+            assert_eq!(parse(&flipped, &IDENTITY), None);
         }
         for len in 0..bytes.len() {
-            assert_eq!(parse(&bytes[..len], &STAMP), None);
+            assert_eq!(parse(&bytes[..len], &IDENTITY), None);
         }
     }
 
@@ -158,15 +147,15 @@ mod tests {
         let cache = dir.path().join("deep/er");
         let outboard = Outboard::of_bytes(&[7; 3 * GROUP_BYTES]);
         let path = Path::new("/some/file");
-        assert_eq!(load(&cache, path, &STAMP), None);
+        assert_eq!(load(&cache, path, &IDENTITY), None);
         for _ in 0..2 {
-            store(&cache, path, &STAMP, &outboard).expect("stored");
-            assert_eq!(load(&cache, path, &STAMP).as_ref(), Some(&outboard));
+            store(&cache, path, &IDENTITY, &outboard).expect("stored");
+            assert_eq!(load(&cache, path, &IDENTITY).as_ref(), Some(&outboard));
         }
-        assert_eq!(load(&cache, Path::new("/other"), &STAMP), None);
+        assert_eq!(load(&cache, Path::new("/other"), &IDENTITY), None);
         assert_eq!(fs::read_dir(&cache).expect("a directory").count(), 1);
         fs::write(file_for(&cache, path), b"rubbish").expect("a file");
-        assert_eq!(load(&cache, path, &STAMP), None);
+        assert_eq!(load(&cache, path, &IDENTITY), None);
         prune(&cache);
     }
 }

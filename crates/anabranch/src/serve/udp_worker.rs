@@ -1,22 +1,22 @@
 //! One listening socket: requests in, replies out.
 //!
-//! The publisher decides what is sent; here replies wait in a bounded queue, are read from the files straight
-//! into a buffer that one system call sends as many packets (UDP GSO), and wait again when the socket or the
-//! rate limit has no room. Replies of the same shape to the same receiver share a call.
+//! The publisher decides what is sent. Here replies wait in a bounded queue. They are read from the files
+//! into a buffer that one system call sends as many packets (UDP GSO), and wait again while the socket or
+//! the rate limit has no room. Replies of the same shape to the same receiver share a call.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd as _;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use algo::{Machine as _, Output, Time};
 use mmtp::publisher::{self, Body, Publisher, Reply};
 use mmtp::wire::{self, DATA_HEADER, Reason};
-use net::{Clock, Datagrams, Interest, Poller, RecvBuffers, RecvOutcome, SendOutcome, Udp, Wake};
+use net::{Clock, Datagrams, Interest, Poller, RecvBuffers, RecvOutcome, SendOutcome, Udp};
 
-use super::counts::{Counts, Peers};
-use super::limit::Limit;
+use super::rate_limit::RateLimiter;
+use super::stats::{Peers, Stats};
+use crate::Stop;
 use crate::catalog::{Catalog, READ_CHUNKS_MAX, ReadError};
 
 /// Bytes of replies that wait for a socket at most. At 1 Gbit/s that is 34 ms.
@@ -29,11 +29,11 @@ const BATCHES_MAX: usize = 4;
 const BUFFER_BYTES: usize = net::udp::SEND_BYTES_MAX;
 
 /// What the threads of all sockets share.
-pub(super) struct Shared<'a> {
-    pub(super) catalog: &'a Catalog,
-    pub(super) clock: Clock,
-    pub(super) limit: &'a Limit,
-    pub(super) stop: &'a AtomicBool,
+pub(crate) struct Shared {
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) clock: Clock,
+    pub(crate) limit: Arc<RateLimiter>,
+    pub(crate) stop: Stop,
 }
 
 /// A reply, and the local address it leaves from.
@@ -44,7 +44,7 @@ struct Waiting {
 }
 
 /// Packets that are ready to be sent in one call.
-struct Ready {
+struct SendBatch {
     to: SocketAddr,
     from_ip: Option<IpAddr>,
     ect: bool,
@@ -54,52 +54,53 @@ struct Ready {
     due: Option<Time>,
 }
 
-pub(super) struct Socket<'a> {
-    shared: &'a Shared<'a>,
+/// One socket and what waits to be sent by it.
+pub(crate) struct UdpWorker<'a> {
+    shared: &'a Shared,
     udp: &'a Udp,
     publisher: Publisher<&'a Catalog>,
     queue: VecDeque<Waiting>,
     queued_bytes: usize,
-    ready: Option<Ready>,
+    batch: Option<SendBatch>,
     buffer: Vec<u8>,
     peers: Peers,
-    counts: Counts,
+    stats: Stats,
 }
 
-impl<'a> Socket<'a> {
-    pub(super) fn new(shared: &'a Shared<'a>, udp: &'a Udp, secret: [u8; 32]) -> Self {
+impl<'a> UdpWorker<'a> {
+    pub(crate) fn new(shared: &'a Shared, udp: &'a Udp, secret: [u8; 32]) -> Self {
         Self {
             shared,
             udp,
-            publisher: Publisher::new(shared.catalog, secret),
+            publisher: Publisher::new(&shared.catalog, secret),
             queue: VecDeque::new(),
             queued_bytes: 0,
-            ready: None,
+            batch: None,
             buffer: vec![0; BUFFER_BYTES],
             peers: Peers::default(),
-            counts: Counts::default(),
+            stats: Stats::default(),
         }
     }
 
-    /// Serves until `wake` wakes with the stop flag set. Counts go to `counts` every time around.
-    pub(super) fn run(mut self, wake: &Wake, counts: &Mutex<Counts>) -> std::io::Result<()> {
+    /// Serves until it is stopped. Writes what it counts to `stats` after each wait.
+    pub(crate) fn run(mut self, stats: &Mutex<Stats>) -> std::io::Result<()> {
         let mut poller = Poller::new(self.shared.clock);
         let mut buffers = RecvBuffers::new();
         let (mut until, mut blocked) = (Time::NEVER, false);
-        while !self.shared.stop.load(Ordering::Relaxed) {
+        while !self.shared.stop.is_stopped() {
             let interest = if blocked { Interest::ReadWrite } else { Interest::Read };
-            poller.wait([(self.udp.as_fd(), interest), (wake.as_fd(), Interest::Read)], until)?;
-            wake.taken();
+            let stop = self.shared.stop.wake().as_fd();
+            poller.wait([(self.udp.as_fd(), interest), (stop, Interest::Read)], until)?;
             let now = self.shared.clock.now();
             self.receive(now, &mut buffers)?;
             (until, blocked) = match self.send(now) {
-                Pause::Idle => (Time::NEVER, false),
-                Pause::Until(then) => (then, false),
-                Pause::Blocked => (Time::NEVER, true),
+                SendState::Idle => (Time::NEVER, false),
+                SendState::Until(then) => (then, false),
+                SendState::Blocked => (Time::NEVER, true),
             };
-            self.counts.set(&self.publisher.counters());
-            self.counts.peers = self.peers.count(now);
-            counts.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.counts);
+            self.stats.set(&self.publisher.counters());
+            self.stats.peers = self.peers.count(now);
+            stats.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.stats);
         }
         Ok(())
     }
@@ -129,7 +130,7 @@ impl<'a> Socket<'a> {
         if self.publisher.counters().malformed > malformed
             && let Err(why) = wire::parse(bytes)
         {
-            *self.counts.malformed.entry(why.name()).or_default() += 1;
+            *self.stats.malformed.entry(why.name()).or_default() += 1;
         }
     }
 
@@ -144,7 +145,7 @@ impl<'a> Socket<'a> {
         if self.queue.len() >= QUEUE_REPLIES_MAX
             || (self.queued_bytes > 0 && self.queued_bytes + bytes > room)
         {
-            self.counts.dropped += 1;
+            self.stats.dropped += 1;
             return;
         }
         self.queued_bytes += bytes;
@@ -152,38 +153,40 @@ impl<'a> Socket<'a> {
     }
 
     /// Sends what waits, as far as socket and limit allow.
-    fn send(&mut self, now: Time) -> Pause {
+    fn send(&mut self, now: Time) -> SendState {
         loop {
-            let Some(mut ready) = self.ready.take().or_else(|| self.prepare()) else { return Pause::Idle };
-            let due = *ready.due.get_or_insert_with(|| self.shared.limit.book(now, ready.len));
+            let Some(mut batch) = self.batch.take().or_else(|| self.prepare()) else {
+                return SendState::Idle;
+            };
+            let due = *batch.due.get_or_insert_with(|| self.shared.limit.reserve(now, batch.len));
             if due > now {
-                self.ready = Some(ready);
-                return Pause::Until(due);
+                self.batch = Some(batch);
+                return SendState::Until(due);
             }
             let outcome = self.udp.send(&Datagrams {
-                to: Some(ready.to),
-                from_ip: ready.from_ip,
-                bytes: &self.buffer[..ready.len],
-                segment: (ready.len > ready.segment).then_some(ready.segment),
-                ecn: ready.ect,
+                to: Some(batch.to),
+                from_ip: batch.from_ip,
+                bytes: &self.buffer[..batch.len],
+                segment: (batch.len > batch.segment).then_some(batch.segment),
+                ecn: batch.ect,
             });
             match outcome {
                 SendOutcome::Sent => {
-                    self.counts.sent_bytes += ready.len as u64;
-                    self.counts.sent_packets += ready.len.div_ceil(ready.segment) as u64;
+                    self.stats.sent_bytes += batch.len as u64;
+                    self.stats.sent_packets += batch.len.div_ceil(batch.segment) as u64;
                 }
                 SendOutcome::WouldBlock => {
-                    self.ready = Some(ready);
-                    return Pause::Blocked;
+                    self.batch = Some(batch);
+                    return SendState::Blocked;
                 }
                 // The receiver looks for a size that fits, or is gone: nothing to do for it here.
-                SendOutcome::TooBig | SendOutcome::Down(_) | SendOutcome::Other(_) => self.counts.unsent += 1,
+                SendOutcome::TooBig | SendOutcome::Down(_) | SendOutcome::Other(_) => self.stats.unsent += 1,
             }
         }
     }
 
     /// Fills the send buffer from the front of the queue; `None` if the queue is empty.
-    fn prepare(&mut self) -> Option<Ready> {
+    fn prepare(&mut self) -> Option<SendBatch> {
         loop {
             let Waiting { reply, from_ip, bytes } = self.queue.pop_front()?;
             self.queued_bytes -= bytes;
@@ -208,20 +211,20 @@ impl<'a> Socket<'a> {
                     self.queued_bytes += bytes;
                     self.queue.push_front(Waiting { reply, from_ip, bytes });
                     match self.gather() {
-                        Some(ready) => return Some(ready),
+                        Some(batch) => return Some(batch),
                         None => continue,
                     }
                 }
             };
             if len > 0 {
-                return Some(Ready { to, from_ip, ect, len, segment: len, due: None });
+                return Some(SendBatch { to, from_ip, ect, len, segment: len, due: None });
             }
         }
     }
 
     /// Gathers chunks from the front of the queue into the buffer, of as many replies as go to the same
     /// receiver in the same shape. `None` if the first cannot be read; it is gone then.
-    fn gather(&mut self) -> Option<Ready> {
+    fn gather(&mut self) -> Option<SendBatch> {
         let front = self.queue.front()?;
         let (to, from_ip, ect) = (front.reply.to, front.from_ip, front.reply.ect);
         let Body::Chunks { cut, .. } = front.reply.body else { return None };
@@ -239,14 +242,14 @@ impl<'a> Socket<'a> {
                 break;
             }
             let some = room.min(*count as usize).min(READ_CHUNKS_MAX);
-            let catalog = self.shared.catalog;
+            let catalog = &self.shared.catalog;
             let read = catalog
                 .find(&content.root)
                 .map(|o| catalog.read_chunks(o, cut, *first, some, DATA_HEADER, &mut self.buffer[len..]));
             let Some(Ok(used)) = read else {
                 let gone_for_good = matches!(read, None | Some(Err(ReadError::Changed)));
                 // Not what was hashed any more: tell the receiver once for each request, drop the rest of it.
-                self.counts.changed += 1;
+                self.stats.changed += 1;
                 let reason = if gone_for_good { Reason::Changed } else { Reason::Busy };
                 let refusal = publisher::refusal(to, *tag, reason);
                 let gone = self.queue.pop_front()?;
@@ -268,16 +271,16 @@ impl<'a> Socket<'a> {
                 self.queue.pop_front();
             }
         }
-        (len > 0).then_some(Ready { to, from_ip, ect, len, segment: segment.min(len), due: None })
+        (len > 0).then_some(SendBatch { to, from_ip, ect, len, segment: segment.min(len), due: None })
     }
 }
 
-/// Why sending stops.
-enum Pause {
-    /// Nothing waits.
+/// What sending waits for.
+enum SendState {
+    /// A request: the queue is empty.
     Idle,
-    /// The rate limit says so.
+    /// The time from which the rate limit allows the next batch.
     Until(Time),
-    /// The socket's buffer is full.
+    /// Room in the socket's buffer.
     Blocked,
 }

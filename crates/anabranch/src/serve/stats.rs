@@ -1,4 +1,4 @@
-//! What the sockets' threads count.
+//! What a source counts.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -7,50 +7,55 @@ use algo::{Span, Time};
 use mmtp::publisher::Counters;
 use serde::Serialize;
 
-/// Peers remembered a socket; beyond that the number shown is the least there are.
+/// Peers that a socket remembers. With more of them, the number shown is a lower bound.
 const PEERS_MAX: usize = 16_384;
-/// How long a peer counts as one.
-const PEER_LIVES: Span = Span::from_secs(60);
+/// How long a peer counts after its last packet.
+const PEER_LIFETIME: Span = Span::from_secs(60);
 
-/// Numbers since the start.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub(super) struct Counts {
+/// What a source has done since its start.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Stats {
     /// UDP payload sent, in bytes.
-    pub(super) sent_bytes: u64,
-    pub(super) sent_packets: u64,
+    pub sent_bytes: u64,
+    /// UDP packets sent.
+    pub sent_packets: u64,
     /// Requests and probes understood.
-    pub(super) requests: u64,
+    pub requests: u64,
     /// Requests without a valid proof of address.
-    pub(super) unproven: u64,
+    pub unproven: u64,
     /// Requests for content that is not offered.
-    pub(super) unknown: u64,
+    pub unknown: u64,
     /// Requests for chunks that do not exist.
-    pub(super) bad: u64,
+    pub bad: u64,
     /// Packets that no receiver sends.
-    pub(super) unexpected: u64,
-    /// Packets that are none, by what is wrong with them.
-    pub(super) malformed: BTreeMap<&'static str, u64>,
+    pub unexpected: u64,
+    /// Packets that are not mmTP, by what is wrong with them.
+    pub malformed: BTreeMap<&'static str, u64>,
     /// Requests refused because the file has changed or cannot be read.
-    pub(super) changed: u64,
+    pub changed: u64,
     /// Replies dropped because too many were waiting.
-    pub(super) dropped: u64,
+    pub dropped: u64,
     /// Sends that the system refused: too big for the interface, no route.
-    pub(super) unsent: u64,
+    pub unsent: u64,
     /// Addresses that sent something in the last minute, not counting HTTP.
-    pub(super) peers: u64,
+    pub peers: u64,
     /// Requests over HTTP.
-    pub(super) http_requests: u64,
+    pub http_requests: u64,
     /// Bytes sent over HTTP, heads included.
-    pub(super) http_bytes: u64,
+    pub http_bytes: u64,
     /// HTTP connections open now.
-    pub(super) http_connections: u64,
+    pub http_connections: u64,
     /// HTTP connections turned away because there were too many.
-    pub(super) http_turned_away: u64,
+    pub http_turned_away: u64,
+    /// Time since the start, in seconds.
+    #[serde(skip)]
+    pub elapsed_s: f64,
 }
 
-impl Counts {
+impl Stats {
     /// Takes over what the publisher counts itself.
-    pub(super) const fn set(&mut self, counters: &Counters) {
+    pub(crate) const fn set(&mut self, counters: &Counters) {
         self.requests = counters.requests;
         self.unproven = counters.unproven;
         self.unknown = counters.unknown;
@@ -59,7 +64,7 @@ impl Counts {
     }
 
     /// Takes over what the HTTP server counts.
-    pub(super) const fn set_http(&mut self, counters: &http_world::server::Counters) {
+    pub(crate) const fn set_http(&mut self, counters: &http_world::server::Counters) {
         self.http_requests = counters.requests;
         self.http_bytes = counters.sent_bytes;
         self.http_connections = counters.connections;
@@ -67,18 +72,20 @@ impl Counts {
         self.changed = counters.unavailable;
     }
 
-    /// Bytes sent in all.
-    pub(super) const fn all_bytes(&self) -> u64 {
+    /// Bytes sent in all, by UDP and over HTTP.
+    #[must_use]
+    pub const fn all_bytes(&self) -> u64 {
         self.sent_bytes + self.http_bytes
     }
 
-    /// Requests in all.
-    pub(super) const fn all_requests(&self) -> u64 {
+    /// Requests in all, by UDP and over HTTP.
+    #[must_use]
+    pub const fn all_requests(&self) -> u64 {
         self.requests + self.http_requests
     }
 
     /// Adds the counts of another socket.
-    pub(super) fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.sent_bytes += other.sent_bytes;
         self.sent_packets += other.sent_packets;
         self.requests += other.requests;
@@ -99,8 +106,9 @@ impl Counts {
         }
     }
 
-    /// What went wrong, for people; empty if nothing did.
-    pub(super) fn troubles(&self) -> String {
+    /// What went wrong, for people: "unknown content 2, truncated 6"; empty if nothing did.
+    #[must_use]
+    pub fn problems(&self) -> String {
         let named = [
             ("unknown content", self.unknown),
             ("bad requests", self.bad),
@@ -116,24 +124,24 @@ impl Counts {
     }
 }
 
-/// Who sent something lately.
+/// Addresses that sent something in the last minute.
 #[derive(Debug, Default)]
-pub(super) struct Peers {
+pub(crate) struct Peers {
     seen: HashMap<IpAddr, Time>,
     pruned: Time,
 }
 
 impl Peers {
-    pub(super) fn see(&mut self, now: Time, peer: IpAddr) {
+    pub(crate) fn see(&mut self, now: Time, peer: IpAddr) {
         if self.seen.len() < PEERS_MAX || self.seen.contains_key(&peer) {
             self.seen.insert(peer, now);
         }
     }
 
-    pub(super) fn count(&mut self, now: Time) -> u64 {
+    pub(crate) fn count(&mut self, now: Time) -> u64 {
         if now.since(self.pruned) >= Span::from_secs(1) {
             self.pruned = now;
-            self.seen.retain(|_, seen| now.since(*seen) < PEER_LIVES);
+            self.seen.retain(|_, seen| now.since(*seen) < PEER_LIFETIME);
         }
         self.seen.len() as u64
     }
@@ -158,12 +166,12 @@ mod tests {
     }
 
     #[test]
-    fn troubles_are_named() {
-        let mut all = Counts { unknown: 2, requests: 9, ..Counts::default() };
-        assert_eq!(Counts::default().troubles(), "");
+    fn problems_are_named() {
+        let mut all = Stats { unknown: 2, requests: 9, ..Stats::default() };
+        assert_eq!(Stats::default().problems(), "");
         for _ in 0..2 {
-            all.add(&Counts { malformed: [("truncated", 3)].into(), ..Counts::default() });
+            all.add(&Stats { malformed: [("truncated", 3)].into(), ..Stats::default() });
         }
-        assert_eq!(all.troubles(), "unknown content 2, truncated 6");
+        assert_eq!(all.problems(), "unknown content 2, truncated 6");
     }
 }

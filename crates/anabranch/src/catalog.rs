@@ -5,61 +5,61 @@
 //! whose device, inode, size and times must still be those of the moment it was hashed: a file that has
 //! changed is refused rather than sent wrong.
 
-pub mod cache;
+mod builder;
+mod cache;
 mod hash;
 mod walk;
+mod warnings;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use mmtp::collection::{Collection, Entry};
 use mmtp::id::GROUP_BYTES;
 use mmtp::publisher::Lookup;
 use mmtp::tree::Outboard;
 use mmtp::uri::Uri;
 use mmtp::wire::NAME_MAX;
 use mmtp::{ContentId, Cut, publisher};
-use nix::fcntl::OFlag;
 
-use crate::exit::{Code, Failure, Outcome};
-use crate::names::show;
-pub(crate) use walk::{Found, walk};
+use crate::file_identity::{FileIdentity, open_file};
+pub(crate) use builder::Builder;
+pub(crate) use walk::{FoundFile, check, walk};
+pub(crate) use warnings::Warnings;
 
 /// Files that are held open at once; others are opened when they are asked for.
-pub const OPEN_FILES_MAX: usize = 128;
+pub(crate) const OPEN_FILES_MAX: usize = 128;
 
 /// Chunks that [`Catalog::read_chunks`] reads at once: what a batch of packets has.
-pub const READ_CHUNKS_MAX: usize = 64;
+pub(crate) const READ_CHUNKS_MAX: usize = 64;
 
 /// All that a source offers.
 #[derive(Debug, Default)]
-pub struct Catalog {
-    offers: Vec<Offer>,
+pub(crate) struct Catalog {
+    offers: Vec<CatalogEntry>,
     by_root: BTreeMap<[u8; 32], usize>,
     open: Mutex<VecDeque<(usize, Arc<File>)>>,
 }
 
 /// One content on offer.
 #[derive(Debug)]
-pub struct Offer {
-    /// Which.
-    pub id: ContentId,
+pub(crate) struct CatalogEntry {
+    /// Its content id.
+    pub(crate) id: ContentId,
     /// The file's name, cut to what a packet takes; empty if it has none.
-    pub name: Vec<u8>,
+    pub(crate) name: Vec<u8>,
     /// Whether it is the manifest of a directory.
-    pub collection: bool,
+    pub(crate) collection: bool,
     /// Where it is on this machine.
-    pub path: PathBuf,
-    /// Which of the paths that were named it belongs to, from 0.
-    pub named: usize,
-    /// Where it is below that: names with `/` between them. Empty for what was named itself.
-    pub relative: Vec<u8>,
+    pub(crate) path: PathBuf,
+    /// To which of the paths that the caller named it belongs, from 0.
+    pub(crate) named: usize,
+    /// Its path below that: names with `/` between them. Empty for the named path itself.
+    pub(crate) relative: Vec<u8>,
     index: usize,
     outboard: Arc<Outboard>,
     body: Body,
@@ -67,42 +67,13 @@ pub struct Offer {
 
 #[derive(Debug)]
 enum Body {
-    File(Stamp),
+    File(FileIdentity),
     Memory(Vec<u8>),
-}
-
-/// What tells one state of a file from another without reading it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamp {
-    /// Device and inode.
-    pub inode: (u64, u64),
-    /// Bytes.
-    pub length: u64,
-    /// Last modification, in seconds and nanoseconds since 1970.
-    pub modified: (i64, i64),
-    /// Last change of the inode, the same; it cannot be set back by `touch`.
-    pub changed: (i64, i64),
-}
-
-impl Stamp {
-    /// The stamp of an open file.
-    ///
-    /// # Errors
-    /// What `fstat` fails with.
-    pub fn of(file: &File) -> io::Result<Self> {
-        let meta = file.metadata()?;
-        Ok(Self {
-            inode: (meta.dev(), meta.ino()),
-            length: meta.len(),
-            modified: (meta.mtime(), meta.mtime_nsec()),
-            changed: (meta.ctime(), meta.ctime_nsec()),
-        })
-    }
 }
 
 /// Why an offer cannot be read.
 #[derive(Debug)]
-pub enum ReadError {
+pub(crate) enum ReadError {
     /// The file is not the one that was hashed any more.
     Changed,
     /// There are no such chunks, or `out` has no room for them.
@@ -111,111 +82,8 @@ pub enum ReadError {
     Io(io::Error),
 }
 
-/// Warnings that are told in full.
-const WARNINGS_MAX: usize = 20;
-
-/// How to build a catalog.
-#[derive(Debug, Default)]
-pub struct Builder {
-    /// Where hashes are kept between starts; `None`: nowhere.
-    pub cache: Option<PathBuf>,
-    /// Bytes hashed so far.
-    pub hashed_bytes: AtomicU64,
-    /// Bytes that there are to hash, as far as known.
-    pub total_bytes: AtomicU64,
-    /// Set to stop.
-    pub stop: AtomicBool,
-    warnings: Mutex<Warnings>,
-}
-
-/// The first warnings, and how many came after them.
-#[derive(Debug, Default)]
-struct Warnings {
-    first: Vec<String>,
-    more: usize,
-}
-
-impl Builder {
-    /// A builder that keeps hashes below the user's cache directory.
-    #[must_use]
-    pub fn cached() -> Self {
-        Self { cache: cache::directory(), ..Self::default() }
-    }
-
-    /// Takes the warnings that have come up: what is skipped, and why. After twenty of them the
-    /// last one says how many more there are.
-    pub fn warnings(&self) -> Vec<String> {
-        let warnings = &mut *self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
-        let Warnings { mut first, more } = std::mem::take(warnings);
-        if more > 0 {
-            first.push(format!("skipped {more} more"));
-        }
-        first
-    }
-
-    fn warn(&self, warning: String) {
-        let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
-        if warnings.first.len() < WARNINGS_MAX {
-            warnings.first.push(warning);
-        } else {
-            warnings.more += 1;
-        }
-    }
-
-    fn stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
-    }
-
-    /// Hashes `paths` and all that is below them, on all processors. Takes long: watch
-    /// [`hashed_bytes`](Self::hashed_bytes) from another thread.
-    ///
-    /// # Errors
-    /// If a path that was named is not there, not readable, no file and no directory; or has too many files.
-    pub fn build(&self, paths: &[PathBuf]) -> Outcome<Catalog> {
-        let roots = paths.iter().map(|path| walk(self, path)).collect::<Outcome<Vec<_>>>()?;
-        let sum = roots.iter().flat_map(|root| &root.files).map(|file| file.length).sum();
-        self.total_bytes.store(sum, Ordering::Relaxed);
-        let mut catalog = Catalog::default();
-        for (named, root) in roots.into_iter().enumerate() {
-            let hashed = hash::all(self, &root.files);
-            if self.stopped() {
-                return Err(Failure::new(Code::Interrupted, "interrupted while hashing"));
-            }
-            let mut entries = Vec::new();
-            for (file, hashed) in root.files.into_iter().zip(hashed) {
-                let (outboard, stamp) = match hashed {
-                    Ok(hashed) => hashed,
-                    Err(e) if root.directory => {
-                        self.warn(format!("skipped {}: {e}", show(&file.path)));
-                        continue;
-                    }
-                    Err(e) => return Err(Failure::other(format!("cannot read {}: {e}", show(&file.path)))),
-                };
-                if root.directory {
-                    entries.push(Entry {
-                        path: file.relative.clone(),
-                        executable: file.executable,
-                        id: outboard.id(),
-                    });
-                }
-                catalog.add((named, file.relative), file.path, false, outboard, Body::File(stamp));
-            }
-            if root.directory {
-                let manifest = Collection::new(entries)
-                    .map_err(|e| Failure::other(format!("cannot offer {}: {e}", show(&root.path))))?
-                    .encode();
-                let outboard = Outboard::of_bytes(&manifest);
-                catalog.add((named, Vec::new()), root.path, true, outboard, Body::Memory(manifest));
-            }
-        }
-        if let Some(dir) = &self.cache {
-            cache::prune(dir);
-        }
-        Ok(catalog)
-    }
-}
-
 impl Catalog {
+    /// Adds a content that is at `path`, belongs to the `named`th path and lies `relative` below it.
     fn add(
         &mut self,
         (named, relative): (usize, Vec<u8>),
@@ -232,18 +100,16 @@ impl Catalog {
         let first = *self.by_root.entry(id.root).or_insert(index);
         let outboard =
             self.offers.get(first).map_or_else(|| Arc::new(outboard), |offer| Arc::clone(&offer.outboard));
-        self.offers.push(Offer { id, name, collection, path, named, relative, index, outboard, body });
+        self.offers.push(CatalogEntry { id, name, collection, path, named, relative, index, outboard, body });
     }
 
     /// Everything on offer; a directory comes after its files.
-    #[must_use]
-    pub fn offers(&self) -> &[Offer] {
+    pub(crate) fn offers(&self) -> &[CatalogEntry] {
         &self.offers
     }
 
     /// The offer with this root.
-    #[must_use]
-    pub fn find(&self, root: &[u8; 32]) -> Option<&Offer> {
+    pub(crate) fn find(&self, root: &[u8; 32]) -> Option<&CatalogEntry> {
         self.by_root.get(root).and_then(|index| self.offers.get(*index))
     }
 
@@ -256,9 +122,9 @@ impl Catalog {
     ///
     /// # Errors
     /// If there are no such chunks, or the file is not what was hashed.
-    pub fn read_chunks(
+    pub(crate) fn read_chunks(
         &self,
-        offer: &Offer,
+        offer: &CatalogEntry,
         cut: Cut,
         first: u64,
         count: usize,
@@ -298,7 +164,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If it has no such bytes, or the file is not what was hashed.
-    pub fn read_at(&self, offer: &Offer, offset: u64, out: &mut [u8]) -> Result<(), ReadError> {
+    pub(crate) fn read_at(&self, offer: &CatalogEntry, offset: u64, out: &mut [u8]) -> Result<(), ReadError> {
         if offset.checked_add(out.len() as u64).is_none_or(|end| end > offer.id.length) {
             return Err(ReadError::Range);
         }
@@ -307,14 +173,14 @@ impl Catalog {
                 out.copy_from_slice(&content[offset as usize..][..out.len()]);
                 Ok(())
             }
-            Body::File(stamp) => {
-                let file = self.file(offer, stamp)?;
+            Body::File(identity) => {
+                let file = self.file(offer, identity)?;
                 file.read_exact_at(out, offset).map_err(|e| match e.kind() {
                     io::ErrorKind::UnexpectedEof => ReadError::Changed,
                     _ => ReadError::Io(e),
                 })?;
                 // After reading: a change before or during it shows now.
-                unchanged(&file, stamp)
+                unchanged(&file, identity)
             }
         }
     }
@@ -323,21 +189,20 @@ impl Catalog {
     ///
     /// # Errors
     /// If it is not, or cannot be opened.
-    pub fn check(&self, offer: &Offer) -> Result<(), ReadError> {
+    pub(crate) fn check(&self, offer: &CatalogEntry) -> Result<(), ReadError> {
         match &offer.body {
             Body::Memory(_) => Ok(()),
-            Body::File(stamp) => unchanged(&*self.file(offer, stamp)?, stamp),
+            Body::File(identity) => unchanged(&*self.file(offer, identity)?, identity),
         }
     }
 
     /// The hash tree of an offer.
-    #[must_use]
-    pub fn outboard<'a>(&self, offer: &'a Offer) -> &'a Outboard {
+    pub(crate) fn outboard<'a>(&self, offer: &'a CatalogEntry) -> &'a Outboard {
         &offer.outboard
     }
 
     /// An open descriptor of the offer's file, the same file that was hashed.
-    fn file(&self, offer: &Offer, stamp: &Stamp) -> Result<Arc<File>, ReadError> {
+    fn file(&self, offer: &CatalogEntry, identity: &FileIdentity) -> Result<Arc<File>, ReadError> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(at) = open.iter().position(|(index, _)| *index == offer.index) {
             // The one used last stays longest.
@@ -349,7 +214,7 @@ impl Catalog {
             return Ok(Arc::clone(&open[0].1));
         }
         let file = open_file(&offer.path).map_err(ReadError::Io)?;
-        unchanged(&file, stamp)?;
+        unchanged(&file, identity)?;
         let file = Arc::new(file);
         open.push_front((offer.index, Arc::clone(&file)));
         open.truncate(OPEN_FILES_MAX);
@@ -364,16 +229,14 @@ impl Lookup for Catalog {
     }
 }
 
-impl Offer {
+impl CatalogEntry {
     /// Its place among the catalog's offers.
-    #[must_use]
-    pub const fn index(&self) -> usize {
+    pub(crate) const fn index(&self) -> usize {
         self.index
     }
 
     /// The URI of this offer, with `from` as its sources.
-    #[must_use]
-    pub fn uri(&self, from: &[String]) -> Uri {
+    pub(crate) fn uri(&self, from: &[String]) -> Uri {
         Uri {
             name: (!self.name.is_empty()).then(|| self.name.clone()),
             collection: self.collection,
@@ -384,17 +247,11 @@ impl Offer {
 }
 
 /// Looks whether an open file is in this state.
-fn unchanged(file: &File, stamp: &Stamp) -> Result<(), ReadError> {
-    match Stamp::of(file).map_err(ReadError::Io)? == *stamp {
+fn unchanged(file: &File, identity: &FileIdentity) -> Result<(), ReadError> {
+    match FileIdentity::of(file).map_err(ReadError::Io)? == *identity {
         true => Ok(()),
         false => Err(ReadError::Changed),
     }
-}
-
-/// Opens a file for reading; a pipe or a device in its place does not block.
-pub(crate) fn open_file(path: &Path) -> io::Result<File> {
-    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-    std::fs::OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)
 }
 
 #[cfg(test)]

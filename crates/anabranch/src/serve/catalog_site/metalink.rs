@@ -9,11 +9,11 @@ use mirror::metalink::{
 };
 use mirror::url::Url;
 
-use super::{Content, Found, LEAVES_SUFFIX, METALINK_SUFFIX, Offers, root_text};
+use super::{CatalogSite, Content, Found, LEAVES_SUFFIX, METALINK_SUFFIX, root_text};
 
-impl Offers {
+impl CatalogSite {
     /// The Metalink of a file; none if no Metalink can say this.
-    pub(super) fn metalink(&self, index: usize, asked: &Asked<'_>) -> Option<Resource<Content>> {
+    pub(crate) fn metalink(&self, index: usize, asked: &Asked<'_>) -> Option<Resource<Content>> {
         let offer = self.offer(index);
         // What no Metalink has (RFC 5854 section 4.1.2.1) is not in names either.
         let good = |c| if is_text(c) { c } else { '\u{fffd}' };
@@ -24,7 +24,7 @@ impl Offers {
 
     /// The Metalink of all files below a directory, their names from there on; none if there are too many, or
     /// if no Metalink can say the name of one: a directory without it would be another.
-    pub(super) fn metalink_of_all(&self, directory: &[u8], asked: &Asked<'_>) -> Option<Resource<Content>> {
+    pub(crate) fn metalink_of_all(&self, directory: &[u8], asked: &Asked<'_>) -> Option<Resource<Content>> {
         let below = self.below(directory);
         if below.len() > FILES_MAX {
             return None;
@@ -39,7 +39,7 @@ impl Offers {
     }
 
     /// Whether such a Metalink is beside the directory where that is asked for.
-    pub(super) fn has_metalink(&self, directory: &[u8], asked: &Asked<'_>) -> bool {
+    pub(crate) fn has_metalink(&self, directory: &[u8], asked: &Asked<'_>) -> bool {
         let beside = self.find(&[&asked.path.names.join(&b'/'), METALINK_SUFFIX].concat(), false);
         let below = self.below(directory);
         matches!(beside, Some(Found::MetalinkOfAll(of)) if of == directory)

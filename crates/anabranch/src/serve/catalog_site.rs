@@ -1,4 +1,4 @@
-//! What is offered, by paths: for receivers that speak HTTP.
+//! The catalog as a web site, for receivers that speak HTTP.
 //!
 //! ```text
 //! /                      a list of what was named
@@ -9,8 +9,8 @@
 //! ….meta4  ….b3leaves    of each of these files: a Metalink, the hashes of its groups
 //! /DIR.meta4             of a directory: a Metalink of all the files below it
 //! ```
-//! A path is looked up in a table of what was hashed at the start and never on the disk. Of two that were
-//! named and have the same name, the second is found by its content only.
+//! A path is looked up in a table of what was hashed at the start, never on the disk. If two of the paths
+//! that were named have the same name, the second is found by its content only.
 
 mod metalink;
 
@@ -26,22 +26,21 @@ use std::time::Duration;
 use data_encoding::HEXLOWER_PERMISSIVE;
 use http_world::server::document::{self, LIST_TYPE, METALINK_TYPE, Row, UNKNOWN_TYPE};
 use http_world::server::path::encode;
-use http_world::server::{Answer, Asked, Resource, Server, Site, Unavailable};
+use http_world::server::{Answer, Asked, Resource, Site, Unavailable};
 use mirror::leaves;
 use mmtp::id::parse_root;
 use mmtp::uri::host_port;
 use net::Clock;
 
-use super::limit::Limit;
-use crate::catalog::{Catalog, Offer, ReadError};
-use crate::exit::{Failure, Outcome};
-use crate::names::show;
-use crate::view::bytes;
+use super::rate_limit::RateLimiter;
+use crate::catalog::{Catalog, CatalogEntry, ReadError};
+use crate::filenames::show;
+use crate::format::bytes;
 
 /// Rows of a list at most; the next ones are on a page of their own.
 const ROWS_MAX: usize = 2_000;
 
-/// Bytes of lists and Metalinks that are being sent at most; beyond that who asks for one is to come back.
+/// Bytes of lists and Metalinks that are being sent at most. Beyond that the answer is 503: come back later.
 const TEXTS_BYTES_MAX: usize = 64 << 20;
 
 /// What the name of a Metalink ends in, and that of a leaf list.
@@ -50,25 +49,10 @@ const LEAVES_SUFFIX: &[u8] = leaves::SUFFIX.as_bytes();
 /// Where contents are found by their root.
 const BY_CONTENT: &[u8] = b"b3/";
 
-/// Listens where it was asked for; `None` if nowhere.
-pub(super) fn listen(addresses: &[SocketAddr]) -> Outcome<Option<Server>> {
-    if addresses.is_empty() {
-        return Ok(None);
-    }
-    Server::bind(addresses).map(Some).map_err(|e| {
-        Failure::other(match e.kind() {
-            io::ErrorKind::AddrInUse => format!("{e}: choose another port with --http ADDR:PORT"),
-            io::ErrorKind::AddrNotAvailable => format!("{e}: this machine has no such address"),
-            io::ErrorKind::PermissionDenied => format!("{e}: ports below 1024 need privileges"),
-            _ => e.to_string(),
-        })
-    })
-}
-
-/// The catalog by paths.
-pub(super) struct Offers {
+/// The catalog, by paths.
+pub(crate) struct CatalogSite {
     catalog: Arc<Catalog>,
-    limit: Arc<Limit>,
+    limit: Arc<RateLimiter>,
     clock: Clock,
     /// Where the same is to be had by mmTP.
     sockets: Vec<SocketAddr>,
@@ -82,7 +66,7 @@ pub(super) struct Offers {
     texts_bytes: Arc<AtomicUsize>,
 }
 
-/// What a path is found to be.
+/// What a path leads to.
 enum Found {
     File(usize),
     Metalink(usize),
@@ -96,14 +80,14 @@ enum Found {
 }
 
 /// Bytes that can be sent.
-pub(super) enum Content {
+pub(crate) enum Content {
     File(usize),
     Leaves { offer: usize, head: [u8; leaves::HEAD_BYTES] },
     Text(Text),
 }
 
 /// A document that was made when it was asked for.
-pub(super) struct Text {
+pub(crate) struct Text {
     bytes: Vec<u8>,
     /// Where they are counted.
     sum: Arc<AtomicUsize>,
@@ -115,10 +99,10 @@ impl Drop for Text {
     }
 }
 
-impl Offers {
-    pub(super) fn new(
+impl CatalogSite {
+    pub(crate) fn new(
         catalog: &Arc<Catalog>,
-        limit: &Arc<Limit>,
+        limit: &Arc<RateLimiter>,
         clock: Clock,
         sockets: Vec<SocketAddr>,
     ) -> Self {
@@ -153,13 +137,13 @@ impl Offers {
     }
 
     /// The URL of an offer on a server at `address`.
-    pub(super) fn url(&self, index: usize, address: &str) -> String {
+    pub(crate) fn url(&self, index: usize, address: &str) -> String {
         let path: Vec<String> = self.paths[index].split(|byte| *byte == b'/').map(encode).collect();
         let slash = if self.offer(index).collection { "/" } else { "" };
         format!("http://{address}/{}{slash}", path.join("/"))
     }
 
-    fn offer(&self, index: usize) -> &Offer {
+    fn offer(&self, index: usize) -> &CatalogEntry {
         &self.catalog.offers()[index]
     }
 
@@ -183,7 +167,7 @@ impl Offers {
     }
 
     fn find(&self, path: &[u8], slash: bool) -> Option<Found> {
-        // What really has the name comes first.
+        // A file of that very name comes first.
         match self.file(path).filter(|_| !slash) {
             Some(file) => Some(Found::File(file)),
             None => self.find_content(path, slash).or_else(|| self.find_name(path, slash)),
@@ -244,11 +228,11 @@ impl Offers {
     fn with_root(&self, text: &[u8]) -> Option<usize> {
         let text = std::str::from_utf8(text).ok()?;
         let root = parse_root(&format!("b3:{text}")).ok().or_else(|| hexadecimal(text))?;
-        self.catalog.find(&root).map(Offer::index)
+        self.catalog.find(&root).map(CatalogEntry::index)
     }
 
     /// The URI of an offer, for one who reaches this machine as in `asked`: sources are at the same host.
-    fn uri(&self, offer: &Offer, asked: &Asked<'_>) -> String {
+    fn uri(&self, offer: &CatalogEntry, asked: &Asked<'_>) -> String {
         let local = asked.local.ip();
         let is_same = |socket: &&SocketAddr| {
             let any = socket.ip().is_unspecified() && socket.is_ipv4() == local.is_ipv4();
@@ -362,7 +346,7 @@ impl Offers {
     }
 }
 
-impl Site for Offers {
+impl Site for CatalogSite {
     type Content = Content;
 
     fn find(&self, asked: &Asked<'_>) -> Answer<Content> {
@@ -409,7 +393,7 @@ impl Site for Offers {
 
     fn book(&self, bytes: usize) -> Duration {
         let now = self.clock.now();
-        Duration::from_nanos(self.limit.book(now, bytes).since(now).as_nanos())
+        Duration::from_nanos(self.limit.reserve(now, bytes).since(now).as_nanos())
     }
 }
 
@@ -439,7 +423,7 @@ fn described_by(to: String) -> String {
 }
 
 /// The 52 characters of base32 that name a content.
-fn root_text(offer: &Offer) -> String {
+fn root_text(offer: &CatalogEntry) -> String {
     offer.id.to_string().trim_start_matches("b3:").to_owned()
 }
 
