@@ -16,20 +16,25 @@ def load(root):
 
 def save(root, results):
     """Writes both files; each is replaced whole, so that an interruption leaves no half."""
-    _replace(os.path.join(root, "bench/results.json"), json.dumps(results, indent=1, sort_keys=True) + "\n")
+    replace(os.path.join(root, "bench/results.json"), json.dumps(results, indent=1, sort_keys=True) + "\n")
+    insert(root, {key: table(key, result) for key, result in results.items()})
+
+
+def insert(root, tables):
+    """Puts these tables between their markers."""
     page = os.path.join(root, "docs/performance.md")
     with open(page, encoding="utf-8") as text:
         body = text.read()
-    for key, result in results.items():
+    for key, made in tables.items():
         marked = re.compile(rf"(<!-- table:{key} -->\n).*?(<!-- /table:{key} -->)", re.DOTALL)
         if not marked.search(body):
             raise SystemExit(f"docs/performance.md has no markers for table {key}")
-        made = table(key, result)
         body = marked.sub(lambda m: f"{m.group(1)}{made}\n{m.group(2)}", body)
-    _replace(page, body)
+    replace(page, body)
 
 
-def _replace(path, text):
+def replace(path, text):
+    """Writes a file whole, or not at all."""
     with open(path + ".new", "w", encoding="utf-8") as out:
         out.write(text)
     os.replace(path + ".new", path)
@@ -40,7 +45,7 @@ def table(key, result):
     return f"\n{made}\n\n{_conditions(result)}\n"
 
 
-def _markdown(head, rows):
+def markdown(head, rows):
     """A Markdown table with columns that line up: the first to the left, the others to the right."""
     rows = [head, *[[str(cell) for cell in row] for row in rows]]
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
@@ -112,7 +117,7 @@ def _loopback(result):
     rows.append(["iroh-blobs 0.104 (cited)", "yes", "5.3", "1.3–1.6", "4.7–5.3", "8.6–9.7", "–", "correct"])
     head = [f"{gigabytes:g} GB over loopback", "verified", "wall s (range)", "Gbit/s", "CPU s/GB fetching",
             "CPU s/GB all", "peak MiB", "file"]
-    text = [_markdown(head, rows)]
+    text = [markdown(head, rows)]
     ours = _ours(result)
     if ours:
         cpu = _median(ours, lambda r: r["cpu_s"] + r["cpu_sources_s"]) / gigabytes
@@ -142,7 +147,7 @@ def _links(result):
         name = "/".join(map(str, mbit))
         head = [f"{bed['bytes'] / 1e6:.0f} MB, links {name}", "wall s (range)", "Mbit/s", "of payload ideal",
                 "of raw rate", "MB by link", "file"]
-        parts += [f"Links of {name} Mbit/s; ideal {ideal:.2f} s:", "", _markdown(head, rows), ""]
+        parts += [f"Links of {name} Mbit/s; ideal {ideal:.2f} s:", "", markdown(head, rows), ""]
         ours = _ours(bed, "anabranch get --disjoint")
         if ours:
             share, least = 100 * ideal / _median(ours, lambda r: r["wall_s"]), 97 if equal else 95
@@ -157,7 +162,7 @@ def _against(result, what):
         return [_spread(runs), f"{100 * (wall / result['ideal_s'] - 1):+.1f} %"]
 
     head = [what, "wall s (range)", "over ideal", "file"]
-    return _markdown(head, _rows(result, cells))
+    return markdown(head, _rows(result, cells))
 
 
 def _stall(result):
@@ -196,7 +201,7 @@ def _printed(result):
         return _as_is(result["output"])
     head = list(dict.fromkeys(key for row in rows for key in row))
     show = lambda v: f"{v:.2f}" if isinstance(v, float) else str(v)
-    return _markdown([h.replace("_", " ") for h in head], [[show(row.get(h, "–")) for h in head] for row in rows])
+    return markdown([h.replace("_", " ") for h in head], [[show(row.get(h, "–")) for h in head] for row in rows])
 
 
 def _conditions(result):

@@ -2,6 +2,10 @@
 //!
 //! A failure names the file, the line and the rule. The list `LONG` has the only exceptions and only shrinks.
 
+#[path = "tidy/circles.rs"]
+mod circles;
+
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -17,6 +21,14 @@ const TEXT_BYTES_MAX: u64 = 1 << 20;
 
 /// Files that are longer, each with its own limit: (path, lines). Split one, then take it off.
 const LONG: &[(&str, usize)] = &[];
+
+/// Words of the README at most: what it does not say is in docs/.
+const README_WORDS_MAX: usize = 1_100;
+/// Lines of ARCHITECTURE.md at most: what is deeper lies beside its crate.
+const ARCHITECTURE_LINES_MAX: usize = 150;
+
+/// Circles of modules that are still there: (crate, modules of the circle). Cut one, then shorten the list.
+const CIRCLES: &[(&str, usize)] = &[];
 
 /// The dependency law: what each crate may use of the others. `algo` uses nothing at all.
 const LAW: &[(&str, &[&str])] = &[
@@ -47,7 +59,11 @@ fn walk(dir: &Path, paths: &mut Vec<PathBuf>) {
             || entry.path().join("CACHEDIR.TAG").exists();
         match entry.file_type() {
             Ok(kind) if kind.is_dir() && !skipped => walk(&entry.path(), paths),
-            Ok(kind) if kind.is_file() && entry.metadata().is_ok_and(|m| m.len() <= TEXT_BYTES_MAX) => {
+            Ok(kind)
+                if kind.is_file()
+                    && !skipped
+                    && entry.metadata().is_ok_and(|m| m.len() <= TEXT_BYTES_MAX) =>
+            {
                 paths.push(entry.path());
             }
             _ => {}
@@ -248,4 +264,44 @@ fn nothing_names_the_machine_it_was_written_on() {
         }
     }
     report("portable text", &faults);
+}
+
+#[test]
+fn documents_are_short() {
+    let read = |name: &str| fs::read_to_string(root().join(name)).unwrap_or_default();
+    let words = read("README.md").split_whitespace().count();
+    assert!((1..=README_WORDS_MAX).contains(&words), "README.md: {words} words, at most {README_WORDS_MAX}");
+    let lines = read("ARCHITECTURE.md").lines().count();
+    let max = ARCHITECTURE_LINES_MAX;
+    assert!((1..=max).contains(&lines), "ARCHITECTURE.md: {lines} lines, at most {max}");
+}
+
+#[test]
+fn modules_use_each_other_in_one_direction() {
+    let sources = sources();
+    let mut crates: BTreeMap<&str, Vec<(&str, &str)>> = BTreeMap::new();
+    for (path, text) in &sources {
+        let parts = path.strip_prefix("crates/").and_then(|path| path.split_once("/src/"));
+        let Some((name, file)) = parts.filter(|(_, file)| *file != "main.rs" && !file.ends_with("tests.rs"))
+        else {
+            continue;
+        };
+        crates.entry(name).or_default().push((file, text));
+    }
+    let mut violations = Vec::new();
+    for (name, files) in crates {
+        let mut known: Vec<usize> =
+            CIRCLES.iter().filter(|(n, _)| *n == name).map(|(_, size)| *size).collect();
+        for circle in circles::circles(&files) {
+            match known.iter().position(|size| *size == circle.len()) {
+                Some(at) => drop(known.swap_remove(at)),
+                None => {
+                    violations.push(format!("{name}: {} in a circle: {}", circle.len(), circle.join(", ")))
+                }
+            }
+        }
+        violations
+            .extend(known.iter().map(|size| format!("{name}: a circle of {size} is gone; shorten CIRCLES")));
+    }
+    report("no circles of modules", &violations);
 }

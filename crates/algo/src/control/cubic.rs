@@ -20,8 +20,8 @@ use super::{Ack, Cause, Change, Group, Loss, Member, Rule, Window};
 use crate::real::Real;
 use crate::{Span, Time};
 
-/// An epoch of CUBIC, from a congestion event to the next, which may grow s times as slowly: C and α are divided
-/// by s. For CUBIC itself, s is one.
+/// An epoch of CUBIC, from a congestion event to the next, which may grow s times as slowly: C and α are
+/// divided by s. For CUBIC itself, s is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(super) struct Epoch {

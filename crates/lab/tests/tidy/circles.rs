@@ -1,0 +1,166 @@
+//! Finds modules that use each other in a circle, from the `use` lines of every crate's sources, and from
+//! paths that begin with `crate` or `super`.
+//!
+//! A module is a file. It uses another if it names an item that the other defines; an item that a module only
+//! re-exports is followed to where it is defined. `mod child;` alone is no use. Unit tests do not count.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use syn::visit::Visit;
+use syn::{Item, UseTree};
+
+/// The path of a module from its crate's root: empty for the root itself.
+type Module = Vec<String>;
+
+/// What one file names, as written.
+#[derive(Default)]
+struct Names {
+    /// Every path, with the name it has here if a `use` brings it in.
+    paths: Vec<(Vec<String>, Option<String>)>,
+}
+
+fn is_test(attributes: &[syn::Attribute]) -> bool {
+    attributes.iter().any(|a| {
+        a.path().is_ident("cfg") && a.parse_args::<syn::Ident>().is_ok_and(|condition| condition == "test")
+    })
+}
+
+impl Names {
+    fn of_tree(&mut self, tree: &UseTree, prefix: &[String]) {
+        let with = |name: &syn::Ident| [prefix, &[name.to_string()]].concat();
+        match tree {
+            UseTree::Path(path) => self.of_tree(&path.tree, &with(&path.ident)),
+            UseTree::Name(name) if name.ident == "self" => {
+                self.paths.push((prefix.to_vec(), prefix.last().cloned()));
+            }
+            UseTree::Name(name) => self.paths.push((with(&name.ident), Some(name.ident.to_string()))),
+            UseTree::Rename(rename) => {
+                self.paths.push((with(&rename.ident), Some(rename.rename.to_string())));
+            }
+            UseTree::Glob(_) => self.paths.push((prefix.to_vec(), None)),
+            UseTree::Group(group) => group.items.iter().for_each(|item| self.of_tree(item, prefix)),
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Names {
+    fn visit_item(&mut self, item: &'ast Item) {
+        match item {
+            Item::Mod(inner) if is_test(&inner.attrs) => {}
+            Item::Use(import) => self.of_tree(&import.tree, &[]),
+            other => syn::visit::visit_item(self, other),
+        }
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let names: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+        if ["crate", "super"].contains(&names[0].as_str()) {
+            self.paths.push((names, None));
+        }
+        syn::visit::visit_path(self, path);
+    }
+}
+
+/// The files of one crate: the path below `src/`, and the text. Returns each circle, its modules in order.
+pub(crate) fn circles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
+    let mut modules: BTreeMap<Module, Names> = BTreeMap::new();
+    for (path, text) in files {
+        let Some(stem) = path.strip_suffix(".rs") else { continue };
+        let module = match stem {
+            "lib" => Vec::new(),
+            _ => stem.split('/').map(str::to_owned).collect(),
+        };
+        let mut names = Names::default();
+        if let Ok(file) = syn::parse_file(text) {
+            names.visit_file(&file);
+        }
+        modules.insert(module, names);
+    }
+    let uses: BTreeMap<&Module, BTreeSet<Module>> = modules
+        .iter()
+        .map(|(module, names)| {
+            let targets = names.paths.iter().filter_map(|(path, _)| {
+                let target = definer(&modules, &absolute(&modules, module, path)?, 0);
+                (target != *module).then_some(target)
+            });
+            (module, targets.collect())
+        })
+        .collect();
+    // Whom each module reaches; two that reach each other are of one circle.
+    let reach: BTreeMap<&Module, BTreeSet<&Module>> =
+        uses.keys().map(|module| (*module, reachable(&uses, module))).collect();
+    let mut seen: BTreeSet<&Module> = BTreeSet::new();
+    let mut found = Vec::new();
+    for &module in uses.keys() {
+        if !reach[module].contains(module) || seen.contains(module) {
+            continue;
+        }
+        let is_in = |other: &&Module| reach[module].contains(*other) && reach[*other].contains(module);
+        let circle: Vec<&Module> = uses.keys().copied().filter(is_in).collect();
+        seen.extend(&circle);
+        let name = |m: &Module| if m.is_empty() { "lib".into() } else { m.join("::") };
+        found.push(circle.into_iter().map(name).collect());
+    }
+    found
+}
+
+fn reachable<'a>(uses: &'a BTreeMap<&'a Module, BTreeSet<Module>>, from: &Module) -> BTreeSet<&'a Module> {
+    let mut reached = BTreeSet::new();
+    let mut next: Vec<&Module> = uses[from].iter().collect();
+    while let Some(module) = next.pop() {
+        if reached.insert(module)
+            && let Some(further) = uses.get(module)
+        {
+            next.extend(further);
+        }
+    }
+    reached
+}
+
+/// A path as seen from the crate's root; `None` if it is of another crate, or of nothing that has a file.
+fn absolute(modules: &BTreeMap<Module, Names>, module: &Module, path: &[String]) -> Option<Vec<String>> {
+    let (first, rest) = path.split_first()?;
+    match first.as_str() {
+        "crate" => Some(rest.to_vec()),
+        "self" => Some([module.as_slice(), rest].concat()),
+        "super" => {
+            let up = path.iter().take_while(|name| *name == "super").count();
+            let above = module.get(..module.len().checked_sub(up)?)?;
+            Some([above, &path[up..]].concat())
+        }
+        _ => {
+            let child = [module.as_slice(), std::slice::from_ref(first)].concat();
+            modules.contains_key(&child).then(|| [module.as_slice(), path].concat())
+        }
+    }
+}
+
+/// The module that defines what `path` names.
+fn definer(modules: &BTreeMap<Module, Names>, path: &[String], depth: usize) -> Module {
+    let length = (0..=path.len()).rev().find(|n| modules.contains_key(&path[..*n])).unwrap_or(0);
+    let (module, rest) = path.split_at(length);
+    let imported = rest.first().filter(|_| depth < 8).and_then(|name| {
+        let names = modules.get(module)?;
+        let found = names.paths.iter().find(|(_, alias)| alias.as_ref() == Some(name))?;
+        absolute(modules, &module.to_vec(), &found.0).filter(|target| *target != path)
+    });
+    match imported {
+        Some(target) => definer(modules, &[target, rest[1..].to_vec()].concat(), depth + 1),
+        None => module.to_vec(),
+    }
+}
+
+#[test]
+fn circles_are_found_and_re_exports_followed() {
+    let files = [
+        ("lib.rs", "mod a; mod b; mod c; pub use a::A;"),
+        ("a.rs", "use crate::b::B; pub struct A;"),
+        ("b.rs", "use super::A; pub struct B; #[cfg(test)] mod tests { use super::super::c::C; }"),
+        ("c.rs", "use crate::A; mod d; pub struct C(d::D);"),
+        ("c/d.rs", "pub struct D;"),
+    ];
+    assert_eq!(circles(&files), [["a", "b"]]);
+    let files =
+        [("lib.rs", "mod a; use a::f; pub fn g() { f() }"), ("a.rs", "use crate::g; pub fn f() { g() }")];
+    assert_eq!(circles(&files), [["lib", "a"]]);
+}
