@@ -40,7 +40,8 @@ const LAW: &[(&str, &[&str])] = &[
     ("lab", &["algo", "mmtp", "sim", "net", "kernel"]),
     ("mirror", &["algo", "mmtp"]),
     ("http", &["net"]),
-    ("cli", &["algo", "mmtp", "sim", "net", "kernel", "lab", "mirror", "http"]),
+    ("anabranch", &["algo", "mmtp", "mirror", "net", "http"]),
+    ("cli", &["algo", "mmtp", "sim", "net", "kernel", "lab", "mirror", "http", "anabranch"]),
 ];
 
 /// Crates of machines: they report events and never print.
