@@ -404,7 +404,7 @@ impl MirrorDriver {
         for event in events {
             match event {
                 verified_pool::Event::Verified { block, bytes, cv } => {
-                    each(PoolEvent::Block { block, bytes, cv })?
+                    each(PoolEvent::Block { block, bytes, cv })?;
                 }
                 verified_pool::Event::Revoked { blocks } => {
                     again = true;
