@@ -3,8 +3,10 @@
 //! ```text
 //!  library/core ─── rustc --emit=metadata ──▶ libcore.rmeta ┐
 //!  algo/src/{control,softfloat,units}.rs, {bpf_abi,lib}.rs ─┴ rustc --emit=asm ──▶ .s ─ clang ─▶ .o ┐
-//!  controllers.bpf.c ────────────────────────────────────────────── clang ─▶ .o ──────────────────┴ libbpf
+//!  controllers.bpf.c, bpf_abi.h ─────────────────────────────────── clang ─▶ .o ──────────────────┴ libbpf
 //! ```
+//!
+//! `bpf_abi.h` is written here, from `bpf_abi.rs`: what C must know of it, and the list of controllers.
 //!
 //! Rust has eBPF as a target without a prebuilt library and without a linker. Of the library nothing is
 //! needed but its metadata, as all of it is inlined; and clang assembles what rustc writes.
@@ -20,10 +22,23 @@ fn main() {
 }
 
 #[cfg(feature = "ebpf")]
+#[path = "ebpf/bpf_abi.rs"]
+#[allow(dead_code, unreachable_pub, reason = "only its numbers and layouts are asked for")]
+mod bpf_abi;
+
+#[cfg(feature = "ebpf")]
 mod ebpf {
+    use std::mem::offset_of;
     use std::path::{Path, PathBuf};
     use std::process::Command;
     use std::{env, fs};
+
+    use algo::control::SubflowStats;
+
+    use super::bpf_abi::{
+        AnbRule, AnbSlot, AnbStep, ENTRIES, GROUP_APART, Op, RULE_ADDRESS, RULE_CONNECTION, RULE_INTERFACE,
+        SLOTS, SSTHRESH_INFINITE, STATE_WORDS,
+    };
 
     const TARGET: &str = "bpfel-unknown-none";
     /// Atomics and 32-bit operations: kernels from 5.12.
@@ -56,6 +71,7 @@ mod ebpf {
         for file in ["lib.rs", "bpf_abi.rs"] {
             copy(&here.join("ebpf").join(file), &sources.join(file))?;
         }
+        write(&out.join("bpf_abi.h"), &header())?;
         core(&out)?;
         let assembly = out.join("controllers.s");
         rustc(&out)
@@ -82,7 +98,13 @@ mod ebpf {
             let to = out.join(to);
             let mut command = Command::new(&clang);
             command.args(["--target=bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror", "-c"]).arg(from);
-            command.arg("-o").arg(&to).check("clang (Debian: apt-get install clang)").map(|()| to)
+            command
+                .arg("-I")
+                .arg(&out)
+                .arg("-o")
+                .arg(&to)
+                .check("clang (Debian: apt-get install clang)")
+                .map(|()| to)
         };
         let rust = clang(&assembly, "rust.o")?;
         let c = clang(&here.join("ebpf/controllers.bpf.c"), "c.o")?;
@@ -94,6 +116,54 @@ mod ebpf {
             linker.link()
         };
         link().map_err(|e| format!("libbpf's linker: {e}"))
+    }
+
+    /// What C must know.
+    fn header() -> String {
+        let numbers = [
+            ("SLOTS", SLOTS as u32),
+            ("STATE_WORDS", STATE_WORDS as u32),
+            ("SSTHRESH_INFINITE", SSTHRESH_INFINITE),
+            ("OP_INIT", Op::Init as u32),
+            ("OP_ACK", Op::Ack as u32),
+            ("OP_CONGESTION", Op::Congestion as u32),
+            ("OP_SET_WINDOW", Op::SetWindow as u32),
+            ("RULE_ADDRESS", RULE_ADDRESS),
+            ("RULE_INTERFACE", RULE_INTERFACE),
+            ("RULE_CONNECTION", RULE_CONNECTION),
+            ("GROUP_APART", GROUP_APART),
+        ];
+        let mut text = String::new();
+        for (name, number) in numbers {
+            text += &format!("#define {name} {number}u\n");
+        }
+        text += "#define CONTROLLERS";
+        for entry in ENTRIES {
+            text += &format!(" CONTROLLER({})", entry.linux);
+        }
+        text += "\n#define ASSERT_LAYOUTS";
+        let mut assert = |what: String, bytes: usize| {
+            text += &format!(" _Static_assert({what} == {bytes}, \"as in bpf_abi.rs\");");
+        };
+        macro_rules! layouts {
+            ($($type:ident { $($field:ident)+ })+) => { $(
+                assert(concat!("sizeof(struct ", stringify!($type), ")").into(), size_of::<$type>());
+                $(assert(
+                    concat!("__builtin_offsetof(struct ", stringify!($type), ", ", stringify!($field), ")").into(),
+                    offset_of!($type, $field),
+                );)+
+            )+ };
+        }
+        layouts! {
+            SubflowStats { cwnd srtt slow_start loss_interval reduction reduced_at packets_between_losses }
+            AnbStep {
+                state now_ns srtt_ns rtt_ns min_rtt_ns acked round cwnd_limited recovering cause cwnd ssthresh n me
+                slow_start members mine
+            }
+            AnbSlot { owner cookie at_ns group token stats }
+            AnbRule { netns kind selector unused }
+        }
+        text + "\n"
     }
 
     /// The metadata of the library's core for the target, made anew for each compiler.

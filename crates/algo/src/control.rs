@@ -32,11 +32,13 @@ use crate::{Span, Time};
 /// A congestion window in packets, fixed point: 2⁻⁴⁰ packets a unit, so that the increment 1/w is exact to
 /// 10⁻⁶ at a window of a million packets. At most 2²³ packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Window(pub u64);
+pub struct Window(u64);
 
 impl Window {
     /// Units a packet.
     pub const ONE: u64 = 1 << 40;
+    /// None.
+    pub const ZERO: Self = Self(0);
     /// The largest window.
     pub const MAX: Self = Self(Self::ONE << 23);
 
@@ -45,6 +47,16 @@ impl Window {
     pub const fn packets(n: u32) -> Self {
         let n = n as u64;
         Self(if n > 1 << 23 { Self::MAX.0 } else { n * Self::ONE })
+    }
+    /// `n` units.
+    #[must_use]
+    pub const fn from_units(n: u64) -> Self {
+        Self(n)
+    }
+    /// How many units it is.
+    #[must_use]
+    pub const fn units(self) -> u64 {
+        self.0
     }
     /// Whole packets, rounded down.
     #[must_use]
@@ -161,16 +173,100 @@ pub trait Control {
     fn stats(&self, srtt: Span) -> SubflowStats;
 }
 
-/// The table: makes a module of each file, the closed enum [`Algorithm`] of all rules, and [`ALGORITHMS`].
+/// Bytes of a controller's state at most: what the kernel keeps for one in a socket (`icsk_ca_priv`).
+pub const STATE_BYTES_MAX: usize = 104;
+
+/// The table of all rules, as the argument of another macro: this file makes [`Algorithm`] and [`ALGORITHMS`]
+/// of it, `anabranch-kernel` the functions of its eBPF programs. A rule, `file::Type`, has a line for each
+/// algorithm that it is:
+///
+/// `"name" + default_slow_start = rule, "what it does", "where it comes from", linux = its_name;`
+///
+/// The name for Linux, which is also that of the eBPF function, is missing where there is no program of it.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! algorithm_table {
+    ($then:ident) => {
+        $then! {
+            nmcc::Nmcc {
+                "nmcc" + friendly = Nmcc::new(NmccDecrease::Balanced),
+                    "coupled: together as aggressive as one TCP on the best path, from slow start on",
+                    "Thomas, dissertation, section 4.2.2; its decrease balanced by us: control/nmcc_decrease.rs",
+                    linux = nmcc;
+                "nmcc-printed" + friendly = Nmcc::new(NmccDecrease::Printed),
+                    "NMCC with the threshold factor as printed: takes too little beside single TCPs",
+                    "Thomas, dissertation, section 4.2.2";
+                "nmcc-half" + friendly = Nmcc::new(NmccDecrease::Half),
+                    "NMCC without the threshold factor: each loss halves the window",
+                    "Thomas, dissertation, section 4.2.2, equations (4.5) to (4.11)",
+                    linux = nmcc_half;
+            }
+            nmcc_cubic::NmccCubic {
+                "nmcc-cubic" + standard = NmccCubic::new(),
+                    "NMCC with the moves of CUBIC, for senders that are CUBIC themselves; CUBIC where no queue is",
+                    "Thomas, dissertation, section 4.2.2; RFC 9438; together by us: control/nmcc_cubic.rs";
+            }
+            lia::Lia {
+                "lia" + standard = Lia,
+                    "coupled: together as much as one TCP on the best path, never more than TCP on any",
+                    "RFC 6356",
+                    linux = lia;
+            }
+            olia::Olia {
+                "olia" + standard = Olia::new(),
+                    "coupled: opportunistic linked increases; moves windows towards the best paths",
+                    "draft-khalili-mptcp-congestion-control-05; Khalili et al., CoNEXT 2012",
+                    linux = olia;
+            }
+            balia::Balia {
+                "balia" + standard = Balia,
+                    "coupled: balanced linked adaptation, between LIA and OLIA",
+                    "draft-walid-mptcp-congestion-control-04; Peng et al., ToN 2016",
+                    linux = balia;
+            }
+            wvegas::Wvegas {
+                "wvegas" + standard = Wvegas::new(),
+                    "coupled by delay: keeps a few packets queued, shared out over the paths by their rate",
+                    "Cao, Xu and Fu, ICNP 2012",
+                    linux = wvegas;
+            }
+            ewtcp::Ewtcp {
+                "ewtcp" + standard = Ewtcp,
+                    "equally weighted: each of n subflows gets 1/n of a TCP, wherever it goes",
+                    "Honda et al., PFLDNeT 2009; Wischik et al., NSDI 2011, with a = 1/n²",
+                    linux = ewtcp;
+            }
+            coupled::Coupled {
+                "coupled" + standard = Coupled,
+                    "fully coupled: one TCP over all paths, which ends up on the least congested ones only",
+                    "Wischik et al., NSDI 2011, section 2.2",
+                    linux = coupled;
+            }
+            reno::Reno {
+                // Linux has a `reno` of its own.
+                "reno" + standard = Reno,
+                    "uncoupled: each subflow is a TCP of its own",
+                    "RFC 5681, RFC 6928",
+                    linux = reno_anb;
+            }
+            cubic::Cubic {
+                "cubic" + standard = Cubic::new(),
+                    "uncoupled: each subflow is a CUBIC of its own, as most of the Internet",
+                    "RFC 9438";
+            }
+        }
+    };
+}
+
+/// Makes a module of each file, the closed enum [`Algorithm`] of all rules, and [`ALGORITHMS`].
 macro_rules! algorithms {
-    ($($file:ident::$rule:ident {
-        $($name:literal + $start:literal = $make:expr, $title:literal, $source:literal;)+
-    })+) => {
+    ($($file:ident::$rule:ident { $(
+        $name:literal + $start:ident = $make:expr, $title:literal, $source:literal $(, linux = $linux:ident)?;
+    )+ })+) => {
         $(
             mod $file;
             pub use $file::$rule;
-            // It must fit the kernel's `icsk_ca_priv`.
-            const _: () = assert!(size_of::<ClassicCc<$rule>>() <= 104);
+            const _: () = assert!(size_of::<ClassicCc<$rule>>() <= STATE_BYTES_MAX);
         )+
 
         /// The algorithm of one subflow: a closed set, so that a table of subflows is a plain array.
@@ -210,72 +306,15 @@ macro_rules! algorithms {
             name: $name,
             title: $title,
             source: $source,
-            slow_start: $start,
+            slow_start: stringify!($start),
+            linux: { let name: &[&'static str] = &[$(stringify!($linux))?]; name.first().copied() },
             reno_alone: !<$rule as CongestionAvoidance>::APPLIES_ALONE,
             make: |start| Algorithm::$rule(ClassicCc::new($make, start)),
         },)+)+];
     };
 }
 
-// file::Type { "name" + "default slow start" = rule, "what it does", "where it comes from"; }
-algorithms! {
-    nmcc::Nmcc {
-        "nmcc" + "friendly" = Nmcc::new(NmccDecrease::Balanced),
-            "coupled: together as aggressive as one TCP on the best path, from slow start on",
-            "Thomas, dissertation, section 4.2.2; its decrease balanced by us: control/nmcc_decrease.rs";
-        "nmcc-printed" + "friendly" = Nmcc::new(NmccDecrease::Printed),
-            "NMCC with the threshold factor as printed: takes too little beside single TCPs",
-            "Thomas, dissertation, section 4.2.2";
-        "nmcc-half" + "friendly" = Nmcc::new(NmccDecrease::Half),
-            "NMCC without the threshold factor: each loss halves the window",
-            "Thomas, dissertation, section 4.2.2, equations (4.5) to (4.11)";
-    }
-    nmcc_cubic::NmccCubic {
-        "nmcc-cubic" + "standard" = NmccCubic::new(),
-            "NMCC with the moves of CUBIC, for senders that are CUBIC themselves; CUBIC where no queue is",
-            "Thomas, dissertation, section 4.2.2; RFC 9438; together by us: control/nmcc_cubic.rs";
-    }
-    lia::Lia {
-        "lia" + "standard" = Lia,
-            "coupled: together as much as one TCP on the best path, never more than TCP on any",
-            "RFC 6356";
-    }
-    olia::Olia {
-        "olia" + "standard" = Olia::new(),
-            "coupled: opportunistic linked increases; moves windows towards the best paths",
-            "draft-khalili-mptcp-congestion-control-05; Khalili et al., CoNEXT 2012";
-    }
-    balia::Balia {
-        "balia" + "standard" = Balia,
-            "coupled: balanced linked adaptation, between LIA and OLIA",
-            "draft-walid-mptcp-congestion-control-04; Peng et al., ToN 2016";
-    }
-    wvegas::Wvegas {
-        "wvegas" + "standard" = Wvegas::new(),
-            "coupled by delay: keeps a few packets queued, shared out over the paths by their rate",
-            "Cao, Xu and Fu, ICNP 2012";
-    }
-    ewtcp::Ewtcp {
-        "ewtcp" + "standard" = Ewtcp,
-            "equally weighted: each of n subflows gets 1/n of a TCP, wherever it goes",
-            "Honda et al., PFLDNeT 2009; Wischik et al., NSDI 2011, with a = 1/n²";
-    }
-    coupled::Coupled {
-        "coupled" + "standard" = Coupled,
-            "fully coupled: one TCP over all paths, which ends up on the least congested ones only",
-            "Wischik et al., NSDI 2011, section 2.2";
-    }
-    reno::Reno {
-        "reno" + "standard" = Reno,
-            "uncoupled: each subflow is a TCP of its own",
-            "RFC 5681, RFC 6928";
-    }
-    cubic::Cubic {
-        "cubic" + "standard" = Cubic::new(),
-            "uncoupled: each subflow is a CUBIC of its own, as most of the Internet",
-            "RFC 9438";
-    }
-}
+algorithm_table!(algorithms);
 
 impl Algorithm {
     /// A fresh machine by name: one of [`ALGORITHMS`], as `lia`, or with a slow start of [`SLOW_STARTS`], as
@@ -299,6 +338,8 @@ pub struct AlgorithmInfo {
     pub source: &'static str,
     /// Its slow start unless another is asked for: a name of [`SLOW_STARTS`].
     pub slow_start: &'static str,
+    /// What it is called in Linux once its eBPF program is loaded; `None` if there is no program of it.
+    pub linux: Option<&'static str>,
     /// Whether a subflow that is alone runs Reno, step by step.
     pub reno_alone: bool,
     /// A fresh machine with its defaults and that slow start.
@@ -340,7 +381,7 @@ mod tests {
         assert_eq!(Window::MAX.grown(Real::MAX), Window::MAX);
         assert_eq!(Window::MAX.shrunk(Real::MAX), Window::packets(1));
         assert_eq!(Window::packets(3).half().budget(), Budget { cwnd: 1 });
-        assert_eq!(Window(0).budget(), Budget { cwnd: 1 });
+        assert_eq!(Window::ZERO.budget(), Budget { cwnd: 1 });
         assert_eq!(Window::from_real(Window::packets(1_000_000).real()), Window::packets(1_000_000));
     }
 }

@@ -21,10 +21,10 @@ use algo::{Rate, Time};
 use net::netlink::{MptcpConnection, Netlink, Result, SockDiag, TcpSocket, TcpState};
 use serde::Serialize;
 
+use crate::bpf_abi::SSTHRESH_INFINITE;
+
 /// Connections in one snapshot at most; those that carry least are left out and counted.
 pub const CONNECTIONS_MAX: usize = 10_000;
-/// `TCP_INFINITE_SSTHRESH`: no loss yet.
-const SSTHRESH_INFINITE: u32 = 0x7fff_ffff;
 
 /// What a controller knows of a subflow and the kernel does not tell.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

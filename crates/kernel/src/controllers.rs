@@ -14,6 +14,7 @@ use std::{fs, io};
 
 use serde::Serialize;
 
+use crate::bpf_abi::ENTRIES;
 use crate::{Error, Result};
 
 /// Where what is loaded is pinned.
@@ -32,18 +33,16 @@ pub struct Controller {
     pub linux: &'static str,
 }
 
-/// Every controller for the kernel. Linux has a `reno` of its own, so ours cannot have that name.
-pub const CONTROLLERS: &[Controller] = &[
-    Controller { name: "nmcc", linux: "nmcc" },
-    Controller { name: "nmcc-half", linux: "nmcc_half" },
-    Controller { name: "lia", linux: "lia" },
-    Controller { name: "olia", linux: "olia" },
-    Controller { name: "balia", linux: "balia" },
-    Controller { name: "wvegas", linux: "wvegas" },
-    Controller { name: "ewtcp", linux: "ewtcp" },
-    Controller { name: "coupled", linux: "coupled" },
-    Controller { name: "reno", linux: "reno_anb" },
-];
+/// Every controller for the kernel, in the order of `algo`'s table.
+pub const CONTROLLERS: &[Controller] = &{
+    let mut all = [Controller { name: "", linux: "" }; ENTRIES.len()];
+    let mut i = 0;
+    while i < all.len() {
+        all[i] = Controller { name: ENTRIES[i].name, linux: ENTRIES[i].linux };
+        i += 1;
+    }
+    all
+};
 
 impl Controller {
     /// That of this name, in `algo`'s table or the kernel's.
@@ -53,12 +52,6 @@ impl Controller {
     pub fn by_name(name: &str) -> Result<&'static Self> {
         let found = CONTROLLERS.iter().find(|controller| controller.name == name || controller.linux == name);
         found.ok_or_else(|| Error::Unknown(name.into()))
-    }
-
-    /// What its parts are called in C.
-    #[cfg(feature = "ebpf")]
-    pub(crate) fn symbol(&self) -> String {
-        self.name.replace('-', "_")
     }
 
     /// Where it is pinned.
@@ -292,15 +285,14 @@ fn mount_bpffs() -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bpf_abi::{AnbStep, Op};
     use algo::control::{ALGORITHMS, Algorithm};
 
     #[test]
-    fn the_table_is_that_of_the_programs() {
-        let names: Vec<&str> = CONTROLLERS.iter().map(|controller| controller.name).collect();
-        let steps: Vec<&str> = crate::bpf_abi::CONTROLLERS.iter().map(|steps| steps.name).collect();
-        assert_eq!(names, steps);
+    fn the_table_is_that_of_all_algorithms() {
+        let of_linux = ALGORITHMS.iter().filter_map(|entry| Some((entry.name, entry.linux?)));
+        assert!(of_linux.eq(CONTROLLERS.iter().map(|controller| (controller.name, controller.linux))));
         for controller in CONTROLLERS {
-            assert!(ALGORITHMS.iter().any(|entry| entry.name == controller.name));
             assert!(controller.linux.len() < 16, "TCP_CA_NAME_MAX, linux/tcp.h");
             assert_eq!(Controller::by_name(controller.linux), Ok(controller));
         }
@@ -310,16 +302,16 @@ mod tests {
     #[test]
     fn a_step_starts_as_the_table_does() {
         use algo::control::Control;
-        for steps in crate::bpf_abi::CONTROLLERS {
-            let mut step = crate::bpf_abi::AnbStep::default();
-            let cwnd = (steps.init)(&mut step);
-            let fresh = Algorithm::by_name(steps.name).expect("in the table");
-            assert_eq!(step.mine, fresh.stats(algo::Span::ZERO), "{}", steps.name);
+        for entry in ENTRIES {
+            let mut step = AnbStep::default();
+            let cwnd = (entry.step)(&mut step, Op::Init as u32);
+            let fresh = Algorithm::by_name(entry.name).expect("in the table");
+            assert_eq!(step.mine, fresh.stats(algo::Span::ZERO), "{}", entry.name);
             assert_eq!(cwnd, 10);
             // A timeout, then growth: as the table's own, step by step.
             let (mut mine, alone) = (fresh, algo::control::Group { members: &[], me: 0 });
             for round in 1..200 {
-                step = crate::bpf_abi::AnbStep {
+                step = AnbStep {
                     now_ns: u64::from(round) * 10_000_000,
                     srtt_ns: 10_000_000,
                     rtt_ns: 10_000_000,
@@ -348,9 +340,11 @@ mod tests {
                         algo::control::CongestionCause::Loss
                     };
                     let event = algo::control::CongestionEvent { now, cause, srtt };
-                    assert_eq!((steps.cut)(&mut step), mine.on_congestion(&event, &alone).cwnd);
+                    let cwnd = (entry.step)(&mut step, Op::Congestion as u32);
+                    assert_eq!(cwnd, mine.on_congestion(&event, &alone).cwnd);
                 } else {
-                    assert_eq!((steps.ack)(&mut step), mine.on_ack(&ack, &alone).cwnd, "{}", steps.name);
+                    let cwnd = (entry.step)(&mut step, Op::Ack as u32);
+                    assert_eq!(cwnd, mine.on_ack(&ack, &alone).cwnd, "{}", entry.name);
                 }
                 assert_eq!(step.mine, mine.stats(srtt));
             }

@@ -1,7 +1,8 @@
 //! The controllers take the same steps in the kernel as here: random steps of random subflows, one by one.
 #![cfg(feature = "ebpf")]
 
-use kernel::bpf_abi::{AnbStep, CONTROLLERS};
+use algo::control::Window;
+use kernel::bpf_abi::{AnbStep, ENTRIES, Op, SSTHRESH_INFINITE};
 use kernel::parity::Parity;
 
 /// A small random number generator.
@@ -48,28 +49,28 @@ fn the_kernel_takes_the_same_steps() {
         println!("skipped: parity with the kernel ({why})");
         return;
     }
-    for (no, steps_of) in CONTROLLERS.iter().enumerate() {
-        let mut parity = Parity::new(steps_of.name).expect("the kernel takes the programs");
+    for (no, entry) in ENTRIES.iter().enumerate() {
+        let mut parity = Parity::new(entry.name).expect("the kernel takes the programs");
         let mut rng = SplitMix64(no as u64);
         let (mut here, mut moved, mut cut) = (AnbStep::default(), 0, 0);
         // Both begin from all zeros, padding included.
         let mut there = here;
         for number in 0..steps() {
             let op = match rng.below(100) {
-                _ if number % 1_000 == 0 => 0,
-                0..=84 => 1,
-                85..=95 => 2,
-                _ => 3,
+                _ if number % 1_000 == 0 => Op::Init,
+                0..=84 => Op::Ack,
+                85..=95 => Op::Congestion,
+                _ => Op::SetWindow,
             };
             // Siblings come and go, now and then; some have no round-trip time.
             if rng.below(10) == 0 {
                 let i = rng.below(8) as usize;
                 let mut member = here.mine;
-                member.cwnd.0 = (rng.magnitude(20) << 40) | rng.below(1 << 40);
+                member.cwnd = Window::from_units((rng.magnitude(20) << 40) | rng.below(1 << 40));
                 member.srtt = algo::Span::from_nanos(rng.magnitude(34) * rng.below(8).min(1));
                 member.slow_start = rng.below(4) == 0;
                 member.loss_interval = rng.magnitude(20) * rng.below(4).min(1);
-                member.reduction.0 = rng.magnitude(50);
+                member.reduction = Window::from_units(rng.magnitude(50));
                 member.reduced_at = algo::Time::from_nanos(here.now_ns.saturating_sub(rng.magnitude(34)));
                 member.packets_between_losses = rng.magnitude(30);
                 here.members[i] = member;
@@ -91,23 +92,22 @@ fn the_kernel_takes_the_same_steps() {
             here.recovering = u32::from(rng.below(10) == 0);
             here.cause = rng.below(3) as u32;
             here.cwnd = rng.magnitude(16) as u32;
-            here.ssthresh = if rng.below(4) == 0 { 0x7fff_ffff } else { rng.magnitude(16) as u32 };
+            here.ssthresh = if rng.below(4) == 0 { SSTHRESH_INFINITE } else { rng.magnitude(16) as u32 };
             let before = here;
             there.clone_from(&here);
-            let want =
-                [steps_of.init, steps_of.ack, steps_of.cut, steps_of.set_window][op as usize](&mut here);
+            let want = (entry.step)(&mut here, op as u32);
             let got = parity.step(&mut there, op).expect("a step");
-            let name = steps_of.name;
-            assert_eq!(got, want, "{name}, step {number}, op {op}: {before:?}");
+            let name = entry.name;
+            assert_eq!(got, want, "{name}, step {number}, op {op:?}: {before:?}");
             assert!(
-                (steps_of.same)(there, here),
-                "{name}, step {number}, op {op}: {before:?} {there:?} {here:?}"
+                (entry.same)(there, here),
+                "{name}, step {number}, op {op:?}: {before:?} {there:?} {here:?}"
             );
             assert_eq!((there.mine, there.slow_start), (here.mine, here.slow_start), "{name}, step {number}");
-            cut += u64::from(op == 2);
-            moved += u64::from(op == 3);
+            cut += u64::from(op == Op::Congestion);
+            moved += u64::from(op == Op::SetWindow);
         }
         assert!(cut > steps() / 20 && moved > steps() / 50);
-        println!("{}: {} steps, none different", steps_of.name, steps());
+        println!("{}: {} steps, none different", entry.name, steps());
     }
 }

@@ -153,7 +153,7 @@ impl<A: CongestionAvoidance> Control for ClassicCc<A> {
             srtt,
             slow_start,
             loss_interval: 0,
-            reduction: Window(0),
+            reduction: Window::ZERO,
             reduced_at: Time::ZERO,
             packets_between_losses: 0,
         };

@@ -52,9 +52,9 @@ impl Nmcc {
     pub const fn new(decrease: NmccDecrease) -> Self {
         Self {
             loss_interval: LossInterval::NONE,
-            reduction: Window(0),
+            reduction: Window::ZERO,
             reduced_at: Time::ZERO,
-            debt: Window(0),
+            debt: Window::ZERO,
             decrease,
         }
     }
@@ -81,7 +81,7 @@ pub(super) fn friendliness(mine: &SubflowStats, group: &Group<'_>) -> Real {
 pub(super) fn omega(member: &SubflowStats) -> Real {
     // Selected, not skipped: a loop of which every turn is the same is cheap to verify in the kernel.
     let w = if member.slow_start { member.cwnd } else { Window::packets(1) };
-    let w = if member.srtt == Span::ZERO { Window(0) } else { w };
+    let w = if member.srtt == Span::ZERO { Window::ZERO } else { w };
     w.real() / Real::from_u64(member.srtt.as_nanos().max(1)).square()
 }
 
@@ -109,7 +109,8 @@ impl CongestionAvoidance for Nmcc {
         let owes = self.decrease == NmccDecrease::Balanced
             && event.cause != CongestionCause::Timeout
             && !group.is_alone();
-        self.debt = if owes { Window(self.debt.0.saturating_add(uncut.0)).min(DEBT_MAX) } else { Window(0) };
+        self.debt =
+            if owes { Window(self.debt.0.saturating_add(uncut.0)).min(DEBT_MAX) } else { Window::ZERO };
         reduced
     }
 
