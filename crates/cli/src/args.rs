@@ -115,7 +115,7 @@ pub struct Serve {
         Sources come from the URI and from --from. Each source is asked from each local address (see \
         --via); every such pair is a path with its own congestion window, and each takes as much of the \
         file as it can carry. Every 16 KiB are verified before they are written; a source that sends wrong \
-        bytes is struck off and named. What has arrived is kept in NAME.part with a journal beside it: the \
+        bytes is banned and named. What has arrived is kept in NAME.part with a journal beside it: the \
         same command resumes after Ctrl-C, a crash or a reboot. NAME itself appears at the end, whole and \
         verified.",
     after_help = "Examples:\n  \

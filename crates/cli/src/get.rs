@@ -33,8 +33,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use algo::Span;
-use http_world::client::Client;
-use mirror::plain::Check;
+use anabranch_http::client::Client;
+use mirror::verified_pool::Check;
 use mmtp::ContentId;
 use mmtp::collection::Collection;
 use mmtp::uri::Uri;
@@ -249,9 +249,9 @@ fn found_one(
     };
     let mut transfer = Transfer::new(args, sources, Some(parts(client, !sources.is_empty())), view)?;
     let mut whole = file(args, found.id, found.proof, place()?, &mut transfer, view);
-    let mut struck_off = Vec::new();
+    let mut banned = Vec::new();
     if transfer.is_deserted() {
-        struck_off = transfer.summary(&found.id, String::new(), None).struck_off;
+        banned = transfer.summary(&found.id, String::new(), None).banned;
         verified = found.verified();
         view.note(&format!("no source answers that speaks mmTP: mirrors alone go on; {}", found.how()));
         transfer = Transfer::new(args, &[], Some(parts(self::client(args)?, false)), view)?;
@@ -292,7 +292,7 @@ fn found_one(
         // That of the journal says nothing to anybody.
         summary.content = None;
     }
-    summary.struck_off.splice(..0, struck_off);
+    summary.banned.splice(..0, banned);
     Ok(End { id, summary, whole })
 }
 

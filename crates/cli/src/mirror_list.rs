@@ -1,6 +1,6 @@
 //! `anabranch mirror-list`: what makes a file on plain web servers verifiable, written and shown.
 //!
-//! `docs/mirrors.md` has the formats; [`mirror::metalink`] and [`mirror::leaves`] read and write them.
+//! `docs/mirrors.md` has the formats; [`mirror::metalink`] and [`mirror::leaf_list`] read and write them.
 
 mod directory;
 mod hash;
@@ -14,8 +14,8 @@ use std::thread;
 
 use algo::Span;
 use clap::{Args, Subcommand, ValueHint};
-use mirror::leaves::{self, LEAVES_MAX, Leaves};
-use mirror::metalink::{self, Hashes, MIRRORS_MAX, Metalink, Mirror, PIECES_MAX, Pieces, is_name};
+use mirror::leaf_list::{self, LEAVES_MAX, LeafList};
+use mirror::metalink::{self, Hashes, MIRRORS_MAX, Metalink, Mirror, PIECES_MAX, Pieces, is_safe_name};
 use mirror::url::{Url, encode_component};
 use mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
 use net::Clock;
@@ -188,7 +188,7 @@ struct Plan {
 
 impl Plan {
     fn of(args: &Make) -> Outcome<Self> {
-        let named = args.file.file_name().and_then(|name| name.to_str()).filter(|name| is_name(name));
+        let named = args.file.file_name().and_then(|name| name.to_str()).filter(|name| is_safe_name(name));
         let name = named.ok_or_else(|| {
             let file = shown(&args.file);
             Failure::usage(format!(
@@ -201,7 +201,7 @@ impl Plan {
             name: name.to_owned(),
             mirrors: mirrors(&args.urls, name)?,
             metalink: at(".meta4"),
-            leaves: at(leaves::SUFFIX),
+            leaves: at(leaf_list::SUFFIX),
         })
     }
 }
@@ -322,8 +322,9 @@ fn progress(done: u64, total: u64, passed: Span) -> String {
 
 fn write_all(args: &Make, plan: &Plan, hashed: Hashed, bytes: u64) -> Outcome {
     let Hashed { id, sha256, pieces, leaves } = hashed;
-    let list = if Leaves::encoded_len(id.length) <= LEAVES_MAX as u64 {
-        let list = Leaves::new(id, leaves).ok_or_else(|| Failure::other("the hashes do not fit together"))?;
+    let list = if LeafList::encoded_len(id.length) <= LEAVES_MAX as u64 {
+        let list =
+            LeafList::new(id, leaves).ok_or_else(|| Failure::other("the hashes do not fit together"))?;
         write(&plan.leaves, &list.encode(), args.force)?;
         true
     } else {
@@ -336,7 +337,7 @@ fn write_all(args: &Make, plan: &Plan, hashed: Hashed, bytes: u64) -> Outcome {
         hashes: Hashes { sha256: Some(sha256), sha512: None, blake3: Some(id.root) },
         pieces: (!pieces.is_empty()).then_some(Pieces { bytes, sha256: pieces }),
         mirrors: plan.mirrors.clone(),
-        leaves: list.then(|| leaves::reference(&plan.name)),
+        leaves: list.then(|| leaf_list::reference(&plan.name)),
         ..metalink::File::default()
     };
     let metalink = Metalink { files: vec![file] };

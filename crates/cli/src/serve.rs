@@ -25,9 +25,9 @@ use crate::exit::{Failure, Outcome};
 use crate::host::{secret, stop_signals};
 use crate::names::{hidden_warning, show};
 use crate::view::{Lines, bytes, duration, rate};
+use anabranch_http::server::{RunningServer, Server};
 use counts::Counts;
 use http::Offers;
-use http_world::server::{Running, Server};
 use limit::Limit;
 use socket::{Shared, Socket};
 
@@ -83,7 +83,7 @@ pub fn serve(args: &Serve) -> Outcome {
         let start = clock.now();
         report(args, clock, &wake, &stop, || sum(&all, http.as_ref()));
         stop.store(true, Ordering::Relaxed);
-        http.iter_mut().for_each(Running::stop);
+        http.iter_mut().for_each(RunningServer::stop);
         wakes.iter().for_each(|wake| wake.waker().wake());
         for (thread, udp) in threads.into_iter().zip(&sockets) {
             if let Ok(Err(e)) = thread.join() {
@@ -358,7 +358,7 @@ fn report(args: &Serve, clock: Clock, wake: &WakeReceiver, stop: &AtomicBool, su
 }
 
 /// The counters of all sockets and of HTTP together.
-fn sum(all: &[Mutex<Counts>], http: Option<&Running>) -> Counts {
+fn sum(all: &[Mutex<Counts>], http: Option<&RunningServer>) -> Counts {
     let mut sum = Counts::default();
     if let Some(http) = http {
         sum.set_http(&http.counters());

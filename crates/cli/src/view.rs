@@ -82,7 +82,7 @@ pub struct PathRow {
     pub source: String,
     /// The local end: interface or address.
     pub via: String,
-    /// What it does: "slow start", "probing", "struck off: wrong bytes".
+    /// What it does: "slow start", "probing", "banned: wrong bytes".
     pub state: String,
     /// Rate now (in the summary: the mean), in bytes a second.
     pub rate_bytes: u64,
@@ -111,8 +111,9 @@ pub struct Summary {
     pub target: String,
     /// The content's name; `None` while it is not known.
     pub content: Option<String>,
-    /// Sources that were struck off, each with its reason.
-    pub struck_off: Vec<StruckOff>,
+    /// Sources that were banned, each with its reason.
+    #[serde(rename = "struck_off")]
+    pub banned: Vec<BannedSource>,
     /// Whether the whole content arrived and is verified, as far as `verified` says.
     pub complete: bool,
     /// What was verified.
@@ -181,7 +182,7 @@ impl Verified {
 
 /// A source that is not asked any more.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct StruckOff {
+pub struct BannedSource {
     /// The source: address and port.
     pub source: String,
     /// Why: "wrong bytes in block 812".
@@ -269,7 +270,7 @@ impl View {
         }
     }
 
-    /// Says something that stays: a source struck off, an interface gone. After a limit it only counts.
+    /// Says something that stays: a source banned, an interface gone. After a limit it only counts.
     pub fn note(&mut self, note: &str) {
         self.notes += 1;
         if self.notes > NOTES_MAX {
@@ -294,7 +295,7 @@ impl View {
         self.show(now, &Snapshot { note: Some("checking what is there".to_owned()), ..snapshot });
     }
 
-    /// Shows the end: the table, who was struck off, where the file is. There is one end, the first.
+    /// Shows the end: the table, who was banned, where the file is. There is one end, the first.
     pub fn finish(&mut self, summary: &Summary) {
         if std::mem::replace(&mut self.finished, true) {
             return;
@@ -390,7 +391,7 @@ fn table(summary: &Summary) -> Vec<String> {
     let mut out = Vec::new();
     // A transfer that moved nothing has nothing to tell but why, and that is said elsewhere.
     let fresh = s.done_bytes.saturating_sub(s.resumed_bytes);
-    if !summary.complete && fresh == 0 && summary.struck_off.is_empty() {
+    if !summary.complete && fresh == 0 && summary.banned.is_empty() {
         return out;
     }
     if fresh > 0 || !summary.complete {
@@ -406,8 +407,8 @@ fn table(summary: &Summary) -> Vec<String> {
         let heads = ["source", "via", "bytes", "share", "mean rate", "loss", "RTOs"];
         out.extend(columns(&heads, &rows, |i| s.paths[i].state.clone()));
     }
-    for one in &summary.struck_off {
-        out.push(format!("struck off: {}: {}", one.source, one.reason));
+    for one in &summary.banned {
+        out.push(format!("banned: {}: {}", one.source, one.reason));
     }
     let word = summary.word();
     let mut line = match summary.complete {
@@ -514,14 +515,14 @@ mod tests {
         let summary = Summary {
             last: Snapshot { done_bytes: 4_000_000, ..snapshot() },
             target: "film.mkv".into(),
-            struck_off: vec![StruckOff { source: "192.0.2.9:1".into(), reason: "wrong bytes".into() }],
+            banned: vec![BannedSource { source: "192.0.2.9:1".into(), reason: "wrong bytes".into() }],
             complete: true,
             ..Summary::default()
         };
         let table = table(&summary);
         assert!(table[1].contains("0.2 %     1  steady"), "{}", table[1]);
         assert!(table[..3].iter().all(|line| line.len() <= 80), "it fits a terminal");
-        assert_eq!(table[3], "struck off: 192.0.2.9:1: wrong bytes");
+        assert_eq!(table[3], "banned: 192.0.2.9:1: wrong bytes");
         let last = "film.mkv: 4.0 MB verified; 3.0 MB in 2.0 s, 12.0 Mbit/s; 1.0 MB were there before";
         assert_eq!(table[4], last);
     }

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::{anabranch, noise, wait_until};
-use mirror::leaves::Leaves;
+use mirror::leaf_list::LeafList;
 use mmtp::ContentId;
 use mmtp::id::BLOCK_BYTES;
 use mmtp::tree::block_cv;
@@ -112,7 +112,7 @@ fn file(request: &Request, content: &[u8], fields: &str) -> Answer {
 
 fn leaf_list(content: &[u8]) -> Vec<u8> {
     let cvs = (0..).zip(content.chunks(BLOCK_BYTES)).map(|(n, block)| block_cv(n, block)).collect();
-    Leaves::new(ContentId::of(content), cvs).expect("its leaves").encode()
+    LeafList::new(ContentId::of(content), cvs).expect("its leaves").encode()
 }
 
 fn get(dir: &Path, args: &[&str]) -> (Option<i32>, String) {

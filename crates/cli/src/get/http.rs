@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use anabranch_http::client::Options;
 use clap::{Args, ValueHint};
-use http_world::client::Options;
 
 /// Options of `get` for HTTP mirrors.
 #[derive(Args, Clone, Debug, Default)]

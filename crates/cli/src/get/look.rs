@@ -19,9 +19,9 @@ use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 
 use algo::{Span, Time};
-use http_world::client::{Ask, Client, Event, FetchId, Head, Trouble, What};
-use mirror::field;
-use mirror::leaves::{self, LEAVES_MAX, Leaves};
+use anabranch_http::client::{Client, Event, FetchError, FetchId, FetchRequest, Head, RequestKind};
+use mirror::http_fields;
+use mirror::leaf_list::{self, LEAVES_MAX, LeafList};
 use mirror::metalink::{self, METALINK_MAX, Metalink};
 use mirror::url::Url;
 use mmtp::ContentId;
@@ -57,7 +57,7 @@ enum About {
 struct Question {
     about: About,
     url: Url,
-    what: What,
+    what: RequestKind,
     /// Which of the local ends it was asked over.
     via: usize,
     /// Whether it is about what the user did not name and what may not be there.
@@ -94,7 +94,7 @@ struct Looker<'a, 'v> {
     alone: bool,
     asked: BTreeMap<FetchId, Question>,
     /// Questions that are asked again, and when: their servers could not answer.
-    again: Vec<(Time, Question, Trouble)>,
+    again: Vec<(Time, Question, FetchError)>,
     told_again: bool,
     urls: Vec<Url>,
     /// How many of these the user named: the first ones.
@@ -108,7 +108,7 @@ struct Looker<'a, 'v> {
     /// file.
     lists_of_leaves: Vec<(Url, bool)>,
     /// With the server that offers it, if it was not in a file.
-    leaves: Option<(Leaves, Option<String>)>,
+    leaves: Option<(LeafList, Option<String>)>,
     /// The root that stands in a `b3sum` line beside the file, and the server that offers it.
     line: Option<([u8; 32], String)>,
     next: FetchId,
@@ -175,7 +175,7 @@ pub(super) fn look(
     if let Some((mut metalink, base)) = asked.metalink
         && let Some(file) = metalink.files.pop()
     {
-        let beside = file.leaves_beside();
+        let beside = file.sibling_leaf_list();
         let path = if let Base::Path(path) = &base { Some(path) } else { None };
         // A leaf list lies beside the Metalink, as `mirror-list make` puts it.
         if let (Some(name), Some(path)) = (beside, path)
@@ -204,12 +204,12 @@ pub(super) fn origin(url: &Url) -> (bool, String, u16) {
 
 /// Bytes that the leaf list of a content of `length` bytes may have.
 fn leaves_max(length: u64) -> usize {
-    let max = Leaves::encoded_len(length.min(mmtp::id::LENGTH_MAX)).min(LEAVES_MAX as u64);
+    let max = LeafList::encoded_len(length.min(mmtp::id::LENGTH_MAX)).min(LEAVES_MAX as u64);
     usize::try_from(max).unwrap_or(LEAVES_MAX)
 }
 
 impl Looker<'_, '_> {
-    fn ask(&mut self, about: About, url: &Url, what: What, beside: bool) {
+    fn ask(&mut self, about: About, url: &Url, what: RequestKind, beside: bool) {
         let patience = if beside { self.clock.now() + BESIDE_FOR } else { self.end };
         let until = patience.min(self.end);
         let via = self.via;
@@ -219,15 +219,15 @@ impl Looker<'_, '_> {
     fn put(&mut self, question: Question) {
         let id = self.next;
         self.next += 1;
-        let ask = Ask {
-            // One way a question: they do not wait for each other.
-            way: id as usize % 32,
+        let request = FetchRequest {
+            // One route a question: they do not wait for each other.
+            route: id as usize % 32,
             via: self.vias[question.via].clone(),
             url: question.url.as_str().to_owned(),
             trusted: self.is_named(&question.url),
-            what: question.what.clone(),
+            kind: question.what.clone(),
         };
-        self.client.fetch(id, ask);
+        self.client.fetch(id, request);
         self.asked.insert(id, question);
     }
 
@@ -239,7 +239,7 @@ impl Looker<'_, '_> {
     fn mirror(&mut self, url: Url) {
         if self.urls.len() < MIRRORS_MAX && self.urls.iter().all(|known| known.as_str() != url.as_str()) {
             let number = self.urls.len();
-            self.ask(About::Mirror(number), &url, What::Look, false);
+            self.ask(About::Mirror(number), &url, RequestKind::Metadata, false);
             self.urls.push(url);
             self.heads.push(None);
         }
@@ -253,7 +253,7 @@ impl Looker<'_, '_> {
         let mut heard_at = start;
         loop {
             while let Some((url, offered)) = self.lists.pop_front() {
-                self.ask(About::List, &url, What::Small { max: METALINK_MAX }, offered);
+                self.ask(About::List, &url, RequestKind::Document { max: METALINK_MAX }, offered);
             }
             if self.wants_beside
                 && self.metalink.is_none()
@@ -264,7 +264,7 @@ impl Looker<'_, '_> {
             }
             if let Some(length) = self.length_so_far() {
                 for (url, beside) in std::mem::take(&mut self.lists_of_leaves) {
-                    self.ask(About::Leaves, &url, What::Small { max: leaves_max(length) }, beside);
+                    self.ask(About::Leaves, &url, RequestKind::Document { max: leaves_max(length) }, beside);
                 }
             }
             let again_at = self.ask_again()?;
@@ -311,8 +311,8 @@ impl Looker<'_, '_> {
         for id in late {
             self.client.cancel(id);
             if let Some(question) = self.asked.remove(&id) {
-                let trouble = Trouble::Broken("no answer yet".to_owned());
-                self.failed(question, trouble)?;
+                let error = FetchError::Broken("no answer yet".to_owned());
+                self.failed(question, error)?;
             }
         }
         Ok(())
@@ -351,9 +351,9 @@ impl Looker<'_, '_> {
                     self.done(question)?;
                 }
             }
-            Event::Failed { id, trouble } => {
+            Event::Failed { id, error } => {
                 if let Some(question) = self.asked.remove(&id) {
-                    self.failed(question, trouble)?;
+                    self.failed(question, error)?;
                 }
             }
             Event::Sample { .. } => {}
@@ -388,16 +388,16 @@ impl Looker<'_, '_> {
             About::Leaves => self.leaves_came(&body, Some(host(&url))),
             About::Line => {
                 let name = self.urls.first().and_then(Url::file_name).unwrap_or_default();
-                self.line = leaves::b3sum(&body, &name).map(|root| (root, host(&url)));
+                self.line = leaf_list::b3sum(&body, &name).map(|root| (root, host(&url)));
             }
         }
         Ok(())
     }
 
-    fn failed(&mut self, question: Question, trouble: Trouble) -> Outcome {
+    fn failed(&mut self, question: Question, error: FetchError) -> Outcome {
         let asked = matches!(question.about, About::Mirror(_) | About::List) && !question.beside;
         if asked
-            && !matches!(trouble, Trouble::Gone(_))
+            && !matches!(error, FetchError::NotFound(_))
             && question.via + 1 < self.vias.len()
             && self.clock.now() < self.end
         {
@@ -405,17 +405,17 @@ impl Looker<'_, '_> {
             self.put(Question { via: question.via + 1, body: Vec::new(), ..question });
             return Ok(());
         }
-        let Some((question, trouble)) = self.later(question, trouble) else { return Ok(()) };
+        let Some((question, error)) = self.later(question, error) else { return Ok(()) };
         match question.about {
             About::Mirror(number) => {
                 let url = &self.urls[number];
-                let why = told(&trouble, self.is_named(url));
-                self.view.note(&format!("{}: {trouble}", host(url)));
-                self.troubles.push((code(&trouble), format!("{}: {why}", host(url))));
+                let why = told(&error, self.is_named(url));
+                self.view.note(&format!("{}: {error}", host(url)));
+                self.troubles.push((code(&error), format!("{}: {why}", host(url))));
             }
             About::List if self.urls.is_empty() => {
-                let why = told(&trouble, self.is_named(&question.url));
-                return Err(Failure::new(code(&trouble), format!("{}: {why}", question.url)));
+                let why = told(&error, self.is_named(&question.url));
+                return Err(Failure::new(code(&error), format!("{}: {why}", question.url)));
             }
             // What may lie beside a file mostly does not.
             About::List | About::Leaves | About::Line => {}
@@ -427,7 +427,8 @@ impl Looker<'_, '_> {
     fn links(&mut self, number: usize) {
         let Some(head) = &self.heads[number] else { return };
         let Ok(base) = Url::parse(&head.url) else { return };
-        let mut links: Vec<_> = head.links.iter().flat_map(|value| field::links(value, &base)).collect();
+        let mut links: Vec<_> =
+            head.links.iter().flat_map(|value| http_fields::links(value, &base)).collect();
         links.sort_by_key(|link| link.priority);
         for link in links {
             if link.is_metalink() && self.metalink.is_none() && self.lists.is_empty() {

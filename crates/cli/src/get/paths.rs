@@ -49,13 +49,13 @@ impl Paths {
             .map_while(|(name, addresses)| Some((subscriber.add_source()?, name.clone(), addresses.clone())))
             .collect();
         let mut new = Self { links: Vec::new(), sources, via: args.via.clone(), algorithm, groups };
-        let trouble = new.extend(subscriber);
+        let error = new.extend(subscriber);
         if !needed {
             return Ok(new);
         }
         for via in &args.via {
             if !new.links.iter().any(|link| link.via == *via) {
-                let why = trouble.clone().unwrap_or_else(|| "no source is of its address family".into());
+                let why = error.clone().unwrap_or_else(|| "no source is of its address family".into());
                 return Err(Failure::new(
                     Code::Unreachable,
                     format!("--via {via} leads to no source: {why}"),
@@ -63,7 +63,7 @@ impl Paths {
             }
         }
         if new.links.is_empty() {
-            let why = trouble.unwrap_or_else(|| "no usable interface".into());
+            let why = error.unwrap_or_else(|| "no usable interface".into());
             return Err(Failure::new(Code::Unreachable, format!("no way to any source: {why}")));
         }
         Ok(new)
@@ -72,18 +72,18 @@ impl Paths {
     /// Adds the paths that are possible and not there yet; tells what went wrong with the last impossible
     /// one.
     fn extend(&mut self, subscriber: &mut Subscriber) -> Option<String> {
-        let mut trouble = None;
+        let mut error = None;
         for (index, (source, name, addresses)) in self.sources.iter().enumerate() {
             for &peer in addresses {
                 let ways = match ways(&self.via, peer.ip()) {
                     Ok(ways) => ways,
                     Err(e) => {
-                        trouble = Some(e.to_string());
+                        error = Some(e.to_string());
                         continue;
                     }
                 };
                 if ways.is_empty() {
-                    trouble = Some(format!("no route to {}", peer.ip()));
+                    error = Some(format!("no route to {}", peer.ip()));
                 }
                 for via in ways {
                     if self
@@ -96,7 +96,7 @@ impl Paths {
                     let udp = match Udp::connect(&via, peer) {
                         Ok(udp) => udp,
                         Err(e) => {
-                            trouble = Some(e.to_string());
+                            error = Some(e.to_string());
                             continue;
                         }
                     };
@@ -114,7 +114,7 @@ impl Paths {
                 }
             }
         }
-        trouble
+        error
     }
 
     /// Who shares a bottleneck with whom, as it seems: a sentence.

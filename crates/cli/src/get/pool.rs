@@ -2,15 +2,15 @@
 
 use std::ops::Range;
 
-use mirror::plain::{Check, Plain};
-use mirror::plan::{MirrorId, Mirrors, Pool};
+use mirror::range_scheduler::{MirrorId, Pool, RangeScheduler};
+use mirror::verified_pool::{Check, VerifiedPool};
 use mmtp::subscriber::{DownloadId, PathReport, SourceId, Subscriber};
 
 /// Who knows what is missing.
 pub(super) enum Kind {
     /// A pool of the mirrors' own, once the content is wanted.
     Check(Check),
-    Plain(Box<Plain>),
+    Plain(Box<VerifiedPool>),
     /// The subscriber will lend, once the content is wanted.
     Lending(Check),
     /// It will lend blocks of this content, once a source has answered that has its hashes.
@@ -42,7 +42,7 @@ impl Pool for Lent<'_> {
         self.subscriber.reserve(source, self.download, blocks, self.rate_bytes)
     }
 
-    fn put_back(&mut self, blocks: Range<u64>) {
+    fn release(&mut self, blocks: Range<u64>) {
         self.subscriber.release(self.download, blocks);
     }
 
@@ -57,7 +57,7 @@ impl Pool for Lent<'_> {
         self.subscriber.is_wanted(self.download, block)
     }
 
-    fn bring(&mut self, mirror: MirrorId, block: u64, bytes: &[u8]) {
+    fn deliver(&mut self, mirror: MirrorId, block: u64, bytes: &[u8]) {
         if let Some(source) = self.source(mirror) {
             self.subscriber.insert_block(source, self.download, block, bytes);
         }
@@ -71,28 +71,28 @@ impl Pool for Nothing {
     fn take(&mut self, _: MirrorId, _: u64) -> Option<Range<u64>> {
         None
     }
-    fn put_back(&mut self, _: Range<u64>) {}
+    fn release(&mut self, _: Range<u64>) {}
     fn idle(&self) -> u64 {
         0
     }
     fn is_wanted(&self, _: u64) -> bool {
         false
     }
-    fn bring(&mut self, _: MirrorId, _: u64, _: &[u8]) {}
+    fn deliver(&mut self, _: MirrorId, _: u64, _: &[u8]) {}
 }
 
 /// Calls `f` with the machine and its pool.
 pub(super) fn with_pool<T>(
     kind: &mut Kind,
-    machine: &mut Mirrors,
+    machine: &mut RangeScheduler,
     sources: Vec<Option<SourceId>>,
     subscriber: &mut Subscriber,
-    f: impl FnOnce(&mut Mirrors, &mut dyn Pool) -> T,
+    f: impl FnOnce(&mut RangeScheduler, &mut dyn Pool) -> T,
 ) -> T {
     match kind {
         Kind::Plain(plain) => f(machine, &mut **plain),
         Kind::Lent(download) => {
-            let rate_bytes = machine.ways().filter_map(|way| way.rate).sum();
+            let rate_bytes = machine.connections().filter_map(|way| way.rate).sum();
             let paths = subscriber.paths().filter(|path| path.srtt > algo::Span::ZERO);
             let rate = |p: PathReport| {
                 let window = u64::from(p.cwnd) * p.chunk_bytes as u64;

@@ -10,7 +10,7 @@ use crate::view::NO_ANSWER_YET;
 
 /// Nobody is left who could bring what is missing.
 pub(super) fn given_up(sources: &[Source]) -> Failure {
-    let liars: Vec<&str> = sources.iter().filter(|s| s.struck.is_some()).map(|s| s.name.as_str()).collect();
+    let liars: Vec<&str> = sources.iter().filter(|s| s.banned.is_some()).map(|s| s.name.as_str()).collect();
     if liars.is_empty() && sources.iter().any(|s| s.refused == Some(Reason::Changed)) {
         return Failure::new(
             Code::NotFound,
@@ -23,7 +23,7 @@ pub(super) fn given_up(sources: &[Source]) -> Failure {
     Failure::new(
         Code::Corrupt,
         format!(
-            "every source that had it sent wrong bytes and was struck off ({}); what was verified is \
+            "every source that had it sent wrong bytes and was banned ({}); what was verified is \
              kept: name another source with --from",
             liars.join(", ")
         ),
@@ -31,8 +31,8 @@ pub(super) fn given_up(sources: &[Source]) -> Failure {
 }
 
 pub(super) fn state(report: &PathReport, source: &Source) -> String {
-    match (report.state, &source.struck, source.refused) {
-        (_, Some(reason), _) => format!("struck off: {reason}"),
+    match (report.state, &source.banned, source.refused) {
+        (_, Some(reason), _) => format!("banned: {reason}"),
         (_, _, Some(reason)) => reason.to_string(),
         (PathState::Opening, ..) => NO_ANSWER_YET.into(),
         (PathState::Open, ..) => "open".into(),

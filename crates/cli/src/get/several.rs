@@ -24,7 +24,7 @@ use crate::exit::{Code, Failure, Outcome};
 use crate::host::{Stop, shared_stop};
 use crate::names::show;
 use crate::target::{Directory, Place, directory_destination, is_there};
-use crate::view::{PathRow, Snapshot, StruckOff, Summary, Verified, View, add, bytes, share};
+use crate::view::{BannedSource, PathRow, Snapshot, Summary, Verified, View, add, bytes, share};
 
 /// Files that are named when several could not be had.
 const TOLD_MAX: usize = 5;
@@ -113,7 +113,7 @@ struct Sum {
     totals: Totals,
     elapsed_s: f64,
     rows: Vec<PathRow>,
-    struck_off: Vec<StruckOff>,
+    banned: Vec<BannedSource>,
     /// Origins of those.
     liars: Vec<(bool, String, u16)>,
     unverified: usize,
@@ -210,7 +210,7 @@ impl Several<'_> {
         let ended = small.end();
         for (origin, source, reason) in ended.liars {
             self.sum.liars.push(origin);
-            self.sum.struck_off.push(StruckOff { source, reason });
+            self.sum.banned.push(BannedSource { source, reason });
         }
         self.sum
             .missing
@@ -248,7 +248,7 @@ impl Several<'_> {
         } else if self.sum.liars.is_empty() {
             Err(Failure::new(Code::NotFound, "no mirror is named"))
         } else {
-            Err(Failure::new(Code::Corrupt, "all its mirrors are struck off"))
+            Err(Failure::new(Code::Corrupt, "all its mirrors are banned"))
         };
         let failure = match ended {
             Ok((found, End { summary, whole, .. })) => {
@@ -256,10 +256,10 @@ impl Several<'_> {
                 self.sum.totals.done_bytes += summary.last.done_bytes;
                 self.sum.totals.resumed_bytes += summary.last.resumed_bytes;
                 self.sum.add(&summary.last);
-                for struck in summary.struck_off {
-                    let url = found.mirrors.iter().find(|m| super::look::host(&m.url) == struck.source);
+                for banned in summary.banned {
+                    let url = found.mirrors.iter().find(|m| super::look::host(&m.url) == banned.source);
                     self.sum.liars.extend(url.map(|mirror| origin(&mirror.url)));
-                    self.sum.struck_off.push(struck);
+                    self.sum.banned.push(banned);
                 }
                 let unverified = matches!(summary.verified, Verified::Nothing | Verified::Unchanged);
                 self.sum.unverified += usize::from(unverified && whole.is_ok());
@@ -366,7 +366,7 @@ impl Sum {
             },
             target,
             content: Some(content),
-            struck_off: std::mem::take(&mut self.struck_off),
+            banned: std::mem::take(&mut self.banned),
             complete: failure.is_none(),
             verified: if self.unverified > 0 { Verified::Nothing } else { Verified::Files },
             unverified_since: None,

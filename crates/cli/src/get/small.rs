@@ -1,4 +1,4 @@
-//! Small files from mirrors, many at once: the world of [`mirror::files`].
+//! Small files from mirrors, many at once: the world of [`mirror::file_scheduler`].
 //!
 //! Each is fetched whole into memory, held against its hash, and handed to the [`Writer`].
 
@@ -12,8 +12,10 @@ use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use algo::{Output, Span, Time};
-use http_world::client::{Ask, Client, Event as Answer, FetchId, Head, Trouble, What};
-use mirror::files::{Command, Event, FileId, Files, Input, SERVERS_MAX, ServerId, WRONG_MAX, Wanted};
+use anabranch_http::client::{Client, Event as Answer, FetchError, FetchId, FetchRequest, Head, RequestKind};
+use mirror::file_scheduler::{
+    BAD_FILES_MAX, Command, Event, FileId, FileScheduler, FileSpec, Input, SERVERS_MAX, ServerId,
+};
 use mirror::url::Url;
 use net::{Clock, Egress, Interest, Poller, WakeReceiver};
 
@@ -69,7 +71,7 @@ pub(super) struct Totals {
 /// The machine, its servers and the ways to them.
 pub(super) struct Small<'a> {
     client: Client,
-    machine: Files,
+    machine: FileScheduler,
     items: &'a [Item],
     servers: Vec<Seen>,
     ways: Vec<Way>,
@@ -140,7 +142,7 @@ impl<'a> Small<'a> {
                 };
                 places.push(number as ServerId);
             }
-            wanted.push(Wanted { bytes: item.bytes, servers: places });
+            wanted.push(FileSpec { bytes: item.bytes, servers: places });
         }
         if left_out {
             view.note(&format!("the Metalink names more than {SERVERS_MAX} servers: the first are asked"));
@@ -149,7 +151,7 @@ impl<'a> Small<'a> {
         let now = clock.now();
         let mut new = Self {
             client,
-            machine: Files::new(&wanted),
+            machine: FileScheduler::new(&wanted),
             items,
             servers,
             ways: Vec::new(),
@@ -173,13 +175,13 @@ impl<'a> Small<'a> {
 
     /// Opens the ways to the servers of these URLs.
     fn open(&mut self, urls: &[Url], named: &[Egress], view: &mut View) -> Outcome {
-        let mut trouble = None;
+        let mut error = None;
         for (number, url) in (0..).zip(urls) {
             let why = match ends(url, self.client.is_proxied(url.as_str()), named) {
                 Ok(found) => {
                     for (via, peer) in &found {
-                        let Some(first) = self.machine.add_way(number) else { break };
-                        let second = self.machine.add_lane(first);
+                        let Some(first) = self.machine.add_connection(number) else { break };
+                        let second = self.machine.add_second_connection(first);
                         for _ in [Some(first), second].into_iter().flatten() {
                             let (via, address) = (via.clone(), peer.ip());
                             self.ways.push(Way { mirror: number, via, address, shut: None });
@@ -193,12 +195,12 @@ impl<'a> Small<'a> {
                 let why = why.unwrap_or_else(|| "too many ways".into());
                 let seen = &mut self.servers[usize::from(number)].standing;
                 view.note(&format!("{}: {why}", seen.name));
-                trouble = Some(format!("{}: {why}", seen.name));
+                error = Some(format!("{}: {why}", seen.name));
                 (seen.out, seen.code) = (Some(why), Code::Unreachable);
                 self.machine.handle(self.clock.now(), Input::Useless { server: number });
             }
         }
-        if urls.is_empty() { Ok(()) } else { all_lead(named, &self.ways, trouble.as_deref()) }
+        if urls.is_empty() { Ok(()) } else { all_lead(named, &self.ways, error.as_deref()) }
     }
 
     /// Runs until every file is here or lost, or nobody answers any more. `totals` counts on.
@@ -225,7 +227,7 @@ impl<'a> Small<'a> {
                 }
                 until = self.drain(view);
             }
-            if self.machine.left() == 0 && self.writer.is_idle() {
+            if self.machine.remaining() == 0 && self.writer.is_idle() {
                 break Ok(());
             }
             let now = self.clock.now();
@@ -269,20 +271,20 @@ impl<'a> Small<'a> {
         loop {
             match self.machine.poll(now) {
                 Output::Wait(until) => return until,
-                Output::Send(Command::Fetch { way, fetch, file, place }) => {
-                    let (Some(item), Some(end)) = (self.items.get(file), self.ways.get(way)) else {
+                Output::Send(Command::Fetch { connection, fetch, file, url_index }) => {
+                    let (Some(item), Some(end)) = (self.items.get(file), self.ways.get(connection)) else {
                         continue;
                     };
-                    let Some(url) = item.urls.get(place) else { continue };
+                    let Some(url) = item.urls.get(url_index) else { continue };
                     self.coming.insert(fetch, Coming::default());
-                    let ask = Ask {
-                        way,
+                    let request = FetchRequest {
+                        route: connection,
                         via: end.via.clone(),
                         url: url.as_str().to_owned(),
                         trusted: self.servers[usize::from(end.mirror)].trusted,
-                        what: What::Small { max: (item.bytes + SLACK_BYTES) as usize },
+                        kind: RequestKind::Document { max: (item.bytes + SLACK_BYTES) as usize },
                     };
-                    self.client.fetch(fetch, ask);
+                    self.client.fetch(fetch, request);
                 }
                 Output::Send(Command::Cancel { fetch }) => {
                     self.coming.remove(&fetch);
@@ -292,7 +294,7 @@ impl<'a> Small<'a> {
                     let came = self.coming.remove(&fetch).unwrap_or_default();
                     self.writer.put(file, &self.items[file].name, came.bytes);
                 }
-                Output::Event(Event::Wrong { file, server }) => self.counted(file, server, view),
+                Output::Event(Event::BadContent { file, server }) => self.counted(file, server, view),
                 // What is not here at the end is lost.
                 Output::Event(Event::Lost { .. }) => {}
             }
@@ -306,14 +308,14 @@ impl<'a> Small<'a> {
         self.wrong.entry(file).or_default().push(server);
         seen.wrong += 1;
         let why = format!("wrong bytes in {}", show(&item.name));
-        if seen.wrong < WRONG_MAX {
+        if seen.wrong < BAD_FILES_MAX {
             view.note(&format!("{}: {why}: not asked for it again", seen.standing.name));
             return;
         }
         let why = format!("{why} and {} other files", seen.wrong - 1);
         let seen = &mut seen.standing;
-        view.note(&format!("{}: {why}: struck off", seen.name));
-        seen.strike(why);
+        view.note(&format!("{}: {why}: banned", seen.name));
+        seen.ban(why);
     }
 
     /// Counts the files that have their places.
@@ -328,7 +330,7 @@ impl<'a> Small<'a> {
 
     /// Whether nobody has answered for so long that the rest is given up.
     fn is_silent(&mut self, now: Time, view: &mut View) -> bool {
-        let bytes: u64 = self.machine.ways().map(|way| way.counters.received_bytes).sum();
+        let bytes: u64 = self.machine.connections().map(|way| way.counters.received_bytes).sum();
         // A disk that takes its time is no silence.
         if !self.writer.is_idle() {
             self.silence.heard(now);
@@ -348,10 +350,10 @@ impl<'a> Small<'a> {
                 Answer::Head { id, head } => self.head(now, id, &head, view),
                 Answer::Body { id, bytes } => self.body(now, id, &bytes, view),
                 Answer::Done { id } => self.done(now, id, view),
-                Answer::Failed { id, trouble } => self.failed(now, id, &trouble, view),
-                Answer::Sample { way, sample } => {
+                Answer::Failed { id, error } => self.failed(now, id, &error, view),
+                Answer::Sample { route, sample } => {
                     let rtt = Span::from_nanos(sample.rtt.as_nanos() as u64);
-                    self.machine.handle(now, Input::Sample { way, rtt });
+                    self.machine.handle(now, Input::Sample { connection: route, rtt });
                 }
             }
         }
@@ -365,7 +367,7 @@ impl<'a> Small<'a> {
         if let Some(way) = self.ways.get(way_of(id)) {
             self.servers[usize::from(way.mirror)].standing.fault = None;
         }
-        self.machine.handle(now, Input::Answer { fetch: id, nth: head.nth, last: head.last });
+        self.machine.handle(now, Input::Head { fetch: id, nth: head.nth, last: head.last });
         if head.length.is_some_and(|length| length != item.bytes) {
             self.client.cancel(id);
             self.wrong(now, id, view);
@@ -391,7 +393,7 @@ impl<'a> Small<'a> {
             if let Some(way) = self.ways.get(way_of(id)) {
                 self.servers[usize::from(way.mirror)].is_right = true;
             }
-            self.machine.handle(now, Input::Done { fetch: id, right: true });
+            self.machine.handle(now, Input::Done { fetch: id, valid: true });
         } else {
             self.wrong(now, id, view);
         }
@@ -410,10 +412,10 @@ impl<'a> Small<'a> {
     fn wrong(&mut self, now: Time, id: FetchId, view: &mut View) {
         let Some(item) = self.item(id) else { return };
         let page = self.coming.remove(&id).is_some_and(|coming| coming.page);
-        if page && !item.may_be_page() && self.machine.is_alone(id) {
+        if page && !item.may_be_page() && self.machine.was_unpipelined(id) {
             let why = "a web page came instead of the file: perhaps this network wants a login first";
-            return self.failed(now, id, &Trouble::NotTheFile(why.to_owned()), view);
+            return self.failed(now, id, &FetchError::NotTheFile(why.to_owned()), view);
         }
-        self.machine.handle(now, Input::Done { fetch: id, right: false });
+        self.machine.handle(now, Input::Done { fetch: id, valid: false });
     }
 }

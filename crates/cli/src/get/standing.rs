@@ -1,7 +1,7 @@
 //! What is known of a server of bytes, whether it is asked for ranges or for whole files.
 
 use algo::Span;
-use http_world::client::{Secrets, Trouble};
+use anabranch_http::client::{CredentialStatus, FetchError};
 
 use crate::exit::Code;
 use crate::view::View;
@@ -30,21 +30,21 @@ impl Standing {
     }
 
     /// It is not asked any more. `trusted`: whether the user named it.
-    pub(super) fn give_up(&mut self, trouble: &Trouble, trusted: bool, view: &mut View) {
-        view.note(&format!("{}: {trouble}: not asked any more", self.name));
-        (self.out, self.advice) = (Some(trouble.to_string()), advice(trouble, trusted));
-        self.code = code(trouble);
+    pub(super) fn give_up(&mut self, error: &FetchError, trusted: bool, view: &mut View) {
+        view.note(&format!("{}: {error}: not asked any more", self.name));
+        (self.out, self.advice) = (Some(error.to_string()), advice(error, trusted));
+        self.code = code(error);
     }
 
     /// It sent wrong bytes, as `what` says, and is not asked any more.
-    pub(super) fn strike(&mut self, what: String) {
+    pub(super) fn ban(&mut self, what: String) {
         (self.lied, self.out, self.advice, self.code) = (true, Some(what), None, Code::Corrupt);
     }
 
     /// It has answered like this.
-    pub(super) fn answered(&mut self, trouble: &Trouble) {
-        if let Trouble::Fault { .. } | Trouble::Busy { .. } = trouble {
-            self.fault = Some(trouble.to_string());
+    pub(super) fn answered(&mut self, error: &FetchError) {
+        if let FetchError::ServerError { .. } | FetchError::Busy { .. } = error {
+            self.fault = Some(error.to_string());
         }
     }
 
@@ -73,14 +73,14 @@ pub(super) fn faults<'a>(all: impl Iterator<Item = &'a Standing>) -> Option<Stri
 }
 
 /// The exit status of a transfer that fails for this.
-pub(super) const fn code(trouble: &Trouble) -> Code {
-    match trouble {
-        Trouble::Unreachable(_)
-        | Trouble::Broken(_)
-        | Trouble::Fault { .. }
-        | Trouble::Busy { .. }
-        | Trouble::Tls(_) => Code::Unreachable,
-        Trouble::Forbidden { .. } => Code::Refused,
+pub(super) const fn code(error: &FetchError) -> Code {
+    match error {
+        FetchError::Unreachable(_)
+        | FetchError::Broken(_)
+        | FetchError::ServerError { .. }
+        | FetchError::Busy { .. }
+        | FetchError::Tls(_) => Code::Unreachable,
+        FetchError::Forbidden { .. } => Code::Refused,
         _ => Code::NotFound,
     }
 }
@@ -93,26 +93,26 @@ pub(super) fn worst(all: impl Iterator<Item = Code> + Clone) -> Code {
 
 /// What happened, and what to do if a name and a password are wanted. `trusted`: whether the user named the
 /// server.
-pub(super) fn told(trouble: &Trouble, trusted: bool) -> String {
-    match advice(trouble, trusted) {
-        Some(advice) => format!("{trouble}: {advice}"),
-        None => trouble.to_string(),
+pub(super) fn told(error: &FetchError, trusted: bool) -> String {
+    match advice(error, trusted) {
+        Some(advice) => format!("{error}: {advice}"),
+        None => error.to_string(),
     }
 }
 
-fn advice(trouble: &Trouble, trusted: bool) -> Option<&'static str> {
-    let Trouble::Forbidden { status, secrets, at } = trouble else { return None };
-    match (status, secrets) {
+fn advice(error: &FetchError, trusted: bool) -> Option<&'static str> {
+    let FetchError::Forbidden { status, credentials, at } = error else { return None };
+    match (status, credentials) {
         (407, _) => Some("put them into the URL of the proxy (--proxy http://NAME:PASSWORD@HOST:PORT)"),
-        (401 | 403, Secrets::Withheld) => Some(
+        (401 | 403, CredentialStatus::Withheld) => Some(
             "what --user and --header say goes only to servers that the command line names: put a name and a \
              password for this one into ~/.netrc, and say --netrc",
         ),
-        (401, Secrets::Sent) => Some("those that were given are wrong"),
-        (401, Secrets::None) if trusted && at.is_none() => {
+        (401, CredentialStatus::Sent) => Some("those that were given are wrong"),
+        (401, CredentialStatus::None) if trusted && at.is_none() => {
             Some("give them with --user, or put them into ~/.netrc and say --netrc")
         }
-        (401, Secrets::None) => Some(
+        (401, CredentialStatus::None) => Some(
             "put them into ~/.netrc, and say --netrc (--user is for servers that the command line names)",
         ),
         _ => None,
@@ -120,8 +120,10 @@ fn advice(trouble: &Trouble, trusted: bool) -> Option<&'static str> {
 }
 
 /// How long a server is left alone that asks for it.
-pub(super) fn pause(trouble: &Trouble) -> Span {
-    let (Trouble::Busy { retry } | Trouble::Fault { retry, .. }) = trouble else { return Span::ZERO };
+pub(super) fn pause(error: &FetchError) -> Span {
+    let (FetchError::Busy { retry } | FetchError::ServerError { retry, .. }) = error else {
+        return Span::ZERO;
+    };
     retry.map_or(Span::ZERO, |wait| Span::from_nanos(wait.as_nanos() as u64)).min(HOUR)
 }
 
@@ -131,28 +133,35 @@ mod tests {
 
     #[test]
     fn advice_is_about_what_was_sent_to_whom() {
-        let told = |status, secrets, at: Option<&str>, trusted| {
-            told(&Trouble::Forbidden { status, secrets, at: at.map(str::to_owned) }, trusted)
+        let told = |status, credentials, at: Option<&str>, trusted| {
+            told(&FetchError::Forbidden { status, credentials, at: at.map(str::to_owned) }, trusted)
         };
-        assert!(told(401, Secrets::Sent, None, true).ends_with("those that were given are wrong"));
-        assert!(told(401, Secrets::Sent, Some("b"), false).starts_with("it leads to b, which wants a name"));
-        assert!(told(401, Secrets::Withheld, Some("b"), true).contains("for this one into ~/.netrc"));
-        assert!(told(403, Secrets::Withheld, None, false).contains("for this one into ~/.netrc"));
-        assert!(told(401, Secrets::None, None, true).contains("give them with --user"));
-        assert!(told(401, Secrets::None, Some("b"), true).contains(": put them into ~/.netrc"));
-        assert!(told(403, Secrets::Sent, None, true).ends_with("the server does not allow it (403)"));
-        assert!(told(407, Secrets::None, None, true).contains("URL of the proxy"));
+        assert!(told(401, CredentialStatus::Sent, None, true).ends_with("those that were given are wrong"));
+        assert!(
+            told(401, CredentialStatus::Sent, Some("b"), false)
+                .starts_with("it leads to b, which wants a name")
+        );
+        assert!(
+            told(401, CredentialStatus::Withheld, Some("b"), true).contains("for this one into ~/.netrc")
+        );
+        assert!(told(403, CredentialStatus::Withheld, None, false).contains("for this one into ~/.netrc"));
+        assert!(told(401, CredentialStatus::None, None, true).contains("give them with --user"));
+        assert!(told(401, CredentialStatus::None, Some("b"), true).contains(": put them into ~/.netrc"));
+        assert!(
+            told(403, CredentialStatus::Sent, None, true).ends_with("the server does not allow it (403)")
+        );
+        assert!(told(407, CredentialStatus::None, None, true).contains("URL of the proxy"));
     }
 
     #[test]
     fn what_to_do_is_told_at_the_end_alone() {
         let mut standing = Standing::new("a".into());
-        let trouble = Trouble::Forbidden { status: 401, secrets: Secrets::Sent, at: None };
-        standing.give_up(&trouble, true, &mut View::new(crate::view::Mode::Quiet));
+        let error = FetchError::Forbidden { status: 401, credentials: CredentialStatus::Sent, at: None };
+        standing.give_up(&error, true, &mut View::new(crate::view::Mode::Quiet));
         assert_eq!(standing.out.as_deref(), Some("the server wants a name and a password (401)"));
         let (code, why) = none_left(std::iter::once(&standing));
         assert!(code == Code::Refused && why.contains("(401): those that were given are wrong"), "{why}");
-        standing.strike("wrong bytes in block 1".into());
+        standing.ban("wrong bytes in block 1".into());
         assert_eq!(standing.code, Code::Corrupt);
     }
 }

@@ -69,7 +69,7 @@ pub(super) struct Transfer {
 /// A source, as people know it.
 pub(super) struct Source {
     pub(super) name: String,
-    pub(super) struck: Option<String>,
+    pub(super) banned: Option<String>,
     pub(super) refused: Option<Reason>,
 }
 
@@ -112,7 +112,7 @@ impl Transfer {
             subscriber,
             paths,
             web,
-            sources: names.into_iter().map(|name| Source { name, struck: None, refused: None }).collect(),
+            sources: names.into_iter().map(|name| Source { name, banned: None, refused: None }).collect(),
             poller: Poller::new(clock),
             watch,
             wake,
@@ -148,7 +148,7 @@ impl Transfer {
     /// Runs until everything in `arrivals` is here.
     ///
     /// # Errors
-    /// 3 if no source has a content, 4 if nobody answers any more, 5 if all are struck off, 6 if the disk
+    /// 3 if no source has a content, 4 if nobody answers any more, 5 if all are banned, 6 if the disk
     /// does not take it, 130 on Ctrl-C. What arrived is on the disk in any case, unless nobody can tell
     /// whether it is right.
     pub(super) fn run(&mut self, arrivals: &mut Arrivals, view: &mut View) -> Outcome {
@@ -300,12 +300,12 @@ impl Transfer {
                 if let Some(web) = &mut self.web
                     && let Some(mirror) = web.mirror_of(source)
                 {
-                    web.struck(self.clock.now(), mirror, block, &mut self.subscriber);
+                    web.banned(self.clock.now(), mirror, block, &mut self.subscriber);
                 }
                 let source = &mut self.sources[usize::from(source)];
                 let reason = format!("wrong bytes in block {block}");
-                view.note(&format!("{}: {reason}: struck off", source.name));
-                source.struck = Some(reason);
+                view.note(&format!("{}: {reason}: banned", source.name));
+                source.banned = Some(reason);
                 self.doubtful = true;
                 Ok(())
             }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 
-use mirror::plan::{MirrorId, State};
+use mirror::range_scheduler::{MirrorId, State};
 use mirror::url::Url;
 use net::Egress;
 
@@ -30,7 +30,7 @@ impl Way {
             source: if one { of.name.clone() } else { format!("{} ({})", of.name, self.address) },
             via: self.via.to_string(),
             state: match (&of.out, state) {
-                (Some(why), _) if of.lied => format!("struck off: {why}"),
+                (Some(why), _) if of.lied => format!("banned: {why}"),
                 (Some(why), _) => why.clone(),
                 (None, State::Opening) => NO_ANSWER_YET.into(),
                 (None, State::Open) => "open".into(),
@@ -47,7 +47,7 @@ impl Way {
 
 /// The way that a request is on; its number is in the request's.
 pub(super) const fn way_of(fetch: u64) -> usize {
-    (fetch % mirror::plan::WAYS_MAX as u64) as usize
+    (fetch % mirror::range_scheduler::CONNECTIONS_MAX as u64) as usize
 }
 
 /// Whether the mirror of this way may be asked from another local end too.

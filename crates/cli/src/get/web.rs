@@ -1,9 +1,9 @@
 //! The HTTP part of a transfer: mirrors, the ways to them, and the pool that they share.
 //!
 //! Joins three parts that know nothing of each other: the machine that decides what is asked of whom
-//! ([`mirror::plan`]), the client that asks ([`http_world::client`]), and who knows what is missing. That is
-//! a [`Plain`] where mirrors alone have the content, and the subscriber where sources that speak mmTP have it
-//! too: it lends blocks to the mirrors.
+//! ([`mirror::range_scheduler`]), the client that asks ([`anabranch_http::client`]), and who knows what is
+//! missing. That is a [`VerifiedPool`] where mirrors alone have the content, and the subscriber where sources
+//! that speak mmTP have it too: it lends blocks to the mirrors.
 
 mod rows;
 
@@ -12,9 +12,11 @@ use std::os::fd::BorrowedFd;
 
 use algo::control::Algorithm;
 use algo::{Output, Span, Time};
-use http_world::client::{Ask, Client, Event as Answer, Trouble, What};
-use mirror::plain::{self, Check, Plain};
-use mirror::plan::{Command, Failure as Useless, Input, MirrorId, Mirrors, Sample, WayConfig};
+use anabranch_http::client::{Client, Event as Answer, FetchError, FetchRequest, RequestKind};
+use mirror::range_scheduler::{
+    Command, ConnectionConfig, Failure as Useless, Input, MirrorId, RangeScheduler, Sample,
+};
+use mirror::verified_pool::{self, Check, VerifiedPool};
 use mmtp::subscriber::{DownloadId, SourceId, Subscriber};
 use net::Egress;
 
@@ -61,7 +63,7 @@ pub(super) enum Brought {
 /// Everything about HTTP in a transfer.
 pub(super) struct Web {
     client: Client,
-    machine: Mirrors,
+    machine: RangeScheduler,
     length: u64,
     mirrors: Vec<Seen>,
     ways: Vec<Way>,
@@ -100,34 +102,38 @@ impl Web {
             Some(nmcc) if nmcc == algorithm => Algorithm::by_name(NMCC_OVER_TCP).unwrap_or(nmcc),
             _ => algorithm,
         };
-        let mut machine = Mirrors::new(length);
-        let (mut ways, mut seen, mut trouble) = (Vec::new(), Vec::new(), None);
+        let mut machine = RangeScheduler::new(length);
+        let (mut ways, mut seen, mut error) = (Vec::new(), Vec::new(), None);
         for (number, mirror) in (0..).zip(mirrors) {
             let name = look::host(&mirror.url);
             match ends(&mirror.url, mirror.proxied, named) {
                 Ok(found) => {
                     if found.is_empty() {
-                        trouble = Some(format!("no route to {name}"));
+                        error = Some(format!("no route to {name}"));
                     }
                     for (via, peer) in found {
                         let group = groups.of(first_group + ways.len(), &name, peer, &via);
-                        let config =
-                            WayConfig { mirror: number, group, control: algorithm, ranges: mirror.ranges };
-                        if machine.add_way(&config).is_some() {
+                        let config = ConnectionConfig {
+                            mirror: number,
+                            group,
+                            control: algorithm,
+                            ranges: mirror.ranges,
+                        };
+                        if machine.add_connection(&config).is_some() {
                             ways.push(Way { mirror: number, via, address: peer.ip(), shut: None });
                         }
                     }
                 }
                 Err(e) => {
                     view.note(&format!("{name}: {e}"));
-                    trouble = Some(format!("{name}: {e}"));
+                    error = Some(format!("{name}: {e}"));
                 }
             }
             seen.push(Seen { standing: Standing::new(name), mirror, source: None, reserve: false });
         }
-        all_lead(named, &ways, trouble.as_deref())?;
+        all_lead(named, &ways, error.as_deref())?;
         if ways.is_empty() {
-            let why = trouble.as_deref().unwrap_or(NO_FAMILY);
+            let why = error.as_deref().unwrap_or(NO_FAMILY);
             return Err(Failure::new(Code::Unreachable, format!("no way to any mirror: {why}")));
         }
         let pool = if lent { Kind::Lending(check) } else { Kind::Check(check) };
@@ -168,7 +174,7 @@ impl Web {
 
     /// Whether some mirror may still bring something.
     pub(super) fn has_hope(&self) -> bool {
-        self.machine.has_hope()
+        self.machine.has_usable_connection()
     }
 
     /// The content is wanted of mirrors alone, but for what is here.
@@ -176,7 +182,7 @@ impl Web {
         if let Kind::Check(check) = &mut self.pool {
             let check = std::mem::replace(check, Check::Nothing);
             let mut plain =
-                Plain::new(self.length, check, have).map_err(|e| Failure::usage(e.to_string()))?;
+                VerifiedPool::new(self.length, check, have).map_err(|e| Failure::usage(e.to_string()))?;
             plain.seed(secret()?);
             self.pool = Kind::Plain(Box::new(plain));
         }
@@ -208,8 +214,8 @@ impl Web {
     /// Hands over what came.
     pub(super) fn receive(&mut self, now: Time, subscriber: &mut Subscriber, view: &mut View) {
         let Self { client, machine, mirrors, ways, pool, .. } = self;
-        let mut failed: Vec<(MirrorId, Trouble)> = Vec::new();
-        let mut shut: Vec<(usize, Trouble)> = Vec::new();
+        let mut failed: Vec<(MirrorId, FetchError)> = Vec::new();
+        let mut shut: Vec<(usize, FetchError)> = Vec::new();
         with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
             client.events(|event| match event {
                 Answer::Head { id, head } => {
@@ -227,28 +233,28 @@ impl Web {
                 Answer::Done { id } => machine.handle(now, Input::Done { fetch: id }, pool),
                 // Whoever has given it up does not care why it failed.
                 Answer::Failed { id, .. } if !machine.is_live(id) => {}
-                Answer::Failed { id, trouble } => {
+                Answer::Failed { id, error } => {
                     if let Some(way) = ways.get(way_of(id)) {
-                        mirrors[usize::from(way.mirror)].standing.answered(&trouble);
+                        mirrors[usize::from(way.mirror)].standing.answered(&error);
                     }
-                    let failure = match &trouble {
-                        Trouble::Fault { retry: Some(_), .. } | Trouble::Busy { .. } => {
-                            Useless::Busy { retry: pause(&trouble) }
+                    let failure = match &error {
+                        FetchError::ServerError { retry: Some(_), .. } | FetchError::Busy { .. } => {
+                            Useless::Busy { retry: pause(&error) }
                         }
-                        Trouble::Unreachable(_) | Trouble::Broken(_) | Trouble::Fault { .. } => {
-                            Useless::Broken
-                        }
-                        Trouble::NoRanges => Useless::NoRanges,
-                        Trouble::Gone(_) => Useless::Useless,
+                        FetchError::Unreachable(_)
+                        | FetchError::Broken(_)
+                        | FetchError::ServerError { .. } => Useless::Broken,
+                        FetchError::NoRanges => Useless::NoRanges,
+                        FetchError::NotFound(_) => Useless::Useless,
                         // A portal, a meddling proxy or another replica may be on this way alone.
                         _ if has_others(ways, way_of(id)) => {
                             machine.handle(now, Input::Failed { fetch: id, failure: Useless::Broken }, pool);
                             let way = way_of(id);
-                            machine.handle(now, Input::Down { way }, pool);
+                            machine.handle(now, Input::Down { connection: way }, pool);
                             if let Some(entry) = ways.get_mut(way) {
-                                entry.shut = Some(trouble.to_string());
+                                entry.shut = Some(error.to_string());
                             }
-                            shut.push((way, trouble));
+                            shut.push((way, error));
                             return;
                         }
                         _ => Useless::Useless,
@@ -256,42 +262,42 @@ impl Web {
                     if let Some(way) = ways.get(way_of(id))
                         && failure == Useless::Useless
                     {
-                        failed.push((way.mirror, trouble));
+                        failed.push((way.mirror, error));
                     }
                     machine.handle(now, Input::Failed { fetch: id, failure }, pool);
                 }
-                Answer::Sample { way, sample } => {
+                Answer::Sample { route, sample } => {
                     let sample = Sample {
                         rtt: Span::from_nanos(sample.rtt.as_nanos() as u64),
                         mss: sample.mss,
                         received_bytes: sample.received_bytes,
-                        disordered: sample.disordered,
+                        out_of_order: sample.out_of_order,
                         segments: sample.segments,
                     };
-                    machine.handle(now, Input::Sample { way, sample }, pool);
+                    machine.handle(now, Input::Sample { connection: route, sample }, pool);
                 }
             });
         });
-        for (way, trouble) in shut {
+        for (way, error) in shut {
             let Some(way) = self.ways.get(way) else { continue };
             let (name, via) = (self.name(way.mirror), &way.via);
-            view.note(&format!("{name} via {via}: {trouble}: not asked over this way any more"));
+            view.note(&format!("{name} via {via}: {error}: not asked over this way any more"));
         }
-        for (mirror, trouble) in failed {
-            self.out(mirror, &trouble, subscriber, view);
+        for (mirror, error) in failed {
+            self.out(mirror, &error, subscriber, view);
         }
         self.tell_reserve(view);
     }
 
     /// A mirror will not be asked any more.
-    fn out(&mut self, mirror: MirrorId, trouble: &Trouble, subscriber: &mut Subscriber, view: &mut View) {
+    fn out(&mut self, mirror: MirrorId, error: &FetchError, subscriber: &mut Subscriber, view: &mut View) {
         let Some(seen) = self.mirrors.get_mut(usize::from(mirror)) else { return };
         if seen.standing.out.is_some() {
             return;
         }
-        seen.standing.give_up(trouble, seen.mirror.trusted, view);
+        seen.standing.give_up(error, seen.mirror.trusted, view);
         match &mut self.pool {
-            Kind::Plain(plain) => plain.gone(mirror),
+            Kind::Plain(plain) => plain.mirror_gone(mirror),
             Kind::Lent(download) | Kind::Waiting(download) => {
                 if let Some(source) = seen.source {
                     subscriber.mark_unavailable(source, *download);
@@ -302,12 +308,12 @@ impl Web {
     }
 
     /// A mirror lied, as the subscriber or the pool found out; it has been told why by a note.
-    pub(super) fn struck(&mut self, now: Time, mirror: MirrorId, block: u64, subscriber: &mut Subscriber) {
+    pub(super) fn banned(&mut self, now: Time, mirror: MirrorId, block: u64, subscriber: &mut Subscriber) {
         let Some(seen) = self.mirrors.get_mut(usize::from(mirror)) else { return };
-        seen.standing.strike(format!("wrong bytes in block {block}"));
+        seen.standing.ban(format!("wrong bytes in block {block}"));
         let Self { machine, mirrors, pool, .. } = self;
         with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
-            machine.handle(now, Input::Struck { mirror }, pool);
+            machine.handle(now, Input::Banned { mirror }, pool);
         });
     }
 
@@ -335,10 +341,10 @@ impl Web {
                     match machine.poll(now, pool) {
                         Output::Wait(until) => return until,
                         Output::Event(_) => {}
-                        Output::Send(Command::Fetch { way, fetch, first_byte, end_byte }) => {
-                            let Some(end) = ways.get(way) else { continue };
+                        Output::Send(Command::Fetch { connection, fetch, first_byte, end_byte }) => {
+                            let Some(end) = ways.get(connection) else { continue };
                             let mirror = &mirrors[usize::from(end.mirror)].mirror;
-                            let what = What::Range {
+                            let kind = RequestKind::Range {
                                 first: first_byte,
                                 end: end_byte,
                                 length: *length,
@@ -349,17 +355,22 @@ impl Web {
                                 seen_at: mirror.seen_at.clone(),
                             };
                             let (url, trusted) = (mirror.url.as_str().to_owned(), mirror.trusted);
-                            client.fetch(fetch, Ask { way, via: end.via.clone(), url, trusted, what });
+                            client.fetch(
+                                fetch,
+                                FetchRequest { route: connection, via: end.via.clone(), url, trusted, kind },
+                            );
                         }
                         Output::Send(Command::Cancel { fetch }) => client.cancel(fetch),
-                        Output::Send(Command::Window { way, bytes }) => client.window(way, bytes),
+                        Output::Send(Command::Window { connection, bytes }) => {
+                            client.window(connection, bytes);
+                        }
                     }
                 }
             });
             let news = self.news(now, subscriber, view, &mut each)?;
             if !news {
                 self.compare(now, view);
-                if !self.machine.has_hope() && self.is_alone() && self.is_wanting() {
+                if !self.machine.has_usable_connection() && self.is_alone() && self.is_wanting() {
                     return Err(self.given_up());
                 }
                 return Ok(if self.comparing.is_some() { until.min(now + COMPARE_FOR) } else { until });
@@ -376,27 +387,29 @@ impl Web {
         each: &mut impl FnMut(Brought) -> Outcome,
     ) -> Outcome<bool> {
         let Kind::Plain(plain) = &mut self.pool else { return Ok(false) };
-        let events: Vec<plain::Event> = plain.events().collect();
+        let events: Vec<verified_pool::Event> = plain.events().collect();
         let only_compares = plain.only_compares();
         let mut again = false;
         for event in events {
             match event {
-                plain::Event::Verified { block, bytes, cv } => each(Brought::Block { block, bytes, cv })?,
-                plain::Event::Revoked { blocks } => {
+                verified_pool::Event::Verified { block, bytes, cv } => {
+                    each(Brought::Block { block, bytes, cv })?;
+                }
+                verified_pool::Event::Revoked { blocks } => {
                     again = true;
                     each(Brought::Revoked(blocks))?;
                 }
-                plain::Event::Complete => each(Brought::Complete)?,
-                plain::Event::Liar { mirror, block } => {
+                verified_pool::Event::Complete => each(Brought::Complete)?,
+                verified_pool::Event::Banned { mirror, block } => {
                     again = true;
                     let name = self.name(mirror).to_owned();
-                    view.note(&format!("{name}: wrong bytes in block {block}: struck off"));
-                    self.struck(now, mirror, block, subscriber);
+                    view.note(&format!("{name}: wrong bytes in block {block}: banned"));
+                    self.banned(now, mirror, block, subscriber);
                     if only_compares {
                         each(Brought::Liar)?;
                     }
                 }
-                plain::Event::Disagree { mirrors, block } => {
+                verified_pool::Event::Conflict { mirrors, block } => {
                     each(Brought::Disagree)?;
                     let names: Vec<&str> = mirrors.iter().map(|mirror| self.name(*mirror)).collect();
                     let from = block * mmtp::id::BLOCK_BYTES as u64;
@@ -423,7 +436,7 @@ impl Web {
             return;
         }
         let since = *self.comparing.get_or_insert(now);
-        if now.since(since) >= COMPARE_FOR || !self.machine.has_hope() {
+        if now.since(since) >= COMPARE_FOR || !self.machine.has_usable_connection() {
             view.note("not all parts could be compared between mirrors: too few of them answer");
             plain.waive();
         }
@@ -446,7 +459,7 @@ impl Web {
 
     /// The mirrors that brought something, given up or not.
     fn brought(&self) -> impl Iterator<Item = &Seen> {
-        let reports = || self.machine.ways().zip(&self.ways);
+        let reports = || self.machine.connections().zip(&self.ways);
         let brought = move |number: usize| {
             reports().any(|(report, way)| usize::from(way.mirror) == number && report.counters.bytes > 0)
         };

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use mirror::metalink::{self, FILES_MAX, Hashes, METALINK_MAX, Metalink, Mirror, Pieces, is_name};
+use mirror::metalink::{self, FILES_MAX, Hashes, METALINK_MAX, Metalink, Mirror, Pieces, is_safe_name};
 use mirror::url::{Url, encode_component};
 use mmtp::ContentId;
 use mmtp::id::LENGTH_MAX;
@@ -99,7 +99,7 @@ impl Work<'_> {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
-            let name = std::str::from_utf8(&found.relative).ok().filter(|name| is_name(name));
+            let name = std::str::from_utf8(&found.relative).ok().filter(|name| is_safe_name(name));
             let name = name.ok_or_else(|| {
                 Failure::usage(format!(
                     "a Metalink cannot name {}: expected a name in UTF-8 without controls",

@@ -59,7 +59,7 @@ impl Counts {
     }
 
     /// Takes over what the HTTP server counts.
-    pub(super) const fn set_http(&mut self, counters: &http_world::server::Counters) {
+    pub(super) const fn set_http(&mut self, counters: &anabranch_http::server::Counters) {
         self.http_requests = counters.requests;
         self.http_bytes = counters.sent_bytes;
         self.http_connections = counters.connections;

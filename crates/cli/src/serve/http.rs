@@ -23,11 +23,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use anabranch_http::server::document::{self, LIST_TYPE, ListingEntry, METALINK_TYPE, UNKNOWN_TYPE};
+use anabranch_http::server::path::encode;
+use anabranch_http::server::{ContentProvider, PathLookup, Resource, ResourceRequest, Server, Unavailable};
 use data_encoding::HEXLOWER_PERMISSIVE;
-use http_world::server::document::{self, LIST_TYPE, METALINK_TYPE, Row, UNKNOWN_TYPE};
-use http_world::server::path::encode;
-use http_world::server::{Answer, Asked, Resource, Server, Site, Unavailable};
-use mirror::leaves;
+use mirror::leaf_list;
 use mmtp::id::parse_root;
 use mmtp::uri::host_port;
 use net::Clock;
@@ -46,7 +46,7 @@ const TEXTS_BYTES_MAX: usize = 64 << 20;
 
 /// What the name of a Metalink ends in, and that of a leaf list.
 const METALINK_SUFFIX: &[u8] = b".meta4";
-const LEAVES_SUFFIX: &[u8] = leaves::SUFFIX.as_bytes();
+const LEAVES_SUFFIX: &[u8] = leaf_list::SUFFIX.as_bytes();
 /// Where contents are found by their root.
 const BY_CONTENT: &[u8] = b"b3/";
 
@@ -98,7 +98,7 @@ enum Found {
 /// Bytes that can be sent.
 pub(super) enum Content {
     File(usize),
-    Leaves { offer: usize, head: [u8; leaves::HEAD_BYTES] },
+    Leaves { offer: usize, head: [u8; leaf_list::HEAD_BYTES] },
     Text(Text),
 }
 
@@ -248,7 +248,7 @@ impl Offers {
     }
 
     /// The URI of an offer, for one who reaches this machine as in `asked`: sources are at the same host.
-    fn uri(&self, offer: &Offer, asked: &Asked<'_>) -> String {
+    fn uri(&self, offer: &Offer, asked: &ResourceRequest<'_>) -> String {
         let local = asked.local.ip();
         let is_same = |socket: &&SocketAddr| {
             let any = socket.ip().is_unspecified() && socket.is_ipv4() == local.is_ipv4();
@@ -264,7 +264,7 @@ impl Offers {
         offer.uri(&from).to_string()
     }
 
-    fn file_resource(&self, index: usize, asked: &Asked<'_>) -> Resource<Content> {
+    fn file_resource(&self, index: usize, asked: &ResourceRequest<'_>) -> Resource<Content> {
         let offer = self.offer(index);
         let mut links = Vec::new();
         let path = asked.path.names.join(&b'/');
@@ -289,11 +289,11 @@ impl Offers {
 
     fn leaves_resource(&self, index: usize) -> Resource<Content> {
         let offer = self.offer(index);
-        let head = leaves::head(&offer.id);
+        let head = leaf_list::head(&offer.id);
         Resource {
             content: Content::Leaves { offer: index, head },
             length: (head.len() + self.leaves(index).len()) as u64,
-            etag: Some(format!("\"{}{}\"", root_text(offer), leaves::SUFFIX)),
+            etag: Some(format!("\"{}{}\"", root_text(offer), leaf_list::SUFFIX)),
             media_type: UNKNOWN_TYPE,
             links: Vec::new(),
         }
@@ -303,7 +303,7 @@ impl Offers {
         self.catalog.outboard(self.offer(index)).leaves().as_flattened()
     }
 
-    fn list(&self, directory: &[u8], asked: &Asked<'_>) -> Resource<Content> {
+    fn list(&self, directory: &[u8], asked: &ResourceRequest<'_>) -> Resource<Content> {
         let from = asked.query.and_then(|query| query.strip_prefix("from=")?.parse().ok()).unwrap_or(0);
         let below = self.below(directory);
         let skipped = if directory.is_empty() { 0 } else { directory.len() + 1 };
@@ -333,7 +333,7 @@ impl Offers {
         let up = !asked.path.names.is_empty();
         let metalink = asked.path.names.last().filter(|_| self.has_metalink(directory, asked));
         let metalink = metalink.map(|name| format!("../{}", encode(&[name, METALINK_SUFFIX].concat())));
-        let page = document::list(&title, &rows, up, metalink.as_deref(), more.as_deref());
+        let page = document::listing(&title, &rows, up, metalink.as_deref(), more.as_deref());
         let mut page = self.text(page, LIST_TYPE);
         page.links.extend(metalink.map(described_by));
         if let Some(index) = self.directories.get(directory) {
@@ -351,32 +351,34 @@ impl Offers {
         Resource { content, length: length as u64, etag: None, media_type, links: Vec::new() }
     }
 
-    fn row(&self, file: usize, name: &[u8], is_file: bool) -> Row {
+    fn row(&self, file: usize, name: &[u8], is_file: bool) -> ListingEntry {
         let shown = show(OsStr::from_bytes(name));
         let href = encode(name);
         if !is_file {
-            return Row { href: href + "/", name: shown + "/", size: String::new(), metalink: None };
+            return ListingEntry { href: href + "/", name: shown + "/", size: String::new(), metalink: None };
         }
         let metalink = Some(format!("{href}.meta4"));
-        Row { href, name: shown, size: bytes(self.offer(file).id.length), metalink }
+        ListingEntry { href, name: shown, size: bytes(self.offer(file).id.length), metalink }
     }
 }
 
-impl Site for Offers {
+impl ContentProvider for Offers {
     type Content = Content;
 
-    fn find(&self, asked: &Asked<'_>) -> Answer<Content> {
+    fn find(&self, asked: &ResourceRequest<'_>) -> PathLookup<Content> {
         let path = asked.path.names.join(&b'/');
         match self.find(&path, asked.path.directory) {
-            None => Answer::Missing,
-            Some(Found::Slashless) => Answer::Moved(asked.path.encode() + "/"),
-            Some(Found::File(index)) => Answer::Here(self.file_resource(index, asked)),
-            Some(Found::Leaves(index)) => Answer::Here(self.leaves_resource(index)),
-            Some(Found::Metalink(index)) => self.metalink(index, asked).map_or(Answer::Missing, Answer::Here),
-            Some(Found::MetalinkOfAll(directory)) => {
-                self.metalink_of_all(&directory, asked).map_or(Answer::Missing, Answer::Here)
+            None => PathLookup::NotFound,
+            Some(Found::Slashless) => PathLookup::Moved(asked.path.encode() + "/"),
+            Some(Found::File(index)) => PathLookup::Found(self.file_resource(index, asked)),
+            Some(Found::Leaves(index)) => PathLookup::Found(self.leaves_resource(index)),
+            Some(Found::Metalink(index)) => {
+                self.metalink(index, asked).map_or(PathLookup::NotFound, PathLookup::Found)
             }
-            Some(Found::List(directory)) => Answer::Here(self.list(&directory, asked)),
+            Some(Found::MetalinkOfAll(directory)) => {
+                self.metalink_of_all(&directory, asked).map_or(PathLookup::NotFound, PathLookup::Found)
+            }
+            Some(Found::List(directory)) => PathLookup::Found(self.list(&directory, asked)),
         }
     }
 
@@ -403,11 +405,11 @@ impl Site for Offers {
         }
     }
 
-    fn batch_bytes(&self) -> Option<usize> {
+    fn burst_bytes(&self) -> Option<usize> {
         self.limit.is_set().then(|| self.limit.batch_bytes())
     }
 
-    fn book(&self, bytes: usize) -> Duration {
+    fn reserve(&self, bytes: usize) -> Duration {
         let now = self.clock.now();
         Duration::from_nanos(self.limit.book(now, bytes).since(now).as_nanos())
     }

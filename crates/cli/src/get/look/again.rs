@@ -1,8 +1,8 @@
 //! Servers that cannot answer now: they are asked again while nobody else has answered.
 
 use algo::{Span, Time};
-use http_world::client::Trouble;
-use mirror::plan::{RETRY_MAX, RETRY_MIN, backoff};
+use anabranch_http::client::FetchError;
+use mirror::range_scheduler::{RETRY_MAX, RETRY_MIN, backoff};
 
 use super::{BESIDE_FOR, Looker, Question, host};
 use crate::exit::Outcome;
@@ -11,26 +11,30 @@ use crate::get::standing::pause;
 impl Looker<'_, '_> {
     /// Keeps a question to be asked again if its server has only said that it cannot answer now, and nobody
     /// else has said what the file is; gives it back if that is of no use.
-    pub(super) fn later(&mut self, mut question: Question, trouble: Trouble) -> Option<(Question, Trouble)> {
+    pub(super) fn later(
+        &mut self,
+        mut question: Question,
+        error: FetchError,
+    ) -> Option<(Question, FetchError)> {
         let (now, end) = (self.clock.now(), self.end);
-        let is_now = matches!(trouble, Trouble::Fault { .. } | Trouble::Busy { .. });
+        let is_now = matches!(error, FetchError::ServerError { .. } | FetchError::Busy { .. });
         if !is_now || self.has_answer() {
-            return Some((question, trouble));
+            return Some((question, error));
         }
         let longer = backoff(RETRY_MIN, question.times, RETRY_MAX);
         // The last attempts are shortly before the end, whatever came before.
         let half = Span::from_nanos(end.since(now).as_nanos() / 2);
-        let at = now + pause(&trouble).max(longer.min(half).max(RETRY_MIN));
+        let at = now + pause(&error).max(longer.min(half).max(RETRY_MIN));
         if at >= end {
-            return Some((question, trouble));
+            return Some((question, error));
         }
         if !question.beside && !std::mem::replace(&mut self.told_again, true) {
             let (name, left) = (host(&question.url), end.since(now).as_millis() / 1_000);
-            self.view.note(&format!("{name}: {trouble}: asked again, gives up in {left} s"));
+            self.view.note(&format!("{name}: {error}: asked again, gives up in {left} s"));
         }
         question.times += 1;
         question.body.clear();
-        self.again.push((at, question, trouble));
+        self.again.push((at, question, error));
         None
     }
 
@@ -40,15 +44,15 @@ impl Looker<'_, '_> {
         let now = self.clock.now();
         let has_answer = self.has_answer();
         let mut waiting = Vec::new();
-        for (at, mut question, trouble) in std::mem::take(&mut self.again) {
+        for (at, mut question, error) in std::mem::take(&mut self.again) {
             if has_answer && !question.beside {
-                self.failed(question, trouble)?;
+                self.failed(question, error)?;
             } else if has_answer || now >= at {
                 question.until = if question.beside { (now + BESIDE_FOR).min(self.end) } else { self.end };
                 question.via = self.via;
                 self.put(question);
             } else {
-                waiting.push((at, question, trouble));
+                waiting.push((at, question, error));
             }
         }
         self.again.extend(waiting);

@@ -1,7 +1,7 @@
 //! Hashes that lie beside a file on its server.
 
-use http_world::client::{FetchId, What};
-use mirror::leaves::{self, Leaves};
+use anabranch_http::client::{FetchId, RequestKind};
+use mirror::leaf_list::{self, LeafList};
 use mirror::metalink::METALINK_MAX;
 
 use super::{About, LINE_MAX, Looker};
@@ -15,22 +15,22 @@ impl Looker<'_, '_> {
         let Some(first) = self.urls.first().cloned() else { return };
         // Whose list gives the root that the user wants does not matter; whose root is believed does.
         let askable = if self.said.id.is_some() { BESIDE_MAX } else { usize::from(self.wants_root()) };
-        let lists = self.urls.iter().take(askable).filter_map(|url| url.beside(leaves::SUFFIX).ok());
+        let lists = self.urls.iter().take(askable).filter_map(|url| url.sibling(leaf_list::SUFFIX).ok());
         self.lists_of_leaves.extend(lists.map(|url| (url, true)));
-        if let Ok(url) = first.beside(".b3")
+        if let Ok(url) = first.sibling(".b3")
             && self.wants_root()
         {
-            self.ask(About::Line, &url, What::Small { max: LINE_MAX }, true);
+            self.ask(About::Line, &url, RequestKind::Document { max: LINE_MAX }, true);
         }
-        if let Ok(url) = first.beside(".meta4") {
-            self.ask(About::List, &url, What::Small { max: METALINK_MAX }, true);
+        if let Ok(url) = first.sibling(".meta4") {
+            self.ask(About::List, &url, RequestKind::Document { max: METALINK_MAX }, true);
         }
     }
 
     /// A leaf list has come. Where the content id is known, it is used if it gives that root, and no other is
     /// waited for then.
     pub(super) fn leaves_came(&mut self, bytes: &[u8], by: Option<String>) {
-        match Leaves::parse(bytes) {
+        match LeafList::parse(bytes) {
             // Another one may be right.
             Ok(leaves) if self.said.id.is_some_and(|id| id.root != leaves.id().root) => {}
             Ok(leaves) => self.leaves = Some((leaves, by)),

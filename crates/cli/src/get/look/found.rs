@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use http_world::client::Trouble;
-use mirror::field::{self, ETag};
+use anabranch_http::client::FetchError;
+use mirror::http_fields::{self, ETag};
 use mirror::metalink::{self, Metalink};
-use mirror::plain::{Check, PIECE_BYTES_MAX};
 use mirror::url::Url;
+use mirror::verified_pool::{Check, PIECE_BYTES_MAX};
 use mmtp::ContentId;
 use mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
 
@@ -307,11 +307,11 @@ impl Looker<'_, '_> {
             let Some(head) = head else { continue };
             if head.length.is_some_and(|there| there != length) {
                 let there = head.length.unwrap_or_default();
-                let trouble =
-                    Trouble::NotTheFile(format!("it has {there} bytes, not {length}: another file"));
-                let why = format!("{}: {trouble}", host(url));
+                let error =
+                    FetchError::NotTheFile(format!("it has {there} bytes, not {length}: another file"));
+                let why = format!("{}: {error}", host(url));
                 self.view.note(&why);
-                self.troubles.push((standing::code(&trouble), why));
+                self.troubles.push((standing::code(&error), why));
                 continue;
             }
             let validator = head.etag.as_deref().and_then(ETag::parse);
@@ -335,7 +335,7 @@ impl Looker<'_, '_> {
         let mut told: Vec<([u8; 32], String)> = Vec::new();
         for (url, head) in self.urls.iter().zip(&self.heads) {
             let value = head.as_ref().and_then(|head| head.repr_digest.as_deref());
-            if let Some(sha256) = value.and_then(|value| field::repr_digest(value).sha256) {
+            if let Some(sha256) = value.and_then(|value| http_fields::repr_digest(value).sha256) {
                 told.push((sha256, host(url)));
             }
         }

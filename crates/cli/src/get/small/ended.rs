@@ -1,6 +1,6 @@
 //! How it ended, and why files are not here.
 
-use mirror::files::FileId;
+use mirror::file_scheduler::FileId;
 
 use super::Small;
 use crate::exit::Code;

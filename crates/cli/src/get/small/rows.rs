@@ -7,10 +7,10 @@ impl Small<'_> {
     /// A picture of it all; at the `end` with mean rates.
     pub(super) fn snapshot(&mut self, end: bool) -> Snapshot {
         let now = self.clock.now();
-        let counts: Vec<u64> = self.machine.ways().map(|way| way.counters.bytes).collect();
+        let counts: Vec<u64> = self.machine.connections().map(|way| way.counters.bytes).collect();
         let rates = self.rows.rates(now, &counts, end);
         let all: u64 = counts.iter().sum();
-        let rows = self.machine.ways().zip(&self.ways).zip(rates).map(|((report, way), rate)| {
+        let rows = self.machine.connections().zip(&self.ways).zip(rates).map(|((report, way), rate)| {
             let seen = &self.servers[usize::from(way.mirror)];
             PathRow {
                 rate_bytes: rate,

@@ -46,7 +46,7 @@ impl Transfer {
             return Ok(());
         }
         let reports: Vec<PathReport> = self.subscriber.paths().collect();
-        let in_use = |source: &Source| source.struck.is_none() && source.refused.is_none();
+        let in_use = |source: &Source| source.banned.is_none() && source.refused.is_none();
         let mut left = self.paths.links.iter().filter(|link| in_use(&self.sources[link.source])).peekable();
         let none_left = left.peek().is_none();
         if left.any(|link| reports.get(link.path).is_some_and(|report| report.state == PathState::Open)) {

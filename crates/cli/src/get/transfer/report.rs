@@ -7,7 +7,7 @@ use super::super::rows::state;
 use super::super::web::Web;
 use super::{Arrivals, Transfer};
 use crate::exit::Failure;
-use crate::view::{PathRow, Snapshot, StruckOff, Summary, Verified};
+use crate::view::{BannedSource, PathRow, Snapshot, Summary, Verified};
 
 impl Transfer {
     pub(super) fn snapshot(&mut self, arrivals: &Arrivals, end: bool) {
@@ -84,20 +84,20 @@ impl Transfer {
         target: String,
         failure: Option<&Failure>,
     ) -> Summary {
-        let mut struck_off: Vec<StruckOff> = self
+        let mut banned: Vec<BannedSource> = self
             .sources
             .iter()
             .filter_map(|source| {
-                Some(StruckOff { source: source.name.clone(), reason: source.struck.clone()? })
+                Some(BannedSource { source: source.name.clone(), reason: source.banned.clone()? })
             })
             .collect();
         let liars = self.web.iter().filter(|web| web.is_alone()).flat_map(Web::liars);
-        struck_off.extend(liars.map(|(name, why)| StruckOff { source: name.into(), reason: why.into() }));
+        banned.extend(liars.map(|(name, why)| BannedSource { source: name.into(), reason: why.into() }));
         Summary {
             last: self.last.clone(),
             target,
             content: Some(id.to_string()),
-            struck_off,
+            banned,
             complete: failure.is_none(),
             verified: Verified::default(),
             unverified_since: None,

@@ -1,6 +1,6 @@
 //! What mirrors look like to people: a row for each way.
 
-use mirror::plan::{Counters, State};
+use mirror::range_scheduler::{Counters, State};
 
 use super::Web;
 use crate::get::standing::faults;
@@ -14,7 +14,7 @@ impl Web {
 
     /// What those mirrors say that answer, but only that they cannot answer now, or that never come further.
     pub(in crate::get) fn faults(&self) -> Option<String> {
-        let breaks = self.machine.ways().zip(&self.ways).filter_map(|(report, way)| {
+        let breaks = self.machine.connections().zip(&self.ways).filter_map(|(report, way)| {
             let (at, name) = (report.breaks_at_byte?, &self.mirrors[usize::from(way.mirror)].standing.name);
             Some(format!("{name}: the server breaks off after {} and gives no ranges", bytes(at)))
         });
@@ -25,26 +25,26 @@ impl Web {
 
     /// Bytes of each way, those that were not needed among them: what moves is alive.
     pub(in crate::get) fn bytes(&self) -> impl Iterator<Item = u64> {
-        self.machine.ways().map(|way| way.counters.bytes)
+        self.machine.connections().map(|way| way.counters.bytes)
     }
 
     /// All that has come over any way, but for what comes again and again.
     pub(in crate::get) fn moved(&self) -> u64 {
         let moved = |c: Counters| c.bytes + c.duplicate_bytes - c.vain_bytes;
-        self.machine.ways().map(|way| moved(way.counters)).sum()
+        self.machine.connections().map(|way| moved(way.counters)).sum()
     }
 
     /// Whether no mirror answers.
     pub(in crate::get) fn is_silent(&self) -> bool {
-        self.machine.ways().all(|way| way.state != State::Open)
+        self.machine.connections().all(|way| way.state != State::Open)
     }
 
     /// Says once which mirrors can only send everything, where others send parts.
     pub(super) fn tell_reserve(&mut self, view: &mut View) {
-        if !self.machine.ways().any(|way| way.ranges && way.state != State::Closed) {
+        if !self.machine.connections().any(|way| way.ranges && way.state != State::Closed) {
             return;
         }
-        for way in self.machine.ways().filter(|way| !way.ranges && way.state != State::Closed) {
+        for way in self.machine.connections().filter(|way| !way.ranges && way.state != State::Closed) {
             let Some(seen) = self.mirrors.get_mut(usize::from(way.mirror)) else { continue };
             if !std::mem::replace(&mut seen.reserve, true) {
                 view.note(&format!("{}: gives no ranges, kept in reserve", seen.standing.name));
@@ -54,7 +54,7 @@ impl Web {
 
     /// A row for each way; `rates` are theirs, `all` the bytes of the whole transfer.
     pub(in crate::get) fn rows(&self, rates: &[u64], all: u64) -> impl Iterator<Item = PathRow> {
-        self.machine.ways().zip(&self.ways).zip(rates).map(move |((report, way), rate)| {
+        self.machine.connections().zip(&self.ways).zip(rates).map(move |((report, way), rate)| {
             let seen = &self.mirrors[usize::from(way.mirror)];
             let row = way.row(&seen.standing, report.state);
             let waits = matches!(report.state, State::Opening | State::Open) && report.fetching.is_none();
