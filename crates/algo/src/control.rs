@@ -99,11 +99,6 @@ impl Window {
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
-    /// This window as the decision of a [`Control`].
-    #[must_use]
-    pub fn budget(self) -> Budget {
-        Budget { cwnd: self.floor().max(1) }
-    }
 }
 
 /// The initial window: 10 packets (RFC 6928 section 2).
@@ -155,20 +150,13 @@ pub struct CongestionEvent {
     pub srtt: Span,
 }
 
-/// The decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct Budget {
-    /// Packets that may be outstanding: at least 1.
-    pub cwnd: u32,
-}
-
-/// Congestion control of one subflow.
+/// Congestion control of one subflow. What it decides is its window: how many packets may be outstanding, at
+/// least one.
 pub trait Control {
-    /// Packets arrived.
-    fn on_ack(&mut self, ack: &Ack, group: &Group<'_>) -> Budget;
-    /// A congestion event.
-    fn on_congestion(&mut self, event: &CongestionEvent, group: &Group<'_>) -> Budget;
+    /// Packets arrived: the window from now on.
+    fn on_ack(&mut self, ack: &Ack, group: &Group<'_>) -> u32;
+    /// A congestion event: the window from now on.
+    fn on_congestion(&mut self, event: &CongestionEvent, group: &Group<'_>) -> u32;
     /// The numbers to publish, given this subflow's smoothed RTT.
     fn stats(&self, srtt: Span) -> SubflowStats;
 }
@@ -280,11 +268,11 @@ macro_rules! algorithms {
 
         impl Control for Algorithm {
             #[inline]
-            fn on_ack(&mut self, ack: &Ack, group: &Group<'_>) -> Budget {
+            fn on_ack(&mut self, ack: &Ack, group: &Group<'_>) -> u32 {
                 match self { $(Self::$rule(cc) => cc.on_ack(ack, group),)+ }
             }
             #[inline]
-            fn on_congestion(&mut self, event: &CongestionEvent, group: &Group<'_>) -> Budget {
+            fn on_congestion(&mut self, event: &CongestionEvent, group: &Group<'_>) -> u32 {
                 match self { $(Self::$rule(cc) => cc.on_congestion(event, group),)+ }
             }
             #[inline]
@@ -380,8 +368,7 @@ mod tests {
         assert_eq!(Window::packets(u32::MAX), Window::MAX);
         assert_eq!(Window::MAX.grown(Real::MAX), Window::MAX);
         assert_eq!(Window::MAX.shrunk(Real::MAX), Window::packets(1));
-        assert_eq!(Window::packets(3).half().budget(), Budget { cwnd: 1 });
-        assert_eq!(Window::ZERO.budget(), Budget { cwnd: 1 });
+        assert_eq!(Window::packets(3).half().floor(), 1);
         assert_eq!(Window::from_real(Window::packets(1_000_000).real()), Window::packets(1_000_000));
     }
 }

@@ -153,9 +153,9 @@ fn on_ack<A: CongestionAvoidance>(step: &mut AnbStep) -> u32 {
     let controller = controller::<A>(&mut step.state);
     // All places, used or not: a loop of constant length is cheap to verify.
     let cwnd = if step.n > 1 {
-        controller.on_ack(&ack, &Group { members: &step.members, me: step.me as usize }).cwnd
+        controller.on_ack(&ack, &Group { members: &step.members, me: step.me as usize })
     } else {
-        controller.on_ack(&ack, &Group { members: &[], me: 0 }).cwnd
+        controller.on_ack(&ack, &Group { members: &[], me: 0 })
     };
     finish::<A>(step, cwnd)
 }
@@ -171,9 +171,9 @@ fn on_congestion<A: CongestionAvoidance>(step: &mut AnbStep) -> u32 {
         CongestionEvent { now: Time::from_nanos(step.now_ns), cause, srtt: Span::from_nanos(step.srtt_ns) };
     let controller = controller::<A>(&mut step.state);
     let cwnd = if step.n > 1 {
-        controller.on_congestion(&event, &Group { members: &step.members, me: step.me as usize }).cwnd
+        controller.on_congestion(&event, &Group { members: &step.members, me: step.me as usize })
     } else {
-        controller.on_congestion(&event, &Group { members: &[], me: 0 }).cwnd
+        controller.on_congestion(&event, &Group { members: &[], me: 0 })
     };
     finish::<A>(step, cwnd)
 }
