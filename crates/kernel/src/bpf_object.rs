@@ -106,7 +106,7 @@ pub(crate) fn load(controllers: &[&'static Controller], verbose: bool) -> Result
 
 fn register(controller: &'static Controller, mut object: Object) -> Result<()> {
     let pins = controller.pin_dir();
-    fs::create_dir_all(&pins).map_err(|e| crate::controllers::refused("cannot make pins", &e))?;
+    fs::create_dir_all(&pins).map_err(|e| crate::error::refused("cannot make pins", &e))?;
     for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         if name == "connections" {
@@ -205,7 +205,7 @@ pub(crate) fn open_pinned(path: &std::path::Path) -> Result<Option<libbpf_rs::Ma
     if let Err(e) = fs::metadata(path) {
         return match e.kind() {
             ErrorKind::NotFound => Ok(None),
-            _ => Err(crate::controllers::refused(&format!("cannot look at {}", path.display()), &e)),
+            _ => Err(crate::error::refused(&format!("cannot look at {}", path.display()), &e)),
         };
     }
     let handle = libbpf_rs::MapHandle::from_pinned_path(path);

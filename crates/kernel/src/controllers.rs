@@ -9,63 +9,20 @@
 //! Nothing else is kept anywhere. Removing a controller's link takes it off the kernel's list; sockets that
 //! use it keep it until they close.
 
-use std::path::{Path, PathBuf};
+mod table;
+
+pub use table::{CONTROLLERS, Controller, PIN_DIR, Program};
+
+use std::path::Path;
 use std::{fs, io};
 
-use serde::Serialize;
-
-use crate::bpf_abi::ENTRIES;
+use crate::error::refused;
 use crate::{Error, Result};
 
-/// Where what is loaded is pinned.
-pub const PIN_DIR: &str = "/sys/fs/bpf/anabranch";
 /// Where the kernel describes its types.
 const BTF_PATH: &str = "/sys/kernel/btf/vmlinux";
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 const MPTCP: &str = "/proc/sys/net/mptcp/enabled";
-
-/// A controller for the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Controller {
-    /// Its name in `algo`'s table.
-    pub name: &'static str,
-    /// What the kernel calls it: what goes into `TCP_CONGESTION` and sysctls.
-    pub linux: &'static str,
-}
-
-/// Every controller for the kernel, in the order of `algo`'s table.
-pub const CONTROLLERS: &[Controller] = &{
-    let mut all = [Controller { name: "", linux: "" }; ENTRIES.len()];
-    let mut i = 0;
-    while i < all.len() {
-        all[i] = Controller { name: ENTRIES[i].name, linux: ENTRIES[i].linux };
-        i += 1;
-    }
-    all
-};
-
-impl Controller {
-    /// That of this name, in `algo`'s table or the kernel's.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
-    pub fn by_name(name: &str) -> Result<&'static Self> {
-        let found = CONTROLLERS.iter().find(|controller| controller.name == name || controller.linux == name);
-        found.ok_or_else(|| Error::Unknown(name.into()))
-    }
-
-    /// Where it is pinned.
-    #[must_use]
-    pub fn pin_dir(&self) -> PathBuf {
-        Path::new(PIN_DIR).join(self.linux)
-    }
-
-    /// Whether we have loaded it.
-    #[must_use]
-    pub fn is_loaded(&self) -> bool {
-        self.pin_dir().join("link").exists()
-    }
-}
 
 /// The congestion controls that sockets of this network namespace can choose.
 ///
@@ -104,18 +61,6 @@ pub fn mptcp() -> Option<bool> {
 #[must_use]
 pub fn can_see_pins() -> bool {
     !matches!(fs::metadata(PIN_DIR), Err(e) if e.kind() == io::ErrorKind::PermissionDenied)
-}
-
-/// What the kernel has counted of one program of a controller, while the sysctl `kernel.bpf_stats_enabled`
-/// was 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Program {
-    /// When it is called: `ack`, `cut`, `init`, `release`, `undo`.
-    pub on: &'static str,
-    /// How often it was.
-    pub calls: u64,
-    /// For how long it ran in all, ns; reading the clock twice a call is in it.
-    pub time_ns: u64,
 }
 
 /// The programs of a controller that the kernel has; none if this process may not ask.
@@ -212,13 +157,6 @@ pub fn unload_all() -> Result<()> {
     removed
 }
 
-pub(crate) fn refused(attempt: &str, e: &io::Error) -> Error {
-    match e.kind() {
-        io::ErrorKind::PermissionDenied => Error::Permission(attempt.into()),
-        _ => Error::Refused(format!("{attempt}: {e}")),
-    }
-}
-
 /// What can be told before the kernel is asked.
 fn preflight(controllers: &[&'static Controller], options: Options) -> Result<()> {
     allowed("cannot load congestion control")?;
@@ -285,7 +223,7 @@ fn mount_bpffs() -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bpf_abi::{AnbStep, Op};
+    use crate::bpf_abi::{AnbStep, ENTRIES, Op};
     use algo::control::{ALGORITHMS, Algorithm};
 
     #[test]

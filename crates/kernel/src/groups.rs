@@ -17,7 +17,7 @@ use net::netlink::Netlink;
 use crate::Result;
 #[cfg(any(feature = "ebpf", test))]
 use crate::bpf_abi::{AnbRule, GROUP_APART, RULE_ADDRESS, RULE_CONNECTION, RULE_INTERFACE};
-use crate::controllers::refused;
+use crate::error::refused;
 
 /// What a rule is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -131,7 +131,8 @@ mod map {
     use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 
     use super::{GROUP_APART, Group, GroupRule, Selector, key, netns, rule};
-    use crate::controllers::{PIN_DIR, refused};
+    use crate::controllers::PIN_DIR;
+    use crate::error::refused;
     use crate::{Error, Result};
 
     fn open() -> Result<MapHandle> {

@@ -7,7 +7,7 @@ use std::io;
 use net::Namespace;
 use net::netlink::{Address, Endpoint, Limits, Link, Netlink, PathManager, Route, Rule};
 
-use super::journal::hint;
+use super::error::hint;
 use super::{Error, Result};
 
 /// Whether MPTCP is on. `/proc/sys/net` is that of the thread's network namespace.
