@@ -15,151 +15,25 @@
 
 mod classic_cc;
 mod congestion_avoidance;
+mod feedback;
+mod friendliness;
 mod group;
 mod loss_interval;
 mod nmcc_decrease;
 mod slow_start;
+mod state;
+mod window;
 
-pub use classic_cc::{ClassicCc, State};
-pub use congestion_avoidance::{CongestionAvoidance, WindowDelta};
+pub use classic_cc::ClassicCc;
+pub use congestion_avoidance::CongestionAvoidance;
+pub use feedback::{Ack, CongestionCause, CongestionEvent, Control};
 pub use group::{Group, MEMBERS_MAX, SubflowStats, SubflowTerms};
 pub use nmcc_decrease::{NmccDecrease, NmccFactors};
 pub use slow_start::{FriendlySlowStart, Hystart, SLOW_STARTS, SlowStart, SlowStartInfo};
+pub use state::State;
+pub use window::{INITIAL_WINDOW, Window, WindowDelta};
 
-use crate::softfloat::Real;
-use crate::{Span, Time};
-
-/// A congestion window in packets, fixed point: 2⁻⁴⁰ packets a unit, so that the increment 1/w is exact to
-/// 10⁻⁶ at a window of a million packets. At most 2²³ packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Window(u64);
-
-impl Window {
-    /// Units a packet.
-    pub const ONE: u64 = 1 << 40;
-    /// None.
-    pub const ZERO: Self = Self(0);
-    /// The largest window.
-    pub const MAX: Self = Self(Self::ONE << 23);
-
-    /// `n` whole packets.
-    #[must_use]
-    pub const fn packets(n: u32) -> Self {
-        let n = n as u64;
-        Self(if n > 1 << 23 { Self::MAX.0 } else { n * Self::ONE })
-    }
-    /// `n` units.
-    #[must_use]
-    pub const fn from_units(n: u64) -> Self {
-        Self(n)
-    }
-    /// How many units it is.
-    #[must_use]
-    pub const fn units(self) -> u64 {
-        self.0
-    }
-    /// Whole packets, rounded down.
-    #[must_use]
-    pub const fn floor(self) -> u32 {
-        (self.0 / Self::ONE) as u32
-    }
-    /// As a real number of packets.
-    #[must_use]
-    pub const fn real(self) -> Real {
-        Real::from_ratio(self.0, 40)
-    }
-    /// A real number of packets as a window, to the nearest 2⁻⁴⁰; saturates, beyond [`Window::MAX`] too.
-    #[must_use]
-    pub const fn from_real(packets: Real) -> Self {
-        Self(packets.to_fixed(40))
-    }
-    /// Larger by `packets`, up to [`Window::MAX`].
-    #[must_use]
-    pub fn grown(self, packets: Real) -> Self {
-        Self(self.0.saturating_add(packets.to_fixed(40))).min(Self::MAX)
-    }
-    /// Smaller by `packets`, but at least one packet.
-    #[must_use]
-    pub fn shrunk(self, packets: Real) -> Self {
-        Self(self.0.saturating_sub(packets.to_fixed(40)).max(Self::ONE))
-    }
-    /// Half of it.
-    #[must_use]
-    pub const fn half(self) -> Self {
-        Self(self.0 >> 1)
-    }
-    /// Adjusted by `delta`, within one packet and [`Window::MAX`].
-    #[must_use]
-    pub fn adjusted_by(self, delta: WindowDelta) -> Self {
-        let grown = self.grown(delta.increase);
-        if delta.decrease.is_zero() { grown } else { grown.shrunk(delta.decrease) }
-    }
-    /// By how much this is more than `other`; zero if it is not.
-    #[must_use]
-    pub const fn saturating_sub(self, other: Self) -> Self {
-        Self(self.0.saturating_sub(other.0))
-    }
-}
-
-/// The initial window: 10 packets (RFC 6928 section 2).
-pub const INITIAL_WINDOW: Window = Window::packets(10);
-
-/// What came: input of [`Control::on_ack`].
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct Ack {
-    /// When.
-    pub now: Time,
-    /// Packets that arrived; a batch counts as its number of packets, never as one.
-    pub acked: u32,
-    /// Rounds (windows' worth of packets, each about one RTT) that this subflow has completed so far.
-    pub round: u32,
-    /// Smoothed RTT of this subflow.
-    pub srtt: Span,
-    /// The latest RTT among the packets that arrived; zero if none was measured.
-    pub rtt: Span,
-    /// The smallest RTT of this subflow in a long time, taken for that without queues; zero before the first.
-    pub min_rtt: Span,
-    /// Whether the window was the limit; if not, it must not grow (RFC 7661's concern).
-    pub cwnd_limited: bool,
-    /// Whether what arrived was asked before the last congestion event: the window does not grow then.
-    pub recovering: bool,
-}
-
-/// Why a congestion event is one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub enum CongestionCause {
-    /// Packets were lost and others arrived: fast retransmit.
-    Loss,
-    /// Nothing arrived for a retransmission timeout.
-    Timeout,
-    /// The network marked a packet (ECN CE, RFC 3168).
-    EcnCe,
-}
-
-/// A congestion event: input of [`Control::on_congestion`].
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct CongestionEvent {
-    /// When.
-    pub now: Time,
-    /// Why.
-    pub cause: CongestionCause,
-    /// Smoothed RTT of this subflow.
-    pub srtt: Span,
-}
-
-/// Congestion control of one subflow. What it decides is its window: how many packets may be outstanding, at
-/// least one.
-pub trait Control {
-    /// Packets arrived: the window from now on.
-    fn on_ack(&mut self, ack: &Ack, group: &Group<'_>) -> u32;
-    /// A congestion event: the window from now on.
-    fn on_congestion(&mut self, event: &CongestionEvent, group: &Group<'_>) -> u32;
-    /// The numbers to publish, given this subflow's smoothed RTT.
-    fn stats(&self, srtt: Span) -> SubflowStats;
-}
+use crate::Span;
 
 /// Bytes of a controller's state at most: what the kernel keeps for one in a socket (`icsk_ca_priv`).
 pub const STATE_BYTES_MAX: usize = 104;
@@ -361,14 +235,5 @@ mod tests {
         for wrong in ["Cubic", "", "+", "lia+", "+hystart", "lia+hystart+hystart", "lia+lia"] {
             assert_eq!(Algorithm::by_name(wrong), None);
         }
-    }
-
-    #[test]
-    fn windows() {
-        assert_eq!(Window::packets(u32::MAX), Window::MAX);
-        assert_eq!(Window::MAX.grown(Real::MAX), Window::MAX);
-        assert_eq!(Window::MAX.shrunk(Real::MAX), Window::packets(1));
-        assert_eq!(Window::packets(3).half().floor(), 1);
-        assert_eq!(Window::from_real(Window::packets(1_000_000).real()), Window::packets(1_000_000));
     }
 }

@@ -15,13 +15,14 @@
 //!   arrived on them, so they do not grow, and a dead path must not slow the others.
 //! * Alone in its group it is Reno, step by step.
 
+use super::friendliness::friendliness;
 use super::loss_interval::LossInterval;
 use super::{
-    Ack, CongestionAvoidance, CongestionCause, CongestionEvent, Group, MEMBERS_MAX, NmccDecrease,
-    SubflowStats, Window, WindowDelta,
+    Ack, CongestionAvoidance, CongestionCause, CongestionEvent, Group, NmccDecrease, SubflowStats, Window,
+    WindowDelta,
 };
+use crate::Time;
 use crate::softfloat::Real;
-use crate::{Span, Time};
 
 /// The most that can be owed: it would take that many packets' growth to pay.
 const DEBT_MAX: Window = Window::MAX;
@@ -58,31 +59,6 @@ impl Nmcc {
             decrease,
         }
     }
-}
-
-/// m², equation (4.7).
-pub(super) fn friendliness(mine: &SubflowStats, group: &Group<'_>) -> Real {
-    if mine.srtt == Span::ZERO {
-        return Real::from_u64(group.members.len().min(MEMBERS_MAX) as u64).max(Real::ONE);
-    }
-    let mut sums = (Real::ZERO, Real::ZERO);
-    for (i, member) in group.members.iter().take(MEMBERS_MAX).enumerate() {
-        let omega = omega(if i == group.me { mine } else { member });
-        sums = (sums.0 + omega, sums.1.max(omega));
-    }
-    let (sum, max) = sums;
-    // Without members the quotient would be huge.
-    if max.is_zero() { Real::ONE } else { (sum / max).max(Real::ONE) }
-}
-
-/// Ω, equation (4.5). Zero without an RTT.
-#[inline(always)]
-#[expect(clippy::inline_always, reason = "eBPF programs cannot return structs from functions")]
-pub(super) fn omega(member: &SubflowStats) -> Real {
-    // Selected, not skipped: a loop of which every turn is the same is cheap to verify in the kernel.
-    let w = if member.slow_start { member.cwnd } else { Window::packets(1) };
-    let w = if member.srtt == Span::ZERO { Window::ZERO } else { w };
-    w.real() / Real::from_u64(member.srtt.as_nanos().max(1)).square()
 }
 
 impl CongestionAvoidance for Nmcc {
@@ -126,11 +102,12 @@ impl CongestionAvoidance for Nmcc {
 
 #[cfg(test)]
 mod tests {
-    use super::super::classic_cc::SSTHRESH_MIN;
+    use super::super::state::SSTHRESH_MIN;
     use super::super::{
         ClassicCc, CongestionCause, Control, FriendlySlowStart, INITIAL_WINDOW, Reno, SlowStart,
     };
     use super::*;
+    use crate::Span;
     use crate::test_rng::SplitMix64;
     use proptest::prelude::*;
     use std::{format, println, vec, vec::Vec};

@@ -7,7 +7,7 @@ mod hystart;
 pub use friendly::FriendlySlowStart;
 pub use hystart::Hystart;
 
-use super::classic_cc::{SSTHRESH_MIN, State};
+use super::state::{SSTHRESH_MIN, State};
 use super::{Ack, CongestionCause, CongestionEvent, Group, SubflowStats, Window};
 use crate::softfloat::Real;
 
