@@ -6,7 +6,8 @@
 //!  controllers.bpf.c, bpf_abi.h ─────────────────────────────────── clang ─▶ .o ──────────────────┴ libbpf
 //! ```
 //!
-//! `bpf_abi.h` is written here, from `bpf_abi.rs`: what C must know of it, and the list of controllers.
+//! Two files are written here, from `bpf_abi.rs` and so from `algo`'s table: `functions.rs`, what the programs
+//! call, and `bpf_abi.h`, what C must know.
 //!
 //! Rust has eBPF as a target without a prebuilt library and without a linker. Of the library nothing is
 //! needed but its metadata, as all of it is inlined; and clang assembles what rustc writes.
@@ -45,6 +46,9 @@ mod ebpf {
     const CPU: &str = "v3";
     /// Of `algo`, what a controller consists of.
     const ALGO_SOURCES: [&str; 4] = ["control", "control.rs", "softfloat.rs", "units.rs"];
+    /// What a controller's functions are called for: `NAME_init`.
+    const OPS: [(Op, &str); 4] =
+        [(Op::Init, "init"), (Op::Ack, "ack"), (Op::Congestion, "congestion"), (Op::SetWindow, "set_window")];
     /// LLVM: inline everything, as eBPF can neither return nor pass a struct; and unroll the loops over the
     /// places of a connection, whose bounds the verifier cannot always find in what is left of them.
     const LLVM_OPTIONS: [&str; 5] = [
@@ -71,6 +75,7 @@ mod ebpf {
         for file in ["lib.rs", "bpf_abi.rs"] {
             copy(&here.join("ebpf").join(file), &sources.join(file))?;
         }
+        write(&sources.join("functions.rs"), &functions())?;
         write(&out.join("bpf_abi.h"), &header())?;
         core(&out)?;
         let assembly = out.join("controllers.s");
@@ -118,16 +123,28 @@ mod ebpf {
         link().map_err(|e| format!("libbpf's linker: {e}"))
     }
 
+    /// What the programs call: a function for each step of each controller. One for all steps would have every
+    /// program take along, and the verifier look at, what only the others need.
+    fn functions() -> String {
+        let mut text = "use crate::bpf_abi::{self, AnbStep, Op};\n".to_owned();
+        for entry in ENTRIES {
+            for (op, name) in OPS {
+                let of = entry.linux;
+                text += &format!(
+                    "#[unsafe(no_mangle)]\nextern \"C\" fn {of}_{name}(step: *mut AnbStep) -> u32 {{\n    \
+                     bpf_abi::{of}(step, Op::{op:?} as u32)\n}}\n"
+                );
+            }
+        }
+        text
+    }
+
     /// What C must know.
     fn header() -> String {
         let numbers = [
             ("SLOTS", SLOTS as u32),
             ("STATE_WORDS", STATE_WORDS as u32),
             ("SSTHRESH_INFINITE", SSTHRESH_INFINITE),
-            ("OP_INIT", Op::Init as u32),
-            ("OP_ACK", Op::Ack as u32),
-            ("OP_CONGESTION", Op::Congestion as u32),
-            ("OP_SET_WINDOW", Op::SetWindow as u32),
             ("RULE_ADDRESS", RULE_ADDRESS),
             ("RULE_INTERFACE", RULE_INTERFACE),
             ("RULE_CONNECTION", RULE_CONNECTION),
@@ -136,6 +153,9 @@ mod ebpf {
         let mut text = String::new();
         for (name, number) in numbers {
             text += &format!("#define {name} {number}u\n");
+        }
+        for (op, name) in OPS {
+            text += &format!("#define OP_{} {}u\n", name.to_uppercase(), op as u32);
         }
         text += "#define CONTROLLERS";
         for entry in ENTRIES {

@@ -44,7 +44,7 @@ pub const STATE_BYTES_MAX: usize = 104;
 ///
 /// `"name" + default_slow_start = rule, "what it does", "where it comes from", linux = its_name;`
 ///
-/// The name for Linux, which is also that of the eBPF function, is missing where there is no program of it.
+/// The name for Linux is missing where there is no program of it.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! algorithm_table {

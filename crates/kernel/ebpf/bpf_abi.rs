@@ -191,7 +191,7 @@ fn on_set_window<A: CongestionAvoidance>(step: &mut AnbStep) -> u32 {
 pub struct Entry {
     /// Its name in `algo`'s table.
     pub name: &'static str,
-    /// What the kernel calls it, which is also the name of the function.
+    /// What the kernel calls it, which is also the name of its function here.
     pub linux: &'static str,
     /// Takes a step, the second argument of which is an [`Op`]. Returns the window in packets, or 0 for a null
     /// pointer.
@@ -205,8 +205,8 @@ macro_rules! entries {
         $name:literal + $start:ident = $make:expr, $title:literal, $source:literal $(, linux = $linux:ident)?;
     )+ })+) => {
         $($($(
-            #[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
-            extern "C" fn $linux(step: *mut AnbStep, op: u32) -> u32 {
+            #[inline(always)]
+            pub(crate) extern "C" fn $linux(step: *mut AnbStep, op: u32) -> u32 {
                 // SAFETY: null, or a step that the caller alone uses: in the kernel under the lock of its
                 // socket.
                 let Some(step) = (unsafe { step.as_mut() }) else { return 0 };

@@ -420,7 +420,7 @@ INLINE u32 is_cwnd_changed(const struct tcp_sock *tp, const struct anb_socket *s
 
 // What every step begins with: what the controller needs to know, its siblings, and what the kernel has done since.
 INLINE struct anb_connection *begin_step(struct sock *sk, struct anb_socket *s,
-					 u32 (*step)(struct AnbStep *step, u32 op))
+					 u32 (*set)(struct AnbStep *step))
 {
 	struct anb_connection *connection;
 	struct tcp_sock *tp = (void *)sk;
@@ -429,7 +429,7 @@ INLINE struct anb_connection *begin_step(struct sock *sk, struct anb_socket *s,
 	connection = read_siblings(sk, s);
 	if (is_cwnd_changed(tp, s)) {
 		adopt_kernel_cwnd(tp, s);
-		step(&s->step, OP_SET_WINDOW);
+		set(&s->step);
 	}
 	return connection;
 }
@@ -472,9 +472,12 @@ INLINE void reset(struct anb_socket *s)
 	s->step.srtt_ns = 0;
 }
 
-// One controller: its function in Rust, its programs, its row for Linux.
+// One controller: its functions in Rust, its programs, its row for Linux.
 #define CONTROLLER(NAME)                                                                                       \
-	extern u32 NAME(struct AnbStep *step, u32 op);                                                         \
+	extern u32 NAME##_init(struct AnbStep *step);                                                          \
+	extern u32 NAME##_ack(struct AnbStep *step);                                                           \
+	extern u32 NAME##_congestion(struct AnbStep *step);                                                    \
+	extern u32 NAME##_set_window(struct AnbStep *step);                                                    \
                                                                                                                \
 	SEC("struct_ops") int NAME##_on_init(u64 *ctx)                                                         \
 	{                                                                                                      \
@@ -489,7 +492,7 @@ INLINE void reset(struct anb_socket *s)
 		reset(s);                                                                                      \
 		s->round_end = tp->snd_una;                                                                    \
 		s->delivered = tp->delivered;                                                                  \
-		s->last_cwnd = NAME(&s->step, OP_INIT);                                                        \
+		s->last_cwnd = NAME##_init(&s->step);                                                          \
 		/* A connection may have had another controller, or be told an ssthresh by its route. */       \
 		s->cwnd_max = s->last_cwnd > tp->snd_cwnd ? s->last_cwnd : tp->snd_cwnd;                       \
 		if (tp->snd_ssthresh != SSTHRESH_INFINITE && tp->snd_ssthresh > s->cwnd_max)                   \
@@ -517,7 +520,7 @@ INLINE void reset(struct anb_socket *s)
                                                                                                                \
 		if (!s)                                                                                        \
 			return 0;                                                                              \
-		connection = begin_step(sk, s, NAME);                                                          \
+		connection = begin_step(sk, s, NAME##_set_window);                                             \
 		/* Recovery is not shown to us; what arrived during it counts, but lets no window grow. */     \
 		arrived = tp->delivered - s->delivered;                                                        \
 		s->delivered = tp->delivered;                                                                  \
@@ -525,12 +528,12 @@ INLINE void reset(struct anb_socket *s)
 			s->step.acked = arrived - acked;                                                       \
 			s->step.cwnd_limited = 0;                                                              \
 			s->step.recovering = 1;                                                                \
-			NAME(&s->step, OP_ACK);                                                                \
+			NAME##_ack(&s->step);                                                                  \
 		}                                                                                              \
 		s->step.acked = acked;                                                                         \
 		s->step.cwnd_limited = is_cwnd_limited(tp);                                                    \
 		s->step.recovering = 0;                                                                        \
-		cwnd = NAME(&s->step, OP_ACK);                                                                 \
+		cwnd = NAME##_ack(&s->step);                                                                   \
 		pace(sk, s);                                                                                   \
 		set_cwnd(tp, s, cwnd);                                                                         \
 		publish(sk, s, connection);                                                                    \
@@ -548,7 +551,7 @@ INLINE void reset(struct anb_socket *s)
 		if (!s)                                                                                        \
 			return half > 2 ? half : 2;                                                            \
 		unanswered = is_unanswered(tp, s);                                                             \
-		connection = begin_step(sk, s, NAME);                                                          \
+		connection = begin_step(sk, s, NAME##_set_window);                                             \
 		if (unanswered) {                                                                              \
 			/* That was the half; this event is paid for. */                                       \
 			s->last_cwnd = tp->snd_cwnd;                                                           \
@@ -557,11 +560,11 @@ INLINE void reset(struct anb_socket *s)
 		}                                                                                              \
 		/* A timeout looks the same from here: the kernel then sets the window itself. */              \
 		s->step.cause = 0;                                                                             \
-		cwnd = NAME(&s->step, OP_CONGESTION);                                                          \
+		cwnd = NAME##_congestion(&s->step);                                                            \
 		if (cwnd < CWND_MIN) {                                                                         \
 			/* Delayed acknowledgements would keep a smaller one waiting. */                       \
 			cwnd = s->step.cwnd = s->step.ssthresh = CWND_MIN;                                     \
-			NAME(&s->step, OP_SET_WINDOW);                                                         \
+			NAME##_set_window(&s->step);                                                           \
 		}                                                                                              \
 		s->last_cwnd = cwnd;                                                                           \
 		publish(sk, s, connection);                                                                    \
@@ -593,7 +596,14 @@ INLINE void reset(struct anb_socket *s)
                                                                                                                \
 		if (!p)                                                                                        \
 			return 1;                                                                              \
-		p->cwnd = NAME(&p->step, p->op);                                                               \
+		if (p->op == OP_INIT)                                                                          \
+			p->cwnd = NAME##_init(&p->step);                                                       \
+		else if (p->op == OP_ACK)                                                                      \
+			p->cwnd = NAME##_ack(&p->step);                                                        \
+		else if (p->op == OP_CONGESTION)                                                               \
+			p->cwnd = NAME##_congestion(&p->step);                                                 \
+		else                                                                                           \
+			p->cwnd = NAME##_set_window(&p->step);                                                 \
 		return 0;                                                                                      \
 	}
 
