@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use super::metrics;
 use crate::exit::{Failure, Outcome};
-use crate::host::stop_signals;
+use crate::signals::stop_signals;
 use crate::view::{Lines, rate};
 
 /// More often than this the snapshots cost more than they show.
