@@ -3,8 +3,11 @@
 //! ```text
 //!  library/core ─── rustc --emit=metadata ──▶ libcore.rmeta ┐
 //!  algo/src/{control,softfloat,units}.rs, {bpf_abi,lib}.rs ─┴ rustc --emit=asm ──▶ .s ─ clang ─▶ .o ┐
-//!  controllers.bpf.c ────────────────────────────────────────────── clang ─▶ .o ──────────────────┴ libbpf
+//!  controllers.bpf.c, bpf_abi.h ─────────────────────────────────── clang ─▶ .o ──────────────────┴ libbpf
 //! ```
+//!
+//! Two files are written here, from `bpf_abi.rs` and so from `algo`'s table: `functions.rs`, what the programs
+//! call, and `bpf_abi.h`, what C must know.
 //!
 //! Rust has eBPF as a target without a prebuilt library and without a linker. Of the library nothing is
 //! needed but its metadata, as all of it is inlined; and clang assembles what rustc writes.
@@ -20,16 +23,32 @@ fn main() {
 }
 
 #[cfg(feature = "ebpf")]
+#[path = "ebpf/bpf_abi.rs"]
+#[allow(dead_code, unreachable_pub, reason = "only its numbers and layouts are asked for")]
+mod bpf_abi;
+
+#[cfg(feature = "ebpf")]
 mod ebpf {
+    use std::mem::offset_of;
     use std::path::{Path, PathBuf};
     use std::process::Command;
     use std::{env, fs};
+
+    use algo::control::SubflowStats;
+
+    use super::bpf_abi::{
+        AnbRule, AnbSlot, AnbStep, ENTRIES, GROUP_APART, Op, RULE_ADDRESS, RULE_CONNECTION, RULE_INTERFACE,
+        SLOTS, SSTHRESH_INFINITE, STATE_WORDS,
+    };
 
     const TARGET: &str = "bpfel-unknown-none";
     /// Atomics and 32-bit operations: kernels from 5.12.
     const CPU: &str = "v3";
     /// Of `algo`, what a controller consists of.
     const ALGO_SOURCES: [&str; 4] = ["control", "control.rs", "softfloat.rs", "units.rs"];
+    /// What a controller's functions are called for: `NAME_init`.
+    const OPS: [(Op, &str); 4] =
+        [(Op::Init, "init"), (Op::Ack, "ack"), (Op::Congestion, "congestion"), (Op::SetWindow, "set_window")];
     /// LLVM: inline everything, as eBPF can neither return nor pass a struct; and unroll the loops over the
     /// places of a connection, whose bounds the verifier cannot always find in what is left of them.
     const LLVM_OPTIONS: [&str; 5] = [
@@ -56,6 +75,8 @@ mod ebpf {
         for file in ["lib.rs", "bpf_abi.rs"] {
             copy(&here.join("ebpf").join(file), &sources.join(file))?;
         }
+        write(&sources.join("functions.rs"), &functions())?;
+        write(&out.join("bpf_abi.h"), &header())?;
         core(&out)?;
         let assembly = out.join("controllers.s");
         rustc(&out)
@@ -82,7 +103,13 @@ mod ebpf {
             let to = out.join(to);
             let mut command = Command::new(&clang);
             command.args(["--target=bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror", "-c"]).arg(from);
-            command.arg("-o").arg(&to).check("clang (Debian: apt-get install clang)").map(|()| to)
+            command
+                .arg("-I")
+                .arg(&out)
+                .arg("-o")
+                .arg(&to)
+                .check("clang (Debian: apt-get install clang)")
+                .map(|()| to)
         };
         let rust = clang(&assembly, "rust.o")?;
         let c = clang(&here.join("ebpf/controllers.bpf.c"), "c.o")?;
@@ -94,6 +121,69 @@ mod ebpf {
             linker.link()
         };
         link().map_err(|e| format!("libbpf's linker: {e}"))
+    }
+
+    /// What the programs call: a function for each step of each controller. One for all steps would have every
+    /// program take along, and the verifier look at, what only the others need.
+    fn functions() -> String {
+        let mut text = "use crate::bpf_abi::{self, AnbStep, Op};\n".to_owned();
+        for entry in ENTRIES {
+            for (op, name) in OPS {
+                let of = entry.linux;
+                text += &format!(
+                    "#[unsafe(no_mangle)]\nextern \"C\" fn {of}_{name}(step: *mut AnbStep) -> u32 {{\n    \
+                     bpf_abi::{of}(step, Op::{op:?} as u32)\n}}\n"
+                );
+            }
+        }
+        text
+    }
+
+    /// What C must know.
+    fn header() -> String {
+        let numbers = [
+            ("SLOTS", SLOTS as u32),
+            ("STATE_WORDS", STATE_WORDS as u32),
+            ("SSTHRESH_INFINITE", SSTHRESH_INFINITE),
+            ("RULE_ADDRESS", RULE_ADDRESS),
+            ("RULE_INTERFACE", RULE_INTERFACE),
+            ("RULE_CONNECTION", RULE_CONNECTION),
+            ("GROUP_APART", GROUP_APART),
+        ];
+        let mut text = String::new();
+        for (name, number) in numbers {
+            text += &format!("#define {name} {number}u\n");
+        }
+        for (op, name) in OPS {
+            text += &format!("#define OP_{} {}u\n", name.to_uppercase(), op as u32);
+        }
+        text += "#define CONTROLLERS";
+        for entry in ENTRIES {
+            text += &format!(" CONTROLLER({})", entry.linux);
+        }
+        text += "\n#define ASSERT_LAYOUTS";
+        let mut assert = |what: String, bytes: usize| {
+            text += &format!(" _Static_assert({what} == {bytes}, \"as in bpf_abi.rs\");");
+        };
+        macro_rules! layouts {
+            ($($type:ident { $($field:ident)+ })+) => { $(
+                assert(concat!("sizeof(struct ", stringify!($type), ")").into(), size_of::<$type>());
+                $(assert(
+                    concat!("__builtin_offsetof(struct ", stringify!($type), ", ", stringify!($field), ")").into(),
+                    offset_of!($type, $field),
+                );)+
+            )+ };
+        }
+        layouts! {
+            SubflowStats { cwnd srtt slow_start loss_interval reduction reduced_at packets_between_losses }
+            AnbStep {
+                state now_ns srtt_ns rtt_ns min_rtt_ns acked round cwnd_limited recovering cause cwnd ssthresh n me
+                slow_start members mine
+            }
+            AnbSlot { owner cookie at_ns group token stats }
+            AnbRule { netns kind selector unused }
+        }
+        text + "\n"
     }
 
     /// The metadata of the library's core for the target, made anew for each compiler.

@@ -15,162 +15,120 @@
 
 mod classic_cc;
 mod congestion_avoidance;
+mod feedback;
+mod friendliness;
 mod group;
 mod loss_interval;
 mod nmcc_decrease;
 mod slow_start;
+mod state;
+mod window;
 
-pub use classic_cc::{ClassicCc, State};
-pub use congestion_avoidance::{CongestionAvoidance, WindowDelta};
+pub use classic_cc::ClassicCc;
+pub use congestion_avoidance::CongestionAvoidance;
+pub use feedback::{Ack, CongestionCause, CongestionEvent, Control};
 pub use group::{Group, MEMBERS_MAX, SubflowStats, SubflowTerms};
 pub use nmcc_decrease::{NmccDecrease, NmccFactors};
 pub use slow_start::{FriendlySlowStart, Hystart, SLOW_STARTS, SlowStart, SlowStartInfo};
+pub use state::State;
+pub use window::{INITIAL_WINDOW, Window, WindowDelta};
 
-use crate::softfloat::Real;
-use crate::{Span, Time};
+use crate::Span;
 
-/// A congestion window in packets, fixed point: 2⁻⁴⁰ packets a unit, so that the increment 1/w is exact to
-/// 10⁻⁶ at a window of a million packets. At most 2²³ packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Window(pub u64);
+/// Bytes of a controller's state at most: what the kernel keeps for one in a socket (`icsk_ca_priv`).
+pub const STATE_BYTES_MAX: usize = 104;
 
-impl Window {
-    /// Units a packet.
-    pub const ONE: u64 = 1 << 40;
-    /// The largest window.
-    pub const MAX: Self = Self(Self::ONE << 23);
-
-    /// `n` whole packets.
-    #[must_use]
-    pub const fn packets(n: u32) -> Self {
-        let n = n as u64;
-        Self(if n > 1 << 23 { Self::MAX.0 } else { n * Self::ONE })
-    }
-    /// Whole packets, rounded down.
-    #[must_use]
-    pub const fn floor(self) -> u32 {
-        (self.0 / Self::ONE) as u32
-    }
-    /// As a real number of packets.
-    #[must_use]
-    pub const fn real(self) -> Real {
-        Real::from_ratio(self.0, 40)
-    }
-    /// A real number of packets as a window, to the nearest 2⁻⁴⁰; saturates, beyond [`Window::MAX`] too.
-    #[must_use]
-    pub const fn from_real(packets: Real) -> Self {
-        Self(packets.to_fixed(40))
-    }
-    /// Larger by `packets`, up to [`Window::MAX`].
-    #[must_use]
-    pub fn grown(self, packets: Real) -> Self {
-        Self(self.0.saturating_add(packets.to_fixed(40))).min(Self::MAX)
-    }
-    /// Smaller by `packets`, but at least one packet.
-    #[must_use]
-    pub fn shrunk(self, packets: Real) -> Self {
-        Self(self.0.saturating_sub(packets.to_fixed(40)).max(Self::ONE))
-    }
-    /// Half of it.
-    #[must_use]
-    pub const fn half(self) -> Self {
-        Self(self.0 >> 1)
-    }
-    /// Adjusted by `delta`, within one packet and [`Window::MAX`].
-    #[must_use]
-    pub fn adjusted_by(self, delta: WindowDelta) -> Self {
-        let grown = self.grown(delta.increase);
-        if delta.decrease.is_zero() { grown } else { grown.shrunk(delta.decrease) }
-    }
-    /// By how much this is more than `other`; zero if it is not.
-    #[must_use]
-    pub const fn saturating_sub(self, other: Self) -> Self {
-        Self(self.0.saturating_sub(other.0))
-    }
-    /// This window as the decision of a [`Control`].
-    #[must_use]
-    pub fn budget(self) -> Budget {
-        Budget { cwnd: self.floor().max(1) }
-    }
+/// The table of all rules, as the argument of another macro: this file makes [`Algorithm`] and [`ALGORITHMS`]
+/// of it, `anabranch-kernel` the functions of its eBPF programs. A rule, `file::Type`, has a line for each
+/// algorithm that it is:
+///
+/// `"name" + default_slow_start = rule, "what it does", "where it comes from", linux = its_name;`
+///
+/// The name for Linux is missing where there is no program of it.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! algorithm_table {
+    ($then:ident) => {
+        $then! {
+            nmcc::Nmcc {
+                "nmcc" + friendly = Nmcc::new(NmccDecrease::Balanced),
+                    "coupled: together as aggressive as one TCP on the best path, from slow start on",
+                    "Thomas, dissertation, section 4.2.2; its decrease balanced by us: control/nmcc_decrease.rs",
+                    linux = nmcc;
+                "nmcc-printed" + friendly = Nmcc::new(NmccDecrease::Printed),
+                    "NMCC with the threshold factor as printed: takes too little beside single TCPs",
+                    "Thomas, dissertation, section 4.2.2";
+                "nmcc-half" + friendly = Nmcc::new(NmccDecrease::Half),
+                    "NMCC without the threshold factor: each loss halves the window",
+                    "Thomas, dissertation, section 4.2.2, equations (4.5) to (4.11)",
+                    linux = nmcc_half;
+            }
+            nmcc_cubic::NmccCubic {
+                "nmcc-cubic" + standard = NmccCubic::new(),
+                    "NMCC with the moves of CUBIC, for senders that are CUBIC themselves; CUBIC where no queue is",
+                    "Thomas, dissertation, section 4.2.2; RFC 9438; together by us: control/nmcc_cubic.rs";
+            }
+            lia::Lia {
+                "lia" + standard = Lia,
+                    "coupled: together as much as one TCP on the best path, never more than TCP on any",
+                    "RFC 6356",
+                    linux = lia;
+            }
+            olia::Olia {
+                "olia" + standard = Olia::new(),
+                    "coupled: opportunistic linked increases; moves windows towards the best paths",
+                    "draft-khalili-mptcp-congestion-control-05; Khalili et al., CoNEXT 2012",
+                    linux = olia;
+            }
+            balia::Balia {
+                "balia" + standard = Balia,
+                    "coupled: balanced linked adaptation, between LIA and OLIA",
+                    "draft-walid-mptcp-congestion-control-04; Peng et al., ToN 2016",
+                    linux = balia;
+            }
+            wvegas::Wvegas {
+                "wvegas" + standard = Wvegas::new(),
+                    "coupled by delay: keeps a few packets queued, shared out over the paths by their rate",
+                    "Cao, Xu and Fu, ICNP 2012",
+                    linux = wvegas;
+            }
+            ewtcp::Ewtcp {
+                "ewtcp" + standard = Ewtcp,
+                    "equally weighted: each of n subflows gets 1/n of a TCP, wherever it goes",
+                    "Honda et al., PFLDNeT 2009; Wischik et al., NSDI 2011, with a = 1/n²",
+                    linux = ewtcp;
+            }
+            coupled::Coupled {
+                "coupled" + standard = Coupled,
+                    "fully coupled: one TCP over all paths, which ends up on the least congested ones only",
+                    "Wischik et al., NSDI 2011, section 2.2",
+                    linux = coupled;
+            }
+            reno::Reno {
+                // Linux has a `reno` of its own.
+                "reno" + standard = Reno,
+                    "uncoupled: each subflow is a TCP of its own",
+                    "RFC 5681, RFC 6928",
+                    linux = reno_anb;
+            }
+            cubic::Cubic {
+                "cubic" + standard = Cubic::new(),
+                    "uncoupled: each subflow is a CUBIC of its own, as most of the Internet",
+                    "RFC 9438";
+            }
+        }
+    };
 }
 
-/// The initial window: 10 packets (RFC 6928 section 2).
-pub const INITIAL_WINDOW: Window = Window::packets(10);
-
-/// What came: input of [`Control::on_ack`].
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct Ack {
-    /// When.
-    pub now: Time,
-    /// Packets that arrived; a batch counts as its number of packets, never as one.
-    pub acked: u32,
-    /// Rounds (windows' worth of packets, each about one RTT) that this subflow has completed so far.
-    pub round: u32,
-    /// Smoothed RTT of this subflow.
-    pub srtt: Span,
-    /// The latest RTT among the packets that arrived; zero if none was measured.
-    pub rtt: Span,
-    /// The smallest RTT of this subflow in a long time, taken for that without queues; zero before the first.
-    pub min_rtt: Span,
-    /// Whether the window was the limit; if not, it must not grow (RFC 7661's concern).
-    pub cwnd_limited: bool,
-    /// Whether what arrived was asked before the last congestion event: the window does not grow then.
-    pub recovering: bool,
-}
-
-/// Why a congestion event is one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub enum CongestionCause {
-    /// Packets were lost and others arrived: fast retransmit.
-    Loss,
-    /// Nothing arrived for a retransmission timeout.
-    Timeout,
-    /// The network marked a packet (ECN CE, RFC 3168).
-    EcnCe,
-}
-
-/// A congestion event: input of [`Control::on_congestion`].
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct CongestionEvent {
-    /// When.
-    pub now: Time,
-    /// Why.
-    pub cause: CongestionCause,
-    /// Smoothed RTT of this subflow.
-    pub srtt: Span,
-}
-
-/// The decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct Budget {
-    /// Packets that may be outstanding: at least 1.
-    pub cwnd: u32,
-}
-
-/// Congestion control of one subflow.
-pub trait Control {
-    /// Packets arrived.
-    fn on_ack(&mut self, ack: &Ack, group: &Group<'_>) -> Budget;
-    /// A congestion event.
-    fn on_congestion(&mut self, event: &CongestionEvent, group: &Group<'_>) -> Budget;
-    /// The numbers to publish, given this subflow's smoothed RTT.
-    fn stats(&self, srtt: Span) -> SubflowStats;
-}
-
-/// The table: makes a module of each file, the closed enum [`Algorithm`] of all rules, and [`ALGORITHMS`].
+/// Makes a module of each file, the closed enum [`Algorithm`] of all rules, and [`ALGORITHMS`].
 macro_rules! algorithms {
-    ($($file:ident::$rule:ident {
-        $($name:literal + $start:literal = $make:expr, $title:literal, $source:literal;)+
-    })+) => {
+    ($($file:ident::$rule:ident { $(
+        $name:literal + $start:ident = $make:expr, $title:literal, $source:literal $(, linux = $linux:ident)?;
+    )+ })+) => {
         $(
             mod $file;
             pub use $file::$rule;
-            // It must fit the kernel's `icsk_ca_priv`.
-            const _: () = assert!(size_of::<ClassicCc<$rule>>() <= 104);
+            const _: () = assert!(size_of::<ClassicCc<$rule>>() <= STATE_BYTES_MAX);
         )+
 
         /// The algorithm of one subflow: a closed set, so that a table of subflows is a plain array.
@@ -184,11 +142,11 @@ macro_rules! algorithms {
 
         impl Control for Algorithm {
             #[inline]
-            fn on_ack(&mut self, ack: &Ack, group: &Group<'_>) -> Budget {
+            fn on_ack(&mut self, ack: &Ack, group: &Group<'_>) -> u32 {
                 match self { $(Self::$rule(cc) => cc.on_ack(ack, group),)+ }
             }
             #[inline]
-            fn on_congestion(&mut self, event: &CongestionEvent, group: &Group<'_>) -> Budget {
+            fn on_congestion(&mut self, event: &CongestionEvent, group: &Group<'_>) -> u32 {
                 match self { $(Self::$rule(cc) => cc.on_congestion(event, group),)+ }
             }
             #[inline]
@@ -210,72 +168,15 @@ macro_rules! algorithms {
             name: $name,
             title: $title,
             source: $source,
-            slow_start: $start,
+            slow_start: stringify!($start),
+            linux: { let name: &[&'static str] = &[$(stringify!($linux))?]; name.first().copied() },
             reno_alone: !<$rule as CongestionAvoidance>::APPLIES_ALONE,
             make: |start| Algorithm::$rule(ClassicCc::new($make, start)),
         },)+)+];
     };
 }
 
-// file::Type { "name" + "default slow start" = rule, "what it does", "where it comes from"; }
-algorithms! {
-    nmcc::Nmcc {
-        "nmcc" + "friendly" = Nmcc::new(NmccDecrease::Balanced),
-            "coupled: together as aggressive as one TCP on the best path, from slow start on",
-            "Thomas, dissertation, section 4.2.2; its decrease balanced by us: control/nmcc_decrease.rs";
-        "nmcc-printed" + "friendly" = Nmcc::new(NmccDecrease::Printed),
-            "NMCC with the threshold factor as printed: takes too little beside single TCPs",
-            "Thomas, dissertation, section 4.2.2";
-        "nmcc-half" + "friendly" = Nmcc::new(NmccDecrease::Half),
-            "NMCC without the threshold factor: each loss halves the window",
-            "Thomas, dissertation, section 4.2.2, equations (4.5) to (4.11)";
-    }
-    nmcc_cubic::NmccCubic {
-        "nmcc-cubic" + "standard" = NmccCubic::new(),
-            "NMCC with the moves of CUBIC, for senders that are CUBIC themselves; CUBIC where no queue is",
-            "Thomas, dissertation, section 4.2.2; RFC 9438; together by us: control/nmcc_cubic.rs";
-    }
-    lia::Lia {
-        "lia" + "standard" = Lia,
-            "coupled: together as much as one TCP on the best path, never more than TCP on any",
-            "RFC 6356";
-    }
-    olia::Olia {
-        "olia" + "standard" = Olia::new(),
-            "coupled: opportunistic linked increases; moves windows towards the best paths",
-            "draft-khalili-mptcp-congestion-control-05; Khalili et al., CoNEXT 2012";
-    }
-    balia::Balia {
-        "balia" + "standard" = Balia,
-            "coupled: balanced linked adaptation, between LIA and OLIA",
-            "draft-walid-mptcp-congestion-control-04; Peng et al., ToN 2016";
-    }
-    wvegas::Wvegas {
-        "wvegas" + "standard" = Wvegas::new(),
-            "coupled by delay: keeps a few packets queued, shared out over the paths by their rate",
-            "Cao, Xu and Fu, ICNP 2012";
-    }
-    ewtcp::Ewtcp {
-        "ewtcp" + "standard" = Ewtcp,
-            "equally weighted: each of n subflows gets 1/n of a TCP, wherever it goes",
-            "Honda et al., PFLDNeT 2009; Wischik et al., NSDI 2011, with a = 1/n²";
-    }
-    coupled::Coupled {
-        "coupled" + "standard" = Coupled,
-            "fully coupled: one TCP over all paths, which ends up on the least congested ones only",
-            "Wischik et al., NSDI 2011, section 2.2";
-    }
-    reno::Reno {
-        "reno" + "standard" = Reno,
-            "uncoupled: each subflow is a TCP of its own",
-            "RFC 5681, RFC 6928";
-    }
-    cubic::Cubic {
-        "cubic" + "standard" = Cubic::new(),
-            "uncoupled: each subflow is a CUBIC of its own, as most of the Internet",
-            "RFC 9438";
-    }
-}
+algorithm_table!(algorithms);
 
 impl Algorithm {
     /// A fresh machine by name: one of [`ALGORITHMS`], as `lia`, or with a slow start of [`SLOW_STARTS`], as
@@ -299,6 +200,8 @@ pub struct AlgorithmInfo {
     pub source: &'static str,
     /// Its slow start unless another is asked for: a name of [`SLOW_STARTS`].
     pub slow_start: &'static str,
+    /// What it is called in Linux once its eBPF program is loaded; `None` if there is no program of it.
+    pub linux: Option<&'static str>,
     /// Whether a subflow that is alone runs Reno, step by step.
     pub reno_alone: bool,
     /// A fresh machine with its defaults and that slow start.
@@ -332,15 +235,5 @@ mod tests {
         for wrong in ["Cubic", "", "+", "lia+", "+hystart", "lia+hystart+hystart", "lia+lia"] {
             assert_eq!(Algorithm::by_name(wrong), None);
         }
-    }
-
-    #[test]
-    fn windows() {
-        assert_eq!(Window::packets(u32::MAX), Window::MAX);
-        assert_eq!(Window::MAX.grown(Real::MAX), Window::MAX);
-        assert_eq!(Window::MAX.shrunk(Real::MAX), Window::packets(1));
-        assert_eq!(Window::packets(3).half().budget(), Budget { cwnd: 1 });
-        assert_eq!(Window(0).budget(), Budget { cwnd: 1 });
-        assert_eq!(Window::from_real(Window::packets(1_000_000).real()), Window::packets(1_000_000));
     }
 }

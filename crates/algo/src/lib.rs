@@ -27,6 +27,8 @@ pub mod sent_packets;
 pub mod shared_bottleneck;
 pub mod softfloat;
 pub mod subflow;
+#[cfg(test)]
+mod test_rng;
 pub mod units;
 
 pub use machine::{Machine, Output};

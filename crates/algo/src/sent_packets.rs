@@ -21,11 +21,9 @@ use alloc::collections::VecDeque;
 
 use crate::rtt::{GRANULARITY, RttEstimator};
 use crate::{Span, Time};
-pub use batch::PacketBitmap;
 use batch::SentBatch;
+pub use batch::{BATCH_PACKETS_MAX, PacketBitmap};
 
-/// The most packets of a batch.
-pub const BATCH_PACKETS_MAX: u32 = u64::BITS;
 /// The most batches that are remembered.
 pub const BATCHES_MAX: usize = 65_536;
 /// The packet threshold at first (kPacketThreshold of RFC 9002).

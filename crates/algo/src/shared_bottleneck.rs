@@ -28,6 +28,7 @@
 
 mod correlation;
 mod hysteresis;
+mod parameters;
 mod rfc8382;
 mod stats;
 #[cfg(test)]
@@ -38,56 +39,9 @@ use alloc::vec::Vec;
 use crate::{Span, Time};
 use correlation::DelayDeltas;
 use hysteresis::{Hysteresis, PathEvidence, partition};
+pub use parameters::*;
 use stats::PathStats;
 pub use stats::SummaryStats;
-
-/// The base time interval T (section 2.2; so are the following).
-pub const T: Span = Span::from_millis(350);
-/// Intervals that oscillation and loss are counted over.
-pub const N: usize = 50;
-/// Intervals that mean, skewness and variability are taken over.
-pub const M: usize = 30;
-/// Of these, how many of the newest have full weight (section 4.1).
-pub const F: usize = 20;
-/// c_s: skewness below which a path passes a bottleneck.
-pub const C_S_PPM: i64 = 100_000;
-/// c_h: the same for a path that did in the interval before.
-pub const C_H_PPM: i64 = 300_000;
-/// p_f: difference in frequency between groups.
-pub const P_F_PPM: i64 = 100_000;
-/// p_mad: difference in variability between groups, relative to the higher one.
-pub const P_MAD_PERCENT: i64 = 10;
-/// p_s: difference in skewness between groups.
-pub const P_S_PPM: i64 = 150_000;
-/// p_d: difference in loss between groups, relative to the higher one.
-pub const P_D_PERCENT: i64 = 10;
-/// p_l: loss above which a path passes a bottleneck and loss is a measure to compare.
-pub const P_L_PPM: i64 = 100_000;
-/// p_v: how far from the mean a crossing is significant, relative to the variability.
-pub const P_V_PERCENT: i64 = 70;
-
-/// Intervals in a row that have to say so before paths come apart. Ours.
-pub const HOLD: u32 = 10;
-/// Samples in [`M`] intervals below which a path is unknown. Ours.
-pub const SAMPLES_MIN: u32 = 60;
-/// Intervals with samples, of [`M`], below which a path is unknown. Ours.
-pub const FILLED_MIN: u32 = F as u32;
-/// Correlation of the changes of two paths' mean delays from which on they are together, percent. Ours.
-pub const CORRELATED_PERCENT: i64 = 50;
-/// The same below which they are apart. Ours.
-pub const UNCORRELATED_PERCENT: i64 = 35;
-/// DelayDeltas, of [`N`] − 1, that both paths must have for that correlation to say anything. Ours.
-pub const PAIRS_MIN: usize = 12;
-/// DelayDeltas count as at most so many times the median one. Ours.
-pub const CLIP: u64 = 3;
-/// How large the square of the changes must be, beside that of their noise, for paths to be unlike. Ours.
-pub const NOISE_FACTOR: u128 = 4;
-/// The most paths of a detector.
-pub const PATHS_MAX: usize = 256;
-/// Samples of one interval that are looked at; the rest is ignored.
-pub const SAMPLES_MAX: u32 = 1 << 16;
-/// Delays further than this from a path's first one count as this far.
-pub const DELAY_MAX: Span = Span::from_secs(60);
 
 /// Who shares a bottleneck; see the [module](self). Costs a few additions a sample, and every [`T`] a
 /// few sorts of the paths, [`HOLD`] passes over them and a comparison of every two that are apart; 8 KiB a

@@ -165,7 +165,7 @@ impl<T, M: PacketBitmap, C: Control> Subflow<T, M, C> {
             cwnd_limited: self.peak_in_flight + self.slack > used,
             recovering,
         };
-        self.cwnd = self.control.on_ack(&ack, group).cwnd.max(1);
+        self.cwnd = self.control.on_ack(&ack, group).max(1);
     }
 
     /// The network lost or marked the packet with sequence number `seq`; counts once a window.
@@ -178,7 +178,7 @@ impl<T, M: PacketBitmap, C: Control> Subflow<T, M, C> {
             self.report_acked(now, false, group);
         }
         let event = CongestionEvent { now, cause, srtt: self.rtt.srtt() };
-        self.cwnd = self.control.on_congestion(&event, group).cwnd.max(1);
+        self.cwnd = self.control.on_congestion(&event, group).max(1);
     }
 
     /// Declares lost what others have overtaken: calls `lost` with what each was, returns the highest

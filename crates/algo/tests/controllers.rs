@@ -75,31 +75,31 @@ proptest! {
             // A group that makes no sense does no harm either.
             let group = Group { members: &members, me: if beside { me + n } else { me } };
             let (srtt, before) = (rtts[me], members[me].cwnd);
-            let budget = match step {
+            let decided = match step {
                 Step::Ack { acked, rounds, cwnd_limited, recovering, rtt } => {
                     round[me] += rounds;
                     let rtt = Span::from_nanos(rtt);
                     let min_rtt = rtt.min(Span::from_millis(10));
                     let ack =
                         Ack { now, acked, round: round[me], srtt, rtt, min_rtt, cwnd_limited, recovering };
-                    let budget = flows[me].on_ack(&ack, &group);
+                    let decided = flows[me].on_ack(&ack, &group);
                     let after = flows[me].stats(srtt).cwnd;
                     prop_assert!(cwnd_limited && !recovering || after == before, "it must not move");
-                    budget
+                    decided
                 }
                 Step::Congestion(cause) => {
-                    let budget = flows[me].on_congestion(&CongestionEvent { now, cause, srtt }, &group);
+                    let decided = flows[me].on_congestion(&CongestionEvent { now, cause, srtt }, &group);
                     let after = flows[me].stats(srtt);
                     prop_assert!(after.cwnd <= before, "a loss never grows a window");
                     if cause == CongestionCause::Timeout {
                         prop_assert!(after.cwnd == Window::packets(1) && after.slow_start);
                     }
-                    budget
+                    decided
                 }
             };
             let after = flows[me].stats(srtt);
             prop_assert!(after.cwnd >= Window::packets(1) && after.cwnd <= Window::MAX);
-            prop_assert_eq!(budget.cwnd, after.cwnd.floor());
+            prop_assert_eq!(decided, after.cwnd.floor());
             prop_assert_eq!(after.srtt, srtt);
         }
     }
@@ -122,7 +122,7 @@ proptest! {
             let after = flows.each_mut().map(|flow| {
                 let member = [flow.stats(srtt)];
                 let group = Group { members: if listed { &member } else { &[] }, me: 0 };
-                let budget = match step {
+                let decided = match step {
                     Step::Ack { acked, cwnd_limited, recovering, rtt, .. } => {
                         let rtt = Span::from_nanos(rtt);
                         let ack =
@@ -134,7 +134,7 @@ proptest! {
                     }
                 };
                 let SubflowStats { cwnd, slow_start, .. } = flow.stats(srtt);
-                (budget, cwnd, slow_start)
+                (decided, cwnd, slow_start)
             });
             prop_assert_eq!(after[0], after[1]);
         }
@@ -157,8 +157,8 @@ fn friendly_slow_start_goes_with_every_rule() {
             let members = publish(&flows, &rtts);
             for (me, flow) in flows.iter_mut().enumerate() {
                 let window = members[me].cwnd.floor();
-                let budget = flow.on_ack(&ack(window, round, rtts[me]), &Group { members: &members, me });
-                assert!(budget.cwnd.abs_diff(want) <= 1, "{}: {} is not {want}", entry.name, budget.cwnd);
+                let decided = flow.on_ack(&ack(window, round, rtts[me]), &Group { members: &members, me });
+                assert!(decided.abs_diff(want) <= 1, "{}: {} is not {want}", entry.name, decided);
             }
         }
     }
@@ -174,8 +174,8 @@ fn standard_slow_start_goes_with_every_rule() {
             let members = publish(&flows, &rtts);
             for (me, flow) in flows.iter_mut().enumerate() {
                 let window = members[me].cwnd.floor();
-                let budget = flow.on_ack(&ack(window, round, rtts[me]), &Group { members: &members, me });
-                assert_eq!(budget.cwnd, want, "{}", entry.name);
+                let decided = flow.on_ack(&ack(window, round, rtts[me]), &Group { members: &members, me });
+                assert_eq!(decided, want, "{}", entry.name);
             }
         }
         let members = publish(&flows, &rtts);

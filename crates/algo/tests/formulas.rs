@@ -25,7 +25,7 @@ fn float(x: Real) -> f64 {
 }
 
 fn packets(window: Window) -> f64 {
-    window.0 as f64 / Window::ONE as f64
+    window.units() as f64 / Window::ONE as f64
 }
 
 fn increase(name: &str, flows: &[Flow], me: usize) -> f64 {
@@ -98,7 +98,7 @@ fn flows() -> impl Strategy<Value = Vec<Flow>> {
     let r = prop_oneof![3 => log(1e4, 1e10), 1 => prop::sample::select(vec![1e4, 5e7, 1e10])];
     let l = prop_oneof![3 => log(1.0, 1e9), 1 => prop::sample::select(vec![0.0, 100.0, 1e6])];
     let flow = (w, r, l).prop_map(|(w, r, l)| {
-        let w = packets(Window((w * Window::ONE as f64) as u64));
+        let w = packets(Window::from_units((w * Window::ONE as f64) as u64));
         Flow { w, r: r.floor(), l: l as u64 }
     });
     prop_oneof![
@@ -115,7 +115,7 @@ proptest! {
     fn as_the_formula_says(flows in flows(), me: prop::sample::Index, acked in 1..10_000u32) {
         let me = me.index(flows.len());
         let member = |f: &Flow| SubflowStats {
-            cwnd: Window((f.w * Window::ONE as f64) as u64),
+            cwnd: Window::from_units((f.w * Window::ONE as f64) as u64),
             srtt: Span::from_nanos(f.r as u64),
             packets_between_losses: f.l,
             ..SubflowStats::default()
@@ -159,7 +159,7 @@ proptest! {
     #[test]
     fn those_without_a_round_trip_do_not_count(flows in flows(), silent in 1..8usize) {
         let member = |f: &Flow| SubflowStats {
-            cwnd: Window((f.w * Window::ONE as f64) as u64),
+            cwnd: Window::from_units((f.w * Window::ONE as f64) as u64),
             srtt: Span::from_nanos(f.r as u64),
             packets_between_losses: f.l,
             ..SubflowStats::default()
@@ -193,7 +193,7 @@ proptest! {
         let me = me.index(flows.len());
         let mine = flows[me];
         let member = |f: &Flow| SubflowStats {
-            cwnd: Window((f.w * Window::ONE as f64) as u64),
+            cwnd: Window::from_units((f.w * Window::ONE as f64) as u64),
             srtt: Span::from_nanos(f.r as u64),
             slow_start: f.l.is_multiple_of(2),
             ..SubflowStats::default()
@@ -267,7 +267,7 @@ proptest! {
         let srtt = Span::from_micros(rtt_us);
         let none = Group { members: &[], me: 0 };
         let mut rule = Cubic::new();
-        let mut cwnd = Window((w0 * Window::ONE as f64) as u64);
+        let mut cwnd = Window::from_units((w0 * Window::ONE as f64) as u64);
         let (mut w_max, mut prior, mut epoch) = (0.0f64, 0.0f64, None);
         let mut now = Time::ZERO + Span::from_secs(1);
         for (timeout, loss, gap_us, acked) in steps {

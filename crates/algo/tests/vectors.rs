@@ -180,11 +180,11 @@ fn ms(ms: f64) -> Span {
 }
 
 fn window(packets: f64) -> Window {
-    Window((packets * Window::ONE as f64) as u64)
+    Window::from_units((packets * Window::ONE as f64) as u64)
 }
 
 fn packets(window: Window) -> f64 {
-    window.0 as f64 / Window::ONE as f64
+    window.units() as f64 / Window::ONE as f64
 }
 
 fn float(change: WindowDelta) -> f64 {

@@ -3,6 +3,7 @@
 pub mod args;
 mod group;
 mod load;
+mod metrics;
 pub mod setup;
 mod status;
 pub mod teardown;

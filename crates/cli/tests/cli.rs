@@ -42,8 +42,9 @@ fn the_help_of_a_command_says_more_than_the_list() {
         ("kernel", "Linux has MPTCP, but"),
         (
             "kernel load",
-            "To the kernel (TCP_CONGESTION, sysctl, `ip route ... congctl`) nmcc-half is nmcc_half",
+            "Those that the kernel (TCP_CONGESTION, sysctl, `ip route ... congctl`) calls otherwise",
         ),
+        ("kernel load", "nmcc-half (to the kernel nmcc_half), lia,"),
         ("kernel unload", "In every network namespace where one is the default"),
         ("kernel status", "kernel.bpf_stats_enabled"),
         ("kernel group", "all subflows of a connection are one group"),

@@ -1,21 +1,33 @@
-//! The interface between C and the controllers: one step of one subflow, as plain memory.
+//! The interface between C and the controllers: one step of one subflow, as plain memory, and one function a
+//! controller that takes it. Which controllers there are is `algo`'s table (`algo::algorithm_table`).
 //!
-//! This file is compiled twice: into the eBPF programs (`lib.rs`), and into this crate for the host, so that
-//! a test can hold the one to the other. A step is one struct that C and Rust both know by layout
-//! (`controllers.bpf.c`): in the kernel it lies in the socket's storage, so nothing is copied.
+//! This file is compiled three times: into the eBPF programs (`lib.rs`); into this crate for the host, so that
+//! a test can hold the one to the other; and into `build.rs`, which writes from it what C must know:
+//! `bpf_abi.h`, with the numbers, the list of controllers, and the layouts that the compiler compares with
+//! C's. A step is one struct: in the kernel it lies in the socket's storage, so nothing is copied.
 
-use algo::control::{
-    Ack, Balia, ClassicCc, CongestionAvoidance, CongestionCause, CongestionEvent, Control, Coupled, Ewtcp,
-    FriendlySlowStart, Group, Lia, Nmcc, NmccDecrease, Olia, Reno, SlowStart, SubflowStats, Wvegas,
-};
+use algo::control::*;
 use algo::{Span, Time};
 
 /// Subflows that a connection has places for: what the kernel allows a connection (`MPTCP_SUBFLOWS_MAX`).
 pub const SLOTS: usize = 8;
-/// Words of a controller's state: the 104 bytes that `algo` promises to keep to.
-pub const STATE_WORDS: usize = 13;
+/// Words of a controller's state.
+pub const STATE_WORDS: usize = STATE_BYTES_MAX / 8;
 /// What C has for an ssthresh that is arbitrarily high: `TCP_INFINITE_SSTHRESH`, linux/tcp.h.
 pub const SSTHRESH_INFINITE: u32 = 0x7fff_ffff;
+
+/// What a step does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// A new subflow.
+    Init,
+    /// Packets arrived.
+    Ack,
+    /// A congestion event.
+    Congestion,
+    /// The kernel has set the window itself.
+    SetWindow,
+}
 
 /// One step: the controller's state, what happened, and what comes of it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,13 +35,13 @@ pub const SSTHRESH_INFINITE: u32 = 0x7fff_ffff;
 pub struct AnbStep {
     /// A `ClassicCc<A>`.
     pub state: [u64; STATE_WORDS],
-    /// When, smoothed RTT, latest RTT, smallest RTT; nanoseconds.
+    /// As in [`Ack`] or [`CongestionEvent`].
     pub now_ns: u64,
-    #[expect(missing_docs, reason = "with the one before")]
+    /// As in [`Ack`] or [`CongestionEvent`].
     pub srtt_ns: u64,
-    #[expect(missing_docs, reason = "with the one before")]
+    /// As in [`Ack`].
     pub rtt_ns: u64,
-    #[expect(missing_docs, reason = "with the one before")]
+    /// As in [`Ack`].
     pub min_rtt_ns: u64,
     /// As in [`Ack`].
     pub acked: u32,
@@ -41,13 +53,13 @@ pub struct AnbStep {
     pub recovering: u32,
     /// Of a congestion event: 0 a loss, 1 a timeout, 2 a mark.
     pub cause: u32,
-    /// The window and ssthresh that the kernel has set itself, packets.
+    /// The window that the kernel has set itself, packets.
     pub cwnd: u32,
-    #[expect(missing_docs, reason = "with the one before")]
+    /// The ssthresh that goes with it, or [`SSTHRESH_INFINITE`].
     pub ssthresh: u32,
-    /// How many members count, and which of them is this subflow. With one or none it is alone.
+    /// How many members count. With one or none this subflow is alone.
     pub n: u32,
-    #[expect(missing_docs, reason = "with the one before")]
+    /// Which of them is this subflow.
     pub me: u32,
     /// Whether it is in slow start after the step.
     pub slow_start: u32,
@@ -56,6 +68,47 @@ pub struct AnbStep {
     /// What this subflow publishes after the step.
     pub mine: SubflowStats,
 }
+
+/// A subflow's place among those of its connection, in the map `connections`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct AnbSlot {
+    /// Whose it is, by the address of the socket; zero: nobody's.
+    pub owner: u64,
+    /// The socket's cookie (`SO_COOKIE`).
+    pub cookie: u64,
+    /// When it last published; nanoseconds.
+    pub at_ns: u64,
+    /// Its group.
+    pub group: u32,
+    /// The connection's local token.
+    pub token: u32,
+    /// What it has published.
+    pub stats: SubflowStats,
+}
+
+/// A rule of `kernel group`, a key of the map `groups`, whose value is the group.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct AnbRule {
+    /// The cookie of the network namespace.
+    pub netns: u64,
+    /// What it is about: [`RULE_ADDRESS`], [`RULE_INTERFACE`], [`RULE_CONNECTION`].
+    pub kind: u32,
+    /// The address, in network byte order; or the interface's index or the connection's token, then zeros.
+    pub selector: [u32; 4],
+    /// Zero.
+    pub unused: u32,
+}
+
+/// [`AnbRule::kind`]: a local address.
+pub const RULE_ADDRESS: u32 = 1;
+/// [`AnbRule::kind`]: an interface.
+pub const RULE_INTERFACE: u32 = 2;
+/// [`AnbRule::kind`]: a connection.
+pub const RULE_CONNECTION: u32 = 3;
+/// The group of a connection whose subflows are each on their own: the group is the slot.
+pub const GROUP_APART: u32 = u32::MAX;
 
 /// A controller's state in a step.
 #[inline(always)]
@@ -82,7 +135,7 @@ fn finish<A: CongestionAvoidance>(step: &mut AnbStep, cwnd: u32) -> u32 {
 fn on_init<A: CongestionAvoidance>(step: &mut AnbStep, avoidance: A, slow_start: SlowStart) -> u32 {
     step.state = [0; STATE_WORDS];
     *controller::<A>(&mut step.state) = ClassicCc::new(avoidance, slow_start);
-    finish::<A>(step, algo::control::INITIAL_WINDOW.floor())
+    finish::<A>(step, INITIAL_WINDOW.floor())
 }
 
 #[inline(always)]
@@ -100,15 +153,15 @@ fn on_ack<A: CongestionAvoidance>(step: &mut AnbStep) -> u32 {
     let controller = controller::<A>(&mut step.state);
     // All places, used or not: a loop of constant length is cheap to verify.
     let cwnd = if step.n > 1 {
-        controller.on_ack(&ack, &Group { members: &step.members, me: step.me as usize }).cwnd
+        controller.on_ack(&ack, &Group { members: &step.members, me: step.me as usize })
     } else {
-        controller.on_ack(&ack, &Group { members: &[], me: 0 }).cwnd
+        controller.on_ack(&ack, &Group { members: &[], me: 0 })
     };
     finish::<A>(step, cwnd)
 }
 
 #[inline(always)]
-fn on_cut<A: CongestionAvoidance>(step: &mut AnbStep) -> u32 {
+fn on_congestion<A: CongestionAvoidance>(step: &mut AnbStep) -> u32 {
     let cause = match step.cause {
         1 => CongestionCause::Timeout,
         2 => CongestionCause::EcnCe,
@@ -118,9 +171,9 @@ fn on_cut<A: CongestionAvoidance>(step: &mut AnbStep) -> u32 {
         CongestionEvent { now: Time::from_nanos(step.now_ns), cause, srtt: Span::from_nanos(step.srtt_ns) };
     let controller = controller::<A>(&mut step.state);
     let cwnd = if step.n > 1 {
-        controller.on_congestion(&event, &Group { members: &step.members, me: step.me as usize }).cwnd
+        controller.on_congestion(&event, &Group { members: &step.members, me: step.me as usize })
     } else {
-        controller.on_congestion(&event, &Group { members: &[], me: 0 }).cwnd
+        controller.on_congestion(&event, &Group { members: &[], me: 0 })
     };
     finish::<A>(step, cwnd)
 }
@@ -133,74 +186,50 @@ fn on_set_window<A: CongestionAvoidance>(step: &mut AnbStep) -> u32 {
     finish::<A>(step, cwnd)
 }
 
-/// A step of a controller on the host.
-pub type Step = extern "C" fn(*mut AnbStep) -> u32;
-
-/// The steps of one controller. Each returns the window in packets, or 0 for a null pointer.
+/// A controller for the kernel.
 #[derive(Clone, Copy, Debug)]
-pub struct Steps {
+pub struct Entry {
     /// Its name in `algo`'s table.
     pub name: &'static str,
-    /// A new subflow.
-    pub init: Step,
-    /// Packets arrived.
-    pub ack: Step,
-    /// A congestion event.
-    pub cut: Step,
-    /// The kernel has set the window itself.
-    pub set_window: Step,
+    /// What the kernel calls it, which is also the name of its function here.
+    pub linux: &'static str,
+    /// Takes a step, the second argument of which is an [`Op`]. Returns the window in packets, or 0 for a null
+    /// pointer.
+    pub step: extern "C" fn(*mut AnbStep, u32) -> u32,
     /// Whether the controllers of two steps are the same; their padding may differ.
     pub same: fn(AnbStep, AnbStep) -> bool,
 }
 
-macro_rules! controllers {
-    ($(
-        $name:literal $rule:ty = $make:expr, $start:expr =>
-            $init:ident $ack:ident $cut:ident $set_window:ident;
-    )+) => {
-        $(
-            controllers!(fn $init, step, on_init::<$rule>(step, $make, $start));
-            controllers!(fn $ack, step, on_ack::<$rule>(step));
-            controllers!(fn $cut, step, on_cut::<$rule>(step));
-            controllers!(fn $set_window, step, on_set_window::<$rule>(step));
-        )+
+macro_rules! entries {
+    ($($file:ident::$rule:ident { $(
+        $name:literal + $start:ident = $make:expr, $title:literal, $source:literal $(, linux = $linux:ident)?;
+    )+ })+) => {
+        $($($(
+            #[inline(always)]
+            pub(crate) extern "C" fn $linux(step: *mut AnbStep, op: u32) -> u32 {
+                // SAFETY: null, or a step that the caller alone uses: in the kernel under the lock of its
+                // socket.
+                let Some(step) = (unsafe { step.as_mut() }) else { return 0 };
+                if op == Op::Init as u32 {
+                    on_init::<$rule>(step, $make, SlowStart::$start())
+                } else if op == Op::Ack as u32 {
+                    on_ack::<$rule>(step)
+                } else if op == Op::Congestion as u32 {
+                    on_congestion::<$rule>(step)
+                } else {
+                    on_set_window::<$rule>(step)
+                }
+            }
+        )?)+)+
 
         /// Every controller that runs in the kernel.
-        #[cfg(not(target_arch = "bpf"))]
-        pub const CONTROLLERS: &[Steps] =
-            &[$(Steps {
-                name: $name,
-                init: $init,
-                ack: $ack,
-                cut: $cut,
-                set_window: $set_window,
-                same: |mut a, mut b| controller::<$rule>(&mut a.state) == controller::<$rule>(&mut b.state),
-            },)+];
-    };
-    (fn $name:ident, $step:ident, $body:expr) => {
-        #[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
-        extern "C" fn $name(step: *mut AnbStep) -> u32 {
-            // SAFETY: null, or a step that the caller alone uses: in the kernel under the lock of its socket.
-            let Some($step) = (unsafe { step.as_mut() }) else { return 0 };
-            $body
-        }
+        pub const ENTRIES: &[Entry] = &[$($($(Entry {
+            name: $name,
+            linux: stringify!($linux),
+            step: $linux,
+            same: |mut a, mut b| controller::<$rule>(&mut a.state) == controller::<$rule>(&mut b.state),
+        },)?)+)+];
     };
 }
 
-// As in `algo`'s table, which a test compares; the names of functions are those of `controllers.bpf.c`.
-controllers! {
-    "nmcc" Nmcc = Nmcc::new(NmccDecrease::Balanced), SlowStart::Friendly(FriendlySlowStart::new())
-        => nmcc_init nmcc_ack nmcc_cut nmcc_set_window;
-    "nmcc-half" Nmcc = Nmcc::new(NmccDecrease::Half), SlowStart::Friendly(FriendlySlowStart::new())
-        => nmcc_half_init nmcc_half_ack nmcc_half_cut nmcc_half_set_window;
-    "lia" Lia = Lia, SlowStart::Standard => lia_init lia_ack lia_cut lia_set_window;
-    "olia" Olia = Olia::new(), SlowStart::Standard => olia_init olia_ack olia_cut olia_set_window;
-    "balia" Balia = Balia, SlowStart::Standard => balia_init balia_ack balia_cut balia_set_window;
-    "wvegas" Wvegas = Wvegas::new(), SlowStart::Standard
-        => wvegas_init wvegas_ack wvegas_cut wvegas_set_window;
-    "ewtcp" Ewtcp = Ewtcp, SlowStart::Standard
-        => ewtcp_init ewtcp_ack ewtcp_cut ewtcp_set_window;
-    "coupled" Coupled = Coupled, SlowStart::Standard
-        => coupled_init coupled_ack coupled_cut coupled_set_window;
-    "reno" Reno = Reno, SlowStart::Standard => reno_init reno_ack reno_cut reno_set_window;
-}
+algo::algorithm_table!(entries);

@@ -16,6 +16,10 @@ typedef unsigned int u32;
 typedef int s32;
 typedef unsigned long long u64;
 
+// Made from bpf_abi.rs by build.rs: SLOTS, STATE_WORDS, SSTHRESH_INFINITE, OP_*, RULE_*, GROUP_APART,
+// CONTROLLERS, ASSERT_LAYOUTS.
+#include "bpf_abi.h"
+
 #define SEC(name) __attribute__((section(name), used))
 #define INLINE static inline __attribute__((always_inline))
 #define __uint(name, val) int(*name)[val]
@@ -104,7 +108,7 @@ struct tcp_congestion_ops {
 
 // ---- ours: bpf_abi.rs has the same layouts
 
-enum { SLOTS = 8, NO_SLOT = SLOTS };
+enum { NO_SLOT = SLOTS };
 
 struct SubflowStats {
 	u64 cwnd, srtt;
@@ -112,7 +116,7 @@ struct SubflowStats {
 	u64 loss_interval, reduction, reduced_at, packets_between_losses;
 };
 struct AnbStep {
-	u64 state[13];
+	u64 state[STATE_WORDS];
 	u64 now_ns, srtt_ns, rtt_ns, min_rtt_ns;
 	u32 acked, round, cwnd_limited, recovering, cause, cwnd, ssthresh, n, me, slow_start;
 	struct SubflowStats members[SLOTS];
@@ -120,13 +124,13 @@ struct AnbStep {
 };
 
 // A subflow of a connection: whose it is (the address of its socket; 0: nobody's), when it last published.
-struct anb_slot {
+struct AnbSlot {
 	u64 owner, cookie, at_ns;
 	u32 group, token;
 	struct SubflowStats stats;
 };
 struct anb_connection {
-	struct anb_slot slots[SLOTS];
+	struct AnbSlot slots[SLOTS];
 };
 struct anb_socket {
 	struct AnbStep step;
@@ -134,14 +138,12 @@ struct anb_socket {
 	u32 slot, group, token, round_end, last_cwnd, delivered, cwnd_max;
 };
 // A rule of `kernel group`: of an address, an interface or a connection, in a network namespace.
-struct anb_rule {
+struct AnbRule {
 	u64 netns;
 	u32 kind, selector[4];
 	u32 unused;
 };
-enum { RULE_ADDRESS = 1, RULE_INTERFACE = 2, RULE_CONNECTION = 3 };
-// The group of a connection whose subflows are each on their own: the group is the slot.
-enum { GROUP_APART = 0xffffffff };
+ASSERT_LAYOUTS
 
 struct {
 	__uint(type, MAP_HASH);
@@ -155,7 +157,7 @@ struct {
 	__uint(type, MAP_HASH);
 	__uint(max_entries, 1024);
 	__uint(pinning, PIN_BY_NAME);
-	__type(key, struct anb_rule);
+	__type(key, struct AnbRule);
 	__type(value, u32);
 } groups SEC(".maps");
 
@@ -187,8 +189,6 @@ struct {
 
 // What a loss leaves at least: Linux's own least ssthresh.
 #define CWND_MIN 2
-// linux/tcp.h
-#define SSTHRESH_INFINITE 0x7fffffff
 
 #define CORE_INFO(field, kind) __builtin_preserve_field_info(field, kind)
 
@@ -216,7 +216,7 @@ INLINE u32 is_cwnd_limited(const struct tcp_sock *tp)
 
 INLINE u32 *lookup_rule(u64 netns, u32 kind, u32 a, u32 b, u32 c, u32 d)
 {
-	struct anb_rule key = { .netns = netns, .kind = kind, .selector = { a, b, c, d } };
+	struct AnbRule key = { .netns = netns, .kind = kind, .selector = { a, b, c, d } };
 
 	return map_lookup(&groups, &key);
 }
@@ -278,7 +278,7 @@ INLINE void join(struct sock *sk, struct anb_socket *s)
 	}
 	s->connection = key;
 	for (u32 i = 0; i < SLOTS; i++) {
-		struct anb_slot *slot = &connection->slots[i];
+		struct AnbSlot *slot = &connection->slots[i];
 
 		if (slot->owner)
 			continue;
@@ -299,7 +299,7 @@ INLINE void leave(struct sock *sk, struct anb_socket *s)
 	if (!connection)
 		return;
 	for (u32 i = 0; i < SLOTS; i++) {
-		struct anb_slot *slot = &connection->slots[i];
+		struct AnbSlot *slot = &connection->slots[i];
 
 		if (slot->owner == (u64)sk) {
 			slot->stats.srtt = 0;
@@ -332,7 +332,7 @@ INLINE struct anb_connection *read_siblings(struct sock *sk, struct anb_socket *
 	if (!connection)
 		return 0;
 	for (u32 i = 0; i < SLOTS; i++) {
-		const struct anb_slot *slot = &connection->slots[i];
+		const struct AnbSlot *slot = &connection->slots[i];
 		u64 unresponsive = UNRESPONSIVE_NS + UNRESPONSIVE_RTTS * slot->stats.srtt;
 		u32 counts = i == s->slot ||
 			     (slot->owner && slot->group == s->group && step->now_ns - slot->at_ns < unresponsive);
@@ -352,7 +352,7 @@ INLINE struct anb_connection *read_siblings(struct sock *sk, struct anb_socket *
 
 INLINE void publish(struct sock *sk, struct anb_socket *s, struct anb_connection *connection)
 {
-	struct anb_slot *slot;
+	struct AnbSlot *slot;
 	u32 i = s->slot;
 
 	if (!connection || i >= SLOTS)
@@ -473,10 +473,10 @@ INLINE void reset(struct anb_socket *s)
 }
 
 // One controller: its functions in Rust, its programs, its row for Linux.
-#define CONTROLLER(NAME, LINUX)                                                                                \
+#define CONTROLLER(NAME)                                                                                       \
 	extern u32 NAME##_init(struct AnbStep *step);                                                          \
 	extern u32 NAME##_ack(struct AnbStep *step);                                                           \
-	extern u32 NAME##_cut(struct AnbStep *step);                                                           \
+	extern u32 NAME##_congestion(struct AnbStep *step);                                                    \
 	extern u32 NAME##_set_window(struct AnbStep *step);                                                    \
                                                                                                                \
 	SEC("struct_ops") int NAME##_on_init(u64 *ctx)                                                         \
@@ -560,7 +560,7 @@ INLINE void reset(struct anb_socket *s)
 		}                                                                                              \
 		/* A timeout looks the same from here: the kernel then sets the window itself. */              \
 		s->step.cause = 0;                                                                             \
-		cwnd = NAME##_cut(&s->step);                                                                   \
+		cwnd = NAME##_congestion(&s->step);                                                            \
 		if (cwnd < CWND_MIN) {                                                                         \
 			/* Delayed acknowledgements would keep a smaller one waiting. */                       \
 			cwnd = s->step.cwnd = s->step.ssthresh = CWND_MIN;                                     \
@@ -578,13 +578,13 @@ INLINE void reset(struct anb_socket *s)
 		return tp->snd_cwnd > tp->prior_cwnd ? tp->snd_cwnd : tp->prior_cwnd;                          \
 	}                                                                                                      \
                                                                                                                \
-	SEC(".struct_ops.link") struct tcp_congestion_ops NAME = {                                             \
+	SEC(".struct_ops.link") struct tcp_congestion_ops NAME##_ops = {                                       \
 		.init = (void *)NAME##_on_init,                                                                \
 		.release = (void *)NAME##_on_release,                                                          \
 		.ssthresh = (void *)NAME##_on_cut,                                                             \
 		.cong_avoid = (void *)NAME##_on_ack,                                                           \
 		.undo_cwnd = (void *)NAME##_on_undo,                                                           \
-		.name = LINUX,                                                                                 \
+		.name = #NAME,                                                                                 \
 		.flags = TCP_CONG_NON_RESTRICTED,                                                              \
 	};                                                                                                     \
                                                                                                                \
@@ -596,25 +596,17 @@ INLINE void reset(struct anb_socket *s)
                                                                                                                \
 		if (!p)                                                                                        \
 			return 1;                                                                              \
-		if (p->op == 0)                                                                                \
+		if (p->op == OP_INIT)                                                                          \
 			p->cwnd = NAME##_init(&p->step);                                                       \
-		else if (p->op == 1)                                                                           \
+		else if (p->op == OP_ACK)                                                                      \
 			p->cwnd = NAME##_ack(&p->step);                                                        \
-		else if (p->op == 2)                                                                           \
-			p->cwnd = NAME##_cut(&p->step);                                                        \
+		else if (p->op == OP_CONGESTION)                                                               \
+			p->cwnd = NAME##_congestion(&p->step);                                                 \
 		else                                                                                           \
 			p->cwnd = NAME##_set_window(&p->step);                                                 \
 		return 0;                                                                                      \
 	}
 
-CONTROLLER(nmcc, "nmcc")
-CONTROLLER(nmcc_half, "nmcc_half")
-CONTROLLER(lia, "lia")
-CONTROLLER(olia, "olia")
-CONTROLLER(balia, "balia")
-CONTROLLER(wvegas, "wvegas")
-CONTROLLER(ewtcp, "ewtcp")
-CONTROLLER(coupled, "coupled")
-CONTROLLER(reno, "reno_anb")
+CONTROLLERS
 
 char anb_license[] SEC("license") = "GPL";

@@ -8,12 +8,15 @@ use std::sync::Mutex;
 use libbpf_rs::query::{ProgInfoIter, ProgramInfo};
 use libbpf_rs::{MapCore as _, MapFlags, Object, ObjectBuilder, PrintLevel, ProgramType};
 
-use crate::bpf_abi::AnbStep;
-use crate::controllers::{CONTROLLERS, Controller, PIN_DIR, Program};
+use crate::bpf_abi::{AnbStep, Op};
+use crate::controllers::{Controller, PIN_DIR, Program};
 use crate::{Error, Result};
 
 /// What `build.rs` made.
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/controllers.bpf.o"));
+
+/// How the object calls what it registers of a controller: the end of that name.
+const OPS: &str = "_ops";
 
 /// What the kernel calls a controller's programs on: the ends of their names.
 const HOOKS: [&str; 5] = ["ack", "cut", "init", "release", "undo"];
@@ -66,7 +69,7 @@ fn refused(attempt: &str, e: &libbpf_rs::Error) -> Error {
 }
 
 /// The object with the programs of this controller only; `parity`: with its test program instead.
-fn open(controller: &str, parity: bool, verbose: bool) -> Result<Object> {
+fn open(controller: &Controller, parity: bool, verbose: bool) -> Result<Object> {
     capture_log(verbose);
     let attempt = "cannot load the eBPF programs";
     let mut builder = ObjectBuilder::default();
@@ -74,14 +77,14 @@ fn open(controller: &str, parity: bool, verbose: bool) -> Result<Object> {
     let mut open = builder.open_memory(OBJECT).map_err(|e| refused(attempt, &e))?;
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
-        if CONTROLLERS.iter().any(|other| other.symbol() == name) {
-            let wanted = !parity && name == controller;
+        if let Some(of) = name.strip_suffix(OPS) {
+            let wanted = !parity && of == controller.linux;
             map.set_autocreate(wanted).map_err(|e| refused(attempt, &e))?;
         }
     }
     for mut program in open.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
-        let role = name.strip_prefix(controller).unwrap_or("");
+        let role = name.strip_prefix(controller.linux).unwrap_or("");
         program.set_autoload(if parity { role == "_parity" } else { role.starts_with("_on_") });
     }
     open.load().map_err(|e| refused(attempt, &e))
@@ -90,7 +93,7 @@ fn open(controller: &str, parity: bool, verbose: bool) -> Result<Object> {
 /// See [`crate::controllers::load`]. Each controller is an object of its own, with connections of its own.
 pub(crate) fn load(controllers: &[&'static Controller], verbose: bool) -> Result<()> {
     let one = |controller: &&'static Controller| {
-        open(&controller.symbol(), false, verbose).and_then(|object| register(controller, object))
+        open(controller, false, verbose).and_then(|object| register(controller, object))
     };
     let result = controllers.iter().try_for_each(one);
     if result.is_err() {
@@ -103,12 +106,12 @@ pub(crate) fn load(controllers: &[&'static Controller], verbose: bool) -> Result
 
 fn register(controller: &'static Controller, mut object: Object) -> Result<()> {
     let pins = controller.pin_dir();
-    fs::create_dir_all(&pins).map_err(|e| crate::controllers::refused("cannot make pins", &e))?;
+    fs::create_dir_all(&pins).map_err(|e| crate::error::refused("cannot make pins", &e))?;
     for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         if name == "connections" {
             map.pin(pins.join(name)).map_err(|e| refused("cannot pin the connections", &e))?;
-        } else if name == controller.symbol() {
+        } else if name.strip_suffix(OPS) == Some(controller.linux) {
             let attempt = format!("the kernel does not take `{}`", controller.linux);
             let mut link = map.attach_struct_ops().map_err(|e| match e.kind() {
                 libbpf_rs::ErrorKind::AlreadyExists => Error::Taken(controller.linux.into()),
@@ -123,7 +126,7 @@ fn register(controller: &'static Controller, mut object: Object) -> Result<()> {
 
 /// See [`crate::controllers::programs`].
 pub(crate) fn programs(controller: &Controller) -> Vec<Program> {
-    let prefix = format!("{}_on_", controller.symbol());
+    let prefix = format!("{}_on_", controller.linux);
     let program = |info: ProgramInfo| {
         // The kernel cuts names at 15 bytes, which leaves at least two letters of what this is called on.
         let rest = info.name.to_str()?.strip_prefix(&prefix).filter(|rest| rest.len() >= 2)?;
@@ -150,9 +153,6 @@ pub struct Parity {
     program: String,
 }
 
-/// What a step does: an index into `init`, `ack`, `cut`, `set_window`.
-pub type Op = u32;
-
 const STEP_BYTES: usize = size_of::<AnbStep>();
 
 impl Parity {
@@ -162,8 +162,8 @@ impl Parity {
     /// If the kernel refuses.
     pub fn new(name: &str) -> Result<Self> {
         let controller = Controller::by_name(name)?;
-        let object = open(&controller.symbol(), true, false)?;
-        Ok(Self { object, program: format!("{}_parity", controller.symbol()) })
+        let object = open(controller, true, false)?;
+        Ok(Self { object, program: format!("{}_parity", controller.linux) })
     }
 
     /// Takes a step in the kernel; returns the window.
@@ -183,7 +183,7 @@ impl Parity {
             // SAFETY: as above: `AnbStep` was made from all zeros or by the kernel, padding included.
             *to = unsafe { from.assume_init() };
         }
-        value[STEP_BYTES..STEP_BYTES + 4].copy_from_slice(&op.to_ne_bytes());
+        value[STEP_BYTES..STEP_BYTES + 4].copy_from_slice(&(op as u32).to_ne_bytes());
         let zero = 0u32.to_ne_bytes();
         map.update(&zero, &value, MapFlags::ANY).map_err(|e| refused(attempt, &e))?;
         let program = self.object.progs_mut().find(|p| *p.name() == *self.program).ok_or_else(missing)?;
@@ -205,7 +205,7 @@ pub(crate) fn open_pinned(path: &std::path::Path) -> Result<Option<libbpf_rs::Ma
     if let Err(e) = fs::metadata(path) {
         return match e.kind() {
             ErrorKind::NotFound => Ok(None),
-            _ => Err(crate::controllers::refused(&format!("cannot look at {}", path.display()), &e)),
+            _ => Err(crate::error::refused(&format!("cannot look at {}", path.display()), &e)),
         };
     }
     let handle = libbpf_rs::MapHandle::from_pinned_path(path);

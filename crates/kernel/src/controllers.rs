@@ -9,70 +9,20 @@
 //! Nothing else is kept anywhere. Removing a controller's link takes it off the kernel's list; sockets that
 //! use it keep it until they close.
 
-use std::path::{Path, PathBuf};
+mod table;
+
+pub use table::{CONTROLLERS, Controller, PIN_DIR, Program};
+
+use std::path::Path;
 use std::{fs, io};
 
-use serde::Serialize;
-
+use crate::error::refused;
 use crate::{Error, Result};
 
-/// Where what is loaded is pinned.
-pub const PIN_DIR: &str = "/sys/fs/bpf/anabranch";
 /// Where the kernel describes its types.
 const BTF_PATH: &str = "/sys/kernel/btf/vmlinux";
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 const MPTCP: &str = "/proc/sys/net/mptcp/enabled";
-
-/// A controller for the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Controller {
-    /// Its name in `algo`'s table.
-    pub name: &'static str,
-    /// What the kernel calls it: what goes into `TCP_CONGESTION` and sysctls.
-    pub linux: &'static str,
-}
-
-/// Every controller for the kernel. Linux has a `reno` of its own, so ours cannot have that name.
-pub const CONTROLLERS: &[Controller] = &[
-    Controller { name: "nmcc", linux: "nmcc" },
-    Controller { name: "nmcc-half", linux: "nmcc_half" },
-    Controller { name: "lia", linux: "lia" },
-    Controller { name: "olia", linux: "olia" },
-    Controller { name: "balia", linux: "balia" },
-    Controller { name: "wvegas", linux: "wvegas" },
-    Controller { name: "ewtcp", linux: "ewtcp" },
-    Controller { name: "coupled", linux: "coupled" },
-    Controller { name: "reno", linux: "reno_anb" },
-];
-
-impl Controller {
-    /// That of this name, in `algo`'s table or the kernel's.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
-    pub fn by_name(name: &str) -> Result<&'static Self> {
-        let found = CONTROLLERS.iter().find(|controller| controller.name == name || controller.linux == name);
-        found.ok_or_else(|| Error::Unknown(name.into()))
-    }
-
-    /// What its parts are called in C.
-    #[cfg(feature = "ebpf")]
-    pub(crate) fn symbol(&self) -> String {
-        self.name.replace('-', "_")
-    }
-
-    /// Where it is pinned.
-    #[must_use]
-    pub fn pin_dir(&self) -> PathBuf {
-        Path::new(PIN_DIR).join(self.linux)
-    }
-
-    /// Whether we have loaded it.
-    #[must_use]
-    pub fn is_loaded(&self) -> bool {
-        self.pin_dir().join("link").exists()
-    }
-}
 
 /// The congestion controls that sockets of this network namespace can choose.
 ///
@@ -111,18 +61,6 @@ pub fn mptcp() -> Option<bool> {
 #[must_use]
 pub fn can_see_pins() -> bool {
     !matches!(fs::metadata(PIN_DIR), Err(e) if e.kind() == io::ErrorKind::PermissionDenied)
-}
-
-/// What the kernel has counted of one program of a controller, while the sysctl `kernel.bpf_stats_enabled`
-/// was 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Program {
-    /// When it is called: `ack`, `cut`, `init`, `release`, `undo`.
-    pub on: &'static str,
-    /// How often it was.
-    pub calls: u64,
-    /// For how long it ran in all, ns; reading the clock twice a call is in it.
-    pub time_ns: u64,
 }
 
 /// The programs of a controller that the kernel has; none if this process may not ask.
@@ -219,13 +157,6 @@ pub fn unload_all() -> Result<()> {
     removed
 }
 
-pub(crate) fn refused(attempt: &str, e: &io::Error) -> Error {
-    match e.kind() {
-        io::ErrorKind::PermissionDenied => Error::Permission(attempt.into()),
-        _ => Error::Refused(format!("{attempt}: {e}")),
-    }
-}
-
 /// What can be told before the kernel is asked.
 fn preflight(controllers: &[&'static Controller], options: Options) -> Result<()> {
     allowed("cannot load congestion control")?;
@@ -292,15 +223,14 @@ fn mount_bpffs() -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bpf_abi::{AnbStep, ENTRIES, Op};
     use algo::control::{ALGORITHMS, Algorithm};
 
     #[test]
-    fn the_table_is_that_of_the_programs() {
-        let names: Vec<&str> = CONTROLLERS.iter().map(|controller| controller.name).collect();
-        let steps: Vec<&str> = crate::bpf_abi::CONTROLLERS.iter().map(|steps| steps.name).collect();
-        assert_eq!(names, steps);
+    fn the_table_is_that_of_all_algorithms() {
+        let of_linux = ALGORITHMS.iter().filter_map(|entry| Some((entry.name, entry.linux?)));
+        assert!(of_linux.eq(CONTROLLERS.iter().map(|controller| (controller.name, controller.linux))));
         for controller in CONTROLLERS {
-            assert!(ALGORITHMS.iter().any(|entry| entry.name == controller.name));
             assert!(controller.linux.len() < 16, "TCP_CA_NAME_MAX, linux/tcp.h");
             assert_eq!(Controller::by_name(controller.linux), Ok(controller));
         }
@@ -310,16 +240,16 @@ mod tests {
     #[test]
     fn a_step_starts_as_the_table_does() {
         use algo::control::Control;
-        for steps in crate::bpf_abi::CONTROLLERS {
-            let mut step = crate::bpf_abi::AnbStep::default();
-            let cwnd = (steps.init)(&mut step);
-            let fresh = Algorithm::by_name(steps.name).expect("in the table");
-            assert_eq!(step.mine, fresh.stats(algo::Span::ZERO), "{}", steps.name);
+        for entry in ENTRIES {
+            let mut step = AnbStep::default();
+            let cwnd = (entry.step)(&mut step, Op::Init as u32);
+            let fresh = Algorithm::by_name(entry.name).expect("in the table");
+            assert_eq!(step.mine, fresh.stats(algo::Span::ZERO), "{}", entry.name);
             assert_eq!(cwnd, 10);
             // A timeout, then growth: as the table's own, step by step.
             let (mut mine, alone) = (fresh, algo::control::Group { members: &[], me: 0 });
             for round in 1..200 {
-                step = crate::bpf_abi::AnbStep {
+                step = AnbStep {
                     now_ns: u64::from(round) * 10_000_000,
                     srtt_ns: 10_000_000,
                     rtt_ns: 10_000_000,
@@ -348,9 +278,11 @@ mod tests {
                         algo::control::CongestionCause::Loss
                     };
                     let event = algo::control::CongestionEvent { now, cause, srtt };
-                    assert_eq!((steps.cut)(&mut step), mine.on_congestion(&event, &alone).cwnd);
+                    let cwnd = (entry.step)(&mut step, Op::Congestion as u32);
+                    assert_eq!(cwnd, mine.on_congestion(&event, &alone));
                 } else {
-                    assert_eq!((steps.ack)(&mut step), mine.on_ack(&ack, &alone).cwnd, "{}", steps.name);
+                    let cwnd = (entry.step)(&mut step, Op::Ack as u32);
+                    assert_eq!(cwnd, mine.on_ack(&ack, &alone), "{}", entry.name);
                 }
                 assert_eq!(step.mine, mine.stats(srtt));
             }

@@ -12,7 +12,8 @@ use std::{fs, io};
 
 use net::netlink::Netlink;
 
-use crate::controllers::{CONTROLLERS, Controller, refused};
+use crate::controllers::{CONTROLLERS, Controller};
+use crate::error::refused;
 use crate::{Error, Result, namespaces};
 
 /// Where it is remembered: gone with the machine's uptime, as are eBPF programs.

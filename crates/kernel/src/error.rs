@@ -1,6 +1,7 @@
 //! What can be in the way, each with what to do about it.
 
 use std::fmt;
+use std::io;
 
 /// Why the kernel's congestion control could not be set up, looked at or taken away.
 #[derive(Debug, PartialEq, Eq)]
@@ -76,3 +77,11 @@ impl std::error::Error for Error {}
 
 /// What this crate returns.
 pub type Result<T> = std::result::Result<T, Error>;
+
+/// What the system says to an attempt.
+pub(crate) fn refused(attempt: &str, e: &io::Error) -> Error {
+    match e.kind() {
+        io::ErrorKind::PermissionDenied => Error::Permission(attempt.into()),
+        _ => Error::Refused(format!("{attempt}: {e}")),
+    }
+}

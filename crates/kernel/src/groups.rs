@@ -8,12 +8,16 @@
 //! address's.
 
 use std::fmt;
+#[cfg(any(feature = "ebpf", test))]
+use std::mem::offset_of;
 use std::net::IpAddr;
 
 use net::netlink::Netlink;
 
 use crate::Result;
-use crate::controllers::refused;
+#[cfg(any(feature = "ebpf", test))]
+use crate::bpf_abi::{AnbRule, GROUP_APART, RULE_ADDRESS, RULE_CONNECTION, RULE_INTERFACE};
+use crate::error::refused;
 
 /// What a rule is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -37,12 +41,10 @@ pub enum Group {
 
 /// Numbers of groups are below this.
 pub const GROUP_MAX: u32 = 1 << 31;
-/// As `GROUP_APART` in the programs.
 #[cfg(any(feature = "ebpf", test))]
-const APART: u32 = u32::MAX;
-/// Bytes of a rule's key: `struct anb_rule`.
+const KEY_BYTES: usize = size_of::<AnbRule>();
 #[cfg(any(feature = "ebpf", test))]
-const KEY_BYTES: usize = 32;
+const SELECTOR_BYTES: usize = 16;
 
 impl fmt::Display for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -76,22 +78,23 @@ pub fn netns() -> Result<u64> {
 /// As the programs have it.
 #[cfg(any(feature = "ebpf", test))]
 fn key(netns: u64, selector: Selector) -> [u8; KEY_BYTES] {
-    let (kind, what): (u32, [u8; 16]) = match selector {
-        Selector::Address(IpAddr::V4(ip)) => (1, zero_padded(&ip.octets())),
-        Selector::Address(IpAddr::V6(ip)) => (1, ip.octets()),
-        Selector::Interface(index) => (2, zero_padded(&index.to_ne_bytes())),
-        Selector::Connection(token) => (3, zero_padded(&token.to_ne_bytes())),
+    let (kind, what) = match selector {
+        Selector::Address(IpAddr::V4(ip)) => (RULE_ADDRESS, zero_padded(&ip.octets())),
+        Selector::Address(IpAddr::V6(ip)) => (RULE_ADDRESS, ip.octets()),
+        Selector::Interface(index) => (RULE_INTERFACE, zero_padded(&index.to_ne_bytes())),
+        Selector::Connection(token) => (RULE_CONNECTION, zero_padded(&token.to_ne_bytes())),
     };
     let mut key = [0; KEY_BYTES];
-    key[..8].copy_from_slice(&netns.to_ne_bytes());
-    key[8..12].copy_from_slice(&kind.to_ne_bytes());
-    key[12..28].copy_from_slice(&what);
+    let mut put = |at: usize, bytes: &[u8]| key[at..at + bytes.len()].copy_from_slice(bytes);
+    put(offset_of!(AnbRule, netns), &netns.to_ne_bytes());
+    put(offset_of!(AnbRule, kind), &kind.to_ne_bytes());
+    put(offset_of!(AnbRule, selector), &what);
     key
 }
 
 #[cfg(any(feature = "ebpf", test))]
-fn zero_padded(bytes: &[u8; 4]) -> [u8; 16] {
-    let mut all = [0; 16];
+fn zero_padded(bytes: &[u8; 4]) -> [u8; SELECTOR_BYTES] {
+    let mut all = [0; SELECTOR_BYTES];
     all[..4].copy_from_slice(bytes);
     all
 }
@@ -100,21 +103,22 @@ fn zero_padded(bytes: &[u8; 4]) -> [u8; 16] {
 #[cfg(any(feature = "ebpf", test))]
 fn rule(key: &[u8], value: &[u8]) -> Option<GroupRule> {
     let key: &[u8; KEY_BYTES] = key.try_into().ok()?;
-    let word = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|i| key[at + i]));
-    let netns = u64::from_ne_bytes(std::array::from_fn(|i| key[i]));
-    let octets: [u8; 16] = std::array::from_fn(|i| key[12 + i]);
-    let selector = match word(8) {
+    let word = |at: usize| u32::from_ne_bytes(std::array::from_fn(|i| key[at + i]));
+    let netns = u64::from_ne_bytes(std::array::from_fn(|i| key[offset_of!(AnbRule, netns) + i]));
+    let what = offset_of!(AnbRule, selector);
+    let octets: [u8; SELECTOR_BYTES] = std::array::from_fn(|i| key[what + i]);
+    let selector = match word(offset_of!(AnbRule, kind)) {
         // An IPv4 address leaves the rest zero; no IPv6 host has such an address (RFC 4291 section 2.5.5).
-        1 if octets[4..] == [0; 12] => {
+        RULE_ADDRESS if octets[4..] == [0; 12] => {
             Selector::Address(IpAddr::from([octets[0], octets[1], octets[2], octets[3]]))
         }
-        1 => Selector::Address(IpAddr::from(octets)),
-        2 => Selector::Interface(word(12)),
-        3 => Selector::Connection(word(12)),
+        RULE_ADDRESS => Selector::Address(IpAddr::from(octets)),
+        RULE_INTERFACE => Selector::Interface(word(what)),
+        RULE_CONNECTION => Selector::Connection(word(what)),
         _ => return None,
     };
     let group = match u32::from_ne_bytes(value.try_into().ok()?) {
-        APART => Group::Apart,
+        GROUP_APART => Group::Apart,
         number => Group::Shared(number),
     };
     Some(GroupRule { netns, selector, group })
@@ -126,8 +130,9 @@ mod map {
 
     use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 
-    use super::{APART, Group, GroupRule, Selector, key, netns, rule};
-    use crate::controllers::{PIN_DIR, refused};
+    use super::{GROUP_APART, Group, GroupRule, Selector, key, netns, rule};
+    use crate::controllers::PIN_DIR;
+    use crate::error::refused;
     use crate::{Error, Result};
 
     fn open() -> Result<MapHandle> {
@@ -153,7 +158,7 @@ mod map {
     pub fn set(selector: Selector, group: Group) -> Result<()> {
         let value = match group {
             Group::Shared(number) => number,
-            Group::Apart => APART,
+            Group::Apart => GROUP_APART,
         };
         let flags = MapFlags::ANY;
         open()?.update(&key(netns()?, selector), &value.to_ne_bytes(), flags).map_err(|e| map_error(&e))
@@ -233,7 +238,7 @@ mod tests {
             assert_eq!(rule(&key(9, selector), &[]), None);
         }
         assert_eq!(rule(&[0; KEY_BYTES], &[0; 4]), None);
-        let apart = rule(&key(1, Selector::Connection(1)), &APART.to_ne_bytes()).expect("a rule");
+        let apart = rule(&key(1, Selector::Connection(1)), &GROUP_APART.to_ne_bytes()).expect("a rule");
         assert_eq!(apart.group, Group::Apart);
     }
 }

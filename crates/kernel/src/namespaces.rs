@@ -9,9 +9,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use net::Namespace;
+use net::namespace::OWN_PATH;
 
-/// That of the calling thread.
-const OWN_NETNS: &str = "/proc/thread-self/ns/net";
 /// Where `ip netns` mounts those that it names.
 const NAMED_DIRS: [&str; 2] = ["/run/netns/", "/var/run/netns/"];
 /// So many are looked at: far more than a machine has.
@@ -51,8 +50,8 @@ impl NamespaceRef {
 pub fn all() -> Vec<NamespaceRef> {
     let mut found = Vec::new();
     let mut known = BTreeSet::new();
-    if let Some(inode) = inode(Path::new(OWN_NETNS)) {
-        add(&mut found, &mut known, inode, OWN_NETNS.into(), || "here".into());
+    if let Ok(inode) = Namespace::current_inode() {
+        add(&mut found, &mut known, inode, OWN_PATH.into(), || "here".into());
     }
     // Names before numbers.
     for (inode, path) in mounted(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()) {
@@ -117,7 +116,7 @@ fn numeric_entries(dir: &Path) -> impl Iterator<Item = (i32, PathBuf)> {
 
 /// The namespace that a link in `/proc` leads to.
 #[must_use]
-pub fn inode(path: &Path) -> Option<u64> {
+fn inode(path: &Path) -> Option<u64> {
     parse_inode(fs::read_link(path).ok()?.to_str()?)
 }
 
@@ -151,14 +150,14 @@ mod tests {
     #[test]
     fn those_without_a_process_are_found_by_their_descriptor() {
         let own = &all()[0];
-        assert_eq!((Some(own.inode), own.location.as_str()), (inode(Path::new(OWN_NETNS)), "here"));
+        assert_eq!((Some(own.inode), own.location.as_str()), (inode(Path::new(OWN_PATH)), "here"));
         assert!(processes().contains(&(std::process::id().cast_signed(), own.inode)));
         assert!(own.open().is_ok());
         let space = match Namespace::new() {
             Ok(space) => space,
             Err(e) => return println!("skipped: {e}"),
         };
-        let there = space.run(|| inode(Path::new(OWN_NETNS))).unwrap();
+        let there = space.run(|| inode(Path::new(OWN_PATH))).unwrap();
         let found = all().into_iter().find(|one| Some(one.inode) == there).expect("found");
         assert!(!processes().iter().any(|(_, inode)| *inode == found.inode));
         assert!(found.location.starts_with("in a namespace held by process "), "{}", found.location);

@@ -1,3 +1,3 @@
 //! Steps in the kernel, to be compared with the host's.
 
-pub use crate::bpf_object::{Op, Parity};
+pub use crate::bpf_object::Parity;

@@ -6,16 +6,17 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use crate::Result;
+#[cfg(any(feature = "ebpf", test))]
+use crate::bpf_abi::AnbSlot;
 use crate::connection_monitor::{ControllerStats, NmccFactors};
 use crate::controllers::Controller;
 
-/// Bytes of a subflow's place: `struct anb_slot`.
 #[cfg(any(feature = "ebpf", test))]
-const SLOT_BYTES: usize = 88;
+const SLOT_BYTES: usize = size_of::<AnbSlot>();
 
 /// A subflow that has published.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SubflowState {
+pub struct PublishedSubflow {
     /// Its controller.
     pub controller: &'static Controller,
     /// The connection, by a number that no other one has at the time.
@@ -38,7 +39,7 @@ pub struct SubflowState {
 ///
 /// # Errors
 /// If the pins may not be opened.
-pub fn all() -> Result<Vec<SubflowState>> {
+pub fn all() -> Result<Vec<PublishedSubflow>> {
     #[cfg(feature = "ebpf")]
     return map::all();
     #[cfg(not(feature = "ebpf"))]
@@ -52,7 +53,7 @@ pub struct BpfControllerStats(Mutex<BTreeMap<u64, NmccFactors>>);
 
 impl ControllerStats for BpfControllerStats {
     fn refresh(&self) {
-        let known = |p: SubflowState| Some((p.cookie, NmccFactors { m: p.m?, m_t: p.m_t? }));
+        let known = |p: PublishedSubflow| Some((p.cookie, NmccFactors { m: p.m?, m_t: p.m_t? }));
         // Not being allowed to look is no reason not to show the rest.
         let all = all().unwrap_or_default().into_iter().filter_map(known).collect();
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = all;
@@ -63,24 +64,32 @@ impl ControllerStats for BpfControllerStats {
     }
 }
 
-/// A place as the programs have it: whose, group, token, when in ns, and the subflow. None if it is nobody's.
+/// A place as the programs have it. None if it is nobody's.
 #[cfg(any(feature = "ebpf", test))]
-fn parse_slot(bytes: &[u8]) -> Option<(u64, u32, u32, u64, SubflowStats)> {
+fn parse_slot(bytes: &[u8]) -> Option<AnbSlot> {
     use algo::control::Window;
     use algo::{Span, Time};
+    use std::mem::offset_of;
     let bytes: &[u8; SLOT_BYTES] = bytes.try_into().ok()?;
-    let long = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
-    let word = |at: usize| u32::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
-    let member = SubflowStats {
-        cwnd: Window(long(32)),
-        srtt: Span::from_nanos(long(40)),
-        slow_start: bytes[48] != 0,
-        loss_interval: long(56),
-        reduction: Window(long(64)),
-        reduced_at: Time::from_nanos(long(72)),
-        packets_between_losses: long(80),
+    let u64_at = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
+    let u32_at = |at: usize| u32::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
+    let slot = AnbSlot {
+        owner: u64_at(offset_of!(AnbSlot, owner)),
+        cookie: u64_at(offset_of!(AnbSlot, cookie)),
+        at_ns: u64_at(offset_of!(AnbSlot, at_ns)),
+        group: u32_at(offset_of!(AnbSlot, group)),
+        token: u32_at(offset_of!(AnbSlot, token)),
+        stats: SubflowStats {
+            cwnd: Window::from_units(u64_at(offset_of!(AnbSlot, stats.cwnd))),
+            srtt: Span::from_nanos(u64_at(offset_of!(AnbSlot, stats.srtt))),
+            slow_start: bytes[offset_of!(AnbSlot, stats.slow_start)] != 0,
+            loss_interval: u64_at(offset_of!(AnbSlot, stats.loss_interval)),
+            reduction: Window::from_units(u64_at(offset_of!(AnbSlot, stats.reduction))),
+            reduced_at: Time::from_nanos(u64_at(offset_of!(AnbSlot, stats.reduced_at))),
+            packets_between_losses: u64_at(offset_of!(AnbSlot, stats.packets_between_losses)),
+        },
     };
-    (long(0) != 0 && member.cwnd.0 > 0).then(|| (long(8), word(24), word(28), long(16), member))
+    (slot.owner != 0 && slot.stats.cwnd > Window::ZERO).then_some(slot)
 }
 
 #[cfg(feature = "ebpf")]
@@ -90,7 +99,7 @@ mod map {
     use algo::softfloat::Real;
     use libbpf_rs::{MapCore as _, MapFlags};
 
-    use super::{SLOT_BYTES, SubflowState, parse_slot};
+    use super::{PublishedSubflow, SLOT_BYTES, parse_slot};
     use crate::controllers::{Controller, loaded};
     use crate::{Error, Result};
 
@@ -99,7 +108,7 @@ mod map {
         x.to_fixed(40) as f64 / (1_u64 << 40) as f64
     }
 
-    pub(super) fn all() -> Result<Vec<SubflowState>> {
+    pub(super) fn all() -> Result<Vec<PublishedSubflow>> {
         let mut published = Vec::new();
         for controller in loaded() {
             let Some(map) = crate::bpf_object::open_pinned(&controller.pin_dir().join("connections"))? else {
@@ -119,22 +128,23 @@ mod map {
         controller: &'static Controller,
         connection: u64,
         value: &[u8],
-        all: &mut Vec<SubflowState>,
+        all: &mut Vec<PublishedSubflow>,
     ) {
         let slots: Vec<_> = value.chunks_exact(SLOT_BYTES).filter_map(parse_slot).collect();
-        for (cookie, group, token, at, member) in &slots {
-            let same = slots.iter().filter(|other| other.1 == *group);
-            let members: Vec<SubflowStats> = same.clone().map(|other| other.4).collect();
-            let me = same.clone().position(|other| other.4 == *member).unwrap_or(0);
+        for slot in &slots {
+            let same = slots.iter().filter(|other| other.group == slot.group);
+            let members: Vec<SubflowStats> = same.clone().map(|other| other.stats).collect();
+            let me = same.clone().position(|other| other.owner == slot.owner).unwrap_or(0);
             let group_of = Group { members: &members, me };
-            let factors = NmccFactors::of(Time::from_nanos(*at), &group_of).filter(|_| members.len() > 1);
-            all.push(SubflowState {
+            let factors =
+                NmccFactors::of(Time::from_nanos(slot.at_ns), &group_of).filter(|_| members.len() > 1);
+            all.push(PublishedSubflow {
                 controller,
                 connection,
-                token: *token,
-                cookie: *cookie,
-                group: *group,
-                member: *member,
+                token: slot.token,
+                cookie: slot.cookie,
+                group: slot.group,
+                member: slot.stats,
                 m: factors.map(|factors| float(factors.m2).sqrt()),
                 m_t: factors.map(|factors| float(factors.m_t)),
             });
@@ -149,23 +159,17 @@ mod tests {
     #[test]
     fn a_place_as_the_programs_have_it() {
         let mut bytes = [0_u8; SLOT_BYTES];
-        assert_eq!(parse_slot(&bytes), None, "nobody's");
+        assert!(parse_slot(&bytes).is_none(), "nobody's");
         for (at, value) in [(0, 1_u64), (8, 2), (16, 3), (32, 10 << 40), (40, 7), (56, 8), (80, 9)] {
             bytes[at..at + 8].copy_from_slice(&value.to_ne_bytes());
         }
         bytes[24..28].copy_from_slice(&4_u32.to_ne_bytes());
         bytes[28..32].copy_from_slice(&5_u32.to_ne_bytes());
-        let (cookie, group, token, at, member) = parse_slot(&bytes).expect("somebody's");
-        assert_eq!((cookie, group, token, at), (2, 4, 5, 3));
-        assert_eq!(
-            (
-                member.cwnd.floor(),
-                member.srtt.as_nanos(),
-                member.loss_interval,
-                member.packets_between_losses
-            ),
-            (10, 7, 8, 9)
-        );
-        assert_eq!(parse_slot(&bytes[1..]), None);
+        let slot = parse_slot(&bytes).expect("somebody's");
+        assert_eq!((slot.owner, slot.cookie, slot.at_ns, slot.group, slot.token), (1, 2, 3, 4, 5));
+        let stats = slot.stats;
+        assert_eq!((stats.cwnd.floor(), stats.srtt.as_nanos()), (10, 7));
+        assert_eq!((stats.loss_interval, stats.packets_between_losses), (8, 9));
+        assert!(parse_slot(&bytes[1..]).is_none());
     }
 }

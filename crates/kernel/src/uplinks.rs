@@ -15,82 +15,20 @@
 
 mod current;
 mod desired;
+mod error;
 mod journal;
+mod options;
 mod plan;
 
+pub use error::{Error, Result};
 pub use journal::STATE_DIR;
+pub use options::{Options, RULE_PRIORITY, TABLE_BASE, UPLINKS_MAX};
 pub use plan::{Change, Plan};
 
-use std::fmt;
-use std::path::PathBuf;
-
-use net::netlink::{self, SockDiag, TcpState};
+use net::netlink::{SockDiag, TcpState};
 
 use current::CurrentConfig;
 use journal::JournalFile;
-
-/// The first routing table unless told otherwise: ANABR on a telephone's keys, as the port of `serve`.
-pub const TABLE_BASE: u32 = 26_227;
-/// The priority of the rules that look up the uplinks' tables. The one before it is for the rules that look
-/// up the main table first. Both are before the main table's own, 32766.
-pub const RULE_PRIORITY: u32 = 26_227;
-/// Uplinks at most: the kernel uses no more endpoints.
-pub const UPLINKS_MAX: usize = netlink::ENDPOINTS_MAX as usize;
-
-/// What is wanted.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The names of the interfaces to use.
-    pub interfaces: Vec<String>,
-    /// Those of them that carry data only while no other can.
-    pub backup: Vec<String>,
-    /// The routing table of the first uplink; the others have the next numbers.
-    pub table_base: u32,
-    /// Where the journal is kept: [`STATE_DIR`], a directory that the next boot empties.
-    pub state_dir: PathBuf,
-}
-
-impl Options {
-    /// Options for these interfaces.
-    #[must_use]
-    pub fn new(interfaces: Vec<String>) -> Self {
-        Self { interfaces, backup: Vec::new(), table_base: TABLE_BASE, state_dir: STATE_DIR.into() }
-    }
-}
-
-/// Why it does not work; for the person at the terminal.
-#[derive(Debug)]
-pub enum Error {
-    /// What was asked for makes no sense.
-    Usage(String),
-    /// An interface cannot be used, or the kernel cannot do it.
-    Unusable(String),
-    /// The kernel refused.
-    Refused(netlink::Error),
-    /// The journal cannot be read or written.
-    Journal(String),
-}
-
-/// What the functions here return.
-pub type Result<T> = std::result::Result<T, Error>;
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Usage(text) | Self::Unusable(text) | Self::Journal(text) => f.write_str(text),
-            Self::Refused(error) if error.is_denied() => write!(f, "{error}: run it as root"),
-            Self::Refused(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
-
-impl From<netlink::Error> for Error {
-    fn from(error: netlink::Error) -> Self {
-        Self::Refused(error)
-    }
-}
 
 /// Finds out what is to be done in the calling thread's network namespace, and does nothing.
 ///

@@ -3,17 +3,15 @@
 
 mod common;
 
-use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 
 use algo::{Span, Time};
 use common::{FAR, TestNetwork, carry, in_own_thread, ip, subflows, until};
 use kernel::connection_monitor::{
-    ConnectionKind, ConnectionMonitor, ControllerStats, NmccFactors, prometheus_text, serve,
+    ConnectionKind, ConnectionMonitor, ControllerStats, NmccFactors, prometheus_text,
 };
 use kernel::uplinks::{Options, setup};
-use net::Clock;
 
 /// Knows every socket.
 struct All;
@@ -73,18 +71,11 @@ fn both_subflows_are_seen() {
         assert_eq!(json["connections"][0]["kind"], "mptcp");
 
         // As Prometheus gets it, in this namespace.
-        let server = serve(
-            ConnectionMonitor::open(Arc::new(()), false).unwrap(),
-            Clock::start(),
-            "127.0.0.1:0".parse().unwrap(),
-        );
-        let mut scrape = TcpStream::connect(server.unwrap().address()).unwrap();
-        scrape.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        scrape.read_to_string(&mut answer).unwrap();
-        assert_eq!(answer.matches("\nanabranch_subflow_cwnd_packets{").count(), 2, "{answer}");
-        assert!(answer.contains("\nanabranch_connections{kind=\"mptcp\"} 1\n"), "{answer}");
-        assert_eq!(answer.matches("\nanabranch_subflow_m{").count(), 0, "nothing is loaded");
+        let mut monitor = ConnectionMonitor::open(Arc::new(()), false).unwrap();
+        let text = prometheus_text(&monitor.snapshot(Time::ZERO).unwrap());
+        assert_eq!(text.matches("\nanabranch_subflow_cwnd_packets{").count(), 2, "{text}");
+        assert!(text.contains("\nanabranch_connections{kind=\"mptcp\"} 1\n"), "{text}");
+        assert_eq!(text.matches("\nanabranch_subflow_m{").count(), 0, "nothing is loaded");
         assert_eq!(prometheus_text(&snapshot).matches("\nanabranch_subflow_m{").count(), 2);
     });
 }

@@ -19,7 +19,7 @@ use algo::{Span, Time};
 use kernel::Error;
 use kernel::controllers::{CONTROLLERS, Controller, Options, load, unload};
 use kernel::groups::{Group, Selector, clear, set};
-use kernel::subflow_state::{self, SubflowState};
+use kernel::subflow_state::{self, PublishedSubflow};
 use net::emulator::{Emulator, EmulatorHandle, IpPacket};
 use net::netlink::{Endpoint, Limits, Netlink, PathManager, Route, SockDiag, TcpState};
 use net::{Clock, Namespace, Tun};
@@ -113,7 +113,7 @@ struct Connection {
     sockets: SockDiag,
     /// What was seen of its subflows, and at the end of each phase of what they have published.
     samples: [Vec<Vec<Sample>>; 2],
-    published: Vec<Vec<SubflowState>>,
+    published: Vec<Vec<PublishedSubflow>>,
 }
 
 /// A subflow at a time.
@@ -278,7 +278,7 @@ impl Connection {
     }
 
     /// Keeps what its subflows have published.
-    fn find(&mut self, published: &[SubflowState]) {
+    fn find(&mut self, published: &[PublishedSubflow]) {
         let now = self.subflows();
         let mine = published.iter().filter(|one| now.iter().any(|sample| sample.cookie == one.cookie));
         self.published.push(mine.copied().collect());

@@ -1,27 +1,15 @@
 //! The controllers take the same steps in the kernel as here: random steps of random subflows, one by one.
 #![cfg(feature = "ebpf")]
 
-use kernel::bpf_abi::{AnbStep, CONTROLLERS};
+use algo::control::Window;
+use kernel::bpf_abi::{AnbStep, ENTRIES, Op, SSTHRESH_INFINITE};
 use kernel::parity::Parity;
+use sim::Rng;
 
-/// A small random number generator.
-struct SplitMix64(u64);
-
-impl SplitMix64 {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-    /// 1 to 2^bits, all magnitudes alike.
-    fn magnitude(&mut self, bits: u64) -> u64 {
-        let shift = self.below(bits);
-        1 + (self.next() & ((2 << shift) - 1)) % (1 << bits)
-    }
+/// 1 to 2^bits, all magnitudes alike.
+fn magnitude(rng: &mut Rng, bits: u64) -> u64 {
+    let shift = rng.below(bits);
+    1 + (rng.bits() & ((2 << shift) - 1)) % (1 << bits)
 }
 
 /// Steps for each controller: ANABRANCH_STEPS, or this.
@@ -48,66 +36,67 @@ fn the_kernel_takes_the_same_steps() {
         println!("skipped: parity with the kernel ({why})");
         return;
     }
-    for (no, steps_of) in CONTROLLERS.iter().enumerate() {
-        let mut parity = Parity::new(steps_of.name).expect("the kernel takes the programs");
-        let mut rng = SplitMix64(no as u64);
+    for (no, entry) in ENTRIES.iter().enumerate() {
+        let mut parity = Parity::new(entry.name).expect("the kernel takes the programs");
+        let mut rng = Rng::new(no as u64);
         let (mut here, mut moved, mut cut) = (AnbStep::default(), 0, 0);
         // Both begin from all zeros, padding included.
         let mut there = here;
         for number in 0..steps() {
             let op = match rng.below(100) {
-                _ if number % 1_000 == 0 => 0,
-                0..=84 => 1,
-                85..=95 => 2,
-                _ => 3,
+                _ if number % 1_000 == 0 => Op::Init,
+                0..=84 => Op::Ack,
+                85..=95 => Op::Congestion,
+                _ => Op::SetWindow,
             };
             // Siblings come and go, now and then; some have no round-trip time.
             if rng.below(10) == 0 {
                 let i = rng.below(8) as usize;
                 let mut member = here.mine;
-                member.cwnd.0 = (rng.magnitude(20) << 40) | rng.below(1 << 40);
-                member.srtt = algo::Span::from_nanos(rng.magnitude(34) * rng.below(8).min(1));
+                member.cwnd = Window::from_units((magnitude(&mut rng, 20) << 40) | rng.below(1 << 40));
+                member.srtt = algo::Span::from_nanos(magnitude(&mut rng, 34) * rng.below(8).min(1));
                 member.slow_start = rng.below(4) == 0;
-                member.loss_interval = rng.magnitude(20) * rng.below(4).min(1);
-                member.reduction.0 = rng.magnitude(50);
-                member.reduced_at = algo::Time::from_nanos(here.now_ns.saturating_sub(rng.magnitude(34)));
-                member.packets_between_losses = rng.magnitude(30);
+                member.loss_interval = magnitude(&mut rng, 20) * rng.below(4).min(1);
+                member.reduction = Window::from_units(magnitude(&mut rng, 50));
+                member.reduced_at =
+                    algo::Time::from_nanos(here.now_ns.saturating_sub(magnitude(&mut rng, 34)));
+                member.packets_between_losses = magnitude(&mut rng, 30);
                 here.members[i] = member;
                 here.me = rng.below(8) as u32;
                 here.n = rng.below(9) as u32;
             }
             let mine = here.mine;
             here.members[here.me as usize] = mine;
-            here.now_ns += rng.magnitude(30);
+            here.now_ns += magnitude(&mut rng, 30);
             if rng.below(20) == 0 {
-                here.srtt_ns = rng.magnitude(34);
+                here.srtt_ns = magnitude(&mut rng, 34);
                 here.min_rtt_ns = here.srtt_ns / (1 + rng.below(3));
             }
             here.rtt_ns = here.srtt_ns * rng.below(4) / 2;
             let bits = if rng.below(100) == 0 { 31 } else { 6 };
-            here.acked = rng.magnitude(bits) as u32;
+            here.acked = magnitude(&mut rng, bits) as u32;
             here.round += rng.below(2) as u32;
             here.cwnd_limited = u32::from(rng.below(8) > 0);
             here.recovering = u32::from(rng.below(10) == 0);
             here.cause = rng.below(3) as u32;
-            here.cwnd = rng.magnitude(16) as u32;
-            here.ssthresh = if rng.below(4) == 0 { 0x7fff_ffff } else { rng.magnitude(16) as u32 };
+            here.cwnd = magnitude(&mut rng, 16) as u32;
+            here.ssthresh =
+                if rng.below(4) == 0 { SSTHRESH_INFINITE } else { magnitude(&mut rng, 16) as u32 };
             let before = here;
             there.clone_from(&here);
-            let want =
-                [steps_of.init, steps_of.ack, steps_of.cut, steps_of.set_window][op as usize](&mut here);
+            let want = (entry.step)(&mut here, op as u32);
             let got = parity.step(&mut there, op).expect("a step");
-            let name = steps_of.name;
-            assert_eq!(got, want, "{name}, step {number}, op {op}: {before:?}");
+            let name = entry.name;
+            assert_eq!(got, want, "{name}, step {number}, op {op:?}: {before:?}");
             assert!(
-                (steps_of.same)(there, here),
-                "{name}, step {number}, op {op}: {before:?} {there:?} {here:?}"
+                (entry.same)(there, here),
+                "{name}, step {number}, op {op:?}: {before:?} {there:?} {here:?}"
             );
             assert_eq!((there.mine, there.slow_start), (here.mine, here.slow_start), "{name}, step {number}");
-            cut += u64::from(op == 2);
-            moved += u64::from(op == 3);
+            cut += u64::from(op == Op::Congestion);
+            moved += u64::from(op == Op::SetWindow);
         }
         assert!(cut > steps() / 20 && moved > steps() / 50);
-        println!("{}: {} steps, none different", steps_of.name, steps());
+        println!("{}: {} steps, none different", entry.name, steps());
     }
 }

@@ -433,7 +433,13 @@ mod tests {
                 ip(&format!("link set e{n} up"));
             }
             ip("route add default via 10.77.1.2");
-            let all = interfaces().unwrap();
+            // The kernel tells a moment later that a cable's other end is on.
+            let up = |all: &[Interface]| all.iter().filter(|i| i.up && i.name.starts_with('d')).count() == 2;
+            let looks = std::iter::repeat_with(|| interfaces().unwrap()).take(1_000);
+            let all = looks
+                .inspect(|_| std::thread::sleep(std::time::Duration::from_millis(5)))
+                .find(|all| up(all))
+                .expect("the interfaces come up");
             let index = |name: &str| interface_named(&all, name, None).unwrap().index;
             let far = "198.51.100.9".parse().unwrap();
             assert_eq!(fallback_address(index("d1"), None, far).unwrap(), "10.77.1.1".parse().ok());

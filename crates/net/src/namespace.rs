@@ -7,7 +7,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::panic::resume_unwind;
 use std::path::{Component, Path, PathBuf};
 use std::thread;
@@ -20,7 +20,7 @@ use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
 use crate::syscalls;
 
 /// The namespace of the calling thread.
-const OWN: &str = "/proc/thread-self/ns/net";
+pub const OWN_PATH: &str = "/proc/thread-self/ns/net";
 
 /// A network namespace, held by a descriptor.
 #[derive(Debug)]
@@ -64,7 +64,17 @@ impl Namespace {
     /// # Errors
     /// `/proc` is not mounted; out of descriptors.
     pub fn current() -> io::Result<Self> {
-        Self::open(Path::new(OWN))
+        Self::open(Path::new(OWN_PATH))
+    }
+
+    /// The number of that of the calling thread, by which `/proc` tells those that there are from each other;
+    /// when it is gone, another may get it.
+    ///
+    /// # Errors
+    /// `/proc` is not mounted; the message names the path.
+    pub fn current_inode() -> io::Result<u64> {
+        let metadata = fs::metadata(OWN_PATH);
+        Ok(metadata.map_err(|e| said(e, &format!("network namespace {OWN_PATH}")))?.ino())
     }
 
     /// The one that a path stands for: `/run/netns/NAME`, `/proc/PID/ns/net`, `/proc/PID/fd/N`. What is no
@@ -134,7 +144,6 @@ impl AsFd for Namespace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::MetadataExt as _;
 
     fn inode(path: &str) -> u64 {
         fs::metadata(path).unwrap().ino()
@@ -142,18 +151,18 @@ mod tests {
 
     #[test]
     fn work_runs_there_and_the_caller_stays() {
-        let here = inode(OWN);
+        let here = inode(OWN_PATH);
         let space = match Namespace::new() {
             Ok(space) => space,
             Err(e) => return println!("skipped: {e}"),
         };
-        let there = space.run(|| inode(OWN)).unwrap();
+        let there = space.run(|| inode(OWN_PATH)).unwrap();
         assert_ne!(here, there);
-        assert_eq!(here, inode(OWN));
-        assert_eq!(Namespace::current().unwrap().run(|| inode(OWN)).unwrap(), here);
+        assert_eq!(here, inode(OWN_PATH));
+        assert_eq!(Namespace::current().unwrap().run(|| inode(OWN_PATH)).unwrap(), here);
 
         let path = format!("/proc/{}/fd/{}", std::process::id(), std::os::fd::AsRawFd::as_raw_fd(&space.fd));
-        assert_eq!(Namespace::open(Path::new(&path)).unwrap().run(|| inode(OWN)).unwrap(), there);
+        assert_eq!(Namespace::open(Path::new(&path)).unwrap().run(|| inode(OWN_PATH)).unwrap(), there);
     }
 
     #[test]

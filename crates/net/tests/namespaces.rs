@@ -50,6 +50,12 @@ impl Space {
             space.ip(&format!("link set {name} up"));
         }
         self.enter();
+        // The kernel tells a moment later that the other end is on.
+        let clock = Clock::start();
+        while !interfaces().unwrap().iter().any(|interface| interface.name == near && interface.up) {
+            assert!(clock.now() < algo::Time::ZERO + Span::from_secs(8), "{near} comes up");
+            clock.sleep_until(clock.now() + Span::from_millis(5));
+        }
     }
 
     fn packets_sent(&self, name: &str) -> u64 {

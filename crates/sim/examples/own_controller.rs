@@ -6,8 +6,7 @@
 //! of [`algo::subflow`]; a controller only says how large the window is.
 
 use algo::control::{
-    Ack, Algorithm, Budget, CongestionCause, CongestionEvent, Control, Group, INITIAL_WINDOW, SubflowStats,
-    Window,
+    Ack, Algorithm, CongestionCause, CongestionEvent, Control, Group, INITIAL_WINDOW, SubflowStats, Window,
 };
 use algo::sent_packets::Delivery;
 use algo::subflow::{Subflow, Timer};
@@ -21,7 +20,7 @@ struct FewQueued {
 }
 
 impl Control for FewQueued {
-    fn on_ack(&mut self, ack: &Ack, _group: &Group<'_>) -> Budget {
+    fn on_ack(&mut self, ack: &Ack, _group: &Group<'_>) -> u32 {
         let cwnd = u64::from(self.cwnd.floor().max(1));
         let waiting = ack.srtt.as_nanos().saturating_sub(ack.min_rtt.as_nanos());
         let queued = cwnd * waiting / ack.srtt.as_nanos().max(1);
@@ -29,17 +28,17 @@ impl Control for FewQueued {
         // One packet a packet in slow start, else one packet a round trip.
         let step = u64::from(ack.acked) * Window::ONE / if self.slow_start { 1 } else { cwnd };
         if ack.cwnd_limited && !ack.recovering && queued < 2 {
-            self.cwnd = Window(self.cwnd.0 + step).min(Window::MAX);
+            self.cwnd = Window::from_units(self.cwnd.units() + step).min(Window::MAX);
         } else if queued > 4 {
-            self.cwnd = Window(self.cwnd.0.saturating_sub(step)).max(Window::packets(2));
+            self.cwnd = self.cwnd.saturating_sub(Window::from_units(step)).max(Window::packets(2));
         }
-        self.cwnd.budget()
+        self.cwnd.floor()
     }
 
-    fn on_congestion(&mut self, _event: &CongestionEvent, _group: &Group<'_>) -> Budget {
+    fn on_congestion(&mut self, _event: &CongestionEvent, _group: &Group<'_>) -> u32 {
         self.slow_start = false;
         self.cwnd = self.cwnd.half().max(Window::packets(2));
-        self.cwnd.budget()
+        self.cwnd.floor()
     }
 
     fn stats(&self, srtt: Span) -> SubflowStats {

@@ -13,59 +13,13 @@
 //!
 //! Recovery itself (what to ask again, when) is the world's.
 
+use super::state::{SSTHRESH_INITIAL, SSTHRESH_MIN};
 use super::{
-    Ack, Budget, CongestionAvoidance, CongestionCause, CongestionEvent, Control, Group, INITIAL_WINDOW,
-    SlowStart, SubflowStats, Window, WindowDelta,
+    Ack, CongestionAvoidance, CongestionEvent, Control, Group, SlowStart, State, SubflowStats, Window,
+    WindowDelta,
 };
 use crate::softfloat::Real;
 use crate::{Span, Time};
-
-/// The least ssthresh: two packets, RFC 5681 equation (4).
-pub(super) const SSTHRESH_MIN: Window = Window::packets(2);
-/// "Arbitrarily high", RFC 5681 section 3.1.
-pub(super) const SSTHRESH_INITIAL: Window = Window(u64::MAX);
-
-/// Where a subflow stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct State {
-    /// Congestion window: between one packet and [`Window::MAX`].
-    pub cwnd: Window,
-    /// Where slow start ends.
-    pub ssthresh: Window,
-    /// Whether it is in slow start.
-    pub slow_start: bool,
-}
-
-impl State {
-    /// At the initial window, in slow start.
-    pub(super) const INITIAL: Self =
-        Self { cwnd: INITIAL_WINDOW, ssthresh: SSTHRESH_INITIAL, slow_start: true };
-
-    /// Slow start of RFC 5681: up to ssthresh. Growth is weighed by packets, not by acknowledgements, so
-    /// batches need no limit L as in RFC 3465 section 2.2: what the window allows is sent as the world likes.
-    pub(super) fn grow(&mut self, packets: Real) {
-        self.cwnd = self.cwnd.grown(packets).min(self.ssthresh);
-        self.slow_start = self.cwnd < self.ssthresh;
-    }
-
-    /// A congestion event that leaves `reduced`, RFC 5681 section 3.1.
-    pub(super) fn reduce(&mut self, cause: CongestionCause, reduced: Window) {
-        let timeout = cause == CongestionCause::Timeout;
-        if !timeout || self.cwnd > Window::packets(1) {
-            self.ssthresh = reduced;
-        }
-        // A loss never raises a window of one packet to the least ssthresh.
-        self.cwnd = if timeout { Window::packets(1) } else { self.cwnd.min(self.ssthresh) };
-        self.slow_start = self.cwnd < self.ssthresh;
-    }
-
-    /// Congestion avoidance from here, at `cwnd` or what there is.
-    pub(super) fn exit_slow_start(&mut self, cwnd: Window) {
-        self.cwnd = cwnd.max(SSTHRESH_MIN).min(self.cwnd);
-        (self.ssthresh, self.slow_start) = (self.cwnd, false);
-    }
-}
 
 /// Congestion control of one subflow: a window that is moved by a [`CongestionAvoidance`], after a
 /// [`SlowStart`].
@@ -120,7 +74,7 @@ impl<A: CongestionAvoidance> ClassicCc<A> {
 
 impl<A: CongestionAvoidance> Control for ClassicCc<A> {
     #[inline]
-    fn on_ack(&mut self, ack: &Ack, group: &Group<'_>) -> Budget {
+    fn on_ack(&mut self, ack: &Ack, group: &Group<'_>) -> u32 {
         let grows = ack.cwnd_limited && !ack.recovering;
         self.avoidance.on_ack(ack);
         self.slow_start.on_ack(&mut self.state, ack, grows, group.is_alone());
@@ -130,10 +84,10 @@ impl<A: CongestionAvoidance> Control for ClassicCc<A> {
         if group.is_alone() {
             self.slow_start.alone(&self.state, ack.round);
         }
-        self.state.cwnd.budget()
+        self.state.cwnd.floor().max(1)
     }
 
-    fn on_congestion(&mut self, event: &CongestionEvent, group: &Group<'_>) -> Budget {
+    fn on_congestion(&mut self, event: &CongestionEvent, group: &Group<'_>) -> u32 {
         let mine = self.stats(event.srtt);
         let reduced = self.avoidance.reduced_window(&mine, event, group);
         let (reduced, floor) = match (group.is_alone(), A::APPLIES_ALONE) {
@@ -142,7 +96,7 @@ impl<A: CongestionAvoidance> Control for ClassicCc<A> {
         };
         self.slow_start.reduce(&mut self.state, &mine, event, reduced.max(floor), group);
         self.avoidance.on_reduced(event, mine.cwnd.saturating_sub(self.state.cwnd));
-        self.state.cwnd.budget()
+        self.state.cwnd.floor().max(1)
     }
 
     #[inline]
@@ -153,7 +107,7 @@ impl<A: CongestionAvoidance> Control for ClassicCc<A> {
             srtt,
             slow_start,
             loss_interval: 0,
-            reduction: Window(0),
+            reduction: Window::ZERO,
             reduced_at: Time::ZERO,
             packets_between_losses: 0,
         };
@@ -164,7 +118,7 @@ impl<A: CongestionAvoidance> Control for ClassicCc<A> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Reno;
+    use super::super::{CongestionCause, Reno};
     use super::*;
 
     const ALONE: Group<'static> = Group { members: &[], me: 0 };
@@ -195,23 +149,23 @@ mod tests {
         let mut reno = fresh();
         for want in [20, 40, 80] {
             let w = reno.state.cwnd.floor();
-            assert_eq!(reno.on_ack(&ack(w), &ALONE).cwnd, want, "slow start doubles");
+            assert_eq!(reno.on_ack(&ack(w), &ALONE), want, "slow start doubles");
         }
-        assert_eq!(reno.on_congestion(&event(CongestionCause::Loss), &ALONE).cwnd, 40);
+        assert_eq!(reno.on_congestion(&event(CongestionCause::Loss), &ALONE), 40);
         assert!(!reno.state.slow_start);
         // One window's packets, each alone, make a little less than one more packet.
         for _ in 0..40 {
             reno.on_ack(&ack(1), &ALONE);
         }
         assert!(reno.state.cwnd > Window(Window::ONE / 100 * 4098) && reno.state.cwnd < Window::packets(41));
-        assert_eq!(reno.on_congestion(&event(CongestionCause::EcnCe), &ALONE).cwnd, 20);
-        assert_eq!(reno.on_congestion(&event(CongestionCause::Timeout), &ALONE).cwnd, 1);
+        assert_eq!(reno.on_congestion(&event(CongestionCause::EcnCe), &ALONE), 20);
+        assert_eq!(reno.on_congestion(&event(CongestionCause::Timeout), &ALONE), 1);
         let ssthresh = reno.state.ssthresh;
-        assert_eq!(reno.on_congestion(&event(CongestionCause::Timeout), &ALONE).cwnd, 1);
+        assert_eq!(reno.on_congestion(&event(CongestionCause::Timeout), &ALONE), 1);
         assert_eq!(reno.state.ssthresh, ssthresh, "held by a second timeout");
         for want in [2, 4, 8, 10] {
             let w = reno.state.cwnd.floor();
-            assert_eq!(reno.on_ack(&ack(w), &ALONE).cwnd, want, "slow start ends at ssthresh");
+            assert_eq!(reno.on_ack(&ack(w), &ALONE), want, "slow start ends at ssthresh");
         }
         assert!(!reno.state.slow_start);
     }
@@ -220,7 +174,7 @@ mod tests {
     fn grows_only_when_allowed() {
         for (cwnd_limited, recovering) in [(false, false), (true, true), (false, true)] {
             let mut reno = fresh();
-            assert_eq!(reno.on_ack(&Ack { cwnd_limited, recovering, ..ack(10) }, &ALONE).cwnd, 10);
+            assert_eq!(reno.on_ack(&Ack { cwnd_limited, recovering, ..ack(10) }, &ALONE), 10);
         }
     }
 
@@ -233,11 +187,11 @@ mod tests {
             reno.set_window(1, Some(8));
             for want in [2, 4, 8] {
                 let w = reno.state.cwnd.floor();
-                assert_eq!(reno.on_ack(&ack(w), &ALONE).cwnd, want, "slow start up to the world's ssthresh");
+                assert_eq!(reno.on_ack(&ack(w), &ALONE), want, "slow start up to the world's ssthresh");
             }
             assert!(!reno.state.slow_start);
             reno.set_window(20, Some(8));
-            assert!(!reno.state.slow_start && reno.on_ack(&ack(1), &ALONE).cwnd == 20);
+            assert!(!reno.state.slow_start && reno.on_ack(&ack(1), &ALONE) == 20);
             reno.set_window(0, None);
             assert_eq!((reno.state.cwnd, reno.state.slow_start), (Window::packets(1), true));
         }
@@ -251,9 +205,9 @@ mod tests {
         }
         assert_eq!(reno.state.cwnd, Window::packets(2));
         reno.on_congestion(&event(CongestionCause::Timeout), &ALONE);
-        assert_eq!(reno.on_congestion(&event(CongestionCause::Loss), &ALONE).cwnd, 1);
+        assert_eq!(reno.on_congestion(&event(CongestionCause::Loss), &ALONE), 1);
         let mut reno = fresh();
-        assert_eq!(Window::packets(reno.on_ack(&ack(u32::MAX), &ALONE).cwnd), Window::MAX);
+        assert_eq!(Window::packets(reno.on_ack(&ack(u32::MAX), &ALONE)), Window::MAX);
     }
 
     #[test]

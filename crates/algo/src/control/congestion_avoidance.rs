@@ -1,35 +1,7 @@
 //! The contract of an algorithm: how a window moves in congestion avoidance, and what a loss leaves of it.
 //! What RFC 5681 section 3.1 has besides is the same for all.
 
-use super::{Ack, CongestionEvent, Group, SubflowStats, Window};
-use crate::softfloat::Real;
-
-/// How a window is to change, in packets: by `increase` − `decrease`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct WindowDelta {
-    /// Packets to add.
-    pub increase: Real,
-    /// Packets to take away.
-    pub decrease: Real,
-}
-
-impl WindowDelta {
-    /// None.
-    pub const NONE: Self = Self { increase: Real::ZERO, decrease: Real::ZERO };
-
-    /// `packets` more.
-    #[must_use]
-    pub const fn increase(packets: Real) -> Self {
-        Self { increase: packets, decrease: Real::ZERO }
-    }
-
-    /// That from one window to another.
-    #[must_use]
-    pub const fn between(from: Window, to: Window) -> Self {
-        Self { increase: to.saturating_sub(from).real(), decrease: from.saturating_sub(to).real() }
-    }
-}
+use super::{Ack, CongestionEvent, Group, SubflowStats, Window, WindowDelta};
 
 /// An algorithm: what sets it apart from the others. [`ClassicCc`](super::ClassicCc) does the rest: it holds
 /// the window and its bounds, runs slow start, asks for [`window_delta`](Self::window_delta) only when the

@@ -46,12 +46,12 @@ fn per_cube(share: Real) -> Real {
 impl Epoch {
     /// No event yet.
     pub(super) const fn new() -> Self {
-        Self { w_max: Window(0), w_est: Window(0), at: Time::ZERO, t_us: 0, k_us: 0 }
+        Self { w_max: Window::ZERO, w_est: Window::ZERO, at: Time::ZERO, t_us: 0, k_us: 0 }
     }
 
     /// Whether anything has arrived since the last event.
     pub(super) fn has_begun(&self) -> bool {
-        self.w_est != Window(0)
+        self.w_est != Window::ZERO
     }
 
     /// What arrives while the window is not the limit or something is recovered: time does not pass.
@@ -109,11 +109,11 @@ impl Epoch {
     pub(super) fn end(&mut self, cwnd: Window, cause: CongestionCause) -> Window {
         let percent = |n: u64| Window::from_real(cwnd.real() * Real::from_u64(n) / Real::from_u64(100));
         self.w_max = match cause {
-            CongestionCause::Timeout => Window(0),
+            CongestionCause::Timeout => Window::ZERO,
             CongestionCause::Loss | CongestionCause::EcnCe if cwnd < self.w_max => percent(85),
             CongestionCause::Loss | CongestionCause::EcnCe => cwnd,
         };
-        self.w_est = Window(0);
+        self.w_est = Window::ZERO;
         percent(70)
     }
 }
@@ -137,7 +137,7 @@ impl Cubic {
     /// No event yet.
     #[must_use]
     pub const fn new() -> Self {
-        Self { epoch: Epoch::new(), cwnd_prior: Window(0) }
+        Self { epoch: Epoch::new(), cwnd_prior: Window::ZERO }
     }
 }
 

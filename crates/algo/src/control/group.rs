@@ -60,7 +60,7 @@ impl SubflowTerms {
     #[expect(clippy::inline_always, reason = "eBPF programs cannot return structs from functions")]
     fn new(member: &SubflowStats, srtt: Span, counts: bool) -> Self {
         // Selected, not skipped: a loop of which every turn is the same is cheap to verify in the kernel.
-        let cwnd = if counts { member.cwnd } else { Window(0) };
+        let cwnd = if counts { member.cwnd } else { Window::ZERO };
         let r = Real::from_u64(if counts { srtt.as_nanos() } else { 1 });
         let packets_between_losses = if counts { member.packets_between_losses } else { 0 };
         Self {
@@ -86,12 +86,12 @@ impl Group<'_> {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "eBPF programs cannot return structs from functions")]
     pub fn current(&self, mine: SubflowStats) -> impl Iterator<Item = SubflowStats> {
-        let (mine, me) = (SubflowStats { reduction: Window(0), ..mine }, self.me);
+        let (mine, me) = (SubflowStats { reduction: Window::ZERO, ..mine }, self.me);
         let current = move |(i, member): (usize, &SubflowStats)| {
             let member = if i == me { mine } else { *member };
             // Selected, not skipped: see `SubflowTerms::new`.
             let counts = member.srtt > Span::ZERO;
-            let window = |w: Window| if counts { w } else { Window(0) };
+            let window = |w: Window| if counts { w } else { Window::ZERO };
             SubflowStats { cwnd: window(member.cwnd), reduction: window(member.reduction), ..member }
         };
         self.members.iter().take(MEMBERS_MAX).enumerate().map(current)

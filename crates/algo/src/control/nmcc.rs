@@ -15,13 +15,14 @@
 //!   arrived on them, so they do not grow, and a dead path must not slow the others.
 //! * Alone in its group it is Reno, step by step.
 
+use super::friendliness::friendliness;
 use super::loss_interval::LossInterval;
 use super::{
-    Ack, CongestionAvoidance, CongestionCause, CongestionEvent, Group, MEMBERS_MAX, NmccDecrease,
-    SubflowStats, Window, WindowDelta,
+    Ack, CongestionAvoidance, CongestionCause, CongestionEvent, Group, NmccDecrease, SubflowStats, Window,
+    WindowDelta,
 };
+use crate::Time;
 use crate::softfloat::Real;
-use crate::{Span, Time};
 
 /// The most that can be owed: it would take that many packets' growth to pay.
 const DEBT_MAX: Window = Window::MAX;
@@ -52,37 +53,12 @@ impl Nmcc {
     pub const fn new(decrease: NmccDecrease) -> Self {
         Self {
             loss_interval: LossInterval::NONE,
-            reduction: Window(0),
+            reduction: Window::ZERO,
             reduced_at: Time::ZERO,
-            debt: Window(0),
+            debt: Window::ZERO,
             decrease,
         }
     }
-}
-
-/// m², equation (4.7).
-pub(super) fn friendliness(mine: &SubflowStats, group: &Group<'_>) -> Real {
-    if mine.srtt == Span::ZERO {
-        return Real::from_u64(group.members.len().min(MEMBERS_MAX) as u64).max(Real::ONE);
-    }
-    let mut sums = (Real::ZERO, Real::ZERO);
-    for (i, member) in group.members.iter().take(MEMBERS_MAX).enumerate() {
-        let omega = omega(if i == group.me { mine } else { member });
-        sums = (sums.0 + omega, sums.1.max(omega));
-    }
-    let (sum, max) = sums;
-    // Without members the quotient would be huge.
-    if max.is_zero() { Real::ONE } else { (sum / max).max(Real::ONE) }
-}
-
-/// Ω, equation (4.5). Zero without an RTT.
-#[inline(always)]
-#[expect(clippy::inline_always, reason = "eBPF programs cannot return structs from functions")]
-pub(super) fn omega(member: &SubflowStats) -> Real {
-    // Selected, not skipped: a loop of which every turn is the same is cheap to verify in the kernel.
-    let w = if member.slow_start { member.cwnd } else { Window::packets(1) };
-    let w = if member.srtt == Span::ZERO { Window(0) } else { w };
-    w.real() / Real::from_u64(member.srtt.as_nanos().max(1)).square()
 }
 
 impl CongestionAvoidance for Nmcc {
@@ -109,7 +85,8 @@ impl CongestionAvoidance for Nmcc {
         let owes = self.decrease == NmccDecrease::Balanced
             && event.cause != CongestionCause::Timeout
             && !group.is_alone();
-        self.debt = if owes { Window(self.debt.0.saturating_add(uncut.0)).min(DEBT_MAX) } else { Window(0) };
+        self.debt =
+            if owes { Window(self.debt.0.saturating_add(uncut.0)).min(DEBT_MAX) } else { Window::ZERO };
         reduced
     }
 
@@ -125,11 +102,13 @@ impl CongestionAvoidance for Nmcc {
 
 #[cfg(test)]
 mod tests {
-    use super::super::classic_cc::SSTHRESH_MIN;
+    use super::super::state::SSTHRESH_MIN;
     use super::super::{
         ClassicCc, CongestionCause, Control, FriendlySlowStart, INITIAL_WINDOW, Reno, SlowStart,
     };
     use super::*;
+    use crate::Span;
+    use crate::test_rng::SplitMix64;
     use proptest::prelude::*;
     use std::{format, println, vec, vec::Vec};
 
@@ -465,7 +444,7 @@ mod tests {
         let before = members(&flows, &rtts);
         let group = Group { members: &before, me: 0 };
         let f = &mut flows[0];
-        assert_eq!(f.on_congestion(&lost(Time::ZERO, CongestionCause::Timeout, rtts[0]), &group).cwnd, 1);
+        assert_eq!(f.on_congestion(&lost(Time::ZERO, CongestionCause::Timeout, rtts[0]), &group), 1);
         assert!(f.state.slow_start);
         assert_eq!((w_sp(f), f.state.ssthresh), (Window::packets(1), Window::packets(32)), "m² · w/2");
         f.on_congestion(&lost(Time::ZERO, CongestionCause::Timeout, rtts[0]), &group);
@@ -521,12 +500,12 @@ mod tests {
         assert_eq!(friendliness(&flow.stats(Span::ZERO), &group), Real::from_u64(3), "all equal");
         assert_eq!(friendliness(&flow.stats(Span::from_millis(1)), &group), Real::ONE, "only this one grows");
         let mut flow = fresh(NmccDecrease::default());
-        assert_eq!(flow.on_congestion(&lost(Time::ZERO, CongestionCause::Loss, Span::ZERO), &group).cwnd, 5);
+        assert_eq!(flow.on_congestion(&lost(Time::ZERO, CongestionCause::Loss, Span::ZERO), &group), 5);
         // A group that makes no sense does no harm.
         let group = Group { members: &unknown, me: 7 };
         let event = lost(Time::ZERO, CongestionCause::Loss, Span::from_millis(1));
-        assert!(fresh(NmccDecrease::default()).on_congestion(&event, &group).cwnd <= 10);
-        assert!(fresh(NmccDecrease::default()).on_ack(&ack(1, 1, Span::from_millis(1)), &group).cwnd <= 11);
+        assert!(fresh(NmccDecrease::default()).on_congestion(&event, &group) <= 10);
+        assert!(fresh(NmccDecrease::default()).on_ack(&ack(1, 1, Span::from_millis(1)), &group) <= 11);
     }
 
     #[test]
@@ -555,14 +534,6 @@ mod tests {
         Best,
     }
 
-    /// A small generator (SplitMix64): 0 ≤ x < 1.
-    fn random(state: &mut u64) -> f64 {
-        *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
-    }
-
     /// The experiment of the dissertation's figure 4.9: `n` subflows of equal RTT and one TCP on a link that
     /// takes `capacity` packets a round. Returns the percentage that the multipath flow gets. `equal`: p is
     /// taken to be equal instead of measured.
@@ -571,7 +542,7 @@ mod tests {
         let rtt = Span::from_millis(50);
         let rtts = vec![rtt; n];
         let each = capacity / (2 * n) as f64;
-        let mut seed = 1;
+        let mut random = SplitMix64(1);
         let mut flows = vec![subflow(each, each, false, 0, decrease); n];
         let mut tcp = reno(window(capacity / 2.0), false);
         let alone = Group { members: &[], me: 0 };
@@ -595,18 +566,18 @@ mod tests {
                 flows.iter().map(|f| packets(f.state.cwnd)).chain([packets(tcp.state.cwnd)]).collect();
             let total: f64 = windows.iter().sum();
             if total >= capacity {
-                let ties: Vec<f64> = windows.iter().map(|_| random(&mut seed)).collect();
+                let ties: Vec<f64> = windows.iter().map(|_| random.unit()).collect();
                 let largest = (0..=n)
                     .max_by(|&a, &b| (windows[a], ties[a]).partial_cmp(&(windows[b], ties[b])).unwrap());
                 let mut hits: Vec<usize> = (0..=n)
                     .filter(|&i| match hit {
                         Hit::Worst => Some(i) == largest,
-                        Hit::Realistic => random(&mut seed) < windows[i] / total,
+                        Hit::Realistic => random.unit() < windows[i] / total,
                         Hit::Best => true,
                     })
                     .collect();
                 // Who learns of it first is a matter of chance.
-                if random(&mut seed) < 0.5 {
+                if random.unit() < 0.5 {
                     hits.reverse();
                 }
                 let event = lost(now, CongestionCause::Loss, rtt);
@@ -749,17 +720,17 @@ mod tests {
                     Step::Ack { acked, rounds, cwnd_limited, recovering } => {
                         round[me] += rounds;
                         let ack = Ack { cwnd_limited, recovering, now, ..ack(acked, round[me], srtt) };
-                        let budget = flows[me].on_ack(&ack, &group);
+                        let decided = flows[me].on_ack(&ack, &group);
                         prop_assert!(flows[me].state.cwnd >= w, "an arrival never shrinks a window");
                         let grown = flows[me].state.cwnd.saturating_sub(w).0;
                         prop_assert!(grown <= u64::from(acked) * Window::ONE, "a packet adds one at most");
                         prop_assert!(cwnd_limited && !recovering || grown == 0);
-                        prop_assert_eq!(budget.cwnd, flows[me].state.cwnd.floor());
+                        prop_assert_eq!(decided, flows[me].state.cwnd.floor());
                     }
                     Step::Congestion(cause) => {
-                        let budget = flows[me].on_congestion(&CongestionEvent { now, cause, srtt }, &group);
+                        let decided = flows[me].on_congestion(&CongestionEvent { now, cause, srtt }, &group);
                         prop_assert!(flows[me].state.cwnd <= w, "a loss never grows a window");
-                        prop_assert_eq!(budget.cwnd, flows[me].state.cwnd.floor());
+                        prop_assert_eq!(decided, flows[me].state.cwnd.floor());
                     }
                 }
                 let f = &flows[me];

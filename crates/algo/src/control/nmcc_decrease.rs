@@ -25,7 +25,7 @@
 //!   grow until as much as that has been left out ([`Nmcc`](super::Nmcc)). Without, three subflows take 53 %,
 //!   four 55 %.
 
-use super::nmcc::{friendliness, omega};
+use super::friendliness::{friendliness, omega};
 use super::{CongestionEvent, Group, SubflowStats};
 use crate::softfloat::Real;
 use crate::{Span, Time};

@@ -73,7 +73,7 @@ impl BestPaths {
         let none = Self {
             members: 0,
             rates: Real::ZERO,
-            window: Window(0),
+            window: Window::ZERO,
             largest: 0,
             quality: Real::ZERO,
             best: 0,

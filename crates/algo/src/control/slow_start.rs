@@ -7,7 +7,7 @@ mod hystart;
 pub use friendly::FriendlySlowStart;
 pub use hystart::Hystart;
 
-use super::classic_cc::{SSTHRESH_MIN, State};
+use super::state::{SSTHRESH_MIN, State};
 use super::{Ack, CongestionCause, CongestionEvent, Group, SubflowStats, Window};
 use crate::softfloat::Real;
 
@@ -41,23 +41,41 @@ pub const SLOW_STARTS: &[SlowStartInfo] = &[
         name: "standard",
         title: "doubles each round trip until there is a loss",
         source: "RFC 5681 section 3.1",
-        make: || SlowStart::Standard,
+        make: SlowStart::standard,
     },
     SlowStartInfo {
         name: "hystart",
         title: "slows down and leaves when the round-trip time grows, before there is a loss",
         source: "RFC 9406 (HyStart++)",
-        make: || SlowStart::Hystart(Hystart::new()),
+        make: SlowStart::hystart,
     },
     SlowStartInfo {
         name: "friendly",
         title: "the subflows of a group together grow as one TCP on the best of their paths",
         source: "Thomas, dissertation, section 4.2.2",
-        make: || SlowStart::Friendly(FriendlySlowStart::new()),
+        make: SlowStart::friendly,
     },
 ];
 
 impl SlowStart {
+    /// A fresh [`Standard`](Self::Standard).
+    #[must_use]
+    pub const fn standard() -> Self {
+        Self::Standard
+    }
+
+    /// A fresh [`Hystart`](Self::Hystart).
+    #[must_use]
+    pub const fn hystart() -> Self {
+        Self::Hystart(Hystart::new())
+    }
+
+    /// A fresh [`Friendly`](Self::Friendly).
+    #[must_use]
+    pub const fn friendly() -> Self {
+        Self::Friendly(FriendlySlowStart::new())
+    }
+
     /// A fresh one of that [name](SlowStartInfo::name); `None` if there is none.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {

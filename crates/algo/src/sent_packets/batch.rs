@@ -3,8 +3,10 @@
 
 use core::fmt;
 
-use super::BATCH_PACKETS_MAX;
 use crate::Time;
+
+/// The most packets of a batch.
+pub const BATCH_PACKETS_MAX: u32 = u64::BITS;
 
 /// What holds a bit for each packet of a batch. Where batches are small, small ones will do: a packet
 /// alone in its batch takes 16 bytes with `u8`, 32 with `u64`.

@@ -11,8 +11,8 @@
 
 use alloc::vec::Vec;
 
+use super::parameters::{CLIP, CORRELATED_PERCENT, N, NOISE_FACTOR, PAIRS_MIN, UNCORRELATED_PERCENT};
 use super::stats::{DelayDelta, PathStats};
-use super::{CLIP, CORRELATED_PERCENT, N, NOISE_FACTOR, PAIRS_MIN, UNCORRELATED_PERCENT};
 
 /// DelayDeltas are scaled to fit into so many bits and a sign: [`N`] squares of them fit into an `i64` then.
 const BITS: u32 = 24;

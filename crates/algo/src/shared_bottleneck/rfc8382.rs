@@ -2,7 +2,8 @@
 
 use alloc::vec::Vec;
 
-use super::{P_D_PERCENT, P_F_PPM, P_L_PPM, P_MAD_PERCENT, P_S_PPM, SummaryStats};
+use super::parameters::{P_D_PERCENT, P_F_PPM, P_L_PPM, P_MAD_PERCENT, P_S_PPM};
+use super::stats::SummaryStats;
 
 /// The group of each path that passes a bottleneck, numbered in the order of the first path of each. Sorts
 /// four times.

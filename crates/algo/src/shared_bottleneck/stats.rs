@@ -2,7 +2,7 @@
 
 use alloc::collections::VecDeque;
 
-use super::{C_H_PPM, C_S_PPM, DELAY_MAX, F, M, N, P_L_PPM, P_V_PERCENT, SAMPLES_MAX};
+use super::parameters::{C_H_PPM, C_S_PPM, DELAY_MAX, F, M, N, P_L_PPM, P_V_PERCENT, SAMPLES_MAX};
 use crate::Span;
 
 /// Means are kept in 2⁻⁸ ns, finer than the samples, or rounding would bias the skewness (section 3.2.2).

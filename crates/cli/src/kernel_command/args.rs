@@ -1,6 +1,7 @@
 //! The options of `anabranch kernel`.
 
 use clap::{Args, Subcommand};
+use kernel::controllers::{CONTROLLERS, Controller};
 
 use super::{setup, teardown, watch};
 
@@ -44,17 +45,17 @@ pub enum KernelCommand {
         `unload` or the next boot, whatever becomes of this command. Every program in every network \
         namespace can choose them by name; with --default new sockets of this namespace use the first one \
         without asking. On sockets without siblings they behave as Reno does, but for wvegas.\n\n\
-        To the kernel (TCP_CONGESTION, sysctl, `ip route ... congctl`) nmcc-half is nmcc_half, and reno is \
-        reno_anb, for Linux has a reno; the others are called the same. This command takes both names.",
+        Those that the kernel (TCP_CONGESTION, sysctl, `ip route ... congctl`) calls otherwise than this \
+        program does are listed with both names; this command takes either. nmcc-half is the fairest in \
+        today's kernels.",
     after_help = "Examples:\n  \
         sudo anabranch kernel load nmcc-half --default\n  \
         sudo anabranch kernel load lia olia balia\n  \
         sudo anabranch kernel load nmcc-half --default --netns lab"
 )]
 pub struct Load {
-    /// nmcc-half (the fairest in today's kernels; the kernel calls it nmcc_half), nmcc, lia, olia, balia,
-    /// wvegas, ewtcp, coupled, or reno (which the kernel calls reno_anb)
-    #[arg(required = true, value_name = "NAME")]
+    #[expect(missing_docs, reason = "clap would take it for the help, which is made from the table")]
+    #[arg(required = true, value_name = "NAME", help = listed())]
     pub names: Vec<String>,
 
     /// Make the first one the default of new sockets in this network namespace; `unload` puts the old back
@@ -72,6 +73,15 @@ pub struct Load {
     /// Show all that libbpf and the kernel's verifier say
     #[arg(short, long)]
     pub verbose: bool,
+}
+
+/// `nmcc, nmcc-half (to the kernel nmcc_half), …`
+fn listed() -> String {
+    let one = |c: &Controller| match c.name == c.linux {
+        true => c.name.to_owned(),
+        false => format!("{} (to the kernel {})", c.name, c.linux),
+    };
+    CONTROLLERS.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
 /// Take them away again

@@ -11,12 +11,13 @@ use algo::{Span, Time};
 use clap::Args;
 use console::Term;
 use kernel::connection_monitor::{
-    self, ConnectionKind, ConnectionMonitor, ConnectionRow, ControllerStats, Snapshot, SubflowRow,
+    ConnectionKind, ConnectionMonitor, ConnectionRow, ControllerStats, Snapshot, SubflowRow,
 };
 use lab::scenario::units::Duration;
 use net::{Clock, Interest, Poller};
 use serde::Serialize;
 
+use super::metrics;
 use crate::exit::{Failure, Outcome};
 use crate::signals::stop_signals;
 use crate::view::{Lines, rate};
@@ -112,11 +113,15 @@ pub fn watch(args: &Watch, controllers: Arc<dyn ControllerStats + Send + Sync>) 
              connection: each is shown as one"
         );
     }
-    if let Some(address) = args.prometheus {
-        let server = connection_monitor::serve(open()?, clock, address)
-            .map_err(|e| Failure::other(format!("cannot listen on {address}: {e}")))?;
-        eprintln!("metrics at http://{}/metrics", server.address());
-    }
+    let _server = match args.prometheus {
+        None => None,
+        Some(address) => {
+            let served = metrics::serve(open()?, clock, address);
+            let (server, address) = served.map_err(|e| Failure::other(e.to_string()))?;
+            eprintln!("metrics at http://{address}/metrics");
+            Some(server)
+        }
+    };
     let mut output = match (args.json, args.once) {
         (true, _) => Output::Json,
         (false, true) => Output::Text,

@@ -10,24 +10,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use algo::{Span, Time};
 use kernel::namespaces;
-use net::netlink::message::{Attributes, Messages, Request, text, u32_at};
+use net::netlink::Netlink;
 use net::{Clock, Namespace};
-use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
-use nix::unistd::{read, write};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::Serialize;
 
 use super::daemon::is_plain;
 use crate::names::show;
 
-/// The namespace of the calling thread.
-const OWN_NETNS: &str = "/proc/thread-self/ns/net";
 /// How the alias begins; the name of the laboratory follows, then who holds it.
 const ALIAS: &str = "anabranch lab ";
 /// How long programs have between being asked to end and being ended.
@@ -38,26 +33,8 @@ const ENDED_BY: Span = Span::from_secs(5);
 const LISTED_MAX: usize = 8;
 const LOOK_EVERY: Span = Span::from_millis(20);
 
-// linux/rtnetlink.h, linux/if_link.h, linux/netlink.h
-const RTM_NEWLINK: u16 = 16;
-const RTM_GETLINK: u16 = 18;
-const IFLA_IFALIAS: u16 = 20;
-const NLMSG_ERROR: u16 = 2;
-const NLM_F_REQUEST: u16 = 1;
-const NLM_F_ACK: u16 = 4;
-/// `struct ifinfomsg`, of device 1: in every namespace that is the loopback device.
-const LOOPBACK: [u8; 16] = {
-    let mut fixed = [0; 16];
-    let index = 1_u32.to_ne_bytes();
-    let mut at = 0;
-    while at < 4 {
-        fixed[4 + at] = index[at];
-        at += 1;
-    }
-    fixed
-};
-/// The longest answer about a device, bytes.
-const ANSWER_BYTES_MAX: usize = 32 << 10;
+/// In every namespace that is the loopback device.
+const LOOPBACK: u32 = 1;
 
 /// A program that was ended, or is to be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -145,28 +122,10 @@ impl HostLabel {
     }
 }
 
-/// Asks the kernel about the devices of the calling thread's namespace; its first answer.
-fn ask(request: Request) -> io::Result<Vec<u8>> {
-    let (kind, flags) = (SockType::Raw, SockFlag::SOCK_CLOEXEC);
-    let socket: OwnedFd = socket(AddressFamily::Netlink, kind, flags, SockProtocol::NetlinkRoute)?;
-    write(&socket, &request.finish(1))?;
-    let mut answer = vec![0; ANSWER_BYTES_MAX];
-    let length = read(&socket, &mut answer)?;
-    answer.truncate(length);
-    let first = Messages(&answer).next().ok_or(io::ErrorKind::InvalidData)?;
-    match u32_at(first.body, 0).filter(|_| first.kind == NLMSG_ERROR) {
-        // A negative number of the system's, or zero.
-        Some(errno) if errno != 0 => Err(io::Error::from_raw_os_error(errno.cast_signed().wrapping_neg())),
-        _ => Ok(answer),
-    }
-}
-
 /// Writes whose it is into a host.
 pub(super) fn label(host: &Namespace, lab: &str) -> io::Result<()> {
     let label = HostLabel { lab: lab.into(), daemon: DaemonId::own()? };
-    let mut request = Request::new(RTM_NEWLINK, NLM_F_REQUEST | NLM_F_ACK, &LOOPBACK);
-    request.text(IFLA_IFALIAS, &label.text());
-    host.run(|| ask(request))?.map(drop)
+    host.run(|| Netlink::open()?.set_alias(LOOPBACK, &label.text()))?.map_err(io::Error::from)
 }
 
 /// The laboratory that this process is on a host of.
@@ -176,10 +135,7 @@ pub(super) fn current_lab() -> Option<String> {
 
 /// Whose host the calling thread's namespace is.
 fn own_label() -> Option<HostLabel> {
-    let answer = ask(Request::new(RTM_GETLINK, NLM_F_REQUEST, &LOOPBACK)).ok()?;
-    let first = Messages(&answer).next().filter(|message| message.kind == RTM_NEWLINK)?;
-    let (_, alias) = Attributes::after(first.body, LOOPBACK.len()).find(|(kind, _)| *kind == IFLA_IFALIAS)?;
-    HostLabel::parse(&text(alias))
+    HostLabel::parse(&Netlink::open().ok()?.link_at(LOOPBACK).ok()?.alias?)
 }
 
 /// The hosts with a program in them whose daemon has ended. `ended` is the number of one that is about to.
@@ -195,7 +151,7 @@ fn orphan_hosts(ended: Option<i32>) -> Vec<OrphanHost> {
             let space = Namespace::open(Path::new(&format!("/proc/{pid}/ns/net")));
             let Some(space) = space.ok().filter(|space| space.enter().is_ok()) else { continue };
             // The process may have gone elsewhere, or its number be another's.
-            if namespaces::inode(Path::new(OWN_NETNS)) != Some(inode) {
+            if Namespace::current_inode().ok() != Some(inode) {
                 continue;
             }
             seen.insert(inode);

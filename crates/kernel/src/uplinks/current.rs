@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::os::linux::fs::MetadataExt as _;
 
+use net::Namespace;
 use net::netlink::{Address, Endpoint, Limits, Link, Netlink, PathManager, Route, Rule};
 
-use super::journal::hint;
+use super::error::hint;
 use super::{Error, Result};
 
 /// Whether MPTCP is on. `/proc/sys/net` is that of the thread's network namespace.
@@ -37,16 +37,13 @@ impl CurrentConfig {
         let enabled = enabled()?;
         let netlink = Netlink::open()?;
         let manager = PathManager::open()?;
-        let inode = fs::metadata("/proc/thread-self/ns/net").map_err(|e| {
-            Error::Unusable(format!(
-                "cannot tell which network namespace this is: /proc/thread-self/ns/net: {e}"
-            ))
-        })?;
+        let inode = Namespace::current_inode()
+            .map_err(|e| Error::Unusable(format!("cannot tell which network namespace this is: {e}")))?;
         let links = netlink.links()?;
         let temporary = links.iter().map(|link| (link.index, prefers_temporary(&link.name))).collect();
         Ok(Self {
             // Before Linux 5.14 the inode has to do.
-            namespace: (inode.st_ino(), netlink.namespace_cookie().unwrap_or(0)),
+            namespace: (inode, netlink.namespace_cookie().unwrap_or(0)),
             links,
             addresses: netlink.addresses()?,
             routes: netlink.routes()?,

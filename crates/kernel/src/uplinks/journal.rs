@@ -10,6 +10,7 @@ use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
 use super::current::CurrentConfig;
+use super::error::hint;
 use super::{Error, Result};
 
 /// Where it is kept. The next boot empties it, as it does what it is about.
@@ -230,9 +231,4 @@ pub(crate) fn lock(dir: &Path) -> Result<Flock<File>> {
     // The directory itself is locked: no file stays behind.
     let opened = File::open(dir).map_err(failed)?;
     Flock::lock(opened, FlockArg::LockExclusive).map_err(|(_, e)| failed(e.into()))
-}
-
-/// What helps against an error.
-pub(super) fn hint(error: &io::Error) -> &'static str {
-    if error.kind() == io::ErrorKind::PermissionDenied { ": run it as root" } else { "" }
 }

@@ -181,7 +181,7 @@ impl ReceiveWindow {
                 cwnd_limited: self.is_window_limited(),
                 recovering: self.received < self.recover,
             };
-            self.cwnd = self.control.on_ack(&ack, group).cwnd.max(1);
+            self.cwnd = self.control.on_ack(&ack, group).max(1);
         }
     }
 
@@ -197,7 +197,7 @@ impl ReceiveWindow {
         if flight < self.cwnd {
             self.control.set_window(flight, Some(flight));
         }
-        self.cwnd = self.control.on_congestion(event, group).cwnd.max(1);
+        self.cwnd = self.control.on_congestion(event, group).max(1);
     }
 
     /// Counts what arrived behind a hole; `smooth` if there is none.
@@ -339,7 +339,6 @@ mod tests {
             flow.cwnd = flow
                 .tcp
                 .on_congestion(&CongestionEvent { now, cause: CongestionCause::Loss, srtt }, &alone)
-                .cwnd
                 .into();
             flow.out_of_order += 1;
         }
@@ -354,7 +353,7 @@ mod tests {
                 cwnd_limited: flow.cwnd <= flow.window,
                 recovering: now < flow.recovering,
             };
-            flow.cwnd = flow.tcp.on_ack(&ack, &alone).cwnd.into();
+            flow.cwnd = flow.tcp.on_ack(&ack, &alone).into();
         }
         let (received_bytes, segments) = (flow.got as u64 * 1_448, flow.got as u32);
         let sample =

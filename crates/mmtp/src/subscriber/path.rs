@@ -330,7 +330,7 @@ impl Path {
             cwnd_limited: self.peak_in_flight + self.quantum() > used,
             recovering: seq < self.recovery_end,
         };
-        self.cwnd = self.control.on_ack(&ack, group).cwnd.max(1);
+        self.cwnd = self.control.on_ack(&ack, group).max(1);
     }
 
     /// The network lost or marked the packet with sequence number `seq`; counts once a window.
@@ -340,7 +340,7 @@ impl Path {
         }
         self.recovery_end = self.sent_packets.next_seq();
         let event = CongestionEvent { now, cause, srtt: self.rtt.srtt() };
-        self.cwnd = self.control.on_congestion(&event, group).cwnd.max(1);
+        self.cwnd = self.control.on_congestion(&event, group).max(1);
     }
 
     /// When there is something to do that is not at `now`: what is due by then has been done.

@@ -18,7 +18,7 @@ use sim::{LinkChange, LinkId};
 
 use super::buffer_pool::BufferPool;
 use super::emulation::Emulation;
-use super::{Emulator, EmulatorHandle, Snapshot};
+use super::{Emulator, Snapshot};
 use crate::poll::{WakeReceiver, Waker};
 use crate::{Clock, syscalls};
 
@@ -107,21 +107,17 @@ impl Driver {
         Ok(Self(Arc::new(Handle { clock, epoll, requests, waker, numbers, thread })))
     }
 
-    /// Starts an emulator, and its clock.
-    ///
-    /// # Errors
-    /// Out of memory for the kernel's watch on the devices.
-    pub fn start(&self, emulator: Emulator) -> io::Result<EmulatorHandle> {
+    /// Takes an emulator in, and starts its clock: its number here, and when that was.
+    pub(super) fn add(&self, emulator: Emulator) -> io::Result<(u32, Time)> {
         let number = self.0.numbers.fetch_add(1, Ordering::Relaxed);
-        let (links, tuns) = (emulator.links, emulator.tuns());
         // Before the thread knows the emulator it takes no notice of events; then it reads from all devices.
-        for (port, tun) in (0..).zip(&tuns) {
+        for (port, tun) in (0..).zip(emulator.tuns()) {
             let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLET;
-            self.0.epoll.add(&**tun, EpollEvent::new(flags, u64::from(number) << 32 | port))?;
+            self.0.epoll.add(&*tun, EpollEvent::new(flags, u64::from(number) << 32 | port))?;
         }
         let origin = self.0.clock.now();
         self.request(Request::Start(Box::new(Emulation::new(emulator, number, self.0.clock, origin))));
-        Ok(EmulatorHandle { driver: self.clone(), number, origin, links, tuns, stopped: false })
+        Ok((number, origin))
     }
 
     /// The driver's time, in which each emulator has its origin.

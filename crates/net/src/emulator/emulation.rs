@@ -7,7 +7,9 @@ use algo::{Machine as _, Output, Time};
 use sim::{Delivery, LinkChange, LinkId, Packet as _, Stats, net};
 
 use super::buffer_pool::{BufferPool, SMALL_BYTES};
-use super::{Connection, ConnectionStats, CrossTrafficGenerator, Emulator, IpPacket, Port, PortStats};
+use super::cross_traffic::CrossTrafficGenerator;
+use super::setup::{Connection, Port};
+use super::{ConnectionStats, Emulator, IpPacket, PortStats};
 use crate::tun::HEADER_BYTES;
 use crate::{Clock, Tun};
 

@@ -15,6 +15,7 @@ const FIXED: usize = 16;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
 const IFLA_LINKINFO: u16 = 18;
+const IFLA_IFALIAS: u16 = 20;
 const IFLA_STATS64: u16 = 23;
 const IFLA_NET_NS_FD: u16 = 28;
 const IFLA_INFO_KIND: u16 = 1;
@@ -41,6 +42,8 @@ pub struct Link {
     pub mtu: u32,
     /// What it is where that is no hardware: `veth`, `tun`, `bridge`.
     pub kind: Option<String>,
+    /// What somebody wrote there to say what it is for.
+    pub alias: Option<String>,
     /// Packets received.
     pub rx_packets: u64,
     /// Packets sent.
@@ -71,6 +74,7 @@ impl Link {
                     let kind = Attributes(value).find(|(kind, _)| *kind == IFLA_INFO_KIND);
                     link.kind = kind.map(|(_, value)| text(value));
                 }
+                IFLA_IFALIAS => link.alias = Some(text(value)),
                 // struct rtnl_link_stats64.
                 IFLA_STATS64 => {
                     link.rx_packets = u64_at(value, 0)?;
@@ -94,6 +98,13 @@ fn fixed(index: u32, flags: u32, change: u32) -> [u8; FIXED] {
 }
 
 impl Netlink {
+    /// The name of interface `index` for a message.
+    pub(super) fn device(&self, index: u32) -> String {
+        let links = self.links().unwrap_or_default();
+        let link = links.into_iter().find(|link| link.index == index);
+        link.map_or_else(|| format!("interface number {index}"), |link| link.name)
+    }
+
     /// All interfaces, by index.
     ///
     /// # Errors
@@ -119,6 +130,16 @@ impl Netlink {
         let mut request = Request::new(RTM_GETLINK, NLM_F_REQUEST, &fixed(0, 0, 0));
         request.text(IFLA_IFNAME, name);
         self.socket.get(request, |message| Link::parse(message.body)).map_err(failed)
+    }
+
+    /// The interface of this index.
+    ///
+    /// # Errors
+    /// `ENODEV` if there is none.
+    pub fn link_at(&self, index: u32) -> Result<Link> {
+        let request = Request::new(RTM_GETLINK, NLM_F_REQUEST, &fixed(index, 0, 0));
+        let found = self.socket.get(request, |message| Link::parse(message.body));
+        found.map_err(|failure| Error::new(format!("find interface number {index}"), failure))
     }
 
     /// The index of the interface called `name`.
@@ -147,6 +168,17 @@ impl Netlink {
             let what: Vec<_> = up.into_iter().chain(mtu).collect();
             Error::new(what.join(" and "), failure)
         })
+    }
+
+    /// Writes an alias: a text of at most 255 bytes that says what an interface is for.
+    ///
+    /// # Errors
+    /// `ENODEV`; `EINVAL` for one that is too long; `EPERM`.
+    pub fn set_alias(&self, device: u32, alias: &str) -> Result<()> {
+        let mut request = Request::new(RTM_NEWLINK, NLM_F_REQUEST, &fixed(device, 0, 0));
+        request.text(IFLA_IFALIAS, alias);
+        let attempt = || format!("write the alias of {}", self.device(device));
+        self.socket.change(request).map_err(|failure| Error::new(attempt(), failure))
     }
 
     /// Makes a virtual cable: `name` here, and its other end `peer` in `namespace`, or here too.

@@ -13,9 +13,12 @@ const RTM_DELROUTE: u16 = 25;
 const RTM_GETROUTE: u16 = 26;
 /// `struct rtmsg`.
 const FIXED: usize = 12;
+/// `rtm_flags` in it.
+const FLAGS: usize = 8;
 /// `struct rtnexthop`.
 const NEXT_HOP: usize = 8;
 const RTA_DST: u16 = 1;
+const RTA_SRC: u16 = 2;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
 const RTA_PRIORITY: u16 = 6;
@@ -25,6 +28,7 @@ const RTA_TABLE: u16 = 15;
 const RTA_VIA: u16 = 18;
 const RTPROT_STATIC: u8 = 4;
 const RTM_F_CLONED: u32 = 0x200;
+const RTM_F_FIB_MATCH: u32 = 0x2000;
 const RTNH_F_ONLINK: u32 = 4;
 const SCOPE_UNIVERSE: u8 = 0;
 const SCOPE_LINK: u8 = 253;
@@ -126,14 +130,15 @@ impl Route {
     /// and for what is no route but a remembered lookup.
     #[must_use]
     pub fn parse(body: &[u8]) -> Vec<Self> {
-        Self::parse_all(body).unwrap_or_default()
+        match u32_at(body, FLAGS) {
+            Some(flags) if flags & RTM_F_CLONED == 0 => Self::parse_any(body).unwrap_or_default(),
+            _ => Vec::new(),
+        }
     }
 
-    fn parse_all(body: &[u8]) -> Option<Vec<Self>> {
-        let flags = u32_at(body, 8)?;
-        if flags & RTM_F_CLONED != 0 {
-            return None;
-        }
+    /// The same, of a lookup too.
+    fn parse_any(body: &[u8]) -> Option<Vec<Self>> {
+        let flags = u32_at(body, FLAGS)?;
         let mut route = Self::to(any(*body.first()?)?, *body.get(1)?);
         route.table = u32::from(*body.get(4)?);
         route.protocol = *body.get(5)?;
@@ -184,7 +189,7 @@ impl Route {
         let mut fixed = [0; FIXED];
         fixed[..8].copy_from_slice(&rtm);
         let onlink = if self.onlink { RTNH_F_ONLINK } else { 0 };
-        fixed[8..].copy_from_slice(&onlink.to_ne_bytes());
+        fixed[FLAGS..].copy_from_slice(&onlink.to_ne_bytes());
         let mut request = Request::new(kind, NLM_F_REQUEST | flags, &fixed);
         request.u32(RTA_TABLE, self.table);
         if self.dst.1 > 0 {
@@ -271,6 +276,36 @@ impl Netlink {
         Ok(all.map_err(|failure| Error::new("list the routes", failure))?.concat())
     }
 
+    /// The route that a packet to `to` takes, from `from` and through the interface `device` if they are
+    /// given; one a next hop.
+    ///
+    /// Connecting a socket that is bound to a device is not enough to learn this: when no route leads through
+    /// the device, IPv4 assumes that the peer is on the link, connects, and asks for it by ARP for ever. With
+    /// a device, this asks the routing tables alone (`RTM_F_FIB_MATCH`), policy rules included.
+    ///
+    /// # Errors
+    /// `ENETUNREACH`, `EHOSTUNREACH` and their like if there is none.
+    pub fn route_to(&self, to: IpAddr, from: Option<IpAddr>, device: Option<u32>) -> Result<Vec<Route>> {
+        let bits = |ip: IpAddr| if ip.is_ipv4() { 32 } else { 128 };
+        // The plain IPv6 lookup is strict about the device when no source is given, and only it tells the
+        // preferred source; the plain IPv4 lookup makes up an on-link route for any device.
+        let flags = if to.is_ipv4() && device.is_some() { RTM_F_FIB_MATCH } else { 0 };
+        let mut fixed = [0; FIXED];
+        fixed[..3].copy_from_slice(&[family(to), bits(to), from.map_or(0, bits)]);
+        fixed[FLAGS..].copy_from_slice(&flags.to_ne_bytes());
+        let mut request = Request::new(RTM_GETROUTE, NLM_F_REQUEST, &fixed);
+        request.ip(RTA_DST, to);
+        if let Some(from) = from {
+            request.ip(RTA_SRC, from);
+        }
+        if let Some(device) = device {
+            request.u32(RTA_OIF, device);
+        }
+        let found =
+            self.socket.get(request, |m| (m.kind == RTM_NEWROUTE).then(|| Route::parse_any(m.body))?);
+        found.map_err(|failure| Error::new(format!("find a route to {to}"), failure))
+    }
+
     /// Adds a route.
     ///
     /// # Errors
@@ -323,6 +358,22 @@ mod tests {
         let bytes = plain.request(RTM_NEWROUTE, 0).finish(0);
         assert_eq!(Route::parse(&bytes[16..]), [plain]);
         assert_eq!(plain.to_string(), "default (IPv6)");
+    }
+
+    #[test]
+    fn a_lookup_is_no_route_of_a_table() {
+        let mut fixed = [0; FIXED];
+        (fixed[0], fixed[1], fixed[7]) = (2, 32, RouteKind::Local.number());
+        fixed[FLAGS..].copy_from_slice(&RTM_F_CLONED.to_ne_bytes());
+        let mut request = Request::new(RTM_NEWROUTE, 0, &fixed);
+        request.ip(RTA_DST, IpAddr::from([127, 0, 0, 1])).u32(RTA_OIF, 7);
+        let bytes = request.finish(0);
+        assert_eq!(Route::parse(&bytes[16..]), []);
+        let found = Route::parse_any(&bytes[16..]).unwrap();
+        assert_eq!((found.len(), found[0].kind, found[0].device), (1, RouteKind::Local, Some(7)));
+        for len in 0..bytes.len() - 16 {
+            let _ = Route::parse_any(&bytes[16..16 + len]);
+        }
     }
 
     #[test]

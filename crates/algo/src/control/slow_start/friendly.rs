@@ -16,8 +16,8 @@
 //!   halves. A timeout: w = w_sp = 1. Never w_sp < w.
 //! * Alone in its group it is the standard slow start, step by step.
 
-use super::super::classic_cc::{SSTHRESH_MIN, State};
-use super::super::nmcc::friendliness;
+use super::super::friendliness::friendliness;
+use super::super::state::{SSTHRESH_MIN, State};
 use super::super::{Ack, CongestionCause, CongestionEvent, Group, INITIAL_WINDOW, SubflowStats, Window};
 use crate::softfloat::Real;
 

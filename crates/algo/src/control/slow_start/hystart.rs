@@ -13,7 +13,7 @@
 //! * RTTs are observed in packets that do not let the window grow, too.
 
 use super::super::Ack;
-use super::super::classic_cc::{SSTHRESH_INITIAL, State};
+use super::super::state::{SSTHRESH_INITIAL, State};
 use crate::Span;
 use crate::softfloat::Real;
 

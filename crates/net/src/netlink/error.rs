@@ -1,0 +1,73 @@
+//! Why a request failed, in words.
+
+use std::fmt;
+use std::io;
+
+use super::socket::Failure;
+
+/// A request that failed: what was attempted, and why it did not work.
+///
+/// Becomes an [`io::Error`] of the same kind and text with `?`.
+#[derive(Debug)]
+pub struct Error {
+    attempt: String,
+    cause: io::Error,
+    detail: Option<String>,
+}
+
+/// What requests return.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    pub(crate) fn new(attempt: impl Into<String>, failure: Failure) -> Self {
+        Self { attempt: attempt.into(), cause: failure.cause, detail: failure.detail }
+    }
+
+    /// The system's error number, such as `EEXIST`; `None` if the kernel did not refuse but answered what
+    /// makes no sense.
+    #[must_use]
+    pub fn errno(&self) -> Option<i32> {
+        self.cause.raw_os_error()
+    }
+
+    /// Whether what was to be added is there already.
+    #[must_use]
+    pub fn exists(&self) -> bool {
+        self.errno() == Some(nix::libc::EEXIST)
+    }
+
+    /// Whether what was to be changed or removed is not there: a device, an address, a route, a rule.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        use nix::libc::{EADDRNOTAVAIL, ENODEV, ENOENT, ENXIO, ESRCH};
+        self.errno().is_some_and(|errno| [EADDRNOTAVAIL, ENODEV, ENOENT, ENXIO, ESRCH].contains(&errno))
+    }
+
+    /// Whether privileges are missing (`CAP_NET_ADMIN` in the namespace).
+    #[must_use]
+    pub fn is_denied(&self) -> bool {
+        self.cause.kind() == io::ErrorKind::PermissionDenied
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot {}: {}", self.attempt, self.cause)?;
+        match &self.detail {
+            Some(detail) => write!(f, " ({detail})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.cause)
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        Self::new(error.cause.kind(), error)
+    }
+}
