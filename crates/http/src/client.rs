@@ -50,7 +50,7 @@ use self::settings::Settings;
 use self::url::Url;
 
 /// Ways that one client has; asks for more are refused.
-const MAX_ROUTES: usize = 1024;
+const ROUTES_MAX: usize = 1024;
 /// Names that are looked up at the same time.
 const LOOKUP_THREADS: usize = 8;
 
@@ -396,7 +396,7 @@ async fn run(settings: Arc<Settings>, queue: Arc<EventQueue>, mut inbox: mpsc::U
                 continue;
             }
         };
-        if routes.len() >= MAX_ROUTES && !routes.contains_key(&route) {
+        if routes.len() >= ROUTES_MAX && !routes.contains_key(&route) {
             if let Command::Fetch(id, _) = command {
                 let error = FetchError::Refused("too many routes".to_owned());
                 queue.push(Event::Failed { id, error });
@@ -413,7 +413,7 @@ async fn run(settings: Arc<Settings>, queue: Arc<EventQueue>, mut inbox: mpsc::U
         });
         match command {
             Command::Fetch(id, request) => {
-                if running.len() >= 2 * event_queue::MAX_FETCHES {
+                if running.len() >= 2 * event_queue::FETCHES_MAX {
                     running.retain(|_, cancel| !cancel.is_closed());
                 }
                 let (cancel, cancelled) = oneshot::channel();

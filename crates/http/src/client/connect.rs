@@ -32,7 +32,7 @@ use super::{FetchError, Sample, tcp};
 /// What is read of an encrypted connection at once, bytes; rustls alone reads 4 KiB.
 const TLS_READ_BYTES: usize = 64 << 10;
 /// Addresses of one name that are tried.
-const MAX_ADDRESSES: usize = 8;
+const ADDRESSES_MAX: usize = 8;
 /// How long one address is waited for before the next is tried beside it (RFC 8305 section 5).
 const CONNECTION_ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 /// How often the kernel is asked about a connection while a body flows.
@@ -373,7 +373,7 @@ async fn look_up(host: &str, port: u16, own: Option<IpAddr>) -> Result<Vec<Socke
     let (same, other): (Vec<_>, Vec<_>) = fitting.iter().partition(|a| a.is_ipv4() == first.is_ipv4());
     let longest = same.len().max(other.len());
     let turns = (0..longest).flat_map(|n| [same.get(n), other.get(n)]).flatten();
-    Ok(turns.take(MAX_ADDRESSES).copied().collect())
+    Ok(turns.take(ADDRESSES_MAX).copied().collect())
 }
 
 /// A socket towards `peer` that keeps the route's promise, and the address to connect it to.

@@ -2,7 +2,7 @@
 //! comments at the start of a line, words in double quotes with `\` escapes.
 
 /// The largest file that is read, bytes.
-pub(super) const MAX_NETRC_BYTES: u64 = 1 << 20;
+pub(super) const NETRC_BYTES_MAX: u64 = 1 << 20;
 
 /// One entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

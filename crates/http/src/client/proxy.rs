@@ -11,7 +11,7 @@ use super::FetchError;
 use super::url::{Origin, decoded, literal, split_port};
 
 /// The longest answer to CONNECT that is read, bytes.
-const MAX_CONNECT_ANSWER_BYTES: usize = 16 << 10;
+const CONNECT_ANSWER_BYTES_MAX: usize = 16 << 10;
 
 /// How a proxy is spoken to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,7 +174,7 @@ where
     // Byte by byte, so that nothing of what follows is taken; it is a few hundred bytes once a connection.
     let mut answer = Vec::new();
     while !answer.ends_with(b"\r\n\r\n") && !answer.ends_with(b"\n\n") {
-        if answer.len() == MAX_CONNECT_ANSWER_BYTES {
+        if answer.len() == CONNECT_ANSWER_BYTES_MAX {
             return Err(FetchError::Broken(format!("the proxy {} does not end its answer", proxy.name())));
         }
         answer.push(io.read_u8().await.map_err(broken)?);

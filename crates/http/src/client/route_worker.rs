@@ -24,13 +24,13 @@ use super::validate::{self, BodyPolicy};
 use super::{Event, FetchError, FetchId, FetchRequest, RequestKind, RouteId};
 
 /// Redirects followed for one fetch.
-const MAX_REDIRECTS: usize = 10;
+const REDIRECTS_MAX: usize = 10;
 /// Connections a route keeps between fetches, each to another origin.
-const MAX_IDLE_CONNECTIONS: usize = 4;
+const IDLE_CONNECTIONS_MAX: usize = 4;
 /// URLs of which a route remembers where they lead, and origins that it is wary of.
-const MAX_REMEMBERED: usize = 1024;
+const REMEMBERED_MAX: usize = 1024;
 /// A body of no interest is read to its end up to so many bytes, to keep the connection.
-const MAX_DRAINED_BYTES: u64 = 64 << 10;
+const DRAINED_BYTES_MAX: u64 = 64 << 10;
 /// How long the end of a body is waited for after its last byte.
 const LAST_CHUNK_WAIT: Duration = Duration::from_secs(1);
 
@@ -272,7 +272,7 @@ impl RouteWorker {
             self.redirects.remove(name);
             return;
         }
-        if self.redirects.len() >= MAX_REMEMBERED {
+        if self.redirects.len() >= REMEMBERED_MAX {
             self.redirects.clear();
         }
         self.redirects.insert(name.to_owned(), url);
@@ -286,7 +286,7 @@ impl RouteWorker {
         shape: RequestShape<'_>,
         mut state: RequestState,
     ) -> Result<Response, FetchError> {
-        for _ in 0..=MAX_REDIRECTS {
+        for _ in 0..=REDIRECTS_MAX {
             let (parts, connection) = self.exchange(asked, &url, shape, state).await?;
             let location = parts.headers.get(LOCATION);
             let (301..=303 | 307..=308, Some(location)) = (parts.status.as_u16(), location) else {
@@ -306,7 +306,7 @@ impl RouteWorker {
             (url, state) = (next, RequestState::Unsent);
         }
         Err(FetchError::Refused(format!(
-            "more than {MAX_REDIRECTS} redirects, the last to {}",
+            "more than {REDIRECTS_MAX} redirects, the last to {}",
             url.without_query()
         )))
     }
@@ -416,7 +416,7 @@ impl RouteWorker {
         let drain = async {
             let mut read = 0_u64;
             while !connection.abandon_body() {
-                if !connection.persists() || read + connection.left_bytes() > MAX_DRAINED_BYTES {
+                if !connection.persists() || read + connection.left_bytes() > DRAINED_BYTES_MAX {
                     return false;
                 }
                 match connection.data().await {
@@ -445,7 +445,7 @@ impl RouteWorker {
         if connection.is_closed() {
             return;
         }
-        if self.idle.len() >= MAX_IDLE_CONNECTIONS {
+        if self.idle.len() >= IDLE_CONNECTIONS_MAX {
             self.idle.remove(0);
         }
         self.idle.push(connection);

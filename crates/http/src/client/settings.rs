@@ -13,7 +13,7 @@ use hyper::http::header::{
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
-use super::netrc::{MAX_NETRC_BYTES, Netrc};
+use super::netrc::{NETRC_BYTES_MAX, Netrc};
 use super::proxy::{Proxies, basic};
 use super::url::Url;
 use super::{CredentialStatus, Options, StartError, tls};
@@ -74,7 +74,7 @@ impl Settings {
             Some(path) => {
                 let mut bytes = Vec::new();
                 File::open(path)
-                    .and_then(|file| file.take(MAX_NETRC_BYTES).read_to_end(&mut bytes))
+                    .and_then(|file| file.take(NETRC_BYTES_MAX).read_to_end(&mut bytes))
                     .map_err(|e| StartError(format!("{}: {e}", path.display())))?;
                 Netrc::parse(&String::from_utf8_lossy(&bytes))
             }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
 /// The longest URL taken from anywhere, bytes.
-const MAX_URL_BYTES: usize = 8 << 10;
+const URL_BYTES_MAX: usize = 8 << 10;
 
 /// Where a URL's server is: what one connection can be used for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -53,8 +53,8 @@ impl Url {
     /// One clause that says what is wrong with it.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim_matches(|c: char| c.is_ascii_whitespace());
-        if text.len() > MAX_URL_BYTES {
-            return Err(format!("the URL is longer than {MAX_URL_BYTES} bytes"));
+        if text.len() > URL_BYTES_MAX {
+            return Err(format!("the URL is longer than {URL_BYTES_MAX} bytes"));
         }
         let wrong = |why: &str| Err(format!("`{}`: {why}", shown(text)));
         let Some((scheme, rest)) = text.split_once("://") else { return wrong("not an http or https URL") };
@@ -104,8 +104,8 @@ impl Url {
         if reference.starts_with("//") {
             return Self::parse(&format!("{}:{reference}", self.origin.scheme()));
         }
-        if reference.len() > MAX_URL_BYTES {
-            return Err(format!("the URL is longer than {MAX_URL_BYTES} bytes"));
+        if reference.len() > URL_BYTES_MAX {
+            return Err(format!("the URL is longer than {URL_BYTES_MAX} bytes"));
         }
         let (own, query) =
             self.target.split_once('?').map_or((self.target.as_str(), None), |(p, q)| (p, Some(q)));
@@ -294,7 +294,7 @@ mod tests {
         ] {
             assert!(Url::parse(text).is_err(), "{text}");
         }
-        let long = format!("http://h/{}", "x".repeat(MAX_URL_BYTES));
+        let long = format!("http://h/{}", "x".repeat(URL_BYTES_MAX));
         assert!(Url::parse(&long).is_err());
         assert!(!Url::parse("http://u:secret@[x/").unwrap_err().contains("secret"));
     }

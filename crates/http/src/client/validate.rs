@@ -13,10 +13,10 @@ use super::url::Url;
 use super::{FetchError, Head, RequestKind};
 
 /// The longest wait a server may ask for; a year would be as good as never.
-const MAX_RETRY: Duration = Duration::from_secs(24 * 3600);
+const RETRY_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// `Link` values kept of one answer.
-const MAX_LINKS: usize = 256;
+const LINKS_MAX: usize = 256;
 
 /// File types that nobody serves as a web page: HTML under such a name is somebody else's page.
 const FILE_TYPES: &[&str] = &[
@@ -175,7 +175,7 @@ fn head(parts: &response::Parts, url: &Url) -> Head {
         links: headers
             .get_all(LINK)
             .iter()
-            .take(MAX_LINKS)
+            .take(LINKS_MAX)
             .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
             .collect(),
         whole: false,
@@ -196,7 +196,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
             until.duration_since(now).unwrap_or_default()
         }
     };
-    Some(wait.min(MAX_RETRY))
+    Some(wait.min(RETRY_MAX))
 }
 
 /// What a status other than 2xx and a followed redirect means.

@@ -17,9 +17,9 @@ use tokio::sync::oneshot::error::TryRecvError;
 use tokio::time::timeout;
 
 use super::{
-    Connection, FetchRequest, MAX_DRAINED_BYTES, MAX_REMEMBERED, QueuedFetch, RequestState, RouteWorker,
+    Connection, FetchRequest, DRAINED_BYTES_MAX, REMEMBERED_MAX, QueuedFetch, RequestState, RouteWorker,
 };
-use crate::client::event_queue::MAX_FETCHES;
+use crate::client::event_queue::FETCHES_MAX;
 use crate::client::h2::H2;
 use crate::client::request::{OriginalUrl, RequestShape, request};
 use crate::client::url::Url;
@@ -116,7 +116,7 @@ impl RouteWorker {
         if connection.pipelined_answers >= PROVEN_ANSWERS {
             return;
         }
-        if self.pipelining_failures.len() >= MAX_REMEMBERED {
+        if self.pipelining_failures.len() >= REMEMBERED_MAX {
             self.pipelining_failures.clear();
         }
         *self.pipelining_failures.entry(connection.origin.clone()).or_default() += 1;
@@ -173,7 +173,7 @@ impl RouteWorker {
     /// Notes after how many answers an origin ends connections.
     fn learn_keepalive_limit(&mut self, connection: &Connection) {
         if connection.is_last() {
-            if self.keepalive_limits.len() >= MAX_REMEMBERED {
+            if self.keepalive_limits.len() >= REMEMBERED_MAX {
                 self.keepalive_limits.clear();
             }
             self.keepalive_limits.insert(connection.origin.clone(), connection.answers);
@@ -285,7 +285,7 @@ async fn take_fetch(
     let Some(inbox) = fetches else { return };
     match inbox.recv().await {
         Some(fetch) => {
-            if waiting.len() >= 2 * MAX_FETCHES {
+            if waiting.len() >= 2 * FETCHES_MAX {
                 // More than can be under way: most have been cancelled.
                 waiting.retain_mut(|waiting| waiting.sent.is_some() || !waiting.is_cancelled());
             }
@@ -297,5 +297,5 @@ async fn take_fetch(
 
 /// Whether what is asked for is sooner read to its end than asked for again.
 const fn is_short(request: &FetchRequest) -> bool {
-    matches!(request.kind, RequestKind::Range { .. }) && most_bytes(&request.kind) <= MAX_DRAINED_BYTES
+    matches!(request.kind, RequestKind::Range { .. }) && most_bytes(&request.kind) <= DRAINED_BYTES_MAX
 }
