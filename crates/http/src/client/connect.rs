@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::http::{Request, response};
+use hyper::http::{HeaderValue, Request, response};
 use net::Egress;
 use tokio::io::BufReader;
 use tokio::net::{TcpSocket, TcpStream};
@@ -20,14 +20,15 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
+use super::api::Sample;
+use super::error::FetchError;
 use super::h1::H1;
 use super::h2::H2;
+use super::origin::Origin;
 use super::proxy::{self, Proxy, ProxyKind};
 use super::rcvlowat::{self, ReceiveLowWatermark};
 use super::settings::Settings;
-use super::tls;
-use super::url::{Origin, literal};
-use super::{FetchError, Sample, tcp};
+use super::{tcp, tls};
 
 /// What is read of an encrypted connection at once, bytes; rustls alone reads 4 KiB.
 const TLS_READ_BYTES: usize = 64 << 10;
@@ -111,7 +112,7 @@ pub(super) struct Connection {
     segments: u32,
     rcvlowat: ReceiveLowWatermark,
     /// The proxy that takes the requests themselves and not a tunnel, with its credentials.
-    pub(super) relay: Option<Option<(String, String)>>,
+    pub(super) relay: Option<Option<HeaderValue>>,
 }
 
 impl Connection {
@@ -119,12 +120,12 @@ impl Connection {
     pub(super) async fn open(
         settings: &Settings,
         via: &Egress,
-        origin: &Origin,
+        origin: Origin,
         window: &WindowClamp,
     ) -> Result<Self, FetchError> {
-        let limit = settings.connect_timeout;
+        let (limit, name) = (settings.connect_timeout, origin.host_and_port());
         timeout(limit, Self::dial(settings, via, origin, window)).await.unwrap_or_else(|_| {
-            let why = format!("no connection to {} within {} s", origin.host_and_port(), limit.as_secs_f32());
+            let why = format!("no connection to {name} within {} s", limit.as_secs_f32());
             Err(FetchError::Unreachable(why))
         })
     }
@@ -132,10 +133,11 @@ impl Connection {
     async fn dial(
         settings: &Settings,
         via: &Egress,
-        origin: &Origin,
+        origin: Origin,
         window: &WindowClamp,
     ) -> Result<Self, FetchError> {
-        let proxy = settings.proxies.for_origin(origin);
+        let proxy = settings.proxies.for_origin(&origin);
+        let proxy = proxy.as_ref();
         let (host, port) = proxy.map_or((&origin.host, origin.port), |proxy| (&proxy.host, proxy.port));
         let blame = |error| match (error, proxy) {
             (FetchError::Unreachable(why), Some(proxy)) => {
@@ -151,7 +153,7 @@ impl Connection {
         let fd = Arc::new(fd.map_err(|e| FetchError::Unreachable(format!("no descriptor is left: {e}")))?);
         let mut relay = None;
         if let Some(proxy) = proxy {
-            relay = begin_through_proxy(&mut stream, proxy, origin, settings, via).await?;
+            relay = begin_through_proxy(&mut stream, proxy, &origin, settings, via).await?;
         }
         let http = if origin.secure {
             let name = ServerName::try_from(origin.host.trim_end_matches('.').to_owned())
@@ -166,7 +168,6 @@ impl Connection {
         } else {
             HttpConnection::H1(H1::new(stream))
         };
-        let origin = origin.clone();
         Ok(Self {
             origin,
             http,
@@ -331,17 +332,20 @@ async fn begin_through_proxy(
     origin: &Origin,
     settings: &Settings,
     via: &Egress,
-) -> Result<Option<Option<(String, String)>>, FetchError> {
-    match proxy.kind {
-        ProxyKind::Http if !origin.secure => return Ok(Some(proxy.user.clone())),
-        ProxyKind::Http => proxy::connect(stream, origin, proxy, &settings.agent).await?,
-        ProxyKind::Socks5Names => proxy::socks5(stream, origin, None, proxy).await?,
-        ProxyKind::Socks5 => {
+) -> Result<Option<Option<HeaderValue>>, FetchError> {
+    match &proxy.kind {
+        ProxyKind::Http(credentials) if !origin.secure => return Ok(Some(credentials.clone())),
+        ProxyKind::Http(credentials) => {
+            proxy::connect(stream, origin, proxy, credentials.as_ref(), &settings.agent).await?;
+        }
+        ProxyKind::Socks5Names(user) => proxy::socks5(stream, origin, None, proxy, user.as_ref()).await?,
+        ProxyKind::Socks5(user) => {
             let family = stream.peer_addr().ok().map(|peer| peer.ip());
             let all = look_up(&origin.host, origin.port, None).await?;
             let mut same = all.iter().filter(|a| family.is_none_or(|ip| ip.is_ipv4() == a.is_ipv4()));
             let ip = same.next().or(all.first()).map(SocketAddr::ip);
-            proxy::socks5(stream, origin, ip, proxy).await.map_err(|error| match error {
+            let begun = proxy::socks5(stream, origin, ip, proxy, user.as_ref()).await;
+            begun.map_err(|error| match error {
                 FetchError::Unreachable(why) => FetchError::Unreachable(format!("{why} (via {via})")),
                 other => other,
             })?;
@@ -352,9 +356,9 @@ async fn begin_through_proxy(
 
 /// The addresses of `host`, of the family of `own`, the families in turn.
 async fn look_up(host: &str, port: u16, own: Option<IpAddr>) -> Result<Vec<SocketAddr>, FetchError> {
-    let found: Vec<_> = match literal(host) {
-        Some(ip) => vec![SocketAddr::new(ip, port)],
-        None => tokio::net::lookup_host((host, port))
+    let found: Vec<_> = match host.parse() {
+        Ok(ip) => vec![SocketAddr::new(ip, port)],
+        Err(_) => tokio::net::lookup_host((host, port))
             .await
             .map_err(|e| FetchError::Unreachable(format!("the name {host} was not found: {e}")))?
             .collect(),
@@ -416,18 +420,4 @@ async fn happy_eyeballs(
             () = sleep(CONNECTION_ATTEMPT_DELAY), if waiting.len() > 0 => {}
         }
     }
-}
-
-/// An error with what it came from, in one clause.
-pub(super) fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        let more = inner.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        source = inner.source();
-    }
-    text
 }

@@ -8,14 +8,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use tokio::sync::Notify;
 
-use super::{Event, FetchId, RouteId, Sample};
+use super::api::{Event, FetchId, RouteId, Sample};
 
 /// Bytes of bodies that wait to be taken; then nothing more is read, and TCP slows the servers down. Each
 /// connection may add the one piece it has just read. More would only have left the processor's cache when it
 /// is looked at.
 pub(super) const WAITING_BYTES_MAX: usize = 1 << 20;
 
-/// Fetches under way or waiting for their route; more are refused.
+/// Fetches under way or waiting for their route, and routes; more are refused.
 pub(super) const FETCHES_MAX: usize = 4096;
 
 /// Shared by the thread, which pushes, and the caller, who takes.

@@ -4,7 +4,7 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use super::Sample;
+use super::api::Sample;
 
 /// `struct tcp_info` of linux/tcp.h as far as it is read; a kernel that knows less fills less.
 #[cfg(any(target_os = "linux", target_os = "android"))]

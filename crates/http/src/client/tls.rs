@@ -12,7 +12,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
-use super::FetchError;
+use super::error::FetchError;
 
 /// The largest file of certificates that is read, bytes. The system's are about 200 KiB.
 const CA_BYTES_MAX: u64 = 16 << 20;

@@ -8,9 +8,11 @@ use hyper::http::header::{
     HeaderName, LAST_MODIFIED, LINK, RETRY_AFTER,
 };
 use hyper::http::{StatusCode, response};
+use url::Url;
 
-use super::url::Url;
-use super::{FetchError, Head, RequestKind};
+use super::api::{Head, RequestKind};
+use super::error::FetchError;
+use super::origin::{anonymous, file_name};
 
 /// The longest wait a server may ask for; a year would be as good as never.
 const RETRY_MAX: Duration = Duration::from_secs(24 * 3600);
@@ -162,7 +164,7 @@ fn head(parts: &response::Parts, url: &Url) -> Head {
     };
     let accepts = headers.get_all(ACCEPT_RANGES).iter().filter_map(|value| value.to_str().ok());
     Head {
-        url: url.to_string(),
+        url: anonymous(url),
         status: parts.status.as_u16(),
         length: content_length(headers),
         ranges: accepts
@@ -275,7 +277,7 @@ pub(super) fn validate(
         _ if coding(headers).is_some() => Err(FetchError::Encoded(coding(headers).unwrap_or_default())),
         RequestKind::Range { .. } => range(parts, &mut head, kind).map(|policy| (head, policy)),
         RequestKind::Document { .. } | RequestKind::Metadata
-            if is_html(headers) && is_no_page(asked.file_name()) =>
+            if is_html(headers) && is_no_page(file_name(asked)) =>
         {
             Err(web_page())
         }

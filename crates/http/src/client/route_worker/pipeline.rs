@@ -13,17 +13,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::http::response;
 use tokio::sync::mpsc;
-use tokio::sync::oneshot::error::TryRecvError;
 use tokio::time::timeout;
 
-use super::{
-    Connection, FetchRequest, DRAINED_BYTES_MAX, REMEMBERED_MAX, QueuedFetch, RequestState, RouteWorker,
-};
+use super::queued_fetch::QueuedFetch;
+use super::{REMEMBERED_MAX, RequestState, RouteWorker};
+use crate::client::api::Event;
+use crate::client::connect::Connection;
+use crate::client::error::FetchError;
 use crate::client::event_queue::FETCHES_MAX;
 use crate::client::h2::H2;
+use crate::client::origin::Origin;
 use crate::client::request::{OriginalUrl, RequestShape, request};
-use crate::client::url::Url;
-use crate::client::{Event, FetchError, RequestKind};
 
 /// Requests a connection has at most, with the one whose answer is being read.
 const PIPELINE_MAX: usize = 64;
@@ -37,47 +37,17 @@ const PROVEN_ANSWERS: u32 = 16;
 const POLL_MIN: Duration = Duration::from_millis(5);
 const POLL_MAX: Duration = Duration::from_millis(80);
 
-/// A fetch whose turn has not come.
-pub(super) struct PendingFetch {
-    pub(super) fetch: QueuedFetch,
-    /// Where its request was sent, if it was.
-    pub(super) sent: Option<Url>,
-}
-
-impl PendingFetch {
-    const fn new(fetch: QueuedFetch) -> Self {
-        Self { fetch, sent: None }
-    }
-
-    pub(super) fn is_cancelled(&mut self) -> bool {
-        !matches!(self.fetch.cancelled.try_recv(), Err(TryRecvError::Empty))
-    }
-
-    /// The most bytes that its answer can have if it is what is asked for.
-    const fn most_bytes(&self) -> u64 {
-        most_bytes(&self.fetch.request.kind)
-    }
-}
-
-const fn most_bytes(kind: &RequestKind) -> u64 {
-    match kind {
-        RequestKind::Metadata => 0,
-        RequestKind::Range { first, end, .. } => end.saturating_sub(*first),
-        RequestKind::Document { max } => *max as u64,
-    }
-}
-
 impl RouteWorker {
     /// The fetch whose turn it is, once there is one. `None`: none can come.
-    pub(super) async fn next(&mut self) -> Option<PendingFetch> {
+    pub(super) async fn next(&mut self) -> Option<QueuedFetch> {
         if let Some(inbox) = &mut self.inbox {
             while let Ok(fetch) = inbox.try_recv() {
-                self.waiting.push_back(PendingFetch::new(fetch));
+                self.waiting.push_back(fetch);
             }
         }
         if self.waiting.is_empty() {
             let fetch = self.inbox.as_mut()?.recv().await?;
-            self.waiting.push_back(PendingFetch::new(fetch));
+            self.waiting.push_back(fetch);
         }
         // The fetch before may have been cancelled.
         self.reconcile();
@@ -226,33 +196,30 @@ impl RouteWorker {
 
     /// Sends the first request that has not been sent. `false`: there is none, or it has to wait.
     fn pipeline_next(&mut self, connection: &mut Connection, sent: usize) -> bool {
-        while self.waiting.get_mut(sent).is_some_and(PendingFetch::is_cancelled) {
+        while self.waiting.get_mut(sent).is_some_and(QueuedFetch::is_cancelled) {
             self.waiting.remove(sent);
         }
         let Some(next) = self.waiting.get(sent) else { return false };
-        let wanted = &next.fetch.request;
-        if wanted.via != self.via
+        if next.request.via != self.via
             || self.pipelining_failures.get(&connection.origin).is_some_and(|n| *n >= CLOSED_MAX)
         {
             return false;
         }
-        let shape = match RequestShape::of(&wanted.kind) {
+        let shape = match RequestShape::of(&next.request.kind) {
             Ok(shape) if !matches!(shape, RequestShape::Head) => shape,
             _ => return false,
         };
-        let Ok(asked) = Url::parse(&wanted.url) else { return false };
-        let url = self.known_redirect(wanted).unwrap_or(&asked).clone();
-        if url.origin != connection.origin
+        let url = self.known_redirect(&next.request, &next.url).unwrap_or(&next.url).clone();
+        if Origin::of(&url) != connection.origin
             || (connection.is_h2()
-                && !H2::has_room(self.waiting.iter().take(sent + 1).map(PendingFetch::most_bytes)))
+                && !H2::has_room(self.waiting.iter().take(sent + 1).map(QueuedFetch::bytes_max)))
         {
             return false;
         }
-        let asked = OriginalUrl { url: &asked, trusted: wanted.trusted };
+        let asked = OriginalUrl { url: &next.url, trusted: next.request.trusted };
         let Ok(request) = request(&self.settings, asked, &url, shape, connection) else { return false };
         // The connection will be closed when it comes to one that is not wanted any more and is long.
-        let is_doomed =
-            |waiting: &mut PendingFetch| !is_short(&waiting.fetch.request) && waiting.is_cancelled();
+        let is_doomed = |waiting: &mut QueuedFetch| !waiting.is_short() && waiting.is_cancelled();
         if !connection.is_h2() && self.waiting.iter_mut().take(sent).any(is_doomed) {
             return false;
         }
@@ -264,11 +231,11 @@ impl RouteWorker {
     }
 
     /// The answer that comes next is not wanted any more.
-    pub(super) async fn skip_answer(&mut self, request: &FetchRequest) {
+    pub(super) async fn skip_answer(&mut self, fetch: &QueuedFetch) {
         let Some(mut connection) = self.pipelined.take() else { return };
         if connection.skip_answer() {
             self.keep(connection);
-        } else if is_short(request)
+        } else if fetch.is_short()
             && let Ok(Ok(_)) = timeout(self.settings.idle_timeout, connection.head()).await
         {
             self.drain(connection).await;
@@ -280,7 +247,7 @@ impl RouteWorker {
 /// Puts the next fetch behind those that wait.
 async fn take_fetch(
     fetches: &mut Option<mpsc::UnboundedReceiver<QueuedFetch>>,
-    waiting: &mut VecDeque<PendingFetch>,
+    waiting: &mut VecDeque<QueuedFetch>,
 ) {
     let Some(inbox) = fetches else { return };
     match inbox.recv().await {
@@ -289,13 +256,8 @@ async fn take_fetch(
                 // More than can be under way: most have been cancelled.
                 waiting.retain_mut(|waiting| waiting.sent.is_some() || !waiting.is_cancelled());
             }
-            waiting.push_back(PendingFetch::new(fetch));
+            waiting.push_back(fetch);
         }
         None => *fetches = None,
     }
-}
-
-/// Whether what is asked for is sooner read to its end than asked for again.
-const fn is_short(request: &FetchRequest) -> bool {
-    matches!(request.kind, RequestKind::Range { .. }) && most_bytes(&request.kind) <= DRAINED_BYTES_MAX
 }
