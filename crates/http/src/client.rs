@@ -1,13 +1,14 @@
-//! Ranges from HTTP servers, each over the route it was asked for.
+//! Ranges from HTTP servers, each over the route that the caller chose.
 //!
-//! A [`Client`] is one thread. A *route* answers its fetches one after the other and keeps its connections:
-//! one an origin, HTTP/2 where the server offers it over TLS. The request of the next fetch goes out while
-//! the answer before it still flows, where that is safe: then no round trip lies between two. An answer is
-//! judged before a byte of it is handed over: what is not exactly what was asked for is a [`FetchError`] and
-//! never data.
+//! A [`Client`] is one thread. A *route* answers its fetches one after the other and keeps one connection to
+//! each origin, with HTTP/2 where the server offers it over TLS. Where it is safe, a route sends the next
+//! request while the answer before it still flows (pipelining), so that no round trip lies between two
+//! answers. The client validates an answer before it hands over a byte of it: an answer that is not exactly
+//! what was asked for is a [`FetchError`] and never data.
 //!
-//! * `route_worker`: one route's fetches, redirects, bodies; in `pipeline` what is asked before its turn.
-//!   `request`: what is sent. `validate`: whether an answer is what was asked for.
+//! * `route_worker`: one route's fetches, redirects, bodies; `pipeline` sends requests before their turn.
+//!   `request`: what is sent. `response_fields`, `validate`: what an answer says, and whether it is what was
+//!   asked for.
 //! * `connect`: name, interface, proxy, TLS. `h1`, `h2`: HTTP over it. `proxy`, `tls`, `tcp`: their parts.
 //!   `rcvlowat`: how seldom it is read.
 //! * `api`: what a caller says and is told. `settings`, `netrc`: its options, read. `origin`: what is asked
@@ -24,6 +25,7 @@ mod origin;
 mod proxy;
 mod rcvlowat;
 mod request;
+mod response_fields;
 mod route_worker;
 mod settings;
 mod tcp;
@@ -38,14 +40,15 @@ use std::thread;
 use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot};
 
+use self::api::FETCHES_MAX;
 pub use self::api::{
-    Event, FetchId, FetchRequest, Head, Options, RequestKind, RouteId, Sample, StartError,
+    Event, FetchId, FetchRequest, Head, Options, PIPELINE_MAX, RequestKind, RouteId, StartError,
 };
 use self::connect::WindowClamp;
 pub use self::error::{CredentialStatus, FetchError};
-use self::event_queue::{EventQueue, FETCHES_MAX};
-use self::route_worker::{QueuedFetch, RouteWorker};
+use self::event_queue::EventQueue;
 use self::origin::Origin;
+use self::route_worker::{QueuedFetch, RouteWorker};
 use self::settings::Settings;
 use ::url::Url;
 
@@ -96,10 +99,10 @@ impl Client {
 
     /// Asks; the answer comes as events of `id`, which must be new. Too many at once are refused.
     ///
-    /// On a route that is busy it means "next": its answer comes after those to what was asked before. Its
-    /// request may go out at once, if it is for bytes or a small document of the origin that is answering, by
-    /// HTTP/2 or by HTTP/1.1 on a connection that the server keeps; it is sent again, unseen, if that
-    /// connection ends before its answer has begun.
+    /// On a busy route the fetch waits for those before it. Its request may still go out at once: if it is
+    /// for a range or a document of the origin that is answering, over HTTP/2, or over HTTP/1.1 on a
+    /// connection that the server keeps open. If that connection ends before the answer has begun, the
+    /// request is sent again, and the caller does not notice.
     pub fn fetch(&self, id: FetchId, request: FetchRequest) {
         let why = match origin::parse(&request.url) {
             Ok(url) if self.queue.begin(id) => return self.command(Command::Fetch(id, request, url)),
@@ -109,24 +112,24 @@ impl Client {
         self.queue.refuse(Event::Failed { id, error: FetchError::Refused(why) });
     }
 
-    /// Forgets `id`: no event of it comes any more, not even one that waits. Its connection is closed if its
-    /// body has begun and is not at its end, or when the turn comes to its answer and that was asked for
-    /// ahead by HTTP/1.1, unless it is a range of at most 64 KiB; what else was asked for on it is asked for
-    /// anew.
+    /// Forgets `id`: no event of it comes any more, not even one that waits. If its body has begun, its
+    /// connection is closed. If its request was pipelined over HTTP/1.1, the connection is closed when the
+    /// answer's turn comes, unless it is a range of at most 64 KiB, which is read and dropped. Other requests
+    /// that were sent on a closed connection are sent again.
     pub fn cancel(&self, id: FetchId) {
         if self.queue.end(id) {
             self.command(Command::Cancel(id));
         }
     }
 
-    /// Bounds what servers may have in flight towards `route` to `bytes` (TCP_WINDOW_CLAMP), on its
-    /// connection and those to come; `u64::MAX` ends the bound. Linux only.
+    /// Limits the receive window of `route` to `bytes` (TCP_WINDOW_CLAMP), on its connection and later ones;
+    /// `u64::MAX` lifts the limit. Linux only.
     pub fn window(&self, route: RouteId, bytes: u64) {
         self.command(Command::Window(route, bytes));
     }
 
-    /// Gives `each` all that waits, oldest first, samples last. The thread stops reading while 1 MiB of
-    /// bodies wait.
+    /// Hands all waiting events to `each`, the oldest first, samples last. The client stops reading from
+    /// servers while 1 MiB of bodies wait here.
     pub fn events(&mut self, each: impl FnMut(Event)) {
         self.queue.take().for_each(each);
     }
@@ -155,9 +158,9 @@ impl Drop for Client {
     }
 }
 
-/// Takes apart what came over one HTTP/1.1 connection (RFC 9112 sections 2 to 6), `pieces` being what one
-/// read after the other brought until it ended: status and body of each answer, and whether the last is
-/// whole. `is_head`: they answer HEAD. The client reads as it comes; this is for tests of how it reads.
+/// Parses all that came over one HTTP/1.1 connection (RFC 9112 sections 2 to 6): `pieces` are the results of
+/// consecutive reads until the connection ended. Returns status and body of each answer, and whether the last
+/// is complete. `is_head`: they answer HEAD. This entry is for tests and fuzzing of the parser.
 #[must_use]
 pub fn parse_responses(pieces: &[&[u8]], is_head: bool) -> (Vec<(u16, Vec<u8>)>, bool) {
     h1::parse_responses(pieces, is_head)

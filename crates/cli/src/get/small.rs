@@ -11,8 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use algo::{Output, Span, Time};
-use anabranch_http::client::{Client, Event as Answer, FetchError, FetchId, FetchRequest, Head, RequestKind};
+use algo::{Machine as _, Output, Span, Time};
+use anabranch_http::client::{
+    Client, Event as Answer, FetchError, FetchId, FetchRequest, Head, PIPELINE_MAX, RequestKind,
+};
 use mirror::file_scheduler::{
     BAD_FILES_MAX, Command, Event, FileId, FileScheduler, FileSpec, Input, SERVERS_MAX, ServerId,
 };
@@ -151,7 +153,7 @@ impl<'a> Small<'a> {
         let now = clock.now();
         let mut new = Self {
             client,
-            machine: FileScheduler::new(&wanted),
+            machine: FileScheduler::new(&wanted, PIPELINE_MAX),
             items,
             servers,
             ways: Vec::new(),
@@ -352,8 +354,7 @@ impl<'a> Small<'a> {
                 Answer::Done { id } => self.done(now, id, view),
                 Answer::Failed { id, error } => self.failed(now, id, &error, view),
                 Answer::Sample { route, sample } => {
-                    let rtt = Span::from_nanos(sample.rtt.as_nanos() as u64);
-                    self.machine.handle(now, Input::Sample { connection: route, rtt });
+                    self.machine.handle(now, Input::Sample { connection: route, rtt: sample.rtt });
                 }
             }
         }

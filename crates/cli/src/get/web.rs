@@ -14,7 +14,7 @@ use algo::control::Algorithm;
 use algo::{Output, Span, Time};
 use anabranch_http::client::{Client, Event as Answer, FetchError, FetchRequest, RequestKind};
 use mirror::range_scheduler::{
-    Command, ConnectionConfig, Failure as Useless, Input, MirrorId, RangeScheduler, Sample,
+    Command, ConnectionConfig, Failure as Useless, Input, MirrorId, RangeScheduler,
 };
 use mirror::verified_pool::{self, Check, VerifiedPool};
 use mmtp::subscriber::{DownloadId, SourceId, Subscriber};
@@ -267,13 +267,6 @@ impl Web {
                     machine.handle(now, Input::Failed { fetch: id, failure }, pool);
                 }
                 Answer::Sample { route, sample } => {
-                    let sample = Sample {
-                        rtt: Span::from_nanos(sample.rtt.as_nanos() as u64),
-                        mss: sample.mss,
-                        received_bytes: sample.received_bytes,
-                        out_of_order: sample.out_of_order,
-                        segments: sample.segments,
-                    };
                     machine.handle(now, Input::Sample { connection: route, sample }, pool);
                 }
             });

@@ -5,10 +5,18 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use algo::TcpSample;
 use bytes::Bytes;
 use net::Egress;
 
 use super::error::FetchError;
+
+/// Fetches under way or waiting for their route, and routes; more are refused.
+pub(super) const FETCHES_MAX: usize = 4096;
+
+/// Unanswered requests of one connection at most, the one that is being answered included. What else is
+/// fetched over a route waits.
+pub const PIPELINE_MAX: usize = 64;
 
 /// Names one fetch. The caller chooses it and does not use it again.
 pub type FetchId = u64;
@@ -23,23 +31,23 @@ pub struct Options {
     /// to none that it redirects to.
     pub headers: Vec<(String, String)>,
     /// Name and password for HTTP's Basic scheme (RFC 7617), for the origin of a
-    /// [trusted](FetchRequest::trusted) URL. What stands in the URL itself goes before it.
+    /// [trusted](FetchRequest::trusted) URL. Credentials in the URL itself take precedence.
     pub user: Option<(String, String)>,
-    /// A `.netrc` to take names and passwords from: those of a machine for that machine, whoever named it,
-    /// those of `default` as [`user`](Self::user).
+    /// A `.netrc` with names and passwords. The entry of a machine is sent to that machine, whoever named it;
+    /// the entry `default` is sent where [`user`](Self::user) would be.
     pub netrc: Option<PathBuf>,
     /// `http://host:port`, `socks5://…` or `socks5h://…`. Empty: none. `None`: what the environment says
     /// (`http_proxy`, `https_proxy`, `all_proxy`). `no_proxy` counts in any case.
     pub proxy: Option<String>,
-    /// A PEM file of certificates that are believed besides the system's.
+    /// A PEM file of certificates that are trusted besides the system's.
     pub ca_file: Option<PathBuf>,
-    /// Believe every certificate.
+    /// Accept every certificate.
     pub insecure: bool,
     /// The `User-Agent`.
     pub user_agent: String,
     /// How long connecting may take: name, TCP, proxy and TLS together.
     pub connect_timeout: Duration,
-    /// How long nothing may come, neither an answer nor a byte of a body; counted from when it is its turn.
+    /// How long a fetch whose turn has come may go without an answer or a byte of its body.
     pub idle_timeout: Duration,
 }
 
@@ -80,24 +88,24 @@ impl From<io::Error> for StartError {
 /// One fetch.
 #[derive(Clone, Debug)]
 pub struct FetchRequest {
-    /// Whose it is: a route answers its fetches one after the other, in the order in which was asked.
+    /// The route to use. It answers its fetches one after the other, in the order of the calls.
     pub route: RouteId,
-    /// The interface and address the route promises.
+    /// The interface and local address to connect from.
     pub via: Egress,
     /// An absolute `http` or `https` URL.
     pub url: String,
-    /// Whether the user named its origin (RFC 6454): only then are the user's secrets for it, not where
-    /// another server or a list named it.
+    /// Whether the user named the origin of `url` (RFC 6454). Only then does it get the user's credentials;
+    /// an origin that another server or a list named gets none.
     pub trusted: bool,
-    /// What of it.
+    /// What of the file is fetched.
     pub kind: RequestKind,
 }
 
 /// What of a file is fetched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestKind {
-    /// Only what its header fields say: HEAD; where that is refused (403, 405, 501) or says too little, a GET
-    /// for the first byte. No [`Event::Body`] comes.
+    /// Only its metadata: a HEAD request, or a GET of the first byte where HEAD is refused (403, 405, 501)
+    /// or says too little. No [`Event::Body`] follows.
     Metadata,
     /// Some of its bytes, and only if the file is `length` bytes long.
     Range {
@@ -109,11 +117,12 @@ pub enum RequestKind {
         length: u64,
         /// The strong `ETag` it must still have (`If-Range`); a weak one proves nothing and is ignored.
         validator: Option<String>,
-        /// The `Last-Modified` it must still have if it has one; not looked at where there is a strong
+        /// The `Last-Modified` it must still have if it has one; ignored where there is a strong
         /// `validator`.
         modified: Option<String>,
-        /// The URL, after redirects, that has `validator`: one server's `ETag` says nothing about another's,
-        /// so where the answer comes from elsewhere, the query aside, it is not looked at. `None`: anywhere.
+        /// The URL, after redirects, that `validator` comes from. One server's `ETag` says nothing about
+        /// another's, so an answer from another URL (not counting the query) is not compared with it.
+        /// `None`: every answer is.
         seen_at: Option<String>,
     },
     /// The whole of a document whose length need not be known.
@@ -123,41 +132,42 @@ pub enum RequestKind {
     },
 }
 
-/// What happened.
+/// What the client reports.
 #[derive(Debug)]
 pub enum Event {
-    /// An answer was accepted; comes before its first byte.
+    /// The head of an answer that was accepted; its body follows.
     Head {
-        /// Which fetch.
+        /// The fetch.
         id: FetchId,
         /// What its fields say.
         head: Box<Head>,
     },
     /// The next bytes of a body.
     Body {
-        /// Which fetch.
+        /// The fetch.
         id: FetchId,
         /// Never empty.
         bytes: Bytes,
     },
-    /// All has come: of a range exactly its bytes. The last event of a fetch.
+    /// The whole body has come; of a range, exactly the bytes asked for. The last event of a fetch.
     Done {
-        /// Which fetch.
+        /// The fetch.
         id: FetchId,
     },
-    /// It will not come. The last event of a fetch.
+    /// The fetch failed. The last event of a fetch.
     Failed {
-        /// Which fetch.
+        /// The fetch.
         id: FetchId,
-        /// Why.
+        /// The reason.
         error: FetchError,
     },
-    /// What the kernel says of a route's connection while a body flows: each 10 ms at most, the newest only.
+    /// What the kernel counts on a route's connection while a body flows: at most every 10 ms, and only the
+    /// newest.
     Sample {
-        /// Which route.
+        /// The route.
         route: RouteId,
-        /// What it says.
-        sample: Sample,
+        /// What the kernel counted.
+        sample: TcpSample,
     },
 }
 
@@ -199,24 +209,10 @@ pub struct Head {
     pub links: Vec<String>,
     /// The server has no ranges: to a range from 0 it sends the whole file, `length` bytes and not `end`.
     pub whole: bool,
-    /// Which answer of its connection it is, from 1; 0 of a look, which may have had several.
+    /// The number of this answer on its connection, from 1; 0 for [`RequestKind::Metadata`], which may take
+    /// several answers.
     pub nth: u64,
-    /// The server ends the connection after it, and has said so: nothing that was asked behind it on that
-    /// connection is answered there.
+    /// The server has announced that it closes the connection after this answer. It answers no request that
+    /// was sent behind this one.
     pub last: bool,
-}
-
-/// What the kernel knows of a connection (TCP_INFO, linux/tcp.h); counts are since the connection began.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sample {
-    /// Round trip time: as the receiver of the body sees it, else as the sender of the request.
-    pub rtt: Duration,
-    /// The size of the segments that arrive, bytes.
-    pub mss: u32,
-    /// Bytes that arrived in order, with headers, proxies' answers and TLS.
-    pub received_bytes: u64,
-    /// Segments that arrived out of order: what a receiver sees of losses.
-    pub out_of_order: u32,
-    /// Segments with data that arrived, in whatever order; 0 where the kernel does not tell.
-    pub segments: u32,
 }

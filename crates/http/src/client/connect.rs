@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use algo::TcpSample;
 use bytes::Bytes;
 use hyper::http::{HeaderValue, Request, response};
 use net::Egress;
@@ -20,7 +21,6 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use super::api::Sample;
 use super::error::FetchError;
 use super::h1::H1;
 use super::h2::H2;
@@ -30,7 +30,7 @@ use super::rcvlowat::{self, ReceiveLowWatermark};
 use super::settings::Settings;
 use super::{tcp, tls};
 
-/// What is read of an encrypted connection at once, bytes; rustls alone reads 4 KiB.
+/// Bytes read of an encrypted connection at once; rustls alone reads 4 KiB.
 const TLS_READ_BYTES: usize = 64 << 10;
 /// Addresses of one name that are tried.
 const ADDRESSES_MAX: usize = 8;
@@ -39,7 +39,7 @@ const CONNECTION_ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 /// How often the kernel is asked about a connection while a body flows.
 const SAMPLE_EVERY: Duration = Duration::from_millis(10);
 
-/// What a route's connections share with whoever sets its window.
+/// The limit of a route's receive window, shared by its connections and the caller.
 #[derive(Debug, Default)]
 pub(super) struct WindowClamp {
     /// Bytes; 0 is none.
@@ -49,7 +49,7 @@ pub(super) struct WindowClamp {
 }
 
 impl WindowClamp {
-    /// Bounds the connection in use and those to come.
+    /// Limits the connection in use and later ones.
     pub(super) fn set(&self, bytes: u64) {
         self.bytes.store(bytes, Ordering::Relaxed);
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
@@ -58,7 +58,7 @@ impl WindowClamp {
         }
     }
 
-    /// What it is bounded to, bytes.
+    /// The limit in bytes.
     fn bound(&self) -> u64 {
         match self.bytes.load(Ordering::Relaxed) {
             0 => u64::MAX,
@@ -66,7 +66,7 @@ impl WindowClamp {
         }
     }
 
-    /// Whether it bounds anything.
+    /// Whether there is a limit.
     pub(super) fn is_set(&self) -> bool {
         self.bytes.load(Ordering::Relaxed) > 0
     }
@@ -101,11 +101,11 @@ pub(super) struct Connection {
     http: HttpConnection,
     /// Answers it has begun.
     pub(super) answers: u64,
-    /// Of these, to requests that were sent ahead.
+    /// Of these, answers to pipelined requests.
     pub(super) pipelined_answers: u32,
-    /// The newest answer was one after which more may be asked ahead.
+    /// It has answered at least once.
     accepts_pipelining: bool,
-    /// The socket once more, to ask the kernel about it.
+    /// The socket, to ask the kernel about it.
     fd: Arc<OwnedFd>,
     sampled: Option<Instant>,
     /// Segments that had arrived when that was.
@@ -187,7 +187,7 @@ impl Connection {
         matches!(self.http, HttpConnection::H2(_))
     }
 
-    /// Whether the server has closed it, as far as is known; only where nothing is asked and no body is read.
+    /// Whether the server has closed it, as far as is known. Only for a connection without open requests.
     pub(super) fn is_closed(&mut self) -> bool {
         match &mut self.http {
             HttpConnection::H1(http) => http.is_closed(),
@@ -233,7 +233,8 @@ impl Connection {
         }
     }
 
-    /// Asks, behind what was asked before. It goes out when a head or a piece is waited for.
+    /// Queues a request behind those before it. It goes out with the next wait for a head or a piece of a
+    /// body.
     pub(super) fn send_request(&mut self, request: Request<()>) {
         match &mut self.http {
             HttpConnection::H1(http) => http.send_request(&request),
@@ -241,13 +242,13 @@ impl Connection {
         }
     }
 
-    /// Makes it the one that is meant by the route's window.
+    /// Makes this the connection that the route's window limit applies to.
     pub(super) fn make_current(&self, window: &WindowClamp) {
         *window.current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&self.fd);
         window.apply(self.fd.as_fd());
     }
 
-    /// Waits for the head of the oldest answer. Nothing is lost where the waiting is given up.
+    /// Waits for the head of the oldest answer. It is safe to drop this future (cancellation-safe).
     ///
     /// # Errors
     /// One clause.
@@ -263,8 +264,7 @@ impl Connection {
         Ok(parts)
     }
 
-    /// Waits for the next bytes of the body; `None` is its end. Nothing is lost where the waiting is given
-    /// up.
+    /// Waits for the next bytes of the body; `None` is its end. Cancellation-safe.
     ///
     /// # Errors
     /// One clause.
@@ -278,7 +278,7 @@ impl Connection {
         poll_fn(|cx| self.http.poll_data(cx)).await
     }
 
-    /// Does without the rest of the body, if that costs nothing. `false`: it has to be read.
+    /// Drops the rest of the body, if that costs nothing. `false`: it has to be read.
     pub(super) fn abandon_body(&mut self) -> bool {
         match &mut self.http {
             HttpConnection::H1(_) => false,
@@ -289,7 +289,7 @@ impl Connection {
         }
     }
 
-    /// Does without the oldest answer, which has not begun, if that costs nothing. `false`: it will come.
+    /// Drops the oldest answer, which has not begun, if that costs nothing. `false`: it will come.
     pub(super) fn skip_answer(&mut self) -> bool {
         match &mut self.http {
             HttpConnection::H1(_) => false,
@@ -300,9 +300,9 @@ impl Connection {
         }
     }
 
-    /// To be called after each piece that was read: sets the window again, which the kernel may have lifted,
-    /// and tells what the kernel knows of the connection unless it was asked just now.
-    pub(super) fn sample(&mut self, window: &WindowClamp) -> Option<Sample> {
+    /// Called after each piece of a body. Sets the window limit again, which the kernel may have lifted, and
+    /// returns what the kernel counts, at most every [`SAMPLE_EVERY`].
+    pub(super) fn sample(&mut self, window: &WindowClamp) -> Option<TcpSample> {
         window.apply(self.fd.as_fd());
         let now = Instant::now();
         if self.sampled.is_some_and(|last| now.duration_since(last) < SAMPLE_EVERY) {
@@ -315,9 +315,9 @@ impl Connection {
         Some(sample)
     }
 
-    /// To be called while there is nothing to read: the same, if something has arrived all the same. That is
-    /// what is behind a hole: with nobody to tell of it, the sender would have to stop until that is filled.
-    pub(super) fn sample_if_arrived(&mut self, window: &WindowClamp) -> Option<Sample> {
+    /// Called while nothing can be read: returns a sample if segments have arrived nevertheless. They are
+    /// behind a lost one. If nobody widened the window for them, the sender would stop until it is repeated.
+    pub(super) fn sample_if_arrived(&mut self, window: &WindowClamp) -> Option<TcpSample> {
         let sample = tcp::sample(self.fd.as_fd()).filter(|sample| sample.segments != self.segments)?;
         window.apply(self.fd.as_fd());
         (self.sampled, self.segments) = (Some(Instant::now()), sample.segments);
@@ -325,7 +325,8 @@ impl Connection {
     }
 }
 
-/// Goes through `proxy` to `origin`. A proxy that takes the requests themselves is the answer.
+/// Opens a tunnel through `proxy` to `origin`. Returns the credentials of a proxy that takes the requests
+/// themselves instead of a tunnel.
 async fn begin_through_proxy(
     stream: &mut TcpStream,
     proxy: &Proxy,

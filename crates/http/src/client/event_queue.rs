@@ -1,22 +1,20 @@
-//! What the thread hands over: events, bounded by the bytes that nobody has taken yet.
+//! The queue of events from the client's thread to its caller, bounded by the bytes that wait in it.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::mem;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use algo::TcpSample;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use tokio::sync::Notify;
 
-use super::api::{Event, FetchId, RouteId, Sample};
+use super::api::{Event, FETCHES_MAX, FetchId, RouteId};
 
-/// Bytes of bodies that wait to be taken; then nothing more is read, and TCP slows the servers down. Each
-/// connection may add the one piece it has just read. More would only have left the processor's cache when it
-/// is looked at.
+/// While so many bytes of bodies wait in the queue, connections are not read, and TCP slows the servers down.
+/// Each connection may add the one piece that it has just read. A longer queue would not fit the processor's
+/// cache.
 pub(super) const WAITING_BYTES_MAX: usize = 1 << 20;
-
-/// Fetches under way or waiting for their route, and routes; more are refused.
-pub(super) const FETCHES_MAX: usize = 4096;
 
 /// Shared by the thread, which pushes, and the caller, who takes.
 #[derive(Debug)]
@@ -32,7 +30,7 @@ pub(super) struct EventQueue {
 struct Inner {
     events: VecDeque<Event>,
     /// The newest only: they are cumulative.
-    samples: BTreeMap<RouteId, Sample>,
+    samples: BTreeMap<RouteId, TcpSample>,
     /// Fetches that have not ended; what else comes is dropped.
     live: HashSet<FetchId>,
     /// Of the bodies in `events`.
@@ -179,7 +177,10 @@ mod tests {
         queue.push(Event::Done { id: 7 });
         assert!(queue.begin(FETCHES_MAX as u64));
         for received_bytes in 0..1000 {
-            queue.push(Event::Sample { route: 3, sample: Sample { received_bytes, ..Sample::default() } });
+            queue.push(Event::Sample {
+                route: 3,
+                sample: TcpSample { received_bytes, ..TcpSample::default() },
+            });
         }
         let samples: Vec<_> = queue.take().filter(|event| event.fetch().is_none()).collect();
         assert!(matches!(&samples[..], [Event::Sample { route: 3, sample }] if sample.received_bytes == 999));

@@ -1,8 +1,9 @@
 //! Proxies: which one is meant, and how a connection through it begins. RFC 9110 section 9.3.6 (CONNECT),
 //! RFC 1928 and RFC 1929 (SOCKS5).
 //!
-//! hyper-util's [`Matcher`] reads the URLs of proxies and the list of exceptions. The variables are read here:
-//! the matcher takes `HTTP_PROXY` in upper case, and silently connects directly where it cannot read a URL.
+//! hyper-util's [`Matcher`] reads the URLs of proxies and the list of exceptions. The variables are read
+//! here: the matcher takes `HTTP_PROXY` in upper case, and without an error no proxy where it cannot read a
+//! URL.
 
 use std::env;
 use std::io;
@@ -335,7 +336,7 @@ mod tests {
         #[test]
         fn anything_may_be_read(text in ".*", word in ".*", host in "[0-9a-f.:]*") {
             let _ = Proxy::parse(&text);
-            let variable = |name: &str| Some(if name == "no_proxy" { word.clone() } else { "p:1".to_owned() });
+            let variable = |name: &str| Some(if name == "no_proxy" { &*word } else { "p:1" }.to_owned());
             let _ = Proxies::from(None, variable).unwrap().for_origin(&origin(true, &host));
         }
     }

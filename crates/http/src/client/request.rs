@@ -10,8 +10,8 @@ use super::api::RequestKind;
 use super::connect::Connection;
 use super::error::FetchError;
 use super::origin::{self, authority, request_target, without_query};
+use super::response_fields::is_strong;
 use super::settings::Settings;
-use super::validate::is_strong;
 
 /// What a request asks for.
 #[derive(Clone, Copy)]

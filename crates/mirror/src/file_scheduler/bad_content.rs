@@ -1,11 +1,9 @@
 //! Wrong bytes: whether a server has another file, or answers were mixed up.
 
+use super::api::{Event, FileId};
 use super::connection::Request;
-use super::{Event, FileId, FileScheduler, FileState};
-use crate::range_scheduler::ConnectionId;
-
-/// A server that has sent other bytes for so many files is not asked any more.
-pub const BAD_FILES_MAX: u32 = 8;
+use super::{BAD_FILES_MAX, FileScheduler, FileState};
+use crate::fetch_id::ConnectionId;
 
 impl FileScheduler {
     /// What came is not the file. Only if nothing else was under way is that the server's word: some servers

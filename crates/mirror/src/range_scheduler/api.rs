@@ -3,16 +3,12 @@
 use std::ops::Range;
 
 use algo::control::Algorithm;
-use algo::{Span, Time};
+use algo::{Span, TcpSample, Time};
 
-use super::Sample;
+use crate::fetch_id::{ConnectionId, FetchId};
 
 /// A mirror: a URL that has the bytes.
 pub type MirrorId = u8;
-/// A mirror seen from one local address, by the order in which it was added.
-pub type ConnectionId = usize;
-/// One request; never used twice.
-pub type FetchId = u64;
 
 /// Who knows which blocks are missing.
 pub trait Pool {
@@ -46,53 +42,53 @@ pub trait Pool {
 pub enum Input<'a> {
     /// The answer to a request has begun, and it is the right part of the right file.
     Head {
-        /// Which request.
+        /// The request.
         fetch: FetchId,
     },
     /// The same, but it is the whole file from its first byte on, whatever was asked for.
     Whole {
-        /// Which request.
+        /// The request.
         fetch: FetchId,
     },
     /// The next bytes of the answer's body.
     Body {
-        /// Which request.
+        /// The request.
         fetch: FetchId,
         /// The bytes; not empty.
         bytes: &'a [u8],
     },
     /// The body has come to its end.
     Done {
-        /// Which request.
+        /// The request.
         fetch: FetchId,
     },
     /// There is no answer, or no more of it.
     Failed {
-        /// Which request.
+        /// The request.
         fetch: FetchId,
-        /// What to make of it.
+        /// What kind of failure it is.
         failure: Failure,
     },
     /// What the kernel counted on a connection.
     Sample {
-        /// Which connection.
+        /// The connection.
         connection: ConnectionId,
         /// The numbers.
-        sample: Sample,
+        sample: TcpSample,
     },
     /// The connection cannot be used now: no interface, no address.
     Down {
-        /// Which connection.
+        /// The connection.
         connection: ConnectionId,
     },
     /// It can be used again.
     Up {
-        /// Which connection.
+        /// The connection.
         connection: ConnectionId,
     },
     /// A mirror is proven to have sent wrong bytes.
     Banned {
-        /// Which mirror.
+        /// The mirror.
         mirror: MirrorId,
     },
 }
@@ -133,12 +129,12 @@ pub enum Command {
     /// is behind it, that one has been cancelled before; one behind another is never cancelled but where
     /// the other fails or is cancelled too.
     Cancel {
-        /// Which request.
+        /// The request.
         fetch: FetchId,
     },
     /// Let the connection, now and when it is made anew, advertise at most this window.
     Window {
-        /// Which connection.
+        /// The connection.
         connection: ConnectionId,
         /// Bytes.
         bytes: u64,

@@ -2,13 +2,15 @@
 
 use algo::{Rate, Span, Time};
 
+use super::RangeScheduler;
+use super::api::{Command, MirrorId, Pool};
 use super::connection::{Fetch, FetchRole};
-use super::{CONNECTIONS_MAX, Command, ConnectionId, FetchId, Pool, RangeScheduler};
+use crate::fetch_id::{ConnectionId, FetchId, connection_of};
 
 impl RangeScheduler {
     /// This request, be its turn now or next.
     fn fetch_mut(&mut self, id: FetchId) -> Option<&mut Fetch> {
-        let connection = self.connections.get_mut((id % CONNECTIONS_MAX as u64) as usize)?;
+        let connection = self.connections.get_mut(connection_of(id))?;
         connection.fetch.iter_mut().chain(&mut connection.prefetch).find(|fetch| fetch.id == id)
     }
 
@@ -150,7 +152,7 @@ impl RangeScheduler {
 
 impl Fetch {
     /// See [`RangeScheduler::trim`]; whether nothing is left of it, but bytes are to come.
-    fn trim(&mut self, mirror: super::MirrorId, pool: &mut dyn Pool) -> bool {
+    fn trim(&mut self, mirror: MirrorId, pool: &mut dyn Pool) -> bool {
         if matches!(self.role, FetchRole::Drain | FetchRole::WholeFile) || self.at >= self.end {
             return false;
         }

@@ -6,9 +6,10 @@ use algo::control::SubflowStats;
 use algo::{Rate, Span, Time};
 use mmtp::id::BLOCK_BYTES;
 
+use super::api::{ConnectionConfig, ConnectionReport, Counters, MirrorId, State};
 use super::receive_window::ReceiveWindow;
 use super::throughput::Throughput;
-use super::{ConnectionConfig, ConnectionReport, Counters, FetchId, MirrorId, State};
+use crate::fetch_id::FetchId;
 
 /// The first wait after a failure; each further one in a row is twice as long.
 pub const RETRY_MIN: Span = Span::from_millis(500);
@@ -28,7 +29,7 @@ pub const PREFETCH_MARGIN: Span = Span::from_millis(50);
 /// Bytes after which failures are no longer "in a row".
 const PROGRESS_BYTES: u64 = 1 << 20;
 
-const BLOCK: u64 = BLOCK_BYTES as u64;
+pub(super) const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// What a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,14 +3,12 @@
 use algo::{Rate, Span, Time};
 use mmtp::id::SEGMENT_BLOCKS;
 
-use super::connection::FetchRole;
-use super::{BLOCK, ConnectionId, Pool, RangeScheduler, State, TRIAL_BLOCKS};
+use super::RangeScheduler;
+use super::api::{Pool, State};
+use super::connection::{BLOCK, FetchRole};
+use super::limits::{DUPLICATE_BLOCKS_MAX, SAVING_MIN, TRIAL_BLOCKS};
+use crate::fetch_id::ConnectionId;
 
-/// Blocks that one request asks for a second time at most: a segment.
-pub const DUPLICATE_BLOCKS_MAX: u64 = SEGMENT_BLOCKS;
-/// Taking over the tail of a range must end the transfer earlier by this and the two round trips that a new
-/// connection takes, because it may cost its owner one.
-pub const SAVING_MIN: Span = super::RECONNECT_COST;
 /// A copy must arrive earlier by this and an eighth.
 const DUPLICATE_MARGIN: Span = Span::from_millis(10);
 /// A connection that has to prove itself tries itself on what takes others this long.

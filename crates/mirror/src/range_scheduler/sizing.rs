@@ -9,20 +9,12 @@
 use algo::{Rate, Span, Time};
 use mmtp::id::SEGMENT_BLOCKS;
 
-use super::connection::{Connection, FetchRole};
-use super::{BLOCK, ConnectionId, FetchId, MirrorId, Pool, RangeScheduler};
+use super::RangeScheduler;
+use super::api::{MirrorId, Pool};
+use super::connection::{BLOCK, Connection, FetchRole};
+use super::limits::{FIRST_BLOCKS, REQUEST_BLOCKS_MAX, REQUEST_SPAN, REQUEST_SPAN_MAX, TRIAL_BLOCKS};
+use crate::fetch_id::{ConnectionId, FetchId};
 
-/// The most that is asked for at once, in time at the connection's rate, if the link is not idle between two
-/// answers: then short ranges cost nothing, and leave less to be taken over at the end.
-pub const REQUEST_SPAN: Span = Span::from_secs(2);
-/// The same however long the link is idle in between.
-pub const REQUEST_SPAN_MAX: Span = Span::from_secs(8);
-/// The same in blocks: 64 MiB.
-pub const REQUEST_BLOCKS_MAX: u64 = 64 * SEGMENT_BLOCKS;
-/// What a connection that failed or stalled is asked for until it has answered: 64 KiB.
-pub const TRIAL_BLOCKS: u64 = 4;
-/// What a connection of unknown rate is asked for, at most: 8 MiB. Slow start is over by then.
-pub const FIRST_BLOCKS: u64 = 8 * SEGMENT_BLOCKS;
 /// A range is worth so many times the silence between two answers, or the link would be idle for more than
 /// a few percent of the time. Shorter ranges would share the end more evenly; that is done by taking over.
 const GAPS_A_RANGE: u64 = 20;
@@ -59,7 +51,7 @@ impl RangeScheduler {
     /// A server that was taken to have ranges sends everything. Where another can be asked, that one is.
     pub(super) fn whole(&mut self, now: Time, fetch: FetchId, pool: &mut dyn Pool) {
         self.head(now, fetch);
-        let Some(p) = self.connection_of(fetch) else { return };
+        let Some(p) = self.answering(fetch) else { return };
         self.without_ranges(self.connections[p].mirror);
         if self
             .connections

@@ -3,10 +3,11 @@
 use std::fmt;
 use std::ops::Range;
 
-use mmtp::id::LENGTH_MAX;
+use mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
 use mmtp::tree::ChainingValue;
 
-use super::{BLOCK, MirrorId, PIECE_BYTES_MAX};
+use super::pieces::PIECE_BYTES_MAX;
+use crate::range_scheduler::MirrorId;
 
 /// What is known of the right bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,8 +51,8 @@ impl fmt::Display for CheckError {
             }
             Self::PieceLength(bytes) => write!(
                 f,
-                "pieces of {bytes} bytes cannot be checked: they must be whole blocks of {BLOCK} bytes, at \
-                 most {PIECE_BYTES_MAX}"
+                "pieces of {bytes} bytes cannot be checked: they must be whole blocks of {BLOCK_BYTES} \
+                 bytes, at most {PIECE_BYTES_MAX}"
             ),
         }
     }

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use mmtp::tree::ChainingValue;
 
-use super::MirrorId;
+use crate::range_scheduler::MirrorId;
 
 /// Blocks of a region: of each that a mirror brought some of, one block of it is compared.
 pub const CHECK_EVERY_BLOCKS: u64 = 1_024;

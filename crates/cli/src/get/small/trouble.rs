@@ -1,6 +1,6 @@
 //! What is made of an answer that is no file.
 
-use algo::Time;
+use algo::{Machine as _, Time};
 use anabranch_http::client::{FetchError, FetchId};
 use mirror::file_scheduler::{BAD_FILES_MAX, Failure, Input};
 

@@ -10,7 +10,7 @@ use hyper::http::header::{
 };
 use hyper::http::{Response, StatusCode, Version, response};
 
-use crate::client::validate::content_length;
+use crate::client::response_fields::content_length;
 
 /// The longest head, bytes.
 const HEAD_BYTES_MAX: usize = 64 << 10;
