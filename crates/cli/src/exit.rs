@@ -99,6 +99,24 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
+impl From<anabranch::Error> for Failure {
+    fn from(error: anabranch::Error) -> Self {
+        use anabranch::Error;
+        let code = match &error {
+            Error::Usage(_) => Code::Usage,
+            Error::NotFound(_) => Code::NotFound,
+            Error::Unreachable(_) => Code::Unreachable,
+            Error::Corrupt(_) => Code::Corrupt,
+            Error::Target(_) => Code::Target,
+            Error::Refused(_) => Code::Refused,
+            Error::Interrupted(_) => Code::Interrupted,
+            // The enum may grow.
+            _ => Code::Other,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
         match error.downcast::<Self>() {

@@ -201,7 +201,7 @@ fn a_way_that_fails_closes_no_other() {
     let dir = tempfile::tempdir().expect("a directory");
     let (code, said) = get(dir.path(), &[&site.url(), "--via=127.0.0.9", "--via=127.0.0.8"]);
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("via 127.0.0.9") && said.contains("not asked over this way"), "{said}");
+    assert!(said.contains("via 127.0.0.9") && said.contains("not asked over this route"), "{said}");
     assert_eq!(fs::read(dir.path().join("f")).expect("it"), content);
 }
 

@@ -3,8 +3,8 @@
 //!
 //! One thread with a runtime of its own. It does what RFC 9110 asks of a server of ranges: preconditions
 //! (§13), one range at a time (§14), HEAD, and `Content-Length` on everything that has a length. The provider
-//! says what a path means and reads the bytes, from memory or the page cache, in that thread. A body whose
-//! bytes cannot be read any more ends short, with its connection: nobody takes that for a whole one.
+//! says what a path means and reads the bytes, from memory or the page cache, in that thread. If the bytes of
+//! a body cannot be read any more, its connection is closed early, so that no client takes it for complete.
 
 mod body;
 mod counting_stream;
@@ -39,9 +39,9 @@ pub use provider::{ContentProvider, PathLookup, Resource, ResourceRequest, Unava
 pub use shared::Counters;
 use shared::{ConnectionGuard, Metrics, Shared};
 
-/// Connections that are answered at once; those beyond are told to come back (503).
+/// Connections that are served at the same time; further ones are answered with 503.
 pub const CONNECTIONS_MAX: usize = 256;
-/// Connections beyond these that are told so; more are closed without a word.
+/// Connections beyond these that get the 503; still further ones are closed without an answer.
 const TURNED_AWAY_MAX: usize = 64;
 /// Bytes of a request's head at most.
 const HEAD_BYTES_MAX: usize = 16 << 10;

@@ -7,19 +7,19 @@
 //! 1. **How many at once** (`file_scheduler/connection.rs`): twice what the connection delivers in a round
 //!    trip, from [`WINDOW_MIN_BYTES`] to [`WINDOW_MAX_BYTES`], and as many files as the client pipelines.
 //!    There is one queue of files: a faster connection drains faster, and takes more of it.
-//! 2. **A successor** (`file_scheduler/connection_handover.rs`). Servers end a connection after so many
-//!    requests (nginx after 1,000), and a new one begins slowly: with small files, again and again. How many
-//!    is learnt when it happens, and no more are asked on one. A connection may have a second one beside it,
-//!    which begins while the first still has enough to do; what it brings, the first is asked less.
-//! 3. **The end** (`file_scheduler/endgame.rs`): a connection without work asks a second time for what would
-//!    come later, or not at all, from another one.
+//! 2. **Handover** (`file_scheduler/connection_handover.rs`). Servers end a connection after a number of
+//!    requests (nginx after 1,000), and the next one begins in slow start. The scheduler learns that number
+//!    when it happens, and sends no more requests on a connection. A connection may have a second one beside
+//!    it, which begins while the first is still busy; as the second brings more, the first is asked for less.
+//! 3. **The end** (`file_scheduler/endgame.rs`): a connection without work requests a second copy of a file
+//!    that would come later, or not at all, from another one.
 //! 4. **Failures** hold a connection back for half a second, then twice as long and so on; then it has to
 //!    prove itself with one file. A file that a server lacks is asked of others; what all lack, or what has
 //!    failed [`TRIES_MAX`] times, is lost, and the rest goes on.
-//! 5. **Wrong bytes** (`file_scheduler/bad_content.rs`): whoever looks at a whole file says so, and its
-//!    server is not asked for that file again. [`BAD_FILES_MAX`] such files end the use of a server; what it
-//!    brought before was looked at too, so it stands. Only what was asked alone counts, for answers may have
-//!    been mixed up.
+//! 5. **Wrong bytes** (`file_scheduler/bad_content.rs`): the caller verifies each whole file and reports a
+//!    wrong one; its server is not asked for that file again. After [`BAD_FILES_MAX`] wrong files a server is
+//!    not used any more; its earlier files were verified, so they stay. Only a file that was requested alone
+//!    counts, because a server or a proxy may mix up pipelined answers.
 //!
 //! [`FileScheduler`] is a [`Machine`]. It holds no bytes of any file.
 
@@ -53,10 +53,10 @@ pub const TRIES_MAX: u32 = 10;
 pub const BAD_FILES_MAX: u32 = 8;
 /// Requests of all connections together.
 pub const ALL_OUTSTANDING_MAX: usize = 2_048;
-/// How often it is looked again whether a connection without work can help those that have some.
+/// How often a connection without work is compared again with those that have some.
 const TAIL_TICK: Span = Span::from_millis(50);
 
-/// Where a file is on its way.
+/// The state of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FileState {
     /// Nobody has been asked for it.
@@ -83,10 +83,10 @@ struct FileUrl {
 
 #[derive(Default)]
 struct Server {
-    /// Those that may be asked of it, the ones that have failed least first.
+    /// Files that it can be asked for, those with the fewest failures first.
     idle: BTreeSet<(u32, FileId)>,
     closed: bool,
-    /// Files that it has sent other bytes for.
+    /// Files that it had with wrong bytes.
     bad_files: u32,
     /// When it ends connections.
     limit: ConnectionLimit,

@@ -1,30 +1,29 @@
 //! Which bytes are asked of which mirror, over which connection, and when.
 //!
-//! A *connection* is a mirror seen from one local address: one TCP connection, made anew where it ends. Who
-//! knows which blocks are missing is a [`Pool`]; [`RangeScheduler`] takes ranges from it, asks for them,
-//! makes blocks of what comes and delivers them.
+//! A *connection* is a mirror seen from one local address: one TCP connection at a time, replaced when it
+//! ends. A [`Pool`] knows which blocks are missing. [`RangeScheduler`] takes ranges from it, requests them,
+//! puts what comes together to blocks and delivers these to the pool.
 //!
-//! 1. **How much at once** (`range_scheduler/sizing.rs`): half of a connection's fair part of what nobody has
-//!    been asked for, at most [`REQUEST_SPAN`]; more where the link is idle between two answers, and the
-//!    longer it is. A connection of unknown rate is asked for [`FIRST_BLOCKS`], one that failed for
+//! 1. **How much at once** (`range_scheduler/sizing.rs`): half of a connection's fair share of what is still
+//!    to be requested, at most [`REQUEST_SPAN`]. The longer the link is idle between two answers, the larger
+//!    a request is. A connection of unknown rate is asked for [`FIRST_BLOCKS`], one that failed for
 //!    [`TRIAL_BLOCKS`].
-//! 2. **The next range ahead** (`range_scheduler/sizing.rs`, `range_scheduler/cancel.rs`): two round trips
-//!    and [`PREFETCH_MARGIN`] before an answer has come, the connection is asked for the next range, or its
-//!    link would be idle for a round trip and its server's whole window would burst into an empty queue after
-//!    that. There is one such range at most, and only behind one of the connection's own that is being
-//!    answered: whether a server has ranges, and the file, is known by then. Its turn comes when the one
-//!    before is done; what its head takes is counted from there, and tells whether the server minds requests
-//!    that come early. It shares the fate of the one before: it cannot be called off alone, for the TCP
-//!    connection would have to go, and where that goes, or nothing comes any more, it is put back as well.
-//! 3. **The end** (`range_scheduler/endgame.rs`): a connection without work takes over the tail of what would
-//!    be through last, such that both finish together; when that no longer pays, it asks a second time for
-//!    what would arrive later than from here. What is asked ahead is part of a connection's work, and goes
-//!    first.
+//! 2. **Prefetch** (`range_scheduler/sizing.rs`, `range_scheduler/cancel.rs`): a connection is asked for its
+//!    next range two round trips and [`PREFETCH_MARGIN`] before the end of the answer before it. Otherwise
+//!    the link would be idle for a round trip, and then the server would send its whole window in one burst.
+//!    A connection has at most one such range, and only while it is answering another one: by then it is
+//!    known that the server has ranges, and the file. Its turn comes when the answer before it is done. The
+//!    time from there to its head tells whether the server handles early requests. It ends with the request
+//!    before it: cancelling it alone would cost the TCP connection, and when that breaks or stalls, the
+//!    blocks of both go back to the pool.
+//! 3. **The end** (`range_scheduler/endgame.rs`): a connection without work takes over the tail of the range
+//!    that would finish last, so that both finish together. When that no longer pays, it requests a second
+//!    copy of what would arrive later from its owner. Prefetched ranges are taken over first.
 //! 4. **Stalls.** A connection from which nothing has come for a second, or four times what is usual, has its
-//!    blocks put back at once. Its requests live on for a while, for what they may still bring; then it is
-//!    tried anew with small ranges.
-//! 5. **Failures** hold a connection back for half a second, then twice as long and so on; a mirror that will
-//!    never bring anything, or that lied, is not used again.
+//!    blocks put back at once. Its requests stay open for a while, because they may still bring something;
+//!    then it is tried again with small ranges.
+//! 5. **Failures** hold a connection back for half a second, then twice as long and so on; a mirror that
+//!    cannot bring anything, or that is banned, is not used again.
 //! 6. **Friendliness** (`range_scheduler/receive_window.rs`): connections of a group advertise windows that
 //!    are coupled.
 //!
@@ -67,20 +66,20 @@ pub use throughput::{STALL_TIMEOUT_MAX, STALL_TIMEOUT_MIN, STALL_TIMEOUT_OPENING
 use crate::fetch_id::fetch_id;
 use connection::{BLOCK, Connection, Fetch, FetchRole};
 
-/// How often it is looked again whether a connection without work can help those that have some.
+/// How often a connection without work is compared again with those that have some.
 const TAIL_TICK: Span = Span::from_millis(50);
 
 /// The machine; see the [module](self).
 pub struct RangeScheduler {
     length: u64,
     connections: Vec<Connection>,
-    /// Requests made so far.
+    /// Number of requests so far.
     asked: u64,
     out: VecDeque<Command>,
     events: VecDeque<Event>,
     deadline: Time,
     dirty: bool,
-    /// Some connection had nothing to do, or nothing to do next, when that was last looked at.
+    /// Some connection had no request, or no prefetched one, when that was checked last.
     has_spare_capacity: bool,
     members: Vec<SubflowStats>,
 }

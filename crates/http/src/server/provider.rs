@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::path::Path;
 
-/// What is offered. All of it is called on the server's thread, and everybody waits meanwhile.
+/// What a server offers. The server calls all of it on its own thread, and all connections wait meanwhile.
 pub trait ContentProvider: Send + 'static {
     /// What [`find`](Self::find) finds and [`read`](Self::read) reads.
     type Content: 'static;
@@ -55,11 +55,11 @@ pub struct ResourceRequest<'a> {
 /// What a path means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PathLookup<C> {
-    /// This.
+    /// It names this resource.
     Found(Resource<C>),
-    /// Something else, under this path (encoded, from `/` on).
+    /// The resource is at this path (encoded, from `/` on).
     Moved(String),
-    /// Nothing.
+    /// It names nothing.
     NotFound,
 }
 

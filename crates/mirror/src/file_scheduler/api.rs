@@ -1,4 +1,4 @@
-//! What is said to the machine and what it says.
+//! The vocabulary of the file scheduler: its files, inputs, commands, events and reports.
 
 use algo::{Span, Time};
 
@@ -19,7 +19,7 @@ pub struct FileSpec {
     pub servers: Vec<ServerId>,
 }
 
-/// What the world tells.
+/// What the world reports to the scheduler.
 #[derive(Clone, Copy, Debug)]
 pub enum Input {
     /// An answer has begun.
@@ -64,7 +64,7 @@ pub enum Input {
         /// The connection.
         connection: ConnectionId,
     },
-    /// The world has not taken what came for a while: what seems silence was its own.
+    /// The world has stopped reading for a while: the silence was its own.
     Resumed,
     /// No connection leads to a server.
     Useless {

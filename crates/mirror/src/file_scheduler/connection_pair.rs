@@ -5,14 +5,14 @@ use crate::fetch_id::ConnectionId;
 /// After so many answers a server may end a connection, as long as nobody knows better: what nginx does.
 pub const KEEPALIVE_REQUESTS_DEFAULT: u64 = 1_000;
 
-/// When a server ends connections.
+/// After how many answers a server ends its connections, as far as is known.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ConnectionLimit {
-    /// After so many answers.
+    /// It ends them after so many answers.
     after: Option<u64>,
-    /// It did not after so many.
+    /// The most answers that a connection was seen to have.
     not_after: u64,
-    /// After so many one ended and the server had not said so.
+    /// The answers of the last connection that ended without notice.
     unsaid: Option<u64>,
 }
 
@@ -33,11 +33,12 @@ impl ConnectionLimit {
             return;
         }
         self.not_after = self.not_after.max(nth);
-        // Where the end comes unsaid, the last answer looks like any other.
+        // An answer beyond the limit disproves it.
         self.after.take_if(|after| *after < nth);
     }
 
-    /// A connection has ended without a word. That may be chance; twice after the same answer it is not.
+    /// A connection has ended without notice. Once is chance; twice after the same number of answers is a
+    /// limit.
     pub(super) fn unsaid(&mut self, answers: u64) {
         if self.unsaid.replace(answers) == Some(answers) {
             self.after = Some(answers);
@@ -50,11 +51,11 @@ impl ConnectionLimit {
 pub(super) struct ConnectionPair {
     first: ConnectionId,
     second: Option<ConnectionId>,
-    /// Whose turn it is.
+    /// The connection that has the turn.
     pub(super) turn: ConnectionId,
-    /// Whether the other one is its successor.
+    /// Whether a handover to the other one is under way.
     pub(super) handing_over: bool,
-    /// What both may be asked for then, and the successor after that, bytes.
+    /// Bytes that both together may be asked for during a handover, and the successor after it.
     pub(super) both_bytes: u64,
     /// What both brought when the turn changed, bytes a second.
     pub(super) rate: u64,

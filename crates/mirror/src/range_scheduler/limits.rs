@@ -5,12 +5,12 @@ use mmtp::id::SEGMENT_BLOCKS;
 
 use super::connection::RECONNECT_COST;
 
-/// The most that is asked for at once, in time at the connection's rate, if the link is not idle between two
-/// answers: then short ranges cost nothing, and leave less to be taken over at the end.
+/// The longest request, in time at the connection's rate, if the link is not idle between two answers. Short
+/// ranges then cost nothing, and leave less to be taken over at the end.
 pub const REQUEST_SPAN: Span = Span::from_secs(2);
-/// The same however long the link is idle in between.
+/// The longest request where the link is idle between two answers.
 pub const REQUEST_SPAN_MAX: Span = Span::from_secs(8);
-/// The same in blocks: 64 MiB.
+/// The longest request in blocks: 64 MiB.
 pub const REQUEST_BLOCKS_MAX: u64 = 64 * SEGMENT_BLOCKS;
 /// What a connection that failed or stalled is asked for until it has answered: 64 KiB.
 pub const TRIAL_BLOCKS: u64 = 4;

@@ -1,4 +1,4 @@
-//! What the pool is told of the right bytes, and what it says.
+//! What the pool knows of the right bytes, and what it reports.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use mmtp::tree::ChainingValue;
 use super::pieces::PIECE_BYTES_MAX;
 use crate::range_scheduler::MirrorId;
 
-/// What is known of the right bytes.
+/// What is known of the right bytes of a content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Check {
     /// The chaining value of each block; of a content of one block its BLAKE3 hash.
@@ -22,7 +22,7 @@ pub enum Check {
         /// The SHA-256 of each.
         sha256: Vec<[u8; 32]>,
     },
-    /// Nothing.
+    /// No hash is known; mirrors are compared.
     Nothing,
 }
 
@@ -60,7 +60,7 @@ impl fmt::Display for CheckError {
 
 impl std::error::Error for CheckError {}
 
-/// What is reported.
+/// What the pool reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A block is here and, as far as can be known, right.
@@ -72,8 +72,8 @@ pub enum Event {
         /// Its chaining value; of a content of one block its hash.
         cv: ChainingValue,
     },
-    /// These blocks had been reported and were brought by a liar: they are missing again, and each will be
-    /// reported once more. Only without hashes.
+    /// These blocks were reported, and came from a mirror that is banned now. They are missing again, and
+    /// each will be reported once more. Only where no hash is known.
     Revoked {
         /// Their numbers.
         blocks: Range<u64>,

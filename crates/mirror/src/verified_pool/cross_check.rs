@@ -1,4 +1,4 @@
-//! Nothing says what is right, so mirrors are held against each other.
+//! Compares mirrors with each other, where no hash is known.
 //!
 //! The first block of every mirror but the first one is fetched from another mirror too; that of the first
 //! one as well, if none of the others was compared with it. After that, of every region of
