@@ -39,7 +39,7 @@ const LAW: &[(&str, &[&str])] = &[
     ("kernel", &["algo", "net"]),
     ("lab", &["algo", "mmtp", "sim", "net", "kernel"]),
     ("mirror", &["algo", "mmtp"]),
-    ("http", &["net"]),
+    ("http", &["algo", "net"]),
     ("anabranch", &["algo", "mmtp", "mirror", "net", "http"]),
     ("cli", &["algo", "mmtp", "sim", "net", "kernel", "lab", "mirror", "http", "anabranch"]),
 ];
