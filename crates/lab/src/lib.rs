@@ -14,7 +14,7 @@
 //! * [`simulation`]: all of these over links in virtual time; faults; invariants watched on the way.
 //! * [`fairness`]: many subflows against one behind a bottleneck.
 //! * [`scenario`]: an experiment as a struct, which is its TOML file too.
-//! * [`run`]: a scenario becomes a world and an [`outcome`].
+//! * [`run`]: a scenario becomes a world and an [`outcome`]; [`metric`]: what can be measured.
 //! * [`linux`]: the same through this machine's own TCP and MPTCP, over emulated links, in real time.
 //! * [`report`]: rows and runs as a page to look at.
 //! * [`sweep`]: many runs on all cores, and their file of results; [`table`]: runs become rows.
@@ -23,8 +23,10 @@
 #![forbid(unsafe_code)]
 
 pub mod content;
+mod digest;
 pub mod fairness;
 pub mod linux;
+pub mod metric;
 pub mod outcome;
 pub mod packet_flows;
 pub mod report;

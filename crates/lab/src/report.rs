@@ -18,8 +18,7 @@ mod time_series;
 use crate::World;
 use crate::outcome::{Row, Run};
 use crate::scenario::Scenario;
-use crate::scenario::check::Range;
-use crate::table::lookup_in;
+use crate::scenario::notes::{Range, lookup_in};
 use text::short;
 
 /// Cases whose runs are drawn; the table and the dots have all.

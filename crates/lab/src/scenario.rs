@@ -37,8 +37,10 @@ pub mod check;
 pub mod error;
 pub mod link;
 pub mod load;
+pub mod notes;
 mod schema;
 mod set;
+mod trace_file;
 pub mod units;
 
 use std::collections::BTreeMap;
@@ -47,6 +49,7 @@ use serde::{Deserialize, Serialize};
 
 pub use error::ScenarioError;
 pub use link::{Codel, DropOf, Gilbert, Link, Random, TargetedDrop, VictimPolicy};
+pub use trace_file::{TRACE_BYTES_MAX, TraceFile};
 pub use units::{Duration, RateSpec, SizeSpec};
 
 /// An experiment; see the [module](self).

@@ -4,8 +4,9 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use lab::scenario::check::SEEDS_MAX;
 use lab::sweep::pool::THREADS_MAX;
-use lab::sweep::{Axis, Shard, seeds};
+use lab::sweep::{Axis, Shard};
 
 /// Run experiments, simulated or in the kernel: tables beside what papers report
 #[derive(Args, Clone, Debug)]
@@ -291,6 +292,10 @@ pub struct Hold {
     /// The seed of everything that is left to chance
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+}
+
+fn seeds(text: &str) -> Result<RangeInclusive<u64>, String> {
+    lab::sweep::seeds(text, SEEDS_MAX)
 }
 
 fn controller(name: &str) -> Result<String, String> {

@@ -23,7 +23,7 @@ use nix::unistd::{read, write};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::Serialize;
 
-use super::daemon::is_plain;
+use super::lab_name::is_plain;
 use crate::names::show;
 
 /// The namespace of the calling thread.

@@ -125,7 +125,7 @@ fn rows(scenario: &Scenario, runs: &[Run]) -> Vec<Row> {
                 controller: run.controller.clone(),
                 metric: measure.metric.clone(),
                 value: Some(mean),
-                unit: crate::run::unit(measure.kind).into(),
+                unit: crate::metric::metric(measure.kind).unit.into(),
                 sd: Some(sd),
                 ci95: (n > 1.0).then_some(2.26 * sd / n.sqrt()),
                 paper: (i == 0).then_some(mean.round() + 1.5),

@@ -2,15 +2,11 @@
 
 mod measure;
 
-use std::fs;
-
 use algo::Span;
 use algo::control::{ALGORITHMS, Algorithm};
 
 use super::error::{ScenarioError, hint};
 use super::{Cbr, Fault, Flow, Link, Path, RateSpec, Scenario, SizeSpec, Transport};
-
-pub use measure::{Range, RangeError};
 
 /// The most links a scenario may have.
 pub const LINKS_MAX: usize = 100_000;
@@ -26,9 +22,6 @@ pub const MEASURES_MAX: usize = 1_000;
 pub const PACKET_BYTES_MAX: u64 = 65_535;
 /// The smallest packet, bytes: room for the headers.
 pub const PACKET_BYTES_MIN: u64 = 64;
-/// The largest trace, bytes.
-pub const TRACE_BYTES_MAX: u64 = 256 << 20;
-
 type Checked = Result<(), ScenarioError>;
 
 /// An error at `key` if it is not so.
@@ -182,7 +175,10 @@ impl Scenario {
         ensure(link.medium.is_none() || link.rate.is_some(), at("medium"), || {
             "a link on a medium needs a `rate`: how fast it sends when it is its turn".into()
         })?;
-        link.trace.as_deref().map_or(Ok(()), |trace| check_trace(trace, at("trace")))
+        match link.trace.as_ref().map(|trace| (trace.path(), trace.read())) {
+            Some((path, Err(what))) => Err(ScenarioError::at(at("trace"), format!("trace {path} {what}"))),
+            _ => Ok(()),
+        }
     }
 
     fn positive(&self, rate: Option<RateSpec>, key: String, instead: &str) -> Checked {
@@ -323,17 +319,6 @@ fn no_path(path: usize, name: &str, flow: &Flow) -> String {
 fn named(name: &str, what: &str) -> Checked {
     let so = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || "-_+".contains(c));
     ensure(so, what, || format!("`{name}` is no name: letters, digits, `-` and `_`"))
-}
-
-/// Whether a trace is there, and is one.
-fn check_trace(trace: &str, key: String) -> Checked {
-    let wrong = |what: String| Err(ScenarioError::at(&key, format!("trace {trace} {what}")));
-    match fs::metadata(trace) {
-        Err(e) => return wrong(format!("cannot be read: {e}")),
-        Ok(file) if file.len() > TRACE_BYTES_MAX => return wrong(format!("is over {TRACE_BYTES_MAX} bytes")),
-        Ok(_) => {}
-    }
-    crate::run::links::trace(trace).map_or_else(wrong, |_| Ok(()))
 }
 
 #[cfg(test)]
