@@ -19,6 +19,10 @@ check:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
     cargo test --workspace
 
+# Run every scenario and write its table beside it: what differs from the commit, differs.
+tables *args:
+    cargo run --release -p anabranch -- lab run --all --save {{ args }}
+
 # Licences, advisories, sources of dependencies (needs cargo-deny).
 deny:
     cargo deny check
