@@ -1,8 +1,8 @@
 //! Experiments: machines joined by links, run, measured.
 //!
-//! **Purpose.** One place that connects the machines of mmTP over simulated links, so that tests, the
-//! fairness experiment and the demonstration run the same thing; and the experiments themselves, each with
-//! the proof that its conditions were really there.
+//! **Purpose.** One place that connects the machines of mmTP over simulated links, so that tests and
+//! the demonstration run the same thing; and the experiments themselves, each with the proof that its
+//! conditions were really there.
 //!
 //! **Non-goals.** No protocol and no decision of one. No socket and no clock outside [`linux`]: a caller
 //! that wants real time elsewhere passes it.
@@ -12,7 +12,6 @@
 //! * [`sim_source`]: a source, honest or not.
 //! * [`packet_flows`]: flows of packets without content, and cross traffic, at full speed.
 //! * [`simulation`]: all of these over links in virtual time; faults; invariants watched on the way.
-//! * [`fairness`]: many subflows against one behind a bottleneck.
 //! * [`scenario`]: an experiment as a struct, which is its TOML file too.
 //! * [`run`]: a scenario becomes a world and an [`outcome`]; [`metric`]: what can be measured.
 //! * [`linux`]: the same through this machine's own TCP and MPTCP, over emulated links, in real time.
@@ -24,7 +23,6 @@
 
 pub mod content;
 mod digest;
-pub mod fairness;
 pub mod linux;
 pub mod metric;
 pub mod outcome;

@@ -91,6 +91,10 @@ pub fn metric(kind: MeasureKind) -> Metric {
         Kind::Grouped => row(FLOWS, "s", |m| m.grouped()),
         Kind::WrongSplit => row(FLOWS, "%", |m| m.misgrouped(|(split, _)| split)),
         Kind::WrongMerge => row(FLOWS, "%", |m| m.misgrouped(|(_, merge)| merge)),
+        Kind::Timeouts => row(FLOWS, "", |m| {
+            let flows = m.window.flows(&m.measure.flows);
+            Some(flows.map(|(_, flow)| flow.end.timeouts).sum::<u64>() as f64)
+        }),
         Kind::FactorM => row(FLOWS, "", |m| m.factor()),
     }
 }

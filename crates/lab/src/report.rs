@@ -3,6 +3,10 @@
 //! The page needs nothing from elsewhere and no script; the same input gives the same bytes. What a picture
 //! shows by colour it shows by a label or a shape as well. The palette is that of Okabe and Ito (2008), which
 //! people with any kind of colour vision can tell apart.
+//!
+//! It is home-made. A library of plots (`plotters`) would take the place of its axes and frames, a fifth of
+//! its lines, and bring fonts to measure text with; what is left is labels that avoid each other, tooltips
+//! and a style sheet that follows dark screens and print, for which it has no place.
 
 mod axis;
 mod cdf;

@@ -169,6 +169,9 @@ pub struct Flow {
     pub stop: Option<Duration>,
     /// How much it transfers; default: without end.
     pub size: Option<SizeSpec>,
+    /// Of mmTP: what arrives within this time is handed over together, as interrupt moderation and GRO do.
+    #[serde(default)]
+    pub coalesce: Duration,
 }
 
 /// A path of a flow.
@@ -331,6 +334,8 @@ pub enum MeasureKind {
     WrongSplit,
     /// Time for which paths that share none were in one group, in percent.
     WrongMerge,
+    /// Timeouts of `flows` in the whole run, of all their paths.
+    Timeouts,
     /// Mean of m, NMCC's factor, over `flows` (coupled paths only).
     FactorM,
 }

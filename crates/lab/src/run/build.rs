@@ -119,7 +119,7 @@ impl SimulatedScenario {
         sources: &Sources,
     ) -> FlowBackend {
         let (flow, control) = (instance.flow, algorithm(instance));
-        let receiver = self.simulation.receiver(Span::ZERO);
+        let receiver = self.simulation.receiver(flow.coalesce.0);
         if flow.groups == Groups::Auto {
             self.simulation.grouping(receiver, Grouping::Auto);
         }

@@ -209,6 +209,10 @@ impl Scenario {
         ensure(!matches!(flow.size, Some(SizeSpec::Bytes(0) | SizeSpec::Packets(0))), at("size"), || {
             "nothing to transfer; leave `size` out for a flow without end".into()
         })?;
+        let batches = flow.coalesce.0 > Span::ZERO;
+        ensure(!batches || flow.transport == Transport::Mmtp, at("coalesce"), || {
+            "only mmtp hands packets over in batches".into()
+        })?;
         for (index, path) in flow.paths.iter().enumerate() {
             self.check_path(path, &at(&format!("paths.{index}")))?;
         }
@@ -440,6 +444,7 @@ mod tests {
             ("rtt = \"50 ms\"", "rtt = \"4 ms\"", "flow.mp.paths.0.rtt: 4 ms is less than"),
             ("size = \"10 MB\"", "size = \"10 s\"", "in bytes or packets"),
             ("size = \"10 MB\"", "count = 2000000", "subflows"),
+            ("[flow.sp]\n", "coalesce = \"1 ms\"\n[flow.sp]\n", "flow.mp.coalesce: only mmtp"),
             ("size = \"10 MB\"", "start = \"60 s\"", "flow.sp.start: 60 s is not before the end"),
             ("[flow.sp]", "[flow.\"s.p\"]", "`s.p` is no name"),
             ("\"nmcc\", \"reno\"]", "\"nmcc\", \"nmcc\"]", "`nmcc` twice"),
