@@ -39,6 +39,6 @@ pub mod table;
 mod world;
 
 pub use content::Content;
-pub use sim_source::{Misbehaviour, SourceStats};
+pub use sim_source::Misbehaviour;
 pub use simulation::{Fault, PathSpec, Simulation};
 pub use world::World;

@@ -20,6 +20,7 @@ use algo::subflow::Subflow;
 use algo::{Span, Time};
 use sim::{EventQueue, Rng, RouteId};
 
+use crate::digest::Digest;
 use cbr::Cbr;
 pub use config::{Burst, CbrConfig, FlowConfig};
 use segment::SegmentKind;
@@ -101,7 +102,7 @@ impl PacketFlows {
             members: Vec::new(),
             timers: EventQueue::new(),
             cbrs: Vec::new(),
-            digest: 0xcbf2_9ce4_8422_2325,
+            digest: Digest::default().0,
             millisecond: 0,
             timers_fired: 0,
             storm: false,
@@ -132,15 +133,16 @@ impl PacketFlows {
                     self.count_timer(now);
                     self.subflow_timer(now, sub, send);
                 }
-                TimerKind::Cbr(no) => {
-                    let cbr = &mut self.cbrs[no as usize];
-                    if let Some(next) = cbr.timer(now, |route, bytes| {
-                        send(route, Segment::new(0, no, bytes, SegmentKind::Cross));
-                    }) {
-                        self.timers.push(next, TimerKind::Cbr(no));
-                    }
-                }
+                TimerKind::Cbr(no) => self.cross_traffic(now, no, send),
             }
+        }
+    }
+
+    #[inline(never)]
+    fn cross_traffic(&mut self, now: Time, no: u32, send: &mut impl FnMut(RouteId, Segment)) {
+        let send = |route, bytes| send(route, Segment::new(0, no, bytes, SegmentKind::Cross));
+        if let Some(next) = self.cbrs[no as usize].timer(now, send) {
+            self.timers.push(next, TimerKind::Cbr(no));
         }
     }
 
