@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use algo::Span;
-use algo::control::Algorithm;
+use algo::control::{Algorithm, Window};
 use mmtp::subscriber::Grouping;
 use sim::{LinkId, Stats};
 
@@ -294,7 +294,8 @@ impl Observe for SimulatedScenario {
             let counted = members.iter().filter(|member| member.srtt > Span::ZERO);
             let omegas: Vec<f64> = counted
                 .map(|member| {
-                    let w = if member.slow_start { member.cwnd.0 as f64 / (1u64 << 40) as f64 } else { 1.0 };
+                    let w =
+                        if member.slow_start { member.cwnd.units() as f64 / Window::ONE as f64 } else { 1.0 };
                     w / (member.srtt.as_nanos() as f64).powi(2)
                 })
                 .collect();
