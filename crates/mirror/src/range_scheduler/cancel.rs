@@ -111,7 +111,7 @@ impl RangeScheduler {
     /// The blocks of a connection's requests go back to the pool.
     pub(super) fn release_all(&mut self, p: ConnectionId, pool: &mut dyn Pool) {
         let connection = &self.connections[p];
-        // The pool hands out last what is released first.
+        // The current request last: a pool that hands out first what came back last begins with its blocks.
         let ids = [&connection.prefetch, &connection.fetch].map(|fetch| fetch.as_ref().map(|fetch| fetch.id));
         for id in ids.into_iter().flatten() {
             self.release_fetch(id, pool);
