@@ -13,6 +13,7 @@
 mod resolution;
 mod retry;
 mod sidecar;
+mod stage;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsStr;
@@ -23,12 +24,12 @@ use algo::{Span, Time};
 use anabranch_http::client::{Event, FetchError, FetchId, FetchRequest, Head, RequestKind};
 use mirror::http_fields;
 use mirror::leaf_list::{self, LEAVES_MAX, LeafList};
-use mirror::metalink::{self, METALINK_MAX, Metalink};
+use mirror::metalink::{self, Metalink};
 use mirror::url::Url;
 use mmtp::ContentId;
 use net::Egress;
 
-use super::event_loop::{Context, EventLoop, Poll, Stage};
+use super::event_loop::EventLoop;
 use super::locators::{Locators, MetalinkOrigin};
 use super::origin::{Origin, host, origin};
 use super::request::Request;
@@ -38,14 +39,10 @@ use crate::{Error, Result};
 use resolution::its_file;
 pub(super) use resolution::{DiscoveredFile, ExistingFile, Mirror};
 
-/// Once some servers have answered, and nothing has come for so long, the others are not waited for.
-const QUIET: Span = Span::from_secs(3);
 /// Mirrors of one transfer.
 pub(super) const MIRRORS_MAX: usize = 64;
 /// A `b3sum` line is no longer.
 const LINE_MAX: usize = 16 * 1024;
-/// After so long it is said what is waited for.
-const TOLD_AFTER: Span = Span::from_secs(2);
 /// How long an answer about what may lie beside the file is waited for; a leaf list that has begun to come
 /// may take longer, for it is as long as the file is.
 const BESIDE_FOR: Span = Span::from_secs(10);
@@ -269,42 +266,6 @@ impl Discovery<'_> {
         }
     }
 
-    /// Asks what can be asked by now; returns until when answers are waited for, if any are.
-    fn ask_more(&mut self) -> Result<Option<Time>> {
-        while let Some((url, offered)) = self.lists.pop_front() {
-            self.ask(ProbeKind::List, &url, RequestKind::Document { max: METALINK_MAX }, offered);
-        }
-        if self.wants_beside
-            && self.metalink.is_none()
-            && self.asked.values().all(|probe| probe.kind != ProbeKind::List)
-        {
-            self.wants_beside = false;
-            self.look_beside();
-        }
-        if let Some(length) = self.length_so_far() {
-            for (url, beside) in std::mem::take(&mut self.lists_of_leaves) {
-                let max = leaves_max(length);
-                self.ask(ProbeKind::Leaves, &url, RequestKind::Document { max }, beside);
-            }
-        }
-        let again_at = self.ask_again()?;
-        Ok(self.asked.values().map(|probe| probe.until).chain(again_at).min())
-    }
-
-    /// Looks at what is late and asks more; returns until when answers are waited for, if any are.
-    fn turn(&mut self) -> Result<Option<Time>> {
-        if self.several.is_some() {
-            return Ok(None);
-        }
-        let is_quiet = self.now.since(self.heard_at) >= QUIET && self.heads.iter().any(Option::is_some);
-        self.expire(is_quiet)?;
-        if !self.told && !self.told_again && self.now.since(self.start) > TOLD_AFTER {
-            self.told = true;
-            self.notices.push("asking the mirrors what they have".to_owned());
-        }
-        self.ask_more()
-    }
-
     /// Drops probes past their deadlines; if others have been answered and it is `quiet` now, all of them.
     fn expire(&mut self, quiet: bool) -> Result<()> {
         for probe in self.asked.values_mut() {
@@ -473,35 +434,5 @@ impl Discovery<'_> {
             self.lists_of_leaves.push((url, by.is_some()));
         }
         self.metalink = Some((file, by));
-    }
-}
-
-impl Stage for Discovery<'_> {
-    fn poll(&mut self, cx: &mut Context<'_, '_>) -> Result<Poll> {
-        self.now = cx.now();
-        let until = self.turn();
-        for command in self.commands.drain(..) {
-            match command {
-                Command::Fetch(id, request) => cx.world.fetch(id, request),
-                Command::Cancel(id) => cx.world.cancel(id),
-            }
-        }
-        self.notices.drain(..).for_each(|notice| cx.observer.notice(&notice));
-        Ok(until?.map_or(Poll::Done, Poll::Wait))
-    }
-
-    fn on_http(&mut self, cx: &mut Context<'_, '_>, events: &mut Vec<Event>) -> Result<()> {
-        self.now = cx.now();
-        self.heard_at = self.now;
-        events.drain(..).try_for_each(|event| self.event(event))
-    }
-
-    fn interrupted(&self) -> &'static str {
-        "interrupted; nothing was fetched"
-    }
-
-    fn finish(&mut self, cx: &mut Context<'_, '_>, result: Result<()>) -> Result<()> {
-        self.notices.drain(..).for_each(|notice| cx.observer.notice(&notice));
-        result
     }
 }

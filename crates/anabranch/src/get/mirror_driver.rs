@@ -66,6 +66,8 @@ pub(super) struct MirrorDriver {
     algorithm: Algorithm,
     groups: GroupPolicy,
     first_group: usize,
+    /// The links have changed, and some name is still being looked up for that.
+    awaits_names: bool,
     pool: PoolState,
     /// Since when only comparisons are missing.
     comparing: Option<Time>,

@@ -9,6 +9,7 @@ use mmtp::subscriber::Subscriber;
 use net::Egress;
 
 use super::{MirrorConfig, MirrorDriver, MirrorState, sources};
+use crate::get::discovery::Mirror;
 use crate::get::event_loop::{Context, EventLoop};
 use crate::get::groups::GroupPolicy;
 use crate::get::origin::host;
@@ -66,6 +67,7 @@ impl MirrorDriver {
             algorithm,
             groups,
             first_group,
+            awaits_names: false,
             pool: if lent { PoolState::Lending(check) } else { PoolState::Check(check) },
             comparing: None,
             proven: false,
@@ -132,7 +134,10 @@ impl MirrorDriver {
                 machine.handle(now, input, pool);
             }
         });
+        self.awaits_names = false;
         for number in 0..self.mirrors.len() {
+            let Mirror { url, proxied, .. } = &self.mirrors[number].mirror;
+            self.awaits_names |= !proxied && cx.world.resolve(host_of(url)).is_none();
             if self.mirrors[number].status.out.is_none()
                 && let Ok(found) = self.ends(number, cx)
             {
@@ -142,8 +147,8 @@ impl MirrorDriver {
         }
     }
 
-    /// Whether the local end of some connection is gone.
+    /// Whether the local end of some connection is gone, or it is not known yet where some mirror is.
     pub(in crate::get) fn lacks_links(&self) -> bool {
-        self.routes.iter().any(|way| way.is_down)
+        self.awaits_names || self.routes.iter().any(|way| way.is_down)
     }
 }
