@@ -28,6 +28,8 @@ mod server_status;
 mod single_file;
 mod sink;
 mod small_files;
+#[cfg(test)]
+mod soak;
 mod sockets;
 mod source_status;
 mod transfer;

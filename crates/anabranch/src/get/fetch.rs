@@ -58,7 +58,11 @@ pub(super) fn failed(error: Error, observer: &mut Observer<'_>) -> Result<Report
 
 /// # Errors
 /// What failed before there was anything to report.
-fn fetch_named(request: &Request, mut named: Locators, events: &mut EventLoop<'_, '_>) -> Result<Outcome> {
+pub(super) fn fetch_named(
+    request: &Request,
+    mut named: Locators,
+    events: &mut EventLoop<'_, '_>,
+) -> Result<Outcome> {
     if let Some(uri) = named.uri.clone().filter(|uri| uri.collection || !named.is_web()) {
         if named.is_web() {
             if uri.from.is_empty() && request.from.is_empty() {
