@@ -21,7 +21,6 @@ use super::request::Request;
 use super::sink::Sink;
 use super::source_status::{Source, given_up};
 use super::udp_paths::UdpPaths;
-use crate::secret::secret;
 use crate::{Progress, Result, Stop};
 
 /// A running transfer: paths that outlive one content.
@@ -65,7 +64,7 @@ impl ContentFetch {
         }
         let cx = &mut events.context();
         let algorithm = request.algorithm;
-        let mut subscriber = Subscriber::new(&secret()?);
+        let mut subscriber = Subscriber::new(&cx.world.secret()?);
         let groups = GroupPolicy::new(&request.groups)?;
         for line in groups.strangers(sources) {
             cx.observer

@@ -25,7 +25,6 @@ use super::pool::{PoolState, with_pool};
 use super::routes::{Route, has_others, route_of};
 use super::server_status::{ServerStatus, none_left, pause};
 use crate::event::Observer;
-use crate::secret::secret;
 use crate::{Error, Result};
 
 /// How long comparisons with other mirrors are waited for when everything is here.
@@ -69,6 +68,8 @@ pub(super) struct MirrorDriver {
     /// The links have changed, and some name is still being looked up for that.
     awaits_names: bool,
     pool: PoolState,
+    /// What decides which parts are compared.
+    seed: [u8; 32],
     /// Since when only comparisons are missing.
     comparing: Option<Time>,
     /// The subscriber lends, and knows all hashes.
@@ -125,7 +126,7 @@ impl MirrorDriver {
             let check = std::mem::replace(check, Check::Nothing);
             let mut plain =
                 VerifiedPool::new(self.length, check, have).map_err(|e| Error::usage(e.to_string()))?;
-            plain.seed(secret()?);
+            plain.seed(self.seed);
             self.pool = PoolState::Plain(Box::new(plain));
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! Whole transfers in a simulated world, by seeds: whatever mirrors and links do, a file that has its name is
 //! right, every run ends, and once the weather is fair the same command completes what is there.
 
+mod sim_source;
 mod sim_world;
 
 use std::path::Path;
@@ -38,7 +39,7 @@ struct Command {
 }
 
 impl Command {
-    fn new(rng: &mut Rng, mirrors: usize, to: &Path) -> Self {
+    fn new(rng: &mut Rng, mirrors: usize, sources: usize, to: &Path) -> Self {
         let length = 1 + rng.below(60 * BLOCK_BYTES as u64);
         let content: Vec<u8> = (0..length).map(|_| rng.below(256) as u8).collect();
         let id = ContentId::of(&content);
@@ -48,7 +49,7 @@ impl Command {
         let urls = (0..mirrors).map(|n| Url::parse(&format!("http://m{n}/f")).expect("a URL")).collect();
         let locators = Locators { uri: Some(Uri::new(id)), urls, ..Locators::default() };
         let request = Request {
-            from: Vec::new(),
+            from: (1..=sources).map(|port| format!("s:{port}").parse().expect("a source")).collect(),
             via: Vec::new(),
             output: Output::Path(to.join("f")),
             algorithm: Algorithm::by_name(ALGORITHMS[rng.below(3) as usize].name).expect("its name"),
@@ -62,10 +63,10 @@ impl Command {
     }
 
     /// Runs it in this weather; returns how it ended, and what came over each link.
-    fn run(&self, seed: u64, calm: bool, natures: &[Nature]) -> (Result<()>, Vec<u64>) {
+    fn run(&self, seed: u64, calm: bool, natures: &[Nature], sources: &[bool]) -> (Result<()>, Vec<u64>) {
         let stop = Stop::new().expect("descriptors");
         let contents = (Rc::clone(&self.content), Rc::clone(&self.leaves));
-        let mut world = SimWorld::new(seed, calm, stop.clone(), natures.to_vec(), contents);
+        let mut world = SimWorld::new(seed, calm, stop.clone(), natures, sources, contents);
         let mut listener = |_| Control::Continue;
         let mut observer = Observer::new(&mut listener, stop, Span::from_millis(200));
         let mut events = EventLoop::new(&mut world, &mut observer, self.request.timeout);
@@ -76,7 +77,7 @@ impl Command {
 
 fn natures(rng: &mut Rng) -> Vec<Nature> {
     let all = [Nature::Good, Nature::Faulty, Nature::Liar, Nature::Empty];
-    (0..1 + rng.below(4)).map(|_| all[rng.below(4) as usize]).collect()
+    (0..rng.below(4)).map(|_| all[rng.below(4) as usize]).collect()
 }
 
 fn is_right(file: &Path, command: &Command) -> bool {
@@ -88,11 +89,14 @@ fn soak(seed: u64) -> Vec<Option<ErrorKind>> {
     let mut rng = Rng(seed);
     let dir = tempfile::tempdir().expect("a directory");
     let natures = natures(&mut rng);
-    let command = Command::new(&mut rng, natures.len(), dir.path());
+    // Without a mirror there is a source.
+    let sources = rng.below(3).max(u64::from(natures.is_empty()));
+    let sources: Vec<bool> = (0..sources).map(|_| !rng.one_in(3)).collect();
+    let command = Command::new(&mut rng, natures.len(), sources.len(), dir.path());
     let file = dir.path().join("f");
     let mut ends = Vec::new();
     for _ in 0..rng.below(RUNS_MAX + 1) {
-        let (result, _) = command.run(rng.below(u64::MAX), false, &natures);
+        let (result, _) = command.run(rng.below(u64::MAX), false, &natures, &sources);
         // Whatever happens: under its name there is the file, or nothing.
         assert!(file.exists() || result.is_err(), "seed {seed}: nothing arrived");
         if file.exists() {
@@ -101,7 +105,7 @@ fn soak(seed: u64) -> Vec<Option<ErrorKind>> {
         ends.push(result.err().map(|error| error.kind()));
     }
     let fair = vec![Nature::Good; natures.len()];
-    let (result, _) = command.run(rng.below(u64::MAX), true, &fair);
+    let (result, _) = command.run(rng.below(u64::MAX), true, &fair, &vec![true; sources.len()]);
     result.unwrap_or_else(|e| panic!("seed {seed}: in fair weather: {e}"));
     ends.push(None);
     assert!(is_right(&file, &command), "seed {seed}: other bytes");
@@ -125,10 +129,18 @@ fn seeded_transfers_end_and_what_arrives_is_right() {
 }
 
 #[test]
-fn both_links_bring_something_in_fair_weather() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let command = Command::new(&mut Rng(7), 2, dir.path());
-    let (result, came) = command.run(1, true, &[Nature::Good; 2]);
-    result.expect("fair weather");
-    assert!(came.iter().all(|bytes| *bytes > 0), "{came:?}");
+fn both_links_bring_something_and_the_same_seed_the_same() {
+    for (mirrors, sources) in [(2, 0), (0, 1), (1, 2)] {
+        let came = || {
+            let dir = tempfile::tempdir().expect("a directory");
+            let command = Command::new(&mut Rng(7), mirrors, sources, dir.path());
+            let (natures, there) = (vec![Nature::Good; mirrors], vec![true; sources]);
+            let (result, came) = command.run(1, true, &natures, &there);
+            result.expect("fair weather");
+            came
+        };
+        let first = came();
+        assert!(first.iter().all(|bytes| *bytes > 0), "{first:?}");
+        assert_eq!(came(), first, "{mirrors} mirrors, {sources} sources");
+    }
 }

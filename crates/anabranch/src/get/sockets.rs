@@ -15,6 +15,7 @@ use net::{
 use super::resolver::Resolver;
 use super::world::{Arrival, OpenSocket, SocketId, World};
 use crate::event::Observer;
+use crate::secret::secret;
 use crate::{Error, Result, Stop};
 
 /// Buffer sets read from one socket in one turn, so that none starves the others.
@@ -126,6 +127,10 @@ impl World for Sockets {
         }
         self.has_news |= !is_told || self.poller.ready(wakes + 1).read;
         Ok(())
+    }
+
+    fn secret(&mut self) -> Result<[u8; 32]> {
+        secret()
     }
 
     fn waker(&self) -> Waker {

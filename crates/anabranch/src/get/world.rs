@@ -45,6 +45,12 @@ pub(super) trait World {
     /// is `until`. `http`: whether what HTTP servers send ends it too.
     fn wait(&mut self, until: Time, http: bool) -> io::Result<()>;
 
+    /// Bits that nobody can guess.
+    ///
+    /// # Errors
+    /// [`Error::System`](crate::Error::System) if the system has none.
+    fn secret(&mut self) -> Result<[u8; 32]>;
+
     /// Ends a wait from another thread.
     fn waker(&self) -> Waker;
 

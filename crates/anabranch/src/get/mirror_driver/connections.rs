@@ -69,6 +69,7 @@ impl MirrorDriver {
             first_group,
             awaits_names: false,
             pool: if lent { PoolState::Lending(check) } else { PoolState::Check(check) },
+            seed: cx.world.secret()?,
             comparing: None,
             proven: false,
         };

@@ -1,4 +1,4 @@
-//! A world in virtual time: mirrors that answer, are slow, fall silent, break off, lie or are overloaded;
+//! A world in virtual time: sources that are there or not, behind links with loss; mirrors that answer, are slow, fall silent, break off, lie or are overloaded;
 //! links that come and go; names that take their time; a clock that leaps; a caller who stops. All of it by a
 //! seed.
 
@@ -12,11 +12,15 @@ use anabranch_http::client::{Event, FetchError, FetchId, FetchRequest, Head, Req
 use mirror::url::Url;
 use net::{Egress, WakeReceiver, Waker};
 
+use super::sim_source::SimSource;
 use crate::get::world::{Arrival, OpenSocket, SocketId, World};
 use crate::{Result, Stop};
 
 /// Bytes of one piece of a body.
 const PIECE_BYTES: u64 = 32 << 10;
+/// What each link carries, bytes a second, and what waits at its far end at most.
+const RATE_BYTES: u64 = 2_000_000;
+const QUEUE: Span = Span::from_millis(150);
 /// When the HTTP client gives up a server that says nothing.
 const SILENCE: Span = Span::from_secs(30);
 /// Waits of one run: more are taken for a loop without end.
@@ -66,6 +70,21 @@ struct Coming {
     event: Event,
 }
 
+/// A datagram under way to here.
+struct Packet {
+    at: Time,
+    socket: SocketId,
+    bytes: Vec<u8>,
+}
+
+/// A UDP socket.
+#[derive(Clone, Copy)]
+struct SimSocket {
+    link: usize,
+    /// Its other end.
+    source: usize,
+}
+
 /// See the [module](self).
 pub(super) struct SimWorld {
     now: Time,
@@ -88,6 +107,13 @@ pub(super) struct SimWorld {
     coming: Vec<Coming>,
     /// Until when a route is busy with what was asked before.
     busy: BTreeMap<RouteId, Time>,
+    /// By their numbers; none: nobody listens there.
+    sources: Vec<Option<SimSource>>,
+    /// None: a number that is free.
+    sockets: Vec<Option<SimSocket>>,
+    packets: Vec<Packet>,
+    /// Until when each link is busy with packets.
+    sending: Vec<Time>,
     /// How often it was waited for.
     pub(super) waits: u64,
     /// Body bytes that came over each link.
@@ -100,7 +126,8 @@ impl SimWorld {
         seed: u64,
         calm: bool,
         stop: Stop,
-        natures: Vec<Nature>,
+        natures: &[Nature],
+        sources: &[bool],
         (content, leaves): (Rc<Vec<u8>>, Rc<Vec<u8>>),
     ) -> Self {
         let mut rng = Rng(seed);
@@ -117,9 +144,13 @@ impl SimWorld {
             rng,
             stop,
             wake: WakeReceiver::new().expect("descriptors"),
+            natures: natures.to_vec(),
+            sources: sources.iter().map(|is_there| is_there.then(|| SimSource::new(&content))).collect(),
             content,
             leaves,
-            natures,
+            sockets: Vec::new(),
+            packets: Vec::new(),
+            sending: vec![Time::ZERO; links.len()],
             came: vec![0; links.len()],
             links: links.to_vec(),
             flap_at,
@@ -180,6 +211,10 @@ impl SimWorld {
             if !self.up[link] {
                 let gone = self.coming.iter().filter(|coming| coming.link == Some(link));
                 let gone: std::collections::BTreeSet<FetchId> = gone.map(|coming| coming.id).collect();
+                let is_over = |packet: &Packet| {
+                    self.sockets[packet.socket].as_ref().is_none_or(|socket| socket.link == link)
+                };
+                self.packets.retain(|packet| !is_over(packet));
                 self.coming.retain(|coming| !gone.contains(&coming.id));
                 for id in gone {
                     self.fail(self.now + SILENCE, id, FetchError::Broken("nothing comes".into()));
@@ -208,10 +243,15 @@ impl World for SimWorld {
         let come = self.coming.iter().filter(|_| http).map(|coming| coming.at);
         let names = self.names.values().copied().filter(|at| *at > self.now);
         let world = [self.flap_at, self.stop_at, self.leap_at];
-        let next = come.chain(names).chain(world).fold(until, Time::min);
+        let packets = self.packets.iter().map(|packet| packet.at);
+        let next = come.chain(names).chain(packets).chain(world).fold(until, Time::min);
         assert!(next < Time::NEVER, "nothing would ever end this wait");
         self.pass(next);
         Ok(())
+    }
+
+    fn secret(&mut self) -> Result<[u8; 32]> {
+        Ok(std::array::from_fn(|_| self.rng.below(256) as u8))
     }
 
     fn waker(&self) -> Waker {
@@ -311,20 +351,56 @@ impl World for SimWorld {
         self.busy.clear();
     }
 
-    fn open_udp(&mut self, _: &Egress, _: SocketAddr) -> io::Result<OpenSocket> {
-        Err(io::ErrorKind::Unsupported.into())
+    fn open_udp(&mut self, via: &Egress, peer: SocketAddr) -> io::Result<OpenSocket> {
+        let link = self.links.iter().position(|link| link == via).filter(|link| self.up[*link]);
+        let link = link.ok_or(io::ErrorKind::NetworkDown)?;
+        let id = self.sockets.iter().position(Option::is_none).unwrap_or(self.sockets.len());
+        if id == self.sockets.len() {
+            self.sockets.push(None);
+        }
+        self.sockets[id] = Some(SimSocket { link, source: usize::from(peer.port()) - 1 });
+        Ok(OpenSocket { id, payload_max: 1_472, receive_buffer: 4 << 20 })
     }
 
-    fn close_udp(&mut self, _: SocketId) {}
-
-    fn send(&mut self, _: SocketId, _: &[u8]) -> bool {
-        false
+    fn close_udp(&mut self, socket: SocketId) {
+        self.sockets[socket] = None;
+        self.packets.retain(|packet| packet.socket != socket);
     }
 
-    fn receive(&mut self, _: bool, _: &mut dyn FnMut(SocketId, Arrival<'_>)) {}
+    fn send(&mut self, socket: SocketId, bytes: &[u8]) -> bool {
+        let Some(SimSocket { link, source }) = self.sockets[socket] else { return true };
+        let Some(source) = &mut self.sources[source] else { return self.rng.one_in(2) };
+        if !self.up[link] {
+            return false;
+        }
+        let there = self.now + Span::from_millis(10 + 25 * link as u64);
+        let from = SocketAddr::from(([192, 0, 2, link as u8], 1_000 + socket as u16));
+        for bytes in source.answer(there, from, bytes) {
+            let starts = self.sending[link].max(there);
+            if starts.since(there) > QUEUE || self.rng.one_in(200) {
+                continue;
+            }
+            let lasts = Span::from_nanos(bytes.len() as u64 * 1_000_000_000 / RATE_BYTES);
+            self.sending[link] = starts + lasts;
+            let at = starts + lasts + Span::from_millis(10 + 25 * link as u64);
+            self.packets.push(Packet { at, socket, bytes });
+        }
+        true
+    }
 
-    fn is_bound(&self, _: SocketId, _: &Egress) -> bool {
-        false
+    fn receive(&mut self, _: bool, each: &mut dyn FnMut(SocketId, Arrival<'_>)) {
+        self.packets.sort_by_key(|packet| packet.at);
+        let due = self.packets.partition_point(|packet| packet.at <= self.now);
+        for Packet { socket, bytes, .. } in self.packets.drain(..due) {
+            if let Some(SimSocket { link, .. }) = self.sockets[socket] {
+                self.came[link] += bytes.len() as u64;
+            }
+            each(socket, Arrival::Datagrams { bytes: &bytes, stride: bytes.len(), marked: false });
+        }
+    }
+
+    fn is_bound(&self, socket: SocketId, _: &Egress) -> bool {
+        self.sockets[socket].as_ref().is_some_and(|socket| self.up[socket.link])
     }
 
     fn resolve(&mut self, host: &str) -> Option<io::Result<Vec<SocketAddr>>> {
