@@ -1,34 +1,40 @@
 //! Getting a file or a directory from all who have it: [`Get`] says what and how, [`Download`] where to.
 //!
-//! What happens inside: `fetch` looks sources up and asks HTTP servers what they have
-//! (`discovery`), then a `driver` joins the machines (`mmtp`'s subscriber, `mirror`'s scheduler and pool)
-//! with sockets (`udp_paths`, `mirror_driver`), the clock and the disk (`sink`). The files of a directory
-//! from mirrors (`directory`) come many at once while they are small (`small_files`).
+//! What happens inside: `fetch` runs one *stage* after the other in one loop (`event_loop`): names are looked
+//! up (`resolver`), HTTP servers are asked what they have (`discovery`), then `content_fetch` joins the machines
+//! (`mmtp`'s subscriber over `udp_paths`, `mirror`'s scheduler and pool in `mirror_driver`) with the disk
+//! (`sink`). The files of a directory from mirrors (`directory`) come many at once while they are small
+//! (`small_files`). What all of them need of the outside is a `world`: real `sockets`.
 
+mod content_fetch;
 mod directory;
 mod discovery;
-mod driver;
+mod event_loop;
 mod existing;
 mod fetch;
 mod groups;
 mod history;
 mod idle_timeout;
 mod locators;
-mod lookup;
 mod mirror_driver;
 mod origin;
 mod outcome;
 mod pool;
 mod rate_meter;
 mod request;
+mod resolver;
 mod routes;
 mod server_status;
 mod single_file;
 mod sink;
 mod small_files;
+#[cfg(test)]
+mod soak;
+mod sockets;
 mod source_status;
 mod transfer;
 mod udp_paths;
+mod world;
 mod writer;
 
 pub use groups::Groups;

@@ -9,6 +9,8 @@ use std::net::SocketAddr;
 use common::Server;
 use common::fetch::{Done, Ground, run, spawn};
 use common::netns::Net;
+use mmtp::ContentId;
+use mmtp::uri::Uri;
 
 /// A client `c` with two links, `left` and `right`, to a server `s` that has an address on each.
 fn two_links(test: &str) -> Option<Net> {
@@ -127,6 +129,38 @@ fn with_the_only_interface_gone_it_waits_and_goes_on_when_it_is_back() {
     running.wait_note("via left is back");
     running.end().expect(0);
     ground.assert_arrived();
+}
+
+/// Bytes that have come over an interface.
+fn bytes_via(event: &serde_json::Value, device: &str) -> u64 {
+    let rows = event["paths"].as_array().into_iter().flatten();
+    let of = rows.filter(|row| row["via"].as_str().is_some_and(|via| via.contains(device)));
+    of.filter_map(|row| row["bytes"].as_u64()).sum()
+}
+
+#[test]
+fn a_mirror_is_asked_over_an_interface_that_comes_up_later_and_goes_again() {
+    let Some(net) = two_links("later") else { return };
+    // An address of its own that both links lead to.
+    net.ip("s", "addr add 10.9.9.9/32 dev lo");
+    net.ip("c", "link set dev right down");
+    net.ip("c", "route add 10.9.9.9/32 via 10.9.1.2");
+    let ground = Ground::new(8_000_000);
+    let listen = ["--listen=10.9.9.9:0", "--http=10.9.9.9:0", "--limit=2M"];
+    let server = net.serve("s", &ground.source(), &listen);
+    let url = server.offers[0]["http"][0].as_str().expect("a URL").to_owned();
+    let names = [Uri::new(ContentId::of(&ground.content)).to_string(), url];
+    let running = spawn(net.inside("c", &ground.get_named(&names, &["--json"])));
+    ground.wait_recorded(30);
+    net.ip("c", "link set dev right up");
+    net.ip("c", "route add 10.9.9.9/32 via 10.9.2.2 metric 9");
+    let both = running.wait_event(|event| bytes_via(event, "right") > 500_000);
+    assert!(bytes_via(&both, "left") > 0, "it began over the other: {both}");
+    net.ip("c", "link set dev right down");
+    running.wait_note("via 10.9.2.1%right is gone");
+    let done = running.end().expect(0);
+    ground.assert_arrived();
+    assert!(bytes_via(&done.summary()["last"], "right") > 500_000, "{}", done.out);
 }
 
 #[test]

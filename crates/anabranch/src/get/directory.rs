@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use mirror::metalink::{File, Metalink};
 use mmtp::ContentId;
-use net::Clock;
 
 use super::discovery::{Discovered, DiscoveredFile, Expected, discover};
+use super::event_loop::EventLoop;
 use super::locators::{Beside, Locators, MetalinkOrigin};
 use super::origin::{Origin, host, origin};
 use super::outcome::{FileOutcome, Outcome};
@@ -21,7 +21,6 @@ use super::single_file;
 use super::small_files::{ByteTotals, FileJob, Hash, SMALL_BYTES, SmallFiles};
 use super::writer::Writer;
 use crate::error::ErrorKind;
-use crate::event::Observer;
 use crate::filenames::{is_harmless, show};
 use crate::format::bytes;
 use crate::report::{add, share};
@@ -38,7 +37,7 @@ pub(super) fn get(
     metalink: Metalink,
     base: MetalinkOrigin,
     beside: &Beside,
-    observer: &mut Observer<'_>,
+    events: &mut EventLoop<'_, '_>,
 ) -> Result<Outcome> {
     refuse(request, &metalink, &base, beside)?;
     let name = name(&base).filter(|name| is_harmless(name));
@@ -48,7 +47,7 @@ pub(super) fn get(
     let files = metalink.files.len();
     let mut download = DirectoryDownload { request, base, beside, directory, sum: Totals::default() };
     download.sum.files = files;
-    let result = download.fetch(metalink, observer).and_then(|()| download.sum.result());
+    let result = download.fetch(metalink, events).and_then(|()| download.sum.result());
     let content = format!("{files} files");
     Ok(Outcome { report: download.sum.report(show(&path), content, result.is_ok()), result })
 }
@@ -130,7 +129,7 @@ struct Totals {
 impl DirectoryDownload<'_> {
     /// # Errors
     /// What ends all of it. What ends one file alone is in the sum.
-    fn fetch(&mut self, metalink: Metalink, observer: &mut Observer<'_>) -> Result<()> {
+    fn fetch(&mut self, metalink: Metalink, events: &mut EventLoop<'_, '_>) -> Result<()> {
         self.sum.totals.total_bytes = metalink.files.iter().filter_map(|file| file.size).sum();
         let (mut small, mut others) = (Vec::new(), Vec::new());
         for file in metalink.files {
@@ -142,19 +141,21 @@ impl DirectoryDownload<'_> {
                 _ => others.push(file),
             }
         }
-        observer.notice(&format!(
+        events.observer.notice(&format!(
             "{} files, {}; each is verified before it gets its name, if there is a hash of it",
             self.sum.files,
             bytes(self.sum.totals.total_bytes)
         ));
-        let small = self.leave_out(small, |item| Some((&item.name, item.bytes, item.hash)), observer)?;
-        let others = self.leave_out(others, |file| Some((&file.name, file.size?, hash(file)?)), observer)?;
-        self.small(&small, observer)?;
+        let small = self.leave_out(small, |item| Some((&item.name, item.bytes, item.hash)), events)?;
+        let others = self.leave_out(others, |file| Some((&file.name, file.size?, hash(file)?)), events)?;
+        self.small(&small, events)?;
         for file in others {
-            self.one(file, observer)?;
+            self.one(file, events)?;
         }
         if self.sum.unverified > 0 {
-            observer.notice(&format!("UNVERIFIED: {} files, of which there is no hash", self.sum.unverified));
+            events
+                .observer
+                .notice(&format!("UNVERIFIED: {} files, of which there is no hash", self.sum.unverified));
         }
         Ok(())
     }
@@ -168,9 +169,9 @@ impl DirectoryDownload<'_> {
         &mut self,
         files: Vec<T>,
         what: impl Fn(&T) -> Option<(&str, u64, Hash)>,
-        observer: &mut Observer<'_>,
+        events: &mut EventLoop<'_, '_>,
     ) -> Result<Vec<T>> {
-        let clock = Clock::start();
+        let EventLoop { world, observer, .. } = events;
         observer.among(Progress::default());
         let mut missing = Vec::new();
         for file in files {
@@ -190,7 +191,7 @@ impl DirectoryDownload<'_> {
             let ByteTotals { total_bytes, done_bytes, resumed_bytes } = self.sum.totals;
             if resumed_bytes > 0 {
                 let snapshot = Progress { total_bytes, done_bytes, resumed_bytes, ..Progress::default() };
-                observer.checking(clock.now(), snapshot);
+                observer.checking(world.now(), snapshot);
             }
             if observer.is_stopped() {
                 return Err(Error::interrupted("interrupted; nothing was fetched"));
@@ -199,16 +200,18 @@ impl DirectoryDownload<'_> {
         Ok(missing)
     }
 
-    fn small(&mut self, items: &[FileJob], observer: &mut Observer<'_>) -> Result<()> {
+    fn small(&mut self, items: &[FileJob], events: &mut EventLoop<'_, '_>) -> Result<()> {
         if items.is_empty() {
             return Ok(());
         }
-        observer.among(Progress::default());
-        let writer = Writer::start(&self.directory, self.request.force)?;
-        let (client, origins) = (self.request.client()?, &self.beside.origins);
-        let mut small = SmallFiles::new(client, items, origins, self.request, writer, observer)?;
-        let result = small.run(&mut self.sum.totals, observer);
-        let ended = small.end();
+        events.observer.among(Progress::default());
+        let writer = Writer::start(&self.directory, self.request.force, &events.world.waker())?;
+        events.world.open_http()?;
+        let (origins, totals) = (&self.beside.origins, self.sum.totals);
+        let mut small = SmallFiles::new(items, origins, self.request, writer, totals, events)?;
+        let result = events.run(&mut small);
+        let ended = small.end(events.world.now());
+        self.sum.totals = ended.totals;
         for (origin, source, reason) in ended.liars {
             self.sum.liars.push(origin);
             self.sum.banned.push(BannedSource { source, reason });
@@ -221,15 +224,22 @@ impl DirectoryDownload<'_> {
     }
 
     /// Fetches a file as if it were alone.
-    fn one(&mut self, mut file: File, observer: &mut Observer<'_>) -> Result<()> {
+    fn one(&mut self, mut file: File, events: &mut EventLoop<'_, '_>) -> Result<()> {
         let name = file.name.clone();
         let size = file.size.unwrap_or(0);
         let ByteTotals { total_bytes, done_bytes, resumed_bytes } = self.sum.totals;
         let total_bytes = total_bytes - size;
         let elapsed_s = self.sum.elapsed_s;
         let paths = self.sum.rows.clone();
-        observer.among(Progress { total_bytes, done_bytes, resumed_bytes, elapsed_s, paths, note: None });
-        if observer.is_stopped() {
+        events.observer.among(Progress {
+            total_bytes,
+            done_bytes,
+            resumed_bytes,
+            elapsed_s,
+            paths,
+            note: None,
+        });
+        if events.observer.is_stopped() {
             return Err(Error::interrupted("interrupted; what arrived is kept"));
         }
         // Without a hash of it nothing was looked at before. It keeps no other from coming.
@@ -242,9 +252,9 @@ impl DirectoryDownload<'_> {
         let ended = if let Some(failure) = no_place {
             Err(failure)
         } else if !file.mirrors.is_empty() {
-            observer.about(Some(show(&name)));
-            let ended = self.alone(file, observer);
-            observer.about(None);
+            events.observer.about(Some(show(&name)));
+            let ended = self.alone(file, events);
+            events.observer.about(None);
             ended
         } else if self.sum.liars.is_empty() {
             Err(Error::not_found("no mirror is named"))
@@ -273,7 +283,7 @@ impl DirectoryDownload<'_> {
             Some(error)
                 if is_of_the_file(error.kind()) || (in_the_way && error.kind() == ErrorKind::Target) =>
             {
-                observer.notice(&format!("{}: {error}", show(&name)));
+                events.observer.notice(&format!("{}: {error}", show(&name)));
                 self.sum.missing.push((name, error.kind(), error.to_string()));
                 Ok(())
             }
@@ -284,20 +294,19 @@ impl DirectoryDownload<'_> {
         }
     }
 
-    fn alone(&self, file: File, observer: &mut Observer<'_>) -> Result<(DiscoveredFile, FileOutcome)> {
+    fn alone(&self, file: File, events: &mut EventLoop<'_, '_>) -> Result<(DiscoveredFile, FileOutcome)> {
         let name = file.name.clone();
         let asked = Locators {
             metalink: Some((Metalink { files: vec![file] }, self.base.clone())),
             origins: self.beside.origins.clone(),
             ..Locators::default()
         };
-        let mut client = self.request.client()?;
-        let found = match discover(asked, Expected::default(), self.request, &mut client, observer)? {
+        let found = match discover(asked, Expected::default(), self.request, events)? {
             Discovered::File(found) => *found,
             Discovered::Directory(..) => return Err(Error::system("a Metalink within a Metalink")),
         };
         let mut place = || self.place(&name);
-        let end = single_file::fetch(self.request, &found, &[], client, &mut place, observer)?;
+        let end = single_file::fetch(self.request, &found, &[], &mut place, events)?;
         Ok((found, end))
     }
 }

@@ -13,34 +13,32 @@
 mod resolution;
 mod retry;
 mod sidecar;
+mod stage;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsStr;
 use std::io::Read as _;
-use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 
 use algo::{Span, Time};
-use anabranch_http::client::{Client, Event, FetchError, FetchId, FetchRequest, Head, RequestKind};
+use anabranch_http::client::{Event, FetchError, FetchId, FetchRequest, Head, RequestKind};
 use mirror::http_fields;
 use mirror::leaf_list::{self, LEAVES_MAX, LeafList};
-use mirror::metalink::{self, METALINK_MAX, Metalink};
+use mirror::metalink::{self, Metalink};
 use mirror::url::Url;
 use mmtp::ContentId;
-use net::{Clock, Egress, Interest, Poller};
+use net::Egress;
 
+use super::event_loop::EventLoop;
 use super::locators::{Locators, MetalinkOrigin};
 use super::origin::{Origin, host, origin};
 use super::request::Request;
 use super::server_status::{code, describe};
 use crate::error::ErrorKind;
-use crate::event::Observer;
 use crate::{Error, Result};
 use resolution::its_file;
 pub(super) use resolution::{DiscoveredFile, ExistingFile, Mirror};
 
-/// Once some servers have answered, and nothing has come for so long, the others are not waited for.
-const QUIET: Span = Span::from_secs(3);
 /// Mirrors of one transfer.
 pub(super) const MIRRORS_MAX: usize = 64;
 /// A `b3sum` line is no longer.
@@ -81,15 +79,27 @@ pub(super) struct Expected {
     pub(super) sha256: Option<[u8; 32]>,
 }
 
-struct Discovery<'a, 'o> {
-    client: &'a mut Client,
+/// What is to be asked of servers, or no longer.
+enum Command {
+    Fetch(FetchId, FetchRequest),
+    Cancel(FetchId),
+}
+
+struct Discovery<'a> {
+    /// Not yet carried out.
+    commands: Vec<Command>,
+    /// Not yet said.
+    notices: Vec<String>,
     vias: &'a [Egress],
     /// The first of `vias` that has not failed.
     via: usize,
-    clock: Clock,
+    /// When it was last told or polled.
+    now: Time,
+    start: Time,
+    /// When a server last answered.
+    heard_at: Time,
     /// The deadline of all answers.
     end: Time,
-    observer: &'a mut Observer<'o>,
     said: Expected,
     /// Origins that the user named.
     origins: Vec<Origin>,
@@ -100,6 +110,7 @@ struct Discovery<'a, 'o> {
     asked: BTreeMap<FetchId, Probe>,
     /// Probes to repeat, and when: their servers could not answer.
     again: Vec<(Time, Probe, FetchError)>,
+    told: bool,
     told_again: bool,
     urls: Vec<Url>,
     /// How many of these the user named: the first ones.
@@ -141,25 +152,28 @@ pub(super) fn discover(
     asked: Locators,
     said: Expected,
     request: &Request,
-    client: &mut Client,
-    observer: &mut Observer<'_>,
+    events: &mut EventLoop<'_, '_>,
 ) -> Result<Discovered> {
-    let clock = Clock::start();
+    events.world.open_http()?;
+    let now = events.world.now();
     let any = [Egress::any()];
     let vias = &request.via;
     let mut discovery = Discovery {
-        client,
+        commands: Vec::new(),
+        notices: Vec::new(),
         vias: if vias.is_empty() { &any } else { vias },
         via: 0,
-        clock,
-        end: clock.now() + request.timeout,
-        observer,
+        now,
+        start: now,
+        heard_at: now,
+        end: now + request.timeout,
         said,
         origins: asked.urls.iter().chain(&asked.lists).map(origin).chain(asked.origins).collect(),
         first: asked.urls.first().cloned(),
         alone: asked.urls.len() == 1 && asked.lists.is_empty() && asked.metalink.is_none(),
         asked: BTreeMap::new(),
         again: Vec::new(),
+        told: false,
         told_again: false,
         urls: Vec::new(),
         named: 0,
@@ -196,11 +210,17 @@ pub(super) fn discover(
         let url = if let MetalinkOrigin::Url(url) = &base { Some(url) } else { None };
         discovery.metalink_came(file, url, None);
     }
-    discovery.rounds()?;
+    events.run(&mut discovery)?;
     if let Some((metalink, url)) = discovery.several {
         return Ok(Discovered::Directory(metalink, url));
     }
-    discovery.found().map(|found| Discovered::File(Box::new(found)))
+    let found = discovery.found();
+    discovery.notices.iter().for_each(|notice| events.observer.notice(notice));
+    let mut found = found?;
+    for mirror in &mut found.mirrors {
+        mirror.proxied = events.world.is_proxied(mirror.url.as_str());
+    }
+    Ok(Discovered::File(Box::new(found)))
 }
 
 /// Bytes that the leaf list of a content of `length` bytes may have.
@@ -209,9 +229,9 @@ fn leaves_max(length: u64) -> usize {
     usize::try_from(max).unwrap_or(LEAVES_MAX)
 }
 
-impl Discovery<'_, '_> {
+impl Discovery<'_> {
     fn ask(&mut self, kind: ProbeKind, url: &Url, what: RequestKind, beside: bool) {
-        let patience = if beside { self.clock.now() + BESIDE_FOR } else { self.end };
+        let patience = if beside { self.now + BESIDE_FOR } else { self.end };
         let until = patience.min(self.end);
         let via = self.via;
         self.put(Probe { kind, url: url.clone(), what, via, beside, until, times: 0, body: Vec::new() });
@@ -228,7 +248,7 @@ impl Discovery<'_, '_> {
             trusted: self.is_named(&probe.url),
             kind: probe.what.clone(),
         };
-        self.client.fetch(id, request);
+        self.commands.push(Command::Fetch(id, request));
         self.asked.insert(id, probe);
     }
 
@@ -246,75 +266,21 @@ impl Discovery<'_, '_> {
         }
     }
 
-    /// Sends probes until none is left.
-    fn rounds(&mut self) -> Result<()> {
-        let mut poller = Poller::new(self.clock);
-        let mut told = false;
-        let start = self.clock.now();
-        let mut heard_at = start;
-        loop {
-            while let Some((url, offered)) = self.lists.pop_front() {
-                self.ask(ProbeKind::List, &url, RequestKind::Document { max: METALINK_MAX }, offered);
-            }
-            if self.wants_beside
-                && self.metalink.is_none()
-                && self.asked.values().all(|probe| probe.kind != ProbeKind::List)
-            {
-                self.wants_beside = false;
-                self.look_beside();
-            }
-            if let Some(length) = self.length_so_far() {
-                for (url, beside) in std::mem::take(&mut self.lists_of_leaves) {
-                    self.ask(
-                        ProbeKind::Leaves,
-                        &url,
-                        RequestKind::Document { max: leaves_max(length) },
-                        beside,
-                    );
-                }
-            }
-            let again_at = self.ask_again()?;
-            let until = self.asked.values().map(|probe| probe.until);
-            let Some(until) = until.chain(again_at).min() else { return Ok(()) };
-            let wake = self.observer.stop().wake().as_fd();
-            let set = [(self.client.fd(), Interest::Read), (wake, Interest::Read)];
-            poller
-                .wait(set, until.min(self.clock.now() + Span::from_millis(100)))
-                .map_err(|e| Error::system(format!("waiting for answers: {e}")))?;
-            if self.observer.is_stopped() {
-                return Err(Error::interrupted("interrupted; nothing was fetched"));
-            }
-            let mut events = Vec::new();
-            self.client.events(|event| events.push(event));
-            if !events.is_empty() {
-                heard_at = self.clock.now();
-            }
-            for event in events {
-                self.event(event)?;
-            }
-            if self.several.is_some() {
-                return Ok(());
-            }
-            self.expire(self.clock.now().since(heard_at) >= QUIET && self.heads.iter().any(Option::is_some))?;
-            if !told && !self.told_again && self.clock.now().since(start) > Span::from_secs(2) {
-                told = true;
-                self.observer.notice("asking the mirrors what they have");
-            }
-        }
-    }
-
     /// Drops probes past their deadlines; if others have been answered and it is `quiet` now, all of them.
     fn expire(&mut self, quiet: bool) -> Result<()> {
-        let now = self.clock.now();
         for probe in self.asked.values_mut() {
             if probe.kind == ProbeKind::Leaves && !probe.body.is_empty() {
                 probe.until = self.end;
             }
         }
-        let late: Vec<FetchId> =
-            self.asked.iter().filter(|(_, probe)| quiet || now >= probe.until).map(|(id, _)| *id).collect();
+        let late: Vec<FetchId> = self
+            .asked
+            .iter()
+            .filter(|(_, probe)| quiet || self.now >= probe.until)
+            .map(|(id, _)| *id)
+            .collect();
         for id in late {
-            self.client.cancel(id);
+            self.commands.push(Command::Cancel(id));
             if let Some(probe) = self.asked.remove(&id) {
                 let error = FetchError::Broken("no answer yet".to_owned());
                 self.failed(probe, error)?;
@@ -404,7 +370,7 @@ impl Discovery<'_, '_> {
         if asked
             && !matches!(error, FetchError::NotFound(_))
             && probe.via + 1 < self.vias.len()
-            && self.clock.now() < self.end
+            && self.now < self.end
         {
             // Perhaps only this local end does not lead there.
             self.put(Probe { via: probe.via + 1, body: Vec::new(), ..probe });
@@ -415,7 +381,7 @@ impl Discovery<'_, '_> {
             ProbeKind::Mirror(number) => {
                 let url = &self.urls[number];
                 let why = describe(&error, self.is_named(url));
-                self.observer.notice(&format!("{}: {error}", host(url)));
+                self.notices.push(format!("{}: {error}", host(url)));
                 self.troubles.push((code(&error), format!("{}: {why}", host(url))));
             }
             ProbeKind::List if self.urls.is_empty() => {

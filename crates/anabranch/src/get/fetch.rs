@@ -1,8 +1,8 @@
 //! Fetches what a request names, from all who have it.
 //!
 //! The order: look the sources up, ask HTTP servers what they have, open the target (which finds what an
-//! earlier run left there), then let the [`Driver`] run subscriber and mirrors over sockets until everything
-//! is here. A directory from sources is two transfers over the same paths: its manifest into memory, then its
+//! earlier run left there), then let a [`ContentFetch`] run subscriber and mirrors until everything is here,
+//! all in one [`EventLoop`]. A directory from sources is two transfers over the same paths: its manifest into memory, then its
 //! files. A directory from mirrors, which a Metalink of several files describes, is
 //! [`directory`](super::directory)'s.
 
@@ -13,16 +13,18 @@ use std::rc::Rc;
 use mmtp::collection::Collection;
 use mmtp::uri::Uri;
 
+use super::content_fetch::ContentFetch;
 use super::directory;
 use super::discovery::{Discovered, Expected, discover};
-use super::driver::Driver;
+use super::event_loop::EventLoop;
 use super::locators::{Beside, Locators, MetalinkOrigin};
-use super::lookup::lookup;
 use super::outcome::{FileOutcome, Outcome};
 use super::request::Request;
+use super::resolver::look_up;
 use super::routes::one_a_family;
 use super::single_file;
 use super::sink::{Job, Sink};
+use super::sockets::Sockets;
 use crate::error::ErrorKind;
 use crate::event::{Event, Observer};
 use crate::filenames::{is_harmless, show};
@@ -35,7 +37,10 @@ const URI_HINT: &str = "with it others can be sure of it: anabranch:";
 
 /// Fetches what `locators` name; the last event says how it ended.
 pub(super) fn fetch(request: &Request, locators: Locators, observer: &mut Observer<'_>) -> Result<Report> {
-    match fetch_named(request, locators, observer) {
+    let outcome = Sockets::new(&request.http, observer).and_then(|mut world| {
+        fetch_named(request, locators, &mut EventLoop::new(&mut world, observer, request.timeout))
+    });
+    match outcome {
         Ok(Outcome { report, result }) => {
             observer.send(Event::Finished(Box::new(report.clone())));
             result.map(|()| report)
@@ -53,43 +58,47 @@ pub(super) fn failed(error: Error, observer: &mut Observer<'_>) -> Result<Report
 
 /// # Errors
 /// What failed before there was anything to report.
-fn fetch_named(request: &Request, mut named: Locators, observer: &mut Observer<'_>) -> Result<Outcome> {
+pub(super) fn fetch_named(
+    request: &Request,
+    mut named: Locators,
+    events: &mut EventLoop<'_, '_>,
+) -> Result<Outcome> {
     if let Some(uri) = named.uri.clone().filter(|uri| uri.collection || !named.is_web()) {
         if named.is_web() {
             if uri.from.is_empty() && request.from.is_empty() {
                 return Err(no_source_of_directory(&named));
             }
-            observer.notice(
+            events.observer.notice(
                 "a directory that is named by its URI comes from sources that speak mmTP alone, so the URLs \
                  beside it are not used: mirrors need the Metalink of its files (see mirror-list make)",
             );
         }
-        return from_sources(request, &uri, observer);
+        return from_sources(request, &uri, events);
     }
     match named.metalink.take_if(|(metalink, _)| metalink.files.len() > 1) {
-        Some((metalink, origin)) => directory::get(request, metalink, origin, &Beside::of(&named), observer),
+        Some((metalink, origin)) => directory::get(request, metalink, origin, &Beside::of(&named), events),
         None if named.lists.len() + usize::from(named.metalink.is_some()) > 1 => Err(Error::usage(
             "two Metalinks: fetch other Metalinks by themselves, or put all URLs of one file into one",
         )),
-        None => from_mirrors(request, named, observer),
+        None => from_mirrors(request, named, events),
     }
 }
 
 /// Fetches a content of which the URI says all.
-fn from_sources(request: &Request, uri: &Uri, observer: &mut Observer<'_>) -> Result<Outcome> {
+fn from_sources(request: &Request, uri: &Uri, events: &mut EventLoop<'_, '_>) -> Result<Outcome> {
     if uri.collection && request.sha256.is_some() {
         return Err(Error::usage("--checksum is of one file, and the URI is of a directory"));
     }
-    let sources = resolve(request, Some(uri), observer)?;
+    let sources = resolve(request, Some(uri), events)?;
     if sources.is_empty() {
         return Err(no_source());
     }
-    let mut driver = Driver::new(request, &sources, None, observer)?;
+    let mut content = ContentFetch::new(request, &sources, None, events)?;
     // A name is needed where the target is not named in full; without one in the URI a source is asked.
     let needed = request.output.needs_name(uri.collection);
     let name = match &uri.name {
         // A source may not choose a hidden name: some programs obey files by theirs.
-        None if needed => driver.name_of(uri.id, observer)?.filter(|name| is_harmless(name)),
+        None if needed => content.name_of(uri.id, events)?.filter(|name| is_harmless(name)),
         name => name.clone(),
     };
     let path = if uri.collection {
@@ -99,27 +108,26 @@ fn from_sources(request: &Request, uri: &Uri, observer: &mut Observer<'_>) -> Re
     };
     let proof = request.sha256.map_or(FinalCheck::Root, FinalCheck::Sha256);
     let whole = if uri.collection {
-        collection(request, uri, &path, &mut driver, observer)
+        collection(request, uri, &path, &mut content, events)
     } else {
         // Its blocks are verified as they come, whatever the whole is to be.
         let place = DestPath::of(&path)?;
-        single_file::transfer(request, uri.id, proof, place, &mut driver, observer).map(drop)
+        single_file::transfer(request, uri.id, proof, place, &mut content, events).map(drop)
     };
-    Ok(Outcome { report: driver.report(&uri.id, show(&path), whole.is_ok()), result: whole })
+    Ok(Outcome { report: content.report(&uri.id, show(&path), whole.is_ok()), result: whole })
 }
 
 /// Fetches a content that HTTP servers have, and perhaps others too.
-fn from_mirrors(request: &Request, named: Locators, observer: &mut Observer<'_>) -> Result<Outcome> {
+fn from_mirrors(request: &Request, named: Locators, events: &mut EventLoop<'_, '_>) -> Result<Outcome> {
     let uri = named.uri.clone();
     // With mirrors, sources that cannot be looked up are no reason to give up.
-    let sources = match resolve(request, uri.as_ref(), observer) {
+    let sources = match resolve(request, uri.as_ref(), events) {
         Err(error) if error.kind() == ErrorKind::Unreachable => Vec::new(),
         resolved => resolved?,
     };
-    let mut client = request.client()?;
     let expected = Expected { id: uri.as_ref().map(|uri| uri.id), sha256: request.sha256 };
     let (beside, names_list) = (Beside::of(&named), !named.lists.is_empty());
-    let discovered = discover(named, expected, request, &mut client, observer);
+    let discovered = discover(named, expected, request, events);
     let mut found = match (discovered, &uri) {
         (Err(error), Some(uri))
             if !sources.is_empty()
@@ -128,15 +136,15 @@ fn from_mirrors(request: &Request, named: Locators, observer: &mut Observer<'_>)
                     ErrorKind::NotFound | ErrorKind::Unreachable | ErrorKind::Refused
                 ) =>
         {
-            observer.notice(&format!("{error}: going on without mirrors"));
-            return from_sources(request, uri, observer);
+            events.observer.notice(&format!("{error}: going on without mirrors"));
+            return from_sources(request, uri, events);
         }
         (discovered, _) => match discovered? {
             Discovered::File(found) => *found,
             Discovered::Directory(metalink, url) => {
                 // Beside a URL there is one only if that is of the same directory.
                 let beside = Beside { urls: beside.urls && names_list, ..beside };
-                return directory::get(request, metalink, MetalinkOrigin::Url(url), &beside, observer);
+                return directory::get(request, metalink, MetalinkOrigin::Url(url), &beside, events);
             }
         },
     };
@@ -149,14 +157,14 @@ fn from_mirrors(request: &Request, named: Locators, observer: &mut Observer<'_>)
         // They are verified as they come.
         found.mirrors.iter_mut().for_each(|mirror| mirror.seen_at = None);
     }
-    observer.notice(&found.verification_text());
+    events.observer.notice(&found.verification_text());
     let name = uri.and_then(|uri| uri.name).or(found.name.clone()).filter(|name| is_harmless(name));
     let path = request.output.file_path(name.as_deref(), &found.id)?;
     let mut place = || DestPath::of(&path);
     let FileOutcome { id, report, result } =
-        single_file::fetch(request, &found, &sources, client, &mut place, observer)?;
+        single_file::fetch(request, &found, &sources, &mut place, events)?;
     if result.is_ok() && !found.named {
-        observer.notice(&format!("its id is {id}; {URI_HINT}{id}?len={}", id.length));
+        events.observer.notice(&format!("its id is {id}; {URI_HINT}{id}?len={}", id.length));
     }
     Ok(Outcome { report: Report { target: show(path), ..report }, result })
 }
@@ -166,13 +174,13 @@ fn collection(
     request: &Request,
     uri: &Uri,
     path: &Path,
-    driver: &mut Driver,
-    observer: &mut Observer<'_>,
+    content: &mut ContentFetch,
+    events: &mut EventLoop<'_, '_>,
 ) -> Result<()> {
     if uri.id.length > mmtp::collection::MANIFEST_MAX as u64 {
         return Err(Error::usage("the URI says it is a directory, but its manifest is too long to be one"));
     }
-    let manifest = driver.fetch_manifest(uri.id, observer)?;
+    let manifest = content.fetch_manifest(uri.id, events)?;
     let collection = Collection::parse(&manifest).map_err(|e| {
         Error::system(format!("the URI says it is a directory, but its content is no manifest: {e}"))
     })?;
@@ -182,7 +190,7 @@ fn collection(
         let open = Box::new(move || root.place(path.split(|b| *b == b'/')));
         Job { id: entry.id, proof: FinalCheck::Root, executable: entry.executable, open }
     });
-    driver.run(&mut Sink::new(jobs.collect(), request.force), observer)
+    content.run(&mut Sink::new(jobs.collect(), request.force), events)
 }
 
 fn no_source() -> Error {
@@ -207,7 +215,7 @@ fn no_source_of_directory(beside: &Locators) -> Error {
 fn resolve(
     request: &Request,
     uri: Option<&Uri>,
-    observer: &mut Observer<'_>,
+    events: &mut EventLoop<'_, '_>,
 ) -> Result<Vec<(String, Vec<SocketAddr>)>> {
     let mut hosts: Vec<HostPort> = Vec::new();
     for text in uri.iter().flat_map(|uri| &uri.from) {
@@ -216,23 +224,22 @@ fn resolve(
     hosts.extend(request.from.iter().cloned());
     let mut sources: Vec<(String, Vec<SocketAddr>)> = Vec::new();
     let mut unknown = Vec::new();
+    let names: Vec<String> = hosts.iter().map(|host| host.host.clone()).collect();
+    look_up(&names, "interrupted; nothing was fetched", events)?;
     for host in hosts {
         let name = host.to_string();
         if sources.iter().any(|(known, _)| *known == name) {
             continue;
         }
-        let found = match lookup(&host.host, host.port, observer.stop()) {
+        let found = match events.world.resolve(&host.host).unwrap_or_else(|| Ok(Vec::new())) {
             Ok(found) => found,
-            Err(_) if observer.is_stopped() => {
-                return Err(Error::interrupted("interrupted; nothing was fetched"));
-            }
             Err(e) => {
-                observer.notice(&format!("cannot look up {name}: {e}"));
+                events.observer.notice(&format!("cannot look up {name}: {e}"));
                 unknown.push(name);
                 continue;
             }
         };
-        sources.push((name, one_a_family(found.into_iter())));
+        sources.push((name, one_a_family(found.into_iter(), host.port)));
     }
     if sources.is_empty() && !unknown.is_empty() {
         let message = format!("no source can be looked up: {}", unknown.join(", "));

@@ -19,11 +19,6 @@ impl IdleTimer {
         Self { count: 0, since: now, told: false }
     }
 
-    /// Until now nobody was listened to.
-    pub(super) const fn restart(&mut self, now: Time) {
-        self.since = now;
-    }
-
     /// Something was heard.
     pub(super) const fn heard(&mut self, now: Time) {
         (self.since, self.told) = (now, false);

@@ -5,38 +5,31 @@
 //! a [`VerifiedPool`] where mirrors alone have the content, and the subscriber where sources that speak mmTP have it
 //! too: it lends blocks to the mirrors.
 
+mod connections;
 mod progress;
 
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
 
 use algo::control::Algorithm;
 use algo::{Output, Span, Time};
-use anabranch_http::client::{Client, Event as Answer, FetchError, FetchRequest, RequestKind};
+use anabranch_http::client::{Event as Answer, FetchError, FetchRequest, RequestKind};
 use mirror::fetch_id::connection_of;
-use mirror::range_scheduler::{
-    Command, ConnectionConfig, Failure as Useless, Input, MirrorId, RangeScheduler,
-};
+use mirror::range_scheduler::{Command, Failure as Useless, Input, MirrorId, RangeScheduler};
 use mirror::verified_pool::{self, Check, VerifiedPool};
 use mmtp::subscriber::{DownloadId, SourceId, Subscriber};
 use net::Egress;
 
 use super::discovery::Mirror;
+use super::event_loop::Context;
 use super::groups::GroupPolicy;
-use super::origin::host;
 use super::pool::{PoolState, with_pool};
-use super::routes::{NO_FAMILY, Route, all_lead, ends, has_others};
+use super::routes::{Route, has_others};
 use super::server_status::{ServerStatus, none_left, pause};
 use crate::event::Observer;
-use crate::secret::secret;
 use crate::{Error, Result};
 
 /// How long comparisons with other mirrors are waited for when everything is here.
 const COMPARE_FOR: Span = Span::from_secs(3);
-
-/// What the default, NMCC, is over TCP, whose senders lose a part of their windows at each loss and start
-/// slowly by themselves: what comes back more slowly than theirs (most are CUBIC) leaves links idle.
-const NMCC_OVER_TCP: &str = "nmcc-cubic";
 
 /// What is known of a mirror.
 struct MirrorState {
@@ -64,12 +57,20 @@ pub(super) enum PoolEvent {
 
 /// Everything about HTTP in a transfer.
 pub(super) struct MirrorDriver {
-    client: Client,
     machine: RangeScheduler,
     length: u64,
     mirrors: Vec<MirrorState>,
     routes: Vec<Route>,
+    /// How routes are made.
+    named: Vec<Egress>,
+    algorithm: Algorithm,
+    groups: GroupPolicy,
+    first_group: usize,
+    /// The links have changed, and some name is still being looked up for that.
+    awaits_names: bool,
     pool: PoolState,
+    /// What decides which parts are compared.
+    seed: [u8; 32],
     /// Since when only comparisons are missing.
     comparing: Option<Time>,
     /// The subscriber lends, and knows all hashes.
@@ -78,7 +79,6 @@ pub(super) struct MirrorDriver {
 
 /// What a [`MirrorDriver`] is made of.
 pub(super) struct MirrorConfig {
-    pub(super) client: Client,
     pub(super) mirrors: Vec<Mirror>,
     pub(super) length: u64,
     pub(super) check: Check,
@@ -87,67 +87,6 @@ pub(super) struct MirrorConfig {
 }
 
 impl MirrorDriver {
-    /// A route for every mirror and every local address that leads there.
-    ///
-    /// # Errors
-    /// [`Error::Unreachable`] if none leads to any, or none from a named `via`.
-    pub(super) fn new(
-        parts: MirrorConfig,
-        named: &[Egress],
-        algorithm: Algorithm,
-        groups: &GroupPolicy,
-        first_group: usize,
-        observer: &mut Observer<'_>,
-    ) -> Result<Self> {
-        let MirrorConfig { client, mirrors, length, check, lent } = parts;
-        let algorithm = match Algorithm::by_name("nmcc") {
-            Some(nmcc) if nmcc == algorithm => Algorithm::by_name(NMCC_OVER_TCP).unwrap_or(nmcc),
-            _ => algorithm,
-        };
-        let mut machine = RangeScheduler::new(length);
-        let (mut routes, mut seen, mut error) = (Vec::new(), Vec::new(), None);
-        for (number, mirror) in (0..).zip(mirrors) {
-            let name = host(&mirror.url);
-            match ends(&mirror.url, mirror.proxied, named, observer.stop()) {
-                Ok(found) => {
-                    if found.is_empty() {
-                        error = Some(format!("no route to {name}"));
-                    }
-                    for (via, peer) in found {
-                        let group = groups.of(first_group + routes.len(), &name, peer, &via);
-                        let config = ConnectionConfig {
-                            mirror: number,
-                            group,
-                            control: algorithm,
-                            ranges: mirror.ranges,
-                        };
-                        if machine.add_connection(&config).is_some() {
-                            routes.push(Route { mirror: number, via, address: peer.ip(), shut: None });
-                        }
-                    }
-                }
-                Err(e) => {
-                    observer.notice(&format!("{name}: {e}"));
-                    error = Some(format!("{name}: {e}"));
-                }
-            }
-            seen.push(MirrorState { status: ServerStatus::new(name), mirror, source: None, reserve: false });
-        }
-        if observer.is_stopped() {
-            return Err(Error::interrupted("interrupted; what arrived is kept"));
-        }
-        all_lead(named, &routes, error.as_deref())?;
-        if routes.is_empty() {
-            let why = error.as_deref().unwrap_or(NO_FAMILY);
-            return Err(Error::unreachable(format!("no way to any mirror: {why}")));
-        }
-        let pool = if lent { PoolState::Lending(check) } else { PoolState::Check(check) };
-        let mut new =
-            Self { client, machine, length, mirrors: seen, routes, pool, comparing: None, proven: false };
-        new.tell_reserve(observer);
-        Ok(new)
-    }
-
     /// Makes the mirrors sources of the subscriber, which lends them blocks; returns their names.
     pub(super) fn join(&mut self, subscriber: &mut Subscriber) -> Vec<String> {
         for seen in &mut self.mirrors {
@@ -188,7 +127,7 @@ impl MirrorDriver {
             let check = std::mem::replace(check, Check::Nothing);
             let mut plain =
                 VerifiedPool::new(self.length, check, have).map_err(|e| Error::usage(e.to_string()))?;
-            plain.seed(secret()?);
+            plain.seed(self.seed);
             self.pool = PoolState::Plain(Box::new(plain));
         }
         Ok(())
@@ -211,18 +150,19 @@ impl MirrorDriver {
         }
     }
 
-    /// Readable when something came.
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        self.client.fd()
-    }
-
-    /// Hands what the client received to the machine.
-    pub(super) fn receive(&mut self, now: Time, subscriber: &mut Subscriber, observer: &mut Observer<'_>) {
-        let Self { client, machine, mirrors, routes, pool, .. } = self;
+    /// Hands what servers sent to the machine.
+    pub(super) fn receive(
+        &mut self,
+        subscriber: &mut Subscriber,
+        cx: &mut Context<'_, '_>,
+        events: &mut Vec<Answer>,
+    ) {
+        let now = cx.now();
+        let Self { machine, mirrors, routes, pool, .. } = self;
         let mut failed: Vec<(MirrorId, FetchError)> = Vec::new();
         let mut shut: Vec<(usize, FetchError)> = Vec::new();
         with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
-            client.events(|event| match event {
+            events.drain(..).for_each(|event| match event {
                 Answer::Head { id, head } => {
                     if let Some(way) = routes.get(connection_of(id)) {
                         mirrors[usize::from(way.mirror)].status.fault = None;
@@ -279,12 +219,12 @@ impl MirrorDriver {
         for (connection, error) in shut {
             let Some(route) = self.routes.get(connection) else { continue };
             let (name, via) = (self.name(route.mirror), &route.via);
-            observer.notice(&format!("{name} via {via}: {error}: not asked over this route any more"));
+            cx.observer.notice(&format!("{name} via {via}: {error}: not asked over this route any more"));
         }
         for (mirror, error) in failed {
-            self.out(mirror, &error, subscriber, observer);
+            self.out(mirror, &error, subscriber, cx.observer);
         }
-        self.tell_reserve(observer);
+        self.tell_reserve(cx.observer);
     }
 
     /// Gives a mirror up.
@@ -334,13 +274,13 @@ impl MirrorDriver {
     /// if none is left.
     pub(super) fn drain(
         &mut self,
-        now: Time,
         subscriber: &mut Subscriber,
-        observer: &mut Observer<'_>,
+        cx: &mut Context<'_, '_>,
         mut each: impl FnMut(PoolEvent) -> Result<()>,
     ) -> Result<Time> {
+        let now = cx.now();
         loop {
-            let Self { client, machine, mirrors, routes, pool, length, .. } = self;
+            let Self { machine, mirrors, routes, pool, length, .. } = self;
             let until = with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
                 loop {
                     match machine.poll(now, pool) {
@@ -360,21 +300,20 @@ impl MirrorDriver {
                                 seen_at: mirror.seen_at.clone(),
                             };
                             let (url, trusted) = (mirror.url.as_str().to_owned(), mirror.trusted);
-                            client.fetch(
-                                fetch,
-                                FetchRequest { route: connection, via: end.via.clone(), url, trusted, kind },
-                            );
+                            let via = end.via.clone();
+                            cx.world
+                                .fetch(fetch, FetchRequest { route: connection, via, url, trusted, kind });
                         }
-                        Output::Send(Command::Cancel { fetch }) => client.cancel(fetch),
+                        Output::Send(Command::Cancel { fetch }) => cx.world.cancel(fetch),
                         Output::Send(Command::Window { connection, bytes }) => {
-                            client.window(connection, bytes);
+                            cx.world.window(connection, bytes);
                         }
                     }
                 }
             });
-            let again = self.drain_events(now, subscriber, observer, &mut each)?;
+            let again = self.drain_events(now, subscriber, cx.observer, &mut each)?;
             if !again {
-                self.compare(now, observer);
+                self.compare(now, cx.observer);
                 if !self.machine.has_usable_connection() && self.is_alone() && self.is_wanting() {
                     return Err(self.given_up());
                 }

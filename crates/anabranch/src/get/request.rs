@@ -2,13 +2,12 @@
 
 use algo::Span;
 use algo::control::Algorithm;
-use anabranch_http::client::{Client, Options};
+use anabranch_http::client::Options;
 use net::Egress;
 
 use super::groups::Groups;
 use crate::host_port::HostPort;
 use crate::target::Output;
-use crate::{Error, Result};
 
 /// How to fetch what [`Locators`](super::locators::Locators) name, and where to put it.
 pub(crate) struct Request {
@@ -26,14 +25,4 @@ pub(crate) struct Request {
     /// The SHA-256 that the whole must have.
     pub(super) sha256: Option<[u8; 32]>,
     pub(super) http: Options,
-}
-
-impl Request {
-    /// A client for HTTP servers.
-    ///
-    /// # Errors
-    /// [`Error::Usage`] if an option cannot be followed.
-    pub(super) fn client(&self) -> Result<Client> {
-        Client::start(self.http.clone()).map_err(|e| Error::usage(e.to_string()))
-    }
 }

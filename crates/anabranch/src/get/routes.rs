@@ -6,11 +6,10 @@ use mirror::range_scheduler::{MirrorId, State};
 use mirror::url::Url;
 use net::Egress;
 
-use super::lookup::lookup;
 use super::server_status::ServerStatus;
+use super::world::World;
 use crate::report::NO_ANSWER_YET;
-use crate::{Error, Result};
-use crate::{PathProgress, Stop};
+use crate::{Error, PathProgress, Result};
 
 /// Why a named local end leads nowhere, where nothing else is known.
 pub(super) const NO_FAMILY: &str = "no mirror is of its address family";
@@ -22,6 +21,8 @@ pub(super) struct Route {
     pub(super) address: IpAddr,
     /// Why it is not used any more, though its mirror may be over others.
     pub(super) shut: Option<String>,
+    /// Whether its local end is gone.
+    pub(super) is_down: bool,
 }
 
 impl Route {
@@ -66,9 +67,10 @@ pub(super) fn all_lead(named: &[Egress], routes: &[Route], why: Option<&str>) ->
 }
 
 /// Of addresses the first of each family: more of them commonly lead to the same machine over the same route.
-pub(super) fn one_a_family(found: impl Iterator<Item = SocketAddr>) -> Vec<SocketAddr> {
+pub(super) fn one_a_family(found: impl Iterator<Item = SocketAddr>, port: u16) -> Vec<SocketAddr> {
     let mut addresses: Vec<SocketAddr> = Vec::new();
-    for address in found {
+    for mut address in found {
+        address.set_port(port);
         if addresses.iter().all(|a| a.is_ipv4() != address.is_ipv4()) {
             addresses.push(address);
         }
@@ -76,7 +78,12 @@ pub(super) fn one_a_family(found: impl Iterator<Item = SocketAddr>) -> Vec<Socke
     addresses
 }
 
-/// The local ends and remote addresses of the routes to the server of a URL.
+/// The host of a URL as names are looked up.
+pub(super) fn host_of(url: &Url) -> &str {
+    url.host().trim_matches(['[', ']'])
+}
+
+/// The local ends and remote addresses of the routes to the server of a URL, as far as its name is known.
 ///
 /// # Errors
 /// A clause that says why there is no route.
@@ -84,7 +91,7 @@ pub(super) fn ends(
     url: &Url,
     proxied: bool,
     named: &[Egress],
-    stop: &Stop,
+    world: &mut dyn World,
 ) -> Result<Vec<(Egress, SocketAddr)>, String> {
     if proxied {
         // The server's addresses say nothing about routes.
@@ -92,26 +99,34 @@ pub(super) fn ends(
         let any = SocketAddr::new(IpAddr::from([0; 4]), url.port());
         return Ok(via.into_iter().map(|via| (via, any)).collect());
     }
-    let host = url.host().trim_matches(['[', ']']);
-    let found = lookup(host, url.port(), stop).map_err(|e| format!("cannot look it up: {e}"))?;
-    routes_to(&one_a_family(found.into_iter()), named)
-}
-
-/// The local ends to use towards a server, each once: over two families it would be two connections over
-/// the same link.
-fn routes_to(peers: &[SocketAddr], named: &[Egress]) -> Result<Vec<(Egress, SocketAddr)>, String> {
+    let Some(found) = world.resolve(host_of(url)) else { return Ok(Vec::new()) };
+    let found = found.map_err(|e| format!("cannot look it up: {e}"))?;
     let mut routes: Vec<(Egress, SocketAddr)> = Vec::new();
-    for &peer in peers {
-        let ends = super::udp_paths::local_ends(named, peer.ip()).map_err(|e| e.to_string())?;
-        for via in ends {
-            let same = |known: &Egress| {
-                *known == via || (known.device().is_some() && known.device() == via.device())
-            };
-            let family = |known: &SocketAddr| known.is_ipv4() == peer.is_ipv4();
-            if !routes.iter().any(|(known, other)| same(known) && !family(other)) {
+    for peer in one_a_family(found.into_iter(), url.port()) {
+        for via in world.local_ends(named, peer.ip()).map_err(|e| e.to_string())? {
+            if !routes.iter().any(|(known, other)| is_same_link(known, other.ip(), &via, peer.ip())) {
                 routes.push((via, peer));
             }
         }
     }
     Ok(routes)
+}
+
+/// Whether two routes to a server differ in nothing but the family of its address: over both it would be two
+/// connections over the same link.
+fn is_same_link(known: &Egress, known_peer: IpAddr, via: &Egress, peer: IpAddr) -> bool {
+    let same = known == via || (known.device().is_some() && known.device() == via.device());
+    same && known_peer.is_ipv4() != peer.is_ipv4()
+}
+
+/// The ends that no route to this mirror has yet.
+pub(super) fn new_ends(
+    routes: &[Route],
+    mirror: MirrorId,
+    found: Vec<(Egress, SocketAddr)>,
+) -> impl Iterator<Item = (Egress, SocketAddr)> {
+    found.into_iter().filter(move |(via, peer)| {
+        let known = |way: &&Route| way.via == *via || is_same_link(&way.via, way.address, via, peer.ip());
+        !routes.iter().filter(|way| way.mirror == mirror).any(|way| known(&way))
+    })
 }

@@ -2,12 +2,12 @@
 
 use std::net::SocketAddr;
 
-use anabranch_http::client::Client;
 use mirror::verified_pool::Check;
 use mmtp::ContentId;
 
+use super::content_fetch::ContentFetch;
 use super::discovery::DiscoveredFile;
-use super::driver::Driver;
+use super::event_loop::EventLoop;
 use super::existing;
 use super::history::{self, HistoryEntry, Provenance};
 use super::mirror_driver::MirrorConfig;
@@ -16,7 +16,6 @@ use super::outcome::FileOutcome;
 use super::request::Request;
 use super::sink::{Job, Sink};
 use crate::error::ErrorKind;
-use crate::event::Observer;
 use crate::target::{DestPath, FinalCheck};
 use crate::{Error, Report, Result, Verified};
 
@@ -25,11 +24,10 @@ pub(super) fn fetch(
     request: &Request,
     found: &DiscoveredFile,
     sources: &[(String, Vec<SocketAddr>)],
-    client: Client,
     place: &mut dyn FnMut() -> Result<DestPath>,
-    observer: &mut Observer<'_>,
+    events: &mut EventLoop<'_, '_>,
 ) -> Result<FileOutcome> {
-    if let Some(end) = existing::already(request.force, found, place, observer)? {
+    if let Some(end) = existing::already(request.force, found, place, events.observer)? {
         return Ok(end);
     }
     // Whoever says --force wants fetched again what has never been verified.
@@ -37,25 +35,24 @@ pub(super) fn fetch(
     let mut place = || place().map(|place| place.anew(anew));
     let mut verified =
         if sources.is_empty() || found.since().is_some() { found.verified() } else { Verified::Blocks };
-    let parts = |client: Client, lent: bool| MirrorConfig {
-        client,
+    let parts = |lent: bool| MirrorConfig {
         length: found.id.length,
         check: found.check.clone(),
         lent,
         mirrors: found.mirrors.clone(),
     };
-    let mut driver = Driver::new(request, sources, Some(parts(client, !sources.is_empty())), observer)?;
-    let mut whole = transfer(request, found.id, found.proof, place()?, &mut driver, observer);
+    let mut content = ContentFetch::new(request, sources, Some(parts(!sources.is_empty())), events)?;
+    let mut whole = transfer(request, found.id, found.proof, place()?, &mut content, events);
     let mut banned = Vec::new();
-    if driver.is_deserted() {
-        banned = driver.report(&found.id, String::new(), true).banned;
+    if content.is_deserted() {
+        banned = content.report(&found.id, String::new(), true).banned;
         verified = found.verified();
-        observer.notice(&format!(
+        events.observer.notice(&format!(
             "no source answers that speaks mmTP: mirrors alone go on; {}",
             found.verification_text()
         ));
-        driver = Driver::new(request, &[], Some(parts(request.client()?, false)), observer)?;
-        whole = transfer(request, found.id, found.proof, place()?, &mut driver, observer);
+        content = ContentFetch::new(request, &[], Some(parts(false)), events)?;
+        whole = transfer(request, found.id, found.proof, place()?, &mut content, events);
     }
     if let (Ok(Some(root)), true) = (&whole, found.named)
         && *root != found.id.root
@@ -67,24 +64,24 @@ pub(super) fn fetch(
         ));
     }
     if let (Some(recalled), true) = (&found.recalled, is_corrupt(&whole)) {
-        whole = whole.map_err(|error| Error::corrupt(doubted(found, recalled, &driver, &error.to_string())));
+        whole = whole.map_err(|error| Error::corrupt(doubted(found, recalled, &content, &error.to_string())));
     }
     let id = whole.as_ref().ok().copied().flatten().map_or(found.id, |root| ContentId { root, ..found.id });
     if whole.is_ok() && !found.named {
         // Nobody knows who brought what an earlier run left.
-        let is_fresh = driver.resumed_bytes() == 0;
+        let is_fresh = content.resumed_bytes() == 0;
         let came = match verified {
-            Verified::Nothing if is_fresh && driver.brought_by().count() == 1 => Provenance::Alone,
+            Verified::Nothing if is_fresh && content.brought_by().count() == 1 => Provenance::Alone,
             Verified::Nothing => Provenance::Mixed,
             _ => Provenance::Verified,
         };
-        let validated = driver.mirrors().filter_map(|(url, validator)| Some((url, validator?)));
+        let validated = content.mirrors().filter_map(|(url, validator)| Some((url, validator?)));
         history::remember(validated, id, came);
     }
     let result = whole.map(drop);
     let unverified_since = found.since().map(str::to_owned);
     let mut report =
-        Report { verified, unverified_since, ..driver.report(&id, String::new(), result.is_ok()) };
+        Report { verified, unverified_since, ..content.report(&id, String::new(), result.is_ok()) };
     if result.is_err() && !found.named {
         // That of the journal says nothing to anybody.
         report.content = None;
@@ -99,12 +96,12 @@ fn is_corrupt<T>(result: &Result<T>) -> bool {
 
 /// What came is not what was `recalled`: what is to be said of that. What is remembered is forgotten only if
 /// the very URL that it is of has sent something else.
-fn doubted(found: &DiscoveredFile, recalled: &HistoryEntry, driver: &Driver, message: &str) -> String {
+fn doubted(found: &DiscoveredFile, recalled: &HistoryEntry, content: &ContentFetch, message: &str) -> String {
     let HistoryEntry { url, day, id, .. } = recalled;
     let is_it = |mirror: &str| mirror == url.as_str();
-    let is_alone = driver.resumed_bytes() == 0 && driver.brought_by().eq([url.as_str()]);
+    let is_alone = content.resumed_bytes() == 0 && content.brought_by().eq([url.as_str()]);
     // Where blocks are verified, it is known who sent what.
-    let has_lied = matches!(found.check, Check::Leaves(_)) && driver.liars().any(is_it);
+    let has_lied = matches!(found.check, Check::Leaves(_)) && content.liars().any(is_it);
     if is_alone || has_lied {
         history::forget(found.mirrors.iter().map(|mirror| &mirror.url), id);
         return format!(
@@ -126,11 +123,11 @@ pub(super) fn transfer(
     id: ContentId,
     proof: FinalCheck,
     place: DestPath,
-    driver: &mut Driver,
-    observer: &mut Observer<'_>,
+    content: &mut ContentFetch,
+    events: &mut EventLoop<'_, '_>,
 ) -> Result<Option<[u8; 32]>> {
     let open = Box::new(move || Ok(place));
     let mut arrivals = Sink::new(vec![Job { id, proof, executable: false, open }], request.force);
-    driver.run(&mut arrivals, observer)?;
+    content.run(&mut arrivals, events)?;
     Ok(arrivals.root())
 }

@@ -6,32 +6,32 @@ mod error_policy;
 mod file_job;
 mod outcome;
 mod progress;
+mod stage;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::AsFd as _;
+use std::net::SocketAddr;
 
-use algo::{Machine as _, Output, Span, Time};
-use anabranch_http::client::{
-    Client, Event as Answer, FetchError, FetchId, FetchRequest, Head, PIPELINE_MAX, RequestKind,
-};
+use algo::{Machine as _, Output, Time};
+use anabranch_http::client::{FetchError, FetchId, FetchRequest, Head, PIPELINE_MAX, RequestKind};
 use mirror::fetch_id::connection_of;
 use mirror::file_scheduler::{
     BAD_FILES_MAX, Command, Event, FileId, FileScheduler, FileSpec, Input, SERVERS_MAX, ServerId,
 };
 use mirror::url::Url;
-use net::{Clock, Egress, Interest, Poller};
+use net::Egress;
 
-use super::idle_timeout::IdleTimer;
+use super::event_loop::{Context, EventLoop};
 use super::origin::{Origin, host, origin};
 use super::rate_meter::RateMeter;
 use super::request::Request;
-use super::routes::{Route, all_lead, ends};
-use super::server_status::{ServerStatus, faults};
+use super::resolver::look_up;
+use super::routes::{Route, all_lead, ends, host_of, new_ends};
+use super::server_status::ServerStatus;
 use super::writer::Writer;
+use crate::Result;
 use crate::error::ErrorKind;
 use crate::event::Observer;
 use crate::filenames::show;
-use crate::{Error, Result};
 pub(super) use file_job::{FileJob, Hash};
 
 /// Files of up to so many bytes are fetched whole.
@@ -43,6 +43,8 @@ const SLACK_BYTES: u64 = 64 << 10;
 struct ServerState {
     status: ServerStatus,
     origin: Origin,
+    /// One of its URLs.
+    url: Url,
     trusted: bool,
     /// Files in a row that it would not send, for a reason that may be the file's or the server's own.
     refusals: u32,
@@ -74,11 +76,12 @@ pub(super) struct ByteTotals {
 
 /// The machine, its servers and the routes to them.
 pub(super) struct SmallFiles<'a> {
-    client: Client,
     machine: FileScheduler,
     items: &'a [FileJob],
     servers: Vec<ServerState>,
     routes: Vec<Route>,
+    /// The local ends to use; none: every usable one.
+    named: &'a [Egress],
     coming: BTreeMap<FetchId, PartialBody>,
     writer: Writer,
     /// Files that have their places.
@@ -90,10 +93,9 @@ pub(super) struct SmallFiles<'a> {
     /// Why the rest is given up.
     gave_up: Option<String>,
     totals: ByteTotals,
-    clock: Clock,
     rows: RateMeter,
-    timeout: Span,
-    silence: IdleTimer,
+    /// The writer had no room, so nobody was listened to.
+    is_paused: bool,
     /// Answers, with bytes or without.
     answers: u64,
 }
@@ -105,14 +107,14 @@ impl<'a> SmallFiles<'a> {
     /// # Errors
     /// [`Error::Unreachable`] if none leads from a named `via`.
     pub(super) fn new(
-        client: Client,
         items: &'a [FileJob],
         named: &[Origin],
-        request: &Request,
+        request: &'a Request,
         writer: Writer,
-        observer: &mut Observer<'_>,
+        totals: ByteTotals,
+        events: &mut EventLoop<'_, '_>,
     ) -> Result<Self> {
-        let (mut servers, mut firsts): (Vec<ServerState>, Vec<&Url>) = (Vec::new(), Vec::new());
+        let mut servers: Vec<ServerState> = Vec::new();
         let mut wanted = Vec::new();
         let mut left_out = false;
         for item in items {
@@ -123,11 +125,11 @@ impl<'a> SmallFiles<'a> {
                 let number = match known {
                     Some(number) => number,
                     None if servers.len() < SERVERS_MAX => {
-                        firsts.push(url);
                         let trusted = named.contains(&origin);
                         servers.push(ServerState {
                             status: ServerStatus::new(host(url)),
                             origin,
+                            url: url.clone(),
                             trusted,
                             refusals: 0,
                             wrong: 0,
@@ -148,128 +150,98 @@ impl<'a> SmallFiles<'a> {
             wanted.push(FileSpec { bytes: item.bytes, servers: places });
         }
         if left_out {
-            observer
+            events
+                .observer
                 .notice(&format!("the Metalink names more than {SERVERS_MAX} servers: the first are asked"));
         }
-        let clock = Clock::start();
-        let now = clock.now();
+        let now = events.world.now();
         let mut new = Self {
-            client,
             machine: FileScheduler::new(&wanted, PIPELINE_MAX),
             items,
             servers,
             routes: Vec::new(),
+            named: &request.via,
             coming: BTreeMap::new(),
             writer,
             here: BTreeSet::new(),
             wrong: BTreeMap::new(),
             refused: BTreeMap::new(),
             gave_up: None,
-            totals: ByteTotals::default(),
-            clock,
+            totals,
             rows: RateMeter::new(now),
-            timeout: request.timeout,
-            silence: IdleTimer::new(now),
+            is_paused: false,
             answers: 0,
         };
-        let urls: Vec<Url> = firsts.into_iter().cloned().collect();
-        new.open(&urls, &request.via, observer)?;
+        new.open(events)?;
         Ok(new)
     }
 
-    /// Opens the routes to the servers of these URLs.
-    fn open(&mut self, urls: &[Url], named: &[Egress], observer: &mut Observer<'_>) -> Result<()> {
+    /// Opens the routes to all servers.
+    fn open(&mut self, events: &mut EventLoop<'_, '_>) -> Result<()> {
+        let urls = self.servers.iter().map(|seen| &seen.url);
+        let direct = urls.filter(|url| !events.world.is_proxied(url.as_str()));
+        let hosts: Vec<String> = direct.map(|url| host_of(url).to_owned()).collect();
+        look_up(&hosts, "interrupted; what arrived is kept", events)?;
+        let cx = &mut events.context();
         let mut error = None;
-        for (number, url) in (0..).zip(urls) {
-            let why = match ends(url, self.client.is_proxied(url.as_str()), named, observer.stop()) {
+        for number in 0..self.servers.len() {
+            let why = match self.ends(number, cx) {
                 Ok(found) => {
-                    for (via, peer) in &found {
-                        let Some(first) = self.machine.add_connection(number) else { break };
-                        let second = self.machine.add_second_connection(first);
-                        for _ in [Some(first), second].into_iter().flatten() {
-                            let (via, address) = (via.clone(), peer.ip());
-                            self.routes.push(Route { mirror: number, via, address, shut: None });
-                        }
-                    }
-                    found.is_empty().then(|| "no route to it".to_owned())
+                    let is_none = found.is_empty();
+                    self.connect(number, found);
+                    is_none.then(|| "no route to it".to_owned())
                 }
                 Err(why) => Some(why),
             };
-            if !self.routes.iter().any(|way| way.mirror == number) {
+            let server = number as ServerId;
+            if !self.routes.iter().any(|way| way.mirror == server) {
                 let why = why.unwrap_or_else(|| "too many routes".into());
-                let seen = &mut self.servers[usize::from(number)].status;
-                observer.notice(&format!("{}: {why}", seen.name));
+                let seen = &mut self.servers[number].status;
+                cx.observer.notice(&format!("{}: {why}", seen.name));
                 error = Some(format!("{}: {why}", seen.name));
                 (seen.out, seen.code) = (Some(why), ErrorKind::Unreachable);
-                self.machine.handle(self.clock.now(), Input::Useless { server: number });
+                self.machine.handle(cx.now(), Input::Useless { server });
             }
         }
-        if observer.is_stopped() {
-            return Err(Error::interrupted("interrupted; what arrived is kept"));
-        }
-        if urls.is_empty() { Ok(()) } else { all_lead(named, &self.routes, error.as_deref()) }
+        if self.servers.is_empty() { Ok(()) } else { all_lead(self.named, &self.routes, error.as_deref()) }
     }
 
-    /// Runs until every file is here or lost, or nobody answers any more. `totals` counts on.
-    ///
-    /// # Errors
-    /// [`Error::Target`] if the disk does not take a file, [`Error::Interrupted`] if the caller stops. Files
-    /// that arrived are in their places in any case.
-    pub(super) fn run(&mut self, totals: &mut ByteTotals, observer: &mut Observer<'_>) -> Result<()> {
-        self.totals = *totals;
-        let mut poller = Poller::new(self.clock);
-        let (mut until, mut is_paused) = (Time::ZERO, false);
-        let result = loop {
-            if let Err(failure) = self.written() {
-                break Err(failure);
+    /// The ends of routes to a server.
+    fn ends(&self, number: usize, cx: &mut Context<'_, '_>) -> Result<Vec<(Egress, SocketAddr)>, String> {
+        let url = &self.servers[number].url;
+        let proxied = cx.world.is_proxied(url.as_str());
+        ends(url, proxied, self.named, cx.world)
+    }
+
+    /// Adds routes to a server.
+    fn connect(&mut self, number: usize, found: impl IntoIterator<Item = (Egress, SocketAddr)>) {
+        let server = number as ServerId;
+        for (via, peer) in found {
+            let Some(first) = self.machine.add_connection(server) else { break };
+            let second = self.machine.add_second_connection(first);
+            for _ in [Some(first), second].into_iter().flatten() {
+                let (via, address) = (via.clone(), peer.ip());
+                self.routes.push(Route { mirror: server, via, address, shut: None, is_down: false });
             }
-            // While the disk is behind nobody is listened to, so nobody is silent.
-            if self.writer.has_room() {
-                if std::mem::take(&mut is_paused) {
-                    self.machine.handle(self.clock.now(), Input::Resumed);
-                }
-                until = self.drain(observer);
-            }
-            if self.machine.remaining() == 0 && self.writer.is_idle() {
-                break Ok(());
-            }
-            let now = self.clock.now();
-            if self.is_silent(now, observer) {
-                break Ok(());
-            }
-            if observer.is_due(now) {
-                let progress = self.progress(false);
-                observer.progress(now, &progress);
-            }
-            let has_room = self.writer.has_room();
-            let set = [
-                (observer.stop().wake().as_fd(), Interest::Read),
-                (self.writer.wake().as_fd(), Interest::Read),
-            ];
-            let client = has_room.then(|| (self.client.fd(), Interest::Read));
-            let tick = now + Span::from_millis(100);
-            if let Err(e) =
-                poller.wait(set.into_iter().chain(client), if has_room { until.min(tick) } else { tick })
+        }
+    }
+
+    /// Links have come: those that lead to servers are used too.
+    fn add_connections(&mut self, cx: &mut Context<'_, '_>) {
+        for number in 0..self.servers.len() {
+            let server = number as ServerId;
+            if !self.machine.is_closed(server)
+                && let Ok(found) = self.ends(number, cx)
             {
-                break Err(Error::system(format!("waiting for packets: {e}")));
+                let found: Vec<_> = new_ends(&self.routes, server, found).collect();
+                self.connect(number, found);
             }
-            if observer.is_stopped() {
-                break Err(Error::interrupted(
-                    "interrupted; what arrived is kept, and the same command resumes",
-                ));
-            }
-            is_paused |= !has_room;
-            if has_room {
-                self.receive(observer);
-            }
-        };
-        *totals = self.totals;
-        result
+        }
     }
 
     /// Does what the machine wants until it wants to wait; returns until when.
-    fn drain(&mut self, observer: &mut Observer<'_>) -> Time {
-        let now = self.clock.now();
+    fn drain(&mut self, cx: &mut Context<'_, '_>) -> Time {
+        let now = cx.now();
         loop {
             match self.machine.poll(now) {
                 Output::Wait(until) => return until,
@@ -286,17 +258,19 @@ impl<'a> SmallFiles<'a> {
                         trusted: self.servers[usize::from(end.mirror)].trusted,
                         kind: RequestKind::Document { max: (item.bytes + SLACK_BYTES) as usize },
                     };
-                    self.client.fetch(fetch, request);
+                    cx.world.fetch(fetch, request);
                 }
                 Output::Send(Command::Cancel { fetch }) => {
                     self.coming.remove(&fetch);
-                    self.client.cancel(fetch);
+                    cx.world.cancel(fetch);
                 }
                 Output::Event(Event::Complete { file, fetch }) => {
                     let came = self.coming.remove(&fetch).unwrap_or_default();
                     self.writer.put(file, &self.items[file].name, came.bytes);
                 }
-                Output::Event(Event::BadContent { file, server }) => self.counted(file, server, observer),
+                Output::Event(Event::BadContent { file, server }) => {
+                    self.counted(file, server, cx.observer);
+                }
                 // What is not here at the end is lost.
                 Output::Event(Event::Lost { .. }) => {}
             }
@@ -330,37 +304,7 @@ impl<'a> SmallFiles<'a> {
         Ok(())
     }
 
-    /// Whether nobody has answered for so long that the rest is given up.
-    fn is_silent(&mut self, now: Time, observer: &mut Observer<'_>) -> bool {
-        let bytes: u64 = self.machine.connections().map(|way| way.counters.received_bytes).sum();
-        // A disk that takes its time is no silence.
-        if !self.writer.is_idle() {
-            self.silence.heard(now);
-        }
-        let faults = || faults(self.servers.iter().map(|seen| &seen.status));
-        self.gave_up = self.silence.look(now, bytes + self.answers, self.timeout, "mirror", faults, observer);
-        self.gave_up.is_some()
-    }
-
-    /// Hands over what came.
-    fn receive(&mut self, observer: &mut Observer<'_>) {
-        let now = self.clock.now();
-        let mut events = Vec::new();
-        self.client.events(|event| events.push(event));
-        for event in events {
-            match event {
-                Answer::Head { id, head } => self.head(now, id, &head, observer),
-                Answer::Body { id, bytes } => self.body(now, id, &bytes, observer),
-                Answer::Done { id } => self.done(now, id, observer),
-                Answer::Failed { id, error } => self.failed(now, id, &error, observer),
-                Answer::Sample { route, sample } => {
-                    self.machine.handle(now, Input::Sample { connection: route, rtt: sample.rtt });
-                }
-            }
-        }
-    }
-
-    fn head(&mut self, now: Time, id: FetchId, head: &Head, observer: &mut Observer<'_>) {
+    fn head(&mut self, now: Time, id: FetchId, head: &Head, cx: &mut Context<'_, '_>) {
         let Some(item) = self.item(id) else { return };
         if let Some(coming) = self.coming.get_mut(&id) {
             coming.page = head.content_type.as_deref().is_some_and(file_job::is_page);
@@ -370,20 +314,20 @@ impl<'a> SmallFiles<'a> {
         }
         self.machine.handle(now, Input::Head { fetch: id, nth: head.nth, last: head.last });
         if head.length.is_some_and(|length| length != item.bytes) {
-            self.client.cancel(id);
-            self.wrong(now, id, observer);
+            cx.world.cancel(id);
+            self.wrong(now, id, cx.observer);
         }
     }
 
-    fn body(&mut self, now: Time, id: FetchId, bytes: &[u8], observer: &mut Observer<'_>) {
+    fn body(&mut self, now: Time, id: FetchId, bytes: &[u8], cx: &mut Context<'_, '_>) {
         let Some(item) = self.item(id) else { return };
         let Some(coming) = self.coming.get_mut(&id) else { return };
         coming.bytes.extend_from_slice(bytes);
         let came = coming.bytes.len() as u64;
         self.machine.handle(now, Input::Bytes { fetch: id, bytes: bytes.len() as u64 });
         if came > item.bytes {
-            self.client.cancel(id);
-            self.wrong(now, id, observer);
+            cx.world.cancel(id);
+            self.wrong(now, id, cx.observer);
         }
     }
 

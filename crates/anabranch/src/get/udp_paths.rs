@@ -1,15 +1,16 @@
 //! The subflows of a transfer: which there are, their sockets, and what happens when an interface goes.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use algo::control::Algorithm;
 use mmtp::subscriber::{PathConfig, PathId, SourceId, Subscriber};
-use net::{Egress, Interface, Udp};
+use net::Egress;
 
 use crate::{Error, Result};
 
 use super::groups::GroupPolicy;
 use super::request::Request;
+use super::world::{SocketId, World};
 
 /// One subflow: a source's address, seen from one local address.
 pub(super) struct UdpPath {
@@ -18,7 +19,7 @@ pub(super) struct UdpPath {
     pub(super) via: Egress,
     pub(super) peer: SocketAddr,
     /// None while the interface or the address is gone.
-    pub(super) udp: Option<Udp>,
+    pub(super) socket: Option<SocketId>,
 }
 
 /// How paths are made.
@@ -44,13 +45,14 @@ impl UdpPaths {
         sources: &[(String, Vec<SocketAddr>)],
         needed: bool,
         subscriber: &mut Subscriber,
+        world: &mut dyn World,
     ) -> Result<Self> {
         let sources: Vec<_> = sources
             .iter()
             .map_while(|(name, addresses)| Some((subscriber.add_source()?, name.clone(), addresses.clone())))
             .collect();
         let mut new = Self { links: Vec::new(), sources, via: request.via.clone(), algorithm, groups };
-        let error = new.extend(subscriber);
+        let error = new.extend(subscriber, world);
         if !needed {
             return Ok(new);
         }
@@ -69,11 +71,11 @@ impl UdpPaths {
 
     /// Adds the paths that are possible and not there yet; tells what went wrong with the last impossible
     /// one.
-    fn extend(&mut self, subscriber: &mut Subscriber) -> Option<String> {
+    fn extend(&mut self, subscriber: &mut Subscriber, world: &mut dyn World) -> Option<String> {
         let mut error = None;
         for (index, (source, name, addresses)) in self.sources.iter().enumerate() {
             for &peer in addresses {
-                let routes = match local_ends(&self.via, peer.ip()) {
+                let routes = match world.local_ends(&self.via, peer.ip()) {
                     Ok(routes) => routes,
                     Err(e) => {
                         error = Some(e.to_string());
@@ -91,8 +93,8 @@ impl UdpPaths {
                     {
                         continue;
                     }
-                    let udp = match Udp::connect(&via, peer) {
-                        Ok(udp) => udp,
+                    let socket = match world.open_udp(&via, peer) {
+                        Ok(socket) => socket,
                         Err(e) => {
                             error = Some(e.to_string());
                             continue;
@@ -102,13 +104,15 @@ impl UdpPaths {
                     let config = PathConfig {
                         group,
                         control: self.algorithm,
-                        payload_max: payload_max(&udp),
-                        receive_buffer: udp.receive_buffer(),
+                        payload_max: socket.payload_max,
+                        receive_buffer: socket.receive_buffer,
                     };
                     let Some(path) = subscriber.add_path(*source, &config) else {
+                        world.close_udp(socket.id);
                         return Some("too many paths".into());
                     };
-                    self.links.push(UdpPath { path, source: index, via, peer, udp: Some(udp) });
+                    let socket = Some(socket.id);
+                    self.links.push(UdpPath { path, source: index, via, peer, socket });
                 }
             }
         }
@@ -133,57 +137,29 @@ impl UdpPaths {
 
     /// The host's interfaces changed: paths whose address is gone are closed, those that can be are opened
     /// (again). Returns the paths that went down and those that came up.
-    pub(super) fn refresh(&mut self, subscriber: &mut Subscriber) -> (Vec<PathId>, Vec<PathId>) {
+    pub(super) fn refresh(
+        &mut self,
+        subscriber: &mut Subscriber,
+        world: &mut dyn World,
+    ) -> (Vec<PathId>, Vec<PathId>) {
         let (mut down, mut up) = (Vec::new(), Vec::new());
-        let interfaces = net::interfaces().unwrap_or_default();
         for link in &mut self.links {
-            match &link.udp {
-                Some(udp) if !is_there(&interfaces, udp.local_addr().ip(), &link.via) => {
-                    link.udp = None;
+            match link.socket {
+                Some(socket) if !world.is_bound(socket, &link.via) => {
+                    world.close_udp(socket);
+                    link.socket = None;
                     down.push(link.path);
                 }
                 Some(_) => {}
                 None => {
-                    if let Ok(udp) = Udp::connect(&link.via, link.peer) {
-                        link.udp = Some(udp);
+                    if let Ok(socket) = world.open_udp(&link.via, link.peer) {
+                        link.socket = Some(socket.id);
                         up.push(link.path);
                     }
                 }
             }
         }
-        self.extend(subscriber);
+        self.extend(subscriber, world);
         (down, up)
     }
-}
-
-/// The local ends to use towards `peer`: those that were named, else all that lead there.
-pub(super) fn local_ends(named: &[Egress], peer: IpAddr) -> std::io::Result<Vec<Egress>> {
-    if named.is_empty() {
-        return net::usable_egresses(peer);
-    }
-    let fits = |via: &&Egress| via.address().is_none_or(|ip| ip.is_ipv4() == peer.to_canonical().is_ipv4());
-    Ok(named.iter().filter(fits).cloned().collect())
-}
-
-/// Whether the local address of a socket still exists on an interface that is up, the named one if one was;
-/// if only an interface was named, that is up and the address may be on any (see [`net::usable_egresses`]).
-fn is_there(interfaces: &[Interface], ip: IpAddr, via: &Egress) -> bool {
-    let is_named = |i: &&Interface| via.device().is_none_or(|name| name == i.name);
-    // All of 127/8 is local without being listed.
-    let has = |i: &Interface| i.addresses.contains(&ip) || (i.loopback && ip.is_loopback());
-    let mut up = interfaces.iter().filter(|i| i.up);
-    match via.address() {
-        Some(_) => up.filter(is_named).any(has),
-        None => up.clone().any(|i| is_named(&i)) && up.any(has),
-    }
-}
-
-/// The largest UDP payload that the socket's interface takes.
-fn payload_max(udp: &Udp) -> usize {
-    let ip = udp.local_addr().ip();
-    let interfaces = net::interfaces().unwrap_or_default();
-    let here = interfaces.iter().find(|i| i.addresses.contains(&ip) || (i.loopback && ip.is_loopback()));
-    let mtu = here.and_then(|i| i.mtu).map_or(1_500, |mtu| mtu as usize);
-    // IP header and UDP header.
-    mtu.saturating_sub(if ip.is_ipv4() { 28 } else { 48 })
 }

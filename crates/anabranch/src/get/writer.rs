@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use net::{WakeReceiver, Waker};
+use net::Waker;
 
 use crate::target::{Directory, put};
 use crate::{Error, Result};
@@ -30,31 +30,25 @@ pub(super) struct Writer {
     jobs: Option<Sender<Job>>,
     ended: Receiver<(usize, u64, Result<()>)>,
     threads: Vec<JoinHandle<()>>,
-    wake: WakeReceiver,
     waiting: usize,
     waiting_bytes: u64,
 }
 
 impl Writer {
-    pub(super) fn start(directory: &Arc<Directory>, force: bool) -> Result<Self> {
+    /// `waker` is used when a file has its place.
+    pub(super) fn start(directory: &Arc<Directory>, force: bool, waker: &Waker) -> Result<Self> {
         let failed = |e: std::io::Error| Error::system(format!("cannot start a thread: {e}"));
-        let wake = WakeReceiver::new().map_err(failed)?;
         let (jobs, inbox) = channel();
         let (outbox, ended) = channel();
         let inbox = Arc::new(Mutex::new(inbox));
         let mut threads = Vec::new();
         for _ in 0..THREADS {
             let (inbox, outbox) = (Arc::clone(&inbox), outbox.clone());
-            let (directory, waker) = (Arc::clone(directory), wake.waker());
+            let (directory, waker) = (Arc::clone(directory), waker.clone());
             let work = move || work(&inbox, &outbox, &directory, force, &waker);
             threads.push(thread::Builder::new().name("writer".into()).spawn(work).map_err(failed)?);
         }
-        Ok(Self { jobs: Some(jobs), ended, threads, wake, waiting: 0, waiting_bytes: 0 })
-    }
-
-    /// Readable when a file has its place.
-    pub(super) const fn wake(&self) -> &WakeReceiver {
-        &self.wake
+        Ok(Self { jobs: Some(jobs), ended, threads, waiting: 0, waiting_bytes: 0 })
     }
 
     /// Whether more should be brought now.
@@ -79,7 +73,6 @@ impl Writer {
 
     /// Files that have got their places, or not.
     pub(super) fn ended(&mut self) -> Vec<(usize, Result<()>)> {
-        self.wake.drain();
         let mut all = Vec::new();
         while let Ok((number, bytes, outcome)) = self.ended.try_recv() {
             (self.waiting, self.waiting_bytes) = (self.waiting - 1, self.waiting_bytes - bytes);
@@ -138,6 +131,8 @@ impl Drop for CompletionGuard<'_> {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc::channel;
+
+    use net::WakeReceiver;
 
     use super::*;
 

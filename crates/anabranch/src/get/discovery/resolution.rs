@@ -149,9 +149,9 @@ pub(super) fn its_file(metalink: Metalink, url: &Url) -> Option<metalink::File> 
     Some(files.swap_remove(found))
 }
 
-impl Discovery<'_, '_> {
+impl Discovery<'_> {
     /// Puts together what is known.
-    pub(super) fn found(mut self) -> Result<DiscoveredFile> {
+    pub(super) fn found(&mut self) -> Result<DiscoveredFile> {
         let Expected { id, sha256: checksum } = self.said;
         let (mut file, listed_by) = self.metalink.take().map_or((None, None), |(file, by)| (Some(file), by));
         let mut hashes = file.as_ref().map(|file| file.hashes).unwrap_or_default();
@@ -164,7 +164,7 @@ impl Discovery<'_, '_> {
                     "the Metalink describes another content than the URI or --checksum name",
                 ));
             };
-            self.observer.notice(&format!("{by} offers a Metalink of another content: it is left out"));
+            self.notices.push(format!("{by} offers a Metalink of another content: it is left out"));
             (file, hashes) = (None, Default::default());
         }
         if file.is_some() && listed_by.is_none() {
@@ -177,7 +177,7 @@ impl Discovery<'_, '_> {
             let fits = pieces.bytes % BLOCK_BYTES as u64 == 0 && pieces.bytes <= PIECE_BYTES_MAX;
             if !fits {
                 let bytes = pieces.bytes;
-                self.observer.notice(&format!("pieces of {bytes} bytes cannot be checked; the whole is"));
+                self.notices.push(format!("pieces of {bytes} bytes cannot be checked; the whole is"));
             }
             fits
         });
@@ -204,7 +204,7 @@ impl Discovery<'_, '_> {
                 if let Some(known) = history::recall(validated, length) {
                     let HistoryEntry { id, came, strong, .. } = known;
                     if strong && came != Provenance::Mixed {
-                        self.observer.notice(&format!(
+                        self.notices.push(format!(
                             "{} had the content {id} before, and says that it is unchanged",
                             host(&known.url)
                         ));
@@ -309,7 +309,7 @@ impl Discovery<'_, '_> {
                 let error =
                     FetchError::NotTheFile(format!("it has {there} bytes, not {length}: another file"));
                 let why = format!("{}: {error}", host(url));
-                self.observer.notice(&why);
+                self.notices.push(why.clone());
                 self.troubles.push((server_status::code(&error), why));
                 continue;
             }
@@ -323,7 +323,7 @@ impl Discovery<'_, '_> {
                 seen_at: Some(head.url.clone()),
                 ranges: head.ranges,
                 trusted: self.is_named(url),
-                proxied: self.client.is_proxied(url.as_str()),
+                proxied: false,
             });
         }
         if mirrors.is_empty() { Err(self.nobody()) } else { Ok(mirrors) }
@@ -340,8 +340,7 @@ impl Discovery<'_, '_> {
         }
         let (first, by) = told.first()?;
         if let Some((_, other)) = told.iter().find(|(sha256, _)| sha256 != first) {
-            self.observer
-                .notice(&format!("{} and {other} tell different SHA-256: neither is used", told[0].1));
+            self.notices.push(format!("{} and {other} tell different SHA-256: neither is used", told[0].1));
             return None;
         }
         Some((*first, by.clone()))
@@ -385,8 +384,9 @@ impl Discovery<'_, '_> {
                 let etag = head.and_then(|head| head.etag.clone());
                 let date = head.and_then(|head| head.last_modified.clone());
                 if etag.is_none() && date.is_none() && length > 0 {
-                    self.observer.notice(
-                        "the server gives neither ETag nor date: if this is interrupted, it cannot resume",
+                    self.notices.push(
+                        "the server gives neither ETag nor date: if this is interrupted, it cannot resume"
+                            .to_owned(),
                     );
                     hasher.update(&secret()?);
                 }

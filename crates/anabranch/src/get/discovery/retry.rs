@@ -9,11 +9,11 @@ use crate::Result;
 use crate::get::origin::host;
 use crate::get::server_status::pause;
 
-impl Discovery<'_, '_> {
+impl Discovery<'_> {
     /// Keeps a probe to be asked again if its server has only said that it cannot answer now, and nobody
     /// else has said what the file is; gives it back if that is of no use.
     pub(super) fn later(&mut self, mut probe: Probe, error: FetchError) -> Option<(Probe, FetchError)> {
-        let (now, end) = (self.clock.now(), self.end);
+        let (now, end) = (self.now, self.end);
         let is_now = matches!(error, FetchError::ServerError { .. } | FetchError::Busy { .. });
         if !is_now || self.has_answer() {
             return Some((probe, error));
@@ -27,7 +27,7 @@ impl Discovery<'_, '_> {
         }
         if !probe.beside && !std::mem::replace(&mut self.told_again, true) {
             let (name, left) = (host(&probe.url), end.since(now).as_millis() / 1_000);
-            self.observer.notice(&format!("{name}: {error}: asked again, gives up in {left} s"));
+            self.notices.push(format!("{name}: {error}: asked again, gives up in {left} s"));
         }
         probe.times += 1;
         probe.body.clear();
@@ -38,7 +38,7 @@ impl Discovery<'_, '_> {
     /// Asks again what is due; returns when the next is. Once a mirror has answered, the others are not
     /// waited for.
     pub(super) fn ask_again(&mut self) -> Result<Option<Time>> {
-        let now = self.clock.now();
+        let now = self.now;
         let has_answer = self.has_answer();
         let mut waiting = Vec::new();
         for (at, mut probe, error) in std::mem::take(&mut self.again) {

@@ -4,12 +4,12 @@ use anabranch_http::client::{FetchId, RequestKind};
 use mirror::leaf_list::{self, LeafList};
 use mirror::metalink::METALINK_MAX;
 
-use super::{Discovery, LINE_MAX, ProbeKind};
+use super::{Command, Discovery, LINE_MAX, ProbeKind};
 
 /// URLs beside which a leaf list is looked for if it is known which root it is to give.
 const BESIDE_MAX: usize = 4;
 
-impl Discovery<'_, '_> {
+impl Discovery<'_> {
     /// Without a Metalink: hashes may lie beside the file.
     pub(super) fn look_beside(&mut self) {
         let Some(first) = self.urls.first().cloned() else { return };
@@ -34,13 +34,13 @@ impl Discovery<'_, '_> {
             // Another one may be right.
             Ok(leaves) if self.said.id.is_some_and(|id| id.root != leaves.id().root) => {}
             Ok(leaves) => self.leaves = Some((leaves, by)),
-            Err(e) => self.observer.notice(&format!("a leaf list is left out: {e}")),
+            Err(e) => self.notices.push(format!("a leaf list is left out: {e}")),
         }
         if self.said.id.is_some() && self.leaves.is_some() {
             let more: Vec<FetchId> =
                 self.asked.iter().filter(|(_, q)| q.kind == ProbeKind::Leaves).map(|(id, _)| *id).collect();
             for id in more {
-                self.client.cancel(id);
+                self.commands.push(Command::Cancel(id));
                 self.asked.remove(&id);
             }
         }

@@ -1,8 +1,9 @@
 //! How the transfer of small files ended, and why some did not come.
 
+use algo::Time;
 use mirror::file_scheduler::FileId;
 
-use super::SmallFiles;
+use super::{ByteTotals, SmallFiles};
 use crate::Progress;
 use crate::error::ErrorKind;
 use crate::get::origin::Origin;
@@ -14,14 +15,16 @@ pub(in crate::get) struct SmallFilesOutcome {
     pub(in crate::get) lost: Vec<(FileId, ErrorKind, String)>,
     /// Servers that lied: origin, name, what they did.
     pub(in crate::get) liars: Vec<(Origin, String, String)>,
+    /// The whole directory, with these files.
+    pub(in crate::get) totals: ByteTotals,
     /// What came over which route.
     pub(in crate::get) last: Progress,
 }
 
 impl SmallFiles<'_> {
     /// How it ended.
-    pub(in crate::get) fn end(mut self) -> SmallFilesOutcome {
-        let last = self.progress(true);
+    pub(in crate::get) fn end(mut self, now: Time) -> SmallFilesOutcome {
+        let last = self.snapshot(now, true);
         let liars = self.servers.iter().filter_map(|seen| {
             let (name, why) = seen.status.lie()?;
             Some((seen.origin.clone(), name.to_owned(), why.to_owned()))
@@ -33,7 +36,7 @@ impl SmallFiles<'_> {
             let (code, why) = self.why_not(n).unwrap_or_else(|| why.clone());
             (n, code, why)
         });
-        SmallFilesOutcome { liars: liars.collect(), lost: lost.collect(), last }
+        SmallFilesOutcome { liars: liars.collect(), lost: lost.collect(), totals: self.totals, last }
     }
 
     /// Why this file in particular is not here.

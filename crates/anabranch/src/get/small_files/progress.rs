@@ -1,13 +1,14 @@
 //! How far each route is, for reports.
 
+use algo::Time;
+
 use super::SmallFiles;
 use crate::report::{NO_ANSWER_YET, is_same};
 use crate::{PathProgress, Progress};
 
 impl SmallFiles<'_> {
     /// The progress of all routes; at the `end` with mean rates.
-    pub(super) fn progress(&mut self, end: bool) -> Progress {
-        let now = self.clock.now();
+    pub(super) fn snapshot(&mut self, now: Time, end: bool) -> Progress {
         let counts: Vec<u64> = self.machine.connections().map(|way| way.counters.bytes).collect();
         let rates = self.rows.rates(now, &counts, end);
         let all: u64 = counts.iter().sum();

@@ -1,17 +1,17 @@
 //! The progress of a transfer, and its report at the end.
 
+use algo::Time;
 use mmtp::ContentId;
 use mmtp::subscriber::{PathReport, PathState};
 
-use super::Driver;
+use super::ContentFetch;
 use crate::get::mirror_driver::MirrorDriver;
 use crate::get::sink::Sink;
 use crate::get::source_status::state;
 use crate::{BannedSource, PathProgress, Progress, Report, Verified};
 
-impl Driver {
-    pub(super) fn snapshot(&mut self, arrivals: &Sink, end: bool) {
-        let now = self.clock.now();
+impl ContentFetch {
+    pub(super) fn snapshot(&mut self, now: Time, arrivals: &Sink, end: bool) {
         let (total_bytes, done_bytes, resumed_bytes) = arrivals.bytes();
         let reports: Vec<PathReport> = self.subscriber.paths().collect();
         let mut counts: Vec<u64> = reports.iter().map(|r| r.counters.bytes).collect();

@@ -1,0 +1,262 @@
+//! The stage that fetches contents, verified as they come, from sources that speak mmTP, from mirrors, or both.
+//!
+//! Joins the subscriber, its paths, the mirrors and the disk: hands over what came, sends what the machines
+//! want sent, writes what they verified. Everything read in one turn is written in one turn, so that what a
+//! crash can lose is what the journal does not say.
+
+mod report;
+mod stage;
+
+use std::net::SocketAddr;
+
+use algo::{Machine as _, Output, Time};
+use mmtp::ContentId;
+use mmtp::subscriber::{Event, Grouping, Input, Subscriber, Transmit};
+
+use super::event_loop::{Context, EventLoop};
+use super::groups::{GroupPolicy, Groups};
+use super::mirror_driver::{MirrorConfig, MirrorDriver, PoolEvent};
+use super::rate_meter::RateMeter;
+use super::request::Request;
+use super::sink::Sink;
+use super::source_status::{Source, given_up};
+use super::udp_paths::UdpPaths;
+use crate::{Progress, Result, Stop};
+
+/// A running transfer: paths that outlive one content.
+pub(super) struct ContentFetch {
+    subscriber: Subscriber,
+    paths: UdpPaths,
+    web: Option<MirrorDriver>,
+    sources: Vec<Source>,
+    stop: Stop,
+    rows: RateMeter,
+    last: Progress,
+    named: Option<Vec<u8>>,
+    /// A source has just been ruled out.
+    doubtful: bool,
+    /// When a source that speaks mmTP was last open.
+    source_at: Time,
+    deserted: bool,
+}
+
+/// One run of a [`ContentFetch`], until everything in `arrivals` is here.
+struct Run<'a> {
+    fetch: &'a mut ContentFetch,
+    arrivals: &'a mut Sink,
+    /// What is there has just been checked.
+    checked: bool,
+}
+
+impl ContentFetch {
+    /// Opens every path, to sources and to mirrors.
+    ///
+    /// # Errors
+    /// See [`UdpPaths::new`] and [`MirrorDriver::new`].
+    pub(super) fn new(
+        request: &Request,
+        sources: &[(String, Vec<SocketAddr>)],
+        mirrors: Option<MirrorConfig>,
+        events: &mut EventLoop<'_, '_>,
+    ) -> Result<Self> {
+        if let Some(config) = &mirrors {
+            config.look_up(events)?;
+        }
+        let cx = &mut events.context();
+        let algorithm = request.algorithm;
+        let mut subscriber = Subscriber::new(&cx.world.secret()?);
+        let groups = GroupPolicy::new(&request.groups)?;
+        for line in groups.strangers(sources) {
+            cx.observer
+                .notice(&format!("--groups: line {line} names a source that this transfer does not have"));
+        }
+        if request.groups == Groups::Auto {
+            subscriber.set_grouping(Grouping::Auto);
+        }
+        let needed = mirrors.is_none();
+        let paths =
+            UdpPaths::new(request, algorithm, groups.clone(), sources, needed, &mut subscriber, cx.world)?;
+        let known = paths.links.len();
+        let web = mirrors.map(|parts| MirrorDriver::new(parts, &request.via, algorithm, groups, known, cx));
+        let mut web = web.transpose()?;
+        let mut names: Vec<String> = sources.iter().map(|(name, _)| name.clone()).collect();
+        if let Some(web) = web.as_mut().filter(|web| !web.is_alone()) {
+            names.extend(web.join(&mut subscriber));
+        }
+        let now = cx.now();
+        Ok(Self {
+            subscriber,
+            paths,
+            web,
+            sources: names.into_iter().map(|name| Source { name, banned: None, refused: None }).collect(),
+            stop: cx.observer.stop().clone(),
+            rows: RateMeter::new(now),
+            last: Progress::default(),
+            named: None,
+            doubtful: false,
+            source_at: now,
+            deserted: false,
+        })
+    }
+
+    /// What the first source that answers calls a content.
+    pub(super) fn name_of(
+        &mut self,
+        id: ContentId,
+        events: &mut EventLoop<'_, '_>,
+    ) -> Result<Option<Vec<u8>>> {
+        self.subscriber.add_download(id, true, |_| true);
+        self.run(&mut Sink::new(Vec::new(), false), events)?;
+        Ok(self.named.take())
+    }
+
+    /// A whole content, in memory.
+    pub(super) fn fetch_manifest(
+        &mut self,
+        id: ContentId,
+        events: &mut EventLoop<'_, '_>,
+    ) -> Result<Vec<u8>> {
+        let mut arrivals = Sink::in_memory(id, &mut self.subscriber);
+        self.run(&mut arrivals, events)?;
+        Ok(arrivals.into_memory())
+    }
+
+    /// Runs until everything in `arrivals` is here.
+    ///
+    /// # Errors
+    /// `NotFound` if no source has a content, `Unreachable` if nobody answers any more, `Corrupt` if all are
+    /// banned, `Target` if the disk does not take it, `Interrupted` if the caller stops. What arrived is on
+    /// the disk in any case, unless nobody can tell whether it is right.
+    pub(super) fn run(&mut self, arrivals: &mut Sink, events: &mut EventLoop<'_, '_>) -> Result<()> {
+        events.run(&mut Run { fetch: self, arrivals, checked: false })
+    }
+
+    /// Wants as many more contents as may be open at once; whether there were any.
+    fn want(&mut self, arrivals: &mut Sink, cx: &mut Context<'_, '_>) -> Result<bool> {
+        let Self { subscriber, web, stop, .. } = self;
+        let Context { world, observer, .. } = cx;
+        let mut checking = |total_bytes: u64, done_bytes: u64| {
+            observer.checking(world.now(), Progress { total_bytes, done_bytes, ..Progress::default() });
+            !stop.is_stopped()
+        };
+        let mut want = |id: ContentId, have: &dyn Fn(u64) -> bool| match web.as_mut() {
+            Some(web) if web.is_alone() => web.want(have).map(|()| 0),
+            web => {
+                let download = subscriber.add_download(id, false, have);
+                if let Some(web) = web {
+                    web.borrow(download, subscriber);
+                }
+                Ok(download)
+            }
+        };
+        arrivals.advance(&mut want, &mut checking)
+    }
+
+    /// Does what the machines want until they want to wait; returns until when, or none if what has arrived
+    /// is to be read first.
+    fn drain(&mut self, arrivals: &mut Sink, cx: &mut Context<'_, '_>) -> Result<Option<Time>> {
+        // Until when the mirrors wait, if nothing has happened since.
+        let mut waits = Some(self.drain_web(arrivals, cx)?);
+        loop {
+            if cx.is_stale() {
+                return Ok(None);
+            }
+            let now = cx.now();
+            match (self.subscriber.poll(now), waits) {
+                (Output::Wait(until), Some(until_web)) => {
+                    // Only now: every source that was ruled out meanwhile is to be shown as such.
+                    let hopeless =
+                        std::mem::take(&mut self.doubtful) && self.subscriber.unobtainable().is_some();
+                    return if hopeless {
+                        Err(given_up(&self.sources))
+                    } else {
+                        Ok(Some(until.min(until_web)))
+                    };
+                }
+                // What sources have done may leave the mirrors something to do, and what mirrors borrow then
+                // may have hashes that sources are to be asked for.
+                (Output::Wait(_), None) => waits = Some(self.drain_web(arrivals, cx)?),
+                (Output::Send(transmit), _) => {
+                    self.send(now, &transmit, cx);
+                    waits = None;
+                }
+                (Output::Event(event), _) => {
+                    self.event(event, arrivals, cx)?;
+                    waits = None;
+                }
+            }
+        }
+    }
+
+    /// The same of the mirrors. That the disk fails is told when all they brought has been looked at: what is
+    /// revoked must not be kept.
+    fn drain_web(&mut self, arrivals: &mut Sink, cx: &mut Context<'_, '_>) -> Result<Time> {
+        let Some(web) = &mut self.web else { return Ok(Time::NEVER) };
+        let mut written = Ok(());
+        let until = web.drain(&mut self.subscriber, cx, |brought| match brought {
+            PoolEvent::Block { .. } | PoolEvent::Complete if written.is_err() => Ok(()),
+            PoolEvent::Block { block, bytes, cv } => {
+                written = arrivals.block(0, block, bytes, cv);
+                Ok(())
+            }
+            PoolEvent::Revoked(blocks) => arrivals.revoked(0, blocks),
+            PoolEvent::Liar => arrivals.distrust(0),
+            PoolEvent::Disagree => arrivals.discard(0),
+            // It was said that what is there is kept as it is.
+            PoolEvent::Complete if self.stop.is_stopped() => Ok(()),
+            PoolEvent::Complete => arrivals.complete(0),
+        })?;
+        written.map(|()| until)
+    }
+
+    fn send(&mut self, now: Time, transmit: &Transmit, cx: &mut Context<'_, '_>) {
+        let link = self.paths.links.iter().find(|link| link.path == transmit.path);
+        let Some(socket) = link.and_then(|link| link.socket) else { return };
+        if !cx.world.send(socket, &transmit.bytes) {
+            self.subscriber.handle(now, Input::Unreachable { path: transmit.path });
+        }
+    }
+
+    fn event(&mut self, event: Event, arrivals: &mut Sink, cx: &mut Context<'_, '_>) -> Result<()> {
+        match event {
+            Event::Block { download, block, bytes, cv } => arrivals.block(download, block, bytes, cv),
+            Event::Complete { download } => arrivals.complete(download),
+            Event::Meta { name, .. } => {
+                self.named = Some(name);
+                Ok(())
+            }
+            Event::Banned { source, block, .. } => {
+                if let Some(web) = &mut self.web
+                    && let Some(mirror) = web.mirror_of(source)
+                {
+                    web.ban(cx.now(), mirror, block, &mut self.subscriber);
+                }
+                let source = &mut self.sources[usize::from(source)];
+                let reason = format!("wrong bytes in block {block}");
+                cx.observer.banned(&source.name, &reason);
+                source.banned = Some(reason);
+                self.doubtful = true;
+                Ok(())
+            }
+            // Of mirrors more has been said already.
+            Event::Refused { source, .. }
+                if self.web.as_ref().is_some_and(|w| w.mirror_of(source).is_some()) =>
+            {
+                self.doubtful = true;
+                Ok(())
+            }
+            Event::Refused { source, reason, .. } => {
+                let source = &mut self.sources[usize::from(source)];
+                cx.observer.notice(&format!("{}: {reason}", source.name));
+                source.refused = Some(reason);
+                self.doubtful = true;
+                Ok(())
+            }
+            Event::Groups { groups } => {
+                cx.observer.notice(&self.paths.describe(&groups));
+                Ok(())
+            }
+            Event::Path { .. } => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The turns of a fetch as the loop sees them: what came, links that came or went, and time-outs.
+
+use algo::{Machine as _, Span, Time};
+use anabranch_http::client;
+use mmtp::subscriber::{Input, PathReport, PathState};
+
+use super::{ContentFetch, Run};
+use crate::error::ErrorKind;
+use crate::event::Observer;
+use crate::format::bytes;
+use crate::get::event_loop::{Context, Liveness, Poll, Stage};
+use crate::get::mirror_driver::MirrorDriver;
+use crate::get::source_status::Source;
+use crate::get::world::{Arrival, SocketId};
+use crate::{Error, Progress, Result};
+
+/// When no source that speaks mmTP has answered for so long, mirrors go on without its hashes.
+const DESERTED_AFTER: Span = Span::from_secs(5);
+
+impl Stage for Run<'_> {
+    fn poll(&mut self, cx: &mut Context<'_, '_>) -> Result<Poll> {
+        let Self { fetch, arrivals, checked } = self;
+        // Checking what is there may take long; nobody is asked meanwhile.
+        *checked |= fetch.want(arrivals, cx)?;
+        let Some(until) = fetch.drain(arrivals, cx)? else { return Ok(Poll::Read) };
+        arrivals.flush()?;
+        if arrivals.is_done() && fetch.subscriber.is_idle() {
+            return Ok(Poll::Done);
+        }
+        if fetch.subscriber.is_idle() && fetch.web.as_ref().is_none_or(|web| !web.is_alone()) {
+            return Ok(Poll::Again);
+        }
+        fetch.check_sources(cx.now())?;
+        Ok(Poll::Wait(until))
+    }
+
+    fn on_http(&mut self, cx: &mut Context<'_, '_>, events: &mut Vec<client::Event>) -> Result<()> {
+        if let Some(web) = &mut self.fetch.web {
+            web.receive(&mut self.fetch.subscriber, cx, events);
+        }
+        Ok(())
+    }
+
+    fn on_udp(&mut self, now: Time, socket: SocketId, arrival: Arrival<'_>, observer: &mut Observer<'_>) {
+        let ContentFetch { paths, subscriber, .. } = &mut *self.fetch;
+        let Some(link) = paths.links.iter().find(|link| link.socket == Some(socket)) else { return };
+        let path = link.path;
+        match arrival {
+            Arrival::Datagrams { bytes, stride, marked } => {
+                subscriber.handle(now, Input::Datagrams { path, bytes, stride, marked });
+            }
+            Arrival::Unreachable => subscriber.handle(now, Input::Unreachable { path }),
+            Arrival::Failed(e) => {
+                observer.notice(&format!("receiving from {}: {e}", link.peer));
+                subscriber.handle(now, Input::Unreachable { path });
+            }
+        }
+    }
+
+    fn on_links(&mut self, cx: &mut Context<'_, '_>) {
+        let ContentFetch { paths, subscriber, web, .. } = &mut *self.fetch;
+        let now = cx.now();
+        let (down, up) = paths.refresh(subscriber, cx.world);
+        for (paths_of, word) in [(&down, "gone"), (&up, "back")] {
+            for path in paths_of {
+                if let Some(link) = paths.links.iter().find(|link| link.path == *path) {
+                    cx.observer.notice(&format!("path to {} via {} is {word}", link.peer, link.via));
+                }
+            }
+        }
+        down.into_iter().for_each(|path| subscriber.handle(now, Input::Down { path }));
+        up.into_iter().for_each(|path| subscriber.handle(now, Input::Up { path }));
+        if let Some(web) = web {
+            web.refresh(subscriber, cx);
+        }
+    }
+
+    fn lacks_links(&self) -> bool {
+        self.fetch.paths.links.iter().any(|link| link.socket.is_none())
+            || self.fetch.web.as_ref().is_some_and(MirrorDriver::lacks_links)
+    }
+
+    fn liveness(&mut self) -> Option<Liveness> {
+        let ContentFetch { subscriber, web, .. } = &*self.fetch;
+        let packets = subscriber.paths().map(|path| path.counters.packets).sum::<u64>();
+        let heard = packets + web.as_ref().map_or(0, MirrorDriver::moved);
+        Some(Liveness { who: "source", heard, busy: std::mem::take(&mut self.checked) })
+    }
+
+    fn faults(&self) -> Option<String> {
+        self.fetch.web.as_ref().and_then(MirrorDriver::faults)
+    }
+
+    fn give_up(&mut self, why: String) -> Result<()> {
+        let kept = match self.arrivals.bytes().1 {
+            0 if self.fetch.paths.links.is_empty() => "do the servers answer others?".to_owned(),
+            0 => "is anabranch serve running there, and its UDP port open?".to_owned(),
+            done => format!("{} are kept, and the same command resumes", bytes(done)),
+        };
+        Err(Error::unreachable(format!("{why}: {kept}")))
+    }
+
+    fn progress(&mut self, now: Time) -> Option<Progress> {
+        (self.arrivals.bytes().0 > 0).then(|| {
+            self.fetch.snapshot(now, self.arrivals, false);
+            self.fetch.last.clone()
+        })
+    }
+
+    fn finish(&mut self, cx: &mut Context<'_, '_>, mut result: Result<()>) -> Result<()> {
+        let Self { fetch, arrivals, .. } = self;
+        // What came last may revoke what came before: that must not be kept.
+        if result.as_ref().is_err_and(|e| e.kind() != ErrorKind::Corrupt)
+            && let Err(e) = fetch.drain_web(arrivals, cx)
+            && e.kind() == ErrorKind::Corrupt
+        {
+            result = Err(e);
+        }
+        fetch.snapshot(cx.now(), arrivals, true);
+        let flushed = arrivals.flush();
+        if result.is_err() {
+            arrivals.discard_empty();
+        }
+        result.and(flushed)
+    }
+}
+
+impl ContentFetch {
+    /// What mirrors bring is verified by hashes that only sources have, unless there is a leaf list: without
+    /// any source it would wait for ever.
+    fn check_sources(&mut self, now: Time) -> Result<()> {
+        if self.web.as_ref().is_none_or(|web| web.is_alone() || web.is_proven() || !web.has_hope()) {
+            return Ok(());
+        }
+        let reports: Vec<PathReport> = self.subscriber.paths().collect();
+        let in_use = |source: &Source| source.banned.is_none() && source.refused.is_none();
+        let mut left = self.paths.links.iter().filter(|link| in_use(&self.sources[link.source])).peekable();
+        let none_left = left.peek().is_none();
+        if left.any(|link| reports.get(link.path).is_some_and(|report| report.state == PathState::Open)) {
+            self.source_at = now;
+            if let Some(web) = &mut self.web {
+                web.lend();
+            }
+        }
+        if none_left || now.since(self.source_at) >= DESERTED_AFTER {
+            self.deserted = true;
+            return Err(Error::unreachable("no source answers that speaks mmTP"));
+        }
+        Ok(())
+    }
+
+    /// Whether it ended because only mirrors are left.
+    pub(in crate::get) const fn is_deserted(&self) -> bool {
+        self.deserted
+    }
+}

@@ -1,0 +1,82 @@
+//! The turns of discovery as the loop sees them.
+
+use algo::{Span, Time};
+use anabranch_http::client::{Event, RequestKind};
+use mirror::metalink::METALINK_MAX;
+
+use super::{Command, Discovery, ProbeKind, leaves_max};
+use crate::Result;
+use crate::get::event_loop::{Context, Poll, Stage};
+
+/// Once some servers have answered, and nothing has come for so long, the others are not waited for.
+const QUIET: Span = Span::from_secs(3);
+/// After so long it is said what is waited for.
+const TOLD_AFTER: Span = Span::from_secs(2);
+
+impl Stage for Discovery<'_> {
+    fn poll(&mut self, cx: &mut Context<'_, '_>) -> Result<Poll> {
+        self.now = cx.now();
+        let until = self.turn();
+        for command in self.commands.drain(..) {
+            match command {
+                Command::Fetch(id, request) => cx.world.fetch(id, request),
+                Command::Cancel(id) => cx.world.cancel(id),
+            }
+        }
+        self.notices.drain(..).for_each(|notice| cx.observer.notice(&notice));
+        Ok(until?.map_or(Poll::Done, Poll::Wait))
+    }
+
+    fn on_http(&mut self, cx: &mut Context<'_, '_>, events: &mut Vec<Event>) -> Result<()> {
+        self.now = cx.now();
+        self.heard_at = self.now;
+        events.drain(..).try_for_each(|event| self.event(event))
+    }
+
+    fn interrupted(&self) -> &'static str {
+        "interrupted; nothing was fetched"
+    }
+
+    fn finish(&mut self, cx: &mut Context<'_, '_>, result: Result<()>) -> Result<()> {
+        self.notices.drain(..).for_each(|notice| cx.observer.notice(&notice));
+        result
+    }
+}
+
+impl Discovery<'_> {
+    /// Looks at what is late and asks more; returns until when answers are waited for, if any are.
+    fn turn(&mut self) -> Result<Option<Time>> {
+        if self.several.is_some() {
+            return Ok(None);
+        }
+        let is_quiet = self.now.since(self.heard_at) >= QUIET && self.heads.iter().any(Option::is_some);
+        self.expire(is_quiet)?;
+        if !self.told && !self.told_again && self.now.since(self.start) > TOLD_AFTER {
+            self.told = true;
+            self.notices.push("asking the mirrors what they have".to_owned());
+        }
+        self.ask_more()
+    }
+
+    /// Asks what can be asked by now; returns until when answers are waited for, if any are.
+    fn ask_more(&mut self) -> Result<Option<Time>> {
+        while let Some((url, offered)) = self.lists.pop_front() {
+            self.ask(ProbeKind::List, &url, RequestKind::Document { max: METALINK_MAX }, offered);
+        }
+        if self.wants_beside
+            && self.metalink.is_none()
+            && self.asked.values().all(|probe| probe.kind != ProbeKind::List)
+        {
+            self.wants_beside = false;
+            self.look_beside();
+        }
+        if let Some(length) = self.length_so_far() {
+            for (url, beside) in std::mem::take(&mut self.lists_of_leaves) {
+                let max = leaves_max(length);
+                self.ask(ProbeKind::Leaves, &url, RequestKind::Document { max }, beside);
+            }
+        }
+        let again_at = self.ask_again()?;
+        Ok(self.asked.values().map(|probe| probe.until).chain(again_at).min())
+    }
+}

@@ -1,0 +1,155 @@
+//! The connections to mirrors: one for each mirror and each local end that leads there, also for those that
+//! come later.
+
+use std::net::SocketAddr;
+
+use algo::control::Algorithm;
+use mirror::range_scheduler::{ConnectionConfig, Input, MirrorId, RangeScheduler};
+use mmtp::subscriber::Subscriber;
+use net::Egress;
+
+use super::{MirrorConfig, MirrorDriver, MirrorState, sources};
+use crate::get::discovery::Mirror;
+use crate::get::event_loop::{Context, EventLoop};
+use crate::get::groups::GroupPolicy;
+use crate::get::origin::host;
+use crate::get::pool::{PoolState, with_pool};
+use crate::get::resolver::look_up;
+use crate::get::routes::{NO_FAMILY, Route, all_lead, ends, host_of, new_ends};
+use crate::get::server_status::ServerStatus;
+use crate::{Error, Result};
+
+/// What the default, NMCC, is over TCP, whose senders lose a part of their windows at each loss and start
+/// slowly by themselves: what comes back more slowly than theirs (most are CUBIC) leaves links idle.
+const NMCC_OVER_TCP: &str = "nmcc-cubic";
+
+impl MirrorConfig {
+    /// Looks the mirrors' names up.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`] if the caller stops.
+    pub(in crate::get) fn look_up(&self, events: &mut EventLoop<'_, '_>) -> Result<()> {
+        let direct = self.mirrors.iter().filter(|mirror| !mirror.proxied);
+        let hosts: Vec<String> = direct.map(|mirror| host_of(&mirror.url).to_owned()).collect();
+        look_up(&hosts, "interrupted; what arrived is kept", events)
+    }
+}
+
+impl MirrorDriver {
+    /// A connection for every mirror and every local address that leads there, as far as names are
+    /// [looked up](MirrorConfig::look_up).
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] if none leads to any, or none from a named `via`.
+    pub(in crate::get) fn new(
+        parts: MirrorConfig,
+        named: &[Egress],
+        algorithm: Algorithm,
+        groups: GroupPolicy,
+        first_group: usize,
+        cx: &mut Context<'_, '_>,
+    ) -> Result<Self> {
+        let MirrorConfig { mirrors, length, check, lent } = parts;
+        let algorithm = match Algorithm::by_name("nmcc") {
+            Some(nmcc) if nmcc == algorithm => Algorithm::by_name(NMCC_OVER_TCP).unwrap_or(nmcc),
+            _ => algorithm,
+        };
+        let mirrors = mirrors.into_iter().map(|mirror| {
+            let status = ServerStatus::new(host(&mirror.url));
+            MirrorState { status, mirror, source: None, reserve: false }
+        });
+        let mut new = Self {
+            machine: RangeScheduler::new(length),
+            length,
+            mirrors: mirrors.collect(),
+            routes: Vec::new(),
+            named: named.to_vec(),
+            algorithm,
+            groups,
+            first_group,
+            awaits_names: false,
+            pool: if lent { PoolState::Lending(check) } else { PoolState::Check(check) },
+            seed: cx.world.secret()?,
+            comparing: None,
+            proven: false,
+        };
+        let mut error = None;
+        for number in 0..new.mirrors.len() {
+            let name = new.mirrors[number].status.name.clone();
+            match new.ends(number, cx) {
+                Ok(found) if found.is_empty() => error = Some(format!("no route to {name}")),
+                Ok(found) => new.connect(number, found),
+                Err(e) => {
+                    cx.observer.notice(&format!("{name}: {e}"));
+                    error = Some(format!("{name}: {e}"));
+                }
+            }
+        }
+        all_lead(named, &new.routes, error.as_deref())?;
+        if new.routes.is_empty() {
+            let why = error.as_deref().unwrap_or(NO_FAMILY);
+            return Err(Error::unreachable(format!("no way to any mirror: {why}")));
+        }
+        new.tell_reserve(cx.observer);
+        Ok(new)
+    }
+
+    /// The ends of connections to a mirror.
+    fn ends(&self, number: usize, cx: &mut Context<'_, '_>) -> Result<Vec<(Egress, SocketAddr)>, String> {
+        let mirror = &self.mirrors[number].mirror;
+        ends(&mirror.url, mirror.proxied, &self.named, cx.world)
+    }
+
+    /// Adds connections to a mirror.
+    fn connect(&mut self, number: usize, found: Vec<(Egress, SocketAddr)>) {
+        let seen = &self.mirrors[number];
+        let mirror = number as MirrorId;
+        for (via, peer) in found {
+            let index = self.first_group + self.routes.len();
+            let group = self.groups.of(index, &seen.status.name, peer, &via);
+            let ranges = seen.mirror.ranges;
+            let config = ConnectionConfig { mirror, group, control: self.algorithm, ranges };
+            if self.machine.add_connection(&config).is_some() {
+                self.routes.push(Route { mirror, via, address: peer.ip(), shut: None, is_down: false });
+            }
+        }
+    }
+
+    /// The host's links changed: connections whose local end is gone are not asked any more, those whose end
+    /// is back are asked again, and ends that have come are connected.
+    pub(in crate::get) fn refresh(&mut self, subscriber: &mut Subscriber, cx: &mut Context<'_, '_>) {
+        let now = cx.now();
+        let Self { machine, mirrors, routes, pool, .. } = self;
+        with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
+            for (connection, way) in routes.iter_mut().enumerate().filter(|(_, way)| way.shut.is_none()) {
+                let is_down = !cx.world.is_up(&way.via);
+                if std::mem::replace(&mut way.is_down, is_down) == is_down {
+                    continue;
+                }
+                let seen = &mirrors[usize::from(way.mirror)].status;
+                if seen.out.is_none() {
+                    let word = if is_down { "gone" } else { "back" };
+                    cx.observer.notice(&format!("path to {} via {} is {word}", seen.name, way.via));
+                }
+                let input = if is_down { Input::Down { connection } } else { Input::Up { connection } };
+                machine.handle(now, input, pool);
+            }
+        });
+        self.awaits_names = false;
+        for number in 0..self.mirrors.len() {
+            let Mirror { url, proxied, .. } = &self.mirrors[number].mirror;
+            self.awaits_names |= !proxied && cx.world.resolve(host_of(url)).is_none();
+            if self.mirrors[number].status.out.is_none()
+                && let Ok(found) = self.ends(number, cx)
+            {
+                let found = new_ends(&self.routes, number as MirrorId, found).collect();
+                self.connect(number, found);
+            }
+        }
+    }
+
+    /// Whether the local end of some connection is gone, or it is not known yet where some mirror is.
+    pub(in crate::get) fn lacks_links(&self) -> bool {
+        self.awaits_names || self.routes.iter().any(|way| way.is_down)
+    }
+}
