@@ -1,9 +1,9 @@
 //! Getting a file or a directory from all who have it: [`Get`] says what and how, [`Download`] where to.
 //!
 //! What happens inside: `fetch` runs one *stage* after the other in one loop (`event_loop`): names are looked
-//! up (`resolver`), HTTP servers are asked what they have (`discovery`), then `content_fetch` joins the machines
-//! (`mmtp`'s subscriber over `udp_paths`, `mirror`'s scheduler and pool in `mirror_driver`) with the disk
-//! (`sink`). The files of a directory from mirrors (`directory`) come many at once while they are small
+//! up (`resolver`), HTTP servers are asked what they have (`discovery`), then `content_fetch` joins the
+//! machines (`mmtp`'s subscriber over `udp_paths`, `mirror`'s scheduler and pool in `mirror_driver`) with the
+//! disk (`sink`). The files of a directory from mirrors (`directory`) come many at once while they are small
 //! (`small_files`). What all of them need of the outside is a `world`: real `sockets`.
 
 mod content_fetch;

@@ -1,4 +1,5 @@
-//! The stage that fetches contents, verified as they come, from sources that speak mmTP, from mirrors, or both.
+//! The stage that fetches contents, verified as they come, from sources that speak mmTP, from mirrors, or
+//! both.
 //!
 //! Joins the subscriber, its paths, the mirrors and the disk: hands over what came, sends what the machines
 //! want sent, writes what they verified. Everything read in one turn is written in one turn, so that what a

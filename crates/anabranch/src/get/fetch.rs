@@ -2,8 +2,8 @@
 //!
 //! The order: look the sources up, ask HTTP servers what they have, open the target (which finds what an
 //! earlier run left there), then let a [`ContentFetch`] run subscriber and mirrors until everything is here,
-//! all in one [`EventLoop`]. A directory from sources is two transfers over the same paths: its manifest into memory, then its
-//! files. A directory from mirrors, which a Metalink of several files describes, is
+//! all in one [`EventLoop`]. A directory from sources is two transfers over the same paths: its manifest into
+//! memory, then its files. A directory from mirrors, which a Metalink of several files describes, is
 //! [`directory`](super::directory)'s.
 
 use std::net::SocketAddr;

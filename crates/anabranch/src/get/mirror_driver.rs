@@ -1,9 +1,9 @@
 //! The HTTP part of a transfer: mirrors, the routes to them, and the pool that they share.
 //!
 //! Joins three parts that know nothing of each other: the machine that decides what is asked of whom
-//! ([`mirror::range_scheduler`]), the client that asks ([`anabranch_http::client`]), and who knows what is missing. That is
-//! a [`VerifiedPool`] where mirrors alone have the content, and the subscriber where sources that speak mmTP have it
-//! too: it lends blocks to the mirrors.
+//! ([`mirror::range_scheduler`]), the client that asks ([`anabranch_http::client`]), and who knows what is
+//! missing. That is a [`VerifiedPool`] where mirrors alone have the content, and the subscriber where sources
+//! that speak mmTP have it too: it lends blocks to the mirrors.
 
 mod connections;
 mod progress;

@@ -1,5 +1,7 @@
 //! Whole transfers in a simulated world, by seeds: whatever mirrors and links do, a file that has its name is
 //! right, every run ends, and once the weather is fair the same command completes what is there.
+//!
+//! `ANABRANCH_SOAK_SEEDS=100000 cargo test -p anabranch --lib soak` runs more than the usual 300.
 
 mod sim_source;
 mod sim_world;

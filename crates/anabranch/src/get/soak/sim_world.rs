@@ -1,6 +1,6 @@
-//! A world in virtual time: sources that are there or not, behind links with loss; mirrors that answer, are slow, fall silent, break off, lie or are overloaded;
-//! links that come and go; names that take their time; a clock that leaps; a caller who stops. All of it by a
-//! seed.
+//! A world in virtual time: sources that are there or not, behind links with loss; mirrors that answer, are
+//! slow, fall silent, break off, lie or are overloaded; links that come and go; names that take their time; a
+//! clock that leaps; a caller who stops. All of it by a seed.
 
 use std::collections::BTreeMap;
 use std::io;
