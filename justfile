@@ -20,6 +20,10 @@ check:
     cargo test --workspace
     cargo test -p anabranch --features tokio
 
+# Run every scenario and write its table beside it: what differs from the commit, differs.
+tables *args:
+    cargo run --release -p anabranch -- lab run --all --save {{ args }}
+
 # Licences, advisories, sources of dependencies (needs cargo-deny).
 deny:
     cargo deny check

@@ -2,6 +2,10 @@
 //! machines, the worlds and the laboratory. Results in a file carry it, so that those of other code are
 //! not taken for those of this.
 
+#[path = "src/digest.rs"]
+#[expect(unreachable_pub, reason = "it is public in the library")]
+mod digest;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -41,14 +45,11 @@ fn walk(dir: &Path, name: &str, files: &mut Vec<(String, PathBuf)>) {
     }
 }
 
-/// FNV-1a, 64 bits, over names and contents.
+/// The digest of names and contents.
 fn hash(files: &[(String, PathBuf)]) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut all = Vec::new();
     for (name, path) in files {
-        let contents = fs::read(path).unwrap_or_default();
-        for byte in name.bytes().chain([0]).chain(contents).chain([0]) {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-        }
+        all.extend([name.as_bytes(), &[0], &fs::read(path).unwrap_or_default(), &[0]].concat());
     }
-    hash
+    digest::Digest::of(&all).0
 }

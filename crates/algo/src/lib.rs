@@ -14,6 +14,7 @@
 //! * [`sent_packets`]: what was asked on a path and has not come: reordering, loss, spurious loss.
 //! * [`shared_bottleneck`]: which paths share a bottleneck, from their delays and losses (RFC 8382).
 //! * [`subflow`]: those three joined: rounds, recovery, probes, timeouts.
+//! * [`tcp_sample`]: what a receiver's kernel counts on a TCP connection.
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
@@ -27,9 +28,11 @@ pub mod sent_packets;
 pub mod shared_bottleneck;
 pub mod softfloat;
 pub mod subflow;
+pub mod tcp_sample;
 #[cfg(test)]
 mod test_rng;
 pub mod units;
 
 pub use machine::{Machine, Output};
+pub use tcp_sample::TcpSample;
 pub use units::{Rate, Span, Time};

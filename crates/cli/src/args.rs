@@ -14,6 +14,7 @@ use algo::Rate;
 use algo::control::{ALGORITHMS, Algorithm, SLOW_STARTS};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Arg, Args, Parser, Subcommand, ValueHint};
+use lab::scenario::RateSpec;
 use net::Egress;
 
 use crate::exit;
@@ -265,36 +266,21 @@ fn listen_address(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
-/// Parses a data rate: a number with an optional unit, `k M G` (1000), `Ki Mi Gi` (1024), of bytes unless
-/// `bit` follows.
+/// A data rate as in scenarios, in which `B` and `/s` may be left out: `500k`, `1.5Gi`, `100Mbit`.
 ///
 /// # Errors
 /// A sentence for the person who typed it.
 pub fn rate(text: &str) -> Result<Rate, String> {
-    let text = text.trim().trim_end_matches("/s");
-    let (text, divisor) = match text.strip_suffix("bit") {
-        Some(rest) => (rest, 8),
-        None => (text.strip_suffix('B').unwrap_or(text), 1),
-    };
-    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let scale: u64 = match unit.trim() {
-        "" => 1,
-        "k" | "K" => 1_000,
-        "m" | "M" => 1_000_000,
-        "g" | "G" => 1_000_000_000,
-        "Ki" | "ki" => 1 << 10,
-        "Mi" => 1 << 20,
-        "Gi" => 1 << 30,
-        other => return Err(format!("unknown unit '{other}': use k, M, G, Ki, Mi, Gi, and bit for bits")),
-    };
-    let number: f64 = number.parse().map_err(|_| format!("'{number}' is no number"))?;
-    let bytes = number * scale as f64 / f64::from(divisor);
-    // Less than a packet a second would never send anything.
-    if !(1_500.0..=1e15).contains(&bytes) {
-        return Err("out of range: 1500 bytes a second is the least".into());
+    let amount = text.trim().trim_end_matches("/s");
+    let unit = if amount.ends_with("bit") || amount.ends_with('B') { "" } else { "B" };
+    match format!("{amount}{unit}/s").parse() {
+        // Less than a packet a second would never send anything.
+        Ok(RateSpec::Bytes(bytes)) if bytes >= 1_500.0 => Ok(Rate::from_bytes(bytes as u64)),
+        Ok(_) => Err("out of range: 1500 bytes a second is the least".into()),
+        Err(_) => Err(format!(
+            "'{text}' is no rate: a number, with k, M, G, Ki, Mi or Gi behind it, and bit for bits"
+        )),
     }
-    Ok(Rate::from_bytes(bytes as u64))
 }
 
 /// A name of [`ALGORITHMS`], alone or with a slow start of [`SLOW_STARTS`] after a plus sign.

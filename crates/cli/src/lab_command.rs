@@ -5,6 +5,8 @@ pub mod args;
 #[cfg(target_os = "linux")]
 mod daemon;
 mod find;
+#[cfg(target_os = "linux")]
+mod lab_name;
 mod list;
 #[cfg(target_os = "linux")]
 mod orphans;

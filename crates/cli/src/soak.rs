@@ -41,8 +41,8 @@ const JOBS_MAX: u64 = 1_024;
         anabranch soak --seeds 17..17 -v"
 )]
 pub struct Soak {
-    /// The seeds, both ends included: 1..30 is thirty of them. A single number is one seed
-    #[arg(long, value_name = "A..B", default_value = "1..1000", value_parser = seeds)]
+    /// Seeds: 1..30, or 30 for the same; 7..7 is seed 7 alone
+    #[arg(long, value_name = "A..B|N", default_value = "1..1000", value_parser = seeds)]
     pub seeds: RangeInclusive<u64>,
 
     /// Seeds at a time. Without this option: as many as there are processors. What comes out does not depend
@@ -59,21 +59,9 @@ pub struct Soak {
     pub verbose: bool,
 }
 
-/// Parses `A..B`, both included, or a single number.
-///
-/// # Errors
-/// A sentence for the person who typed it.
+/// However many.
 fn seeds(text: &str) -> Result<RangeInclusive<u64>, String> {
-    let (first, last) = text.split_once("..").unwrap_or((text, text));
-    let number = |text: &str| text.parse::<u64>().map_err(|_| format!("'{text}' is no seed: expected A..B"));
-    let (first, last) = (number(first)?, number(last)?);
-    if first > last {
-        return Err(format!("{first} is after {last}"));
-    }
-    if last == u64::MAX {
-        return Err("the last seed must be smaller".into());
-    }
-    Ok(first..=last)
+    lab::sweep::seeds(text, u64::MAX)
 }
 
 /// What the threads share.
@@ -293,15 +281,6 @@ fn emit(json: bool, object: &impl Serialize, text: impl FnOnce() -> String) {
 mod tests {
     use super::*;
     use lab::soak::SoakKind;
-
-    #[test]
-    fn both_ends_are_included() {
-        assert_eq!(seeds("1..30").map(Iterator::count), Ok(30));
-        assert_eq!(seeds("17").map(Iterator::count), Ok(1));
-        for bad in ["", "..", "1..", "2..1", "-1..2", "a..b", "1...3", "0..18446744073709551615"] {
-            assert!(seeds(bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn a_failure_tells_how_to_replay_it() {

@@ -195,6 +195,20 @@ fn the_table_is_saved_beside_the_scenario_and_is_what_is_printed() {
 }
 
 #[test]
+fn all_scenarios_are_run_by_one_command() {
+    let bench = Bench::new();
+    assert!(bench.err(2, &["run", "--all"]).contains("no scenarios in scenarios"));
+    fs::create_dir(bench.path("scenarios")).expect("a directory");
+    for name in ["a", "b"] {
+        bench.write(&format!("scenarios/{name}.toml"), SMALL);
+    }
+    bench.err(2, &["run", "--all", "a"]);
+    let printed = bench.out(&["run", "--all", "--save", "--seeds", "1"]);
+    let both = [bench.read("scenarios/a.table"), bench.read("scenarios/b.table")];
+    assert_eq!(both.join("\n\n"), printed);
+}
+
+#[test]
 fn a_value_that_is_not_where_it_is_expected_is_status_7() {
     let bench = Bench::new();
     // More than all.

@@ -45,7 +45,7 @@ fn jobs_change_nothing() {
 
 #[test]
 fn one_seed_tells_its_story() {
-    let lines = lines(&["--seeds", "3", "-v"]);
+    let lines = lines(&["--seeds", "3..3", "-v"]);
     let has = |what: &str| lines.iter().any(|line| line.starts_with(what));
     assert!(has("link 0: LinkConfig") && has("seed 3 is well: ") && has("1 seeds, 0 failed"), "{lines:?}");
 }

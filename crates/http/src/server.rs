@@ -3,25 +3,26 @@
 //!
 //! One thread with a runtime of its own. It does what RFC 9110 asks of a server of ranges: preconditions
 //! (§13), one range at a time (§14), HEAD, and `Content-Length` on everything that has a length. The provider
-//! says what a path means and reads the bytes, from memory or the page cache, in that thread. A body whose
-//! bytes cannot be read any more ends short, with its connection: nobody takes that for a whole one.
+//! says what a path means and reads the bytes, from memory or the page cache, in that thread. If the bytes of
+//! a body cannot be read any more, its connection is closed early, so that no client takes it for complete.
 
 mod body;
 mod counting_stream;
 pub mod document;
 pub mod path;
 mod preconditions;
+mod provider;
 mod range;
 mod respond;
+mod shared;
 
 use std::convert::Infallible;
-use std::fmt;
 use std::future::ready;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -34,11 +35,13 @@ use tokio::task::{LocalSet, spawn_local};
 use tokio::time::sleep;
 
 use counting_stream::{CountingStream, Progress};
-use path::Path;
+pub use provider::{ContentProvider, PathLookup, Resource, ResourceRequest, Unavailable};
+pub use shared::Counters;
+use shared::{ConnectionGuard, Metrics, Shared};
 
-/// Connections that are answered at once; those beyond are told to come back (503).
+/// Connections that are served at the same time; further ones are answered with 503.
 pub const CONNECTIONS_MAX: usize = 256;
-/// Connections beyond these that are told so; more are closed without a word.
+/// Connections beyond these that get the 503; still further ones are closed without an answer.
 const TURNED_AWAY_MAX: usize = 64;
 /// Bytes of a request's head at most.
 const HEAD_BYTES_MAX: usize = 16 << 10;
@@ -54,122 +57,6 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 const BACKLOG: i32 = 1_024;
 /// Pause after accepting failed: usually for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
-/// What is offered. All of it is called on the server's thread, and everybody waits meanwhile.
-pub trait ContentProvider: Send + 'static {
-    /// What [`find`](Self::find) finds and [`read`](Self::read) reads.
-    type Content: 'static;
-
-    /// What a path means.
-    fn find(&self, request: &ResourceRequest<'_>) -> PathLookup<Self::Content>;
-
-    /// Whether the content can be read at all, asked before anything is promised.
-    ///
-    /// # Errors
-    /// Why not.
-    fn check(&self, content: &Self::Content) -> Result<(), Unavailable>;
-
-    /// Fills `out` with the content's bytes from `offset` on; it has them, by the length that was found.
-    ///
-    /// # Errors
-    /// If the bytes cannot be read, or are not what was found any more.
-    fn read(&self, content: &Self::Content, offset: u64, out: &mut [u8]) -> Result<(), Unavailable>;
-
-    /// The most that may be sent at once, in bytes; `None`: as much as the network takes, nothing is
-    /// reserved.
-    fn burst_bytes(&self) -> Option<usize> {
-        None
-    }
-
-    /// Reserves `bytes`, and says how long to wait before they are sent.
-    fn reserve(&self, bytes: usize) -> Duration {
-        let _ = bytes;
-        Duration::ZERO
-    }
-}
-
-/// A request, as far as a provider needs it.
-#[derive(Clone, Copy, Debug)]
-pub struct ResourceRequest<'a> {
-    /// What for.
-    pub path: &'a Path,
-    /// What stands behind `?`, still encoded.
-    pub query: Option<&'a str>,
-    /// `HOST` or `HOST:PORT`, as the client calls this server.
-    pub host: &'a str,
-    /// Where the connection arrived.
-    pub local: SocketAddr,
-}
-
-/// What a path means.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PathLookup<C> {
-    /// This.
-    Found(Resource<C>),
-    /// Something else, under this path (encoded, from `/` on).
-    Moved(String),
-    /// Nothing.
-    NotFound,
-}
-
-/// One thing to fetch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Resource<C> {
-    /// How the provider finds its bytes.
-    pub content: C,
-    /// How many these are.
-    pub length: u64,
-    /// A strong validator, in its quotes (RFC 9110 §8.8.3).
-    pub etag: Option<String>,
-    /// Its media type.
-    pub media_type: &'static str,
-    /// Values of `Link` (RFC 8288).
-    pub links: Vec<String>,
-}
-
-/// Why bytes cannot be had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unavailable {
-    /// They have changed or are gone, for good: 410.
-    Gone,
-    /// Perhaps later: 503.
-    Busy,
-}
-
-impl fmt::Display for Unavailable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Gone => "the file is not the one any more that was offered",
-            Self::Busy => "the file cannot be read at the moment",
-        })
-    }
-}
-
-impl std::error::Error for Unavailable {}
-
-/// Numbers since the start, and one of now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Requests.
-    pub requests: u64,
-    /// Bytes sent, heads included.
-    pub sent_bytes: u64,
-    /// Requests refused or answers broken off because bytes could not be read any more.
-    pub unavailable: u64,
-    /// Connections turned away because there were too many.
-    pub turned_away: u64,
-    /// Connections open now.
-    pub connections: u64,
-}
-
-#[derive(Debug, Default)]
-struct Metrics {
-    requests: AtomicU64,
-    sent_bytes: AtomicU64,
-    unavailable: AtomicU64,
-    turned_away: AtomicU64,
-    connections: AtomicU64,
-}
 
 /// Listening sockets, before anybody is answered: clients that come early wait.
 #[derive(Debug)]
@@ -251,14 +138,7 @@ impl RunningServer {
     /// What it has done so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Counters {
-            requests: of(&self.metrics.requests),
-            sent_bytes: of(&self.metrics.sent_bytes),
-            unavailable: of(&self.metrics.unavailable),
-            turned_away: of(&self.metrics.turned_away),
-            connections: of(&self.metrics.connections),
-        }
+        self.metrics.counters()
     }
 
     /// Closes all connections and waits for the thread.
@@ -275,24 +155,6 @@ impl RunningServer {
 impl Drop for RunningServer {
     fn drop(&mut self) {
         self.stop();
-    }
-}
-
-/// What all connections share.
-struct Shared<S> {
-    provider: S,
-    metrics: Arc<Metrics>,
-    /// Whoever holds it has reserved and waits, so that all of HTTP counts as one where others book too;
-    /// those who want it come one after the other.
-    rate_lock: tokio::sync::Mutex<()>,
-}
-
-/// A connection's place among those that are open.
-struct ConnectionGuard(Arc<Metrics>);
-
-impl Drop for ConnectionGuard {
-    fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

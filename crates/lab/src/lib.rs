@@ -1,8 +1,8 @@
 //! Experiments: machines joined by links, run, measured.
 //!
-//! **Purpose.** One place that connects the machines of mmTP over simulated links, so that tests, the
-//! fairness experiment and the demonstration run the same thing; and the experiments themselves, each with
-//! the proof that its conditions were really there.
+//! **Purpose.** One place that connects the machines of mmTP over simulated links, so that tests and
+//! the demonstration run the same thing; and the experiments themselves, each with the proof that its
+//! conditions were really there.
 //!
 //! **Non-goals.** No protocol and no decision of one. No socket and no clock outside [`linux`]: a caller
 //! that wants real time elsewhere passes it.
@@ -12,9 +12,8 @@
 //! * [`sim_source`]: a source, honest or not.
 //! * [`packet_flows`]: flows of packets without content, and cross traffic, at full speed.
 //! * [`simulation`]: all of these over links in virtual time; faults; invariants watched on the way.
-//! * [`fairness`]: many subflows against one behind a bottleneck.
 //! * [`scenario`]: an experiment as a struct, which is its TOML file too.
-//! * [`run`]: a scenario becomes a world and an [`outcome`].
+//! * [`run`]: a scenario becomes a world and an [`outcome`]; [`metric`]: what can be measured.
 //! * [`linux`]: the same through this machine's own TCP and MPTCP, over emulated links, in real time.
 //! * [`report`]: rows and runs as a page to look at.
 //! * [`sweep`]: many runs on all cores, and their file of results; [`table`]: runs become rows.
@@ -23,8 +22,9 @@
 #![forbid(unsafe_code)]
 
 pub mod content;
-pub mod fairness;
+mod digest;
 pub mod linux;
+pub mod metric;
 pub mod outcome;
 pub mod packet_flows;
 pub mod report;
@@ -39,6 +39,6 @@ pub mod table;
 mod world;
 
 pub use content::Content;
-pub use sim_source::{Misbehaviour, SourceStats};
+pub use sim_source::Misbehaviour;
 pub use simulation::{Fault, PathSpec, Simulation};
 pub use world::World;

@@ -8,7 +8,7 @@ use crate::World;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// The value of each of the scenario's measures, in their order; none if there was nothing to measure
-    /// (a transfer that did not end, a loss ratio without loss). In the unit of [`crate::run::unit`].
+    /// (a transfer that did not end, a loss ratio without loss). In the unit of [`crate::metric::metric`].
     pub values: Vec<Option<f64>>,
     /// Conditions that were not met; empty if the run counts.
     #[serde(rename = "faults")]

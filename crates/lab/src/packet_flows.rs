@@ -9,115 +9,29 @@
 //! All flows live in a few flat tables, and a path at rest has one entry in the queue of timers at most.
 
 mod cbr;
+mod config;
 mod flow;
+mod segment;
 mod send_backlog;
-
-use std::num::NonZeroU64;
 
 use algo::control::{Algorithm, SubflowStats};
 use algo::shared_bottleneck::Detector;
 use algo::subflow::Subflow;
 use algo::{Span, Time};
-use sim::{EventQueue, RouteId};
+use sim::{EventQueue, Rng, RouteId};
 
-pub use cbr::{Burst, CbrConfig};
-pub use flow::FlowConfig;
+use crate::digest::Digest;
+use cbr::Cbr;
+pub use config::{Burst, CbrConfig, FlowConfig};
+use segment::SegmentKind;
+pub use segment::{ACK_BYTES, Segment, SubflowId};
 use send_backlog::{PayloadKind, SendBacklog};
 
 /// A packet flow, by the order in which it was added.
 pub type FlowId = usize;
-/// A path of a flow, by the order in which it was added.
-pub type SubflowId = u32;
-
 /// Timers of paths that may come due in one virtual millisecond, for each path: above it something runs in
 /// circles. Each packet that was overtaken has a deadline of its own, so a path may have about one a packet.
 pub const STORM_MAX: u64 = 1_024;
-
-/// Size of an acknowledgement on the wire, bytes (Ethernet, IPv4, TCP).
-pub const ACK_BYTES: u16 = 66;
-
-/// What a segment is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SegmentKind {
-    /// Data of a path.
-    Data,
-    /// That it has arrived.
-    Ack,
-    /// Traffic that nobody answers.
-    Cross,
-}
-
-/// A packet of such a flow: two words, because packets are moved all the time, and fields of a few bytes
-/// would be stored in pieces and loaded whole before the pieces are there. One is never zero, so that what
-/// may be a segment or something else (`simulation::packet`) needs no third.
-#[derive(Clone, Copy, Debug)]
-pub struct Segment {
-    /// Which packet of the path.
-    id: u64,
-    /// From the top: 32 bits of path, 16 of size, then [`SegmentKind`], [`MARKED`](Self::MARKED), one.
-    rest: NonZeroU64,
-}
-
-impl Segment {
-    const MARKED: u64 = 1 << 1;
-    const KIND_SHIFT: u32 = 2;
-    const KIND: u64 = 3 << Self::KIND_SHIFT;
-    const BYTES_SHIFT: u32 = 16;
-    const BYTES: u64 = 0xffff << Self::BYTES_SHIFT;
-    const SUBFLOW_SHIFT: u32 = 32;
-
-    #[inline]
-    fn new(id: u64, sub: SubflowId, bytes: u16, kind: SegmentKind) -> Self {
-        let bytes = u64::from(bytes) << Self::BYTES_SHIFT;
-        let rest = u64::from(sub) << Self::SUBFLOW_SHIFT | bytes | (kind as u64) << Self::KIND_SHIFT;
-        Self { id, rest: NonZeroU64::MIN | rest }
-    }
-
-    /// The path.
-    #[inline]
-    const fn subflow(self) -> SubflowId {
-        (self.rest.get() >> Self::SUBFLOW_SHIFT) as SubflowId
-    }
-    #[inline]
-    const fn kind(self) -> SegmentKind {
-        match (self.rest.get() & Self::KIND) >> Self::KIND_SHIFT {
-            0 => SegmentKind::Data,
-            1 => SegmentKind::Ack,
-            _ => SegmentKind::Cross,
-        }
-    }
-    #[inline]
-    const fn is_marked(self) -> bool {
-        self.rest.get() & Self::MARKED != 0
-    }
-    /// What acknowledges it, marked if it is.
-    #[inline]
-    fn ack(self) -> Self {
-        let rest = self.rest.get() & !(Self::KIND | Self::BYTES);
-        let kind = (SegmentKind::Ack as u64) << Self::KIND_SHIFT | u64::from(ACK_BYTES) << Self::BYTES_SHIFT;
-        Self { id: self.id, rest: NonZeroU64::MIN | rest | kind }
-    }
-}
-
-impl sim::Packet for Segment {
-    #[inline]
-    fn bytes(&self) -> u32 {
-        ((self.rest.get() & Self::BYTES) >> Self::BYTES_SHIFT) as u32
-    }
-    /// Only data: an acknowledgement is no ECT (RFC 3168 section 6.1.4), and its mark is that of the data.
-    fn is_ect(&self) -> bool {
-        self.kind() == SegmentKind::Data
-    }
-    fn mark(&mut self) {
-        if self.is_ect() {
-            self.rest |= Self::MARKED;
-        }
-    }
-    #[inline]
-    fn flow(&self) -> Option<u32> {
-        (self.kind() == SegmentKind::Data).then_some(self.subflow())
-    }
-}
 
 /// What a timer is for.
 #[derive(Clone, Copy, Debug)]
@@ -169,7 +83,7 @@ pub struct PacketFlows {
     /// What every path publishes; the paths of a group stand side by side.
     members: Vec<SubflowStats>,
     timers: EventQueue<TimerKind>,
-    cbrs: Vec<cbr::Cbr>,
+    cbrs: Vec<Cbr>,
     digest: u64,
     /// Timers of paths that came due in this millisecond.
     millisecond: u64,
@@ -188,11 +102,17 @@ impl PacketFlows {
             members: Vec::new(),
             timers: EventQueue::new(),
             cbrs: Vec::new(),
-            digest: 0xcbf2_9ce4_8422_2325,
+            digest: Digest::default().0,
             millisecond: 0,
             timers_fired: 0,
             storm: false,
         }
+    }
+
+    /// Adds cross traffic.
+    pub fn cbr(&mut self, config: &CbrConfig) {
+        self.timers.push(config.start, TimerKind::Cbr(self.cbrs.len() as u32));
+        self.cbrs.push(Cbr::new(config, Rng::stream(self.seed, &config.name)));
     }
 
     /// When something happens next that is no packet's arrival.
@@ -213,8 +133,16 @@ impl PacketFlows {
                     self.count_timer(now);
                     self.subflow_timer(now, sub, send);
                 }
-                TimerKind::Cbr(cbr) => self.burst(now, cbr, send),
+                TimerKind::Cbr(no) => self.cross_traffic(now, no, send),
             }
+        }
+    }
+
+    #[inline(never)]
+    fn cross_traffic(&mut self, now: Time, no: u32, send: &mut impl FnMut(RouteId, Segment)) {
+        let send = |route, bytes| send(route, Segment::new(0, no, bytes, SegmentKind::Cross));
+        if let Some(next) = self.cbrs[no as usize].timer(now, send) {
+            self.timers.push(next, TimerKind::Cbr(no));
         }
     }
 

@@ -3,6 +3,10 @@
 //! The page needs nothing from elsewhere and no script; the same input gives the same bytes. What a picture
 //! shows by colour it shows by a label or a shape as well. The palette is that of Okabe and Ito (2008), which
 //! people with any kind of colour vision can tell apart.
+//!
+//! It is home-made. A library of plots (`plotters`) would take the place of its axes and frames, a fifth of
+//! its lines, and bring fonts to measure text with; what is left is labels that avoid each other, tooltips
+//! and a style sheet that follows dark screens and print, for which it has no place.
 
 mod axis;
 mod cdf;
@@ -18,8 +22,7 @@ mod time_series;
 use crate::World;
 use crate::outcome::{Row, Run};
 use crate::scenario::Scenario;
-use crate::scenario::check::Range;
-use crate::table::lookup_in;
+use crate::scenario::notes::{Range, lookup_in};
 use text::short;
 
 /// Cases whose runs are drawn; the table and the dots have all.

@@ -13,42 +13,14 @@ mod conditions;
 pub(crate) mod flow_instances;
 pub(crate) mod groups;
 pub(crate) mod links;
-mod measure;
 pub(crate) mod observations;
 
-use algo::Span;
-
+use crate::metric;
 use crate::outcome::{Outcome, Series};
-use crate::scenario::{MeasureKind, Scenario};
+use crate::scenario::Scenario;
 use build::SimulatedScenario;
+pub use observations::{LINES_MAX, STEP_MIN, STEPS};
 use observations::{Observations, Recorder};
-
-/// Steps in which a run is noted.
-pub const STEPS: u64 = 1_000;
-/// The shortest step.
-pub const STEP_MIN: Span = Span::from_millis(50);
-/// Lines kept of one run for the report.
-pub const LINES_MAX: usize = 96;
-
-/// The unit of a measure's values.
-#[must_use]
-pub const fn unit(kind: MeasureKind) -> &'static str {
-    match kind {
-        MeasureKind::Share
-        | MeasureKind::OfRate
-        | MeasureKind::Utilisation
-        | MeasureKind::SpreadFastest
-        | MeasureKind::SpreadMean
-        | MeasureKind::Loss
-        | MeasureKind::WrongSplit
-        | MeasureKind::WrongMerge => "%",
-        MeasureKind::Goodput => "Mbit/s",
-        MeasureKind::Packets => "pkt/s",
-        MeasureKind::Queue => "ms",
-        MeasureKind::Completion | MeasureKind::Converged | MeasureKind::Grouped => "s",
-        MeasureKind::Jain | MeasureKind::LossRatio | MeasureKind::FactorM => "",
-    }
-}
 
 /// Runs `scenario` once in the simulator, as it stands: its cases are not looked at.
 ///
@@ -71,7 +43,7 @@ pub fn run(scenario: &Scenario, controller: &str, seed: u64) -> Outcome {
 
 /// What comes out of what was noted.
 pub(crate) fn outcome(scenario: &Scenario, controller: &str, observations: Observations) -> Outcome {
-    let values = scenario.measure.iter().map(|measure| measure::value(scenario, &observations, measure));
+    let values = scenario.measure.iter().map(|measure| metric::value(scenario, &observations, measure));
     Outcome {
         values: values.map(|value| value.filter(|value| value.is_finite())).collect(),
         violations: conditions::violations(scenario, controller, &observations),

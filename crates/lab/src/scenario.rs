@@ -37,8 +37,10 @@ pub mod check;
 pub mod error;
 pub mod link;
 pub mod load;
+pub mod notes;
 mod schema;
 mod set;
+mod trace_file;
 pub mod units;
 
 use std::collections::BTreeMap;
@@ -47,6 +49,7 @@ use serde::{Deserialize, Serialize};
 
 pub use error::ScenarioError;
 pub use link::{Codel, DropOf, Gilbert, Link, Random, TargetedDrop, VictimPolicy};
+pub use trace_file::{TRACE_BYTES_MAX, TraceFile};
 pub use units::{Duration, RateSpec, SizeSpec};
 
 /// An experiment; see the [module](self).
@@ -166,6 +169,9 @@ pub struct Flow {
     pub stop: Option<Duration>,
     /// How much it transfers; default: without end.
     pub size: Option<SizeSpec>,
+    /// Of mmTP: what arrives within this time is handed over together, as interrupt moderation and GRO do.
+    #[serde(default)]
+    pub coalesce: Duration,
 }
 
 /// A path of a flow.
@@ -328,6 +334,8 @@ pub enum MeasureKind {
     WrongSplit,
     /// Time for which paths that share none were in one group, in percent.
     WrongMerge,
+    /// Timeouts of `flows` in the whole run, of all their paths.
+    Timeouts,
     /// Mean of m, NMCC's factor, over `flows` (coupled paths only).
     FactorM,
 }

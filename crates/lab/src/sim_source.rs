@@ -51,20 +51,6 @@ pub(crate) struct SimSource {
     pub(crate) alive: bool,
     /// Whether its host says so when it is dead (ICMP port unreachable).
     pub(crate) unreachable: bool,
-    pub(crate) stats: SourceStats,
-}
-
-/// What a source sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SourceStats {
-    /// Packets.
-    pub packets: u64,
-    /// Their UDP payload, bytes.
-    pub bytes: u64,
-    /// Requests answered: each answer leaves as one burst.
-    pub bursts: u64,
-    /// Packets of the longest burst.
-    pub burst_max: u64,
 }
 
 impl SimSource {
@@ -75,7 +61,6 @@ impl SimSource {
             rng,
             alive: true,
             unreachable: false,
-            stats: SourceStats::default(),
         };
         new.restart();
         new
@@ -100,7 +85,6 @@ impl SimSource {
             return;
         }
         self.publisher.handle(now, (from, bytes));
-        let before = self.stats.packets;
         loop {
             let reply = match self.publisher.poll(now) {
                 Output::Wait(_) => break,
@@ -112,15 +96,10 @@ impl SimSource {
             for bytes in self.packets(reply.body) {
                 let copies = if self.misbehaviour == Misbehaviour::Triplicate { 3 } else { 1 };
                 for bytes in std::iter::repeat_n(bytes, copies) {
-                    self.stats.packets += 1;
-                    self.stats.bytes += bytes.len() as u64;
                     send(Sent { bytes, ect });
                 }
             }
         }
-        let burst = self.stats.packets - before;
-        self.stats.bursts += u64::from(burst > 0);
-        self.stats.burst_max = self.stats.burst_max.max(burst);
     }
 
     /// The packets of a reply, as the world would put them on the wire.

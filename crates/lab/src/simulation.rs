@@ -21,29 +21,17 @@ use mmtp::subscriber::{Grouping, Input, PathId, SourceId, Subscriber};
 use sim::{Delivery, LinkConfig, LinkId, MediumId, Net, RouteId};
 
 use crate::content::{Content, MemoryStore, fill};
+use crate::digest::Digest;
 use crate::packet_flows::PacketFlows;
 use crate::sim_source::{Misbehaviour, SimSource};
 use packet::{Datagram, Packet};
-pub use packet::{Fault, PathSpec};
+pub use packet::{FLOW_DATAGRAMS, Fault, OVERHEAD_BYTES, PAYLOAD_MAX, PathSpec, ReceiverId, SimSourceId};
 use receiver_log::ReceiverLog;
-pub use receiver_log::{Digest, FRUITLESS_MAX, Progress, STORM_MAX};
+pub use receiver_log::{FRUITLESS_MAX, Progress, STORM_MAX};
 
-/// What a packet has beside its UDP payload: Ethernet, IPv4 and UDP headers, bytes. A link's
-/// [`mtu_bytes`](LinkConfig::mtu_bytes) counts them: 1,514 is the usual MTU of 1,500.
-pub const OVERHEAD_BYTES: usize = 14 + 20 + 8;
-/// UDP payload that fits an MTU of 1,500 over IPv4, bytes.
-pub const PAYLOAD_MAX: usize = 1_472;
 /// What an ICMP error carries of what it answers, bytes (RFC 792: the IP header and 8 bytes, and its own 8).
 const ICMP_BYTES: usize = 8;
 
-/// [`sim::Packet::flow`] of content on path `p` of the simulation is this and `p`; of packet flows' data, its
-/// path.
-pub const FLOW_DATAGRAMS: u32 = 1 << 31;
-
-/// A source of a simulation, by the order in which it was added.
-pub type SimSourceId = usize;
-/// A receiver of a simulation, by the order in which it was added.
-pub type ReceiverId = usize;
 /// A want of a receiver, by the order in which it was made known.
 pub type WantId = usize;
 
@@ -93,7 +81,6 @@ pub struct Simulation {
     /// By route: where mmTP's lead.
     route_ends: Vec<Option<RouteEnd>>,
     paths_made: u32,
-    pipes: BTreeMap<Span, LinkId>,
     packet_flows: PacketFlows,
     sources: Vec<SimSource>,
     receivers: Vec<Receiver>,
@@ -116,7 +103,6 @@ impl Simulation {
             net_due: Time::NEVER,
             route_ends: Vec::new(),
             paths_made: 0,
-            pipes: BTreeMap::new(),
             packet_flows: PacketFlows::new(seed),
             sources: Vec::new(),
             receivers: Vec::new(),
@@ -129,9 +115,13 @@ impl Simulation {
 
     /// Adds one direction of a link, to be shared by as many paths as you like; every one needs its own name.
     pub fn link(&mut self, name: &str, config: LinkConfig) -> LinkId {
-        let id = self.net.link(name, config);
+        self.net_mut().link(name, config)
+    }
+
+    /// What it consists of, to add to it.
+    pub(crate) const fn net_mut(&mut self) -> &mut Net<Packet> {
         self.net_due = self.clock;
-        id
+        &mut self.net
     }
 
     /// Adds a shared medium, for [`LinkConfig::medium`].
@@ -141,13 +131,7 @@ impl Simulation {
 
     /// A way of `delay` that nothing queues on; ways of equal delay are one link.
     pub fn pipe(&mut self, delay: Span) -> LinkId {
-        if let Some(link) = self.pipes.get(&delay) {
-            return *link;
-        }
-        let config = LinkConfig { queue_packets: u32::MAX, delay, ..LinkConfig::default() };
-        let link = self.link(&format!("pipe of {delay}"), config);
-        self.pipes.insert(delay, link);
-        link
+        self.net_mut().pipe(delay)
     }
 
     /// A route over these links.

@@ -6,6 +6,7 @@
 
 pub mod pool;
 pub mod store;
+mod task;
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -14,11 +15,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::World;
+use crate::digest::Digest;
 use crate::outcome::Outcome;
-use crate::scenario::Scenario;
-use crate::scenario::check::SEEDS_MAX;
 use crate::scenario::error::{ScenarioError, hint};
-use crate::simulation::Digest;
+use crate::scenario::{Scenario, TraceFile};
+pub use task::Task;
 
 /// The code that makes the results: its version, and a hash of its sources where they are at hand.
 pub const VERSION: &str = env!("ANABRANCH_CODE");
@@ -141,21 +142,6 @@ pub struct Plan {
     pub seeds: RangeInclusive<u64>,
     /// Where.
     pub worlds: Vec<World>,
-}
-
-/// One run to be made.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Task {
-    /// Where it runs.
-    pub world: World,
-    /// Which of the plan's variants.
-    pub variant: usize,
-    /// Its scenario.
-    pub scenario: Arc<Scenario>,
-    /// The controller under comparison.
-    pub controller: String,
-    /// The seed.
-    pub seed: u64,
 }
 
 impl Plan {
@@ -299,18 +285,18 @@ impl Task {
     }
 }
 
-/// `1..10` (both ends included), or `10`, which is the same.
+/// `1..10` (both ends included), or `10`, which is the same; `count_max` of them at most.
 ///
 /// # Errors
 /// A sentence for the person who typed it.
-pub fn seeds(text: &str) -> Result<RangeInclusive<u64>, String> {
+pub fn seeds(text: &str, count_max: u64) -> Result<RangeInclusive<u64>, String> {
     let wrong = || format!("'{text}' names no seeds: write 1..10, or 10 for the same; 7..7 is seed 7 alone");
     let number = |text: &str| text.trim().parse::<u64>().map_err(|_| wrong());
     let (first, last) = match text.split_once("..") {
         Some((first, last)) => (number(first)?, number(last.trim_start_matches('='))?),
         None => (1, number(text)?),
     };
-    if first > last || last - first >= SEEDS_MAX || last >= i64::MAX as u64 {
+    if first > last || last - first >= count_max || last >= i64::MAX as u64 {
         return Err(wrong());
     }
     Ok(first..=last)
@@ -369,20 +355,16 @@ pub fn fingerprint(scenario: &Scenario) -> String {
         (measure.expect, measure.why) = (BTreeMap::new(), BTreeMap::new());
     }
     for trace in bare.link.values_mut().filter_map(|link| link.trace.as_mut()) {
-        *trace = format!("{:016x}", fnv(&std::fs::read(&*trace).unwrap_or_default()));
+        let contents = trace.read().map_or(Digest::default(), |(_, digest)| *digest);
+        *trace = TraceFile::new(format!("{:016x}", contents.0));
     }
-    format!("{:016x}", fnv(&serde_json::to_vec(&bare).unwrap_or_default()))
-}
-
-fn fnv(bytes: &[u8]) -> u64 {
-    let mut digest = Digest::default();
-    digest.mix(bytes);
-    digest.0
+    format!("{:016x}", Digest::of(&serde_json::to_vec(&bare).unwrap_or_default()).0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scenario::check::SEEDS_MAX;
 
     const TEXT: &str = r#"
         title = "t"
@@ -431,6 +413,7 @@ mod tests {
 
     #[test]
     fn seeds_and_shards() {
+        let seeds = |text| seeds(text, SEEDS_MAX);
         assert_eq!((seeds("1..10"), seeds("10"), seeds("7..7")), (Ok(1..=10), Ok(1..=10), Ok(7..=7)));
         for bad in ["", "x", "5..4", "1..", "..3", "0..99999999999", "-1"] {
             assert!(seeds(bad).is_err(), "{bad}");

@@ -6,17 +6,14 @@ mod text;
 use std::collections::BTreeMap;
 
 pub use stats::{SampleSummary, summary, t95};
-pub use text::{WIDTH_MAX, text};
+pub use text::{WIDTH_MAX, lateness, text};
 
 use crate::World;
+use crate::metric::metric;
 use crate::outcome::{Row, Run};
-use crate::run::unit;
 use crate::scenario::Measure;
-use crate::scenario::check::Range;
+use crate::scenario::notes::{Range, lookup, lookup_in};
 use crate::sweep::{Plan, Variant};
-
-/// What begins the keys of a measure's notes that are about runs in the kernel.
-pub const KERNEL_PREFIX: &str = "kernel:";
 
 /// The rows of a plan, from those of its runs that are there: by case, measure, controller, world. A run
 /// whose conditions were not met counts in none.
@@ -90,7 +87,7 @@ fn blank(
         controller: controller.into(),
         metric: measure.metric.clone(),
         value: None,
-        unit: unit(measure.kind).into(),
+        unit: metric(measure.kind).unit.into(),
         sd: None,
         ci95: None,
         paper: reference(&measure.paper).copied(),
@@ -134,45 +131,6 @@ fn violations(runs: &[&Run]) -> Vec<String> {
         format!("{word} {}", seeds.join(", "))
     };
     by.into_iter().map(|(violation, seeds)| format!("{violation} ({})", list(seeds))).collect()
-}
-
-/// What a measure says of this case and controller: by `CASE/CONTROLLER`, `CASE`, `CONTROLLER`, `*`.
-#[must_use]
-pub fn lookup<'a, T>(notes: &'a BTreeMap<String, T>, case: Option<&str>, controller: &str) -> Option<&'a T> {
-    let of_case =
-        case.and_then(|case| notes.get(&format!("{case}/{controller}")).or_else(|| notes.get(case)));
-    of_case.or_else(|| notes.get(controller)).or_else(|| notes.get("*"))
-}
-
-/// The same of what is said of one world only: expectations and their reasons are about the simulator, and
-/// about the kernel where the key begins with [`KERNEL_PREFIX`].
-#[must_use]
-pub fn lookup_in<'a, T>(
-    world: World,
-    notes: &'a BTreeMap<String, T>,
-    case: Option<&str>,
-    controller: &str,
-) -> Option<&'a T> {
-    if world == World::Sim {
-        return lookup(notes, case, controller);
-    }
-    let of_case = case.and_then(|case| {
-        let both = notes.get(&format!("{KERNEL_PREFIX}{case}/{controller}"));
-        both.or_else(|| notes.get(&format!("{KERNEL_PREFIX}{case}")))
-    });
-    let of_all = || {
-        notes.get(&format!("{KERNEL_PREFIX}{controller}")).or_else(|| notes.get(&format!("{KERNEL_PREFIX}*")))
-    };
-    of_case.or_else(of_all)
-}
-
-/// How late packets were, in a sentence; `p99_us` is the 99th percentile of the worst run.
-#[must_use]
-pub fn lateness(p99_us: f64) -> String {
-    format!(
-        "Lateness of the emulated links: 99 % of the packets within {:.3} ms, in the worst run.",
-        p99_us / 1e3
-    )
 }
 
 /// Whether every condition was met and every value is where the scenario expects it.

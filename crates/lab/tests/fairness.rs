@@ -1,59 +1,61 @@
-//! Many subflows beside one flow, the fast version of `examples/fairness.rs`: five seeds, three places.
+//! Many subflows beside one flow: cases of `scenarios/fairness.toml` that expect something, with five seeds.
+//! And how many round trips short objects take.
 
-use algo::control::ALGORITHMS;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
 use algo::{Rate, Span};
-use lab::fairness::{FairnessRow, Setup};
-use lab::small_objects;
+use lab::outcome::Run;
+use lab::scenario::Scenario;
+use lab::sweep::Plan;
+use lab::{small_objects, table};
 
 const SEEDS: u64 = 5;
 
+/// Runs a case with a controller; everything must be as the scenario says.
 #[track_caller]
-fn measure(algorithm: &str, rtts_ms: &[u64], competitor_ms: u64) -> FairnessRow {
-    let setup = Setup { rtts_ms: rtts_ms.into(), competitor_ms, ..Setup::new(algorithm) };
-    let row = FairnessRow::measure(setup, SEEDS);
-    println!("{}\n{}", FairnessRow::head(), row.text());
-    assert_eq!(row.violations(), Vec::<String>::new(), "the conditions");
-    row
+fn holds(case: &str, controller: &str) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/fairness.toml");
+    let scenario = Scenario::load(&file).expect("a scenario");
+    let mut plan = Plan::new("fairness", scenario, &[]).expect("a plan");
+    plan.only(case).expect("a case");
+    (plan.controllers, plan.seeds) = (vec![controller.into()], 1..=SEEDS);
+    let run = |task: lab::sweep::Task| Run {
+        world: task.world,
+        case: Some(case.into()),
+        outcome: task.run(&AtomicBool::new(false)).expect("an outcome"),
+        controller: task.controller,
+        seed: task.seed,
+    };
+    let runs: Vec<Run> = plan.tasks().into_iter().map(run).collect();
+    let rows = table::rows(&plan, &runs);
+    assert!(rows.iter().any(|row| row.expected.is_some()), "the scenario expects nothing here");
+    assert!(table::is_right(&rows), "{}", table::text(&plan, &rows));
 }
 
 #[test]
 fn control_three_uncoupled_flows_leave_a_quarter() {
-    let share = measure("reno", &[35, 35, 35], 35).mean(|run| run.share);
-    assert!((0.20..=0.30).contains(&share), "{share:.3}, in theory 0.25 ± 20 %");
+    holds("35 35 35 v 35", "reno");
 }
 
 #[test]
 fn control_one_flow_leaves_half() {
-    let share = measure("reno", &[35], 35).mean(|run| run.share);
-    assert!((0.40..=0.60).contains(&share), "{share:.3}, in theory 0.5 ± 20 %");
+    holds("35 v 35", "reno");
 }
 
 #[test]
 fn control_round_trips_that_differ_share_in_proportion() {
-    let row = measure("reno", &[20, 35, 50], 35);
-    let (share, theory) =
-        (row.mean(|run| run.share), row.setup.uncoupled_share(row.mean(|run| run.queue_ms)));
-    assert!((share / theory - 1.0).abs() <= 0.2, "{share:.3}, in theory {theory:.3} ± 20 %");
-}
-
-/// Coupled, three subflows are to take no more than one TCP on the best of their paths: the competitor, whose
-/// path is as good as that, keeps half, and at the very least 45 %. And the link is not left idle for that.
-fn keeps(rtts_ms: &[u64]) {
-    let row = measure(ALGORITHMS[0].name, rtts_ms, rtts_ms[0]);
-    let (share, utilisation) = (row.mean(|run| run.share), row.mean(|run| run.utilisation));
-    assert!(share >= 0.45, "the competitor keeps {share:.3}");
-    assert!(share <= 0.60, "the competitor gets {share:.3}: what is the coupling worth?");
-    assert!(utilisation >= 0.97, "{utilisation:.3}");
+    holds("20 35 50 v 35", "reno");
 }
 
 #[test]
 fn coupled_short_round_trips_keep_the_competitor_alive() {
-    keeps(&[20, 35, 50]);
+    holds("20 35 50 v 20", "nmcc");
 }
 
 #[test]
 fn coupled_long_round_trips_keep_the_competitor_alive() {
-    keeps(&[35, 50, 80]);
+    holds("35 50 80 v 35", "nmcc");
 }
 
 #[test]

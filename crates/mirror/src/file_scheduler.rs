@@ -5,56 +5,58 @@
 //! the round trip of the one before it.
 //!
 //! 1. **How many at once** (`file_scheduler/connection.rs`): twice what the connection delivers in a round
-//!    trip, from [`WINDOW_MIN_BYTES`] to [`WINDOW_MAX_BYTES`], and [`OUTSTANDING_MAX`] files. There is one
-//!    queue of files: a faster connection drains faster, and takes more of it.
-//! 2. **A successor** (`file_scheduler/connection_handover.rs`). Servers end a connection after so many
-//!    requests (nginx after 1,000), and a new one begins slowly: with small files, again and again. How many
-//!    is learnt when it happens, and no more are asked on one. A connection may have a second one beside it,
-//!    which begins while the first still has enough to do; what it brings, the first is asked less.
-//! 3. **The end** (`file_scheduler/endgame.rs`): a connection without work asks a second time for what would
-//!    come later, or not at all, from another one.
+//!    trip, from [`WINDOW_MIN_BYTES`] to [`WINDOW_MAX_BYTES`], and as many files as the client pipelines.
+//!    There is one queue of files: a faster connection drains faster, and takes more of it.
+//! 2. **Handover** (`file_scheduler/connection_handover.rs`). Servers end a connection after a number of
+//!    requests (nginx after 1,000), and the next one begins in slow start. The scheduler learns that number
+//!    when it happens, and sends no more requests on a connection. A connection may have a second one beside
+//!    it, which begins while the first is still busy; as the second brings more, the first is asked for less.
+//! 3. **The end** (`file_scheduler/endgame.rs`): a connection without work requests a second copy of a file
+//!    that would come later, or not at all, from another one.
 //! 4. **Failures** hold a connection back for half a second, then twice as long and so on; then it has to
 //!    prove itself with one file. A file that a server lacks is asked of others; what all lack, or what has
 //!    failed [`TRIES_MAX`] times, is lost, and the rest goes on.
-//! 5. **Wrong bytes** (`file_scheduler/bad_content.rs`): whoever looks at a whole file says so, and its
-//!    server is not asked for that file again. [`BAD_FILES_MAX`] such files end the use of a server; what it
-//!    brought before was looked at too, so it stands. Only what was asked alone counts, for answers may have
-//!    been mixed up.
+//! 5. **Wrong bytes** (`file_scheduler/bad_content.rs`): the caller verifies each whole file and reports a
+//!    wrong one; its server is not asked for that file again. After [`BAD_FILES_MAX`] wrong files a server is
+//!    not used any more; its earlier files were verified, so they stay. Only a file that was requested alone
+//!    counts, because a server or a proxy may mix up pipelined answers.
 //!
-//! The machine has the shape of [`algo::Machine`]: [`FileScheduler::handle`], then [`FileScheduler::poll`]
-//! until it answers `Wait`. It holds no bytes of any file.
+//! [`FileScheduler`] is a [`Machine`]. It holds no bytes of any file.
 
 mod api;
 mod bad_content;
 mod connection;
 mod connection_handover;
+mod connection_pair;
 mod endgame;
+mod receive;
 
 use std::collections::{BTreeSet, VecDeque};
 
-use algo::{Output, Span, Time};
+use algo::{Machine, Output, Span, Time};
 
-pub use crate::range_scheduler::{ConnectionId, FetchId, State};
+pub use crate::fetch_id::{CONNECTIONS_MAX, ConnectionId, FetchId, connection_of};
+pub use crate::range_scheduler::State;
 pub use api::{Command, ConnectionReport, Counters, Event, Failure, FileId, FileSpec, Input, ServerId};
-pub use bad_content::BAD_FILES_MAX;
-pub use connection::{OUTSTANDING_MAX, UNRESPONSIVE_AFTER, WINDOW_MAX_BYTES, WINDOW_MIN_BYTES};
-pub use connection_handover::KEEPALIVE_REQUESTS_DEFAULT;
+pub use connection::{UNRESPONSIVE_AFTER, WINDOW_MAX_BYTES, WINDOW_MIN_BYTES};
+pub use connection_pair::KEEPALIVE_REQUESTS_DEFAULT;
 
+use crate::fetch_id::fetch_id;
 use connection::{Connection, Request};
-use connection_handover::{ConnectionLimit, ConnectionPair};
+use connection_pair::{ConnectionLimit, ConnectionPair};
 
-/// The most connections of one machine.
-pub const CONNECTIONS_MAX: usize = crate::range_scheduler::CONNECTIONS_MAX;
 /// The most servers of one machine.
 pub const SERVERS_MAX: usize = 64;
 /// A file whose requests have failed so often, each as the first of its connection to fail, is lost.
 pub const TRIES_MAX: u32 = 10;
+/// A server that has sent other bytes for so many files is not asked any more.
+pub const BAD_FILES_MAX: u32 = 8;
 /// Requests of all connections together.
 pub const ALL_OUTSTANDING_MAX: usize = 2_048;
-/// How often it is looked again whether a connection without work can help those that have some.
+/// How often a connection without work is compared again with those that have some.
 const TAIL_TICK: Span = Span::from_millis(50);
 
-/// Where a file is on its way.
+/// The state of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FileState {
     /// Nobody has been asked for it.
@@ -81,10 +83,10 @@ struct FileUrl {
 
 #[derive(Default)]
 struct Server {
-    /// Those that may be asked of it, the ones that have failed least first.
+    /// Files that it can be asked for, those with the fewest failures first.
     idle: BTreeSet<(u32, FileId)>,
     closed: bool,
-    /// Files that it has sent other bytes for.
+    /// Files that it had with wrong bytes.
     bad_files: u32,
     /// When it ends connections.
     limit: ConnectionLimit,
@@ -96,6 +98,8 @@ pub struct FileScheduler {
     servers: Vec<Server>,
     connections: Vec<Connection>,
     pairs: Vec<ConnectionPair>,
+    /// Unanswered requests of one connection at most.
+    outstanding_max: usize,
     /// Files that are neither done nor lost.
     left: usize,
     /// Requests made so far.
@@ -107,9 +111,10 @@ pub struct FileScheduler {
 }
 
 impl FileScheduler {
-    /// A machine for these files, without connections. URLs beyond [`SERVERS_MAX`] servers are left out.
+    /// A machine for these files, without connections. URLs beyond [`SERVERS_MAX`] servers are left out. The
+    /// client sends at most `outstanding_max` requests ahead on a connection.
     #[must_use]
-    pub fn new(wanted: &[FileSpec]) -> Self {
+    pub fn new(wanted: &[FileSpec], outstanding_max: usize) -> Self {
         let files = wanted.iter().map(|wanted| File {
             bytes: wanted.bytes,
             urls: wanted
@@ -130,6 +135,7 @@ impl FileScheduler {
             servers,
             connections: Vec::new(),
             pairs: Vec::new(),
+            outstanding_max,
             left,
             asked: 0,
             out: VecDeque::new(),
@@ -198,65 +204,9 @@ impl FileScheduler {
             .is_some_and(|request| request.unpipelined)
     }
 
-    /// Tells the machine that something happened at `now`. What belongs to a request that is over, or to no
-    /// connection, is ignored.
-    pub fn handle(&mut self, now: Time, input: Input) {
-        self.dirty = true;
-        match input {
-            Input::Head { fetch, nth, last } => {
-                if let Some((p, n)) = self.find(fetch) {
-                    self.on_head(now, p, n, nth, last);
-                }
-            }
-            Input::Bytes { fetch, bytes } => {
-                if let Some((p, n)) = self.find(fetch) {
-                    self.connections[p].on_data(now, n, bytes);
-                }
-            }
-            Input::Done { fetch, valid } => {
-                if let Some((p, n)) = self.find(fetch) {
-                    self.done(now, p, n, valid);
-                }
-            }
-            Input::Failed { fetch, failure } => {
-                if let Some((p, n)) = self.find(fetch) {
-                    self.failed(now, p, n, failure);
-                }
-            }
-            Input::Sample { connection, rtt } => {
-                if let Some(connection) = self.connections.get_mut(connection) {
-                    connection.srtt = rtt;
-                }
-            }
-            Input::Down { connection } => self.down(connection),
-            Input::Resumed => self.connections.iter_mut().for_each(|connection| connection.resumed(now)),
-            Input::Useless { server } => self.close_server(server),
-        }
-    }
-
-    /// Asks for the next thing to do. After [`Output::Wait`] nothing more happens before that time or the
-    /// next [`handle`](Self::handle).
-    pub fn poll(&mut self, now: Time) -> Output<Command, Event> {
-        let mut worked = false;
-        loop {
-            if let Some(event) = self.events.pop_front() {
-                return Output::Event(event);
-            }
-            if let Some(command) = self.out.pop_front() {
-                return Output::Send(command);
-            }
-            if worked || !(self.dirty || now >= self.deadline) {
-                return Output::Wait(self.deadline.max(now + Span::from_micros(100)));
-            }
-            self.work(now);
-            (self.dirty, worked) = (false, true);
-        }
-    }
-
-    /// The connection that has this request, and its place there. The connection's number is in the
-    /// request's.
+    /// The connection that has this request, and its place there.
     fn find(&self, fetch: FetchId) -> Option<(ConnectionId, usize)> {
-        let p = (fetch % CONNECTIONS_MAX as u64) as usize;
+        let p = connection_of(fetch);
         let n = self.connections.get(p)?.requests.iter().position(|request| request.id == fetch)?;
         Some((p, n))
     }
@@ -312,7 +262,7 @@ impl FileScheduler {
             FileState::Done => FileState::Done,
             FileState::Idle | FileState::Lost => FileState::Requested(1),
         };
-        let id = self.asked * CONNECTIONS_MAX as u64 + p as u64;
+        let id = fetch_id(self.asked, p);
         self.asked += 1;
         self.connections[p].suspect.take_if(|suspect| *suspect == file);
         self.connections[p].ask(Request::new(id, file, url_index, bytes, now));
@@ -357,70 +307,6 @@ impl FileScheduler {
         }
     }
 
-    fn done(&mut self, now: Time, p: ConnectionId, n: usize, valid: bool) {
-        let Some(request) = self.connections[p].answered(now, n) else { return };
-        let file = request.file;
-        if !valid {
-            self.on_bad_content(p, &request);
-            return;
-        }
-        let entry = &mut self.files[file];
-        let counters = &mut self.connections[p].counters;
-        if entry.state == FileState::Done {
-            counters.duplicate_bytes += entry.bytes;
-            return;
-        }
-        // A late copy of what was given up is welcome.
-        if entry.state != FileState::Lost {
-            self.left -= 1;
-        }
-        entry.state = FileState::Done;
-        counters.bytes += entry.bytes;
-        self.leave_queue(file);
-        self.events.push_back(Event::Complete { file, fetch: request.id });
-    }
-
-    fn failed(&mut self, now: Time, p: ConnectionId, n: usize, failure: Failure) {
-        let Some(request) = self.connections[p].take(n) else { return };
-        self.connections[p].counters.failures += 1;
-        if failure != Failure::Broken {
-            // It answers.
-            self.connections[p].on_data(now, usize::MAX, 0);
-        }
-        let file = request.file;
-        match failure {
-            Failure::Broken => {
-                // What was asked behind it fails with it, and is not to blame.
-                if self.connections[p].is_new_failure(&request) {
-                    self.connections[p].fail(now);
-                    self.leave_queue(file);
-                    self.files[file].tries += 1;
-                }
-            }
-            Failure::Busy { retry } => {
-                let is_new_failure = self.connections[p].is_new_failure(&request);
-                self.connections[p].busy(now, retry, is_new_failure);
-            }
-            Failure::NotFound => {
-                self.connections[p].on_success();
-                if request.unpipelined {
-                    // What came when there were several was perhaps no mixture either.
-                    self.set_sequential(p, false);
-                }
-                self.leave_queue(file);
-                if let Some(url) = self.files[file].urls.get_mut(request.url_index) {
-                    url.gone = true;
-                }
-            }
-            Failure::Useless => {
-                self.requeue(file);
-                self.close_server(self.connections[p].server);
-                return;
-            }
-        }
-        self.requeue(file);
-    }
-
     fn down(&mut self, p: ConnectionId) {
         let Some(connection) = self.connections.get_mut(p).filter(|connection| connection.is_usable()) else {
             return;
@@ -461,6 +347,64 @@ impl FileScheduler {
         for request in self.connections[p].clear() {
             self.out.push_back(Command::Cancel { fetch: request.id });
             self.requeue(request.file);
+        }
+    }
+}
+
+impl Machine for FileScheduler {
+    type Input<'a> = Input;
+    type Transmit = Command;
+    type Event = Event;
+
+    /// What belongs to a request that is over, or to no connection, is ignored.
+    fn handle(&mut self, now: Time, input: Input) {
+        self.dirty = true;
+        match input {
+            Input::Head { fetch, nth, last } => {
+                if let Some((p, n)) = self.find(fetch) {
+                    self.on_head(now, p, n, nth, last);
+                }
+            }
+            Input::Bytes { fetch, bytes } => {
+                if let Some((p, n)) = self.find(fetch) {
+                    self.connections[p].on_data(now, n, bytes);
+                }
+            }
+            Input::Done { fetch, valid } => {
+                if let Some((p, n)) = self.find(fetch) {
+                    self.done(now, p, n, valid);
+                }
+            }
+            Input::Failed { fetch, failure } => {
+                if let Some((p, n)) = self.find(fetch) {
+                    self.failed(now, p, n, failure);
+                }
+            }
+            Input::Sample { connection, rtt } => {
+                if let Some(connection) = self.connections.get_mut(connection) {
+                    connection.srtt = rtt;
+                }
+            }
+            Input::Down { connection } => self.down(connection),
+            Input::Resumed => self.connections.iter_mut().for_each(|connection| connection.resumed(now)),
+            Input::Useless { server } => self.close_server(server),
+        }
+    }
+
+    fn poll(&mut self, now: Time) -> Output<Command, Event> {
+        let mut worked = false;
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Output::Event(event);
+            }
+            if let Some(command) = self.out.pop_front() {
+                return Output::Send(command);
+            }
+            if worked || !(self.dirty || now >= self.deadline) {
+                return Output::Wait(self.deadline.max(now + Span::from_micros(100)));
+            }
+            self.work(now);
+            (self.dirty, worked) = (false, true);
         }
     }
 }

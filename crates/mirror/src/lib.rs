@@ -6,12 +6,13 @@
 //! **Map.**
 //! * [`metalink`]: files that name mirrors and hashes; [`http_fields`]: the same in HTTP header fields.
 //! * [`leaf_list`]: the detached list of hashes that makes any mirror verifiable, and `b3sum`'s lines.
-//! * [`url`]: where a mirror is.
+//! * [`url`]: where a mirror is. [`fetch_id`]: the names of connections and requests.
 //! * [`range_scheduler`]: which range is asked of which mirror, when; the coupled windows.
 //! * [`file_scheduler`]: which of many small files is asked of which server.
 //! * [`verified_pool`]: what is missing of a content that only mirrors have, and whether what comes is right.
 #![forbid(unsafe_code)]
 
+pub mod fetch_id;
 pub mod file_scheduler;
 pub mod http_fields;
 pub mod leaf_list;

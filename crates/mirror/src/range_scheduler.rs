@@ -1,40 +1,43 @@
 //! Which bytes are asked of which mirror, over which connection, and when.
 //!
-//! A *connection* is a mirror seen from one local address: one TCP connection, made anew where it ends. Who
-//! knows which blocks are missing is a [`Pool`]; [`RangeScheduler`] takes ranges from it, asks for them,
-//! makes blocks of what comes and delivers them.
+//! A *connection* is a mirror seen from one local address: one TCP connection at a time, replaced when it
+//! ends. A [`Pool`] knows which blocks are missing. [`RangeScheduler`] takes ranges from it, requests them,
+//! puts what comes together to blocks and delivers these to the pool.
 //!
-//! 1. **How much at once** (`range_scheduler/sizing.rs`): half of a connection's fair part of what nobody has
-//!    been asked for, at most [`REQUEST_SPAN`]; more where the link is idle between two answers, and the
-//!    longer it is. A connection of unknown rate is asked for [`FIRST_BLOCKS`], one that failed for
+//! 1. **How much at once** (`range_scheduler/sizing.rs`): half of a connection's fair share of what is still
+//!    to be requested, at most [`REQUEST_SPAN`]. The longer the link is idle between two answers, the larger
+//!    a request is. A connection of unknown rate is asked for [`FIRST_BLOCKS`], one that failed for
 //!    [`TRIAL_BLOCKS`].
-//! 2. **The next range ahead** (`range_scheduler/sizing.rs`, `range_scheduler/cancel.rs`): two round trips
-//!    and [`PREFETCH_MARGIN`] before an answer has come, the connection is asked for the next range, or its
-//!    link would be idle for a round trip and its server's whole window would burst into an empty queue after
-//!    that. There is one such range at most, and only behind one of the connection's own that is being
-//!    answered: whether a server has ranges, and the file, is known by then. Its turn comes when the one
-//!    before is done; what its head takes is counted from there, and tells whether the server minds requests
-//!    that come early. It shares the fate of the one before: it cannot be called off alone, for the TCP
-//!    connection would have to go, and where that goes, or nothing comes any more, it is put back as well.
-//! 3. **The end** (`range_scheduler/endgame.rs`): a connection without work takes over the tail of what would
-//!    be through last, such that both finish together; when that no longer pays, it asks a second time for
-//!    what would arrive later than from here. What is asked ahead is part of a connection's work, and goes
-//!    first.
+//! 2. **Prefetch** (`range_scheduler/sizing.rs`, `range_scheduler/cancel.rs`): a connection is asked for its
+//!    next range two round trips and [`PREFETCH_MARGIN`] before the end of the answer before it. Otherwise
+//!    the link would be idle for a round trip, and then the server would send its whole window in one burst.
+//!    A connection has at most one such range, and only while it is answering another one: by then it is
+//!    known that the server has ranges, and the file. Its turn comes when the answer before it is done. The
+//!    time from there to its head tells whether the server handles early requests. It ends with the request
+//!    before it: cancelling it alone would cost the TCP connection, and when that breaks or stalls, the
+//!    blocks of both go back to the pool.
+//! 3. **The end** (`range_scheduler/endgame.rs`): a connection without work takes over the tail of the range
+//!    that would finish last, so that both finish together. When that no longer pays, it requests a second
+//!    copy of what would arrive later from its owner. Prefetched ranges are taken over first.
 //! 4. **Stalls.** A connection from which nothing has come for a second, or four times what is usual, has its
-//!    blocks put back at once. Its requests live on for a while, for what they may still bring; then it is
-//!    tried anew with small ranges.
-//! 5. **Failures** hold a connection back for half a second, then twice as long and so on; a mirror that will
-//!    never bring anything, or that lied, is not used again.
+//!    blocks put back at once. Its requests stay open for a while, because they may still bring something;
+//!    then it is tried again with small ranges.
+//! 5. **Failures** hold a connection back for half a second, then twice as long and so on; a mirror that
+//!    cannot bring anything, or that is banned, is not used again.
 //! 6. **Friendliness** (`range_scheduler/receive_window.rs`): connections of a group advertise windows that
 //!    are coupled.
 //!
-//! The machine has the shape of [`algo::Machine`]: [`RangeScheduler::handle`], then [`RangeScheduler::poll`]
-//! until it answers `Wait`; both are lent the pool.
+//! **Not an [`algo::Machine`]**, though used like one: [`RangeScheduler::handle`], then
+//! [`RangeScheduler::poll`] until it answers `Wait`. Both need the pool, which the scheduler cannot own:
+//! where sources of mmTP bring the same content, the pool is their subscriber, a machine with a world of its
+//! own. The trait's `poll` has no room for what is lent.
 
 mod api;
 mod cancel;
 mod connection;
 mod endgame;
+mod limits;
+mod receive;
 mod receive_window;
 mod sizing;
 mod throughput;
@@ -43,45 +46,40 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use algo::control::{Group, MEMBERS_MAX, SubflowStats};
-use algo::{Output, Span, Time};
-use mmtp::id::BLOCK_BYTES;
+use algo::{Output, Span, TcpSample, Time};
 
+pub use crate::fetch_id::{CONNECTIONS_MAX, ConnectionId, FetchId, connection_of};
 pub use api::{
-    Command, ConnectionConfig, ConnectionId, ConnectionReport, Counters, Event, Failure, FetchId, Input,
-    MirrorId, Pool, State,
+    Command, ConnectionConfig, ConnectionReport, Counters, Event, Failure, Input, MirrorId, Pool, State,
 };
 pub use connection::{
     BUSY_MAX, PREFETCH_MARGIN, RECONNECT_COST, RETRY_MAX, RETRY_MIN, STALL_RETRY_MAX, STALL_RETRY_MIN,
     backoff,
 };
-pub use endgame::{DUPLICATE_BLOCKS_MAX, SAVING_MIN};
-pub use receive_window::{SEGMENTS_MIN, Sample, WINDOW_INITIAL_BYTES, WINDOW_LIFTED_BYTES};
-pub use sizing::{FIRST_BLOCKS, REQUEST_BLOCKS_MAX, REQUEST_SPAN, REQUEST_SPAN_MAX, TRIAL_BLOCKS};
+pub use limits::{
+    DUPLICATE_BLOCKS_MAX, FIRST_BLOCKS, REQUEST_BLOCKS_MAX, REQUEST_SPAN, REQUEST_SPAN_MAX, SAVING_MIN,
+    TRIAL_BLOCKS,
+};
+pub use receive_window::{SEGMENTS_MIN, WINDOW_INITIAL_BYTES, WINDOW_LIFTED_BYTES};
 pub use throughput::{STALL_TIMEOUT_MAX, STALL_TIMEOUT_MIN, STALL_TIMEOUT_OPENING};
 
-use connection::{Connection, Fetch, FetchRole};
+use crate::fetch_id::fetch_id;
+use connection::{BLOCK, Connection, Fetch, FetchRole};
 
-/// The most connections of one machine.
-pub const CONNECTIONS_MAX: usize = 256;
-/// How often it is looked again whether a connection without work can help those that have some.
+/// How often a connection without work is compared again with those that have some.
 const TAIL_TICK: Span = Span::from_millis(50);
-
-/// How often a server without ranges is asked for everything, when not all that it sends is of use.
-const WHOLE_FILE_TRIES_MAX: u32 = 3;
-
-const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// The machine; see the [module](self).
 pub struct RangeScheduler {
     length: u64,
     connections: Vec<Connection>,
-    /// Requests made so far.
+    /// Number of requests so far.
     asked: u64,
     out: VecDeque<Command>,
     events: VecDeque<Event>,
     deadline: Time,
     dirty: bool,
-    /// Some connection had nothing to do, or nothing to do next, when that was last looked at.
+    /// Some connection had no request, or no prefetched one, when that was checked last.
     has_spare_capacity: bool,
     members: Vec<SubflowStats>,
 }
@@ -134,7 +132,7 @@ impl RangeScheduler {
     /// Whether a request is not over: what comes of it, and its failure, still counts.
     #[must_use]
     pub fn is_live(&self, fetch: FetchId) -> bool {
-        self.connection_of(fetch).is_some()
+        self.answering(fetch).is_some()
     }
 
     /// Tells the machine that something happened at `now`. What belongs to a request that is over, or to no
@@ -147,7 +145,7 @@ impl RangeScheduler {
             Input::Body { fetch, bytes } => self.body(now, fetch, bytes, pool),
             Input::Done { fetch } => self.done(now, fetch, pool),
             Input::Failed { fetch, failure } => {
-                if let Some(p) = self.connection_of(fetch) {
+                if let Some(p) = self.answering(fetch) {
                     self.failed(now, p, failure, pool);
                 }
             }
@@ -193,10 +191,9 @@ impl RangeScheduler {
         }
     }
 
-    /// The connection whose turn of answering this request is now: not that of one asked ahead. Its number is
-    /// in the request's.
-    fn connection_of(&self, fetch: FetchId) -> Option<ConnectionId> {
-        let p = (fetch % CONNECTIONS_MAX as u64) as usize;
+    /// The connection that is answering this request now; none if the request is over, or was asked ahead.
+    fn answering(&self, fetch: FetchId) -> Option<ConnectionId> {
+        let p = connection_of(fetch);
         let current = self.connections.get(p)?.fetch.as_ref()?;
         (current.id == fetch).then_some(p)
     }
@@ -210,128 +207,6 @@ impl RangeScheduler {
         if state != before {
             self.events.push_back(Event::StateChanged { connection: p, state });
         }
-    }
-
-    fn head(&mut self, now: Time, fetch: FetchId) {
-        let Some(p) = self.connection_of(fetch) else { return };
-        let connection = &mut self.connections[p];
-        let (before, round_trip) = (connection.state, connection.round_trip());
-        let Some(fetch) = &mut connection.fetch else { return };
-        if !std::mem::replace(&mut fetch.has_head, true) {
-            let after = now.since(fetch.asked_at);
-            match fetch.early {
-                None => connection.throughput.begin(now, after, connection.cold),
-                // A request that came late says nothing of what one in time would have met.
-                Some(early) => connection.throughput.resume(now, (early >= round_trip).then_some(after)),
-            }
-        }
-        fetch.last_rx = now;
-        (connection.state, connection.cold) = (State::Open, false);
-        // It answers, so what was waited for is over.
-        connection.blocked_until = Time::ZERO;
-        self.set_state(p, before);
-    }
-
-    fn body(&mut self, now: Time, fetch: FetchId, bytes: &[u8], pool: &mut dyn Pool) {
-        self.head_if_none(now, fetch);
-        let Some(p) = self.connection_of(fetch) else { return };
-        let (length, before) = (self.length, self.connections[p].state);
-        let connection = &mut self.connections[p];
-        let Some(fetch) = &mut connection.fetch else { return };
-        // The world promises no more than was asked for; what is beyond is nobody's.
-        let beyond = usize::try_from(fetch.end - fetch.at).unwrap_or(usize::MAX);
-        let mut rest = &bytes[..bytes.len().min(beyond)];
-        connection.throughput.add(now, rest.len() as u64, before == State::Stalled);
-        (fetch.last_rx, connection.state, connection.blocked_until) = (now, State::Open, Time::ZERO);
-        fetch.got += rest.len() as u64;
-        while !rest.is_empty() {
-            let block = fetch.at / BLOCK;
-            let have = fetch.partial.len();
-            let len = length.saturating_sub(block * BLOCK).min(BLOCK) as usize;
-            let (piece, after) = rest.split_at(rest.len().min(len - have));
-            (rest, fetch.at) = (after, fetch.at + piece.len() as u64);
-            let whole = have + piece.len() == len;
-            if have > 0 || !whole {
-                fetch.partial.extend_from_slice(piece);
-            }
-            if !whole {
-                break;
-            }
-            if pool.is_wanted_from(connection.mirror, block) {
-                pool.deliver(connection.mirror, block, if have > 0 { &fetch.partial } else { piece });
-                connection.counters.bytes += len as u64;
-                fetch.new_bytes += len as u64;
-                connection.breaks_at = None;
-            } else {
-                connection.counters.duplicate_bytes += len as u64;
-                if connection.breaks_at.is_some() {
-                    connection.counters.vain_bytes += len as u64;
-                }
-                if fetch.role == FetchRole::Owner && pool.is_wanted(block) {
-                    // From others: whoever is to bring it, it is not this one.
-                    pool.release(block..block + 1);
-                }
-            }
-            fetch.partial.clear();
-        }
-        self.set_state(p, before);
-        self.continue_or_cancel(p, pool);
-    }
-
-    /// A body whose head was not told of has one all the same.
-    fn head_if_none(&mut self, now: Time, fetch: FetchId) {
-        let p = self.connection_of(fetch);
-        if p.and_then(|p| self.connections[p].fetch.as_ref()).is_some_and(|fetch| !fetch.has_head) {
-            self.head(now, fetch);
-        }
-    }
-
-    fn done(&mut self, now: Time, fetch: FetchId, pool: &mut dyn Pool) {
-        let Some(p) = self.connection_of(fetch) else { return };
-        let Some(fetch) = &self.connections[p].fetch else { return };
-        if fetch.at < fetch.end {
-            // Shorter than the world's own promise.
-            self.failed(now, p, Failure::Broken, pool);
-            return;
-        }
-        let (whole, got) = (fetch.role == FetchRole::WholeFile, fetch.got);
-        self.end_fetch(p, pool);
-        self.connections[p].on_success();
-        if whole && pool.idle_for(self.connections[p].mirror) > 0 {
-            // All of it came, and something was not right. It may be another time, but not for ever.
-            self.connections[p].failed_whole_files += 1;
-            if self.connections[p].failed_whole_files >= WHOLE_FILE_TRIES_MAX {
-                self.close_mirror(self.connections[p].mirror, pool);
-                return;
-            }
-            let before = self.connections[p].state;
-            self.connections[p].fail(now, got.min(1));
-            self.set_state(p, before);
-        }
-        self.promote_prefetched(now, p, pool);
-    }
-
-    fn failed(&mut self, now: Time, p: ConnectionId, failure: Failure, pool: &mut dyn Pool) {
-        let got = self.connections[p].fetch.as_ref().map_or(0, Fetch::progress_bytes);
-        // What was asked ahead would be asked again over a new TCP connection, as a whole: the connection has
-        // to prove itself with less.
-        self.cancel_prefetch(p, pool);
-        self.end_fetch(p, pool);
-        let before = self.connections[p].state;
-        match failure {
-            Failure::Broken => self.connections[p].fail(now, got),
-            Failure::Busy { retry } => self.connections[p].busy(now, retry),
-            Failure::NoRanges => {
-                self.connections[p].counters.failures += 1;
-                self.without_ranges(self.connections[p].mirror);
-            }
-            Failure::Useless => {
-                self.connections[p].counters.failures += 1;
-                self.close_mirror(self.connections[p].mirror, pool);
-                return;
-            }
-        }
-        self.set_state(p, before);
     }
 
     fn close_mirror(&mut self, mirror: MirrorId, pool: &mut dyn Pool) {
@@ -350,7 +225,7 @@ impl RangeScheduler {
         self.set_state(p, before);
     }
 
-    fn sample(&mut self, now: Time, p: ConnectionId, sample: &Sample) {
+    fn sample(&mut self, now: Time, p: ConnectionId, sample: &TcpSample) {
         self.connections[p].receive_window.on_rtt(now, sample);
         self.members.clear();
         let mut me = 0;
@@ -412,7 +287,7 @@ impl RangeScheduler {
     fn ask(&mut self, now: Time, p: ConnectionId, blocks: Range<u64>, role: FetchRole) {
         debug_assert!(!blocks.is_empty() && blocks.end <= self.blocks(), "no such blocks: {blocks:?}");
         debug_assert!(self.connections[p].prefetch.is_none(), "one request, and one ahead");
-        let id = self.asked * CONNECTIONS_MAX as u64 + p as u64;
+        let id = fetch_id(self.asked, p);
         self.asked += 1;
         let (first, end) = (blocks.start * BLOCK, (blocks.end * BLOCK).min(self.length));
         let connection = &mut self.connections[p];

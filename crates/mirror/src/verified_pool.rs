@@ -1,16 +1,17 @@
 //! A content that only mirrors have: which blocks are missing, and whether what comes is right.
 //!
-//! What is right is known in one of three ways ([`Check`]):
-//! * **Leaves**: the hash of every block. A wrong one names its mirror at once.
+//! There are three kinds of verification ([`Check`]):
+//! * **Leaves**: the hash of every block is known. A wrong block exposes its mirror at once.
 //! * **Pieces**: a SHA-256 over some megabytes, as Metalink has them (RFC 5854 section 4.2.15). The blocks
-//!   of a piece are held until all are here. If they are wrong and all from one mirror, it has lied; if from
-//!   several, the piece is fetched again from one alone, and the comparison names who lied.
-//! * **Nothing**: blocks are right until another mirror says otherwise; see `verified_pool/cross_check.rs`. A
-//!   mirror that turns out to be the odd one of three has all its blocks [taken back](Event::Revoked). Two
-//!   that differ cannot be told apart, and the transfer has to be given up.
+//!   of a piece are held until all are here. If the piece is wrong and all of it came from one mirror, that
+//!   mirror is banned. If it came from several, it is fetched again from one alone, and the comparison shows
+//!   who sent wrong blocks.
+//! * **Nothing**: no hash is known, and mirrors are compared; see `verified_pool/cross_check.rs`. Where one
+//!   of three mirrors differs, all its blocks are [revoked](Event::Revoked). Where two differ and there is no
+//!   third, neither can be trusted, and the transfer fails.
 //!
-//! Blocks that a caller has already are left out. Nothing is kept of a block that was reported but whether
-//! it is here and, without hashes, who brought it: two bits and a byte of 16 KiB.
+//! The pool leaves out blocks that the caller already has. Of a reported block of 16 KiB it keeps two bits
+//! and, without hashes, one byte: the mirror that it came from.
 
 mod api;
 mod cross_check;
@@ -49,7 +50,7 @@ pub struct VerifiedPool {
     done: Bitmap,
     left: u64,
     banned: BTreeSet<MirrorId>,
-    /// Mirrors that have been heard of and may still bring something.
+    /// Mirrors that have taken part and may still bring something.
     mirrors: BTreeSet<MirrorId>,
     complete: bool,
     disagreed: bool,
@@ -125,8 +126,8 @@ impl VerifiedPool {
         Ok(new)
     }
 
-    /// What decides, without hashes, which blocks are compared between mirrors: something that none of them
-    /// can guess. It is to be told before anything comes.
+    /// Sets the seed that chooses which blocks are compared where no hash is known. No mirror may be able to
+    /// guess it. It must be set before the first block comes.
     pub const fn seed(&mut self, seed: [u8; 32]) {
         if let Mode::Nothing(cross) = &mut self.mode {
             cross.seed(seed);
@@ -156,8 +157,8 @@ impl VerifiedPool {
         matches!(self.mode, Mode::Nothing(_))
     }
 
-    /// Does without the comparisons that are missing, because no other mirror answers. Mirrors that have
-    /// been found to differ do so for good.
+    /// Gives up the comparisons that are missing, because no other mirror answers. A difference that was
+    /// found already still counts.
     pub fn waive(&mut self) {
         if let Mode::Nothing(cross) = &mut self.mode {
             cross.waive();
@@ -167,7 +168,7 @@ impl VerifiedPool {
         self.check_complete();
     }
 
-    /// A mirror is not used any more, for another reason than a lie: it cannot decide anything.
+    /// A mirror is not used any more, though it is not banned: it cannot decide a comparison.
     pub fn mirror_gone(&mut self, mirror: MirrorId) {
         self.mirrors.remove(&mirror);
         self.recheck();
@@ -209,7 +210,7 @@ impl VerifiedPool {
         self.idle.insert(first..blocks.end);
     }
 
-    /// A mirror has lied: what it brought and nobody vouches for is missing again.
+    /// Bans a mirror: its blocks that are not verified are missing again.
     fn ban(&mut self, mirror: MirrorId, block: u64) {
         if !self.banned.insert(mirror) {
             return;

@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use algo::{Output, Rate, Span, Time};
+use algo::{Machine as _, Output, Rate, Span, Time};
 use mirror::file_scheduler::{Command, FileScheduler, FileSpec, Input};
 
 const PACKET_BYTES: u64 = 1_500;
@@ -46,7 +46,7 @@ struct Seen {
 
 /// Fetches so many files from a server that ends connections after `limit` answers.
 fn run(count: usize, limit: u64, rate: Rate, rtt: Span) -> Seen {
-    let mut machine = FileScheduler::new(&vec![FileSpec { bytes: FILE_BYTES, servers: vec![0] }; count]);
+    let mut machine = FileScheduler::new(&vec![FileSpec { bytes: FILE_BYTES, servers: vec![0] }; count], 64);
     let first = machine.add_connection(0).expect("a connection");
     assert_eq!(machine.add_second_connection(first), Some(1));
     assert_eq!(machine.add_second_connection(first), None, "two at most");

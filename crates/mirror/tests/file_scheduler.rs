@@ -3,15 +3,17 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use algo::{Output, Rate, Span, Time};
+use algo::{Machine as _, Output, Rate, Span, Time};
 use mirror::file_scheduler::{
-    BAD_FILES_MAX, Command, Event, Failure, FileScheduler, FileSpec, Input, OUTSTANDING_MAX, ServerId,
-    WINDOW_MAX_BYTES, WINDOW_MIN_BYTES,
+    BAD_FILES_MAX, Command, Event, Failure, FileScheduler, FileSpec, Input, ServerId, WINDOW_MAX_BYTES,
+    WINDOW_MIN_BYTES,
 };
 use mirror::range_scheduler::State;
 use proptest::prelude::*;
 
 const HEAD_BYTES: u64 = 400;
+/// Requests that the made-up client sends ahead.
+const OUTSTANDING_MAX: usize = 64;
 /// No test takes longer.
 const END: Time = Time::from_nanos(3_600 * 1_000_000_000);
 
@@ -113,7 +115,7 @@ struct Ended {
 
 /// Runs until all files are here or lost, or `END`.
 fn run(wanted: &[FileSpec], links: &[Link]) -> Ended {
-    let mut machine = FileScheduler::new(wanted);
+    let mut machine = FileScheduler::new(wanted, OUTSTANDING_MAX);
     let mut lines: Vec<Line> = Vec::new();
     for link in links {
         let Some(connection) = machine.add_connection(link.server) else { continue };
@@ -287,7 +289,7 @@ fn no_more_is_asked_than_a_connection_takes() {
 
 #[test]
 fn what_was_learnt_of_a_limit_can_be_wrong() {
-    let mut machine = FileScheduler::new(&files(3_000, 10_000, &[0]));
+    let mut machine = FileScheduler::new(&files(3_000, 10_000, &[0]), OUTSTANDING_MAX);
     assert_eq!(machine.add_connection(0), Some(0));
     let (mut now, mut answers, mut nth, mut asked) = (Time::ZERO, VecDeque::new(), 0, 0);
     let mut most_asked = Vec::new();
@@ -396,7 +398,7 @@ fn answers_that_are_mixed_up_blame_nobody() {
 
 #[test]
 fn who_was_not_listened_to_is_not_silent() {
-    let mut machine = FileScheduler::new(&files(1, 10, &[0]));
+    let mut machine = FileScheduler::new(&files(1, 10, &[0]), OUTSTANDING_MAX);
     assert_eq!(machine.add_connection(0), Some(0));
     let mut now = Time::ZERO;
     let Output::Send(Command::Fetch { fetch, .. }) = machine.poll(now) else { panic!("nothing is asked") };
@@ -409,7 +411,7 @@ fn who_was_not_listened_to_is_not_silent() {
 
 #[test]
 fn a_file_that_always_fails_holds_up_no_other() {
-    let mut machine = FileScheduler::new(&files(3, 10, &[0]));
+    let mut machine = FileScheduler::new(&files(3, 10, &[0]), OUTSTANDING_MAX);
     assert_eq!(machine.add_connection(0), Some(0));
     let (mut now, mut complete, mut lost) = (Time::ZERO, Vec::new(), Vec::new());
     while machine.remaining() > 0 && now < END {
@@ -436,7 +438,7 @@ fn a_file_that_always_fails_holds_up_no_other() {
 
 #[test]
 fn a_server_that_is_always_busy_is_asked_later_and_later() {
-    let mut machine = FileScheduler::new(&files(100, 10, &[0]));
+    let mut machine = FileScheduler::new(&files(100, 10, &[0]), OUTSTANDING_MAX);
     assert_eq!(machine.add_connection(0), Some(0));
     // All that was asked at once is refused at once, and is one refusal.
     let (mut now, mut times, mut first) = (Time::ZERO, Vec::new(), 0);
@@ -461,8 +463,8 @@ fn a_server_that_is_always_busy_is_asked_later_and_later() {
 
 #[test]
 fn nobody_to_ask() {
-    assert_eq!(FileScheduler::new(&files(2, 1, &[])).remaining(), 0, "lost at once");
-    let mut machine = FileScheduler::new(&files(2, 1, &[0, 200]));
+    assert_eq!(FileScheduler::new(&files(2, 1, &[]), OUTSTANDING_MAX).remaining(), 0, "lost at once");
+    let mut machine = FileScheduler::new(&files(2, 1, &[0, 200]), OUTSTANDING_MAX);
     assert_eq!(machine.add_connection(200), None, "too many servers");
     assert_eq!(machine.remaining(), 2);
     machine.handle(Time::ZERO, Input::Useless { server: 0 });

@@ -3,7 +3,7 @@
 //! RFC 8289, section 5, followed step by step; with ECN as Linux does it (`sch_codel`): where a packet can
 //! carry a mark, it is marked in place of being dropped.
 
-use crate::link::Packet;
+use crate::packet::Packet;
 use algo::{Span, Time};
 use std::collections::VecDeque;
 

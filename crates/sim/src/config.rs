@@ -1,6 +1,6 @@
 //! What can be said about a link, and what can change while it runs.
 
-use crate::{GilbertElliott, MediumId, Trace};
+use crate::{GilbertElliott, MediumId, Rng, Trace};
 use algo::{Rate, Span, Time};
 
 /// The drop-tail queue unless told otherwise, packets (what Linux gives an Ethernet device: `txqueuelen`).
@@ -77,6 +77,22 @@ impl Discipline {
     /// CoDel with the values of RFC 8289, section 4.3, without ECN.
     pub const CODEL: Self =
         Self::CoDel { target: Span::from_millis(5), interval: Span::from_millis(100), ecn: false };
+
+    /// Whether a queue that has `room` drops a packet of `bytes` all the same.
+    #[inline]
+    pub(crate) fn drops_early(&self, room: Room, bytes: u32, rng: &mut Rng) -> bool {
+        let Self::Random { last_packets, p } = *self else { return false };
+        let near = room.packets <= last_packets
+            || room.bytes < u64::from(bytes).saturating_mul(u64::from(last_packets) + 1);
+        near && rng.chance(p)
+    }
+}
+
+/// What a queue still takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    pub(crate) packets: u32,
+    pub(crate) bytes: u64,
 }
 
 /// One direction of a link.

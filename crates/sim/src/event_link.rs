@@ -1,14 +1,17 @@
 //! The link with faults: a queue, a transmitter and a wire, each step of which happens when its time comes.
 
 use crate::codel::{Codel, Queued};
-use crate::config::{Discipline, LinkChange, LinkConfig};
-use crate::link::{Arrival, DropReason, Event, MAX_OCCUPANCY, Packet};
+use crate::config::{Discipline, LinkChange, LinkConfig, Room};
 use crate::loss::GilbertState;
+use crate::packet::{Arrival, DropReason, Event, MAX_OCCUPANCY, Packet};
 use crate::rng::{Rng, RngSeed};
 use crate::scripted_loss::ScriptedLoss;
 use crate::targeted_drop::TargetedDrop;
 use crate::trace::TraceTransmitter;
-use crate::{MediumId, Stats, transmitter::RateTransmitter};
+use crate::{
+    MediumId, Stats,
+    transmitter::{Credit, RateTransmitter},
+};
 use algo::{Output, Span, Time};
 use std::collections::VecDeque;
 
@@ -175,8 +178,8 @@ impl<P: Packet> EventLink<P> {
             .for_each(|(mine, theirs)| *mine = theirs.unwrap_or_else(|| mine.clone()));
     }
 
-    /// The transmitter has been idle since `at`, with `credit` nanobytes to spare in that nanosecond.
-    pub(crate) const fn idle(&mut self, at: Time, credit: u64) {
+    /// The transmitter has been idle since `at`, with `credit` to spare.
+    pub(crate) const fn idle(&mut self, at: Time, credit: Credit) {
         if let Transmitter::Rate(transmitter) = &mut self.transmitter {
             transmitter.idle(at, credit);
         }
@@ -378,12 +381,11 @@ impl<P: Packet> EventLink<P> {
 
     /// Whether the queue drops although it is not full.
     fn random_drop(&mut self, bytes: u32) -> bool {
-        let Discipline::Random { last_packets, p } = self.config.discipline else { return false };
-        let queued = u32::try_from(self.queue.len()).unwrap_or(u32::MAX);
-        let near = self.config.queue_packets - queued <= last_packets
-            || self.config.queue_bytes - self.queued_bytes
-                < u64::from(bytes).saturating_mul(u64::from(last_packets) + 1);
-        near && self.fault_rngs.random.chance(p)
+        let room = Room {
+            packets: self.config.queue_packets - u32::try_from(self.queue.len()).unwrap_or(u32::MAX),
+            bytes: self.config.queue_bytes - self.queued_bytes,
+        };
+        self.config.discipline.drops_early(room, bytes, &mut self.fault_rngs.random)
     }
 
     #[inline]

@@ -8,10 +8,11 @@
 //!
 //! Any change turns the link into an [`EventLink`], for good.
 
+use crate::config::Room;
 use crate::event_link::EventLink;
-use crate::link::{Arrival, DropReason, MAX_OCCUPANCY, Packet};
+use crate::packet::{Arrival, DropReason, MAX_OCCUPANCY, Packet};
 use crate::rng::RngSeed;
-use crate::transmitter::NANOBYTES;
+use crate::transmitter::Credit;
 use crate::{Discipline, Drops, LinkConfig, Rng, Stats};
 use algo::{Rate, Span, Time};
 use std::collections::VecDeque;
@@ -48,10 +49,9 @@ pub(crate) struct FifoLink<P> {
     /// Bytes per second; 0: unlimited.
     rate: u64,
     delay: Span,
-    /// When the last bit of the last packet leaves, and what the transmitter has to spare in that nanosecond,
-    /// nanobytes.
+    /// When the last bit of the last packet leaves, and what the transmitter has to spare then.
     free_at: Time,
-    credit: u64,
+    credit: Credit,
     offered: u64,
     offered_bytes: u64,
     queue_max_bytes: u64,
@@ -117,7 +117,7 @@ impl<P: Packet> FifoLink<P> {
             rate: config.rate.map_or(0, Rate::as_bytes),
             delay: config.delay,
             free_at: Time::ZERO,
-            credit: 0,
+            credit: Credit::default(),
             offered: 0,
             offered_bytes: 0,
             queue_max_bytes: 0,
@@ -248,16 +248,12 @@ impl<P: Packet> FifoLink<P> {
     fn apply_policy(&mut self, bytes: u32) -> Result<Admission, DropReason> {
         let queued = self.ring.len() as u32 - self.departed;
         let queued_bytes = self.queued_bytes;
-        let (queue_packets, queue_bytes) = (self.queue_packets, self.queue_bytes);
+        let room = Room { packets: self.queue_packets - queued, bytes: self.queue_bytes - queued_bytes };
         let optional = self.optional();
-        if let (Discipline::Random { last_packets, p }, Some(rng)) =
-            (optional.discipline, &mut optional.random)
+        if let Some(rng) = &mut optional.random
+            && optional.discipline.drops_early(room, bytes, rng)
         {
-            let near = queue_packets - queued <= last_packets
-                || queue_bytes - queued_bytes < u64::from(bytes).saturating_mul(u64::from(last_packets) + 1);
-            if near && rng.chance(p) {
-                return Err(self.count_drop(DropReason::Early, bytes));
-            }
+            return Err(self.count_drop(DropReason::Early, bytes));
         }
         let marked = queued_bytes > optional.mark_above_bytes;
         optional.marked += u64::from(marked);
@@ -283,27 +279,23 @@ impl<P: Packet> FifoLink<P> {
         admission: Admission,
         mut packet: P,
     ) -> Option<Time> {
-        let bytes = u64::from(bytes);
         if admission.marked {
             packet.mark();
         }
-        // As `RateTransmitter` does, on a transmitter that is never interrupted.
         let depart = if self.rate == 0 {
             now.max(self.free_at)
         } else {
             if now > self.free_at {
                 self.free_at = now;
-                self.credit = 0;
+                self.credit = Credit::default();
             }
-            let whole = bytes * NANOBYTES;
-            let work = whole.saturating_sub(self.credit);
-            self.credit -= whole - work;
-            let nanos = work.div_ceil(self.rate);
-            self.credit += nanos * self.rate - work;
+            let work = self.credit.spend(bytes);
+            let nanos = self.credit.earn(work, self.rate);
             self.busy = self.busy + Span::from_nanos(nanos);
             self.free_at + Span::from_nanos(nanos)
         };
         self.free_at = depart;
+        let bytes = u64::from(bytes);
         self.queue_byte_ns += u128::from(bytes) * u128::from(depart.since(now).as_nanos());
         self.queued_bytes += bytes;
         self.queue_max_bytes = self.queue_max_bytes.max(self.queued_bytes);

@@ -12,6 +12,7 @@
 //! * [`rng`]: [`Rng`], one named random stream per component.
 //! * [`config`]: [`LinkConfig`], everything that can be said about a link, with units; [`LinkChange`], what
 //!   can change.
+//! * `packet`: [`Packet`], what travels, and what becomes of it.
 //! * [`link`]: [`Link`], a machine: queue, serialization, wire, faults. It is a `fifo_link` (what a packet
 //!   meets is known when it is offered: one queue, one wake-up) or an `event_link` (everything happens when
 //!   its time comes).
@@ -54,6 +55,7 @@ pub mod link;
 pub mod loss;
 pub mod medium;
 pub mod net;
+mod packet;
 pub mod queue;
 mod radix_heap;
 pub mod rng;
@@ -64,10 +66,11 @@ pub mod trace;
 mod transmitter;
 
 pub use config::{Discipline, LinkChange, LinkConfig, VictimPolicy};
-pub use link::{DropReason, Link, Packet};
+pub use link::Link;
 pub use loss::GilbertElliott;
 pub use medium::MediumId;
 pub use net::{Delivery, LinkId, Net, RouteId};
+pub use packet::{DropReason, Packet};
 pub use queue::EventQueue;
 pub use rng::Rng;
 pub use stats::{Drops, Stats};

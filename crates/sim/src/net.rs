@@ -11,8 +11,8 @@
 use crate::link::{self, Arrival, DropReason, LinkKind, Packet};
 use crate::medium::Medium;
 use crate::{EventQueue, LinkChange, LinkConfig, MediumId, Stats};
-use algo::{Machine, Output, Time};
-use std::collections::VecDeque;
+use algo::{Machine, Output, Span, Time};
+use std::collections::{BTreeMap, VecDeque};
 
 /// A link of a [`Net`], by the order in which they were made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -89,6 +89,8 @@ pub struct Net<P> {
     /// Where each route begins in `hops`.
     routes: Vec<u32>,
     mediums: Vec<Medium>,
+    /// Links that only delay, by how much.
+    pipes: BTreeMap<Span, LinkId>,
     wakes: EventQueue<u32>,
     /// The time of the last wake-up.
     clock: Time,
@@ -143,6 +145,7 @@ impl<P: Packet> Net<P> {
             hops: Vec::new(),
             routes: Vec::new(),
             mediums: Vec::new(),
+            pipes: BTreeMap::new(),
             wakes: EventQueue::new(),
             clock: Time::ZERO,
             refused: VecDeque::new(),
@@ -177,6 +180,17 @@ impl<P: Packet> Net<P> {
         self.links.push(LinkSlot { wake: Time::NEVER, kind });
         self.reschedule(id);
         LinkId(id)
+    }
+
+    /// A link of `delay` that nothing queues on; pipes of equal delay are one link.
+    pub fn pipe(&mut self, delay: Span) -> LinkId {
+        if let Some(id) = self.pipes.get(&delay) {
+            return *id;
+        }
+        let config = LinkConfig { queue_packets: u32::MAX, delay, ..LinkConfig::default() };
+        let id = self.link(&format!("pipe of {delay}"), config);
+        self.pipes.insert(delay, id);
+        id
     }
 
     /// Adds a medium that links share ([`LinkConfig::medium`]). Its randomness depends on the seed and its
@@ -431,7 +445,7 @@ impl<P: Packet> Net<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use algo::{Rate, Span};
+    use algo::Rate;
 
     #[derive(Clone, Debug, PartialEq, Eq)]
     struct Probe(u64);

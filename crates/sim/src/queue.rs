@@ -10,7 +10,11 @@
 //! A slot is one number, that of its last item; the items are lists in a common pool in which the place that
 //! was left last is taken first. So the wheel of a small network stays in the cache nearest to the processor.
 //!
-//! `examples/queue.rs` measures it against two heaps, a wheel with a heap, and the radix heap.
+//! `examples/queue.rs` measures it against two heaps, a wheel with a heap, and the radix heap. It is kept
+//! because whole simulations are faster with it (`examples/speed.rs` of the laboratory, six paired runs):
+//! with the standard library's heap instead the fat tree takes 38 % more CPU time (and the dumbbell 5 %
+//! less); with that heap for what is far ahead only, 42 % more; with the radix heap alone the torus and the
+//! dumbbell take 6 % more.
 
 use crate::radix_heap::RadixHeap;
 use algo::Time;

@@ -1,6 +1,6 @@
 //! What a link saw: a scenario proves its conditions with it.
 
-use crate::link::DropReason;
+use crate::packet::DropReason;
 use algo::{Span, Time};
 
 /// Packets dropped, by cause.

@@ -4,7 +4,7 @@
 use crate::Rng;
 use crate::codel::Queued;
 use crate::config::VictimPolicy;
-use crate::link::Packet;
+use crate::packet::Packet;
 use algo::{Span, Time};
 use std::collections::{BTreeMap, VecDeque};
 

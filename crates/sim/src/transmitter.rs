@@ -8,7 +8,31 @@
 
 use algo::{Rate, Span, Time};
 
-pub(crate) const NANOBYTES: u64 = 1_000_000_000;
+const NANOBYTES: u64 = 1_000_000_000;
+
+/// What a transmitter has to spare in the nanosecond in which its last packet left, nanobytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Credit(u64);
+
+impl Credit {
+    /// What is left to send of a packet of `bytes` that follows at once, nanobytes; at most 2³² · 10⁹, which
+    /// fits.
+    #[inline]
+    pub(crate) const fn spend(&mut self, bytes: u32) -> u64 {
+        let whole = bytes as u64 * NANOBYTES;
+        let work = whole.saturating_sub(self.0);
+        self.0 -= whole - work;
+        work
+    }
+
+    /// `work` has left at `rate`, which is not zero; how many nanoseconds that took.
+    #[inline]
+    pub(crate) const fn earn(&mut self, work: u64, rate: u64) -> u64 {
+        let nanos = work.div_ceil(rate);
+        self.0 += nanos * rate - work;
+        nanos
+    }
+}
 
 /// The transmitter of a link: idle, or busy with one packet.
 #[derive(Clone, Debug)]
@@ -16,17 +40,24 @@ pub(crate) struct RateTransmitter {
     rate: Option<Rate>,
     /// When the last bit leaves; `NEVER` when idle or stalled.
     done: Time,
-    /// What is left of the packet at `since`, nanobytes; at most 2³² · 10⁹, which fits.
+    /// What is left of the packet at `since`, nanobytes.
     work: u64,
     since: Time,
-    /// When the transmitter last became idle, and what it had to spare in that nanosecond, nanobytes.
+    /// When the transmitter last became idle, and what it had to spare then.
     idle_since: Time,
-    credit: u64,
+    credit: Credit,
 }
 
 impl RateTransmitter {
     pub(crate) const fn new(rate: Option<Rate>) -> Self {
-        Self { rate, done: Time::NEVER, work: 0, since: Time::ZERO, idle_since: Time::ZERO, credit: 0 }
+        Self {
+            rate,
+            done: Time::NEVER,
+            work: 0,
+            since: Time::ZERO,
+            idle_since: Time::ZERO,
+            credit: Credit(0),
+        }
     }
 
     /// When the packet being sent has left; [`Time::NEVER`] if there is none or the rate is zero.
@@ -37,11 +68,9 @@ impl RateTransmitter {
     /// Starts to send `bytes` at `at`. The transmitter must be idle.
     pub(crate) fn start(&mut self, at: Time, bytes: u32) {
         if at != self.idle_since {
-            self.credit = 0;
+            self.credit = Credit(0);
         }
-        let whole = u64::from(bytes) * NANOBYTES;
-        self.work = whole.saturating_sub(self.credit);
-        self.credit -= whole - self.work;
+        self.work = self.credit.spend(bytes);
         self.since = at;
         self.done = self.due();
     }
@@ -49,7 +78,7 @@ impl RateTransmitter {
     /// The packet has left, at [`done`](Self::done).
     pub(crate) fn finish(&mut self) {
         if let Some(rate @ 1..) = self.rate.map(Rate::as_bytes) {
-            self.credit += self.work.next_multiple_of(rate) - self.work;
+            self.credit.earn(self.work, rate);
         }
         self.idle_since = self.done;
         self.done = Time::NEVER;
@@ -58,11 +87,11 @@ impl RateTransmitter {
     /// Forgets the packet being sent.
     pub(crate) const fn abort(&mut self) {
         self.done = Time::NEVER;
-        self.credit = 0;
+        self.credit = Credit(0);
     }
 
-    /// Idle since `at`, with `credit` nanobytes to spare in that nanosecond.
-    pub(crate) const fn idle(&mut self, at: Time, credit: u64) {
+    /// Idle since `at`, with `credit` to spare.
+    pub(crate) const fn idle(&mut self, at: Time, credit: Credit) {
         self.idle_since = at;
         self.credit = credit;
     }
@@ -70,7 +99,7 @@ impl RateTransmitter {
     /// Busy at `at` with a packet that leaves at `done`.
     pub(crate) fn resume(&mut self, at: Time, done: Time) {
         let work = self.rate.map_or(0, |rate| rate.as_bytes().saturating_mul(done.since(at).as_nanos()));
-        (self.work, self.since, self.done, self.credit) = (work, at, done, 0);
+        (self.work, self.since, self.done, self.credit) = (work, at, done, Credit(0));
     }
 
     /// Changes the rate at `at`; `busy` tells whether a packet is being sent.
@@ -82,7 +111,7 @@ impl RateTransmitter {
             }
             self.since = at;
         }
-        self.credit = 0;
+        self.credit = Credit(0);
         self.rate = rate;
         if busy {
             self.done = self.due();

@@ -13,8 +13,9 @@ use std::os::fd::BorrowedFd;
 use algo::control::Algorithm;
 use algo::{Output, Span, Time};
 use anabranch_http::client::{Client, Event as Answer, FetchError, FetchRequest, RequestKind};
+use mirror::fetch_id::connection_of;
 use mirror::range_scheduler::{
-    Command, ConnectionConfig, Failure as Useless, Input, MirrorId, RangeScheduler, Sample,
+    Command, ConnectionConfig, Failure as Useless, Input, MirrorId, RangeScheduler,
 };
 use mirror::verified_pool::{self, Check, VerifiedPool};
 use mmtp::subscriber::{DownloadId, SourceId, Subscriber};
@@ -24,7 +25,7 @@ use super::discovery::Mirror;
 use super::groups::GroupPolicy;
 use super::origin::host;
 use super::pool::{PoolState, with_pool};
-use super::routes::{NO_FAMILY, Route, all_lead, ends, has_others, route_of};
+use super::routes::{NO_FAMILY, Route, all_lead, ends, has_others};
 use super::server_status::{ServerStatus, none_left, pause};
 use crate::event::Observer;
 use crate::secret::secret;
@@ -223,7 +224,7 @@ impl MirrorDriver {
         with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
             client.events(|event| match event {
                 Answer::Head { id, head } => {
-                    if let Some(way) = routes.get(route_of(id)) {
+                    if let Some(way) = routes.get(connection_of(id)) {
                         mirrors[usize::from(way.mirror)].status.fault = None;
                     }
                     match head.whole {
@@ -238,7 +239,7 @@ impl MirrorDriver {
                 // Whoever has given it up does not care why it failed.
                 Answer::Failed { id, .. } if !machine.is_live(id) => {}
                 Answer::Failed { id, error } => {
-                    if let Some(way) = routes.get(route_of(id)) {
+                    if let Some(way) = routes.get(connection_of(id)) {
                         mirrors[usize::from(way.mirror)].status.answered(&error);
                     }
                     let failure = match &error {
@@ -251,9 +252,9 @@ impl MirrorDriver {
                         FetchError::NoRanges => Useless::NoRanges,
                         FetchError::NotFound(_) => Useless::Useless,
                         // A portal, a meddling proxy or another replica may be on this route alone.
-                        _ if has_others(routes, route_of(id)) => {
+                        _ if has_others(routes, connection_of(id)) => {
                             machine.handle(now, Input::Failed { fetch: id, failure: Useless::Broken }, pool);
-                            let way = route_of(id);
+                            let way = connection_of(id);
                             machine.handle(now, Input::Down { connection: way }, pool);
                             if let Some(entry) = routes.get_mut(way) {
                                 entry.shut = Some(error.to_string());
@@ -263,7 +264,7 @@ impl MirrorDriver {
                         }
                         _ => Useless::Useless,
                     };
-                    if let Some(way) = routes.get(route_of(id))
+                    if let Some(way) = routes.get(connection_of(id))
                         && failure == Useless::Useless
                     {
                         failed.push((way.mirror, error));
@@ -271,13 +272,6 @@ impl MirrorDriver {
                     machine.handle(now, Input::Failed { fetch: id, failure }, pool);
                 }
                 Answer::Sample { route, sample } => {
-                    let sample = Sample {
-                        rtt: Span::from_nanos(sample.rtt.as_nanos() as u64),
-                        mss: sample.mss,
-                        received_bytes: sample.received_bytes,
-                        out_of_order: sample.out_of_order,
-                        segments: sample.segments,
-                    };
                     machine.handle(now, Input::Sample { connection: route, sample }, pool);
                 }
             });

@@ -47,11 +47,6 @@ impl Route {
     }
 }
 
-/// The route of a request; the number of the request contains it.
-pub(super) const fn route_of(fetch: u64) -> usize {
-    (fetch % mirror::range_scheduler::CONNECTIONS_MAX as u64) as usize
-}
-
 /// Whether there is another local end from which the mirror of this route may be asked.
 pub(super) fn has_others(routes: &[Route], this: usize) -> bool {
     let Some(this) = routes.get(this) else { return false };

@@ -10,8 +10,11 @@ mod progress;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd as _;
 
-use algo::{Output, Span, Time};
-use anabranch_http::client::{Client, Event as Answer, FetchError, FetchId, FetchRequest, Head, RequestKind};
+use algo::{Machine as _, Output, Span, Time};
+use anabranch_http::client::{
+    Client, Event as Answer, FetchError, FetchId, FetchRequest, Head, PIPELINE_MAX, RequestKind,
+};
+use mirror::fetch_id::connection_of;
 use mirror::file_scheduler::{
     BAD_FILES_MAX, Command, Event, FileId, FileScheduler, FileSpec, Input, SERVERS_MAX, ServerId,
 };
@@ -22,7 +25,7 @@ use super::idle_timeout::IdleTimer;
 use super::origin::{Origin, host, origin};
 use super::rate_meter::RateMeter;
 use super::request::Request;
-use super::routes::{Route, all_lead, ends, route_of};
+use super::routes::{Route, all_lead, ends};
 use super::server_status::{ServerStatus, faults};
 use super::writer::Writer;
 use crate::error::ErrorKind;
@@ -152,7 +155,7 @@ impl<'a> SmallFiles<'a> {
         let now = clock.now();
         let mut new = Self {
             client,
-            machine: FileScheduler::new(&wanted),
+            machine: FileScheduler::new(&wanted, PIPELINE_MAX),
             items,
             servers,
             routes: Vec::new(),
@@ -351,8 +354,7 @@ impl<'a> SmallFiles<'a> {
                 Answer::Done { id } => self.done(now, id, observer),
                 Answer::Failed { id, error } => self.failed(now, id, &error, observer),
                 Answer::Sample { route, sample } => {
-                    let rtt = Span::from_nanos(sample.rtt.as_nanos() as u64);
-                    self.machine.handle(now, Input::Sample { connection: route, rtt });
+                    self.machine.handle(now, Input::Sample { connection: route, rtt: sample.rtt });
                 }
             }
         }
@@ -363,7 +365,7 @@ impl<'a> SmallFiles<'a> {
         if let Some(coming) = self.coming.get_mut(&id) {
             coming.page = head.content_type.as_deref().is_some_and(file_job::is_page);
         }
-        if let Some(way) = self.routes.get(route_of(id)) {
+        if let Some(way) = self.routes.get(connection_of(id)) {
             self.servers[usize::from(way.mirror)].status.fault = None;
         }
         self.machine.handle(now, Input::Head { fetch: id, nth: head.nth, last: head.last });
@@ -389,7 +391,7 @@ impl<'a> SmallFiles<'a> {
         let Some(item) = self.item(id) else { return };
         let bytes = self.coming.get(&id).map_or(&[][..], |coming| &coming.bytes);
         if bytes.len() as u64 == item.bytes && item.hash.is_of(bytes) {
-            if let Some(way) = self.routes.get(route_of(id)) {
+            if let Some(way) = self.routes.get(connection_of(id)) {
                 self.servers[usize::from(way.mirror)].is_right = true;
             }
             self.machine.handle(now, Input::Done { fetch: id, valid: true });

@@ -4,8 +4,9 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use lab::scenario::check::SEEDS_MAX;
 use lab::sweep::pool::THREADS_MAX;
-use lab::sweep::{Axis, Shard, seeds};
+use lab::sweep::{Axis, Shard};
 
 /// Run experiments, simulated or in the kernel: tables beside what papers report
 #[derive(Args, Clone, Debug)]
@@ -132,12 +133,17 @@ impl From<World> for lab::World {
         anabranch lab run bench-a --set 'link.bottleneck.rate=50 Mbit/s' --report a.html\n  \
         anabranch lab run fig-4-9 --case worst --json\n  \
         sudo anabranch lab run convergence-shared --world sim,kernel --report shared.html\n  \
+        anabranch lab run --all --save\n  \
         anabranch lab run - < my.toml"
 )]
 pub struct Run {
     /// Scenario files; NAME alone means NAME.toml here or in scenarios/, and - standard input
-    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(required_unless_present = "all", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub files: Vec<PathBuf>,
+
+    /// Every scenario in scenarios/
+    #[arg(long, conflicts_with = "files")]
+    pub all: bool,
 
     /// Give a key of the scenario another value, in every case; may be given several times:
     /// 'link.c.rate=250 pkt/s', flow.mp.paths.0.rtt='20 ms', flow.sp.count=4
@@ -291,6 +297,10 @@ pub struct Hold {
     /// The seed of everything that is left to chance
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+}
+
+fn seeds(text: &str) -> Result<RangeInclusive<u64>, String> {
+    lab::sweep::seeds(text, SEEDS_MAX)
 }
 
 fn controller(name: &str) -> Result<String, String> {

@@ -20,14 +20,13 @@ use net::{Clock, Interest, Poller};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use serde::{Deserialize, Serialize};
 
+use super::lab_name::is_plain;
 use super::orphans;
 use crate::exit::{Failure, Outcome};
 use crate::signals::stop_signals;
 
 /// How the names of the sockets begin.
 const PREFIX: &str = "anabranch/lab/";
-/// The longest name of a laboratory, bytes: a socket's name has 107.
-pub(super) const NAME_BYTES_MAX: usize = 80;
 /// The largest scenario and the largest answer, bytes.
 const MESSAGE_BYTES_MAX: u64 = 64 << 20;
 /// How long the other side may be silent.
@@ -100,16 +99,6 @@ fn address(name: &str) -> io::Result<SocketAddr> {
 pub(super) struct Labs {
     pub(super) own: Vec<String>,
     pub(super) others: Vec<(String, u32)>,
-}
-
-/// Whether a name has nothing in it that a shell would need quoted.
-pub(super) fn is_plain(name: &str) -> bool {
-    (1..=NAME_BYTES_MAX).contains(&name.len()) && name.chars().all(is_plain_char)
-}
-
-/// Whether a laboratory's name may have it.
-pub(super) const fn is_plain_char(c: char) -> bool {
-    c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
 }
 
 /// All laboratories that are up.

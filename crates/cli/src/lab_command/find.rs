@@ -45,6 +45,13 @@ pub(super) fn stem(path: &Path) -> String {
     path.file_stem().map(show).unwrap_or_default()
 }
 
+/// The scenarios that lie where names are looked up.
+pub(super) fn every() -> Outcome<Vec<PathBuf>> {
+    let wrong = |what: String| Failure::usage(format!("no scenarios in {DIR}: {what}"));
+    let files = scenarios(Path::new(DIR)).map_err(|e| wrong(e.to_string()))?;
+    if files.is_empty() { Err(wrong("no file ends in .toml".into())) } else { Ok(files) }
+}
+
 /// The scenario files in `dir`, by name.
 pub(super) fn scenarios(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();

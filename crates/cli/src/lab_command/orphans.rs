@@ -20,7 +20,7 @@ use net::{Clock, Namespace};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::Serialize;
 
-use super::daemon::is_plain;
+use super::lab_name::is_plain;
 use crate::names::show;
 
 /// How the alias begins; the name of the laboratory follows, then who holds it.

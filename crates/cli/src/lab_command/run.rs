@@ -12,7 +12,7 @@ use lab::table;
 use lab::{World, linux, outcome};
 
 use super::args::{Choice, Run};
-use super::find::{FoundScenario, find, wrong};
+use super::find::{FoundScenario, every, find, wrong};
 use super::output::{Output, note, save};
 use super::progress::Progress;
 use crate::exit::{Code, Failure, Outcome};
@@ -37,7 +37,8 @@ struct Study {
 pub(super) fn run(args: &Run) -> Outcome {
     let mut studies: Vec<Study> = Vec::new();
     let mut all = Vec::new();
-    for file in &args.files {
+    let every = if args.all { every()? } else { Vec::new() };
+    for file in args.files.iter().chain(&every) {
         let FoundScenario { name, scenario, path } = find(file)?;
         if args.save && path.is_none() {
             return Err(Failure::usage("--save needs a file to save the table beside, not standard input"));

@@ -8,13 +8,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use lab::linux;
-use lab::scenario::Scenario;
 use lab::scenario::error::nearest;
+use lab::scenario::{Scenario, TraceFile};
 use net::Namespace;
 
 use super::args::{Down, Exec, Status, Up};
-use super::daemon::{Host, NAME_BYTES_MAX, Request, Started, State, is_plain_char, labs, send_request};
+use super::daemon::{Host, Request, Started, State, labs, send_request};
 use super::find::{FoundScenario, find, stem, wrong};
+use super::lab_name::{NAME_BYTES_MAX, is_plain_char};
 use super::orphans;
 use super::output::note;
 use crate::exit::{Code, Failure, Outcome};
@@ -95,8 +96,8 @@ fn quoted(names: &[String]) -> String {
 /// With traces that are found from everywhere.
 fn absolute(mut scenario: Scenario) -> Scenario {
     for trace in scenario.link.values_mut().filter_map(|link| link.trace.as_mut()) {
-        if let Ok(path) = std::fs::canonicalize(&*trace) {
-            *trace = path.to_string_lossy().into_owned();
+        if let Ok(path) = std::fs::canonicalize(trace.path()) {
+            *trace = TraceFile::new(path.to_string_lossy());
         }
     }
     scenario

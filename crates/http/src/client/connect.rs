@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use algo::TcpSample;
 use bytes::Bytes;
-use hyper::http::{Request, response};
+use hyper::http::{HeaderValue, Request, response};
 use net::Egress;
 use tokio::io::BufReader;
 use tokio::net::{TcpSocket, TcpStream};
@@ -20,25 +21,25 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
+use super::error::FetchError;
 use super::h1::H1;
 use super::h2::H2;
+use super::origin::Origin;
 use super::proxy::{self, Proxy, ProxyKind};
 use super::rcvlowat::{self, ReceiveLowWatermark};
 use super::settings::Settings;
-use super::tls;
-use super::url::{Origin, literal};
-use super::{FetchError, Sample, tcp};
+use super::{tcp, tls};
 
-/// What is read of an encrypted connection at once, bytes; rustls alone reads 4 KiB.
+/// Bytes read of an encrypted connection at once; rustls alone reads 4 KiB.
 const TLS_READ_BYTES: usize = 64 << 10;
 /// Addresses of one name that are tried.
-const MAX_ADDRESSES: usize = 8;
+const ADDRESSES_MAX: usize = 8;
 /// How long one address is waited for before the next is tried beside it (RFC 8305 section 5).
 const CONNECTION_ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 /// How often the kernel is asked about a connection while a body flows.
 const SAMPLE_EVERY: Duration = Duration::from_millis(10);
 
-/// What a route's connections share with whoever sets its window.
+/// The limit of a route's receive window, shared by its connections and the caller.
 #[derive(Debug, Default)]
 pub(super) struct WindowClamp {
     /// Bytes; 0 is none.
@@ -48,7 +49,7 @@ pub(super) struct WindowClamp {
 }
 
 impl WindowClamp {
-    /// Bounds the connection in use and those to come.
+    /// Limits the connection in use and later ones.
     pub(super) fn set(&self, bytes: u64) {
         self.bytes.store(bytes, Ordering::Relaxed);
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
@@ -57,7 +58,7 @@ impl WindowClamp {
         }
     }
 
-    /// What it is bounded to, bytes.
+    /// The limit in bytes.
     fn bound(&self) -> u64 {
         match self.bytes.load(Ordering::Relaxed) {
             0 => u64::MAX,
@@ -65,7 +66,7 @@ impl WindowClamp {
         }
     }
 
-    /// Whether it bounds anything.
+    /// Whether there is a limit.
     pub(super) fn is_set(&self) -> bool {
         self.bytes.load(Ordering::Relaxed) > 0
     }
@@ -100,18 +101,18 @@ pub(super) struct Connection {
     http: HttpConnection,
     /// Answers it has begun.
     pub(super) answers: u64,
-    /// Of these, to requests that were sent ahead.
+    /// Of these, answers to pipelined requests.
     pub(super) pipelined_answers: u32,
-    /// The newest answer was one after which more may be asked ahead.
+    /// It has answered at least once.
     accepts_pipelining: bool,
-    /// The socket once more, to ask the kernel about it.
+    /// The socket, to ask the kernel about it.
     fd: Arc<OwnedFd>,
     sampled: Option<Instant>,
     /// Segments that had arrived when that was.
     segments: u32,
     rcvlowat: ReceiveLowWatermark,
     /// The proxy that takes the requests themselves and not a tunnel, with its credentials.
-    pub(super) relay: Option<Option<(String, String)>>,
+    pub(super) relay: Option<Option<HeaderValue>>,
 }
 
 impl Connection {
@@ -119,12 +120,12 @@ impl Connection {
     pub(super) async fn open(
         settings: &Settings,
         via: &Egress,
-        origin: &Origin,
+        origin: Origin,
         window: &WindowClamp,
     ) -> Result<Self, FetchError> {
-        let limit = settings.connect_timeout;
+        let (limit, name) = (settings.connect_timeout, origin.host_and_port());
         timeout(limit, Self::dial(settings, via, origin, window)).await.unwrap_or_else(|_| {
-            let why = format!("no connection to {} within {} s", origin.host_and_port(), limit.as_secs_f32());
+            let why = format!("no connection to {name} within {} s", limit.as_secs_f32());
             Err(FetchError::Unreachable(why))
         })
     }
@@ -132,10 +133,11 @@ impl Connection {
     async fn dial(
         settings: &Settings,
         via: &Egress,
-        origin: &Origin,
+        origin: Origin,
         window: &WindowClamp,
     ) -> Result<Self, FetchError> {
-        let proxy = settings.proxies.for_origin(origin);
+        let proxy = settings.proxies.for_origin(&origin);
+        let proxy = proxy.as_ref();
         let (host, port) = proxy.map_or((&origin.host, origin.port), |proxy| (&proxy.host, proxy.port));
         let blame = |error| match (error, proxy) {
             (FetchError::Unreachable(why), Some(proxy)) => {
@@ -151,7 +153,7 @@ impl Connection {
         let fd = Arc::new(fd.map_err(|e| FetchError::Unreachable(format!("no descriptor is left: {e}")))?);
         let mut relay = None;
         if let Some(proxy) = proxy {
-            relay = begin_through_proxy(&mut stream, proxy, origin, settings, via).await?;
+            relay = begin_through_proxy(&mut stream, proxy, &origin, settings, via).await?;
         }
         let http = if origin.secure {
             let name = ServerName::try_from(origin.host.trim_end_matches('.').to_owned())
@@ -166,7 +168,6 @@ impl Connection {
         } else {
             HttpConnection::H1(H1::new(stream))
         };
-        let origin = origin.clone();
         Ok(Self {
             origin,
             http,
@@ -186,7 +187,7 @@ impl Connection {
         matches!(self.http, HttpConnection::H2(_))
     }
 
-    /// Whether the server has closed it, as far as is known; only where nothing is asked and no body is read.
+    /// Whether the server has closed it, as far as is known. Only for a connection without open requests.
     pub(super) fn is_closed(&mut self) -> bool {
         match &mut self.http {
             HttpConnection::H1(http) => http.is_closed(),
@@ -232,7 +233,8 @@ impl Connection {
         }
     }
 
-    /// Asks, behind what was asked before. It goes out when a head or a piece is waited for.
+    /// Queues a request behind those before it. It goes out with the next wait for a head or a piece of a
+    /// body.
     pub(super) fn send_request(&mut self, request: Request<()>) {
         match &mut self.http {
             HttpConnection::H1(http) => http.send_request(&request),
@@ -240,13 +242,13 @@ impl Connection {
         }
     }
 
-    /// Makes it the one that is meant by the route's window.
+    /// Makes this the connection that the route's window limit applies to.
     pub(super) fn make_current(&self, window: &WindowClamp) {
         *window.current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&self.fd);
         window.apply(self.fd.as_fd());
     }
 
-    /// Waits for the head of the oldest answer. Nothing is lost where the waiting is given up.
+    /// Waits for the head of the oldest answer. It is safe to drop this future (cancellation-safe).
     ///
     /// # Errors
     /// One clause.
@@ -262,8 +264,7 @@ impl Connection {
         Ok(parts)
     }
 
-    /// Waits for the next bytes of the body; `None` is its end. Nothing is lost where the waiting is given
-    /// up.
+    /// Waits for the next bytes of the body; `None` is its end. Cancellation-safe.
     ///
     /// # Errors
     /// One clause.
@@ -277,7 +278,7 @@ impl Connection {
         poll_fn(|cx| self.http.poll_data(cx)).await
     }
 
-    /// Does without the rest of the body, if that costs nothing. `false`: it has to be read.
+    /// Drops the rest of the body, if that costs nothing. `false`: it has to be read.
     pub(super) fn abandon_body(&mut self) -> bool {
         match &mut self.http {
             HttpConnection::H1(_) => false,
@@ -288,7 +289,7 @@ impl Connection {
         }
     }
 
-    /// Does without the oldest answer, which has not begun, if that costs nothing. `false`: it will come.
+    /// Drops the oldest answer, which has not begun, if that costs nothing. `false`: it will come.
     pub(super) fn skip_answer(&mut self) -> bool {
         match &mut self.http {
             HttpConnection::H1(_) => false,
@@ -299,9 +300,9 @@ impl Connection {
         }
     }
 
-    /// To be called after each piece that was read: sets the window again, which the kernel may have lifted,
-    /// and tells what the kernel knows of the connection unless it was asked just now.
-    pub(super) fn sample(&mut self, window: &WindowClamp) -> Option<Sample> {
+    /// Called after each piece of a body. Sets the window limit again, which the kernel may have lifted, and
+    /// returns what the kernel counts, at most every [`SAMPLE_EVERY`].
+    pub(super) fn sample(&mut self, window: &WindowClamp) -> Option<TcpSample> {
         window.apply(self.fd.as_fd());
         let now = Instant::now();
         if self.sampled.is_some_and(|last| now.duration_since(last) < SAMPLE_EVERY) {
@@ -314,9 +315,9 @@ impl Connection {
         Some(sample)
     }
 
-    /// To be called while there is nothing to read: the same, if something has arrived all the same. That is
-    /// what is behind a hole: with nobody to tell of it, the sender would have to stop until that is filled.
-    pub(super) fn sample_if_arrived(&mut self, window: &WindowClamp) -> Option<Sample> {
+    /// Called while nothing can be read: returns a sample if segments have arrived nevertheless. They are
+    /// behind a lost one. If nobody widened the window for them, the sender would stop until it is repeated.
+    pub(super) fn sample_if_arrived(&mut self, window: &WindowClamp) -> Option<TcpSample> {
         let sample = tcp::sample(self.fd.as_fd()).filter(|sample| sample.segments != self.segments)?;
         window.apply(self.fd.as_fd());
         (self.sampled, self.segments) = (Some(Instant::now()), sample.segments);
@@ -324,24 +325,28 @@ impl Connection {
     }
 }
 
-/// Goes through `proxy` to `origin`. A proxy that takes the requests themselves is the answer.
+/// Opens a tunnel through `proxy` to `origin`. Returns the credentials of a proxy that takes the requests
+/// themselves instead of a tunnel.
 async fn begin_through_proxy(
     stream: &mut TcpStream,
     proxy: &Proxy,
     origin: &Origin,
     settings: &Settings,
     via: &Egress,
-) -> Result<Option<Option<(String, String)>>, FetchError> {
-    match proxy.kind {
-        ProxyKind::Http if !origin.secure => return Ok(Some(proxy.user.clone())),
-        ProxyKind::Http => proxy::connect(stream, origin, proxy, &settings.agent).await?,
-        ProxyKind::Socks5Names => proxy::socks5(stream, origin, None, proxy).await?,
-        ProxyKind::Socks5 => {
+) -> Result<Option<Option<HeaderValue>>, FetchError> {
+    match &proxy.kind {
+        ProxyKind::Http(credentials) if !origin.secure => return Ok(Some(credentials.clone())),
+        ProxyKind::Http(credentials) => {
+            proxy::connect(stream, origin, proxy, credentials.as_ref(), &settings.agent).await?;
+        }
+        ProxyKind::Socks5Names(user) => proxy::socks5(stream, origin, None, proxy, user.as_ref()).await?,
+        ProxyKind::Socks5(user) => {
             let family = stream.peer_addr().ok().map(|peer| peer.ip());
             let all = look_up(&origin.host, origin.port, None).await?;
             let mut same = all.iter().filter(|a| family.is_none_or(|ip| ip.is_ipv4() == a.is_ipv4()));
             let ip = same.next().or(all.first()).map(SocketAddr::ip);
-            proxy::socks5(stream, origin, ip, proxy).await.map_err(|error| match error {
+            let begun = proxy::socks5(stream, origin, ip, proxy, user.as_ref()).await;
+            begun.map_err(|error| match error {
                 FetchError::Unreachable(why) => FetchError::Unreachable(format!("{why} (via {via})")),
                 other => other,
             })?;
@@ -352,9 +357,9 @@ async fn begin_through_proxy(
 
 /// The addresses of `host`, of the family of `own`, the families in turn.
 async fn look_up(host: &str, port: u16, own: Option<IpAddr>) -> Result<Vec<SocketAddr>, FetchError> {
-    let found: Vec<_> = match literal(host) {
-        Some(ip) => vec![SocketAddr::new(ip, port)],
-        None => tokio::net::lookup_host((host, port))
+    let found: Vec<_> = match host.parse() {
+        Ok(ip) => vec![SocketAddr::new(ip, port)],
+        Err(_) => tokio::net::lookup_host((host, port))
             .await
             .map_err(|e| FetchError::Unreachable(format!("the name {host} was not found: {e}")))?
             .collect(),
@@ -373,7 +378,7 @@ async fn look_up(host: &str, port: u16, own: Option<IpAddr>) -> Result<Vec<Socke
     let (same, other): (Vec<_>, Vec<_>) = fitting.iter().partition(|a| a.is_ipv4() == first.is_ipv4());
     let longest = same.len().max(other.len());
     let turns = (0..longest).flat_map(|n| [same.get(n), other.get(n)]).flatten();
-    Ok(turns.take(MAX_ADDRESSES).copied().collect())
+    Ok(turns.take(ADDRESSES_MAX).copied().collect())
 }
 
 /// A socket towards `peer` that keeps the route's promise, and the address to connect it to.
@@ -416,18 +421,4 @@ async fn happy_eyeballs(
             () = sleep(CONNECTION_ATTEMPT_DELAY), if waiting.len() > 0 => {}
         }
     }
-}
-
-/// An error with what it came from, in one clause.
-pub(super) fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        let more = inner.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        source = inner.source();
-    }
-    text
 }

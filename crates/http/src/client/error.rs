@@ -99,3 +99,17 @@ impl FetchError {
         Self::Forbidden { status, credentials: CredentialStatus::None, at: None }
     }
 }
+
+/// An error with what it came from, in one clause.
+pub(super) fn error_chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        let more = inner.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        source = inner.source();
+    }
+    text
+}

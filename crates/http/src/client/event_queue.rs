@@ -1,22 +1,20 @@
-//! What the thread hands over: events, bounded by the bytes that nobody has taken yet.
+//! The queue of events from the client's thread to its caller, bounded by the bytes that wait in it.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::mem;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use algo::TcpSample;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use tokio::sync::Notify;
 
-use super::{Event, FetchId, RouteId, Sample};
+use super::api::{Event, FETCHES_MAX, FetchId, RouteId};
 
-/// Bytes of bodies that wait to be taken; then nothing more is read, and TCP slows the servers down. Each
-/// connection may add the one piece it has just read. More would only have left the processor's cache when it
-/// is looked at.
-pub(super) const MAX_WAITING_BYTES: usize = 1 << 20;
-
-/// Fetches under way or waiting for their route; more are refused.
-pub(super) const MAX_FETCHES: usize = 4096;
+/// While so many bytes of bodies wait in the queue, connections are not read, and TCP slows the servers down.
+/// Each connection may add the one piece that it has just read. A longer queue would not fit the processor's
+/// cache.
+pub(super) const WAITING_BYTES_MAX: usize = 1 << 20;
 
 /// Shared by the thread, which pushes, and the caller, who takes.
 #[derive(Debug)]
@@ -32,7 +30,7 @@ pub(super) struct EventQueue {
 struct Inner {
     events: VecDeque<Event>,
     /// The newest only: they are cumulative.
-    samples: BTreeMap<RouteId, Sample>,
+    samples: BTreeMap<RouteId, TcpSample>,
     /// Fetches that have not ended; what else comes is dropped.
     live: HashSet<FetchId>,
     /// Of the bodies in `events`.
@@ -61,7 +59,7 @@ impl EventQueue {
     /// Lets events of `id` pass from now on. `false`: there are too many, or this one is under way.
     pub(super) fn begin(&self, id: FetchId) -> bool {
         let mut inner = self.lock();
-        inner.live.len() < MAX_FETCHES && inner.live.insert(id)
+        inner.live.len() < FETCHES_MAX && inner.live.insert(id)
     }
 
     /// Lets no event of `id` pass any more, and takes back those that wait. `false`: it had ended.
@@ -115,14 +113,14 @@ impl EventQueue {
         }
     }
 
-    /// Waits until fewer than [`MAX_WAITING_BYTES`] wait.
+    /// Waits until fewer than [`WAITING_BYTES_MAX`] wait.
     pub(super) async fn room(&self) {
         loop {
             let room = self.room.notified();
             tokio::pin!(room);
             // From here on no waking is lost.
             room.as_mut().enable();
-            if self.lock().bytes < MAX_WAITING_BYTES {
+            if self.lock().bytes < WAITING_BYTES_MAX {
                 return;
             }
             room.await;
@@ -136,7 +134,7 @@ impl EventQueue {
         let mut inner = self.lock();
         let events = mem::take(&mut inner.events);
         let samples = mem::take(&mut inner.samples);
-        let full = mem::take(&mut inner.bytes) >= MAX_WAITING_BYTES;
+        let full = mem::take(&mut inner.bytes) >= WAITING_BYTES_MAX;
         drop(inner);
         if full {
             self.room.notify_waiters();
@@ -174,12 +172,15 @@ mod tests {
     #[test]
     fn fetches_are_bounded_and_samples_replace_each_other() {
         let queue = EventQueue::new().unwrap();
-        assert!((0..MAX_FETCHES as u64).all(|id| queue.begin(id)));
-        assert!(!queue.begin(MAX_FETCHES as u64));
+        assert!((0..FETCHES_MAX as u64).all(|id| queue.begin(id)));
+        assert!(!queue.begin(FETCHES_MAX as u64));
         queue.push(Event::Done { id: 7 });
-        assert!(queue.begin(MAX_FETCHES as u64));
+        assert!(queue.begin(FETCHES_MAX as u64));
         for received_bytes in 0..1000 {
-            queue.push(Event::Sample { route: 3, sample: Sample { received_bytes, ..Sample::default() } });
+            queue.push(Event::Sample {
+                route: 3,
+                sample: TcpSample { received_bytes, ..TcpSample::default() },
+            });
         }
         let samples: Vec<_> = queue.take().filter(|event| event.fetch().is_none()).collect();
         assert!(matches!(&samples[..], [Event::Sample { route: 3, sample }] if sample.received_bytes == 999));

@@ -23,9 +23,9 @@ pub(super) use self::parser::parse_responses;
 use self::parser::{Parser, Step};
 
 /// The most that is read and handed over at once, bytes.
-const MAX_DATA_BYTES: usize = 512 << 10;
+const DATA_BYTES_MAX: usize = 512 << 10;
 /// With less room than this, bytes, the buffer is replaced before it is read into.
-const MIN_ROOM_BYTES: usize = 32 << 10;
+const ROOM_BYTES_MIN: usize = 32 << 10;
 
 /// What a connection runs over: TCP, or TLS over it.
 pub(super) trait Io: AsyncRead + AsyncWrite + Send {}
@@ -165,16 +165,16 @@ impl H1 {
 
     /// Reads what is there: more, or the end.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.input.capacity() - self.input.len() < MIN_ROOM_BYTES {
+        if self.input.capacity() - self.input.len() < ROOM_BYTES_MIN {
             // Nothing is copied but a head that is not complete: bodies have been split off.
-            self.input.reserve(MAX_DATA_BYTES);
+            self.input.reserve(DATA_BYTES_MAX);
         }
         if let Some(read_error) = self.read_error.take() {
             return Poll::Ready(Err(read_error));
         }
         let mut came = false;
-        while self.input.len() < MAX_DATA_BYTES && self.input.len() < self.input.capacity() {
-            let mut room = (&mut self.input).limit(MAX_DATA_BYTES);
+        while self.input.len() < DATA_BYTES_MAX && self.input.len() < self.input.capacity() {
+            let mut room = (&mut self.input).limit(DATA_BYTES_MAX);
             // It keeps nothing between polls, so it can be made anew for each.
             match pin!(self.io.read_buf(&mut room)).poll(cx) {
                 Poll::Ready(Ok(0)) => {

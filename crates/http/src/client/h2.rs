@@ -13,8 +13,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinHandle;
 
-use super::FetchError;
-use super::connect::error_chain;
+use super::error::{FetchError, error_chain};
 
 /// What a server may send on one stream before we have taken it, bytes: 100 Mbit/s for 0.6 s.
 const STREAM_WINDOW_BYTES: u32 = 8 << 20;

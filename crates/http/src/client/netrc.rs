@@ -1,8 +1,11 @@
 //! `.netrc`: which name and password a machine gets. The format is that of ftp(1) and of curl: words, `#`
 //! comments at the start of a line, words in double quotes with `\` escapes.
+//!
+//! The crates for it refuse a file with a word that they do not know, or lose the order of its entries; curl
+//! skips the word, and takes the first entry that fits.
 
 /// The largest file that is read, bytes.
-pub(super) const MAX_NETRC_BYTES: u64 = 1 << 20;
+pub(super) const NETRC_BYTES_MAX: u64 = 1 << 20;
 
 /// One entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

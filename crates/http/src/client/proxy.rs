@@ -1,28 +1,40 @@
 //! Proxies: which one is meant, and how a connection through it begins. RFC 9110 section 9.3.6 (CONNECT),
 //! RFC 1928 and RFC 1929 (SOCKS5).
+//!
+//! hyper-util's [`Matcher`] reads the URLs of proxies and the list of exceptions. The variables are read
+//! here: the matcher takes `HTTP_PROXY` in upper case, and without an error no proxy where it cannot read a
+//! URL.
 
 use std::env;
 use std::io;
 use std::net::IpAddr;
 
+use data_encoding::BASE64;
+use hyper::http::{HeaderValue, Uri};
+use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-use super::FetchError;
-use super::url::{Origin, decoded, literal, split_port};
+use super::error::FetchError;
+use super::origin::Origin;
 
 /// The longest answer to CONNECT that is read, bytes.
-const MAX_CONNECT_ANSWER_BYTES: usize = 16 << 10;
+const CONNECT_ANSWER_BYTES_MAX: usize = 16 << 10;
+/// The port of a proxy whose URL has none: curl's.
+const PORT_DEFAULT: u16 = 1080;
 
 /// How a proxy is spoken to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ProxyKind {
-    /// Requests for http in absolute form, CONNECT for https.
-    Http,
+    /// Requests for http in absolute form, CONNECT for https; with this `Proxy-Authorization`.
+    Http(Option<HeaderValue>),
     /// SOCKS5 with addresses that were looked up here.
-    Socks5,
+    Socks5(Option<Credentials>),
     /// SOCKS5 with names, which the proxy looks up.
-    Socks5Names,
+    Socks5Names(Option<Credentials>),
 }
+
+/// Name and password.
+type Credentials = (String, String);
 
 /// One proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,19 +42,11 @@ pub(super) struct Proxy {
     pub(super) kind: ProxyKind,
     pub(super) host: String,
     pub(super) port: u16,
-    /// Name and password.
-    pub(super) user: Option<(String, String)>,
 }
 
 /// Which proxy each origin is reached through.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Proxies {
-    http: Option<Proxy>,
-    https: Option<Proxy>,
-    /// What is reached directly: names, with everything below them, addresses and prefixes; `*` is
-    /// everything.
-    no_proxy: Vec<String>,
-}
+#[derive(Debug)]
+pub(super) struct Proxies(Matcher);
 
 impl Proxy {
     /// Reads `http://host:port`, `socks5://…`, `socks5h://…` or, as an HTTP proxy, `host:port`; name and
@@ -50,25 +54,33 @@ impl Proxy {
     ///
     /// # Errors
     /// One clause.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let (scheme, rest) = text.split_once("://").unwrap_or(("http", text));
-        let (kind, usual) = match scheme.to_ascii_lowercase().as_str() {
-            "http" => (ProxyKind::Http, 1080),
-            "socks5" => (ProxyKind::Socks5, 1080),
-            "socks5h" => (ProxyKind::Socks5Names, 1080),
-            other => return Err(format!("a proxy is http, socks5 or socks5h, not {other}")),
+    fn parse(text: &str) -> Result<Self, String> {
+        let found = Matcher::builder().all(text).build().intercept(&Uri::from_static("http://any"));
+        found.as_ref().and_then(Self::of).ok_or_else(|| match text.split_once("://") {
+            Some((scheme, _)) if !["http", "socks5", "socks5h"].contains(&scheme) => {
+                format!("a proxy is http, socks5 or socks5h, not {scheme}")
+            }
+            _ => "the URL of the proxy cannot be read: HOST:PORT, or SCHEME://HOST:PORT".to_owned(),
+        })
+    }
+
+    /// `None`: a kind that is not spoken here, or without a host.
+    fn of(found: &Intercept) -> Option<Self> {
+        let uri = found.uri();
+        let user = found.raw_auth().map(|(name, password)| (name.to_owned(), password.to_owned()));
+        let kind = match uri.scheme_str()? {
+            "http" => ProxyKind::Http(found.basic_auth().cloned()),
+            "socks5" => ProxyKind::Socks5(user),
+            "socks5h" => ProxyKind::Socks5Names(user),
+            _ => return None,
         };
-        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-        let (user, place) = match authority.rsplit_once('@') {
-            Some((user, place)) => (Some(user.split_once(':').unwrap_or((user, ""))), place),
-            None => (None, authority),
+        let host = uri.host()?.trim_matches(['[', ']']).to_ascii_lowercase();
+        let port = match uri.authority()?.as_str().rsplit_once(':') {
+            // What stands behind a colon and is no port is not ignored.
+            Some((_, digits)) if !digits.ends_with(']') && !digits.is_empty() => digits.parse().ok()?,
+            _ => PORT_DEFAULT,
         };
-        let user = user.map(|(name, password)| Some((decoded(name)?, decoded(password)?)));
-        let Some(user) = user.map_or(Some(None), |user| user.map(Some)) else {
-            return Err("the proxy's name or password is no text".to_owned());
-        };
-        let (host, port) = split_port(place).map_err(|why| format!("the proxy `{place}`: {why}"))?;
-        Ok(Self { kind, host, port: port.unwrap_or(usual), user })
+        (!host.is_empty() && port != 0).then_some(Self { kind, host, port })
     }
 
     /// The name by which messages call it.
@@ -89,92 +101,70 @@ impl Proxies {
     }
 
     fn from(given: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
-        let set = |name: &str| variable(name).filter(|text| !text.trim().is_empty());
-        let read = |text: String| Proxy::parse(text.trim());
-        let no_proxy = set("no_proxy").or_else(|| set("NO_PROXY")).unwrap_or_default();
-        let no_proxy =
-            no_proxy.split([',', ' ']).filter(|word| !word.is_empty()).map(str::to_ascii_lowercase).collect();
-        if let Some(given) = given {
-            let proxy = if given.trim().is_empty() { None } else { Some(read(given.to_owned())?) };
-            return Ok(Self { http: proxy.clone(), https: proxy, no_proxy });
+        let set = |names: &[&str]| {
+            let mut values = names.iter().filter_map(|name| variable(name));
+            values.find(|value| !value.trim().is_empty()).unwrap_or_default()
+        };
+        let (http, https) = match given {
+            Some(given) => (given.to_owned(), given.to_owned()),
+            None => (
+                set(&["http_proxy", "all_proxy", "ALL_PROXY"]),
+                set(&["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"]),
+            ),
+        };
+        let (http, https) = (http.trim(), https.trim());
+        for text in [http, https] {
+            if !text.is_empty() {
+                Proxy::parse(text)?;
+            }
         }
-        let all = || set("all_proxy").or_else(|| set("ALL_PROXY"));
-        let http = set("http_proxy").or_else(all).map(read).transpose()?;
-        let https = set("https_proxy").or_else(|| set("HTTPS_PROXY")).or_else(all).map(read).transpose()?;
-        Ok(Self { http, https, no_proxy })
+        // As curl: blanks separate words too, IPv6 may be in brackets, and a final dot says nothing.
+        let words = set(&["no_proxy", "NO_PROXY"]).replace(['[', ']'], "");
+        let words = words.split([',', ' ']).map(|word| word.trim_end_matches('.'));
+        let no_proxy = words.collect::<Vec<_>>().join(",");
+        Ok(Self(Matcher::builder().http(http).https(https).no(no_proxy).build()))
     }
 
     /// The proxy for `origin`, if it is not reached directly.
-    pub(super) fn for_origin(&self, origin: &Origin) -> Option<&Proxy> {
-        let proxy = if origin.secure { self.https.as_ref() } else { self.http.as_ref() }?;
-        (!self.no_proxy.iter().any(|word| covers(word, &origin.host))).then_some(proxy)
-    }
-}
-
-/// Whether the word `word` of `no_proxy` means `host`.
-fn covers(word: &str, host: &str) -> bool {
-    if word == "*" {
-        return true;
-    }
-    if let Some(ip) = literal(host) {
-        let word = word.strip_prefix('[').map_or(word, |inner| inner.split(']').next().unwrap_or_default());
-        return match word.split_once('/') {
-            Some((prefix, bits)) => match (prefix.parse(), bits.parse()) {
-                (Ok(prefix), Ok(bits)) => within(ip, prefix, bits),
-                _ => false,
-            },
-            None => literal(word) == Some(ip),
-        };
-    }
-    let word = word.trim_matches('.');
-    let host = host.trim_end_matches('.');
-    !word.is_empty() && host.strip_suffix(word).is_some_and(|above| above.is_empty() || above.ends_with('.'))
-}
-
-/// Whether the first `bits` bits of `ip` are those of `prefix`.
-fn within(ip: IpAddr, prefix: IpAddr, bits: u32) -> bool {
-    match (ip, prefix) {
-        (IpAddr::V4(ip), IpAddr::V4(prefix)) if bits <= 32 => {
-            (ip.to_bits() ^ prefix.to_bits()).checked_shr(32 - bits).unwrap_or(0) == 0
-        }
-        (IpAddr::V6(ip), IpAddr::V6(prefix)) if bits <= 128 => {
-            (ip.to_bits() ^ prefix.to_bits()).checked_shr(128 - bits).unwrap_or(0) == 0
-        }
-        _ => false,
+    pub(super) fn for_origin(&self, origin: &Origin) -> Option<Proxy> {
+        let scheme = if origin.secure { "https" } else { "http" };
+        let host = Origin { host: origin.host.trim_end_matches('.').to_owned(), ..origin.clone() };
+        let uri = format!("{scheme}://{}", host.host_and_port()).parse().ok()?;
+        Proxy::of(&self.0.intercept(&uri)?)
     }
 }
 
 /// The field value of HTTP's Basic scheme (RFC 7617).
 pub(super) fn basic(name: &str, password: &str) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = String::from("Basic ");
-    for three in format!("{name}:{password}").as_bytes().chunks(3) {
-        let bits = three.iter().fold(0_u32, |bits, &b| bits << 8 | u32::from(b)) << (8 * (3 - three.len()));
-        for place in 0..4 {
-            let digit = DIGITS[(bits >> (18 - 6 * place)) as usize & 63];
-            out.push(if place > three.len() { '=' } else { char::from(digit) });
-        }
-    }
-    out
+    format!("Basic {}", BASE64.encode(format!("{name}:{password}").as_bytes()))
 }
 
 /// Asks the HTTP proxy behind `io` for a tunnel to `to`.
-pub(super) async fn connect<S>(io: &mut S, to: &Origin, proxy: &Proxy, agent: &str) -> Result<(), FetchError>
+pub(super) async fn connect<S>(
+    io: &mut S,
+    to: &Origin,
+    proxy: &Proxy,
+    credentials: Option<&HeaderValue>,
+    agent: &str,
+) -> Result<(), FetchError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let place = to.host_and_port();
-    let mut ask = format!("CONNECT {place} HTTP/1.1\r\nHost: {place}\r\nUser-Agent: {agent}\r\n");
-    if let Some((name, password)) = &proxy.user {
-        ask += &format!("Proxy-Authorization: {}\r\n", basic(name, password));
+    let ask = format!("CONNECT {place} HTTP/1.1\r\nHost: {place}\r\nUser-Agent: {agent}\r\n");
+    let mut ask = ask.into_bytes();
+    if let Some(credentials) = credentials {
+        ask.extend_from_slice(b"Proxy-Authorization: ");
+        ask.extend_from_slice(credentials.as_bytes());
+        ask.extend_from_slice(b"\r\n");
     }
-    ask += "\r\n";
+    ask.extend_from_slice(b"\r\n");
     let broken = |e: io::Error| FetchError::Broken(format!("the proxy {}: {e}", proxy.name()));
-    io.write_all(ask.as_bytes()).await.map_err(broken)?;
+    io.write_all(&ask).await.map_err(broken)?;
     // Byte by byte, so that nothing of what follows is taken; it is a few hundred bytes once a connection.
     let mut answer = Vec::new();
     while !answer.ends_with(b"\r\n\r\n") && !answer.ends_with(b"\n\n") {
-        if answer.len() == MAX_CONNECT_ANSWER_BYTES {
+        if answer.len() == CONNECT_ANSWER_BYTES_MAX {
             return Err(FetchError::Broken(format!("the proxy {} does not end its answer", proxy.name())));
         }
         answer.push(io.read_u8().await.map_err(broken)?);
@@ -200,6 +190,7 @@ pub(super) async fn socks5<S>(
     to: &Origin,
     ip: Option<IpAddr>,
     proxy: &Proxy,
+    user: Option<&Credentials>,
 ) -> Result<(), FetchError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -207,11 +198,11 @@ where
     let broken = |e: io::Error| FetchError::Broken(format!("the proxy {}: {e}", proxy.name()));
     let refused = |why: &str| Err(FetchError::Refused(format!("the proxy {} {why}", proxy.name())));
     // Without authentication, or with name and password.
-    let offer: &[u8] = if proxy.user.is_some() { &[5, 2, 0, 2] } else { &[5, 1, 0] };
+    let offer: &[u8] = if user.is_some() { &[5, 2, 0, 2] } else { &[5, 1, 0] };
     io.write_all(offer).await.map_err(broken)?;
     let mut two = [0; 2];
     io.read_exact(&mut two).await.map_err(broken)?;
-    match (two, &proxy.user) {
+    match (two, user) {
         ([5, 0], _) => {}
         ([5, 2], Some((name, password))) => {
             let mut ask = vec![1];
@@ -230,7 +221,7 @@ where
         _ => return refused("does not speak SOCKS5"),
     }
     let mut ask = vec![5, 1, 0];
-    match ip.or_else(|| literal(&to.host)) {
+    match ip.or_else(|| to.host.parse().ok()) {
         Some(IpAddr::V4(ip)) => {
             ask.push(1);
             ask.extend_from_slice(&ip.octets());
@@ -288,12 +279,14 @@ mod tests {
     #[test]
     fn proxies_by_their_urls() {
         let proxy = Proxy::parse("socks5h://ann:p%3Aw@[::1]:9050/").unwrap();
-        assert_eq!((proxy.kind, proxy.name().as_str()), (ProxyKind::Socks5Names, "[::1]:9050"));
-        assert_eq!(proxy.user, Some(("ann".into(), "p:w".into())));
+        assert_eq!(proxy.name(), "[::1]:9050");
+        assert_eq!(proxy.kind, ProxyKind::Socks5Names(Some(("ann".into(), "p:w".into()))));
         let proxy = Proxy::parse("proxy.example:3128").unwrap();
-        assert_eq!((proxy.kind, proxy.port, proxy.user), (ProxyKind::Http, 3128, None));
+        assert_eq!((proxy.kind, proxy.port), (ProxyKind::Http(None), 3128));
+        let proxy = Proxy::parse("http://ann:p%40w@proxy.example").unwrap();
+        assert_eq!(proxy.kind, ProxyKind::Http(basic("ann", "p@w").parse().ok()));
         assert_eq!(Proxy::parse("http://p").unwrap().port, 1080);
-        for text in ["https://p", "socks4://p", "http://", "http://p:x"] {
+        for text in ["https://p", "socks4://p", "http://", "http://p:x", "http://p:0", "ftp://x", "x y"] {
             assert!(Proxy::parse(text).is_err(), "{text}");
         }
     }
@@ -324,7 +317,10 @@ mod tests {
             Proxies::from(Some("q:1"), environment(&[("http_proxy", "p:1"), ("NO_PROXY", "*")])).unwrap();
         assert_eq!(given.for_origin(&origin(false, "h")), None);
         assert!(Proxies::from(None, environment(&[("http_proxy", "ftp://x")])).is_err());
-        assert!(within("1.2.3.4".parse().unwrap(), "9.9.9.9".parse().unwrap(), 0));
+        let all = environment(&[("http_proxy", "p:1"), ("no_proxy", "0.0.0.0/0 example.")]);
+        let all = Proxies::from(None, all).unwrap();
+        assert_eq!(all.for_origin(&origin(false, "1.2.3.4")), None);
+        assert_eq!(all.for_origin(&origin(false, "x.example")), None);
     }
 
     #[test]
@@ -340,7 +336,8 @@ mod tests {
         #[test]
         fn anything_may_be_read(text in ".*", word in ".*", host in "[0-9a-f.:]*") {
             let _ = Proxy::parse(&text);
-            let _ = covers(&word, &host);
+            let variable = |name: &str| Some(if name == "no_proxy" { &*word } else { "p:1" }.to_owned());
+            let _ = Proxies::from(None, variable).unwrap().for_origin(&origin(true, &host));
         }
     }
 }

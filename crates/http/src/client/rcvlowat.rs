@@ -1,6 +1,6 @@
-//! How much has to have arrived before whoever reads a body is woken. At a high rate a waking costs more than
-//! the few packets that it brings, so the kernel holds it back (SO_RCVLOWAT, socket(7); tcp(7) heeds it in
-//! epoll too): for what comes in [`SPAN`], and never longer than [`WAIT`].
+//! How many bytes must have arrived before the reader of a body is woken. At a high rate a wake-up costs more
+//! than the few packets that it brings. So the kernel delays it (SO_RCVLOWAT, socket(7), which epoll respects
+//! too) until about as much is there as arrives in [`SPAN`], and never longer than [`WAIT`].
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -9,33 +9,33 @@ use tokio::time::Instant;
 
 use super::tcp;
 
-/// What comes in so much time, at the rate of late, is waited for.
+/// The reader waits for what arrives in this time at the latest measured rate.
 const SPAN: Duration = Duration::from_millis(2);
-/// If that is less, bytes, nothing is held back.
+/// Below this many bytes no wake-up is delayed.
 const BYTES_MIN: u64 = 64 << 10;
 /// The most that is waited for, bytes.
 const BYTES_MAX: u64 = 512 << 10;
-/// The part of a bounded window that is waited for at most: what is not read keeps the server from sending.
+/// At most this part of a limited receive window is waited for: unread bytes keep the server from sending.
 const WINDOW_PART: u64 = 4;
-/// So close to the end of a body, bytes, nothing is held back: some of them may be in the buffers of TLS, and
-/// what is waited for would never come.
+/// So many bytes before the end of a body, no wake-up is delayed: some bytes may be in the buffers of TLS,
+/// and the rest would never reach the mark.
 const END_BYTES: u64 = 128 << 10;
-/// How long a waking may be held back; then whatever is there is read.
+/// The longest delay of a wake-up; then whatever is there is read.
 pub(super) const WAIT: Duration = Duration::from_millis(10);
 
 /// One connection's part.
 #[derive(Debug)]
 pub(super) struct ReceiveLowWatermark {
-    /// What is to be waited for, bytes; 0 for nothing.
+    /// Bytes to wait for; 0 for no delay.
     bytes: u64,
-    /// What the kernel has been told.
+    /// The mark that the kernel has.
     told: u64,
     /// The newest measurement, and the bytes that had arrived by then.
     last: Option<(Instant, u64)>,
 }
 
 impl ReceiveLowWatermark {
-    /// Of a new connection.
+    /// For a new connection.
     pub(super) const fn new() -> Self {
         Self { bytes: 0, told: 1, last: None }
     }
@@ -49,20 +49,21 @@ impl ReceiveLowWatermark {
         self.bytes = if in_span < BYTES_MIN { 0 } else { in_span };
     }
 
-    /// A body is to be waited for, of which `left` bytes are still to come: whether the waking is held back.
+    /// Sets the mark before a wait for a body of which `left` bytes are still to come. Returns whether the
+    /// wake-up is delayed.
     pub(super) fn hold(&mut self, fd: BorrowedFd<'_>, left: u64) -> bool {
         let holds = self.bytes > 0 && left >= self.bytes + END_BYTES;
         self.tell(fd, if holds { self.bytes } else { 1 });
         holds
     }
 
-    /// It was held back for [`WAIT`], and is not any more until the next measurement.
+    /// The wake-up was delayed for [`WAIT`]: none is delayed until the next measurement.
     pub(super) fn give_up(&mut self, fd: BorrowedFd<'_>) {
         self.bytes = 0;
         self.release(fd);
     }
 
-    /// Something else than a body is to be waited for.
+    /// Clears the mark before a wait for anything but a body.
     pub(super) fn release(&mut self, fd: BorrowedFd<'_>) {
         self.tell(fd, 1);
     }
@@ -74,7 +75,8 @@ impl ReceiveLowWatermark {
     }
 }
 
-#[cfg(all(test, any(target_os = "linux", target_os = "android")))]
+#[cfg(any(target_os = "linux", target_os = "android"))]
+#[cfg(test)]
 mod tests {
     use std::io::Write as _;
     use std::os::fd::AsFd as _;

@@ -4,13 +4,14 @@ use hyper::http::header::{
     ACCEPT, ACCEPT_ENCODING, HOST, HeaderValue, IF_RANGE, PROXY_AUTHORIZATION, RANGE, USER_AGENT,
 };
 use hyper::http::{Method, Request, Uri};
+use url::Url;
 
+use super::api::RequestKind;
 use super::connect::Connection;
-use super::proxy::basic;
+use super::error::FetchError;
+use super::origin::{self, authority, request_target, without_query};
+use super::response_fields::is_strong;
 use super::settings::Settings;
-use super::url::Url;
-use super::validate::is_strong;
-use super::{FetchError, RequestKind};
 
 /// What a request asks for.
 #[derive(Clone, Copy)]
@@ -31,7 +32,7 @@ impl Validator<'_> {
     /// Queries do not count: they carry signatures, which are new each time.
     pub(super) fn is_for(&self, url: &Url) -> bool {
         let same =
-            |seen: &str| Url::parse(seen).is_ok_and(|seen| seen.without_query() == url.without_query());
+            |seen: &str| origin::parse(seen).is_ok_and(|seen| without_query(&seen) == without_query(url));
         self.seen_at.is_none_or(same)
     }
 }
@@ -80,7 +81,7 @@ pub(super) fn request(
     shape: RequestShape<'_>,
     connection: &Connection,
 ) -> Result<Request<()>, FetchError> {
-    let impossible = |e: hyper::http::Error| FetchError::Refused(format!("{}: {e}", url.without_query()));
+    let impossible = |e: hyper::http::Error| FetchError::Refused(format!("{}: {e}", without_query(url)));
     let mut headers = settings.headers(asked.url, asked.trusted, url);
     let value = |text: &str| HeaderValue::from_str(text).map_err(|e| impossible(e.into()));
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
@@ -98,22 +99,21 @@ pub(super) fn request(
     }
     let host = match headers.remove(HOST) {
         Some(host) => host,
-        None => value(&url.origin.authority())?,
+        None => value(authority(url))?,
     };
     let uri = if connection.is_h2() || connection.relay.is_some() {
-        let authority = if connection.is_h2() { host.as_bytes() } else { &[] };
-        let own = url.origin.authority();
-        let authority = if authority.is_empty() { own.as_bytes() } else { authority };
-        Uri::builder().scheme(url.origin.scheme()).authority(authority).path_and_query(url.target.as_str())
+        let named = connection.is_h2() && !host.is_empty();
+        let authority = if named { host.as_bytes() } else { authority(url).as_bytes() };
+        Uri::builder().scheme(url.scheme()).authority(authority).path_and_query(request_target(url))
     } else {
-        Uri::builder().path_and_query(url.target.as_str())
+        Uri::builder().path_and_query(request_target(url))
     };
     let uri = uri.build().map_err(impossible)?;
     if !connection.is_h2() {
         headers.insert(HOST, host);
     }
-    if let Some(Some((name, password))) = &connection.relay {
-        headers.insert(PROXY_AUTHORIZATION, value(&basic(name, password))?);
+    if let Some(Some(credentials)) = &connection.relay {
+        headers.insert(PROXY_AUTHORIZATION, credentials.clone());
     }
     let method = if matches!(shape, RequestShape::Head) { Method::HEAD } else { Method::GET };
     let mut request = Request::builder().method(method).uri(uri).body(()).map_err(impossible)?;

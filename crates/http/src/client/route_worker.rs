@@ -2,44 +2,33 @@
 //!
 //! The request of the next fetch goes out while the answer before it flows, where that is safe: `pipeline`.
 
+mod body;
 mod pipeline;
+mod queued_fetch;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 
 use hyper::http::header::LOCATION;
 use hyper::http::response;
 use net::Egress;
-use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::sync::mpsc;
+use url::Url;
 
-use self::pipeline::PendingFetch;
+pub(super) use self::queued_fetch::QueuedFetch;
+use super::api::{Event, FetchId, FetchRequest, RequestKind, RouteId};
 use super::connect::{Connection, WindowClamp};
+use super::error::FetchError;
 use super::event_queue::EventQueue;
+use super::origin::{Origin, authority, redirected, without_query};
 use super::request::{OriginalUrl, RequestShape, request};
 use super::settings::Settings;
-use super::url::{Origin, Url};
-use super::validate::{self, BodyPolicy};
-use super::{Event, FetchError, FetchId, FetchRequest, RequestKind, RouteId};
+use super::validate;
 
 /// Redirects followed for one fetch.
-const MAX_REDIRECTS: usize = 10;
-/// Connections a route keeps between fetches, each to another origin.
-const MAX_IDLE_CONNECTIONS: usize = 4;
+const REDIRECTS_MAX: usize = 10;
 /// URLs of which a route remembers where they lead, and origins that it is wary of.
-const MAX_REMEMBERED: usize = 1024;
-/// A body of no interest is read to its end up to so many bytes, to keep the connection.
-const MAX_DRAINED_BYTES: u64 = 64 << 10;
-/// How long the end of a body is waited for after its last byte.
-const LAST_CHUNK_WAIT: Duration = Duration::from_secs(1);
-
-/// A fetch on its route's list. It is cancelled by dropping the other end of `cancelled`.
-pub(super) struct QueuedFetch {
-    pub(super) id: FetchId,
-    pub(super) request: FetchRequest,
-    pub(super) cancelled: oneshot::Receiver<()>,
-}
+const REMEMBERED_MAX: usize = 1024;
 
 /// An answer that is no redirect, with where it came from and what its body comes by.
 struct Response {
@@ -65,12 +54,12 @@ pub(super) struct RouteWorker {
     via: Egress,
     idle: Vec<Connection>,
     /// Where redirects of a URL led.
-    redirects: HashMap<String, Url>,
+    redirects: HashMap<Url, Url>,
     /// Where fetches come from, until it ends.
     inbox: Option<mpsc::UnboundedReceiver<QueuedFetch>>,
     /// Fetches whose turn has not come, oldest first. The requests of the first few may have been sent, all
     /// on one connection: the one that is being read, or else `pipelined`.
-    waiting: VecDeque<PendingFetch>,
+    waiting: VecDeque<QueuedFetch>,
     /// The connection that has requests of `waiting`, while it is not being read.
     pipelined: Option<Connection>,
     /// How often an origin closed a connection on which it had been asked ahead.
@@ -108,16 +97,16 @@ impl RouteWorker {
         while let Some(mut next) = self.next().await {
             if next.is_cancelled() {
                 if next.sent.is_some() {
-                    self.skip_answer(&next.fetch.request).await;
+                    self.skip_answer(&next).await;
                 }
                 continue;
             }
-            let PendingFetch { fetch: QueuedFetch { id, request, mut cancelled }, sent } = next;
+            let QueuedFetch { id, request, url, mut cancelled, sent } = next;
             let result = tokio::select! {
                 biased;
                 // Dropping the fetch closes its connection.
                 _ = &mut cancelled => continue,
-                result = self.fetch(id, &request, sent) => result,
+                result = self.fetch(id, &request, &url, sent) => result,
             };
             self.queue.push(match result {
                 Ok(()) => Event::Done { id },
@@ -131,22 +120,22 @@ impl RouteWorker {
         &mut self,
         id: FetchId,
         request: &FetchRequest,
+        url: &Url,
         sent: Option<Url>,
     ) -> Result<(), FetchError> {
-        let url = Url::parse(&request.url).map_err(FetchError::Refused)?;
-        let asked = OriginalUrl { url: &url, trusted: request.trusted };
+        let asked = OriginalUrl { url, trusted: request.trusted };
         if request.via != self.via {
             (self.pipelined, self.via) = (None, request.via.clone());
             self.idle.clear();
         }
         let shape = RequestShape::of(&request.kind)?;
         if matches!(request.kind, RequestKind::Metadata) {
-            return self.metadata(id, &request.url, asked).await;
+            return self.metadata(id, asked).await;
         }
         let mut state = if sent.is_some() { RequestState::Sent } else { RequestState::Unsent };
         let known = match sent {
-            Some(sent) => Some(sent).filter(|sent| *sent != url),
-            None => self.known_redirect(request).cloned(),
+            Some(sent) => Some(sent).filter(|sent| sent != url),
+            None => self.known_redirect(request, url).cloned(),
         };
         if let Some(known) = known {
             match self.get(id, request, asked, known.clone(), shape, state).await {
@@ -160,22 +149,22 @@ impl RouteWorker {
                     | FetchError::Tls(_),
                 ) => {
                     // A fetch before this one may have found out where it leads now.
-                    if self.redirects.get(&request.url) == Some(&known) {
-                        self.redirects.remove(&request.url);
+                    if self.redirects.get(url) == Some(&known) {
+                        self.redirects.remove(url);
                     }
                 }
                 other => return other,
             }
             state = RequestState::Unsent;
         }
-        let known = if state == RequestState::Unsent { self.known_redirect(request) } else { None };
-        let from = known.unwrap_or(&url).clone();
+        let known = if state == RequestState::Unsent { self.known_redirect(request, url) } else { None };
+        let from = known.unwrap_or(url).clone();
         self.get(id, request, asked, from, shape, state).await
     }
 
-    /// Where a redirect of what is asked for is known to lead.
-    fn known_redirect(&self, request: &FetchRequest) -> Option<&Url> {
-        self.redirects.get(&request.url).filter(|_| matches!(request.kind, RequestKind::Range { .. }))
+    /// Where a redirect of a range's `url` is known to lead.
+    fn known_redirect(&self, request: &FetchRequest, url: &Url) -> Option<&Url> {
+        self.redirects.get(url).filter(|_| matches!(request.kind, RequestKind::Range { .. }))
     }
 
     /// A range or a small document.
@@ -203,7 +192,7 @@ impl RouteWorker {
             match validate::validate(&parts, asked.url, &url, &kind, false) {
                 Ok((mut head, policy)) => {
                     (head.nth, head.last) = (connection.answers, connection.is_last());
-                    self.remember(&request.url, asked.url, url);
+                    self.remember(asked.url, url);
                     self.queue.push(Event::Head { id, head: Box::new(head) });
                     return self.deliver(id, connection, policy).await;
                 }
@@ -225,7 +214,7 @@ impl RouteWorker {
     }
 
     /// What the fields say of a file: by HEAD, and where that does not do, by a GET for the first byte.
-    async fn metadata(&mut self, id: FetchId, name: &str, asked: OriginalUrl<'_>) -> Result<(), FetchError> {
+    async fn metadata(&mut self, id: FetchId, asked: OriginalUrl<'_>) -> Result<(), FetchError> {
         let Response { url, parts, connection } =
             self.follow_redirects(asked, asked.url.clone(), RequestShape::Head, RequestState::Unsent).await?;
         let from = match parts.status.as_u16() {
@@ -239,7 +228,7 @@ impl RouteWorker {
                 let (head, _) = validated.map_err(|error| self.with_credential_status(error, asked, &url))?;
                 self.drain(connection).await;
                 if head.ranges && head.length.is_some() {
-                    self.remember(name, asked.url, url);
+                    self.remember(asked.url, url);
                     self.queue.push(Event::Head { id, head: Box::new(head) });
                     return Ok(());
                 }
@@ -252,7 +241,7 @@ impl RouteWorker {
         let validated = validate::validate(&parts, asked.url, &url, &RequestKind::Metadata, true);
         let (head, _) = validated.map_err(|error| self.with_credential_status(error, asked, &url))?;
         self.drain(connection).await;
-        self.remember(name, asked.url, url);
+        self.remember(asked.url, url);
         self.queue.push(Event::Head { id, head: Box::new(head) });
         Ok(())
     }
@@ -263,19 +252,20 @@ impl RouteWorker {
         FetchError::Forbidden {
             status,
             credentials: self.settings.credentials(asked.url, asked.trusted, url),
-            at: (asked.url.origin != url.origin).then(|| url.origin.authority()),
+            at: (asked.url.origin() != url.origin()).then(|| authority(url).to_owned()),
         }
     }
 
-    fn remember(&mut self, name: &str, asked: &Url, url: Url) {
+    /// Notes that a redirect of `asked` leads to `url`, if it does.
+    fn remember(&mut self, asked: &Url, url: Url) {
         if *asked == url {
-            self.redirects.remove(name);
+            self.redirects.remove(asked);
             return;
         }
-        if self.redirects.len() >= MAX_REMEMBERED {
+        if self.redirects.len() >= REMEMBERED_MAX {
             self.redirects.clear();
         }
-        self.redirects.insert(name.to_owned(), url);
+        self.redirects.insert(asked.clone(), url);
     }
 
     /// Asks at `url` and wherever that leads.
@@ -286,7 +276,7 @@ impl RouteWorker {
         shape: RequestShape<'_>,
         mut state: RequestState,
     ) -> Result<Response, FetchError> {
-        for _ in 0..=MAX_REDIRECTS {
+        for _ in 0..=REDIRECTS_MAX {
             let (parts, connection) = self.exchange(asked, &url, shape, state).await?;
             let location = parts.headers.get(LOCATION);
             let (301..=303 | 307..=308, Some(location)) = (parts.status.as_u16(), location) else {
@@ -294,20 +284,17 @@ impl RouteWorker {
             };
             let location = String::from_utf8_lossy(location.as_bytes()).into_owned();
             self.drain(connection).await;
-            let mut next = url
-                .join(&location)
+            let next = redirected(&url, &location)
                 .map_err(|why| FetchError::Refused(format!("a redirect leads nowhere: {why}")))?;
-            // A name and password that a server wrote are no credentials of ours.
-            next.user = None;
-            if url.origin.secure && !next.origin.secure {
-                let why = format!("it redirects from https to {}", next.without_query());
+            if url.scheme() == "https" && next.scheme() == "http" {
+                let why = format!("it redirects from https to {}", without_query(&next));
                 return Err(FetchError::Refused(why));
             }
             (url, state) = (next, RequestState::Unsent);
         }
         Err(FetchError::Refused(format!(
-            "more than {MAX_REDIRECTS} redirects, the last to {}",
-            url.without_query()
+            "more than {REDIRECTS_MAX} redirects, the last to {}",
+            without_query(&url)
         )))
     }
 
@@ -333,7 +320,8 @@ impl RouteWorker {
         } else {
             self.reconcile();
         }
-        let kept = self.idle.iter().position(|connection| connection.origin == url.origin);
+        let origin = Origin::of(url);
+        let kept = self.idle.iter().position(|connection| connection.origin == origin);
         if let Some(mut connection) = kept.map(|at| self.idle.swap_remove(at))
             && !connection.is_closed()
         {
@@ -343,111 +331,11 @@ impl RouteWorker {
                 Err(_) => self.on_lost(connection, false),
             }
         }
-        let mut connection = Connection::open(&self.settings, &self.via, &url.origin, &self.window).await?;
+        let mut connection = Connection::open(&self.settings, &self.via, origin, &self.window).await?;
         connection.send_request(request(&self.settings, asked, url, shape, &connection)?);
         match self.head(&mut connection, shape, RequestState::Unsent).await? {
             Ok(parts) => Ok((parts, connection)),
-            Err(e) => Err(FetchError::Broken(format!("no answer from {}: {e}", url.origin.host))),
+            Err(e) => Err(FetchError::Broken(format!("no answer from {}: {e}", connection.origin.host))),
         }
-    }
-
-    /// Hands the body over as it comes, and keeps the connection if the body ends as it should.
-    async fn deliver(
-        &mut self,
-        id: FetchId,
-        mut connection: Connection,
-        policy: BodyPolicy,
-    ) -> Result<(), FetchError> {
-        let (most, exactly) = match policy {
-            BodyPolicy::Exactly(bytes) => (bytes, true),
-            BodyPolicy::AtMost(bytes) => (bytes, false),
-            BodyPolicy::Nothing => (0, false),
-        };
-        let idle = self.settings.idle_timeout;
-        let mut taken = 0_u64;
-        loop {
-            let complete = exactly && taken == most;
-            if !complete {
-                self.queue.room().await;
-            }
-            let wait = if complete { LAST_CHUNK_WAIT } else { idle };
-            let data = match timeout(wait, self.data(&mut connection)).await {
-                Ok(Ok(None)) => break,
-                Ok(Ok(Some(data))) => data,
-                // All is here; only the connection is of no use.
-                Ok(Err(_)) | Err(_) if complete => {
-                    self.on_lost(connection, false);
-                    return Ok(());
-                }
-                Ok(Err(e)) => {
-                    self.on_lost(connection, false);
-                    return Err(FetchError::Broken(format!(
-                        "it broke off after {taken} of {most} bytes: {e}"
-                    )));
-                }
-                Err(_) => {
-                    self.on_lost(connection, false);
-                    let why = format!("no byte for {} s, after {taken} of {most}", idle.as_secs_f32());
-                    return Err(FetchError::Broken(why));
-                }
-            };
-            taken = taken.saturating_add(data.len() as u64);
-            if taken > most {
-                return Err(if exactly {
-                    FetchError::Broken(format!("more came than the {most} bytes there are"))
-                } else {
-                    FetchError::Refused(format!("it has more than the {most} bytes that are taken"))
-                });
-            }
-            self.queue.push(Event::Body { id, bytes: data });
-            if let Some(sample) = connection.sample(&self.window) {
-                self.queue.push(Event::Sample { route: self.id, sample });
-            }
-        }
-        if exactly && taken != most {
-            return Err(FetchError::Broken(format!("it ended after {taken} of {most} bytes")));
-        }
-        self.keep(connection);
-        Ok(())
-    }
-
-    /// Reads a body of no interest to its end if that is cheap, and keeps the connection if it is.
-    async fn drain(&mut self, mut connection: Connection) {
-        let drain = async {
-            let mut read = 0_u64;
-            while !connection.abandon_body() {
-                if !connection.persists() || read + connection.left_bytes() > MAX_DRAINED_BYTES {
-                    return false;
-                }
-                match connection.data().await {
-                    Ok(Some(data)) => read += data.len() as u64,
-                    Ok(None) => break,
-                    Err(_) => return false,
-                }
-            }
-            true
-        };
-        if timeout(LAST_CHUNK_WAIT, drain).await == Ok(true) {
-            self.keep(connection);
-        }
-    }
-
-    fn keep(&mut self, mut connection: Connection) {
-        // A server of HTTP/2 that says farewell still answers what it has taken (RFC 9113 section 6.8).
-        if connection.unanswered() > 0 && (connection.persists() || connection.is_h2()) {
-            self.pipelined = Some(connection);
-            return;
-        }
-        if !connection.persists() {
-            return;
-        }
-        self.idle.retain_mut(|other| other.origin != connection.origin && !other.is_closed());
-        if connection.is_closed() {
-            return;
-        }
-        if self.idle.len() >= MAX_IDLE_CONNECTIONS {
-            self.idle.remove(0);
-        }
-        self.idle.push(connection);
     }
 }

@@ -12,11 +12,14 @@ use hyper::http::header::{
 };
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::CertificateDer;
+use url::Url;
 
-use super::netrc::{MAX_NETRC_BYTES, Netrc};
+use super::api::{Options, StartError};
+use super::error::CredentialStatus;
+use super::netrc::{NETRC_BYTES_MAX, Netrc};
+use super::origin::{Origin, credentials};
 use super::proxy::{Proxies, basic};
-use super::url::Url;
-use super::{CredentialStatus, Options, StartError, tls};
+use super::tls;
 
 /// Fields that this client sets, or that would change what an answer means.
 const RESERVED_FIELDS: &[HeaderName] = &[
@@ -74,7 +77,7 @@ impl Settings {
             Some(path) => {
                 let mut bytes = Vec::new();
                 File::open(path)
-                    .and_then(|file| file.take(MAX_NETRC_BYTES).read_to_end(&mut bytes))
+                    .and_then(|file| file.take(NETRC_BYTES_MAX).read_to_end(&mut bytes))
                     .map_err(|e| StartError(format!("{}: {e}", path.display())))?;
                 Netrc::parse(&String::from_utf8_lossy(&bytes))
             }
@@ -117,7 +120,7 @@ impl Settings {
     /// goes to the origin that was asked, if it is `trusted`, and to no other.
     pub(super) fn headers(&self, asked: &Url, trusted: bool, url: &Url) -> HeaderMap {
         let mut headers = self.headers.clone();
-        let same = asked.origin == url.origin;
+        let same = asked.origin() == url.origin();
         let named = same && trusted;
         if !named {
             for name in [AUTHORIZATION, COOKIE, HOST] {
@@ -125,10 +128,10 @@ impl Settings {
             }
         }
         // A `.netrc` names the machine that a password is for; its `default` means what was asked.
-        let user = match (&asked.user, &self.user) {
-            (Some(user), _) if same => Some(user.clone()),
+        let user = match (credentials(asked), &self.user) {
+            (Some(user), _) if same => Some(user),
             (_, Some(user)) if named => Some(user.clone()),
-            _ => self.netrc.get(&url.origin.host, named),
+            _ => self.netrc.get(&Origin::of(url).host, named),
         };
         if let Some((name, password)) = user
             && !headers.contains_key(AUTHORIZATION)

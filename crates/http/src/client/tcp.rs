@@ -2,9 +2,8 @@
 #![expect(unsafe_code, reason = "these options have no safe wrapper in nix or socket2")]
 
 use std::os::fd::BorrowedFd;
-use std::time::Duration;
 
-use super::Sample;
+use algo::{Span, TcpSample};
 
 /// `struct tcp_info` of linux/tcp.h as far as it is read; a kernel that knows less fills less.
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -71,7 +70,7 @@ fn info(fd: BorrowedFd<'_>) -> Option<([u8; INFO_BYTES], usize)> {
 /// The connection's round trip time, segment size and counts (TCP_INFO). `None` where the system does not
 /// tell.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub(super) fn sample(fd: BorrowedFd<'_>) -> Option<Sample> {
+pub(super) fn sample(fd: BorrowedFd<'_>) -> Option<TcpSample> {
     let (info, known) = info(fd)?;
     read(info.get(..known)?)
 }
@@ -86,20 +85,20 @@ pub(super) fn set_rcvlowat(_fd: BorrowedFd<'_>, _bytes: u64) {}
 
 /// Elsewhere than on Linux: unknown.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub(super) fn sample(_fd: BorrowedFd<'_>) -> Option<Sample> {
+pub(super) fn sample(_fd: BorrowedFd<'_>) -> Option<TcpSample> {
     None
 }
 
 /// Takes a `struct tcp_info` apart. Its fields stand where they stand for ever: it grows at its end only.
 #[cfg_attr(not(any(target_os = "linux", target_os = "android")), expect(dead_code, reason = "Linux only"))]
-fn read(info: &[u8]) -> Option<Sample> {
+fn read(info: &[u8]) -> Option<TcpSample> {
     let word = |at: usize| Some(u32::from_ne_bytes(info.get(at..at + 4)?.try_into().ok()?));
     let long = |at: usize| Some(u64::from_ne_bytes(info.get(at..at + 8)?.try_into().ok()?));
     // tcpi_rtt comes from our requests and is old while a body flows; tcpi_rcv_rtt comes from the body.
     let (smoothed, receiving) = (word(68)?, word(92)?);
     let micros = if receiving == 0 { smoothed } else { receiving };
-    Some(Sample {
-        rtt: Duration::from_micros(micros.into()),
+    Some(TcpSample {
+        rtt: Span::from_micros(micros.into()),
         mss: word(20)?,
         received_bytes: long(128)?,
         out_of_order: word(224).unwrap_or(0),
@@ -107,7 +106,8 @@ fn read(info: &[u8]) -> Option<Sample> {
     })
 }
 
-#[cfg(all(test, any(target_os = "linux", target_os = "android")))]
+#[cfg(any(target_os = "linux", target_os = "android"))]
+#[cfg(test)]
 mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::{TcpListener, TcpStream};
@@ -124,7 +124,7 @@ mod tests {
         client.read_exact(&mut [0; 100_000]).unwrap();
         let sample = sample(client.as_fd()).unwrap();
         assert_eq!((sample.received_bytes, sample.out_of_order), (100_000, 0));
-        assert!(sample.mss >= 500 && sample.rtt > Duration::ZERO, "{sample:?}");
+        assert!(sample.mss >= 500 && sample.rtt > Span::ZERO, "{sample:?}");
         // Known since Linux 4.6.
         assert!(sample.segments >= 2, "{sample:?}");
     }

@@ -12,10 +12,10 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
-use super::FetchError;
+use super::error::FetchError;
 
 /// The largest file of certificates that is read, bytes. The system's are about 200 KiB.
-const MAX_CA_BYTES: u64 = 16 << 20;
+const CA_BYTES_MAX: u64 = 16 << 20;
 
 /// The certificates in the PEM file `path`.
 ///
@@ -23,7 +23,7 @@ const MAX_CA_BYTES: u64 = 16 << 20;
 /// What reading it fails with; `InvalidData` if it has none.
 pub(super) fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     let mut pem = Vec::new();
-    File::open(path)?.take(MAX_CA_BYTES).read_to_end(&mut pem)?;
+    File::open(path)?.take(CA_BYTES_MAX).read_to_end(&mut pem)?;
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     match all {
         Ok(all) if !all.is_empty() => Ok(all),

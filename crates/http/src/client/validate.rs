@@ -1,22 +1,14 @@
 //! Whether an answer is what was asked for: nothing is taken that is not exactly that. RFC 9110 sections 8,
 //! 13, 14 and 15.
 
-use std::time::Duration;
-
-use hyper::http::header::{
-    ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, DATE, ETAG, HeaderMap,
-    HeaderName, LAST_MODIFIED, LINK, RETRY_AFTER,
-};
+use hyper::http::header::{CONTENT_LENGTH, HeaderMap};
 use hyper::http::{StatusCode, response};
+use url::Url;
 
-use super::url::Url;
-use super::{FetchError, Head, RequestKind};
-
-/// The longest wait a server may ask for; a year would be as good as never.
-const MAX_RETRY: Duration = Duration::from_secs(24 * 3600);
-
-/// `Link` values kept of one answer.
-const MAX_LINKS: usize = 256;
+use super::api::{Head, RequestKind};
+use super::error::FetchError;
+use super::origin::file_name;
+use super::response_fields::{coding, content_length, content_range, head, is_html, is_strong, retry_after};
 
 /// File types that nobody serves as a web page: HTML under such a name is somebody else's page.
 const FILE_TYPES: &[&str] = &[
@@ -101,104 +93,6 @@ pub(super) enum BodyPolicy {
     Nothing,
 }
 
-/// The first of a field's values; what is not ASCII is shown as what it is not.
-fn field(headers: &HeaderMap, name: HeaderName) -> Option<String> {
-    headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).trim().to_owned())
-}
-
-/// Decimal digits and nothing else.
-fn number(text: &str) -> Option<u64> {
-    if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) { None } else { text.parse().ok() }
-}
-
-/// The body's length if the fields say it, and say it once.
-pub(super) fn content_length(headers: &HeaderMap) -> Option<u64> {
-    let mut all = headers.get_all(CONTENT_LENGTH).iter().map(|value| value.to_str().ok().and_then(number));
-    let first = all.next()??;
-    all.all(|other| other == Some(first)).then_some(first)
-}
-
-/// First and last byte, if there is a range; the complete length, if it is known.
-type ContentRange = (Option<(u64, u64)>, Option<u64>);
-
-/// `bytes 0-499/1234`: first, last and complete length. RFC 9110 section 14.4; `*` is `None`.
-fn content_range(headers: &HeaderMap) -> Option<ContentRange> {
-    let mut all = headers.get_all(CONTENT_RANGE).iter();
-    let (value, None) = (all.next()?, all.next()) else { return None };
-    let (unit, rest) = value.to_str().ok()?.trim().split_once(' ')?;
-    if !unit.eq_ignore_ascii_case("bytes") {
-        return None;
-    }
-    let (range, complete) = rest.trim().split_once('/')?;
-    let complete = if complete == "*" { None } else { Some(number(complete)?) };
-    let range = if range == "*" {
-        None
-    } else {
-        let (first, last) = range.split_once('-')?;
-        let (first, last) = (number(first)?, number(last)?);
-        if last < first || complete.is_some_and(|complete| last >= complete) {
-            return None;
-        }
-        Some((first, last))
-    };
-    Some((range, complete))
-}
-
-/// Whether `etag` may stand in `If-Range`: RFC 9110 section 13.1.5.
-pub(super) fn is_strong(etag: &str) -> bool {
-    etag.len() >= 2 && etag.starts_with('"') && etag.ends_with('"')
-}
-
-/// What the fields say of the file.
-fn head(parts: &response::Parts, url: &Url) -> Head {
-    let headers = &parts.headers;
-    let join = |name: &'static str| {
-        let all: Vec<_> = headers
-            .get_all(name)
-            .iter()
-            .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
-            .collect();
-        if all.is_empty() { None } else { Some(all.join(", ")) }
-    };
-    let accepts = headers.get_all(ACCEPT_RANGES).iter().filter_map(|value| value.to_str().ok());
-    Head {
-        url: url.to_string(),
-        status: parts.status.as_u16(),
-        length: content_length(headers),
-        ranges: accepts
-            .flat_map(|value| value.split(','))
-            .any(|unit| unit.trim().eq_ignore_ascii_case("bytes")),
-        etag: field(headers, ETAG),
-        last_modified: field(headers, LAST_MODIFIED),
-        content_type: field(headers, CONTENT_TYPE),
-        repr_digest: join("repr-digest"),
-        links: headers
-            .get_all(LINK)
-            .iter()
-            .take(MAX_LINKS)
-            .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
-            .collect(),
-        whole: false,
-        nth: 0,
-        last: false,
-    }
-}
-
-/// How long the server asks to wait: `Retry-After` in seconds, or a date, which is compared with the server's
-/// own `Date` and not with a clock of ours.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let text = field(headers, RETRY_AFTER)?;
-    let wait = match number(&text) {
-        Some(seconds) => Duration::from_secs(seconds),
-        None => {
-            let until = httpdate::parse_http_date(&text).ok()?;
-            let now = httpdate::parse_http_date(&field(headers, DATE)?).ok()?;
-            until.duration_since(now).unwrap_or_default()
-        }
-    };
-    Some(wait.min(MAX_RETRY))
-}
-
 /// What a status other than 2xx and a followed redirect means.
 fn status_error(status: StatusCode, headers: &HeaderMap) -> FetchError {
     match status.as_u16() {
@@ -211,21 +105,6 @@ fn status_error(status: StatusCode, headers: &HeaderMap) -> FetchError {
         }
         code => FetchError::Refused(format!("the server answers {code}")),
     }
-}
-
-/// The coding of the body, if it is not the file's own bytes.
-fn coding(headers: &HeaderMap) -> Option<String> {
-    let all = headers.get_all(CONTENT_ENCODING).iter();
-    let all: Vec<_> = all.map(|value| String::from_utf8_lossy(value.as_bytes()).trim().to_owned()).collect();
-    let coded = all.iter().any(|value| !value.is_empty() && !value.eq_ignore_ascii_case("identity"));
-    coded.then(|| all.join(", "))
-}
-
-/// Whether the answer is a web page.
-fn is_html(headers: &HeaderMap) -> bool {
-    let kind = field(headers, CONTENT_TYPE).unwrap_or_default().to_ascii_lowercase();
-    let kind = kind.split(';').next().unwrap_or_default().trim();
-    kind == "text/html" || kind == "application/xhtml+xml"
 }
 
 /// Whether a file of the name `name` is never a web page.
@@ -275,7 +154,7 @@ pub(super) fn validate(
         _ if coding(headers).is_some() => Err(FetchError::Encoded(coding(headers).unwrap_or_default())),
         RequestKind::Range { .. } => range(parts, &mut head, kind).map(|policy| (head, policy)),
         RequestKind::Document { .. } | RequestKind::Metadata
-            if is_html(headers) && is_no_page(asked.file_name()) =>
+            if is_html(headers) && is_no_page(file_name(asked)) =>
         {
             Err(web_page())
         }
@@ -399,46 +278,17 @@ fn range(parts: &response::Parts, head: &mut Head, kind: &RequestKind) -> Result
 
 #[cfg(test)]
 mod tests {
-    use hyper::http::HeaderValue;
+    use hyper::http::header::{
+        CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, DATE, ETAG, LINK, RETRY_AFTER,
+    };
 
     use super::*;
-
-    fn said(value: &[u8]) -> Option<ContentRange> {
-        let mut headers = HeaderMap::new();
-        headers.insert(CONTENT_RANGE, HeaderValue::from_bytes(value).ok()?);
-        content_range(&headers)
-    }
-
-    #[test]
-    fn content_ranges() {
-        assert_eq!(said(b"bytes 0-0/1"), Some((Some((0, 0)), Some(1))));
-        assert_eq!(said(b"Bytes 5-9/*"), Some((Some((5, 9)), None)));
-        assert_eq!(said(b"bytes */0"), Some((None, Some(0))));
-        for wrong in [
-            "",
-            "bytes",
-            "bytes 0-0",
-            "bytes 1-0/2",
-            "bytes 0-2/2",
-            "bytes -1/2",
-            "bytes 0-/2",
-            "bytes +0-0/1",
-        ] {
-            assert_eq!(said(wrong.as_bytes()), None, "{wrong}");
-        }
-    }
 
     #[test]
     fn files_that_are_no_pages() {
         assert!(FILE_TYPES.is_sorted(), "it is searched by halves");
         assert!(is_no_page("a.ISO") && is_no_page("a.tar.gz"));
         assert!(!is_no_page("iso") && !is_no_page("index.html") && !is_no_page("a.php"));
-    }
-
-    #[test]
-    fn strong_tags() {
-        assert!(is_strong("\"a\"") && is_strong("\"\""));
-        assert!(!is_strong("W/\"a\"") && !is_strong("\"") && !is_strong("a"));
     }
 
     proptest::proptest! {

@@ -10,7 +10,8 @@ use bytes::{Bytes, BytesMut};
 use hyper::body::{Frame, SizeHint};
 
 use super::counting_stream::Progress;
-use super::{ContentProvider, Shared, Unavailable};
+use super::provider::{ContentProvider, Unavailable};
+use super::shared::Shared;
 
 /// Bytes read at once: enough that system calls cost little, so few that a connection's memory stays small.
 const READ_BYTES: usize = 256 << 10;

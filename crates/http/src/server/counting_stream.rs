@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::Metrics;
+use super::shared::Metrics;
 
 /// Whether something moves on a connection.
 #[derive(Debug, Default)]

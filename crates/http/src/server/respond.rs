@@ -17,8 +17,9 @@ use super::counting_stream::Progress;
 use super::document::LIST_TYPE;
 use super::path::Path;
 use super::preconditions::{self, Precondition};
+use super::provider::{ContentProvider, PathLookup, Resource, ResourceRequest, Unavailable};
 use super::range::{self, RangeRequest};
-use super::{ContentProvider, PathLookup, Resource, ResourceRequest, Shared, Unavailable};
+use super::shared::Shared;
 
 /// Methods that RFC 9110 §9 and RFC 5789 know and that nothing here allows; others are not implemented.
 const REFUSED: &[Method] = &[

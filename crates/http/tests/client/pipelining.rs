@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use anabranch_http::client::{Client, FetchError, Options, RequestKind};
+use anabranch_http::client::{Client, FetchError, Options, PIPELINE_MAX, RequestKind};
 
 use crate::common::{Request, Server, client, fetch_request, file, options, outcomes, partial, range};
 
@@ -96,7 +96,6 @@ fn requests_go_out_while_an_answer_flows() {
 
 #[test]
 fn no_more_than_a_named_number_goes_out() {
-    const PIPELINE_MAX: usize = 64;
     let most = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&most);
     let server = Server::script(move |_, from, to| {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use algo::{Span, Time};
 use net::Interest;
 use net::netlink::{SockDiag, TcpState};
+use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::kernel_name;
@@ -160,7 +161,7 @@ impl SocketFlow {
         self.began = Some(now);
         let Some(tx) = &self.tx else { return };
         match tx.connect(&self.to.into()) {
-            Err(e) if e.raw_os_error() != Some(nix_einprogress()) => self.fail(now, &e),
+            Err(e) if e.raw_os_error() != Some(Errno::INPROGRESS.raw_os_error()) => self.fail(now, &e),
             _ => {}
         }
     }
@@ -328,11 +329,6 @@ impl SocketFlow {
 /// An error that is none: later perhaps.
 fn is_transient(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
-}
-
-/// EINPROGRESS, which the standard library has no name for.
-const fn nix_einprogress() -> i32 {
-    115
 }
 
 /// Timeouts of all sockets of the sending host (`TCPTimeouts` of its `/proc/net/netstat`).

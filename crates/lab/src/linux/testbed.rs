@@ -7,23 +7,20 @@
 //!   of preference; MPTCP opens a subflow over each path but the first, on its device.
 //! * `F.rx` has the address 10.n.255.1 alone, and a route back to 10.n.p.1 over `p{p}`.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Mutex, PoisonError};
 
-use algo::{Rate, Span};
+use algo::Span;
 use net::emulator::{CrossTraffic, Driver, Emulator, EmulatorHandle, IpPacket, PortId, Snapshot};
 use net::netlink::{Endpoint, EndpointFlags, Limits, Netlink, PathManager, Route};
 use net::{Namespace, Tun};
-use sim::{LinkConfig, LinkId, MediumId, Net, Rng};
+use sim::{LinkId, Net, Rng};
 
 use crate::run::flow_instances::{FlowInstance, flow_instances};
-use crate::run::links::{LinkBuilder, Links, number};
+use crate::run::links::{Links, UNRATED, number};
 use crate::scenario::{Path, Scenario};
 
-/// What a path without a rate (of a trace, of its access link) is taken to carry, for buffers.
-const UNRATED: Rate = Rate::from_bits(1_000_000_000);
 /// Receive buffers hold what all paths have under way and queue, so many times over: they are never the
 /// limit.
 const BUFFER_PARTS: u64 = 8;
@@ -81,26 +78,6 @@ pub struct Testbed {
     pub(crate) links: Links,
 }
 
-/// What links are built on.
-struct EmulatedNet {
-    net: Net<IpPacket>,
-    pipes: BTreeMap<Span, LinkId>,
-}
-
-impl LinkBuilder for EmulatedNet {
-    fn link(&mut self, name: &str, config: LinkConfig) -> LinkId {
-        self.net.link(name, config)
-    }
-    fn medium(&mut self, name: &str) -> MediumId {
-        self.net.medium(name)
-    }
-    fn pipe(&mut self, delay: Span) -> LinkId {
-        let Self { net, pipes } = self;
-        let config = LinkConfig { queue_packets: u32::MAX, delay, ..LinkConfig::default() };
-        *pipes.entry(delay).or_insert_with(|| net.link(&format!("pipe of {delay}"), config))
-    }
-}
-
 /// Whether this process may make namespaces and devices.
 ///
 /// # Errors
@@ -148,24 +125,24 @@ impl Testbed {
     /// # Errors
     /// What the system refuses, in a sentence.
     pub fn new(scenario: &Scenario, seed: u64) -> io::Result<Self> {
-        let mut emulated = EmulatedNet { net: Net::new(seed), pipes: BTreeMap::new() };
-        let links = Links::build(scenario, &mut emulated);
+        let mut net = Net::<IpPacket>::new(seed);
+        let links = Links::build(scenario, &mut net);
         let mtu = u32::try_from(links.packet_bytes).unwrap_or(u32::MAX);
         // Routes first: the emulator takes the net as a whole.
         let (mut routes, mut crossing) = (Vec::new(), Vec::new());
         for instance in flow_instances(scenario, "reno", seed) {
             for (p, path) in instance.flow.paths.iter().enumerate() {
-                let (down, mut up) = links.path(scenario, &mut emulated, &instance.name, p, path);
+                let (down, mut up) = links.path(scenario, &mut net, &instance.name, p, path);
                 if up.is_empty() {
-                    up.push(emulated.pipe(Span::ZERO));
+                    up.push(net.pipe(Span::ZERO));
                 }
-                routes.push((emulated.net.route(&down), emulated.net.route(&up)));
+                routes.push((net.route(&down), net.route(&up)));
             }
         }
         for (name, cbr) in &scenario.cbr {
             let via: Vec<LinkId> = cbr.via.iter().map(|link| links.ids[link]).collect();
             crossing.push(CrossTraffic {
-                route: emulated.net.route(&via),
+                route: net.route(&via),
                 rate: cbr.rate.rate(links.packet_bytes),
                 packet_bytes: mtu,
                 burst: cbr.on.map(|on| (on.0, cbr.off.0)),
@@ -174,7 +151,7 @@ impl Testbed {
                 rng: Rng::stream(seed, &format!("cbr {name}")),
             });
         }
-        let mut emulator = Emulator::new(emulated.net);
+        let mut emulator = Emulator::new(net);
         crossing.into_iter().for_each(|cross| emulator.add_cross_traffic(cross));
         let nursery = nursery()?;
         let (mut pairs, mut routes, mut connections) = (Vec::new(), routes.into_iter(), 0);

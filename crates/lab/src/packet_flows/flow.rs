@@ -1,33 +1,16 @@
 //! What a flow does.
 
 use algo::Time;
-use algo::control::{Algorithm, CongestionCause, Group};
+use algo::control::{CongestionCause, Group};
 use algo::sent_packets::Delivery;
 use algo::shared_bottleneck::Detector;
 use algo::subflow::{Subflow, Timer};
 use sim::RouteId;
 
-use super::{
-    FlowId, PacketFlow, PacketFlows, PayloadKind, Segment, SegmentKind, SendBacklog, SubflowEntry, SubflowId,
-    TimerKind,
-};
-
-/// What a flow is made of.
-#[derive(Clone, Debug)]
-pub struct FlowConfig {
-    /// Its paths: controller, route of data, route of acknowledgements (none: they are back at once), group.
-    pub paths: Vec<(Algorithm, RouteId, Option<RouteId>, u32)>,
-    /// Size of its packets on the wire, bytes.
-    pub packet_bytes: u16,
-    /// How many packets it transfers; none: without end.
-    pub packets: Option<u64>,
-    /// When it starts.
-    pub start: Time,
-    /// When it stops, if it does.
-    pub stop: Option<Time>,
-    /// Whether its groups follow shared-bottleneck detection.
-    pub detect: bool,
-}
+use super::config::FlowConfig;
+use super::segment::{Segment, SegmentKind, SubflowId};
+use super::send_backlog::{PayloadKind, SendBacklog};
+use super::{FlowId, PacketFlow, PacketFlows, SubflowEntry, TimerKind};
 
 impl PacketFlows {
     /// Adds a flow.

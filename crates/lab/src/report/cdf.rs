@@ -8,8 +8,8 @@ use super::plot::{Frame, colour, defs, figure, path};
 use super::text::{count, escape, put};
 use super::{CASES_MAX, Keys, Study, heading};
 use crate::World;
+use crate::metric::metric;
 use crate::outcome::Run;
-use crate::run::unit;
 use crate::scenario::Measure;
 
 /// Seeds below which a distribution says nothing.
@@ -105,7 +105,7 @@ fn group(keys: &Keys<'_>, measure: &Measure, case: Option<&str>, samples: &[Samp
     let x = Axis::exact(min - pad, max + pad, 3);
     let y = Axis::exact(0.0, 1.0, 2);
     let frame = Frame { left: 26.0, right: SIZE.0 - 10.0, top: 18.0, bottom: SIZE.1 - 34.0, x, y };
-    let title = match unit(measure.kind) {
+    let title = match metric(measure.kind).unit {
         "" => measure.metric.clone(),
         unit => unit.to_string(),
     };

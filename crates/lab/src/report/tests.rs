@@ -1,19 +1,9 @@
 //! Tests of whole pages, on made-up runs that look like real ones.
 
+use sim::Rng;
+
 use super::*;
 use crate::outcome::{Line, Outcome, Series, SeriesKind};
-
-/// Numbers from a seed: splitmix64.
-struct Luck(u64);
-
-impl Luck {
-    fn unit(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
-    }
-}
 
 pub(super) fn scenario() -> Scenario {
     toml::from_str(
@@ -54,7 +44,7 @@ fn run(case: Option<&str>, controller: &str, seed: u64, flows: usize, steps: usi
         .bytes()
         .fold(7, |h, b| u64::wrapping_add(u64::wrapping_mul(h, 31) % 1_000_003, u64::from(b)))
         + case.map_or(0, str::len) as u64;
-    let mut luck = Luck(id * 1_000 + seed);
+    let mut luck = Rng::new(id * 1_000 + seed);
     let step_s = 60.0 / steps as f64;
     let mut lines = Vec::new();
     let mut queue = vec![0_f32; steps];
@@ -125,7 +115,7 @@ fn rows(scenario: &Scenario, runs: &[Run]) -> Vec<Row> {
                 controller: run.controller.clone(),
                 metric: measure.metric.clone(),
                 value: Some(mean),
-                unit: crate::run::unit(measure.kind).into(),
+                unit: crate::metric::metric(measure.kind).unit.into(),
                 sd: Some(sd),
                 ci95: (n > 1.0).then_some(2.26 * sd / n.sqrt()),
                 paper: (i == 0).then_some(mean.round() + 1.5),

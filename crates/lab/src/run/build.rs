@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use algo::Span;
 use algo::control::Algorithm;
-use algo::{Rate, Span};
 use mmtp::subscriber::Grouping;
 use sim::{LinkId, Stats};
 
 use super::flow_instances::{FlowInstance, flow_instances};
 use super::groups::TopologyGroups;
-use super::links::Links;
+use super::links::{Links, UNRATED};
 use super::observations::{FlowEnd, Observe, ObservedFlow};
 use crate::content::Content;
 use crate::packet_flows::{Burst, CbrConfig, FlowConfig, FlowId};
@@ -19,9 +19,6 @@ use crate::simulation::{
     Fault, OVERHEAD_BYTES, PAYLOAD_MAX, PathSpec, ReceiverId, SimSourceId, Simulation, WantId,
 };
 
-/// What a path without a rate (of a trace, of its access link) is taken to carry at most: it decides only how
-/// long an endless content is.
-const UNRATED: Rate = Rate::from_bits(1_000_000_000);
 /// Blocks of the pattern that contents repeat.
 const PATTERN_BLOCKS: usize = 64;
 /// The most blocks of a content: its hashes take 64 MiB then, and it is 32 GiB.
@@ -58,7 +55,7 @@ pub(super) enum FlowBackend {
 impl SimulatedScenario {
     pub(super) fn new(scenario: &Scenario, controller: &str, seed: u64) -> Self {
         let mut simulation = Simulation::new(seed);
-        let links = Links::build(scenario, &mut simulation);
+        let links = Links::build(scenario, simulation.net_mut());
         let mut world = Self { simulation, links, flows: Vec::new() };
         let sources = world.sources(scenario);
         for instance in flow_instances(scenario, controller, seed) {
@@ -98,7 +95,7 @@ impl SimulatedScenario {
         let groups = TopologyGroups::initial(scenario, flow);
         let mut paths = Vec::new();
         for (p, path) in flow.paths.iter().enumerate() {
-            let (down, up) = self.links.path(scenario, &mut self.simulation, &instance.name, p, path);
+            let (down, up) = self.links.path(scenario, self.simulation.net_mut(), &instance.name, p, path);
             let up = if up.is_empty() { None } else { Some(self.simulation.route(&up)) };
             paths.push((control, self.simulation.route(&down), up, groups[p]));
         }
@@ -122,13 +119,14 @@ impl SimulatedScenario {
         sources: &Sources,
     ) -> FlowBackend {
         let (flow, control) = (instance.flow, algorithm(instance));
-        let receiver = self.simulation.receiver(Span::ZERO);
+        let receiver = self.simulation.receiver(flow.coalesce.0);
         if flow.groups == Groups::Auto {
             self.simulation.grouping(receiver, Grouping::Auto);
         }
         let groups = TopologyGroups::initial(scenario, flow);
         for (p, path) in flow.paths.iter().enumerate() {
-            let (down, mut up) = self.links.path(scenario, &mut self.simulation, &instance.name, p, path);
+            let (down, mut up) =
+                self.links.path(scenario, self.simulation.net_mut(), &instance.name, p, path);
             if up.is_empty() {
                 up.push(self.simulation.pipe(Span::ZERO));
             }
@@ -280,11 +278,30 @@ impl Observe for SimulatedScenario {
     }
 
     fn misgrouped(&self, flow: usize) -> Option<(bool, bool)> {
-        Some(self.misgrouped_of(&self.flows[flow]))
+        let FlowHandle { backend, paths, topology, .. } = &self.flows[flow];
+        let groups = || match *backend {
+            FlowBackend::PacketFlow(no) => self.simulation.packet_flows().groups(no),
+            FlowBackend::Receiver(r, _) => self.simulation.paths(r).iter().map(|path| path.group).collect(),
+        };
+        Some(if *paths < 2 { (false, false) } else { topology.mismatches(&groups()) })
     }
 
+    /// NMCC's factor m (Thomas, dissertation, equation (4.7)) of the largest group.
     fn factor(&self, flow: usize) -> Option<f32> {
-        Some(self.factor_of(&self.flows[flow]))
+        let FlowBackend::PacketFlow(no) = self.flows[flow].backend else { return Some(0.0) };
+        let groups = self.simulation.packet_flows().published(no).filter(|members| members.len() > 1);
+        let m2 = groups.map(|members| {
+            let counted = members.iter().filter(|member| member.srtt > Span::ZERO);
+            let omegas: Vec<f64> = counted
+                .map(|member| {
+                    let w = if member.slow_start { member.cwnd.0 as f64 / (1u64 << 40) as f64 } else { 1.0 };
+                    w / (member.srtt.as_nanos() as f64).powi(2)
+                })
+                .collect();
+            let most = omegas.iter().copied().fold(0.0, f64::max);
+            if most > 0.0 { omegas.iter().sum::<f64>() / most } else { 0.0 }
+        });
+        Some(m2.fold(0.0, f64::max).sqrt() as f32)
     }
 }
 

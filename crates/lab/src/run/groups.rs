@@ -2,10 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use algo::Span;
-use algo::control::Window;
-
-use super::build::{FlowBackend, FlowHandle, SimulatedScenario};
 use crate::scenario::{Flow, Groups, Scenario};
 
 /// For each path the group it is in, where paths that share a link that queues or a medium, directly or
@@ -51,46 +47,12 @@ impl TopologyGroups {
     }
 
     /// Whether paths that belong together are apart, and whether paths that do not are together.
-    fn mismatches(&self, groups: &[u32]) -> (bool, bool) {
+    pub(super) fn mismatches(&self, groups: &[u32]) -> (bool, bool) {
         let pairs = || (0..groups.len()).flat_map(|a| (0..a).map(move |b| (a, b)));
         let wrong = |truly: bool| {
             pairs().any(|(a, b)| (self.0[a] == self.0[b]) == truly && (groups[a] == groups[b]) != truly)
         };
         (wrong(true), wrong(false))
-    }
-}
-
-impl SimulatedScenario {
-    /// The group of each path as its flow sees it.
-    fn blocks_of(&self, flow: &FlowHandle) -> Vec<u32> {
-        match flow.backend {
-            FlowBackend::PacketFlow(no) => self.simulation.packet_flows().groups(no),
-            FlowBackend::Receiver(r, _) => self.simulation.paths(r).iter().map(|path| path.group).collect(),
-        }
-    }
-
-    /// Whether paths are wrongly apart, wrongly together.
-    pub(super) fn misgrouped_of(&self, flow: &FlowHandle) -> (bool, bool) {
-        if flow.paths < 2 { (false, false) } else { flow.topology.mismatches(&self.blocks_of(flow)) }
-    }
-
-    /// NMCC's factor m (Thomas, dissertation, equation (4.7)) of the largest group; zero if none is coupled.
-    pub(super) fn factor_of(&self, flow: &FlowHandle) -> f32 {
-        let FlowBackend::PacketFlow(no) = flow.backend else { return 0.0 };
-        let groups = self.simulation.packet_flows().published(no).filter(|members| members.len() > 1);
-        let m2 = groups.map(|members| {
-            let counted = members.iter().filter(|member| member.srtt > Span::ZERO);
-            let omegas: Vec<f64> = counted
-                .map(|member| {
-                    let w =
-                        if member.slow_start { member.cwnd.units() as f64 / Window::ONE as f64 } else { 1.0 };
-                    w / (member.srtt.as_nanos() as f64).powi(2)
-                })
-                .collect();
-            let most = omegas.iter().copied().fold(0.0, f64::max);
-            if most > 0.0 { omegas.iter().sum::<f64>() / most } else { 0.0 }
-        });
-        m2.fold(0.0, f64::max).sqrt() as f32
     }
 }
 

@@ -4,35 +4,16 @@ use std::collections::BTreeMap;
 
 use algo::{Rate, Span, Time};
 use sim::config::Discipline;
-use sim::{GilbertElliott, LinkChange, LinkConfig, LinkId, MediumId, Trace, VictimPolicy};
+use sim::{GilbertElliott, LinkChange, LinkConfig, LinkId, Net, Packet, VictimPolicy};
 
 use crate::scenario::{self, Fault, Link, Path, Scenario, SizeSpec, Transport};
-use crate::simulation::{FLOW_DATAGRAMS, Simulation};
+use crate::simulation::FLOW_DATAGRAMS;
 
+/// What a path or link without a rate (of a trace, of its access link) is taken to carry at most: it decides
+/// only how long an endless content is, and how large buffers are.
+pub(crate) const UNRATED: Rate = Rate::from_bits(1_000_000_000);
 /// What an access link's queue holds, packets: it never drops.
 const ACCESS_QUEUE: u32 = 1_000_000;
-
-/// What links can be built on.
-pub(crate) trait LinkBuilder {
-    /// One direction of a link; every one needs its own name.
-    fn link(&mut self, name: &str, config: LinkConfig) -> LinkId;
-    /// A medium that links share.
-    fn medium(&mut self, name: &str) -> MediumId;
-    /// A way of this delay that nothing queues on; ways of equal delay are one link.
-    fn pipe(&mut self, delay: Span) -> LinkId;
-}
-
-impl LinkBuilder for Simulation {
-    fn link(&mut self, name: &str, config: LinkConfig) -> LinkId {
-        Self::link(self, name, config)
-    }
-    fn medium(&mut self, name: &str) -> MediumId {
-        Self::medium(self, name)
-    }
-    fn pipe(&mut self, delay: Span) -> LinkId {
-        Self::pipe(self, delay)
-    }
-}
 
 /// The scenario's links, built.
 #[derive(Debug)]
@@ -45,7 +26,7 @@ pub(crate) struct Links {
 
 impl Links {
     /// Builds the scenario's links and media.
-    pub(crate) fn build(scenario: &Scenario, builder: &mut impl LinkBuilder) -> Self {
+    pub(crate) fn build(scenario: &Scenario, net: &mut Net<impl Packet>) -> Self {
         let packet_bytes = match scenario.packet {
             SizeSpec::Bytes(bytes) => bytes,
             SizeSpec::Packets(_) | SizeSpec::Time(_) => unreachable!("checked: a packet's size is in bytes"),
@@ -55,10 +36,10 @@ impl Links {
         for (name, link) in &scenario.link {
             let mut config = links.config(scenario, link);
             config.medium = link.medium.as_ref().map(|medium| {
-                let id = *media.entry(medium).or_insert_with(|| builder.medium(&format!("medium {medium}")));
+                let id = *media.entry(medium).or_insert_with(|| net.medium(&format!("medium {medium}")));
                 (id, link.weight.unwrap_or(1))
             });
-            links.ids.insert(name.clone(), builder.link(name, config));
+            links.ids.insert(name.clone(), net.link(name, config));
         }
         links
     }
@@ -78,7 +59,7 @@ impl Links {
             ..LinkConfig::default()
         };
         config.discipline = discipline(link);
-        config.trace = link.trace.as_deref().map(|path| trace(path).expect("checked: it is one"));
+        config.trace = link.trace.as_ref().map(|file| file.read().expect("checked: it is one").0.clone());
         let numbers = link.drop_of.iter().map(|drop| (number(scenario, &drop.flow, drop.path), drop.nth));
         config.scripted_flow_drops = numbers.collect();
         config.bursts = link.gilbert.as_ref().map(|gilbert| GilbertElliott {
@@ -113,7 +94,7 @@ impl Links {
     pub(crate) fn path(
         &self,
         scenario: &Scenario,
-        builder: &mut impl LinkBuilder,
+        net: &mut Net<impl Packet>,
         own: &str,
         p: usize,
         path: &Path,
@@ -124,15 +105,15 @@ impl Links {
         let delay = delays.fold(Span::ZERO, |sum, delay| sum + delay);
         let rest = if path.rtt.0 > delay { path.rtt.0 - delay } else { Span::ZERO };
         if rest > Span::ZERO {
-            up.push(builder.pipe(rest));
+            up.push(net.pipe(rest));
         }
         if let Some(access) = path.access {
             let config =
                 LinkConfig::new(access.rate(self.packet_bytes), Span::ZERO).queue_packets(ACCESS_QUEUE);
-            down.insert(0, builder.link(&format!("access of {own}/{p}"), config));
+            down.insert(0, net.link(&format!("access of {own}/{p}"), config));
         }
         if down.is_empty() {
-            down.push(builder.pipe(Span::ZERO));
+            down.push(net.pipe(Span::ZERO));
         }
         (down, up)
     }
@@ -158,15 +139,6 @@ pub(crate) fn number(scenario: &Scenario, flow: &str, path: usize) -> u32 {
     let paths: usize = before.map(|(_, other)| other.count as usize * other.paths.len()).sum();
     let number = (paths + path) as u32;
     if transport == Transport::Mmtp { FLOW_DATAGRAMS | number } else { number }
-}
-
-/// The trace in a file.
-///
-/// # Errors
-/// What is wrong with it.
-pub(crate) fn trace(path: &str) -> Result<Trace, String> {
-    let text = std::fs::read_to_string(path).map_err(|e| format!("cannot be read: {e}"))?;
-    Trace::parse(&text).map_err(|e| format!("is none: {e}"))
 }
 
 /// What a link's queue does before it is full.

@@ -3,9 +3,15 @@
 use algo::{Span, Time};
 use sim::Stats;
 
-use super::{LINES_MAX, STEP_MIN, STEPS};
 use crate::outcome::{Line, SeriesKind};
 use crate::scenario::Scenario;
+
+/// Steps in which a run is noted.
+pub const STEPS: u64 = 1_000;
+/// The shortest step.
+pub const STEP_MIN: Span = Span::from_millis(50);
+/// Lines kept of one run for the report.
+pub const LINES_MAX: usize = 96;
 
 /// A flow of a run; each of several copies is one.
 pub(crate) struct ObservedFlow {
@@ -83,7 +89,7 @@ pub(crate) struct Observations {
 
 impl Observations {
     /// What was noted at a time that a measure asks for.
-    pub(super) fn snapshot(&self, at: Time) -> &Snapshot {
+    pub(crate) fn snapshot(&self, at: Time) -> &Snapshot {
         self.snapshots
             .iter()
             .find(|snapshot| snapshot.at == at)
@@ -91,12 +97,12 @@ impl Observations {
     }
 
     /// What had happened in the end.
-    pub(super) fn last(&self) -> &Snapshot {
+    pub(crate) fn last(&self) -> &Snapshot {
         self.snapshots.last().expect("the end is noted")
     }
 
     /// What was done between two times that a measure asks for.
-    pub(super) fn window<'a>(
+    pub(crate) fn window<'a>(
         &'a self,
         scenario: &'a Scenario,
         from: Time,
@@ -229,7 +235,7 @@ fn lines(scenario: &Scenario, flows: &[ObservedFlow]) -> Vec<Line> {
 }
 
 /// What was done between two snapshots.
-pub(super) struct MeasurementWindow<'a> {
+pub(crate) struct MeasurementWindow<'a> {
     scenario: &'a Scenario,
     observations: &'a Observations,
     before: &'a Snapshot,
@@ -238,18 +244,18 @@ pub(super) struct MeasurementWindow<'a> {
 
 impl<'a> MeasurementWindow<'a> {
     /// How long, s.
-    pub(super) fn secs(&self) -> f64 {
+    pub(crate) fn secs(&self) -> f64 {
         self.after.taken_at.since(self.before.taken_at).as_nanos() as f64 / 1e9
     }
 
     /// The first and the last step, within those that there are.
-    pub(super) fn steps(&self) -> std::ops::Range<usize> {
+    pub(crate) fn steps(&self) -> std::ops::Range<usize> {
         let step = |at: Time| (at.as_nanos() / self.observations.step.as_nanos()) as usize;
         step(self.before.at)..step(self.after.at).min(self.observations.totals.first().map_or(0, Vec::len))
     }
 
     /// The flows of these names: all if there are none.
-    pub(super) fn flows(
+    pub(crate) fn flows(
         &self,
         names: &'a [String],
     ) -> impl Iterator<Item = (usize, &'a ObservedFlow)> + use<'a> {
@@ -258,7 +264,7 @@ impl<'a> MeasurementWindow<'a> {
     }
 
     /// Bytes a second delivered on these paths of a flow: on all if there are none.
-    pub(super) fn goodput_of(&self, flow: usize, paths: &[usize]) -> f64 {
+    pub(crate) fn goodput_of(&self, flow: usize, paths: &[usize]) -> f64 {
         if paths.is_empty() {
             return (self.after.totals[flow] - self.before.totals[flow]) as f64 / self.secs();
         }
@@ -268,32 +274,32 @@ impl<'a> MeasurementWindow<'a> {
     }
 
     /// The same of several flows.
-    pub(super) fn goodput(&self, names: &'a [String], paths: &[usize]) -> f64 {
+    pub(crate) fn goodput(&self, names: &'a [String], paths: &[usize]) -> f64 {
         self.flows(names).map(|(f, _)| self.goodput_of(f, paths)).sum()
     }
 
     /// What the links of these names had seen before and after.
-    pub(super) fn stats(&self, names: &'a [String]) -> impl Iterator<Item = (&'a Stats, &'a Stats)> {
+    pub(crate) fn stats(&self, names: &'a [String]) -> impl Iterator<Item = (&'a Stats, &'a Stats)> {
         let (before, after) = (self.before, self.after);
         let place = |name: &String| self.scenario.link.keys().position(|key| key == name);
         names.iter().filter_map(place).map(|i| (&before.links[i], &after.links[i]))
     }
 
     /// The rates of these links, bytes a second.
-    pub(super) fn rate_bytes(&self, names: &[String]) -> f64 {
+    pub(crate) fn rate_bytes(&self, names: &[String]) -> f64 {
         let rate =
             |name: &String| self.scenario.link[name].rate.map(|r| r.rate(self.observations.packet_bytes));
         names.iter().filter_map(rate).map(|rate| rate.as_bytes() as f64).sum()
     }
 
     /// What these links carried, in percent of their rate.
-    pub(super) fn utilisation(&self, names: &'a [String]) -> f64 {
+    pub(crate) fn utilisation(&self, names: &'a [String]) -> f64 {
         let carried: u64 = self.stats(names).map(|(a, b)| b.delivered_bytes - a.delivered_bytes).sum();
         100.0 * carried as f64 / self.secs() / self.rate_bytes(names)
     }
 
     /// Packets dropped by the queues of these links, chance or script, of those offered.
-    pub(super) fn loss(&self, names: &'a [String]) -> f64 {
+    pub(crate) fn loss(&self, names: &'a [String]) -> f64 {
         let lost = |stats: &Stats| stats.dropped.congestion() + stats.dropped.loss + stats.dropped.scripted;
         let (dropped, offered) = self
             .stats(names)
@@ -302,7 +308,7 @@ impl<'a> MeasurementWindow<'a> {
     }
 
     /// The mean queue of these links, ms of their rate.
-    pub(super) fn queue_ms(&self, names: &'a [String]) -> f64 {
+    pub(crate) fn queue_ms(&self, names: &'a [String]) -> f64 {
         let bytes: f64 = self
             .stats(names)
             .map(|(a, b)| (b.queue_byte_ns - a.queue_byte_ns) as f64 / 1e9 / self.secs())

@@ -2,15 +2,11 @@
 
 mod measure;
 
-use std::fs;
-
 use algo::Span;
 use algo::control::{ALGORITHMS, Algorithm};
 
 use super::error::{ScenarioError, hint};
 use super::{Cbr, Fault, Flow, Link, Path, RateSpec, Scenario, SizeSpec, Transport};
-
-pub use measure::{Range, RangeError};
 
 /// The most links a scenario may have.
 pub const LINKS_MAX: usize = 100_000;
@@ -26,9 +22,6 @@ pub const MEASURES_MAX: usize = 1_000;
 pub const PACKET_BYTES_MAX: u64 = 65_535;
 /// The smallest packet, bytes: room for the headers.
 pub const PACKET_BYTES_MIN: u64 = 64;
-/// The largest trace, bytes.
-pub const TRACE_BYTES_MAX: u64 = 256 << 20;
-
 type Checked = Result<(), ScenarioError>;
 
 /// An error at `key` if it is not so.
@@ -182,7 +175,10 @@ impl Scenario {
         ensure(link.medium.is_none() || link.rate.is_some(), at("medium"), || {
             "a link on a medium needs a `rate`: how fast it sends when it is its turn".into()
         })?;
-        link.trace.as_deref().map_or(Ok(()), |trace| check_trace(trace, at("trace")))
+        match link.trace.as_ref().map(|trace| (trace.path(), trace.read())) {
+            Some((path, Err(what))) => Err(ScenarioError::at(at("trace"), format!("trace {path} {what}"))),
+            _ => Ok(()),
+        }
     }
 
     fn positive(&self, rate: Option<RateSpec>, key: String, instead: &str) -> Checked {
@@ -212,6 +208,10 @@ impl Scenario {
         })?;
         ensure(!matches!(flow.size, Some(SizeSpec::Bytes(0) | SizeSpec::Packets(0))), at("size"), || {
             "nothing to transfer; leave `size` out for a flow without end".into()
+        })?;
+        let batches = flow.coalesce.0 > Span::ZERO;
+        ensure(!batches || flow.transport == Transport::Mmtp, at("coalesce"), || {
+            "only mmtp hands packets over in batches".into()
         })?;
         for (index, path) in flow.paths.iter().enumerate() {
             self.check_path(path, &at(&format!("paths.{index}")))?;
@@ -323,17 +323,6 @@ fn no_path(path: usize, name: &str, flow: &Flow) -> String {
 fn named(name: &str, what: &str) -> Checked {
     let so = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || "-_+".contains(c));
     ensure(so, what, || format!("`{name}` is no name: letters, digits, `-` and `_`"))
-}
-
-/// Whether a trace is there, and is one.
-fn check_trace(trace: &str, key: String) -> Checked {
-    let wrong = |what: String| Err(ScenarioError::at(&key, format!("trace {trace} {what}")));
-    match fs::metadata(trace) {
-        Err(e) => return wrong(format!("cannot be read: {e}")),
-        Ok(file) if file.len() > TRACE_BYTES_MAX => return wrong(format!("is over {TRACE_BYTES_MAX} bytes")),
-        Ok(_) => {}
-    }
-    crate::run::links::trace(trace).map_or_else(wrong, |_| Ok(()))
 }
 
 #[cfg(test)]
@@ -455,6 +444,7 @@ mod tests {
             ("rtt = \"50 ms\"", "rtt = \"4 ms\"", "flow.mp.paths.0.rtt: 4 ms is less than"),
             ("size = \"10 MB\"", "size = \"10 s\"", "in bytes or packets"),
             ("size = \"10 MB\"", "count = 2000000", "subflows"),
+            ("[flow.sp]\n", "coalesce = \"1 ms\"\n[flow.sp]\n", "flow.mp.coalesce: only mmtp"),
             ("size = \"10 MB\"", "start = \"60 s\"", "flow.sp.start: 60 s is not before the end"),
             ("[flow.sp]", "[flow.\"s.p\"]", "`s.p` is no name"),
             ("\"nmcc\", \"reno\"]", "\"nmcc\", \"nmcc\"]", "`nmcc` twice"),

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::trace_file::TraceFile;
 use super::units::{Duration, RateSpec, SizeSpec};
 
 /// One direction of a link.
@@ -39,7 +40,7 @@ pub struct Link {
     /// How long.
     pub reorder_by: Duration,
     /// A trace in mahimahi's format that says when packets may leave; a path beside the scenario file.
-    pub trace: Option<String>,
+    pub trace: Option<TraceFile>,
     /// A shared radio medium, by name: links on it send one at a time.
     pub medium: Option<String>,
     /// Weight in the contention for the medium.

@@ -5,12 +5,13 @@ use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
-use toml::Value;
-use toml::de::{DeTable, DeValue};
+use serde::Deserialize as _;
+use toml::de::{DeTable, DeValue, Deserializer};
+use toml::{Spanned, Value};
 
-use super::Scenario;
 use super::error::{ScenarioError, hint};
 use super::schema::{SchemaNode, schema_at};
+use super::{Scenario, TraceFile};
 
 /// The largest scenario file; a trace belongs into a file of its own.
 pub const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -41,13 +42,12 @@ impl Scenario {
     }
 
     fn read(text: &str, name: &str, dir: &Path) -> Result<Self, ScenarioError> {
-        let places = SpanIndex::of(text).map_err(|e| e.in_file(name))?;
+        let (places, table) = SpanIndex::of(text).map_err(|e| e.in_file(name))?;
         let read = || {
-            let table: toml::Table = text.parse().map_err(|e: toml::de::Error| {
-                ScenarioError::of("", e.message()) // SpanIndex has parsed it, so this does not happen.
-            })?;
-            verify(&Value::Table(table), &[])?;
-            let mut scenario: Self = toml::from_str(text).map_err(|e| places.explain(&e))?;
+            let tree = toml::Table::deserialize(Deserializer::from(table.clone()));
+            verify(&Value::Table(tree.map_err(|e| places.explain(&e))?), &[])?;
+            let scenario = Self::deserialize(Deserializer::from(table));
+            let mut scenario = scenario.map_err(|e| places.explain(&e))?;
             scenario.resolve(dir);
             scenario.check()?;
             for (case, scenario) in scenario.cases()? {
@@ -65,7 +65,7 @@ impl Scenario {
     /// Makes the paths of traces, which are relative to the file, relative to the current directory.
     fn resolve(&mut self, dir: &Path) {
         for trace in self.link.values_mut().filter_map(|link| link.trace.as_mut()) {
-            *trace = dir.join(&*trace).to_string_lossy().into_owned();
+            *trace = TraceFile::new(dir.join(trace.path()).to_string_lossy());
         }
     }
 }
@@ -79,12 +79,13 @@ struct SpanIndex {
 }
 
 impl SpanIndex {
-    fn of(text: &str) -> Result<Self, ScenarioError> {
+    /// The places of a text, and the text, parsed.
+    fn of(text: &str) -> Result<(Self, Spanned<DeTable<'_>>), ScenarioError> {
         let starts = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at + 1);
         let mut places = Self { keys: BTreeMap::new(), lines: std::iter::once(0).chain(starts).collect() };
         let table = DeTable::parse(text).map_err(|e| places.explain(&e))?;
         places.table(table.get_ref(), "");
-        Ok(places)
+        Ok((places, table))
     }
 
     fn table(&mut self, table: &DeTable<'_>, path: &str) {

@@ -58,10 +58,17 @@ impl Scenario {
             let steps: Vec<&str> = key.split('.').collect();
             verify(value, &steps)?;
         }
-        *self = match root.clone().try_into() {
-            Ok(scenario) => scenario,
-            Err(all) => return Err(self.blame(sets, &all)),
-        };
+        let mut new: Self = root.try_into().map_err(|all| self.blame(sets, &all))?;
+        // What was read of traces stays known.
+        for (name, link) in &mut new.link {
+            let old = self.link.get(name).and_then(|old| old.trace.as_ref());
+            if let (Some(trace), Some(old)) = (&mut link.trace, old)
+                && trace == old
+            {
+                *trace = old.clone();
+            }
+        }
+        *self = new;
         Ok(())
     }
 

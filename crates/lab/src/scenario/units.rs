@@ -1,4 +1,5 @@
-//! Quantities as people write them: `"8 Mbit/s"`, `"50 ms"`, `"10 MB"`, `"53 pkt"`. Always with a unit.
+//! Quantities as people write them: `"8 Mbit/s"`, `"50 ms"`, `"10 MB"`, `"53 pkt"`. Always with a unit. The
+//! rates of command lines are these too, where `/s` and `B` may be left out.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,6 +14,23 @@ fn split(text: &str) -> Option<(f64, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let number: f64 = text[..end].parse().ok()?;
     number.is_finite().then(|| (number, text[end..].trim()))
+}
+
+/// How many bytes a unit is: `B` or `bit`, perhaps behind `k`, `M`, `G` (1,000) or `Ki`, `Mi`, `Gi` (1,024).
+fn bytes_of(unit: &str) -> Option<f64> {
+    let bits = unit.strip_suffix("bit").map(|prefix| (prefix, 0.125));
+    let (prefix, one) = bits.or_else(|| Some((unit.strip_suffix('B')?, 1.0)))?;
+    let scale = match prefix {
+        "" => 1.0,
+        "k" | "K" => 1e3,
+        "m" | "M" => 1e6,
+        "g" | "G" => 1e9,
+        "ki" | "Ki" => 1_024.0,
+        "Mi" => 1_048_576.0,
+        "Gi" => 1_073_741_824.0,
+        _ => return None,
+    };
+    Some(one * scale)
 }
 
 macro_rules! quantity {
@@ -81,7 +99,7 @@ impl fmt::Display for Duration {
 }
 quantity!(Duration);
 
-/// A rate: bit/s, kbit/s, Mbit/s, Gbit/s, B/s, kB/s, MB/s, or pkt/s (packets of the scenario's size).
+/// A rate: bit/s, kbit/s, Mbit/s, Gbit/s, B/s, kB/s, MB/s, MiB/s, or pkt/s (packets of the scenario's size).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RateSpec {
     /// Bytes per second.
@@ -111,18 +129,13 @@ impl FromStr for RateSpec {
             )
         };
         let (number, unit) = split(text).ok_or_else(wrong)?;
-        let bytes = match unit {
-            "bit/s" => number / 8.0,
-            "kbit/s" => number * 1e3 / 8.0,
-            "Mbit/s" => number * 1e6 / 8.0,
-            "Gbit/s" => number * 1e9 / 8.0,
-            "B/s" => number,
-            "kB/s" => number * 1e3,
-            "MB/s" => number * 1e6,
-            "pkt/s" => return if number <= 1e12 { Ok(Self::Packets(number)) } else { Err(wrong()) },
-            _ => return Err(wrong()),
-        };
-        if bytes > 1e15 { Err(wrong()) } else { Ok(Self::Bytes(bytes)) }
+        match unit.strip_suffix("/s").ok_or_else(wrong)? {
+            "pkt" if number <= 1e12 => Ok(Self::Packets(number)),
+            unit => {
+                let bytes = bytes_of(unit).map(|one| number * one).filter(|bytes| *bytes <= 1e15);
+                bytes.map(Self::Bytes).ok_or_else(wrong)
+            }
+        }
     }
 }
 
@@ -159,15 +172,14 @@ impl FromStr for SizeSpec {
             )
         };
         let (number, unit) = split(text).ok_or_else(wrong)?;
-        let bytes = match unit {
-            "pkt" if number <= 1e15 => return Ok(Self::Packets(number.round() as u64)),
-            "B" => number,
-            "kB" => number * 1e3,
-            "MB" => number * 1e6,
-            "GB" => number * 1e9,
-            _ => return text.parse::<Duration>().map(|time| Self::Time(time.0)).map_err(|_| wrong()),
-        };
-        if bytes > 1e18 { Err(wrong()) } else { Ok(Self::Bytes(bytes.round() as u64)) }
+        if unit == "pkt" && number <= 1e15 {
+            return Ok(Self::Packets(number.round() as u64));
+        }
+        match bytes_of(unit).map(|one| number * one) {
+            Some(bytes) if bytes <= 1e18 => Ok(Self::Bytes(bytes.round() as u64)),
+            Some(_) => Err(wrong()),
+            None => text.parse::<Duration>().map(|time| Self::Time(time.0)).map_err(|_| wrong()),
+        }
     }
 }
 
@@ -197,6 +209,7 @@ mod tests {
         assert_eq!("500 pkt/s".parse::<RateSpec>().map(|s| s.rate(1_000)), Ok(Rate::from_bytes(500_000)));
         assert_eq!("11.7 MB/s".parse::<RateSpec>().map(|s| s.rate(1)), Ok(Rate::from_bytes(11_700_000)));
         assert_eq!("10 MB".parse(), Ok(SizeSpec::Bytes(10_000_000)));
+        assert_eq!("1.5 GiB".parse(), Ok(SizeSpec::Bytes(1_610_612_736)));
         assert_eq!("53 pkt".parse(), Ok(SizeSpec::Packets(53)));
         assert_eq!("100 ms".parse(), Ok(SizeSpec::Time(Span::from_millis(100))));
         for text in ["", "ms", "50", "50 m", "-1 s", "1e5 s", "9999999999999999 s", "nan s", "8 Mbps"] {

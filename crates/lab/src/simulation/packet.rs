@@ -6,7 +6,20 @@ use sim::{LinkChange, LinkId};
 
 use crate::packet_flows::Segment;
 
-use super::{FLOW_DATAGRAMS, OVERHEAD_BYTES, PAYLOAD_MAX, ReceiverId, SimSourceId};
+/// What a packet has beside its UDP payload: Ethernet, IPv4 and UDP headers, bytes. A link's
+/// [`mtu_bytes`](sim::LinkConfig::mtu_bytes) counts them: 1,514 is the usual MTU of 1,500.
+pub const OVERHEAD_BYTES: usize = 14 + 20 + 8;
+/// UDP payload that fits an MTU of 1,500 over IPv4, bytes.
+pub const PAYLOAD_MAX: usize = 1_472;
+
+/// [`sim::Packet::flow`] of content on path `p` of the simulation is this and `p`; of packet flows' data, its
+/// path.
+pub const FLOW_DATAGRAMS: u32 = 1 << 31;
+
+/// A source of a simulation, by the order in which it was added.
+pub type SimSourceId = usize;
+/// A receiver of a simulation, by the order in which it was added.
+pub type ReceiverId = usize;
 
 /// How a path runs.
 #[derive(Clone, Debug)]
@@ -66,7 +79,7 @@ pub enum Fault {
 
 /// What travels over the links: 16 bytes, for every one under way is in some queue.
 #[derive(Clone, Debug)]
-pub(super) enum Packet {
+pub(crate) enum Packet {
     /// Of mmTP.
     Datagram(Box<Datagram>),
     /// Of a packet flow.
@@ -83,7 +96,7 @@ impl From<Datagram> for Packet {
 
 /// A UDP payload on its way.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Datagram {
+pub(crate) struct Datagram {
     pub(super) bytes: Vec<u8>,
     /// Whether it is content, not a request: then the number of the path among all of the simulation.
     pub(super) content: Option<u32>,

@@ -4,6 +4,7 @@ use algo::Time;
 use mmtp::subscriber::{DownloadId, Event, PathId, Subscriber};
 
 use crate::content::Content;
+use crate::digest::Digest;
 
 /// Polls of one machine in one virtual millisecond, above which something runs in circles. A packet costs
 /// about three: this is some 300 Gbit/s.
@@ -45,31 +46,16 @@ impl Progress {
     }
 }
 
-/// FNV-1a over what happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Digest(pub u64);
-
-impl Default for Digest {
-    fn default() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
-}
-
 impl Digest {
-    /// Takes `bytes` in.
-    pub(crate) fn mix(&mut self, bytes: &[u8]) {
-        self.0 = bytes.iter().fold(self.0, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0000_0100_0000_01b3));
-    }
-
     fn head(&mut self, now: Time, receiver: usize, kind: u8) {
-        self.mix(&now.as_nanos().to_le_bytes());
-        self.mix(&[receiver as u8, kind]);
+        self.update(&now.as_nanos().to_le_bytes());
+        self.update(&[receiver as u8, kind]);
     }
 
     /// A request went out.
     pub(super) fn sent(&mut self, now: Time, receiver: usize, path: PathId, bytes: &[u8]) {
         self.head(now, receiver, path as u8);
-        self.mix(bytes);
+        self.update(bytes);
     }
 
     /// Something was reported.
@@ -78,11 +64,11 @@ impl Digest {
         match event {
             // The chaining value stands for the bytes.
             Event::Block { download, block, cv, .. } => {
-                self.mix(&download.to_le_bytes());
-                self.mix(&block.to_le_bytes());
-                self.mix(cv);
+                self.update(&download.to_le_bytes());
+                self.update(&block.to_le_bytes());
+                self.update(cv);
             }
-            other => self.mix(format!("{other:?}").as_bytes()),
+            other => self.update(format!("{other:?}").as_bytes()),
         }
     }
 }

@@ -7,7 +7,6 @@ use mmtp::subscriber::{DownloadId, Event, PathReport, SourceId};
 use sim::{LinkId, Stats};
 
 use super::{Progress, Receiver, ReceiverId, SimSourceId, Simulation, WantId};
-use crate::sim_source::SourceStats;
 
 impl Simulation {
     /// What must never happen and did: a window exceeded, a block reported twice or wrong, a storm of polls.
@@ -89,12 +88,6 @@ impl Simulation {
     #[must_use]
     pub fn occupancy(&self, link: LinkId) -> usize {
         self.net.occupancy(link)
-    }
-
-    /// What a source has sent.
-    #[must_use]
-    pub fn source_stats(&self, source: SimSourceId) -> SourceStats {
-        self.sources[source].stats
     }
 
     /// What a source's publisher has counted since it was last restarted.

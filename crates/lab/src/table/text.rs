@@ -3,9 +3,9 @@
 
 use std::fmt::Write as _;
 
-use super::{lateness, lookup_in};
 use crate::World;
 use crate::outcome::Row;
+use crate::scenario::notes::lookup_in;
 use crate::sweep::{Plan, seeds_text};
 
 /// No line is wider.
@@ -14,6 +14,15 @@ pub const WIDTH_MAX: usize = 110;
 const VIOLATIONS_SHOWN_MAX: usize = 30;
 /// Between columns.
 const GAP: usize = 2;
+
+/// How late packets were, in a sentence; `p99_us` is the 99th percentile of the worst run.
+#[must_use]
+pub fn lateness(p99_us: f64) -> String {
+    format!(
+        "Lateness of the emulated links: 99 % of the packets within {:.3} ms, in the worst run.",
+        p99_us / 1e3
+    )
+}
 
 /// The whole table of a plan: head, rows, what was not met or not expected, and why.
 #[must_use]

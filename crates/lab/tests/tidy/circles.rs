@@ -52,6 +52,9 @@ impl<'ast> Visit<'ast> for Names {
         }
     }
 
+    /// Who may see an item (`pub(crate)`) is no use of the crate's root.
+    fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
+
     fn visit_path(&mut self, path: &'ast syn::Path) {
         let names: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
         if ["crate", "super"].contains(&names[0].as_str()) {
@@ -157,7 +160,7 @@ fn circles_are_found_and_re_exports_followed() {
         ("a.rs", "use crate::b::B; pub struct A;"),
         ("b.rs", "use super::A; pub struct B; #[cfg(test)] mod tests { use super::super::c::C; }"),
         ("c.rs", "use crate::A; mod d; pub struct C(d::D);"),
-        ("c/d.rs", "pub struct D;"),
+        ("c/d.rs", "pub(super) struct D;"),
     ];
     assert_eq!(circles(&files), [["a", "b"]]);
     let files =

@@ -1,8 +1,9 @@
-//! What is said to the machine and what it says.
+//! The vocabulary of the file scheduler: its files, inputs, commands, events and reports.
 
 use algo::{Span, Time};
 
-use crate::range_scheduler::{ConnectionId, FetchId, State};
+use crate::fetch_id::{ConnectionId, FetchId};
+use crate::range_scheduler::State;
 
 /// A server: an origin (RFC 6454) that has some of the files.
 pub type ServerId = u8;
@@ -18,12 +19,12 @@ pub struct FileSpec {
     pub servers: Vec<ServerId>,
 }
 
-/// What the world tells.
+/// What the world reports to the scheduler.
 #[derive(Clone, Copy, Debug)]
 pub enum Input {
     /// An answer has begun.
     Head {
-        /// Which request.
+        /// The request.
         fetch: FetchId,
         /// Which answer of its connection it is, from 1.
         nth: u64,
@@ -32,42 +33,42 @@ pub enum Input {
     },
     /// More of an answer has come.
     Bytes {
-        /// Which request.
+        /// The request.
         fetch: FetchId,
         /// How many.
         bytes: u64,
     },
     /// A whole file has come.
     Done {
-        /// Which request.
+        /// The request.
         fetch: FetchId,
         /// Whether it is what it should be; if not, its server is not asked for it again.
         valid: bool,
     },
     /// There is no answer, or no more of it.
     Failed {
-        /// Which request.
+        /// The request.
         fetch: FetchId,
-        /// What to make of it.
+        /// What kind of failure it is.
         failure: Failure,
     },
     /// What the kernel says of a connection.
     Sample {
-        /// Which connection.
+        /// The connection.
         connection: ConnectionId,
         /// Its round trip.
         rtt: Span,
     },
     /// A connection cannot be used any more.
     Down {
-        /// Which connection.
+        /// The connection.
         connection: ConnectionId,
     },
-    /// The world has not taken what came for a while: what seems silence was its own.
+    /// The world has stopped reading for a while: the silence was its own.
     Resumed,
     /// No connection leads to a server.
     Useless {
-        /// Which server.
+        /// The server.
         server: ServerId,
     },
 }
@@ -97,7 +98,7 @@ pub enum Command {
         connection: ConnectionId,
         /// The name of the request; never used twice.
         fetch: FetchId,
-        /// Which file.
+        /// The file.
         file: FileId,
         /// Which of its URLs: the place of the server in [`FileSpec::servers`].
         url_index: usize,
@@ -114,21 +115,21 @@ pub enum Command {
 pub enum Event {
     /// It is here, for the first time.
     Complete {
-        /// Which file.
+        /// The file.
         file: FileId,
         /// The request that brought it.
         fetch: FetchId,
     },
     /// A server has it with other bytes. If that was once too often, the server is closed.
     BadContent {
-        /// Which file.
+        /// The file.
         file: FileId,
-        /// Which server.
+        /// The server.
         server: ServerId,
     },
     /// Nobody has it.
     Lost {
-        /// Which file.
+        /// The file.
         file: FileId,
     },
 }

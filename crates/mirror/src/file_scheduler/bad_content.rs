@@ -1,15 +1,13 @@
-//! Wrong bytes: whether a server has another file, or answers were mixed up.
+//! Wrong bytes: tells a server that has another file from answers that were mixed up.
 
+use super::api::{Event, FileId};
 use super::connection::Request;
-use super::{Event, FileId, FileScheduler, FileState};
-use crate::range_scheduler::ConnectionId;
-
-/// A server that has sent other bytes for so many files is not asked any more.
-pub const BAD_FILES_MAX: u32 = 8;
+use super::{BAD_FILES_MAX, FileScheduler, FileState};
+use crate::fetch_id::ConnectionId;
 
 impl FileScheduler {
-    /// What came is not the file. Only if nothing else was under way is that the server's word: some servers
-    /// and proxies answer in another order than they are asked.
+    /// What came is not the file. That counts against the server only if nothing else was under way: some
+    /// servers and proxies answer in another order than they are asked.
     pub(super) fn on_bad_content(&mut self, p: ConnectionId, request: &Request) {
         let (file, server) = (request.file, self.connections[p].server);
         self.set_sequential(p, !request.unpipelined);
@@ -40,9 +38,9 @@ impl FileScheduler {
         }
     }
 
-    /// The file that a connection without work is to be asked for once more, alone: if it is wrong again,
-    /// that is not because answers were mixed up, and the connection may be asked for many again. It may be
-    /// here by then.
+    /// The suspect file, which a connection without work is asked for again, alone. If it is wrong again, the
+    /// server has it wrong, and the connection may pipeline again. The file may have come from elsewhere by
+    /// then.
     pub(super) fn recheck(&mut self, p: ConnectionId) -> Option<FileId> {
         let connection = self.connections.get_mut(p).filter(|connection| connection.requests.is_empty())?;
         let (file, server) = (connection.suspect?, connection.server);

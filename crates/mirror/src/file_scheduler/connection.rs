@@ -4,11 +4,10 @@ use std::collections::VecDeque;
 
 use algo::{Rate, Span, Time};
 
-use super::{ConnectionReport, Counters, FileId, ServerId};
-use crate::range_scheduler::{BUSY_MAX, FetchId, RETRY_MAX, RETRY_MIN, State, backoff};
+use super::api::{ConnectionReport, Counters, FileId, ServerId};
+use crate::fetch_id::FetchId;
+use crate::range_scheduler::{BUSY_MAX, RETRY_MAX, RETRY_MIN, State, backoff};
 
-/// Files that a connection is asked for at once; as many as the client sends ahead of the answers.
-pub const OUTSTANDING_MAX: usize = 64;
 /// Bytes that a connection may be asked for at once, at least.
 pub const WINDOW_MIN_BYTES: u64 = 256 << 10;
 /// Bytes that a connection may be asked for at once, at most.
@@ -139,8 +138,8 @@ impl Connection {
     }
 
     /// Whether it may be asked for more than one file.
-    pub(super) fn may_pipeline(&self) -> bool {
-        !self.trial && !self.sequential && self.requests.len() < OUTSTANDING_MAX
+    pub(super) fn may_pipeline(&self, outstanding_max: usize) -> bool {
+        !self.trial && !self.sequential && self.requests.len() < outstanding_max
     }
 
     /// What it may be asked for at once when it has the link for itself: twice what it delivers in a round

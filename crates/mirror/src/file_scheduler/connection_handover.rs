@@ -9,87 +9,15 @@
 use algo::{Rate, Time};
 
 use super::FileScheduler;
-use super::connection::{OUTSTANDING_MAX, WINDOW_MIN_BYTES};
-use crate::range_scheduler::ConnectionId;
+use super::connection::WINDOW_MIN_BYTES;
+use crate::fetch_id::ConnectionId;
 
-/// After so many answers a server may end a connection, as long as nobody knows better: what nginx does.
-pub const KEEPALIVE_REQUESTS_DEFAULT: u64 = 1_000;
 /// What a server sends at once on a new TCP connection, bytes: RFC 6928 section 2.
 const FIRST_FLIGHT_BYTES: u64 = 14_600;
 /// Round trips until a new TCP connection brings files one behind the other: TCP, TLS, the first answer.
 const CONNECT_TRIPS: u32 = 3;
 /// Round trips more that a successor has to become fast.
 const SPARE_TRIPS: u32 = 2;
-
-/// When a server ends connections.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ConnectionLimit {
-    /// After so many answers.
-    after: Option<u64>,
-    /// It did not after so many.
-    not_after: u64,
-    /// After so many one ended and the server had not said so.
-    unsaid: Option<u64>,
-}
-
-impl ConnectionLimit {
-    /// The most answers of a connection that are counted on.
-    fn max_answers(&self) -> u64 {
-        match self.after {
-            Some(answers) => answers,
-            None if self.not_after < KEEPALIVE_REQUESTS_DEFAULT => KEEPALIVE_REQUESTS_DEFAULT,
-            None => u64::MAX,
-        }
-    }
-
-    /// An answer has begun.
-    fn on_head(&mut self, nth: u64, last: bool) {
-        if last {
-            self.after = Some(nth);
-            return;
-        }
-        self.not_after = self.not_after.max(nth);
-        // Where the end comes unsaid, the last answer looks like any other.
-        self.after.take_if(|after| *after < nth);
-    }
-
-    /// A connection has ended without a word. That may be chance; twice after the same answer it is not.
-    fn unsaid(&mut self, answers: u64) {
-        if self.unsaid.replace(answers) == Some(answers) {
-            self.after = Some(answers);
-        }
-    }
-}
-
-/// The connections between the same two ends: one, or two.
-#[derive(Debug)]
-pub(super) struct ConnectionPair {
-    first: ConnectionId,
-    second: Option<ConnectionId>,
-    /// Whose turn it is.
-    turn: ConnectionId,
-    /// Whether the other one is its successor.
-    handing_over: bool,
-    /// What both may be asked for then, and the successor after that, bytes.
-    both_bytes: u64,
-    /// What both brought when the turn changed, bytes a second.
-    rate: u64,
-}
-
-impl ConnectionPair {
-    pub(super) const fn new(first: ConnectionId) -> Self {
-        Self { first, second: None, turn: first, handing_over: false, both_bytes: 0, rate: 0 }
-    }
-
-    /// Adds the second. `false`: there is one.
-    pub(super) fn add(&mut self, second: ConnectionId) -> bool {
-        self.second.is_none() && self.second.replace(second).is_none()
-    }
-
-    fn other(&self, connection: ConnectionId) -> Option<ConnectionId> {
-        self.second.map(|second| if connection == second { self.first } else { second })
-    }
-}
 
 impl FileScheduler {
     /// An answer has begun.
@@ -149,7 +77,7 @@ impl FileScheduler {
         if pair.handing_over || !self.ends_soon(turn, mean_bytes, pair.rate) {
             return;
         }
-        let full = connection.window().min(mean_bytes.saturating_mul(OUTSTANDING_MAX as u64));
+        let full = connection.window().min(mean_bytes.saturating_mul(self.outstanding_max as u64));
         let both_bytes = full.max(connection.asked_bytes + successor.asked_bytes).max(2 * WINDOW_MIN_BYTES);
         let pair = &mut self.pairs[number];
         (pair.handing_over, pair.both_bytes) = (true, both_bytes);
@@ -179,7 +107,7 @@ impl FileScheduler {
         if connection.requests.is_empty() {
             return true;
         }
-        if !connection.may_pipeline() || self.remaining_requests(p) == 0 {
+        if !connection.may_pipeline(self.outstanding_max) || self.remaining_requests(p) == 0 {
             return false;
         }
         let Some(other) = pair.other(p).filter(|_| pair.handing_over) else {

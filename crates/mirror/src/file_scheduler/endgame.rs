@@ -2,8 +2,9 @@
 
 use algo::{Span, Time};
 
-use super::{ALL_OUTSTANDING_MAX, FileId, FileScheduler, FileState};
-use crate::range_scheduler::ConnectionId;
+use super::api::FileId;
+use super::{ALL_OUTSTANDING_MAX, FileScheduler, FileState};
+use crate::fetch_id::ConnectionId;
 
 /// What asking twice must save.
 const SAVING_MIN: Span = Span::from_millis(50);

@@ -1,98 +1,95 @@
-//! What is said to the machine and what it says.
+//! The vocabulary of the range scheduler: its pool, its inputs, commands, events and reports.
 
 use std::ops::Range;
 
 use algo::control::Algorithm;
-use algo::{Span, Time};
+use algo::{Span, TcpSample, Time};
 
-use super::Sample;
+use crate::fetch_id::{ConnectionId, FetchId};
 
 /// A mirror: a URL that has the bytes.
 pub type MirrorId = u8;
-/// A mirror seen from one local address, by the order in which it was added.
-pub type ConnectionId = usize;
-/// One request; never used twice.
-pub type FetchId = u64;
 
-/// Who knows which blocks are missing.
+/// The blocks that are missing, and where blocks that come are delivered.
 pub trait Pool {
     /// Takes up to `blocks` contiguous blocks that nobody has been asked for and that `mirror` may bring.
     /// Where it can, a range of a segment or more ends where a segment does. Of what is to be checked twice
     /// it may be one block more.
     fn take(&mut self, mirror: MirrorId, blocks: u64) -> Option<Range<u64>>;
-    /// These have not been brought by whoever took them. Those that are no longer missing, or that nobody
-    /// was to bring any more, are to be left out.
+    /// Gives back blocks that were taken and have not come. The pool ignores those that are no longer
+    /// missing.
     fn release(&mut self, blocks: Range<u64>);
-    /// Blocks that nobody has been asked for.
+    /// How many missing blocks nobody has been asked for.
     fn idle(&self) -> u64;
     /// The same without those that `mirror` may not bring.
     fn idle_for(&self, mirror: MirrorId) -> u64 {
         let _ = mirror;
         self.idle()
     }
-    /// Whether the bytes of a block would be used: it is neither verified nor here to be.
+    /// Whether the bytes of a block would be used: it is neither verified nor waiting for verification.
     fn is_wanted(&self, block: u64) -> bool;
-    /// The same, if they came from `mirror`: what is being checked may be wanted from others only.
+    /// Whether they would be used if they came from `mirror`: a block that is being compared is wanted from
+    /// other mirrors only.
     fn is_wanted_from(&self, mirror: MirrorId, block: u64) -> bool {
         let _ = mirror;
         self.is_wanted(block)
     }
-    /// A whole block, wanted from this mirror, whoever took it.
+    /// Delivers a whole block that is wanted from `mirror`, whoever took it.
     fn deliver(&mut self, mirror: MirrorId, block: u64, bytes: &[u8]);
 }
 
-/// What the world tells.
+/// What the world reports to the scheduler.
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a> {
     /// The answer to a request has begun, and it is the right part of the right file.
     Head {
-        /// Which request.
+        /// The request.
         fetch: FetchId,
     },
     /// The same, but it is the whole file from its first byte on, whatever was asked for.
     Whole {
-        /// Which request.
+        /// The request.
         fetch: FetchId,
     },
     /// The next bytes of the answer's body.
     Body {
-        /// Which request.
+        /// The request.
         fetch: FetchId,
         /// The bytes; not empty.
         bytes: &'a [u8],
     },
     /// The body has come to its end.
     Done {
-        /// Which request.
+        /// The request.
         fetch: FetchId,
     },
     /// There is no answer, or no more of it.
     Failed {
-        /// Which request.
+        /// The request.
         fetch: FetchId,
-        /// What to make of it.
+        /// What kind of failure it is.
         failure: Failure,
     },
     /// What the kernel counted on a connection.
     Sample {
-        /// Which connection.
+        /// The connection.
         connection: ConnectionId,
         /// The numbers.
-        sample: Sample,
+        sample: TcpSample,
     },
     /// The connection cannot be used now: no interface, no address.
     Down {
-        /// Which connection.
+        /// The connection.
         connection: ConnectionId,
     },
     /// It can be used again.
     Up {
-        /// Which connection.
+        /// The connection.
         connection: ConnectionId,
     },
     /// A mirror is proven to have sent wrong bytes.
     Banned {
-        /// Which mirror.
+        /// The mirror.
         mirror: MirrorId,
     },
 }
@@ -118,9 +115,8 @@ pub enum Failure {
 pub enum Command {
     /// Ask for these bytes.
     Fetch {
-        /// Over which connection. It may have one other request, whose answer has begun: then this one is to
-        /// go out behind it over the same TCP connection. Nothing is to be told of it before the other is
-        /// done.
+        /// The connection. It may have one other request, whose answer has begun. Then this one goes out
+        /// behind it on the same TCP connection, and nothing of it is reported before the other is done.
         connection: ConnectionId,
         /// The name of the request.
         fetch: FetchId,
@@ -129,35 +125,35 @@ pub enum Command {
         /// The byte after the last one.
         end_byte: u64,
     },
-    /// Read no more of this answer. It is over now: nothing is to be told of it any more. If another request
-    /// is behind it, that one has been cancelled before; one behind another is never cancelled but where
-    /// the other fails or is cancelled too.
+    /// Stop reading this answer, and report nothing of it any more. A request that was sent behind it has
+    /// been cancelled before it. A request behind another one is only cancelled if the other one fails or is
+    /// cancelled too.
     Cancel {
-        /// Which request.
+        /// The request.
         fetch: FetchId,
     },
-    /// Let the connection, now and when it is made anew, advertise at most this window.
+    /// Let the connection, and those that replace it, advertise at most this window.
     Window {
-        /// Which connection.
+        /// The connection.
         connection: ConnectionId,
         /// Bytes.
         bytes: u64,
     },
 }
 
-/// What is reported.
+/// What the scheduler reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A connection stands elsewhere than before.
+    /// The state of a connection has changed.
     StateChanged {
         /// Which.
         connection: ConnectionId,
-        /// Where it stands.
+        /// Its new state.
         state: State,
     },
 }
 
-/// Where a connection stands.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Nothing has come from it yet.
@@ -197,7 +193,7 @@ pub struct Counters {
     pub bytes: u64,
     /// Bytes of blocks that were here already.
     pub duplicate_bytes: u64,
-    /// Of those, what a server without ranges sent once more after it had broken off without anything new.
+    /// Of those, bytes that a server without ranges sent again after it had broken off before anything new.
     pub vain_bytes: u64,
     /// Requests.
     pub fetches: u64,
@@ -216,7 +212,7 @@ pub struct ConnectionReport {
     pub mirror: MirrorId,
     /// Its group.
     pub group: u32,
-    /// Where it stands.
+    /// Its state.
     pub state: State,
     /// Bytes a second while a body flows; none before the first measurement.
     pub rate: Option<u64>,
@@ -236,7 +232,7 @@ pub struct ConnectionReport {
     pub blocked_until: Time,
     /// Whether its server sends parts, as far as is known.
     pub ranges: bool,
-    /// Where its last answer broke off, if that was to be the whole file and nothing of it was new.
+    /// Where its last answer broke off, if it was the whole file and brought nothing new.
     pub breaks_at_byte: Option<u64>,
     /// What went over it.
     pub counters: Counters,

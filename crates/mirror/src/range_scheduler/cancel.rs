@@ -1,18 +1,20 @@
-//! How requests end: with what becomes of the blocks that they owned, and of what was asked ahead.
+//! How requests end, and what becomes of their blocks and of the prefetched request behind them.
 
 use algo::{Rate, Span, Time};
 
+use super::RangeScheduler;
+use super::api::{Command, MirrorId, Pool};
 use super::connection::{Fetch, FetchRole};
-use super::{CONNECTIONS_MAX, Command, ConnectionId, FetchId, Pool, RangeScheduler};
+use crate::fetch_id::{ConnectionId, FetchId, connection_of};
 
 impl RangeScheduler {
     /// This request, be its turn now or next.
     fn fetch_mut(&mut self, id: FetchId) -> Option<&mut Fetch> {
-        let connection = self.connections.get_mut((id % CONNECTIONS_MAX as u64) as usize)?;
+        let connection = self.connections.get_mut(connection_of(id))?;
         connection.fetch.iter_mut().chain(&mut connection.prefetch).find(|fetch| fetch.id == id)
     }
 
-    /// Something came: is the rest of this answer worth reading?
+    /// After a piece of an answer: cancels the request if its rest is not worth reading.
     pub(super) fn continue_or_cancel(&mut self, p: ConnectionId, pool: &mut dyn Pool) {
         let Some(fetch) = &self.connections[p].fetch else { return };
         if fetch.at >= fetch.end {
@@ -37,13 +39,13 @@ impl RangeScheduler {
         }
     }
 
-    /// A request has brought all that it is to bring; more was asked for.
+    /// A request has brought all blocks that it kept, but more were requested.
     fn finish_early(&mut self, p: ConnectionId, pool: &mut dyn Pool) {
         let connection = &mut self.connections[p];
         let (reconnect, rate) = (connection.reconnect(), connection.throughput.rate().unwrap_or(0));
         let Some(fetch) = &mut connection.fetch else { return };
         let more = connection.prefetch.as_ref().is_some_and(|ahead| !ahead.blocks().is_empty());
-        // What is to come of no use before something that is.
+        // Bytes of the prefetched answer that come before anything useful.
         let useless = connection.prefetch.as_ref().filter(|_| !more).map_or(0, |ahead| ahead.end - ahead.at);
         let silence = if fetch.has_head { Span::ZERO } else { connection.throughput.between() };
         let rest = Rate::from_bytes(rate).time_for(fetch.end - fetch.at + useless) + silence;
@@ -58,7 +60,7 @@ impl RangeScheduler {
         }
     }
 
-    /// A connection's request is done: it is the turn of the one asked ahead, from now on.
+    /// A connection's request is done: its prefetched request has the turn from now on.
     pub(super) fn promote_prefetched(&mut self, now: Time, p: ConnectionId, pool: &mut dyn Pool) {
         let connection = &mut self.connections[p];
         let Some(mut next) = connection.prefetch.take() else { return };
@@ -69,7 +71,7 @@ impl RangeScheduler {
         self.continue_or_cancel(p, pool);
     }
 
-    /// Gives up what a connection is asked for: the TCP connection goes with it.
+    /// Cancels all requests of a connection, which costs its TCP connection.
     pub(super) fn cancel(&mut self, p: ConnectionId, pool: &mut dyn Pool) {
         self.cancel_prefetch(p, pool);
         if let Some(fetch) = self.end_fetch(p, pool) {
@@ -79,7 +81,7 @@ impl RangeScheduler {
         }
     }
 
-    /// Gives up what a connection was asked ahead, because the TCP connection goes.
+    /// Cancels the prefetched request of a connection, because its TCP connection ends.
     pub(super) fn cancel_prefetch(&mut self, p: ConnectionId, pool: &mut dyn Pool) {
         let Some(fetch) = self.connections[p].prefetch.as_ref().map(|ahead| ahead.id) else { return };
         self.release_fetch(fetch, pool);
@@ -88,7 +90,7 @@ impl RangeScheduler {
         self.out.push_back(Command::Cancel { fetch });
     }
 
-    /// A connection's request is over; what it owned and did not bring is idle again.
+    /// A connection's request is over: its missing blocks go back to the pool.
     pub(super) fn end_fetch(&mut self, p: ConnectionId, pool: &mut dyn Pool) -> Option<FetchId> {
         let id = self.connections[p].fetch.as_ref().map(|fetch| fetch.id);
         if let Some(id) = id {
@@ -106,17 +108,17 @@ impl RangeScheduler {
         id
     }
 
-    /// What a connection's requests own is idle again.
+    /// The blocks of a connection's requests go back to the pool.
     pub(super) fn release_all(&mut self, p: ConnectionId, pool: &mut dyn Pool) {
         let connection = &self.connections[p];
-        // That which was asked first is to be the first one again.
+        // The pool hands out last what is released first.
         let ids = [&connection.prefetch, &connection.fetch].map(|fetch| fetch.as_ref().map(|fetch| fetch.id));
         for id in ids.into_iter().flatten() {
             self.release_fetch(id, pool);
         }
     }
 
-    /// What a request owns is idle again, what it copies may be copied by others.
+    /// The blocks that a request owns go back to the pool; those that it duplicates may be duplicated again.
     fn release_fetch(&mut self, id: FetchId, pool: &mut dyn Pool) {
         let Some(fetch) = self.fetch_mut(id) else { return };
         match std::mem::replace(&mut fetch.role, FetchRole::Released) {
@@ -135,7 +137,7 @@ impl RangeScheduler {
         }
     }
 
-    /// Takes from the ends of a connection's ranges what others have brought.
+    /// Cuts what others have brought from the ends of a connection's ranges.
     pub(super) fn trim(&mut self, p: ConnectionId, pool: &mut dyn Pool) {
         let connection = &mut self.connections[p];
         let mirror = connection.mirror;
@@ -150,7 +152,7 @@ impl RangeScheduler {
 
 impl Fetch {
     /// See [`RangeScheduler::trim`]; whether nothing is left of it, but bytes are to come.
-    fn trim(&mut self, mirror: super::MirrorId, pool: &mut dyn Pool) -> bool {
+    fn trim(&mut self, mirror: MirrorId, pool: &mut dyn Pool) -> bool {
         if matches!(self.role, FetchRole::Drain | FetchRole::WholeFile) || self.at >= self.end {
             return false;
         }

@@ -6,9 +6,10 @@ use algo::control::SubflowStats;
 use algo::{Rate, Span, Time};
 use mmtp::id::BLOCK_BYTES;
 
+use super::api::{ConnectionConfig, ConnectionReport, Counters, MirrorId, State};
 use super::receive_window::ReceiveWindow;
 use super::throughput::Throughput;
-use super::{ConnectionConfig, ConnectionReport, Counters, FetchId, MirrorId, State};
+use crate::fetch_id::FetchId;
 
 /// The first wait after a failure; each further one in a row is twice as long.
 pub const RETRY_MIN: Span = Span::from_millis(500);
@@ -25,10 +26,10 @@ pub const RECONNECT_COST: Span = Span::from_millis(50);
 /// The next range is asked for when what is left of this one takes two round trips and this: the request
 /// takes one, the answer may be slow to begin, and who asks looks at it now and then only.
 pub const PREFETCH_MARGIN: Span = Span::from_millis(50);
-/// Bytes after which failures are no longer "in a row".
+/// A request that brought so many bytes before it failed ends the count of failures in a row.
 const PROGRESS_BYTES: u64 = 1 << 20;
 
-const BLOCK: u64 = BLOCK_BYTES as u64;
+pub(super) const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// What a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,9 +38,9 @@ pub(super) enum FetchRole {
     Owner,
     /// A second copy of what another request owns.
     Duplicate(FetchId),
-    /// Its blocks are with others again; what still comes is welcome.
+    /// Its blocks are back in the pool; what still comes is used if it is wanted.
     Released,
-    /// What is left of the answer is with others, and reading it costs less than a new TCP connection.
+    /// Others bring the rest of the answer; it is read because that costs less than a new TCP connection.
     Drain,
     /// The whole file, from a server without ranges.
     WholeFile,
@@ -54,14 +55,14 @@ pub(super) struct Fetch {
     pub(super) at: u64,
     /// The byte after the last one asked for.
     pub(super) end: u64,
-    /// The block after the last one that it is to bring: less than was asked for if others took some over.
+    /// The block after the last one that it keeps; others may have taken over the blocks from here to `end`.
     pub(super) keep: u64,
-    /// What is left of it has been asked for elsewhere too.
+    /// Another connection has been asked for the rest of it, too.
     pub(super) duplicated: bool,
-    /// Since when it is its turn: when it was asked for, or, if that was ahead, when the one before was done.
+    /// Since when it is its turn: when it was sent, or when the answer before it was done.
     pub(super) asked_at: Time,
     pub(super) last_rx: Time,
-    /// How long before its turn it had been asked for; none if it was not asked ahead.
+    /// How long before its turn it was sent; none if it was not sent ahead.
     pub(super) early: Option<Span>,
     pub(super) has_head: bool,
     pub(super) got: u64,
@@ -78,7 +79,7 @@ impl Fetch {
         first.min(self.keep)..self.keep
     }
 
-    /// What it has achieved: from a server that can only begin anew, no more than what is new.
+    /// The bytes that count as progress: from a server without ranges, only new ones.
     pub(super) fn progress_bytes(&self) -> u64 {
         if self.role == FetchRole::WholeFile { self.new_bytes } else { self.got }
     }
@@ -105,11 +106,11 @@ pub(super) struct Connection {
     pub(super) receive_window: ReceiveWindow,
     /// No request before this time; for a stalled one, no attempt.
     pub(super) blocked_until: Time,
-    /// It has to prove itself again: small ranges.
+    /// It failed, and gets small ranges until it has answered one.
     pub(super) trial: bool,
     /// Its next request needs a new TCP connection.
     pub(super) cold: bool,
-    /// How often all that it has was asked for and something was missing afterwards.
+    /// How often it sent its whole file and something was missing afterwards.
     pub(super) failed_whole_files: u32,
     /// Where its last answer broke off, if that was to be the whole file and nothing of it was new.
     pub(super) breaks_at: Option<u64>,
@@ -141,12 +142,12 @@ impl Connection {
         }
     }
 
-    /// The interface is there again, perhaps in another network: everything is to be learnt anew.
+    /// Its interface is back, perhaps in another network: forgets all measurements.
     pub(super) fn restart(&mut self) {
         *self = Self { counters: self.counters, ..Self::new(&self.config) };
     }
 
-    /// Whether it may ever be asked again without the world's doing.
+    /// Whether it is neither down nor closed.
     pub(super) const fn is_usable(&self) -> bool {
         !matches!(self.state, State::Down | State::Closed)
     }
@@ -267,7 +268,7 @@ impl Connection {
         self.counters.failures += 1;
     }
 
-    /// It is left alone until `blocked_until`, and has to prove itself then.
+    /// No request before `blocked_until`, and a small one then.
     fn back_off(&mut self, blocked_until: Time, state: State) {
         self.consecutive_failures = self.consecutive_failures.saturating_add(1);
         (self.blocked_until, self.trial, self.state) = (blocked_until, true, state);

@@ -1,27 +1,25 @@
-//! The end: nobody has to be asked for anything any more, but some would need longer than others.
+//! The end: everything has been requested, and some connections will finish later than others.
 
 use algo::{Rate, Span, Time};
 use mmtp::id::SEGMENT_BLOCKS;
 
-use super::connection::FetchRole;
-use super::{BLOCK, ConnectionId, Pool, RangeScheduler, State, TRIAL_BLOCKS};
+use super::RangeScheduler;
+use super::api::{Pool, State};
+use super::connection::{BLOCK, FetchRole};
+use super::limits::{DUPLICATE_BLOCKS_MAX, SAVING_MIN, TRIAL_BLOCKS};
+use crate::fetch_id::ConnectionId;
 
-/// Blocks that one request asks for a second time at most: a segment.
-pub const DUPLICATE_BLOCKS_MAX: u64 = SEGMENT_BLOCKS;
-/// Taking over the tail of a range must end the transfer earlier by this and the two round trips that a new
-/// connection takes, because it may cost its owner one.
-pub const SAVING_MIN: Span = super::RECONNECT_COST;
 /// A copy must arrive earlier by this and an eighth.
 const DUPLICATE_MARGIN: Span = Span::from_millis(10);
-/// A connection that has to prove itself tries itself on what takes others this long.
+/// A connection that failed gets a duplicate of what takes its owner longer than this.
 const TRIAL_AFTER: Span = Span::from_secs(2);
 
-/// A connection with ranges that are under way. What can be taken over or copied is the end of the last one.
+/// A connection whose last range can be taken over, or duplicated, from its end.
 struct StealTarget {
     connection: ConnectionId,
-    /// Until it is through with all that it has, at its rate.
+    /// Until it finishes all that it has, at its rate.
     left: Span,
-    /// Bytes a second; zero if it has to prove itself.
+    /// Bytes a second; zero if it failed.
     rate: u64,
 }
 
@@ -41,8 +39,8 @@ impl RangeScheduler {
         }
     }
 
-    /// Ranges of others, that which takes longest first. A connection that has not been measured is taken to
-    /// be as fast as `rate`.
+    /// The other connections, the one that finishes last first. One without a measured rate is taken to be as
+    /// fast as `rate`.
     fn steal_targets(&self, now: Time, p: ConnectionId, rate: u64) -> Vec<StealTarget> {
         let mut steal_targets: Vec<_> = (0..self.connections.len())
             .filter(|&q| q != p)
@@ -50,7 +48,7 @@ impl RangeScheduler {
                 let connection = &self.connections[q];
                 let (_, fetch) = (connection.tail()?, connection.fetch.as_ref()?);
                 let theirs = if connection.trial { 0 } else { connection.throughput.rate().unwrap_or(rate) };
-                // What has been silent for a while is late by as much.
+                // Silence adds to what it needs.
                 let silent = now.since(fetch.last_rx);
                 let left = Rate::from_bytes(theirs).time_for(connection.bytes_left()) + silent;
                 Some(StealTarget { connection: q, left, rate: theirs })
@@ -60,7 +58,7 @@ impl RangeScheduler {
         steal_targets
     }
 
-    /// Takes over the tail of a range, so that both finish together.
+    /// Takes over the tail of a range, so that both connections finish together.
     fn steal_tail(
         &mut self,
         now: Time,
@@ -79,8 +77,8 @@ impl RangeScheduler {
         let time = u128::from((target.left - me.lead()).as_nanos());
         let bytes = u128::from(rate) * u128::from(target.rate) / both * time / 1_000_000_000;
         let blocks = fetch.blocks();
-        // The block that is coming stays where it is. What is asked ahead may go as a whole: its turn is
-        // later, and the connection goes then, for which the saving is enough.
+        // The block that is arriving stays. A prefetched range may be taken as a whole: cancelling it costs
+        // the connection, for which `SAVING_MIN` is enough.
         let coming = u64::from(other.fetch.as_ref().is_some_and(|current| current.id == fetch.id));
         let free = (blocks.end - blocks.start).saturating_sub(coming);
         let take = u64::try_from(bytes / u128::from(BLOCK)).unwrap_or(u64::MAX).min(free);
@@ -104,7 +102,7 @@ impl RangeScheduler {
         true
     }
 
-    /// Asks a second time for what is left of a range, if it would arrive later than from here.
+    /// Requests a second copy of the rest of a range, if it arrives here earlier.
     fn duplicate(
         &mut self,
         now: Time,
@@ -134,8 +132,7 @@ impl RangeScheduler {
         true
     }
 
-    /// A connection that has to prove itself, and has nothing of its own to do so with, tries itself on the
-    /// last blocks of a range that takes long.
+    /// Tries a connection that failed on a copy of the last blocks of a range that takes long.
     fn probe(&mut self, now: Time, p: ConnectionId, pool: &dyn Pool) {
         let mirror = self.connections[p].mirror;
         for target in self.steal_targets(now, p, u64::MAX).iter().filter(|target| target.left >= TRIAL_AFTER)

@@ -29,7 +29,7 @@
 
 use algo::control::{Ack, Algorithm, CongestionCause, CongestionEvent, Control as _, Group, SubflowStats};
 use algo::rtt::RttEstimator;
-use algo::{Span, Time};
+use algo::{Span, TcpSample, Time};
 
 /// Segments a window has at least: with fewer, a lost one is not followed by the three duplicate
 /// acknowledgements that make a sender repeat it at once (RFC 5681 section 3.2), and each loss costs a
@@ -45,21 +45,6 @@ const STEP: u64 = 16;
 const PEAK_DECAY: u64 = 8;
 /// What segments are taken to be between.
 const MSS_BYTES: (u32, u32) = (256, 65_535);
-
-/// What the kernel counts on a connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sample {
-    /// The latest round-trip time that it knows; zero if none.
-    pub rtt: Span,
-    /// Bytes of the largest segment it receives.
-    pub mss: u32,
-    /// Bytes that arrived in order on this connection so far.
-    pub received_bytes: u64,
-    /// Packets that arrived out of order on this connection so far.
-    pub out_of_order: u32,
-    /// Packets with data that arrived on this connection so far, in whatever order; 0 if that is not known.
-    pub segments: u32,
-}
 
 /// One connection's part; see the [module](self).
 #[derive(Clone, Debug)]
@@ -136,7 +121,7 @@ impl ReceiveWindow {
     }
 
     /// Takes a sample; first of all what it needs to be a member of its group.
-    pub(super) fn on_rtt(&mut self, now: Time, sample: &Sample) {
+    pub(super) fn on_rtt(&mut self, now: Time, sample: &TcpSample) {
         if sample.rtt > Span::ZERO {
             self.rtt.sample(now, sample.rtt);
         }
@@ -149,7 +134,7 @@ impl ReceiveWindow {
     }
 
     /// Feeds the controller with what came since the last sample.
-    pub(super) fn on_sample(&mut self, now: Time, sample: &Sample, group: &Group<'_>) {
+    pub(super) fn on_sample(&mut self, now: Time, sample: &TcpSample, group: &Group<'_>) {
         let before = std::mem::replace(&mut self.received, sample.received_bytes);
         let seen = std::mem::replace(&mut self.out_of_order, sample.out_of_order);
         let segments = std::mem::replace(&mut self.segments, sample.segments);
@@ -357,7 +342,7 @@ mod tests {
         }
         let (received_bytes, segments) = (flow.got as u64 * 1_448, flow.got as u32);
         let sample =
-            Sample { rtt: srtt, mss: 1_448, received_bytes, out_of_order: flow.out_of_order, segments };
+            TcpSample { rtt: srtt, mss: 1_448, received_bytes, out_of_order: flow.out_of_order, segments };
         if let Some(receiver) = &mut flow.receiver {
             receiver.on_rtt(now, &sample);
             receiver.on_sample(now, &sample, &Group { members: &members, me: p });
@@ -445,7 +430,7 @@ mod tests {
                 let (receiver, received, out_of_order) = &mut group[p];
                 *received += u64::from(receiver.cwnd) * 1_448;
                 *out_of_order += u32::from(total > link && (p == victim || connections == 1));
-                let sample = Sample {
+                let sample = TcpSample {
                     rtt: Span::from_millis(50),
                     mss: 1_448,
                     received_bytes: *received,
@@ -471,11 +456,11 @@ mod tests {
     }
 
     /// A connection in mid-life: a window of about `cwnd` packets of 1,000 bytes, which arrive each 50 ms.
-    fn steady(cwnd: u32) -> (ReceiveWindow, Sample, Time) {
+    fn steady(cwnd: u32) -> (ReceiveWindow, TcpSample, Time) {
         let mut receiver = receive_window();
         receiver.control.set_window(cwnd, Some(cwnd));
         let rtt = Span::from_millis(50);
-        let (mut sample, mut now) = (Sample { rtt, mss: 1_000, ..Sample::default() }, Time::ZERO);
+        let (mut sample, mut now) = (TcpSample { rtt, mss: 1_000, ..TcpSample::default() }, Time::ZERO);
         for _ in 0..6 {
             now += rtt;
             sample.segments += cwnd;
@@ -559,7 +544,7 @@ mod tests {
     #[test]
     fn disorder_within_a_round_trip_is_one_loss() {
         let mut receiver = receive_window();
-        let mut sample = Sample { rtt: Span::from_millis(50), mss: 1_000, ..Sample::default() };
+        let mut sample = TcpSample { rtt: Span::from_millis(50), mss: 1_000, ..TcpSample::default() };
         let mut now = Time::ZERO;
         for _ in 0..5 {
             now += Span::from_millis(50);

@@ -1,32 +1,24 @@
-//! How much a connection is asked for at once, and for what it is asked ahead.
+//! The size of requests, and of prefetched ones.
 //!
-//! Who asks ahead has no gap between two answers, so ranges may be short, and the end is shared evenly. Not
-//! every server (or client) lets requests wait behind an answer: then the head of the next range comes a
-//! round trip after the end of this one. That silence is measured
-//! ([`Throughput::between`](super::throughput::Throughput)), and ranges are as long as it asks for. What a
-//! connection has of its own already counts as a part of its share.
+//! With prefetch there is no gap between two answers, so ranges may be short, and the end is shared evenly.
+//! Some servers (and clients) do not let a request wait behind an answer: then the head of the next range
+//! comes a round trip after the end of this one. This gap is measured
+//! ([`Throughput::between`](super::throughput::Throughput)), and ranges are long enough to make up for it.
+//! What a connection already has counts as part of its share.
 
 use algo::{Rate, Span, Time};
 use mmtp::id::SEGMENT_BLOCKS;
 
-use super::connection::{Connection, FetchRole};
-use super::{BLOCK, ConnectionId, FetchId, MirrorId, Pool, RangeScheduler};
+use super::RangeScheduler;
+use super::api::{MirrorId, Pool};
+use super::connection::{BLOCK, Connection, FetchRole};
+use super::limits::{FIRST_BLOCKS, REQUEST_BLOCKS_MAX, REQUEST_SPAN, REQUEST_SPAN_MAX, TRIAL_BLOCKS};
+use crate::fetch_id::{ConnectionId, FetchId};
 
-/// The most that is asked for at once, in time at the connection's rate, if the link is not idle between two
-/// answers: then short ranges cost nothing, and leave less to be taken over at the end.
-pub const REQUEST_SPAN: Span = Span::from_secs(2);
-/// The same however long the link is idle in between.
-pub const REQUEST_SPAN_MAX: Span = Span::from_secs(8);
-/// The same in blocks: 64 MiB.
-pub const REQUEST_BLOCKS_MAX: u64 = 64 * SEGMENT_BLOCKS;
-/// What a connection that failed or stalled is asked for until it has answered: 64 KiB.
-pub const TRIAL_BLOCKS: u64 = 4;
-/// What a connection of unknown rate is asked for, at most: 8 MiB. Slow start is over by then.
-pub const FIRST_BLOCKS: u64 = 8 * SEGMENT_BLOCKS;
-/// A range is worth so many times the silence between two answers, or the link would be idle for more than
-/// a few percent of the time. Shorter ranges would share the end more evenly; that is done by taking over.
+/// A range lasts so many times the gap between two answers, or the link would be idle for more than a few
+/// percent of the time.
 const GAPS_A_RANGE: u64 = 20;
-/// The same while there is enough to be asked for.
+/// The same while there is enough left to request.
 const GAPS_A_RANGE_WANTED: u64 = 100;
 
 impl RangeScheduler {
@@ -59,7 +51,7 @@ impl RangeScheduler {
     /// A server that was taken to have ranges sends everything. Where another can be asked, that one is.
     pub(super) fn whole(&mut self, now: Time, fetch: FetchId, pool: &mut dyn Pool) {
         self.head(now, fetch);
-        let Some(p) = self.connection_of(fetch) else { return };
+        let Some(p) = self.answering(fetch) else { return };
         self.without_ranges(self.connections[p].mirror);
         if self
             .connections
@@ -118,18 +110,17 @@ impl RangeScheduler {
             u64::try_from(part).unwrap_or(u64::MAX)
         };
         let in_span = |rate: u64, span: Span| Rate::from_bytes(rate).bytes_in(span) / BLOCK;
-        // What a request that is asked ahead does not save. Where that is not known yet, it is taken to save
-        // everything: the next range knows better.
+        // The part of the gap that prefetch does not hide; zero until it is measured.
         let gap = connection.throughput.between();
         let worth_a_gap = in_span(rate, gap.times(GAPS_A_RANGE));
-        // With less, the one after the next would be asked too late.
+        // With less, the request after the next would be too late.
         let worth_asking = in_span(pace, connection.prefetch_lead());
         let least = worth_a_gap.max(worth_asking).clamp(SEGMENT_BLOCKS, REQUEST_BLOCKS_MAX);
         let span = gap.times(GAPS_A_RANGE_WANTED).clamp(REQUEST_SPAN, REQUEST_SPAN_MAX);
         let most = in_span(rate, span).min(REQUEST_BLOCKS_MAX);
-        // The fewer ranges, the fewer gaps; what is too much is taken over at the end.
+        // Fewer ranges have fewer gaps; the endgame takes over what was too much.
         let part = if worth_a_gap > SEGMENT_BLOCKS { fair(idle) / 8 * 7 } else { fair(idle) / 2 };
-        // What is slow takes no more than it can bring before everything is here.
+        // A slow connection gets no more than it can bring before everything is here.
         part.min(most).max(least).min(fair(all).saturating_sub(connection.blocks_left()))
     }
 }

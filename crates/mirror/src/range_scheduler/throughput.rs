@@ -1,4 +1,4 @@
-//! How fast a connection delivers, how long it takes to begin, how long it is usually silent in between.
+//! A connection's rate, its time to the first byte, and its usual gaps.
 
 use algo::{Span, Time};
 

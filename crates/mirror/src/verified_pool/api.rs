@@ -1,14 +1,15 @@
-//! What the pool is told of the right bytes, and what it says.
+//! What the pool knows of the right bytes, and what it reports.
 
 use std::fmt;
 use std::ops::Range;
 
-use mmtp::id::LENGTH_MAX;
+use mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
 use mmtp::tree::ChainingValue;
 
-use super::{BLOCK, MirrorId, PIECE_BYTES_MAX};
+use super::pieces::PIECE_BYTES_MAX;
+use crate::range_scheduler::MirrorId;
 
-/// What is known of the right bytes.
+/// What is known of the right bytes of a content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Check {
     /// The chaining value of each block; of a content of one block its BLAKE3 hash.
@@ -21,7 +22,7 @@ pub enum Check {
         /// The SHA-256 of each.
         sha256: Vec<[u8; 32]>,
     },
-    /// Nothing.
+    /// No hash is known; mirrors are compared.
     Nothing,
 }
 
@@ -50,8 +51,8 @@ impl fmt::Display for CheckError {
             }
             Self::PieceLength(bytes) => write!(
                 f,
-                "pieces of {bytes} bytes cannot be checked: they must be whole blocks of {BLOCK} bytes, at \
-                 most {PIECE_BYTES_MAX}"
+                "pieces of {bytes} bytes cannot be checked: they must be whole blocks of {BLOCK_BYTES} \
+                 bytes, at most {PIECE_BYTES_MAX}"
             ),
         }
     }
@@ -59,7 +60,7 @@ impl fmt::Display for CheckError {
 
 impl std::error::Error for CheckError {}
 
-/// What is reported.
+/// What the pool reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A block is here and, as far as can be known, right.
@@ -71,8 +72,8 @@ pub enum Event {
         /// Its chaining value; of a content of one block its hash.
         cv: ChainingValue,
     },
-    /// These blocks had been reported and were brought by a liar: they are missing again, and each will be
-    /// reported once more. Only without hashes.
+    /// These blocks were reported, and came from a mirror that is banned now. They are missing again, and
+    /// each will be reported once more. Only where no hash is known.
     Revoked {
         /// Their numbers.
         blocks: Range<u64>,

@@ -1,4 +1,4 @@
-//! Nothing says what is right, so mirrors are held against each other.
+//! Compares mirrors with each other, where no hash is known.
 //!
 //! The first block of every mirror but the first one is fetched from another mirror too; that of the first
 //! one as well, if none of the others was compared with it. After that, of every region of
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use mmtp::tree::ChainingValue;
 
-use super::MirrorId;
+use crate::range_scheduler::MirrorId;
 
 /// Blocks of a region: of each that a mirror brought some of, one block of it is compared.
 pub const CHECK_EVERY_BLOCKS: u64 = 1_024;

@@ -4,10 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use mmtp::id::BLOCK_BYTES;
 use mmtp::tree::ChainingValue;
 use sha2::{Digest as _, Sha256};
 
-use super::MirrorId;
+use crate::range_scheduler::MirrorId;
 
 /// The longest piece.
 pub const PIECE_BYTES_MAX: u64 = 64 << 20;
@@ -111,7 +112,7 @@ impl Pieces {
     }
 
     fn open_bytes(&self) -> u64 {
-        self.open.len() as u64 * self.per_piece * super::BLOCK
+        self.open.len() as u64 * self.per_piece * BLOCK_BYTES as u64
     }
 
     /// Whether pieces that have not been begun may be given out.

@@ -1,10 +1,10 @@
 //! The machine by hand: what is asked ahead, when, and what becomes of it.
 
 use algo::control::Algorithm;
-use algo::{Output, Span, Time};
+use algo::{Output, Span, TcpSample, Time};
 use mirror::range_scheduler::{
     Command, ConnectionConfig, ConnectionId, Failure, FetchId, Input, PREFETCH_MARGIN, Pool as _,
-    RangeScheduler, STALL_RETRY_MIN, Sample, State, TRIAL_BLOCKS,
+    RangeScheduler, STALL_RETRY_MIN, State, TRIAL_BLOCKS,
 };
 use mmtp::id::BLOCK_BYTES;
 
@@ -75,7 +75,7 @@ impl Hand {
 
     fn head(&mut self, asked: Asked) {
         self.tell(Input::Head { fetch: asked.id });
-        let sample = Sample { rtt: RTT, mss: 1_448, received_bytes: 0, out_of_order: 0, segments: 0 };
+        let sample = TcpSample { rtt: RTT, mss: 1_448, received_bytes: 0, out_of_order: 0, segments: 0 };
         self.tell(Input::Sample { connection: asked.connection, sample });
     }
 

@@ -4,10 +4,10 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
 use algo::control::Algorithm;
-use algo::{Output, Rate, Span, Time};
+use algo::{Output, Rate, Span, TcpSample, Time};
 use mirror::range_scheduler::{
     Command, ConnectionConfig, ConnectionId, ConnectionReport, Failure, FetchId, Input, MirrorId, Pool,
-    RangeScheduler, Sample, State,
+    RangeScheduler, State,
 };
 use mirror::verified_pool::{self, VerifiedPool};
 use mmtp::id::BLOCK_BYTES;
@@ -441,7 +441,7 @@ impl<'a> World<'a> {
         asked.at += bytes;
         asked.next = step(&line.link, now, asked);
         line.received += bytes;
-        let sample = Sample {
+        let sample = TcpSample {
             rtt: line.link.rtt,
             mss: 1_448,
             received_bytes: line.received,

@@ -1,14 +1,15 @@
 //! What an error of one request means for its file, its route and its server.
 
-use algo::Time;
+use algo::{Machine as _, Time};
 use anabranch_http::client::{FetchError, FetchId};
+use mirror::fetch_id::connection_of;
 use mirror::file_scheduler::{BAD_FILES_MAX, Failure, Input};
 
 use super::{FileJob, SmallFiles};
 use crate::error::ErrorKind;
 use crate::event::Observer;
 use crate::filenames::show;
-use crate::get::routes::{has_others, route_of};
+use crate::get::routes::has_others;
 use crate::get::server_status::{code, describe, pause};
 
 impl SmallFiles<'_> {
@@ -56,7 +57,7 @@ impl SmallFiles<'_> {
         let file = self.machine.file_of(id);
         let Some(item) = self.item(id) else { return };
         self.coming.remove(&id);
-        let p = route_of(id);
+        let p = connection_of(id);
         // Whoever only says that it cannot now may say so for ever.
         self.answers += u64::from(code(error) != ErrorKind::Unreachable);
         if let Some(way) = self.routes.get(p) {

@@ -10,20 +10,20 @@ use hyper::http::header::{
 };
 use hyper::http::{Response, StatusCode, Version, response};
 
-use crate::client::validate::content_length;
+use crate::client::response_fields::content_length;
 
 /// The longest head, bytes.
-const MAX_HEAD_BYTES: usize = 64 << 10;
+const HEAD_BYTES_MAX: usize = 64 << 10;
 /// The most header fields of one head.
-const MAX_HEADERS: usize = 512;
+const HEADERS_MAX: usize = 512;
 /// A head is looked at whenever more of it comes, up to so many bytes; after that when it is complete.
 const EAGER_BYTES: usize = 4 << 10;
 /// The most interim answers (1xx) before an answer.
-const MAX_INTERIM: usize = 16;
+const INTERIM_MAX: usize = 16;
 /// The longest line with a chunk's size, bytes: it may have extensions, which mean nothing here.
-const MAX_CHUNK_LINE_BYTES: usize = 1 << 10;
+const CHUNK_LINE_BYTES_MAX: usize = 1 << 10;
 /// The longest trailer section, bytes.
-const MAX_TRAILER_BYTES: usize = 16 << 10;
+const TRAILER_BYTES_MAX: usize = 16 << 10;
 
 /// Where in a body the next byte is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -102,11 +102,11 @@ impl Parser {
         }
         loop {
             if input.len() > EAGER_BYTES && !self.is_ended(input) {
-                return if input.len() < MAX_HEAD_BYTES { Ok(None) } else { Err(too_long()) };
+                return if input.len() < HEAD_BYTES_MAX { Ok(None) } else { Err(too_long()) };
             }
-            let seen = input.get(..MAX_HEAD_BYTES).unwrap_or(input);
+            let seen = input.get(..HEAD_BYTES_MAX).unwrap_or(input);
             let Some((bytes, parts)) = read(seen)? else {
-                return if input.len() < MAX_HEAD_BYTES { Ok(None) } else { Err(too_long()) };
+                return if input.len() < HEAD_BYTES_MAX { Ok(None) } else { Err(too_long()) };
             };
             input.advance(bytes);
             self.scanned = 0;
@@ -115,7 +115,7 @@ impl Parser {
             }
             if parts.status.is_informational() {
                 self.interim += 1;
-                if self.interim > MAX_INTERIM {
+                if self.interim > INTERIM_MAX {
                     return Err("the server sends interim answers without end".to_owned());
                 }
                 continue;
@@ -134,7 +134,7 @@ impl Parser {
 
     /// Whether a head's empty line has come; what was looked at is not looked at again.
     fn is_ended(&mut self, input: &[u8]) -> bool {
-        let seen = input.get(..MAX_HEAD_BYTES).unwrap_or(input);
+        let seen = input.get(..HEAD_BYTES_MAX).unwrap_or(input);
         let new = seen.get(self.scanned.saturating_sub(3)..).unwrap_or_default();
         self.scanned = seen.len();
         new.windows(2).any(|two| two == b"\n\n") || new.windows(3).any(|three| three == b"\n\r\n")
@@ -179,13 +179,13 @@ impl Parser {
                     self.body = Body::Size;
                 }
                 Body::Size => {
-                    let line = input.get(..MAX_CHUNK_LINE_BYTES).unwrap_or(input);
+                    let line = input.get(..CHUNK_LINE_BYTES_MAX).unwrap_or(input);
                     match httparse::parse_chunk_size(line) {
                         Ok(Status::Complete((bytes, size))) => {
                             input.advance(bytes);
                             self.body = if size == 0 { Body::Trailers(0) } else { Body::Chunk(size) };
                         }
-                        Ok(Status::Partial) if line.len() < MAX_CHUNK_LINE_BYTES => {
+                        Ok(Status::Partial) if line.len() < CHUNK_LINE_BYTES_MAX => {
                             return Ok(Step::NeedMore);
                         }
                         Ok(Status::Partial) => return Err("a chunk's size is too long".to_owned()),
@@ -194,7 +194,7 @@ impl Parser {
                 }
                 Body::Trailers(before) => {
                     let end = input.iter().position(|&b| b == b'\n');
-                    if before + end.unwrap_or(input.len()) >= MAX_TRAILER_BYTES {
+                    if before + end.unwrap_or(input.len()) >= TRAILER_BYTES_MAX {
                         return Err("the fields after the body are too long".to_owned());
                     }
                     let Some(end) = end else { return Ok(Step::NeedMore) };
@@ -222,7 +222,7 @@ impl Parser {
 }
 
 fn too_long() -> String {
-    format!("the head of the answer is longer than {MAX_HEAD_BYTES} bytes")
+    format!("the head of the answer is longer than {HEAD_BYTES_MAX} bytes")
 }
 
 /// The first bytes of `input`, which is not empty, at most `most`, which is not 0.
@@ -233,7 +233,7 @@ fn at_most(input: &mut BytesMut, most: u64) -> Bytes {
 
 /// Reads a head and how long it is. `None`: it is not all there.
 fn read(input: &[u8]) -> Result<Option<(usize, response::Parts)>, String> {
-    let mut room = [const { MaybeUninit::uninit() }; MAX_HEADERS];
+    let mut room = [const { MaybeUninit::uninit() }; HEADERS_MAX];
     let mut head = httparse::Response::new(&mut []);
     let config = httparse::ParserConfig::default();
     let bytes = match config.parse_response_with_uninit_headers(&mut head, input, &mut room) {
@@ -390,7 +390,7 @@ mod tests {
         assert_eq!(all("HTTP/1.1 101 S\nContent-Length: 0\n\n"), (vec![], false));
         assert_eq!(all("HTTP/2.0 200 S\nContent-Length: 0\n\n"), (vec![], false));
         assert_eq!(all("HTTP/1.1 099 S\nContent-Length: 0\n\n"), (vec![], false));
-        assert_eq!(all(&"HTTP/1.1 102 P\n\n".repeat(MAX_INTERIM + 1)), (vec![], false));
+        assert_eq!(all(&"HTTP/1.1 102 P\n\n".repeat(INTERIM_MAX + 1)), (vec![], false));
     }
 
     #[test]
@@ -421,12 +421,12 @@ mod tests {
         assert_eq!(all(&long(64 << 10)), (vec![], false));
         let many =
             |fields: usize| format!("HTTP/1.1 200 O\nContent-Length: 0\n{}\n", "A: b\n".repeat(fields));
-        assert_eq!(all(&many(MAX_HEADERS - 1)), (vec![(200, vec![])], true));
-        assert_eq!(all(&many(MAX_HEADERS)), (vec![], false));
+        assert_eq!(all(&many(HEADERS_MAX - 1)), (vec![(200, vec![])], true));
+        assert_eq!(all(&many(HEADERS_MAX)), (vec![], false));
         // Without an end it is not waited for.
         let mut parser = Parser::default();
         let mut input = BytesMut::from(&b"HTTP/1.1 200 O\r\n"[..]);
-        while input.len() < MAX_HEAD_BYTES {
+        while input.len() < HEAD_BYTES_MAX {
             assert_eq!(parser.head(&mut input, false).map(|head| head.is_some()), Ok(false));
             input.extend_from_slice(b"A: 0123456789\r\n");
         }

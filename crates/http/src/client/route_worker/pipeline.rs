@@ -1,11 +1,10 @@
-//! Asking ahead: the requests of fetches whose turn has not come (pipelining, RFC 9112 section 9.3.2; further
-//! streams in HTTP/2). A link that waits for the next request is idle for a round trip, and many small files
-//! would be as many round trips.
+//! Pipelining: sends the requests of fetches whose turn has not come (RFC 9112 section 9.3.2; further streams
+//! in HTTP/2). Without it the link would be idle for a round trip between two answers.
 //!
-//! Which requests have been sent is known in two places that must agree: in `RouteWorker::waiting`, whose
-//! first few fetches say where theirs went, and in the connection, which has as many answers outstanding.
-//! Where they do not agree any more, because the connection is gone, the fetches are as if they had never
-//! been sent: all are GETs, which may be asked twice.
+//! Two places know which requests have been sent, and they must agree: the first few fetches of
+//! `RouteWorker::waiting` are marked as sent, and the connection counts its unanswered requests. When the
+//! connection is gone they no longer agree; then the marks are cleared and the requests are sent again. All
+//! of them are GETs, which may be repeated.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,96 +12,64 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::http::response;
 use tokio::sync::mpsc;
-use tokio::sync::oneshot::error::TryRecvError;
 use tokio::time::timeout;
 
-use super::{
-    Connection, FetchRequest, MAX_DRAINED_BYTES, MAX_REMEMBERED, QueuedFetch, RequestState, RouteWorker,
-};
-use crate::client::event_queue::MAX_FETCHES;
+use super::queued_fetch::QueuedFetch;
+use super::{REMEMBERED_MAX, RequestState, RouteWorker};
+use crate::client::api::{Event, FETCHES_MAX, PIPELINE_MAX};
+use crate::client::connect::Connection;
+use crate::client::error::FetchError;
 use crate::client::h2::H2;
+use crate::client::origin::Origin;
 use crate::client::request::{OriginalUrl, RequestShape, request};
-use crate::client::url::Url;
-use crate::client::{Event, FetchError, RequestKind};
 
-/// Requests a connection has at most, with the one whose answer is being read.
-const PIPELINE_MAX: usize = 64;
-/// After so many connections that an origin closed with requests outstanding, it is not asked ahead any more.
+/// After so many connections that an origin closed with requests outstanding, it gets no pipelined request.
 const CLOSED_MAX: u32 = 2;
-/// Answers to requests sent ahead that show that a connection takes them: when it ends, it is for another
-/// reason. nginx closes after 1,000, Apache after 100.
+/// After so many answers to pipelined requests, the end of a connection is not blamed on pipelining: nginx
+/// closes after 1,000 requests, Apache after 100.
 const PROVEN_ANSWERS: u32 = 16;
-/// While nothing can be read of a connection whose window is bounded, it is looked so often whether something
-/// arrives behind a hole; less often, up to the second number, the longer nothing does.
+/// While nothing can be read of a connection with a limited window, the kernel is asked this often whether
+/// segments arrive behind a lost one; the interval doubles up to [`POLL_MAX`] while none do.
 const POLL_MIN: Duration = Duration::from_millis(5);
 const POLL_MAX: Duration = Duration::from_millis(80);
 
-/// A fetch whose turn has not come.
-pub(super) struct PendingFetch {
-    pub(super) fetch: QueuedFetch,
-    /// Where its request was sent, if it was.
-    pub(super) sent: Option<Url>,
-}
-
-impl PendingFetch {
-    const fn new(fetch: QueuedFetch) -> Self {
-        Self { fetch, sent: None }
-    }
-
-    pub(super) fn is_cancelled(&mut self) -> bool {
-        !matches!(self.fetch.cancelled.try_recv(), Err(TryRecvError::Empty))
-    }
-
-    /// The most bytes that its answer can have if it is what is asked for.
-    const fn most_bytes(&self) -> u64 {
-        most_bytes(&self.fetch.request.kind)
-    }
-}
-
-const fn most_bytes(kind: &RequestKind) -> u64 {
-    match kind {
-        RequestKind::Metadata => 0,
-        RequestKind::Range { first, end, .. } => end.saturating_sub(*first),
-        RequestKind::Document { max } => *max as u64,
-    }
-}
-
 impl RouteWorker {
-    /// The fetch whose turn it is, once there is one. `None`: none can come.
-    pub(super) async fn next(&mut self) -> Option<PendingFetch> {
+    /// Waits for the next fetch. `None`: no more can come.
+    pub(super) async fn next(&mut self) -> Option<QueuedFetch> {
         if let Some(inbox) = &mut self.inbox {
             while let Ok(fetch) = inbox.try_recv() {
-                self.waiting.push_back(PendingFetch::new(fetch));
+                self.waiting.push_back(fetch);
             }
         }
         if self.waiting.is_empty() {
             let fetch = self.inbox.as_mut()?.recv().await?;
-            self.waiting.push_back(PendingFetch::new(fetch));
+            self.waiting.push_back(fetch);
         }
         // The fetch before may have been cancelled.
         self.reconcile();
         self.waiting.pop_front()
     }
 
-    /// How many of the waiting have been sent.
+    /// How many of the waiting fetches are marked as sent.
     fn sent(&self) -> usize {
         self.waiting.partition_point(|waiting| waiting.sent.is_some())
     }
 
-    /// What was sent and not answered has to be sent again.
+    /// Clears all marks: what was sent and not answered has to be sent again.
     fn mark_unsent(&mut self) {
         self.pipelined = None;
         self.waiting.iter_mut().for_each(|waiting| waiting.sent = None);
     }
 
-    /// To be called where no connection is being read: what was sent on one that is gone is forgotten.
+    /// Clears the marks if the connection that they are about is gone. Only while no connection is being
+    /// read.
     pub(super) fn reconcile(&mut self) {
         if self.pipelined.as_ref().map_or(0, Connection::unanswered) != self.sent() {
             self.mark_unsent();
         }
     }
 
-    /// `connection` is of no use any more. `ahead`: the answer that it owes was asked for ahead.
+    /// Drops a connection that failed. `ahead`: it failed to answer a pipelined request.
     pub(super) fn on_lost(&mut self, connection: Connection, ahead: bool) {
         if ahead || (self.pipelined.is_none() && self.sent() > 0) {
             self.penalize(&connection);
@@ -111,18 +78,18 @@ impl RouteWorker {
         self.reconcile();
     }
 
-    /// An origin does not go on with a connection on which it was asked ahead.
+    /// Counts that an origin ended a connection with pipelined requests.
     fn penalize(&mut self, connection: &Connection) {
         if connection.pipelined_answers >= PROVEN_ANSWERS {
             return;
         }
-        if self.pipelining_failures.len() >= MAX_REMEMBERED {
+        if self.pipelining_failures.len() >= REMEMBERED_MAX {
             self.pipelining_failures.clear();
         }
         *self.pipelining_failures.entry(connection.origin.clone()).or_default() += 1;
     }
 
-    /// An answer has begun that was asked for ahead.
+    /// The answer to a pipelined request has begun.
     pub(super) fn on_pipelined_answer(&mut self, connection: &mut Connection) {
         connection.pipelined_answers = connection.pipelined_answers.saturating_add(1);
         if connection.pipelined_answers == PROVEN_ANSWERS {
@@ -130,10 +97,10 @@ impl RouteWorker {
         }
     }
 
-    /// The head of the next answer, with as long a silence before it as is allowed.
+    /// Waits for the head of the next answer, at most for the idle timeout.
     ///
     /// # Errors
-    /// It is silent; inside, one clause: the connection is of no use.
+    /// Outside: nothing came in time. Inside: the connection failed; one clause.
     pub(super) async fn head(
         &mut self,
         connection: &mut Connection,
@@ -144,7 +111,7 @@ impl RouteWorker {
         connection.make_current(&self.window);
         let head = async {
             loop {
-                // What a HEAD says may not do; then the next request is another one of the same fetch.
+                // After a HEAD the same fetch may need another request, which goes first.
                 if !matches!(shape, RequestShape::Head) {
                     self.pipeline(connection);
                 }
@@ -173,7 +140,7 @@ impl RouteWorker {
     /// Notes after how many answers an origin ends connections.
     fn learn_keepalive_limit(&mut self, connection: &Connection) {
         if connection.is_last() {
-            if self.keepalive_limits.len() >= MAX_REMEMBERED {
+            if self.keepalive_limits.len() >= REMEMBERED_MAX {
                 self.keepalive_limits.clear();
             }
             self.keepalive_limits.insert(connection.origin.clone(), connection.answers);
@@ -206,14 +173,14 @@ impl RouteWorker {
         }
     }
 
-    /// Asks `connection`, which is being read, for what comes next, as far as that is safe.
+    /// Sends what comes next on `connection`, which is being read, as far as that is safe.
     fn pipeline(&mut self, connection: &mut Connection) {
-        // Where another has answers outstanding, those are what comes next.
+        // If another connection owes answers, those come next.
         if self.waiting.is_empty() || self.pipelined.is_some() || !connection.may_pipeline() {
             return;
         }
         let mut sent = self.sent();
-        // What it would not answer is asked on the next one.
+        // The server would close before it answers more than this; the rest goes over the next connection.
         let limit = self.keepalive_limits.get(&connection.origin).copied().unwrap_or(u64::MAX);
         let takes = limit.saturating_sub(connection.answers);
         while sent + 1 < PIPELINE_MAX
@@ -226,33 +193,30 @@ impl RouteWorker {
 
     /// Sends the first request that has not been sent. `false`: there is none, or it has to wait.
     fn pipeline_next(&mut self, connection: &mut Connection, sent: usize) -> bool {
-        while self.waiting.get_mut(sent).is_some_and(PendingFetch::is_cancelled) {
+        while self.waiting.get_mut(sent).is_some_and(QueuedFetch::is_cancelled) {
             self.waiting.remove(sent);
         }
         let Some(next) = self.waiting.get(sent) else { return false };
-        let wanted = &next.fetch.request;
-        if wanted.via != self.via
+        if next.request.via != self.via
             || self.pipelining_failures.get(&connection.origin).is_some_and(|n| *n >= CLOSED_MAX)
         {
             return false;
         }
-        let shape = match RequestShape::of(&wanted.kind) {
+        let shape = match RequestShape::of(&next.request.kind) {
             Ok(shape) if !matches!(shape, RequestShape::Head) => shape,
             _ => return false,
         };
-        let Ok(asked) = Url::parse(&wanted.url) else { return false };
-        let url = self.known_redirect(wanted).unwrap_or(&asked).clone();
-        if url.origin != connection.origin
+        let url = self.known_redirect(&next.request, &next.url).unwrap_or(&next.url).clone();
+        if Origin::of(&url) != connection.origin
             || (connection.is_h2()
-                && !H2::has_room(self.waiting.iter().take(sent + 1).map(PendingFetch::most_bytes)))
+                && !H2::has_room(self.waiting.iter().take(sent + 1).map(QueuedFetch::bytes_max)))
         {
             return false;
         }
-        let asked = OriginalUrl { url: &asked, trusted: wanted.trusted };
+        let asked = OriginalUrl { url: &next.url, trusted: next.request.trusted };
         let Ok(request) = request(&self.settings, asked, &url, shape, connection) else { return false };
-        // The connection will be closed when it comes to one that is not wanted any more and is long.
-        let is_doomed =
-            |waiting: &mut PendingFetch| !is_short(&waiting.fetch.request) && waiting.is_cancelled();
+        // A long answer that was cancelled will close the connection: nothing is sent behind it.
+        let is_doomed = |waiting: &mut QueuedFetch| !waiting.is_short() && waiting.is_cancelled();
         if !connection.is_h2() && self.waiting.iter_mut().take(sent).any(is_doomed) {
             return false;
         }
@@ -263,39 +227,34 @@ impl RouteWorker {
         true
     }
 
-    /// The answer that comes next is not wanted any more.
-    pub(super) async fn skip_answer(&mut self, request: &FetchRequest) {
+    /// The next answer was cancelled: skips it.
+    pub(super) async fn skip_answer(&mut self, fetch: &QueuedFetch) {
         let Some(mut connection) = self.pipelined.take() else { return };
         if connection.skip_answer() {
             self.keep(connection);
-        } else if is_short(request)
+        } else if fetch.is_short()
             && let Ok(Ok(_)) = timeout(self.settings.idle_timeout, connection.head()).await
         {
             self.drain(connection).await;
         }
-        // Where it was not kept, those behind it are asked again.
+        // If the connection was not kept, the requests behind it are sent again.
     }
 }
 
 /// Puts the next fetch behind those that wait.
 async fn take_fetch(
     fetches: &mut Option<mpsc::UnboundedReceiver<QueuedFetch>>,
-    waiting: &mut VecDeque<PendingFetch>,
+    waiting: &mut VecDeque<QueuedFetch>,
 ) {
     let Some(inbox) = fetches else { return };
     match inbox.recv().await {
         Some(fetch) => {
-            if waiting.len() >= 2 * MAX_FETCHES {
+            if waiting.len() >= 2 * FETCHES_MAX {
                 // More than can be under way: most have been cancelled.
                 waiting.retain_mut(|waiting| waiting.sent.is_some() || !waiting.is_cancelled());
             }
-            waiting.push_back(PendingFetch::new(fetch));
+            waiting.push_back(fetch);
         }
         None => *fetches = None,
     }
-}
-
-/// Whether what is asked for is sooner read to its end than asked for again.
-const fn is_short(request: &FetchRequest) -> bool {
-    matches!(request.kind, RequestKind::Range { .. }) && most_bytes(&request.kind) <= MAX_DRAINED_BYTES
 }

@@ -1,98 +1,12 @@
 //! Measures and conditions: what each kind needs, and where a value is expected.
 
-use std::fmt;
-use std::str::FromStr;
-
 use algo::Span;
 
 use super::super::error::{ScenarioError, hint};
-use super::super::{Assert, Condition, Measure, MeasureKind, Scenario};
+use super::super::notes::{KERNEL_PREFIX, Range, RangeError};
+use super::super::{Assert, Condition, Measure, Scenario};
 use super::{Checked, MEASURES_MAX, controller, ensure, no_path};
-use crate::table::KERNEL_PREFIX;
-
-/// Where a value is expected, ends included: `"47..53"`, `"97.."`, `"..3"`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Range {
-    /// At least this.
-    pub low: f64,
-    /// At most this.
-    pub high: f64,
-}
-
-/// A text that is no range.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RangeError(String);
-
-impl fmt::Display for RangeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "\"{}\" is no range: write \"47..53\", \"97..\" or \"..3\"", self.0)
-    }
-}
-impl std::error::Error for RangeError {}
-
-impl Range {
-    /// Whether `value` is there.
-    #[must_use]
-    pub fn contains(&self, value: f64) -> bool {
-        (self.low..=self.high).contains(&value)
-    }
-}
-
-impl FromStr for Range {
-    type Err = RangeError;
-    fn from_str(text: &str) -> Result<Self, RangeError> {
-        let wrong = || RangeError(text.into());
-        let (low, high) = text.split_once("..").ok_or_else(wrong)?;
-        let end = |text: &str, open: f64| match text.trim() {
-            "" => Ok(open),
-            number => number.parse::<f64>().ok().filter(|n| n.is_finite()).ok_or_else(wrong),
-        };
-        let range = Self { low: end(low, f64::NEG_INFINITY)?, high: end(high, f64::INFINITY)? };
-        let open = range.low.is_infinite() && range.high.is_infinite();
-        if open || range.low > range.high { Err(wrong()) } else { Ok(range) }
-    }
-}
-
-/// What a kind of measure needs.
-struct Needs {
-    /// It is about flows; otherwise about links.
-    flows: bool,
-    /// They must be named; otherwise "all" makes sense.
-    named: bool,
-    /// `of` may be: flows, links, nothing.
-    of: Reference,
-    /// The links must have a rate.
-    rates: bool,
-}
-
-#[derive(PartialEq)]
-enum Reference {
-    Flows,
-    Links,
-    Nothing,
-}
-
-const fn needs(kind: MeasureKind) -> Needs {
-    let (flows, named, of, rates) = match kind {
-        MeasureKind::Share => (true, true, Reference::Flows, false),
-        MeasureKind::OfRate => (true, false, Reference::Links, true),
-        MeasureKind::Utilisation => (false, true, Reference::Nothing, true),
-        MeasureKind::Loss | MeasureKind::Queue => (false, true, Reference::Nothing, false),
-        MeasureKind::LossRatio => (false, true, Reference::Links, false),
-        MeasureKind::Goodput
-        | MeasureKind::Packets
-        | MeasureKind::SpreadFastest
-        | MeasureKind::SpreadMean
-        | MeasureKind::Jain
-        | MeasureKind::Completion
-        | MeasureKind::Grouped
-        | MeasureKind::WrongSplit
-        | MeasureKind::WrongMerge
-        | MeasureKind::FactorM => (true, false, Reference::Nothing, false),
-        MeasureKind::Converged => (true, true, Reference::Nothing, false),
-    };
-    Needs { flows, named, of, rates }
-}
+use crate::metric::{Reference, metric};
 
 /// All measures and conditions.
 pub(super) fn check(scenario: &Scenario) -> Checked {
@@ -118,7 +32,7 @@ pub(super) fn check(scenario: &Scenario) -> Checked {
 /// Of what it is measured.
 fn subject(scenario: &Scenario, measure: &Measure, key: &str) -> Checked {
     let at = |field: &str| format!("{key}.{field}");
-    let needs = needs(measure.kind);
+    let needs = metric(measure.kind).needs;
     let (has, lacks) = if needs.flows { ("flows", "links") } else { ("links", "flows") };
     let (own, other) = match needs.flows {
         true => (&measure.flows, &measure.links),
@@ -158,7 +72,7 @@ fn subject(scenario: &Scenario, measure: &Measure, key: &str) -> Checked {
             }
         }
     }
-    if measure.kind == MeasureKind::Completion {
+    if needs.sizes {
         let endless = flows().into_iter().find(|(_, flow)| flow.size.is_none());
         ensure(endless.is_none(), at("flows"), || {
             let name = endless.map_or("", |(name, _)| name);
@@ -186,9 +100,7 @@ fn window(scenario: &Scenario, measure: &Measure, key: &str) -> Checked {
     let field = if measure.until.is_some() { "until" } else { "from" };
     ensure(from < until, at(field), || format!("from {from} until {until} there is nothing to count"))?;
     if let Some(mean) = measure.mean {
-        ensure(measure.kind == MeasureKind::Converged, at("mean"), || {
-            "only `converged` averages over it".into()
-        })?;
+        ensure(metric(measure.kind).needs.mean, at("mean"), || "only `converged` averages over it".into())?;
         ensure(mean.0 > Span::ZERO, at("mean"), || "it takes some time".into())?;
     }
     if let Some(versus) = &measure.versus {
@@ -281,19 +193,6 @@ fn asserted(scenario: &Scenario, condition: &Assert, key: &str) -> Checked {
 #[cfg(test)]
 mod tests {
     use super::super::tests::broken;
-    use super::*;
-
-    #[test]
-    fn ranges() {
-        assert_eq!("47..53".parse(), Ok(Range { low: 47.0, high: 53.0 }));
-        assert_eq!("-0.5 .. 1e3".parse(), Ok(Range { low: -0.5, high: 1e3 }));
-        let range: Range = "97..".parse().expect("a range");
-        assert!(range.contains(97.0) && range.contains(1e9) && !range.contains(96.9));
-        assert!("..3".parse::<Range>().expect("a range").contains(-7.0));
-        for text in ["", "..", "3", "5..4", "a..b", "1...", "nan..", "1..inf"] {
-            assert!(text.parse::<Range>().is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn measures_have_what_they_need() {

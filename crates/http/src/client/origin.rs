@@ -1,0 +1,182 @@
+//! What fetching needs of a URL (crate `url`): the origin that is connected to, the credentials in it, the
+//! request target, and the forms that may be shown.
+
+use percent_encoding::percent_decode_str;
+use url::{Position, Url};
+
+/// Where a URL's server is (RFC 6454): what one connection can be used for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Origin {
+    /// Over TLS.
+    pub(super) secure: bool,
+    /// A name in lower case or an IP literal; IPv6 without its brackets.
+    pub(super) host: String,
+    /// The port, given or the scheme's.
+    pub(super) port: u16,
+}
+
+impl Origin {
+    /// The origin of an `http` or `https` URL.
+    pub(super) fn of(url: &Url) -> Self {
+        let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+        Self { secure: url.scheme() == "https", host, port: url.port_or_known_default().unwrap_or(80) }
+    }
+
+    /// `host:port`; IPv6 in brackets.
+    pub(super) fn host_and_port(&self) -> String {
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// Reads an absolute `http` or `https` URL; its fragment is left out.
+///
+/// # Errors
+/// One clause that says what is wrong with it, without repeating it: it may have a password.
+pub(super) fn parse(text: &str) -> Result<Url, String> {
+    checked(Url::parse(text))
+}
+
+/// Where a `Location` of `url` leads (RFC 3986 section 5.2). Credentials that a server wrote, or those of
+/// `url`, are not part of it.
+///
+/// # Errors
+/// As [`parse`].
+pub(super) fn redirected(url: &Url, location: &str) -> Result<Url, String> {
+    checked(url.join(location)).map(without_credentials)
+}
+
+fn checked(parsed: Result<Url, url::ParseError>) -> Result<Url, String> {
+    let mut url = parsed.map_err(|error| format!("the URL cannot be read: {error}"))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err("the URL is neither http nor https".to_owned());
+    }
+    if url.port() == Some(0) {
+        return Err("the URL has no possible port".to_owned());
+    }
+    let is_text = |text: &str| percent_decode_str(text).decode_utf8().is_ok();
+    if !is_text(url.username()) || !url.password().is_none_or(is_text) {
+        return Err("the name or password in the URL is no text".to_owned());
+    }
+    url.set_fragment(None);
+    Ok(url)
+}
+
+/// The URL without name and password.
+fn without_credentials(mut url: Url) -> Url {
+    // These two fail only where there is no host, which `checked` excludes.
+    let _ = url.set_username("").and_then(|()| url.set_password(None));
+    url
+}
+
+/// Name and password of `//name:password@host`, percent-decoded.
+pub(super) fn credentials(url: &Url) -> Option<(String, String)> {
+    let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+    (!url.username().is_empty() || url.password().is_some())
+        .then(|| (decoded(url.username()), decoded(url.password().unwrap_or_default())))
+}
+
+/// `host`, or `host:port` where the port is not the scheme's; IPv6 in brackets.
+pub(super) fn authority(url: &Url) -> &str {
+    &url[Position::BeforeHost..Position::AfterPort]
+}
+
+/// Path and query as they go into the request; begins with `/`.
+pub(super) fn request_target(url: &Url) -> &str {
+    &url[Position::BeforePath..Position::AfterQuery]
+}
+
+/// The whole URL, without name and password.
+pub(super) fn anonymous(url: &Url) -> String {
+    without_credentials(url.clone()).into()
+}
+
+/// The URL without its query: what may be shown in a message, since queries carry signatures.
+pub(super) fn without_query(url: &Url) -> String {
+    format!("{}://{}{}", url.scheme(), authority(url), url.path())
+}
+
+/// The last segment of the path.
+pub(super) fn file_name(url: &Url) -> &str {
+    url.path().rsplit('/').next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_of_a_url() {
+        let url = parse("HTTPS://Ann:p%40ss@Example.ORG:8443/a b/ü?q=1#part").unwrap();
+        assert_eq!(anonymous(&url), "https://example.org:8443/a%20b/%C3%BC?q=1");
+        assert_eq!(credentials(&url), Some(("Ann".into(), "p@ss".into())));
+        assert_eq!(request_target(&url), "/a%20b/%C3%BC?q=1");
+        assert_eq!(
+            (file_name(&url), without_query(&url).as_str()),
+            ("%C3%BC", "https://example.org:8443/a%20b/%C3%BC")
+        );
+        assert_eq!(anonymous(&parse("http://h:80").unwrap()), "http://h/");
+        assert_eq!(request_target(&parse("http://h?q").unwrap()), "/?q");
+        let six = parse("http://[2001:DB8::1]:81/").unwrap();
+        assert_eq!(
+            (Origin::of(&six).host_and_port().as_str(), authority(&six), anonymous(&six).as_str()),
+            ("[2001:db8::1]:81", "[2001:db8::1]:81", "http://[2001:db8::1]:81/")
+        );
+        assert!(Origin::of(&six).host.parse::<std::net::IpAddr>().is_ok());
+        assert_eq!(anonymous(&parse("http://münchen.de/").unwrap()), "http://xn--mnchen-3ya.de/");
+    }
+
+    #[test]
+    fn what_is_no_url() {
+        for text in [
+            "",
+            "x",
+            "ftp://h/",
+            "http://",
+            "http://h:0/",
+            "http://h:x/",
+            "http://[::1",
+            "http://[h]/",
+            "http://a b/",
+            "http://h:+1/",
+            "http://a:%ff@h/",
+        ] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+        assert!(!parse("http://u:secret@[x/").unwrap_err().contains("secret"));
+    }
+
+    #[test]
+    fn a_redirect_leads_to_another_url_without_credentials() {
+        let base = parse("http://ann:secret@a/b/c/d;p?q").unwrap();
+        for (location, means) in [
+            ("g", "http://a/b/c/g"),
+            ("//g", "http://g/"),
+            ("?y", "http://a/b/c/d;p?y"),
+            ("#s", "http://a/b/c/d;p?q"),
+            ("", "http://a/b/c/d;p?q"),
+            ("../../../g", "http://a/g"),
+            ("https://u:p@h/x?u=http://y", "https://h/x?u=http://y"),
+        ] {
+            assert_eq!(redirected(&base, location).unwrap().as_str(), means, "{location}");
+        }
+        assert!(redirected(&base, "javascript:x").is_err());
+        assert!(redirected(&base, "ftp://h/").is_err());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn anything_may_be_read(text in ".*", location in ".*") {
+            for text in [text.clone(), format!("http://{text}")] {
+                if let Ok(url) = parse(&text) {
+                    let again = parse(&anonymous(&url)).unwrap();
+                    proptest::prop_assert_eq!(request_target(&again), request_target(&url));
+                    let _ = (redirected(&url, &location), without_query(&url), Origin::of(&url));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! A fetch on its route's list.
+
+use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::TryRecvError;
+use url::Url;
+
+use crate::client::api::{FetchId, FetchRequest, RequestKind};
+
+/// A body that nobody wants is read to its end up to so many bytes, to keep the connection.
+pub(super) const DRAINED_BYTES_MAX: u64 = 64 << 10;
+
+/// A fetch whose turn has not come. It is cancelled by dropping the other end of `cancelled`.
+pub(in crate::client) struct QueuedFetch {
+    pub(in crate::client) id: FetchId,
+    pub(in crate::client) request: FetchRequest,
+    /// The URL of `request`, parsed.
+    pub(in crate::client) url: Url,
+    pub(in crate::client) cancelled: oneshot::Receiver<()>,
+    /// The URL that its request was sent for, if it was sent ahead.
+    pub(in crate::client) sent: Option<Url>,
+}
+
+impl QueuedFetch {
+    /// Whether nobody waits for it any more.
+    pub(super) fn is_cancelled(&mut self) -> bool {
+        !matches!(self.cancelled.try_recv(), Err(TryRecvError::Empty))
+    }
+
+    /// The most bytes that an accepted answer can have.
+    pub(super) const fn bytes_max(&self) -> u64 {
+        match self.request.kind {
+            RequestKind::Metadata => 0,
+            RequestKind::Range { first, end, .. } => end.saturating_sub(first),
+            RequestKind::Document { max } => max as u64,
+        }
+    }
+
+    /// Whether reading its answer to the end costs less than a new connection.
+    pub(super) const fn is_short(&self) -> bool {
+        matches!(self.request.kind, RequestKind::Range { .. }) && self.bytes_max() <= DRAINED_BYTES_MAX
+    }
+}

@@ -1,0 +1,99 @@
+//! The contract between the server and what is offered.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::path::Path;
+
+/// What a server offers. The server calls all of it on its own thread, and all connections wait meanwhile.
+pub trait ContentProvider: Send + 'static {
+    /// What [`find`](Self::find) finds and [`read`](Self::read) reads.
+    type Content: 'static;
+
+    /// What a path means.
+    fn find(&self, request: &ResourceRequest<'_>) -> PathLookup<Self::Content>;
+
+    /// Whether the content can be read at all, asked before anything is promised.
+    ///
+    /// # Errors
+    /// Why not.
+    fn check(&self, content: &Self::Content) -> Result<(), Unavailable>;
+
+    /// Fills `out` with the content's bytes from `offset` on; it has them, by the length that was found.
+    ///
+    /// # Errors
+    /// If the bytes cannot be read, or are not what was found any more.
+    fn read(&self, content: &Self::Content, offset: u64, out: &mut [u8]) -> Result<(), Unavailable>;
+
+    /// The most that may be sent at once, in bytes; `None`: as much as the network takes, nothing is
+    /// reserved.
+    fn burst_bytes(&self) -> Option<usize> {
+        None
+    }
+
+    /// Reserves `bytes`, and says how long to wait before they are sent.
+    fn reserve(&self, bytes: usize) -> Duration {
+        let _ = bytes;
+        Duration::ZERO
+    }
+}
+
+/// A request, as far as a provider needs it.
+#[derive(Clone, Copy, Debug)]
+pub struct ResourceRequest<'a> {
+    /// What for.
+    pub path: &'a Path,
+    /// What stands behind `?`, still encoded.
+    pub query: Option<&'a str>,
+    /// `HOST` or `HOST:PORT`, as the client calls this server.
+    pub host: &'a str,
+    /// Where the connection arrived.
+    pub local: SocketAddr,
+}
+
+/// What a path means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PathLookup<C> {
+    /// It names this resource.
+    Found(Resource<C>),
+    /// The resource is at this path (encoded, from `/` on).
+    Moved(String),
+    /// It names nothing.
+    NotFound,
+}
+
+/// One thing to fetch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resource<C> {
+    /// How the provider finds its bytes.
+    pub content: C,
+    /// How many these are.
+    pub length: u64,
+    /// A strong validator, in its quotes (RFC 9110 §8.8.3).
+    pub etag: Option<String>,
+    /// Its media type.
+    pub media_type: &'static str,
+    /// Values of `Link` (RFC 8288).
+    pub links: Vec<String>,
+}
+
+/// Why bytes cannot be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unavailable {
+    /// They have changed or are gone, for good: 410.
+    Gone,
+    /// Perhaps later: 503.
+    Busy,
+}
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Gone => "the file is not the one any more that was offered",
+            Self::Busy => "the file cannot be read at the moment",
+        })
+    }
+}
+
+impl std::error::Error for Unavailable {}

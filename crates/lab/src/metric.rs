@@ -1,0 +1,204 @@
+//! What can be measured: a row for each kind, with what it needs, its unit and how it is computed from notes.
+//!
+//! A new kind is a variant of [`MeasureKind`], whose comment is its documentation, and a row of [`metric`].
+
+use crate::run::observations::{MeasurementWindow, Observations, ObservedFlow};
+use crate::scenario::{Duration, Measure, MeasureKind, Scenario};
+use crate::table::summary;
+
+/// Seconds over which a share is averaged before it is called steady, unless the measure says otherwise, and
+/// by how many points it may differ.
+const CONVERGED_MEAN_S: f64 = 5.0;
+const CONVERGED_POINTS: f64 = 3.0;
+
+/// A kind of measure.
+pub struct Metric {
+    /// What a measure of it must say.
+    pub(crate) needs: Needs,
+    /// The unit of its values.
+    pub unit: &'static str,
+    /// The value, if there is one.
+    value: fn(&MeasureContext<'_>) -> Option<f64>,
+}
+
+/// What a kind of measure needs.
+#[derive(Clone, Copy)]
+pub(crate) struct Needs {
+    /// It is about flows; otherwise about links.
+    pub(crate) flows: bool,
+    /// They must be named; otherwise "all" makes sense.
+    pub(crate) named: bool,
+    /// What `of` may be.
+    pub(crate) of: Reference,
+    /// The links must have a rate.
+    pub(crate) rates: bool,
+    /// The flows must have a size.
+    pub(crate) sizes: bool,
+    /// It averages over `mean`.
+    pub(crate) mean: bool,
+}
+
+/// In proportion to what a kind is.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Reference {
+    Flows,
+    Links,
+    Nothing,
+}
+
+const FLOWS: Needs =
+    Needs { flows: true, named: false, of: Reference::Nothing, rates: false, sizes: false, mean: false };
+const NAMED_FLOWS: Needs = Needs { named: true, ..FLOWS };
+const LINKS: Needs = Needs { flows: false, ..NAMED_FLOWS };
+
+/// The row of a kind.
+#[must_use]
+pub fn metric(kind: MeasureKind) -> Metric {
+    use MeasureKind as Kind;
+    let row = |needs, unit, value: fn(&MeasureContext<'_>) -> Option<f64>| Metric { needs, unit, value };
+    match kind {
+        Kind::Share => row(Needs { of: Reference::Flows, ..NAMED_FLOWS }, "%", |m| {
+            Some(100.0 * m.goodput() / m.window.goodput(&m.measure.of, &[]))
+        }),
+        Kind::OfRate => row(Needs { of: Reference::Links, rates: true, ..FLOWS }, "%", |m| {
+            Some(100.0 * m.goodput() / m.window.rate_bytes(&m.measure.of))
+        }),
+        Kind::Goodput => row(FLOWS, "Mbit/s", |m| Some(m.goodput() * 8.0 / 1e6)),
+        Kind::Packets => row(FLOWS, "pkt/s", |m| Some(m.goodput() / m.observations.packet_bytes as f64)),
+        Kind::Utilisation => {
+            row(Needs { rates: true, ..LINKS }, "%", |m| Some(m.window.utilisation(&m.measure.links)))
+        }
+        Kind::SpreadFastest => {
+            row(FLOWS, "%", |m| m.spread(|rates| rates.iter().copied().fold(0.0, f64::max)))
+        }
+        Kind::SpreadMean => {
+            row(FLOWS, "%", |m| m.spread(|rates| rates.iter().sum::<f64>() / rates.len() as f64))
+        }
+        Kind::Jain => row(FLOWS, "", |m| {
+            let rates = m.each_goodput();
+            let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
+            Some(rates.iter().sum::<f64>().powi(2) / (rates.len() as f64 * squares))
+        }),
+        Kind::Loss => row(LINKS, "%", |m| Some(100.0 * m.window.loss(&m.measure.links))),
+        Kind::LossRatio => row(Needs { of: Reference::Links, ..LINKS }, "", |m| {
+            let of = &m.measure.of;
+            let others = of.iter().map(|link| m.window.loss(std::slice::from_ref(link)));
+            Some(m.window.loss(&m.measure.links) / (others.sum::<f64>() / of.len() as f64))
+        }),
+        Kind::Queue => row(LINKS, "ms", |m| Some(m.window.queue_ms(&m.measure.links))),
+        Kind::Completion => row(Needs { sizes: true, ..FLOWS }, "s", |m| m.completion()),
+        Kind::Converged => row(Needs { mean: true, ..NAMED_FLOWS }, "s", |m| m.converged()),
+        Kind::Grouped => row(FLOWS, "s", |m| m.grouped()),
+        Kind::WrongSplit => row(FLOWS, "%", |m| m.misgrouped(|(split, _)| split)),
+        Kind::WrongMerge => row(FLOWS, "%", |m| m.misgrouped(|(_, merge)| merge)),
+        Kind::Timeouts => row(FLOWS, "", |m| {
+            let flows = m.window.flows(&m.measure.flows);
+            Some(flows.map(|(_, flow)| flow.end.timeouts).sum::<u64>() as f64)
+        }),
+        Kind::FactorM => row(FLOWS, "", |m| m.factor()),
+    }
+}
+
+/// The value of a measure, if there is one.
+pub(crate) fn value(scenario: &Scenario, observations: &Observations, measure: &Measure) -> Option<f64> {
+    let from = measure.from.unwrap_or(scenario.count_from).time();
+    let until = measure.until.unwrap_or(scenario.duration).time();
+    let window = observations.window(scenario, from, until);
+    (metric(measure.kind).value)(&MeasureContext { observations, measure, window })
+}
+
+/// What a measure looks at.
+struct MeasureContext<'a> {
+    observations: &'a Observations,
+    measure: &'a Measure,
+    window: MeasurementWindow<'a>,
+}
+
+impl MeasureContext<'_> {
+    fn goodput(&self) -> f64 {
+        self.window.goodput(&self.measure.flows, &self.measure.paths)
+    }
+
+    fn each_goodput(&self) -> Vec<f64> {
+        let flows = self.window.flows(&self.measure.flows);
+        flows.map(|(f, _)| self.window.goodput_of(f, &self.measure.paths)).collect()
+    }
+
+    fn spread(&self, norm: impl Fn(&[f64]) -> f64) -> Option<f64> {
+        let rates = self.each_goodput();
+        Some(100.0 * summary(&rates)?.sd? / norm(&rates))
+    }
+
+    fn completion(&self) -> Option<f64> {
+        let times = self.window.flows(&self.measure.flows).map(|(_, flow)| {
+            let (Some(began), Some(ended)) = (flow.end.began, flow.end.ended) else { return None };
+            Some(ended.since(began).as_nanos() as f64 / 1e9)
+        });
+        let times = times.collect::<Option<Vec<f64>>>()?;
+        Some(times.iter().sum::<f64>() / times.len() as f64)
+    }
+
+    fn step_s(&self) -> f64 {
+        self.observations.step.as_nanos() as f64 / 1e9
+    }
+
+    fn converged(&self) -> Option<f64> {
+        let steps = self.window.steps();
+        let sum = |names: &[String], step: usize| -> u64 {
+            let named = |flow: &&ObservedFlow| names.is_empty() || names.contains(&flow.base);
+            let flows =
+                self.observations.flows.iter().zip(&self.observations.totals).filter(|(flow, _)| named(flow));
+            flows.map(|(_, totals)| totals[step]).sum()
+        };
+        let share = |from: usize, to: usize| {
+            let part = sum(&self.measure.flows, to) - sum(&self.measure.flows, from);
+            let whole = sum(&self.measure.of, to) - sum(&self.measure.of, from);
+            if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 }
+        };
+        let mean_s = self.measure.mean.map_or(CONVERGED_MEAN_S, Duration::secs);
+        let width = (mean_s / self.step_s()).ceil() as usize;
+        let last = steps.end.checked_sub(1)?;
+        let settled = share(last - steps.len() / 3, last);
+        let off = |from: usize| (share(from, from + width) - settled).abs() > CONVERGED_POINTS;
+        let starts = steps.start..last.checked_sub(width)?;
+        if starts.is_empty() {
+            return None;
+        }
+        // The end of the last window that was off: from there on it holds.
+        let wrong = starts.clone().rev().find(|from| off(*from));
+        let steps = wrong.map_or(0, |from| from + 1 + width - starts.start);
+        (wrong.is_none_or(|from| from + 1 < starts.end)).then(|| steps as f64 * self.step_s())
+    }
+
+    /// What was noted of groups between the times, of the flows that the measure is about; none if this world
+    /// noted nothing.
+    fn noted<'a, T>(&'a self, notes: &'a [Vec<T>]) -> Option<Vec<(usize, &'a [T])>> {
+        let steps = self.window.steps();
+        let flows = self.window.flows(&self.measure.flows);
+        flows.map(|(f, flow)| Some((flow.paths, notes[f].get(steps.clone())?))).collect()
+    }
+
+    fn grouped(&self) -> Option<f64> {
+        let flows = self.noted(&self.observations.groups)?;
+        let steps = self.window.steps().len();
+        let wrong = |step: usize| flows.iter().any(|(_, notes)| notes[step] != (false, false));
+        let right = (0..steps).rev().find(|step| wrong(*step)).map_or(0, |last| last + 1);
+        (right < steps).then(|| right as f64 * self.step_s())
+    }
+
+    fn misgrouped(&self, of: impl Fn((bool, bool)) -> bool) -> Option<f64> {
+        let (mut wrong, mut all) = (0, 0);
+        for (_, notes) in self.noted(&self.observations.groups)?.iter().filter(|(paths, _)| *paths > 1) {
+            wrong += notes.iter().filter(|step| of(**step)).count();
+            all += notes.len();
+        }
+        (all > 0).then(|| 100.0 * wrong as f64 / all as f64)
+    }
+
+    fn factor(&self) -> Option<f64> {
+        let noted = self.noted(&self.observations.factors)?;
+        let factors = noted.iter().flat_map(|(_, notes)| notes.iter());
+        let factors: Vec<f64> = factors.filter(|m| **m > 0.0).map(|m| f64::from(*m)).collect();
+        (!factors.is_empty()).then(|| factors.iter().sum::<f64>() / factors.len() as f64)
+    }
+}

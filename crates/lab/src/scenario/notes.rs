@@ -1,0 +1,101 @@
+//! What a measure's `paper`, `model`, `expect` and `why` say: of which case, controller and world, by their
+//! keys; and where a value is expected.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use crate::World;
+
+/// What begins the keys of a measure's notes that are about runs in the kernel.
+pub const KERNEL_PREFIX: &str = "kernel:";
+
+/// What a measure says of this case and controller: by `CASE/CONTROLLER`, `CASE`, `CONTROLLER`, `*`.
+#[must_use]
+pub fn lookup<'a, T>(notes: &'a BTreeMap<String, T>, case: Option<&str>, controller: &str) -> Option<&'a T> {
+    let of_case =
+        case.and_then(|case| notes.get(&format!("{case}/{controller}")).or_else(|| notes.get(case)));
+    of_case.or_else(|| notes.get(controller)).or_else(|| notes.get("*"))
+}
+
+/// The same of what is said of one world only: expectations and their reasons are about the simulator, and
+/// about the kernel where the key begins with [`KERNEL_PREFIX`].
+#[must_use]
+pub fn lookup_in<'a, T>(
+    world: World,
+    notes: &'a BTreeMap<String, T>,
+    case: Option<&str>,
+    controller: &str,
+) -> Option<&'a T> {
+    if world == World::Sim {
+        return lookup(notes, case, controller);
+    }
+    let of_case = case.and_then(|case| {
+        let both = notes.get(&format!("{KERNEL_PREFIX}{case}/{controller}"));
+        both.or_else(|| notes.get(&format!("{KERNEL_PREFIX}{case}")))
+    });
+    let of_all = || {
+        notes.get(&format!("{KERNEL_PREFIX}{controller}")).or_else(|| notes.get(&format!("{KERNEL_PREFIX}*")))
+    };
+    of_case.or_else(of_all)
+}
+
+/// Where a value is expected, ends included: `"47..53"`, `"97.."`, `"..3"`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Range {
+    /// At least this.
+    pub low: f64,
+    /// At most this.
+    pub high: f64,
+}
+
+/// A text that is no range.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RangeError(String);
+
+impl fmt::Display for RangeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\" is no range: write \"47..53\", \"97..\" or \"..3\"", self.0)
+    }
+}
+impl std::error::Error for RangeError {}
+
+impl Range {
+    /// Whether `value` is there.
+    #[must_use]
+    pub fn contains(&self, value: f64) -> bool {
+        (self.low..=self.high).contains(&value)
+    }
+}
+
+impl FromStr for Range {
+    type Err = RangeError;
+    fn from_str(text: &str) -> Result<Self, RangeError> {
+        let wrong = || RangeError(text.into());
+        let (low, high) = text.split_once("..").ok_or_else(wrong)?;
+        let end = |text: &str, open: f64| match text.trim() {
+            "" => Ok(open),
+            number => number.parse::<f64>().ok().filter(|n| n.is_finite()).ok_or_else(wrong),
+        };
+        let range = Self { low: end(low, f64::NEG_INFINITY)?, high: end(high, f64::INFINITY)? };
+        let open = range.low.is_infinite() && range.high.is_infinite();
+        if open || range.low > range.high { Err(wrong()) } else { Ok(range) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges() {
+        assert_eq!("47..53".parse(), Ok(Range { low: 47.0, high: 53.0 }));
+        assert_eq!("-0.5 .. 1e3".parse(), Ok(Range { low: -0.5, high: 1e3 }));
+        let range: Range = "97..".parse().expect("a range");
+        assert!(range.contains(97.0) && range.contains(1e9) && !range.contains(96.9));
+        assert!("..3".parse::<Range>().expect("a range").contains(-7.0));
+        for text in ["", "..", "3", "5..4", "a..b", "1...", "nan..", "1..inf"] {
+            assert!(text.parse::<Range>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! How much is asked for at once, and what asking twice must save.
+
+use algo::Span;
+use mmtp::id::SEGMENT_BLOCKS;
+
+use super::connection::RECONNECT_COST;
+
+/// The longest request, in time at the connection's rate, if the link is not idle between two answers. Short
+/// ranges then cost nothing, and leave less to be taken over at the end.
+pub const REQUEST_SPAN: Span = Span::from_secs(2);
+/// The longest request where the link is idle between two answers.
+pub const REQUEST_SPAN_MAX: Span = Span::from_secs(8);
+/// The longest request in blocks: 64 MiB.
+pub const REQUEST_BLOCKS_MAX: u64 = 64 * SEGMENT_BLOCKS;
+/// What a connection that failed or stalled is asked for until it has answered: 64 KiB.
+pub const TRIAL_BLOCKS: u64 = 4;
+/// What a connection of unknown rate is asked for, at most: 8 MiB. Slow start is over by then.
+pub const FIRST_BLOCKS: u64 = 8 * SEGMENT_BLOCKS;
+/// Blocks that one request asks for a second time at most: a segment.
+pub const DUPLICATE_BLOCKS_MAX: u64 = SEGMENT_BLOCKS;
+/// Taking over the tail of a range must end the transfer earlier by this and the two round trips that a new
+/// connection takes, because it may cost its owner one.
+pub const SAVING_MIN: Span = RECONNECT_COST;
