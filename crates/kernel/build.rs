@@ -6,8 +6,8 @@
 //!  controllers.bpf.c, bpf_abi.h ─────────────────────────────────── clang ─▶ .o ──────────────────┴ libbpf
 //! ```
 //!
-//! Two files are written here, from `bpf_abi.rs` and so from `algo`'s table: `functions.rs`, what the programs
-//! call, and `bpf_abi.h`, what C must know.
+//! Two files are written here, from `bpf_abi.rs` and so from `algo`'s table: `functions.rs`, what the
+//! programs call, and `bpf_abi.h`, what C must know.
 //!
 //! Rust has eBPF as a target without a prebuilt library and without a linker. Of the library nothing is
 //! needed but its metadata, as all of it is inlined; and clang assembles what rustc writes.
@@ -123,8 +123,8 @@ mod ebpf {
         link().map_err(|e| format!("libbpf's linker: {e}"))
     }
 
-    /// What the programs call: a function for each step of each controller. One for all steps would have every
-    /// program take along, and the verifier look at, what only the others need.
+    /// What the programs call: a function for each step of each controller. One for all steps would have
+    /// every program take along, and the verifier look at, what only the others need.
     fn functions() -> String {
         let mut text = "use crate::bpf_abi::{self, AnbStep, Op};\n".to_owned();
         for entry in ENTRIES {
@@ -169,7 +169,8 @@ mod ebpf {
             ($($type:ident { $($field:ident)+ })+) => { $(
                 assert(concat!("sizeof(struct ", stringify!($type), ")").into(), size_of::<$type>());
                 $(assert(
-                    concat!("__builtin_offsetof(struct ", stringify!($type), ", ", stringify!($field), ")").into(),
+                    concat!("__builtin_offsetof(struct ", stringify!($type), ", ", stringify!($field), ")")
+                        .into(),
                     offset_of!($type, $field),
                 );)+
             )+ };
@@ -177,8 +178,8 @@ mod ebpf {
         layouts! {
             SubflowStats { cwnd srtt slow_start loss_interval reduction reduced_at packets_between_losses }
             AnbStep {
-                state now_ns srtt_ns rtt_ns min_rtt_ns acked round cwnd_limited recovering cause cwnd ssthresh n me
-                slow_start members mine
+                state now_ns srtt_ns rtt_ns min_rtt_ns acked round cwnd_limited recovering cause cwnd
+                ssthresh n me slow_start members mine
             }
             AnbSlot { owner cookie at_ns group token stats }
             AnbRule { netns kind selector unused }

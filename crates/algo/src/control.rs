@@ -53,7 +53,7 @@ macro_rules! algorithm_table {
             nmcc::Nmcc {
                 "nmcc" + friendly = Nmcc::new(NmccDecrease::Balanced),
                     "coupled: together as aggressive as one TCP on the best path, from slow start on",
-                    "Thomas, dissertation, section 4.2.2; its decrease balanced by us: control/nmcc_decrease.rs",
+                    "Thomas, dissertation, section 4.2.2; decrease balanced by us: control/nmcc_decrease.rs",
                     linux = nmcc;
                 "nmcc-printed" + friendly = Nmcc::new(NmccDecrease::Printed),
                     "NMCC with the threshold factor as printed: takes too little beside single TCPs",
@@ -65,7 +65,7 @@ macro_rules! algorithm_table {
             }
             nmcc_cubic::NmccCubic {
                 "nmcc-cubic" + standard = NmccCubic::new(),
-                    "NMCC with the moves of CUBIC, for senders that are CUBIC themselves; CUBIC where no queue is",
+                    "NMCC with CUBIC's moves, for senders that are CUBIC themselves; CUBIC where no queue is",
                     "Thomas, dissertation, section 4.2.2; RFC 9438; together by us: control/nmcc_cubic.rs";
             }
             lia::Lia {

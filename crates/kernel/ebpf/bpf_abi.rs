@@ -1,8 +1,8 @@
 //! The interface between C and the controllers: one step of one subflow, as plain memory, and one function a
 //! controller that takes it. Which controllers there are is `algo`'s table (`algo::algorithm_table`).
 //!
-//! This file is compiled three times: into the eBPF programs (`lib.rs`); into this crate for the host, so that
-//! a test can hold the one to the other; and into `build.rs`, which writes from it what C must know:
+//! This file is compiled three times: into the eBPF programs (`lib.rs`); into this crate for the host, so
+//! that a test can hold the one to the other; and into `build.rs`, which writes from it what C must know:
 //! `bpf_abi.h`, with the numbers, the list of controllers, and the layouts that the compiler compares with
 //! C's. A step is one struct: in the kernel it lies in the socket's storage, so nothing is copied.
 
@@ -193,8 +193,7 @@ pub struct Entry {
     pub name: &'static str,
     /// What the kernel calls it, which is also the name of its function here.
     pub linux: &'static str,
-    /// Takes a step, the second argument of which is an [`Op`]. Returns the window in packets, or 0 for a null
-    /// pointer.
+    /// Takes a step; the second argument is an [`Op`]. Returns the window in packets; 0 for a null pointer.
     pub step: extern "C" fn(*mut AnbStep, u32) -> u32,
     /// Whether the controllers of two steps are the same; their padding may differ.
     pub same: fn(AnbStep, AnbStep) -> bool,

@@ -1,5 +1,5 @@
-//! The route that the kernel would take to a peer, as far as an egress needs it: over rtnetlink, elsewhere what
-//! a connected socket says.
+//! The route that the kernel would take to a peer, as far as an egress needs it: over rtnetlink, elsewhere
+//! what a connected socket says.
 
 use std::io;
 use std::net::IpAddr;

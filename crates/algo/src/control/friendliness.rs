@@ -1,5 +1,6 @@
-//! NMCC's friendliness factor m² (Y. Thomas, dissertation, section 4.2.2, equations (4.5) and (4.7)): how many
-//! times more slowly than TCP a subflow grows, so that its group grows as one TCP on the best of its paths.
+//! NMCC's friendliness factor m² (Y. Thomas, dissertation, section 4.2.2, equations (4.5) and (4.7)): how
+//! many times more slowly than TCP a subflow grows, so that its group grows as one TCP on the best of its
+//! paths.
 
 use super::{Group, MEMBERS_MAX, SubflowStats, Window};
 use crate::Span;

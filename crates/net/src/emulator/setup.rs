@@ -67,7 +67,8 @@ impl Emulator {
 
     /// Packets read at `from` travel `route` and are written at `to`. Those with TCP or UDP payload count as
     /// data of `flow` on links that drop by number ([`LinkConfig::scripted_flow_drops`]). Connections are
-    /// numbered by the order in which they are made ([`Snapshot::connections`](super::Snapshot::connections)).
+    /// numbered by the order in which they are made
+    /// ([`Snapshot::connections`](super::Snapshot::connections)).
     ///
     /// # Panics
     /// If a port is not of this emulator, `from` has a connection already, or only one of them has offload:
