@@ -15,7 +15,9 @@
 mod api;
 mod availability;
 mod download;
+mod downloads;
 mod grouping;
+mod item;
 mod mtu;
 mod path;
 mod poisoning;
@@ -24,60 +26,31 @@ mod request_tags;
 mod reservation;
 mod schedule;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use algo::control::{CongestionCause, Group, MEMBERS_MAX, SubflowStats};
 use algo::{Machine, Output, Span, Time};
 
-use crate::id::{ChunksPerBlock, ContentId};
+use crate::id::ContentId;
 use crate::wire;
 use download::Download;
+use downloads::Downloads;
 use grouping::GroupDetector;
+use item::GiveUp;
 use path::{Path, PendingRequest};
 use request_tags::RequestTags;
 use schedule::RequestBuilder;
 
 pub use api::{Event, Input, PathReport, Transmit};
-pub use download::{SOURCES_MAX, SourceId};
+pub use download::BLOCKS_OPEN_MAX;
 pub use grouping::Grouping;
+pub use item::{DownloadId, PATHS_MAX, PathId, SOURCES_MAX, SourceId};
 pub use path::{PathConfig, PathCounters, PathState, RETRY_MAX};
-pub use schedule::BLOCKS_OPEN_MAX;
 
-/// A path, by the order in which it was added.
-pub type PathId = usize;
-/// A content being fetched, by the order in which it was added.
-pub type DownloadId = u32;
-/// The most paths one subscriber can have.
-pub const PATHS_MAX: usize = 256;
-
-/// One packet's worth of something to ask for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Item {
-    /// One chunk.
-    Data { cut: ChunksPerBlock, chunk: u64 },
-    /// One packet of chaining values.
-    Hash { level: u8, first: u64 },
-    /// What the content is.
-    Meta,
-}
-
-/// The same, with the content that it is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct WantedItem {
-    download: DownloadId,
-    item: Item,
-}
-
-/// Whether something is still missing, as seen by one source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Need {
-    /// It is, and this source may send it.
-    ThisSource,
-    /// It is, and only another source may send it.
-    OtherSource,
-    /// It is not.
-    None,
-}
+/// In debug builds the state of everything missing is [checked](Subscriber::check) after every so many turns,
+/// if no more blocks than this are left.
+const CHECK_EVERY: usize = 64;
+const CHECK_BLOCKS_MAX: u64 = 16_384;
 
 #[derive(Default)]
 struct Source {
@@ -90,15 +63,9 @@ pub struct Subscriber {
     tags: RequestTags,
     sources: Vec<Source>,
     paths: Vec<Path>,
-    downloads: Vec<Download>,
-    /// No download before this one has unrequested blocks.
-    first_unrequested: usize,
-    /// Contents that are not complete.
-    active: Vec<DownloadId>,
+    downloads: Downloads,
     /// Blocks asked for and not verified.
     open: usize,
-    /// What expired twice: any path may ask.
-    requeued: VecDeque<WantedItem>,
     out: VecDeque<Transmit>,
     events: VecDeque<Event>,
     deadline: Time,
@@ -119,11 +86,8 @@ impl Subscriber {
             tags: RequestTags::new(seed),
             sources: Vec::new(),
             paths: Vec::new(),
-            downloads: Vec::new(),
-            first_unrequested: 0,
-            active: Vec::new(),
+            downloads: Downloads::default(),
             open: 0,
-            requeued: VecDeque::new(),
             out: VecDeque::new(),
             events: VecDeque::new(),
             deadline: Time::ZERO,
@@ -156,17 +120,9 @@ impl Subscriber {
     /// Fetches a content. `have` says which blocks are here already and not to be fetched; with `meta`,
     /// sources are asked what it is.
     pub fn add_download(&mut self, id: ContentId, meta: bool, have: impl Fn(u64) -> bool) -> DownloadId {
-        let download = self.downloads.len() as DownloadId;
-        self.downloads.push(Download::new(id, meta, have));
-        let new = &self.downloads[download as usize];
-        if new.is_complete() {
+        let download = self.downloads.add(Download::new(id, meta, have));
+        if self.downloads.get(download).is_none() {
             self.events.push_back(Event::Complete { download });
-        } else {
-            self.active.push(download);
-            self.first_unrequested = self.first_unrequested.min(download as usize);
-            if meta {
-                self.requeued.push_front(WantedItem { download, item: Item::Meta });
-            }
         }
         self.dirty = true;
         download
@@ -189,13 +145,13 @@ impl Subscriber {
     /// Whether everything wanted is here.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.active.is_empty()
+        self.downloads.is_empty()
     }
 
     /// Blocks of a content that are not verified yet.
     #[must_use]
     pub fn blocks_left(&self, download: DownloadId) -> u64 {
-        self.downloads.get(download as usize).map_or(0, Download::blocks_left)
+        self.downloads.get(download).map_or(0, Download::blocks_left)
     }
 
     /// Packets that were asked for a second time while pending elsewhere, at the end.
@@ -239,11 +195,7 @@ impl Subscriber {
                 self.close(p, PathState::Closed);
             }
         }
-        for &download in &self.active {
-            let again = self.downloads[download as usize].discard_from(source);
-            self.requeued.extend(again.into_iter().map(|item| WantedItem { download, item }));
-            self.first_unrequested = self.first_unrequested.min(download as usize);
-        }
+        self.downloads.values_mut().for_each(|download| download.discard_from(source));
     }
 
     /// Stops using a path: what it has pending and what it was to ask goes to the others.
@@ -257,42 +209,48 @@ impl Subscriber {
 
     /// Everything pending on a path has expired, and any path may ask for it.
     fn expire_all(&mut self, p: PathId) {
-        let path = &mut self.paths[p];
-        let source = path.source;
-        let mut lost = Vec::new();
-        path.sent_packets.expire(|asked, i, _| {
-            lost.extend(asked.item(i).map(|item| WantedItem { download: asked.download, item }));
-        });
-        path.counters.lost += lost.len() as u64;
-        self.group_detector.lost(p, lost.len() as u32);
-        for wanted in lost {
-            self.requeue(wanted, source);
-        }
+        let Self { paths, downloads, group_detector, .. } = self;
+        let path = &mut paths[p];
+        let lost = path.sent_packets.expire(|asked, i, _| downloads.give_up(asked, i, GiveUp::Elsewhere));
+        path.counters.lost += u64::from(lost);
+        group_detector.lost(p, lost);
     }
 
-    /// What was asked of `source`, or was to be, is free for any path. A block that it alone was to fill is
-    /// unrequested again: nobody else may finish it.
-    fn requeue(&mut self, wanted: WantedItem, source: SourceId) {
-        let download = &mut self.downloads[wanted.download as usize];
-        match download.need(wanted.item, source) {
-            Need::None => return,
-            Need::OtherSource => {}
-            Need::ThisSource => {
-                download.expire(wanted.item);
-                if let Some(block) = download.exclusive_block(wanted.item) {
-                    download.reopen(block);
-                    self.first_unrequested = self.first_unrequested.min(wanted.download as usize);
-                    return;
-                }
+    /// Whether all that is missing is in exactly one state, and in flight where the paths have it outstanding.
+    ///
+    /// # Errors
+    /// What is not so.
+    pub fn check(&self) -> Result<(), String> {
+        let mut outstanding: BTreeMap<DownloadId, BTreeMap<_, u32>> = BTreeMap::new();
+        for (asked, i, _) in self.paths.iter().flat_map(|path| path.sent_packets.outstanding()) {
+            let (Some(item), Some(state)) = (asked.item(i), self.downloads.get(asked.download)) else {
+                continue;
+            };
+            if state.is_current(item, asked.epoch) {
+                *outstanding.entry(asked.download).or_default().entry(item).or_default() += 1;
             }
         }
-        self.requeued.push_back(wanted);
+        for (id, state) in self.downloads.iter() {
+            state
+                .check(&outstanding.remove(&id).unwrap_or_default())
+                .map_err(|e| format!("download {id}: {e}"))?;
+            let lost = |p: &PathId| self.paths.get(*p).is_none_or(|path| path.fetches != Some(id));
+            if let Some(p) = state.assignees().find(lost) {
+                return Err(format!("download {id}: path {p} does not know what is assigned to it"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_now_and_then(&self) -> Result<(), String> {
+        let left: u64 = self.downloads.iter().map(|(_, state)| state.blocks_left()).sum();
+        if self.turn.is_multiple_of(CHECK_EVERY) && left <= CHECK_BLOCKS_MAX { self.check() } else { Ok(()) }
     }
 
     /// Losses, timeouts, path MTU probes; then every path asks for what its window allows.
     fn drive(&mut self, now: Time) {
         self.regroup(now);
-        self.open = self.active.iter().map(|o| self.downloads[*o as usize].blocks_open()).sum();
+        self.open = self.downloads.blocks_open();
         for p in 0..self.paths.len() {
             self.detect(now, p);
             if self.paths[p].timer(now) {
@@ -300,15 +258,15 @@ impl Subscriber {
             }
             self.probe_mtu(now, p);
         }
-        if self.active.is_empty() {
+        if self.downloads.is_empty() {
             return;
         }
         // Paths that answer come first; among equals the turn goes round, or what only one may ask for could
         // fall to the same dead path for ever.
-        self.turn = (self.turn + 1) % self.paths.len().max(1);
+        self.turn = self.turn.wrapping_add(1);
         for open in [true, false] {
             for i in 0..self.paths.len() {
-                let p = (self.turn + i) % self.paths.len();
+                let p = self.turn.wrapping_add(i) % self.paths.len();
                 if (self.paths[p].state == PathState::Open) == open {
                     self.fill_window(now, p);
                 }
@@ -318,28 +276,12 @@ impl Subscriber {
 
     /// Declares lost what others have overtaken.
     fn detect(&mut self, now: Time, p: PathId) {
-        let Self { paths, downloads, requeued, first_unrequested, .. } = self;
+        let Self { paths, downloads, .. } = self;
         let path = &mut paths[p];
-        let (mut newest, source) = (None, path.source);
-        let (rtt, retry) = (path.rtt, &mut path.retry);
+        let (mut newest, rtt) = (None, path.rtt);
         let lost = path.sent_packets.detect(now, &rtt, |asked, i, seq| {
             newest = newest.max(Some(seq));
-            let Some(item) = asked.item(i) else { return };
-            let download = &mut downloads[asked.download as usize];
-            let wanted = WantedItem { download: asked.download, item };
-            match download.need(item, source) {
-                Need::None => {}
-                Need::OtherSource => requeued.push_back(wanted),
-                Need::ThisSource if download.expire(item) => match download.exclusive_block(item) {
-                    // Nobody else may finish it, so somebody else may have to begin it anew.
-                    Some(block) => {
-                        download.reopen(block);
-                        *first_unrequested = (*first_unrequested).min(wanted.download as usize);
-                    }
-                    None => requeued.push_back(wanted),
-                },
-                Need::ThisSource => retry.push_back(wanted),
-            }
+            downloads.give_up(asked, i, GiveUp::Lost(p));
         });
         path.counters.lost += u64::from(lost);
         self.group_detector.lost(p, lost);
@@ -407,7 +349,8 @@ impl Subscriber {
         let tag = self.tags.next();
         let path = &mut self.paths[p];
         let mut bytes = Vec::new();
-        let id = self.downloads[download as usize].id;
+        let Some(state) = self.downloads.get(download) else { return };
+        let (id, epoch) = (state.id, state.epoch());
         wire::emit_request(&mut bytes, tag, path.cookie.as_ref(), true, &id, &request.ranges);
         if path.cookie.is_none() {
             bytes.resize(bytes.len().max(RequestBuilder::padded_len(path.mtu.cut())), 0);
@@ -420,7 +363,8 @@ impl Subscriber {
                 "pending exceeds the window"
             );
         }
-        let asked = PendingRequest { download, tag, ranges: request.ranges, proven: path.cookie.is_some() };
+        let asked =
+            PendingRequest { download, epoch, tag, ranges: request.ranges, proven: path.cookie.is_some() };
         path.sent(now, request.packets, asked);
         self.out.push_back(Transmit { path: p, bytes });
     }
@@ -470,7 +414,8 @@ impl Machine for Subscriber {
             }
             self.drive(now);
             self.dirty = false;
-            self.deadline = if self.active.is_empty() {
+            debug_assert_eq!(self.check_now_and_then(), Ok(()));
+            self.deadline = if self.downloads.is_empty() {
                 Time::NEVER
             } else {
                 let paths = self.paths.iter().map(|path| path.deadline(now)).min().unwrap_or(Time::NEVER);

@@ -1,67 +1,78 @@
-//! One content on its way in: what of it is unrequested, pending, here, verified; and who sent wrong bytes.
+//! One content on its way in, and the owner of the state of all that is missing of it.
+//!
+//! A **block** is in one of six states: unrequested, assigned to a path, reserved for a source that delivers
+//! whole blocks, open ([`OpenBlock`]), or verified. A **chunk** of an open block is here, in flight, or in one
+//! [`Queue`]: who asks for it next. So is a packet of a page of hashes, and the META. Paths keep what their
+//! requests asked for, by which an answer or a loss is told here, and which download their blocks are of;
+//! nothing else is kept twice. [`Download::check`] says whether all that is true.
+//!
+//! Marking and asking are one: [`Download::request`] is called by the request that has room for the packet.
+//!
+//! **Attempts.** A block that is begun anew has nothing in flight, though packets of the earlier attempt may
+//! still come. So every block and page gets a number when it is opened, requests carry the last one given, and
+//! a packet of a request with a lower number than its block's is not counted. If it comes, it is taken.
 
+mod block;
+mod check;
 mod pages;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Bound, Range};
 
+use super::item::{GiveUp, Item, Need, PathId, Queue, SourceId};
 use super::poisoning::{RejectedBlock, find_culprits};
-use super::{Item, Need};
 use crate::bitmap::Bitmap;
 use crate::id::{ChunksPerBlock, ContentId, SEGMENT_BLOCKS};
 use crate::range_set::RangeSet;
-use crate::tree::{self, ChainingValue, CheckResult, Outboard, Verifier};
+use crate::tree::{ChainingValue, CheckResult, Outboard, Verifier};
 use crate::wire::Packet;
+use block::OpenBlock;
+pub(super) use block::bits;
+use pages::{OpenPage, Single, hash_item};
 
-/// A source, by the order in which it was added.
-pub type SourceId = u8;
-/// The most sources one subscriber can have.
-pub const SOURCES_MAX: usize = 250;
+/// Blocks asked for and not verified, over all contents: 32 MiB, the larger part of what a transfer needs of
+/// memory.
+pub const BLOCKS_OPEN_MAX: usize = 2_048;
 /// Poisoned copies kept per content until the right bytes tell who lied.
 const REJECTED_MAX: usize = 16;
 
 /// One content being fetched.
 pub(super) struct Download {
     pub(super) id: ContentId,
-    pub(super) unrequested: RangeSet,
-    pub(super) meta_wanted: bool,
-    meta_redundant: bool,
-    verifier: Verifier,
+    /// Blocks that nobody is to fetch yet.
+    unrequested: RangeSet,
+    /// Blocks that a path is to fetch and has not begun; no empty sets.
+    assigned: BTreeMap<PathId, RangeSet>,
+    /// Blocks that a source of another kind is to deliver.
+    reserved: RangeSet,
+    open: BTreeMap<u64, OpenBlock>,
     done: Bitmap,
     done_blocks: u64,
-    partials: BTreeMap<u64, PartialBlock>,
-    pages: BTreeMap<(u8, u64), PartialPage>,
+    pages: BTreeMap<(u8, u64), OpenPage>,
+    /// What the content is, while it is wanted.
+    meta: Option<Single>,
+    /// Where in the above something is in which queue.
+    waiting: BTreeSet<(Queue, Unit)>,
+    /// The last number given to what was opened.
+    epoch: u64,
+    verifier: Verifier,
     rejected: BTreeMap<u64, Vec<RejectedBlock>>,
     /// All pages, where they are known from the start.
     pub(super) outboard: Option<Outboard>,
 }
 
-/// A block that has been asked for and is not verified.
-struct PartialBlock {
-    cut: ChunksPerBlock,
-    /// Chunks that are here.
-    have: u64,
-    /// Chunks that have expired once: the next time any path may ask.
-    expired: u64,
-    /// Chunks that were asked on a second path while pending on the first.
-    redundant: u64,
-    /// Who sent each chunk.
-    from: [SourceId; 64],
-    /// After a mixed block failed: only this source may fill it.
-    exclusive_to: Option<SourceId>,
-    bytes: Vec<u8>,
+/// What packets are of, in the order in which they are asked for: pages from the top down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Unit {
+    Meta,
+    Page(std::cmp::Reverse<u8>, u64),
+    Block(u64),
 }
 
-/// A page of the hash tree that has been asked for: two packets' worth of chaining values.
-#[derive(Default)]
-struct PartialPage {
-    halves: [Option<Vec<ChainingValue>>; 2],
-    from: [Option<SourceId>; 2],
-    expired: [bool; 2],
-    redundant: [bool; 2],
-    /// A mixed page failed: it must come from one source.
-    exclusive: bool,
-    /// That source.
-    exclusive_to: Option<SourceId>,
+impl Unit {
+    const fn of_page(level: u8, number: u64) -> Self {
+        Self::Page(std::cmp::Reverse(level), number)
+    }
 }
 
 /// What became of something that arrived.
@@ -73,8 +84,6 @@ pub(super) struct IngestResult {
     pub(super) verified: Vec<(u64, Vec<u8>, ChainingValue)>,
     /// Sources proven to have sent wrong bytes, with the block.
     pub(super) culprits: Vec<(SourceId, u64)>,
-    /// What must be asked again although it came.
-    pub(super) rerequest: Vec<Item>,
 }
 
 impl Download {
@@ -84,16 +93,22 @@ impl Download {
         let mut new = Self {
             id,
             unrequested: RangeSet::default(),
-            meta_wanted,
-            meta_redundant: false,
-            verifier: Verifier::new(id),
+            assigned: BTreeMap::new(),
+            reserved: RangeSet::default(),
+            open: BTreeMap::new(),
             done: Bitmap::new(blocks),
             done_blocks: 0,
-            partials: BTreeMap::new(),
             pages: BTreeMap::new(),
+            meta: meta_wanted.then(|| Single::waiting(Queue::Any)),
+            waiting: BTreeSet::new(),
+            epoch: 0,
+            verifier: Verifier::new(id),
             rejected: BTreeMap::new(),
             outboard: None,
         };
+        if meta_wanted {
+            new.waiting.insert((Queue::Any, Unit::Meta));
+        }
         let mut first = 0;
         for block in 0..blocks {
             if have(block) {
@@ -121,81 +136,214 @@ impl Download {
     }
 
     pub(super) fn blocks_open(&self) -> usize {
-        self.partials.len()
+        self.open.len()
+    }
+
+    pub(super) const fn blocks_unrequested(&self) -> u64 {
+        self.unrequested.len()
     }
 
     /// Whether every block is verified, and known what it is if that was asked.
     pub(super) fn is_complete(&self) -> bool {
-        self.blocks_left() == 0 && !self.meta_wanted
+        self.blocks_left() == 0 && self.meta.is_none()
     }
 
-    /// Everything is here: lets go of what it took to get it. What still comes for it is not wanted.
-    pub(super) fn free(&mut self) {
-        self.verifier = Verifier::new(self.id);
-        self.done = Bitmap::default();
-        self.unrequested = RangeSet::default();
-        self.partials = BTreeMap::new();
-        self.pages = BTreeMap::new();
-        self.rejected = BTreeMap::new();
-        self.outboard = None;
+    /// The number of a request that goes out now.
+    pub(super) const fn epoch(&self) -> u64 {
+        self.epoch
     }
 
-    /// Opens `block` for chunks of `cut` unless it is open; for `source` alone if a mixed copy of it was
-    /// wrong.
-    pub(super) fn open(&mut self, block: u64, cut: ChunksPerBlock, source: SourceId) {
-        let alone = self.rejected.contains_key(&block);
-        self.partials.entry(block).or_insert_with(|| PartialBlock {
-            cut,
-            have: 0,
-            expired: 0,
-            redundant: 0,
-            from: [SourceId::MAX; 64],
-            exclusive_to: alone.then_some(source),
-            bytes: Vec::new(),
-        });
-    }
+    // Blocks that nothing has been asked of.
 
-    /// Whether `block` is neither verified nor all here.
-    pub(super) fn is_missing(&self, block: u64) -> bool {
-        let whole = |p: &PartialBlock| p.have.count_ones() >= self.id.chunks_in_block(block, p.cut);
-        !self.is_done(block) && !self.partials.get(&block).is_some_and(whole)
-    }
-
-    /// Opens `block` for somebody who brings all of it at once; what came of it in packets is dropped. False
-    /// if only another source may fill it, or if all of it is here and waits for its page.
-    pub(super) fn open_whole(&mut self, block: u64, cut: ChunksPerBlock, source: SourceId) -> bool {
-        let only = self.partials.get(&block).and_then(|partial| partial.exclusive_to);
-        if !self.is_missing(block) || only.is_some_and(|only| only != source) {
-            return false;
-        }
-        self.partials.remove(&block);
-        self.open(block, cut, source);
+    /// Assigns the first unrequested blocks of one segment to path `p`; false if there are none.
+    pub(super) fn assign(&mut self, p: PathId) -> bool {
+        let Some(taken) = self.unrequested.take_segment() else { return false };
+        self.assigned.entry(p).or_default().insert_new(taken);
         true
     }
 
-    /// The cut that `block` was opened with, if it is open.
-    pub(super) fn cut_of(&self, block: u64) -> Option<ChunksPerBlock> {
-        self.partials.get(&block).map(|p| p.cut)
+    /// Assigns one unrequested block.
+    #[cfg(test)]
+    pub(super) fn assign_one(&mut self, p: PathId, block: u64) {
+        assert!(self.unrequested.remove(block));
+        self.assigned.entry(p).or_default().insert_new(block..block + 1);
     }
 
-    /// Chunks that `block` has at the cut it was opened with.
-    pub(super) fn chunks_of(&self, block: u64) -> u32 {
-        self.partials.get(&block).map_or(0, |p| self.id.chunks_in_block(block, p.cut))
+    /// Blocks assigned to path `p` that it has not begun.
+    pub(super) fn assigned(&self, p: PathId) -> u64 {
+        self.assigned.get(&p).map_or(0, RangeSet::len)
     }
+
+    /// The last blocks assigned to path `q`, at most `blocks`, are assigned to path `p`.
+    pub(super) fn reassign(&mut self, q: PathId, p: PathId, blocks: u64) {
+        if let Some(taken) = self.take_assigned(q, blocks) {
+            self.assigned.entry(p).or_default().insert_new(taken);
+        }
+    }
+
+    fn take_assigned(&mut self, q: PathId, blocks: u64) -> Option<Range<u64>> {
+        let set = self.assigned.get_mut(&q)?;
+        let taken = set.take_last(blocks);
+        if set.is_empty() {
+            self.assigned.remove(&q);
+        }
+        taken
+    }
+
+    /// Reserves up to `blocks` unrequested blocks in a row.
+    pub(super) fn reserve(&mut self, blocks: u64) -> Option<Range<u64>> {
+        let first = self.unrequested.first_in(0..u64::MAX)?.start;
+        // A bound is where it is to end, though the segment goes on.
+        let taken = self.unrequested.take(first..first.saturating_add(blocks), blocks)?;
+        self.reserved.insert_new(taken.clone());
+        Some(taken)
+    }
+
+    /// Reserves the first `blocks` of the last `share` blocks that are assigned to path `q`; the others of
+    /// these are unrequested.
+    pub(super) fn reserve_assigned(&mut self, q: PathId, share: u64, blocks: u64) -> Option<Range<u64>> {
+        let taken = self.take_assigned(q, share)?;
+        let end = taken.end.min(taken.start.saturating_add(blocks));
+        self.unrequested.insert_new(end..taken.end);
+        self.reserved.insert_new(taken.start..end);
+        Some(taken.start..end)
+    }
+
+    /// Those of these blocks that are reserved are unrequested again.
+    pub(super) fn release(&mut self, blocks: Range<u64>) {
+        while let Some(part) = self.reserved.take(blocks.clone(), u64::MAX) {
+            self.unrequested.insert_new(part);
+        }
+    }
+
+    /// Takes `block` out of the state that it is in, if nothing has been asked of it; whether that was so.
+    fn take_unbegun(&mut self, block: u64) -> bool {
+        if self.unrequested.remove(block) || self.reserved.remove(block) {
+            return true;
+        }
+        let path = self.assigned.iter_mut().find_map(|(p, set)| set.remove(block).then_some(*p));
+        if let Some(p) = path
+            && self.assigned(p) == 0
+        {
+            self.assigned.remove(&p);
+        }
+        path.is_some()
+    }
+
+    // Open blocks.
+
+    /// Opens the first block assigned to path `p`, to be asked for in chunks of `cut`: by it, and of `source`
+    /// alone if a mixed copy of the block was wrong. Returns which.
+    pub(super) fn begin(&mut self, p: PathId, cut: ChunksPerBlock, source: SourceId) -> Option<u64> {
+        let set = self.assigned.get_mut(&p)?;
+        let block = set.take(0..u64::MAX, 1)?.start;
+        if set.is_empty() {
+            self.assigned.remove(&p);
+        }
+        self.put_block(block, cut, p, source);
+        self.waiting.insert((Queue::First(p), Unit::Block(block)));
+        Some(block)
+    }
+
+    fn put_block(&mut self, block: u64, cut: ChunksPerBlock, opener: PathId, source: SourceId) {
+        self.epoch += 1;
+        let chunks = self.id.chunks_in_block(block, cut);
+        let mut new = OpenBlock::new(cut, chunks, opener, self.epoch);
+        new.exclusive_to = self.rejected.contains_key(&block).then_some(source);
+        let old = self.open.insert(block, new);
+        debug_assert!(old.is_none(), "block {block} is open already");
+    }
+
+    fn take_open(&mut self, block: u64) -> Option<OpenBlock> {
+        let open = self.open.remove(&block)?;
+        for queue in open.queues() {
+            self.waiting.remove(&(queue, Unit::Block(block)));
+        }
+        Some(open)
+    }
+
+    /// Takes back a block that one source alone was to fill, or whose packets are too large for the path that
+    /// would take it over: its bytes are dropped and it is unrequested again.
+    pub(super) fn reopen(&mut self, block: u64) {
+        if self.take_open(block).is_some() {
+            self.unrequested.insert_new(block..block + 1);
+        }
+    }
+
+    /// The cut of an open block.
+    pub(super) fn cut_of(&self, block: u64) -> Option<ChunksPerBlock> {
+        self.open.get(&block).map(|open| open.cut)
+    }
+
+    // What waits.
+
+    /// What waits in `queue`, after `after`.
+    pub(super) fn next_waiting(&self, queue: Queue, after: Option<Unit>) -> Option<Unit> {
+        let from = after.map_or(Bound::Included((queue, Unit::Meta)), |unit| Bound::Excluded((queue, unit)));
+        let to = Bound::Included((queue, Unit::Block(u64::MAX)));
+        self.waiting.range((from, to)).next().map(|(_, unit)| *unit)
+    }
+
+    /// Whether `source` may send what is missing of `unit`.
+    pub(super) fn permits(&self, unit: Unit, source: SourceId) -> bool {
+        match unit {
+            Unit::Meta => true,
+            Unit::Page(level, number) => {
+                self.pages.get(&(level.0, number)).is_some_and(|p| p.permits(source))
+            }
+            Unit::Block(block) => self.open.get(&block).is_some_and(|open| open.permits(source)),
+        }
+    }
+
+    /// The packets of `unit` that wait in `queue`, as bits: see [`item_of`](Self::item_of).
+    pub(super) fn queued(&self, queue: Queue, unit: Unit) -> u64 {
+        match unit {
+            Unit::Meta => u64::from(self.meta.is_some_and(|meta| meta.queue == Some(queue))),
+            Unit::Page(level, number) => self.pages.get(&(level.0, number)).map_or(0, |p| p.queued(queue)),
+            Unit::Block(block) => self.open.get(&block).map_or(0, |open| open.queued(queue)),
+        }
+    }
+
+    /// Packet `i` of `unit`; of a block, in the cut it was opened with.
+    pub(super) fn item_of(&self, unit: Unit, i: u32) -> Option<Item> {
+        Some(match unit {
+            Unit::Meta => Item::Meta,
+            Unit::Page(level, number) => hash_item(level.0, number, i as usize),
+            Unit::Block(block) => {
+                let cut = self.cut_of(block)?;
+                Item::Data { cut, chunk: block * u64::from(cut.get()) + u64::from(i) }
+            }
+        })
+    }
+
+    /// What path `p` was to ask for and has not: any may, and blocks that it has not begun are unrequested. A
+    /// block that its source alone was to fill is unrequested again: nobody else may finish it.
+    pub(super) fn unassign(&mut self, p: PathId) {
+        while let Some(blocks) = self.take_assigned(p, u64::MAX) {
+            self.unrequested.insert_new(blocks);
+        }
+        for queue in [Queue::Retry(p), Queue::First(p)] {
+            while let Some(unit) = self.next_waiting(queue, None) {
+                for i in bits(self.queued(queue, unit)) {
+                    if let Some(item) = self.item_of(unit, i) {
+                        self.hand_over(item);
+                    }
+                }
+            }
+        }
+    }
+
+    // Packets.
 
     /// Whether `item` is still missing and `source` may bring it.
     pub(super) fn need(&self, item: Item, source: SourceId) -> Need {
         match item {
-            Item::Meta => {
-                if self.meta_wanted {
-                    Need::ThisSource
-                } else {
-                    Need::None
-                }
-            }
-            Item::Hash { level, first } => match self.pages.get(&(level, first / tree::PAGE_CVS)) {
-                Some(page) if page.halves[half_of(first)].is_none() => {
-                    if page.exclusive_to.is_none_or(|only| only == source) {
+            Item::Meta if self.meta.is_some() => Need::ThisSource,
+            Item::Meta => Need::None,
+            Item::Hash { level, first } => self.need_hash(level, first, source),
+            Item::Data { cut, chunk } => match self.open_with(cut, chunk) {
+                Some((open, i)) if open.have >> i & 1 == 0 => {
+                    if open.permits(source) {
                         Need::ThisSource
                     } else {
                         Need::OtherSource
@@ -203,88 +351,134 @@ impl Download {
                 }
                 _ => Need::None,
             },
-            Item::Data { cut, chunk } => {
-                let (block, bit) = block_and_bit(cut, chunk);
-                match self.partials.get(&block) {
-                    Some(p) if p.cut == cut && p.have & bit == 0 => {
-                        if p.exclusive_to.is_none_or(|only| only == source) {
-                            Need::ThisSource
-                        } else {
-                            Need::OtherSource
-                        }
-                    }
-                    _ => Need::None,
+        }
+    }
+
+    fn open_with(&self, cut: ChunksPerBlock, chunk: u64) -> Option<(&OpenBlock, u32)> {
+        let (block, i) = place(cut, chunk);
+        self.open.get(&block).filter(|open| open.cut == cut).map(|open| (open, i))
+    }
+
+    /// Whether one more copy of `item` can be asked for, at all.
+    pub(super) fn has_room(&self, item: Item) -> bool {
+        match item {
+            Item::Data { cut, chunk } => self.open_with(cut, chunk).is_some_and(|(open, i)| open.has_room(i)),
+            Item::Meta | Item::Hash { .. } => true,
+        }
+    }
+
+    /// Whether `source` may be asked for a second copy of `item`, which is in flight on another path: once,
+    /// until it expires.
+    pub(super) fn may_copy(&self, item: Item, source: SourceId) -> bool {
+        self.need(item, source) == Need::ThisSource
+            && match item {
+                Item::Meta => self.meta.is_some_and(|meta| meta.may_copy()),
+                Item::Hash { level, first } => {
+                    self.half_page(level, first).is_some_and(|(_, half)| half.single.may_copy())
                 }
+                Item::Data { cut, chunk } => self.open_with(cut, chunk).is_some_and(|(open, i)| {
+                    let once = open.in_flight() & !open.redundant;
+                    once >> i & 1 == 1 && open.exclusive_to.is_none() && open.has_room(i)
+                }),
             }
-        }
     }
 
-    /// Binds what only one source may bring to the first one that is asked.
-    pub(super) fn bind_source(&mut self, item: Item, source: SourceId) {
-        if let Item::Hash { level, first } = item
-            && let Some(page) = self.pages.get_mut(&(level, first / tree::PAGE_CVS))
-            && page.exclusive
-        {
-            page.exclusive_to = Some(source);
-        }
-    }
-
-    /// Notes that `item` expired; true if it had done so before, so that any path may take it. It may be
-    /// requested redundantly again: the path that did so may be as unresponsive as the first.
-    pub(super) fn expire(&mut self, item: Item) -> bool {
+    /// `item` goes out to `source`: it is in flight, and in no queue. Only a request that has room for it may
+    /// call this.
+    pub(super) fn request(&mut self, item: Item, source: SourceId, redundant: bool) {
         match item {
             Item::Meta => {
-                self.meta_redundant = false;
-                true
+                let Some(meta) = &mut self.meta else { return };
+                if let Some(queue) = meta.queue {
+                    self.waiting.remove(&(queue, Unit::Meta));
+                }
+                meta.request();
+                if redundant {
+                    meta.mark_redundant();
+                }
             }
-            Item::Hash { level, first } => {
-                let Some(page) = self.pages.get_mut(&(level, first / tree::PAGE_CVS)) else { return false };
-                page.exclusive_to = None;
-                page.redundant[half_of(first)] = false;
-                std::mem::replace(&mut page.expired[half_of(first)], true)
-            }
+            Item::Hash { level, first } => self.request_hash(level, first, source, redundant),
             Item::Data { cut, chunk } => {
-                let (block, bit) = block_and_bit(cut, chunk);
-                let Some(partial) = self.partials.get_mut(&block) else { return false };
-                let before = partial.expired & bit != 0;
-                partial.expired |= bit;
-                partial.redundant &= !bit;
-                before
+                let (block, i) = place(cut, chunk);
+                let Some(open) = self.open.get_mut(&block) else { return };
+                if let Some(queue) = open.dequeue(i) {
+                    self.waiting.remove(&(queue, Unit::Block(block)));
+                }
+                open.add_copy(i);
+                open.redundant |= u64::from(redundant) << i;
             }
         }
     }
 
-    /// Marks `item` as asked on a second path; false if it was already, or must not be.
-    pub(super) fn mark_redundant(&mut self, item: Item) -> bool {
+    /// A copy of `item`, asked in request `epoch`, is no longer expected. If no other is in flight, it is in
+    /// a queue now; a block that one source alone was to fill is begun anew if that source fails twice.
+    pub(super) fn give_up(&mut self, item: Item, epoch: u64, how: GiveUp) {
         match item {
-            Item::Meta => !std::mem::replace(&mut self.meta_redundant, true),
-            Item::Hash { level, first } => {
-                let page = self.pages.get_mut(&(level, first / tree::PAGE_CVS));
-                page.is_some_and(|page| !std::mem::replace(&mut page.redundant[half_of(first)], true))
+            Item::Meta => {
+                let Some(meta) = &mut self.meta else { return };
+                // There is nothing to try twice: whoever is next asks.
+                let how = if let GiveUp::Again(_) = how { how } else { GiveUp::Elsewhere };
+                if let Some(queue) = meta.give_up(how) {
+                    self.waiting.insert((queue, Unit::Meta));
+                }
             }
+            Item::Hash { level, first } => self.give_up_hash(level, first, epoch, how),
             Item::Data { cut, chunk } => {
-                let (block, bit) = block_and_bit(cut, chunk);
-                let Some(partial) = self.partials.get_mut(&block) else { return false };
-                let first = partial.redundant & bit == 0 && partial.exclusive_to.is_none();
-                partial.redundant |= bit;
-                first
+                let (block, i) = place(cut, chunk);
+                let open = self.open.get_mut(&block);
+                let Some(open) = open.filter(|open| open.cut == cut && open.opened <= epoch) else { return };
+                open.remove_copy(i);
+                if open.have >> i & 1 == 1 {
+                    return;
+                }
+                // It may be asked redundantly again: the path that did so may be as unresponsive as the first.
+                open.redundant &= !(1 << i);
+                let before = open.expired >> i & 1 == 1;
+                if !matches!(how, GiveUp::Again(_)) {
+                    open.expired |= 1 << i;
+                }
+                if open.in_flight() >> i & 1 == 1 {
+                    return;
+                }
+                let queue = match how {
+                    GiveUp::Again(p) => Queue::Retry(p),
+                    GiveUp::Lost(p) if !before => Queue::Retry(p),
+                    GiveUp::Lost(_) | GiveUp::Elsewhere if open.exclusive_to.is_some() => {
+                        return self.reopen(block);
+                    }
+                    GiveUp::Lost(_) | GiveUp::Elsewhere => Queue::Any,
+                };
+                open.enqueue(i, queue);
+                self.waiting.insert((queue, Unit::Block(block)));
             }
         }
     }
 
-    /// Takes back a block that `source` alone was to fill, or whose packets are too large for the path that
-    /// would take it over: its bytes are dropped and it is unrequested again.
-    pub(super) fn reopen(&mut self, block: u64) {
-        if self.partials.remove(&block).is_some() {
-            self.unrequested.insert_new(block..block + 1);
+    /// What waits for one path may be asked by any.
+    fn hand_over(&mut self, item: Item) {
+        match item {
+            Item::Meta => {
+                let Some(meta) = &mut self.meta else { return };
+                if let Some(queue) = meta.queue.replace(Queue::Any) {
+                    self.waiting.remove(&(queue, Unit::Meta));
+                }
+                self.waiting.insert((Queue::Any, Unit::Meta));
+            }
+            Item::Hash { level, first } => self.hand_over_hash(level, first),
+            Item::Data { cut, chunk } => {
+                let (block, i) = place(cut, chunk);
+                let Some(open) = self.open.get_mut(&block) else { return };
+                if open.exclusive_to.is_some() {
+                    return self.reopen(block);
+                }
+                if let Some(queue) = open.dequeue(i) {
+                    self.waiting.remove(&(queue, Unit::Block(block)));
+                }
+                open.expired |= 1 << i;
+                open.enqueue(i, Queue::Any);
+                self.waiting.insert((Queue::Any, Unit::Block(block)));
+            }
         }
-    }
-
-    /// Whether only one source may fill the block of `item`.
-    pub(super) fn exclusive_block(&self, item: Item) -> Option<u64> {
-        let Item::Data { cut, chunk } = item else { return None };
-        let (block, _) = block_and_bit(cut, chunk);
-        self.partials.get(&block).filter(|p| p.exclusive_to.is_some()).map(|_| block)
     }
 
     /// Whether an answer has the form that the content's name alone demands: what has not can only be wrong.
@@ -297,90 +491,119 @@ impl Download {
         }
     }
 
-    /// A chunk arrived from `source`.
+    /// A META arrived; whether it was wanted.
+    pub(super) fn insert_meta(&mut self) -> bool {
+        let Some(meta) = self.meta.take() else { return false };
+        if let Some(queue) = meta.queue {
+            self.waiting.remove(&(queue, Unit::Meta));
+        }
+        true
+    }
+
+    /// A chunk arrived from `source`; `pending` is the number of the request, if it was in flight.
     pub(super) fn insert_chunk(
         &mut self,
         source: SourceId,
         cut: ChunksPerBlock,
         chunk: u64,
         payload: &[u8],
+        pending: Option<u64>,
     ) -> IngestResult {
-        let (block, bit) = block_and_bit(cut, chunk);
+        let (block, i) = place(cut, chunk);
         let Some((_, offset, len)) = self.id.chunk_extent(chunk, cut) else { return IngestResult::default() };
         let wire_len = self.id.chunk_wire_len(chunk, cut);
-        let Some(partial) = self.partials.get_mut(&block) else { return IngestResult::default() };
-        let welcome = partial.cut == cut && partial.have & bit == 0 && wire_len == Some(payload.len());
-        if !welcome || partial.exclusive_to.is_some_and(|only| only != source) {
+        let open = self.open.get_mut(&block).filter(|open| open.cut == cut);
+        let Some(open) = open else { return IngestResult::default() };
+        if pending.is_some_and(|epoch| epoch >= open.opened) {
+            open.remove_copy(i);
+        }
+        let welcome = open.have >> i & 1 == 0 && wire_len == Some(payload.len()) && open.permits(source);
+        if !welcome {
             return IngestResult::default();
         }
-        if partial.bytes.is_empty() {
-            partial.bytes = vec![0; self.id.block_len(block)];
+        if open.bytes.is_empty() {
+            open.bytes = vec![0; self.id.block_len(block)];
         }
-        let (Some(to), Some(from)) = (partial.bytes.get_mut(offset..offset + len), payload.get(..len)) else {
+        let (Some(to), Some(from)) = (open.bytes.get_mut(offset..offset + len), payload.get(..len)) else {
             return IngestResult::default();
         };
         to.copy_from_slice(from);
-        partial.have |= bit;
-        partial.from[usize::from(index(cut, chunk))] = source;
+        open.have |= 1 << i;
+        open.from[i as usize] = source;
+        if let Some(queue) = open.dequeue(i) {
+            self.waiting.remove(&(queue, Unit::Block(block)));
+        }
         let mut result = IngestResult { fresh: true, ..IngestResult::default() };
         self.verify_block(block, &mut result);
         result
     }
 
-    /// Chaining values arrived from `source`.
-    pub(super) fn insert_hashes(
+    /// A whole block arrived from `source`. What came of it in packets is dropped; `None` if it is here
+    /// already, or only another source may fill it.
+    pub(super) fn insert_block(
         &mut self,
         source: SourceId,
-        level: u8,
-        first: u64,
-        cvs: &[ChainingValue],
-    ) -> IngestResult {
-        let mut result = IngestResult::default();
-        let number = first / tree::PAGE_CVS;
-        if cvs.len() != self.hash_count(level, first) || !first.is_multiple_of(tree::PACKET_CVS as u64) {
-            return result;
+        block: u64,
+        bytes: &[u8],
+    ) -> Option<IngestResult> {
+        let cut = ChunksPerBlock::new(1)?;
+        let fits = block < self.id.blocks() && bytes.len() == self.id.block_len(block);
+        if !fits || self.is_complete() || self.is_done(block) {
+            return None;
         }
-        let Some(page) = self.pages.get_mut(&(level, number)) else { return result };
-        let half = half_of(first);
-        if page.halves[half].is_some() || page.exclusive_to.is_some_and(|only| only != source) {
-            return result;
+        match self.open.get(&block) {
+            Some(open) => {
+                let whole = open.have.count_ones() >= self.id.chunks_in_block(block, open.cut);
+                if whole || !open.permits(source) {
+                    return None;
+                }
+                self.take_open(block);
+            }
+            None if self.open.len() >= BLOCKS_OPEN_MAX => {
+                // Too many wait for the pages that prove them; this one is for later.
+                self.release(block..block + 1);
+                return None;
+            }
+            None => {
+                let unbegun = self.take_unbegun(block);
+                debug_assert!(unbegun, "block {block} was in no state");
+            }
         }
-        page.halves[half] = Some(cvs.to_vec());
-        page.from[half] = Some(source);
-        result.fresh = true;
-        self.verify_pages(&mut result);
-        result
+        self.put_block(block, cut, 0, source);
+        self.open.get_mut(&block)?.dequeue(0);
+        Some(self.insert_chunk(source, cut, block, bytes, None))
     }
 
     /// Verifies `block` if all of it is here.
     fn verify_block(&mut self, block: u64, result: &mut IngestResult) {
-        let Some(partial) = self.partials.get(&block) else { return };
-        let chunks = self.id.chunks_in_block(block, partial.cut);
-        if partial.have.count_ones() < chunks {
+        let Some(open) = self.open.get(&block) else { return };
+        let chunks = self.id.chunks_in_block(block, open.cut);
+        if open.have.count_ones() < chunks {
             return;
         }
-        match self.verifier.check(block, &partial.bytes) {
-            CheckResult::PageMissing => {}
+        match self.verifier.check(block, &open.bytes) {
+            // It was asked for when the block was begun, and may have been dropped since.
+            CheckResult::PageMissing => drop(self.open_pages(block, Queue::Any, false)),
             CheckResult::Valid(cv) => {
-                let Some(partial) = self.partials.remove(&block) else { return };
+                let Some(open) = self.take_open(block) else { return };
                 for copy in self.rejected.remove(&block).unwrap_or_default() {
-                    find_culprits(&partial.bytes, &copy, |source| result.culprits.push((source, block)));
+                    find_culprits(&open.bytes, &copy, |source| result.culprits.push((source, block)));
                 }
                 self.mark_done(block);
                 let segment = block / SEGMENT_BLOCKS;
                 if self.segment_done(segment) {
                     self.verifier.forget_page(0, segment);
                 }
-                result.verified.push((block, partial.bytes, cv));
+                result.verified.push((block, open.bytes, cv));
             }
             CheckResult::Invalid => {
-                let Some(partial) = self.partials.remove(&block) else { return };
-                let senders = &partial.from[..chunks as usize];
+                let Some(open) = self.take_open(block) else { return };
+                let senders = &open.from[..chunks as usize];
                 if senders.iter().all(|s| *s == senders[0]) {
                     result.culprits.push((senders[0], block));
                 } else if self.rejected.len() < REJECTED_MAX {
                     let copies = self.rejected.entry(block).or_default();
-                    copies.push(RejectedBlock { bytes: partial.bytes, from: partial.from, cut: partial.cut });
+                    copies.push(RejectedBlock { bytes: open.bytes, from: open.from, cut: open.cut });
                 }
                 self.unrequested.insert_new(block..block + 1);
             }
@@ -394,49 +617,32 @@ impl Download {
         (first..end).all(|block| self.is_done(block))
     }
 
-    /// Drops what a banned source contributed and nobody has verified; returns what is to be asked again.
-    pub(super) fn discard_from(&mut self, source: SourceId) -> Vec<Item> {
-        let mut again = Vec::new();
+    /// Drops what a banned source contributed and nobody has verified: it is to be asked again.
+    pub(super) fn discard_from(&mut self, source: SourceId) {
         let mut reopen = Vec::new();
-        for (&block, partial) in &mut self.partials {
-            if partial.exclusive_to == Some(source) {
+        for (&block, open) in &mut self.open {
+            if open.exclusive_to == Some(source) {
                 reopen.push(block);
                 continue;
             }
-            for i in 0..u64::from(partial.cut.get()) {
-                if partial.have >> i & 1 == 1 && partial.from[i as usize] == source {
-                    partial.have &= !(1 << i);
-                    let chunk = block * u64::from(partial.cut.get()) + i;
-                    again.push(Item::Data { cut: partial.cut, chunk });
+            let bad: Vec<u32> = bits(open.have).filter(|i| open.from[*i as usize] == source).collect();
+            for i in bad {
+                open.have &= !(1 << i);
+                if open.in_flight() >> i & 1 == 0 {
+                    open.enqueue(i, Queue::Any);
+                    self.waiting.insert((Queue::Any, Unit::Block(block)));
                 }
             }
         }
         for block in reopen {
             self.reopen(block);
         }
-        let pages: Vec<(u8, u64)> = self
-            .pages
-            .iter()
-            .filter(|(_, page)| page.from.contains(&Some(source)))
-            .map(|(&at, _)| at)
-            .collect();
-        for (level, number) in pages {
-            self.pages.insert((level, number), PartialPage::default());
-            again.extend(self.page_items(level, number));
-        }
-        again
+        self.discard_pages_from(source);
     }
 }
 
-fn index(cut: ChunksPerBlock, chunk: u64) -> u8 {
-    (chunk % u64::from(cut.get())) as u8
-}
-
-/// Block of a chunk, and its bit in the block's masks.
-pub(super) fn block_and_bit(cut: ChunksPerBlock, chunk: u64) -> (u64, u64) {
-    (chunk / u64::from(cut.get()), 1 << index(cut, chunk))
-}
-
-fn half_of(first: u64) -> usize {
-    usize::from(first % tree::PAGE_CVS >= tree::PACKET_CVS as u64)
+/// Block of a chunk, and its place in the block.
+fn place(cut: ChunksPerBlock, chunk: u64) -> (u64, u32) {
+    let chunks = u64::from(cut.get());
+    (chunk / chunks, (chunk % chunks) as u32)
 }

@@ -3,7 +3,8 @@
 use algo::shared_bottleneck::Detector;
 use algo::{Span, Time};
 
-use super::{Event, PATHS_MAX, PathId, Subscriber};
+use super::item::{PATHS_MAX, PathId};
+use super::{Event, Subscriber};
 
 const _: () =
     assert!(PATHS_MAX <= algo::shared_bottleneck::PATHS_MAX, "every path has a place in the detector");

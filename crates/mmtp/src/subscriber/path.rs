@@ -1,15 +1,14 @@
 //! One subflow: a source seen from one local address. Its window, its timers, what it has pending.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use algo::control::{Ack, Algorithm, CongestionCause, CongestionEvent, Control, Group, SubflowStats};
 use algo::rtt::RttEstimator;
 use algo::sent_packets::SentPackets;
 use algo::{Span, Time};
 
-use super::download::SourceId;
+use super::item::{DownloadId, Item, SourceId};
 use super::mtu::Mtu;
-use super::{Item, WantedItem};
 use crate::wire::{Cookie, DATA_HEADER, Range, RangeKind};
 
 /// Longest time between two attempts on a path that does not answer: a source that returns is back within it.
@@ -46,7 +45,9 @@ impl PathState {
 
 /// What one request asked for.
 pub(super) struct PendingRequest {
-    pub(super) download: u32,
+    pub(super) download: DownloadId,
+    /// The last number that the download had given by then: see [`super::download`].
+    pub(super) epoch: u64,
     pub(super) tag: u64,
     pub(super) ranges: Vec<Range>,
     /// Whether it carried a cookie.
@@ -106,15 +107,6 @@ pub(super) fn packets(range: &Range) -> u32 {
     }
 }
 
-/// Blocks that this path is to fetch, in order; `chunk` chunks of the first have been requested.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Assignment {
-    pub(super) download: u32,
-    pub(super) block: u64,
-    pub(super) chunk: u32,
-    pub(super) end: u64,
-}
-
 /// What went over a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathCounters {
@@ -165,8 +157,8 @@ pub(super) struct Path {
     pub(super) cwnd: u32,
     pub(super) sent_packets: SentPackets<PendingRequest>,
     pub(super) tags: BTreeMap<u64, u64>,
-    pub(super) assignments: VecDeque<Assignment>,
-    pub(super) retry: VecDeque<WantedItem>,
+    /// The download of which it has blocks assigned, or a block begun.
+    pub(super) fetches: Option<DownloadId>,
     pub(super) cookie: Option<Cookie>,
     /// When that came.
     pub(super) cookie_at: Time,
@@ -202,8 +194,7 @@ impl Path {
             rtt: RttEstimator::new(),
             sent_packets: SentPackets::new(),
             tags: BTreeMap::new(),
-            assignments: VecDeque::new(),
-            retry: VecDeque::new(),
+            fetches: None,
             cookie: None,
             cookie_at: Time::ZERO,
             cookies_ignored: 0,
