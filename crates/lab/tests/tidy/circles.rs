@@ -52,6 +52,9 @@ impl<'ast> Visit<'ast> for Names {
         }
     }
 
+    /// `pub(super)` uses nothing.
+    fn visit_vis_restricted(&mut self, _: &'ast syn::VisRestricted) {}
+
     fn visit_path(&mut self, path: &'ast syn::Path) {
         let names: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
         if ["crate", "super"].contains(&names[0].as_str()) {
