@@ -1,7 +1,8 @@
 //! Which sources can still supply which content.
 
+use super::api::Event;
 use super::item::{DownloadId, SourceId};
-use super::{Event, Subscriber};
+use super::state::Subscriber;
 use crate::wire::Reason;
 
 impl Subscriber {

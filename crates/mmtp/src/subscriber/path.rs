@@ -9,6 +9,7 @@ use algo::{Span, Time};
 
 use super::item::{DownloadId, Item, SourceId};
 use super::mtu::Mtu;
+use super::timer::{Reason, Timer};
 use crate::wire::{Cookie, DATA_HEADER, Range, RangeKind};
 
 /// Longest time between two attempts on a path that does not answer: a source that returns is back within it.
@@ -334,26 +335,29 @@ impl Path {
         self.cwnd = self.control.on_congestion(&event, group).cwnd.max(1);
     }
 
-    /// When there is something to do that is not at `now`: what is due by then has been done.
-    pub(super) fn deadline(&self, now: Time) -> Time {
+    /// When there is something to do after `now`: what is due by then has been done.
+    pub(super) fn next_timer(&self, now: Time) -> Timer {
+        let mut next = Timer::NEVER;
         if self.state.is_unusable() {
-            return Time::NEVER;
+            return next;
         }
-        // Probes wait for a path that answers.
-        let mut at = if self.state == PathState::Open { self.mtu.deadline() } else { Time::NEVER };
+        if self.state == PathState::Open {
+            // Probes wait for a path that answers.
+            next = next.min(Timer::new(self.mtu.deadline(), Reason::MtuProbe));
+        }
         if self.blocked_until > now {
-            at = at.min(self.blocked_until);
+            next = next.min(Timer::new(self.blocked_until, Reason::Unblock));
         }
         if self.sent_packets.in_flight() > 0 {
-            at = at.min(self.timeout_at());
+            next = next.min(Timer::new(self.timeout_at(), Reason::Timeout));
             if !self.probed && self.state == PathState::Open {
-                at = at.min(self.last_rx + self.rtt.probe_timeout());
+                next = next.min(Timer::new(self.last_rx + self.rtt.probe_timeout(), Reason::TailProbe));
             }
             if let Some(reorder) = self.sent_packets.next_deadline(&self.rtt) {
-                at = at.min(reorder);
+                next = next.min(Timer::new(reorder, Reason::Reordering));
             }
         }
-        at
+        next
     }
 
     fn timeout_at(&self) -> Time {

@@ -4,10 +4,12 @@ use algo::control::CongestionCause;
 use algo::sent_packets::Delivery;
 use algo::{Span, Time};
 
+use super::api::Event;
 use super::download::{Download, IngestResult};
 use super::item::{DownloadId, GiveUp, Item, PathId};
+use super::path;
 use super::path::PathState;
-use super::{Event, Subscriber, path};
+use super::state::Subscriber;
 use crate::wire::{self, Packet, Reason};
 
 /// A source that forgets its cookies this often in a row is taken not to answer.

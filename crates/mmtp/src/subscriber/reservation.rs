@@ -7,9 +7,9 @@ use std::ops::Range;
 
 use algo::Span;
 
-use super::Subscriber;
 use super::download::{BLOCKS_OPEN_MAX, Download};
 use super::item::{DownloadId, PathId, Queue, SourceId};
+use super::state::Subscriber;
 use crate::id::{BLOCK_BYTES, SEGMENT_BLOCKS};
 use crate::tree::{ChainingValue, Outboard};
 

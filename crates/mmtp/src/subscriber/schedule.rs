@@ -1,17 +1,17 @@
 //! What a path asks for next. This is the place where a chunk is chosen.
 //!
 //! In order: what expired on this path; what expired twice anywhere; the rest of the block that it has begun;
-//! the blocks assigned to it; the next segment that nobody has been asked for; a part of the assignment of the
-//! path that would need longest for it; and in the last round trip a second copy of what is pending where it
-//! would arrive later. What is in which of these states, each [`Download`](super::download) knows of itself; a
-//! request is of one download, the first that has something.
+//! the blocks assigned to it; the next segment that nobody has been asked for; a part of the assignment of
+//! the path that would need longest for it; and in the last round trip a second copy of what is pending where
+//! it would arrive later. Which of that there is, each [`Download`] knows of itself. A request is of one
+//! download, the first that has something.
 
 use algo::Time;
 
-use super::Subscriber;
 use super::download::{BLOCKS_OPEN_MAX, Download, bits};
 use super::item::{DownloadId, Item, Need, PathId, Queue, SourceId};
 use super::path::{self, Path, PathState, REQUEST_PACKETS_MAX};
+use super::state::Subscriber;
 use crate::cookie::AMPLIFICATION;
 use crate::id::ChunksPerBlock;
 use crate::publisher::REPLY_BYTES_MAX;
@@ -333,7 +333,7 @@ mod tests {
 
     use super::*;
     use crate::id::{BLOCK_BYTES, ContentId};
-    use crate::subscriber::PathConfig;
+    use crate::subscriber::path::PathConfig;
     use crate::wire::{self, Packet};
 
     /// A content of so many blocks, of which nothing has been asked.

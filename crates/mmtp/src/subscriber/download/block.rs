@@ -1,7 +1,7 @@
 //! A block that is open: asked for, at least in part, and not verified. A bit for each chunk in each mask.
 
-use super::super::item::{PATHS_MAX, PathId, Queue, SourceId};
 use crate::id::ChunksPerBlock;
+use crate::subscriber::item::{PATHS_MAX, PathId, Queue, SourceId};
 
 /// Copies of one chunk in flight at most: the first, one asked redundantly on another path, and one as a
 /// probe.

@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::item::{Item, PathId, Queue};
-use super::{Download, Unit, hash_item, place};
+use super::page::hash_item;
+use super::state::{Download, Unit, place};
+use crate::subscriber::item::{Item, PathId, Queue};
 
 /// What is outstanding on all paths, of one download: copies by item.
 pub(in crate::subscriber) type Outstanding = BTreeMap<Item, u32>;
