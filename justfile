@@ -5,7 +5,7 @@ _list:
 
 # The live demonstration: three sources, one dies and comes back. No network, no root.
 demo *args:
-    cargo run --release -p anabranch -- demo {{ args }}
+    cargo run --release -p anabranch-cli -- demo {{ args }}
 
 # All tests.
 test *args:
@@ -18,6 +18,7 @@ check:
     cargo clippy --workspace --all-targets -- -D warnings
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
     cargo test --workspace
+    cargo test -p anabranch --features tokio
 
 # Licences, advisories, sources of dependencies (needs cargo-deny).
 deny:
@@ -43,4 +44,4 @@ fuzz seconds="600":
 # Random worlds by the thousand, with arithmetic and assertions checked: `just soak --seeds 1..100000`.
 soak *args:
     CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS=true \
-        cargo run --release -p anabranch --target-dir target/soak -- soak {{ args }}
+        cargo run --release -p anabranch-cli --target-dir target/soak -- soak {{ args }}

@@ -55,7 +55,7 @@ class Bench:
             return os.path.abspath(self.options.bin)
         if not set(self.options.only) & set("bcde"):
             return None
-        built = subprocess.run(["cargo", "build", "--release", "-q", "-p", "anabranch", "--bins", "--example", "liar"], cwd=ROOT, check=False)
+        built = subprocess.run(["cargo", "build", "--release", "-q", "-p", "anabranch-cli", "--bins", "--example", "liar"], cwd=ROOT, check=False)
         target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
         path = os.path.join(target, "release", "anabranch")
         usable = built.returncode == 0 and os.path.exists(path) and subprocess.run(

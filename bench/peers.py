@@ -168,7 +168,7 @@ class Fetcher:
 
 
 def _named(log):
-    """The sources that `anabranch get --json` says it struck off."""
+    """The sources that `anabranch get --json` says it banned."""
     with open(log, encoding="utf-8", errors="replace") as out:
         for line in out:
             if line.startswith("{") and '"summary"' in line:

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mirror::field::{ETag, LINKS_MAX, PRIORITY_LAST, digest, links, repr_digest};
+use mirror::http_fields::{ETag, LINKS_MAX, PRIORITY_LAST, digest, links, repr_digest};
 use mirror::url::Url;
 
 fuzz_target!(|text: &str| {
@@ -19,7 +19,7 @@ fuzz_target!(|text: &str| {
     }
     if let Ok(url) = Url::parse(text) {
         assert!(!url.host().is_empty() && matches!(url.as_str().get(..4), Some("http")));
-        let _ = (url.file_name(), url.beside(".b3leaves"), url.join(text));
+        let _ = (url.file_name(), url.sibling(".b3leaves"), url.join(text));
         assert!(Url::parse(&url.to_string()).is_ok_and(|shown| !shown.has_credentials()));
     }
 });

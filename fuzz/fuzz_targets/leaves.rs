@@ -2,12 +2,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mirror::leaves::{Leaves, b3sum};
+use mirror::leaf_list::{LeafList, b3sum};
 use mmtp::ContentId;
 use mmtp::tree::root_of_leaves;
 
 fuzz_target!(|bytes: &[u8]| {
-    if let Ok(leaves) = Leaves::parse(bytes).map_err(|error| error.to_string()) {
+    if let Ok(leaves) = LeafList::parse(bytes).map_err(|error| error.to_string()) {
         assert_eq!(leaves.encode(), bytes);
     }
     let _ = b3sum(bytes, b"name");
@@ -15,6 +15,6 @@ fuzz_target!(|bytes: &[u8]| {
     let (cvs, rest) = bytes.as_chunks::<32>();
     let Some(root) = root_of_leaves(cvs.iter().copied()) else { return };
     let length = cvs.len() as u64 * 16_384 - (rest.len() as u64);
-    let leaves = Leaves::new(ContentId { root, length }, cvs.to_vec()).expect("they give the root");
-    assert_eq!(Leaves::parse(&leaves.encode()), Ok(leaves));
+    let leaves = LeafList::new(ContentId { root, length }, cvs.to_vec()).expect("they give the root");
+    assert_eq!(LeafList::parse(&leaves.encode()), Ok(leaves));
 });

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mirror::metalink::{MIRRORS_MAX, Metalink, PIECES_MAX, Pieces, is_name};
+use mirror::metalink::{MIRRORS_MAX, Metalink, PIECES_MAX, Pieces, is_safe_name};
 
 /// So that the fuzzer need not find the namespaces first.
 const FOUR: &str = "<metalink xmlns='urn:ietf:params:xml:ns:metalink'>";
@@ -17,7 +17,7 @@ fuzz_target!(|bytes: &[u8]| {
     for text in texts {
         let Ok(mut read) = Metalink::parse(&text).map_err(|error| error.to_string()) else { continue };
         for file in &mut read.files {
-            assert!(is_name(&file.name) && file.mirrors.len() <= MIRRORS_MAX);
+            assert!(is_safe_name(&file.name) && file.mirrors.len() <= MIRRORS_MAX);
             assert!(file.mirrors.iter().all(|mirror| mirror.url.as_str().starts_with("http")));
             assert!(file.mirrors.is_sorted_by_key(|mirror| mirror.priority));
             if let Some(pieces) = &file.pieces {
@@ -25,7 +25,7 @@ fuzz_target!(|bytes: &[u8]| {
                 let count = pieces.sha256.len() as u64;
                 assert!(file.size.is_none_or(|size| Pieces::count(size, pieces.bytes) == count));
             }
-            let _ = (file.content(), file.leaves_beside());
+            let _ = (file.content(), file.sibling_leaf_list());
             (file.ignored_pieces, file.ignored_mirrors) = (Vec::new(), 0);
         }
         let written = read.emit().expect("what was read can be written");

@@ -29,10 +29,11 @@ pub enum Timer {
     Timeout,
 }
 
-/// One subflow; see the [module](self). `M`: as in [`SentPackets`].
+/// One subflow; see the [module](self). `M`: as in [`SentPackets`]. `C`: its controller; one of the table unless
+/// you bring your own.
 #[derive(Clone, Debug)]
-pub struct Subflow<T, M = u64> {
-    control: Algorithm,
+pub struct Subflow<T, M = u64, C = Algorithm> {
+    control: C,
     rtt: RttEstimator,
     sent_packets: SentPackets<T, M>,
     cwnd: u32,
@@ -47,10 +48,10 @@ pub struct Subflow<T, M = u64> {
     probed: bool,
 }
 
-impl<T, M: PacketBitmap> Subflow<T, M> {
+impl<T, M: PacketBitmap, C: Control> Subflow<T, M, C> {
     /// Nothing sent yet.
     #[must_use]
-    pub fn new(control: Algorithm) -> Self {
+    pub fn new(control: C) -> Self {
         Self {
             cwnd: control.stats(Span::ZERO).cwnd.floor().max(1),
             control,

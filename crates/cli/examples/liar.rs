@@ -1,7 +1,7 @@
 //! A source that lies, for tests and comparisons: it offers FILE under its true name and flips 8 bytes of
 //! every million in what it sends.
 //!
-//!     cargo run --release -p anabranch --example liar -- FILE ADDR:PORT
+//!     cargo run --release -p anabranch-cli --example liar -- FILE ADDR:PORT
 
 use std::net::{SocketAddr, UdpSocket};
 

@@ -1,26 +1,26 @@
 //! The command line: each option is defined here once; help, manual pages and completions come from it.
 
+mod http_options;
+
+pub use anabranch::get::Groups;
+pub use anabranch::{HostPort, PORT};
+pub use http_options::Http;
+
 use std::ffi::OsStr;
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use algo::Rate;
 use algo::control::{ALGORITHMS, Algorithm, SLOW_STARTS};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Arg, Args, Parser, Subcommand, ValueHint};
-use mmtp::uri::{UriError, host_port};
 use net::Egress;
 
 use crate::exit;
 use crate::lab_command::args::Lab;
 
-/// The UDP port a source listens on unless told otherwise: ANABR on a telephone's keys.
-pub const PORT: u16 = 26_227;
-
 /// How long `get` waits without any answer before it gives up, in seconds.
-pub const TIMEOUT_S: u64 = 60;
+pub const TIMEOUT_S: u64 = anabranch::get::TIMEOUT.as_secs();
 
 /// One file from many sources over many paths at once, verified.
 #[derive(Debug, Parser)]
@@ -115,7 +115,7 @@ pub struct Serve {
         Sources come from the URI and from --from. Each source is asked from each local address (see \
         --via); every such pair is a path with its own congestion window, and each takes as much of the \
         file as it can carry. Every 16 KiB are verified before they are written; a source that sends wrong \
-        bytes is struck off and named. What has arrived is kept in NAME.part with a journal beside it: the \
+        bytes is banned and named. What has arrived is kept in NAME.part with a journal beside it: the \
         same command resumes after Ctrl-C, a crash or a reboot. NAME itself appears at the end, whole and \
         verified.",
     after_help = "Examples:\n  \
@@ -202,7 +202,7 @@ pub struct Get {
 
     #[command(flatten)]
     #[expect(missing_docs, reason = "clap would show it as the help of all")]
-    pub http: crate::get::Http,
+    pub http: Http,
 }
 
 /// See it work: three simulated sources, one of which fails and comes back
@@ -241,19 +241,6 @@ pub struct Completions {
     pub shell: clap_complete::Shell,
 }
 
-/// Which paths may share a bottleneck.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Groups {
-    /// Those that seem to.
-    Auto,
-    /// All.
-    All,
-    /// No two.
-    None,
-    /// As this file says.
-    File(PathBuf),
-}
-
 fn groups(text: &str) -> Result<Groups, String> {
     Ok(match text {
         "" => return Err("expected auto, all, none or the name of a file".into()),
@@ -262,39 +249,6 @@ fn groups(text: &str) -> Result<Groups, String> {
         "none" => Groups::None,
         file => Groups::File(file.into()),
     })
-}
-
-/// A source as it is named on the command line; the name is resolved later.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostPort {
-    /// A host name or an address.
-    pub host: String,
-    /// The UDP port.
-    pub port: u16,
-}
-
-impl FromStr for HostPort {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if let Ok((host, port)) = host_port(text) {
-            return Ok(Self { host: host.to_owned(), port });
-        }
-        if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
-            return Ok(Self { host: ip.to_string(), port: PORT });
-        }
-        host_port(&format!("{text}:{PORT}")).map_err(|_| UriError::HostPort(text.into()).to_string())?;
-        Ok(Self { host: text.trim_matches(['[', ']']).to_owned(), port: PORT })
-    }
-}
-
-impl fmt::Display for HostPort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.host.contains(':') {
-            true => write!(f, "[{}]:{}", self.host, self.port),
-            false => write!(f, "{}:{}", self.host, self.port),
-        }
-    }
 }
 
 fn via(text: &str) -> Result<Egress, String> {
@@ -419,19 +373,6 @@ mod tests {
         assert_eq!(bytes("500kB"), Ok(500_000));
         for bad in ["", "M", "0", "-1", "1X", "1e99G", "NaN", "inf", "1.2.3", "20 apples"] {
             assert!(rate(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn sources() {
-        let parse = |text: &str| text.parse::<HostPort>().map(|s| s.to_string());
-        assert_eq!(parse("192.0.2.1:5"), Ok("192.0.2.1:5".into()));
-        assert_eq!(parse("[2001:db8::1]:5"), Ok("[2001:db8::1]:5".into()));
-        assert_eq!(parse("2001:db8::1"), Ok("[2001:db8::1]:26227".into()));
-        assert_eq!(parse("mirror.example.net"), Ok("mirror.example.net:26227".into()));
-        assert_eq!(parse("[fe80::1%eth0]:9"), Ok("[fe80::1%eth0]:9".into()));
-        for bad in ["", ":5", "host:0", "host:x", "host:70000", "a b:5", "http://x/"] {
-            assert!(parse(bad).is_err(), "{bad}");
         }
     }
 

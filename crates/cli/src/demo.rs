@@ -14,9 +14,11 @@ use net::Clock;
 use serde::Serialize;
 use sim::LinkConfig;
 
+use anabranch::{PathProgress, Progress};
+
 use crate::args::Demo;
 use crate::exit::{Failure, Outcome};
-use crate::view::{Mode, PathRow, Snapshot, View, bytes, rate};
+use crate::view::{Mode, View, bytes, rate};
 
 /// The sources: name, rate of the link in Mbit/s, one-way delay in ms.
 const SOURCES: [(&str, u64, u64); 3] = [("london", 40, 10), ("athens", 25, 20), ("tokyo", 10, 40)];
@@ -63,7 +65,8 @@ struct DemoRun {
 pub fn demo(args: &Demo) -> Outcome {
     let length = usize::try_from(args.size * 1_000_000).map_err(|_| Failure::usage("too large"))?;
     let content = Content::random(args.seed, length);
-    let mut view = View::new(Mode::of(args.json, false));
+    let mode = Mode::of(args.json, false);
+    let mut view = View::new(mode);
     let mut rows = Vec::new();
     for (index, (name, mbit, delay_ms)) in SOURCES.iter().enumerate() {
         let label = format!("{name} ({mbit} Mbit/s, {} ms)", 2 * delay_ms);
@@ -75,10 +78,11 @@ pub fn demo(args: &Demo) -> Outcome {
         bytes(content.id().length),
         SOURCES[DIES].0
     ));
-    rows.push(
-        DemoRun::new(args.seed, &content, &[0, 1, 2], true)
-            .run_live(&mut view, "all, one dies and returns".into()),
-    );
+    rows.push(DemoRun::new(args.seed, &content, &[0, 1, 2], true).run_live(
+        &mut view,
+        mode,
+        "all, one dies and returns".into(),
+    ));
     view.clear();
     let best = rows.iter().take(SOURCES.len()).map(|row| row.rate_bytes).max().unwrap_or(1).max(1);
     for row in &mut rows {
@@ -144,21 +148,24 @@ impl DemoRun {
     }
 
     /// By the real clock, with a live view.
-    fn run_live(mut self, view: &mut View, label: String) -> Row {
+    fn run_live(mut self, view: &mut View, mode: Mode, label: String) -> Row {
         let clock = Clock::start();
+        let every = mode.interval().map_or(Span::MAX, |every| Span::from_millis(every.as_millis() as u64));
+        let mut due = clock.now();
         while !self.simulation.is_done() && self.simulation.clock() < LIMIT {
             let now = clock.now();
             let next = self.simulation.step(now);
             self.inject_faults();
-            if view.is_due(now) {
-                view.show(now, &self.snapshot(now));
+            if now >= due {
+                due = now + every;
+                view.show(&self.snapshot(now));
             }
             clock.sleep_until(next.min(now + POLL_INTERVAL));
         }
         self.row(label)
     }
 
-    fn snapshot(&self, now: Time) -> Snapshot {
+    fn snapshot(&self, now: Time) -> Progress {
         let progress = self.simulation.progress(self.receiver, self.want);
         let reports = self.simulation.paths(self.receiver);
         let all: u64 = reports.iter().map(|r| r.counters.bytes).sum();
@@ -169,7 +176,7 @@ impl DemoRun {
             // The last whole second, or the mean while there is none.
             let whole = seconds.get(index).and_then(|s| s.iter().rev().nth(1)).copied();
             let last = whole.unwrap_or_else(|| Rate::of(counters.bytes, now.since(Time::ZERO)).as_bytes());
-            PathRow {
+            PathProgress {
                 source: SOURCES[*source].0.into(),
                 via: "simulated".into(),
                 state: match report.state {
@@ -189,7 +196,7 @@ impl DemoRun {
                 group: report.group,
             }
         };
-        Snapshot {
+        Progress {
             total_bytes: progress.content.id().length,
             done_bytes: progress.verified_bytes,
             resumed_bytes: 0,

@@ -15,7 +15,7 @@ pub enum Code {
     NotFound = 3,
     /// No source answered for `--timeout` seconds.
     Unreachable = 4,
-    /// Every source was struck off because its bytes did not match the content id.
+    /// Every source was banned because its bytes did not match the content id.
     Corrupt = 5,
     /// The place where the file should arrive does not take it.
     Target = 6,
@@ -42,7 +42,7 @@ pub const CODES: &[(u8, &str)] = &[
         Code::Unreachable as u8,
         "no source reachable or in order (5xx), or --timeout passed (what arrived is kept)",
     ),
-    (Code::Corrupt as u8, "verification failed: every source sent wrong bytes and was struck off"),
+    (Code::Corrupt as u8, "verification failed: every source sent wrong bytes and was banned"),
     (Code::Target as u8, "target: disk full, not writable, exists already, or in use by another get"),
     (Code::Unmet as u8, "lab: a condition was not met, or a value is not where the scenario expects it"),
     (Code::Kernel as u8, "the kernel cannot do it or does not allow it; the message says what it takes"),
@@ -98,6 +98,24 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+impl From<anabranch::Error> for Failure {
+    fn from(error: anabranch::Error) -> Self {
+        use anabranch::Error;
+        let code = match &error {
+            Error::Usage(_) => Code::Usage,
+            Error::NotFound(_) => Code::NotFound,
+            Error::Unreachable(_) => Code::Unreachable,
+            Error::Corrupt(_) => Code::Corrupt,
+            Error::Target(_) => Code::Target,
+            Error::Refused(_) => Code::Refused,
+            Error::Interrupted(_) => Code::Interrupted,
+            // The enum may grow.
+            _ => Code::Other,
+        };
+        Self::new(code, error.to_string())
+    }
+}
 
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {

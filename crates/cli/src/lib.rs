@@ -8,25 +8,25 @@
 //!
 //! **Map.**
 //! * [`args`]: every option, defined once; [`man`] makes pages and completions of it; [`exit`]: exit status.
-//! * [`serve`]: the source; [`catalog`]: what it offers.
-//! * [`get`]: the receiver; [`target`]: where the file arrives; [`view`]: what the user sees.
+//! * [`serve`]: the source.
+//! * [`get`]: options to a request of the library, which does the work; [`view`]: what the user sees.
 //! * [`mirror_list`]: hashes and mirrors of a file, written and shown.
-//! * [`names`]: file names from outside; [`host`]: signals and secrets.
+//! * [`signals`]: Ctrl-C to a stop.
 //! * [`demo`]: all of it without a network; [`soak`]: in random worlds.
 //! * [`lab_command`]: experiments from scenario files; [`kernel_command`]: congestion control inside Linux.
 
 pub mod args;
-pub mod catalog;
 pub mod demo;
 pub mod exit;
 pub mod get;
-pub mod host;
+mod hash_line;
 pub mod kernel_command;
 pub mod lab_command;
 pub mod man;
 pub mod mirror_list;
-pub mod names;
 pub mod serve;
+pub mod signals;
 pub mod soak;
-pub mod target;
 pub mod view;
+
+pub use anabranch::{filenames as names, target};

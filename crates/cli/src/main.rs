@@ -4,9 +4,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use anabranch::args::{Cli, Command};
-use anabranch::exit::{Failure, Outcome};
-use anabranch::{demo, get, kernel_command, lab_command, man, mirror_list, serve, soak};
+use anabranch_cli::args::{Cli, Command};
+use anabranch_cli::exit::{Failure, Outcome};
+use anabranch_cli::{demo, get, kernel_command, lab_command, man, mirror_list, serve, soak};
 use clap::Parser as _;
 
 fn main() -> ExitCode {

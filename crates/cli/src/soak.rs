@@ -17,7 +17,7 @@ use nix::sys::time::TimeVal;
 use serde::Serialize;
 
 use crate::exit::{Code, Failure, Outcome};
-use crate::host::stop_signals;
+use crate::signals::stop_signals;
 use crate::view::{Lines, bytes, duration};
 
 /// Between two looks at how it goes.

@@ -1,32 +1,30 @@
 //! What a transfer looks like: a line per path while it runs, a table at the end, or JSON.
 //!
-//! The one who transfers fills a [`Snapshot`] as often as it likes and hands it to [`View::show`], which
-//! draws only when it is time to. On a terminal the lines are redrawn in place on standard error, with the
-//! cursor left below them at all times, so that Ctrl-C or kill -9 at any moment leaves a sane terminal.
-//! Without a terminal there is a plain line every few seconds; with `--json` one object a second on standard
-//! output.
+//! The library sends events at the pace of [`Mode::interval`], and [`View::draw`] draws them. On a terminal
+//! the lines are redrawn in place on standard error, with the cursor left below them at all times, so that
+//! Ctrl-C or kill -9 at any moment leaves a sane terminal. Without a terminal there is a plain line every few
+//! seconds; with `--json` one object a second on standard output.
 
-mod human;
 mod lines;
-mod rows;
 
-pub use human::{bytes, duration, rate};
+pub use anabranch::format::{bytes, duration, rate};
 pub use lines::Lines;
-pub use rows::{NO_ANSWER_YET, add, is_same, share};
 
 use std::io::{IsTerminal as _, Write as _};
+use std::time::Duration;
 
-use algo::{Span, Time};
+use algo::Span;
+use anabranch::{Event, PathProgress, Progress, Report};
 use serde::Serialize;
 
 use crate::exit::Failure;
 
 /// Between two pictures on a terminal.
-const REDRAW: Span = Span::from_millis(200);
+const REDRAW: Duration = Duration::from_millis(200);
 /// Between two JSON objects.
-const REDRAW_JSON: Span = Span::from_secs(1);
+const REDRAW_JSON: Duration = Duration::from_secs(1);
 /// Between two plain lines.
-const REDRAW_PLAIN: Span = Span::from_secs(5);
+const REDRAW_PLAIN: Duration = Duration::from_secs(5);
 /// Path lines drawn on a terminal at most; the rest is counted.
 const PATH_LINES_MAX: usize = 24;
 /// Notes kept above the live picture for the summary, at most.
@@ -56,69 +54,25 @@ impl Mode {
             _ => Self::Plain,
         }
     }
+
+    /// The least time between two pictures; `None`: there is none.
+    #[must_use]
+    pub const fn interval(self) -> Option<Duration> {
+        match self {
+            Self::Live => Some(REDRAW),
+            Self::Plain => Some(REDRAW_PLAIN),
+            Self::Json => Some(REDRAW_JSON),
+            Self::Quiet => None,
+        }
+    }
 }
 
-/// A transfer at one moment.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Snapshot {
-    /// Bytes there will be.
-    pub total_bytes: u64,
-    /// Bytes verified and written, those of an earlier run among them.
-    pub done_bytes: u64,
-    /// Bytes that were there already when this run began; the rate and the ETA do not count them.
-    pub resumed_bytes: u64,
-    /// Time since this run began, in seconds.
-    pub elapsed_s: f64,
-    /// One row a path, in a stable order.
-    pub paths: Vec<PathRow>,
-    /// What the user should know now: "waiting for a source".
-    pub note: Option<String>,
-}
-
-/// One path at one moment.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct PathRow {
-    /// The source: address and port.
-    pub source: String,
-    /// The local end: interface or address.
-    pub via: String,
-    /// What it does: "slow start", "probing", "struck off: wrong bytes".
-    pub state: String,
-    /// Rate now (in the summary: the mean), in bytes a second.
-    pub rate_bytes: u64,
-    /// Part of all bytes that came by this path, in percent.
-    pub share_percent: f64,
-    /// Smoothed round-trip time in microseconds; 0 while there is none.
-    pub srtt_us: u64,
-    /// Congestion window in packets.
-    pub cwnd: u32,
-    /// Packets asked for and lost, in percent.
-    pub loss_percent: f64,
-    /// Verified bytes.
-    pub bytes: u64,
-    /// Retransmission timeouts.
-    pub timeouts: u64,
-    /// Paths with the same number are coupled: they may share a bottleneck.
-    pub group: u32,
-}
-
-/// How a transfer ended.
+/// How a command ended: the report of the transfer, and what the process ends with.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Summary {
-    /// The last state; rates are means over the whole run.
-    pub last: Snapshot,
-    /// Where the file is, or is to be.
-    pub target: String,
-    /// The content's name; `None` while it is not known.
-    pub content: Option<String>,
-    /// Sources that were struck off, each with its reason.
-    pub struck_off: Vec<StruckOff>,
-    /// Whether the whole content arrived and is verified, as far as `verified` says.
-    pub complete: bool,
-    /// What was verified.
-    pub verified: Verified,
-    /// Of what is only [`Verified::Unchanged`]: the day on which it came, UTC: `2026-11-22`.
-    pub unverified_since: Option<String>,
+    /// How the transfer ended.
+    #[serde(flatten)]
+    pub report: Report,
     /// The exit status.
     pub exit: u8,
     /// Why it is not complete.
@@ -126,72 +80,21 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of what failed before anything could come.
+    /// Of a transfer that ended with this report, or with a failure.
     #[must_use]
-    pub fn failed(failure: &Failure) -> Self {
+    pub fn new(report: &Report, failure: Option<&Failure>) -> Self {
         Self {
-            verified: Verified::Nothing,
-            exit: failure.code as u8,
-            error: Some(failure.message.clone()),
-            ..Self::default()
+            report: report.clone(),
+            exit: failure.map_or(0, |failure| failure.code as u8),
+            error: failure.map(|failure| failure.message.clone()),
         }
     }
-
-    /// What is to be said of what is here.
-    fn word(&self) -> String {
-        match (&self.unverified_since, self.complete) {
-            (Some(day), true) => format!("UNVERIFIED, the same as on {day}"),
-            _ => self.verified.word(self.complete).to_owned(),
-        }
-    }
-}
-
-/// What of a content is held against a hash.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Verified {
-    /// Every block, before it is written.
-    #[default]
-    #[serde(rename = "groups")]
-    Blocks,
-    /// Every piece that a Metalink describes, before it is written.
-    Pieces,
-    /// The whole, at its end.
-    Whole,
-    /// Each file of a directory, before it gets its name.
-    Files,
-    /// Nothing but that it is what came in an earlier run, when there was no hash of it either, or only its
-    /// date is the same: the servers say that it has not changed since, and the BLAKE3 hash of the whole is
-    /// the same.
-    Unchanged,
-    /// Nothing: there is no hash of it. Mirrors were compared with each other at most.
-    Nothing,
-}
-
-impl Verified {
-    /// What is to be said of what is here.
-    const fn word(self, complete: bool) -> &'static str {
-        match (self, complete) {
-            (Self::Blocks | Self::Pieces | Self::Files, _) | (Self::Whole, true) => "verified",
-            (Self::Whole, false) => "not verified yet",
-            (Self::Nothing | Self::Unchanged, _) => "UNVERIFIED",
-        }
-    }
-}
-
-/// A source that is not asked any more.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct StruckOff {
-    /// The source: address and port.
-    pub source: String,
-    /// Why: "wrong bytes in block 812".
-    pub reason: String,
 }
 
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
-enum Event<'a> {
-    Progress(&'a Snapshot),
+enum Line<'a> {
+    Progress(&'a Progress),
     Note { note: &'a str },
     Summary(&'a Summary),
 }
@@ -201,85 +104,48 @@ enum Event<'a> {
 pub struct View {
     mode: Mode,
     lines: Lines,
-    shown: Option<Time>,
     notes: usize,
-    /// What is not in the snapshots: other transfers of the same command.
-    base: Snapshot,
-    /// What notes are about, if there is more than one file.
-    about: Option<String>,
-    /// The end has been shown.
-    finished: bool,
 }
 
 impl View {
     /// A view that has shown nothing yet.
     #[must_use]
     pub fn new(mode: Mode) -> Self {
-        let (lines, base) = (Lines::default(), Snapshot::default());
-        Self { mode, lines, shown: None, notes: 0, base, about: None, finished: false }
+        Self { mode, lines: Lines::default(), notes: 0 }
     }
 
-    /// From now on snapshots are of another transfer, with a clock of its own, and `base` is added to them,
-    /// its paths too: what has come over them is not forgotten.
-    pub fn among(&mut self, base: Snapshot) {
-        (self.base, self.shown) = (base, None);
-    }
-
-    /// From now on notes are about this file of several; `None`: about all.
-    pub fn about(&mut self, file: Option<String>) {
-        self.about = file;
-    }
-
-    /// Whether [`show`](Self::show) would draw at `now`: a snapshot costs something to make.
-    #[must_use]
-    pub fn is_due(&self, now: Time) -> bool {
-        let every = match self.mode {
-            Mode::Live => REDRAW,
-            Mode::Plain => REDRAW_PLAIN,
-            Mode::Json => REDRAW_JSON,
-            Mode::Quiet => return false,
-        };
-        // Each transfer has a clock of its own, so the last picture may have been drawn later.
-        self.shown.is_none_or(|shown| now < shown || now.since(shown) >= every)
-    }
-
-    /// Shows `snapshot` if it is time to.
-    pub fn show(&mut self, now: Time, snapshot: &Snapshot) {
-        if !self.is_due(now) {
-            return;
+    /// Shows what happens, all but the end: that is [`finish`](Self::finish)'s.
+    pub fn draw(&mut self, event: &Event) {
+        match event {
+            Event::Progress(progress) => self.show(progress),
+            Event::Banned { source, reason } => self.note(&format!("{source}: {reason}: banned")),
+            Event::Notice(text) => self.note(text),
+            _ => {}
         }
-        self.shown = Some(now);
-        let base = &self.base;
-        let snapshot = &Snapshot {
-            total_bytes: snapshot.total_bytes + base.total_bytes,
-            done_bytes: snapshot.done_bytes + base.done_bytes,
-            resumed_bytes: snapshot.resumed_bytes + base.resumed_bytes,
-            elapsed_s: snapshot.elapsed_s + base.elapsed_s,
-            paths: rows::joined(&base.paths, &snapshot.paths),
-            note: snapshot.note.clone(),
-        };
+    }
+
+    /// Shows how far it is.
+    pub fn show(&mut self, progress: &Progress) {
         match self.mode {
             Mode::Live => {
                 let width = self.lines.width();
-                self.lines.draw(&live(snapshot, width));
+                self.lines.draw(&live(progress, width));
             }
-            Mode::Plain => self.lines.print(&total(snapshot)),
-            Mode::Json => json(&Event::Progress(snapshot)),
+            Mode::Plain => self.lines.print(&total(progress)),
+            Mode::Json => json(&Line::Progress(progress)),
             Mode::Quiet => {}
         }
     }
 
-    /// Says something that stays: a source struck off, an interface gone. After a limit it only counts.
+    /// Says something that stays: a source banned, an interface gone. After a limit it only counts.
     pub fn note(&mut self, note: &str) {
         self.notes += 1;
         if self.notes > NOTES_MAX {
             return;
         }
-        let named = self.about.as_ref().map(|file| format!("{file}: {note}"));
-        let note = named.as_deref().unwrap_or(note);
         match self.mode {
             Mode::Live | Mode::Plain => self.lines.print(note),
-            Mode::Json => json(&Event::Note { note }),
+            Mode::Json => json(&Line::Note { note }),
             Mode::Quiet => {}
         }
     }
@@ -289,16 +155,8 @@ impl View {
         self.lines.draw(&[]);
     }
 
-    /// Shows that what is there is being looked at, as far as `snapshot` says, if it is time to.
-    pub fn checking(&mut self, now: Time, snapshot: Snapshot) {
-        self.show(now, &Snapshot { note: Some("checking what is there".to_owned()), ..snapshot });
-    }
-
-    /// Shows the end: the table, who was struck off, where the file is. There is one end, the first.
+    /// Shows the end: the table, who was banned, where the file is.
     pub fn finish(&mut self, summary: &Summary) {
-        if std::mem::replace(&mut self.finished, true) {
-            return;
-        }
         self.clear();
         match self.mode {
             Mode::Live | Mode::Plain => {
@@ -309,7 +167,7 @@ impl View {
                     self.lines.print(&format!("({} more messages)", self.notes - NOTES_MAX));
                 }
             }
-            Mode::Json => json(&Event::Summary(summary)),
+            Mode::Json => json(&Line::Summary(summary)),
             Mode::Quiet => {}
         }
     }
@@ -324,13 +182,13 @@ fn json(event: &impl Serialize) {
     }
 }
 
-fn average(snapshot: &Snapshot) -> u64 {
-    let fresh = snapshot.done_bytes.saturating_sub(snapshot.resumed_bytes);
-    if snapshot.elapsed_s > 0.0 { (fresh as f64 / snapshot.elapsed_s) as u64 } else { 0 }
+fn average(progress: &Progress) -> u64 {
+    let fresh = progress.done_bytes.saturating_sub(progress.resumed_bytes);
+    if progress.elapsed_s > 0.0 { (fresh as f64 / progress.elapsed_s) as u64 } else { 0 }
 }
 
 /// The line about the whole: how much, how fast, how long yet.
-fn total(s: &Snapshot) -> String {
+fn total(s: &Progress) -> String {
     let now = s.paths.iter().map(|p| p.rate_bytes).sum::<u64>();
     let percent = percent(s.done_bytes, s.total_bytes);
     let mut line =
@@ -349,7 +207,7 @@ fn total(s: &Snapshot) -> String {
 }
 
 /// The picture on a terminal `width` columns wide.
-fn live(s: &Snapshot, width: usize) -> Vec<String> {
+fn live(s: &Progress, width: usize) -> Vec<String> {
     let mut picture = Vec::new();
     if !s.paths.is_empty() {
         let rows: Vec<[String; 7]> = s.paths.iter().take(PATH_LINES_MAX).map(row).collect();
@@ -365,7 +223,7 @@ fn live(s: &Snapshot, width: usize) -> Vec<String> {
     picture
 }
 
-fn row(p: &PathRow) -> [String; 7] {
+fn row(p: &PathProgress) -> [String; 7] {
     [
         p.source.clone(),
         p.via.clone(),
@@ -386,14 +244,15 @@ fn srtt(us: u64) -> String {
 
 /// The table at the end.
 fn table(summary: &Summary) -> Vec<String> {
-    let s = &summary.last;
+    let Summary { report, .. } = summary;
+    let s = &report.last;
     let mut out = Vec::new();
     // A transfer that moved nothing has nothing to tell but why, and that is said elsewhere.
     let fresh = s.done_bytes.saturating_sub(s.resumed_bytes);
-    if !summary.complete && fresh == 0 && summary.struck_off.is_empty() {
+    if !report.complete && fresh == 0 && report.banned.is_empty() {
         return out;
     }
-    if fresh > 0 || !summary.complete {
+    if fresh > 0 || !report.complete {
         // Without the RTT it fits 80 columns.
         let rows: Vec<[String; 7]> = s
             .paths
@@ -406,15 +265,15 @@ fn table(summary: &Summary) -> Vec<String> {
         let heads = ["source", "via", "bytes", "share", "mean rate", "loss", "RTOs"];
         out.extend(columns(&heads, &rows, |i| s.paths[i].state.clone()));
     }
-    for one in &summary.struck_off {
-        out.push(format!("struck off: {}: {}", one.source, one.reason));
+    for one in &report.banned {
+        out.push(format!("banned: {}: {}", one.source, one.reason));
     }
-    let word = summary.word();
-    let mut line = match summary.complete {
+    let word = report.verdict();
+    let mut line = match report.complete {
         true if fresh == 0 && s.total_bytes > 0 => {
-            return vec![format!("{}: {} {word}, all of it was there", summary.target, bytes(s.total_bytes))];
+            return vec![format!("{}: {} {word}, all of it was there", report.target, bytes(s.total_bytes))];
         }
-        true => format!("{}: {} {word}", summary.target, bytes(s.total_bytes)),
+        true => format!("{}: {} {word}", report.target, bytes(s.total_bytes)),
         false => format!("incomplete: {} of {} {word}", bytes(s.done_bytes), bytes(s.total_bytes)),
     };
     line += &format!("; {} in {}, {}", bytes(fresh), duration(s.elapsed_s), rate(average(s)));
@@ -469,9 +328,10 @@ fn bar(percent: f64, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use anabranch::{BannedSource, Verified};
 
-    fn snapshot() -> Snapshot {
-        let path = |source: &str, rate_bytes, share_percent| PathRow {
+    fn progress() -> Progress {
+        let path = |source: &str, rate_bytes, share_percent| PathProgress {
             source: source.into(),
             via: "eth0".into(),
             state: "steady".into(),
@@ -484,7 +344,7 @@ mod tests {
             timeouts: 1,
             group: 0,
         };
-        Snapshot {
+        Progress {
             total_bytes: 4_000_000,
             done_bytes: 2_000_000,
             resumed_bytes: 1_000_000,
@@ -496,7 +356,7 @@ mod tests {
 
     #[test]
     fn the_picture() {
-        let picture = live(&snapshot(), 40);
+        let picture = live(&progress(), 40);
         assert_eq!(
             picture[..3],
             [
@@ -511,17 +371,17 @@ mod tests {
 
     #[test]
     fn the_table() {
-        let summary = Summary {
-            last: Snapshot { done_bytes: 4_000_000, ..snapshot() },
+        let report = Report {
+            last: Progress { done_bytes: 4_000_000, ..progress() },
             target: "film.mkv".into(),
-            struck_off: vec![StruckOff { source: "192.0.2.9:1".into(), reason: "wrong bytes".into() }],
+            banned: vec![BannedSource { source: "192.0.2.9:1".into(), reason: "wrong bytes".into() }],
             complete: true,
-            ..Summary::default()
+            ..Report::default()
         };
-        let table = table(&summary);
+        let table = table(&Summary::new(&report, None));
         assert!(table[1].contains("0.2 %     1  steady"), "{}", table[1]);
         assert!(table[..3].iter().all(|line| line.len() <= 80), "it fits a terminal");
-        assert_eq!(table[3], "struck off: 192.0.2.9:1: wrong bytes");
+        assert_eq!(table[3], "banned: 192.0.2.9:1: wrong bytes");
         let last = "film.mkv: 4.0 MB verified; 3.0 MB in 2.0 s, 12.0 Mbit/s; 1.0 MB were there before";
         assert_eq!(table[4], last);
     }
@@ -529,9 +389,9 @@ mod tests {
     #[test]
     fn what_is_not_verified_is_not_called_so() {
         let line = |verified, complete| {
-            let summary =
-                Summary { last: snapshot(), target: "f".into(), verified, complete, ..Summary::default() };
-            table(&summary).last().expect("a line").clone()
+            let report =
+                Report { last: progress(), target: "f".into(), verified, complete, ..Report::default() };
+            table(&Summary::new(&report, None)).last().expect("a line").clone()
         };
         assert!(line(Verified::Nothing, true).starts_with("f: 4.0 MB UNVERIFIED; "));
         assert!(line(Verified::Nothing, false).starts_with("incomplete: 2.0 MB of 4.0 MB UNVERIFIED; "));
@@ -543,28 +403,32 @@ mod tests {
     #[test]
     fn extremes_draw() {
         for (done_bytes, total_bytes) in [(0, 0), (0, u64::MAX), (u64::MAX - 1, u64::MAX), (5, 5)] {
-            let s = Snapshot { done_bytes, total_bytes, ..Snapshot::default() };
+            let s = Progress { done_bytes, total_bytes, ..Progress::default() };
             for width in [0, 1, 10, 500] {
                 assert!(!live(&s, width).is_empty());
             }
             // Where nothing came, there is nothing to tell.
-            assert_eq!(table(&Summary { last: s, ..Summary::default() }).is_empty(), done_bytes == 0);
+            let report = Report { last: s, ..Report::default() };
+            assert_eq!(table(&Summary::new(&report, None)).is_empty(), done_bytes == 0);
         }
         assert_eq!(percent(999_999, 1_000_000), 99.9);
-        let many = Snapshot { paths: vec![PathRow::default(); 100], ..Snapshot::default() };
+        let many = Progress { paths: vec![PathProgress::default(); 100], ..Progress::default() };
         assert!(live(&many, 80).len() < 30);
     }
 
     #[test]
-    fn it_is_due_at_its_own_pace() {
-        let now = Time::from_nanos(7);
-        let mut view = View::new(Mode::Quiet);
-        assert!(!view.is_due(now));
-        view.mode = Mode::Plain;
-        assert!(view.is_due(now));
-        view.shown = Some(now);
-        assert!(!view.is_due(now + Span::from_secs(4)));
-        assert!(view.is_due(now + Span::from_secs(5)));
-        assert!(view.is_due(Time::from_nanos(6)), "another clock");
+    fn the_summary_has_the_keys_that_scripts_know() {
+        let banned = vec![BannedSource { source: "a".into(), reason: "b".into() }];
+        let report = Report { banned, ..Report::default() };
+        let failure = Failure::target("full");
+        let text = serde_json::to_string(&Line::Summary(&Summary::new(&report, Some(&failure))));
+        let text = text.expect("JSON");
+        let keys = ["event", "last", "target", "content", "struck_off", "complete", "verified"];
+        let keys = keys.iter().chain(&["unverified_since", "exit", "error"]);
+        let places: Vec<usize> = keys
+            .map(|key| text.find(&format!("\"{key}\":")).unwrap_or_else(|| panic!("{key}: {text}")))
+            .collect();
+        assert!(places.is_sorted(), "{text}");
+        assert!(text.ends_with(r#""exit":6,"error":"full"}"#), "{text}");
     }
 }

@@ -62,9 +62,9 @@ fn with_one_source_killed_and_restarted_and_another_lying_the_file_arrives_and_t
     let back = serve(&address.to_string());
     let done = running.end().expect(0);
     ground.assert_arrived();
-    let named = format!("struck off: {}: wrong bytes in block", liar.address);
+    let named = format!("banned: {}: wrong bytes in block", liar.address);
     assert!(done.err.contains(&named), "{}", done.err);
-    assert_eq!(done.err.matches("struck off: 127").count(), 1, "nobody else: {}", done.err);
+    assert_eq!(done.err.matches("banned: 127").count(), 1, "nobody else: {}", done.err);
     assert!(done.err.contains(" verified; "), "{}", done.err);
     assert!(back.end()["sent_bytes"].as_u64() > Some(100_000), "the one that came back is used again");
 }
@@ -79,7 +79,7 @@ fn a_liar_beside_an_honest_source_is_named_and_the_file_arrives() {
         let liar = Hostile::start(&ground.content, mode);
         let done = run(ground.get(&[honest.address, liar.address], &[])).expect(0);
         ground.assert_arrived();
-        assert_eq!(done.struck_off(), [liar.address.to_string()], "{what}");
+        assert_eq!(done.banned(), [liar.address.to_string()], "{what}");
         // It is not asked again once it is known.
         assert!(liar.tally().requests < 1_000, "{what}: {}", liar.tally().requests);
         fs::remove_file(ground.target()).expect("removed");
@@ -105,7 +105,7 @@ fn nonsense_beside_an_honest_source_does_no_harm_and_frames_nobody() {
         eprintln!("{what}: {} requests", other.tally().requests);
         let done = done.expect(0);
         ground.assert_arrived();
-        assert!(done.struck_off().is_empty(), "{what}: {}", done.out);
+        assert!(done.banned().is_empty(), "{what}: {}", done.out);
         let elapsed_s = done.summary()["last"]["elapsed_s"].as_f64().expect("a number");
         assert!(elapsed_s < 3.0, "{what}: {elapsed_s} s for what takes the honest source 0.25 s");
         fs::remove_file(ground.target()).expect("removed");
@@ -119,7 +119,7 @@ fn with_liars_only_it_ends_with_status_5_and_nothing_gets_the_name() {
     for mode in [Mode::WrongBytes, Mode::OldBytes(old), Mode::RandomBytes, Mode::WrongHashes] {
         let liar = Hostile::start(&ground.content, mode);
         let done = run(ground.get(&[liar.address], &["--timeout=5"])).expect(5);
-        assert_eq!(done.struck_off(), [liar.address.to_string()]);
+        assert_eq!(done.banned(), [liar.address.to_string()]);
         assert!(done.err.contains(&liar.address.to_string()), "{}", done.err);
         assert!(!ground.target().exists());
         // What is in the part is right, whoever sent it; where nothing was right there is no part.
@@ -153,7 +153,7 @@ fn a_source_that_sends_too_much_is_no_problem_even_alone() {
     let source = Hostile::start(&ground.content, Mode::TooMuch);
     let done = run(ground.get(&[source.address], &[])).expect(0);
     ground.assert_arrived();
-    assert!(done.struck_off().is_empty());
+    assert!(done.banned().is_empty());
 }
 
 #[test]

@@ -244,9 +244,9 @@ fn a_source_dies_and_returns_and_another_lies() {
     assert_eq!(code(&output), Some(0));
     ground.assert_arrived();
     let summary = summary(&output);
-    let struck = summary["struck_off"].as_array().expect("a list");
-    assert_eq!(struck.len(), 1, "{summary}");
-    assert!(struck[0]["source"].as_str().expect("a source").contains(&liar.address.to_string()), "{summary}");
+    let banned = summary["struck_off"].as_array().expect("a list");
+    assert_eq!(banned.len(), 1, "{summary}");
+    assert!(banned[0]["source"].as_str().expect("a source").contains(&liar.address.to_string()), "{summary}");
     assert!(back.end()["sent_bytes"].as_u64() > Some(100_000), "the one that came back is used again");
 }
 

@@ -201,8 +201,8 @@ fn wrong_bytes_are_found_and_named() {
     }
     let done = run(dist.get(&["--json"])).expect(0);
     dist.assert_arrived();
-    let struck = done.struck_off();
-    assert_eq!(struck, [dist.nginx.name(1)]);
+    let banned = done.banned();
+    assert_eq!(banned, [dist.nginx.name(1)]);
     assert!(done.notes().contains(": wrong bytes in "), "{}", done.notes());
     // A wrong length, from the only mirror.
     fs::remove_dir_all(dist.to()).expect("the directory");
@@ -211,7 +211,7 @@ fn wrong_bytes_are_found_and_named() {
     }
     let done = run(dist.get(&["--json"])).expect(5);
     assert!(done.err.contains("could not be had"), "{}", done.err);
-    assert_eq!(done.struck_off().len(), 2, "{}", done.out);
+    assert_eq!(done.banned().len(), 2, "{}", done.out);
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn a_file_that_a_mirror_lacks_comes_from_the_other() {
     fs::remove_file(dist.copy(1, "5.txt")).expect("the file");
     let done = run(dist.get(&["--json"])).expect(0);
     dist.assert_arrived();
-    assert!(done.struck_off().is_empty());
+    assert!(done.banned().is_empty());
     // All lack some: the others come.
     fs::remove_dir_all(dist.to()).expect("the directory");
     for name in ["0.txt", "10.txt", "15.txt", "20.txt", "25.txt", "30.txt", "35.txt"] {
@@ -258,7 +258,7 @@ fn an_outdated_file_costs_itself_alone() {
     outdate(0, "5.txt");
     fs::remove_file(dist.copy(1, "5.txt")).expect("the file");
     let done = run(dist.get(&["--json"])).expect(5);
-    assert!(done.struck_off().is_empty(), "{}", done.out);
+    assert!(done.banned().is_empty(), "{}", done.out);
     assert!(done.notes().contains(": wrong bytes in 0.txt: not asked for it again"), "{}", done.notes());
     assert!(done.err.contains("2 of 201 files could not be had ("), "{}", done.err);
     assert!(done.err.contains("(0.txt): wrong bytes at every mirror: it has changed"), "{}", done.err);
@@ -358,7 +358,7 @@ fn a_server_that_mixes_answers_up_is_no_liar() {
         command.args(["get", "--json", "--output"]).arg(&to).arg(dist.with_extension("meta4"));
         let done = run(command).expect(0);
         assert_same(&read(&to), &tree);
-        assert!(done.struck_off().is_empty(), "{}", done.out);
+        assert!(done.banned().is_empty(), "{}", done.out);
         assert!(mixed.load(Ordering::Relaxed) > 0, "requests are sent ahead");
     }
 }

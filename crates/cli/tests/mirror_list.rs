@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use assert_cmd::assert::OutputAssertExt as _;
 use common::{anabranch, noise};
-use mirror::leaves::Leaves;
+use mirror::leaf_list::LeafList;
 use mirror::metalink::Metalink;
 use mmtp::ContentId;
 use mmtp::uri::Uri;
@@ -51,9 +51,9 @@ fn what_is_made_says_what_the_file_is() {
     assert_eq!((file.content(), &*file.name), (Some(id), "a & b.bin"));
     let pieces = file.pieces.as_ref().expect("pieces");
     assert_eq!((pieces.bytes, pieces.sha256.len()), (1 << 20, 3));
-    let beside = String::from_utf8(file.leaves_beside().expect("a name")).expect("UTF-8");
+    let beside = String::from_utf8(file.sibling_leaf_list().expect("a name")).expect("UTF-8");
     let leaves = fs::read(dir.path().join(beside)).expect("a leaf list");
-    assert_eq!(Leaves::parse(&leaves).expect("a leaf list").id(), id);
+    assert_eq!(LeafList::parse(&leaves).expect("a leaf list").id(), id);
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn short_files_have_lists_too() {
         assert_eq!(code, 0, "{err}");
         assert_eq!(out.trim_end().parse::<Uri>().expect("a URI").id, ContentId::of(content));
         let leaves = fs::read(dir.path().join(format!("{name}.b3leaves"))).expect("a leaf list");
-        assert_eq!(Leaves::parse(&leaves).expect("a leaf list").id(), ContentId::of(content));
+        assert_eq!(LeafList::parse(&leaves).expect("a leaf list").id(), ContentId::of(content));
         let metalink = fs::read(dir.path().join(format!("{name}.meta4"))).expect("a Metalink");
         let metalink = Metalink::parse(&metalink).expect("a Metalink");
         assert_eq!(metalink.files[0].pieces.is_some(), !content.is_empty());

@@ -13,7 +13,7 @@ use common::anabranch;
 use common::fetch::{Ground, names, run, skipped};
 use common::nginx::Nginx;
 use common::site::{Reply, Site};
-use mirror::leaves::Leaves;
+use mirror::leaf_list::LeafList;
 use mmtp::ContentId;
 use mmtp::id::BLOCK_BYTES;
 use mmtp::tree::block_cv;
@@ -48,7 +48,7 @@ fn beside(ground: &Ground, name: &str) -> String {
 
 fn leaf_list(content: &[u8]) -> Vec<u8> {
     let cvs = content.chunks(BLOCK_BYTES).zip(0..).map(|(bytes, block)| block_cv(block, bytes)).collect();
-    Leaves::new(ContentId::of(content), cvs).expect("a leaf list").encode()
+    LeafList::new(ContentId::of(content), cvs).expect("a leaf list").encode()
 }
 
 fn hex(content: &[u8]) -> String {

@@ -58,7 +58,7 @@ fn a_corrupt_mirror_is_named_by_leaves_and_by_pieces() {
         let done = run(ground.get_named(&[list], &["--json"])).expect(0);
         ground.assert_arrived();
         fs::remove_file(ground.target()).expect("the file");
-        assert_eq!(done.struck_off(), [nginx.name(1)], "leaves: {leaves}");
+        assert_eq!(done.banned(), [nginx.name(1)], "leaves: {leaves}");
         assert!(done.notes().contains(&format!("{}: wrong bytes in block", nginx.name(1))), "{}", done.out);
     }
     // Alone it has nothing to offer, and what is right of it may stay.
@@ -66,7 +66,7 @@ fn a_corrupt_mirror_is_named_by_leaves_and_by_pieces() {
     for leaves in [true, false] {
         let list = metalink(&ground, &urls, leaves);
         let done = run(ground.get_named(&[list], &["--json", "--force"])).expect(5);
-        assert_eq!(done.struck_off(), [nginx.name(0)], "leaves: {leaves}");
+        assert_eq!(done.banned(), [nginx.name(0)], "leaves: {leaves}");
         assert!(done.err.contains(&nginx.name(0)) && done.err.contains("no mirror is left"), "{}", done.err);
         assert!(!ground.target().exists());
     }
@@ -84,7 +84,7 @@ fn without_hashes_two_outvote_one() {
         let done = run(ground.get_named(&urls, &["--json"])).expect(0);
         ground.assert_arrived();
         fs::remove_file(ground.target()).expect("the file");
-        assert_eq!(done.struck_off(), [nginx.name(odd)]);
+        assert_eq!(done.banned(), [nginx.name(odd)]);
         assert_eq!(done.summary()["verified"], "nothing");
     }
 }
@@ -127,7 +127,7 @@ fn the_hash_of_the_whole_finds_what_comparing_does_not() {
     };
     let done = run(ground.get_named(&urls, &["--json", &checksum])).expect(0);
     ground.assert_arrived();
-    assert_eq!(done.struck_off(), [nginx.name(1)]);
+    assert_eq!(done.banned(), [nginx.name(1)]);
 }
 
 #[test]
@@ -564,7 +564,7 @@ fn it_says_nothing_any_more() {
         reply
     };
     let done = beside(3_000_000, mute, "no answer yet");
-    assert!(done.struck_off().is_empty());
+    assert!(done.banned().is_empty());
     // Nothing at all comes of the parts.
     let starves = |request: &Request, mut reply: Reply| {
         if request.is_get() {
@@ -585,7 +585,7 @@ fn a_bad_mirror_does_no_harm_where_hashes_are() {
     let list = metalink(&ground, &[bad.url(), good.url()], true);
     let done = run(ground.get_named(&[list], &["--json"])).expect(0);
     ground.assert_arrived();
-    assert_eq!(done.struck_off(), [bad.name()]);
+    assert_eq!(done.banned(), [bad.name()]);
     // What was wrong is counted with what it brought.
     assert!(done.bytes_from(bad.address) < 1 << 20);
 }

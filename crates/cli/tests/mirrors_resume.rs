@@ -161,7 +161,7 @@ fn both_at_the_same_time() {
     let (by_mmtp, by_http) = (done.bytes_from(server.address), done.bytes_from(site.address));
     assert!(by_mmtp > 1_000_000 && by_http > 1_000_000, "{by_mmtp} and {by_http}");
     assert_eq!(done.summary()["verified"], "groups");
-    assert!(done.struck_off().is_empty());
+    assert!(done.banned().is_empty());
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn both_at_the_same_time_and_the_mirror_lies() {
     let from = format!("--from={}", server.address);
     let done = run(ground.get_named(&[uri(&ground, &[], &[site.url()])], &["--json", &from])).expect(0);
     ground.assert_arrived();
-    assert_eq!(done.struck_off(), [site.name()]);
+    assert_eq!(done.banned(), [site.name()]);
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn both_at_the_same_time_and_the_source_lies() {
     let from = format!("--from={}", liar.address);
     let done = run(ground.get_named(&[uri(&ground, &[], &[site.url()])], &["--json", &from])).expect(0);
     ground.assert_arrived();
-    assert_eq!(done.struck_off(), [liar.address.to_string()]);
+    assert_eq!(done.banned(), [liar.address.to_string()]);
 }
 
 #[test]

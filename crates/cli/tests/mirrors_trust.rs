@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::{anabranch, noise, wait_until};
-use mirror::leaves::Leaves;
+use mirror::leaf_list::LeafList;
 use mmtp::ContentId;
 use mmtp::id::BLOCK_BYTES;
 use mmtp::tree::block_cv;
@@ -112,7 +112,7 @@ fn file(request: &Request, content: &[u8], fields: &str) -> Answer {
 
 fn leaf_list(content: &[u8]) -> Vec<u8> {
     let cvs = (0..).zip(content.chunks(BLOCK_BYTES)).map(|(n, block)| block_cv(n, block)).collect();
-    Leaves::new(ContentId::of(content), cvs).expect("its leaves").encode()
+    LeafList::new(ContentId::of(content), cvs).expect("its leaves").encode()
 }
 
 fn get(dir: &Path, args: &[&str]) -> (Option<i32>, String) {
@@ -201,7 +201,7 @@ fn a_way_that_fails_closes_no_other() {
     let dir = tempfile::tempdir().expect("a directory");
     let (code, said) = get(dir.path(), &[&site.url(), "--via=127.0.0.9", "--via=127.0.0.8"]);
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("via 127.0.0.9") && said.contains("not asked over this way"), "{said}");
+    assert!(said.contains("via 127.0.0.9") && said.contains("not asked over this route"), "{said}");
     assert_eq!(fs::read(dir.path().join("f")).expect("it"), content);
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use common::fetch::skipped;
 use common::{Server, anabranch, noise, wait_until};
-use mirror::leaves::Leaves;
+use mirror::leaf_list::LeafList;
 use mirror::metalink::{self, Metalink};
 use mirror::url::Url;
 use mmtp::ContentId;
@@ -466,10 +466,10 @@ fn at_root(path: &str) -> String {
 }
 
 /// The leaf list that a file of the Metalink at `place` has.
-fn leaf_list(address: SocketAddr, place: &str, file: &metalink::File) -> Option<Leaves> {
+fn leaf_list(address: SocketAddr, place: &str, file: &metalink::File) -> Option<LeafList> {
     let base = Url::parse(&format!("http://{address}{place}")).expect("a URL");
     let url = base.join(file.leaves.as_deref()?).expect("a reference");
-    Some(Leaves::parse(&get(address, url.path()).body).expect("a leaf list"))
+    Some(LeafList::parse(&get(address, url.path()).body).expect("a leaf list"))
 }
 
 /// The files of a Metalink by their names, each as it is found at its URL and proven by its leaf list.
@@ -566,7 +566,7 @@ fn no_metalink_is_better_than_one_of_some_of_the_files() {
         assert_eq!(get(address, &format!("/d{case}.meta4")).status, 404);
         assert!(!get(address, &format!("/d{case}/")).head.contains("describedby"));
         // Each file has its own all the same.
-        let of_one = get(address, &format!("/d{case}/{}.meta4", http_world::server::path::encode(name)));
+        let of_one = get(address, &format!("/d{case}/{}.meta4", anabranch_http::server::path::encode(name)));
         let file = &Metalink::parse(&of_one.body).expect("a Metalink").files[0];
         assert_eq!(file.content(), Some(ContentId::of(b"bad")));
         assert!(file.name.contains('\u{fffd}'), "{}", file.name);
@@ -606,7 +606,7 @@ fn metalinks_and_leaf_lists() {
             assert_eq!(file.leaves.is_some(), id.blocks() > 1, "one block needs no list");
             if let Some(list) = leaf_list(address, &format!("{path}.meta4"), file) {
                 assert_eq!((list.id(), file.content()), (id, Some(id)));
-                let beside = file.leaves_beside().expect("it is beside the Metalink");
+                let beside = file.sibling_leaf_list().expect("it is beside the Metalink");
                 assert_eq!(format!("/{}", String::from_utf8_lossy(&beside)), at_root(&path) + ".b3leaves");
             }
 
@@ -717,7 +717,7 @@ fn the_limit_holds_for_all_together() {
 fn connections_are_bounded() {
     let (_dir, server, address) = one_file(b"content");
     let mut idle: Vec<TcpStream> = Vec::new();
-    for _ in 0..http_world::server::CONNECTIONS_MAX {
+    for _ in 0..anabranch_http::server::CONNECTIONS_MAX {
         idle.push(TcpStream::connect(address).expect("a connection"));
     }
     // They are counted as they are accepted.

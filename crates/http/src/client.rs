@@ -1,32 +1,32 @@
-//! Ranges from HTTP servers, each over the way it was asked for.
+//! Ranges from HTTP servers, each over the route it was asked for.
 //!
-//! A [`Client`] is one thread. A *way* answers its fetches one after the other and keeps its connections:
+//! A [`Client`] is one thread. A *route* answers its fetches one after the other and keeps its connections:
 //! one an origin, HTTP/2 where the server offers it over TLS. The request of the next fetch goes out while
 //! the answer before it still flows, where that is safe: then no round trip lies between two. An answer is
-//! judged before a byte of it is handed over: what is not exactly what was asked for is a [`Trouble`] and
+//! judged before a byte of it is handed over: what is not exactly what was asked for is a [`FetchError`] and
 //! never data.
 //!
-//! * `way`: one way's fetches, redirects, bodies, and in `ahead` what is asked before its turn. `request`:
-//!   what is sent. `answer`: whether an answer is what was asked for.
+//! * `route_worker`: one route's fetches, redirects, bodies; in `pipeline` what is asked before its turn.
+//!   `request`: what is sent. `validate`: whether an answer is what was asked for.
 //! * `connect`: name, interface, proxy, TLS. `h1`, `h2`: HTTP over it. `proxy`, `tls`, `tcp`: their parts.
-//!   `batch`: how seldom it is read.
-//! * `settings`, `netrc`, `url`: what the caller said. `queue`: what is handed over.
+//!   `rcvlowat`: how seldom it is read.
+//! * `settings`, `netrc`, `url`: what the caller said. `event_queue`: what is handed over.
 
-mod answer;
-mod batch;
 mod connect;
+mod error;
+mod event_queue;
 mod h1;
 mod h2;
 mod netrc;
 mod proxy;
-mod queue;
+mod rcvlowat;
 mod request;
+mod route_worker;
 mod settings;
 mod tcp;
 mod tls;
-mod trouble;
 mod url;
-mod way;
+mod validate;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -42,32 +42,32 @@ use net::Egress;
 use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot};
 
-use self::connect::Window;
-use self::queue::Queue;
+use self::connect::WindowClamp;
+pub use self::error::{CredentialStatus, FetchError};
+use self::event_queue::EventQueue;
+use self::route_worker::{QueuedFetch, RouteWorker};
 use self::settings::Settings;
-pub use self::trouble::{Secrets, Trouble};
 use self::url::Url;
-use self::way::{Job, Way};
 
 /// Ways that one client has; asks for more are refused.
-const MAX_WAYS: usize = 1024;
+const MAX_ROUTES: usize = 1024;
 /// Names that are looked up at the same time.
 const LOOKUP_THREADS: usize = 8;
 
 /// Names one fetch. The caller chooses it and does not use it again.
 pub type FetchId = u64;
-/// Names a way: a mirror seen from one local address.
-pub type WayId = usize;
+/// Names a route: a mirror seen from one local address.
+pub type RouteId = usize;
 
 /// How requests are made. The default is what a bare `curl URL` does.
 #[derive(Clone)]
 pub struct Options {
     /// Further header fields, name and value; they replace this client's own `Accept` and `User-Agent`.
-    /// `Host`, `Authorization` and `Cookie` go to the origin of a [trusted](Ask::trusted) URL, and to none
-    /// that it redirects to.
+    /// `Host`, `Authorization` and `Cookie` go to the origin of a [trusted](FetchRequest::trusted) URL, and
+    /// to none that it redirects to.
     pub headers: Vec<(String, String)>,
-    /// Name and password for HTTP's Basic scheme (RFC 7617), for the origin of a [trusted](Ask::trusted) URL.
-    /// What stands in the URL itself goes before it.
+    /// Name and password for HTTP's Basic scheme (RFC 7617), for the origin of a
+    /// [trusted](FetchRequest::trusted) URL. What stands in the URL itself goes before it.
     pub user: Option<(String, String)>,
     /// A `.netrc` to take names and passwords from: those of a machine for that machine, whoever named it,
     /// those of `default` as [`user`](Self::user).
@@ -105,17 +105,17 @@ impl Default for Options {
 
 /// Why a client cannot start: an option that cannot be followed, or the system. One clause for people.
 #[derive(Debug)]
-pub struct Error(String);
+pub struct StartError(String);
 
-impl fmt::Display for Error {
+impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for StartError {}
 
-impl From<io::Error> for Error {
+impl From<io::Error> for StartError {
     fn from(e: io::Error) -> Self {
         Self(format!("the HTTP client cannot start: {e}"))
     }
@@ -123,10 +123,10 @@ impl From<io::Error> for Error {
 
 /// One fetch.
 #[derive(Clone, Debug)]
-pub struct Ask {
-    /// Whose it is: a way answers its fetches one after the other, in the order in which was asked.
-    pub way: WayId,
-    /// The interface and address the way promises.
+pub struct FetchRequest {
+    /// Whose it is: a route answers its fetches one after the other, in the order in which was asked.
+    pub route: RouteId,
+    /// The interface and address the route promises.
     pub via: Egress,
     /// An absolute `http` or `https` URL.
     pub url: String,
@@ -134,15 +134,15 @@ pub struct Ask {
     /// another server or a list named it.
     pub trusted: bool,
     /// What of it.
-    pub what: What,
+    pub kind: RequestKind,
 }
 
 /// What of a file is fetched.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum RequestKind {
     /// Only what its header fields say: HEAD; where that is refused (403, 405, 501) or says too little, a GET
     /// for the first byte. No [`Event::Body`] comes.
-    Look,
+    Metadata,
     /// Some of its bytes, and only if the file is `length` bytes long.
     Range {
         /// The first byte.
@@ -161,7 +161,7 @@ pub enum What {
         seen_at: Option<String>,
     },
     /// The whole of a document whose length need not be known.
-    Small {
+    Document {
         /// The most bytes it may have.
         max: usize,
     },
@@ -194,12 +194,12 @@ pub enum Event {
         /// Which fetch.
         id: FetchId,
         /// Why.
-        trouble: Trouble,
+        error: FetchError,
     },
-    /// What the kernel says of a way's connection while a body flows: each 10 ms at most, the newest only.
+    /// What the kernel says of a route's connection while a body flows: each 10 ms at most, the newest only.
     Sample {
-        /// Which way.
-        way: WayId,
+        /// Which route.
+        route: RouteId,
         /// What it says.
         sample: Sample,
     },
@@ -260,21 +260,21 @@ pub struct Sample {
     /// Bytes that arrived in order, with headers, proxies' answers and TLS.
     pub received_bytes: u64,
     /// Segments that arrived out of order: what a receiver sees of losses.
-    pub disordered: u32,
+    pub out_of_order: u32,
     /// Segments with data that arrived, in whatever order; 0 where the kernel does not tell.
     pub segments: u32,
 }
 
 enum Command {
-    Fetch(FetchId, Ask),
+    Fetch(FetchId, FetchRequest),
     Cancel(FetchId),
-    Window(WayId, u64),
+    Window(RouteId, u64),
 }
 
 /// Fetches, on a thread of its own; no call waits. Dropping it ends the thread and closes every connection.
 pub struct Client {
     settings: Arc<Settings>,
-    queue: Arc<Queue>,
+    queue: Arc<EventQueue>,
     /// `None` only while it is dropped.
     commands: Option<mpsc::UnboundedSender<Command>>,
     thread: Option<thread::JoinHandle<()>>,
@@ -286,9 +286,9 @@ impl Client {
     /// # Errors
     /// An option that cannot be followed: an unreadable file, a header field that is none or is the client's
     /// own, a proxy of an unknown kind; or no thread or descriptor can be had.
-    pub fn start(options: Options) -> Result<Self, Error> {
+    pub fn start(options: Options) -> Result<Self, StartError> {
         let settings = Arc::new(Settings::new(options)?);
-        let queue = Arc::new(Queue::new()?);
+        let queue = Arc::new(EventQueue::new()?);
         let runtime =
             Builder::new_current_thread().enable_all().max_blocking_threads(LOOKUP_THREADS).build()?;
         let (commands, inbox) = mpsc::unbounded_channel();
@@ -301,7 +301,7 @@ impl Client {
         Ok(Self { settings, queue, commands: Some(commands), thread: Some(thread) })
     }
 
-    /// Whether `url` is asked for through a proxy; its server's address then says nothing about the way.
+    /// Whether `url` is asked for through a proxy; its server's address then says nothing about the route.
     #[must_use]
     pub fn is_proxied(&self, url: &str) -> bool {
         Url::parse(url).is_ok_and(|url| self.settings.proxies.for_origin(&url.origin).is_some())
@@ -309,16 +309,16 @@ impl Client {
 
     /// Asks; the answer comes as events of `id`, which must be new. Too many at once are refused.
     ///
-    /// On a way that is busy it means "next": its answer comes after those to what was asked before. Its
+    /// On a route that is busy it means "next": its answer comes after those to what was asked before. Its
     /// request may go out at once, if it is for bytes or a small document of the origin that is answering, by
     /// HTTP/2 or by HTTP/1.1 on a connection that the server keeps; it is sent again, unseen, if that
     /// connection ends before its answer has begun.
-    pub fn fetch(&self, id: FetchId, ask: Ask) {
+    pub fn fetch(&self, id: FetchId, request: FetchRequest) {
         if self.queue.begin(id) {
-            self.command(Command::Fetch(id, ask));
+            self.command(Command::Fetch(id, request));
         } else {
-            let trouble = Trouble::Refused("too many fetches at once".to_owned());
-            self.queue.refuse(Event::Failed { id, trouble });
+            let error = FetchError::Refused("too many fetches at once".to_owned());
+            self.queue.refuse(Event::Failed { id, error });
         }
     }
 
@@ -332,10 +332,10 @@ impl Client {
         }
     }
 
-    /// Bounds what servers may have in flight towards `way` to `bytes` (TCP_WINDOW_CLAMP), on its connection
-    /// and those to come; `u64::MAX` ends the bound. Linux only.
-    pub fn window(&self, way: WayId, bytes: u64) {
-        self.command(Command::Window(way, bytes));
+    /// Bounds what servers may have in flight towards `route` to `bytes` (TCP_WINDOW_CLAMP), on its
+    /// connection and those to come; `u64::MAX` ends the bound. Linux only.
+    pub fn window(&self, route: RouteId, bytes: u64) {
+        self.command(Command::Window(route, bytes));
     }
 
     /// Gives `each` all that waits, oldest first, samples last. The thread stops reading while 1 MiB of
@@ -372,54 +372,54 @@ impl Drop for Client {
 /// read after the other brought until it ended: status and body of each answer, and whether the last is
 /// whole. `is_head`: they answer HEAD. The client reads as it comes; this is for tests of how it reads.
 #[must_use]
-pub fn take_apart(pieces: &[&[u8]], is_head: bool) -> (Vec<(u16, Vec<u8>)>, bool) {
-    h1::answers(pieces, is_head)
+pub fn parse_responses(pieces: &[&[u8]], is_head: bool) -> (Vec<(u16, Vec<u8>)>, bool) {
+    h1::parse_responses(pieces, is_head)
 }
 
-/// A way, as the thread's main task sees it.
-struct Entry {
-    jobs: mpsc::UnboundedSender<Job>,
-    window: Arc<Window>,
+/// A route, as the thread's main task sees it.
+struct RouteHandle {
+    fetches: mpsc::UnboundedSender<QueuedFetch>,
+    window: Arc<WindowClamp>,
 }
 
-/// The thread's main task: hands commands to the ways.
-async fn run(settings: Arc<Settings>, queue: Arc<Queue>, mut inbox: mpsc::UnboundedReceiver<Command>) {
-    let mut ways: HashMap<WayId, Entry> = HashMap::new();
+/// The thread's main task: hands commands to the routes.
+async fn run(settings: Arc<Settings>, queue: Arc<EventQueue>, mut inbox: mpsc::UnboundedReceiver<Command>) {
+    let mut routes: HashMap<RouteId, RouteHandle> = HashMap::new();
     // Dropping an entry cancels its fetch.
     let mut running: HashMap<FetchId, oneshot::Sender<()>> = HashMap::new();
     while let Some(command) = inbox.recv().await {
-        let way = match &command {
-            Command::Fetch(_, ask) => ask.way,
-            Command::Window(way, _) => *way,
+        let route = match &command {
+            Command::Fetch(_, request) => request.route,
+            Command::Window(route, _) => *route,
             Command::Cancel(id) => {
                 running.remove(id);
                 continue;
             }
         };
-        if ways.len() >= MAX_WAYS && !ways.contains_key(&way) {
+        if routes.len() >= MAX_ROUTES && !routes.contains_key(&route) {
             if let Command::Fetch(id, _) = command {
-                let trouble = Trouble::Refused("too many ways".to_owned());
-                queue.push(Event::Failed { id, trouble });
+                let error = FetchError::Refused("too many routes".to_owned());
+                queue.push(Event::Failed { id, error });
             }
             continue;
         }
-        let entry = ways.entry(way).or_insert_with(|| {
-            let (jobs, inbox) = mpsc::unbounded_channel();
-            let window = Arc::new(Window::default());
+        let entry = routes.entry(route).or_insert_with(|| {
+            let (fetches, inbox) = mpsc::unbounded_channel();
+            let window = Arc::new(WindowClamp::default());
             let (settings, queue, window_too) =
                 (Arc::clone(&settings), Arc::clone(&queue), Arc::clone(&window));
-            tokio::spawn(Way::new(way, settings, queue, window_too, inbox).work());
-            Entry { jobs, window }
+            tokio::spawn(RouteWorker::new(route, settings, queue, window_too, inbox).work());
+            RouteHandle { fetches, window }
         });
         match command {
-            Command::Fetch(id, ask) => {
-                if running.len() >= 2 * queue::MAX_FETCHES {
+            Command::Fetch(id, request) => {
+                if running.len() >= 2 * event_queue::MAX_FETCHES {
                     running.retain(|_, cancel| !cancel.is_closed());
                 }
                 let (cancel, cancelled) = oneshot::channel();
                 running.insert(id, cancel);
-                // A way works as long as it has an entry.
-                let _ = entry.jobs.send(Job { id, ask, cancelled });
+                // A route works as long as it has an entry.
+                let _ = entry.fetches.send(QueuedFetch { id, request, cancelled });
             }
             Command::Window(_, bytes) => entry.window.set(bytes),
             Command::Cancel(_) => {}

@@ -1,17 +1,18 @@
-//! The server: contents of a [`Site`] for browsers, curl, wget, aria2 and other receivers, over HTTP/1.1.
+//! The server: contents of a [`ContentProvider`] for browsers, curl, wget, aria2 and other receivers, over
+//! HTTP/1.1.
 //!
 //! One thread with a runtime of its own. It does what RFC 9110 asks of a server of ranges: preconditions
-//! (§13), one range at a time (§14), HEAD, and `Content-Length` on everything that has a length. The site
+//! (§13), one range at a time (§14), HEAD, and `Content-Length` on everything that has a length. The provider
 //! says what a path means and reads the bytes, from memory or the page cache, in that thread. A body whose
 //! bytes cannot be read any more ends short, with its connection: nobody takes that for a whole one.
 
 mod body;
-mod condition;
+mod counting_stream;
 pub mod document;
 pub mod path;
+mod preconditions;
 mod range;
 mod respond;
-mod socket;
 
 use std::convert::Infallible;
 use std::fmt;
@@ -32,8 +33,8 @@ use tokio::sync::oneshot;
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::sleep;
 
+use counting_stream::{CountingStream, Progress};
 use path::Path;
-use socket::{Counted, Progress};
 
 /// Connections that are answered at once; those beyond are told to come back (503).
 pub const CONNECTIONS_MAX: usize = 256;
@@ -55,12 +56,12 @@ const BACKLOG: i32 = 1_024;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// What is offered. All of it is called on the server's thread, and everybody waits meanwhile.
-pub trait Site: Send + 'static {
+pub trait ContentProvider: Send + 'static {
     /// What [`find`](Self::find) finds and [`read`](Self::read) reads.
     type Content: 'static;
 
     /// What a path means.
-    fn find(&self, asked: &Asked<'_>) -> Answer<Self::Content>;
+    fn find(&self, request: &ResourceRequest<'_>) -> PathLookup<Self::Content>;
 
     /// Whether the content can be read at all, asked before anything is promised.
     ///
@@ -74,21 +75,22 @@ pub trait Site: Send + 'static {
     /// If the bytes cannot be read, or are not what was found any more.
     fn read(&self, content: &Self::Content, offset: u64, out: &mut [u8]) -> Result<(), Unavailable>;
 
-    /// The most that may be sent at once, in bytes; `None`: as much as the network takes, nothing is booked.
-    fn batch_bytes(&self) -> Option<usize> {
+    /// The most that may be sent at once, in bytes; `None`: as much as the network takes, nothing is
+    /// reserved.
+    fn burst_bytes(&self) -> Option<usize> {
         None
     }
 
-    /// Books `bytes`, and says how long to wait before they are sent.
-    fn book(&self, bytes: usize) -> Duration {
+    /// Reserves `bytes`, and says how long to wait before they are sent.
+    fn reserve(&self, bytes: usize) -> Duration {
         let _ = bytes;
         Duration::ZERO
     }
 }
 
-/// A request, as far as a site needs it.
+/// A request, as far as a provider needs it.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct ResourceRequest<'a> {
     /// What for.
     pub path: &'a Path,
     /// What stands behind `?`, still encoded.
@@ -101,19 +103,19 @@ pub struct Asked<'a> {
 
 /// What a path means.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer<C> {
+pub enum PathLookup<C> {
     /// This.
-    Here(Resource<C>),
+    Found(Resource<C>),
     /// Something else, under this path (encoded, from `/` on).
     Moved(String),
     /// Nothing.
-    Missing,
+    NotFound,
 }
 
 /// One thing to fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resource<C> {
-    /// How the site finds its bytes.
+    /// How the provider finds its bytes.
     pub content: C,
     /// How many these are.
     pub length: u64,
@@ -161,7 +163,7 @@ pub struct Counters {
 }
 
 #[derive(Debug, Default)]
-struct Tally {
+struct Metrics {
     requests: AtomicU64,
     sent_bytes: AtomicU64,
     unavailable: AtomicU64,
@@ -209,52 +211,53 @@ impl Server {
         &self.addresses
     }
 
-    /// Answers from `site`, in a thread, until the value returned is stopped or dropped.
+    /// Answers from `provider`, in a thread, until the value returned is stopped or dropped.
     ///
     /// # Errors
     /// If the system has no thread or no descriptors for it.
-    pub fn start<S: Site>(self, site: S) -> io::Result<Running> {
+    pub fn start<S: ContentProvider>(self, provider: S) -> io::Result<RunningServer> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let listeners = {
             let _inside = runtime.enter();
             let listeners = self.listeners.into_iter().map(tokio::net::TcpListener::from_std);
             listeners.collect::<io::Result<Vec<_>>>()?
         };
-        let tally = Arc::new(Tally::default());
+        let metrics = Arc::new(Metrics::default());
         let (stop, stopped) = oneshot::channel::<()>();
-        let counted = Arc::clone(&tally);
+        let counted = Arc::clone(&metrics);
         let thread = thread::Builder::new().name("http".into()).spawn(move || {
-            let house = Rc::new(House { site, tally: counted, turn: tokio::sync::Mutex::new(()) });
+            let shared =
+                Rc::new(Shared { provider, metrics: counted, rate_lock: tokio::sync::Mutex::new(()) });
             let tasks = LocalSet::new();
             for listener in listeners {
-                tasks.spawn_local(accept(listener, Rc::clone(&house)));
+                tasks.spawn_local(accept(listener, Rc::clone(&shared)));
             }
             // Returns when it is stopped; what is under way is dropped then, with its connections.
             let _ = tasks.block_on(&runtime, stopped);
         })?;
-        Ok(Running { tally, stop: Some(stop), thread: Some(thread) })
+        Ok(RunningServer { metrics, stop: Some(stop), thread: Some(thread) })
     }
 }
 
 /// A server that answers.
 #[derive(Debug)]
-pub struct Running {
-    tally: Arc<Tally>,
+pub struct RunningServer {
+    metrics: Arc<Metrics>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Running {
+impl RunningServer {
     /// What it has done so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Counters {
-            requests: of(&self.tally.requests),
-            sent_bytes: of(&self.tally.sent_bytes),
-            unavailable: of(&self.tally.unavailable),
-            turned_away: of(&self.tally.turned_away),
-            connections: of(&self.tally.connections),
+            requests: of(&self.metrics.requests),
+            sent_bytes: of(&self.metrics.sent_bytes),
+            unavailable: of(&self.metrics.unavailable),
+            turned_away: of(&self.metrics.turned_away),
+            connections: of(&self.metrics.connections),
         }
     }
 
@@ -269,57 +272,62 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningServer {
     fn drop(&mut self) {
         self.stop();
     }
 }
 
 /// What all connections share.
-struct House<S> {
-    site: S,
-    tally: Arc<Tally>,
-    /// Whoever holds it has booked and waits, so that all of HTTP counts as one where others book too; those
-    /// who want it come one after the other.
-    turn: tokio::sync::Mutex<()>,
+struct Shared<S> {
+    provider: S,
+    metrics: Arc<Metrics>,
+    /// Whoever holds it has reserved and waits, so that all of HTTP counts as one where others book too;
+    /// those who want it come one after the other.
+    rate_lock: tokio::sync::Mutex<()>,
 }
 
 /// A connection's place among those that are open.
-struct Seat(Arc<Tally>);
+struct ConnectionGuard(Arc<Metrics>);
 
-impl Drop for Seat {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.0.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-async fn accept<S: Site>(listener: tokio::net::TcpListener, house: Rc<House<S>>) {
+async fn accept<S: ContentProvider>(listener: tokio::net::TcpListener, shared: Rc<Shared<S>>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let open = house.tally.connections.fetch_add(1, Ordering::Relaxed) as usize;
-        let seat = Seat(Arc::clone(&house.tally));
+        let open = shared.metrics.connections.fetch_add(1, Ordering::Relaxed) as usize;
+        let guard = ConnectionGuard(Arc::clone(&shared.metrics));
         if open >= CONNECTIONS_MAX {
-            house.tally.turned_away.fetch_add(1, Ordering::Relaxed);
+            shared.metrics.turned_away.fetch_add(1, Ordering::Relaxed);
         }
         if open < CONNECTIONS_MAX + TURNED_AWAY_MAX {
-            spawn_local(serve(stream, Rc::clone(&house), seat, open >= CONNECTIONS_MAX));
+            spawn_local(serve(stream, Rc::clone(&shared), guard, open >= CONNECTIONS_MAX));
         }
     }
 }
 
-async fn serve<S: Site>(stream: tokio::net::TcpStream, house: Rc<House<S>>, seat: Seat, full: bool) {
+async fn serve<S: ContentProvider>(
+    stream: tokio::net::TcpStream,
+    shared: Rc<Shared<S>>,
+    guard: ConnectionGuard,
+    full: bool,
+) {
     let Ok(local) = stream.local_addr() else { return };
     // Only for speed: a head and a short body are two writes at times.
     let _ = stream.set_nodelay(true);
     let progress = Rc::new(Progress::default());
-    let io = TokioIo::new(Counted::new(stream, Rc::clone(&progress), Arc::clone(&house.tally)));
+    let io = TokioIo::new(CountingStream::new(stream, Rc::clone(&progress), Arc::clone(&shared.metrics)));
     let service = service_fn(|request| {
         let response = match full {
             true => respond::full(),
-            false => respond::respond(&house, &progress, local, &request),
+            false => respond::respond(&shared, &progress, local, &request),
         };
         ready(Ok::<_, Infallible>(response))
     });
@@ -335,7 +343,7 @@ async fn serve<S: Site>(stream: tokio::net::TcpStream, house: Rc<House<S>>, seat
         _ = connection => {}
         () = stalled(&progress) => {}
     }
-    drop(seat);
+    drop(guard);
 }
 
 /// Ends when nothing has moved for a time.
@@ -344,7 +352,7 @@ async fn stalled(progress: &Progress) {
         let before = progress.steps.get();
         sleep(IDLE_TIMEOUT).await;
         // Whoever waits for the rate limit does not wait for the client.
-        if progress.steps.get() == before && !progress.booked.get() {
+        if progress.steps.get() == before && !progress.reserved.get() {
             return;
         }
     }

@@ -47,12 +47,12 @@ fn star(
 }
 
 impl Star {
-    fn struck(&self) -> Vec<SimSourceId> {
-        let struck = self.simulation.events(0).iter().filter_map(|(_, event)| match event {
+    fn banned(&self) -> Vec<SimSourceId> {
+        let banned = self.simulation.events(0).iter().filter_map(|(_, event)| match event {
             Event::Banned { source, .. } => self.simulation.source_of(0, *source),
             _ => None,
         });
-        struck.collect()
+        banned.collect()
     }
 
     /// Runs to the end, which must come within `limit_s` virtual seconds with every byte right.
@@ -126,7 +126,7 @@ fn liars_are_named_and_others_are_not() {
     ] {
         let mut star = star(2, 8_000_000, &[Misbehaviour::Honest, misbehaviour, Misbehaviour::Honest], same);
         star.finish(30);
-        assert_eq!(star.struck(), [1], "{misbehaviour:?}");
+        assert_eq!(star.banned(), [1], "{misbehaviour:?}");
     }
 }
 
@@ -140,7 +140,7 @@ fn the_fast_liar_beside_one_honest_source() {
     ] {
         let mut star = star(2, 4_000_000, &[misbehaviour, Misbehaviour::Honest], same);
         star.finish(30);
-        assert_eq!(star.struck(), [0], "{misbehaviour:?}");
+        assert_eq!(star.banned(), [0], "{misbehaviour:?}");
     }
 }
 
@@ -149,18 +149,18 @@ fn sources_that_are_odd_but_do_not_lie_stay() {
     for misbehaviour in [Misbehaviour::Unresponsive, Misbehaviour::Triplicate] {
         let mut star = star(2, 8_000_000, &[Misbehaviour::Honest, misbehaviour, Misbehaviour::Honest], same);
         star.finish(30);
-        assert!(star.struck().is_empty(), "{misbehaviour:?}");
+        assert!(star.banned().is_empty(), "{misbehaviour:?}");
     }
 }
 
 #[test]
 fn garbage_harms_nobody_else() {
-    // Whoever sends it may be struck off: a chunk under another's number is a wrong chunk.
+    // Whoever sends it may be banned: a chunk under another's number is a wrong chunk.
     for seed in 0..20 {
         let mut star =
             star(seed, 4_000_000, &[Misbehaviour::Honest, Misbehaviour::Garbage, Misbehaviour::Honest], same);
         star.finish(30);
-        assert!(star.struck().iter().all(|source| *source == 1));
+        assert!(star.banned().iter().all(|source| *source == 1));
     }
 }
 

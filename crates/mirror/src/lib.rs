@@ -4,18 +4,18 @@
 //! **Non-goals.** No socket and no clock (the crate `http` is the world around this machine), no target file.
 //!
 //! **Map.**
-//! * [`metalink`]: files that name mirrors and hashes; [`field`]: the same in HTTP header fields.
-//! * [`leaves`]: the detached list of hashes that makes any mirror verifiable, and `b3sum`'s lines.
+//! * [`metalink`]: files that name mirrors and hashes; [`http_fields`]: the same in HTTP header fields.
+//! * [`leaf_list`]: the detached list of hashes that makes any mirror verifiable, and `b3sum`'s lines.
 //! * [`url`]: where a mirror is.
-//! * [`plan`]: which range is asked of which mirror over which way, when; the coupled windows.
-//! * [`files`]: which of many small files is asked of which server.
-//! * [`plain`]: what is missing of a content that only mirrors have, and whether what comes is right.
+//! * [`range_scheduler`]: which range is asked of which mirror, when; the coupled windows.
+//! * [`file_scheduler`]: which of many small files is asked of which server.
+//! * [`verified_pool`]: what is missing of a content that only mirrors have, and whether what comes is right.
 #![forbid(unsafe_code)]
 
-pub mod field;
-pub mod files;
-pub mod leaves;
+pub mod file_scheduler;
+pub mod http_fields;
+pub mod leaf_list;
 pub mod metalink;
-pub mod plain;
-pub mod plan;
+pub mod range_scheduler;
 pub mod url;
+pub mod verified_pool;

@@ -16,7 +16,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::url::Url;
 
-pub use crate::field::PRIORITY_LAST;
+pub use crate::http_fields::PRIORITY_LAST;
 
 /// Bytes of a Metalink.
 pub const METALINK_MAX: usize = 16 << 20;
@@ -48,7 +48,7 @@ pub struct Metalink {
 /// A file and where it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct File {
-    /// Its name: components separated by `/`, safe below a directory (see [`is_name`]).
+    /// Its name: components separated by `/`, safe below a directory (see [`is_safe_name`]).
     pub name: String,
     /// Its length in bytes, at most [`LENGTH_MAX`](mmtp::id::LENGTH_MAX).
     pub size: Option<u64>,
@@ -62,8 +62,8 @@ pub struct File {
     pub mirrors: Vec<Mirror>,
     /// How many more places it names that are no URL of `http` or `https`.
     pub ignored_mirrors: u32,
-    /// Where its leaf list is (see [`crate::leaves`]): a reference relative to the place of the Metalink, or
-    /// a URL.
+    /// Where its leaf list is (see [`crate::leaf_list`]): a reference relative to the place of the Metalink,
+    /// or a URL.
     pub leaves: Option<String>,
 }
 
@@ -100,16 +100,16 @@ pub struct Mirror {
 
 /// Why bytes are no Metalink of use, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BadMetalink {
+pub struct MetalinkError {
     /// The line, from 1 on; 0 if it is about all of it.
     pub line: u64,
     /// What is wrong.
-    pub wrong: Wrong,
+    pub kind: MetalinkErrorKind,
 }
 
 /// What is wrong with a Metalink.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wrong {
+pub enum MetalinkErrorKind {
     /// It is longer than [`METALINK_MAX`].
     TooLong(usize),
     /// It has more of these than the limit.
@@ -151,16 +151,16 @@ pub enum Wrong {
     Leaves(String),
 }
 
-impl fmt::Display for BadMetalink {
+impl fmt::Display for MetalinkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
-            0 => self.wrong.fmt(f),
-            line => write!(f, "line {line}: {}", self.wrong),
+            0 => self.kind.fmt(f),
+            line => write!(f, "line {line}: {}", self.kind),
         }
     }
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for MetalinkErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooLong(len) => write!(f, "the Metalink has {len} bytes, expected at most {METALINK_MAX}"),
@@ -202,14 +202,14 @@ impl fmt::Display for Wrong {
     }
 }
 
-impl core::error::Error for BadMetalink {}
+impl core::error::Error for MetalinkError {}
 
 impl Metalink {
     /// Reads a Metalink of version 4 or 3.
     ///
     /// # Errors
     /// Why it is none.
-    pub fn parse(bytes: &[u8]) -> Result<Self, BadMetalink> {
+    pub fn parse(bytes: &[u8]) -> Result<Self, MetalinkError> {
         read::read(bytes)
     }
 
@@ -218,7 +218,7 @@ impl Metalink {
     /// # Errors
     /// If it has no files, or one with a name, a size, pieces or a place of its leaf list that could not be
     /// read again.
-    pub fn emit(&self) -> Result<String, BadMetalink> {
+    pub fn emit(&self) -> Result<String, MetalinkError> {
         write::write(self)
     }
 }
@@ -238,7 +238,7 @@ impl File {
 
     /// The name of its leaf list in the directory where the Metalink is, if it is there.
     #[must_use]
-    pub fn leaves_beside(&self) -> Option<Vec<u8>> {
+    pub fn sibling_leaf_list(&self) -> Option<Vec<u8>> {
         let reference = self.leaves.as_deref()?;
         let reference = reference.strip_prefix("./").unwrap_or(reference);
         if reference.contains([':', '?', '#']) {
@@ -259,7 +259,7 @@ impl Pieces {
 /// Whether this may be the name of a file in a Metalink: a relative path whose components are file names,
 /// without control characters (RFC 5854 §4.1.2.1).
 #[must_use]
-pub fn is_name(name: &str) -> bool {
+pub fn is_safe_name(name: &str) -> bool {
     name.len() <= PATH_MAX
         && name.split('/').all(|component| is_file_name(component.as_bytes()))
         && name.chars().all(is_text)
@@ -278,11 +278,11 @@ pub fn is_text(char: char) -> bool {
 }
 
 /// The number of pieces must be right where the size is known.
-fn check_pieces(file: &File) -> Result<(), Wrong> {
+fn check_pieces(file: &File) -> Result<(), MetalinkErrorKind> {
     let Some(pieces) = &file.pieces else { return Ok(()) };
     let found = pieces.sha256.len() as u64;
     match file.size.map(|size| Pieces::count(size, pieces.bytes)) {
-        Some(expected) if expected != found => Err(Wrong::PieceCount { found, expected }),
+        Some(expected) if expected != found => Err(MetalinkErrorKind::PieceCount { found, expected }),
         _ => Ok(()),
     }
 }

@@ -25,7 +25,7 @@ pub struct Url(::url::Url);
 
 /// Why a text is no URL of a mirror.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BadUrl {
+pub enum UrlError {
     /// Longer than [`URL_MAX`].
     TooLong(usize),
     /// Of this scheme.
@@ -34,7 +34,7 @@ pub enum BadUrl {
     Syntax(&'static str),
 }
 
-impl fmt::Display for BadUrl {
+impl fmt::Display for UrlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooLong(len) => write!(f, "the URL has {len} bytes, expected at most {URL_MAX}"),
@@ -44,16 +44,16 @@ impl fmt::Display for BadUrl {
     }
 }
 
-impl core::error::Error for BadUrl {}
+impl core::error::Error for UrlError {}
 
 impl Url {
     /// Reads an absolute URL; a fragment is left out, for it is no part of what a server is asked.
     ///
     /// # Errors
     /// Why it is none of a mirror.
-    pub fn parse(text: &str) -> Result<Self, BadUrl> {
+    pub fn parse(text: &str) -> Result<Self, UrlError> {
         if text.len() > URL_MAX {
-            return Err(BadUrl::TooLong(text.len()));
+            return Err(UrlError::TooLong(text.len()));
         }
         Self::checked(::url::Url::parse(text))
     }
@@ -62,16 +62,16 @@ impl Url {
     ///
     /// # Errors
     /// Why that is no URL of a mirror.
-    pub fn join(&self, reference: &str) -> Result<Self, BadUrl> {
+    pub fn join(&self, reference: &str) -> Result<Self, UrlError> {
         if reference.len() > URL_MAX {
-            return Err(BadUrl::TooLong(reference.len()));
+            return Err(UrlError::TooLong(reference.len()));
         }
         Self::checked(self.0.join(reference))
     }
 
-    fn checked(parsed: Result<::url::Url, ::url::ParseError>) -> Result<Self, BadUrl> {
+    fn checked(parsed: Result<::url::Url, ::url::ParseError>) -> Result<Self, UrlError> {
         let mut url = parsed.map_err(|error| {
-            BadUrl::Syntax(match error {
+            UrlError::Syntax(match error {
                 ::url::ParseError::RelativeUrlWithoutBase => "without a scheme",
                 ::url::ParseError::EmptyHost => "without a host",
                 ::url::ParseError::InvalidPort => "its port is no number from 0 to 65535",
@@ -81,15 +81,15 @@ impl Url {
             })
         })?;
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(BadUrl::Scheme(url.scheme().chars().take(32).collect()));
+            return Err(UrlError::Scheme(url.scheme().chars().take(32).collect()));
         }
         if url.host_str().is_none_or(str::is_empty) {
-            return Err(BadUrl::Syntax("without a host"));
+            return Err(UrlError::Syntax("without a host"));
         }
         url.set_fragment(None);
         // Percent-encoding and international names make it longer.
         match url.as_str().len() {
-            len if len > URL_MAX => Err(BadUrl::TooLong(len)),
+            len if len > URL_MAX => Err(UrlError::TooLong(len)),
             _ => Ok(Self(url)),
         }
     }
@@ -148,7 +148,7 @@ impl Url {
     ///
     /// # Errors
     /// If it would be too long.
-    pub fn beside(&self, suffix: &str) -> Result<Self, BadUrl> {
+    pub fn sibling(&self, suffix: &str) -> Result<Self, UrlError> {
         let mut url = self.0.clone();
         url.set_query(None);
         url.set_path(&format!("{}{suffix}", self.0.path()));
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!((url.host(), url.port(), url.path()), ("example.org", 8_443, "/a/b%20c.iso"));
         assert_eq!(url.file_name().unwrap(), b"b c.iso");
         assert_eq!(
-            url.beside(".b3leaves").unwrap().to_string(),
+            url.sibling(".b3leaves").unwrap().to_string(),
             "https://example.org:8443/a/b%20c.iso.b3leaves"
         );
         let plain = self::url("http://[2001:db8::1]");
@@ -235,27 +235,27 @@ mod tests {
         ] {
             assert_eq!(base.join(reference).unwrap().as_str(), meant, "{reference}");
         }
-        assert_eq!(base.join("ftp://x/y"), Err(BadUrl::Scheme("ftp".into())));
+        assert_eq!(base.join("ftp://x/y"), Err(UrlError::Scheme("ftp".into())));
     }
 
     #[test]
     fn what_is_wrong_is_said() {
         let long = format!("http://h/{}", "a".repeat(URL_MAX));
         for (text, error) in [
-            (&*long, BadUrl::TooLong(URL_MAX + 9)),
-            ("ftp://h/x", BadUrl::Scheme("ftp".into())),
-            ("file:///etc/passwd", BadUrl::Scheme("file".into())),
-            ("/x", BadUrl::Syntax("without a scheme")),
-            ("http://", BadUrl::Syntax("without a host")),
-            ("http://h:99999/", BadUrl::Syntax("its port is no number from 0 to 65535")),
-            ("http://[::1/", BadUrl::Syntax("its host is no IPv6 address")),
-            ("http://a b/", BadUrl::Syntax("its host is no host name")),
+            (&*long, UrlError::TooLong(URL_MAX + 9)),
+            ("ftp://h/x", UrlError::Scheme("ftp".into())),
+            ("file:///etc/passwd", UrlError::Scheme("file".into())),
+            ("/x", UrlError::Syntax("without a scheme")),
+            ("http://", UrlError::Syntax("without a host")),
+            ("http://h:99999/", UrlError::Syntax("its port is no number from 0 to 65535")),
+            ("http://[::1/", UrlError::Syntax("its host is no IPv6 address")),
+            ("http://a b/", UrlError::Syntax("its host is no host name")),
         ] {
             assert_eq!(Url::parse(text), Err(error.clone()), "{text}");
             assert!(error.to_string().contains("expected"));
         }
         // Percent-encoding makes it longer than it was.
-        assert!(matches!(Url::parse(&format!("http://h/{}", "ä".repeat(4_000))), Err(BadUrl::TooLong(_))));
+        assert!(matches!(Url::parse(&format!("http://h/{}", "ä".repeat(4_000))), Err(UrlError::TooLong(_))));
     }
 
     proptest! {
@@ -263,7 +263,7 @@ mod tests {
         fn any_text(text in "(https?:)?\\PC{0,60}", reference in "\\PC{0,40}") {
             let Ok(url) = Url::parse(&text) else { return Ok(()) };
             prop_assert_eq!(Url::parse(url.as_str()), Ok(url.clone()));
-            let _ = (url.file_name(), url.port(), url.beside(&reference), url.to_string());
+            let _ = (url.file_name(), url.port(), url.sibling(&reference), url.to_string());
             if let Ok(joined) = url.join(&reference) {
                 prop_assert_eq!(Url::parse(joined.as_str()), Ok(joined));
             }

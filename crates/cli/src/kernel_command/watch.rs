@@ -18,7 +18,7 @@ use net::{Clock, Interest, Poller};
 use serde::Serialize;
 
 use crate::exit::{Failure, Outcome};
-use crate::host::stop_signals;
+use crate::signals::stop_signals;
 use crate::view::{Lines, rate};
 
 /// More often than this the snapshots cost more than they show.

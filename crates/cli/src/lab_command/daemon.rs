@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use super::orphans;
 use crate::exit::{Failure, Outcome};
-use crate::host::stop_signals;
+use crate::signals::stop_signals;
 
 /// How the names of the sockets begin.
 const PREFIX: &str = "anabranch/lab/";

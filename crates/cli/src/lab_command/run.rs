@@ -16,7 +16,7 @@ use super::find::{FoundScenario, find, wrong};
 use super::output::{Output, note, save};
 use super::progress::Progress;
 use crate::exit::{Code, Failure, Outcome};
-use crate::host::stop_signals;
+use crate::signals::stop_signals;
 
 /// One file: its plan, and what of it has been run.
 struct Study {

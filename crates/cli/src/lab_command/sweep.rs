@@ -14,8 +14,8 @@ use super::find::{find, wrong};
 use super::output::{Output, note};
 use super::run::{as_run, choose, each_world, outcome};
 use crate::exit::{Code, Failure, Outcome};
-use crate::host::stop_signals;
 use crate::names::show;
+use crate::signals::stop_signals;
 
 /// Runs what is not in the file yet, and prints the table of all that is.
 ///

@@ -253,8 +253,8 @@ impl Done {
         value
     }
 
-    /// Who was struck off.
-    pub(crate) fn struck_off(&self) -> Vec<String> {
+    /// Who was banned.
+    pub(crate) fn banned(&self) -> Vec<String> {
         let summary = self.summary();
         let all = summary["struck_off"].as_array().expect("a list").iter();
         all.map(|one| one["source"].as_str().expect("a source").to_owned()).collect()

@@ -1,4 +1,5 @@
-//! A connection for one way: looked up, dialled over its interface, through a proxy or not, encrypted or not.
+//! A connection for one route: looked up, dialled over its interface, through a proxy or not, encrypted or
+//! not.
 
 use std::future::poll_fn;
 use std::io;
@@ -19,40 +20,40 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use super::batch::{self, Batch};
 use super::h1::H1;
 use super::h2::H2;
-use super::proxy::{self, Kind, Proxy};
+use super::proxy::{self, Proxy, ProxyKind};
+use super::rcvlowat::{self, ReceiveLowWatermark};
 use super::settings::Settings;
 use super::tls;
 use super::url::{Origin, literal};
-use super::{Sample, Trouble, tcp};
+use super::{FetchError, Sample, tcp};
 
 /// What is read of an encrypted connection at once, bytes; rustls alone reads 4 KiB.
 const TLS_READ_BYTES: usize = 64 << 10;
 /// Addresses of one name that are tried.
 const MAX_ADDRESSES: usize = 8;
 /// How long one address is waited for before the next is tried beside it (RFC 8305 section 5).
-const STAGGER: Duration = Duration::from_millis(250);
+const CONNECTION_ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 /// How often the kernel is asked about a connection while a body flows.
 const SAMPLE_EVERY: Duration = Duration::from_millis(10);
 
-/// What a way's connections share with whoever sets its window.
+/// What a route's connections share with whoever sets its window.
 #[derive(Debug, Default)]
-pub(super) struct Window {
+pub(super) struct WindowClamp {
     /// Bytes; 0 is none.
     bytes: AtomicU64,
     /// The connection in use.
     current: Mutex<Weak<OwnedFd>>,
 }
 
-impl Window {
+impl WindowClamp {
     /// Bounds the connection in use and those to come.
     pub(super) fn set(&self, bytes: u64) {
         self.bytes.store(bytes, Ordering::Relaxed);
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
         if let Some(fd) = current {
-            tcp::clamp(fd.as_fd(), bytes);
+            tcp::set_window_clamp(fd.as_fd(), bytes);
         }
     }
 
@@ -72,22 +73,22 @@ impl Window {
     fn apply(&self, fd: std::os::fd::BorrowedFd<'_>) {
         match self.bytes.load(Ordering::Relaxed) {
             0 => {}
-            bytes => tcp::clamp(fd, bytes),
+            bytes => tcp::set_window_clamp(fd, bytes),
         }
     }
 }
 
 /// What is spoken on a connection.
-enum Wire {
+enum HttpConnection {
     H1(H1),
     H2(H2),
 }
 
-impl Wire {
-    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, String>> {
+impl HttpConnection {
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, String>> {
         match self {
-            Self::H1(wire) => wire.poll_piece(cx),
-            Self::H2(wire) => wire.poll_piece(cx),
+            Self::H1(http) => http.poll_data(cx),
+            Self::H2(http) => http.poll_data(cx),
         }
     }
 }
@@ -96,19 +97,19 @@ impl Wire {
 /// to come.
 pub(super) struct Connection {
     pub(super) origin: Origin,
-    wire: Wire,
+    http: HttpConnection,
     /// Answers it has begun.
     pub(super) answers: u64,
     /// Of these, to requests that were sent ahead.
-    pub(super) ahead_answers: u32,
+    pub(super) pipelined_answers: u32,
     /// The newest answer was one after which more may be asked ahead.
-    steady: bool,
+    accepts_pipelining: bool,
     /// The socket once more, to ask the kernel about it.
     fd: Arc<OwnedFd>,
     sampled: Option<Instant>,
     /// Segments that had arrived when that was.
     segments: u32,
-    batch: Batch,
+    rcvlowat: ReceiveLowWatermark,
     /// The proxy that takes the requests themselves and not a tunnel, with its credentials.
     pub(super) relay: Option<Option<(String, String)>>,
 }
@@ -119,12 +120,12 @@ impl Connection {
         settings: &Settings,
         via: &Egress,
         origin: &Origin,
-        window: &Window,
-    ) -> Result<Self, Trouble> {
+        window: &WindowClamp,
+    ) -> Result<Self, FetchError> {
         let limit = settings.connect_timeout;
         timeout(limit, Self::dial(settings, via, origin, window)).await.unwrap_or_else(|_| {
             let why = format!("no connection to {} within {} s", origin.host_and_port(), limit.as_secs_f32());
-            Err(Trouble::Unreachable(why))
+            Err(FetchError::Unreachable(why))
         })
     }
 
@@ -132,72 +133,72 @@ impl Connection {
         settings: &Settings,
         via: &Egress,
         origin: &Origin,
-        window: &Window,
-    ) -> Result<Self, Trouble> {
+        window: &WindowClamp,
+    ) -> Result<Self, FetchError> {
         let proxy = settings.proxies.for_origin(origin);
         let (host, port) = proxy.map_or((&origin.host, origin.port), |proxy| (&proxy.host, proxy.port));
-        let blame = |trouble| match (trouble, proxy) {
-            (Trouble::Unreachable(why), Some(proxy)) => {
-                Trouble::Unreachable(format!("the proxy {}: {why}", proxy.name()))
+        let blame = |error| match (error, proxy) {
+            (FetchError::Unreachable(why), Some(proxy)) => {
+                FetchError::Unreachable(format!("the proxy {}: {why}", proxy.name()))
             }
-            (trouble, _) => trouble,
+            (error, _) => error,
         };
         let addresses = look_up(host, port, via.address()).await.map_err(blame)?;
-        let mut stream = reach(via, addresses, window).await.map_err(blame)?;
+        let mut stream = happy_eyeballs(via, addresses, window).await.map_err(blame)?;
         // Small requests must not wait for each other; where it fails they do.
         let _ = stream.set_nodelay(true);
         let fd = stream.as_fd().try_clone_to_owned();
-        let fd = Arc::new(fd.map_err(|e| Trouble::Unreachable(format!("no descriptor is left: {e}")))?);
+        let fd = Arc::new(fd.map_err(|e| FetchError::Unreachable(format!("no descriptor is left: {e}")))?);
         let mut relay = None;
         if let Some(proxy) = proxy {
-            relay = through(&mut stream, proxy, origin, settings, via).await?;
+            relay = begin_through_proxy(&mut stream, proxy, origin, settings, via).await?;
         }
-        let wire = if origin.secure {
+        let http = if origin.secure {
             let name = ServerName::try_from(origin.host.trim_end_matches('.').to_owned())
-                .map_err(|_| Trouble::Refused(format!("`{}` is no name TLS can have", origin.host)))?;
-            let connector = TlsConnector::from(settings.tls().map_err(Trouble::Tls)?);
+                .map_err(|_| FetchError::Refused(format!("`{}` is no name TLS can have", origin.host)))?;
+            let connector = TlsConnector::from(settings.tls().map_err(FetchError::Tls)?);
             let stream = BufReader::with_capacity(TLS_READ_BYTES, stream);
-            let stream = connector.connect(name, stream).await.map_err(|e| tls::trouble(&e))?;
+            let stream = connector.connect(name, stream).await.map_err(|e| tls::handshake_error(&e))?;
             match stream.get_ref().1.alpn_protocol() {
-                Some(b"h2") => Wire::H2(H2::start(stream).await?),
-                _ => Wire::H1(H1::new(stream)),
+                Some(b"h2") => HttpConnection::H2(H2::start(stream).await?),
+                _ => HttpConnection::H1(H1::new(stream)),
             }
         } else {
-            Wire::H1(H1::new(stream))
+            HttpConnection::H1(H1::new(stream))
         };
         let origin = origin.clone();
         Ok(Self {
             origin,
-            wire,
+            http,
             answers: 0,
-            ahead_answers: 0,
-            steady: false,
+            pipelined_answers: 0,
+            accepts_pipelining: false,
             fd,
             sampled: None,
             segments: 0,
-            batch: Batch::new(),
+            rcvlowat: ReceiveLowWatermark::new(),
             relay,
         })
     }
 
     /// Whether it speaks HTTP/2.
     pub(super) const fn is_h2(&self) -> bool {
-        matches!(self.wire, Wire::H2(_))
+        matches!(self.http, HttpConnection::H2(_))
     }
 
     /// Whether the server has closed it, as far as is known; only where nothing is asked and no body is read.
     pub(super) fn is_closed(&mut self) -> bool {
-        match &mut self.wire {
-            Wire::H1(wire) => wire.is_closed(),
-            Wire::H2(wire) => wire.is_closed(),
+        match &mut self.http {
+            HttpConnection::H1(http) => http.is_closed(),
+            HttpConnection::H2(http) => http.is_closed(),
         }
     }
 
     /// Whether the newest answer leaves it open for the next.
     pub(super) fn persists(&self) -> bool {
-        match &self.wire {
-            Wire::H1(wire) => wire.persists(),
-            Wire::H2(wire) => !wire.is_closed(),
+        match &self.http {
+            HttpConnection::H1(http) => http.persists(),
+            HttpConnection::H2(http) => !http.is_closed(),
         }
     }
 
@@ -207,40 +208,40 @@ impl Connection {
     }
 
     /// Whether it may be asked before it has answered: it has answered, properly, and stays open.
-    pub(super) fn is_steady(&self) -> bool {
-        self.steady
-            && match &self.wire {
-                Wire::H1(wire) => wire.pipelines(),
-                Wire::H2(wire) => !wire.is_closed(),
+    pub(super) fn may_pipeline(&self) -> bool {
+        self.accepts_pipelining
+            && match &self.http {
+                HttpConnection::H1(http) => http.pipelines(),
+                HttpConnection::H2(http) => !http.is_closed(),
             }
     }
 
     /// Requests whose answer has not begun.
     pub(super) fn unanswered(&self) -> usize {
-        match &self.wire {
-            Wire::H1(wire) => wire.unanswered(),
-            Wire::H2(wire) => wire.unanswered(),
+        match &self.http {
+            HttpConnection::H1(http) => http.unanswered(),
+            HttpConnection::H2(http) => http.unanswered(),
         }
     }
 
     /// What of the body that is read is still to come, bytes, at least.
     pub(super) const fn left_bytes(&self) -> u64 {
-        match &self.wire {
-            Wire::H1(wire) => wire.left_bytes(),
-            Wire::H2(_) => 0,
+        match &self.http {
+            HttpConnection::H1(http) => http.left_bytes(),
+            HttpConnection::H2(_) => 0,
         }
     }
 
     /// Asks, behind what was asked before. It goes out when a head or a piece is waited for.
-    pub(super) fn ask(&mut self, request: Request<()>) {
-        match &mut self.wire {
-            Wire::H1(wire) => wire.ask(&request),
-            Wire::H2(wire) => wire.ask(request),
+    pub(super) fn send_request(&mut self, request: Request<()>) {
+        match &mut self.http {
+            HttpConnection::H1(http) => http.send_request(&request),
+            HttpConnection::H2(http) => http.send_request(request),
         }
     }
 
-    /// Makes it the one that is meant by the way's window.
-    pub(super) fn claim(&self, window: &Window) {
+    /// Makes it the one that is meant by the route's window.
+    pub(super) fn make_current(&self, window: &WindowClamp) {
         *window.current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&self.fd);
         window.apply(self.fd.as_fd());
     }
@@ -250,14 +251,14 @@ impl Connection {
     /// # Errors
     /// One clause.
     pub(super) async fn head(&mut self) -> Result<response::Parts, String> {
-        self.batch.release(self.fd.as_fd());
-        let parts = poll_fn(|cx| match &mut self.wire {
-            Wire::H1(wire) => wire.poll_head(cx),
-            Wire::H2(wire) => wire.poll_head(cx),
+        self.rcvlowat.release(self.fd.as_fd());
+        let parts = poll_fn(|cx| match &mut self.http {
+            HttpConnection::H1(http) => http.poll_head(cx),
+            HttpConnection::H2(http) => http.poll_head(cx),
         });
         let parts = parts.await?;
         self.answers += 1;
-        self.steady = true;
+        self.accepts_pipelining = true;
         Ok(parts)
     }
 
@@ -266,33 +267,33 @@ impl Connection {
     ///
     /// # Errors
     /// One clause.
-    pub(super) async fn piece(&mut self) -> Result<Option<Bytes>, String> {
-        if self.batch.hold(self.fd.as_fd(), self.left_bytes()) {
-            if let Ok(piece) = timeout(batch::WAIT, poll_fn(|cx| self.wire.poll_piece(cx))).await {
-                return piece;
+    pub(super) async fn data(&mut self) -> Result<Option<Bytes>, String> {
+        if self.rcvlowat.hold(self.fd.as_fd(), self.left_bytes()) {
+            if let Ok(data) = timeout(rcvlowat::WAIT, poll_fn(|cx| self.http.poll_data(cx))).await {
+                return data;
             }
-            self.batch.give_up(self.fd.as_fd());
+            self.rcvlowat.give_up(self.fd.as_fd());
         }
-        poll_fn(|cx| self.wire.poll_piece(cx)).await
+        poll_fn(|cx| self.http.poll_data(cx)).await
     }
 
     /// Does without the rest of the body, if that costs nothing. `false`: it has to be read.
-    pub(super) fn leave(&mut self) -> bool {
-        match &mut self.wire {
-            Wire::H1(_) => false,
-            Wire::H2(wire) => {
-                wire.leave();
+    pub(super) fn abandon_body(&mut self) -> bool {
+        match &mut self.http {
+            HttpConnection::H1(_) => false,
+            HttpConnection::H2(http) => {
+                http.abandon_body();
                 true
             }
         }
     }
 
     /// Does without the oldest answer, which has not begun, if that costs nothing. `false`: it will come.
-    pub(super) fn skip(&mut self) -> bool {
-        match &mut self.wire {
-            Wire::H1(_) => false,
-            Wire::H2(wire) => {
-                wire.skip();
+    pub(super) fn skip_answer(&mut self) -> bool {
+        match &mut self.http {
+            HttpConnection::H1(_) => false,
+            HttpConnection::H2(http) => {
+                http.skip_answer();
                 true
             }
         }
@@ -300,7 +301,7 @@ impl Connection {
 
     /// To be called after each piece that was read: sets the window again, which the kernel may have lifted,
     /// and tells what the kernel knows of the connection unless it was asked just now.
-    pub(super) fn sample(&mut self, window: &Window) -> Option<Sample> {
+    pub(super) fn sample(&mut self, window: &WindowClamp) -> Option<Sample> {
         window.apply(self.fd.as_fd());
         let now = Instant::now();
         if self.sampled.is_some_and(|last| now.duration_since(last) < SAMPLE_EVERY) {
@@ -309,13 +310,13 @@ impl Connection {
         self.sampled = Some(now);
         let sample = tcp::sample(self.fd.as_fd())?;
         self.segments = sample.segments;
-        self.batch.measured(now, sample.received_bytes, window.bound());
+        self.rcvlowat.on_sample(now, sample.received_bytes, window.bound());
         Some(sample)
     }
 
     /// To be called while there is nothing to read: the same, if something has arrived all the same. That is
     /// what is behind a hole: with nobody to tell of it, the sender would have to stop until that is filled.
-    pub(super) fn look(&mut self, window: &Window) -> Option<Sample> {
+    pub(super) fn sample_if_arrived(&mut self, window: &WindowClamp) -> Option<Sample> {
         let sample = tcp::sample(self.fd.as_fd()).filter(|sample| sample.segments != self.segments)?;
         window.apply(self.fd.as_fd());
         (self.sampled, self.segments) = (Some(Instant::now()), sample.segments);
@@ -324,24 +325,24 @@ impl Connection {
 }
 
 /// Goes through `proxy` to `origin`. A proxy that takes the requests themselves is the answer.
-async fn through(
+async fn begin_through_proxy(
     stream: &mut TcpStream,
     proxy: &Proxy,
     origin: &Origin,
     settings: &Settings,
     via: &Egress,
-) -> Result<Option<Option<(String, String)>>, Trouble> {
+) -> Result<Option<Option<(String, String)>>, FetchError> {
     match proxy.kind {
-        Kind::Http if !origin.secure => return Ok(Some(proxy.user.clone())),
-        Kind::Http => proxy::connect(stream, origin, proxy, &settings.agent).await?,
-        Kind::Socks5Names => proxy::socks(stream, origin, None, proxy).await?,
-        Kind::Socks5 => {
+        ProxyKind::Http if !origin.secure => return Ok(Some(proxy.user.clone())),
+        ProxyKind::Http => proxy::connect(stream, origin, proxy, &settings.agent).await?,
+        ProxyKind::Socks5Names => proxy::socks5(stream, origin, None, proxy).await?,
+        ProxyKind::Socks5 => {
             let family = stream.peer_addr().ok().map(|peer| peer.ip());
             let all = look_up(&origin.host, origin.port, None).await?;
             let mut same = all.iter().filter(|a| family.is_none_or(|ip| ip.is_ipv4() == a.is_ipv4()));
             let ip = same.next().or(all.first()).map(SocketAddr::ip);
-            proxy::socks(stream, origin, ip, proxy).await.map_err(|trouble| match trouble {
-                Trouble::Unreachable(why) => Trouble::Unreachable(format!("{why} (via {via})")),
+            proxy::socks5(stream, origin, ip, proxy).await.map_err(|error| match error {
+                FetchError::Unreachable(why) => FetchError::Unreachable(format!("{why} (via {via})")),
                 other => other,
             })?;
         }
@@ -350,12 +351,12 @@ async fn through(
 }
 
 /// The addresses of `host`, of the family of `own`, the families in turn.
-async fn look_up(host: &str, port: u16, own: Option<IpAddr>) -> Result<Vec<SocketAddr>, Trouble> {
+async fn look_up(host: &str, port: u16, own: Option<IpAddr>) -> Result<Vec<SocketAddr>, FetchError> {
     let found: Vec<_> = match literal(host) {
         Some(ip) => vec![SocketAddr::new(ip, port)],
         None => tokio::net::lookup_host((host, port))
             .await
-            .map_err(|e| Trouble::Unreachable(format!("the name {host} was not found: {e}")))?
+            .map_err(|e| FetchError::Unreachable(format!("the name {host} was not found: {e}")))?
             .collect(),
     };
     let fits = |address: &&SocketAddr| own.is_none_or(|own| own.is_ipv4() == address.is_ipv4());
@@ -367,7 +368,7 @@ async fn look_up(host: &str, port: u16, own: Option<IpAddr>) -> Result<Vec<Socke
             }
             _ => format!("the name {host} has no address"),
         };
-        return Err(Trouble::Unreachable(why));
+        return Err(FetchError::Unreachable(why));
     };
     let (same, other): (Vec<_>, Vec<_>) = fitting.iter().partition(|a| a.is_ipv4() == first.is_ipv4());
     let longest = same.len().max(other.len());
@@ -375,15 +376,19 @@ async fn look_up(host: &str, port: u16, own: Option<IpAddr>) -> Result<Vec<Socke
     Ok(turns.take(MAX_ADDRESSES).copied().collect())
 }
 
-/// A socket towards `peer` that keeps the way's promise, and the address to connect it to.
-fn socket(via: &Egress, peer: SocketAddr, window: &Window) -> io::Result<(TcpSocket, SocketAddr)> {
+/// A socket towards `peer` that keeps the route's promise, and the address to connect it to.
+fn socket(via: &Egress, peer: SocketAddr, window: &WindowClamp) -> io::Result<(TcpSocket, SocketAddr)> {
     let (socket, peer) = via.tcp_socket(peer)?;
     window.apply(socket.as_fd());
     Ok((TcpSocket::from_std_stream(StdStream::from(socket)), peer))
 }
 
-/// Connects to whichever of `addresses` answers first, each tried a little after the one before it.
-async fn reach(via: &Egress, addresses: Vec<SocketAddr>, window: &Window) -> Result<TcpStream, Trouble> {
+/// Connects to whichever of `addresses` answers first, each tried a little after the one before (RFC 8305).
+async fn happy_eyeballs(
+    via: &Egress,
+    addresses: Vec<SocketAddr>,
+    window: &WindowClamp,
+) -> Result<TcpStream, FetchError> {
     let mut attempts = JoinSet::new();
     let mut waiting = addresses.into_iter();
     let mut failed: Option<String> = None;
@@ -400,7 +405,7 @@ async fn reach(via: &Egress, addresses: Vec<SocketAddr>, window: &Window) -> Res
                 }
             }
         } else if attempts.is_empty() {
-            return Err(Trouble::Unreachable(failed.unwrap_or_else(|| "it has no address".to_owned())));
+            return Err(FetchError::Unreachable(failed.unwrap_or_else(|| "it has no address".to_owned())));
         }
         tokio::select! {
             Some(done) = attempts.join_next() => match done {
@@ -408,13 +413,13 @@ async fn reach(via: &Egress, addresses: Vec<SocketAddr>, window: &Window) -> Res
                 Ok(Err(why)) => { failed.get_or_insert(why); }
                 Err(e) => { failed.get_or_insert_with(|| e.to_string()); }
             },
-            () = sleep(STAGGER), if waiting.len() > 0 => {}
+            () = sleep(CONNECTION_ATTEMPT_DELAY), if waiting.len() > 0 => {}
         }
     }
 }
 
 /// An error with what it came from, in one clause.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
+pub(super) fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(inner) = source {

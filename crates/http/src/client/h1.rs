@@ -19,11 +19,11 @@ use hyper::http::header::HOST;
 use hyper::http::{Method, Request, response};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 
-pub(super) use self::parser::answers;
+pub(super) use self::parser::parse_responses;
 use self::parser::{Parser, Step};
 
 /// The most that is read and handed over at once, bytes.
-const MAX_PIECE_BYTES: usize = 512 << 10;
+const MAX_DATA_BYTES: usize = 512 << 10;
 /// With less room than this, bytes, the buffer is replaced before it is read into.
 const MIN_ROOM_BYTES: usize = 32 << 10;
 
@@ -40,15 +40,15 @@ pub(super) struct H1 {
     /// Whether all that was written has also been flushed.
     flushed: bool,
     /// Nothing can be written any more; what the server still sent can be read.
-    mute: bool,
+    write_closed: bool,
     /// What came and has not been looked at.
     input: BytesMut,
     /// Nothing comes any more.
-    ended: bool,
+    read_closed: bool,
     /// Why nothing comes any more, if that is an error which was found behind bytes that had come.
-    fault: Option<io::Error>,
+    read_error: Option<io::Error>,
     /// Requests whose answer has not begun, oldest first: whether each is a HEAD.
-    asked: VecDeque<bool>,
+    pending: VecDeque<bool>,
     parser: Parser,
 }
 
@@ -58,18 +58,18 @@ impl H1 {
             io: Box::pin(io),
             out: BytesMut::new(),
             flushed: true,
-            mute: false,
+            write_closed: false,
             input: BytesMut::new(),
-            ended: false,
-            fault: None,
-            asked: VecDeque::new(),
+            read_closed: false,
+            read_error: None,
+            pending: VecDeque::new(),
             parser: Parser::default(),
         }
     }
 
     /// Requests whose answer has not begun.
     pub(super) fn unanswered(&self) -> usize {
-        self.asked.len()
+        self.pending.len()
     }
 
     /// Whether the newest answer leaves the connection open for the next.
@@ -79,7 +79,7 @@ impl H1 {
 
     /// Whether the newest answer was of a server that may be asked before it has answered.
     pub(super) const fn pipelines(&self) -> bool {
-        self.parser.pipelines() && !self.ended && !self.mute
+        self.parser.pipelines() && !self.read_closed && !self.write_closed
     }
 
     /// What of the newest answer's body is still to come, bytes, at least.
@@ -88,8 +88,8 @@ impl H1 {
     }
 
     /// Puts a request behind those that are there.
-    pub(super) fn ask(&mut self, request: &Request<()>) {
-        self.asked.push_back(request.method() == Method::HEAD);
+    pub(super) fn send_request(&mut self, request: &Request<()>) {
+        self.pending.push_back(request.method() == Method::HEAD);
         let out = &mut self.out;
         out.put_slice(request.method().as_str().as_bytes());
         out.put_slice(format!(" {} HTTP/1.1\r\n", request.uri()).as_bytes());
@@ -108,7 +108,7 @@ impl H1 {
     /// Whether it is of no use any more, as far as is known; only between answers and with nothing asked.
     pub(super) fn is_closed(&mut self) -> bool {
         // Bytes that nobody asked for would be taken for the next answer.
-        if self.ended || self.mute || !self.persists() || !self.input.is_empty() {
+        if self.read_closed || self.write_closed || !self.persists() || !self.input.is_empty() {
             return true;
         }
         self.poll_fill(&mut Context::from_waker(Waker::noop())).is_ready()
@@ -116,16 +116,16 @@ impl H1 {
 
     /// The head of the oldest answer; the body before it must be at its end.
     pub(super) fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<response::Parts, String>> {
-        let Some(&is_head) = self.asked.front() else {
+        let Some(&is_head) = self.pending.front() else {
             return Poll::Ready(Err("nothing was asked".to_owned()));
         };
         self.poll_send(cx);
         loop {
             if let Some(parts) = self.parser.head(&mut self.input, is_head)? {
-                self.asked.pop_front();
+                self.pending.pop_front();
                 return Poll::Ready(Ok(parts));
             }
-            if self.ended {
+            if self.read_closed {
                 return Poll::Ready(Err("the server closed the connection".to_owned()));
             }
             ready!(self.poll_fill(cx)).map_err(|e| e.to_string())?;
@@ -133,31 +133,31 @@ impl H1 {
     }
 
     /// The next bytes of the body; `None` is its end.
-    pub(super) fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, String>> {
+    pub(super) fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, String>> {
         self.poll_send(cx);
         loop {
-            match self.parser.piece(&mut self.input)? {
-                Step::Piece(bytes) => return Poll::Ready(Ok(Some(bytes))),
+            match self.parser.data(&mut self.input)? {
+                Step::Data(bytes) => return Poll::Ready(Ok(Some(bytes))),
                 Step::End => return Poll::Ready(Ok(None)),
-                Step::Short if self.ended => self.parser.close()?,
-                Step::Short => ready!(self.poll_fill(cx)).map_err(|e| e.to_string())?,
+                Step::NeedMore if self.read_closed => self.parser.close()?,
+                Step::NeedMore => ready!(self.poll_fill(cx)).map_err(|e| e.to_string())?,
             }
         }
     }
 
     /// Writes as much as goes. A failure is not told: the server may have answered before it closed.
     fn poll_send(&mut self, cx: &mut Context<'_>) {
-        while !self.out.is_empty() && !self.mute {
+        while !self.out.is_empty() && !self.write_closed {
             match self.io.as_mut().poll_write(cx, &self.out) {
                 Poll::Ready(Ok(written)) if written > 0 => self.out.advance(written),
-                Poll::Ready(_) => self.mute = true,
+                Poll::Ready(_) => self.write_closed = true,
                 Poll::Pending => return,
             }
         }
-        if !self.flushed && !self.mute {
+        if !self.flushed && !self.write_closed {
             match self.io.as_mut().poll_flush(cx) {
                 Poll::Ready(Ok(())) => self.flushed = true,
-                Poll::Ready(Err(_)) => self.mute = true,
+                Poll::Ready(Err(_)) => self.write_closed = true,
                 Poll::Pending => {}
             }
         }
@@ -167,18 +167,18 @@ impl H1 {
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.input.capacity() - self.input.len() < MIN_ROOM_BYTES {
             // Nothing is copied but a head that is not complete: bodies have been split off.
-            self.input.reserve(MAX_PIECE_BYTES);
+            self.input.reserve(MAX_DATA_BYTES);
         }
-        if let Some(fault) = self.fault.take() {
-            return Poll::Ready(Err(fault));
+        if let Some(read_error) = self.read_error.take() {
+            return Poll::Ready(Err(read_error));
         }
         let mut came = false;
-        while self.input.len() < MAX_PIECE_BYTES && self.input.len() < self.input.capacity() {
-            let mut room = (&mut self.input).limit(MAX_PIECE_BYTES);
+        while self.input.len() < MAX_DATA_BYTES && self.input.len() < self.input.capacity() {
+            let mut room = (&mut self.input).limit(MAX_DATA_BYTES);
             // It keeps nothing between polls, so it can be made anew for each.
             match pin!(self.io.read_buf(&mut room)).poll(cx) {
                 Poll::Ready(Ok(0)) => {
-                    self.ended = true;
+                    self.read_closed = true;
                     return Poll::Ready(Ok(()));
                 }
                 Poll::Ready(Ok(_)) => came = true,
@@ -186,7 +186,7 @@ impl H1 {
                 Poll::Pending => return Poll::Pending,
                 // What came before it is not lost. The kernel tells it once, and after that only an end.
                 Poll::Ready(Err(e)) if came => {
-                    self.fault = Some(e);
+                    self.read_error = Some(e);
                     break;
                 }
                 Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),

@@ -13,8 +13,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinHandle;
 
-use super::Trouble;
-use super::connect::chain;
+use super::FetchError;
+use super::connect::error_chain;
 
 /// What a server may send on one stream before we have taken it, bytes: 100 Mbit/s for 0.6 s.
 const STREAM_WINDOW_BYTES: u32 = 8 << 20;
@@ -27,14 +27,14 @@ const CONNECTION_WINDOW_BYTES: u32 = 2 * STREAM_WINDOW_BYTES;
 const FRAME_BYTES: u32 = 64 << 10;
 
 /// An answer that has not begun.
-type Asked = Pin<Box<dyn Future<Output = hyper::Result<Response<Incoming>>> + Send>>;
+type PendingResponse = Pin<Box<dyn Future<Output = hyper::Result<Response<Incoming>>> + Send>>;
 
 /// The connection. Dropping it closes it.
 pub(super) struct H2 {
     sender: http2::SendRequest<Empty<Bytes>>,
     driver: JoinHandle<()>,
     /// Oldest first.
-    asked: VecDeque<Asked>,
+    pending: VecDeque<PendingResponse>,
     body: Option<Incoming>,
 }
 
@@ -45,7 +45,7 @@ impl Drop for H2 {
 }
 
 impl H2 {
-    pub(super) async fn start<S>(io: S) -> Result<Self, Trouble>
+    pub(super) async fn start<S>(io: S) -> Result<Self, FetchError>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -55,10 +55,10 @@ impl H2 {
             .max_frame_size(FRAME_BYTES)
             .handshake(TokioIo::new(io))
             .await
-            .map_err(|e| Trouble::Broken(format!("the connection broke off: {}", chain(&e))))?;
+            .map_err(|e| FetchError::Broken(format!("the connection broke off: {}", error_chain(&e))))?;
         // How it ended is told by the request that was on it.
         let driver = tokio::spawn(async move { drop(connection.await) });
-        Ok(Self { sender, driver, asked: VecDeque::new(), body: None })
+        Ok(Self { sender, driver, pending: VecDeque::new(), body: None })
     }
 
     /// Whether answers of so many bytes each may wait while another is read.
@@ -71,7 +71,7 @@ impl H2 {
 
     /// Requests whose answer has not begun.
     pub(super) fn unanswered(&self) -> usize {
-        self.asked.len()
+        self.pending.len()
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -79,35 +79,35 @@ impl H2 {
     }
 
     /// Opens a stream for a request.
-    pub(super) fn ask(&mut self, request: Request<()>) {
+    pub(super) fn send_request(&mut self, request: Request<()>) {
         let answer = self.sender.send_request(request.map(|()| Empty::new()));
-        self.asked.push_back(Box::pin(answer));
+        self.pending.push_back(Box::pin(answer));
     }
 
     /// Resets the oldest stream whose answer has not begun.
-    pub(super) fn skip(&mut self) {
-        self.asked.pop_front();
+    pub(super) fn skip_answer(&mut self) {
+        self.pending.pop_front();
     }
 
     /// Resets the stream that is read, if it is not at its end.
-    pub(super) fn leave(&mut self) {
+    pub(super) fn abandon_body(&mut self) {
         self.body = None;
     }
 
     /// The head of the oldest answer.
     pub(super) fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<response::Parts, String>> {
-        let Some(oldest) = self.asked.front_mut() else {
+        let Some(oldest) = self.pending.front_mut() else {
             return Poll::Ready(Err("nothing was asked".to_owned()));
         };
         let answer = ready!(oldest.as_mut().poll(cx));
-        self.asked.pop_front();
-        let (parts, body) = answer.map_err(|e| chain(&e))?.into_parts();
+        self.pending.pop_front();
+        let (parts, body) = answer.map_err(|e| error_chain(&e))?.into_parts();
         self.body = Some(body);
         Poll::Ready(Ok(parts))
     }
 
     /// The next bytes of the body; `None` is its end.
-    pub(super) fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, String>> {
+    pub(super) fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, String>> {
         let Some(body) = &mut self.body else { return Poll::Ready(Ok(None)) };
         loop {
             match ready!(Pin::new(&mut *body).poll_frame(cx)) {
@@ -115,7 +115,7 @@ impl H2 {
                     self.body = None;
                     return Poll::Ready(Ok(None));
                 }
-                Some(Err(e)) => return Poll::Ready(Err(chain(&e))),
+                Some(Err(e)) => return Poll::Ready(Err(error_chain(&e))),
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(bytes) if !bytes.is_empty() => return Poll::Ready(Ok(Some(bytes))),
                     // Trailers say nothing here.

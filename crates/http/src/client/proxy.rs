@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-use super::Trouble;
+use super::FetchError;
 use super::url::{Origin, decoded, literal, split_port};
 
 /// The longest answer to CONNECT that is read, bytes.
@@ -15,7 +15,7 @@ const MAX_CONNECT_ANSWER_BYTES: usize = 16 << 10;
 
 /// How a proxy is spoken to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ProxyKind {
     /// Requests for http in absolute form, CONNECT for https.
     Http,
     /// SOCKS5 with addresses that were looked up here.
@@ -27,7 +27,7 @@ pub(super) enum Kind {
 /// One proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Proxy {
-    pub(super) kind: Kind,
+    pub(super) kind: ProxyKind,
     pub(super) host: String,
     pub(super) port: u16,
     /// Name and password.
@@ -41,7 +41,7 @@ pub(super) struct Proxies {
     https: Option<Proxy>,
     /// What is reached directly: names, with everything below them, addresses and prefixes; `*` is
     /// everything.
-    not: Vec<String>,
+    no_proxy: Vec<String>,
 }
 
 impl Proxy {
@@ -53,9 +53,9 @@ impl Proxy {
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let (scheme, rest) = text.split_once("://").unwrap_or(("http", text));
         let (kind, usual) = match scheme.to_ascii_lowercase().as_str() {
-            "http" => (Kind::Http, 1080),
-            "socks5" => (Kind::Socks5, 1080),
-            "socks5h" => (Kind::Socks5Names, 1080),
+            "http" => (ProxyKind::Http, 1080),
+            "socks5" => (ProxyKind::Socks5, 1080),
+            "socks5h" => (ProxyKind::Socks5Names, 1080),
             other => return Err(format!("a proxy is http, socks5 or socks5h, not {other}")),
         };
         let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -91,23 +91,23 @@ impl Proxies {
     fn from(given: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
         let set = |name: &str| variable(name).filter(|text| !text.trim().is_empty());
         let read = |text: String| Proxy::parse(text.trim());
-        let not = set("no_proxy").or_else(|| set("NO_PROXY")).unwrap_or_default();
-        let not =
-            not.split([',', ' ']).filter(|word| !word.is_empty()).map(str::to_ascii_lowercase).collect();
+        let no_proxy = set("no_proxy").or_else(|| set("NO_PROXY")).unwrap_or_default();
+        let no_proxy =
+            no_proxy.split([',', ' ']).filter(|word| !word.is_empty()).map(str::to_ascii_lowercase).collect();
         if let Some(given) = given {
             let proxy = if given.trim().is_empty() { None } else { Some(read(given.to_owned())?) };
-            return Ok(Self { http: proxy.clone(), https: proxy, not });
+            return Ok(Self { http: proxy.clone(), https: proxy, no_proxy });
         }
         let all = || set("all_proxy").or_else(|| set("ALL_PROXY"));
         let http = set("http_proxy").or_else(all).map(read).transpose()?;
         let https = set("https_proxy").or_else(|| set("HTTPS_PROXY")).or_else(all).map(read).transpose()?;
-        Ok(Self { http, https, not })
+        Ok(Self { http, https, no_proxy })
     }
 
     /// The proxy for `origin`, if it is not reached directly.
     pub(super) fn for_origin(&self, origin: &Origin) -> Option<&Proxy> {
         let proxy = if origin.secure { self.https.as_ref() } else { self.http.as_ref() }?;
-        (!self.not.iter().any(|word| covers(word, &origin.host))).then_some(proxy)
+        (!self.no_proxy.iter().any(|word| covers(word, &origin.host))).then_some(proxy)
     }
 }
 
@@ -159,7 +159,7 @@ pub(super) fn basic(name: &str, password: &str) -> String {
 }
 
 /// Asks the HTTP proxy behind `io` for a tunnel to `to`.
-pub(super) async fn connect<S>(io: &mut S, to: &Origin, proxy: &Proxy, agent: &str) -> Result<(), Trouble>
+pub(super) async fn connect<S>(io: &mut S, to: &Origin, proxy: &Proxy, agent: &str) -> Result<(), FetchError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -169,13 +169,13 @@ where
         ask += &format!("Proxy-Authorization: {}\r\n", basic(name, password));
     }
     ask += "\r\n";
-    let broken = |e: io::Error| Trouble::Broken(format!("the proxy {}: {e}", proxy.name()));
+    let broken = |e: io::Error| FetchError::Broken(format!("the proxy {}: {e}", proxy.name()));
     io.write_all(ask.as_bytes()).await.map_err(broken)?;
     // Byte by byte, so that nothing of what follows is taken; it is a few hundred bytes once a connection.
     let mut answer = Vec::new();
     while !answer.ends_with(b"\r\n\r\n") && !answer.ends_with(b"\n\n") {
         if answer.len() == MAX_CONNECT_ANSWER_BYTES {
-            return Err(Trouble::Broken(format!("the proxy {} does not end its answer", proxy.name())));
+            return Err(FetchError::Broken(format!("the proxy {} does not end its answer", proxy.name())));
         }
         answer.push(io.read_u8().await.map_err(broken)?);
     }
@@ -186,26 +186,26 @@ where
     let status = words.next().and_then(|word| word.parse::<u16>().ok());
     match status {
         Some(200..=299) if version.starts_with("HTTP/1.") => Ok(()),
-        Some(407) => Err(Trouble::forbidden(407)),
+        Some(407) => Err(FetchError::forbidden(407)),
         Some(status) if version.starts_with("HTTP/1.") => {
-            Err(Trouble::Unreachable(format!("the proxy {} answers {status} for {place}", proxy.name())))
+            Err(FetchError::Unreachable(format!("the proxy {} answers {status} for {place}", proxy.name())))
         }
-        _ => Err(Trouble::Refused(format!("{} is no HTTP proxy", proxy.name()))),
+        _ => Err(FetchError::Refused(format!("{} is no HTTP proxy", proxy.name()))),
     }
 }
 
 /// Asks the SOCKS5 proxy behind `io` for a connection to `to`: to `ip` if that is given, else by name.
-pub(super) async fn socks<S>(
+pub(super) async fn socks5<S>(
     io: &mut S,
     to: &Origin,
     ip: Option<IpAddr>,
     proxy: &Proxy,
-) -> Result<(), Trouble>
+) -> Result<(), FetchError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let broken = |e: io::Error| Trouble::Broken(format!("the proxy {}: {e}", proxy.name()));
-    let refused = |why: &str| Err(Trouble::Refused(format!("the proxy {} {why}", proxy.name())));
+    let broken = |e: io::Error| FetchError::Broken(format!("the proxy {}: {e}", proxy.name()));
+    let refused = |why: &str| Err(FetchError::Refused(format!("the proxy {} {why}", proxy.name())));
     // Without authentication, or with name and password.
     let offer: &[u8] = if proxy.user.is_some() { &[5, 2, 0, 2] } else { &[5, 1, 0] };
     io.write_all(offer).await.map_err(broken)?;
@@ -223,10 +223,10 @@ where
             io.write_all(&ask).await.map_err(broken)?;
             io.read_exact(&mut two).await.map_err(broken)?;
             if two[1] != 0 {
-                return Err(Trouble::forbidden(407));
+                return Err(FetchError::forbidden(407));
             }
         }
-        ([5, _], _) => return Err(Trouble::forbidden(407)),
+        ([5, _], _) => return Err(FetchError::forbidden(407)),
         _ => return refused("does not speak SOCKS5"),
     }
     let mut ask = vec![5, 1, 0];
@@ -270,7 +270,7 @@ where
         [5, ..] => "it failed",
         _ => return refused("does not speak SOCKS5"),
     };
-    Err(Trouble::Unreachable(format!("the proxy {} for {}: {why}", proxy.name(), to.host_and_port())))
+    Err(FetchError::Unreachable(format!("the proxy {} for {}: {why}", proxy.name(), to.host_and_port())))
 }
 
 #[cfg(test)]
@@ -288,10 +288,10 @@ mod tests {
     #[test]
     fn proxies_by_their_urls() {
         let proxy = Proxy::parse("socks5h://ann:p%3Aw@[::1]:9050/").unwrap();
-        assert_eq!((proxy.kind, proxy.name().as_str()), (Kind::Socks5Names, "[::1]:9050"));
+        assert_eq!((proxy.kind, proxy.name().as_str()), (ProxyKind::Socks5Names, "[::1]:9050"));
         assert_eq!(proxy.user, Some(("ann".into(), "p:w".into())));
         let proxy = Proxy::parse("proxy.example:3128").unwrap();
-        assert_eq!((proxy.kind, proxy.port, proxy.user), (Kind::Http, 3128, None));
+        assert_eq!((proxy.kind, proxy.port, proxy.user), (ProxyKind::Http, 3128, None));
         assert_eq!(Proxy::parse("http://p").unwrap().port, 1080);
         for text in ["https://p", "socks4://p", "http://", "http://p:x"] {
             assert!(Proxy::parse(text).is_err(), "{text}");

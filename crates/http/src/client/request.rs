@@ -5,16 +5,16 @@ use hyper::http::header::{
 };
 use hyper::http::{Method, Request, Uri};
 
-use super::answer::is_strong;
 use super::connect::Connection;
 use super::proxy::basic;
 use super::settings::Settings;
 use super::url::Url;
-use super::{Trouble, What};
+use super::validate::is_strong;
+use super::{FetchError, RequestKind};
 
 /// What a request asks for.
 #[derive(Clone, Copy)]
-pub(super) enum Shape<'a> {
+pub(super) enum RequestShape<'a> {
     Head,
     Bytes { first: u64, end: u64, validator: Option<Validator<'a>> },
     Whole,
@@ -38,22 +38,22 @@ impl Validator<'_> {
 
 /// The URL that a fetch began with.
 #[derive(Clone, Copy)]
-pub(super) struct Asked<'a> {
+pub(super) struct OriginalUrl<'a> {
     pub(super) url: &'a Url,
-    /// As in [`Ask`](super::Ask).
+    /// As in [`FetchRequest`](super::FetchRequest).
     pub(super) trusted: bool,
 }
 
-impl<'a> Shape<'a> {
-    /// What the first request for `what` asks for.
-    pub(super) fn of(what: &'a What) -> Result<Self, Trouble> {
-        match what {
-            What::Look => Ok(Self::Head),
-            What::Small { .. } => Ok(Self::Whole),
-            What::Range { first, end, length, .. } if first >= end || end > length => {
-                Err(Trouble::Refused(format!("bytes {first} to {end} of {length} are no range")))
+impl<'a> RequestShape<'a> {
+    /// What the first request of `kind` asks for.
+    pub(super) fn of(kind: &'a RequestKind) -> Result<Self, FetchError> {
+        match kind {
+            RequestKind::Metadata => Ok(Self::Head),
+            RequestKind::Document { .. } => Ok(Self::Whole),
+            RequestKind::Range { first, end, length, .. } if first >= end || end > length => {
+                Err(FetchError::Refused(format!("bytes {first} to {end} of {length} are no range")))
             }
-            What::Range { first, end, validator, seen_at, .. } => {
+            RequestKind::Range { first, end, validator, seen_at, .. } => {
                 let tag = validator.as_deref().filter(|tag| is_strong(tag));
                 let validator = tag.map(|tag| Validator { tag, seen_at: seen_at.as_deref() });
                 Ok(Self::Bytes { first: *first, end: *end, validator })
@@ -75,12 +75,12 @@ impl<'a> Shape<'a> {
 /// The request at `url` for `shape`, as `connection` takes it.
 pub(super) fn request(
     settings: &Settings,
-    asked: Asked<'_>,
+    asked: OriginalUrl<'_>,
     url: &Url,
-    shape: Shape<'_>,
+    shape: RequestShape<'_>,
     connection: &Connection,
-) -> Result<Request<()>, Trouble> {
-    let impossible = |e: hyper::http::Error| Trouble::Refused(format!("{}: {e}", url.without_query()));
+) -> Result<Request<()>, FetchError> {
+    let impossible = |e: hyper::http::Error| FetchError::Refused(format!("{}: {e}", url.without_query()));
     let mut headers = settings.headers(asked.url, asked.trusted, url);
     let value = |text: &str| HeaderValue::from_str(text).map_err(|e| impossible(e.into()));
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
@@ -90,7 +90,7 @@ pub(super) fn request(
     if !headers.contains_key(USER_AGENT) {
         headers.insert(USER_AGENT, value(&settings.agent)?);
     }
-    if let Shape::Bytes { first, end, validator } = shape {
+    if let RequestShape::Bytes { first, end, validator } = shape {
         headers.insert(RANGE, value(&format!("bytes={first}-{}", end - 1))?);
         if let Some(validator) = validator.filter(|validator| validator.is_for(url)) {
             headers.insert(IF_RANGE, value(validator.tag)?);
@@ -115,7 +115,7 @@ pub(super) fn request(
     if let Some(Some((name, password))) = &connection.relay {
         headers.insert(PROXY_AUTHORIZATION, value(&basic(name, password))?);
     }
-    let method = if matches!(shape, Shape::Head) { Method::HEAD } else { Method::GET };
+    let method = if matches!(shape, RequestShape::Head) { Method::HEAD } else { Method::GET };
     let mut request = Request::builder().method(method).uri(uri).body(()).map_err(impossible)?;
     *request.headers_mut() = headers;
     Ok(request)

@@ -16,10 +16,10 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use super::netrc::{MAX_NETRC_BYTES, Netrc};
 use super::proxy::{Proxies, basic};
 use super::url::Url;
-use super::{Error, Options, Secrets, tls};
+use super::{CredentialStatus, Options, StartError, tls};
 
 /// Fields that this client sets, or that would change what an answer means.
-const OURS: &[HeaderName] = &[
+const RESERVED_FIELDS: &[HeaderName] = &[
     ACCEPT_ENCODING,
     CONNECTION,
     CONTENT_LENGTH,
@@ -37,7 +37,7 @@ const OURS: &[HeaderName] = &[
     UPGRADE,
 ];
 
-/// What every way works with.
+/// What every route works with.
 pub(super) struct Settings {
     headers: HeaderMap,
     user: Option<(String, String)>,
@@ -53,21 +53,21 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    pub(super) fn new(options: Options) -> Result<Self, Error> {
+    pub(super) fn new(options: Options) -> Result<Self, StartError> {
         let mut headers = HeaderMap::new();
         for (name, value) in &options.headers {
             let (Ok(field), Ok(value)) =
                 (HeaderName::from_bytes(name.trim().as_bytes()), HeaderValue::from_str(value.trim()))
             else {
-                return Err(Error(format!("`{name}` with its value is no header field")));
+                return Err(StartError(format!("`{name}` with its value is no header field")));
             };
-            if OURS.contains(&field) {
-                return Err(Error(format!("the header field {field} cannot be set")));
+            if RESERVED_FIELDS.contains(&field) {
+                return Err(StartError(format!("the header field {field} cannot be set")));
             }
             headers.append(field, value);
         }
         if HeaderValue::from_str(&options.user_agent).is_err() {
-            return Err(Error("the user agent has characters a header field cannot have".to_owned()));
+            return Err(StartError("the user agent has characters a header field cannot have".to_owned()));
         }
         let netrc = match &options.netrc {
             None => Netrc::default(),
@@ -75,19 +75,21 @@ impl Settings {
                 let mut bytes = Vec::new();
                 File::open(path)
                     .and_then(|file| file.take(MAX_NETRC_BYTES).read_to_end(&mut bytes))
-                    .map_err(|e| Error(format!("{}: {e}", path.display())))?;
+                    .map_err(|e| StartError(format!("{}: {e}", path.display())))?;
                 Netrc::parse(&String::from_utf8_lossy(&bytes))
             }
         };
         let roots = match &options.ca_file {
             None => Vec::new(),
-            Some(path) => tls::certificates(path).map_err(|e| Error(format!("{}: {e}", path.display())))?,
+            Some(path) => {
+                tls::certificates(path).map_err(|e| StartError(format!("{}: {e}", path.display())))?
+            }
         };
         Ok(Self {
             headers,
             user: options.user,
             netrc,
-            proxies: Proxies::new(options.proxy.as_deref()).map_err(Error)?,
+            proxies: Proxies::new(options.proxy.as_deref()).map_err(StartError)?,
             agent: options.user_agent,
             roots,
             insecure: options.insecure,
@@ -102,12 +104,12 @@ impl Settings {
     }
 
     /// What a server at `url` is told, as [`headers`](Self::headers) has it.
-    pub(super) fn secrets(&self, asked: &Url, trusted: bool, url: &Url) -> Secrets {
+    pub(super) fn credentials(&self, asked: &Url, trusted: bool, url: &Url) -> CredentialStatus {
         let has = |headers: &HeaderMap| [AUTHORIZATION, COOKIE].iter().any(|name| headers.contains_key(name));
         match has(&self.headers(asked, trusted, url)) {
-            true => Secrets::Sent,
-            false if self.user.is_some() || has(&self.headers) => Secrets::Withheld,
-            false => Secrets::None,
+            true => CredentialStatus::Sent,
+            false if self.user.is_some() || has(&self.headers) => CredentialStatus::Withheld,
+            false => CredentialStatus::None,
         }
     }
 

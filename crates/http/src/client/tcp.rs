@@ -16,14 +16,14 @@ const INFO_BYTES: usize = 256;
 /// Where the kernel makes the receive buffer larger by itself, it lifts the clamp with it
 /// (tcp_rcv_space_adjust in net/ipv4/tcp_input.c): set it again after each read.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub(super) fn clamp(fd: BorrowedFd<'_>, bytes: u64) {
+pub(super) fn set_window_clamp(fd: BorrowedFd<'_>, bytes: u64) {
     set(fd, nix::libc::IPPROTO_TCP, nix::libc::TCP_WINDOW_CLAMP, bytes);
 }
 
 /// Lets `fd` be readable when `bytes` are there, or the end (SO_RCVLOWAT, socket(7)); what is there can be
 /// read before that. Elsewhere than on Linux nothing happens.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub(super) fn wake_at(fd: BorrowedFd<'_>, bytes: u64) {
+pub(super) fn set_rcvlowat(fd: BorrowedFd<'_>, bytes: u64) {
     set(fd, nix::libc::SOL_SOCKET, nix::libc::SO_RCVLOWAT, bytes);
 }
 
@@ -78,11 +78,11 @@ pub(super) fn sample(fd: BorrowedFd<'_>) -> Option<Sample> {
 
 /// Elsewhere than on Linux: nothing.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub(super) fn clamp(_fd: BorrowedFd<'_>, _bytes: u64) {}
+pub(super) fn set_window_clamp(_fd: BorrowedFd<'_>, _bytes: u64) {}
 
 /// Elsewhere than on Linux: nothing.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub(super) fn wake_at(_fd: BorrowedFd<'_>, _bytes: u64) {}
+pub(super) fn set_rcvlowat(_fd: BorrowedFd<'_>, _bytes: u64) {}
 
 /// Elsewhere than on Linux: unknown.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
@@ -102,7 +102,7 @@ fn read(info: &[u8]) -> Option<Sample> {
         rtt: Duration::from_micros(micros.into()),
         mss: word(20)?,
         received_bytes: long(128)?,
-        disordered: word(224).unwrap_or(0),
+        out_of_order: word(224).unwrap_or(0),
         segments: word(152).unwrap_or(0),
     })
 }
@@ -118,12 +118,12 @@ mod tests {
     #[test]
     fn the_kernel_counts() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut far, _) = listener.accept().unwrap();
         far.write_all(&[7; 100_000]).unwrap();
-        near.read_exact(&mut [0; 100_000]).unwrap();
-        let sample = sample(near.as_fd()).unwrap();
-        assert_eq!((sample.received_bytes, sample.disordered), (100_000, 0));
+        client.read_exact(&mut [0; 100_000]).unwrap();
+        let sample = sample(client.as_fd()).unwrap();
+        assert_eq!((sample.received_bytes, sample.out_of_order), (100_000, 0));
         assert!(sample.mss >= 500 && sample.rtt > Duration::ZERO, "{sample:?}");
         // Known since Linux 4.6.
         assert!(sample.segments >= 2, "{sample:?}");
@@ -135,15 +135,15 @@ mod tests {
     fn a_clamp_holds() {
         const CLAMP: u32 = 256 << 10;
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut far, _) = listener.accept().unwrap();
         let sender = std::thread::spawn(move || while far.write_all(&[0; 1 << 16]).is_ok() {});
         let mut buffer = vec![0; 1 << 18];
         let (mut read, mut told, mut larger) = (0, 0, Vec::new());
         while read < 100 << 20 {
-            read += near.read(&mut buffer).unwrap();
-            clamp(near.as_fd(), CLAMP.into());
-            let (info, known) = info(near.as_fd()).unwrap();
+            read += client.read(&mut buffer).unwrap();
+            set_window_clamp(client.as_fd(), CLAMP.into());
+            let (info, known) = info(client.as_fd()).unwrap();
             // tcpi_rcv_wnd, since Linux 6.2. What was told before the first clamp must have been used up.
             if known >= 236 && read > 10 << 20 {
                 let window = u32::from_ne_bytes(info[232..236].try_into().unwrap());
@@ -151,7 +151,7 @@ mod tests {
                 larger.extend(Some(window).filter(|window| *window > CLAMP));
             }
         }
-        drop(near);
+        drop(client);
         sender.join().unwrap();
         assert!(larger.len() * 20 <= told, "{} of {told} windows were larger: {larger:?}", larger.len());
     }

@@ -12,7 +12,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
-use super::Trouble;
+use super::FetchError;
 
 /// The largest file of certificates that is read, bytes. The system's are about 200 KiB.
 const MAX_CA_BYTES: u64 = 16 << 20;
@@ -43,8 +43,8 @@ pub(super) fn config(roots: &[CertificateDer<'static>], insecure: bool) -> Resul
         .with_safe_default_protocol_versions()
         .map_err(|e| e.to_string())?;
     let mut config = if insecure {
-        let anybody = Arc::new(Anybody(provider));
-        builder.dangerous().with_custom_certificate_verifier(anybody).with_no_client_auth()
+        let verifier = Arc::new(NoVerifier(provider));
+        builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()
     } else {
         let mut store = RootCertStore::empty();
         // A system without certificates, or with odd ones among them, still reaches what the file names; who
@@ -59,11 +59,11 @@ pub(super) fn config(roots: &[CertificateDer<'static>], insecure: bool) -> Resul
     Ok(Arc::new(config))
 }
 
-/// What the failed handshake `error` means: TLS's own trouble, or the connection's.
-pub(super) fn trouble(error: &io::Error) -> Trouble {
+/// What the failed handshake `error` means: TLS's own error, or the connection's.
+pub(super) fn handshake_error(error: &io::Error) -> FetchError {
     use rustls::{CertificateError, Error};
     let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) else {
-        return Trouble::Broken(format!("the TLS handshake broke off: {error}"));
+        return FetchError::Broken(format!("the TLS handshake broke off: {error}"));
     };
     let why = match tls {
         Error::InvalidCertificate(why) => match why {
@@ -83,15 +83,15 @@ pub(super) fn trouble(error: &io::Error) -> Trouble {
         Error::InvalidMessage(_) => "the server does not speak TLS".to_owned(),
         other => other.to_string(),
     };
-    Trouble::Tls(why)
+    FetchError::Tls(why)
 }
 
 /// Believes every certificate: `insecure`. Signatures are still checked, so that bytes are at least those of
 /// whoever answered.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+struct NoVerifier(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for NoVerifier {
     fn verify_server_cert(
         &self,
         _end_entity: &CertificateDer<'_>,

@@ -9,8 +9,8 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use hyper::body::{Frame, SizeHint};
 
-use super::socket::Progress;
-use super::{House, Site, Unavailable};
+use super::counting_stream::Progress;
+use super::{ContentProvider, Shared, Unavailable};
 
 /// Bytes read at once: enough that system calls cost little, so few that a connection's memory stays small.
 const READ_BYTES: usize = 256 << 10;
@@ -18,61 +18,62 @@ const READ_BYTES: usize = 256 << 10;
 const BUFFERS: usize = 2;
 
 /// A body of a known length.
-pub(super) enum Body<S: Site> {
+pub(super) enum Body<S: ContentProvider> {
     /// These bytes.
-    Small(Bytes),
+    Full(Bytes),
     /// A piece of a content.
-    Piece(Box<Piece<S>>),
+    Range(Box<RangeBody<S>>),
 }
 
-pub(super) struct Piece<S: Site> {
-    house: Rc<House<S>>,
+pub(super) struct RangeBody<S: ContentProvider> {
+    shared: Rc<Shared<S>>,
     progress: Rc<Progress>,
     content: S::Content,
     next: u64,
     end: u64,
     /// What was read last, the oldest first: once it is sent its memory serves again.
     read: [Option<Bytes>; BUFFERS],
-    booking: Option<Pin<Box<dyn Future<Output = ()>>>>,
+    reservation: Option<Pin<Box<dyn Future<Output = ()>>>>,
 }
 
-impl<S: Site> Body<S> {
-    pub(super) fn piece(
-        house: &Rc<House<S>>,
+impl<S: ContentProvider> Body<S> {
+    pub(super) fn range(
+        shared: &Rc<Shared<S>>,
         progress: &Rc<Progress>,
         content: S::Content,
         range: std::ops::Range<u64>,
     ) -> Self {
-        Self::Piece(Box::new(Piece {
-            house: Rc::clone(house),
+        Self::Range(Box::new(RangeBody {
+            shared: Rc::clone(shared),
             progress: Rc::clone(progress),
             content,
             next: range.start,
             end: range.end,
             read: [const { None }; BUFFERS],
-            booking: None,
+            reservation: None,
         }))
     }
 
     const fn left_bytes(&self) -> u64 {
         match self {
-            Self::Small(bytes) => bytes.len() as u64,
-            Self::Piece(piece) => piece.end - piece.next,
+            Self::Full(bytes) => bytes.len() as u64,
+            Self::Range(part) => part.end - part.next,
         }
     }
 }
 
-impl<S: Site> Piece<S> {
+impl<S: ContentProvider> RangeBody<S> {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, Unavailable>> {
-        let batch = self.house.site.batch_bytes();
-        let most = batch.unwrap_or(READ_BYTES).clamp(1, READ_BYTES) as u64;
+        let burst = self.shared.provider.burst_bytes();
+        let most = burst.unwrap_or(READ_BYTES).clamp(1, READ_BYTES) as u64;
         let len = (self.end - self.next).min(most) as usize;
-        if batch.is_some() {
-            let booking = self.booking.get_or_insert_with(|| Box::pin(book(Rc::clone(&self.house), len)));
-            self.progress.booked.set(true);
-            ready!(booking.as_mut().poll(cx));
-            self.progress.booked.set(false);
-            self.booking = None;
+        if burst.is_some() {
+            let reservation =
+                self.reservation.get_or_insert_with(|| Box::pin(reserve(Rc::clone(&self.shared), len)));
+            self.progress.reserved.set(true);
+            ready!(reservation.as_mut().poll(cx));
+            self.progress.reserved.set(false);
+            self.reservation = None;
         }
         self.read.rotate_left(1);
         let last = &mut self.read[BUFFERS - 1];
@@ -81,7 +82,7 @@ impl<S: Site> Piece<S> {
             _ => BytesMut::zeroed(len),
         };
         buffer.truncate(len);
-        self.house.site.read(&self.content, self.next, &mut buffer)?;
+        self.shared.provider.read(&self.content, self.next, &mut buffer)?;
         self.next += len as u64;
         let bytes = buffer.freeze();
         if self.next < self.end {
@@ -91,25 +92,25 @@ impl<S: Site> Piece<S> {
     }
 }
 
-/// Waits for its turn, books, and waits until what was booked is due.
-async fn book<S: Site>(house: Rc<House<S>>, bytes: usize) {
-    let _turn = house.turn.lock().await;
-    let wait = house.site.book(bytes);
+/// Waits for its turn, reserves, and waits until what was reserved is due.
+async fn reserve<S: ContentProvider>(shared: Rc<Shared<S>>, bytes: usize) {
+    let _held = shared.rate_lock.lock().await;
+    let wait = shared.provider.reserve(bytes);
     if !wait.is_zero() {
         tokio::time::sleep(wait).await;
     }
 }
 
-impl<S: Site> Drop for Piece<S> {
+impl<S: ContentProvider> Drop for RangeBody<S> {
     fn drop(&mut self) {
-        self.progress.booked.set(false);
+        self.progress.reserved.set(false);
     }
 }
 
 // Nothing of it is pinned in place: futures are in boxes of their own.
-impl<S: Site> Unpin for Body<S> {}
+impl<S: ContentProvider> Unpin for Body<S> {}
 
-impl<S: Site> hyper::body::Body for Body<S> {
+impl<S: ContentProvider> hyper::body::Body for Body<S> {
     type Data = Bytes;
     type Error = Unavailable;
 
@@ -121,11 +122,11 @@ impl<S: Site> hyper::body::Body for Body<S> {
             return Poll::Ready(None);
         }
         let outcome = match &mut *self {
-            Self::Small(bytes) => Ok(std::mem::take(bytes)),
-            Self::Piece(piece) => {
-                let outcome = ready!(piece.poll_next(cx));
+            Self::Full(bytes) => Ok(std::mem::take(bytes)),
+            Self::Range(part) => {
+                let outcome = ready!(part.poll_next(cx));
                 if outcome.is_err() {
-                    piece.house.tally.unavailable.fetch_add(1, Ordering::Relaxed);
+                    part.shared.metrics.unavailable.fetch_add(1, Ordering::Relaxed);
                 }
                 outcome
             }

@@ -46,7 +46,7 @@ pub fn media_type(name: &[u8]) -> &'static str {
 
 /// A row of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct ListingEntry {
     /// Where it leads: a relative reference, encoded.
     pub href: String,
     /// What it is called, for people.
@@ -60,7 +60,13 @@ pub struct Row {
 /// A page with a list: no script, no style, no image, only relative links. `metalink` leads to that of all of
 /// it, `more` to the next page.
 #[must_use]
-pub fn list(title: &str, rows: &[Row], up: bool, metalink: Option<&str>, more: Option<&str>) -> String {
+pub fn listing(
+    title: &str,
+    rows: &[ListingEntry],
+    up: bool,
+    metalink: Option<&str>,
+    more: Option<&str>,
+) -> String {
     let title = escape(title);
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"><title>{title}</title></head>\n\

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// What a `Range` asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum RangeRequest {
     /// All: the field makes no sense, or names more than one range. A server may always answer so.
     Whole,
     /// These bytes, at least one, all of which there are.
@@ -14,11 +14,11 @@ pub(super) enum Wanted {
 }
 
 /// What the value of a `Range` asks for of a representation of `length` bytes.
-pub(super) fn wanted(value: &[u8], length: u64) -> Wanted {
-    parse(value, length).unwrap_or(Wanted::Whole)
+pub(super) fn requested(value: &[u8], length: u64) -> RangeRequest {
+    parse(value, length).unwrap_or(RangeRequest::Whole)
 }
 
-fn parse(value: &[u8], length: u64) -> Option<Wanted> {
+fn parse(value: &[u8], length: u64) -> Option<RangeRequest> {
     let text = std::str::from_utf8(value).ok()?;
     let (unit, set) = text.split_once('=')?;
     if !unit.eq_ignore_ascii_case("bytes") {
@@ -46,7 +46,7 @@ fn parse(value: &[u8], length: u64) -> Option<Wanted> {
             first..last.saturating_add(1).min(length)
         }
     };
-    Some(if part.start < part.end { Wanted::Part(part) } else { Wanted::Unsatisfiable })
+    Some(if part.start < part.end { RangeRequest::Part(part) } else { RangeRequest::Unsatisfiable })
 }
 
 /// Digits only; what is too large for a number is the largest.
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn ranges_are_what_the_standard_says() {
-        let part = |first, end| Wanted::Part(first..end);
+        let part = |first, end| RangeRequest::Part(first..end);
         for (value, want) in [
             ("bytes=0-0", part(0, 1)),
             ("bytes=0-499", part(0, 500)),
@@ -78,27 +78,27 @@ mod tests {
             ("bytes=9-", part(9, 1_000)),
             ("Bytes=9-", part(9, 1_000)),
             ("bytes= 9-11 ,", part(9, 12)),
-            ("bytes=1000-", Wanted::Unsatisfiable),
-            ("bytes=1000-1001", Wanted::Unsatisfiable),
-            ("bytes=99999999999999999999999999-", Wanted::Unsatisfiable),
-            ("bytes=-0", Wanted::Unsatisfiable),
-            ("bytes=0-0,5-6", Wanted::Whole),
-            ("bytes=5-4", Wanted::Whole),
-            ("bytes=", Wanted::Whole),
-            ("bytes=-", Wanted::Whole),
-            ("bytes=--1", Wanted::Whole),
-            ("bytes=+1-2", Wanted::Whole),
-            ("bytes=1 -2", Wanted::Whole),
-            ("bytes=0x1-2", Wanted::Whole),
-            ("bytes", Wanted::Whole),
-            ("items=0-1", Wanted::Whole),
-            ("", Wanted::Whole),
+            ("bytes=1000-", RangeRequest::Unsatisfiable),
+            ("bytes=1000-1001", RangeRequest::Unsatisfiable),
+            ("bytes=99999999999999999999999999-", RangeRequest::Unsatisfiable),
+            ("bytes=-0", RangeRequest::Unsatisfiable),
+            ("bytes=0-0,5-6", RangeRequest::Whole),
+            ("bytes=5-4", RangeRequest::Whole),
+            ("bytes=", RangeRequest::Whole),
+            ("bytes=-", RangeRequest::Whole),
+            ("bytes=--1", RangeRequest::Whole),
+            ("bytes=+1-2", RangeRequest::Whole),
+            ("bytes=1 -2", RangeRequest::Whole),
+            ("bytes=0x1-2", RangeRequest::Whole),
+            ("bytes", RangeRequest::Whole),
+            ("items=0-1", RangeRequest::Whole),
+            ("", RangeRequest::Whole),
         ] {
-            assert_eq!(wanted(value.as_bytes(), 1_000), want, "{value}");
+            assert_eq!(requested(value.as_bytes(), 1_000), want, "{value}");
         }
-        assert_eq!(wanted(b"bytes=0-", 0), Wanted::Unsatisfiable);
-        assert_eq!(wanted(b"bytes=-5", 0), Wanted::Whole);
-        assert_eq!(wanted(b"bytes=\xff", 9), Wanted::Whole);
+        assert_eq!(requested(b"bytes=0-", 0), RangeRequest::Unsatisfiable);
+        assert_eq!(requested(b"bytes=-5", 0), RangeRequest::Whole);
+        assert_eq!(requested(b"bytes=\xff", 9), RangeRequest::Whole);
     }
 
     proptest! {
@@ -110,7 +110,7 @@ mod tests {
             ],
             length in prop_oneof![0..100_u64, any::<u64>()],
         ) {
-            if let Wanted::Part(part) = wanted(&value, length) {
+            if let RangeRequest::Part(part) = requested(&value, length) {
                 prop_assert!(part.start < part.end && part.end <= length);
             }
         }

@@ -13,12 +13,12 @@ use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response, StatusCode, Version};
 
 use super::body::Body;
-use super::condition::{self, Verdict};
+use super::counting_stream::Progress;
 use super::document::LIST_TYPE;
 use super::path::Path;
-use super::range::{self, Wanted};
-use super::socket::Progress;
-use super::{Answer, Asked, House, Resource, Site, Unavailable};
+use super::preconditions::{self, Precondition};
+use super::range::{self, RangeRequest};
+use super::{ContentProvider, PathLookup, Resource, ResourceRequest, Shared, Unavailable};
 
 /// Methods that RFC 9110 §9 and RFC 5789 know and that nothing here allows; others are not implemented.
 const REFUSED: &[Method] = &[
@@ -35,20 +35,20 @@ const ALLOWED: &str = "GET, HEAD";
 const RETRY_S: u64 = 2;
 
 /// What a client is told for whom there is no place.
-pub(super) fn full<S: Site>() -> Response<Body<S>> {
+pub(super) fn full<S: ContentProvider>() -> Response<Body<S>> {
     let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, "too many connections", false);
     set(&mut response, RETRY_AFTER, &RETRY_S.to_string());
     response
 }
 
 /// Answers a request.
-pub(super) fn respond<S: Site, B>(
-    house: &Rc<House<S>>,
+pub(super) fn respond<S: ContentProvider, B>(
+    shared: &Rc<Shared<S>>,
     progress: &Rc<Progress>,
     local: SocketAddr,
     request: &Request<B>,
 ) -> Response<Body<S>> {
-    house.tally.requests.fetch_add(1, Ordering::Relaxed);
+    shared.metrics.requests.fetch_add(1, Ordering::Relaxed);
     let head = request.method() == Method::HEAD;
     if !head && request.method() != Method::GET {
         let known = REFUSED.contains(request.method());
@@ -63,15 +63,15 @@ pub(super) fn respond<S: Site, B>(
     let Some(path) = Path::parse(request.uri().path()) else {
         return plain(StatusCode::NOT_FOUND, "no file has such a name", head);
     };
-    let asked = Asked { path: &path, query: request.uri().query(), host: &host, local };
-    match house.site.find(&asked) {
-        Answer::Missing => plain(StatusCode::NOT_FOUND, "not offered here", head),
-        Answer::Moved(to) => {
+    let wanted = ResourceRequest { path: &path, query: request.uri().query(), host: &host, local };
+    match shared.provider.find(&wanted) {
+        PathLookup::NotFound => plain(StatusCode::NOT_FOUND, "not offered here", head),
+        PathLookup::Moved(to) => {
             let mut response = plain(StatusCode::MOVED_PERMANENTLY, &to, head);
             set(&mut response, LOCATION, &to);
             response
         }
-        Answer::Here(resource) => here(house, progress, request, resource),
+        PathLookup::Found(resource) => here(shared, progress, request, resource),
     }
 }
 
@@ -93,16 +93,16 @@ fn host<B>(request: &Request<B>, local: SocketAddr) -> Option<String> {
     }
 }
 
-fn here<S: Site, B>(
-    house: &Rc<House<S>>,
+fn here<S: ContentProvider, B>(
+    shared: &Rc<Shared<S>>,
     progress: &Rc<Progress>,
     request: &Request<B>,
     resource: Resource<S::Content>,
 ) -> Response<Body<S>> {
     let (head, headers) = (request.method() == Method::HEAD, request.headers());
     let Resource { content, length, etag, media_type, links } = resource;
-    if let Err(why) = house.site.check(&content) {
-        house.tally.unavailable.fetch_add(1, Ordering::Relaxed);
+    if let Err(why) = shared.provider.check(&content) {
+        shared.metrics.unavailable.fetch_add(1, Ordering::Relaxed);
         let status = match why {
             Unavailable::Gone => StatusCode::GONE,
             Unavailable::Busy => StatusCode::SERVICE_UNAVAILABLE,
@@ -113,39 +113,39 @@ fn here<S: Site, B>(
         }
         return response;
     }
-    let verdict = condition::judge(headers, etag.as_deref());
-    if verdict == Verdict::Failed {
+    let precondition = preconditions::evaluate(headers, etag.as_deref());
+    if precondition == Precondition::Failed {
         return plain(StatusCode::PRECONDITION_FAILED, "it is not what was asked for", head);
     }
     // Only GET has ranges (§14.2), and one is enough: two fields, like two ranges, get the whole.
     let mut fields = headers.get_all(RANGE).iter();
     let wanted = match (fields.next(), fields.next()) {
-        (Some(value), None) if !head && condition::range_holds(headers, etag.as_deref()) => {
-            range::wanted(value.as_bytes(), length)
+        (Some(value), None) if !head && preconditions::if_range_holds(headers, etag.as_deref()) => {
+            range::requested(value.as_bytes(), length)
         }
-        _ => Wanted::Whole,
+        _ => RangeRequest::Whole,
     };
-    let mut response = match (verdict, wanted) {
-        (Verdict::NotModified, _) => {
-            let mut response = Response::new(Body::Small(Bytes::new()));
+    let mut response = match (precondition, wanted) {
+        (Precondition::NotModified, _) => {
+            let mut response = Response::new(Body::Full(Bytes::new()));
             *response.status_mut() = StatusCode::NOT_MODIFIED;
             response
         }
-        (_, Wanted::Unsatisfiable) => {
+        (_, RangeRequest::Unsatisfiable) => {
             let mut response = plain(StatusCode::RANGE_NOT_SATISFIABLE, "there are no such bytes", head);
             set(&mut response, CONTENT_RANGE, &format!("bytes */{length}"));
             response
         }
         (_, wanted) => {
             let (range, part) = match wanted {
-                Wanted::Part(range) => (range, true),
+                RangeRequest::Part(range) => (range, true),
                 _ => (0..length, false),
             };
             let bytes = range.end - range.start;
             let content_range = format!("bytes {}-{}/{length}", range.start, range.end.saturating_sub(1));
             let mut response = Response::new(match head {
-                true => Body::Small(Bytes::new()),
-                false => Body::piece(house, progress, content, range),
+                true => Body::Full(Bytes::new()),
+                false => Body::range(shared, progress, content, range),
             });
             if part {
                 *response.status_mut() = StatusCode::PARTIAL_CONTENT;
@@ -174,10 +174,10 @@ fn here<S: Site, B>(
 }
 
 /// A response of a few words.
-fn plain<S: Site>(status: StatusCode, words: &str, head: bool) -> Response<Body<S>> {
+fn plain<S: ContentProvider>(status: StatusCode, words: &str, head: bool) -> Response<Body<S>> {
     let text = format!("{status}: {words}\n");
     let len = text.len();
-    let mut response = Response::new(Body::Small(if head { Bytes::new() } else { text.into() }));
+    let mut response = Response::new(Body::Full(if head { Bytes::new() } else { text.into() }));
     *response.status_mut() = status;
     set(&mut response, CONTENT_LENGTH, &len.to_string());
     set(&mut response, CONTENT_TYPE, "text/plain; charset=utf-8");
@@ -186,7 +186,7 @@ fn plain<S: Site>(status: StatusCode, words: &str, head: bool) -> Response<Body<
 }
 
 /// Sets a field; a value that none has (a control character) is left out.
-fn set<S: Site>(response: &mut Response<Body<S>>, name: HeaderName, value: &str) {
+fn set<S: ContentProvider>(response: &mut Response<Body<S>>, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         response.headers_mut().insert(name, value);
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use http_world::client::{Ask, Client, Event, Head, Options, Trouble, What};
+use anabranch_http::client::{Client, Event, FetchError, FetchRequest, Head, Options, RequestKind};
 use net::Egress;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -176,12 +176,15 @@ pub(crate) fn client() -> Client {
     Client::start(options()).unwrap()
 }
 
-pub(crate) fn ask(url: &str, what: What) -> Ask {
-    Ask { way: 0, via: Egress::any(), url: url.to_owned(), trusted: true, what }
+pub(crate) fn fetch_request(url: &str, kind: RequestKind) -> FetchRequest {
+    FetchRequest { route: 0, via: Egress::any(), url: url.to_owned(), trusted: true, kind }
 }
 
-pub(crate) fn range(url: &str, first: u64, end: u64, length: u64) -> Ask {
-    ask(url, What::Range { first, end, length, validator: None, modified: None, seen_at: None })
+pub(crate) fn range(url: &str, first: u64, end: u64, length: u64) -> FetchRequest {
+    fetch_request(
+        url,
+        RequestKind::Range { first, end, length, validator: None, modified: None, seen_at: None },
+    )
 }
 
 /// Waits until there are events.
@@ -192,7 +195,7 @@ pub(crate) fn wait(client: &Client) {
 }
 
 /// What a fetch came to, once it ended.
-pub(crate) fn outcome(client: &mut Client, id: u64) -> Result<(Head, Vec<u8>), Trouble> {
+pub(crate) fn outcome(client: &mut Client, id: u64) -> Result<(Head, Vec<u8>), FetchError> {
     let (mut head, mut bytes, mut end) = (None, Vec::new(), None);
     while end.is_none() {
         wait(client);
@@ -205,7 +208,7 @@ pub(crate) fn outcome(client: &mut Client, id: u64) -> Result<(Head, Vec<u8>), T
                 bytes.extend_from_slice(&more);
             }
             Event::Done { id: of } if of == id => end = Some(Ok(())),
-            Event::Failed { id: of, trouble } if of == id => end = Some(Err(trouble)),
+            Event::Failed { id: of, error } if of == id => end = Some(Err(error)),
             Event::Sample { .. } => {}
             other => panic!("{other:?} is not of fetch {id}"),
         });
@@ -214,13 +217,17 @@ pub(crate) fn outcome(client: &mut Client, id: u64) -> Result<(Head, Vec<u8>), T
 }
 
 /// One fetch from start to end.
-pub(crate) fn fetch(client: &mut Client, id: u64, ask: Ask) -> Result<(Head, Vec<u8>), Trouble> {
-    client.fetch(id, ask);
+pub(crate) fn fetch(
+    client: &mut Client,
+    id: u64,
+    request: FetchRequest,
+) -> Result<(Head, Vec<u8>), FetchError> {
+    client.fetch(id, request);
     outcome(client, id)
 }
 
 /// What the next `count` fetches came to, in the order in which they ended. Their events are not mixed.
-pub(crate) fn outcomes(client: &mut Client, count: usize) -> Vec<(u64, Result<Vec<u8>, Trouble>)> {
+pub(crate) fn outcomes(client: &mut Client, count: usize) -> Vec<(u64, Result<Vec<u8>, FetchError>)> {
     let mut ended = Vec::new();
     let mut current: Option<(u64, Vec<u8>)> = None;
     while ended.len() < count {
@@ -240,9 +247,9 @@ pub(crate) fn outcomes(client: &mut Client, count: usize) -> Vec<(u64, Result<Ve
                 assert_eq!(of, id);
                 ended.push((id, Ok(all)));
             }
-            Event::Failed { id, trouble } => {
+            Event::Failed { id, error } => {
                 assert!(current.take().is_none_or(|(of, _)| of == id));
-                ended.push((id, Err(trouble)));
+                ended.push((id, Err(error)));
             }
             Event::Sample { .. } => {}
         });

@@ -1,7 +1,7 @@
 //! The client against servers on loopback, good and hostile.
 
-mod ahead;
 mod common;
+mod fetch;
 mod nginx;
-mod plain;
+mod pipelining;
 mod tls;

@@ -1,4 +1,4 @@
-//! Many small files from real nginx, by one way.
+//! Many small files from real nginx, by one route.
 
 use std::collections::HashMap;
 use std::fs;
@@ -7,9 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use http_world::client::What;
+use anabranch_http::client::RequestKind;
 
-use crate::common::{ask, client, outcomes};
+use crate::common::{client, fetch_request, outcomes};
 
 /// A running nginx, gone when dropped.
 struct Nginx {
@@ -91,9 +91,18 @@ fn thousand(more: &str) -> Option<Vec<usize>> {
         let (name, bytes) = small(number);
         let length = bytes.len() as u64;
         let url = format!("http://{}/{name}", nginx.address);
-        let range =
-            || What::Range { first: 0, end: length, length, validator: None, modified: None, seen_at: None };
-        client.fetch(number, ask(&url, if number % 2 == 0 { range() } else { What::Small { max: 4000 } }));
+        let range = || RequestKind::Range {
+            first: 0,
+            end: length,
+            length,
+            validator: None,
+            modified: None,
+            seen_at: None,
+        };
+        client.fetch(
+            number,
+            fetch_request(&url, if number % 2 == 0 { range() } else { RequestKind::Document { max: 4000 } }),
+        );
     }
     for (number, (id, bytes)) in outcomes(&mut client, 1000).into_iter().enumerate() {
         assert_eq!(id, number as u64);

@@ -10,9 +10,9 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{Server, fetch, file, options, outcomes, range};
+use anabranch_http::client::{Client, FetchError, FetchRequest, Options};
 use bytes::Bytes;
 use http_body_util::Full;
-use http_world::client::{Ask, Client, Options, Trouble};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Request, Response, Version};
@@ -130,9 +130,11 @@ fn both_versions_over_one_connection_each() {
         let mut client = Client::start(server.believed()).unwrap();
         for id in 0..5 {
             let (first, end) = (id * 50_000, id * 50_000 + 60_000);
-            let ask =
-                Ask { via: Egress::parse("127.0.0.1").unwrap(), ..range(&server.url(), first, end, LENGTH) };
-            let (head, bytes) = fetch(&mut client, id, ask).unwrap();
+            let request = FetchRequest {
+                via: Egress::parse("127.0.0.1").unwrap(),
+                ..range(&server.url(), first, end, LENGTH)
+            };
+            let (head, bytes) = fetch(&mut client, id, request).unwrap();
             assert_eq!(bytes, file(LENGTH as usize)[first as usize..end as usize]);
             assert_eq!(head.content_type.as_deref(), Some(version));
             assert_eq!(head.last_modified, Some(format!("localhost:{}", server.address.port())));
@@ -146,7 +148,7 @@ fn further_streams_wait_for_their_turn() {
     let server = Secure::start(&["h2"]);
     let mut client = Client::start(server.believed()).unwrap();
     let at = |path: &str| server.url().replace("/f", path);
-    let local = |ask: Ask| Ask { via: Egress::parse("127.0.0.1").unwrap(), ..ask };
+    let local = |request: FetchRequest| FetchRequest { via: Egress::parse("127.0.0.1").unwrap(), ..request };
     for id in 0..100 {
         client.fetch(id, local(range(&at("/slow"), id, id + 1000, LENGTH)));
     }
@@ -174,8 +176,8 @@ fn requests_go_out_ahead_inside_tls_too() {
     let server = Secure::start(&["http/1.1"]);
     let mut client = Client::start(server.believed()).unwrap();
     for id in 0..200 {
-        let ask = range(&server.url(), id * 1000, (id + 50) * 1000, LENGTH);
-        client.fetch(id, Ask { via: Egress::parse("127.0.0.1").unwrap(), ..ask });
+        let request = range(&server.url(), id * 1000, (id + 50) * 1000, LENGTH);
+        client.fetch(id, FetchRequest { via: Egress::parse("127.0.0.1").unwrap(), ..request });
     }
     for (number, (id, bytes)) in (0..).zip(outcomes(&mut client, 200)) {
         assert_eq!(id, number);
@@ -189,11 +191,11 @@ fn requests_go_out_ahead_inside_tls_too() {
 fn certificates_are_checked() {
     let server = Secure::start(&["h2"]);
     let outcome = |options: Options, url: &str| {
-        let ask = Ask { via: Egress::parse("127.0.0.1").unwrap(), ..range(url, 0, 5, LENGTH) };
-        fetch(&mut Client::start(options).unwrap(), 1, ask).map(|(_, bytes)| bytes)
+        let request = FetchRequest { via: Egress::parse("127.0.0.1").unwrap(), ..range(url, 0, 5, LENGTH) };
+        fetch(&mut Client::start(options).unwrap(), 1, request).map(|(_, bytes)| bytes)
     };
-    let trouble = outcome(options(), &server.url()).unwrap_err();
-    assert!(matches!(&trouble, Trouble::Tls(why) if why.contains("issuer")), "{trouble}");
+    let error = outcome(options(), &server.url()).unwrap_err();
+    assert!(matches!(&error, FetchError::Tls(why) if why.contains("issuer")), "{error}");
     assert_eq!(outcome(server.believed(), &server.url()).unwrap(), file(5));
     assert_eq!(outcome(Options { insecure: true, ..options() }, &server.url()).unwrap(), file(5));
     let by_address = format!("https://{}/f", server.address);
@@ -201,16 +203,16 @@ fn certificates_are_checked() {
 
     // Of another server, and for another name.
     let other = Secure::start(&["h2"]);
-    assert!(matches!(outcome(other.believed(), &server.url()), Err(Trouble::Tls(_))));
+    assert!(matches!(outcome(other.believed(), &server.url()), Err(FetchError::Tls(_))));
     let tunnel = tunnel(server.address);
     let through = Options { proxy: Some(format!("http://{tunnel}")), ..server.believed() };
-    let trouble = outcome(through, "https://elsewhere.example/f").unwrap_err();
-    assert!(matches!(&trouble, Trouble::Tls(why) if why.contains("another host")), "{trouble}");
+    let error = outcome(through, "https://elsewhere.example/f").unwrap_err();
+    assert!(matches!(&error, FetchError::Tls(why) if why.contains("another host")), "{error}");
 
     // No TLS at all.
     let plain = Server::says("HTTP/1.1 400 B\n\nThe plain HTTP request was sent to HTTPS port");
-    let trouble = outcome(options(), &format!("https://{}/", plain.address)).unwrap_err();
-    assert!(matches!(trouble, Trouble::Tls(_) | Trouble::Broken(_)), "{trouble}");
+    let error = outcome(options(), &format!("https://{}/", plain.address)).unwrap_err();
+    assert!(matches!(error, FetchError::Tls(_) | FetchError::Broken(_)), "{error}");
 }
 
 #[test]
@@ -241,12 +243,12 @@ fn https_never_redirects_to_http() {
         stream.flush().unwrap();
     });
     let mut client = Client::start(Options { insecure: true, ..options() }).unwrap();
-    let ask = Ask {
+    let request = FetchRequest {
         via: Egress::parse("127.0.0.1").unwrap(),
         ..range(&format!("https://localhost:{port}/f"), 0, 5, LENGTH)
     };
-    let trouble = fetch(&mut client, 1, ask).unwrap_err();
-    assert!(matches!(&trouble, Trouble::Refused(why) if why.contains("from https to")), "{trouble}");
+    let error = fetch(&mut client, 1, request).unwrap_err();
+    assert!(matches!(&error, FetchError::Refused(why) if why.contains("from https to")), "{error}");
 }
 
 /// An HTTP proxy that tunnels everything to `target`; `/refuse` in the name is refused.
@@ -303,9 +305,9 @@ fn a_proxy_tunnels_https() {
     let open = format!("http://{tunnel}");
     let (head, bytes) = outcome(open.clone(), &server.url(), false).unwrap();
     assert_eq!((bytes, head.content_type.as_deref()), (file(5), Some("x/2")));
-    let trouble = outcome(open.clone(), "https://refused.example/", false).unwrap_err();
-    assert!(matches!(&trouble, Trouble::Unreachable(why) if why.contains("502")), "{trouble}");
-    let trouble = outcome(open, "https://locked.example/", true).unwrap_err();
-    assert!(matches!(trouble, Trouble::Forbidden { status: 407, .. }), "{trouble}");
+    let error = outcome(open.clone(), "https://refused.example/", false).unwrap_err();
+    assert!(matches!(&error, FetchError::Unreachable(why) if why.contains("502")), "{error}");
+    let error = outcome(open, "https://locked.example/", true).unwrap_err();
+    assert!(matches!(error, FetchError::Forbidden { status: 407, .. }), "{error}");
     assert!(outcome(format!("http://u:p@{tunnel}"), "https://locked.example/", true).is_ok());
 }

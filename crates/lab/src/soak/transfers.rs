@@ -1,5 +1,5 @@
 //! Transfers: as long as one honest source can be reached in the end, the content arrives intact, every
-//! window is kept, nothing is reported twice, and no honest source is struck off.
+//! window is kept, nothing is reported twice, and no honest source is banned.
 
 use algo::{Rate, Span, Time};
 use mmtp::subscriber::{Event, Grouping};
@@ -274,7 +274,7 @@ impl TransferSoak<'_> {
         for (at, event) in simulation.events(*receiver) {
             run_log.happened(*at, || format!("{event:?}"));
         }
-        let struck: Vec<usize> = simulation
+        let banned: Vec<usize> = simulation
             .events(*receiver)
             .iter()
             .filter_map(|(_, event)| match event {
@@ -290,9 +290,9 @@ impl TransferSoak<'_> {
             )
         };
         if !self.corrupting
-            && let Some(source) = struck.iter().find(innocent)
+            && let Some(source) = banned.iter().find(innocent)
         {
-            run_log.violation(format!("source {source} is struck off, and is {:?}", misbehaviours[*source]));
+            run_log.violation(format!("source {source} is banned, and is {:?}", misbehaviours[*source]));
         }
         // Nor is an answer that a flipped bit makes a refusal.
         let refuses = |event: &Event| match event {
@@ -300,7 +300,7 @@ impl TransferSoak<'_> {
             _ => false,
         };
         let refused = self.corrupting && simulation.events(*receiver).iter().any(|(_, event)| refuses(event));
-        if !done && !struck.contains(&0) && !refused {
+        if !done && !banned.contains(&0) && !refused {
             let at = simulation.clock().as_nanos() / 1_000_000_000;
             run_log.violation(format!("not done at {at} s; paths {:?}", simulation.paths(*receiver)));
         }

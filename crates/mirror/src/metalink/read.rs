@@ -9,12 +9,12 @@ use quick_xml::events::{BytesRef, BytesStart, Event};
 use quick_xml::name::ResolveResult;
 
 use super::{
-    BadMetalink, DEPTH_MAX, FILES_MAX, File, IGNORED_MAX, METALINK_MAX, MIRRORS_MAX, Metalink, Mirror,
-    NAMESPACE_3, NAMESPACE_4, PIECES_MAX, PRIORITY_LAST, Pieces, TEXT_MAX, Wrong, check_pieces, is_name,
-    is_reference,
+    DEPTH_MAX, FILES_MAX, File, IGNORED_MAX, METALINK_MAX, MIRRORS_MAX, Metalink, MetalinkError,
+    MetalinkErrorKind, Mirror, NAMESPACE_3, NAMESPACE_4, PIECES_MAX, PRIORITY_LAST, Pieces, TEXT_MAX,
+    check_pieces, is_reference, is_safe_name,
 };
-use crate::field::{location, priority};
-use crate::leaves::MEDIA_TYPE;
+use crate::http_fields::{location, priority};
+use crate::leaf_list::MEDIA_TYPE;
 use crate::url::Url;
 
 /// Characters of a text from outside that an error repeats.
@@ -37,7 +37,7 @@ enum Element {
     Resources,
     Pieces,
     Size,
-    Hash(Option<Kind>),
+    Hash(Option<HashKind>),
     /// With its number, which only version 3 has.
     PieceHash(Option<String>),
     Mirror {
@@ -52,13 +52,13 @@ enum Element {
 
 /// Kinds of hashes that are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum HashKind {
     Sha256,
     Sha512,
     Blake3,
 }
 
-impl Kind {
+impl HashKind {
     /// By the names of version 4 (IANA's textual names of hash functions) and of version 3.
     fn named(name: &str) -> Option<Self> {
         match name.trim().to_ascii_lowercase().as_str() {
@@ -71,32 +71,33 @@ impl Kind {
 }
 
 /// The piece hashes of a file as they come.
-struct Draft {
+struct PartialPieces {
     kind: String,
     bytes: u64,
     hashes: Vec<(u64, [u8; 32])>,
 }
 
-struct State {
+struct ReaderState {
     version: Version,
     open: Vec<Element>,
     text: String,
     files: Vec<File>,
     file: Option<File>,
-    pieces: Option<Draft>,
+    pieces: Option<PartialPieces>,
 }
 
-pub(super) fn read(bytes: &[u8]) -> Result<Metalink, BadMetalink> {
-    let bad = |line, wrong| BadMetalink { line, wrong };
+pub(super) fn read(bytes: &[u8]) -> Result<Metalink, MetalinkError> {
+    let bad = |line, kind| MetalinkError { line, kind };
     if bytes.len() > METALINK_MAX {
-        return Err(bad(0, Wrong::TooLong(bytes.len())));
+        return Err(bad(0, MetalinkErrorKind::TooLong(bytes.len())));
     }
     let line_at = |at: usize| 1 + bytes.iter().take(at).filter(|b| **b == b'\n').count() as u64;
-    let text = std::str::from_utf8(bytes).map_err(|e| bad(line_at(e.valid_up_to()), Wrong::Encoding))?;
+    let text =
+        std::str::from_utf8(bytes).map_err(|e| bad(line_at(e.valid_up_to()), MetalinkErrorKind::Encoding))?;
     // A byte order mark counts as nothing; lines stay the same.
     let mut reader = NsReader::from_str(text.strip_prefix('\u{feff}').unwrap_or(text));
     reader.config_mut().expand_empty_elements = true;
-    let mut state = State {
+    let mut state = ReaderState {
         version: Version::Four,
         open: Vec::new(),
         text: String::new(),
@@ -110,7 +111,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Metalink, BadMetalink> {
             Ok(read) => read,
             Err(e) => {
                 let why = quoted(&e.to_string());
-                return Err(bad(line_at(reader.error_position() as usize), Wrong::Xml(why)));
+                return Err(bad(line_at(reader.error_position() as usize), MetalinkErrorKind::Xml(why)));
             }
         };
         let step = match event {
@@ -129,24 +130,24 @@ pub(super) fn read(bytes: &[u8]) -> Result<Metalink, BadMetalink> {
             Event::GeneralRef(entity) => {
                 resolve(&entity).and_then(|char| state.text(char.encode_utf8(&mut [0; 4])))
             }
-            Event::DocType(_) => Err(Wrong::Doctype),
+            Event::DocType(_) => Err(MetalinkErrorKind::Doctype),
             _ => Ok(()),
         };
         step.map_err(|wrong| bad(line_at(reader.buffer_position() as usize), wrong))?;
     }
     if !state.open.is_empty() {
-        return Err(bad(line_at(bytes.len()), Wrong::Xml("it ends within an element".into())));
+        return Err(bad(line_at(bytes.len()), MetalinkErrorKind::Xml("it ends within an element".into())));
     }
     if !began {
-        return Err(bad(1, Wrong::Xml("it has no element".into())));
+        return Err(bad(1, MetalinkErrorKind::Xml("it has no element".into())));
     }
     if state.files.is_empty() {
-        return Err(bad(0, Wrong::Empty));
+        return Err(bad(0, MetalinkErrorKind::Empty));
     }
     Ok(Metalink { files: state.files })
 }
 
-impl State {
+impl ReaderState {
     const fn namespace(&self) -> &'static str {
         match self.version {
             Version::Three => NAMESPACE_3,
@@ -159,26 +160,26 @@ impl State {
         namespace: &ResolveResult<'_>,
         start: &BytesStart<'_>,
         again: bool,
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), MetalinkErrorKind> {
         if again {
-            return Err(Wrong::Xml("a second root element".into()));
+            return Err(MetalinkErrorKind::Xml("a second root element".into()));
         }
         let name = start.local_name();
         self.version = match namespace {
             ResolveResult::Bound(ns) if ns.0 == NAMESPACE_4 => Version::Four,
             ResolveResult::Bound(ns) if ns.0 == NAMESPACE_3 => Version::Three,
-            _ => return Err(Wrong::Root(quoted(name.as_ref()))),
+            _ => return Err(MetalinkErrorKind::Root(quoted(name.as_ref()))),
         };
         if name.as_ref() != "metalink" {
-            return Err(Wrong::Root(quoted(name.as_ref())));
+            return Err(MetalinkErrorKind::Root(quoted(name.as_ref())));
         }
         self.open.push(Element::Metalink);
         Ok(())
     }
 
-    fn start(&mut self, start: &BytesStart<'_>, ours: bool) -> Result<(), Wrong> {
+    fn start(&mut self, start: &BytesStart<'_>, ours: bool) -> Result<(), MetalinkErrorKind> {
         if self.open.len() >= DEPTH_MAX {
-            return Err(Wrong::TooMany("elements within each other", DEPTH_MAX));
+            return Err(MetalinkErrorKind::TooMany("elements within each other", DEPTH_MAX));
         }
         let element = if ours { self.element(start)? } else { Element::Other };
         match element {
@@ -192,7 +193,7 @@ impl State {
     }
 
     /// What an element of our namespace is, by where it is.
-    fn element(&self, start: &BytesStart<'_>) -> Result<Element, Wrong> {
+    fn element(&self, start: &BytesStart<'_>) -> Result<Element, MetalinkErrorKind> {
         use Version::{Four, Three};
         let parent = self.open.last().unwrap_or(&Element::Other);
         Ok(match (self.version, parent, start.local_name().as_ref()) {
@@ -202,7 +203,7 @@ impl State {
             (Three, Element::File, "verification") => Element::Verification,
             (Three, Element::File, "resources") => Element::Resources,
             (Four, Element::File, "hash") | (Three, Element::Verification, "hash") => {
-                Element::Hash(attribute(start, "type")?.and_then(|kind| Kind::named(&kind)))
+                Element::Hash(attribute(start, "type")?.and_then(|kind| HashKind::named(&kind)))
             }
             (Four, Element::File, "pieces") | (Three, Element::Verification, "pieces") => Element::Pieces,
             (Four, Element::Pieces, "hash") => Element::PieceHash(None),
@@ -231,43 +232,43 @@ impl State {
         })
     }
 
-    fn begin_file(&mut self, start: &BytesStart<'_>) -> Result<(), Wrong> {
+    fn begin_file(&mut self, start: &BytesStart<'_>) -> Result<(), MetalinkErrorKind> {
         if self.files.len() == FILES_MAX {
-            return Err(Wrong::TooMany("files", FILES_MAX));
+            return Err(MetalinkErrorKind::TooMany("files", FILES_MAX));
         }
-        let name = attribute(start, "name")?.ok_or(Wrong::NoName)?;
-        if !is_name(&name) {
-            return Err(Wrong::Name(quoted(&name)));
+        let name = attribute(start, "name")?.ok_or(MetalinkErrorKind::NoName)?;
+        if !is_safe_name(&name) {
+            return Err(MetalinkErrorKind::Name(quoted(&name)));
         }
         self.file = Some(File { name, ..File::default() });
         Ok(())
     }
 
-    fn begin_pieces(&mut self, start: &BytesStart<'_>) -> Result<(), Wrong> {
+    fn begin_pieces(&mut self, start: &BytesStart<'_>) -> Result<(), MetalinkErrorKind> {
         let kind = attribute(start, "type")?.unwrap_or_default();
         let text = attribute(start, "length")?.unwrap_or_default();
         let bytes = number(&text).filter(|n| (1..=LENGTH_MAX).contains(n));
-        let bytes = bytes.ok_or_else(|| Wrong::PieceBytes(quoted(&text)))?;
-        self.pieces = Some(Draft { kind, bytes, hashes: Vec::new() });
+        let bytes = bytes.ok_or_else(|| MetalinkErrorKind::PieceBytes(quoted(&text)))?;
+        self.pieces = Some(PartialPieces { kind, bytes, hashes: Vec::new() });
         Ok(())
     }
 
-    fn text(&mut self, text: &str) -> Result<(), Wrong> {
+    fn text(&mut self, text: &str) -> Result<(), MetalinkErrorKind> {
         let wanted = match self.open.last() {
             Some(Element::Size | Element::Hash(Some(_)) | Element::Mirror { .. } | Element::Leaves) => true,
-            Some(Element::PieceHash(_)) => self.pieces.as_ref().is_some_and(Draft::is_wanted),
+            Some(Element::PieceHash(_)) => self.pieces.as_ref().is_some_and(PartialPieces::is_wanted),
             _ => false,
         };
         if wanted {
             if self.text.len() + text.len() > TEXT_MAX {
-                return Err(Wrong::TooMany("bytes of text in an element", TEXT_MAX));
+                return Err(MetalinkErrorKind::TooMany("bytes of text in an element", TEXT_MAX));
             }
             self.text.push_str(text);
         }
         Ok(())
     }
 
-    fn end(&mut self) -> Result<(), Wrong> {
+    fn end(&mut self) -> Result<(), MetalinkErrorKind> {
         let Some(element) = self.open.pop() else { return Ok(()) };
         if element == Element::File {
             return self.end_file();
@@ -277,16 +278,16 @@ impl State {
         match element {
             Element::Size => {
                 let size = number(text).filter(|size| *size <= LENGTH_MAX);
-                let size = size.ok_or_else(|| Wrong::Size(quoted(text)))?;
+                let size = size.ok_or_else(|| MetalinkErrorKind::Size(quoted(text)))?;
                 set(&mut file.size, size, "size")?;
             }
-            Element::Hash(Some(Kind::Sha256)) => {
+            Element::Hash(Some(HashKind::Sha256)) => {
                 set(&mut file.hashes.sha256, hash("sha-256", text)?, "sha-256")?;
             }
-            Element::Hash(Some(Kind::Sha512)) => {
+            Element::Hash(Some(HashKind::Sha512)) => {
                 set(&mut file.hashes.sha512, hash("sha-512", text)?, "sha-512")?;
             }
-            Element::Hash(Some(Kind::Blake3)) => {
+            Element::Hash(Some(HashKind::Blake3)) => {
                 set(&mut file.hashes.blake3, hash("blake3", text)?, "blake3")?;
             }
             Element::PieceHash(piece) => {
@@ -302,7 +303,7 @@ impl State {
             Element::Mirror { priority, location, direct } => match Url::parse(text) {
                 Ok(url) if direct => {
                     if file.mirrors.len() == MIRRORS_MAX {
-                        return Err(Wrong::TooMany("mirrors", MIRRORS_MAX));
+                        return Err(MetalinkErrorKind::TooMany("mirrors", MIRRORS_MAX));
                     }
                     file.mirrors.push(Mirror { url, priority, location });
                 }
@@ -310,7 +311,7 @@ impl State {
             },
             Element::Leaves => {
                 if !is_reference(text) {
-                    return Err(Wrong::Leaves(quoted(text)));
+                    return Err(MetalinkErrorKind::Leaves(quoted(text)));
                 }
                 file.leaves.get_or_insert_with(|| text.to_owned());
             }
@@ -319,7 +320,7 @@ impl State {
         Ok(())
     }
 
-    fn end_file(&mut self) -> Result<(), Wrong> {
+    fn end_file(&mut self) -> Result<(), MetalinkErrorKind> {
         let Some(mut file) = self.file.take() else { return Ok(()) };
         check_pieces(&file)?;
         // Stable: those of the same priority stay in their order.
@@ -329,24 +330,24 @@ impl State {
     }
 }
 
-impl Draft {
+impl PartialPieces {
     fn is_wanted(&self) -> bool {
-        Kind::named(&self.kind) == Some(Kind::Sha256)
+        HashKind::named(&self.kind) == Some(HashKind::Sha256)
     }
 
-    fn push(&mut self, number_text: Option<&str>, text: &str) -> Result<(), Wrong> {
+    fn push(&mut self, number_text: Option<&str>, text: &str) -> Result<(), MetalinkErrorKind> {
         if self.hashes.len() == PIECES_MAX {
-            return Err(Wrong::TooMany("piece hashes", PIECES_MAX));
+            return Err(MetalinkErrorKind::TooMany("piece hashes", PIECES_MAX));
         }
         let place = match number_text {
-            Some(text) => number(text).ok_or_else(|| Wrong::PieceNumber(quoted(text)))?,
+            Some(text) => number(text).ok_or_else(|| MetalinkErrorKind::PieceNumber(quoted(text)))?,
             None => self.hashes.len() as u64,
         };
         self.hashes.push((place, hash("sha-256", text)?));
         Ok(())
     }
 
-    fn end(mut self, file: &mut File) -> Result<(), Wrong> {
+    fn end(mut self, file: &mut File) -> Result<(), MetalinkErrorKind> {
         if !self.is_wanted() {
             if file.ignored_pieces.len() < IGNORED_MAX {
                 file.ignored_pieces.push(quoted(&self.kind.trim().to_ascii_lowercase()));
@@ -355,7 +356,7 @@ impl Draft {
         }
         self.hashes.sort_by_key(|(number, _)| *number);
         if let Some((_, (number, _))) = (0..).zip(&self.hashes).find(|(n, (number, _))| n != number) {
-            return Err(Wrong::PieceNumber(number.to_string()));
+            return Err(MetalinkErrorKind::PieceNumber(number.to_string()));
         }
         // Of several lengths, the first serves.
         if file.pieces.as_ref().is_none_or(|there| there.bytes == self.bytes) {
@@ -367,9 +368,9 @@ impl Draft {
 }
 
 /// Sets what may be said once, or twice the same.
-fn set<T: PartialEq>(place: &mut Option<T>, value: T, what: &'static str) -> Result<(), Wrong> {
+fn set<T: PartialEq>(place: &mut Option<T>, value: T, what: &'static str) -> Result<(), MetalinkErrorKind> {
     match place {
-        Some(there) if *there != value => Err(Wrong::Differ(what)),
+        Some(there) if *there != value => Err(MetalinkErrorKind::Differ(what)),
         _ => {
             *place = Some(value);
             Ok(())
@@ -377,9 +378,9 @@ fn set<T: PartialEq>(place: &mut Option<T>, value: T, what: &'static str) -> Res
     }
 }
 
-fn hash<const N: usize>(kind: &'static str, text: &str) -> Result<[u8; N], Wrong> {
+fn hash<const N: usize>(kind: &'static str, text: &str) -> Result<[u8; N], MetalinkErrorKind> {
     let bytes = HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok().and_then(|bytes| bytes.try_into().ok());
-    bytes.ok_or_else(|| Wrong::Hash(kind, 2 * N, quoted(text)))
+    bytes.ok_or_else(|| MetalinkErrorKind::Hash(kind, 2 * N, quoted(text)))
 }
 
 fn number(text: &str) -> Option<u64> {
@@ -387,16 +388,16 @@ fn number(text: &str) -> Option<u64> {
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-fn attribute(start: &BytesStart<'_>, name: &str) -> Result<Option<String>, Wrong> {
-    let bad = |why: String| Wrong::Xml(quoted(&why));
+fn attribute(start: &BytesStart<'_>, name: &str) -> Result<Option<String>, MetalinkErrorKind> {
+    let bad = |why: String| MetalinkErrorKind::Xml(quoted(&why));
     let Some(found) = start.try_get_attribute(name).map_err(|e| bad(e.to_string()))? else { return Ok(None) };
     let value = found.normalized_value(quick_xml::XmlVersion::Explicit1_0).map_err(|e| bad(e.to_string()))?;
     Ok(Some(value.into_owned()))
 }
 
 /// The character that a reference in a text stands for.
-fn resolve(entity: &BytesRef<'_>) -> Result<char, Wrong> {
-    let unknown = || Wrong::Entity(quoted(entity));
+fn resolve(entity: &BytesRef<'_>) -> Result<char, MetalinkErrorKind> {
+    let unknown = || MetalinkErrorKind::Entity(quoted(entity));
     if entity.is_char_ref() {
         return entity.resolve_char_ref().ok().flatten().ok_or_else(unknown);
     }

@@ -6,19 +6,19 @@ use proptest::prelude::*;
 const EXAMPLE: &str = include_str!("example.meta4");
 const OLD: &str = include_str!("example.metalink");
 
-fn file(inner: &str) -> Result<File, BadMetalink> {
+fn file(inner: &str) -> Result<File, MetalinkError> {
     let text = format!("<metalink xmlns='{NAMESPACE_4}'><file name='x'>{inner}</file></metalink>");
     Metalink::parse(text.as_bytes()).map(|mut metalink| metalink.files.remove(0))
 }
 
-fn wrong(text: &str) -> (u64, Wrong) {
+fn wrong(text: &str) -> (u64, MetalinkErrorKind) {
     let bad = Metalink::parse(text.as_bytes()).expect_err("it is wrong");
     assert!(bad.to_string().len() > 10);
-    (bad.line, bad.wrong)
+    (bad.line, bad.kind)
 }
 
-fn in_file(inner: &str) -> Wrong {
-    file(inner).expect_err("it is wrong").wrong
+fn in_file(inner: &str) -> MetalinkErrorKind {
+    file(inner).expect_err("it is wrong").kind
 }
 
 fn hex(hash: u8, len: usize) -> String {
@@ -52,7 +52,7 @@ fn the_example_of_rfc_5854() {
     assert_eq!(two.hashes.sha512, Some([0x11; 64]));
     assert_eq!(two.content(), Some(ContentId { root: [0x22; 32], length: 3 }));
     assert_eq!(two.leaves.as_deref(), Some("b.b3leaves"));
-    assert_eq!(two.leaves_beside().as_deref(), Some(&b"b.b3leaves"[..]));
+    assert_eq!(two.sibling_leaf_list().as_deref(), Some(&b"b.b3leaves"[..]));
     assert_eq!(two.mirrors[0].url.as_str(), "http://example.com/b");
 }
 
@@ -83,53 +83,59 @@ fn names_stay_below_a_directory() {
     {
         let text = format!("<metalink xmlns='{NAMESPACE_4}'>\n<file name='{bad}'/></metalink>");
         let (line, wrong) = wrong(&text);
-        assert!(line == 2 && matches!(wrong, Wrong::Name(_)), "{bad}: {wrong}");
+        assert!(line == 2 && matches!(wrong, MetalinkErrorKind::Name(_)), "{bad}: {wrong}");
     }
     for good in ["x", "a/b/c", "..a", "a b", ".hidden", "ä"] {
-        assert!(is_name(good), "{good}");
+        assert!(is_safe_name(good), "{good}");
     }
-    assert!(!is_name(&"a".repeat(256)) && !is_name(&"a/".repeat(3_000)));
-    assert_eq!(wrong(&format!("<metalink xmlns='{NAMESPACE_4}'><file/></metalink>")).1, Wrong::NoName);
+    assert!(!is_safe_name(&"a".repeat(256)) && !is_safe_name(&"a/".repeat(3_000)));
+    assert_eq!(
+        wrong(&format!("<metalink xmlns='{NAMESPACE_4}'><file/></metalink>")).1,
+        MetalinkErrorKind::NoName
+    );
 }
 
 #[test]
 fn what_is_wrong_is_said_with_its_line() {
     let after = |text: &str| wrong(&format!("<metalink\nxmlns='{NAMESPACE_4}'>\n{text}"));
-    assert_eq!(wrong(""), (1, Wrong::Xml("it has no element".into())));
-    assert_eq!(wrong("<html/>"), (1, Wrong::Root("html".into())));
-    assert_eq!(wrong(&format!("<m:x xmlns:m='{NAMESPACE_4}'/>")), (1, Wrong::Root("x".into())));
-    assert_eq!(wrong("\n<metalink version='3.0'/>"), (2, Wrong::Root("metalink".into())));
-    assert_eq!(after("</metalink>"), (0, Wrong::Empty));
-    assert_eq!(after("<file name='x'>\n"), (4, Wrong::Xml("it ends within an element".into())));
-    assert!(matches!(after("\n<file name='x'></metalink>"), (4, Wrong::Xml(_))));
-    assert!(matches!(after("<file name='x"), (_, Wrong::Xml(_))));
-    assert_eq!(after("</metalink><metalink/>").1, Wrong::Xml("a second root element".into()));
+    assert_eq!(wrong(""), (1, MetalinkErrorKind::Xml("it has no element".into())));
+    assert_eq!(wrong("<html/>"), (1, MetalinkErrorKind::Root("html".into())));
+    assert_eq!(wrong(&format!("<m:x xmlns:m='{NAMESPACE_4}'/>")), (1, MetalinkErrorKind::Root("x".into())));
+    assert_eq!(wrong("\n<metalink version='3.0'/>"), (2, MetalinkErrorKind::Root("metalink".into())));
+    assert_eq!(after("</metalink>"), (0, MetalinkErrorKind::Empty));
+    assert_eq!(after("<file name='x'>\n"), (4, MetalinkErrorKind::Xml("it ends within an element".into())));
+    assert!(matches!(after("\n<file name='x'></metalink>"), (4, MetalinkErrorKind::Xml(_))));
+    assert!(matches!(after("<file name='x"), (_, MetalinkErrorKind::Xml(_))));
+    assert_eq!(after("</metalink><metalink/>").1, MetalinkErrorKind::Xml("a second root element".into()));
     let latin = [format!("<metalink xmlns='{NAMESPACE_4}'>\n").as_bytes(), b"\xe4"].concat();
-    assert_eq!(Metalink::parse(&latin), Err(BadMetalink { line: 2, wrong: Wrong::Encoding }));
-    assert_eq!(in_file("<size>1 MB</size>"), Wrong::Size("1 MB".into()));
-    assert_eq!(in_file("<size/>"), Wrong::Size(String::new()));
-    assert_eq!(in_file("<size>70368744177665</size>"), Wrong::Size("70368744177665".into()));
-    assert_eq!(in_file("<size>1</size><size>2</size>"), Wrong::Differ("size"));
-    assert_eq!(in_file("<hash type='sha-256'>aa</hash>"), Wrong::Hash("sha-256", 64, "aa".into()));
+    assert_eq!(Metalink::parse(&latin), Err(MetalinkError { line: 2, kind: MetalinkErrorKind::Encoding }));
+    assert_eq!(in_file("<size>1 MB</size>"), MetalinkErrorKind::Size("1 MB".into()));
+    assert_eq!(in_file("<size/>"), MetalinkErrorKind::Size(String::new()));
+    assert_eq!(in_file("<size>70368744177665</size>"), MetalinkErrorKind::Size("70368744177665".into()));
+    assert_eq!(in_file("<size>1</size><size>2</size>"), MetalinkErrorKind::Differ("size"));
+    assert_eq!(
+        in_file("<hash type='sha-256'>aa</hash>"),
+        MetalinkErrorKind::Hash("sha-256", 64, "aa".into())
+    );
     let two = format!("<hash type='blake3'>{}</hash><hash type='blake3'>{}</hash>", hex(1, 32), hex(2, 32));
-    assert_eq!(in_file(&two), Wrong::Differ("blake3"));
-    assert_eq!(in_file("<pieces type='sha-256' length='0'/>"), Wrong::PieceBytes("0".into()));
-    assert_eq!(in_file("<pieces type='sha-256'/>"), Wrong::PieceBytes(String::new()));
+    assert_eq!(in_file(&two), MetalinkErrorKind::Differ("blake3"));
+    assert_eq!(in_file("<pieces type='sha-256' length='0'/>"), MetalinkErrorKind::PieceBytes("0".into()));
+    assert_eq!(in_file("<pieces type='sha-256'/>"), MetalinkErrorKind::PieceBytes(String::new()));
     let pieces =
         format!("<size>5</size><pieces type='sha-256' length='4'><hash>{}</hash></pieces>", hex(1, 32));
-    assert_eq!(in_file(&pieces), Wrong::PieceCount { found: 1, expected: 2 });
-    let leaves = format!("<metaurl mediatype='{}'>a b</metaurl>", crate::leaves::MEDIA_TYPE);
-    assert_eq!(in_file(&leaves), Wrong::Leaves("a b".into()));
+    assert_eq!(in_file(&pieces), MetalinkErrorKind::PieceCount { found: 1, expected: 2 });
+    let leaves = format!("<metaurl mediatype='{}'>a b</metaurl>", crate::leaf_list::MEDIA_TYPE);
+    assert_eq!(in_file(&leaves), MetalinkErrorKind::Leaves("a b".into()));
     let long = format!("<url>http://h/{}</url>", "a".repeat(TEXT_MAX));
-    assert_eq!(in_file(&long), Wrong::TooMany("bytes of text in an element", TEXT_MAX));
+    assert_eq!(in_file(&long), MetalinkErrorKind::TooMany("bytes of text in an element", TEXT_MAX));
     let deep = "<a>".repeat(DEPTH_MAX);
-    assert_eq!(in_file(&deep), Wrong::TooMany("elements within each other", DEPTH_MAX));
+    assert_eq!(in_file(&deep), MetalinkErrorKind::TooMany("elements within each other", DEPTH_MAX));
     assert_eq!(
         in_file(&"<url>http://h/</url>".repeat(MIRRORS_MAX + 1)),
-        Wrong::TooMany("mirrors", MIRRORS_MAX)
+        MetalinkErrorKind::TooMany("mirrors", MIRRORS_MAX)
     );
     let huge = vec![b' '; METALINK_MAX + 1];
-    assert_eq!(Metalink::parse(&huge).map_err(|e| e.wrong), Err(Wrong::TooLong(METALINK_MAX + 1)));
+    assert_eq!(Metalink::parse(&huge).map_err(|e| e.kind), Err(MetalinkErrorKind::TooLong(METALINK_MAX + 1)));
     let name = "n".repeat(300);
     assert!(format!("{}", in_file(&format!("<size>{name}</size>"))).len() < 200);
 }
@@ -138,11 +144,11 @@ fn what_is_wrong_is_said_with_its_line() {
 fn nothing_grows() {
     let laughs = "<!DOCTYPE metalink [<!ENTITY a 'ha'><!ENTITY b '&a;&a;&a;'>]>";
     let text = format!("{laughs}<metalink xmlns='{NAMESPACE_4}'><file name='&b;'/></metalink>");
-    assert_eq!(wrong(&text), (1, Wrong::Doctype));
+    assert_eq!(wrong(&text), (1, MetalinkErrorKind::Doctype));
     let outside = format!("<!DOCTYPE m SYSTEM 'http://x/y'>{}", &text[laughs.len()..]);
-    assert_eq!(wrong(&outside).1, Wrong::Doctype);
-    assert_eq!(in_file("<url>&b;</url>"), Wrong::Entity("b".into()));
-    assert!(matches!(wrong(&text[laughs.len()..]).1, Wrong::Xml(_)));
+    assert_eq!(wrong(&outside).1, MetalinkErrorKind::Doctype);
+    assert_eq!(in_file("<url>&b;</url>"), MetalinkErrorKind::Entity("b".into()));
+    assert!(matches!(wrong(&text[laughs.len()..]).1, MetalinkErrorKind::Xml(_)));
 }
 
 #[test]
@@ -175,17 +181,17 @@ fn pieces_of_version_3_have_numbers() {
             "<metalink xmlns='{NAMESPACE_3}'><files><file name='x'><verification>\
              <pieces length='4' type='sha256'>{a}{b}</pieces></verification></file></files></metalink>"
         );
-        Metalink::parse(text.as_bytes()).map_err(|bad| bad.wrong)
+        Metalink::parse(text.as_bytes()).map_err(|bad| bad.kind)
     };
     assert!(read(["0", "1"]).is_ok() && read(["1", "0"]).is_ok());
     for bad in [["0", "0"], ["1", "2"], ["0", "x"], ["0", "18446744073709551615"]] {
-        assert!(matches!(read(bad), Err(Wrong::PieceNumber(_))), "{bad:?}");
+        assert!(matches!(read(bad), Err(MetalinkErrorKind::PieceNumber(_))), "{bad:?}");
     }
 }
 
 #[test]
 fn leaves_beside_are_file_names() {
-    let at = |leaves: &str| File { leaves: Some(leaves.into()), ..File::default() }.leaves_beside();
+    let at = |leaves: &str| File { leaves: Some(leaves.into()), ..File::default() }.sibling_leaf_list();
     assert_eq!(at("./a%20b.b3leaves").as_deref(), Some(&b"a b.b3leaves"[..]));
     for elsewhere in ["../x", "a/b", "http://h/x", "x:y", "%2e%2e", "a%2fb", "/x", "x?y", "x#y", ""] {
         assert_eq!(at(elsewhere), None, "{elsewhere}");
@@ -195,16 +201,19 @@ fn leaves_beside_are_file_names() {
 #[test]
 fn what_nobody_could_read_is_not_written() {
     let good = File { name: "x".into(), size: Some(5), ..File::default() };
-    let of = |file: File| Metalink { files: vec![file] }.emit().map_err(|bad| bad.wrong);
+    let of = |file: File| Metalink { files: vec![file] }.emit().map_err(|bad| bad.kind);
     assert!(of(good.clone()).is_ok());
-    assert_eq!(Metalink::default().emit().map_err(|bad| bad.wrong), Err(Wrong::Empty));
-    assert!(matches!(of(File { name: "../x".into(), ..good.clone() }), Err(Wrong::Name(_))));
-    assert!(matches!(of(File { size: Some(u64::MAX), ..good.clone() }), Err(Wrong::Size(_))));
-    assert!(matches!(of(File { leaves: Some("a b".into()), ..good.clone() }), Err(Wrong::Leaves(_))));
+    assert_eq!(Metalink::default().emit().map_err(|bad| bad.kind), Err(MetalinkErrorKind::Empty));
+    assert!(matches!(of(File { name: "../x".into(), ..good.clone() }), Err(MetalinkErrorKind::Name(_))));
+    assert!(matches!(of(File { size: Some(u64::MAX), ..good.clone() }), Err(MetalinkErrorKind::Size(_))));
+    assert!(matches!(
+        of(File { leaves: Some("a b".into()), ..good.clone() }),
+        Err(MetalinkErrorKind::Leaves(_))
+    ));
     let pieces = |bytes, n| File { pieces: Some(Pieces { bytes, sha256: vec![[0; 32]; n] }), ..good.clone() };
     assert!(of(pieces(4, 2)).is_ok());
-    assert!(matches!(of(pieces(4, 1)), Err(Wrong::PieceCount { .. })));
-    assert!(matches!(of(pieces(0, 0)), Err(Wrong::PieceBytes(_))));
+    assert!(matches!(of(pieces(4, 1)), Err(MetalinkErrorKind::PieceCount { .. })));
+    assert!(matches!(of(pieces(0, 0)), Err(MetalinkErrorKind::PieceBytes(_))));
 }
 
 fn hashes() -> impl Strategy<Value = Hashes> {
@@ -214,7 +223,7 @@ fn hashes() -> impl Strategy<Value = Hashes> {
 }
 
 fn a_file() -> impl Strategy<Value = File> {
-    let name = "[^/\\p{C}]{1,40}(/[^/\\p{C}]{1,40}){0,2}".prop_filter("a name", |name| is_name(name));
+    let name = "[^/\\p{C}]{1,40}(/[^/\\p{C}]{1,40}){0,2}".prop_filter("a name", |name| is_safe_name(name));
     let mirror = ("https?://[a-z]{1,9}/[!-~]{0,40}", 1..=PRIORITY_LAST, of("[a-z]{2}"));
     let mirrors = vec(mirror, 0..4).prop_map(|mirrors| {
         let mut mirrors: Vec<_> = mirrors
@@ -259,7 +268,7 @@ proptest! {
         prop_assume!(text.is_char_boundary(from) && text.is_char_boundary(end));
         let changed = format!("{}{by}{}", &text[..from], &text[end..]);
         if let Ok(mut read) = Metalink::parse(changed.as_bytes()) {
-            prop_assert!(read.files.iter().all(|file| is_name(&file.name)));
+            prop_assert!(read.files.iter().all(|file| is_safe_name(&file.name)));
             let again = Metalink::parse(read.emit().unwrap().as_bytes()).unwrap();
             for file in &mut read.files {
                 (file.ignored_pieces, file.ignored_mirrors) = (Vec::new(), 0);

@@ -7,22 +7,22 @@ use mmtp::id::LENGTH_MAX;
 use quick_xml::escape::escape;
 
 use super::{
-    BadMetalink, FILES_MAX, File, MIRRORS_MAX, Metalink, NAMESPACE_4, PIECES_MAX, PRIORITY_LAST, Wrong,
-    check_pieces, is_name, is_reference,
+    FILES_MAX, File, MIRRORS_MAX, Metalink, MetalinkError, MetalinkErrorKind, NAMESPACE_4, PIECES_MAX,
+    PRIORITY_LAST, check_pieces, is_reference, is_safe_name,
 };
-use crate::leaves::MEDIA_TYPE;
+use crate::leaf_list::MEDIA_TYPE;
 
-pub(super) fn write(metalink: &Metalink) -> Result<String, BadMetalink> {
+pub(super) fn write(metalink: &Metalink) -> Result<String, MetalinkError> {
     let mut out = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<metalink xmlns=\"{NAMESPACE_4}\">\n  \
          <generator>anabranch/{}</generator>\n",
         env!("CARGO_PKG_VERSION")
     );
-    let bad = |wrong| BadMetalink { line: 0, wrong };
+    let bad = |kind| MetalinkError { line: 0, kind };
     match metalink.files.len() {
-        0 => return Err(bad(Wrong::Empty)),
+        0 => return Err(bad(MetalinkErrorKind::Empty)),
         1..=FILES_MAX => {}
-        _ => return Err(bad(Wrong::TooMany("files", FILES_MAX))),
+        _ => return Err(bad(MetalinkErrorKind::TooMany("files", FILES_MAX))),
     }
     for file in &metalink.files {
         check(file).map_err(bad)?;
@@ -34,26 +34,26 @@ pub(super) fn write(metalink: &Metalink) -> Result<String, BadMetalink> {
 }
 
 /// What the types let through but no reader would.
-fn check(file: &File) -> Result<(), Wrong> {
-    if !is_name(&file.name) {
-        return Err(Wrong::Name(file.name.clone()));
+fn check(file: &File) -> Result<(), MetalinkErrorKind> {
+    if !is_safe_name(&file.name) {
+        return Err(MetalinkErrorKind::Name(file.name.clone()));
     }
     if let Some(size) = file.size.filter(|size| *size > LENGTH_MAX) {
-        return Err(Wrong::Size(size.to_string()));
+        return Err(MetalinkErrorKind::Size(size.to_string()));
     }
     if file.mirrors.len() > MIRRORS_MAX {
-        return Err(Wrong::TooMany("mirrors", MIRRORS_MAX));
+        return Err(MetalinkErrorKind::TooMany("mirrors", MIRRORS_MAX));
     }
     if let Some(pieces) = &file.pieces {
         if pieces.bytes == 0 {
-            return Err(Wrong::PieceBytes("0".into()));
+            return Err(MetalinkErrorKind::PieceBytes("0".into()));
         }
         if pieces.sha256.len() > PIECES_MAX {
-            return Err(Wrong::TooMany("piece hashes", PIECES_MAX));
+            return Err(MetalinkErrorKind::TooMany("piece hashes", PIECES_MAX));
         }
     }
     if let Some(leaves) = file.leaves.as_deref().filter(|leaves| !is_reference(leaves)) {
-        return Err(Wrong::Leaves(leaves.into()));
+        return Err(MetalinkErrorKind::Leaves(leaves.into()));
     }
     check_pieces(file)
 }

@@ -10,7 +10,7 @@ use hyper::http::header::{
 };
 use hyper::http::{Response, StatusCode, Version, response};
 
-use crate::client::answer::content_length;
+use crate::client::validate::content_length;
 
 /// The longest head, bytes.
 const MAX_HEAD_BYTES: usize = 64 << 10;
@@ -45,13 +45,13 @@ enum Body {
     UntilClose,
 }
 
-/// What [`Parser::piece`] found.
+/// What [`Parser::data`] found.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Bytes of the body; never none.
-    Piece(Bytes),
+    Data(Bytes),
     /// More bytes are needed.
-    Short,
+    NeedMore,
     /// The body's end.
     End,
 }
@@ -144,13 +144,13 @@ impl Parser {
     ///
     /// # Errors
     /// One clause: chunks that are none.
-    pub(super) fn piece(&mut self, input: &mut BytesMut) -> Result<Step, String> {
+    pub(super) fn data(&mut self, input: &mut BytesMut) -> Result<Step, String> {
         loop {
             if self.body == Body::End {
                 return Ok(Step::End);
             }
             if input.is_empty() {
-                return Ok(Step::Short);
+                return Ok(Step::NeedMore);
             }
             match self.body {
                 Body::End => {}
@@ -158,14 +158,14 @@ impl Parser {
                     let piece = at_most(input, left);
                     let left = left - piece.len() as u64;
                     self.body = if left == 0 { Body::End } else { Body::Length(left) };
-                    return Ok(Step::Piece(piece));
+                    return Ok(Step::Data(piece));
                 }
-                Body::UntilClose => return Ok(Step::Piece(input.split().freeze())),
+                Body::UntilClose => return Ok(Step::Data(input.split().freeze())),
                 Body::Chunk(left) => {
                     let piece = at_most(input, left);
                     let left = left - piece.len() as u64;
                     self.body = if left == 0 { Body::ChunkEnd } else { Body::Chunk(left) };
-                    return Ok(Step::Piece(piece));
+                    return Ok(Step::Data(piece));
                 }
                 Body::ChunkEnd => {
                     let two = input.get(..2).unwrap_or(input);
@@ -173,7 +173,7 @@ impl Parser {
                         return Err("a chunk is longer than it says".to_owned());
                     }
                     if two.len() < 2 {
-                        return Ok(Step::Short);
+                        return Ok(Step::NeedMore);
                     }
                     input.advance(2);
                     self.body = Body::Size;
@@ -185,7 +185,9 @@ impl Parser {
                             input.advance(bytes);
                             self.body = if size == 0 { Body::Trailers(0) } else { Body::Chunk(size) };
                         }
-                        Ok(Status::Partial) if line.len() < MAX_CHUNK_LINE_BYTES => return Ok(Step::Short),
+                        Ok(Status::Partial) if line.len() < MAX_CHUNK_LINE_BYTES => {
+                            return Ok(Step::NeedMore);
+                        }
                         Ok(Status::Partial) => return Err("a chunk's size is too long".to_owned()),
                         Err(_) => return Err("a chunk's size is no number".to_owned()),
                     }
@@ -195,7 +197,7 @@ impl Parser {
                     if before + end.unwrap_or(input.len()) >= MAX_TRAILER_BYTES {
                         return Err("the fields after the body are too long".to_owned());
                     }
-                    let Some(end) = end else { return Ok(Step::Short) };
+                    let Some(end) = end else { return Ok(Step::NeedMore) };
                     let last = end == 0 || input.starts_with(b"\r\n");
                     input.advance(end + 1);
                     self.body = if last { Body::End } else { Body::Trailers(before + end + 1) };
@@ -286,14 +288,14 @@ fn has_token(headers: &HeaderMap, word: &str) -> bool {
 
 /// All answers in `pieces`, after which the connection ends: status and body of each, and whether the last is
 /// whole. `is_head`: they answer HEAD.
-pub(in crate::client) fn answers(pieces: &[&[u8]], is_head: bool) -> (Vec<(u16, Vec<u8>)>, bool) {
+pub(in crate::client) fn parse_responses(pieces: &[&[u8]], is_head: bool) -> (Vec<(u16, Vec<u8>)>, bool) {
     let (mut parser, mut input) = (Parser::default(), BytesMut::new());
     let mut found: Vec<(u16, Vec<u8>)> = Vec::new();
     let mut pieces = pieces.iter();
     let mut in_body = false;
     loop {
         let step = if in_body {
-            parser.piece(&mut input)
+            parser.data(&mut input)
         } else {
             match parser.head(&mut input, is_head) {
                 Ok(Some(parts)) => {
@@ -301,13 +303,13 @@ pub(in crate::client) fn answers(pieces: &[&[u8]], is_head: bool) -> (Vec<(u16, 
                     in_body = true;
                     continue;
                 }
-                Ok(None) => Ok(Step::Short),
+                Ok(None) => Ok(Step::NeedMore),
                 Err(e) => Err(e),
             }
         };
         match step {
             Err(_) => return (found, false),
-            Ok(Step::Piece(bytes)) => {
+            Ok(Step::Data(bytes)) => {
                 if let Some((_, body)) = found.last_mut() {
                     body.extend_from_slice(&bytes);
                 }
@@ -318,7 +320,7 @@ pub(in crate::client) fn answers(pieces: &[&[u8]], is_head: bool) -> (Vec<(u16, 
                     return (found, true);
                 }
             }
-            Ok(Step::Short) => match pieces.next() {
+            Ok(Step::NeedMore) => match pieces.next() {
                 Some(piece) => input.extend_from_slice(piece),
                 None if in_body => {
                     let whole = parser.close().is_ok();
@@ -338,7 +340,7 @@ mod tests {
     use super::*;
 
     fn all(text: &str) -> (Vec<(u16, Vec<u8>)>, bool) {
-        answers(&[text.replace('\n', "\r\n").as_bytes()], false)
+        parse_responses(&[text.replace('\n', "\r\n").as_bytes()], false)
     }
 
     #[test]
@@ -479,9 +481,9 @@ mod tests {
             cuts.sort_unstable();
             let pieces: Vec<&[u8]> = cuts.windows(2).map(|two| &bytes[two[0]..two[1]]).collect();
             let single: Vec<&[u8]> = bytes.chunks(1).collect();
-            let whole = answers(&[&bytes], is_head);
-            proptest::prop_assert_eq!(&answers(&pieces, is_head), &whole);
-            proptest::prop_assert_eq!(&answers(&single, is_head), &whole);
+            let whole = parse_responses(&[&bytes], is_head);
+            proptest::prop_assert_eq!(&parse_responses(&pieces, is_head), &whole);
+            proptest::prop_assert_eq!(&parse_responses(&single, is_head), &whole);
         }
 
         #[test]
@@ -490,7 +492,7 @@ mod tests {
             bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..200),
         ) {
             let bytes = [before, bytes].concat();
-            let (found, _) = answers(&[&bytes], false);
+            let (found, _) = parse_responses(&[&bytes], false);
             proptest::prop_assert!(found.iter().map(|(_, body)| body.len()).sum::<usize>() <= bytes.len());
         }
 
@@ -498,7 +500,7 @@ mod tests {
         fn never_more_than_its_length(length in 0_u64..40, sent in 0_usize..80, cut in 0_usize..40) {
             let text = format!("HTTP/1.1 200 O\r\nContent-Length: {length}\r\n\r\n{}", "z".repeat(sent));
             let (first, second) = text.as_bytes().split_at(cut.min(text.len()));
-            let (found, whole) = answers(&[first, second], false);
+            let (found, whole) = parse_responses(&[first, second], false);
             let expected = sent.min(length as usize);
             proptest::prop_assert_eq!(found, vec![(200, vec![b'z'; expected])]);
             proptest::prop_assert_eq!(whole, sent as u64 == length);

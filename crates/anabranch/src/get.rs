@@ -1,0 +1,327 @@
+//! Getting a file or a directory from all who have it: [`Get`] says what and how, [`Download`] where to.
+//!
+//! What happens inside: `fetch` looks sources up and asks HTTP servers what they have
+//! (`discovery`), then a `driver` joins the machines (`mmtp`'s subscriber, `mirror`'s scheduler and pool)
+//! with sockets (`udp_paths`, `mirror_driver`), the clock and the disk (`sink`). The files of a directory
+//! from mirrors (`directory`) come many at once while they are small (`small_files`).
+
+mod directory;
+mod discovery;
+mod driver;
+mod existing;
+mod fetch;
+mod groups;
+mod history;
+mod idle_timeout;
+mod locators;
+mod lookup;
+mod mirror_driver;
+mod origin;
+mod outcome;
+mod pool;
+mod rate_meter;
+mod request;
+mod routes;
+mod server_status;
+mod single_file;
+mod sink;
+mod small_files;
+mod source_status;
+mod transfer;
+mod udp_paths;
+mod writer;
+
+pub use groups::Groups;
+pub use transfer::{Events, Transfer};
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use algo::Span;
+use algo::control::{ALGORITHMS, Algorithm};
+use anabranch_http::client::Options;
+use net::Egress;
+
+use crate::event::Observer;
+use crate::host_port::HostPort;
+use crate::target::Output;
+use crate::{Control, Error, Event, Report, Result, Stop};
+use locators::Locators;
+use request::Request;
+
+/// How long a transfer waits without any answer before it gives up, unless it is told otherwise.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Between two reports of progress, unless it is told otherwise.
+const PROGRESS_EVERY: Duration = Duration::from_millis(200);
+
+/// What to get, from whom, and how. [`to_file`](Self::to_file) and its siblings say where to.
+///
+/// ```no_run
+/// use anabranch::{Control, Event, Get};
+///
+/// let get = Get::new(["https://a.example/f.iso", "https://b.example/f.iso"])?.via("wlan0").via("wwan0");
+/// let report = get.to_file("f.iso").run(|event| {
+///     if let Event::Progress(progress) = event {
+///         println!("{} of {} bytes", progress.done_bytes, progress.total_bytes);
+///     }
+///     Control::Continue
+/// })?;
+/// println!("{}: {}", report.target, report.verdict());
+/// # Ok::<(), anabranch::Error>(())
+/// ```
+///
+/// The names that [`Get::new`] takes are read at once. All that the other methods take is checked when a
+/// transfer begins, for interfaces and files come and go: then [`Error::Usage`] says what is wrong with it.
+#[derive(Clone)]
+pub struct Get {
+    locators: Locators,
+    from: Vec<String>,
+    via: Vec<String>,
+    controller: String,
+    groups: Groups,
+    timeout: Duration,
+    progress_every: Duration,
+    sha256: Option<[u8; 32]>,
+    http: Options,
+}
+
+impl Get {
+    /// Names one content: a URI as a source gave it (`anabranch:…`), URLs of one and the same file
+    /// (`http://…`, `https://…`), a Metalink (the path of a file, or a URL that ends in `.meta4` or
+    /// `.metalink`). A Metalink of several files is a directory.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if one of them is no such name, a Metalink file cannot be read, or they name
+    /// different contents.
+    pub fn new<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Result<Self> {
+        Ok(Self {
+            locators: Locators::read(names)?,
+            from: Vec::new(),
+            via: Vec::new(),
+            controller: ALGORITHMS[0].name.to_owned(),
+            groups: Groups::default(),
+            timeout: TIMEOUT,
+            progress_every: PROGRESS_EVERY,
+            sha256: None,
+            http: Options::default(),
+        })
+    }
+
+    /// One more source that speaks mmTP, besides those that the URI names: `host`, `host:port`, or an address
+    /// with or without a port. Without one, [`PORT`](crate::PORT) is meant.
+    #[must_use]
+    pub fn from_source(mut self, source: impl Into<String>) -> Self {
+        self.from.push(source.into());
+        self
+    }
+
+    /// Uses this network interface or local address (`wlan0`, `192.0.2.7`, `fe80::1%eth0`), and no other that
+    /// is not named too. If it cannot be used, the transfer fails. Without any: every usable one.
+    #[must_use]
+    pub fn via(mut self, interface: impl Into<String>) -> Self {
+        self.via.push(interface.into());
+        self
+    }
+
+    /// The SHA-256 that the whole file must have, whatever else is known of it.
+    #[must_use]
+    pub const fn sha256(mut self, digest: [u8; 32]) -> Self {
+        self.sha256 = Some(digest);
+        self
+    }
+
+    /// The congestion controller, by its name in [`algo::control::ALGORITHMS`]; `NAME+START` with a slow
+    /// start of [`algo::control::SLOW_STARTS`].
+    #[must_use]
+    pub fn controller(mut self, name: impl Into<String>) -> Self {
+        self.controller = name.into();
+        self
+    }
+
+    /// Which paths may share a bottleneck, and so take together what one TCP would. Without this: all.
+    #[must_use]
+    pub fn groups(mut self, groups: Groups) -> Self {
+        self.groups = groups;
+        self
+    }
+
+    /// Gives up when nobody has answered for so long; what has arrived is kept. Without this: [`TIMEOUT`].
+    #[must_use]
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// The least time between two [`Event::Progress`]. Without this: 200 ms.
+    #[must_use]
+    pub const fn progress_every(mut self, interval: Duration) -> Self {
+        self.progress_every = interval;
+        self
+    }
+
+    /// A header field for each HTTP request. `Authorization` and `Cookie` go where [`user`](Self::user)
+    /// goes.
+    #[must_use]
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.http.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// Name and password for the HTTP servers named in [`Get::new`]; not for those that they redirect to, nor
+    /// for those that only a Metalink or another server names: [`netrc`](Self::netrc) is for these.
+    #[must_use]
+    pub fn user(mut self, name: impl Into<String>, password: impl Into<String>) -> Self {
+        self.http.user = Some((name.into(), password.into()));
+        self
+    }
+
+    /// A `.netrc` to take names and passwords from; its default entry goes where [`user`](Self::user) goes.
+    #[must_use]
+    pub fn netrc(mut self, file: impl Into<PathBuf>) -> Self {
+        self.http.netrc = Some(file.into());
+        self
+    }
+
+    /// A proxy for HTTP: `http://HOST:PORT`, `socks5://HOST:PORT`, `socks5h://HOST:PORT`, or an empty string
+    /// for none. Without this: as the environment says (`http_proxy`, `https_proxy`, `all_proxy`,
+    /// `no_proxy`).
+    #[must_use]
+    pub fn proxy(mut self, url: impl Into<String>) -> Self {
+        self.http.proxy = Some(url.into());
+        self
+    }
+
+    /// Believes the certificates in this PEM file too.
+    #[must_use]
+    pub fn ca_file(mut self, file: impl Into<PathBuf>) -> Self {
+        self.http.ca_file = Some(file.into());
+        self
+    }
+
+    /// Believes any certificate: anybody may then be the server. Hashes are checked all the same.
+    #[must_use]
+    pub const fn insecure(mut self) -> Self {
+        self.http.insecure = true;
+        self
+    }
+
+    /// To exactly this path; a content that is a directory becomes this directory.
+    #[must_use]
+    pub fn to_file(&self, path: impl Into<PathBuf>) -> Download {
+        self.download(Output::Path(path.into()))
+    }
+
+    /// Into this directory, which must exist, under the content's own name: that of the URI, the Metalink or
+    /// the URL.
+    #[must_use]
+    pub fn to_directory(&self, directory: impl Into<PathBuf>) -> Download {
+        self.download(Output::Inside(directory.into()))
+    }
+
+    /// As the command line's `--output` has it: into `path` if that ends in a slash or, for a file, is a
+    /// directory; otherwise to this path. `None`: under its own name, in the current directory.
+    #[must_use]
+    pub fn to_output(&self, path: Option<PathBuf>) -> Download {
+        self.download(path.map_or(Output::Own, Output::Either))
+    }
+
+    fn download(&self, output: Output) -> Download {
+        Download { get: self.clone(), output, overwrite: false, stop: None }
+    }
+}
+
+/// A [`Get`] with a destination: to be [run](Self::run) on this thread or [started](Self::start) on its own.
+///
+/// What arrives is kept in `NAME.part`, with a journal beside it, and `NAME` appears at the end, whole and
+/// verified as far as [`Report::verified`] says. After a failure or a stop the same request resumes. Of two
+/// downloads to the same path at the same time the second fails with [`Error::Target`].
+#[derive(Clone)]
+pub struct Download {
+    get: Get,
+    output: Output,
+    overwrite: bool,
+    stop: Option<Stop>,
+}
+
+impl Download {
+    /// Overwrites the destination if it exists, and a part of another content that is in its place.
+    #[must_use]
+    pub const fn overwrite(mut self, overwrite: bool) -> Self {
+        self.overwrite = overwrite;
+        self
+    }
+
+    /// Ends with [`Error::Interrupted`] when `stop` is used, by a signal handler or another thread.
+    #[must_use]
+    pub fn stopped_by(mut self, stop: &Stop) -> Self {
+        self.stop = Some(stop.clone());
+        self
+    }
+
+    /// Runs the transfer on this thread until it ends. `listener` hears what happens; the last event is
+    /// [`Event::Finished`], whose report is also returned if all went well. When the listener answers
+    /// [`Control::Stop`], the transfer ends soon, in order, with [`Error::Interrupted`].
+    ///
+    /// # Errors
+    /// See [`Error`]. What arrived is kept, unless nobody can tell whether it is right.
+    pub fn run(self, mut listener: impl FnMut(Event) -> Control) -> Result<Report> {
+        let stop = match &self.stop {
+            Some(stop) => stop.clone(),
+            None => Stop::new().map_err(no_descriptors)?,
+        };
+        self.run_until(stop, &mut listener)
+    }
+
+    /// Starts the transfer on a thread of its own. Dropping the handle stops it; see [`Transfer`].
+    ///
+    /// # Errors
+    /// [`Error::System`] if there can be no thread. What is wrong with the request is what the transfer ends
+    /// with.
+    pub fn start(self) -> Result<Transfer> {
+        // The handle stops this transfer, not what else the caller's `Stop` is for.
+        let stop = self.stop.as_ref().map_or_else(Stop::new, Stop::below).map_err(no_descriptors)?;
+        Transfer::spawn(stop.clone(), move |listener| self.run_until(stop, listener))
+    }
+
+    fn run_until(self, stop: Stop, listener: &mut dyn FnMut(Event) -> Control) -> Result<Report> {
+        let every = span(self.get.progress_every);
+        let mut observer = Observer::new(listener, stop, every);
+        match self.request() {
+            Ok((request, locators)) => fetch::fetch(&request, locators, &mut observer),
+            Err(error) => fetch::failed(error, &mut observer),
+        }
+    }
+
+    /// The same with every option checked.
+    fn request(self) -> Result<(Request, Locators)> {
+        let Self { get, output, overwrite, .. } = self;
+        let source =
+            |text: &String| text.parse::<HostPort>().map_err(|e| Error::usage(format!("source {text}: {e}")));
+        let via = |text: &String| {
+            Egress::parse(text).map_err(|e| Error::usage(format!("interface or address {text}: {e}")))
+        };
+        let algorithm = Algorithm::by_name(&get.controller)
+            .ok_or_else(|| Error::usage(format!("unknown congestion control: {}", get.controller)))?;
+        let request = Request {
+            from: get.from.iter().map(source).collect::<Result<_>>()?,
+            via: get.via.iter().map(via).collect::<Result<_>>()?,
+            output,
+            algorithm,
+            groups: get.groups,
+            timeout: span(get.timeout),
+            force: overwrite,
+            sha256: get.sha256,
+            http: get.http,
+        };
+        Ok((request, get.locators))
+    }
+}
+
+fn span(duration: Duration) -> Span {
+    Span::from_nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+}
+
+fn no_descriptors(error: std::io::Error) -> Error {
+    Error::system(format!("the system has no descriptors left: {error}"))
+}

@@ -1,0 +1,380 @@
+//! A directory from mirrors: the files of one Metalink.
+//!
+//! What is there already and right is found first. Then come the small files that have a hash, many at once
+//! ([`SmallFiles`]), then the others, each as if it were fetched alone. A file that cannot be had does not
+//! keep the others from coming; it is told at the end.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use mirror::metalink::{File, Metalink};
+use mmtp::ContentId;
+use net::Clock;
+
+use super::discovery::{Discovered, DiscoveredFile, Expected, discover};
+use super::locators::{Beside, Locators, MetalinkOrigin};
+use super::origin::{Origin, host, origin};
+use super::outcome::{FileOutcome, Outcome};
+use super::request::Request;
+use super::server_status::most_specific;
+use super::single_file;
+use super::small_files::{ByteTotals, FileJob, Hash, SMALL_BYTES, SmallFiles};
+use super::writer::Writer;
+use crate::error::ErrorKind;
+use crate::event::Observer;
+use crate::filenames::{is_harmless, show};
+use crate::format::bytes;
+use crate::report::{add, share};
+use crate::target::{DestPath, Directory, is_there};
+use crate::{BannedSource, PathProgress, Progress, Report, Verified};
+use crate::{Error, Result};
+
+/// Files that are named when download could not be had.
+const TOLD_MAX: usize = 5;
+
+/// Fetches the files that a Metalink describes into a directory.
+pub(super) fn get(
+    request: &Request,
+    metalink: Metalink,
+    base: MetalinkOrigin,
+    beside: &Beside,
+    observer: &mut Observer<'_>,
+) -> Result<Outcome> {
+    refuse(request, &metalink, &base, beside)?;
+    let name = name(&base).filter(|name| is_harmless(name));
+    let id = ContentId::of(metalink.files.iter().map(|f| f.name.as_str()).collect::<String>().as_bytes());
+    let path = request.output.directory_path(name.as_deref(), &id)?;
+    let directory = Arc::new(Directory::create(&path)?);
+    let files = metalink.files.len();
+    let mut download = DirectoryDownload { request, base, beside, directory, sum: Totals::default() };
+    download.sum.files = files;
+    let result = download.fetch(metalink, observer).and_then(|()| download.sum.result());
+    let content = format!("{files} files");
+    Ok(Outcome { report: download.sum.report(show(&path), content, result.is_ok()), result })
+}
+
+/// What makes no sense beside a Metalink of download files.
+fn refuse(request: &Request, metalink: &Metalink, base: &MetalinkOrigin, beside: &Beside) -> Result<()> {
+    let n = metalink.files.len();
+    let is_remote = matches!(base, MetalinkOrigin::Url(_));
+    let why = if request.sha256.is_some() {
+        "--checksum is of one file"
+    } else if !request.from.is_empty() {
+        "--from is for a content that has one id; a directory from sources that speak mmTP has a URI of its \
+         own, and comes from them alone"
+    } else if beside.uri {
+        "the URI names one content: fetch it by itself"
+    } else if beside.urls {
+        "the URLs beside it name one file: put them into the Metalink, or fetch them by themselves"
+    } else if beside.lists > usize::from(is_remote) {
+        "fetch other Metalinks by themselves"
+    } else {
+        // Some programs obey files by their names (.profile, .ssh/rc), and who runs a server is not trusted.
+        let is_hidden = |file: &&File| file.name.split('/').any(|part| part.starts_with('.'));
+        if let Some(hidden) = metalink.files.iter().find(is_hidden).filter(|_| is_remote) {
+            let name = show(&hidden.name);
+            return Err(Error::usage(format!(
+                "the Metalink names a hidden file ({name}), which a server may not choose: if you trust it, \
+                 download the Metalink and fetch it by its file name"
+            )));
+        }
+        let mut names = BTreeSet::new();
+        return match metalink.files.iter().find(|file| !names.insert(file.name.as_str())) {
+            Some(twice) => Err(Error::usage(format!("the Metalink has {} twice", show(&twice.name)))),
+            None => Ok(()),
+        };
+    };
+    Err(Error::usage(format!("the Metalink describes {n} files: {why}")))
+}
+
+/// The Metalink's own name, without `.meta4`.
+fn name(base: &MetalinkOrigin) -> Option<Vec<u8>> {
+    use std::os::unix::ffi::OsStrExt as _;
+    let name = match base {
+        MetalinkOrigin::Path(path) => path.file_name()?.as_bytes().to_vec(),
+        MetalinkOrigin::Url(url) => url.file_name()?,
+    };
+    let lower = name.to_ascii_lowercase();
+    let end = [&b".meta4"[..], b".metalink"].into_iter().find(|end| lower.ends_with(end))?;
+    Some(name[..name.len() - end.len()].to_vec())
+}
+
+/// What tells that a file is right, if anything short does.
+fn hash(file: &File) -> Option<Hash> {
+    file.hashes.blake3.map(Hash::Blake3).or(file.hashes.sha256.map(Hash::Sha256))
+}
+
+struct DirectoryDownload<'a> {
+    request: &'a Request,
+    base: MetalinkOrigin,
+    beside: &'a Beside,
+    directory: Arc<Directory>,
+    sum: Totals,
+}
+
+/// What has come of the files so far.
+#[derive(Default)]
+struct Totals {
+    files: usize,
+    totals: ByteTotals,
+    elapsed_s: f64,
+    rows: Vec<PathProgress>,
+    banned: Vec<BannedSource>,
+    /// Origins of those.
+    liars: Vec<Origin>,
+    unverified: usize,
+    /// Files that could not be had, with the kind of error and the reason.
+    missing: Vec<(String, ErrorKind, String)>,
+}
+
+impl DirectoryDownload<'_> {
+    /// # Errors
+    /// What ends all of it. What ends one file alone is in the sum.
+    fn fetch(&mut self, metalink: Metalink, observer: &mut Observer<'_>) -> Result<()> {
+        self.sum.totals.total_bytes = metalink.files.iter().filter_map(|file| file.size).sum();
+        let (mut small, mut others) = (Vec::new(), Vec::new());
+        for file in metalink.files {
+            match (file.size, hash(&file)) {
+                (Some(bytes), Some(hash)) if bytes <= SMALL_BYTES => {
+                    let urls = file.mirrors.into_iter().map(|mirror| mirror.url).collect();
+                    small.push(FileJob { name: file.name, bytes, hash, urls });
+                }
+                _ => others.push(file),
+            }
+        }
+        observer.notice(&format!(
+            "{} files, {}; each is verified before it gets its name, if there is a hash of it",
+            self.sum.files,
+            bytes(self.sum.totals.total_bytes)
+        ));
+        let small = self.leave_out(small, |item| Some((&item.name, item.bytes, item.hash)), observer)?;
+        let others = self.leave_out(others, |file| Some((&file.name, file.size?, hash(file)?)), observer)?;
+        self.small(&small, observer)?;
+        for file in others {
+            self.one(file, observer)?;
+        }
+        if self.sum.unverified > 0 {
+            observer.notice(&format!("UNVERIFIED: {} files, of which there is no hash", self.sum.unverified));
+        }
+        Ok(())
+    }
+
+    fn place(&self, name: &str) -> Result<DestPath> {
+        self.directory.place(name.split('/').map(str::as_bytes))
+    }
+
+    /// Leaves out what is there already. What is there and is not right is told before anything is fetched.
+    fn leave_out<T>(
+        &mut self,
+        files: Vec<T>,
+        what: impl Fn(&T) -> Option<(&str, u64, Hash)>,
+        observer: &mut Observer<'_>,
+    ) -> Result<Vec<T>> {
+        let clock = Clock::start();
+        observer.among(Progress::default());
+        let mut missing = Vec::new();
+        for file in files {
+            let Some((name, bytes, hash)) = what(&file) else {
+                missing.push(file);
+                continue;
+            };
+            let place = self.place(name)?;
+            let (proof, root) = hash.proof();
+            let id = ContentId { root, length: bytes };
+            if is_there(&place, id, proof, self.request.force, &mut |_| !observer.is_stopped())?.is_some() {
+                self.sum.totals.done_bytes += bytes;
+                self.sum.totals.resumed_bytes += bytes;
+            } else {
+                missing.push(file);
+            }
+            let ByteTotals { total_bytes, done_bytes, resumed_bytes } = self.sum.totals;
+            if resumed_bytes > 0 {
+                let snapshot = Progress { total_bytes, done_bytes, resumed_bytes, ..Progress::default() };
+                observer.checking(clock.now(), snapshot);
+            }
+            if observer.is_stopped() {
+                return Err(Error::interrupted("interrupted; nothing was fetched"));
+            }
+        }
+        Ok(missing)
+    }
+
+    fn small(&mut self, items: &[FileJob], observer: &mut Observer<'_>) -> Result<()> {
+        if items.is_empty() {
+            return Ok(());
+        }
+        observer.among(Progress::default());
+        let writer = Writer::start(&self.directory, self.request.force)?;
+        let (client, origins) = (self.request.client()?, &self.beside.origins);
+        let mut small = SmallFiles::new(client, items, origins, self.request, writer, observer)?;
+        let result = small.run(&mut self.sum.totals, observer);
+        let ended = small.end();
+        for (origin, source, reason) in ended.liars {
+            self.sum.liars.push(origin);
+            self.sum.banned.push(BannedSource { source, reason });
+        }
+        self.sum
+            .missing
+            .extend(ended.lost.into_iter().map(|(n, code, why)| (items[n].name.clone(), code, why)));
+        self.sum.add(&ended.last);
+        result
+    }
+
+    /// Fetches a file as if it were alone.
+    fn one(&mut self, mut file: File, observer: &mut Observer<'_>) -> Result<()> {
+        let name = file.name.clone();
+        let size = file.size.unwrap_or(0);
+        let ByteTotals { total_bytes, done_bytes, resumed_bytes } = self.sum.totals;
+        let total_bytes = total_bytes - size;
+        let elapsed_s = self.sum.elapsed_s;
+        let paths = self.sum.rows.clone();
+        observer.among(Progress { total_bytes, done_bytes, resumed_bytes, elapsed_s, paths, note: None });
+        if observer.is_stopped() {
+            return Err(Error::interrupted("interrupted; what arrived is kept"));
+        }
+        // Without a hash of it nothing was looked at before. It keeps no other from coming.
+        let is_taken = |place: DestPath| Ok(!self.request.force && place.is_taken()?);
+        let (in_the_way, no_place) = match self.place(&name).and_then(is_taken) {
+            Ok(in_the_way) => (in_the_way, None),
+            Err(error) => (error.kind() == ErrorKind::Target, Some(error)),
+        };
+        file.mirrors.retain(|mirror| !self.sum.liars.contains(&origin(&mirror.url)));
+        let ended = if let Some(failure) = no_place {
+            Err(failure)
+        } else if !file.mirrors.is_empty() {
+            observer.about(Some(show(&name)));
+            let ended = self.alone(file, observer);
+            observer.about(None);
+            ended
+        } else if self.sum.liars.is_empty() {
+            Err(Error::not_found("no mirror is named"))
+        } else {
+            Err(Error::corrupt("all its mirrors are banned"))
+        };
+        let failure = match ended {
+            Ok((found, FileOutcome { report, result, .. })) => {
+                self.sum.totals.total_bytes = total_bytes + report.last.total_bytes.max(size);
+                self.sum.totals.done_bytes += report.last.done_bytes;
+                self.sum.totals.resumed_bytes += report.last.resumed_bytes;
+                self.sum.add(&report.last);
+                for banned in report.banned {
+                    let url = found.mirrors.iter().find(|m| host(&m.url) == banned.source);
+                    self.sum.liars.extend(url.map(|mirror| origin(&mirror.url)));
+                    self.sum.banned.push(banned);
+                }
+                let unverified = matches!(report.verified, Verified::Nothing | Verified::Unchanged);
+                self.sum.unverified += usize::from(unverified && result.is_ok());
+                result.err()
+            }
+            Err(failure) => Some(failure),
+        };
+        match failure {
+            None => Ok(()),
+            Some(error)
+                if is_of_the_file(error.kind()) || (in_the_way && error.kind() == ErrorKind::Target) =>
+            {
+                observer.notice(&format!("{}: {error}", show(&name)));
+                self.sum.missing.push((name, error.kind(), error.to_string()));
+                Ok(())
+            }
+            Some(error) => {
+                let message = format!("{}: {error}", show(&name));
+                Err(error.with_message(message))
+            }
+        }
+    }
+
+    fn alone(&self, file: File, observer: &mut Observer<'_>) -> Result<(DiscoveredFile, FileOutcome)> {
+        let name = file.name.clone();
+        let asked = Locators {
+            metalink: Some((Metalink { files: vec![file] }, self.base.clone())),
+            origins: self.beside.origins.clone(),
+            ..Locators::default()
+        };
+        let mut client = self.request.client()?;
+        let found = match discover(asked, Expected::default(), self.request, &mut client, observer)? {
+            Discovered::File(found) => *found,
+            Discovered::Directory(..) => return Err(Error::system("a Metalink within a Metalink")),
+        };
+        let mut place = || self.place(&name);
+        let end = single_file::fetch(self.request, &found, &[], client, &mut place, observer)?;
+        Ok((found, end))
+    }
+}
+
+/// Whether other files may come all the same.
+const fn is_of_the_file(code: ErrorKind) -> bool {
+    matches!(code, ErrorKind::NotFound | ErrorKind::Unreachable | ErrorKind::Corrupt | ErrorKind::Refused)
+}
+
+impl Totals {
+    /// Adds what came over which route.
+    fn add(&mut self, last: &Progress) {
+        self.elapsed_s += last.elapsed_s;
+        add(&mut self.rows, &last.paths);
+    }
+
+    /// How it ends if nothing ended it.
+    fn result(&self) -> Result<()> {
+        if self.missing.is_empty() {
+            return Ok(());
+        }
+        let codes: Vec<ErrorKind> = self.missing.iter().map(|(_, code, _)| *code).collect();
+        let code = most_specific(codes.iter().copied());
+        // The reason for the error's kind comes first.
+        let mut reasons: Vec<(bool, &str)> = Vec::new();
+        for (_, each, why) in &self.missing {
+            if !reasons.iter().any(|(_, known)| known == why) {
+                reasons.push((*each != code, why));
+            }
+        }
+        reasons.sort_by_key(|(is_other, _)| *is_other);
+        let told = |of: &str| {
+            let names = self.missing.iter().filter(|(.., why)| why == of).map(|(name, ..)| show(name));
+            let mut names: Vec<String> = names.take(TOLD_MAX + 1).collect();
+            if names.len() > TOLD_MAX {
+                names[TOLD_MAX] = "…".into();
+            }
+            format!("({}): {of}", names.join(", "))
+        };
+        let mut why: Vec<String> = reasons.iter().take(TOLD_MAX).map(|(_, why)| told(why)).collect();
+        if reasons.len() > TOLD_MAX {
+            why.push("…".into());
+        }
+        let (lost, files, why) = (self.missing.len(), self.files, why.join("; "));
+        let hint = if codes.iter().all(|code| *code == ErrorKind::NotFound) {
+            "; perhaps the URLs in the Metalink are wrong"
+        } else {
+            ""
+        };
+        let rest =
+            if lost < files { "the others are here".to_owned() } else { format!("none is here{hint}") };
+        let message = format!("{lost} of {files} files could not be had {why}; {rest}");
+        Err(code.error(message))
+    }
+
+    fn report(&mut self, target: String, content: String, complete: bool) -> Report {
+        share(&mut self.rows);
+        let seconds = self.elapsed_s.max(1e-9);
+        for row in &mut self.rows {
+            row.rate_bytes = (row.bytes as f64 / seconds) as u64;
+        }
+        let ByteTotals { total_bytes, done_bytes, resumed_bytes } = self.totals;
+        Report {
+            last: Progress {
+                total_bytes,
+                done_bytes,
+                resumed_bytes,
+                elapsed_s: self.elapsed_s,
+                paths: std::mem::take(&mut self.rows),
+                note: None,
+            },
+            target,
+            content: Some(content),
+            banned: std::mem::take(&mut self.banned),
+            complete,
+            verified: if self.unverified > 0 { Verified::Nothing } else { Verified::Files },
+            unverified_since: None,
+        }
+    }
+}

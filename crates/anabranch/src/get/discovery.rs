@@ -1,0 +1,472 @@
+//! Asks HTTP servers, before anything is fetched, which of the URLs have the file, how long it is, and which
+//! hashes there are.
+//!
+//! Probes that do not depend on each other are sent at once. What is found, the strongest first: chaining
+//! values of all blocks (a leaf list that gives the content's root), hashes of pieces (a Metalink), the root
+//! alone, the SHA-256 of the whole, nothing. A mirror that has a file of another length, or none, is left out
+//! and named.
+//!
+//! What the user says (a content id, a checksum) or a Metalink is believed before what a server offers beside
+//! the file. Nobody is waited for longer than for the whole transfer, nor for what may lie beside the file
+//! longer than [`BESIDE_FOR`]. The user's secrets go only to origins that the user named.
+
+mod resolution;
+mod retry;
+mod sidecar;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsStr;
+use std::io::Read as _;
+use std::os::fd::AsFd as _;
+use std::os::unix::ffi::OsStrExt as _;
+
+use algo::{Span, Time};
+use anabranch_http::client::{Client, Event, FetchError, FetchId, FetchRequest, Head, RequestKind};
+use mirror::http_fields;
+use mirror::leaf_list::{self, LEAVES_MAX, LeafList};
+use mirror::metalink::{self, METALINK_MAX, Metalink};
+use mirror::url::Url;
+use mmtp::ContentId;
+use net::{Clock, Egress, Interest, Poller};
+
+use super::locators::{Locators, MetalinkOrigin};
+use super::origin::{Origin, host, origin};
+use super::request::Request;
+use super::server_status::{code, describe};
+use crate::error::ErrorKind;
+use crate::event::Observer;
+use crate::{Error, Result};
+use resolution::its_file;
+pub(super) use resolution::{DiscoveredFile, ExistingFile, Mirror};
+
+/// Once some servers have answered, and nothing has come for so long, the others are not waited for.
+const QUIET: Span = Span::from_secs(3);
+/// Mirrors of one transfer.
+pub(super) const MIRRORS_MAX: usize = 64;
+/// A `b3sum` line is no longer.
+const LINE_MAX: usize = 16 * 1024;
+/// How long an answer about what may lie beside the file is waited for; a leaf list that has begun to come
+/// may take longer, for it is as long as the file is.
+const BESIDE_FOR: Span = Span::from_secs(10);
+
+/// What a probe asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ProbeKind {
+    Mirror(usize),
+    List,
+    Leaves,
+    Line,
+}
+
+/// A request that waits for its answer.
+struct Probe {
+    kind: ProbeKind,
+    url: Url,
+    what: RequestKind,
+    /// The index of the local end that it was sent from.
+    via: usize,
+    /// Whether it is for a sidecar: a file that the caller did not name and that may not exist.
+    beside: bool,
+    /// The deadline of the answer.
+    until: Time,
+    /// Answers so far that said "not now" (5xx, 429).
+    times: u32,
+    body: Vec<u8>,
+}
+
+/// What the caller says of the content.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Expected {
+    pub(super) id: Option<ContentId>,
+    pub(super) sha256: Option<[u8; 32]>,
+}
+
+struct Discovery<'a, 'o> {
+    client: &'a mut Client,
+    vias: &'a [Egress],
+    /// The first of `vias` that has not failed.
+    via: usize,
+    clock: Clock,
+    /// The deadline of all answers.
+    end: Time,
+    observer: &'a mut Observer<'o>,
+    said: Expected,
+    /// Origins that the user named.
+    origins: Vec<Origin>,
+    /// The first URL that the user named.
+    first: Option<Url>,
+    /// Whether the user named nothing else.
+    alone: bool,
+    asked: BTreeMap<FetchId, Probe>,
+    /// Probes to repeat, and when: their servers could not answer.
+    again: Vec<(Time, Probe, FetchError)>,
+    told_again: bool,
+    urls: Vec<Url>,
+    /// How many of these the user named: the first ones.
+    named: usize,
+    heads: Vec<Option<Head>>,
+    /// Metalinks to ask for, and whether a server offered them.
+    lists: VecDeque<(Url, bool)>,
+    /// With the server that offered it, if the user did not name it.
+    metalink: Option<(metalink::File, Option<String>)>,
+    /// Leaf lists to ask for as soon as it is known how long they may be, and whether they lie beside the
+    /// file.
+    lists_of_leaves: Vec<(Url, bool)>,
+    /// With the server that offers it, if it was not in a file.
+    leaves: Option<(LeafList, Option<String>)>,
+    /// The root that stands in a `b3sum` line beside the file, and the server that offers it.
+    line: Option<([u8; 32], String)>,
+    next: FetchId,
+    /// The servers that do not have it or do not give it, each with the kind of error and the reason.
+    troubles: Vec<(ErrorKind, String)>,
+    wants_beside: bool,
+    /// A Metalink of several files, which is all there is to find.
+    several: Option<(Metalink, Url)>,
+}
+
+/// What discovery found.
+pub(super) enum Discovered {
+    /// One file.
+    File(Box<DiscoveredFile>),
+    /// A Metalink of several files, and where it is: named, or that of a directory which alone was named.
+    Directory(Metalink, Url),
+}
+
+/// Asks all servers, over the first local end of the request that works, and puts together what they say.
+///
+/// # Errors
+/// [`Error::Usage`] if what was asked for contradicts itself, [`Error::NotFound`], [`Error::Unreachable`] or
+/// [`Error::Refused`] if no server has it, [`Error::Interrupted`] if the caller stops.
+pub(super) fn discover(
+    asked: Locators,
+    said: Expected,
+    request: &Request,
+    client: &mut Client,
+    observer: &mut Observer<'_>,
+) -> Result<Discovered> {
+    let clock = Clock::start();
+    let any = [Egress::any()];
+    let vias = &request.via;
+    let mut discovery = Discovery {
+        client,
+        vias: if vias.is_empty() { &any } else { vias },
+        via: 0,
+        clock,
+        end: clock.now() + request.timeout,
+        observer,
+        said,
+        origins: asked.urls.iter().chain(&asked.lists).map(origin).chain(asked.origins).collect(),
+        first: asked.urls.first().cloned(),
+        alone: asked.urls.len() == 1 && asked.lists.is_empty() && asked.metalink.is_none(),
+        asked: BTreeMap::new(),
+        again: Vec::new(),
+        told_again: false,
+        urls: Vec::new(),
+        named: 0,
+        heads: Vec::new(),
+        lists: asked.lists.into_iter().map(|url| (url, false)).collect(),
+        metalink: None,
+        lists_of_leaves: Vec::new(),
+        leaves: None,
+        line: None,
+        next: 0,
+        troubles: Vec::new(),
+        wants_beside: true,
+        several: None,
+    };
+    for url in asked.urls {
+        discovery.mirror(url);
+    }
+    discovery.named = discovery.urls.len();
+    if let Some((mut metalink, base)) = asked.metalink
+        && let Some(file) = metalink.files.pop()
+    {
+        let beside = file.sibling_leaf_list();
+        let path = if let MetalinkOrigin::Path(path) = &base { Some(path) } else { None };
+        // A leaf list lies beside the Metalink, as `mirror-list make` puts it.
+        if let (Some(name), Some(path)) = (beside, path)
+            && let Ok(list) = std::fs::File::open(path.with_file_name(OsStr::from_bytes(&name)))
+        {
+            let (max, mut bytes) = (leaves_max(file.size.unwrap_or(u64::MAX)), Vec::new());
+            // One byte more than it may have is as good as all of it: it is refused.
+            if list.take(max as u64 + 1).read_to_end(&mut bytes).is_ok() {
+                discovery.leaves_came(&bytes, None);
+            }
+        }
+        let url = if let MetalinkOrigin::Url(url) = &base { Some(url) } else { None };
+        discovery.metalink_came(file, url, None);
+    }
+    discovery.rounds()?;
+    if let Some((metalink, url)) = discovery.several {
+        return Ok(Discovered::Directory(metalink, url));
+    }
+    discovery.found().map(|found| Discovered::File(Box::new(found)))
+}
+
+/// Bytes that the leaf list of a content of `length` bytes may have.
+fn leaves_max(length: u64) -> usize {
+    let max = LeafList::encoded_len(length.min(mmtp::id::LENGTH_MAX)).min(LEAVES_MAX as u64);
+    usize::try_from(max).unwrap_or(LEAVES_MAX)
+}
+
+impl Discovery<'_, '_> {
+    fn ask(&mut self, kind: ProbeKind, url: &Url, what: RequestKind, beside: bool) {
+        let patience = if beside { self.clock.now() + BESIDE_FOR } else { self.end };
+        let until = patience.min(self.end);
+        let via = self.via;
+        self.put(Probe { kind, url: url.clone(), what, via, beside, until, times: 0, body: Vec::new() });
+    }
+
+    fn put(&mut self, probe: Probe) {
+        let id = self.next;
+        self.next += 1;
+        let request = FetchRequest {
+            // Each probe has a connection of its own, so that none waits for another.
+            route: id as usize % 32,
+            via: self.vias[probe.via].clone(),
+            url: probe.url.as_str().to_owned(),
+            trusted: self.is_named(&probe.url),
+            kind: probe.what.clone(),
+        };
+        self.client.fetch(id, request);
+        self.asked.insert(id, probe);
+    }
+
+    /// Whether the user named its origin.
+    fn is_named(&self, url: &Url) -> bool {
+        self.origins.contains(&origin(url))
+    }
+
+    fn mirror(&mut self, url: Url) {
+        if self.urls.len() < MIRRORS_MAX && self.urls.iter().all(|known| known.as_str() != url.as_str()) {
+            let number = self.urls.len();
+            self.ask(ProbeKind::Mirror(number), &url, RequestKind::Metadata, false);
+            self.urls.push(url);
+            self.heads.push(None);
+        }
+    }
+
+    /// Sends probes until none is left.
+    fn rounds(&mut self) -> Result<()> {
+        let mut poller = Poller::new(self.clock);
+        let mut told = false;
+        let start = self.clock.now();
+        let mut heard_at = start;
+        loop {
+            while let Some((url, offered)) = self.lists.pop_front() {
+                self.ask(ProbeKind::List, &url, RequestKind::Document { max: METALINK_MAX }, offered);
+            }
+            if self.wants_beside
+                && self.metalink.is_none()
+                && self.asked.values().all(|probe| probe.kind != ProbeKind::List)
+            {
+                self.wants_beside = false;
+                self.look_beside();
+            }
+            if let Some(length) = self.length_so_far() {
+                for (url, beside) in std::mem::take(&mut self.lists_of_leaves) {
+                    self.ask(
+                        ProbeKind::Leaves,
+                        &url,
+                        RequestKind::Document { max: leaves_max(length) },
+                        beside,
+                    );
+                }
+            }
+            let again_at = self.ask_again()?;
+            let until = self.asked.values().map(|probe| probe.until);
+            let Some(until) = until.chain(again_at).min() else { return Ok(()) };
+            let wake = self.observer.stop().wake().as_fd();
+            let set = [(self.client.fd(), Interest::Read), (wake, Interest::Read)];
+            poller
+                .wait(set, until.min(self.clock.now() + Span::from_millis(100)))
+                .map_err(|e| Error::system(format!("waiting for answers: {e}")))?;
+            if self.observer.is_stopped() {
+                return Err(Error::interrupted("interrupted; nothing was fetched"));
+            }
+            let mut events = Vec::new();
+            self.client.events(|event| events.push(event));
+            if !events.is_empty() {
+                heard_at = self.clock.now();
+            }
+            for event in events {
+                self.event(event)?;
+            }
+            if self.several.is_some() {
+                return Ok(());
+            }
+            self.expire(self.clock.now().since(heard_at) >= QUIET && self.heads.iter().any(Option::is_some))?;
+            if !told && !self.told_again && self.clock.now().since(start) > Span::from_secs(2) {
+                told = true;
+                self.observer.notice("asking the mirrors what they have");
+            }
+        }
+    }
+
+    /// Drops probes past their deadlines; if others have been answered and it is `quiet` now, all of them.
+    fn expire(&mut self, quiet: bool) -> Result<()> {
+        let now = self.clock.now();
+        for probe in self.asked.values_mut() {
+            if probe.kind == ProbeKind::Leaves && !probe.body.is_empty() {
+                probe.until = self.end;
+            }
+        }
+        let late: Vec<FetchId> =
+            self.asked.iter().filter(|(_, probe)| quiet || now >= probe.until).map(|(id, _)| *id).collect();
+        for id in late {
+            self.client.cancel(id);
+            if let Some(probe) = self.asked.remove(&id) {
+                let error = FetchError::Broken("no answer yet".to_owned());
+                self.failed(probe, error)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The length of the file, if it is known by now.
+    fn length_so_far(&self) -> Option<u64> {
+        let told = self.said.id.map(|id| id.length);
+        let told = told.or_else(|| self.metalink.as_ref()?.0.size);
+        told.or_else(|| self.heads.iter().flatten().find_map(|head| head.length))
+    }
+
+    /// Whether a root that only a server vouches for would be used.
+    fn wants_root(&self) -> bool {
+        let Expected { id, sha256 } = self.said;
+        let file = self.metalink.as_ref().map(|(file, _)| file);
+        let listed = file.is_some_and(|file| file.pieces.is_some() || file.hashes.sha256.is_some());
+        id.is_none() && sha256.is_none() && !listed
+    }
+
+    fn event(&mut self, event: Event) -> Result<()> {
+        match event {
+            Event::Head { id, head } => {
+                if let Some(Probe { kind: ProbeKind::Mirror(number), via, .. }) = self.asked.get(&id) {
+                    self.heads[*number] = Some(*head);
+                    self.via = *via;
+                }
+            }
+            Event::Body { id, bytes } => {
+                if let Some(probe) = self.asked.get_mut(&id) {
+                    probe.body.extend_from_slice(&bytes);
+                }
+            }
+            Event::Done { id } => {
+                if let Some(probe) = self.asked.remove(&id) {
+                    self.done(probe)?;
+                }
+            }
+            Event::Failed { id, error } => {
+                if let Some(probe) = self.asked.remove(&id) {
+                    self.failed(probe, error)?;
+                }
+            }
+            Event::Sample { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn done(&mut self, probe: Probe) -> Result<()> {
+        let Probe { kind, url, body, beside, .. } = probe;
+        match kind {
+            ProbeKind::Mirror(number) => self.links(number),
+            ProbeKind::List => match Metalink::parse(&body) {
+                Ok(metalink) if beside && metalink.files.len() > 1 && self.is_of_directory(&url) => {
+                    self.several = Some((metalink, url));
+                }
+                Ok(metalink) if beside => {
+                    if let Some(file) = self.urls.first().and_then(|first| its_file(metalink, first)) {
+                        self.metalink_came(file, Some(&url), Some(host(&url)));
+                    }
+                }
+                Ok(metalink) if metalink.files.len() > 1 => self.several = Some((metalink, url)),
+                Ok(mut metalink) => {
+                    if let Some(file) = metalink.files.pop() {
+                        self.metalink_came(file, Some(&url), None);
+                    }
+                }
+                Err(e) if self.urls.is_empty() => {
+                    return Err(Error::usage(format!("{url}: no Metalink: {e}")));
+                }
+                Err(_) => {}
+            },
+            ProbeKind::Leaves => self.leaves_came(&body, Some(host(&url))),
+            ProbeKind::Line => {
+                let name = self.urls.first().and_then(Url::file_name).unwrap_or_default();
+                self.line = leaf_list::b3sum(&body, &name).map(|root| (root, host(&url)));
+            }
+        }
+        Ok(())
+    }
+
+    fn failed(&mut self, probe: Probe, error: FetchError) -> Result<()> {
+        let asked = matches!(probe.kind, ProbeKind::Mirror(_) | ProbeKind::List) && !probe.beside;
+        if asked
+            && !matches!(error, FetchError::NotFound(_))
+            && probe.via + 1 < self.vias.len()
+            && self.clock.now() < self.end
+        {
+            // Perhaps only this local end does not lead there.
+            self.put(Probe { via: probe.via + 1, body: Vec::new(), ..probe });
+            return Ok(());
+        }
+        let Some((probe, error)) = self.later(probe, error) else { return Ok(()) };
+        match probe.kind {
+            ProbeKind::Mirror(number) => {
+                let url = &self.urls[number];
+                let why = describe(&error, self.is_named(url));
+                self.observer.notice(&format!("{}: {error}", host(url)));
+                self.troubles.push((code(&error), format!("{}: {why}", host(url))));
+            }
+            ProbeKind::List if self.urls.is_empty() => {
+                let why = describe(&error, self.is_named(&probe.url));
+                return Err(code(&error).error(format!("{}: {why}", probe.url)));
+            }
+            // What may lie beside a file mostly does not.
+            ProbeKind::List | ProbeKind::Leaves | ProbeKind::Line => {}
+        }
+        Ok(())
+    }
+
+    /// Follows the links of a server to other places of the file (RFC 6249).
+    fn links(&mut self, number: usize) {
+        let Some(head) = &self.heads[number] else { return };
+        let Ok(base) = Url::parse(&head.url) else { return };
+        let mut links: Vec<_> =
+            head.links.iter().flat_map(|value| http_fields::links(value, &base)).collect();
+        links.sort_by_key(|link| link.priority);
+        for link in links {
+            if link.is_metalink() && self.metalink.is_none() && self.lists.is_empty() {
+                self.lists.push_back((link.url, true));
+            } else if link.is_duplicate() {
+                self.mirror(link.url);
+            }
+        }
+    }
+
+    /// Whether the user named a directory and nothing else, and its own server has the Metalink `list`.
+    fn is_of_directory(&self, list: &Url) -> bool {
+        let Expected { id, sha256 } = self.said;
+        self.alone
+            && id.is_none()
+            && sha256.is_none()
+            && self.first.as_ref().is_some_and(|url| url.path().ends_with('/') && origin(url) == origin(list))
+    }
+
+    /// `by`: the server that offered it, if the user did not name it.
+    fn metalink_came(&mut self, file: metalink::File, base: Option<&Url>, by: Option<String>) {
+        if self.metalink.is_some() {
+            return;
+        }
+        for mirror in &file.mirrors {
+            self.mirror(mirror.url.clone());
+        }
+        if let (Some(reference), Some(base)) = (&file.leaves, base)
+            && self.leaves.is_none()
+            && let Ok(url) = base.join(reference)
+        {
+            self.lists_of_leaves.push((url, by.is_some()));
+        }
+        self.metalink = Some((file, by));
+    }
+}

@@ -1,0 +1,426 @@
+//! What the answers come to: one content, what it is checked by, who has it.
+
+use std::collections::BTreeMap;
+
+use anabranch_http::client::FetchError;
+use mirror::http_fields::{self, ETag};
+use mirror::metalink::{self, Metalink};
+use mirror::url::Url;
+use mirror::verified_pool::{Check, PIECE_BYTES_MAX};
+use mmtp::ContentId;
+use mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
+
+use super::{Discovery, Expected};
+use crate::Verified;
+use crate::error::ErrorKind;
+use crate::get::history::{self, HistoryEntry, Provenance};
+use crate::get::origin::host;
+use crate::get::server_status;
+use crate::secret::secret;
+use crate::target::FinalCheck;
+use crate::{Error, Result};
+
+/// URLs that are named when they differ.
+const TOLD_MAX: usize = 5;
+
+/// A URL that has the file.
+#[derive(Clone, Debug)]
+pub(in crate::get) struct Mirror {
+    /// As it was named.
+    pub(in crate::get) url: Url,
+    /// Its strong validator.
+    pub(in crate::get) validator: Option<String>,
+    /// Its date, for want of a strong validator.
+    pub(in crate::get) date: Option<String>,
+    /// The URL, after redirects, that has that validator; `None` if the bytes are verified as they come, so
+    /// that it need not be looked at.
+    pub(in crate::get) seen_at: Option<String>,
+    /// Whether it sends parts.
+    pub(in crate::get) ranges: bool,
+    /// Whether the user named its origin.
+    pub(in crate::get) trusted: bool,
+    /// Whether a proxy stands between.
+    pub(in crate::get) proxied: bool,
+}
+
+impl Mirror {
+    /// What tells that the file has not changed: its strong validator, else its date.
+    pub(in crate::get) fn validator(&self) -> Option<&str> {
+        self.validator.as_deref().or(self.date.as_deref())
+    }
+}
+
+/// What is to be fetched from where, and how it is checked.
+#[derive(Debug)]
+pub(in crate::get) struct DiscoveredFile {
+    /// The content; its root is one of our own making, for the journal, where `named` is false.
+    pub(in crate::get) id: ContentId,
+    /// Whether the root of `id` is the content's.
+    pub(in crate::get) named: bool,
+    /// What each group is checked by.
+    pub(in crate::get) check: Check,
+    /// What the whole is checked by.
+    pub(in crate::get) proof: FinalCheck,
+    /// What it is to be called.
+    pub(in crate::get) name: Option<Vec<u8>>,
+    /// Who has it.
+    pub(in crate::get) mirrors: Vec<Mirror>,
+    /// The server on whose word alone all this is: neither the user nor a Metalink that the user named says
+    /// what is right.
+    pub(in crate::get) offered_by: Option<String>,
+    /// The earlier transfer from which alone the root is known.
+    pub(in crate::get) recalled: Option<HistoryEntry>,
+    /// What a file that is there already is recognised by, where `proof` does not tell.
+    pub(in crate::get) there: Option<ExistingFile>,
+}
+
+/// What tells that a file is what it should be, though not what its parts should be.
+#[derive(Clone, Debug)]
+pub(in crate::get) struct ExistingFile {
+    pub(in crate::get) id: ContentId,
+    pub(in crate::get) proof: FinalCheck,
+    /// The day on which that came, if nothing proves that the servers still have it.
+    pub(in crate::get) since: Option<String>,
+}
+
+impl DiscoveredFile {
+    /// The day on which came what it is held against, if nothing else tells what is right.
+    pub(in crate::get) fn since(&self) -> Option<&str> {
+        let recalled = self.recalled.as_ref().filter(|recalled| recalled.came != Provenance::Verified);
+        recalled.map(|recalled| recalled.day.as_str())
+    }
+
+    /// How it is verified: a clause.
+    pub(in crate::get) fn verification_text(&self) -> String {
+        if let Some(day) = self.since() {
+            return format!("UNVERIFIED: held against what came on {day}, of which there was no hash either");
+        }
+        let how = match (&self.check, self.proof) {
+            (Check::Leaves(_), FinalCheck::Sha256(_)) => {
+                "every 16 KiB is verified by BLAKE3, and the whole by SHA-256"
+            }
+            (Check::Leaves(_), _) => "every 16 KiB is verified by BLAKE3",
+            (Check::Pieces { .. }, _) => "every piece is verified by SHA-256",
+            (Check::Nothing, FinalCheck::Root | FinalCheck::Whole) => "verified as a whole, by BLAKE3",
+            (Check::Nothing, FinalCheck::Sha256(_)) => "verified as a whole, by SHA-256",
+            (Check::Nothing, FinalCheck::Blocks) if self.mirrors.len() == 1 => {
+                "UNVERIFIED: there is no hash of it, and no other mirror to compare it with"
+            }
+            (Check::Nothing, FinalCheck::Blocks) => {
+                "UNVERIFIED: there is no hash of it, so mirrors are only compared with each other"
+            }
+        };
+        match &self.offered_by {
+            Some(host) => format!("{how}, by hashes that {host} itself offers"),
+            None => how.to_owned(),
+        }
+    }
+}
+
+impl DiscoveredFile {
+    /// The same in short.
+    pub(in crate::get) fn verified(&self) -> Verified {
+        match (&self.check, self.proof) {
+            _ if self.since().is_some() => Verified::Unchanged,
+            (Check::Leaves(_), _) => Verified::Blocks,
+            (Check::Pieces { .. }, _) => Verified::Pieces,
+            (Check::Nothing, FinalCheck::Root | FinalCheck::Whole | FinalCheck::Sha256(_)) => Verified::Whole,
+            (Check::Nothing, FinalCheck::Blocks) => Verified::Nothing,
+        }
+    }
+}
+
+/// What a Metalink that a server offers beside the file at `url` says of that: its only file, or the only one
+/// that is said to be there, or the only one of that name.
+pub(super) fn its_file(metalink: Metalink, url: &Url) -> Option<metalink::File> {
+    let mut files = metalink.files;
+    if files.len() == 1 {
+        return files.pop();
+    }
+    let name = url.file_name();
+    let is_there =
+        |file: &metalink::File| file.mirrors.iter().any(|mirror| mirror.url.as_str() == url.as_str());
+    let is_named = |file: &metalink::File| Some(file.file_name().as_bytes()) == name.as_deref();
+    let only = |fits: &dyn Fn(&metalink::File) -> bool| {
+        let first = files.iter().position(fits)?;
+        (!files[first + 1..].iter().any(fits)).then_some(first)
+    };
+    let found = only(&is_there).or_else(|| only(&is_named))?;
+    Some(files.swap_remove(found))
+}
+
+impl Discovery<'_, '_> {
+    /// Puts together what is known.
+    pub(super) fn found(mut self) -> Result<DiscoveredFile> {
+        let Expected { id, sha256: checksum } = self.said;
+        let (mut file, listed_by) = self.metalink.take().map_or((None, None), |(file, by)| (Some(file), by));
+        let mut hashes = file.as_ref().map(|file| file.hashes).unwrap_or_default();
+        let differ = |wanted: Option<[u8; 32]>, told: Option<[u8; 32]>| {
+            wanted.is_some_and(|wanted| told.is_some_and(|told| wanted != told))
+        };
+        if differ(id.map(|id| id.root), hashes.blake3) || differ(checksum, hashes.sha256) {
+            let Some(by) = &listed_by else {
+                return Err(Error::usage(
+                    "the Metalink describes another content than the URI or --checksum name",
+                ));
+            };
+            self.observer.notice(&format!("{by} offers a Metalink of another content: it is left out"));
+            (file, hashes) = (None, Default::default());
+        }
+        if file.is_some() && listed_by.is_none() {
+            // Those that are in a Metalink of the user's are named, too.
+            self.named = self.urls.len();
+        }
+        let length = self.length(id, file.as_ref().and_then(|file| file.size))?;
+        let mut mirrors = self.mirrors(length)?;
+        let pieces = file.as_ref().and_then(|file| file.pieces.clone()).filter(|pieces| {
+            let fits = pieces.bytes % BLOCK_BYTES as u64 == 0 && pieces.bytes <= PIECE_BYTES_MAX;
+            if !fits {
+                let bytes = pieces.bytes;
+                self.observer.notice(&format!("pieces of {bytes} bytes cannot be checked; the whole is"));
+            }
+            fits
+        });
+        let (mut sha256, mut sha256_by) = (checksum.or(hashes.sha256), listed_by.clone());
+        // Not beside pieces, which say what is right: on a server's word what is there is not taken for it.
+        if sha256.is_none()
+            && pieces.is_none()
+            && let Some((told, by)) = self.digest()
+        {
+            (sha256, sha256_by) = (Some(told), Some(by));
+        }
+        let (mut root, mut root_by) = (id.map(|id| id.root).or(hashes.blake3), listed_by.clone());
+        let leaves = self.leaves.take().filter(|(leaves, _)| leaves.id().length == length);
+        // A root that only a server tells is worth what the server is; what the user or a Metalink says is
+        // more.
+        let (mut recalled, mut there) = (None, None);
+        if root.is_none() && pieces.is_none() && sha256.is_none() {
+            if let Some((leaves, by)) = &leaves {
+                (root, root_by) = (Some(leaves.id().root), by.clone());
+            } else if let Some((told, by)) = self.line.take() {
+                (root, root_by) = (Some(told), Some(by));
+            } else {
+                let validated = mirrors.iter().filter_map(|m| Some((&m.url, m.validator()?)));
+                if let Some(known) = history::recall(validated, length) {
+                    let HistoryEntry { id, came, strong, .. } = known;
+                    if strong && came != Provenance::Mixed {
+                        self.observer.notice(&format!(
+                            "{} had the content {id} before, and says that it is unchanged",
+                            host(&known.url)
+                        ));
+                        (root, recalled) = (Some(id.root), Some(known));
+                    } else {
+                        // However it came: that a file has the same date and length proves nothing.
+                        there = Some(ExistingFile { id, proof: FinalCheck::Root, since: Some(known.day) });
+                    }
+                }
+            }
+        }
+        let leaves = leaves.map(|(leaves, _)| leaves).filter(|leaves| root == Some(leaves.id().root));
+        let check = match (leaves, pieces, root) {
+            (Some(leaves), _, Some(root)) if length > BLOCK_BYTES as u64 => {
+                debug_assert_eq!(leaves.id().root, root);
+                Check::Leaves(leaves.into_cvs())
+            }
+            (_, _, Some(root)) if length > 0 && length <= BLOCK_BYTES as u64 => Check::Leaves(vec![root]),
+            (_, Some(pieces), _) => Check::Pieces { bytes: pieces.bytes, sha256: pieces.sha256 },
+            _ => Check::Nothing,
+        };
+        let (proof, by) = match (&check, checksum, root, sha256) {
+            // Whatever else is known: this must be right.
+            (_, Some(checksum), _, _) => (FinalCheck::Sha256(checksum), None),
+            (Check::Nothing, None, Some(_), _) => (FinalCheck::Whole, root_by),
+            (_, None, Some(_), _) => (FinalCheck::Root, root_by),
+            (Check::Nothing, None, None, Some(sha256)) => (FinalCheck::Sha256(sha256), sha256_by),
+            (Check::Pieces { .. }, ..) => (FinalCheck::Blocks, listed_by),
+            _ => (FinalCheck::Blocks, None),
+        };
+        let name = file.as_ref().map(|file| file.file_name().as_bytes().to_vec());
+        let name = name.or_else(|| mirrors.iter().find_map(|mirror| mirror.url.file_name()));
+        let journal = match root {
+            Some(root) => root,
+            None => self.stand_in(&check, proof, length, mirrors.first())?,
+        };
+        if let (FinalCheck::Blocks, Some(sha256)) = (proof, sha256) {
+            let id = ContentId { root: journal, length };
+            there = Some(ExistingFile { id, proof: FinalCheck::Sha256(sha256), since: None });
+        }
+        if !matches!(check, Check::Nothing) {
+            mirrors.iter_mut().for_each(|mirror| mirror.seen_at = None);
+        }
+        Ok(DiscoveredFile {
+            id: ContentId { root: journal, length },
+            named: root.is_some(),
+            check,
+            proof,
+            name,
+            mirrors,
+            offered_by: by.filter(|_| id.is_none()),
+            recalled,
+            there,
+        })
+    }
+
+    /// How long the file is: as the user or a Metalink says, else as more than half of the servers that the
+    /// user named do.
+    fn length(&mut self, id: Option<ContentId>, size: Option<u64>) -> Result<u64> {
+        let told = id.map(|id| id.length).or(size);
+        if let Some(length) = told {
+            return Ok(length);
+        }
+        let says = |number: usize| Some((&self.urls[number], self.heads[number].as_ref()?.length?));
+        let mut said: Vec<(&Url, u64)> = (0..self.named).filter_map(says).collect();
+        if said.is_empty() {
+            said = (self.named..self.urls.len()).filter_map(says).collect();
+        }
+        let mut votes: BTreeMap<u64, usize> = BTreeMap::new();
+        for (_, length) in &said {
+            *votes.entry(*length).or_default() += 1;
+        }
+        let most = votes.iter().max_by_key(|(_, votes)| **votes).map(|(length, votes)| (*length, *votes));
+        if let Some((_, votes)) = most
+            && 2 * votes <= said.len()
+        {
+            let each = said.iter().take(TOLD_MAX).map(|(url, length)| format!("{url} has {length} bytes"));
+            let more = if said.len() > TOLD_MAX { ", …" } else { "" };
+            return Err(Error::corrupt(format!(
+                "the URLs are of files of different lengths, and nothing tells which is meant: {}{more}: \
+                     name one of them alone, or a Metalink",
+                each.collect::<Vec<_>>().join(", ")
+            )));
+        }
+        match most.map(|(length, _)| length) {
+            Some(length) if length <= LENGTH_MAX => Ok(length),
+            Some(length) => Err(Error::system(format!("a file of {length} bytes is too long"))),
+            None if self.heads.iter().flatten().next().is_some() => Err(Error::system(
+                "no server says how long the file is, so it cannot be fetched in parts: curl can fetch it",
+            )),
+            None => Err(self.nobody()),
+        }
+    }
+
+    /// Those that have a file of this length.
+    fn mirrors(&mut self, length: u64) -> Result<Vec<Mirror>> {
+        let mut mirrors = Vec::new();
+        for (url, head) in self.urls.iter().zip(&self.heads) {
+            let Some(head) = head else { continue };
+            if head.length.is_some_and(|there| there != length) {
+                let there = head.length.unwrap_or_default();
+                let error =
+                    FetchError::NotTheFile(format!("it has {there} bytes, not {length}: another file"));
+                let why = format!("{}: {error}", host(url));
+                self.observer.notice(&why);
+                self.troubles.push((server_status::code(&error), why));
+                continue;
+            }
+            let validator = head.etag.as_deref().and_then(ETag::parse);
+            let validator = validator.as_ref().and_then(ETag::strong).map(str::to_owned);
+            let date = head.last_modified.clone().filter(|_| validator.is_none());
+            mirrors.push(Mirror {
+                url: url.clone(),
+                validator,
+                date,
+                seen_at: Some(head.url.clone()),
+                ranges: head.ranges,
+                trusted: self.is_named(url),
+                proxied: self.client.is_proxied(url.as_str()),
+            });
+        }
+        if mirrors.is_empty() { Err(self.nobody()) } else { Ok(mirrors) }
+    }
+
+    /// The SHA-256 that servers tell (RFC 9530), if they agree, and the first that does.
+    fn digest(&mut self) -> Option<([u8; 32], String)> {
+        let mut told: Vec<([u8; 32], String)> = Vec::new();
+        for (url, head) in self.urls.iter().zip(&self.heads) {
+            let value = head.as_ref().and_then(|head| head.repr_digest.as_deref());
+            if let Some(sha256) = value.and_then(|value| http_fields::repr_digest(value).sha256) {
+                told.push((sha256, host(url)));
+            }
+        }
+        let (first, by) = told.first()?;
+        if let Some((_, other)) = told.iter().find(|(sha256, _)| sha256 != first) {
+            self.observer
+                .notice(&format!("{} and {other} tell different SHA-256: neither is used", told[0].1));
+            return None;
+        }
+        Some((*first, by.clone()))
+    }
+
+    fn nobody(&self) -> Error {
+        let code = server_status::most_specific(self.troubles.iter().map(|(code, _)| *code));
+        let why: Vec<&str> = self.troubles.iter().take(5).map(|(_, why)| why.as_str()).collect();
+        let why = if why.is_empty() { "none was named".to_owned() } else { why.join("; ") };
+        let does = if code == ErrorKind::NotFound { "has" } else { "gives" };
+        code.error(format!("no mirror {does} the file: {why}"))
+    }
+
+    /// A root of our own making for the journal of a content whose root nobody knows: the same for the same
+    /// hashes, or for the same URL with the same validators; where there are none, another each time.
+    fn stand_in(
+        &mut self,
+        check: &Check,
+        proof: FinalCheck,
+        length: u64,
+        answers: Option<&Mirror>,
+    ) -> Result<[u8; 32]> {
+        let mut hasher =
+            blake3::Hasher::new_derive_key("anabranch 2026-11 journal of a content without a root");
+        hasher.update(&length.to_le_bytes());
+        match (check, proof) {
+            (Check::Pieces { bytes, sha256 }, _) => {
+                hasher.update(b"pieces").update(&bytes.to_le_bytes());
+                for piece in sha256 {
+                    hasher.update(piece);
+                }
+            }
+            (_, FinalCheck::Sha256(sha256)) => {
+                hasher.update(b"sha-256").update(&sha256);
+            }
+            _ => {
+                // Whoever of them answers today: it is what the user asked for.
+                let first = self.first.as_ref().or_else(|| self.urls.first()).map(Url::to_string);
+                let number = answers.and_then(|mirror| self.urls.iter().position(|url| *url == mirror.url));
+                let head = number.and_then(|number| self.heads[number].as_ref());
+                let etag = head.and_then(|head| head.etag.clone());
+                let date = head.and_then(|head| head.last_modified.clone());
+                if etag.is_none() && date.is_none() && length > 0 {
+                    self.observer.notice(
+                        "the server gives neither ETag nor date: if this is interrupted, it cannot resume",
+                    );
+                    hasher.update(&secret()?);
+                }
+                for text in [first, etag, date] {
+                    let text = text.unwrap_or_default();
+                    hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
+                }
+            }
+        }
+        Ok(*hasher.finalize().as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_several_files_only_the_one_that_fits_is_meant() {
+        let file = |name: &str, url: &str| {
+            format!("<file name=\"{name}\"><size>1</size><url>http://h/{url}</url></file>")
+        };
+        let found = |files: &[String], url: &str| {
+            let list =
+                format!("<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">{}</metalink>", files.concat());
+            let list = Metalink::parse(list.as_bytes()).expect("a Metalink");
+            its_file(list, &Url::parse(url).expect("a URL")).map(|file| file.name)
+        };
+        let both = [file("a/README", "a/README"), file("b/README", "b/README")];
+        assert_eq!(found(&both, "http://h/b/README").as_deref(), Some("b/README"), "it is there");
+        assert_eq!(found(&both, "http://other/README"), None, "either may be meant");
+        assert_eq!(found(&both, "http://h/c"), None);
+        let named = [file("a/README", "x"), file("b/c", "y")];
+        assert_eq!(found(&named, "http://other/README").as_deref(), Some("a/README"), "by its name");
+        assert_eq!(found(&both[..1], "http://other/z").as_deref(), Some("a/README"), "the only one");
+    }
+}

@@ -1,0 +1,245 @@
+//! Fetches what a request names, from all who have it.
+//!
+//! The order: look the sources up, ask HTTP servers what they have, open the target (which finds what an
+//! earlier run left there), then let the [`Driver`] run subscriber and mirrors over sockets until everything
+//! is here. A directory from sources is two transfers over the same paths: its manifest into memory, then its
+//! files. A directory from mirrors, which a Metalink of several files describes, is
+//! [`directory`](super::directory)'s.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::rc::Rc;
+
+use mmtp::collection::Collection;
+use mmtp::uri::Uri;
+
+use super::directory;
+use super::discovery::{Discovered, Expected, discover};
+use super::driver::Driver;
+use super::locators::{Beside, Locators, MetalinkOrigin};
+use super::lookup::lookup;
+use super::outcome::{FileOutcome, Outcome};
+use super::request::Request;
+use super::routes::one_a_family;
+use super::single_file;
+use super::sink::{Job, Sink};
+use crate::error::ErrorKind;
+use crate::event::{Event, Observer};
+use crate::filenames::{is_harmless, show};
+use crate::host_port::HostPort;
+use crate::target::{DestPath, Directory, FinalCheck};
+use crate::{Error, Report, Result, Verified};
+
+/// What comes before a content's name where it can be fetched by that.
+const URI_HINT: &str = "with it others can be sure of it: anabranch:";
+
+/// Fetches what `locators` name; the last event says how it ended.
+pub(super) fn fetch(request: &Request, locators: Locators, observer: &mut Observer<'_>) -> Result<Report> {
+    match fetch_named(request, locators, observer) {
+        Ok(Outcome { report, result }) => {
+            observer.send(Event::Finished(Box::new(report.clone())));
+            result.map(|()| report)
+        }
+        Err(error) => failed(error, observer),
+    }
+}
+
+/// Ends a transfer that failed before there was anything to report.
+pub(super) fn failed(error: Error, observer: &mut Observer<'_>) -> Result<Report> {
+    let report = Report { verified: Verified::Nothing, ..Report::default() };
+    observer.send(Event::Finished(Box::new(report)));
+    Err(error)
+}
+
+/// # Errors
+/// What failed before there was anything to report.
+fn fetch_named(request: &Request, mut named: Locators, observer: &mut Observer<'_>) -> Result<Outcome> {
+    if let Some(uri) = named.uri.clone().filter(|uri| uri.collection || !named.is_web()) {
+        if named.is_web() {
+            if uri.from.is_empty() && request.from.is_empty() {
+                return Err(no_source_of_directory(&named));
+            }
+            observer.notice(
+                "a directory that is named by its URI comes from sources that speak mmTP alone, so the URLs \
+                 beside it are not used: mirrors need the Metalink of its files (see mirror-list make)",
+            );
+        }
+        return from_sources(request, &uri, observer);
+    }
+    match named.metalink.take_if(|(metalink, _)| metalink.files.len() > 1) {
+        Some((metalink, origin)) => directory::get(request, metalink, origin, &Beside::of(&named), observer),
+        None if named.lists.len() + usize::from(named.metalink.is_some()) > 1 => Err(Error::usage(
+            "two Metalinks: fetch other Metalinks by themselves, or put all URLs of one file into one",
+        )),
+        None => from_mirrors(request, named, observer),
+    }
+}
+
+/// Fetches a content of which the URI says all.
+fn from_sources(request: &Request, uri: &Uri, observer: &mut Observer<'_>) -> Result<Outcome> {
+    if uri.collection && request.sha256.is_some() {
+        return Err(Error::usage("--checksum is of one file, and the URI is of a directory"));
+    }
+    let sources = resolve(request, Some(uri), observer)?;
+    if sources.is_empty() {
+        return Err(no_source());
+    }
+    let mut driver = Driver::new(request, &sources, None, observer)?;
+    // A name is needed where the target is not named in full; without one in the URI a source is asked.
+    let needed = request.output.needs_name(uri.collection);
+    let name = match &uri.name {
+        // A source may not choose a hidden name: some programs obey files by theirs.
+        None if needed => driver.name_of(uri.id, observer)?.filter(|name| is_harmless(name)),
+        name => name.clone(),
+    };
+    let path = if uri.collection {
+        request.output.directory_path(name.as_deref(), &uri.id)?
+    } else {
+        request.output.file_path(name.as_deref(), &uri.id)?
+    };
+    let proof = request.sha256.map_or(FinalCheck::Root, FinalCheck::Sha256);
+    let whole = if uri.collection {
+        collection(request, uri, &path, &mut driver, observer)
+    } else {
+        // Its blocks are verified as they come, whatever the whole is to be.
+        let place = DestPath::of(&path)?;
+        single_file::transfer(request, uri.id, proof, place, &mut driver, observer).map(drop)
+    };
+    Ok(Outcome { report: driver.report(&uri.id, show(&path), whole.is_ok()), result: whole })
+}
+
+/// Fetches a content that HTTP servers have, and perhaps others too.
+fn from_mirrors(request: &Request, named: Locators, observer: &mut Observer<'_>) -> Result<Outcome> {
+    let uri = named.uri.clone();
+    // With mirrors, sources that cannot be looked up are no reason to give up.
+    let sources = match resolve(request, uri.as_ref(), observer) {
+        Err(error) if error.kind() == ErrorKind::Unreachable => Vec::new(),
+        resolved => resolved?,
+    };
+    let mut client = request.client()?;
+    let expected = Expected { id: uri.as_ref().map(|uri| uri.id), sha256: request.sha256 };
+    let (beside, names_list) = (Beside::of(&named), !named.lists.is_empty());
+    let discovered = discover(named, expected, request, &mut client, observer);
+    let mut found = match (discovered, &uri) {
+        (Err(error), Some(uri))
+            if !sources.is_empty()
+                && matches!(
+                    error.kind(),
+                    ErrorKind::NotFound | ErrorKind::Unreachable | ErrorKind::Refused
+                ) =>
+        {
+            observer.notice(&format!("{error}: going on without mirrors"));
+            return from_sources(request, uri, observer);
+        }
+        (discovered, _) => match discovered? {
+            Discovered::File(found) => *found,
+            Discovered::Directory(metalink, url) => {
+                // Beside a URL there is one only if that is of the same directory.
+                let beside = Beside { urls: beside.urls && names_list, ..beside };
+                return directory::get(request, metalink, MetalinkOrigin::Url(url), &beside, observer);
+            }
+        },
+    };
+    if !sources.is_empty() && !found.named {
+        return Err(Error::usage(
+            "--from needs the content's id, which neither URL nor Metalink tell: give the anabranch: URI too",
+        ));
+    }
+    if !sources.is_empty() {
+        // They are verified as they come.
+        found.mirrors.iter_mut().for_each(|mirror| mirror.seen_at = None);
+    }
+    observer.notice(&found.verification_text());
+    let name = uri.and_then(|uri| uri.name).or(found.name.clone()).filter(|name| is_harmless(name));
+    let path = request.output.file_path(name.as_deref(), &found.id)?;
+    let mut place = || DestPath::of(&path);
+    let FileOutcome { id, report, result } =
+        single_file::fetch(request, &found, &sources, client, &mut place, observer)?;
+    if result.is_ok() && !found.named {
+        observer.notice(&format!("its id is {id}; {URI_HINT}{id}?len={}", id.length));
+    }
+    Ok(Outcome { report: Report { target: show(path), ..report }, result })
+}
+
+/// Fetches a directory from sources: its manifest, then its files.
+fn collection(
+    request: &Request,
+    uri: &Uri,
+    path: &Path,
+    driver: &mut Driver,
+    observer: &mut Observer<'_>,
+) -> Result<()> {
+    if uri.id.length > mmtp::collection::MANIFEST_MAX as u64 {
+        return Err(Error::usage("the URI says it is a directory, but its manifest is too long to be one"));
+    }
+    let manifest = driver.fetch_manifest(uri.id, observer)?;
+    let collection = Collection::parse(&manifest).map_err(|e| {
+        Error::system(format!("the URI says it is a directory, but its content is no manifest: {e}"))
+    })?;
+    let root = Rc::new(Directory::create(path)?);
+    let jobs = collection.entries().iter().map(|entry| {
+        let (root, path) = (root.clone(), entry.path.clone());
+        let open = Box::new(move || root.place(path.split(|b| *b == b'/')));
+        Job { id: entry.id, proof: FinalCheck::Root, executable: entry.executable, open }
+    });
+    driver.run(&mut Sink::new(jobs.collect(), request.force), observer)
+}
+
+fn no_source() -> Error {
+    Error::usage("no source: the URI names none (was it in quotes?), so name one with --from HOST:PORT")
+}
+
+/// The URI of a directory with nothing but mirrors beside it, which have no use for it.
+fn no_source_of_directory(beside: &Locators) -> Error {
+    let what = if beside.metalink.is_some() || !beside.lists.is_empty() {
+        "leave it out, and what the Metalink names comes from mirrors"
+    } else {
+        "mirrors of a directory need the Metalink of its files (DIR.meta4, see mirror-list make): fetch that \
+         instead"
+    };
+    Error::usage(format!(
+        "the URI is of a directory and names no source that speaks mmTP: {what}; or name a source with \
+         --from HOST:PORT"
+    ))
+}
+
+/// The addresses of every source: those of the URI and those of the request, each once.
+fn resolve(
+    request: &Request,
+    uri: Option<&Uri>,
+    observer: &mut Observer<'_>,
+) -> Result<Vec<(String, Vec<SocketAddr>)>> {
+    let mut hosts: Vec<HostPort> = Vec::new();
+    for text in uri.iter().flat_map(|uri| &uri.from) {
+        hosts.push(text.parse().map_err(|e| Error::usage(format!("source {text} in the URI: {e}")))?);
+    }
+    hosts.extend(request.from.iter().cloned());
+    let mut sources: Vec<(String, Vec<SocketAddr>)> = Vec::new();
+    let mut unknown = Vec::new();
+    for host in hosts {
+        let name = host.to_string();
+        if sources.iter().any(|(known, _)| *known == name) {
+            continue;
+        }
+        let found = match lookup(&host.host, host.port, observer.stop()) {
+            Ok(found) => found,
+            Err(_) if observer.is_stopped() => {
+                return Err(Error::interrupted("interrupted; nothing was fetched"));
+            }
+            Err(e) => {
+                observer.notice(&format!("cannot look up {name}: {e}"));
+                unknown.push(name);
+                continue;
+            }
+        };
+        sources.push((name, one_a_family(found.into_iter())));
+    }
+    if sources.is_empty() && !unknown.is_empty() {
+        let message = format!("no source can be looked up: {}", unknown.join(", "));
+        return Err(Error::unreachable(message));
+    }
+    if sources.len() > mmtp::subscriber::SOURCES_MAX {
+        return Err(Error::usage(format!("{} sources at most", mmtp::subscriber::SOURCES_MAX)));
+    }
+    Ok(sources)
+}

@@ -1,0 +1,291 @@
+//! URLs whose content was learnt in an earlier transfer, with the validator that they had then: trust on
+//! first use. A URL that has the same strong validator and the same length has the same content, or lies.
+//! One with a query, a name or a password may be secret, and is not written down.
+//!
+//! What was known of the content then is written down too: what came without any hash is no better proved by
+//! having been seen before.
+//!
+//! One JSON object a line in `urls.jsonl` below the user's cache directory; whatever is no such line is
+//! ignored.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use mirror::url::Url;
+use mmtp::ContentId;
+use mmtp::id::parse_root;
+use serde::{Deserialize, Serialize};
+
+use crate::cache_dir::cache_dir;
+
+/// Lines that are read, and kept when there are more.
+const LINES_MAX: usize = 8_192;
+
+/// How a content came, when it was learnt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Provenance {
+    /// Held against a hash.
+    Verified,
+    /// Without any hash, all of it from this one URL.
+    Alone,
+    /// Without any hash, from several URLs: what each of them has may be something else.
+    Mixed,
+}
+
+#[derive(Deserialize, Serialize)]
+struct Line {
+    url: String,
+    /// A strong `ETag`, with its quotes, or else a `Last-Modified`.
+    validator: String,
+    length: u64,
+    root: String,
+    came: Provenance,
+    /// When that was, UTC: `2026-11-22`.
+    day: String,
+}
+
+/// What is known of a URL.
+#[derive(Clone, Debug)]
+pub(super) struct HistoryEntry {
+    pub(super) id: ContentId,
+    pub(super) url: Url,
+    pub(super) came: Provenance,
+    /// When it came, UTC: `2026-11-22`.
+    pub(super) day: String,
+    /// Whether the same validator means the same bytes: a date does not quite.
+    pub(super) strong: bool,
+}
+
+/// The content that the first known one of these URLs had when it had this validator and this length. What
+/// was mixed is recalled only if no other of them has changed since.
+pub(super) fn recall<'a>(
+    validated: impl Iterator<Item = (&'a Url, &'a str)>,
+    length: u64,
+) -> Option<HistoryEntry> {
+    let validated: Vec<_> = validated.filter(|(url, _)| is_public(url)).collect();
+    validated.first()?;
+    let file = BufReader::new(File::open(path()?).ok()?);
+    let lines = file.lines().take(2 * LINES_MAX).map_while(Result::ok);
+    let lines = lines.filter_map(|line| serde_json::from_str(&line).ok());
+    let lines: Vec<Line> = lines.filter(|line: &Line| line.length == length).collect();
+    recall_of(&validated, &lines)
+}
+
+fn recall_of(validated: &[(&Url, &str)], lines: &[Line]) -> Option<HistoryEntry> {
+    // The last word counts.
+    let last = |url: &Url, validator: Option<&str>| {
+        let is_it = |l: &&Line| l.url == url.as_str() && validator.is_none_or(|v| l.validator == v);
+        lines.iter().rev().find(is_it)
+    };
+    let (url, line) = validated.iter().find_map(|(url, v)| Some((*url, last(url, Some(v))?)))?;
+    let root = parse_root(&line.root).ok()?;
+    let is_same = |(url, validator): &(&Url, &str)| {
+        last(url, None).is_none_or(|known| known.validator == *validator && known.root == line.root)
+    };
+    if line.came == Provenance::Mixed && !validated.iter().all(is_same) {
+        return None;
+    }
+    Some(HistoryEntry {
+        id: ContentId { root, length: line.length },
+        url: url.clone(),
+        came: line.came,
+        day: line.day.clone(),
+        strong: line.validator.starts_with('"'),
+    })
+}
+
+/// Remembers URLs, with their validators, that have this content, or of which it came. That this fails is no
+/// reason for a transfer to fail.
+pub(super) fn remember<'a>(
+    validated: impl Iterator<Item = (&'a str, &'a str)>,
+    id: ContentId,
+    came: Provenance,
+) {
+    let day = today();
+    let line = |(url, validator): (&str, &str)| {
+        let url = Url::parse(url).ok().filter(is_public)?;
+        let line = Line {
+            url: url.as_str().to_owned(),
+            validator: validator.to_owned(),
+            length: id.length,
+            root: id.to_string(),
+            came,
+            day: day.clone(),
+        };
+        Some(serde_json::to_string(&line).ok()? + "\n")
+    };
+    let text: String = validated.filter_map(line).collect();
+    let Some(path) = path().filter(|_| !text.is_empty()) else { return };
+    if let Some(parent) = path.parent() {
+        let _ = fs::DirBuilder::new().recursive(true).mode(0o700).create(parent);
+    }
+    let mut open = OpenOptions::new();
+    open.append(true).create(true).mode(0o600);
+    let written = open.open(&path).and_then(|mut file| file.write_all(text.as_bytes()));
+    if written.is_ok() {
+        prune(&path);
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "people are told the date; nothing is decided by it")]
+fn today() -> String {
+    date(SystemTime::now())
+}
+
+/// The date in UTC: `2026-11-22`.
+fn date(time: SystemTime) -> String {
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    // As HTTP has it (RFC 9110 section 5.6.7): Sun, 22 Nov 2026 10:00:00 GMT.
+    let text = httpdate::fmt_http_date(time);
+    let mut words = text.split(' ').skip(1);
+    let mut word = || words.next().unwrap_or_default();
+    let (day, month, year) = (word(), word(), word());
+    let month = MONTHS.iter().position(|name| *name == month).map_or(0, |number| number + 1);
+    format!("{year}-{month:02}-{day}")
+}
+
+/// Forgets all that was known of those of these URLs that once had this content: it was wrong of one, and
+/// none of the others is to be held against it in its stead.
+pub(super) fn forget<'a>(urls: impl Iterator<Item = &'a Url>, id: &ContentId) {
+    let Some(path) = path() else { return };
+    let Ok(text) = fs::read_to_string(&path) else { return };
+    let urls: Vec<&str> = urls.map(Url::as_str).collect();
+    replace(&path, without(&text, &urls, id).into_iter());
+}
+
+/// The lines that are left.
+fn without<'t>(text: &'t str, urls: &[&str], id: &ContentId) -> Vec<&'t str> {
+    let lines = text.lines().filter_map(|text| Some((text, serde_json::from_str::<Line>(text).ok()?)));
+    let lines: Vec<(&str, Line)> = lines.collect();
+    let had = |(_, line): &&(&str, Line)| {
+        urls.contains(&line.url.as_str()) && parse_root(&line.root).is_ok_and(|root| root == id.root)
+    };
+    // Older lines of theirs must not be believed instead.
+    let doubted: BTreeSet<&str> = lines.iter().filter(had).map(|(_, line)| line.url.as_str()).collect();
+    lines.iter().filter(|(_, line)| !doubted.contains(line.url.as_str())).map(|(text, _)| *text).collect()
+}
+
+/// Keeps the last [`LINES_MAX`] lines once there are twice as many.
+fn prune(path: &Path) {
+    let Ok(text) = fs::read_to_string(path) else { return };
+    let lines = text.lines().count();
+    if lines >= 2 * LINES_MAX {
+        replace(path, text.lines().skip(lines - LINES_MAX));
+    }
+}
+
+fn replace<'a>(path: &Path, lines: impl Iterator<Item = &'a str>) {
+    let kept: String = lines.flat_map(|line| [line, "\n"]).collect();
+    let new = path.with_extension("new");
+    // What a crash left there may be of another mode.
+    let _ = fs::remove_file(&new);
+    let mut open = OpenOptions::new();
+    open.write(true).create_new(true).mode(0o600);
+    let _ = open
+        .open(&new)
+        .and_then(|mut file| file.write_all(kept.as_bytes()))
+        .and_then(|()| fs::rename(&new, path));
+}
+
+fn is_public(url: &Url) -> bool {
+    !url.has_credentials() && !url.has_query()
+}
+
+fn path() -> Option<PathBuf> {
+    Some(cache_dir()?.join("urls.jsonl"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn lines_are_kept_for_the_owner_alone() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("urls.jsonl");
+        fs::write(&path, "old\n".repeat(2 * LINES_MAX - 1) + "new\n").expect("written");
+        prune(&path);
+        let text = fs::read_to_string(&path).expect("read");
+        assert!(text.lines().count() == LINES_MAX && text.ends_with("old\nnew\n"));
+        assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn days_have_dates() {
+        let all = [0, 59, 11_016, 11_017, 20_513, 20_779, 47_540];
+        let all = all.map(|days| date(SystemTime::UNIX_EPOCH + Duration::from_secs(days * 86_400)));
+        let want = [
+            "1970-01-01",
+            "1970-03-01",
+            "2000-02-29",
+            "2000-03-01",
+            "2026-03-01",
+            "2026-11-22",
+            "2100-02-28",
+        ];
+        assert_eq!(all, want);
+    }
+
+    #[test]
+    fn a_mixture_is_known_only_while_none_of_its_urls_changes() {
+        let urls = ["http://a/f", "http://b/f", "http://c/f"].map(|url| Url::parse(url).expect("a URL"));
+        let line = |url: usize, validator: &str, came: Provenance| Line {
+            url: urls[url].as_str().to_owned(),
+            validator: validator.to_owned(),
+            length: 1,
+            root: ContentId::of(b"x").to_string(),
+            came,
+            day: "2026-11-22".into(),
+        };
+        let lines = [line(0, "\"1\"", Provenance::Mixed), line(1, "today", Provenance::Mixed)];
+        let recalled = |validated: &[(usize, &str)], lines: &[Line]| {
+            let validated: Vec<_> = validated.iter().map(|(url, v)| (&urls[*url], *v)).collect();
+            recall_of(&validated, lines).map(|known| (known.came, known.strong))
+        };
+        let mixed = Some((Provenance::Mixed, true));
+        assert_eq!(recalled(&[(0, "\"1\""), (1, "today")], &lines), mixed);
+        assert_eq!(recalled(&[(0, "\"1\""), (2, "\"9\"")], &lines), mixed, "of a third nothing is known");
+        assert_eq!(recalled(&[(1, "today")], &lines), Some((Provenance::Mixed, false)), "a date is weak");
+        assert_eq!(recalled(&[(0, "\"1\""), (1, "tomorrow")], &lines), None);
+        assert_eq!(recalled(&[(2, "\"9\"")], &lines), None);
+        let alone = [line(0, "\"1\"", Provenance::Alone), line(1, "\"5\"", Provenance::Mixed)];
+        assert_eq!(recalled(&[(0, "\"1\""), (1, "\"6\"")], &alone), Some((Provenance::Alone, true)));
+    }
+
+    #[test]
+    fn what_was_wrong_of_one_is_forgotten_of_all_that_were_named() {
+        let (wrong, right) = (ContentId::of(b"x"), ContentId::of(b"y"));
+        let line = |url: &str, id: &ContentId| {
+            let line = Line {
+                url: url.to_owned(),
+                validator: "\"1\"".into(),
+                length: 1,
+                root: id.to_string(),
+                came: Provenance::Alone,
+                day: "2026-11-22".into(),
+            };
+            serde_json::to_string(&line).expect("a line")
+        };
+        let all = [("a", &right), ("a", &wrong), ("b", &wrong), ("c", &right), ("d", &wrong)];
+        let lines: Vec<String> = all.map(|(url, id)| line(url, id)).to_vec();
+        let text = lines.join("\n");
+        assert_eq!(without(&text, &["a", "b", "c"], &wrong), [&lines[3], &lines[4]]);
+    }
+
+    #[test]
+    fn what_may_be_secret_is_not_written() {
+        let url = |text| Url::parse(text).expect("a URL");
+        assert!(is_public(&url("https://h/@scope/f")));
+        assert!(!is_public(&url("https://h/f?token=1")));
+        assert!(!is_public(&url("https://u:p@h/f")) && !is_public(&url("https://u@h/f")));
+    }
+}

@@ -1,0 +1,197 @@
+//! The names of one content: URI, URLs, Metalinks.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use mirror::metalink::{METALINK_MAX, Metalink};
+use mirror::url::Url;
+use mmtp::uri::Uri;
+
+use super::origin::{Origin, origin};
+use crate::filenames::show;
+use crate::{Error, Result};
+
+/// Names of one content.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Locators {
+    /// With its content id.
+    pub(super) uri: Option<Uri>,
+    /// Where the bytes are.
+    pub(super) urls: Vec<Url>,
+    /// Metalinks that are to be fetched.
+    pub(super) lists: Vec<Url>,
+    /// A Metalink that was read, and where it was.
+    pub(super) metalink: Option<(Metalink, MetalinkOrigin)>,
+    /// Origins that the user named besides.
+    pub(super) origins: Vec<Origin>,
+}
+
+/// Where a Metalink was: a leaf list is told relative to that.
+#[derive(Clone, Debug)]
+pub(super) enum MetalinkOrigin {
+    /// In a file.
+    Path(PathBuf),
+    /// On a server.
+    Url(Url),
+}
+
+impl Locators {
+    /// Reads the names: `anabranch:` URIs, URLs, Metalink files.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if one of them is no name, or they name different contents.
+    pub(super) fn read<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Result<Self> {
+        let mut new = Self::default();
+        for name in names {
+            new.add(name.as_ref())?;
+        }
+        if let Some(uri) = &new.uri {
+            for mirror in uri.mirrors.clone() {
+                let url = Url::parse(&mirror)
+                    .map_err(|e| Error::usage(format!("mirror {}: {e}", without_user(&mirror))))?;
+                new.url(url);
+            }
+        }
+        if new.uri.is_none() && !new.is_web() {
+            return Err(Error::usage("nothing to fetch: no URI and no URL is named"));
+        }
+        Ok(new)
+    }
+
+    /// Whether HTTP has a part in it.
+    pub(super) const fn is_web(&self) -> bool {
+        !self.urls.is_empty() || !self.lists.is_empty() || self.metalink.is_some()
+    }
+
+    fn add(&mut self, name: &str) -> Result<()> {
+        let lower = name.to_ascii_lowercase();
+        if lower.starts_with("anabranch:") {
+            let uri: Uri = name.parse().map_err(|e| Error::usage(format!("not a URI of ours: {e}")))?;
+            return match &self.uri {
+                Some(other) if other.id != uri.id => {
+                    Err(Error::usage("two URIs with different contents: fetch one at a time"))
+                }
+                _ => {
+                    self.uri = Some(uri);
+                    Ok(())
+                }
+            };
+        }
+        if lower.starts_with("http://") || lower.starts_with("https://") {
+            let url =
+                Url::parse(name).map_err(|e| Error::usage(format!("{}: {e}", show(without_user(name)))))?;
+            if is_list(url.path()) {
+                self.lists.push(url);
+            } else {
+                self.url(url);
+            }
+            return Ok(());
+        }
+        let path = Path::new(name);
+        if is_list(name) || path.is_file() {
+            return self.list(path);
+        }
+        Err(Error::usage(format!(
+            "{}: neither a URI of ours (anabranch:…), nor a URL (http://…, https://…), nor a Metalink file{}",
+            show(without_user(name)),
+            hint(name)
+        )))
+    }
+
+    fn url(&mut self, url: Url) {
+        if self.urls.iter().all(|known| known.as_str() != url.as_str()) {
+            self.urls.push(url);
+        }
+    }
+
+    fn list(&mut self, path: &Path) -> Result<()> {
+        let read = || {
+            let mut bytes = Vec::new();
+            File::open(path)?.take(METALINK_MAX as u64 + 1).read_to_end(&mut bytes)?;
+            Ok(bytes)
+        };
+        let unreadable = |e: std::io::Error| {
+            let hint = path.to_str().map(hint).unwrap_or_default();
+            Error::usage(format!("{}: {e}{hint}", show(path)))
+        };
+        let bytes = read().map_err(unreadable)?;
+        let metalink =
+            Metalink::parse(&bytes).map_err(|e| Error::usage(format!("{}: no Metalink: {e}", show(path))))?;
+        if self.metalink.is_some() {
+            return Err(Error::usage("two Metalinks: fetch one at a time"));
+        }
+        self.metalink = Some((metalink, MetalinkOrigin::Path(path.to_owned())));
+        Ok(())
+    }
+}
+
+/// What else a request names, beside a Metalink.
+pub(super) struct Beside {
+    /// The origins of URLs.
+    pub(super) origins: Vec<Origin>,
+    /// Whether there are URLs of files.
+    pub(super) urls: bool,
+    /// How many URLs of Metalinks there are.
+    pub(super) lists: usize,
+    /// Whether there is a URI.
+    pub(super) uri: bool,
+}
+
+impl Beside {
+    pub(super) fn of(named: &Locators) -> Self {
+        Self {
+            origins: named.urls.iter().chain(&named.lists).map(origin).collect(),
+            urls: !named.urls.is_empty(),
+            lists: named.lists.len(),
+            uri: named.uri.is_some(),
+        }
+    }
+}
+
+/// A URL, or what was meant to be one, as it may be shown: without name and password.
+fn without_user(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let start = rest[..end].rfind('@').map_or(0, |at| at + 1);
+    format!("{scheme}://{}", &rest[start..])
+}
+
+/// What else a name that is no file may have been meant to be.
+fn hint(name: &str) -> &'static str {
+    let (host, path) = name.split_once('/').unwrap_or_default();
+    let is_host = (host.contains(['.', ':']) || host == "localhost") && !host.starts_with('.');
+    if is_host && !path.starts_with('/') { "; a URL begins with https:// or http://" } else { "" }
+}
+
+fn is_list(path: &str) -> bool {
+    let lower = path.to_ascii_lowercase();
+    lower.ends_with(".meta4") || lower.ends_with(".metalink")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_every_kind() {
+        let names = |names: &[&str]| Locators::read(names);
+        let asked =
+            names(&["http://a.example/f", "https://b.example/f", "http://a.example/f"]).expect("URLs");
+        assert_eq!(asked.urls.len(), 2, "each once");
+        let asked = names(&["https://a.example/f.meta4"]).expect("a URL");
+        assert!(asked.urls.is_empty() && asked.lists.len() == 1 && asked.is_web());
+        for (bad, says) in [
+            ("ftp://u:secret@a/f", "ftp://a/f: neither"),
+            ("http://u:secret@[a/f", "http://[a/f: "),
+            ("no-such.meta4", "os error 2)"),
+            ("h.example/x.meta4", "(os error 2); a URL begins with https://"),
+            ("h.example:80/x", "nor a Metalink file; a URL begins with https://"),
+            ("http://", "http://"),
+        ] {
+            let failure = names(&[bad]).expect_err(bad);
+            assert!(failure.to_string().contains(says), "{bad}: {failure}");
+            assert!(!failure.to_string().contains("secret"), "{failure}");
+        }
+    }
+}

@@ -1,0 +1,498 @@
+//! The HTTP part of a transfer: mirrors, the routes to them, and the pool that they share.
+//!
+//! Joins three parts that know nothing of each other: the machine that decides what is asked of whom
+//! ([`mirror::range_scheduler`]), the client that asks ([`anabranch_http::client`]), and who knows what is missing. That is
+//! a [`VerifiedPool`] where mirrors alone have the content, and the subscriber where sources that speak mmTP have it
+//! too: it lends blocks to the mirrors.
+
+mod progress;
+
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+
+use algo::control::Algorithm;
+use algo::{Output, Span, Time};
+use anabranch_http::client::{Client, Event as Answer, FetchError, FetchRequest, RequestKind};
+use mirror::range_scheduler::{
+    Command, ConnectionConfig, Failure as Useless, Input, MirrorId, RangeScheduler, Sample,
+};
+use mirror::verified_pool::{self, Check, VerifiedPool};
+use mmtp::subscriber::{DownloadId, SourceId, Subscriber};
+use net::Egress;
+
+use super::discovery::Mirror;
+use super::groups::GroupPolicy;
+use super::origin::host;
+use super::pool::{PoolState, with_pool};
+use super::routes::{NO_FAMILY, Route, all_lead, ends, has_others, route_of};
+use super::server_status::{ServerStatus, none_left, pause};
+use crate::event::Observer;
+use crate::secret::secret;
+use crate::{Error, Result};
+
+/// How long comparisons with other mirrors are waited for when everything is here.
+const COMPARE_FOR: Span = Span::from_secs(3);
+
+/// What the default, NMCC, is over TCP, whose senders lose a part of their windows at each loss and start
+/// slowly by themselves: what comes back more slowly than theirs (most are CUBIC) leaves links idle.
+const NMCC_OVER_TCP: &str = "nmcc-cubic";
+
+/// What is known of a mirror.
+struct MirrorState {
+    status: ServerStatus,
+    mirror: Mirror,
+    /// What the subscriber knows it by, where that lends.
+    source: Option<SourceId>,
+    /// Whether it has been said that it is kept in reserve.
+    reserve: bool,
+}
+
+/// What the pool of the mirrors reports.
+pub(super) enum PoolEvent {
+    /// A block that is verified as far as it can be.
+    Block { block: u64, bytes: Vec<u8>, cv: mmtp::tree::ChainingValue },
+    /// Blocks that turned out to be wrong.
+    Revoked(Range<u64>),
+    /// A mirror lied, as comparisons with others show: nothing else tells what is right.
+    Liar,
+    /// Mirrors differ, and nothing tells what is right.
+    Disagree,
+    /// All of it is here.
+    Complete,
+}
+
+/// Everything about HTTP in a transfer.
+pub(super) struct MirrorDriver {
+    client: Client,
+    machine: RangeScheduler,
+    length: u64,
+    mirrors: Vec<MirrorState>,
+    routes: Vec<Route>,
+    pool: PoolState,
+    /// Since when only comparisons are missing.
+    comparing: Option<Time>,
+    /// The subscriber lends, and knows all hashes.
+    proven: bool,
+}
+
+/// What a [`MirrorDriver`] is made of.
+pub(super) struct MirrorConfig {
+    pub(super) client: Client,
+    pub(super) mirrors: Vec<Mirror>,
+    pub(super) length: u64,
+    pub(super) check: Check,
+    /// Whether the subscriber lends: other sources have the content too.
+    pub(super) lent: bool,
+}
+
+impl MirrorDriver {
+    /// A route for every mirror and every local address that leads there.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] if none leads to any, or none from a named `via`.
+    pub(super) fn new(
+        parts: MirrorConfig,
+        named: &[Egress],
+        algorithm: Algorithm,
+        groups: &GroupPolicy,
+        first_group: usize,
+        observer: &mut Observer<'_>,
+    ) -> Result<Self> {
+        let MirrorConfig { client, mirrors, length, check, lent } = parts;
+        let algorithm = match Algorithm::by_name("nmcc") {
+            Some(nmcc) if nmcc == algorithm => Algorithm::by_name(NMCC_OVER_TCP).unwrap_or(nmcc),
+            _ => algorithm,
+        };
+        let mut machine = RangeScheduler::new(length);
+        let (mut routes, mut seen, mut error) = (Vec::new(), Vec::new(), None);
+        for (number, mirror) in (0..).zip(mirrors) {
+            let name = host(&mirror.url);
+            match ends(&mirror.url, mirror.proxied, named, observer.stop()) {
+                Ok(found) => {
+                    if found.is_empty() {
+                        error = Some(format!("no route to {name}"));
+                    }
+                    for (via, peer) in found {
+                        let group = groups.of(first_group + routes.len(), &name, peer, &via);
+                        let config = ConnectionConfig {
+                            mirror: number,
+                            group,
+                            control: algorithm,
+                            ranges: mirror.ranges,
+                        };
+                        if machine.add_connection(&config).is_some() {
+                            routes.push(Route { mirror: number, via, address: peer.ip(), shut: None });
+                        }
+                    }
+                }
+                Err(e) => {
+                    observer.notice(&format!("{name}: {e}"));
+                    error = Some(format!("{name}: {e}"));
+                }
+            }
+            seen.push(MirrorState { status: ServerStatus::new(name), mirror, source: None, reserve: false });
+        }
+        if observer.is_stopped() {
+            return Err(Error::interrupted("interrupted; what arrived is kept"));
+        }
+        all_lead(named, &routes, error.as_deref())?;
+        if routes.is_empty() {
+            let why = error.as_deref().unwrap_or(NO_FAMILY);
+            return Err(Error::unreachable(format!("no way to any mirror: {why}")));
+        }
+        let pool = if lent { PoolState::Lending(check) } else { PoolState::Check(check) };
+        let mut new =
+            Self { client, machine, length, mirrors: seen, routes, pool, comparing: None, proven: false };
+        new.tell_reserve(observer);
+        Ok(new)
+    }
+
+    /// Makes the mirrors sources of the subscriber, which lends them blocks; returns their names.
+    pub(super) fn join(&mut self, subscriber: &mut Subscriber) -> Vec<String> {
+        for seen in &mut self.mirrors {
+            seen.source = subscriber.add_source();
+        }
+        self.mirrors
+            .iter()
+            .filter(|seen| seen.source.is_some())
+            .map(|seen| seen.status.name.clone())
+            .collect()
+    }
+
+    /// Whether mirrors alone have the content.
+    pub(super) const fn is_alone(&self) -> bool {
+        matches!(self.pool, PoolState::Check(_) | PoolState::Plain(_))
+    }
+
+    /// A source has answered that can tell the hashes of what mirrors bring.
+    pub(super) fn lend(&mut self) {
+        if let PoolState::Waiting(download) = self.pool {
+            self.pool = PoolState::Lent(download);
+        }
+    }
+
+    /// Whether no source is needed for hashes.
+    pub(super) const fn is_proven(&self) -> bool {
+        self.proven
+    }
+
+    /// Whether some mirror may still bring something.
+    pub(super) fn has_hope(&self) -> bool {
+        self.machine.has_usable_connection()
+    }
+
+    /// The content is wanted of mirrors alone, but for what is here.
+    pub(super) fn want(&mut self, have: impl Fn(u64) -> bool) -> Result<()> {
+        if let PoolState::Check(check) = &mut self.pool {
+            let check = std::mem::replace(check, Check::Nothing);
+            let mut plain =
+                VerifiedPool::new(self.length, check, have).map_err(|e| Error::usage(e.to_string()))?;
+            plain.seed(secret()?);
+            self.pool = PoolState::Plain(Box::new(plain));
+        }
+        Ok(())
+    }
+
+    /// The subscriber wants it, and lends. What is known of it spares asking sources for pages.
+    pub(super) fn borrow(&mut self, download: DownloadId, subscriber: &mut Subscriber) {
+        if let PoolState::Lending(check) = &mut self.pool {
+            if let Check::Leaves(leaves) = std::mem::replace(check, Check::Nothing) {
+                self.proven = subscriber.set_leaves(download, leaves);
+            }
+            self.pool = if self.proven { PoolState::Lent(download) } else { PoolState::Waiting(download) };
+        }
+        for (number, seen) in self.mirrors.iter().enumerate() {
+            if let Some(source) = seen.source
+                && !self.routes.iter().any(|way| usize::from(way.mirror) == number)
+            {
+                subscriber.mark_unavailable(source, download);
+            }
+        }
+    }
+
+    /// Readable when something came.
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.client.fd()
+    }
+
+    /// Hands what the client received to the machine.
+    pub(super) fn receive(&mut self, now: Time, subscriber: &mut Subscriber, observer: &mut Observer<'_>) {
+        let Self { client, machine, mirrors, routes, pool, .. } = self;
+        let mut failed: Vec<(MirrorId, FetchError)> = Vec::new();
+        let mut shut: Vec<(usize, FetchError)> = Vec::new();
+        with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
+            client.events(|event| match event {
+                Answer::Head { id, head } => {
+                    if let Some(way) = routes.get(route_of(id)) {
+                        mirrors[usize::from(way.mirror)].status.fault = None;
+                    }
+                    match head.whole {
+                        true => machine.handle(now, Input::Whole { fetch: id }, pool),
+                        false => machine.handle(now, Input::Head { fetch: id }, pool),
+                    }
+                }
+                Answer::Body { id, bytes } => {
+                    machine.handle(now, Input::Body { fetch: id, bytes: &bytes }, pool);
+                }
+                Answer::Done { id } => machine.handle(now, Input::Done { fetch: id }, pool),
+                // Whoever has given it up does not care why it failed.
+                Answer::Failed { id, .. } if !machine.is_live(id) => {}
+                Answer::Failed { id, error } => {
+                    if let Some(way) = routes.get(route_of(id)) {
+                        mirrors[usize::from(way.mirror)].status.answered(&error);
+                    }
+                    let failure = match &error {
+                        FetchError::ServerError { retry: Some(_), .. } | FetchError::Busy { .. } => {
+                            Useless::Busy { retry: pause(&error) }
+                        }
+                        FetchError::Unreachable(_)
+                        | FetchError::Broken(_)
+                        | FetchError::ServerError { .. } => Useless::Broken,
+                        FetchError::NoRanges => Useless::NoRanges,
+                        FetchError::NotFound(_) => Useless::Useless,
+                        // A portal, a meddling proxy or another replica may be on this route alone.
+                        _ if has_others(routes, route_of(id)) => {
+                            machine.handle(now, Input::Failed { fetch: id, failure: Useless::Broken }, pool);
+                            let way = route_of(id);
+                            machine.handle(now, Input::Down { connection: way }, pool);
+                            if let Some(entry) = routes.get_mut(way) {
+                                entry.shut = Some(error.to_string());
+                            }
+                            shut.push((way, error));
+                            return;
+                        }
+                        _ => Useless::Useless,
+                    };
+                    if let Some(way) = routes.get(route_of(id))
+                        && failure == Useless::Useless
+                    {
+                        failed.push((way.mirror, error));
+                    }
+                    machine.handle(now, Input::Failed { fetch: id, failure }, pool);
+                }
+                Answer::Sample { route, sample } => {
+                    let sample = Sample {
+                        rtt: Span::from_nanos(sample.rtt.as_nanos() as u64),
+                        mss: sample.mss,
+                        received_bytes: sample.received_bytes,
+                        out_of_order: sample.out_of_order,
+                        segments: sample.segments,
+                    };
+                    machine.handle(now, Input::Sample { connection: route, sample }, pool);
+                }
+            });
+        });
+        for (connection, error) in shut {
+            let Some(route) = self.routes.get(connection) else { continue };
+            let (name, via) = (self.name(route.mirror), &route.via);
+            observer.notice(&format!("{name} via {via}: {error}: not asked over this route any more"));
+        }
+        for (mirror, error) in failed {
+            self.out(mirror, &error, subscriber, observer);
+        }
+        self.tell_reserve(observer);
+    }
+
+    /// Gives a mirror up.
+    fn out(
+        &mut self,
+        mirror: MirrorId,
+        error: &FetchError,
+        subscriber: &mut Subscriber,
+        observer: &mut Observer<'_>,
+    ) {
+        let Some(seen) = self.mirrors.get_mut(usize::from(mirror)) else { return };
+        if seen.status.out.is_some() {
+            return;
+        }
+        seen.status.give_up(error, seen.mirror.trusted, observer);
+        match &mut self.pool {
+            PoolState::Plain(plain) => plain.mirror_gone(mirror),
+            PoolState::Lent(download) | PoolState::Waiting(download) => {
+                if let Some(source) = seen.source {
+                    subscriber.mark_unavailable(source, *download);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Bans a mirror that sent wrong bytes, as the subscriber or the pool found out and has reported.
+    pub(super) fn ban(&mut self, now: Time, mirror: MirrorId, block: u64, subscriber: &mut Subscriber) {
+        let Some(seen) = self.mirrors.get_mut(usize::from(mirror)) else { return };
+        seen.status.ban(format!("wrong bytes in block {block}"));
+        let Self { machine, mirrors, pool, .. } = self;
+        with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
+            machine.handle(now, Input::Banned { mirror }, pool);
+        });
+    }
+
+    /// The mirror that a source of the subscriber is.
+    pub(super) fn mirror_of(&self, source: SourceId) -> Option<MirrorId> {
+        let found = self.mirrors.iter().position(|seen| seen.source == Some(source))?;
+        MirrorId::try_from(found).ok()
+    }
+
+    /// Follows the machine until it waits; returns until when.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if mirrors differ and nothing tells which is right; what the last one failed with
+    /// if none is left.
+    pub(super) fn drain(
+        &mut self,
+        now: Time,
+        subscriber: &mut Subscriber,
+        observer: &mut Observer<'_>,
+        mut each: impl FnMut(PoolEvent) -> Result<()>,
+    ) -> Result<Time> {
+        loop {
+            let Self { client, machine, mirrors, routes, pool, length, .. } = self;
+            let until = with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
+                loop {
+                    match machine.poll(now, pool) {
+                        Output::Wait(until) => return until,
+                        Output::Event(_) => {}
+                        Output::Send(Command::Fetch { connection, fetch, first_byte, end_byte }) => {
+                            let Some(end) = routes.get(connection) else { continue };
+                            let mirror = &mirrors[usize::from(end.mirror)].mirror;
+                            let kind = RequestKind::Range {
+                                first: first_byte,
+                                end: end_byte,
+                                length: *length,
+                                // Where the bytes are verified as they come, it need not be the same file.
+                                validator: mirror.seen_at.as_ref().and(mirror.validator.clone()),
+                                // For want of a strong validator.
+                                modified: mirror.date.clone(),
+                                seen_at: mirror.seen_at.clone(),
+                            };
+                            let (url, trusted) = (mirror.url.as_str().to_owned(), mirror.trusted);
+                            client.fetch(
+                                fetch,
+                                FetchRequest { route: connection, via: end.via.clone(), url, trusted, kind },
+                            );
+                        }
+                        Output::Send(Command::Cancel { fetch }) => client.cancel(fetch),
+                        Output::Send(Command::Window { connection, bytes }) => {
+                            client.window(connection, bytes);
+                        }
+                    }
+                }
+            });
+            let again = self.drain_events(now, subscriber, observer, &mut each)?;
+            if !again {
+                self.compare(now, observer);
+                if !self.machine.has_usable_connection() && self.is_alone() && self.is_wanting() {
+                    return Err(self.given_up());
+                }
+                return Ok(if self.comparing.is_some() { until.min(now + COMPARE_FOR) } else { until });
+            }
+        }
+    }
+
+    /// Handles the events of the pool; returns whether the machine has to be polled again.
+    fn drain_events(
+        &mut self,
+        now: Time,
+        subscriber: &mut Subscriber,
+        observer: &mut Observer<'_>,
+        each: &mut impl FnMut(PoolEvent) -> Result<()>,
+    ) -> Result<bool> {
+        let PoolState::Plain(plain) = &mut self.pool else { return Ok(false) };
+        let events: Vec<verified_pool::Event> = plain.events().collect();
+        let only_compares = plain.only_compares();
+        let mut again = false;
+        for event in events {
+            match event {
+                verified_pool::Event::Verified { block, bytes, cv } => {
+                    each(PoolEvent::Block { block, bytes, cv })?;
+                }
+                verified_pool::Event::Revoked { blocks } => {
+                    again = true;
+                    each(PoolEvent::Revoked(blocks))?;
+                }
+                verified_pool::Event::Complete => each(PoolEvent::Complete)?,
+                verified_pool::Event::Banned { mirror, block } => {
+                    again = true;
+                    let name = self.name(mirror).to_owned();
+                    observer.banned(&name, &format!("wrong bytes in block {block}"));
+                    self.ban(now, mirror, block, subscriber);
+                    if only_compares {
+                        each(PoolEvent::Liar)?;
+                    }
+                }
+                verified_pool::Event::Conflict { mirrors, block } => {
+                    each(PoolEvent::Disagree)?;
+                    let names: Vec<&str> = mirrors.iter().map(|mirror| self.name(*mirror)).collect();
+                    let from = block * mmtp::id::BLOCK_BYTES as u64;
+                    return Err(Error::corrupt(format!(
+                        "{} have different bytes (16 KiB from byte {from} on), and there is no hash to \
+                             tell which are right: name one of them, or a Metalink; what had arrived is \
+                             removed, for nobody can tell which of it is right",
+                        names.join(" and ")
+                    )));
+                }
+            }
+        }
+        Ok(again)
+    }
+
+    /// When only comparisons are missing and no mirror makes them in time, gives them up.
+    fn compare(&mut self, now: Time, observer: &mut Observer<'_>) {
+        let PoolState::Plain(plain) = &mut self.pool else { return };
+        if !plain.only_checks_left() {
+            self.comparing = None;
+            return;
+        }
+        let since = *self.comparing.get_or_insert(now);
+        if now.since(since) >= COMPARE_FOR || !self.machine.has_usable_connection() {
+            observer.notice("not all parts could be compared between mirrors: too few of them answer");
+            plain.waive();
+        }
+    }
+
+    fn is_wanting(&self) -> bool {
+        matches!(&self.pool, PoolState::Plain(plain) if plain.blocks_left() > 0)
+    }
+
+    fn name(&self, mirror: MirrorId) -> &str {
+        self.mirrors.get(usize::from(mirror)).map_or("", |seen| &seen.status.name)
+    }
+
+    /// The error when no mirror is left.
+    fn given_up(&self) -> Error {
+        let (code, why) = none_left(self.mirrors.iter().map(|seen| &seen.status));
+        let kept = if self.brought().next().is_some() { "what arrived is kept: " } else { "" };
+        code.error(format!("{why}; {kept}name another"))
+    }
+
+    /// The mirrors that brought something, given up or not.
+    fn brought(&self) -> impl Iterator<Item = &MirrorState> {
+        let reports = || self.machine.connections().zip(&self.routes);
+        let brought = move |number: usize| {
+            reports().any(|(report, way)| usize::from(way.mirror) == number && report.counters.bytes > 0)
+        };
+        self.mirrors.iter().enumerate().filter(move |(number, _)| brought(*number)).map(|(_, seen)| seen)
+    }
+
+    /// The URLs that brought something, right or wrong.
+    pub(super) fn brought_by(&self) -> impl Iterator<Item = &str> {
+        self.brought().map(|seen| seen.mirror.url.as_str())
+    }
+
+    /// The URLs that brought something and still count, with their validators; none with a password, for they
+    /// are written to a file.
+    pub(super) fn proven(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+        let good = |seen: &&MirrorState| seen.status.out.is_none() && !seen.mirror.url.has_credentials();
+        self.brought().filter(good).map(|seen| (seen.mirror.url.as_str(), seen.mirror.validator()))
+    }
+
+    /// The URLs that sent wrong bytes.
+    pub(super) fn lied(&self) -> impl Iterator<Item = &str> {
+        self.mirrors.iter().filter(|seen| seen.status.lied).map(|seen| seen.mirror.url.as_str())
+    }
+}
+
+/// The number of each mirror as a source of the subscriber.
+fn sources(mirrors: &[MirrorState]) -> Vec<Option<SourceId>> {
+    mirrors.iter().map(|seen| seen.source).collect()
+}

@@ -1,0 +1,79 @@
+//! How far each route to a mirror is, for reports.
+
+use mirror::range_scheduler::{Counters, State};
+
+use super::MirrorDriver;
+use crate::PathProgress;
+use crate::event::Observer;
+use crate::format::bytes;
+use crate::get::server_status::faults;
+
+impl MirrorDriver {
+    /// Mirrors that sent wrong bytes, with what is known of it.
+    pub(in crate::get) fn liars(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.mirrors.iter().filter_map(|seen| seen.status.lie())
+    }
+
+    /// What mirrors report that answer only with errors, or that always break off at the same byte.
+    pub(in crate::get) fn faults(&self) -> Option<String> {
+        let breaks = self.machine.connections().zip(&self.routes).filter_map(|(report, way)| {
+            let (at, name) = (report.breaks_at_byte?, &self.mirrors[usize::from(way.mirror)].status.name);
+            Some(format!("{name}: the server breaks off after {} and gives no ranges", bytes(at)))
+        });
+        let all: Vec<String> =
+            faults(self.mirrors.iter().map(|seen| &seen.status)).into_iter().chain(breaks).collect();
+        (!all.is_empty()).then(|| all.join("; "))
+    }
+
+    /// Bytes of each route, needed or not: a route that brings any is alive.
+    pub(in crate::get) fn bytes(&self) -> impl Iterator<Item = u64> {
+        self.machine.connections().map(|way| way.counters.bytes)
+    }
+
+    /// Bytes of all routes, without those that are sent again and again in vain.
+    pub(in crate::get) fn moved(&self) -> u64 {
+        let moved = |c: Counters| c.bytes + c.duplicate_bytes - c.vain_bytes;
+        self.machine.connections().map(|way| moved(way.counters)).sum()
+    }
+
+    /// Whether no mirror answers.
+    pub(in crate::get) fn is_silent(&self) -> bool {
+        self.machine.connections().all(|way| way.state != State::Open)
+    }
+
+    /// Reports once each mirror that sends only the whole file, where others send ranges.
+    pub(super) fn tell_reserve(&mut self, observer: &mut Observer<'_>) {
+        if !self.machine.connections().any(|way| way.ranges && way.state != State::Closed) {
+            return;
+        }
+        for way in self.machine.connections().filter(|way| !way.ranges && way.state != State::Closed) {
+            let Some(seen) = self.mirrors.get_mut(usize::from(way.mirror)) else { continue };
+            if !std::mem::replace(&mut seen.reserve, true) {
+                observer.notice(&format!("{}: gives no ranges, kept in reserve", seen.status.name));
+            }
+        }
+    }
+
+    /// The progress of each route; `rates` are theirs, `all` the bytes of the whole transfer.
+    pub(in crate::get) fn rows(&self, rates: &[u64], all: u64) -> impl Iterator<Item = PathProgress> {
+        self.machine.connections().zip(&self.routes).zip(rates).map(move |((report, way), rate)| {
+            let seen = &self.mirrors[usize::from(way.mirror)];
+            let row = way.row(&seen.status, report.state);
+            let waits = matches!(report.state, State::Opening | State::Open) && report.fetching.is_none();
+            let is_out = seen.status.out.is_some() || report.counters.bytes > 0;
+            let idle = !report.ranges && waits && !is_out;
+            let state = if idle { "no ranges".to_owned() } else { row.state.clone() };
+            PathProgress {
+                state,
+                rate_bytes: *rate,
+                share_percent: report.counters.bytes as f64 * 100.0 / all.max(1) as f64,
+                srtt_us: report.srtt.as_micros(),
+                cwnd: report.cwnd,
+                bytes: report.counters.bytes,
+                timeouts: report.counters.stalls,
+                group: report.group,
+                ..row
+            }
+        })
+    }
+}

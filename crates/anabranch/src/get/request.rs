@@ -1,0 +1,39 @@
+//! What a caller asks for, with every option checked.
+
+use algo::Span;
+use algo::control::Algorithm;
+use anabranch_http::client::{Client, Options};
+use net::Egress;
+
+use super::groups::Groups;
+use crate::host_port::HostPort;
+use crate::target::Output;
+use crate::{Error, Result};
+
+/// How to fetch what [`Locators`](super::locators::Locators) name, and where to put it.
+pub(crate) struct Request {
+    /// Sources that speak mmTP, besides those of the URI.
+    pub(super) from: Vec<HostPort>,
+    /// The local ends to use; none: every usable one.
+    pub(super) via: Vec<Egress>,
+    pub(super) output: Output,
+    pub(super) algorithm: Algorithm,
+    pub(super) groups: Groups,
+    /// Without an answer for so long, it is given up.
+    pub(super) timeout: Span,
+    /// Whether another file at the destination may be overwritten.
+    pub(super) force: bool,
+    /// The SHA-256 that the whole must have.
+    pub(super) sha256: Option<[u8; 32]>,
+    pub(super) http: Options,
+}
+
+impl Request {
+    /// A client for HTTP servers.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if an option cannot be followed.
+    pub(super) fn client(&self) -> Result<Client> {
+        Client::start(self.http.clone()).map_err(|e| Error::usage(e.to_string()))
+    }
+}

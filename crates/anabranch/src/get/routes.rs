@@ -1,0 +1,122 @@
+//! The routes to mirrors: which local ends lead to which of their addresses.
+
+use std::net::{IpAddr, SocketAddr};
+
+use mirror::range_scheduler::{MirrorId, State};
+use mirror::url::Url;
+use net::Egress;
+
+use super::lookup::lookup;
+use super::server_status::ServerStatus;
+use crate::report::NO_ANSWER_YET;
+use crate::{Error, Result};
+use crate::{PathProgress, Stop};
+
+/// Why a named local end leads nowhere, where nothing else is known.
+pub(super) const NO_FAMILY: &str = "no mirror is of its address family";
+
+/// One of the machine's routes.
+pub(super) struct Route {
+    pub(super) mirror: MirrorId,
+    pub(super) via: Egress,
+    pub(super) address: IpAddr,
+    /// Why it is not used any more, though its mirror may be over others.
+    pub(super) shut: Option<String>,
+}
+
+impl Route {
+    /// Its row without the numbers; `of`: its server.
+    pub(super) fn row(&self, of: &ServerStatus, state: State) -> PathProgress {
+        let one = self.address.is_unspecified();
+        PathProgress {
+            source: if one { of.name.clone() } else { format!("{} ({})", of.name, self.address) },
+            via: self.via.to_string(),
+            state: match (&of.out, state) {
+                (Some(why), _) if of.lied => format!("banned: {why}"),
+                (Some(why), _) => why.clone(),
+                (None, State::Opening) => NO_ANSWER_YET.into(),
+                (None, State::Open) => "open".into(),
+                (None, State::Stalled) => "silent".into(),
+                (None, State::Failing) => "failing".into(),
+                (None, State::Busy) => "busy".into(),
+                (None, State::Down) => self.shut.clone().unwrap_or_else(|| "interface gone".into()),
+                (None, State::Closed) => "closed".into(),
+            },
+            ..PathProgress::default()
+        }
+    }
+}
+
+/// The route of a request; the number of the request contains it.
+pub(super) const fn route_of(fetch: u64) -> usize {
+    (fetch % mirror::range_scheduler::CONNECTIONS_MAX as u64) as usize
+}
+
+/// Whether there is another local end from which the mirror of this route may be asked.
+pub(super) fn has_others(routes: &[Route], this: usize) -> bool {
+    let Some(this) = routes.get(this) else { return false };
+    routes.iter().any(|way| way.mirror == this.mirror && way.via != this.via && way.shut.is_none())
+}
+
+/// That every named local end leads to a mirror. `why`: what is known if one does not.
+///
+/// # Errors
+/// [`Error::Unreachable`] if one does not.
+pub(super) fn all_lead(named: &[Egress], routes: &[Route], why: Option<&str>) -> Result<()> {
+    let Some(via) = named.iter().find(|via| !routes.iter().any(|way| way.via == **via)) else {
+        return Ok(());
+    };
+    let why = why.unwrap_or(NO_FAMILY);
+    Err(Error::unreachable(format!("--via {via} leads to no mirror: {why}")))
+}
+
+/// Of addresses the first of each family: more of them commonly lead to the same machine over the same route.
+pub(super) fn one_a_family(found: impl Iterator<Item = SocketAddr>) -> Vec<SocketAddr> {
+    let mut addresses: Vec<SocketAddr> = Vec::new();
+    for address in found {
+        if addresses.iter().all(|a| a.is_ipv4() != address.is_ipv4()) {
+            addresses.push(address);
+        }
+    }
+    addresses
+}
+
+/// The local ends and remote addresses of the routes to the server of a URL.
+///
+/// # Errors
+/// A clause that says why there is no route.
+pub(super) fn ends(
+    url: &Url,
+    proxied: bool,
+    named: &[Egress],
+    stop: &Stop,
+) -> Result<Vec<(Egress, SocketAddr)>, String> {
+    if proxied {
+        // The server's addresses say nothing about routes.
+        let via = if named.is_empty() { vec![Egress::any()] } else { named.to_vec() };
+        let any = SocketAddr::new(IpAddr::from([0; 4]), url.port());
+        return Ok(via.into_iter().map(|via| (via, any)).collect());
+    }
+    let host = url.host().trim_matches(['[', ']']);
+    let found = lookup(host, url.port(), stop).map_err(|e| format!("cannot look it up: {e}"))?;
+    routes_to(&one_a_family(found.into_iter()), named)
+}
+
+/// The local ends to use towards a server, each once: over two families it would be two connections over
+/// the same link.
+fn routes_to(peers: &[SocketAddr], named: &[Egress]) -> Result<Vec<(Egress, SocketAddr)>, String> {
+    let mut routes: Vec<(Egress, SocketAddr)> = Vec::new();
+    for &peer in peers {
+        let ends = super::udp_paths::local_ends(named, peer.ip()).map_err(|e| e.to_string())?;
+        for via in ends {
+            let same = |known: &Egress| {
+                *known == via || (known.device().is_some() && known.device() == via.device())
+            };
+            let family = |known: &SocketAddr| known.is_ipv4() == peer.is_ipv4();
+            if !routes.iter().any(|(known, other)| same(known) && !family(other)) {
+                routes.push((via, peer));
+            }
+        }
+    }
+    Ok(routes)
+}

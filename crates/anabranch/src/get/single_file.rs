@@ -1,0 +1,136 @@
+//! One file from mirrors, and perhaps from sources that speak mmTP too.
+
+use std::net::SocketAddr;
+
+use anabranch_http::client::Client;
+use mirror::verified_pool::Check;
+use mmtp::ContentId;
+
+use super::discovery::DiscoveredFile;
+use super::driver::Driver;
+use super::existing;
+use super::history::{self, HistoryEntry, Provenance};
+use super::mirror_driver::MirrorConfig;
+use super::origin::host;
+use super::outcome::FileOutcome;
+use super::request::Request;
+use super::sink::{Job, Sink};
+use crate::error::ErrorKind;
+use crate::event::Observer;
+use crate::target::{DestPath, FinalCheck};
+use crate::{Error, Report, Result, Verified};
+
+/// Fetches a file of which mirrors, and perhaps `sources`, are known to have it; it goes to `place`.
+pub(super) fn fetch(
+    request: &Request,
+    found: &DiscoveredFile,
+    sources: &[(String, Vec<SocketAddr>)],
+    client: Client,
+    place: &mut dyn FnMut() -> Result<DestPath>,
+    observer: &mut Observer<'_>,
+) -> Result<FileOutcome> {
+    if let Some(end) = existing::already(request.force, found, place, observer)? {
+        return Ok(end);
+    }
+    // Whoever says --force wants fetched again what has never been verified.
+    let anew = request.force && found.since().is_some();
+    let mut place = || place().map(|place| place.anew(anew));
+    let mut verified =
+        if sources.is_empty() || found.since().is_some() { found.verified() } else { Verified::Blocks };
+    let parts = |client: Client, lent: bool| MirrorConfig {
+        client,
+        length: found.id.length,
+        check: found.check.clone(),
+        lent,
+        mirrors: found.mirrors.clone(),
+    };
+    let mut driver = Driver::new(request, sources, Some(parts(client, !sources.is_empty())), observer)?;
+    let mut whole = transfer(request, found.id, found.proof, place()?, &mut driver, observer);
+    let mut banned = Vec::new();
+    if driver.is_deserted() {
+        banned = driver.report(&found.id, String::new(), true).banned;
+        verified = found.verified();
+        observer.notice(&format!(
+            "no source answers that speaks mmTP: mirrors alone go on; {}",
+            found.verification_text()
+        ));
+        driver = Driver::new(request, &[], Some(parts(request.client()?, false)), observer)?;
+        whole = transfer(request, found.id, found.proof, place()?, &mut driver, observer);
+    }
+    if let (Ok(Some(root)), true) = (&whole, found.named)
+        && *root != found.id.root
+    {
+        // The SHA-256 was what it had to be; where blocks cannot be verified, the root is seen only now.
+        whole = Err(Error::corrupt(
+            "it has the SHA-256 of --checksum, but not the BLAKE3 of the URI or the Metalink: they name \
+             different contents",
+        ));
+    }
+    if let (Some(recalled), true) = (&found.recalled, is_corrupt(&whole)) {
+        whole = whole.map_err(|error| Error::corrupt(doubted(found, recalled, &driver, &error.to_string())));
+    }
+    let id = whole.as_ref().ok().copied().flatten().map_or(found.id, |root| ContentId { root, ..found.id });
+    if whole.is_ok() && !found.named {
+        // Nobody knows who brought what an earlier run left.
+        let is_fresh = driver.resumed_bytes() == 0;
+        let came = match verified {
+            Verified::Nothing if is_fresh && driver.brought_by().count() == 1 => Provenance::Alone,
+            Verified::Nothing => Provenance::Mixed,
+            _ => Provenance::Verified,
+        };
+        let validated = driver.mirrors().filter_map(|(url, validator)| Some((url, validator?)));
+        history::remember(validated, id, came);
+    }
+    let result = whole.map(drop);
+    let unverified_since = found.since().map(str::to_owned);
+    let mut report =
+        Report { verified, unverified_since, ..driver.report(&id, String::new(), result.is_ok()) };
+    if result.is_err() && !found.named {
+        // That of the journal says nothing to anybody.
+        report.content = None;
+    }
+    report.banned.splice(..0, banned);
+    Ok(FileOutcome { id, report, result })
+}
+
+fn is_corrupt<T>(result: &Result<T>) -> bool {
+    result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Corrupt)
+}
+
+/// What came is not what was `recalled`: what is to be said of that. What is remembered is forgotten only if
+/// the very URL that it is of has sent something else.
+fn doubted(found: &DiscoveredFile, recalled: &HistoryEntry, driver: &Driver, message: &str) -> String {
+    let HistoryEntry { url, day, id, .. } = recalled;
+    let is_it = |mirror: &str| mirror == url.as_str();
+    let is_alone = driver.resumed_bytes() == 0 && driver.brought_by().eq([url.as_str()]);
+    // Where blocks are verified, it is known who sent what.
+    let has_lied = matches!(found.check, Check::Leaves(_)) && driver.liars().any(is_it);
+    if is_alone || has_lied {
+        history::forget(found.mirrors.iter().map(|mirror| &mirror.url), id);
+        return format!(
+            "{url} says that it has not changed since an earlier transfer, but its content is another: \
+             what was known of it is forgotten, and the same command fetches what is there now"
+        );
+    }
+    let advice = match found.mirrors.len() {
+        1 => "run the same command again",
+        _ => "name one mirror alone",
+    };
+    let host = host(url);
+    format!("{message}; it was held against what {host} had on {day} and says it still has: {advice}")
+}
+
+/// Fetches one file; returns its root, if it was looked at.
+pub(super) fn transfer(
+    request: &Request,
+    id: ContentId,
+    proof: FinalCheck,
+    place: DestPath,
+    driver: &mut Driver,
+    observer: &mut Observer<'_>,
+) -> Result<Option<[u8; 32]>> {
+    let open = Box::new(move || Ok(place));
+    let mut arrivals = Sink::new(vec![Job { id, proof, executable: false, open }], request.force);
+    driver.run(&mut arrivals, observer)?;
+    Ok(arrivals.root())
+}

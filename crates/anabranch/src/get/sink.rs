@@ -1,0 +1,215 @@
+//! Where contents go as they arrive: files, a bounded number of them open at a time, or memory.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+
+use mmtp::ContentId;
+use mmtp::subscriber::{DownloadId, Subscriber};
+use mmtp::tree::ChainingValue;
+
+use crate::target::{DestPath, FinalCheck, Target};
+use crate::{Error, Result};
+
+/// Contents that are fetched at the same time: enough that small files do not wait for each other's round
+/// trips, few enough for the descriptors (three a file) and for the disk.
+const OPEN_MAX: usize = 64;
+
+/// Tells a machine that a content is wanted, and which blocks of it are here already; returns the number
+/// under which the rest will arrive.
+pub(super) type Want<'a> = dyn FnMut(ContentId, &dyn Fn(u64) -> bool) -> Result<DownloadId> + 'a;
+
+/// One content and the place where it is to go; the place is looked up when its turn comes.
+pub(super) struct Job {
+    pub(super) id: ContentId,
+    pub(super) proof: FinalCheck,
+    pub(super) executable: bool,
+    pub(super) open: Box<dyn FnOnce() -> Result<DestPath>>,
+}
+
+/// All contents of one transfer.
+pub(super) struct Sink {
+    waiting: VecDeque<Job>,
+    open: BTreeMap<DownloadId, SinkEntry>,
+    force: bool,
+    memory: Option<Vec<u8>>,
+    /// Of the file that was finished last.
+    root: Option<[u8; 32]>,
+    total_bytes: u64,
+    done_bytes: u64,
+    resumed_bytes: u64,
+}
+
+enum SinkEntry {
+    File { target: Box<Target>, executable: bool },
+    Memory(Vec<u8>),
+}
+
+impl Sink {
+    /// Files.
+    pub(super) fn new(wanted: Vec<Job>, force: bool) -> Self {
+        Self {
+            total_bytes: wanted.iter().map(|w| w.id.length).sum(),
+            waiting: wanted.into(),
+            open: BTreeMap::new(),
+            force,
+            memory: None,
+            root: None,
+            done_bytes: 0,
+            resumed_bytes: 0,
+        }
+    }
+
+    /// One content, in memory: for manifests.
+    pub(super) fn in_memory(id: ContentId, subscriber: &mut Subscriber) -> Self {
+        let mut new = Self::new(Vec::new(), false);
+        new.total_bytes = id.length;
+        let bytes = vec![0; usize::try_from(id.length).unwrap_or(0)];
+        let download = subscriber.add_download(id, false, |_| false);
+        new.open.insert(download, SinkEntry::Memory(bytes));
+        new
+    }
+
+    /// Wants as many more contents as may be open at once; whether there were any. `want` is told of each
+    /// what is here already. `checking` is told how much of how many bytes that are there has been checked,
+    /// and stops it by returning false.
+    pub(super) fn advance(
+        &mut self,
+        want: &mut Want<'_>,
+        checking: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<bool> {
+        let mut any = false;
+        while self.open.len() < OPEN_MAX {
+            let Some(wanted) = self.waiting.pop_front() else { break };
+            any = true;
+            let (place, id) = ((wanted.open)()?, wanted.id);
+            let (target, there) =
+                Target::open(place, id, wanted.proof, self.force, &mut |bytes| checking(id.length, bytes))?;
+            self.done_bytes += target.bytes_done();
+            self.resumed_bytes += target.bytes_done();
+            let download = want(wanted.id, &|block| there.contains(block))?;
+            self.open.insert(
+                download,
+                SinkEntry::File { target: Box::new(target), executable: wanted.executable },
+            );
+        }
+        Ok(any)
+    }
+
+    /// A verified block arrived.
+    pub(super) fn block(
+        &mut self,
+        download: DownloadId,
+        block: u64,
+        bytes: Vec<u8>,
+        cv: ChainingValue,
+    ) -> Result<()> {
+        match self.open.get_mut(&download) {
+            Some(SinkEntry::File { target, .. }) => {
+                let before = target.bytes_done();
+                target.write(block, bytes, cv)?;
+                self.done_bytes += target.bytes_done() - before;
+                Ok(())
+            }
+            Some(SinkEntry::Memory(memory)) => {
+                self.done_bytes += bytes.len() as u64;
+                let start =
+                    usize::try_from(block).unwrap_or(usize::MAX).saturating_mul(mmtp::id::BLOCK_BYTES);
+                if let Some(to) = memory.get_mut(start..start + bytes.len()) {
+                    to.copy_from_slice(&bytes);
+                }
+                Ok(())
+            }
+            None => Err(Error::system("a block arrived for a content that nobody wants")),
+        }
+    }
+
+    /// Blocks that had arrived may be wrong: they will come again.
+    pub(super) fn revoked(&mut self, download: DownloadId, blocks: Range<u64>) -> Result<()> {
+        let Some(SinkEntry::File { target, .. }) = self.open.get_mut(&download) else { return Ok(()) };
+        let before = target.bytes_done();
+        target.forget(blocks)?;
+        self.done_bytes -= before - target.bytes_done();
+        Ok(())
+    }
+
+    /// A mirror has lied, and only comparisons tell what is right. What it brought in this run is revoked; of
+    /// what an earlier run left nobody knows who brought it.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if there is any such.
+    pub(super) fn distrust(&mut self, download: DownloadId) -> Result<()> {
+        match self.open.get(&download) {
+            Some(SinkEntry::File { target, .. }) if target.trusts_earlier() => {}
+            _ => return Ok(()),
+        }
+        self.discard(download)?;
+        Err(Error::corrupt(
+            "a mirror has sent wrong bytes, and perhaps also in an earlier run: what had arrived is removed, \
+             for nobody can tell which of it is right: run the same command again, without that mirror",
+        ))
+    }
+
+    /// What has arrived of a content is worth nothing: no trace of it is to be left behind.
+    pub(super) fn discard(&mut self, download: DownloadId) -> Result<()> {
+        let Some(SinkEntry::File { target, .. }) = self.open.remove(&download) else { return Ok(()) };
+        self.done_bytes -= target.bytes_done();
+        target.discard()
+    }
+
+    /// The root of the file that was finished last.
+    pub(super) const fn root(&self) -> Option<[u8; 32]> {
+        self.root
+    }
+
+    /// A content is whole: it gets its name.
+    pub(super) fn complete(&mut self, download: DownloadId) -> Result<()> {
+        match self.open.remove(&download) {
+            Some(SinkEntry::File { target, executable }) => {
+                if executable {
+                    target.make_executable()?;
+                }
+                self.root = Some(target.finish()?.root);
+                Ok(())
+            }
+            Some(SinkEntry::Memory(memory)) => {
+                self.memory = Some(memory);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Writes what is held back, so that it survives a crash.
+    pub(super) fn flush(&mut self) -> Result<()> {
+        for slot in self.open.values_mut() {
+            if let SinkEntry::File { target, .. } = slot {
+                target.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing came of these: no part of theirs is to be left behind.
+    pub(super) fn discard_empty(&mut self) {
+        for (_, slot) in std::mem::take(&mut self.open) {
+            if let SinkEntry::File { target, .. } = slot {
+                target.discard_if_empty();
+            }
+        }
+    }
+
+    /// Whether nothing is missing.
+    pub(super) fn is_done(&self) -> bool {
+        self.open.is_empty() && self.waiting.is_empty()
+    }
+
+    /// The content that was fetched into memory.
+    pub(super) fn into_memory(self) -> Vec<u8> {
+        self.memory.unwrap_or_default()
+    }
+
+    /// Bytes in all, here, and here before this run.
+    pub(super) const fn bytes(&self) -> (u64, u64, u64) {
+        (self.total_bytes, self.done_bytes, self.resumed_bytes)
+    }
+}

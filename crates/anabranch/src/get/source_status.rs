@@ -1,0 +1,46 @@
+//! What is known of a source that speaks mmTP.
+
+use mmtp::subscriber::{PathReport, PathState};
+use mmtp::wire::Reason;
+
+use crate::Error;
+use crate::report::NO_ANSWER_YET;
+
+/// A source, as it is reported.
+pub(super) struct Source {
+    pub(super) name: String,
+    /// Why it is banned.
+    pub(super) banned: Option<String>,
+    pub(super) refused: Option<Reason>,
+}
+
+/// The error when no source is left that could bring what is missing.
+pub(super) fn given_up(sources: &[Source]) -> Error {
+    let liars: Vec<&str> = sources.iter().filter(|s| s.banned.is_some()).map(|s| s.name.as_str()).collect();
+    if liars.is_empty() && sources.iter().any(|s| s.refused == Some(Reason::Changed)) {
+        return Error::not_found(
+            "the file has changed at its last source; what was verified is kept: try another --from",
+        );
+    }
+    if liars.is_empty() {
+        return Error::not_found("no source has this content: check the URI and the sources");
+    }
+    Error::corrupt(format!(
+        "every source that had it sent wrong bytes and was banned ({}); what was verified is \
+             kept: name another source with --from",
+        liars.join(", ")
+    ))
+}
+
+/// What a path to it does, in words.
+pub(super) fn state(report: &PathReport, source: &Source) -> String {
+    match (report.state, &source.banned, source.refused) {
+        (_, Some(reason), _) => format!("banned: {reason}"),
+        (_, _, Some(reason)) => reason.to_string(),
+        (PathState::Opening, ..) => NO_ANSWER_YET.into(),
+        (PathState::Open, ..) => "open".into(),
+        (PathState::Unresponsive, ..) => "silent".into(),
+        (PathState::Down, ..) => "interface gone".into(),
+        (PathState::Closed, ..) => "closed".into(),
+    }
+}

@@ -1,0 +1,225 @@
+//! A transfer on a thread of its own, and the handle to it.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+#[cfg(feature = "tokio")]
+use std::task::{Context, Poll, Waker};
+use std::thread;
+
+use crate::{Control, Error, Event, Report, Result, Stop};
+
+/// Events that wait for a listener at most; the oldest are dropped.
+const EVENTS_MAX: usize = 1_024;
+
+/// A transfer that runs on a thread of its own.
+///
+/// It can be waited for ([`wait`](Self::wait)), listened to ([`events`](Self::events)) and
+/// [stopped](Self::stop). With the feature `tokio` it is a [`Future`] of its report, and its events are a
+/// `Stream`; it needs no particular executor.
+///
+/// Dropping it stops the transfer, without waiting for its end: what arrived is kept, and the destination is
+/// in use until its thread has ended, some milliseconds later. Who wants to know calls [`stop`](Self::stop)
+/// and [`wait`](Self::wait).
+#[must_use = "dropping it stops the transfer"]
+#[derive(Debug)]
+pub struct Transfer {
+    shared: Arc<Shared>,
+    stop: Stop,
+}
+
+/// What happens in a [`Transfer`]: an iterator that waits for the next event and ends after
+/// [`Event::Finished`]; with the feature `tokio` also a `Stream`.
+///
+/// Several of one transfer share its events: each event goes to one of them. Of progress only the newest
+/// waits to be taken; of all events the last 1,024 do.
+#[derive(Debug)]
+pub struct Events {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    events: VecDeque<Event>,
+    /// None while it runs.
+    result: Option<Result<Report>>,
+    /// Who polls the transfer or its events.
+    #[cfg(feature = "tokio")]
+    wakers: Vec<Waker>,
+}
+
+impl Transfer {
+    /// Runs `run`, which `stop` stops, on a thread of its own.
+    pub(super) fn spawn(
+        stop: Stop,
+        run: impl FnOnce(&mut dyn FnMut(Event) -> Control) -> Result<Report> + Send + 'static,
+    ) -> Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let guard = CompletionGuard { shared: Arc::clone(&shared), result: None };
+        let work = move || {
+            let shared = Arc::clone(&guard.shared);
+            let mut listener = |event| {
+                shared.change(|state| state.push(event));
+                Control::Continue
+            };
+            guard.finish(run(&mut listener));
+        };
+        thread::Builder::new()
+            .name("transfer".into())
+            .spawn(work)
+            .map_err(|e| Error::system(format!("cannot start a thread: {e}")))?;
+        Ok(Self { shared, stop })
+    }
+
+    /// Waits until the transfer has ended.
+    ///
+    /// # Errors
+    /// As [`Download::run`](super::Download::run).
+    pub fn wait(self) -> Result<Report> {
+        let mut state = self.shared.lock();
+        loop {
+            match &state.result {
+                Some(result) => return result.clone(),
+                None => state = self.shared.wait(state),
+            }
+        }
+    }
+
+    /// Whether it has ended: then [`wait`](Self::wait) returns at once.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.shared.lock().result.is_some()
+    }
+
+    /// Ends it soon, in order: what arrived is kept. It ends with [`Error::Interrupted`], unless it was done.
+    pub fn stop(&self) {
+        self.stop.stop();
+    }
+
+    /// What happens in it, from now on and what nobody has taken yet.
+    #[must_use]
+    pub fn events(&self) -> Events {
+        Events { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        self.stop.stop();
+    }
+}
+
+impl Iterator for Events {
+    type Item = Event;
+
+    fn next(&mut self) -> Option<Event> {
+        let mut state = self.shared.lock();
+        loop {
+            if let Some(event) = state.events.pop_front() {
+                return Some(event);
+            }
+            if state.result.is_some() {
+                return None;
+            }
+            state = self.shared.wait(state);
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.lock();
+        change(&mut state);
+        #[cfg(feature = "tokio")]
+        let wakers = std::mem::take(&mut state.wakers);
+        drop(state);
+        self.changed.notify_all();
+        #[cfg(feature = "tokio")]
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl State {
+    fn push(&mut self, event: Event) {
+        if matches!(event, Event::Progress(_)) {
+            self.events.retain(|other| !matches!(other, Event::Progress(_)));
+        }
+        if self.events.len() >= EVENTS_MAX {
+            self.events.pop_front();
+        }
+        self.events.push_back(event);
+    }
+
+    /// Wakes whoever polls when something changes.
+    #[cfg(feature = "tokio")]
+    fn register(&mut self, context: &Context<'_>) {
+        if !self.wakers.iter().any(|known| known.will_wake(context.waker())) {
+            self.wakers.push(context.waker().clone());
+        }
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl Future for Transfer {
+    type Output = Result<Report>;
+
+    fn poll(self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Report>> {
+        let mut state = self.shared.lock();
+        if let Some(result) = &state.result {
+            return Poll::Ready(result.clone());
+        }
+        state.register(context);
+        Poll::Pending
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl futures_core::Stream for Events {
+    type Item = Event;
+
+    fn poll_next(self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Event>> {
+        let mut state = self.shared.lock();
+        if let Some(event) = state.events.pop_front() {
+            return Poll::Ready(Some(event));
+        }
+        if state.result.is_some() {
+            return Poll::Ready(None);
+        }
+        state.register(context);
+        Poll::Pending
+    }
+}
+
+/// Says how it ended even if the thread panics: whoever waits would wait for ever.
+struct CompletionGuard {
+    shared: Arc<Shared>,
+    /// None if the thread panics.
+    result: Option<Result<Report>>,
+}
+
+impl CompletionGuard {
+    fn finish(mut self, result: Result<Report>) {
+        self.result = Some(result);
+    }
+}
+
+impl Drop for CompletionGuard {
+    fn drop(&mut self) {
+        let panicked = || Err(Error::system("the thread of a transfer has panicked"));
+        let result = self.result.take().unwrap_or_else(panicked);
+        self.shared.change(|state| state.result = Some(result));
+    }
+}

@@ -1,0 +1,154 @@
+//! Threads that give small files their places. Making a file durable takes a disk milliseconds; a few at a
+//! time share them, and whoever waits for the network does not wait for that.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use net::{WakeReceiver, Waker};
+
+use crate::target::{Directory, put};
+use crate::{Error, Result};
+
+/// Threads: as many as a disk does things at once.
+const THREADS: usize = 8;
+/// Bytes that wait for a thread at most, but for one file.
+const WAITING_BYTES_MAX: u64 = 32 << 20;
+/// Files that wait for a thread at most.
+const WAITING_MAX: usize = 1_024;
+
+/// A verified file and its place below the directory.
+struct Job {
+    number: usize,
+    name: String,
+    bytes: Vec<u8>,
+}
+
+/// See the [module](self).
+pub(super) struct Writer {
+    /// None once no more can come.
+    jobs: Option<Sender<Job>>,
+    ended: Receiver<(usize, u64, Result<()>)>,
+    threads: Vec<JoinHandle<()>>,
+    wake: WakeReceiver,
+    waiting: usize,
+    waiting_bytes: u64,
+}
+
+impl Writer {
+    pub(super) fn start(directory: &Arc<Directory>, force: bool) -> Result<Self> {
+        let failed = |e: std::io::Error| Error::system(format!("cannot start a thread: {e}"));
+        let wake = WakeReceiver::new().map_err(failed)?;
+        let (jobs, inbox) = channel();
+        let (outbox, ended) = channel();
+        let inbox = Arc::new(Mutex::new(inbox));
+        let mut threads = Vec::new();
+        for _ in 0..THREADS {
+            let (inbox, outbox) = (Arc::clone(&inbox), outbox.clone());
+            let (directory, waker) = (Arc::clone(directory), wake.waker());
+            let work = move || work(&inbox, &outbox, &directory, force, &waker);
+            threads.push(thread::Builder::new().name("writer".into()).spawn(work).map_err(failed)?);
+        }
+        Ok(Self { jobs: Some(jobs), ended, threads, wake, waiting: 0, waiting_bytes: 0 })
+    }
+
+    /// Readable when a file has its place.
+    pub(super) const fn wake(&self) -> &WakeReceiver {
+        &self.wake
+    }
+
+    /// Whether more should be brought now.
+    pub(super) const fn has_room(&self) -> bool {
+        self.waiting < WAITING_MAX && self.waiting_bytes < WAITING_BYTES_MAX
+    }
+
+    /// Whether all that was brought has its place.
+    pub(super) const fn is_idle(&self) -> bool {
+        self.waiting == 0
+    }
+
+    /// Brings a file.
+    pub(super) fn put(&mut self, number: usize, name: &str, bytes: Vec<u8>) {
+        (self.waiting, self.waiting_bytes) = (self.waiting + 1, self.waiting_bytes + bytes.len() as u64);
+        let job = Job { number, name: name.to_owned(), bytes };
+        if let Some(jobs) = &self.jobs {
+            // Fails only if all threads have panicked, which is found when they are joined.
+            let _ = jobs.send(job);
+        }
+    }
+
+    /// Files that have got their places, or not.
+    pub(super) fn ended(&mut self) -> Vec<(usize, Result<()>)> {
+        self.wake.drain();
+        let mut all = Vec::new();
+        while let Ok((number, bytes, outcome)) = self.ended.try_recv() {
+            (self.waiting, self.waiting_bytes) = (self.waiting - 1, self.waiting_bytes - bytes);
+            all.push((number, outcome));
+        }
+        all
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // What was brought still gets its place.
+        self.jobs = None;
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn work(
+    inbox: &Mutex<Receiver<Job>>,
+    outbox: &Sender<(usize, u64, Result<()>)>,
+    directory: &Directory,
+    force: bool,
+    waker: &Waker,
+) {
+    loop {
+        let next = inbox.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(Job { number, name, bytes }) = next else { return };
+        let mut told = CompletionGuard { number, bytes: bytes.len() as u64, outcome: None, outbox, waker };
+        let place = directory.place(name.split('/').map(str::as_bytes));
+        told.outcome = Some(place.and_then(|place| put(place, &bytes, force)));
+    }
+}
+
+/// What becomes of a file, which is told in any case: whoever waits would wait for ever.
+struct CompletionGuard<'a> {
+    number: usize,
+    bytes: u64,
+    /// None if the thread panics.
+    outcome: Option<Result<()>>,
+    outbox: &'a Sender<(usize, u64, Result<()>)>,
+    waker: &'a Waker,
+}
+
+impl Drop for CompletionGuard<'_> {
+    fn drop(&mut self) {
+        let panicked = || Err(Error::system("a thread that writes files has panicked"));
+        let outcome = self.outcome.take().unwrap_or_else(panicked);
+        // Nobody listens any more after a failure.
+        let _ = self.outbox.send((self.number, self.bytes, outcome));
+        self.waker.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_that_panics_tells_it() {
+        let wake = WakeReceiver::new().expect("a wake");
+        let (outbox, ended) = channel();
+        let waker = wake.waker();
+        drop(CompletionGuard { number: 7, bytes: 3, outcome: None, outbox: &outbox, waker: &waker });
+        let (number, bytes, outcome) = ended.try_recv().expect("told");
+        assert_eq!((number, bytes), (7, 3));
+        assert!(outcome.expect_err("a failure").to_string().contains("panicked"));
+    }
+}

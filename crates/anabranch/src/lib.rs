@@ -1,0 +1,79 @@
+//! One file from many sources over many paths at once, every byte verified: the library.
+//!
+//! **Purpose.** What the `anabranch` command does, for other programs: get files and directories, serve
+//! them, write and read lists of mirrors. It joins the machines (`mmtp`, `mirror`) with the worlds (sockets,
+//! clocks, disks).
+//!
+//! **Non-goals.** No protocol and no decision lives here (`mmtp`, `mirror`, `algo`). Nothing is printed, no
+//! signal is caught, no process is ended, and nothing is global: two transfers in one process do not disturb
+//! each other.
+//!
+//! Get a file from two servers over two interfaces:
+//!
+//! ```no_run
+//! use anabranch::{Control, Event, Get};
+//!
+//! fn main() -> anabranch::Result<()> {
+//!     let get = Get::new(["https://a.example/f.iso", "https://b.example/f.iso"])?.via("wlan0").via("wwan0");
+//!     let report = get.to_file("f.iso").run(|event| {
+//!         if let Event::Progress(progress) = event {
+//!             println!("{} of {} bytes", progress.done_bytes, progress.total_bytes);
+//!         }
+//!         Control::Continue
+//!     })?;
+//!     println!("{}: {}", report.target, report.verdict());
+//!     Ok(())
+//! }
+//! ```
+//!
+//! Or on a thread of its own, to be waited for, listened to and stopped:
+//!
+//! ```no_run
+//! # fn main() -> anabranch::Result<()> {
+//! let transfer = anabranch::Get::new(["https://a.example/f.iso"])?.to_file("f.iso").start()?;
+//! for event in transfer.events() {
+//!     println!("{event:?}");
+//! }
+//! let report = transfer.wait()?; // with the feature "tokio": transfer.await?
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! **Map.**
+//! * [`Get`], [`Download`], [`Transfer`]: files and directories from all who have them.
+//! * [`Event`], [`Control`], [`Stop`]: what a caller is told, what it answers, how it stops what runs.
+//! * [`Progress`], [`Report`]: how far a transfer is, and how it ended. [`Error`]: why it did not,
+//!   and what to do.
+//! * [`Serve`], [`Source`]: files and directories for whoever knows their URI; [`mod@serve`].
+//! * [`mirror_list`]: what makes a file on plain web servers verifiable.
+//! * [`target`]: where a file arrives, and what a transfer that was stopped leaves there.
+//! * [`filenames`]: names from outside; [`mod@format`]: numbers for people.
+
+mod cache_dir;
+mod catalog;
+pub mod error;
+pub mod event;
+mod file_identity;
+pub mod filenames;
+pub mod format;
+pub mod get;
+mod hashing;
+mod host_port;
+pub mod mirror_list;
+pub mod report;
+mod secret;
+pub mod serve;
+mod stop;
+pub mod target;
+
+pub use cache_dir::cache_dir;
+pub use error::{Error, Result};
+pub use event::{Control, Event};
+pub use get::{Download, Get, Transfer};
+pub use hashing::HashProgress;
+pub use host_port::{HostPort, PORT};
+pub use report::{BannedSource, PathProgress, Progress, Report, Verified};
+pub use serve::{Serve, Source};
+pub use stop::Stop;
+
+pub use algo::Rate;

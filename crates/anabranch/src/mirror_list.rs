@@ -1,0 +1,30 @@
+//! What makes a file on plain web servers verifiable: Metalinks and leaf lists, written and read.
+//!
+//! [`MirrorList::make`] reads a file and writes two small ones: `NAME.meta4`, a Metalink (RFC 5854) with its
+//! hashes, the hashes of its pieces and the URLs of its mirrors; and `NAME.b3leaves`, the hash of every 16
+//! KiB. Of a directory it writes one Metalink with all its files. [`MirrorList::read`] says what a Metalink
+//! holds. `docs/mirrors.md` has the formats; [`mirror::metalink`] and [`mirror::leaf_list`] read and write
+//! them.
+//!
+//! ```no_run
+//! # use anabranch::{Control, mirror_list::MirrorList};
+//! # fn main() -> anabranch::Result<()> {
+//! let made = MirrorList::make("film.mkv").url("https://a.example/pub/")?.run(|_| Control::Continue)?;
+//! println!("{}", made.metalink.display());
+//! for mirror in &MirrorList::read(&made.metalink)?.files[0].mirrors {
+//!     println!("{}", mirror.url);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+mod directory;
+mod event;
+mod hash;
+mod listed;
+mod make;
+
+pub use event::Event;
+pub use listed::{ListedFile, ListedMirror, MirrorList};
+pub use make::{MadeMirrorList, MakeMirrorList, check_piece_bytes, parse_url};
+pub use mirror::url::Url;

@@ -1,0 +1,15 @@
+//! CredentialStatus: the seed of a receiver's request tags, the key of a source's cookies.
+
+use crate::{Error, Result};
+
+/// 256 bits that nobody can guess.
+///
+/// # Errors
+/// If the system has no random numbers.
+#[expect(clippy::disallowed_methods, reason = "tags and cookies must be unpredictable")]
+pub(crate) fn secret() -> Result<[u8; 32]> {
+    let mut secret = [0; 32];
+    getrandom::fill(&mut secret)
+        .map_err(|e| Error::system(format!("the system has no random numbers: {e}")))?;
+    Ok(secret)
+}

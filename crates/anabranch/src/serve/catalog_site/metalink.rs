@@ -1,0 +1,107 @@
+//! Metalinks of what is offered: of one file, and of a directory with all the files below it.
+
+use anabranch_http::server::document::METALINK_TYPE;
+use anabranch_http::server::path::{Path, encode};
+use anabranch_http::server::{Resource, ResourceRequest};
+use mirror::leaf_list::{self, LEAVES_MAX, LeafList};
+use mirror::metalink::{
+    FILES_MAX, File, Hashes, METALINK_MAX, Metalink, Mirror, PRIORITY_LAST, is_safe_name, is_text,
+};
+use mirror::url::Url;
+
+use super::{CatalogSite, Content, Found, LEAVES_SUFFIX, METALINK_SUFFIX, root_text};
+
+impl CatalogSite {
+    /// The Metalink of a file; none if no Metalink can say this.
+    pub(crate) fn metalink(&self, index: usize, asked: &ResourceRequest<'_>) -> Option<Resource<Content>> {
+        let offer = self.offer(index);
+        // What no Metalink has (RFC 5854 section 4.1.2.1) is not in names either.
+        let good = |c| if is_text(c) { c } else { '\u{fffd}' };
+        let name: String = String::from_utf8_lossy(&offer.name).chars().map(good).collect();
+        let name = Some(name).filter(|name| is_safe_name(name)).unwrap_or_else(|| root_text(offer));
+        self.emit(vec![self.file_of(index, name, about(asked), asked)?])
+    }
+
+    /// The Metalink of all files below a directory, their names from there on; none if there are too many, or
+    /// if no Metalink can say the name of one: a directory without it would be another.
+    pub(crate) fn metalink_of_all(
+        &self,
+        directory: &[u8],
+        asked: &ResourceRequest<'_>,
+    ) -> Option<Resource<Content>> {
+        let below = self.below(directory);
+        if below.len() > FILES_MAX {
+            return None;
+        }
+        let files = below.iter().map(|index| {
+            let relative = &self.paths[*index][directory.len() + 1..];
+            let mut names = about(asked);
+            names.extend(relative.split(|byte| *byte == b'/').map(<[u8]>::to_vec));
+            self.file_of(*index, String::from_utf8(relative.to_vec()).ok()?, names, asked)
+        });
+        self.emit(files.collect::<Option<_>>()?)
+    }
+
+    /// Whether such a Metalink is beside the directory where that is asked for.
+    pub(crate) fn has_metalink(&self, directory: &[u8], asked: &ResourceRequest<'_>) -> bool {
+        let beside = self.find(&[&asked.path.names.join(&b'/'), METALINK_SUFFIX].concat(), false);
+        let below = self.below(directory);
+        matches!(beside, Some(Found::MetalinkOfAll(of)) if of == directory)
+            && below.len() <= FILES_MAX
+            && below.iter().all(|file| {
+                std::str::from_utf8(&self.paths[*file][directory.len() + 1..]).is_ok_and(is_safe_name)
+            })
+    }
+
+    /// What a Metalink says of a file that this server has under these names.
+    fn file_of(
+        &self,
+        index: usize,
+        name: String,
+        names: Vec<Vec<u8>>,
+        asked: &ResourceRequest<'_>,
+    ) -> Option<File> {
+        let id = self.offer(index).id;
+        // The bytes of one group give the root by themselves.
+        let has_leaves = id.blocks() > 1 && LeafList::encoded_len(id.length) <= LEAVES_MAX as u64;
+        let leaves = has_leaves.then(|| self.leaves_reference(index, &names, asked.path.names.len()));
+        let path = Path { names, directory: false }.encode();
+        let url = Url::parse(&format!("http://{}{path}", asked.host)).ok()?;
+        Some(File {
+            name,
+            size: Some(id.length),
+            hashes: Hashes { blake3: Some(id.root), ..Hashes::default() },
+            mirrors: vec![Mirror { url, priority: PRIORITY_LAST, location: None }],
+            leaves,
+            ..File::default()
+        })
+    }
+
+    /// The reference to a file's leaf list from a Metalink with so many names in its path.
+    fn leaves_reference(&self, index: usize, names: &[Vec<u8>], depth: usize) -> String {
+        let offer = self.offer(index);
+        let beside = self.find(&[&names.join(&b'/'), LEAVES_SUFFIX].concat(), false);
+        match beside {
+            Some(Found::Leaves(found)) if self.offer(found).id == offer.id => {
+                let names: Vec<String> = names[depth - 1..].iter().map(|name| encode(name)).collect();
+                names.join("/") + leaf_list::SUFFIX
+            }
+            // A file of that name comes instead.
+            _ => format!("/b3/{}{}", root_text(offer), leaf_list::SUFFIX),
+        }
+    }
+
+    fn emit(&self, files: Vec<File>) -> Option<Resource<Content>> {
+        let text = Metalink { files }.emit().ok().filter(|text| text.len() <= METALINK_MAX)?;
+        Some(self.text(text, METALINK_TYPE))
+    }
+}
+
+/// The path that a Metalink is about: that of its own without its suffix.
+fn about(asked: &ResourceRequest<'_>) -> Vec<Vec<u8>> {
+    let mut names = asked.path.names.clone();
+    if let Some(last) = names.last_mut() {
+        last.truncate(last.len().saturating_sub(METALINK_SUFFIX.len()));
+    }
+    names
+}

@@ -1,0 +1,288 @@
+//! One listening socket: requests in, replies out.
+//!
+//! The publisher decides what is sent. Here replies wait in a bounded queue. They are read from the files
+//! into a buffer that one system call sends as many packets (UDP GSO), and wait again while the socket or
+//! the rate limit has no room. Replies of the same shape to the same receiver share a call.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd as _;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use algo::{Machine as _, Output, Time};
+use mmtp::publisher::{self, Publisher, Reply, ReplyBody};
+use mmtp::wire::{self, DATA_HEADER, Reason};
+use net::{Clock, Datagrams, Interest, Poller, RecvBuffers, RecvOutcome, SendOutcome, Udp};
+
+use super::rate_limit::RateLimiter;
+use super::stats::{Peers, Stats};
+use crate::Stop;
+use crate::catalog::{Catalog, READ_CHUNKS_MAX, ReadError};
+
+/// Bytes of replies that wait for a socket at most. At 1 Gbit/s that is 34 ms.
+const QUEUE_BYTES_MAX: usize = 4 << 20;
+/// Replies that wait for a socket at most, whatever their size.
+const QUEUE_REPLIES_MAX: usize = 8_192;
+/// Sets of buffers taken from the socket before replies are sent.
+const BATCHES_MAX: usize = 4;
+/// Bytes of a send buffer: the most that one call carries.
+const BUFFER_BYTES: usize = net::udp::SEND_BYTES_MAX;
+
+/// What the threads of all sockets share.
+pub(crate) struct Shared {
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) clock: Clock,
+    pub(crate) limit: Arc<RateLimiter>,
+    pub(crate) stop: Stop,
+}
+
+/// A reply, and the local address it leaves from.
+struct Waiting {
+    reply: Reply,
+    from_ip: Option<IpAddr>,
+    bytes: usize,
+}
+
+/// Packets that are ready to be sent in one call.
+struct SendBatch {
+    to: SocketAddr,
+    from_ip: Option<IpAddr>,
+    ect: bool,
+    len: usize,
+    segment: usize,
+    /// When the rate limit lets them go, once that was asked.
+    due: Option<Time>,
+}
+
+/// One socket and what waits to be sent by it.
+pub(crate) struct UdpWorker<'a> {
+    shared: &'a Shared,
+    udp: &'a Udp,
+    publisher: Publisher<&'a Catalog>,
+    queue: VecDeque<Waiting>,
+    queued_bytes: usize,
+    batch: Option<SendBatch>,
+    buffer: Vec<u8>,
+    peers: Peers,
+    stats: Stats,
+}
+
+impl<'a> UdpWorker<'a> {
+    pub(crate) fn new(shared: &'a Shared, udp: &'a Udp, secret: [u8; 32]) -> Self {
+        Self {
+            shared,
+            udp,
+            publisher: Publisher::new(&shared.catalog, secret),
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            batch: None,
+            buffer: vec![0; BUFFER_BYTES],
+            peers: Peers::default(),
+            stats: Stats::default(),
+        }
+    }
+
+    /// Serves until it is stopped. Writes what it counts to `stats` after each wait.
+    pub(crate) fn run(mut self, stats: &Mutex<Stats>) -> std::io::Result<()> {
+        let mut poller = Poller::new(self.shared.clock);
+        let mut buffers = RecvBuffers::new();
+        let (mut until, mut blocked) = (Time::NEVER, false);
+        while !self.shared.stop.is_stopped() {
+            let interest = if blocked { Interest::ReadWrite } else { Interest::Read };
+            let stop = self.shared.stop.wake().as_fd();
+            poller.wait([(self.udp.as_fd(), interest), (stop, Interest::Read)], until)?;
+            let now = self.shared.clock.now();
+            self.receive(now, &mut buffers)?;
+            (until, blocked) = match self.send(now) {
+                SendState::Idle => (Time::NEVER, false),
+                SendState::Until(then) => (then, false),
+                SendState::Blocked => (Time::NEVER, true),
+            };
+            self.stats.set(&self.publisher.counters());
+            self.stats.peers = self.peers.count(now);
+            stats.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.stats);
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, now: Time, buffers: &mut RecvBuffers) -> std::io::Result<()> {
+        for _ in 0..BATCHES_MAX {
+            let udp = self.udp;
+            let outcome = udp.recv(buffers, |received| {
+                self.peers.see(now, received.from.ip());
+                for datagram in received.datagrams() {
+                    self.datagram(now, received.from, received.to_ip, datagram);
+                }
+            })?;
+            if !matches!(outcome, RecvOutcome::Received { more: true }) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn datagram(&mut self, now: Time, from: SocketAddr, to_ip: Option<IpAddr>, bytes: &[u8]) {
+        let malformed = self.publisher.counters().malformed;
+        self.publisher.handle(now, (from, bytes));
+        while let Output::Send(reply) = self.publisher.poll(now) {
+            self.enqueue(reply, to_ip);
+        }
+        if self.publisher.counters().malformed > malformed
+            && let Err(why) = wire::parse(bytes)
+        {
+            *self.stats.malformed.entry(why.name()).or_default() += 1;
+        }
+    }
+
+    fn enqueue(&mut self, reply: Reply, from_ip: Option<IpAddr>) {
+        let bytes = match &reply.body {
+            ReplyBody::Packet(packet) => packet.len(),
+            ReplyBody::Chunks { cut, count, .. } => *count as usize * (DATA_HEADER + cut.chunk_bytes()),
+            ReplyBody::Hashes { count, .. } => DATA_HEADER + count * 32,
+        };
+        let room = self.shared.limit.queue_bytes(QUEUE_BYTES_MAX);
+        // One reply always fits: it is bounded by the publisher.
+        if self.queue.len() >= QUEUE_REPLIES_MAX
+            || (self.queued_bytes > 0 && self.queued_bytes + bytes > room)
+        {
+            self.stats.dropped += 1;
+            return;
+        }
+        self.queued_bytes += bytes;
+        self.queue.push_back(Waiting { reply, from_ip, bytes });
+    }
+
+    /// Sends what waits, as far as socket and limit allow.
+    fn send(&mut self, now: Time) -> SendState {
+        loop {
+            let Some(mut batch) = self.batch.take().or_else(|| self.prepare()) else {
+                return SendState::Idle;
+            };
+            let due = *batch.due.get_or_insert_with(|| self.shared.limit.reserve(now, batch.len));
+            if due > now {
+                self.batch = Some(batch);
+                return SendState::Until(due);
+            }
+            let outcome = self.udp.send(&Datagrams {
+                to: Some(batch.to),
+                from_ip: batch.from_ip,
+                bytes: &self.buffer[..batch.len],
+                segment: (batch.len > batch.segment).then_some(batch.segment),
+                ecn: batch.ect,
+            });
+            match outcome {
+                SendOutcome::Sent => {
+                    self.stats.sent_bytes += batch.len as u64;
+                    self.stats.sent_packets += batch.len.div_ceil(batch.segment) as u64;
+                }
+                SendOutcome::WouldBlock => {
+                    self.batch = Some(batch);
+                    return SendState::Blocked;
+                }
+                // The receiver looks for a size that fits, or is gone: nothing to do for it here.
+                SendOutcome::TooBig | SendOutcome::IcmpError(_) | SendOutcome::Other(_) => {
+                    self.stats.unsent += 1;
+                }
+            }
+        }
+    }
+
+    /// Fills the send buffer from the front of the queue; `None` if the queue is empty.
+    fn prepare(&mut self) -> Option<SendBatch> {
+        loop {
+            let Waiting { reply, from_ip, bytes } = self.queue.pop_front()?;
+            self.queued_bytes -= bytes;
+            let (to, ect) = (reply.to, reply.ect);
+            let len = match reply.body {
+                ReplyBody::Packet(packet) if packet.len() <= BUFFER_BYTES => {
+                    self.buffer[..packet.len()].copy_from_slice(&packet);
+                    packet.len()
+                }
+                ReplyBody::Packet(_) => 0,
+                ReplyBody::Hashes { tag, content, level, first, count } => {
+                    let cvs = self.shared.catalog.find(&content.root);
+                    let cvs = cvs.and_then(|o| self.shared.catalog.outboard(o).cvs(level, first, count));
+                    let mut packet = Vec::with_capacity(DATA_HEADER + count * 32);
+                    if let Some(cvs) = cvs {
+                        wire::emit_hashes(&mut packet, tag, level, first, cvs);
+                    }
+                    self.buffer[..packet.len()].copy_from_slice(&packet);
+                    packet.len()
+                }
+                ReplyBody::Chunks { .. } => {
+                    self.queued_bytes += bytes;
+                    self.queue.push_front(Waiting { reply, from_ip, bytes });
+                    match self.gather() {
+                        Some(batch) => return Some(batch),
+                        None => continue,
+                    }
+                }
+            };
+            if len > 0 {
+                return Some(SendBatch { to, from_ip, ect, len, segment: len, due: None });
+            }
+        }
+    }
+
+    /// Gathers chunks from the front of the queue into the buffer, of as many replies as go to the same
+    /// receiver in the same shape. `None` if the first cannot be read; it is gone then.
+    fn gather(&mut self) -> Option<SendBatch> {
+        let front = self.queue.front()?;
+        let (to, from_ip, ect) = (front.reply.to, front.from_ip, front.reply.ect);
+        let ReplyBody::Chunks { cut, .. } = front.reply.body else { return None };
+        let segment = DATA_HEADER + cut.chunk_bytes();
+        let most = self.shared.limit.batch_bytes().min(BUFFER_BYTES) / segment;
+        let mut room = most.clamp(1, self.udp.max_segments(segment));
+        let mut len = 0;
+        while room > 0 && len % segment == 0 {
+            let Some(front) = self.queue.front_mut() else { break };
+            let same = front.reply.to == to && front.from_ip == from_ip && front.reply.ect == ect;
+            let ReplyBody::Chunks { tag, content, cut: its_cut, first, count } = &mut front.reply.body else {
+                break;
+            };
+            if !same || *its_cut != cut {
+                break;
+            }
+            let some = room.min(*count as usize).min(READ_CHUNKS_MAX);
+            let catalog = &self.shared.catalog;
+            let read = catalog
+                .find(&content.root)
+                .map(|o| catalog.read_chunks(o, cut, *first, some, DATA_HEADER, &mut self.buffer[len..]));
+            let Some(Ok(used)) = read else {
+                let gone_for_good = matches!(read, None | Some(Err(ReadError::Changed)));
+                // Not what was hashed any more: tell the receiver once for each request, drop the rest of it.
+                self.stats.changed += 1;
+                let reason = if gone_for_good { Reason::Changed } else { Reason::Busy };
+                let refusal = publisher::refusal(to, *tag, reason);
+                let gone = self.queue.pop_front()?;
+                self.queued_bytes -= gone.bytes;
+                self.enqueue(refusal, from_ip);
+                break;
+            };
+            for (n, slot) in (*first..).zip(self.buffer[len..len + used].chunks_mut(segment)) {
+                slot[..DATA_HEADER].copy_from_slice(&wire::data_header(*tag, cut, n));
+            }
+            len += used;
+            room -= some;
+            *first += some as u64;
+            *count -= some as u32;
+            let left = *count as usize * segment;
+            self.queued_bytes -= front.bytes - left;
+            front.bytes = left;
+            if left == 0 {
+                self.queue.pop_front();
+            }
+        }
+        (len > 0).then_some(SendBatch { to, from_ip, ect, len, segment: segment.min(len), due: None })
+    }
+}
+
+/// What sending waits for.
+enum SendState {
+    /// A request: the queue is empty.
+    Idle,
+    /// The time from which the rate limit allows the next batch.
+    Until(Time),
+    /// Room in the socket's buffer.
+    Blocked,
+}

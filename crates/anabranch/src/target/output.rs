@@ -1,0 +1,103 @@
+//! Where a caller wants a content to go.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use mmtp::ContentId;
+
+use crate::filenames;
+use crate::{Error, Result};
+
+/// Where a content goes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Output {
+    /// Under its own name, in the current directory.
+    #[default]
+    Own,
+    /// To exactly this path.
+    Path(PathBuf),
+    /// Under its own name, in this directory.
+    Inside(PathBuf),
+    /// As a command line means it. A path that ends in a slash takes the content inside, under its own name,
+    /// and so does a directory that takes a file; any other is the content's own.
+    Either(PathBuf),
+}
+
+impl Output {
+    /// Whether the path depends on the content's own name.
+    pub(crate) fn needs_name(&self, is_directory: bool) -> bool {
+        match self {
+            Self::Own | Self::Inside(_) => true,
+            Self::Path(_) => false,
+            Self::Either(path) => ends_in_slash(path) || (!is_directory && path.is_dir()),
+        }
+    }
+
+    /// The path of a file whose source calls it `name`; without a name, the beginning of the content's root
+    /// serves.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if the name is needed and is not a file name.
+    pub(crate) fn file_path(&self, name: Option<&[u8]>, id: &ContentId) -> Result<PathBuf> {
+        self.path(false, name, id)
+    }
+
+    /// The same for a directory. It is the path itself, whether there is one already or not: so the same
+    /// request resumes what it began.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if the name is needed and is not a file name.
+    pub(crate) fn directory_path(&self, name: Option<&[u8]>, id: &ContentId) -> Result<PathBuf> {
+        self.path(true, name, id)
+    }
+
+    fn path(&self, is_directory: bool, name: Option<&[u8]>, id: &ContentId) -> Result<PathBuf> {
+        let outer = match self {
+            Self::Own => Path::new(""),
+            Self::Path(path) => return Ok(path.clone()),
+            Self::Either(path) if !self.needs_name(is_directory) => return Ok(path.clone()),
+            Self::Inside(path) | Self::Either(path) => path,
+        };
+        let own = match name {
+            Some(name) => filenames::component(name)
+                .map_err(|why| Error::usage(format!("{why}: choose one with --output")))?,
+            None => {
+                let id = id.to_string();
+                OsString::from(id.trim_start_matches("b3:").chars().take(16).collect::<String>())
+            }
+        };
+        Ok(outer.join(own))
+    }
+}
+
+fn ends_in_slash(path: &Path) -> bool {
+    path.as_os_str().as_bytes().ends_with(b"/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    #[test]
+    fn destinations() {
+        let id = ContentId::of(b"x");
+        let dir = tempfile::tempdir().expect("a directory");
+        let either = |path: &Path| Output::Either(path.to_owned());
+        let to = |output: Output, name: Option<&[u8]>| output.file_path(name, &id);
+        assert_eq!(to(Output::Own, Some(b"film")).expect("a name"), Path::new("film"));
+        assert_eq!(to(either(dir.path()), Some(b"film")).expect("a name"), dir.path().join("film"));
+        assert_eq!(to(either(Path::new("other")), Some(b"..")).expect("a name"), Path::new("other"));
+        assert_eq!(to(either(Path::new("none/")), Some(b"f")).expect("a name"), Path::new("none/f"));
+        assert_eq!(to(Output::Path(dir.path().into()), Some(b"f")).expect("a name"), dir.path());
+        assert_eq!(to(Output::Inside("d".into()), Some(b"f")).expect("a name"), Path::new("d/f"));
+        assert_eq!(to(Output::Own, None).expect("a name").as_os_str().len(), 16);
+        let to_dir = |output: &Path| either(output).directory_path(Some(b"album"), &id);
+        assert_eq!(to_dir(dir.path()).expect("a name"), dir.path());
+        assert_eq!(to_dir(Path::new("none/")).expect("a name"), Path::new("none/album"));
+        for bad in [&b".."[..], b"../x", b"/etc/passwd", b""] {
+            assert_eq!(to(Output::Own, Some(bad)).expect_err("refused").kind(), ErrorKind::Usage);
+        }
+    }
+}

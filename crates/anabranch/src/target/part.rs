@@ -1,0 +1,313 @@
+//! The file under way and its journal: opened together, checked, written, merged.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
+
+use mmtp::ContentId;
+use mmtp::bitmap::Bitmap;
+use mmtp::id::{BLOCK_BYTES, SEGMENT_BLOCKS};
+use mmtp::tree::{self, ChainingValue};
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg, OFlag};
+
+use super::dest_path::DestPath;
+use super::journal::{self, HEADER_BYTES, SLOT_BYTES, Unreadable};
+use super::{cv_of, interrupted};
+use crate::filenames::show;
+use crate::{Error, Result};
+
+/// Blocks that are looked at in one go when a part is checked.
+const CHECK_BLOCKS: u64 = 4 * SEGMENT_BLOCKS;
+/// Bytes that are looked at in one go for something other than zeros.
+const ZERO_BLOCK_BYTES: usize = 256;
+
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) name: OsString,
+    pub(super) file: File,
+    pub(super) journal_name: OsString,
+    journal: Flock<File>,
+    /// Each block is written once at most, and nothing was before: zeros need not be.
+    pub(super) virgin: bool,
+    /// Records were blanked, and may come back if the power fails.
+    unsynced: bool,
+    pub(super) held: Vec<PendingWrite>,
+}
+
+/// A block that waits to be written.
+#[derive(Debug)]
+pub(super) struct PendingWrite {
+    pub(super) block: u64,
+    pub(super) cv: ChainingValue,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Part {
+    /// Opens or makes part and journal, and takes the lock.
+    pub(super) fn open(place: &DestPath, id: &ContentId, force: bool) -> Result<Self> {
+        let (name, journal_name) = place.part_names();
+        let (journal, mut known) = lock_journal(place, &journal_name)?;
+        let mut head = [0; HEADER_BYTES];
+        let read = read_up_to(&journal, &mut head, 0);
+        let read = read.map_err(|e| place.failure("read", &journal_name, &e))?;
+        let there = place.stat(&name)?;
+        if there.is_some_and(|entry| !entry.file) {
+            return Err(Error::target(format!(
+                "{} is in the way and is not a regular file: remove it",
+                show(place.path().with_file_name(&name))
+            )));
+        }
+        let same = match journal::parse_header(&head[..read]) {
+            Ok(found) => Some(found == *id),
+            Err(Unreadable::Blank) if known => None,
+            // A part without a journal is somebody's file.
+            Err(Unreadable::Blank) => there.map(|_| false),
+            Err(Unreadable::Foreign | Unreadable::Version(_)) => Some(false),
+        };
+        if same == Some(false) && !force {
+            if !known {
+                let _ = place.unlink(&journal_name);
+            }
+            return Err(Error::target(format!(
+                "{} is there and belongs to something else: remove it, or let --force overwrite it",
+                show(place.path().with_file_name(&name))
+            )));
+        }
+        known = same == Some(true) && there.is_some();
+        let fresh = if known { OFlag::empty() } else { OFlag::O_TRUNC };
+        if !known {
+            // Old slots must be gone before the header says that they are this content's.
+            journal
+                .set_len(0)
+                .and_then(|()| journal.write_all_at(&journal::header(id), 0))
+                .map_err(|e| place.failure("write", &journal_name, &e))?;
+        }
+        let file = place
+            .open(&name, OFlag::O_RDWR | OFlag::O_CREAT | fresh)
+            .map_err(|e| place.failure("write", &name, &e))?;
+        Ok(Self { name, file, journal_name, journal, virgin: !known, unsynced: false, held: Vec::new() })
+    }
+
+    /// Hashes what the journal records and marks in `there` what is still right; returns the bytes of it.
+    pub(super) fn check(
+        &self,
+        place: &DestPath,
+        id: &ContentId,
+        there: &mut Bitmap,
+        progress: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<u64> {
+        let mut slots = vec![0; CHECK_BLOCKS as usize * SLOT_BYTES];
+        let mut bytes = vec![0; BLOCK_BYTES];
+        let (mut kept, mut checked) = (0, 0);
+        for first in (0..id.blocks()).step_by(CHECK_BLOCKS as usize) {
+            let read = read_up_to(&self.journal, &mut slots, journal::slot_offset(first))
+                .map_err(|e| place.failure("read", &self.journal_name, &e))?;
+            for (block, slot) in (first..id.blocks()).zip(slots[..read].chunks_exact(SLOT_BYTES)) {
+                let Some(cv) = journal::parse_slot(id, block, slot) else { continue };
+                let bytes = &mut bytes[..id.block_len(block)];
+                let read = read_up_to(&self.file, bytes, block * BLOCK_BYTES as u64)
+                    .map_err(|e| place.failure("read", &self.name, &e))?;
+                checked += read as u64;
+                if read == bytes.len() && cv_of(id, block, bytes) == cv {
+                    there.insert(block);
+                    kept += read as u64;
+                }
+            }
+            if !progress(checked) {
+                return Err(interrupted());
+            }
+        }
+        Ok(kept)
+    }
+
+    /// Removes what is held and recorded of these blocks.
+    pub(super) fn forget(&mut self, place: &DestPath, blocks: Range<u64>) -> Result<()> {
+        self.held.retain(|held| !blocks.contains(&held.block));
+        // Their bytes stay where they are: zeros that come instead have to be written.
+        self.virgin = false;
+        self.unsynced = true;
+        let blank = [0; CHECK_BLOCKS as usize * SLOT_BYTES];
+        for first in blocks.clone().step_by(CHECK_BLOCKS as usize) {
+            let slots = (blocks.end - first).min(CHECK_BLOCKS) as usize;
+            self.journal
+                .write_all_at(&blank[..slots * SLOT_BYTES], journal::slot_offset(first))
+                .map_err(|e| place.failure("write", &self.journal_name, &e))?;
+        }
+        Ok(())
+    }
+
+    /// Empties the journal, then removes both names. One that cannot be removed is as good as new for the
+    /// next transfer.
+    pub(super) fn discard(&self, place: &DestPath) -> Result<()> {
+        self.journal
+            .set_len(0)
+            .and_then(|()| self.journal.sync_all())
+            .map_err(|e| place.failure("empty", &self.journal_name, &e))?;
+        if self.check_inode(place).is_ok() {
+            let _ = place.unlink(&self.name);
+        }
+        let _ = place.unlink(&self.journal_name);
+        Ok(())
+    }
+
+    pub(super) fn flush(&mut self, place: &DestPath, id: &ContentId) -> Result<()> {
+        if self.unsynced {
+            // Once for all that was forgotten. An old record would still fit the bytes that are there.
+            self.journal.sync_data().map_err(|e| place.failure("make durable", &self.journal_name, &e))?;
+            self.unsynced = false;
+        }
+        let mut held = std::mem::take(&mut self.held);
+        // Stable: the last copy of a block is written last.
+        held.sort_by_key(|h| h.block);
+        for run in held.chunk_by(|a, b| a.block + 1 == b.block) {
+            self.write_run(run).map_err(|e| place.failure("write", &self.name, &e))?;
+            let mut slots = Vec::with_capacity(run.len() * SLOT_BYTES);
+            for one in run {
+                slots.extend(journal::slot(id, one.block, &one.cv));
+            }
+            self.journal
+                .write_all_at(&slots, journal::slot_offset(run[0].block))
+                .map_err(|e| place.failure("write", &self.journal_name, &e))?;
+        }
+        held.clear();
+        self.held = held;
+        Ok(())
+    }
+
+    /// Writes consecutive blocks, except those that are zeros where there are zeros: a hole in the file stays
+    /// one.
+    pub(super) fn write_run(&self, run: &[PendingWrite]) -> io::Result<()> {
+        let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(run.len());
+        let mut at = 0;
+        for one in run {
+            let bytes = one.bytes.as_slice();
+            let offset = one.block * BLOCK_BYTES as u64;
+            if is_zero(bytes) && (self.virgin || self.is_hole(offset, bytes.len())?) {
+                write_all_vectored(&self.file, &mut slices, at)?;
+                slices.clear();
+            } else {
+                if slices.is_empty() {
+                    at = offset;
+                }
+                slices.push(IoSlice::new(bytes));
+            }
+        }
+        write_all_vectored(&self.file, &mut slices, at)
+    }
+
+    /// Whether there is nothing but zeros already. A torn write of an earlier run may have left something
+    /// else.
+    pub(super) fn is_hole(&self, offset: u64, len: usize) -> io::Result<bool> {
+        let mut bytes = vec![0; len];
+        Ok(read_up_to(&self.file, &mut bytes, offset)? == len && is_zero(&bytes))
+    }
+
+    /// Fails unless the part's name still stands for the file that was written: the final name is given to
+    /// whatever has that name.
+    pub(super) fn check_inode(&self, place: &DestPath) -> Result<()> {
+        let written =
+            nix::sys::stat::fstat(&self.file).map_err(|e| place.failure("look at", &self.name, &e.into()))?;
+        if place.stat(&self.name)?.is_some_and(|entry| entry.inode == (written.st_dev, written.st_ino)) {
+            return Ok(());
+        }
+        // Nor is it this journal's: with it, the next transfer would take that file for its part.
+        let _ = place.unlink(&self.journal_name);
+        Err(Error::target(format!(
+            "{} was removed or replaced while it was written: look at it, and run the same command again",
+            show(place.path().with_file_name(&self.name))
+        )))
+    }
+
+    /// The root that the recorded hashes give together; `None` if some are missing.
+    pub(super) fn root(&self, place: &DestPath, id: &ContentId) -> Result<Option<[u8; 32]>> {
+        let mut slots = vec![0; CHECK_BLOCKS as usize * SLOT_BYTES];
+        let mut failed = None;
+        let mut recorded = 0;
+        let mut leaves = (0..id.blocks()).step_by(CHECK_BLOCKS as usize).flat_map(|first| {
+            let mut some = Vec::new();
+            match read_up_to(&self.journal, &mut slots, journal::slot_offset(first)) {
+                Ok(read) => {
+                    let slots = slots[..read].chunks_exact(SLOT_BYTES);
+                    some.extend(
+                        (first..id.blocks()).zip(slots).filter_map(|(g, s)| journal::parse_slot(id, g, s)),
+                    );
+                }
+                Err(e) => failed = Some(e),
+            }
+            recorded += some.len() as u64;
+            some
+        });
+        let root = match id.blocks() {
+            0 => Some(*blake3::hash(&[]).as_bytes()),
+            1 => leaves.next(),
+            _ => tree::root_of_leaves(leaves),
+        };
+        match failed {
+            Some(e) => Err(place.failure("read", &self.journal_name, &e)),
+            None => Ok(root.filter(|_| recorded == id.blocks())),
+        }
+    }
+}
+
+/// Opens and locks the journal; also says whether it was there before.
+fn lock_journal(place: &DestPath, name: &OsStr) -> Result<(Flock<File>, bool)> {
+    // The one who held the lock may have finished and removed the file that was opened here: then try again.
+    for _ in 0..100 {
+        let known = place.stat(name)?.is_some();
+        let file =
+            place.open(name, OFlag::O_RDWR | OFlag::O_CREAT).map_err(|e| place.failure("write", name, &e))?;
+        let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, e)| match e {
+            Errno::EWOULDBLOCK => Error::target(format!(
+                "another get is writing {}: wait for it, or choose another --output",
+                show(place.path())
+            )),
+            e => place.failure("lock", name, &e.into()),
+        })?;
+        let stat = nix::sys::stat::fstat(&*lock).map_err(|e| place.failure("look at", name, &e.into()))?;
+        if place.stat(name)?.is_some_and(|entry| entry.inode == (stat.st_dev, stat.st_ino)) {
+            return Ok((lock, known));
+        }
+    }
+    Err(Error::target(format!(
+        "the journal of {} comes and goes: is another get at work?",
+        show(place.path())
+    )))
+}
+
+pub(super) fn is_zero(bytes: &[u8]) -> bool {
+    // Hardly anything begins with so many zeros: then the rest is not looked at.
+    bytes.chunks(ZERO_BLOCK_BYTES).all(|block| block.iter().fold(0, |any, byte| any | byte) == 0)
+}
+
+/// Reads until `bytes` is full or the file ends.
+pub(super) fn read_up_to(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut read = 0;
+    while read < bytes.len() {
+        match file.read_at(&mut bytes[read..], offset + read as u64) {
+            Ok(0) => break,
+            Ok(n) => read += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(read)
+}
+
+fn write_all_vectored(file: &File, mut slices: &mut [IoSlice<'_>], mut offset: u64) -> io::Result<()> {
+    while !slices.is_empty() {
+        let at = i64::try_from(offset).map_err(|_| io::ErrorKind::FileTooLarge)?;
+        match nix::sys::uio::pwritev(file, slices, at) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => {
+                IoSlice::advance_slices(&mut slices, n);
+                offset += n as u64;
+            }
+            Err(Errno::EINTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
+}

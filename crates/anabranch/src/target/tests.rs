@@ -1,0 +1,597 @@
+use std::ffi::OsStr;
+
+use mmtp::id::BLOCK_BYTES;
+
+use super::part::is_zero;
+use super::*;
+use crate::error::ErrorKind;
+
+use std::fs;
+use std::path::Path;
+
+use proptest::prelude::*;
+
+/// Blocks 2 and 5 are zeros; the last one is short.
+fn content() -> Vec<u8> {
+    let mut bytes: Vec<u8> = (0..7 * BLOCK_BYTES + 100).map(|i| (i * i / 7 + i) as u8 | 1).collect();
+    for block in [2, 5] {
+        bytes[block * BLOCK_BYTES..(block + 1) * BLOCK_BYTES].fill(0);
+    }
+    bytes
+}
+
+fn open_at(path: &Path, id: ContentId, force: bool) -> Result<(Target, Bitmap)> {
+    Target::open(DestPath::of(path)?, id, FinalCheck::Root, force, &mut |_| true)
+}
+
+fn put(target: &mut Target, bytes: &[u8], block: u64) -> Result<()> {
+    let id = ContentId::of(bytes);
+    let from = block as usize * BLOCK_BYTES;
+    let bytes = &bytes[from..from + id.block_len(block)];
+    target.write(block, bytes, cv_of(&id, block, bytes))
+}
+
+fn missing(id: &ContentId, there: &Bitmap) -> Vec<u64> {
+    (0..id.blocks()).filter(|block| !there.contains(*block)).collect()
+}
+
+fn complete(path: &Path, bytes: &[u8]) -> Result<PathBuf> {
+    let id = ContentId::of(bytes);
+    let (mut target, there) = open_at(path, id, false)?;
+    for block in missing(&id, &there).into_iter().rev() {
+        put(&mut target, bytes, block)?;
+    }
+    assert_eq!(target.bytes_done(), id.length);
+    target.finish().map(|finished| finished.path)
+}
+
+fn entries(dir: &Path) -> usize {
+    fs::read_dir(dir).expect("a directory").count()
+}
+
+#[test]
+fn files_of_all_sizes_arrive() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for len in [0, 1, 16_383, 16_384, 16_385, 7 * 16_384 + 100] {
+        let path = dir.path().join(len.to_string());
+        complete(&path, &content()[..len]).expect("a file");
+        assert_eq!(fs::read(&path).expect("a file"), &content()[..len]);
+    }
+    assert_eq!(entries(dir.path()), 6);
+}
+
+#[test]
+fn files_with_odd_names_arrive() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let dir = tempfile::tempdir().expect("a directory");
+    for name in [&b"two words"[..], b"new\nline", b"\xff\xfe", &[b'n'; 255], b"-rf", b".part"] {
+        let path = dir.path().join(OsStr::from_bytes(name));
+        complete(&path, b"content").expect("a file");
+        assert_eq!(fs::read(&path).expect("a file"), b"content");
+    }
+    assert_eq!(entries(dir.path()), 6);
+}
+
+#[test]
+fn what_was_flushed_is_there_after_a_crash() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let (bytes, id) = (content(), ContentId::of(&content()));
+    let (mut target, _) = open_at(&path, id, false).expect("a target");
+    for block in [6, 0, 7, 2] {
+        put(&mut target, &bytes, block).expect("written");
+    }
+    target.flush().expect("written");
+    put(&mut target, &bytes, 3).expect("held back");
+    // As after kill -9: no destructor would do more than close the files.
+    drop(target);
+    assert!(!path.exists());
+    let (target, there) = open_at(&path, id, false).expect("a target");
+    assert_eq!(missing(&id, &there), [1, 3, 4, 5]);
+    assert_eq!(target.bytes_done(), 3 * BLOCK_BYTES as u64 + 100);
+    drop(target);
+    complete(&path, &bytes).expect("a file");
+    assert_eq!(fs::read(&path).expect("a file"), bytes);
+}
+
+#[test]
+fn a_whole_part_needs_nothing_more() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let (bytes, id) = (content(), ContentId::of(&content()));
+    let (mut target, _) = open_at(&path, id, false).expect("a target");
+    (0..id.blocks()).for_each(|g| put(&mut target, &bytes, g).expect("written"));
+    target.flush().expect("written");
+    drop(target);
+    let (target, there) = open_at(&path, id, false).expect("a target");
+    assert!(missing(&id, &there).is_empty());
+    target.finish().expect("a file");
+    assert_eq!((fs::read(&path).expect("a file"), entries(dir.path())), (bytes, 1));
+}
+
+#[test]
+fn two_at_once() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let id = ContentId::of(&content());
+    let first = open_at(&path, id, false).expect("a target");
+    for force in [false, true] {
+        let failure = open_at(&path, id, force).expect_err("locked");
+        assert_eq!(failure.kind(), ErrorKind::Target);
+        assert!(failure.to_string().contains("another get"), "{failure}");
+    }
+    drop(first);
+    open_at(&path, id, false).expect("a target");
+}
+
+#[test]
+fn existing_files_are_safe() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    fs::write(&path, b"precious").expect("a file");
+    assert_eq!(complete(&path, &content()).expect_err("exists").kind(), ErrorKind::Target);
+    assert_eq!((fs::read(&path).expect("a file"), entries(dir.path())), (b"precious".to_vec(), 1));
+    // A file of the same length is no exception.
+    assert_eq!(complete(&path, b"Precious").expect_err("exists").kind(), ErrorKind::Target);
+    // The same content is no error.
+    complete(&path, b"precious").expect("there already");
+    // One that comes while the transfer runs is not replaced either.
+    let other = dir.path().join("g");
+    let (mut target, _) = open_at(&other, ContentId::of(b"new"), false).expect("a target");
+    put(&mut target, b"new", 0).expect("written");
+    fs::write(&other, b"meanwhile").expect("a file");
+    assert_eq!(target.finish().expect_err("exists").kind(), ErrorKind::Target);
+    assert_eq!(fs::read(&other).expect("a file"), b"meanwhile");
+    // Force replaces it.
+    let (target, there) = open_at(&other, ContentId::of(b"new"), true).expect("a target");
+    assert!(missing(&ContentId::of(b"new"), &there).is_empty());
+    target.finish().expect("a file");
+    assert_eq!(fs::read(&other).expect("a file"), b"new");
+}
+
+#[test]
+fn a_part_of_something_else_is_safe() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let part = dir.path().join("f.part");
+    fs::write(&part, b"a file of the user's").expect("a file");
+    assert_eq!(complete(&path, &content()).expect_err("in the way").kind(), ErrorKind::Target);
+    assert_eq!(
+        (fs::read(&part).expect("a file"), entries(dir.path())),
+        (b"a file of the user's".to_vec(), 1)
+    );
+    fs::remove_file(&part).expect("removed");
+    let (mut target, _) = open_at(&path, ContentId::of(b"one"), false).expect("a target");
+    put(&mut target, b"one", 0).expect("written");
+    target.flush().expect("written");
+    drop(target);
+    let failure = complete(&path, b"two").expect_err("other content");
+    assert!(failure.kind() == ErrorKind::Target && failure.to_string().contains("--force"));
+    let (_, there) = open_at(&path, ContentId::of(b"two"), true).expect("a target");
+    assert_eq!(missing(&ContentId::of(b"two"), &there), [0]);
+    complete(&path, b"two").expect("a file");
+}
+
+#[test]
+fn things_in_the_way() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let id = ContentId::of(b"x");
+    fs::create_dir(dir.path().join("d")).expect("a directory");
+    fs::create_dir(dir.path().join("p.part")).expect("a directory");
+    fs::write(dir.path().join("victim"), b"untouched").expect("a file");
+    std::os::unix::fs::symlink("victim", dir.path().join("l")).expect("a link");
+    std::os::unix::fs::symlink("victim", dir.path().join("m.part")).expect("a link");
+    std::os::unix::fs::symlink("victim", dir.path().join("n.part.journal")).expect("a link");
+    for name in ["d", "p", "l", "m", "n", "none/x", "victim/x"] {
+        assert_eq!(open_at(&dir.path().join(name), id, false).expect_err(name).kind(), ErrorKind::Target);
+    }
+    for name in ["d", "p", "m", "n"] {
+        assert_eq!(open_at(&dir.path().join(name), id, true).expect_err(name).kind(), ErrorKind::Target);
+    }
+    assert_eq!(open_at(Path::new("/dev/null"), id, true).expect_err("a device").kind(), ErrorKind::Target);
+    assert_eq!(fs::read(dir.path().join("victim")).expect("a file"), b"untouched");
+}
+
+#[test]
+fn wrong_hashes_never_get_the_name() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let bytes = content();
+    let id = ContentId::of(&bytes);
+    let (mut target, _) = open_at(&path, id, false).expect("a target");
+    (0..id.blocks() - 1).for_each(|g| put(&mut target, &bytes, g).expect("written"));
+    target.write(7, [1; 100], [7; 32]).expect("written");
+    assert_eq!(target.finish().expect_err("not the root").kind(), ErrorKind::Target);
+    // The same command again begins afresh.
+    assert_eq!(entries(dir.path()), 0);
+    let (mut target, there) = open_at(&path, id, false).expect("a target");
+    assert_eq!(missing(&id, &there).len(), 8);
+    put(&mut target, &bytes, 7).expect("written");
+    assert_eq!(target.finish().expect_err("blocks are missing").kind(), ErrorKind::Target);
+    let (_, there) = open_at(&path, id, false).expect("a target");
+    assert_eq!(missing(&id, &there), [0, 1, 2, 3, 4, 5, 6]);
+    assert!(!path.exists());
+    complete(&path, &bytes).expect("a file");
+}
+
+#[test]
+fn consistent_but_wrong_parts_do_not_last() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let bytes = content();
+    let id = ContentId::of(&bytes);
+    // A journal that agrees with its part, and neither with the root: no check at opening finds that.
+    let (mut target, _) = open_at(&path, id, false).expect("a target");
+    (0..7).for_each(|g| put(&mut target, &bytes, g).expect("written"));
+    target.write(7, [1; 100], cv_of(&id, 7, &[1; 100])).expect("written");
+    target.flush().expect("written");
+    drop(target);
+    let (target, there) = open_at(&path, id, false).expect("a target");
+    assert!(missing(&id, &there).is_empty());
+    let failure = target.finish().expect_err("not the root");
+    assert!(failure.to_string().contains("run the same command again"), "{failure}");
+    complete(&path, &bytes).expect("a file");
+    assert_eq!((fs::read(&path).expect("a file"), entries(dir.path())), (bytes, 1));
+}
+
+#[test]
+fn only_the_file_that_was_written_gets_the_name() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let part = dir.path().join("f.part");
+    let bytes = content();
+    let id = ContentId::of(&bytes);
+    for (force, replaced) in [(false, true), (true, true), (true, false)] {
+        let (mut target, _) = open_at(&path, id, force).expect("a target");
+        (0..id.blocks()).for_each(|g| put(&mut target, &bytes, g).expect("written"));
+        fs::remove_file(&part).expect("removed");
+        if replaced {
+            fs::write(&part, b"somebody's").expect("a file");
+        }
+        assert_eq!(target.finish().expect_err("another file").kind(), ErrorKind::Target);
+        assert!(!path.exists());
+        if replaced {
+            // It is not taken for a part either.
+            assert_eq!(open_at(&path, id, false).expect_err("in the way").kind(), ErrorKind::Target);
+            assert_eq!(fs::read(&part).expect("a file"), b"somebody's");
+            fs::remove_file(&part).expect("removed");
+        }
+    }
+    complete(&path, &bytes).expect("a file");
+    assert_eq!(entries(dir.path()), 1);
+}
+
+#[test]
+fn leftovers_beside_a_whole_file_go() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let (part, journal) = (dir.path().join("f.part"), dir.path().join("f.part.journal"));
+    let bytes = content();
+    let id = ContentId::of(&bytes);
+    complete(&path, &bytes).expect("a file");
+    // A crash after the rename, and one between link and unlink.
+    for linked in [false, true] {
+        fs::write(&journal, journal::header(&id)).expect("a file");
+        if linked {
+            fs::hard_link(&path, &part).expect("a link");
+        }
+        complete(&path, &bytes).expect("there already");
+        assert_eq!((fs::read(&path).expect("a file"), entries(dir.path())), (bytes.clone(), 1));
+    }
+    // What is not this content's stays.
+    fs::write(&part, b"somebody's").expect("a file");
+    complete(&path, &bytes).expect("there already");
+    fs::write(&journal, journal::header(&ContentId::of(b"other"))).expect("a file");
+    complete(&path, &bytes).expect("there already");
+    assert_eq!(entries(dir.path()), 3);
+}
+
+#[test]
+fn files_of_a_directory_named_like_parts() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let root = Directory::create(dir.path()).expect("a directory");
+    let bytes = content();
+    let files: [(&str, &[u8]); 5] = [
+        ("x", &bytes),
+        ("x.part", b""),
+        ("x.part.journal", &bytes[..40_000]),
+        ("y", &bytes[1..]),
+        ("y.part/z", b"z"),
+    ];
+    let open = || {
+        files.map(|(name, bytes)| {
+            let place = root.place(name.split('/').map(str::as_bytes)).expect("a place");
+            Target::open(place, ContentId::of(bytes), FinalCheck::Root, true, &mut |_| true)
+                .expect("a target")
+        })
+    };
+    // As after kill -9.
+    for ((target, _), (_, bytes)) in open().iter_mut().zip(files) {
+        if !bytes.is_empty() {
+            put(target, bytes, 0).expect("written");
+            target.flush().expect("written");
+        }
+    }
+    for ((mut target, there), (_, bytes)) in open().into_iter().zip(files) {
+        let id = ContentId::of(bytes);
+        let missing = missing(&id, &there);
+        assert_eq!(missing.len() as u64, id.blocks().saturating_sub(1));
+        for block in missing {
+            put(&mut target, bytes, block).expect("written");
+        }
+        target.finish().expect("a file");
+    }
+    for (name, bytes) in files {
+        assert!(fs::read(dir.path().join(name)).expect("a file") == bytes, "{name}");
+    }
+    assert_eq!((entries(dir.path()), entries(&dir.path().join("y.part"))), (5, 1));
+}
+
+/// A content that is known by its length alone, as mirrors without hashes have it.
+fn open_unproven(path: &Path, length: usize) -> (Target, Bitmap) {
+    let id = ContentId { root: [7; 32], length: length as u64 };
+    let place = DestPath::of(path).expect("a place");
+    Target::open(place, id, FinalCheck::Blocks, false, &mut |_| true).expect("a target")
+}
+
+fn put_bytes(target: &mut Target, block: u64, bytes: &[u8]) {
+    let cv = cv_of(&target.id, block, bytes);
+    target.write(block, bytes, cv).expect("written");
+}
+
+#[test]
+fn zeros_replace_what_was_revoked() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let bytes = content();
+    let id = ContentId::of(&bytes);
+    for flushed in [false, true] {
+        let path = dir.path().join(flushed.to_string());
+        let (mut target, _) = open_at(&path, id, false).expect("a target");
+        // All but the last block come from a liar.
+        for block in 0..7 {
+            put_bytes(&mut target, block, &[0xaa; BLOCK_BYTES]);
+        }
+        put(&mut target, &bytes, 7).expect("written");
+        if flushed {
+            target.flush().expect("written");
+        }
+        target.forget(0..7).expect("forgotten");
+        assert_eq!(target.bytes_done(), 100);
+        target.forget(0..7).expect("forgotten already");
+        (0..7).for_each(|g| put(&mut target, &bytes, g).expect("written"));
+        assert_eq!(target.bytes_done(), id.length);
+        target.finish().expect("a file");
+        assert!(fs::read(&path).expect("a file") == bytes, "flushed: {flushed}");
+    }
+}
+
+#[test]
+fn what_was_revoked_is_missing_after_a_crash() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let (bytes, id) = (content(), ContentId::of(&content()));
+    let (mut target, _) = open_at(&path, id, false).expect("a target");
+    (0..6).for_each(|g| put(&mut target, &bytes, g).expect("written"));
+    target.flush().expect("written");
+    put(&mut target, &bytes, 7).expect("held back");
+    target.forget(1..3).expect("forgotten");
+    // More than there are, and none.
+    target.forget(5..u64::MAX).expect("forgotten");
+    target.forget(4..4).expect("nothing");
+    assert_eq!(target.bytes_done(), 3 * BLOCK_BYTES as u64);
+    // As after kill -9.
+    drop(target);
+    let (target, there) = open_at(&path, id, false).expect("a target");
+    assert_eq!(missing(&id, &there), [1, 2, 5, 6, 7]);
+    assert_eq!(target.bytes_done(), 3 * BLOCK_BYTES as u64);
+    drop(target);
+    complete(&path, &bytes).expect("a file");
+    assert_eq!(fs::read(&path).expect("a file"), bytes);
+}
+
+#[test]
+fn the_last_copy_counts() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let length = 30 * BLOCK_BYTES;
+    let (mut target, _) = open_unproven(&path, length);
+    // As many as are held back at once, in an order that has to be changed; zeros come last.
+    for byte in [1, 0] {
+        (0..30).rev().for_each(|g| put_bytes(&mut target, g, &[byte; BLOCK_BYTES]));
+        assert_eq!(target.bytes_done(), length as u64);
+    }
+    target.finish().expect("a file");
+    assert!(fs::read(&path).expect("a file") == vec![0; length]);
+}
+
+#[test]
+fn what_is_discarded_is_not_taken_up() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let (part, journal) = (dir.path().join("f.part"), dir.path().join("f.part.journal"));
+    let length = 3 * BLOCK_BYTES;
+    let begin = |resumed: bool| {
+        let (mut target, there) = open_unproven(&path, length);
+        assert_eq!((target.trusts_earlier(), (0..3).any(|block| there.contains(block))), (resumed, resumed));
+        put_bytes(&mut target, 1, &[1; BLOCK_BYTES]);
+        target.flush().expect("written");
+        target
+    };
+    drop(begin(false));
+    begin(true).discard().expect("discarded");
+    assert_eq!(entries(dir.path()), 0);
+    // Nor where the names cannot be removed, as if the directory had become read-only.
+    let target = begin(false);
+    fs::hard_link(&part, dir.path().join("p")).expect("a link");
+    fs::hard_link(&journal, dir.path().join("j")).expect("a link");
+    target.discard().expect("discarded");
+    fs::rename(dir.path().join("p"), &part).expect("renamed");
+    fs::rename(dir.path().join("j"), &journal).expect("renamed");
+    // What is somebody else's by now stays.
+    let target = begin(false);
+    fs::remove_file(&part).expect("removed");
+    fs::write(&part, b"somebody's").expect("a file");
+    target.discard().expect("discarded");
+    assert_eq!((fs::read(&part).expect("a file"), entries(dir.path())), (b"somebody's".to_vec(), 1));
+    // So does a file that has its name, and where a root is to come out, nobody is trusted.
+    fs::remove_file(&part).expect("removed");
+    complete(&path, b"whole").expect("a file");
+    let (target, _) = open_at(&path, ContentId::of(b"whole"), false).expect("a target");
+    assert!(!target.trusts_earlier());
+    target.discard().expect("nothing to discard");
+    assert_eq!(entries(dir.path()), 1);
+}
+
+#[test]
+fn holes_stay_holes() {
+    use std::os::unix::fs::MetadataExt as _;
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let bytes = vec![0; 300 * BLOCK_BYTES];
+    complete(&path, &bytes).expect("a file");
+    let meta = fs::metadata(&path).expect("a file");
+    assert_eq!(meta.len(), bytes.len() as u64);
+    assert!(meta.blocks() * 512 < 1 << 20, "{} blocks", meta.blocks());
+}
+
+#[test]
+fn zeros_replace_what_a_crash_left() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let bytes = content();
+    let (target, _) = open_at(&path, ContentId::of(&bytes), false).expect("a target");
+    drop(target);
+    fs::write(dir.path().join("f.part"), vec![0xaa; 9 * BLOCK_BYTES]).expect("a file");
+    complete(&path, &bytes).expect("a file");
+    assert_eq!(fs::read(&path).expect("a file"), bytes);
+}
+
+#[test]
+fn a_check_can_be_stopped() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    fs::write(&path, b"there").expect("a file");
+    let stopped = Target::open(
+        DestPath::of(&path).expect("a place"),
+        ContentId::of(b"there"),
+        FinalCheck::Root,
+        false,
+        &mut |_| false,
+    );
+    assert_eq!(stopped.expect_err("stopped").kind(), ErrorKind::Interrupted);
+}
+
+#[test]
+fn zero_detection() {
+    for len in (0..40).chain([255, 256, 257, 600]) {
+        let mut bytes = vec![0; len];
+        assert!(is_zero(&bytes));
+        for at in 0..len {
+            bytes[at] = 1;
+            assert!(!is_zero(&bytes));
+            bytes[at] = 0;
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// Whatever is written, revoked, flushed and resumed in whatever order: the file is what was written
+    /// last.
+    #[test]
+    fn the_last_word_counts(
+        steps in proptest::collection::vec((0_u8..8, 0_u64..8, 0_u64..4, 0_u8..3), 0..60),
+    ) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("f");
+        let length = 7 * BLOCK_BYTES + 100;
+        let (mut target, _) = open_unproven(&path, length);
+        let mut expected: [Option<u8>; 8] = [None; 8];
+        let len = |block: usize| if block == 7 { 100 } else { BLOCK_BYTES };
+        for (what, block, more, byte) in steps {
+            match what {
+                0..=4 => {
+                    put_bytes(&mut target, block, &vec![byte; len(block as usize)]);
+                    expected[block as usize] = Some(byte);
+                }
+                5 => {
+                    target.forget(block..block + more).expect("forgotten");
+                    expected.iter_mut().skip(block as usize).take(more as usize).for_each(|e| *e = None);
+                }
+                6 => target.flush().expect("written"),
+                _ => {
+                    target.flush().expect("written");
+                    drop(target);
+                    let (again, there) = open_unproven(&path, length);
+                    target = again;
+                    let left = (0..8).filter(|g| expected[*g as usize].is_none()).collect::<Vec<_>>();
+                    prop_assert_eq!(missing(&target.id, &there), left);
+                }
+            }
+            let there = (0..8).filter(|g| expected[*g].is_some()).map(|g| len(g) as u64);
+            prop_assert_eq!(target.bytes_done(), there.sum::<u64>());
+        }
+        for block in (0..8).filter(|g| expected[*g].is_none()) {
+            put_bytes(&mut target, block as u64, &vec![0; len(block)]);
+        }
+        target.finish().expect("a file");
+        let whole = (0..8).flat_map(|g| vec![expected[g].unwrap_or(0); len(g)]).collect::<Vec<_>>();
+        prop_assert!(fs::read(&path).expect("a file") == whole);
+    }
+
+    /// Whatever a crash or a vandal leaves of part and journal, the file arrives whole, and a block whose
+    /// record and bytes are untouched is not asked for again.
+    #[test]
+    fn any_damage_is_survived(
+        order in Just((0_u64..8).collect::<Vec<_>>()).prop_shuffle(),
+        written in 0_usize..=8,
+        part_len in proptest::option::of(0_u64..9 * BLOCK_BYTES as u64),
+        journal_len in proptest::option::of(0_u64..64 + 9 * 40),
+        flips in proptest::collection::vec((any::<bool>(), any::<proptest::sample::Index>(), 1_u8..), 0..4),
+    ) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("f");
+        let (part, journal) = (dir.path().join("f.part"), dir.path().join("f.part.journal"));
+        let bytes = content();
+        let id = ContentId::of(&bytes);
+        let (mut target, _) = open_at(&path, id, false).expect("a target");
+        for block in &order[..written] {
+            put(&mut target, &bytes, *block).expect("written");
+        }
+        target.flush().expect("written");
+        drop(target);
+        for (file, len) in [(&part, part_len), (&journal, journal_len)] {
+            if let Some(len) = len {
+                fs::OpenOptions::new().write(true).open(file).expect("a file").set_len(len).expect("cut");
+            }
+        }
+        for (in_part, at, by) in &flips {
+            let file = if *in_part { &part } else { &journal };
+            let mut damaged = fs::read(file).expect("a file");
+            if !damaged.is_empty() {
+                let at = at.index(damaged.len());
+                damaged[at] ^= by;
+                fs::write(file, damaged).expect("a file");
+            }
+        }
+        let untouched = part_len.is_none() && journal_len.is_none() && flips.is_empty();
+        match open_at(&path, id, false) {
+            Ok((target, there)) => {
+                if untouched {
+                    prop_assert_eq!(missing(&id, &there).len(), 8 - written);
+                }
+                drop(target);
+                complete(&path, &bytes).expect("a file");
+                prop_assert_eq!(fs::read(&path).expect("a file"), bytes);
+                prop_assert_eq!(entries(dir.path()), 1);
+            }
+            // A damaged header is not recognised; then nothing is touched without --force.
+            Err(failure) => {
+                prop_assert_eq!(failure.kind(), ErrorKind::Target);
+                prop_assert!(!untouched);
+                open_at(&path, id, true).expect("a target");
+            }
+        }
+    }
+}

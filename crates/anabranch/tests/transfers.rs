@@ -1,0 +1,218 @@
+//! Transfers in one process: side by side, stopped, resumed, waited for and listened to.
+
+use std::fs;
+use std::net::{SocketAddr, UdpSocket};
+use std::thread;
+use std::time::Duration;
+
+use algo::{Machine as _, Output};
+use anabranch::{Control, Error, Event, Get, Stop, Transfer};
+use mmtp::id::BLOCK_BYTES;
+use mmtp::publisher::{ContentInfo, ContentStore, Publisher, ReplyBody};
+use mmtp::tree::Outboard;
+use mmtp::uri::Uri;
+use mmtp::wire;
+
+struct Shelf(Outboard);
+
+impl ContentStore for Shelf {
+    fn info(&self, root: &[u8; 32]) -> Option<ContentInfo<'_>> {
+        let id = self.0.id();
+        (id.root == *root).then_some(ContentInfo { id, name: b"f", collection: false })
+    }
+}
+
+/// A source of `bytes` that waits for `pause` before each packet with data; its address.
+fn serve(bytes: Vec<u8>, pause: Duration) -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let address = socket.local_addr().expect("an address");
+    let mut publisher = Publisher::new(Shelf(Outboard::of_bytes(&bytes)), [7; 32]);
+    thread::spawn(move || {
+        let clock = net::Clock::start();
+        let (mut buffer, mut packet) = (vec![0; 65_536], Vec::new());
+        loop {
+            let Ok((len, from)) = socket.recv_from(&mut buffer) else { continue };
+            let now = clock.now();
+            publisher.handle(now, (from, &buffer[..len]));
+            while let Output::Send(reply) = publisher.poll(now) {
+                match reply.body {
+                    ReplyBody::Packet(packet) => drop(socket.send_to(&packet, reply.to)),
+                    ReplyBody::Hashes { tag, level, first, count, .. } => {
+                        packet.clear();
+                        let Some(cvs) = publisher.store().0.cvs(level, first, count) else { continue };
+                        wire::emit_hashes(&mut packet, tag, level, first, cvs);
+                        drop(socket.send_to(&packet, reply.to));
+                    }
+                    ReplyBody::Chunks { tag, content, cut, first, count } => {
+                        for chunk in first..first + u64::from(count) {
+                            let extent = content.chunk_extent(chunk, cut);
+                            let extent = extent.zip(content.chunk_wire_len(chunk, cut));
+                            let Some(((group, offset, len), wire_len)) = extent else { continue };
+                            let start = group as usize * BLOCK_BYTES + offset;
+                            packet.clear();
+                            let chunk_bytes = &bytes[start..start + len];
+                            wire::emit_data(&mut packet, tag, cut, chunk, chunk_bytes, wire_len);
+                            thread::sleep(pause);
+                            drop(socket.send_to(&packet, reply.to));
+                        }
+                    }
+                }
+            }
+        }
+    });
+    address
+}
+
+fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+fn get(bytes: &[u8], source: SocketAddr) -> Get {
+    let uri = Uri::new(mmtp::ContentId::of(bytes)).to_string();
+    let get = Get::new([uri]).expect("a URI").from_source(source.to_string());
+    get.progress_every(Duration::from_millis(10)).timeout(Duration::from_secs(30))
+}
+
+/// Waits until something of it has arrived.
+fn wait_for_bytes(transfer: &Transfer) {
+    let moves = |event| matches!(event, Event::Progress(progress) if progress.done_bytes > 0);
+    assert!(transfer.events().any(moves), "nothing arrived");
+}
+
+#[test]
+fn two_transfers_do_not_disturb_each_other_and_one_is_stopped() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (fast, slow) = (noise(4_000_000, 1), noise(4_000_000, 2));
+    let fast_source = serve(fast.clone(), Duration::ZERO);
+    // Minutes, if it were let.
+    let slow_source = serve(slow.clone(), Duration::from_millis(50));
+    let (fast_path, slow_path) = (dir.path().join("fast"), dir.path().join("slow"));
+
+    let stopped = get(&slow, slow_source).to_file(&slow_path).start().expect("a thread");
+    wait_for_bytes(&stopped);
+    let whole = get(&fast, fast_source).to_file(&fast_path).start().expect("a thread");
+    let events: Vec<Event> = whole.events().collect();
+    assert!(matches!(events.last(), Some(Event::Finished(report)) if report.complete));
+    let report = whole.wait().expect("a report");
+    assert_eq!((report.last.done_bytes, report.complete), (4_000_000, true));
+    assert!(fs::read(&fast_path).expect("a file") == fast);
+
+    assert!(!stopped.is_finished(), "the other one goes on");
+    stopped.stop();
+    assert!(matches!(stopped.wait(), Err(Error::Interrupted(_))));
+    assert!(!slow_path.exists() && dir.path().join("slow.part").exists());
+
+    // What arrived is taken up again.
+    let source = serve(slow.clone(), Duration::ZERO);
+    let report = get(&slow, source).to_file(&slow_path).run(|_| Control::Continue).expect("a report");
+    assert!(report.last.resumed_bytes > 0);
+    assert!(fs::read(&slow_path).expect("a file") == slow);
+}
+
+#[test]
+fn a_listener_stops_it_and_so_does_a_dropped_handle() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let bytes = noise(4_000_000, 3);
+    let source = serve(bytes.clone(), Duration::from_millis(50));
+    let download = get(&bytes, source).to_file(dir.path().join("f"));
+    let mut finished = 0;
+    let result = download.clone().run(|event| match event {
+        Event::Progress(progress) if progress.done_bytes > 0 => Control::Stop,
+        Event::Finished(report) => {
+            assert!(!report.complete);
+            finished += 1;
+            Control::Continue
+        }
+        _ => Control::Continue,
+    });
+    assert!(matches!(result, Err(Error::Interrupted(_))));
+    assert_eq!(finished, 1);
+
+    let transfer = download.start().expect("a thread");
+    let events = transfer.events();
+    wait_for_bytes(&transfer);
+    drop(transfer);
+    assert!(matches!(events.last(), Some(Event::Finished(report)) if !report.complete));
+}
+
+#[test]
+fn one_stop_ends_what_waits_for_a_source() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let silent = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let bytes = noise(100, 4);
+    let stop = Stop::new().expect("descriptors");
+    let get = get(&bytes, silent.local_addr().expect("an address"));
+    let transfer = get.to_file(dir.path().join("f")).stopped_by(&stop).start().expect("a thread");
+    stop.stop();
+    assert!(matches!(transfer.wait(), Err(Error::Interrupted(_))));
+    assert_eq!(fs::read_dir(dir.path()).expect("a directory").count(), 0, "no trace is left");
+}
+
+#[test]
+fn requests_that_make_no_sense() {
+    assert!(matches!(Get::new(["ftp://a/b"]), Err(Error::Usage(_))));
+    assert!(matches!(Get::new([""; 0]), Err(Error::Usage(_))));
+    let get = Get::new(["http://127.0.0.1:1/f"]).expect("a URL");
+    for get in [get.clone().via("no-such-device"), get.clone().controller("vegas"), get.from_source(":5")] {
+        let mut finished = false;
+        let result = get.to_output(None).run(|event| {
+            finished = matches!(event, Event::Finished(_));
+            Control::Continue
+        });
+        assert!(matches!(result, Err(Error::Usage(_))) && finished);
+    }
+}
+
+#[cfg(feature = "tokio")]
+mod without_an_executor {
+    use std::pin::{Pin, pin};
+    use std::sync::Arc;
+    use std::task::{Context, Poll, WakeReceiver, Waker};
+
+    use futures_core::Stream as _;
+
+    use super::*;
+
+    struct Unpark(thread::Thread);
+
+    impl WakeReceiver for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    fn block_on<T>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> T {
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        let mut context = Context::from_waker(&waker);
+        loop {
+            if let Poll::Ready(value) = poll(&mut context) {
+                return value;
+            }
+            thread::park();
+        }
+    }
+
+    #[test]
+    fn a_transfer_is_awaited_and_its_events_are_a_stream() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let bytes = noise(1_000_000, 5);
+        let source = serve(bytes.clone(), Duration::ZERO);
+        let transfer = get(&bytes, source).to_file(dir.path().join("f")).start().expect("a thread");
+        let mut events = transfer.events();
+        let mut last = None;
+        while let Some(event) = block_on(|context| Pin::new(&mut events).poll_next(context)) {
+            last = Some(event);
+        }
+        assert!(matches!(last, Some(Event::Finished(_))));
+        let mut transfer = pin!(transfer);
+        let report = block_on(|context| transfer.as_mut().poll(context));
+        assert!(report.expect("a report").complete);
+    }
+}

@@ -1,0 +1,43 @@
+//! How far hashing is, as a line that is redrawn.
+
+use anabranch::HashProgress;
+
+use crate::view::{Lines, bytes, duration};
+
+/// Progress is shown when hashing takes longer than this, in seconds.
+const AFTER_S: f64 = 0.3;
+
+/// Draws how far hashing is, once it has taken a while.
+pub(crate) fn draw(lines: &mut Lines, progress: &HashProgress) {
+    if progress.elapsed_s > AFTER_S {
+        lines.draw(&[line(progress)]);
+    }
+}
+
+fn line(progress: &HashProgress) -> String {
+    let HashProgress { done_bytes, total_bytes, rate_bytes, .. } = *progress;
+    let mut line =
+        format!("hashing: {} of {}  {}/s", bytes(done_bytes), bytes(total_bytes), bytes(rate_bytes));
+    if let Some(left_s) = progress.left_s() {
+        line += &format!("  {} left", duration(left_s));
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_far_it_is() {
+        let mut progress = HashProgress {
+            done_bytes: 1_000_000_000,
+            total_bytes: 4_000_000_000,
+            elapsed_s: 2.0,
+            rate_bytes: 500_000_000,
+        };
+        assert_eq!(line(&progress), "hashing: 1.0 GB of 4.0 GB  500.0 MB/s  6 s left");
+        (progress.done_bytes, progress.rate_bytes) = (0, 0);
+        assert_eq!(line(&progress), "hashing: 0 B of 4.0 GB  0 B/s");
+    }
+}

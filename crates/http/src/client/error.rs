@@ -1,0 +1,101 @@
+//! Why a fetch failed.
+
+use std::fmt;
+use std::time::Duration;
+
+/// Why a fetch failed. Displays as one clause for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FetchError {
+    /// No connection: name, route, interface, refusal, timeout.
+    Unreachable(String),
+    /// It broke off or stalled: worth another try.
+    Broken(String),
+    /// The server has failed (5xx but for what follows), or it or a proxy was not ready (408, 421, 425):
+    /// worth another try.
+    ServerError {
+        /// What it answers.
+        status: u16,
+        /// How long it wants to be left alone (`Retry-After`), if it says so; at most a day.
+        retry: Option<Duration>,
+    },
+    /// 429 or 503: not now.
+    Busy {
+        /// How long the server wants to be left alone (`Retry-After`), if it says so; at most a day.
+        retry: Option<Duration>,
+    },
+    /// 404 or 410.
+    NotFound(u16),
+    /// 401, 403 or 407.
+    Forbidden {
+        /// What it answers.
+        status: u16,
+        /// Whether it was told a secret.
+        credentials: CredentialStatus,
+        /// The server, with its port where that is not the usual one, if it is another than was asked:
+        /// a redirect leads there.
+        at: Option<String>,
+    },
+    /// The server sends the whole file or nothing.
+    NoRanges,
+    /// The file is not the one it was: another length, `ETag` or date.
+    Changed(String),
+    /// Its bytes are compressed (`Content-Encoding`), which is named.
+    Encoded(String),
+    /// Something else came: a login page, another range.
+    NotTheFile(String),
+    /// TLS: a certificate, a version.
+    Tls(String),
+    /// It cannot be asked for, or the answer is a final no.
+    Refused(String),
+}
+
+impl fmt::Display for FetchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable(why) => write!(f, "it cannot be reached: {why}"),
+            Self::Broken(why) | Self::NotTheFile(why) | Self::Refused(why) => f.write_str(why),
+            Self::ServerError { status, retry: Some(wait) } => {
+                write!(f, "the server answers {status}, and wants to be left alone for {} s", wait.as_secs())
+            }
+            Self::ServerError { status, retry: None } => write!(f, "the server answers {status}"),
+            Self::Busy { retry: Some(wait) } => write!(f, "the server is busy, for {} s", wait.as_secs()),
+            Self::Busy { retry: None } => f.write_str("the server is busy"),
+            Self::NotFound(status) => write!(f, "the server does not have it ({status})"),
+            Self::Forbidden { status: 407, .. } => f.write_str("the proxy wants a name and a password (407)"),
+            Self::Forbidden { status, at, .. } => {
+                match at {
+                    Some(host) => write!(f, "it leads to {host}, which ")?,
+                    None => f.write_str("the server ")?,
+                }
+                match status {
+                    401 => f.write_str("wants a name and a password (401)"),
+                    status => write!(f, "does not allow it ({status})"),
+                }
+            }
+            Self::NoRanges => f.write_str("the server cannot send parts of it"),
+            Self::Changed(why) => write!(f, "the file has changed: {why}"),
+            Self::Encoded(coding) => write!(f, "the server sends it compressed ({coding})"),
+            Self::Tls(why) => write!(f, "no secure connection: {why}"),
+        }
+    }
+}
+
+/// What a server that refuses a request was told with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CredentialStatus {
+    /// Nothing secret, and there was nothing to tell.
+    #[default]
+    None,
+    /// Nothing: [`Options::user`](super::Options::user), or a header field `Authorization` or `Cookie`,
+    /// is not for this server.
+    Withheld,
+    /// A name and a password, or what else such a field says.
+    Sent,
+}
+
+impl FetchError {
+    /// That a server or a proxy answers 401, 403 or 407, as far as the answer alone tells.
+    pub(super) const fn forbidden(status: u16) -> Self {
+        Self::Forbidden { status, credentials: CredentialStatus::None, at: None }
+    }
+}

@@ -1,0 +1,136 @@
+//! How much has to have arrived before whoever reads a body is woken. At a high rate a waking costs more than
+//! the few packets that it brings, so the kernel holds it back (SO_RCVLOWAT, socket(7); tcp(7) heeds it in
+//! epoll too): for what comes in [`SPAN`], and never longer than [`WAIT`].
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::tcp;
+
+/// What comes in so much time, at the rate of late, is waited for.
+const SPAN: Duration = Duration::from_millis(2);
+/// If that is less, bytes, nothing is held back.
+const BYTES_MIN: u64 = 64 << 10;
+/// The most that is waited for, bytes.
+const BYTES_MAX: u64 = 512 << 10;
+/// The part of a bounded window that is waited for at most: what is not read keeps the server from sending.
+const WINDOW_PART: u64 = 4;
+/// So close to the end of a body, bytes, nothing is held back: some of them may be in the buffers of TLS, and
+/// what is waited for would never come.
+const END_BYTES: u64 = 128 << 10;
+/// How long a waking may be held back; then whatever is there is read.
+pub(super) const WAIT: Duration = Duration::from_millis(10);
+
+/// One connection's part.
+#[derive(Debug)]
+pub(super) struct ReceiveLowWatermark {
+    /// What is to be waited for, bytes; 0 for nothing.
+    bytes: u64,
+    /// What the kernel has been told.
+    told: u64,
+    /// The newest measurement, and the bytes that had arrived by then.
+    last: Option<(Instant, u64)>,
+}
+
+impl ReceiveLowWatermark {
+    /// Of a new connection.
+    pub(super) const fn new() -> Self {
+        Self { bytes: 0, told: 1, last: None }
+    }
+
+    /// By `now`, `received_bytes` have arrived in all; the window is bounded to `window` bytes.
+    pub(super) fn on_sample(&mut self, now: Instant, received_bytes: u64, window: u64) {
+        let Some((before, bytes)) = self.last.replace((now, received_bytes)) else { return };
+        let (new, elapsed) = (received_bytes.saturating_sub(bytes), now.duration_since(before));
+        let in_span = u128::from(new) * SPAN.as_nanos() / elapsed.as_nanos().max(1);
+        let in_span = u64::try_from(in_span).unwrap_or(u64::MAX).min(BYTES_MAX).min(window / WINDOW_PART);
+        self.bytes = if in_span < BYTES_MIN { 0 } else { in_span };
+    }
+
+    /// A body is to be waited for, of which `left` bytes are still to come: whether the waking is held back.
+    pub(super) fn hold(&mut self, fd: BorrowedFd<'_>, left: u64) -> bool {
+        let holds = self.bytes > 0 && left >= self.bytes + END_BYTES;
+        self.tell(fd, if holds { self.bytes } else { 1 });
+        holds
+    }
+
+    /// It was held back for [`WAIT`], and is not any more until the next measurement.
+    pub(super) fn give_up(&mut self, fd: BorrowedFd<'_>) {
+        self.bytes = 0;
+        self.release(fd);
+    }
+
+    /// Something else than a body is to be waited for.
+    pub(super) fn release(&mut self, fd: BorrowedFd<'_>) {
+        self.tell(fd, 1);
+    }
+
+    fn tell(&mut self, fd: BorrowedFd<'_>, bytes: u64) {
+        if std::mem::replace(&mut self.told, bytes) != bytes {
+            tcp::set_rcvlowat(fd, bytes);
+        }
+    }
+}
+
+#[cfg(all(test, any(target_os = "linux", target_os = "android")))]
+mod tests {
+    use std::io::Write as _;
+    use std::os::fd::AsFd as _;
+
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    fn run(test: impl Future<Output = ()>) {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test);
+    }
+
+    #[test]
+    fn the_faster_the_more() {
+        run(async {
+            let mut mark = ReceiveLowWatermark::new();
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let fd = listener.as_fd();
+            let (mut now, mut received) = (Instant::now(), 0);
+            mark.on_sample(now, 0, u64::MAX);
+            for (megabytes_per_s, window, expected) in [
+                (12, u64::MAX, 0),
+                (100, u64::MAX, 200_000),
+                (100, 400_000, 100_000),
+                (100, 200_000, 0),
+                (10_000, u64::MAX, BYTES_MAX),
+                (0, u64::MAX, 0),
+            ] {
+                now += Duration::from_millis(20);
+                received += megabytes_per_s * 20_000;
+                mark.on_sample(now, received, window);
+                assert_eq!(mark.bytes, expected, "{megabytes_per_s} MB/s");
+                assert_eq!(mark.hold(fd, u64::MAX), expected > 0);
+                assert!(!mark.hold(fd, expected + END_BYTES - 1));
+            }
+            // No time between two measurements, and fewer bytes than before.
+            mark.on_sample(now, received + 1, u64::MAX);
+            mark.on_sample(now, 0, u64::MAX);
+        });
+    }
+
+    #[test]
+    fn the_kernel_holds_wakings_back() {
+        run(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let mut far = listener.accept().await.unwrap().0.into_std().unwrap();
+            let mut mark = ReceiveLowWatermark { bytes: 100_000, told: 1, last: None };
+            assert!(mark.hold(near.as_fd(), 1 << 20));
+            far.write_all(&[0; 50_000]).unwrap();
+            let soon = Duration::from_millis(100);
+            assert!(timeout(soon, near.readable()).await.is_err(), "too little");
+            mark.give_up(near.as_fd());
+            assert!(timeout(soon, near.readable()).await.is_ok(), "what is there is told at once");
+            assert!(!mark.hold(near.as_fd(), 1 << 20), "until the next measurement");
+        });
+    }
+}

@@ -1,0 +1,476 @@
+//! Whether an answer is what was asked for: nothing is taken that is not exactly that. RFC 9110 sections 8,
+//! 13, 14 and 15.
+
+use std::time::Duration;
+
+use hyper::http::header::{
+    ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, DATE, ETAG, HeaderMap,
+    HeaderName, LAST_MODIFIED, LINK, RETRY_AFTER,
+};
+use hyper::http::{StatusCode, response};
+
+use super::url::Url;
+use super::{FetchError, Head, RequestKind};
+
+/// The longest wait a server may ask for; a year would be as good as never.
+const MAX_RETRY: Duration = Duration::from_secs(24 * 3600);
+
+/// `Link` values kept of one answer.
+const MAX_LINKS: usize = 256;
+
+/// File types that nobody serves as a web page: HTML under such a name is somebody else's page.
+const FILE_TYPES: &[&str] = &[
+    "7z",
+    "apk",
+    "appimage",
+    "asc",
+    "bin",
+    "bz2",
+    "cab",
+    "crate",
+    "csv",
+    "deb",
+    "dmg",
+    "efi",
+    "exe",
+    "flac",
+    "gem",
+    "gguf",
+    "gz",
+    "img",
+    "ipk",
+    "iso",
+    "jar",
+    "jigdo",
+    "jpeg",
+    "jpg",
+    "json",
+    "lz",
+    "lz4",
+    "lzma",
+    "m4a",
+    "md5",
+    "meta4",
+    "metalink",
+    "mkv",
+    "mp3",
+    "mp4",
+    "msi",
+    "ogg",
+    "parquet",
+    "pdf",
+    "pkg",
+    "png",
+    "qcow2",
+    "rar",
+    "raw",
+    "rpm",
+    "safetensors",
+    "sha1",
+    "sha256",
+    "sha512",
+    "sig",
+    "squashfs",
+    "tar",
+    "tbz",
+    "template",
+    "tgz",
+    "torrent",
+    "txz",
+    "vdi",
+    "vhd",
+    "vhdx",
+    "vmdk",
+    "wav",
+    "webm",
+    "whl",
+    "xml",
+    "xz",
+    "zip",
+    "zst",
+];
+
+/// What becomes of the body of an answer that was accepted.
+#[derive(Debug)]
+pub(super) enum BodyPolicy {
+    /// It is handed over and has exactly so many bytes.
+    Exactly(u64),
+    /// It is handed over and has at most so many bytes.
+    AtMost(u64),
+    /// It is of no interest.
+    Nothing,
+}
+
+/// The first of a field's values; what is not ASCII is shown as what it is not.
+fn field(headers: &HeaderMap, name: HeaderName) -> Option<String> {
+    headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).trim().to_owned())
+}
+
+/// Decimal digits and nothing else.
+fn number(text: &str) -> Option<u64> {
+    if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) { None } else { text.parse().ok() }
+}
+
+/// The body's length if the fields say it, and say it once.
+pub(super) fn content_length(headers: &HeaderMap) -> Option<u64> {
+    let mut all = headers.get_all(CONTENT_LENGTH).iter().map(|value| value.to_str().ok().and_then(number));
+    let first = all.next()??;
+    all.all(|other| other == Some(first)).then_some(first)
+}
+
+/// First and last byte, if there is a range; the complete length, if it is known.
+type ContentRange = (Option<(u64, u64)>, Option<u64>);
+
+/// `bytes 0-499/1234`: first, last and complete length. RFC 9110 section 14.4; `*` is `None`.
+fn content_range(headers: &HeaderMap) -> Option<ContentRange> {
+    let mut all = headers.get_all(CONTENT_RANGE).iter();
+    let (value, None) = (all.next()?, all.next()) else { return None };
+    let (unit, rest) = value.to_str().ok()?.trim().split_once(' ')?;
+    if !unit.eq_ignore_ascii_case("bytes") {
+        return None;
+    }
+    let (range, complete) = rest.trim().split_once('/')?;
+    let complete = if complete == "*" { None } else { Some(number(complete)?) };
+    let range = if range == "*" {
+        None
+    } else {
+        let (first, last) = range.split_once('-')?;
+        let (first, last) = (number(first)?, number(last)?);
+        if last < first || complete.is_some_and(|complete| last >= complete) {
+            return None;
+        }
+        Some((first, last))
+    };
+    Some((range, complete))
+}
+
+/// Whether `etag` may stand in `If-Range`: RFC 9110 section 13.1.5.
+pub(super) fn is_strong(etag: &str) -> bool {
+    etag.len() >= 2 && etag.starts_with('"') && etag.ends_with('"')
+}
+
+/// What the fields say of the file.
+fn head(parts: &response::Parts, url: &Url) -> Head {
+    let headers = &parts.headers;
+    let join = |name: &'static str| {
+        let all: Vec<_> = headers
+            .get_all(name)
+            .iter()
+            .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+            .collect();
+        if all.is_empty() { None } else { Some(all.join(", ")) }
+    };
+    let accepts = headers.get_all(ACCEPT_RANGES).iter().filter_map(|value| value.to_str().ok());
+    Head {
+        url: url.to_string(),
+        status: parts.status.as_u16(),
+        length: content_length(headers),
+        ranges: accepts
+            .flat_map(|value| value.split(','))
+            .any(|unit| unit.trim().eq_ignore_ascii_case("bytes")),
+        etag: field(headers, ETAG),
+        last_modified: field(headers, LAST_MODIFIED),
+        content_type: field(headers, CONTENT_TYPE),
+        repr_digest: join("repr-digest"),
+        links: headers
+            .get_all(LINK)
+            .iter()
+            .take(MAX_LINKS)
+            .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+            .collect(),
+        whole: false,
+        nth: 0,
+        last: false,
+    }
+}
+
+/// How long the server asks to wait: `Retry-After` in seconds, or a date, which is compared with the server's
+/// own `Date` and not with a clock of ours.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = field(headers, RETRY_AFTER)?;
+    let wait = match number(&text) {
+        Some(seconds) => Duration::from_secs(seconds),
+        None => {
+            let until = httpdate::parse_http_date(&text).ok()?;
+            let now = httpdate::parse_http_date(&field(headers, DATE)?).ok()?;
+            until.duration_since(now).unwrap_or_default()
+        }
+    };
+    Some(wait.min(MAX_RETRY))
+}
+
+/// What a status other than 2xx and a followed redirect means.
+fn status_error(status: StatusCode, headers: &HeaderMap) -> FetchError {
+    match status.as_u16() {
+        code @ (404 | 410) => FetchError::NotFound(code),
+        code @ (401 | 403 | 407) => FetchError::forbidden(code),
+        429 | 503 => FetchError::Busy { retry: retry_after(headers) },
+        511 => FetchError::NotTheFile("the network wants a login first (511)".to_owned()),
+        code @ (408 | 421 | 425 | 500..=599) => {
+            FetchError::ServerError { status: code, retry: retry_after(headers) }
+        }
+        code => FetchError::Refused(format!("the server answers {code}")),
+    }
+}
+
+/// The coding of the body, if it is not the file's own bytes.
+fn coding(headers: &HeaderMap) -> Option<String> {
+    let all = headers.get_all(CONTENT_ENCODING).iter();
+    let all: Vec<_> = all.map(|value| String::from_utf8_lossy(value.as_bytes()).trim().to_owned()).collect();
+    let coded = all.iter().any(|value| !value.is_empty() && !value.eq_ignore_ascii_case("identity"));
+    coded.then(|| all.join(", "))
+}
+
+/// Whether the answer is a web page.
+fn is_html(headers: &HeaderMap) -> bool {
+    let kind = field(headers, CONTENT_TYPE).unwrap_or_default().to_ascii_lowercase();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    kind == "text/html" || kind == "application/xhtml+xml"
+}
+
+/// Whether a file of the name `name` is never a web page.
+fn is_no_page(name: &str) -> bool {
+    let end = name.rsplit_once('.').map(|(_, end)| end.to_ascii_lowercase());
+    end.is_some_and(|end| FILE_TYPES.binary_search(&end.as_str()).is_ok())
+}
+
+fn web_page() -> FetchError {
+    FetchError::NotTheFile(
+        "a web page came instead of the file: perhaps this network wants a login first".to_owned(),
+    )
+}
+
+/// Validates the answer `parts` from `url` to a request of `kind` that began at `asked`; a range's
+/// `validator` and `modified` are those that it must have. `probe`: a [`RequestKind::Metadata`] was a GET for
+/// the first byte.
+pub(super) fn validate(
+    parts: &response::Parts,
+    asked: &Url,
+    url: &Url,
+    kind: &RequestKind,
+    probe: bool,
+) -> Result<(Head, BodyPolicy), FetchError> {
+    let headers = &parts.headers;
+    let mut head = head(parts, url);
+    let empty = probe && parts.status == StatusCode::RANGE_NOT_SATISFIABLE;
+    if empty && matches!(content_range(headers), Some((None, Some(0)))) {
+        // There is no first byte.
+        (head.length, head.ranges) = (Some(0), true);
+        return Ok((head, BodyPolicy::Nothing));
+    }
+    match kind {
+        RequestKind::Range { first, end, length, validator, .. }
+            if parts.status == StatusCode::RANGE_NOT_SATISFIABLE =>
+        {
+            Err(match content_range(headers) {
+                Some((None, Some(now))) if now != *length => changed_length(now, *length),
+                _ if validator.is_some() && head.etag.is_some() && head.etag != *validator => changed_tag(),
+                _ => FetchError::NotTheFile(format!(
+                    "the server has no bytes {first} to {}",
+                    end.saturating_sub(1)
+                )),
+            })
+        }
+        _ if !parts.status.is_success() => Err(status_error(parts.status, headers)),
+        _ if coding(headers).is_some() => Err(FetchError::Encoded(coding(headers).unwrap_or_default())),
+        RequestKind::Range { .. } => range(parts, &mut head, kind).map(|policy| (head, policy)),
+        RequestKind::Document { .. } | RequestKind::Metadata
+            if is_html(headers) && is_no_page(asked.file_name()) =>
+        {
+            Err(web_page())
+        }
+        RequestKind::Document { max } => {
+            let max = u64::try_from(*max).unwrap_or(u64::MAX);
+            match head.length {
+                _ if parts.status != StatusCode::OK => Err(status_error(parts.status, headers)),
+                Some(length) if length > max => Err(FetchError::Refused(format!(
+                    "it has {length} bytes, more than the {max} that are taken"
+                ))),
+                Some(length) => Ok((head, BodyPolicy::Exactly(length))),
+                None => Ok((head, BodyPolicy::AtMost(max))),
+            }
+        }
+        RequestKind::Metadata if parts.status == StatusCode::PARTIAL_CONTENT && probe => {
+            match content_range(headers) {
+                Some((Some((0, 0)), length)) => {
+                    (head.length, head.ranges) = (length, true);
+                    Ok((head, BodyPolicy::Nothing))
+                }
+                _ => Err(FetchError::NotTheFile(
+                    "the server sends another range than was asked for".to_owned(),
+                )),
+            }
+        }
+        RequestKind::Metadata if parts.status == StatusCode::OK => {
+            // Asked for a range it sent everything: it has none, whatever it says.
+            head.ranges &= !probe;
+            Ok((head, BodyPolicy::Nothing))
+        }
+        RequestKind::Metadata => Err(status_error(parts.status, headers)),
+    }
+}
+
+fn changed_length(now: u64, before: u64) -> FetchError {
+    FetchError::Changed(format!("it has {now} bytes now, not {before}"))
+}
+
+fn changed_tag() -> FetchError {
+    FetchError::Changed("its ETag is another now".to_owned())
+}
+
+fn changed_date() -> FetchError {
+    FetchError::Changed("it has another date".to_owned())
+}
+
+/// Validates the successful answer to a range.
+fn range(parts: &response::Parts, head: &mut Head, kind: &RequestKind) -> Result<BodyPolicy, FetchError> {
+    let RequestKind::Range { first, end, length, validator, modified, .. } = kind else {
+        return Err(FetchError::Refused("no range was asked for".to_owned()));
+    };
+    let headers = &parts.headers;
+    // Weak tags compare by their opaque part only, which proves nothing: they are not compared.
+    let tag = head.etag.as_deref().filter(|tag| is_strong(tag));
+    let other = matches!((tag, validator), (Some(now), Some(before)) if now != before);
+    let date = (&head.last_modified, modified);
+    let redated = matches!(date, (Some(now), Some(before)) if validator.is_none() && now != before);
+    match parts.status {
+        StatusCode::PARTIAL_CONTENT => {
+            let kind = head.content_type.as_deref().unwrap_or_default().to_ascii_lowercase();
+            if kind.starts_with("multipart/") {
+                return Err(FetchError::NotTheFile(
+                    "the server sends several parts for one range".to_owned(),
+                ));
+            }
+            let Some((Some((from, to)), complete)) = content_range(headers) else {
+                return Err(FetchError::NotTheFile(
+                    "the server does not say which range it sends".to_owned(),
+                ));
+            };
+            match complete {
+                Some(complete) if complete != *length => return Err(changed_length(complete, *length)),
+                None => {
+                    return Err(FetchError::NotTheFile(
+                        "the server does not say how long the file is".to_owned(),
+                    ));
+                }
+                Some(_) => {}
+            }
+            if other {
+                return Err(changed_tag());
+            }
+            if redated {
+                return Err(changed_date());
+            }
+            if (from, to) != (*first, *end - 1) {
+                let why = format!("the server sends bytes {from} to {to}, asked for {first} to {}", end - 1);
+                return Err(FetchError::NotTheFile(why));
+            }
+            let bytes = end - first;
+            if headers.contains_key(CONTENT_LENGTH) && content_length(headers) != Some(bytes) {
+                return Err(FetchError::NotTheFile(
+                    "the server's Content-Length is not that of its range".to_owned(),
+                ));
+            }
+            (head.length, head.ranges) = (Some(*length), true);
+            Ok(BodyPolicy::Exactly(bytes))
+        }
+        StatusCode::OK => {
+            head.ranges = false;
+            match head.length {
+                Some(now) if now != *length && is_html(headers) => Err(web_page()),
+                Some(now) if now != *length => Err(changed_length(now, *length)),
+                None if is_html(headers) => Err(web_page()),
+                _ if other => Err(changed_tag()),
+                _ if redated => Err(changed_date()),
+                // With If-Range, a server that has ranges sends everything because the file is another.
+                Some(_) if validator.is_some() && tag.is_none() => {
+                    Err(FetchError::Changed("the server does not send its ETag any more".to_owned()))
+                }
+                Some(_) if *first == 0 => {
+                    head.whole = true;
+                    Ok(BodyPolicy::Exactly(*length))
+                }
+                _ => Err(FetchError::NoRanges),
+            }
+        }
+        status => Err(status_error(status, headers)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::http::HeaderValue;
+
+    use super::*;
+
+    fn said(value: &[u8]) -> Option<ContentRange> {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_RANGE, HeaderValue::from_bytes(value).ok()?);
+        content_range(&headers)
+    }
+
+    #[test]
+    fn content_ranges() {
+        assert_eq!(said(b"bytes 0-0/1"), Some((Some((0, 0)), Some(1))));
+        assert_eq!(said(b"Bytes 5-9/*"), Some((Some((5, 9)), None)));
+        assert_eq!(said(b"bytes */0"), Some((None, Some(0))));
+        for wrong in [
+            "",
+            "bytes",
+            "bytes 0-0",
+            "bytes 1-0/2",
+            "bytes 0-2/2",
+            "bytes -1/2",
+            "bytes 0-/2",
+            "bytes +0-0/1",
+        ] {
+            assert_eq!(said(wrong.as_bytes()), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn files_that_are_no_pages() {
+        assert!(FILE_TYPES.is_sorted(), "it is searched by halves");
+        assert!(is_no_page("a.ISO") && is_no_page("a.tar.gz"));
+        assert!(!is_no_page("iso") && !is_no_page("index.html") && !is_no_page("a.php"));
+    }
+
+    #[test]
+    fn strong_tags() {
+        assert!(is_strong("\"a\"") && is_strong("\"\""));
+        assert!(!is_strong("W/\"a\"") && !is_strong("\"") && !is_strong("a"));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_fields_are_judged(
+            fields in proptest::collection::vec((0_usize..8, "[ -~\u{80}]{0,24}"), 0..6),
+            status in 100_u16..600,
+            (first, end, length) in (0_u64..4, 0_u64..6, 0_u64..6),
+            probe: bool,
+        ) {
+            let names = [
+                CONTENT_RANGE, CONTENT_LENGTH, CONTENT_TYPE, CONTENT_ENCODING, RETRY_AFTER, ETAG, DATE, LINK,
+            ];
+            let mut answer = hyper::http::Response::builder().status(status);
+            for (name, value) in &fields {
+                answer = answer.header(names[*name].clone(), value.as_bytes());
+            }
+            let Ok(answer) = answer.body(()) else { return Ok(()) };
+            let (parts, ()) = answer.into_parts();
+            let url = Url::parse("http://h/f.iso").unwrap();
+            let (validator, modified) = (Some("\"v\"".to_owned()), Some("today".to_owned()));
+            for kind in [RequestKind::Metadata, RequestKind::Document { max: 7 }] {
+                let _ = validate(&parts, &url, &url, &kind, probe);
+            }
+            if first < end && end <= length {
+                let kind = RequestKind::Range { first, end, length, validator, modified, seen_at: None };
+                if let Ok((head, policy)) = validate(&parts, &url, &url, &kind, false) {
+                    proptest::prop_assert!(head.whole || head.status == 206);
+                    let bytes = if head.whole { length } else { end - first };
+                    proptest::prop_assert!(matches!(policy, BodyPolicy::Exactly(n) if n == bytes));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! The end: connections without work help those that have some.
+
+use algo::{Span, Time};
+
+use super::{ALL_OUTSTANDING_MAX, FileId, FileScheduler, FileState};
+use crate::range_scheduler::ConnectionId;
+
+/// What asking twice must save.
+const SAVING_MIN: Span = Span::from_millis(50);
+
+impl FileScheduler {
+    /// Asks every connection without work for the file that it would spare the others most time with.
+    pub(super) fn steal(&mut self, now: Time) {
+        for p in 0..self.connections.len() {
+            if self.outstanding() >= ALL_OUTSTANDING_MAX {
+                return;
+            }
+            let server = usize::from(self.connections[p].server);
+            if !self.may_steal(now, p) || !self.servers[server].idle.is_empty() {
+                continue;
+            }
+            if let Some(file) = self.latest_file(now, p) {
+                self.ask(now, p, file);
+            }
+        }
+    }
+
+    /// The file that comes latest from another connection, if it would come earlier over this one.
+    fn latest_file(&self, now: Time, p: ConnectionId) -> Option<FileId> {
+        let connection = &self.connections[p];
+        let mut worst = None;
+        for other in self.connections.iter().filter(|other| !other.requests.is_empty()) {
+            for (left, request) in other.answers(now) {
+                let file = &self.files[request.file];
+                let has_it = file.urls.iter().any(|url| url.server == connection.server && !url.gone);
+                let saves = left > connection.would_take(file.bytes) + SAVING_MIN;
+                if file.state == FileState::Requested(1)
+                    && has_it
+                    && saves
+                    && worst.is_none_or(|(most, _)| left > most)
+                {
+                    worst = Some((left, request.file));
+                }
+            }
+        }
+        worst.map(|(_, file)| file)
+    }
+}

@@ -1,0 +1,167 @@
+//! How requests end: with what becomes of the blocks that they owned, and of what was asked ahead.
+
+use algo::{Rate, Span, Time};
+
+use super::connection::{Fetch, FetchRole};
+use super::{CONNECTIONS_MAX, Command, ConnectionId, FetchId, Pool, RangeScheduler};
+
+impl RangeScheduler {
+    /// This request, be its turn now or next.
+    fn fetch_mut(&mut self, id: FetchId) -> Option<&mut Fetch> {
+        let connection = self.connections.get_mut((id % CONNECTIONS_MAX as u64) as usize)?;
+        connection.fetch.iter_mut().chain(&mut connection.prefetch).find(|fetch| fetch.id == id)
+    }
+
+    /// Something came: is the rest of this answer worth reading?
+    pub(super) fn continue_or_cancel(&mut self, p: ConnectionId, pool: &mut dyn Pool) {
+        let Some(fetch) = &self.connections[p].fetch else { return };
+        if fetch.at >= fetch.end {
+            return;
+        }
+        match fetch.role {
+            FetchRole::Owner | FetchRole::Duplicate(_) if fetch.blocks().is_empty() => {
+                self.finish_early(p, pool);
+            }
+            FetchRole::Released => {
+                let next = fetch.blocks().start;
+                let elsewhere = self.connections.iter().enumerate().any(|(q, other)| {
+                    let mut own = other.fetch.iter().chain(&other.prefetch);
+                    q != p && own.any(|f| f.role == FetchRole::Owner && f.blocks().contains(&next))
+                });
+                let wanted = pool.is_wanted_from(self.connections[p].mirror, next);
+                if elsewhere || !wanted || fetch.blocks().is_empty() {
+                    self.cancel(p, pool);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A request has brought all that it is to bring; more was asked for.
+    fn finish_early(&mut self, p: ConnectionId, pool: &mut dyn Pool) {
+        let connection = &mut self.connections[p];
+        let (reconnect, rate) = (connection.reconnect(), connection.throughput.rate().unwrap_or(0));
+        let Some(fetch) = &mut connection.fetch else { return };
+        let more = connection.prefetch.as_ref().is_some_and(|ahead| !ahead.blocks().is_empty());
+        // What is to come of no use before something that is.
+        let useless = connection.prefetch.as_ref().filter(|_| !more).map_or(0, |ahead| ahead.end - ahead.at);
+        let silence = if fetch.has_head { Span::ZERO } else { connection.throughput.between() };
+        let rest = Rate::from_bytes(rate).time_for(fetch.end - fetch.at + useless) + silence;
+        let answers = fetch.has_head || fetch.early.is_some();
+        if (more || pool.idle() > 0) && answers && rest <= reconnect {
+            fetch.role = FetchRole::Drain;
+        } else {
+            if fetch.has_head {
+                connection.on_success();
+            }
+            self.cancel(p, pool);
+        }
+    }
+
+    /// A connection's request is done: it is the turn of the one asked ahead, from now on.
+    pub(super) fn promote_prefetched(&mut self, now: Time, p: ConnectionId, pool: &mut dyn Pool) {
+        let connection = &mut self.connections[p];
+        let Some(mut next) = connection.prefetch.take() else { return };
+        debug_assert!(connection.fetch.is_none(), "one after the other");
+        next.early = Some(now.since(next.asked_at));
+        (next.asked_at, next.last_rx) = (now, now);
+        connection.fetch = Some(next);
+        self.continue_or_cancel(p, pool);
+    }
+
+    /// Gives up what a connection is asked for: the TCP connection goes with it.
+    pub(super) fn cancel(&mut self, p: ConnectionId, pool: &mut dyn Pool) {
+        self.cancel_prefetch(p, pool);
+        if let Some(fetch) = self.end_fetch(p, pool) {
+            self.connections[p].cold = true;
+            self.connections[p].counters.cancelled += 1;
+            self.out.push_back(Command::Cancel { fetch });
+        }
+    }
+
+    /// Gives up what a connection was asked ahead, because the TCP connection goes.
+    pub(super) fn cancel_prefetch(&mut self, p: ConnectionId, pool: &mut dyn Pool) {
+        let Some(fetch) = self.connections[p].prefetch.as_ref().map(|ahead| ahead.id) else { return };
+        self.release_fetch(fetch, pool);
+        self.connections[p].prefetch = None;
+        self.connections[p].counters.cancelled += 1;
+        self.out.push_back(Command::Cancel { fetch });
+    }
+
+    /// A connection's request is over; what it owned and did not bring is idle again.
+    pub(super) fn end_fetch(&mut self, p: ConnectionId, pool: &mut dyn Pool) -> Option<FetchId> {
+        let id = self.connections[p].fetch.as_ref().map(|fetch| fetch.id);
+        if let Some(id) = id {
+            self.release_fetch(id, pool);
+        }
+        let connection = &mut self.connections[p];
+        connection.throughput.pause();
+        if let Some(fetch) = connection.fetch.take()
+            && fetch.role == FetchRole::WholeFile
+            && fetch.new_bytes == 0
+            && (1..fetch.end).contains(&fetch.at)
+        {
+            connection.breaks_at = Some(fetch.at);
+        }
+        id
+    }
+
+    /// What a connection's requests own is idle again.
+    pub(super) fn release_all(&mut self, p: ConnectionId, pool: &mut dyn Pool) {
+        let connection = &self.connections[p];
+        // That which was asked first is to be the first one again.
+        let ids = [&connection.prefetch, &connection.fetch].map(|fetch| fetch.as_ref().map(|fetch| fetch.id));
+        for id in ids.into_iter().flatten() {
+            self.release_fetch(id, pool);
+        }
+    }
+
+    /// What a request owns is idle again, what it copies may be copied by others.
+    fn release_fetch(&mut self, id: FetchId, pool: &mut dyn Pool) {
+        let Some(fetch) = self.fetch_mut(id) else { return };
+        match std::mem::replace(&mut fetch.role, FetchRole::Released) {
+            FetchRole::Owner => {
+                let blocks = fetch.blocks();
+                if !blocks.is_empty() {
+                    pool.release(blocks);
+                }
+            }
+            FetchRole::Duplicate(of) => {
+                if let Some(other) = self.fetch_mut(of) {
+                    other.duplicated = false;
+                }
+            }
+            kept => fetch.role = kept,
+        }
+    }
+
+    /// Takes from the ends of a connection's ranges what others have brought.
+    pub(super) fn trim(&mut self, p: ConnectionId, pool: &mut dyn Pool) {
+        let connection = &mut self.connections[p];
+        let mirror = connection.mirror;
+        if let Some(ahead) = &mut connection.prefetch {
+            ahead.trim(mirror, pool);
+        }
+        if connection.fetch.as_mut().is_some_and(|fetch| fetch.trim(mirror, pool)) {
+            self.finish_early(p, pool);
+        }
+    }
+}
+
+impl Fetch {
+    /// See [`RangeScheduler::trim`]; whether nothing is left of it, but bytes are to come.
+    fn trim(&mut self, mirror: super::MirrorId, pool: &mut dyn Pool) -> bool {
+        if matches!(self.role, FetchRole::Drain | FetchRole::WholeFile) || self.at >= self.end {
+            return false;
+        }
+        let mut left = self.blocks();
+        while !left.is_empty() && !pool.is_wanted_from(mirror, left.end - 1) {
+            left.end -= 1;
+            self.keep = left.end;
+            if self.role == FetchRole::Owner && pool.is_wanted(left.end) {
+                pool.release(left.end..left.end + 1);
+            }
+        }
+        left.is_empty()
+    }
+}

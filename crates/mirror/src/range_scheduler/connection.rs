@@ -1,0 +1,305 @@
+//! One connection: its rate and window, what it has been asked for, when to try it again.
+
+use std::ops::Range;
+
+use algo::control::SubflowStats;
+use algo::{Rate, Span, Time};
+use mmtp::id::BLOCK_BYTES;
+
+use super::receive_window::ReceiveWindow;
+use super::throughput::Throughput;
+use super::{ConnectionConfig, ConnectionReport, Counters, FetchId, MirrorId, State};
+
+/// The first wait after a failure; each further one in a row is twice as long.
+pub const RETRY_MIN: Span = Span::from_millis(500);
+/// The longest wait after a failure.
+pub const RETRY_MAX: Span = Span::from_secs(30);
+/// The first wait after a stall, in which the connection may come back by itself; doubles too.
+pub const STALL_RETRY_MIN: Span = Span::from_secs(2);
+/// The longest wait after a stall.
+pub const STALL_RETRY_MAX: Span = Span::from_secs(8);
+/// The longest wait that a server can ask for.
+pub const BUSY_MAX: Span = Span::from_secs(600);
+/// What a new TCP connection needs besides its round trips: slow start.
+pub const RECONNECT_COST: Span = Span::from_millis(50);
+/// The next range is asked for when what is left of this one takes two round trips and this: the request
+/// takes one, the answer may be slow to begin, and who asks looks at it now and then only.
+pub const PREFETCH_MARGIN: Span = Span::from_millis(50);
+/// Bytes after which failures are no longer "in a row".
+const PROGRESS_BYTES: u64 = 1 << 20;
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// What a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FetchRole {
+    /// Its blocks were taken from the pool: nobody else has them.
+    Owner,
+    /// A second copy of what another request owns.
+    Duplicate(FetchId),
+    /// Its blocks are with others again; what still comes is welcome.
+    Released,
+    /// What is left of the answer is with others, and reading it costs less than a new TCP connection.
+    Drain,
+    /// The whole file, from a server without ranges.
+    WholeFile,
+}
+
+/// A request under way.
+#[derive(Clone, Debug)]
+pub(super) struct Fetch {
+    pub(super) id: FetchId,
+    pub(super) role: FetchRole,
+    /// The next byte that comes.
+    pub(super) at: u64,
+    /// The byte after the last one asked for.
+    pub(super) end: u64,
+    /// The block after the last one that it is to bring: less than was asked for if others took some over.
+    pub(super) keep: u64,
+    /// What is left of it has been asked for elsewhere too.
+    pub(super) duplicated: bool,
+    /// Since when it is its turn: when it was asked for, or, if that was ahead, when the one before was done.
+    pub(super) asked_at: Time,
+    pub(super) last_rx: Time,
+    /// How long before its turn it had been asked for; none if it was not asked ahead.
+    pub(super) early: Option<Span>,
+    pub(super) has_head: bool,
+    pub(super) got: u64,
+    /// Of it, bytes that were wanted.
+    pub(super) new_bytes: u64,
+    /// The beginning of the block that is coming.
+    pub(super) partial: Vec<u8>,
+}
+
+impl Fetch {
+    /// The blocks it is still to bring, the one that is coming first.
+    pub(super) fn blocks(&self) -> Range<u64> {
+        let first = if self.at >= self.end { self.keep } else { self.at / BLOCK };
+        first.min(self.keep)..self.keep
+    }
+
+    /// What it has achieved: from a server that can only begin anew, no more than what is new.
+    pub(super) fn progress_bytes(&self) -> u64 {
+        if self.role == FetchRole::WholeFile { self.new_bytes } else { self.got }
+    }
+
+    /// Bytes until it has brought them.
+    pub(super) fn bytes_left(&self) -> u64 {
+        self.keep.saturating_mul(BLOCK).min(self.end).saturating_sub(self.at)
+    }
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) mirror: MirrorId,
+    pub(super) group: u32,
+    pub(super) ranges: bool,
+    pub(super) state: State,
+    /// What is being answered, or to be answered next.
+    pub(super) fetch: Option<Fetch>,
+    /// What was asked behind it, over the same TCP connection: its answer has not begun. Never without
+    /// `fetch`.
+    pub(super) prefetch: Option<Fetch>,
+    pub(super) throughput: Throughput,
+    pub(super) receive_window: ReceiveWindow,
+    /// No request before this time; for a stalled one, no attempt.
+    pub(super) blocked_until: Time,
+    /// It has to prove itself again: small ranges.
+    pub(super) trial: bool,
+    /// Its next request needs a new TCP connection.
+    pub(super) cold: bool,
+    /// How often all that it has was asked for and something was missing afterwards.
+    pub(super) failed_whole_files: u32,
+    /// Where its last answer broke off, if that was to be the whole file and nothing of it was new.
+    pub(super) breaks_at: Option<u64>,
+    /// Failures, and stalls, in a row.
+    consecutive_failures: u32,
+    pub(super) counters: Counters,
+    config: ConnectionConfig,
+}
+
+impl Connection {
+    pub(super) fn new(config: &ConnectionConfig) -> Self {
+        Self {
+            mirror: config.mirror,
+            group: config.group,
+            ranges: config.ranges,
+            state: State::Opening,
+            fetch: None,
+            prefetch: None,
+            throughput: Throughput::default(),
+            receive_window: ReceiveWindow::new(config.control),
+            blocked_until: Time::ZERO,
+            trial: false,
+            cold: true,
+            failed_whole_files: 0,
+            breaks_at: None,
+            consecutive_failures: 0,
+            counters: Counters::default(),
+            config: *config,
+        }
+    }
+
+    /// The interface is there again, perhaps in another network: everything is to be learnt anew.
+    pub(super) fn restart(&mut self) {
+        *self = Self { counters: self.counters, ..Self::new(&self.config) };
+    }
+
+    /// Whether it may ever be asked again without the world's doing.
+    pub(super) const fn is_usable(&self) -> bool {
+        !matches!(self.state, State::Down | State::Closed)
+    }
+
+    /// Whether it may be asked for something now.
+    pub(super) fn is_free(&self, now: Time) -> bool {
+        self.is_usable() && self.fetch.is_none() && now >= self.blocked_until
+    }
+
+    /// The blocks it is still to bring.
+    pub(super) fn blocks_left(&self) -> u64 {
+        let blocks = self.fetch.iter().chain(&self.prefetch).map(Fetch::blocks);
+        blocks.map(|blocks| blocks.end - blocks.start).sum()
+    }
+
+    /// Bytes until it has brought them.
+    pub(super) fn bytes_left(&self) -> u64 {
+        let Some(fetch) = &self.fetch else { return 0 };
+        match self.prefetch.as_ref().filter(|ahead| !ahead.blocks().is_empty()) {
+            Some(ahead) => fetch.end - fetch.at + ahead.bytes_left(),
+            None => fetch.bytes_left(),
+        }
+    }
+
+    /// What it owns and would bring last.
+    pub(super) fn tail(&self) -> Option<&Fetch> {
+        let owns = |fetch: &&Fetch| fetch.role == FetchRole::Owner && !fetch.blocks().is_empty();
+        self.prefetch.iter().chain(&self.fetch).find(owns)
+    }
+
+    /// The same, to be changed.
+    pub(super) fn tail_mut(&mut self) -> Option<&mut Fetch> {
+        let owns = |fetch: &&mut Fetch| fetch.role == FetchRole::Owner && !fetch.blocks().is_empty();
+        self.prefetch.iter_mut().chain(&mut self.fetch).find(owns)
+    }
+
+    /// How long before the end of an answer the next range is asked for.
+    pub(super) fn prefetch_lead(&self) -> Span {
+        self.round_trip().times(2) + PREFETCH_MARGIN
+    }
+
+    /// When it is to be asked for the next range; never if it has one, or if it is not known to do well: one
+    /// that has to prove itself, a first answer that has not begun, a range of which others took a part.
+    pub(super) fn prefetch_at(&self) -> Time {
+        let proven = self.ranges && !self.trial && self.state == State::Open && self.prefetch.is_none();
+        let answers = |fetch: &&Fetch| {
+            let whole = fetch.keep.saturating_mul(BLOCK) >= fetch.end;
+            proven && fetch.role == FetchRole::Owner && fetch.has_head && whole
+        };
+        let (Some(fetch), Some(pace)) = (self.fetch.as_ref().filter(answers), self.throughput.pace()) else {
+            return Time::NEVER;
+        };
+        let left = Rate::from_bytes(pace).time_for(fetch.bytes_left());
+        fetch.last_rx + (left - self.prefetch_lead())
+    }
+
+    /// Whether it answers and takes part of its group's bandwidth.
+    pub(super) fn is_flowing(&self) -> bool {
+        self.state == State::Open && self.fetch.as_ref().is_some_and(|fetch| fetch.has_head)
+    }
+
+    /// What it publishes for its siblings; without weight while nothing flows.
+    pub(super) fn member(&self) -> SubflowStats {
+        self.receive_window.member(self.is_flowing())
+    }
+
+    /// The round trip, as far as it is known: the connection's, or what answers take to begin.
+    pub(super) fn round_trip(&self) -> Span {
+        let srtt = self.receive_window.srtt();
+        if srtt > Span::ZERO { srtt } else { self.throughput.first_byte() }
+    }
+
+    /// What a new TCP connection costs it.
+    pub(super) fn reconnect(&self) -> Span {
+        self.round_trip().times(2) + RECONNECT_COST
+    }
+
+    /// How long until the first byte of something asked now.
+    pub(super) fn lead(&self) -> Span {
+        let connect = if self.cold { self.round_trip().times(2) } else { Span::ZERO };
+        self.throughput.first_byte() + connect
+    }
+
+    /// When its request counts as stalled; never if there is none or it already does.
+    pub(super) fn stalls_at(&self) -> Time {
+        match &self.fetch {
+            Some(fetch) if self.state != State::Stalled => {
+                fetch.last_rx + self.throughput.stall_timeout(fetch.has_head, self.cold)
+            }
+            _ => Time::NEVER,
+        }
+    }
+
+    /// Its request has stopped answering.
+    pub(super) fn stall(&mut self, now: Time) {
+        // A trial that was not answered has waited for its timeout; what it waits besides doubles.
+        self.back_off(
+            now + backoff(STALL_RETRY_MIN, self.consecutive_failures, STALL_RETRY_MAX),
+            State::Stalled,
+        );
+        self.counters.stalls += 1;
+    }
+
+    /// Its request has failed after `got` bytes: of a whole file, those that nobody had brought before.
+    pub(super) fn fail(&mut self, now: Time, got: u64) {
+        if got >= PROGRESS_BYTES {
+            self.consecutive_failures = 0;
+        }
+        self.back_off(now + backoff(RETRY_MIN, self.consecutive_failures, RETRY_MAX), State::Failing);
+        self.cold = true;
+        self.counters.failures += 1;
+    }
+
+    /// It asked to be left alone: for that time, or for longer if it does so again and again.
+    pub(super) fn busy(&mut self, now: Time, retry: Span) {
+        let wait = retry.min(BUSY_MAX).max(backoff(RETRY_MIN, self.consecutive_failures, RETRY_MAX));
+        self.back_off(now + wait, State::Busy);
+        self.counters.failures += 1;
+    }
+
+    /// It is left alone until `blocked_until`, and has to prove itself then.
+    fn back_off(&mut self, blocked_until: Time, state: State) {
+        self.consecutive_failures = self.consecutive_failures.saturating_add(1);
+        (self.blocked_until, self.trial, self.state) = (blocked_until, true, state);
+    }
+
+    /// A request was answered to its end.
+    pub(super) fn on_success(&mut self) {
+        (self.trial, self.consecutive_failures) = (false, 0);
+    }
+
+    pub(super) fn report(&self) -> ConnectionReport {
+        ConnectionReport {
+            mirror: self.mirror,
+            group: self.group,
+            state: self.state,
+            rate: self.throughput.rate(),
+            first_byte: self.throughput.first_byte(),
+            srtt: self.receive_window.srtt(),
+            cwnd: self.receive_window.cwnd(),
+            window: self.receive_window.advertised(),
+            fetching: self.fetch.as_ref().map(|fetch| fetch.at..fetch.end),
+            blocked_until: self.blocked_until,
+            ranges: self.ranges,
+            breaks_at_byte: self.breaks_at,
+            counters: self.counters,
+        }
+    }
+}
+
+/// The wait after so many failures in a row before this one: `first`, then twice as long each time, up to
+/// `longest`.
+#[must_use]
+pub fn backoff(first: Span, times: u32, longest: Span) -> Span {
+    first.times(1 << times.min(16)).min(longest)
+}

@@ -1,0 +1,443 @@
+//! A content that only mirrors have: which blocks are missing, and whether what comes is right.
+//!
+//! What is right is known in one of three ways ([`Check`]):
+//! * **Leaves**: the hash of every block. A wrong one names its mirror at once.
+//! * **Pieces**: a SHA-256 over some megabytes, as Metalink has them (RFC 5854 section 4.2.15). The blocks
+//!   of a piece are held until all are here. If they are wrong and all from one mirror, it has lied; if from
+//!   several, the piece is fetched again from one alone, and the comparison names who lied.
+//! * **Nothing**: blocks are right until another mirror says otherwise; see `verified_pool/cross_check.rs`. A
+//!   mirror that turns out to be the odd one of three has all its blocks [taken back](Event::Revoked). Two
+//!   that differ cannot be told apart, and the transfer has to be given up.
+//!
+//! Blocks that a caller has already are left out. Nothing is kept of a block that was reported but whether
+//! it is here and, without hashes, who brought it: two bits and a byte of 16 KiB.
+
+mod api;
+mod cross_check;
+mod pieces;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
+
+use mmtp::ContentId;
+use mmtp::bitmap::Bitmap;
+use mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
+use mmtp::range_set::RangeSet;
+use mmtp::tree::{self, ChainingValue};
+
+use crate::range_scheduler::{MirrorId, Pool};
+use cross_check::{Comparison, CrossCheck};
+use pieces::{PieceOutcome, Pieces, Unverified};
+
+pub use api::{Check, CheckError, Event};
+pub use cross_check::{CHECK_EVERY_BLOCKS, CHECKS_MAX};
+pub use pieces::{OPEN_BYTES, OPEN_BYTES_MAX, PIECE_BYTES_MAX};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+enum Mode {
+    Leaves(Vec<ChainingValue>),
+    Pieces(Pieces),
+    Nothing(CrossCheck),
+}
+
+/// The pool; see the [module](self).
+pub struct VerifiedPool {
+    id: ContentId,
+    mode: Mode,
+    idle: RangeSet,
+    done: Bitmap,
+    left: u64,
+    banned: BTreeSet<MirrorId>,
+    /// Mirrors that have been heard of and may still bring something.
+    mirrors: BTreeSet<MirrorId>,
+    complete: bool,
+    disagreed: bool,
+    events: VecDeque<Event>,
+}
+
+impl VerifiedPool {
+    /// A content of `length` bytes, of which `have` says which blocks are here already.
+    ///
+    /// # Errors
+    /// If `check` is not one of such a content.
+    pub fn new(length: u64, check: Check, have: impl Fn(u64) -> bool) -> Result<Self, CheckError> {
+        if length > LENGTH_MAX {
+            return Err(CheckError::TooLong);
+        }
+        // The root is not known here; only the length is looked at.
+        let id = ContentId { root: [0; 32], length };
+        let blocks = id.blocks();
+        let expect = |hashes: usize, expected: u64| match hashes as u64 {
+            hashes if hashes == expected => Ok(()),
+            hashes => Err(CheckError::Count { hashes, expected }),
+        };
+        let mode = match check {
+            Check::Leaves(leaves) => {
+                expect(leaves.len(), blocks)?;
+                Mode::Leaves(leaves)
+            }
+            Check::Pieces { bytes, sha256 } => {
+                if bytes == 0 || bytes % BLOCK != 0 || bytes > PIECE_BYTES_MAX {
+                    return Err(CheckError::PieceLength(bytes));
+                }
+                expect(sha256.len(), length.div_ceil(bytes))?;
+                Mode::Pieces(Pieces::new(bytes / BLOCK, blocks, sha256))
+            }
+            Check::Nothing => Mode::Nothing(CrossCheck::new(blocks)),
+        };
+        let mut new = Self {
+            id,
+            mode,
+            idle: RangeSet::default(),
+            done: Bitmap::new(blocks),
+            left: blocks,
+            banned: BTreeSet::new(),
+            mirrors: BTreeSet::new(),
+            complete: false,
+            disagreed: false,
+            events: VecDeque::new(),
+        };
+        let (mut first, mut whole) = (0, 0..0);
+        for block in 0..blocks {
+            let here = match &new.mode {
+                // A piece is hashed as a whole: of one that is not all here, all is missing.
+                Mode::Pieces(pieces) => {
+                    let piece = pieces.blocks_of(pieces.piece_of(block));
+                    if piece.start == block && piece.clone().all(&have) {
+                        whole = piece;
+                    }
+                    whole.contains(&block)
+                }
+                _ => have(block),
+            };
+            if here {
+                new.idle.insert(first..block);
+                first = block + 1;
+                new.mark(block);
+                if let Mode::Nothing(cross) = &mut new.mode {
+                    cross.had(block);
+                }
+            }
+        }
+        new.idle.insert(first..blocks);
+        new.check_complete();
+        Ok(new)
+    }
+
+    /// What decides, without hashes, which blocks are compared between mirrors: something that none of them
+    /// can guess. It is to be told before anything comes.
+    pub const fn seed(&mut self, seed: [u8; 32]) {
+        if let Mode::Nothing(cross) = &mut self.mode {
+            cross.seed(seed);
+        }
+    }
+
+    /// What has happened since this was asked last.
+    pub fn events(&mut self) -> impl Iterator<Item = Event> {
+        self.events.drain(..)
+    }
+
+    /// Blocks that are not verified.
+    #[must_use]
+    pub const fn blocks_left(&self) -> u64 {
+        self.left
+    }
+
+    /// Whether every block is here and only comparisons are missing, which take another mirror to make.
+    #[must_use]
+    pub const fn only_checks_left(&self) -> bool {
+        self.left == 0 && !self.complete && !self.disagreed
+    }
+
+    /// Whether nothing but comparisons tells what is right.
+    #[must_use]
+    pub const fn only_compares(&self) -> bool {
+        matches!(self.mode, Mode::Nothing(_))
+    }
+
+    /// Does without the comparisons that are missing, because no other mirror answers. Mirrors that have
+    /// been found to differ do so for good.
+    pub fn waive(&mut self) {
+        if let Mode::Nothing(cross) = &mut self.mode {
+            cross.waive();
+        }
+        self.mirrors.clear();
+        self.recheck();
+        self.check_complete();
+    }
+
+    /// A mirror is not used any more, for another reason than a lie: it cannot decide anything.
+    pub fn mirror_gone(&mut self, mirror: MirrorId) {
+        self.mirrors.remove(&mirror);
+        self.recheck();
+        self.check_complete();
+    }
+
+    fn is_done(&self, block: u64) -> bool {
+        self.done.contains(block)
+    }
+
+    fn mark(&mut self, block: u64) {
+        let new = self.done.insert(block);
+        debug_assert!(new, "block {block} verified twice");
+        self.left -= u64::from(new);
+    }
+
+    fn verified(&mut self, block: u64, bytes: Vec<u8>, cv: ChainingValue) {
+        self.mark(block);
+        self.idle.remove(block);
+        self.events.push_back(Event::Verified { block, bytes, cv });
+    }
+
+    /// The hash that proves a block: of a content of one block, the root itself.
+    fn cv_of(&self, block: u64, bytes: &[u8]) -> ChainingValue {
+        if self.id.blocks() == 1 { *blake3::hash(bytes).as_bytes() } else { tree::block_cv(block, bytes) }
+    }
+
+    /// These blocks are missing and nobody has been asked for them; those that are here are left out.
+    fn reopen(&mut self, blocks: Range<u64>) {
+        let mut first = blocks.start;
+        for block in blocks.clone() {
+            let here =
+                self.is_done(block) || matches!(&self.mode, Mode::Pieces(pieces) if pieces.holds(block));
+            if here {
+                self.idle.insert(first..block);
+                first = block + 1;
+            }
+        }
+        self.idle.insert(first..blocks.end);
+    }
+
+    /// A mirror has lied: what it brought and nobody vouches for is missing again.
+    fn ban(&mut self, mirror: MirrorId, block: u64) {
+        if !self.banned.insert(mirror) {
+            return;
+        }
+        self.mirrors.remove(&mirror);
+        self.events.push_back(Event::Banned { mirror, block });
+        match &mut self.mode {
+            Mode::Leaves(_) => {}
+            Mode::Pieces(pieces) => {
+                for block in pieces.discard_from(mirror) {
+                    self.idle.insert(block..block + 1);
+                }
+            }
+            Mode::Nothing(cross) => {
+                let again = cross.ban(mirror);
+                for run in again.chunk_by(|a, b| a + 1 == *b) {
+                    let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
+                    self.revoke(*first..last + 1);
+                }
+                self.recheck();
+            }
+        }
+    }
+
+    fn revoke(&mut self, blocks: Range<u64>) {
+        for block in blocks.clone() {
+            self.left += u64::from(self.done.remove(block));
+        }
+        self.idle.insert(blocks.clone());
+        self.events.push_back(Event::Revoked { blocks });
+    }
+
+    fn recheck(&mut self) {
+        if let Mode::Nothing(cross) = &mut self.mode {
+            for (block, found) in cross.recheck(&self.mirrors) {
+                self.found(block, found);
+            }
+        }
+    }
+
+    fn found(&mut self, block: u64, found: Comparison) {
+        match found {
+            Comparison::Inconclusive => {}
+            Comparison::Outlier(mirror) => self.ban(mirror, block),
+            Comparison::Conflict(mirrors) => {
+                if !std::mem::replace(&mut self.disagreed, true) {
+                    self.events.push_back(Event::Conflict { mirrors, block });
+                }
+            }
+        }
+    }
+
+    fn check_complete(&mut self) {
+        let settled = self.left == 0
+            && match &self.mode {
+                Mode::Nothing(cross) => cross.is_settled() && !self.disagreed,
+                _ => true,
+            };
+        if settled && !self.complete {
+            self.complete = true;
+            self.events.push_back(Event::Complete);
+        }
+    }
+
+    fn deliver_to_piece(&mut self, mirror: MirrorId, block: u64, bytes: &[u8], cv: ChainingValue) {
+        let Mode::Pieces(pieces) = &mut self.mode else { return };
+        if !pieces.hold(block, Unverified { mirror, cv, bytes: bytes.to_vec() }) {
+            // No room: somebody brings it again when there is.
+            self.release(block..block + 1);
+            return;
+        }
+        self.idle.remove(block);
+        match pieces.check(block) {
+            None => {}
+            Some(PieceOutcome::Valid(held, liars)) => {
+                for (block, held) in held {
+                    self.verified(block, held.bytes, held.cv);
+                }
+                for (mirror, block) in liars {
+                    self.ban(mirror, block);
+                }
+            }
+            // What has to come from one mirror alone is not idle: `take` looks there first.
+            Some(PieceOutcome::Bad(liar)) => {
+                let first = pieces.blocks_of(pieces.piece_of(block)).start;
+                self.ban(liar, first);
+            }
+            Some(PieceOutcome::Mixed) => {}
+        }
+    }
+}
+
+impl Pool for VerifiedPool {
+    fn take(&mut self, mirror: MirrorId, blocks: u64) -> Option<Range<u64>> {
+        if self.banned.contains(&mirror) || self.complete || self.disagreed {
+            return None;
+        }
+        self.mirrors.insert(mirror);
+        match &mut self.mode {
+            Mode::Leaves(_) => self.idle.take(0..u64::MAX, blocks),
+            Mode::Pieces(pieces) => {
+                if let Some(piece) = pieces.bind(mirror) {
+                    return Some(piece);
+                }
+                let bounds = if pieces.has_room() {
+                    0..u64::MAX
+                } else {
+                    pieces.begun().find(|piece| self.idle.first_in(piece.clone()).is_some())?
+                };
+                let first = self.idle.first_in(bounds.clone())?.start;
+                // Whole pieces, where it can be.
+                let to_end = pieces.blocks_of(pieces.piece_of(first)).end - first;
+                let per_piece = pieces.per_piece();
+                let whole = blocks.checked_sub(to_end).map(|more| to_end + more / per_piece * per_piece);
+                let taken = self.idle.take(bounds, whole.unwrap_or(blocks))?;
+                pieces.begin(taken.start);
+                Some(taken)
+            }
+            Mode::Nothing(cross) => {
+                cross.joins(mirror);
+                if let Some(block) = cross.take(mirror) {
+                    return Some(block..block + 1);
+                }
+                let next = self.idle.first_in(0..u64::MAX)?.start;
+                let taken = self.idle.take(0..u64::MAX, blocks.min(cross.most_from(next)))?;
+                let first = taken.start;
+                Some(if cross.took(mirror, first, taken.end) { first - 1 } else { first }..taken.end)
+            }
+        }
+    }
+
+    fn release(&mut self, blocks: Range<u64>) {
+        let blocks = blocks.start..blocks.end.min(self.id.blocks());
+        if blocks.is_empty() {
+            return;
+        }
+        match &mut self.mode {
+            Mode::Leaves(_) => self.reopen(blocks),
+            Mode::Pieces(pieces) => {
+                let mut first = blocks.start;
+                for alone in pieces.unbind(&blocks) {
+                    if first < alone.start {
+                        self.reopen(first..alone.start);
+                    }
+                    first = first.max(alone.end);
+                }
+                if first < blocks.end {
+                    self.reopen(first..blocks.end);
+                }
+            }
+            Mode::Nothing(cross) => {
+                cross.release(blocks.start, blocks.end);
+                self.reopen(blocks);
+            }
+        }
+    }
+
+    fn idle(&self) -> u64 {
+        self.idle.len()
+            + match &self.mode {
+                Mode::Leaves(_) => 0,
+                Mode::Pieces(pieces) => pieces.unbound(),
+                Mode::Nothing(cross) => cross.waiting(),
+            }
+    }
+
+    fn idle_for(&self, mirror: MirrorId) -> u64 {
+        match &self.mode {
+            Mode::Nothing(cross) => self.idle.len() + cross.waiting_for(mirror),
+            _ => self.idle(),
+        }
+    }
+
+    fn is_wanted(&self, block: u64) -> bool {
+        if block >= self.id.blocks() || self.disagreed {
+            return false;
+        }
+        match &self.mode {
+            Mode::Leaves(_) => !self.is_done(block),
+            Mode::Pieces(pieces) => !self.is_done(block) && !pieces.holds(block),
+            Mode::Nothing(cross) => !self.is_done(block) || cross.is_wanted(block),
+        }
+    }
+
+    fn is_wanted_from(&self, mirror: MirrorId, block: u64) -> bool {
+        if self.banned.contains(&mirror) || !self.is_wanted(block) {
+            return false;
+        }
+        match &self.mode {
+            Mode::Leaves(_) => true,
+            Mode::Pieces(pieces) => pieces.takes(mirror, block),
+            Mode::Nothing(cross) => !self.is_done(block) || cross.is_wanted_from(mirror, block),
+        }
+    }
+
+    fn deliver(&mut self, mirror: MirrorId, block: u64, bytes: &[u8]) {
+        if !self.is_wanted_from(mirror, block) || bytes.len() != self.id.block_len(block) {
+            return;
+        }
+        self.mirrors.insert(mirror);
+        let cv = self.cv_of(block, bytes);
+        match &mut self.mode {
+            Mode::Leaves(leaves) => {
+                let right = usize::try_from(block).ok().and_then(|i| leaves.get(i));
+                if right == Some(&cv) {
+                    self.verified(block, bytes.to_vec(), cv);
+                } else {
+                    self.idle.insert(block..block + 1);
+                    self.ban(mirror, block);
+                }
+            }
+            Mode::Pieces(_) => self.deliver_to_piece(mirror, block, bytes, cv),
+            Mode::Nothing(cross) => {
+                cross.joins(mirror);
+                let done = self.done.contains(block);
+                if !done {
+                    cross.brought(mirror, block, cv);
+                }
+                let found = cross.compare(mirror, block, cv, &self.mirrors);
+                if !done {
+                    self.verified(block, bytes.to_vec(), cv);
+                }
+                self.found(block, found);
+            }
+        }
+        self.check_complete();
+    }
+}
+
+#[cfg(test)]
+mod tests;

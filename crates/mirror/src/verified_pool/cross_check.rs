@@ -1,0 +1,360 @@
+//! Nothing says what is right, so mirrors are held against each other.
+//!
+//! The first block of every mirror but the first one is fetched from another mirror too; that of the first
+//! one as well, if none of the others was compared with it. After that, of every region of
+//! [`CHECK_EVERY_BLOCKS`] and every mirror that brought some of it one block is compared, before the content
+//! is complete: a mirror that is wrong throughout a region is always found out. Where a mirror is asked for a
+//! range that follows one of another mirror, it is asked for the last block before it as well: that costs
+//! no request. A region that has no such place when all of it is here has a block of each mirror's asked of
+//! another; which, hangs on a seed that no mirror knows. Of two that differ neither is believed; a third one
+//! decides.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use mmtp::tree::ChainingValue;
+
+use super::MirrorId;
+
+/// Blocks of a region: of each that a mirror brought some of, one block of it is compared.
+pub const CHECK_EVERY_BLOCKS: u64 = 1_024;
+/// Checks under way at most; further ones wait until some of these are made.
+pub const CHECKS_MAX: usize = 1_024;
+/// Ends of ranges that are remembered.
+const EDGES_MAX: usize = 4_096;
+
+/// A block that is fetched more than once.
+struct Check {
+    cvs: Vec<(MirrorId, ChainingValue)>,
+    /// The content is not complete without it.
+    needed: bool,
+    /// Somebody has been asked for it, besides those that have brought it.
+    asked: bool,
+}
+
+impl Check {
+    /// Whether nobody has been asked for it, and `mirror` may decide it.
+    fn waits_for(&self, mirror: MirrorId) -> bool {
+        self.needed && !self.asked && self.cvs.iter().all(|(m, _)| *m != mirror)
+    }
+}
+
+/// Where one mirror's range ends.
+struct RangeEdge {
+    mirror: MirrorId,
+    /// The last block before it, once that is here.
+    cv: Option<ChainingValue>,
+}
+
+/// A region of which something is here, until everything is and has been compared.
+#[derive(Default)]
+struct Region {
+    /// For every mirror that brought some of it, the block to be compared.
+    samples: BTreeMap<MirrorId, (u64, ChainingValue)>,
+    /// Mirrors that agreed with another somewhere in it.
+    proven: BTreeSet<MirrorId>,
+}
+
+/// What a comparison has shown.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Comparison {
+    /// Nothing wrong, or nothing yet.
+    Inconclusive,
+    /// This mirror's bytes are not those of two others.
+    Outlier(MirrorId),
+    /// These have different bytes, and nobody is left to decide.
+    Conflict(Vec<MirrorId>),
+}
+
+/// See the [module](self).
+pub(super) struct CrossCheck {
+    /// Who brought each block: one more than its number, or 0. What is never written takes no memory.
+    by: Vec<u8>,
+    checks: BTreeMap<u64, Check>,
+    edges: BTreeMap<u64, RangeEdge>,
+    /// Blocks of each region that are not here.
+    missing: Vec<u64>,
+    /// By the region's number; one without an entry has been dealt with, or nothing of it has come.
+    regions: BTreeMap<u64, Region>,
+    /// Those of `regions` that are all here.
+    whole: BTreeSet<u64>,
+    /// Mirrors that brought something, or agreed with another.
+    known: BTreeSet<MirrorId>,
+    /// Mirrors that have been asked for something: of a single one nothing can be compared.
+    asked: BTreeSet<MirrorId>,
+    seed: [u8; 32],
+    /// What came first of all, until its mirror has been compared with another.
+    first: Option<(MirrorId, u64, ChainingValue)>,
+}
+
+impl CrossCheck {
+    pub(super) fn new(blocks: u64) -> Self {
+        let by = vec![0; usize::try_from(blocks).unwrap_or(usize::MAX)];
+        let in_region = |first: u64| (blocks - first).min(CHECK_EVERY_BLOCKS);
+        let missing = (0..blocks).step_by(CHECK_EVERY_BLOCKS as usize).map(in_region).collect();
+        Self {
+            by,
+            checks: BTreeMap::new(),
+            edges: BTreeMap::new(),
+            missing,
+            regions: BTreeMap::new(),
+            whole: BTreeSet::new(),
+            known: BTreeSet::new(),
+            asked: BTreeSet::new(),
+            seed: [0; 32],
+            first: None,
+        }
+    }
+
+    /// What decides which blocks are compared; before anything comes.
+    pub(super) const fn seed(&mut self, seed: [u8; 32]) {
+        self.seed = seed;
+    }
+
+    /// A block was here before.
+    pub(super) fn had(&mut self, block: u64) {
+        if let Some(missing) = self.missing.get_mut((block / CHECK_EVERY_BLOCKS) as usize) {
+            *missing = missing.saturating_sub(1);
+        }
+    }
+
+    /// This mirror takes part.
+    pub(super) fn joins(&mut self, mirror: MirrorId) {
+        if self.asked.insert(mirror) && self.asked.len() == 2 {
+            self.sample();
+        }
+    }
+
+    /// Of two blocks of a region the one of lower rank is compared.
+    fn rank(&self, block: u64) -> [u8; 32] {
+        *blake3::keyed_hash(&self.seed, &block.to_le_bytes()).as_bytes()
+    }
+
+    /// Has what is not compared yet of regions that are all here compared.
+    fn sample(&mut self) {
+        if self.asked.len() < 2 {
+            return;
+        }
+        let whole: Vec<u64> = self.whole.iter().copied().collect();
+        for number in whole {
+            let first = number * CHECK_EVERY_BLOCKS;
+            let mut under_way = false;
+            for (_, check) in self.checks.range_mut(first..first + CHECK_EVERY_BLOCKS) {
+                // What it shows may be enough.
+                (check.needed, under_way) = (true, true);
+            }
+            if under_way {
+                continue;
+            }
+            if self.checks.len() >= CHECKS_MAX {
+                return;
+            }
+            self.whole.remove(&number);
+            let Some(region) = self.regions.remove(&number) else { continue };
+            for (mirror, (block, cv)) in region.samples {
+                if !region.proven.contains(&mirror) {
+                    let check = Check { cvs: vec![(mirror, cv)], needed: true, asked: false };
+                    self.checks.insert(block, check);
+                }
+            }
+        }
+    }
+
+    /// Checks that nobody has been asked for.
+    pub(super) fn waiting(&self) -> u64 {
+        self.checks.values().filter(|check| check.needed && !check.asked).count() as u64
+    }
+
+    /// Those of them that `mirror` may decide.
+    pub(super) fn waiting_for(&self, mirror: MirrorId) -> u64 {
+        self.checks.values().filter(|check| check.waits_for(mirror)).count() as u64
+    }
+
+    /// Whether nothing remains to be known of what is here.
+    pub(super) fn is_settled(&self) -> bool {
+        (self.asked.len() < 2 || self.whole.is_empty()) && self.checks.values().all(|check| !check.needed)
+    }
+
+    /// Whether somebody is to bring the block once more.
+    pub(super) fn is_wanted(&self, block: u64) -> bool {
+        self.checks.contains_key(&block)
+    }
+
+    /// The same of this mirror.
+    pub(super) fn is_wanted_from(&self, mirror: MirrorId, block: u64) -> bool {
+        self.checks.get(&block).is_some_and(|check| check.cvs.iter().all(|(m, _)| *m != mirror))
+    }
+
+    /// A check that nobody has been asked for and that `mirror` may decide.
+    pub(super) fn take(&mut self, mirror: MirrorId) -> Option<u64> {
+        let (&block, check) = self.checks.iter_mut().find(|(_, check)| check.waits_for(mirror))?;
+        check.asked = true;
+        Some(block)
+    }
+
+    /// The most blocks that a range from `first` on is to have: where there are mirrors to compare, it ends
+    /// with its region, so that whoever is asked for the next one compares it without a request of its own.
+    pub(super) fn most_from(&self, first: u64) -> u64 {
+        if self.asked.len() < 2 { u64::MAX } else { CHECK_EVERY_BLOCKS - first % CHECK_EVERY_BLOCKS }
+    }
+
+    /// `mirror` is asked for `first..end`: whether it is to be asked for the block before as well.
+    pub(super) fn took(&mut self, mirror: MirrorId, first: u64, end: u64) -> bool {
+        if self.edges.len() >= EDGES_MAX {
+            self.edges.pop_first();
+        }
+        self.edges.insert(end, RangeEdge { mirror, cv: None });
+        let Some(edge) = self.edges.get(&first).filter(|edge| edge.mirror != mirror) else {
+            return false;
+        };
+        // A first range has a check of its own.
+        let number = (first - 1) / CHECK_EVERY_BLOCKS;
+        let enough = match self.regions.get(&number) {
+            Some(region) => region.proven.contains(&edge.mirror),
+            None => self.missing.get(number as usize).is_none_or(|missing| *missing == 0),
+        };
+        if enough || !self.known.contains(&mirror) {
+            return false;
+        }
+        if self.checks.len() >= CHECKS_MAX || self.checks.contains_key(&(first - 1)) {
+            return false;
+        }
+        let cvs = edge.cv.map(|cv| (edge.mirror, cv)).into_iter().collect();
+        self.checks.insert(first - 1, Check { cvs, needed: false, asked: true });
+        true
+    }
+
+    /// Whoever was asked for these has not brought them.
+    pub(super) fn release(&mut self, first: u64, end: u64) {
+        for check in self.checks.range_mut(first..end).map(|(_, check)| check) {
+            check.asked = false;
+        }
+    }
+
+    /// A block that was missing is here.
+    pub(super) fn brought(&mut self, mirror: MirrorId, block: u64, cv: ChainingValue) {
+        if let Some(by) = usize::try_from(block).ok().and_then(|i| self.by.get_mut(i)) {
+            *by = mirror.saturating_add(1);
+        }
+        if let Some(edge) = self.edges.get_mut(&(block + 1)) {
+            *edge = RangeEdge { mirror, cv: Some(cv) };
+        }
+        let number = block / CHECK_EVERY_BLOCKS;
+        let rank = self.rank(block);
+        let before = self.regions.get(&number).and_then(|region| region.samples.get(&mirror));
+        if before.is_none_or(|(other, _)| rank < self.rank(*other)) {
+            self.regions.entry(number).or_default().samples.insert(mirror, (block, cv));
+        }
+        let first = self.known.is_empty();
+        if self.known.insert(mirror) {
+            if let Some(check) = self.checks.get_mut(&block) {
+                check.needed = true;
+            } else if !first {
+                let cvs = vec![(mirror, cv)];
+                self.checks.insert(block, Check { cvs, needed: true, asked: false });
+            }
+            if first {
+                self.first = Some((mirror, block, cv));
+            }
+        }
+        self.had(block);
+        if self.missing.get(number as usize) == Some(&0) {
+            self.whole.insert(number);
+            self.sample();
+        }
+    }
+
+    /// A block that is being checked has come from `mirror`. `others` are all that might still decide.
+    pub(super) fn compare(
+        &mut self,
+        mirror: MirrorId,
+        block: u64,
+        cv: ChainingValue,
+        others: &BTreeSet<MirrorId>,
+    ) -> Comparison {
+        let Some(check) = self.checks.get_mut(&block) else { return Comparison::Inconclusive };
+        if check.cvs.iter().any(|(m, _)| *m == mirror) {
+            return Comparison::Inconclusive;
+        }
+        check.cvs.push((mirror, cv));
+        self.check(block, others)
+    }
+
+    fn check(&mut self, block: u64, others: &BTreeSet<MirrorId>) -> Comparison {
+        let Some(check) = self.checks.get_mut(&block) else { return Comparison::Inconclusive };
+        let Some((_, first)) = check.cvs.first() else { return Comparison::Inconclusive };
+        if check.cvs.len() < 2 {
+            return Comparison::Inconclusive;
+        }
+        if check.cvs.iter().all(|(_, cv)| cv == first) {
+            let agree: Vec<MirrorId> = check.cvs.iter().map(|(mirror, _)| *mirror).collect();
+            self.checks.remove(&block);
+            self.known.extend(&agree);
+            if let Some(region) = self.regions.get_mut(&(block / CHECK_EVERY_BLOCKS)) {
+                region.proven.extend(&agree);
+            }
+            if let Some((first, block, cv)) = self.first.take()
+                && !agree.contains(&first)
+            {
+                // The others were compared with each other: it is its turn.
+                let check = Check { cvs: vec![(first, cv)], needed: true, asked: false };
+                self.checks.entry(block).or_insert(check);
+            }
+            self.sample();
+            return Comparison::Inconclusive;
+        }
+        let same = |cv: &ChainingValue| check.cvs.iter().filter(|(_, other)| other == cv).count();
+        if let (true, Some((odd, _))) =
+            (check.cvs.iter().any(|(_, cv)| same(cv) > 1), check.cvs.iter().find(|(_, cv)| same(cv) == 1))
+        {
+            return Comparison::Outlier(*odd);
+        }
+        let mirrors: Vec<_> = check.cvs.iter().map(|(mirror, _)| *mirror).collect();
+        if mirrors.len() > 2 || others.iter().all(|mirror| mirrors.contains(mirror)) {
+            return Comparison::Conflict(mirrors);
+        }
+        (check.needed, check.asked) = (true, false);
+        Comparison::Inconclusive
+    }
+
+    /// A mirror has lied: what it brought is returned, and is missing again.
+    pub(super) fn ban(&mut self, mirror: MirrorId) -> Vec<u64> {
+        for check in self.checks.values_mut() {
+            check.cvs.retain(|(m, _)| *m != mirror);
+        }
+        self.checks.retain(|_, check| !check.cvs.is_empty());
+        self.edges.retain(|_, edge| edge.mirror != mirror);
+        self.known.remove(&mirror);
+        for region in self.regions.values_mut() {
+            region.samples.remove(&mirror);
+            region.proven.remove(&mirror);
+        }
+        self.first = self.first.filter(|(first, ..)| *first != mirror);
+        let (mut again, mine) = (Vec::new(), mirror.saturating_add(1));
+        for (block, by) in self.by.iter_mut().enumerate().filter(|(_, by)| **by == mine) {
+            *by = 0;
+            let block = block as u64;
+            again.push(block);
+            let number = block / CHECK_EVERY_BLOCKS;
+            if let Some(missing) = self.missing.get_mut(number as usize) {
+                *missing += 1;
+            }
+            self.whole.remove(&number);
+        }
+        self.sample();
+        again
+    }
+
+    /// Judges everything once more, because there are fewer mirrors to decide now.
+    pub(super) fn recheck(&mut self, others: &BTreeSet<MirrorId>) -> Vec<(u64, Comparison)> {
+        let blocks: Vec<u64> = self.checks.keys().copied().collect();
+        let found = blocks.into_iter().map(|block| (block, self.check(block, others)));
+        found.filter(|(_, found)| *found != Comparison::Inconclusive).collect()
+    }
+
+    /// Does without the checks that nobody can make.
+    pub(super) fn waive(&mut self) {
+        self.checks.retain(|_, check| check.cvs.len() > 1);
+        self.regions.clear();
+        self.whole.clear();
+    }
+}

@@ -1,0 +1,222 @@
+//! Pieces with a SHA-256 each: their blocks are held until all are here. What is here without a gap is hashed
+//! at once, while the processor still has it in its cache: hashing a piece later takes half as long again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use mmtp::tree::ChainingValue;
+use sha2::{Digest as _, Sha256};
+
+use super::MirrorId;
+
+/// The longest piece.
+pub const PIECE_BYTES_MAX: u64 = 64 << 20;
+/// Once the pieces that have been begun are so many bytes, no other ones are given out.
+pub const OPEN_BYTES: u64 = 128 << 20;
+/// Once they are so many bytes, what comes of others is dropped.
+pub const OPEN_BYTES_MAX: u64 = 2 * OPEN_BYTES;
+
+/// A block that is here and not verified.
+pub(super) struct Unverified {
+    pub(super) mirror: MirrorId,
+    pub(super) cv: ChainingValue,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// A piece that has been begun.
+struct OpenPiece {
+    held: BTreeMap<u64, Unverified>,
+    /// Of the blocks before `hashed`.
+    hasher: Sha256,
+    /// The first block that is not hashed yet.
+    hashed: u64,
+}
+
+impl OpenPiece {
+    fn new(first: u64) -> Self {
+        Self { held: BTreeMap::new(), hasher: Sha256::new(), hashed: first }
+    }
+
+    /// Takes a block, and hashes what it closes the gap to.
+    fn hold(&mut self, block: u64, held: Unverified) {
+        self.held.insert(block, held);
+        while let Some(next) = self.held.get(&self.hashed) {
+            self.hasher.update(&next.bytes);
+            self.hashed += 1;
+        }
+    }
+
+    /// Drops what `mirror` has brought; returns which blocks those were.
+    fn discard_from(&mut self, mirror: MirrorId, first: u64) -> Vec<u64> {
+        let theirs = self.held.iter().filter(|(_, held)| held.mirror == mirror);
+        let theirs: Vec<u64> = theirs.map(|(block, _)| *block).collect();
+        for block in &theirs {
+            self.held.remove(block);
+        }
+        if theirs.iter().any(|block| *block < self.hashed) {
+            // The rest is hashed once more when another block comes, and one will, for these are missing.
+            (self.hasher, self.hashed) = (Sha256::new(), first);
+        }
+        theirs
+    }
+}
+
+/// What a mixed piece was made of that was wrong: which mirror sent what.
+type BadContributions = Vec<(u64, MirrorId, ChainingValue)>;
+
+/// A piece that has to come from one mirror alone.
+#[derive(Default)]
+struct SoleFetch {
+    /// The mirror that is bringing it.
+    by: Option<MirrorId>,
+    poisoned: BadContributions,
+}
+
+/// What a whole piece turned out to be.
+pub(super) enum PieceOutcome {
+    /// Right: its blocks, and who had sent wrong ones before, each with one of them.
+    Valid(BTreeMap<u64, Unverified>, Vec<(MirrorId, u64)>),
+    /// Wrong, and all from this mirror.
+    Bad(MirrorId),
+    /// Wrong, from several; one alone is to bring it again.
+    Mixed,
+}
+
+/// See the [module](self).
+pub(super) struct Pieces {
+    /// Blocks of a piece.
+    per_piece: u64,
+    blocks: u64,
+    sha256: Vec<[u8; 32]>,
+    open: BTreeMap<u64, OpenPiece>,
+    alone: BTreeMap<u64, SoleFetch>,
+}
+
+impl Pieces {
+    pub(super) const fn new(per_piece: u64, blocks: u64, sha256: Vec<[u8; 32]>) -> Self {
+        Self { per_piece, blocks, sha256, open: BTreeMap::new(), alone: BTreeMap::new() }
+    }
+
+    pub(super) const fn per_piece(&self) -> u64 {
+        self.per_piece
+    }
+
+    pub(super) const fn piece_of(&self, block: u64) -> u64 {
+        block / self.per_piece
+    }
+
+    pub(super) fn blocks_of(&self, piece: u64) -> Range<u64> {
+        let first = piece * self.per_piece;
+        first..(first + self.per_piece).min(self.blocks)
+    }
+
+    fn open_bytes(&self) -> u64 {
+        self.open.len() as u64 * self.per_piece * super::BLOCK
+    }
+
+    /// Whether pieces that have not been begun may be given out.
+    pub(super) fn has_room(&self) -> bool {
+        self.open_bytes() < OPEN_BYTES
+    }
+
+    /// The blocks of the pieces that have been begun and need not come from one mirror alone.
+    pub(super) fn begun(&self) -> impl Iterator<Item = Range<u64>> {
+        self.open.keys().filter(|piece| !self.alone.contains_key(piece)).map(|piece| self.blocks_of(*piece))
+    }
+
+    /// Begins the piece of a block that is given out.
+    pub(super) fn begin(&mut self, block: u64) {
+        let piece = self.piece_of(block);
+        let first = self.blocks_of(piece).start;
+        self.open.entry(piece).or_insert_with(|| OpenPiece::new(first));
+    }
+
+    /// Whether the block is here.
+    pub(super) fn holds(&self, block: u64) -> bool {
+        self.open.get(&self.piece_of(block)).is_some_and(|open| open.held.contains_key(&block))
+    }
+
+    /// Whether `mirror` may bring the block.
+    pub(super) fn takes(&self, mirror: MirrorId, block: u64) -> bool {
+        self.alone.get(&self.piece_of(block)).is_none_or(|alone| alone.by == Some(mirror))
+    }
+
+    /// A piece that nobody is bringing alone yet, for `mirror` to do so.
+    pub(super) fn bind(&mut self, mirror: MirrorId) -> Option<Range<u64>> {
+        let (&piece, alone) = self.alone.iter_mut().find(|(_, alone)| alone.by.is_none())?;
+        alone.by = Some(mirror);
+        Some(self.blocks_of(piece))
+    }
+
+    /// Blocks of pieces that are to come from one mirror alone and that nobody is bringing.
+    pub(super) fn unbound(&self) -> u64 {
+        let free = self.alone.iter().filter(|(_, alone)| alone.by.is_none());
+        free.map(|(piece, _)| self.blocks_of(*piece)).map(|blocks| blocks.end - blocks.start).sum()
+    }
+
+    /// These blocks were not brought by whoever took them. Pieces among them that one mirror was to bring
+    /// alone begin anew; returns the blocks of those, which are not to be idle.
+    pub(super) fn unbind(&mut self, blocks: &Range<u64>) -> Vec<Range<u64>> {
+        let (first, last) = (self.piece_of(blocks.start), self.piece_of(blocks.end - 1));
+        let mut anew = Vec::new();
+        for (&piece, alone) in self.alone.range_mut(first..=last) {
+            alone.by = None;
+            self.open.remove(&piece);
+            anew.push(piece);
+        }
+        anew.into_iter().map(|piece| self.blocks_of(piece)).collect()
+    }
+
+    /// A block has come. False if there is no room for it.
+    pub(super) fn hold(&mut self, block: u64, held: Unverified) -> bool {
+        let piece = self.piece_of(block);
+        let room = self.open.is_empty() || self.open_bytes() < OPEN_BYTES_MAX;
+        if !room && !self.open.contains_key(&piece) {
+            return false;
+        }
+        let first = self.blocks_of(piece).start;
+        self.open.entry(piece).or_insert_with(|| OpenPiece::new(first)).hold(block, held);
+        true
+    }
+
+    /// Judges the piece of `block`, if it is whole.
+    pub(super) fn check(&mut self, block: u64) -> Option<PieceOutcome> {
+        let piece = self.piece_of(block);
+        let blocks = self.blocks_of(piece);
+        let whole = self.open.get(&piece)?.held.len() as u64 == blocks.end - blocks.start;
+        let OpenPiece { held, hasher, hashed } = if whole { self.open.remove(&piece)? } else { return None };
+        debug_assert_eq!(hashed, blocks.end, "all are here, so all are hashed");
+        let right = self.sha256.get(usize::try_from(piece).ok()?)?;
+        if hasher.finalize()[..] == right[..] {
+            let poisoned = self.alone.remove(&piece).map_or_else(Vec::new, |alone| alone.poisoned);
+            let wrong = |(block, mirror, cv): (u64, MirrorId, ChainingValue)| {
+                held.get(&block).is_some_and(|held| held.cv != cv).then_some((mirror, block))
+            };
+            let liars = poisoned.into_iter().filter_map(wrong).collect();
+            return Some(PieceOutcome::Valid(held, liars));
+        }
+        let mirrors: BTreeSet<_> = held.values().map(|held| held.mirror).collect();
+        let alone = self.alone.entry(piece).or_default();
+        alone.by = None;
+        if let (Some(liar), 1) = (mirrors.first(), mirrors.len()) {
+            return Some(PieceOutcome::Bad(*liar));
+        }
+        alone.poisoned = held.iter().map(|(block, held)| (*block, held.mirror, held.cv)).collect();
+        Some(PieceOutcome::Mixed)
+    }
+
+    /// What a mirror has brought to pieces that are not whole is worth nothing: returns those blocks.
+    pub(super) fn discard_from(&mut self, mirror: MirrorId) -> Vec<u64> {
+        let mut again = Vec::new();
+        for alone in self.alone.values_mut().filter(|alone| alone.by == Some(mirror)) {
+            alone.by = None;
+        }
+        for (piece, open) in &mut self.open {
+            let theirs = open.discard_from(mirror, piece * self.per_piece);
+            if !self.alone.contains_key(piece) {
+                again.extend(theirs);
+            }
+        }
+        again
+    }
+}

@@ -1,0 +1,351 @@
+use mmtp::tree::block_cv;
+
+use super::*;
+
+fn block(n: u64) -> Vec<u8> {
+    (0..BLOCK).map(|i| (i * 31 + n * 7) as u8).collect()
+}
+
+fn bring_all(pool: &mut VerifiedPool, mirror: MirrorId, blocks: Range<u64>) {
+    for g in blocks {
+        pool.deliver(mirror, g, &block(g));
+    }
+}
+
+fn wrong(n: u64) -> Vec<u8> {
+    let mut bytes = block(n);
+    bytes[77] ^= 4;
+    bytes
+}
+
+fn verified(events: &[Event]) -> Vec<u64> {
+    events
+        .iter()
+        .filter_map(|e| if let Event::Verified { block, .. } = e { Some(*block) } else { None })
+        .collect()
+}
+
+fn leaves(blocks: u64) -> Check {
+    Check::Leaves((0..blocks).map(|g| block_cv(g, &block(g))).collect())
+}
+
+fn pieces(blocks: u64, per_piece: u64) -> Check {
+    let all: Vec<u8> = (0..blocks).flat_map(block).collect();
+    let bytes = per_piece * BLOCK;
+    let sha256 = all.chunks(bytes as usize).map(|piece| {
+        use sha2::Digest as _;
+        sha2::Sha256::digest(piece).into()
+    });
+    Check::Pieces { bytes, sha256: sha256.collect() }
+}
+
+#[test]
+fn what_is_here_is_not_fetched() {
+    let mut pool = VerifiedPool::new(10 * BLOCK, leaves(10), |g| g != 3 && g != 7).expect("it fits");
+    assert_eq!((pool.idle(), pool.blocks_left()), (2, 2));
+    assert_eq!(pool.take(0, 64), Some(3..4));
+    assert_eq!(pool.take(0, 64), Some(7..8));
+    assert_eq!(pool.take(0, 64), None);
+    pool.release(0..10);
+    assert_eq!(pool.idle(), 2, "what is here does not come back");
+    bring_all(&mut pool, 0, 0..10);
+    let events: Vec<_> = pool.events().collect();
+    assert_eq!(verified(&events), [3, 7]);
+    assert_eq!(events.last(), Some(&Event::Complete));
+    for length in [0, 10 * BLOCK] {
+        let mut pool = VerifiedPool::new(length, leaves(length / BLOCK), |_| true).expect("it fits");
+        assert_eq!(pool.events().collect::<Vec<_>>(), [Event::Complete], "{length}");
+    }
+}
+
+#[test]
+fn checks_that_do_not_fit_are_refused() {
+    let bad = |length, check| VerifiedPool::new(length, check, |_| false).err();
+    assert_eq!(bad(10 * BLOCK, leaves(9)), Some(CheckError::Count { hashes: 9, expected: 10 }));
+    assert_eq!(bad(10 * BLOCK + 1, pieces(10, 2)), Some(CheckError::Count { hashes: 5, expected: 6 }));
+    for bytes in [0, 1_000, PIECE_BYTES_MAX + BLOCK] {
+        let check = Check::Pieces { bytes, sha256: Vec::new() };
+        assert_eq!(bad(10, check), Some(CheckError::PieceLength(bytes)));
+    }
+    assert_eq!(bad(LENGTH_MAX + 1, Check::Nothing), Some(CheckError::TooLong));
+}
+
+#[test]
+fn a_wrong_leaf_names_its_mirror() {
+    let mut pool = VerifiedPool::new(4 * BLOCK, leaves(4), |_| false).expect("it fits");
+    assert_eq!(pool.take(5, 64), Some(0..4));
+    pool.deliver(5, 0, &block(0));
+    pool.deliver(5, 1, &wrong(1));
+    pool.deliver(5, 2, &block(2));
+    let events: Vec<_> = pool.events().collect();
+    assert_eq!(verified(&events), [0], "nothing is taken from a liar");
+    assert_eq!(events.last(), Some(&Event::Banned { mirror: 5, block: 1 }));
+    assert_eq!(pool.take(5, 64), None);
+    pool.release(1..4);
+    assert_eq!(pool.take(6, 64), Some(1..4));
+    bring_all(&mut pool, 6, 1..4);
+    assert_eq!(pool.events().last(), Some(Event::Complete));
+}
+
+#[test]
+fn the_hash_of_a_single_block_is_the_root() {
+    let bytes = b"short";
+    let root = *blake3::hash(bytes).as_bytes();
+    let mut pool = VerifiedPool::new(5, Check::Leaves(vec![root]), |_| false).expect("it fits");
+    pool.deliver(0, 0, bytes);
+    let verified = Event::Verified { block: 0, bytes: bytes.to_vec(), cv: root };
+    assert_eq!(pool.events().collect::<Vec<_>>(), [verified, Event::Complete]);
+}
+
+#[test]
+fn a_wrong_piece_of_one_mirror_names_it() {
+    let mut pool = VerifiedPool::new(8 * BLOCK, pieces(8, 4), |_| false).expect("it fits");
+    assert_eq!(pool.take(1, 4), Some(0..4));
+    assert_eq!(pool.take(2, 4), Some(4..8));
+    bring_all(&mut pool, 1, 0..3);
+    assert_eq!(pool.events().count(), 0, "held until it is whole");
+    pool.deliver(1, 3, &wrong(3));
+    assert_eq!(pool.events().collect::<Vec<_>>(), [Event::Banned { mirror: 1, block: 0 }]);
+    bring_all(&mut pool, 2, 4..8);
+    assert_eq!(verified(&pool.events().collect::<Vec<_>>()), [4, 5, 6, 7]);
+    assert_eq!(pool.take(2, 64), Some(0..4));
+    bring_all(&mut pool, 2, 0..4);
+    let events: Vec<_> = pool.events().collect();
+    assert_eq!(verified(&events), [0, 1, 2, 3]);
+    assert_eq!(events.last(), Some(&Event::Complete));
+}
+
+#[test]
+fn a_wrong_piece_of_several_comes_again_from_one() {
+    let mut pool = VerifiedPool::new(4 * BLOCK, pieces(4, 4), |_| false).expect("it fits");
+    assert_eq!(pool.take(1, 2), Some(0..2));
+    assert_eq!(pool.take(2, 2), Some(2..4));
+    bring_all(&mut pool, 1, 0..2);
+    pool.deliver(2, 2, &wrong(2));
+    assert!(!pool.is_wanted(0) && pool.is_wanted(3));
+    bring_all(&mut pool, 2, 3..4);
+    assert_eq!(pool.events().count(), 0, "nobody is named yet");
+    assert_eq!(pool.idle(), 4);
+    assert_eq!(pool.take(1, 1), Some(0..4), "all of it by one");
+    assert_eq!((pool.idle(), pool.take(2, 1)), (0, None));
+    assert!(pool.is_wanted_from(1, 0) && !pool.is_wanted_from(2, 0));
+    bring_all(&mut pool, 2, 0..4);
+    // It fails halfway: it begins anew.
+    bring_all(&mut pool, 1, 0..2);
+    pool.release(2..4);
+    assert_eq!(pool.take(3, 1), Some(0..4));
+    bring_all(&mut pool, 3, 0..4);
+    let events: Vec<_> = pool.events().collect();
+    assert_eq!(verified(&events), [0, 1, 2, 3]);
+    assert!(events.contains(&Event::Banned { mirror: 2, block: 2 }), "{events:?}");
+}
+
+/// A piece is hashed in order, whatever comes first; what a liar brought of it leaves no trace in its hash.
+#[test]
+fn a_liar_leaves_no_trace_in_pieces_that_are_not_whole() {
+    for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 0, 3, 2], [2, 3, 0, 1]] {
+        for theirs in 0..16_u64 {
+            let mut pool = VerifiedPool::new(8 * BLOCK, pieces(8, 4), |_| false).expect("it fits");
+            assert_eq!(pool.take(1, 8), Some(0..8));
+            let of_liar = |block: u64| theirs >> block & 1 == 1;
+            for block_number in order.into_iter().filter(|block| *block != 3) {
+                let liar = of_liar(block_number);
+                let bytes = if liar { wrong(block_number) } else { block(block_number) };
+                pool.deliver(if liar { 1 } else { 2 }, block_number, &bytes);
+            }
+            for block_number in 4..8 {
+                pool.deliver(1, block_number, &wrong(block_number));
+            }
+            assert_eq!(pool.events().collect::<Vec<_>>(), [Event::Banned { mirror: 1, block: 4 }]);
+            for block_number in order {
+                if block_number == 3 || of_liar(block_number) {
+                    assert!(pool.is_wanted_from(2, block_number), "{block_number} is missing again");
+                    pool.deliver(2, block_number, &block(block_number));
+                }
+            }
+            let events: Vec<_> = pool.events().collect();
+            assert_eq!(verified(&events), [0, 1, 2, 3], "{order:?} {theirs:b}");
+            assert_eq!(events.len(), 4, "nobody else is blamed: {events:?}");
+        }
+    }
+}
+
+#[test]
+fn open_pieces_are_bounded() {
+    let per_piece = PIECE_BYTES_MAX / BLOCK;
+    let sha256 = vec![[0; 32]; 100];
+    let check = Check::Pieces { bytes: PIECE_BYTES_MAX, sha256 };
+    let mut pool = VerifiedPool::new(100 * PIECE_BYTES_MAX, check, |_| false).expect("it fits");
+    for mirror in 0..2 {
+        assert_eq!(pool.take(mirror, 1).map(|r| r.end - r.start), Some(1));
+        pool.idle.take(0..per_piece * (u64::from(mirror) + 1), u64::MAX);
+    }
+    assert_eq!(pool.take(2, 64), None, "until a piece is whole");
+    pool.release(per_piece + 5..per_piece + 6);
+    assert_eq!(pool.take(2, 64), Some(per_piece + 5..per_piece + 6), "what has been begun goes on");
+    for far in [10, 11, 12, 13] {
+        pool.deliver(1, far * per_piece, &block(0));
+    }
+    let open = OPEN_BYTES_MAX / PIECE_BYTES_MAX;
+    assert_eq!((10..14).filter(|far| !pool.is_wanted(far * per_piece)).count() as u64, open - 2);
+}
+
+#[test]
+fn mirrors_are_compared_where_ranges_meet() {
+    let blocks = 4_096;
+    let mut pool = VerifiedPool::new(blocks * BLOCK, Check::Nothing, |_| false).expect("it fits");
+    assert_eq!(pool.take(0, 1_024), Some(0..1_024));
+    assert_eq!(pool.take(1, 1_024), Some(1_024..2_048));
+    bring_all(&mut pool, 0, 0..1_024);
+    bring_all(&mut pool, 1, 1_024..1_600);
+    assert_eq!(pool.take(0, 64), Some(1_024..1_025), "the first of the second mirror");
+    assert!(pool.is_wanted(1_024) && !pool.is_wanted_from(1, 1_024));
+    pool.deliver(0, 1_024, &block(1_024));
+    assert!(!pool.is_wanted(1_024));
+    bring_all(&mut pool, 1, 1_600..2_048);
+    compare_one(&mut pool, 1, 0..1_024);
+    assert_eq!(pool.take(1, 1_024), Some(2_048..3_072), "its own came before");
+    bring_all(&mut pool, 1, 2_048..3_071);
+    let before = verified(&pool.events().collect::<Vec<_>>()).len();
+    assert_eq!(before, 3_071);
+    assert_eq!(pool.take(0, 1_024), Some(3_071..4_096), "the last one before it costs no request");
+    bring_all(&mut pool, 0, 3_072..4_096);
+    pool.release(3_071..3_072);
+    assert_eq!(pool.take(0, 64), Some(3_071..3_072));
+    bring_all(&mut pool, 0, 3_071..3_072);
+    assert!(pool.only_checks_left(), "that one now waits for the other mirror");
+    compare_one(&mut pool, 1, 3_071..3_072);
+    assert!(pool.events().all(|event| event != Event::Complete));
+    compare_one(&mut pool, 1, 3_072..4_096);
+    assert_eq!(pool.events().last(), Some(Event::Complete));
+}
+
+/// `mirror` is asked for one of `blocks` once more, and brings it.
+fn compare_one(pool: &mut VerifiedPool, mirror: MirrorId, blocks: Range<u64>) {
+    let taken = pool.take(mirror, 64).expect("a comparison waits");
+    assert!(blocks.contains(&taken.start) && taken.end == taken.start + 1, "{taken:?}");
+    bring_all(pool, mirror, taken);
+}
+
+#[test]
+fn a_block_that_is_wrong_is_always_noticed() {
+    let regions = 5;
+    let (good, bad) = (vec![1; BLOCK as usize], vec![2; BLOCK as usize]);
+    // How many ranges of how many blocks each of the two brings in a round.
+    for rounds in [[(1, 700), (1, 700)], [(1, 4_096), (1, 4_096)], [(40, 64), (1, 4)], [(1, 4), (9, 512)]] {
+        for wrong in 0..regions {
+            let length = regions * CHECK_EVERY_BLOCKS * BLOCK;
+            let mut pool = VerifiedPool::new(length, Check::Nothing, |_| false).expect("it fits");
+            pool.seed([wrong as u8; 32]);
+            let mut said = Vec::new();
+            for _ in 0..2_000 {
+                for (mirror, (ranges, blocks)) in (0..).zip(rounds) {
+                    let taken: Vec<_> = (0..ranges).filter_map(|_| pool.take(mirror, blocks)).collect();
+                    for block in taken.into_iter().flatten() {
+                        let lies = mirror == 1 && block / CHECK_EVERY_BLOCKS == wrong;
+                        pool.deliver(mirror, block, if lies { &bad } else { &good });
+                    }
+                }
+                said.extend(pool.events().filter(|event| !matches!(event, Event::Verified { .. })));
+            }
+            assert!(matches!(&said[..], [Event::Conflict { .. }]), "{rounds:?}, region {wrong}: {said:?}");
+        }
+    }
+}
+
+#[test]
+fn a_mirror_alone_is_compared_with_nobody_until_another_joins() {
+    let blocks = 3 * CHECK_EVERY_BLOCKS;
+    let mut pool = VerifiedPool::new(blocks * BLOCK, Check::Nothing, |block| block < 2_000).expect("it fits");
+    assert_eq!(pool.take(0, u64::MAX), Some(2_000..blocks));
+    bring_all(&mut pool, 0, 2_000..3_000);
+    assert_eq!(pool.idle(), 0);
+    pool.release(3_000..blocks);
+    compare_one(&mut pool, 1, 2_000..2 * CHECK_EVERY_BLOCKS);
+    assert_eq!(pool.take(1, u64::MAX), Some(3_000..blocks), "of the last region not all is here");
+
+    let mut pool = VerifiedPool::new(blocks * BLOCK, Check::Nothing, |block| block < 2_000).expect("it fits");
+    bring_all(&mut pool, 0, 2_000..blocks);
+    assert_eq!(pool.events().last(), Some(Event::Complete));
+}
+
+#[test]
+fn two_differ_until_a_third_decides() {
+    let mut pool = VerifiedPool::new(6 * BLOCK, Check::Nothing, |_| false).expect("it fits");
+    for mirror in 0..3 {
+        assert_eq!(pool.take(mirror, 2).map(|r| r.end - r.start), Some(2));
+    }
+    bring_all(&mut pool, 0, 0..2);
+    pool.deliver(1, 2, &wrong(2));
+    pool.deliver(1, 3, &wrong(3));
+    assert_eq!(pool.take(0, 9), Some(2..3));
+    pool.deliver(0, 2, &block(2));
+    assert_eq!(verified(&pool.events().collect::<Vec<_>>()), [0, 1, 2, 3], "not decided yet");
+    assert_eq!(pool.take(2, 9), Some(2..3), "a third one");
+    pool.deliver(2, 2, &block(2));
+    let events: Vec<_> = pool.events().collect();
+    assert_eq!(events, [Event::Banned { mirror: 1, block: 2 }, Event::Revoked { blocks: 2..4 }]);
+    assert_eq!(pool.take(0, 9), Some(2..4));
+    bring_all(&mut pool, 0, 2..4);
+    bring_all(&mut pool, 2, 4..6);
+    assert_eq!(pool.events().last(), Some(Event::Complete), "the third one was compared when it decided");
+}
+
+#[test]
+fn a_comparison_that_nobody_can_make_is_waived() {
+    let mut pool = VerifiedPool::new(4 * BLOCK, Check::Nothing, |_| false).expect("it fits");
+    for mirror in 0..2 {
+        pool.take(mirror, 2);
+    }
+    bring_all(&mut pool, 0, 0..2);
+    bring_all(&mut pool, 1, 2..4);
+    assert!(pool.only_checks_left() && pool.events().all(|event| event != Event::Complete));
+    assert_eq!((pool.idle(), pool.take(1, 9), pool.take(0, 9)), (1, None, Some(2..3)));
+    pool.release(2..3);
+    assert_eq!(pool.idle(), 1, "it can be asked for again");
+    pool.waive();
+    assert_eq!(pool.events().collect::<Vec<_>>(), [Event::Complete]);
+    assert!(!pool.only_checks_left());
+}
+
+#[test]
+fn who_is_gone_decides_nothing() {
+    let mut pool = VerifiedPool::new(6 * BLOCK, Check::Nothing, |_| false).expect("it fits");
+    for mirror in 0..3 {
+        pool.take(mirror, 2);
+    }
+    bring_all(&mut pool, 0, 0..2);
+    pool.deliver(1, 2, &wrong(2));
+    pool.take(0, 9);
+    pool.deliver(0, 2, &block(2));
+    assert!(pool.events().all(|event| matches!(event, Event::Verified { .. })));
+    pool.mirror_gone(2);
+    let events: Vec<_> = pool.events().collect();
+    assert_eq!(events, [Event::Conflict { mirrors: vec![1, 0], block: 2 }]);
+    assert_eq!((pool.take(0, 1), pool.is_wanted(3)), (None, false));
+}
+
+#[test]
+fn the_first_one_is_compared_even_if_the_others_compare_each_other() {
+    let mut pool = VerifiedPool::new(6 * BLOCK, Check::Nothing, |_| false).expect("it fits");
+    for mirror in 0..3 {
+        assert_eq!(pool.take(mirror, 2).map(|r| r.end - r.start), Some(2));
+    }
+    pool.deliver(0, 0, &wrong(0));
+    pool.deliver(0, 1, &wrong(1));
+    bring_all(&mut pool, 1, 2..4);
+    bring_all(&mut pool, 2, 4..6);
+    assert_eq!((pool.take(1, 9), pool.take(2, 9)), (Some(4..5), Some(2..3)));
+    pool.deliver(1, 4, &block(4));
+    pool.deliver(2, 2, &block(2));
+    assert_eq!(pool.take(0, 9), None, "its own");
+    assert_eq!(pool.take(1, 9), Some(0..1));
+    pool.deliver(1, 0, &block(0));
+    assert_eq!(pool.take(2, 9), Some(0..1), "who is right?");
+    pool.deliver(2, 0, &block(0));
+    let liars: Vec<_> = pool.events().filter(|event| matches!(event, Event::Banned { .. })).collect();
+    assert_eq!(liars, [Event::Banned { mirror: 0, block: 0 }]);
+    assert_eq!(pool.take(1, 9), Some(0..2));
+    bring_all(&mut pool, 1, 0..2);
+    assert_eq!(pool.events().last(), Some(Event::Complete));
+}

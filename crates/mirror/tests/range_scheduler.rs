@@ -1,0 +1,385 @@
+//! The scheduler and the pool of plain mirrors against mirrors of which everything is known.
+
+mod prefetch;
+mod simulated_mirrors;
+
+use algo::control::Algorithm;
+use algo::{Output, Span, Time};
+use mirror::range_scheduler::{
+    Command, ConnectionConfig, ConnectionReport, Failure, Input, RangeScheduler, State,
+};
+use mirror::verified_pool::{Check, VerifiedPool};
+use mmtp::id::BLOCK_BYTES;
+use mmtp::tree::block_cv;
+use proptest::prelude::*;
+use sha2::{Digest as _, Sha256};
+use simulated_mirrors::{Counting, Link, Luck, Outcome, World, is, mbit, secs};
+
+const GB: u64 = 1_000_000_000;
+const PIECE: usize = 256 << 10;
+
+fn count(length: u64, links: &[Link]) -> Outcome {
+    World::new(length, None, links, 1).run(&mut Counting::new(length.div_ceil(BLOCK_BYTES as u64)))
+}
+
+fn content(length: usize) -> Vec<u8> {
+    let mut luck = Luck(7);
+    (0..length.div_ceil(4)).flat_map(|_| (luck.below(1 << 31) as u32).to_le_bytes()).take(length).collect()
+}
+
+fn leaves(content: &[u8]) -> Check {
+    let blocks = content.chunks(BLOCK_BYTES).enumerate();
+    Check::Leaves(blocks.map(|(block, bytes)| block_cv(block as u64, bytes)).collect())
+}
+
+fn pieces(content: &[u8]) -> Check {
+    let sha256 = content.chunks(PIECE).map(|piece| Sha256::digest(piece).into()).collect();
+    Check::Pieces { bytes: PIECE as u64, sha256 }
+}
+
+fn fetch(content: &[u8], check: Check, links: &[Link], seed: u64) -> Outcome {
+    let length = content.len() as u64;
+    let mut pool = VerifiedPool::new(length, check, |_| false).expect("it fits");
+    World::new(length, Some(content), links, seed).run(&mut pool)
+}
+
+fn three(rtt_ms: u64, pipelines: bool) -> [Link; 3] {
+    [0, 1, 2].map(|mirror| Link { pipelines, ..Link::new(mirror, mbit(100), rtt_ms) })
+}
+
+#[test]
+fn equal_links_are_full() {
+    for (rtt, pipelines) in [1, 20, 50].into_iter().flat_map(|rtt| [(rtt, true), (rtt, false)]) {
+        let links = three(rtt, pipelines);
+        let outcome = count(GB, &links);
+        let permille = outcome.permille(GB, 3 * mbit(100));
+        let duplicate: u64 =
+            outcome.connections.iter().map(|connection| connection.counters.duplicate_bytes).sum();
+        let fetches: Vec<_> =
+            outcome.connections.iter().map(|connection| connection.counters.fetches).collect();
+        let what = format!("{rtt} ms, pipelines {pipelines}: {permille} permille, fetches {fetches:?}");
+        assert!(permille >= 970, "{what}");
+        assert!(duplicate < GB / 200, "{what}: {duplicate} duplicate");
+        println!("equal {what}, duplicate {duplicate}");
+    }
+}
+
+#[test]
+fn asked_ahead_links_are_never_idle() {
+    for (rtt, length) in [1, 20, 50, 200].into_iter().flat_map(|rtt| [(rtt, GB / 4), (rtt, GB)]) {
+        let outcome = count(length, &three(rtt, true));
+        // Making the connection, and asking for the first time: nothing can be had earlier.
+        let took = outcome.complete.expect("complete").as_nanos() - 2 * rtt * 1_000_000;
+        let ideal = length * 1_000_000_000 / (3 * mbit(100));
+        let permille = ideal * 1_000 / took;
+        let duplicate: u64 =
+            outcome.connections.iter().map(|connection| connection.counters.duplicate_bytes).sum();
+        let brought: u64 = outcome.connections.iter().map(|connection| connection.counters.bytes).sum();
+        let fetches: Vec<_> =
+            outcome.connections.iter().map(|connection| connection.counters.fetches).collect();
+        let what = format!("{rtt} ms, {length}: {permille} permille, fetches {fetches:?}, dup {duplicate}");
+        println!("ahead {what}");
+        assert!(permille >= 980, "{what}");
+        assert!(brought == length && duplicate < length / 200, "{what}: {brought} brought");
+        assert!(
+            outcome
+                .connections
+                .iter()
+                .all(|connection| connection.counters.failures + connection.counters.stalls == 0),
+            "{what}"
+        );
+        if length == GB {
+            // Two seconds each, but at the beginning and at the end.
+            assert!(fetches.iter().all(|fetches| (9..=24).contains(fetches)), "{what}");
+        }
+        // What came at once says nothing of a connection that has to be asked anew.
+        let trip = Span::from_millis(rtt);
+        assert!(outcome.connections.iter().all(|connection| connection.first_byte >= trip), "{what}");
+    }
+}
+
+/// A connection is idle between two answers, whenever it is asked: then it is asked for more.
+#[test]
+fn a_server_that_answers_one_after_the_other_has_longer_ranges() {
+    for (rtt, least) in [(20, 980), (200, 930)] {
+        let (early, late) = (count(GB, &three(rtt, true)), count(GB, &three(rtt, false)));
+        let fetches = |outcome: &Outcome| {
+            outcome.connections.iter().map(|connection| connection.counters.fetches).sum::<u64>()
+        };
+        let permille = late.permille(GB, 3 * mbit(100));
+        let what = format!("{rtt} ms: {permille}, {} and {} requests", fetches(&early), fetches(&late));
+        println!("one after the other, {what}");
+        assert!(fetches(&late) < fetches(&early) && permille >= least, "{what}");
+    }
+}
+
+#[test]
+fn unequal_links_are_full() {
+    for rtts in [[20, 20, 20], [10, 40, 80], [80, 40, 10]] {
+        let rates = [100, 50, 10];
+        let mut links: Vec<_> = (0..3).map(|i| Link::new(i as u8, mbit(rates[i]), rtts[i])).collect();
+        for (length, pipelines) in [(GB / 4, true), (GB, true), (GB / 4, false), (GB, false)] {
+            links.iter_mut().for_each(|link| link.pipelines = pipelines);
+            let outcome = count(length, &links);
+            let permille = outcome.permille(length, mbit(160));
+            let fetches: Vec<_> =
+                outcome.connections.iter().map(|connection| connection.counters.fetches).collect();
+            let what = format!("{rtts:?} ms, {length}, pipelines {pipelines}");
+            assert!(permille >= 950, "{what}: {permille}, fetches {fetches:?}");
+            println!("unequal {what}: {permille} permille, fetches {fetches:?}");
+        }
+    }
+}
+
+#[test]
+fn a_stalled_mirror_costs_its_share_only() {
+    for (from, to) in [(5, 10_000), (5, 15), (20, 10_000), (2, 4)] {
+        let mut links = [0, 1, 2].map(|mirror| Link::new(mirror, mbit(100), 20));
+        links[1].silent.push(secs(from)..secs(to));
+        let outcome = count(GB, &links);
+        // Three until it stalls, then two, then perhaps three again.
+        let (before, pause) = (from * 3 * mbit(100), (to - from) * 2 * mbit(100));
+        let ideal = if before + pause > GB {
+            from * 1_000 + (GB - before) * 1_000 / (2 * mbit(100))
+        } else {
+            to * 1_000 + (GB - before - pause) * 1_000 / (3 * mbit(100))
+        };
+        let took = outcome.complete.expect("complete").as_nanos() / 1_000_000;
+        assert!(took * 100 <= ideal * 105, "{from} to {to}: {took} ms, ideal {ideal}");
+        println!("stall {from} to {to}: {took} ms, ideal {ideal} ms");
+    }
+}
+
+/// What it has, and was asked ahead, would take it longer than the others take for everything.
+#[test]
+fn a_mirror_that_becomes_slow_keeps_nothing_up() {
+    for (from, pipelines) in [(3, true), (3, false), (24, true), (24, false)] {
+        let mut links = three(20, pipelines);
+        let tick = |n: u64| secs(from) + Span::from_millis(50 * n);
+        links[1].silent = (0..1_000).map(|n| tick(n)..tick(n) + Span::from_millis(45)).collect();
+        let outcome = count(GB, &links);
+        let rest = GB - from * 3 * mbit(100);
+        let ideal = from * 1_000 + rest * 1_000 / mbit(210);
+        let took = outcome.complete.expect("complete").as_nanos() / 1_000_000;
+        println!("slow from {from} on, pipelines {pipelines}: {took} ms, ideal {ideal} ms");
+        assert!(took * 100 <= ideal * 102, "{from}, {pipelines}: {took} ms, ideal {ideal}");
+    }
+}
+
+#[test]
+fn small_files_do_not_wait_for_slow_mirrors() {
+    let links = [Link::new(0, mbit(100), 20), Link::new(1, 10_000, 300)];
+    for length in [1, 16_384, 100_000, 5_000_000] {
+        let outcome = count(length, &links);
+        let took = outcome.complete.expect("complete").as_nanos() / 1_000_000;
+        assert!(took <= 1_300, "{length} bytes: {took} ms");
+    }
+}
+
+#[test]
+fn a_dead_mirror_does_not_matter() {
+    let mut links = [Link::new(0, mbit(100), 20), Link::new(1, mbit(100), 20)];
+    links[1].silent.push(Time::ZERO..secs(100_000));
+    for length in [1 << 20, 50 << 20] {
+        let outcome = count(length, &links);
+        let took = outcome.complete.expect("complete").as_nanos() / 1_000_000;
+        let ideal = length * 1_000 / mbit(100);
+        assert!(took <= ideal + 500, "{length} bytes: {took} ms, ideal {ideal}");
+    }
+}
+
+#[test]
+fn a_server_without_ranges_is_the_last_resort() {
+    let mut links = [Link::new(0, mbit(100), 20), Link::new(1, mbit(100), 20)];
+    links[1].ranges = false;
+    let outcome = count(10 << 20, &links);
+    assert_eq!(outcome.connections[1].counters.fetches, 0);
+    let outcome = count(10 << 20, &links[1..]);
+    assert_eq!(outcome.connections[0].counters.fetches, 1);
+    assert!(outcome.complete.is_some());
+}
+
+/// Asks one server for 4 MiB until a minute is over; when it was asked, and how it stands then.
+fn always(ranges: bool, answer: impl Fn(u64) -> Vec<Input<'static>>) -> (Vec<Time>, ConnectionReport) {
+    let length = 4 << 20;
+    let mut pool = VerifiedPool::new(length, Check::Nothing, |_| false).expect("it fits");
+    let mut machine = RangeScheduler::new(length);
+    let control = Algorithm::by_name("reno").expect("an algorithm");
+    assert_eq!(machine.add_connection(&ConnectionConfig { mirror: 0, group: 0, control, ranges }), Some(0));
+    let (mut now, mut asked) = (Time::ZERO, Vec::new());
+    while now < secs(60) {
+        match machine.poll(now, &mut pool) {
+            Output::Wait(until) => now = until,
+            Output::Send(Command::Fetch { fetch, .. }) => {
+                asked.push(now);
+                for input in answer(fetch) {
+                    now += Span::from_millis(1);
+                    machine.handle(now, input, &mut pool);
+                }
+            }
+            Output::Send(_) | Output::Event(_) => {}
+        }
+    }
+    let report = machine.connections().next().expect("a connection");
+    (asked, report)
+}
+
+#[test]
+fn a_server_that_is_always_busy_is_asked_later_and_later() {
+    let (asked, report) =
+        always(true, |fetch| vec![Input::Failed { fetch, failure: Failure::Busy { retry: Span::ZERO } }]);
+    let waits: Vec<Span> = asked.windows(2).map(|pair| pair[1].since(pair[0])).collect();
+    assert!((5..=7).contains(&waits.len()), "{waits:?}");
+    assert!(waits.windows(2).all(|pair| pair[0] < pair[1]), "{waits:?}");
+    assert_eq!(report.state, State::Busy);
+}
+
+#[test]
+fn a_server_without_ranges_that_breaks_off_is_asked_later_and_later() {
+    static HALF: [u8; 2 << 20] = [0; 2 << 20];
+    let (asked, report) = always(false, |fetch| {
+        let broken = Input::Failed { fetch, failure: Failure::Broken };
+        vec![Input::Head { fetch }, Input::Body { fetch, bytes: &HALF }, broken]
+    });
+    assert!((5..=8).contains(&asked.len()), "{asked:?}");
+    assert_eq!((report.counters.bytes, report.breaks_at_byte), (2 << 20, Some(2 << 20)));
+    // The second time might have gone further; from then on it is in vain.
+    let all = (asked.len() as u64 - 1) * (2 << 20);
+    assert_eq!((report.counters.duplicate_bytes, report.counters.vain_bytes), (all, all - (2 << 20)));
+}
+
+#[test]
+fn a_corrupt_mirror_is_named_and_the_file_is_right() {
+    let content = content(40 << 20);
+    for check in [leaves(&content), pieces(&content)] {
+        for wrong in [0..10_000, 500..501, 1_800..2_000] {
+            let mut links = [0, 1, 2].map(|mirror| Link::new(mirror, mbit(100), 20));
+            links[1].wrong = wrong.clone();
+            let outcome = fetch(&content, check.clone(), &links, 1);
+            assert!(outcome.file == content, "{wrong:?}");
+            let brought = outcome.connections[1].counters.bytes > 0;
+            assert!(outcome.liars.iter().all(|mirror| *mirror == 1), "{wrong:?}: {:?}", outcome.liars);
+            if wrong.end - wrong.start > 1_000 {
+                assert!(brought && outcome.liars == [1], "{wrong:?}");
+                assert!(is(&outcome, 1, State::Closed));
+            }
+        }
+    }
+}
+
+#[test]
+fn without_hashes_the_odd_one_of_three_is_named() {
+    let content = content(40 << 20);
+    let mut links = [0, 1, 2].map(|mirror| Link::new(mirror, mbit(100), 20));
+    let outcome = fetch(&content, Check::Nothing, &links, 1);
+    assert!(outcome.file == content && outcome.liars.is_empty());
+    for liar in 0..3 {
+        for link in &mut links {
+            link.wrong = if link.mirror == liar { 0..10_000 } else { 0..0 };
+        }
+        let outcome = fetch(&content, Check::Nothing, &links, 1);
+        assert!(outcome.file == content, "{liar}");
+        assert_eq!(outcome.liars, [liar]);
+        assert!(outcome.revoked > 0);
+    }
+}
+
+#[test]
+fn without_hashes_two_that_differ_are_both_named() {
+    let content = content(8 << 20);
+    let mut links = [0, 1].map(|mirror| Link::new(mirror, mbit(100), 20));
+    let outcome = fetch(&content, Check::Nothing, &links, 1);
+    assert!(outcome.file == content && outcome.disagree.is_empty());
+    links[1].wrong = 0..10_000;
+    let mut outcome = fetch(&content, Check::Nothing, &links, 1);
+    outcome.disagree.sort_unstable();
+    assert_eq!((outcome.complete, &outcome.disagree[..]), (None, &[0, 1][..]));
+}
+
+#[test]
+fn without_hashes_a_wrong_block_is_noticed_wherever_it_is() {
+    let content = content(80 << 20);
+    for rates in [[100, 100], [200, 10], [10, 200]] {
+        let mut links = [0, 1].map(|mirror| Link::new(mirror, mbit(rates[usize::from(mirror)]), 20));
+        let outcome = fetch(&content, Check::Nothing, &links, 1);
+        assert!(outcome.file == content && outcome.disagree.is_empty());
+        for region in 0..5 {
+            links[1].wrong = region * 1_024..(region + 1) * 1_024;
+            let outcome = fetch(&content, Check::Nothing, &links, 1);
+            assert_eq!(outcome.disagree.len(), 2, "{rates:?}, region {region}");
+        }
+    }
+}
+
+fn unlucky(seed: u64, count: u8) -> Vec<Link> {
+    let mut luck = Luck(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    (0..count)
+        .map(|i| {
+            let mut link = Link::new(i / 2, 20_000 + luck.below(mbit(80)), 1 + luck.below(200));
+            link.misfortunes = luck.below(90);
+            link.good_from = secs(60);
+            link.pipelines = luck.below(3) > 0;
+            if luck.below(4) == 0 {
+                let from = luck.below(5_000_000_000);
+                let until = from + luck.below(10_000_000_000);
+                link.down.push(Time::from_nanos(from)..Time::from_nanos(until));
+            }
+            if luck.below(3) == 0 {
+                let from = luck.below(5_000_000_000);
+                let until = from + luck.below(20_000_000_000);
+                link.silent.push(Time::from_nanos(from)..Time::from_nanos(until));
+            }
+            if i > 1 && luck.below(4) == 0 {
+                let first = luck.below(300);
+                link.wrong = first..first + luck.below(50);
+            }
+            link
+        })
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    /// The world itself checks every command, and that every block is verified exactly once.
+    #[test]
+    fn whatever_happens_it_ends(
+        (seed, count) in (any::<u64>(), 1_u8..8),
+        (kind, length) in (0_u8..3, 1_usize..6_000_000),
+    ) {
+        let content = content(length);
+        let mut links = unlucky(seed, count);
+        let check = match kind {
+            0 if length > BLOCK_BYTES => leaves(&content),
+            1 => {
+                // Two that differ would be the end.
+                links.iter_mut().for_each(|link| link.wrong = 0..0);
+                Check::Nothing
+            }
+            _ => pieces(&content),
+        };
+        let outcome = fetch(&content, check.clone(), &links, seed);
+        prop_assert!(outcome.complete.is_some() && outcome.file == content);
+        // Connections of one mirror may differ here: whoever has wrong blocks may be named, nobody else.
+        for liar in &outcome.liars {
+            prop_assert!(links.iter().any(|link| link.mirror == *liar && !link.wrong.is_empty()));
+        }
+        prop_assert!(fetch(&content, check, &links, seed) == outcome, "same seed, same run");
+    }
+
+    /// With much to ask for, so that connections are asked ahead again and again.
+    #[test]
+    fn nothing_is_lost_and_nothing_comes_twice(
+        (seed, count) in (any::<u64>(), 1_u8..8),
+        length in 1_u64..300_000_000,
+    ) {
+        let mut links = unlucky(seed, count);
+        for link in &mut links {
+            (link.good_from, link.misfortunes) = (secs(600), link.misfortunes / 3);
+        }
+        let mut pool = Counting::new(length.div_ceil(BLOCK_BYTES as u64));
+        // The pool itself takes nothing twice.
+        let outcome = World::new(length, None, &links, seed).run(&mut pool);
+        prop_assert_eq!(outcome.connections.iter().map(|c| c.counters.bytes).sum::<u64>(), length);
+    }
+}

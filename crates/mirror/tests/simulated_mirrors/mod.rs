@@ -1,0 +1,502 @@
+//! Mirrors of which time, rates and misfortunes are made up.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
+
+use algo::control::Algorithm;
+use algo::{Output, Rate, Span, Time};
+use mirror::range_scheduler::{
+    Command, ConnectionConfig, ConnectionId, ConnectionReport, Failure, FetchId, Input, MirrorId, Pool,
+    RangeScheduler, Sample, State,
+};
+use mirror::verified_pool::{self, VerifiedPool};
+use mmtp::id::BLOCK_BYTES;
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+/// What one read brings at most.
+const CHUNK: u64 = 64 << 10;
+/// Who has all blocks waits so long for a comparison.
+const PATIENCE: Span = Span::from_secs(5);
+/// No test takes longer.
+const END: Time = Time::from_nanos(3 * 3_600 * 1_000_000_000);
+
+pub(crate) fn mbit(rate: u64) -> u64 {
+    rate * 125_000
+}
+
+pub(crate) fn secs(secs: u64) -> Time {
+    Time::ZERO + Span::from_secs(secs)
+}
+
+/// Luck from a seed (xorshift64*).
+#[derive(Clone)]
+pub(crate) struct Luck(pub u64);
+
+impl Luck {
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n.max(1)
+    }
+}
+
+/// A connection as it really is.
+#[derive(Clone, Debug)]
+pub(crate) struct Link {
+    pub(crate) mirror: MirrorId,
+    pub(crate) rate: u64,
+    pub(crate) rtt: Span,
+    pub(crate) ranges: bool,
+    /// What is asked while something else is being answered is answered right behind it. If not, it is only
+    /// looked at then.
+    pub(crate) pipelines: bool,
+    /// The world says that it cannot be used in between.
+    pub(crate) down: Vec<Range<Time>>,
+    /// Nothing passes in between.
+    pub(crate) silent: Vec<Range<Time>>,
+    /// Blocks that it has wrong.
+    pub(crate) wrong: Range<u64>,
+    /// Of 100 requests so many end in some misfortune, before `good_from`.
+    pub(crate) misfortunes: u64,
+    pub(crate) good_from: Time,
+}
+
+impl Link {
+    pub(crate) fn new(mirror: MirrorId, rate: u64, rtt_ms: u64) -> Self {
+        Self {
+            mirror,
+            rate,
+            rtt: Span::from_millis(rtt_ms),
+            ranges: true,
+            pipelines: true,
+            down: Vec::new(),
+            silent: Vec::new(),
+            wrong: 0..0,
+            misfortunes: 0,
+            good_from: Time::ZERO,
+        }
+    }
+
+    /// When `bytes` bytes have passed that begin at `from`.
+    fn arrival(&self, from: Time, bytes: u64) -> Time {
+        let mut at = from;
+        let mut need = Rate::from_bytes(self.rate).time_for(bytes);
+        for silence in &self.silent {
+            if silence.end <= at {
+                continue;
+            }
+            if at + need <= silence.start {
+                break;
+            }
+            need = need - silence.start.since(at);
+            at = silence.end;
+        }
+        at + need
+    }
+}
+
+/// How a request will end.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fate {
+    Well,
+    BreaksAt(u64),
+    ShortAt(u64),
+    HangsAt(u64),
+    Busy,
+    Useless,
+}
+
+struct Asked {
+    id: FetchId,
+    at: u64,
+    end: u64,
+    head: bool,
+    fate: Fate,
+    /// When the request has reached the server and an answer could be here.
+    ready: Time,
+    /// When the next thing happens to it; only of that whose turn it is.
+    next: Time,
+}
+
+struct Line {
+    link: Link,
+    /// What is being answered, and what was asked behind it.
+    asked: VecDeque<Asked>,
+    /// The next request needs a new connection.
+    cold: bool,
+    /// Times at which it goes down or up, the latest first.
+    turns: Vec<(Time, bool)>,
+    received: u64,
+}
+
+/// What a pool in these tests must tell.
+pub(crate) trait Tested: Pool {
+    fn events(&mut self) -> Vec<verified_pool::Event>;
+    /// Does without comparisons, if nothing else is missing; false if something is.
+    fn waive(&mut self) -> bool {
+        false
+    }
+}
+
+impl Tested for VerifiedPool {
+    fn events(&mut self) -> Vec<verified_pool::Event> {
+        Self::events(self).collect()
+    }
+    fn waive(&mut self) -> bool {
+        self.only_checks_left() && {
+            Self::waive(self);
+            true
+        }
+    }
+}
+
+/// A pool that counts and checks nothing else: fast.
+pub(crate) struct Counting {
+    done: Vec<bool>,
+    next: u64,
+    back: Vec<Range<u64>>,
+    left: u64,
+}
+
+impl Counting {
+    pub(crate) fn new(blocks: u64) -> Self {
+        Self { done: vec![false; blocks as usize], next: 0, back: Vec::new(), left: blocks }
+    }
+}
+
+impl Pool for Counting {
+    fn take(&mut self, _: MirrorId, blocks: u64) -> Option<Range<u64>> {
+        while let Some(mut range) = self.back.pop() {
+            while !range.is_empty() && self.done[range.start as usize] {
+                range.start += 1;
+            }
+            if !range.is_empty() {
+                let end = range.end.min(range.start + blocks);
+                if end < range.end {
+                    self.back.push(end..range.end);
+                }
+                return Some(range.start..end);
+            }
+        }
+        let end = (self.next + blocks).min(self.done.len() as u64);
+        let range = self.next..end;
+        self.next = end;
+        (!range.is_empty()).then_some(range)
+    }
+    fn release(&mut self, blocks: Range<u64>) {
+        self.back.push(blocks);
+    }
+    fn idle(&self) -> u64 {
+        let back = self.back.iter().cloned().flatten().filter(|g| !self.done[*g as usize]).count() as u64;
+        self.done.len() as u64 - self.next + back
+    }
+    fn is_wanted(&self, block: u64) -> bool {
+        !self.done[block as usize]
+    }
+    fn deliver(&mut self, _: MirrorId, block: u64, _: &[u8]) {
+        assert!(!std::mem::replace(&mut self.done[block as usize], true), "only what is wanted is brought");
+        self.left -= 1;
+    }
+}
+
+impl Tested for Counting {
+    fn events(&mut self) -> Vec<verified_pool::Event> {
+        if self.left == 0 { vec![verified_pool::Event::Complete] } else { Vec::new() }
+    }
+}
+
+/// How a run went.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Outcome {
+    /// When everything was here; none if the mirrors disagreed.
+    pub(crate) complete: Option<Time>,
+    pub(crate) disagree: Vec<MirrorId>,
+    pub(crate) liars: Vec<MirrorId>,
+    /// What arrived, as it was reported last.
+    pub(crate) file: Vec<u8>,
+    /// Blocks taken back.
+    pub(crate) revoked: u64,
+    pub(crate) trace: Vec<String>,
+    pub(crate) connections: Vec<ConnectionReport>,
+}
+
+impl Outcome {
+    /// Of the time that `rate` bytes a second need for `length` bytes, percent times ten of what it took.
+    pub(crate) fn permille(&self, length: u64, rate: u64) -> u64 {
+        let took = self.complete.expect("complete").as_nanos();
+        Rate::from_bytes(rate).time_for(length).as_nanos() * 1_000 / took
+    }
+}
+
+pub(crate) struct World<'a> {
+    length: u64,
+    /// The right bytes; none: all zero, and not looked at.
+    content: Option<&'a [u8]>,
+    lines: Vec<Line>,
+    luck: Luck,
+    now: Time,
+    mirrors: RangeScheduler,
+    verified: BTreeSet<u64>,
+    last_fetch: BTreeSet<FetchId>,
+    outcome: Outcome,
+}
+
+impl<'a> World<'a> {
+    pub(crate) fn new(length: u64, content: Option<&'a [u8]>, links: &[Link], seed: u64) -> Self {
+        let mut mirrors = RangeScheduler::new(length);
+        let control = Algorithm::by_name("nmcc").expect("it is there");
+        for link in links {
+            let config = ConnectionConfig { mirror: link.mirror, group: 0, control, ranges: link.ranges };
+            mirrors.add_connection(&config).expect("few");
+        }
+        let lines = links
+            .iter()
+            .map(|link| {
+                let turns = link.down.iter().rev().flat_map(|down| [(down.end, true), (down.start, false)]);
+                let turns = turns.collect();
+                Line { link: link.clone(), asked: VecDeque::new(), cold: true, turns, received: 0 }
+            })
+            .collect();
+        let outcome = Outcome {
+            complete: None,
+            disagree: Vec::new(),
+            liars: Vec::new(),
+            file: vec![0; if content.is_some() { length as usize } else { 0 }],
+            revoked: 0,
+            trace: Vec::new(),
+            connections: Vec::new(),
+        };
+        Self {
+            length,
+            content,
+            lines,
+            luck: Luck(seed | 1),
+            now: Time::ZERO,
+            mirrors,
+            verified: BTreeSet::new(),
+            last_fetch: BTreeSet::new(),
+            outcome,
+        }
+    }
+
+    pub(crate) fn run(mut self, pool: &mut dyn Tested) -> Outcome {
+        loop {
+            let wait = loop {
+                match self.mirrors.poll(self.now, pool) {
+                    Output::Send(command) => self.command(command),
+                    Output::Event(event) => self.outcome.trace.push(format!("{:?} {event:?}", self.now)),
+                    Output::Wait(until) => break until,
+                }
+            };
+            let mut again = false;
+            for event in pool.events() {
+                match event {
+                    verified_pool::Event::Verified { block, bytes, .. } => {
+                        assert!(self.verified.insert(block), "block {block} verified twice");
+                        let first = (block * BLOCK) as usize;
+                        self.outcome.file[first..first + bytes.len()].copy_from_slice(&bytes);
+                    }
+                    verified_pool::Event::Revoked { blocks } => {
+                        self.outcome.revoked += blocks.end - blocks.start;
+                        for block in blocks {
+                            assert!(self.verified.remove(&block), "only what was reported is revoked");
+                        }
+                    }
+                    verified_pool::Event::Banned { mirror, .. } => {
+                        self.outcome.liars.push(mirror);
+                        self.mirrors.handle(self.now, Input::Banned { mirror }, pool);
+                        again = true;
+                    }
+                    verified_pool::Event::Conflict { mirrors, .. } => {
+                        self.outcome.disagree = mirrors;
+                        return self.end();
+                    }
+                    verified_pool::Event::Complete => {
+                        self.outcome.complete = Some(self.now);
+                        return self.end();
+                    }
+                }
+            }
+            if again {
+                continue;
+            }
+            let due = (0..self.lines.len())
+                .filter_map(|p| self.lines[p].asked.front().map(|asked| (asked.next, p)))
+                .min();
+            let turn = (0..self.lines.len())
+                .filter_map(|p| self.lines[p].turns.last().map(|(at, _)| (*at, p)))
+                .min();
+            let next = due.map_or(Time::NEVER, |(at, _)| at).min(wait);
+            if let Some((at, connection)) = turn.filter(|(at, _)| *at <= next) {
+                self.now = at.max(self.now);
+                let up = self.lines[connection].turns.pop().is_some_and(|(_, up)| up);
+                let input = if up { Input::Up { connection } } else { Input::Down { connection } };
+                self.mirrors.handle(self.now, input, pool);
+                continue;
+            }
+            if next > self.now + PATIENCE && pool.waive() {
+                continue;
+            }
+            assert!(
+                next < END,
+                "it does not end: {:?} {:#?}",
+                self.now,
+                self.mirrors.connections().collect::<Vec<_>>()
+            );
+            self.now = next.max(self.now);
+            if let Some((_, p)) = due.filter(|(at, _)| *at <= self.now) {
+                self.arrive(p, pool);
+            }
+        }
+    }
+
+    fn end(mut self) -> Outcome {
+        self.outcome.connections = self.mirrors.connections().collect();
+        self.outcome
+    }
+
+    fn command(&mut self, command: Command) {
+        self.outcome.trace.push(format!("{:?} {command:?}", self.now));
+        match command {
+            Command::Fetch { connection, fetch, first_byte, end_byte } => {
+                let line = &mut self.lines[connection];
+                assert!(line.asked.len() < 2, "one request a connection, and one behind it");
+                assert!(
+                    line.asked.iter().all(|asked| asked.head && line.link.ranges),
+                    "behind an answer only"
+                );
+                assert!(first_byte < end_byte && end_byte <= self.length, "{first_byte}..{end_byte}");
+                assert_eq!(first_byte % BLOCK, 0);
+                assert!(self.last_fetch.insert(fetch), "a name for each request");
+                assert!(line.link.ranges || (first_byte, end_byte) == (0, self.length));
+                let unlucky = self.now < line.link.good_from && self.luck.below(100) < line.link.misfortunes;
+                let somewhere = first_byte + self.luck.below(end_byte - first_byte);
+                let fate = match self.luck.below(16) {
+                    _ if !unlucky => Fate::Well,
+                    0..=4 => Fate::BreaksAt(somewhere),
+                    5 => Fate::BreaksAt(first_byte),
+                    6..=8 => Fate::HangsAt(somewhere),
+                    9 => Fate::HangsAt(first_byte),
+                    10..=12 => Fate::ShortAt(somewhere),
+                    // The last mirror stays, or nothing can end well.
+                    13 if line.link.mirror > 0 => Fate::Useless,
+                    _ => Fate::Busy,
+                };
+                let trips = if std::mem::take(&mut line.cold) { 2 } else { 1 };
+                let ready = line.link.arrival(self.now + line.link.rtt.times(trips), 0);
+                let next = if line.asked.is_empty() { ready } else { Time::NEVER };
+                let (at, end) = (first_byte, end_byte);
+                line.asked.push_back(Asked { id: fetch, at, end, head: false, fate, ready, next });
+            }
+            Command::Cancel { fetch } => {
+                let line = self.lines.iter_mut().find(|l| l.asked.iter().any(|a| a.id == fetch));
+                let line = line.expect("a request that is under way");
+                let last = line.asked.pop_back().expect("it is there");
+                assert_eq!(last.id, fetch, "what is behind is cancelled first");
+                line.cold = true;
+            }
+            Command::Window { .. } => {}
+        }
+    }
+
+    /// The next thing happens on line `p`.
+    fn arrive(&mut self, p: ConnectionId, pool: &mut dyn Tested) {
+        let (now, length) = (self.now, self.length);
+        let line = &mut self.lines[p];
+        let Some(asked) = line.asked.front_mut() else { return };
+        let fetch = asked.id;
+        let failure = match asked.fate {
+            Fate::Busy => Some(Failure::Busy { retry: Span::from_millis(700) }),
+            Fate::Useless => Some(Failure::Useless),
+            Fate::BreaksAt(at) if asked.head && asked.at >= at => Some(Failure::Broken),
+            _ => None,
+        };
+        if let Some(failure) = failure {
+            // What was asked behind it is asked again, over a new connection.
+            line.cold = true;
+            line.asked.pop_front();
+            line.turn(now);
+            self.mirrors.handle(now, Input::Failed { fetch, failure }, pool);
+            return;
+        }
+        if !asked.head {
+            asked.head = true;
+            asked.next = step(&line.link, now, asked);
+            self.mirrors.handle(now, Input::Head { fetch }, pool);
+            return;
+        }
+        let until = match asked.fate {
+            Fate::ShortAt(at) => at,
+            _ => asked.end,
+        };
+        if asked.at >= until {
+            line.asked.pop_front();
+            line.turn(now);
+            self.mirrors.handle(now, Input::Done { fetch }, pool);
+            return;
+        }
+        let first = asked.at;
+        let bytes = amount(asked);
+        asked.at += bytes;
+        asked.next = step(&line.link, now, asked);
+        line.received += bytes;
+        let sample = Sample {
+            rtt: line.link.rtt,
+            mss: 1_448,
+            received_bytes: line.received,
+            out_of_order: 0,
+            segments: 0,
+        };
+        let zeros;
+        let mut sent = match self.content {
+            Some(content) => content[first as usize..(first + bytes) as usize].to_vec(),
+            None => {
+                zeros = vec![0; bytes as usize];
+                zeros
+            }
+        };
+        for block in line.link.wrong.clone() {
+            let at = (block * BLOCK).min(length);
+            if (first..first + bytes).contains(&at) {
+                sent[(at - first) as usize] ^= 1;
+            }
+        }
+        self.mirrors.handle(now, Input::Body { fetch, bytes: &sent }, pool);
+        self.mirrors.handle(now, Input::Sample { connection: p, sample }, pool);
+    }
+}
+
+impl Line {
+    /// It is the turn of the next one.
+    fn turn(&mut self, now: Time) {
+        let Some(asked) = self.asked.front_mut() else { return };
+        if std::mem::take(&mut self.cold) {
+            asked.ready = now + self.link.rtt.times(2);
+        } else if !self.link.pipelines {
+            asked.ready = now + self.link.rtt;
+        }
+        asked.next = self.link.arrival(asked.ready.max(now), 0);
+    }
+}
+
+/// Bytes that come next.
+fn amount(asked: &Asked) -> u64 {
+    let until = match asked.fate {
+        Fate::BreaksAt(at) | Fate::ShortAt(at) | Fate::HangsAt(at) => at.clamp(asked.at, asked.end),
+        _ => asked.end,
+    };
+    // Not whole blocks, so that these have to be put together.
+    (until - asked.at).min(CHUNK - 100)
+}
+
+/// When the next thing happens.
+fn step(link: &Link, now: Time, asked: &Asked) -> Time {
+    let bytes = amount(asked);
+    if bytes == 0 && matches!(asked.fate, Fate::HangsAt(_)) { Time::NEVER } else { link.arrival(now, bytes) }
+}
+
+/// Whether a connection is in a state.
+pub(crate) fn is(outcome: &Outcome, connection: ConnectionId, state: State) -> bool {
+    outcome.connections[connection].state == state
+}
