@@ -40,7 +40,7 @@ impl Subscriber {
     fn expire_all(&mut self, p: PathId) {
         let Self { paths, downloads, group_detector, .. } = self;
         let path = &mut paths[p];
-        let lost = path.sent_packets.expire(|asked, i, _| downloads.give_up(asked, i, GiveUp::Elsewhere));
+        let lost = path.subflow.abandon(|asked, i| downloads.give_up(asked, i, GiveUp::Elsewhere));
         path.counters.lost += u64::from(lost);
         group_detector.lost(p, lost);
     }
@@ -79,7 +79,7 @@ impl Subscriber {
         }
         let paths = self.paths.iter().map(|path| path.next_timer(now)).min().unwrap_or(Timer::NEVER);
         // Where nothing is under way, an interval without news can end later.
-        if self.paths.iter().all(|path| path.sent_packets.in_flight() == 0) {
+        if self.paths.iter().all(|path| path.sent_packets().in_flight() == 0) {
             return paths;
         }
         paths.min(Timer::new(self.group_detector.deadline(), Reason::Grouping))
@@ -89,22 +89,22 @@ impl Subscriber {
     fn detect(&mut self, now: Time, p: PathId) {
         let Self { paths, downloads, .. } = self;
         let path = &mut paths[p];
-        let (mut newest, rtt) = (None, path.rtt);
-        let lost = path.sent_packets.detect(now, &rtt, |asked, i, seq| {
-            newest = newest.max(Some(seq));
+        let mut lost = 0;
+        let newest = path.subflow.detect(now, |asked, i| {
+            lost += 1;
             downloads.give_up(asked, i, GiveUp::Lost(p));
         });
         path.counters.lost += u64::from(lost);
         self.group_detector.lost(p, lost);
         // Answers of a request long lost are still welcome; after that its tag is forgotten.
-        let keep = path.rtt.rto().times(2);
+        let keep = path.rtt().rto().times(2);
         let before = Time::from_nanos(now.as_nanos().saturating_sub(keep.as_nanos()));
         let tags = &mut path.tags;
-        path.sent_packets.forget(before, |asked: PendingRequest| {
+        path.subflow.forget_before(before, |asked: PendingRequest| {
             tags.remove(&asked.tag);
         });
         if let Some(seq) = newest {
-            self.coupled(p, |path, group| path.congestion(now, CongestionCause::Loss, seq, group));
+            self.coupled(p, |path, group| path.subflow.congestion(now, CongestionCause::Loss, seq, group));
         }
     }
 
@@ -119,7 +119,7 @@ impl Subscriber {
     /// A timeout, and no other attempt for as long as one takes.
     pub(super) fn unreachable(&mut self, now: Time, p: PathId) {
         self.timeout(now, p);
-        self.paths[p].blocked_until = now + self.paths[p].rtt.rto().min(RETRY_MAX);
+        self.paths[p].blocked_until = now + self.paths[p].rtt().rto().min(RETRY_MAX);
     }
 
     fn probe_mtu(&mut self, now: Time, p: PathId) {
@@ -127,7 +127,7 @@ impl Subscriber {
         if path.state != PathState::Open || now < path.mtu.deadline() {
             return;
         }
-        for (size, tag) in path.mtu.probes(now, path.rtt.probe_timeout(), || tags.next()) {
+        for (size, tag) in path.mtu.probes(now, path.rtt().probe_timeout(), || tags.next()) {
             let mut bytes = Vec::new();
             wire::emit_probe(&mut bytes, tag, path.cookie.as_ref(), size);
             self.out.push_back(Transmit { path: p, bytes });
@@ -138,9 +138,9 @@ impl Subscriber {
         loop {
             let path = &self.paths[p];
             let mut room = path.room(now);
-            if path.probe_due && now >= path.blocked_until && !path.sent_packets.is_full() {
+            if path.probe_due && now >= path.blocked_until && !path.sent_packets().is_full() {
                 room = room.max(1);
-            } else if room == 0 || (room < path.quantum() && path.sent_packets.in_flight() > 0) {
+            } else if room == 0 || (room < path.quantum() && path.sent_packets().in_flight() > 0) {
                 return;
             }
             let Some(request) = self.build_request(now, p, room) else {
@@ -170,7 +170,7 @@ impl Subscriber {
             path.counters.probes += 1;
         } else {
             debug_assert!(
-                path.sent_packets.in_flight() + request.packets <= path.cwnd,
+                path.sent_packets().in_flight() + request.packets <= path.cwnd(),
                 "pending exceeds the window"
             );
         }

@@ -38,7 +38,7 @@ impl Subscriber {
             self.paths[p].on_reply(now, rx.data);
         }
         if let Some(sent_at) = rx.sent_at {
-            self.paths[p].rtt.sample(now, now.since(sent_at));
+            self.paths[p].subflow.sample(now, sent_at);
         }
         if rx.acked > 0 {
             self.paths[p].counters.packets += u64::from(rx.acked);
@@ -46,7 +46,9 @@ impl Subscriber {
             self.coupled(p, |path, group| path.acked(now, rx.acked, rx.seq, group));
             if marked {
                 self.paths[p].counters.marked += u64::from(rx.acked);
-                self.coupled(p, |path, group| path.congestion(now, CongestionCause::EcnCe, rx.seq, group));
+                self.coupled(p, |path, group| {
+                    path.subflow.congestion(now, CongestionCause::EcnCe, rx.seq, group);
+                });
             }
         }
         self.report_state(p, before);
@@ -85,7 +87,7 @@ impl Subscriber {
         };
         let path = &mut self.paths[p];
         let source = path.source;
-        let asked = path.sent_packets.get(id).map(|asked| (asked.download, asked.epoch, asked.index(item)));
+        let asked = path.sent_packets().get(id).map(|asked| (asked.download, asked.epoch, asked.index(item)));
         let Some((download, epoch, Some(index))) = asked else {
             path.counters.stray += 1;
             return;
@@ -95,7 +97,7 @@ impl Subscriber {
             path.counters.malformed += 1;
             return;
         }
-        let pending = match path.sent_packets.deliver(now, id, index) {
+        let pending = match path.subflow.delivered(now, id, index) {
             Delivery::Acked { sent_at, seq } => {
                 if index == 0 {
                     self.group_detector.sample(p, now, now.since(sent_at));
@@ -161,12 +163,12 @@ impl Subscriber {
     /// hour has passed): what it did not answer is asked again, and nobody is to blame.
     fn cookie(&mut self, now: Time, p: PathId, id: u64, cookie: wire::Cookie) {
         let path = &mut self.paths[p];
-        let newest = path.sent_packets.sent_at(id).is_some_and(|at| at >= path.cookie_at);
+        let newest = path.sent_packets().sent_at(id).is_some_and(|at| at >= path.cookie_at);
         if path.cookie != Some(cookie) {
             (path.cookie, path.cookie_at) = (Some(cookie), now);
         }
         path.mtu.begin(now);
-        if path.sent_packets.get(id).is_none_or(|asked| !asked.proven) {
+        if path.sent_packets().get(id).is_none_or(|asked| !asked.proven) {
             return;
         }
         path.cookies_ignored += u32::from(newest);
@@ -178,21 +180,21 @@ impl Subscriber {
         self.cancel(p, id, GiveUp::Again(p));
         let path = &mut self.paths[p];
         // A source that forgets every time is not asked as fast as it answers.
-        path.blocked_until = now + path.rtt.srtt().max(Span::from_millis(10));
+        path.blocked_until = now + path.rtt().srtt().max(Span::from_millis(10));
     }
 
     /// What request `id` has outstanding is not expected any more; of which download, and how many packets.
     fn cancel(&mut self, p: PathId, id: u64, how: GiveUp) -> Option<(DownloadId, u32)> {
         let Self { paths, downloads, .. } = self;
-        let sent_packets = &mut paths[p].sent_packets;
-        let asked = sent_packets.get(id)?;
+        let subflow = &mut paths[p].subflow;
+        let asked = subflow.sent_packets().get(id)?;
         let (download, epoch) = (asked.download, asked.epoch);
         let count = asked.ranges.iter().map(path::packets).sum();
         let mut state = downloads.get_mut(download);
         let mut cancelled = 0;
         for i in 0..count {
-            let item = sent_packets.get(id).and_then(|asked| asked.item(i));
-            if sent_packets.cancel(id, i) {
+            let item = subflow.sent_packets().get(id).and_then(|asked| asked.item(i));
+            if subflow.cancel(id, i) {
                 cancelled += 1;
                 if let (Some(state), Some(item)) = (&mut state, item) {
                     state.give_up(item, epoch, how);

@@ -132,7 +132,7 @@ impl Subscriber {
         request.packets_max = 1;
         let Self { paths, downloads, .. } = self;
         let source = paths[p].source;
-        let oldest = paths[p].sent_packets.outstanding().find_map(|(asked, i, _)| {
+        let oldest = paths[p].sent_packets().outstanding().find_map(|(asked, i, _)| {
             let (item, state) = (asked.item(i)?, downloads.get(asked.download)?);
             let probes = state.need(item, source) == Need::ThisSource && state.has_room(item);
             probes.then_some((asked.download, item))
@@ -150,7 +150,7 @@ impl Subscriber {
     /// one is found out when it is back: only a path that answers may take over the work of others. One at a
     /// time, so the next one waits for the timeout of this one.
     fn add_keepalive(&mut self, p: PathId, request: &mut RequestBuilder) {
-        if self.paths[p].sent_packets.in_flight() > 0 {
+        if self.paths[p].sent_packets().in_flight() > 0 {
             return;
         }
         let source = self.paths[p].source;
@@ -264,7 +264,7 @@ impl Subscriber {
         if me.state != PathState::Open {
             return None;
         }
-        let slowest = self.slowest(Some(p), me.source, me.rate_bytes(), me.rtt.srtt(), only)?;
+        let slowest = self.slowest(Some(p), me.source, me.rate_bytes(), me.rtt().srtt(), only)?;
         self.downloads.get_mut(slowest.download)?.reassign(slowest.path, p, slowest.share);
         Some(slowest.download)
     }
@@ -275,15 +275,15 @@ impl Subscriber {
     /// one would never be found out.
     fn add_redundant(&mut self, now: Time, p: PathId, request: &mut RequestBuilder) {
         let me = &self.paths[p];
-        if !matches!(me.state, PathState::Open | PathState::Unresponsive) || !me.rtt.has_sample() {
+        if !matches!(me.state, PathState::Open | PathState::Unresponsive) || !me.rtt().has_sample() {
             return;
         }
-        let (source, here) = (me.source, now + me.rtt.srtt());
+        let (source, here) = (me.source, now + me.rtt().srtt());
         let provides = |id: DownloadId| !self.cannot_provide(source, id);
         let provides: Vec<_> = self.downloads.iter().map(|(id, _)| id).filter(|id| provides(*id)).collect();
         let Self { paths, downloads, redundant, .. } = self;
         for q in (0..paths.len()).filter(|&q| q != p) {
-            for (asked, i, sent_at) in paths[q].sent_packets.outstanding() {
+            for (asked, i, sent_at) in paths[q].sent_packets().outstanding() {
                 if request.packets == request.packets_max {
                     return;
                 }
@@ -321,8 +321,8 @@ impl Subscriber {
 
 /// When what was asked of `path` at `sent_at` should arrive.
 fn expected(path: &Path, now: Time, sent_at: Time) -> Time {
-    let at = sent_at + path.rtt.srtt();
-    let overdue = now > at + path.rtt.rttvar().times(4);
+    let at = sent_at + path.rtt().srtt();
+    let overdue = now > at + path.rtt().rttvar().times(4);
     if path.state != PathState::Open || overdue { Time::NEVER } else { at }
 }
 
@@ -390,7 +390,10 @@ mod tests {
         }
         path.cookie = Some(wire::Cookie([0; 16]));
         path.state = PathState::Open;
-        path.cwnd = 4;
+        // What is above a window of 4 has something else in flight.
+        let above = path.cwnd() - 4;
+        let other = path::PendingRequest { download: 9, epoch: 0, tag: 9, ranges: Vec::new(), proven: true };
+        path.sent(now, above, other);
         assert_eq!(path.mtu.cut().get(), 1);
         // Of one block nothing but the block itself has to be known, so look at the data requests only.
         let id = ContentId { root: [1; 32], length: 30 * BLOCK_BYTES as u64 };
@@ -422,7 +425,7 @@ mod tests {
         }
         assert_eq!(asked, [20, 21]);
         let path = &subscriber.paths[p];
-        assert_eq!(path.sent_packets.in_flight(), 4, "pending is the window");
+        assert_eq!(path.sent_packets().in_flight(), above + 4, "pending is the window");
         let state = subscriber.downloads.get_mut(download).expect("under way");
         assert_eq!(state.begin(p, cut, source), Some(22), "the next unrequested packet");
     }

@@ -101,9 +101,9 @@ impl Subscriber {
             source: path.source,
             group: path.group,
             state: path.state,
-            srtt: path.rtt.srtt(),
-            cwnd: path.cwnd,
-            in_flight: path.sent_packets.in_flight(),
+            srtt: path.rtt().srtt(),
+            cwnd: path.cwnd(),
+            in_flight: path.sent_packets().in_flight(),
             chunk_bytes: path.mtu.cut().chunk_bytes(),
             counters: path.counters,
         })
@@ -158,7 +158,7 @@ impl Subscriber {
     /// What is not so.
     pub fn check(&self) -> Result<(), String> {
         let mut outstanding: BTreeMap<DownloadId, BTreeMap<_, u32>> = BTreeMap::new();
-        for (asked, i, _) in self.paths.iter().flat_map(|path| path.sent_packets.outstanding()) {
+        for (asked, i, _) in self.paths.iter().flat_map(|path| path.sent_packets().outstanding()) {
             let (Some(item), Some(state)) = (asked.item(i), self.downloads.get(asked.download)) else {
                 continue;
             };
