@@ -29,6 +29,29 @@ pub enum Timer {
     Timeout,
 }
 
+/// How acknowledgements are taken.
+#[derive(Clone, Copy, Debug)]
+pub struct AckRule {
+    /// A window of which fewer packets are unused counts as used up: senders gather requests into batches.
+    pub slack: u32,
+    /// Whether they are gathered, up to a sixteenth of the window; for those who get them one by one.
+    pub coalesce: bool,
+}
+
+impl AckRule {
+    /// For packets that leave and are acknowledged one by one.
+    pub const ONE_BY_ONE: Self = Self { slack: 1, coalesce: true };
+}
+
+/// How long a subflow waits for what is in flight.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// Whether it probes before a timeout.
+    pub probe: bool,
+    /// The longest retransmission timeout.
+    pub rto_max: Span,
+}
+
 /// One subflow; see the [module](self). `M`: as in [`SentPackets`]. `C`: its controller; one of the table unless
 /// you bring your own.
 #[derive(Clone, Debug)]
@@ -95,6 +118,12 @@ impl<T, M: PacketBitmap, C: Control> Subflow<T, M, C> {
         self.control.stats(self.rtt.srtt())
     }
 
+    /// The same without an RTT, and so without weight: of one that does not answer.
+    #[must_use]
+    pub fn stats_without_rtt(&self) -> SubflowStats {
+        self.control.stats(Span::ZERO)
+    }
+
     /// `count` packets go out; returns their batch.
     #[inline]
     pub fn sent(&mut self, now: Time, count: u32, what: T) -> u64 {
@@ -117,8 +146,24 @@ impl<T, M: PacketBitmap, C: Control> Subflow<T, M, C> {
         delivery
     }
 
-    /// `acked` packets arrived, up to sequence number `seq`, the last of them sent at `sent_at`. A window of
-    /// which fewer than `slack` packets are unused counts as used up: senders gather requests into batches.
+    /// Something else that shows that the other end is there.
+    pub const fn heard(&mut self, now: Time) {
+        (self.last_rx, self.probed) = (now, false);
+    }
+
+    /// Packet `i` of batch `id` is not expected any more, which is no loss; whether it was in flight.
+    pub fn cancel(&mut self, id: u64, i: u32) -> bool {
+        self.sent_packets.cancel(id, i)
+    }
+
+    /// A packet sent at `sent_at` has arrived: a sample of the round-trip time. Who publishes it to the
+    /// siblings before they see the acknowledgement calls this instead of giving [`acked`](Self::acked) the
+    /// time.
+    pub fn sample(&mut self, now: Time, sent_at: Time) {
+        self.rtt.sample(now, now.since(sent_at));
+    }
+
+    /// `acked` packets arrived, up to sequence number `seq`, the last of them sent at `sent_at`.
     /// Says whether the algorithm was told; if not, all that changes of what is [published](Self::stats) is
     /// the smoothed RTT.
     #[inline]
@@ -128,7 +173,7 @@ impl<T, M: PacketBitmap, C: Control> Subflow<T, M, C> {
         acked: u32,
         seq: u64,
         sent_at: Option<Time>,
-        slack: u32,
+        rule: AckRule,
         group: &Group<'_>,
     ) -> bool {
         if let Some(sent_at) = sent_at {
@@ -137,7 +182,7 @@ impl<T, M: PacketBitmap, C: Control> Subflow<T, M, C> {
         self.pending_acked += acked;
         let ends = seq >= self.round_end;
         let recovering = seq < self.recovery_end;
-        if !ends && !recovering && self.pending_acked <= self.cwnd / ACK_COALESCING {
+        if rule.coalesce && !ends && !recovering && self.pending_acked <= self.cwnd / ACK_COALESCING {
             return false;
         }
         if ends {
@@ -145,7 +190,7 @@ impl<T, M: PacketBitmap, C: Control> Subflow<T, M, C> {
             self.round_end = self.sent_packets.next_seq();
             self.peak_in_flight = self.sent_packets.in_flight() + acked;
         }
-        self.slack = slack;
+        self.slack = rule.slack;
         self.report_acked(now, recovering, group);
         true
     }
@@ -175,6 +220,7 @@ impl<T, M: PacketBitmap, C: Control> Subflow<T, M, C> {
         }
         self.recovery_end = self.sent_packets.next_seq();
         if self.pending_acked > 0 {
+            // What arrives in recovery is never put off, so what is pending arrived outside of one.
             self.report_acked(now, false, group);
         }
         let event = CongestionEvent { now, cause, srtt: self.rtt.srtt() };
@@ -200,16 +246,45 @@ impl<T, M: PacketBitmap, C: Control> Subflow<T, M, C> {
     pub fn forget(&mut self, now: Time) {
         let before = now.as_nanos().saturating_sub(self.rtt.srtt().times(LOST_KEPT_RTTS).as_nanos());
         let before = if self.sent_packets.is_full() { Time::NEVER } else { Time::from_nanos(before) };
-        self.sent_packets.forget(before, |_| {});
+        self.forget_before(before, |_| {});
+    }
+
+    /// Forgets what was delivered, and what was sent before `before` and lost; hands it to `dropped`.
+    #[inline]
+    pub fn forget_before(&mut self, before: Time, dropped: impl FnMut(T)) {
+        self.sent_packets.forget(before, dropped);
     }
 
     /// Everything in flight has expired: calls `lost` with what each was. The window follows from
     /// [`congestion`](Self::congestion) with [`CongestionCause::Timeout`], which this calls.
-    pub fn expire(&mut self, now: Time, group: &Group<'_>, mut lost: impl FnMut(&T, u32)) {
+    pub fn expire(&mut self, now: Time, group: &Group<'_>, lost: impl FnMut(&T, u32)) {
         self.congestion(now, CongestionCause::Timeout, self.sent_packets.next_seq(), group);
-        self.sent_packets.expire(|what, i, _| lost(what, i));
+        self.abandon(lost);
+        self.back_off(now);
+    }
+
+    /// Nothing in flight is expected any more: calls `lost` with what each was; returns how many.
+    pub fn abandon(&mut self, mut lost: impl FnMut(&T, u32)) -> u32 {
+        self.sent_packets.expire(|what, i, _| lost(what, i))
+    }
+
+    /// The next timeout takes twice as long (RFC 6298 section 5.5).
+    pub fn back_off(&mut self, now: Time) {
         self.rtt.back_off();
         self.last_rx = now;
+    }
+
+    /// A window of one packet, of which the algorithm is not told: who has not answered yet says nothing of
+    /// the path, whose ssthresh would be low from then on (RFC 5681 section 3.1 sets none for a lost SYN
+    /// either).
+    pub const fn collapse(&mut self) {
+        self.cwnd = 1;
+    }
+
+    /// The path may be another one now: all is to be learnt anew, but what was sent may still arrive.
+    pub fn restart(&mut self, control: C) {
+        let sent_packets = core::mem::take(&mut self.sent_packets);
+        *self = Self { sent_packets, ..Self::new(control) };
     }
 
     /// When [`detect`](Self::detect) or [`timer`](Self::timer) would next do something.
@@ -218,14 +293,23 @@ impl<T, M: PacketBitmap, C: Control> Subflow<T, M, C> {
         if self.sent_packets.in_flight() == 0 {
             return Time::NEVER;
         }
-        let mut at = self.timeout_at();
-        if !self.probed && self.rtt.has_sample() {
-            at = at.min(self.last_rx + self.rtt.probe_timeout());
+        let mut at = self.timeout_at(Span::MAX);
+        if self.rtt.has_sample()
+            && let Some(probe) = self.probe_at()
+        {
+            at = at.min(probe);
         }
         match self.sent_packets.next_deadline(&self.rtt) {
             Some(reorder) => at.min(reorder),
             None => at,
         }
+    }
+
+    /// When a probe would be due, unless this silence has had one.
+    #[must_use]
+    #[inline]
+    pub fn probe_at(&self) -> Option<Time> {
+        (!self.probed).then(|| self.last_rx + self.rtt.probe_timeout())
     }
 
     /// The [`deadline`](Self::deadline), if it is before `limit`: nearly free where an arrival has just put
@@ -240,20 +324,27 @@ impl<T, M: PacketBitmap, C: Control> Subflow<T, M, C> {
         Some(self.deadline()).filter(|at| *at < limit)
     }
 
-    fn timeout_at(&self) -> Time {
+    /// When what is in flight is taken for lost; no retransmission timeout is longer than `rto_max`.
+    #[must_use]
+    pub fn timeout_at(&self, rto_max: Span) -> Time {
         let oldest = self.sent_packets.oldest_outstanding().unwrap_or(self.last_rx);
-        oldest.max(self.last_rx) + self.rtt.rto()
+        oldest.max(self.last_rx) + self.rtt.rto().min(rto_max)
     }
 
     /// What is due at `now`. A probe is asked for once in a silence.
     pub fn timer(&mut self, now: Time) -> Timer {
+        self.timer_with(now, Patience { probe: self.rtt.has_sample(), rto_max: Span::MAX })
+    }
+
+    /// The same, with another patience.
+    pub fn timer_with(&mut self, now: Time, patience: Patience) -> Timer {
         if self.sent_packets.in_flight() == 0 {
             return Timer::None;
         }
-        if now >= self.timeout_at() {
+        if now >= self.timeout_at(patience.rto_max) {
             return Timer::Timeout;
         }
-        if !self.probed && self.rtt.has_sample() && now >= self.last_rx + self.rtt.probe_timeout() {
+        if patience.probe && self.probe_at().is_some_and(|at| now >= at) {
             self.probed = true;
             return Timer::Probe;
         }

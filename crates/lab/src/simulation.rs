@@ -88,6 +88,7 @@ pub struct Simulation {
     next_seq: u64,
     clock: Time,
     digest: Digest,
+    checks: bool,
 }
 
 impl Simulation {
@@ -110,6 +111,7 @@ impl Simulation {
             next_seq: 0,
             clock: Time::ZERO,
             digest: Digest::default(),
+            checks: false,
         }
     }
 
@@ -227,6 +229,12 @@ impl Simulation {
     fn schedule(&mut self, at: Time, event: ScheduledEvent) {
         self.scheduled.insert((at, self.next_seq), event);
         self.next_seq += 1;
+    }
+
+    /// Checks after every step of a receiver that it knows the state of everything missing
+    /// ([`Subscriber::check`]); what is wrong is a violation.
+    pub const fn check_every_step(&mut self) {
+        self.checks = true;
     }
 
     // Time.
@@ -427,7 +435,7 @@ impl Simulation {
 
     /// Takes everything a subscriber has to say; whether that was anything.
     fn drain(&mut self, now: Time, r: ReceiverId) -> bool {
-        let Self { receivers, net, digest, .. } = self;
+        let Self { receivers, net, digest, checks, .. } = self;
         let Receiver { subscriber, paths, deadline, log, .. } = &mut receivers[r];
         let mut busy = false;
         loop {
@@ -439,6 +447,9 @@ impl Simulation {
             match output {
                 Output::Wait(next) => {
                     *deadline = next;
+                    if *checks && let Err(what) = subscriber.check() {
+                        log.violated(now, what);
+                    }
                     return busy;
                 }
                 Output::Send(transmit) => {

@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use algo::{Machine, Output, Time};
 
 use crate::cookie::{AMPLIFICATION, CookieKey};
-use crate::id::{ChunksPerBlock, ContentId};
+use crate::id::{BLOCK_BYTES, ChunksPerBlock, ContentId};
 use crate::tree;
 use crate::wire::{self, Packet, ParseError, Range, RangeKind, Reason, Request};
 
@@ -21,8 +21,8 @@ use crate::wire::{self, Packet, ParseError, Range, RangeKind, Reason, Request};
 pub const REPLY_PACKETS_MAX: u32 = 64;
 /// Bytes of UDP payload one request may be answered with.
 pub const REPLY_BYTES_MAX: usize = 256 * 1024;
-/// Largest UDP payload a probe may ask for: a 16 KiB block with its header.
-pub const PROBE_BYTES_MAX: u16 = 16_384 + 64;
+/// Largest UDP payload a probe may ask for: a block with its header, and some more.
+pub const PROBE_BYTES_MAX: u16 = BLOCK_BYTES as u16 + 64;
 
 /// What a publisher can say about one content it has.
 #[derive(Clone, Copy, Debug)]

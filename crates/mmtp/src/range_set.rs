@@ -99,6 +99,19 @@ impl RangeSet {
         Some(taken)
     }
 
+    /// Takes up to `blocks` blocks from the end of the last in a row.
+    pub fn take_last(&mut self, blocks: u64) -> Option<Range<u64>> {
+        let (&first, &end) = self.ends.last_key_value()?;
+        let taken = first.max(end.saturating_sub(blocks.max(1)))..end;
+        self.punch(first..end, taken.clone());
+        Some(taken)
+    }
+
+    /// The ranges, in order.
+    pub fn ranges(&self) -> impl Iterator<Item = Range<u64>> {
+        self.ends.iter().map(|(&first, &end)| first..end)
+    }
+
     /// The range that `block` is in.
     fn range_around(&self, block: u64) -> Option<Range<u64>> {
         let (&first, &end) = self.ends.range(..=block).next_back()?;
@@ -139,7 +152,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_a_set(ops in prop::collection::vec((0..6_u8, 0_u64..300, 1_u64..90), 1..80)) {
+        fn agrees_with_a_set(ops in prop::collection::vec((0..7_u8, 0_u64..300, 1_u64..90), 1..80)) {
             let (mut set, mut model) = (RangeSet::default(), BTreeSet::new());
             for (op, first, len) in ops {
                 prop_assert_eq!(set.contains(first), model.contains(&first));
@@ -174,6 +187,14 @@ mod tests {
                             for block in taken {
                                 prop_assert!(model.remove(&block));
                             }
+                        }
+                    }
+                    6 => {
+                        let taken = set.take_last(len);
+                        let last = model.last().map(|last| last + 1);
+                        prop_assert_eq!(taken.as_ref().map(|t| t.end), last, "the highest");
+                        for block in taken.into_iter().flatten() {
+                            prop_assert!(model.remove(&block));
                         }
                     }
                     3 if range.clone().all(|block| !model.contains(&block)) => {

@@ -9,7 +9,7 @@ use algo::control::{
     Ack, Algorithm, CongestionCause, CongestionEvent, Control, Group, INITIAL_WINDOW, SubflowStats, Window,
 };
 use algo::sent_packets::Delivery;
-use algo::subflow::{Subflow, Timer};
+use algo::subflow::{AckRule, Subflow, Timer};
 use algo::{Machine, Output, Rate, Span, Time};
 use sim::{LinkConfig, Net, Packet};
 
@@ -83,7 +83,7 @@ fn run<C: Control>(control: C) -> (Rate, f64, u64) {
                 now = delivery.at;
                 let known = flow.delivered(now, delivery.packet.batch, 0);
                 if let Delivery::Acked { sent_at, seq } = known {
-                    flow.acked(now, 1, seq, Some(sent_at), 1, &alone);
+                    flow.acked(now, 1, seq, Some(sent_at), AckRule::ONE_BY_ONE, &alone);
                     arrived += 1;
                     rtt_sum_ms += now.since(sent_at).as_nanos() as f64 / 1e6;
                 }

@@ -4,7 +4,7 @@ use algo::Time;
 use algo::control::{CongestionCause, Group};
 use algo::sent_packets::Delivery;
 use algo::shared_bottleneck::Detector;
-use algo::subflow::{Subflow, Timer};
+use algo::subflow::{AckRule, Subflow, Timer};
 use sim::RouteId;
 
 use super::config::FlowConfig;
@@ -146,7 +146,7 @@ impl PacketFlows {
         if let Delivery::Acked { sent_at, seq } = delivery {
             let members = &self.members[sub.group.0 as usize..sub.group.1 as usize];
             let group = Group { members, me: (sub.at - sub.group.0) as usize };
-            let window_changed = sub.subflow.acked(now, 1, seq, Some(sent_at), 1, &group);
+            let window_changed = sub.subflow.acked(now, 1, seq, Some(sent_at), AckRule::ONE_BY_ONE, &group);
             if segment.is_marked() {
                 sub.subflow.congestion(now, CongestionCause::EcnCe, seq, &group);
             }

@@ -142,7 +142,7 @@ impl ReceiverLog {
         self.storm
     }
 
-    fn violated(&mut self, now: Time, what: String) {
+    pub(super) fn violated(&mut self, now: Time, what: String) {
         if self.violations.len() < VIOLATIONS_MAX {
             self.violations.push(format!("at {} ns: {what}", now.as_nanos()));
         }

@@ -49,6 +49,7 @@ struct TransferSoak<'a> {
 pub(super) fn simulate(seed: u64, run_log: &mut RunLog) -> SoakTotals {
     let mut rng = Rng::stream(seed, "soak swarm");
     let mut simulation = Simulation::new(seed);
+    simulation.check_every_step();
     let sizes = [0, 1, 1_366, 16_384, 16_385, 200_000, 1_048_576, 3_000_000];
     let contents: Vec<Content> = (0..1 + rng.below(3))
         .map(|i| {

@@ -2,7 +2,8 @@
 
 use algo::Span;
 
-use super::{DownloadId, PathCounters, PathId, PathState, SourceId};
+use super::item::{DownloadId, PathId, SourceId};
+use super::path::{PathCounters, PathState};
 use crate::tree::ChainingValue;
 use crate::wire::Reason;
 

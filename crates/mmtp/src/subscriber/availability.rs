@@ -1,6 +1,8 @@
 //! Which sources can still supply which content.
 
-use super::{DownloadId, Event, SourceId, Subscriber};
+use super::api::Event;
+use super::item::{DownloadId, SourceId};
+use super::state::Subscriber;
 use crate::wire::Reason;
 
 impl Subscriber {
@@ -14,16 +16,26 @@ impl Subscriber {
     /// A content that is not complete and that no source can supply any more.
     #[must_use]
     pub fn unobtainable(&self) -> Option<DownloadId> {
-        self.active.iter().copied().find(|download| !self.is_obtainable(*download))
+        self.downloads.iter().map(|(id, _)| id).find(|id| !self.is_obtainable(*id))
     }
 
     /// A source does not have a content, as its world found out; what it has reserved must be released.
     pub fn mark_unavailable(&mut self, source: SourceId, download: DownloadId) {
-        let Some(entry) = self.sources.get_mut(usize::from(source)) else { return };
-        if entry.unavailable.insert(download) {
-            self.events.push_back(Event::Refused { source, download, reason: Reason::Unknown });
-        }
+        self.refuse(source, download, Reason::Unknown);
         self.dirty = true;
+    }
+
+    /// A source will not send a content: others have to.
+    pub(super) fn refuse(&mut self, source: SourceId, download: DownloadId, reason: Reason) {
+        let Some(entry) = self.sources.get_mut(usize::from(source)) else { return };
+        if self.downloads.get(download).is_some() && entry.unavailable.insert(download) {
+            self.events.push_back(Event::Refused { source, download, reason });
+        }
+        for q in 0..self.paths.len() {
+            if self.paths[q].source == source {
+                self.unassign(q);
+            }
+        }
     }
 
     pub(super) fn cannot_provide(&self, source: SourceId, download: DownloadId) -> bool {

@@ -1,15 +1,16 @@
 //! One subflow: a source seen from one local address. Its window, its timers, what it has pending.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
-use algo::control::{Ack, Algorithm, CongestionCause, CongestionEvent, Control, Group, SubflowStats};
+use algo::control::{Algorithm, CongestionCause, Group, SubflowStats};
 use algo::rtt::RttEstimator;
 use algo::sent_packets::SentPackets;
+use algo::subflow::{AckRule, Patience, Subflow};
 use algo::{Span, Time};
 
-use super::download::SourceId;
+use super::item::{DownloadId, Item, SourceId};
 use super::mtu::Mtu;
-use super::{Item, WantedItem};
+use super::timer::{Reason, Timer};
 use crate::wire::{Cookie, DATA_HEADER, Range, RangeKind};
 
 /// Longest time between two attempts on a path that does not answer: a source that returns is back within it.
@@ -46,7 +47,9 @@ impl PathState {
 
 /// What one request asked for.
 pub(super) struct PendingRequest {
-    pub(super) download: u32,
+    pub(super) download: DownloadId,
+    /// The last number that the download had given by then: see [`super::download`].
+    pub(super) epoch: u64,
     pub(super) tag: u64,
     pub(super) ranges: Vec<Range>,
     /// Whether it carried a cookie.
@@ -106,15 +109,6 @@ pub(super) fn packets(range: &Range) -> u32 {
     }
 }
 
-/// Blocks that this path is to fetch, in order; `chunk` chunks of the first have been requested.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Assignment {
-    pub(super) download: u32,
-    pub(super) block: u64,
-    pub(super) chunk: u32,
-    pub(super) end: u64,
-}
-
 /// What went over a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathCounters {
@@ -160,13 +154,11 @@ pub(super) struct Path {
     pub(super) source: SourceId,
     pub(super) group: u32,
     pub(super) state: PathState,
-    pub(super) control: Algorithm,
-    pub(super) rtt: RttEstimator,
-    pub(super) cwnd: u32,
-    pub(super) sent_packets: SentPackets<PendingRequest>,
+    /// Its window, its estimator, what it has in flight and when that is overdue.
+    pub(super) subflow: Subflow<PendingRequest>,
     pub(super) tags: BTreeMap<u64, u64>,
-    pub(super) assignments: VecDeque<Assignment>,
-    pub(super) retry: VecDeque<WantedItem>,
+    /// The download of which it has blocks assigned, or a block begun.
+    pub(super) fetches: Option<DownloadId>,
     pub(super) cookie: Option<Cookie>,
     /// When that came.
     pub(super) cookie_at: Time,
@@ -178,12 +170,6 @@ pub(super) struct Path {
     pub(super) blocked_until: Time,
     /// A probe request is due, over the window if need be.
     pub(super) probe_due: bool,
-    round: u32,
-    round_end: u64,
-    peak_in_flight: u32,
-    recovery_end: u64,
-    probed: bool,
-    last_rx: Time,
     /// Content has arrived in packets of today's size.
     data_fits: bool,
     /// Without content in between.
@@ -197,13 +183,9 @@ impl Path {
             source,
             group: config.group,
             state: PathState::Opening,
-            cwnd: config.control.stats(Span::ZERO).cwnd.floor().max(1),
-            control: config.control,
-            rtt: RttEstimator::new(),
-            sent_packets: SentPackets::new(),
+            subflow: Subflow::new(config.control),
             tags: BTreeMap::new(),
-            assignments: VecDeque::new(),
-            retry: VecDeque::new(),
+            fetches: None,
             cookie: None,
             cookie_at: Time::ZERO,
             cookies_ignored: 0,
@@ -211,12 +193,6 @@ impl Path {
             counters: PathCounters::default(),
             blocked_until: Time::ZERO,
             probe_due: false,
-            round: 0,
-            round_end: 0,
-            peak_in_flight: 0,
-            recovery_end: 0,
-            probed: false,
-            last_rx: Time::ZERO,
             data_fits: false,
             consecutive_timeouts: 0,
             config: *config,
@@ -225,9 +201,24 @@ impl Path {
 
     /// The interface is there again, perhaps in another network: everything is to be learnt anew.
     pub(super) fn restart(&mut self) {
-        let (counters, requests) = (self.counters, std::mem::take(&mut self.sent_packets));
-        *self = Self { counters, sent_packets: requests, ..Self::new(self.source, &self.config) };
-        self.tags.clear();
+        let mut new = Self { counters: self.counters, ..Self::new(self.source, &self.config) };
+        std::mem::swap(&mut new.subflow, &mut self.subflow);
+        new.subflow.restart(self.config.control);
+        *self = new;
+    }
+
+    /// Congestion window, packets.
+    pub(super) const fn cwnd(&self) -> u32 {
+        self.subflow.cwnd()
+    }
+
+    pub(super) const fn rtt(&self) -> &RttEstimator {
+        self.subflow.rtt()
+    }
+
+    /// The requests under way.
+    pub(super) const fn sent_packets(&self) -> &SentPackets<PendingRequest> {
+        self.subflow.sent_packets()
     }
 
     /// The group it was put into when it was made.
@@ -237,10 +228,10 @@ impl Path {
 
     /// Packets that may be asked for now.
     pub(super) fn room(&self, now: Time) -> u32 {
-        if self.state.is_unusable() || now < self.blocked_until || self.sent_packets.is_full() {
+        if self.state.is_unusable() || now < self.blocked_until || self.sent_packets().is_full() {
             return 0;
         }
-        self.cwnd.min(self.receive_limit()).saturating_sub(self.sent_packets.in_flight())
+        self.cwnd().min(self.receive_limit()).saturating_sub(self.sent_packets().in_flight())
     }
 
     /// Packets that may be under way without overflowing our own socket, should we not read for a moment:
@@ -248,8 +239,8 @@ impl Path {
     /// Losing packets at the last step would tell the sender of a congestion that is not there.
     fn receive_limit(&self) -> u32 {
         let buffer = self.config.receive_buffer / (self.mtu.cut().chunk_bytes() + DATA_HEADER);
-        let path = if self.rtt.has_sample() {
-            u64::from(self.cwnd) * self.rtt.min().as_nanos() / self.rtt.srtt().as_nanos()
+        let path = if self.rtt().has_sample() {
+            u64::from(self.cwnd()) * self.rtt().min().as_nanos() / self.rtt().srtt().as_nanos()
         } else {
             0
         };
@@ -258,41 +249,35 @@ impl Path {
 
     /// Packets worth a request: fewer are left to gather, so that both ends can work in batches.
     pub(super) fn quantum(&self) -> u32 {
-        (self.cwnd / 8).clamp(1, 48)
+        (self.cwnd() / 8).clamp(1, 48)
     }
 
     /// What this subflow publishes for its siblings; no RTT, and so no weight, while it does not answer.
     pub(super) fn member(&self) -> SubflowStats {
         let counts = matches!(self.state, PathState::Open);
-        self.control.stats(if counts { self.rtt.srtt() } else { Span::ZERO })
+        if counts { self.subflow.stats() } else { self.subflow.stats_without_rtt() }
     }
 
     /// Expected rate in bytes per second.
     pub(super) fn rate_bytes(&self) -> u64 {
-        if self.state != PathState::Open || !self.rtt.has_sample() {
+        if self.state != PathState::Open || !self.rtt().has_sample() {
             return 0;
         }
-        let window = u64::from(self.cwnd) * self.mtu.cut().chunk_bytes() as u64;
-        algo::Rate::of(window, self.rtt.srtt().max(Span::from_micros(1))).as_bytes()
+        let window = u64::from(self.cwnd()) * self.mtu.cut().chunk_bytes() as u64;
+        algo::Rate::of(window, self.rtt().srtt().max(Span::from_micros(1))).as_bytes()
     }
 
     /// A request of `count` packets goes out.
     pub(super) fn sent(&mut self, now: Time, count: u32, asked: PendingRequest) {
-        if self.sent_packets.in_flight() == 0 {
-            self.last_rx = now;
-            self.probed = false;
-        }
         let tag = asked.tag;
-        let id = self.sent_packets.send(now, count, asked);
+        let id = self.subflow.sent(now, count, asked);
         self.tags.insert(tag, id);
         self.counters.requests += 1;
-        self.peak_in_flight = self.peak_in_flight.max(self.sent_packets.in_flight());
     }
 
     /// Something arrived in answer to a request.
     pub(super) fn on_reply(&mut self, now: Time, data: bool) {
-        self.last_rx = now;
-        self.probed = false;
+        self.subflow.heard(now);
         self.probe_due = false;
         if data {
             self.data_fits = true;
@@ -308,80 +293,55 @@ impl Path {
         }
     }
 
-    /// `acked` packets arrived, up to sequence number `seq`.
+    /// `acked` packets arrived, up to sequence number `seq`. Requests wait for a quantum of room, so a window
+    /// counts as used from there on. Answers come in rows: they are gathered already.
     pub(super) fn acked(&mut self, now: Time, acked: u32, seq: u64, group: &Group<'_>) {
-        if seq >= self.round_end {
-            self.round = self.round.wrapping_add(1);
-            self.round_end = self.sent_packets.next_seq();
-            self.peak_in_flight = self.sent_packets.in_flight() + acked;
-        }
-        // A window that was not used up says nothing about the path. Requests wait for a quantum of room, so
-        // a window counts as used from there on; in slow start half of it is enough (as Linux'
-        // is_cwnd_limited).
-        let used = if self.control.stats(Span::ZERO).slow_start { self.cwnd / 2 } else { self.cwnd };
-        let ack = Ack {
-            now,
-            acked,
-            round: self.round,
-            srtt: self.rtt.srtt(),
-            // The sample that was taken of this batch, by its latest request: its smallest.
-            rtt: self.rtt.latest(),
-            min_rtt: self.rtt.min(),
-            cwnd_limited: self.peak_in_flight + self.quantum() > used,
-            recovering: seq < self.recovery_end,
-        };
-        self.cwnd = self.control.on_ack(&ack, group).max(1);
+        let rule = AckRule { slack: self.quantum(), coalesce: false };
+        self.subflow.acked(now, acked, seq, None, rule, group);
     }
 
-    /// The network lost or marked the packet with sequence number `seq`; counts once a window.
-    pub(super) fn congestion(&mut self, now: Time, cause: CongestionCause, seq: u64, group: &Group<'_>) {
-        if seq < self.recovery_end && cause != CongestionCause::Timeout {
-            return;
-        }
-        self.recovery_end = self.sent_packets.next_seq();
-        let event = CongestionEvent { now, cause, srtt: self.rtt.srtt() };
-        self.cwnd = self.control.on_congestion(&event, group).max(1);
+    /// A path that does not answer is not probed, and tried again often enough.
+    fn patience(&self) -> Patience {
+        let answers = self.state == PathState::Open;
+        let rto_max = if answers { Span::MAX } else { RETRY_MAX };
+        Patience { probe: answers, rto_max }
     }
 
-    /// When there is something to do that is not at `now`: what is due by then has been done.
-    pub(super) fn deadline(&self, now: Time) -> Time {
+    /// When there is something to do after `now`: what is due by then has been done.
+    pub(super) fn next_timer(&self, now: Time) -> Timer {
+        let mut next = Timer::NEVER;
         if self.state.is_unusable() {
-            return Time::NEVER;
+            return next;
         }
-        // Probes wait for a path that answers.
-        let mut at = if self.state == PathState::Open { self.mtu.deadline() } else { Time::NEVER };
+        if self.state == PathState::Open {
+            // Probes wait for a path that answers.
+            next = next.min(Timer::new(self.mtu.deadline(), Reason::MtuProbe));
+        }
         if self.blocked_until > now {
-            at = at.min(self.blocked_until);
+            next = next.min(Timer::new(self.blocked_until, Reason::Unblock));
         }
-        if self.sent_packets.in_flight() > 0 {
-            at = at.min(self.timeout_at());
-            if !self.probed && self.state == PathState::Open {
-                at = at.min(self.last_rx + self.rtt.probe_timeout());
+        if self.sent_packets().in_flight() > 0 {
+            let Patience { probe, rto_max } = self.patience();
+            next = next.min(Timer::new(self.subflow.timeout_at(rto_max), Reason::Timeout));
+            if let Some(at) = self.subflow.probe_at().filter(|_| probe) {
+                next = next.min(Timer::new(at, Reason::TailProbe));
             }
-            if let Some(reorder) = self.sent_packets.next_deadline(&self.rtt) {
-                at = at.min(reorder);
+            if let Some(reorder) = self.sent_packets().next_deadline(self.rtt()) {
+                next = next.min(Timer::new(reorder, Reason::Reordering));
             }
         }
-        at
-    }
-
-    fn timeout_at(&self) -> Time {
-        let oldest = self.sent_packets.oldest_outstanding().unwrap_or(self.last_rx);
-        let rto = if self.state == PathState::Open { self.rtt.rto() } else { self.rtt.rto().min(RETRY_MAX) };
-        oldest.max(self.last_rx) + rto
+        next
     }
 
     /// Whether the retransmission timeout has passed; marks a probe as due if only its time has.
     pub(super) fn timer(&mut self, now: Time) -> bool {
-        if self.state.is_unusable() || self.sent_packets.in_flight() == 0 {
+        if self.state.is_unusable() {
             return false;
         }
-        if now >= self.timeout_at() {
-            return true;
-        }
-        if !self.probed && self.state == PathState::Open && now >= self.last_rx + self.rtt.probe_timeout() {
-            self.probed = true;
-            self.probe_due = true;
+        match self.subflow.timer_with(now, self.patience()) {
+            algo::subflow::Timer::Timeout => return true,
+            algo::subflow::Timer::Probe => self.probe_due = true,
+            algo::subflow::Timer::None => {}
         }
         false
     }
@@ -396,17 +356,15 @@ impl Path {
             self.consecutive_timeouts = 0;
         }
         if self.state == PathState::Open {
-            self.congestion(now, CongestionCause::Timeout, self.sent_packets.next_seq(), group);
+            let seq = self.sent_packets().next_seq();
+            self.subflow.congestion(now, CongestionCause::Timeout, seq, group);
         } else {
-            // But not the algorithm's window: a source that is not there yet says nothing of the path, whose
-            // ssthresh would be low from then on (RFC 5681 §3.1 sets none for a lost SYN either).
-            self.cwnd = 1;
+            self.subflow.collapse();
         }
-        self.rtt.back_off();
+        self.subflow.back_off(now);
         self.state =
             if self.state == PathState::Opening { PathState::Opening } else { PathState::Unresponsive };
         self.probe_due = false;
-        self.last_rx = now;
     }
 }
 

@@ -1,6 +1,6 @@
 //! Who sent the wrong bytes of a block that came from several sources: kept until the right bytes tell.
 
-use super::download::SourceId;
+use super::item::SourceId;
 use crate::id::ChunksPerBlock;
 
 /// A copy of a block that came from several sources and is wrong.

@@ -4,9 +4,12 @@ use algo::control::CongestionCause;
 use algo::sent_packets::Delivery;
 use algo::{Span, Time};
 
-use super::download::IngestResult;
+use super::api::Event;
+use super::download::{Download, IngestResult};
+use super::item::{DownloadId, GiveUp, Item, PathId};
+use super::path;
 use super::path::PathState;
-use super::{DownloadId, Event, Item, PathId, Subscriber, WantedItem, path};
+use super::state::Subscriber;
 use crate::wire::{self, Packet, Reason};
 
 /// A source that forgets its cookies this often in a row is taken not to answer.
@@ -35,7 +38,7 @@ impl Subscriber {
             self.paths[p].on_reply(now, rx.data);
         }
         if let Some(sent_at) = rx.sent_at {
-            self.paths[p].rtt.sample(now, now.since(sent_at));
+            self.paths[p].subflow.sample(now, sent_at);
         }
         if rx.acked > 0 {
             self.paths[p].counters.packets += u64::from(rx.acked);
@@ -43,7 +46,9 @@ impl Subscriber {
             self.coupled(p, |path, group| path.acked(now, rx.acked, rx.seq, group));
             if marked {
                 self.paths[p].counters.marked += u64::from(rx.acked);
-                self.coupled(p, |path, group| path.congestion(now, CongestionCause::EcnCe, rx.seq, group));
+                self.coupled(p, |path, group| {
+                    path.subflow.congestion(now, CongestionCause::EcnCe, rx.seq, group);
+                });
             }
         }
         self.report_state(p, before);
@@ -82,17 +87,17 @@ impl Subscriber {
         };
         let path = &mut self.paths[p];
         let source = path.source;
-        let asked = path.sent_packets.get(id).map(|asked| (asked.download, asked.index(item)));
-        let Some((download, Some(index))) = asked else {
+        let asked = path.sent_packets().get(id).map(|asked| (asked.download, asked.epoch, asked.index(item)));
+        let Some((download, epoch, Some(index))) = asked else {
             path.counters.stray += 1;
             return;
         };
         // What cannot be the answer counts as none: it stays pending, is lost and is asked again.
-        if !self.downloads[download as usize].is_well_formed(packet) {
+        if self.downloads.get(download).is_some_and(|state| !state.is_well_formed(packet)) {
             path.counters.malformed += 1;
             return;
         }
-        match path.sent_packets.deliver(now, id, index) {
+        let pending = match path.subflow.delivered(now, id, index) {
             Delivery::Acked { sent_at, seq } => {
                 if index == 0 {
                     self.group_detector.sample(p, now, now.since(sent_at));
@@ -100,39 +105,41 @@ impl Subscriber {
                 rx.acked += 1;
                 rx.seq = rx.seq.max(seq);
                 rx.sent_at = Some(rx.sent_at.map_or(sent_at, |t| t.max(sent_at)));
+                Some(epoch)
             }
-            Delivery::SpuriousLoss { .. } => path.counters.late += 1,
+            Delivery::SpuriousLoss { .. } => {
+                path.counters.late += 1;
+                None
+            }
             Delivery::Duplicate | Delivery::Unknown => {
                 path.counters.stray += 1;
                 return;
             }
-        }
+        };
         rx.answered = true;
-        let state = &mut self.downloads[download as usize];
-        match packet {
+        let counters = &mut path.counters;
+        let mut state = self.downloads.get_mut(download);
+        let result = match packet {
             Packet::Data(data) => {
                 rx.data = true;
-                let result = state.insert_chunk(source, data.cut, data.chunk, data.payload);
-                let counters = &mut self.paths[p].counters;
-                if result.fresh {
-                    counters.bytes += data.payload.len() as u64;
-                } else {
-                    counters.bytes_duplicate += data.payload.len() as u64;
-                }
-                self.apply(download, result);
+                let result = state
+                    .map(|state| state.insert_chunk(source, data.cut, data.chunk, data.payload, pending))
+                    .unwrap_or_default();
+                let bytes = if result.fresh { &mut counters.bytes } else { &mut counters.bytes_duplicate };
+                *bytes += data.payload.len() as u64;
+                result
             }
-            Packet::Hashes(hashes) => {
-                let result = state.insert_hashes(source, hashes.level, hashes.first, hashes.cvs);
-                self.apply(download, result);
-            }
-            Packet::Meta(meta) if state.meta_wanted => {
-                state.meta_wanted = false;
+            Packet::Hashes(hashes) => state
+                .map(|state| state.insert_hashes(source, hashes.level, hashes.first, hashes.cvs, pending))
+                .unwrap_or_default(),
+            Packet::Meta(meta) if state.as_mut().is_some_and(|state| state.insert_meta()) => {
                 let (name, collection) = (meta.name.to_vec(), meta.collection);
                 self.events.push_back(Event::Meta { download, source, name, collection });
-                self.apply(download, IngestResult::default());
+                IngestResult::default()
             }
-            _ => {}
-        }
+            _ => return,
+        };
+        self.apply(download, result);
     }
 
     /// What an arrival led to.
@@ -140,17 +147,14 @@ impl Subscriber {
         for (block, bytes, cv) in result.verified {
             self.events.push_back(Event::Block { download, block, bytes, cv });
         }
-        self.requeued.extend(result.rerequest.into_iter().map(|item| WantedItem { download, item }));
         for (source, block) in result.culprits {
             self.ban(source, download, block);
         }
-        let state = &self.downloads[download as usize];
-        if !state.unrequested.is_empty() {
-            self.first_unrequested = self.first_unrequested.min(download as usize);
-        }
-        if state.is_complete() && self.active.contains(&download) {
-            self.active.retain(|o| *o != download);
-            self.downloads[download as usize].free();
+        if self.downloads.get(download).is_some_and(Download::is_complete) {
+            self.downloads.finish(download);
+            for source in &mut self.sources {
+                source.unavailable.remove(&download);
+            }
             self.events.push_back(Event::Complete { download });
         }
     }
@@ -159,61 +163,54 @@ impl Subscriber {
     /// hour has passed): what it did not answer is asked again, and nobody is to blame.
     fn cookie(&mut self, now: Time, p: PathId, id: u64, cookie: wire::Cookie) {
         let path = &mut self.paths[p];
-        let newest = path.sent_packets.sent_at(id).is_some_and(|at| at >= path.cookie_at);
+        let newest = path.sent_packets().sent_at(id).is_some_and(|at| at >= path.cookie_at);
         if path.cookie != Some(cookie) {
             (path.cookie, path.cookie_at) = (Some(cookie), now);
         }
         path.mtu.begin(now);
-        let Some(asked) = path.sent_packets.get(id).filter(|asked| asked.proven) else { return };
+        if path.sent_packets().get(id).is_none_or(|asked| !asked.proven) {
+            return;
+        }
         path.cookies_ignored += u32::from(newest);
         if path.cookies_ignored >= COOKIES_IGNORED_MAX {
             // Whatever it is told, it asks for another proof: others have to do its work.
             path.cookies_ignored = 0;
             return self.unreachable(now, p);
         }
-        let (download, count) = (asked.download, asked.ranges.iter().map(path::packets).sum::<u32>());
-        for i in (0..count).rev() {
-            let item = path.sent_packets.get(id).and_then(|asked| asked.item(i));
-            if path.sent_packets.cancel(id, i)
-                && let Some(item) = item
-            {
-                path.retry.push_front(WantedItem { download, item });
+        self.cancel(p, id, GiveUp::Again(p));
+        let path = &mut self.paths[p];
+        // A source that forgets every time is not asked as fast as it answers.
+        path.blocked_until = now + path.rtt().srtt().max(Span::from_millis(10));
+    }
+
+    /// What request `id` has outstanding is not expected any more; of which download, and how many packets.
+    fn cancel(&mut self, p: PathId, id: u64, how: GiveUp) -> Option<(DownloadId, u32)> {
+        let Self { paths, downloads, .. } = self;
+        let subflow = &mut paths[p].subflow;
+        let asked = subflow.sent_packets().get(id)?;
+        let (download, epoch) = (asked.download, asked.epoch);
+        let count = asked.ranges.iter().map(path::packets).sum();
+        let mut state = downloads.get_mut(download);
+        let mut cancelled = 0;
+        for i in 0..count {
+            let item = subflow.sent_packets().get(id).and_then(|asked| asked.item(i));
+            if subflow.cancel(id, i) {
+                cancelled += 1;
+                if let (Some(state), Some(item)) = (&mut state, item) {
+                    state.give_up(item, epoch, how);
+                }
             }
         }
-        // A source that forgets every time is not asked as fast as it answers.
-        path.blocked_until = now + path.rtt.srtt().max(Span::from_millis(10));
+        Some((download, cancelled))
     }
 
     /// A source will not answer a request; false if nothing of it was pending.
     fn refused(&mut self, now: Time, p: PathId, id: u64, reason: Reason, retry_ms: u16) -> bool {
-        let path = &mut self.paths[p];
-        let source = path.source;
-        let Some(asked) = path.sent_packets.get(id) else { return false };
-        let (download, count) = (asked.download, asked.ranges.iter().map(path::packets).sum::<u32>());
-        let mut open = Vec::new();
-        for i in 0..count {
-            let item = path.sent_packets.get(id).and_then(|asked| asked.item(i));
-            if path.sent_packets.cancel(id, i) {
-                open.extend(item.map(|item| WantedItem { download, item }));
-            }
-        }
-        if open.is_empty() {
-            return false;
-        }
-        for wanted in open {
-            self.requeue(wanted, source);
-        }
+        let Some((download, 1..)) = self.cancel(p, id, GiveUp::Elsewhere) else { return false };
         if reason == Reason::Busy {
             self.paths[p].blocked_until = now + Span::from_millis(u64::from(retry_ms).clamp(100, 10_000));
-            return true;
-        }
-        if self.sources[usize::from(source)].unavailable.insert(download) {
-            self.events.push_back(Event::Refused { source, download, reason });
-        }
-        for q in 0..self.paths.len() {
-            if self.paths[q].source == source {
-                self.unassign(q);
-            }
+        } else {
+            self.refuse(self.paths[p].source, download, reason);
         }
         true
     }

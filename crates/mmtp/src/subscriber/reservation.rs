@@ -7,10 +7,10 @@ use std::ops::Range;
 
 use algo::Span;
 
-use super::path::Assignment;
-use super::schedule::BLOCKS_OPEN_MAX;
-use super::{DownloadId, Item, PathId, SourceId, Subscriber, WantedItem};
-use crate::id::{BLOCK_BYTES, ChunksPerBlock, SEGMENT_BLOCKS};
+use super::download::{BLOCKS_OPEN_MAX, Download};
+use super::item::{DownloadId, PathId, Queue, SourceId};
+use super::state::Subscriber;
+use crate::id::{BLOCK_BYTES, SEGMENT_BLOCKS};
 use crate::tree::{ChainingValue, Outboard};
 
 impl Subscriber {
@@ -26,32 +26,23 @@ impl Subscriber {
         rate_bytes: u64,
     ) -> Option<Range<u64>> {
         self.dirty = true;
-        let o = download as usize;
-        if blocks == 0 || self.downloads.get(o)?.is_complete() || self.cannot_provide(source, download) {
+        if blocks == 0 || self.cannot_provide(source, download) {
             return None;
         }
-        let open = self.downloads[o].blocks_open();
-        if open >= BLOCKS_OPEN_MAX {
+        let state = self.downloads.get_mut(download)?;
+        if state.blocks_open() >= BLOCKS_OPEN_MAX {
             return None;
         }
-        let unrequested = &mut self.downloads[o].unrequested;
-        let reserved = match unrequested.first_in(0..u64::MAX) {
-            Some(first) => {
-                // A bound is where it is to end, though the segment goes on.
-                unrequested.take(first.start..first.start.saturating_add(blocks), blocks)?
-            }
+        let reserved = match state.reserve(blocks) {
+            Some(reserved) => reserved,
             None => {
-                let assignment =
-                    self.split_slowest(None, source, rate_bytes, Span::from_secs(1), Some(download))?;
-                let end = assignment.end.min(assignment.block + blocks);
-                self.downloads[o].unrequested.insert_new(end..assignment.end);
-                assignment.block..end
+                let slowest = self.slowest(None, source, rate_bytes, Span::from_secs(1), Some(download))?;
+                self.downloads.get_mut(download)?.reserve_assigned(slowest.path, slowest.share, blocks)?
             }
         };
+        let state = self.downloads.get_mut(download)?;
         for block in reserved.clone().filter(|g| *g == reserved.start || g.is_multiple_of(SEGMENT_BLOCKS)) {
-            for (level, first) in self.downloads[o].request_pages(block, false) {
-                self.requeued.push_back(WantedItem { download, item: Item::Hash { level, first } });
-            }
+            state.open_pages(block, Queue::Any, false);
         }
         Some(reserved)
     }
@@ -59,7 +50,7 @@ impl Subscriber {
     /// Proves a content by all its leaves, the chaining values of its blocks: then no source is asked for
     /// pages. False if they are not this content's.
     pub fn set_leaves(&mut self, download: DownloadId, leaves: Vec<ChainingValue>) -> bool {
-        let Some(state) = self.downloads.get_mut(download as usize) else { return false };
+        let Some(state) = self.downloads.get_mut(download) else { return false };
         let outboard = Outboard::from_leaves(leaves, state.id.length);
         state.outboard = outboard.filter(|outboard| outboard.id() == state.id);
         self.dirty = true;
@@ -68,96 +59,75 @@ impl Subscriber {
 
     /// Takes back blocks that were reserved and not delivered.
     pub fn release(&mut self, download: DownloadId, blocks: Range<u64>) {
-        let Some(state) = self.downloads.get_mut(download as usize).filter(|state| !state.is_complete())
-        else {
-            return;
-        };
-        for block in blocks {
-            if !state.is_done(block) && state.cut_of(block).is_none() {
-                state.unrequested.insert(block..block + 1);
-            }
+        if let Some(state) = self.downloads.get_mut(download) {
+            state.release(blocks);
+            self.dirty = true;
         }
-        self.first_unrequested = self.first_unrequested.min(download as usize);
-        self.dirty = true;
     }
 
     /// Blocks of a content that nobody has been asked for.
     #[must_use]
     pub fn blocks_unrequested(&self, download: DownloadId) -> u64 {
-        self.downloads.get(download as usize).map_or(0, |download| download.unrequested.len())
+        self.downloads.get(download).map_or(0, Download::blocks_unrequested)
     }
 
     /// Whether a block is not verified yet.
     #[must_use]
     pub fn is_wanted(&self, download: DownloadId, block: u64) -> bool {
-        let download = self.downloads.get(download as usize);
-        download.is_some_and(|download| !download.is_complete() && !download.is_done(block))
+        self.downloads.get(download).is_some_and(|download| !download.is_done(block))
     }
 
     /// A whole block came from `source`, reserved or not; whether it was taken, rightly or not.
     pub fn insert_block(&mut self, source: SourceId, download: DownloadId, block: u64, bytes: &[u8]) -> bool {
-        let Some(cut) = ChunksPerBlock::new(1) else { return false };
-        let Some(state) = self.downloads.get_mut(download as usize) else { return false };
-        let fits = block < state.id.blocks().max(1) && bytes.len() == state.id.block_len(block);
-        if !fits || state.is_complete() || state.is_done(block) {
+        let state = self.downloads.get_mut(download);
+        let Some(result) = state.and_then(|state| state.insert_block(source, block, bytes)) else {
             return false;
-        }
-        if state.blocks_open() >= BLOCKS_OPEN_MAX && state.cut_of(block).is_none() {
-            // Too many wait for the pages that prove them; this one is for later.
-            state.unrequested.insert(block..block + 1);
-            return false;
-        }
-        if !state.open_whole(block, cut, source) {
-            return false;
-        }
-        // It may have been released, and come all the same.
-        state.unrequested.remove(block);
-        let result = state.insert_chunk(source, cut, block, bytes);
+        };
         let fresh = result.fresh;
         self.apply(download, result);
         self.dirty = true;
         fresh
     }
 
-    /// Takes the end of the assignment that would take longest, and longer than `threshold`, so that its path
-    /// and `source`, which delivers `rate_bytes` a second, finish together; of path `taker` itself nothing.
-    pub(super) fn split_slowest(
-        &mut self,
+    /// The path that would take longest for its assignment, and longer than `threshold`, and how many blocks
+    /// from its end somebody who delivers `rate_bytes` a second should take over from it, so that both finish
+    /// together. Never path `taker` itself, nor what `source` lacks.
+    pub(super) fn slowest(
+        &self,
         taker: Option<PathId>,
         source: SourceId,
         rate_bytes: u64,
         threshold: Span,
         only: Option<DownloadId>,
-    ) -> Option<Assignment> {
+    ) -> Option<Slowest> {
         let mine = rate_bytes.max(1);
-        let victim = (0..self.paths.len())
+        let slowest = (0..self.paths.len())
             .filter(|&q| Some(q) != taker)
             .filter_map(|q| {
-                let assignment = *self.paths[q].assignments.back()?;
-                let free = assignment.end - assignment.block - u64::from(assignment.chunk > 0);
+                let download = self.paths[q].fetches?;
+                let state = self.downloads.get(download)?;
+                let free = state.assigned(q);
                 let fits = free > 0
-                    && only.is_none_or(|o| o == assignment.download)
-                    && !self.cannot_provide(source, assignment.download);
-                let left: u64 = self.paths[q].assignments.iter().map(|r| r.end - r.block).sum();
+                    && only.is_none_or(|only| only == download)
+                    && !self.cannot_provide(source, download);
+                // The block that it has begun counts too.
+                let begun = state.next_waiting(Queue::First(q), None).is_some();
                 let theirs = self.paths[q].rate_bytes();
-                let nanos = left.saturating_mul(BLOCK_BYTES as u64 * 1_000_000_000) / theirs.max(1);
-                (fits && nanos > threshold.as_nanos()).then_some((nanos, q, free, theirs))
+                let bytes = (free + u64::from(begun)).saturating_mul(BLOCK_BYTES as u64);
+                let nanos = bytes.saturating_mul(1_000_000_000) / theirs.max(1);
+                (fits && nanos > threshold.as_nanos()).then_some((nanos, q, free, theirs, download))
             })
             .max_by_key(|(nanos, q, ..)| (*nanos, usize::MAX - q));
-        let (_, q, free, theirs) = victim?;
+        let (_, path, free, theirs, download) = slowest?;
         let share = u128::from(free) * u128::from(mine) / u128::from(mine.saturating_add(theirs));
-        let take = (share as u64).clamp(1, free);
-        let assignment = self.paths[q].assignments.back_mut()?;
-        assignment.end -= take;
-        let taken = Assignment {
-            download: assignment.download,
-            block: assignment.end,
-            chunk: 0,
-            end: assignment.end + take,
-        };
-        if assignment.block == assignment.end {
-            self.paths[q].assignments.pop_back();
-        }
-        Some(taken)
+        Some(Slowest { path, download, share: (share as u64).clamp(1, free) })
     }
+}
+
+/// A path that needs help, and how much of what is assigned to it.
+pub(super) struct Slowest {
+    pub(super) path: PathId,
+    pub(super) download: DownloadId,
+    /// Blocks, from the end.
+    pub(super) share: u64,
 }

@@ -1,28 +1,34 @@
 //! What a path asks for next. This is the place where a chunk is chosen.
 //!
-//! In order: what expired on this path; what expired twice anywhere; the path's own assignment of blocks; the
-//! next segment that nobody has been asked for; a part of the assignment of the path that would need longest
-//! for it; and in the last round trip a second copy of what is pending where it would arrive later.
+//! In order: what expired on this path; what expired twice anywhere; the rest of the block that it has begun;
+//! the blocks assigned to it; the next segment that nobody has been asked for; a part of the assignment of
+//! the path that would need longest for it; and in the last round trip a second copy of what is pending where
+//! it would arrive later. Which of that there is, each [`Download`] knows of itself. A request is of one
+//! download, the first that has something.
 
 use algo::Time;
 
-use super::download::SourceId;
-use super::path::{self, Assignment, Path, PathState, REQUEST_PACKETS_MAX};
-use super::{Item, Need, PathId, Subscriber, WantedItem};
+use super::download::{BLOCKS_OPEN_MAX, Download, bits};
+use super::item::{DownloadId, Item, Need, PathId, Queue, SourceId};
+use super::path::{self, Path, PathState, REQUEST_PACKETS_MAX};
+use super::state::Subscriber;
 use crate::cookie::AMPLIFICATION;
 use crate::id::ChunksPerBlock;
 use crate::publisher::REPLY_BYTES_MAX;
 use crate::wire::{COOKIE_PACKET, DATA_HEADER, NAME_MAX, PREFIX, RANGES_MAX, Range, RangeKind};
 
-/// Blocks asked for and not verified, over all contents: 32 MiB, the larger part of what a transfer needs of
-/// memory.
-pub const BLOCKS_OPEN_MAX: usize = 2_048;
-/// How many expired items a path looks at for one that its source may bring.
-const REQUEUED_SCANNED: usize = 256;
+/// Of whom a packet of which download is asked.
+#[derive(Clone, Copy)]
+struct Asking {
+    download: DownloadId,
+    source: SourceId,
+    /// As a second copy of what is in flight on another path.
+    redundant: bool,
+}
 
 /// One request in the making.
 pub(super) struct RequestBuilder {
-    pub(super) download: Option<u32>,
+    pub(super) download: Option<DownloadId>,
     pub(super) ranges: Vec<Range>,
     pub(super) packets: u32,
     packets_max: u32,
@@ -48,7 +54,7 @@ impl RequestBuilder {
         DATA_HEADER + cut.chunk_bytes()
     }
 
-    fn has_room(&self, download: u32, bytes: usize) -> bool {
+    fn has_room(&self, download: DownloadId, bytes: usize) -> bool {
         self.download.is_none_or(|o| o == download)
             && self.packets < self.packets_max
             && bytes <= self.bytes_max
@@ -56,16 +62,18 @@ impl RequestBuilder {
     }
 
     /// Whether the answer has this packet already.
-    fn contains(&self, download: u32, item: Item) -> bool {
+    fn contains(&self, download: DownloadId, item: Item) -> bool {
         self.download == Some(download) && path::index(&self.ranges, item).is_some()
     }
 
-    /// Adds one packet of the answer; false if it does not fit. What is there already is not asked twice: one
-    /// of the two would count as lost for ever.
-    fn push(&mut self, download: u32, item: Item, hashes: usize) -> bool {
+    /// Asks `source` for one packet more, if there is room; false if not, and then nothing has changed. What
+    /// is there already is not asked twice: one of the two would count as lost for ever.
+    fn push(&mut self, asking: Asking, state: &mut Download, item: Item) -> bool {
+        let Asking { download, source, redundant } = asking;
         if self.contains(download, item) {
             return true;
         }
+        let hashes = if let Item::Hash { level, first } = item { state.hash_count(level, first) } else { 0 };
         let bytes = match item {
             Item::Meta => PREFIX + 64 + NAME_MAX,
             Item::Hash { .. } => DATA_HEADER + hashes * 32,
@@ -74,6 +82,7 @@ impl RequestBuilder {
         if !self.has_room(download, bytes) {
             return false;
         }
+        state.request(item, source, redundant);
         self.download = Some(download);
         self.packets += 1;
         self.bytes_max -= bytes;
@@ -104,7 +113,7 @@ impl Subscriber {
         if path.probe_due {
             self.add_probe(p, &mut request);
         } else {
-            self.add_expired(p, &mut request);
+            self.add_waiting(p, &mut request);
             self.add_assigned(p, &mut request);
             if request.packets == 0 {
                 self.add_redundant(now, p, &mut request);
@@ -121,14 +130,18 @@ impl Subscriber {
     /// The oldest thing pending on this path, once more: its answer tells whether the rest is lost.
     fn add_probe(&mut self, p: PathId, request: &mut RequestBuilder) {
         request.packets_max = 1;
-        let (path, source) = (&self.paths[p], self.paths[p].source);
-        let oldest = path.sent_packets.outstanding().find_map(|(asked, i, _)| {
-            let item = asked.item(i)?;
-            let need = self.downloads[asked.download as usize].need(item, source) == Need::ThisSource;
-            need.then_some(WantedItem { download: asked.download, item })
+        let Self { paths, downloads, .. } = self;
+        let source = paths[p].source;
+        let oldest = paths[p].sent_packets().outstanding().find_map(|(asked, i, _)| {
+            let (item, state) = (asked.item(i)?, downloads.get(asked.download)?);
+            let probes = state.need(item, source) == Need::ThisSource && state.has_room(item);
+            probes.then_some((asked.download, item))
         });
         match oldest {
-            Some(wanted) => drop(self.push_item(request, wanted)),
+            Some((download, item)) => {
+                let Some(state) = downloads.get_mut(download) else { return };
+                request.push(Asking { download, source, redundant: false }, state, item);
+            }
             None => self.add_assigned(p, request),
         }
     }
@@ -136,167 +149,124 @@ impl Subscriber {
     /// Something small, so that a path without work learns its RTT and gets a cookie, and an unresponsive
     /// one is found out when it is back: only a path that answers may take over the work of others. One at a
     /// time, so the next one waits for the timeout of this one.
-    fn add_keepalive(&self, p: PathId, request: &mut RequestBuilder) {
-        let path = &self.paths[p];
-        if path.sent_packets.in_flight() > 0 {
+    fn add_keepalive(&mut self, p: PathId, request: &mut RequestBuilder) {
+        if self.paths[p].sent_packets().in_flight() > 0 {
             return;
         }
-        if let Some(&download) = self.active.iter().find(|o| !self.cannot_provide(path.source, **o)) {
-            request.push(download, Item::Meta, 0);
+        let source = self.paths[p].source;
+        let download = self.downloads.iter().map(|(id, _)| id).find(|id| !self.cannot_provide(source, *id));
+        if let Some(download) = download
+            && let Some(state) = self.downloads.get_mut(download)
+        {
+            request.push(Asking { download, source, redundant: false }, state, Item::Meta);
         }
-    }
-
-    fn push_item(&self, request: &mut RequestBuilder, wanted: WantedItem) -> bool {
-        let hashes = match wanted.item {
-            Item::Hash { level, first } => self.downloads[wanted.download as usize].hash_count(level, first),
-            _ => 0,
-        };
-        request.push(wanted.download, wanted.item, hashes)
     }
 
     /// First what expired here, then what expired twice anywhere.
-    fn add_expired(&mut self, p: PathId, request: &mut RequestBuilder) {
+    fn add_waiting(&mut self, p: PathId, request: &mut RequestBuilder) {
         let source = self.paths[p].source;
-        while let Some(&wanted) = self.paths[p].retry.front() {
-            if !self.add_item(p, source, wanted, request) {
-                break;
-            }
-            self.paths[p].retry.pop_front();
-        }
-        let mut i = 0;
-        while i < self.requeued.len().min(REQUEUED_SCANNED) {
-            let wanted = self.requeued[i];
-            let need = self.downloads[wanted.download as usize].need(wanted.item, source);
-            if self.cannot_provide(source, wanted.download) || need == Need::OtherSource {
-                i += 1;
-            } else if self.add_item(p, source, wanted, request) {
-                self.requeued.remove(i);
-            } else {
-                break;
+        for queue in [Queue::Retry(p), Queue::Any] {
+            let waits = |id: DownloadId, download: &Download| {
+                request.download.is_none_or(|only| only == id)
+                    && download.next_waiting(queue, None).is_some()
+                    && !self.cannot_provide(source, id)
+            };
+            let waiting = self.downloads.iter().filter(|(id, download)| waits(*id, download));
+            for id in waiting.map(|(id, _)| id).collect::<Vec<_>>() {
+                if !self.add_queue(p, id, queue, request) {
+                    return;
+                }
             }
         }
     }
 
-    /// Puts one expired item into the request; false if the request is full. An item that is no longer
-    /// wanted, or wanted from others, is dealt with too.
-    fn add_item(
-        &mut self,
-        p: PathId,
-        source: SourceId,
-        wanted: WantedItem,
-        request: &mut RequestBuilder,
-    ) -> bool {
-        let download = &mut self.downloads[wanted.download as usize];
-        match download.need(wanted.item, source) {
-            Need::None => return true,
-            Need::OtherSource => {
-                self.requeued.push_back(wanted);
-                return true;
+    /// What waits in one queue of one download; false if not all of it fits.
+    fn add_queue(&mut self, p: PathId, download: DownloadId, queue: Queue, to: &mut RequestBuilder) -> bool {
+        let Self { paths, downloads, .. } = self;
+        let (path, Some(state)) = (&paths[p], downloads.get_mut(download)) else { return true };
+        let asking = Asking { download, source: path.source, redundant: false };
+        let mut last = None;
+        while let Some(unit) = state.next_waiting(queue, last) {
+            last = Some(unit);
+            if !state.permits(unit, path.source) {
+                continue;
             }
-            Need::ThisSource => {}
+            for i in bits(state.queued(queue, unit)) {
+                let Some(item) = state.item_of(unit, i) else { break };
+                if let Item::Data { cut, chunk } = item
+                    && !path.mtu.carries(cut)
+                {
+                    state.reopen(chunk / u64::from(cut.get()));
+                    break;
+                }
+                if !to.push(asking, state, item) {
+                    return false;
+                }
+            }
         }
-        if let Item::Data { cut, chunk } = wanted.item
-            && !self.paths[p].mtu.carries(cut)
-        {
-            download.reopen(chunk / u64::from(cut.get()));
-            self.first_unrequested = self.first_unrequested.min(wanted.download as usize);
-            return true;
-        }
-        let pushed = self.push_item(request, wanted);
-        if pushed {
-            self.downloads[wanted.download as usize].bind_source(wanted.item, source);
-        }
-        pushed
+        true
     }
 
     /// Blocks in order: of the path's own assignment, else of the next segment that nobody has been asked
     /// for, else of a part of another path's assignment.
     fn add_assigned(&mut self, p: PathId, request: &mut RequestBuilder) {
         loop {
-            if self.paths[p].assignments.is_empty() && !self.assign(p, request.download) {
+            let Some(download) = self.paths[p].fetches.or_else(|| self.assign(p, request.download)) else {
                 return;
-            }
-            let path = &mut self.paths[p];
+            };
+            self.paths[p].fetches = Some(download);
+            let path = &self.paths[p];
             let (cut, source, opening) = (path.mtu.cut(), path.source, path.state == PathState::Opening);
-            let Some(assignment) = path.assignments.front_mut() else { return };
-            if !request.has_room(assignment.download, DATA_HEADER + cut.chunk_bytes()) {
+            let chunk_bytes = DATA_HEADER + cut.chunk_bytes();
+            // First the rest of the block that it has begun.
+            if !request.has_room(download, chunk_bytes)
+                || !self.add_queue(p, download, Queue::First(p), request)
+                || !request.has_room(download, chunk_bytes)
+            {
                 return;
             }
-            let download = &mut self.downloads[assignment.download as usize];
-            if assignment.chunk == 0 && !download.is_missing(assignment.block) {
-                // Whoever had reserved it has delivered it after all.
-                assignment.block += 1;
-                if assignment.block == assignment.end {
-                    path.assignments.pop_front();
-                }
+            let state = self.downloads.get_mut(download).filter(|state| state.assigned(p) > 0);
+            let Some(state) = state else {
+                self.paths[p].fetches = None;
                 continue;
+            };
+            if self.open >= BLOCKS_OPEN_MAX {
+                return;
             }
-            if assignment.chunk == 0 {
-                if self.open >= BLOCKS_OPEN_MAX {
-                    return;
+            let Some(block) = state.begin(p, cut, source) else { return };
+            self.open += 1;
+            for item in state.open_pages(block, Queue::Retry(p), opening) {
+                if state.need(item, source) == Need::ThisSource {
+                    request.push(Asking { download, source, redundant: false }, state, item);
                 }
-                // An open block has had its pages asked: the rest did not fit into the last request.
-                let anew = opening && download.cut_of(assignment.block).is_none();
-                for (level, first) in download.request_pages(assignment.block, anew) {
-                    let item = Item::Hash { level, first };
-                    if !request.push(assignment.download, item, download.hash_count(level, first)) {
-                        path.retry.push_back(WantedItem { download: assignment.download, item });
-                    }
-                }
-                let before = download.blocks_open();
-                download.open(assignment.block, cut, source);
-                self.open += download.blocks_open() - before;
-            }
-            // Without a cut the block was taken back after some of it had been asked: whoever takes it asks
-            // all of it.
-            let chunks = download.chunks_of(assignment.block);
-            while let Some(cut) = download.cut_of(assignment.block).filter(|_| assignment.chunk < chunks) {
-                let chunk = assignment.block * u64::from(cut.get()) + u64::from(assignment.chunk);
-                if !request.push(assignment.download, Item::Data { cut, chunk }, 0) {
-                    return;
-                }
-                assignment.chunk += 1;
-            }
-            (assignment.block, assignment.chunk) = (assignment.block + 1, 0);
-            if assignment.block == assignment.end {
-                path.assignments.pop_front();
             }
         }
     }
 
-    /// Gives path `p` an assignment; false if there is nothing for it (of content `only`, if given).
-    fn assign(&mut self, p: PathId, only: Option<u32>) -> bool {
+    /// Assigns blocks to path `p`, which has none: of which download. `None` if there is nothing for it (of
+    /// download `only`, if given).
+    fn assign(&mut self, p: PathId, only: Option<DownloadId>) -> Option<DownloadId> {
         let source = self.paths[p].source;
-        while self.downloads.get(self.first_unrequested).is_some_and(|o| o.unrequested.is_empty()) {
-            self.first_unrequested += 1;
+        let first = self
+            .downloads
+            .iter()
+            .find(|(id, state)| state.blocks_unrequested() > 0 && !self.cannot_provide(source, *id));
+        let Some((download, _)) = first else { return self.steal(p, only) };
+        if only.is_some_and(|only| only != download) {
+            return None;
         }
-        let download = (self.first_unrequested..self.downloads.len())
-            .find(|&o| !self.downloads[o].unrequested.is_empty() && !self.cannot_provide(source, o as u32));
-        if let Some(download) = download {
-            if only.is_some_and(|only| only as usize != download) {
-                return false;
-            }
-            let Some(taken) = self.downloads[download].unrequested.take_segment() else { return false };
-            let assignment =
-                Assignment { download: download as u32, block: taken.start, chunk: 0, end: taken.end };
-            self.paths[p].assignments.push_back(assignment);
-            return true;
-        }
-        self.steal(p, only)
+        self.downloads.get_mut(download)?.assign(p).then_some(download)
     }
 
     /// Takes over the end of the assignment that would take longest, so that both finish together.
-    fn steal(&mut self, p: PathId, only: Option<u32>) -> bool {
+    fn steal(&mut self, p: PathId, only: Option<DownloadId>) -> Option<DownloadId> {
         let me = &self.paths[p];
         if me.state != PathState::Open {
-            return false;
+            return None;
         }
-        let (source, rate_bytes, threshold) = (me.source, me.rate_bytes(), me.rtt.srtt());
-        let Some(assignment) = self.split_slowest(Some(p), source, rate_bytes, threshold, only) else {
-            return false;
-        };
-        self.paths[p].assignments.push_back(assignment);
-        true
+        let slowest = self.slowest(Some(p), me.source, me.rate_bytes(), me.rtt().srtt(), only)?;
+        self.downloads.get_mut(slowest.download)?.reassign(slowest.path, p, slowest.share);
+        Some(slowest.download)
     }
 
     /// A second copy of what is pending elsewhere and would arrive later than from here. Each packet is
@@ -305,35 +275,37 @@ impl Subscriber {
     /// one would never be found out.
     fn add_redundant(&mut self, now: Time, p: PathId, request: &mut RequestBuilder) {
         let me = &self.paths[p];
-        if !matches!(me.state, PathState::Open | PathState::Unresponsive) || !me.rtt.has_sample() {
+        if !matches!(me.state, PathState::Open | PathState::Unresponsive) || !me.rtt().has_sample() {
             return;
         }
-        let (source, here) = (me.source, now + me.rtt.srtt());
-        for q in (0..self.paths.len()).filter(|&q| q != p) {
-            let other = &self.paths[q];
-            for (asked, i, sent_at) in other.sent_packets.outstanding() {
+        let (source, here) = (me.source, now + me.rtt().srtt());
+        let provides = |id: DownloadId| !self.cannot_provide(source, id);
+        let provides: Vec<_> = self.downloads.iter().map(|(id, _)| id).filter(|id| provides(*id)).collect();
+        let Self { paths, downloads, redundant, .. } = self;
+        for q in (0..paths.len()).filter(|&q| q != p) {
+            for (asked, i, sent_at) in paths[q].sent_packets().outstanding() {
                 if request.packets == request.packets_max {
                     return;
                 }
-                if expected(other, now, sent_at) <= here {
+                if expected(&paths[q], now, sent_at) <= here {
                     continue;
                 }
                 let (Some(item), download) = (asked.item(i), asked.download) else { continue };
                 let other_content = request.download.is_some_and(|o| o != download);
-                if self.cannot_provide(source, download) || other_content || request.contains(download, item)
-                {
+                if other_content || request.contains(download, item) || !provides.contains(&download) {
                     continue;
                 }
                 if let Item::Data { cut, .. } = item
-                    && !self.paths[p].mtu.carries(cut)
+                    && !paths[p].mtu.carries(cut)
                 {
                     continue;
                 }
-                let state = &mut self.downloads[download as usize];
-                let hashes =
-                    if let Item::Hash { level, first } = item { state.hash_count(level, first) } else { 0 };
-                if state.need(item, source) == Need::ThisSource && state.mark_redundant(item) {
-                    self.redundant += u64::from(request.push(download, item, hashes));
+                let asking = Asking { download, source, redundant: true };
+                if let Some(state) = downloads.get_mut(download)
+                    && state.may_copy(item, source)
+                    && request.push(asking, state, item)
+                {
+                    *redundant += 1;
                 }
             }
         }
@@ -341,39 +313,16 @@ impl Subscriber {
 
     /// Takes back what path `p` was to fetch and has not asked for.
     pub(super) fn unassign(&mut self, p: PathId) {
-        let path = &mut self.paths[p];
-        let (source, retry, assignments) =
-            (path.source, std::mem::take(&mut path.retry), std::mem::take(&mut path.assignments));
-        path.probe_due = false;
-        for wanted in retry {
-            self.requeue(wanted, source);
-        }
-        for mut assignment in assignments {
-            if assignment.chunk > 0 {
-                let download = &self.downloads[assignment.download as usize];
-                if let Some(cut) = download.cut_of(assignment.block) {
-                    for i in assignment.chunk..download.chunks_of(assignment.block) {
-                        let chunk = assignment.block * u64::from(cut.get()) + u64::from(i);
-                        self.requeue(
-                            WantedItem { download: assignment.download, item: Item::Data { cut, chunk } },
-                            source,
-                        );
-                    }
-                }
-                assignment.block += 1;
-            }
-            self.downloads[assignment.download as usize]
-                .unrequested
-                .insert_new(assignment.block..assignment.end);
-            self.first_unrequested = self.first_unrequested.min(assignment.download as usize);
-        }
+        self.paths[p].probe_due = false;
+        self.paths[p].fetches = None;
+        self.downloads.values_mut().for_each(|download| download.unassign(p));
     }
 }
 
 /// When what was asked of `path` at `sent_at` should arrive.
 fn expected(path: &Path, now: Time, sent_at: Time) -> Time {
-    let at = sent_at + path.rtt.srtt();
-    let overdue = now > at + path.rtt.rttvar().times(4);
+    let at = sent_at + path.rtt().srtt();
+    let overdue = now > at + path.rtt().rttvar().times(4);
     if path.state != PathState::Open || overdue { Time::NEVER } else { at }
 }
 
@@ -384,16 +333,25 @@ mod tests {
 
     use super::*;
     use crate::id::{BLOCK_BYTES, ContentId};
-    use crate::subscriber::PathConfig;
+    use crate::subscriber::path::PathConfig;
     use crate::wire::{self, Packet};
+
+    /// A content of so many blocks, of which nothing has been asked.
+    fn asking(blocks: u64) -> (Download, Asking) {
+        let id = ContentId { root: [1; 32], length: blocks * BLOCK_BYTES as u64 };
+        (Download::new(id, true, |_| false), Asking { download: 0, source: 0, redundant: false })
+    }
 
     #[test]
     fn the_same_packet_is_asked_once_a_request() {
         let cut = ChunksPerBlock::new(14).expect("in range");
         let mut request = RequestBuilder::new(10, false, cut);
+        let (mut state, asking) = asking(4);
+        state.assign(0);
+        state.begin(0, cut, 0);
         let chunks = [3, 4, 3].map(|chunk| Item::Data { cut, chunk });
         for item in chunks.into_iter().chain([Item::Meta, Item::Meta]) {
-            assert!(request.push(0, item, 0));
+            assert!(request.push(asking, &mut state, item));
         }
         assert_eq!(request.packets, 3);
         let ranges: Vec<_> = request.ranges.iter().map(|r| (r.first, r.count)).collect();
@@ -404,8 +362,12 @@ mod tests {
     fn a_request_that_pays_takes_a_packet_of_hashes_at_every_cut() {
         for cut in [14, 16].map(|n| ChunksPerBlock::new(n).expect("in range")) {
             let mut request = RequestBuilder::new(10, false, cut);
-            assert!(request.push(0, Item::Hash { level: 0, first: 0 }, 32));
-            assert!(request.push(0, Item::Data { cut, chunk: 0 }, 0));
+            let (mut state, asking) = asking(64);
+            state.assign(0);
+            state.begin(0, cut, 0);
+            state.open_pages(0, Queue::Any, false);
+            assert!(request.push(asking, &mut state, Item::Hash { level: 0, first: 0 }));
+            assert!(request.push(asking, &mut state, Item::Data { cut, chunk: 0 }));
         }
     }
 
@@ -428,23 +390,31 @@ mod tests {
         }
         path.cookie = Some(wire::Cookie([0; 16]));
         path.state = PathState::Open;
-        path.cwnd = 4;
+        // What is above a window of 4 has something else in flight.
+        let above = path.cwnd() - 4;
+        let other = path::PendingRequest { download: 9, epoch: 0, tag: 9, ranges: Vec::new(), proven: true };
+        path.sent(now, above, other);
         assert_eq!(path.mtu.cut().get(), 1);
         // Of one block nothing but the block itself has to be known, so look at the data requests only.
         let id = ContentId { root: [1; 32], length: 30 * BLOCK_BYTES as u64 };
         let download = subscriber.add_download(id, false, |block| block < 13 || block == 14 || block >= 30);
-        let state = &mut subscriber.downloads[download as usize];
-        for _ in 0..2 {
-            state.unrequested.take_segment();
+        // The other subflow is number 9; this one has 16.. for itself, but what the other has of that.
+        let cut = ChunksPerBlock::new(1).expect("in range");
+        let state = subscriber.downloads.get_mut(download).expect("under way");
+        state.open_pages(13, Queue::First(9), false);
+        let mut own = Vec::new();
+        for (q, source, blocks) in [(9, 9, vec![13, 15, 18, 19]), (p, source, vec![16, 17])] {
+            for block in blocks {
+                state.assign_one(q, block);
+                assert_eq!(state.begin(q, cut, source), Some(block));
+                state.request(Item::Data { cut, chunk: block }, source, false);
+                own.extend((q == p).then_some(block));
+            }
         }
-        state.request_pages(0, false);
-        state.unrequested.insert_new(20..30);
-        for block in [13, 15, 18, 19] {
-            state.open(block, ChunksPerBlock::new(1).expect("in range"), 9);
-        }
-        for block in [16, 17] {
-            state.open(block, ChunksPerBlock::new(1).expect("in range"), source);
-            let asked = path::PendingRequest { download, tag: block, ranges: Vec::new(), proven: true };
+        let epoch = state.epoch();
+        for block in own {
+            let ranges = vec![Range { kind: RangeKind::Data(cut), first: block, count: 1 }];
+            let asked = path::PendingRequest { download, epoch, tag: block, ranges, proven: true };
             subscriber.paths[p].sent(now, 1, asked);
         }
         let mut asked = Vec::new();
@@ -455,11 +425,8 @@ mod tests {
         }
         assert_eq!(asked, [20, 21]);
         let path = &subscriber.paths[p];
-        assert_eq!(path.sent_packets.in_flight(), 4, "pending is the window");
-        assert_eq!(
-            path.assignments.front().map(|assignment| assignment.block),
-            Some(22),
-            "the next unrequested packet"
-        );
+        assert_eq!(path.sent_packets().in_flight(), above + 4, "pending is the window");
+        let state = subscriber.downloads.get_mut(download).expect("under way");
+        assert_eq!(state.begin(p, cut, source), Some(22), "the next unrequested packet");
     }
 }

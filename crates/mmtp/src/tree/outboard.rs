@@ -1,6 +1,6 @@
 //! The source's side of the tree: every list, made once from the blocks.
 
-use super::{ChainingValue, MergeKind, PAGE_CVS, block_cv, levels, merge_page};
+use super::page::{ChainingValue, MergeKind, PAGE_CVS, block_cv, levels, merge_page};
 use crate::id::{BLOCK_BYTES, ContentId};
 
 /// The hash tree of a content: all its lists. It takes 32.5 bytes for each block of 16 KiB, 0.2 % of the

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{
+use super::page::{
     ChainingValue, MergeKind, PAGE_BITS, PAGE_CVS, block_cv, levels, merge_page, page_len, page_of, pages,
 };
 use crate::id::{BLOCK_BYTES, ContentId, LENGTH_MAX};

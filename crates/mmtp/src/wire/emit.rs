@@ -3,10 +3,11 @@
 //! The arguments come from our own machines, never from outside: an argument over its limit is a broken
 //! invariant and panics in debug builds.
 
-use super::{
+use super::packet::{
     Cookie, DATA_HEADER, HASHES_MAX, NAME_MAX, NUMBER_END, PACKET_MAX, PADDED_MIN, PREFIX, RANGES_MAX, Range,
-    RangeKind, Reason, VERSION, code, ext,
+    RangeKind, Reason, VERSION,
 };
+use super::{code, ext};
 use crate::id::{BLOCK_BYTES, ChunksPerBlock, ContentId};
 
 /// Appends a REQUEST with 1 to [`RANGES_MAX`] ranges. To let an unproven address be answered with more,

@@ -1,6 +1,6 @@
 //! The extension area: `{type u8, words u8, value …}`, four-byte aligned.
 
-use super::{Cookie, ParseError};
+use super::packet::{Cookie, ParseError};
 
 /// Fills the area up to its end; the value is ignored.
 pub(super) const PADDING: u8 = 0;

@@ -1,9 +1,10 @@
 //! Bytes to checked views.
 
-use super::{
+use super::packet::{
     Cookie, DATA_HEADER, Data, HASHES_MAX, Hashes, Meta, NAME_MAX, NUMBER_END, PACKET_MAX, PADDED_MIN,
-    PREFIX, Packet, ParseError, RANGES_MAX, Range, RangeKind, Ranges, Reason, Request, VERSION, code, ext,
+    PREFIX, Packet, ParseError, RANGES_MAX, Range, RangeKind, Ranges, Reason, Request, VERSION,
 };
+use super::{code, ext};
 use crate::id::{BLOCK_BYTES, ChunksPerBlock, ContentId, LENGTH_MAX};
 use crate::tree::LEVELS_MAX;
 

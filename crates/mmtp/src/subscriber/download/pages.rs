@@ -1,14 +1,16 @@
 //! Pages of the hash tree: which are to be asked, and what they prove when they come.
 
-use super::{Download, IngestResult, Item, PartialPage, SourceId};
+use super::page::{HalfPage, OpenPage, Single, half_of, hash_item};
+use super::state::{Download, IngestResult, Unit};
 use crate::id::SEGMENT_BLOCKS;
+use crate::subscriber::item::{GiveUp, Item, Need, Queue, SourceId};
 use crate::tree::{self, ChainingValue};
 
 impl Download {
-    /// The chaining values still to be asked before `block` can be verified, as (level, first): all missing
-    /// pages on the way from the root. They count as asked from now on. What somebody else was asked for is
-    /// left out, unless `anew`: a path that has not been heard of yet must not make the others wait.
-    pub(in crate::subscriber) fn request_pages(&mut self, block: u64, anew: bool) -> Vec<(u8, u64)> {
+    /// Opens all missing pages on the way from the root to `block`; what is new waits in `queue`. Returns
+    /// what is new and, with `anew`, what of the others is not here: a path that has not been heard of yet
+    /// must not make the others wait.
+    pub(in crate::subscriber) fn open_pages(&mut self, block: u64, queue: Queue, anew: bool) -> Vec<Item> {
         while let Some((level, page)) = self.verifier.missing_page(block) {
             let known = self.outboard.as_ref().and_then(|tree| {
                 tree.cvs(level, page * tree::PAGE_CVS, tree::page_len(&self.id, level, page))
@@ -28,25 +30,37 @@ impl Download {
             if self.verifier.has_page(level, page) {
                 break;
             }
-            if !anew && self.pages.contains_key(&(level, page)) {
-                continue;
+            let new = !self.pages.contains_key(&(level, page));
+            if new {
+                self.put_page(level, page, queue, false);
             }
-            self.pages.entry((level, page)).or_default();
-            for half in 0..self.halves(level, page) {
-                items.push((level, page * tree::PAGE_CVS + (half * tree::PACKET_CVS) as u64));
+            if let Some(open) = self.pages.get(&(level, page)).filter(|_| new || anew) {
+                let missing = open.halves.iter().enumerate().filter(|(_, half)| half.cvs.is_none());
+                items.extend(missing.rev().map(|(half, _)| hash_item(level, page, half)));
             }
         }
         items.reverse();
         items
     }
 
-    fn page_cvs(&self, level: u8, page: u64) -> usize {
-        let left = tree::cvs(&self.id, level).saturating_sub(page * tree::PAGE_CVS);
-        usize::try_from(left.min(tree::PAGE_CVS)).unwrap_or(0)
-    }
-
-    fn halves(&self, level: u8, page: u64) -> usize {
-        self.page_cvs(level, page).div_ceil(tree::PACKET_CVS)
+    /// A page of which nothing is here, all of it in `queue`: new, or begun anew.
+    fn put_page(&mut self, level: u8, page: u64, queue: Queue, exclusive: bool) {
+        let unit = Unit::of_page(level, page);
+        let half = || HalfPage { single: Single::waiting(queue), ..HalfPage::default() };
+        let halves = tree::page_len(&self.id, level, page).div_ceil(tree::PACKET_CVS);
+        self.epoch += 1;
+        let new = OpenPage {
+            opened: self.epoch,
+            halves: (0..halves).map(|_| half()).collect(),
+            exclusive,
+            exclusive_to: None,
+        };
+        if let Some(old) = self.pages.insert((level, page), new) {
+            for queue in old.queues() {
+                self.waiting.remove(&(queue, unit));
+            }
+        }
+        self.waiting.insert((queue, unit));
     }
 
     /// How many chaining values the packet that begins at `first` has.
@@ -55,34 +69,144 @@ impl Download {
         usize::try_from(left).unwrap_or(usize::MAX).min(tree::PACKET_CVS)
     }
 
+    /// The page of a packet, and which half of it that is.
+    pub(super) fn half_page(&self, level: u8, first: u64) -> Option<(&OpenPage, &HalfPage)> {
+        let page = self.pages.get(&(level, first / tree::PAGE_CVS))?;
+        Some((page, page.halves.get(half_of(first))?))
+    }
+
+    pub(super) fn need_hash(&self, level: u8, first: u64, source: SourceId) -> Need {
+        match self.half_page(level, first) {
+            Some((page, half)) if half.cvs.is_none() => {
+                if page.permits(source) {
+                    Need::ThisSource
+                } else {
+                    Need::OtherSource
+                }
+            }
+            _ => Need::None,
+        }
+    }
+
+    /// The packet goes out to `source`, which a page that must come from one source is then bound to.
+    pub(super) fn request_hash(&mut self, level: u8, first: u64, source: SourceId, redundant: bool) {
+        let number = first / tree::PAGE_CVS;
+        let Some(page) = self.pages.get_mut(&(level, number)) else { return };
+        if page.exclusive {
+            page.exclusive_to = Some(source);
+        }
+        let Some(half) = page.halves.get_mut(half_of(first)) else { return };
+        let before = half.single.queue;
+        half.single.request();
+        if redundant {
+            half.single.mark_redundant();
+        }
+        if let Some(queue) = before.filter(|queue| page.queued(*queue) == 0) {
+            self.waiting.remove(&(queue, Unit::of_page(level, number)));
+        }
+    }
+
+    /// A copy that was asked in request `epoch` is given up.
+    pub(super) fn give_up_hash(&mut self, level: u8, first: u64, epoch: u64, how: GiveUp) {
+        let number = first / tree::PAGE_CVS;
+        let Some(page) = self.pages.get_mut(&(level, number)).filter(|page| page.opened <= epoch) else {
+            return;
+        };
+        let Some(half) = page.halves.get_mut(half_of(first)) else { return };
+        if half.cvs.is_some() {
+            half.single.arrived();
+            return;
+        }
+        match half.single.give_up(how) {
+            None => {}
+            // Nobody else may finish it.
+            Some(Queue::Any) if page.exclusive => self.put_page(level, number, Queue::Any, true),
+            Some(queue) => {
+                self.waiting.insert((queue, Unit::of_page(level, number)));
+            }
+        }
+    }
+
+    /// What waits for one path may be asked by any.
+    pub(super) fn hand_over_hash(&mut self, level: u8, first: u64) {
+        let (number, half) = (first / tree::PAGE_CVS, half_of(first));
+        let Some(page) = self.pages.get_mut(&(level, number)) else { return };
+        if page.exclusive {
+            return self.put_page(level, number, Queue::Any, true);
+        }
+        let Some(single) = page.halves.get_mut(half).map(|half| &mut half.single) else { return };
+        single.expired = true;
+        let before = single.queue.replace(Queue::Any);
+        if let Some(queue) = before.filter(|queue| page.queued(*queue) == 0) {
+            self.waiting.remove(&(queue, Unit::of_page(level, number)));
+        }
+        self.waiting.insert((Queue::Any, Unit::of_page(level, number)));
+    }
+
+    /// Chaining values arrived from `source`; `pending` is the number of the request, if they were in flight.
+    pub(in crate::subscriber) fn insert_hashes(
+        &mut self,
+        source: SourceId,
+        level: u8,
+        first: u64,
+        cvs: &[ChainingValue],
+        pending: Option<u64>,
+    ) -> IngestResult {
+        let mut result = IngestResult::default();
+        let number = first / tree::PAGE_CVS;
+        if cvs.len() != self.hash_count(level, first) || !first.is_multiple_of(tree::PACKET_CVS as u64) {
+            return result;
+        }
+        let Some(page) = self.pages.get_mut(&(level, number)) else { return result };
+        let (permitted, current) = (page.permits(source), pending.is_some_and(|epoch| epoch >= page.opened));
+        let Some(half) = page.halves.get_mut(half_of(first)) else { return result };
+        if current {
+            half.single.arrived();
+        }
+        if half.cvs.is_some() || !permitted {
+            return result;
+        }
+        half.cvs = Some(cvs.to_vec());
+        half.from = Some(source);
+        if let Some(queue) = half.single.queue.take()
+            && page.queued(queue) == 0
+        {
+            self.waiting.remove(&(queue, Unit::of_page(level, number)));
+        }
+        result.fresh = true;
+        self.verify_pages(&mut result);
+        result
+    }
+
     /// Verifies pages from the top down, then the blocks that waited for them.
-    pub(super) fn verify_pages(&mut self, result: &mut IngestResult) {
+    fn verify_pages(&mut self, result: &mut IngestResult) {
         loop {
             let ready = self.pages.iter().rev().find_map(|(&(level, number), page)| {
-                let halves = self.halves(level, number);
-                let here = page.halves.iter().take(halves).all(Option::is_some);
+                let here = page.halves.iter().all(|half| half.cvs.is_some());
                 let parent = self.verifier.can_check(level, number);
                 (here && parent).then_some((level, number))
             });
             let Some((level, number)) = ready else { return };
-            let Some(page) = self.pages.remove(&(level, number)) else { return };
-            let cvs: Vec<ChainingValue> = page.halves.into_iter().flatten().flatten().collect();
+            let Some(page) = self.pages.get(&(level, number)) else { return };
+            let halves = || page.halves.iter();
+            let cvs: Vec<ChainingValue> =
+                halves().filter_map(|half| half.cvs.as_deref()).flatten().copied().collect();
             if self.verifier.add_page(level, number, &cvs).is_err() {
-                let senders: Vec<SourceId> = page.from.into_iter().flatten().collect();
+                let senders: Vec<SourceId> = halves().filter_map(|half| half.from).collect();
                 let mixed = senders.iter().any(|s| *s != senders[0]);
                 if !mixed {
                     let blocks = tree::PAGE_CVS.saturating_pow(u32::from(level) + 1);
                     result.culprits.push((senders[0], number.saturating_mul(blocks)));
                 }
-                self.pages
-                    .insert((level, number), PartialPage { exclusive: mixed, ..PartialPage::default() });
-                result.rerequest.extend(self.page_items(level, number));
+                let exclusive = page.exclusive || mixed;
+                self.put_page(level, number, Queue::Any, exclusive);
                 return;
             }
+            self.pages.remove(&(level, number));
             if level == 0 {
                 let first = number * SEGMENT_BLOCKS;
                 let waiting: Vec<u64> =
-                    self.partials.range(first..first + SEGMENT_BLOCKS).map(|(&block, _)| block).collect();
+                    self.open.range(first..first + SEGMENT_BLOCKS).map(|(&block, _)| block).collect();
                 for block in waiting {
                     self.verify_block(block, result);
                 }
@@ -90,13 +214,46 @@ impl Download {
         }
     }
 
-    /// Both packets of a page, for asking them again.
-    pub(super) fn page_items(&self, level: u8, number: u64) -> Vec<Item> {
-        (0..self.halves(level, number))
-            .map(|half| Item::Hash {
-                level,
-                first: number * tree::PAGE_CVS + (half * tree::PACKET_CVS) as u64,
-            })
-            .collect()
+    /// Begins anew the pages of which a banned source has sent a part.
+    pub(super) fn discard_pages_from(&mut self, source: SourceId) {
+        let sent = |page: &OpenPage| page.halves.iter().any(|half| half.from == Some(source));
+        let bad: Vec<_> = self
+            .pages
+            .iter()
+            .filter(|(_, page)| sent(page))
+            .map(|(at, page)| (*at, page.exclusive))
+            .collect();
+        for ((level, number), exclusive) in bad {
+            self.put_page(level, number, Queue::Any, exclusive);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{BLOCK_BYTES, ContentId};
+
+    /// A page of two packets that came from sources 1 and 2 and is wrong; source 1 sends one of them again,
+    /// and is then found out for something else. Who is asked next must be asked for all of it.
+    #[test]
+    fn a_page_that_must_come_from_one_source_still_must_when_one_is_banned() {
+        let id = ContentId { root: [1; 32], length: 64 * BLOCK_BYTES as u64 };
+        let mut download = Download::new(id, false, |_| false);
+        let items = download.open_pages(0, Queue::Any, false);
+        let [Item::Hash { first: a, .. }, Item::Hash { first: b, .. }] = items[..] else {
+            panic!("{items:?}")
+        };
+        let wrong = [[7; 32]; tree::PACKET_CVS];
+        assert!(download.insert_hashes(1, 0, a, &wrong, None).fresh);
+        let result = download.insert_hashes(2, 0, b, &wrong, None);
+        assert!(result.fresh && result.culprits.is_empty(), "one of two");
+        download.request(items[0], 1, false);
+        assert_eq!(download.need(items[1], 2), Need::OtherSource);
+        assert!(download.insert_hashes(1, 0, a, &wrong, Some(download.epoch())).fresh);
+        download.discard_from(1);
+        download.request(items[0], 2, false);
+        assert_eq!(download.need(items[1], 2), Need::ThisSource);
+        assert_eq!(download.need(items[1], 3), Need::OtherSource);
     }
 }

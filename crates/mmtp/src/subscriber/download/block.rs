@@ -1,0 +1,154 @@
+//! A block that is open: asked for, at least in part, and not verified. A bit for each chunk in each mask.
+
+use crate::id::ChunksPerBlock;
+use crate::subscriber::item::{PATHS_MAX, PathId, Queue, SourceId};
+
+/// Copies of one chunk in flight at most: the first, one asked redundantly on another path, and one as a
+/// probe.
+const COPIES_MAX: u32 = 3;
+const _: () = assert!(PATHS_MAX <= 256, "a path is a byte");
+
+/// The state of each chunk. A chunk that is not here is in flight or in one [`Queue`].
+pub(super) struct OpenBlock {
+    pub(super) cut: ChunksPerBlock,
+    /// Requests with a lower number were sent before the block was opened: what they asked of it is of an
+    /// earlier attempt.
+    pub(super) opened: u64,
+    /// Chunks that are here.
+    pub(super) have: u64,
+    /// Copies in flight, in binary: the lower bits, the higher bits. Also counted once a chunk is here.
+    copies: [u64; 2],
+    /// In [`Queue::First`] of `opener`.
+    first: u64,
+    opener: u8,
+    /// In [`Queue::Retry`] of the path in `retrier`.
+    retry: u64,
+    retrier: [u8; 64],
+    /// In [`Queue::Any`].
+    any: u64,
+    /// Chunks that have expired once: the next time any path may ask.
+    pub(super) expired: u64,
+    /// Chunks that were asked on a second path while in flight on the first.
+    pub(super) redundant: u64,
+    /// Who sent each chunk.
+    pub(super) from: [SourceId; 64],
+    /// After a mixed block failed: only this source may fill it.
+    pub(super) exclusive_to: Option<SourceId>,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl OpenBlock {
+    /// A block that nothing has been asked of; all its `chunks` wait for path `opener`.
+    pub(super) fn new(cut: ChunksPerBlock, chunks: u32, opener: PathId, opened: u64) -> Self {
+        Self {
+            cut,
+            opened,
+            have: 0,
+            copies: [0; 2],
+            first: if chunks >= 64 { u64::MAX } else { (1 << chunks) - 1 },
+            opener: opener as u8,
+            retry: 0,
+            retrier: [0; 64],
+            any: 0,
+            expired: 0,
+            redundant: 0,
+            from: [SourceId::MAX; 64],
+            exclusive_to: None,
+            bytes: Vec::new(),
+        }
+    }
+
+    /// Whether `source` may send of it.
+    pub(super) fn permits(&self, source: SourceId) -> bool {
+        self.exclusive_to.is_none_or(|only| only == source)
+    }
+
+    /// Chunks in flight.
+    pub(super) const fn in_flight(&self) -> u64 {
+        self.copies[0] | self.copies[1]
+    }
+
+    /// Copies of chunk `i` in flight.
+    pub(super) const fn copies_of(&self, i: u32) -> u32 {
+        (self.copies[0] >> i & 1) as u32 + 2 * (self.copies[1] >> i & 1) as u32
+    }
+
+    /// Whether one more copy of chunk `i` may be asked for.
+    pub(super) const fn has_room(&self, i: u32) -> bool {
+        self.copies_of(i) < COPIES_MAX
+    }
+
+    pub(super) fn add_copy(&mut self, i: u32) {
+        debug_assert!(self.has_room(i), "too many copies");
+        let carry = self.copies[0] & 1 << i;
+        self.copies[0] ^= 1 << i;
+        self.copies[1] ^= carry;
+    }
+
+    pub(super) fn remove_copy(&mut self, i: u32) {
+        debug_assert!(self.copies_of(i) > 0, "there is none");
+        let borrow = !self.copies[0] & 1 << i;
+        self.copies[0] ^= 1 << i;
+        self.copies[1] ^= borrow;
+    }
+
+    /// The chunks in `queue`.
+    pub(super) fn queued(&self, queue: Queue) -> u64 {
+        match queue {
+            Queue::Any => self.any,
+            Queue::First(p) if usize::from(self.opener) == p => self.first,
+            Queue::First(_) => 0,
+            Queue::Retry(p) => {
+                bits(self.retry).filter(|i| usize::from(self.retrier[*i as usize]) == p).map(|i| 1 << i).sum()
+            }
+        }
+    }
+
+    /// The queue of chunk `i`, if it is in one.
+    pub(super) fn queue_of(&self, i: u32) -> Option<Queue> {
+        let bit = 1 << i;
+        if self.any & bit != 0 {
+            Some(Queue::Any)
+        } else if self.first & bit != 0 {
+            Some(Queue::First(usize::from(self.opener)))
+        } else if self.retry & bit != 0 {
+            Some(Queue::Retry(usize::from(self.retrier[i as usize])))
+        } else {
+            None
+        }
+    }
+
+    /// Puts chunk `i`, which is in none, into [`Queue::Any`] or [`Queue::Retry`].
+    pub(super) fn enqueue(&mut self, i: u32, queue: Queue) {
+        match queue {
+            Queue::Any => self.any |= 1 << i,
+            Queue::Retry(p) => {
+                self.retry |= 1 << i;
+                self.retrier[i as usize] = p as u8;
+            }
+            Queue::First(_) => debug_assert!(false, "only what is new"),
+        }
+    }
+
+    /// Takes chunk `i` out of its queue; which one, if that holds nothing of this block any more.
+    pub(super) fn dequeue(&mut self, i: u32) -> Option<Queue> {
+        let queue = self.queue_of(i)?;
+        (self.any, self.first, self.retry) =
+            (self.any & !(1 << i), self.first & !(1 << i), self.retry & !(1 << i));
+        (self.queued(queue) == 0).then_some(queue)
+    }
+
+    /// Every queue that holds something of this block.
+    pub(super) fn queues(&self) -> impl Iterator<Item = Queue> {
+        bits(self.any | self.first | self.retry).filter_map(|i| self.queue_of(i))
+    }
+}
+
+/// The set bits, lowest first.
+pub(in crate::subscriber) fn bits(mut mask: u64) -> impl Iterator<Item = u32> {
+    std::iter::from_fn(move || {
+        let bit = (mask != 0).then(|| mask.trailing_zeros())?;
+        mask &= mask - 1;
+        Some(bit)
+    })
+}

@@ -1,0 +1,139 @@
+//! What becomes of whole blocks: unrequested, assigned, reserved, open.
+
+use std::ops::Range;
+
+use super::block::OpenBlock;
+use super::state::{Download, Unit};
+use crate::id::ChunksPerBlock;
+use crate::range_set::RangeSet;
+use crate::subscriber::item::{PathId, Queue, SourceId};
+
+impl Download {
+    /// Assigns the first unrequested blocks of one segment to path `p`; false if there are none.
+    pub(in crate::subscriber) fn assign(&mut self, p: PathId) -> bool {
+        let Some(taken) = self.unrequested.take_segment() else { return false };
+        self.assigned.entry(p).or_default().insert_new(taken);
+        true
+    }
+
+    /// Assigns one unrequested block.
+    #[cfg(test)]
+    pub(in crate::subscriber) fn assign_one(&mut self, p: PathId, block: u64) {
+        assert!(self.unrequested.remove(block));
+        self.assigned.entry(p).or_default().insert_new(block..block + 1);
+    }
+
+    /// Blocks assigned to path `p` that it has not begun.
+    pub(in crate::subscriber) fn assigned(&self, p: PathId) -> u64 {
+        self.assigned.get(&p).map_or(0, RangeSet::len)
+    }
+
+    /// The last blocks assigned to path `q`, at most `blocks`, are assigned to path `p`.
+    pub(in crate::subscriber) fn reassign(&mut self, q: PathId, p: PathId, blocks: u64) {
+        if let Some(taken) = self.take_assigned(q, blocks) {
+            self.assigned.entry(p).or_default().insert_new(taken);
+        }
+    }
+
+    pub(super) fn take_assigned(&mut self, q: PathId, blocks: u64) -> Option<Range<u64>> {
+        let set = self.assigned.get_mut(&q)?;
+        let taken = set.take_last(blocks);
+        if set.is_empty() {
+            self.assigned.remove(&q);
+        }
+        taken
+    }
+
+    /// Reserves up to `blocks` unrequested blocks in a row.
+    pub(in crate::subscriber) fn reserve(&mut self, blocks: u64) -> Option<Range<u64>> {
+        let first = self.unrequested.first_in(0..u64::MAX)?.start;
+        // A bound is where it is to end, though the segment goes on.
+        let taken = self.unrequested.take(first..first.saturating_add(blocks), blocks)?;
+        self.reserved.insert_new(taken.clone());
+        Some(taken)
+    }
+
+    /// Reserves the first `blocks` of the last `share` blocks that are assigned to path `q`; the others of
+    /// these are unrequested.
+    pub(in crate::subscriber) fn reserve_assigned(
+        &mut self,
+        q: PathId,
+        share: u64,
+        blocks: u64,
+    ) -> Option<Range<u64>> {
+        let taken = self.take_assigned(q, share)?;
+        let end = taken.end.min(taken.start.saturating_add(blocks));
+        self.unrequested.insert_new(end..taken.end);
+        self.reserved.insert_new(taken.start..end);
+        Some(taken.start..end)
+    }
+
+    /// Those of these blocks that are reserved are unrequested again.
+    pub(in crate::subscriber) fn release(&mut self, blocks: Range<u64>) {
+        while let Some(part) = self.reserved.take(blocks.clone(), u64::MAX) {
+            self.unrequested.insert_new(part);
+        }
+    }
+
+    /// Takes `block` out of the state that it is in, if nothing has been asked of it; whether that was so.
+    pub(super) fn take_unbegun(&mut self, block: u64) -> bool {
+        if self.unrequested.remove(block) || self.reserved.remove(block) {
+            return true;
+        }
+        let path = self.assigned.iter_mut().find_map(|(p, set)| set.remove(block).then_some(*p));
+        if let Some(p) = path
+            && self.assigned(p) == 0
+        {
+            self.assigned.remove(&p);
+        }
+        path.is_some()
+    }
+
+    /// Opens the first block assigned to path `p`, to be asked for in chunks of `cut`: by it, and of `source`
+    /// alone if a mixed copy of the block was wrong. Returns which.
+    pub(in crate::subscriber) fn begin(
+        &mut self,
+        p: PathId,
+        cut: ChunksPerBlock,
+        source: SourceId,
+    ) -> Option<u64> {
+        let set = self.assigned.get_mut(&p)?;
+        let block = set.take(0..u64::MAX, 1)?.start;
+        if set.is_empty() {
+            self.assigned.remove(&p);
+        }
+        self.put_block(block, cut, p, source);
+        self.waiting.insert((Queue::First(p), Unit::Block(block)));
+        Some(block)
+    }
+
+    pub(super) fn put_block(&mut self, block: u64, cut: ChunksPerBlock, opener: PathId, source: SourceId) {
+        self.epoch += 1;
+        let chunks = self.id.chunks_in_block(block, cut);
+        let mut new = OpenBlock::new(cut, chunks, opener, self.epoch);
+        new.exclusive_to = self.rejected.contains_key(&block).then_some(source);
+        let old = self.open.insert(block, new);
+        debug_assert!(old.is_none(), "block {block} is open already");
+    }
+
+    pub(super) fn take_open(&mut self, block: u64) -> Option<OpenBlock> {
+        let open = self.open.remove(&block)?;
+        for queue in open.queues() {
+            self.waiting.remove(&(queue, Unit::Block(block)));
+        }
+        Some(open)
+    }
+
+    /// Takes back a block that one source alone was to fill, or whose packets are too large for the path that
+    /// would take it over: its bytes are dropped and it is unrequested again.
+    pub(in crate::subscriber) fn reopen(&mut self, block: u64) {
+        if self.take_open(block).is_some() {
+            self.unrequested.insert_new(block..block + 1);
+        }
+    }
+
+    /// The cut of an open block.
+    pub(in crate::subscriber) fn cut_of(&self, block: u64) -> Option<ChunksPerBlock> {
+        self.open.get(&block).map(|open| open.cut)
+    }
+}

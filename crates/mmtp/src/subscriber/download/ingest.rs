@@ -1,0 +1,170 @@
+//! What arrives: whether it is welcome, whether it is right, and whom to blame if it is not.
+
+use super::block::bits;
+use super::state::{BLOCKS_OPEN_MAX, Download, IngestResult, REJECTED_MAX, Unit, place};
+use crate::id::{ChunksPerBlock, SEGMENT_BLOCKS};
+use crate::subscriber::item::{Queue, SourceId};
+use crate::subscriber::poisoning::{RejectedBlock, find_culprits};
+use crate::tree::CheckResult;
+use crate::wire::Packet;
+
+impl Download {
+    /// Whether an answer has the form that the content's name alone demands: what has not can only be wrong.
+    pub(in crate::subscriber) fn is_well_formed(&self, packet: &Packet<'_>) -> bool {
+        match packet {
+            Packet::Data(data) => self.id.chunk_wire_len(data.chunk, data.cut) == Some(data.payload.len()),
+            Packet::Hashes(hashes) => hashes.cvs.len() == self.hash_count(hashes.level, hashes.first),
+            Packet::Meta(meta) => meta.content == self.id,
+            _ => true,
+        }
+    }
+
+    /// A META arrived; whether it was wanted.
+    pub(in crate::subscriber) fn insert_meta(&mut self) -> bool {
+        let Some(meta) = self.meta.take() else { return false };
+        if let Some(queue) = meta.queue {
+            self.waiting.remove(&(queue, Unit::Meta));
+        }
+        true
+    }
+
+    /// A chunk arrived from `source`; `pending` is the number of the request, if it was in flight.
+    pub(in crate::subscriber) fn insert_chunk(
+        &mut self,
+        source: SourceId,
+        cut: ChunksPerBlock,
+        chunk: u64,
+        payload: &[u8],
+        pending: Option<u64>,
+    ) -> IngestResult {
+        let (block, i) = place(cut, chunk);
+        let Some((_, offset, len)) = self.id.chunk_extent(chunk, cut) else { return IngestResult::default() };
+        let wire_len = self.id.chunk_wire_len(chunk, cut);
+        let open = self.open.get_mut(&block).filter(|open| open.cut == cut);
+        let Some(open) = open else { return IngestResult::default() };
+        if pending.is_some_and(|epoch| epoch >= open.opened) {
+            open.remove_copy(i);
+        }
+        let welcome = open.have >> i & 1 == 0 && wire_len == Some(payload.len()) && open.permits(source);
+        if !welcome {
+            return IngestResult::default();
+        }
+        if open.bytes.is_empty() {
+            open.bytes = vec![0; self.id.block_len(block)];
+        }
+        let (Some(to), Some(from)) = (open.bytes.get_mut(offset..offset + len), payload.get(..len)) else {
+            return IngestResult::default();
+        };
+        to.copy_from_slice(from);
+        open.have |= 1 << i;
+        open.from[i as usize] = source;
+        if let Some(queue) = open.dequeue(i) {
+            self.waiting.remove(&(queue, Unit::Block(block)));
+        }
+        let mut result = IngestResult { fresh: true, ..IngestResult::default() };
+        self.verify_block(block, &mut result);
+        result
+    }
+
+    /// A whole block arrived from `source`. What came of it in packets is dropped; `None` if it is here
+    /// already, or only another source may fill it.
+    pub(in crate::subscriber) fn insert_block(
+        &mut self,
+        source: SourceId,
+        block: u64,
+        bytes: &[u8],
+    ) -> Option<IngestResult> {
+        let cut = ChunksPerBlock::new(1)?;
+        let fits = block < self.id.blocks() && bytes.len() == self.id.block_len(block);
+        if !fits || self.is_complete() || self.is_done(block) {
+            return None;
+        }
+        match self.open.get(&block) {
+            Some(open) => {
+                let whole = open.have.count_ones() >= self.id.chunks_in_block(block, open.cut);
+                if whole || !open.permits(source) {
+                    return None;
+                }
+                self.take_open(block);
+            }
+            None if self.open.len() >= BLOCKS_OPEN_MAX => {
+                // Too many wait for the pages that prove them; this one is for later.
+                self.release(block..block + 1);
+                return None;
+            }
+            None => {
+                let unbegun = self.take_unbegun(block);
+                debug_assert!(unbegun, "block {block} was in no state");
+            }
+        }
+        self.put_block(block, cut, 0, source);
+        self.open.get_mut(&block)?.dequeue(0);
+        Some(self.insert_chunk(source, cut, block, bytes, None))
+    }
+
+    /// Verifies `block` if all of it is here.
+    pub(super) fn verify_block(&mut self, block: u64, result: &mut IngestResult) {
+        let Some(open) = self.open.get(&block) else { return };
+        let chunks = self.id.chunks_in_block(block, open.cut);
+        if open.have.count_ones() < chunks {
+            return;
+        }
+        match self.verifier.check(block, &open.bytes) {
+            // It was asked for when the block was begun, and may have been dropped since.
+            CheckResult::PageMissing => drop(self.open_pages(block, Queue::Any, false)),
+            CheckResult::Valid(cv) => {
+                let Some(open) = self.take_open(block) else { return };
+                for copy in self.rejected.remove(&block).unwrap_or_default() {
+                    find_culprits(&open.bytes, &copy, |source| result.culprits.push((source, block)));
+                }
+                self.mark_done(block);
+                let segment = block / SEGMENT_BLOCKS;
+                if self.segment_done(segment) {
+                    self.verifier.forget_page(0, segment);
+                }
+                result.verified.push((block, open.bytes, cv));
+            }
+            CheckResult::Invalid => {
+                let Some(open) = self.take_open(block) else { return };
+                let senders = &open.from[..chunks as usize];
+                if senders.iter().all(|s| *s == senders[0]) {
+                    result.culprits.push((senders[0], block));
+                } else if self.rejected.len() < REJECTED_MAX {
+                    let copies = self.rejected.entry(block).or_default();
+                    copies.push(RejectedBlock { bytes: open.bytes, from: open.from, cut: open.cut });
+                }
+                self.unrequested.insert_new(block..block + 1);
+            }
+        }
+    }
+
+    /// Whether every block of `segment` is verified, so that its page is of no more use.
+    fn segment_done(&self, segment: u64) -> bool {
+        let first = segment * SEGMENT_BLOCKS;
+        let end = (first + SEGMENT_BLOCKS).min(self.id.blocks());
+        (first..end).all(|block| self.is_done(block))
+    }
+
+    /// Drops what a banned source contributed and nobody has verified: it is to be asked again.
+    pub(in crate::subscriber) fn discard_from(&mut self, source: SourceId) {
+        let mut reopen = Vec::new();
+        for (&block, open) in &mut self.open {
+            if open.exclusive_to == Some(source) {
+                reopen.push(block);
+                continue;
+            }
+            let bad: Vec<u32> = bits(open.have).filter(|i| open.from[*i as usize] == source).collect();
+            for i in bad {
+                open.have &= !(1 << i);
+                if open.in_flight() >> i & 1 == 0 {
+                    open.enqueue(i, Queue::Any);
+                    self.waiting.insert((Queue::Any, Unit::Block(block)));
+                }
+            }
+        }
+        for block in reopen {
+            self.reopen(block);
+        }
+        self.discard_pages_from(source);
+    }
+}

@@ -1,0 +1,142 @@
+//! The state of a content's blocks and packets, and what is told of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::block::OpenBlock;
+use super::page::{OpenPage, Single};
+use crate::bitmap::Bitmap;
+use crate::id::{ChunksPerBlock, ContentId};
+use crate::range_set::RangeSet;
+use crate::subscriber::item::{PathId, Queue, SourceId};
+use crate::subscriber::poisoning::RejectedBlock;
+use crate::tree::{ChainingValue, Outboard, Verifier};
+
+/// Blocks asked for and not verified, over all contents: 32 MiB, the larger part of what a transfer needs of
+/// memory.
+pub const BLOCKS_OPEN_MAX: usize = 2_048;
+/// Poisoned copies kept per content until the right bytes tell who lied.
+pub(super) const REJECTED_MAX: usize = 16;
+
+/// One content being fetched.
+pub(in crate::subscriber) struct Download {
+    pub(in crate::subscriber) id: ContentId,
+    /// Blocks that nobody is to fetch yet.
+    pub(super) unrequested: RangeSet,
+    /// Blocks that a path is to fetch and has not begun; no empty sets.
+    pub(super) assigned: BTreeMap<PathId, RangeSet>,
+    /// Blocks that a source of another kind is to deliver.
+    pub(super) reserved: RangeSet,
+    pub(super) open: BTreeMap<u64, OpenBlock>,
+    pub(super) done: Bitmap,
+    pub(super) done_blocks: u64,
+    pub(super) pages: BTreeMap<(u8, u64), OpenPage>,
+    /// What the content is, while it is wanted.
+    pub(super) meta: Option<Single>,
+    /// Where in the above something is in which queue.
+    pub(super) waiting: BTreeSet<(Queue, Unit)>,
+    /// The last number given to what was opened.
+    pub(super) epoch: u64,
+    pub(super) verifier: Verifier,
+    pub(super) rejected: BTreeMap<u64, Vec<RejectedBlock>>,
+    /// All pages, where they are known from the start.
+    pub(in crate::subscriber) outboard: Option<Outboard>,
+}
+
+/// What packets are of, in the order in which they are asked for: pages from the top down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::subscriber) enum Unit {
+    Meta,
+    Page(std::cmp::Reverse<u8>, u64),
+    Block(u64),
+}
+
+impl Unit {
+    pub(super) const fn of_page(level: u8, number: u64) -> Self {
+        Self::Page(std::cmp::Reverse(level), number)
+    }
+}
+
+/// What became of something that arrived.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(in crate::subscriber) struct IngestResult {
+    /// It was new.
+    pub(in crate::subscriber) fresh: bool,
+    /// Blocks verified by it.
+    pub(in crate::subscriber) verified: Vec<(u64, Vec<u8>, ChainingValue)>,
+    /// Sources proven to have sent wrong bytes, with the block.
+    pub(in crate::subscriber) culprits: Vec<(SourceId, u64)>,
+}
+
+impl Download {
+    /// A content of which nothing has been asked; `have` says which blocks are here already.
+    pub(in crate::subscriber) fn new(id: ContentId, meta_wanted: bool, have: impl Fn(u64) -> bool) -> Self {
+        let blocks = id.blocks();
+        let mut new = Self {
+            id,
+            unrequested: RangeSet::default(),
+            assigned: BTreeMap::new(),
+            reserved: RangeSet::default(),
+            open: BTreeMap::new(),
+            done: Bitmap::new(blocks),
+            done_blocks: 0,
+            pages: BTreeMap::new(),
+            meta: meta_wanted.then(|| Single::waiting(Queue::Any)),
+            waiting: BTreeSet::new(),
+            epoch: 0,
+            verifier: Verifier::new(id),
+            rejected: BTreeMap::new(),
+            outboard: None,
+        };
+        if meta_wanted {
+            new.waiting.insert((Queue::Any, Unit::Meta));
+        }
+        let mut first = 0;
+        for block in 0..blocks {
+            if have(block) {
+                new.unrequested.insert_new(first..block);
+                first = block + 1;
+                new.mark_done(block);
+            }
+        }
+        new.unrequested.insert_new(first..blocks);
+        new
+    }
+
+    pub(in crate::subscriber) fn is_done(&self, block: u64) -> bool {
+        self.done.contains(block)
+    }
+
+    pub(super) fn mark_done(&mut self, block: u64) {
+        let new = self.done.insert(block);
+        debug_assert!(new, "block {block} verified twice");
+        self.done_blocks += u64::from(new);
+    }
+
+    pub(in crate::subscriber) fn blocks_left(&self) -> u64 {
+        self.id.blocks() - self.done_blocks
+    }
+
+    pub(in crate::subscriber) fn blocks_open(&self) -> usize {
+        self.open.len()
+    }
+
+    pub(in crate::subscriber) const fn blocks_unrequested(&self) -> u64 {
+        self.unrequested.len()
+    }
+
+    /// Whether every block is verified, and known what it is if that was asked.
+    pub(in crate::subscriber) fn is_complete(&self) -> bool {
+        self.blocks_left() == 0 && self.meta.is_none()
+    }
+
+    /// The number of a request that goes out now.
+    pub(in crate::subscriber) const fn epoch(&self) -> u64 {
+        self.epoch
+    }
+}
+
+/// Block of a chunk, and its place in the block.
+pub(super) fn place(cut: ChunksPerBlock, chunk: u64) -> (u64, u32) {
+    let chunks = u64::from(cut.get());
+    (chunk / chunks, (chunk % chunks) as u32)
+}

@@ -1,0 +1,58 @@
+//! What can be asked for, one packet each, and the numbers that name contents, paths and sources.
+
+use crate::id::ChunksPerBlock;
+
+/// A path, by the order in which it was added.
+pub type PathId = usize;
+/// A content being fetched, by the order in which it was added.
+pub type DownloadId = u32;
+/// A source, by the order in which it was added.
+pub type SourceId = u8;
+/// The most paths one subscriber can have.
+pub const PATHS_MAX: usize = 256;
+/// The most sources one subscriber can have.
+pub const SOURCES_MAX: usize = 250;
+
+/// One packet's worth of something to ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Item {
+    /// What the content is.
+    Meta,
+    /// One packet of chaining values.
+    Hash { level: u8, first: u64 },
+    /// One chunk.
+    Data { cut: ChunksPerBlock, chunk: u64 },
+}
+
+/// Whether something is still missing, as seen by one source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    /// It is, and this source may send it.
+    ThisSource,
+    /// It is, and only another source may send it.
+    OtherSource,
+    /// It is not.
+    None,
+}
+
+/// Who asks for what is not in flight, and when: in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Queue {
+    /// The path on which it was lost for the first time.
+    Retry(PathId),
+    /// Any path that may.
+    Any,
+    /// The path that has begun its block and had no room for all of it yet.
+    First(PathId),
+}
+
+/// What becomes of a packet that is no longer expected on path `PathId`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GiveUp {
+    /// It was lost: the path asks again, the second time any path.
+    Lost(PathId),
+    /// The path does not answer, or will not: any path asks.
+    Elsewhere,
+    /// The source wants it asked in another form: the path asks again at once.
+    Again(PathId),
+}

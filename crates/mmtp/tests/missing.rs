@@ -1,0 +1,213 @@
+//! What is missing is asked of whoever can bring it: a subscriber and real publishers, 10 ms apart, whose
+//! answers a test can hold back.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::net::SocketAddr;
+
+use algo::control::Algorithm;
+use algo::{Machine as _, Output, Span, Time};
+use mmtp::id::BLOCK_BYTES;
+use mmtp::publisher::{ContentInfo, ContentStore, Publisher, Reply, ReplyBody};
+use mmtp::subscriber::{DownloadId, Event, Input, PathConfig, PathId, SourceId, Subscriber};
+use mmtp::tree::{Outboard, PACKET_CVS};
+use mmtp::wire::{self, Packet, RangeKind};
+
+/// Contents, with their trees.
+#[derive(Clone, Default)]
+struct Shelf(Vec<(Vec<u8>, Outboard)>);
+
+impl Shelf {
+    fn of(contents: &[&[u8]]) -> Self {
+        Self(contents.iter().map(|bytes| (bytes.to_vec(), Outboard::of_bytes(bytes))).collect())
+    }
+
+    fn get(&self, root: &[u8; 32]) -> &(Vec<u8>, Outboard) {
+        self.0.iter().find(|(_, tree)| tree.id().root == *root).expect("the publisher asks for what exists")
+    }
+
+    /// The packets of a reply, as a world makes them.
+    fn packets(&self, reply: Reply) -> Vec<Vec<u8>> {
+        match reply.body {
+            ReplyBody::Packet(bytes) => vec![bytes],
+            ReplyBody::Hashes { tag, content, level, first, count } => {
+                let mut out = Vec::new();
+                let cvs = self.get(&content.root).1.cvs(level, first, count).expect("they exist");
+                wire::emit_hashes(&mut out, tag, level, first, cvs);
+                vec![out]
+            }
+            ReplyBody::Chunks { tag, content, cut, first, count } => (first..first + u64::from(count))
+                .map(|n| {
+                    let (block, offset, len) = content.chunk_extent(n, cut).expect("it exists");
+                    let start = block as usize * BLOCK_BYTES + offset;
+                    let bytes = &self.get(&content.root).0[start..start + len];
+                    let mut out = Vec::new();
+                    wire::emit_data(&mut out, tag, cut, n, bytes, content.chunk_wire_len(n, cut).unwrap());
+                    out
+                })
+                .collect(),
+        }
+    }
+}
+
+impl ContentStore for Shelf {
+    fn info(&self, root: &[u8; 32]) -> Option<ContentInfo<'_>> {
+        let (_, tree) = self.0.iter().find(|(_, tree)| tree.id().root == *root)?;
+        Some(ContentInfo { id: tree.id(), name: b"", collection: false })
+    }
+}
+
+struct World {
+    subscriber: Subscriber,
+    /// One a path.
+    publishers: Vec<Publisher<Shelf>>,
+    silent: BTreeSet<PathId>,
+    now: Time,
+    wire: VecDeque<(Time, PathId, Vec<u8>)>,
+    complete: BTreeSet<DownloadId>,
+    /// Chunks asked on each path, one packet each, by download's length.
+    asked: Vec<(PathId, u64, u64)>,
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            subscriber: Subscriber::new(&[5; 32]),
+            publishers: Vec::new(),
+            silent: BTreeSet::new(),
+            now: Time::ZERO,
+            wire: VecDeque::new(),
+            complete: BTreeSet::new(),
+            asked: Vec::new(),
+        }
+    }
+
+    /// A source of these contents, and a path to it.
+    fn source(&mut self, shelf: &Shelf, payload_max: usize) -> (SourceId, PathId) {
+        let source = self.subscriber.add_source().expect("few sources");
+        let control = Algorithm::by_name("reno").expect("it is there");
+        let config = PathConfig { group: 0, control, payload_max, receive_buffer: 1 << 24 };
+        let path = self.subscriber.add_path(source, &config).expect("few paths");
+        self.publishers.push(Publisher::new(shelf.clone(), [3; 32]));
+        (source, path)
+    }
+
+    fn add(&mut self, bytes: &[u8]) -> DownloadId {
+        self.subscriber.add_download(Outboard::of_bytes(bytes).id(), false, |_| false)
+    }
+
+    /// Takes all that the subscriber has to say; returns when it wants to be woken.
+    fn drain(&mut self) -> Time {
+        let home: SocketAddr = "192.0.2.1:9".parse().expect("an address");
+        loop {
+            match self.subscriber.poll(self.now) {
+                Output::Wait(until) => return until,
+                Output::Event(Event::Complete { download }) => drop(self.complete.insert(download)),
+                Output::Event(_) => {}
+                Output::Send(sent) => {
+                    if let Ok(Packet::Request(request)) = wire::parse(&sent.bytes) {
+                        for range in request.ranges.filter(|r| matches!(r.kind, RangeKind::Data(_))) {
+                            let chunks = range.first..range.first + u64::from(range.count);
+                            self.asked.extend(chunks.map(|n| (sent.path, request.content.length, n)));
+                        }
+                    }
+                    let publisher = &mut self.publishers[sent.path];
+                    publisher.handle(self.now, (home, &sent.bytes));
+                    while let Output::Send(reply) = publisher.poll(self.now) {
+                        for packet in publisher.store().packets(reply) {
+                            self.wire.push_back((self.now + Span::from_millis(10), sent.path, packet));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Runs until `end` says so, for a minute at most; whether it did.
+    fn run_until(&mut self, mut end: impl FnMut(&Self) -> bool) -> bool {
+        let limit = self.now + Span::from_secs(60);
+        loop {
+            let wait = self.drain();
+            if end(self) {
+                return true;
+            }
+            match self.wire.front() {
+                Some((at, ..)) if *at <= wait => {
+                    let (at, path, bytes) = self.wire.pop_front().expect("it was there");
+                    self.now = self.now.max(at);
+                    if !self.silent.contains(&path) {
+                        let (stride, marked) = (bytes.len(), false);
+                        self.subscriber
+                            .handle(self.now, Input::Datagrams { path, bytes: &bytes, stride, marked });
+                    }
+                }
+                _ => self.now = self.now.max(wait),
+            }
+            if self.now > limit {
+                return false;
+            }
+        }
+    }
+
+    fn window(&self, path: PathId) -> u32 {
+        self.subscriber.paths().nth(path).expect("a path").cwnd
+    }
+}
+
+fn sample(name: &[u8], len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    blake3::Hasher::new().update(name).finalize_xof().fill(&mut bytes);
+    bytes
+}
+
+#[test]
+fn all_that_is_late_elsewhere_is_asked_again_though_one_request_has_no_room_for_it() {
+    const BLOCKS: u64 = 40;
+    let (first, second) = (sample(b"first", 40_000_000), sample(b"second", BLOCKS as usize * BLOCK_BYTES));
+    let shelf = Shelf::of(&[&first, &second]);
+    let mut world = World::new();
+    for _ in 0..2 {
+        // One chunk a block, so that few fill a request.
+        world.source(&shelf, 65_507);
+    }
+    let warm_up = world.add(&first);
+    assert!(world.run_until(|world| world.complete.contains(&warm_up)));
+    assert!((0..2).all(|path| world.window(path) >= 2 * BLOCKS as u32), "windows with room for all");
+    let before = world.subscriber.redundant();
+    world.asked.clear();
+    world.add(&second);
+    world.drain();
+    let chunks: BTreeSet<u64> = world.asked.iter().map(|(_, _, chunk)| *chunk).collect();
+    let silent = world.asked[0].0;
+    assert!(chunks.len() as u64 == BLOCKS && world.asked.iter().all(|(path, ..)| *path == silent));
+    world.asked.clear();
+    world.silent.insert(silent);
+    let timeouts = |world: &World| world.subscriber.paths().nth(silent).expect("a path").counters.timeouts;
+    assert_eq!(timeouts(&world), 0);
+    let all = |world: &World| {
+        let elsewhere = world.asked.iter().filter(|(path, ..)| *path != silent);
+        elsewhere.map(|(_, _, chunk)| *chunk).collect::<BTreeSet<u64>>().len() as u64
+    };
+    assert!(world.run_until(|world| all(world) > 0), "the other path helps");
+    assert_eq!((all(&world), timeouts(&world)), (BLOCKS, 0), "with everything, at once");
+    let hashes = BLOCKS.div_ceil(PACKET_CVS as u64);
+    assert_eq!(world.subscriber.redundant() - before, BLOCKS + hashes, "each packet counts once");
+}
+
+#[test]
+fn what_one_source_lacks_does_not_keep_it_from_what_it_has() {
+    let warm_up = sample(b"warm up", 30_000_000);
+    let (a, b) = (sample(b"a", 60 * BLOCK_BYTES), sample(b"b", 3 * BLOCK_BYTES));
+    let mut world = World::new();
+    let (_, first) = world.source(&Shelf::of(&[&warm_up, &a, &b]), 1_472);
+    let download = world.add(&warm_up);
+    assert!(world.run_until(|world| world.complete.contains(&download)));
+    assert!(world.window(first) > 1_000, "a window with room for both");
+    let (a, b) = (world.add(&a), (world.add(&b), b));
+    world.drain();
+    assert!(world.asked.iter().any(|(_, length, _)| *length == b.1.len() as u64), "both are asked for");
+    // All of it goes back at once, that of A first: more than 256 packets.
+    world.subscriber.handle(world.now, Input::Down { path: first });
+    let (second, _) = world.source(&Shelf::of(&[&b.1]), 1_472);
+    world.subscriber.mark_unavailable(second, a);
+    assert!(world.run_until(|world| world.complete.contains(&b.0)), "the second source has it");
+}
