@@ -86,8 +86,20 @@ fn is_right(file: &Path, command: &Command) -> bool {
     std::fs::read(file).expect("the file") == *command.content
 }
 
+/// Names the seed when a part of the program panics under it.
+struct SeedGuard(u64);
+
+impl Drop for SeedGuard {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("that was seed {}", self.0);
+        }
+    }
+}
+
 /// Runs one seed; returns how its runs ended.
 fn soak(seed: u64) -> Vec<Option<ErrorKind>> {
+    let _guard = SeedGuard(seed);
     let mut rng = Rng(seed);
     let dir = tempfile::tempdir().expect("a directory");
     let natures = natures(&mut rng);
