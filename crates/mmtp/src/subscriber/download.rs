@@ -23,6 +23,8 @@ const REJECTED_MAX: usize = 16;
 pub(super) struct Download {
     pub(super) id: ContentId,
     pub(super) unrequested: RangeSet,
+    /// Nobody is asked for this block, nor for those after it.
+    pub(super) horizon: u64,
     pub(super) meta_wanted: bool,
     meta_redundant: bool,
     verifier: Verifier,
@@ -84,6 +86,7 @@ impl Download {
         let mut new = Self {
             id,
             unrequested: RangeSet::default(),
+            horizon: u64::MAX,
             meta_wanted,
             meta_redundant: false,
             verifier: Verifier::new(id),
@@ -104,6 +107,11 @@ impl Download {
         }
         new.unrequested.insert_new(first..blocks);
         new
+    }
+
+    /// Whether there is a block that somebody may be asked for and nobody has been.
+    pub(super) fn has_requestable(&self) -> bool {
+        self.unrequested.first_in(0..self.horizon).is_some()
     }
 
     pub(super) fn is_done(&self, block: u64) -> bool {

@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use algo::Span;
 
+use super::download::Download;
 use super::path::Assignment;
 use super::schedule::BLOCKS_OPEN_MAX;
 use super::{DownloadId, Item, PathId, SourceId, Subscriber, WantedItem};
@@ -34,11 +35,12 @@ impl Subscriber {
         if open >= BLOCKS_OPEN_MAX {
             return None;
         }
-        let unrequested = &mut self.downloads[o].unrequested;
-        let reserved = match unrequested.first_in(0..u64::MAX) {
+        let Download { unrequested, horizon, .. } = &mut self.downloads[o];
+        let reserved = match unrequested.first_in(0..*horizon) {
             Some(first) => {
                 // A bound is where it is to end, though the segment goes on.
-                unrequested.take(first.start..first.start.saturating_add(blocks), blocks)?
+                let end = first.start.saturating_add(blocks).min(*horizon);
+                unrequested.take(first.start..end, blocks)?
             }
             None => {
                 let assignment =
@@ -81,10 +83,21 @@ impl Subscriber {
         self.dirty = true;
     }
 
-    /// Blocks of a content that nobody has been asked for.
+    /// From now on nobody is asked for blocks of this content from `end_block` on, and none of them is taken
+    /// from [`insert_block`](Self::insert_block): whoever takes the content in order has no room for them yet.
+    /// Without this call there is no such bound.
+    pub fn set_horizon(&mut self, download: DownloadId, end_block: u64) {
+        let Some(state) = self.downloads.get_mut(download as usize) else { return };
+        state.horizon = end_block;
+        self.first_unrequested = self.first_unrequested.min(download as usize);
+        self.dirty = true;
+    }
+
+    /// Blocks of a content that somebody may be asked for and nobody has been.
     #[must_use]
     pub fn blocks_unrequested(&self, download: DownloadId) -> u64 {
-        self.downloads.get(download as usize).map_or(0, |download| download.unrequested.len())
+        let download = self.downloads.get(download as usize);
+        download.map_or(0, |download| download.unrequested.len_below(download.horizon))
     }
 
     /// Whether a block is not verified yet.
@@ -99,7 +112,7 @@ impl Subscriber {
         let Some(cut) = ChunksPerBlock::new(1) else { return false };
         let Some(state) = self.downloads.get_mut(download as usize) else { return false };
         let fits = block < state.id.blocks().max(1) && bytes.len() == state.id.block_len(block);
-        if !fits || state.is_complete() || state.is_done(block) {
+        if !fits || state.is_complete() || state.is_done(block) || block >= state.horizon {
             return false;
         }
         if state.blocks_open() >= BLOCKS_OPEN_MAX && state.cut_of(block).is_none() {

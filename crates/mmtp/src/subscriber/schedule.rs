@@ -6,7 +6,7 @@
 
 use algo::Time;
 
-use super::download::SourceId;
+use super::download::{Download, SourceId};
 use super::path::{self, Assignment, Path, PathState, REQUEST_PACKETS_MAX};
 use super::{Item, Need, PathId, Subscriber, WantedItem};
 use crate::cookie::AMPLIFICATION;
@@ -271,12 +271,13 @@ impl Subscriber {
             self.first_unrequested += 1;
         }
         let download = (self.first_unrequested..self.downloads.len())
-            .find(|&o| !self.downloads[o].unrequested.is_empty() && !self.cannot_provide(source, o as u32));
+            .find(|&o| self.downloads[o].has_requestable() && !self.cannot_provide(source, o as u32));
         if let Some(download) = download {
             if only.is_some_and(|only| only as usize != download) {
                 return false;
             }
-            let Some(taken) = self.downloads[download].unrequested.take_segment() else { return false };
+            let Download { unrequested, horizon, .. } = &mut self.downloads[download];
+            let Some(taken) = unrequested.take_segment_below(*horizon) else { return false };
             let assignment =
                 Assignment { download: download as u32, block: taken.start, chunk: 0, end: taken.end };
             self.paths[p].assignments.push_back(assignment);
