@@ -4,6 +4,7 @@
 //! wants sent, write what it verified, draw. Everything read in one turn is written in one turn, so that what
 //! a crash can lose is what the journal does not say.
 
+mod reading;
 mod report;
 mod timeouts;
 
@@ -182,6 +183,7 @@ impl Driver {
                 // Checking what is there may have taken long; nobody was asked meanwhile.
                 self.silence.restart(self.clock.now());
             }
+            self.follow_reader(arrivals);
             let deadline = self.drain(arrivals, observer)?;
             arrivals.flush()?;
             if arrivals.is_done() && self.subscriber.is_idle() {
@@ -197,11 +199,9 @@ impl Driver {
                 observer.progress(now, &self.last);
             }
             let tick = now + Span::from_millis(100);
-            self.wait(deadline.min(tick).min(self.refresh_at), observer)?;
+            self.wait(deadline.min(tick).min(self.refresh_at), arrivals, observer)?;
             if self.stop.is_stopped() {
-                return Err(Error::interrupted(
-                    "interrupted; what arrived is kept, and the same command resumes",
-                ));
+                return Err(arrivals.interrupted());
             }
         }
     }
@@ -226,7 +226,11 @@ impl Driver {
                     // Only now: every source that was ruled out meanwhile is to be shown as such.
                     let hopeless =
                         std::mem::take(&mut self.doubtful) && self.subscriber.unobtainable().is_some();
-                    return if hopeless { Err(given_up(&self.sources)) } else { Ok(until.min(until_web)) };
+                    return if hopeless {
+                        Err(given_up(&self.sources, arrivals.reading().is_none()))
+                    } else {
+                        Ok(until.min(until_web))
+                    };
                 }
                 // What sources have done may leave the mirrors something to do, and what mirrors borrow then
                 // may have hashes that sources are to be asked for.
@@ -339,15 +343,19 @@ impl Driver {
     }
 
     /// Waits, then hands over what the sockets have.
-    fn wait(&mut self, until: Time, observer: &mut Observer<'_>) -> Result<()> {
+    fn wait(&mut self, until: Time, arrivals: &Sink, observer: &mut Observer<'_>) -> Result<()> {
         let open =
             self.paths.links.iter().filter_map(|link| Some((link.udp.as_ref()?.as_fd(), Interest::Read)));
         let watch = self.watch.as_ref().and_then(NetworkMonitor::fd).map(|fd| (fd, Interest::Read));
         let web = self.web.as_ref().map(|web| (web.fd(), Interest::Read));
-        let set =
-            std::iter::once((self.stop.wake().as_fd(), Interest::Read)).chain(web).chain(watch).chain(open);
+        let reader = arrivals.reading().map(|(_, buffer)| buffer.wake());
+        let set = std::iter::once((self.stop.wake().as_fd(), Interest::Read)).chain(web).chain(watch);
+        let set = set.chain(open).chain(reader.map(|wake| (wake.as_fd(), Interest::Read)));
         if let Err(e) = self.poller.wait(set, until) {
             return Err(Error::system(format!("waiting for packets: {e}")));
+        }
+        if let Some(wake) = reader {
+            wake.drain();
         }
         self.receive(false, observer);
         Ok(())

@@ -73,6 +73,8 @@ pub(super) struct MirrorDriver {
     comparing: Option<Time>,
     /// The subscriber lends, and knows all hashes.
     proven: bool,
+    /// A later transfer finds what this one has brought.
+    kept: bool,
 }
 
 /// What a [`MirrorDriver`] is made of.
@@ -83,6 +85,8 @@ pub(super) struct MirrorConfig {
     pub(super) check: Check,
     /// Whether the subscriber lends: other sources have the content too.
     pub(super) lent: bool,
+    /// Whether a later transfer finds what this one has brought.
+    pub(super) kept: bool,
 }
 
 impl MirrorDriver {
@@ -98,7 +102,7 @@ impl MirrorDriver {
         first_group: usize,
         observer: &mut Observer<'_>,
     ) -> Result<Self> {
-        let MirrorConfig { client, mirrors, length, check, lent } = parts;
+        let MirrorConfig { client, mirrors, length, check, lent, kept } = parts;
         let algorithm = match Algorithm::by_name("nmcc") {
             Some(nmcc) if nmcc == algorithm => Algorithm::by_name(NMCC_OVER_TCP).unwrap_or(nmcc),
             _ => algorithm,
@@ -141,8 +145,8 @@ impl MirrorDriver {
             return Err(Error::unreachable(format!("no way to any mirror: {why}")));
         }
         let pool = if lent { PoolState::Lending(check) } else { PoolState::Check(check) };
-        let mut new =
-            Self { client, machine, length, mirrors: seen, routes, pool, comparing: None, proven: false };
+        let (mirrors, comparing, proven) = (seen, None, false);
+        let mut new = Self { client, machine, length, mirrors, routes, pool, comparing, proven, kept };
         new.tell_reserve(observer);
         Ok(new)
     }
@@ -207,6 +211,13 @@ impl MirrorDriver {
             {
                 subscriber.mark_unavailable(source, download);
             }
+        }
+    }
+
+    /// Nobody is asked for blocks from this one on. Where the subscriber lends, that is what is to be told.
+    pub(super) fn set_horizon(&mut self, end_block: u64) {
+        if let PoolState::Plain(plain) = &mut self.pool {
+            plain.set_horizon(end_block);
         }
     }
 
@@ -461,7 +472,7 @@ impl MirrorDriver {
     /// The error when no mirror is left.
     fn given_up(&self) -> Error {
         let (code, why) = none_left(self.mirrors.iter().map(|seen| &seen.status));
-        let kept = if self.brought().next().is_some() { "what arrived is kept: " } else { "" };
+        let kept = if self.kept && self.brought().next().is_some() { "what arrived is kept: " } else { "" };
         code.error(format!("{why}; {kept}name another"))
     }
 

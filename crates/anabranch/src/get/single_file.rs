@@ -14,7 +14,7 @@ use super::mirror_driver::MirrorConfig;
 use super::origin::host;
 use super::outcome::FileOutcome;
 use super::request::Request;
-use super::sink::{Job, Sink};
+use super::sink::{Destination, Job, Sink};
 use crate::error::ErrorKind;
 use crate::event::Observer;
 use crate::target::{DestPath, FinalCheck};
@@ -43,9 +43,10 @@ pub(super) fn fetch(
         check: found.check.clone(),
         lent,
         mirrors: found.mirrors.clone(),
+        kept: request.reader.is_none(),
     };
     let mut driver = Driver::new(request, sources, Some(parts(client, !sources.is_empty())), observer)?;
-    let mut whole = transfer(request, found.id, found.proof, place()?, &mut driver, observer);
+    let mut whole = transfer(request, found.id, found.proof, &mut place, &mut driver, observer);
     let mut banned = Vec::new();
     if driver.is_deserted() {
         banned = driver.report(&found.id, String::new(), true).banned;
@@ -55,7 +56,7 @@ pub(super) fn fetch(
             found.verification_text()
         ));
         driver = Driver::new(request, &[], Some(parts(request.client()?, false)), observer)?;
-        whole = transfer(request, found.id, found.proof, place()?, &mut driver, observer);
+        whole = transfer(request, found.id, found.proof, &mut place, &mut driver, observer);
     }
     if let (Ok(Some(root)), true) = (&whole, found.named)
         && *root != found.id.root
@@ -120,16 +121,20 @@ fn doubted(found: &DiscoveredFile, recalled: &HistoryEntry, driver: &Driver, mes
     format!("{message}; it was held against what {host} had on {day} and says it still has: {advice}")
 }
 
-/// Fetches one file; returns its root, if it was looked at.
+/// Fetches one file, to `place` unless it is read in order; returns its root, if it was looked at.
 pub(super) fn transfer(
     request: &Request,
     id: ContentId,
     proof: FinalCheck,
-    place: DestPath,
+    place: &mut dyn FnMut() -> Result<DestPath>,
     driver: &mut Driver,
     observer: &mut Observer<'_>,
 ) -> Result<Option<[u8; 32]>> {
-    let open = Box::new(move || Ok(place));
+    let destination = match &request.reader {
+        Some(buffer) => Destination::Reader(buffer.clone()),
+        None => Destination::File(place()?),
+    };
+    let open = Box::new(move || Ok(destination));
     let mut arrivals = Sink::new(vec![Job { id, proof, executable: false, open }], request.force);
     driver.run(&mut arrivals, observer)?;
     Ok(arrivals.root())

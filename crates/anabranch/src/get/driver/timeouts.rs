@@ -35,11 +35,10 @@ impl Driver {
         let packets = packets + self.web.as_ref().map_or(0, MirrorDriver::moved);
         let faults = || self.web.as_ref().and_then(MirrorDriver::faults);
         if let Some(why) = self.silence.look(now, packets, self.timeout, "source", faults, observer) {
-            let (_, done, _) = arrivals.bytes();
-            let kept = match done {
+            let kept = match arrivals.kept_bytes() {
                 0 if self.paths.links.is_empty() => "do the servers answer others?".to_owned(),
                 0 => "is anabranch serve running there, and its UDP port open?".to_owned(),
-                _ => format!("{} are kept, and the same command resumes", bytes(done)),
+                kept => format!("{} are kept, and the same command resumes", bytes(kept)),
             };
             return Err(Error::unreachable(format!("{why}: {kept}")));
         }
