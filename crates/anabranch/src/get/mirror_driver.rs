@@ -484,23 +484,6 @@ impl MirrorDriver {
         };
         self.mirrors.iter().enumerate().filter(move |(number, _)| brought(*number)).map(|(_, seen)| seen)
     }
-
-    /// The URLs that brought something, right or wrong.
-    pub(super) fn brought_by(&self) -> impl Iterator<Item = &str> {
-        self.brought().map(|seen| seen.mirror.url.as_str())
-    }
-
-    /// The URLs that brought something and still count, with their validators; none with a password, for they
-    /// are written to a file.
-    pub(super) fn proven(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
-        let good = |seen: &&MirrorState| seen.status.out.is_none() && !seen.mirror.url.has_credentials();
-        self.brought().filter(good).map(|seen| (seen.mirror.url.as_str(), seen.mirror.validator()))
-    }
-
-    /// The URLs that sent wrong bytes.
-    pub(super) fn lied(&self) -> impl Iterator<Item = &str> {
-        self.mirrors.iter().filter(|seen| seen.status.lied).map(|seen| seen.mirror.url.as_str())
-    }
 }
 
 /// The number of each mirror as a source of the subscriber.
