@@ -4,7 +4,8 @@
 //! up (`resolver`), HTTP servers are asked what they have (`discovery`), then `content_fetch` joins the
 //! machines (`mmtp`'s subscriber over `udp_paths`, `mirror`'s scheduler and pool in `mirror_driver`) with the
 //! disk (`sink`). The files of a directory from mirrors (`directory`) come many at once while they are small
-//! (`small_files`). What all of them need of the outside is a `world`: real `sockets`.
+//! (`small_files`). A [`Reader`] takes its blocks from a `reassembly_buffer` in the place of the disk. What
+//! all of them need of the outside is a `world`: real `sockets`.
 
 mod content_fetch;
 mod directory;
@@ -21,6 +22,8 @@ mod origin;
 mod outcome;
 mod pool;
 mod rate_meter;
+mod reader;
+mod reassembly_buffer;
 mod request;
 mod resolver;
 mod routes;
@@ -38,6 +41,8 @@ mod world;
 mod writer;
 
 pub use groups::Groups;
+pub use reader::Reader;
+pub use reassembly_buffer::READ_AHEAD_BYTES;
 pub use transfer::{Events, Transfer};
 
 use std::path::PathBuf;
@@ -53,6 +58,7 @@ use crate::host_port::HostPort;
 use crate::target::Output;
 use crate::{Control, Error, Event, Report, Result, Stop};
 use locators::Locators;
+use reassembly_buffer::ReassemblyBuffer;
 use request::Request;
 
 /// How long a transfer waits without any answer before it gives up, unless it is told otherwise.
@@ -232,6 +238,44 @@ impl Get {
         self.download(path.map_or(Output::Own, Output::Either))
     }
 
+    /// Reads it in order while it comes, in bounded memory: to standard output, a pipe, a decompressor. See
+    /// [`Reader`] for what is verified when.
+    ///
+    /// ```no_run
+    /// let get = anabranch::Get::new(["https://a.example/f.tar", "https://b.example/f.tar"])?;
+    /// let mut reader = get.read()?;
+    /// std::io::copy(&mut reader, &mut std::io::stdout())?;
+    /// println!("{}", reader.report().expect("it has ended").verdict());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::System`] if there can be no thread. What is wrong with the request is what the first read
+    /// fails with: [`Error::Usage`] if it is a directory.
+    pub fn read(&self) -> Result<Reader> {
+        self.reader(Stop::new().map_err(no_descriptors)?)
+    }
+
+    /// The same; reads fail with [`Error::Interrupted`] soon after `stop` is used, by a signal handler or
+    /// another thread.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_stopped_by(&self, stop: &Stop) -> Result<Reader> {
+        self.reader(Stop::below(stop).map_err(no_descriptors)?)
+    }
+
+    fn reader(&self, stop: Stop) -> Result<Reader> {
+        let download = self.download(Output::Path("-".into()));
+        let (buffer, blocks) = reassembly_buffer::pair(stop.clone());
+        let end = buffer.end_guard();
+        let transfer = Transfer::spawn(stop.clone(), move |listener| {
+            let _end = end;
+            download.run_until(stop, Some(buffer), listener)
+        })?;
+        Ok(Reader::new(blocks, transfer))
+    }
+
     fn download(&self, output: Output) -> Download {
         Download { get: self.clone(), output, overwrite: false, stop: None }
     }
@@ -276,7 +320,7 @@ impl Download {
             Some(stop) => stop.clone(),
             None => Stop::new().map_err(no_descriptors)?,
         };
-        self.run_until(stop, &mut listener)
+        self.run_until(stop, None, &mut listener)
     }
 
     /// Starts the transfer on a thread of its own. Dropping the handle stops it; see [`Transfer`].
@@ -287,14 +331,19 @@ impl Download {
     pub fn start(self) -> Result<Transfer> {
         // The handle stops this transfer, not what else the caller's `Stop` is for.
         let stop = self.stop.as_ref().map_or_else(Stop::new, Stop::below).map_err(no_descriptors)?;
-        Transfer::spawn(stop.clone(), move |listener| self.run_until(stop, listener))
+        Transfer::spawn(stop.clone(), move |listener| self.run_until(stop, None, listener))
     }
 
-    fn run_until(self, stop: Stop, listener: &mut dyn FnMut(Event) -> Control) -> Result<Report> {
+    fn run_until(
+        self,
+        stop: Stop,
+        reader: Option<ReassemblyBuffer>,
+        listener: &mut dyn FnMut(Event) -> Control,
+    ) -> Result<Report> {
         let every = span(self.get.progress_every);
         let mut observer = Observer::new(listener, stop, every);
         match self.request() {
-            Ok((request, locators)) => fetch::fetch(&request, locators, &mut observer),
+            Ok((request, locators)) => fetch::fetch(&Request { reader, ..request }, locators, &mut observer),
             Err(error) => fetch::failed(error, &mut observer),
         }
     }
@@ -313,6 +362,7 @@ impl Download {
             from: get.from.iter().map(source).collect::<Result<_>>()?,
             via: get.via.iter().map(via).collect::<Result<_>>()?,
             output,
+            reader: None,
             algorithm,
             groups: get.groups,
             timeout: span(get.timeout),

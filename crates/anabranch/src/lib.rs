@@ -40,7 +40,8 @@
 //! ```
 //!
 //! **Map.**
-//! * [`Get`], [`Download`], [`Transfer`]: files and directories from all who have them.
+//! * [`Get`], [`Download`], [`Transfer`]: files and directories from all who have them; [`Reader`]: a file in
+//!   order, while it comes.
 //! * [`Event`], [`Control`], [`Stop`]: what a caller is told, what it answers, how it stops what runs.
 //! * [`Progress`], [`Report`]: how far a transfer is, and how it ended. [`Error`]: why it did not,
 //!   and what to do.
@@ -69,7 +70,7 @@ pub mod target;
 pub use cache_dir::cache_dir;
 pub use error::{Error, Result};
 pub use event::{Control, Event};
-pub use get::{Download, Get, Transfer};
+pub use get::{Download, Get, Reader, Transfer};
 pub use hashing::HashProgress;
 pub use host_port::{HostPort, PORT};
 pub use report::{BannedSource, PathProgress, Progress, Report, Verified};

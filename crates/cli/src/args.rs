@@ -124,12 +124,14 @@ pub struct Serve {
         anabranch get 'URI' --from 192.0.2.7:26227 --from mirror.example.net -o film.mkv\n  \
         anabranch get 'URI' --via wlan0 --via eth0 --disjoint\n  \
         anabranch get https://a.example/film.mkv https://b.example/film.mkv\n  \
+        anabranch get https://a.example/f.tar https://b.example/f.tar -o - | tar x\n  \
         anabranch get album.meta4",
     after_long_help = "Examples:\n  \
         anabranch get 'URI'\n  \
         anabranch get 'URI' --from 192.0.2.7:26227 --from mirror.example.net -o film.mkv\n  \
         anabranch get 'URI' --via wlan0 --via eth0 --disjoint\n  \
         anabranch get https://a.example/film.mkv https://b.example/film.mkv\n  \
+        anabranch get https://a.example/f.tar https://b.example/f.tar -o - | tar x\n  \
         anabranch get album.meta4\n\n\
         The exit status tells scripts what happened: see `anabranch --help`."
 )]
@@ -150,8 +152,9 @@ pub struct Get {
     pub via: Vec<Egress>,
 
     /// Where to put it: a name for the file, or a directory to put it in. A directory that is fetched becomes
-    /// PATH, or PATH/NAME if PATH ends in a slash. Without this option: the name in the URI or of the
-    /// Metalink, in the current directory
+    /// PATH, or PATH/NAME if PATH ends in a slash. - is standard output: one file, in order, while it comes,
+    /// from bounded memory; nothing is kept, so it cannot resume, and only exit status 0 says that all of it
+    /// is right. Without this option: the name in the URI or of the Metalink, in the current directory
     #[arg(short, long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub output: Option<PathBuf>,
 

@@ -1,10 +1,13 @@
-//! `anabranch get`: options to a [`Download`], its events to the view, its error to an exit status.
+//! `anabranch get`: options to a [`Get`], its events to the view, its error to an exit status.
+
+mod stdout;
 
 use std::io::BufRead as _;
+use std::path::Path;
 use std::time::Duration;
 
 use anabranch::get::Groups;
-use anabranch::{Control, Download, Event, Get, Report, Verified};
+use anabranch::{Control, Event, Get, Report, Stop, Verified};
 
 use crate::args;
 use crate::exit::{Failure, Outcome};
@@ -19,32 +22,42 @@ const LINES_MAX: usize = 10_000;
 /// # Errors
 /// With the exit status that scripts rely on; see [`crate::exit`].
 pub fn get(args: &args::Get) -> Outcome {
+    let is_stdout = args.output.as_deref() == Some(Path::new("-"));
+    if is_stdout && args.json {
+        return Err(Failure::usage(
+            "--json and --output - both write to standard output: without --json, progress goes to standard \
+             error; ./- is a file of that name",
+        ));
+    }
     let mode = Mode::of(args.json, args.quiet);
     let mut view = View::new(mode);
     // What fails before anything could come.
     let mut report = Report { verified: Verified::Nothing, ..Report::default() };
-    let result = download(args, mode).and_then(|download| {
-        let listener = |event| {
-            match event {
-                Event::Finished(last) => report = *last,
-                event => view.draw(&event),
-            }
+    let mut listener = |event| match event {
+        Event::Finished(last) => report = *last,
+        event => view.draw(&event),
+    };
+    let result = request(args, mode).and_then(|(get, stop)| {
+        if is_stdout {
+            return stdout::write(&get, &stop, listener);
+        }
+        let download = get.to_output(args.output.clone()).overwrite(args.force).stopped_by(&stop);
+        let run = download.run(|event| {
+            listener(event);
             Control::Continue
-        };
-        download.run(listener).map_err(Failure::from)
+        });
+        run.map(drop).map_err(Failure::from)
     });
+    if is_stdout {
+        report.target = "standard output".to_owned();
+    }
     let failure = result.as_ref().err();
     view.finish(&Summary::new(&report, failure));
-    result.map(drop)
+    result
 }
 
-/// What the options ask for.
-fn download(args: &args::Get, mode: Mode) -> Outcome<Download> {
-    if args.output.as_deref().is_some_and(|output| output.as_os_str() == "-") {
-        return Err(Failure::usage(
-            "standard output is not supported: blocks arrive in any order; ./- is a file of that name",
-        ));
-    }
+/// What the options ask for, and what signals stop.
+fn request(args: &args::Get, mode: Mode) -> Outcome<(Get, Stop)> {
     let http = &args.http;
     let mut get = Get::new(names(&args.what)?)?
         .controller(&args.cc)
@@ -73,8 +86,7 @@ fn download(args: &args::Get, mode: Mode) -> Outcome<Download> {
         get = get.sha256(digest);
     }
     // Only now: reading names from standard input is not stopped in order.
-    let stop = stop_on_signals()?;
-    Ok(get.to_output(args.output.clone()).overwrite(args.force).stopped_by(&stop))
+    Ok((get, stop_on_signals()?))
 }
 
 /// The names that were given; `-` stands for those on standard input, one a line.

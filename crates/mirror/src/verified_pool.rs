@@ -47,6 +47,8 @@ pub struct VerifiedPool {
     id: ContentId,
     mode: Mode,
     idle: RangeSet,
+    /// Nobody is asked for this block, nor for those after it.
+    horizon: u64,
     done: Bitmap,
     left: u64,
     banned: BTreeSet<MirrorId>,
@@ -91,6 +93,7 @@ impl VerifiedPool {
             id,
             mode,
             idle: RangeSet::default(),
+            horizon: u64::MAX,
             done: Bitmap::new(blocks),
             left: blocks,
             banned: BTreeSet::new(),
@@ -132,6 +135,18 @@ impl VerifiedPool {
         if let Mode::Nothing(cross) = &mut self.mode {
             cross.seed(seed);
         }
+    }
+
+    /// From now on nobody is asked for blocks from `end_block` on, but for the rest of a piece: it is verified
+    /// as a whole. Whoever takes the content in order has no room for more yet. A server without ranges, which
+    /// sends everything, is not bound by it. Without this call there is no such bound.
+    pub fn set_horizon(&mut self, end_block: u64) {
+        self.horizon = match &self.mode {
+            Mode::Pieces(pieces) if (1..self.id.blocks()).contains(&end_block) => {
+                pieces.blocks_of(pieces.piece_of(end_block - 1)).end
+            }
+            _ => end_block,
+        };
     }
 
     /// What has happened since this was asked last.
@@ -309,14 +324,15 @@ impl Pool for VerifiedPool {
             return None;
         }
         self.mirrors.insert(mirror);
+        let horizon = 0..self.horizon;
         match &mut self.mode {
-            Mode::Leaves(_) => self.idle.take(0..u64::MAX, blocks),
+            Mode::Leaves(_) => self.idle.take(horizon, blocks),
             Mode::Pieces(pieces) => {
                 if let Some(piece) = pieces.bind(mirror) {
                     return Some(piece);
                 }
                 let bounds = if pieces.has_room() {
-                    0..u64::MAX
+                    horizon
                 } else {
                     pieces.begun().find(|piece| self.idle.first_in(piece.clone()).is_some())?
                 };
@@ -334,8 +350,8 @@ impl Pool for VerifiedPool {
                 if let Some(block) = cross.take(mirror) {
                     return Some(block..block + 1);
                 }
-                let next = self.idle.first_in(0..u64::MAX)?.start;
-                let taken = self.idle.take(0..u64::MAX, blocks.min(cross.most_from(next)))?;
+                let next = self.idle.first_in(horizon.clone())?.start;
+                let taken = self.idle.take(horizon, blocks.min(cross.most_from(next)))?;
                 let first = taken.start;
                 Some(if cross.took(mirror, first, taken.end) { first - 1 } else { first }..taken.end)
             }
@@ -369,7 +385,7 @@ impl Pool for VerifiedPool {
     }
 
     fn idle(&self) -> u64 {
-        self.idle.len()
+        self.idle.len_below(self.horizon)
             + match &self.mode {
                 Mode::Leaves(_) => 0,
                 Mode::Pieces(pieces) => pieces.unbound(),
@@ -379,7 +395,7 @@ impl Pool for VerifiedPool {
 
     fn idle_for(&self, mirror: MirrorId) -> u64 {
         match &self.mode {
-            Mode::Nothing(cross) => self.idle.len() + cross.waiting_for(mirror),
+            Mode::Nothing(cross) => self.idle.len_below(self.horizon) + cross.waiting_for(mirror),
             _ => self.idle(),
         }
     }

@@ -23,6 +23,15 @@ impl RangeSet {
         self.count
     }
 
+    /// How many blocks of the set are below `end`.
+    #[must_use]
+    pub fn len_below(&self, end: u64) -> u64 {
+        if end == u64::MAX {
+            return self.count;
+        }
+        self.ends.range(..end).map(|(first, last)| last.min(&end) - first).sum()
+    }
+
     /// Whether the set is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
@@ -93,8 +102,14 @@ impl RangeSet {
 
     /// Takes the first consecutive blocks, at most to the end of their segment.
     pub fn take_segment(&mut self) -> Option<Range<u64>> {
-        let (&first, &end) = self.ends.first_key_value()?;
-        let taken = first..end.min((first / SEGMENT_BLOCKS + 1).saturating_mul(SEGMENT_BLOCKS));
+        self.take_segment_below(u64::MAX)
+    }
+
+    /// The same of the blocks below `bound`.
+    pub fn take_segment_below(&mut self, bound: u64) -> Option<Range<u64>> {
+        let (&first, &end) = self.ends.first_key_value().filter(|(first, _)| **first < bound)?;
+        let segment_end = (first / SEGMENT_BLOCKS + 1).saturating_mul(SEGMENT_BLOCKS);
+        let taken = first..end.min(segment_end).min(bound);
         self.punch(first..end, taken.clone());
         Some(taken)
     }
@@ -179,8 +194,11 @@ mod tests {
                         }
                     }
                     2 => {
-                        let taken = set.take_segment();
-                        let lowest = model.first().copied();
+                        // Every other time within a bound.
+                        let bound = if len % 2 == 0 { first + len } else { u64::MAX };
+                        let taken = set.take_segment_below(bound);
+                        let lowest = model.first().copied().filter(|lowest| *lowest < bound);
+                        prop_assert!(taken.as_ref().is_none_or(|taken| taken.end <= bound));
                         prop_assert_eq!(taken.as_ref().map(|t| t.start), lowest, "the lowest");
                         if let Some(taken) = taken {
                             prop_assert_eq!(taken.start / 64, (taken.end - 1) / 64, "never across segments");
@@ -208,6 +226,7 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(set.len(), model.len() as u64);
+                prop_assert_eq!(set.len_below(first), model.range(..first).count() as u64);
                 prop_assert_eq!(set.is_empty(), model.is_empty());
                 let flat: Vec<u64> = set.ends.iter().flat_map(|(a, b)| *a..*b).collect();
                 prop_assert_eq!(&flat, &model.iter().copied().collect::<Vec<_>>());

@@ -236,3 +236,34 @@ fn leaves_that_are_known_spare_the_pages() {
     }
     assert!(subscriber.is_idle() && here == tree.id().blocks());
 }
+
+#[test]
+fn nothing_is_asked_from_beyond_the_horizon() {
+    let bytes = sample(10_000_000);
+    let blocks = ContentId::of(&bytes).blocks();
+    let (mut next, mut mirror) = (0, None);
+    let (got, ..) = fetch_with(&bytes, 2, |subscriber, download| {
+        let source = *mirror.get_or_insert_with(|| subscriber.add_source().expect("few sources"));
+        // As whoever reads it in order does.
+        let before = next + 100;
+        while next < blocks && !subscriber.is_wanted(download, next) {
+            next += 1;
+        }
+        if next == blocks {
+            return;
+        }
+        assert!((before..blocks).all(|block| subscriber.is_wanted(download, block)));
+        subscriber.set_horizon(download, next + 100);
+        assert!(subscriber.blocks_unrequested(download) <= 100);
+        if next + 100 < blocks {
+            let start = (next + 100) as usize * BLOCK_BYTES;
+            let end = (start + BLOCK_BYTES).min(bytes.len());
+            assert!(!subscriber.insert_block(source, download, next + 100, &bytes[start..end]), "too early");
+        }
+        if let Some(reserved) = subscriber.reserve(source, download, 1_000, 1) {
+            assert!(reserved.end <= next + 100);
+            subscriber.release(download, reserved);
+        }
+    });
+    assert!(got == bytes);
+}

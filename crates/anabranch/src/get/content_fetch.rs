@@ -5,6 +5,7 @@
 //! want sent, writes what they verified. Everything read in one turn is written in one turn, so that what a
 //! crash can lose is what the journal does not say.
 
+mod reading;
 mod report;
 mod stage;
 
@@ -45,8 +46,8 @@ pub(super) struct ContentFetch {
 struct Run<'a> {
     fetch: &'a mut ContentFetch,
     arrivals: &'a mut Sink,
-    /// What is there has just been checked.
-    checked: bool,
+    /// What is there has just been checked, or it is the reader that is waited for.
+    busy: bool,
 }
 
 impl ContentFetch {
@@ -129,7 +130,7 @@ impl ContentFetch {
     /// banned, `Target` if the disk does not take it, `Interrupted` if the caller stops. What arrived is on
     /// the disk in any case, unless nobody can tell whether it is right.
     pub(super) fn run(&mut self, arrivals: &mut Sink, events: &mut EventLoop<'_, '_>) -> Result<()> {
-        events.run(&mut Run { fetch: self, arrivals, checked: false })
+        events.run(&mut Run { fetch: self, arrivals, busy: false })
     }
 
     /// Wants as many more contents as may be open at once; whether there were any.
@@ -169,7 +170,7 @@ impl ContentFetch {
                     let hopeless =
                         std::mem::take(&mut self.doubtful) && self.subscriber.unobtainable().is_some();
                     return if hopeless {
-                        Err(given_up(&self.sources))
+                        Err(given_up(&self.sources, arrivals.reading().is_none()))
                     } else {
                         Ok(Some(until.min(until_web)))
                     };

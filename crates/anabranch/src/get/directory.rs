@@ -39,6 +39,7 @@ pub(super) fn get(
     beside: &Beside,
     events: &mut EventLoop<'_, '_>,
 ) -> Result<Outcome> {
+    request.allow_directory()?;
     refuse(request, &metalink, &base, beside)?;
     let name = name(&base).filter(|name| is_harmless(name));
     let id = ContentId::of(metalink.files.iter().map(|f| f.name.as_str()).collect::<String>().as_bytes());

@@ -23,7 +23,7 @@ use super::request::Request;
 use super::resolver::look_up;
 use super::routes::one_a_family;
 use super::single_file;
-use super::sink::{Job, Sink};
+use super::sink::{Destination, Job, Sink};
 use super::sockets::Sockets;
 use crate::error::ErrorKind;
 use crate::event::{Event, Observer};
@@ -86,6 +86,9 @@ pub(super) fn fetch_named(
 
 /// Fetches a content of which the URI says all.
 fn from_sources(request: &Request, uri: &Uri, events: &mut EventLoop<'_, '_>) -> Result<Outcome> {
+    if uri.collection {
+        request.allow_directory()?;
+    }
     if uri.collection && request.sha256.is_some() {
         return Err(Error::usage("--checksum is of one file, and the URI is of a directory"));
     }
@@ -111,8 +114,8 @@ fn from_sources(request: &Request, uri: &Uri, events: &mut EventLoop<'_, '_>) ->
         collection(request, uri, &path, &mut content, events)
     } else {
         // Its blocks are verified as they come, whatever the whole is to be.
-        let place = DestPath::of(&path)?;
-        single_file::transfer(request, uri.id, proof, place, &mut content, events).map(drop)
+        let mut place = || DestPath::of(&path);
+        single_file::transfer(request, uri.id, proof, &mut place, &mut content, events).map(drop)
     };
     Ok(Outcome { report: content.report(&uri.id, show(&path), whole.is_ok()), result: whole })
 }
@@ -158,6 +161,15 @@ fn from_mirrors(request: &Request, named: Locators, events: &mut EventLoop<'_, '
         found.mirrors.iter_mut().for_each(|mirror| mirror.seen_at = None);
     }
     events.observer.notice(&found.verification_text());
+    if request.reader.is_some() {
+        // What is there does not matter.
+        found.there = None;
+        if sources.is_empty() && found.is_verified_at_the_end() {
+            events
+                .observer
+                .notice("what is read is only known to be right when all of it has come without an error");
+        }
+    }
     let name = uri.and_then(|uri| uri.name).or(found.name.clone()).filter(|name| is_harmless(name));
     let path = request.output.file_path(name.as_deref(), &found.id)?;
     let mut place = || DestPath::of(&path);
@@ -187,7 +199,7 @@ fn collection(
     let root = Rc::new(Directory::create(path)?);
     let jobs = collection.entries().iter().map(|entry| {
         let (root, path) = (root.clone(), entry.path.clone());
-        let open = Box::new(move || root.place(path.split(|b| *b == b'/')));
+        let open = Box::new(move || root.place(path.split(|b| *b == b'/')).map(Destination::File));
         Job { id: entry.id, proof: FinalCheck::Root, executable: entry.executable, open }
     });
     content.run(&mut Sink::new(jobs.collect(), request.force), events)

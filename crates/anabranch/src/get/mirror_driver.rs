@@ -75,6 +75,8 @@ pub(super) struct MirrorDriver {
     comparing: Option<Time>,
     /// The subscriber lends, and knows all hashes.
     proven: bool,
+    /// A later transfer finds what this one has brought.
+    kept: bool,
 }
 
 /// What a [`MirrorDriver`] is made of.
@@ -84,6 +86,8 @@ pub(super) struct MirrorConfig {
     pub(super) check: Check,
     /// Whether the subscriber lends: other sources have the content too.
     pub(super) lent: bool,
+    /// Whether a later transfer finds what this one has brought.
+    pub(super) kept: bool,
 }
 
 impl MirrorDriver {
@@ -147,6 +151,13 @@ impl MirrorDriver {
             {
                 subscriber.mark_unavailable(source, download);
             }
+        }
+    }
+
+    /// Nobody is asked for blocks from this one on. Where the subscriber lends, that is what is to be told.
+    pub(super) fn set_horizon(&mut self, end_block: u64) {
+        if let PoolState::Plain(plain) = &mut self.pool {
+            plain.set_horizon(end_block);
         }
     }
 
@@ -394,7 +405,7 @@ impl MirrorDriver {
     /// The error when no mirror is left.
     fn given_up(&self) -> Error {
         let (code, why) = none_left(self.mirrors.iter().map(|seen| &seen.status));
-        let kept = if self.brought().next().is_some() { "what arrived is kept: " } else { "" };
+        let kept = if self.kept && self.brought().next().is_some() { "what arrived is kept: " } else { "" };
         code.error(format!("{why}; {kept}name another"))
     }
 
@@ -405,23 +416,6 @@ impl MirrorDriver {
             reports().any(|(report, way)| usize::from(way.mirror) == number && report.counters.bytes > 0)
         };
         self.mirrors.iter().enumerate().filter(move |(number, _)| brought(*number)).map(|(_, seen)| seen)
-    }
-
-    /// The URLs that brought something, right or wrong.
-    pub(super) fn brought_by(&self) -> impl Iterator<Item = &str> {
-        self.brought().map(|seen| seen.mirror.url.as_str())
-    }
-
-    /// The URLs that brought something and still count, with their validators; none with a password, for they
-    /// are written to a file.
-    pub(super) fn proven(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
-        let good = |seen: &&MirrorState| seen.status.out.is_none() && !seen.mirror.url.has_credentials();
-        self.brought().filter(good).map(|seen| (seen.mirror.url.as_str(), seen.mirror.validator()))
-    }
-
-    /// The URLs that sent wrong bytes.
-    pub(super) fn lied(&self) -> impl Iterator<Item = &str> {
-        self.mirrors.iter().filter(|seen| seen.status.lied).map(|seen| seen.mirror.url.as_str())
     }
 }
 

@@ -6,8 +6,10 @@ use anabranch_http::client::Options;
 use net::Egress;
 
 use super::groups::Groups;
+use super::reassembly_buffer::ReassemblyBuffer;
 use crate::host_port::HostPort;
 use crate::target::Output;
+use crate::{Error, Result};
 
 /// How to fetch what [`Locators`](super::locators::Locators) name, and where to put it.
 pub(crate) struct Request {
@@ -16,6 +18,8 @@ pub(crate) struct Request {
     /// The local ends to use; none: every usable one.
     pub(super) via: Vec<Egress>,
     pub(super) output: Output,
+    /// Where it goes instead, if it is read in order.
+    pub(super) reader: Option<ReassemblyBuffer>,
     pub(super) algorithm: Algorithm,
     pub(super) groups: Groups,
     /// Without an answer for so long, it is given up.
@@ -25,4 +29,20 @@ pub(crate) struct Request {
     /// The SHA-256 that the whole must have.
     pub(super) sha256: Option<[u8; 32]>,
     pub(super) http: Options,
+}
+
+impl Request {
+    /// What is asked for is a directory.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if it is to be read in order.
+    pub(super) fn allow_directory(&self) -> Result<()> {
+        match self.reader {
+            Some(_) => Err(Error::usage(
+                "it is a directory, and only one file can be read in order or written to standard output: \
+                 choose a directory for it with --output DIR",
+            )),
+            None => Ok(()),
+        }
+    }
 }

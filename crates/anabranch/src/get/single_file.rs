@@ -14,7 +14,7 @@ use super::mirror_driver::MirrorConfig;
 use super::origin::host;
 use super::outcome::FileOutcome;
 use super::request::Request;
-use super::sink::{Job, Sink};
+use super::sink::{Destination, Job, Sink};
 use crate::error::ErrorKind;
 use crate::target::{DestPath, FinalCheck};
 use crate::{Error, Report, Result, Verified};
@@ -40,9 +40,10 @@ pub(super) fn fetch(
         check: found.check.clone(),
         lent,
         mirrors: found.mirrors.clone(),
+        kept: request.reader.is_none(),
     };
     let mut content = ContentFetch::new(request, sources, Some(parts(!sources.is_empty())), events)?;
-    let mut whole = transfer(request, found.id, found.proof, place()?, &mut content, events);
+    let mut whole = transfer(request, found.id, found.proof, &mut place, &mut content, events);
     let mut banned = Vec::new();
     if content.is_deserted() {
         banned = content.report(&found.id, String::new(), true).banned;
@@ -52,7 +53,7 @@ pub(super) fn fetch(
             found.verification_text()
         ));
         content = ContentFetch::new(request, &[], Some(parts(false)), events)?;
-        whole = transfer(request, found.id, found.proof, place()?, &mut content, events);
+        whole = transfer(request, found.id, found.proof, &mut place, &mut content, events);
     }
     if let (Ok(Some(root)), true) = (&whole, found.named)
         && *root != found.id.root
@@ -117,16 +118,23 @@ fn doubted(found: &DiscoveredFile, recalled: &HistoryEntry, content: &ContentFet
     format!("{message}; it was held against what {host} had on {day} and says it still has: {advice}")
 }
 
-/// Fetches one file; returns its root, if it was looked at.
+/// Fetches one file, to `place` unless it is read in order; returns its root, if it was looked at.
 pub(super) fn transfer(
     request: &Request,
     id: ContentId,
     proof: FinalCheck,
-    place: DestPath,
+    place: &mut dyn FnMut() -> Result<DestPath>,
     content: &mut ContentFetch,
     events: &mut EventLoop<'_, '_>,
 ) -> Result<Option<[u8; 32]>> {
-    let open = Box::new(move || Ok(place));
+    let destination = match &request.reader {
+        Some(buffer) => {
+            buffer.wake_by(events.world.waker());
+            Destination::Reader(buffer.clone())
+        }
+        None => Destination::File(place()?),
+    };
+    let open = Box::new(move || Ok(destination));
     let mut arrivals = Sink::new(vec![Job { id, proof, executable: false, open }], request.force);
     content.run(&mut arrivals, events)?;
     Ok(arrivals.root())

@@ -1,4 +1,4 @@
-//! Where contents go as they arrive: files, a bounded number of them open at a time, or memory.
+//! Where contents go as they arrive: files, a bounded number of them open at a time, a reader, or memory.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -7,6 +7,7 @@ use mmtp::ContentId;
 use mmtp::subscriber::{DownloadId, Subscriber};
 use mmtp::tree::ChainingValue;
 
+use super::reassembly_buffer::{self, ReassemblyBuffer};
 use crate::target::{DestPath, FinalCheck, Target};
 use crate::{Error, Result};
 
@@ -23,7 +24,13 @@ pub(super) struct Job {
     pub(super) id: ContentId,
     pub(super) proof: FinalCheck,
     pub(super) executable: bool,
-    pub(super) open: Box<dyn FnOnce() -> Result<DestPath>>,
+    pub(super) open: Box<dyn FnOnce() -> Result<Destination>>,
+}
+
+/// Where one content is to go.
+pub(super) enum Destination {
+    File(DestPath),
+    Reader(ReassemblyBuffer),
 }
 
 /// All contents of one transfer.
@@ -41,6 +48,7 @@ pub(super) struct Sink {
 
 enum SinkEntry {
     File { target: Box<Target>, executable: bool },
+    Reader(ReassemblyBuffer),
     Memory(Vec<u8>),
 }
 
@@ -81,7 +89,18 @@ impl Sink {
         while self.open.len() < OPEN_MAX {
             let Some(wanted) = self.waiting.pop_front() else { break };
             any = true;
-            let (place, id) = ((wanted.open)()?, wanted.id);
+            let id = wanted.id;
+            let place = match (wanted.open)()? {
+                Destination::File(place) => place,
+                Destination::Reader(buffer) => {
+                    let there = buffer.open(id, wanted.proof);
+                    self.done_bytes += there;
+                    self.resumed_bytes += there;
+                    let download = want(id, &|block| buffer.holds(block))?;
+                    self.open.insert(download, SinkEntry::Reader(buffer));
+                    continue;
+                }
+            };
             let (target, there) =
                 Target::open(place, id, wanted.proof, self.force, &mut |bytes| checking(id.length, bytes))?;
             self.done_bytes += target.bytes_done();
@@ -110,6 +129,11 @@ impl Sink {
                 self.done_bytes += target.bytes_done() - before;
                 Ok(())
             }
+            Some(SinkEntry::Reader(buffer)) => {
+                let length = bytes.len() as u64;
+                self.done_bytes += if buffer.put(block, bytes) { length } else { 0 };
+                Ok(())
+            }
             Some(SinkEntry::Memory(memory)) => {
                 self.done_bytes += bytes.len() as u64;
                 let start =
@@ -125,10 +149,15 @@ impl Sink {
 
     /// Blocks that had arrived may be wrong: they will come again.
     pub(super) fn revoked(&mut self, download: DownloadId, blocks: Range<u64>) -> Result<()> {
-        let Some(SinkEntry::File { target, .. }) = self.open.get_mut(&download) else { return Ok(()) };
-        let before = target.bytes_done();
-        target.forget(blocks)?;
-        self.done_bytes -= before - target.bytes_done();
+        match self.open.get_mut(&download) {
+            Some(SinkEntry::File { target, .. }) => {
+                let before = target.bytes_done();
+                target.forget(blocks)?;
+                self.done_bytes -= before - target.bytes_done();
+            }
+            Some(SinkEntry::Reader(buffer)) => self.done_bytes -= buffer.revoke(blocks)?,
+            Some(SinkEntry::Memory(_)) | None => {}
+        }
         Ok(())
     }
 
@@ -151,9 +180,17 @@ impl Sink {
 
     /// What has arrived of a content is worth nothing: no trace of it is to be left behind.
     pub(super) fn discard(&mut self, download: DownloadId) -> Result<()> {
-        let Some(SinkEntry::File { target, .. }) = self.open.remove(&download) else { return Ok(()) };
-        self.done_bytes -= target.bytes_done();
-        target.discard()
+        match self.open.remove(&download) {
+            Some(SinkEntry::File { target, .. }) => {
+                self.done_bytes -= target.bytes_done();
+                target.discard()
+            }
+            Some(SinkEntry::Reader(buffer)) => {
+                self.done_bytes -= buffer.clear();
+                Ok(())
+            }
+            Some(SinkEntry::Memory(_)) | None => Ok(()),
+        }
     }
 
     /// The root of the file that was finished last.
@@ -169,6 +206,10 @@ impl Sink {
                     target.make_executable()?;
                 }
                 self.root = Some(target.finish()?.root);
+                Ok(())
+            }
+            Some(SinkEntry::Reader(buffer)) => {
+                self.root = Some(buffer.complete()?);
                 Ok(())
             }
             Some(SinkEntry::Memory(memory)) => {
@@ -195,6 +236,27 @@ impl Sink {
             if let SinkEntry::File { target, .. } = slot {
                 target.discard_if_empty();
             }
+        }
+    }
+
+    /// The content that is read in order: it is the only one of its transfer.
+    pub(super) fn reading(&self) -> Option<(DownloadId, &ReassemblyBuffer)> {
+        match self.open.first_key_value() {
+            Some((download, SinkEntry::Reader(buffer))) => Some((*download, buffer)),
+            _ => None,
+        }
+    }
+
+    /// The bytes that the next transfer of the same contents would find.
+    pub(super) fn kept_bytes(&self) -> u64 {
+        if self.reading().is_some() { 0 } else { self.done_bytes }
+    }
+
+    /// What to say if the caller stops the transfer.
+    pub(super) fn interrupted(&self) -> &'static str {
+        match self.reading() {
+            Some(_) => reassembly_buffer::INTERRUPTED,
+            None => "interrupted; what arrived is kept, and the same command resumes",
         }
     }
 

@@ -54,6 +54,7 @@ impl Command {
             from: (1..=sources).map(|port| format!("s:{port}").parse().expect("a source")).collect(),
             via: Vec::new(),
             output: Output::Path(to.join("f")),
+            reader: None,
             algorithm: Algorithm::by_name(ALGORITHMS[rng.below(3) as usize].name).expect("its name"),
             groups: Groups::All,
             timeout: Span::from_secs(60),

@@ -14,20 +14,21 @@ pub(super) struct Source {
     pub(super) refused: Option<Reason>,
 }
 
-/// The error when no source is left that could bring what is missing.
-pub(super) fn given_up(sources: &[Source]) -> Error {
+/// The error when no source is left that could bring what is missing; `kept`: a later transfer finds what has
+/// come.
+pub(super) fn given_up(sources: &[Source], kept: bool) -> Error {
+    let kept = if kept { "what was verified is kept: " } else { "" };
     let liars: Vec<&str> = sources.iter().filter(|s| s.banned.is_some()).map(|s| s.name.as_str()).collect();
     if liars.is_empty() && sources.iter().any(|s| s.refused == Some(Reason::Changed)) {
-        return Error::not_found(
-            "the file has changed at its last source; what was verified is kept: try another --from",
-        );
+        return Error::not_found(format!(
+            "the file has changed at its last source; {kept}try another --from"
+        ));
     }
     if liars.is_empty() {
         return Error::not_found("no source has this content: check the URI and the sources");
     }
     Error::corrupt(format!(
-        "every source that had it sent wrong bytes and was banned ({}); what was verified is \
-             kept: name another source with --from",
+        "every source that had it sent wrong bytes and was banned ({}); {kept}name another source with --from",
         liars.join(", ")
     ))
 }

@@ -81,6 +81,10 @@ impl Transfer {
     /// # Errors
     /// As [`Download::run`](super::Download::run).
     pub fn wait(self) -> Result<Report> {
+        self.join()
+    }
+
+    pub(super) fn join(&self) -> Result<Report> {
         let mut state = self.shared.lock();
         loop {
             match &state.result {

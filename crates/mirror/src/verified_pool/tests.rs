@@ -349,3 +349,26 @@ fn the_first_one_is_compared_even_if_the_others_compare_each_other() {
     bring_all(&mut pool, 1, 0..2);
     assert_eq!(pool.events().last(), Some(Event::Complete));
 }
+
+#[test]
+fn nothing_is_taken_beyond_the_horizon() {
+    for check in [leaves(10), Check::Nothing] {
+        let mut pool = VerifiedPool::new(10 * BLOCK, check, |g| g == 1).expect("it fits");
+        pool.set_horizon(4);
+        assert_eq!((pool.idle(), pool.blocks_left()), (3, 9));
+        assert_eq!((pool.take(0, 64), pool.take(0, 64), pool.take(0, 64)), (Some(0..1), Some(2..4), None));
+        pool.release(2..4);
+        pool.set_horizon(6);
+        assert_eq!((pool.idle(), pool.take(0, 64)), (4, Some(2..6)));
+        // What is sent unasked is taken.
+        assert!(pool.is_wanted(9));
+        pool.set_horizon(u64::MAX);
+        assert_eq!((pool.idle(), pool.take(0, 64), pool.idle()), (4, Some(6..10), 0));
+    }
+    // A piece is verified as a whole.
+    let mut pool = VerifiedPool::new(10 * BLOCK, pieces(10, 4), |_| false).expect("it fits");
+    pool.set_horizon(5);
+    assert_eq!((pool.idle(), pool.take(0, 64), pool.take(0, 64)), (8, Some(0..8), None));
+    pool.set_horizon(100);
+    assert_eq!(pool.take(0, 64), Some(8..10));
+}

@@ -65,7 +65,17 @@ impl Subscriber {
         }
     }
 
-    /// Blocks of a content that nobody has been asked for.
+    /// From now on nobody is asked for blocks of this content from `end_block` on, and none of them is taken
+    /// from [`insert_block`](Self::insert_block): whoever takes the content in order has no room for them yet.
+    /// Without this call there is no such bound.
+    pub fn set_horizon(&mut self, download: DownloadId, end_block: u64) {
+        if let Some(state) = self.downloads.get_mut(download) {
+            state.set_horizon(end_block);
+            self.dirty = true;
+        }
+    }
+
+    /// Blocks of a content that somebody may be asked for and nobody has been.
     #[must_use]
     pub fn blocks_unrequested(&self, download: DownloadId) -> u64 {
         self.downloads.get(download).map_or(0, Download::blocks_unrequested)

@@ -19,9 +19,10 @@ const DESERTED_AFTER: Span = Span::from_secs(5);
 
 impl Stage for Run<'_> {
     fn poll(&mut self, cx: &mut Context<'_, '_>) -> Result<Poll> {
-        let Self { fetch, arrivals, checked } = self;
+        let Self { fetch, arrivals, busy } = self;
         // Checking what is there may take long; nobody is asked meanwhile.
-        *checked |= fetch.want(arrivals, cx)?;
+        *busy |= fetch.want(arrivals, cx)?;
+        *busy |= fetch.follow_reader(arrivals);
         let Some(until) = fetch.drain(arrivals, cx)? else { return Ok(Poll::Read) };
         arrivals.flush()?;
         if arrivals.is_done() && fetch.subscriber.is_idle() {
@@ -84,7 +85,7 @@ impl Stage for Run<'_> {
         let ContentFetch { subscriber, web, .. } = &*self.fetch;
         let packets = subscriber.paths().map(|path| path.counters.packets).sum::<u64>();
         let heard = packets + web.as_ref().map_or(0, MirrorDriver::moved);
-        Some(Liveness { who: "source", heard, busy: std::mem::take(&mut self.checked) })
+        Some(Liveness { who: "source", heard, busy: std::mem::take(&mut self.busy) })
     }
 
     fn faults(&self) -> Option<String> {
@@ -92,10 +93,10 @@ impl Stage for Run<'_> {
     }
 
     fn give_up(&mut self, why: String) -> Result<()> {
-        let kept = match self.arrivals.bytes().1 {
+        let kept = match self.arrivals.kept_bytes() {
             0 if self.fetch.paths.links.is_empty() => "do the servers answer others?".to_owned(),
             0 => "is anabranch serve running there, and its UDP port open?".to_owned(),
-            done => format!("{} are kept, and the same command resumes", bytes(done)),
+            kept => format!("{} are kept, and the same command resumes", bytes(kept)),
         };
         Err(Error::unreachable(format!("{why}: {kept}")))
     }
@@ -105,6 +106,10 @@ impl Stage for Run<'_> {
             self.fetch.snapshot(now, self.arrivals, false);
             self.fetch.last.clone()
         })
+    }
+
+    fn interrupted(&self) -> &'static str {
+        self.arrivals.interrupted()
     }
 
     fn finish(&mut self, cx: &mut Context<'_, '_>, mut result: Result<()>) -> Result<()> {

@@ -90,6 +90,11 @@ impl DiscoveredFile {
         recalled.map(|recalled| recalled.day.as_str())
     }
 
+    /// Whether only the whole is verified.
+    pub(in crate::get) fn is_verified_at_the_end(&self) -> bool {
+        self.check == Check::Nothing && self.proof != FinalCheck::Blocks && self.since().is_none()
+    }
+
     /// How it is verified: a clause.
     pub(in crate::get) fn verification_text(&self) -> String {
         if let Some(day) = self.since() {

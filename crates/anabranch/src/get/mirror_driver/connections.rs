@@ -49,7 +49,7 @@ impl MirrorDriver {
         first_group: usize,
         cx: &mut Context<'_, '_>,
     ) -> Result<Self> {
-        let MirrorConfig { mirrors, length, check, lent } = parts;
+        let MirrorConfig { mirrors, length, check, lent, kept } = parts;
         let algorithm = match Algorithm::by_name("nmcc") {
             Some(nmcc) if nmcc == algorithm => Algorithm::by_name(NMCC_OVER_TCP).unwrap_or(nmcc),
             _ => algorithm,
@@ -72,6 +72,7 @@ impl MirrorDriver {
             seed: cx.world.secret()?,
             comparing: None,
             proven: false,
+            kept,
         };
         let mut error = None;
         for number in 0..new.mirrors.len() {

@@ -2,13 +2,30 @@
 
 use mirror::range_scheduler::{Counters, State};
 
-use super::MirrorDriver;
+use super::{MirrorDriver, MirrorState};
 use crate::PathProgress;
 use crate::event::Observer;
 use crate::format::bytes;
 use crate::get::server_status::faults;
 
 impl MirrorDriver {
+    /// The URLs that brought something, right or wrong.
+    pub(in crate::get) fn brought_by(&self) -> impl Iterator<Item = &str> {
+        self.brought().map(|seen| seen.mirror.url.as_str())
+    }
+
+    /// The URLs that brought something and still count, with their validators; none with a password, for they
+    /// are written to a file.
+    pub(in crate::get) fn proven(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+        let good = |seen: &&MirrorState| seen.status.out.is_none() && !seen.mirror.url.has_credentials();
+        self.brought().filter(good).map(|seen| (seen.mirror.url.as_str(), seen.mirror.validator()))
+    }
+
+    /// The URLs that sent wrong bytes.
+    pub(in crate::get) fn lied(&self) -> impl Iterator<Item = &str> {
+        self.mirrors.iter().filter(|seen| seen.status.lied).map(|seen| seen.mirror.url.as_str())
+    }
+
     /// Mirrors that sent wrong bytes, with what is known of it.
     pub(in crate::get) fn liars(&self) -> impl Iterator<Item = (&str, &str)> {
         self.mirrors.iter().filter_map(|seen| seen.status.lie())

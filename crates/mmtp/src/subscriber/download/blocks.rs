@@ -11,7 +11,7 @@ use crate::subscriber::item::{PathId, Queue, SourceId};
 impl Download {
     /// Assigns the first unrequested blocks of one segment to path `p`; false if there are none.
     pub(in crate::subscriber) fn assign(&mut self, p: PathId) -> bool {
-        let Some(taken) = self.unrequested.take_segment() else { return false };
+        let Some(taken) = self.unrequested.take_segment_below(self.horizon) else { return false };
         self.assigned.entry(p).or_default().insert_new(taken);
         true
     }
@@ -46,9 +46,10 @@ impl Download {
 
     /// Reserves up to `blocks` unrequested blocks in a row.
     pub(in crate::subscriber) fn reserve(&mut self, blocks: u64) -> Option<Range<u64>> {
-        let first = self.unrequested.first_in(0..u64::MAX)?.start;
+        let first = self.unrequested.first_in(0..self.horizon)?.start;
         // A bound is where it is to end, though the segment goes on.
-        let taken = self.unrequested.take(first..first.saturating_add(blocks), blocks)?;
+        let end = first.saturating_add(blocks).min(self.horizon);
+        let taken = self.unrequested.take(first..end, blocks)?;
         self.reserved.insert_new(taken.clone());
         Some(taken)
     }

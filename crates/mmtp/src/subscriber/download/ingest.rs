@@ -67,7 +67,7 @@ impl Download {
     }
 
     /// A whole block arrived from `source`. What came of it in packets is dropped; `None` if it is here
-    /// already, or only another source may fill it.
+    /// already, or beyond the horizon, or only another source may fill it.
     pub(in crate::subscriber) fn insert_block(
         &mut self,
         source: SourceId,
@@ -76,7 +76,7 @@ impl Download {
     ) -> Option<IngestResult> {
         let cut = ChunksPerBlock::new(1)?;
         let fits = block < self.id.blocks() && bytes.len() == self.id.block_len(block);
-        if !fits || self.is_complete() || self.is_done(block) {
+        if !fits || self.is_complete() || self.is_done(block) || block >= self.horizon {
             return None;
         }
         match self.open.get(&block) {

@@ -22,6 +22,8 @@ pub(in crate::subscriber) struct Download {
     pub(in crate::subscriber) id: ContentId,
     /// Blocks that nobody is to fetch yet.
     pub(super) unrequested: RangeSet,
+    /// Nobody is asked for this block, nor for those after it, unless somebody has been already.
+    pub(super) horizon: u64,
     /// Blocks that a path is to fetch and has not begun; no empty sets.
     pub(super) assigned: BTreeMap<PathId, RangeSet>,
     /// Blocks that a source of another kind is to deliver.
@@ -74,6 +76,7 @@ impl Download {
         let mut new = Self {
             id,
             unrequested: RangeSet::default(),
+            horizon: u64::MAX,
             assigned: BTreeMap::new(),
             reserved: RangeSet::default(),
             open: BTreeMap::new(),
@@ -120,8 +123,14 @@ impl Download {
         self.open.len()
     }
 
-    pub(in crate::subscriber) const fn blocks_unrequested(&self) -> u64 {
-        self.unrequested.len()
+    /// Bounds which blocks are handed out.
+    pub(in crate::subscriber) const fn set_horizon(&mut self, end_block: u64) {
+        self.horizon = end_block;
+    }
+
+    /// Blocks that somebody may be asked for and nobody has been.
+    pub(in crate::subscriber) fn blocks_unrequested(&self) -> u64 {
+        self.unrequested.len_below(self.horizon)
     }
 
     /// Whether every block is verified, and known what it is if that was asked.

@@ -1,0 +1,402 @@
+//! What stands between a transfer and whoever reads its content in order: verified blocks, a bounded number.
+//!
+//! The transfer [puts](ReassemblyBuffer::put) blocks in any order; the [`ReadHalf`] takes them one after the
+//! other and hashes them. How far ahead of it the schedulers may go is the
+//! [horizon](ReassemblyBuffer::new_horizon): it moves in steps, so that ranges do not become as short as what
+//! was just read. A content is complete when all of it has been taken and has the right hash.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use mmtp::ContentId;
+use mmtp::id::BLOCK_BYTES;
+use net::Waker;
+use sha2::{Digest as _, Sha256};
+
+use crate::target::FinalCheck;
+use crate::{Error, Result, Stop};
+
+/// So far ahead of the reader blocks are asked for. What waits to be read is no more than that; where a server
+/// sends the whole file at once, or a Metalink's pieces are long, no more than twice that.
+pub const READ_AHEAD_BYTES: u64 = 32 << 20;
+
+/// The same in blocks.
+const AHEAD_BLOCKS: u64 = READ_AHEAD_BYTES / BLOCK_BYTES as u64;
+/// The horizon moves by so many blocks at once.
+const STEP_BLOCKS: u64 = AHEAD_BLOCKS / 8;
+/// What comes unasked and is so far ahead waits until the reader has come closer.
+const BLOCKS_MAX: u64 = 2 * AHEAD_BLOCKS;
+/// So often a wait looks whether the transfer has been stopped.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// The end of the transfer; clones are the same.
+#[derive(Clone, Debug)]
+pub(super) struct ReassemblyBuffer {
+    shared: Arc<Shared>,
+    stop: Stop,
+}
+
+/// The end of the reader.
+#[derive(Debug)]
+pub(super) struct ReadHalf {
+    shared: Arc<Shared>,
+    /// Of all that has been taken.
+    hashers: Option<Hashers>,
+}
+
+/// Says that nothing follows when it is dropped, even by a panic: the reader would wait for ever.
+pub(super) struct EndGuard(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// What is read, once that is known.
+    content: Option<(ContentId, FinalCheck)>,
+    /// The first block that has not been taken.
+    next: u64,
+    /// Those of the rest that are here.
+    blocks: BTreeMap<u64, Vec<u8>>,
+    /// As the schedulers know it.
+    horizon: u64,
+    /// Ends the wait of the transfer when the horizon may have moved.
+    waker: Option<Waker>,
+    /// The reader has nothing to do but to wait for `next`.
+    waiting: bool,
+    /// Of the whole, once all of it has been taken.
+    hashes: Option<Hashes>,
+    ended: bool,
+}
+
+#[derive(Debug)]
+struct Hashers {
+    blake3: blake3::Hasher,
+    sha256: Option<Sha256>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Hashes {
+    root: [u8; 32],
+    /// Where the content is known by it.
+    sha256: Option<[u8; 32]>,
+}
+
+/// Both ends of a buffer whose transfer `stop` stops.
+pub(super) fn pair(stop: Stop) -> (ReassemblyBuffer, ReadHalf) {
+    let shared = Arc::new(Shared::default());
+    let reader = ReadHalf { shared: Arc::clone(&shared), hashers: None };
+    (ReassemblyBuffer { shared, stop }, reader)
+}
+
+impl ReassemblyBuffer {
+    /// It is this content that comes; returns how many bytes of it have come already.
+    pub(super) fn open(&self, id: ContentId, proof: FinalCheck) -> u64 {
+        let mut state = self.shared.lock();
+        (state.content, state.horizon) = (Some((id, proof)), 0);
+        self.shared.changed.notify_all();
+        let taken = (state.next * BLOCK_BYTES as u64).min(id.length);
+        taken + state.bytes()
+    }
+
+    /// Whether a block has come already.
+    pub(super) fn holds(&self, block: u64) -> bool {
+        self.shared.lock().holds(block)
+    }
+
+    /// Takes a block; whether it is new. One that is very far ahead waits, as for a slow disk, until the
+    /// reader has come closer, unless what that waits for is to come from the caller.
+    pub(super) fn put(&self, block: u64, bytes: Vec<u8>) -> bool {
+        let mut state = self.shared.lock();
+        while block >= state.next + BLOCKS_MAX && state.can_be_read() && !self.stop.is_stopped() {
+            state = self.shared.wait_a_while(state);
+        }
+        let new = !state.holds(block);
+        if new {
+            state.blocks.insert(block, bytes);
+        }
+        if block == state.next {
+            self.shared.changed.notify_all();
+        }
+        new
+    }
+
+    /// Blocks that had come may be wrong, and will come again; returns how many bytes are gone.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if one of them has been read.
+    pub(super) fn revoke(&self, blocks: Range<u64>) -> Result<u64> {
+        let mut state = self.shared.lock();
+        if blocks.start < state.next {
+            return Err(Error::corrupt(
+                "a mirror has sent wrong bytes, and some of them have been handed over already: without a \
+                 hash that is only seen when mirrors are compared; name a Metalink, or fetch into a file",
+            ));
+        }
+        let before = state.bytes();
+        state.blocks.retain(|block, _| !blocks.contains(block));
+        Ok(before - state.bytes())
+    }
+
+    /// Nobody can tell what is right: nothing more is handed over. Returns how many bytes are gone.
+    pub(super) fn clear(&self) -> u64 {
+        let mut state = self.shared.lock();
+        let bytes = state.bytes();
+        state.blocks.clear();
+        bytes
+    }
+
+    /// All of it has come. Waits until all has been taken, and returns its root.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if it is not what it should be, [`Error::Interrupted`] if it is stopped.
+    pub(super) fn complete(&self) -> Result<[u8; 32]> {
+        let mut state = self.shared.lock();
+        loop {
+            if let (Some(hashes), Some((id, proof))) = (state.hashes, state.content) {
+                return hashes.verify(&id, proof);
+            }
+            if self.stop.is_stopped() {
+                return Err(Error::interrupted(INTERRUPTED));
+            }
+            state = self.shared.wait_a_while(state);
+        }
+    }
+
+    /// The first block that nobody is to be asked for yet, if it has moved since this was asked last.
+    pub(super) fn new_horizon(&self) -> Option<u64> {
+        let mut state = self.shared.lock();
+        let horizon = state.next / STEP_BLOCKS * STEP_BLOCKS + AHEAD_BLOCKS;
+        (std::mem::replace(&mut state.horizon, horizon) != horizon).then_some(horizon)
+    }
+
+    /// Whether it is the reader that is waited for, not a source.
+    pub(super) fn can_be_read(&self) -> bool {
+        self.shared.lock().can_be_read()
+    }
+
+    /// The transfer waits for this when the horizon may have moved.
+    pub(super) fn wake_by(&self, waker: Waker) {
+        self.shared.lock().waker = Some(waker);
+    }
+
+    pub(super) fn end_guard(&self) -> EndGuard {
+        EndGuard(Arc::clone(&self.shared))
+    }
+}
+
+impl ReadHalf {
+    /// The next block, as soon as it is there. `None`: nothing follows, for whatever reason.
+    pub(super) fn next(&mut self) -> Option<Vec<u8>> {
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.lock();
+        loop {
+            if state.ended {
+                return None;
+            }
+            let next = state.next;
+            if let Some((_, proof)) = state.content
+                && let Some(bytes) = state.blocks.remove(&next)
+            {
+                state.next += 1;
+                let waker = state.waker.clone().filter(|_| state.next.is_multiple_of(STEP_BLOCKS));
+                drop(state);
+                // The transfer may wait for room.
+                shared.changed.notify_all();
+                if let Some(waker) = waker {
+                    waker.wake();
+                }
+                self.hashers.get_or_insert_with(|| Hashers::new(proof)).update(&bytes);
+                return Some(bytes);
+            }
+            if let Some((id, proof)) = state.content
+                && next == id.blocks()
+                && state.hashes.is_none()
+            {
+                let hashers = self.hashers.take().unwrap_or_else(|| Hashers::new(proof));
+                state.hashes = Some(hashers.finish());
+                shared.changed.notify_all();
+            }
+            state.waiting = true;
+            state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.waiting = false;
+        }
+    }
+
+    /// Bytes that could be taken, now or when those before them have come.
+    pub(super) fn bytes(&self) -> u64 {
+        self.shared.lock().bytes()
+    }
+}
+
+impl Drop for EndGuard {
+    fn drop(&mut self) {
+        self.0.lock().ended = true;
+        self.0.changed.notify_all();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait_a_while<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed.wait_timeout(state, LOOK_EVERY).unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+impl State {
+    fn holds(&self, block: u64) -> bool {
+        block < self.next || self.blocks.contains_key(&block)
+    }
+
+    fn can_be_read(&self) -> bool {
+        !self.waiting || self.blocks.contains_key(&self.next)
+    }
+
+    fn bytes(&self) -> u64 {
+        // All but perhaps the last one have the same length.
+        let last = self.blocks.last_key_value().map_or(0, |(_, bytes)| bytes.len());
+        (self.blocks.len().saturating_sub(1) * BLOCK_BYTES + last) as u64
+    }
+}
+
+impl Hashers {
+    fn new(proof: FinalCheck) -> Self {
+        let sha256 = matches!(proof, FinalCheck::Sha256(_)).then(Sha256::new);
+        Self { blake3: blake3::Hasher::new(), sha256 }
+    }
+
+    fn update(&mut self, bytes: &[u8]) {
+        self.blake3.update(bytes);
+        if let Some(sha256) = &mut self.sha256 {
+            sha256.update(bytes);
+        }
+    }
+
+    fn finish(self) -> Hashes {
+        let sha256 = self.sha256.map(|sha256| sha256.finalize().into());
+        Hashes { root: *self.blake3.finalize().as_bytes(), sha256 }
+    }
+}
+
+impl Hashes {
+    /// The root, if all is as it should be.
+    fn verify(self, id: &ContentId, proof: FinalCheck) -> Result<[u8; 32]> {
+        let right = match proof {
+            FinalCheck::Root | FinalCheck::Whole => self.root == id.root,
+            FinalCheck::Sha256(wanted) => self.sha256 == Some(wanted),
+            FinalCheck::Blocks => true,
+        };
+        if right {
+            return Ok(self.root);
+        }
+        Err(Error::corrupt(
+            "the whole of it does not have the hash that it should have, and it has been handed over: do not \
+             use it. Without hashes of its parts nobody can tell who sent the wrong ones: try each mirror \
+             alone, or ask for a Metalink",
+        ))
+    }
+}
+
+/// What is said when the caller stops it: of what is read in order nothing is kept.
+pub(super) const INTERRUPTED: &str =
+    "interrupted: the rest is not there, and what is read in order cannot be resumed";
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use net::WakeReceiver;
+
+    use super::*;
+
+    fn block(number: u64) -> Vec<u8> {
+        vec![number as u8; BLOCK_BYTES]
+    }
+
+    fn opened(blocks: u64, proof: FinalCheck) -> (ReassemblyBuffer, ReadHalf, Stop) {
+        let stop = Stop::new().expect("descriptors");
+        let (buffer, reader) = pair(stop.clone());
+        let id = ContentId { root: [0; 32], length: blocks * BLOCK_BYTES as u64 };
+        assert_eq!(buffer.open(id, proof), 0);
+        (buffer, reader, stop)
+    }
+
+    #[test]
+    fn blocks_are_taken_in_order_and_the_horizon_follows_in_steps() {
+        let (buffer, mut reader, _) = opened(2 * AHEAD_BLOCKS, FinalCheck::Blocks);
+        let wake = WakeReceiver::new().expect("descriptors");
+        buffer.wake_by(wake.waker());
+        assert_eq!(buffer.new_horizon(), Some(AHEAD_BLOCKS));
+        assert_eq!(buffer.new_horizon(), None);
+        for number in (0..STEP_BLOCKS).rev() {
+            assert!(buffer.put(number, block(number)));
+        }
+        assert!(!buffer.put(0, block(0)), "it is there");
+        assert_eq!(reader.bytes(), STEP_BLOCKS * BLOCK_BYTES as u64);
+        for number in 0..STEP_BLOCKS {
+            assert_eq!(buffer.new_horizon(), None);
+            assert_eq!(reader.next(), Some(block(number)));
+        }
+        assert!(!buffer.put(0, block(0)), "it has been read");
+        assert_eq!(buffer.new_horizon(), Some(AHEAD_BLOCKS + STEP_BLOCKS));
+        assert!(wake.drain(), "whoever waits is told");
+    }
+
+    #[test]
+    fn what_has_been_read_cannot_be_revoked() {
+        let (buffer, mut reader, _) = opened(4, FinalCheck::Blocks);
+        for number in 0..3 {
+            buffer.put(number, block(number));
+        }
+        assert!(reader.next().is_some());
+        assert_eq!(buffer.revoke(1..2), Ok(BLOCK_BYTES as u64));
+        assert!(!buffer.holds(1) && buffer.holds(2));
+        assert!(matches!(buffer.revoke(0..1), Err(Error::Corrupt(_))));
+    }
+
+    #[test]
+    fn what_comes_unasked_waits_for_the_reader() {
+        let (buffer, mut reader, stop) = opened(2 * BLOCKS_MAX, FinalCheck::Blocks);
+        let (sender, put) = std::sync::mpsc::channel();
+        let writer = buffer.clone();
+        thread::spawn(move || {
+            for number in 0..BLOCKS_MAX + 3 {
+                writer.put(number, block(number));
+                let _ = sender.send(number);
+            }
+        });
+        let far = put.iter().find(|number| *number == BLOCKS_MAX - 1);
+        assert!(far.is_some() && put.recv_timeout(2 * LOOK_EVERY).is_err(), "there is no room for more");
+        assert!(reader.next().is_some());
+        assert_eq!(put.recv(), Ok(BLOCKS_MAX));
+        stop.stop();
+        assert_eq!(put.recv(), Ok(BLOCKS_MAX + 1), "nobody waits any more");
+    }
+
+    #[test]
+    fn the_whole_is_checked_when_all_of_it_has_been_read() {
+        let right = FinalCheck::Sha256(Sha256::digest(block(0)).into());
+        for (proof, good) in [(right, true), (FinalCheck::Sha256([0; 32]), false), (FinalCheck::Whole, false)]
+        {
+            let (buffer, mut reader, _) = opened(1, proof);
+            buffer.put(0, block(0));
+            let guard = buffer.end_guard();
+            let end = thread::spawn(move || {
+                let checked = buffer.complete();
+                drop(guard);
+                checked
+            });
+            assert_eq!(reader.next(), Some(block(0)));
+            assert_eq!(reader.next(), None);
+            assert_eq!(end.join().expect("no panic").is_ok(), good);
+        }
+    }
+}
