@@ -174,7 +174,7 @@ fn requests_that_make_no_sense() {
 mod without_an_executor {
     use std::pin::{Pin, pin};
     use std::sync::Arc;
-    use std::task::{Context, Poll, WakeReceiver, Waker};
+    use std::task::{Context, Poll, Wake, Waker};
 
     use futures_core::Stream as _;
 
@@ -182,7 +182,7 @@ mod without_an_executor {
 
     struct Unpark(thread::Thread);
 
-    impl WakeReceiver for Unpark {
+    impl Wake for Unpark {
         fn wake(self: Arc<Self>) {
             self.0.unpark();
         }

@@ -56,7 +56,7 @@ use ::url::Url;
 const LOOKUP_THREADS: usize = 8;
 
 enum Command {
-    Fetch(FetchId, FetchRequest, Url),
+    Fetch(FetchId, Box<(FetchRequest, Url)>),
     Cancel(FetchId),
     Window(RouteId, u64),
 }
@@ -105,7 +105,9 @@ impl Client {
     /// request is sent again, and the caller does not notice.
     pub fn fetch(&self, id: FetchId, request: FetchRequest) {
         let why = match origin::parse(&request.url) {
-            Ok(url) if self.queue.begin(id) => return self.command(Command::Fetch(id, request, url)),
+            Ok(url) if self.queue.begin(id) => {
+                return self.command(Command::Fetch(id, Box::new((request, url))));
+            }
             Ok(_) => "too many fetches at once".to_owned(),
             Err(why) => why,
         };
@@ -179,7 +181,7 @@ async fn run(settings: Arc<Settings>, queue: Arc<EventQueue>, mut inbox: mpsc::U
     let mut running: HashMap<FetchId, oneshot::Sender<()>> = HashMap::new();
     while let Some(command) = inbox.recv().await {
         let route = match &command {
-            Command::Fetch(_, request, _) => request.route,
+            Command::Fetch(_, fetch) => fetch.0.route,
             Command::Window(route, _) => *route,
             Command::Cancel(id) => {
                 running.remove(id);
@@ -202,7 +204,8 @@ async fn run(settings: Arc<Settings>, queue: Arc<EventQueue>, mut inbox: mpsc::U
             RouteHandle { fetches, window }
         });
         match command {
-            Command::Fetch(id, request, url) => {
+            Command::Fetch(id, fetch) => {
+                let (request, url) = *fetch;
                 if running.len() >= 2 * FETCHES_MAX {
                     running.retain(|_, cancel| !cancel.is_closed());
                 }
