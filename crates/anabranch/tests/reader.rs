@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use anabranch::get::{READ_AHEAD_BYTES, Reader};
 use anabranch::{Error, Event, Get, Serve, Source, Stop, Verified};
+use mmtp::ContentId;
 use mmtp::id::BLOCK_BYTES;
+use mmtp::uri::Uri;
 
 const MIB: usize = 1 << 20;
 
@@ -166,8 +168,10 @@ fn a_liar_never_shows_through() {
     let mut wrong = bytes.clone();
     wrong.iter_mut().step_by(BLOCK_BYTES).for_each(|byte| *byte ^= 1);
     let (good, liar) = (serve(dirs[0].path(), &bytes), serve(dirs[1].path(), &wrong));
+    // Which content is meant is said: of two servers' words that of the first to answer counts.
+    let id = Uri::new(ContentId::of(&bytes)).to_string();
     // By its blocks, then by the leaf list that the good server offers.
-    for names in [[uri(&good), url(&liar)], [url(&good), url(&liar)]] {
+    for names in [vec![uri(&good), url(&liar)], vec![id, url(&good), url(&liar)]] {
         let report = assert_ends_well(get(&names).read().expect("a reader"), &bytes);
         assert_eq!(report.verified, Verified::Blocks);
         assert_eq!(report.banned.len(), 1, "{names:?}");
