@@ -137,9 +137,9 @@ impl VerifiedPool {
         }
     }
 
-    /// From now on nobody is asked for blocks from `end_block` on, but for the rest of a piece: it is verified
-    /// as a whole. Whoever takes the content in order has no room for more yet. A server without ranges, which
-    /// sends everything, is not bound by it. Without this call there is no such bound.
+    /// From now on nobody is asked for blocks from `end_block` on, but for the rest of a piece: that is
+    /// verified as a whole. Whoever takes the content in order has no room for more. A server without ranges,
+    /// which sends everything, is not bound by it. Without this call there is no such bound.
     pub fn set_horizon(&mut self, end_block: u64) {
         self.horizon = match &self.mode {
             Mode::Pieces(pieces) if (1..self.id.blocks()).contains(&end_block) => {

@@ -18,7 +18,7 @@ use sha2::{Digest as _, Sha256};
 use crate::target::FinalCheck;
 use crate::{Error, Result, Stop};
 
-/// So far ahead of the reader blocks are asked for. What waits to be read is no more than that; where a server
+/// So far ahead of the reader blocks are asked for. No more than that waits to be read; where a server
 /// sends the whole file at once, or a Metalink's pieces are long, no more than twice that.
 pub const READ_AHEAD_BYTES: u64 = 32 << 20;
 

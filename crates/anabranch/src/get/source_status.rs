@@ -28,7 +28,8 @@ pub(super) fn given_up(sources: &[Source], kept: bool) -> Error {
         return Error::not_found("no source has this content: check the URI and the sources");
     }
     Error::corrupt(format!(
-        "every source that had it sent wrong bytes and was banned ({}); {kept}name another source with --from",
+        "every source that had it sent wrong bytes and was banned ({}); {kept}name another source with \
+         --from",
         liars.join(", ")
     ))
 }

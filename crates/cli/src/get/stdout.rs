@@ -27,7 +27,7 @@ enum Ended {
 /// Writes what `get` fetches to standard output. `listener` hears what happens meanwhile.
 ///
 /// # Errors
-/// What the transfer fails with, or that standard output does not take it. When the reader of a pipe has gone,
+/// What the transfer fails with, or that standard output does not take it. When a pipe's reader has gone,
 /// as `head` does, there is none: the process ends by SIGPIPE, quietly, as others do.
 pub(super) fn write(get: &Get, stop: &Stop, listener: impl FnMut(Event)) -> Outcome {
     // Not by lines, as `Stdout` does.

@@ -66,7 +66,7 @@ impl Subscriber {
     }
 
     /// From now on nobody is asked for blocks of this content from `end_block` on, and none of them is taken
-    /// from [`insert_block`](Self::insert_block): whoever takes the content in order has no room for them yet.
+    /// from [`insert_block`](Self::insert_block): whoever takes the content in order has no room for them.
     /// Without this call there is no such bound.
     pub fn set_horizon(&mut self, download: DownloadId, end_block: u64) {
         if let Some(state) = self.downloads.get_mut(download) {

@@ -4,8 +4,8 @@ use super::ContentFetch;
 use crate::get::sink::Sink;
 
 impl ContentFetch {
-    /// Lets the schedulers go as far ahead of the reader as there is room, and no further. While it is the
-    /// reader that is slow, nobody is asked, and nobody is to be blamed for not answering: whether that is so.
+    /// Lets the schedulers go as far ahead of the reader as there is room, and no further. Whether it is the
+    /// reader that is slow: then nobody is asked, and nobody is to be blamed for not answering.
     pub(super) fn follow_reader(&mut self, arrivals: &Sink) -> bool {
         let Some((download, buffer)) = arrivals.reading() else { return false };
         if let Some(end_block) = buffer.new_horizon() {
