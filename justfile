@@ -20,9 +20,9 @@ check:
     cargo test --workspace
     cargo test -p anabranch --features tokio
 
-# Run every scenario and write its table beside it: what differs from the commit, differs.
+# Run every scenario and write its table beside it, so that any diff is a real change.
 tables *args:
-    cargo run --release -p anabranch -- lab run --all --save {{ args }}
+    cargo run --release -p anabranch-cli -- lab run --all --save {{ args }}
 
 # Licences, advisories, sources of dependencies (needs cargo-deny).
 deny:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The chart of the README: how long a download takes over two links, and what a TCP neighbour keeps meanwhile.
 
-    cargo build --release -p anabranch --bins
+    cargo build --release -p anabranch-cli --bins
     sudo chrt -r 5 python3 bench/chart.py           measures all (45 minutes on a quiet machine), then draws
     sudo chrt -r 5 python3 bench/chart.py --only shared --runs 10     this part again, the others stay as they were
     python3 bench/chart.py --draw                   only draws again

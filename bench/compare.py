@@ -30,7 +30,7 @@ MEGA = 1_000_000
 HOOKS = {
     "a": ("crates/net/examples/udp_ceiling.rs", "-p anabranch-net --example udp_ceiling -- --json"),
     "f": ("crates/lab/examples/small_objects.rs", "-p anabranch-lab --example small_objects"),
-    "g": ("scenarios/fairness.toml", "-p anabranch --bin anabranch -- lab run fairness"),
+    "g": ("scenarios/fairness.toml", "-p anabranch-cli --bin anabranch -- lab run fairness"),
 }
 
 

@@ -52,8 +52,8 @@ pub struct Patience {
     pub rto_max: Span,
 }
 
-/// One subflow; see the [module](self). `M`: as in [`SentPackets`]. `C`: its controller; one of the table unless
-/// you bring your own.
+/// One subflow; see the [module](self). `M`: as in [`SentPackets`]. `C`: its controller; one of the table
+/// unless you bring your own.
 #[derive(Clone, Debug)]
 pub struct Subflow<T, M = u64, C = Algorithm> {
     control: C,

@@ -12,8 +12,9 @@ use crate::{Report, Result};
 /// [`READ_AHEAD_BYTES`](super::READ_AHEAD_BYTES) ahead of what has been read. Dropping the reader stops it.
 ///
 /// **What is verified.** Where the hashes of blocks or pieces are known (mmTP sources, a leaf list, a
-/// Metalink's pieces), every byte is verified before it is handed over. Where only a hash of the whole is known,
-/// bytes are handed over before anybody can tell whether they are right; where there is none, nobody can.
+/// Metalink's pieces), every byte is verified before it is handed over. Where only a hash of the whole is
+/// known, bytes are handed over before anybody can tell whether they are right; where there is none, nobody
+/// can.
 /// In every case the whole is checked at its end.
 ///
 /// **The end.** [`read`](Read::read) returns 0 only when all of it has come and that check has passed:
