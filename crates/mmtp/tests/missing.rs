@@ -211,3 +211,26 @@ fn what_one_source_lacks_does_not_keep_it_from_what_it_has() {
     world.subscriber.mark_unavailable(second, a);
     assert!(world.run_until(|world| world.complete.contains(&b.0)), "the second source has it");
 }
+
+#[test]
+fn what_a_source_refuses_while_it_is_lost_is_asked_of_another() {
+    let (a, b) = (sample(b"a", 3 * BLOCK_BYTES), sample(b"b", 60 * BLOCK_BYTES));
+    let mut world = World::new();
+    let warm_up = sample(b"warm up", BLOCK_BYTES);
+    let (first, path) = world.source(&Shelf::of(&[&warm_up, &a, &b]), 1_472);
+    let warm_up = world.add(&warm_up);
+    assert!(world.run_until(|world| world.complete.contains(&warm_up)));
+    let refused = world.add(&a);
+    world.drain();
+    // What is in flight is lost, and the source says that it has no more of it: both before anything else.
+    world.wire.clear();
+    world.subscriber.mark_unavailable(first, refused);
+    let overtakes = world.add(&b);
+    assert!(world.run_until(|world| world.complete.contains(&overtakes)), "the first source goes on");
+    let timeouts = world.subscriber.paths().nth(path).expect("a path").counters.timeouts;
+    assert_eq!(timeouts, 0, "the loss was seen by what overtook it");
+    let (_, second) = world.source(&Shelf::of(&[&a]), 1_472);
+    assert!(world.run_until(|world| world.complete.contains(&refused)), "and the second has the other");
+    assert!(world.asked.iter().any(|(path, length, _)| (*path, *length) == (second, a.len() as u64)));
+    assert_eq!(world.subscriber.check(), Ok(()));
+}

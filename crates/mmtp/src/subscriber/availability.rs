@@ -9,8 +9,7 @@ impl Subscriber {
     /// Whether some source can still supply a content: it is not banned and has not refused the content.
     #[must_use]
     pub fn is_obtainable(&self, download: DownloadId) -> bool {
-        (0..self.sources.len())
-            .any(|s| !self.sources[s].banned && !self.sources[s].unavailable.contains(&download))
+        self.sources.iter().any(|source| !source.refuses(download))
     }
 
     /// A content that is not complete and that no source can supply any more.
@@ -39,7 +38,6 @@ impl Subscriber {
     }
 
     pub(super) fn cannot_provide(&self, source: SourceId, download: DownloadId) -> bool {
-        let source = &self.sources[usize::from(source)];
-        source.banned || source.unavailable.contains(&download)
+        self.sources[usize::from(source)].refuses(download)
     }
 }

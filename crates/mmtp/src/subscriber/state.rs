@@ -25,6 +25,13 @@ pub(super) struct Source {
     pub(super) unavailable: BTreeSet<DownloadId>,
 }
 
+impl Source {
+    /// Whether it will not send a content.
+    pub(super) fn refuses(&self, download: DownloadId) -> bool {
+        self.banned || self.unavailable.contains(&download)
+    }
+}
+
 /// The machine of a receiver.
 pub struct Subscriber {
     pub(super) tags: RequestTags,
@@ -151,8 +158,8 @@ impl Subscriber {
         }
     }
 
-    /// Whether all that is missing is in exactly one state, and what is in flight is what the paths have
-    /// outstanding.
+    /// Whether all that is missing is in exactly one state, what is in flight is what the paths have
+    /// outstanding, and what waits has somebody who can ask for it.
     ///
     /// # Errors
     /// What is not so.
@@ -174,6 +181,9 @@ impl Subscriber {
             if let Some(p) = state.assignees().find(lost) {
                 return Err(format!("download {id}: path {p} does not know what is assigned to it"));
             }
+            let provides = |source: SourceId| !self.cannot_provide(source, id);
+            let asks = |p: PathId| self.paths.get(p).filter(|path| !path.state.is_unusable()).map(|path| path.source);
+            state.check_takers(provides, asks).map_err(|e| format!("download {id}: {e}"))?;
         }
         Ok(())
     }

@@ -1,11 +1,11 @@
-//! The invariant: each wanted block, and each wanted packet of what is open, is in exactly one state, and
-//! what is in flight is what the paths' requests have outstanding.
+//! The invariant: each wanted block, and each wanted packet of what is open, is in exactly one state; what is
+//! in flight is what the paths' requests have outstanding; what waits has somebody who can ask for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::page::hash_item;
 use super::state::{Download, Unit, place};
-use crate::subscriber::item::{Item, PathId, Queue};
+use crate::subscriber::item::{Item, PathId, Queue, SourceId};
 
 /// What is outstanding on all paths, of one download: copies by item.
 pub(in crate::subscriber) type Outstanding = BTreeMap<Item, u32>;
@@ -69,6 +69,38 @@ impl Download {
             return Err(format!("{waiting:?} waits, not {:?}", self.waiting));
         }
         Ok(())
+    }
+
+    /// What waits for somebody who cannot take it, if there is such. `provides` says whether this source can
+    /// still supply the content; `asks`, of which source a path asks, while it is in use.
+    pub(in crate::subscriber) fn check_takers(
+        &self,
+        provides: impl Fn(SourceId) -> bool,
+        asks: impl Fn(PathId) -> Option<SourceId>,
+    ) -> Result<(), String> {
+        let taker = |p: PathId| asks(p).filter(|source| provides(*source));
+        if let Some(p) = self.assigned.keys().find(|p| taker(**p).is_none()) {
+            return Err(format!("path {p} cannot ask for what is assigned to it"));
+        }
+        for &(queue, unit) in &self.waiting {
+            let taken = match queue {
+                Queue::Retry(p) | Queue::First(p) => taker(p).is_some_and(|source| self.permits(unit, source)),
+                Queue::Any => self.bound_to(unit).is_none_or(&provides),
+            };
+            if !taken {
+                return Err(format!("{unit:?} waits in {queue:?}, where nobody takes it"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The only source that may send `unit`, if there is one.
+    fn bound_to(&self, unit: Unit) -> Option<SourceId> {
+        match unit {
+            Unit::Meta => None,
+            Unit::Page(level, number) => self.pages.get(&(level.0, number))?.exclusive_to,
+            Unit::Block(block) => self.open.get(&block)?.exclusive_to,
+        }
     }
 
     /// The paths that have blocks assigned, or one begun.
