@@ -87,12 +87,13 @@ impl Subscriber {
 
     /// Declares lost what others have overtaken.
     fn detect(&mut self, now: Time, p: PathId) {
-        let Self { paths, downloads, .. } = self;
+        let Self { paths, downloads, sources, .. } = self;
         let path = &mut paths[p];
+        let source = &sources[usize::from(path.source)];
         let mut lost = 0;
         let newest = path.subflow.detect(now, |asked, i| {
             lost += 1;
-            downloads.give_up(asked, i, GiveUp::Lost(p));
+            downloads.give_up(asked, i, source.give_up(asked.download, GiveUp::Lost(p)));
         });
         path.counters.lost += u64::from(lost);
         self.group_detector.lost(p, lost);

@@ -185,10 +185,12 @@ impl Subscriber {
 
     /// What request `id` has outstanding is not expected any more; of which download, and how many packets.
     fn cancel(&mut self, p: PathId, id: u64, how: GiveUp) -> Option<(DownloadId, u32)> {
-        let Self { paths, downloads, .. } = self;
+        let Self { paths, downloads, sources, .. } = self;
+        let source = &sources[usize::from(paths[p].source)];
         let subflow = &mut paths[p].subflow;
         let asked = subflow.sent_packets().get(id)?;
         let (download, epoch) = (asked.download, asked.epoch);
+        let how = source.give_up(download, how);
         let count = asked.ranges.iter().map(path::packets).sum();
         let mut state = downloads.get_mut(download);
         let mut cancelled = 0;

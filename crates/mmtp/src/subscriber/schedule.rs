@@ -315,7 +315,8 @@ impl Subscriber {
     pub(super) fn unassign(&mut self, p: PathId) {
         self.paths[p].probe_due = false;
         self.paths[p].fetches = None;
-        self.downloads.values_mut().for_each(|download| download.unassign(p));
+        let source = self.paths[p].source;
+        self.downloads.values_mut().for_each(|download| download.unassign(p, source));
     }
 }
 

@@ -8,7 +8,7 @@ use super::api::{Event, PathReport, Transmit};
 use super::download::Download;
 use super::downloads::Downloads;
 use super::grouping::GroupDetector;
-use super::item::{DownloadId, PATHS_MAX, PathId, SOURCES_MAX, SourceId};
+use super::item::{DownloadId, GiveUp, PATHS_MAX, PathId, SOURCES_MAX, SourceId};
 use super::path::{Path, PathConfig, PathState};
 use super::request_tags::RequestTags;
 use super::timer::Timer;
@@ -29,6 +29,12 @@ impl Source {
     /// Whether it will not send a content.
     pub(super) fn refuses(&self, download: DownloadId) -> bool {
         self.banned || self.unavailable.contains(&download)
+    }
+
+    /// What becomes of a packet of `download` that one of its paths no longer expects: that path does not
+    /// ask again for what the source refuses.
+    pub(super) fn give_up(&self, download: DownloadId, how: GiveUp) -> GiveUp {
+        if self.refuses(download) { GiveUp::Elsewhere } else { how }
     }
 }
 
@@ -182,7 +188,9 @@ impl Subscriber {
                 return Err(format!("download {id}: path {p} does not know what is assigned to it"));
             }
             let provides = |source: SourceId| !self.cannot_provide(source, id);
-            let asks = |p: PathId| self.paths.get(p).filter(|path| !path.state.is_unusable()).map(|path| path.source);
+            let asks = |p: PathId| {
+                self.paths.get(p).filter(|path| !path.state.is_unusable()).map(|path| path.source)
+            };
             state.check_takers(provides, asks).map_err(|e| format!("download {id}: {e}"))?;
         }
         Ok(())

@@ -84,7 +84,9 @@ impl Download {
         }
         for &(queue, unit) in &self.waiting {
             let taken = match queue {
-                Queue::Retry(p) | Queue::First(p) => taker(p).is_some_and(|source| self.permits(unit, source)),
+                Queue::Retry(p) | Queue::First(p) => {
+                    taker(p).is_some_and(|source| self.permits(unit, source))
+                }
                 Queue::Any => self.bound_to(unit).is_none_or(&provides),
             };
             if !taken {

@@ -48,9 +48,9 @@ impl Download {
         })
     }
 
-    /// What path `p` was to ask for and has not: any may, and blocks that it has not begun are unrequested. A
-    /// block that its source alone was to fill is unrequested again: nobody else may finish it.
-    pub(in crate::subscriber) fn unassign(&mut self, p: PathId) {
+    /// What path `p` was to ask `source` for and has not: any may, and blocks that it has not begun are
+    /// unrequested. What that source alone was to finish is begun anew.
+    pub(in crate::subscriber) fn unassign(&mut self, p: PathId, source: SourceId) {
         while let Some(blocks) = self.take_assigned(p, u64::MAX) {
             self.unrequested.insert_new(blocks);
         }
@@ -63,6 +63,7 @@ impl Download {
                 }
             }
         }
+        self.reopen_pages(|page| page.exclusive_to == Some(source) && page.queues().next().is_some());
     }
 
     /// Whether `item` is still missing and `source` may bring it.

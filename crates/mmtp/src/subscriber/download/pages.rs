@@ -216,14 +216,14 @@ impl Download {
 
     /// Begins anew the pages of which a banned source has sent a part.
     pub(super) fn discard_pages_from(&mut self, source: SourceId) {
-        let sent = |page: &OpenPage| page.halves.iter().any(|half| half.from == Some(source));
-        let bad: Vec<_> = self
-            .pages
-            .iter()
-            .filter(|(_, page)| sent(page))
-            .map(|(at, page)| (*at, page.exclusive))
-            .collect();
-        for ((level, number), exclusive) in bad {
+        self.reopen_pages(|page| page.halves.iter().any(|half| half.from == Some(source)));
+    }
+
+    /// Begins these pages anew.
+    pub(super) fn reopen_pages(&mut self, which: impl Fn(&OpenPage) -> bool) {
+        let which = self.pages.iter().filter(|(_, page)| which(page));
+        for ((level, number), exclusive) in which.map(|(at, page)| (*at, page.exclusive)).collect::<Vec<_>>()
+        {
             self.put_page(level, number, Queue::Any, exclusive);
         }
     }
@@ -255,5 +255,23 @@ mod tests {
         download.request(items[0], 2, false);
         assert_eq!(download.need(items[1], 2), Need::ThisSource);
         assert_eq!(download.need(items[1], 3), Need::OtherSource);
+    }
+    /// As above; but source 1, which has sent one of the two again, refuses to send more of the content.
+    #[test]
+    fn a_page_that_must_come_from_one_source_is_begun_anew_when_that_refuses() {
+        let id = ContentId { root: [1; 32], length: 64 * BLOCK_BYTES as u64 };
+        let mut download = Download::new(id, false, |_| false);
+        let items = download.open_pages(0, Queue::Any, false);
+        let firsts = items.iter().map(|item| if let Item::Hash { first, .. } = item { *first } else { 1 });
+        let wrong = [[7; 32]; tree::PACKET_CVS];
+        for (source, first) in (1..).zip(firsts.clone()) {
+            assert!(download.insert_hashes(source, 0, first, &wrong, None).fresh);
+        }
+        download.request(items[0], 1, false);
+        let pending = Some(download.epoch());
+        assert!(download.insert_hashes(1, 0, firsts.min().unwrap_or(0), &wrong, pending).fresh);
+        download.unassign(0, 1);
+        assert_eq!(download.need(items[0], 2), Need::ThisSource);
+        assert_eq!(download.need(items[1], 2), Need::ThisSource);
     }
 }
