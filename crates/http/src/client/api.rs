@@ -14,8 +14,8 @@ use super::error::FetchError;
 /// Fetches under way or waiting for their route, and routes; more are refused.
 pub(super) const FETCHES_MAX: usize = 4096;
 
-/// Unanswered requests of one connection at most, the one that is being answered included. What else is
-/// fetched over a route waits.
+/// Unanswered requests of one connection at most, including the one that is being answered. Further fetches
+/// of the route wait.
 pub const PIPELINE_MAX: usize = 64;
 
 /// Names one fetch. The caller chooses it and does not use it again.
@@ -186,7 +186,7 @@ impl Event {
     }
 }
 
-/// What an accepted answer says of the file. Texts are the fields' values as they came.
+/// What an accepted answer tells of the file. Texts are the fields' values, unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Head {
     /// Where it came from, after redirects; without name and password.
@@ -195,7 +195,7 @@ pub struct Head {
     pub status: u16,
     /// The whole file's length, bytes.
     pub length: Option<u64>,
-    /// Whether ranges of it can be had.
+    /// Whether the server has ranges of it.
     pub ranges: bool,
     /// `ETag`, with its quotes, and `W/` if it is weak.
     pub etag: Option<String>,
@@ -207,7 +207,8 @@ pub struct Head {
     pub repr_digest: Option<String>,
     /// The values of `Link` (RFC 8288), one an occurrence of the field.
     pub links: Vec<String>,
-    /// The server has no ranges: to a range from 0 it sends the whole file, `length` bytes and not `end`.
+    /// The server has no ranges: it answers a range from 0 with the whole file, `length` bytes instead of
+    /// `end`.
     pub whole: bool,
     /// The number of this answer on its connection, from 1; 0 for [`RequestKind::Metadata`], which may take
     /// several answers.

@@ -1,4 +1,4 @@
-//! Paths of requests, taken apart and decoded (RFC 3986 §3.3), and names made fit for them.
+//! Paths of requests: parsed, decoded and encoded (RFC 3986 §3.3).
 
 /// A path as names. None of them is empty, `.` or `..`, and none has a `/` or NUL byte in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub struct Path {
 }
 
 impl Path {
-    /// Takes a path apart; `None` if it is none, or has a name that no file has.
+    /// Parses a path; `None` if it is invalid or has a name that no file can have.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.strip_prefix('/')?;
@@ -25,7 +25,7 @@ impl Path {
         Some(Self { names, directory })
     }
 
-    /// The path as text again, encoded in one way.
+    /// The path as text, encoded in one way.
     #[must_use]
     pub fn encode(&self) -> String {
         let mut text = String::from("/");
@@ -58,7 +58,7 @@ fn decode(text: &str) -> Option<Vec<u8>> {
     is_name.then_some(name)
 }
 
-/// A name for a URL: all but the unreserved characters of RFC 3986 §2.3 as `%41`.
+/// A name for a URL: percent-encodes all but the unreserved characters of RFC 3986 §2.3.
 #[must_use]
 pub fn encode(name: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
