@@ -1,4 +1,4 @@
-//! What the pool knows of the right bytes, and what it reports.
+//! How the pool verifies, and what it reports.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use mmtp::tree::ChainingValue;
 use super::pieces::PIECE_BYTES_MAX;
 use crate::range_scheduler::MirrorId;
 
-/// What is known of the right bytes of a content.
+/// How a content is verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Check {
     /// The chaining value of each block; of a content of one block its BLAKE3 hash.
@@ -29,13 +29,13 @@ pub enum Check {
 /// A [`Check`] that does not fit the content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckError {
-    /// The content would be longer than any.
+    /// The content is too long.
     TooLong,
     /// There are more or fewer hashes than blocks or pieces.
     Count {
-        /// As many as there are.
+        /// Their number.
         hashes: u64,
-        /// As many as there should be.
+        /// The right number.
         expected: u64,
     },
     /// Pieces that are not whole blocks, or too long.
@@ -63,7 +63,7 @@ impl std::error::Error for CheckError {}
 /// What the pool reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A block is here and, as far as can be known, right.
+    /// A block is here and, as far as can be checked, right.
     Verified {
         /// Its number.
         block: u64,
@@ -78,14 +78,14 @@ pub enum Event {
         /// Their numbers.
         blocks: Range<u64>,
     },
-    /// A mirror has sent wrong bytes. Nothing is taken from it any more.
+    /// A mirror has sent wrong bytes and is not used any more.
     Banned {
         /// Which.
         mirror: MirrorId,
-        /// A block that it sent wrong, or that is in a piece that it did.
+        /// A wrong block, or a block of a wrong piece.
         block: u64,
     },
-    /// Mirrors have different bytes and nothing tells which of them is right: the content cannot be had.
+    /// Mirrors have different bytes, and nothing tells which are right: the transfer fails.
     Conflict {
         /// Which.
         mirrors: Vec<MirrorId>,
