@@ -1,10 +1,11 @@
 //! `anabranch get` in a process of its own, with what it says while it runs, and the ground it works on.
 
-use std::collections::BTreeSet;
-use std::ffi::OsStr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -122,6 +123,26 @@ pub(crate) fn names(dir: &Path) -> Vec<String> {
         entries.map(|e| e.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
     names.sort();
     names
+}
+
+/// All that is below a directory: path, bytes, and whether it may be executed. Links are not followed.
+pub(crate) fn tree(dir: &Path) -> BTreeMap<OsString, (Vec<u8>, bool)> {
+    let mut found = BTreeMap::new();
+    let mut waiting = vec![dir.to_owned()];
+    while let Some(at) = waiting.pop() {
+        for entry in fs::read_dir(at).expect("a directory") {
+            let path = entry.expect("an entry").path();
+            let meta = fs::symlink_metadata(&path).expect("an entry");
+            if meta.is_dir() {
+                waiting.push(path);
+            } else {
+                assert!(meta.is_file(), "{}", path.display());
+                let name = path.strip_prefix(dir).expect("below").as_os_str().to_owned();
+                found.insert(name, (fs::read(&path).expect("a file"), meta.mode() & 0o111 != 0));
+            }
+        }
+    }
+    found
 }
 
 /// `get URI --output output`.
