@@ -1,6 +1,5 @@
 //! The client's vocabulary: what a caller sets and asks for, and what it is told.
 
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -68,16 +67,9 @@ impl Default for Options {
 }
 
 /// Why a client cannot start: an option that cannot be followed, or the system. One clause for people.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 pub struct StartError(pub(super) String);
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for StartError {}
 
 impl From<io::Error> for StartError {
     fn from(e: io::Error) -> Self {

@@ -1,6 +1,5 @@
 //! What the server needs of the contents that it serves.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -78,21 +77,12 @@ pub struct Resource<C> {
 }
 
 /// Why bytes cannot be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
     /// They have changed or are gone, for good: 410.
+    #[error("the file is not the one any more that was offered")]
     Gone,
     /// Perhaps later: 503.
+    #[error("the file cannot be read at the moment")]
     Busy,
 }
-
-impl fmt::Display for Unavailable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Gone => "the file is not the one any more that was offered",
-            Self::Busy => "the file cannot be read at the moment",
-        })
-    }
-}
-
-impl std::error::Error for Unavailable {}

@@ -1,6 +1,5 @@
 //! How the pool verifies, and what it reports.
 
-use std::fmt;
 use std::ops::Range;
 
 use mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
@@ -27,11 +26,13 @@ pub enum Check {
 }
 
 /// A [`Check`] that does not fit the content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckError {
     /// The content is too long.
+    #[error("the content is longer than {LENGTH_MAX} bytes")]
     TooLong,
     /// There are more or fewer hashes than blocks or pieces.
+    #[error("there are {hashes} hashes for what has {expected} parts")]
     Count {
         /// Their number.
         hashes: u64,
@@ -39,26 +40,12 @@ pub enum CheckError {
         expected: u64,
     },
     /// Pieces that are not whole blocks, or too long.
+    #[error(
+        "pieces of {0} bytes cannot be checked: they must be whole blocks of {BLOCK_BYTES} bytes, at most \
+         {PIECE_BYTES_MAX}"
+    )]
     PieceLength(u64),
 }
-
-impl fmt::Display for CheckError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong => write!(f, "the content is longer than {LENGTH_MAX} bytes"),
-            Self::Count { hashes, expected } => {
-                write!(f, "there are {hashes} hashes for what has {expected} parts")
-            }
-            Self::PieceLength(bytes) => write!(
-                f,
-                "pieces of {bytes} bytes cannot be checked: they must be whole blocks of {BLOCK_BYTES} \
-                 bytes, at most {PIECE_BYTES_MAX}"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for CheckError {}
 
 /// What the pool reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
