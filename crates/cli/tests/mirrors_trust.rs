@@ -9,12 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use common::fetch::{checksum, leaf_list};
 use common::site::{PATH, Reply, Request, Site, Then, honest};
 use common::{anabranch, noise, wait_until};
-use mirror::leaf_list::LeafList;
-use mmtp::ContentId;
 use mmtp::id::BLOCK_BYTES;
-use mmtp::tree::block_cv;
 use sha2::{Digest as _, Sha256};
 
 const LENGTH: usize = 40 * BLOCK_BYTES + 77;
@@ -28,11 +26,6 @@ fn file(request: &Request, content: &[u8], etag: &str) -> Reply {
 /// Whether a request has what only its server may know.
 fn is_secret(request: &Request) -> bool {
     request.field("authorization").or(request.field("cookie")).is_some()
-}
-
-fn leaf_list(content: &[u8]) -> Vec<u8> {
-    let cvs = (0..).zip(content.chunks(BLOCK_BYTES)).map(|(n, block)| block_cv(n, block)).collect();
-    LeafList::new(ContentId::of(content), cvs).expect("its leaves").encode()
 }
 
 fn get(dir: &Path, args: &[&str]) -> (Option<i32>, String) {
@@ -75,10 +68,7 @@ fn secrets_go_to_nobody_that_a_server_names() {
 #[test]
 fn a_checksum_counts_more_than_what_a_server_offers() {
     let (right, wrong) = (noise(LENGTH), noise(LENGTH + 1)[1..].to_vec());
-    let sum = |content: &[u8]| {
-        format!("--checksum=sha-256={}", data_encoding::HEXLOWER.encode(&Sha256::digest(content)))
-    };
-    let (sum_right, sum_wrong) = (sum(&right), sum(&wrong));
+    let (sum_right, sum_wrong) = (checksum(&right), checksum(&wrong));
     let site = Site::answering(move |request| match request.path == format!("{PATH}.b3leaves") {
         true => Reply::new(200, &leaf_list(&wrong)),
         false => file(request, &wrong, "\"n\""),
@@ -271,8 +261,7 @@ fn a_date_proves_nothing_of_what_was_verified_before() {
         file(request, content, "").without("etag").with("last-modified", DATE)
     });
     let dir = tempfile::tempdir().expect("a directory");
-    let sum = format!("--checksum=sha-256={}", data_encoding::HEXLOWER.encode(&Sha256::digest(&contents[0])));
-    let (code, said) = get(dir.path(), &[&site.url(), &sum]);
+    let (code, said) = get(dir.path(), &[&site.url(), &checksum(&contents[0])]);
     assert_eq!(code, Some(0), "{said}");
     // Replaced by one of the same length and date.
     now.store(1, Ordering::SeqCst);

@@ -13,11 +13,15 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anabranch::target::journal;
+use mirror::leaf_list::LeafList;
 use mmtp::ContentId;
+use mmtp::id::BLOCK_BYTES;
+use mmtp::tree::block_cv;
 use mmtp::uri::Uri;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
 use super::{anabranch, noise, wait_until};
 
@@ -143,6 +147,17 @@ pub(crate) fn tree(dir: &Path) -> BTreeMap<OsString, (Vec<u8>, bool)> {
         }
     }
     found
+}
+
+/// The option that tells the SHA-256 of a content.
+pub(crate) fn checksum(content: &[u8]) -> String {
+    format!("--checksum=sha-256={}", data_encoding::HEXLOWER.encode(&Sha256::digest(content)))
+}
+
+/// The leaf list of a content.
+pub(crate) fn leaf_list(content: &[u8]) -> Vec<u8> {
+    let cvs = (0..).zip(content.chunks(BLOCK_BYTES)).map(|(n, block)| block_cv(n, block)).collect();
+    LeafList::new(ContentId::of(content), cvs).expect("its leaves").encode()
 }
 
 /// `get URI --output output`.

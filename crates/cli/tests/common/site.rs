@@ -103,6 +103,13 @@ impl Reply {
         self
     }
 
+    /// Only so many bytes of the body, though the length of all is told; and then this.
+    pub(crate) fn cut(mut self, bytes: usize, then: Then) -> Self {
+        self.length = Some(self.body.len());
+        self.body.truncate(bytes);
+        Self { then, ..self }
+    }
+
     /// Not faster than this, bytes a second.
     pub(crate) fn at(mut self, rate: u64) -> Self {
         self.rate = rate;
