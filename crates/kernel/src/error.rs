@@ -1,4 +1,4 @@
-//! What can be in the way, each with what to do about it.
+//! Errors, each with a remedy.
 
 use std::io;
 
@@ -54,7 +54,7 @@ pub enum Error {
 /// What this crate returns.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What the system says to an attempt.
+/// The error of a system call, with the attempt in words.
 pub(crate) fn refused(attempt: &str, e: &io::Error) -> Error {
     match e.kind() {
         io::ErrorKind::PermissionDenied => Error::Permission(attempt.into()),
