@@ -146,7 +146,7 @@ impl Connection {
         };
         let addresses = look_up(host, port, via.address()).await.map_err(blame)?;
         let mut stream = happy_eyeballs(via, addresses, window).await.map_err(blame)?;
-        // Small requests must not wait for each other. If this fails, they do.
+        // Small requests must not wait for each other; where it fails they do.
         let _ = stream.set_nodelay(true);
         let fd = stream.as_fd().try_clone_to_owned();
         let fd = Arc::new(fd.map_err(|e| FetchError::Unreachable(format!("no descriptor is left: {e}")))?);

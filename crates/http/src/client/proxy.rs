@@ -90,8 +90,8 @@ impl Proxy {
 }
 
 impl Proxies {
-    /// `given` is for everything; empty means no proxy. Without `given`, the environment decides as for curl:
-    /// `http_proxy`, `https_proxy`, `all_proxy` and `no_proxy`, also in upper case, except `HTTP_PROXY`,
+    /// `given` for everything, none if it is empty, and what the environment says if it is not given: as curl
+    /// does, `http_proxy`, `https_proxy`, `all_proxy` and `no_proxy`, in upper case too but for `HTTP_PROXY`,
     /// which a web server may have set from a request's header.
     ///
     /// # Errors
