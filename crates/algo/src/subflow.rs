@@ -10,9 +10,9 @@ use crate::rtt::{PTO_MIN, RTO_MIN, RttEstimator};
 use crate::sent_packets::{Delivery, PacketBitmap, SentPackets};
 use crate::{Span, Time};
 
-/// Acknowledgements are handed to [`Control`] together once they amount to this part of the window: it weighs
-/// them, so that they arrive one by one or in a row makes no difference to how much it grows, and RFC 6356
-/// section 4.1 asks for no more than one look at the siblings a packet of growth.
+/// Acknowledgements are handed to [`Control`] together once they amount to this part of the window. It weighs
+/// them, so that this does not change the growth, and RFC 6356 section 4.1 asks for at most one look at the
+/// siblings per packet of growth.
 const ACK_COALESCING: u32 = 16;
 const _: () = assert!(PTO_MIN.as_nanos() <= RTO_MIN.as_nanos());
 /// Round trips for which what was lost is remembered.
@@ -32,7 +32,7 @@ pub enum Timer {
 /// How acknowledgements are taken.
 #[derive(Clone, Copy, Debug)]
 pub struct AckRule {
-    /// A window of which fewer packets are unused counts as used up: senders gather requests into batches.
+    /// A window with fewer unused packets than this counts as used up: senders gather requests into batches.
     pub slack: u32,
     /// Whether they are gathered, up to a sixteenth of the window; for those who get them one by one.
     pub coalesce: bool,
@@ -274,14 +274,14 @@ impl<T, M: PacketBitmap, C: Control> Subflow<T, M, C> {
         self.last_rx = now;
     }
 
-    /// A window of one packet, of which the algorithm is not told: who has not answered yet says nothing of
-    /// the path, whose ssthresh would be low from then on (RFC 5681 section 3.1 sets none for a lost SYN
+    /// Sets a window of one packet without telling the algorithm: a peer that has not answered yet tells
+    /// nothing about the path, and ssthresh would stay low (RFC 5681 section 3.1 sets none for a lost SYN
     /// either).
     pub const fn collapse(&mut self) {
         self.cwnd = 1;
     }
 
-    /// The path may be another one now: all is to be learnt anew, but what was sent may still arrive.
+    /// The path may have changed: all measurements begin anew, but packets in flight may still arrive.
     pub fn restart(&mut self, control: C) {
         let sent_packets = core::mem::take(&mut self.sent_packets);
         *self = Self { sent_packets, ..Self::new(control) };

@@ -1,62 +1,34 @@
 //! Transfers in one process: side by side, stopped, resumed, waited for and listened to.
 
+mod memory_source;
+
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
-use algo::{Machine as _, Output};
 use anabranch::{Control, Error, Event, Get, Stop, Transfer};
-use mmtp::id::BLOCK_BYTES;
-use mmtp::publisher::{ContentInfo, ContentStore, Publisher, ReplyBody};
+use memory_source::MemorySource;
 use mmtp::tree::Outboard;
 use mmtp::uri::Uri;
-use mmtp::wire;
-
-struct Shelf(Outboard);
-
-impl ContentStore for Shelf {
-    fn info(&self, root: &[u8; 32]) -> Option<ContentInfo<'_>> {
-        let id = self.0.id();
-        (id.root == *root).then_some(ContentInfo { id, name: b"f", collection: false })
-    }
-}
+use mmtp::wire::{self, Packet};
 
 /// A source of `bytes` that waits for `pause` before each packet with data; its address.
 fn serve(bytes: Vec<u8>, pause: Duration) -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     let address = socket.local_addr().expect("an address");
-    let mut publisher = Publisher::new(Shelf(Outboard::of_bytes(&bytes)), [7; 32]);
+    let tree = Outboard::of_bytes(&bytes);
+    let mut source = MemorySource::new(tree.id(), tree, bytes);
     thread::spawn(move || {
         let clock = net::Clock::start();
-        let (mut buffer, mut packet) = (vec![0; 65_536], Vec::new());
+        let mut buffer = vec![0; 65_536];
         loop {
             let Ok((len, from)) = socket.recv_from(&mut buffer) else { continue };
-            let now = clock.now();
-            publisher.handle(now, (from, &buffer[..len]));
-            while let Output::Send(reply) = publisher.poll(now) {
-                match reply.body {
-                    ReplyBody::Packet(packet) => drop(socket.send_to(&packet, reply.to)),
-                    ReplyBody::Hashes { tag, level, first, count, .. } => {
-                        packet.clear();
-                        let Some(cvs) = publisher.store().0.cvs(level, first, count) else { continue };
-                        wire::emit_hashes(&mut packet, tag, level, first, cvs);
-                        drop(socket.send_to(&packet, reply.to));
-                    }
-                    ReplyBody::Chunks { tag, content, cut, first, count } => {
-                        for chunk in first..first + u64::from(count) {
-                            let extent = content.chunk_extent(chunk, cut);
-                            let extent = extent.zip(content.chunk_wire_len(chunk, cut));
-                            let Some(((group, offset, len), wire_len)) = extent else { continue };
-                            let start = group as usize * BLOCK_BYTES + offset;
-                            packet.clear();
-                            let chunk_bytes = &bytes[start..start + len];
-                            wire::emit_data(&mut packet, tag, cut, chunk, chunk_bytes, wire_len);
-                            thread::sleep(pause);
-                            drop(socket.send_to(&packet, reply.to));
-                        }
-                    }
+            for packet in source.answer(clock.now(), from, &buffer[..len]) {
+                if matches!(wire::parse(&packet), Ok(Packet::Data(_))) {
+                    thread::sleep(pause);
                 }
+                let _ = socket.send_to(&packet, from);
             }
         }
     });

@@ -109,6 +109,14 @@ pub struct Serve {
     pub quiet: bool,
 }
 
+const GET_EXAMPLES: &str = "Examples:\n  \
+    anabranch get 'URI'\n  \
+    anabranch get 'URI' --from 192.0.2.7:26227 --from mirror.example.net -o film.mkv\n  \
+    anabranch get 'URI' --via wlan0 --via eth0 --disjoint\n  \
+    anabranch get https://a.example/film.mkv https://b.example/film.mkv\n  \
+    anabranch get https://a.example/f.tar https://b.example/f.tar -o - | tar x\n  \
+    anabranch get album.meta4";
+
 /// Fetch one file or directory from all sources that have it
 #[derive(Args, Clone, Debug)]
 #[command(
@@ -119,21 +127,10 @@ pub struct Serve {
         bytes is banned and named. What has arrived is kept in NAME.part with a journal beside it: the \
         same command resumes after Ctrl-C, a crash or a reboot. NAME itself appears at the end, whole and \
         verified.",
-    after_help = "Examples:\n  \
-        anabranch get 'URI'\n  \
-        anabranch get 'URI' --from 192.0.2.7:26227 --from mirror.example.net -o film.mkv\n  \
-        anabranch get 'URI' --via wlan0 --via eth0 --disjoint\n  \
-        anabranch get https://a.example/film.mkv https://b.example/film.mkv\n  \
-        anabranch get https://a.example/f.tar https://b.example/f.tar -o - | tar x\n  \
-        anabranch get album.meta4",
-    after_long_help = "Examples:\n  \
-        anabranch get 'URI'\n  \
-        anabranch get 'URI' --from 192.0.2.7:26227 --from mirror.example.net -o film.mkv\n  \
-        anabranch get 'URI' --via wlan0 --via eth0 --disjoint\n  \
-        anabranch get https://a.example/film.mkv https://b.example/film.mkv\n  \
-        anabranch get https://a.example/f.tar https://b.example/f.tar -o - | tar x\n  \
-        anabranch get album.meta4\n\n\
-        The exit status tells scripts what happened: see `anabranch --help`."
+    after_help = GET_EXAMPLES,
+    after_long_help = format!(
+        "{GET_EXAMPLES}\n\nThe exit status tells scripts what happened: see `anabranch --help`."
+    )
 )]
 pub struct Get {
     /// What to fetch: a URI as `anabranch serve` printed it (in quotes, for it contains & and ?), URLs of one

@@ -3,36 +3,15 @@
 
 mod common;
 
-use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use common::fetch::{Ground, fetch, names, run, skipped, spawn};
+use common::fetch::{Ground, fetch, names, run, skipped, spawn, tree};
 use common::{Server, anabranch, noise};
-
-/// All that is below a directory: path, bytes, and whether it may be executed. Links are not followed.
-fn tree(dir: &Path) -> BTreeMap<OsString, (Vec<u8>, bool)> {
-    let mut found = BTreeMap::new();
-    let mut waiting = vec![dir.to_owned()];
-    while let Some(at) = waiting.pop() {
-        for entry in fs::read_dir(at).expect("a directory") {
-            let path = entry.expect("an entry").path();
-            let meta = fs::symlink_metadata(&path).expect("an entry");
-            if meta.is_dir() {
-                waiting.push(path);
-            } else {
-                assert!(meta.is_file(), "{}", path.display());
-                let name = path.strip_prefix(dir).expect("below").as_os_str().to_owned();
-                found.insert(name, (fs::read(&path).expect("a file"), meta.mode() & 0o111 != 0));
-            }
-        }
-    }
-    found
-}
 
 #[test]
 fn files_of_0_and_1_bytes_and_around_a_block_arrive_under_any_name() {

@@ -70,6 +70,20 @@ impl Dist {
     }
 }
 
+/// `get` in a directory.
+fn get_in(dir: &Path, args: &[&str]) -> Command {
+    let mut command = anabranch();
+    command.current_dir(dir).arg("get").args(args);
+    command
+}
+
+/// The same, with a cache in the directory.
+fn get_with_cache(dir: &Path, args: &[&str]) -> Command {
+    let mut command = get_in(dir, args);
+    command.env("XDG_CACHE_HOME", dir.join("cache"));
+    command
+}
+
 fn make(dir: &Path, urls: &[String]) -> Command {
     let mut command = anabranch();
     command.args(["mirror-list", "make", "--quiet"]).arg(dir).args(urls);
@@ -167,9 +181,7 @@ fn a_metalink_from_a_server_names_no_hidden_files() {
     fs::create_dir(&cwd).expect("a directory");
     let get = |more: &[&str]| {
         fs::copy(dist.metalink(), dist.nginx.root(0).join("dist.meta4")).expect("a copy");
-        let mut command = anabranch();
-        command.current_dir(&cwd).arg("get").arg(dist.nginx.url(0, "dist.meta4")).args(more);
-        run(command)
+        run(get_in(&cwd, &[&[dist.nginx.url(0, "dist.meta4").as_str()], more].concat()))
     };
     let done = get(&[]).expect(2);
     assert!(done.err.contains("names a hidden file (.hidden/.14)"), "{}", done.err);
@@ -294,10 +306,7 @@ fn a_refusal_is_of_one_file() {
     metalink(&path, &[("a", Some(b"x"), &url), ("long", Some(&long), gone), ("b", None, &there)]);
     fs::create_dir(dir.path().join("x")).expect("a directory");
     fs::write(dir.path().join("x/long"), &long).expect("a file");
-    let mut command = anabranch();
-    command.current_dir(dir.path()).env("XDG_CACHE_HOME", dir.path().join("cache"));
-    command.args(["get", "--timeout=2", "x.meta4"]);
-    let done = run(command).expect(4);
+    let done = run(get_with_cache(dir.path(), &["--timeout=2", "x.meta4"])).expect(4);
     assert!(done.err.contains("1 of 3 files could not be had (a): no mirror has answered"), "{}", done.err);
     assert_eq!(fs::read(dir.path().join("x/b")).expect("a file"), dist.tree["10.txt"]);
 }
@@ -482,11 +491,7 @@ fn metalink(path: &Path, files: &[(&str, Option<&[u8]>, &str)]) {
 fn names_that_are_not_safe_are_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("x.meta4");
-    let get = || {
-        let mut command = anabranch();
-        command.current_dir(dir.path()).args(["get", "--timeout=2", "x.meta4"]);
-        run(command)
-    };
+    let get = || run(get_in(dir.path(), &["--timeout=2", "x.meta4"]));
     let url = "http://127.0.0.1:1/a";
     for bad in ["../evil", "/etc/evil", "a/../../evil", "a//b", "./a", "a&#10;b"] {
         metalink(&path, &[("good", Some(b"x"), url), (bad, Some(b"y"), url)]);
@@ -523,29 +528,27 @@ fn what_makes_no_sense_beside_several_files() {
         (url, "name one file"),
         ("http://127.0.0.1:1/other.meta4", "fetch other Metalinks by themselves"),
     ] {
-        let mut command = anabranch();
-        command.current_dir(dir.path()).args(["get", "x.meta4", more]);
-        let done = run(command).expect(2);
+        let done = run(get_in(dir.path(), &["x.meta4", more])).expect(2);
         assert!(done.err.contains("describes 2 files") && done.err.contains(says), "{}", done.err);
     }
     assert_eq!(fs::read_dir(dir.path()).expect("a directory").count(), 1);
     // The other way round: a directory by its URI, and URLs that are of no use to it.
-    let mut command = anabranch();
-    command.current_dir(dir.path()).args(["get", &format!("{uri}&dir"), url]);
-    let done = run(command).expect(2);
+    let done = run(get_in(dir.path(), &[&format!("{uri}&dir"), url])).expect(2);
     assert!(
         done.err.contains("need the Metalink of its files") && done.err.contains("--from"),
         "{}",
         done.err
     );
-    let mut command = anabranch();
-    command.current_dir(dir.path()).args(["get", &format!("{uri}&dir"), "x.meta4"]);
-    let done = run(command).expect(2);
+    let done = run(get_in(dir.path(), &[&format!("{uri}&dir"), "x.meta4"])).expect(2);
     assert!(done.err.contains("leave it out, and what the Metalink names comes from"), "{}", done.err);
     // Nobody is asked for the first of two.
-    let mut command = anabranch();
-    command.args(["get", "http://127.0.0.1:1/one.meta4", "http://127.0.0.1:1/two.meta4"]);
-    assert!(run(command).expect(2).err.contains("two Metalinks: fetch other Metalinks by themselves"));
+    let two = ["http://127.0.0.1:1/one.meta4", "http://127.0.0.1:1/two.meta4"];
+    assert!(
+        run(get_in(dir.path(), &two))
+            .expect(2)
+            .err
+            .contains("two Metalinks: fetch other Metalinks by themselves")
+    );
 }
 
 #[test]
@@ -557,10 +560,7 @@ fn files_without_a_hash_are_called_unverified() {
     nginx.put(0, "two.html", &two);
     let path = dir.path().join("x.meta4");
     metalink(&path, &[("one", None, &nginx.url(0, "one")), ("d/two", Some(&two), &nginx.url(0, "two.html"))]);
-    let mut command = anabranch();
-    command.current_dir(dir.path()).env("XDG_CACHE_HOME", dir.path().join("cache"));
-    command.args(["get", "--json", "x.meta4"]);
-    let done = run(command).expect(0);
+    let done = run(get_with_cache(dir.path(), &["--json", "x.meta4"])).expect(0);
     assert!(done.notes().contains("UNVERIFIED: 1 files"), "{}", done.notes());
     assert_eq!(done.summary()["verified"], "nothing");
     let tree = read(&dir.path().join("x"));
@@ -577,10 +577,7 @@ fn a_file_in_the_way_of_a_directory_keeps_no_other_from_coming() {
     metalink(&dir.path().join("x.meta4"), &[("d/one", None, &url), ("two", None, &url)]);
     fs::create_dir(dir.path().join("x")).expect("a directory");
     fs::write(dir.path().join("x/d"), b"mine").expect("a file");
-    let mut command = anabranch();
-    command.current_dir(dir.path()).env("XDG_CACHE_HOME", dir.path().join("cache"));
-    command.args(["get", "x.meta4"]);
-    let done = run(command).expect(6);
+    let done = run(get_with_cache(dir.path(), &["x.meta4"])).expect(6);
     assert!(done.err.contains("1 of 2 files could not be had (d/one): "), "{}", done.err);
     assert!(done.err.contains("is not a directory"), "{}", done.err);
     let tree = read(&dir.path().join("x"));
@@ -608,9 +605,8 @@ fn files_without_a_hash_are_gone_on_with() {
     // Whether or not it is remembered what came.
     for memory in [cache.as_path(), Path::new("/dev/null")] {
         let get = || {
-            let mut command = anabranch();
-            command.current_dir(dir.path()).env("XDG_CACHE_HOME", memory);
-            command.args(["get", "--json", "x.meta4"]);
+            let mut command = get_in(dir.path(), &["--json", "x.meta4"]);
+            command.env("XDG_CACHE_HOME", memory);
             command
         };
         for server in 1..3 {

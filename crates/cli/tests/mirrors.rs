@@ -10,13 +10,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use common::anabranch;
-use common::fetch::{Ground, names, run, skipped};
+use common::fetch::{Ground, leaf_list, names, run, skipped};
 use common::nginx::Nginx;
 use common::site::{Reply, Site};
-use mirror::leaf_list::LeafList;
 use mmtp::ContentId;
-use mmtp::id::BLOCK_BYTES;
-use mmtp::tree::block_cv;
 use mmtp::uri::Uri;
 use sha2::{Digest as _, Sha256};
 
@@ -44,11 +41,6 @@ fn mirror_list(ground: &Ground, urls: &[String]) {
 
 fn beside(ground: &Ground, name: &str) -> String {
     ground.dir.path().join(name).to_str().expect("UTF-8").to_owned()
-}
-
-fn leaf_list(content: &[u8]) -> Vec<u8> {
-    let cvs = content.chunks(BLOCK_BYTES).zip(0..).map(|(bytes, block)| block_cv(block, bytes)).collect();
-    LeafList::new(ContentId::of(content), cvs).expect("a leaf list").encode()
 }
 
 fn hex(content: &[u8]) -> String {

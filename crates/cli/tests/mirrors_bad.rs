@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::anabranch;
-use common::fetch::{Done, Ground, names, run};
+use common::fetch::{Done, Ground, checksum, names, run};
 use common::nginx::Nginx;
 use common::site::{LOGIN, PATH, Reply, Request, Site, Then, honest};
 use sha2::{Digest as _, Sha256};
@@ -112,8 +112,7 @@ fn the_hash_of_the_whole_finds_what_comparing_does_not() {
     let Some((_nginx, urls)) = serve("the whole", &[&ground.content, &corrupt, &ground.content]) else {
         return;
     };
-    let right = data_encoding::HEXLOWER.encode(&Sha256::digest(&ground.content));
-    let checksum = format!("--checksum=sha-256={right}");
+    let checksum = checksum(&ground.content);
     let done = run(ground.get_named(&urls, &["--json", &checksum])).expect(5);
     assert!(done.err.contains("SHA-256") && done.err.contains("try each mirror alone"), "{}", done.err);
     assert!(names(&ground.to()).is_empty(), "{:?}", names(&ground.to()));
@@ -145,6 +144,12 @@ fn digests_that_contradict_each_other_are_not_used() {
     // One alone that has another digest than its file.
     let done = run(ground.get_named(&[sites[2].url()], &["--json", "--force"])).expect(5);
     assert!(done.err.contains("SHA-256"), "{}", done.err);
+}
+
+/// What a server without ranges answers, whatever is asked for.
+fn whole(len: usize) -> Reply {
+    let reply = Reply::new(200, &common::noise(len)).with("etag", "\"v1\"");
+    reply.with("content-type", "application/octet-stream")
 }
 
 /// Answers of a mirror.
@@ -220,8 +225,7 @@ fn an_old_version_of_another_length() {
 fn lengths_that_differ() {
     let ground = Ground::new(3_000_000);
     let (long, short) = (Site::good(&ground.content), Site::good(&ground.content[..2_000_000]));
-    let checksum = data_encoding::HEXLOWER.encode(&Sha256::digest(&ground.content));
-    let checksum = format!("--checksum=sha-256={checksum}");
+    let checksum = checksum(&ground.content);
     for urls in [[long.url(), short.url()], [short.url(), long.url()]] {
         for more in ["--quiet", &checksum] {
             let done = run(ground.get_named(&urls, &[more])).expect(5);
@@ -327,11 +331,7 @@ fn compressed_by_nginx() {
 fn what_a_server_without_ranges_sent_is_not_asked_of_it_again() {
     // The other one breaks down; what would still be compared, only that could.
     let ground = Ground::new(3_000_000);
-    let whole = Site::new(&ground.content, |request, _| {
-        let mut request = request.clone();
-        request.fields.retain(|(name, _)| name != "range");
-        honest(&request, &common::noise(3_000_000), "\"v1\"").without("accept-ranges")
-    });
+    let whole = Site::new(&ground.content, |_, _| whole(3_000_000));
     let breaks = Site::new(&ground.content, |request, reply| match request.is_get() && request.number > 0 {
         true => Reply::new(500, b"oops"),
         false => reply,
@@ -347,11 +347,7 @@ fn what_a_server_without_ranges_sent_is_not_asked_of_it_again() {
 
 #[test]
 fn no_ranges() {
-    let none = |request: &Request, _: Reply| {
-        let mut request = request.clone();
-        request.fields.retain(|(name, _)| name != "range");
-        honest(&request, &common::noise(3_000_001), "\"v1\"").without("accept-ranges")
-    };
+    let none = |_: &Request, _: Reply| whole(3_000_001);
     arrives(3_000_001, none);
     beside(3_000_001, none, "gives no ranges, kept in reserve");
     let Some(nginx) = Nginx::start("no ranges", &["max_ranges 0;"]) else { return };
@@ -360,24 +356,18 @@ fn no_ranges() {
     run(ground.get_named(&[nginx.url(0, "f.bin")], &["--json"])).expect(0);
     ground.assert_arrived();
     // It says that it has them.
-    arrives(3_000_001, move |request: &Request, reply: Reply| {
-        none(request, reply).with("accept-ranges", "bytes")
-    });
+    arrives(3_000_001, |_: &Request, _: Reply| whole(3_000_001).with("accept-ranges", "bytes"));
 }
 
 #[test]
 fn without_ranges_it_breaks_off() {
     let breaks = |times: usize| {
         move |request: &Request, _: Reply| {
-            let mut whole = request.clone();
-            whole.fields.retain(|(name, _)| name != "range");
-            let mut reply = honest(&whole, &common::noise(3_000_000), "\"v1\"").without("accept-ranges");
-            if request.is_get() && request.number < times {
-                reply.length = Some(reply.body.len());
-                reply.body.truncate(1_500_000);
-                reply.then = Then::Close;
+            let reply = whole(3_000_000);
+            match request.is_get() && request.number < times {
+                true => reply.cut(1_500_000, Then::Close),
+                false => reply,
             }
-            reply
         }
     };
     // What comes once more counts for as long as it may lead further.
@@ -412,13 +402,9 @@ fn other_ranges_than_asked_for() {
 #[test]
 fn bodies_that_are_too_short_or_too_long() {
     // It ends in the middle, though its length was told: what came is used.
-    let short = |request: &Request, mut reply: Reply| {
-        if request.is_get() {
-            reply.length = Some(reply.body.len());
-            reply.body.truncate(reply.body.len() / 2 + 20_000);
-            reply.then = Then::Close;
-        }
-        reply
+    let short = |request: &Request, reply: Reply| {
+        let half = reply.body.len() / 2 + 20_000;
+        if request.is_get() { reply.cut(half, Then::Close) } else { reply }
     };
     beside(2_000_000, short, "");
     // The length does not fit the range.
@@ -536,13 +522,13 @@ fn faults_now_and_then() {
     let bytes = summary["last"]["paths"].as_array().expect("paths").iter();
     assert!(bytes.map(|row| row["bytes"].as_u64()).all(|bytes| bytes > Some(0)), "{}", done.out);
     // The connection ends in the middle of every other answer.
-    let closed = |request: &Request, mut reply: Reply| {
+    let closed = |request: &Request, reply: Reply| {
+        let part = reply.body.len() * 2 / 3;
         if request.is_get() && request.number.is_multiple_of(2) {
-            reply.length = Some(reply.body.len());
-            reply.body.truncate(reply.body.len() * 2 / 3);
-            reply.then = Then::Close;
+            reply.cut(part, Then::Close)
+        } else {
+            reply
         }
-        reply
     };
     arrives(3_000_000, closed);
     beside(3_000_000, closed, "");
@@ -550,13 +536,9 @@ fn faults_now_and_then() {
 
 #[test]
 fn it_says_nothing_any_more() {
-    let stalls = |request: &Request, mut reply: Reply| {
-        if request.is_get() {
-            reply.length = Some(reply.body.len());
-            reply.body.truncate(reply.body.len() / 2);
-            reply.then = Then::Stall;
-        }
-        reply
+    let stalls = |request: &Request, reply: Reply| {
+        let half = reply.body.len() / 2;
+        if request.is_get() { reply.cut(half, Then::Stall) } else { reply }
     };
     beside(3_000_000, stalls, "");
     let mute = |_: &Request, mut reply: Reply| {

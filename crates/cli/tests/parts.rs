@@ -2,33 +2,13 @@
 
 mod common;
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anabranch::target::{PART_PREFIX, journal};
-use common::fetch::{Ground, fetch, run, spawn};
+use common::fetch::{Ground, fetch, run, spawn, tree};
 use common::{Server, noise, wait_until};
 use nix::sys::signal::Signal;
-
-/// All files below a directory.
-fn tree(dir: &Path) -> BTreeMap<OsString, Vec<u8>> {
-    let mut found = BTreeMap::new();
-    let mut waiting = vec![dir.to_owned()];
-    while let Some(at) = waiting.pop() {
-        for entry in fs::read_dir(at).expect("a directory") {
-            let path = entry.expect("an entry").path();
-            if path.is_dir() {
-                waiting.push(path);
-            } else {
-                let name = path.strip_prefix(dir).expect("below").as_os_str().to_owned();
-                found.insert(name, fs::read(&path).expect("a file"));
-            }
-        }
-    }
-    found
-}
 
 /// A directory to serve, with every name that `NAME.part` and `NAME.part.journal` could meet.
 fn album(ground: &Ground) -> PathBuf {

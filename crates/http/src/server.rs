@@ -41,24 +41,24 @@ use shared::{ConnectionGuard, Metrics, Shared};
 
 /// Connections that are served at the same time; further ones are answered with 503.
 pub const CONNECTIONS_MAX: usize = 256;
-/// Connections beyond these that get the 503; still further ones are closed without an answer.
+/// How many further connections get the 503. The rest are closed without an answer.
 const TURNED_AWAY_MAX: usize = 64;
 /// Bytes of a request's head at most.
 const HEAD_BYTES_MAX: usize = 16 << 10;
-/// Bytes that a connection buffers before it asks a body for more; a read of it comes on top.
+/// Bytes that a connection buffers before it reads more of a body. One read comes on top.
 const BUFFER_BYTES: usize = 64 << 10;
 /// How long a connection may wait for a request, or take to send the head of one.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// The same for one that is to be turned away.
+/// The same for a connection that is turned away.
 const TURNED_AWAY_TIMEOUT: Duration = Duration::from_secs(5);
-/// A connection on which nothing moves for so long, up to twice, is closed.
+/// A connection is closed after this time without progress, or after up to twice this time.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 1_024;
 /// Pause after accepting failed: usually for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Listening sockets, before anybody is answered: clients that come early wait.
+/// Listening sockets. Clients wait until the server starts.
 #[derive(Debug)]
 pub struct Server {
     listeners: Vec<TcpListener>,
@@ -66,17 +66,17 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens on all of `addresses`; `[::]` means IPv6 only, so that it stands beside `0.0.0.0`.
+    /// Listens on all of `addresses`; `[::]` is IPv6 only, so that `0.0.0.0` can be bound too.
     ///
     /// # Errors
-    /// What binding fails with (`AddrInUse`, `AddrNotAvailable`, `PermissionDenied`), with the address.
+    /// The error of binding (`AddrInUse`, `AddrNotAvailable`, `PermissionDenied`), with the address.
     pub fn bind(addresses: &[SocketAddr]) -> io::Result<Self> {
         let open = |address: &SocketAddr| {
             let socket = Socket::new(Domain::for_address(*address), Type::STREAM, Some(Protocol::TCP))?;
             if address.is_ipv6() {
                 socket.set_only_v6(true)?;
             }
-            // Connections of a server that has just ended do not keep its port.
+            // Connections of an earlier server do not block the port.
             socket.set_reuse_address(true)?;
             socket.set_nonblocking(true)?;
             socket.bind(&(*address).into())?;
@@ -119,14 +119,14 @@ impl Server {
             for listener in listeners {
                 tasks.spawn_local(accept(listener, Rc::clone(&shared)));
             }
-            // Returns when it is stopped; what is under way is dropped then, with its connections.
+            // Returns when the server is stopped. All connections are dropped then.
             let _ = tasks.block_on(&runtime, stopped);
         })?;
         Ok(RunningServer { metrics, stop: Some(stop), thread: Some(thread) })
     }
 }
 
-/// A server that answers.
+/// A running server.
 #[derive(Debug)]
 pub struct RunningServer {
     metrics: Arc<Metrics>,
@@ -182,7 +182,7 @@ async fn serve<S: ContentProvider>(
     full: bool,
 ) {
     let Ok(local) = stream.local_addr() else { return };
-    // Only for speed: a head and a short body are two writes at times.
+    // Only for speed: a head and a short body may be two writes.
     let _ = stream.set_nodelay(true);
     let progress = Rc::new(Progress::default());
     let io = TokioIo::new(CountingStream::new(stream, Rc::clone(&progress), Arc::clone(&shared.metrics)));
@@ -201,19 +201,19 @@ async fn serve<S: ContentProvider>(
         .keep_alive(!full)
         .serve_connection(io, service);
     tokio::select! {
-        // However it ends, there is nobody to tell: the client sees it.
+        // An error is not reported: the client sees it.
         _ = connection => {}
         () = stalled(&progress) => {}
     }
     drop(guard);
 }
 
-/// Ends when nothing has moved for a time.
+/// Returns when there is no progress for [`IDLE_TIMEOUT`].
 async fn stalled(progress: &Progress) {
     loop {
         let before = progress.steps.get();
         sleep(IDLE_TIMEOUT).await;
-        // Whoever waits for the rate limit does not wait for the client.
+        // A body that waits for the rate limit does not wait for the client.
         if progress.steps.get() == before && !progress.reserved.get() {
             return;
         }

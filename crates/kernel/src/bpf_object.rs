@@ -15,15 +15,15 @@ use crate::{Error, Result};
 /// What `build.rs` made.
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/controllers.bpf.o"));
 
-/// How the object calls what it registers of a controller: the end of that name.
+/// The end of the name of a controller's struct_ops map.
 const OPS: &str = "_ops";
 
-/// What the kernel calls a controller's programs on: the ends of their names.
+/// The hooks of a controller's programs: the ends of their names.
 const HOOKS: [&str; 5] = ["ack", "cut", "init", "release", "undo"];
 
 /// What libbpf said since the last start: its errors go nowhere else.
 static LIBBPF_LOG: Mutex<String> = Mutex::new(String::new());
-/// How much of it is kept, bytes, and of each message, lines.
+/// Limits of the log: bytes in all, and lines of a message.
 const LOG_BYTES_MAX: usize = 1 << 20;
 const MESSAGE_LINES_MAX: usize = 12;
 
@@ -33,7 +33,7 @@ fn capture_log(verbose: bool) {
             return;
         }
         if let Ok(mut log) = LIBBPF_LOG.lock() {
-            // A verifier's log can be megabytes, of which the end tells.
+            // A verifier's log can be megabytes; only its end is useful.
             let text: String = text
                 .lines()
                 .rev()
@@ -128,14 +128,14 @@ fn register(controller: &'static Controller, mut object: Object) -> Result<()> {
 pub(crate) fn programs(controller: &Controller) -> Vec<Program> {
     let prefix = format!("{}_on_", controller.linux);
     let program = |info: ProgramInfo| {
-        // The kernel cuts names at 15 bytes, which leaves at least two letters of what this is called on.
+        // The kernel cuts names at 15 bytes, which leaves at least two letters of the hook.
         let rest = info.name.to_str()?.strip_prefix(&prefix).filter(|rest| rest.len() >= 2)?;
         let on = HOOKS.into_iter().find(|on| on.starts_with(rest))?;
         let ours = info.ty == ProgramType::StructOps;
         ours.then_some(Program { on, calls: info.run_cnt, time_ns: info.run_time_ns })
     };
     let mut all: Vec<Program> = Vec::new();
-    // Of one that was loaded before, the kernel keeps the programs as long as a socket has it.
+    // The kernel keeps the programs of an earlier load as long as a socket uses them.
     for one in ProgInfoIter::default().filter_map(program) {
         match all.iter_mut().find(|other| other.on == one.on) {
             Some(same) => (same.calls, same.time_ns) = (same.calls + one.calls, same.time_ns + one.time_ns),

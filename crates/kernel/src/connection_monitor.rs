@@ -1,8 +1,8 @@
 //! Live statistics of the kernel's MPTCP connections and their subflows, and of plain TCP.
 //!
-//! One snapshot is two lists that the kernel makes (sock_diag(7)): nothing is attached to anything, nothing
-//! in the kernel gets slower, and it works whichever congestion controllers there are. What only a controller
-//! knows comes through [`ControllerStats`].
+//! A snapshot is two lists from the kernel (sock_diag(7)): nothing is attached, nothing in the kernel gets
+//! slower, and it works with every congestion controller. Numbers that only a controller knows come through
+//! [`ControllerStats`].
 //!
 //! * [`ConnectionMonitor`]: takes snapshots, and computes rates from what changed since the last snapshot.
 //! * [`prometheus_text`]: a snapshot as text for Prometheus.
@@ -75,8 +75,8 @@ impl ConnectionMonitor {
         })
     }
 
-    /// Takes a snapshot. Rates are means since the snapshot before; of the first one, and of connections that
-    /// were not there then, they are 0.
+    /// Takes a snapshot. Rates are means since the last snapshot; they are 0 in the first one and for new
+    /// connections.
     ///
     /// # Errors
     /// If the kernel cannot list its sockets.
@@ -138,7 +138,7 @@ fn group_by_connection(
     tcp: bool,
 ) -> Snapshot {
     let by_token: BTreeMap<u32, &MptcpConnection> = connections.iter().map(|c| (c.info.token, c)).collect();
-    // A connection that fell back has no subflows any more, but a TCP socket with the same ends.
+    // A connection that fell back has no subflows, but a TCP socket with the same ends.
     let fallback: BTreeMap<_, _> =
         connections.iter().filter(|c| c.info.fallback).map(|c| ((c.local, c.remote), c)).collect();
     let mut joined: BTreeMap<(ConnectionKind, u64), ConnectionRow> = BTreeMap::new();
@@ -148,7 +148,7 @@ fn group_by_connection(
         let connection = subflow.and_then(|s| by_token.get(&s.token).copied()).or(fell);
         let (kind, key) = match (subflow, fell) {
             (_, Some(_)) => (ConnectionKind::Fallback, row.cookie),
-            // One that has no token yet, or whose token is kept from us, is alone.
+            // A subflow without a token, or whose token we may not see, is alone.
             (Some(subflow), _) if subflow.token > 0 => (ConnectionKind::Mptcp, u64::from(subflow.token)),
             (Some(_), _) => (ConnectionKind::Mptcp, row.cookie),
             (None, None) => (ConnectionKind::Tcp, row.cookie),

@@ -38,8 +38,8 @@ pub fn loaded() -> Vec<&'static Controller> {
     CONTROLLERS.iter().filter(|controller| controller.is_loaded()).collect()
 }
 
-/// Whether a controller of `algo`'s table can be had from this kernel now, and under which name: ours if it
-/// is loaded; of `reno` and `cubic`, the kernel's own.
+/// The name under which this kernel has a controller of `algo`'s table now: ours if it is loaded; for `reno`
+/// and `cubic`, the kernel's own.
 ///
 /// # Errors
 /// If /proc cannot be read.
@@ -57,7 +57,7 @@ pub fn mptcp() -> Option<bool> {
     fs::read_to_string(MPTCP).ok().map(|text| text.trim() != "0")
 }
 
-/// Whether this process may see what is pinned: else none of ours seems loaded.
+/// Whether this process may see the pins. If not, none of our controllers seems to be loaded.
 #[must_use]
 pub fn can_see_pins() -> bool {
     !matches!(fs::metadata(PIN_DIR), Err(e) if e.kind() == io::ErrorKind::PermissionDenied)
@@ -75,7 +75,7 @@ pub fn programs(controller: &Controller) -> Vec<Program> {
     }
 }
 
-/// What [`load`] is to do besides.
+/// Options of [`load`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// Load it even if there is nothing to couple here.
@@ -93,7 +93,7 @@ pub fn load(controllers: &[&'static Controller], options: Options) -> Result<()>
     preflight(controllers, options)?;
     mount_bpffs()?;
     for controller in controllers {
-        // What a `load` that was killed half-way has pinned; none of these is loaded, as was just checked.
+        // Pins of a `load` that was killed. None of these controllers is loaded: this was just checked.
         let _ = fs::remove_dir_all(controller.pin_dir());
     }
     #[cfg(feature = "ebpf")]
@@ -110,8 +110,8 @@ pub fn may_unload() -> Result<()> {
     allowed("cannot unload congestion control")
 }
 
-/// Takes controllers off the kernel's list, and what is left of a `load` that was killed. Sockets that use
-/// one keep it until they close.
+/// Takes controllers off the kernel's list, including those left by a `load` that was killed. Sockets that
+/// use one keep it until they close.
 ///
 /// # Errors
 /// If one is not loaded, or its pins cannot be removed.
@@ -130,7 +130,7 @@ pub fn unload(controllers: &[&'static Controller]) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the kernel, which takes its time, no longer lists them; a second at most.
+/// Waits until the kernel no longer lists them, a second at most.
 fn wait_until_unlisted(controllers: &[&'static Controller]) {
     for _ in 0..100 {
         let listed = available().unwrap_or_default();
@@ -157,7 +157,7 @@ pub fn unload_all() -> Result<()> {
     removed
 }
 
-/// What can be told before the kernel is asked.
+/// Checks that need no request to the kernel.
 fn preflight(controllers: &[&'static Controller], options: Options) -> Result<()> {
     allowed("cannot load congestion control")?;
     if !Path::new(BTF_PATH).exists() {

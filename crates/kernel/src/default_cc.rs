@@ -1,9 +1,9 @@
 //! The congestion control of new sockets of a network namespace: `net.ipv4.tcp_congestion_control`.
 //!
-//! What it was before is remembered in `/run/anabranch/congestion.json`, by the namespace's cookie, so that
-//! unloading can put it back, from whichever namespace it is run. A namespace whose default is one of ours
-//! keeps that in the kernel: so unloading looks into all that there are. Namespaces that were made meanwhile
-//! began with what the machine had, and some program may have chosen ours in its own.
+//! The former value is kept in `/run/anabranch/congestion.json`, by the namespace's cookie, so that unloading
+//! can restore it from any namespace. A namespace whose default is one of ours keeps that controller in the
+//! kernel, so unloading looks into all namespaces: new ones began with the machine's default, and a program
+//! may have chosen ours in its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::resume_unwind;
@@ -28,7 +28,7 @@ pub fn get() -> io::Result<String> {
     Ok(fs::read_to_string(SYSCTL)?.trim().into())
 }
 
-/// The calling thread's namespace, by a number that no other one has until the next boot.
+/// The calling thread's namespace, by a number that is unique until the next boot.
 fn own_cookie() -> Result<u64> {
     let cookie = Netlink::open().and_then(|netlink| netlink.namespace_cookie());
     cookie.map_err(|e| refused("cannot tell the namespace", &e.into()))
@@ -44,7 +44,7 @@ fn save_defaults(all: &BTreeMap<u64, String>) -> Result<()> {
         let path = Path::new(STATE_FILE);
         let new = path.with_extension("new");
         if all.is_empty() {
-            // Whoever was killed while writing has left the second.
+            // A process that was killed while writing has left the second.
             return [path, &new].into_iter().try_for_each(|path| match fs::remove_file(path) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
                 _ => Ok(()),
@@ -75,7 +75,7 @@ pub fn set(controller: &Controller) -> Result<()> {
     let before = get().map_err(|e| refused("cannot tell the default", &e))?;
     // By the kernel's name: its own `reno` is not ours of that name.
     if !CONTROLLERS.iter().any(|other| other.linux == before && other.is_loaded()) {
-        // First remembered, then changed: killed in between, `reset` forgets it.
+        // Written down before the change. If the process is killed in between, `reset` forgets it.
         all.insert(own_cookie()?, before);
         save_defaults(&all)?;
     }
@@ -102,8 +102,8 @@ pub struct Reset {
     pub failed: Vec<String>,
 }
 
-/// Puts back, in every network namespace whose default is one of these, what was its default before; where
-/// nobody remembers that, what it is for the machine. Forgets those that are gone or have another default.
+/// Restores the former default of every network namespace whose default is one of these; if it is not known,
+/// the machine's default. Forgets namespaces that are gone or have another default.
 ///
 /// # Errors
 /// If what is remembered cannot be written.
@@ -142,7 +142,7 @@ pub fn reset(controllers: &[&'static Controller]) -> Result<Reset> {
     if !nix::unistd::geteuid().is_root() {
         unseen.push("cannot look into the namespaces of other users' processes: that needs root".into());
     }
-    // What is nowhere is gone, if one could look everywhere.
+    // A namespace that was not found is gone, if all could be looked into.
     let nowhere = all.keys().filter(|cookie| !alive.contains(*cookie)).count();
     if nowhere > 0 && !unseen.is_empty() {
         reset.failed.append(&mut unseen);
@@ -167,20 +167,20 @@ fn restore(
     let known = all.get(&here);
     let ours = |c: &Controller| c.linux == now && (c.pin_dir().exists() || known.is_some());
     if !controllers.iter().any(|c| ours(c)) {
-        // Somebody has chosen another meanwhile, unless it is another of ours.
+        // Another one has been chosen meanwhile, unless it is also one of ours.
         if !CONTROLLERS.iter().any(ours) {
             all.remove(&here);
         }
         return Ok(None);
     }
     let before = known.map_or(machine_default, String::as_str);
-    // Namespaces may be allowed less than the machine; reno is always there.
+    // Namespaces may be allowed fewer than the machine; reno is always allowed.
     write_sysctl(before).or_else(|_| write_sysctl("reno"))?;
     all.remove(&here);
     get().map(Some).map_err(failed)
 }
 
-/// What the machine's default is without ours: what namespaces begin with.
+/// The machine's default without ours, which new namespaces begin with.
 fn machine_default(all: &BTreeMap<u64, String>) -> String {
     let first = || {
         let own = own_cookie().ok()?;

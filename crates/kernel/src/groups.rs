@@ -1,11 +1,10 @@
 //! Which subflows share a bottleneck.
 //!
-//! A coupled controller runs over the subflows of a connection that are in one group; those in different
-//! groups grow as if they were connections of their own. Unless told otherwise, all subflows of a
-//! connection are in group 0: taking too little is no harm to anybody else. A rule puts those of a local
-//! address, an interface or a connection elsewhere; it holds in one network namespace, for every controller
-//! that is loaded, within a round trip. Of several that match, the connection's is the first, then the
-//! address's.
+//! A coupled controller runs over the subflows of a connection that are in one group; subflows in different
+//! groups grow like separate connections. By default all subflows of a connection are in group 0, which may
+//! take too little but harms nobody else. A rule puts the subflows of a local address, an interface or a
+//! connection into another group. It applies in one network namespace, to every loaded controller, within a
+//! round trip. If several rules match, the connection's comes first, then the address's.
 
 use std::fmt;
 #[cfg(any(feature = "ebpf", test))]
@@ -30,7 +29,7 @@ pub enum Selector {
     Connection(u32),
 }
 
-/// Where a rule puts them.
+/// The group that a rule chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Group {
     /// Into a group of this number, below [`GROUP_MAX`].
@@ -62,7 +61,7 @@ pub struct GroupRule {
     pub netns: u64,
     /// What it is about.
     pub selector: Selector,
-    /// Where it puts that.
+    /// The group.
     pub group: Group,
 }
 
@@ -75,7 +74,7 @@ pub fn netns() -> Result<u64> {
     cookie.map_err(|e| refused("cannot tell the network namespace", &e.into()))
 }
 
-/// As the programs have it.
+/// The key in the programs' map.
 #[cfg(any(feature = "ebpf", test))]
 fn key(netns: u64, selector: Selector) -> [u8; KEY_BYTES] {
     let (kind, what) = match selector {
@@ -99,7 +98,7 @@ fn zero_padded(bytes: &[u8; 4]) -> [u8; SELECTOR_BYTES] {
     all
 }
 
-/// What a key and its value say; none if they make no sense.
+/// Reads a key and its value; `None` if they are invalid.
 #[cfg(any(feature = "ebpf", test))]
 fn rule(key: &[u8], value: &[u8]) -> Option<GroupRule> {
     let key: &[u8; KEY_BYTES] = key.try_into().ok()?;

@@ -13,14 +13,13 @@ use net::namespace::OWN_PATH;
 
 /// Where `ip netns` mounts those that it names.
 const NAMED_DIRS: [&str; 2] = ["/run/netns/", "/var/run/netns/"];
-/// So many are looked at: far more than a machine has.
+/// The most that are looked at: far more than a machine has.
 const NAMESPACES_MAX: usize = 65_536;
 
 /// A network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespaceRef {
-    /// The number by which `/proc` tells those that there are from each other; when it is gone, another may
-    /// get it.
+    /// Its inode, which is unique among existing namespaces and may be used again later.
     pub inode: u64,
     /// What to call it: `here`, or `in namespace lab`, or `in the namespace of process 7 (sh)`. The names in
     /// it are others': not for a terminal as they are.
@@ -45,7 +44,7 @@ impl NamespaceRef {
     }
 }
 
-/// All of them that this process may see, that of the calling thread first.
+/// All namespaces that this process may see, the calling thread's first.
 #[must_use]
 pub fn all() -> Vec<NamespaceRef> {
     let mut found = Vec::new();
@@ -91,8 +90,8 @@ fn add(
     }
 }
 
-/// The processes that this one may look at, each with the namespace of its first thread: others of its
-/// threads may be elsewhere, for a moment, to look around there.
+/// The processes that this one may look at, each with the namespace of its first thread. Other threads may be
+/// in another namespace for a moment.
 #[must_use]
 pub fn processes() -> Vec<(i32, u64)> {
     numeric_entries(Path::new("/proc")).filter_map(|(pid, _)| Some((pid, of_process(pid)?))).collect()
@@ -102,7 +101,7 @@ pub fn processes() -> Vec<(i32, u64)> {
 #[must_use]
 pub fn of_process(pid: i32) -> Option<u64> {
     let process = PathBuf::from(format!("/proc/{pid}"));
-    // Whose first thread has ended, has others in the same place.
+    // If the first thread has ended, another thread tells.
     let threads =
         || numeric_entries(&process.join("task")).find_map(|(_, thread)| inode(&thread.join("ns/net")));
     inode(&process.join("ns/net")).or_else(threads)
@@ -124,12 +123,12 @@ fn parse_inode(text: &str) -> Option<u64> {
     text.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok()
 }
 
-/// Those that are mounted, and where, of the text of /proc/self/mountinfo (proc(5)).
+/// The mounted namespaces and their paths, from the text of /proc/self/mountinfo (proc(5)).
 fn mounted(text: &str) -> Vec<(u64, PathBuf)> {
     let one = |line: &str| {
         let mut words = line.split(' ').skip(3);
         let (root, place) = (words.next()?, words.next()?);
-        // Only blanks are likely, written as octal digits.
+        // Only spaces are likely to be escaped (in octal).
         Some((parse_inode(root)?, PathBuf::from(place.replace("\\040", " "))))
     };
     text.lines().filter_map(one).collect()

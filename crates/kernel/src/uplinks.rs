@@ -8,10 +8,9 @@
 //! Nothing is guessed: the gateway is the one that the main table has for the interface.
 //!
 //! # How it is put back
-//! What is about to be added, and what is about to be changed as it was before, is written to a journal
-//! before the first change. [`teardown`] goes by it: it removes what of it is there, whether or not all of it
-//! was done before somebody pulled the plug. What was there before and is just what is wanted is in no
-//! journal, and stays.
+//! Before the first change, a journal gets everything that will be added and the former state of everything
+//! that will be changed. [`teardown`] uses it to remove what is there, even if the set-up was interrupted.
+//! Things that were there before and are wanted as they are are not in the journal, and stay.
 
 mod current;
 mod desired;
@@ -64,8 +63,8 @@ pub fn plan_teardown(state_dir: &std::path::Path) -> Result<Option<Plan>> {
     let current = CurrentConfig::read()?;
     let Some(journal) = JournalFile::of(&current, state_dir)?.read()? else { return Ok(None) };
     let mut plan = plan::rollback(&current, &journal);
-    // With an endpoint go the subflows from its address, the first of a connection too: the kernel knows no
-    // other way. Where the sockets cannot be listed, the note is missing, no more.
+    // Removing an endpoint ends the subflows from its address, including the first of a connection. If the
+    // sockets cannot be listed, only the note is missing.
     let sockets = SockDiag::open()
         .and_then(|sockets| sockets.tcp(&[TcpState::Established, TcpState::CloseWait]))
         .unwrap_or_default();
@@ -82,7 +81,7 @@ pub fn plan_teardown(state_dir: &std::path::Path) -> Result<Option<Plan>> {
 pub fn teardown(state_dir: &std::path::Path) -> Result<Option<Plan>> {
     let _lock = journal::lock(state_dir)?;
     let Some(plan) = plan_teardown(state_dir)? else {
-        // What is left may be of a namespace that is gone, or have been cut off before anything was changed.
+        // The journal may be of a namespace that is gone, or of a set-up that changed nothing yet.
         JournalFile::of(&CurrentConfig::read()?, state_dir)?.remove()?;
         return Ok(None);
     };

@@ -1,4 +1,5 @@
-//! Many small files, each fetched whole: which is asked of which server, over which connection, when.
+//! Many small files, each fetched whole: decides which to request from which server, over which connection,
+//! and when.
 //!
 //! A *connection* is a server seen from one local address. Unlike in
 //! [`range_scheduler`](crate::range_scheduler) it has many requests at once, so that a file does not wait for
@@ -47,9 +48,9 @@ use connection_pair::{ConnectionLimit, ConnectionPair};
 
 /// The most servers of one machine.
 pub const SERVERS_MAX: usize = 64;
-/// A file whose requests have failed so often, each as the first of its connection to fail, is lost.
+/// A file is lost after so many failed requests that were each the first to fail on their connection.
 pub const TRIES_MAX: u32 = 10;
-/// A server that has sent other bytes for so many files is not asked any more.
+/// A server that has sent wrong bytes for so many files is not used any more.
 pub const BAD_FILES_MAX: u32 = 8;
 /// Requests of all connections together.
 pub const ALL_OUTSTANDING_MAX: usize = 2_048;
@@ -196,7 +197,7 @@ impl FileScheduler {
         self.connections[p].requests.get(n).map(|request| request.file)
     }
 
-    /// Whether nothing else has been under way beside a request, so that its answer is its own.
+    /// Whether no other request was under way beside this one, so that the answer must be its own.
     #[must_use]
     pub fn was_unpipelined(&self, fetch: FetchId) -> bool {
         self.find(fetch)
@@ -219,7 +220,7 @@ impl FileScheduler {
             }
         }
         (0..self.pairs.len()).for_each(|pair| self.hand_over(now, pair));
-        // One file each in turn: a short queue is shared by all.
+        // One file each in turn, so that all share a short queue.
         let mut any = true;
         while std::mem::take(&mut any) {
             for p in 0..self.connections.len() {
@@ -258,7 +259,7 @@ impl FileScheduler {
         self.leave_queue(file);
         self.files[file].state = match before {
             FileState::Requested(n) => FileState::Requested(n.saturating_add(1)),
-            // To know whether the server has it wrong.
+            // This tells whether the server has wrong bytes.
             FileState::Done => FileState::Done,
             FileState::Idle | FileState::Lost => FileState::Requested(1),
         };
@@ -279,7 +280,7 @@ impl FileScheduler {
         }
     }
 
-    /// One request less for a file, if there was one; what nobody brings now is in the queues again, or lost.
+    /// One request less for a file, if there was one. A file without requests is queued again, or lost.
     fn requeue(&mut self, file: FileId) {
         let entry = &mut self.files[file];
         match entry.state {
@@ -319,7 +320,7 @@ impl FileScheduler {
         }
     }
 
-    /// A server is not asked any more; what only it has is lost.
+    /// A server is not used any more; files that only it has are lost.
     fn close_server(&mut self, server: ServerId) {
         let Some(entry) = self.servers.get_mut(usize::from(server)) else { return };
         if std::mem::replace(&mut entry.closed, true) {
@@ -342,7 +343,7 @@ impl FileScheduler {
         }
     }
 
-    /// Nothing that a connection has been asked for is waited for any more.
+    /// Ends all requests of a connection.
     fn drop_requests(&mut self, p: ConnectionId) {
         for request in self.connections[p].clear() {
             self.out.push_back(Command::Cancel { fetch: request.id });

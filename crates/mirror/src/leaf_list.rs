@@ -4,8 +4,6 @@
 //! can be verified by themselves. It proves itself: the values merge to the root, or it is refused. Its
 //! layout is in `docs/mirrors.md`.
 
-use core::fmt;
-
 use data_encoding::HEXLOWER_PERMISSIVE;
 use mmtp::ContentId;
 use mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
@@ -55,17 +53,22 @@ pub struct LeafList {
 }
 
 /// Why bytes are no leaf list.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeafListError {
     /// They do not begin as one.
+    #[error("no leaf list: it does not begin with \"anb3leaf\"")]
     Magic,
     /// It is of this version.
+    #[error("the leaf list is of version {0}, expected {VERSION}: a newer anabranch made it")]
     Version(u32),
     /// Its blocks have this many bytes.
+    #[error("the leaf list is of blocks of {0} bytes, expected {BLOCK_BYTES}")]
     Block(u32),
     /// It is of a content of this length, over [`LENGTH_MAX`] or too long for [`LEAVES_MAX`].
+    #[error("the leaf list is of a content of {0} bytes, longer than can be")]
     Length(u64),
     /// It has this many bytes, and should have so many.
+    #[error("the leaf list has {found} bytes, expected {expected}")]
     Size {
         /// What there is.
         found: u64,
@@ -73,34 +76,9 @@ pub enum LeafListError {
         expected: u64,
     },
     /// Its chaining values do not give its root.
+    #[error("the leaf list does not give the content's root: it is corrupt")]
     Root,
 }
-
-impl fmt::Display for LeafListError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Magic => f.write_str("no leaf list: it does not begin with \"anb3leaf\""),
-            Self::Version(version) => {
-                write!(
-                    f,
-                    "the leaf list is of version {version}, expected {VERSION}: a newer anabranch made it"
-                )
-            }
-            Self::Block(bytes) => {
-                write!(f, "the leaf list is of blocks of {bytes} bytes, expected {BLOCK_BYTES}")
-            }
-            Self::Length(length) => {
-                write!(f, "the leaf list is of a content of {length} bytes, longer than can be")
-            }
-            Self::Size { found, expected } => {
-                write!(f, "the leaf list has {found} bytes, expected {expected}")
-            }
-            Self::Root => f.write_str("the leaf list does not give the content's root: it is corrupt"),
-        }
-    }
-}
-
-impl core::error::Error for LeafListError {}
 
 impl LeafList {
     /// These leaves of a content, none of one of at most one block. `None` if they do not give its root.

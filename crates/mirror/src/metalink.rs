@@ -8,8 +8,6 @@
 mod read;
 mod write;
 
-use core::fmt;
-
 use mmtp::ContentId;
 use mmtp::collection::{PATH_MAX, is_file_name};
 use percent_encoding::percent_decode_str;
@@ -99,7 +97,8 @@ pub struct Mirror {
 }
 
 /// Why bytes are no Metalink of use, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}{kind}", if *line > 0 { format!("line {line}: ") } else { String::new() })]
 pub struct MetalinkError {
     /// The line, from 1 on; 0 if it is about all of it.
     pub line: u64,
@@ -108,39 +107,58 @@ pub struct MetalinkError {
 }
 
 /// What is wrong with a Metalink.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MetalinkErrorKind {
     /// It is longer than [`METALINK_MAX`].
+    #[error("the Metalink has {0} bytes, expected at most {METALINK_MAX}")]
     TooLong(usize),
     /// It has more of these than the limit.
+    #[error("too many {0}, expected at most {1}")]
     TooMany(&'static str, usize),
     /// It is not UTF-8.
+    #[error("not UTF-8, expected a Metalink in UTF-8")]
     Encoding,
     /// It is not well-formed: why.
+    #[error("not well-formed XML ({0})")]
     Xml(String),
     /// It has a document type.
+    #[error("a document type, expected none: a Metalink has no use for it")]
     Doctype,
     /// It has an entity that XML itself does not define.
+    #[error("the entity {0:?}, expected one of XML's own: amp, lt, gt, quot, apos")]
     Entity(String),
     /// It is XML of another kind, with this root element.
+    #[error("the root element is {0:?}, expected <metalink xmlns=\"{NAMESPACE_4}\"> or that of version 3")]
     Root(String),
     /// It describes no file.
+    #[error("no file in it, expected at least one")]
     Empty,
     /// A file has no name.
+    #[error("a file without a name, expected <file name=\"…\">")]
     NoName,
     /// A file has a name that is not safe.
+    #[error(
+        "the name {0:?} is not safe, expected a relative path without \"..\", \".\", empty components and \
+         control characters"
+    )]
     Name(String),
     /// A size is no number, or over [`LENGTH_MAX`](mmtp::id::LENGTH_MAX).
+    #[error("the size {0:?} is not a number from 0 to {max}", max = mmtp::id::LENGTH_MAX)]
     Size(String),
     /// A hash of this kind is not that many hexadecimal digits.
+    #[error("the hash {2:?} is not {0}, expected {1} hexadecimal digits")]
     Hash(&'static str, usize, String),
     /// A file has two of these, and they differ.
+    #[error("a file has two of {0}, and they differ")]
     Differ(&'static str),
     /// The length of pieces is no number from 1 on.
+    #[error("the length of pieces {0:?} is not a number from 1 on")]
     PieceBytes(String),
     /// Piece hashes are not numbered from 0 on, each once.
+    #[error("the piece number {0:?} is not one, expected 0, 1, 2, … each once")]
     PieceNumber(String),
     /// There are this many piece hashes, where the size asks for so many.
+    #[error("{found} piece hashes, expected {expected} for a file of this size")]
     PieceCount {
         /// What there is.
         found: u64,
@@ -148,61 +166,9 @@ pub enum MetalinkErrorKind {
         expected: u64,
     },
     /// The place of a leaf list has characters that no reference has.
+    #[error("the place of the leaf list {0:?} is no reference")]
     Leaves(String),
 }
-
-impl fmt::Display for MetalinkError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.line {
-            0 => self.kind.fmt(f),
-            line => write!(f, "line {line}: {}", self.kind),
-        }
-    }
-}
-
-impl fmt::Display for MetalinkErrorKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong(len) => write!(f, "the Metalink has {len} bytes, expected at most {METALINK_MAX}"),
-            Self::TooMany(what, max) => write!(f, "too many {what}, expected at most {max}"),
-            Self::Encoding => f.write_str("not UTF-8, expected a Metalink in UTF-8"),
-            Self::Xml(why) => write!(f, "not well-formed XML ({why})"),
-            Self::Doctype => f.write_str("a document type, expected none: a Metalink has no use for it"),
-            Self::Entity(name) => {
-                write!(f, "the entity {name:?}, expected one of XML's own: amp, lt, gt, quot, apos")
-            }
-            Self::Root(name) => write!(
-                f,
-                "the root element is {name:?}, expected <metalink xmlns=\"{NAMESPACE_4}\"> or that of \
-                 version 3"
-            ),
-            Self::Empty => f.write_str("no file in it, expected at least one"),
-            Self::NoName => f.write_str("a file without a name, expected <file name=\"…\">"),
-            Self::Name(name) => write!(
-                f,
-                "the name {name:?} is not safe, expected a relative path without \"..\", \".\", empty \
-                 components and control characters"
-            ),
-            Self::Size(text) => {
-                write!(f, "the size {text:?} is not a number from 0 to {}", mmtp::id::LENGTH_MAX)
-            }
-            Self::Hash(kind, digits, text) => {
-                write!(f, "the hash {text:?} is not {kind}, expected {digits} hexadecimal digits")
-            }
-            Self::Differ(what) => write!(f, "a file has two of {what}, and they differ"),
-            Self::PieceBytes(text) => write!(f, "the length of pieces {text:?} is not a number from 1 on"),
-            Self::PieceNumber(text) => {
-                write!(f, "the piece number {text:?} is not one, expected 0, 1, 2, … each once")
-            }
-            Self::PieceCount { found, expected } => {
-                write!(f, "{found} piece hashes, expected {expected} for a file of this size")
-            }
-            Self::Leaves(text) => write!(f, "the place of the leaf list {text:?} is no reference"),
-        }
-    }
-}
-
-impl core::error::Error for MetalinkError {}
 
 impl Metalink {
     /// Reads a Metalink of version 4 or 3.

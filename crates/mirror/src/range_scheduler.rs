@@ -1,8 +1,8 @@
-//! Which bytes are asked of which mirror, over which connection, and when.
+//! Decides which bytes to request from which mirror, over which connection, and when.
 //!
 //! A *connection* is a mirror seen from one local address: one TCP connection at a time, replaced when it
 //! ends. A [`Pool`] knows which blocks are missing. [`RangeScheduler`] takes ranges from it, requests them,
-//! puts what comes together to blocks and delivers these to the pool.
+//! assembles blocks and delivers these to the pool.
 //!
 //! 1. **How much at once** (`range_scheduler/sizing.rs`): half of a connection's fair share of what is still
 //!    to be requested, at most [`REQUEST_SPAN`]. The longer the link is idle between two answers, the larger
@@ -79,7 +79,7 @@ pub struct RangeScheduler {
     events: VecDeque<Event>,
     deadline: Time,
     dirty: bool,
-    /// Some connection had no request, or no prefetched one, when that was checked last.
+    /// Some connection had no request, or no prefetched one, at the last check.
     has_spare_capacity: bool,
     members: Vec<SubflowStats>,
 }
@@ -234,7 +234,7 @@ impl RangeScheduler {
                 continue;
             }
             if q == p {
-                // Of very many connections the first ones stand for all.
+                // If there are very many connections, the first ones stand for all.
                 me = self.members.len().min(MEMBERS_MAX - 1);
                 self.members.truncate(me);
             }
@@ -310,7 +310,7 @@ impl RangeScheduler {
         let turn = if connection.fetch.is_none() { &mut connection.fetch } else { &mut connection.prefetch };
         *turn = Some(fetch);
         if connection.state == State::Stalled {
-            // A new request is a new chance: its silence is its own.
+            // The silence of a new request is measured anew.
             connection.state = State::Opening;
             self.set_state(p, State::Stalled);
         }
@@ -318,7 +318,7 @@ impl RangeScheduler {
     }
 }
 
-/// When there is something to do for a connection that is not at `now`: what is due by then has been done.
+/// The next time after `now` at which a connection needs something.
 fn deadline(now: Time, connection: &Connection) -> Time {
     if !connection.is_usable() {
         return Time::NEVER;

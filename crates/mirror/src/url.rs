@@ -24,27 +24,18 @@ pub fn encode_component(name: &str) -> String {
 pub struct Url(::url::Url);
 
 /// Why a text is no URL of a mirror.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// Longer than [`URL_MAX`].
+    #[error("the URL has {0} bytes, expected at most {URL_MAX}")]
     TooLong(usize),
     /// Of this scheme.
+    #[error("a URL of scheme {0:?}, expected http or https")]
     Scheme(String),
     /// No URL: what is wrong with it.
+    #[error("no URL ({0}), expected one like https://host/path")]
     Syntax(&'static str),
 }
-
-impl fmt::Display for UrlError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong(len) => write!(f, "the URL has {len} bytes, expected at most {URL_MAX}"),
-            Self::Scheme(scheme) => write!(f, "a URL of scheme {scheme:?}, expected http or https"),
-            Self::Syntax(why) => write!(f, "no URL ({why}), expected one like https://host/path"),
-        }
-    }
-}
-
-impl core::error::Error for UrlError {}
 
 impl Url {
     /// Reads an absolute URL; a fragment is left out, for it is no part of what a server is asked.

@@ -47,7 +47,7 @@ pub struct VerifiedPool {
     id: ContentId,
     mode: Mode,
     idle: RangeSet,
-    /// Nobody is asked for this block, nor for those after it.
+    /// No mirror is asked for this block or later ones.
     horizon: u64,
     done: Bitmap,
     left: u64,
@@ -60,7 +60,7 @@ pub struct VerifiedPool {
 }
 
 impl VerifiedPool {
-    /// A content of `length` bytes, of which `have` says which blocks are here already.
+    /// A content of `length` bytes; `have` says which blocks are here already.
     ///
     /// # Errors
     /// If `check` is not one of such a content.
@@ -68,7 +68,7 @@ impl VerifiedPool {
         if length > LENGTH_MAX {
             return Err(CheckError::TooLong);
         }
-        // The root is not known here; only the length is looked at.
+        // The root is not known here; only the length is used.
         let id = ContentId { root: [0; 32], length };
         let blocks = id.blocks();
         let expect = |hashes: usize, expected: u64| match hashes as u64 {
@@ -105,7 +105,7 @@ impl VerifiedPool {
         let (mut first, mut whole) = (0, 0..0);
         for block in 0..blocks {
             let here = match &new.mode {
-                // A piece is hashed as a whole: of one that is not all here, all is missing.
+                // A piece is hashed as a whole: all of an incomplete piece is missing.
                 Mode::Pieces(pieces) => {
                     let piece = pieces.blocks_of(pieces.piece_of(block));
                     if piece.start == block && piece.clone().all(&have) {
@@ -137,9 +137,9 @@ impl VerifiedPool {
         }
     }
 
-    /// From now on nobody is asked for blocks from `end_block` on, but for the rest of a piece: that is
-    /// verified as a whole. Whoever takes the content in order has no room for more. A server without ranges,
-    /// which sends everything, is not bound by it. Without this call there is no such bound.
+    /// From now on no mirror is asked for blocks from `end_block` on, except for the rest of a piece, which
+    /// is verified as a whole. A reader that takes the content in order has no room for more. A server
+    /// without ranges sends everything all the same. Without this call there is no such limit.
     pub fn set_horizon(&mut self, end_block: u64) {
         self.horizon = match &self.mode {
             Mode::Pieces(pieces) if (1..self.id.blocks()).contains(&end_block) => {
@@ -149,7 +149,7 @@ impl VerifiedPool {
         };
     }
 
-    /// What has happened since this was asked last.
+    /// The events since the last call.
     pub fn events(&mut self) -> impl Iterator<Item = Event> {
         self.events.drain(..)
     }
@@ -160,20 +160,20 @@ impl VerifiedPool {
         self.left
     }
 
-    /// Whether every block is here and only comparisons are missing, which take another mirror to make.
+    /// Whether every block is here and only comparisons with another mirror are missing.
     #[must_use]
     pub const fn only_checks_left(&self) -> bool {
         self.left == 0 && !self.complete && !self.disagreed
     }
 
-    /// Whether nothing but comparisons tells what is right.
+    /// Whether mirrors are only compared, because no hash is known.
     #[must_use]
     pub const fn only_compares(&self) -> bool {
         matches!(self.mode, Mode::Nothing(_))
     }
 
-    /// Gives up the comparisons that are missing, because no other mirror answers. A difference that was
-    /// found already still counts.
+    /// Gives up the missing comparisons, because no other mirror answers. Differences that were found still
+    /// count.
     pub fn waive(&mut self) {
         if let Mode::Nothing(cross) = &mut self.mode {
             cross.waive();
@@ -183,7 +183,7 @@ impl VerifiedPool {
         self.check_complete();
     }
 
-    /// A mirror is not used any more, though it is not banned: it cannot decide a comparison.
+    /// A mirror is not used any more, but is not banned: it cannot decide a comparison.
     pub fn mirror_gone(&mut self, mirror: MirrorId) {
         self.mirrors.remove(&mirror);
         self.recheck();
@@ -206,12 +206,12 @@ impl VerifiedPool {
         self.events.push_back(Event::Verified { block, bytes, cv });
     }
 
-    /// The hash that proves a block: of a content of one block, the root itself.
+    /// The hash of a block. If the content has only one block, it is the root.
     fn cv_of(&self, block: u64, bytes: &[u8]) -> ChainingValue {
         if self.id.blocks() == 1 { *blake3::hash(bytes).as_bytes() } else { tree::block_cv(block, bytes) }
     }
 
-    /// These blocks are missing and nobody has been asked for them; those that are here are left out.
+    /// Marks blocks as idle, except for those that are here.
     fn reopen(&mut self, blocks: Range<u64>) {
         let mut first = blocks.start;
         for block in blocks.clone() {
@@ -293,7 +293,7 @@ impl VerifiedPool {
     fn deliver_to_piece(&mut self, mirror: MirrorId, block: u64, bytes: &[u8], cv: ChainingValue) {
         let Mode::Pieces(pieces) = &mut self.mode else { return };
         if !pieces.hold(block, Unverified { mirror, cv, bytes: bytes.to_vec() }) {
-            // No room: somebody brings it again when there is.
+            // No room: it is fetched again later.
             self.release(block..block + 1);
             return;
         }
@@ -308,7 +308,7 @@ impl VerifiedPool {
                     self.ban(mirror, block);
                 }
             }
-            // What has to come from one mirror alone is not idle: `take` looks there first.
+            // A piece that has to come from one mirror is not idle: `take` looks there first.
             Some(PieceOutcome::Bad(liar)) => {
                 let first = pieces.blocks_of(pieces.piece_of(block)).start;
                 self.ban(liar, first);

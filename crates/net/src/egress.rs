@@ -2,17 +2,16 @@
 //!
 //! An [`Egress`] that somebody named is honoured or refused, never ignored. What is promised:
 //! * an interface (`eth0`): every packet leaves by it and only what arrives on it is received, by
-//!   `SO_BINDTODEVICE`. Where that is not permitted (Linux before 5.7 without `CAP_NET_RAW`, some sandboxes),
+//!   `SO_BINDTODEVICE`. If that is not permitted (Linux before 5.7 without `CAP_NET_RAW`, some sandboxes),
 //!   one of its addresses is bound instead, but only if the routing tables send packets from that address out
 //!   of that interface; otherwise it is refused.
-//! * an address (`192.0.2.7`): packets carry it as their source. The interface that owns it is used as well
-//!   where a route leads through it: that is what a host with several providers wants, whose routing table
-//!   alone would send everything out of one of them.
+//! * an address (`192.0.2.7`): packets carry it as their source. The interface that owns it is used too, if a
+//!   route leads through it: a host with several providers wants that, because its routing table alone would
+//!   send everything to one of them.
 //! * both (`fe80::1%eth0`): both.
 //!
 //! The route must exist in the routing tables: binding to a device makes IPv4 invent one otherwise (see
-//! `route_lookup`). A host's own addresses are reached over loopback whatever the interface they are on, so
-//! an interface other than loopback is refused for them.
+//! `route_lookup`). A host reaches its own addresses over loopback, so another interface is refused for them.
 
 use std::fmt;
 use std::io;
@@ -106,7 +105,8 @@ impl Egress {
     ///
     /// # Errors
     /// `InvalidInput` if `peer` is no address that a host can have or of another family than the promised
-    /// address; otherwise why the promise cannot be kept, as an interface that is gone or has no route.
+    /// address; otherwise the reason why the promise cannot be kept, such as an interface that is gone or has
+    /// no route.
     pub fn tcp_socket(&self, peer: SocketAddr) -> io::Result<(Socket, SocketAddr)> {
         let (socket, peer) = self.bound_socket(peer, Type::STREAM, Protocol::TCP)?;
         socket.set_nonblocking(true)?;

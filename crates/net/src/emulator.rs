@@ -2,14 +2,14 @@
 //!
 //! An [`Emulator`] is a [`sim::Net`] whose packets come out of TUN devices and go into others, in namespaces
 //! with whatever runs there: the kernel's own TCP, unmodified programs. It adds nothing to what the links do.
-//! A packet enters the net with the time at which it was read; when it leaves, the net says, which keeps a
-//! clock of its own: that the emulator wakes late never moves a departure, it only hands the packet over
-//! late. By how much is counted for every packet ([`ConnectionStats::lateness`]). That a packet waits before
-//! it is read can't be seen, and takes about as long.
+//! A packet enters the net with the time at which it was read. The net has its own clock and tells when the
+//! packet leaves: an emulator that wakes late does not move the departure, it only hands the packet over
+//! late. This lateness is counted for every packet ([`ConnectionStats::lateness`]). The wait before a packet
+//! is read cannot be measured; it takes about as long.
 //!
 //! **The thread.** A [`Driver`] is one, for one emulator or many. It waits for their devices and for the next
-//! event of their nets, to the nanosecond. It is of the real-time class where that is allowed
-//! ([`Snapshot::realtime`]): otherwise, on a busy machine, packets are milliseconds late.
+//! event of their nets, to the nanosecond. It is of the real-time class if that is allowed
+//! ([`Snapshot::realtime`]); otherwise packets are milliseconds late on a busy machine.
 //!
 //! **What is left behind.** Nothing: devices and namespaces go with the descriptors that this process holds.
 //!

@@ -2,8 +2,8 @@
 //!
 //! **Purpose.** Moves datagrams for machines: UDP with segmentation offload (GSO, GRO), ECN and batched
 //! system calls, bound to the interface a subflow was promised; the clock; and the one place where a process
-//! waits. And lends the simulator's links to real kernels: namespaces, TUN devices, the emulator between
-//! them.
+//! waits. It also connects real kernels by the simulator's links: namespaces, TUN devices, the emulator
+//! between them.
 //!
 //! **Non-goals.** No protocol: nothing here looks into a datagram (the emulator reads IP headers, to mark and
 //! to count). No threads but the emulator's, no async runtime, no logging. Linux first; other Unix systems

@@ -1,8 +1,7 @@
 //! Network namespaces that live as long as their descriptor.
 //!
-//! A [`Namespace`] has no name under `/run/netns` and no process of its own: when the last descriptor of it
-//! is closed, by whatever end of the process, the kernel takes it down with all that is in it. See
-//! network_namespaces(7).
+//! A [`Namespace`] has no name under `/run/netns` and no process of its own: when its last descriptor is
+//! closed, however the process ends, the kernel removes it with everything in it. See network_namespaces(7).
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -28,7 +27,7 @@ pub struct Namespace {
     fd: OwnedFd,
 }
 
-/// An error with a sentence before it that says what was tried.
+/// An error with the attempt in words before it.
 fn said(error: impl Into<io::Error>, what: &str) -> io::Error {
     let error = error.into();
     io::Error::new(error.kind(), format!("{what}: {error}"))
@@ -59,7 +58,7 @@ impl Namespace {
         })?
     }
 
-    /// That of the calling thread.
+    /// The namespace of the calling thread.
     ///
     /// # Errors
     /// `/proc` is not mounted; out of descriptors.
@@ -67,8 +66,8 @@ impl Namespace {
         Self::open(Path::new(OWN_PATH))
     }
 
-    /// The number of that of the calling thread, by which `/proc` tells those that there are from each other;
-    /// when it is gone, another may get it.
+    /// The inode of the calling thread's namespace. It is unique among existing namespaces and may be used
+    /// again later.
     ///
     /// # Errors
     /// `/proc` is not mounted; the message names the path.
@@ -77,16 +76,15 @@ impl Namespace {
         Ok(metadata.map_err(|e| said(e, &format!("network namespace {OWN_PATH}")))?.ino())
     }
 
-    /// The one that a path stands for: `/run/netns/NAME`, `/proc/PID/ns/net`, `/proc/PID/fd/N`. What is no
-    /// namespace is not opened: a FIFO does not make this wait, nor does a device notice, whoever put it
-    /// there.
+    /// The namespace at a path: `/run/netns/NAME`, `/proc/PID/ns/net`, `/proc/PID/fd/N`. Other files are not
+    /// opened, so that a FIFO does not block this call and a device is not touched.
     ///
     /// # Errors
     /// There is none, or it may not be opened; `InvalidInput` if it is no namespace; the message names the
-    /// path. That it is one of the network shows when it is entered.
+    /// path. Whether it is a network namespace shows when it is entered.
     pub fn open(path: &Path) -> io::Result<Self> {
         let failed = |e: io::Error| said(e, &format!("network namespace {}", path.display()));
-        // A descriptor that only stands for what is there, see open(2), O_PATH: looked at, then opened.
+        // A descriptor of the path alone (open(2), O_PATH): examined first, then opened.
         let place = OpenOptions::new().read(true).custom_flags(OFlag::O_PATH.bits()).open(path);
         let place = place.map_err(failed)?;
         if fstatfs(&place).map_err(|e| failed(e.into()))?.filesystem_type() != NSFS_MAGIC {
@@ -198,7 +196,7 @@ mod tests {
         let (_reader, writer) = io::pipe().unwrap();
         let fifo = std::env::temp_dir().join(format!("anabranch-namespace-{}", std::process::id()));
         nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRUSR).unwrap();
-        // Opened for reading it would wait for a writer.
+        // Opening it for reading would wait for a writer.
         let opened = Namespace::open(&fifo);
         fs::remove_file(&fifo).unwrap();
         assert_eq!(opened.unwrap_err().kind(), io::ErrorKind::InvalidInput);

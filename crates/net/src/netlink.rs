@@ -7,9 +7,9 @@
 //! * [`PathManager`]: the endpoints and limits of the kernel's MPTCP (generic netlink, `linux/mptcp_pm.h`).
 //! * [`SockDiag`]: the TCP and MPTCP sockets and how they fare (`sock_diag(7)`, `linux/inet_diag.h`).
 //!
-//! No library: what is needed of the three protocols are a dozen messages, whose encoding is in [`message`].
-//! What the kernel says is read by functions of a byte slice (`parse`), which skip what they do not know and
-//! answer `None` to what is cut short.
+//! No library is used: the three protocols need a dozen messages, whose encoding is in [`message`]. Functions
+//! of a byte slice (`parse`) read the kernel's answers; they skip unknown parts and return `None` for
+//! truncated ones.
 
 mod address;
 mod error;

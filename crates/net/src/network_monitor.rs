@@ -19,9 +19,9 @@ const MESSAGES_MAX: usize = 256;
 
 /// Tells when it is worth asking [`interfaces`] and [`usable_egresses`](crate::usable_egresses) again.
 ///
-/// On Linux the kernel tells over rtnetlink (RFC 3549): wait for [`fd`](Self::fd). Where that cannot be had,
+/// On Linux the kernel reports changes over rtnetlink (RFC 3549): wait for [`fd`](Self::fd). Without that,
 /// the list is read once a second: wait until [`deadline`](Self::deadline). Callers do both and need not know
-/// which.
+/// which applies.
 #[derive(Debug)]
 pub struct NetworkMonitor {
     netlink: Option<OwnedFd>,

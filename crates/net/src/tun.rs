@@ -1,4 +1,4 @@
-//! TUN devices: what the kernel sends there, this process reads; what it writes, the kernel receives.
+//! TUN devices: this process reads what the kernel sends to them, and the kernel receives what it writes.
 //!
 //! Point to point, IP packets without a link-layer header, no ARP. A device is not persistent: it goes with
 //! its descriptor. See `Documentation/networking/tuntap.rst` of the kernel.
@@ -20,9 +20,8 @@ pub const HEADER_BYTES: usize = 10;
 pub const PACKET_BYTES_MAX: usize = 65_535;
 /// The largest name of a device, bytes.
 const NAME_BYTES_MAX: usize = libc::IFNAMSIZ - 1;
-/// What waits in the device until it is read, packets; beyond it the kernel drops, and counts what it drops
-/// ([`Tun::overflowed`]). Room for the whole window of a fast sender while a busy reader is away: 3 MB of
-/// packets of 1,500 bytes.
+/// The queue of a device, packets. The kernel drops further ones and counts them ([`Tun::overflowed`]). Room
+/// for the whole window of a fast sender while a busy reader is away: 3 MB of packets of 1,500 bytes.
 pub const QUEUE_PACKETS: u32 = 2_000;
 /// Room for the statistics of a namespace's devices, bytes: 128 a device.
 const STATISTICS_BYTES: usize = 65_536;
@@ -43,8 +42,8 @@ fn refuse(error: Errno, sentence: String) -> io::Error {
 }
 
 impl Tun {
-    /// Makes the device `name` in a namespace, up, without addresses. IPv6 gives it no link-local address by
-    /// itself, so nothing is sent through it that nobody asked for.
+    /// Makes the device `name` in a namespace, up, without addresses. It gets no IPv6 link-local address, so
+    /// that the kernel sends nothing through it by itself.
     ///
     /// With `offload` packets come with a `virtio_net_hdr` of [`HEADER_BYTES`] before them, up to
     /// [`PACKET_BYTES_MAX`] large and without checksums, as a network card with segmentation offload gets
@@ -138,7 +137,7 @@ impl Tun {
         (&self.file).write(packet).map(drop)
     }
 
-    /// Packets that the kernel dropped since nobody had read those before them (`tx_dropped`).
+    /// Packets that the kernel dropped because the queue was full (`tx_dropped`).
     ///
     /// # Errors
     /// Those of reading the statistics; `NotFound` if the device has been renamed or moved elsewhere.

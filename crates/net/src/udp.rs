@@ -44,7 +44,8 @@ const ERRORS_MAX: usize = 64;
 pub struct Udp {
     socket: Socket,
     /// quinn-udp gives up ECN marks and GSO for good after one EINVAL or EIO. A reply to an unroutable sender
-    /// must not cost all others that, so its state is made anew then; nearly always read, hence the lock.
+    /// must not cause that for all others, so the state is replaced then. It is nearly always read, hence the
+    /// lock.
     state: RwLock<UdpSocketState>,
     gso: AtomicBool,
     local: SocketAddr,
@@ -94,7 +95,7 @@ pub enum SendOutcome {
     Sent,
     /// The socket's buffer is full: nothing was sent. Wait until the socket is writable.
     WouldBlock,
-    /// Nothing was sent, or an earlier datagram came to nothing and the socket says so now.
+    /// Nothing was sent, or the socket reports an error of an earlier datagram.
     IcmpError(IcmpError),
     /// The datagrams are larger than the interface takes: nothing was sent.
     TooBig,
@@ -169,9 +170,9 @@ impl Default for RecvBuffers {
 impl Udp {
     /// A socket that anybody may send to, for sources.
     ///
-    /// One socket for each address: `[::]` means IPv6 only (RFC 3493 section 5.3), so that it stands beside
-    /// `0.0.0.0` on the same port and every address that appears here is of the socket's family. An
-    /// unconnected socket is told of no ICMP errors.
+    /// One socket for each address: `[::]` is IPv6 only (RFC 3493 section 5.3), so that `0.0.0.0` can be
+    /// bound to the same port and every address is of the socket's family. An unconnected socket is told of
+    /// no ICMP errors.
     ///
     /// # Errors
     /// What binding fails with (`AddrInUse`, `AddrNotAvailable`, `PermissionDenied`), with the address.
@@ -193,7 +194,7 @@ impl Udp {
     /// If the promise cannot be kept or no route leads there, with a message that says which.
     pub fn connect(via: &Egress, peer: SocketAddr) -> io::Result<Self> {
         let mut peer = peer;
-        // An IPv4 address in IPv6 clothes is an IPv4 peer.
+        // An IPv4-mapped IPv6 address is an IPv4 peer.
         if let IpAddr::V4(v4) = peer.ip().to_canonical() {
             peer.set_ip(IpAddr::V4(v4));
         }
@@ -233,7 +234,7 @@ impl Udp {
     }
 
     /// How many datagrams of `segment` bytes one [`send`](Self::send) may carry now: 1 without segmentation
-    /// offload, which may be found missing on the way.
+    /// offload, which may turn out to be missing later.
     #[must_use]
     pub fn max_segments(&self, segment: usize) -> usize {
         if self.gso.load(Ordering::Relaxed) {
@@ -313,8 +314,8 @@ impl Udp {
             state.try_send((&self.socket).into(), &transmit)
         };
         match send() {
-            // May be the news that a router found an earlier packet too big, which is not about this one: if
-            // it is, it comes again. The router's word waits in the error queue for `recv`.
+            // The error may be about an earlier packet that a router found too big. If it is about this
+            // packet, it comes again. The router's message waits in the error queue for `recv`.
             Err(e) if errno(&e) == Errno::EMSGSIZE && self.peer.is_some() => send(),
             Err(e) if matches!(errno(&e), Errno::EIO | Errno::EINVAL) => {
                 if let Ok(fresh) = offloads(&self.socket) {
@@ -401,7 +402,7 @@ impl Udp {
         }
     }
 
-    /// Empties the error queue (otherwise the socket stays readable) and keeps what says most.
+    /// Empties the error queue (otherwise the socket stays readable) and returns the most useful error.
     fn queued_error(&self) -> Option<RecvOutcome> {
         self.peer?;
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
@@ -428,8 +429,7 @@ impl AsFd for Udp {
     }
 }
 
-/// Switches on what quinn-udp knows, less the receive time stamps, which nobody reads and every packet pays
-/// for.
+/// Enables quinn-udp's offloads, without receive time stamps, which cost time and are not used.
 fn offloads(socket: &Socket) -> io::Result<UdpSocketState> {
     let state = UdpSocketState::new(socket.into())?;
     #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -442,7 +442,7 @@ fn offloads(socket: &Socket) -> io::Result<UdpSocketState> {
 
 /// Asks for large buffers; returns the receive buffer granted.
 fn enlarge(socket: &Socket) -> io::Result<usize> {
-    // The default stays where more is not to be had.
+    // The default stays if more is not granted.
     let _ = socket.set_send_buffer_size(SEND_BUFFER);
     #[cfg(any(target_os = "linux", target_os = "android"))]
     {

@@ -6,21 +6,7 @@ use std::vec::Vec;
 use proptest::prelude::*;
 
 use super::*;
-
-/// A small random generator.
-struct SplitMix64(u64);
-
-impl SplitMix64 {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-    fn unit(&mut self) -> f64 {
-        self.next() as f64 / u64::MAX as f64
-    }
-}
+use crate::test_rng::SplitMix64;
 
 /// One queue, in steps of a millisecond: on/off sources with exponential times, a server, a limit.
 struct Queue {

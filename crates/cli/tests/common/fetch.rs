@@ -1,10 +1,11 @@
 //! `anabranch get` in a process of its own, with what it says while it runs, and the ground it works on.
 
-use std::collections::BTreeSet;
-use std::ffi::OsStr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,11 +13,15 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anabranch::target::journal;
+use mirror::leaf_list::LeafList;
 use mmtp::ContentId;
+use mmtp::id::BLOCK_BYTES;
+use mmtp::tree::block_cv;
 use mmtp::uri::Uri;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
 use super::{anabranch, noise, wait_until};
 
@@ -122,6 +127,37 @@ pub(crate) fn names(dir: &Path) -> Vec<String> {
         entries.map(|e| e.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
     names.sort();
     names
+}
+
+/// All that is below a directory: path, bytes, and whether it may be executed. Links are not followed.
+pub(crate) fn tree(dir: &Path) -> BTreeMap<OsString, (Vec<u8>, bool)> {
+    let mut found = BTreeMap::new();
+    let mut waiting = vec![dir.to_owned()];
+    while let Some(at) = waiting.pop() {
+        for entry in fs::read_dir(at).expect("a directory") {
+            let path = entry.expect("an entry").path();
+            let meta = fs::symlink_metadata(&path).expect("an entry");
+            if meta.is_dir() {
+                waiting.push(path);
+            } else {
+                assert!(meta.is_file(), "{}", path.display());
+                let name = path.strip_prefix(dir).expect("below").as_os_str().to_owned();
+                found.insert(name, (fs::read(&path).expect("a file"), meta.mode() & 0o111 != 0));
+            }
+        }
+    }
+    found
+}
+
+/// The option that tells the SHA-256 of a content.
+pub(crate) fn checksum(content: &[u8]) -> String {
+    format!("--checksum=sha-256={}", data_encoding::HEXLOWER.encode(&Sha256::digest(content)))
+}
+
+/// The leaf list of a content.
+pub(crate) fn leaf_list(content: &[u8]) -> Vec<u8> {
+    let cvs = (0..).zip(content.chunks(BLOCK_BYTES)).map(|(n, block)| block_cv(n, block)).collect();
+    LeafList::new(ContentId::of(content), cvs).expect("its leaves").encode()
 }
 
 /// `get URI --output output`.

@@ -1,6 +1,9 @@
 //! A source inside the test's own process, built from the library, that behaves as badly as it is told to. It
 //! counts what it sends to whom.
 
+#[path = "../../../anabranch/tests/memory_source/mod.rs"]
+mod memory_source;
+
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,10 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use algo::{Machine as _, Output, Time};
+use algo::Time;
+use memory_source::MemorySource;
 use mmtp::ContentId;
-use mmtp::id::BLOCK_BYTES;
-use mmtp::publisher::{ContentInfo, ContentStore, Publisher, ReplyBody};
 use mmtp::tree::Outboard;
 use mmtp::wire::{self, Cookie, DATA_HEADER, Packet, Reason};
 
@@ -75,17 +77,13 @@ impl Hostile {
         socket.set_read_timeout(Some(Duration::from_millis(20))).expect("a timeout");
         let address = socket.local_addr().expect("an address");
         let (tally, stop) = (Arc::<Mutex<Tally>>::default(), Arc::<AtomicBool>::default());
-        let id = ContentId::of(content);
         let shown = match &mode {
             Mode::OldBytes(bytes) => bytes.clone(),
             _ => content.to_vec(),
         };
-        assert_eq!(shown.len() as u64, id.length, "another version, of the same length");
         let mut source = Source {
             socket,
-            publisher: Publisher::new(Shelf { id }, [9; 32]),
-            tree: Outboard::of_bytes(&shown),
-            shown,
+            memory: MemorySource::new(ContentId::of(content), Outboard::of_bytes(&shown), shown),
             mode,
             turn: 0,
             pace: Pace { rate_bytes, free_at: now() },
@@ -114,21 +112,9 @@ impl Drop for Hostile {
     }
 }
 
-struct Shelf {
-    id: ContentId,
-}
-
-impl ContentStore for Shelf {
-    fn info(&self, root: &[u8; 32]) -> Option<ContentInfo<'_>> {
-        (*root == self.id.root).then_some(ContentInfo { id: self.id, name: b"shelf", collection: false })
-    }
-}
-
 struct Source {
     socket: UdpSocket,
-    publisher: Publisher<Shelf>,
-    tree: Outboard,
-    shown: Vec<u8>,
+    memory: MemorySource,
     mode: Mode,
     turn: usize,
     pace: Pace,
@@ -156,12 +142,7 @@ impl Source {
             return;
         }
         // It takes every address as proven for as long as it lives: the time stands still.
-        self.publisher.handle(Time::ZERO, (from, request));
-        let mut packets = Vec::new();
-        while let Output::Send(reply) = self.publisher.poll(Time::ZERO) {
-            self.packets(reply.body, &mut packets);
-        }
-        for packet in packets {
+        for packet in self.memory.answer(Time::ZERO, from, request) {
             for distorted in self.distort(packet) {
                 if stop.load(Ordering::Relaxed) {
                     return;
@@ -173,29 +154,6 @@ impl Source {
                         data.payload.len() as u64;
                 }
                 let _ = self.socket.send_to(&distorted, from);
-            }
-        }
-    }
-
-    /// The packets of a reply, as an honest source with the bytes `shown` sends them.
-    fn packets(&self, body: ReplyBody, packets: &mut Vec<Vec<u8>>) {
-        match body {
-            ReplyBody::Packet(packet) => packets.push(packet),
-            ReplyBody::Chunks { tag, content, cut, first, count } => {
-                for chunk in first..first + u64::from(count) {
-                    let (block, offset, len) = content.chunk_extent(chunk, cut).expect("a chunk");
-                    let from = block as usize * BLOCK_BYTES + offset;
-                    let mut packet = Vec::new();
-                    let wire_len = content.chunk_wire_len(chunk, cut).expect("a chunk");
-                    wire::emit_data(&mut packet, tag, cut, chunk, &self.shown[from..from + len], wire_len);
-                    packets.push(packet);
-                }
-            }
-            ReplyBody::Hashes { tag, level, first, count, .. } => {
-                let mut packet = Vec::new();
-                let cvs = self.tree.cvs(level, first, count).expect("chaining values");
-                wire::emit_hashes(&mut packet, tag, level, first, cvs);
-                packets.push(packet);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Someone on the way: relays between receivers and a source, and may look at packets or change them.
+//! Someone on the way: relays between receivers and a source, and changes packets.
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, UdpSocket};
@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Looks at a packet and may change it; the first argument tells whether it goes to the source.
-pub(crate) type Hook = Box<dyn FnMut(bool, &mut Vec<u8>) + Send>;
+use mmtp::wire::{self, DATA_HEADER, Packet};
 
 /// A relay on loopback, until dropped.
 pub(crate) struct Relay {
@@ -19,8 +18,8 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// Relays to `source`.
-    pub(crate) fn start(source: SocketAddr, mut hook: Hook) -> Self {
+    /// Relays to `source`, but flips bits in the payload of every `every`-th DATA.
+    pub(crate) fn liar(source: SocketAddr, every: usize) -> Self {
         let front = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         let address = front.local_addr().expect("an address");
         front.set_nonblocking(true).expect("a mode");
@@ -28,7 +27,7 @@ impl Relay {
         let stopped = Arc::clone(&stop);
         let thread = thread::spawn(move || {
             let mut backs: HashMap<SocketAddr, UdpSocket> = HashMap::new();
-            let mut buffer = vec![0; 1 << 16];
+            let (mut buffer, mut count) = (vec![0; 1 << 16], 0);
             while !stopped.load(Ordering::Relaxed) {
                 let mut idle = true;
                 while let Ok((len, from)) = front.recv_from(&mut buffer) {
@@ -39,16 +38,19 @@ impl Relay {
                         back.set_nonblocking(true).expect("a mode");
                         back
                     });
-                    let mut packet = buffer[..len].to_vec();
-                    hook(true, &mut packet);
-                    let _ = back.send(&packet);
+                    let _ = back.send(&buffer[..len]);
                 }
                 for (to, back) in &backs {
                     while let Ok(len) = back.recv(&mut buffer) {
                         idle = false;
-                        let mut packet = buffer[..len].to_vec();
-                        hook(false, &mut packet);
-                        let _ = front.send_to(&packet, to);
+                        let packet = &mut buffer[..len];
+                        if let Ok(Packet::Data(_)) = wire::parse(packet) {
+                            count += 1;
+                            if count % every == 0 {
+                                packet[DATA_HEADER + (len - DATA_HEADER) / 2] ^= 0x20;
+                            }
+                        }
+                        let _ = front.send_to(packet, to);
                     }
                 }
                 if idle {
@@ -57,23 +59,6 @@ impl Relay {
             }
         });
         Self { address, stop, thread: Some(thread) }
-    }
-
-    /// Relays to `source`, but flips bits in the payload of every `every`-th DATA.
-    pub(crate) fn liar(source: SocketAddr, every: usize) -> Self {
-        let mut count = 0;
-        Self::start(
-            source,
-            Box::new(move |_, packet| {
-                if let Ok(mmtp::wire::Packet::Data(_)) = mmtp::wire::parse(packet) {
-                    count += 1;
-                    if count % every == 0 {
-                        let at = mmtp::wire::DATA_HEADER + (packet.len() - mmtp::wire::DATA_HEADER) / 2;
-                        packet[at] ^= 0x20;
-                    }
-                }
-            }),
-        )
     }
 }
 

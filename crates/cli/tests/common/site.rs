@@ -22,6 +22,8 @@ pub(crate) struct Request {
     pub(crate) fields: Vec<(String, String)>,
     /// How many GETs of the file there were before.
     pub(crate) number: usize,
+    /// Who asks.
+    pub(crate) from: SocketAddr,
 }
 
 impl Request {
@@ -101,6 +103,13 @@ impl Reply {
         self
     }
 
+    /// Only so many bytes of the body, though the length of all is told; and then this.
+    pub(crate) fn cut(mut self, bytes: usize, then: Then) -> Self {
+        self.length = Some(self.body.len());
+        self.body.truncate(bytes);
+        Self { then, ..self }
+    }
+
     /// Not faster than this, bytes a second.
     pub(crate) fn at(mut self, rate: u64) -> Self {
         self.rate = rate;
@@ -119,11 +128,8 @@ pub(crate) fn honest(request: &Request, content: &[u8], etag: &str) -> Reply {
     reply.with("accept-ranges", "bytes").with("content-type", "application/octet-stream").with("etag", etag)
 }
 
-type Twist = dyn Fn(&Request, Reply) -> Reply + Send + Sync;
-
 struct Shared {
-    content: Vec<u8>,
-    twist: Box<Twist>,
+    answer: Box<dyn Fn(&Request) -> Reply + Send + Sync>,
     stop: AtomicBool,
     gets: AtomicUsize,
     body_bytes: AtomicU64,
@@ -143,12 +149,21 @@ impl Site {
         content: &[u8],
         twist: impl Fn(&Request, Reply) -> Reply + Send + Sync + 'static,
     ) -> Self {
+        let content = content.to_vec();
+        Self::answering(move |request| match request.path.as_str() {
+            PATH => twist(request, honest(request, &content, "\"v1\"")),
+            LOGIN => Reply::new(200, b"<html>log in first</html>").with("content-type", "text/html"),
+            _ => Reply::new(404, b"no such file"),
+        })
+    }
+
+    /// Answers every request so.
+    pub(crate) fn answering(answer: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
         let address = listener.local_addr().expect("an address");
         listener.set_nonblocking(true).expect("a mode");
         let shared = Arc::new(Shared {
-            content: content.to_vec(),
-            twist: Box::new(twist),
+            answer: Box::new(answer),
             stop: AtomicBool::new(false),
             gets: AtomicUsize::new(0),
             body_bytes: AtomicU64::new(0),
@@ -216,14 +231,8 @@ impl Shared {
         let mut reader = BufReader::new(stream.try_clone().expect("a copy"));
         while let Some(request) = self.read(&mut reader) {
             self.seen.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
-            let reply = if request.path == PATH {
-                (self.twist)(&request, honest(&request, &self.content, "\"v1\""))
-            } else if request.path == LOGIN {
-                Reply::new(200, b"<html>log in first</html>").with("content-type", "text/html")
-            } else {
-                Reply::new(404, b"no such file")
-            };
-            if self.stop.load(Ordering::Relaxed) || !self.answer(&stream, &request, &reply) {
+            let reply = (self.answer)(&request);
+            if self.stop.load(Ordering::Relaxed) || !self.send(&stream, &request, &reply) {
                 return;
             }
         }
@@ -243,7 +252,8 @@ impl Shared {
             let Some((name, value)) = line.split_once(':') else { break };
             fields.push((name.to_ascii_lowercase(), value.trim().to_owned()));
         }
-        let mut request = Request { method, path, fields, number: 0 };
+        let mut request =
+            Request { method, path, fields, number: 0, from: reader.get_ref().peer_addr().ok()? };
         if request.is_get() && request.path == PATH {
             request.number = self.gets.fetch_add(1, Ordering::Relaxed);
         }
@@ -251,7 +261,7 @@ impl Shared {
     }
 
     /// Whether the connection goes on.
-    fn answer(&self, mut stream: &TcpStream, request: &Request, reply: &Reply) -> bool {
+    fn send(&self, mut stream: &TcpStream, request: &Request, reply: &Reply) -> bool {
         if reply.then == Then::Mute {
             return self.idle();
         }

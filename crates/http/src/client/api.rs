@@ -1,6 +1,5 @@
 //! The client's vocabulary: what a caller sets and asks for, and what it is told.
 
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,8 +13,8 @@ use super::error::FetchError;
 /// Fetches under way or waiting for their route, and routes; more are refused.
 pub(super) const FETCHES_MAX: usize = 4096;
 
-/// Unanswered requests of one connection at most, the one that is being answered included. What else is
-/// fetched over a route waits.
+/// Unanswered requests of one connection at most, including the one that is being answered. Further fetches
+/// of the route wait.
 pub const PIPELINE_MAX: usize = 64;
 
 /// Names one fetch. The caller chooses it and does not use it again.
@@ -68,16 +67,9 @@ impl Default for Options {
 }
 
 /// Why a client cannot start: an option that cannot be followed, or the system. One clause for people.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 pub struct StartError(pub(super) String);
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for StartError {}
 
 impl From<io::Error> for StartError {
     fn from(e: io::Error) -> Self {
@@ -186,7 +178,7 @@ impl Event {
     }
 }
 
-/// What an accepted answer says of the file. Texts are the fields' values as they came.
+/// What an accepted answer tells of the file. Texts are the fields' values, unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Head {
     /// Where it came from, after redirects; without name and password.
@@ -195,7 +187,7 @@ pub struct Head {
     pub status: u16,
     /// The whole file's length, bytes.
     pub length: Option<u64>,
-    /// Whether ranges of it can be had.
+    /// Whether the server has ranges of it.
     pub ranges: bool,
     /// `ETag`, with its quotes, and `W/` if it is weak.
     pub etag: Option<String>,
@@ -207,7 +199,8 @@ pub struct Head {
     pub repr_digest: Option<String>,
     /// The values of `Link` (RFC 8288), one an occurrence of the field.
     pub links: Vec<String>,
-    /// The server has no ranges: to a range from 0 it sends the whole file, `length` bytes and not `end`.
+    /// The server has no ranges: it answers a range from 0 with the whole file, `length` bytes instead of
+    /// `end`.
     pub whole: bool,
     /// The number of this answer on its connection, from 1; 0 for [`RequestKind::Metadata`], which may take
     /// several answers.

@@ -79,7 +79,7 @@ impl WindowClamp {
     }
 }
 
-/// What is spoken on a connection.
+/// The protocol of a connection.
 enum HttpConnection {
     H1(H1),
     H2(H2),
@@ -94,8 +94,7 @@ impl HttpConnection {
     }
 }
 
-/// An open connection: answers come in the order in which was asked. Dropping it closes it, whatever is still
-/// to come.
+/// An open connection. Answers come in the order of the requests. Dropping it closes it at once.
 pub(super) struct Connection {
     pub(super) origin: Origin,
     http: HttpConnection,
@@ -108,7 +107,7 @@ pub(super) struct Connection {
     /// The socket, to ask the kernel about it.
     fd: Arc<OwnedFd>,
     sampled: Option<Instant>,
-    /// Segments that had arrived when that was.
+    /// Segments that had arrived by `sampled`.
     segments: u32,
     rcvlowat: ReceiveLowWatermark,
     /// The proxy that takes the requests themselves and not a tunnel, with its credentials.
@@ -116,7 +115,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Opens a connection to `origin`. It takes at most the time that the settings give it, all in all.
+    /// Opens a connection to `origin`, within the settings' timeout.
     pub(super) async fn open(
         settings: &Settings,
         via: &Egress,
@@ -203,12 +202,12 @@ impl Connection {
         }
     }
 
-    /// Whether the newest answer is its last: the server has said so, and owes no other.
+    /// Whether the newest answer is its last: the server has said so, and owes no other answer.
     pub(super) fn is_last(&self) -> bool {
         !self.persists() && (!self.is_h2() || self.unanswered() == 0)
     }
 
-    /// Whether it may be asked before it has answered: it has answered, properly, and stays open.
+    /// Whether requests may be pipelined: it has answered before, and stays open.
     pub(super) fn may_pipeline(&self) -> bool {
         self.accepts_pipelining
             && match &self.http {
@@ -225,7 +224,7 @@ impl Connection {
         }
     }
 
-    /// What of the body that is read is still to come, bytes, at least.
+    /// Bytes of the current body still to come, at least.
     pub(super) const fn left_bytes(&self) -> u64 {
         match &self.http {
             HttpConnection::H1(http) => http.left_bytes(),
@@ -316,7 +315,7 @@ impl Connection {
     }
 
     /// Called while nothing can be read: returns a sample if segments have arrived nevertheless. They are
-    /// behind a lost one. If nobody widened the window for them, the sender would stop until it is repeated.
+    /// behind a lost one. Unless the window grows for them, the sender stops until that one is repeated.
     pub(super) fn sample_if_arrived(&mut self, window: &WindowClamp) -> Option<TcpSample> {
         let sample = tcp::sample(self.fd.as_fd()).filter(|sample| sample.segments != self.segments)?;
         window.apply(self.fd.as_fd());
@@ -381,7 +380,7 @@ async fn look_up(host: &str, port: u16, own: Option<IpAddr>) -> Result<Vec<Socke
     Ok(turns.take(ADDRESSES_MAX).copied().collect())
 }
 
-/// A socket towards `peer` that keeps the route's promise, and the address to connect it to.
+/// A socket towards `peer`, bound by `via`, and the address to connect it to.
 fn socket(via: &Egress, peer: SocketAddr, window: &WindowClamp) -> io::Result<(TcpSocket, SocketAddr)> {
     let (socket, peer) = via.tcp_socket(peer)?;
     window.apply(socket.as_fd());

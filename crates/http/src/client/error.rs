@@ -6,11 +6,11 @@ use std::time::Duration;
 /// Why a fetch failed. Displays as one clause for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FetchError {
-    /// No connection: name, route, interface, refusal, timeout.
+    /// No connection: name, route, interface, refusal or timeout.
     Unreachable(String),
     /// It broke off or stalled: worth another try.
     Broken(String),
-    /// The server has failed (5xx but for what follows), or it or a proxy was not ready (408, 421, 425):
+    /// The server has failed (5xx other than 503 and 511), or it or a proxy was not ready (408, 421, 425):
     /// worth another try.
     ServerError {
         /// What it answers.
@@ -31,8 +31,7 @@ pub enum FetchError {
         status: u16,
         /// Whether it was told a secret.
         credentials: CredentialStatus,
-        /// The server, with its port where that is not the usual one, if it is another than was asked:
-        /// a redirect leads there.
+        /// The server that a redirect led to, with its port if that is not the usual one.
         at: Option<String>,
     },
     /// The server sends the whole file or nothing.
@@ -80,21 +79,21 @@ impl fmt::Display for FetchError {
     }
 }
 
-/// What a server that refuses a request was told with it.
+/// Whether a server that refuses a request got credentials.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CredentialStatus {
-    /// Nothing secret, and there was nothing to tell.
+    /// It got none, and there were none.
     #[default]
     None,
-    /// Nothing: [`Options::user`](super::Options::user), or a header field `Authorization` or `Cookie`,
-    /// is not for this server.
+    /// It got none: [`Options::user`](super::Options::user), or a header field `Authorization` or `Cookie`,
+    /// is for another server.
     Withheld,
-    /// A name and a password, or what else such a field says.
+    /// It got a name and a password, or such a field.
     Sent,
 }
 
 impl FetchError {
-    /// That a server or a proxy answers 401, 403 or 407, as far as the answer alone tells.
+    /// A server or a proxy answers 401, 403 or 407.
     pub(super) const fn forbidden(status: u16) -> Self {
         Self::Forbidden { status, credentials: CredentialStatus::None, at: None }
     }

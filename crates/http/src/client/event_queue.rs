@@ -22,7 +22,7 @@ pub(super) struct EventQueue {
     inner: Mutex<Inner>,
     /// Readable when something waits.
     ready: EventFd,
-    /// There is room again.
+    /// Signals room.
     room: Notify,
 }
 
@@ -31,7 +31,7 @@ struct Inner {
     events: VecDeque<Event>,
     /// The newest only: they are cumulative.
     samples: BTreeMap<RouteId, TcpSample>,
-    /// Fetches that have not ended; what else comes is dropped.
+    /// Fetches that have not ended. Events of others are dropped.
     live: HashSet<FetchId>,
     /// Of the bodies in `events`.
     bytes: usize,
@@ -62,7 +62,7 @@ impl EventQueue {
         inner.live.len() < FETCHES_MAX && inner.live.insert(id)
     }
 
-    /// Lets no event of `id` pass any more, and takes back those that wait. `false`: it had ended.
+    /// Drops the events of `id` from now on, and those that wait. `false`: it had ended.
     pub(super) fn end(&self, id: FetchId) -> bool {
         let mut inner = self.lock();
         if !inner.live.remove(&id) && !inner.events.iter().any(|event| event.fetch() == Some(id)) {
@@ -81,7 +81,7 @@ impl EventQueue {
         true
     }
 
-    /// Hands `event` over, whatever waits.
+    /// Queues `event`, however much waits.
     pub(super) fn push(&self, event: Event) {
         let mut inner = self.lock();
         if let Some(id) = event.fetch() {
@@ -108,7 +108,7 @@ impl EventQueue {
         }
         drop(inner);
         if first {
-            // Fails only if 2⁶⁴ − 2 wakings wait, and then it is readable anyhow.
+            // Fails only if the counter is full, and then it is readable anyhow.
             let _ = self.ready.write(1);
         }
     }
@@ -129,7 +129,7 @@ impl EventQueue {
 
     /// Takes all that waits.
     pub(super) fn take(&self) -> impl Iterator<Item = Event> + use<> {
-        // Before the queue: what comes after this makes it readable again.
+        // Clears it before the queue: later events make it readable again.
         let _ = self.ready.read();
         let mut inner = self.lock();
         let events = mem::take(&mut inner.events);

@@ -1,7 +1,7 @@
-//! One HTTP/1.1 connection: requests go in one behind the other, without waiting for answers, and answers
-//! come out in the same order (RFC 9112 section 9.3.2). hyper's client has one request at a time, hence this.
+//! One HTTP/1.1 connection with pipelining (RFC 9112 section 9.3.2): requests do not wait for answers, and
+//! answers come in the order of the requests. hyper's client sends one request at a time.
 //!
-//! It has no task of its own: whoever waits for a head or for the next bytes of a body drives it, writing
+//! The connection has no task of its own. Polling for a head or for bytes of a body drives it, writes
 //! included.
 //!
 //! * `parser`: bytes in, heads and bodies out; knows no socket.
@@ -22,9 +22,9 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 pub(super) use self::parser::parse_responses;
 use self::parser::{Parser, Step};
 
-/// The most that is read and handed over at once, bytes.
+/// The most bytes read and handed over at once.
 const DATA_BYTES_MAX: usize = 512 << 10;
-/// With less room than this, bytes, the buffer is replaced before it is read into.
+/// A buffer with less room than this, bytes, is replaced before the next read.
 const ROOM_BYTES_MIN: usize = 32 << 10;
 
 /// What a connection runs over: TCP, or TLS over it.
@@ -32,22 +32,22 @@ pub(super) trait Io: AsyncRead + AsyncWrite + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Send> Io for T {}
 
-/// The connection. After an error it is of no use any more.
+/// The connection. It cannot be used after an error.
 pub(super) struct H1 {
     io: Pin<Box<dyn Io>>,
     /// Requests that are not written yet.
     out: BytesMut,
-    /// Whether all that was written has also been flushed.
+    /// Whether everything written has been flushed.
     flushed: bool,
-    /// Nothing can be written any more; what the server still sent can be read.
+    /// Writing has failed. What the server has sent can still be read.
     write_closed: bool,
-    /// What came and has not been looked at.
+    /// Bytes received and not yet parsed.
     input: BytesMut,
-    /// Nothing comes any more.
+    /// The server has closed its direction.
     read_closed: bool,
-    /// Why nothing comes any more, if that is an error which was found behind bytes that had come.
+    /// An error that followed bytes in the same read. The next read returns it.
     read_error: Option<io::Error>,
-    /// Requests whose answer has not begun, oldest first: whether each is a HEAD.
+    /// Whether each request whose answer has not begun is a HEAD, oldest first.
     pending: VecDeque<bool>,
     parser: Parser,
 }
@@ -77,17 +77,17 @@ impl H1 {
         self.parser.persists()
     }
 
-    /// Whether the newest answer was of a server that may be asked before it has answered.
+    /// Whether requests may be pipelined, by the newest answer.
     pub(super) const fn pipelines(&self) -> bool {
         self.parser.pipelines() && !self.read_closed && !self.write_closed
     }
 
-    /// What of the newest answer's body is still to come, bytes, at least.
+    /// Bytes of the newest answer's body still to come, at least.
     pub(super) const fn left_bytes(&self) -> u64 {
         self.parser.left_bytes()
     }
 
-    /// Puts a request behind those that are there.
+    /// Queues a request behind the others.
     pub(super) fn send_request(&mut self, request: &Request<()>) {
         self.pending.push_back(request.method() == Method::HEAD);
         let out = &mut self.out;
@@ -105,16 +105,16 @@ impl H1 {
         self.flushed = false;
     }
 
-    /// Whether it is of no use any more, as far as is known; only between answers and with nothing asked.
+    /// Whether the connection is known to be unusable. Only for one without open requests or an open body.
     pub(super) fn is_closed(&mut self) -> bool {
-        // Bytes that nobody asked for would be taken for the next answer.
+        // Unrequested bytes would be taken for the next answer.
         if self.read_closed || self.write_closed || !self.persists() || !self.input.is_empty() {
             return true;
         }
         self.poll_fill(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
-    /// The head of the oldest answer; the body before it must be at its end.
+    /// The head of the oldest answer. The body before it must have ended.
     pub(super) fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<response::Parts, String>> {
         let Some(&is_head) = self.pending.front() else {
             return Poll::Ready(Err("nothing was asked".to_owned()));
@@ -145,7 +145,7 @@ impl H1 {
         }
     }
 
-    /// Writes as much as goes. A failure is not told: the server may have answered before it closed.
+    /// Writes as much as possible. An error is not reported: the server may have answered before it closed.
     fn poll_send(&mut self, cx: &mut Context<'_>) {
         while !self.out.is_empty() && !self.write_closed {
             match self.io.as_mut().poll_write(cx, &self.out) {
@@ -163,10 +163,10 @@ impl H1 {
         }
     }
 
-    /// Reads what is there: more, or the end.
+    /// Reads what has arrived: bytes, or the end.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.input.capacity() - self.input.len() < ROOM_BYTES_MIN {
-            // Nothing is copied but a head that is not complete: bodies have been split off.
+            // Only an incomplete head is copied: bodies have been split off.
             self.input.reserve(DATA_BYTES_MAX);
         }
         if let Some(read_error) = self.read_error.take() {
@@ -175,7 +175,7 @@ impl H1 {
         let mut came = false;
         while self.input.len() < DATA_BYTES_MAX && self.input.len() < self.input.capacity() {
             let mut room = (&mut self.input).limit(DATA_BYTES_MAX);
-            // It keeps nothing between polls, so it can be made anew for each.
+            // The future has no state between polls, so each poll may create a new one.
             match pin!(self.io.read_buf(&mut room)).poll(cx) {
                 Poll::Ready(Ok(0)) => {
                     self.read_closed = true;
@@ -184,7 +184,7 @@ impl H1 {
                 Poll::Ready(Ok(_)) => came = true,
                 Poll::Pending if came => break,
                 Poll::Pending => return Poll::Pending,
-                // What came before it is not lost. The kernel tells it once, and after that only an end.
+                // The bytes before the error count. The kernel reports the error once and then only the end.
                 Poll::Ready(Err(e)) if came => {
                     self.read_error = Some(e);
                     break;

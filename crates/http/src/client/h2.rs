@@ -1,4 +1,4 @@
-//! One HTTP/2 connection (RFC 9113), of whose streams the oldest is read and the others wait.
+//! One HTTP/2 connection (RFC 9113). The oldest of its streams is read; the others wait.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -15,14 +15,14 @@ use tokio::task::JoinHandle;
 
 use super::error::{FetchError, error_chain};
 
-/// What a server may send on one stream before we have taken it, bytes: 100 Mbit/s for 0.6 s.
+/// The receive window of a stream, bytes: 100 Mbit/s for 0.6 s.
 const STREAM_WINDOW_BYTES: u32 = 8 << 20;
-/// What may be expected on all the streams that wait, bytes, unless only one does. Nobody reads them, so what
-/// they have had of the connection's window they keep: with more, the stream that is read would stand still.
+/// The most bytes that the waiting streams may expect, unless only one waits. Their unread bytes use up the
+/// connection's window; with more of them, the stream that is read would stall.
 const AHEAD_BYTES: u64 = STREAM_WINDOW_BYTES as u64;
-/// What a server may send on all streams before we have taken it, bytes: the one that is read and the rest.
+/// The receive window of the connection, bytes: for the stream that is read, and for the rest.
 const CONNECTION_WINDOW_BYTES: u32 = 2 * STREAM_WINDOW_BYTES;
-/// The largest frame that is taken, bytes.
+/// The largest frame that is accepted, bytes.
 const FRAME_BYTES: u32 = 64 << 10;
 
 /// An answer that has not begun.
@@ -55,12 +55,12 @@ impl H2 {
             .handshake(TokioIo::new(io))
             .await
             .map_err(|e| FetchError::Broken(format!("the connection broke off: {}", error_chain(&e))))?;
-        // How it ended is told by the request that was on it.
+        // The requests on it report how it ended.
         let driver = tokio::spawn(async move { drop(connection.await) });
         Ok(Self { sender, driver, pending: VecDeque::new(), body: None })
     }
 
-    /// Whether answers of so many bytes each may wait while another is read.
+    /// Whether answers of these lengths may wait while another is read.
     pub(super) fn has_room(mut waiting_bytes: impl ExactSizeIterator<Item = u64>) -> bool {
         let within = |sum: u64, bytes: u64| {
             Some(sum + bytes.min(STREAM_WINDOW_BYTES.into())).filter(|sum| *sum <= AHEAD_BYTES)
@@ -88,7 +88,7 @@ impl H2 {
         self.pending.pop_front();
     }
 
-    /// Resets the stream that is read, if it is not at its end.
+    /// Resets the stream that is read, if it has not ended.
     pub(super) fn abandon_body(&mut self) {
         self.body = None;
     }
@@ -117,7 +117,7 @@ impl H2 {
                 Some(Err(e)) => return Poll::Ready(Err(error_chain(&e))),
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(bytes) if !bytes.is_empty() => return Poll::Ready(Ok(Some(bytes))),
-                    // Trailers say nothing here.
+                    // Trailers are ignored.
                     _ => {}
                 },
             }

@@ -1,9 +1,9 @@
-//! Proxies: which one is meant, and how a connection through it begins. RFC 9110 section 9.3.6 (CONNECT),
-//! RFC 1928 and RFC 1929 (SOCKS5).
+//! Proxies: which one to use, and how to connect through it. RFC 9110 section 9.3.6 (CONNECT), RFC 1928 and
+//! RFC 1929 (SOCKS5).
 //!
 //! hyper-util's [`Matcher`] reads the URLs of proxies and the list of exceptions. The variables are read
-//! here: the matcher takes `HTTP_PROXY` in upper case, and without an error no proxy where it cannot read a
-//! URL.
+//! here: the matcher would accept `HTTP_PROXY` in upper case, and would use no proxy, without an error, if it
+//! cannot read a URL.
 
 use std::env;
 use std::io;
@@ -22,7 +22,7 @@ const CONNECT_ANSWER_BYTES_MAX: usize = 16 << 10;
 /// The port of a proxy whose URL has none: curl's.
 const PORT_DEFAULT: u16 = 1080;
 
-/// How a proxy is spoken to.
+/// The protocol of a proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ProxyKind {
     /// Requests for http in absolute form, CONNECT for https; with this `Proxy-Authorization`.
@@ -44,7 +44,7 @@ pub(super) struct Proxy {
     pub(super) port: u16,
 }
 
-/// Which proxy each origin is reached through.
+/// The proxy for each origin.
 #[derive(Debug)]
 pub(super) struct Proxies(Matcher);
 
@@ -64,7 +64,7 @@ impl Proxy {
         })
     }
 
-    /// `None`: a kind that is not spoken here, or without a host.
+    /// `None`: an unknown kind, or no host.
     fn of(found: &Intercept) -> Option<Self> {
         let uri = found.uri();
         let user = found.raw_auth().map(|(name, password)| (name.to_owned(), password.to_owned()));
@@ -76,14 +76,14 @@ impl Proxy {
         };
         let host = uri.host()?.trim_matches(['[', ']']).to_ascii_lowercase();
         let port = match uri.authority()?.as_str().rsplit_once(':') {
-            // What stands behind a colon and is no port is not ignored.
+            // An invalid port is an error.
             Some((_, digits)) if !digits.ends_with(']') && !digits.is_empty() => digits.parse().ok()?,
             _ => PORT_DEFAULT,
         };
         (!host.is_empty() && port != 0).then_some(Self { kind, host, port })
     }
 
-    /// The name by which messages call it.
+    /// Its name in messages.
     pub(super) fn name(&self) -> String {
         Origin { secure: false, host: self.host.clone(), port: self.port }.host_and_port()
     }
@@ -118,7 +118,7 @@ impl Proxies {
                 Proxy::parse(text)?;
             }
         }
-        // As curl: blanks separate words too, IPv6 may be in brackets, and a final dot says nothing.
+        // As in curl, blanks separate words too, IPv6 may be in brackets, and a final dot is ignored.
         let words = set(&["no_proxy", "NO_PROXY"]).replace(['[', ']'], "");
         let words = words.split([',', ' ']).map(|word| word.trim_end_matches('.'));
         let no_proxy = words.collect::<Vec<_>>().join(",");
@@ -161,7 +161,7 @@ where
     ask.extend_from_slice(b"\r\n");
     let broken = |e: io::Error| FetchError::Broken(format!("the proxy {}: {e}", proxy.name()));
     io.write_all(&ask).await.map_err(broken)?;
-    // Byte by byte, so that nothing of what follows is taken; it is a few hundred bytes once a connection.
+    // Reads byte by byte, so that the bytes after the answer stay. It is a few hundred bytes per connection.
     let mut answer = Vec::new();
     while !answer.ends_with(b"\r\n\r\n") && !answer.ends_with(b"\n\n") {
         if answer.len() == CONNECT_ANSWER_BYTES_MAX {
@@ -197,7 +197,7 @@ where
 {
     let broken = |e: io::Error| FetchError::Broken(format!("the proxy {}: {e}", proxy.name()));
     let refused = |why: &str| Err(FetchError::Refused(format!("the proxy {} {why}", proxy.name())));
-    // Without authentication, or with name and password.
+    // Offers no authentication, or a name and a password.
     let offer: &[u8] = if user.is_some() { &[5, 2, 0, 2] } else { &[5, 1, 0] };
     io.write_all(offer).await.map_err(broken)?;
     let mut two = [0; 2];
@@ -242,7 +242,7 @@ where
     io.read_exact(&mut head).await.map_err(broken)?;
     let why = match head {
         [5, 0, _, kind] => {
-            // The address the proxy connects from, and its port: of no use here.
+            // The address and port that the proxy connects from are not needed.
             let bytes = match kind {
                 1 => 4,
                 4 => 16,

@@ -1,4 +1,4 @@
-//! The request for what is asked for: its shape, its URL and its fields.
+//! The HTTP request of a fetch: its shape, its URL and its fields.
 
 use hyper::http::header::{
     ACCEPT, ACCEPT_ENCODING, HOST, HeaderValue, IF_RANGE, PROXY_AUTHORIZATION, RANGE, USER_AGENT,

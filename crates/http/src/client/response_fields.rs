@@ -18,7 +18,7 @@ const RETRY_MAX: Duration = Duration::from_secs(24 * 3600);
 /// `Link` values kept of one answer.
 const LINKS_MAX: usize = 256;
 
-/// The first of a field's values; what is not ASCII is shown as what it is not.
+/// The first value of a field; what is not UTF-8 is replaced.
 fn field(headers: &HeaderMap, name: HeaderName) -> Option<String> {
     headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).trim().to_owned())
 }
@@ -28,7 +28,7 @@ fn number(text: &str) -> Option<u64> {
     if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) { None } else { text.parse().ok() }
 }
 
-/// The body's length if the fields say it, and say it once.
+/// The body's length, if the fields agree on one.
 pub(super) fn content_length(headers: &HeaderMap) -> Option<u64> {
     let mut all = headers.get_all(CONTENT_LENGTH).iter().map(|value| value.to_str().ok().and_then(number));
     let first = all.next()??;
@@ -66,7 +66,7 @@ pub(super) fn is_strong(etag: &str) -> bool {
     etag.len() >= 2 && etag.starts_with('"') && etag.ends_with('"')
 }
 
-/// What the fields say of the file.
+/// What the fields tell of the file.
 pub(super) fn head(parts: &response::Parts, url: &Url) -> Head {
     let headers = &parts.headers;
     let join = |name: &'static str| {
@@ -102,7 +102,7 @@ pub(super) fn head(parts: &response::Parts, url: &Url) -> Head {
 }
 
 /// How long the server asks to wait: `Retry-After` in seconds, or a date, which is compared with the server's
-/// own `Date` and not with a clock of ours.
+/// own `Date`, not with our clock.
 pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = field(headers, RETRY_AFTER)?;
     let wait = match number(&text) {
@@ -116,7 +116,7 @@ pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(wait.min(RETRY_MAX))
 }
 
-/// The coding of the body, if it is not the file's own bytes.
+/// The coding of the body, if there is one.
 pub(super) fn coding(headers: &HeaderMap) -> Option<String> {
     let all = headers.get_all(CONTENT_ENCODING).iter();
     let all: Vec<_> = all.map(|value| String::from_utf8_lossy(value.as_bytes()).trim().to_owned()).collect();

@@ -27,22 +27,22 @@ use super::validate;
 
 /// Redirects followed for one fetch.
 const REDIRECTS_MAX: usize = 10;
-/// URLs of which a route remembers where they lead, and origins that it is wary of.
+/// The most redirects, and the most origins, that a route remembers facts about.
 const REMEMBERED_MAX: usize = 1024;
 
-/// An answer that is no redirect, with where it came from and what its body comes by.
+/// An answer that is no redirect, with its URL and the connection that brings its body.
 struct Response {
     url: Url,
     parts: response::Parts,
     connection: Connection,
 }
 
-/// Whether a fetch's request is still to be made.
+/// Whether a fetch's request has been sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RequestState {
-    /// It is.
+    /// It has not.
     Unsent,
-    /// It has been sent: its answer is the next of the connection that was asked ahead.
+    /// It has: its answer is the next of the pipelined connection.
     Sent,
 }
 
@@ -53,16 +53,16 @@ pub(super) struct RouteWorker {
     window: Arc<WindowClamp>,
     via: Egress,
     idle: Vec<Connection>,
-    /// Where redirects of a URL led.
+    /// The URLs that redirects of a URL led to.
     redirects: HashMap<Url, Url>,
-    /// Where fetches come from, until it ends.
+    /// The source of fetches, until it ends.
     inbox: Option<mpsc::UnboundedReceiver<QueuedFetch>>,
     /// Fetches whose turn has not come, oldest first. The requests of the first few may have been sent, all
     /// on one connection: the one that is being read, or else `pipelined`.
     waiting: VecDeque<QueuedFetch>,
     /// The connection that has requests of `waiting`, while it is not being read.
     pipelined: Option<Connection>,
-    /// How often an origin closed a connection on which it had been asked ahead.
+    /// How often an origin closed a connection with pipelined requests.
     pipelining_failures: HashMap<Origin, u32>,
     /// After how many answers an origin ended a connection.
     keepalive_limits: HashMap<Origin, u64>,
@@ -139,7 +139,7 @@ impl RouteWorker {
         };
         if let Some(known) = known {
             match self.get(id, request, asked, known.clone(), shape, state).await {
-                // Where it led is not where it leads now: such URLs expire. Nothing was handed over yet.
+                // The target of a redirect may expire. Nothing has been handed over yet.
                 Err(
                     FetchError::NotFound(_)
                     | FetchError::Forbidden { .. }
@@ -148,7 +148,7 @@ impl RouteWorker {
                     | FetchError::Unreachable(_)
                     | FetchError::Tls(_),
                 ) => {
-                    // A fetch before this one may have found out where it leads now.
+                    // An earlier fetch may have learned the new target.
                     if self.redirects.get(url) == Some(&known) {
                         self.redirects.remove(url);
                     }
@@ -196,7 +196,7 @@ impl RouteWorker {
                     self.queue.push(Event::Head { id, head: Box::new(head) });
                     return self.deliver(id, connection, policy).await;
                 }
-                // Perhaps a middlebox mixes up answers: alone, it is the answer to this request.
+                // A middlebox may mix up answers: send the request again, alone.
                 Err(FetchError::NotTheFile(_))
                     if state == RequestState::Sent && url == from && parts.status.is_success() =>
                 {
@@ -205,7 +205,7 @@ impl RouteWorker {
                 }
                 Err(error) if parts.status.is_success() => return Err(error),
                 Err(error) => {
-                    // It is this fetch that failed and not the connection.
+                    // The fetch failed, not the connection.
                     self.drain(connection).await;
                     return Err(self.with_credential_status(error, asked, &url));
                 }
@@ -213,12 +213,12 @@ impl RouteWorker {
         }
     }
 
-    /// What the fields say of a file: by HEAD, and where that does not do, by a GET for the first byte.
+    /// Gets the metadata of a file: by HEAD, or by a GET for the first byte if HEAD does not tell enough.
     async fn metadata(&mut self, id: FetchId, asked: OriginalUrl<'_>) -> Result<(), FetchError> {
         let Response { url, parts, connection } =
             self.follow_redirects(asked, asked.url.clone(), RequestShape::Head, RequestState::Unsent).await?;
         let from = match parts.status.as_u16() {
-            // A signed URL may be good for GET only, and where it is refused may lead elsewhere by GET.
+            // A signed URL may be valid for GET only, and a GET may be redirected elsewhere.
             403 | 405 | 501 => {
                 drop(connection);
                 asked.url.clone()
@@ -246,7 +246,7 @@ impl RouteWorker {
         Ok(())
     }
 
-    /// The same error with what is known of who refuses.
+    /// Adds to a refusal who refuses and whether it got credentials.
     fn with_credential_status(&self, error: FetchError, asked: OriginalUrl<'_>, url: &Url) -> FetchError {
         let FetchError::Forbidden { status: status @ (401 | 403), .. } = error else { return error };
         FetchError::Forbidden {
@@ -268,7 +268,7 @@ impl RouteWorker {
         self.redirects.insert(asked.clone(), url);
     }
 
-    /// Asks at `url` and wherever that leads.
+    /// Sends a request to `url` and follows its redirects.
     async fn follow_redirects(
         &mut self,
         asked: OriginalUrl<'_>,
@@ -298,8 +298,8 @@ impl RouteWorker {
         )))
     }
 
-    /// One request and the head of its answer. A connection that was kept may have been closed at the other
-    /// end meanwhile: then a new one is tried.
+    /// One request and the head of its answer. The server may have closed an idle connection: then a new one
+    /// is opened.
     async fn exchange(
         &mut self,
         asked: OriginalUrl<'_>,

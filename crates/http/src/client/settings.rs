@@ -51,7 +51,7 @@ pub(super) struct Settings {
     insecure: bool,
     pub(super) connect_timeout: Duration,
     pub(super) idle_timeout: Duration,
-    /// Made when the first https URL comes: reading the system's certificates takes a while.
+    /// Made for the first https URL: reading the system's certificates takes a while.
     tls: OnceLock<Result<Arc<ClientConfig>, String>>,
 }
 
@@ -106,7 +106,7 @@ impl Settings {
         self.tls.get_or_init(|| tls::config(&self.roots, self.insecure)).clone()
     }
 
-    /// What a server at `url` is told, as [`headers`](Self::headers) has it.
+    /// Whether a request to `url` carries credentials, by [`headers`](Self::headers).
     pub(super) fn credentials(&self, asked: &Url, trusted: bool, url: &Url) -> CredentialStatus {
         let has = |headers: &HeaderMap| [AUTHORIZATION, COOKIE].iter().any(|name| headers.contains_key(name));
         match has(&self.headers(asked, trusted, url)) {
@@ -116,8 +116,8 @@ impl Settings {
         }
     }
 
-    /// The caller's fields for a request to `url` that began at `asked`; what is secret or about the host
-    /// goes to the origin that was asked, if it is `trusted`, and to no other.
+    /// The caller's fields for a request to `url` that began at `asked`. `Authorization`, `Cookie` and `Host`
+    /// go only to the origin of `asked`, and only if it is `trusted`.
     pub(super) fn headers(&self, asked: &Url, trusted: bool, url: &Url) -> HeaderMap {
         let mut headers = self.headers.clone();
         let same = asked.origin() == url.origin();
@@ -127,7 +127,7 @@ impl Settings {
                 headers.remove(name);
             }
         }
-        // A `.netrc` names the machine that a password is for; its `default` means what was asked.
+        // A `.netrc` names the machine that a password is for; its `default` is for the origin of `asked`.
         let user = match (credentials(asked), &self.user) {
             (Some(user), _) if same => Some(user),
             (_, Some(user)) if named => Some(user.clone()),

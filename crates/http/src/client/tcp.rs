@@ -1,4 +1,4 @@
-//! What the kernel knows of a connection, and how much it may let the peer send.
+//! TCP options: what the kernel measures, and the limit of the receive window.
 #![expect(unsafe_code, reason = "these options have no safe wrapper in nix or socket2")]
 
 use std::os::fd::BorrowedFd;
@@ -12,15 +12,15 @@ const INFO_BYTES: usize = 256;
 /// Bounds what the peer may have in flight towards `fd` to `bytes` (TCP_WINDOW_CLAMP, tcp(7)). The kernel
 /// keeps about a kilobyte at least. Elsewhere than on Linux nothing happens.
 ///
-/// Where the kernel makes the receive buffer larger by itself, it lifts the clamp with it
-/// (tcp_rcv_space_adjust in net/ipv4/tcp_input.c): set it again after each read.
+/// When the kernel enlarges the receive buffer, it lifts the clamp too (tcp_rcv_space_adjust in
+/// net/ipv4/tcp_input.c): set it again after each read.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn set_window_clamp(fd: BorrowedFd<'_>, bytes: u64) {
     set(fd, nix::libc::IPPROTO_TCP, nix::libc::TCP_WINDOW_CLAMP, bytes);
 }
 
-/// Lets `fd` be readable when `bytes` are there, or the end (SO_RCVLOWAT, socket(7)); what is there can be
-/// read before that. Elsewhere than on Linux nothing happens.
+/// Makes `fd` readable when `bytes` have arrived, or the end (SO_RCVLOWAT, socket(7)). Reading before that
+/// works. Elsewhere than on Linux nothing happens.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn set_rcvlowat(fd: BorrowedFd<'_>, bytes: u64) {
     set(fd, nix::libc::SOL_SOCKET, nix::libc::SO_RCVLOWAT, bytes);
@@ -34,7 +34,7 @@ fn set(fd: BorrowedFd<'_>, level: nix::libc::c_int, option: nix::libc::c_int, by
     use nix::libc;
     let bytes = libc::c_int::try_from(bytes.max(1)).unwrap_or(libc::c_int::MAX);
     // SAFETY: the options above take an int, which lives as long as the call. A failure leaves the connection
-    // as it was, which is all that could be done about it.
+    // as it was.
     unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),
@@ -89,7 +89,7 @@ pub(super) fn sample(_fd: BorrowedFd<'_>) -> Option<TcpSample> {
     None
 }
 
-/// Takes a `struct tcp_info` apart. Its fields stand where they stand for ever: it grows at its end only.
+/// Parses a `struct tcp_info`. The offsets are stable: it grows at its end only.
 #[cfg_attr(not(any(target_os = "linux", target_os = "android")), expect(dead_code, reason = "Linux only"))]
 fn read(info: &[u8]) -> Option<TcpSample> {
     let word = |at: usize| Some(u32::from_ne_bytes(info.get(at..at + 4)?.try_into().ok()?));

@@ -1,4 +1,4 @@
-//! TLS: whose certificates are believed.
+//! TLS: which certificates are trusted.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -20,7 +20,7 @@ const CA_BYTES_MAX: u64 = 16 << 20;
 /// The certificates in the PEM file `path`.
 ///
 /// # Errors
-/// What reading it fails with; `InvalidData` if it has none.
+/// The error of reading; `InvalidData` if it has no certificate.
 pub(super) fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     let mut pem = Vec::new();
     File::open(path)?.take(CA_BYTES_MAX).read_to_end(&mut pem)?;
@@ -33,7 +33,7 @@ pub(super) fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static
 }
 
 /// What every connection is made with: TLS 1.2 and 1.3, HTTP/2 before HTTP/1.1 (ALPN, RFC 7301). `roots` are
-/// believed besides the system's; `insecure` believes everybody.
+/// trusted besides the system's; `insecure` trusts every certificate.
 ///
 /// # Errors
 /// One clause: a certificate cannot be used.
@@ -47,8 +47,8 @@ pub(super) fn config(roots: &[CertificateDer<'static>], insecure: bool) -> Resul
         builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()
     } else {
         let mut store = RootCertStore::empty();
-        // A system without certificates, or with odd ones among them, still reaches what the file names; who
-        // issued a server's is then unknown, and says so.
+        // Missing or invalid certificates of the system are no error here: a server whose issuer is unknown
+        // then fails with that reason.
         store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         for root in roots {
             store.add(root.clone()).map_err(|e| format!("a certificate cannot be used: {e}"))?;
@@ -59,7 +59,7 @@ pub(super) fn config(roots: &[CertificateDer<'static>], insecure: bool) -> Resul
     Ok(Arc::new(config))
 }
 
-/// What the failed handshake `error` means: TLS's own error, or the connection's.
+/// Maps the error of a handshake: TLS's own, or the connection's.
 pub(super) fn handshake_error(error: &io::Error) -> FetchError {
     use rustls::{CertificateError, Error};
     let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) else {
@@ -86,8 +86,8 @@ pub(super) fn handshake_error(error: &io::Error) -> FetchError {
     FetchError::Tls(why)
 }
 
-/// Believes every certificate: `insecure`. Signatures are still checked, so that bytes are at least those of
-/// whoever answered.
+/// Trusts every certificate (`insecure`). Signatures are still checked, so that all bytes come from one
+/// server.
 #[derive(Debug)]
 struct NoVerifier(Arc<CryptoProvider>);
 

@@ -1,4 +1,4 @@
-//! A response's body: a few bytes of our own, or a piece of a content, read as the connection takes it.
+//! A response's body: a short text, or a part of a content, read as the connection takes it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use super::counting_stream::Progress;
 use super::provider::{ContentProvider, Unavailable};
 use super::shared::Shared;
 
-/// Bytes read at once: enough that system calls cost little, so few that a connection's memory stays small.
+/// Bytes read at once: enough to make system calls cheap, few enough to keep a connection's memory small.
 const READ_BYTES: usize = 256 << 10;
 /// Buffers of a body that are used again: one is being sent while the next is filled.
 const BUFFERS: usize = 2;
@@ -22,7 +22,7 @@ const BUFFERS: usize = 2;
 pub(super) enum Body<S: ContentProvider> {
     /// These bytes.
     Full(Bytes),
-    /// A piece of a content.
+    /// A part of a content.
     Range(Box<RangeBody<S>>),
 }
 
@@ -32,7 +32,7 @@ pub(super) struct RangeBody<S: ContentProvider> {
     content: S::Content,
     next: u64,
     end: u64,
-    /// What was read last, the oldest first: once it is sent its memory serves again.
+    /// The latest reads, oldest first. Their memory is used again once they are sent.
     read: [Option<Bytes>; BUFFERS],
     reservation: Option<Pin<Box<dyn Future<Output = ()>>>>,
 }
@@ -108,7 +108,7 @@ impl<S: ContentProvider> Drop for RangeBody<S> {
     }
 }
 
-// Nothing of it is pinned in place: futures are in boxes of their own.
+// No field is pinned in place: the future is boxed.
 impl<S: ContentProvider> Unpin for Body<S> {}
 
 impl<S: ContentProvider> hyper::body::Body for Body<S> {

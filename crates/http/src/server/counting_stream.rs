@@ -1,4 +1,4 @@
-//! A connection's bytes, counted as they go, so that one on which nothing moves is noticed.
+//! A TCP stream that counts its bytes, so that the server notices a stalled connection.
 
 use std::cell::Cell;
 use std::io;
@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 
 use super::shared::Metrics;
 
-/// Whether something moves on a connection.
+/// The progress of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     /// Reads and writes that did something.
@@ -22,7 +22,7 @@ pub(super) struct Progress {
     pub(super) reserved: Cell<bool>,
 }
 
-/// A stream that counts.
+/// A TCP stream that counts its bytes.
 pub(super) struct CountingStream {
     stream: TcpStream,
     progress: Rc<Progress>,

@@ -1,4 +1,4 @@
-//! Documents that a server makes itself, lists of directories, and what kinds of documents there are.
+//! Lists of directories, and media types.
 
 use std::fmt::Write as _;
 
@@ -6,10 +6,10 @@ use std::fmt::Write as _;
 pub const METALINK_TYPE: &str = "application/metalink4+xml";
 /// The media type of a list.
 pub const LIST_TYPE: &str = "text/html; charset=utf-8";
-/// The media type of what is not known better.
+/// The media type of other contents.
 pub const UNKNOWN_TYPE: &str = "application/octet-stream";
 
-/// What names end in, and what that says of the content.
+/// Extensions of file names, and their media types.
 const TYPES: &[(&str, &str)] = &[
     ("css", "text/css"),
     ("gif", "image/gif"),
@@ -40,25 +40,25 @@ const TYPES: &[(&str, &str)] = &[
 pub fn media_type(name: &[u8]) -> &'static str {
     let extension = name.rsplit(|byte| *byte == b'.').next().unwrap_or_default();
     let found = TYPES.iter().find(|(known, _)| extension.eq_ignore_ascii_case(known.as_bytes()));
-    // A name without a dot is its own last part.
+    // A name without a dot has no extension.
     found.filter(|_| extension.len() < name.len()).map_or(UNKNOWN_TYPE, |(_, media_type)| media_type)
 }
 
 /// A row of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListingEntry {
-    /// Where it leads: a relative reference, encoded.
+    /// The link: a relative reference, encoded.
     pub href: String,
-    /// What it is called, for people.
+    /// The name to show.
     pub name: String,
-    /// How large it is, for people.
+    /// The size to show.
     pub size: String,
-    /// Where its Metalink is, in the same form; none for a directory.
+    /// The link to its Metalink; none for a directory.
     pub metalink: Option<String>,
 }
 
-/// A page with a list: no script, no style, no image, only relative links. `metalink` leads to that of all of
-/// it, `more` to the next page.
+/// A page with a list: no script, no style, no image, only relative links. `metalink` links to the Metalink
+/// of the whole list, `more` to the next page.
 #[must_use]
 pub fn listing(
     title: &str,
@@ -92,8 +92,8 @@ pub fn listing(
     page + "</body>\n</html>\n"
 }
 
-/// Text for HTML and XML, in an element or an attribute in double quotes. What XML 1.0 §2.2 does not have at
-/// all becomes U+FFFD.
+/// Text for HTML and XML, in an element or an attribute in double quotes. Characters that XML 1.0 §2.2
+/// forbids become U+FFFD.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for char in text.chars() {
@@ -104,7 +104,7 @@ fn escape(text: &str) -> String {
             '"' => escaped += "&quot;",
             '\'' => escaped += "&#39;",
             '\t' | '\n' | '\r' => {
-                // As themselves they would become spaces in an attribute.
+                // Unescaped, they would become spaces in an attribute.
                 let _ = write!(escaped, "&#{};", u32::from(char));
             }
             c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => escaped.push('\u{fffd}'),

@@ -1,4 +1,6 @@
-//! Paths of requests, taken apart and decoded (RFC 3986 §3.3), and names made fit for them.
+//! Paths of requests: parsed, decoded and encoded (RFC 3986 §3.3).
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 /// A path as names. None of them is empty, `.` or `..`, and none has a `/` or NUL byte in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,7 +12,7 @@ pub struct Path {
 }
 
 impl Path {
-    /// Takes a path apart; `None` if it is none, or has a name that no file has.
+    /// Parses a path; `None` if it is invalid or has a name that no file can have.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.strip_prefix('/')?;
@@ -25,20 +27,12 @@ impl Path {
         Some(Self { names, directory })
     }
 
-    /// The path as text again, encoded in one way.
+    /// The path as text, encoded in one way.
     #[must_use]
     pub fn encode(&self) -> String {
-        let mut text = String::from("/");
-        for (n, name) in self.names.iter().enumerate() {
-            if n > 0 {
-                text.push('/');
-            }
-            text += &encode(name);
-        }
-        if self.directory && !self.names.is_empty() {
-            text.push('/');
-        }
-        text
+        let names: Vec<String> = self.names.iter().map(|name| encode(name)).collect();
+        let end = if self.directory && !names.is_empty() { "/" } else { "" };
+        format!("/{}{end}", names.join("/"))
     }
 }
 
@@ -58,21 +52,11 @@ fn decode(text: &str) -> Option<Vec<u8>> {
     is_name.then_some(name)
 }
 
-/// A name for a URL: all but the unreserved characters of RFC 3986 §2.3 as `%41`.
+/// A name for a URL: percent-encodes all but the unreserved characters of RFC 3986 §2.3.
 #[must_use]
 pub fn encode(name: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    let mut text = String::with_capacity(name.len());
-    for byte in name {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
-            text.push(char::from(*byte));
-        } else {
-            text.push('%');
-            text.push(char::from(DIGITS[usize::from(byte >> 4)]));
-            text.push(char::from(DIGITS[usize::from(byte & 15)]));
-        }
-    }
-    text
+    const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    percent_encode(name, RESERVED).to_string()
 }
 
 #[cfg(test)]

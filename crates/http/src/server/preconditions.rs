@@ -1,15 +1,15 @@
-//! Preconditions by entity tag (RFC 9110 §13). There are no dates here: contents have better validators.
+//! Preconditions by entity tag (RFC 9110 §13). Dates are ignored: entity tags are better validators.
 
 use hyper::header::{HeaderMap, HeaderName, IF_MATCH, IF_NONE_MATCH, IF_RANGE};
 
-/// What the preconditions of a GET or HEAD come to.
+/// The result of the preconditions of a GET or HEAD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Precondition {
     /// They hold, or there are none.
     Holds,
     /// The client has it already: 304.
     NotModified,
-    /// It is not what the client counts on: 412.
+    /// The content is not the one that the client expects: 412.
     Failed,
 }
 
@@ -24,8 +24,8 @@ pub(super) fn evaluate(headers: &HeaderMap, etag: Option<&str>) -> Precondition 
     Precondition::Holds
 }
 
-/// Whether a range may be answered with a part: `If-Range` is absent, or names just this by a strong
-/// comparison (§13.1.5). A date never does.
+/// Whether a range may be answered with a part: `If-Range` is absent, or equals `etag` by strong comparison
+/// (§13.1.5). A date never does.
 pub(super) fn if_range_holds(headers: &HeaderMap, etag: Option<&str>) -> bool {
     let mut values = headers.get_all(IF_RANGE).iter();
     match (values.next(), values.next()) {
@@ -35,8 +35,8 @@ pub(super) fn if_range_holds(headers: &HeaderMap, etag: Option<&str>) -> bool {
     }
 }
 
-/// Whether a list of entity tags (§8.8.3) has this one, or is `*`. Ours are strong; those of the list that
-/// are weak count only if `weak`.
+/// Whether a list of entity tags (§8.8.3) has `etag`, which is strong, or is `*`. Weak tags of the list count
+/// only if `weak`.
 fn is_listed(headers: &HeaderMap, name: &HeaderName, etag: Option<&str>, weak: bool) -> bool {
     headers.get_all(name).iter().any(|value| {
         let value = value.as_bytes();
@@ -46,7 +46,7 @@ fn is_listed(headers: &HeaderMap, name: &HeaderName, etag: Option<&str>, weak: b
     })
 }
 
-/// The tags of a list, each with its quotes, and whether it is weak. Ends at the first that is none.
+/// The tags of a list with their quotes, and whether each is weak. Ends at the first invalid one.
 struct Tags<'a>(&'a [u8]);
 
 impl<'a> Iterator for Tags<'a> {

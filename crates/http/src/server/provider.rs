@@ -1,12 +1,11 @@
-//! The contract between the server and what is offered.
+//! What the server needs of the contents that it serves.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::path::Path;
 
-/// What a server offers. The server calls all of it on its own thread, and all connections wait meanwhile.
+/// The contents of a server. The server calls all methods on its own thread; all connections wait meanwhile.
 pub trait ContentProvider: Send + 'static {
     /// What [`find`](Self::find) finds and [`read`](Self::read) reads.
     type Content: 'static;
@@ -14,20 +13,19 @@ pub trait ContentProvider: Send + 'static {
     /// What a path means.
     fn find(&self, request: &ResourceRequest<'_>) -> PathLookup<Self::Content>;
 
-    /// Whether the content can be read at all, asked before anything is promised.
+    /// Checks that the content can be read, before the server sends a head.
     ///
     /// # Errors
     /// Why not.
     fn check(&self, content: &Self::Content) -> Result<(), Unavailable>;
 
-    /// Fills `out` with the content's bytes from `offset` on; it has them, by the length that was found.
+    /// Fills `out` with the content's bytes from `offset` on. They are within the length that `find` gave.
     ///
     /// # Errors
-    /// If the bytes cannot be read, or are not what was found any more.
+    /// If the bytes cannot be read or have changed since `find`.
     fn read(&self, content: &Self::Content, offset: u64, out: &mut [u8]) -> Result<(), Unavailable>;
 
-    /// The most that may be sent at once, in bytes; `None`: as much as the network takes, nothing is
-    /// reserved.
+    /// The most bytes to send at once. `None`: no limit, and nothing is reserved.
     fn burst_bytes(&self) -> Option<usize> {
         None
     }
@@ -42,13 +40,13 @@ pub trait ContentProvider: Send + 'static {
 /// A request, as far as a provider needs it.
 #[derive(Clone, Copy, Debug)]
 pub struct ResourceRequest<'a> {
-    /// What for.
+    /// The path.
     pub path: &'a Path,
-    /// What stands behind `?`, still encoded.
+    /// The query after `?`, still encoded.
     pub query: Option<&'a str>,
     /// `HOST` or `HOST:PORT`, as the client calls this server.
     pub host: &'a str,
-    /// Where the connection arrived.
+    /// The server's address of the connection.
     pub local: SocketAddr,
 }
 
@@ -68,7 +66,7 @@ pub enum PathLookup<C> {
 pub struct Resource<C> {
     /// How the provider finds its bytes.
     pub content: C,
-    /// How many these are.
+    /// Its length, bytes.
     pub length: u64,
     /// A strong validator, in its quotes (RFC 9110 §8.8.3).
     pub etag: Option<String>,
@@ -78,22 +76,13 @@ pub struct Resource<C> {
     pub links: Vec<String>,
 }
 
-/// Why bytes cannot be had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why bytes cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
     /// They have changed or are gone, for good: 410.
+    #[error("the file is not the one any more that was offered")]
     Gone,
     /// Perhaps later: 503.
+    #[error("the file cannot be read at the moment")]
     Busy,
 }
-
-impl fmt::Display for Unavailable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Gone => "the file is not the one any more that was offered",
-            Self::Busy => "the file cannot be read at the moment",
-        })
-    }
-}
-
-impl std::error::Error for Unavailable {}

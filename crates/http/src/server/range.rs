@@ -5,15 +5,15 @@ use std::ops::Range;
 /// What a `Range` asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RangeRequest {
-    /// All: the field makes no sense, or names more than one range. A server may always answer so.
+    /// The whole content: the field is invalid or names several ranges. A server may always answer so.
     Whole,
-    /// These bytes, at least one, all of which there are.
+    /// These bytes: at least one, all within the content.
     Part(Range<u64>),
-    /// Bytes that are not there (§15.5.17).
+    /// No byte of the content (§15.5.17).
     Unsatisfiable,
 }
 
-/// What the value of a `Range` asks for of a representation of `length` bytes.
+/// Parses the value of a `Range` for a content of `length` bytes.
 pub(super) fn requested(value: &[u8], length: u64) -> RangeRequest {
     parse(value, length).unwrap_or(RangeRequest::Whole)
 }
@@ -24,7 +24,7 @@ fn parse(value: &[u8], length: u64) -> Option<RangeRequest> {
     if !unit.eq_ignore_ascii_case("bytes") {
         return None;
     }
-    // Empty elements of a list are no elements (§5.6.1.2).
+    // Empty elements of a list are ignored (§5.6.1.2).
     let mut elements = set.split(',').map(|e| e.trim_matches([' ', '\t'])).filter(|e| !e.is_empty());
     let (one, None) = (elements.next()?, elements.next()) else { return None };
     let (first, last) = one.split_once('-')?;
@@ -49,7 +49,7 @@ fn parse(value: &[u8], length: u64) -> Option<RangeRequest> {
     Some(if part.start < part.end { RangeRequest::Part(part) } else { RangeRequest::Unsatisfiable })
 }
 
-/// Digits only; what is too large for a number is the largest.
+/// Digits only; a number that is too large becomes the largest.
 fn number(text: &str) -> Option<u64> {
     if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
         return None;

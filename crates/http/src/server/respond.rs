@@ -21,7 +21,7 @@ use super::provider::{ContentProvider, PathLookup, Resource, ResourceRequest, Un
 use super::range::{self, RangeRequest};
 use super::shared::Shared;
 
-/// Methods that RFC 9110 §9 and RFC 5789 know and that nothing here allows; others are not implemented.
+/// Methods of RFC 9110 §9 and RFC 5789 that get 405; unknown methods get 501.
 const REFUSED: &[Method] = &[
     Method::POST,
     Method::PUT,
@@ -32,10 +32,10 @@ const REFUSED: &[Method] = &[
     Method::PATCH,
 ];
 const ALLOWED: &str = "GET, HEAD";
-/// When to come back, in seconds.
+/// `Retry-After`, in seconds.
 const RETRY_S: u64 = 2;
 
-/// What a client is told for whom there is no place.
+/// The answer to a client when there are too many.
 pub(super) fn full<S: ContentProvider>() -> Response<Body<S>> {
     let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, "too many connections", false);
     set(&mut response, RETRY_AFTER, &RETRY_S.to_string());
@@ -76,7 +76,7 @@ pub(super) fn respond<S: ContentProvider, B>(
     }
 }
 
-/// What the client calls this server; `None` if the request does not say it properly (RFC 9112 §3.2).
+/// The server's name in the request; `None` if it is missing or invalid (RFC 9112 §3.2).
 fn host<B>(request: &Request<B>, local: SocketAddr) -> Option<String> {
     let sound = |authority: &Authority| !authority.as_str().contains('@');
     let mut fields = request.headers().get_all(HOST).iter();
@@ -118,7 +118,7 @@ fn here<S: ContentProvider, B>(
     if precondition == Precondition::Failed {
         return plain(StatusCode::PRECONDITION_FAILED, "it is not what was asked for", head);
     }
-    // Only GET has ranges (§14.2), and one is enough: two fields, like two ranges, get the whole.
+    // Only GET has ranges (§14.2). Two fields, like two ranges, get the whole content.
     let mut fields = headers.get_all(RANGE).iter();
     let wanted = match (fields.next(), fields.next()) {
         (Some(value), None) if !head && preconditions::if_range_holds(headers, etag.as_deref()) => {
@@ -154,7 +154,7 @@ fn here<S: ContentProvider, B>(
             }
             set(&mut response, CONTENT_LENGTH, &bytes.to_string());
             set(&mut response, CONTENT_TYPE, media_type);
-            // What it is said to be it is: nobody looks into a file and takes it for a page.
+            // Browsers must not guess another type, or they might show a file as a page.
             set(&mut response, X_CONTENT_TYPE_OPTIONS, "nosniff");
             if media_type == LIST_TYPE {
                 set(&mut response, CONTENT_SECURITY_POLICY, "default-src 'none'");
@@ -174,7 +174,7 @@ fn here<S: ContentProvider, B>(
     response
 }
 
-/// A response of a few words.
+/// A response with a short text.
 fn plain<S: ContentProvider>(status: StatusCode, words: &str, head: bool) -> Response<Body<S>> {
     let text = format!("{status}: {words}\n");
     let len = text.len();
@@ -186,7 +186,7 @@ fn plain<S: ContentProvider>(status: StatusCode, words: &str, head: bool) -> Res
     response
 }
 
-/// Sets a field; a value that none has (a control character) is left out.
+/// Sets a field, unless the value is invalid (a control character).
 fn set<S: ContentProvider>(response: &mut Response<Body<S>>, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         response.headers_mut().insert(name, value);

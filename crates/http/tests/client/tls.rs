@@ -104,6 +104,10 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Inf
     let host = request.headers().get("host").map(|host| host.to_str().unwrap().to_owned());
     let authority = request.uri().authority().map(ToString::to_string);
     let (content, length) = match request.uri().path() {
+        "/plain" => {
+            let answer = Response::builder().status(302).header("location", "http://localhost/f");
+            return Ok(answer.body(Full::default()).unwrap());
+        }
         "/big" => (&CONTENT.1, BIG),
         _ => (&CONTENT.0, LENGTH),
     };
@@ -217,36 +221,10 @@ fn certificates_are_checked() {
 
 #[test]
 fn https_never_redirects_to_http() {
-    let names = vec!["localhost".to_owned()];
-    let made = rcgen::generate_simple_self_signed(names).unwrap();
-    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
-    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![made.cert.der().clone()], key)
-        .unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        let mut tls = tokio_rustls::rustls::ServerConnection::new(Arc::new(config)).unwrap();
-        let mut stream = tokio_rustls::rustls::Stream::new(&mut tls, &mut stream);
-        let mut seen = Vec::new();
-        while !seen.ends_with(b"\r\n\r\n") {
-            let mut one = [0];
-            stream.read_exact(&mut one).unwrap();
-            seen.push(one[0]);
-        }
-        let answer = "HTTP/1.1 302 F\r\nLocation: http://localhost/f\r\nContent-Length: 0\r\n\r\n";
-        stream.write_all(answer.as_bytes()).unwrap();
-        stream.flush().unwrap();
-    });
-    let mut client = Client::start(Options { insecure: true, ..options() }).unwrap();
-    let request = FetchRequest {
-        via: Egress::parse("127.0.0.1").unwrap(),
-        ..range(&format!("https://localhost:{port}/f"), 0, 5, LENGTH)
-    };
+    let server = Secure::start(&["http/1.1"]);
+    let mut client = Client::start(server.believed()).unwrap();
+    let url = server.url().replace("/f", "/plain");
+    let request = FetchRequest { via: Egress::parse("127.0.0.1").unwrap(), ..range(&url, 0, 5, LENGTH) };
     let error = fetch(&mut client, 1, request).unwrap_err();
     assert!(matches!(&error, FetchError::Refused(why) if why.contains("from https to")), "{error}");
 }

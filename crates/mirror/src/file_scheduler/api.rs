@@ -45,7 +45,7 @@ pub enum Input {
         /// Whether it is what it should be; if not, its server is not asked for it again.
         valid: bool,
     },
-    /// There is no answer, or no more of it.
+    /// The request has failed, before or after its head.
     Failed {
         /// The request.
         fetch: FetchId,
@@ -64,7 +64,7 @@ pub enum Input {
         /// The connection.
         connection: ConnectionId,
     },
-    /// The world has stopped reading for a while: the silence was its own.
+    /// The world has not read for a while: the silence is not the servers' fault.
     Resumed,
     /// No connection leads to a server.
     Useless {
@@ -73,10 +73,10 @@ pub enum Input {
     },
 }
 
-/// Why there is no answer.
+/// Why a request has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// Something that may work another time.
+    /// It may work another time.
     Broken,
     /// The server wants to be left alone for a while.
     Busy {
@@ -120,14 +120,14 @@ pub enum Event {
         /// The request that brought it.
         fetch: FetchId,
     },
-    /// A server has it with other bytes. If that was once too often, the server is closed.
+    /// A server has wrong bytes of it. After too many of these, the server is closed.
     BadContent {
         /// The file.
         file: FileId,
         /// The server.
         server: ServerId,
     },
-    /// Nobody has it.
+    /// No server has it.
     Lost {
         /// The file.
         file: FileId,
@@ -141,7 +141,7 @@ pub struct Counters {
     pub bytes: u64,
     /// Bytes of files that were here already.
     pub duplicate_bytes: u64,
-    /// Bytes that have come at all, those of files that did not come whole among them.
+    /// All bytes that have come, including those of incomplete files.
     pub received_bytes: u64,
     /// Requests that failed.
     pub failures: u64,
@@ -156,9 +156,9 @@ pub struct ConnectionReport {
     pub server: ServerId,
     /// What it does.
     pub state: State,
-    /// What it delivers, bytes a second; 0 while that is unknown.
+    /// Its rate, bytes a second; 0 while unknown.
     pub rate: u64,
-    /// Its round trip; zero while that is unknown.
+    /// Its round trip; zero while unknown.
     pub srtt: Span,
     /// Bytes that it may be asked for at once.
     pub window_bytes: u64,

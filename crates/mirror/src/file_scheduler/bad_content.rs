@@ -6,8 +6,8 @@ use super::{BAD_FILES_MAX, FileScheduler, FileState};
 use crate::fetch_id::ConnectionId;
 
 impl FileScheduler {
-    /// What came is not the file. That counts against the server only if nothing else was under way: some
-    /// servers and proxies answer in another order than they are asked.
+    /// The bytes are not the file's. This counts against the server only if no other request was under way:
+    /// some servers and proxies answer in the wrong order.
     pub(super) fn on_bad_content(&mut self, p: ConnectionId, request: &Request) {
         let (file, server) = (request.file, self.connections[p].server);
         self.set_sequential(p, !request.unpipelined);
@@ -30,7 +30,7 @@ impl FileScheduler {
         }
     }
 
-    /// Lets a connection and the second of its pair ask for one file at a time, or for many again.
+    /// Limits both connections of a pair to one request at a time, or lifts the limit.
     pub(super) fn set_sequential(&mut self, p: ConnectionId, sequential: bool) {
         let pair = self.connections[p].pair;
         for connection in self.connections.iter_mut().filter(|connection| connection.pair == pair) {
@@ -38,8 +38,8 @@ impl FileScheduler {
         }
     }
 
-    /// The suspect file, which a connection without work is asked for again, alone. If it is wrong again, the
-    /// server has it wrong, and the connection may pipeline again. The file may have come from elsewhere by
+    /// The suspect file, which an idle connection is asked for again, alone. If it is wrong again, the server
+    /// has wrong bytes, and the connection may pipeline again. Another server may have brought the file by
     /// then.
     pub(super) fn recheck(&mut self, p: ConnectionId) -> Option<FileId> {
         let connection = self.connections.get_mut(p).filter(|connection| connection.requests.is_empty())?;

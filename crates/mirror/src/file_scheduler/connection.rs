@@ -1,4 +1,4 @@
-//! One connection: what it has been asked for, how much that may be, when to try it again.
+//! One connection: its requests, how many bytes these may have, and when to try it again.
 
 use std::collections::VecDeque;
 
@@ -12,16 +12,15 @@ use crate::range_scheduler::{BUSY_MAX, RETRY_MAX, RETRY_MIN, State, backoff};
 pub const WINDOW_MIN_BYTES: u64 = 256 << 10;
 /// Bytes that a connection may be asked for at once, at most.
 pub const WINDOW_MAX_BYTES: u64 = 8 << 20;
-/// A connection that has been asked and from which nothing comes for so long has failed.
+/// A connection with requests has failed when nothing comes for so long.
 pub const UNRESPONSIVE_AFTER: Span = Span::from_secs(10);
-/// What the head of an answer is taken to have.
+/// The assumed size of an answer's head.
 const HEAD_BYTES: u64 = 400;
-/// When a connection is taken to be slower than it seemed: nothing has come for so long, or for four round
-/// trips.
+/// A connection is slower than it seemed when nothing has come for so long, or for four round trips.
 const SLOW_AFTER: Span = Span::from_secs(1);
-/// How often in a round trip it is noted what has come.
+/// How often in a round trip the delivered bytes are noted.
 const MARKS: usize = 16;
-/// What a connection is taken to need for a file when it has not brought any.
+/// The assumed time for a file before the first one has come.
 const UNKNOWN: Span = Span::from_millis(300);
 
 /// A file that a connection has been asked for.
@@ -30,11 +29,11 @@ pub(super) struct Request {
     pub(super) id: FetchId,
     pub(super) file: FileId,
     pub(super) url_index: usize,
-    /// What it is to bring, the head among it.
+    /// The bytes of its answer, including the head.
     pub(super) bytes: u64,
     at: Time,
     got: u64,
-    /// What the connection had delivered when this was asked.
+    /// What the connection had delivered when this was requested.
     before: u64,
     /// Whether nothing else was under way on this connection meanwhile.
     pub(super) unpipelined: bool,
@@ -67,13 +66,13 @@ pub(super) struct Connection {
     pub(super) srtt: Span,
     /// No request before this time.
     blocked_until: Time,
-    /// It has to prove itself again: one file.
+    /// It has to prove itself again with one file.
     trial: bool,
-    /// One file at a time: what came when there were several was not right.
+    /// One file at a time, because an answer among several was wrong.
     pub(super) sequential: bool,
-    /// The file that was not right then, to be asked for alone.
+    /// That wrong file, to be requested alone.
     pub(super) suspect: Option<FileId>,
-    /// When it failed last: what was asked before says nothing new.
+    /// When it failed last. Failures of older requests do not count again.
     failed_at: Option<Time>,
     consecutive_failures: u32,
     pub(super) counters: Counters,
@@ -81,13 +80,13 @@ pub(super) struct Connection {
     pub(super) pair: usize,
     /// Answers that its TCP connection has begun.
     pub(super) nth: u64,
-    /// Whether the newest of them was the last: what is asked now goes to another TCP connection.
+    /// Whether the newest of them was the last: the next request opens another TCP connection.
     pub(super) last: bool,
-    /// No answer has come since its turn came: it has no TCP connection, or one that was idle.
+    /// No answer has come since its turn began: it has no TCP connection, or an idle one.
     pub(super) fresh: bool,
-    /// When how much had been delivered, oldest first, for about a round trip.
+    /// Times and delivered bytes of about a round trip, oldest first.
     marks: VecDeque<(Time, u64)>,
-    /// The most that its TCP connection has brought within one.
+    /// The most bytes that its TCP connection has brought within a round trip.
     most_in_a_trip: u64,
     /// Files that came whole.
     answers: u64,
@@ -127,12 +126,12 @@ impl Connection {
         !matches!(self.state, State::Down | State::Closed)
     }
 
-    /// Whether it has nothing to do and could have.
+    /// Whether it has no request and may have one.
     pub(super) fn is_free(&self, now: Time) -> bool {
         self.is_usable() && now >= self.blocked_until && self.requests.is_empty()
     }
 
-    /// Whether it has nothing to wait for before it may be asked.
+    /// Whether it need not wait before its next request.
     pub(super) fn is_ready(&self, now: Time) -> bool {
         self.is_usable() && now >= self.blocked_until
     }
@@ -142,8 +141,8 @@ impl Connection {
         !self.trial && !self.sequential && self.requests.len() < outstanding_max
     }
 
-    /// What it may be asked for at once when it has the link for itself: twice what it delivers in a round
-    /// trip, as far as that is known.
+    /// The bytes it may be asked for at once if it has the link for itself: twice what it delivers in a round
+    /// trip, as far as known.
     pub(super) fn window(&self) -> u64 {
         let twice = u128::from(self.rate) * u128::from(self.round_trip().as_nanos()) * 2 / 1_000_000_000;
         u64::try_from(twice).unwrap_or(u64::MAX).clamp(WINDOW_MIN_BYTES, WINDOW_MAX_BYTES)
@@ -179,8 +178,8 @@ impl Connection {
         if self.last { self.waiting() } else { self.nth + self.waiting() }
     }
 
-    /// An answer has begun, the `nth` of its TCP connection. How many the connection before it had, if it is
-    /// another one and that did not say that it would end.
+    /// An answer has begun, the `nth` of its TCP connection. If this is a new one and the one before ended
+    /// without notice, returns the number of answers of the one before.
     pub(super) fn on_head(&mut self, n: usize, nth: u64, last: bool) -> Option<u64> {
         let is_new = nth <= self.nth;
         let ended = (is_new && !self.last).then_some(self.nth);
@@ -196,8 +195,8 @@ impl Connection {
         ended
     }
 
-    /// What its server has under way to here, as it seems: a new TCP connection sends twice what came in the
-    /// last round trip, until all is under way that was asked. It comes in bursts, so the most counts.
+    /// An estimate of the bytes in flight from its server. A new TCP connection sends twice what came in the
+    /// last round trip, until everything requested is in flight. Bytes come in bursts, so the maximum counts.
     pub(super) fn in_flight_bytes(&self) -> u64 {
         self.asked_bytes.min(self.most_in_a_trip.saturating_mul(2))
     }
@@ -271,7 +270,7 @@ impl Connection {
         (self.trial, self.fresh, self.consecutive_failures) = (false, false, 0);
     }
 
-    /// Whether a failure of this request is not that of an earlier one.
+    /// Whether this failure is a new one, not that of an earlier request.
     pub(super) fn is_new_failure(&self, request: &Request) -> bool {
         self.failed_at.is_none_or(|failed| request.at > failed)
     }
@@ -283,8 +282,8 @@ impl Connection {
         (self.trial, self.failed_at, self.state) = (true, Some(now), State::Failing);
     }
 
-    /// It asked to be left alone: for that time, or for longer if it does so again and again. Answers to what
-    /// was asked at once are one, which `is_new_failure` tells.
+    /// It asked to be left alone. Repeated requests lengthen the wait. Answers to requests that were sent
+    /// together count once (`is_new_failure`).
     pub(super) fn busy(&mut self, now: Time, retry: Span, is_new_failure: bool) {
         self.blocked_until = self.blocked_until.max(now + retry.min(BUSY_MAX));
         if is_new_failure {
@@ -293,24 +292,24 @@ impl Connection {
         (self.trial, self.state) = (true, State::Busy);
     }
 
-    /// Since when it has been waited for.
+    /// When the wait for it began.
     fn waiting_since(&self) -> Option<Time> {
         Some(self.last_rx.max(self.requests.front()?.at))
     }
 
-    /// What has come until now could not be seen before.
+    /// The world has not read until now.
     pub(super) fn resumed(&mut self, now: Time) {
         self.last_rx = now;
     }
 
-    /// Whether nothing has come for so long that nothing will; then that is counted.
+    /// Whether it has failed by its silence; if so, counts it.
     pub(super) fn is_unresponsive(&mut self, now: Time) -> bool {
         let unresponsive = self.waiting_since().is_some_and(|since| now.since(since) >= UNRESPONSIVE_AFTER);
         self.counters.stalls += u64::from(unresponsive);
         unresponsive
     }
 
-    /// When something is to be done about it, should nothing happen.
+    /// When it fails by its silence, or its wait ends.
     pub(super) fn due(&self, now: Time) -> Time {
         let unresponsive = self.waiting_since().map_or(Time::NEVER, |since| since + UNRESPONSIVE_AFTER);
         let held =
@@ -324,7 +323,7 @@ impl Connection {
         self.waiting_since().is_some_and(|since| now.since(since) >= slow)
     }
 
-    /// How long until each of its requests is answered, as it seems.
+    /// The estimated time until each of its requests is answered.
     pub(super) fn answers(&self, now: Time) -> impl DoubleEndedIterator<Item = (Span, &Request)> {
         let is_slow = self.is_slow(now);
         let rate = if is_slow { 0 } else { self.rate };
@@ -342,7 +341,7 @@ impl Connection {
         all.collect::<Vec<_>>().into_iter()
     }
 
-    /// How long a file of so many bytes would take from here if nothing else were asked.
+    /// The estimated time for a file of so many bytes without other requests.
     pub(super) fn would_take(&self, bytes: u64) -> Span {
         let first = self.latency.unwrap_or(UNKNOWN).max(self.srtt);
         if self.rate == 0 { first } else { first + Rate::from_bytes(self.rate).time_for(bytes) }

@@ -1,10 +1,11 @@
-//! Handing over between two connections to a server: when one ends, when the next begins, what each is asked.
+//! Handover between two connections to a server: when one ends, when the next begins, and how much each is
+//! asked for.
 //!
-//! One of the pair has the turn and brings everything. Before it ends, the other begins and
-//! becomes its *successor*: TCP lets a server send little on a new TCP connection, and twice as much each
-//! round trip. What the successor has under way the other is asked less, so that both together fill the link
-//! and no more: a queue that grows would end the successor's growth (HyStart, RFC 9406), and one that is full
-//! would lose what both wait for. When the first is at its end, the successor has the turn.
+//! One of the pair has the turn and brings everything. Before it ends, the other begins and becomes its
+//! *successor*: TCP lets a server send little on a new TCP connection, and twice as much each round trip. The
+//! other one gets fewer requests by what the successor has under way, so that both together just fill the
+//! link: a growing queue would end the successor's growth (HyStart, RFC 9406), and a full one would lose
+//! packets. When the first has ended, the successor has the turn.
 
 use algo::{Rate, Time};
 
@@ -31,7 +32,7 @@ impl FileScheduler {
         limit.on_head(nth, last);
     }
 
-    /// How many requests more a connection takes, as far as is known.
+    /// How many more requests a connection takes, as far as is known.
     fn remaining_requests(&self, p: ConnectionId) -> u64 {
         let connection = &self.connections[p];
         if connection.is_at_its_end() {
@@ -43,7 +44,7 @@ impl FileScheduler {
             .saturating_sub(connection.last_request_number())
     }
 
-    /// Whether all that a connection takes has been answered.
+    /// Whether a connection has answered all the requests it takes.
     fn is_over(&self, p: ConnectionId) -> bool {
         self.connections[p].requests.is_empty()
             && (self.connections[p].last || self.remaining_requests(p) == 0)
@@ -111,7 +112,7 @@ impl FileScheduler {
             return false;
         }
         let Some(other) = pair.other(p).filter(|_| pair.handing_over) else {
-            // When the turn has just changed, what it brought is not yet what it can.
+            // Just after the turn has changed, its rate is not yet its full rate.
             return connection.asked_bytes + bytes <= connection.window().max(pair.both_bytes);
         };
         let beside = &self.connections[other];
@@ -120,8 +121,8 @@ impl FileScheduler {
             return connection.asked_bytes + beside.in_flight_bytes() + bytes <= pair.both_bytes
                 && !self.may_ask(now, other, bytes);
         }
-        // Most of it, until it is as fast as it has to be; then little, so that the other comes to its end
-        // before it; what that is not asked any more, too.
+        // It gets most of the bytes until it is fast enough. Then it gets little, so that the other one ends
+        // first, and what the other one is not asked for any more.
         let share = if connection.is_fast(pair.both_bytes / 2) { 1 } else { 3 };
         let most = match self.remaining_requests(other) {
             0 => pair.both_bytes.saturating_sub(beside.asked_bytes),
@@ -130,8 +131,8 @@ impl FileScheduler {
         !connection.fresh && connection.asked_bytes + bytes <= most
     }
 
-    /// Whether a connection has nothing to do and may do what another has been asked for: not what the other
-    /// of its pair has, unless nothing comes there.
+    /// Whether a connection is idle and may help another one. It does not help the other one of its pair,
+    /// unless nothing comes there.
     pub(super) fn may_steal(&self, now: Time, p: ConnectionId) -> bool {
         let (connection, pair) = (&self.connections[p], &self.pairs[self.connections[p].pair]);
         let is_spare = match pair.other(p).map(|other| &self.connections[other]) {

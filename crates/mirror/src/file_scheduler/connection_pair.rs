@@ -1,11 +1,11 @@
-//! Two connections between the same two ends, and when their server ends connections.
+//! Two connections between the same two ends, and the limit after which their server ends connections.
 
 use crate::fetch_id::ConnectionId;
 
-/// After so many answers a server may end a connection, as long as nobody knows better: what nginx does.
+/// The assumed limit of answers per connection, until it is known: nginx's.
 pub const KEEPALIVE_REQUESTS_DEFAULT: u64 = 1_000;
 
-/// After how many answers a server ends its connections, as far as is known.
+/// The number of answers after which a server ends its connections, as far as is known.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ConnectionLimit {
     /// It ends them after so many answers.
@@ -17,7 +17,7 @@ pub(super) struct ConnectionLimit {
 }
 
 impl ConnectionLimit {
-    /// The most answers of a connection that are counted on.
+    /// The number of answers to expect of a connection.
     pub(super) fn max_answers(&self) -> u64 {
         match self.after {
             Some(answers) => answers,
@@ -57,7 +57,7 @@ pub(super) struct ConnectionPair {
     pub(super) handing_over: bool,
     /// Bytes that both together may be asked for during a handover, and the successor after it.
     pub(super) both_bytes: u64,
-    /// What both brought when the turn changed, bytes a second.
+    /// The rate of both when the turn changed, bytes a second.
     pub(super) rate: u64,
 }
 

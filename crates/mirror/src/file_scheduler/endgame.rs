@@ -6,11 +6,11 @@ use super::api::FileId;
 use super::{ALL_OUTSTANDING_MAX, FileScheduler, FileState};
 use crate::fetch_id::ConnectionId;
 
-/// What asking twice must save.
+/// What a second request must save.
 const SAVING_MIN: Span = Span::from_millis(50);
 
 impl FileScheduler {
-    /// Asks every connection without work for the file that it would spare the others most time with.
+    /// Asks each idle connection for the file whose copy saves the most time.
     pub(super) fn steal(&mut self, now: Time) {
         for p in 0..self.connections.len() {
             if self.outstanding() >= ALL_OUTSTANDING_MAX {
@@ -26,7 +26,7 @@ impl FileScheduler {
         }
     }
 
-    /// The file that comes latest from another connection, if it would come earlier over this one.
+    /// The file that another connection would bring last, if this one would bring it earlier.
     fn latest_file(&self, now: Time, p: ConnectionId) -> Option<FileId> {
         let connection = &self.connections[p];
         let mut worst = None;

@@ -21,7 +21,7 @@ impl FileScheduler {
             counters.duplicate_bytes += entry.bytes;
             return;
         }
-        // A late copy of what was given up is welcome.
+        // A late copy of a lost file is used.
         if entry.state != FileState::Lost {
             self.left -= 1;
         }
@@ -31,7 +31,7 @@ impl FileScheduler {
         self.events.push_back(Event::Complete { file, fetch: request.id });
     }
 
-    /// There is no answer, or no more of it.
+    /// A request has failed, before or after its head.
     pub(super) fn failed(&mut self, now: Time, p: ConnectionId, n: usize, failure: Failure) {
         let Some(request) = self.connections[p].take(n) else { return };
         self.connections[p].counters.failures += 1;
@@ -42,7 +42,7 @@ impl FileScheduler {
         let file = request.file;
         match failure {
             Failure::Broken => {
-                // What was asked behind it fails with it, and is not to blame.
+                // Requests behind it fail with it and do not count.
                 if self.connections[p].is_new_failure(&request) {
                     self.connections[p].fail(now);
                     self.leave_queue(file);
@@ -56,7 +56,7 @@ impl FileScheduler {
             Failure::NotFound => {
                 self.connections[p].on_success();
                 if request.unpipelined {
-                    // What came when there were several was perhaps no mixture either.
+                    // The server lacks it even alone, so the wrong answer before was perhaps no mixture.
                     self.set_sequential(p, false);
                 }
                 self.leave_queue(file);

@@ -12,14 +12,14 @@ pub type MirrorId = u8;
 
 /// The blocks that are missing, and where blocks that come are delivered.
 pub trait Pool {
-    /// Takes up to `blocks` contiguous blocks that nobody has been asked for and that `mirror` may bring.
-    /// Where it can, a range of a segment or more ends where a segment does. Of what is to be checked twice
-    /// it may be one block more.
+    /// Takes up to `blocks` contiguous blocks that no mirror has been asked for and that `mirror` may bring.
+    /// If possible, a range of a segment or more ends at the end of a segment. The range may have one block
+    /// more, which is to be compared.
     fn take(&mut self, mirror: MirrorId, blocks: u64) -> Option<Range<u64>>;
     /// Gives back blocks that were taken and have not come. The pool ignores those that are no longer
     /// missing.
     fn release(&mut self, blocks: Range<u64>);
-    /// How many missing blocks nobody has been asked for.
+    /// The number of missing blocks that no mirror has been asked for.
     fn idle(&self) -> u64;
     /// The same without those that `mirror` may not bring.
     fn idle_for(&self, mirror: MirrorId) -> u64 {
@@ -46,7 +46,7 @@ pub enum Input<'a> {
         /// The request.
         fetch: FetchId,
     },
-    /// The same, but it is the whole file from its first byte on, whatever was asked for.
+    /// The same, but the answer is the whole file from its first byte on.
     Whole {
         /// The request.
         fetch: FetchId,
@@ -58,12 +58,12 @@ pub enum Input<'a> {
         /// The bytes; not empty.
         bytes: &'a [u8],
     },
-    /// The body has come to its end.
+    /// The body has ended.
     Done {
         /// The request.
         fetch: FetchId,
     },
-    /// There is no answer, or no more of it.
+    /// The request has failed, before or after its head.
     Failed {
         /// The request.
         fetch: FetchId,
@@ -94,10 +94,10 @@ pub enum Input<'a> {
     },
 }
 
-/// Why there is no answer.
+/// Why a request has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// Something that may work another time.
+    /// It may work another time.
     Broken,
     /// The server wants to be left alone for a while.
     Busy {
@@ -172,10 +172,10 @@ pub enum State {
     Closed,
 }
 
-/// What a connection is made of.
+/// The properties of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionConfig {
-    /// Whose bytes.
+    /// Its mirror.
     pub mirror: MirrorId,
     /// Connections of the same group may share a bottleneck and are coupled.
     pub group: u32,
@@ -208,7 +208,7 @@ pub struct Counters {
 /// A connection, as numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectionReport {
-    /// Whose bytes.
+    /// Its mirror.
     pub mirror: MirrorId,
     /// Its group.
     pub group: u32,
@@ -228,7 +228,7 @@ pub struct ConnectionReport {
     /// The bytes that are still to come of its request, as asked; not those of the next one, if that has been
     /// asked ahead.
     pub fetching: Option<Range<u64>>,
-    /// It is not asked before this time.
+    /// It gets no request before this time.
     pub blocked_until: Time,
     /// Whether its server sends parts, as far as is known.
     pub ranges: bool,

@@ -1,4 +1,4 @@
-//! How requests end, and what becomes of their blocks and of the prefetched request behind them.
+//! How requests end: their blocks, and the prefetched request behind them.
 
 use algo::{Rate, Span, Time};
 
@@ -8,7 +8,7 @@ use super::connection::{Fetch, FetchRole};
 use crate::fetch_id::{ConnectionId, FetchId, connection_of};
 
 impl RangeScheduler {
-    /// This request, be its turn now or next.
+    /// This request: the current or the prefetched one.
     fn fetch_mut(&mut self, id: FetchId) -> Option<&mut Fetch> {
         let connection = self.connections.get_mut(connection_of(id))?;
         connection.fetch.iter_mut().chain(&mut connection.prefetch).find(|fetch| fetch.id == id)
@@ -60,7 +60,7 @@ impl RangeScheduler {
         }
     }
 
-    /// A connection's request is done: its prefetched request has the turn from now on.
+    /// A connection's request is done: its prefetched request becomes the current one.
     pub(super) fn promote_prefetched(&mut self, now: Time, p: ConnectionId, pool: &mut dyn Pool) {
         let connection = &mut self.connections[p];
         let Some(mut next) = connection.prefetch.take() else { return };
@@ -111,7 +111,7 @@ impl RangeScheduler {
     /// The blocks of a connection's requests go back to the pool.
     pub(super) fn release_all(&mut self, p: ConnectionId, pool: &mut dyn Pool) {
         let connection = &self.connections[p];
-        // The current request last: a pool that hands out first what came back last begins with its blocks.
+        // The current request comes last: a pool may hand out first what came back last.
         let ids = [&connection.prefetch, &connection.fetch].map(|fetch| fetch.as_ref().map(|fetch| fetch.id));
         for id in ids.into_iter().flatten() {
             self.release_fetch(id, pool);
@@ -151,7 +151,8 @@ impl RangeScheduler {
 }
 
 impl Fetch {
-    /// See [`RangeScheduler::trim`]; whether nothing is left of it, but bytes are to come.
+    /// See [`RangeScheduler::trim`]. Returns whether nothing is left of the range, but bytes are still to
+    /// come.
     fn trim(&mut self, mirror: MirrorId, pool: &mut dyn Pool) -> bool {
         if matches!(self.role, FetchRole::Drain | FetchRole::WholeFile) || self.at >= self.end {
             return false;

@@ -23,10 +23,10 @@ pub const STALL_RETRY_MAX: Span = Span::from_secs(8);
 pub const BUSY_MAX: Span = Span::from_secs(600);
 /// What a new TCP connection needs besides its round trips: slow start.
 pub const RECONNECT_COST: Span = Span::from_millis(50);
-/// The next range is asked for when what is left of this one takes two round trips and this: the request
-/// takes one, the answer may be slow to begin, and who asks looks at it now and then only.
+/// The next range is asked for when the rest of this one takes two round trips and this: the request takes
+/// one, the answer may begin slowly, and the time is checked only now and then.
 pub const PREFETCH_MARGIN: Span = Span::from_millis(50);
-/// A request that brought so many bytes before it failed ends the count of failures in a row.
+/// A request that brought so many bytes before it failed resets the count of failures.
 const PROGRESS_BYTES: u64 = 1 << 20;
 
 pub(super) const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -40,7 +40,8 @@ pub(super) enum FetchRole {
     Duplicate(FetchId),
     /// Its blocks are back in the pool; what still comes is used if it is wanted.
     Released,
-    /// Others bring the rest of the answer; it is read because that costs less than a new TCP connection.
+    /// Other connections bring the rest of the answer. It is read because this is cheaper than a new TCP
+    /// connection.
     Drain,
     /// The whole file, from a server without ranges.
     WholeFile,
@@ -55,11 +56,12 @@ pub(super) struct Fetch {
     pub(super) at: u64,
     /// The byte after the last one asked for.
     pub(super) end: u64,
-    /// The block after the last one that it keeps; others may have taken over the blocks from here to `end`.
+    /// The block after the last one that it keeps. Other connections may have taken over those from here to
+    /// `end`.
     pub(super) keep: u64,
     /// Another connection has been asked for the rest of it, too.
     pub(super) duplicated: bool,
-    /// Since when it is its turn: when it was sent, or when the answer before it was done.
+    /// When its turn began: when it was sent, or when the answer before it ended.
     pub(super) asked_at: Time,
     pub(super) last_rx: Time,
     /// How long before its turn it was sent; none if it was not sent ahead.
@@ -79,7 +81,7 @@ impl Fetch {
         first.min(self.keep)..self.keep
     }
 
-    /// The bytes that count as progress: from a server without ranges, only new ones.
+    /// The bytes that count as progress: only new ones, if the server has no ranges.
     pub(super) fn progress_bytes(&self) -> u64 {
         if self.role == FetchRole::WholeFile { self.new_bytes } else { self.got }
     }
@@ -97,9 +99,9 @@ pub(super) struct Connection {
     pub(super) group: u32,
     pub(super) ranges: bool,
     pub(super) state: State,
-    /// What is being answered, or to be answered next.
+    /// The current request.
     pub(super) fetch: Option<Fetch>,
-    /// What was asked behind it, over the same TCP connection: its answer has not begun. Never without
+    /// The prefetched request behind it on the same TCP connection. Its answer has not begun. Only with
     /// `fetch`.
     pub(super) prefetch: Option<Fetch>,
     pub(super) throughput: Throughput,
@@ -110,9 +112,9 @@ pub(super) struct Connection {
     pub(super) trial: bool,
     /// Its next request needs a new TCP connection.
     pub(super) cold: bool,
-    /// How often it sent its whole file and something was missing afterwards.
+    /// How often it sent the whole file and blocks were still missing afterwards.
     pub(super) failed_whole_files: u32,
-    /// Where its last answer broke off, if that was to be the whole file and nothing of it was new.
+    /// Where its last answer broke off, if it was a whole file that brought nothing new.
     pub(super) breaks_at: Option<u64>,
     /// Failures, and stalls, in a row.
     consecutive_failures: u32,
@@ -172,7 +174,7 @@ impl Connection {
         }
     }
 
-    /// What it owns and would bring last.
+    /// The last range that it owns.
     pub(super) fn tail(&self) -> Option<&Fetch> {
         let owns = |fetch: &&Fetch| fetch.role == FetchRole::Owner && !fetch.blocks().is_empty();
         self.prefetch.iter().chain(&self.fetch).find(owns)
@@ -189,8 +191,8 @@ impl Connection {
         self.round_trip().times(2) + PREFETCH_MARGIN
     }
 
-    /// When it is to be asked for the next range; never if it has one, or if it is not known to do well: one
-    /// that has to prove itself, a first answer that has not begun, a range of which others took a part.
+    /// When to ask it for the next range. Never if it has one, has to prove itself, has not begun its first
+    /// answer, or lost a part of its range to others.
     pub(super) fn prefetch_at(&self) -> Time {
         let proven = self.ranges && !self.trial && self.state == State::Open && self.prefetch.is_none();
         let answers = |fetch: &&Fetch| {
@@ -220,12 +222,12 @@ impl Connection {
         if srtt > Span::ZERO { srtt } else { self.throughput.first_byte() }
     }
 
-    /// What a new TCP connection costs it.
+    /// The cost of a new TCP connection.
     pub(super) fn reconnect(&self) -> Span {
         self.round_trip().times(2) + RECONNECT_COST
     }
 
-    /// How long until the first byte of something asked now.
+    /// The time until the first byte of a request that is sent now.
     pub(super) fn lead(&self) -> Span {
         let connect = if self.cold { self.round_trip().times(2) } else { Span::ZERO };
         self.throughput.first_byte() + connect
@@ -243,7 +245,7 @@ impl Connection {
 
     /// Its request has stopped answering.
     pub(super) fn stall(&mut self, now: Time) {
-        // A trial that was not answered has waited for its timeout; what it waits besides doubles.
+        // A trial without an answer has waited for its timeout. The wait after it doubles.
         self.back_off(
             now + backoff(STALL_RETRY_MIN, self.consecutive_failures, STALL_RETRY_MAX),
             State::Stalled,
@@ -261,7 +263,7 @@ impl Connection {
         self.counters.failures += 1;
     }
 
-    /// It asked to be left alone: for that time, or for longer if it does so again and again.
+    /// It asked to be left alone. Repeated requests lengthen the wait.
     pub(super) fn busy(&mut self, now: Time, retry: Span) {
         let wait = retry.min(BUSY_MAX).max(backoff(RETRY_MIN, self.consecutive_failures, RETRY_MAX));
         self.back_off(now + wait, State::Busy);

@@ -1,10 +1,12 @@
 //! The end: everything has been requested, and some connections will finish later than others.
 
+use std::ops::Range;
+
 use algo::{Rate, Span, Time};
 use mmtp::id::SEGMENT_BLOCKS;
 
 use super::RangeScheduler;
-use super::api::{Pool, State};
+use super::api::{MirrorId, Pool, State};
 use super::connection::{BLOCK, FetchRole};
 use super::limits::{DUPLICATE_BLOCKS_MAX, SAVING_MIN, TRIAL_BLOCKS};
 use crate::fetch_id::ConnectionId;
@@ -93,8 +95,8 @@ impl RangeScheduler {
         if !saves(split) {
             return false;
         }
-        let first = (split..blocks.end).rev().take_while(|g| pool.is_wanted_from(me.mirror, *g)).last();
-        let Some(first) = first.filter(|first| saves(*first)) else { return false };
+        let first = first_wanted(split..blocks.end, me.mirror, pool).filter(|first| saves(*first));
+        let Some(first) = first else { return false };
         if let Some(fetch) = self.connections[target.connection].tail_mut() {
             fetch.keep = first;
         }
@@ -112,55 +114,56 @@ impl RangeScheduler {
         pool: &dyn Pool,
     ) -> bool {
         let me = &self.connections[p];
-        let Some(fetch) = self.connections[target.connection].tail().filter(|fetch| !fetch.duplicated) else {
-            return false;
-        };
-        let blocks = fetch.blocks();
-        let from = blocks.start.max(blocks.end.saturating_sub(DUPLICATE_BLOCKS_MAX));
         if target.left <= me.lead() + DUPLICATE_MARGIN {
             return false;
         }
-        let Some(first) = (from..blocks.end).rev().take_while(|g| pool.is_wanted_from(me.mirror, *g)).last()
-        else {
-            return false;
-        };
-        let here = me.lead() + Rate::from_bytes(rate).time_for((blocks.end - first) * BLOCK);
+        let blocks = self.blocks_to_copy(target.connection, me.mirror, DUPLICATE_BLOCKS_MAX, pool);
+        let Some(blocks) = blocks else { return false };
+        let here = me.lead() + Rate::from_bytes(rate).time_for((blocks.end - blocks.start) * BLOCK);
         if target.left <= here + here.over(8) + DUPLICATE_MARGIN {
             return false;
         }
-        self.request_duplicate(now, p, target.connection, first..blocks.end);
+        self.request_duplicate(now, p, target.connection, blocks);
         true
     }
 
     /// Tries a connection that failed on a copy of the last blocks of a range that takes long.
     fn probe(&mut self, now: Time, p: ConnectionId, pool: &dyn Pool) {
         let mirror = self.connections[p].mirror;
-        for target in self.steal_targets(now, p, u64::MAX).iter().filter(|target| target.left >= TRIAL_AFTER)
-        {
-            let Some(fetch) = self.connections[target.connection].tail().filter(|fetch| !fetch.duplicated)
-            else {
-                continue;
-            };
-            let blocks = fetch.blocks();
-            let from = blocks.start.max(blocks.end.saturating_sub(TRIAL_BLOCKS));
-            let wanted = (from..blocks.end).rev().take_while(|g| pool.is_wanted_from(mirror, *g)).last();
-            if let Some(first) = wanted {
-                self.request_duplicate(now, p, target.connection, first..blocks.end);
-                return;
-            }
+        let mut targets = self.steal_targets(now, p, u64::MAX);
+        targets.retain(|target| target.left >= TRIAL_AFTER);
+        let found = targets.iter().find_map(|target| {
+            let blocks = self.blocks_to_copy(target.connection, mirror, TRIAL_BLOCKS, pool)?;
+            Some((target.connection, blocks))
+        });
+        if let Some((q, blocks)) = found {
+            self.request_duplicate(now, p, q, blocks);
         }
     }
 
-    fn request_duplicate(
-        &mut self,
-        now: Time,
-        p: ConnectionId,
+    /// The last blocks of the range of `q`, at most `most`, that `mirror` can copy; none if another copy is
+    /// under way.
+    fn blocks_to_copy(
+        &self,
         q: ConnectionId,
-        blocks: std::ops::Range<u64>,
-    ) {
+        mirror: MirrorId,
+        most: u64,
+        pool: &dyn Pool,
+    ) -> Option<Range<u64>> {
+        let blocks = self.connections[q].tail().filter(|fetch| !fetch.duplicated)?.blocks();
+        let from = blocks.start.max(blocks.end.saturating_sub(most));
+        Some(first_wanted(from..blocks.end, mirror, pool)?..blocks.end)
+    }
+
+    fn request_duplicate(&mut self, now: Time, p: ConnectionId, q: ConnectionId, blocks: Range<u64>) {
         let Some(fetch) = self.connections[q].tail_mut() else { return };
         fetch.duplicated = true;
         let of = fetch.id;
         self.ask(now, p, blocks, FetchRole::Duplicate(of));
     }
+}
+
+/// The first block from which on all of `blocks` are wanted from `mirror`.
+fn first_wanted(blocks: Range<u64>, mirror: MirrorId, pool: &dyn Pool) -> Option<u64> {
+    blocks.rev().take_while(|block| pool.is_wanted_from(mirror, *block)).last()
 }

@@ -1,4 +1,4 @@
-//! How much is asked for at once, and what asking twice must save.
+//! The sizes of requests, and what a second request must save.
 
 use algo::Span;
 use mmtp::id::SEGMENT_BLOCKS;
@@ -18,6 +18,6 @@ pub const TRIAL_BLOCKS: u64 = 4;
 pub const FIRST_BLOCKS: u64 = 8 * SEGMENT_BLOCKS;
 /// Blocks that one request asks for a second time at most: a segment.
 pub const DUPLICATE_BLOCKS_MAX: u64 = SEGMENT_BLOCKS;
-/// Taking over the tail of a range must end the transfer earlier by this and the two round trips that a new
-/// connection takes, because it may cost its owner one.
+/// Taking over the tail of a range may cost its owner a TCP connection. So it must end the transfer earlier
+/// by this and two round trips.
 pub const SAVING_MIN: Span = RECONNECT_COST;

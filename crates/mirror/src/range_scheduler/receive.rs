@@ -1,4 +1,4 @@
-//! What answers bring: heads, blocks, their end, their failure.
+//! Answers: heads, blocks, ends and failures.
 
 use algo::Time;
 
@@ -21,13 +21,13 @@ impl RangeScheduler {
             let after = now.since(fetch.asked_at);
             match fetch.early {
                 None => connection.throughput.begin(now, after, connection.cold),
-                // A request that came late says nothing of what one in time would have met.
+                // A late request does not tell how the server handles one in time.
                 Some(early) => connection.throughput.resume(now, (early >= round_trip).then_some(after)),
             }
         }
         fetch.last_rx = now;
         (connection.state, connection.cold) = (State::Open, false);
-        // It answers, so what was waited for is over.
+        // It answers, so its wait is over.
         connection.blocked_until = Time::ZERO;
         self.set_state(p, before);
     }
@@ -39,7 +39,7 @@ impl RangeScheduler {
         let (length, before) = (self.length, self.connections[p].state);
         let connection = &mut self.connections[p];
         let Some(fetch) = &mut connection.fetch else { return };
-        // The world promises no more than was asked for; what is beyond is nobody's.
+        // The world promises no more than was asked for. Anything beyond is dropped.
         let beyond = usize::try_from(fetch.end - fetch.at).unwrap_or(usize::MAX);
         let mut rest = &bytes[..bytes.len().min(beyond)];
         connection.throughput.add(now, rest.len() as u64, before == State::Stalled);
@@ -69,7 +69,7 @@ impl RangeScheduler {
                     connection.counters.vain_bytes += len as u64;
                 }
                 if fetch.role == FetchRole::Owner && pool.is_wanted(block) {
-                    // From others: whoever is to bring it, it is not this one.
+                    // Another mirror has to bring it.
                     pool.release(block..block + 1);
                 }
             }
@@ -79,7 +79,7 @@ impl RangeScheduler {
         self.continue_or_cancel(p, pool);
     }
 
-    /// A body whose head was not told of has one all the same.
+    /// A body without a reported head has begun all the same.
     fn head_if_none(&mut self, now: Time, fetch: FetchId) {
         let p = self.answering(fetch);
         if p.and_then(|p| self.connections[p].fetch.as_ref()).is_some_and(|fetch| !fetch.has_head) {
@@ -92,7 +92,7 @@ impl RangeScheduler {
         let Some(p) = self.answering(fetch) else { return };
         let Some(fetch) = &self.connections[p].fetch else { return };
         if fetch.at < fetch.end {
-            // Shorter than the world's own promise.
+            // Shorter than the world promised.
             self.failed(now, p, Failure::Broken, pool);
             return;
         }
@@ -100,7 +100,8 @@ impl RangeScheduler {
         self.end_fetch(p, pool);
         self.connections[p].on_success();
         if whole && pool.idle_for(self.connections[p].mirror) > 0 {
-            // All of it came, and something was not right. It may be another time, but not for ever.
+            // The whole answer came and something was wrong. It may be right another time, but tries are
+            // limited.
             self.connections[p].failed_whole_files += 1;
             if self.connections[p].failed_whole_files >= WHOLE_FILE_TRIES_MAX {
                 self.close_mirror(self.connections[p].mirror, pool);
@@ -116,8 +117,8 @@ impl RangeScheduler {
     /// There is no answer, or no more of it.
     pub(super) fn failed(&mut self, now: Time, p: ConnectionId, failure: Failure, pool: &mut dyn Pool) {
         let got = self.connections[p].fetch.as_ref().map_or(0, Fetch::progress_bytes);
-        // What was asked ahead would be asked again over a new TCP connection, as a whole: the connection has
-        // to prove itself with less.
+        // The prefetched range would be sent again as a whole over a new TCP connection, but this connection
+        // has to prove itself with less.
         self.cancel_prefetch(p, pool);
         self.end_fetch(p, pool);
         let before = self.connections[p].state;

@@ -15,8 +15,8 @@ use super::connection::{BLOCK, Connection, FetchRole};
 use super::limits::{FIRST_BLOCKS, REQUEST_BLOCKS_MAX, REQUEST_SPAN, REQUEST_SPAN_MAX, TRIAL_BLOCKS};
 use crate::fetch_id::{ConnectionId, FetchId};
 
-/// A range lasts so many times the gap between two answers, or the link would be idle for more than a few
-/// percent of the time.
+/// A range lasts so many times the gap between two answers. Otherwise the link would be idle for more than a
+/// few percent of the time.
 const GAPS_A_RANGE: u64 = 20;
 /// The same while there is enough left to request.
 const GAPS_A_RANGE_WANTED: u64 = 100;
@@ -35,7 +35,7 @@ impl RangeScheduler {
         }
     }
 
-    /// Asks a connection that will soon be through for the next range, if there is one that is its part.
+    /// Asks a connection that will soon be done for its next range, if its share is not used up.
     pub(super) fn prefetch(&mut self, now: Time, p: ConnectionId, pool: &mut dyn Pool) {
         if pool.idle() == 0 {
             return;
@@ -48,7 +48,7 @@ impl RangeScheduler {
         }
     }
 
-    /// A server that was taken to have ranges sends everything. Where another can be asked, that one is.
+    /// A server that seemed to have ranges sends everything. If another connection can be asked, it is.
     pub(super) fn whole(&mut self, now: Time, fetch: FetchId, pool: &mut dyn Pool) {
         self.head(now, fetch);
         let Some(p) = self.answering(fetch) else { return };
@@ -86,7 +86,7 @@ impl RangeScheduler {
         }
     }
 
-    /// Blocks to ask connection `p` for besides what it has; none if what it has is its part of everything.
+    /// Blocks to ask connection `p` for besides those it has; none if it has its share.
     fn request_size(&self, p: ConnectionId, pool: &dyn Pool) -> u64 {
         let connection = &self.connections[p];
         if connection.trial {
@@ -113,14 +113,14 @@ impl RangeScheduler {
         // The part of the gap that prefetch does not hide; zero until it is measured.
         let gap = connection.throughput.between();
         let worth_a_gap = in_span(rate, gap.times(GAPS_A_RANGE));
-        // With less, the request after the next would be too late.
+        // With fewer, the request after the next would be too late.
         let worth_asking = in_span(pace, connection.prefetch_lead());
         let least = worth_a_gap.max(worth_asking).clamp(SEGMENT_BLOCKS, REQUEST_BLOCKS_MAX);
         let span = gap.times(GAPS_A_RANGE_WANTED).clamp(REQUEST_SPAN, REQUEST_SPAN_MAX);
         let most = in_span(rate, span).min(REQUEST_BLOCKS_MAX);
-        // Fewer ranges have fewer gaps; the endgame takes over what was too much.
+        // Fewer ranges have fewer gaps; the endgame takes over what is too much.
         let part = if worth_a_gap > SEGMENT_BLOCKS { fair(idle) / 8 * 7 } else { fair(idle) / 2 };
-        // A slow connection gets no more than it can bring before everything is here.
+        // A slow connection gets only what it can bring before the end of the transfer.
         part.min(most).max(least).min(fair(all).saturating_sub(connection.blocks_left()))
     }
 }

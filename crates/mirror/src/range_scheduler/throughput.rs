@@ -4,17 +4,17 @@ use algo::{Span, Time};
 
 /// A measurement is folded into the rate when it spans so much time of flowing bodies.
 const MEASURE: Span = Span::from_millis(50);
-/// What was measured longer ago than this counts for less than half.
+/// Older measurements than this count for less than half.
 const MEMORY: Span = Span::from_secs(1);
-/// A body that came within less is taken to have needed this: clocks are coarse.
+/// The shortest duration of a body: clocks are coarse.
 const MEASURE_MIN: Span = Span::from_millis(1);
 /// Silence before a connection counts as stalled, at least.
 pub const STALL_TIMEOUT_MIN: Span = Span::from_secs(1);
-/// The same where nothing has ever come: names are resolved, connections made, keys agreed upon first.
+/// The same before the first byte: name lookup, connection and TLS come first.
 pub const STALL_TIMEOUT_OPENING: Span = Span::from_secs(3);
-/// The same at most, however slow it has been.
+/// The longest such silence.
 pub const STALL_TIMEOUT_MAX: Span = Span::from_secs(30);
-/// How many times its usual silence is too long.
+/// A silence of so many times the usual one is too long.
 const GAPS: u64 = 4;
 
 /// See the [module](self).
@@ -24,7 +24,7 @@ pub(super) struct Throughput {
     rate: Option<u64>,
     bytes: u64,
     span: Span,
-    /// When the flowing body was last heard of.
+    /// When bytes of the current body last came.
     last: Option<Time>,
     /// From the request to the head over a TCP connection that is there, smoothed; zero before the first.
     first_byte: Span,
@@ -57,8 +57,8 @@ impl Throughput {
         self.between.unwrap_or(Span::ZERO)
     }
 
-    /// A head came, `after` its request. If the TCP connection is a new one (`cold`), about half of that is
-    /// its doing.
+    /// A head came, `after` its request. If the TCP connection is new (`cold`), connecting took about half of
+    /// that.
     pub(super) fn begin(&mut self, now: Time, after: Span, cold: bool) {
         let after = if cold { after.over(2) } else { after }.max(Span::from_nanos(1));
         self.first_byte = if self.first_byte == Span::ZERO {
@@ -78,7 +78,7 @@ impl Throughput {
         self.last = Some(now);
     }
 
-    /// Bytes of a body came; after a stall the silence says nothing of what is usual.
+    /// Bytes of a body came. The silence of a stall does not count as usual.
     pub(super) fn add(&mut self, now: Time, bytes: u64, stalled: bool) {
         let gap = now.since(self.last.unwrap_or(now));
         self.last = Some(now);

@@ -1,6 +1,5 @@
-//! What the pool knows of the right bytes, and what it reports.
+//! How the pool verifies, and what it reports.
 
-use std::fmt;
 use std::ops::Range;
 
 use mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
@@ -9,7 +8,7 @@ use mmtp::tree::ChainingValue;
 use super::pieces::PIECE_BYTES_MAX;
 use crate::range_scheduler::MirrorId;
 
-/// What is known of the right bytes of a content.
+/// How a content is verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Check {
     /// The chaining value of each block; of a content of one block its BLAKE3 hash.
@@ -27,43 +26,31 @@ pub enum Check {
 }
 
 /// A [`Check`] that does not fit the content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckError {
-    /// The content would be longer than any.
+    /// The content is too long.
+    #[error("the content is longer than {LENGTH_MAX} bytes")]
     TooLong,
     /// There are more or fewer hashes than blocks or pieces.
+    #[error("there are {hashes} hashes for what has {expected} parts")]
     Count {
-        /// As many as there are.
+        /// Their number.
         hashes: u64,
-        /// As many as there should be.
+        /// The right number.
         expected: u64,
     },
     /// Pieces that are not whole blocks, or too long.
+    #[error(
+        "pieces of {0} bytes cannot be checked: they must be whole blocks of {BLOCK_BYTES} bytes, at most \
+         {PIECE_BYTES_MAX}"
+    )]
     PieceLength(u64),
 }
-
-impl fmt::Display for CheckError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong => write!(f, "the content is longer than {LENGTH_MAX} bytes"),
-            Self::Count { hashes, expected } => {
-                write!(f, "there are {hashes} hashes for what has {expected} parts")
-            }
-            Self::PieceLength(bytes) => write!(
-                f,
-                "pieces of {bytes} bytes cannot be checked: they must be whole blocks of {BLOCK_BYTES} \
-                 bytes, at most {PIECE_BYTES_MAX}"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for CheckError {}
 
 /// What the pool reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A block is here and, as far as can be known, right.
+    /// A block is here and, as far as can be checked, right.
     Verified {
         /// Its number.
         block: u64,
@@ -78,14 +65,14 @@ pub enum Event {
         /// Their numbers.
         blocks: Range<u64>,
     },
-    /// A mirror has sent wrong bytes. Nothing is taken from it any more.
+    /// A mirror has sent wrong bytes and is not used any more.
     Banned {
         /// Which.
         mirror: MirrorId,
-        /// A block that it sent wrong, or that is in a piece that it did.
+        /// A wrong block, or a block of a wrong piece.
         block: u64,
     },
-    /// Mirrors have different bytes and nothing tells which of them is right: the content cannot be had.
+    /// Mirrors have different bytes, and nothing tells which are right: the transfer fails.
     Conflict {
         /// Which.
         mirrors: Vec<MirrorId>,

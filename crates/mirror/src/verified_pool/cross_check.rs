@@ -1,13 +1,12 @@
 //! Compares mirrors with each other, where no hash is known.
 //!
-//! The first block of every mirror but the first one is fetched from another mirror too; that of the first
-//! one as well, if none of the others was compared with it. After that, of every region of
-//! [`CHECK_EVERY_BLOCKS`] and every mirror that brought some of it one block is compared, before the content
-//! is complete: a mirror that is wrong throughout a region is always found out. Where a mirror is asked for a
-//! range that follows one of another mirror, it is asked for the last block before it as well: that costs
-//! no request. A region that has no such place when all of it is here has a block of each mirror's asked of
-//! another; which, hangs on a seed that no mirror knows. Of two that differ neither is believed; a third one
-//! decides.
+//! The first block of each mirror is fetched from another mirror too. The first mirror is an exception,
+//! unless none of the others was compared with it. After that, one block per mirror is compared in each
+//! region of [`CHECK_EVERY_BLOCKS`], before the content is complete. So a mirror that is wrong throughout a
+//! region is always found. When a mirror is asked for a range that follows a range of another mirror, it is
+//! also asked for the block before it, which costs no request. If a region has no such block when it is
+//! complete, a block of each mirror is fetched from another mirror; a seed that no mirror knows chooses the
+//! block. If two mirrors differ, neither is trusted; a third one decides.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,9 +14,9 @@ use mmtp::tree::ChainingValue;
 
 use crate::range_scheduler::MirrorId;
 
-/// Blocks of a region: of each that a mirror brought some of, one block of it is compared.
+/// Blocks of a region. One block per mirror and region is compared.
 pub const CHECK_EVERY_BLOCKS: u64 = 1_024;
-/// Checks under way at most; further ones wait until some of these are made.
+/// The most checks under way; further ones wait.
 pub const CHECKS_MAX: usize = 1_024;
 /// Ends of ranges that are remembered.
 const EDGES_MAX: usize = 4_096;
@@ -27,62 +26,62 @@ struct Check {
     cvs: Vec<(MirrorId, ChainingValue)>,
     /// The content is not complete without it.
     needed: bool,
-    /// Somebody has been asked for it, besides those that have brought it.
+    /// Another mirror than those in `cvs` has been asked for it.
     asked: bool,
 }
 
 impl Check {
-    /// Whether nobody has been asked for it, and `mirror` may decide it.
+    /// Whether no mirror has been asked for it, and `mirror` may decide it.
     fn waits_for(&self, mirror: MirrorId) -> bool {
         self.needed && !self.asked && self.cvs.iter().all(|(m, _)| *m != mirror)
     }
 }
 
-/// Where one mirror's range ends.
+/// The end of a mirror's range.
 struct RangeEdge {
     mirror: MirrorId,
-    /// The last block before it, once that is here.
+    /// The last block of the range, once it is here.
     cv: Option<ChainingValue>,
 }
 
-/// A region of which something is here, until everything is and has been compared.
+/// A region with some blocks here, until it is complete and compared.
 #[derive(Default)]
 struct Region {
-    /// For every mirror that brought some of it, the block to be compared.
+    /// The block to compare for each mirror that brought some of the region.
     samples: BTreeMap<MirrorId, (u64, ChainingValue)>,
-    /// Mirrors that agreed with another somewhere in it.
+    /// Mirrors that agreed with another one in this region.
     proven: BTreeSet<MirrorId>,
 }
 
-/// What a comparison has shown.
+/// The result of a comparison.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Comparison {
-    /// Nothing wrong, or nothing yet.
+    /// No difference, or not yet known.
     Inconclusive,
     /// This mirror's bytes are not those of two others.
     Outlier(MirrorId),
-    /// These have different bytes, and nobody is left to decide.
+    /// These mirrors have different bytes, and no other mirror can decide.
     Conflict(Vec<MirrorId>),
 }
 
 /// See the [module](self).
 pub(super) struct CrossCheck {
-    /// Who brought each block: one more than its number, or 0. What is never written takes no memory.
+    /// Which mirror brought each block: its number plus 1, or 0. Pages that are never written take no memory.
     by: Vec<u8>,
     checks: BTreeMap<u64, Check>,
     edges: BTreeMap<u64, RangeEdge>,
     /// Blocks of each region that are not here.
     missing: Vec<u64>,
-    /// By the region's number; one without an entry has been dealt with, or nothing of it has come.
+    /// By the region's number. A region without an entry has been compared, or has no blocks yet.
     regions: BTreeMap<u64, Region>,
-    /// Those of `regions` that are all here.
+    /// Those of `regions` that are complete.
     whole: BTreeSet<u64>,
     /// Mirrors that brought something, or agreed with another.
     known: BTreeSet<MirrorId>,
-    /// Mirrors that have been asked for something: of a single one nothing can be compared.
+    /// Mirrors that have been asked for something. With a single one there is nothing to compare.
     asked: BTreeSet<MirrorId>,
     seed: [u8; 32],
-    /// What came first of all, until its mirror has been compared with another.
+    /// The first block of all, until its mirror has been compared with another one.
     first: Option<(MirrorId, u64, ChainingValue)>,
 }
 
@@ -105,7 +104,7 @@ impl CrossCheck {
         }
     }
 
-    /// What decides which blocks are compared; before anything comes.
+    /// Sets the seed that chooses the blocks to compare, before any block comes.
     pub(super) const fn seed(&mut self, seed: [u8; 32]) {
         self.seed = seed;
     }
@@ -124,12 +123,12 @@ impl CrossCheck {
         }
     }
 
-    /// Of two blocks of a region the one of lower rank is compared.
+    /// Of the blocks of a region, the one with the lowest rank is compared.
     fn rank(&self, block: u64) -> [u8; 32] {
         *blake3::keyed_hash(&self.seed, &block.to_le_bytes()).as_bytes()
     }
 
-    /// Has what is not compared yet of regions that are all here compared.
+    /// Starts the missing checks of complete regions.
     fn sample(&mut self) {
         if self.asked.len() < 2 {
             return;
@@ -139,7 +138,7 @@ impl CrossCheck {
             let first = number * CHECK_EVERY_BLOCKS;
             let mut under_way = false;
             for (_, check) in self.checks.range_mut(first..first + CHECK_EVERY_BLOCKS) {
-                // What it shows may be enough.
+                // Its result may be enough.
                 (check.needed, under_way) = (true, true);
             }
             if under_way {
@@ -164,22 +163,22 @@ impl CrossCheck {
         self.checks.values().filter(|check| check.needed && !check.asked).count() as u64
     }
 
-    /// Those of them that `mirror` may decide.
+    /// The waiting checks that `mirror` may decide.
     pub(super) fn waiting_for(&self, mirror: MirrorId) -> u64 {
         self.checks.values().filter(|check| check.waits_for(mirror)).count() as u64
     }
 
-    /// Whether nothing remains to be known of what is here.
+    /// Whether no comparison is missing.
     pub(super) fn is_settled(&self) -> bool {
         (self.asked.len() < 2 || self.whole.is_empty()) && self.checks.values().all(|check| !check.needed)
     }
 
-    /// Whether somebody is to bring the block once more.
+    /// Whether the block is wanted once more.
     pub(super) fn is_wanted(&self, block: u64) -> bool {
         self.checks.contains_key(&block)
     }
 
-    /// The same of this mirror.
+    /// Whether the block is wanted once more from `mirror`.
     pub(super) fn is_wanted_from(&self, mirror: MirrorId, block: u64) -> bool {
         self.checks.get(&block).is_some_and(|check| check.cvs.iter().all(|(m, _)| *m != mirror))
     }
@@ -191,13 +190,13 @@ impl CrossCheck {
         Some(block)
     }
 
-    /// The most blocks that a range from `first` on is to have: where there are mirrors to compare, it ends
-    /// with its region, so that whoever is asked for the next one compares it without a request of its own.
+    /// The most blocks of a range from `first` on. With several mirrors it ends with its region, so that the
+    /// mirror that is asked for the next one compares it without a request of its own.
     pub(super) fn most_from(&self, first: u64) -> u64 {
         if self.asked.len() < 2 { u64::MAX } else { CHECK_EVERY_BLOCKS - first % CHECK_EVERY_BLOCKS }
     }
 
-    /// `mirror` is asked for `first..end`: whether it is to be asked for the block before as well.
+    /// `mirror` is asked for `first..end`. Returns whether to ask it for the block before too.
     pub(super) fn took(&mut self, mirror: MirrorId, first: u64, end: u64) -> bool {
         if self.edges.len() >= EDGES_MAX {
             self.edges.pop_first();
@@ -223,7 +222,7 @@ impl CrossCheck {
         true
     }
 
-    /// Whoever was asked for these has not brought them.
+    /// A mirror that was asked for these blocks has not brought them.
     pub(super) fn release(&mut self, first: u64, end: u64) {
         for check in self.checks.range_mut(first..end).map(|(_, check)| check) {
             check.asked = false;
@@ -263,7 +262,7 @@ impl CrossCheck {
         }
     }
 
-    /// A block that is being checked has come from `mirror`. `others` are all that might still decide.
+    /// `mirror` brought a block that is being checked. `others` are the mirrors that might still decide.
     pub(super) fn compare(
         &mut self,
         mirror: MirrorId,
@@ -295,7 +294,7 @@ impl CrossCheck {
             if let Some((first, block, cv)) = self.first.take()
                 && !agree.contains(&first)
             {
-                // The others were compared with each other: it is its turn.
+                // The others were compared with each other: now the first one is checked.
                 let check = Check { cvs: vec![(first, cv)], needed: true, asked: false };
                 self.checks.entry(block).or_insert(check);
             }
@@ -316,7 +315,7 @@ impl CrossCheck {
         Comparison::Inconclusive
     }
 
-    /// A mirror has lied: what it brought is returned, and is missing again.
+    /// Bans a mirror and returns the blocks it brought, which are missing again.
     pub(super) fn ban(&mut self, mirror: MirrorId) -> Vec<u64> {
         for check in self.checks.values_mut() {
             check.cvs.retain(|(m, _)| *m != mirror);
@@ -344,14 +343,14 @@ impl CrossCheck {
         again
     }
 
-    /// Judges everything once more, because there are fewer mirrors to decide now.
+    /// Evaluates all checks again, because fewer mirrors can decide now.
     pub(super) fn recheck(&mut self, others: &BTreeSet<MirrorId>) -> Vec<(u64, Comparison)> {
         let blocks: Vec<u64> = self.checks.keys().copied().collect();
         let found = blocks.into_iter().map(|block| (block, self.check(block, others)));
         found.filter(|(_, found)| *found != Comparison::Inconclusive).collect()
     }
 
-    /// Does without the checks that nobody can make.
+    /// Drops the checks that no mirror can make.
     pub(super) fn waive(&mut self) {
         self.checks.retain(|_, check| check.cvs.len() > 1);
         self.regions.clear();

@@ -1,5 +1,5 @@
-//! Pieces with a SHA-256 each: their blocks are held until all are here. What is here without a gap is hashed
-//! at once, while the processor still has it in its cache: hashing a piece later takes half as long again.
+//! Pieces with a SHA-256 each: their blocks are held until all are here. Blocks without a gap before them are
+//! hashed at once, while they are in the processor's cache: hashing a piece later takes 50 % longer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -12,9 +12,9 @@ use crate::range_scheduler::MirrorId;
 
 /// The longest piece.
 pub const PIECE_BYTES_MAX: u64 = 64 << 20;
-/// Once the pieces that have been begun are so many bytes, no other ones are given out.
+/// Once the pieces under way have so many bytes, no other piece begins.
 pub const OPEN_BYTES: u64 = 128 << 20;
-/// Once they are so many bytes, what comes of others is dropped.
+/// Once they have so many bytes, blocks of other pieces are dropped.
 pub const OPEN_BYTES_MAX: u64 = 2 * OPEN_BYTES;
 
 /// A block that is here and not verified.
@@ -38,7 +38,7 @@ impl OpenPiece {
         Self { held: BTreeMap::new(), hasher: Sha256::new(), hashed: first }
     }
 
-    /// Takes a block, and hashes what it closes the gap to.
+    /// Takes a block, and hashes as far as there is no gap.
     fn hold(&mut self, block: u64, held: Unverified) {
         self.held.insert(block, held);
         while let Some(next) = self.held.get(&self.hashed) {
@@ -55,14 +55,14 @@ impl OpenPiece {
             self.held.remove(block);
         }
         if theirs.iter().any(|block| *block < self.hashed) {
-            // The rest is hashed once more when another block comes, and one will, for these are missing.
+            // The rest is hashed again when the next block comes.
             (self.hasher, self.hashed) = (Sha256::new(), first);
         }
         theirs
     }
 }
 
-/// What a mixed piece was made of that was wrong: which mirror sent what.
+/// Which mirror sent which block of a mixed piece that was wrong.
 type BadContributions = Vec<(u64, MirrorId, ChainingValue)>;
 
 /// A piece that has to come from one mirror alone.
@@ -73,13 +73,13 @@ struct SoleFetch {
     poisoned: BadContributions,
 }
 
-/// What a whole piece turned out to be.
+/// The result for a whole piece.
 pub(super) enum PieceOutcome {
-    /// Right: its blocks, and who had sent wrong ones before, each with one of them.
+    /// Right: its blocks, and the mirrors that sent wrong blocks before, each with one of these.
     Valid(BTreeMap<u64, Unverified>, Vec<(MirrorId, u64)>),
     /// Wrong, and all from this mirror.
     Bad(MirrorId),
-    /// Wrong, from several; one alone is to bring it again.
+    /// Wrong, from several mirrors. One mirror alone has to bring it again.
     Mixed,
 }
 

@@ -1,5 +1,5 @@
-//! Takes answers apart, however their bytes arrive: heads (RFC 9112 sections 2 to 5) and bodies (section 6).
-//! What could be understood in two ways is refused, for then one answer's end could be taken for the next.
+//! Parses answers from any split of their bytes: heads (RFC 9112 sections 2 to 5) and bodies (section 6).
+//! Ambiguous framing is refused: part of one answer could be taken for the next.
 
 use std::mem::MaybeUninit;
 
@@ -16,19 +16,19 @@ use crate::client::response_fields::content_length;
 const HEAD_BYTES_MAX: usize = 64 << 10;
 /// The most header fields of one head.
 const HEADERS_MAX: usize = 512;
-/// A head is looked at whenever more of it comes, up to so many bytes; after that when it is complete.
+/// A head of up to so many bytes is parsed whenever more of it comes; a longer one when it is complete.
 const EAGER_BYTES: usize = 4 << 10;
 /// The most interim answers (1xx) before an answer.
 const INTERIM_MAX: usize = 16;
-/// The longest line with a chunk's size, bytes: it may have extensions, which mean nothing here.
+/// The longest line with a chunk's size, bytes: it may have extensions, which are ignored.
 const CHUNK_LINE_BYTES_MAX: usize = 1 << 10;
 /// The longest trailer section, bytes.
 const TRAILER_BYTES_MAX: usize = 16 << 10;
 
-/// Where in a body the next byte is.
+/// The position in a body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Body {
-    /// Behind it.
+    /// At the end.
     #[default]
     End,
     /// So many bytes before its end.
@@ -39,16 +39,16 @@ enum Body {
     Chunk(u64),
     /// At the end of line that ends a chunk.
     ChunkEnd,
-    /// In the fields after the last chunk, after so many bytes of them.
+    /// In the fields after the last chunk, so many bytes into them.
     Trailers(usize),
-    /// It goes on as long as the connection.
+    /// The body ends with the connection.
     UntilClose,
 }
 
 /// What [`Parser::data`] found.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Bytes of the body; never none.
+    /// Bytes of the body; never empty.
     Data(Bytes),
     /// More bytes are needed.
     NeedMore,
@@ -56,13 +56,13 @@ pub(super) enum Step {
     End,
 }
 
-/// The state between two bytes.
+/// The state between two calls.
 #[derive(Debug, Default)]
 pub(super) struct Parser {
     body: Body,
     /// Interim answers since the last answer.
     interim: usize,
-    /// Bytes of an incomplete head in which its end was looked for.
+    /// Bytes of an incomplete head that have been searched for its end.
     scanned: usize,
     persists: bool,
     pipelines: bool,
@@ -79,7 +79,7 @@ impl Parser {
         self.pipelines
     }
 
-    /// What of the body is still to come, bytes, as far as is known.
+    /// Bytes of the body still to come, as far as is known.
     pub(super) const fn left_bytes(&self) -> u64 {
         match self.body {
             Body::Length(bytes) | Body::Chunk(bytes) => bytes,
@@ -88,7 +88,7 @@ impl Parser {
     }
 
     /// Takes the head of the next answer from `input`, and interim ones before it. `is_head`: it answers a
-    /// HEAD. `None`: it is not all there.
+    /// HEAD. `None`: it is incomplete.
     ///
     /// # Errors
     /// One clause: it is not HTTP, too long, or its framing is not clear.
@@ -132,7 +132,7 @@ impl Parser {
         }
     }
 
-    /// Whether a head's empty line has come; what was looked at is not looked at again.
+    /// Whether the empty line after a head has come. No byte is searched twice.
     fn is_ended(&mut self, input: &[u8]) -> bool {
         let seen = input.get(..HEAD_BYTES_MAX).unwrap_or(input);
         let new = seen.get(self.scanned.saturating_sub(3)..).unwrap_or_default();
@@ -143,7 +143,7 @@ impl Parser {
     /// Takes the next bytes of the body from `input`.
     ///
     /// # Errors
-    /// One clause: chunks that are none.
+    /// One clause: invalid chunks.
     pub(super) fn data(&mut self, input: &mut BytesMut) -> Result<Step, String> {
         loop {
             if self.body == Body::End {
@@ -206,10 +206,10 @@ impl Parser {
         }
     }
 
-    /// The connection has ended: so has the body, if that is how it ends.
+    /// The connection has ended. This ends a body without a length.
     ///
     /// # Errors
-    /// One clause: it should have gone on.
+    /// One clause: the body is incomplete.
     pub(super) fn close(&mut self) -> Result<(), String> {
         match self.body {
             Body::End | Body::UntilClose => {
@@ -231,7 +231,7 @@ fn at_most(input: &mut BytesMut, most: u64) -> Bytes {
     input.split_to(bytes).freeze()
 }
 
-/// Reads a head and how long it is. `None`: it is not all there.
+/// Parses a head and returns it with its length. `None`: it is incomplete.
 fn read(input: &[u8]) -> Result<Option<(usize, response::Parts)>, String> {
     let mut room = [const { MaybeUninit::uninit() }; HEADERS_MAX];
     let mut head = httparse::Response::new(&mut []);
@@ -254,7 +254,7 @@ fn read(input: &[u8]) -> Result<Option<(usize, response::Parts)>, String> {
     Ok(Some((bytes, response.into_parts().0)))
 }
 
-/// How the body of an answer that has one is framed: RFC 9112 section 6.3.
+/// The framing of a body (RFC 9112 section 6.3).
 fn framing(version: Version, headers: &HeaderMap) -> Result<Body, String> {
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     if let Some(coding) = codings.next() {
@@ -423,7 +423,7 @@ mod tests {
             |fields: usize| format!("HTTP/1.1 200 O\nContent-Length: 0\n{}\n", "A: b\n".repeat(fields));
         assert_eq!(all(&many(HEADERS_MAX - 1)), (vec![(200, vec![])], true));
         assert_eq!(all(&many(HEADERS_MAX)), (vec![], false));
-        // Without an end it is not waited for.
+        // An endless head is refused.
         let mut parser = Parser::default();
         let mut input = BytesMut::from(&b"HTTP/1.1 200 O\r\n"[..]);
         while input.len() < HEAD_BYTES_MAX {

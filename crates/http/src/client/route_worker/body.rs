@@ -1,4 +1,4 @@
-//! What becomes of a body: handed over, or read to its end so that the connection can be kept.
+//! Bodies: handed over, or read to the end so that the connection can be kept.
 
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ impl RouteWorker {
         Ok(())
     }
 
-    /// Reads a body that nobody wants to its end if that is cheap, and keeps the connection if it is.
+    /// Reads an unwanted body to its end and keeps the connection, if that is cheap.
     pub(super) async fn drain(&mut self, mut connection: Connection) {
         let drain = async {
             let mut read = 0_u64;
@@ -98,9 +98,9 @@ impl RouteWorker {
         }
     }
 
-    /// Keeps a connection whose body is at its end, if the server does.
+    /// Keeps a connection whose body has ended, if the server keeps it.
     pub(super) fn keep(&mut self, mut connection: Connection) {
-        // A server of HTTP/2 that says farewell still answers what it has taken (RFC 9113 section 6.8).
+        // An HTTP/2 server that sends GOAWAY still answers the requests before it (RFC 9113 section 6.8).
         if connection.unanswered() > 0 && (connection.persists() || connection.is_h2()) {
             self.pipelined = Some(connection);
             return;

@@ -1,4 +1,4 @@
-//! A fetch on its route's list.
+//! A fetch in its route's queue.
 
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
@@ -6,7 +6,7 @@ use url::Url;
 
 use crate::client::api::{FetchId, FetchRequest, RequestKind};
 
-/// A body that nobody wants is read to its end up to so many bytes, to keep the connection.
+/// An unwanted body of at most so many bytes is read to its end, to keep the connection.
 pub(super) const DRAINED_BYTES_MAX: u64 = 64 << 10;
 
 /// A fetch whose turn has not come. It is cancelled by dropping the other end of `cancelled`.
