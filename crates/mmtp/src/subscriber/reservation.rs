@@ -75,7 +75,7 @@ impl Subscriber {
         }
     }
 
-    /// Blocks of a content that somebody may be asked for and nobody has been.
+    /// Blocks of a content that are not assigned to anybody and may be assigned now: those below the horizon.
     #[must_use]
     pub fn blocks_unrequested(&self, download: DownloadId) -> u64 {
         self.downloads.get(download).map_or(0, Download::blocks_unrequested)

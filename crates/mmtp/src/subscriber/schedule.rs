@@ -374,7 +374,7 @@ mod tests {
 
     /// The dissertation's example of its Algorithm 1 (Fig. 4.3), in its fast form, with a block of one chunk
     /// for a packet: of 13.. the other subflow has asked 13, 15, 18 and 19, packet 14 is here, our own 16 and
-    /// 17 are pending; the window is 4. PendingRequest next: 20 and 21, and the next unrequested one is 22.
+    /// 17 are pending; the window is 4. Asked next: 20 and 21, and the next unrequested one is 22.
     #[test]
     fn the_example_of_algorithm_1() {
         let mut subscriber = Subscriber::new(&[0; 32]);

@@ -117,6 +117,9 @@ impl Download {
     /// `item` goes out to `source`: it is in flight, and in no queue. Only a request that has room for it may
     /// call this.
     pub(in crate::subscriber) fn request(&mut self, item: Item, source: SourceId, redundant: bool) {
+        // A path without work asks for the META to see whether its source answers, even if that is here.
+        let missing = self.need(item, source) == Need::ThisSource || item == Item::Meta;
+        debug_assert!(missing, "{item:?} is here, or not from source {source}");
         match item {
             Item::Meta => {
                 let Some(meta) = &mut self.meta else { return };

@@ -20,7 +20,7 @@ pub(super) const REJECTED_MAX: usize = 16;
 /// One content being fetched.
 pub(in crate::subscriber) struct Download {
     pub(in crate::subscriber) id: ContentId,
-    /// Blocks that nobody is to fetch yet.
+    /// Blocks that are missing and not assigned to anybody: any source may get them.
     pub(super) unrequested: RangeSet,
     /// Nobody is asked for this block, nor for those after it, unless somebody has been already.
     pub(super) horizon: u64,
@@ -128,7 +128,7 @@ impl Download {
         self.horizon = end_block;
     }
 
-    /// Blocks that somebody may be asked for and nobody has been.
+    /// Unrequested blocks below the horizon: those that may be assigned now.
     pub(in crate::subscriber) fn blocks_unrequested(&self) -> u64 {
         self.unrequested.len_below(self.horizon)
     }
