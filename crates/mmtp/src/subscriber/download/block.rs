@@ -6,7 +6,12 @@ use crate::subscriber::item::{PATHS_MAX, PathId, Queue, SourceId};
 /// Copies of one chunk in flight at most: the first, one asked redundantly on another path, and one as a
 /// probe.
 const COPIES_MAX: u32 = 3;
-const _: () = assert!(PATHS_MAX <= 256, "a path is a byte");
+
+/// A path in one byte: a block keeps one for each chunk.
+fn path_byte(p: PathId) -> u8 {
+    const { assert!(PATHS_MAX <= 256, "a path is a byte") };
+    u8::try_from(p).expect("a path below PATHS_MAX")
+}
 
 /// The state of each chunk. A chunk that is not here is in flight or in one [`Queue`].
 pub(super) struct OpenBlock {
@@ -18,7 +23,7 @@ pub(super) struct OpenBlock {
     pub(super) have: u64,
     /// Copies in flight, in binary: the lower bits, the higher bits. Also counted once a chunk is here.
     copies: [u64; 2],
-    /// In [`Queue::First`] of `opener`.
+    /// In [`Queue::First`] of `opener`; 0 if no path opened the block.
     first: u64,
     opener: u8,
     /// In [`Queue::Retry`] of the path in `retrier`.
@@ -38,15 +43,15 @@ pub(super) struct OpenBlock {
 }
 
 impl OpenBlock {
-    /// A block that nothing has been asked of; all its `chunks` wait for path `opener`.
-    pub(super) fn new(cut: ChunksPerBlock, chunks: u32, opener: PathId, opened: u64) -> Self {
+    /// A block that nothing has been asked of, with its chunks in no queue.
+    pub(super) fn new(cut: ChunksPerBlock, opened: u64) -> Self {
         Self {
             cut,
             opened,
             have: 0,
             copies: [0; 2],
-            first: if chunks >= 64 { u64::MAX } else { (1 << chunks) - 1 },
-            opener: opener as u8,
+            first: 0,
+            opener: 0,
             retry: 0,
             retrier: [0; 64],
             any: 0,
@@ -56,6 +61,12 @@ impl OpenBlock {
             exclusive_to: None,
             bytes: Vec::new(),
         }
+    }
+
+    /// Puts all `chunks` of a new block into [`Queue::First`] of the path that opened it.
+    pub(super) fn enqueue_first(&mut self, chunks: u32, opener: PathId) {
+        self.first = if chunks >= 64 { u64::MAX } else { (1 << chunks) - 1 };
+        self.opener = path_byte(opener);
     }
 
     /// Whether `source` may send of it.
@@ -124,7 +135,7 @@ impl OpenBlock {
             Queue::Any => self.any |= 1 << i,
             Queue::Retry(p) => {
                 self.retry |= 1 << i;
-                self.retrier[i as usize] = p as u8;
+                self.retrier[i as usize] = path_byte(p);
             }
             Queue::First(_) => debug_assert!(false, "only what is new"),
         }

@@ -103,18 +103,19 @@ impl Download {
         if set.is_empty() {
             self.assigned.remove(&p);
         }
-        self.put_block(block, cut, p, source);
+        let chunks = self.id.chunks_in_block(block, cut);
+        self.put_block(block, cut, source).enqueue_first(chunks, p);
         self.waiting.insert((Queue::First(p), Unit::Block(block)));
         Some(block)
     }
 
-    pub(super) fn put_block(&mut self, block: u64, cut: ChunksPerBlock, opener: PathId, source: SourceId) {
+    /// Opens a block, with its chunks in no queue.
+    pub(super) fn put_block(&mut self, block: u64, cut: ChunksPerBlock, source: SourceId) -> &mut OpenBlock {
         self.epoch += 1;
-        let chunks = self.id.chunks_in_block(block, cut);
-        let mut new = OpenBlock::new(cut, chunks, opener, self.epoch);
+        let mut new = OpenBlock::new(cut, self.epoch);
         new.exclusive_to = self.rejected.contains_key(&block).then_some(source);
-        let old = self.open.insert(block, new);
-        debug_assert!(old.is_none(), "block {block} is open already");
+        debug_assert!(!self.open.contains_key(&block), "block {block} is open already");
+        self.open.entry(block).or_insert(new)
     }
 
     pub(super) fn take_open(&mut self, block: u64) -> Option<OpenBlock> {

@@ -97,8 +97,7 @@ impl Download {
                 debug_assert!(unbegun, "block {block} was in no state");
             }
         }
-        self.put_block(block, cut, 0, source);
-        self.open.get_mut(&block)?.dequeue(0);
+        self.put_block(block, cut, source);
         Some(self.insert_chunk(source, cut, block, bytes, None))
     }
 
