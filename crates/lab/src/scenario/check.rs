@@ -163,9 +163,7 @@ impl Scenario {
         }
         for (index, drop) in link.drop_of.iter().enumerate() {
             let at = |field: &str| at(&format!("drop_of.{index}.{field}"));
-            let flow = self.flow_of(&drop.flow, at("flow"))?;
-            let path = flow.paths.get(drop.path);
-            ensure(path.is_some(), at("path"), || no_path(drop.path, &drop.flow, flow))?;
+            self.flow_of(&drop.flow, at("flow"))?.has_path(&drop.flow, drop.path, at("path"))?;
             ensure(drop.nth > 0, at("nth"), || "packets are counted from 1".into())?;
         }
         ensure(link.weight.is_none() || link.medium.is_some(), at("weight"), || {
@@ -312,11 +310,14 @@ impl Scenario {
     }
 }
 
-fn no_path(path: usize, name: &str, flow: &Flow) -> String {
-    format!(
-        "flow `{name}` has no path {path}: they are counted from 0 to {}",
-        flow.paths.len().saturating_sub(1)
-    )
+impl Flow {
+    /// Whether this flow, called `name`, has a path of this number.
+    fn has_path(&self, name: &str, path: usize, key: String) -> Checked {
+        ensure(path < self.paths.len(), key, || {
+            let last = self.paths.len().saturating_sub(1);
+            format!("flow `{name}` has no path {path}: they are counted from 0 to {last}")
+        })
+    }
 }
 
 /// Names are parts of dotted keys and of lines like `mp/0`.

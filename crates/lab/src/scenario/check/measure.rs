@@ -5,7 +5,7 @@ use algo::Span;
 use super::super::error::{ScenarioError, hint};
 use super::super::notes::{KERNEL_PREFIX, Range, RangeError};
 use super::super::{Assert, Condition, Measure, Scenario};
-use super::{Checked, MEASURES_MAX, controller, ensure, no_path};
+use super::{Checked, MEASURES_MAX, controller, ensure};
 use crate::metric::{Reference, metric};
 
 /// All measures and conditions.
@@ -67,8 +67,7 @@ fn subject(scenario: &Scenario, measure: &Measure, key: &str) -> Checked {
         ensure(needs.flows, at("paths"), || "paths are of flows, and this kind is about links".into())?;
         for (index, path) in measure.paths.iter().enumerate() {
             for (name, flow) in flows() {
-                let key = at(&format!("paths.{index}"));
-                ensure(*path < flow.paths.len(), key, || no_path(*path, name, flow))?;
+                flow.has_path(name, *path, at(&format!("paths.{index}")))?;
             }
         }
     }
@@ -174,12 +173,19 @@ fn asserted(scenario: &Scenario, condition: &Assert, key: &str) -> Checked {
         (Some(link), None) if of_link => {
             has_rate(scenario, link, at("link"), condition.what == Condition::Utilisation)?;
         }
-        (None, Some(flow)) if !of_link => drop(scenario.flow_of(flow, at("flow"))?),
+        (None, Some(name)) if !of_link => {
+            let flow = scenario.flow_of(name, at("flow"))?;
+            condition.path.map_or(Ok(()), |path| flow.has_path(name, path, at("path")))?;
+        }
         _ if of_link => {
             return Err(ScenarioError::at(key, "this is about a link: name it (`link`), and no flow"));
         }
         _ => return Err(ScenarioError::at(key, "this is about a flow: name it (`flow`), and no link")),
     }
+    let of_paths = matches!(condition.what, Condition::Rtt | Condition::Goodput);
+    ensure(of_paths || condition.path.is_none(), at("path"), || {
+        "only `rtt` and `goodput` are known of one path: leave `path` out".into()
+    })?;
     match (condition.at_least, condition.at_most) {
         (None, None) => Err(ScenarioError::at(key, "say `at_least` or `at_most`")),
         (Some(least), Some(most)) if least > most => Err(ScenarioError::at(
@@ -235,6 +241,9 @@ mod tests {
                 "what = \"rtt\"\n        flow = \"pm\"",
                 "did you mean `mp`",
             ),
+            ("at_least = 49", "at_least = 49\npath = 2", "assert.1.path: flow `mp` has no path 2: they are"),
+            ("at_least = 49", "at_least = 49\npath = \"1\"", "assert.1.path: \"1\" should be a number"),
+            ("at_least = 10\n", "at_least = 10\npath = 0\n", "assert.0.path: only `rtt` and `goodput` are"),
             ("at_least = 10\n", "\n", "say `at_least` or `at_most`"),
             ("at_most = 120", "at_most = 12", "49 is more than 12"),
         ] {
