@@ -49,6 +49,7 @@
 
 mod codel;
 pub mod config;
+pub mod cross_traffic;
 mod event_link;
 mod fifo_link;
 pub mod link;
@@ -66,6 +67,7 @@ pub mod trace;
 mod transmitter;
 
 pub use config::{Discipline, LinkChange, LinkConfig, VictimPolicy};
+pub use cross_traffic::{CrossTraffic, CrossTrafficSource};
 pub use link::Link;
 pub use loss::GilbertElliott;
 pub use medium::MediumId;

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use algo::Span;
 use algo::control::{Algorithm, Window};
 use mmtp::subscriber::Grouping;
-use sim::{LinkId, Stats};
+use sim::Stats;
 
 use super::flow_instances::{FlowInstance, flow_instances};
 use super::groups::TopologyGroups;
 use super::links::{Links, UNRATED};
 use super::observations::{FlowEnd, Observe, ObservedFlow};
 use crate::content::Content;
-use crate::packet_flows::{Burst, CbrConfig, FlowConfig, FlowId};
+use crate::packet_flows::{FlowConfig, FlowId};
 use crate::scenario::{Flow, Groups, Path, Scenario, Transport};
 use crate::sim_source::Misbehaviour;
 use crate::simulation::{
@@ -73,18 +73,8 @@ impl SimulatedScenario {
             });
         }
         for (name, cbr) in &scenario.cbr {
-            let via: Vec<LinkId> = cbr.via.iter().map(|link| world.links.ids[link]).collect();
-            let packet_bytes = world.links.packet_bytes;
-            let config = CbrConfig {
-                name: format!("cbr {name}"),
-                route: world.simulation.route(&via),
-                rate: cbr.rate.rate(packet_bytes),
-                packet_bytes: packet_bytes as u16,
-                burst: cbr.on.map(|on| Burst { on: on.0, off: cbr.off.0 }),
-                start: cbr.start.time(),
-                stop: cbr.stop.map(|stop| stop.time()),
-            };
-            world.simulation.packet_flows_mut().cbr(&config);
+            let config = world.links.cross_traffic(world.simulation.net_mut(), seed, name, cbr);
+            world.simulation.packet_flows_mut().cross_traffic(config);
         }
         world.faults(scenario, &sources);
         world
