@@ -33,50 +33,30 @@ import time
 import zlib
 from functools import partial
 
-from stack import Failed, Lab, ROOT, all_of, finish, write
+sys.dont_write_bytecode = True
+import peers  # noqa: E402
+import report  # noqa: E402
+import testbed  # noqa: E402
+from stack import Failed, Lab, PAYLOAD, ROOT, all_of, finish, scenario, write  # noqa: E402
 
 SHM = "/dev/shm" if os.path.isdir("/dev/shm") else None
-RTT = "20 ms"
-#: TCP payload of a packet that fills the links' MTU.
-PAYLOAD = 1448 / 1500
+RTT_MS = 20
 STALL_S = 3
 LINK_BYTES = 400_000_000
 CPU_BYTES = 1_000_000_000
 #: Directories of small files: how many, how long each.
 SMALL = [(10_000, 10_000), (1_000, 100_000)]
-SMALL_RTT = "50 ms"
-FLIP_EVERY = 1_000_000
+SMALL_RTT_MS = 50
 #: A run that takes longer has failed.
 LIMIT_S = 120
 
 
-def world(rates, shared=False, rtt=RTT):
+def world(rates, shared=False, rtt_ms=RTT_MS):
     """Links of these rates and a flow over each; or one link, and the flow's paths and another flow over it."""
     names = ["c"] if shared else [f"x{n}" for n in range(len(rates))]
-    text = 'title = "bench"\nduration = "60 s"\n'
-    for name, rate in zip(names, rates):
-        text += f'[link.{name}]\nrate = "{rate} Mbit/s"\nqueue = "{rtt}"\n'
-    for flow, paths in (("mm", names * 3 if shared else names), ("sp", names if shared else [])):
-        if paths:
-            paths = ", ".join(f'{{ via = ["{via}"], rtt = "{rtt}" }}' for via in paths)
-            text += f"[flow.{flow}]\npaths = [{paths}]\n"
-    return text
-
-
-def flip(path, into):
-    shutil.copyfile(path, into)
-    with open(into, "r+b") as f:
-        for at in range(FLIP_EVERY // 2, os.path.getsize(path), FLIP_EVERY):
-            f.seek(at)
-            eight = f.read(8)
-            f.seek(at)
-            f.write(bytes(b ^ 0xFF for b in eight))
-
-
-def cpu_of(pid):
-    with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stat:
-        fields = stat.read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    flows = {"mm": names * 3, "sp": names} if shared else {"mm": names}
+    return scenario({name: (rate, rtt_ms) for name, rate in zip(names, rates)},
+                    {flow: [(name, rtt_ms) for name in links] for flow, links in flows.items()})
 
 
 class Files:
@@ -94,7 +74,7 @@ class Files:
     def spoil(self):
         bad = os.path.join(self.root, "bad/bare", self.name)
         if not os.path.exists(bad):
-            flip(self.path, bad)
+            peers.flip(self.path, bad)
             os.link(bad, os.path.join(self.root, "bad/full", self.name))
 
     def lists(self, hosts):
@@ -279,7 +259,7 @@ class Bench:
             os.makedirs(into, exist_ok=True)
             with open(os.path.join(into, f"f{number}.bin"), "wb") as f:
                 f.write(number.to_bytes(8, "big") + block[8:])
-        place = World(self.binary, self.name("small"), world([100], rtt=SMALL_RTT), self.options.cc, 1)
+        place = World(self.binary, self.name("small"), world([100], rtt_ms=SMALL_RTT_MS), self.options.cc, 1)
         try:
             host = "10.1.0.1:8000"
             place.lab.nginx("mm.tx", host, root)
@@ -321,9 +301,9 @@ class Bench:
             none = lambda argv: [argv[0], "--file-allocation=none", *argv[1:]] if argv[0] == "aria2c" else argv
             for _ in range(max(self.options.runs, 3)):
                 for what in wanted:
-                    before = sum(map(cpu_of, place.lab.servers))
+                    before = sum(map(testbed.cpu_of, place.lab.servers))
                     row = self.one(place, files, "mm.rx", none(all_tools[what]))
-                    served = sum(map(cpu_of, place.lab.servers)) - before
+                    served = sum(map(testbed.cpu_of, place.lab.servers)) - before
                     row.pop("said")
                     gb = files.size / 1e9
                     self.add("cpu", what, row | {"cpu_s_per_gb": row["cpu_s"] / gb, "server_s_per_gb": served / gb})
@@ -391,32 +371,30 @@ def outcomes(runs):
 
 def print_tables(rows):
     for table, tools_ in rows.items():
-        if table in ("equal", "unequal", "stall", "corrupt") or table.startswith("small"):
-            named = " culprit named |" if table == "corrupt" else ""
-            ideal = next(iter(tools_.values()))[0]["ideal_s"]
-            print(f"\n{table}: ideal {ideal:.2f} s\n\n| {table} | wall s (range) | of ideal rate | over ideal time | file |{named}")
-            print("| --- | ---: | ---: | ---: | --- |" + (" --- |" if named else ""))
-            for what, runs in tools_.items():
-                walls = [run["wall_s"] for run in runs]
-                over = 100 * (median(runs, "wall_s") / ideal - 1)
-                print(f"| {what} | {statistics.median(walls):.2f} ({min(walls):.2f}–{max(walls):.2f}) "
-                      f"| {100 * median(runs, 'of_ideal'):.1f} % | {over:+.1f} % | {outcomes(runs)} |"
-                      + (f" {'yes' if all(r['right_named'] for r in runs) else 'no'} |" if named else ""))
-        elif table == "cpu":
-            print("\n| 1 GB over loopback, three mirrors | wall s | CPU s/GB of the client | of the servers | file |")
-            print("| --- | ---: | ---: | ---: | --- |")
-            for what, runs in tools_.items():
-                print(f"| {what} | {median(runs, 'wall_s'):.2f} | {median(runs, 'cpu_s_per_gb'):.2f} "
-                      f"| {median(runs, 'server_s_per_gb'):.2f} | {outcomes(runs)} |")
+        if table == "cpu":
+            head = ["1 GB over loopback, three mirrors", "wall s", "CPU s/GB of the client", "of the servers", "file"]
+            cells = [[what, *(f"{median(runs, key):.2f}" for key in ("wall_s", "cpu_s_per_gb", "server_s_per_gb")),
+                      outcomes(runs)] for what, runs in tools_.items()]
         elif table == "shared":
-            print("\n| beside one curl, one link of 100 Mbit/s | TCP | curl keeps (sd; range) | link used | runs |")
-            print("| --- | --- | ---: | ---: | ---: |")
+            head = ["beside one curl, one link of 100 Mbit/s", "TCP", "curl keeps (sd; range)", "link used", "runs"]
+            cells = []
             for what, runs in sorted(tools_.items(), key=lambda item: item[0].split(" | ")[1]):
                 kept = [100 * run["kept"] for run in runs]
                 sd = statistics.stdev(kept) if len(kept) > 1 else 0
-                tool, cc = what.split(" | ")
-                print(f"| {tool} | {cc} | {statistics.mean(kept):.1f} % ({sd:.1f}; {min(kept):.1f}–{max(kept):.1f}) "
-                      f"| {100 * median(runs, 'used'):.1f} % | {len(runs)} |")
+                cells.append([*what.split(" | "), f"{statistics.mean(kept):.1f} % ({sd:.1f}; {min(kept):.1f}–{max(kept):.1f})",
+                              f"{100 * median(runs, 'used'):.1f} %", len(runs)])
+        else:
+            ideal = next(iter(tools_.values()))[0]["ideal_s"]
+            print(f"\n{table}: ideal {ideal:.2f} s")
+            head = [table, "wall s (range)", "of ideal rate", "over ideal time", "file"]
+            cells = [[what, report.spread(runs), f"{100 * median(runs, 'of_ideal'):.1f} %",
+                      f"{100 * (median(runs, 'wall_s') / ideal - 1):+.1f} %", outcomes(runs)]
+                     for what, runs in tools_.items()]
+            if table == "corrupt":
+                head.append("culprit named")
+                for row, runs in zip(cells, tools_.values()):
+                    row.append("yes" if all(run["right_named"] for run in runs) else "no")
+        print("\n" + report.markdown(head, cells))
 
 
 LINKS = ["get", "get, leaf list", "get --disjoint", "get --disjoint, Metalink with pieces",

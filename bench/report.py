@@ -63,7 +63,8 @@ def _median(runs, value):
     return statistics.median(value(r) for r in runs)
 
 
-def _spread(runs):
+def spread(runs):
+    """The median and the range of their times."""
     walls = [r["wall_s"] for r in runs]
     return f"{statistics.median(walls):.2f} ({min(walls):.2f}–{max(walls):.2f})"
 
@@ -108,7 +109,7 @@ def _loopback(result):
         client = _median(runs, lambda r: r["cpu_s"]) / gigabytes
         total = _median(runs, lambda r: r["cpu_s"] + r["cpu_sources_s"]) / gigabytes
         rate = gigabytes * 8 / _median(runs, lambda r: r["wall_s"])
-        return [_spread(runs), f"{rate:.2f}", f"{client:.2f}", f"{total:.2f}",
+        return [spread(runs), f"{rate:.2f}", f"{client:.2f}", f"{total:.2f}",
                 f"{_median(runs, lambda r: r['rss_mib']):.0f}"]
 
     rows = _rows(result, cells)
@@ -137,7 +138,7 @@ def _links(result):
         def cells(runs, bed=bed, mbit=mbit, ideal=ideal):
             wall = _median(runs, lambda r: r["wall_s"])
             rate = bed["bytes"] * 8 / wall / 1e6
-            return [_spread(runs), f"{rate:.1f}", f"{100 * ideal / wall:.1f} %", f"{100 * rate / sum(mbit):.1f} %",
+            return [spread(runs), f"{rate:.1f}", f"{100 * ideal / wall:.1f} %", f"{100 * rate / sum(mbit):.1f} %",
                     "/".join(f"{statistics.median(link) / 1e6:.0f}" for link in zip(*(r["carried"] for r in runs)))]
 
         rows = _rows(bed, cells)
@@ -159,7 +160,7 @@ def _links(result):
 def _against(result, what):
     def cells(runs):
         wall = _median(runs, lambda r: r["wall_s"])
-        return [_spread(runs), f"{100 * (wall / result['ideal_s'] - 1):+.1f} %"]
+        return [spread(runs), f"{100 * (wall / result['ideal_s'] - 1):+.1f} %"]
 
     head = [what, "wall s (range)", "over ideal", "file"]
     return markdown(head, _rows(result, cells))

@@ -24,27 +24,32 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+sys.dont_write_bytecode = True
+import report  # noqa: E402
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 WARM_S = 8
 
-LINK = 'rate = "100 Mbit/s"\nqueue = "{queue}"\n'
+#: TCP payload of a packet that fills the links' MTU.
+PAYLOAD = 1448 / 1500
 
 
 def scenario(links, flows):
+    """Of links, each with its rate in Mbit/s and its queue in ms, and flows, whose paths are a link and an RTT in ms."""
     text = 'title = "bench"\nduration = "60 s"\n'
-    for name, queue in links.items():
-        text += f"[link.{name}]\n" + LINK.format(queue=queue)
+    for name, (rate, queue) in links.items():
+        text += f'[link.{name}]\nrate = "{rate} Mbit/s"\nqueue = "{queue} ms"\n'
     for name, paths in flows.items():
-        paths = ", ".join(f'{{ via = ["{via}"], rtt = "{rtt}" }}' for via, rtt in paths)
+        paths = ", ".join(f'{{ via = ["{via}"], rtt = "{rtt} ms" }}' for via, rtt in paths)
         text += f"[flow.{name}]\npaths = [{paths}]\n"
     return text
 
 
-SHARED = scenario({"c": "20 ms"}, {"mm": [("c", "20 ms")] * 3, "sp": [("c", "20 ms")]})
-CONTROL = scenario({"c": "20 ms"}, {"a": [("c", "20 ms")], "b": [("c", "20 ms")], "sp": [("c", "20 ms")]})
-DISJOINT = scenario({"x": "20 ms", "y": "20 ms", "z": "20 ms"}, {"mm": [(link, "20 ms") for link in "xyz"]})
-TWO = scenario({"x": "20 ms", "y": "20 ms"}, {"mm": [("x", "20 ms"), ("y", "20 ms")]})
-SKEWED = scenario({"x": "10 ms", "y": "50 ms"}, {"mm": [("x", "10 ms"), ("y", "50 ms")]})
+SHARED = scenario({"c": (100, 20)}, {"mm": [("c", 20)] * 3, "sp": [("c", 20)]})
+CONTROL = scenario({"c": (100, 20)}, {flow: [("c", 20)] for flow in ("a", "b", "sp")})
+DISJOINT = scenario({link: (100, 20) for link in "xyz"}, {"mm": [(link, 20) for link in "xyz"]})
+TWO = scenario({"x": (100, 20), "y": (100, 20)}, {"mm": [("x", 20), ("y", 20)]})
+SKEWED = scenario({"x": (100, 10), "y": (100, 50)}, {"mm": [("x", 10), ("y", 50)]})
 
 NGINX = """daemon off; master_process off; worker_processes 1; pid {dir}/nginx{n}.pid; error_log stderr error;
 events {{ worker_connections 256; }}
@@ -330,10 +335,10 @@ def main():
     if options.json:
         print(json.dumps([row for runs in rows.values() for row in runs]))
     else:
-        print("| what | TCP keeps % | links used % | runs |\n| --- | --- | --- | --- |")
-        for what, runs in rows.items():
-            mean = lambda key: "" if key not in runs[0] else f"{sum(row[key] for row in runs) / len(runs):.1f}"
-            print(f"| {what} | {mean('kept_percent')} | {mean('used_percent')} | {len(runs)} |")
+        mean = lambda runs, key: f"{sum(row[key] for row in runs) / len(runs):.1f}" if key in runs[0] else ""
+        print(report.markdown(["what", "TCP keeps %", "links used %", "runs"],
+                              [[what, mean(runs, "kept_percent"), mean(runs, "used_percent"), len(runs)]
+                               for what, runs in rows.items()]))
     if failed:
         sys.exit(f"{failed} runs failed")
 
