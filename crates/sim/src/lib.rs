@@ -23,6 +23,7 @@
 //! * [`queue`]: [`EventQueue`], what happens next: by time, then by insertion; `radix_heap`
 //!   is its store for what is not near.
 //! * [`net`]: [`Net`], a machine: links, routes, one queue of wake-ups.
+//! * [`cross_traffic`]: [`CrossTraffic`], packets at a constant rate or in bursts, whatever the queues do.
 //!
 //! ```
 //! use algo::{Machine, Output, Rate, Span, Time};

@@ -31,15 +31,12 @@ pub(super) struct SimulatedScenario {
     pub(super) simulation: Simulation,
     links: Links,
     pub(super) flows: Vec<FlowHandle>,
+    /// What is to be noted of each flow.
+    pub(super) observed: Vec<ObservedFlow>,
 }
 
 /// A flow in the world; each of several copies is one.
 pub(super) struct FlowHandle {
-    /// Its own name,
-    pub(super) name: String,
-    /// and the scenario's.
-    pub(super) base: String,
-    pub(super) paths: usize,
     pub(super) backend: FlowBackend,
     /// Which paths share a link.
     pub(super) topology: TopologyGroups,
@@ -56,21 +53,16 @@ impl SimulatedScenario {
     pub(super) fn new(scenario: &Scenario, controller: &str, seed: u64) -> Self {
         let mut simulation = Simulation::new(seed);
         let links = Links::build(scenario, simulation.net_mut());
-        let mut world = Self { simulation, links, flows: Vec::new() };
+        let mut world = Self { simulation, links, flows: Vec::new(), observed: Vec::new() };
         let sources = world.sources(scenario);
         for instance in flow_instances(scenario, controller, seed) {
             let backend = match instance.flow.transport {
                 Transport::Packet => world.packet_flow(scenario, &instance),
                 Transport::Mmtp => world.mmtp_flow(scenario, &instance, &sources),
             };
-            let (topology, paths) = (TopologyGroups::new(scenario, instance.flow), instance.flow.paths.len());
-            world.flows.push(FlowHandle {
-                name: instance.name,
-                base: instance.base.into(),
-                paths,
-                backend,
-                topology,
-            });
+            let topology = TopologyGroups::new(scenario, instance.flow);
+            world.flows.push(FlowHandle { backend, topology });
+            world.observed.push(instance.observed());
         }
         for (name, cbr) in &scenario.cbr {
             let config = world.links.cross_traffic(world.simulation.net_mut(), seed, name, cbr);
@@ -190,20 +182,9 @@ impl SimulatedScenario {
         self.links.packet_bytes
     }
 
-    /// The flows, for notes of them.
-    pub(super) fn noted(&self) -> Vec<ObservedFlow> {
-        let noted = |flow: &FlowHandle| ObservedFlow {
-            name: flow.name.clone(),
-            base: flow.base.clone(),
-            paths: flow.paths,
-            end: FlowEnd::default(),
-        };
-        self.flows.iter().map(noted).collect()
-    }
-
     /// Packets that left links of the scenario with a rate, which queue.
     pub(super) fn link_packets(&self, scenario: &Scenario) -> u64 {
-        let rated = scenario.link.iter().filter(|(_, link)| link.rate.is_some() || link.trace.is_some());
+        let rated = scenario.link.iter().filter(|(_, link)| link.is_limited());
         rated.map(|(name, _)| self.simulation.stats(self.links.ids[name]).delivered).sum()
     }
 
@@ -268,12 +249,12 @@ impl Observe for SimulatedScenario {
     }
 
     fn misgrouped(&self, flow: usize) -> Option<(bool, bool)> {
-        let FlowHandle { backend, paths, topology, .. } = &self.flows[flow];
+        let FlowHandle { backend, topology } = &self.flows[flow];
         let groups = || match *backend {
             FlowBackend::PacketFlow(no) => self.simulation.packet_flows().groups(no),
             FlowBackend::Receiver(r, _) => self.simulation.paths(r).iter().map(|path| path.group).collect(),
         };
-        Some(if *paths < 2 { (false, false) } else { topology.mismatches(&groups()) })
+        Some(if topology.0.len() < 2 { (false, false) } else { topology.mismatches(&groups()) })
     }
 
     /// NMCC's factor m (Thomas, dissertation, equation (4.7)) of the largest group.

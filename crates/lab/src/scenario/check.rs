@@ -5,7 +5,7 @@ mod measure;
 use algo::Span;
 use algo::control::{ALGORITHMS, Algorithm};
 
-use super::error::{ScenarioError, hint};
+use super::error::{ScenarioError, hint, missing};
 use super::{Cbr, Fault, Flow, Link, Path, RateSpec, Scenario, SizeSpec, Transport};
 
 /// The most links a scenario may have.
@@ -127,9 +127,8 @@ impl Scenario {
         ensure(queues.len() <= 1, key, || {
             format!("one queue discipline at a time, not {}", queues.join(" and "))
         })?;
-        let paced = link.rate.is_some() || link.trace.is_some();
         for (field, amount) in [("queue", link.queue), ("mark_above", link.mark_above)] {
-            ensure(paced || !matches!(amount, Some(SizeSpec::Time(_))), at(field), || {
+            ensure(link.is_limited() || !matches!(amount, Some(SizeSpec::Time(_))), at(field), || {
                 "a time means what the link sends in it, so the link needs a `rate`".into()
             })?;
         }
@@ -234,9 +233,8 @@ impl Scenario {
                 path.rtt
             )
         })?;
-        let limits = |link: &Link| link.rate.is_some() || link.trace.is_some();
-        let limited =
-            path.access.is_some() || path.via.iter().any(|name| self.link.get(name).is_some_and(limits));
+        let limited = path.access.is_some()
+            || path.via.iter().any(|name| self.link.get(name).is_some_and(Link::is_limited));
         ensure(limited, at("via"), || {
             "nothing on this path limits the flow: give one of its links a `rate`, or the path an `access`"
                 .into()
@@ -296,16 +294,14 @@ impl Scenario {
     /// The link of this name.
     fn link_of(&self, name: &str, key: String) -> Result<&Link, ScenarioError> {
         self.link.get(name).ok_or_else(|| {
-            let hint = hint(name, self.link.keys().map(String::as_str));
-            ScenarioError::at(key, format!("there is no link `{name}`{hint}"))
+            ScenarioError::at(key, missing("link", name, self.link.keys().map(String::as_str)))
         })
     }
 
     /// The flow of this name.
     fn flow_of(&self, name: &str, key: String) -> Result<&Flow, ScenarioError> {
         self.flow.get(name).ok_or_else(|| {
-            let hint = hint(name, self.flow.keys().map(String::as_str));
-            ScenarioError::at(key, format!("there is no flow `{name}`{hint}"))
+            ScenarioError::at(key, missing("flow", name, self.flow.keys().map(String::as_str)))
         })
     }
 }

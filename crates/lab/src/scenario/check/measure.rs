@@ -2,7 +2,7 @@
 
 use algo::Span;
 
-use super::super::error::{ScenarioError, hint};
+use super::super::error::{ScenarioError, missing};
 use super::super::notes::{KERNEL_PREFIX, Range, RangeError};
 use super::super::{Assert, Condition, Measure, Scenario};
 use super::{Checked, MEASURES_MAX, controller, ensure};
@@ -83,9 +83,7 @@ fn subject(scenario: &Scenario, measure: &Measure, key: &str) -> Checked {
 
 fn has_rate(scenario: &Scenario, name: &str, key: String, needed: bool) -> Checked {
     let link = scenario.link_of(name, key.clone())?;
-    ensure(!needed || link.rate.is_some() || link.trace.is_some(), key, || {
-        format!("link `{name}` has no `rate` to compare with")
-    })
+    ensure(!needed || link.is_limited(), key, || format!("link `{name}` has no `rate` to compare with"))
 }
 
 /// When, and compared with what.
@@ -104,9 +102,7 @@ fn window(scenario: &Scenario, measure: &Measure, key: &str) -> Checked {
     }
     if let Some(versus) = &measure.versus {
         let cases = || scenario.case.iter().map(|case| case.name.as_str());
-        ensure(cases().any(|name| name == versus), at("versus"), || {
-            format!("there is no case `{versus}`{}", hint(versus, cases()))
-        })?;
+        ensure(cases().any(|name| name == versus), at("versus"), || missing("case", versus, cases()))?;
     }
     Ok(())
 }
@@ -146,11 +142,11 @@ fn refers(scenario: &Scenario, whose: &str) -> Result<(), String> {
         return Ok(());
     }
     match whose.split_once('/') {
-        Some((case, _)) if !is_case(case) => Err(format!("there is no case `{case}`{}", hint(case, cases()))),
+        Some((case, _)) if !is_case(case) => Err(missing("case", case, cases())),
         Some((_, name)) => controller(name),
         None => {
             let names = cases().chain(scenario.controllers.iter().map(String::as_str));
-            Err(format!("there is no case or controller `{whose}`{}", hint(whose, names)))
+            Err(missing("case or controller", whose, names))
         }
     }
 }
