@@ -151,7 +151,7 @@ def once(options, key, row, path):
         return {"failed": str(why)}
     finally:
         if run:
-            run.world.end()
+            run.world.close()
 
 
 def measure(options, key):

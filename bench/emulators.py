@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import closing
 
 import report
 from stack import Lab, PAYLOAD, ROOT, scenario
@@ -84,14 +85,12 @@ class Ours:
         self.binary = options.bin
 
     def over(self, rtt_ms, rate_mbps, server, client):
-        lab = Lab(self.binary, "emulators", scenario({"x": (rate_mbps, 20)}, {"f": [("x", rtt_ms)]}))
-        try:
+        text = scenario({"x": (rate_mbps, 20)}, {"f": [("x", rtt_ms)]})
+        with closing(Lab(self.binary, "emulators", text)) as lab:
             child = start(*lab.command("f.rx", *server))
             text = run(*lab.command("f.tx", *client("10.1.255.1")))
             stop(child)
             return text
-        finally:
-            lab.end()
 
     def delay(self, seconds):
         probe = lambda at: (sys.executable, "-c", PROBE, at, 7000, seconds)

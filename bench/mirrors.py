@@ -31,6 +31,7 @@ import tempfile
 import threading
 import time
 import zlib
+from contextlib import closing
 from functools import partial
 
 sys.dont_write_bytecode = True
@@ -110,11 +111,11 @@ class World:
                 if host.endswith(".rx"):
                     self.lab.run(host, "sysctl", "-qw", "net.ipv4.tcp_rmem=4096 131072 6291456")
         except Failed:
-            self.end()
+            self.close()
             raise
 
-    def end(self):
-        self.lab.end()
+    def close(self):
+        self.lab.close()
         shutil.rmtree(self.out, ignore_errors=True)
 
     def timed(self, host, argv, at=None, out=None):
@@ -216,8 +217,7 @@ class Bench:
         files = self.content("f", self.options.bytes or LINK_BYTES)
         if bad is not None:
             files.spoil()
-        place = World(self.binary, self.name(table), world(rates), self.options.cc, len(rates))
-        try:
+        with closing(World(self.binary, self.name(table), world(rates), self.options.cc, len(rates))) as place:
             hosts = [f"10.1.{p}.1:8000" for p in range(len(rates))]
             for p, host in enumerate(hosts):
                 place.lab.nginx("mm.tx", host, os.path.join(files.root, "bad" if p == bad else "good"))
@@ -245,8 +245,6 @@ class Bench:
                         row["right_named"] = row["named"] == [hosts[bad]]
                     self.add(table, what, row)
                     time.sleep(0.3)
-        finally:
-            place.end()
 
     def small(self, count, size, wanted):
         """A directory over one mirror; every program gets an empty one to fill."""
@@ -284,13 +282,12 @@ class Bench:
                             "file": "right" if right else "refused" if row["rc"] else "WRONG"}
                     self.add(f"small: {name}", what, row)
         finally:
-            place.end()
+            place.close()
             shutil.rmtree(root, ignore_errors=True)
 
     def cpu(self):
         files = self.content("g", self.options.bytes or CPU_BYTES)
-        place = World(self.binary, self.name("cpu"), world([100]), self.options.cc)
-        try:
+        with closing(World(self.binary, self.name("cpu"), world([100]), self.options.cc)) as place:
             hosts = [f"127.0.0.1:{8001 + p}" for p in range(3)]
             for host in hosts:
                 place.lab.nginx("mm.rx", host, os.path.join(files.root, "good"))
@@ -307,15 +304,12 @@ class Bench:
                     row.pop("said")
                     gb = files.size / 1e9
                     self.add("cpu", what, row | {"cpu_s_per_gb": row["cpu_s"] / gb, "server_s_per_gb": served / gb})
-        finally:
-            place.end()
 
     def shared(self, tool, cc, seed):
         options, chance = self.options, random.Random(seed)
         files = self.content("g", CPU_BYTES)
-        place = World(self.binary, self.name("sh"), world([100], shared=True), cc, 3)
-        lab = place.lab
-        try:
+        with closing(World(self.binary, self.name("sh"), world([100], shared=True), cc, 3)) as place:
+            lab = place.lab
             hosts = [f"10.1.{p}.1:8000" for p in range(3)]
             for host in hosts:
                 lab.nginx("mm.tx", host, os.path.join(files.root, "good"))
@@ -338,8 +332,6 @@ class Bench:
                 lab.has_controller(host, 8000, cc)
             mm, sp = lab.rates(options.seconds, "mm", "sp")
             self.add("shared", f"{tool} | {cc}", {"kept": sp / (mm + sp), "used": (mm + sp) * 8 / 100e6})
-        finally:
-            place.end()
 
     def fairness(self):
         options = self.options

@@ -175,18 +175,22 @@ def _named(log):
     return []
 
 
-def get(binary, *options, label="anabranch get"):
+def get(binary, *options, label):
     def argv(sources, out, _path):
         froms = [word for host in sources.hosts for word in ("--from", host)]
         return [binary, "get", sources.uri, *froms, "-o", out, "--json", *options]
     return Fetcher(label, "anabranch", argv, set(), verifies=True)
 
 
-def aria2(*options, label, checksum=False):
+def aria2(*options, checksum=False):
+    """With options it does not allocate the file beforehand either; without any it has its defaults."""
+    label = " ".join(["aria2" if options else "aria2, defaults", *options, *["--checksum=sha-256"] * checksum])
+    tuned = ["--file-allocation=none", *options] if options else []
+
     def argv(sources, out, path):
         extra = [f"--checksum=sha-256={sha256(path)}"] if checksum else []
         return ["aria2c", "--no-conf", "-q", "--auto-file-renaming=false", "-d", os.path.dirname(out),
-                "-o", os.path.basename(out), *options, *extra, *sources.urls]
+                "-o", os.path.basename(out), *tuned, *extra, *sources.urls]
     return Fetcher(label, "nginx", argv, {"aria2c", "nginx", "curl"}, verifies=checksum)
 
 

@@ -22,6 +22,7 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 
 sys.dont_write_bytecode = True
@@ -181,7 +182,7 @@ class Lab:
         if not told or 2 * with_it != len(told):
             raise Failed(f"{self.name}/{host}: not all connections from port {port} have {cc}: {told}")
 
-    def end(self):
+    def close(self):
         for child in self.running:
             try:
                 os.killpg(child.pid, 9)
@@ -213,8 +214,7 @@ def fetch(lab, tool, content):
 
 
 def share(binary, content, name, tool, cc, seconds):
-    lab = Lab(binary, name, SHARED)
-    try:
+    with closing(Lab(binary, name, SHARED)) as lab:
         lab.sources(3)
         lab.controller("mm.tx", cc)
         go = fetch(lab, tool, content)
@@ -227,34 +227,26 @@ def share(binary, content, name, tool, cc, seconds):
         mm, sp = lab.rates(seconds, "mm", "sp")
         return {"what": f"{tool} beside one {cc}", "kept_percent": 100 * sp / (mm + sp),
                 "used_percent": 100 * (mm + sp) * 8 / 100e6}
-    finally:
-        lab.end()
 
 
 def control(binary, name, cc, seconds):
-    lab = Lab(binary, name, CONTROL)
-    try:
+    with closing(Lab(binary, name, CONTROL)) as lab:
         for number, flow in enumerate(("a", "b", "sp"), 1):
             tcp(lab, flow, number, cc, seconds)
         time.sleep(WARM_S)
         got = lab.rates(seconds, "a", "b", "sp")
         return {"what": f"control: two {cc} beside one {cc} (33.3)", "kept_percent": 100 * got[2] / sum(got),
                 "used_percent": 100 * sum(got) * 8 / 100e6}
-    finally:
-        lab.end()
 
 
 def disjoint(binary, content, name, seconds):
-    lab = Lab(binary, name, DISJOINT)
-    try:
+    with closing(Lab(binary, name, DISJOINT)) as lab:
         lab.sources(3)
         go = fetch(lab, "get", content)
         go("--disjoint")
         time.sleep(WARM_S)
         got = lab.rates(seconds, "mm")[0]
         return {"what": "get over three disjoint links", "used_percent": 100 * got * 8 / 300e6}
-    finally:
-        lab.end()
 
 
 RECEIVE = """
@@ -272,24 +264,22 @@ while True: c.sendall(data)
 
 
 def aggregation(binary, name, text, cc, groups, seconds):
-    lab = Lab(binary, name, text)
-    try:
-        if groups:
-            for p in range(2):
+    with closing(Lab(binary, name, text)) as lab:
+        try:
+            for p in range(2 if groups else 0):
                 lab.run("mm.tx", binary, "kernel", "group", f"10.1.{p}.1={p + 1}")
-        lab.start("mm.rx", sys.executable, "-c", RECEIVE)
-        time.sleep(0.5)
-        lab.start("mm.tx", sys.executable, "-c", SEND, cc)
-        time.sleep(WARM_S)
-        got = lab.rates(seconds, "mm")[0]
+            lab.start("mm.rx", sys.executable, "-c", RECEIVE)
+            time.sleep(0.5)
+            lab.start("mm.tx", sys.executable, "-c", SEND, cc)
+            time.sleep(WARM_S)
+            got = lab.rates(seconds, "mm")[0]
+        finally:
+            if groups:
+                lab.run("mm.tx", binary, "kernel", "group", "--clear")
         rtt = "10 and 50 ms" if text == SKEWED else "20 ms"
         groups = ", groups set" if groups else ""
         return {"what": f"one MPTCP connection, two links, {rtt}, {cc}{groups}",
                 "used_percent": 100 * got * 8 / 200e6}
-    finally:
-        if groups:
-            lab.run("mm.tx", binary, "kernel", "group", "--clear")
-        lab.end()
 
 
 def main():
