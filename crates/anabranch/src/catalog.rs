@@ -5,7 +5,7 @@
 //! whose device, inode, size and times must still be those of the moment it was hashed: a file that has
 //! changed is refused rather than sent wrong.
 
-mod builder;
+pub(crate) mod builder;
 mod cache;
 mod hash;
 mod walk;
@@ -27,7 +27,6 @@ use mmtp::wire::NAME_MAX;
 use mmtp::{ChunksPerBlock, ContentId, publisher};
 
 use crate::file_identity::{FileIdentity, open_file};
-pub(crate) use builder::Builder;
 pub(crate) use walk::{FoundFile, check, walk};
 pub(crate) use warnings::Warnings;
 

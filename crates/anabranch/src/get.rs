@@ -9,6 +9,7 @@
 
 mod content_fetch;
 mod directory;
+mod discovered_file;
 mod discovery;
 mod event_loop;
 mod existing;

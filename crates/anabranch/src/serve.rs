@@ -24,7 +24,8 @@ pub use event::{Event, Offer};
 pub use source::Source;
 pub use stats::Stats;
 
-use crate::catalog::{self, Builder, Catalog};
+use crate::catalog::builder::Builder;
+use crate::catalog::{self, Catalog};
 use crate::{Control, Error, Result, Stop, cache_dir};
 use source::Bound;
 

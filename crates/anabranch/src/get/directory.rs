@@ -10,7 +10,8 @@ use std::sync::Arc;
 use mirror::metalink::{File, Metalink};
 use mmtp::ContentId;
 
-use super::discovery::{Discovered, DiscoveredFile, Expected, discover};
+use super::discovered_file::DiscoveredFile;
+use super::discovery::{Discovered, Expected, discover};
 use super::event_loop::EventLoop;
 use super::locators::{Beside, Locators, MetalinkOrigin};
 use super::origin::{Origin, host, origin};

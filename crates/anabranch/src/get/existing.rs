@@ -3,7 +3,7 @@
 use mmtp::ContentId;
 use net::Clock;
 
-use super::discovery::{DiscoveredFile, ExistingFile};
+use super::discovered_file::{DiscoveredFile, ExistingFile};
 use super::outcome::FileOutcome;
 use crate::Result;
 use crate::event::Observer;

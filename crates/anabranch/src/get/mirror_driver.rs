@@ -19,7 +19,7 @@ use mirror::verified_pool::{self, Check, VerifiedPool};
 use mmtp::subscriber::{DownloadId, SourceId, Subscriber};
 use net::Egress;
 
-use super::discovery::Mirror;
+use super::discovered_file::Mirror;
 use super::event_loop::Context;
 use super::groups::GroupPolicy;
 use super::pool::{PoolState, with_pool};

@@ -6,7 +6,7 @@ use mirror::verified_pool::Check;
 use mmtp::ContentId;
 
 use super::content_fetch::ContentFetch;
-use super::discovery::DiscoveredFile;
+use super::discovered_file::DiscoveredFile;
 use super::event_loop::EventLoop;
 use super::existing;
 use super::history::{self, HistoryEntry, Provenance};

@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 
 use net::Waker;
 
-use crate::target::{Directory, put};
+use crate::target::{Directory, Target};
 use crate::{Error, Result};
 
 /// Threads: as many as a disk does things at once.
@@ -104,7 +104,7 @@ fn work(
         let Ok(Job { number, name, bytes }) = next else { return };
         let mut told = CompletionGuard { number, bytes: bytes.len() as u64, outcome: None, outbox, waker };
         let place = directory.place(name.split('/').map(str::as_bytes));
-        told.outcome = Some(place.and_then(|place| put(place, &bytes, force)));
+        told.outcome = Some(place.and_then(|place| Target::put(place, &bytes, force)));
     }
 }
 

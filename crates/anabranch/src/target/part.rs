@@ -15,7 +15,6 @@ use nix::fcntl::{Flock, FlockArg, OFlag};
 
 use super::dest_path::DestPath;
 use super::journal::{self, HEADER_BYTES, SLOT_BYTES, Unreadable};
-use super::{cv_of, interrupted};
 use crate::filenames::show;
 use crate::{Error, Result};
 
@@ -310,4 +309,13 @@ fn write_all_vectored(file: &File, mut slices: &mut [IoSlice<'_>], mut offset: u
         }
     }
     Ok(())
+}
+
+/// The hash that proves a block: of a content of one block, the root itself.
+pub(super) fn cv_of(id: &ContentId, block: u64, bytes: &[u8]) -> ChainingValue {
+    if id.blocks() == 1 { *blake3::hash(bytes).as_bytes() } else { tree::block_cv(block, bytes) }
+}
+
+pub(super) fn interrupted() -> Error {
+    Error::interrupted("interrupted; run the same command again to go on")
 }

@@ -9,7 +9,7 @@ use mmtp::subscriber::Subscriber;
 use net::Egress;
 
 use super::{MirrorConfig, MirrorDriver, MirrorState, sources};
-use crate::get::discovery::Mirror;
+use crate::get::discovered_file::Mirror;
 use crate::get::event_loop::{Context, EventLoop};
 use crate::get::groups::GroupPolicy;
 use crate::get::origin::host;
