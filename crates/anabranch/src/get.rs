@@ -232,7 +232,7 @@ impl Get {
         self.download(Output::Inside(directory.into()))
     }
 
-    /// As the command line's `--output` has it: into `path` if that ends in a slash or, for a file, is a
+    /// As command lines have it: into `path` if that ends in a slash or, for a file, is a
     /// directory; otherwise to this path. `None`: under its own name, in the current directory.
     #[must_use]
     pub fn to_output(&self, path: Option<PathBuf>) -> Download {

@@ -246,10 +246,7 @@ impl Target {
         part.check_inode(&self.place)?;
         let part_path = || show(path.with_file_name(&part.name));
         let Some(root) = part.root(&self.place, &self.id)? else {
-            return Err(Error::target(format!(
-                "blocks are missing in {}: run the same command again",
-                part_path()
-            )));
+            return Err(Error::target(format!("blocks are missing in {}: repeat the request", part_path())));
         };
         // Resuming would fail in the same way for ever. The part goes first: a journal alone is fresh.
         let remove = || {
@@ -260,7 +257,7 @@ impl Target {
             FinalCheck::Root if root != self.id.root => {
                 remove();
                 return Err(Error::target(format!(
-                    "what was in {} was not right and is removed: run the same command again",
+                    "what was in {} was not right and is removed: repeat the request",
                     part_path()
                 )));
             }

@@ -41,6 +41,9 @@ const LAW: &[(&str, &[&str])] = &[
     ("cli", &["algo", "mmtp", "sim", "net", "kernel", "lab", "mirror", "http", "anabranch"]),
 ];
 
+/// Where the command says which option is meant by a setting that a message of the library names.
+const WORDING: &str = "crates/cli/src/wording.rs";
+
 /// Crates of machines: they report events and never print.
 const MACHINES: &[&str] = &["algo", "mirror", "mmtp", "sim"];
 
@@ -247,6 +250,23 @@ fn machines_are_quiet_and_exceptions_have_reasons() {
         }
     }
     report("quiet machines, reasoned exceptions", &violations);
+}
+
+/// A program that uses the library has no options: what they are called is the command's.
+#[test]
+fn options_are_named_by_the_command_alone() {
+    let wording = fs::read_to_string(root().join(WORDING)).expect("the command's wording");
+    let mut violations = Vec::new();
+    for (path, text) in sources().iter().filter(|(path, _)| path.starts_with("crates/anabranch/src/")) {
+        for (n, line) in text.lines().enumerate().take(lines_without_tests(path, text)) {
+            let code = if line.trim_start().starts_with("//") { "" } else { line };
+            let option = code.split("--").nth(1).filter(|o| o.starts_with(|c: char| c.is_ascii_lowercase()));
+            let setting = code.split('`').skip(1).step_by(2).find(|s| !wording.contains(&format!("`{s}`")));
+            let what = option.or(setting);
+            violations.extend(what.map(|what| format!("{path}:{}: {what}: see {WORDING}", n + 1)));
+        }
+    }
+    report("settings in the library's messages", &violations);
 }
 
 #[test]

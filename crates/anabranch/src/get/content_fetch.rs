@@ -70,7 +70,7 @@ impl ContentFetch {
         let groups = GroupPolicy::new(&request.groups)?;
         for line in groups.strangers(sources) {
             cx.observer
-                .notice(&format!("--groups: line {line} names a source that this transfer does not have"));
+                .notice(&format!("`groups`: line {line} names a source that this transfer does not have"));
         }
         if request.groups == Groups::Auto {
             subscriber.set_grouping(Grouping::Auto);

@@ -59,10 +59,10 @@ fn refuse(request: &Request, metalink: &Metalink, base: &MetalinkOrigin, beside:
     let n = metalink.files.len();
     let is_remote = matches!(base, MetalinkOrigin::Url(_));
     let why = if request.sha256.is_some() {
-        "--checksum is of one file"
+        "`sha256` is of one file"
     } else if !request.from.is_empty() {
-        "--from is for a content that has one id; a directory from sources that speak mmTP has a URI of its \
-         own, and comes from them alone"
+        "`from_source` is for a content that has one id; a directory from sources that speak mmTP has a URI \
+         of its own, and comes from them alone"
     } else if beside.uri {
         "the URI names one content: fetch it by itself"
     } else if beside.urls {

@@ -70,7 +70,7 @@ pub(super) fn fetch_named(
             }
             events.observer.notice(
                 "a directory that is named by its URI comes from sources that speak mmTP alone, so the URLs \
-                 beside it are not used: mirrors need the Metalink of its files (see mirror-list make)",
+                 beside it are not used: mirrors need the Metalink of its files (see `MirrorList::make`)",
             );
         }
         return from_sources(request, &uri, events);
@@ -90,7 +90,7 @@ fn from_sources(request: &Request, uri: &Uri, events: &mut EventLoop<'_, '_>) ->
         request.allow_directory()?;
     }
     if uri.collection && request.sha256.is_some() {
-        return Err(Error::usage("--checksum is of one file, and the URI is of a directory"));
+        return Err(Error::usage("`sha256` is of one file, and the URI is of a directory"));
     }
     let sources = resolve(request, Some(uri), events)?;
     if sources.is_empty() {
@@ -153,7 +153,8 @@ fn from_mirrors(request: &Request, named: Locators, events: &mut EventLoop<'_, '
     };
     if !sources.is_empty() && !found.named {
         return Err(Error::usage(
-            "--from needs the content's id, which neither URL nor Metalink tell: give the anabranch: URI too",
+            "`from_source` needs the content's id, which neither URL nor Metalink tell: give the anabranch: \
+             URI too",
         ));
     }
     if !sources.is_empty() {
@@ -206,7 +207,9 @@ fn collection(
 }
 
 fn no_source() -> Error {
-    Error::usage("no source: the URI names none (was it in quotes?), so name one with --from HOST:PORT")
+    Error::usage(
+        "no source: the URI names none (was it in quotes?), so name one with `from_source` HOST:PORT",
+    )
 }
 
 /// The URI of a directory with nothing but mirrors beside it, which have no use for it.
@@ -214,12 +217,12 @@ fn no_source_of_directory(beside: &Locators) -> Error {
     let what = if beside.metalink.is_some() || !beside.lists.is_empty() {
         "leave it out, and what the Metalink names comes from mirrors"
     } else {
-        "mirrors of a directory need the Metalink of its files (DIR.meta4, see mirror-list make): fetch that \
-         instead"
+        "mirrors of a directory need the Metalink of its files (DIR.meta4, see `MirrorList::make`): fetch \
+         that instead"
     };
     Error::usage(format!(
         "the URI is of a directory and names no source that speaks mmTP: {what}; or name a source with \
-         --from HOST:PORT"
+         `from_source` HOST:PORT"
     ))
 }
 

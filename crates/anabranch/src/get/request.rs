@@ -39,8 +39,8 @@ impl Request {
     pub(super) fn allow_directory(&self) -> Result<()> {
         match self.reader {
             Some(_) => Err(Error::usage(
-                "it is a directory, and only one file can be read in order or written to standard output: \
-                 choose a directory for it with --output DIR",
+                "it is a directory, and only one file can be read in order: choose a directory for it \
+                 with `to_directory`",
             )),
             None => Ok(()),
         }

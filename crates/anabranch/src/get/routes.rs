@@ -63,7 +63,7 @@ pub(super) fn all_lead(named: &[Egress], routes: &[Route], why: Option<&str>) ->
         return Ok(());
     };
     let why = why.unwrap_or(NO_FAMILY);
-    Err(Error::unreachable(format!("--via {via} leads to no mirror: {why}")))
+    Err(Error::unreachable(format!("`via` {via} leads to no mirror: {why}")))
 }
 
 /// Of addresses the first of each family: more of them commonly lead to the same machine over the same route.

@@ -103,18 +103,18 @@ pub(super) fn describe(error: &FetchError, trusted: bool) -> String {
 fn advice(error: &FetchError, trusted: bool) -> Option<&'static str> {
     let FetchError::Forbidden { status, credentials, at } = error else { return None };
     match (status, credentials) {
-        (407, _) => Some("put them into the URL of the proxy (--proxy http://NAME:PASSWORD@HOST:PORT)"),
+        (407, _) => Some("put them into the URL of the proxy (`proxy` http://NAME:PASSWORD@HOST:PORT)"),
         (401 | 403, CredentialStatus::Withheld) => Some(
-            "what --user and --header say goes only to servers that the command line names: put a name and a \
-             password for this one into ~/.netrc, and say --netrc",
+            "what `user` and `header` say goes only to servers that the request names: put a name and a \
+             password for this one into ~/.netrc, and say `netrc`",
         ),
         (401, CredentialStatus::Sent) => Some("those that were given are wrong"),
         (401, CredentialStatus::None) if trusted && at.is_none() => {
-            Some("give them with --user, or put them into ~/.netrc and say --netrc")
+            Some("give them with `user`, or put them into ~/.netrc and say `netrc`")
         }
-        (401, CredentialStatus::None) => Some(
-            "put them into ~/.netrc, and say --netrc (--user is for servers that the command line names)",
-        ),
+        (401, CredentialStatus::None) => {
+            Some("put them into ~/.netrc, and say `netrc` (`user` is for servers that the request names)")
+        }
         _ => None,
     }
 }
@@ -146,7 +146,7 @@ mod tests {
             told(401, CredentialStatus::Withheld, Some("b"), true).contains("for this one into ~/.netrc")
         );
         assert!(told(403, CredentialStatus::Withheld, None, false).contains("for this one into ~/.netrc"));
-        assert!(told(401, CredentialStatus::None, None, true).contains("give them with --user"));
+        assert!(told(401, CredentialStatus::None, None, true).contains("give them with `user`"));
         assert!(told(401, CredentialStatus::None, Some("b"), true).contains(": put them into ~/.netrc"));
         assert!(
             told(403, CredentialStatus::Sent, None, true).ends_with("the server does not allow it (403)")

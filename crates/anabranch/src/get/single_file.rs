@@ -30,7 +30,7 @@ pub(super) fn fetch(
     if let Some(end) = existing::already(request.force, found, place, events.observer)? {
         return Ok(end);
     }
-    // Whoever says --force wants fetched again what has never been verified.
+    // Whoever says `overwrite` wants fetched again what has never been verified.
     let anew = request.force && found.since().is_some();
     let mut place = || place().map(|place| place.anew(anew));
     let mut verified =
@@ -60,12 +60,14 @@ pub(super) fn fetch(
     {
         // The SHA-256 was what it had to be; where blocks cannot be verified, the root is seen only now.
         whole = Err(Error::corrupt(
-            "it has the SHA-256 of --checksum, but not the BLAKE3 of the URI or the Metalink: they name \
+            "it has the SHA-256 of `sha256`, but not the BLAKE3 of the URI or the Metalink: they name \
              different contents",
         ));
     }
     if let (Some(recalled), true) = (&found.recalled, is_corrupt(&whole)) {
-        whole = whole.map_err(|error| Error::corrupt(doubted(found, recalled, &content, &error.to_string())));
+        whole = whole.map_err(|error| {
+            Error::corrupt(doubted(found, recalled, &content, &error.to_string()))
+        });
     }
     let id = whole.as_ref().ok().copied().flatten().map_or(found.id, |root| ContentId { root, ..found.id });
     if whole.is_ok() && !found.named {
@@ -107,11 +109,11 @@ fn doubted(found: &DiscoveredFile, recalled: &HistoryEntry, content: &ContentFet
         history::forget(found.mirrors.iter().map(|mirror| &mirror.url), id);
         return format!(
             "{url} says that it has not changed since an earlier transfer, but its content is another: \
-             what was known of it is forgotten, and the same command fetches what is there now"
+             what was known of it is forgotten, and the same request fetches what is there now"
         );
     }
     let advice = match found.mirrors.len() {
-        1 => "run the same command again",
+        1 => "repeat the request",
         _ => "name one mirror alone",
     };
     let host = host(url);

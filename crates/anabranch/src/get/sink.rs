@@ -174,7 +174,7 @@ impl Sink {
         self.discard(download)?;
         Err(Error::corrupt(
             "a mirror has sent wrong bytes, and perhaps also in an earlier run: what had arrived is removed, \
-             for nobody can tell which of it is right: run the same command again, without that mirror",
+             for nobody can tell which of it is right: repeat the request, without that mirror",
         ))
     }
 
@@ -256,7 +256,7 @@ impl Sink {
     pub(super) fn interrupted(&self) -> &'static str {
         match self.reading() {
             Some(_) => reassembly_buffer::INTERRUPTED,
-            None => "interrupted; what arrived is kept, and the same command resumes",
+            None => "interrupted; what arrived is kept, and the same request resumes",
         }
     }
 

@@ -71,7 +71,7 @@ pub(super) fn make(
     if text.len() > METALINK_MAX {
         return Err(Error::usage(format!(
             "the Metalink would have {} bytes, and {METALINK_MAX} are the most that is read: name fewer \
-             mirrors, choose a larger --piece-size, or make one of each directory in {}",
+             mirrors, choose larger `piece_bytes`, or make one of each directory in {}",
             text.len(),
             show(&args.path)
         )));

@@ -154,7 +154,7 @@ pub(super) fn piece_bytes(asked: Option<u64>, length: u64) -> Result<u64> {
     }
     match asked {
         Some(bytes) if !fits(bytes) => Err(Error::usage(format!(
-            "--piece-size: {} pieces are too many for a Metalink, try {}Mi",
+            "`piece_bytes`: {} pieces are too many for a Metalink, try {}Mi",
             Pieces::count(length, bytes),
             fitting >> 20
         ))),
@@ -200,7 +200,7 @@ fn place(from: &Path, to: &Path, force: bool) -> io::Result<()> {
 }
 
 pub(super) fn exists(path: &Path) -> Error {
-    Error::target(format!("{} exists already: remove it, or say --force to overwrite it", show(path)))
+    Error::target(format!("{} exists already: remove it, or let `overwrite` replace it", show(path)))
 }
 
 #[cfg(test)]

@@ -273,7 +273,7 @@ fn notices(catalog: &Catalog, sockets: &[SocketAddr], from: &[String], by_http: 
     {
         notices.push(
             "no interface but loopback is up: the URIs name this machine's own addresses; \
-             name one with --listen, or give receivers --from"
+             name one with `listen`, or let receivers name one with `from_source`"
                 .into(),
         );
     }

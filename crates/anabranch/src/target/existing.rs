@@ -42,10 +42,10 @@ pub(super) fn is_there_already(
     let Some(entry) = place.stat(place.name())? else { return Ok(None) };
     let path = place.path();
     if entry.directory {
-        return Err(Error::target(format!("{} is a directory: choose a name with --output", show(path))));
+        return Err(Error::target(format!("{} is a directory: choose a name with `to_file`", show(path))));
     }
     if !entry.file && !entry.link {
-        return Err(Error::target(format!("{} is not a regular file: choose another --output", show(path))));
+        return Err(Error::target(format!("{} is not a regular file: choose another `to_file`", show(path))));
     }
     if entry.file && entry.length == id.length && proof != FinalCheck::Blocks && !place.is_anew() {
         let file =
@@ -67,8 +67,8 @@ pub(super) fn is_there_already(
     match (force, proof) {
         (true, _) => Ok(None),
         (false, FinalCheck::Blocks) => Err(Error::target(format!(
-            "{} is there already, and nothing tells whether it is what would come: choose another --output, \
-             or let --force replace it",
+            "{} is there already, and nothing tells whether it is what would come: choose another \
+             `to_file`, or let `overwrite` replace it",
             show(path)
         ))),
         (false, _) => Err(exists(&path)),
@@ -98,7 +98,7 @@ pub(super) fn remove_leftovers(place: &DestPath, id: &ContentId) {
 
 pub(super) fn exists(path: &Path) -> Error {
     Error::target(format!(
-        "{} is there already, with other content: choose another --output, or let --force replace it",
+        "{} is there already, with other content: choose another `to_file`, or let `overwrite` replace it",
         show(path)
     ))
 }

@@ -95,8 +95,8 @@ impl Stage for Run<'_> {
     fn give_up(&mut self, why: String) -> Result<()> {
         let kept = match self.arrivals.kept_bytes() {
             0 if self.fetch.paths.links.is_empty() => "do the servers answer others?".to_owned(),
-            0 => "is anabranch serve running there, and its UDP port open?".to_owned(),
-            kept => format!("{} are kept, and the same command resumes", bytes(kept)),
+            0 => "is a source running there, and its UDP port open?".to_owned(),
+            kept => format!("{} are kept, and the same request resumes", bytes(kept)),
         };
         Err(Error::unreachable(format!("{why}: {kept}")))
     }

@@ -34,7 +34,7 @@ impl Discovery<'_> {
         if differ(id.map(|id| id.root), hashes.blake3) || differ(checksum, hashes.sha256) {
             let Some(by) = &listed_by else {
                 return Err(Error::usage(
-                    "the Metalink describes another content than the URI or --checksum name",
+                    "the Metalink describes another content than the URI or `sha256` name",
                 ));
             };
             self.notices.push(format!("{by} offers a Metalink of another content: it is left out"));
