@@ -1,7 +1,7 @@
 //! Getting a file or a directory from all who have it: [`Get`] says what and how, [`Download`] where to.
 //!
 //! What happens inside: `fetch` runs one *stage* after the other in one loop (`event_loop`): names are looked
-//! up (`resolver`), HTTP servers are asked what they have (`discovery`), then `content_fetch` joins the
+//! up (`name_lookup`), HTTP servers are asked what they have (`discovery`), then `content_fetch` joins the
 //! machines (`mmtp`'s subscriber over `udp_paths`, `mirror`'s scheduler and pool in `mirror_driver`) with the
 //! disk (`sink`). The files of a directory from mirrors (`directory`) come many at once while they are small
 //! (`small_files`). A [`Reader`] takes its blocks from a `reassembly_buffer` in the place of the disk. What
@@ -19,6 +19,7 @@ mod history;
 mod idle_timeout;
 mod locators;
 mod mirror_driver;
+mod name_lookup;
 mod origin;
 mod outcome;
 mod pool;
@@ -26,7 +27,6 @@ mod rate_meter;
 mod reader;
 mod reassembly_buffer;
 mod request;
-mod resolver;
 mod routes;
 mod server_status;
 mod single_file;
@@ -46,18 +46,20 @@ pub use reader::Reader;
 pub use reassembly_buffer::READ_AHEAD_BYTES;
 pub use transfer::{Events, Transfer};
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use algo::Span;
 use algo::control::{ALGORITHMS, Algorithm};
 use anabranch_http::client::Options;
-use net::Egress;
+use net::{Egress, Resolver};
 
 use crate::event::Observer;
 use crate::host_port::HostPort;
 use crate::target::Output;
 use crate::{Control, Error, Event, Report, Result, Stop};
+use history::History;
 use locators::Locators;
 use reassembly_buffer::ReassemblyBuffer;
 use request::Request;
@@ -97,6 +99,7 @@ pub struct Get {
     progress_every: Duration,
     sha256: Option<[u8; 32]>,
     http: Options,
+    history: History,
 }
 
 impl Get {
@@ -118,6 +121,7 @@ impl Get {
             progress_every: PROGRESS_EVERY,
             sha256: None,
             http: Options::default(),
+            history: History::default(),
         })
     }
 
@@ -197,11 +201,40 @@ impl Get {
     }
 
     /// A proxy for HTTP: `http://HOST:PORT`, `socks5://HOST:PORT`, `socks5h://HOST:PORT`, or an empty string
-    /// for none. Without this: as the environment says (`http_proxy`, `https_proxy`, `all_proxy`,
-    /// `no_proxy`).
+    /// for none. Without this: as the environment says.
     #[must_use]
     pub fn proxy(mut self, url: impl Into<String>) -> Self {
         self.http.proxy = Some(url.into());
+        self
+    }
+
+    /// Whether the environment says which proxy is used where: `http_proxy`, `https_proxy`, `all_proxy` and
+    /// `no_proxy`. Without this it does, as with curl and most libraries for HTTP.
+    #[must_use]
+    pub const fn proxy_from_env(mut self, from_env: bool) -> Self {
+        self.http.proxy_from_env = from_env;
+        self
+    }
+
+    /// Looks names up by this instead of asking the system: it returns the addresses of a host, with any
+    /// port. It is called on threads of its own, and once for each name of a transfer.
+    #[must_use]
+    pub fn resolver(
+        mut self,
+        look_up: impl Fn(&str) -> std::io::Result<Vec<SocketAddr>> + Send + Sync + 'static,
+    ) -> Self {
+        self.http.resolver = Resolver::new(look_up);
+        self
+    }
+
+    /// Remembers in `directory/urls.jsonl` which content URLs had, for the next time: what has the same
+    /// validator then is taken to be the same (trust on first use). URLs with a query, a name or a password
+    /// are not written. Without this, nothing is remembered: what a program fetches leaves no trace, and what
+    /// an earlier transfer found decides nothing. The `anabranch` command has it in
+    /// [`cache_dir`](crate::cache_dir).
+    #[must_use]
+    pub fn history(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.history = History(Some(directory.into()));
         self
     }
 
@@ -369,7 +402,9 @@ impl Download {
             timeout: span(get.timeout),
             force: overwrite,
             sha256: get.sha256,
-            http: get.http,
+            // What one transfer knows of names is nothing of the next.
+            http: Options { resolver: get.http.resolver.anew(), ..get.http },
+            history: get.history,
         };
         Ok((request, get.locators))
     }

@@ -82,6 +82,9 @@ fn request(args: &args::Get, mode: Mode) -> Outcome<(Get, Stop)> {
     if http.insecure {
         get = get.insecure();
     }
+    if let Some(directory) = anabranch::cache_dir() {
+        get = get.history(directory);
+    }
     if let Some(digest) = http.checksum {
         get = get.sha256(digest);
     }

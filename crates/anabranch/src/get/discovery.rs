@@ -31,6 +31,7 @@ use net::Egress;
 
 use super::discovered_file::DiscoveredFile;
 use super::event_loop::EventLoop;
+use super::history::History;
 use super::locators::{Locators, MetalinkOrigin};
 use super::origin::{Origin, host, origin};
 use super::request::Request;
@@ -89,6 +90,7 @@ struct Discovery<'a> {
     commands: Vec<Command>,
     /// Not yet said.
     notices: Vec<String>,
+    history: &'a History,
     vias: &'a [Egress],
     /// The first of `vias` that has not failed.
     via: usize,
@@ -160,6 +162,7 @@ pub(super) fn discover(
     let mut discovery = Discovery {
         commands: Vec::new(),
         notices: Vec::new(),
+        history: &request.history,
         vias: if vias.is_empty() { &any } else { vias },
         via: 0,
         now,

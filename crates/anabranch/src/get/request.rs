@@ -6,6 +6,7 @@ use anabranch_http::client::Options;
 use net::Egress;
 
 use super::groups::Groups;
+use super::history::History;
 use super::reassembly_buffer::ReassemblyBuffer;
 use crate::host_port::HostPort;
 use crate::target::Output;
@@ -29,6 +30,7 @@ pub(crate) struct Request {
     /// The SHA-256 that the whole must have.
     pub(super) sha256: Option<[u8; 32]>,
     pub(super) http: Options,
+    pub(super) history: History,
 }
 
 impl Request {

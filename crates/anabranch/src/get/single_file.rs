@@ -9,7 +9,7 @@ use super::content_fetch::ContentFetch;
 use super::discovered_file::DiscoveredFile;
 use super::event_loop::EventLoop;
 use super::existing;
-use super::history::{self, HistoryEntry, Provenance};
+use super::history::{History, HistoryEntry, Provenance};
 use super::mirror_driver::MirrorConfig;
 use super::origin::host;
 use super::outcome::FileOutcome;
@@ -66,7 +66,7 @@ pub(super) fn fetch(
     }
     if let (Some(recalled), true) = (&found.recalled, is_corrupt(&whole)) {
         whole = whole.map_err(|error| {
-            Error::corrupt(doubted(found, recalled, &content, &error.to_string()))
+            Error::corrupt(doubted(&request.history, found, recalled, &content, &error.to_string()))
         });
     }
     let id = whole.as_ref().ok().copied().flatten().map_or(found.id, |root| ContentId { root, ..found.id });
@@ -79,7 +79,7 @@ pub(super) fn fetch(
             _ => Provenance::Verified,
         };
         let validated = content.mirrors().filter_map(|(url, validator)| Some((url, validator?)));
-        history::remember(validated, id, came);
+        request.history.remember(validated, id, came);
     }
     let result = whole.map(drop);
     let unverified_since = found.since().map(str::to_owned);
@@ -99,14 +99,20 @@ fn is_corrupt<T>(result: &Result<T>) -> bool {
 
 /// What came is not what was `recalled`: what is to be said of that. What is remembered is forgotten only if
 /// the very URL that it is of has sent something else.
-fn doubted(found: &DiscoveredFile, recalled: &HistoryEntry, content: &ContentFetch, message: &str) -> String {
+fn doubted(
+    history: &History,
+    found: &DiscoveredFile,
+    recalled: &HistoryEntry,
+    content: &ContentFetch,
+    message: &str,
+) -> String {
     let HistoryEntry { url, day, id, .. } = recalled;
     let is_it = |mirror: &str| mirror == url.as_str();
     let is_alone = content.resumed_bytes() == 0 && content.brought_by().eq([url.as_str()]);
     // Where blocks are verified, it is known who sent what.
     let has_lied = matches!(found.check, Check::Leaves(_)) && content.liars().any(is_it);
     if is_alone || has_lied {
-        history::forget(found.mirrors.iter().map(|mirror| &mirror.url), id);
+        history.forget(found.mirrors.iter().map(|mirror| &mirror.url), id);
         return format!(
             "{url} says that it has not changed since an earlier transfer, but its content is another: \
              what was known of it is forgotten, and the same request fetches what is there now"

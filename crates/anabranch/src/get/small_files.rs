@@ -21,10 +21,10 @@ use mirror::url::Url;
 use net::Egress;
 
 use super::event_loop::{Context, EventLoop};
+use super::name_lookup::look_up;
 use super::origin::{Origin, host, origin};
 use super::rate_meter::RateMeter;
 use super::request::Request;
-use super::resolver::look_up;
 use super::routes::{Route, all_lead, ends, host_of, new_ends};
 use super::server_status::ServerStatus;
 use super::writer::Writer;

@@ -12,7 +12,7 @@ use mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
 use super::{Discovery, Expected};
 use crate::error::ErrorKind;
 use crate::get::discovered_file::{DiscoveredFile, ExistingFile, Mirror};
-use crate::get::history::{self, HistoryEntry, Provenance};
+use crate::get::history::{HistoryEntry, Provenance};
 use crate::get::origin::host;
 use crate::get::server_status;
 use crate::secret::secret;
@@ -74,7 +74,7 @@ impl Discovery<'_> {
                 (root, root_by) = (Some(told), Some(by));
             } else {
                 let validated = mirrors.iter().filter_map(|m| Some((&m.url, m.validator()?)));
-                if let Some(known) = history::recall(validated, length) {
+                if let Some(known) = self.history.recall(validated, length) {
                     let HistoryEntry { id, came, strong, .. } = known;
                     if strong && came != Provenance::Mixed {
                         self.notices.push(format!(
