@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io;
 use std::num::NonZero;
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -16,6 +16,7 @@ use super::cache;
 use super::walk::FoundFile;
 use crate::file_identity::{FileIdentity, open_file};
 use crate::hashing::{HashJob, READ_BYTES, read_blocks};
+use crate::monitor::lock;
 
 /// 16 KiB blocks in one read.
 const READ_GROUPS: u64 = (READ_BYTES / BLOCK_BYTES) as u64;
@@ -43,7 +44,7 @@ pub(super) fn all(job: &HashJob, cache: Option<&Path>, files: &[FoundFile]) -> V
                     let Some(file) = files.get(n) else { break };
                     if file.length < SHARED_BYTES && !job.is_stopped() {
                         let result = one(job, cache, file, 1);
-                        small.lock().unwrap_or_else(PoisonError::into_inner)[n] = result;
+                        lock(&small)[n] = result;
                     }
                 }
             });

@@ -111,8 +111,8 @@ struct Discovery<'a> {
     asked: BTreeMap<FetchId, Probe>,
     /// Probes to repeat, and when: their servers could not answer.
     again: Vec<(Time, Probe, FetchError)>,
-    told: bool,
-    told_again: bool,
+    reported: bool,
+    retry_reported: bool,
     urls: Vec<Url>,
     /// How many of these the user named: the first ones.
     named: usize,
@@ -175,8 +175,8 @@ pub(super) fn discover(
         alone: asked.urls.len() == 1 && asked.lists.is_empty() && asked.metalink.is_none(),
         asked: BTreeMap::new(),
         again: Vec::new(),
-        told: false,
-        told_again: false,
+        reported: false,
+        retry_reported: false,
         urls: Vec::new(),
         named: 0,
         heads: Vec::new(),
@@ -293,9 +293,9 @@ impl Discovery<'_> {
 
     /// The length of the file, if it is known by now.
     fn length_so_far(&self) -> Option<u64> {
-        let told = self.said.id.map(|id| id.length);
-        let told = told.or_else(|| self.metalink.as_ref()?.0.size);
-        told.or_else(|| self.heads.iter().flatten().find_map(|head| head.length))
+        let known = self.said.id.map(|id| id.length);
+        let known = known.or_else(|| self.metalink.as_ref()?.0.size);
+        known.or_else(|| self.heads.iter().flatten().find_map(|head| head.length))
     }
 
     /// Whether a root that only a server vouches for would be used.

@@ -114,8 +114,8 @@ fn from_sources(request: &Request, uri: &Uri, events: &mut EventLoop<'_, '_>) ->
         collection(request, uri, &path, &mut content, events)
     } else {
         // Its blocks are verified as they come, whatever the whole is to be.
-        let mut place = || DestPath::of(&path);
-        single_file::transfer(request, uri.id, proof, &mut place, &mut content, events).map(drop)
+        let mut destination = || DestPath::of(&path);
+        single_file::transfer(request, uri.id, proof, &mut destination, &mut content, events).map(drop)
     };
     Ok(Outcome { report: content.report(&uri.id, show(&path), whole.is_ok()), result: whole })
 }
@@ -173,9 +173,9 @@ fn from_mirrors(request: &Request, named: Locators, events: &mut EventLoop<'_, '
     }
     let name = uri.and_then(|uri| uri.name).or(found.name.clone()).filter(|name| is_harmless(name));
     let path = request.output.file_path(name.as_deref(), &found.id)?;
-    let mut place = || DestPath::of(&path);
+    let mut destination = || DestPath::of(&path);
     let FileOutcome { id, report, result } =
-        single_file::fetch(request, &found, &sources, &mut place, events)?;
+        single_file::fetch(request, &found, &sources, &mut destination, events)?;
     if result.is_ok() && !found.named {
         events.observer.notice(&format!("its id is {id}; {URI_HINT}{id}?len={}", id.length));
     }

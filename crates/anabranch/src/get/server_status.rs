@@ -134,24 +134,24 @@ mod tests {
 
     #[test]
     fn advice_is_about_what_was_sent_to_whom() {
-        let told = |status, credentials, at: Option<&str>, trusted| {
+        let text = |status, credentials, at: Option<&str>, trusted| {
             describe(&FetchError::Forbidden { status, credentials, at: at.map(str::to_owned) }, trusted)
         };
-        assert!(told(401, CredentialStatus::Sent, None, true).ends_with("those that were given are wrong"));
+        assert!(text(401, CredentialStatus::Sent, None, true).ends_with("those that were given are wrong"));
         assert!(
-            told(401, CredentialStatus::Sent, Some("b"), false)
+            text(401, CredentialStatus::Sent, Some("b"), false)
                 .starts_with("it leads to b, which wants a name")
         );
         assert!(
-            told(401, CredentialStatus::Withheld, Some("b"), true).contains("for this one into ~/.netrc")
+            text(401, CredentialStatus::Withheld, Some("b"), true).contains("for this one into ~/.netrc")
         );
-        assert!(told(403, CredentialStatus::Withheld, None, false).contains("for this one into ~/.netrc"));
-        assert!(told(401, CredentialStatus::None, None, true).contains("give them with `user`"));
-        assert!(told(401, CredentialStatus::None, Some("b"), true).contains(": put them into ~/.netrc"));
+        assert!(text(403, CredentialStatus::Withheld, None, false).contains("for this one into ~/.netrc"));
+        assert!(text(401, CredentialStatus::None, None, true).contains("give them with `user`"));
+        assert!(text(401, CredentialStatus::None, Some("b"), true).contains(": put them into ~/.netrc"));
         assert!(
-            told(403, CredentialStatus::Sent, None, true).ends_with("the server does not allow it (403)")
+            text(403, CredentialStatus::Sent, None, true).ends_with("the server does not allow it (403)")
         );
-        assert!(told(407, CredentialStatus::None, None, true).contains("URL of the proxy"));
+        assert!(text(407, CredentialStatus::None, None, true).contains("URL of the proxy"));
     }
 
     #[test]

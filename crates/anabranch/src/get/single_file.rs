@@ -24,15 +24,15 @@ pub(super) fn fetch(
     request: &Request,
     found: &DiscoveredFile,
     sources: &[(String, Vec<SocketAddr>)],
-    place: &mut dyn FnMut() -> Result<DestPath>,
+    destination: &mut dyn FnMut() -> Result<DestPath>,
     events: &mut EventLoop<'_, '_>,
 ) -> Result<FileOutcome> {
-    if let Some(end) = existing::already(request.force, found, place, events.observer)? {
+    if let Some(end) = existing::already(request.force, found, destination, events.observer)? {
         return Ok(end);
     }
     // Whoever says `overwrite` wants fetched again what has never been verified.
     let anew = request.force && found.since().is_some();
-    let mut place = || place().map(|place| place.anew(anew));
+    let mut destination = || destination().map(|path| path.anew(anew));
     let mut verified =
         if sources.is_empty() || found.since().is_some() { found.verified() } else { Verified::Blocks };
     let parts = |lent: bool| MirrorConfig {
@@ -43,7 +43,7 @@ pub(super) fn fetch(
         kept: request.reader.is_none(),
     };
     let mut content = ContentFetch::new(request, sources, Some(parts(!sources.is_empty())), events)?;
-    let mut whole = transfer(request, found.id, found.proof, &mut place, &mut content, events);
+    let mut whole = transfer(request, found.id, found.proof, &mut destination, &mut content, events);
     let mut banned = Vec::new();
     if content.is_deserted() {
         banned = content.report(&found.id, String::new(), true).banned;
@@ -53,7 +53,7 @@ pub(super) fn fetch(
             found.verification_text()
         ));
         content = ContentFetch::new(request, &[], Some(parts(false)), events)?;
-        whole = transfer(request, found.id, found.proof, &mut place, &mut content, events);
+        whole = transfer(request, found.id, found.proof, &mut destination, &mut content, events);
     }
     if let (Ok(Some(root)), true) = (&whole, found.named)
         && *root != found.id.root
@@ -131,7 +131,7 @@ pub(super) fn transfer(
     request: &Request,
     id: ContentId,
     proof: FinalCheck,
-    place: &mut dyn FnMut() -> Result<DestPath>,
+    destination: &mut dyn FnMut() -> Result<DestPath>,
     content: &mut ContentFetch,
     events: &mut EventLoop<'_, '_>,
 ) -> Result<Option<[u8; 32]>> {
@@ -140,7 +140,7 @@ pub(super) fn transfer(
             buffer.wake_by(events.world.waker());
             Destination::Reader(buffer.clone())
         }
-        None => Destination::File(place()?),
+        None => Destination::File(destination()?),
     };
     let open = Box::new(move || Ok(destination));
     let mut arrivals = Sink::new(vec![Job { id, proof, executable: false, open }], request.force);

@@ -90,8 +90,8 @@ impl Sink {
             let Some(wanted) = self.waiting.pop_front() else { break };
             any = true;
             let id = wanted.id;
-            let place = match (wanted.open)()? {
-                Destination::File(place) => place,
+            let path = match (wanted.open)()? {
+                Destination::File(path) => path,
                 Destination::Reader(buffer) => {
                     let there = buffer.open(id, wanted.proof);
                     self.done_bytes += there;
@@ -102,7 +102,7 @@ impl Sink {
                 }
             };
             let (target, there) =
-                Target::open(place, id, wanted.proof, self.force, &mut |bytes| checking(id.length, bytes))?;
+                Target::open(path, id, wanted.proof, self.force, &mut |bytes| checking(id.length, bytes))?;
             self.done_bytes += target.bytes_done();
             self.resumed_bytes += target.bytes_done();
             let download = want(wanted.id, &|block| there.contains(block))?;

@@ -121,7 +121,7 @@ impl World for Sockets {
         let set = fixed.into_iter().chain(links).chain(client).chain(udp);
         self.poller.wait(set.map(|fd| (fd, Interest::Read)), until)?;
         let open = self.udp.iter().enumerate().filter(|(_, udp)| udp.is_some());
-        let ready = open.zip(first..).filter(|(_, place)| self.poller.ready(*place).read);
+        let ready = open.zip(first..).filter(|(_, index)| self.poller.ready(*index).read);
         self.readable.extend(ready.map(|((id, _), _)| id));
         if self.poller.ready(wakes).read {
             self.wake.drain();

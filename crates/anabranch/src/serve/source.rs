@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 
 use algo::{Rate, Span, Time};
@@ -18,6 +18,7 @@ use super::stats::Stats;
 use super::udp_worker::{Shared, UdpWorker};
 use crate::catalog::{Catalog, CatalogEntry};
 use crate::filenames::hidden_warning;
+use crate::monitor::lock;
 use crate::secret::secret;
 use crate::{Control, Error, Result, Stop};
 
@@ -56,7 +57,7 @@ struct Counters {
 
 impl Counters {
     fn http(&self) -> MutexGuard<'_, Option<RunningServer>> {
-        self.http.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.http)
     }
 
     /// The counters of all sockets and of HTTP together.
@@ -66,7 +67,7 @@ impl Counters {
             sum.set_http(&http.counters());
         }
         for stats in &self.udp {
-            sum.add(&stats.lock().unwrap_or_else(PoisonError::into_inner));
+            sum.add(&lock(stats));
         }
         sum.elapsed_s = self.clock.now().since(self.start).as_nanos() as f64 / 1e9;
         sum

@@ -20,7 +20,7 @@ use crate::target::FinalCheck;
 use crate::{Error, Result};
 
 /// URLs that are named when they differ.
-const TOLD_MAX: usize = 5;
+const NAMED_MAX: usize = 5;
 
 impl Discovery<'_> {
     /// Puts together what is known.
@@ -28,8 +28,8 @@ impl Discovery<'_> {
         let Expected { id, sha256: checksum } = self.said;
         let (mut file, listed_by) = self.metalink.take().map_or((None, None), |(file, by)| (Some(file), by));
         let mut hashes = file.as_ref().map(|file| file.hashes).unwrap_or_default();
-        let differ = |wanted: Option<[u8; 32]>, told: Option<[u8; 32]>| {
-            wanted.is_some_and(|wanted| told.is_some_and(|told| wanted != told))
+        let differ = |wanted: Option<[u8; 32]>, reported: Option<[u8; 32]>| {
+            wanted.is_some_and(|wanted| reported.is_some_and(|reported| wanted != reported))
         };
         if differ(id.map(|id| id.root), hashes.blake3) || differ(checksum, hashes.sha256) {
             let Some(by) = &listed_by else {
@@ -58,9 +58,9 @@ impl Discovery<'_> {
         // Not beside pieces, which say what is right: on a server's word what is there is not taken for it.
         if sha256.is_none()
             && pieces.is_none()
-            && let Some((told, by)) = self.digest()
+            && let Some((digest, by)) = self.digest()
         {
-            (sha256, sha256_by) = (Some(told), Some(by));
+            (sha256, sha256_by) = (Some(digest), Some(by));
         }
         let (mut root, mut root_by) = (id.map(|id| id.root).or(hashes.blake3), listed_by.clone());
         let leaves = self.leaves.take().filter(|(leaves, _)| leaves.id().length == length);
@@ -70,8 +70,8 @@ impl Discovery<'_> {
         if root.is_none() && pieces.is_none() && sha256.is_none() {
             if let Some((leaves, by)) = &leaves {
                 (root, root_by) = (Some(leaves.id().root), by.clone());
-            } else if let Some((told, by)) = self.line.take() {
-                (root, root_by) = (Some(told), Some(by));
+            } else if let Some((hash, by)) = self.line.take() {
+                (root, root_by) = (Some(hash), Some(by));
             } else {
                 let validated = mirrors.iter().filter_map(|m| Some((&m.url, m.validator()?)));
                 if let Some(known) = self.history.recall(validated, length) {
@@ -137,8 +137,8 @@ impl Discovery<'_> {
     /// How long the file is: as the user or a Metalink says, else as more than half of the servers that the
     /// user named do.
     fn length(&mut self, id: Option<ContentId>, size: Option<u64>) -> Result<u64> {
-        let told = id.map(|id| id.length).or(size);
-        if let Some(length) = told {
+        let known = id.map(|id| id.length).or(size);
+        if let Some(length) = known {
             return Ok(length);
         }
         let says = |number: usize| Some((&self.urls[number], self.heads[number].as_ref()?.length?));
@@ -154,8 +154,8 @@ impl Discovery<'_> {
         if let Some((_, votes)) = most
             && 2 * votes <= said.len()
         {
-            let each = said.iter().take(TOLD_MAX).map(|(url, length)| format!("{url} has {length} bytes"));
-            let more = if said.len() > TOLD_MAX { ", …" } else { "" };
+            let each = said.iter().take(NAMED_MAX).map(|(url, length)| format!("{url} has {length} bytes"));
+            let more = if said.len() > NAMED_MAX { ", …" } else { "" };
             return Err(Error::corrupt(format!(
                 "the URLs are of files of different lengths, and nothing tells which is meant: {}{more}: \
                      name one of them alone, or a Metalink",
@@ -204,16 +204,17 @@ impl Discovery<'_> {
 
     /// The SHA-256 that servers tell (RFC 9530), if they agree, and the first that does.
     fn digest(&mut self) -> Option<([u8; 32], String)> {
-        let mut told: Vec<([u8; 32], String)> = Vec::new();
+        let mut digests: Vec<([u8; 32], String)> = Vec::new();
         for (url, head) in self.urls.iter().zip(&self.heads) {
             let value = head.as_ref().and_then(|head| head.repr_digest.as_deref());
             if let Some(sha256) = value.and_then(|value| http_fields::repr_digest(value).sha256) {
-                told.push((sha256, host(url)));
+                digests.push((sha256, host(url)));
             }
         }
-        let (first, by) = told.first()?;
-        if let Some((_, other)) = told.iter().find(|(sha256, _)| sha256 != first) {
-            self.notices.push(format!("{} and {other} tell different SHA-256: neither is used", told[0].1));
+        let (first, by) = digests.first()?;
+        if let Some((_, other)) = digests.iter().find(|(sha256, _)| sha256 != first) {
+            self.notices
+                .push(format!("{} and {other} tell different SHA-256: neither is used", digests[0].1));
             return None;
         }
         Some((*first, by.clone()))
