@@ -245,10 +245,10 @@ impl Get {
         self
     }
 
-    /// Believes any certificate: anybody may then be the server. Hashes are checked all the same.
+    /// Whether to believe any certificate: anybody may then be the server. Hashes are checked all the same.
     #[must_use]
-    pub const fn insecure(mut self) -> Self {
-        self.http.insecure = true;
+    pub const fn insecure(mut self, insecure: bool) -> Self {
+        self.http.insecure = insecure;
         self
     }
 
@@ -287,7 +287,7 @@ impl Get {
     /// [`Error::System`] if there can be no thread. What is wrong with the request is what the first read
     /// fails with: [`Error::Usage`] if it is a directory.
     pub fn read(&self) -> Result<Reader> {
-        self.reader(Stop::new().map_err(no_descriptors)?)
+        self.reader(Stop::new()?)
     }
 
     /// The same; reads fail with [`Error::Interrupted`] soon after `stop` is used, by a signal handler or
@@ -296,7 +296,7 @@ impl Get {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn read_stopped_by(&self, stop: &Stop) -> Result<Reader> {
-        self.reader(Stop::below(stop).map_err(no_descriptors)?)
+        self.reader(Stop::below(stop)?)
     }
 
     fn reader(&self, stop: Stop) -> Result<Reader> {
@@ -350,10 +350,7 @@ impl Download {
     /// # Errors
     /// See [`Error`]. What arrived is kept, unless nobody can tell whether it is right.
     pub fn run(self, mut listener: impl FnMut(Event) -> Control) -> Result<Report> {
-        let stop = match &self.stop {
-            Some(stop) => stop.clone(),
-            None => Stop::new().map_err(no_descriptors)?,
-        };
+        let stop = self.stop.clone().map_or_else(Stop::new, Ok)?;
         self.run_until(stop, None, &mut listener)
     }
 
@@ -364,7 +361,7 @@ impl Download {
     /// with.
     pub fn start(self) -> Result<Transfer> {
         // The handle stops this transfer, not what else the caller's `Stop` is for.
-        let stop = self.stop.as_ref().map_or_else(Stop::new, Stop::below).map_err(no_descriptors)?;
+        let stop = self.stop.as_ref().map_or_else(Stop::new, Stop::below)?;
         Transfer::spawn(stop.clone(), move |listener| self.run_until(stop, None, listener))
     }
 
@@ -412,8 +409,4 @@ impl Download {
 
 fn span(duration: Duration) -> Span {
     Span::from_nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
-}
-
-fn no_descriptors(error: std::io::Error) -> Error {
-    Error::system(format!("the system has no descriptors left: {error}"))
 }

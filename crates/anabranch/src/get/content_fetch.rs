@@ -5,7 +5,6 @@
 //! want sent, writes what they verified. Everything read in one turn is written in one turn, so that what a
 //! crash can lose is what the journal does not say.
 
-mod reading;
 mod report;
 mod stage;
 

@@ -87,10 +87,10 @@ impl MakeMirrorList {
         Ok(self)
     }
 
-    /// Replaces what an earlier run has written.
+    /// Whether to replace what an earlier run has written.
     #[must_use]
-    pub const fn overwrite(mut self) -> Self {
-        self.overwrite = true;
+    pub const fn overwrite(mut self, overwrite: bool) -> Self {
+        self.overwrite = overwrite;
         self
     }
 
@@ -108,10 +108,7 @@ impl MakeMirrorList {
         listener: &mut dyn FnMut(Event) -> Control,
         work: impl FnOnce() -> T + Send,
     ) -> Result<T> {
-        let stop = match &self.stop {
-            Some(stop) => stop.clone(),
-            None => Stop::new().map_err(|e| Error::system(format!("system error: {e}")))?,
-        };
+        let stop = self.stop.clone().map_or_else(Stop::new, Ok)?;
         let result = job.watch(&stop, &mut |progress| listener(Event::Hashing(progress)), work)?;
         if stop.is_stopped() || job.is_stopped() {
             return Err(Error::Interrupted("interrupted while hashing; nothing was written".into()));

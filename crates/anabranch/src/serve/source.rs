@@ -97,7 +97,7 @@ impl Source {
         let http = http.map(site);
         let offers = offers(&catalog, http.as_ref().map(|(_, site)| site), &from, &http_addresses);
 
-        let (stop, secret) = (Stop::new().map_err(system)?, secret()?);
+        let (stop, secret) = (Stop::new()?, secret()?);
         // Those who came while files were being hashed have waited.
         let http = http.map(|(server, site)| server.start(site)).transpose().map_err(system)?;
         let counters = Arc::new(Counters {
@@ -307,6 +307,6 @@ fn offers(catalog: &Catalog, site: Option<&CatalogSite>, from: &[String], http: 
     directories.chain(files).map(offer).collect()
 }
 
-pub(super) fn system(error: io::Error) -> Error {
+fn system(error: io::Error) -> Error {
     Error::system(format!("system error: {error}"))
 }
