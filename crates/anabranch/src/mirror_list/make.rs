@@ -1,10 +1,11 @@
 //! What a caller says of a list that is to be made, and how what is made gets its place.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use mirror::metalink::{PIECES_MAX, Pieces};
+use mirror::metalink::{Mirror, PIECES_MAX, Pieces};
 use mirror::url::Url;
 use mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
 
@@ -140,6 +141,21 @@ pub fn check_piece_bytes(bytes: u64) -> Result<u64, String> {
         n if n > LENGTH_MAX => Err("longer than any file".into()),
         n => Ok(n),
     }
+}
+
+/// The mirrors in the order given, each once: `locate` says where on one the file is.
+pub(super) fn mirrors<E: Display>(
+    urls: &[Url],
+    locate: impl Fn(&Url) -> Result<Url, E>,
+) -> Result<Vec<Mirror>> {
+    let mut mirrors: Vec<Mirror> = Vec::new();
+    for url in urls {
+        let url = locate(url).map_err(|e| Error::usage(format!("{url}: {e}")))?;
+        if mirrors.iter().all(|mirror| mirror.url != url) {
+            mirrors.push(Mirror { url, priority: mirrors.len() as u32 + 1, location: None });
+        }
+    }
+    Ok(mirrors)
 }
 
 /// Bytes of a piece of a file of `length`.

@@ -7,12 +7,11 @@ use std::path::{Path, PathBuf};
 use mirror::leaf_list::{self, LEAVES_MAX, LeafList};
 use mirror::metalink::{self, Hashes, MIRRORS_MAX, Metalink, Mirror, Pieces, is_safe_name};
 use mirror::url::{Url, encode_component};
-use mmtp::id::LENGTH_MAX;
 
 use super::event::Event;
 use super::hash::{Hashed, hash};
 use super::listed::MirrorList;
-use super::make::{MadeMirrorList, MakeMirrorList, exists, piece_bytes, write};
+use super::make::{self, MadeMirrorList, MakeMirrorList, exists, piece_bytes, write};
 use crate::file_identity::FileIdentity;
 use crate::filenames::show;
 use crate::hashing::HashJob;
@@ -46,16 +45,10 @@ impl Plan {
 
 /// The mirrors in the order given, each once.
 fn mirrors(urls: &[Url], name: &str) -> Result<Vec<Mirror>> {
-    let mut mirrors: Vec<Mirror> = Vec::new();
-    for url in urls {
-        let url = match url.path().ends_with('/') && !url.has_query() {
-            true => url.join(&encode_component(name)).map_err(|e| Error::usage(format!("{url}: {e}")))?,
-            false => url.clone(),
-        };
-        if mirrors.iter().all(|mirror| mirror.url != url) {
-            mirrors.push(Mirror { url, priority: mirrors.len() as u32 + 1, location: None });
-        }
-    }
+    let mirrors = make::mirrors(urls, |url| match url.path().ends_with('/') && !url.has_query() {
+        true => url.join(&encode_component(name)),
+        false => Ok(url.clone()),
+    })?;
     match mirrors.len() {
         0..=MIRRORS_MAX => Ok(mirrors),
         n => Err(Error::usage(format!("{n} mirrors, expected at most {MIRRORS_MAX}"))),
@@ -79,18 +72,13 @@ pub(super) fn make(
     if !file.metadata().is_ok_and(|meta| meta.is_file()) {
         return Err(Error::usage(format!("cannot read {}: not a regular file", show(&args.path))));
     }
-    let identity = FileIdentity::of(&file).map_err(unreadable)?;
-    if identity.length > LENGTH_MAX {
-        return Err(unreadable(io::Error::other("longer than 64 TiB")));
-    }
+    let identity = FileIdentity::to_hash(&file).map_err(unreadable)?;
     let bytes = piece_bytes(args.piece_bytes, identity.length)?;
     let job = HashJob::default();
     job.set_total(identity.length);
     let work = || hash(&file, identity.length, bytes, &mut |bytes| job.advance(bytes));
     let hashed = args.watch(&job, listener, work)?.map_err(unreadable)?;
-    if FileIdentity::of(&file).map_err(unreadable)? != identity {
-        return Err(unreadable(io::Error::other("it changed while it was being hashed")));
-    }
+    identity.check_hashed(&file).map_err(unreadable)?;
     write_all(args, plan, hashed, bytes, listener)
 }
 
