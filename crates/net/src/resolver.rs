@@ -21,7 +21,10 @@ type LookUp = dyn Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync;
 enum Entry {
     /// It is being looked up; who is to be told.
     Asked(Vec<Waker>),
-    Known(Vec<SocketAddr>),
+    Known {
+        found: Vec<SocketAddr>,
+        is_distrusted: bool,
+    },
     Failed(io::ErrorKind, String),
 }
 
@@ -82,7 +85,7 @@ impl Resolver {
                     wakers.push(cx.waker().clone());
                 }
             }
-            Some(Entry::Known(found)) => return Poll::Ready(Ok(found.clone())),
+            Some(Entry::Known { found, .. }) => return Poll::Ready(Ok(found.clone())),
             Some(Entry::Failed(kind, why)) => return Poll::Ready(Err(io::Error::new(*kind, why.clone()))),
             None => {
                 if state.threads < THREADS_MAX {
@@ -110,7 +113,7 @@ impl Resolver {
             };
             drop(state);
             let entry = match (self.look_up)(&name) {
-                Ok(found) => Entry::Known(found),
+                Ok(found) => Entry::Known { found, is_distrusted: false },
                 Err(e) => Entry::Failed(e.kind(), e.to_string()),
             };
             if let Some(Entry::Asked(wakers)) = self.state().names.insert(name, entry) {
@@ -119,37 +122,34 @@ impl Resolver {
         }
     }
 
-    /// The addresses of `host`, with port 0. What failed before is tried again.
+    /// The addresses of `host`, with port 0. What has failed, or is [distrusted](Self::distrust), is asked
+    /// for again.
     ///
     /// # Errors
     /// That it cannot be looked up.
     pub async fn resolve(&self, host: &str) -> io::Result<Vec<SocketAddr>> {
-        self.forget(|name, is_known| name == host && !is_known);
+        let is_useless =
+            |entry: &Entry| matches!(entry, Entry::Failed(..) | Entry::Known { is_distrusted: true, .. });
+        self.state().names.retain(|name, entry| name != host || !is_useless(entry));
         poll_fn(|cx| self.poll(host, cx)).await
     }
 
     /// Lets names that could not be looked up be asked for again.
     pub fn forget_failures(&self) {
-        self.forget(|_, is_known| !is_known);
+        self.state().names.retain(|_, entry| !matches!(entry, Entry::Failed(..)));
     }
 
-    /// Lets a name be asked for again: its addresses are of no use.
-    pub fn forget_name(&self, host: &str) {
-        self.forget(|name, _| name == host);
-    }
-
-    /// Drops what `is` says of the names that have been looked up, and whether they have addresses.
-    fn forget(&self, is: impl Fn(&str, bool) -> bool) {
-        self.state().names.retain(|name, entry| match entry {
-            Entry::Asked(_) => true,
-            Entry::Known(_) => !is(name, true),
-            Entry::Failed(..) => !is(name, false),
-        });
+    /// None of the addresses of `host` takes a connection: it may have moved.
+    pub fn distrust(&self, host: &str) {
+        if let Some(Entry::Known { is_distrusted, .. }) = self.state().names.get_mut(host) {
+            *is_distrusted = true;
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc;
 
@@ -194,8 +194,13 @@ mod tests {
         resolver.forget_failures();
         assert!(wait("a.example").is_ok() && wait("b.example").is_err());
         assert_eq!(ASKED.load(Ordering::Relaxed), 3, "what was found stays");
-        resolver.forget_name("a.example");
+        resolver.distrust("a.example");
         assert!(wait("a.example").is_ok());
+        assert_eq!(ASKED.load(Ordering::Relaxed), 3, "better than nothing");
+        let mut anew = pin!(resolver.resolve("a.example"));
+        while anew.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+            told.recv().expect("an answer");
+        }
         assert_eq!(ASKED.load(Ordering::Relaxed), 4);
     }
 

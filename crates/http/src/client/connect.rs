@@ -147,8 +147,7 @@ impl Connection {
         };
         let addresses = look_up(settings, host, port, via.address()).await.map_err(blame)?;
         let mut stream = happy_eyeballs(via, addresses, window).await.map_err(|error| {
-            // It may have moved.
-            settings.resolver.forget_name(host);
+            settings.resolver.distrust(host);
             blame(error)
         })?;
         // Small requests must not wait for each other; where it fails they do.
