@@ -94,7 +94,9 @@ fn from_sources(request: &Request, uri: &Uri, events: &mut EventLoop<'_, '_>) ->
     }
     let sources = resolve(request, Some(uri), events)?;
     if sources.is_empty() {
-        return Err(no_source());
+        return Err(Error::usage(
+            "no source: the URI names none (was it in quotes?), so name one with `from_source` HOST:PORT",
+        ));
     }
     let mut content = ContentFetch::new(request, &sources, None, events)?;
     // A name is needed where the target is not named in full; without one in the URI a source is asked.
@@ -204,12 +206,6 @@ fn collection(
         Job { id: entry.id, proof: FinalCheck::Root, executable: entry.executable, open }
     });
     content.run(&mut Sink::new(jobs.collect(), request.force), events)
-}
-
-fn no_source() -> Error {
-    Error::usage(
-        "no source: the URI names none (was it in quotes?), so name one with `from_source` HOST:PORT",
-    )
 }
 
 /// The URI of a directory with nothing but mirrors beside it, which have no use for it.

@@ -64,10 +64,11 @@ pub(super) fn fetch(
              different contents",
         ));
     }
-    if let (Some(recalled), true) = (&found.recalled, is_corrupt(&whole)) {
-        whole = whole.map_err(|error| {
-            Error::corrupt(doubted(&request.history, found, recalled, &content, &error.to_string()))
-        });
+    if let (Some(recalled), Err(error)) = (&found.recalled, &whole)
+        && error.kind() == ErrorKind::Corrupt
+    {
+        let why = doubted(&request.history, found, recalled, &content, &error.to_string());
+        whole = Err(Error::corrupt(why));
     }
     let id = whole.as_ref().ok().copied().flatten().map_or(found.id, |root| ContentId { root, ..found.id });
     if whole.is_ok() && !found.named {
@@ -91,10 +92,6 @@ pub(super) fn fetch(
     }
     report.banned.splice(..0, banned);
     Ok(FileOutcome { id, report, result })
-}
-
-fn is_corrupt<T>(result: &Result<T>) -> bool {
-    result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Corrupt)
 }
 
 /// What came is not what was `recalled`: what is to be said of that. What is remembered is forgotten only if
