@@ -35,8 +35,8 @@ import chart_svg  # noqa: E402
 import peers  # noqa: E402
 import report  # noqa: E402
 import testbed  # noqa: E402
-from mirrors import PAYLOAD, SHM, World, cpu_of  # noqa: E402
-from stack import Failed, ROOT, finish, write  # noqa: E402
+from mirrors import SHM, World  # noqa: E402
+from stack import Failed, PAYLOAD, ROOT, finish, scenario, write  # noqa: E402
 
 DATA = os.path.join(ROOT, "bench", "chart.json")
 CC = "cubic"
@@ -49,17 +49,6 @@ IDLE = ["curl, one mirror", "axel -n2", "aria2 -s2", "aria2 -s2 -k1M", *OURS]
 ROWS = {"equal": IDLE, "unequal": IDLE, "shared": [CONTROL, "axel -n3", "aria2 -s3", "aria2 -s16 -x16", *OURS]}
 
 
-def laboratory(rates, rtts, queue, flows):
-    """The links, and flows with a path over each link that they name by its number."""
-    text = 'title = "chart"\nduration = "60 s"\n'
-    for n, rate in enumerate(rates):
-        text += f'[link.x{n}]\nrate = "{rate} Mbit/s"\nqueue = "{queue} ms"\n'
-    for flow, links in flows.items():
-        paths = ", ".join(f'{{ via = ["x{n}"], rtt = "{rtts[n]} ms" }}' for n in links)
-        text += f"[flow.{flow}]\npaths = [{paths}]\n"
-    return text
-
-
 class Run:
     """Hosts and links for one run of one program; its sources are at the addresses of mm.tx."""
 
@@ -68,7 +57,10 @@ class Run:
         self.binary = os.path.abspath(options.bin)
         flows = {"mm": [0] * 3, "sp": [0]} if key == "shared" else {"mm": [0, 1]}
         self.hosts = [f"10.1.{p}.1" for p in range(len(flows["mm"]))]
-        self.world = World(self.binary, f"chart{os.getpid()}", laboratory(*LINKS[key], flows), CC, len(self.hosts))
+        rates, rtts, queue = LINKS[key]
+        text = scenario({f"x{n}": (rate, queue) for n, rate in enumerate(rates)},
+                        {flow: [(f"x{n}", rtts[n]) for n in links] for flow, links in flows.items()})
+        self.world = World(self.binary, f"chart{os.getpid()}", text, CC, len(self.hosts))
         self.lab, self.out = self.world.lab, self.world.out
         self.got = os.path.join(self.out, "got")
         self.env = {**os.environ, "XDG_CACHE_HOME": os.path.join(self.out, "cache")}
@@ -101,7 +93,7 @@ class Run:
             user, nice, system, *rest, steal = map(int, stat.readline().split()[1:9])
         # Interrupts are those of our own packets.
         busy = user + nice + system + steal
-        ours = sum(os.times()[:4]) + sum(map(cpu_of, [state["pid"], *(child.pid for child in self.lab.running)]))
+        ours = sum(os.times()[:4]) + sum(map(testbed.cpu_of, [state["pid"], *(child.pid for child in self.lab.running)]))
         carried, all_s = [link["delivered_bytes"] for link in state["links"]], (busy + sum(rest)) / testbed.TICKS
         return carried, busy / testbed.TICKS - ours, all_s, state["faults"]
 
@@ -159,7 +151,7 @@ def once(options, key, row, path):
         return {"failed": str(why)}
     finally:
         if run:
-            run.world.end()
+            run.world.close()
 
 
 def measure(options, key):

@@ -20,11 +20,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import closing
 
-from stack import Lab, ROOT
+import report
+from stack import Lab, PAYLOAD, ROOT, scenario
 
 ASKED_MS = 40
-PAYLOAD = 1448 / 1500
 SPACE = "anabranch-emulators"
 
 #: Echoes until it is ended. Argument: the port.
@@ -84,17 +85,12 @@ class Ours:
         self.binary = options.bin
 
     def over(self, rtt_ms, rate_mbps, server, client):
-        queue_ms = 20
-        text = (f'title = "bench"\nduration = "60 s"\n[link.x]\nrate = "{rate_mbps} Mbit/s"\nqueue = "{queue_ms} ms"\n'
-                f'[flow.f]\npaths = [{{ via = ["x"], rtt = "{rtt_ms} ms" }}]\n')
-        lab = Lab(self.binary, "emulators", text)
-        try:
+        text = scenario({"x": (rate_mbps, 20)}, {"f": [("x", rtt_ms)]})
+        with closing(Lab(self.binary, "emulators", text)) as lab:
             child = start(*lab.command("f.rx", *server))
             text = run(*lab.command("f.tx", *client("10.1.255.1")))
             stop(child)
             return text
-        finally:
-            lab.end()
 
     def delay(self, seconds):
         probe = lambda at: (sys.executable, "-c", PROBE, at, 7000, seconds)
@@ -208,16 +204,19 @@ def main():
                 delays.setdefault(one.name, []).append(sorted(one.delay(options.seconds)))
             for mbps in (100, 1000):
                 rates.setdefault((one.name, mbps), []).append(one.rate(mbps, options.seconds))
-    print("| 20 ms one way | p50 - 40 ms | p95 | p99 | max | probes |\n| --- | ---: | ---: | ---: | ---: | ---: |")
+    table = []
     for name, runs in delays.items():
         # The median of the runs: one stall of the machine is not the emulator's.
         cells = [statistics.median(trips[min(int(len(trips) * q), len(trips) - 1)] for trips in runs) - ASKED_MS
                  for q in (0.5, 0.95, 0.99, 1)]
-        print(f"| {name} | {' | '.join(f'{cell:+.2f} ms' for cell in cells)} | {sum(map(len, runs))} |")
-    print("\n| one TCP connection | asked | of the payload rate (median; range) |\n| --- | ---: | ---: |")
+        table.append([name, *(f"{cell:+.2f} ms" for cell in cells), sum(map(len, runs))])
+    print(report.markdown(["20 ms one way", "p50 - 40 ms", "p95", "p99", "max", "probes"], table), end="\n\n")
+    table = []
     for (name, mbps), runs in rates.items():
         percent = [100 * rate / (mbps * 1e6 * PAYLOAD) for rate in runs]
-        print(f"| {name} | {mbps} Mbit/s | {statistics.median(percent):.2f} % ({min(percent):.2f}–{max(percent):.2f}) |")
+        of_rate = f"{statistics.median(percent):.2f} % ({min(percent):.2f}–{max(percent):.2f})"
+        table.append([name, f"{mbps} Mbit/s", of_rate])
+    print(report.markdown(["one TCP connection", "asked", "of the payload rate (median; range)"], table))
 
 
 if __name__ == "__main__":

@@ -31,52 +31,33 @@ import tempfile
 import threading
 import time
 import zlib
+from contextlib import closing
 from functools import partial
 
-from stack import Failed, Lab, ROOT, all_of, finish, write
+sys.dont_write_bytecode = True
+import peers  # noqa: E402
+import report  # noqa: E402
+import testbed  # noqa: E402
+from stack import Failed, Lab, PAYLOAD, ROOT, all_of, finish, scenario, write  # noqa: E402
 
 SHM = "/dev/shm" if os.path.isdir("/dev/shm") else None
-RTT = "20 ms"
-#: TCP payload of a packet that fills the links' MTU.
-PAYLOAD = 1448 / 1500
+RTT_MS = 20
 STALL_S = 3
 LINK_BYTES = 400_000_000
 CPU_BYTES = 1_000_000_000
 #: Directories of small files: how many, how long each.
 SMALL = [(10_000, 10_000), (1_000, 100_000)]
-SMALL_RTT = "50 ms"
-FLIP_EVERY = 1_000_000
+SMALL_RTT_MS = 50
 #: A run that takes longer has failed.
 LIMIT_S = 120
 
 
-def world(rates, shared=False, rtt=RTT):
+def world(rates, shared=False, rtt_ms=RTT_MS):
     """Links of these rates and a flow over each; or one link, and the flow's paths and another flow over it."""
     names = ["c"] if shared else [f"x{n}" for n in range(len(rates))]
-    text = 'title = "bench"\nduration = "60 s"\n'
-    for name, rate in zip(names, rates):
-        text += f'[link.{name}]\nrate = "{rate} Mbit/s"\nqueue = "{rtt}"\n'
-    for flow, paths in (("mm", names * 3 if shared else names), ("sp", names if shared else [])):
-        if paths:
-            paths = ", ".join(f'{{ via = ["{via}"], rtt = "{rtt}" }}' for via in paths)
-            text += f"[flow.{flow}]\npaths = [{paths}]\n"
-    return text
-
-
-def flip(path, into):
-    shutil.copyfile(path, into)
-    with open(into, "r+b") as f:
-        for at in range(FLIP_EVERY // 2, os.path.getsize(path), FLIP_EVERY):
-            f.seek(at)
-            eight = f.read(8)
-            f.seek(at)
-            f.write(bytes(b ^ 0xFF for b in eight))
-
-
-def cpu_of(pid):
-    with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stat:
-        fields = stat.read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    flows = {"mm": names * 3, "sp": names} if shared else {"mm": names}
+    return scenario({name: (rate, rtt_ms) for name, rate in zip(names, rates)},
+                    {flow: [(name, rtt_ms) for name in links] for flow, links in flows.items()})
 
 
 class Files:
@@ -94,7 +75,7 @@ class Files:
     def spoil(self):
         bad = os.path.join(self.root, "bad/bare", self.name)
         if not os.path.exists(bad):
-            flip(self.path, bad)
+            peers.flip(self.path, bad)
             os.link(bad, os.path.join(self.root, "bad/full", self.name))
 
     def lists(self, hosts):
@@ -130,11 +111,11 @@ class World:
                 if host.endswith(".rx"):
                     self.lab.run(host, "sysctl", "-qw", "net.ipv4.tcp_rmem=4096 131072 6291456")
         except Failed:
-            self.end()
+            self.close()
             raise
 
-    def end(self):
-        self.lab.end()
+    def close(self):
+        self.lab.close()
         shutil.rmtree(self.out, ignore_errors=True)
 
     def timed(self, host, argv, at=None, out=None):
@@ -236,8 +217,7 @@ class Bench:
         files = self.content("f", self.options.bytes or LINK_BYTES)
         if bad is not None:
             files.spoil()
-        place = World(self.binary, self.name(table), world(rates), self.options.cc, len(rates))
-        try:
+        with closing(World(self.binary, self.name(table), world(rates), self.options.cc, len(rates))) as place:
             hosts = [f"10.1.{p}.1:8000" for p in range(len(rates))]
             for p, host in enumerate(hosts):
                 place.lab.nginx("mm.tx", host, os.path.join(files.root, "bad" if p == bad else "good"))
@@ -265,8 +245,6 @@ class Bench:
                         row["right_named"] = row["named"] == [hosts[bad]]
                     self.add(table, what, row)
                     time.sleep(0.3)
-        finally:
-            place.end()
 
     def small(self, count, size, wanted):
         """A directory over one mirror; every program gets an empty one to fill."""
@@ -279,7 +257,7 @@ class Bench:
             os.makedirs(into, exist_ok=True)
             with open(os.path.join(into, f"f{number}.bin"), "wb") as f:
                 f.write(number.to_bytes(8, "big") + block[8:])
-        place = World(self.binary, self.name("small"), world([100], rtt=SMALL_RTT), self.options.cc, 1)
+        place = World(self.binary, self.name("small"), world([100], rtt_ms=SMALL_RTT_MS), self.options.cc, 1)
         try:
             host = "10.1.0.1:8000"
             place.lab.nginx("mm.tx", host, root)
@@ -304,13 +282,12 @@ class Bench:
                             "file": "right" if right else "refused" if row["rc"] else "WRONG"}
                     self.add(f"small: {name}", what, row)
         finally:
-            place.end()
+            place.close()
             shutil.rmtree(root, ignore_errors=True)
 
     def cpu(self):
         files = self.content("g", self.options.bytes or CPU_BYTES)
-        place = World(self.binary, self.name("cpu"), world([100]), self.options.cc)
-        try:
+        with closing(World(self.binary, self.name("cpu"), world([100]), self.options.cc)) as place:
             hosts = [f"127.0.0.1:{8001 + p}" for p in range(3)]
             for host in hosts:
                 place.lab.nginx("mm.rx", host, os.path.join(files.root, "good"))
@@ -321,21 +298,18 @@ class Bench:
             none = lambda argv: [argv[0], "--file-allocation=none", *argv[1:]] if argv[0] == "aria2c" else argv
             for _ in range(max(self.options.runs, 3)):
                 for what in wanted:
-                    before = sum(map(cpu_of, place.lab.servers))
+                    before = sum(map(testbed.cpu_of, place.lab.servers))
                     row = self.one(place, files, "mm.rx", none(all_tools[what]))
-                    served = sum(map(cpu_of, place.lab.servers)) - before
+                    served = sum(map(testbed.cpu_of, place.lab.servers)) - before
                     row.pop("said")
                     gb = files.size / 1e9
                     self.add("cpu", what, row | {"cpu_s_per_gb": row["cpu_s"] / gb, "server_s_per_gb": served / gb})
-        finally:
-            place.end()
 
     def shared(self, tool, cc, seed):
         options, chance = self.options, random.Random(seed)
         files = self.content("g", CPU_BYTES)
-        place = World(self.binary, self.name("sh"), world([100], shared=True), cc, 3)
-        lab = place.lab
-        try:
+        with closing(World(self.binary, self.name("sh"), world([100], shared=True), cc, 3)) as place:
+            lab = place.lab
             hosts = [f"10.1.{p}.1:8000" for p in range(3)]
             for host in hosts:
                 lab.nginx("mm.tx", host, os.path.join(files.root, "good"))
@@ -358,8 +332,6 @@ class Bench:
                 lab.has_controller(host, 8000, cc)
             mm, sp = lab.rates(options.seconds, "mm", "sp")
             self.add("shared", f"{tool} | {cc}", {"kept": sp / (mm + sp), "used": (mm + sp) * 8 / 100e6})
-        finally:
-            place.end()
 
     def fairness(self):
         options = self.options
@@ -391,32 +363,30 @@ def outcomes(runs):
 
 def print_tables(rows):
     for table, tools_ in rows.items():
-        if table in ("equal", "unequal", "stall", "corrupt") or table.startswith("small"):
-            named = " culprit named |" if table == "corrupt" else ""
-            ideal = next(iter(tools_.values()))[0]["ideal_s"]
-            print(f"\n{table}: ideal {ideal:.2f} s\n\n| {table} | wall s (range) | of ideal rate | over ideal time | file |{named}")
-            print("| --- | ---: | ---: | ---: | --- |" + (" --- |" if named else ""))
-            for what, runs in tools_.items():
-                walls = [run["wall_s"] for run in runs]
-                over = 100 * (median(runs, "wall_s") / ideal - 1)
-                print(f"| {what} | {statistics.median(walls):.2f} ({min(walls):.2f}–{max(walls):.2f}) "
-                      f"| {100 * median(runs, 'of_ideal'):.1f} % | {over:+.1f} % | {outcomes(runs)} |"
-                      + (f" {'yes' if all(r['right_named'] for r in runs) else 'no'} |" if named else ""))
-        elif table == "cpu":
-            print("\n| 1 GB over loopback, three mirrors | wall s | CPU s/GB of the client | of the servers | file |")
-            print("| --- | ---: | ---: | ---: | --- |")
-            for what, runs in tools_.items():
-                print(f"| {what} | {median(runs, 'wall_s'):.2f} | {median(runs, 'cpu_s_per_gb'):.2f} "
-                      f"| {median(runs, 'server_s_per_gb'):.2f} | {outcomes(runs)} |")
+        if table == "cpu":
+            head = ["1 GB over loopback, three mirrors", "wall s", "CPU s/GB of the client", "of the servers", "file"]
+            cells = [[what, *(f"{median(runs, key):.2f}" for key in ("wall_s", "cpu_s_per_gb", "server_s_per_gb")),
+                      outcomes(runs)] for what, runs in tools_.items()]
         elif table == "shared":
-            print("\n| beside one curl, one link of 100 Mbit/s | TCP | curl keeps (sd; range) | link used | runs |")
-            print("| --- | --- | ---: | ---: | ---: |")
+            head = ["beside one curl, one link of 100 Mbit/s", "TCP", "curl keeps (sd; range)", "link used", "runs"]
+            cells = []
             for what, runs in sorted(tools_.items(), key=lambda item: item[0].split(" | ")[1]):
                 kept = [100 * run["kept"] for run in runs]
                 sd = statistics.stdev(kept) if len(kept) > 1 else 0
-                tool, cc = what.split(" | ")
-                print(f"| {tool} | {cc} | {statistics.mean(kept):.1f} % ({sd:.1f}; {min(kept):.1f}–{max(kept):.1f}) "
-                      f"| {100 * median(runs, 'used'):.1f} % | {len(runs)} |")
+                cells.append([*what.split(" | "), f"{statistics.mean(kept):.1f} % ({sd:.1f}; {min(kept):.1f}–{max(kept):.1f})",
+                              f"{100 * median(runs, 'used'):.1f} %", len(runs)])
+        else:
+            ideal = next(iter(tools_.values()))[0]["ideal_s"]
+            print(f"\n{table}: ideal {ideal:.2f} s")
+            head = [table, "wall s (range)", "of ideal rate", "over ideal time", "file"]
+            cells = [[what, report.spread(runs), f"{100 * median(runs, 'of_ideal'):.1f} %",
+                      f"{100 * (median(runs, 'wall_s') / ideal - 1):+.1f} %", outcomes(runs)]
+                     for what, runs in tools_.items()]
+            if table == "corrupt":
+                head.append("culprit named")
+                for row, runs in zip(cells, tools_.values()):
+                    row.append("yes" if all(run["right_named"] for run in runs) else "no")
+        print("\n" + report.markdown(head, cells))
 
 
 LINKS = ["get", "get, leaf list", "get --disjoint", "get --disjoint, Metalink with pieces",

@@ -10,6 +10,7 @@ import subprocess
 import time
 
 import testbed
+from stack import NGINX
 
 PORT = 8077
 DEBIAN = {"aria2c": "aria2", "nginx": "nginx", "axel": "axel", "curl": "curl", "ip": "iproute2", "tc": "iproute2"}
@@ -62,7 +63,7 @@ class Sources:
         self.children, self.urls, self.uri, self.hosts = [], [], None, []
 
     def cpu_s(self):
-        return sum(testbed.cpu_of(c) for c in self.children)
+        return sum(testbed.cpu_of(child.pid) for child in self.children)
 
     def close(self):
         testbed.stop(self.children)
@@ -89,14 +90,9 @@ def nginx(bed, path, scratch, liar=None):
         copy = os.path.join(root, name)
         if not os.path.exists(copy):
             flip(path, copy) if i == liar else os.link(path, copy)
-        temporary = " ".join(f"{kind}_temp_path {scratch}/nginx{i};"
-                             for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
         config = os.path.join(scratch, f"nginx{i}.conf")
         with open(config, "w", encoding="ascii") as out:
-            out.write(f"daemon off; master_process off; worker_processes 1; pid {scratch}/nginx{i}.pid;\n"
-                      f"error_log {scratch}/nginx{i}.err; events {{ worker_connections 256; }}\n"
-                      f"http {{ access_log off; sendfile on; tcp_nopush on; {temporary}\n"
-                      f"server {{ listen {bed.addresses[i]}:{port}; root {root}; }} }}\n")
+            out.write(NGINX.format(dir=scratch, n=i, listen=f"{bed.addresses[i]}:{port}", root=root))
         sources.children.append(place.start(["nginx", "-c", config], os.path.join(scratch, f"nginx{i}.log")))
         sources.hosts.append(f"{bed.addresses[i]}:{port}")
         sources.urls.append(f"http://{bed.addresses[i]}:{port}/{name}")
@@ -179,18 +175,22 @@ def _named(log):
     return []
 
 
-def get(binary, *options, label="anabranch get"):
+def get(binary, *options, label):
     def argv(sources, out, _path):
         froms = [word for host in sources.hosts for word in ("--from", host)]
         return [binary, "get", sources.uri, *froms, "-o", out, "--json", *options]
     return Fetcher(label, "anabranch", argv, set(), verifies=True)
 
 
-def aria2(*options, label, checksum=False):
+def aria2(*options, checksum=False):
+    """With options it does not allocate the file beforehand either; without any it has its defaults."""
+    label = " ".join(["aria2" if options else "aria2, defaults", *options, *["--checksum=sha-256"] * checksum])
+    tuned = ["--file-allocation=none", *options] if options else []
+
     def argv(sources, out, path):
         extra = [f"--checksum=sha-256={sha256(path)}"] if checksum else []
         return ["aria2c", "--no-conf", "-q", "--auto-file-renaming=false", "-d", os.path.dirname(out),
-                "-o", os.path.basename(out), *options, *extra, *sources.urls]
+                "-o", os.path.basename(out), *tuned, *extra, *sources.urls]
     return Fetcher(label, "nginx", argv, {"aria2c", "nginx", "curl"}, verifies=checksum)
 
 

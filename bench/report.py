@@ -16,7 +16,7 @@ def load(root):
 
 def save(root, results):
     """Writes both files; each is replaced whole, so that an interruption leaves no half."""
-    replace(os.path.join(root, "bench/results.json"), json.dumps(results, indent=1, sort_keys=True) + "\n")
+    replace(os.path.join(root, "bench/results.json"), json.dumps(results, indent=1) + "\n")
     insert(root, {key: table(key, result) for key, result in results.items()})
 
 
@@ -41,7 +41,7 @@ def replace(path, text):
 
 
 def table(key, result):
-    made = {"b": _loopback, "c": _links, "d": _stall, "e": _corrupt}.get(key, _printed)(result)
+    made = {"b": _loopback, "c": _links, "d": _stall, "e": _corrupt, "g": _fairness}.get(key, _printed)(result)
     return f"\n{made}\n\n{_conditions(result)}\n"
 
 
@@ -63,7 +63,8 @@ def _median(runs, value):
     return statistics.median(value(r) for r in runs)
 
 
-def _spread(runs):
+def spread(runs):
+    """The median and the range of their times."""
     walls = [r["wall_s"] for r in runs]
     return f"{statistics.median(walls):.2f} ({min(walls):.2f}–{max(walls):.2f})"
 
@@ -108,7 +109,7 @@ def _loopback(result):
         client = _median(runs, lambda r: r["cpu_s"]) / gigabytes
         total = _median(runs, lambda r: r["cpu_s"] + r["cpu_sources_s"]) / gigabytes
         rate = gigabytes * 8 / _median(runs, lambda r: r["wall_s"])
-        return [_spread(runs), f"{rate:.2f}", f"{client:.2f}", f"{total:.2f}",
+        return [spread(runs), f"{rate:.2f}", f"{client:.2f}", f"{total:.2f}",
                 f"{_median(runs, lambda r: r['rss_mib']):.0f}"]
 
     rows = _rows(result, cells)
@@ -137,7 +138,7 @@ def _links(result):
         def cells(runs, bed=bed, mbit=mbit, ideal=ideal):
             wall = _median(runs, lambda r: r["wall_s"])
             rate = bed["bytes"] * 8 / wall / 1e6
-            return [_spread(runs), f"{rate:.1f}", f"{100 * ideal / wall:.1f} %", f"{100 * rate / sum(mbit):.1f} %",
+            return [spread(runs), f"{rate:.1f}", f"{100 * ideal / wall:.1f} %", f"{100 * rate / sum(mbit):.1f} %",
                     "/".join(f"{statistics.median(link) / 1e6:.0f}" for link in zip(*(r["carried"] for r in runs)))]
 
         rows = _rows(bed, cells)
@@ -159,7 +160,7 @@ def _links(result):
 def _against(result, what):
     def cells(runs):
         wall = _median(runs, lambda r: r["wall_s"])
-        return [_spread(runs), f"{100 * (wall / result['ideal_s'] - 1):+.1f} %"]
+        return [spread(runs), f"{100 * (wall / result['ideal_s'] - 1):+.1f} %"]
 
     head = [what, "wall s (range)", "over ideal", "file"]
     return markdown(head, _rows(result, cells))
@@ -188,20 +189,37 @@ def _corrupt(result):
     return "\n".join(text)
 
 
+def _json_rows(result):
+    return [json.loads(line) for line in result["output"].splitlines()]
+
+
+def _cell(value, digits=2):
+    return "–" if value is None else f"{value:.{digits}f}" if isinstance(value, float) else str(value)
+
+
 def _printed(result):
-    """What a program printed: JSON rows become a table, anything else stays as it is."""
-    rows = []
-    for line in result["output"].splitlines():
-        try:
-            row = json.loads(line)
-        except ValueError:
-            return _as_is(result["output"])
-        rows += row if isinstance(row, list) else row.get("rows", [row])
-    if not rows or not all(isinstance(row, dict) for row in rows):
-        return _as_is(result["output"])
+    """What a program printed: a Markdown table stays, JSON rows become one."""
+    if result["output"].startswith("|"):
+        return result["output"].rstrip()
+    rows = _json_rows(result)
     head = list(dict.fromkeys(key for row in rows for key in row))
-    show = lambda v: f"{v:.2f}" if isinstance(v, float) else str(v)
-    return markdown([h.replace("_", " ") for h in head], [[show(row.get(h, "–")) for h in head] for row in rows])
+    return markdown([h.replace("_", " ") for h in head], [[_cell(row.get(h)) for h in head] for row in rows])
+
+
+def _fairness(result):
+    """A row for each case and controller, of what `lab run --json` has for each of their metrics."""
+    table, faults = {}, {}
+    for row in _json_rows(result):
+        key, name = (row["case"], row["controller"]), f"{row['metric'].replace('_', ' ')} {row['unit']}".rstrip()
+        value, sd, model = (_cell(row[k], 2 if row["metric"] == "loss" else 1) for k in ("value", "sd", "model"))
+        share = {f"{name} (sd)": f"{value} ({sd})", f"1/RTT {row['unit']}": model}
+        cells = share if row["metric"] == "share" else {name: value}
+        table.setdefault(key, {}).update(cells)
+        faults.setdefault(key, {}).update(dict.fromkeys(row["faults"]))
+    head = list(dict.fromkeys(name for cells in table.values() for name in cells))
+    rows = [[*key, *(cells.get(name, "–") for name in head), "; ".join(faults[key]) or "met"]
+            for key, cells in table.items()]
+    return markdown(["case", "controller", *head, "conditions"], rows)
 
 
 def _conditions(result):
@@ -219,9 +237,3 @@ def _conditions(result):
         parts.append(f"CPU taken by others meanwhile: median {statistics.median(others):.0f} %, at most "
                      f"{max(others):.0f} %")
     return f"<sub>{'; '.join(parts)}.</sub>"
-
-
-def _as_is(text):
-    """Markdown stays; anything else is set as it was printed."""
-    text = "\n".join(line.rstrip() for line in text.strip("\n").splitlines())
-    return text if text.lstrip().startswith("|") else f"```text\n{text}\n```"

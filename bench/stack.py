@@ -22,29 +22,35 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
+
+sys.dont_write_bytecode = True
+import report  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 WARM_S = 8
 
-LINK = 'rate = "100 Mbit/s"\nqueue = "{queue}"\n'
+#: TCP payload of a packet that fills the links' MTU.
+PAYLOAD = 1448 / 1500
 
 
 def scenario(links, flows):
+    """Of links, each with its rate in Mbit/s and its queue in ms, and flows, whose paths are a link and an RTT in ms."""
     text = 'title = "bench"\nduration = "60 s"\n'
-    for name, queue in links.items():
-        text += f"[link.{name}]\n" + LINK.format(queue=queue)
+    for name, (rate, queue) in links.items():
+        text += f'[link.{name}]\nrate = "{rate} Mbit/s"\nqueue = "{queue} ms"\n'
     for name, paths in flows.items():
-        paths = ", ".join(f'{{ via = ["{via}"], rtt = "{rtt}" }}' for via, rtt in paths)
+        paths = ", ".join(f'{{ via = ["{via}"], rtt = "{rtt} ms" }}' for via, rtt in paths)
         text += f"[flow.{name}]\npaths = [{paths}]\n"
     return text
 
 
-SHARED = scenario({"c": "20 ms"}, {"mm": [("c", "20 ms")] * 3, "sp": [("c", "20 ms")]})
-CONTROL = scenario({"c": "20 ms"}, {"a": [("c", "20 ms")], "b": [("c", "20 ms")], "sp": [("c", "20 ms")]})
-DISJOINT = scenario({"x": "20 ms", "y": "20 ms", "z": "20 ms"}, {"mm": [(link, "20 ms") for link in "xyz"]})
-TWO = scenario({"x": "20 ms", "y": "20 ms"}, {"mm": [("x", "20 ms"), ("y", "20 ms")]})
-SKEWED = scenario({"x": "10 ms", "y": "50 ms"}, {"mm": [("x", "10 ms"), ("y", "50 ms")]})
+SHARED = scenario({"c": (100, 20)}, {"mm": [("c", 20)] * 3, "sp": [("c", 20)]})
+CONTROL = scenario({"c": (100, 20)}, {flow: [("c", 20)] for flow in ("a", "b", "sp")})
+DISJOINT = scenario({link: (100, 20) for link in "xyz"}, {"mm": [(link, 20) for link in "xyz"]})
+TWO = scenario({"x": (100, 20), "y": (100, 20)}, {"mm": [("x", 20), ("y", 20)]})
+SKEWED = scenario({"x": (100, 10), "y": (100, 50)}, {"mm": [("x", 10), ("y", 50)]})
 
 NGINX = """daemon off; master_process off; worker_processes 1; pid {dir}/nginx{n}.pid; error_log stderr error;
 events {{ worker_connections 256; }}
@@ -176,7 +182,7 @@ class Lab:
         if not told or 2 * with_it != len(told):
             raise Failed(f"{self.name}/{host}: not all connections from port {port} have {cc}: {told}")
 
-    def end(self):
+    def close(self):
         for child in self.running:
             try:
                 os.killpg(child.pid, 9)
@@ -208,8 +214,7 @@ def fetch(lab, tool, content):
 
 
 def share(binary, content, name, tool, cc, seconds):
-    lab = Lab(binary, name, SHARED)
-    try:
+    with closing(Lab(binary, name, SHARED)) as lab:
         lab.sources(3)
         lab.controller("mm.tx", cc)
         go = fetch(lab, tool, content)
@@ -222,34 +227,26 @@ def share(binary, content, name, tool, cc, seconds):
         mm, sp = lab.rates(seconds, "mm", "sp")
         return {"what": f"{tool} beside one {cc}", "kept_percent": 100 * sp / (mm + sp),
                 "used_percent": 100 * (mm + sp) * 8 / 100e6}
-    finally:
-        lab.end()
 
 
 def control(binary, name, cc, seconds):
-    lab = Lab(binary, name, CONTROL)
-    try:
+    with closing(Lab(binary, name, CONTROL)) as lab:
         for number, flow in enumerate(("a", "b", "sp"), 1):
             tcp(lab, flow, number, cc, seconds)
         time.sleep(WARM_S)
         got = lab.rates(seconds, "a", "b", "sp")
         return {"what": f"control: two {cc} beside one {cc} (33.3)", "kept_percent": 100 * got[2] / sum(got),
                 "used_percent": 100 * sum(got) * 8 / 100e6}
-    finally:
-        lab.end()
 
 
 def disjoint(binary, content, name, seconds):
-    lab = Lab(binary, name, DISJOINT)
-    try:
+    with closing(Lab(binary, name, DISJOINT)) as lab:
         lab.sources(3)
         go = fetch(lab, "get", content)
         go("--disjoint")
         time.sleep(WARM_S)
         got = lab.rates(seconds, "mm")[0]
         return {"what": "get over three disjoint links", "used_percent": 100 * got * 8 / 300e6}
-    finally:
-        lab.end()
 
 
 RECEIVE = """
@@ -267,24 +264,22 @@ while True: c.sendall(data)
 
 
 def aggregation(binary, name, text, cc, groups, seconds):
-    lab = Lab(binary, name, text)
-    try:
-        if groups:
-            for p in range(2):
+    with closing(Lab(binary, name, text)) as lab:
+        try:
+            for p in range(2 if groups else 0):
                 lab.run("mm.tx", binary, "kernel", "group", f"10.1.{p}.1={p + 1}")
-        lab.start("mm.rx", sys.executable, "-c", RECEIVE)
-        time.sleep(0.5)
-        lab.start("mm.tx", sys.executable, "-c", SEND, cc)
-        time.sleep(WARM_S)
-        got = lab.rates(seconds, "mm")[0]
+            lab.start("mm.rx", sys.executable, "-c", RECEIVE)
+            time.sleep(0.5)
+            lab.start("mm.tx", sys.executable, "-c", SEND, cc)
+            time.sleep(WARM_S)
+            got = lab.rates(seconds, "mm")[0]
+        finally:
+            if groups:
+                lab.run("mm.tx", binary, "kernel", "group", "--clear")
         rtt = "10 and 50 ms" if text == SKEWED else "20 ms"
         groups = ", groups set" if groups else ""
         return {"what": f"one MPTCP connection, two links, {rtt}, {cc}{groups}",
                 "used_percent": 100 * got * 8 / 200e6}
-    finally:
-        if groups:
-            lab.run("mm.tx", binary, "kernel", "group", "--clear")
-        lab.end()
 
 
 def main():
@@ -330,10 +325,10 @@ def main():
     if options.json:
         print(json.dumps([row for runs in rows.values() for row in runs]))
     else:
-        print("| what | TCP keeps % | links used % | runs |\n| --- | --- | --- | --- |")
-        for what, runs in rows.items():
-            mean = lambda key: "" if key not in runs[0] else f"{sum(row[key] for row in runs) / len(runs):.1f}"
-            print(f"| {what} | {mean('kept_percent')} | {mean('used_percent')} | {len(runs)} |")
+        mean = lambda runs, key: f"{sum(row[key] for row in runs) / len(runs):.1f}" if key in runs[0] else ""
+        print(report.markdown(["what", "TCP keeps %", "links used %", "runs"],
+                              [[what, mean(runs, "kept_percent"), mean(runs, "used_percent"), len(runs)]
+                               for what, runs in rows.items()]))
     if failed:
         sys.exit(f"{failed} runs failed")
 

@@ -134,9 +134,9 @@ def _high_water_kib(pid):
         return 0
 
 
-def cpu_of(child):
+def cpu_of(pid):
     """User and system seconds of a running process, all threads together."""
-    with open(f"/proc/{child.pid}/stat", encoding="ascii", errors="replace") as stat:
+    with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stat:
         fields = stat.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 

@@ -5,7 +5,7 @@
 //! whose device, inode, size and times must still be those of the moment it was hashed: a file that has
 //! changed is refused rather than sent wrong.
 
-mod builder;
+pub(crate) mod builder;
 mod cache;
 mod hash;
 mod walk;
@@ -17,7 +17,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use mmtp::id::BLOCK_BYTES;
 use mmtp::publisher::ContentStore;
@@ -27,7 +27,7 @@ use mmtp::wire::NAME_MAX;
 use mmtp::{ChunksPerBlock, ContentId, publisher};
 
 use crate::file_identity::{FileIdentity, open_file};
-pub(crate) use builder::Builder;
+use crate::monitor::lock;
 pub(crate) use walk::{FoundFile, check, walk};
 pub(crate) use warnings::Warnings;
 
@@ -203,7 +203,7 @@ impl Catalog {
 
     /// An open descriptor of the offer's file, the same file that was hashed.
     fn file(&self, offer: &CatalogEntry, identity: &FileIdentity) -> Result<Arc<File>, ReadError> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = lock(&self.open);
         if let Some(at) = open.iter().position(|(index, _)| *index == offer.index) {
             // The one used last stays longest.
             if at > 0

@@ -4,7 +4,9 @@
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why it failed. Each holds one or two sentences that say what happened and what to do next, without a final
-/// newline; they are what [`Display`](std::fmt::Display) writes.
+/// newline; they are what [`Display`](std::fmt::Display) writes. A setting that would help is named as the
+/// method that sets it, in backquotes: `overwrite`. A program whose users set it in another way puts its own
+/// name there, as the `anabranch` command puts its options.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

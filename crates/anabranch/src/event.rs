@@ -18,7 +18,8 @@ pub enum Event {
         /// Why: "wrong bytes in block 812".
         reason: String,
     },
-    /// Something else that the person who waits should know: one sentence.
+    /// Something else that the person who waits should know: one sentence. It names settings as an
+    /// [`Error`](crate::Error) does.
     Notice(String),
     /// The end, good or not; nothing follows.
     Finished(Box<Report>),

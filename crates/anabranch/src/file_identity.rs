@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
+use mmtp::id::LENGTH_MAX;
 use nix::fcntl::OFlag;
 
 /// What tells one state of a file from another without reading it.
@@ -21,6 +22,30 @@ pub(crate) struct FileIdentity {
 }
 
 impl FileIdentity {
+    /// The identity of a file that is to be hashed.
+    ///
+    /// # Errors
+    /// If it is not a regular file, or too long; what `fstat` fails with.
+    pub(crate) fn to_hash(file: &File) -> io::Result<Self> {
+        let identity = Self::of(file)?;
+        match identity.length {
+            _ if !file.metadata()?.is_file() => Err(io::Error::other("not a regular file")),
+            0..=LENGTH_MAX => Ok(identity),
+            _ => Err(io::Error::other("longer than 64 TiB")),
+        }
+    }
+
+    /// # Errors
+    /// If the file is not in this state any more, after it has been hashed.
+    pub(crate) fn check_hashed(&self, file: &File) -> io::Result<()> {
+        match Self::of(file)? == *self {
+            true => Ok(()),
+            false => {
+                Err(io::Error::other("it changed while it was being hashed; try again when it is at rest"))
+            }
+        }
+    }
+
     /// The identity of an open file.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Getting a file or a directory from all who have it: [`Get`] says what and how, [`Download`] where to.
 //!
 //! What happens inside: `fetch` runs one *stage* after the other in one loop (`event_loop`): names are looked
-//! up (`resolver`), HTTP servers are asked what they have (`discovery`), then `content_fetch` joins the
+//! up (`name_lookup`), HTTP servers are asked what they have (`discovery`), then `content_fetch` joins the
 //! machines (`mmtp`'s subscriber over `udp_paths`, `mirror`'s scheduler and pool in `mirror_driver`) with the
 //! disk (`sink`). The files of a directory from mirrors (`directory`) come many at once while they are small
 //! (`small_files`). A [`Reader`] takes its blocks from a `reassembly_buffer` in the place of the disk. What
@@ -9,6 +9,7 @@
 
 mod content_fetch;
 mod directory;
+mod discovered_file;
 mod discovery;
 mod event_loop;
 mod existing;
@@ -18,6 +19,7 @@ mod history;
 mod idle_timeout;
 mod locators;
 mod mirror_driver;
+mod name_lookup;
 mod origin;
 mod outcome;
 mod pool;
@@ -25,7 +27,6 @@ mod rate_meter;
 mod reader;
 mod reassembly_buffer;
 mod request;
-mod resolver;
 mod routes;
 mod server_status;
 mod single_file;
@@ -45,18 +46,20 @@ pub use reader::Reader;
 pub use reassembly_buffer::READ_AHEAD_BYTES;
 pub use transfer::{Events, Transfer};
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use algo::Span;
 use algo::control::{ALGORITHMS, Algorithm};
 use anabranch_http::client::Options;
-use net::Egress;
+use net::{Egress, Resolver};
 
 use crate::event::Observer;
 use crate::host_port::HostPort;
 use crate::target::Output;
 use crate::{Control, Error, Event, Report, Result, Stop};
+use history::History;
 use locators::Locators;
 use reassembly_buffer::ReassemblyBuffer;
 use request::Request;
@@ -96,6 +99,7 @@ pub struct Get {
     progress_every: Duration,
     sha256: Option<[u8; 32]>,
     http: Options,
+    history: History,
 }
 
 impl Get {
@@ -117,6 +121,7 @@ impl Get {
             progress_every: PROGRESS_EVERY,
             sha256: None,
             http: Options::default(),
+            history: History::default(),
         })
     }
 
@@ -196,11 +201,40 @@ impl Get {
     }
 
     /// A proxy for HTTP: `http://HOST:PORT`, `socks5://HOST:PORT`, `socks5h://HOST:PORT`, or an empty string
-    /// for none. Without this: as the environment says (`http_proxy`, `https_proxy`, `all_proxy`,
-    /// `no_proxy`).
+    /// for none. Without this: as the environment says.
     #[must_use]
     pub fn proxy(mut self, url: impl Into<String>) -> Self {
         self.http.proxy = Some(url.into());
+        self
+    }
+
+    /// Whether the environment says which proxy is used where: `http_proxy`, `https_proxy`, `all_proxy` and
+    /// `no_proxy`. Without this it does, as with curl and most libraries for HTTP.
+    #[must_use]
+    pub const fn proxy_from_env(mut self, from_env: bool) -> Self {
+        self.http.proxy_from_env = from_env;
+        self
+    }
+
+    /// Looks names up by this instead of asking the system: it returns the addresses of a host, with any
+    /// port. It is called on threads of its own, and once for each name of a transfer.
+    #[must_use]
+    pub fn resolver(
+        mut self,
+        look_up: impl Fn(&str) -> std::io::Result<Vec<SocketAddr>> + Send + Sync + 'static,
+    ) -> Self {
+        self.http.resolver = Resolver::new(look_up);
+        self
+    }
+
+    /// Remembers in `directory/urls.jsonl` which content URLs had, for the next time: what has the same
+    /// validator then is taken to be the same (trust on first use). URLs with a query, a name or a password
+    /// are not written. Without this, nothing is remembered: what a program fetches leaves no trace, and what
+    /// an earlier transfer found decides nothing. The `anabranch` command has it in
+    /// [`cache_dir`](crate::cache_dir).
+    #[must_use]
+    pub fn history(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.history = History(Some(directory.into()));
         self
     }
 
@@ -211,10 +245,10 @@ impl Get {
         self
     }
 
-    /// Believes any certificate: anybody may then be the server. Hashes are checked all the same.
+    /// Whether to believe any certificate: anybody may then be the server. Hashes are checked all the same.
     #[must_use]
-    pub const fn insecure(mut self) -> Self {
-        self.http.insecure = true;
+    pub const fn insecure(mut self, insecure: bool) -> Self {
+        self.http.insecure = insecure;
         self
     }
 
@@ -231,7 +265,7 @@ impl Get {
         self.download(Output::Inside(directory.into()))
     }
 
-    /// As the command line's `--output` has it: into `path` if that ends in a slash or, for a file, is a
+    /// As command lines have it: into `path` if that ends in a slash or, for a file, is a
     /// directory; otherwise to this path. `None`: under its own name, in the current directory.
     #[must_use]
     pub fn to_output(&self, path: Option<PathBuf>) -> Download {
@@ -253,7 +287,7 @@ impl Get {
     /// [`Error::System`] if there can be no thread. What is wrong with the request is what the first read
     /// fails with: [`Error::Usage`] if it is a directory.
     pub fn read(&self) -> Result<Reader> {
-        self.reader(Stop::new().map_err(no_descriptors)?)
+        self.reader(Stop::new()?)
     }
 
     /// The same; reads fail with [`Error::Interrupted`] soon after `stop` is used, by a signal handler or
@@ -262,7 +296,7 @@ impl Get {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn read_stopped_by(&self, stop: &Stop) -> Result<Reader> {
-        self.reader(Stop::below(stop).map_err(no_descriptors)?)
+        self.reader(Stop::below(stop)?)
     }
 
     fn reader(&self, stop: Stop) -> Result<Reader> {
@@ -316,10 +350,7 @@ impl Download {
     /// # Errors
     /// See [`Error`]. What arrived is kept, unless nobody can tell whether it is right.
     pub fn run(self, mut listener: impl FnMut(Event) -> Control) -> Result<Report> {
-        let stop = match &self.stop {
-            Some(stop) => stop.clone(),
-            None => Stop::new().map_err(no_descriptors)?,
-        };
+        let stop = self.stop.clone().map_or_else(Stop::new, Ok)?;
         self.run_until(stop, None, &mut listener)
     }
 
@@ -330,7 +361,7 @@ impl Download {
     /// with.
     pub fn start(self) -> Result<Transfer> {
         // The handle stops this transfer, not what else the caller's `Stop` is for.
-        let stop = self.stop.as_ref().map_or_else(Stop::new, Stop::below).map_err(no_descriptors)?;
+        let stop = self.stop.as_ref().map_or_else(Stop::new, Stop::below)?;
         Transfer::spawn(stop.clone(), move |listener| self.run_until(stop, None, listener))
     }
 
@@ -368,7 +399,9 @@ impl Download {
             timeout: span(get.timeout),
             force: overwrite,
             sha256: get.sha256,
-            http: get.http,
+            // What one transfer knows of names is nothing of the next.
+            http: Options { resolver: get.http.resolver.anew(), ..get.http },
+            history: get.history,
         };
         Ok((request, get.locators))
     }
@@ -376,8 +409,4 @@ impl Download {
 
 fn span(duration: Duration) -> Span {
     Span::from_nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
-}
-
-fn no_descriptors(error: std::io::Error) -> Error {
-    Error::system(format!("the system has no descriptors left: {error}"))
 }

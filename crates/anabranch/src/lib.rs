@@ -61,6 +61,7 @@ pub mod get;
 mod hashing;
 mod host_port;
 pub mod mirror_list;
+mod monitor;
 pub mod report;
 mod secret;
 pub mod serve;

@@ -1,4 +1,4 @@
-//! CredentialStatus: the seed of a receiver's request tags, the key of a source's cookies.
+//! Secrets: the seed of a receiver's request tags, the key of a source's cookies.
 
 use crate::{Error, Result};
 

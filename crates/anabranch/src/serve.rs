@@ -24,7 +24,8 @@ pub use event::{Event, Offer};
 pub use source::Source;
 pub use stats::Stats;
 
-use crate::catalog::{self, Builder, Catalog};
+use crate::catalog::builder::Builder;
+use crate::catalog::{self, Catalog};
 use crate::{Control, Error, Result, Stop, cache_dir};
 use source::Bound;
 
@@ -135,10 +136,7 @@ impl Serve {
     }
 
     fn prepare(self, listener: &mut dyn FnMut(Event) -> Control) -> Result<Source> {
-        let outer = match &self.stop {
-            Some(stop) => stop.clone(),
-            None => Stop::new().map_err(source::system)?,
-        };
+        let outer = self.stop.clone().map_or_else(Stop::new, Ok)?;
         let (udp, http) = (listen::udp(&self.listen)?, listen::http(&self.http)?);
         let (catalog, warnings) = self.hash(&outer, listener)?;
         Source::start(Bound { udp, http }, catalog, self.limit, outer, warnings)

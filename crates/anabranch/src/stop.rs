@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use net::{WakeReceiver, Waker};
 
+use crate::{Error, Result};
+
 /// Stops what it was given to. Clones stop the same; any thread and any signal handler may call
 /// [`stop`](Self::stop).
 #[derive(Clone, Debug)]
@@ -22,14 +24,15 @@ impl Stop {
     /// One that has not been used.
     ///
     /// # Errors
-    /// If the system has no descriptors left.
-    pub fn new() -> io::Result<Self> {
-        let wake = WakeReceiver::new()?;
+    /// [`Error::System`] if the system has no descriptors left.
+    pub fn new() -> Result<Self> {
+        let wake = WakeReceiver::new()
+            .map_err(|e| Error::system(format!("the system has no descriptors left: {e}")))?;
         Ok(Self { flag: Arc::default(), waker: wake.waker(), wake: Arc::new(wake), parent: None })
     }
 
     /// One that `parent` stops too, within a tenth of a second; but it does not stop `parent`.
-    pub(crate) fn below(parent: &Self) -> io::Result<Self> {
+    pub(crate) fn below(parent: &Self) -> Result<Self> {
         Ok(Self { parent: Some(parent.flag()), ..Self::new()? })
     }
 

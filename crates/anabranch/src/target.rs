@@ -10,16 +10,18 @@
 
 mod dest_path;
 mod existing;
+mod final_check;
 pub mod journal;
 mod output;
 mod part;
 
 pub use dest_path::PART_PREFIX;
 pub(crate) use dest_path::{DestPath, Directory, is_reserved};
-pub(crate) use existing::{is_there, put};
+pub(crate) use existing::is_there;
+pub(crate) use final_check::FinalCheck;
 pub(crate) use output::Output;
 
-use std::fs::{File, Permissions};
+use std::fs::Permissions;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::PermissionsExt as _;
@@ -27,32 +29,17 @@ use std::path::PathBuf;
 
 use mmtp::ContentId;
 use mmtp::bitmap::Bitmap;
-use mmtp::id::SEGMENT_BLOCKS;
-use mmtp::tree::{self, ChainingValue};
-use nix::fcntl::{Flock, FlockArg, OFlag};
-use sha2::{Digest as _, Sha256};
+use mmtp::id::{BLOCK_BYTES, SEGMENT_BLOCKS};
+use mmtp::tree::ChainingValue;
 
 use crate::filenames::show;
 use crate::{Error, Result};
-use journal::HEADER_BYTES;
-use part::{Part, PendingWrite, read_up_to};
+use existing::{exists, is_there_already, remove_leftovers};
+use final_check::hashes;
+use part::{Part, PendingWrite, cv_of};
 
 /// Blocks held back for one write: a segment's worth, 1 MiB.
 pub(crate) const HELD_BLOCKS_MAX: usize = SEGMENT_BLOCKS as usize;
-
-/// What a file must be before it gets its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FinalCheck {
-    /// Its blocks together give the root of its id.
-    Root,
-    /// The same, where nobody could check the blocks as they came.
-    Whole,
-    /// Its SHA-256 is this. The root of its id only names the journal.
-    Sha256([u8; 32]),
-    /// All its blocks are there: who brought them has checked what there was to check. Here too the root of
-    /// its id only names the journal.
-    Blocks,
-}
 
 /// A file that has its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,6 +107,21 @@ impl Target {
         let state = State::Part(Box::new(part));
         let resumed = done_bytes > 0;
         Ok((Self { place, id, proof, force, state, there: there.clone(), done_bytes, resumed }, there))
+    }
+
+    /// Puts a whole content, which is verified, in its place: through a part, as all that comes.
+    ///
+    /// # Errors
+    /// [`Error::Target`] if the target does not take it.
+    pub(crate) fn put(place: DestPath, bytes: &[u8], force: bool) -> Result<()> {
+        let id = ContentId::of(bytes);
+        let (mut target, there) = Self::open(place, id, FinalCheck::Root, force, &mut |_| true)?;
+        for (block, bytes) in (0..).zip(bytes.chunks(BLOCK_BYTES)) {
+            if !there.contains(block) {
+                target.write(block, bytes, cv_of(&id, block, bytes))?;
+            }
+        }
+        target.finish().map(drop)
     }
 
     /// Bytes that are in the part, those held back among them.
@@ -244,10 +246,7 @@ impl Target {
         part.check_inode(&self.place)?;
         let part_path = || show(path.with_file_name(&part.name));
         let Some(root) = part.root(&self.place, &self.id)? else {
-            return Err(Error::target(format!(
-                "blocks are missing in {}: run the same command again",
-                part_path()
-            )));
+            return Err(Error::target(format!("blocks are missing in {}: repeat the request", part_path())));
         };
         // Resuming would fail in the same way for ever. The part goes first: a journal alone is fresh.
         let remove = || {
@@ -258,7 +257,7 @@ impl Target {
             FinalCheck::Root if root != self.id.root => {
                 remove();
                 return Err(Error::target(format!(
-                    "what was in {} was not right and is removed: run the same command again",
+                    "what was in {} was not right and is removed: repeat the request",
                     part_path()
                 )));
             }
@@ -299,133 +298,8 @@ impl Target {
     }
 }
 
-/// The root of what the place holds if that is exactly this content; an error if it holds anything else that
-/// must not be replaced.
-fn is_there_already(
-    place: &DestPath,
-    id: &ContentId,
-    proof: FinalCheck,
-    force: bool,
-    progress: &mut dyn FnMut(u64) -> bool,
-) -> Result<Option<[u8; 32]>> {
-    let Some(entry) = place.stat(place.name())? else { return Ok(None) };
-    let path = place.path();
-    if entry.directory {
-        return Err(Error::target(format!("{} is a directory: choose a name with --output", show(path))));
-    }
-    if !entry.file && !entry.link {
-        return Err(Error::target(format!("{} is not a regular file: choose another --output", show(path))));
-    }
-    if entry.file && entry.length == id.length && proof != FinalCheck::Blocks && !place.is_anew() {
-        let file =
-            place.open(place.name(), OFlag::O_RDONLY).map_err(|e| place.failure("read", place.name(), &e))?;
-        let (root, right) = match proof {
-            FinalCheck::Sha256(wanted) => {
-                let found = hashes(place, &file, progress)?;
-                (found.root, found.sha256 == wanted)
-            }
-            FinalCheck::Root | FinalCheck::Whole | FinalCheck::Blocks => {
-                let root = hash(place, &file, progress)?;
-                (root, root == id.root)
-            }
-        };
-        if right {
-            return Ok(Some(root));
-        }
-    }
-    match (force, proof) {
-        (true, _) => Ok(None),
-        (false, FinalCheck::Blocks) => Err(Error::target(format!(
-            "{} is there already, and nothing tells whether it is what would come: choose another --output, \
-             or let --force replace it",
-            show(path)
-        ))),
-        (false, _) => Err(exists(&path)),
-    }
-}
-
-/// Removes what a crash after the last step of an earlier transfer left beside the whole file: a journal of
-/// this content, and the part that goes with it. Without such a journal a part is somebody's file.
-fn remove_leftovers(place: &DestPath, id: &ContentId) {
-    let (name, journal_name) = place.part_names();
-    let Ok(file) = place.open(&journal_name, OFlag::O_RDONLY) else { return };
-    // Another transfer that holds the lock cleans up itself.
-    let Ok(journal) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else { return };
-    let mut head = [0; HEADER_BYTES];
-    let Ok(read) = read_up_to(&journal, &mut head, 0) else { return };
-    let (Ok(stat), Ok(Some(entry))) = (nix::sys::stat::fstat(&*journal), place.stat(&journal_name)) else {
-        return;
-    };
-    if journal::parse_header(&head[..read]) == Ok(*id) && entry.inode == (stat.st_dev, stat.st_ino) {
-        // The file is whole whether or not this succeeds. The part goes first, for it is known by its
-        // journal.
-        if place.unlink(&name).is_ok() || matches!(place.stat(&name), Ok(None)) {
-            let _ = place.unlink(&journal_name);
-        }
-    }
-}
-
-fn hash(place: &DestPath, file: &File, progress: &mut dyn FnMut(u64) -> bool) -> Result<[u8; 32]> {
-    let mut hasher = blake3::Hasher::new();
-    read_all(place, file, progress, |bytes| {
-        hasher.update(bytes);
-    })?;
-    Ok(*hasher.finalize().as_bytes())
-}
-
-struct Hashes {
-    root: [u8; 32],
-    sha256: [u8; 32],
-}
-
-fn hashes(place: &DestPath, file: &File, progress: &mut dyn FnMut(u64) -> bool) -> Result<Hashes> {
-    let (mut blake3, mut sha256) = (blake3::Hasher::new(), Sha256::new());
-    read_all(place, file, progress, |bytes| {
-        blake3.update(bytes);
-        sha256.update(bytes);
-    })?;
-    Ok(Hashes { root: *blake3.finalize().as_bytes(), sha256: sha256.finalize().into() })
-}
-
-fn read_all(
-    place: &DestPath,
-    file: &File,
-    progress: &mut dyn FnMut(u64) -> bool,
-    mut each: impl FnMut(&[u8]),
-) -> Result<()> {
-    let (mut bytes, mut at) = (vec![0; 1 << 20], 0);
-    loop {
-        let read = read_up_to(file, &mut bytes, at);
-        let read = read.map_err(|e| place.failure("read", place.name(), &e))?;
-        each(&bytes[..read]);
-        at += read as u64;
-        if read == 0 {
-            return Ok(());
-        }
-        if !progress(at) {
-            return Err(interrupted());
-        }
-    }
-}
-
 fn hex(bytes: &[u8]) -> String {
     data_encoding::HEXLOWER.encode(bytes)
-}
-
-/// The hash that proves a block: of a content of one block, the root itself.
-fn cv_of(id: &ContentId, block: u64, bytes: &[u8]) -> ChainingValue {
-    if id.blocks() == 1 { *blake3::hash(bytes).as_bytes() } else { tree::block_cv(block, bytes) }
-}
-
-fn exists(path: &std::path::Path) -> Error {
-    Error::target(format!(
-        "{} is there already, with other content: choose another --output, or let --force replace it",
-        show(path)
-    ))
-}
-
-fn interrupted() -> Error {
-    Error::interrupted("interrupted; run the same command again to go on")
 }
 
 #[cfg(test)]

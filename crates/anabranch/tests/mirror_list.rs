@@ -23,7 +23,7 @@ fn what_is_made_can_be_read() {
 
     let there = make().run(|_| Control::Continue).expect_err("it is there");
     assert!(matches!(there, Error::Target(_)), "{there}");
-    make().overwrite().run(|_| Control::Continue).expect("replaced");
+    make().overwrite(true).run(|_| Control::Continue).expect("replaced");
 }
 
 #[test]

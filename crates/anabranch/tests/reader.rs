@@ -218,7 +218,7 @@ fn a_directory_is_refused() {
     let metalink = format!("http://{}/d.meta4", source.http_addresses()[0]);
     for name in [uri(&source), metalink] {
         let (_, error) = fails(get([name]).read().expect("a reader"));
-        assert!(matches!(&error, Error::Usage(why) if why.contains("--output DIR")), "{error}");
+        assert!(matches!(&error, Error::Usage(why) if why.contains("`to_directory`")), "{error}");
     }
 }
 

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::fmt::Write as _;
 
+use crate::wording::with_options;
+
 /// Why a command did not end well; the number is the process's exit status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -113,7 +115,7 @@ impl From<anabranch::Error> for Failure {
             // The enum may grow.
             _ => Code::Other,
         };
-        Self::new(code, error.to_string())
+        Self::new(code, with_options(&error.to_string()))
     }
 }
 

@@ -63,28 +63,17 @@ fn request(args: &args::Get, mode: Mode) -> Outcome<(Get, Stop)> {
         .controller(&args.cc)
         .groups(if args.disjoint { Groups::None } else { args.groups.clone() })
         .timeout(Duration::from_secs(args.timeout))
+        .insecure(http.insecure)
         .progress_every(mode.interval().unwrap_or(Duration::MAX));
     get = args.from.iter().fold(get, |get, source| get.from_source(source.to_string()));
     get = args.via.iter().fold(get, |get, via| get.via(via.to_string()));
     get = http.header.iter().fold(get, |get, (name, value)| get.header(name, value));
-    if let Some((name, password)) = &http.user {
-        get = get.user(name, password);
-    }
-    if let Some(file) = http.netrc() {
-        get = get.netrc(file);
-    }
-    if let Some(url) = &http.proxy {
-        get = get.proxy(url);
-    }
-    if let Some(file) = &http.cacert {
-        get = get.ca_file(file);
-    }
-    if http.insecure {
-        get = get.insecure();
-    }
-    if let Some(digest) = http.checksum {
-        get = get.sha256(digest);
-    }
+    get = http.user.iter().fold(get, |get, (name, password)| get.user(name, password));
+    get = http.netrc().into_iter().fold(get, Get::netrc);
+    get = http.proxy.iter().fold(get, Get::proxy);
+    get = http.cacert.iter().fold(get, Get::ca_file);
+    get = http.checksum.into_iter().fold(get, Get::sha256);
+    get = anabranch::cache_dir().into_iter().fold(get, Get::history);
     // Only now: reading names from standard input is not stopped in order.
     Ok((get, stop_on_signals()?))
 }

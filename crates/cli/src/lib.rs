@@ -9,7 +9,8 @@
 //! **Map.**
 //! * [`args`]: the commands and most options; [`man`]: pages and completions of them; [`exit`]: exit status.
 //! * [`serve`]: the source.
-//! * [`get`]: options to a request of the library, which does the work; [`view`]: what the user sees.
+//! * [`get`]: options to a request of the library, which does the work; [`view`]: what the user sees;
+//!   [`wording`]: the library's messages with the names of options.
 //! * [`mirror_list`]: hashes and mirrors of a file, written and shown.
 //! * [`signals`]: Ctrl-C to a stop.
 //! * [`demo`]: all of it without a network; [`soak`]: in random worlds.
@@ -28,5 +29,6 @@ pub mod serve;
 pub mod signals;
 pub mod soak;
 pub mod view;
+pub mod wording;
 
 pub use anabranch::{filenames as names, target};

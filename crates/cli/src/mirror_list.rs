@@ -145,7 +145,7 @@ pub fn mirror_list(args: &MirrorList) -> Outcome {
 }
 
 fn make(args: &Make) -> Outcome {
-    let mut make = List::make(&args.file).stop_on(&stop_on_signals()?);
+    let mut make = List::make(&args.file).overwrite(args.force).stop_on(&stop_on_signals()?);
     for url in &args.urls {
         make = make.url(url.as_str())?;
     }
@@ -154,9 +154,6 @@ fn make(args: &Make) -> Outcome {
     }
     if let Some(bytes) = args.piece_size {
         make = make.piece_bytes(bytes)?;
-    }
-    if args.force {
-        make = make.overwrite();
     }
     let mut lines = Lines::default();
     let made = make.run(|event| {

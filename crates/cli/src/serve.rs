@@ -13,6 +13,7 @@ use crate::hash_line;
 use crate::names::show;
 use crate::signals::stop_on_signals;
 use crate::view::Lines;
+use crate::wording::with_options;
 
 /// Reports between two plain lines where there is no terminal.
 const PLAIN_EVERY: u64 = 60;
@@ -104,7 +105,7 @@ impl View {
             }
             Event::Notice(notice) => {
                 self.lines.draw(&[]);
-                eprintln!("anabranch: {notice}");
+                eprintln!("anabranch: {}", with_options(&notice));
             }
             Event::Offer(offer) => {
                 self.lines.draw(&[]);

@@ -1,6 +1,7 @@
 //! Ctrl-C, SIGTERM and the end of the terminal stop what runs.
 
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -18,30 +19,32 @@ const SIGNALS: [i32; 3] = [SIGHUP, SIGINT, SIGTERM];
 /// # Errors
 /// If they cannot be caught.
 pub fn stop_on_signals() -> Outcome<Stop> {
-    let connect = || {
-        let stop = Stop::new()?;
-        for signal in SIGNALS {
-            let status = i32::from(Code::Interrupted as u8);
-            signal_hook::flag::register_conditional_shutdown(signal, status, stop.flag())?;
-            signal_hook::flag::register(signal, stop.flag())?;
-            signal_hook::low_level::pipe::register(signal, stop.stream()?)?;
-        }
-        Ok(stop)
-    };
-    connect().map_err(|e: io::Error| Failure::other(format!("cannot catch signals: {e}")))
+    let stop = Stop::new()?;
+    catch(&stop.flag(), || stop.stream()).map_err(uncaught)?;
+    Ok(stop)
 }
 
 /// The same as a flag, and what ends a wait.
 ///
 /// # Errors
-/// What catching signals fails with.
-pub fn stop_signals() -> io::Result<(WakeReceiver, Arc<AtomicBool>)> {
-    let (wake, stop) = (WakeReceiver::new()?, Arc::new(AtomicBool::new(false)));
+/// If they cannot be caught.
+pub fn stop_signals() -> Outcome<(WakeReceiver, Arc<AtomicBool>)> {
+    let (wake, stop) = (WakeReceiver::new().map_err(uncaught)?, Arc::default());
+    catch(&stop, || wake.waker().stream()).map_err(uncaught)?;
+    Ok((wake, stop))
+}
+
+/// Lets the signals set `flag`, and write a byte into a `stream`.
+fn catch(flag: &Arc<AtomicBool>, stream: impl Fn() -> io::Result<UnixStream>) -> io::Result<()> {
     for signal in SIGNALS {
         let status = i32::from(Code::Interrupted as u8);
-        signal_hook::flag::register_conditional_shutdown(signal, status, Arc::clone(&stop))?;
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
-        signal_hook::low_level::pipe::register(signal, wake.waker().stream()?)?;
+        signal_hook::flag::register_conditional_shutdown(signal, status, Arc::clone(flag))?;
+        signal_hook::flag::register(signal, Arc::clone(flag))?;
+        signal_hook::low_level::pipe::register(signal, stream()?)?;
     }
-    Ok((wake, stop))
+    Ok(())
+}
+
+fn uncaught(error: io::Error) -> Failure {
+    Failure::other(format!("cannot catch signals: {error}"))
 }

@@ -121,7 +121,7 @@ struct Summary {
 /// # Errors
 /// If a seed fails, or on Ctrl-C.
 pub fn soak(args: &Soak) -> Outcome {
-    let (_, stop) = stop_signals().map_err(|e| Failure::other(format!("cannot catch signals: {e}")))?;
+    let (_, stop) = stop_signals()?;
     if !args.verbose {
         // A panic is a failure of its seed; where it was is told on replay.
         std::panic::set_hook(Box::new(|_| {}));

@@ -18,6 +18,7 @@ use anabranch::{Event, PathProgress, Progress, Report};
 use serde::Serialize;
 
 use crate::exit::Failure;
+use crate::wording::with_options;
 
 /// Between two pictures on a terminal.
 const REDRAW: Duration = Duration::from_millis(200);
@@ -119,7 +120,7 @@ impl View {
         match event {
             Event::Progress(progress) => self.show(progress),
             Event::Banned { source, reason } => self.note(&format!("{source}: {reason}: banned")),
-            Event::Notice(text) => self.note(text),
+            Event::Notice(text) => self.note(&with_options(text)),
             _ => {}
         }
     }

@@ -52,9 +52,6 @@ use self::route_worker::{QueuedFetch, RouteWorker};
 use self::settings::Settings;
 use ::url::Url;
 
-/// Names that are looked up at the same time.
-const LOOKUP_THREADS: usize = 8;
-
 enum Command {
     Fetch(FetchId, Box<(FetchRequest, Url)>),
     Cancel(FetchId),
@@ -79,15 +76,12 @@ impl Client {
     pub fn start(options: Options) -> Result<Self, StartError> {
         let settings = Arc::new(Settings::new(options)?);
         let queue = Arc::new(EventQueue::new()?);
-        let runtime =
-            Builder::new_current_thread().enable_all().max_blocking_threads(LOOKUP_THREADS).build()?;
+        let runtime = Builder::new_current_thread().enable_all().build()?;
         let (commands, inbox) = mpsc::unbounded_channel();
         let (own, shared) = (Arc::clone(&settings), Arc::clone(&queue));
-        let thread = thread::Builder::new().name("http".to_owned()).spawn(move || {
-            runtime.block_on(run(own, shared, inbox));
-            // A name that is still being looked up is not waited for.
-            runtime.shutdown_background();
-        })?;
+        let thread = thread::Builder::new()
+            .name("http".to_owned())
+            .spawn(move || runtime.block_on(run(own, shared, inbox)))?;
         Ok(Self { settings, queue, commands: Some(commands), thread: Some(thread) })
     }
 

@@ -8,7 +8,6 @@
 //!
 //! All flows live in a few flat tables, and a path at rest has one entry in the queue of timers at most.
 
-mod cbr;
 mod config;
 mod flow;
 mod segment;
@@ -18,11 +17,10 @@ use algo::control::{Algorithm, SubflowStats};
 use algo::shared_bottleneck::Detector;
 use algo::subflow::Subflow;
 use algo::{Span, Time};
-use sim::{EventQueue, Rng, RouteId};
+use sim::{CrossTraffic, CrossTrafficSource, EventQueue, RouteId};
 
 use crate::digest::Digest;
-use cbr::Cbr;
-pub use config::{Burst, CbrConfig, FlowConfig};
+pub use config::FlowConfig;
 use segment::SegmentKind;
 pub use segment::{ACK_BYTES, Segment, SubflowId};
 use send_backlog::{PayloadKind, SendBacklog};
@@ -39,7 +37,7 @@ enum TimerKind {
     Start(u32),
     Stop(u32),
     Subflow(SubflowId),
-    Cbr(u32),
+    CrossTraffic(u32),
 }
 
 /// One path of a flow.
@@ -76,15 +74,15 @@ struct PacketFlow {
 }
 
 /// Flows and cross traffic; see the [module](self).
+#[derive(Default)]
 pub struct PacketFlows {
-    seed: u64,
     subflows: Vec<SubflowEntry>,
     flows: Vec<PacketFlow>,
     /// What every path publishes; the paths of a group stand side by side.
     members: Vec<SubflowStats>,
     timers: EventQueue<TimerKind>,
-    cbrs: Vec<Cbr>,
-    digest: u64,
+    cross_traffic: Vec<CrossTrafficSource>,
+    digest: Digest,
     /// Timers of paths that came due in this millisecond.
     millisecond: u64,
     timers_fired: u64,
@@ -92,27 +90,10 @@ pub struct PacketFlows {
 }
 
 impl PacketFlows {
-    /// Nobody.
-    #[must_use]
-    pub fn new(seed: u64) -> Self {
-        Self {
-            seed,
-            subflows: Vec::new(),
-            flows: Vec::new(),
-            members: Vec::new(),
-            timers: EventQueue::new(),
-            cbrs: Vec::new(),
-            digest: Digest::default().0,
-            millisecond: 0,
-            timers_fired: 0,
-            storm: false,
-        }
-    }
-
     /// Adds cross traffic.
-    pub fn cbr(&mut self, config: &CbrConfig) {
-        self.timers.push(config.start, TimerKind::Cbr(self.cbrs.len() as u32));
-        self.cbrs.push(Cbr::new(config, Rng::stream(self.seed, &config.name)));
+    pub fn cross_traffic(&mut self, config: CrossTraffic) {
+        self.timers.push(config.start, TimerKind::CrossTraffic(self.cross_traffic.len() as u32));
+        self.cross_traffic.push(CrossTrafficSource::new(config));
     }
 
     /// When something happens next that is no packet's arrival.
@@ -133,17 +114,18 @@ impl PacketFlows {
                     self.count_timer(now);
                     self.subflow_timer(now, sub, send);
                 }
-                TimerKind::Cbr(no) => self.cross_traffic(now, no, send),
+                TimerKind::CrossTraffic(no) => self.cross_traffic_timer(now, no, send),
             }
         }
     }
 
     #[inline(never)]
-    fn cross_traffic(&mut self, now: Time, no: u32, send: &mut impl FnMut(RouteId, Segment)) {
-        let send = |route, bytes| send(route, Segment::new(0, no, bytes, SegmentKind::Cross));
-        if let Some(next) = self.cbrs[no as usize].timer(now, send) {
-            self.timers.push(next, TimerKind::Cbr(no));
+    fn cross_traffic_timer(&mut self, now: Time, no: u32, send: &mut impl FnMut(RouteId, Segment)) {
+        let Some((packet, next)) = self.cross_traffic[no as usize].timer(now) else { return };
+        if let Some((route, bytes)) = packet {
+            send(route, Segment::new(0, no, bytes as u16, SegmentKind::Cross));
         }
+        self.timers.push(next, TimerKind::CrossTraffic(no));
     }
 
     /// Counts timers of paths.
@@ -189,11 +171,11 @@ impl PacketFlows {
     /// A digest of everything that has arrived, and when.
     #[must_use]
     pub const fn digest(&self) -> u64 {
-        self.digest
+        self.digest.0
     }
 
     fn mix(&mut self, what: u64) {
-        self.digest = (self.digest.rotate_left(5) ^ what).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.digest.0 = (self.digest.0.rotate_left(5) ^ what).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 
     /// Which paths a flow has.

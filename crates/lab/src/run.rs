@@ -29,7 +29,7 @@ use observations::{Observations, Recorder};
 #[must_use]
 pub fn run(scenario: &Scenario, controller: &str, seed: u64) -> Outcome {
     let mut world = SimulatedScenario::new(scenario, controller, seed);
-    let mut recorder = Recorder::new(scenario, world.packet_bytes(), world.noted());
+    let mut recorder = Recorder::new(scenario, world.packet_bytes(), std::mem::take(&mut world.observed));
     while let Some(at) = recorder.next() {
         world.simulation.run_until(at);
         recorder.record(at, &world);

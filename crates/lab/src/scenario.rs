@@ -351,8 +351,10 @@ pub struct Assert {
     pub controllers: Vec<String>,
     /// On which link,
     pub link: Option<String>,
-    /// or of which flow.
+    /// or of which flow,
     pub flow: Option<String>,
+    /// and of which of its paths alone (`rtt`, `goodput`); default: of each (`rtt`) or of all together.
+    pub path: Option<usize>,
     /// It must be at least this,
     pub at_least: Option<f64>,
     /// and at most this.

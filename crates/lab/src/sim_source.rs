@@ -75,11 +75,6 @@ impl SimSource {
         self.alive = true;
     }
 
-    /// The machine.
-    pub(crate) const fn publisher(&self) -> &Publisher<MemoryStore> {
-        &self.publisher
-    }
-
     /// What it sends in answer to `bytes`.
     pub(crate) fn answer(&mut self, now: Time, from: SocketAddr, bytes: &[u8], mut send: impl FnMut(Sent)) {
         if !self.alive || self.misbehaviour == Misbehaviour::Unresponsive {

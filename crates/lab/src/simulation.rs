@@ -104,7 +104,7 @@ impl Simulation {
             net_due: Time::NEVER,
             route_ends: Vec::new(),
             paths_made: 0,
-            packet_flows: PacketFlows::new(seed),
+            packet_flows: PacketFlows::default(),
             sources: Vec::new(),
             receivers: Vec::new(),
             scheduled: BTreeMap::new(),

@@ -16,12 +16,12 @@ mod random_links;
 mod transfers;
 
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use algo::{Span, Time};
 use sim::{LinkId, Rng};
 
 use crate::Simulation;
+use crate::sweep::caught;
 
 /// Every so many seeds, one is run twice.
 pub const TWICE_EVERY: u64 = 16;
@@ -108,10 +108,8 @@ fn once(seed: u64, log: bool) -> Report {
         SoakKind::Transfers => transfers::simulate(seed, &mut run_log),
         SoakKind::PacketFlows => packet_flows::simulate(seed, &mut run_log),
     };
-    let end = catch_unwind(AssertUnwindSafe(simulate)).unwrap_or_else(|payload| {
-        let text = payload.downcast_ref::<String>().cloned();
-        let text = text.or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        run_log.violation(format!("panicked: {}", text.unwrap_or_default()));
+    let end = caught(simulate).unwrap_or_else(|text| {
+        run_log.violation(format!("panicked: {text}"));
         SoakTotals::default()
     });
     let RunLog { description, violations, details, tail, .. } = run_log;

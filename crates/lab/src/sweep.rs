@@ -276,13 +276,16 @@ impl Task {
             World::Sim => Ok(crate::run::run(&self.scenario, &self.controller, self.seed)),
             World::Kernel => crate::linux::run(&self.scenario, &self.controller, self.seed, stop),
         };
-        let panicked = |panic: Box<dyn std::any::Any + Send>| {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked");
-            Err(format!("which is a bug: {text}"))
-        };
-        catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(panicked)
+        caught(run).unwrap_or_else(|text| Err(format!("which is a bug: {text}")))
     }
+}
+
+/// What `run` returns, or else what it panicked with.
+pub(crate) fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked").into()
+    })
 }
 
 /// `1..10` (both ends included), or `10`, which is the same; `count_max` of them at most.

@@ -101,6 +101,45 @@ fn what_never_happened_is_reported() {
 }
 
 #[test]
+fn a_condition_on_a_path_is_measured_of_that_path_alone() {
+    let text = r#"
+        title = "one path is short, the other long"
+        duration = "5 s"
+        [link.short]
+        rate = "10 Mbit/s"
+        queue = "10 ms"
+        [link.long]
+        rate = "2 Mbit/s"
+        queue = "10 ms"
+        [flow.mp]
+        paths = [{ via = ["short"], rtt = "20 ms" }, { via = ["long"], rtt = "90 ms" }]
+        [[assert]]
+        what = "rtt"
+        flow = "mp"
+        path = 0
+        at_least = 20
+        at_most = 40
+        [[assert]]
+        what = "goodput"
+        flow = "mp"
+        path = 1
+        at_most = 2
+    "#;
+    let violations = |text: &str| run(&scenario(text), "nmcc", 1).violations;
+    assert_eq!(violations(text), Vec::<String>::new());
+    let path = |text: &str, from: usize, to: usize| {
+        text.replace(&format!("path = {from}\n"), &format!("path = {to}\n"))
+    };
+    let [rtt] = &violations(&path(text, 0, 1))[..] else { panic!("the RTT alone is another") };
+    assert!(rtt.starts_with("flow mp, path 1: RTT in ms: 9") && rtt.ends_with("at most 40 wanted"), "{rtt}");
+    let [goodput] = &violations(&path(text, 1, 0))[..] else { panic!("the goodput alone is another") };
+    assert!(goodput.starts_with("flow mp, path 0: goodput in Mbit/s: "), "{goodput}");
+    // Without a path each must be so, or all together.
+    assert_eq!(violations(&text.replace("path = 0\n", "")).len(), 1);
+    assert_eq!(violations(&text.replace("path = 1\n", "")).len(), 1);
+}
+
+#[test]
 fn the_seventh_data_packet_of_a_flow_is_dropped() {
     let text = r#"
         title = "a scripted loss"

@@ -116,14 +116,15 @@ fn a_late_caller_changes_nothing() {
     assert_eq!(run(1), run(777));
 }
 
+/// All that lie about bytes; one of them flips some every so many.
+const fn liars(every: u64) -> [Misbehaviour; 4] {
+    use Misbehaviour::{Flip, Random, Stale, WrongHashes};
+    [Flip { every }, Stale, Random, WrongHashes]
+}
+
 #[test]
 fn liars_are_named_and_others_are_not() {
-    for misbehaviour in [
-        Misbehaviour::Flip { every: 1_000_000 },
-        Misbehaviour::Stale,
-        Misbehaviour::Random,
-        Misbehaviour::WrongHashes,
-    ] {
+    for misbehaviour in liars(1_000_000) {
         let mut star = star(2, 8_000_000, &[Misbehaviour::Honest, misbehaviour, Misbehaviour::Honest], same);
         star.finish(30);
         assert_eq!(star.banned(), [1], "{misbehaviour:?}");
@@ -132,12 +133,7 @@ fn liars_are_named_and_others_are_not() {
 
 #[test]
 fn the_fast_liar_beside_one_honest_source() {
-    for misbehaviour in [
-        Misbehaviour::Flip { every: 100_000 },
-        Misbehaviour::Stale,
-        Misbehaviour::Random,
-        Misbehaviour::WrongHashes,
-    ] {
+    for misbehaviour in liars(100_000) {
         let mut star = star(2, 4_000_000, &[misbehaviour, Misbehaviour::Honest], same);
         star.finish(30);
         assert_eq!(star.banned(), [0], "{misbehaviour:?}");

@@ -50,7 +50,6 @@ mod ip_packet;
 mod setup;
 mod stats;
 
-pub use cross_traffic::CrossTraffic;
 pub use driver::Driver;
 pub use handle::EmulatorHandle;
 pub use histogram::Histogram;

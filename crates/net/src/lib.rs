@@ -6,8 +6,8 @@
 //! between them.
 //!
 //! **Non-goals.** No protocol: nothing here looks into a datagram (the emulator reads IP headers, to mark and
-//! to count). No threads but the emulator's, no async runtime, no logging. Linux first; other Unix systems
-//! compile without offloads, without binding to interfaces and without the emulator.
+//! to count). No threads but the emulator's and the resolver's, no async runtime, no logging. Linux first;
+//! other Unix systems compile without offloads, without binding to interfaces and without the emulator.
 //!
 //! **Map.**
 //! * [`clock`]: [`Clock`], the only reader of the operating system's clock.
@@ -18,6 +18,7 @@
 //! * `route_lookup`: the route that the kernel would take, asked over rtnetlink; behind [`egress`].
 //! * [`poll`]: [`Poller`], waits for sockets until a [`Time`](algo::Time); [`WakeReceiver`], ends the
 //!   wait from elsewhere.
+//! * [`resolver`]: [`Resolver`], names to addresses.
 //! * [`netlink`]: interfaces, addresses, routes and rules; the kernel's MPTCP endpoints; its sockets (Linux).
 //! * [`network_monitor`]: [`NetworkMonitor`], tells that interfaces, addresses or routes changed.
 //! * [`namespace`]: [`Namespace`], a network namespace that lives as long as its descriptor.
@@ -40,6 +41,7 @@ pub mod namespace;
 pub mod netlink;
 pub mod network_monitor;
 pub mod poll;
+pub mod resolver;
 mod route_lookup;
 #[cfg(target_os = "linux")]
 mod syscalls;
@@ -54,6 +56,7 @@ pub use interface::{Interface, interfaces};
 pub use namespace::Namespace;
 pub use network_monitor::NetworkMonitor;
 pub use poll::{Interest, Poller, Ready, WakeReceiver, Waker};
+pub use resolver::Resolver;
 #[cfg(target_os = "linux")]
 pub use tun::Tun;
 pub use udp::{Datagrams, Ecn, IcmpError, Received, RecvBuffers, RecvOutcome, SendOutcome, Udp};

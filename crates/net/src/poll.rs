@@ -175,6 +175,12 @@ impl Waker {
         let _ = (&*self.0).write(&[1]);
     }
 
+    /// The same for what is polled as futures are.
+    #[must_use]
+    pub fn task_waker(&self) -> std::task::Waker {
+        Arc::new(self.clone()).into()
+    }
+
     /// A stream of its own for libraries that write a byte when a signal comes
     /// (`signal_hook::low_level::pipe`).
     ///
@@ -182,6 +188,12 @@ impl Waker {
     /// Out of descriptors.
     pub fn stream(&self) -> io::Result<UnixStream> {
         self.0.try_clone()
+    }
+}
+
+impl std::task::Wake for Waker {
+    fn wake(self: Arc<Self>) {
+        Self::wake(&self);
     }
 }
 

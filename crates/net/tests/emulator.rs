@@ -12,11 +12,11 @@ use std::thread;
 use std::time::Duration;
 
 use algo::{Rate, Span, Time};
-use net::emulator::{CrossTraffic, Driver, Emulator, EmulatorHandle, IpPacket, Snapshot};
+use net::emulator::{Driver, Emulator, EmulatorHandle, IpPacket, Snapshot};
 use net::{Clock, Datagrams, Ecn, Namespace, RecvBuffers, Tun, Udp};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use sim::{LinkChange, LinkConfig, LinkId, Rng};
+use sim::{CrossTraffic, LinkChange, LinkConfig, LinkId, Rng};
 
 /// Two hosts and a link in each direction between them.
 struct Pair {

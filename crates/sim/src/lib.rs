@@ -23,6 +23,7 @@
 //! * [`queue`]: [`EventQueue`], what happens next: by time, then by insertion; `radix_heap`
 //!   is its store for what is not near.
 //! * [`net`]: [`Net`], a machine: links, routes, one queue of wake-ups.
+//! * [`cross_traffic`]: [`CrossTraffic`], packets at a constant rate or in bursts, whatever the queues do.
 //!
 //! ```
 //! use algo::{Machine, Output, Rate, Span, Time};
@@ -49,6 +50,7 @@
 
 mod codel;
 pub mod config;
+pub mod cross_traffic;
 mod event_link;
 mod fifo_link;
 pub mod link;
@@ -66,6 +68,7 @@ pub mod trace;
 mod transmitter;
 
 pub use config::{Discipline, LinkChange, LinkConfig, VictimPolicy};
+pub use cross_traffic::{CrossTraffic, CrossTrafficSource};
 pub use link::Link;
 pub use loss::GilbertElliott;
 pub use medium::MediumId;

@@ -4,18 +4,19 @@ use std::fs::File;
 use std::io;
 use std::num::NonZero;
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
+use mmtp::id::BLOCK_BYTES;
 use mmtp::tree::{ChainingValue, Outboard, block_cv};
 
 use super::cache;
 use super::walk::FoundFile;
 use crate::file_identity::{FileIdentity, open_file};
 use crate::hashing::{HashJob, READ_BYTES, read_blocks};
+use crate::monitor::lock;
 
 /// 16 KiB blocks in one read.
 const READ_GROUPS: u64 = (READ_BYTES / BLOCK_BYTES) as u64;
@@ -43,7 +44,7 @@ pub(super) fn all(job: &HashJob, cache: Option<&Path>, files: &[FoundFile]) -> V
                     let Some(file) = files.get(n) else { break };
                     if file.length < SHARED_BYTES && !job.is_stopped() {
                         let result = one(job, cache, file, 1);
-                        small.lock().unwrap_or_else(PoisonError::into_inner)[n] = result;
+                        lock(&small)[n] = result;
                     }
                 }
             });
@@ -59,13 +60,7 @@ pub(super) fn all(job: &HashJob, cache: Option<&Path>, files: &[FoundFile]) -> V
 
 fn one(job: &HashJob, cache: Option<&Path>, found: &FoundFile, threads: usize) -> io::Result<Hashed> {
     let file = open_file(&found.path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("not a regular file any more"));
-    }
-    let identity = FileIdentity::of(&file)?;
-    if identity.length > LENGTH_MAX {
-        return Err(io::Error::other("longer than 64 TiB"));
-    }
+    let identity = FileIdentity::to_hash(&file)?;
     // Hashing a short file is as fast as reading its hashes.
     let cache = cache.filter(|_| identity.length > READ_BYTES as u64);
     if let Some(outboard) = cache.and_then(|dir| cache::load(dir, &found.path, &identity)) {
@@ -73,9 +68,7 @@ fn one(job: &HashJob, cache: Option<&Path>, found: &FoundFile, threads: usize) -
         return Ok((outboard, identity));
     }
     let outboard = hash(job, &file, identity.length, threads)?;
-    if FileIdentity::of(&file)? != identity {
-        return Err(io::Error::other("it changed while it was being hashed; try again when it is at rest"));
-    }
+    identity.check_hashed(&file)?;
     if let Some(dir) = cache
         && has_settled(&identity)
     {

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use mmtp::collection::Collection;
 
+use super::builder::Builder;
 use super::warnings::WARNINGS_MAX;
 use crate::hashing::HashProgress;
 

@@ -1,6 +1,8 @@
 //! Warnings that come up while a catalog is made.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
+
+use crate::monitor::lock;
 
 /// Warnings that are given in full.
 pub(crate) const WARNINGS_MAX: usize = 20;
@@ -17,7 +19,7 @@ struct State {
 
 impl Warnings {
     pub(crate) fn add(&self, warning: String) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.0);
         if state.first.len() < WARNINGS_MAX {
             state.first.push(warning);
         } else {
@@ -28,8 +30,7 @@ impl Warnings {
     /// Takes the warnings that have come up. After [`WARNINGS_MAX`] of them the last one says how many more
     /// there are.
     pub(crate) fn take(&self) -> Vec<String> {
-        let State { mut first, more } =
-            std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let State { mut first, more } = std::mem::take(&mut *lock(&self.0));
         if more > 0 {
             first.push(format!("skipped {more} more"));
         }

@@ -5,7 +5,6 @@
 //! want sent, writes what they verified. Everything read in one turn is written in one turn, so that what a
 //! crash can lose is what the journal does not say.
 
-mod reading;
 mod report;
 mod stage;
 
@@ -70,7 +69,7 @@ impl ContentFetch {
         let groups = GroupPolicy::new(&request.groups)?;
         for line in groups.strangers(sources) {
             cx.observer
-                .notice(&format!("--groups: line {line} names a source that this transfer does not have"));
+                .notice(&format!("`groups`: line {line} names a source that this transfer does not have"));
         }
         if request.groups == Groups::Auto {
             subscriber.set_grouping(Grouping::Auto);

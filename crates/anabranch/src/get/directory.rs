@@ -10,7 +10,8 @@ use std::sync::Arc;
 use mirror::metalink::{File, Metalink};
 use mmtp::ContentId;
 
-use super::discovery::{Discovered, DiscoveredFile, Expected, discover};
+use super::discovered_file::DiscoveredFile;
+use super::discovery::{Discovered, Expected, discover};
 use super::event_loop::EventLoop;
 use super::locators::{Beside, Locators, MetalinkOrigin};
 use super::origin::{Origin, host, origin};
@@ -29,7 +30,7 @@ use crate::{BannedSource, PathProgress, Progress, Report, Verified};
 use crate::{Error, Result};
 
 /// Files that are named when download could not be had.
-const TOLD_MAX: usize = 5;
+const NAMED_MAX: usize = 5;
 
 /// Fetches the files that a Metalink describes into a directory.
 pub(super) fn get(
@@ -58,10 +59,10 @@ fn refuse(request: &Request, metalink: &Metalink, base: &MetalinkOrigin, beside:
     let n = metalink.files.len();
     let is_remote = matches!(base, MetalinkOrigin::Url(_));
     let why = if request.sha256.is_some() {
-        "--checksum is of one file"
+        "`sha256` is of one file"
     } else if !request.from.is_empty() {
-        "--from is for a content that has one id; a directory from sources that speak mmTP has a URI of its \
-         own, and comes from them alone"
+        "`from_source` is for a content that has one id; a directory from sources that speak mmTP has a URI \
+         of its own, and comes from them alone"
     } else if beside.uri {
         "the URI names one content: fetch it by itself"
     } else if beside.urls {
@@ -180,10 +181,10 @@ impl DirectoryDownload<'_> {
                 missing.push(file);
                 continue;
             };
-            let place = self.place(name)?;
+            let path = self.place(name)?;
             let (proof, root) = hash.proof();
             let id = ContentId { root, length: bytes };
-            if is_there(&place, id, proof, self.request.force, &mut |_| !observer.is_stopped())?.is_some() {
+            if is_there(&path, id, proof, self.request.force, &mut |_| !observer.is_stopped())?.is_some() {
                 self.sum.totals.done_bytes += bytes;
                 self.sum.totals.resumed_bytes += bytes;
             } else {
@@ -244,13 +245,13 @@ impl DirectoryDownload<'_> {
             return Err(Error::interrupted("interrupted; what arrived is kept"));
         }
         // Without a hash of it nothing was looked at before. It keeps no other from coming.
-        let is_taken = |place: DestPath| Ok(!self.request.force && place.is_taken()?);
-        let (in_the_way, no_place) = match self.place(&name).and_then(is_taken) {
+        let is_taken = |path: DestPath| Ok(!self.request.force && path.is_taken()?);
+        let (in_the_way, refused) = match self.place(&name).and_then(is_taken) {
             Ok(in_the_way) => (in_the_way, None),
             Err(error) => (error.kind() == ErrorKind::Target, Some(error)),
         };
         file.mirrors.retain(|mirror| !self.sum.liars.contains(&origin(&mirror.url)));
-        let ended = if let Some(failure) = no_place {
+        let ended = if let Some(failure) = refused {
             Err(failure)
         } else if !file.mirrors.is_empty() {
             events.observer.about(Some(show(&name)));
@@ -306,8 +307,8 @@ impl DirectoryDownload<'_> {
             Discovered::File(found) => *found,
             Discovered::Directory(..) => return Err(Error::system("a Metalink within a Metalink")),
         };
-        let mut place = || self.place(&name);
-        let end = single_file::fetch(self.request, &found, &[], &mut place, events)?;
+        let mut destination = || self.place(&name);
+        let end = single_file::fetch(self.request, &found, &[], &mut destination, events)?;
         Ok((found, end))
     }
 }
@@ -339,16 +340,16 @@ impl Totals {
             }
         }
         reasons.sort_by_key(|(is_other, _)| *is_other);
-        let told = |of: &str| {
+        let describe = |of: &str| {
             let names = self.missing.iter().filter(|(.., why)| why == of).map(|(name, ..)| show(name));
-            let mut names: Vec<String> = names.take(TOLD_MAX + 1).collect();
-            if names.len() > TOLD_MAX {
-                names[TOLD_MAX] = "…".into();
+            let mut names: Vec<String> = names.take(NAMED_MAX + 1).collect();
+            if names.len() > NAMED_MAX {
+                names[NAMED_MAX] = "…".into();
             }
             format!("({}): {of}", names.join(", "))
         };
-        let mut why: Vec<String> = reasons.iter().take(TOLD_MAX).map(|(_, why)| told(why)).collect();
-        if reasons.len() > TOLD_MAX {
+        let mut why: Vec<String> = reasons.iter().take(NAMED_MAX).map(|(_, why)| describe(why)).collect();
+        if reasons.len() > NAMED_MAX {
             why.push("…".into());
         }
         let (lost, files, why) = (self.missing.len(), self.files, why.join("; "));

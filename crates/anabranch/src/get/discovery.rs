@@ -29,15 +29,15 @@ use mirror::url::Url;
 use mmtp::ContentId;
 use net::Egress;
 
+use super::discovered_file::DiscoveredFile;
 use super::event_loop::EventLoop;
+use super::history::History;
 use super::locators::{Locators, MetalinkOrigin};
 use super::origin::{Origin, host, origin};
 use super::request::Request;
 use super::server_status::{code, describe};
 use crate::error::ErrorKind;
 use crate::{Error, Result};
-use resolution::its_file;
-pub(super) use resolution::{DiscoveredFile, ExistingFile, Mirror};
 
 /// Mirrors of one transfer.
 pub(super) const MIRRORS_MAX: usize = 64;
@@ -90,6 +90,7 @@ struct Discovery<'a> {
     commands: Vec<Command>,
     /// Not yet said.
     notices: Vec<String>,
+    history: &'a History,
     vias: &'a [Egress],
     /// The first of `vias` that has not failed.
     via: usize,
@@ -110,8 +111,8 @@ struct Discovery<'a> {
     asked: BTreeMap<FetchId, Probe>,
     /// Probes to repeat, and when: their servers could not answer.
     again: Vec<(Time, Probe, FetchError)>,
-    told: bool,
-    told_again: bool,
+    reported: bool,
+    retry_reported: bool,
     urls: Vec<Url>,
     /// How many of these the user named: the first ones.
     named: usize,
@@ -161,6 +162,7 @@ pub(super) fn discover(
     let mut discovery = Discovery {
         commands: Vec::new(),
         notices: Vec::new(),
+        history: &request.history,
         vias: if vias.is_empty() { &any } else { vias },
         via: 0,
         now,
@@ -173,8 +175,8 @@ pub(super) fn discover(
         alone: asked.urls.len() == 1 && asked.lists.is_empty() && asked.metalink.is_none(),
         asked: BTreeMap::new(),
         again: Vec::new(),
-        told: false,
-        told_again: false,
+        reported: false,
+        retry_reported: false,
         urls: Vec::new(),
         named: 0,
         heads: Vec::new(),
@@ -291,9 +293,9 @@ impl Discovery<'_> {
 
     /// The length of the file, if it is known by now.
     fn length_so_far(&self) -> Option<u64> {
-        let told = self.said.id.map(|id| id.length);
-        let told = told.or_else(|| self.metalink.as_ref()?.0.size);
-        told.or_else(|| self.heads.iter().flatten().find_map(|head| head.length))
+        let known = self.said.id.map(|id| id.length);
+        let known = known.or_else(|| self.metalink.as_ref()?.0.size);
+        known.or_else(|| self.heads.iter().flatten().find_map(|head| head.length))
     }
 
     /// Whether a root that only a server vouches for would be used.
@@ -434,5 +436,49 @@ impl Discovery<'_> {
             self.lists_of_leaves.push((url, by.is_some()));
         }
         self.metalink = Some((file, by));
+    }
+}
+
+/// What a Metalink that a server offers beside the file at `url` says of that: its only file, or the only one
+/// that is said to be there, or the only one of that name.
+fn its_file(metalink: Metalink, url: &Url) -> Option<metalink::File> {
+    let mut files = metalink.files;
+    if files.len() == 1 {
+        return files.pop();
+    }
+    let name = url.file_name();
+    let is_there =
+        |file: &metalink::File| file.mirrors.iter().any(|mirror| mirror.url.as_str() == url.as_str());
+    let is_named = |file: &metalink::File| Some(file.file_name().as_bytes()) == name.as_deref();
+    let only = |fits: &dyn Fn(&metalink::File) -> bool| {
+        let first = files.iter().position(fits)?;
+        (!files[first + 1..].iter().any(fits)).then_some(first)
+    };
+    let found = only(&is_there).or_else(|| only(&is_named))?;
+    Some(files.swap_remove(found))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_several_files_only_the_one_that_fits_is_meant() {
+        let file = |name: &str, url: &str| {
+            format!("<file name=\"{name}\"><size>1</size><url>http://h/{url}</url></file>")
+        };
+        let found = |files: &[String], url: &str| {
+            let list =
+                format!("<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">{}</metalink>", files.concat());
+            let list = Metalink::parse(list.as_bytes()).expect("a Metalink");
+            its_file(list, &Url::parse(url).expect("a URL")).map(|file| file.name)
+        };
+        let both = [file("a/README", "a/README"), file("b/README", "b/README")];
+        assert_eq!(found(&both, "http://h/b/README").as_deref(), Some("b/README"), "it is there");
+        assert_eq!(found(&both, "http://other/README"), None, "either may be meant");
+        assert_eq!(found(&both, "http://h/c"), None);
+        let named = [file("a/README", "x"), file("b/c", "y")];
+        assert_eq!(found(&named, "http://other/README").as_deref(), Some("a/README"), "by its name");
+        assert_eq!(found(&both[..1], "http://other/z").as_deref(), Some("a/README"), "the only one");
     }
 }

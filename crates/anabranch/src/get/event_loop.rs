@@ -131,7 +131,7 @@ pub(super) trait Stage {
 
     /// What to say if the caller stops it.
     fn interrupted(&self) -> &'static str {
-        "interrupted; what arrived is kept, and the same command resumes"
+        "interrupted; what arrived is kept, and the same request resumes"
     }
 
     /// It has ended like this; what it returns counts.

@@ -3,7 +3,7 @@
 use mmtp::ContentId;
 use net::Clock;
 
-use super::discovery::{DiscoveredFile, ExistingFile};
+use super::discovered_file::{DiscoveredFile, ExistingFile};
 use super::outcome::FileOutcome;
 use crate::Result;
 use crate::event::Observer;
@@ -19,7 +19,7 @@ use crate::{Progress, Report, Verified};
 pub(super) fn already(
     force: bool,
     found: &DiscoveredFile,
-    place: &mut dyn FnMut() -> Result<DestPath>,
+    destination: &mut dyn FnMut() -> Result<DestPath>,
     observer: &mut Observer<'_>,
 ) -> Result<Option<FileOutcome>> {
     let Some(ExistingFile { id, proof, since }) = found.there.clone() else { return Ok(None) };
@@ -33,7 +33,7 @@ pub(super) fn already(
             .checking(clock.now(), Progress { total_bytes: id.length, done_bytes, ..Progress::default() });
         !observer.is_stopped()
     };
-    let Some(root) = is_there(&place()?, id, proof, force, &mut progress)? else { return Ok(None) };
+    let Some(root) = is_there(&destination()?, id, proof, force, &mut progress)? else { return Ok(None) };
     let id = ContentId { root, ..id };
     let last = Progress {
         total_bytes: id.length,

@@ -18,9 +18,9 @@ use super::directory;
 use super::discovery::{Discovered, Expected, discover};
 use super::event_loop::EventLoop;
 use super::locators::{Beside, Locators, MetalinkOrigin};
+use super::name_lookup::look_up;
 use super::outcome::{FileOutcome, Outcome};
 use super::request::Request;
-use super::resolver::look_up;
 use super::routes::one_a_family;
 use super::single_file;
 use super::sink::{Destination, Job, Sink};
@@ -70,7 +70,7 @@ pub(super) fn fetch_named(
             }
             events.observer.notice(
                 "a directory that is named by its URI comes from sources that speak mmTP alone, so the URLs \
-                 beside it are not used: mirrors need the Metalink of its files (see mirror-list make)",
+                 beside it are not used: mirrors need the Metalink of its files (see `MirrorList::make`)",
             );
         }
         return from_sources(request, &uri, events);
@@ -90,11 +90,13 @@ fn from_sources(request: &Request, uri: &Uri, events: &mut EventLoop<'_, '_>) ->
         request.allow_directory()?;
     }
     if uri.collection && request.sha256.is_some() {
-        return Err(Error::usage("--checksum is of one file, and the URI is of a directory"));
+        return Err(Error::usage("`sha256` is of one file, and the URI is of a directory"));
     }
     let sources = resolve(request, Some(uri), events)?;
     if sources.is_empty() {
-        return Err(no_source());
+        return Err(Error::usage(
+            "no source: the URI names none (was it in quotes?), so name one with `from_source` HOST:PORT",
+        ));
     }
     let mut content = ContentFetch::new(request, &sources, None, events)?;
     // A name is needed where the target is not named in full; without one in the URI a source is asked.
@@ -114,8 +116,8 @@ fn from_sources(request: &Request, uri: &Uri, events: &mut EventLoop<'_, '_>) ->
         collection(request, uri, &path, &mut content, events)
     } else {
         // Its blocks are verified as they come, whatever the whole is to be.
-        let mut place = || DestPath::of(&path);
-        single_file::transfer(request, uri.id, proof, &mut place, &mut content, events).map(drop)
+        let mut destination = || DestPath::of(&path);
+        single_file::transfer(request, uri.id, proof, &mut destination, &mut content, events).map(drop)
     };
     Ok(Outcome { report: content.report(&uri.id, show(&path), whole.is_ok()), result: whole })
 }
@@ -153,7 +155,8 @@ fn from_mirrors(request: &Request, named: Locators, events: &mut EventLoop<'_, '
     };
     if !sources.is_empty() && !found.named {
         return Err(Error::usage(
-            "--from needs the content's id, which neither URL nor Metalink tell: give the anabranch: URI too",
+            "`from_source` needs the content's id, which neither URL nor Metalink tell: give the anabranch: \
+             URI too",
         ));
     }
     if !sources.is_empty() {
@@ -172,9 +175,9 @@ fn from_mirrors(request: &Request, named: Locators, events: &mut EventLoop<'_, '
     }
     let name = uri.and_then(|uri| uri.name).or(found.name.clone()).filter(|name| is_harmless(name));
     let path = request.output.file_path(name.as_deref(), &found.id)?;
-    let mut place = || DestPath::of(&path);
+    let mut destination = || DestPath::of(&path);
     let FileOutcome { id, report, result } =
-        single_file::fetch(request, &found, &sources, &mut place, events)?;
+        single_file::fetch(request, &found, &sources, &mut destination, events)?;
     if result.is_ok() && !found.named {
         events.observer.notice(&format!("its id is {id}; {URI_HINT}{id}?len={}", id.length));
     }
@@ -205,21 +208,17 @@ fn collection(
     content.run(&mut Sink::new(jobs.collect(), request.force), events)
 }
 
-fn no_source() -> Error {
-    Error::usage("no source: the URI names none (was it in quotes?), so name one with --from HOST:PORT")
-}
-
 /// The URI of a directory with nothing but mirrors beside it, which have no use for it.
 fn no_source_of_directory(beside: &Locators) -> Error {
     let what = if beside.metalink.is_some() || !beside.lists.is_empty() {
         "leave it out, and what the Metalink names comes from mirrors"
     } else {
-        "mirrors of a directory need the Metalink of its files (DIR.meta4, see mirror-list make): fetch that \
-         instead"
+        "mirrors of a directory need the Metalink of its files (DIR.meta4, see `MirrorList::make`): fetch \
+         that instead"
     };
     Error::usage(format!(
         "the URI is of a directory and names no source that speaks mmTP: {what}; or name a source with \
-         --from HOST:PORT"
+         `from_source` HOST:PORT"
     ))
 }
 

@@ -1,8 +1,9 @@
-//! `--groups`: which paths may share a bottleneck, as the user knows it.
+//! Which paths may share a bottleneck, as the user knows it.
 //!
 //! A file has a line for each path that is to be in a group: `SOURCE [VIA] GROUP`, separated by white space.
-//! * `SOURCE` as `--from` takes it (a host or an address, with or without a port), or `*`: any;
-//! * `VIA` as `--via` takes it (an interface, an address, or both), or `*`: any, as without it;
+//! * `SOURCE` as [`Get::from_source`](super::Get::from_source) takes it (a host or an address, with or
+//!   without a port), or `*`: any;
+//! * `VIA` as [`Get::via`](super::Get::via) takes it (an interface, an address, or both), or `*`: any;
 //! * `GROUP`: any word; paths with the same word are coupled.
 //!
 //! The first line that fits a path decides. Paths that no line fits are one more group. Empty lines, and
@@ -110,15 +111,16 @@ impl Line {
 }
 
 fn read(path: &Path) -> Result<Vec<Line>> {
-    let failed = |why: String| Error::usage(format!("--groups {}: {why}", path.display()));
+    let failed = |why: String| Error::usage(format!("`groups` {}: {why}", path.display()));
     let mut text = String::new();
-    let file = File::open(path).map_err(|e| failed(format!("{e} (or say auto, all or none)")))?;
+    let file =
+        File::open(path).map_err(|e| failed(format!("{e} (or say `Groups::Auto`, `All` or `None`)")))?;
     let read = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
     read.map_err(|e| failed(e.to_string()))?;
     if text.len() as u64 > FILE_BYTES_MAX {
         return Err(failed("larger than 1 MiB: is it the right file?".into()));
     }
-    parse(&text).map_err(|(number, why)| Error::usage(format!("--groups {}:{number}: {why}", path.display())))
+    parse(&text).map_err(|(number, why)| Error::usage(format!("`groups` {}:{number}: {why}", path.display())))
 }
 
 /// The lines of a file, or the number of the first that makes no sense, and why.

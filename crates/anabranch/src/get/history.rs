@@ -5,7 +5,7 @@
 //! What was known of the content then is written down too: what came without any hash is no better proved by
 //! having been seen before.
 //!
-//! One JSON object a line in `urls.jsonl` below the user's cache directory; whatever is no such line is
+//! One JSON object a line in `urls.jsonl` in the directory that the caller names; whatever is no such line is
 //! ignored.
 
 use std::collections::BTreeSet;
@@ -19,8 +19,6 @@ use mirror::url::Url;
 use mmtp::ContentId;
 use mmtp::id::parse_root;
 use serde::{Deserialize, Serialize};
-
-use crate::cache_dir::cache_dir;
 
 /// Lines that are read, and kept when there are more.
 const LINES_MAX: usize = 8_192;
@@ -61,19 +59,73 @@ pub(super) struct HistoryEntry {
     pub(super) strong: bool,
 }
 
-/// The content that the first known one of these URLs had when it had this validator and this length. What
-/// was mixed is recalled only if no other of them has changed since.
-pub(super) fn recall<'a>(
-    validated: impl Iterator<Item = (&'a Url, &'a str)>,
-    length: u64,
-) -> Option<HistoryEntry> {
-    let validated: Vec<_> = validated.filter(|(url, _)| is_public(url)).collect();
-    validated.first()?;
-    let file = BufReader::new(File::open(path()?).ok()?);
-    let lines = file.lines().take(2 * LINES_MAX).map_while(Result::ok);
-    let lines = lines.filter_map(|line| serde_json::from_str(&line).ok());
-    let lines: Vec<Line> = lines.filter(|line: &Line| line.length == length).collect();
-    recall_of(&validated, &lines)
+/// The history in this directory; without one, nothing is known, and nothing is written.
+#[derive(Clone, Debug, Default)]
+pub(super) struct History(pub(super) Option<PathBuf>);
+
+impl History {
+    /// The content that the first known one of these URLs had when it had this validator and this length.
+    /// What was mixed is recalled only if no other of them has changed since.
+    pub(super) fn recall<'a>(
+        &self,
+        validated: impl Iterator<Item = (&'a Url, &'a str)>,
+        length: u64,
+    ) -> Option<HistoryEntry> {
+        let validated: Vec<_> = validated.filter(|(url, _)| is_public(url)).collect();
+        validated.first()?;
+        let file = BufReader::new(File::open(self.path()?).ok()?);
+        let lines = file.lines().take(2 * LINES_MAX).map_while(Result::ok);
+        let lines = lines.filter_map(|line| serde_json::from_str(&line).ok());
+        let lines: Vec<Line> = lines.filter(|line: &Line| line.length == length).collect();
+        recall_of(&validated, &lines)
+    }
+
+    /// Remembers URLs, with their validators, that have this content, or of which it came. That this fails is
+    /// no reason for a transfer to fail.
+    pub(super) fn remember<'a>(
+        &self,
+        validated: impl Iterator<Item = (&'a str, &'a str)>,
+        id: ContentId,
+        came: Provenance,
+    ) {
+        let day = today();
+        let line = |(url, validator): (&str, &str)| {
+            let url = Url::parse(url).ok().filter(is_public)?;
+            let line = Line {
+                url: url.as_str().to_owned(),
+                validator: validator.to_owned(),
+                length: id.length,
+                root: id.to_string(),
+                came,
+                day: day.clone(),
+            };
+            Some(serde_json::to_string(&line).ok()? + "\n")
+        };
+        let text: String = validated.filter_map(line).collect();
+        let Some(path) = self.path().filter(|_| !text.is_empty()) else { return };
+        if let Some(parent) = path.parent() {
+            let _ = fs::DirBuilder::new().recursive(true).mode(0o700).create(parent);
+        }
+        let mut open = OpenOptions::new();
+        open.append(true).create(true).mode(0o600);
+        let written = open.open(&path).and_then(|mut file| file.write_all(text.as_bytes()));
+        if written.is_ok() {
+            prune(&path);
+        }
+    }
+
+    /// Forgets all that was known of those of these URLs that once had this content: it was wrong of one, and
+    /// none of the others is to be held against it in its stead.
+    pub(super) fn forget<'a>(&self, urls: impl Iterator<Item = &'a Url>, id: &ContentId) {
+        let Some(path) = self.path() else { return };
+        let Ok(text) = fs::read_to_string(&path) else { return };
+        let urls: Vec<&str> = urls.map(Url::as_str).collect();
+        replace(&path, without(&text, &urls, id).into_iter());
+    }
+
+    fn path(&self) -> Option<PathBuf> {
+        Some(self.0.as_ref()?.join("urls.jsonl"))
+    }
 }
 
 fn recall_of(validated: &[(&Url, &str)], lines: &[Line]) -> Option<HistoryEntry> {
@@ -99,39 +151,6 @@ fn recall_of(validated: &[(&Url, &str)], lines: &[Line]) -> Option<HistoryEntry>
     })
 }
 
-/// Remembers URLs, with their validators, that have this content, or of which it came. That this fails is no
-/// reason for a transfer to fail.
-pub(super) fn remember<'a>(
-    validated: impl Iterator<Item = (&'a str, &'a str)>,
-    id: ContentId,
-    came: Provenance,
-) {
-    let day = today();
-    let line = |(url, validator): (&str, &str)| {
-        let url = Url::parse(url).ok().filter(is_public)?;
-        let line = Line {
-            url: url.as_str().to_owned(),
-            validator: validator.to_owned(),
-            length: id.length,
-            root: id.to_string(),
-            came,
-            day: day.clone(),
-        };
-        Some(serde_json::to_string(&line).ok()? + "\n")
-    };
-    let text: String = validated.filter_map(line).collect();
-    let Some(path) = path().filter(|_| !text.is_empty()) else { return };
-    if let Some(parent) = path.parent() {
-        let _ = fs::DirBuilder::new().recursive(true).mode(0o700).create(parent);
-    }
-    let mut open = OpenOptions::new();
-    open.append(true).create(true).mode(0o600);
-    let written = open.open(&path).and_then(|mut file| file.write_all(text.as_bytes()));
-    if written.is_ok() {
-        prune(&path);
-    }
-}
-
 #[expect(clippy::disallowed_methods, reason = "people are told the date; nothing is decided by it")]
 fn today() -> String {
     date(SystemTime::now())
@@ -148,15 +167,6 @@ fn date(time: SystemTime) -> String {
     let (day, month, year) = (word(), word(), word());
     let month = MONTHS.iter().position(|name| *name == month).map_or(0, |number| number + 1);
     format!("{year}-{month:02}-{day}")
-}
-
-/// Forgets all that was known of those of these URLs that once had this content: it was wrong of one, and
-/// none of the others is to be held against it in its stead.
-pub(super) fn forget<'a>(urls: impl Iterator<Item = &'a Url>, id: &ContentId) {
-    let Some(path) = path() else { return };
-    let Ok(text) = fs::read_to_string(&path) else { return };
-    let urls: Vec<&str> = urls.map(Url::as_str).collect();
-    replace(&path, without(&text, &urls, id).into_iter());
 }
 
 /// The lines that are left.
@@ -195,10 +205,6 @@ fn replace<'a>(path: &Path, lines: impl Iterator<Item = &'a str>) {
 
 fn is_public(url: &Url) -> bool {
     !url.has_credentials() && !url.has_query()
-}
-
-fn path() -> Option<PathBuf> {
-    Some(cache_dir()?.join("urls.jsonl"))
 }
 
 #[cfg(test)]

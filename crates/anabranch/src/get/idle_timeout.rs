@@ -5,23 +5,23 @@ use algo::{Span, Time};
 use crate::event::Observer;
 
 /// Without an answer for so long, the user is told that nobody answers.
-const TOLD_AFTER: Span = Span::from_secs(3);
+const REPORT_AFTER: Span = Span::from_secs(3);
 
 /// A watch on something that counts up while anybody answers.
 pub(super) struct IdleTimer {
     count: u64,
     since: Time,
-    told: bool,
+    reported: bool,
 }
 
 impl IdleTimer {
     pub(super) const fn new(now: Time) -> Self {
-        Self { count: 0, since: now, told: false }
+        Self { count: 0, since: now, reported: false }
     }
 
     /// Something was heard.
     pub(super) const fn heard(&mut self, now: Time) {
-        (self.since, self.told) = (now, false);
+        (self.since, self.reported) = (now, false);
     }
 
     /// Looks at the count. After some silence says that no `who` answers, or that nothing comes but `faults`;
@@ -47,8 +47,8 @@ impl IdleTimer {
                 Some(faults) => format!("for {seconds} s nothing has come but errors ({faults})"),
             });
         }
-        if silence >= TOLD_AFTER && !self.told {
-            self.told = true;
+        if silence >= REPORT_AFTER && !self.reported {
+            self.reported = true;
             let left = (timeout - silence).as_millis() / 1_000;
             let what = match faults() {
                 None => format!("no {who} answers"),

@@ -19,7 +19,7 @@ use mirror::verified_pool::{self, Check, VerifiedPool};
 use mmtp::subscriber::{DownloadId, SourceId, Subscriber};
 use net::Egress;
 
-use super::discovery::Mirror;
+use super::discovered_file::Mirror;
 use super::event_loop::Context;
 use super::groups::GroupPolicy;
 use super::pool::{PoolState, with_pool};
@@ -93,13 +93,13 @@ pub(super) struct MirrorConfig {
 impl MirrorDriver {
     /// Makes the mirrors sources of the subscriber, which lends them blocks; returns their names.
     pub(super) fn join(&mut self, subscriber: &mut Subscriber) -> Vec<String> {
-        for seen in &mut self.mirrors {
-            seen.source = subscriber.add_source();
+        for state in &mut self.mirrors {
+            state.source = subscriber.add_source();
         }
         self.mirrors
             .iter()
-            .filter(|seen| seen.source.is_some())
-            .map(|seen| seen.status.name.clone())
+            .filter(|state| state.source.is_some())
+            .map(|state| state.status.name.clone())
             .collect()
     }
 
@@ -145,9 +145,9 @@ impl MirrorDriver {
             }
             self.pool = if self.proven { PoolState::Lent(download) } else { PoolState::Waiting(download) };
         }
-        for (number, seen) in self.mirrors.iter().enumerate() {
-            if let Some(source) = seen.source
-                && !self.routes.iter().any(|way| usize::from(way.mirror) == number)
+        for (number, state) in self.mirrors.iter().enumerate() {
+            if let Some(source) = state.source
+                && !self.routes.iter().any(|route| usize::from(route.mirror) == number)
             {
                 subscriber.mark_unavailable(source, download);
             }
@@ -175,8 +175,8 @@ impl MirrorDriver {
         with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
             events.drain(..).for_each(|event| match event {
                 Answer::Head { id, head } => {
-                    if let Some(way) = routes.get(connection_of(id)) {
-                        mirrors[usize::from(way.mirror)].status.fault = None;
+                    if let Some(route) = routes.get(connection_of(id)) {
+                        mirrors[usize::from(route.mirror)].status.fault = None;
                     }
                     match head.whole {
                         true => machine.handle(now, Input::Whole { fetch: id }, pool),
@@ -190,8 +190,8 @@ impl MirrorDriver {
                 // Whoever has given it up does not care why it failed.
                 Answer::Failed { id, .. } if !machine.is_live(id) => {}
                 Answer::Failed { id, error } => {
-                    if let Some(way) = routes.get(connection_of(id)) {
-                        mirrors[usize::from(way.mirror)].status.answered(&error);
+                    if let Some(route) = routes.get(connection_of(id)) {
+                        mirrors[usize::from(route.mirror)].status.answered(&error);
                     }
                     let failure = match &error {
                         FetchError::ServerError { retry: Some(_), .. } | FetchError::Busy { .. } => {
@@ -205,20 +205,20 @@ impl MirrorDriver {
                         // A portal, a meddling proxy or another replica may be on this route alone.
                         _ if has_others(routes, connection_of(id)) => {
                             machine.handle(now, Input::Failed { fetch: id, failure: Useless::Broken }, pool);
-                            let way = connection_of(id);
-                            machine.handle(now, Input::Down { connection: way }, pool);
-                            if let Some(entry) = routes.get_mut(way) {
+                            let connection = connection_of(id);
+                            machine.handle(now, Input::Down { connection }, pool);
+                            if let Some(entry) = routes.get_mut(connection) {
                                 entry.shut = Some(error.to_string());
                             }
-                            shut.push((way, error));
+                            shut.push((connection, error));
                             return;
                         }
                         _ => Useless::Useless,
                     };
-                    if let Some(way) = routes.get(connection_of(id))
+                    if let Some(route) = routes.get(connection_of(id))
                         && failure == Useless::Useless
                     {
-                        failed.push((way.mirror, error));
+                        failed.push((route.mirror, error));
                     }
                     machine.handle(now, Input::Failed { fetch: id, failure }, pool);
                 }
@@ -246,15 +246,15 @@ impl MirrorDriver {
         subscriber: &mut Subscriber,
         observer: &mut Observer<'_>,
     ) {
-        let Some(seen) = self.mirrors.get_mut(usize::from(mirror)) else { return };
-        if seen.status.out.is_some() {
+        let Some(state) = self.mirrors.get_mut(usize::from(mirror)) else { return };
+        if state.status.out.is_some() {
             return;
         }
-        seen.status.give_up(error, seen.mirror.trusted, observer);
+        state.status.give_up(error, state.mirror.trusted, observer);
         match &mut self.pool {
             PoolState::Plain(plain) => plain.mirror_gone(mirror),
             PoolState::Lent(download) | PoolState::Waiting(download) => {
-                if let Some(source) = seen.source {
+                if let Some(source) = state.source {
                     subscriber.mark_unavailable(source, *download);
                 }
             }
@@ -264,8 +264,8 @@ impl MirrorDriver {
 
     /// Bans a mirror that sent wrong bytes, as the subscriber or the pool found out and has reported.
     pub(super) fn ban(&mut self, now: Time, mirror: MirrorId, block: u64, subscriber: &mut Subscriber) {
-        let Some(seen) = self.mirrors.get_mut(usize::from(mirror)) else { return };
-        seen.status.ban(format!("wrong bytes in block {block}"));
+        let Some(state) = self.mirrors.get_mut(usize::from(mirror)) else { return };
+        state.status.ban(format!("wrong bytes in block {block}"));
         let Self { machine, mirrors, pool, .. } = self;
         with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
             machine.handle(now, Input::Banned { mirror }, pool);
@@ -274,7 +274,7 @@ impl MirrorDriver {
 
     /// The mirror that a source of the subscriber is.
     pub(super) fn mirror_of(&self, source: SourceId) -> Option<MirrorId> {
-        let found = self.mirrors.iter().position(|seen| seen.source == Some(source))?;
+        let found = self.mirrors.iter().position(|state| state.source == Some(source))?;
         MirrorId::try_from(found).ok()
     }
 
@@ -399,12 +399,12 @@ impl MirrorDriver {
     }
 
     fn name(&self, mirror: MirrorId) -> &str {
-        self.mirrors.get(usize::from(mirror)).map_or("", |seen| &seen.status.name)
+        self.mirrors.get(usize::from(mirror)).map_or("", |state| &state.status.name)
     }
 
     /// The error when no mirror is left.
     fn given_up(&self) -> Error {
-        let (code, why) = none_left(self.mirrors.iter().map(|seen| &seen.status));
+        let (code, why) = none_left(self.mirrors.iter().map(|state| &state.status));
         let kept = if self.kept && self.brought().next().is_some() { "what arrived is kept: " } else { "" };
         code.error(format!("{why}; {kept}name another"))
     }
@@ -413,13 +413,13 @@ impl MirrorDriver {
     fn brought(&self) -> impl Iterator<Item = &MirrorState> {
         let reports = || self.machine.connections().zip(&self.routes);
         let brought = move |number: usize| {
-            reports().any(|(report, way)| usize::from(way.mirror) == number && report.counters.bytes > 0)
+            reports().any(|(report, route)| usize::from(route.mirror) == number && report.counters.bytes > 0)
         };
-        self.mirrors.iter().enumerate().filter(move |(number, _)| brought(*number)).map(|(_, seen)| seen)
+        self.mirrors.iter().enumerate().filter(move |(number, _)| brought(*number)).map(|(_, state)| state)
     }
 }
 
 /// The number of each mirror as a source of the subscriber.
 fn sources(mirrors: &[MirrorState]) -> Vec<Option<SourceId>> {
-    mirrors.iter().map(|seen| seen.source).collect()
+    mirrors.iter().map(|state| state.source).collect()
 }

@@ -92,7 +92,7 @@ pub(super) fn with_pool<T>(
     match kind {
         PoolState::Plain(plain) => f(machine, &mut **plain),
         PoolState::Lent(download) => {
-            let rate_bytes = machine.connections().filter_map(|way| way.rate).sum();
+            let rate_bytes = machine.connections().filter_map(|connection| connection.rate).sum();
             let paths = subscriber.paths().filter(|path| path.srtt > algo::Span::ZERO);
             let rate = |p: PathReport| {
                 let window = u64::from(p.cwnd) * p.chunk_bytes as u64;

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use mmtp::ContentId;
@@ -15,6 +15,7 @@ use mmtp::id::BLOCK_BYTES;
 use net::Waker;
 use sha2::{Digest as _, Sha256};
 
+use crate::monitor::Monitor;
 use crate::target::FinalCheck;
 use crate::{Error, Result, Stop};
 
@@ -49,11 +50,7 @@ pub(super) struct ReadHalf {
 /// Says that nothing follows when it is dropped, even by a panic: the reader would wait for ever.
 pub(super) struct EndGuard(Arc<Shared>);
 
-#[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
-    changed: Condvar,
-}
+type Shared = Monitor<State>;
 
 #[derive(Debug, Default)]
 struct State {
@@ -99,7 +96,7 @@ impl ReassemblyBuffer {
     pub(super) fn open(&self, id: ContentId, proof: FinalCheck) -> u64 {
         let mut state = self.shared.lock();
         (state.content, state.horizon) = (Some((id, proof)), 0);
-        self.shared.changed.notify_all();
+        self.shared.notify();
         let taken = (state.next * BLOCK_BYTES as u64).min(id.length);
         taken + state.bytes()
     }
@@ -114,14 +111,14 @@ impl ReassemblyBuffer {
     pub(super) fn put(&self, block: u64, bytes: Vec<u8>) -> bool {
         let mut state = self.shared.lock();
         while block >= state.next + BLOCKS_MAX && state.can_be_read() && !self.stop.is_stopped() {
-            state = self.shared.wait_a_while(state);
+            state = self.shared.wait_for(state, LOOK_EVERY);
         }
         let new = !state.holds(block);
         if new {
             state.blocks.insert(block, bytes);
         }
         if block == state.next {
-            self.shared.changed.notify_all();
+            self.shared.notify();
         }
         new
     }
@@ -164,7 +161,7 @@ impl ReassemblyBuffer {
             if self.stop.is_stopped() {
                 return Err(Error::interrupted(INTERRUPTED));
             }
-            state = self.shared.wait_a_while(state);
+            state = self.shared.wait_for(state, LOOK_EVERY);
         }
     }
 
@@ -207,7 +204,7 @@ impl ReadHalf {
                 let waker = state.waker.clone().filter(|_| state.next.is_multiple_of(STEP_BLOCKS));
                 drop(state);
                 // The transfer may wait for room.
-                shared.changed.notify_all();
+                shared.notify();
                 if let Some(waker) = waker {
                     waker.wake();
                 }
@@ -220,10 +217,10 @@ impl ReadHalf {
             {
                 let hashers = self.hashers.take().unwrap_or_else(|| Hashers::new(proof));
                 state.hashes = Some(hashers.finish());
-                shared.changed.notify_all();
+                shared.notify();
             }
             state.waiting = true;
-            state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = shared.wait(state);
             state.waiting = false;
         }
     }
@@ -237,17 +234,7 @@ impl ReadHalf {
 impl Drop for EndGuard {
     fn drop(&mut self) {
         self.0.lock().ended = true;
-        self.0.changed.notify_all();
-    }
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn wait_a_while<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        self.changed.wait_timeout(state, LOOK_EVERY).unwrap_or_else(PoisonError::into_inner).0
+        self.0.notify();
     }
 }
 

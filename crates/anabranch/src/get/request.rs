@@ -6,6 +6,7 @@ use anabranch_http::client::Options;
 use net::Egress;
 
 use super::groups::Groups;
+use super::history::History;
 use super::reassembly_buffer::ReassemblyBuffer;
 use crate::host_port::HostPort;
 use crate::target::Output;
@@ -29,6 +30,7 @@ pub(crate) struct Request {
     /// The SHA-256 that the whole must have.
     pub(super) sha256: Option<[u8; 32]>,
     pub(super) http: Options,
+    pub(super) history: History,
 }
 
 impl Request {
@@ -39,8 +41,8 @@ impl Request {
     pub(super) fn allow_directory(&self) -> Result<()> {
         match self.reader {
             Some(_) => Err(Error::usage(
-                "it is a directory, and only one file can be read in order or written to standard output: \
-                 choose a directory for it with --output DIR",
+                "it is a directory, and only one file can be read in order: choose a directory for it \
+                 with `to_directory`",
             )),
             None => Ok(()),
         }

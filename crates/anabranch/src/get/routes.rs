@@ -51,7 +51,7 @@ impl Route {
 /// Whether there is another local end from which the mirror of this route may be asked.
 pub(super) fn has_others(routes: &[Route], this: usize) -> bool {
     let Some(this) = routes.get(this) else { return false };
-    routes.iter().any(|way| way.mirror == this.mirror && way.via != this.via && way.shut.is_none())
+    routes.iter().any(|route| route.mirror == this.mirror && route.via != this.via && route.shut.is_none())
 }
 
 /// That every named local end leads to a mirror. `why`: what is known if one does not.
@@ -59,11 +59,11 @@ pub(super) fn has_others(routes: &[Route], this: usize) -> bool {
 /// # Errors
 /// [`Error::Unreachable`] if one does not.
 pub(super) fn all_lead(named: &[Egress], routes: &[Route], why: Option<&str>) -> Result<()> {
-    let Some(via) = named.iter().find(|via| !routes.iter().any(|way| way.via == **via)) else {
+    let Some(via) = named.iter().find(|via| !routes.iter().any(|route| route.via == **via)) else {
         return Ok(());
     };
     let why = why.unwrap_or(NO_FAMILY);
-    Err(Error::unreachable(format!("--via {via} leads to no mirror: {why}")))
+    Err(Error::unreachable(format!("`via` {via} leads to no mirror: {why}")))
 }
 
 /// Of addresses the first of each family: more of them commonly lead to the same machine over the same route.
@@ -126,7 +126,8 @@ pub(super) fn new_ends(
     found: Vec<(Egress, SocketAddr)>,
 ) -> impl Iterator<Item = (Egress, SocketAddr)> {
     found.into_iter().filter(move |(via, peer)| {
-        let known = |way: &&Route| way.via == *via || is_same_link(&way.via, way.address, via, peer.ip());
-        !routes.iter().filter(|way| way.mirror == mirror).any(|way| known(&way))
+        let known =
+            |route: &&Route| route.via == *via || is_same_link(&route.via, route.address, via, peer.ip());
+        !routes.iter().filter(|route| route.mirror == mirror).any(|route| known(&route))
     })
 }

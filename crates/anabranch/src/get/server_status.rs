@@ -103,18 +103,18 @@ pub(super) fn describe(error: &FetchError, trusted: bool) -> String {
 fn advice(error: &FetchError, trusted: bool) -> Option<&'static str> {
     let FetchError::Forbidden { status, credentials, at } = error else { return None };
     match (status, credentials) {
-        (407, _) => Some("put them into the URL of the proxy (--proxy http://NAME:PASSWORD@HOST:PORT)"),
+        (407, _) => Some("put them into the URL of the proxy (`proxy` http://NAME:PASSWORD@HOST:PORT)"),
         (401 | 403, CredentialStatus::Withheld) => Some(
-            "what --user and --header say goes only to servers that the command line names: put a name and a \
-             password for this one into ~/.netrc, and say --netrc",
+            "what `user` and `header` say goes only to servers that the request names: put a name and a \
+             password for this one into ~/.netrc, and say `netrc`",
         ),
         (401, CredentialStatus::Sent) => Some("those that were given are wrong"),
         (401, CredentialStatus::None) if trusted && at.is_none() => {
-            Some("give them with --user, or put them into ~/.netrc and say --netrc")
+            Some("give them with `user`, or put them into ~/.netrc and say `netrc`")
         }
-        (401, CredentialStatus::None) => Some(
-            "put them into ~/.netrc, and say --netrc (--user is for servers that the command line names)",
-        ),
+        (401, CredentialStatus::None) => {
+            Some("put them into ~/.netrc, and say `netrc` (`user` is for servers that the request names)")
+        }
         _ => None,
     }
 }
@@ -134,24 +134,24 @@ mod tests {
 
     #[test]
     fn advice_is_about_what_was_sent_to_whom() {
-        let told = |status, credentials, at: Option<&str>, trusted| {
+        let text = |status, credentials, at: Option<&str>, trusted| {
             describe(&FetchError::Forbidden { status, credentials, at: at.map(str::to_owned) }, trusted)
         };
-        assert!(told(401, CredentialStatus::Sent, None, true).ends_with("those that were given are wrong"));
+        assert!(text(401, CredentialStatus::Sent, None, true).ends_with("those that were given are wrong"));
         assert!(
-            told(401, CredentialStatus::Sent, Some("b"), false)
+            text(401, CredentialStatus::Sent, Some("b"), false)
                 .starts_with("it leads to b, which wants a name")
         );
         assert!(
-            told(401, CredentialStatus::Withheld, Some("b"), true).contains("for this one into ~/.netrc")
+            text(401, CredentialStatus::Withheld, Some("b"), true).contains("for this one into ~/.netrc")
         );
-        assert!(told(403, CredentialStatus::Withheld, None, false).contains("for this one into ~/.netrc"));
-        assert!(told(401, CredentialStatus::None, None, true).contains("give them with --user"));
-        assert!(told(401, CredentialStatus::None, Some("b"), true).contains(": put them into ~/.netrc"));
+        assert!(text(403, CredentialStatus::Withheld, None, false).contains("for this one into ~/.netrc"));
+        assert!(text(401, CredentialStatus::None, None, true).contains("give them with `user`"));
+        assert!(text(401, CredentialStatus::None, Some("b"), true).contains(": put them into ~/.netrc"));
         assert!(
-            told(403, CredentialStatus::Sent, None, true).ends_with("the server does not allow it (403)")
+            text(403, CredentialStatus::Sent, None, true).ends_with("the server does not allow it (403)")
         );
-        assert!(told(407, CredentialStatus::None, None, true).contains("URL of the proxy"));
+        assert!(text(407, CredentialStatus::None, None, true).contains("URL of the proxy"));
     }
 
     #[test]

@@ -6,10 +6,10 @@ use mirror::verified_pool::Check;
 use mmtp::ContentId;
 
 use super::content_fetch::ContentFetch;
-use super::discovery::DiscoveredFile;
+use super::discovered_file::DiscoveredFile;
 use super::event_loop::EventLoop;
 use super::existing;
-use super::history::{self, HistoryEntry, Provenance};
+use super::history::{History, HistoryEntry, Provenance};
 use super::mirror_driver::MirrorConfig;
 use super::origin::host;
 use super::outcome::FileOutcome;
@@ -24,15 +24,15 @@ pub(super) fn fetch(
     request: &Request,
     found: &DiscoveredFile,
     sources: &[(String, Vec<SocketAddr>)],
-    place: &mut dyn FnMut() -> Result<DestPath>,
+    destination: &mut dyn FnMut() -> Result<DestPath>,
     events: &mut EventLoop<'_, '_>,
 ) -> Result<FileOutcome> {
-    if let Some(end) = existing::already(request.force, found, place, events.observer)? {
+    if let Some(end) = existing::already(request.force, found, destination, events.observer)? {
         return Ok(end);
     }
-    // Whoever says --force wants fetched again what has never been verified.
+    // Whoever says `overwrite` wants fetched again what has never been verified.
     let anew = request.force && found.since().is_some();
-    let mut place = || place().map(|place| place.anew(anew));
+    let mut destination = || destination().map(|path| path.anew(anew));
     let mut verified =
         if sources.is_empty() || found.since().is_some() { found.verified() } else { Verified::Blocks };
     let parts = |lent: bool| MirrorConfig {
@@ -43,7 +43,7 @@ pub(super) fn fetch(
         kept: request.reader.is_none(),
     };
     let mut content = ContentFetch::new(request, sources, Some(parts(!sources.is_empty())), events)?;
-    let mut whole = transfer(request, found.id, found.proof, &mut place, &mut content, events);
+    let mut whole = transfer(request, found.id, found.proof, &mut destination, &mut content, events);
     let mut banned = Vec::new();
     if content.is_deserted() {
         banned = content.report(&found.id, String::new(), true).banned;
@@ -53,19 +53,22 @@ pub(super) fn fetch(
             found.verification_text()
         ));
         content = ContentFetch::new(request, &[], Some(parts(false)), events)?;
-        whole = transfer(request, found.id, found.proof, &mut place, &mut content, events);
+        whole = transfer(request, found.id, found.proof, &mut destination, &mut content, events);
     }
     if let (Ok(Some(root)), true) = (&whole, found.named)
         && *root != found.id.root
     {
         // The SHA-256 was what it had to be; where blocks cannot be verified, the root is seen only now.
         whole = Err(Error::corrupt(
-            "it has the SHA-256 of --checksum, but not the BLAKE3 of the URI or the Metalink: they name \
+            "it has the SHA-256 of `sha256`, but not the BLAKE3 of the URI or the Metalink: they name \
              different contents",
         ));
     }
-    if let (Some(recalled), true) = (&found.recalled, is_corrupt(&whole)) {
-        whole = whole.map_err(|error| Error::corrupt(doubted(found, recalled, &content, &error.to_string())));
+    if let (Some(recalled), Err(error)) = (&found.recalled, &whole)
+        && error.kind() == ErrorKind::Corrupt
+    {
+        let why = doubted(&request.history, found, recalled, &content, &error.to_string());
+        whole = Err(Error::corrupt(why));
     }
     let id = whole.as_ref().ok().copied().flatten().map_or(found.id, |root| ContentId { root, ..found.id });
     if whole.is_ok() && !found.named {
@@ -77,7 +80,7 @@ pub(super) fn fetch(
             _ => Provenance::Verified,
         };
         let validated = content.mirrors().filter_map(|(url, validator)| Some((url, validator?)));
-        history::remember(validated, id, came);
+        request.history.remember(validated, id, came);
     }
     let result = whole.map(drop);
     let unverified_since = found.since().map(str::to_owned);
@@ -91,27 +94,29 @@ pub(super) fn fetch(
     Ok(FileOutcome { id, report, result })
 }
 
-fn is_corrupt<T>(result: &Result<T>) -> bool {
-    result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Corrupt)
-}
-
 /// What came is not what was `recalled`: what is to be said of that. What is remembered is forgotten only if
 /// the very URL that it is of has sent something else.
-fn doubted(found: &DiscoveredFile, recalled: &HistoryEntry, content: &ContentFetch, message: &str) -> String {
+fn doubted(
+    history: &History,
+    found: &DiscoveredFile,
+    recalled: &HistoryEntry,
+    content: &ContentFetch,
+    message: &str,
+) -> String {
     let HistoryEntry { url, day, id, .. } = recalled;
     let is_it = |mirror: &str| mirror == url.as_str();
     let is_alone = content.resumed_bytes() == 0 && content.brought_by().eq([url.as_str()]);
     // Where blocks are verified, it is known who sent what.
     let has_lied = matches!(found.check, Check::Leaves(_)) && content.liars().any(is_it);
     if is_alone || has_lied {
-        history::forget(found.mirrors.iter().map(|mirror| &mirror.url), id);
+        history.forget(found.mirrors.iter().map(|mirror| &mirror.url), id);
         return format!(
             "{url} says that it has not changed since an earlier transfer, but its content is another: \
-             what was known of it is forgotten, and the same command fetches what is there now"
+             what was known of it is forgotten, and the same request fetches what is there now"
         );
     }
     let advice = match found.mirrors.len() {
-        1 => "run the same command again",
+        1 => "repeat the request",
         _ => "name one mirror alone",
     };
     let host = host(url);
@@ -123,7 +128,7 @@ pub(super) fn transfer(
     request: &Request,
     id: ContentId,
     proof: FinalCheck,
-    place: &mut dyn FnMut() -> Result<DestPath>,
+    destination: &mut dyn FnMut() -> Result<DestPath>,
     content: &mut ContentFetch,
     events: &mut EventLoop<'_, '_>,
 ) -> Result<Option<[u8; 32]>> {
@@ -132,7 +137,7 @@ pub(super) fn transfer(
             buffer.wake_by(events.world.waker());
             Destination::Reader(buffer.clone())
         }
-        None => Destination::File(place()?),
+        None => Destination::File(destination()?),
     };
     let open = Box::new(move || Ok(destination));
     let mut arrivals = Sink::new(vec![Job { id, proof, executable: false, open }], request.force);

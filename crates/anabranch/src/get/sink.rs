@@ -90,8 +90,8 @@ impl Sink {
             let Some(wanted) = self.waiting.pop_front() else { break };
             any = true;
             let id = wanted.id;
-            let place = match (wanted.open)()? {
-                Destination::File(place) => place,
+            let path = match (wanted.open)()? {
+                Destination::File(path) => path,
                 Destination::Reader(buffer) => {
                     let there = buffer.open(id, wanted.proof);
                     self.done_bytes += there;
@@ -102,7 +102,7 @@ impl Sink {
                 }
             };
             let (target, there) =
-                Target::open(place, id, wanted.proof, self.force, &mut |bytes| checking(id.length, bytes))?;
+                Target::open(path, id, wanted.proof, self.force, &mut |bytes| checking(id.length, bytes))?;
             self.done_bytes += target.bytes_done();
             self.resumed_bytes += target.bytes_done();
             let download = want(wanted.id, &|block| there.contains(block))?;
@@ -174,7 +174,7 @@ impl Sink {
         self.discard(download)?;
         Err(Error::corrupt(
             "a mirror has sent wrong bytes, and perhaps also in an earlier run: what had arrived is removed, \
-             for nobody can tell which of it is right: run the same command again, without that mirror",
+             for nobody can tell which of it is right: repeat the request, without that mirror",
         ))
     }
 
@@ -256,7 +256,7 @@ impl Sink {
     pub(super) fn interrupted(&self) -> &'static str {
         match self.reading() {
             Some(_) => reassembly_buffer::INTERRUPTED,
-            None => "interrupted; what arrived is kept, and the same command resumes",
+            None => "interrupted; what arrived is kept, and the same request resumes",
         }
     }
 

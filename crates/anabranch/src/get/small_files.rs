@@ -21,10 +21,10 @@ use mirror::url::Url;
 use net::Egress;
 
 use super::event_loop::{Context, EventLoop};
+use super::name_lookup::look_up;
 use super::origin::{Origin, host, origin};
 use super::rate_meter::RateMeter;
 use super::request::Request;
-use super::resolver::look_up;
 use super::routes::{Route, all_lead, ends, host_of, new_ends};
 use super::server_status::ServerStatus;
 use super::writer::Writer;
@@ -121,7 +121,7 @@ impl<'a> SmallFiles<'a> {
             let mut places = Vec::new();
             for url in &item.urls {
                 let origin = origin(url);
-                let known = servers.iter().position(|seen| seen.origin == origin);
+                let known = servers.iter().position(|server| server.origin == origin);
                 let number = match known {
                     Some(number) => number,
                     None if servers.len() < SERVERS_MAX => {
@@ -178,7 +178,7 @@ impl<'a> SmallFiles<'a> {
 
     /// Opens the routes to all servers.
     fn open(&mut self, events: &mut EventLoop<'_, '_>) -> Result<()> {
-        let urls = self.servers.iter().map(|seen| &seen.url);
+        let urls = self.servers.iter().map(|server| &server.url);
         let direct = urls.filter(|url| !events.world.is_proxied(url.as_str()));
         let hosts: Vec<String> = direct.map(|url| host_of(url).to_owned()).collect();
         look_up(&hosts, "interrupted; what arrived is kept", events)?;
@@ -194,12 +194,12 @@ impl<'a> SmallFiles<'a> {
                 Err(why) => Some(why),
             };
             let server = number as ServerId;
-            if !self.routes.iter().any(|way| way.mirror == server) {
+            if !self.routes.iter().any(|route| route.mirror == server) {
                 let why = why.unwrap_or_else(|| "too many routes".into());
-                let seen = &mut self.servers[number].status;
-                cx.observer.notice(&format!("{}: {why}", seen.name));
-                error = Some(format!("{}: {why}", seen.name));
-                (seen.out, seen.code) = (Some(why), ErrorKind::Unreachable);
+                let status = &mut self.servers[number].status;
+                cx.observer.notice(&format!("{}: {why}", status.name));
+                error = Some(format!("{}: {why}", status.name));
+                (status.out, status.code) = (Some(why), ErrorKind::Unreachable);
                 self.machine.handle(cx.now(), Input::Useless { server });
             }
         }
@@ -280,18 +280,18 @@ impl<'a> SmallFiles<'a> {
     /// A server has a file with other bytes.
     fn counted(&mut self, file: FileId, server: ServerId, observer: &mut Observer<'_>) {
         let Some(item) = self.items.get(file) else { return };
-        let seen = &mut self.servers[usize::from(server)];
+        let state = &mut self.servers[usize::from(server)];
         self.wrong.entry(file).or_default().push(server);
-        seen.wrong += 1;
+        state.wrong += 1;
         let why = format!("wrong bytes in {}", show(&item.name));
-        if seen.wrong < BAD_FILES_MAX {
-            observer.notice(&format!("{}: {why}: not asked for it again", seen.status.name));
+        if state.wrong < BAD_FILES_MAX {
+            observer.notice(&format!("{}: {why}: not asked for it again", state.status.name));
             return;
         }
-        let why = format!("{why} and {} other files", seen.wrong - 1);
-        let seen = &mut seen.status;
-        observer.banned(&seen.name, &why);
-        seen.ban(why);
+        let why = format!("{why} and {} other files", state.wrong - 1);
+        let status = &mut state.status;
+        observer.banned(&status.name, &why);
+        status.ban(why);
     }
 
     /// Counts the files that have their places.
@@ -309,8 +309,8 @@ impl<'a> SmallFiles<'a> {
         if let Some(coming) = self.coming.get_mut(&id) {
             coming.page = head.content_type.as_deref().is_some_and(file_job::is_page);
         }
-        if let Some(way) = self.routes.get(connection_of(id)) {
-            self.servers[usize::from(way.mirror)].status.fault = None;
+        if let Some(route) = self.routes.get(connection_of(id)) {
+            self.servers[usize::from(route.mirror)].status.fault = None;
         }
         self.machine.handle(now, Input::Head { fetch: id, nth: head.nth, last: head.last });
         if head.length.is_some_and(|length| length != item.bytes) {
@@ -335,8 +335,8 @@ impl<'a> SmallFiles<'a> {
         let Some(item) = self.item(id) else { return };
         let bytes = self.coming.get(&id).map_or(&[][..], |coming| &coming.bytes);
         if bytes.len() as u64 == item.bytes && item.hash.is_of(bytes) {
-            if let Some(way) = self.routes.get(connection_of(id)) {
-                self.servers[usize::from(way.mirror)].is_right = true;
+            if let Some(route) = self.routes.get(connection_of(id)) {
+                self.servers[usize::from(route.mirror)].is_right = true;
             }
             self.machine.handle(now, Input::Done { fetch: id, valid: true });
         } else {

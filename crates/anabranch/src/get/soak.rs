@@ -21,6 +21,7 @@ use mmtp::uri::Uri;
 use super::event_loop::EventLoop;
 use super::fetch::fetch_named;
 use super::groups::Groups;
+use super::history::History;
 use super::locators::Locators;
 use super::request::Request;
 use crate::error::ErrorKind;
@@ -51,6 +52,7 @@ impl Command {
         let urls = (0..mirrors).map(|n| Url::parse(&format!("http://m{n}/f")).expect("a URL")).collect();
         let locators = Locators { uri: Some(Uri::new(id)), urls, ..Locators::default() };
         let request = Request {
+            history: History::default(),
             from: (1..=sources).map(|port| format!("s:{port}").parse().expect("a source")).collect(),
             via: Vec::new(),
             output: Output::Path(to.join("f")),

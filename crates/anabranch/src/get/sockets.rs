@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd as _;
+use std::task::{Context, Poll};
 
 use algo::{Span, Time};
 use anabranch_http::client::{Client, Event, FetchId, FetchRequest, Options, RouteId};
@@ -12,7 +13,6 @@ use net::{
     SendOutcome, Udp, WakeReceiver, Waker,
 };
 
-use super::resolver::Resolver;
 use super::world::{Arrival, OpenSocket, SocketId, World};
 use crate::event::Observer;
 use crate::secret::secret;
@@ -29,7 +29,8 @@ pub(super) struct Sockets {
     poller: Poller,
     stop: Stop,
     wake: WakeReceiver,
-    resolver: Resolver,
+    /// Used when a name has been looked up.
+    resolved: std::task::Waker,
     /// What HTTP is made with, and that, once it is wanted.
     options: Options,
     client: Option<Client>,
@@ -66,7 +67,7 @@ impl Sockets {
             clock,
             poller: Poller::new(clock),
             stop: observer.stop().clone(),
-            resolver: Resolver::new(wake.waker()),
+            resolved: wake.waker().task_waker(),
             wake,
             options: options.clone(),
             client: None,
@@ -120,7 +121,7 @@ impl World for Sockets {
         let set = fixed.into_iter().chain(links).chain(client).chain(udp);
         self.poller.wait(set.map(|fd| (fd, Interest::Read)), until)?;
         let open = self.udp.iter().enumerate().filter(|(_, udp)| udp.is_some());
-        let ready = open.zip(first..).filter(|(_, place)| self.poller.ready(*place).read);
+        let ready = open.zip(first..).filter(|(_, index)| self.poller.ready(*index).read);
         self.readable.extend(ready.map(|((id, _), _)| id));
         if self.poller.ready(wakes).read {
             self.wake.drain();
@@ -242,11 +243,14 @@ impl World for Sockets {
     }
 
     fn resolve(&mut self, host: &str) -> Option<io::Result<Vec<SocketAddr>>> {
-        self.resolver.resolve(host)
+        match self.options.resolver.poll(host, &mut Context::from_waker(&self.resolved)) {
+            Poll::Ready(found) => Some(found),
+            Poll::Pending => None,
+        }
     }
 
     fn forget_failures(&mut self) {
-        self.resolver.forget_failures();
+        self.options.resolver.forget_failures();
     }
 
     fn local_ends(&self, named: &[Egress], peer: IpAddr) -> io::Result<Vec<Egress>> {

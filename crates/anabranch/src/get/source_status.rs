@@ -21,7 +21,7 @@ pub(super) fn given_up(sources: &[Source], kept: bool) -> Error {
     let liars: Vec<&str> = sources.iter().filter(|s| s.banned.is_some()).map(|s| s.name.as_str()).collect();
     if liars.is_empty() && sources.iter().any(|s| s.refused == Some(Reason::Changed)) {
         return Error::not_found(format!(
-            "the file has changed at its last source; {kept}try another --from"
+            "the file has changed at its last source; {kept}try another `from_source`"
         ));
     }
     if liars.is_empty() {
@@ -29,7 +29,7 @@ pub(super) fn given_up(sources: &[Source], kept: bool) -> Error {
     }
     Error::corrupt(format!(
         "every source that had it sent wrong bytes and was banned ({}); {kept}name another source with \
-         --from",
+         `from_source`",
         liars.join(", ")
     ))
 }

@@ -1,11 +1,12 @@
 //! A transfer on a thread of its own, and the handle to it.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 #[cfg(feature = "tokio")]
 use std::task::{Context, Poll, Waker};
 use std::thread;
 
+use crate::monitor::Monitor;
 use crate::{Control, Error, Event, Report, Result, Stop};
 
 /// Events that wait for a listener at most; the oldest are dropped.
@@ -37,11 +38,7 @@ pub struct Events {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
-    changed: Condvar,
-}
+type Shared = Monitor<State>;
 
 #[derive(Debug, Default)]
 struct State {
@@ -136,21 +133,13 @@ impl Iterator for Events {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         change(&mut state);
         #[cfg(feature = "tokio")]
         let wakers = std::mem::take(&mut state.wakers);
         drop(state);
-        self.changed.notify_all();
+        self.notify();
         #[cfg(feature = "tokio")]
         wakers.into_iter().for_each(Waker::wake);
     }

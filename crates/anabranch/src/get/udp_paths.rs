@@ -37,7 +37,7 @@ impl UdpPaths {
     ///
     /// # Errors
     /// If they are `needed`: [`Error::Unreachable`] if no path leads to any source, or none from a named
-    /// `--via`.
+    /// local end.
     pub(super) fn new(
         request: &Request,
         algorithm: Algorithm,
@@ -59,7 +59,7 @@ impl UdpPaths {
         for via in &request.via {
             if !new.links.iter().any(|link| link.via == *via) {
                 let why = error.clone().unwrap_or_else(|| "no source is of its address family".into());
-                return Err(Error::unreachable(format!("--via {via} leads to no source: {why}")));
+                return Err(Error::unreachable(format!("`via` {via} leads to no source: {why}")));
             }
         }
         if new.links.is_empty() {

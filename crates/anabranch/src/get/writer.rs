@@ -2,12 +2,13 @@
 //! time share them, and whoever waits for the network does not wait for that.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 use net::Waker;
 
-use crate::target::{Directory, put};
+use crate::monitor::lock;
+use crate::target::{Directory, Target};
 use crate::{Error, Result};
 
 /// Threads: as many as a disk does things at once.
@@ -100,11 +101,11 @@ fn work(
     waker: &Waker,
 ) {
     loop {
-        let next = inbox.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let next = lock(inbox).recv();
         let Ok(Job { number, name, bytes }) = next else { return };
-        let mut told = CompletionGuard { number, bytes: bytes.len() as u64, outcome: None, outbox, waker };
-        let place = directory.place(name.split('/').map(str::as_bytes));
-        told.outcome = Some(place.and_then(|place| put(place, &bytes, force)));
+        let mut guard = CompletionGuard { number, bytes: bytes.len() as u64, outcome: None, outbox, waker };
+        let destination = directory.place(name.split('/').map(str::as_bytes));
+        guard.outcome = Some(destination.and_then(|path| Target::put(path, &bytes, force)));
     }
 }
 

@@ -5,12 +5,11 @@ use std::path::Path;
 
 use mirror::metalink::{self, FILES_MAX, Hashes, METALINK_MAX, Metalink, Mirror, Pieces, is_safe_name};
 use mirror::url::{Url, encode_component};
-use mmtp::id::LENGTH_MAX;
 
 use super::event::Event;
 use super::hash::{Hashed, hash, hash_small};
 use super::listed::MirrorList;
-use super::make::{MadeMirrorList, MakeMirrorList, exists, piece_bytes, write};
+use super::make::{self, MadeMirrorList, MakeMirrorList, exists, piece_bytes, write};
 use crate::catalog::{FoundFile, Warnings, walk};
 use crate::file_identity::{FileIdentity, open_file};
 use crate::filenames::{hidden_warning, show};
@@ -71,7 +70,7 @@ pub(super) fn make(
     if text.len() > METALINK_MAX {
         return Err(Error::usage(format!(
             "the Metalink would have {} bytes, and {METALINK_MAX} are the most that is read: name fewer \
-             mirrors, choose a larger --piece-size, or make one of each directory in {}",
+             mirrors, choose larger `piece_bytes`, or make one of each directory in {}",
             text.len(),
             show(&args.path)
         )));
@@ -117,36 +116,25 @@ fn describe_all(args: &MakeMirrorList, files: &[FoundFile], job: &HashJob) -> Re
 
 fn hash_found(found: &FoundFile, piece_bytes: u64, job: &HashJob) -> io::Result<Hashed> {
     let file = open_file(&found.path)?;
-    let identity = FileIdentity::of(&file)?;
-    if !file.metadata()?.is_file() || identity.length > LENGTH_MAX {
-        return Err(io::Error::other("not a regular file of at most 64 TiB"));
-    }
+    let identity = FileIdentity::to_hash(&file)?;
     let mut advance = |bytes| job.advance(bytes);
     let hashed = if identity.length <= READ_BYTES as u64 {
         hash_small(&file, identity.length, &mut advance)?
     } else {
         hash(&file, identity.length, piece_bytes, &mut advance)?
     };
-    match FileIdentity::of(&file)? == identity {
-        true => Ok(hashed),
-        false => Err(io::Error::other("it changed while it was being hashed")),
-    }
+    identity.check_hashed(&file)?;
+    Ok(hashed)
 }
 
 /// Where a file of the directory is, the directory being at these URLs.
 fn mirrors(urls: &[Url], name: &str) -> Result<Vec<Mirror>> {
     let path: Vec<String> = name.split('/').map(encode_component).collect();
     let path = path.join("/");
-    let mut mirrors: Vec<Mirror> = Vec::new();
-    for url in urls {
-        let bad = |e| Error::usage(format!("{url}: {e}"));
+    make::mirrors(urls, |url| {
         let slash = if url.as_str().ends_with('/') { "" } else { "/" };
-        let url = Url::parse(&format!("{}{slash}{path}", url.as_str())).map_err(bad)?;
-        if mirrors.iter().all(|mirror| mirror.url != url) {
-            mirrors.push(Mirror { url, priority: mirrors.len() as u32 + 1, location: None });
-        }
-    }
-    Ok(mirrors)
+        Url::parse(&format!("{}{slash}{path}", url.as_str()))
+    })
 }
 
 #[cfg(test)]

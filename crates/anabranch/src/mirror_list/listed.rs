@@ -2,14 +2,13 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use data_encoding::HEXLOWER;
 use mirror::metalink::{self, METALINK_MAX, Metalink, PRIORITY_LAST};
 use mmtp::uri::{URI_MAX, Uri};
 use serde::Serialize;
 
-use super::make::MakeMirrorList;
 use crate::filenames::show;
 use crate::{Error, Result};
 
@@ -68,12 +67,6 @@ pub struct ListedMirror {
 }
 
 impl MirrorList {
-    /// Begins to make the list of a file or of a directory.
-    #[must_use]
-    pub fn make(path: impl Into<PathBuf>) -> MakeMirrorList {
-        MakeMirrorList::new(path.into())
-    }
-
     /// Reads a Metalink, of version 4 (RFC 5854) or 3.
     ///
     /// # Errors

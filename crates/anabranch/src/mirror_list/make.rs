@@ -1,19 +1,16 @@
-//! Making the list of a file: its hashes, read once, and its mirrors.
+//! What a caller says of a list that is to be made, and how what is made gets its place.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use mirror::leaf_list::{self, LEAVES_MAX, LeafList};
-use mirror::metalink::{self, Hashes, MIRRORS_MAX, Metalink, Mirror, PIECES_MAX, Pieces, is_safe_name};
-use mirror::url::{Url, encode_component};
+use mirror::metalink::{Mirror, PIECES_MAX, Pieces};
+use mirror::url::Url;
 use mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
 
-use super::directory;
 use super::event::Event;
-use super::hash::{Hashed, hash};
 use super::listed::MirrorList;
-use crate::file_identity::FileIdentity;
 use crate::filenames::show;
 use crate::hashing::HashJob;
 use crate::secret::secret;
@@ -51,6 +48,14 @@ pub struct MadeMirrorList {
     pub bytes: u64,
 }
 
+impl MirrorList {
+    /// Begins to make the list of a file or of a directory.
+    #[must_use]
+    pub fn make(path: impl Into<PathBuf>) -> MakeMirrorList {
+        MakeMirrorList::new(path.into())
+    }
+}
+
 impl MakeMirrorList {
     pub(super) const fn new(path: PathBuf) -> Self {
         Self { path, urls: Vec::new(), directory: None, piece_bytes: None, overwrite: false, stop: None }
@@ -83,10 +88,10 @@ impl MakeMirrorList {
         Ok(self)
     }
 
-    /// Replaces what an earlier run has written.
+    /// Whether to replace what an earlier run has written.
     #[must_use]
-    pub const fn overwrite(mut self) -> Self {
-        self.overwrite = true;
+    pub const fn overwrite(mut self, overwrite: bool) -> Self {
+        self.overwrite = overwrite;
         self
     }
 
@@ -97,17 +102,6 @@ impl MakeMirrorList {
         self
     }
 
-    /// Reads the file, or all files of the directory, once, and writes the list. Tells `listener` meanwhile
-    /// how far it is; when that answers [`Control::Stop`], nothing is written.
-    ///
-    /// # Errors
-    /// [`Error::Usage`] if something makes no sense or is not there; [`Error::System`] if a file cannot be
-    /// read, or changes meanwhile; [`Error::Target`] if something is there already or cannot be written;
-    /// [`Error::Interrupted`] if it was stopped.
-    pub fn run(self, mut listener: impl FnMut(Event) -> Control) -> Result<MadeMirrorList> {
-        if self.path.is_dir() { directory::make(&self, &mut listener) } else { make(&self, &mut listener) }
-    }
-
     /// Does `work`, which hashes, in a thread, and tells `listener` how far it is.
     pub(super) fn watch<T: Send>(
         &self,
@@ -115,10 +109,7 @@ impl MakeMirrorList {
         listener: &mut dyn FnMut(Event) -> Control,
         work: impl FnOnce() -> T + Send,
     ) -> Result<T> {
-        let stop = match &self.stop {
-            Some(stop) => stop.clone(),
-            None => Stop::new().map_err(|e| Error::system(format!("system error: {e}")))?,
-        };
+        let stop = self.stop.clone().map_or_else(Stop::new, Ok)?;
         let result = job.watch(&stop, &mut |progress| listener(Event::Hashing(progress)), work)?;
         if stop.is_stopped() || job.is_stopped() {
             return Err(Error::Interrupted("interrupted while hashing; nothing was written".into()));
@@ -152,48 +143,19 @@ pub fn check_piece_bytes(bytes: u64) -> Result<u64, String> {
     }
 }
 
-/// What is written where, worked out before the file is read.
-struct Plan {
-    name: String,
-    mirrors: Vec<Mirror>,
-    metalink: PathBuf,
-    leaves: PathBuf,
-}
-
-impl Plan {
-    fn of(args: &MakeMirrorList) -> Result<Self> {
-        let named = args.path.file_name().and_then(|name| name.to_str()).filter(|name| is_safe_name(name));
-        let name = named.ok_or_else(|| {
-            let file = show(&args.path);
-            Error::usage(format!("a Metalink cannot name {file}: expected a name in UTF-8 without controls"))
-        })?;
-        let directory = args.directory.as_deref().or(args.path.parent()).unwrap_or(Path::new(""));
-        let at = |suffix: &str| directory.join(format!("{name}{suffix}"));
-        Ok(Self {
-            name: name.to_owned(),
-            mirrors: mirrors(&args.urls, name)?,
-            metalink: at(".meta4"),
-            leaves: at(leaf_list::SUFFIX),
-        })
-    }
-}
-
-/// The mirrors in the order given, each once.
-fn mirrors(urls: &[Url], name: &str) -> Result<Vec<Mirror>> {
+/// The mirrors in the order given, each once: `locate` says where on one the file is.
+pub(super) fn mirrors<E: Display>(
+    urls: &[Url],
+    locate: impl Fn(&Url) -> Result<Url, E>,
+) -> Result<Vec<Mirror>> {
     let mut mirrors: Vec<Mirror> = Vec::new();
     for url in urls {
-        let url = match url.path().ends_with('/') && !url.has_query() {
-            true => url.join(&encode_component(name)).map_err(|e| Error::usage(format!("{url}: {e}")))?,
-            false => url.clone(),
-        };
+        let url = locate(url).map_err(|e| Error::usage(format!("{url}: {e}")))?;
         if mirrors.iter().all(|mirror| mirror.url != url) {
             mirrors.push(Mirror { url, priority: mirrors.len() as u32 + 1, location: None });
         }
     }
-    match mirrors.len() {
-        0..=MIRRORS_MAX => Ok(mirrors),
-        n => Err(Error::usage(format!("{n} mirrors, expected at most {MIRRORS_MAX}"))),
-    }
+    Ok(mirrors)
 }
 
 /// Bytes of a piece of a file of `length`.
@@ -205,81 +167,13 @@ pub(super) fn piece_bytes(asked: Option<u64>, length: u64) -> Result<u64> {
     }
     match asked {
         Some(bytes) if !fits(bytes) => Err(Error::usage(format!(
-            "--piece-size: {} pieces are too many for a Metalink, try {}Mi",
+            "`piece_bytes`: {} pieces are too many for a Metalink, try {}Mi",
             Pieces::count(length, bytes),
             fitting >> 20
         ))),
         Some(bytes) => Ok(bytes),
         None => Ok(fitting),
     }
-}
-
-fn make(args: &MakeMirrorList, listener: &mut dyn FnMut(Event) -> Control) -> Result<MadeMirrorList> {
-    let plan = Plan::of(args)?;
-    for path in [&plan.metalink, &plan.leaves] {
-        if !args.overwrite && path.symlink_metadata().is_ok() {
-            return Err(exists(path));
-        }
-    }
-    let unreadable = |e: io::Error| Error::system(format!("cannot read {}: {e}", show(&args.path)));
-    let file =
-        File::open(&args.path).map_err(|e| Error::usage(format!("cannot read {}: {e}", show(&args.path))))?;
-    if !file.metadata().is_ok_and(|meta| meta.is_file()) {
-        return Err(Error::usage(format!("cannot read {}: not a regular file", show(&args.path))));
-    }
-    let identity = FileIdentity::of(&file).map_err(unreadable)?;
-    if identity.length > LENGTH_MAX {
-        return Err(unreadable(io::Error::other("longer than 64 TiB")));
-    }
-    let bytes = piece_bytes(args.piece_bytes, identity.length)?;
-    let job = HashJob::default();
-    job.set_total(identity.length);
-    let work = || hash(&file, identity.length, bytes, &mut |bytes| job.advance(bytes));
-    let hashed = args.watch(&job, listener, work)?.map_err(unreadable)?;
-    if FileIdentity::of(&file).map_err(unreadable)? != identity {
-        return Err(unreadable(io::Error::other("it changed while it was being hashed")));
-    }
-    write_all(args, plan, hashed, bytes, listener)
-}
-
-fn write_all(
-    args: &MakeMirrorList,
-    plan: Plan,
-    hashed: Hashed,
-    bytes: u64,
-    listener: &mut dyn FnMut(Event) -> Control,
-) -> Result<MadeMirrorList> {
-    let Hashed { id, sha256, pieces, leaves } = hashed;
-    let list = if LeafList::encoded_len(id.length) <= LEAVES_MAX as u64 {
-        let list =
-            LeafList::new(id, leaves).ok_or_else(|| Error::system("the hashes do not fit together"))?;
-        write(&plan.leaves, &list.encode(), args.overwrite)?;
-        true
-    } else {
-        // Too late to stop for whoever would: half of it is written.
-        let _ =
-            listener(Event::Notice("too long for a leaf list: the hashes of the pieces have to do".into()));
-        false
-    };
-    let file = metalink::File {
-        name: plan.name.clone(),
-        size: Some(id.length),
-        hashes: Hashes { sha256: Some(sha256), sha512: None, blake3: Some(id.root) },
-        pieces: (!pieces.is_empty()).then_some(Pieces { bytes, sha256: pieces }),
-        mirrors: plan.mirrors,
-        leaves: list.then(|| leaf_list::reference(&plan.name)),
-        ..metalink::File::default()
-    };
-    let metalink = Metalink { files: vec![file] };
-    let text = metalink.emit().map_err(|e| Error::usage(format!("no Metalink can say this: {e}")))?;
-    write(&plan.metalink, text.as_bytes(), args.overwrite)?;
-    Ok(MadeMirrorList {
-        metalink: plan.metalink,
-        leaf_list: list.then_some(plan.leaves),
-        list: MirrorList::of(&metalink),
-        of_directory: false,
-        bytes: id.length,
-    })
 }
 
 /// Puts a whole file in its place, or none.
@@ -319,7 +213,7 @@ fn place(from: &Path, to: &Path, force: bool) -> io::Result<()> {
 }
 
 pub(super) fn exists(path: &Path) -> Error {
-    Error::target(format!("{} exists already: remove it, or say --force to overwrite it", show(path)))
+    Error::target(format!("{} exists already: remove it, or let `overwrite` replace it", show(path)))
 }
 
 #[cfg(test)]
@@ -339,21 +233,6 @@ mod tests {
         let failure = piece_bytes(Some(16_384), 1 << 40).unwrap_err();
         assert!(matches!(&failure, Error::Usage(why) if why.contains("try 8Mi")), "{failure}");
         assert!(piece_bytes(None, LENGTH_MAX).is_ok());
-    }
-
-    #[test]
-    fn urls_of_mirrors() {
-        let of = |urls: &[&str]| {
-            let urls: Vec<Url> = urls.iter().map(|url| parse_url(url).unwrap()).collect();
-            let mirrors = mirrors(&urls, "a b").unwrap();
-            mirrors.iter().map(|m| format!("{} {}", m.priority, m.url)).collect::<Vec<_>>()
-        };
-        assert_eq!(of(&["http://h/x", "https://h/pub/"]), ["1 http://h/x", "2 https://h/pub/a%20b"]);
-        assert_eq!(of(&["http://h/d/?n=x/"]), ["1 http://h/d/?n=x/"], "it names no directory");
-        assert_eq!(of(&["http://h", "http://h/", "http://h/a%20b"]), ["1 http://h/a%20b"]);
-        for bad in ["", "x", "ftp://h/x", "http://user:pass@h/x", "file:///x"] {
-            assert!(parse_url(bad).is_err(), "{bad}");
-        }
     }
 
     #[test]

@@ -16,9 +16,8 @@ const STALE_MAX: usize = 1_000;
 
 /// Binds UDP sockets; without `addresses`, the usual port of every address, without IPv6 where there is none.
 pub(super) fn udp(addresses: &[SocketAddr]) -> Result<Vec<Udp>> {
-    let refused = |e: io::Error| {
-        failure(&e, ": is another source running? Choose another port with --listen ADDR:PORT")
-    };
+    let in_use = ": is another source running? Choose another port with `listen` ADDR:PORT";
+    let refused = |e: io::Error| failure(&e, in_use);
     if !addresses.is_empty() {
         return addresses.iter().map(|address| Udp::listen(*address).map_err(refused)).collect();
     }
@@ -35,7 +34,7 @@ pub(super) fn http(addresses: &[SocketAddr]) -> Result<Option<Server>> {
     if addresses.is_empty() {
         return Ok(None);
     }
-    let refused = |e: io::Error| failure(&e, ": choose another port with --http ADDR:PORT");
+    let refused = |e: io::Error| failure(&e, ": choose another port with `http` ADDR:PORT");
     Server::bind(addresses).map(Some).map_err(refused)
 }
 

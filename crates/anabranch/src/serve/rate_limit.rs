@@ -3,9 +3,11 @@
 //! A sender reserves what it has to send, and sends it when it is due. It reserves nothing more before that,
 //! so all busy senders take turns, and none gets more by being quicker than the others.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use algo::{Rate, Span, Time};
+
+use crate::monitor::lock;
 
 /// How much may be sent at once after a pause. A longer burst would overflow the queues that the limit
 /// spares.
@@ -28,7 +30,7 @@ impl RateLimiter {
     /// Reserves `bytes`: they are to be sent at the time returned, which may have passed.
     pub(crate) fn reserve(&self, now: Time, bytes: usize) -> Time {
         let Some(rate) = self.rate else { return now };
-        let mut paid = self.paid.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut paid = lock(&self.paid);
         // What was not sent in the past gives credit for one burst at most.
         let credit = Time::from_nanos(now.as_nanos().saturating_sub(BURST.as_nanos()));
         let due = (*paid).max(credit);

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 
 use algo::{Rate, Span, Time};
@@ -18,6 +18,7 @@ use super::stats::Stats;
 use super::udp_worker::{Shared, UdpWorker};
 use crate::catalog::{Catalog, CatalogEntry};
 use crate::filenames::hidden_warning;
+use crate::monitor::lock;
 use crate::secret::secret;
 use crate::{Control, Error, Result, Stop};
 
@@ -56,7 +57,7 @@ struct Counters {
 
 impl Counters {
     fn http(&self) -> MutexGuard<'_, Option<RunningServer>> {
-        self.http.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.http)
     }
 
     /// The counters of all sockets and of HTTP together.
@@ -66,7 +67,7 @@ impl Counters {
             sum.set_http(&http.counters());
         }
         for stats in &self.udp {
-            sum.add(&stats.lock().unwrap_or_else(PoisonError::into_inner));
+            sum.add(&lock(stats));
         }
         sum.elapsed_s = self.clock.now().since(self.start).as_nanos() as f64 / 1e9;
         sum
@@ -96,7 +97,7 @@ impl Source {
         let http = http.map(site);
         let offers = offers(&catalog, http.as_ref().map(|(_, site)| site), &from, &http_addresses);
 
-        let (stop, secret) = (Stop::new().map_err(system)?, secret()?);
+        let (stop, secret) = (Stop::new()?, secret()?);
         // Those who came while files were being hashed have waited.
         let http = http.map(|(server, site)| server.start(site)).transpose().map_err(system)?;
         let counters = Arc::new(Counters {
@@ -273,7 +274,7 @@ fn notices(catalog: &Catalog, sockets: &[SocketAddr], from: &[String], by_http: 
     {
         notices.push(
             "no interface but loopback is up: the URIs name this machine's own addresses; \
-             name one with --listen, or give receivers --from"
+             name one with `listen`, or let receivers name one with `from_source`"
                 .into(),
         );
     }
@@ -306,6 +307,6 @@ fn offers(catalog: &Catalog, site: Option<&CatalogSite>, from: &[String], http: 
     directories.chain(files).map(offer).collect()
 }
 
-pub(super) fn system(error: io::Error) -> Error {
+fn system(error: io::Error) -> Error {
     Error::system(format!("system error: {error}"))
 }

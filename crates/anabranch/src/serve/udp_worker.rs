@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use algo::{Machine as _, Output, Time};
 use mmtp::publisher::{self, Publisher, Reply, ReplyBody};
@@ -18,6 +18,7 @@ use super::rate_limit::RateLimiter;
 use super::stats::{Peers, Stats};
 use crate::Stop;
 use crate::catalog::{Catalog, READ_CHUNKS_MAX, ReadError};
+use crate::monitor::lock;
 
 /// Bytes of replies that wait for a socket at most. At 1 Gbit/s that is 34 ms.
 const QUEUE_BYTES_MAX: usize = 4 << 20;
@@ -100,7 +101,7 @@ impl<'a> UdpWorker<'a> {
             };
             self.stats.set(&self.publisher.counters());
             self.stats.peers = self.peers.count(now);
-            stats.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.stats);
+            lock(stats).clone_from(&self.stats);
         }
         Ok(())
     }

@@ -280,25 +280,23 @@ pub(super) struct Entry {
 /// A directory is not there.
 fn missing(path: &Path) -> Error {
     let path = show(path);
-    Error::target(format!("there is no directory {path}: make it first, or choose another --output"))
+    Error::target(format!("there is no directory {path}: make it first, or choose another `to_file`"))
 }
 
 /// A failure of the target, with what to do about it.
 fn failure(doing: &str, path: &Path, error: &io::Error) -> Error {
     use io::ErrorKind as Kind;
     let advice = match error.kind() {
-        Kind::StorageFull => {
-            "the disk is full: make room and run the same command again, what arrived is kept"
-        }
-        Kind::QuotaExceeded => "your disk quota is used up: make room and run the same command again",
+        Kind::StorageFull => "the disk is full: make room and repeat the request, what arrived is kept",
+        Kind::QuotaExceeded => "your disk quota is used up: make room and repeat the request",
         Kind::FileTooLarge => "the file system or a resource limit (ulimit -f) forbids a file of this size",
-        Kind::PermissionDenied => "permission denied: choose a place you may write to with --output",
-        Kind::ReadOnlyFilesystem => "the file system is read-only: choose another place with --output",
-        Kind::NotFound => "its directory takes no files, or is gone: choose another place with --output",
+        Kind::PermissionDenied => "permission denied: choose a place you may write to with `to_file`",
+        Kind::ReadOnlyFilesystem => "the file system is read-only: choose another place with `to_file`",
+        Kind::NotFound => "its directory takes no files, or is gone: choose another place with `to_file`",
         Kind::NotADirectory => "a part of the path is not a directory",
         Kind::IsADirectory => "it is a directory",
         Kind::InvalidFilename => {
-            "the name is too long for this file system: choose another one with --output"
+            "the name is too long for this file system: choose another one with `to_file`"
         }
         _ => return Error::target(format!("cannot {doing} {}: {error}", show(path))),
     };

@@ -1,10 +1,16 @@
-//! Contents that are there in one go: found, or put in their place from memory.
+//! What is at a destination already: the content, something else, or what an earlier transfer left.
+
+use std::path::Path;
 
 use mmtp::ContentId;
-use mmtp::id::BLOCK_BYTES;
+use nix::fcntl::{Flock, FlockArg, OFlag};
 
-use super::{DestPath, FinalCheck, Target, cv_of, is_there_already, remove_leftovers};
-use crate::Result;
+use super::dest_path::DestPath;
+use super::final_check::{FinalCheck, hash, hashes};
+use super::journal::{self, HEADER_BYTES};
+use super::part::read_up_to;
+use crate::filenames::show;
+use crate::{Error, Result};
 
 /// The root of what the place holds if that is exactly this content. Anything else there is an error, unless
 /// `force` allows to replace it. `progress` is called with the bytes read so far and stops it by returning
@@ -24,17 +30,75 @@ pub(crate) fn is_there(
     Ok(Some(root))
 }
 
-/// Puts a whole content, which is verified, in its place: through a part, as all that comes.
-///
-/// # Errors
-/// [`Error::Target`] if the target does not take it.
-pub(crate) fn put(place: DestPath, bytes: &[u8], force: bool) -> Result<()> {
-    let id = ContentId::of(bytes);
-    let (mut target, there) = Target::open(place, id, FinalCheck::Root, force, &mut |_| true)?;
-    for (block, bytes) in (0..).zip(bytes.chunks(BLOCK_BYTES)) {
-        if !there.contains(block) {
-            target.write(block, bytes, cv_of(&id, block, bytes))?;
+/// The root of what the place holds if that is exactly this content; an error if it holds anything else that
+/// must not be replaced.
+pub(super) fn is_there_already(
+    place: &DestPath,
+    id: &ContentId,
+    proof: FinalCheck,
+    force: bool,
+    progress: &mut dyn FnMut(u64) -> bool,
+) -> Result<Option<[u8; 32]>> {
+    let Some(entry) = place.stat(place.name())? else { return Ok(None) };
+    let path = place.path();
+    if entry.directory {
+        return Err(Error::target(format!("{} is a directory: choose a name with `to_file`", show(path))));
+    }
+    if !entry.file && !entry.link {
+        return Err(Error::target(format!("{} is not a regular file: choose another `to_file`", show(path))));
+    }
+    if entry.file && entry.length == id.length && proof != FinalCheck::Blocks && !place.is_anew() {
+        let file =
+            place.open(place.name(), OFlag::O_RDONLY).map_err(|e| place.failure("read", place.name(), &e))?;
+        let (root, right) = match proof {
+            FinalCheck::Sha256(wanted) => {
+                let found = hashes(place, &file, progress)?;
+                (found.root, found.sha256 == wanted)
+            }
+            FinalCheck::Root | FinalCheck::Whole | FinalCheck::Blocks => {
+                let root = hash(place, &file, progress)?;
+                (root, root == id.root)
+            }
+        };
+        if right {
+            return Ok(Some(root));
         }
     }
-    target.finish().map(drop)
+    match (force, proof) {
+        (true, _) => Ok(None),
+        (false, FinalCheck::Blocks) => Err(Error::target(format!(
+            "{} is there already, and nothing tells whether it is what would come: choose another \
+             `to_file`, or let `overwrite` replace it",
+            show(path)
+        ))),
+        (false, _) => Err(exists(&path)),
+    }
+}
+
+/// Removes what a crash after the last step of an earlier transfer left beside the whole file: a journal of
+/// this content, and the part that goes with it. Without such a journal a part is somebody's file.
+pub(super) fn remove_leftovers(place: &DestPath, id: &ContentId) {
+    let (name, journal_name) = place.part_names();
+    let Ok(file) = place.open(&journal_name, OFlag::O_RDONLY) else { return };
+    // Another transfer that holds the lock cleans up itself.
+    let Ok(journal) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else { return };
+    let mut head = [0; HEADER_BYTES];
+    let Ok(read) = read_up_to(&journal, &mut head, 0) else { return };
+    let (Ok(stat), Ok(Some(entry))) = (nix::sys::stat::fstat(&*journal), place.stat(&journal_name)) else {
+        return;
+    };
+    if journal::parse_header(&head[..read]) == Ok(*id) && entry.inode == (stat.st_dev, stat.st_ino) {
+        // The file is whole whether or not this succeeds. The part goes first, for it is known by its
+        // journal.
+        if place.unlink(&name).is_ok() || matches!(place.stat(&name), Ok(None)) {
+            let _ = place.unlink(&journal_name);
+        }
+    }
+}
+
+pub(super) fn exists(path: &Path) -> Error {
+    Error::target(format!(
+        "{} is there already, with other content: choose another `to_file`, or let `overwrite` replace it",
+        show(path)
+    ))
 }

@@ -61,7 +61,7 @@ impl Output {
         };
         let own = match name {
             Some(name) => filenames::component(name)
-                .map_err(|why| Error::usage(format!("{why}: choose one with --output")))?,
+                .map_err(|why| Error::usage(format!("{why}: choose one with `to_file`")))?,
             None => {
                 let id = id.to_string();
                 OsString::from(id.trim_start_matches("b3:").chars().take(16).collect::<String>())

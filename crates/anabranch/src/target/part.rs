@@ -15,7 +15,6 @@ use nix::fcntl::{Flock, FlockArg, OFlag};
 
 use super::dest_path::DestPath;
 use super::journal::{self, HEADER_BYTES, SLOT_BYTES, Unreadable};
-use super::{cv_of, interrupted};
 use crate::filenames::show;
 use crate::{Error, Result};
 
@@ -72,7 +71,7 @@ impl Part {
                 let _ = place.unlink(&journal_name);
             }
             return Err(Error::target(format!(
-                "{} is there and belongs to something else: remove it, or let --force overwrite it",
+                "{} is there and belongs to something else: remove it, or let `overwrite` replace it",
                 show(place.path().with_file_name(&name))
             )));
         }
@@ -216,7 +215,7 @@ impl Part {
         // Nor is it this journal's: with it, the next transfer would take that file for its part.
         let _ = place.unlink(&self.journal_name);
         Err(Error::target(format!(
-            "{} was removed or replaced while it was written: look at it, and run the same command again",
+            "{} was removed or replaced while it was written: look at it, and repeat the request",
             show(place.path().with_file_name(&self.name))
         )))
     }
@@ -261,7 +260,7 @@ fn lock_journal(place: &DestPath, name: &OsStr) -> Result<(Flock<File>, bool)> {
             place.open(name, OFlag::O_RDWR | OFlag::O_CREAT).map_err(|e| place.failure("write", name, &e))?;
         let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, e)| match e {
             Errno::EWOULDBLOCK => Error::target(format!(
-                "another get is writing {}: wait for it, or choose another --output",
+                "another get is writing {}: wait for it, or choose another `to_file`",
                 show(place.path())
             )),
             e => place.failure("lock", name, &e.into()),
@@ -310,4 +309,13 @@ fn write_all_vectored(file: &File, mut slices: &mut [IoSlice<'_>], mut offset: u
         }
     }
     Ok(())
+}
+
+/// The hash that proves a block: of a content of one block, the root itself.
+pub(super) fn cv_of(id: &ContentId, block: u64, bytes: &[u8]) -> ChainingValue {
+    if id.blocks() == 1 { *blake3::hash(bytes).as_bytes() } else { tree::block_cv(block, bytes) }
+}
+
+pub(super) fn interrupted() -> Error {
+    Error::interrupted("interrupted; repeat the request to go on")
 }

@@ -166,7 +166,7 @@ fn a_part_of_something_else_is_safe() {
     target.flush().expect("written");
     drop(target);
     let failure = complete(&path, b"two").expect_err("other content");
-    assert!(failure.kind() == ErrorKind::Target && failure.to_string().contains("--force"));
+    assert!(failure.kind() == ErrorKind::Target && failure.to_string().contains("`overwrite`"));
     let (_, there) = open_at(&path, ContentId::of(b"two"), true).expect("a target");
     assert_eq!(missing(&ContentId::of(b"two"), &there), [0]);
     complete(&path, b"two").expect("a file");
@@ -229,7 +229,7 @@ fn consistent_but_wrong_parts_do_not_last() {
     let (target, there) = open_at(&path, id, false).expect("a target");
     assert!(missing(&id, &there).is_empty());
     let failure = target.finish().expect_err("not the root");
-    assert!(failure.to_string().contains("run the same command again"), "{failure}");
+    assert!(failure.to_string().contains("repeat the request"), "{failure}");
     complete(&path, &bytes).expect("a file");
     assert_eq!((fs::read(&path).expect("a file"), entries(dir.path())), (bytes, 1));
 }
@@ -586,7 +586,7 @@ proptest! {
                 prop_assert_eq!(fs::read(&path).expect("a file"), bytes);
                 prop_assert_eq!(entries(dir.path()), 1);
             }
-            // A damaged header is not recognised; then nothing is touched without --force.
+            // A damaged header is not recognised; then nothing is touched without `force`.
             Err(failure) => {
                 prop_assert_eq!(failure.kind(), ErrorKind::Target);
                 prop_assert!(!untouched);

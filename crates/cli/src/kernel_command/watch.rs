@@ -104,7 +104,7 @@ enum Output {
 pub fn watch(args: &Watch, controllers: Arc<dyn ControllerStats + Send + Sync>) -> Outcome {
     let failed = |e: net::netlink::Error| Failure::other(e.to_string());
     let clock = Clock::start();
-    let (wake, stop) = stop_signals().map_err(|e| Failure::other(format!("cannot catch signals: {e}")))?;
+    let (wake, stop) = stop_signals()?;
     let open = || ConnectionMonitor::open(Arc::clone(&controllers), args.tcp).map_err(failed);
     let mut monitor = open()?;
     if !kernel::controllers::may_see_subflows() {

@@ -220,7 +220,7 @@ fn start(name: &str, seed: u64) -> Result<Session, String> {
 impl Session {
     /// Answers until it is asked, or told by a signal, to end.
     fn serve(self) -> io::Result<()> {
-        let (wake, stop) = stop_signals()?;
+        let (wake, stop) = stop_signals().map_err(io::Error::other)?;
         let mut poller = Poller::new(Clock::start());
         self.listener.set_nonblocking(true)?;
         while !stop.load(Ordering::Relaxed) {

@@ -50,7 +50,7 @@ pub(super) fn run(args: &Run) -> Outcome {
         all.extend(tasks.iter().cloned());
         studies.push(Study { runs: vec![None; left], plan, path, tasks, first, left });
     }
-    let (_wake, stop) = stop_signals().map_err(|e| Failure::other(format!("cannot catch signals: {e}")))?;
+    let (_wake, stop) = stop_signals()?;
     let mut output = Output::new(&args.choice);
     let (total, mut ended, mut printed) = (all.len(), 0, 0);
     let mut result = Ok(());

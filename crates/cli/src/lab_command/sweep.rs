@@ -49,7 +49,7 @@ pub(super) fn sweep(args: &Sweep) -> Outcome {
     if let Some((path, _)) = file.as_ref().filter(|_| before > 0) {
         note(&format!("{before} of {} runs are in {} already", tasks.len(), show(path)));
     }
-    let (_wake, stop) = stop_signals().map_err(|e| Failure::other(format!("cannot catch signals: {e}")))?;
+    let (_wake, stop) = stop_signals()?;
     let (mut ended, mut result) = (0, Ok(()));
     let work: Vec<Task> = todo.iter().map(|index| tasks[*index].clone()).collect();
     let keep = args.choice.report.is_some();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use algo::TcpSample;
 use bytes::Bytes;
-use net::Egress;
+use net::{Egress, Resolver};
 
 use super::error::FetchError;
 
@@ -35,13 +35,18 @@ pub struct Options {
     /// A `.netrc` with names and passwords. The entry of a machine is sent to that machine, whoever named it;
     /// the entry `default` is sent where [`user`](Self::user) would be.
     pub netrc: Option<PathBuf>,
-    /// `http://host:port`, `socks5://…` or `socks5h://…`. Empty: none. `None`: what the environment says
-    /// (`http_proxy`, `https_proxy`, `all_proxy`). `no_proxy` counts in any case.
+    /// `http://host:port`, `socks5://…` or `socks5h://…`. Empty: none. `None`: what the environment says.
     pub proxy: Option<String>,
+    /// Whether the environment is read: `http_proxy`, `https_proxy` and `all_proxy` without a
+    /// [`proxy`](Self::proxy), and `no_proxy` in any case.
+    pub proxy_from_env: bool,
     /// A PEM file of certificates that are trusted besides the system's.
     pub ca_file: Option<PathBuf>,
     /// Accept every certificate.
     pub insecure: bool,
+    /// What looks names up: whoever holds a clone shares what it knows. A name is asked for once, and again
+    /// when it has no address, or none that takes a connection.
+    pub resolver: Resolver,
     /// The `User-Agent`.
     pub user_agent: String,
     /// How long connecting may take: name, TCP, proxy and TLS together.
@@ -57,8 +62,10 @@ impl Default for Options {
             user: None,
             netrc: None,
             proxy: None,
+            proxy_from_env: true,
             ca_file: None,
             insecure: false,
+            resolver: Resolver::default(),
             user_agent: concat!("anabranch/", env!("CARGO_PKG_VERSION")).to_owned(),
             connect_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(30),

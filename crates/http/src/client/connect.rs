@@ -144,8 +144,11 @@ impl Connection {
             }
             (error, _) => error,
         };
-        let addresses = look_up(host, port, via.address()).await.map_err(blame)?;
-        let mut stream = happy_eyeballs(via, addresses, window).await.map_err(blame)?;
+        let addresses = look_up(settings, host, port, via.address()).await.map_err(blame)?;
+        let mut stream = happy_eyeballs(via, addresses, window).await.map_err(|error| {
+            settings.resolver.distrust(host);
+            blame(error)
+        })?;
         // Small requests must not wait for each other; where it fails they do.
         let _ = stream.set_nodelay(true);
         let fd = stream.as_fd().try_clone_to_owned();
@@ -341,7 +344,7 @@ async fn begin_through_proxy(
         ProxyKind::Socks5Names(user) => proxy::socks5(stream, origin, None, proxy, user.as_ref()).await?,
         ProxyKind::Socks5(user) => {
             let family = stream.peer_addr().ok().map(|peer| peer.ip());
-            let all = look_up(&origin.host, origin.port, None).await?;
+            let all = look_up(settings, &origin.host, origin.port, None).await?;
             let mut same = all.iter().filter(|a| family.is_none_or(|ip| ip.is_ipv4() == a.is_ipv4()));
             let ip = same.next().or(all.first()).map(SocketAddr::ip);
             let begun = proxy::socks5(stream, origin, ip, proxy, user.as_ref()).await;
@@ -355,14 +358,16 @@ async fn begin_through_proxy(
 }
 
 /// The addresses of `host`, of the family of `own`, the families in turn.
-async fn look_up(host: &str, port: u16, own: Option<IpAddr>) -> Result<Vec<SocketAddr>, FetchError> {
-    let found: Vec<_> = match host.parse() {
-        Ok(ip) => vec![SocketAddr::new(ip, port)],
-        Err(_) => tokio::net::lookup_host((host, port))
-            .await
-            .map_err(|e| FetchError::Unreachable(format!("the name {host} was not found: {e}")))?
-            .collect(),
-    };
+async fn look_up(
+    settings: &Settings,
+    host: &str,
+    port: u16,
+    own: Option<IpAddr>,
+) -> Result<Vec<SocketAddr>, FetchError> {
+    let found = settings.resolver.resolve(host).await;
+    let mut found =
+        found.map_err(|e| FetchError::Unreachable(format!("the name {host} was not found: {e}")))?;
+    found.iter_mut().for_each(|address| address.set_port(port));
     let fits = |address: &&SocketAddr| own.is_none_or(|own| own.is_ipv4() == address.is_ipv4());
     let fitting: Vec<SocketAddr> = found.iter().filter(fits).copied().collect();
     let Some(first) = fitting.first() else {

@@ -90,14 +90,14 @@ impl Proxy {
 }
 
 impl Proxies {
-    /// `given` for everything, none if it is empty, and what the environment says if it is not given: as curl
-    /// does, `http_proxy`, `https_proxy`, `all_proxy` and `no_proxy`, in upper case too but for `HTTP_PROXY`,
-    /// which a web server may have set from a request's header.
+    /// `given` for everything, none if it is empty. If it is not given, what the environment says, if that is
+    /// to be read: as curl does, `http_proxy`, `https_proxy`, `all_proxy` and `no_proxy`, in upper case too
+    /// but for `HTTP_PROXY`, which a web server may have set from a request's header.
     ///
     /// # Errors
     /// One clause.
-    pub(super) fn new(given: Option<&str>) -> Result<Self, String> {
-        Self::from(given, |name| env::var(name).ok())
+    pub(super) fn new(given: Option<&str>, from_env: bool) -> Result<Self, String> {
+        Self::from(given, |name| env::var(name).ok().filter(|_| from_env))
     }
 
     fn from(given: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Result<Self, String> {

@@ -10,6 +10,7 @@ use hyper::http::header::{
     HeaderValue, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE,
     PROXY_AUTHORIZATION, RANGE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
+use net::Resolver;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use url::Url;
@@ -46,6 +47,7 @@ pub(super) struct Settings {
     user: Option<(String, String)>,
     netrc: Netrc,
     pub(super) proxies: Proxies,
+    pub(super) resolver: Resolver,
     pub(super) agent: String,
     roots: Vec<CertificateDer<'static>>,
     insecure: bool,
@@ -92,7 +94,8 @@ impl Settings {
             headers,
             user: options.user,
             netrc,
-            proxies: Proxies::new(options.proxy.as_deref()).map_err(StartError)?,
+            proxies: Proxies::new(options.proxy.as_deref(), options.proxy_from_env).map_err(StartError)?,
+            resolver: options.resolver,
             agent: options.user_agent,
             roots,
             insecure: options.insecure,

@@ -12,10 +12,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Mutex, PoisonError};
 
 use algo::Span;
-use net::emulator::{CrossTraffic, Driver, Emulator, EmulatorHandle, IpPacket, PortId, Snapshot};
+use net::emulator::{Driver, Emulator, EmulatorHandle, IpPacket, PortId, Snapshot};
 use net::netlink::{Endpoint, EndpointFlags, Limits, Netlink, PathManager, Route};
 use net::{Namespace, Tun};
-use sim::{LinkId, Net, Rng};
+use sim::{LinkId, Net};
 
 use crate::run::flow_instances::{FlowInstance, flow_instances};
 use crate::run::links::{Links, UNRATED, number};
@@ -129,7 +129,7 @@ impl Testbed {
         let links = Links::build(scenario, &mut net);
         let mtu = u32::try_from(links.packet_bytes).unwrap_or(u32::MAX);
         // Routes first: the emulator takes the net as a whole.
-        let (mut routes, mut crossing) = (Vec::new(), Vec::new());
+        let mut routes = Vec::new();
         for instance in flow_instances(scenario, "reno", seed) {
             for (p, path) in instance.flow.paths.iter().enumerate() {
                 let (down, mut up) = links.path(scenario, &mut net, &instance.name, p, path);
@@ -139,18 +139,8 @@ impl Testbed {
                 routes.push((net.route(&down), net.route(&up)));
             }
         }
-        for (name, cbr) in &scenario.cbr {
-            let via: Vec<LinkId> = cbr.via.iter().map(|link| links.ids[link]).collect();
-            crossing.push(CrossTraffic {
-                route: net.route(&via),
-                rate: cbr.rate.rate(links.packet_bytes),
-                packet_bytes: mtu,
-                burst: cbr.on.map(|on| (on.0, cbr.off.0)),
-                start: cbr.start.time(),
-                stop: cbr.stop.map_or(algo::Time::NEVER, |stop| stop.time()),
-                rng: Rng::stream(seed, &format!("cbr {name}")),
-            });
-        }
+        let crossing = scenario.cbr.iter().map(|(name, cbr)| links.cross_traffic(&mut net, seed, name, cbr));
+        let crossing: Vec<_> = crossing.collect();
         let mut emulator = Emulator::new(net);
         crossing.into_iter().for_each(|cross| emulator.add_cross_traffic(cross));
         let nursery = nursery()?;

@@ -16,7 +16,7 @@ use super::testbed::{self, HostPair, Testbed};
 use crate::outcome::{Lateness, Outcome};
 use crate::run::flow_instances::{FlowInstance, flow_instances};
 use crate::run::groups::TopologyGroups;
-use crate::run::observations::{FlowEnd, ObservedFlow, Recorder};
+use crate::run::observations::{FlowEnd, Recorder};
 use crate::run::outcome;
 use crate::scenario::{Groups, Scenario};
 
@@ -65,13 +65,8 @@ pub(super) fn run(
     };
     let flows =
         instances.iter().zip(&testbed.pairs).map(flow).collect::<io::Result<Vec<_>>>().map_err(said)?;
-    let noted = instances.iter().map(|instance| ObservedFlow {
-        name: instance.name.clone(),
-        base: instance.base.into(),
-        paths: instance.flow.paths.len(),
-        end: FlowEnd::default(),
-    });
-    let mut recorder = Recorder::new(scenario, testbed.links.packet_bytes, noted.collect());
+    let observed = instances.iter().map(FlowInstance::observed).collect();
+    let mut recorder = Recorder::new(scenario, testbed.links.packet_bytes, observed);
     let mut changes: Vec<_> = scenario.fault.iter().flat_map(|fault| testbed.links.changes(fault)).collect();
     // The last of equal times stays the last to happen.
     changes.reverse();
@@ -214,7 +209,7 @@ impl Traffic {
             max_us: micros(late.max()),
             too_late,
         };
-        let rated = scenario.link.iter().filter(|(_, link)| link.rate.is_some() || link.trace.is_some());
+        let rated = scenario.link.iter().filter(|(_, link)| link.is_limited());
         let packets = rated.map(|(name, _)| snapshot.links[links.ids[name].0 as usize].delivered).sum();
         let outcome = outcome(scenario, controller, recorder.finish(ends, violations));
         Outcome { link_packets: packets, lateness: Some(lateness), ..outcome }

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use algo::Span;
 use algo::control::{Algorithm, Window};
 use mmtp::subscriber::Grouping;
-use sim::{LinkId, Stats};
+use sim::Stats;
 
 use super::flow_instances::{FlowInstance, flow_instances};
 use super::groups::TopologyGroups;
 use super::links::{Links, UNRATED};
 use super::observations::{FlowEnd, Observe, ObservedFlow};
 use crate::content::Content;
-use crate::packet_flows::{Burst, CbrConfig, FlowConfig, FlowId};
+use crate::packet_flows::{FlowConfig, FlowId};
 use crate::scenario::{Flow, Groups, Path, Scenario, Transport};
 use crate::sim_source::Misbehaviour;
 use crate::simulation::{
@@ -31,15 +31,12 @@ pub(super) struct SimulatedScenario {
     pub(super) simulation: Simulation,
     links: Links,
     pub(super) flows: Vec<FlowHandle>,
+    /// What is to be noted of each flow.
+    pub(super) observed: Vec<ObservedFlow>,
 }
 
 /// A flow in the world; each of several copies is one.
 pub(super) struct FlowHandle {
-    /// Its own name,
-    pub(super) name: String,
-    /// and the scenario's.
-    pub(super) base: String,
-    pub(super) paths: usize,
     pub(super) backend: FlowBackend,
     /// Which paths share a link.
     pub(super) topology: TopologyGroups,
@@ -56,35 +53,20 @@ impl SimulatedScenario {
     pub(super) fn new(scenario: &Scenario, controller: &str, seed: u64) -> Self {
         let mut simulation = Simulation::new(seed);
         let links = Links::build(scenario, simulation.net_mut());
-        let mut world = Self { simulation, links, flows: Vec::new() };
+        let mut world = Self { simulation, links, flows: Vec::new(), observed: Vec::new() };
         let sources = world.sources(scenario);
         for instance in flow_instances(scenario, controller, seed) {
             let backend = match instance.flow.transport {
                 Transport::Packet => world.packet_flow(scenario, &instance),
                 Transport::Mmtp => world.mmtp_flow(scenario, &instance, &sources),
             };
-            let (topology, paths) = (TopologyGroups::new(scenario, instance.flow), instance.flow.paths.len());
-            world.flows.push(FlowHandle {
-                name: instance.name,
-                base: instance.base.into(),
-                paths,
-                backend,
-                topology,
-            });
+            let topology = TopologyGroups::new(scenario, instance.flow);
+            world.flows.push(FlowHandle { backend, topology });
+            world.observed.push(instance.observed());
         }
         for (name, cbr) in &scenario.cbr {
-            let via: Vec<LinkId> = cbr.via.iter().map(|link| world.links.ids[link]).collect();
-            let packet_bytes = world.links.packet_bytes;
-            let config = CbrConfig {
-                name: format!("cbr {name}"),
-                route: world.simulation.route(&via),
-                rate: cbr.rate.rate(packet_bytes),
-                packet_bytes: packet_bytes as u16,
-                burst: cbr.on.map(|on| Burst { on: on.0, off: cbr.off.0 }),
-                start: cbr.start.time(),
-                stop: cbr.stop.map(|stop| stop.time()),
-            };
-            world.simulation.packet_flows_mut().cbr(&config);
+            let config = world.links.cross_traffic(world.simulation.net_mut(), seed, name, cbr);
+            world.simulation.packet_flows_mut().cross_traffic(config);
         }
         world.faults(scenario, &sources);
         world
@@ -200,20 +182,9 @@ impl SimulatedScenario {
         self.links.packet_bytes
     }
 
-    /// The flows, for notes of them.
-    pub(super) fn noted(&self) -> Vec<ObservedFlow> {
-        let noted = |flow: &FlowHandle| ObservedFlow {
-            name: flow.name.clone(),
-            base: flow.base.clone(),
-            paths: flow.paths,
-            end: FlowEnd::default(),
-        };
-        self.flows.iter().map(noted).collect()
-    }
-
     /// Packets that left links of the scenario with a rate, which queue.
     pub(super) fn link_packets(&self, scenario: &Scenario) -> u64 {
-        let rated = scenario.link.iter().filter(|(_, link)| link.rate.is_some() || link.trace.is_some());
+        let rated = scenario.link.iter().filter(|(_, link)| link.is_limited());
         rated.map(|(name, _)| self.simulation.stats(self.links.ids[name]).delivered).sum()
     }
 
@@ -278,12 +249,12 @@ impl Observe for SimulatedScenario {
     }
 
     fn misgrouped(&self, flow: usize) -> Option<(bool, bool)> {
-        let FlowHandle { backend, paths, topology, .. } = &self.flows[flow];
+        let FlowHandle { backend, topology } = &self.flows[flow];
         let groups = || match *backend {
             FlowBackend::PacketFlow(no) => self.simulation.packet_flows().groups(no),
             FlowBackend::Receiver(r, _) => self.simulation.paths(r).iter().map(|path| path.group).collect(),
         };
-        Some(if *paths < 2 { (false, false) } else { topology.mismatches(&groups()) })
+        Some(if topology.0.len() < 2 { (false, false) } else { topology.mismatches(&groups()) })
     }
 
     /// NMCC's factor m (Thomas, dissertation, equation (4.7)) of the largest group.

@@ -1,6 +1,6 @@
 //! Whether a run was what the scenario says it is.
 
-use super::observations::Observations;
+use super::observations::{Observations, ObservedFlow};
 use crate::scenario::{Assert, Condition, Scenario};
 
 /// The conditions that were not met: those of the scenario, those that its faults imply, and what must always
@@ -73,6 +73,10 @@ fn of(scenario: &Scenario, observations: &Observations, assert: &Assert) -> Vec<
     };
     let flows =
         || observations.flows.iter().enumerate().filter(|(_, flow)| Some(&flow.base) == assert.flow.as_ref());
+    let place = |flow: &ObservedFlow, path: Option<usize>| match path {
+        Some(path) => format!("flow {}, path {path}", flow.name),
+        None => format!("flow {}", flow.name),
+    };
     match assert.what {
         Condition::Drops => link("packets dropped by the queue", stats().dropped.congestion() as f64),
         Condition::Losses => {
@@ -90,18 +94,19 @@ fn of(scenario: &Scenario, observations: &Observations, assert: &Assert) -> Vec<
         Condition::Rtt => flows()
             .flat_map(|(_, flow)| {
                 let srtts = flow.end.srtts.iter().enumerate();
-                srtts.map(|(p, srtt)| {
-                    (format!("flow {}, path {p}: RTT in ms", flow.name), srtt.as_nanos() as f64 / 1e6)
+                let asked = srtts.filter(|(p, _)| assert.path.is_none_or(|path| path == *p));
+                asked.map(move |(p, srtt)| {
+                    (format!("{}: RTT in ms", place(flow, Some(p))), srtt.as_nanos() as f64 / 1e6)
                 })
             })
             .collect(),
         Condition::Timeouts => flows()
-            .map(|(_, flow)| (format!("flow {}: timeouts", flow.name), flow.end.timeouts as f64))
+            .map(|(_, flow)| (format!("{}: timeouts", place(flow, None)), flow.end.timeouts as f64))
             .collect(),
         Condition::Goodput => flows()
             .map(|(f, flow)| {
-                let rate = window.goodput_of(f, &[]) * 8.0 / 1e6;
-                (format!("flow {}: goodput in Mbit/s", flow.name), rate)
+                let rate = window.goodput_of(f, assert.path.as_slice()) * 8.0 / 1e6;
+                (format!("{}: goodput in Mbit/s", place(flow, assert.path)), rate)
             })
             .collect(),
     }

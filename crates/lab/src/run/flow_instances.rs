@@ -3,6 +3,7 @@
 use algo::{Span, Time};
 use sim::Rng;
 
+use super::observations::{FlowEnd, ObservedFlow};
 use crate::scenario::{Flow, Scenario};
 
 /// One of the instances of a flow.
@@ -15,6 +16,18 @@ pub(crate) struct FlowInstance<'a> {
     pub(crate) start: Time,
     /// The name of its controller.
     pub(crate) controller: &'a str,
+}
+
+impl FlowInstance<'_> {
+    /// What is noted of it.
+    pub(crate) fn observed(&self) -> ObservedFlow {
+        ObservedFlow {
+            name: self.name.clone(),
+            base: self.base.into(),
+            paths: self.flow.paths.len(),
+            end: FlowEnd::default(),
+        }
+    }
 }
 
 /// All flows of a run with this controller under comparison; the seed decides when they start.

@@ -7,7 +7,7 @@ use crate::scenario::{Flow, Groups, Scenario};
 /// For each path the group it is in, where paths that share a link that queues or a medium, directly or
 /// through others, are in one (Thomas, dissertation, section 4.2.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TopologyGroups(Vec<u32>);
+pub(crate) struct TopologyGroups(pub(super) Vec<u32>);
 
 impl TopologyGroups {
     pub(crate) fn new(scenario: &Scenario, flow: &Flow) -> Self {
@@ -23,8 +23,10 @@ impl TopologyGroups {
         for (p, path) in flow.paths.iter().enumerate() {
             let shared = path.via.iter().flat_map(|name| {
                 let link = &scenario.link[name];
-                let queues = link.rate.is_some() || link.trace.is_some();
-                [queues.then_some((false, name)), link.medium.as_ref().map(|medium| (true, medium))]
+                [
+                    link.is_limited().then_some((false, name)),
+                    link.medium.as_ref().map(|medium| (true, medium)),
+                ]
             });
             for bottleneck in shared.flatten() {
                 let other = *first.entry(bottleneck).or_insert(p);

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use algo::{Rate, Span, Time};
 use sim::config::Discipline;
-use sim::{GilbertElliott, LinkChange, LinkConfig, LinkId, Net, Packet, VictimPolicy};
+use sim::{CrossTraffic, GilbertElliott, LinkChange, LinkConfig, LinkId, Net, Packet, Rng, VictimPolicy};
 
-use crate::scenario::{self, Fault, Link, Path, Scenario, SizeSpec, Transport};
+use crate::scenario::{self, Cbr, Fault, Link, Path, Scenario, SizeSpec, Transport};
 use crate::simulation::FLOW_DATAGRAMS;
 
 /// What a path or link without a rate (of a trace, of its access link) is taken to carry at most: it decides
@@ -116,6 +116,26 @@ impl Links {
             down.push(net.pipe(Span::ZERO));
         }
         (down, up)
+    }
+
+    /// What `cbr`, called `name`, says; the seed decides its bursts.
+    pub(crate) fn cross_traffic(
+        &self,
+        net: &mut Net<impl Packet>,
+        seed: u64,
+        name: &str,
+        cbr: &Cbr,
+    ) -> CrossTraffic {
+        let via: Vec<LinkId> = cbr.via.iter().map(|link| self.ids[link]).collect();
+        CrossTraffic {
+            route: net.route(&via),
+            rate: cbr.rate.rate(self.packet_bytes),
+            packet_bytes: u32::try_from(self.packet_bytes).unwrap_or(u32::MAX),
+            burst: cbr.on.map(|on| (on.0, cbr.off.0)),
+            start: cbr.start.time(),
+            stop: cbr.stop.map_or(Time::NEVER, |stop| stop.time()),
+            rng: Rng::stream(seed, &format!("cbr {name}")),
+        }
     }
 
     /// What a fault does to which link, and when.

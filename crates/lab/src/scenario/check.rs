@@ -5,7 +5,7 @@ mod measure;
 use algo::Span;
 use algo::control::{ALGORITHMS, Algorithm};
 
-use super::error::{ScenarioError, hint};
+use super::error::{ScenarioError, hint, missing};
 use super::{Cbr, Fault, Flow, Link, Path, RateSpec, Scenario, SizeSpec, Transport};
 
 /// The most links a scenario may have.
@@ -127,9 +127,8 @@ impl Scenario {
         ensure(queues.len() <= 1, key, || {
             format!("one queue discipline at a time, not {}", queues.join(" and "))
         })?;
-        let paced = link.rate.is_some() || link.trace.is_some();
         for (field, amount) in [("queue", link.queue), ("mark_above", link.mark_above)] {
-            ensure(paced || !matches!(amount, Some(SizeSpec::Time(_))), at(field), || {
+            ensure(link.is_limited() || !matches!(amount, Some(SizeSpec::Time(_))), at(field), || {
                 "a time means what the link sends in it, so the link needs a `rate`".into()
             })?;
         }
@@ -163,9 +162,7 @@ impl Scenario {
         }
         for (index, drop) in link.drop_of.iter().enumerate() {
             let at = |field: &str| at(&format!("drop_of.{index}.{field}"));
-            let flow = self.flow_of(&drop.flow, at("flow"))?;
-            let path = flow.paths.get(drop.path);
-            ensure(path.is_some(), at("path"), || no_path(drop.path, &drop.flow, flow))?;
+            self.flow_of(&drop.flow, at("flow"))?.has_path(&drop.flow, drop.path, at("path"))?;
             ensure(drop.nth > 0, at("nth"), || "packets are counted from 1".into())?;
         }
         ensure(link.weight.is_none() || link.medium.is_some(), at("weight"), || {
@@ -236,9 +233,8 @@ impl Scenario {
                 path.rtt
             )
         })?;
-        let limits = |link: &Link| link.rate.is_some() || link.trace.is_some();
-        let limited =
-            path.access.is_some() || path.via.iter().any(|name| self.link.get(name).is_some_and(limits));
+        let limited = path.access.is_some()
+            || path.via.iter().any(|name| self.link.get(name).is_some_and(Link::is_limited));
         ensure(limited, at("via"), || {
             "nothing on this path limits the flow: give one of its links a `rate`, or the path an `access`"
                 .into()
@@ -298,25 +294,26 @@ impl Scenario {
     /// The link of this name.
     fn link_of(&self, name: &str, key: String) -> Result<&Link, ScenarioError> {
         self.link.get(name).ok_or_else(|| {
-            let hint = hint(name, self.link.keys().map(String::as_str));
-            ScenarioError::at(key, format!("there is no link `{name}`{hint}"))
+            ScenarioError::at(key, missing("link", name, self.link.keys().map(String::as_str)))
         })
     }
 
     /// The flow of this name.
     fn flow_of(&self, name: &str, key: String) -> Result<&Flow, ScenarioError> {
         self.flow.get(name).ok_or_else(|| {
-            let hint = hint(name, self.flow.keys().map(String::as_str));
-            ScenarioError::at(key, format!("there is no flow `{name}`{hint}"))
+            ScenarioError::at(key, missing("flow", name, self.flow.keys().map(String::as_str)))
         })
     }
 }
 
-fn no_path(path: usize, name: &str, flow: &Flow) -> String {
-    format!(
-        "flow `{name}` has no path {path}: they are counted from 0 to {}",
-        flow.paths.len().saturating_sub(1)
-    )
+impl Flow {
+    /// Whether this flow, called `name`, has a path of this number.
+    fn has_path(&self, name: &str, path: usize, key: String) -> Checked {
+        ensure(path < self.paths.len(), key, || {
+            let last = self.paths.len().saturating_sub(1);
+            format!("flow `{name}` has no path {path}: they are counted from 0 to {last}")
+        })
+    }
 }
 
 /// Names are parts of dotted keys and of lines like `mp/0`.

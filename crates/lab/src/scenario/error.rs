@@ -87,6 +87,11 @@ pub(crate) fn hint<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> 
     }
 }
 
+/// That there is no `what` of this name, and which was probably meant.
+pub(crate) fn missing<'a>(what: &str, name: &str, names: impl IntoIterator<Item = &'a str>) -> String {
+    format!("there is no {what} `{name}`{}", hint(name, names))
+}
+
 /// How many letters to insert, delete, replace or swap with their neighbour (optimal string alignment).
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());

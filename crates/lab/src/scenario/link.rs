@@ -47,6 +47,14 @@ pub struct Link {
     pub weight: Option<u32>,
 }
 
+impl Link {
+    /// Whether it sends only so fast, and so has a queue: by a rate or by a trace.
+    #[must_use]
+    pub const fn is_limited(&self) -> bool {
+        self.rate.is_some() || self.trace.is_some()
+    }
+}
+
 /// Random early drop in the last packets of a queue.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]

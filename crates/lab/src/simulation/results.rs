@@ -1,9 +1,7 @@
 //! What happened in a simulation.
 
 use algo::Time;
-use algo::shared_bottleneck::Detector;
-use mmtp::publisher::Counters;
-use mmtp::subscriber::{DownloadId, Event, PathReport, SourceId};
+use mmtp::subscriber::{Event, PathReport, SourceId};
 use sim::{LinkId, Stats};
 
 use super::{Progress, Receiver, ReceiverId, SimSourceId, Simulation, WantId};
@@ -36,22 +34,10 @@ impl Simulation {
         self.receivers[receiver].log.events()
     }
 
-    /// The want that an event's content belongs to.
-    #[must_use]
-    pub fn want_of(&self, receiver: ReceiverId, download: DownloadId) -> Option<WantId> {
-        self.receivers[receiver].log.want_of(download)
-    }
-
     /// The paths of a receiver, as numbers. Their sources are those of [`source_of`](Self::source_of).
     #[must_use]
     pub fn paths(&self, receiver: ReceiverId) -> Vec<PathReport> {
         self.receivers[receiver].subscriber.paths().collect()
-    }
-
-    /// What a receiver knows of its paths' bottlenecks, if it [looks](Simulation::grouping).
-    #[must_use]
-    pub fn detector(&self, receiver: ReceiverId) -> &Detector {
-        self.receivers[receiver].subscriber.detector()
     }
 
     /// Which source of the simulation a receiver means.
@@ -64,12 +50,6 @@ impl Simulation {
     #[must_use]
     pub fn payload_per_second(&self, receiver: ReceiverId) -> &[Vec<u64>] {
         self.receivers[receiver].log.per_second()
-    }
-
-    /// Packets that a receiver asked for twice at the end.
-    #[must_use]
-    pub fn redundant(&self, receiver: ReceiverId) -> u64 {
-        self.receivers[receiver].subscriber.redundant()
     }
 
     /// What a link has seen.
@@ -88,11 +68,5 @@ impl Simulation {
     #[must_use]
     pub fn occupancy(&self, link: LinkId) -> usize {
         self.net.occupancy(link)
-    }
-
-    /// What a source's publisher has counted since it was last restarted.
-    #[must_use]
-    pub fn counters(&self, source: SimSourceId) -> Counters {
-        self.sources[source].publisher().counters()
     }
 }

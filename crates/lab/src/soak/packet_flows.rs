@@ -2,13 +2,13 @@
 
 use algo::control::Window;
 use algo::{Rate, Span, Time};
-use sim::{LinkId, Rng, RouteId};
+use sim::{CrossTraffic, LinkId, Rng, RouteId};
 
 use super::generate::{between, controller, few, pick, within};
 use super::random_links::{PACKET_MAX, PATHS_MAX, RandomLinks};
 use super::{RunLog, SoakTotals, TIMERS_MAX, check_conservation};
 use crate::Simulation;
-use crate::packet_flows::{Burst, CbrConfig, FlowConfig, FlowId};
+use crate::packet_flows::{FlowConfig, FlowId};
 
 /// The fault phase lasts so long, at least and at most.
 const FAULT_PHASE: (Span, Span) = (Span::from_millis(300), Span::from_secs(20));
@@ -77,7 +77,7 @@ pub(super) fn simulate(seed: u64, run_log: &mut RunLog) -> SoakTotals {
         soak.flow(&mut rng, bytes, end);
     }
     let bursts = rng.below(4) as usize;
-    (0..bursts).for_each(|b| soak.burst(&mut rng, b, packet, end));
+    (0..bursts).for_each(|b| soak.burst(&mut rng, seed, b, packet, end));
     let broken: Vec<usize> = (0..soak.links.len()).filter(|l| !soak.random_links.links[*l].works).collect();
     soak.run_log.description = format!(
         "{} links, {} flows over {} paths, {bursts} of cross traffic, packets of {packet} bytes; {faults} \
@@ -148,22 +148,22 @@ impl PacketFlowSoak<'_> {
         });
     }
 
-    fn burst(&mut self, rng: &mut Rng, b: usize, packet_bytes: u64, end: Time) {
+    fn burst(&mut self, rng: &mut Rng, seed: u64, b: usize, packet_bytes: u64, end: Time) {
         let via = self.random_links.route(rng, 3);
         let rate = self.random_links.links[via[0]].rate.as_bytes();
         let percent = 10 + rng.below(140);
         let span = end.since(Time::ZERO).over(10);
-        let config = CbrConfig {
-            name: format!("burst {b}"),
+        let config = CrossTraffic {
             route: self.route(&via),
             rate: Rate::from_bytes((rate * percent / 100).max(1)),
-            packet_bytes: packet_bytes as u16,
-            burst: rng.chance(0.7).then(|| Burst { on: within(rng, span), off: within(rng, span) }),
+            packet_bytes: packet_bytes as u32,
+            burst: rng.chance(0.7).then(|| (within(rng, span), within(rng, span))),
             start: between(rng, Time::ZERO, end),
-            stop: Some(end),
+            stop: end,
+            rng: Rng::stream(seed, &format!("burst {b}")),
         };
         self.run_log.detail(|| format!("cross traffic: {config:?}"));
-        self.simulation.packet_flows_mut().cbr(&config);
+        self.simulation.packet_flows_mut().cross_traffic(config);
     }
 
     fn route(&mut self, links: &[usize]) -> RouteId {

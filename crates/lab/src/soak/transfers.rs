@@ -3,11 +3,11 @@
 
 use algo::{Rate, Span, Time};
 use mmtp::subscriber::{Event, Grouping};
-use sim::{LinkChange, LinkConfig, LinkId, Rng};
+use sim::{CrossTraffic, LinkChange, LinkConfig, LinkId, Rng};
 
 use super::generate::{between, controller, few, often, pick, within};
 use super::{RunLog, SoakTotals, check_conservation};
-use crate::packet_flows::{Burst, CbrConfig, FlowConfig};
+use crate::packet_flows::FlowConfig;
 use crate::{Content, Fault, Misbehaviour, PathSpec, Simulation};
 
 /// Whatever happens has happened by then.
@@ -90,7 +90,7 @@ pub(super) fn simulate(seed: u64, run_log: &mut RunLog) -> SoakTotals {
         let at = if soak.rng.chance(0.7) { Time::ZERO } else { soak.moment() };
         soak.simulation.want(receiver, content, at);
     }
-    let others = soak.others();
+    let others = soak.others(seed);
     let faults = soak.inject_faults();
     let dead = soak.recover();
     let bytes: Vec<u64> = contents.iter().map(|content| content.id().length).collect();
@@ -150,26 +150,26 @@ impl TransferSoak<'_> {
     }
 
     /// Flows of packets and bursts over the same links, until the end of the fault phase.
-    fn others(&mut self) -> usize {
+    fn others(&mut self, seed: u64) -> usize {
         let count = if self.rng.chance(0.15) { few(&mut self.rng, 3) } else { 0 };
         for i in 0..count {
             let l = self.rng.below(self.links.len() as u64) as usize;
             let route = self.simulation.route(&[self.links[l]]);
-            let stop = Some(self.moment());
+            let stop = self.moment();
             if self.rng.chance(0.5) {
                 let (_, control) = controller(&mut self.rng);
                 let back = self.simulation.pipe(Span::from_millis(10));
                 let paths = vec![(control, route, Some(self.simulation.route(&[back])), 0)];
                 let (packet_bytes, packets, start, detect) = (1_200, None, Time::ZERO, false);
-                let config = FlowConfig { paths, packet_bytes, packets, start, stop, detect };
+                let config = FlowConfig { paths, packet_bytes, packets, start, stop: Some(stop), detect };
                 self.simulation.packet_flows_mut().flow(&config);
             } else {
                 let rate = Rate::from_bytes((self.rates[l].as_bytes() / 2).min(5_000_000));
                 let on = Span::from_millis(200);
-                let burst = Some(Burst { on, off: on });
-                let (name, packet_bytes, start) = (format!("burst {i}"), 1_200, Time::ZERO);
-                let config = CbrConfig { name, route, rate, packet_bytes, burst, start, stop };
-                self.simulation.packet_flows_mut().cbr(&config);
+                let (burst, packet_bytes, start) = (Some((on, on)), 1_200, Time::ZERO);
+                let rng = Rng::stream(seed, &format!("burst {i}"));
+                let config = CrossTraffic { route, rate, packet_bytes, burst, start, stop, rng };
+                self.simulation.packet_flows_mut().cross_traffic(config);
             }
         }
         count as usize

@@ -19,7 +19,7 @@ const LINE_BYTES_MAX: u64 = 16 << 20;
 const BEGIN: &[u8] = b"{\"scenario\":";
 
 /// What a result belongs to: the same key, the same result.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Key {
     /// The scenario's name.
     pub scenario: String,
@@ -38,22 +38,13 @@ pub struct Key {
 /// A line of the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// See [`Key`], for this and those of the same name.
-    pub scenario: String,
+    /// What the result belongs to.
+    #[serde(flatten)]
+    pub key: Key,
     /// The case, for the reader.
     pub case: Option<String>,
     /// What was set, for the reader.
     pub set: BTreeMap<String, String>,
-    /// See [`Key`].
-    pub controller: String,
-    /// See [`Key`].
-    pub seed: u64,
-    /// See [`Key`].
-    pub text: String,
-    /// See [`Key`].
-    pub code: String,
-    /// See [`Key`].
-    pub world: World,
     /// The names of the values, in their order.
     pub metrics: Vec<String>,
     /// What came out.
@@ -83,27 +74,11 @@ impl Record {
         let with = plan.with.iter().filter_map(|with| with.split_once('='));
         let with = with.map(|(key, value)| (key.to_owned(), value.to_owned()));
         Self {
-            scenario: key.scenario.clone(),
+            key: key.clone(),
             case: variant.case.clone(),
             set: with.chain(variant.sets.iter().cloned()).collect(),
-            controller: key.controller.clone(),
-            seed: key.seed,
-            text: key.text.clone(),
-            code: key.code.clone(),
-            world: key.world,
             metrics: task.scenario.measure.iter().map(|measure| measure.metric.clone()).collect(),
             outcome,
-        }
-    }
-
-    fn key(&self) -> Key {
-        Key {
-            scenario: self.scenario.clone(),
-            text: self.text.clone(),
-            controller: self.controller.clone(),
-            seed: self.seed,
-            world: self.world,
-            code: self.code.clone(),
         }
     }
 }
@@ -152,13 +127,11 @@ impl Store {
             }
             end = at;
             match serde_json::from_slice::<Record>(&line) {
-                Ok(record) => {
-                    let key = record.key();
-                    // What was too late is run again.
-                    if wanted.contains(&key) && !record.outcome.is_late() {
-                        found.results.insert(key, record.outcome);
-                    }
+                // What was too late is run again.
+                Ok(Record { key, outcome, .. }) if wanted.contains(&key) && !outcome.is_late() => {
+                    found.results.insert(key, outcome);
                 }
+                Ok(_) => {}
                 Err(_) => found.strange += 1,
             }
         }

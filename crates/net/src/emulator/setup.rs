@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use sim::{LinkConfig, RouteId};
+use sim::{CrossTraffic, LinkConfig, RouteId};
 
 use super::cross_traffic::CrossTrafficGenerator;
 use super::ip_packet::NO_ID;
-use super::{ConnectionStats, CrossTraffic, Histogram, IpPacket, PortId, PortStats};
+use super::{ConnectionStats, Histogram, IpPacket, PortId, PortStats};
 use crate::Tun;
 
 /// Links, and the devices between which they carry packets; see the [module](super).

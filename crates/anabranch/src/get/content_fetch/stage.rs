@@ -10,6 +10,7 @@ use crate::event::Observer;
 use crate::format::bytes;
 use crate::get::event_loop::{Context, Liveness, Poll, Stage};
 use crate::get::mirror_driver::MirrorDriver;
+use crate::get::sink::Sink;
 use crate::get::source_status::Source;
 use crate::get::world::{Arrival, SocketId};
 use crate::{Error, Progress, Result};
@@ -95,8 +96,8 @@ impl Stage for Run<'_> {
     fn give_up(&mut self, why: String) -> Result<()> {
         let kept = match self.arrivals.kept_bytes() {
             0 if self.fetch.paths.links.is_empty() => "do the servers answer others?".to_owned(),
-            0 => "is anabranch serve running there, and its UDP port open?".to_owned(),
-            kept => format!("{} are kept, and the same command resumes", bytes(kept)),
+            0 => "is a source running there, and its UDP port open?".to_owned(),
+            kept => format!("{} are kept, and the same request resumes", bytes(kept)),
         };
         Err(Error::unreachable(format!("{why}: {kept}")))
     }
@@ -131,6 +132,19 @@ impl Stage for Run<'_> {
 }
 
 impl ContentFetch {
+    /// Lets the schedulers go as far ahead of the reader as there is room, and no further. Whether it is the
+    /// reader that is slow: then nobody is asked, and nobody is to be blamed for not answering.
+    fn follow_reader(&mut self, arrivals: &Sink) -> bool {
+        let Some((download, buffer)) = arrivals.reading() else { return false };
+        if let Some(end_block) = buffer.new_horizon() {
+            match &mut self.web {
+                Some(web) if web.is_alone() => web.set_horizon(end_block),
+                _ => self.subscriber.set_horizon(download, end_block),
+            }
+        }
+        buffer.can_be_read()
+    }
+
     /// What mirrors bring is verified by hashes that only sources have, unless there is a leaf list: without
     /// any source it would wait for ever.
     fn check_sources(&mut self, now: Time) -> Result<()> {

@@ -4,16 +4,15 @@ use std::collections::BTreeMap;
 
 use anabranch_http::client::FetchError;
 use mirror::http_fields::{self, ETag};
-use mirror::metalink::{self, Metalink};
 use mirror::url::Url;
 use mirror::verified_pool::{Check, PIECE_BYTES_MAX};
 use mmtp::ContentId;
 use mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
 
 use super::{Discovery, Expected};
-use crate::Verified;
 use crate::error::ErrorKind;
-use crate::get::history::{self, HistoryEntry, Provenance};
+use crate::get::discovered_file::{DiscoveredFile, ExistingFile, Mirror};
+use crate::get::history::{HistoryEntry, Provenance};
 use crate::get::origin::host;
 use crate::get::server_status;
 use crate::secret::secret;
@@ -21,138 +20,7 @@ use crate::target::FinalCheck;
 use crate::{Error, Result};
 
 /// URLs that are named when they differ.
-const TOLD_MAX: usize = 5;
-
-/// A URL that has the file.
-#[derive(Clone, Debug)]
-pub(in crate::get) struct Mirror {
-    /// As it was named.
-    pub(in crate::get) url: Url,
-    /// Its strong validator.
-    pub(in crate::get) validator: Option<String>,
-    /// Its date, for want of a strong validator.
-    pub(in crate::get) date: Option<String>,
-    /// The URL, after redirects, that has that validator; `None` if the bytes are verified as they come, so
-    /// that it need not be looked at.
-    pub(in crate::get) seen_at: Option<String>,
-    /// Whether it sends parts.
-    pub(in crate::get) ranges: bool,
-    /// Whether the user named its origin.
-    pub(in crate::get) trusted: bool,
-    /// Whether a proxy stands between.
-    pub(in crate::get) proxied: bool,
-}
-
-impl Mirror {
-    /// What tells that the file has not changed: its strong validator, else its date.
-    pub(in crate::get) fn validator(&self) -> Option<&str> {
-        self.validator.as_deref().or(self.date.as_deref())
-    }
-}
-
-/// What is to be fetched from where, and how it is checked.
-#[derive(Debug)]
-pub(in crate::get) struct DiscoveredFile {
-    /// The content; its root is one of our own making, for the journal, where `named` is false.
-    pub(in crate::get) id: ContentId,
-    /// Whether the root of `id` is the content's.
-    pub(in crate::get) named: bool,
-    /// What each group is checked by.
-    pub(in crate::get) check: Check,
-    /// What the whole is checked by.
-    pub(in crate::get) proof: FinalCheck,
-    /// What it is to be called.
-    pub(in crate::get) name: Option<Vec<u8>>,
-    /// Who has it.
-    pub(in crate::get) mirrors: Vec<Mirror>,
-    /// The server on whose word alone all this is: neither the user nor a Metalink that the user named says
-    /// what is right.
-    pub(in crate::get) offered_by: Option<String>,
-    /// The earlier transfer from which alone the root is known.
-    pub(in crate::get) recalled: Option<HistoryEntry>,
-    /// What a file that is there already is recognised by, where `proof` does not tell.
-    pub(in crate::get) there: Option<ExistingFile>,
-}
-
-/// What tells that a file is what it should be, though not what its parts should be.
-#[derive(Clone, Debug)]
-pub(in crate::get) struct ExistingFile {
-    pub(in crate::get) id: ContentId,
-    pub(in crate::get) proof: FinalCheck,
-    /// The day on which that came, if nothing proves that the servers still have it.
-    pub(in crate::get) since: Option<String>,
-}
-
-impl DiscoveredFile {
-    /// The day on which came what it is held against, if nothing else tells what is right.
-    pub(in crate::get) fn since(&self) -> Option<&str> {
-        let recalled = self.recalled.as_ref().filter(|recalled| recalled.came != Provenance::Verified);
-        recalled.map(|recalled| recalled.day.as_str())
-    }
-
-    /// Whether only the whole is verified.
-    pub(in crate::get) fn is_verified_at_the_end(&self) -> bool {
-        self.check == Check::Nothing && self.proof != FinalCheck::Blocks && self.since().is_none()
-    }
-
-    /// How it is verified: a clause.
-    pub(in crate::get) fn verification_text(&self) -> String {
-        if let Some(day) = self.since() {
-            return format!("UNVERIFIED: held against what came on {day}, of which there was no hash either");
-        }
-        let how = match (&self.check, self.proof) {
-            (Check::Leaves(_), FinalCheck::Sha256(_)) => {
-                "every 16 KiB is verified by BLAKE3, and the whole by SHA-256"
-            }
-            (Check::Leaves(_), _) => "every 16 KiB is verified by BLAKE3",
-            (Check::Pieces { .. }, _) => "every piece is verified by SHA-256",
-            (Check::Nothing, FinalCheck::Root | FinalCheck::Whole) => "verified as a whole, by BLAKE3",
-            (Check::Nothing, FinalCheck::Sha256(_)) => "verified as a whole, by SHA-256",
-            (Check::Nothing, FinalCheck::Blocks) if self.mirrors.len() == 1 => {
-                "UNVERIFIED: there is no hash of it, and no other mirror to compare it with"
-            }
-            (Check::Nothing, FinalCheck::Blocks) => {
-                "UNVERIFIED: there is no hash of it, so mirrors are only compared with each other"
-            }
-        };
-        match &self.offered_by {
-            Some(host) => format!("{how}, by hashes that {host} itself offers"),
-            None => how.to_owned(),
-        }
-    }
-}
-
-impl DiscoveredFile {
-    /// The same in short.
-    pub(in crate::get) fn verified(&self) -> Verified {
-        match (&self.check, self.proof) {
-            _ if self.since().is_some() => Verified::Unchanged,
-            (Check::Leaves(_), _) => Verified::Blocks,
-            (Check::Pieces { .. }, _) => Verified::Pieces,
-            (Check::Nothing, FinalCheck::Root | FinalCheck::Whole | FinalCheck::Sha256(_)) => Verified::Whole,
-            (Check::Nothing, FinalCheck::Blocks) => Verified::Nothing,
-        }
-    }
-}
-
-/// What a Metalink that a server offers beside the file at `url` says of that: its only file, or the only one
-/// that is said to be there, or the only one of that name.
-pub(super) fn its_file(metalink: Metalink, url: &Url) -> Option<metalink::File> {
-    let mut files = metalink.files;
-    if files.len() == 1 {
-        return files.pop();
-    }
-    let name = url.file_name();
-    let is_there =
-        |file: &metalink::File| file.mirrors.iter().any(|mirror| mirror.url.as_str() == url.as_str());
-    let is_named = |file: &metalink::File| Some(file.file_name().as_bytes()) == name.as_deref();
-    let only = |fits: &dyn Fn(&metalink::File) -> bool| {
-        let first = files.iter().position(fits)?;
-        (!files[first + 1..].iter().any(fits)).then_some(first)
-    };
-    let found = only(&is_there).or_else(|| only(&is_named))?;
-    Some(files.swap_remove(found))
-}
+const NAMED_MAX: usize = 5;
 
 impl Discovery<'_> {
     /// Puts together what is known.
@@ -160,13 +28,13 @@ impl Discovery<'_> {
         let Expected { id, sha256: checksum } = self.said;
         let (mut file, listed_by) = self.metalink.take().map_or((None, None), |(file, by)| (Some(file), by));
         let mut hashes = file.as_ref().map(|file| file.hashes).unwrap_or_default();
-        let differ = |wanted: Option<[u8; 32]>, told: Option<[u8; 32]>| {
-            wanted.is_some_and(|wanted| told.is_some_and(|told| wanted != told))
+        let differ = |wanted: Option<[u8; 32]>, reported: Option<[u8; 32]>| {
+            wanted.is_some_and(|wanted| reported.is_some_and(|reported| wanted != reported))
         };
         if differ(id.map(|id| id.root), hashes.blake3) || differ(checksum, hashes.sha256) {
             let Some(by) = &listed_by else {
                 return Err(Error::usage(
-                    "the Metalink describes another content than the URI or --checksum name",
+                    "the Metalink describes another content than the URI or `sha256` name",
                 ));
             };
             self.notices.push(format!("{by} offers a Metalink of another content: it is left out"));
@@ -190,9 +58,9 @@ impl Discovery<'_> {
         // Not beside pieces, which say what is right: on a server's word what is there is not taken for it.
         if sha256.is_none()
             && pieces.is_none()
-            && let Some((told, by)) = self.digest()
+            && let Some((digest, by)) = self.digest()
         {
-            (sha256, sha256_by) = (Some(told), Some(by));
+            (sha256, sha256_by) = (Some(digest), Some(by));
         }
         let (mut root, mut root_by) = (id.map(|id| id.root).or(hashes.blake3), listed_by.clone());
         let leaves = self.leaves.take().filter(|(leaves, _)| leaves.id().length == length);
@@ -202,11 +70,11 @@ impl Discovery<'_> {
         if root.is_none() && pieces.is_none() && sha256.is_none() {
             if let Some((leaves, by)) = &leaves {
                 (root, root_by) = (Some(leaves.id().root), by.clone());
-            } else if let Some((told, by)) = self.line.take() {
-                (root, root_by) = (Some(told), Some(by));
+            } else if let Some((hash, by)) = self.line.take() {
+                (root, root_by) = (Some(hash), Some(by));
             } else {
                 let validated = mirrors.iter().filter_map(|m| Some((&m.url, m.validator()?)));
-                if let Some(known) = history::recall(validated, length) {
+                if let Some(known) = self.history.recall(validated, length) {
                     let HistoryEntry { id, came, strong, .. } = known;
                     if strong && came != Provenance::Mixed {
                         self.notices.push(format!(
@@ -269,8 +137,8 @@ impl Discovery<'_> {
     /// How long the file is: as the user or a Metalink says, else as more than half of the servers that the
     /// user named do.
     fn length(&mut self, id: Option<ContentId>, size: Option<u64>) -> Result<u64> {
-        let told = id.map(|id| id.length).or(size);
-        if let Some(length) = told {
+        let known = id.map(|id| id.length).or(size);
+        if let Some(length) = known {
             return Ok(length);
         }
         let says = |number: usize| Some((&self.urls[number], self.heads[number].as_ref()?.length?));
@@ -286,8 +154,8 @@ impl Discovery<'_> {
         if let Some((_, votes)) = most
             && 2 * votes <= said.len()
         {
-            let each = said.iter().take(TOLD_MAX).map(|(url, length)| format!("{url} has {length} bytes"));
-            let more = if said.len() > TOLD_MAX { ", …" } else { "" };
+            let each = said.iter().take(NAMED_MAX).map(|(url, length)| format!("{url} has {length} bytes"));
+            let more = if said.len() > NAMED_MAX { ", …" } else { "" };
             return Err(Error::corrupt(format!(
                 "the URLs are of files of different lengths, and nothing tells which is meant: {}{more}: \
                      name one of them alone, or a Metalink",
@@ -336,16 +204,17 @@ impl Discovery<'_> {
 
     /// The SHA-256 that servers tell (RFC 9530), if they agree, and the first that does.
     fn digest(&mut self) -> Option<([u8; 32], String)> {
-        let mut told: Vec<([u8; 32], String)> = Vec::new();
+        let mut digests: Vec<([u8; 32], String)> = Vec::new();
         for (url, head) in self.urls.iter().zip(&self.heads) {
             let value = head.as_ref().and_then(|head| head.repr_digest.as_deref());
             if let Some(sha256) = value.and_then(|value| http_fields::repr_digest(value).sha256) {
-                told.push((sha256, host(url)));
+                digests.push((sha256, host(url)));
             }
         }
-        let (first, by) = told.first()?;
-        if let Some((_, other)) = told.iter().find(|(sha256, _)| sha256 != first) {
-            self.notices.push(format!("{} and {other} tell different SHA-256: neither is used", told[0].1));
+        let (first, by) = digests.first()?;
+        if let Some((_, other)) = digests.iter().find(|(sha256, _)| sha256 != first) {
+            self.notices
+                .push(format!("{} and {other} tell different SHA-256: neither is used", digests[0].1));
             return None;
         }
         Some((*first, by.clone()))
@@ -402,30 +271,5 @@ impl Discovery<'_> {
             }
         }
         Ok(*hasher.finalize().as_bytes())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn of_several_files_only_the_one_that_fits_is_meant() {
-        let file = |name: &str, url: &str| {
-            format!("<file name=\"{name}\"><size>1</size><url>http://h/{url}</url></file>")
-        };
-        let found = |files: &[String], url: &str| {
-            let list =
-                format!("<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">{}</metalink>", files.concat());
-            let list = Metalink::parse(list.as_bytes()).expect("a Metalink");
-            its_file(list, &Url::parse(url).expect("a URL")).map(|file| file.name)
-        };
-        let both = [file("a/README", "a/README"), file("b/README", "b/README")];
-        assert_eq!(found(&both, "http://h/b/README").as_deref(), Some("b/README"), "it is there");
-        assert_eq!(found(&both, "http://other/README"), None, "either may be meant");
-        assert_eq!(found(&both, "http://h/c"), None);
-        let named = [file("a/README", "x"), file("b/c", "y")];
-        assert_eq!(found(&named, "http://other/README").as_deref(), Some("a/README"), "by its name");
-        assert_eq!(found(&both[..1], "http://other/z").as_deref(), Some("a/README"), "the only one");
     }
 }

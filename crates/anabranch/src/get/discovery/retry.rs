@@ -25,7 +25,7 @@ impl Discovery<'_> {
         if at >= end {
             return Some((probe, error));
         }
-        if !probe.beside && !std::mem::replace(&mut self.told_again, true) {
+        if !probe.beside && !std::mem::replace(&mut self.retry_reported, true) {
             let (name, left) = (host(&probe.url), end.since(now).as_millis() / 1_000);
             self.notices.push(format!("{name}: {error}: asked again, gives up in {left} s"));
         }

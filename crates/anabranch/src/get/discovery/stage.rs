@@ -11,7 +11,7 @@ use crate::get::event_loop::{Context, Poll, Stage};
 /// Once some servers have answered, and nothing has come for so long, the others are not waited for.
 const QUIET: Span = Span::from_secs(3);
 /// After so long it is said what is waited for.
-const TOLD_AFTER: Span = Span::from_secs(2);
+const REPORT_AFTER: Span = Span::from_secs(2);
 
 impl Stage for Discovery<'_> {
     fn poll(&mut self, cx: &mut Context<'_, '_>) -> Result<Poll> {
@@ -51,8 +51,8 @@ impl Discovery<'_> {
         }
         let is_quiet = self.now.since(self.heard_at) >= QUIET && self.heads.iter().any(Option::is_some);
         self.expire(is_quiet)?;
-        if !self.told && !self.told_again && self.now.since(self.start) > TOLD_AFTER {
-            self.told = true;
+        if !self.reported && !self.retry_reported && self.now.since(self.start) > REPORT_AFTER {
+            self.reported = true;
             self.notices.push("asking the mirrors what they have".to_owned());
         }
         self.ask_more()

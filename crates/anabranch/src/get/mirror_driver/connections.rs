@@ -9,12 +9,12 @@ use mmtp::subscriber::Subscriber;
 use net::Egress;
 
 use super::{MirrorConfig, MirrorDriver, MirrorState, sources};
-use crate::get::discovery::Mirror;
+use crate::get::discovered_file::Mirror;
 use crate::get::event_loop::{Context, EventLoop};
 use crate::get::groups::GroupPolicy;
+use crate::get::name_lookup::look_up;
 use crate::get::origin::host;
 use crate::get::pool::{PoolState, with_pool};
-use crate::get::resolver::look_up;
 use crate::get::routes::{NO_FAMILY, Route, all_lead, ends, host_of, new_ends};
 use crate::get::server_status::ServerStatus;
 use crate::{Error, Result};
@@ -103,12 +103,12 @@ impl MirrorDriver {
 
     /// Adds connections to a mirror.
     fn connect(&mut self, number: usize, found: Vec<(Egress, SocketAddr)>) {
-        let seen = &self.mirrors[number];
+        let state = &self.mirrors[number];
         let mirror = number as MirrorId;
         for (via, peer) in found {
             let index = self.first_group + self.routes.len();
-            let group = self.groups.of(index, &seen.status.name, peer, &via);
-            let ranges = seen.mirror.ranges;
+            let group = self.groups.of(index, &state.status.name, peer, &via);
+            let ranges = state.mirror.ranges;
             let config = ConnectionConfig { mirror, group, control: self.algorithm, ranges };
             if self.machine.add_connection(&config).is_some() {
                 self.routes.push(Route { mirror, via, address: peer.ip(), shut: None, is_down: false });
@@ -122,15 +122,16 @@ impl MirrorDriver {
         let now = cx.now();
         let Self { machine, mirrors, routes, pool, .. } = self;
         with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
-            for (connection, way) in routes.iter_mut().enumerate().filter(|(_, way)| way.shut.is_none()) {
-                let is_down = !cx.world.is_up(&way.via);
-                if std::mem::replace(&mut way.is_down, is_down) == is_down {
+            for (connection, route) in routes.iter_mut().enumerate().filter(|(_, route)| route.shut.is_none())
+            {
+                let is_down = !cx.world.is_up(&route.via);
+                if std::mem::replace(&mut route.is_down, is_down) == is_down {
                     continue;
                 }
-                let seen = &mirrors[usize::from(way.mirror)].status;
-                if seen.out.is_none() {
+                let status = &mirrors[usize::from(route.mirror)].status;
+                if status.out.is_none() {
                     let word = if is_down { "gone" } else { "back" };
-                    cx.observer.notice(&format!("path to {} via {} is {word}", seen.name, way.via));
+                    cx.observer.notice(&format!("path to {} via {} is {word}", status.name, route.via));
                 }
                 let input = if is_down { Input::Down { connection } } else { Input::Up { connection } };
                 machine.handle(now, input, pool);
@@ -151,6 +152,6 @@ impl MirrorDriver {
 
     /// Whether the local end of some connection is gone, or it is not known yet where some mirror is.
     pub(in crate::get) fn lacks_links(&self) -> bool {
-        self.awaits_names || self.routes.iter().any(|way| way.is_down)
+        self.awaits_names || self.routes.iter().any(|route| route.is_down)
     }
 }

@@ -11,73 +11,74 @@ use crate::get::server_status::faults;
 impl MirrorDriver {
     /// The URLs that brought something, right or wrong.
     pub(in crate::get) fn brought_by(&self) -> impl Iterator<Item = &str> {
-        self.brought().map(|seen| seen.mirror.url.as_str())
+        self.brought().map(|state| state.mirror.url.as_str())
     }
 
     /// The URLs that brought something and still count, with their validators; none with a password, for they
     /// are written to a file.
     pub(in crate::get) fn proven(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
-        let good = |seen: &&MirrorState| seen.status.out.is_none() && !seen.mirror.url.has_credentials();
-        self.brought().filter(good).map(|seen| (seen.mirror.url.as_str(), seen.mirror.validator()))
+        let good = |state: &&MirrorState| state.status.out.is_none() && !state.mirror.url.has_credentials();
+        self.brought().filter(good).map(|state| (state.mirror.url.as_str(), state.mirror.validator()))
     }
 
     /// The URLs that sent wrong bytes.
     pub(in crate::get) fn lied(&self) -> impl Iterator<Item = &str> {
-        self.mirrors.iter().filter(|seen| seen.status.lied).map(|seen| seen.mirror.url.as_str())
+        self.mirrors.iter().filter(|state| state.status.lied).map(|state| state.mirror.url.as_str())
     }
 
     /// Mirrors that sent wrong bytes, with what is known of it.
     pub(in crate::get) fn liars(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.mirrors.iter().filter_map(|seen| seen.status.lie())
+        self.mirrors.iter().filter_map(|state| state.status.lie())
     }
 
     /// What mirrors report that answer only with errors, or that always break off at the same byte.
     pub(in crate::get) fn faults(&self) -> Option<String> {
-        let breaks = self.machine.connections().zip(&self.routes).filter_map(|(report, way)| {
-            let (at, name) = (report.breaks_at_byte?, &self.mirrors[usize::from(way.mirror)].status.name);
+        let breaks = self.machine.connections().zip(&self.routes).filter_map(|(report, route)| {
+            let (at, name) = (report.breaks_at_byte?, &self.mirrors[usize::from(route.mirror)].status.name);
             Some(format!("{name}: the server breaks off after {} and gives no ranges", bytes(at)))
         });
         let all: Vec<String> =
-            faults(self.mirrors.iter().map(|seen| &seen.status)).into_iter().chain(breaks).collect();
+            faults(self.mirrors.iter().map(|state| &state.status)).into_iter().chain(breaks).collect();
         (!all.is_empty()).then(|| all.join("; "))
     }
 
     /// Bytes of each route, needed or not: a route that brings any is alive.
     pub(in crate::get) fn bytes(&self) -> impl Iterator<Item = u64> {
-        self.machine.connections().map(|way| way.counters.bytes)
+        self.machine.connections().map(|connection| connection.counters.bytes)
     }
 
     /// Bytes of all routes, without those that are sent again and again in vain.
     pub(in crate::get) fn moved(&self) -> u64 {
         let moved = |c: Counters| c.bytes + c.duplicate_bytes - c.vain_bytes;
-        self.machine.connections().map(|way| moved(way.counters)).sum()
+        self.machine.connections().map(|connection| moved(connection.counters)).sum()
     }
 
     /// Whether no mirror answers.
     pub(in crate::get) fn is_silent(&self) -> bool {
-        self.machine.connections().all(|way| way.state != State::Open)
+        self.machine.connections().all(|connection| connection.state != State::Open)
     }
 
     /// Reports once each mirror that sends only the whole file, where others send ranges.
     pub(super) fn tell_reserve(&mut self, observer: &mut Observer<'_>) {
-        if !self.machine.connections().any(|way| way.ranges && way.state != State::Closed) {
+        let usable = || self.machine.connections().filter(|report| report.state != State::Closed);
+        if !usable().any(|report| report.ranges) {
             return;
         }
-        for way in self.machine.connections().filter(|way| !way.ranges && way.state != State::Closed) {
-            let Some(seen) = self.mirrors.get_mut(usize::from(way.mirror)) else { continue };
-            if !std::mem::replace(&mut seen.reserve, true) {
-                observer.notice(&format!("{}: gives no ranges, kept in reserve", seen.status.name));
+        for report in usable().filter(|report| !report.ranges) {
+            let Some(state) = self.mirrors.get_mut(usize::from(report.mirror)) else { continue };
+            if !std::mem::replace(&mut state.reserve, true) {
+                observer.notice(&format!("{}: gives no ranges, kept in reserve", state.status.name));
             }
         }
     }
 
     /// The progress of each route; `rates` are theirs, `all` the bytes of the whole transfer.
     pub(in crate::get) fn rows(&self, rates: &[u64], all: u64) -> impl Iterator<Item = PathProgress> {
-        self.machine.connections().zip(&self.routes).zip(rates).map(move |((report, way), rate)| {
-            let seen = &self.mirrors[usize::from(way.mirror)];
-            let row = way.row(&seen.status, report.state);
+        self.machine.connections().zip(&self.routes).zip(rates).map(move |((report, route), rate)| {
+            let state = &self.mirrors[usize::from(route.mirror)];
+            let row = route.row(&state.status, report.state);
             let waits = matches!(report.state, State::Opening | State::Open) && report.fetching.is_none();
-            let is_out = seen.status.out.is_some() || report.counters.bytes > 0;
+            let is_out = state.status.out.is_some() || report.counters.bytes > 0;
             let idle = !report.ranges && waits && !is_out;
             let state = if idle { "no ranges".to_owned() } else { row.state.clone() };
             PathProgress {

@@ -15,11 +15,13 @@ use crate::get::server_status::{code, describe, pause};
 impl SmallFiles<'_> {
     /// A server is not asked from this local address any more.
     fn shut(&mut self, now: Time, p: usize, error: &FetchError, observer: &mut Observer<'_>) {
-        let Some((mirror, via)) = self.routes.get(p).map(|way| (way.mirror, way.via.clone())) else { return };
-        for (way, end) in self.routes.iter_mut().enumerate() {
+        let Some((mirror, via)) = self.routes.get(p).map(|route| (route.mirror, route.via.clone())) else {
+            return;
+        };
+        for (connection, end) in self.routes.iter_mut().enumerate() {
             if end.mirror == mirror && end.via == via {
                 end.shut = Some(error.to_string());
-                self.machine.handle(now, Input::Down { connection: way });
+                self.machine.handle(now, Input::Down { connection });
             }
         }
         let name = &self.servers[usize::from(mirror)].status.name;
@@ -35,19 +37,21 @@ impl SmallFiles<'_> {
         error: &FetchError,
         observer: &mut Observer<'_>,
     ) -> bool {
-        let is_good = self.machine.connections().nth(p).is_some_and(|way| way.counters.bytes > 0);
+        let is_good =
+            self.machine.connections().nth(p).is_some_and(|connection| connection.counters.bytes > 0);
         if !is_good && has_others(&self.routes, p) {
             return false;
         }
-        let Some(way) = self.routes.get(p) else { return false };
-        let seen = &mut self.servers[usize::from(way.mirror)];
-        seen.refusals += 1;
-        if !seen.is_right && seen.refusals >= BAD_FILES_MAX {
+        let Some(route) = self.routes.get(p) else { return false };
+        let server = &mut self.servers[usize::from(route.mirror)];
+        server.refusals += 1;
+        if !server.is_right && server.refusals >= BAD_FILES_MAX {
             return false;
         }
-        if !matches!(error, FetchError::Forbidden { .. }) && seen.refused.replace(error.to_string()).is_none()
+        if !matches!(error, FetchError::Forbidden { .. })
+            && server.refused.replace(error.to_string()).is_none()
         {
-            let name = &seen.status.name;
+            let name = &server.status.name;
             observer.notice(&format!("{name}: {}: {error}: not asked for it again", show(&item.name)));
         }
         true
@@ -60,17 +64,17 @@ impl SmallFiles<'_> {
         let p = connection_of(id);
         // Whoever only says that it cannot now may say so for ever.
         self.answers += u64::from(code(error) != ErrorKind::Unreachable);
-        if let Some(way) = self.routes.get(p) {
-            self.servers[usize::from(way.mirror)].status.answered(error);
+        if let Some(route) = self.routes.get(p) {
+            self.servers[usize::from(route.mirror)].status.answered(error);
         }
-        if let (FetchError::Forbidden { .. }, Some(way), Some(file)) = (error, self.routes.get(p), file) {
-            let seen = &mut self.servers[usize::from(way.mirror)];
-            let why = describe(error, seen.trusted);
-            if seen.forbids.is_none() {
-                observer.notice(&format!("{}: {}: {why}", seen.status.name, show(&item.name)));
+        if let (FetchError::Forbidden { .. }, Some(route), Some(file)) = (error, self.routes.get(p), file) {
+            let server = &mut self.servers[usize::from(route.mirror)];
+            let why = describe(error, server.trusted);
+            if server.forbids.is_none() {
+                observer.notice(&format!("{}: {}: {why}", server.status.name, show(&item.name)));
             }
-            seen.forbids = Some(why);
-            self.refused.insert(file, way.mirror);
+            server.forbids = Some(why);
+            self.refused.insert(file, route.mirror);
         }
         let failure = match error {
             FetchError::ServerError { retry: Some(_), .. } | FetchError::Busy { .. } => {
@@ -100,10 +104,10 @@ impl SmallFiles<'_> {
             _ => Failure::Useless,
         };
         if failure == Failure::Useless
-            && let Some(way) = self.routes.get(p)
+            && let Some(route) = self.routes.get(p)
         {
-            let seen = &mut self.servers[usize::from(way.mirror)];
-            seen.status.give_up(error, seen.trusted, observer);
+            let server = &mut self.servers[usize::from(route.mirror)];
+            server.status.give_up(error, server.trusted, observer);
         }
         self.machine.handle(now, Input::Failed { fetch: id, failure });
     }

@@ -25,9 +25,9 @@ impl SmallFiles<'_> {
     /// How it ended.
     pub(in crate::get) fn end(mut self, now: Time) -> SmallFilesOutcome {
         let last = self.snapshot(now, true);
-        let liars = self.servers.iter().filter_map(|seen| {
-            let (name, why) = seen.status.lie()?;
-            Some((seen.origin.clone(), name.to_owned(), why.to_owned()))
+        let liars = self.servers.iter().filter_map(|server| {
+            let (name, why) = server.status.lie()?;
+            Some((server.origin.clone(), name.to_owned(), why.to_owned()))
         });
         let missing = (0..self.items.len()).filter(|n| !self.here.contains(n));
         let missing: Vec<FileId> = missing.collect();
@@ -54,8 +54,8 @@ impl SmallFiles<'_> {
 
     /// The same if a server that may have it does not give it out.
     fn refusal(&self, file: FileId) -> Option<(ErrorKind, String)> {
-        let seen = &self.servers[usize::from(*self.refused.get(&file)?)];
-        Some((ErrorKind::Refused, format!("{}: {}", seen.status.name, seen.forbids.as_ref()?)))
+        let server = &self.servers[usize::from(*self.refused.get(&file)?)];
+        Some((ErrorKind::Refused, format!("{}: {}", server.status.name, server.forbids.as_ref()?)))
     }
 
     /// Why files are lost.
@@ -63,7 +63,7 @@ impl SmallFiles<'_> {
         if let Some(why) = &self.gave_up {
             return (ErrorKind::Unreachable, why.clone());
         }
-        if self.servers.iter().any(|seen| seen.status.out.is_none()) || self.servers.is_empty() {
+        if self.servers.iter().any(|server| server.status.out.is_none()) || self.servers.is_empty() {
             let refused = self
                 .servers
                 .iter()
@@ -73,6 +73,6 @@ impl SmallFiles<'_> {
                 if refused.is_empty() { String::new() } else { format!(" ({})", refused.join("; ")) };
             return (ErrorKind::NotFound, format!("no mirror has them{refused}"));
         }
-        none_left(self.servers.iter().map(|seen| &seen.status))
+        none_left(self.servers.iter().map(|server| &server.status))
     }
 }

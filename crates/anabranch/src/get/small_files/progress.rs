@@ -9,18 +9,19 @@ use crate::{PathProgress, Progress};
 impl SmallFiles<'_> {
     /// The progress of all routes; at the `end` with mean rates.
     pub(super) fn snapshot(&mut self, now: Time, end: bool) -> Progress {
-        let counts: Vec<u64> = self.machine.connections().map(|way| way.counters.bytes).collect();
+        let counts: Vec<u64> =
+            self.machine.connections().map(|connection| connection.counters.bytes).collect();
         let rates = self.rows.rates(now, &counts, end);
         let all: u64 = counts.iter().sum();
-        let rows = self.machine.connections().zip(&self.routes).zip(rates).map(|((report, way), rate)| {
-            let seen = &self.servers[usize::from(way.mirror)];
+        let rows = self.machine.connections().zip(&self.routes).zip(rates).map(|((report, route), rate)| {
+            let server = &self.servers[usize::from(route.mirror)];
             PathProgress {
                 rate_bytes: rate,
                 share_percent: report.counters.bytes as f64 * 100.0 / all.max(1) as f64,
                 srtt_us: report.srtt.as_micros(),
                 bytes: report.counters.bytes,
                 timeouts: report.counters.stalls,
-                ..way.row(&seen.status, report.state)
+                ..route.row(&server.status, report.state)
             }
         });
         let mut paths: Vec<PathProgress> = Vec::new();

@@ -52,13 +52,14 @@ impl Stage for SmallFiles<'_> {
     }
 
     fn liveness(&mut self) -> Option<Liveness> {
-        let bytes: u64 = self.machine.connections().map(|way| way.counters.received_bytes).sum();
+        let bytes: u64 =
+            self.machine.connections().map(|connection| connection.counters.received_bytes).sum();
         // A disk that takes its time is no silence.
         Some(Liveness { who: "mirror", heard: bytes + self.answers, busy: !self.writer.is_idle() })
     }
 
     fn faults(&self) -> Option<String> {
-        faults(self.servers.iter().map(|seen| &seen.status))
+        faults(self.servers.iter().map(|server| &server.status))
     }
 
     fn give_up(&mut self, why: String) -> Result<()> {

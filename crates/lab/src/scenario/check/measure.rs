@@ -2,10 +2,10 @@
 
 use algo::Span;
 
-use super::super::error::{ScenarioError, hint};
+use super::super::error::{ScenarioError, missing};
 use super::super::notes::{KERNEL_PREFIX, Range, RangeError};
 use super::super::{Assert, Condition, Measure, Scenario};
-use super::{Checked, MEASURES_MAX, controller, ensure, no_path};
+use super::{Checked, MEASURES_MAX, controller, ensure};
 use crate::metric::{Reference, metric};
 
 /// All measures and conditions.
@@ -67,8 +67,7 @@ fn subject(scenario: &Scenario, measure: &Measure, key: &str) -> Checked {
         ensure(needs.flows, at("paths"), || "paths are of flows, and this kind is about links".into())?;
         for (index, path) in measure.paths.iter().enumerate() {
             for (name, flow) in flows() {
-                let key = at(&format!("paths.{index}"));
-                ensure(*path < flow.paths.len(), key, || no_path(*path, name, flow))?;
+                flow.has_path(name, *path, at(&format!("paths.{index}")))?;
             }
         }
     }
@@ -84,9 +83,7 @@ fn subject(scenario: &Scenario, measure: &Measure, key: &str) -> Checked {
 
 fn has_rate(scenario: &Scenario, name: &str, key: String, needed: bool) -> Checked {
     let link = scenario.link_of(name, key.clone())?;
-    ensure(!needed || link.rate.is_some() || link.trace.is_some(), key, || {
-        format!("link `{name}` has no `rate` to compare with")
-    })
+    ensure(!needed || link.is_limited(), key, || format!("link `{name}` has no `rate` to compare with"))
 }
 
 /// When, and compared with what.
@@ -105,9 +102,7 @@ fn window(scenario: &Scenario, measure: &Measure, key: &str) -> Checked {
     }
     if let Some(versus) = &measure.versus {
         let cases = || scenario.case.iter().map(|case| case.name.as_str());
-        ensure(cases().any(|name| name == versus), at("versus"), || {
-            format!("there is no case `{versus}`{}", hint(versus, cases()))
-        })?;
+        ensure(cases().any(|name| name == versus), at("versus"), || missing("case", versus, cases()))?;
     }
     Ok(())
 }
@@ -147,11 +142,11 @@ fn refers(scenario: &Scenario, whose: &str) -> Result<(), String> {
         return Ok(());
     }
     match whose.split_once('/') {
-        Some((case, _)) if !is_case(case) => Err(format!("there is no case `{case}`{}", hint(case, cases()))),
+        Some((case, _)) if !is_case(case) => Err(missing("case", case, cases())),
         Some((_, name)) => controller(name),
         None => {
             let names = cases().chain(scenario.controllers.iter().map(String::as_str));
-            Err(format!("there is no case or controller `{whose}`{}", hint(whose, names)))
+            Err(missing("case or controller", whose, names))
         }
     }
 }
@@ -174,12 +169,19 @@ fn asserted(scenario: &Scenario, condition: &Assert, key: &str) -> Checked {
         (Some(link), None) if of_link => {
             has_rate(scenario, link, at("link"), condition.what == Condition::Utilisation)?;
         }
-        (None, Some(flow)) if !of_link => drop(scenario.flow_of(flow, at("flow"))?),
+        (None, Some(name)) if !of_link => {
+            let flow = scenario.flow_of(name, at("flow"))?;
+            condition.path.map_or(Ok(()), |path| flow.has_path(name, path, at("path")))?;
+        }
         _ if of_link => {
             return Err(ScenarioError::at(key, "this is about a link: name it (`link`), and no flow"));
         }
         _ => return Err(ScenarioError::at(key, "this is about a flow: name it (`flow`), and no link")),
     }
+    let of_paths = matches!(condition.what, Condition::Rtt | Condition::Goodput);
+    ensure(of_paths || condition.path.is_none(), at("path"), || {
+        "only `rtt` and `goodput` are known of one path: leave `path` out".into()
+    })?;
     match (condition.at_least, condition.at_most) {
         (None, None) => Err(ScenarioError::at(key, "say `at_least` or `at_most`")),
         (Some(least), Some(most)) if least > most => Err(ScenarioError::at(
@@ -235,6 +237,9 @@ mod tests {
                 "what = \"rtt\"\n        flow = \"pm\"",
                 "did you mean `mp`",
             ),
+            ("at_least = 49", "at_least = 49\npath = 2", "assert.1.path: flow `mp` has no path 2: they are"),
+            ("at_least = 49", "at_least = 49\npath = \"1\"", "assert.1.path: \"1\" should be a number"),
+            ("at_least = 10\n", "at_least = 10\npath = 0\n", "assert.0.path: only `rtt` and `goodput` are"),
             ("at_least = 10\n", "\n", "say `at_least` or `at_most`"),
             ("at_most = 120", "at_most = 12", "49 is more than 12"),
         ] {
