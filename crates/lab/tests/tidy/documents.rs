@@ -61,7 +61,7 @@ fn defines(source: &str, name: &str) -> bool {
 
 /// Paths that are not there, relative to the root, to `crates/`, to the document or to the sources beside it
 /// (a bare file name: anywhere); and names, listed with commas after a path, that the file does not define.
-pub fn dead_references(files: &[(String, String)]) -> Vec<String> {
+pub(super) fn dead_references(files: &[(String, String)]) -> Vec<String> {
     let mut dead = Vec::new();
     for (document, text) in files {
         let (dir, name) = document.rsplit_once('/').unwrap_or(("", document));
