@@ -50,11 +50,11 @@ impl<T: ContentStore + ?Sized> ContentStore for &T {
 /// A packet, or several of the same kind, to one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// Where to.
+    /// The receiver's address.
     pub to: SocketAddr,
     /// Whether to send with ECT(0) (RFC 3168), so that the network can mark instead of drop.
     pub ect: bool,
-    /// What.
+    /// What to send.
     pub body: ReplyBody,
 }
 

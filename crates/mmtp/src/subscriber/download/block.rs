@@ -21,15 +21,16 @@ pub(super) struct OpenBlock {
     pub(super) opened: u64,
     /// Chunks that are here.
     pub(super) have: u64,
-    /// Copies in flight, in binary: the lower bits, the higher bits. Also counted once a chunk is here.
+    /// Copies of each chunk in flight, as a number of two bits: the lower bits, the higher bits. Copies still
+    /// count when the chunk is here.
     copies: [u64; 2],
-    /// In [`Queue::First`] of `opener`; 0 if no path opened the block.
+    /// Chunks in [`Queue::First`] of `opener`; 0 if no path opened the block.
     first: u64,
     opener: u8,
-    /// In [`Queue::Retry`] of the path in `retrier`.
+    /// Chunks in [`Queue::Retry`] of the path in `retrier`.
     retry: u64,
     retrier: [u8; 64],
-    /// In [`Queue::Any`].
+    /// Chunks in [`Queue::Any`].
     any: u64,
     /// Chunks that have expired once: the next time any path may ask.
     pub(super) expired: u64,
@@ -37,7 +38,7 @@ pub(super) struct OpenBlock {
     pub(super) redundant: u64,
     /// Who sent each chunk.
     pub(super) from: [SourceId; 64],
-    /// After a mixed block failed: only this source may fill it.
+    /// A copy from several sources was wrong: only this source may fill the block.
     pub(super) exclusive_to: Option<SourceId>,
     pub(super) bytes: Vec<u8>,
 }
@@ -129,7 +130,7 @@ impl OpenBlock {
         }
     }
 
-    /// Puts chunk `i`, which is in none, into [`Queue::Any`] or [`Queue::Retry`].
+    /// Puts chunk `i`, which is in no queue, into [`Queue::Any`] or [`Queue::Retry`].
     pub(super) fn enqueue(&mut self, i: u32, queue: Queue) {
         match queue {
             Queue::Any => self.any |= 1 << i,
@@ -141,7 +142,7 @@ impl OpenBlock {
         }
     }
 
-    /// Takes chunk `i` out of its queue; which one, if that holds nothing of this block any more.
+    /// Takes chunk `i` out of its queue. Returns the queue if it holds nothing of this block any more.
     pub(super) fn dequeue(&mut self, i: u32) -> Option<Queue> {
         let queue = self.queue_of(i)?;
         (self.any, self.first, self.retry) =

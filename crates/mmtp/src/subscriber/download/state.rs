@@ -1,4 +1,4 @@
-//! The state of a content's blocks and packets, and what is told of it.
+//! The state of a content's blocks and packets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,11 +32,11 @@ pub(in crate::subscriber) struct Download {
     pub(super) done: Bitmap,
     pub(super) done_blocks: u64,
     pub(super) pages: BTreeMap<(u8, u64), OpenPage>,
-    /// What the content is, while it is wanted.
+    /// The state of the META, while it is wanted.
     pub(super) meta: Option<Single>,
-    /// Where in the above something is in which queue.
+    /// The units above that have packets in a queue, by queue: an index.
     pub(super) waiting: BTreeSet<(Queue, Unit)>,
-    /// The last number given to what was opened.
+    /// The last number given to a block or page that was opened.
     pub(super) epoch: u64,
     pub(super) verifier: Verifier,
     pub(super) rejected: BTreeMap<u64, Vec<RejectedBlock>>,
@@ -44,7 +44,7 @@ pub(in crate::subscriber) struct Download {
     pub(in crate::subscriber) outboard: Option<Outboard>,
 }
 
-/// What packets are of, in the order in which they are asked for: pages from the top down.
+/// What a packet is a part of. Units are asked for in this order, pages from the top down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::subscriber) enum Unit {
     Meta,
@@ -123,7 +123,7 @@ impl Download {
         self.open.len()
     }
 
-    /// Bounds which blocks are handed out.
+    /// Sets the block from which on nobody is asked for any.
     pub(in crate::subscriber) const fn set_horizon(&mut self, end_block: u64) {
         self.horizon = end_block;
     }
@@ -133,7 +133,7 @@ impl Download {
         self.unrequested.len_below(self.horizon)
     }
 
-    /// Whether every block is verified, and known what it is if that was asked.
+    /// Whether every block is verified, and the META is here if it was wanted.
     pub(in crate::subscriber) fn is_complete(&self) -> bool {
         self.blocks_left() == 0 && self.meta.is_none()
     }
