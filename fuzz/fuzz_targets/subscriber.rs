@@ -11,7 +11,7 @@ use algo::{Machine as _, Output, Span, Time};
 use libfuzzer_sys::fuzz_target;
 use mmtp::ContentId;
 use mmtp::id::BLOCK_BYTES;
-use mmtp::publisher::{ContentInfo, ContentStore, Publisher, Reply, ReplyBody};
+use mmtp::publisher::{ContentInfo, ContentStore, Publisher};
 use mmtp::subscriber::{Event, Input, PathConfig, PathState, Subscriber};
 use mmtp::tree::{self, Outboard};
 use mmtp::wire::{self, Cookie, Packet, RangeKind, Reason};
@@ -45,35 +45,6 @@ impl ContentStore for Shelf {
     fn info(&self, root: &[u8; 32]) -> Option<ContentInfo<'_>> {
         let id = self.0.1.id();
         (id.root == *root).then_some(ContentInfo { id, name: b"shelf", collection: false })
-    }
-}
-
-/// The packets of a reply, as a world makes them.
-fn packets(shelf: Shelf, reply: &Reply) -> Vec<Vec<u8>> {
-    let (bytes, tree) = shelf.0;
-    match &reply.body {
-        ReplyBody::Packet(bytes) => vec![bytes.clone()],
-        ReplyBody::Hashes { tag, level, first, count, .. } => {
-            let mut out = Vec::new();
-            wire::emit_hashes(
-                &mut out,
-                *tag,
-                *level,
-                *first,
-                tree.cvs(*level, *first, *count).expect("there"),
-            );
-            vec![out]
-        }
-        ReplyBody::Chunks { tag, content, cut, first, count } => (*first..*first + u64::from(*count))
-            .map(|n| {
-                let (block, offset, len) = content.chunk_extent(n, *cut).expect("there");
-                let start = block as usize * BLOCK_BYTES + offset;
-                let mut out = Vec::new();
-                let wire_len = content.chunk_wire_len(n, *cut).expect("there");
-                wire::emit_data(&mut out, *tag, *cut, n, &bytes[start..start + len], wire_len);
-                out
-            })
-            .collect(),
     }
 }
 
@@ -209,11 +180,12 @@ impl World {
     fn serve(&mut self, path: usize, request: &[u8]) -> Vec<Vec<u8>> {
         let home: SocketAddr = ([192, 0, 2, 1], 9).into();
         let (source, mtu) = self.paths[path];
+        let (bytes, tree) = self.shelf.0;
         let publisher = &mut self.sources[source].publisher;
         let mut out = Vec::new();
         publisher.handle(self.now, (home, request));
         while let Output::Send(reply) = publisher.poll(self.now) {
-            out.extend(packets(self.shelf, &reply));
+            out.extend(reply.body.packets(|_| tree, |_, range| &bytes[range]));
         }
         out.retain(|packet| packet.len() <= mtu);
         out

@@ -9,7 +9,8 @@
 //! [`SlowStart`] (how slow start grows and ends) and a [`CongestionAvoidance`] (how the window moves in
 //! congestion avoidance and what a loss leaves). [`ALGORITHMS`] is the table of all rules, [`SLOW_STARTS`]
 //! that of the slow starts; any name of the one goes with any of the other: `lia+hystart`. Command lines,
-//! scenario files and documentation are made from these tables. ARCHITECTURE.md says how to add one.
+//! scenario files and documentation are made from these tables. `crates/algo/README.md` says how to
+//! add one.
 //!
 //! Nothing here allocates, panics or uses floating point: the same code runs inside the kernel.
 

@@ -1,4 +1,5 @@
-//! The command line: each option is defined here once; help, manual pages and completions come from it.
+//! The command line: all commands, and the options of those that have no file of arguments of their own. An
+//! option is declared once; help, manual pages and completions come from that.
 
 mod http_options;
 

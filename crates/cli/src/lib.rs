@@ -1,13 +1,13 @@
 //! The `anabranch` command as a library, so that tests and fuzzers reach its parts.
 //!
-//! **Purpose.** What people touch: options, files, the live view, the loops that join machines, sockets and
-//! disks.
+//! **Purpose.** What people touch: options, files, the live view, exit statuses. The work is done by
+//! `anabranch`, whose loops join machines, sockets and disks.
 //!
 //! **Non-goals.** No protocol and no decision lives here (`mmtp`, `algo`). This is no stable API: the stable
 //! interface is the command line, its exit status and its JSON.
 //!
 //! **Map.**
-//! * [`args`]: every option, defined once; [`man`] makes pages and completions of it; [`exit`]: exit status.
+//! * [`args`]: the commands and most options; [`man`]: pages and completions of them; [`exit`]: exit status.
 //! * [`serve`]: the source.
 //! * [`get`]: options to a request of the library, which does the work; [`view`]: what the user sees;
 //!   [`wording`]: the library's messages with the names of options.

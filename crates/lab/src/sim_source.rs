@@ -1,9 +1,10 @@
 //! A source in a simulation: a publisher, its bytes, and the faults that it may have.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 
 use algo::{Machine, Output, Time};
-use mmtp::id::BLOCK_BYTES;
+use mmtp::id::{BLOCK_BYTES, ContentId};
 use mmtp::publisher::{Publisher, ReplyBody};
 use mmtp::wire;
 use sim::Rng;
@@ -101,43 +102,19 @@ impl SimSource {
     fn packets(&mut self, body: ReplyBody) -> Vec<Vec<u8>> {
         let Self { publisher, misbehaviour, rng, .. } = self;
         let store = publisher.store();
-        let mut packets = match body {
-            ReplyBody::Packet(bytes) => vec![bytes],
-            ReplyBody::Chunks { tag, content: id, cut, first, count } => {
-                let Some(content) = store.find(&id) else { return Vec::new() };
-                let chunks = first..first + u64::from(count);
-                let packet = |chunk| {
-                    let (block, offset, len) = id.chunk_extent(chunk, cut)?;
-                    let mut payload = content.block(block).get(offset..offset + len)?.to_vec();
-                    spoil(
-                        *misbehaviour,
-                        rng,
-                        content,
-                        block * BLOCK_BYTES as u64 + offset as u64,
-                        &mut payload,
-                    );
-                    let wire_len = id.chunk_wire_len(chunk, cut)?;
-                    let mut out = Vec::with_capacity(wire::DATA_HEADER + wire_len);
-                    wire::emit_data(&mut out, tag, cut, chunk, &payload, wire_len);
-                    Some(out)
-                };
-                chunks.filter_map(packet).collect()
-            }
-            ReplyBody::Hashes { tag, content: id, level, first, count } => {
-                let cvs = store.find(&id).and_then(|content| content.outboard().cvs(level, first, count));
-                let mut cvs = cvs.unwrap_or_default().to_vec();
-                if *misbehaviour == Misbehaviour::WrongHashes
-                    && let Some(cv) = cvs.last_mut()
-                {
-                    cv[0] ^= 1;
-                }
-                let mut out = Vec::new();
-                if !cvs.is_empty() {
-                    wire::emit_hashes(&mut out, tag, level, first, &cvs);
-                }
-                vec![out]
-            }
+        let find = |id: &ContentId| store.find(id).expect("a publisher answers for what it has");
+        let wrong = *misbehaviour == Misbehaviour::WrongHashes && matches!(body, ReplyBody::Hashes { .. });
+        let read = |id: &ContentId, range: Range<usize>| {
+            let (content, block) = (find(id), range.start / BLOCK_BYTES);
+            let at = range.start % BLOCK_BYTES;
+            let mut payload = content.block(block as u64)[at..at + range.len()].to_vec();
+            spoil(*misbehaviour, rng, content, range.start as u64, &mut payload);
+            payload
         };
+        let mut packets = body.packets(|id| find(id).outboard(), read);
+        if wrong && let Some(last_cv) = packets.iter_mut().find_map(|packet| packet.last_chunk_mut::<32>()) {
+            last_cv[0] ^= 1;
+        }
         if *misbehaviour == Misbehaviour::Garbage {
             packets.iter_mut().for_each(|packet| garble(rng, packet));
         }

@@ -4,6 +4,8 @@
 
 #[path = "tidy/circles.rs"]
 mod circles;
+#[path = "tidy/documents.rs"]
+mod documents;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -291,6 +293,11 @@ fn documents_are_short() {
     let lines = read("ARCHITECTURE.md").lines().count();
     let max = ARCHITECTURE_LINES_MAX;
     assert!((1..=max).contains(&lines), "ARCHITECTURE.md: {lines} lines, at most {max}");
+}
+
+#[test]
+fn documents_name_what_exists() {
+    report("documents name what exists", &documents::dead_references(&files()));
 }
 
 #[test]

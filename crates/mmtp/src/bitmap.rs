@@ -31,7 +31,7 @@ impl Bitmap {
         self.change(block, |word, bit| word & !bit)
     }
 
-    /// Whether that changes it.
+    /// Replaces the word of `block`, which `to` makes of it and the block's bit; whether it is another then.
     fn change(&mut self, block: u64, to: impl Fn(u64, u64) -> u64) -> bool {
         let Some(word) = usize::try_from(block / 64).ok().and_then(|word| self.words.get_mut(word)) else {
             return false;

@@ -10,13 +10,13 @@ use crate::id::{ContentId, LENGTH_MAX};
 
 /// The first line of every manifest.
 pub const MAGIC: &[u8] = b"anabranch collection 1\n";
-/// Bytes of a manifest.
+/// The most bytes of a manifest.
 pub const MANIFEST_MAX: usize = 64 << 20;
-/// Files of a collection.
+/// The most files of a collection.
 pub const ENTRIES_MAX: usize = 1_000_000;
-/// Bytes of a path: what Linux takes, less its final NUL.
+/// The most bytes of a path: what Linux takes, less its final NUL.
 pub const PATH_MAX: usize = 4_095;
-/// Bytes of one component of a path.
+/// The most bytes of one component of a path.
 pub const COMPONENT_MAX: usize = 255;
 
 /// Mode bit 0: executable.
@@ -31,7 +31,7 @@ pub struct Entry {
     pub path: Vec<u8>,
     /// Whether it may be executed.
     pub executable: bool,
-    /// What.
+    /// Its content.
     pub id: ContentId,
 }
 
@@ -94,7 +94,7 @@ impl Collection {
     /// A collection of these files, in any order.
     ///
     /// # Errors
-    /// Why they are none.
+    /// Why these files are no collection.
     pub fn new(mut entries: Vec<Entry>) -> Result<Self, CollectionError> {
         entries.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         check(&entries)?;
@@ -104,7 +104,7 @@ impl Collection {
     /// Reads a manifest.
     ///
     /// # Errors
-    /// Why it is none.
+    /// Why the bytes are no manifest.
     pub fn parse(bytes: &[u8]) -> Result<Self, CollectionError> {
         if bytes.len() > MANIFEST_MAX {
             return Err(CollectionError::TooLong);

@@ -14,7 +14,7 @@ use algo::{Machine, Output, Time};
 
 use crate::cookie::{AMPLIFICATION, CookieKey};
 use crate::id::{BLOCK_BYTES, ChunksPerBlock, ContentId};
-use crate::tree;
+use crate::tree::{self, Outboard};
 use crate::wire::{self, Packet, ParseError, Range, RangeKind, Reason, Request};
 
 /// Packets one request may be answered with; what it asks beyond is not sent.
@@ -50,11 +50,11 @@ impl<T: ContentStore + ?Sized> ContentStore for &T {
 /// A packet, or several of the same kind, to one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// Where to.
+    /// The receiver's address.
     pub to: SocketAddr,
     /// Whether to send with ECT(0) (RFC 3168), so that the network can mark instead of drop.
     pub ect: bool,
-    /// What.
+    /// What to send.
     pub body: ReplyBody,
 }
 
@@ -90,6 +90,38 @@ pub enum ReplyBody {
         /// How many, at most [`tree::PACKET_CVS`].
         count: usize,
     },
+}
+
+impl ReplyBody {
+    /// The packets, as a world makes them that has contents in memory: `tree` finds the hash tree of one,
+    /// `read` bytes of it.
+    pub fn packets<'a, B: AsRef<[u8]>>(
+        self,
+        tree: impl FnOnce(&ContentId) -> &'a Outboard,
+        mut read: impl FnMut(&ContentId, std::ops::Range<usize>) -> B,
+    ) -> Vec<Vec<u8>> {
+        match self {
+            Self::Packet(packet) => vec![packet],
+            Self::Hashes { tag, content, level, first, count } => {
+                let mut packet = Vec::new();
+                let cvs = tree(&content).cvs(level, first, count).expect("a publisher names what exists");
+                wire::emit_hashes(&mut packet, tag, level, first, cvs);
+                vec![packet]
+            }
+            Self::Chunks { tag, content, cut, first, count } => {
+                let packet = |chunk| {
+                    let (block, offset, len) = content.chunk_extent(chunk, cut)?;
+                    let (start, wire_len) =
+                        (block as usize * BLOCK_BYTES + offset, content.chunk_wire_len(chunk, cut)?);
+                    let mut packet = Vec::with_capacity(wire::DATA_HEADER + wire_len);
+                    let bytes = read(&content, start..start + len);
+                    wire::emit_data(&mut packet, tag, cut, chunk, bytes.as_ref(), wire_len);
+                    Some(packet)
+                };
+                (first..first + u64::from(count)).filter_map(packet).collect()
+            }
+        }
+    }
 }
 
 /// What went through a publisher.

@@ -16,7 +16,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encod
 use crate::collection::{COMPONENT_MAX, is_file_name};
 use crate::id::{ContentId, LENGTH_MAX, RootError, parse_root};
 
-/// Bytes of a URI.
+/// The most bytes of a URI.
 pub const URI_MAX: usize = 8 * 1024;
 
 const SCHEME: &str = "anabranch:";
@@ -29,7 +29,7 @@ const RESERVED_BUT_COLON: &AsciiSet = &RESERVED.remove(b':');
 /// A content and where to get it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Uri {
-    /// What.
+    /// The content.
     pub id: ContentId,
     /// The name that it should have on disk; a valid file name (see
     /// [`is_file_name`]), any bytes besides that, perhaps not UTF-8.
@@ -59,7 +59,7 @@ pub enum UriError {
     Character(char),
     /// Without `anabranch:` in front.
     Scheme,
-    /// With a name of the content that is none.
+    /// With a content's name that cannot be read.
     Root(RootError),
     /// Without a length.
     NoLength,
@@ -69,7 +69,7 @@ pub enum UriError {
     Twice(&'static str),
     /// With a `%` in this parameter that two hexadecimal digits do not follow.
     Percent(String),
-    /// With a file name that is none.
+    /// With a name that is no file name.
     Name,
     /// With a value for `dir`, which has none.
     Dir(String),

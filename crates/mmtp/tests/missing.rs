@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use algo::control::Algorithm;
 use algo::{Machine as _, Output, Span, Time};
 use mmtp::id::BLOCK_BYTES;
-use mmtp::publisher::{ContentInfo, ContentStore, Publisher, Reply, ReplyBody};
+use mmtp::publisher::{ContentInfo, ContentStore, Publisher, Reply};
 use mmtp::subscriber::{DownloadId, Event, Input, PathConfig, PathId, SourceId, Subscriber};
 use mmtp::tree::{Outboard, PACKET_CVS};
 use mmtp::wire::{self, Packet, RangeKind};
@@ -27,25 +27,7 @@ impl Shelf {
 
     /// The packets of a reply, as a world makes them.
     fn packets(&self, reply: Reply) -> Vec<Vec<u8>> {
-        match reply.body {
-            ReplyBody::Packet(bytes) => vec![bytes],
-            ReplyBody::Hashes { tag, content, level, first, count } => {
-                let mut out = Vec::new();
-                let cvs = self.get(&content.root).1.cvs(level, first, count).expect("they exist");
-                wire::emit_hashes(&mut out, tag, level, first, cvs);
-                vec![out]
-            }
-            ReplyBody::Chunks { tag, content, cut, first, count } => (first..first + u64::from(count))
-                .map(|n| {
-                    let (block, offset, len) = content.chunk_extent(n, cut).expect("it exists");
-                    let start = block as usize * BLOCK_BYTES + offset;
-                    let bytes = &self.get(&content.root).0[start..start + len];
-                    let mut out = Vec::new();
-                    wire::emit_data(&mut out, tag, cut, n, bytes, content.chunk_wire_len(n, cut).unwrap());
-                    out
-                })
-                .collect(),
-        }
+        reply.body.packets(|id| &self.get(&id.root).1, |id, range| &self.get(&id.root).0[range])
     }
 }
 

@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 
 use algo::control::Algorithm;
 use algo::{Machine as _, Output, Span, Time};
+use mmtp::ContentId;
 use mmtp::id::BLOCK_BYTES;
-use mmtp::publisher::{ContentInfo, ContentStore, Publisher, Reply, ReplyBody};
+use mmtp::publisher::{ContentInfo, ContentStore, Publisher};
 use mmtp::subscriber::{Event, Input, PathConfig, Subscriber};
 use mmtp::tree::Outboard;
-use mmtp::{ContentId, wire};
 
 struct Shelf<'a> {
     bytes: &'a [u8],
@@ -20,29 +20,6 @@ impl ContentStore for Shelf<'_> {
     fn info(&self, root: &[u8; 32]) -> Option<ContentInfo<'_>> {
         let id = self.tree.id();
         (id.root == *root).then_some(ContentInfo { id, name: b"shelf", collection: false })
-    }
-}
-
-/// The packets of a reply, as a world makes them.
-fn packets(shelf: &Shelf<'_>, reply: &Reply) -> Vec<Vec<u8>> {
-    match &reply.body {
-        ReplyBody::Packet(bytes) => vec![bytes.clone()],
-        ReplyBody::Hashes { tag, level, first, count, .. } => {
-            let mut out = Vec::new();
-            let cvs = shelf.tree.cvs(*level, *first, *count).expect("the publisher asks for what exists");
-            wire::emit_hashes(&mut out, *tag, *level, *first, cvs);
-            vec![out]
-        }
-        ReplyBody::Chunks { tag, content, cut, first, count } => (*first..*first + u64::from(*count))
-            .map(|n| {
-                let (block, offset, len) = content.chunk_extent(n, *cut).expect("it exists");
-                let start = block as usize * BLOCK_BYTES + offset;
-                let mut out = Vec::new();
-                let wire_len = content.chunk_wire_len(n, *cut).expect("it exists");
-                wire::emit_data(&mut out, *tag, *cut, n, &shelf.bytes[start..start + len], wire_len);
-                out
-            })
-            .collect(),
     }
 }
 
@@ -98,7 +75,8 @@ fn fetch_with(
                 if up {
                     publishers[path].handle(now, (home, &bytes));
                     while let Output::Send(reply) = publishers[path].poll(now) {
-                        for packet in packets(publishers[path].store(), &reply) {
+                        let shelf = publishers[path].store();
+                        for packet in reply.body.packets(|_| shelf.tree, |_, range| &shelf.bytes[range]) {
                             wires.push_back((now + Span::from_millis(5), path, false, packet));
                         }
                     }

@@ -4,10 +4,8 @@ use std::net::SocketAddr;
 
 use algo::{Machine as _, Output, Time};
 use mmtp::ContentId;
-use mmtp::id::BLOCK_BYTES;
-use mmtp::publisher::{ContentInfo, ContentStore, Publisher, ReplyBody};
+use mmtp::publisher::{ContentInfo, ContentStore, Publisher};
 use mmtp::tree::Outboard;
-use mmtp::wire;
 
 struct Offer(ContentId);
 
@@ -36,26 +34,7 @@ impl MemorySource {
         self.publisher.handle(now, (from, request));
         let mut packets = Vec::new();
         while let Output::Send(reply) = self.publisher.poll(now) {
-            match reply.body {
-                ReplyBody::Packet(packet) => packets.push(packet),
-                ReplyBody::Hashes { tag, level, first, count, .. } => {
-                    let mut packet = Vec::new();
-                    let cvs = self.tree.cvs(level, first, count).expect("chaining values");
-                    wire::emit_hashes(&mut packet, tag, level, first, cvs);
-                    packets.push(packet);
-                }
-                ReplyBody::Chunks { tag, content, cut, first, count } => {
-                    packets.extend((first..first + u64::from(count)).map(|chunk| {
-                        let (block, offset, len) = content.chunk_extent(chunk, cut).expect("a chunk");
-                        let wire_len = content.chunk_wire_len(chunk, cut).expect("a chunk");
-                        let start = block as usize * BLOCK_BYTES + offset;
-                        let mut packet = Vec::new();
-                        let bytes = &self.bytes[start..start + len];
-                        wire::emit_data(&mut packet, tag, cut, chunk, bytes, wire_len);
-                        packet
-                    }));
-                }
-            }
+            packets.extend(reply.body.packets(|_| &self.tree, |_, range| &self.bytes[range]));
         }
         packets
     }

@@ -31,7 +31,7 @@ pub enum Input<'a> {
         /// Which path.
         path: PathId,
     },
-    /// It is there (again).
+    /// The path's interface and address are there (again).
     Up {
         /// Which path.
         path: PathId,
@@ -109,20 +109,20 @@ pub enum Event {
     },
 }
 
-/// One path, as numbers to show.
+/// The numbers of one path, to show.
 #[derive(Clone, Copy, Debug)]
 pub struct PathReport {
     /// Its source.
     pub source: SourceId,
     /// Its friendliness group: as given, or as detected.
     pub group: u32,
-    /// Where it stands.
+    /// Its state.
     pub state: PathState,
     /// Smoothed RTT; zero before the first sample.
     pub srtt: Span,
     /// Congestion window in packets.
     pub cwnd: u32,
-    /// Packets asked for and not here.
+    /// Packets that were asked for and have not arrived.
     pub in_flight: u32,
     /// Payload bytes of a packet.
     pub chunk_bytes: usize,

@@ -4,9 +4,9 @@
 //! verified. A **chunk** of an open block is here, in flight, or in one queue, which says who asks for it
 //! next. So is a packet of a page of hashes, and the META. Paths keep what their requests asked for, by which
 //! an answer or a loss is told here, and which download their blocks are of; nothing else is kept twice.
-//! [`Download::check`] says whether all that is true.
+//! [`Download::check`] says whether these states hold.
 //!
-//! Marking and asking are one: [`Download::request`] is called by the request that has room for the packet.
+//! A packet is marked as in flight by the request that has room for it, which calls [`Download::request`].
 //!
 //! **Attempts.** A block that is begun anew has nothing in flight, though packets of the earlier attempt may
 //! still come. So every block and page gets a number when it is opened, requests carry the last one given,

@@ -1,4 +1,4 @@
-//! The contents that are not complete. Of those that are, nothing is kept.
+//! The downloads that are not complete. Nothing is kept of a complete one.
 
 use std::collections::BTreeMap;
 

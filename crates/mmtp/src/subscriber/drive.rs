@@ -13,7 +13,7 @@ use super::timer::{Reason, Timer};
 use crate::wire;
 
 impl Subscriber {
-    /// A source is proven to have sent wrong bytes.
+    /// Bans a source that is proven to have sent wrong bytes.
     pub(super) fn ban(&mut self, source: SourceId, download: DownloadId, block: u64) {
         if std::mem::replace(&mut self.sources[usize::from(source)].banned, true) {
             return;
@@ -27,7 +27,7 @@ impl Subscriber {
         self.downloads.values_mut().for_each(|download| download.discard_from(source));
     }
 
-    /// Stops using a path: what it has pending and what it was to ask goes to the others.
+    /// Stops using a path: what is pending on it and what is assigned to it goes to the other paths.
     pub(super) fn close(&mut self, p: PathId, state: PathState) {
         let before = self.paths[p].state;
         self.paths[p].state = state;
@@ -78,14 +78,14 @@ impl Subscriber {
             return Timer::NEVER;
         }
         let paths = self.paths.iter().map(|path| path.next_timer(now)).min().unwrap_or(Timer::NEVER);
-        // Where nothing is under way, an interval without news can end later.
+        // Where no path has anything in flight, the detector's interval may end later: it brings no sample.
         if self.paths.iter().all(|path| path.sent_packets().in_flight() == 0) {
             return paths;
         }
         paths.min(Timer::new(self.group_detector.deadline(), Reason::Grouping))
     }
 
-    /// Declares lost what others have overtaken.
+    /// Declares packets lost that later ones have overtaken.
     fn detect(&mut self, now: Time, p: PathId) {
         let Self { paths, downloads, sources, .. } = self;
         let path = &mut paths[p];
@@ -117,7 +117,7 @@ impl Subscriber {
         self.report_state(p, before);
     }
 
-    /// A timeout, and no other attempt for as long as one takes.
+    /// Treats the path as timed out, and blocks it for one retransmission timeout.
     pub(super) fn unreachable(&mut self, now: Time, p: PathId) {
         self.timeout(now, p);
         self.paths[p].blocked_until = now + self.paths[p].rtt().rto().min(RETRY_MAX);
@@ -150,7 +150,7 @@ impl Subscriber {
             };
             self.send_request(now, p, request);
             if self.paths[p].state == PathState::Unresponsive {
-                // It has what it is tried with; the rest of that block must not wait for it.
+                // This request is all that the path is tried with; the rest of its block is for other paths.
                 self.unassign(p);
             }
         }
@@ -226,7 +226,8 @@ impl Machine for Subscriber {
             }
             self.drive(now);
             self.dirty = false;
-            // It may be due already: a loss can end the patience with reordering, which ends others at once.
+            // The next timer may be due already: a loss can make the path forget reordering, so that other
+            // packets count as lost at once.
             let next = self.next_timer(now);
             let served = std::mem::replace(&mut self.timer, next);
             debug_assert!(self.timer.at > now || self.timer != served, "{served:?} is not served");

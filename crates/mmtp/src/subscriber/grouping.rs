@@ -24,7 +24,7 @@ pub enum Grouping {
 pub(super) struct GroupDetector {
     pub(super) mode: Grouping,
     pub(super) detector: Detector,
-    /// Numbers are to be given anew.
+    /// The groups are to be numbered anew.
     pub(super) stale: bool,
 }
 
@@ -34,15 +34,15 @@ impl GroupDetector {
         debug_assert!(index.is_some(), "as many places as paths");
     }
 
-    /// The path is in another network now, perhaps.
+    /// Forgets what is known of a path, which may be in another network now.
     pub(super) fn reset_path(&mut self, p: PathId) {
         self.detector.reset(p);
         // A path that restarts is in the group it was made with.
         self.stale = self.mode == Grouping::Auto;
     }
 
-    /// The first packet of an answer came so long after the request. Those behind it have waited for each
-    /// other too, which says nothing about the path.
+    /// The first packet of an answer took `took` from its request on. The packets behind it are no samples:
+    /// their delay has the time of the packets before them in it.
     pub(super) fn sample(&mut self, p: PathId, now: Time, took: Span) {
         if self.mode == Grouping::Auto {
             self.detector.sample(p, now, took);

@@ -27,15 +27,15 @@ pub(super) enum Item {
 /// Whether something is still missing, as seen by one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
-    /// It is, and this source may send it.
+    /// It is missing, and this source may send it.
     ThisSource,
-    /// It is, and only another source may send it.
+    /// It is missing, and only another source may send it.
     OtherSource,
-    /// It is not.
+    /// It is not missing.
     None,
 }
 
-/// Who asks for what is not in flight, and when: in this order.
+/// Where a packet waits that is missing and not in flight: who asks for it next. A path asks in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Queue {
     /// The path on which it was lost for the first time.
@@ -46,13 +46,13 @@ pub(super) enum Queue {
     First(PathId),
 }
 
-/// What becomes of a packet that is no longer expected on path `PathId`.
+/// Why a packet is no longer expected on a path, and so who asks for it next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GiveUp {
-    /// It was lost: the path asks again, the second time any path.
+    /// It was lost: this path asks for it again; if that is lost too, any path.
     Lost(PathId),
-    /// The path does not answer, or will not: any path asks.
+    /// The path does not answer, or its source refuses: any path asks for it.
     Elsewhere,
-    /// The source wants it asked in another form: the path asks again at once.
+    /// The source wants another cookie in the request: this path asks for it again at once.
     Again(PathId),
 }

@@ -10,11 +10,11 @@ use algo::{Span, Time};
 use crate::id::ChunksPerBlock;
 use crate::wire::DATA_HEADER;
 
-/// RFC 8899 §5.1.2, MAX_PROBES: tries a size.
+/// How often each size is tried (RFC 8899 §5.1.2, MAX_PROBES).
 const PROBES_MAX: u8 = 3;
-/// RFC 8899 §5.1.1, PMTU_RAISE_TIMER: when sizes that failed, or were taken back, are tried again.
+/// After this time, sizes that failed or were taken back are tried again (RFC 8899 §5.1.1, PMTU_RAISE_TIMER).
 const RAISE_AFTER: Span = Span::from_secs(600);
-/// Cuts from fine to coarse, as (packets a block). 1,024 B is as long as a packet of hashes, the least that a
+/// Cuts from fine to coarse, in packets a block. 1,024 B is as long as a packet of hashes, the least that a
 /// path must carry; 1,171 B fits an MTU of 1,280; 1,261 B leaves a tunnel 80 bytes of 1,500, 1,366 B fits
 /// 1,500; the rest is for jumbo frames and loopback.
 const LADDER: [u8; 7] = [16, 14, 13, 12, 4, 2, 1];

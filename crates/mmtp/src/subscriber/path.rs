@@ -20,7 +20,7 @@ pub(super) const REQUEST_PACKETS_MAX: u32 = 64;
 /// Timeouts in a row after which packets are tried smaller (RFC 8899 §4.3).
 const BLACK_HOLE_TIMEOUTS: u32 = 2;
 
-/// Packets that any socket is taken to hold.
+/// Packets that the buffer of any socket is assumed to hold.
 const RECEIVE_LIMIT_MIN: u32 = 16;
 
 /// Where a subflow stands.
@@ -48,7 +48,7 @@ impl PathState {
 /// What one request asked for.
 pub(super) struct PendingRequest {
     pub(super) download: DownloadId,
-    /// The last number that the download had given by then: see [`super::download`].
+    /// The last number that the download had given to a block or page by then: see [`super::download`].
     pub(super) epoch: u64,
     pub(super) tag: u64,
     pub(super) ranges: Vec<Range>,
@@ -154,13 +154,13 @@ pub(super) struct Path {
     pub(super) source: SourceId,
     pub(super) group: u32,
     pub(super) state: PathState,
-    /// Its window, its estimator, what it has in flight and when that is overdue.
+    /// Its window, its RTT estimator, what it has in flight and when that is overdue.
     pub(super) subflow: Subflow<PendingRequest>,
     pub(super) tags: BTreeMap<u64, u64>,
     /// The download of which it has blocks assigned, or a block begun.
     pub(super) fetches: Option<DownloadId>,
     pub(super) cookie: Option<Cookie>,
-    /// When that came.
+    /// When the cookie came.
     pub(super) cookie_at: Time,
     /// Cookies in a row that answered requests with the newest one.
     pub(super) cookies_ignored: u32,
@@ -170,9 +170,9 @@ pub(super) struct Path {
     pub(super) blocked_until: Time,
     /// A probe request is due, over the window if need be.
     pub(super) probe_due: bool,
-    /// Content has arrived in packets of today's size.
+    /// Content has arrived in packets of the size used now.
     data_fits: bool,
-    /// Without content in between.
+    /// Timeouts in a row, with no content between them.
     consecutive_timeouts: u32,
     config: PathConfig,
 }
@@ -247,7 +247,8 @@ impl Path {
         u32::try_from(buffer as u64 + 2 * path).unwrap_or(u32::MAX).max(RECEIVE_LIMIT_MIN)
     }
 
-    /// Packets worth a request: fewer are left to gather, so that both ends can work in batches.
+    /// How much room makes a request worth sending: with less, the path waits for more, so that both ends
+    /// work in batches.
     pub(super) fn quantum(&self) -> u32 {
         (self.cwnd() / 8).clamp(1, 48)
     }
@@ -293,14 +294,14 @@ impl Path {
         }
     }
 
-    /// `acked` packets arrived, up to sequence number `seq`. Requests wait for a quantum of room, so a window
-    /// counts as used from there on. Answers come in rows: they are gathered already.
+    /// `acked` packets arrived, up to sequence number `seq`. Requests wait for a quantum of room, so the
+    /// window counts as used up when less than that is free. The caller has gathered the packets of a batch.
     pub(super) fn acked(&mut self, now: Time, acked: u32, seq: u64, group: &Group<'_>) {
         let rule = AckRule { slack: self.quantum(), coalesce: false };
         self.subflow.acked(now, acked, seq, None, rule, group);
     }
 
-    /// A path that does not answer is not probed, and tried again often enough.
+    /// A path that does not answer is not probed, but tried again at least every [`RETRY_MAX`].
     fn patience(&self) -> Patience {
         let answers = self.state == PathState::Open;
         let rto_max = if answers { Span::MAX } else { RETRY_MAX };

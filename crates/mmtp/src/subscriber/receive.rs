@@ -16,7 +16,7 @@ use crate::wire::{self, Packet, Reason};
 const COOKIES_IGNORED_MAX: u32 = 3;
 
 impl Subscriber {
-    /// UDP payloads on path `p`.
+    /// UDP payloads arrived on path `p`.
     pub(super) fn datagrams(&mut self, now: Time, p: PathId, bytes: &[u8], stride: usize, marked: bool) {
         let Some(path) = self.paths.get(p) else { return };
         if path.state.is_unusable() {
@@ -29,7 +29,7 @@ impl Subscriber {
                 Err(_) => self.paths[p].counters.malformed += 1,
             }
             if self.paths[p].state == PathState::Closed {
-                // Banned by this packet: discard the banned source's other packets as well.
+                // This packet got its source banned: discard the source's other packets as well.
                 return;
             }
         }
@@ -79,7 +79,7 @@ impl Subscriber {
                 return self.cookie(now, p, id, *cookie);
             }
             Packet::Refuse { reason, retry_ms, .. } => {
-                // Told twice, it must not keep what is pending from its timeout either.
+                // A second refusal of the same request must not keep what is pending from its timeout either.
                 rx.answered |= self.refused(now, p, id, *reason, *retry_ms);
                 return;
             }
@@ -92,7 +92,7 @@ impl Subscriber {
             path.counters.stray += 1;
             return;
         };
-        // What cannot be the answer counts as none: it stays pending, is lost and is asked again.
+        // A packet that cannot be the answer is no answer: what was asked stays pending until it is lost.
         if self.downloads.get(download).is_some_and(|state| !state.is_well_formed(packet)) {
             path.counters.malformed += 1;
             return;
@@ -142,7 +142,7 @@ impl Subscriber {
         self.apply(download, result);
     }
 
-    /// What an arrival led to.
+    /// Reports what an arrival led to: verified blocks, bans, the end of a download.
     pub(super) fn apply(&mut self, download: DownloadId, result: IngestResult) {
         for (block, bytes, cv) in result.verified {
             self.events.push_back(Event::Block { download, block, bytes, cv });
@@ -173,17 +173,17 @@ impl Subscriber {
         }
         path.cookies_ignored += u32::from(newest);
         if path.cookies_ignored >= COOKIES_IGNORED_MAX {
-            // Whatever it is told, it asks for another proof: others have to do its work.
+            // The source asks for another proof whatever cookie it is sent: other paths have to do its work.
             path.cookies_ignored = 0;
             return self.unreachable(now, p);
         }
         self.cancel(p, id, GiveUp::Again(p));
         let path = &mut self.paths[p];
-        // A source that forgets every time is not asked as fast as it answers.
+        // A source that forgets its cookie every time must not be asked as fast as it answers.
         path.blocked_until = now + path.rtt().srtt().max(Span::from_millis(10));
     }
 
-    /// What request `id` has outstanding is not expected any more; of which download, and how many packets.
+    /// Gives up what request `id` has outstanding. Returns its download and how many packets that were.
     fn cancel(&mut self, p: PathId, id: u64, how: GiveUp) -> Option<(DownloadId, u32)> {
         let Self { paths, downloads, sources, .. } = self;
         let source = &sources[usize::from(paths[p].source)];
@@ -218,10 +218,10 @@ impl Subscriber {
     }
 }
 
-/// What one handful of datagrams brought.
+/// What the datagrams of one [`Input`](super::Input) brought.
 #[derive(Default)]
 struct RxSummary {
-    /// The tag looked up last, and its request: answers come in rows.
+    /// The tag looked up last, and its request: most packets answer the same request as the one before.
     last: Option<(u64, u64)>,
     answered: bool,
     data: bool,

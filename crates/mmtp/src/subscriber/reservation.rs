@@ -75,7 +75,7 @@ impl Subscriber {
         }
     }
 
-    /// Blocks of a content that somebody may be asked for and nobody has been.
+    /// Blocks of a content that are not assigned to anybody and may be assigned now: those below the horizon.
     #[must_use]
     pub fn blocks_unrequested(&self, download: DownloadId) -> u64 {
         self.downloads.get(download).map_or(0, Download::blocks_unrequested)
@@ -87,7 +87,7 @@ impl Subscriber {
         self.downloads.get(download).is_some_and(|download| !download.is_done(block))
     }
 
-    /// A whole block came from `source`, reserved or not; whether it was taken, rightly or not.
+    /// A whole block came from `source`, reserved or not. Returns whether it was taken, be it right or wrong.
     pub fn insert_block(&mut self, source: SourceId, download: DownloadId, block: u64, bytes: &[u8]) -> bool {
         let state = self.downloads.get_mut(download);
         let Some(result) = state.and_then(|state| state.insert_block(source, block, bytes)) else {
@@ -120,7 +120,7 @@ impl Subscriber {
                 let fits = free > 0
                     && only.is_none_or(|only| only == download)
                     && !self.cannot_provide(source, download);
-                // The block that it has begun counts too.
+                // The block that the path has begun counts too.
                 let begun = state.next_waiting(Queue::First(q), None).is_some();
                 let theirs = self.paths[q].rate_bytes();
                 let bytes = (free + u64::from(begun)).saturating_mul(BLOCK_BYTES as u64);
@@ -138,6 +138,6 @@ impl Subscriber {
 pub(super) struct Slowest {
     pub(super) path: PathId,
     pub(super) download: DownloadId,
-    /// Blocks, from the end.
+    /// Blocks to take over, from the end of what is assigned to it.
     pub(super) share: u64,
 }

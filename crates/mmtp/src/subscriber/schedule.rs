@@ -3,8 +3,8 @@
 //! In order: what expired on this path; what expired twice anywhere; the rest of the block that it has begun;
 //! the blocks assigned to it; the next segment that nobody has been asked for; a part of the assignment of
 //! the path that would need longest for it; and in the last round trip a second copy of what is pending where
-//! it would arrive later. Which of that there is, each [`Download`] knows of itself. A request is of one
-//! download, the first that has something.
+//! it would arrive later. Each [`Download`] knows which of these it has. A request is of one download, the
+//! first that has something.
 
 use algo::Time;
 
@@ -17,7 +17,7 @@ use crate::id::ChunksPerBlock;
 use crate::publisher::REPLY_BYTES_MAX;
 use crate::wire::{COOKIE_PACKET, DATA_HEADER, NAME_MAX, PREFIX, RANGES_MAX, Range, RangeKind};
 
-/// Of whom a packet of which download is asked.
+/// Which source a packet is asked of, and for which download.
 #[derive(Clone, Copy)]
 struct Asking {
     download: DownloadId,
@@ -61,13 +61,13 @@ impl RequestBuilder {
             && self.ranges.len() < RANGES_MAX
     }
 
-    /// Whether the answer has this packet already.
+    /// Whether the request asks for this packet already.
     fn contains(&self, download: DownloadId, item: Item) -> bool {
         self.download == Some(download) && path::index(&self.ranges, item).is_some()
     }
 
-    /// Asks `source` for one packet more, if there is room; false if not, and then nothing has changed. What
-    /// is there already is not asked twice: one of the two would count as lost for ever.
+    /// Asks `source` for one packet more, if there is room; false if not, and then nothing has changed. A
+    /// packet that the request asks for already is not added: one of the two would count as lost for ever.
     fn push(&mut self, asking: Asking, state: &mut Download, item: Item) -> bool {
         let Asking { download, source, redundant } = asking;
         if self.contains(download, item) {
@@ -127,7 +127,7 @@ impl Subscriber {
         (request.packets > 0).then_some(request)
     }
 
-    /// The oldest thing pending on this path, once more: its answer tells whether the rest is lost.
+    /// Asks once more for the oldest packet pending on this path: its answer tells whether the rest is lost.
     fn add_probe(&mut self, p: PathId, request: &mut RequestBuilder) {
         request.packets_max = 1;
         let Self { paths, downloads, .. } = self;
@@ -146,9 +146,9 @@ impl Subscriber {
         }
     }
 
-    /// Something small, so that a path without work learns its RTT and gets a cookie, and an unresponsive
-    /// one is found out when it is back: only a path that answers may take over the work of others. One at a
-    /// time, so the next one waits for the timeout of this one.
+    /// Asks for the META, which is small, so that a path without work learns its RTT and gets a cookie, and
+    /// the return of an unresponsive one is noticed: only a path that answers may take over the work of
+    /// others. One such request at a time: the next one waits for the timeout of this one.
     fn add_keepalive(&mut self, p: PathId, request: &mut RequestBuilder) {
         if self.paths[p].sent_packets().in_flight() > 0 {
             return;
@@ -162,7 +162,7 @@ impl Subscriber {
         }
     }
 
-    /// First what expired here, then what expired twice anywhere.
+    /// Asks first for what expired on this path, then for what expired twice anywhere.
     fn add_waiting(&mut self, p: PathId, request: &mut RequestBuilder) {
         let source = self.paths[p].source;
         for queue in [Queue::Retry(p), Queue::Any] {
@@ -180,7 +180,7 @@ impl Subscriber {
         }
     }
 
-    /// What waits in one queue of one download; false if not all of it fits.
+    /// Asks for what waits in one queue of one download; false if not all of it fits.
     fn add_queue(&mut self, p: PathId, download: DownloadId, queue: Queue, to: &mut RequestBuilder) -> bool {
         let Self { paths, downloads, .. } = self;
         let (path, Some(state)) = (&paths[p], downloads.get_mut(download)) else { return true };
@@ -207,8 +207,8 @@ impl Subscriber {
         true
     }
 
-    /// Blocks in order: of the path's own assignment, else of the next segment that nobody has been asked
-    /// for, else of a part of another path's assignment.
+    /// Asks for blocks in order: of the path's own assignment, else of the next segment that nobody has been
+    /// asked for, else of a part of another path's assignment.
     fn add_assigned(&mut self, p: PathId, request: &mut RequestBuilder) {
         loop {
             let Some(download) = self.paths[p].fetches.or_else(|| self.assign(p, request.download)) else {
@@ -218,7 +218,7 @@ impl Subscriber {
             let path = &self.paths[p];
             let (cut, source, opening) = (path.mtu.cut(), path.source, path.state == PathState::Opening);
             let chunk_bytes = DATA_HEADER + cut.chunk_bytes();
-            // First the rest of the block that it has begun.
+            // First the rest of the block that the path has begun.
             if !request.has_room(download, chunk_bytes)
                 || !self.add_queue(p, download, Queue::First(p), request)
                 || !request.has_room(download, chunk_bytes)
@@ -243,8 +243,8 @@ impl Subscriber {
         }
     }
 
-    /// Assigns blocks to path `p`, which has none: of which download. `None` if there is nothing for it (of
-    /// download `only`, if given).
+    /// Assigns blocks to path `p`, which has none. Returns their download; `None` if there is nothing for the
+    /// path (of download `only`, if given).
     fn assign(&mut self, p: PathId, only: Option<DownloadId>) -> Option<DownloadId> {
         let source = self.paths[p].source;
         let first = self
@@ -269,10 +269,10 @@ impl Subscriber {
         Some(slowest.download)
     }
 
-    /// A second copy of what is pending elsewhere and would arrive later than from here. Each packet is
-    /// requested redundantly at most once until it expires, so at most what is in flight at the very end is
-    /// asked for twice. An unresponsive path may request what other unresponsive ones have pending, or a good
-    /// one would never be found out.
+    /// Asks for a second copy of what is pending on another path and would come from there later than from
+    /// here. Each packet is requested redundantly at most once until it expires, so at most what is in flight
+    /// at the very end is asked for twice. An unresponsive path may request what other unresponsive ones have
+    /// pending, or it would never be noticed that it answers again.
     fn add_redundant(&mut self, now: Time, p: PathId, request: &mut RequestBuilder) {
         let me = &self.paths[p];
         if !matches!(me.state, PathState::Open | PathState::Unresponsive) || !me.rtt().has_sample() {
@@ -311,7 +311,7 @@ impl Subscriber {
         }
     }
 
-    /// Takes back what path `p` was to fetch and has not asked for.
+    /// Takes back what is assigned to path `p` and not asked for yet.
     pub(super) fn unassign(&mut self, p: PathId) {
         self.paths[p].probe_due = false;
         self.paths[p].fetches = None;
@@ -374,7 +374,7 @@ mod tests {
 
     /// The dissertation's example of its Algorithm 1 (Fig. 4.3), in its fast form, with a block of one chunk
     /// for a packet: of 13.. the other subflow has asked 13, 15, 18 and 19, packet 14 is here, our own 16 and
-    /// 17 are pending; the window is 4. PendingRequest next: 20 and 21, and the next unrequested one is 22.
+    /// 17 are pending; the window is 4. Asked next: 20 and 21, and the next unrequested one is 22.
     #[test]
     fn the_example_of_algorithm_1() {
         let mut subscriber = Subscriber::new(&[0; 32]);
@@ -391,7 +391,7 @@ mod tests {
         }
         path.cookie = Some(wire::Cookie([0; 16]));
         path.state = PathState::Open;
-        // What is above a window of 4 has something else in flight.
+        // All but 4 packets of the window are taken by another request.
         let above = path.cwnd() - 4;
         let other = path::PendingRequest { download: 9, epoch: 0, tag: 9, ranges: Vec::new(), proven: true };
         path.sent(now, above, other);
@@ -399,7 +399,7 @@ mod tests {
         // Of one block nothing but the block itself has to be known, so look at the data requests only.
         let id = ContentId { root: [1; 32], length: 30 * BLOCK_BYTES as u64 };
         let download = subscriber.add_download(id, false, |block| block < 13 || block == 14 || block >= 30);
-        // The other subflow is number 9; this one has 16.. for itself, but what the other has of that.
+        // The other subflow is number 9.
         let cut = ChunksPerBlock::new(1).expect("in range");
         let state = subscriber.downloads.get_mut(download).expect("under way");
         state.open_pages(13, Queue::First(9), false);

@@ -1,4 +1,4 @@
-//! What a subscriber is made of: sources, paths, downloads, and what is to be told and sent.
+//! What a subscriber is made of: sources, paths, downloads, and its events and packets to come.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -26,7 +26,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Whether it will not send a content.
+    /// Whether the source will not send a content.
     pub(super) fn refuses(&self, download: DownloadId) -> bool {
         self.banned || self.unavailable.contains(&download)
     }
@@ -51,7 +51,7 @@ pub struct Subscriber {
     pub(super) timer: Timer,
     pub(super) dirty: bool,
     pub(super) redundant: u64,
-    /// Whose turn it is to ask first.
+    /// Which path asks first, in turn.
     pub(super) turn: usize,
     pub(super) members: Vec<SubflowStats>,
     pub(super) group_detector: GroupDetector,
@@ -108,7 +108,7 @@ impl Subscriber {
         download
     }
 
-    /// All paths, as numbers.
+    /// The numbers of all paths.
     pub fn paths(&self) -> impl Iterator<Item = PathReport> {
         self.paths.iter().map(|path| PathReport {
             source: path.source,
@@ -145,7 +145,7 @@ impl Subscriber {
         let group = self.paths[p].group;
         self.members.clear();
         let mut me = 0;
-        // What does not answer has no weight; of very many paths the first ones stand for all.
+        // A path that does not answer has no weight; of very many paths the first ones stand for all.
         let counts = |q: usize, path: &Path| path.group == group && (path.state == PathState::Open || q == p);
         for (q, path) in self.paths.iter().enumerate().filter(|(q, path)| counts(*q, path)) {
             if q == p {

@@ -2,26 +2,26 @@
 
 use algo::Time;
 
-/// What there will be to do.
+/// What the subscriber does when it wakes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Reason {
     /// To look for a larger packet size.
     MtuProbe,
     /// To ask again on a path that was told to wait.
     Unblock,
-    /// To take for lost what has been overtaken for long enough.
+    /// To declare packets lost that later ones overtook long enough ago.
     Reordering,
     /// To send a probe before a timeout.
     TailProbe,
-    /// To take everything in flight for lost.
+    /// To declare everything in flight on a path lost.
     Timeout,
-    /// To look which paths share a bottleneck.
+    /// To detect which paths share a bottleneck.
     Grouping,
     /// Nothing.
     Idle,
 }
 
-/// The next time; the earlier is the smaller.
+/// When to wake next, and why. Timers are ordered by time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Timer {
     pub(super) at: Time,
@@ -29,10 +29,10 @@ pub(super) struct Timer {
 }
 
 impl Timer {
-    /// Nothing is to be done.
+    /// No wake-up.
     pub(super) const NEVER: Self = Self { at: Time::NEVER, reason: Reason::Idle };
 
-    /// At `at`, for this reason.
+    /// A wake-up at `at` for this reason.
     pub(super) const fn new(at: Time, reason: Reason) -> Self {
         Self { at, reason }
     }

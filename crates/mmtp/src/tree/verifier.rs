@@ -7,7 +7,7 @@ use super::page::{
 };
 use crate::id::{BLOCK_BYTES, ContentId, LENGTH_MAX};
 
-/// Pages that a [`Verifier`] holds: 8 MiB of CVs, enough for 4 GiB in flight at once.
+/// The most pages that a [`Verifier`] holds: 8 MiB of CVs, enough for 4 GiB in flight at once.
 pub const PAGES_MAX: usize = 4096;
 
 /// Checks blocks in any order against the name of their content.
@@ -21,7 +21,7 @@ pub struct Verifier {
     id: ContentId,
     levels: u8,
     cached: BTreeMap<(u8, u64), CachedPage>,
-    /// Counts uses.
+    /// Counts the uses of pages.
     clock: u64,
 }
 
@@ -31,14 +31,14 @@ struct CachedPage {
     used: u64,
 }
 
-/// What is known of a block's bytes.
+/// The result of checking a block's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckResult {
-    /// They are the content's. With the block's CV; for a content of at most one block, its root.
+    /// The bytes are the content's. With the block's CV; for a content of at most one block, its root.
     Valid(ChainingValue),
-    /// They are not.
+    /// The bytes are not the content's.
     Invalid,
-    /// The page that would tell is missing.
+    /// The page with the block's CV is missing.
     PageMissing,
 }
 
@@ -49,7 +49,7 @@ pub enum PageError {
     Shape,
     /// The page above it is missing.
     ParentMissing,
-    /// It is not the content's: who sent it lies, or has another file.
+    /// The page is not the content's: its sender lies, or has another file.
     Wrong,
 }
 
@@ -169,7 +169,7 @@ impl Verifier {
         }
     }
 
-    /// Drops a page, if held.
+    /// Drops a page, if it is held.
     pub fn forget_page(&mut self, level: u8, page: u64) {
         self.cached.remove(&(level, page));
     }

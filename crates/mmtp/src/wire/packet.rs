@@ -16,13 +16,13 @@ pub const COOKIE_PACKET: usize = PREFIX + 16;
 pub const PACKET_MAX: usize = 65_507;
 /// The shortest PADDED packet in bytes: its header.
 pub const PADDED_MIN: usize = PREFIX + 2;
-/// Ranges in one REQUEST.
+/// The most ranges in one REQUEST.
 pub const RANGES_MAX: usize = 64;
-/// Chaining values in one HASHES.
+/// The most chaining values in one HASHES.
 pub const HASHES_MAX: usize = crate::tree::PACKET_CVS;
-/// Bytes of a name in META.
+/// The most bytes of a name in META.
 pub const NAME_MAX: usize = 255;
-/// Numbers of chunks and chaining values on the wire have 56 bits: they are below this.
+/// Bound of the numbers of chunks and chaining values on the wire, which have 56 bits.
 pub const NUMBER_END: u64 = 1 << 56;
 
 /// A received packet, checked, as a view of its bytes.
@@ -98,9 +98,9 @@ pub struct Request<'a> {
     pub cookie: Option<Cookie>,
     /// Send DATA with ECT(0), RFC 3168.
     pub ect: bool,
-    /// Of which content.
+    /// The content that is asked for.
     pub content: ContentId,
-    /// What of it.
+    /// The parts of it that are asked for.
     pub ranges: Ranges<'a>,
 }
 
@@ -165,7 +165,7 @@ pub enum RangeKind {
 /// One range of a REQUEST.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Range {
-    /// Of what.
+    /// What is counted: chunks, chaining values, the META.
     pub kind: RangeKind,
     /// The first one; with the count at most [`NUMBER_END`].
     pub first: u64,

@@ -4,10 +4,8 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use algo::{Machine as _, Output, Time};
-use mmtp::id::BLOCK_BYTES;
-use mmtp::publisher::{ContentInfo, ContentStore, Publisher, ReplyBody};
+use mmtp::publisher::{ContentInfo, ContentStore, Publisher};
 use mmtp::tree::Outboard;
-use mmtp::wire;
 
 struct Shelf(Outboard);
 
@@ -35,25 +33,8 @@ impl SimSource {
         let mut packets = Vec::new();
         self.publisher.handle(now, (from, bytes));
         while let Output::Send(reply) = self.publisher.poll(now) {
-            match reply.body {
-                ReplyBody::Packet(packet) => packets.push(packet),
-                ReplyBody::Hashes { tag, level, first, count, .. } => {
-                    let mut packet = Vec::new();
-                    let cvs = self.publisher.store().0.cvs(level, first, count).expect("what it has");
-                    wire::emit_hashes(&mut packet, tag, level, first, cvs);
-                    packets.push(packet);
-                }
-                ReplyBody::Chunks { tag, content, cut, first, count } => {
-                    for chunk in first..first + u64::from(count) {
-                        let (block, offset, len) = content.chunk_extent(chunk, cut).expect("it exists");
-                        let wire_len = content.chunk_wire_len(chunk, cut).expect("it exists");
-                        let start = block as usize * BLOCK_BYTES + offset;
-                        let (mut packet, bytes) = (Vec::new(), &self.content[start..start + len]);
-                        wire::emit_data(&mut packet, tag, cut, chunk, bytes, wire_len);
-                        packets.push(packet);
-                    }
-                }
-            }
+            let tree = &self.publisher.store().0;
+            packets.extend(reply.body.packets(|_| tree, |_, range| &self.content[range]));
         }
         packets
     }

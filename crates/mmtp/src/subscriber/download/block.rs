@@ -6,7 +6,12 @@ use crate::subscriber::item::{PATHS_MAX, PathId, Queue, SourceId};
 /// Copies of one chunk in flight at most: the first, one asked redundantly on another path, and one as a
 /// probe.
 const COPIES_MAX: u32 = 3;
-const _: () = assert!(PATHS_MAX <= 256, "a path is a byte");
+
+/// A path in one byte: a block keeps one for each chunk.
+fn path_byte(p: PathId) -> u8 {
+    const { assert!(PATHS_MAX <= 256, "a path is a byte") };
+    u8::try_from(p).expect("a path below PATHS_MAX")
+}
 
 /// The state of each chunk. A chunk that is not here is in flight or in one [`Queue`].
 pub(super) struct OpenBlock {
@@ -16,15 +21,16 @@ pub(super) struct OpenBlock {
     pub(super) opened: u64,
     /// Chunks that are here.
     pub(super) have: u64,
-    /// Copies in flight, in binary: the lower bits, the higher bits. Also counted once a chunk is here.
+    /// Copies of each chunk in flight, as a number of two bits: the lower bits, the higher bits. Copies still
+    /// count when the chunk is here.
     copies: [u64; 2],
-    /// In [`Queue::First`] of `opener`.
+    /// Chunks in [`Queue::First`] of `opener`; 0 if no path opened the block.
     first: u64,
     opener: u8,
-    /// In [`Queue::Retry`] of the path in `retrier`.
+    /// Chunks in [`Queue::Retry`] of the path in `retrier`.
     retry: u64,
     retrier: [u8; 64],
-    /// In [`Queue::Any`].
+    /// Chunks in [`Queue::Any`].
     any: u64,
     /// Chunks that have expired once: the next time any path may ask.
     pub(super) expired: u64,
@@ -32,21 +38,21 @@ pub(super) struct OpenBlock {
     pub(super) redundant: u64,
     /// Who sent each chunk.
     pub(super) from: [SourceId; 64],
-    /// After a mixed block failed: only this source may fill it.
+    /// A copy from several sources was wrong: only this source may fill the block.
     pub(super) exclusive_to: Option<SourceId>,
     pub(super) bytes: Vec<u8>,
 }
 
 impl OpenBlock {
-    /// A block that nothing has been asked of; all its `chunks` wait for path `opener`.
-    pub(super) fn new(cut: ChunksPerBlock, chunks: u32, opener: PathId, opened: u64) -> Self {
+    /// A block that nothing has been asked of, with its chunks in no queue.
+    pub(super) fn new(cut: ChunksPerBlock, opened: u64) -> Self {
         Self {
             cut,
             opened,
             have: 0,
             copies: [0; 2],
-            first: if chunks >= 64 { u64::MAX } else { (1 << chunks) - 1 },
-            opener: opener as u8,
+            first: 0,
+            opener: 0,
             retry: 0,
             retrier: [0; 64],
             any: 0,
@@ -56,6 +62,12 @@ impl OpenBlock {
             exclusive_to: None,
             bytes: Vec::new(),
         }
+    }
+
+    /// Puts all `chunks` of a new block into [`Queue::First`] of the path that opened it.
+    pub(super) fn enqueue_first(&mut self, chunks: u32, opener: PathId) {
+        self.first = if chunks >= 64 { u64::MAX } else { (1 << chunks) - 1 };
+        self.opener = path_byte(opener);
     }
 
     /// Whether `source` may send of it.
@@ -118,19 +130,19 @@ impl OpenBlock {
         }
     }
 
-    /// Puts chunk `i`, which is in none, into [`Queue::Any`] or [`Queue::Retry`].
+    /// Puts chunk `i`, which is in no queue, into [`Queue::Any`] or [`Queue::Retry`].
     pub(super) fn enqueue(&mut self, i: u32, queue: Queue) {
         match queue {
             Queue::Any => self.any |= 1 << i,
             Queue::Retry(p) => {
                 self.retry |= 1 << i;
-                self.retrier[i as usize] = p as u8;
+                self.retrier[i as usize] = path_byte(p);
             }
             Queue::First(_) => debug_assert!(false, "only what is new"),
         }
     }
 
-    /// Takes chunk `i` out of its queue; which one, if that holds nothing of this block any more.
+    /// Takes chunk `i` out of its queue. Returns the queue if it holds nothing of this block any more.
     pub(super) fn dequeue(&mut self, i: u32) -> Option<Queue> {
         let queue = self.queue_of(i)?;
         (self.any, self.first, self.retry) =

@@ -47,7 +47,7 @@ impl Download {
     /// Reserves up to `blocks` unrequested blocks in a row.
     pub(in crate::subscriber) fn reserve(&mut self, blocks: u64) -> Option<Range<u64>> {
         let first = self.unrequested.first_in(0..self.horizon)?.start;
-        // A bound is where it is to end, though the segment goes on.
+        // The reservation ends at the horizon, even within a segment.
         let end = first.saturating_add(blocks).min(self.horizon);
         let taken = self.unrequested.take(first..end, blocks)?;
         self.reserved.insert_new(taken.clone());
@@ -69,14 +69,14 @@ impl Download {
         Some(taken.start..end)
     }
 
-    /// Those of these blocks that are reserved are unrequested again.
+    /// Makes those of `blocks` that are reserved unrequested again.
     pub(in crate::subscriber) fn release(&mut self, blocks: Range<u64>) {
         while let Some(part) = self.reserved.take(blocks.clone(), u64::MAX) {
             self.unrequested.insert_new(part);
         }
     }
 
-    /// Takes `block` out of the state that it is in, if nothing has been asked of it; whether that was so.
+    /// Takes `block` out of its state, to be opened; false if it has been begun already.
     pub(super) fn take_unbegun(&mut self, block: u64) -> bool {
         if self.unrequested.remove(block) || self.reserved.remove(block) {
             return true;
@@ -103,18 +103,19 @@ impl Download {
         if set.is_empty() {
             self.assigned.remove(&p);
         }
-        self.put_block(block, cut, p, source);
+        let chunks = self.id.chunks_in_block(block, cut);
+        self.put_block(block, cut, source).enqueue_first(chunks, p);
         self.waiting.insert((Queue::First(p), Unit::Block(block)));
         Some(block)
     }
 
-    pub(super) fn put_block(&mut self, block: u64, cut: ChunksPerBlock, opener: PathId, source: SourceId) {
+    /// Opens a block, with its chunks in no queue.
+    pub(super) fn put_block(&mut self, block: u64, cut: ChunksPerBlock, source: SourceId) -> &mut OpenBlock {
         self.epoch += 1;
-        let chunks = self.id.chunks_in_block(block, cut);
-        let mut new = OpenBlock::new(cut, chunks, opener, self.epoch);
+        let mut new = OpenBlock::new(cut, self.epoch);
         new.exclusive_to = self.rejected.contains_key(&block).then_some(source);
-        let old = self.open.insert(block, new);
-        debug_assert!(old.is_none(), "block {block} is open already");
+        debug_assert!(!self.open.contains_key(&block), "block {block} is open already");
+        self.open.entry(block).or_insert(new)
     }
 
     pub(super) fn take_open(&mut self, block: u64) -> Option<OpenBlock> {

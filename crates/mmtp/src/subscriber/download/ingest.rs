@@ -9,7 +9,7 @@ use crate::tree::CheckResult;
 use crate::wire::Packet;
 
 impl Download {
-    /// Whether an answer has the form that the content's name alone demands: what has not can only be wrong.
+    /// Whether an answer has the lengths that follow from the content's name. An answer with others is wrong.
     pub(in crate::subscriber) fn is_well_formed(&self, packet: &Packet<'_>) -> bool {
         match packet {
             Packet::Data(data) => self.id.chunk_wire_len(data.chunk, data.cut) == Some(data.payload.len()),
@@ -66,7 +66,7 @@ impl Download {
         result
     }
 
-    /// A whole block arrived from `source`. What came of it in packets is dropped; `None` if it is here
+    /// A whole block arrived from `source`. Packets of it that are here are dropped. `None` if it is here
     /// already, or beyond the horizon, or only another source may fill it.
     pub(in crate::subscriber) fn insert_block(
         &mut self,
@@ -88,7 +88,7 @@ impl Download {
                 self.take_open(block);
             }
             None if self.open.len() >= BLOCKS_OPEN_MAX => {
-                // Too many wait for the pages that prove them; this one is for later.
+                // Too many blocks wait for the pages that prove them; this one is to be asked for later.
                 self.release(block..block + 1);
                 return None;
             }
@@ -97,8 +97,7 @@ impl Download {
                 debug_assert!(unbegun, "block {block} was in no state");
             }
         }
-        self.put_block(block, cut, 0, source);
-        self.open.get_mut(&block)?.dequeue(0);
+        self.put_block(block, cut, source);
         Some(self.insert_chunk(source, cut, block, bytes, None))
     }
 
@@ -110,7 +109,7 @@ impl Download {
             return;
         }
         match self.verifier.check(block, &open.bytes) {
-            // It was asked for when the block was begun, and may have been dropped since.
+            // The page was asked for when the block was begun, but the verifier may have dropped it since.
             CheckResult::PageMissing => drop(self.open_pages(block, Queue::Any, false)),
             CheckResult::Valid(cv) => {
                 let Some(open) = self.take_open(block) else { return };

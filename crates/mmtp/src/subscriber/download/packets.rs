@@ -9,7 +9,7 @@ use crate::id::ChunksPerBlock;
 use crate::subscriber::item::{GiveUp, Item, Need, PathId, Queue, SourceId};
 
 impl Download {
-    /// What waits in `queue`, after `after`.
+    /// The first unit after `after` that has a packet in `queue`.
     pub(in crate::subscriber) fn next_waiting(&self, queue: Queue, after: Option<Unit>) -> Option<Unit> {
         let from = after.map_or(Bound::Included((queue, Unit::Meta)), |unit| Bound::Excluded((queue, unit)));
         let to = Bound::Included((queue, Unit::Block(u64::MAX)));
@@ -117,6 +117,9 @@ impl Download {
     /// `item` goes out to `source`: it is in flight, and in no queue. Only a request that has room for it may
     /// call this.
     pub(in crate::subscriber) fn request(&mut self, item: Item, source: SourceId, redundant: bool) {
+        // A path without work asks for the META to see whether its source answers, even if that is here.
+        let missing = self.need(item, source) == Need::ThisSource || item == Item::Meta;
+        debug_assert!(missing, "{item:?} is here, or not from source {source}");
         match item {
             Item::Meta => {
                 let Some(meta) = &mut self.meta else { return };
@@ -147,7 +150,7 @@ impl Download {
         match item {
             Item::Meta => {
                 let Some(meta) = &mut self.meta else { return };
-                // There is nothing to try twice: whoever is next asks.
+                // One path need not ask twice for the META: any source knows it.
                 let how = if let GiveUp::Again(_) = how { how } else { GiveUp::Elsewhere };
                 if let Some(queue) = meta.give_up(how) {
                     self.waiting.insert((queue, Unit::Meta));
@@ -162,8 +165,8 @@ impl Download {
                 if open.have >> i & 1 == 1 {
                     return;
                 }
-                // It may be asked redundantly again: the path that did so may be as unresponsive as the
-                // first.
+                // The chunk may be asked redundantly again: the path that did so may be as unresponsive as
+                // the first.
                 open.redundant &= !(1 << i);
                 let before = open.expired >> i & 1 == 1;
                 if !matches!(how, GiveUp::Again(_)) {
@@ -186,7 +189,7 @@ impl Download {
         }
     }
 
-    /// What waits for one path may be asked by any.
+    /// Moves `item` from the queue of one path to that of any path.
     fn hand_over(&mut self, item: Item) {
         match item {
             Item::Meta => {

@@ -1,4 +1,4 @@
-//! A page of the hash tree that is open: the state of its packets; so has the META.
+//! A page of the hash tree that is open, and the state of each of its packets. The META has such a state too.
 
 use crate::subscriber::item::{GiveUp, Item, Queue, SourceId};
 use crate::tree::{self, ChainingValue};
@@ -6,7 +6,7 @@ use crate::tree::{self, ChainingValue};
 /// The state of a packet that is no chunk. While it is not here, it is in flight or in a queue.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Single {
-    /// Copies in flight. Also counted once it is here.
+    /// Copies in flight. They still count when the packet is here.
     pub(super) copies: u16,
     pub(super) queue: Option<Queue>,
     /// It has expired once: the next time any path may ask.
@@ -20,7 +20,7 @@ impl Single {
         Self { queue: Some(queue), ..Self::default() }
     }
 
-    /// Asked once more.
+    /// Counts one more copy in flight.
     pub(super) fn request(&mut self) {
         self.copies = self.copies.saturating_add(1);
         self.queue = None;
@@ -32,7 +32,7 @@ impl Single {
         self.copies = self.copies.saturating_sub(1);
     }
 
-    /// One that is in flight may be asked on a second path.
+    /// Whether the packet may be asked on a second path: it is in flight on one.
     pub(super) fn may_copy(&self) -> bool {
         self.copies > 0 && !self.redundant
     }
@@ -41,7 +41,7 @@ impl Single {
         self.redundant = true;
     }
 
-    /// A copy is given up: the queue that it goes to, unless another is in flight.
+    /// Gives up a copy. Returns the queue that the packet goes to, unless another copy is in flight.
     pub(super) fn give_up(&mut self, how: GiveUp) -> Option<Queue> {
         self.arrived();
         self.redundant = false;
@@ -71,13 +71,13 @@ pub(super) struct HalfPage {
 
 /// A page that has been asked for, or is going to be.
 pub(super) struct OpenPage {
-    /// As that of a block.
+    /// Requests with a lower number asked for an earlier attempt, as with a block.
     pub(super) opened: u64,
-    /// One, if the page is short.
+    /// Two; a page of at most [`tree::PACKET_CVS`] values has one.
     pub(super) halves: Vec<HalfPage>,
-    /// A mixed page failed: it must come from one source.
+    /// A copy from several sources was wrong: the page must come from one source.
     pub(super) exclusive: bool,
-    /// That source.
+    /// That source, once it has been asked.
     pub(super) exclusive_to: Option<SourceId>,
 }
 

@@ -7,9 +7,9 @@ use crate::subscriber::item::{GiveUp, Item, Need, Queue, SourceId};
 use crate::tree::{self, ChainingValue};
 
 impl Download {
-    /// Opens all missing pages on the way from the root to `block`; what is new waits in `queue`. Returns
-    /// what is new and, with `anew`, what of the others is not here: a path that has not been heard of yet
-    /// must not make the others wait.
+    /// Opens all missing pages on the way from the root to `block`, with their packets in `queue`. Returns
+    /// these packets and, with `anew`, the missing packets of pages that are open already: the path that was
+    /// asked for those may not answer, and this one must not wait for it.
     pub(in crate::subscriber) fn open_pages(&mut self, block: u64, queue: Queue, anew: bool) -> Vec<Item> {
         while let Some((level, page)) = self.verifier.missing_page(block) {
             let known = self.outboard.as_ref().and_then(|tree| {
@@ -43,7 +43,7 @@ impl Download {
         items
     }
 
-    /// A page of which nothing is here, all of it in `queue`: new, or begun anew.
+    /// Opens a page, or begins it anew: nothing of it is here, all its packets are in `queue`.
     fn put_page(&mut self, level: u8, page: u64, queue: Queue, exclusive: bool) {
         let unit = Unit::of_page(level, page);
         let half = || HalfPage { single: Single::waiting(queue), ..HalfPage::default() };
@@ -119,7 +119,7 @@ impl Download {
         }
         match half.single.give_up(how) {
             None => {}
-            // Nobody else may finish it.
+            // No other source may finish the page.
             Some(Queue::Any) if page.exclusive => self.put_page(level, number, Queue::Any, true),
             Some(queue) => {
                 self.waiting.insert((queue, Unit::of_page(level, number)));
@@ -127,7 +127,7 @@ impl Download {
         }
     }
 
-    /// What waits for one path may be asked by any.
+    /// Moves the packet from the queue of one path to that of any path.
     pub(super) fn hand_over_hash(&mut self, level: u8, first: u64) {
         let (number, half) = (first / tree::PAGE_CVS, half_of(first));
         let Some(page) = self.pages.get_mut(&(level, number)) else { return };

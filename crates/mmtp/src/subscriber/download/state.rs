@@ -1,4 +1,4 @@
-//! The state of a content's blocks and packets, and what is told of it.
+//! The state of a content's blocks and packets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ pub(super) const REJECTED_MAX: usize = 16;
 /// One content being fetched.
 pub(in crate::subscriber) struct Download {
     pub(in crate::subscriber) id: ContentId,
-    /// Blocks that nobody is to fetch yet.
+    /// Blocks that are missing and not assigned to anybody: any source may get them.
     pub(super) unrequested: RangeSet,
     /// Nobody is asked for this block, nor for those after it, unless somebody has been already.
     pub(super) horizon: u64,
@@ -32,11 +32,11 @@ pub(in crate::subscriber) struct Download {
     pub(super) done: Bitmap,
     pub(super) done_blocks: u64,
     pub(super) pages: BTreeMap<(u8, u64), OpenPage>,
-    /// What the content is, while it is wanted.
+    /// The state of the META, while it is wanted.
     pub(super) meta: Option<Single>,
-    /// Where in the above something is in which queue.
+    /// The units above that have packets in a queue, by queue: an index.
     pub(super) waiting: BTreeSet<(Queue, Unit)>,
-    /// The last number given to what was opened.
+    /// The last number given to a block or page that was opened.
     pub(super) epoch: u64,
     pub(super) verifier: Verifier,
     pub(super) rejected: BTreeMap<u64, Vec<RejectedBlock>>,
@@ -44,7 +44,7 @@ pub(in crate::subscriber) struct Download {
     pub(in crate::subscriber) outboard: Option<Outboard>,
 }
 
-/// What packets are of, in the order in which they are asked for: pages from the top down.
+/// What a packet is a part of. Units are asked for in this order, pages from the top down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::subscriber) enum Unit {
     Meta,
@@ -123,17 +123,17 @@ impl Download {
         self.open.len()
     }
 
-    /// Bounds which blocks are handed out.
+    /// Sets the block from which on nobody is asked for any.
     pub(in crate::subscriber) const fn set_horizon(&mut self, end_block: u64) {
         self.horizon = end_block;
     }
 
-    /// Blocks that somebody may be asked for and nobody has been.
+    /// Unrequested blocks below the horizon: those that may be assigned now.
     pub(in crate::subscriber) fn blocks_unrequested(&self) -> u64 {
         self.unrequested.len_below(self.horizon)
     }
 
-    /// Whether every block is verified, and known what it is if that was asked.
+    /// Whether every block is verified, and the META is here if it was wanted.
     pub(in crate::subscriber) fn is_complete(&self) -> bool {
         self.blocks_left() == 0 && self.meta.is_none()
     }
