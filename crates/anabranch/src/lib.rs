@@ -74,7 +74,7 @@ pub use event::{Control, Event};
 pub use get::{Download, Get, Reader, Transfer};
 pub use hashing::HashProgress;
 pub use host_port::{HostPort, PORT};
-pub use report::{BannedSource, PathProgress, Progress, Report, Verified};
+pub use report::{BannedSource, PathProgress, PathState, Progress, Report, Verified};
 pub use serve::{Serve, Source};
 pub use stop::Stop;
 

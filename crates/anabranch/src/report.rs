@@ -1,6 +1,8 @@
 //! What a transfer looks like while it runs, and at its end.
 
-use serde::Serialize;
+use std::fmt;
+
+use serde::{Serialize, Serializer};
 
 /// A transfer at one moment.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -26,8 +28,8 @@ pub struct PathProgress {
     pub source: String,
     /// The local end: interface or address.
     pub via: String,
-    /// What it does: "slow start", "probing", "banned: wrong bytes".
-    pub state: String,
+    /// What it does; in JSON the words that it displays as.
+    pub state: PathState,
     /// Rate now (in the summary: the mean), in bytes a second.
     pub rate_bytes: u64,
     /// Part of all bytes that came by this path, in percent.
@@ -44,6 +46,56 @@ pub struct PathProgress {
     pub timeouts: u64,
     /// Paths with the same number are coupled: they may share a bottleneck.
     pub group: u32,
+}
+
+/// What a path does. It displays, and is in JSON, as the words that are given with each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PathState {
+    /// "no answer yet": nothing has come over it.
+    #[default]
+    NoAnswerYet,
+    /// "open": its source answers.
+    Open,
+    /// "silent": its source has stopped to answer, and is tried again now and then.
+    Silent,
+    /// "failing": the last request to its mirror failed; it is tried again later.
+    Failing,
+    /// "busy": its mirror asks to be left alone for a while.
+    Busy,
+    /// "no ranges": its mirror sends only the whole file, and is kept in reserve for others that send parts.
+    NoRanges,
+    /// "interface gone": its local end is not there, and is used again when it is back.
+    InterfaceGone,
+    /// "closed": it is not used any more.
+    Closed,
+    /// "banned: REASON": its source sent wrong bytes, and is not asked any more.
+    Banned(String),
+    /// The reason alone, as "content changed at the source": its source is not asked any more, over this path at least.
+    GivenUp(String),
+}
+
+impl fmt::Display for PathState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoAnswerYet => "no answer yet",
+            Self::Open => "open",
+            Self::Silent => "silent",
+            Self::Failing => "failing",
+            Self::Busy => "busy",
+            Self::NoRanges => "no ranges",
+            Self::InterfaceGone => "interface gone",
+            Self::Closed => "closed",
+            Self::Banned(reason) => return write!(f, "banned: {reason}"),
+            Self::GivenUp(reason) => reason,
+        })
+    }
+}
+
+impl Serialize for PathState {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
 }
 
 /// How a transfer ended.
@@ -118,9 +170,6 @@ pub struct BannedSource {
     pub reason: String,
 }
 
-/// The state of a path over which nothing has come yet.
-pub(crate) const NO_ANSWER_YET: &str = "no answer yet";
-
 impl Progress {
     /// That of one file, `now`, with this of the others of the same request.
     pub(crate) fn and(&self, now: &Self) -> Self {
@@ -158,7 +207,7 @@ pub(crate) fn add(rows: &mut Vec<PathProgress>, now: &[PathProgress]) {
 
 /// The row of a path over which `now` came after `before`.
 fn sum(before: &PathProgress, now: &PathProgress) -> PathProgress {
-    let state = if now.state == NO_ANSWER_YET { &before.state } else { &now.state }.clone();
+    let state = if now.state == PathState::NoAnswerYet { &before.state } else { &now.state }.clone();
     let (bytes, timeouts) = (before.bytes + now.bytes, before.timeouts + now.timeouts);
     PathProgress { state, bytes, timeouts, ..now.clone() }
 }
@@ -178,30 +227,39 @@ pub(crate) fn share(rows: &mut [PathProgress]) {
 
 #[cfg(test)]
 mod tests {
+    use super::PathState::{Failing, NoAnswerYet, Open};
     use super::*;
 
     #[test]
+    fn states_are_the_words_that_scripts_know() {
+        let json = |state| serde_json::to_string(&PathProgress { state, ..PathProgress::default() });
+        let has = |state, words: &str| {
+            let json = json(state).expect("JSON");
+            assert!(json.contains(&format!(r#""state":"{words}","#)), "{json}");
+        };
+        has(NoAnswerYet, "no answer yet");
+        has(PathState::InterfaceGone, "interface gone");
+        has(PathState::Banned("wrong bytes in block 3".into()), "banned: wrong bytes in block 3");
+        has(PathState::GivenUp("the file has changed".into()), "the file has changed");
+    }
+
+    #[test]
     fn what_came_before_counts() {
-        let row = |source: &str, bytes: u64, state: &str| PathProgress {
+        let row = |source: &str, bytes: u64, state: PathState| PathProgress {
             source: source.into(),
-            state: state.into(),
+            state,
             rate_bytes: bytes,
             bytes,
             ..PathProgress::default()
         };
-        let before = [row("a", 100, "open"), row("b", 200, "failing"), row("c", 0, NO_ANSWER_YET)];
-        let now = [row("b", 50, "open"), row("a", 0, NO_ANSWER_YET), row("d", 50, "open")];
+        let before = [row("a", 100, Open), row("b", 200, Failing), row("c", 0, NoAnswerYet)];
+        let now = [row("b", 50, Open), row("a", 0, NoAnswerYet), row("d", 50, Open)];
         let joined = joined(&before, &now);
-        let told: Vec<(&str, u64, u64, &str)> =
-            joined.iter().map(|r| (r.source.as_str(), r.bytes, r.rate_bytes, r.state.as_str())).collect();
+        let told: Vec<(&str, u64, u64, &PathState)> =
+            joined.iter().map(|r| (r.source.as_str(), r.bytes, r.rate_bytes, &r.state)).collect();
         assert_eq!(
             told,
-            [
-                ("a", 100, 0, "open"),
-                ("b", 250, 50, "open"),
-                ("c", 0, 0, NO_ANSWER_YET),
-                ("d", 50, 50, "open")
-            ]
+            [("a", 100, 0, &Open), ("b", 250, 50, &Open), ("c", 0, 0, &NoAnswerYet), ("d", 50, 50, &Open)]
         );
         assert_eq!(joined[1].share_percent, 62.5);
         assert_eq!(super::joined(&[], &now)[0].share_percent, now[0].share_percent);

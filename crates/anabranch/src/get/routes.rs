@@ -8,8 +8,7 @@ use net::Egress;
 
 use super::server_status::ServerStatus;
 use super::world::World;
-use crate::report::NO_ANSWER_YET;
-use crate::{Error, PathProgress, Result};
+use crate::{Error, PathProgress, PathState, Result};
 
 /// Why a named local end leads nowhere, where nothing else is known.
 pub(super) const NO_FAMILY: &str = "no mirror is of its address family";
@@ -33,15 +32,15 @@ impl Route {
             source: if one { of.name.clone() } else { format!("{} ({})", of.name, self.address) },
             via: self.via.to_string(),
             state: match (&of.out, state) {
-                (Some(why), _) if of.lied => format!("banned: {why}"),
-                (Some(why), _) => why.clone(),
-                (None, State::Opening) => NO_ANSWER_YET.into(),
-                (None, State::Open) => "open".into(),
-                (None, State::Stalled) => "silent".into(),
-                (None, State::Failing) => "failing".into(),
-                (None, State::Busy) => "busy".into(),
-                (None, State::Down) => self.shut.clone().unwrap_or_else(|| "interface gone".into()),
-                (None, State::Closed) => "closed".into(),
+                (Some(why), _) if of.lied => PathState::Banned(why.clone()),
+                (Some(why), _) => PathState::GivenUp(why.clone()),
+                (None, State::Opening) => PathState::NoAnswerYet,
+                (None, State::Open) => PathState::Open,
+                (None, State::Stalled) => PathState::Silent,
+                (None, State::Failing) => PathState::Failing,
+                (None, State::Busy) => PathState::Busy,
+                (None, State::Down) => self.shut.clone().map_or(PathState::InterfaceGone, PathState::GivenUp),
+                (None, State::Closed) => PathState::Closed,
             },
             ..PathProgress::default()
         }

@@ -3,10 +3,10 @@
 use mirror::range_scheduler::{Counters, State};
 
 use super::{MirrorDriver, MirrorState};
-use crate::PathProgress;
 use crate::event::Observer;
 use crate::format::bytes;
 use crate::get::server_status::faults;
+use crate::{PathProgress, PathState};
 
 impl MirrorDriver {
     /// The URLs that brought something, right or wrong.
@@ -80,7 +80,7 @@ impl MirrorDriver {
             let waits = matches!(report.state, State::Opening | State::Open) && report.fetching.is_none();
             let is_out = state.status.out.is_some() || report.counters.bytes > 0;
             let idle = !report.ranges && waits && !is_out;
-            let state = if idle { "no ranges".to_owned() } else { row.state.clone() };
+            let state = if idle { PathState::NoRanges } else { row.state.clone() };
             PathProgress {
                 state,
                 rate_bytes: *rate,

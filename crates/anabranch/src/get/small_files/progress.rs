@@ -3,8 +3,8 @@
 use algo::Time;
 
 use super::SmallFiles;
-use crate::report::{NO_ANSWER_YET, is_same};
-use crate::{PathProgress, Progress};
+use crate::report::is_same;
+use crate::{PathProgress, PathState, Progress};
 
 impl SmallFiles<'_> {
     /// The progress of all routes; at the `end` with mean rates.
@@ -29,7 +29,7 @@ impl SmallFiles<'_> {
             // A second connection belongs to its route; its state counts once it has done something.
             match paths.iter_mut().find(|first| is_same(first, &row)) {
                 Some(first) => {
-                    if first.state == NO_ANSWER_YET {
+                    if first.state == PathState::NoAnswerYet {
                         first.state.clone_from(&row.state);
                     }
                     first.rate_bytes += row.rate_bytes;
