@@ -134,7 +134,6 @@ impl Report {
 #[serde(rename_all = "lowercase")]
 pub enum Verified {
     /// Every block, before it is written.
-    #[default]
     #[serde(rename = "groups")]
     Blocks,
     /// Every piece that a Metalink describes, before it is written.
@@ -148,6 +147,7 @@ pub enum Verified {
     /// the same.
     Unchanged,
     /// Nothing: there is no hash of it. Mirrors were compared with each other at most.
+    #[default]
     Nothing,
 }
 
@@ -189,9 +189,30 @@ fn joined(before: &[PathProgress], now: &[PathProgress]) -> Vec<PathProgress> {
     let mut rows: Vec<PathProgress> =
         before.iter().map(|row| PathProgress { rate_bytes: 0, ..row.clone() }).collect();
     add(&mut rows, now);
-    if !before.is_empty() {
-        share(&mut rows);
+    share(&mut rows);
+    rows
+}
+
+/// One row a path, with its share, of the rows of connections that are in use at the same time: a path has
+/// several if it leads to two URLs of one server, or if small files come over two connections at once.
+pub(crate) fn one_a_path(connections: impl Iterator<Item = PathProgress>) -> Vec<PathProgress> {
+    let mut rows: Vec<PathProgress> = Vec::new();
+    for row in connections {
+        match rows.iter_mut().find(|known| is_same(known, &row)) {
+            Some(known) => {
+                if known.state == PathState::NoAnswerYet || row.state == PathState::Open {
+                    known.state = row.state;
+                }
+                known.rate_bytes += row.rate_bytes;
+                known.srtt_us = if known.srtt_us == 0 { row.srtt_us } else { known.srtt_us };
+                known.cwnd += row.cwnd;
+                known.bytes += row.bytes;
+                known.timeouts += row.timeouts;
+            }
+            None => rows.push(row),
+        }
     }
+    share(&mut rows);
     rows
 }
 
@@ -213,7 +234,7 @@ fn sum(before: &PathProgress, now: &PathProgress) -> PathProgress {
 }
 
 /// Whether both are of the same path.
-pub(crate) fn is_same(a: &PathProgress, b: &PathProgress) -> bool {
+fn is_same(a: &PathProgress, b: &PathProgress) -> bool {
     (&a.source, &a.via) == (&b.source, &b.via)
 }
 
@@ -262,6 +283,31 @@ mod tests {
             [("a", 100, 0, &Open), ("b", 250, 50, &Open), ("c", 0, 0, &NoAnswerYet), ("d", 50, 50, &Open)]
         );
         assert_eq!(joined[1].share_percent, 62.5);
-        assert_eq!(super::joined(&[], &now)[0].share_percent, now[0].share_percent);
+        assert_eq!(super::joined(&[], &now)[0].share_percent, 50.0);
+    }
+
+    #[test]
+    fn an_empty_report_does_not_claim_a_check() {
+        assert_eq!(Report::default().verdict(), "UNVERIFIED");
+    }
+
+    #[test]
+    fn two_urls_on_one_server_are_one_path() {
+        let row = |source: &str, bytes: u64, state| PathProgress {
+            source: source.into(),
+            state,
+            rate_bytes: bytes,
+            bytes,
+            ..PathProgress::default()
+        };
+        let connections = [row("a", 30, NoAnswerYet), row("b", 20, Open), row("a", 50, Open)];
+        let rows = one_a_path(connections.into_iter());
+        let told: Vec<(&str, u64, u64, f64, &PathState)> = rows
+            .iter()
+            .map(|r| (r.source.as_str(), r.bytes, r.rate_bytes, r.share_percent, &r.state))
+            .collect();
+        assert_eq!(told, [("a", 80, 80, 80.0, &Open), ("b", 20, 20, 20.0, &Open)]);
+        let first = Progress::default().and(&Progress { paths: rows.clone(), ..Progress::default() });
+        assert_eq!(first.paths[0].rate_bytes, 80);
     }
 }

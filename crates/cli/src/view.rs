@@ -377,6 +377,7 @@ mod tests {
             target: "film.mkv".into(),
             banned: vec![BannedSource { source: "192.0.2.9:1".into(), reason: "wrong bytes".into() }],
             complete: true,
+            verified: Verified::Blocks,
             ..Report::default()
         };
         let table = table(&Summary::new(&report, None));

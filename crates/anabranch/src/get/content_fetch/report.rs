@@ -8,6 +8,7 @@ use super::ContentFetch;
 use crate::get::mirror_driver::MirrorDriver;
 use crate::get::sink::Sink;
 use crate::get::source_status::state;
+use crate::report::one_a_path;
 use crate::{BannedSource, PathProgress, Progress, Report, Verified};
 
 impl ContentFetch {
@@ -17,7 +18,6 @@ impl ContentFetch {
         let mut counts: Vec<u64> = reports.iter().map(|r| r.counters.bytes).collect();
         counts.extend(self.web.iter().flat_map(MirrorDriver::bytes));
         let rates = self.rows.rates(now, &counts, end);
-        let all: u64 = counts.iter().sum();
         let rows = self.paths.links.iter().filter_map(|link| {
             let (report, rate) = (reports.get(link.path)?, rates.get(link.path)?);
             let counters = &report.counters;
@@ -32,19 +32,17 @@ impl ContentFetch {
                 via: link.via.to_string(),
                 state: state(report, source),
                 rate_bytes: *rate,
-                share_percent: counters.bytes as f64 * 100.0 / all.max(1) as f64,
                 srtt_us: report.srtt.as_micros(),
                 cwnd: report.cwnd,
                 loss_percent: counters.lost.saturating_sub(counters.late) as f64 * 100.0 / asked as f64,
                 bytes: counters.bytes,
                 timeouts: counters.timeouts,
                 group: report.group,
+                ..PathProgress::default()
             })
         });
-        let mut rows: Vec<PathProgress> = rows.collect();
-        if let Some(web) = &self.web {
-            rows.extend(web.rows(&rates[reports.len()..], all));
-        }
+        let web = self.web.iter().flat_map(|web| web.rows(&rates[reports.len()..]));
+        let paths = one_a_path(rows.chain(web));
         let silent = reports.iter().all(|r| r.state != PathState::Open)
             && self.web.as_ref().is_none_or(MirrorDriver::is_silent);
         self.last = Progress {
@@ -52,7 +50,7 @@ impl ContentFetch {
             done_bytes,
             resumed_bytes,
             elapsed_s: now.since(self.rows.start).as_nanos() as f64 / 1e9,
-            paths: rows,
+            paths,
             note: (silent && !end).then(|| "waiting for a source".to_owned()),
         };
     }
@@ -77,7 +75,7 @@ impl ContentFetch {
         self.last.resumed_bytes
     }
 
-    /// How it ended.
+    /// How it ended, if sources that speak mmTP are among those who have it: every block is verified.
     pub(in crate::get) fn report(&self, id: &ContentId, target: String, complete: bool) -> Report {
         let mut banned: Vec<BannedSource> = self
             .sources
@@ -94,7 +92,7 @@ impl ContentFetch {
             content: Some(id.to_string()),
             banned,
             complete,
-            verified: Verified::default(),
+            verified: Verified::Blocks,
             unverified_since: None,
         }
     }

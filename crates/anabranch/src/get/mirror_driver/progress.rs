@@ -72,8 +72,8 @@ impl MirrorDriver {
         }
     }
 
-    /// The progress of each route; `rates` are theirs, `all` the bytes of the whole transfer.
-    pub(in crate::get) fn rows(&self, rates: &[u64], all: u64) -> impl Iterator<Item = PathProgress> {
+    /// The progress of each route, but for its share; `rates` are theirs.
+    pub(in crate::get) fn rows(&self, rates: &[u64]) -> impl Iterator<Item = PathProgress> {
         self.machine.connections().zip(&self.routes).zip(rates).map(move |((report, route), rate)| {
             let state = &self.mirrors[usize::from(route.mirror)];
             let row = route.row(&state.status, report.state);
@@ -84,7 +84,6 @@ impl MirrorDriver {
             PathProgress {
                 state,
                 rate_bytes: *rate,
-                share_percent: report.counters.bytes as f64 * 100.0 / all.max(1) as f64,
                 srtt_us: report.srtt.as_micros(),
                 cwnd: report.cwnd,
                 bytes: report.counters.bytes,
