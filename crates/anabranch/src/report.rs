@@ -24,7 +24,8 @@ pub struct Progress {
 /// One path at one moment.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PathProgress {
-    /// The source: address and port.
+    /// The source: its host and port, as the request names it; then, in brackets, its address, unless the name
+    /// is that.
     pub source: String,
     /// The local end: interface or address.
     pub via: String,

@@ -6,6 +6,7 @@ use mmtp::subscriber::{PathReport, PathState};
 
 use super::ContentFetch;
 use crate::get::mirror_driver::MirrorDriver;
+use crate::get::routes::label;
 use crate::get::sink::Sink;
 use crate::get::source_status::state;
 use crate::report::one_a_path;
@@ -16,7 +17,7 @@ impl ContentFetch {
         let (total_bytes, done_bytes, resumed_bytes) = arrivals.bytes();
         let reports: Vec<PathReport> = self.subscriber.paths().collect();
         let mut counts: Vec<u64> = reports.iter().map(|r| r.counters.bytes).collect();
-        counts.extend(self.web.iter().flat_map(MirrorDriver::bytes));
+        counts.extend(self.mirrors.iter().flat_map(MirrorDriver::bytes));
         let rates = self.rows.rates(now, &counts, end);
         let rows = self.paths.links.iter().filter_map(|link| {
             let (report, rate) = (reports.get(link.path)?, rates.get(link.path)?);
@@ -24,11 +25,7 @@ impl ContentFetch {
             let asked = (counters.packets + counters.lost).max(1);
             let source = &self.sources[link.source];
             Some(PathProgress {
-                source: if source.name == link.peer.to_string() {
-                    source.name.clone()
-                } else {
-                    format!("{} ({})", source.name, link.peer.ip())
-                },
+                source: label(&source.name, link.peer.ip()),
                 via: link.via.to_string(),
                 state: state(report, source),
                 rate_bytes: *rate,
@@ -41,10 +38,10 @@ impl ContentFetch {
                 ..PathProgress::default()
             })
         });
-        let web = self.web.iter().flat_map(|web| web.rows(&rates[reports.len()..]));
-        let paths = one_a_path(rows.chain(web));
+        let mirrors = self.mirrors.iter().flat_map(|mirrors| mirrors.rows(&rates[reports.len()..]));
+        let paths = one_a_path(rows.chain(mirrors));
         let silent = reports.iter().all(|r| r.state != PathState::Open)
-            && self.web.as_ref().is_none_or(MirrorDriver::is_silent);
+            && self.mirrors.as_ref().is_none_or(MirrorDriver::is_silent);
         self.last = Progress {
             total_bytes,
             done_bytes,
@@ -57,17 +54,17 @@ impl ContentFetch {
 
     /// The mirrors that brought it, with what tells that they have not changed.
     pub(in crate::get) fn mirrors(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
-        self.web.iter().flat_map(MirrorDriver::proven)
+        self.mirrors.iter().flat_map(MirrorDriver::proven)
     }
 
     /// The URLs that brought anything, right or wrong.
     pub(in crate::get) fn brought_by(&self) -> impl Iterator<Item = &str> {
-        self.web.iter().flat_map(MirrorDriver::brought_by)
+        self.mirrors.iter().flat_map(MirrorDriver::brought_by)
     }
 
     /// The URLs that sent wrong bytes.
     pub(in crate::get) fn liars(&self) -> impl Iterator<Item = &str> {
-        self.web.iter().flat_map(MirrorDriver::lied)
+        self.mirrors.iter().flat_map(MirrorDriver::lied)
     }
 
     /// Bytes that were here before this run.
@@ -84,7 +81,7 @@ impl ContentFetch {
                 Some(BannedSource { source: source.name.clone(), reason: source.banned.clone()? })
             })
             .collect();
-        let liars = self.web.iter().filter(|web| web.is_alone()).flat_map(MirrorDriver::liars);
+        let liars = self.mirrors.iter().filter(|mirrors| mirrors.is_alone()).flat_map(MirrorDriver::liars);
         banned.extend(liars.map(|(name, why)| BannedSource { source: name.into(), reason: why.into() }));
         Report {
             last: self.last.clone(),
