@@ -113,7 +113,9 @@ pub struct Report {
     pub banned: Vec<BannedSource>,
     /// Whether the whole content arrived and is verified, as far as `verified` says.
     pub complete: bool,
-    /// What was verified.
+    /// What is held against a hash. If the transfer is not [`complete`](Self::complete), that is so for what is
+    /// here, except for [`Verified::Whole`]: nothing has been verified then. [`verdict`](Self::verdict) has it
+    /// in words.
     pub verified: Verified,
     /// Of what is only [`Verified::Unchanged`]: the day on which it came, UTC: `2026-11-22`.
     pub unverified_since: Option<String>,
