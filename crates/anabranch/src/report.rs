@@ -31,7 +31,8 @@ pub struct PathProgress {
     pub via: String,
     /// What it does; in JSON the words that it displays as.
     pub state: PathState,
-    /// Rate now (in the summary: the mean), in bytes a second.
+    /// Bytes a second, as of the last time that they were measured: that is done every 0.4 s at most, and until
+    /// the first time it is 0. In the last progress and the report: the mean over the whole run.
     pub rate_bytes: u64,
     /// Part of all bytes that came by this path, in percent.
     pub share_percent: f64,

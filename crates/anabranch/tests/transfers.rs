@@ -71,7 +71,9 @@ fn two_transfers_do_not_disturb_each_other_and_one_is_stopped() {
     wait_for_bytes(&stopped);
     let whole = get(&fast, fast_source).to_file(&fast_path).start().expect("a thread");
     let events: Vec<Event> = whole.events().collect();
-    assert!(matches!(events.last(), Some(Event::Finished(report)) if report.complete));
+    let [.., Event::Progress(last), Event::Finished(finished)] = &events[..] else { panic!("{events:?}") };
+    assert!(finished.complete);
+    assert_eq!((last.done_bytes, last.total_bytes), (4_000_000, 4_000_000), "the last progress is all of it");
     let report = whole.wait().expect("a report");
     assert_eq!((report.last.done_bytes, report.complete), (4_000_000, true));
     assert!(fs::read(&fast_path).expect("a file") == fast);

@@ -42,6 +42,9 @@ pub(super) fn fetch(request: &Request, locators: Locators, observer: &mut Observ
     });
     match outcome {
         Ok(Outcome { report, result }) => {
+            if report.last.total_bytes > 0 || report.complete {
+                observer.send(Event::Progress(Box::new(report.last.clone())));
+            }
             observer.send(Event::Finished(Box::new(report.clone())));
             result.map(|()| report)
         }
