@@ -53,6 +53,7 @@ use std::time::Duration;
 use algo::Span;
 use algo::control::{ALGORITHMS, Algorithm, SLOW_STARTS};
 use anabranch_http::client::Options;
+use data_encoding::HEXLOWER_PERMISSIVE;
 use net::{Egress, Resolver};
 
 use crate::event::Observer;
@@ -141,7 +142,8 @@ impl Get {
         self
     }
 
-    /// The SHA-256 that the whole file must have, whatever else is known of it.
+    /// The SHA-256 that the whole file must have, whatever else is known of it; [`sha256_from_hex`] reads the
+    /// digits that `sha256sum` prints.
     #[must_use]
     pub const fn sha256(mut self, digest: [u8; 32]) -> Self {
         self.sha256 = Some(digest);
@@ -415,6 +417,22 @@ pub fn controllers() -> impl Iterator<Item = &'static str> {
 /// The names of the slow starts that [`Get::controller`] takes after the name of a controller and a plus sign.
 pub fn slow_starts() -> impl Iterator<Item = &'static str> {
     SLOW_STARTS.iter().map(|entry| entry.name)
+}
+
+/// Reads a SHA-256 in hexadecimal digits, of either case, for [`Get::sha256`].
+///
+/// ```
+/// let text = "E3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+/// let get = anabranch::Get::new(["http://a.example/f"])?.sha256(anabranch::sha256_from_hex(text)?);
+/// # Ok::<(), anabranch::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::Usage`] if it is not 64 hexadecimal digits.
+pub fn sha256_from_hex(text: &str) -> Result<[u8; 32]> {
+    let bytes = HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok();
+    let digest = bytes.and_then(|bytes| bytes.try_into().ok());
+    digest.ok_or_else(|| Error::usage(format!("a SHA-256 has 64 hexadecimal digits, not: {text}")))
 }
 
 fn unknown_controller(name: &str) -> Error {

@@ -71,7 +71,7 @@ pub mod target;
 pub use cache_dir::cache_dir;
 pub use error::{Error, Result};
 pub use event::{Control, Event};
-pub use get::{Download, Get, Reader, Transfer, controllers, slow_starts};
+pub use get::{Download, Get, Reader, Transfer, controllers, sha256_from_hex, slow_starts};
 pub use hashing::HashProgress;
 pub use host_port::{HostPort, PORT};
 pub use report::{BannedSource, PathProgress, PathState, Progress, Report, Verified};
