@@ -58,10 +58,20 @@ impl MirrorDriver {
         self.machine.connections().all(|connection| connection.state != State::Open)
     }
 
-    /// Reports once each mirror that sends only the whole file, where others send ranges.
+    /// Reports once each mirror that sends only the whole file, where others send ranges; where none does, the
+    /// one from which alone the file comes.
     pub(super) fn tell_reserve(&mut self, observer: &mut Observer<'_>) {
+        let is_alone = self.is_alone();
         let usable = || self.machine.connections().filter(|report| report.state != State::Closed);
         if !usable().any(|report| report.ranges) {
+            let one = usable().find(|report| report.fetching.is_some() && is_alone);
+            if let Some(one) = one.filter(|one| usable().any(|other| other.mirror != one.mirror))
+                && let Some(state) = self.mirrors.get_mut(usize::from(one.mirror))
+                && !std::mem::replace(&mut state.reserve, true)
+            {
+                let name = &state.status.name;
+                observer.notice(&format!("no mirror gives ranges: fetched from {name} alone"));
+            }
             return;
         }
         for report in usable().filter(|report| !report.ranges) {
