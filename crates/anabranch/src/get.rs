@@ -414,7 +414,7 @@ pub fn controllers() -> impl Iterator<Item = &'static str> {
     ALGORITHMS.iter().map(|entry| entry.name)
 }
 
-/// The names of the slow starts that [`Get::controller`] takes after the name of a controller and a plus sign.
+/// The names of the slow starts that [`Get::controller`] takes after a controller's name and a plus sign.
 pub fn slow_starts() -> impl Iterator<Item = &'static str> {
     SLOW_STARTS.iter().map(|entry| entry.name)
 }
@@ -438,8 +438,8 @@ pub fn sha256_from_hex(text: &str) -> Result<[u8; 32]> {
 fn unknown_controller(name: &str) -> Error {
     let all = |names: &mut dyn Iterator<Item = &'static str>| names.collect::<Vec<_>>().join(", ");
     Error::usage(format!(
-        "there is no congestion controller {name}: there are {}; with a plus sign and one of {} it has another \
-         slow start",
+        "there is no congestion controller {name}: there are {}; with a plus sign and one of {} it has \
+         another slow start",
         all(&mut controllers()),
         all(&mut slow_starts())
     ))

@@ -24,15 +24,15 @@ pub struct Progress {
 /// One path at one moment.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PathProgress {
-    /// The source: its host and port, as the request names it; then, in brackets, its address, unless the name
-    /// is that.
+    /// The source: its host and port, as the request names it; then, in brackets, its address, unless the
+    /// name is that.
     pub source: String,
     /// The local end: interface or address.
     pub via: String,
     /// What it does; in JSON the words that it displays as.
     pub state: PathState,
-    /// Bytes a second, as of the last time that they were measured: that is done every 0.4 s at most, and until
-    /// the first time it is 0. In the last progress and the report: the mean over the whole run.
+    /// Bytes a second, as of the last time that they were measured: that is done every 0.4 s at most, and
+    /// until the first time it is 0. In the last progress and the report: the mean over the whole run.
     pub rate_bytes: u64,
     /// Part of all bytes that came by this path, in percent.
     pub share_percent: f64,
@@ -65,7 +65,7 @@ pub enum PathState {
     Failing,
     /// "busy": its mirror asks to be left alone for a while.
     Busy,
-    /// "no ranges": its mirror sends only the whole file, and is kept in reserve for others that send parts.
+    /// "no ranges": its mirror sends only the whole file, and is kept in reserve while another one serves.
     NoRanges,
     /// "interface gone": its local end is not there, and is used again when it is back.
     InterfaceGone,
@@ -73,7 +73,8 @@ pub enum PathState {
     Closed,
     /// "banned: REASON": its source sent wrong bytes, and is not asked any more.
     Banned(String),
-    /// The reason alone, as "content changed at the source": its source is not asked any more, over this path at least.
+    /// The reason alone, as "content changed at the source": its source is not asked any more, over this path
+    /// at least.
     GivenUp(String),
 }
 
@@ -114,9 +115,9 @@ pub struct Report {
     pub banned: Vec<BannedSource>,
     /// Whether the whole content arrived and is verified, as far as `verified` says.
     pub complete: bool,
-    /// What is held against a hash. If the transfer is not [`complete`](Self::complete), that is so for what is
-    /// here, except for [`Verified::Whole`]: nothing has been verified then. [`verdict`](Self::verdict) has it
-    /// in words.
+    /// What is held against a hash. If the transfer is not [`complete`](Self::complete), that is so for what
+    /// is here, except for [`Verified::Whole`]: nothing has been verified then. In words:
+    /// [`verdict`](Self::verdict).
     pub verified: Verified,
     /// Of what is only [`Verified::Unchanged`]: the day on which it came, UTC: `2026-11-22`.
     pub unverified_since: Option<String>,

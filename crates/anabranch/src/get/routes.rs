@@ -46,7 +46,8 @@ impl Route {
     }
 }
 
-/// A source as reports name it: its `address` in brackets, unless its name is that, or a proxy stands between.
+/// A source as reports name it: its `address` in brackets, unless its name is that, or a proxy stands
+/// between.
 pub(super) fn label(name: &str, address: IpAddr) -> String {
     let host = name.parse().map(|peer: SocketAddr| peer.ip());
     let is_it = host.or_else(|_| name.trim_matches(['[', ']']).parse()) == Ok(address);

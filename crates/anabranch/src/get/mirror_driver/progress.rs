@@ -58,8 +58,8 @@ impl MirrorDriver {
         self.machine.connections().all(|connection| connection.state != State::Open)
     }
 
-    /// Reports once each mirror that sends only the whole file, where others send ranges; where none does, the
-    /// one from which alone the file comes.
+    /// Reports once each mirror that sends only the whole file, where others send ranges; where none does,
+    /// the one from which alone the file comes.
     pub(super) fn tell_reserve(&mut self, observer: &mut Observer<'_>) {
         let is_alone = self.is_alone();
         let usable = || self.machine.connections().filter(|report| report.state != State::Closed);
