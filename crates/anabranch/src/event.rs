@@ -9,7 +9,8 @@ use crate::stop::Stop;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// How far it is; sent at the pace that the request asks for.
+    /// How far it is; sent at the pace that the request asks for, and once more just before the end, with the
+    /// numbers of [`Report::last`]. A transfer that fails before it knows what is to come sends none.
     Progress(Box<Progress>),
     /// A source is not asked any more, because it sent wrong bytes.
     Banned {
@@ -32,7 +33,10 @@ pub enum Control {
     /// Go on.
     Continue,
     /// Stop soon, in order: what arrived is kept. The transfer ends with
-    /// [`Error::Interrupted`](crate::Error::Interrupted).
+    /// [`Error::Interrupted`](crate::Error::Interrupted), unless it was done.
+    ///
+    /// It can only be the answer to an event, so it may wait for the next [`Event::Progress`]. Whoever wants
+    /// to stop at any time uses a [`Stop`], which is seen within a tenth of a second.
     Stop,
 }
 

@@ -51,8 +51,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use algo::Span;
-use algo::control::{ALGORITHMS, Algorithm};
+use algo::control::{ALGORITHMS, Algorithm, SLOW_STARTS};
 use anabranch_http::client::Options;
+use data_encoding::HEXLOWER_PERMISSIVE;
 use net::{Egress, Resolver};
 
 use crate::event::Observer;
@@ -141,15 +142,16 @@ impl Get {
         self
     }
 
-    /// The SHA-256 that the whole file must have, whatever else is known of it.
+    /// The SHA-256 that the whole file must have, whatever else is known of it; [`sha256_from_hex`] reads the
+    /// digits that `sha256sum` prints.
     #[must_use]
     pub const fn sha256(mut self, digest: [u8; 32]) -> Self {
         self.sha256 = Some(digest);
         self
     }
 
-    /// The congestion controller, by its name in [`algo::control::ALGORITHMS`]; `NAME+START` with a slow
-    /// start of [`algo::control::SLOW_STARTS`].
+    /// The congestion controller, by its name: one of [`controllers`], as `lia`, or with another slow start
+    /// than its own, one of [`slow_starts`], as `lia+hystart`.
     #[must_use]
     pub fn controller(mut self, name: impl Into<String>) -> Self {
         self.controller = name.into();
@@ -387,8 +389,8 @@ impl Download {
         let via = |text: &String| {
             Egress::parse(text).map_err(|e| Error::usage(format!("interface or address {text}: {e}")))
         };
-        let algorithm = Algorithm::by_name(&get.controller)
-            .ok_or_else(|| Error::usage(format!("unknown congestion control: {}", get.controller)))?;
+        let algorithm =
+            Algorithm::by_name(&get.controller).ok_or_else(|| unknown_controller(&get.controller))?;
         let request = Request {
             from: get.from.iter().map(source).collect::<Result<_>>()?,
             via: get.via.iter().map(via).collect::<Result<_>>()?,
@@ -407,6 +409,64 @@ impl Download {
     }
 }
 
+/// The names of the congestion controllers that [`Get::controller`] takes; the first is the default.
+pub fn controllers() -> impl Iterator<Item = &'static str> {
+    ALGORITHMS.iter().map(|entry| entry.name)
+}
+
+/// The names of the slow starts that [`Get::controller`] takes after a controller's name and a plus sign.
+pub fn slow_starts() -> impl Iterator<Item = &'static str> {
+    SLOW_STARTS.iter().map(|entry| entry.name)
+}
+
+/// Reads a SHA-256 in hexadecimal digits, of either case, for [`Get::sha256`].
+///
+/// ```
+/// let text = "E3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+/// let get = anabranch::Get::new(["http://a.example/f"])?.sha256(anabranch::sha256_from_hex(text)?);
+/// # Ok::<(), anabranch::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::Usage`] if it is not 64 hexadecimal digits.
+pub fn sha256_from_hex(text: &str) -> Result<[u8; 32]> {
+    let bytes = HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok();
+    let digest = bytes.and_then(|bytes| bytes.try_into().ok());
+    digest.ok_or_else(|| Error::usage(format!("a SHA-256 has 64 hexadecimal digits, not: {text}")))
+}
+
+fn unknown_controller(name: &str) -> Error {
+    let all = |names: &mut dyn Iterator<Item = &'static str>| names.collect::<Vec<_>>().join(", ");
+    Error::usage(format!(
+        "there is no congestion controller {name}: there are {}; with a plus sign and one of {} it has \
+         another slow start",
+        all(&mut controllers()),
+        all(&mut slow_starts())
+    ))
+}
+
 fn span(duration: Duration) -> Span {
     Span::from_nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_controller_can_be_asked_for_and_others_are_told_the_names() {
+        let request = |name: &str| {
+            let get = Get::new(["http://a/f"]).expect("a URL").controller(name);
+            get.to_file("f").request().map(drop)
+        };
+        for controller in controllers() {
+            assert_eq!(request(controller), Ok(()));
+            for start in slow_starts() {
+                assert_eq!(request(&format!("{controller}+{start}")), Ok(()));
+            }
+        }
+        let Err(Error::Usage(why)) = request("bogus") else { panic!("there is none of that name") };
+        assert!(why.contains("controller bogus: there are nmcc, "), "{why}");
+        assert!(why.contains(" lia, ") && why.contains("hystart"), "{why}");
+    }
 }

@@ -41,7 +41,7 @@
 //!
 //! **Map.**
 //! * [`Get`], [`Download`], [`Transfer`]: files and directories from all who have them; [`Reader`]: a file in
-//!   order, while it comes.
+//!   order, while it comes. [`controllers`] and [`slow_starts`] name what [`Get::controller`] takes.
 //! * [`Event`], [`Control`], [`Stop`]: what a caller is told, what it answers, how it stops what runs.
 //! * [`Progress`], [`Report`]: how far a transfer is, and how it ended. [`Error`]: why it did not,
 //!   and what to do.
@@ -71,10 +71,10 @@ pub mod target;
 pub use cache_dir::cache_dir;
 pub use error::{Error, Result};
 pub use event::{Control, Event};
-pub use get::{Download, Get, Reader, Transfer};
+pub use get::{Download, Get, Reader, Transfer, controllers, sha256_from_hex, slow_starts};
 pub use hashing::HashProgress;
 pub use host_port::{HostPort, PORT};
-pub use report::{BannedSource, PathProgress, Progress, Report, Verified};
+pub use report::{BannedSource, PathProgress, PathState, Progress, Report, Verified};
 pub use serve::{Serve, Source};
 pub use stop::Stop;
 

@@ -1,6 +1,8 @@
 //! What a transfer looks like while it runs, and at its end.
 
-use serde::Serialize;
+use std::fmt;
+
+use serde::{Serialize, Serializer};
 
 /// A transfer at one moment.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -22,13 +24,15 @@ pub struct Progress {
 /// One path at one moment.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PathProgress {
-    /// The source: address and port.
+    /// The source: its host and port, as the request names it; then, in brackets, its address, unless the
+    /// name is that.
     pub source: String,
     /// The local end: interface or address.
     pub via: String,
-    /// What it does: "slow start", "probing", "banned: wrong bytes".
-    pub state: String,
-    /// Rate now (in the summary: the mean), in bytes a second.
+    /// What it does; in JSON the words that it displays as.
+    pub state: PathState,
+    /// Bytes a second, as of the last time that they were measured: that is done every 0.4 s at most, and
+    /// until the first time it is 0. In the last progress and the report: the mean over the whole run.
     pub rate_bytes: u64,
     /// Part of all bytes that came by this path, in percent.
     pub share_percent: f64,
@@ -46,6 +50,57 @@ pub struct PathProgress {
     pub group: u32,
 }
 
+/// What a path does. It displays, and is in JSON, as the words that are given with each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PathState {
+    /// "no answer yet": nothing has come over it.
+    #[default]
+    NoAnswerYet,
+    /// "open": its source answers.
+    Open,
+    /// "silent": its source has stopped to answer, and is tried again now and then.
+    Silent,
+    /// "failing": the last request to its mirror failed; it is tried again later.
+    Failing,
+    /// "busy": its mirror asks to be left alone for a while.
+    Busy,
+    /// "no ranges": its mirror sends only the whole file, and is kept in reserve while another one serves.
+    NoRanges,
+    /// "interface gone": its local end is not there, and is used again when it is back.
+    InterfaceGone,
+    /// "closed": it is not used any more.
+    Closed,
+    /// "banned: REASON": its source sent wrong bytes, and is not asked any more.
+    Banned(String),
+    /// The reason alone, as "content changed at the source": its source is not asked any more, over this path
+    /// at least.
+    GivenUp(String),
+}
+
+impl fmt::Display for PathState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoAnswerYet => "no answer yet",
+            Self::Open => "open",
+            Self::Silent => "silent",
+            Self::Failing => "failing",
+            Self::Busy => "busy",
+            Self::NoRanges => "no ranges",
+            Self::InterfaceGone => "interface gone",
+            Self::Closed => "closed",
+            Self::Banned(reason) => return write!(f, "banned: {reason}"),
+            Self::GivenUp(reason) => reason,
+        })
+    }
+}
+
+impl Serialize for PathState {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 /// How a transfer ended.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
@@ -60,7 +115,9 @@ pub struct Report {
     pub banned: Vec<BannedSource>,
     /// Whether the whole content arrived and is verified, as far as `verified` says.
     pub complete: bool,
-    /// What was verified.
+    /// What is held against a hash. If the transfer is not [`complete`](Self::complete), that is so for what
+    /// is here, except for [`Verified::Whole`]: nothing has been verified then. In words:
+    /// [`verdict`](Self::verdict).
     pub verified: Verified,
     /// Of what is only [`Verified::Unchanged`]: the day on which it came, UTC: `2026-11-22`.
     pub unverified_since: Option<String>,
@@ -82,7 +139,6 @@ impl Report {
 #[serde(rename_all = "lowercase")]
 pub enum Verified {
     /// Every block, before it is written.
-    #[default]
     #[serde(rename = "groups")]
     Blocks,
     /// Every piece that a Metalink describes, before it is written.
@@ -96,6 +152,7 @@ pub enum Verified {
     /// the same.
     Unchanged,
     /// Nothing: there is no hash of it. Mirrors were compared with each other at most.
+    #[default]
     Nothing,
 }
 
@@ -118,9 +175,6 @@ pub struct BannedSource {
     pub reason: String,
 }
 
-/// The state of a path over which nothing has come yet.
-pub(crate) const NO_ANSWER_YET: &str = "no answer yet";
-
 impl Progress {
     /// That of one file, `now`, with this of the others of the same request.
     pub(crate) fn and(&self, now: &Self) -> Self {
@@ -140,9 +194,30 @@ fn joined(before: &[PathProgress], now: &[PathProgress]) -> Vec<PathProgress> {
     let mut rows: Vec<PathProgress> =
         before.iter().map(|row| PathProgress { rate_bytes: 0, ..row.clone() }).collect();
     add(&mut rows, now);
-    if !before.is_empty() {
-        share(&mut rows);
+    share(&mut rows);
+    rows
+}
+
+/// One row a path, with its share, of the rows of connections that are in use at the same time: a path has
+/// several if it leads to two URLs of one server, or if small files come over two connections at once.
+pub(crate) fn one_a_path(connections: impl Iterator<Item = PathProgress>) -> Vec<PathProgress> {
+    let mut rows: Vec<PathProgress> = Vec::new();
+    for row in connections {
+        match rows.iter_mut().find(|known| is_same(known, &row)) {
+            Some(known) => {
+                if known.state == PathState::NoAnswerYet || row.state == PathState::Open {
+                    known.state = row.state;
+                }
+                known.rate_bytes += row.rate_bytes;
+                known.srtt_us = if known.srtt_us == 0 { row.srtt_us } else { known.srtt_us };
+                known.cwnd += row.cwnd;
+                known.bytes += row.bytes;
+                known.timeouts += row.timeouts;
+            }
+            None => rows.push(row),
+        }
     }
+    share(&mut rows);
     rows
 }
 
@@ -158,13 +233,13 @@ pub(crate) fn add(rows: &mut Vec<PathProgress>, now: &[PathProgress]) {
 
 /// The row of a path over which `now` came after `before`.
 fn sum(before: &PathProgress, now: &PathProgress) -> PathProgress {
-    let state = if now.state == NO_ANSWER_YET { &before.state } else { &now.state }.clone();
+    let state = if now.state == PathState::NoAnswerYet { &before.state } else { &now.state }.clone();
     let (bytes, timeouts) = (before.bytes + now.bytes, before.timeouts + now.timeouts);
     PathProgress { state, bytes, timeouts, ..now.clone() }
 }
 
 /// Whether both are of the same path.
-pub(crate) fn is_same(a: &PathProgress, b: &PathProgress) -> bool {
+fn is_same(a: &PathProgress, b: &PathProgress) -> bool {
     (&a.source, &a.via) == (&b.source, &b.via)
 }
 
@@ -178,32 +253,66 @@ pub(crate) fn share(rows: &mut [PathProgress]) {
 
 #[cfg(test)]
 mod tests {
+    use super::PathState::{Failing, NoAnswerYet, Open};
     use super::*;
 
     #[test]
+    fn states_are_the_words_that_scripts_know() {
+        let json = |state| serde_json::to_string(&PathProgress { state, ..PathProgress::default() });
+        let has = |state, words: &str| {
+            let json = json(state).expect("JSON");
+            assert!(json.contains(&format!(r#""state":"{words}","#)), "{json}");
+        };
+        has(NoAnswerYet, "no answer yet");
+        has(PathState::InterfaceGone, "interface gone");
+        has(PathState::Banned("wrong bytes in block 3".into()), "banned: wrong bytes in block 3");
+        has(PathState::GivenUp("the file has changed".into()), "the file has changed");
+    }
+
+    #[test]
     fn what_came_before_counts() {
-        let row = |source: &str, bytes: u64, state: &str| PathProgress {
+        let row = |source: &str, bytes: u64, state: PathState| PathProgress {
             source: source.into(),
-            state: state.into(),
+            state,
             rate_bytes: bytes,
             bytes,
             ..PathProgress::default()
         };
-        let before = [row("a", 100, "open"), row("b", 200, "failing"), row("c", 0, NO_ANSWER_YET)];
-        let now = [row("b", 50, "open"), row("a", 0, NO_ANSWER_YET), row("d", 50, "open")];
+        let before = [row("a", 100, Open), row("b", 200, Failing), row("c", 0, NoAnswerYet)];
+        let now = [row("b", 50, Open), row("a", 0, NoAnswerYet), row("d", 50, Open)];
         let joined = joined(&before, &now);
-        let told: Vec<(&str, u64, u64, &str)> =
-            joined.iter().map(|r| (r.source.as_str(), r.bytes, r.rate_bytes, r.state.as_str())).collect();
+        let told: Vec<(&str, u64, u64, &PathState)> =
+            joined.iter().map(|r| (r.source.as_str(), r.bytes, r.rate_bytes, &r.state)).collect();
         assert_eq!(
             told,
-            [
-                ("a", 100, 0, "open"),
-                ("b", 250, 50, "open"),
-                ("c", 0, 0, NO_ANSWER_YET),
-                ("d", 50, 50, "open")
-            ]
+            [("a", 100, 0, &Open), ("b", 250, 50, &Open), ("c", 0, 0, &NoAnswerYet), ("d", 50, 50, &Open)]
         );
         assert_eq!(joined[1].share_percent, 62.5);
-        assert_eq!(super::joined(&[], &now)[0].share_percent, now[0].share_percent);
+        assert_eq!(super::joined(&[], &now)[0].share_percent, 50.0);
+    }
+
+    #[test]
+    fn an_empty_report_does_not_claim_a_check() {
+        assert_eq!(Report::default().verdict(), "UNVERIFIED");
+    }
+
+    #[test]
+    fn two_urls_on_one_server_are_one_path() {
+        let row = |source: &str, bytes: u64, state| PathProgress {
+            source: source.into(),
+            state,
+            rate_bytes: bytes,
+            bytes,
+            ..PathProgress::default()
+        };
+        let connections = [row("a", 30, NoAnswerYet), row("b", 20, Open), row("a", 50, Open)];
+        let rows = one_a_path(connections.into_iter());
+        let told: Vec<(&str, u64, u64, f64, &PathState)> = rows
+            .iter()
+            .map(|r| (r.source.as_str(), r.bytes, r.rate_bytes, r.share_percent, &r.state))
+            .collect();
+        assert_eq!(told, [("a", 80, 80, 80.0, &Open), ("b", 20, 20, 20.0, &Open)]);
+        let first = Progress::default().and(&Progress { paths: rows.clone(), ..Progress::default() });
+        assert_eq!(first.paths[0].rate_bytes, 80);
     }
 }

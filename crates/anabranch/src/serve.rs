@@ -109,7 +109,7 @@ impl Serve {
 
     /// Ends, while it hashes or serves, when `stop` is stopped.
     #[must_use]
-    pub fn stop_on(mut self, stop: &Stop) -> Self {
+    pub fn stopped_by(mut self, stop: &Stop) -> Self {
         self.stop = Some(stop.clone());
         self
     }

@@ -266,20 +266,25 @@ impl Target {
                 if found != wanted {
                     remove();
                     return Err(Error::corrupt(format!(
-                        "the whole of it has the SHA-256 {}, not the one that it should have: it is \
-                             removed. Without hashes of its parts nobody can tell who sent the wrong ones: \
-                             try each mirror alone, or ask for a Metalink",
-                        hex(&found)
+                        "{} has the SHA-256 {}, expected {}: {} is removed. Where only the whole has a hash, \
+                             nobody can tell who sent the wrong bytes: try each mirror alone, or ask for a \
+                             Metalink",
+                        show(&path),
+                        hex(&found),
+                        hex(&wanted),
+                        part_path()
                     )));
                 }
             }
             FinalCheck::Whole if root != self.id.root => {
                 remove();
                 return Err(Error::corrupt(format!(
-                    "the whole of it is not {} but {}: it is removed. Without hashes of its parts nobody \
-                         can tell who sent the wrong ones: try each mirror alone, or ask for a Metalink",
+                    "{}: the whole of it is not {} but {}: {} is removed. Without hashes of its parts nobody \
+                         can tell who sent the wrong bytes: try each mirror alone, or ask for a Metalink",
+                    show(&path),
                     self.id,
-                    ContentId { root, ..self.id }
+                    ContentId { root, ..self.id },
+                    part_path()
                 )));
             }
             FinalCheck::Root | FinalCheck::Whole | FinalCheck::Blocks => {}

@@ -53,7 +53,7 @@ fn nothing_is_written_once_it_is_stopped() {
     fs::write(&path, b"film").expect("a file");
     let stop = Stop::new().expect("a stop");
     stop.stop();
-    let made = MirrorList::make(&path).stop_on(&stop).run(|_| Control::Continue);
+    let made = MirrorList::make(&path).stopped_by(&stop).run(|_| Control::Continue);
     assert!(matches!(made, Err(Error::Interrupted(_))));
     assert_eq!(fs::read_dir(dir.path()).expect("a directory").count(), 1);
     assert!(MirrorList::make(&path).url("ftp://a.example/").is_err());

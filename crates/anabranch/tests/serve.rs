@@ -78,7 +78,7 @@ fn it_answers_until_it_is_stopped() {
 fn two_do_not_disturb_each_other() {
     let dirs = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));
     let stop = Stop::new().expect("a stop");
-    let first = serve(dirs[0].path()).stop_on(&stop).start().expect("a source");
+    let first = serve(dirs[0].path()).stopped_by(&stop).start().expect("a source");
     let second = serve(dirs[1].path()).start().expect("a source");
     let uri: Uri = second.uris().next().expect("an offer").parse().expect("a URI");
     stop.stop();
@@ -120,6 +120,6 @@ fn what_cannot_be_served_is_said() {
     assert!(matches!(taken, Error::System(_)), "{taken}");
     let stop = Stop::new().expect("a stop");
     stop.stop();
-    let stopped = serve(dir.path()).stop_on(&stop).start().expect_err("it was stopped before");
+    let stopped = serve(dir.path()).stopped_by(&stop).start().expect_err("it was stopped before");
     assert!(matches!(stopped, Error::Interrupted(_)), "{stopped}");
 }

@@ -3,7 +3,7 @@
 mod memory_source;
 
 use std::fs;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
@@ -71,7 +71,9 @@ fn two_transfers_do_not_disturb_each_other_and_one_is_stopped() {
     wait_for_bytes(&stopped);
     let whole = get(&fast, fast_source).to_file(&fast_path).start().expect("a thread");
     let events: Vec<Event> = whole.events().collect();
-    assert!(matches!(events.last(), Some(Event::Finished(report)) if report.complete));
+    let [.., Event::Progress(last), Event::Finished(finished)] = &events[..] else { panic!("{events:?}") };
+    assert!(finished.complete);
+    assert_eq!((last.done_bytes, last.total_bytes), (4_000_000, 4_000_000), "the last progress is all of it");
     let report = whole.wait().expect("a report");
     assert_eq!((report.last.done_bytes, report.complete), (4_000_000, true));
     assert!(fs::read(&fast_path).expect("a file") == fast);
@@ -112,6 +114,23 @@ fn a_listener_stops_it_and_so_does_a_dropped_handle() {
     wait_for_bytes(&transfer);
     drop(transfer);
     assert!(matches!(events.last(), Some(Event::Finished(report)) if !report.complete));
+}
+
+#[test]
+fn that_nobody_can_be_reached_is_said_once() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let nobody = TcpListener::bind("127.0.0.1:0").expect("a socket").local_addr().expect("an address");
+    let get = Get::new([format!("http://{nobody}/f")]).expect("a URL").proxy("");
+    let mut notices = String::new();
+    let result = get.to_file(dir.path().join("f")).run(|event| {
+        if let Event::Notice(text) = event {
+            notices += &text;
+        }
+        Control::Continue
+    });
+    let Err(Error::Unreachable(why)) = result else { panic!("{result:?}") };
+    assert_eq!(why.matches(&nobody.to_string()).count(), 1, "{why}");
+    assert!(why.contains("refused") && !notices.contains("refused"), "{notices}");
 }
 
 #[test]

@@ -9,12 +9,12 @@ use algo::control::Algorithm;
 use algo::{Rate, Span, Time};
 use lab::simulation::{ReceiverId, SimSourceId};
 use lab::{Content, Fault, Misbehaviour, PathSpec, Simulation};
-use mmtp::subscriber::PathState;
+use mmtp::subscriber;
 use net::Clock;
 use serde::Serialize;
 use sim::LinkConfig;
 
-use anabranch::{PathProgress, Progress};
+use anabranch::{PathProgress, PathState, Progress};
 
 use crate::args::Demo;
 use crate::exit::{Failure, Outcome};
@@ -180,12 +180,12 @@ impl DemoRun {
                 source: SOURCES[*source].0.into(),
                 via: "simulated".into(),
                 state: match report.state {
-                    PathState::Opening => "no answer yet".into(),
-                    PathState::Open => "open".into(),
-                    PathState::Unresponsive => "silent".into(),
-                    PathState::Down | PathState::Closed => "closed".into(),
+                    subscriber::PathState::Opening => PathState::NoAnswerYet,
+                    subscriber::PathState::Open => PathState::Open,
+                    subscriber::PathState::Unresponsive => PathState::Silent,
+                    subscriber::PathState::Down | subscriber::PathState::Closed => PathState::Closed,
                 },
-                rate_bytes: if report.state == PathState::Open { last } else { 0 },
+                rate_bytes: if report.state == subscriber::PathState::Open { last } else { 0 },
                 share_percent: counters.bytes as f64 * 100.0 / all.max(1) as f64,
                 srtt_us: report.srtt.as_micros(),
                 cwnd: report.cwnd,

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anabranch::get::Groups;
-use anabranch::{Control, Event, Get, Report, Stop, Verified};
+use anabranch::{Control, Event, Get, Report, Stop};
 
 use crate::args;
 use crate::exit::{Failure, Outcome};
@@ -31,8 +31,7 @@ pub fn get(args: &args::Get) -> Outcome {
     }
     let mode = Mode::of(args.json, args.quiet);
     let mut view = View::new(mode);
-    // What fails before anything could come.
-    let mut report = Report { verified: Verified::Nothing, ..Report::default() };
+    let mut report = Report::default();
     let mut listener = |event| match event {
         Event::Finished(last) => report = *last,
         event => view.draw(&event),

@@ -145,7 +145,7 @@ pub fn mirror_list(args: &MirrorList) -> Outcome {
 }
 
 fn make(args: &Make) -> Outcome {
-    let mut make = List::make(&args.file).overwrite(args.force).stop_on(&stop_on_signals()?);
+    let mut make = List::make(&args.file).overwrite(args.force).stopped_by(&stop_on_signals()?);
     for url in &args.urls {
         make = make.url(url.as_str())?;
     }

@@ -23,7 +23,7 @@ const PLAIN_EVERY: u64 = 60;
 /// # Errors
 /// If a socket cannot be bound or a path not be read.
 pub fn serve(args: &Serve) -> Outcome {
-    let mut serve = anabranch::Serve::new().stop_on(&stop_on_signals()?);
+    let mut serve = anabranch::Serve::new().stopped_by(&stop_on_signals()?);
     for path in &args.paths {
         serve = serve.path(path)?;
     }

@@ -213,7 +213,7 @@ fn live(s: &Progress, width: usize) -> Vec<String> {
     if !s.paths.is_empty() {
         let rows: Vec<[String; 7]> = s.paths.iter().take(PATH_LINES_MAX).map(row).collect();
         picture.extend(columns(&["source", "via", "rate", "share", "srtt", "cwnd", "loss"], &rows, |i| {
-            s.paths[i].state.clone()
+            s.paths[i].state.to_string()
         }));
         if s.paths.len() > PATH_LINES_MAX {
             picture.push(format!("… and {} more paths", s.paths.len() - PATH_LINES_MAX));
@@ -264,7 +264,7 @@ fn table(summary: &Summary) -> Vec<String> {
             })
             .collect();
         let heads = ["source", "via", "bytes", "share", "mean rate", "loss", "RTOs"];
-        out.extend(columns(&heads, &rows, |i| s.paths[i].state.clone()));
+        out.extend(columns(&heads, &rows, |i| s.paths[i].state.to_string()));
     }
     for one in &report.banned {
         out.push(format!("banned: {}: {}", one.source, one.reason));
@@ -329,13 +329,13 @@ fn bar(percent: f64, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use anabranch::{BannedSource, Verified};
+    use anabranch::{BannedSource, PathState, Verified};
 
     fn progress() -> Progress {
         let path = |source: &str, rate_bytes, share_percent| PathProgress {
             source: source.into(),
             via: "eth0".into(),
-            state: "steady".into(),
+            state: PathState::Open,
             rate_bytes,
             share_percent,
             srtt_us: 20_400,
@@ -362,8 +362,8 @@ mod tests {
             picture[..3],
             [
                 "source           via           rate  share     srtt  cwnd   loss  state",
-                "192.0.2.1:26227  eth0  100.0 Mbit/s   75 %  20.4 ms    33  0.2 %  steady",
-                "[2001:db8::1]:9  eth0    8.0 Mbit/s   25 %  20.4 ms    33  0.2 %  steady",
+                "192.0.2.1:26227  eth0  100.0 Mbit/s   75 %  20.4 ms    33  0.2 %  open",
+                "[2001:db8::1]:9  eth0    8.0 Mbit/s   25 %  20.4 ms    33  0.2 %  open",
             ]
         );
         assert_eq!(picture[3].chars().count(), 38);
@@ -377,10 +377,11 @@ mod tests {
             target: "film.mkv".into(),
             banned: vec![BannedSource { source: "192.0.2.9:1".into(), reason: "wrong bytes".into() }],
             complete: true,
+            verified: Verified::Blocks,
             ..Report::default()
         };
         let table = table(&Summary::new(&report, None));
-        assert!(table[1].contains("0.2 %     1  steady"), "{}", table[1]);
+        assert!(table[1].contains("0.2 %     1  open"), "{}", table[1]);
         assert!(table[..3].iter().all(|line| line.len() <= 80), "it fits a terminal");
         assert_eq!(table[3], "banned: 192.0.2.9:1: wrong bytes");
         let last = "film.mkv: 4.0 MB verified; 3.0 MB in 2.0 s, 12.0 Mbit/s; 1.0 MB were there before";

@@ -99,6 +99,9 @@ fn without_hashes_two_that_differ_are_both_named() {
         assert!(done.err.contains(&nginx.name(0)) && done.err.contains(&nginx.name(1)), "{}", done.err);
         assert!(done.err.contains("different bytes"), "{}", done.err);
         assert!(!ground.target().exists());
+        let done = run(ground.get_named(&urls, &["--json", &checksum(&ground.content)])).expect(5);
+        assert!(done.err.contains("only a hash of the whole is known"), "{}", done.err);
+        assert!(done.err.contains("fetch from one mirror at a time"), "{}", done.err);
         // What came of it is nobody's: with another mirror, or alone, the same command works.
         run(ground.get_named(&urls[..1], &["--force"])).expect(0);
         fs::remove_file(ground.target()).expect("the file");
@@ -350,6 +353,12 @@ fn no_ranges() {
     let none = |_: &Request, _: Reply| whole(3_000_001);
     arrives(3_000_001, none);
     beside(3_000_001, none, "gives no ranges, kept in reserve");
+    let ground = Ground::new(3_000_001);
+    let both = [(); 2].map(|()| Site::new(&ground.content, none));
+    let done = run(ground.get_named(&both.each_ref().map(Site::url), &["--json"])).expect(0);
+    ground.assert_arrived();
+    let notes = done.notes();
+    assert!(notes.contains("no mirror gives ranges: fetched from 127.0.0.1:"), "{notes}");
     let Some(nginx) = Nginx::start("no ranges", &["max_ranges 0;"]) else { return };
     let ground = Ground::new(3_000_001);
     nginx.put(0, "f.bin", &ground.content);

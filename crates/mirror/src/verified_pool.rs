@@ -196,11 +196,12 @@ impl VerifiedPool {
 
     fn mark(&mut self, block: u64) {
         let new = self.done.insert(block);
-        debug_assert!(new, "block {block} verified twice");
+        debug_assert!(new, "block {block} accepted twice");
         self.left -= u64::from(new);
     }
 
-    fn verified(&mut self, block: u64, bytes: Vec<u8>, cv: ChainingValue) {
+    /// A block is here, verified if it could be, and is reported.
+    fn accept(&mut self, block: u64, bytes: Vec<u8>, cv: ChainingValue) {
         self.mark(block);
         self.idle.remove(block);
         self.events.push_back(Event::Verified { block, bytes, cv });
@@ -302,7 +303,7 @@ impl VerifiedPool {
             None => {}
             Some(PieceOutcome::Valid(held, liars)) => {
                 for (block, held) in held {
-                    self.verified(block, held.bytes, held.cv);
+                    self.accept(block, held.bytes, held.cv);
                 }
                 for (mirror, block) in liars {
                     self.ban(mirror, block);
@@ -432,7 +433,7 @@ impl Pool for VerifiedPool {
             Mode::Leaves(leaves) => {
                 let right = usize::try_from(block).ok().and_then(|i| leaves.get(i));
                 if right == Some(&cv) {
-                    self.verified(block, bytes.to_vec(), cv);
+                    self.accept(block, bytes.to_vec(), cv);
                 } else {
                     self.idle.insert(block..block + 1);
                     self.ban(mirror, block);
@@ -447,7 +448,7 @@ impl Pool for VerifiedPool {
                 }
                 let found = cross.compare(mirror, block, cv, &self.mirrors);
                 if !done {
-                    self.verified(block, bytes.to_vec(), cv);
+                    self.accept(block, bytes.to_vec(), cv);
                 }
                 self.found(block, found);
             }

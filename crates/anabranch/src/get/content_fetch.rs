@@ -28,7 +28,7 @@ use crate::{Progress, Result, Stop};
 pub(super) struct ContentFetch {
     subscriber: Subscriber,
     paths: UdpPaths,
-    web: Option<MirrorDriver>,
+    mirrors: Option<MirrorDriver>,
     sources: Vec<Source>,
     stop: Stop,
     rows: RateMeter,
@@ -78,17 +78,18 @@ impl ContentFetch {
         let paths =
             UdpPaths::new(request, algorithm, groups.clone(), sources, needed, &mut subscriber, cx.world)?;
         let known = paths.links.len();
-        let web = mirrors.map(|parts| MirrorDriver::new(parts, &request.via, algorithm, groups, known, cx));
-        let mut web = web.transpose()?;
+        let mirrors =
+            mirrors.map(|parts| MirrorDriver::new(parts, &request.via, algorithm, groups, known, cx));
+        let mut mirrors = mirrors.transpose()?;
         let mut names: Vec<String> = sources.iter().map(|(name, _)| name.clone()).collect();
-        if let Some(web) = web.as_mut().filter(|web| !web.is_alone()) {
-            names.extend(web.join(&mut subscriber));
+        if let Some(mirrors) = mirrors.as_mut().filter(|mirrors| !mirrors.is_alone()) {
+            names.extend(mirrors.join(&mut subscriber));
         }
         let now = cx.now();
         Ok(Self {
             subscriber,
             paths,
-            web,
+            mirrors,
             sources: names.into_iter().map(|name| Source { name, banned: None, refused: None }).collect(),
             stop: cx.observer.stop().clone(),
             rows: RateMeter::new(now),
@@ -134,18 +135,18 @@ impl ContentFetch {
 
     /// Wants as many more contents as may be open at once; whether there were any.
     fn want(&mut self, arrivals: &mut Sink, cx: &mut Context<'_, '_>) -> Result<bool> {
-        let Self { subscriber, web, stop, .. } = self;
+        let Self { subscriber, mirrors, stop, .. } = self;
         let Context { world, observer, .. } = cx;
         let mut checking = |total_bytes: u64, done_bytes: u64| {
             observer.checking(world.now(), Progress { total_bytes, done_bytes, ..Progress::default() });
             !stop.is_stopped()
         };
-        let mut want = |id: ContentId, have: &dyn Fn(u64) -> bool| match web.as_mut() {
-            Some(web) if web.is_alone() => web.want(have).map(|()| 0),
-            web => {
+        let mut want = |id: ContentId, have: &dyn Fn(u64) -> bool| match mirrors.as_mut() {
+            Some(mirrors) if mirrors.is_alone() => mirrors.want(have).map(|()| 0),
+            mirrors => {
                 let download = subscriber.add_download(id, false, have);
-                if let Some(web) = web {
-                    web.borrow(download, subscriber);
+                if let Some(mirrors) = mirrors {
+                    mirrors.borrow(download, subscriber);
                 }
                 Ok(download)
             }
@@ -157,26 +158,26 @@ impl ContentFetch {
     /// is to be read first.
     fn drain(&mut self, arrivals: &mut Sink, cx: &mut Context<'_, '_>) -> Result<Option<Time>> {
         // Until when the mirrors wait, if nothing has happened since.
-        let mut waits = Some(self.drain_web(arrivals, cx)?);
+        let mut waits = Some(self.drain_mirrors(arrivals, cx)?);
         loop {
             if cx.is_stale() {
                 return Ok(None);
             }
             let now = cx.now();
             match (self.subscriber.poll(now), waits) {
-                (Output::Wait(until), Some(until_web)) => {
+                (Output::Wait(until), Some(until_mirrors)) => {
                     // Only now: every source that was ruled out meanwhile is to be shown as such.
                     let hopeless =
                         std::mem::take(&mut self.doubtful) && self.subscriber.unobtainable().is_some();
                     return if hopeless {
                         Err(given_up(&self.sources, arrivals.reading().is_none()))
                     } else {
-                        Ok(Some(until.min(until_web)))
+                        Ok(Some(until.min(until_mirrors)))
                     };
                 }
                 // What sources have done may leave the mirrors something to do, and what mirrors borrow then
                 // may have hashes that sources are to be asked for.
-                (Output::Wait(_), None) => waits = Some(self.drain_web(arrivals, cx)?),
+                (Output::Wait(_), None) => waits = Some(self.drain_mirrors(arrivals, cx)?),
                 (Output::Send(transmit), _) => {
                     self.send(now, &transmit, cx);
                     waits = None;
@@ -191,10 +192,10 @@ impl ContentFetch {
 
     /// The same of the mirrors. That the disk fails is told when all they brought has been looked at: what is
     /// revoked must not be kept.
-    fn drain_web(&mut self, arrivals: &mut Sink, cx: &mut Context<'_, '_>) -> Result<Time> {
-        let Some(web) = &mut self.web else { return Ok(Time::NEVER) };
+    fn drain_mirrors(&mut self, arrivals: &mut Sink, cx: &mut Context<'_, '_>) -> Result<Time> {
+        let Some(mirrors) = &mut self.mirrors else { return Ok(Time::NEVER) };
         let mut written = Ok(());
-        let until = web.drain(&mut self.subscriber, cx, |brought| match brought {
+        let until = mirrors.drain(&mut self.subscriber, cx, |brought| match brought {
             PoolEvent::Block { .. } | PoolEvent::Complete if written.is_err() => Ok(()),
             PoolEvent::Block { block, bytes, cv } => {
                 written = arrivals.block(0, block, bytes, cv);
@@ -227,10 +228,10 @@ impl ContentFetch {
                 Ok(())
             }
             Event::Banned { source, block, .. } => {
-                if let Some(web) = &mut self.web
-                    && let Some(mirror) = web.mirror_of(source)
+                if let Some(mirrors) = &mut self.mirrors
+                    && let Some(mirror) = mirrors.mirror_of(source)
                 {
-                    web.ban(cx.now(), mirror, block, &mut self.subscriber);
+                    mirrors.ban(cx.now(), mirror, block, &mut self.subscriber);
                 }
                 let source = &mut self.sources[usize::from(source)];
                 let reason = format!("wrong bytes in block {block}");
@@ -241,7 +242,7 @@ impl ContentFetch {
             }
             // Of mirrors more has been said already.
             Event::Refused { source, .. }
-                if self.web.as_ref().is_some_and(|w| w.mirror_of(source).is_some()) =>
+                if self.mirrors.as_ref().is_some_and(|m| m.mirror_of(source).is_some()) =>
             {
                 self.doubtful = true;
                 Ok(())

@@ -91,8 +91,10 @@ impl DiscoveredFile {
             }
             (Check::Leaves(_), _) => "every 16 KiB is verified by BLAKE3",
             (Check::Pieces { .. }, _) => "every piece is verified by SHA-256",
-            (Check::Nothing, FinalCheck::Root | FinalCheck::Whole) => "verified as a whole, by BLAKE3",
-            (Check::Nothing, FinalCheck::Sha256(_)) => "verified as a whole, by SHA-256",
+            (Check::Nothing, FinalCheck::Root | FinalCheck::Whole) => {
+                "will be verified as a whole, by BLAKE3"
+            }
+            (Check::Nothing, FinalCheck::Sha256(_)) => "will be verified as a whole, by SHA-256",
             (Check::Nothing, FinalCheck::Blocks) if self.mirrors.len() == 1 => {
                 "UNVERIFIED: there is no hash of it, and no other mirror to compare it with"
             }

@@ -383,7 +383,10 @@ impl Discovery<'_> {
             ProbeKind::Mirror(number) => {
                 let url = &self.urls[number];
                 let why = describe(&error, self.is_named(url));
-                self.notices.push(format!("{}: {error}", host(url)));
+                if !self.alone || self.urls.len() > 1 {
+                    // Of one alone the error says it.
+                    self.notices.push(format!("{}: {error}", host(url)));
+                }
                 self.troubles.push((code(&error), format!("{}: {why}", host(url))));
             }
             ProbeKind::List if self.urls.is_empty() => {

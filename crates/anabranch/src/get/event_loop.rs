@@ -60,11 +60,11 @@ pub(super) enum Poll {
 
 /// Whether anybody answers.
 pub(super) struct Liveness {
-    /// What nobody of would answer.
+    /// Who is to answer, as a word of the message that nobody does: "source", "mirror".
     pub(super) who: &'static str,
-    /// Counts up while anybody does.
+    /// Counts up while anybody answers.
     pub(super) heard: u64,
-    /// Nobody was listened to, so nobody was silent.
+    /// The stage did not listen, so nobody counts as silent.
     pub(super) busy: bool,
 }
 
@@ -95,27 +95,27 @@ pub(super) trait Stage {
         let _ = cx;
     }
 
-    /// Whether some link that it had is gone, so that links are looked at every now and then.
+    /// Whether some link that the stage had is gone, so that links are looked at every now and then.
     fn lacks_links(&self) -> bool {
         false
     }
 
-    /// Whether it can take what HTTP servers send.
+    /// Whether the stage can take what HTTP servers send.
     fn listens(&self) -> bool {
         true
     }
 
-    /// What is held against the time-out; `None`: it has deadlines of its own.
+    /// What tells whether anybody answers, for the time-out; `None`: the stage has deadlines of its own.
     fn liveness(&mut self) -> Option<Liveness> {
         None
     }
 
-    /// What those say that answer, but only that they cannot.
+    /// The errors of the servers that answer with nothing else, for the message that nobody has answered.
     fn faults(&self) -> Option<String> {
         None
     }
 
-    /// Nobody has answered for too long; `Ok` ends the stage too.
+    /// Nobody has answered for too long, as `why` says: ends the stage, also with `Ok`.
     ///
     /// # Errors
     /// What the transfer fails with.
@@ -123,18 +123,18 @@ pub(super) trait Stage {
         Err(Error::unreachable(why))
     }
 
-    /// How far it is, if that is to be shown.
+    /// How far the stage is, if that is to be shown.
     fn progress(&mut self, now: Time) -> Option<Progress> {
         let _ = now;
         None
     }
 
-    /// What to say if the caller stops it.
+    /// The message of the error if the caller stops the stage.
     fn interrupted(&self) -> &'static str {
         "interrupted; what arrived is kept, and the same request resumes"
     }
 
-    /// It has ended like this; what it returns counts.
+    /// The stage has ended with `result`; what this method returns is the result that counts.
     ///
     /// # Errors
     /// What the transfer fails with.

@@ -30,7 +30,7 @@ use crate::event::{Event, Observer};
 use crate::filenames::{is_harmless, show};
 use crate::host_port::HostPort;
 use crate::target::{DestPath, Directory, FinalCheck};
-use crate::{Error, Report, Result, Verified};
+use crate::{Error, Report, Result};
 
 /// What comes before a content's name where it can be fetched by that.
 const URI_HINT: &str = "with it others can be sure of it: anabranch:";
@@ -42,6 +42,9 @@ pub(super) fn fetch(request: &Request, locators: Locators, observer: &mut Observ
     });
     match outcome {
         Ok(Outcome { report, result }) => {
+            if report.last.total_bytes > 0 || report.complete {
+                observer.send(Event::Progress(Box::new(report.last.clone())));
+            }
             observer.send(Event::Finished(Box::new(report.clone())));
             result.map(|()| report)
         }
@@ -51,8 +54,7 @@ pub(super) fn fetch(request: &Request, locators: Locators, observer: &mut Observ
 
 /// Ends a transfer that failed before there was anything to report.
 pub(super) fn failed(error: Error, observer: &mut Observer<'_>) -> Result<Report> {
-    let report = Report { verified: Verified::Nothing, ..Report::default() };
-    observer.send(Event::Finished(Box::new(report)));
+    observer.send(Event::Finished(Box::default()));
     Err(error)
 }
 

@@ -37,7 +37,7 @@ struct MirrorState {
     mirror: Mirror,
     /// What the subscriber knows it by, where that lends.
     source: Option<SourceId>,
-    /// Whether it has been said that it is kept in reserve.
+    /// Whether it has been said that it is kept in reserve, or that all others are.
     reserve: bool,
 }
 
@@ -77,6 +77,8 @@ pub(super) struct MirrorDriver {
     proven: bool,
     /// A later transfer finds what this one has brought.
     kept: bool,
+    /// A hash of the whole is known, and none of its parts.
+    only_whole: bool,
 }
 
 /// What a [`MirrorDriver`] is made of.
@@ -88,6 +90,8 @@ pub(super) struct MirrorConfig {
     pub(super) lent: bool,
     /// Whether a later transfer finds what this one has brought.
     pub(super) kept: bool,
+    /// Whether a hash of the whole is known, and none of its parts.
+    pub(super) only_whole: bool,
 }
 
 impl MirrorDriver {
@@ -368,10 +372,17 @@ impl MirrorDriver {
                     each(PoolEvent::Disagree)?;
                     let names: Vec<&str> = mirrors.iter().map(|mirror| self.name(*mirror)).collect();
                     let from = block * mmtp::id::BLOCK_BYTES as u64;
+                    let (known, advice) = match self.only_whole {
+                        true => (
+                            "only a hash of the whole is known, which does not tell",
+                            "fetch from one mirror at a time",
+                        ),
+                        false => ("there is no hash to tell", "name one of them"),
+                    };
                     return Err(Error::corrupt(format!(
-                        "{} have different bytes (16 KiB from byte {from} on), and there is no hash to \
-                             tell which are right: name one of them, or a Metalink; what had arrived is \
-                             removed, for nobody can tell which of it is right",
+                        "{} have different bytes (16 KiB from byte {from} on), and {known} which are right: \
+                             {advice}, or name a Metalink; what had arrived is removed, for nobody can tell \
+                             which of it is right",
                         names.join(" and ")
                     )));
                 }

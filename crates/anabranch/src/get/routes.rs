@@ -8,8 +8,7 @@ use net::Egress;
 
 use super::server_status::ServerStatus;
 use super::world::World;
-use crate::report::NO_ANSWER_YET;
-use crate::{Error, PathProgress, Result};
+use crate::{Error, PathProgress, PathState, Result};
 
 /// Why a named local end leads nowhere, where nothing else is known.
 pub(super) const NO_FAMILY: &str = "no mirror is of its address family";
@@ -28,24 +27,31 @@ pub(super) struct Route {
 impl Route {
     /// Its row without the numbers; `of`: its server.
     pub(super) fn row(&self, of: &ServerStatus, state: State) -> PathProgress {
-        let one = self.address.is_unspecified();
         PathProgress {
-            source: if one { of.name.clone() } else { format!("{} ({})", of.name, self.address) },
+            source: label(&of.name, self.address),
             via: self.via.to_string(),
             state: match (&of.out, state) {
-                (Some(why), _) if of.lied => format!("banned: {why}"),
-                (Some(why), _) => why.clone(),
-                (None, State::Opening) => NO_ANSWER_YET.into(),
-                (None, State::Open) => "open".into(),
-                (None, State::Stalled) => "silent".into(),
-                (None, State::Failing) => "failing".into(),
-                (None, State::Busy) => "busy".into(),
-                (None, State::Down) => self.shut.clone().unwrap_or_else(|| "interface gone".into()),
-                (None, State::Closed) => "closed".into(),
+                (Some(why), _) if of.lied => PathState::Banned(why.clone()),
+                (Some(why), _) => PathState::GivenUp(why.clone()),
+                (None, State::Opening) => PathState::NoAnswerYet,
+                (None, State::Open) => PathState::Open,
+                (None, State::Stalled) => PathState::Silent,
+                (None, State::Failing) => PathState::Failing,
+                (None, State::Busy) => PathState::Busy,
+                (None, State::Down) => self.shut.clone().map_or(PathState::InterfaceGone, PathState::GivenUp),
+                (None, State::Closed) => PathState::Closed,
             },
             ..PathProgress::default()
         }
     }
+}
+
+/// A source as reports name it: its `address` in brackets, unless its name is that, or a proxy stands
+/// between.
+pub(super) fn label(name: &str, address: IpAddr) -> String {
+    let host = name.parse().map(|peer: SocketAddr| peer.ip());
+    let is_it = host.or_else(|_| name.trim_matches(['[', ']']).parse()) == Ok(address);
+    if is_it || address.is_unspecified() { name.to_owned() } else { format!("{name} ({address})") }
 }
 
 /// Whether there is another local end from which the mirror of this route may be asked.
@@ -130,4 +136,20 @@ pub(super) fn new_ends(
             |route: &&Route| route.via == *via || is_same_link(&route.via, route.address, via, peer.ip());
         !routes.iter().filter(|route| route.mirror == mirror).any(|route| known(&route))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_named_once() {
+        let label = |name, address: &str| label(name, address.parse().expect("an address"));
+        assert_eq!(label("a.example:8080", "192.0.2.1"), "a.example:8080 (192.0.2.1)");
+        assert_eq!(label("192.0.2.1:8080", "192.0.2.1"), "192.0.2.1:8080");
+        assert_eq!(label("[2001:db8::1]:8080", "2001:db8::1"), "[2001:db8::1]:8080");
+        assert_eq!(label("[2001:db8::1]", "2001:db8::1"), "[2001:db8::1]");
+        assert_eq!(label("192.0.2.1", "192.0.2.1"), "192.0.2.1");
+        assert_eq!(label("a.example", "0.0.0.0"), "a.example", "its address is the proxy's affair");
+    }
 }

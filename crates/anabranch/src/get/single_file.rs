@@ -41,6 +41,7 @@ pub(super) fn fetch(
         lent,
         mirrors: found.mirrors.clone(),
         kept: request.reader.is_none(),
+        only_whole: found.is_verified_at_the_end(),
     };
     let mut content = ContentFetch::new(request, sources, Some(parts(!sources.is_empty())), events)?;
     let mut whole = transfer(request, found.id, found.proof, &mut destination, &mut content, events);

@@ -1,10 +1,9 @@
 //! What is known of a source that speaks mmTP.
 
-use mmtp::subscriber::{PathReport, PathState};
+use mmtp::subscriber::{self, PathReport};
 use mmtp::wire::Reason;
 
-use crate::Error;
-use crate::report::NO_ANSWER_YET;
+use crate::{Error, PathState};
 
 /// A source, as it is reported.
 pub(super) struct Source {
@@ -34,15 +33,15 @@ pub(super) fn given_up(sources: &[Source], kept: bool) -> Error {
     ))
 }
 
-/// What a path to it does, in words.
-pub(super) fn state(report: &PathReport, source: &Source) -> String {
+/// What a path to it does.
+pub(super) fn state(report: &PathReport, source: &Source) -> PathState {
     match (report.state, &source.banned, source.refused) {
-        (_, Some(reason), _) => format!("banned: {reason}"),
-        (_, _, Some(reason)) => reason.to_string(),
-        (PathState::Opening, ..) => NO_ANSWER_YET.into(),
-        (PathState::Open, ..) => "open".into(),
-        (PathState::Unresponsive, ..) => "silent".into(),
-        (PathState::Down, ..) => "interface gone".into(),
-        (PathState::Closed, ..) => "closed".into(),
+        (_, Some(reason), _) => PathState::Banned(reason.clone()),
+        (_, _, Some(reason)) => PathState::GivenUp(reason.to_string()),
+        (subscriber::PathState::Opening, ..) => PathState::NoAnswerYet,
+        (subscriber::PathState::Open, ..) => PathState::Open,
+        (subscriber::PathState::Unresponsive, ..) => PathState::Silent,
+        (subscriber::PathState::Down, ..) => PathState::InterfaceGone,
+        (subscriber::PathState::Closed, ..) => PathState::Closed,
     }
 }

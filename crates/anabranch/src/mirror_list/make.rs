@@ -97,7 +97,7 @@ impl MakeMirrorList {
 
     /// Ends, while it hashes, when `stop` is stopped; nothing is written then.
     #[must_use]
-    pub fn stop_on(mut self, stop: &Stop) -> Self {
+    pub fn stopped_by(mut self, stop: &Stop) -> Self {
         self.stop = Some(stop.clone());
         self
     }

@@ -59,23 +59,31 @@ impl Part {
                 show(place.path().with_file_name(&name))
             )));
         }
-        let same = match journal::parse_header(&head[..read]) {
-            Ok(found) => Some(found == *id),
-            Err(Unreadable::Blank) if known => None,
-            // A part without a journal is somebody's file.
-            Err(Unreadable::Blank) => there.map(|_| false),
-            Err(Unreadable::Foreign | Unreadable::Version(_)) => Some(false),
+        let header = journal::parse_header(&head[..read]);
+        let foreign = match header {
+            Ok(found) if found == *id => None,
+            Ok(found) if found.length != id.length => {
+                Some(format!("is of a content of {} bytes, not of {}", found.length, id.length))
+            }
+            // Where no hash of the parts is known, the root stands for what the request says.
+            Ok(_) => Some(
+                "is of another content of the same length, or of the same URL with another hash or date"
+                    .to_owned(),
+            ),
+            Err(Unreadable::Blank) if known || there.is_none() => None,
+            Err(Unreadable::Blank) => Some("has no journal: no transfer has left it".to_owned()),
+            Err(e) => Some(format!("its journal cannot be used ({e})")),
         };
-        if same == Some(false) && !force {
+        if let Some(why) = foreign.filter(|_| !force) {
             if !known {
                 let _ = place.unlink(&journal_name);
             }
             return Err(Error::target(format!(
-                "{} is there and belongs to something else: remove it, or let `overwrite` replace it",
+                "{} is there and {why}: remove it, or let `overwrite` replace it",
                 show(place.path().with_file_name(&name))
             )));
         }
-        known = same == Some(true) && there.is_some();
+        known = header == Ok(*id) && there.is_some();
         let fresh = if known { OFlag::empty() } else { OFlag::O_TRUNC };
         if !known {
             // Old slots must be gone before the header says that they are this content's.

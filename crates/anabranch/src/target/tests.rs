@@ -595,3 +595,30 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn messages_name_the_file_and_what_is_wrong_with_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (path, part) = (dir.path().join("f"), dir.path().join("f.part"));
+    let (short, id) = (ContentId::of(b"short"), ContentId::of(b"same length"));
+    let why = |id| open_at(&path, id, false).expect_err("in the way").to_string();
+    fs::write(&part, b"somebody's").expect("a file");
+    assert!(why(id).contains("f.part is there and has no journal: "), "{}", why(id));
+    open_at(&path, id, true).expect("it is replaced");
+    assert!(why(short).contains("f.part is there and is of a content of 11 bytes, not of 5: "));
+    assert!(why(ContentId { root: [7; 32], ..id }).contains("the same URL with another hash or date: "));
+    fs::write(dir.path().join("f.part.journal"), [1; 64]).expect("a file");
+    assert!(why(id).contains("f.part is there and its journal cannot be used (not a journal "));
+
+    let proof = FinalCheck::Sha256([0xab; 32]);
+    let place = DestPath::of(&path).expect("a place");
+    let (mut target, _) = Target::open(place, short, proof, true, &mut |_| true).expect("a target");
+    put(&mut target, b"short", 0).expect("written");
+    let failure = target.finish().expect_err("another hash");
+    assert_eq!(failure.kind(), ErrorKind::Corrupt);
+    let failure = failure.to_string();
+    assert!(failure.contains("f has the SHA-256 f9b0078b5df596d2"), "{failure}");
+    assert!(failure.contains(&format!(", expected {}: ", "ab".repeat(32))), "{failure}");
+    assert!(failure.contains("f.part is removed"), "{failure}");
+    assert_eq!(entries(dir.path()), 0);
+}

@@ -65,8 +65,7 @@ fn user(text: &str) -> Result<(String, String), String> {
 
 fn checksum(text: &str) -> Result<[u8; 32], String> {
     let hex = text.strip_prefix("sha-256=").ok_or("expected sha-256= and 64 hexadecimal digits")?;
-    let bytes = data_encoding::HEXLOWER_PERMISSIVE.decode(hex.as_bytes()).map_err(|e| e.to_string())?;
-    bytes.try_into().map_err(|_| "a SHA-256 has 64 hexadecimal digits".into())
+    anabranch::sha256_from_hex(hex).map_err(|e| e.to_string())
 }
 
 #[cfg(test)]

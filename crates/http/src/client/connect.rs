@@ -145,7 +145,7 @@ impl Connection {
             (error, _) => error,
         };
         let addresses = look_up(settings, host, port, via.address()).await.map_err(blame)?;
-        let mut stream = happy_eyeballs(via, addresses, window).await.map_err(|error| {
+        let mut stream = happy_eyeballs(via, host, addresses, window).await.map_err(|error| {
             settings.resolver.distrust(host);
             blame(error)
         })?;
@@ -392,12 +392,20 @@ fn socket(via: &Egress, peer: SocketAddr, window: &WindowClamp) -> io::Result<(T
     Ok((TcpSocket::from_std_stream(StdStream::from(socket)), peer))
 }
 
-/// Connects to whichever of `addresses` answers first, each tried a little after the one before (RFC 8305).
+/// Connects to whichever of the `addresses` of `host` answers first, each tried a little after the one before
+/// (RFC 8305).
 async fn happy_eyeballs(
     via: &Egress,
+    host: &str,
     addresses: Vec<SocketAddr>,
     window: &WindowClamp,
 ) -> Result<TcpStream, FetchError> {
+    // Whoever reports the error names the host.
+    let is_address = host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
+    let describe = move |peer: SocketAddr, e: io::Error| match is_address {
+        true => e.to_string(),
+        false => format!("{peer}: {e}"),
+    };
     let mut attempts = JoinSet::new();
     let mut waiting = addresses.into_iter();
     let mut failed: Option<String> = None;
@@ -405,8 +413,7 @@ async fn happy_eyeballs(
         if let Some(peer) = waiting.next() {
             match socket(via, peer, window) {
                 Ok((socket, peer)) => {
-                    attempts
-                        .spawn(async move { socket.connect(peer).await.map_err(|e| format!("{peer}: {e}")) });
+                    attempts.spawn(async move { socket.connect(peer).await.map_err(|e| describe(peer, e)) });
                 }
                 Err(e) => {
                     failed.get_or_insert_with(|| e.to_string());

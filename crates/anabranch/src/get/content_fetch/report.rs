@@ -6,8 +6,10 @@ use mmtp::subscriber::{PathReport, PathState};
 
 use super::ContentFetch;
 use crate::get::mirror_driver::MirrorDriver;
+use crate::get::routes::label;
 use crate::get::sink::Sink;
 use crate::get::source_status::state;
+use crate::report::one_a_path;
 use crate::{BannedSource, PathProgress, Progress, Report, Verified};
 
 impl ContentFetch {
@@ -15,61 +17,54 @@ impl ContentFetch {
         let (total_bytes, done_bytes, resumed_bytes) = arrivals.bytes();
         let reports: Vec<PathReport> = self.subscriber.paths().collect();
         let mut counts: Vec<u64> = reports.iter().map(|r| r.counters.bytes).collect();
-        counts.extend(self.web.iter().flat_map(MirrorDriver::bytes));
+        counts.extend(self.mirrors.iter().flat_map(MirrorDriver::bytes));
         let rates = self.rows.rates(now, &counts, end);
-        let all: u64 = counts.iter().sum();
         let rows = self.paths.links.iter().filter_map(|link| {
             let (report, rate) = (reports.get(link.path)?, rates.get(link.path)?);
             let counters = &report.counters;
             let asked = (counters.packets + counters.lost).max(1);
             let source = &self.sources[link.source];
             Some(PathProgress {
-                source: if source.name == link.peer.to_string() {
-                    source.name.clone()
-                } else {
-                    format!("{} ({})", source.name, link.peer.ip())
-                },
+                source: label(&source.name, link.peer.ip()),
                 via: link.via.to_string(),
                 state: state(report, source),
                 rate_bytes: *rate,
-                share_percent: counters.bytes as f64 * 100.0 / all.max(1) as f64,
                 srtt_us: report.srtt.as_micros(),
                 cwnd: report.cwnd,
                 loss_percent: counters.lost.saturating_sub(counters.late) as f64 * 100.0 / asked as f64,
                 bytes: counters.bytes,
                 timeouts: counters.timeouts,
                 group: report.group,
+                ..PathProgress::default()
             })
         });
-        let mut rows: Vec<PathProgress> = rows.collect();
-        if let Some(web) = &self.web {
-            rows.extend(web.rows(&rates[reports.len()..], all));
-        }
+        let mirrors = self.mirrors.iter().flat_map(|mirrors| mirrors.rows(&rates[reports.len()..]));
+        let paths = one_a_path(rows.chain(mirrors));
         let silent = reports.iter().all(|r| r.state != PathState::Open)
-            && self.web.as_ref().is_none_or(MirrorDriver::is_silent);
+            && self.mirrors.as_ref().is_none_or(MirrorDriver::is_silent);
         self.last = Progress {
             total_bytes,
             done_bytes,
             resumed_bytes,
             elapsed_s: now.since(self.rows.start).as_nanos() as f64 / 1e9,
-            paths: rows,
+            paths,
             note: (silent && !end).then(|| "waiting for a source".to_owned()),
         };
     }
 
     /// The mirrors that brought it, with what tells that they have not changed.
     pub(in crate::get) fn mirrors(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
-        self.web.iter().flat_map(MirrorDriver::proven)
+        self.mirrors.iter().flat_map(MirrorDriver::proven)
     }
 
     /// The URLs that brought anything, right or wrong.
     pub(in crate::get) fn brought_by(&self) -> impl Iterator<Item = &str> {
-        self.web.iter().flat_map(MirrorDriver::brought_by)
+        self.mirrors.iter().flat_map(MirrorDriver::brought_by)
     }
 
     /// The URLs that sent wrong bytes.
     pub(in crate::get) fn liars(&self) -> impl Iterator<Item = &str> {
-        self.web.iter().flat_map(MirrorDriver::lied)
+        self.mirrors.iter().flat_map(MirrorDriver::lied)
     }
 
     /// Bytes that were here before this run.
@@ -77,7 +72,7 @@ impl ContentFetch {
         self.last.resumed_bytes
     }
 
-    /// How it ended.
+    /// How it ended, if sources that speak mmTP are among those who have it: every block is verified.
     pub(in crate::get) fn report(&self, id: &ContentId, target: String, complete: bool) -> Report {
         let mut banned: Vec<BannedSource> = self
             .sources
@@ -86,7 +81,7 @@ impl ContentFetch {
                 Some(BannedSource { source: source.name.clone(), reason: source.banned.clone()? })
             })
             .collect();
-        let liars = self.web.iter().filter(|web| web.is_alone()).flat_map(MirrorDriver::liars);
+        let liars = self.mirrors.iter().filter(|mirrors| mirrors.is_alone()).flat_map(MirrorDriver::liars);
         banned.extend(liars.map(|(name, why)| BannedSource { source: name.into(), reason: why.into() }));
         Report {
             last: self.last.clone(),
@@ -94,7 +89,7 @@ impl ContentFetch {
             content: Some(id.to_string()),
             banned,
             complete,
-            verified: Verified::default(),
+            verified: Verified::Blocks,
             unverified_since: None,
         }
     }

@@ -29,7 +29,7 @@ impl Stage for Run<'_> {
         if arrivals.is_done() && fetch.subscriber.is_idle() {
             return Ok(Poll::Done);
         }
-        if fetch.subscriber.is_idle() && fetch.web.as_ref().is_none_or(|web| !web.is_alone()) {
+        if fetch.subscriber.is_idle() && fetch.mirrors.as_ref().is_none_or(|mirrors| !mirrors.is_alone()) {
             return Ok(Poll::Again);
         }
         fetch.check_sources(cx.now())?;
@@ -37,8 +37,8 @@ impl Stage for Run<'_> {
     }
 
     fn on_http(&mut self, cx: &mut Context<'_, '_>, events: &mut Vec<client::Event>) -> Result<()> {
-        if let Some(web) = &mut self.fetch.web {
-            web.receive(&mut self.fetch.subscriber, cx, events);
+        if let Some(mirrors) = &mut self.fetch.mirrors {
+            mirrors.receive(&mut self.fetch.subscriber, cx, events);
         }
         Ok(())
     }
@@ -60,7 +60,7 @@ impl Stage for Run<'_> {
     }
 
     fn on_links(&mut self, cx: &mut Context<'_, '_>) {
-        let ContentFetch { paths, subscriber, web, .. } = &mut *self.fetch;
+        let ContentFetch { paths, subscriber, mirrors, .. } = &mut *self.fetch;
         let now = cx.now();
         let (down, up) = paths.refresh(subscriber, cx.world);
         for (paths_of, word) in [(&down, "gone"), (&up, "back")] {
@@ -72,25 +72,25 @@ impl Stage for Run<'_> {
         }
         down.into_iter().for_each(|path| subscriber.handle(now, Input::Down { path }));
         up.into_iter().for_each(|path| subscriber.handle(now, Input::Up { path }));
-        if let Some(web) = web {
-            web.refresh(subscriber, cx);
+        if let Some(mirrors) = mirrors {
+            mirrors.refresh(subscriber, cx);
         }
     }
 
     fn lacks_links(&self) -> bool {
         self.fetch.paths.links.iter().any(|link| link.socket.is_none())
-            || self.fetch.web.as_ref().is_some_and(MirrorDriver::lacks_links)
+            || self.fetch.mirrors.as_ref().is_some_and(MirrorDriver::lacks_links)
     }
 
     fn liveness(&mut self) -> Option<Liveness> {
-        let ContentFetch { subscriber, web, .. } = &*self.fetch;
+        let ContentFetch { subscriber, mirrors, .. } = &*self.fetch;
         let packets = subscriber.paths().map(|path| path.counters.packets).sum::<u64>();
-        let heard = packets + web.as_ref().map_or(0, MirrorDriver::moved);
+        let heard = packets + mirrors.as_ref().map_or(0, MirrorDriver::moved);
         Some(Liveness { who: "source", heard, busy: std::mem::take(&mut self.busy) })
     }
 
     fn faults(&self) -> Option<String> {
-        self.fetch.web.as_ref().and_then(MirrorDriver::faults)
+        self.fetch.mirrors.as_ref().and_then(MirrorDriver::faults)
     }
 
     fn give_up(&mut self, why: String) -> Result<()> {
@@ -117,7 +117,7 @@ impl Stage for Run<'_> {
         let Self { fetch, arrivals, .. } = self;
         // What came last may revoke what came before: that must not be kept.
         if result.as_ref().is_err_and(|e| e.kind() != ErrorKind::Corrupt)
-            && let Err(e) = fetch.drain_web(arrivals, cx)
+            && let Err(e) = fetch.drain_mirrors(arrivals, cx)
             && e.kind() == ErrorKind::Corrupt
         {
             result = Err(e);
@@ -137,8 +137,8 @@ impl ContentFetch {
     fn follow_reader(&mut self, arrivals: &Sink) -> bool {
         let Some((download, buffer)) = arrivals.reading() else { return false };
         if let Some(end_block) = buffer.new_horizon() {
-            match &mut self.web {
-                Some(web) if web.is_alone() => web.set_horizon(end_block),
+            match &mut self.mirrors {
+                Some(mirrors) if mirrors.is_alone() => mirrors.set_horizon(end_block),
                 _ => self.subscriber.set_horizon(download, end_block),
             }
         }
@@ -148,7 +148,11 @@ impl ContentFetch {
     /// What mirrors bring is verified by hashes that only sources have, unless there is a leaf list: without
     /// any source it would wait for ever.
     fn check_sources(&mut self, now: Time) -> Result<()> {
-        if self.web.as_ref().is_none_or(|web| web.is_alone() || web.is_proven() || !web.has_hope()) {
+        if self
+            .mirrors
+            .as_ref()
+            .is_none_or(|mirrors| mirrors.is_alone() || mirrors.is_proven() || !mirrors.has_hope())
+        {
             return Ok(());
         }
         let reports: Vec<PathReport> = self.subscriber.paths().collect();
@@ -157,8 +161,8 @@ impl ContentFetch {
         let none_left = left.peek().is_none();
         if left.any(|link| reports.get(link.path).is_some_and(|report| report.state == PathState::Open)) {
             self.source_at = now;
-            if let Some(web) = &mut self.web {
-                web.lend();
+            if let Some(mirrors) = &mut self.mirrors {
+                mirrors.lend();
             }
         }
         if none_left || now.since(self.source_at) >= DESERTED_AFTER {

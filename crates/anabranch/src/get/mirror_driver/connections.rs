@@ -49,7 +49,7 @@ impl MirrorDriver {
         first_group: usize,
         cx: &mut Context<'_, '_>,
     ) -> Result<Self> {
-        let MirrorConfig { mirrors, length, check, lent, kept } = parts;
+        let MirrorConfig { mirrors, length, check, lent, kept, only_whole } = parts;
         let algorithm = match Algorithm::by_name("nmcc") {
             Some(nmcc) if nmcc == algorithm => Algorithm::by_name(NMCC_OVER_TCP).unwrap_or(nmcc),
             _ => algorithm,
@@ -73,6 +73,7 @@ impl MirrorDriver {
             comparing: None,
             proven: false,
             kept,
+            only_whole,
         };
         let mut error = None;
         for number in 0..new.mirrors.len() {

@@ -3,10 +3,10 @@
 use mirror::range_scheduler::{Counters, State};
 
 use super::{MirrorDriver, MirrorState};
-use crate::PathProgress;
 use crate::event::Observer;
 use crate::format::bytes;
 use crate::get::server_status::faults;
+use crate::{PathProgress, PathState};
 
 impl MirrorDriver {
     /// The URLs that brought something, right or wrong.
@@ -58,10 +58,20 @@ impl MirrorDriver {
         self.machine.connections().all(|connection| connection.state != State::Open)
     }
 
-    /// Reports once each mirror that sends only the whole file, where others send ranges.
+    /// Reports once each mirror that sends only the whole file, where others send ranges; where none does,
+    /// the one from which alone the file comes.
     pub(super) fn tell_reserve(&mut self, observer: &mut Observer<'_>) {
+        let is_alone = self.is_alone();
         let usable = || self.machine.connections().filter(|report| report.state != State::Closed);
         if !usable().any(|report| report.ranges) {
+            let one = usable().find(|report| report.fetching.is_some() && is_alone);
+            if let Some(one) = one.filter(|one| usable().any(|other| other.mirror != one.mirror))
+                && let Some(state) = self.mirrors.get_mut(usize::from(one.mirror))
+                && !std::mem::replace(&mut state.reserve, true)
+            {
+                let name = &state.status.name;
+                observer.notice(&format!("no mirror gives ranges: fetched from {name} alone"));
+            }
             return;
         }
         for report in usable().filter(|report| !report.ranges) {
@@ -72,19 +82,18 @@ impl MirrorDriver {
         }
     }
 
-    /// The progress of each route; `rates` are theirs, `all` the bytes of the whole transfer.
-    pub(in crate::get) fn rows(&self, rates: &[u64], all: u64) -> impl Iterator<Item = PathProgress> {
+    /// The progress of each route, but for its share; `rates` are theirs.
+    pub(in crate::get) fn rows(&self, rates: &[u64]) -> impl Iterator<Item = PathProgress> {
         self.machine.connections().zip(&self.routes).zip(rates).map(move |((report, route), rate)| {
             let state = &self.mirrors[usize::from(route.mirror)];
             let row = route.row(&state.status, report.state);
             let waits = matches!(report.state, State::Opening | State::Open) && report.fetching.is_none();
             let is_out = state.status.out.is_some() || report.counters.bytes > 0;
             let idle = !report.ranges && waits && !is_out;
-            let state = if idle { "no ranges".to_owned() } else { row.state.clone() };
+            let state = if idle { PathState::NoRanges } else { row.state.clone() };
             PathProgress {
                 state,
                 rate_bytes: *rate,
-                share_percent: report.counters.bytes as f64 * 100.0 / all.max(1) as f64,
                 srtt_us: report.srtt.as_micros(),
                 cwnd: report.cwnd,
                 bytes: report.counters.bytes,
