@@ -51,6 +51,11 @@ pub const STATE_BYTES_MAX: usize = 104;
 macro_rules! algorithm_table {
     ($then:ident) => {
         $then! {
+            cubic_coupled::CubicCoupled {
+                "cubic-coupled" + friendly = CubicCoupled::new(),
+                    "coupled: together what one CUBIC flow takes on the best path; full speed on idle links",
+                    "ours, from RFC 9438: control/cubic_coupled.rs";
+            }
             nmcc::Nmcc {
                 "nmcc" + friendly = Nmcc::new(NmccDecrease::Balanced),
                     "coupled: together as aggressive as one TCP on the best path, from slow start on",
@@ -63,11 +68,6 @@ macro_rules! algorithm_table {
                     "NMCC without the threshold factor: each loss halves the window",
                     "Thomas, dissertation, section 4.2.2, equations (4.5) to (4.11)",
                     linux = nmcc_half;
-            }
-            nmcc_cubic::NmccCubic {
-                "nmcc-cubic" + standard = NmccCubic::new(),
-                    "NMCC with CUBIC's moves, for senders that are CUBIC themselves; CUBIC where no queue is",
-                    "Thomas, dissertation, section 4.2.2; RFC 9438; together by us: control/nmcc_cubic.rs";
             }
             lia::Lia {
                 "lia" + standard = Lia,

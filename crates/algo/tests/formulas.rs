@@ -5,7 +5,7 @@ use algo::control::{
     Ack, Balia, CongestionCause, CongestionEvent, Coupled, Cubic, Ewtcp, Group, Lia, MEMBERS_MAX,
     NmccDecrease, WindowDelta,
 };
-use algo::control::{CongestionAvoidance, Nmcc, NmccCubic, Olia, Reno, SubflowStats, Window};
+use algo::control::{CongestionAvoidance, CubicCoupled, Nmcc, Olia, Reno, SubflowStats, Window};
 use algo::softfloat::Real;
 use algo::{Span, Time};
 use proptest::prelude::*;
@@ -180,35 +180,28 @@ proptest! {
         prop_assert_eq!(step(Coupled, mine, &ack, &loss, &few), step(Coupled, mine, &ack, &loss, &many));
     }
 
-    /// The share of nmcc-cubic: where no queue is it grows as CUBIC, else s times as slowly, and K is as much
-    /// later as that takes.
+    /// Coupled CUBIC: n is the sum of the rates over the largest, C is divided by n⁴, α by n², and K is as
+    /// much later as that takes. With the window's own ŵ, n changes within epochs too.
     #[test]
-    fn nmcc_cubic_epochs(
+    fn cubic_coupled_epochs(
         flows in flows(),
         me: prop::sample::Index,
-        queued: bool,
         steps in prop::collection::vec((any::<bool>(), 0..40u32, 0..2_000_000u64, 1..100u32), 1..60),
     ) {
         const C: f64 = 0.4;
         let me = me.index(flows.len());
-        let mine = flows[me];
         let member = |f: &Flow| SubflowStats {
             cwnd: Window::from_units((f.w * Window::ONE as f64) as u64),
             srtt: Span::from_nanos(f.r as u64),
-            slow_start: f.l.is_multiple_of(2),
+            peak: Window::from_units((f.w * Window::ONE as f64) as u64),
             ..SubflowStats::default()
         };
         let mut members: Vec<_> = flows.iter().map(member).collect();
         members.push(SubflowStats { srtt: Span::ZERO, ..members[0] });
         let (srtt, mut cwnd) = (members[me].srtt, members[me].cwnd);
-        let omega = |f: &Flow| 1.0 / f.r.powi(2);
-        let m2 = flows.iter().map(omega).sum::<f64>() / flows.iter().map(omega).fold(0.0, f64::max);
-        let min_rtt = if queued { srtt.over(2) } else { srtt };
-        let share = if queued && mine.r > 2.4e6 { m2 } else { 1.0 };
-        // Neither surely with nor surely without a queue, by the clock.
-        prop_assume!(!queued || !(2.2e6..2.4e6).contains(&mine.r));
-        let mut rule = NmccCubic::new();
-        let (mut w_max, mut epoch) = (0.0f64, None);
+        let mut rule = CubicCoupled::new();
+        let (mut w_max, mut peak) = (0.0f64, 0.0f64);
+        let mut epoch = None::<(Time, f64, f64, f64)>;
         let mut now = Time::ZERO + Span::from_secs(1);
         for (timeout, loss, gap_us, acked) in steps {
             now += Span::from_micros(gap_us);
@@ -220,33 +213,60 @@ proptest! {
                 let event = CongestionEvent { now, cause, srtt };
                 cwnd = rule.reduced_window(&mine, &event, &group).max(Window::packets(2));
                 w_max = if timeout { 0.0 } else if w < w_max { w * 0.85 } else { w };
+                peak = if peak == 0.0 { w } else { 0.875 * peak + 0.125 * w };
                 epoch = None;
                 prop_assert!((packets(cwnd) - (0.7 * w).max(2.0)).abs() <= 1e-6 * w);
                 continue;
             }
-            let (began, k, w_est) = epoch.get_or_insert_with(|| {
+            // Where either will do, by rounding.
+            prop_assume!(peak == 0.0 || (w / peak - 1.6).abs() > 2e-2);
+            let mut published = mine;
+            rule.publish(&mut published);
+            let (operating, expected) = (packets(published.peak), if w > 1.6 * peak { w } else { peak });
+            let off = (operating - expected).abs();
+            prop_assert!(off <= 1e-6 * expected + 0.02, "{} is not {}", operating, expected);
+            let rate = |(i, f): (usize, &Flow)| if i == me { operating / f.r } else { f.w / f.r };
+            let sum: f64 = flows.iter().enumerate().map(rate).sum();
+            let n = sum / flows.iter().enumerate().map(rate).fold(0.0, f64::max);
+            // It is kept to 2⁻¹⁶.
+            prop_assume!(((n * 65536.0).fract() - 0.5).abs() > 1e-2);
+            let n = (n * 65536.0).round() / 65536.0;
+            if let Some((.., of_epoch)) = epoch {
+                let change = (n / of_epoch).max(of_epoch / n);
+                prop_assume!((change - 1.125).abs() > 1e-2);
+                if change > 1.125 {
+                    epoch = None;
+                }
+            }
+            let (began, k, w_est, n) = epoch.get_or_insert_with(|| {
                 w_max = w_max.max(w);
-                (now, ((w_max - w) * share / C).cbrt(), w)
+                let hour = f64::from(u32::MAX) / 1e6;
+                w_max = w_max.min(w + hour.powi(3) * C / n.powi(4));
+                (now, ((w_max - w) * n.powi(4) / C).cbrt(), w, n)
             });
+            let (c, alpha_share) = (C / n.powi(4), n.powi(2));
             let t = now.since(*began).as_nanos() as f64 / 1e9;
-            let cubic = |t: f64| C / share * (t - *k).powi(3) + w_max;
+            let cubic = |t: f64| c * (t - *k).powi(3) + w_max;
             let each = f64::from(acked) / w;
-            // Within rounding of W_max either will do.
-            let close = (*w_est - w_max).abs() <= 1e-6 * w_max;
-            let alpha = if *w_est >= w_max { 1.0 } else { 9.0 / 17.0 };
-            *w_est = (*w_est + alpha * each / share).min(packets(Window::MAX));
+            // Within rounding of the smoothed window either will do.
+            let close = (*w_est - peak).abs() <= 1e-6 * peak + 0.05;
+            let alpha = if *w_est >= peak { 1.0 } else { 9.0 / 17.0 };
+            *w_est = (*w_est + alpha * each / alpha_share).min(packets(Window::MAX));
             let rtt = srtt.as_micros() as f64 / 1e6;
             let target = cubic(t + rtt).clamp(w, 1.5 * w);
             let reno = (*w_est - w).max(0.0);
             let want = if cubic(t) < *w_est { reno } else { (target - w) * each };
 
-            let ack = Ack { min_rtt, ..arrived(now, acked, srtt) };
+            let ack = arrived(now, acked, srtt);
             rule.on_ack(&ack);
             let change = rule.window_delta(&mine, &ack, &group);
             let got = float(change.increase) - float(change.decrease);
-            let slope = 3.0 * C / share * (t + rtt - *k).powi(2);
-            let within = 1e-3 * want + (2e-6 * slope + 1e-8 * w_max.max(w)) * each.max(1.0) + 1e-9;
-            let border = (cubic(t) - *w_est).abs() <= 4e-6 * slope + 1e-7 * w_max;
+            let slope = 3.0 * c * (t + rtt - *k).powi(2);
+            let coarse = 1e-6 * (*k * slope).abs();
+            let within = 1e-3 * want
+                + (coarse + 2e-6 * slope + 1e-8 * w_max.max(w)) * each.max(1.0)
+                + 1e-6 * *w_est;
+            let border = (cubic(t) - *w_est).abs() <= coarse + 4e-6 * slope + 1e-7 * w_max + 1e-6 * *w_est;
             if close && (got - want).abs() > within {
                 break;
             }

@@ -5,7 +5,7 @@
 //! runs by the real clock; the rows it is compared with run in virtual time, which gives the same result at
 //! once.
 
-use algo::control::Algorithm;
+use algo::control::{ALGORITHMS, Algorithm};
 use algo::{Rate, Span, Time};
 use lab::simulation::{ReceiverId, SimSourceId};
 use lab::{Content, Fault, Misbehaviour, PathSpec, Simulation};
@@ -109,7 +109,7 @@ impl DemoRun {
             let up = simulation.link(&format!("{name} up"), LinkConfig::new(speed, delay).queue_bytes(queue));
             let source = simulation.source(std::slice::from_ref(content), Misbehaviour::Honest);
             if paths.contains(&source) {
-                let control = Algorithm::by_name("nmcc").expect("the table has it");
+                let control = Algorithm::by_name(ALGORITHMS[0].name).expect("the table has it");
                 let mut spec = PathSpec::new(&[down], &[up], control);
                 // The three links share nothing.
                 spec.group = source as u32;

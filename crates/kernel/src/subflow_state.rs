@@ -87,6 +87,7 @@ fn parse_slot(bytes: &[u8]) -> Option<AnbSlot> {
             reduction: Window::from_units(u64_at(offset_of!(AnbSlot, stats.reduction))),
             reduced_at: Time::from_nanos(u64_at(offset_of!(AnbSlot, stats.reduced_at))),
             packets_between_losses: u64_at(offset_of!(AnbSlot, stats.packets_between_losses)),
+            peak: Window::from_units(u64_at(offset_of!(AnbSlot, stats.peak))),
         },
     };
     (slot.owner != 0 && slot.stats.cwnd > Window::ZERO).then_some(slot)

@@ -1,6 +1,9 @@
 //! Scenarios run as they say: the same seed is the same run, shares are those of theory, and a condition that
 //! was not met is reported.
 
+use std::path::Path;
+
+use algo::control::ALGORITHMS;
 use lab::outcome::Outcome;
 use lab::run::run;
 use lab::scenario::Scenario;
@@ -61,6 +64,30 @@ fn the_control_is_right() {
     // Three TCPs on one link, two of them ours.
     let share = mean(&scenario(ONE_BOTTLENECK), "reno", 0);
     assert!((share - 66.7).abs() < 3.0, "uncoupled takes {share} %");
+}
+
+/// The cases of a scenario of the repository.
+fn cases(name: &str) -> Vec<(String, Scenario)> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios").join(name);
+    let cases = Scenario::load(&path).and_then(|scenario| scenario.cases()).expect("it is one");
+    cases.into_iter().map(|(name, case)| (name.unwrap_or_default(), case)).collect()
+}
+
+#[test]
+fn on_idle_links_the_default_is_as_fast_as_without_coupling() {
+    for (name, case) in cases("idle-links.toml") {
+        let time = |controller| run(&case, controller, 1).values[0].expect("it ends");
+        let (coupled, uncoupled) = (time(ALGORITHMS[0].name), time("cubic"));
+        assert!(coupled <= 1.02 * uncoupled, "{name}: {coupled} s, uncoupled {uncoupled} s");
+    }
+}
+
+#[test]
+fn beside_a_cubic_flow_the_default_takes_half() {
+    let case = cases("beside-cubic.toml").into_iter().find(|(name, _)| name == "20 ms, 2 paths");
+    let (_, case) = case.expect("it is there");
+    let share = mean(&case, ALGORITHMS[0].name, 0);
+    assert!((47.0..=53.0).contains(&share), "{share} %");
 }
 
 #[test]

@@ -110,6 +110,7 @@ impl<A: CongestionAvoidance> Control for ClassicCc<A> {
             reduction: Window::ZERO,
             reduced_at: Time::ZERO,
             packets_between_losses: 0,
+            peak: Window::ZERO,
         };
         self.avoidance.publish(&mut member);
         member

@@ -22,8 +22,8 @@ use super::{
 use crate::softfloat::Real;
 use crate::{Span, Time};
 
-/// An epoch of CUBIC, from a congestion event to the next, which may grow s times as slowly: C and α are
-/// divided by s. For CUBIC itself, s is one.
+/// An epoch of CUBIC, from a congestion event to the next, which may grow more slowly: C and α are divided by
+/// shares s and s'. For CUBIC itself, both are one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(super) struct Epoch {
@@ -66,7 +66,14 @@ impl Epoch {
         self.w_max = self.w_max.max(cwnd);
         (self.w_est, self.at, self.t_us) = (cwnd, now, 0);
         let cube = self.w_max.saturating_sub(cwnd).real() * per_cube(share);
-        self.k_us = u32::try_from(cube.cbrt().to_fixed(0)).unwrap_or(u32::MAX);
+        let k_us = cube.cbrt().to_fixed(0);
+        self.k_us = u32::try_from(k_us).unwrap_or(u32::MAX);
+        if k_us > u64::from(u32::MAX) {
+            // More than an hour away: as far as it is reached by then, or the curve would not begin at the
+            // window.
+            let k = Real::from_u64(u64::from(self.k_us));
+            self.w_max = cwnd.grown(k.square() * k / per_cube(share));
+        }
     }
 
     /// W_cubic, that many microseconds into the epoch.
@@ -85,7 +92,7 @@ impl Epoch {
         &mut self,
         cwnd: Window,
         ack: &Ack,
-        share: Real,
+        (share, share_reno): (Real, Real),
         cwnd_prior: Window,
     ) -> WindowDelta {
         // Whole microseconds only; the rest stays for the next time.
@@ -96,7 +103,7 @@ impl Epoch {
 
         let each = Real::from_u64(u64::from(ack.acked)) / cwnd.real();
         let alpha = if self.w_est >= cwnd_prior { Real::ONE } else { Real::from_u64(9) / Real::from_u64(17) };
-        self.w_est = self.w_est.grown(alpha * each / share);
+        self.w_est = self.w_est.grown(alpha * each / share_reno);
         if self.w_cubic(t, share) < self.w_est {
             return WindowDelta::increase(self.w_est.saturating_sub(cwnd).real());
         }
@@ -153,7 +160,7 @@ impl CongestionAvoidance for Cubic {
         if !self.epoch.has_begun() {
             self.epoch.begin(ack.now, mine.cwnd, Real::ONE);
         }
-        self.epoch.window_delta(mine.cwnd, ack, Real::ONE, self.cwnd_prior)
+        self.epoch.window_delta(mine.cwnd, ack, (Real::ONE, Real::ONE), self.cwnd_prior)
     }
 
     fn reduced_window(&mut self, mine: &SubflowStats, event: &CongestionEvent, _group: &Group<'_>) -> Window {

@@ -27,6 +27,8 @@ pub struct SubflowStats {
     /// OLIA: packets that arrived between its last two congestion events, or since the last if those are
     /// more.
     pub packets_between_losses: u64,
+    /// Coupled CUBIC: its window before congestion events, smoothed.
+    pub peak: Window,
 }
 
 /// The subflows that may share a bottleneck, as numbers.

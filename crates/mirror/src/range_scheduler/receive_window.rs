@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     fn receive_window() -> ReceiveWindow {
-        ReceiveWindow::new(Algorithm::by_name("nmcc-cubic").expect("it is there"))
+        ReceiveWindow::new(Algorithm::by_name("cubic-coupled+standard").expect("it is there"))
     }
 
     /// Milliseconds of a tick of the model.
@@ -393,7 +393,7 @@ mod tests {
     fn links_of_their_own_are_used() {
         for tcp in ["cubic", "reno"] {
             for mbits in [[100.0; 3], [100.0, 50.0, 10.0]] {
-                let (half, cubic) = ("nmcc-half+standard", "nmcc-cubic");
+                let (half, cubic) = ("nmcc-half+standard", "cubic-coupled+standard");
                 assert!(used(&mbits, 1.0, tcp, cubic) >= 0.995);
                 // With half a product a window that was halved leaves the link idle until it has grown.
                 let (before, after) = (used(&mbits, 0.5, tcp, half), used(&mbits, 0.5, tcp, cubic));
@@ -407,7 +407,7 @@ mod tests {
     #[test]
     fn another_keeps_more_of_a_link_than_beside_three_that_are_not_coupled() {
         for tcp in ["cubic", "reno"] {
-            let (alone, coupled) = (kept(tcp, None), kept(tcp, Some("nmcc-cubic")));
+            let (alone, coupled) = (kept(tcp, None), kept(tcp, Some("cubic-coupled+standard")));
             assert!((0.2..=0.28).contains(&alone), "{tcp}: {alone} beside three");
             assert!(
                 coupled >= 0.3 && coupled >= alone + 0.04,

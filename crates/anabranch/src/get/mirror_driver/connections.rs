@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use algo::control::Algorithm;
+use algo::control::{ALGORITHMS, Algorithm};
 use mirror::range_scheduler::{ConnectionConfig, Input, MirrorId, RangeScheduler};
 use mmtp::subscriber::Subscriber;
 use net::Egress;
@@ -19,9 +19,8 @@ use crate::get::routes::{NO_FAMILY, Route, all_lead, ends, host_of, new_ends};
 use crate::get::server_status::ServerStatus;
 use crate::{Error, Result};
 
-/// What the default, NMCC, is over TCP, whose senders lose a part of their windows at each loss and start
-/// slowly by themselves: what comes back more slowly than theirs (most are CUBIC) leaves links idle.
-const NMCC_OVER_TCP: &str = "nmcc-cubic";
+/// The default over TCP, whose senders have a slow start of their own.
+const DEFAULT_OVER_TCP: &str = "cubic-coupled+standard";
 
 impl MirrorConfig {
     /// Looks the mirrors' names up.
@@ -50,8 +49,8 @@ impl MirrorDriver {
         cx: &mut Context<'_, '_>,
     ) -> Result<Self> {
         let MirrorConfig { mirrors, length, check, lent, kept, only_whole } = parts;
-        let algorithm = match Algorithm::by_name("nmcc") {
-            Some(nmcc) if nmcc == algorithm => Algorithm::by_name(NMCC_OVER_TCP).unwrap_or(nmcc),
+        let algorithm = match Algorithm::by_name(ALGORITHMS[0].name) {
+            Some(default) if default == algorithm => Algorithm::by_name(DEFAULT_OVER_TCP).unwrap_or(default),
             _ => algorithm,
         };
         let mirrors = mirrors.into_iter().map(|mirror| {

@@ -1,0 +1,131 @@
+//! Coupled CUBIC, ours: each subflow moves as CUBIC does (RFC 9438), but more slowly, so that the subflows
+//! that may share a bottleneck together take what one CUBIC flow would take on the best of their paths.
+//!
+//! With w a window in packets, r a smoothed RTT, p a loss ratio, sums over the members of the group:
+//!
+//! * n = Σ x / max x, x = ŵ/r: how many flows as fast as the fastest the group is worth, 1 ≤ n ≤ N. ŵ is the
+//!   window before a congestion event, smoothed over eight events. Before the first event, and while the
+//!   window is 1.6 times as large as that, it is the window itself.
+//! * C/n⁴ instead of C = 0.4 (RFC 9438 section 4.2), α/n² instead of α (section 4.3).
+//! * All else is CUBIC's: K follows from C, a loss leaves 0.7 w, fast convergence, timeouts. α becomes 1
+//!   where W_est has reached ŵ, not the window before the last event alone.
+//!
+//! Why these powers: in equilibrium CUBIC's mean window is (C (3 + β)/(4 (1 − β)) (r/p)³)^¼ (RFC 9438,
+//! equation 5), in its Reno-friendly region √(α (1 + β)/(2 (1 − β) p)). The first is as the fourth root of C,
+//! the second as the square root of α. So every window is 1/n of CUBIC's window on the same path, and all
+//! together have the rate of CUBIC on the path where that is the fastest.
+//!
+//! Why the increase and not the decrease, as [`nmcc`](super::nmcc) has it: on a link that nobody shares, a
+//! loss should cost no more than it costs CUBIC. It leaves 0.7 of the window, so a queue of 3/7 of a
+//! bandwidth-delay product keeps such a link full, however slowly the window comes back.
+//!
+//! Limits: it shares out losses of packets by chance. Behind a drop-tail queue whose flows arrive in step (no
+//! jitter at all), the packet that is lost is that of the flow which grows; then a slow flow meets fewer
+//! losses, and the group takes nearly as much as without coupling.
+//!
+//! When n changes by more than an eighth, a new epoch begins from the window as it is. Alone n = 1: CUBIC,
+//! but for that use of ŵ.
+
+use super::cubic::Epoch;
+use super::{
+    Ack, CongestionAvoidance, CongestionEvent, Group, MEMBERS_MAX, SubflowStats, Window, WindowDelta,
+};
+use crate::Span;
+use crate::softfloat::Real;
+
+/// Binary places of n.
+const FLOWS_PLACES: u32 = 16;
+/// Binary places of the windows kept in 32 bits, in packets: the largest window fits.
+const KEPT_PLACES: u32 = 8;
+/// The weight of a new window in the smoothed one: 1 in 8.
+const SMOOTHING: u32 = 8;
+
+/// Coupled CUBIC of one subflow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct CubicCoupled {
+    epoch: Epoch,
+    /// n of this epoch, in units of 2⁻¹⁶.
+    flows: u32,
+    /// The window before congestion events, smoothed, in units of 2⁻⁸ packets. Zero before the first.
+    peak: u32,
+}
+
+/// A window kept in 32 bits.
+const fn kept(packets: u32) -> Window {
+    Window::from_real(Real::from_ratio(packets as u64, KEPT_PLACES))
+}
+
+impl Default for CubicCoupled {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl CubicCoupled {
+    /// No event yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { epoch: Epoch::new(), flows: 1 << FLOWS_PLACES, peak: 0 }
+    }
+
+    /// ŵ, with the window as it is.
+    fn peak(&self, cwnd: Window) -> Window {
+        let peak = kept(self.peak);
+        // 5/8 of the window.
+        let larger = cwnd.half().grown(cwnd.half().half().half().real());
+        if larger > peak { cwnd } else { peak }
+    }
+
+    /// n, as of now.
+    fn flows(&self, mine: &SubflowStats, group: &Group<'_>) -> Real {
+        let mine = SubflowStats { peak: self.peak(mine.cwnd), ..*mine };
+        let (mut sum, mut max) = (Real::ZERO, Real::ZERO);
+        for (i, member) in group.members.iter().take(MEMBERS_MAX).enumerate() {
+            let rate = rate(if i == group.me { &mine } else { member });
+            (sum, max) = (sum + rate, max.max(rate));
+        }
+        if max.is_zero() { Real::ONE } else { (sum / max).max(Real::ONE) }
+    }
+}
+
+/// x. Zero without an RTT.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "eBPF programs cannot return structs from functions")]
+fn rate(member: &SubflowStats) -> Real {
+    // Selected, not skipped: a loop of which every turn is the same is cheap to verify in the kernel.
+    let peak = if member.srtt == Span::ZERO { Window::ZERO } else { member.peak };
+    peak.real() / Real::from_u64(member.srtt.as_nanos().max(1))
+}
+
+impl CongestionAvoidance for CubicCoupled {
+    const APPLIES_ALONE: bool = true;
+
+    #[inline]
+    fn on_ack(&mut self, ack: &Ack) {
+        self.epoch.on_ack(ack);
+    }
+
+    fn window_delta(&mut self, mine: &SubflowStats, ack: &Ack, group: &Group<'_>) -> WindowDelta {
+        let (now, before) = (self.flows(mine, group), Real::from_ratio(u64::from(self.flows), FLOWS_PLACES));
+        let (more, less) = (now.max(before), now.min(before));
+        let mut flows = before;
+        if !self.epoch.has_begun() || more * Real::from_u64(8) > less * Real::from_u64(9) {
+            self.flows = u32::try_from(now.to_fixed(FLOWS_PLACES)).unwrap_or(u32::MAX);
+            flows = Real::from_ratio(u64::from(self.flows), FLOWS_PLACES);
+            self.epoch.begin(ack.now, mine.cwnd, flows.square().square());
+        }
+        let (cubic, reno) = (flows.square().square(), flows.square());
+        self.epoch.window_delta(mine.cwnd, ack, (cubic, reno), kept(self.peak))
+    }
+
+    fn reduced_window(&mut self, mine: &SubflowStats, event: &CongestionEvent, _group: &Group<'_>) -> Window {
+        let cwnd = u32::try_from(mine.cwnd.real().to_fixed(KEPT_PLACES)).unwrap_or(u32::MAX);
+        self.peak = if self.peak == 0 { cwnd } else { self.peak - self.peak / SMOOTHING + cwnd / SMOOTHING };
+        self.epoch.end(mine.cwnd, event.cause)
+    }
+
+    fn publish(&self, member: &mut SubflowStats) {
+        member.peak = self.peak(member.cwnd);
+    }
+}
