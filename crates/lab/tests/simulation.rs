@@ -275,8 +275,8 @@ fn an_unknown_content_is_refused_and_fetched_elsewhere() {
     let mut simulation = Simulation::new(1);
     let receiver = simulation.receiver(Span::ZERO);
     for i in 0..2 {
-        let shelf = if i == 0 { Content::random(2, 1_000_000) } else { content.clone() };
-        let source = simulation.source(&[shelf], Misbehaviour::Honest);
+        let store = if i == 0 { Content::random(2, 1_000_000) } else { content.clone() };
+        let source = simulation.source(&[store], Misbehaviour::Honest);
         let config = LinkConfig::new(Rate::from_bits(20_000_000), Span::from_millis(10));
         let links = ["down", "up"].map(|way| simulation.link(&format!("{way} {i}"), config.clone()));
         let spec = PathSpec::new(&links[..1], &links[1..], Algorithm::by_name("nmcc").unwrap());

@@ -30,7 +30,7 @@
 //! **Not an [`algo::Machine`]**, though used like one: [`RangeScheduler::handle`], then
 //! [`RangeScheduler::poll`] until it answers `Wait`. Both need the pool, which the scheduler cannot own:
 //! where sources of mmTP bring the same content, the pool is their subscriber, a machine with a world of its
-//! own. The trait's `poll` has no room for what is lent.
+//! own. The trait's `poll` has no argument for the pool.
 
 mod api;
 mod cancel;

@@ -37,7 +37,7 @@ enum What {
     Ack { pipe: usize, connection: u64 },
 }
 
-struct Seen {
+struct Observed {
     at: Time,
     /// The longest that a packet waited for the link after the first second.
     most_waited: Span,
@@ -45,7 +45,7 @@ struct Seen {
 }
 
 /// Fetches so many files from a server that ends connections after `limit` answers.
-fn run(count: usize, limit: u64, rate: Rate, rtt: Span) -> Seen {
+fn run(count: usize, limit: u64, rate: Rate, rtt: Span) -> Observed {
     let mut machine = FileScheduler::new(&vec![FileSpec { bytes: FILE_BYTES, servers: vec![0] }; count], 64);
     let first = machine.add_connection(0).expect("a connection");
     assert_eq!(machine.add_second_connection(first), Some(1));
@@ -137,7 +137,7 @@ fn run(count: usize, limit: u64, rate: Rate, rtt: Span) -> Seen {
             put(&mut events, busy_until + half, What::Packet { pipe, fetch, nth, behind });
         }
     }
-    Seen { at: now, most_waited, connections: pipes.iter().map(|pipe| pipe.connections).sum() }
+    Observed { at: now, most_waited, connections: pipes.iter().map(|pipe| pipe.connections).sum() }
 }
 
 #[test]

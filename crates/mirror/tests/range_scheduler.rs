@@ -13,7 +13,7 @@ use mmtp::id::BLOCK_BYTES;
 use mmtp::tree::block_cv;
 use proptest::prelude::*;
 use sha2::{Digest as _, Sha256};
-use simulated_mirrors::{Counting, Link, Luck, Outcome, World, is, mbit, secs};
+use simulated_mirrors::{Counting, Link, Outcome, TestRng, World, is, mbit, secs};
 
 const GB: u64 = 1_000_000_000;
 const PIECE: usize = 256 << 10;
@@ -23,7 +23,7 @@ fn count(length: u64, links: &[Link]) -> Outcome {
 }
 
 fn content(length: usize) -> Vec<u8> {
-    let mut luck = Luck(7);
+    let mut luck = TestRng(7);
     (0..length.div_ceil(4)).flat_map(|_| (luck.below(1 << 31) as u32).to_le_bytes()).take(length).collect()
 }
 
@@ -312,7 +312,7 @@ fn without_hashes_a_wrong_block_is_noticed_wherever_it_is() {
 }
 
 fn unlucky(seed: u64, count: u8) -> Vec<Link> {
-    let mut luck = Luck(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut luck = TestRng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     (0..count)
         .map(|i| {
             let mut link = Link::new(i / 2, 20_000 + luck.below(mbit(80)), 1 + luck.below(200));

@@ -14,9 +14,9 @@ use mmtp::wire::{self, Packet, RangeKind};
 
 /// Contents, with their trees.
 #[derive(Clone, Default)]
-struct Shelf(Vec<(Vec<u8>, Outboard)>);
+struct MemoryStore(Vec<(Vec<u8>, Outboard)>);
 
-impl Shelf {
+impl MemoryStore {
     fn of(contents: &[&[u8]]) -> Self {
         Self(contents.iter().map(|bytes| (bytes.to_vec(), Outboard::of_bytes(bytes))).collect())
     }
@@ -31,7 +31,7 @@ impl Shelf {
     }
 }
 
-impl ContentStore for Shelf {
+impl ContentStore for MemoryStore {
     fn info(&self, root: &[u8; 32]) -> Option<ContentInfo<'_>> {
         let (_, tree) = self.0.iter().find(|(_, tree)| tree.id().root == *root)?;
         Some(ContentInfo { id: tree.id(), name: b"", collection: false })
@@ -41,7 +41,7 @@ impl ContentStore for Shelf {
 struct World {
     subscriber: Subscriber,
     /// One a path.
-    publishers: Vec<Publisher<Shelf>>,
+    publishers: Vec<Publisher<MemoryStore>>,
     silent: BTreeSet<PathId>,
     now: Time,
     wire: VecDeque<(Time, PathId, Vec<u8>)>,
@@ -64,12 +64,12 @@ impl World {
     }
 
     /// A source of these contents, and a path to it.
-    fn source(&mut self, shelf: &Shelf, payload_max: usize) -> (SourceId, PathId) {
+    fn source(&mut self, store: &MemoryStore, payload_max: usize) -> (SourceId, PathId) {
         let source = self.subscriber.add_source().expect("few sources");
         let control = Algorithm::by_name("reno").expect("it is there");
         let config = PathConfig { group: 0, control, payload_max, receive_buffer: 1 << 24 };
         let path = self.subscriber.add_path(source, &config).expect("few paths");
-        self.publishers.push(Publisher::new(shelf.clone(), [3; 32]));
+        self.publishers.push(Publisher::new(store.clone(), [3; 32]));
         (source, path)
     }
 
@@ -145,11 +145,11 @@ fn sample(name: &[u8], len: usize) -> Vec<u8> {
 fn all_that_is_late_elsewhere_is_asked_again_though_one_request_has_no_room_for_it() {
     const BLOCKS: u64 = 40;
     let (first, second) = (sample(b"first", 40_000_000), sample(b"second", BLOCKS as usize * BLOCK_BYTES));
-    let shelf = Shelf::of(&[&first, &second]);
+    let store = MemoryStore::of(&[&first, &second]);
     let mut world = World::new();
     for _ in 0..2 {
         // One chunk a block, so that few fill a request.
-        world.source(&shelf, 65_507);
+        world.source(&store, 65_507);
     }
     let warm_up = world.add(&first);
     assert!(world.run_until(|world| world.complete.contains(&warm_up)));
@@ -180,7 +180,7 @@ fn what_one_source_lacks_does_not_keep_it_from_what_it_has() {
     let warm_up = sample(b"warm up", 30_000_000);
     let (a, b) = (sample(b"a", 60 * BLOCK_BYTES), sample(b"b", 3 * BLOCK_BYTES));
     let mut world = World::new();
-    let (_, first) = world.source(&Shelf::of(&[&warm_up, &a, &b]), 1_472);
+    let (_, first) = world.source(&MemoryStore::of(&[&warm_up, &a, &b]), 1_472);
     let download = world.add(&warm_up);
     assert!(world.run_until(|world| world.complete.contains(&download)));
     assert!(world.window(first) > 1_000, "a window with room for both");
@@ -189,7 +189,7 @@ fn what_one_source_lacks_does_not_keep_it_from_what_it_has() {
     assert!(world.asked.iter().any(|(_, length, _)| *length == b.1.len() as u64), "both are asked for");
     // All of it goes back at once, that of A first: more than 256 packets.
     world.subscriber.handle(world.now, Input::Down { path: first });
-    let (second, _) = world.source(&Shelf::of(&[&b.1]), 1_472);
+    let (second, _) = world.source(&MemoryStore::of(&[&b.1]), 1_472);
     world.subscriber.mark_unavailable(second, a);
     assert!(world.run_until(|world| world.complete.contains(&b.0)), "the second source has it");
 }
@@ -199,7 +199,7 @@ fn what_a_source_refuses_while_it_is_lost_is_asked_of_another() {
     let (a, b) = (sample(b"a", 3 * BLOCK_BYTES), sample(b"b", 60 * BLOCK_BYTES));
     let mut world = World::new();
     let warm_up = sample(b"warm up", BLOCK_BYTES);
-    let (first, path) = world.source(&Shelf::of(&[&warm_up, &a, &b]), 1_472);
+    let (first, path) = world.source(&MemoryStore::of(&[&warm_up, &a, &b]), 1_472);
     let warm_up = world.add(&warm_up);
     assert!(world.run_until(|world| world.complete.contains(&warm_up)));
     let refused = world.add(&a);
@@ -211,7 +211,7 @@ fn what_a_source_refuses_while_it_is_lost_is_asked_of_another() {
     assert!(world.run_until(|world| world.complete.contains(&overtakes)), "the first source goes on");
     let timeouts = world.subscriber.paths().nth(path).expect("a path").counters.timeouts;
     assert_eq!(timeouts, 0, "the loss was seen by what overtook it");
-    let (_, second) = world.source(&Shelf::of(&[&a]), 1_472);
+    let (_, second) = world.source(&MemoryStore::of(&[&a]), 1_472);
     assert!(world.run_until(|world| world.complete.contains(&refused)), "and the second has the other");
     assert!(world.asked.iter().any(|(path, length, _)| (*path, *length) == (second, a.len() as u64)));
     assert_eq!(world.subscriber.check(), Ok(()));

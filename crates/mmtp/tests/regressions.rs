@@ -9,9 +9,9 @@ use mmtp::publisher::{ContentInfo, ContentStore, Publisher, REPLY_PACKETS_MAX, R
 use mmtp::subscriber::{Event, Input, PathConfig, Subscriber, Transmit};
 use mmtp::wire::{self, Cookie, Packet, Range, RangeKind, Reason};
 
-struct Shelf(ContentId);
+struct MemoryStore(ContentId);
 
-impl ContentStore for Shelf {
+impl ContentStore for MemoryStore {
     fn info(&self, _: &[u8; 32]) -> Option<ContentInfo<'_>> {
         Some(ContentInfo { id: self.0, name: b"", collection: false })
     }
@@ -21,7 +21,7 @@ impl ContentStore for Shelf {
 fn a_refusal_counts_as_a_packet_of_the_answer() {
     let from: SocketAddr = ([192, 0, 2, 1], 9).into();
     let id = ContentId { root: [1; 32], length: 80 * BLOCK_BYTES as u64 };
-    let mut publisher = Publisher::new(Shelf(id), [0; 32]);
+    let mut publisher = Publisher::new(MemoryStore(id), [0; 32]);
     let cut = RangeKind::Data(ChunksPerBlock::MAX);
     let ranges = [Range { kind: cut, first: 0, count: 64 }, Range { kind: cut, first: 1 << 40, count: 1 }];
     let mut cookie = None;

@@ -11,15 +11,15 @@ use mmtp::publisher::{ContentInfo, ContentStore, Publisher};
 use mmtp::subscriber::{Event, Input, PathConfig, Subscriber};
 use mmtp::tree::Outboard;
 
-struct Shelf<'a> {
+struct MemoryStore<'a> {
     bytes: &'a [u8],
     tree: &'a Outboard,
 }
 
-impl ContentStore for Shelf<'_> {
+impl ContentStore for MemoryStore<'_> {
     fn info(&self, root: &[u8; 32]) -> Option<ContentInfo<'_>> {
         let id = self.tree.id();
-        (id.root == *root).then_some(ContentInfo { id, name: b"shelf", collection: false })
+        (id.root == *root).then_some(ContentInfo { id, name: b"store", collection: false })
     }
 }
 
@@ -38,7 +38,7 @@ fn fetch_with(
     let id: ContentId = tree.id();
     let home: SocketAddr = "192.0.2.1:9".parse().expect("an address");
     let mut publishers: Vec<_> =
-        (0..sources).map(|_| Publisher::new(Shelf { bytes, tree: &tree }, [3; 32])).collect();
+        (0..sources).map(|_| Publisher::new(MemoryStore { bytes, tree: &tree }, [3; 32])).collect();
     let mut subscriber = Subscriber::new(&[5; 32]);
     for _ in 0..sources {
         let source = subscriber.add_source().expect("few sources");
@@ -75,8 +75,8 @@ fn fetch_with(
                 if up {
                     publishers[path].handle(now, (home, &bytes));
                     while let Output::Send(reply) = publishers[path].poll(now) {
-                        let shelf = publishers[path].store();
-                        for packet in reply.body.packets(|_| shelf.tree, |_, range| &shelf.bytes[range]) {
+                        let store = publishers[path].store();
+                        for packet in reply.body.packets(|_| store.tree, |_, range| &store.bytes[range]) {
                             wires.push_back((now + Span::from_millis(5), path, false, packet));
                         }
                     }

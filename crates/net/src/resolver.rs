@@ -19,7 +19,7 @@ type LookUp = dyn Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync;
 
 /// What is known of a name.
 enum Entry {
-    /// It is being looked up; who is to be told.
+    /// It is being looked up; who is to be woken.
     Asked(Vec<Waker>),
     Known {
         found: Vec<SocketAddr>,
@@ -155,16 +155,16 @@ mod tests {
 
     use super::*;
 
-    /// A waker that says so, and what it is told.
+    /// A waker, and a channel that says when it was woken.
     fn waker() -> (Waker, mpsc::Receiver<()>) {
-        struct Told(mpsc::SyncSender<()>);
-        impl std::task::Wake for Told {
+        struct Notify(mpsc::SyncSender<()>);
+        impl std::task::Wake for Notify {
             fn wake(self: Arc<Self>) {
                 let _ = self.0.try_send(());
             }
         }
-        let (sender, told) = mpsc::sync_channel(100);
-        (Waker::from(Arc::new(Told(sender))), told)
+        let (sender, woken) = mpsc::sync_channel(100);
+        (Waker::from(Arc::new(Notify(sender))), woken)
     }
 
     #[test]
@@ -176,12 +176,12 @@ mod tests {
             ASKED.fetch_add(1, Ordering::Relaxed);
             if host == "a.example" { Ok(answer.clone()) } else { Err(io::Error::other("no such name")) }
         });
-        let (waker, told) = waker();
+        let (waker, woken) = waker();
         let mut cx = Context::from_waker(&waker);
         let mut wait = |host: &str| loop {
             match resolver.clone().poll(host, &mut cx) {
                 Poll::Ready(found) => return found,
-                Poll::Pending => told.recv().expect("an answer"),
+                Poll::Pending => woken.recv().expect("an answer"),
             }
         };
         assert_eq!(wait("192.0.2.1").expect("an address"), [SocketAddr::from(([192, 0, 2, 1], 0))]);
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(ASKED.load(Ordering::Relaxed), 3, "better than nothing");
         let mut anew = pin!(resolver.resolve("a.example"));
         while anew.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
-            told.recv().expect("an answer");
+            woken.recv().expect("an answer");
         }
         assert_eq!(ASKED.load(Ordering::Relaxed), 4);
     }
@@ -207,11 +207,11 @@ mod tests {
     #[test]
     fn more_names_than_threads_wait_their_turn() {
         let resolver = Resolver::new(|_| Ok(Vec::new()));
-        let (waker, told) = waker();
+        let (waker, woken) = waker();
         let mut cx = Context::from_waker(&waker);
         let names: Vec<String> = (0..3 * THREADS_MAX).map(|number| format!("{number}.example")).collect();
         while !names.iter().map(|name| resolver.poll(name, &mut cx)).all(|found| found.is_ready()) {
-            told.recv().expect("an answer");
+            woken.recv().expect("an answer");
         }
     }
 }

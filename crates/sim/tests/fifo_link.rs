@@ -49,7 +49,7 @@ fn event_driven(config: LinkConfig) -> LinkConfig {
 }
 
 #[derive(Debug, PartialEq)]
-struct Seen {
+struct Observed {
     arrived: Vec<(Time, Probe)>,
     /// In the order of their time: an event-driven link may report a drop later.
     dropped: Vec<(Time, u32, DropReason)>,
@@ -58,9 +58,10 @@ struct Seen {
 }
 
 /// Packets as (gap in ns, bytes); `change` after the nth.
-fn run(config: LinkConfig, traffic: &[(u64, u32)], change: Option<(usize, LinkChange)>) -> Seen {
+fn run(config: LinkConfig, traffic: &[(u64, u32)], change: Option<(usize, LinkChange)>) -> Observed {
     let mut link = Link::new(config, 3, "a");
-    let mut seen = Seen { arrived: Vec::new(), dropped: Vec::new(), stats: Vec::new(), queued: Vec::new() };
+    let mut seen =
+        Observed { arrived: Vec::new(), dropped: Vec::new(), stats: Vec::new(), queued: Vec::new() };
     let mut now = Time::ZERO;
     let sends = traffic.iter().enumerate().map(|(id, (gap, bytes))| (id, *gap, *bytes));
     for (id, gap, bytes) in sends.chain([(usize::MAX, u64::MAX / 2, 0)]) {

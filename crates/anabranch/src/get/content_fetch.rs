@@ -146,7 +146,7 @@ impl ContentFetch {
             mirrors => {
                 let download = subscriber.add_download(id, false, have);
                 if let Some(mirrors) = mirrors {
-                    mirrors.borrow(download, subscriber);
+                    mirrors.join_download(download, subscriber);
                 }
                 Ok(download)
             }

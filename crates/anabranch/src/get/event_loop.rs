@@ -26,7 +26,7 @@ const STALE_AFTER: Span = Span::from_millis(5);
 /// The longest wait: what another thread or a parent's stop flag says is seen by then.
 const TICK: Span = Span::from_millis(100);
 
-/// What a stage is lent while it works.
+/// What a stage may use while it works.
 pub(super) struct Context<'a, 'o> {
     pub(super) world: &'a mut dyn World,
     pub(super) observer: &'a mut Observer<'o>,
@@ -163,7 +163,7 @@ impl<'a, 'o> EventLoop<'a, 'o> {
         Self { world, observer, timeout, refresh_at: now + REFRESH_EVERY, read_at: now, events: Vec::new() }
     }
 
-    /// What a stage is lent between two runs.
+    /// What a stage may use between two runs.
     pub(super) fn context(&mut self) -> Context<'_, 'o> {
         Context { world: &mut *self.world, observer: &mut *self.observer, stale_at: Time::NEVER }
     }

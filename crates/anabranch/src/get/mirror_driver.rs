@@ -86,8 +86,8 @@ pub(super) struct MirrorConfig {
     pub(super) mirrors: Vec<Mirror>,
     pub(super) length: u64,
     pub(super) check: Check,
-    /// Whether the subscriber lends: other sources have the content too.
-    pub(super) lent: bool,
+    /// Whether blocks are reserved with the subscriber: other sources have the content too.
+    pub(super) subscriber_pool: bool,
     /// Whether a later transfer finds what this one has brought.
     pub(super) kept: bool,
     /// Whether a hash of the whole is known, and none of its parts.
@@ -95,7 +95,7 @@ pub(super) struct MirrorConfig {
 }
 
 impl MirrorDriver {
-    /// Makes the mirrors sources of the subscriber, which lends them blocks; returns their names.
+    /// Makes the mirrors sources of the subscriber, with which they reserve blocks; returns their names.
     pub(super) fn join(&mut self, subscriber: &mut Subscriber) -> Vec<String> {
         for state in &mut self.mirrors {
             state.source = subscriber.add_source();
@@ -113,9 +113,9 @@ impl MirrorDriver {
     }
 
     /// A source has answered that can tell the hashes of what mirrors bring.
-    pub(super) fn lend(&mut self) {
+    pub(super) fn use_subscriber_pool(&mut self) {
         if let PoolState::Waiting(download) = self.pool {
-            self.pool = PoolState::Lent(download);
+            self.pool = PoolState::Subscriber(download);
         }
     }
 
@@ -125,7 +125,7 @@ impl MirrorDriver {
     }
 
     /// Whether some mirror may still bring something.
-    pub(super) fn has_hope(&self) -> bool {
+    pub(super) fn can_supply(&self) -> bool {
         self.machine.has_usable_connection()
     }
 
@@ -141,13 +141,15 @@ impl MirrorDriver {
         Ok(())
     }
 
-    /// The subscriber wants it, and lends. What is known of it spares asking sources for pages.
-    pub(super) fn borrow(&mut self, download: DownloadId, subscriber: &mut Subscriber) {
-        if let PoolState::Lending(check) = &mut self.pool {
+    /// The subscriber wants the content: mirrors reserve blocks with it. A known leaf list spares asking sources
+    /// for pages.
+    pub(super) fn join_download(&mut self, download: DownloadId, subscriber: &mut Subscriber) {
+        if let PoolState::Subscribing(check) = &mut self.pool {
             if let Check::Leaves(leaves) = std::mem::replace(check, Check::Nothing) {
                 self.proven = subscriber.set_leaves(download, leaves);
             }
-            self.pool = if self.proven { PoolState::Lent(download) } else { PoolState::Waiting(download) };
+            self.pool =
+                if self.proven { PoolState::Subscriber(download) } else { PoolState::Waiting(download) };
         }
         for (number, state) in self.mirrors.iter().enumerate() {
             if let Some(source) = state.source
@@ -257,7 +259,7 @@ impl MirrorDriver {
         state.status.give_up(error, state.mirror.trusted, observer);
         match &mut self.pool {
             PoolState::Plain(plain) => plain.mirror_gone(mirror),
-            PoolState::Lent(download) | PoolState::Waiting(download) => {
+            PoolState::Subscriber(download) | PoolState::Waiting(download) => {
                 if let Some(source) = state.source {
                     subscriber.mark_unavailable(source, *download);
                 }

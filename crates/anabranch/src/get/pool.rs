@@ -1,4 +1,4 @@
-//! Who knows which blocks mirrors may bring: a pool of their own, or the subscriber, which lends.
+//! Who knows which blocks mirrors may bring: a pool of their own, or the subscriber.
 
 use std::ops::Range;
 
@@ -11,12 +11,12 @@ pub(super) enum PoolState {
     /// A pool of the mirrors' own, once the content is wanted.
     Check(Check),
     Plain(Box<VerifiedPool>),
-    /// The subscriber will lend, once the content is wanted.
-    Lending(Check),
-    /// It will lend blocks of this content, once a source has answered that has its hashes.
+    /// The subscriber, once the content is wanted.
+    Subscribing(Check),
+    /// The subscriber, once a source has answered that has the hashes of this content.
     Waiting(DownloadId),
-    /// The subscriber lends blocks of this content.
-    Lent(DownloadId),
+    /// The subscriber: mirrors reserve blocks of this content with it.
+    Subscriber(DownloadId),
 }
 
 /// The subscriber as a pool.
@@ -91,7 +91,7 @@ pub(super) fn with_pool<T>(
 ) -> T {
     match kind {
         PoolState::Plain(plain) => f(machine, &mut **plain),
-        PoolState::Lent(download) => {
+        PoolState::Subscriber(download) => {
             let rate_bytes = machine.connections().filter_map(|connection| connection.rate).sum();
             let paths = subscriber.paths().filter(|path| path.srtt > algo::Span::ZERO);
             let rate = |p: PathReport| {
@@ -104,6 +104,6 @@ pub(super) fn with_pool<T>(
                 &mut SubscriberPool { subscriber, download: *download, sources, rate_bytes, paths_bytes },
             )
         }
-        PoolState::Check(_) | PoolState::Lending(_) | PoolState::Waiting(_) => f(machine, &mut Nothing),
+        PoolState::Check(_) | PoolState::Subscribing(_) | PoolState::Waiting(_) => f(machine, &mut Nothing),
     }
 }

@@ -35,10 +35,10 @@ pub(super) fn fetch(
     let mut destination = || destination().map(|path| path.anew(anew));
     let mut verified =
         if sources.is_empty() || found.since().is_some() { found.verified() } else { Verified::Blocks };
-    let parts = |lent: bool| MirrorConfig {
+    let parts = |subscriber_pool: bool| MirrorConfig {
         length: found.id.length,
         check: found.check.clone(),
-        lent,
+        subscriber_pool,
         mirrors: found.mirrors.clone(),
         kept: request.reader.is_none(),
         only_whole: found.is_verified_at_the_end(),

@@ -49,7 +49,7 @@ pub(crate) enum Mode {
 
 /// What a source has sent.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct SentCounters {
     /// Requests that it could read.
     pub(crate) requests: u64,
     /// Payload bytes of DATA for each receiver (each run of `get` has ports of its own) and block.
@@ -60,7 +60,7 @@ pub(crate) struct Tally {
 pub(crate) struct Hostile {
     /// Where it listens.
     pub(crate) address: SocketAddr,
-    tally: Arc<Mutex<Tally>>,
+    tally: Arc<Mutex<SentCounters>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -76,7 +76,7 @@ impl Hostile {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         socket.set_read_timeout(Some(Duration::from_millis(20))).expect("a timeout");
         let address = socket.local_addr().expect("an address");
-        let (tally, stop) = (Arc::<Mutex<Tally>>::default(), Arc::<AtomicBool>::default());
+        let (tally, stop) = (Arc::<Mutex<SentCounters>>::default(), Arc::<AtomicBool>::default());
         let shown = match &mode {
             Mode::OldBytes(bytes) => bytes.clone(),
             _ => content.to_vec(),
@@ -98,7 +98,7 @@ impl Hostile {
     }
 
     /// What it has sent so far.
-    pub(crate) fn tally(&self) -> Tally {
+    pub(crate) fn tally(&self) -> SentCounters {
         lock(&self.tally).clone()
     }
 }
@@ -122,7 +122,7 @@ struct Source {
 
 impl Source {
     /// Waits for a request and answers it.
-    fn turn(&mut self, tally: &Mutex<Tally>, stop: &AtomicBool) {
+    fn turn(&mut self, tally: &Mutex<SentCounters>, stop: &AtomicBool) {
         let mut buffer = [0; 1 << 16];
         let Ok((len, from)) = self.socket.recv_from(&mut buffer) else { return };
         let request = &buffer[..len];

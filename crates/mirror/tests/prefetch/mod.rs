@@ -18,7 +18,7 @@ const BATCH: u64 = 5;
 const STEP: Span = Span::from_millis(4);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Asked {
+struct FetchRecord {
     connection: ConnectionId,
     id: FetchId,
     first: u64,
@@ -46,7 +46,7 @@ impl Hand {
     }
 
     /// What the machine wants now.
-    fn poll(&mut self) -> (Vec<Asked>, Vec<FetchId>) {
+    fn poll(&mut self) -> (Vec<FetchRecord>, Vec<FetchId>) {
         let (mut asked, mut cancelled) = (Vec::new(), Vec::new());
         loop {
             match self.mirrors.poll(self.now, &mut self.pool) {
@@ -55,7 +55,12 @@ impl Hand {
                     return (asked, cancelled);
                 }
                 Output::Send(Command::Fetch { connection, fetch: id, first_byte, end_byte }) => {
-                    asked.push(Asked { connection, id, first: first_byte / BLOCK, end: end_byte / BLOCK });
+                    asked.push(FetchRecord {
+                        connection,
+                        id,
+                        first: first_byte / BLOCK,
+                        end: end_byte / BLOCK,
+                    });
                 }
                 Output::Send(Command::Cancel { fetch }) => cancelled.push(fetch),
                 Output::Send(Command::Window { .. }) | Output::Event(_) => {}
@@ -63,7 +68,7 @@ impl Hand {
         }
     }
 
-    fn asks(&mut self) -> Vec<Asked> {
+    fn asks(&mut self) -> Vec<FetchRecord> {
         let (asked, cancelled) = self.poll();
         assert_eq!(cancelled, []);
         asked
@@ -73,14 +78,14 @@ impl Hand {
         self.mirrors.handle(self.now, input, &mut self.pool);
     }
 
-    fn head(&mut self, asked: Asked) {
+    fn head(&mut self, asked: FetchRecord) {
         self.tell(Input::Head { fetch: asked.id });
         let sample = TcpSample { rtt: RTT, mss: 1_448, received_bytes: 0, out_of_order: 0, segments: 0 };
         self.tell(Input::Sample { connection: asked.connection, sample });
     }
 
     /// Blocks of an answer come, up to `end`, until the machine asks for something.
-    fn bodies(&mut self, asked: Asked, from: u64, end: u64) -> (u64, Vec<Asked>) {
+    fn bodies(&mut self, asked: FetchRecord, from: u64, end: u64) -> (u64, Vec<FetchRecord>) {
         let zeros = vec![0; (BATCH * BLOCK) as usize];
         let mut at = from;
         while at < end {
@@ -98,14 +103,14 @@ impl Hand {
     }
 
     /// The blocks of an answer come up to `end`, all at once.
-    fn bring(&mut self, asked: Asked, end: u64) {
+    fn bring(&mut self, asked: FetchRecord, end: u64) {
         let zeros = vec![0; ((end - asked.first) * BLOCK) as usize];
         self.tell(Input::Body { fetch: asked.id, bytes: &zeros });
     }
 
     /// One connection that is being answered, and has been asked ahead: both, and the next block of the
     /// first.
-    fn ahead(&mut self) -> (Asked, Asked, u64) {
+    fn ahead(&mut self) -> (FetchRecord, FetchRecord, u64) {
         let first = self.asks()[0];
         self.now += RTT.times(2);
         self.head(first);

@@ -28,11 +28,11 @@ pub(crate) fn secs(secs: u64) -> Time {
     Time::ZERO + Span::from_secs(secs)
 }
 
-/// Luck from a seed (xorshift64*).
+/// TestRng from a seed (xorshift64*).
 #[derive(Clone)]
-pub(crate) struct Luck(pub u64);
+pub(crate) struct TestRng(pub u64);
 
-impl Luck {
+impl TestRng {
     pub(crate) fn below(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -98,7 +98,7 @@ impl Link {
 
 /// How a request will end.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Fate {
+enum Ending {
     Well,
     BreaksAt(u64),
     ShortAt(u64),
@@ -107,12 +107,12 @@ enum Fate {
     Useless,
 }
 
-struct Asked {
+struct FetchRecord {
     id: FetchId,
     at: u64,
     end: u64,
     head: bool,
-    fate: Fate,
+    ending: Ending,
     /// When the request has reached the server and an answer could be here.
     ready: Time,
     /// When the next thing happens to it; only of that whose turn it is.
@@ -122,7 +122,7 @@ struct Asked {
 struct Line {
     link: Link,
     /// What is being answered, and what was asked behind it.
-    asked: VecDeque<Asked>,
+    asked: VecDeque<FetchRecord>,
     /// The next request needs a new connection.
     cold: bool,
     /// Times at which it goes down or up, the latest first.
@@ -234,7 +234,7 @@ pub(crate) struct World<'a> {
     /// The right bytes; none: all zero, and not looked at.
     content: Option<&'a [u8]>,
     lines: Vec<Line>,
-    luck: Luck,
+    luck: TestRng,
     now: Time,
     mirrors: RangeScheduler,
     verified: BTreeSet<u64>,
@@ -271,7 +271,7 @@ impl<'a> World<'a> {
             length,
             content,
             lines,
-            luck: Luck(seed | 1),
+            luck: TestRng(seed | 1),
             now: Time::ZERO,
             mirrors,
             verified: BTreeSet::new(),
@@ -372,22 +372,22 @@ impl<'a> World<'a> {
                 assert!(line.link.ranges || (first_byte, end_byte) == (0, self.length));
                 let unlucky = self.now < line.link.good_from && self.luck.below(100) < line.link.misfortunes;
                 let somewhere = first_byte + self.luck.below(end_byte - first_byte);
-                let fate = match self.luck.below(16) {
-                    _ if !unlucky => Fate::Well,
-                    0..=4 => Fate::BreaksAt(somewhere),
-                    5 => Fate::BreaksAt(first_byte),
-                    6..=8 => Fate::HangsAt(somewhere),
-                    9 => Fate::HangsAt(first_byte),
-                    10..=12 => Fate::ShortAt(somewhere),
+                let ending = match self.luck.below(16) {
+                    _ if !unlucky => Ending::Well,
+                    0..=4 => Ending::BreaksAt(somewhere),
+                    5 => Ending::BreaksAt(first_byte),
+                    6..=8 => Ending::HangsAt(somewhere),
+                    9 => Ending::HangsAt(first_byte),
+                    10..=12 => Ending::ShortAt(somewhere),
                     // The last mirror stays, or nothing can end well.
-                    13 if line.link.mirror > 0 => Fate::Useless,
-                    _ => Fate::Busy,
+                    13 if line.link.mirror > 0 => Ending::Useless,
+                    _ => Ending::Busy,
                 };
                 let trips = if std::mem::take(&mut line.cold) { 2 } else { 1 };
                 let ready = line.link.arrival(self.now + line.link.rtt.times(trips), 0);
                 let next = if line.asked.is_empty() { ready } else { Time::NEVER };
                 let (at, end) = (first_byte, end_byte);
-                line.asked.push_back(Asked { id: fetch, at, end, head: false, fate, ready, next });
+                line.asked.push_back(FetchRecord { id: fetch, at, end, head: false, ending, ready, next });
             }
             Command::Cancel { fetch } => {
                 let line = self.lines.iter_mut().find(|l| l.asked.iter().any(|a| a.id == fetch));
@@ -406,10 +406,10 @@ impl<'a> World<'a> {
         let line = &mut self.lines[p];
         let Some(asked) = line.asked.front_mut() else { return };
         let fetch = asked.id;
-        let failure = match asked.fate {
-            Fate::Busy => Some(Failure::Busy { retry: Span::from_millis(700) }),
-            Fate::Useless => Some(Failure::Useless),
-            Fate::BreaksAt(at) if asked.head && asked.at >= at => Some(Failure::Broken),
+        let failure = match asked.ending {
+            Ending::Busy => Some(Failure::Busy { retry: Span::from_millis(700) }),
+            Ending::Useless => Some(Failure::Useless),
+            Ending::BreaksAt(at) if asked.head && asked.at >= at => Some(Failure::Broken),
             _ => None,
         };
         if let Some(failure) = failure {
@@ -426,8 +426,8 @@ impl<'a> World<'a> {
             self.mirrors.handle(now, Input::Head { fetch }, pool);
             return;
         }
-        let until = match asked.fate {
-            Fate::ShortAt(at) => at,
+        let until = match asked.ending {
+            Ending::ShortAt(at) => at,
             _ => asked.end,
         };
         if asked.at >= until {
@@ -481,9 +481,9 @@ impl Line {
 }
 
 /// Bytes that come next.
-fn amount(asked: &Asked) -> u64 {
-    let until = match asked.fate {
-        Fate::BreaksAt(at) | Fate::ShortAt(at) | Fate::HangsAt(at) => at.clamp(asked.at, asked.end),
+fn amount(asked: &FetchRecord) -> u64 {
+    let until = match asked.ending {
+        Ending::BreaksAt(at) | Ending::ShortAt(at) | Ending::HangsAt(at) => at.clamp(asked.at, asked.end),
         _ => asked.end,
     };
     // Not whole blocks, so that these have to be put together.
@@ -491,9 +491,13 @@ fn amount(asked: &Asked) -> u64 {
 }
 
 /// When the next thing happens.
-fn step(link: &Link, now: Time, asked: &Asked) -> Time {
+fn step(link: &Link, now: Time, asked: &FetchRecord) -> Time {
     let bytes = amount(asked);
-    if bytes == 0 && matches!(asked.fate, Fate::HangsAt(_)) { Time::NEVER } else { link.arrival(now, bytes) }
+    if bytes == 0 && matches!(asked.ending, Ending::HangsAt(_)) {
+        Time::NEVER
+    } else {
+        link.arrival(now, bytes)
+    }
 }
 
 /// Whether a connection is in a state.

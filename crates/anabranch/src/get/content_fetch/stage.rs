@@ -151,7 +151,7 @@ impl ContentFetch {
         if self
             .mirrors
             .as_ref()
-            .is_none_or(|mirrors| mirrors.is_alone() || mirrors.is_proven() || !mirrors.has_hope())
+            .is_none_or(|mirrors| mirrors.is_alone() || mirrors.is_proven() || !mirrors.can_supply())
         {
             return Ok(());
         }
@@ -162,7 +162,7 @@ impl ContentFetch {
         if left.any(|link| reports.get(link.path).is_some_and(|report| report.state == PathState::Open)) {
             self.source_at = now;
             if let Some(mirrors) = &mut self.mirrors {
-                mirrors.lend();
+                mirrors.use_subscriber_pool();
             }
         }
         if none_left || now.since(self.source_at) >= DESERTED_AFTER {

@@ -48,7 +48,7 @@ impl MirrorDriver {
         first_group: usize,
         cx: &mut Context<'_, '_>,
     ) -> Result<Self> {
-        let MirrorConfig { mirrors, length, check, lent, kept, only_whole } = parts;
+        let MirrorConfig { mirrors, length, check, subscriber_pool, kept, only_whole } = parts;
         let algorithm = match Algorithm::by_name(ALGORITHMS[0].name) {
             Some(default) if default == algorithm => Algorithm::by_name(DEFAULT_OVER_TCP).unwrap_or(default),
             _ => algorithm,
@@ -67,7 +67,7 @@ impl MirrorDriver {
             groups,
             first_group,
             awaits_names: false,
-            pool: if lent { PoolState::Lending(check) } else { PoolState::Check(check) },
+            pool: if subscriber_pool { PoolState::Subscribing(check) } else { PoolState::Check(check) },
             seed: cx.world.secret()?,
             comparing: None,
             proven: false,

@@ -7,9 +7,9 @@ use algo::{Machine as _, Output, Time};
 use mmtp::publisher::{ContentInfo, ContentStore, Publisher};
 use mmtp::tree::Outboard;
 
-struct Shelf(Outboard);
+struct MemoryStore(Outboard);
 
-impl ContentStore for Shelf {
+impl ContentStore for MemoryStore {
     fn info(&self, root: &[u8; 32]) -> Option<ContentInfo<'_>> {
         let id = self.0.id();
         (id.root == *root).then_some(ContentInfo { id, name: b"f", collection: false })
@@ -18,13 +18,13 @@ impl ContentStore for Shelf {
 
 /// See the [module](self).
 pub(super) struct SimSource {
-    publisher: Publisher<Shelf>,
+    publisher: Publisher<MemoryStore>,
     content: Rc<Vec<u8>>,
 }
 
 impl SimSource {
     pub(super) fn new(content: &Rc<Vec<u8>>) -> Self {
-        let publisher = Publisher::new(Shelf(Outboard::of_bytes(content)), [7; 32]);
+        let publisher = Publisher::new(MemoryStore(Outboard::of_bytes(content)), [7; 32]);
         Self { publisher, content: Rc::clone(content) }
     }
 
