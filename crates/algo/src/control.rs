@@ -53,7 +53,7 @@ macro_rules! algorithm_table {
         $then! {
             cubic_coupled::CubicCoupled {
                 "cubic-coupled" + friendly = CubicCoupled::new(),
-                    "coupled: together what one CUBIC flow takes on the best path; full speed on idle links",
+                    "coupled: together what one CUBIC flow takes on the best path; fast on idle links too",
                     "ours, from RFC 9438: control/cubic_coupled.rs";
             }
             nmcc::Nmcc {

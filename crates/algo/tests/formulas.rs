@@ -219,7 +219,9 @@ proptest! {
                 continue;
             }
             // Where either will do, by rounding.
-            prop_assume!(peak == 0.0 || (w / peak - 1.6).abs() > 2e-2);
+            if peak > 0.0 && (w / peak - 1.6).abs() < 2e-2 {
+                break;
+            }
             let mut published = mine;
             rule.publish(&mut published);
             let (operating, expected) = (packets(published.peak), if w > 1.6 * peak { w } else { peak });
@@ -229,11 +231,15 @@ proptest! {
             let sum: f64 = flows.iter().enumerate().map(rate).sum();
             let n = sum / flows.iter().enumerate().map(rate).fold(0.0, f64::max);
             // It is kept to 2⁻¹⁶.
-            prop_assume!(((n * 65536.0).fract() - 0.5).abs() > 1e-2);
+            if ((n * 65536.0).fract() - 0.5).abs() < 1e-2 {
+                break;
+            }
             let n = (n * 65536.0).round() / 65536.0;
             if let Some((.., of_epoch)) = epoch {
                 let change = (n / of_epoch).max(of_epoch / n);
-                prop_assume!((change - 1.125).abs() > 1e-2);
+                if (change - 1.125).abs() < 1e-2 {
+                    break;
+                }
                 if change > 1.125 {
                     epoch = None;
                 }
@@ -265,8 +271,8 @@ proptest! {
             let coarse = 1e-6 * (*k * slope).abs();
             let within = 1e-3 * want
                 + (coarse + 2e-6 * slope + 1e-8 * w_max.max(w)) * each.max(1.0)
-                + 1e-6 * *w_est;
-            let border = (cubic(t) - *w_est).abs() <= coarse + 4e-6 * slope + 1e-7 * w_max + 1e-6 * *w_est;
+                + 1e-9 * *w_est;
+            let border = (cubic(t) - *w_est).abs() <= coarse + 4e-6 * slope + 1e-7 * w_max + 1e-9 * *w_est;
             if close && (got - want).abs() > within {
                 break;
             }

@@ -59,7 +59,7 @@ pub enum PathState {
     NoAnswerYet,
     /// "open": its source answers.
     Open,
-    /// "silent": its source has stopped to answer, and is tried again now and then.
+    /// "silent": its source has stopped answering, and is tried again now and then.
     Silent,
     /// "failing": the last request to its mirror failed; it is tried again later.
     Failing,

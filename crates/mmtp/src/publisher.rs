@@ -94,7 +94,10 @@ pub enum ReplyBody {
 
 impl ReplyBody {
     /// The packets, as a world makes them that has contents in memory: `tree` finds the hash tree of one,
-    /// `read` bytes of it.
+    /// `read` bytes of it. For tests and simulations: a server sends what it has, as it reads it.
+    ///
+    /// # Panics
+    /// If the reply is of another content than that of the tree.
     pub fn packets<'a, B: AsRef<[u8]>>(
         self,
         tree: impl FnOnce(&ContentId) -> &'a Outboard,
@@ -110,15 +113,15 @@ impl ReplyBody {
             }
             Self::Chunks { tag, content, cut, first, count } => {
                 let packet = |chunk| {
-                    let (block, offset, len) = content.chunk_extent(chunk, cut)?;
-                    let (start, wire_len) =
-                        (block as usize * BLOCK_BYTES + offset, content.chunk_wire_len(chunk, cut)?);
+                    let extent = content.chunk_extent(chunk, cut).zip(content.chunk_wire_len(chunk, cut));
+                    let ((block, offset, len), wire_len) = extent.expect("a publisher names what exists");
+                    let start = block as usize * BLOCK_BYTES + offset;
                     let mut packet = Vec::with_capacity(wire::DATA_HEADER + wire_len);
                     let bytes = read(&content, start..start + len);
                     wire::emit_data(&mut packet, tag, cut, chunk, bytes.as_ref(), wire_len);
-                    Some(packet)
+                    packet
                 };
-                (first..first + u64::from(count)).filter_map(packet).collect()
+                (first..first + u64::from(count)).map(packet).collect()
             }
         }
     }

@@ -7,6 +7,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread;
@@ -19,8 +20,11 @@ type LookUp = dyn Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync;
 
 /// What is known of a name.
 enum Entry {
-    /// It is being looked up; who is to be woken.
-    Asked(Vec<Waker>),
+    /// It is being looked up; who is to be woken, and what was known before.
+    Asked {
+        wakers: Vec<Waker>,
+        before: Vec<SocketAddr>,
+    },
     Known {
         found: Vec<SocketAddr>,
         is_distrusted: bool,
@@ -72,15 +76,18 @@ impl Resolver {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The addresses of `host`, with port 0, once they are known; `cx` is woken then. What was found, or
-    /// failed, stays until it is forgotten.
+    /// The addresses of `host`, with port 0, once they are known; `cx` is woken then. What was found stays,
+    /// also while it is looked up again; what failed, until it is [forgotten](Self::forget_failures).
     pub fn poll(&self, host: &str, cx: &mut Context<'_>) -> Poll<io::Result<Vec<SocketAddr>>> {
         if let Ok(ip) = host.parse::<IpAddr>() {
             return Poll::Ready(Ok(vec![SocketAddr::new(ip, 0)]));
         }
         let mut state = self.state();
         match state.names.get_mut(host) {
-            Some(Entry::Asked(wakers)) => {
+            Some(Entry::Asked { before, .. }) if !before.is_empty() => {
+                return Poll::Ready(Ok(before.clone()));
+            }
+            Some(Entry::Asked { wakers, .. }) => {
                 if !wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
                     wakers.push(cx.waker().clone());
                 }
@@ -88,19 +95,33 @@ impl Resolver {
             Some(Entry::Known { found, .. }) => return Poll::Ready(Ok(found.clone())),
             Some(Entry::Failed(kind, why)) => return Poll::Ready(Err(io::Error::new(*kind, why.clone()))),
             None => {
-                if state.threads < THREADS_MAX {
-                    let this = self.clone();
-                    match thread::Builder::new().name("resolver".into()).spawn(move || this.work()) {
-                        Ok(_) => state.threads += 1,
-                        Err(e) if state.threads == 0 => return Poll::Ready(Err(e)),
-                        Err(_) => {}
-                    }
+                if let Err(e) = self.ask(&mut state, host, vec![cx.waker().clone()], Vec::new()) {
+                    return Poll::Ready(Err(e));
                 }
-                state.names.insert(host.to_owned(), Entry::Asked(vec![cx.waker().clone()]));
-                state.queue.push_back(host.to_owned());
             }
         }
         Poll::Pending
+    }
+
+    /// Puts a name into the queue, with a thread to take it if there is room for one more.
+    fn ask(
+        &self,
+        state: &mut State,
+        host: &str,
+        wakers: Vec<Waker>,
+        before: Vec<SocketAddr>,
+    ) -> io::Result<()> {
+        if state.threads < THREADS_MAX {
+            let this = self.clone();
+            match thread::Builder::new().name("resolver".into()).spawn(move || this.work()) {
+                Ok(_) => state.threads += 1,
+                Err(e) if state.threads == 0 => return Err(e),
+                Err(_) => {}
+            }
+        }
+        state.names.insert(host.to_owned(), Entry::Asked { wakers, before });
+        state.queue.push_back(host.to_owned());
+        Ok(())
     }
 
     /// Looks names up until none waits.
@@ -112,25 +133,50 @@ impl Resolver {
                 return;
             };
             drop(state);
-            let entry = match (self.look_up)(&name) {
-                Ok(found) => Entry::Known { found, is_distrusted: false },
-                Err(e) => Entry::Failed(e.kind(), e.to_string()),
+            // A caller's function that panics must not leave those who wait for it waiting.
+            let answer = catch_unwind(AssertUnwindSafe(|| (self.look_up)(&name)))
+                .unwrap_or_else(|_| Err(io::Error::other("the look-up panicked")));
+            let mut state = self.state();
+            let Some(Entry::Asked { wakers, before }) = state.names.remove(&name) else { continue };
+            let entry = match answer {
+                Ok(found) if !found.is_empty() || before.is_empty() => {
+                    Entry::Known { found, is_distrusted: false }
+                }
+                Err(e) if before.is_empty() => Entry::Failed(e.kind(), e.to_string()),
+                Ok(_) | Err(_) => Entry::Known { found: before, is_distrusted: true },
             };
-            if let Some(Entry::Asked(wakers)) = self.state().names.insert(name, entry) {
-                wakers.into_iter().for_each(Waker::wake);
-            }
+            state.names.insert(name, entry);
+            drop(state);
+            wakers.into_iter().for_each(Waker::wake);
         }
     }
 
     /// The addresses of `host`, with port 0. What has failed, or is [distrusted](Self::distrust), is asked
-    /// for again.
+    /// for again; if that fails, what was known before is the answer.
     ///
     /// # Errors
     /// That it cannot be looked up.
     pub async fn resolve(&self, host: &str) -> io::Result<Vec<SocketAddr>> {
-        let is_useless =
-            |entry: &Entry| matches!(entry, Entry::Failed(..) | Entry::Known { is_distrusted: true, .. });
-        self.state().names.retain(|name, entry| name != host || !is_useless(entry));
+        {
+            let mut state = self.state();
+            match state.names.get(host) {
+                Some(Entry::Failed(..)) => drop(state.names.remove(host)),
+                Some(Entry::Known { found, is_distrusted: true }) => {
+                    let before = found.clone();
+                    self.ask(&mut state, host, Vec::new(), before)?;
+                }
+                _ => {}
+            }
+        }
+        poll_fn(|cx| match self.state().names.get_mut(host) {
+            // Not what was known before: the new answer.
+            Some(Entry::Asked { wakers, .. }) => {
+                wakers.push(cx.waker().clone());
+                Poll::Pending
+            }
+            _ => Poll::Ready(()),
+        })
+        .await;
         poll_fn(|cx| self.poll(host, cx)).await
     }
 
@@ -202,6 +248,31 @@ mod tests {
             woken.recv().expect("an answer");
         }
         assert_eq!(ASKED.load(Ordering::Relaxed), 4);
+    }
+
+    #[test]
+    fn what_was_known_stays_when_it_cannot_be_asked_again_and_a_panic_is_an_error() {
+        let known = SocketAddr::from(([192, 0, 2, 2], 0));
+        let first = AtomicUsize::new(0);
+        let resolver = Resolver::new(move |host| match first.fetch_add(1, Ordering::Relaxed) {
+            0 => Ok(vec![known]),
+            1 => Err(io::Error::other("no network")),
+            _ => panic!("a defect of the caller: {host}"),
+        });
+        let (waker, woken) = waker();
+        let wait = |host: &str| {
+            let mut answer = pin!(resolver.resolve(host));
+            loop {
+                match answer.as_mut().poll(&mut Context::from_waker(&waker)) {
+                    Poll::Ready(found) => return found,
+                    Poll::Pending => woken.recv().expect("an answer"),
+                }
+            }
+        };
+        assert_eq!(wait("a.example").expect("found"), [known]);
+        resolver.distrust("a.example");
+        assert_eq!(wait("a.example").expect("known before"), [known]);
+        assert!(wait("b.example").expect_err("a panic").to_string().contains("panicked"));
     }
 
     #[test]

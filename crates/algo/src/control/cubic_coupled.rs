@@ -8,7 +8,7 @@
 //!   window is 1.6 times as large as that, it is the window itself.
 //! * C/n⁴ instead of C = 0.4 (RFC 9438 section 4.2), α/n² instead of α (section 4.3).
 //! * All else is CUBIC's: K follows from C, a loss leaves 0.7 w, fast convergence, timeouts. α becomes 1
-//!   where W_est has reached ŵ, not the window before the last event alone.
+//!   where W_est has reached the smoothed window, not that before the last event alone.
 //!
 //! Why these powers: in equilibrium CUBIC's mean window is (C (3 + β)/(4 (1 − β)) (r/p)³)^¼ (RFC 9438,
 //! equation 5), in its Reno-friendly region √(α (1 + β)/(2 (1 − β) p)). The first is as the fourth root of C,
@@ -21,7 +21,9 @@
 //!
 //! Limits: it shares out losses of packets by chance. Behind a drop-tail queue whose flows arrive in step (no
 //! jitter at all), the packet that is lost is that of the flow which grows; then a slow flow meets fewer
-//! losses, and the group takes nearly as much as without coupling.
+//! losses, and the group takes nearly as much as without coupling. With a queue of less than 3/7 of a product
+//! an idle link is idle for some time after a loss, and longer than with CUBIC. A member that is open counts
+//! with its last windows, whether or not it brings anything.
 //!
 //! When n changes by more than an eighth, a new epoch begins from the window as it is. Alone n = 1: CUBIC,
 //! but for that use of ŵ.

@@ -141,8 +141,8 @@ impl MirrorDriver {
         Ok(())
     }
 
-    /// The subscriber wants the content: mirrors reserve blocks with it. A known leaf list spares asking sources
-    /// for pages.
+    /// The subscriber wants the content: mirrors reserve blocks with it. A known leaf list spares asking
+    /// sources for pages.
     pub(super) fn join_download(&mut self, download: DownloadId, subscriber: &mut Subscriber) {
         if let PoolState::Subscribing(check) = &mut self.pool {
             if let Check::Leaves(leaves) = std::mem::replace(check, Check::Nothing) {

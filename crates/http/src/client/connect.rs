@@ -13,7 +13,7 @@ use std::time::Duration;
 use algo::TcpSample;
 use bytes::Bytes;
 use hyper::http::{HeaderValue, Request, response};
-use net::Egress;
+use net::{Egress, Resolver};
 use tokio::io::BufReader;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
@@ -114,6 +114,27 @@ pub(super) struct Connection {
     pub(super) relay: Option<Option<HeaderValue>>,
 }
 
+/// Distrusts the addresses of a name when it is dropped, which a connection that is not there in time is.
+struct Doubt<'a> {
+    resolver: Option<&'a Resolver>,
+    host: &'a str,
+}
+
+impl Doubt<'_> {
+    /// An address has taken a connection.
+    fn clear(mut self) {
+        self.resolver = None;
+    }
+}
+
+impl Drop for Doubt<'_> {
+    fn drop(&mut self) {
+        if let Some(resolver) = self.resolver {
+            resolver.distrust(self.host);
+        }
+    }
+}
+
 impl Connection {
     /// Opens a connection to `origin`, within the settings' timeout.
     pub(super) async fn open(
@@ -145,10 +166,9 @@ impl Connection {
             (error, _) => error,
         };
         let addresses = look_up(settings, host, port, via.address()).await.map_err(blame)?;
-        let mut stream = happy_eyeballs(via, host, addresses, window).await.map_err(|error| {
-            settings.resolver.distrust(host);
-            blame(error)
-        })?;
+        let doubt = Doubt { resolver: Some(&settings.resolver), host };
+        let mut stream = happy_eyeballs(via, host, addresses, window).await.map_err(blame)?;
+        doubt.clear();
         // Small requests must not wait for each other; where it fails they do.
         let _ = stream.set_nodelay(true);
         let fd = stream.as_fd().try_clone_to_owned();
@@ -371,6 +391,8 @@ async fn look_up(
     let fits = |address: &&SocketAddr| own.is_none_or(|own| own.is_ipv4() == address.is_ipv4());
     let fitting: Vec<SocketAddr> = found.iter().filter(fits).copied().collect();
     let Some(first) = fitting.first() else {
+        // The next attempt asks again.
+        settings.resolver.distrust(host);
         let why = match own {
             Some(own) if !found.is_empty() => {
                 format!("{host} has no {} address", if own.is_ipv4() { "IPv4" } else { "IPv6" })

@@ -130,11 +130,12 @@ impl Subscriber {
     /// Asks once more for the oldest packet pending on this path: its answer tells whether the rest is lost.
     fn add_probe(&mut self, p: PathId, request: &mut RequestBuilder) {
         request.packets_max = 1;
-        let Self { paths, downloads, .. } = self;
+        let Self { paths, downloads, sources, .. } = self;
         let source = paths[p].source;
         let oldest = paths[p].sent_packets().outstanding().find_map(|(asked, i, _)| {
             let (item, state) = (asked.item(i)?, downloads.get(asked.download)?);
-            let probes = state.need(item, source) == Need::ThisSource && state.has_room(item);
+            let asks = !sources[usize::from(source)].refuses(asked.download);
+            let probes = asks && state.need(item, source) == Need::ThisSource && state.has_room(item);
             probes.then_some((asked.download, item))
         });
         match oldest {

@@ -49,7 +49,7 @@ impl Download {
     }
 
     /// What path `p` was to ask `source` for and has not: any may, and blocks that it has not begun are
-    /// unrequested. What that source alone was to finish is begun anew.
+    /// unrequested. What that source alone was to finish, and is not asked for now, is begun anew.
     pub(in crate::subscriber) fn unassign(&mut self, p: PathId, source: SourceId) {
         while let Some(blocks) = self.take_assigned(p, u64::MAX) {
             self.unrequested.insert_new(blocks);
@@ -63,7 +63,10 @@ impl Download {
                 }
             }
         }
-        self.reopen_pages(|page| page.exclusive_to == Some(source) && page.queues().next().is_some());
+        self.reopen_pages(|page| {
+            let idle = page.halves.iter().all(|half| half.cvs.is_some() || half.single.copies == 0);
+            page.exclusive_to == Some(source) && idle && page.queues().next().is_some()
+        });
     }
 
     /// Whether `item` is still missing and `source` may bring it.

@@ -158,7 +158,9 @@ impl Download {
             return result;
         }
         let Some(page) = self.pages.get_mut(&(level, number)) else { return result };
-        let (permitted, current) = (page.permits(source), pending.is_some_and(|epoch| epoch >= page.opened));
+        let current = pending.is_some_and(|epoch| epoch >= page.opened);
+        // A late answer to an earlier attempt would mix the page again.
+        let permitted = if page.exclusive { current && page.permits(source) } else { page.permits(source) };
         let Some(half) = page.halves.get_mut(half_of(first)) else { return result };
         if current {
             half.single.arrived();
