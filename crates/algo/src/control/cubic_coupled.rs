@@ -29,9 +29,7 @@
 //! but for that use of ŵ.
 
 use super::cubic::Epoch;
-use super::{
-    Ack, CongestionAvoidance, CongestionEvent, Group, MEMBERS_MAX, SubflowStats, Window, WindowDelta,
-};
+use super::{Ack, CongestionAvoidance, CongestionEvent, Group, SubflowStats, Window, WindowDelta};
 use crate::Span;
 use crate::softfloat::Real;
 
@@ -74,17 +72,18 @@ impl CubicCoupled {
     /// ŵ, with the window as it is.
     fn peak(&self, cwnd: Window) -> Window {
         let peak = kept(self.peak);
-        // 5/8 of the window.
-        let larger = cwnd.half().grown(cwnd.half().half().half().real());
-        if larger > peak { cwnd } else { peak }
+        let is_larger = cwnd.real() * Real::from_u64(5) > peak.real() * Real::from_u64(8);
+        if is_larger { cwnd } else { peak }
     }
 
     /// n, as of now.
     fn flows(&self, mine: &SubflowStats, group: &Group<'_>) -> Real {
+        if group.is_alone() {
+            return Real::ONE;
+        }
         let mine = SubflowStats { peak: self.peak(mine.cwnd), ..*mine };
         let (mut sum, mut max) = (Real::ZERO, Real::ZERO);
-        for (i, member) in group.members.iter().take(MEMBERS_MAX).enumerate() {
-            let rate = rate(if i == group.me { &mine } else { member });
+        for rate in group.current(mine).map(|member| rate(&member)) {
             (sum, max) = (sum + rate, max.max(rate));
         }
         if max.is_zero() { Real::ONE } else { (sum / max).max(Real::ONE) }
