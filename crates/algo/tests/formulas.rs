@@ -213,7 +213,7 @@ proptest! {
                 let event = CongestionEvent { now, cause, srtt };
                 cwnd = rule.reduced_window(&mine, &event, &group).max(Window::packets(2));
                 w_max = if timeout { 0.0 } else if w < w_max { w * 0.85 } else { w };
-                peak = if peak == 0.0 { w } else { 0.875 * peak + 0.125 * w };
+                peak = if peak == 0.0 { w } else { (15.0 * peak + w) / 16.0 };
                 epoch = None;
                 prop_assert!((packets(cwnd) - (0.7 * w).max(2.0)).abs() <= 1e-6 * w);
                 continue;
@@ -228,8 +228,8 @@ proptest! {
             let off = (operating - expected).abs();
             prop_assert!(off <= 1e-6 * expected + 0.02, "{} is not {}", operating, expected);
             let rate = |(i, f): (usize, &Flow)| if i == me { operating / f.r } else { f.w / f.r };
-            let sum: f64 = flows.iter().enumerate().map(rate).sum();
-            let n = sum / flows.iter().enumerate().map(rate).fold(0.0, f64::max);
+            let sum = |power| flows.iter().enumerate().map(|f| rate(f).powi(power)).sum::<f64>();
+            let n = sum(1) * sum(4) / sum(5);
             // It is kept to 2⁻¹⁶.
             if ((n * 65536.0).fract() - 0.5).abs() < 1e-2 {
                 break;

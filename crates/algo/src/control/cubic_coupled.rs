@@ -3,9 +3,9 @@
 //!
 //! With w a window in packets, r a smoothed RTT, p a loss ratio, sums over the members of the group:
 //!
-//! * n = Σ x / max x, x = ŵ/r: how many flows as fast as the fastest the group is worth, 1 ≤ n ≤ N. ŵ is the
-//!   window before a congestion event, smoothed over eight events. Before the first event, and while the
-//!   window is 1.6 times as large as that, it is the window itself.
+//! * n = Σ x · Σ x⁴ / Σ x⁵, x = ŵ/r: how many flows as fast as the fastest the group is worth, 1 ≤ n ≤ N. ŵ is
+//!   the window before a congestion event, smoothed over sixteen events. Before the first event, and while
+//!   the window is 1.6 times as large as that, it is the window itself.
 //! * C/n⁴ instead of C = 0.4 (RFC 9438 section 4.2), α/n² instead of α (section 4.3).
 //! * All else is CUBIC's: K follows from C, a loss leaves 0.7 w, fast convergence, timeouts. α becomes 1
 //!   where W_est has reached the smoothed window, not that before the last event alone.
@@ -13,7 +13,12 @@
 //! Why these powers: in equilibrium CUBIC's mean window is (C (3 + β)/(4 (1 − β)) (r/p)³)^¼ (RFC 9438,
 //! equation 5), in its Reno-friendly region √(α (1 + β)/(2 (1 − β) p)). The first is as the fourth root of C,
 //! the second as the square root of α. So every window is 1/n of CUBIC's window on the same path, and all
-//! together have the rate of CUBIC on the path where that is the fastest.
+//! together have the rate of CUBIC on the path where that is the fastest: for that, n = Σ x / max x.
+//!
+//! Why not the maximum: the largest of several measured rates is above what any of them is in the mean. With
+//! it, n of four paths alike was 3.6. Σ x⁵ / Σ x⁴ is the largest rate where one stands out and the mean where
+//! they differ by chance. Where they differ somewhat, n is too large: by 6 % at most with two paths (rates as
+//! 3 to 4), 14 % with four.
 //!
 //! Why the increase and not the decrease, as [`nmcc`](super::nmcc) has it: on a link that nobody shares, a
 //! loss should cost no more than it costs CUBIC. It leaves 0.7 of the window, so a queue of 3/7 of a
@@ -37,8 +42,8 @@ use crate::softfloat::Real;
 const FLOWS_PLACES: u32 = 16;
 /// Binary places of the windows kept in 32 bits, in packets: the largest window fits.
 const KEPT_PLACES: u32 = 8;
-/// The weight of a new window in the smoothed one: 1 in 8.
-const SMOOTHING: u32 = 8;
+/// The weight of a new window in the smoothed one: 1 in 16.
+const SMOOTHING: u32 = 16;
 
 /// Coupled CUBIC of one subflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,11 +87,12 @@ impl CubicCoupled {
             return Real::ONE;
         }
         let mine = SubflowStats { peak: self.peak(mine.cwnd), ..*mine };
-        let (mut sum, mut max) = (Real::ZERO, Real::ZERO);
+        let (mut sum, mut fourth, mut fifth) = (Real::ZERO, Real::ZERO, Real::ZERO);
         for rate in group.current(mine).map(|member| rate(&member)) {
-            (sum, max) = (sum + rate, max.max(rate));
+            let power = rate.square().square();
+            (sum, fourth, fifth) = (sum + rate, fourth + power, fifth + power * rate);
         }
-        if max.is_zero() { Real::ONE } else { (sum / max).max(Real::ONE) }
+        if fifth.is_zero() { Real::ONE } else { (sum * (fourth / fifth)).max(Real::ONE) }
     }
 }
 
