@@ -20,6 +20,7 @@ mod drive;
 mod grouping;
 mod item;
 mod mtu;
+mod pacer;
 mod path;
 mod poisoning;
 mod receive;

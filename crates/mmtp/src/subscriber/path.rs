@@ -10,6 +10,7 @@ use algo::{Span, Time};
 
 use super::item::{DownloadId, Item, SourceId};
 use super::mtu::Mtu;
+use super::pacer::{Pacer, PacingRate};
 use super::timer::{Reason, Timer};
 use crate::wire::{Cookie, DATA_HEADER, Range, RangeKind};
 
@@ -170,6 +171,7 @@ pub(super) struct Path {
     /// Cookies in a row that answered requests with the newest one.
     pub(super) cookies_ignored: u32,
     pub(super) mtu: Mtu,
+    pacer: Pacer,
     pub(super) counters: PathCounters,
     /// No request before this time.
     pub(super) blocked_until: Time,
@@ -195,6 +197,7 @@ impl Path {
             cookie_at: Time::ZERO,
             cookies_ignored: 0,
             mtu: Mtu::new(config.payload_max),
+            pacer: Pacer::default(),
             counters: PathCounters::default(),
             blocked_until: Time::ZERO,
             probe_due: false,
@@ -233,10 +236,25 @@ impl Path {
 
     /// Packets that may be asked for now.
     pub(super) fn room(&self, now: Time) -> u32 {
+        self.window_room(now).min(self.pacer.budget(now, self.pacing_rate()))
+    }
+
+    /// The same without pacing.
+    fn window_room(&self, now: Time) -> u32 {
         if self.state.is_unusable() || now < self.blocked_until || self.sent_packets().is_full() {
             return 0;
         }
         self.cwnd().min(self.receive_limit()).saturating_sub(self.sent_packets().in_flight())
+    }
+
+    fn pacing_rate(&self) -> PacingRate {
+        PacingRate { cwnd: self.cwnd(), srtt: self.rtt().srtt() }
+    }
+
+    /// When pacing lets a request go that the window allows already.
+    fn paced_until(&self, now: Time) -> Option<Time> {
+        let at = self.pacer.ready_at(self.quantum(), self.pacing_rate());
+        (self.window_room(now) >= self.quantum() && at > now).then_some(at)
     }
 
     /// Packets that may be under way without overflowing our own socket, should we not read for a moment:
@@ -282,6 +300,7 @@ impl Path {
     /// A request of `count` packets goes out.
     pub(super) fn sent(&mut self, now: Time, count: u32, asked: PendingRequest) {
         let tag = asked.tag;
+        self.pacer.sent(now, count, self.pacing_rate());
         let id = self.subflow.sent(now, count, asked);
         self.tags.insert(tag, id);
         self.counters.requests += 1;
@@ -331,6 +350,9 @@ impl Path {
         }
         if self.blocked_until > now {
             next = next.min(Timer::new(self.blocked_until, Reason::Unblock));
+        }
+        if let Some(at) = self.paced_until(now) {
+            next = next.min(Timer::new(at, Reason::Pacing));
         }
         if self.sent_packets().in_flight() > 0 {
             let Patience { probe, rto_max } = self.patience();

@@ -9,6 +9,8 @@ pub(super) enum Reason {
     MtuProbe,
     /// To ask again on a path that was told to wait.
     Unblock,
+    /// To ask for what pacing has held up.
+    Pacing,
     /// To declare packets lost that later ones overtook long enough ago.
     Reordering,
     /// To send a probe before a timeout.
