@@ -85,11 +85,17 @@ fn on_idle_links_the_default_is_as_fast_as_without_coupling() {
 }
 
 #[test]
-fn beside_a_cubic_flow_20_ms_away_two_paths_take_half() {
-    let case = cases("beside-cubic.toml").into_iter().find(|(name, _)| name == "20 ms, 2 paths");
-    let (_, case) = case.expect("it is there");
-    let share = mean(&case, ALGORITHMS[0].name, 0);
-    assert!((47.0..=53.0).contains(&share), "{share} %");
+fn beside_a_cubic_flow_coupled_paths_take_half() {
+    // Of the table's rows those that are quick; less time and fewer seeds than it has.
+    let held = ["20 ms, 2 paths", "20 ms, 4 paths", "RED, 20 ms, 2 paths", "mmTP, 20 ms, 2 paths"];
+    let cases = cases("beside-cubic.toml").into_iter().filter(|(name, _)| held.contains(&name.as_str()));
+    let mut shares = Vec::new();
+    for (name, mut case) in cases {
+        case.set("duration", "250 s").expect("it is a time");
+        shares.push((name, mean(&case, ALGORITHMS[0].name, 0)));
+    }
+    assert_eq!(shares.len(), held.len());
+    assert!(shares.iter().all(|(_, share)| (47.0..=53.0).contains(share)), "{shares:?}");
 }
 
 #[test]
