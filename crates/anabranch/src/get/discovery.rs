@@ -21,7 +21,7 @@ use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 
 use algo::{Span, Time};
-use anabranch_http::client::{Event, FetchError, FetchId, FetchRequest, Head, RequestKind};
+use anabranch_http::client::{Event, FetchError, FetchId, FetchRequest, Head, RequestKind, RouteId};
 use mirror::http_fields;
 use mirror::leaf_list::{self, LEAVES_MAX, LeafList};
 use mirror::metalink::{self, Metalink};
@@ -63,6 +63,8 @@ struct Probe {
     what: RequestKind,
     /// The index of the local end that it was sent from.
     via: usize,
+    /// Its connection.
+    route: RouteId,
     /// Whether it is for a sidecar: a file that the caller did not name and that may not exist.
     beside: bool,
     /// The deadline of the answer.
@@ -236,15 +238,22 @@ impl Discovery<'_> {
         let patience = if beside { self.now + BESIDE_FOR } else { self.end };
         let until = patience.min(self.end);
         let via = self.via;
-        self.put(Probe { kind, url: url.clone(), what, via, beside, until, times: 0, body: Vec::new() });
+        self.put(Probe { kind, url: url.clone(), what, via, route: 0, beside, until, times: 0, body: Vec::new() });
     }
 
-    fn put(&mut self, probe: Probe) {
+    /// A connection of its own for a probe, so that none waits for another. The first that is free: what is asked
+    /// later, and the mirrors' first ranges, find the connections of earlier probes open.
+    fn free_route(&self) -> RouteId {
+        let is_taken = |route| self.asked.values().any(|probe| probe.route == route);
+        (0..).find(|route| !is_taken(*route)).unwrap_or(0)
+    }
+
+    fn put(&mut self, mut probe: Probe) {
+        probe.route = self.free_route();
         let id = self.next;
         self.next += 1;
         let request = FetchRequest {
-            // Each probe has a connection of its own, so that none waits for another.
-            route: id as usize % 32,
+            route: probe.route,
             via: self.vias[probe.via].clone(),
             url: probe.url.as_str().to_owned(),
             trusted: self.is_named(&probe.url),

@@ -106,6 +106,8 @@ pub(super) struct Connection {
     accepts_pipelining: bool,
     /// The socket, to ask the kernel about it.
     fd: Arc<OwnedFd>,
+    /// Its own address.
+    own: Option<IpAddr>,
     sampled: Option<Instant>,
     /// Segments that had arrived by `sampled`.
     segments: u32,
@@ -171,6 +173,7 @@ impl Connection {
         doubt.clear();
         // Small requests must not wait for each other; where it fails they do.
         let _ = stream.set_nodelay(true);
+        let own = stream.local_addr().ok().map(|address| address.ip());
         let fd = stream.as_fd().try_clone_to_owned();
         let fd = Arc::new(fd.map_err(|e| FetchError::Unreachable(format!("no descriptor is left: {e}")))?);
         let mut relay = None;
@@ -197,11 +200,18 @@ impl Connection {
             pipelined_answers: 0,
             accepts_pipelining: false,
             fd,
+            own,
             sampled: None,
             segments: 0,
             rcvlowat: ReceiveLowWatermark::new(),
             relay,
         })
+    }
+
+    /// Whether it keeps the promise of `via`, though it was opened for another: it has that address. That it
+    /// leaves by a device cannot be seen.
+    pub(super) fn leaves_by(&self, via: &Egress) -> bool {
+        via.device().is_none() && via.address().is_some() && via.address() == self.own
     }
 
     /// Whether it speaks HTTP/2.

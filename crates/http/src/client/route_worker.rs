@@ -126,7 +126,7 @@ impl RouteWorker {
         let asked = OriginalUrl { url, trusted: request.trusted };
         if request.via != self.via {
             (self.pipelined, self.via) = (None, request.via.clone());
-            self.idle.clear();
+            self.idle.retain(|connection| connection.leaves_by(&self.via));
         }
         let shape = RequestShape::of(&request.kind)?;
         if matches!(request.kind, RequestKind::Metadata) {

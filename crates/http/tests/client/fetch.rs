@@ -57,6 +57,19 @@ fn routes_have_their_own_connections_and_addresses() {
 }
 
 #[test]
+fn a_connection_that_has_the_address_already_is_kept() {
+    let server = good(file(LENGTH as usize));
+    let mut client = client();
+    let vias = [("any", Egress::any(), 1), ("the same", Egress::parse("127.0.0.1").unwrap(), 1)];
+    let others = [("another", Egress::parse("127.0.0.7").unwrap(), 2), ("any again", Egress::any(), 3)];
+    for (id, (name, via, connections)) in vias.into_iter().chain(others).enumerate() {
+        let request = FetchRequest { via, ..range(&server.url("/f"), 0, 10, LENGTH) };
+        fetch(&mut client, id as u64, request).unwrap();
+        assert_eq!(server.connections(), connections, "{name}");
+    }
+}
+
+#[test]
 fn a_connection_closed_meanwhile_is_replaced() {
     let all = file(1000);
     let server = Server::start(move |request, stream| {
