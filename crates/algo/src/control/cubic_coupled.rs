@@ -3,8 +3,8 @@
 //!
 //! With w a window in packets, r a smoothed RTT, p a loss ratio, sums over the members of the group:
 //!
-//! * n = Σ x · Σ x⁴ / Σ x⁵, x = ŵ/r: how many flows as fast as the fastest the group is worth, 1 ≤ n ≤ N. ŵ is
-//!   the window before a congestion event, smoothed over sixteen events. Before the first event, and while
+//! * n = Σ x · Σ x⁴ / Σ x⁵, x = ŵ/r: how many flows as fast as the fastest the group is worth, 1 ≤ n ≤ N. ŵ
+//!   is the window before a congestion event, smoothed over sixteen events. Before the first event, and while
 //!   the window is 1.6 times as large as that, it is the window itself.
 //! * C/n⁴ instead of C = 0.4 (RFC 9438 section 4.2), α/n² instead of α (section 4.3).
 //! * All else is CUBIC's: K follows from C, a loss leaves 0.7 w, fast convergence, timeouts. α becomes 1

@@ -238,11 +238,12 @@ impl Discovery<'_> {
         let patience = if beside { self.now + BESIDE_FOR } else { self.end };
         let until = patience.min(self.end);
         let via = self.via;
-        self.put(Probe { kind, url: url.clone(), what, via, route: 0, beside, until, times: 0, body: Vec::new() });
+        let (url, body) = (url.clone(), Vec::new());
+        self.put(Probe { kind, url, what, via, route: 0, beside, until, times: 0, body });
     }
 
-    /// A connection of its own for a probe, so that none waits for another. The first that is free: what is asked
-    /// later, and the mirrors' first ranges, find the connections of earlier probes open.
+    /// A connection of its own for a probe, so that none waits for another. The first that is free: what is
+    /// asked later, and the mirrors' first ranges, find the connections of earlier probes open.
     fn free_route(&self) -> RouteId {
         let is_taken = |route| self.asked.values().any(|probe| probe.route == route);
         (0..).find(|route| !is_taken(*route)).unwrap_or(0)

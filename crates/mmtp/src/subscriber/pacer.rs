@@ -1,12 +1,13 @@
 //! Pacing of requests, and so of what sources send: RFC 9002 section 7.7.
 //!
-//! Past a burst, no more is asked for than twice the window in a round trip. Arrivals make room for requests at
-//! the rate of the path, and in slow start at twice that, so a window that is in use is never held up. Held up is
-//! what would leave at once: a window opened by losses that are all declared at one time, or in slow start the
-//! rest of a round. Then a queue far smaller than a bandwidth-delay product is not flooded before the path is known.
+//! Past a burst, no more is asked for than twice the window in a round trip. Arrivals make room for requests
+//! at the rate of the path, and in slow start at twice that, so a window that is in use is never held up.
+//! Held up is what would leave at once: a window opened by losses that are all declared at one time, or in
+//! slow start the rest of a round. Then a queue far smaller than a bandwidth-delay product is not flooded
+//! before the path is known.
 //!
-//! No smoother than that: behind a queue that drops what comes when it is full, the flow with the smallest bursts
-//! would have less than its share.
+//! No smoother than that: behind a queue that drops what comes when it is full, the flow with the smallest
+//! bursts would have less than its share.
 
 use algo::{Span, Time};
 
