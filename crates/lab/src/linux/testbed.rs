@@ -4,8 +4,8 @@
 //! device `p{p}` in both. With n the number of the flow, from 1:
 //!
 //! * `F.tx` has the address 10.n.p.1 on `p{p}`, and routes to 10.n.255.1 over `p0`, `p1`, ... in this order
-//!   of preference; MPTCP opens a subflow over each path but the first, on its device. Where there are several
-//!   paths, what has the source 10.n.p.1 leaves by `p{p}`: a rule per address, table 100 + p.
+//!   of preference; MPTCP opens a subflow over each path but the first, on its device. Where there are
+//!   several paths, what has the source 10.n.p.1 leaves by `p{p}`: a rule for each address, table 100 + p.
 //! * `F.rx` has the address 10.n.255.1 alone, and a route back to 10.n.p.1 over `p{p}`.
 
 use std::io;
