@@ -6,7 +6,7 @@
     just bench --quick              small files, one run each: whether it works, not how fast it is
     just bench --draw --only h      measures nothing: makes this table again from results.json
     just bench --check              measures nothing: is every table in docs/performance.md what results.json says?
-    sudo chrt -r 5 just bench --only h --bed 'RTT 120' --row 'mmTP|aria2'     some links and programs of a table
+    sudo chrt -r 5 just bench --only h --bed 'RTT 120' --row 'mmTP$|aria2'    some links and programs of a table
 
 Tables: a ceiling, b loopback, c links, d stall, e corrupt source, f short objects, g fairness, h idle links with a
 delay, i shared links with a delay.

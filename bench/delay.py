@@ -39,9 +39,7 @@ IDLE = [
     (40, Bed([100], [200], 100)),
 ]
 #: One shared link, and how many sources behind it.
-SHARED = [Bed([50], [rtt], rtt, paths=paths) for rtt in (20, 50, 100) for paths in (2, 3)]
-#: Seconds until both sides are through their slow start, and seconds that are measured.
-BESIDE = (10, 30)
+SHARED = [Bed([20], [rtt], rtt, paths=paths) for rtt in (20, 50, 100) for paths in (2, 3)]
 #: A run whose links were late is repeated, but not for ever.
 ATTEMPTS = 3
 
@@ -52,6 +50,11 @@ def idle_rows(bed):
         return ["curl", UNCOUPLED, *OURS]
     return ["curl", f"aria2 -s{count}", f"aria2 -s{count} -k1M", "MPTCP, CUBIC senders", "MPTCP, BBR senders",
             UNCOUPLED, *OURS]
+
+
+def beside_s(bed):
+    """Seconds until a newcomer has its share, and seconds that are measured: CUBIC's cycles are longer with the RTT."""
+    return (15, 40) if bed.rtts[0] < 100 else (40, 60)
 
 
 def control(bed):
@@ -80,16 +83,15 @@ def one(options, bed, path, beside, row, runs):
 
 
 def measure(options, before, save):
-    """Runs what is asked for of both tables; `before` is what there was of this one, `save` keeps what there is."""
+    """Runs what is asked for of a table; `before` is what there was of it, `save` keeps what there is, link by link."""
     is_idle = options.table == "h"
-    plan = IDLE if is_idle else [(None, bed) for bed in SHARED]
-    beside = None if is_idle else (2, 4) if options.quick else BESIDE
+    plan, rows_of = (IDLE, idle_rows) if is_idle else ([(None, bed) for bed in SHARED], shared_rows)
     kept = {bed["name"]: bed for bed in (before or {}).get("beds", [])}
-    names = lambda bed: bed.name() + (f", {bed.paths} sources" if bed.paths else "")
     for megabytes, bed in plan:
-        rows = wanted(options.row, (idle_rows if is_idle else shared_rows)(bed))
-        if not rows or not re.search(options.bed, names(bed)):
+        rows = wanted(options.row, rows_of(bed))
+        if not rows or not re.search(options.bed, bed.name()):
             continue
+        beside = None if is_idle else (2, 4) if options.quick else beside_s(bed)
         size = (5 if options.quick else megabytes) * MEGA if is_idle else \
             int((sum(beside) + 12) * bed.rates[0] * MEGA / 8)
         runs = {row: [] for row in rows}
@@ -98,15 +100,12 @@ def measure(options, before, save):
             write(path, size)
             jobs = [partial(one, options, bed, path, beside, row, runs) for _ in range(options.reps) for row in rows]
             all_of(options.jobs, jobs)
-        old = kept.get(names(bed), {}).get("runs", {})
-        kept[names(bed)] = {
-            "name": names(bed), "bytes": size, "sources": bed.sources(), "seconds": beside and beside[1],
-            "runs": {row: runs.get(row) or old[row] for row in (idle_rows if is_idle else shared_rows)(bed)
-                     if row in runs or row in old},
-        }
-        order = [names(bed) for _, bed in plan]
-        save({"beds": [kept[name] for name in order if name in kept]})
-    return {"beds": [kept[names(bed)] for _, bed in plan if names(bed) in kept]} if kept else None
+        # Rows that were not asked for stay, if they were of the same file.
+        old = kept.get(bed.name(), {})
+        runs = (old["runs"] if old.get("bytes") == size else {}) | {row: got for row, got in runs.items() if got}
+        kept[bed.name()] = {"name": bed.name(), "bytes": size, "sources": bed.sources(),
+                            "seconds": beside and beside[1], "runs": {row: runs[row] for row in rows_of(bed) if row in runs}}
+        save({"beds": [kept[bed.name()] for _, bed in plan if bed.name() in kept]})
 
 
 def programs():

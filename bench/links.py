@@ -51,7 +51,8 @@ class Bed:
         rates = "+".join(map(str, rates)) if len(set(rates)) > 1 or len(rates) == 1 else f"{len(rates)}×{rates[0]}"
         loss = f", loss {self.loss} %" if self.loss else ""
         queue = self.queue if isinstance(self.queue, str) else f"{self.queue} ms"
-        return f"{rates} Mbit/s, RTT {plain(self.rtts)} ms, queue {queue}{loss}"
+        sources = f", {self.paths} sources" if self.paths else ""
+        return f"{rates} Mbit/s, RTT {plain(self.rtts)} ms, queue {queue}{loss}{sources}"
 
 
 class Run:

@@ -297,13 +297,13 @@ def _shared(result):
         takes = {_plain(label): [100 * (1 - run["kept"]) for run in _in_time(runs)]
                  for label, runs in bed["runs"].items() if _good(runs)}
         due = 100 * bed["sources"] / (bed["sources"] + 1)
-        right = "N curls" in takes and abs(statistics.mean(takes["N curls"]) - due) <= CONTROL_GOAL
+        right = "N curls" in takes and abs(statistics.median(takes["N curls"]) - due) <= CONTROL_GOAL
         cells = []
         for column in columns:
             shares = takes.get(column)
-            text = f"{statistics.mean(shares):.0f} ({min(shares):.0f}–{max(shares):.0f})" if shares else "–"
+            text = f"{statistics.median(shares):.0f} ({min(shares):.0f}–{max(shares):.0f})" if shares else "–"
             if column in OURS:
-                ok = bool(shares) and right and abs(statistics.mean(shares) - 50) <= SHARE_GOAL
+                ok = bool(shares) and right and abs(statistics.median(shares) - 50) <= SHARE_GOAL
                 met[column].append(ok)
                 text += " met" if ok else " **missed**" if right else " control wrong"
             cells.append(text)
