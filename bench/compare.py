@@ -270,7 +270,7 @@ def main():
         def keep(found, key=key):
             results[key] = {**found, "machine": machine(options.commit)}
             if not options.quick:
-                report.save(ROOT, results, key)
+                report.save(ROOT, key, results[key])
 
         if key in "hi":
             bench.delayed(key, None if options.quick else results.get(key), keep)

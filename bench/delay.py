@@ -39,7 +39,7 @@ IDLE = [
     (40, Bed([100], [200], 100)),
 ]
 #: One shared link, and how many sources behind it.
-SHARED = [Bed([20], [rtt], rtt, paths=paths) for rtt in (20, 50, 100) for paths in (2, 3)]
+SHARED = [Bed([20], [rtt], rtt, paths=paths) for rtt in (20, 50, 100) for paths in (1, 2, 3)]
 #: A run whose links were late is repeated, but not for ever.
 ATTEMPTS = 3
 
@@ -59,7 +59,7 @@ def beside_s(bed):
 
 def control(bed):
     """As many TCP flows as we have paths: they take N of N + 1 parts, or the testbed is wrong."""
-    return f"{['two', 'three'][bed.paths - 2]} curls"
+    return ["one curl", "two curls", "three curls"][bed.paths - 1]
 
 
 def shared_rows(bed):

@@ -51,7 +51,7 @@ class Bed:
         rates = "+".join(map(str, rates)) if len(set(rates)) > 1 or len(rates) == 1 else f"{len(rates)}×{rates[0]}"
         loss = f", loss {self.loss} %" if self.loss else ""
         queue = self.queue if isinstance(self.queue, str) else f"{self.queue} ms"
-        sources = f", {self.paths} sources" if self.paths else ""
+        sources = f", {self.paths} source{'s' * (self.paths > 1)}" if self.paths else ""
         return f"{rates} Mbit/s, RTT {plain(self.rtts)} ms, queue {queue}{loss}{sources}"
 
 
@@ -103,7 +103,7 @@ class Run:
         curls = ["curl", "-sfZ", *[word for url in urls for word in ("-o", "/dev/null", url)]]
         return "mm.rx", {
             "curl": lambda: ["curl", "-sf", "-o", self.got, urls[0]],
-            "two": lambda: curls, "three": lambda: curls,
+            "one": lambda: curls, "two": lambda: curls, "three": lambda: curls,
             "axel": lambda: ["axel", "-q", *words, "-o", self.got, *urls],
             "aria2": lambda: ["aria2c", "--no-conf", "-q", *words, "-d", self.out, "-o", "got", *urls],
             "anabranch": lambda: [self.binary, "get", "-o", self.got, *words[1:], *urls]}[program]()

@@ -16,13 +16,14 @@ def load(root):
         return {}
 
 
-def save(root, results, key):
+def save(root, key, result):
     """Writes both files; each is replaced whole, so that an interruption leaves no half.
 
-    In the page this table alone: what was measured another day stays as its reviewers saw it.
+    In both this table alone: what was measured another day, or meanwhile, stays as it is.
     """
+    results = load(root) | {key: result}
     replace(os.path.join(root, "bench/results.json"), json.dumps(results, indent=1) + "\n")
-    insert(root, {key: table(key, results[key])})
+    insert(root, {key: table(key, result)})
 
 
 def insert(root, tables):
@@ -258,7 +259,7 @@ UNCOUPLED = "anabranch, mmTP --cc cubic --groups none"
 
 def _plain(label):
     """`aria2 -s2` and `aria2 -s3` are one column."""
-    return re.sub(r"^(two|three) curls", "N curls", re.sub(r"-s\d", "-sN", label))
+    return re.sub(r"^(one|two|three) curls?", "N curls", re.sub(r"-s\d", "-sN", label))
 
 
 def _verdicts(met):

@@ -27,7 +27,9 @@ class Page(unittest.TestCase):
             with open(page, "w", encoding="utf-8") as text:
                 text.write("".join(f"<!-- table:{key} -->\nby hand\n<!-- /table:{key} -->\n" for key in "af"))
             results = {key: {"output": f"| {key} |\n| --- |\n", "machine": MACHINE} for key in "af"}
-            report.save(root, results, "a")
+            with open(os.path.join(root, "bench/results.json"), "w", encoding="utf-8") as raw:
+                json.dump({"f": results["f"]}, raw)
+            report.save(root, "a", results["a"])
             with open(page, encoding="utf-8") as text:
                 a, f = text.read().split("<!-- table:f -->")
             self.assertIn("| a |", a)
