@@ -19,6 +19,7 @@ check:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
     cargo test --workspace
     cargo test -p anabranch --features tokio
+    python3 -m unittest discover -s bench
 
 # Run every scenario and write its table beside it, so that any diff is a real change.
 tables *args:

@@ -4,8 +4,12 @@
     just bench                      everything that this machine can run (root for the namespace rows)
     just bench --only b,c           some tables; the others stay as they are
     just bench --quick              small files, one run each: whether it works, not how fast it is
+    just bench --draw --only h      measures nothing: makes this table again from results.json
+    just bench --check              measures nothing: is every table in docs/performance.md what results.json says?
+    sudo chrt -r 5 just bench --only h --bed 'RTT 120' --row 'mmTP$|aria2'    some links and programs of a table
 
-Tables: a ceiling, b loopback, c links, d stall, e corrupt source, f short objects, g fairness.
+Tables: a ceiling, b loopback, c links, d stall, e corrupt source, f short objects, g fairness, h idle links with a
+delay, i shared links with a delay.
 Standard library only.
 """
 
@@ -21,12 +25,14 @@ import sys
 from contextlib import closing
 
 sys.dont_write_bytecode = True
+import delay  # noqa: E402
 import peers  # noqa: E402
 import report  # noqa: E402
 import testbed  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MEGA = 1_000_000
+TABLES = "abcdefghi"
 #: Tables that other programs make: each prints JSON rows or a Markdown table on its standard output.
 HOOKS = {
     "a": ("crates/net/examples/udp_ceiling.rs", "-p anabranch-net --example udp_ceiling -- --json"),
@@ -47,6 +53,7 @@ class Bench:
         self.scratch = testbed.scratch()
         self.binary = self.find_binary()
         needed = ["nginx", "curl", "aria2c", "axel"] if set(options.only) & set("bcde") else []
+        needed += delay.programs() if set(options.only) & set("hi") else []
         if set(options.only) & set("cde") and testbed.IS_ROOT:
             needed += ["ip", "tc"]
         self.there = peers.install(needed) if options.install else {c for c in needed if shutil.which(c)}
@@ -54,7 +61,7 @@ class Bench:
     def find_binary(self):
         if self.options.bin:
             return os.path.abspath(self.options.bin)
-        if not set(self.options.only) & set("bcde"):
+        if not set(self.options.only) & set("bcdehi"):
             return None
         built = subprocess.run(["cargo", "build", "--release", "-q", "-p", "anabranch-cli", "--bins", "--example", "liar"], cwd=ROOT, check=False)
         target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
@@ -172,6 +179,12 @@ class Bench:
             ], disturb=lambda sources: [(after, lambda: os.kill(sources.children[1].pid, 19))])
             return {**rows, "after_s": after, "ideal_s": bed.ideal_s(size, after, 1)}
 
+    def delayed(self, key, before, save):
+        if not testbed.IS_ROOT or not self.binary or not set(delay.programs()) <= self.there:
+            return skip(f"table {key}: needs root, {', '.join(delay.programs())} and anabranch")
+        self.options.table, self.options.binary = key, self.binary
+        return delay.measure(self.options, before, save)
+
     def corrupt(self):
         size = (40 if self.options.quick else 400) * MEGA
         bed = self.links_or_none((100, 100, 100))
@@ -202,34 +215,48 @@ def describe(run):
     return text + (f" (exit {run['rc']})" if run["rc"] else "")
 
 
-def machine():
+def machine(commit):
     """What the numbers belong to."""
     with open("/proc/cpuinfo", encoding="ascii", errors="replace") as info:
         model = re.search(r"model name\s*: (.*)", info.read())
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True,
-                            check=False)
     return {"date": datetime.date.today().isoformat(), "cpu": model.group(1) if model else platform.machine(),
-            "cores": os.cpu_count(), "kernel": platform.release().split("-")[0], "commit": commit.stdout.strip(),
+            "cores": os.cpu_count(), "kernel": platform.release().split("-")[0], "commit": commit, "scheduling": testbed.scheduling(),
             "tcp_cc": testbed.TCP_CC if testbed.IS_ROOT else "the host's", "namespaces": testbed.IS_ROOT,
             "versions": {c: peers.version(c) for c in ("aria2c", "nginx", "curl", "axel")}}
 
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="abcdefg", type=lambda t: [k for k in t if k in "abcdefg"],
+    parser.add_argument("--only", default=TABLES, type=lambda t: [k for k in t if k in TABLES],
                         help="tables to measure: letters, with or without commas")
     parser.add_argument("--quick", action="store_true", help="small files, one run; writes nothing into docs/")
-    parser.add_argument("--reps", type=int, help="runs of each row (default 5 on loopback, 3 on links)")
+    parser.add_argument("--reps", type=int, help="runs of each row (default 5 on loopback, 3 on links, 2 of h and i)")
     parser.add_argument("--bin", help="the anabranch binary (default: cargo build --release)")
+    parser.add_argument("--commit", help="what --bin was built from, if not from here")
+    parser.add_argument("--bed", default="", help="of h and i: links whose name this regular expression finds")
+    parser.add_argument("--row", default="", help="of h and i: programs whose name this regular expression finds")
+    parser.add_argument("--jobs", type=int, default=2, help="of h and i: runs side by side")
+    parser.add_argument("--check", action="store_true", help="compare docs/performance.md with results.json, and end")
+    parser.add_argument("--draw", action="store_true", help="make these tables again from results.json, and end")
     parser.add_argument("--get-args", default="", help="more options for `anabranch get`, in one string")
     parser.add_argument("--no-install", dest="install", action="store_false", help="do not install missing peers")
     options = parser.parse_args()
-    options.only = options.only or list("abcdefg")
+    options.only = options.only or list(TABLES)
+    if not options.commit:
+        # Now, since what is measured goes into the work tree.
+        describe = ["git", "describe", "--always", "--dirty"]
+        options.commit = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
     return options
 
 
 def main():
     options = parse()
+    if options.check:
+        wrong = report.differing(ROOT)
+        sys.exit(f"docs/performance.md is not what bench/results.json says: {', '.join(wrong)}" if wrong else 0)
+    if options.draw:
+        results = report.load(ROOT)
+        return report.insert(ROOT, {key: report.table(key, results[key]) for key in options.only if key in results})
     testbed.install_cleanup()
     bench = Bench(options)
     tables = {"a": bench.hook, "b": bench.loopback, "c": bench.links, "d": bench.stall, "e": bench.corrupt,
@@ -238,12 +265,17 @@ def main():
     asked = options.reps
     for key in options.only:
         print(f"table {key}", flush=True)
-        options.reps = asked or (1 if options.quick else 5 if key == "b" else 3)
-        found = tables[key](key) if key in HOOKS else tables[key]()
-        if found:
-            results[key] = {**found, "machine": machine()}
+        options.reps = asked or (1 if options.quick else {"b": 5, "h": 2, "i": 2}.get(key, 3))
+
+        def keep(found, key=key):
+            results[key] = {**found, "machine": machine(options.commit)}
             if not options.quick:
-                report.save(ROOT, results)
+                report.save(ROOT, key, results[key])
+
+        if key in "hi":
+            bench.delayed(key, None if options.quick else results.get(key), keep)
+        elif found := tables[key](key) if key in HOOKS else tables[key]():
+            keep(found)
     print()
     for key in options.only:
         if key in results:

@@ -98,18 +98,18 @@ class Files:
 class World:
     """A laboratory with nginx at the addresses of a flow."""
 
-    def __init__(self, binary, name, text, cc, paths=0):
+    def __init__(self, binary, name, text, cc):
         self.lab = Lab(binary, name, text)
         # Where files come to, on no disk.
         self.out = tempfile.mkdtemp(prefix="anabranch-mirrors-", dir=SHM)
         hosts = [f"{flow}.{end}" for flow in ("mm", "sp") if f"flow.{flow}" in text for end in ("tx", "rx")]
         try:
-            self.lab.sources(paths)
             for host in hosts:
                 self.lab.controller(host, cc)
-                # Windows grow as on any host, not from the twelve megabytes of the laboratory's iperf.
+                # Windows grow as on this machine, not from the twelve megabytes of the laboratory's iperf.
                 if host.endswith(".rx"):
-                    self.lab.run(host, "sysctl", "-qw", "net.ipv4.tcp_rmem=4096 131072 6291456")
+                    with open("/proc/sys/net/ipv4/tcp_rmem", encoding="ascii") as own:
+                        self.lab.run(host, "sysctl", "-qw", f"net.ipv4.tcp_rmem={' '.join(own.read().split())}")
         except Failed:
             self.close()
             raise
@@ -217,7 +217,7 @@ class Bench:
         files = self.content("f", self.options.bytes or LINK_BYTES)
         if bad is not None:
             files.spoil()
-        with closing(World(self.binary, self.name(table), world(rates), self.options.cc, len(rates))) as place:
+        with closing(World(self.binary, self.name(table), world(rates), self.options.cc)) as place:
             hosts = [f"10.1.{p}.1:8000" for p in range(len(rates))]
             for p, host in enumerate(hosts):
                 place.lab.nginx("mm.tx", host, os.path.join(files.root, "bad" if p == bad else "good"))
@@ -257,7 +257,7 @@ class Bench:
             os.makedirs(into, exist_ok=True)
             with open(os.path.join(into, f"f{number}.bin"), "wb") as f:
                 f.write(number.to_bytes(8, "big") + block[8:])
-        place = World(self.binary, self.name("small"), world([100], rtt_ms=SMALL_RTT_MS), self.options.cc, 1)
+        place = World(self.binary, self.name("small"), world([100], rtt_ms=SMALL_RTT_MS), self.options.cc)
         try:
             host = "10.1.0.1:8000"
             place.lab.nginx("mm.tx", host, root)
@@ -308,7 +308,7 @@ class Bench:
     def shared(self, tool, cc, seed):
         options, chance = self.options, random.Random(seed)
         files = self.content("g", CPU_BYTES)
-        with closing(World(self.binary, self.name("sh"), world([100], shared=True), cc, 3)) as place:
+        with closing(World(self.binary, self.name("sh"), world([100], shared=True), cc)) as place:
             lab = place.lab
             hosts = [f"10.1.{p}.1:8000" for p in range(3)]
             for host in hosts:
@@ -329,7 +329,7 @@ class Bench:
                           "1M", "-d", place.out, "-o", "got", *urls)
             time.sleep(options.warm)
             for host in ("mm.tx", "sp.tx"):
-                lab.has_controller(host, 8000, cc)
+                lab.has_controller(host, "sport", 8000, cc)
             mm, sp = lab.rates(options.seconds, "mm", "sp")
             self.add("shared", f"{tool} | {cc}", {"kept": sp / (mm + sp), "used": (mm + sp) * 8 / 100e6})
 

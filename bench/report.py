@@ -5,6 +5,8 @@ import os
 import re
 import statistics
 
+PAGE = "docs/performance.md"
+
 
 def load(root):
     try:
@@ -14,23 +16,43 @@ def load(root):
         return {}
 
 
-def save(root, results):
-    """Writes both files; each is replaced whole, so that an interruption leaves no half."""
+def save(root, key, result):
+    """Writes both files; each is replaced whole, so that an interruption leaves no half.
+
+    In both this table alone: what was measured another day, or meanwhile, stays as it is.
+    """
+    results = load(root) | {key: result}
     replace(os.path.join(root, "bench/results.json"), json.dumps(results, indent=1) + "\n")
-    insert(root, {key: table(key, result) for key, result in results.items()})
+    insert(root, {key: table(key, result)})
 
 
 def insert(root, tables):
     """Puts these tables between their markers."""
-    page = os.path.join(root, "docs/performance.md")
-    with open(page, encoding="utf-8") as text:
-        body = text.read()
+    body = page(root)
     for key, made in tables.items():
-        marked = re.compile(rf"(<!-- table:{key} -->\n).*?(<!-- /table:{key} -->)", re.DOTALL)
-        if not marked.search(body):
+        if not marked(key).search(body):
             raise SystemExit(f"docs/performance.md has no markers for table {key}")
-        body = marked.sub(lambda m: f"{m.group(1)}{made}\n{m.group(2)}", body)
-    replace(page, body)
+        body = marked(key).sub(lambda m: f"{m.group(1)}{made}\n{m.group(3)}", body)
+    replace(os.path.join(root, PAGE), body)
+
+
+def differing(root):
+    """The tables of the page that are not what the raw results say: the next run would bring old rows back."""
+    body, wrong = page(root), []
+    for key, result in load(root).items():
+        found = marked(key).search(body)
+        if not found or found.group(2) != table(key, result) + "\n":
+            wrong.append(f"table {key}")
+    return wrong
+
+
+def page(root):
+    with open(os.path.join(root, PAGE), encoding="utf-8") as text:
+        return text.read()
+
+
+def marked(key):
+    return re.compile(rf"(<!-- table:{key} -->\n)(.*?)(<!-- /table:{key} -->)", re.DOTALL)
 
 
 def replace(path, text):
@@ -41,7 +63,7 @@ def replace(path, text):
 
 
 def table(key, result):
-    made = {"b": _loopback, "c": _links, "d": _stall, "e": _corrupt, "g": _fairness}.get(key, _printed)(result)
+    made = {"b": _loopback, "c": _links, "d": _stall, "e": _corrupt, "g": _fairness, "h": _idle, "i": _shared}.get(key, _printed)(result)
     return f"\n{made}\n\n{_conditions(result)}\n"
 
 
@@ -57,6 +79,11 @@ def markdown(head, rows):
 
 def _good(runs):
     return [r for r in runs if "failed" not in r]
+
+
+def _in_time(runs):
+    """Those whose links were in time; where there is none, what there is, which the line below the table says."""
+    return [run for run in _good(runs) if not run["faults"]] or _good(runs)
 
 
 def _median(runs, value):
@@ -222,17 +249,93 @@ def _fairness(result):
     return markdown(["case", "controller", *head, "conditions"], rows)
 
 
+#: Against the best program that couples nothing.
+IDLE_GOAL = 1.02
+#: Points that our share of a shared link may be off a half; and that of the control off N parts of N + 1.
+SHARE_GOAL, CONTROL_GOAL = 4, 5
+OURS = ["anabranch, mmTP", "anabranch, mirrors"]
+UNCOUPLED = "anabranch, mmTP --cc cubic --groups none"
+
+
+def _plain(label):
+    """`aria2 -s2` and `aria2 -s3` are one column."""
+    return re.sub(r"^(one|two|three) curls?", "N curls", re.sub(r"-s\d", "-sN", label))
+
+
+def _verdicts(met):
+    """How many of the rows have met their goal, of each program of ours."""
+    said = ", ".join(f"{label.removeprefix('anabranch, ')} {sum(rows)} of {len(rows)}" for label, rows in met.items())
+    return said, all(all(rows) for rows in met.values())
+
+
+def _idle(result):
+    """Times, and ours against the best that couples nothing: curl over one path, over several aria2, MPTCP, mmTP."""
+    columns = ["curl", "aria2 -sN", "aria2 -sN -k1M", "MPTCP, CUBIC senders", "MPTCP, BBR senders", UNCOUPLED, *OURS]
+    rows, met = [], {label: [] for label in OURS}
+    for bed in result["beds"]:
+        walls = {_plain(label): _median(_in_time(runs), lambda r: r["wall_s"])
+                 for label, runs in bed["runs"].items() if _good(runs)}
+        beside = ["curl"] if bed["sources"] == 1 else [c for c in columns if c not in ("curl", columns[4], *OURS)]
+        best = min((walls[c] for c in beside if c in walls), default=None)
+        ratios = []
+        for label in OURS:
+            ratio = walls[label] / best if best and label in walls else None
+            met[label].append(ratio is not None and round(ratio, 3) <= IDLE_GOAL)
+            ratios.append("–" if ratio is None else f"{ratio:.3f} {'met' if met[label][-1] else '**missed**'}")
+        rows.append([f"{bed['bytes'] / 1e6:.0f} MB: {bed['name']}", *(_cell(walls.get(c)) for c in columns), *ratios])
+    said, all_met = _verdicts(met)
+    head = ["idle links; wall s", *columns[:5], "mmTP, uncoupled", *(label.removeprefix("anabranch, ") for label in OURS),
+            *(f"{label.removeprefix('anabranch, ')} / best" for label in OURS)]
+    return "\n".join([markdown(head, rows), "",
+                      _verdict(f"at most {IDLE_GOAL} times the best that couples nothing: {said}", all_met)])
+
+
+def _shared(result):
+    """What each takes of a link beside one curl: N flows of TCP take N parts of N + 1, ours should take half."""
+    columns = ["N curls", UNCOUPLED, *OURS]
+    rows, met = [], {label: [] for label in OURS}
+    for bed in result["beds"]:
+        takes = {_plain(label): [100 * (1 - run["kept"]) for run in _in_time(runs)]
+                 for label, runs in bed["runs"].items() if _good(runs)}
+        due = 100 * bed["sources"] / (bed["sources"] + 1)
+        right = "N curls" in takes and abs(statistics.median(takes["N curls"]) - due) <= CONTROL_GOAL
+        cells = []
+        for column in columns:
+            shares = takes.get(column)
+            text = f"{statistics.median(shares):.0f} ({min(shares):.0f}–{max(shares):.0f})" if shares else "–"
+            if column in OURS:
+                ok = bool(shares) and right and abs(statistics.median(shares) - 50) <= SHARE_GOAL
+                met[column].append(ok)
+                text += " met" if ok else " **missed**" if right else " control wrong"
+            cells.append(text)
+        rows.append([bed["name"], f"{due:.0f}", *cells])
+    said, all_met = _verdicts(met)
+    head = ["beside one curl: % that it takes", "N TCP flows would", "N curls (control)", "mmTP, uncoupled",
+            *(label.removeprefix("anabranch, ") for label in OURS)]
+    goal = f"50 ± {SHARE_GOAL} %, where the control is within {CONTROL_GOAL} points: {said}"
+    return "\n".join([markdown(head, rows), "", _verdict(goal, all_met)])
+
+
 def _conditions(result):
     """One line under each table: what it was measured on, and how quiet that was."""
     m = result["machine"]
-    parts = [f"{m['date']}, commit {m['commit'] or 'none'}", f"{m['cores']} cores of {m['cpu']}",
+    rows = [runs for bed in result.get("beds", [result]) for runs in bed.get("runs", {}).values()]
+    every = [run for runs in rows for run in runs]
+    commits = ", ".join(sorted({run["commit"] for run in every if "commit" in run})) or m["commit"] or "none"
+    parts = [f"{m['date']}, commit {commits}", f"{m['cores']} cores of {m['cpu']}",
              f"Linux {m['kernel']}"]
-    runs = [r for bed in result.get("beds", [result]) for rs in bed.get("runs", {}).values() for r in _good(rs)]
+    runs = _good(every)
     if runs:
         versions = ", ".join(f"{name.removesuffix('c') if name == 'aria2c' else name} {v}"
                              for name, v in m["versions"].items() if v)
-        parts += [f"median of {max(len(rs) for bed in result.get('beds', [result]) for rs in bed['runs'].values())}",
+        parts += [f"median of {max(map(len, rows))}",
                   f"peers: {versions}, TCP congestion control {m['tcp_cc']}"]
+        if m.get("scheduling"):
+            parts.append(f"{m['scheduling']} scheduling")
+        late = sum(bool(run.get("faults")) for run in runs)
+        if late:
+            alone = sum(all(run.get("faults") for run in _in_time(row)) for row in rows if _good(row))
+            parts.append(f"links late in {late} of {len(runs)} runs, which count in the {alone} cells alone that have no other")
         others = [r["others_percent"] for r in runs]
         parts.append(f"CPU taken by others meanwhile: median {statistics.median(others):.0f} %, at most "
                      f"{max(others):.0f} %")

@@ -21,7 +21,7 @@ on standard error at exit as one line
   COUNT {"link_packets":N,"events":N,"cpu_s":S,"rss_kib":N}
 
 and end time, seed and flow length read from the environment: ENDTIME_MS, SEED, UNLIMITED (see simulators.md,
-"Patches").
+"Patches"; that of the original htsim is htsim.patch).
 
 Use:
   simulators.py [--orig DIR] [--csg DIR] [--ns3 PROGRAM] [--ours COMMAND] [--repeat N] [--rows a,b] [--json FILE]

@@ -36,10 +36,14 @@ PAYLOAD = 1448 / 1500
 
 
 def scenario(links, flows):
-    """Of links, each with its rate in Mbit/s and its queue in ms, and flows, whose paths are a link and an RTT in ms."""
+    """Of links and flows. A link: its rate in Mbit/s or its trace's file, its queue in ms or as written, perhaps loss in
+    percent. A path: its link, its RTT in ms.
+    """
     text = 'title = "bench"\nduration = "60 s"\n'
-    for name, (rate, queue) in links.items():
-        text += f'[link.{name}]\nrate = "{rate} Mbit/s"\nqueue = "{queue} ms"\n'
+    for name, (rate, queue, *loss) in links.items():
+        text += f'[link.{name}]\n' + (f'trace = "{rate}"\n' if isinstance(rate, str) else f'rate = "{rate} Mbit/s"\n')
+        text += f'queue = "{queue}"\n' if isinstance(queue, str) else f'queue = "{queue} ms"\n'
+        text += f"loss = {loss[0] / 100}\n" if any(loss) else ""
     for name, paths in flows.items():
         paths = ", ".join(f'{{ via = ["{via}"], rtt = "{rtt} ms" }}' for via, rtt in paths)
         text += f"[flow.{name}]\npaths = [{paths}]\n"
@@ -162,25 +166,19 @@ class Lab:
         self.check()
         return [(b[1] - a[1]) / (b[0] - a[0]) for a, b in zip(before, after)]
 
-    def sources(self, paths):
-        """Lets each address of mm.tx answer over its own link."""
-        for p in range(paths):
-            self.run("mm.tx", "ip", "rule", "add", "from", f"10.1.{p}.1", "table", 100 + p)
-            self.run("mm.tx", "ip", "route", "add", "default", "dev", f"p{p}", "table", 100 + p)
-
     def controller(self, host, cc):
-        """The TCP of a host, by its routes, after `sources`: to a namespace's sysctl Linux allows some only."""
+        """The TCP of a host, by its routes: to a namespace's sysctl Linux allows some only."""
         for route in self.run(host, "ip", "-4", "route", "show", "table", "all").splitlines():
             words = [word for word in route.split() if word != "linkdown"]
             if words[0] != "broadcast":
                 self.run(host, "ip", "route", "replace", *words, "congctl", cc)
 
-    def has_controller(self, host, port, cc):
-        """All connections from this port of a host have this controller, and there are some."""
-        told = self.run(host, "ss", "-tinH", "state", "established", "sport", "=", f":{port}").splitlines()
+    def has_controller(self, host, side, port, cc, least=1):
+        """All connections of a host with this port (`sport`: its own) have this controller, and so many there are."""
+        told = self.run(host, "ss", "-tinH", "state", "established", side, "=", f":{port}").splitlines()
         with_it = sum(cc in line.split() for line in told)
-        if not told or 2 * with_it != len(told):
-            raise Failed(f"{self.name}/{host}: not all connections from port {port} have {cc}: {told}")
+        if with_it < least or 2 * with_it != len(told):
+            raise Failed(f"{self.name}/{host}: not all connections of {side} {port} have {cc}, or too few: {told}")
 
     def close(self):
         for child in self.running:
@@ -215,7 +213,6 @@ def fetch(lab, tool, content):
 
 def share(binary, content, name, tool, cc, seconds):
     with closing(Lab(binary, name, SHARED)) as lab:
-        lab.sources(3)
         lab.controller("mm.tx", cc)
         go = fetch(lab, tool, content)
         tcp(lab, "sp", 2, cc, seconds)
@@ -223,7 +220,7 @@ def share(binary, content, name, tool, cc, seconds):
         go()
         time.sleep(WARM_S)
         if tool != "get":
-            lab.has_controller("mm.tx", 8000, cc)
+            lab.has_controller("mm.tx", "sport", 8000, cc)
         mm, sp = lab.rates(seconds, "mm", "sp")
         return {"what": f"{tool} beside one {cc}", "kept_percent": 100 * sp / (mm + sp),
                 "used_percent": 100 * (mm + sp) * 8 / 100e6}
@@ -241,7 +238,6 @@ def control(binary, name, cc, seconds):
 
 def disjoint(binary, content, name, seconds):
     with closing(Lab(binary, name, DISJOINT)) as lab:
-        lab.sources(3)
         go = fetch(lab, "get", content)
         go("--disjoint")
         time.sleep(WARM_S)
@@ -249,17 +245,24 @@ def disjoint(binary, content, name, seconds):
         return {"what": "get over three disjoint links", "used_percent": 100 * got * 8 / 300e6}
 
 
-RECEIVE = """
-import socket, time
-s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262); s.setsockopt(1, 2, 1); s.bind(("0.0.0.0", 5555)); s.listen(4)
+MPTCP_PORT = 5555
+#: MPTCP over all paths of a sender (IPPROTO_MPTCP is 262). Receives a file. Argument: where to.
+RECEIVE = f"""
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262); s.setsockopt(1, 2, 1)
+s.bind(("0.0.0.0", {MPTCP_PORT})); s.listen(4)
 c, _ = s.accept()
-while c.recv(1 << 20): pass
+with open(sys.argv[1], "wb", buffering=0) as out:
+    while data := c.recv(1 << 20): out.write(data)
 """
-SEND = """
-import socket, sys, time
-c = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262); c.setsockopt(6, 13, sys.argv[1].encode())
-c.connect(("10.1.255.1", 5555)); data = bytes(1 << 18)
-while True: c.sendall(data)
+#: Sends a file, and ends when the receiver has it. Arguments: the file, the congestion control.
+SEND = f"""
+import socket, sys
+c = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262); c.setsockopt(6, 13, sys.argv[2].encode())
+c.connect(("10.1.255.1", {MPTCP_PORT}))
+with open(sys.argv[1], "rb", buffering=0) as file:
+    while data := file.read(1 << 18): c.sendall(data)
+c.shutdown(socket.SHUT_WR); c.recv(1)
 """
 
 
@@ -268,9 +271,9 @@ def aggregation(binary, name, text, cc, groups, seconds):
         try:
             for p in range(2 if groups else 0):
                 lab.run("mm.tx", binary, "kernel", "group", f"10.1.{p}.1={p + 1}")
-            lab.start("mm.rx", sys.executable, "-c", RECEIVE)
+            lab.start("mm.rx", sys.executable, "-c", RECEIVE, "/dev/null")
             time.sleep(0.5)
-            lab.start("mm.tx", sys.executable, "-c", SEND, cc)
+            lab.start("mm.tx", sys.executable, "-c", SEND, "/dev/zero", cc)
             time.sleep(WARM_S)
             got = lab.rates(seconds, "mm")[0]
         finally:

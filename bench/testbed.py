@@ -157,6 +157,11 @@ def stop(children):
             _children.remove(child)
 
 
+def scheduling():
+    """The class that this process and all that it starts are scheduled in."""
+    return {os.SCHED_RR: "round robin", os.SCHED_FIFO: "FIFO"}.get(os.sched_getscheduler(0), "ordinary")
+
+
 def machine_busy_s():
     """CPU seconds that this machine has worked so far, everybody's, stolen time included; and all there were."""
     with open("/proc/stat", encoding="ascii") as stat:

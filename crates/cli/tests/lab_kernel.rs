@@ -8,7 +8,7 @@ mod common;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -17,10 +17,12 @@ use std::thread;
 use std::time::Duration;
 
 use common::{anabranch, wait_until};
+use net::netlink::Netlink;
 use net::{Clock, Namespace};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
 
 const LAB: &str = r#"
@@ -43,6 +45,21 @@ metric = "goodput"
 kind = "goodput"
 "#;
 
+/// A host with two addresses, a link of its own behind each.
+const TWO_LINKS: &str = r#"
+title = "Two paths"
+duration = "20 s"
+
+[link.a]
+rate = "20 Mbit/s"
+
+[link.b]
+rate = "20 Mbit/s"
+
+[flow.f]
+paths = [{ via = ["a"], rtt = "10 ms" }, { via = ["b"], rtt = "10 ms" }]
+"#;
+
 /// A directory with a scenario of a name that no other test uses.
 struct Bench {
     dir: TempDir,
@@ -51,9 +68,13 @@ struct Bench {
 
 impl Bench {
     fn new(name: &str) -> Self {
+        Self::of(LAB, name)
+    }
+
+    fn of(text: &str, name: &str) -> Self {
         let name = format!("{name}-{}", std::process::id());
         let dir = tempfile::tempdir().expect("a directory");
-        fs::write(dir.path().join(format!("{name}.toml")), LAB).expect("written");
+        fs::write(dir.path().join(format!("{name}.toml")), text).expect("written");
         Self { dir, name }
     }
 
@@ -167,6 +188,75 @@ fn programs_find_the_rate_the_round_trip_and_the_loss_that_were_asked_for() {
     // Of 3,450 packets 3.5 are lost on average; 15 or none in a run of 30.
     assert!(link["lost"].as_u64() < Some(15), "{link}");
     assert!(!bench.is_up());
+}
+
+/// Nobody added a route or a rule by hand.
+#[test]
+fn what_has_the_address_of_a_link_leaves_by_that_link() {
+    if skipped() {
+        return;
+    }
+    let bench = Bench::of(TWO_LINKS, "routes");
+    let state = bench.up();
+    let (tx, rx) = (namespace(&state, 0), namespace(&state, 1));
+    let carried = || {
+        let output = bench.run(&["status", "--json"]).stdout;
+        let lines = String::from_utf8_lossy(&output).into_owned();
+        let states = lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        let state = states.into_iter().find(|state| state["name"] == *bench.name).expect("it is up");
+        [0, 1].map(|link: usize| state["links"][link]["delivered_bytes"].as_u64().expect("a number"))
+    };
+    let bytes = 200_000;
+    let read = |mut stream: TcpStream| {
+        let mut all = Vec::new();
+        stream.read_to_end(&mut all).expect("all");
+        assert_eq!(all.len(), bytes);
+    };
+    let connect = |from: &str, to: SocketAddr| {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        let from: SocketAddr = format!("{from}:0").parse().expect("an address");
+        socket.bind(&from.into()).expect("bound");
+        socket.connect(&to.into()).expect("connected");
+        TcpStream::from(socket)
+    };
+    let listen = |space: &Namespace, at: &str| {
+        space.run(|| TcpListener::bind((at, 0))).expect("entered").expect("a listener")
+    };
+    for (link, own) in ["10.1.0.1", "10.1.1.1"].into_iter().enumerate() {
+        for answers in [false, true] {
+            let before = carried();
+            // What a socket sends that is bound to the address; what a server answers who is asked there.
+            let (listener, from) =
+                if answers { (listen(&tx, own), "10.1.255.1") } else { (listen(&rx, "10.1.255.1"), own) };
+            let to = listener.local_addr().expect("an address");
+            let client = if answers { &rx } else { &tx };
+            let client = client.run(|| connect(from, to)).expect("entered");
+            let (server, _) = listener.accept().expect("accepted");
+            let (mut sender, receiver) = if answers { (server, client) } else { (client, server) };
+            thread::scope(|scope| {
+                scope.spawn(|| read(receiver));
+                sender.write_all(&vec![7; bytes]).expect("written");
+                drop(sender);
+            });
+            let after = carried();
+            let [own_bytes, other_bytes] = [link, 1 - link].map(|link| after[link] - before[link]);
+            assert!(
+                own_bytes > bytes as u64 && other_bytes == 0,
+                "{own} {answers}: {own_bytes} {other_bytes}"
+            );
+        }
+    }
+    // The rules are those of the host, not of this machine, and go with it.
+    let rules = |space: &Namespace| {
+        let all = space.run(|| Netlink::open()?.rules()).expect("entered").expect("a list");
+        all.iter().filter(|rule| rule.from.is_some_and(|(ip, _)| ip.to_string().starts_with("10.1."))).count()
+    };
+    assert_eq!((rules(&tx), rules(&Namespace::current().expect("this one"))), (2, 0));
+    let namespaces = held(&state["pid"].to_string());
+    drop((tx, rx));
+    let output = bench.run(&["down", &bench.name]);
+    assert!(matches!(output.status.code(), Some(0 | 7)), "{output:?}");
+    assert_eq!(left(&namespaces), BTreeSet::new());
 }
 
 #[test]

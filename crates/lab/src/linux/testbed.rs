@@ -4,7 +4,8 @@
 //! device `p{p}` in both. With n the number of the flow, from 1:
 //!
 //! * `F.tx` has the address 10.n.p.1 on `p{p}`, and routes to 10.n.255.1 over `p0`, `p1`, ... in this order
-//!   of preference; MPTCP opens a subflow over each path but the first, on its device.
+//!   of preference; MPTCP opens a subflow over each path but the first, on its device. Where there are
+//!   several paths, what has the source 10.n.p.1 leaves by `p{p}`: a rule for each address, table 100 + p.
 //! * `F.rx` has the address 10.n.255.1 alone, and a route back to 10.n.p.1 over `p{p}`.
 
 use std::io;
@@ -13,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 
 use algo::Span;
 use net::emulator::{Driver, Emulator, EmulatorHandle, IpPacket, PortId, Snapshot};
-use net::netlink::{Endpoint, EndpointFlags, Limits, Netlink, PathManager, Route};
+use net::netlink::{Endpoint, EndpointFlags, Limits, Netlink, PathManager, Route, Rule};
 use net::{Namespace, Tun};
 use sim::{LinkId, Net};
 
@@ -29,6 +30,8 @@ const BUFFER_BYTES_MIN: u64 = 4 << 20;
 const BUFFER_BYTES_MAX: u64 = 256 << 20;
 /// Places in a host's table of sockets.
 const SOCKETS: &str = "64";
+/// The routing table of the first address of a host that has several; the next address has the next one.
+const SOURCE_TABLES: u32 = 100;
 /// Queues without a time or a size hold this many packets ([`sim::config::QUEUE_PACKETS`]).
 const QUEUE_PACKETS: u64 = sim::config::QUEUE_PACKETS as u64;
 
@@ -277,12 +280,25 @@ fn sender(host: &HostConfig) -> io::Result<()> {
         netlink.add_address(device, ip, 32)?;
         let to = Route::to(address(host.number, u8::MAX), 32);
         netlink.add_route(&Route { device: Some(device), source: Some(ip), metric: p as u32 + 1, ..to })?;
+        if host.paths > 1 {
+            // Without it all that this host sends takes the first path: answers to what came over another,
+            // and sockets that are bound to another address.
+            let table = source_table(p);
+            let all = Route::to(Ipv4Addr::UNSPECIFIED.into(), 0);
+            netlink.add_route(&Route { device: Some(device), source: Some(ip), table, ..all })?;
+            netlink.add_rule(&Rule::from_address(ip, table, table))?;
+        }
         if p > 0 {
             let flags = EndpointFlags::SUBFLOW;
             manager.add_endpoint(&Endpoint { ip, port: 0, id: 0, device: Some(device), flags })?;
         }
     }
     Ok(())
+}
+
+/// The table, and the priority of its rule, for what has the sender's address on a path as its source.
+fn source_table(path: usize) -> u32 {
+    SOURCE_TABLES + path as u32
 }
 
 /// Sets up the host that receives; in its namespace.

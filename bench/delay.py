@@ -1,0 +1,112 @@
+"""Tables h and i of compare.py: links that have a delay, idle and shared, with the programs of today beside us.
+
+h  a file over idle links, a source behind each. Every program against the best of those that couple nothing
+i  several sources behind one link, beside a curl that downloads all the time: what we take, where half is wanted
+
+`--bed` and `--row` are regular expressions over the names of links and programs: what they leave out keeps its last runs.
+"""
+
+import os
+import re
+import tempfile
+import time
+from functools import partial
+
+import testbed
+from links import Bed, once, shown
+from mirrors import SHM
+from report import OURS, UNCOUPLED
+from stack import ROOT, all_of, write
+
+MEGA = 1_000_000
+#: A mobile link whose rate rises from 1 to 5 Mbit/s in 8 s and falls back at once.
+SAW = os.path.join(ROOT, "scenarios", "traces", "saw-1-5.trace")
+#: Idle links: the file's length, MB. RTT in ms; a queue as long as the RTT is one product of rate and delay.
+IDLE = [
+    (100, Bed([50, 50], [50, 50], 50)),
+    (100, Bed([50, 50], [20, 20], 20)),
+    (100, Bed([100, 20], [20, 80], 60)),
+    (100, Bed([30, 30], [120, 120], 60)),
+    (100, Bed([50, 50], [200, 200], 200)),
+    (100, Bed([50, 50], [50, 50], 25)),
+    (100, Bed([50, 50], [50, 50], 100)),
+    (40, Bed([50, 50], [50, 50], 50, loss=0.1)),
+    (150, Bed([50, 50, 50], [50, 50, 50], 50)),
+    (12, Bed([4, SAW], [30, 60], "60 pkt")),
+    (40, Bed([20], [20], 20)),
+    (40, Bed([50], [50], 50)),
+    (40, Bed([30], [120], 60)),
+    (40, Bed([100], [200], 100)),
+]
+#: One shared link, and how many sources behind it.
+SHARED = [Bed([20], [rtt], rtt, paths=paths) for rtt in (20, 50, 100) for paths in (1, 2, 3)]
+#: A run whose links were late is repeated, but not for ever.
+ATTEMPTS = 3
+
+
+def idle_rows(bed):
+    count = bed.sources()
+    if count == 1:
+        return ["curl", UNCOUPLED, *OURS]
+    return ["curl", f"aria2 -s{count}", f"aria2 -s{count} -k1M", "MPTCP, CUBIC senders", "MPTCP, BBR senders",
+            UNCOUPLED, *OURS]
+
+
+def beside_s(bed):
+    """Seconds until a newcomer has its share, and seconds that are measured: CUBIC's cycles are longer with the RTT."""
+    return (15, 40) if bed.rtts[0] < 100 else (40, 60)
+
+
+def control(bed):
+    """As many TCP flows as we have paths: they take N of N + 1 parts, or the testbed is wrong."""
+    return ["one curl", "two curls", "three curls"][bed.paths - 1]
+
+
+def shared_rows(bed):
+    return [control(bed), UNCOUPLED, *OURS]
+
+
+def wanted(pattern, names):
+    return [name for name in names if re.search(pattern, name)]
+
+
+def one(options, bed, path, beside, row, runs):
+    """A run, again if its links were late; with what it belongs to."""
+    for attempt in range(ATTEMPTS):
+        began = time.strftime("%H:%M:%S")
+        run = once(options.binary, bed, path, row, beside)
+        if "failed" not in run and not run["faults"]:
+            break
+    run |= {"at": began, "attempts": attempt + 1, "load": os.getloadavg()[0], "commit": options.commit}
+    runs[row].append(run)
+    print(f"  {bed.name()}: {row}: {shown(run)}", flush=True)
+
+
+def measure(options, before, save):
+    """Runs what is asked for of a table; `before` is what there was of it, `save` keeps what there is, link by link."""
+    is_idle = options.table == "h"
+    plan, rows_of = (IDLE, idle_rows) if is_idle else ([(None, bed) for bed in SHARED], shared_rows)
+    kept = {bed["name"]: bed for bed in (before or {}).get("beds", [])}
+    for megabytes, bed in plan:
+        rows = wanted(options.row, rows_of(bed))
+        if not rows or not re.search(options.bed, bed.name()):
+            continue
+        beside = None if is_idle else (2, 4) if options.quick else beside_s(bed)
+        size = (5 if options.quick else megabytes) * MEGA if is_idle else \
+            int((sum(beside) + 12) * bed.rates[0] * MEGA / 8)
+        runs = {row: [] for row in rows}
+        with tempfile.TemporaryDirectory(prefix="anabranch-delay-", dir=SHM) as scratch:
+            path = os.path.join(scratch, "f")
+            write(path, size)
+            jobs = [partial(one, options, bed, path, beside, row, runs) for _ in range(options.reps) for row in rows]
+            all_of(options.jobs, jobs)
+        # Rows that were not asked for stay, if they were of the same file.
+        old = kept.get(bed.name(), {})
+        runs = (old["runs"] if old.get("bytes") == size else {}) | {row: got for row, got in runs.items() if got}
+        kept[bed.name()] = {"name": bed.name(), "bytes": size, "sources": bed.sources(),
+                            "seconds": beside and beside[1], "runs": {row: runs[row] for row in rows_of(bed) if row in runs}}
+        save({"beds": [kept[bed.name()] for _, bed in plan if bed.name() in kept]})
+
+
+def programs():
+    return ["nginx", "curl", "aria2c", "ip"] if testbed.IS_ROOT else []

@@ -1,0 +1,75 @@
+"""What must hold of the page and its raw data. `python3 -m unittest discover -s bench`"""
+
+import json
+import os
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True
+import report  # noqa: E402
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+MACHINE = {"date": "2026-01-01", "commit": "c", "cores": 2, "cpu": "x", "kernel": "6", "versions": {}, "tcp_cc": "cubic"}
+
+
+class Page(unittest.TestCase):
+    def test_every_table_is_what_its_raw_data_say(self):
+        """A table that was changed by hand comes back as it was with its next run: change both, or neither."""
+        self.assertEqual(report.differing(ROOT), [])
+
+    def test_a_table_that_is_saved_leaves_the_others_alone(self):
+        """A run of one table once brought rows of a removed controller back into another."""
+        with tempfile.TemporaryDirectory() as root:
+            os.makedirs(os.path.join(root, "bench"))
+            os.makedirs(os.path.join(root, "docs"))
+            page = os.path.join(root, report.PAGE)
+            with open(page, "w", encoding="utf-8") as text:
+                text.write("".join(f"<!-- table:{key} -->\nby hand\n<!-- /table:{key} -->\n" for key in "af"))
+            results = {key: {"output": f"| {key} |\n| --- |\n", "machine": MACHINE} for key in "af"}
+            with open(os.path.join(root, "bench/results.json"), "w", encoding="utf-8") as raw:
+                json.dump({"f": results["f"]}, raw)
+            report.save(root, "a", results["a"])
+            with open(page, encoding="utf-8") as text:
+                a, f = text.read().split("<!-- table:f -->")
+            self.assertIn("| a |", a)
+            self.assertEqual(f, "\nby hand\n<!-- /table:f -->\n")
+            with open(os.path.join(root, "bench/results.json"), encoding="utf-8") as text:
+                self.assertEqual(json.load(text), results)
+            self.assertEqual(report.differing(root), ["table f"])
+
+
+class Goals(unittest.TestCase):
+    """Met or missed is what the numbers say."""
+
+    def table(self, key, bed):
+        return report.table(key, {"beds": [bed], "machine": MACHINE})
+
+    def test_idle_links(self):
+        run = lambda wall: [{"wall_s": wall, "others_percent": 0, "faults": []}]
+        runs = {"aria2 -s2": run(12), "aria2 -s2 -k1M": run(10.0), "MPTCP, BBR senders": run(8), "curl": run(5),
+                report.UNCOUPLED: run(11), report.OURS[0]: run(10.2), report.OURS[1]: run(10.21)}
+        made = self.table("h", {"name": "n", "bytes": 1e8, "sources": 2, "runs": runs})
+        # Neither senders of another kind nor, over two links, curl are what counts.
+        self.assertIn(" 1.020 met |", made)
+        self.assertIn("1.021 **missed**", made)
+        self.assertIn("mmTP 1 of 1, mirrors 0 of 1: **missed**", made)
+
+    def test_shared_links(self):
+        run = lambda kept: [{"kept": kept, "others_percent": 0, "faults": []}]
+        runs = {"two curls": run(0.33), report.OURS[0]: run(0.47), report.OURS[1]: run(0.55)}
+        made = self.table("i", {"name": "n", "bytes": 1, "sources": 2, "runs": runs})
+        self.assertIn("53 (53–53) met", made)
+        self.assertIn("45 (45–45) **missed**", made)
+        late = {"kept": 0.9, "others_percent": 0, "faults": ["late"]}
+        runs[report.OURS[0]].append(late)
+        made = self.table("i", {"name": "n", "bytes": 1, "sources": 2, "runs": runs})
+        self.assertIn("53 (53–53) met", made)
+        self.assertIn("links late in 1 of 4 runs, which count in the 0 cells alone", made)
+        wrong = self.table("i", {"name": "n", "bytes": 1, "sources": 2, "runs": {**runs, "two curls": run(0.5)}})
+        self.assertIn("control wrong", wrong)
+        self.assertIn("mmTP 0 of 1, mirrors 0 of 1: **missed**", wrong)
+
+
+if __name__ == "__main__":
+    unittest.main()
