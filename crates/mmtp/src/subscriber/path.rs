@@ -20,8 +20,9 @@ pub const RETRY_MAX: Span = Span::from_secs(2);
 pub(super) const REQUEST_PACKETS_MAX: u32 = 64;
 /// Packets that a path waits for room for, at most, before it asks for them.
 const QUANTUM_MAX: u64 = 48;
-/// How long a burst of one request may take on the way: what Linux lets TCP send at once (`tcp_tso_autosize`).
-/// With an eighth of a window at 100 ms of round trip, mmTP had a third of what one TCP had beside it.
+/// How long a burst of one request may take on the way: what Linux lets TCP send at once
+/// (`tcp_tso_autosize`). With an eighth of a window, at 100 ms of round trip, mmTP had a fifth of what one TCP
+/// had beside it.
 const BURST_TIME: Span = Span::from_millis(1);
 /// Timeouts in a row after which packets are tried smaller (RFC 8899 §4.3).
 const BLACK_HOLE_TIMEOUTS: u32 = 2;
