@@ -18,7 +18,11 @@ use crate::wire::{Cookie, DATA_HEADER, Range, RangeKind};
 pub const RETRY_MAX: Span = Span::from_secs(2);
 /// Packets one request asks for at most.
 pub(super) const REQUEST_PACKETS_MAX: u32 = 64;
-/// Packets that a path waits for room for, at most, before it asks for them.
+/// Packets that a path waits for room for before it asks for them. At least as many as TCP sends at once, whose
+/// receivers acknowledge every second packet (RFC 5681 section 4.2): behind a full queue that drops what
+/// comes, the flow with the smaller bursts takes more.
+const QUANTUM_MIN: u64 = 2;
+/// And at most.
 const QUANTUM_MAX: u64 = 48;
 /// How long a burst of one request may take on the way: what Linux lets TCP send at once
 /// (`tcp_tso_autosize`). With an eighth of a window, at 100 ms of round trip, mmTP had a fifth of what one TCP
@@ -273,14 +277,15 @@ impl Path {
 
     /// How much room makes a request worth sending: with less, the path waits for more, so that both ends
     /// work in batches. A batch leaves the source back to back: it is what the path brings within
-    /// [`BURST_TIME`] at most, or it would meet a full queue more often than others' packets do.
+    /// [`BURST_TIME`] at most, but [`QUANTUM_MIN`] if the window allows.
     pub(super) fn quantum(&self) -> u32 {
+        let cwnd = u64::from(self.cwnd());
         let burst = if self.rtt().has_sample() {
-            u64::from(self.cwnd()) * BURST_TIME.as_nanos() / self.rtt().srtt().as_nanos()
+            cwnd * BURST_TIME.as_nanos() / self.rtt().srtt().as_nanos()
         } else {
             0
         };
-        (u64::from(self.cwnd() / 8).min(burst)).clamp(1, QUANTUM_MAX) as u32
+        burst.min(cwnd / 8).clamp(QUANTUM_MIN.min(cwnd / 4).max(1), QUANTUM_MAX) as u32
     }
 
     /// What this subflow publishes for its siblings; no RTT, and so no weight, while it does not answer.
