@@ -54,7 +54,8 @@ macro_rules! algorithm_table {
             cubic_coupled::CubicCoupled {
                 "cubic-coupled" + friendly = CubicCoupled::new(),
                     "coupled: together what one CUBIC flow takes on the best path; fast on idle links too",
-                    "ours, from RFC 9438: control/cubic_coupled.rs";
+                    "ours, from RFC 9438: control/cubic_coupled.rs",
+                    linux = cubic_coupled;
             }
             nmcc::Nmcc {
                 "nmcc" + friendly = Nmcc::new(NmccDecrease::Balanced),

@@ -105,16 +105,17 @@ proptest! {
     }
 
     #[test]
-    fn alone_it_is_reno(
-        (entry, start) in names(|entry| entry.reno_alone),
+    fn alone_it_is_reno_or_cubic(
+        (entry, start) in names(|entry| entry.reno_alone || entry.name == "cubic-coupled"),
         steps in prop::collection::vec(step(), 1..200),
         listed: bool,
     ) {
         let srtt = Span::from_millis(30);
         // Friendly slow start is the standard one here.
         let plain = if start == "friendly" { "standard" } else { start };
-        let reno = Algorithm::by_name(&format!("reno+{plain}")).expect("names of the tables");
-        let mut flows = [make(entry, start), reno];
+        let single = if entry.reno_alone { "reno" } else { "cubic" };
+        let single = Algorithm::by_name(&format!("{single}+{plain}")).expect("names of the tables");
+        let mut flows = [make(entry, start), single];
         let mut round = 0;
         for (i, step) in steps.into_iter().enumerate() {
             let now = Time::ZERO + srtt.times(i as u64);

@@ -479,7 +479,7 @@ INLINE void reset(struct anb_socket *s)
 	extern u32 NAME##_congestion(struct AnbStep *step);                                                    \
 	extern u32 NAME##_set_window(struct AnbStep *step);                                                    \
                                                                                                                \
-	SEC("struct_ops") int NAME##_on_init(u64 *ctx)                                                         \
+	SEC("struct_ops") int init_##NAME(u64 *ctx)                                                         \
 	{                                                                                                      \
 		struct sock *sk = (void *)ctx[0];                                                              \
 		struct anb_socket *s = storage_get(&sockets, sk, 0, STORAGE_CREATE);                           \
@@ -500,7 +500,7 @@ INLINE void reset(struct anb_socket *s)
 		return 0;                                                                                      \
 	}                                                                                                      \
                                                                                                                \
-	SEC("struct_ops") int NAME##_on_release(u64 *ctx)                                                      \
+	SEC("struct_ops") int release_##NAME(u64 *ctx)                                                      \
 	{                                                                                                      \
 		struct sock *sk = (void *)ctx[0];                                                              \
 		struct anb_socket *s = storage_get(&sockets, sk, 0, 0);                                        \
@@ -510,7 +510,7 @@ INLINE void reset(struct anb_socket *s)
 		return 0;                                                                                      \
 	}                                                                                                      \
                                                                                                                \
-	SEC("struct_ops") int NAME##_on_ack(u64 *ctx)                                                          \
+	SEC("struct_ops") int ack_##NAME(u64 *ctx)                                                          \
 	{                                                                                                      \
 		struct sock *sk = (void *)ctx[0];                                                              \
 		struct anb_socket *s = storage_get(&sockets, sk, 0, 0);                                        \
@@ -540,7 +540,7 @@ INLINE void reset(struct anb_socket *s)
 		return 0;                                                                                      \
 	}                                                                                                      \
                                                                                                                \
-	SEC("struct_ops") int NAME##_on_cut(u64 *ctx)                                                          \
+	SEC("struct_ops") int cut_##NAME(u64 *ctx)                                                          \
 	{                                                                                                      \
 		struct sock *sk = (void *)ctx[0];                                                              \
 		struct anb_socket *s = storage_get(&sockets, sk, 0, 0);                                        \
@@ -571,7 +571,7 @@ INLINE void reset(struct anb_socket *s)
 		return cwnd;                                                                                   \
 	}                                                                                                      \
                                                                                                                \
-	SEC("struct_ops") int NAME##_on_undo(u64 *ctx)                                                         \
+	SEC("struct_ops") int undo_##NAME(u64 *ctx)                                                         \
 	{                                                                                                      \
 		const struct tcp_sock *tp = (void *)ctx[0];                                                    \
                                                                                                                \
@@ -579,17 +579,17 @@ INLINE void reset(struct anb_socket *s)
 	}                                                                                                      \
                                                                                                                \
 	SEC(".struct_ops.link") struct tcp_congestion_ops NAME##_ops = {                                       \
-		.init = (void *)NAME##_on_init,                                                                \
-		.release = (void *)NAME##_on_release,                                                          \
-		.ssthresh = (void *)NAME##_on_cut,                                                             \
-		.cong_avoid = (void *)NAME##_on_ack,                                                           \
-		.undo_cwnd = (void *)NAME##_on_undo,                                                           \
+		.init = (void *)init_##NAME,                                                                \
+		.release = (void *)release_##NAME,                                                          \
+		.ssthresh = (void *)cut_##NAME,                                                             \
+		.cong_avoid = (void *)ack_##NAME,                                                           \
+		.undo_cwnd = (void *)undo_##NAME,                                                           \
 		.name = #NAME,                                                                                 \
 		.flags = TCP_CONG_NON_RESTRICTED,                                                              \
 	};                                                                                                     \
                                                                                                                \
 	/* For the test that holds this to the host, step by step. */                                          \
-	SEC("syscall") int NAME##_parity(void *ctx)                                                            \
+	SEC("syscall") int parity_##NAME(void *ctx)                                                            \
 	{                                                                                                      \
 		u32 zero = 0;                                                                                  \
 		struct parity *p = map_lookup(&parity, &zero);                                                 \

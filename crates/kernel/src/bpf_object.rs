@@ -18,8 +18,12 @@ const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/controllers.bpf.
 /// The end of the name of a controller's struct_ops map.
 const OPS: &str = "_ops";
 
-/// The hooks of a controller's programs: the ends of their names.
+/// The hooks of a controller's programs, `HOOK_NAME`, and the program for [`Parity`]. The hook comes first: the
+/// kernel cuts names at 15 bytes.
 const HOOKS: [&str; 5] = ["ack", "cut", "init", "release", "undo"];
+const PARITY: &str = "parity";
+/// `BPF_OBJ_NAME_LEN` without its zero, linux/bpf.h.
+const NAME_BYTES_MAX: usize = 15;
 
 /// What libbpf said since the last start: its errors go nowhere else.
 static LIBBPF_LOG: Mutex<String> = Mutex::new(String::new());
@@ -84,8 +88,12 @@ fn open(controller: &Controller, parity: bool, verbose: bool) -> Result<Object> 
     }
     for mut program in open.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
-        let role = name.strip_prefix(controller.linux).unwrap_or("");
-        program.set_autoload(if parity { role == "_parity" } else { role.starts_with("_on_") });
+        let hook = name.strip_suffix(controller.linux).and_then(|rest| rest.strip_suffix('_'));
+        program.set_autoload(hook.is_some_and(
+            |hook| {
+                if parity { hook == PARITY } else { HOOKS.contains(&hook) }
+            },
+        ));
     }
     open.load().map_err(|e| refused(attempt, &e))
 }
@@ -124,13 +132,18 @@ fn register(controller: &'static Controller, mut object: Object) -> Result<()> {
     Ok(())
 }
 
+/// What the kernel calls the program of a hook.
+fn kernel_name(hook: &str, controller: &Controller) -> String {
+    let mut name = format!("{hook}_{}", controller.linux);
+    name.truncate(NAME_BYTES_MAX);
+    name
+}
+
 /// See [`crate::controllers::programs`].
 pub(crate) fn programs(controller: &Controller) -> Vec<Program> {
-    let prefix = format!("{}_on_", controller.linux);
     let program = |info: ProgramInfo| {
-        // The kernel cuts names at 15 bytes, which leaves at least two letters of the hook.
-        let rest = info.name.to_str()?.strip_prefix(&prefix).filter(|rest| rest.len() >= 2)?;
-        let on = HOOKS.into_iter().find(|on| on.starts_with(rest))?;
+        let name = info.name.to_str()?;
+        let on = HOOKS.into_iter().find(|on| kernel_name(on, controller) == name)?;
         let ours = info.ty == ProgramType::StructOps;
         ours.then_some(Program { on, calls: info.run_cnt, time_ns: info.run_time_ns })
     };
@@ -163,7 +176,7 @@ impl Parity {
     pub fn new(name: &str) -> Result<Self> {
         let controller = Controller::by_name(name)?;
         let object = open(controller, true, false)?;
-        Ok(Self { object, program: format!("{}_parity", controller.linux) })
+        Ok(Self { object, program: format!("{PARITY}_{}", controller.linux) })
     }
 
     /// Takes a step in the kernel; returns the window.

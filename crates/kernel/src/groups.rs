@@ -143,7 +143,9 @@ mod map {
             }
             other => other,
         })?;
-        found.ok_or_else(|| Error::Refused("no controller is loaded: anabranch kernel load nmcc-half".into()))
+        found.ok_or_else(|| {
+            Error::Refused("no controller is loaded: anabranch kernel load cubic-coupled".into())
+        })
     }
 
     fn map_error(e: &libbpf_rs::Error) -> Error {

@@ -193,7 +193,13 @@ fn a_namespace_has_it_as_its_default_and_has_back_what_it_had() {
 /// What is in the kernel of these controllers: programs, maps and pins.
 fn traces(controllers: &[&'static Controller]) -> Vec<String> {
     let ours = |name: &str| {
-        let of = |c: &&Controller| name == c.linux || name.starts_with(&format!("{}_on_", c.linux));
+        // A program is HOOK_NAME, a map NAME_ops, both cut at 15 bytes.
+        let whole =
+            |c: &&Controller| ["ack", "cut", "init", "release", "undo"].map(|on| format!("{on}_{}", c.linux));
+        let of = |c: &&Controller| {
+            name == c.linux
+                || whole(c).iter().any(|whole| whole.starts_with(name) && name.len() >= whole.len().min(15))
+        };
         controllers.iter().any(of)
     };
     let programs = libbpf_rs::query::ProgInfoIter::default();

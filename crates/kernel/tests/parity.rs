@@ -1,7 +1,8 @@
 //! The controllers take the same steps in the kernel as here: random steps of random subflows, one by one.
 #![cfg(feature = "ebpf")]
 
-use algo::control::Window;
+use algo::control::{Ack, Algorithm, CongestionCause, CongestionEvent, Control as _, Group, Window};
+use algo::{Span, Time};
 use kernel::bpf_abi::{AnbStep, ENTRIES, Op, SSTHRESH_INFINITE};
 use kernel::parity::Parity;
 use sim::Rng;
@@ -54,13 +55,13 @@ fn the_kernel_takes_the_same_steps() {
                 let i = rng.below(8) as usize;
                 let mut member = here.mine;
                 member.cwnd = Window::from_units((magnitude(&mut rng, 20) << 40) | rng.below(1 << 40));
-                member.srtt = algo::Span::from_nanos(magnitude(&mut rng, 34) * rng.below(8).min(1));
+                member.srtt = Span::from_nanos(magnitude(&mut rng, 34) * rng.below(8).min(1));
                 member.slow_start = rng.below(4) == 0;
                 member.loss_interval = magnitude(&mut rng, 20) * rng.below(4).min(1);
                 member.reduction = Window::from_units(magnitude(&mut rng, 50));
-                member.reduced_at =
-                    algo::Time::from_nanos(here.now_ns.saturating_sub(magnitude(&mut rng, 34)));
+                member.reduced_at = Time::from_nanos(here.now_ns.saturating_sub(magnitude(&mut rng, 34)));
                 member.packets_between_losses = magnitude(&mut rng, 30);
+                member.peak = Window::from_units(magnitude(&mut rng, 60));
                 here.members[i] = member;
                 here.me = rng.below(8) as u32;
                 here.n = rng.below(9) as u32;
@@ -99,4 +100,65 @@ fn the_kernel_takes_the_same_steps() {
         assert!(cut > steps() / 20 && moved > steps() / 50);
         println!("{}: {} steps, none different", entry.name, steps());
     }
+}
+
+/// What `load cubic-coupled --default` makes of plain TCP, and of a connection with one subflow.
+#[test]
+fn a_socket_without_siblings_is_cubic() {
+    if let Some(why) = obstacle() {
+        println!("skipped: CUBIC in the kernel ({why})");
+        return;
+    }
+    let mut parity = Parity::new("cubic-coupled").expect("the kernel takes the programs");
+    let mut rng = Rng::new(1);
+    let (mut step, mut cubic) = (AnbStep::default(), Algorithm::by_name("cubic").expect("in the table"));
+    let alone = Group { members: &[], me: 0 };
+    for number in 0..steps() {
+        step.now_ns += magnitude(&mut rng, 26);
+        if rng.below(20) == 0 {
+            step.srtt_ns = magnitude(&mut rng, 28);
+        }
+        step.round += rng.below(2) as u32;
+        (step.acked, step.rtt_ns, step.min_rtt_ns) = (1 + rng.below(10) as u32, step.srtt_ns, step.srtt_ns);
+        step.cwnd_limited = u32::from(rng.below(20) > 0);
+        step.recovering = u32::from(rng.below(20) == 0);
+        // None that counts, or itself alone, as in a connection with one subflow.
+        step.n = rng.below(2) as u32;
+        step.cause = rng.below(3) as u32;
+        step.cwnd = magnitude(&mut rng, 10) as u32;
+        step.ssthresh = if rng.below(2) == 0 { SSTHRESH_INFINITE } else { 2 + rng.below(1_000) as u32 };
+        let (now, srtt) = (Time::from_nanos(step.now_ns), Span::from_nanos(step.srtt_ns));
+        let (op, want) = match rng.below(1_000) {
+            _ if number % 10_000 == 0 => {
+                cubic = Algorithm::by_name("cubic").expect("in the table");
+                (Op::Init, cubic.stats(srtt).cwnd.floor())
+            }
+            0..=4 => {
+                let cause = [CongestionCause::Loss, CongestionCause::Timeout, CongestionCause::EcnCe];
+                let cause = cause[step.cause as usize];
+                (Op::Congestion, cubic.on_congestion(&CongestionEvent { now, cause, srtt }, &alone))
+            }
+            5 => {
+                let ssthresh = Some(step.ssthresh).filter(|packets| *packets < SSTHRESH_INFINITE);
+                cubic.set_window(step.cwnd, ssthresh);
+                (Op::SetWindow, step.cwnd)
+            }
+            _ => {
+                let ack = Ack {
+                    now,
+                    acked: step.acked,
+                    round: step.round,
+                    srtt,
+                    rtt: srtt,
+                    min_rtt: srtt,
+                    cwnd_limited: step.cwnd_limited != 0,
+                    recovering: step.recovering != 0,
+                };
+                (Op::Ack, cubic.on_ack(&ack, &alone))
+            }
+        };
+        assert_eq!(parity.step(&mut step, op).expect("a step"), want, "step {number}, {op:?}");
+        assert_eq!(step.mine.cwnd, cubic.stats(srtt).cwnd, "step {number}, {op:?}");
+    }
+    println!("cubic-coupled alone: {} steps as CUBIC, none different", steps());
 }

@@ -38,6 +38,9 @@ pub(super) struct Epoch {
     k_us: u32,
 }
 
+/// The window before an event is compared in units of 2⁻⁸ packets, in which 32 bits hold any window.
+pub(super) const PRIOR_SHIFT: u32 = 32;
+
 /// (C/s)⁻¹ for times in microseconds: 10¹⁸ s/0.4.
 fn per_cube(share: Real) -> Real {
     share * Real::from_u64(2_500_000_000_000_000_000)
@@ -102,7 +105,8 @@ impl Epoch {
         let t = u64::from(self.t_us);
 
         let each = Real::from_u64(u64::from(ack.acked)) / cwnd.real();
-        let alpha = if self.w_est >= cwnd_prior { Real::ONE } else { Real::from_u64(9) / Real::from_u64(17) };
+        let has_reached = self.w_est.0 >> PRIOR_SHIFT >= cwnd_prior.0 >> PRIOR_SHIFT;
+        let alpha = if has_reached { Real::ONE } else { Real::from_u64(9) / Real::from_u64(17) };
         self.w_est = self.w_est.grown(alpha * each / share_reno);
         if self.w_cubic(t, share) < self.w_est {
             return WindowDelta::increase(self.w_est.saturating_sub(cwnd).real());

@@ -25,18 +25,16 @@
 //! an idle link is idle for some time after a loss, and longer than with CUBIC. A member that is open counts
 //! with its last windows, whether or not it brings anything.
 //!
-//! When n changes by more than an eighth, a new epoch begins from the window as it is. Alone n = 1: CUBIC,
-//! but for that use of ŵ.
+//! When n changes by more than an eighth, a new epoch begins from the window as it is. Alone n = 1 and ŵ is
+//! the window before the last event: CUBIC, step by step.
 
-use super::cubic::Epoch;
+use super::cubic::{Epoch, PRIOR_SHIFT};
 use super::{Ack, CongestionAvoidance, CongestionEvent, Group, SubflowStats, Window, WindowDelta};
 use crate::Span;
 use crate::softfloat::Real;
 
 /// Binary places of n.
 const FLOWS_PLACES: u32 = 16;
-/// Binary places of the windows kept in 32 bits, in packets: the largest window fits.
-const KEPT_PLACES: u32 = 8;
 /// The weight of a new window in the smoothed one: 1 in 8.
 const SMOOTHING: u32 = 8;
 
@@ -51,9 +49,9 @@ pub struct CubicCoupled {
     peak: u32,
 }
 
-/// A window kept in 32 bits.
+/// A window kept in 32 bits, in units of 2⁻⁸ packets.
 const fn kept(packets: u32) -> Window {
-    Window::from_real(Real::from_ratio(packets as u64, KEPT_PLACES))
+    Window((packets as u64) << PRIOR_SHIFT)
 }
 
 impl Default for CubicCoupled {
@@ -120,9 +118,13 @@ impl CongestionAvoidance for CubicCoupled {
         self.epoch.window_delta(mine.cwnd, ack, (cubic, reno), kept(self.peak))
     }
 
-    fn reduced_window(&mut self, mine: &SubflowStats, event: &CongestionEvent, _group: &Group<'_>) -> Window {
-        let cwnd = u32::try_from(mine.cwnd.real().to_fixed(KEPT_PLACES)).unwrap_or(u32::MAX);
-        self.peak = if self.peak == 0 { cwnd } else { self.peak - self.peak / SMOOTHING + cwnd / SMOOTHING };
+    fn reduced_window(&mut self, mine: &SubflowStats, event: &CongestionEvent, group: &Group<'_>) -> Window {
+        let cwnd = u32::try_from(mine.cwnd.0 >> PRIOR_SHIFT).unwrap_or(u32::MAX);
+        self.peak = if self.peak == 0 || group.is_alone() {
+            cwnd
+        } else {
+            self.peak - self.peak / SMOOTHING + cwnd / SMOOTHING
+        };
         self.epoch.end(mine.cwnd, event.cause)
     }
 

@@ -12,7 +12,7 @@ use super::{setup, teardown, watch};
         Linux has MPTCP, but each subflow of a connection takes as much as a whole TCP. `load` adds \
         controllers that share; `setup` makes a host with several uplinks use them all.",
     after_help = "Examples:\n  \
-        sudo anabranch kernel load nmcc-half --default\n  \
+        sudo anabranch kernel load cubic-coupled --default\n  \
         sudo anabranch kernel status\n  \
         sudo anabranch kernel unload --all",
     subcommand_required = true,
@@ -44,14 +44,14 @@ pub enum KernelCommand {
         They are eBPF programs (struct_ops), made from the same code that `get` runs; they stay until \
         `unload` or the next boot, whatever becomes of this command. Every program in every network \
         namespace can choose them by name; with --default new sockets of this namespace use the first one \
-        without asking. On sockets without siblings they behave as Reno does, but for wvegas.\n\n\
+        without asking. On sockets without siblings, plain TCP too, cubic-coupled is CUBIC (RFC 9438), \
+        wvegas itself and the others Reno. So cubic-coupled is the one for --default.\n\n\
         Those that the kernel (TCP_CONGESTION, sysctl, `ip route ... congctl`) calls otherwise than this \
-        program does are listed with both names; this command takes either. nmcc-half is the fairest in \
-        today's kernels.",
+        program does are listed with both names; this command takes either.",
     after_help = "Examples:\n  \
-        sudo anabranch kernel load nmcc-half --default\n  \
+        sudo anabranch kernel load cubic-coupled --default\n  \
         sudo anabranch kernel load lia olia balia\n  \
-        sudo anabranch kernel load nmcc-half --default --netns lab"
+        sudo anabranch kernel load cubic-coupled --default --netns lab"
 )]
 pub struct Load {
     #[expect(missing_docs, reason = "clap would take it for the help, which is made from the table")]
@@ -75,7 +75,7 @@ pub struct Load {
     pub verbose: bool,
 }
 
-/// `nmcc, nmcc-half (to the kernel nmcc_half), …`
+/// `cubic-coupled (to the kernel cubic_coupled), nmcc, …`
 fn listed() -> String {
     let one = |c: &Controller| match c.name == c.linux {
         true => c.name.to_owned(),
@@ -91,7 +91,7 @@ fn listed() -> String {
         Sockets that use one keep it until they close; new ones cannot choose it any more. In every network \
         namespace where one is the default, what was the default before is put back, and said.",
     after_help = "Examples:\n  \
-        sudo anabranch kernel unload nmcc-half\n  \
+        sudo anabranch kernel unload cubic-coupled\n  \
         sudo anabranch kernel unload --all"
 )]
 pub struct Unload {

@@ -74,7 +74,7 @@ pub(super) fn status(args: &Status) -> Outcome {
     println!("default of new sockets here: {}", report.default);
     println!("to choose from here: {}", report.available.join(" "));
     if report.controllers.is_empty() {
-        println!("none of ours is loaded: sudo anabranch kernel load nmcc-half --default");
+        println!("none of ours is loaded: sudo anabranch kernel load cubic-coupled --default");
     }
     for row in &report.controllers {
         println!("{}", line(row));
