@@ -37,8 +37,8 @@ mod ebpf {
     use algo::control::SubflowStats;
 
     use super::bpf_abi::{
-        AnbRule, AnbSlot, AnbStep, ENTRIES, GROUP_APART, Op, RULE_ADDRESS, RULE_CONNECTION, RULE_INTERFACE,
-        SLOTS, SSTHRESH_INFINITE, STATE_WORDS,
+        AnbRule, AnbSlot, AnbStep, ENTRIES, GROUP_APART, Op, RULE_ADDRESS, RULE_ALL, RULE_CONNECTION,
+        RULE_INTERFACE, SLOTS, SSTHRESH_INFINITE, STATE_WORDS,
     };
 
     const TARGET: &str = "bpfel-unknown-none";
@@ -148,6 +148,7 @@ mod ebpf {
             ("RULE_ADDRESS", RULE_ADDRESS),
             ("RULE_INTERFACE", RULE_INTERFACE),
             ("RULE_CONNECTION", RULE_CONNECTION),
+            ("RULE_ALL", RULE_ALL),
             ("GROUP_APART", GROUP_APART),
         ];
         let mut text = String::new();

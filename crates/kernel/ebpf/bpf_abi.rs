@@ -93,7 +93,7 @@ pub struct AnbSlot {
 pub struct AnbRule {
     /// The cookie of the network namespace.
     pub netns: u64,
-    /// What it is about: [`RULE_ADDRESS`], [`RULE_INTERFACE`], [`RULE_CONNECTION`].
+    /// What it is about: [`RULE_ADDRESS`], [`RULE_INTERFACE`], [`RULE_CONNECTION`], [`RULE_ALL`].
     pub kind: u32,
     /// The address, in network byte order; or the interface's index or the connection's token, then zeros.
     pub selector: [u32; 4],
@@ -107,6 +107,9 @@ pub const RULE_ADDRESS: u32 = 1;
 pub const RULE_INTERFACE: u32 = 2;
 /// [`AnbRule::kind`]: a connection.
 pub const RULE_CONNECTION: u32 = 3;
+/// [`AnbRule::kind`]: all connections of the namespace, of TCP too, as the subflows of one connection, with
+/// those of other namespaces whose rule has the same value.
+pub const RULE_ALL: u32 = 4;
 /// The group of a connection whose subflows are each on their own: the group is the slot.
 pub const GROUP_APART: u32 = u32::MAX;
 

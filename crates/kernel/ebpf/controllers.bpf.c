@@ -135,6 +135,8 @@ struct anb_connection {
 struct anb_socket {
 	struct AnbStep step;
 	u64 connection;
+	// Zero, or the number by which its namespace takes all connections for one, plus one.
+	u32 all;
 	u32 slot, group, token, round_end, last_cwnd, delivered, cwnd_max;
 };
 // A rule of `kernel group`: of an address, an interface or a connection, in a network namespace.
@@ -257,14 +259,19 @@ INLINE void join(struct sock *sk, struct anb_socket *s)
 
 	s->slot = NO_SLOT;
 	s->connection = 0;
-	if (!tp->is_mptcp || !bpf_rdonly_cast)
-		return;
-	subflow = bpf_rdonly_cast(tp->inet_conn.icsk_ulp_data,
-				  __builtin_btf_type_id(*(struct mptcp_subflow_context *)0, 1));
-	key = (u64)subflow->conn;
-	if (!key)
-		return;
-	s->token = subflow->token;
+	if (s->all) {
+		// No socket has such an address.
+		key = s->all;
+	} else {
+		if (!tp->is_mptcp || !bpf_rdonly_cast)
+			return;
+		subflow = bpf_rdonly_cast(tp->inet_conn.icsk_ulp_data,
+					  __builtin_btf_type_id(*(struct mptcp_subflow_context *)0, 1));
+		key = (u64)subflow->conn;
+		if (!key)
+			return;
+		s->token = subflow->token;
+	}
 	connection = map_lookup(&connections, &key);
 	if (!connection) {
 		struct anb_connection *empty = map_lookup(&nobody, &zero);
@@ -329,8 +336,11 @@ INLINE struct anb_connection *read_siblings(struct sock *sk, struct anb_socket *
 	if (!s->connection)
 		return 0;
 	connection = map_lookup(&connections, &s->connection);
-	if (!connection)
+	if (!connection) {
+		// It was taken along by one that left as this one came.
+		s->connection = 0;
 		return 0;
+	}
 	for (u32 i = 0; i < SLOTS; i++) {
 		const struct AnbSlot *slot = &connection->slots[i];
 		u64 unresponsive = UNRESPONSIVE_NS + UNRESPONSIVE_RTTS * slot->stats.srtt;
@@ -379,7 +389,7 @@ INLINE void read_socket(struct sock *sk, struct anb_socket *s)
 	if ((s32)(tp->snd_una - s->round_end) >= 0) {
 		step->round++;
 		s->round_end = tp->snd_nxt;
-		if (!s->connection && tp->is_mptcp)
+		if (!s->connection && (tp->is_mptcp || s->all))
 			join(sk, s);
 		if (s->connection)
 			s->group = group_of(sk, s);
@@ -460,8 +470,12 @@ INLINE void pace(struct sock *sk, const struct anb_socket *s)
 		sk->sk_pacing_status = SK_PACING_NEEDED;
 }
 
-INLINE void reset(struct anb_socket *s)
+INLINE void reset(const struct sock *sk, struct anb_socket *s)
 {
+	u32 *all = lookup_rule(sk->__sk_common.skc_net.net->net_cookie, RULE_ALL, 0, 0, 0, 0);
+
+	s->all = all ? *all + 1 : 0;
+	s->token = 0;
 	s->connection = 0;
 	s->slot = NO_SLOT;
 	s->group = 0;
@@ -489,7 +503,7 @@ INLINE void reset(struct anb_socket *s)
 			return 0;                                                                              \
 		if (s->connection)                                                                             \
 			leave(sk, s);                                                                          \
-		reset(s);                                                                                      \
+		reset(sk, s);                                                                                  \
 		s->round_end = tp->snd_una;                                                                    \
 		s->delivered = tp->delivered;                                                                  \
 		s->last_cwnd = NAME##_init(&s->step);                                                          \

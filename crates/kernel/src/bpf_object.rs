@@ -18,8 +18,8 @@ const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/controllers.bpf.
 /// The end of the name of a controller's struct_ops map.
 const OPS: &str = "_ops";
 
-/// The hooks of a controller's programs, `HOOK_NAME`, and the program for [`Parity`]. The hook comes first: the
-/// kernel cuts names at 15 bytes.
+/// The hooks of a controller's programs, `HOOK_NAME`, and the program for [`Parity`]. The hook comes first:
+/// the kernel cuts names at 15 bytes.
 const HOOKS: [&str; 5] = ["ack", "cut", "init", "release", "undo"];
 const PARITY: &str = "parity";
 /// `BPF_OBJ_NAME_LEN` without its zero, linux/bpf.h.

@@ -15,7 +15,7 @@ use net::netlink::Netlink;
 
 use crate::Result;
 #[cfg(any(feature = "ebpf", test))]
-use crate::bpf_abi::{AnbRule, GROUP_APART, RULE_ADDRESS, RULE_CONNECTION, RULE_INTERFACE};
+use crate::bpf_abi::{AnbRule, GROUP_APART, RULE_ADDRESS, RULE_ALL, RULE_CONNECTION, RULE_INTERFACE};
 use crate::error::refused;
 
 /// What a rule is about.
@@ -27,6 +27,9 @@ pub enum Selector {
     Interface(u32),
     /// All subflows of the connection with this local token (`linux/mptcp.h`).
     Connection(u32),
+    /// All connections that begin from now on, of TCP too, as if they were the subflows of one: eight at
+    /// most. With them those of other namespaces with a rule of the same number.
+    All,
 }
 
 /// The group that a rule chooses.
@@ -82,6 +85,7 @@ fn key(netns: u64, selector: Selector) -> [u8; KEY_BYTES] {
         Selector::Address(IpAddr::V6(ip)) => (RULE_ADDRESS, ip.octets()),
         Selector::Interface(index) => (RULE_INTERFACE, zero_padded(&index.to_ne_bytes())),
         Selector::Connection(token) => (RULE_CONNECTION, zero_padded(&token.to_ne_bytes())),
+        Selector::All => (RULE_ALL, [0; SELECTOR_BYTES]),
     };
     let mut key = [0; KEY_BYTES];
     let mut put = |at: usize, bytes: &[u8]| key[at..at + bytes.len()].copy_from_slice(bytes);
@@ -114,6 +118,7 @@ fn rule(key: &[u8], value: &[u8]) -> Option<GroupRule> {
         RULE_ADDRESS => Selector::Address(IpAddr::from(octets)),
         RULE_INTERFACE => Selector::Interface(word(what)),
         RULE_CONNECTION => Selector::Connection(word(what)),
+        RULE_ALL => Selector::All,
         _ => return None,
     };
     let group = match u32::from_ne_bytes(value.try_into().ok()?) {
@@ -232,7 +237,9 @@ mod tests {
     fn keys_there_and_back() {
         let addresses = ["10.1.2.3", "::1", "2001:db8::1"].map(|ip| ip.parse().expect("an address"));
         let selectors = addresses.map(Selector::Address).into_iter();
-        for selector in selectors.chain([Selector::Interface(7), Selector::Connection(u32::MAX)]) {
+        for selector in
+            selectors.chain([Selector::Interface(7), Selector::Connection(u32::MAX), Selector::All])
+        {
             let value = 5_u32.to_ne_bytes();
             let want = GroupRule { netns: 9, selector, group: Group::Shared(5) };
             assert_eq!(rule(&key(9, selector), &value), Some(want));

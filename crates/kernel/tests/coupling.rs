@@ -49,8 +49,8 @@ const OFF_PACKETS: f64 = 0.04;
 /// window in time, and then it does not grow for a moment.
 const LESS: f64 = 0.1;
 const LESS_PACED: f64 = 0.35;
-/// α of CUBIC below the window before the last event (RFC 9438 section 4.3), where two coupled subflows stay for
-/// most of the first phase.
+/// α of CUBIC below the window before the last event (RFC 9438 section 4.3), where two coupled subflows stay
+/// for most of the first phase.
 const CUBIC_ALPHA: f64 = 9.0 / 17.0;
 /// Less than that may be a machine that is busier still, and is measured again, so often in all. More than it
 /// should be is nobody's fault but the controller's.

@@ -131,16 +131,20 @@ pub struct Status {
         put them into different groups, and each is used to the full. A rule holds for this network \
         namespace, and for connections that exist as well as for new ones; a connection's rule comes before \
         an address's, an address's before an interface's.\n\n\
+        `all` is about the connections that this namespace begins from now on, of plain TCP too: they are \
+        coupled as if they were the subflows of one, with those of other namespaces that have the same \
+        number; eight at most.\n\n\
         Without arguments: the rules.",
     after_help = "Examples:\n  \
         sudo anabranch kernel group wlan0=1 wwan0=2\n  \
         sudo anabranch kernel group 192.0.2.7=1 2001:db8::7=1\n  \
         sudo anabranch kernel group token:3a5f0c12=apart       # each subflow on its own\n  \
+        sudo anabranch kernel group all=1                      # all connections here as one\n  \
         sudo anabranch kernel group --clear wlan0 wwan0"
 )]
 pub struct Group {
-    /// What is where: an interface, a local address or token:HEX (of a connection, see `watch`), and the
-    /// number of a group or `apart`
+    /// What is where: an interface, a local address, token:HEX (of a connection, see `watch`) or all, and
+    /// the number of a group or `apart`
     #[arg(value_name = "WHAT=GROUP")]
     pub rules: Vec<String>,
 

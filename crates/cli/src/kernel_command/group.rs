@@ -8,8 +8,11 @@ use super::args;
 use super::{NamespaceArg, wrong};
 use crate::exit::{Failure, Outcome};
 
-/// What a rule is about: an address, token:HEX, or an interface of this namespace.
+/// What a rule is about: an address, token:HEX, all connections, or an interface of this namespace.
 fn selector(text: &str) -> Result<Selector, Failure> {
+    if text == ALL {
+        return Ok(Selector::All);
+    }
     if let Ok(ip) = text.parse::<IpAddr>() {
         return Ok(Selector::Address(ip));
     }
@@ -23,6 +26,9 @@ fn selector(text: &str) -> Result<Selector, Failure> {
         |_| Failure::usage(format!("`{text}` is neither an interface here nor an address nor token:HEX"));
     index.map(Selector::Interface).map_err(missing)
 }
+
+/// [`Selector::All`] on the command line.
+const ALL: &str = "all";
 
 fn rule(text: &str) -> Result<(Selector, Group), Failure> {
     let form = || Failure::usage(format!("`{text}` is no rule: write WHAT=GROUP, such as wlan0=1"));
@@ -45,6 +51,7 @@ fn name(selector: Selector) -> String {
     match selector {
         Selector::Address(ip) => ip.to_string(),
         Selector::Connection(token) => format!("token:{token:08x}"),
+        Selector::All => ALL.into(),
         Selector::Interface(index) => {
             let name = nix::net::if_::if_indextoname(index).ok();
             let name = name.and_then(|name| name.into_string().ok());
