@@ -110,6 +110,7 @@ struct {
 #define FRAMES 24
 #define BURST_MAX 45
 #define ACK_BYTES_MAX 200
+#define HEADER_BYTES_MAX 120
 
 // Whether functions from `first` on, `count` of them, are on the stack.
 static inline __attribute__((always_inline)) u64 is_within(void *ctx, u32 first, u32 count)
@@ -190,7 +191,7 @@ SEC("tp_btf/net_dev_queue") int queued(u64 *ctx)
 	probe_read(&size, sizeof(size), &info->gso_size);
 	left = skb->len;
 	for (u32 i = 0; i < BURST_MAX; i++) {
-		if (!i || (size && left > size + 60)) {
+		if (!i || (size && left > HEADER_BYTES_MAX)) {
 			__sync_fetch_and_add(&c->packets[kind & 3], 1);
 			map_update(&kinds, &packet, &kind, 0);
 			packet.seq += size;

@@ -4,6 +4,7 @@
     sudo anabranch kernel load cubic-coupled nmcc nmcc-half lia  # what is not loaded loses its rows
     sudo chrt -r 5 python3 bench/subflows.py --bin target/release/anabranch [--only coupling,apart] [--runs 6]
     sudo chrt -r 5 python3 bench/subflows.py --trace --only cause  # counts acknowledgements, needs clang and libbpf
+    python3 bench/subflows.py --sim --only coupling,step,tied    # the same in the simulator
 
 One bottleneck of 20 Mbit/s with a round trip of 20 ms and a queue of one product of both, drop-tail unless a row says otherwise.
 Hosts and links are `anabranch lab up`; sockets are the kernel's; every receiver reads at once. Beside each row stands its
@@ -88,8 +89,8 @@ class Links:
     def __init__(self, queue="", jitter=0, held=(0, 0, 0), tick=None, tock=0):
         self.queue, self.jitter, self.held, self.tick, self.tock = queue, jitter, held, tick, tock
 
-    def toml(self, mptcp, scratch):
-        """`mptcp`: the two are subflows of one connection, not flows of their own."""
+    def toml(self, mptcp, scratch, ours=None, beside=None):
+        """`mptcp`: the two are subflows of one connection, not flows of their own. For the simulator: who controls them."""
         text = f'title = "subflows"\nduration = "60 s"\n[link.bottleneck]\nrate = "20 Mbit/s"\nqueue = "{RTT_MS} ms"\n{self.queue}\n'
         if self.tick:
             with open(os.path.join(scratch, "ticks"), "w", encoding="ascii") as ticks:
@@ -107,6 +108,8 @@ class Links:
         flows = {"a": paths[:2], "z": paths[2:]} if mptcp else {"a": paths[:1], "b": paths[1:2], "z": paths[2:]}
         for name, of in flows.items():
             text += f"[flow.{name}]\npaths = [{', '.join(of)}]\n"
+            if ours:
+                text += f'start_within = "1 s"\ncontroller = "{beside if name == "z" else ours}"\n'
         return text
 
 
@@ -123,11 +126,13 @@ RANDOM = Links(queue="random = { band = 22, drop = 0.02 }")
 
 
 class Row:
-    """What is sent: `mptcp` two subflows of one connection, else two connections of `protocol`, coupled if `across`."""
+    """What is sent: `mptcp` two subflows of one connection, else two connections of `protocol`, coupled if `across`.
 
-    def __init__(self, group, name, links, cc, mptcp=False, protocol=TCP, beside="cubic", across=False):
+    `pacing`: the rate at which Linux paces them, in % of window/RTT (120 is its own), in congestion avoidance."""
+
+    def __init__(self, group, name, links, cc, mptcp=False, protocol=TCP, beside="cubic", across=False, pacing=None):
         self.group, self.name, self.links, self.cc = group, name, links, cc
-        self.across, self.mptcp, self.protocol, self.beside = across, mptcp, MPTCP if mptcp else protocol, beside
+        self.pacing, self.across, self.mptcp, self.protocol, self.beside = pacing, across, mptcp, MPTCP if mptcp else protocol, beside
 
 
 def rows():
@@ -157,6 +162,9 @@ def rows():
             table.append(Row(group, f"{name}two TCP, coupled", links, cc, across=True))
         table.append(Row(group, f"{name}two connections of one subflow, coupled", links, "cubic_coupled", protocol=MPTCP,
                          across=True))
+    for links, name in ((PLAIN, ""), (OUT_OF_STEP, "a jitter of 1 ms, ")):
+        for pacing in (100, 150, 200):
+            table.append(Row("pacing", f"{name}paced at {pacing} %: two subflows", links, "cubic_coupled", mptcp=True, pacing=pacing))
     table.append(Row("alone", "two TCP that are alone, beside the kernel's CUBIC", PLAIN, "cubic_coupled"))
     return table
 
@@ -231,6 +239,8 @@ def measure(binary, row, run, port, trace):
         rules = [f"{flow}.tx" for flow in two if row.across]
         for host in rules:
             lab.run(host, lab.binary, "kernel", "group", f"all={port}")
+        for flow in two if row.pacing else ():
+            lab.run(f"{flow}.tx", "sh", "-c", f"echo {row.pacing} > /proc/sys/net/ipv4/tcp_pacing_ca_ratio")
         for number, flow in enumerate([*two, "z"], 1):
             protocol, cc, to = (TCP, row.beside, port + BESIDE) if flow == "z" else (row.protocol, row.cc, port)
             receivers[flow] = lab.start(f"{flow}.rx", sys.executable, "-c", RECEIVE, protocol, to, begin, end,
@@ -259,6 +269,22 @@ def measure(binary, row, run, port, trace):
             "loss": loss(two), "loss_one": loss(["z"]), "trace": counted.get(0, {}), "trace_one": counted.get(BESIDE, {})}
 
 
+def simulate(binary, row, runs):
+    """The same in the simulator, where all flows are packet flows and two that are coupled are one flow's paths."""
+    scratch = tempfile.mkdtemp(prefix="anabranch-subflows-")
+    ours = row.cc.replace("_", "-")
+    both = row.mptcp or row.across
+    text = row.links.toml(both, scratch, ours, row.beside).replace('"60 s"', f'"124 s"\ncount_from = "5 s"\nseeds = {runs}\ncontrollers = ["{ours}"]', 1)
+    flows = '["a"]' if both else '["a", "b"]'
+    path = os.path.join(scratch, "subflows.toml")
+    with open(path, "w", encoding="utf-8") as out:
+        out.write(f'{text}[[measure]]\nmetric = "share"\nkind = "share"\nflows = {flows}\n')
+    told = subprocess.run([binary, "lab", "run", path], capture_output=True, text=True)
+    shutil.rmtree(scratch, ignore_errors=True)
+    share = next((line.split(ours, 1)[1].strip() for line in told.stdout.splitlines() if line.startswith("share")), None)
+    return [row.name, row.cc, share or told.stderr.strip()[-100:]]
+
+
 def show(row, runs):
     """A line of the table."""
     of = lambda key: [run[key] for run in runs]
@@ -272,7 +298,7 @@ def show(row, runs):
         packets, lost = ([f"{what}_{kind}" for kind in Trace.KINDS] for what in ("packets", "lost"))
         line += [per([part], ["acks"]) for part in ("acks_read", "acks_together", "acks_together_read")]
         line += [per(packets[2:], packets), per(lost[2:], packets[2:]), per(packets[1::2], packets), per(lost[1::2], packets[1::2]),
-                 per(lost[:1], packets[:1])]
+                 per(lost[:1], packets[:1]), per(["late_5", "late_more"], ["acks"])]
     return line
 
 
@@ -282,13 +308,20 @@ def main():
     parser.add_argument("--runs", type=int, default=4)
     parser.add_argument("--jobs", type=int, default=4, help="runs side by side")
     parser.add_argument("--only", help="groups of rows: " + ", ".join(dict.fromkeys(row.group for row in rows())))
+    parser.add_argument("--cc", help="rows with these controllers only, as Linux calls them")
     parser.add_argument("--trace", action="store_true", help="count acknowledgements and what made them")
+    parser.add_argument("--sim", action="store_true", help="in the simulator, with as many seeds")
     parser.add_argument("--json", metavar="FILE", help="every run")
     options = parser.parse_args()
+    table = [row for row in rows() if not options.only or row.group in options.only.split(",")]
+    table = [row for row in table if not options.cc or row.cc in options.cc.split(",")]
+    if options.sim:
+        told = [simulate(os.path.abspath(options.bin), row, options.runs) for row in table]
+        print(report.markdown(["two flows beside one", "controller", "share %, 95 %"], told))
+        return
     if os.geteuid():
         sys.exit("skipped: root is needed for namespaces and TUN devices")
     listed = open(AVAILABLE).read().split()
-    table = [row for row in rows() if not options.only or row.group in options.only.split(",")]
     table = [row for row in table if row.cc in listed]
     trace = Trace() if options.trace else None
     results, lock = {id(row): [] for row in table}, threading.Lock()
@@ -310,7 +343,7 @@ def main():
     head = ["two flows beside one", "controller", "share %", "sd", "runs", "lost %", "the one loses %", "used %"]
     if trace:
         head += ["acks of readers %", "acks together %", "of readers %", "packets together %", "lost %", "fresh %", "lost %",
-                 "others lost %"]
+                 "others lost %", "acks late %"]
     print(report.markdown(head, [show(row, results[id(row)]) for row in table if results[id(row)]]))
     print(f"load {os.getloadavg()[0]:.1f}; {options.jobs} runs side by side")
     if options.json:
