@@ -213,10 +213,10 @@ impl<T, M: PacketBitmap, C: Control> Subflow<T, M, C> {
         self.cwnd = self.control.on_ack(&ack, group).max(1);
     }
 
-    /// The network lost or marked the packet with sequence number `seq`; counts once a window.
-    pub fn congestion(&mut self, now: Time, cause: CongestionCause, seq: u64, group: &Group<'_>) {
+    /// The network lost or marked the packet with sequence number `seq`; counts once a window. Whether so.
+    pub fn congestion(&mut self, now: Time, cause: CongestionCause, seq: u64, group: &Group<'_>) -> bool {
         if seq < self.recovery_end && cause != CongestionCause::Timeout {
-            return;
+            return false;
         }
         self.recovery_end = self.sent_packets.next_seq();
         if self.pending_acked > 0 {
@@ -225,6 +225,7 @@ impl<T, M: PacketBitmap, C: Control> Subflow<T, M, C> {
         }
         let event = CongestionEvent { now, cause, srtt: self.rtt.srtt() };
         self.cwnd = self.control.on_congestion(&event, group).max(1);
+        true
     }
 
     /// Declares lost what others have overtaken: calls `lost` with what each was, returns the highest

@@ -146,7 +146,7 @@ fn rows_are_json_objects_with_null_where_there_is_nothing() {
     for key in ["scenario", "world", "case", "seeds", "controller", "metric", "value", "unit", "sd", "ci95"] {
         assert!(keys.contains(&key), "{key}");
     }
-    for key in ["paper", "model", "expected", "why", "faults"] {
+    for key in ["paper", "model", "verdict", "why", "faults"] {
         assert!(keys.contains(&key), "{key}");
     }
     assert_eq!(
@@ -155,7 +155,7 @@ fn rows_are_json_objects_with_null_where_there_is_nothing() {
     );
     assert_eq!((&row["metric"], &row["unit"]), (&"mp_share".into(), &"%".into()));
     assert_eq!((&row["paper"], &row["model"]), (&50.0.into(), &50.0.into()));
-    assert!(row["expected"].is_null() && rows[2]["paper"].is_null());
+    assert!(row["verdict"].is_null() && rows[2]["paper"].is_null());
     let chosen = ["run", "small", "--json", "--cc", "reno", "--case", "wide", "--seeds", "3..3"];
     let rows = objects(&Bench::new().out(&chosen));
     assert_eq!(rows.len(), 2);

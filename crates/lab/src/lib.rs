@@ -30,6 +30,7 @@ pub mod packet_flows;
 pub mod report;
 pub mod run;
 pub mod scenario;
+pub mod share_curve;
 pub mod sim_source;
 pub mod simulation;
 pub mod small_objects;

@@ -2,14 +2,10 @@
 //!
 //! A new kind is a variant of [`MeasureKind`], whose comment is its documentation, and a row of [`metric`].
 
-use crate::run::observations::{MeasurementWindow, Observations, ObservedFlow};
-use crate::scenario::{Duration, Measure, MeasureKind, Scenario};
+use crate::run::observations::{MeasurementWindow, Observations};
+use crate::scenario::{Measure, MeasureKind, Scenario, Statistic};
+use crate::share_curve::ShareCurve;
 use crate::table::summary;
-
-/// Seconds over which a share is averaged before it is called steady, unless the measure says otherwise, and
-/// by how many points it may differ.
-const CONVERGED_MEAN_S: f64 = 5.0;
-const CONVERGED_POINTS: f64 = 3.0;
 
 /// A kind of measure.
 pub struct Metric {
@@ -64,9 +60,16 @@ pub fn metric(kind: MeasureKind) -> Metric {
             Some(100.0 * m.goodput() / m.window.rate_bytes(&m.measure.of))
         }),
         Kind::Goodput => row(FLOWS, "Mbit/s", |m| Some(m.goodput() * 8.0 / 1e6)),
+        Kind::GoodputEach => row(FLOWS, "Mbit/s", |m| {
+            let rates = m.each_goodput();
+            Some(rates.iter().sum::<f64>() / rates.len() as f64 * 8.0 / 1e6)
+        }),
         Kind::Packets => row(FLOWS, "pkt/s", |m| Some(m.goodput() / m.observations.packet_bytes as f64)),
         Kind::Utilisation => {
             row(Needs { rates: true, ..LINKS }, "%", |m| Some(m.window.utilisation(&m.measure.links)))
+        }
+        Kind::LeastUsed => {
+            row(Needs { rates: true, ..LINKS }, "%", |m| m.window.least_used(&m.measure.links))
         }
         Kind::SpreadFastest => {
             row(FLOWS, "%", |m| m.spread(|rates| rates.iter().copied().fold(0.0, f64::max)))
@@ -87,7 +90,9 @@ pub fn metric(kind: MeasureKind) -> Metric {
         }),
         Kind::Queue => row(LINKS, "ms", |m| Some(m.window.queue_ms(&m.measure.links))),
         Kind::Completion => row(Needs { sizes: true, ..FLOWS }, "s", |m| m.completion()),
-        Kind::Converged => row(Needs { mean: true, ..NAMED_FLOWS }, "s", |m| m.converged()),
+        Kind::Converged => {
+            row(Needs { mean: true, ..NAMED_FLOWS }, "s", |m| m.share_curve().settled(m.measure.mean))
+        }
         Kind::Grouped => row(FLOWS, "s", |m| m.grouped()),
         Kind::WrongSplit => row(FLOWS, "%", |m| m.misgrouped(|(split, _)| split)),
         Kind::WrongMerge => row(FLOWS, "%", |m| m.misgrouped(|(_, merge)| merge)),
@@ -95,16 +100,34 @@ pub fn metric(kind: MeasureKind) -> Metric {
             let flows = m.window.flows(&m.measure.flows);
             Some(flows.map(|(_, flow)| flow.end.timeouts).sum::<u64>() as f64)
         }),
+        Kind::TimeoutShare => row(FLOWS, "%", |m| m.timeout_share()),
+        Kind::Window => row(FLOWS, "pkt", |m| m.mean_window()),
         Kind::FactorM => row(FLOWS, "", |m| m.factor()),
     }
 }
 
 /// The value of a measure, if there is one.
 pub(crate) fn value(scenario: &Scenario, observations: &Observations, measure: &Measure) -> Option<f64> {
+    (metric(measure.kind).value)(&context(scenario, observations, measure))
+}
+
+fn context<'a>(
+    scenario: &'a Scenario,
+    observations: &'a Observations,
+    measure: &'a Measure,
+) -> MeasureContext<'a> {
     let from = measure.from.unwrap_or(scenario.count_from).time();
     let until = measure.until.unwrap_or(scenario.duration).time();
-    let window = observations.window(scenario, from, until);
-    (metric(measure.kind).value)(&MeasureContext { observations, measure, window })
+    MeasureContext { observations, measure, window: observations.window(scenario, from, until) }
+}
+
+/// What a measure needs of this run to make one value of all runs together, if that is what it does.
+pub(crate) fn curve(
+    scenario: &Scenario,
+    observations: &Observations,
+    measure: &Measure,
+) -> Option<ShareCurve> {
+    (measure.statistic == Statistic::Pooled).then(|| context(scenario, observations, measure).share_curve())
 }
 
 /// What a measure looks at.
@@ -142,36 +165,42 @@ impl MeasureContext<'_> {
         self.observations.step.as_nanos() as f64 / 1e9
     }
 
-    fn converged(&self) -> Option<f64> {
-        let steps = self.window.steps();
-        let sum = |names: &[String], step: usize| -> u64 {
-            let named = |flow: &&ObservedFlow| names.is_empty() || names.contains(&flow.base);
-            let flows =
-                self.observations.flows.iter().zip(&self.observations.totals).filter(|(flow, _)| named(flow));
-            flows.map(|(_, totals)| totals[step]).sum()
+    /// The share of the flows at every step, of what had been delivered by then.
+    fn share_curve(&self) -> ShareCurve {
+        let totals = |names: &[String]| -> Vec<u64> {
+            let flows = || self.window.flows(names).map(|(f, _)| &self.observations.totals[f]);
+            self.window.steps().map(|step| flows().map(|totals| totals[step]).sum()).collect()
         };
-        let share = |from: usize, to: usize| {
-            let part = sum(&self.measure.flows, to) - sum(&self.measure.flows, from);
-            let whole = sum(&self.measure.of, to) - sum(&self.measure.of, from);
-            if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 }
-        };
-        let mean_s = self.measure.mean.map_or(CONVERGED_MEAN_S, Duration::secs);
-        let width = (mean_s / self.step_s()).ceil() as usize;
-        let last = steps.end.checked_sub(1)?;
-        let settled = share(last - steps.len() / 3, last);
-        let off = |from: usize| (share(from, from + width) - settled).abs() > CONVERGED_POINTS;
-        let starts = steps.start..last.checked_sub(width)?;
-        if starts.is_empty() {
-            return None;
-        }
-        // The end of the last window that was off: from there on it holds.
-        let wrong = starts.clone().rev().find(|from| off(*from));
-        let steps = wrong.map_or(0, |from| from + 1 + width - starts.start);
-        (wrong.is_none_or(|from| from + 1 < starts.end)).then(|| steps as f64 * self.step_s())
+        let step_s = self.step_s();
+        ShareCurve { step_s, part: totals(&self.measure.flows), whole: totals(&self.measure.of) }
     }
 
-    /// What was noted of groups between the times, of the flows that the measure is about; none if this world
-    /// noted nothing.
+    fn timeout_share(&self) -> Option<f64> {
+        let (mut timeouts, mut all) = (0, 0);
+        for (_, flow) in self.window.flows(&self.measure.flows) {
+            timeouts += flow.end.timeouts;
+            all += flow.end.timeouts + flow.end.reductions?;
+        }
+        (all > 0).then(|| 100.0 * timeouts as f64 / all as f64)
+    }
+
+    fn mean_window(&self) -> Option<f64> {
+        let paths = &self.measure.paths;
+        let (mut sum, mut count) = (0.0, 0_u64);
+        for (_, steps) in self.noted(&self.observations.windows)? {
+            for (_, window) in steps
+                .iter()
+                .flat_map(|cwnds| cwnds.iter().enumerate())
+                .filter(|(path, _)| paths.is_empty() || paths.contains(path))
+            {
+                (sum, count) = (sum + f64::from(*window), count + 1);
+            }
+        }
+        (count > 0).then(|| sum / count as f64)
+    }
+
+    /// What was noted at each step between the times, of the flows that the measure is about; none if this
+    /// world noted nothing.
     fn noted<'a, T>(&'a self, notes: &'a [Vec<T>]) -> Option<Vec<(usize, &'a [T])>> {
         let steps = self.window.steps();
         let flows = self.window.flows(&self.measure.flows);

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::World;
+use crate::scenario::notes::Verdict;
+use crate::share_curve::ShareCurve;
 
 /// What came out of one run: one scenario, case, controller and seed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -18,6 +20,9 @@ pub struct Outcome {
     pub digest: u64,
     /// Packets that left links with a rate.
     pub link_packets: u64,
+    /// Of each measure that is made of all runs together, what it needs of this one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub curves: Vec<(usize, ShareCurve)>,
     /// How late packets were where time is real; none in the simulator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lateness: Option<Lateness>,
@@ -111,20 +116,20 @@ pub struct Row {
     pub controller: String,
     /// The measure.
     pub metric: String,
-    /// Its mean over the seeds; none if no run had one.
+    /// Its mean over the seeds, or what else the measure makes of them; none if no run had one.
     pub value: Option<f64>,
     /// Its unit: `%`, `Mbit/s`, `pkt/s`, `s`, `ms`, or empty.
     pub unit: String,
     /// Standard deviation over the seeds (of the sample).
     pub sd: Option<f64>,
-    /// Half of the 95 % confidence interval of the mean (Student's t).
+    /// Half of the 95 % confidence interval of the value (of a mean: Student's t).
     pub ci95: Option<f64>,
     /// What the source reports.
     pub paper: Option<f64>,
     /// What a fluid model gives.
     pub model: Option<f64>,
-    /// Whether the mean is where the scenario expects it; none if it expects nothing.
-    pub expected: Option<bool>,
+    /// Whether the value is where the scenario expects it; none if it expects nothing.
+    pub verdict: Option<Verdict>,
     /// Why it differs from the source, if the scenario says so.
     pub why: Option<String>,
     /// Conditions that were not met, with their seeds.
@@ -134,4 +139,12 @@ pub struct Row {
     /// real.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_p99_us: Option<f64>,
+}
+
+impl Row {
+    /// Whether it is, beyond doubt, where it is expected, or expected nowhere.
+    #[must_use]
+    pub fn is_right(&self) -> bool {
+        self.verdict.is_none_or(|verdict| verdict == Verdict::Ok)
+    }
 }

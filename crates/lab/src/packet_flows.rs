@@ -54,6 +54,8 @@ struct SubflowEntry {
     /// Packets delivered.
     delivered: u64,
     timeouts: u32,
+    /// Congestion events found otherwise.
+    reductions: u32,
     /// Nothing has come back since the last timeout.
     unresponsive: bool,
     /// When its timer is in the queue for; a later deadline is found out then.
@@ -208,6 +210,12 @@ impl PacketFlows {
         self.subflows[self.subflows_of(flow)].iter().map(|sub| u64::from(sub.timeouts)).sum()
     }
 
+    /// Congestion events of all paths of a flow that were found without a timeout: once a window each.
+    #[must_use]
+    pub fn reductions(&self, flow: FlowId) -> u64 {
+        self.subflows[self.subflows_of(flow)].iter().map(|sub| u64::from(sub.reductions)).sum()
+    }
+
     /// The number of the group in which each path of a flow is, from 0.
     #[must_use]
     pub fn groups(&self, flow: FlowId) -> Vec<u32> {
@@ -283,6 +291,7 @@ impl PacketFlows {
             up,
             delivered: 0,
             timeouts: 0,
+            reductions: 0,
             unresponsive: false,
             timer: Time::NEVER,
         });

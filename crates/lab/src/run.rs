@@ -44,7 +44,9 @@ pub fn run(scenario: &Scenario, controller: &str, seed: u64) -> Outcome {
 /// What comes out of what was noted.
 pub(crate) fn outcome(scenario: &Scenario, controller: &str, observations: Observations) -> Outcome {
     let values = scenario.measure.iter().map(|measure| metric::value(scenario, &observations, measure));
+    let curve = |(i, measure)| Some((i, metric::curve(scenario, &observations, measure)?));
     Outcome {
+        curves: scenario.measure.iter().enumerate().filter_map(curve).collect(),
         values: values.map(|value| value.filter(|value| value.is_finite())).collect(),
         violations: conditions::violations(scenario, controller, &observations),
         series: Series { step_s: observations.step.as_nanos() as f64 / 1e9, lines: observations.lines },

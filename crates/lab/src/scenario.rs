@@ -280,6 +280,11 @@ pub struct Measure {
     pub mean: Option<Duration>,
     /// Given as the difference to this case, in percent of that.
     pub versus: Option<String>,
+    /// What the row is of the runs' values.
+    #[serde(default)]
+    pub statistic: Statistic,
+    /// Of these seeds alone, `"1..10"`; default: of all.
+    pub seeds: Option<String>,
     /// What the source reports. Keys here and below: `CASE/CONTROLLER`, `CASE`, `CONTROLLER` or `*`; of the
     /// world `kernel` alone with `kernel:` before it.
     #[serde(default)]
@@ -296,6 +301,19 @@ pub struct Measure {
     pub why: BTreeMap<String, String>,
 }
 
+/// What a row is of the values of its runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Statistic {
+    /// Their mean.
+    #[default]
+    Mean,
+    /// Their sample variance, in the square of the unit.
+    Variance,
+    /// One value of all runs together: of `converged`, of the mean share over the runs at each step.
+    Pooled,
+}
+
 /// How a number is computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -307,10 +325,14 @@ pub enum MeasureKind {
     OfRate,
     /// Goodput of `flows`, Mbit/s.
     Goodput,
+    /// Mean goodput of one of `flows`, Mbit/s.
+    GoodputEach,
     /// Goodput of `flows`, packets of the scenario's size per second.
     Packets,
     /// What `links` carried, in percent of their rate.
     Utilisation,
+    /// The same of the one of `links` that carried the least.
+    LeastUsed,
     /// Sample standard deviation of the goodput of `flows`, in percent of the largest.
     SpreadFastest,
     /// The same in percent of their mean.
@@ -336,6 +358,10 @@ pub enum MeasureKind {
     WrongMerge,
     /// Timeouts of `flows` in the whole run, of all their paths.
     Timeouts,
+    /// That in percent of their congestion events, of which losses found in time are one a round trip.
+    TimeoutShare,
+    /// Mean congestion window of a path of `flows`, packets: of `paths`, if they are named.
+    Window,
     /// Mean of m, NMCC's factor, over `flows` (coupled paths only).
     FactorM,
 }

@@ -18,6 +18,7 @@ use crate::World;
 use crate::digest::Digest;
 use crate::outcome::Outcome;
 use crate::scenario::error::{ScenarioError, hint};
+pub use crate::scenario::units::seeds;
 use crate::scenario::{Scenario, TraceFile};
 pub use task::Task;
 
@@ -286,23 +287,6 @@ pub(crate) fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked").into()
     })
-}
-
-/// `1..10` (both ends included), or `10`, which is the same; `count_max` of them at most.
-///
-/// # Errors
-/// A sentence for the person who typed it.
-pub fn seeds(text: &str, count_max: u64) -> Result<RangeInclusive<u64>, String> {
-    let wrong = || format!("'{text}' names no seeds: write 1..10, or 10 for the same; 7..7 is seed 7 alone");
-    let number = |text: &str| text.trim().parse::<u64>().map_err(|_| wrong());
-    let (first, last) = match text.split_once("..") {
-        Some((first, last)) => (number(first)?, number(last.trim_start_matches('='))?),
-        None => (1, number(text)?),
-    };
-    if first > last || last - first >= count_max || last >= i64::MAX as u64 {
-        return Err(wrong());
-    }
-    Ok(first..=last)
 }
 
 /// Seeds as [`seeds`] reads them.

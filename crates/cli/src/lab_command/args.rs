@@ -126,7 +126,7 @@ impl From<World> for lab::World {
         Each case runs with each controller and each seed. A row is a mean over the seeds with its 95 % \
         confidence interval, beside what the paper reports and what a model gives. A run whose conditions \
         were not met does not count, and is named. The exit status is 7 if there is such a run, or a value \
-        that is not where the scenario expects it.",
+        that is not where the scenario expects it, or whose interval is too wide to say so (`?`).",
     after_help = "Examples:\n  \
         anabranch lab run bench-a\n  \
         anabranch lab run bench-a.toml bench-b.toml --seeds 1..3 --cc nmcc,reno\n  \

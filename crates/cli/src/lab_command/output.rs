@@ -61,7 +61,7 @@ impl Output {
                 self.unmet.0 += usize::from(!run.outcome.violations.is_empty());
             }
         }
-        self.unmet.1 += rows.iter().filter(|row| row.expected == Some(false)).count();
+        self.unmet.1 += rows.iter().filter(|row| !row.is_right()).count();
         if self.report.is_some() {
             self.kept.push((plan.clone(), rows, runs));
         }
@@ -79,14 +79,14 @@ impl Output {
     /// Writes the page, and says how it went.
     ///
     /// # Errors
-    /// 7 if a condition was not met, or a value is not where it is expected.
+    /// 7 if a condition was not met, or a value is not, beyond doubt, where it is expected.
     pub(super) fn finish(&self) -> Outcome {
         self.page()?;
         let rows = |n: usize| if n == 1 { "1 row".into() } else { format!("{n} rows") };
         let message = match self.unmet {
             (0, 0) => return Ok(()),
             (unmet, 0) => format!("conditions were not met in the runs of {}", rows(unmet)),
-            (0, odd) => format!("{} not where expected", rows(odd)),
+            (0, odd) => format!("{} not where expected, or not surely", rows(odd)),
             (unmet, odd) => {
                 format!(
                     "conditions were not met in the runs of {}; {} not where expected",

@@ -306,7 +306,7 @@ impl SocketFlow {
     pub(super) fn end(&self, pair: &HostPair) -> FlowEnd {
         let srtts = self.paths.iter().map(|path| path.srtt).collect();
         let began = self.began.filter(|_| self.phase != Phase::Connecting);
-        FlowEnd { began, ended: self.ended, srtts, timeouts: timeouts(pair).unwrap_or(0) }
+        FlowEnd { began, ended: self.ended, srtts, timeouts: timeouts(pair).unwrap_or(0), reductions: None }
     }
 
     /// What went wrong: also subflows that came too late, or never; `counted` is when counting begins.

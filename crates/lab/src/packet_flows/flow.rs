@@ -71,11 +71,16 @@ impl PacketFlows {
     }
 
     /// Calls `f` with a path and its group, then publishes what the path has become.
-    fn coupled(&mut self, sub: usize, f: impl FnOnce(&mut Subflow<PayloadKind, u8>, &Group<'_>)) {
+    fn coupled<R>(
+        &mut self,
+        sub: usize,
+        f: impl FnOnce(&mut Subflow<PayloadKind, u8>, &Group<'_>) -> R,
+    ) -> R {
         let sub = &mut self.subflows[sub];
         let members = &self.members[sub.group.0 as usize..sub.group.1 as usize];
-        f(&mut sub.subflow, &Group { members, me: (sub.at - sub.group.0) as usize });
+        let result = f(&mut sub.subflow, &Group { members, me: (sub.at - sub.group.0) as usize });
         self.members[sub.at as usize] = sub.subflow.stats();
+        result
     }
 
     pub(super) fn start(&mut self, now: Time, flow: FlowId, send: &mut impl FnMut(RouteId, Segment)) {
@@ -148,7 +153,8 @@ impl PacketFlows {
             let group = Group { members, me: (sub.at - sub.group.0) as usize };
             let window_changed = sub.subflow.acked(now, 1, seq, Some(sent_at), AckRule::ONE_BY_ONE, &group);
             if segment.is_marked() {
-                sub.subflow.congestion(now, CongestionCause::EcnCe, seq, &group);
+                let counts = sub.subflow.congestion(now, CongestionCause::EcnCe, seq, &group);
+                sub.reductions += u32::from(counts);
             }
             let member = &mut self.members[sub.at as usize];
             if window_changed || segment.is_marked() {
@@ -173,7 +179,9 @@ impl PacketFlows {
         subflow.forget(now);
         if let Some(seq) = newest {
             self.lost(s, lost);
-            self.coupled(s, |subflow, group| subflow.congestion(now, CongestionCause::Loss, seq, group));
+            let cause = CongestionCause::Loss;
+            let counts = self.coupled(s, |subflow, group| subflow.congestion(now, cause, seq, group));
+            self.subflows[s].reductions += u32::from(counts);
             self.backlog_refilled(now, s, idle, send);
         }
     }

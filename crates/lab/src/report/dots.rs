@@ -5,6 +5,7 @@ use super::plot::{colour, figure, px};
 use super::text::{escape, finite, fitted, put, width};
 use super::{Keys, Study, expected};
 use crate::outcome::Row;
+use crate::scenario::notes::Verdict;
 
 const WIDTH: f64 = 330.0;
 /// For labels that the narrow figure has no room for.
@@ -159,8 +160,14 @@ fn draw(
             );
         }
         out.push_str(&marks(keys, row, &x, y, left));
-        if row.expected == Some(false) {
-            put!(out, "<path class=\"miss\" d=\"M{} {}l7 7m0-7l-7 7\"/>", px(right + 9.0), px(y - 3.5));
+        match row.verdict {
+            Some(Verdict::Not) => {
+                put!(out, "<path class=\"miss\" d=\"M{} {}l7 7m0-7l-7 7\"/>", px(right + 9.0), px(y - 3.5));
+            }
+            Some(Verdict::Unclear) => {
+                put!(out, "<text class=\"v over\" x=\"{}\" y=\"{}\">?</text>", px(right + 9.0), px(y + 3.8));
+            }
+            Some(Verdict::Ok) | None => {}
         }
     }
     let name = format!("{metric}: mean and 95 % confidence interval; the numbers are in the table");

@@ -2,6 +2,7 @@
 
 use super::text::{count, escape, put};
 use super::{Keys, Study, cdf, dots, table, time_series};
+use crate::scenario::notes::Verdict;
 
 /// The style sheet, kept as such to be edited as such.
 const STYLE: &str = include_str!("style.css");
@@ -39,8 +40,8 @@ fn title<'a>(study: &Study<'a>) -> &'a str {
 
 /// How many expectations were met, and whether all conditions were, in words.
 fn verdicts(study: &Study<'_>) -> (String, String) {
-    let judged = || study.rows.iter().filter_map(|row| row.expected);
-    let met = judged().filter(|met| *met).count();
+    let judged = || study.rows.iter().filter_map(|row| row.verdict);
+    let met = judged().filter(|verdict| *verdict == Verdict::Ok).count();
     let expected = match judged().count() {
         0 => "none".into(),
         n if n == met => format!("✓ all {n} met"),

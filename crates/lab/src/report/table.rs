@@ -3,6 +3,7 @@
 use super::text::{count, decimals, escape, finite, number, put, short};
 use super::{Keys, Study, expected, words};
 use crate::outcome::Row;
+use crate::scenario::notes::Verdict;
 
 /// Most unmet conditions of a row that are written out.
 const VIOLATIONS_MAX: usize = 6;
@@ -117,9 +118,10 @@ fn references(out: &mut String, row: &Row, decimals: usize) {
 fn verdict(study: &Study<'_>, row: &Row) -> String {
     let expected = expected(study.scenario, row);
     let range = expected.map(|range| format!(" ({})", escape(&words(range)))).unwrap_or_default();
-    let mut out = match row.expected {
-        Some(true) => format!("✓ as expected{range}"),
-        Some(false) => format!("<strong>✗ not as expected</strong>{range}"),
+    let mut out = match row.verdict {
+        Some(Verdict::Ok) => format!("✓ as expected{range}"),
+        Some(Verdict::Not) => format!("<strong>✗ not as expected</strong>{range}"),
+        Some(Verdict::Unclear) => format!("<strong>? the interval is too wide</strong>{range}"),
         None if expected.is_some() => format!("nothing to compare{range}"),
         None => "–".into(),
     };

@@ -4,6 +4,7 @@ use sim::Rng;
 
 use super::*;
 use crate::outcome::{Line, Outcome, Series, SeriesKind};
+use crate::scenario::notes::Verdict;
 
 pub(super) fn scenario() -> Scenario {
     toml::from_str(
@@ -120,7 +121,7 @@ fn rows(scenario: &Scenario, runs: &[Run]) -> Vec<Row> {
                 ci95: (n > 1.0).then_some(2.26 * sd / n.sqrt()),
                 paper: (i == 0).then_some(mean.round() + 1.5),
                 model: (i == 0 && run.controller != "nmcc").then_some(50.0 + mean / 30.0),
-                expected: None,
+                verdict: None,
                 why: None,
                 violations: if run.controller == "ewtcp" && i == 0 {
                     vec!["seed 4: bottleneck dropped 3 packets, at least 10 expected".into()]
@@ -129,8 +130,8 @@ fn rows(scenario: &Scenario, runs: &[Run]) -> Vec<Row> {
                 },
                 late_p99_us: None,
             };
-            row.expected = expected(scenario, &row).map(|range| range.contains(mean));
-            row.why = (row.expected == Some(false))
+            row.verdict = expected(scenario, &row).map(|range| range.verdict(mean, row.ci95));
+            row.why = (row.verdict == Some(Verdict::Not))
                 .then(|| "the source's queue is not known; ours holds 50 ms".into());
             rows.push(row);
         }

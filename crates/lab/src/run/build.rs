@@ -199,6 +199,7 @@ impl SimulatedScenario {
                     ended,
                     srtts: packet_flows.srtt(no).collect(),
                     timeouts: packet_flows.timeouts(no),
+                    reductions: Some(packet_flows.reductions(no)),
                 }
             }
             FlowBackend::Receiver(r, want) => {
@@ -208,6 +209,7 @@ impl SimulatedScenario {
                     ended: progress.complete,
                     srtts: paths.iter().map(|path| path.srtt).collect(),
                     timeouts: paths.iter().map(|path| path.counters.timeouts).sum(),
+                    reductions: None,
                 }
             }
         }

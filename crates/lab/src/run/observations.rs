@@ -4,12 +4,14 @@ use algo::{Span, Time};
 use sim::Stats;
 
 use crate::outcome::{Line, SeriesKind};
-use crate::scenario::Scenario;
+use crate::scenario::{MeasureKind, Scenario};
 
 /// Steps in which a run is noted.
 pub const STEPS: u64 = 1_000;
-/// The shortest step.
+/// The shortest step,
 pub const STEP_MIN: Span = Span::from_millis(50);
+/// and the longest: the papers average over seconds.
+pub(crate) const STEP_MAX: Span = Span::from_secs(1);
 /// Lines kept of one run for the report.
 pub const LINES_MAX: usize = 96;
 
@@ -31,8 +33,10 @@ pub(crate) struct FlowEnd {
     pub(crate) ended: Option<Time>,
     /// Smoothed RTT of each path.
     pub(crate) srtts: Vec<Span>,
-    /// Timeouts of all paths.
+    /// Timeouts of all paths,
     pub(crate) timeouts: u64,
+    /// and congestion events found otherwise; none if this world does not count them.
+    pub(crate) reductions: Option<u64>,
 }
 
 /// What had happened by a time.
@@ -82,6 +86,8 @@ pub(crate) struct Observations {
     pub(crate) groups: Vec<Vec<(bool, bool)>>,
     /// Of each flow: NMCC's factor m at the end of each step; zero if it has no coupled paths.
     pub(crate) factors: Vec<Vec<f32>>,
+    /// Of each flow: the window of each path at the end of each step, if a measure asks for them.
+    pub(crate) windows: Vec<Vec<Vec<f32>>>,
     pub(crate) lines: Vec<Line>,
     /// What must never be and was.
     pub(crate) violations: Vec<String>,
@@ -127,6 +133,8 @@ pub(crate) struct Recorder {
     end: Time,
     /// Links that are shown over time.
     queues: Vec<usize>,
+    /// Whether a measure asks for windows.
+    windows: bool,
 }
 
 impl Recorder {
@@ -139,7 +147,8 @@ impl Recorder {
             .collect();
         times.sort_unstable_by(|a, b| b.cmp(a));
         times.dedup();
-        let (end, step) = (scenario.duration.time(), scenario.duration.0.over(STEPS).max(STEP_MIN));
+        let (end, step) =
+            (scenario.duration.time(), scenario.duration.0.over(STEPS).clamp(STEP_MIN, STEP_MAX));
         let rated = |(i, link): (usize, &crate::scenario::Link)| link.rate.is_some().then_some(i);
         let queues: Vec<usize> = scenario.link.values().enumerate().filter_map(rated).collect();
         let count = flows.len();
@@ -152,10 +161,12 @@ impl Recorder {
             totals: vec![Vec::new(); count],
             groups: vec![Vec::new(); count],
             factors: vec![Vec::new(); count],
+            windows: vec![Vec::new(); count],
             lines,
             violations: Vec::new(),
         };
-        Self { observations, times, step: Some((Time::ZERO + step).min(end)), end, queues }
+        let windows = scenario.measure.iter().any(|measure| measure.kind == MeasureKind::Window);
+        Self { observations, times, step: Some((Time::ZERO + step).min(end)), end, queues, windows }
     }
 
     /// When to look next; none when all is over.
@@ -195,6 +206,9 @@ impl Recorder {
             self.observations.factors[f].extend(world.factor(f));
             if !self.observations.lines.is_empty() {
                 cwnds.extend(world.cwnds(f));
+            }
+            if self.windows {
+                self.observations.windows[f].push(world.cwnds(f));
             }
         }
         if self.observations.lines.is_empty() {
@@ -296,6 +310,11 @@ impl<'a> MeasurementWindow<'a> {
     pub(crate) fn utilisation(&self, names: &'a [String]) -> f64 {
         let carried: u64 = self.stats(names).map(|(a, b)| b.delivered_bytes - a.delivered_bytes).sum();
         100.0 * carried as f64 / self.secs() / self.rate_bytes(names)
+    }
+
+    /// The same of the one that carried the least.
+    pub(crate) fn least_used(&self, names: &'a [String]) -> Option<f64> {
+        names.iter().map(|name| self.utilisation(std::slice::from_ref(name))).reduce(f64::min)
     }
 
     /// Packets dropped by the queues of these links, chance or script, of those offered.

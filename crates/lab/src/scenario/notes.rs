@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 use crate::World;
 
 /// What begins the keys of a measure's notes that are about runs in the kernel.
@@ -40,6 +42,36 @@ pub fn lookup_in<'a, T>(
     of_case.or_else(of_all)
 }
 
+/// Whether a value is where it is expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// It is, and its interval fits.
+    Ok,
+    /// It is not.
+    Not,
+    /// It is, but so may be a value that is not: its interval is wider than what is expected, or not known.
+    Unclear,
+}
+
+impl Verdict {
+    /// The word that programs read.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Not => "not",
+            Self::Unclear => "unclear",
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// Where a value is expected, ends included: `"47..53"`, `"97.."`, `"..3"`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Range {
@@ -65,6 +97,21 @@ impl Range {
     #[must_use]
     pub fn contains(&self, value: f64) -> bool {
         (self.low..=self.high).contains(&value)
+    }
+
+    /// What is to be said of a value with half of its interval, if that is known. `Ok` needs an interval that
+    /// fits: no wider than a closed range, on the right side of the end of an open one.
+    #[must_use]
+    pub fn verdict(&self, value: f64, ci95: Option<f64>) -> Verdict {
+        if !self.contains(value) {
+            return Verdict::Not;
+        }
+        let width = self.high - self.low;
+        let fits = |ci: f64| match width.is_finite() {
+            true => 2.0 * ci <= width,
+            false => self.contains(value - ci) && self.contains(value + ci),
+        };
+        if ci95.is_some_and(fits) { Verdict::Ok } else { Verdict::Unclear }
     }
 }
 
@@ -94,6 +141,14 @@ mod tests {
         let range: Range = "97..".parse().expect("a range");
         assert!(range.contains(97.0) && range.contains(1e9) && !range.contains(96.9));
         assert!("..3".parse::<Range>().expect("a range").contains(-7.0));
+        let verdict = |text: &str, value, ci| text.parse::<Range>().expect("a range").verdict(value, ci);
+        assert_eq!(verdict("47..53", 47.1, Some(3.0)), Verdict::Ok);
+        assert_eq!(verdict("47..53", 50.0, Some(3.1)), Verdict::Unclear);
+        assert_eq!(verdict("47..53", 50.0, None), Verdict::Unclear);
+        assert_eq!(verdict("47..53", 46.9, Some(40.0)), Verdict::Not);
+        assert_eq!(verdict("97..", 98.0, Some(1.0)), Verdict::Ok);
+        assert_eq!(verdict("97..", 98.0, Some(1.1)), Verdict::Unclear);
+        assert_eq!(verdict("..3", 2.0, Some(1.1)), Verdict::Unclear);
         for text in ["", "..", "3", "5..4", "a..b", "1...", "nan..", "1..inf"] {
             assert!(text.parse::<Range>().is_err(), "{text}");
         }

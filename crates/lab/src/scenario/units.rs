@@ -2,6 +2,7 @@
 //! rates of command lines are these too, where `/s` and `B` may be left out.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use algo::{Rate, Span, Time};
@@ -195,6 +196,23 @@ impl fmt::Display for SizeSpec {
     }
 }
 quantity!(SizeSpec);
+
+/// `1..10` (both ends included), or `10`, which is the same; `count_max` of them at most.
+///
+/// # Errors
+/// A sentence for the person who typed it.
+pub fn seeds(text: &str, count_max: u64) -> Result<RangeInclusive<u64>, String> {
+    let wrong = || format!("'{text}' names no seeds: write 1..10, or 10 for the same; 7..7 is seed 7 alone");
+    let number = |text: &str| text.trim().parse::<u64>().map_err(|_| wrong());
+    let (first, last) = match text.split_once("..") {
+        Some((first, last)) => (number(first)?, number(last.trim_start_matches('='))?),
+        None => (1, number(text)?),
+    };
+    if first > last || last - first >= count_max || last >= i64::MAX as u64 {
+        return Err(wrong());
+    }
+    Ok(first..=last)
+}
 
 #[cfg(test)]
 mod tests {

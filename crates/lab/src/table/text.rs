@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use crate::World;
 use crate::outcome::Row;
-use crate::scenario::notes::lookup_in;
+use crate::scenario::notes::{Verdict, lookup_in};
 use crate::sweep::{Plan, seeds_text};
 
 /// No line is wider.
@@ -77,8 +77,7 @@ fn columns(out: &mut String, plan: &Plan, rows: &[Row]) {
             let row = rows.iter().find(|row| row.world == *world);
             line.push(match row.map_or((None, None), |row| (row.value, row.ci95)) {
                 (None, _) => "-".into(),
-                (Some(value), None) => number(value, value),
-                (Some(value), Some(ci)) => format!("{} ± {}", number(value, value), number(ci, value)),
+                (Some(value), ci) => with_interval(value, ci),
             });
         }
         line.extend([row.unit.clone(), given(row.paper), given(row.model)]);
@@ -124,10 +123,11 @@ fn columns(out: &mut String, plan: &Plan, rows: &[Row]) {
 fn verdict(plan: &Plan, row: &Row) -> Vec<String> {
     let all = (plan.seeds.end() + 1 - plan.seeds.start()) as usize;
     let world = if plan.worlds.len() > 1 { format!("{} ", row.world) } else { String::new() };
-    let mut said: Vec<String> = match row.expected {
+    let mut said: Vec<String> = match row.verdict {
         None => Vec::new(),
-        Some(true) => vec![format!("{world}ok")],
-        Some(false) => vec![format!("{world}NOT {}", expected(plan, row))],
+        Some(Verdict::Ok) => vec![format!("{world}ok")],
+        Some(Verdict::Not) => vec![format!("{world}NOT {}", expected(plan, row))],
+        Some(Verdict::Unclear) => vec![format!("{world}? {}", expected(plan, row))],
     };
     if row.value.is_none() {
         said.push(format!("{world}no value"));
@@ -151,11 +151,20 @@ fn tail(out: &mut String, plan: &Plan, rows: &[Row]) {
     }
     dedup(&mut violations);
     list(out, "Conditions that were not met (those runs do not count):", &violations);
-    let odd = rows.iter().filter(|row| row.expected == Some(false)).map(|row| {
-        let value = row.value.map_or_else(|| "no value".into(), |value| number(value, value));
-        format!("{} {}: {value} {}, expected {}", row.metric, whose(row), row.unit, expected(plan, row))
-    });
-    list(out, "Not where the scenario expects it:", &odd.collect::<Vec<_>>());
+    let judged = |verdict: Verdict| -> Vec<String> {
+        let those = rows.iter().filter(|row| row.verdict == Some(verdict));
+        let item = |row: &Row| {
+            let value = row.value.map_or_else(|| "no value".into(), |value| with_interval(value, row.ci95));
+            format!("{} {}: {value} {}, expected {}", row.metric, whose(row), row.unit, expected(plan, row))
+        };
+        those.map(item).collect()
+    };
+    list(out, "Not where the scenario expects it:", &judged(Verdict::Not));
+    list(
+        out,
+        "Not decided, for the interval is wider than what is expected, or not known:",
+        &judged(Verdict::Unclear),
+    );
     let mut notes: Vec<(String, Vec<String>)> = Vec::new();
     for row in rows {
         let Some(why) = &row.why else { continue };
@@ -204,6 +213,12 @@ fn expected<'a>(plan: &'a Plan, row: &Row) -> &'a str {
         lookup_in(row.world, &measure.expect, variant.case.as_deref(), &row.controller)
     };
     variant.and_then(find).map_or("", String::as_str)
+}
+
+/// A value and, if it has one, half of its interval.
+fn with_interval(value: f64, ci95: Option<f64>) -> String {
+    let half = ci95.map(|ci| format!(" ± {}", number(ci, value)));
+    number(value, value) + &half.unwrap_or_default()
 }
 
 /// Three or four digits that matter, for the size of `scale`.

@@ -4,8 +4,9 @@ use algo::Span;
 
 use super::super::error::{ScenarioError, missing};
 use super::super::notes::{KERNEL_PREFIX, Range, RangeError};
-use super::super::{Assert, Condition, Measure, Scenario};
-use super::{Checked, MEASURES_MAX, controller, ensure};
+use super::super::units::seeds;
+use super::super::{Assert, Condition, Measure, MeasureKind, Scenario, Statistic};
+use super::{Checked, MEASURES_MAX, SEEDS_MAX, controller, ensure};
 use crate::metric::{Reference, metric};
 
 /// All measures and conditions.
@@ -21,6 +22,7 @@ pub(super) fn check(scenario: &Scenario) -> Checked {
         })?;
         subject(scenario, measure, &key)?;
         window(scenario, measure, &key)?;
+        statistic(measure, &key)?;
         notes(scenario, measure, &key)?;
     }
     for (index, condition) in scenario.assert.iter().enumerate() {
@@ -105,6 +107,22 @@ fn window(scenario: &Scenario, measure: &Measure, key: &str) -> Checked {
         ensure(cases().any(|name| name == versus), at("versus"), || missing("case", versus, cases()))?;
     }
     Ok(())
+}
+
+/// What is made of the runs' values, and of which runs.
+fn statistic(measure: &Measure, key: &str) -> Checked {
+    let at = |field: &str| format!("{key}.{field}");
+    let pooled = measure.statistic == Statistic::Pooled;
+    ensure(!pooled || measure.kind == MeasureKind::Converged, at("statistic"), || {
+        "only `converged` is known of all runs together".into()
+    })?;
+    ensure(measure.versus.is_none() || measure.statistic == Statistic::Mean, at("statistic"), || {
+        "a difference to another case is a mean".into()
+    })?;
+    match measure.seeds.as_ref().map(|text| seeds(text, SEEDS_MAX)) {
+        Some(Err(what)) => Err(ScenarioError::at(at("seeds"), what)),
+        _ => Ok(()),
+    }
 }
 
 /// What the source reports, what is expected, and why it differs.
@@ -212,6 +230,17 @@ mod tests {
             ("until = \"40 s\"", "until = \"30 s\"", "nothing to count"),
             ("versus = \"slow\"", "versus = \"slwo\"", "no case `slwo`: did you mean `slow`?"),
             ("metric = \"gain\"", "metric = \"loss\"", "two measures `loss`"),
+            (
+                "versus = \"slow\"",
+                "versus = \"slow\"\nstatistic = \"variance\"",
+                "measure.2.statistic: a diff",
+            ),
+            ("kind = \"share\"", "kind = \"share\"\nstatistic = \"pooled\"", "only `converged` is known"),
+            (
+                "kind = \"share\"",
+                "kind = \"share\"\nseeds = \"few\"",
+                "measure.0.seeds: 'few' names no seeds",
+            ),
             ("reno = \"97..\"", "reno = \"97\"", "measure.0.expect.reno: \"97\" is no range"),
             ("\"slow/nmcc\"", "\"slwo/nmcc\"", "no case `slwo`"),
             ("\"slow/nmcc\"", "\"slow/nmc\"", "no controller `nmc`"),
