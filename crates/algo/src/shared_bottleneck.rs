@@ -10,18 +10,17 @@
 //! queues can look alike for a while, and one queue may look like two. The errors do not cost the same:
 //! paths coupled for nothing are slower than they could be, paths wrongly apart take more than their share
 //! from everybody else. So the groups to act upon, [`Detector::groups`], start from "all together", and
-//! * an interval has two paths together if their delays rise and fall together
-//!   (`shared_bottleneck/correlation.rs`: a correlation of at least [`CORRELATED_PERCENT`]), and apart if
-//!   they clearly go their own ways (less than [`UNCORRELATED_PERCENT`], and not for noise). In between the
-//!   RFC decides: together if both are in one group, apart if one passes a bottleneck and the other does not
-//!   or is in another. With too much noise to tell they are together. If neither passes a bottleneck, there
-//!   is no news of them: as before;
+//! * an interval has two paths together if their delays rise and fall together, and apart if they clearly go
+//!   their own ways, at any of the scales of `shared_bottleneck/correlation.rs`, from [`T`] / 32 on. In
+//!   between the RFC decides: together if both are in one group, apart if one passes a bottleneck and the
+//!   other does not or is in another. With too much noise to tell they are together. If neither passes a
+//!   bottleneck, there is no news of them: as before;
 //! * two paths come apart only when each of the last [`HOLD`] intervals had them apart, directly and through
 //!   others; one interval that has them together joins them again;
 //! * a path of which too little is known ([`SAMPLES_MIN`], [`FILLED_MIN`]) is together with everybody, and
 //!   so is a new one or one that was [reset](Detector::reset);
 //! * only a path that has carried nothing for [`M`] intervals is on its own: it takes nothing from anybody
-//!   and shall not hold others together.
+//!   and shall not hold others together. Its first packet has it together with everybody.
 //!
 //! Delays are relative: any constant may be added to all delays of a path, clocks need not agree. A round
 //! trip time does as well, with the noise of the way there.
@@ -37,15 +36,15 @@ mod tests;
 use alloc::vec::Vec;
 
 use crate::{Span, Time};
-use correlation::DelayDeltas;
+use correlation::PathDeltas;
 use hysteresis::{Hysteresis, PathEvidence, partition};
 pub use parameters::*;
 use stats::PathStats;
 pub use stats::SummaryStats;
 
-/// Who shares a bottleneck; see the [module](self). Costs a few additions a sample, and every [`T`] a
-/// few sorts of the paths, [`HOLD`] passes over them and a comparison of every two that are apart; 8 KiB a
-/// path.
+/// Who shares a bottleneck; see the [module](self). Costs a few additions a sample, and every [`T`] a few
+/// sorts of the paths, [`HOLD`] passes over them and a comparison of some hundred numbers of every two that
+/// are apart; 40 KiB a path.
 #[derive(Clone, Debug)]
 pub struct Detector {
     paths: Vec<PathStats>,
@@ -115,8 +114,13 @@ impl Detector {
     /// A packet came over `path` that took `delay`, plus any constant.
     pub fn sample(&mut self, path: usize, now: Time, delay: Span) {
         self.advance_to(now);
-        if let Some(stats) = self.paths.get_mut(path) {
-            stats.sample(delay);
+        let Some(stats) = self.paths.get_mut(path) else { return };
+        let left = self.end.map_or(T, |end| end.since(now)).as_nanos().clamp(1, T.as_nanos());
+        let part = PARTS - 1 - ((left - 1) * PARTS as u64 / T.as_nanos()) as usize;
+        stats.sample(part, delay);
+        if stats.is_absent() {
+            // It is back, and nothing is known of it.
+            self.join_all();
         }
     }
 
@@ -171,7 +175,7 @@ impl Detector {
     /// percent; `None` where there is too little to tell.
     #[must_use]
     pub fn correlation_percent(&self, path: usize, other: usize) -> Option<i64> {
-        DelayDeltas::of(self.paths.get(path)?).correlation_percent(&DelayDeltas::of(self.paths.get(other)?))
+        PathDeltas::of(self.paths.get(path)?).correlation_percent(&PathDeltas::of(self.paths.get(other)?))
     }
 
     fn advance_to(&mut self, now: Time) {
@@ -196,7 +200,7 @@ impl Detector {
         self.rfc8382_groups = rfc8382::group(&summaries);
         let grouped = self.paths.iter().zip(&self.rfc8382_groups);
         let evidence: Vec<_> = grouped.map(|(path, group)| path_evidence(path, *group)).collect();
-        let deltas: Vec<DelayDeltas> = self.paths.iter().map(DelayDeltas::of).collect();
+        let deltas: Vec<PathDeltas> = self.paths.iter().map(PathDeltas::of).collect();
         let partition = partition(&evidence, &self.groups, |a, b| deltas[a].correlation(&deltas[b]));
         let before = self.groups.clone();
         self.hysteresis.step(partition, &mut self.groups);
@@ -205,10 +209,10 @@ impl Detector {
 }
 
 fn path_evidence(path: &PathStats, group: Option<u32>) -> PathEvidence {
-    let summary = path.summary();
-    if summary.samples == 0 && path.age() >= M as u32 {
+    if path.is_absent() {
         return PathEvidence::Absent;
     }
+    let summary = path.summary();
     if summary.samples < SAMPLES_MIN || summary.filled < FILLED_MIN {
         return PathEvidence::Unknown;
     }

@@ -2,19 +2,38 @@
 //!
 //! One queue delays all its packets by the same at the same time. So the mean delays of two paths through it
 //! change by the same from one interval to the next, however different their samples are otherwise; those
-//! through two queues change independently. Pearson's coefficient of the changes of E_T(OWD), rather than of
-//! E_T(OWD) itself: what drifts slowly seems correlated with anything else that does. They are clipped, or
-//! one large one in each (two slow starts that overshoot at about the same time) would outweigh all others.
+//! through two queues change independently. Pearson's coefficient of the changes of the mean delay, rather
+//! than of the delay itself: what drifts slowly seems correlated with anything else that does. They are
+//! clipped, or one large one in each (two slow starts that overshoot at about the same time) would outweigh
+//! all others.
 //!
-//! Noise that each path has of its own hides what they share: that they change independently says something
-//! only where the changes are large beside what chance makes of the mean of so few samples.
+//! **Which interval?** A queue of a few milliseconds swings several times in 350 ms, and its mean shows
+//! nothing of that; where round trips are long, packets come in one burst a round trip, and only long
+//! intervals have some of both paths; and over long intervals there are few changes, so that chance has more
+//! say. So it is asked at six scales, T/32 (11 ms) to T (350 ms), the finest first. Paths that go together at
+//! one of them are together, as nothing but a common queue makes them; if a finer scale has shown them apart,
+//! a coarser one must say so strongly (the same queue, seen some time later by one path than by the other,
+//! looks like two to short intervals only).
+//!
+//! **When is no correlation evidence?** That two paths change independently says something only of a scale
+//! that could show their queues: where there are enough changes; where they are large beside what chance
+//! makes of the mean of so few samples; and where they last, so that the changes over twice the time are
+//! larger than those of means that have nothing to do with each other (half of it). A queue that swings
+//! faster than the interval does not pass: each path has seen other phases of it.
 
 use alloc::vec::Vec;
 
-use super::parameters::{CLIP, CORRELATED_PERCENT, N, NOISE_FACTOR, PAIRS_MIN, UNCORRELATED_PERCENT};
-use super::stats::{DelayDelta, PathStats};
+use super::parameters::{
+    APART_PAIRS_MIN, CLIP, CORRELATED_PERCENT, NOISE_FACTOR, PAIRS_MIN, PART_NOISE_FACTOR, PARTS, RECENT,
+    RECENT_PERCENT, SLOW_PERCENT, STRONGLY_CORRELATED_PERCENT, UNCORRELATED_PERCENT,
+};
+use super::stats::{DelayDelta, PathStats, SCALES};
 
-/// DelayDeltas are scaled to fit into so many bits and a sign: [`N`] squares of them fit into an `i64` then.
+/// [`SCALES`], and whole intervals.
+const SCALES_ALL: usize = SCALES.len() + 1;
+/// Of [`SCALES`] the one, T/4, that the newest intervals are looked at.
+const RECENT_SCALE: usize = 3;
+/// Changes are scaled to fit into so many bits and a sign: the squares of all of them fit into an `i64` then.
 const BITS: u32 = 24;
 
 /// How two paths' delays go together.
@@ -30,79 +49,137 @@ pub(super) enum Correlation {
     Unknown,
 }
 
-/// The changes of a path's mean delay over the last [`N`] intervals.
-pub(super) struct DelayDeltas {
-    /// Newest first, in a unit of their own; `None` where there is none.
-    deltas: [Option<i64>; N - 1],
-    /// Their mean square and that of what chance would make of them, ns².
-    signal: u128,
-    noise: u128,
+/// The changes of a path's mean delay at all scales.
+pub(super) struct PathDeltas {
+    scales: [ScaleDeltas; SCALES_ALL],
+    /// At [`RECENT_SCALE`], of the newest intervals only.
+    recent: ScaleDeltas,
     congested: bool,
 }
 
-impl DelayDeltas {
+/// The changes of a path's mean delay at one scale.
+struct ScaleDeltas {
+    /// Newest first, in a unit of their own; `None` where there is none.
+    deltas: Vec<Option<i64>>,
+    /// Their mean square, that of what chance would make of them, and that of changes over twice the time,
+    /// ns².
+    signal: u128,
+    noise: u128,
+    slow: u128,
+}
+
+impl PathDeltas {
     pub(super) fn of(path: &PathStats) -> Self {
-        let mut deltas = [None; N - 1];
-        let (mut sizes, mut signal, mut noise) = (Vec::with_capacity(N), 0u128, 0u128);
-        for (to, from) in deltas.iter_mut().zip(path.deltas()) {
-            let Some(DelayDelta { by_ns, noise_ns2 }) = from else { continue };
-            *to = Some(by_ns);
-            sizes.push(by_ns.unsigned_abs());
-            signal += u128::from(by_ns.unsigned_abs()).pow(2);
-            noise += noise_ns2;
-        }
-        sizes.sort_unstable();
-        let count = sizes.len().max(1) as u128;
-        let typical = sizes.get(sizes.len() / 2).copied().unwrap_or(0);
-        let most = sizes.last().copied().unwrap_or(0).min(typical.saturating_mul(CLIP));
-        let shift = (u64::BITS - most.leading_zeros()).saturating_sub(BITS);
-        let clip = |by_ns: i64| by_ns.signum() * (by_ns.unsigned_abs().min(most) >> shift) as i64;
-        Self {
-            deltas: deltas.map(|delta| delta.map(clip)),
-            signal: signal / count,
-            noise: noise / count,
-            congested: path.summary().congested,
-        }
+        let scales: [_; SCALES_ALL] = core::array::from_fn(|scale| path.deltas(scale));
+        let newest = scales[RECENT_SCALE].len().min(RECENT * PARTS / SCALES[RECENT_SCALE]);
+        let recent = ScaleDeltas::of(&scales[RECENT_SCALE][..newest]);
+        let scales = scales.map(|deltas| ScaleDeltas::of(&deltas));
+        Self { scales, recent, congested: path.summary().congested }
     }
 
     pub(super) fn correlation(&self, other: &Self) -> Correlation {
-        match self.correlation_percent(other) {
-            Some(r) if r >= CORRELATED_PERCENT => Correlation::Correlated,
-            Some(_) if !self.is_conclusive_with(other) => Correlation::Unknown,
-            Some(r) if r < UNCORRELATED_PERCENT => Correlation::Uncorrelated,
-            Some(_) => Correlation::Inconclusive,
-            None => Correlation::Unknown,
+        let (mut apart, mut known) = (false, false);
+        for scale in 0..SCALES_ALL {
+            let (a, b) = (&self.scales[scale], &other.scales[scale]);
+            let pairs = a.pairs(b);
+            if scale < SCALES.len() && pairs.len() * 4 < a.deltas.len().min(b.deltas.len()) {
+                // Bursts: what both have is not what there was.
+                continue;
+            }
+            let Some(r) = percent(&pairs) else { continue };
+            if r >= if apart { STRONGLY_CORRELATED_PERCENT } else { CORRELATED_PERCENT } {
+                return Correlation::Correlated;
+            }
+            if pairs.len() >= APART_PAIRS_MIN && self.is_conclusive_with(other, scale) {
+                (apart, known) = (apart || r < UNCORRELATED_PERCENT, true);
+            }
+        }
+        if percent(&self.recent.pairs(&other.recent)).is_some_and(|r| r >= RECENT_PERCENT) {
+            return Correlation::Correlated;
+        }
+        match (apart, known) {
+            (true, _) => Correlation::Uncorrelated,
+            (false, true) => Correlation::Inconclusive,
+            (false, false) => Correlation::Unknown,
         }
     }
 
     /// Whether a common queue could not hide in the noise of the two. If only one passes a bottleneck, it is
     /// its queue that the other would have to see; else each other's.
-    fn is_conclusive_with(&self, other: &Self) -> bool {
-        let clear = |path: &Self, noise: u128| path.signal > NOISE_FACTOR * noise;
+    fn is_conclusive_with(&self, other: &Self, scale: usize) -> bool {
+        let factor = if scale < SCALES.len() { PART_NOISE_FACTOR } else { NOISE_FACTOR };
+        let (a, b) = (&self.scales[scale], &other.scales[scale]);
+        let clear = |path: &ScaleDeltas, noise: u128| path.lasts() && path.signal > factor * noise;
+        // What one has seen is too large for the other to have overlooked it, whatever that one shows.
+        let seen = |path: &ScaleDeltas, by: &ScaleDeltas| {
+            clear(path, path.noise.max(by.noise)) && path.signal > NOISE_FACTOR * by.signal
+        };
         match (self.congested, other.congested) {
-            (true, false) => clear(self, self.noise.max(other.noise)),
-            (false, true) => clear(other, self.noise.max(other.noise)),
-            _ => clear(self, self.noise) && clear(other, other.noise),
+            (true, false) => clear(a, a.noise.max(b.noise)),
+            (false, true) => clear(b, a.noise.max(b.noise)),
+            _ => clear(a, a.noise) && clear(b, b.noise) || seen(a, b) || seen(b, a),
         }
     }
 
-    /// The coefficient in percent, −100 to 100; `None` where there is too little to tell.
+    /// The coefficient of the changes from interval to interval, percent, −100 to 100; `None` where there is
+    /// too little to tell.
     pub(super) fn correlation_percent(&self, other: &Self) -> Option<i64> {
-        let both = self.deltas.iter().zip(&other.deltas).filter_map(|(a, b)| Some(((*a)?, (*b)?)));
-        let pairs: Vec<(i64, i64)> = both.collect();
-        if pairs.len() < PAIRS_MIN {
-            return None;
-        }
-        let n = pairs.len() as i64;
-        let mean = pairs.iter().fold((0, 0), |(a, b), (x, y)| (a + x, b + y));
-        let mean = (mean.0 / n, mean.1 / n);
-        let (mut xy, mut xx, mut yy) = (0i64, 0i64, 0i64);
-        for (x, y) in pairs {
-            let (x, y) = (x - mean.0, y - mean.1);
-            (xy, xx, yy) = (xy + x * y, xx + x * x, yy + y * y);
-        }
-        let whole = (i128::from(xx) * i128::from(yy)).isqrt();
-        // Delays that never change are like nothing.
-        Some((i128::from(xy) * 100).checked_div(whole).unwrap_or(0) as i64)
+        let whole = SCALES.len();
+        percent(&self.scales[whole].pairs(&other.scales[whole]))
     }
+}
+
+impl ScaleDeltas {
+    fn of(raw: &[Option<DelayDelta>]) -> Self {
+        let by = |delta: &Option<DelayDelta>| delta.as_ref().map(|delta| delta.by_ns);
+        let mut sizes: Vec<u64> = raw.iter().filter_map(by).map(i64::unsigned_abs).collect();
+        let signal = mean_square(sizes.iter().copied());
+        let noise = raw.iter().flatten().fold(0, |sum, delta| sum + delta.noise_ns2);
+        let noise = noise / sizes.len().max(1) as u128;
+        // The mean of two neighbours minus that of the two before.
+        let slow = raw.windows(3).filter_map(|three| {
+            let (new, middle, old) = (by(&three[0])?, by(&three[1])?, by(&three[2])?);
+            Some((new + 2 * middle + old).unsigned_abs() / 2)
+        });
+        let slow = mean_square(slow);
+        sizes.sort_unstable();
+        let typical = sizes.get(sizes.len() / 2).copied().unwrap_or(0);
+        let most = sizes.last().copied().unwrap_or(0).min(typical.saturating_mul(CLIP));
+        let shift = (u64::BITS - most.leading_zeros()).saturating_sub(BITS);
+        let clip = |by_ns: i64| by_ns.signum() * (by_ns.unsigned_abs().min(most) >> shift) as i64;
+        Self { deltas: raw.iter().map(|delta| by(delta).map(clip)).collect(), signal, noise, slow }
+    }
+
+    /// Whether changes go on for longer than the interval, as those of a queue that swings slowly do.
+    fn lasts(&self) -> bool {
+        self.slow * 100 >= self.signal * SLOW_PERCENT
+    }
+
+    /// What changed on both at the same time.
+    fn pairs(&self, other: &Self) -> Vec<(i64, i64)> {
+        self.deltas.iter().zip(&other.deltas).filter_map(|(a, b)| Some(((*a)?, (*b)?))).collect()
+    }
+}
+
+fn mean_square(of: impl Iterator<Item = u64>) -> u128 {
+    let (sum, count) = of.fold((0, 0), |(sum, count), x| (sum + u128::from(x).pow(2), count + 1));
+    sum / u128::max(count, 1)
+}
+
+/// Pearson's coefficient in percent; `None` where there are too few.
+fn percent(pairs: &[(i64, i64)]) -> Option<i64> {
+    if pairs.len() < PAIRS_MIN {
+        return None;
+    }
+    let n = pairs.len() as i64;
+    let mean = pairs.iter().fold((0, 0), |(a, b), (x, y)| (a + x, b + y));
+    let mean = (mean.0 / n, mean.1 / n);
+    let (mut xy, mut xx, mut yy) = (0i64, 0i64, 0i64);
+    for (x, y) in pairs {
+        let (x, y) = (x - mean.0, y - mean.1);
+        (xy, xx, yy) = (xy + x * y, xx + x * x, yy + y * y);
+    }
+    let whole = (i128::from(xx) * i128::from(yy)).isqrt();
+    // Delays that never change are like nothing.
+    Some((i128::from(xy) * 100).checked_div(whole).unwrap_or(0) as i64)
 }

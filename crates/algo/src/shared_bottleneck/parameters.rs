@@ -33,16 +33,39 @@ pub const HOLD: u32 = 10;
 pub const SAMPLES_MIN: u32 = 60;
 /// Intervals with samples, of [`M`], below which a path is unknown. Ours.
 pub const FILLED_MIN: u32 = F as u32;
-/// Correlation of the changes of two paths' mean delays from which on they are together, percent. Ours.
+/// Parts of an interval T; two, four, … of them are the other scales that delays are correlated at. Ours, as
+/// is all that follows.
+pub const PARTS: usize = 32;
+/// Parts, or times so many parts, whose mean delays are remembered; of whole intervals it is
+/// [`INTERVALS_MAX`].
+pub const PARTS_MAX: usize = 200;
+/// Whole intervals that are remembered for this.
+pub const INTERVALS_MAX: usize = 2 * N;
+/// Correlation of the changes of two paths' mean delays from which on they are together, percent.
 pub const CORRELATED_PERCENT: i64 = 50;
-/// The same below which they are apart. Ours.
+/// The same where a finer scale has them apart.
+pub const STRONGLY_CORRELATED_PERCENT: i64 = 70;
+/// The same below which they are apart.
 pub const UNCORRELATED_PERCENT: i64 = 35;
-/// Changes, of [`N`] − 1, that both paths must have for that correlation to say anything. Ours.
+/// The newest intervals, and the correlation in them alone of quarters of an interval, percent, that joins
+/// paths whatever was before.
+pub const RECENT: usize = 10;
+/// See [`RECENT`].
+pub const RECENT_PERCENT: i64 = 80;
+/// Changes that both paths must have for a correlation to join them.
 pub const PAIRS_MIN: usize = 12;
-/// Changes count as at most so many times the median one. Ours.
+/// Changes that both paths must have for a correlation to part them.
+pub const APART_PAIRS_MIN: usize = 60;
+/// Changes count as at most so many times the median one.
 pub const CLIP: u64 = 3;
-/// How large the square of the changes must be, beside that of their noise, for paths to be unlike. Ours.
+/// How large the square of the changes of whole intervals must be, beside that of their noise, for paths to
+/// be unlike.
 pub const NOISE_FACTOR: u128 = 4;
+/// The same for parts of an interval, which have fewer samples.
+pub const PART_NOISE_FACTOR: u128 = 16;
+/// How large the square of the changes must be over twice the time, of what it is over the time, for a scale
+/// to show a queue: 50 is what chance makes of it.
+pub const SLOW_PERCENT: u128 = 55;
 /// The most paths of a detector.
 pub const PATHS_MAX: usize = 256;
 /// Samples of one interval that are looked at; the rest is ignored.

@@ -1,13 +1,18 @@
 //! What one path's delays and losses look like: the summary statistics of RFC 8382 sections 3.2 and 4.
 
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
-use super::parameters::{C_H_PPM, C_S_PPM, DELAY_MAX, F, M, N, P_L_PPM, P_V_PERCENT, SAMPLES_MAX};
+use super::parameters::{
+    C_H_PPM, C_S_PPM, DELAY_MAX, F, INTERVALS_MAX, M, N, P_L_PPM, P_V_PERCENT, PARTS, PARTS_MAX, SAMPLES_MAX,
+};
 use crate::Span;
 
 /// Means are kept in 2⁻⁸ ns, finer than the samples, or rounding would bias the skewness (section 3.2.2).
 const FRACTION: u32 = 8;
 const MILLION: i64 = 1_000_000;
+/// So many parts of an interval each: T/32 (11 ms) to T/2 (175 ms).
+pub(super) const SCALES: [usize; 5] = [PARTS / 32, PARTS / 16, PARTS / 8, PARTS / 4, PARTS / 2];
 
 /// The estimates for one path, as of the end of the last interval; parts per million, nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,7 +56,23 @@ struct Interval {
     lost: u64,
 }
 
-/// A change of E_T(OWD) from one interval to the next.
+/// One of the [`PARTS`] of an interval, or some of them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Part {
+    samples: u32,
+    /// Of the samples, ns.
+    sum: i64,
+}
+
+impl Part {
+    fn of(parts: &[Self]) -> Self {
+        let add =
+            |all: Self, part: &Self| Self { samples: all.samples + part.samples, sum: all.sum + part.sum };
+        parts.iter().fold(Self::default(), add)
+    }
+}
+
+/// A change of the mean delay from one interval, or part of one, to the next.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DelayDelta {
     pub(super) by_ns: i64,
@@ -62,10 +83,13 @@ pub(super) struct DelayDelta {
 /// What is known of one path.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PathStats {
-    /// The last [`N`] intervals, newest first.
+    /// The last [`INTERVALS_MAX`] intervals, newest first.
     closed: VecDeque<Interval>,
+    /// What the last intervals were in parts: the last [`PARTS_MAX`] of each of [`SCALES`], newest first.
+    parts: [VecDeque<Part>; SCALES.len()],
     /// The one that is running; its mean is the sum of its samples, ns.
     open: Interval,
+    open_parts: [Part; PARTS],
     /// What is subtracted from every delay: the first one. Offsets do not matter, small numbers do.
     base: Option<Span>,
     /// The last sample, ns.
@@ -82,7 +106,8 @@ pub(super) struct PathStats {
 }
 
 impl PathStats {
-    pub(super) fn sample(&mut self, delay: Span) {
+    /// A sample in part `part` of the running interval.
+    pub(super) fn sample(&mut self, part: usize, delay: Span) {
         if self.open.samples >= SAMPLES_MAX {
             return;
         }
@@ -97,6 +122,8 @@ impl PathStats {
         self.last = x;
         open.samples += 1;
         open.mean += x;
+        self.open_parts[part].samples += 1;
+        self.open_parts[part].sum += x;
         if let Some(mean) = self.mean {
             // Section 3.2.2.
             open.skew += i64::from(x << FRACTION < mean) - i64::from(x << FRACTION > mean);
@@ -126,13 +153,17 @@ impl PathStats {
         }
         self.age = self.age.saturating_add(1).min(N as u32);
         self.closed.push_front(new);
-        self.closed.truncate(N);
+        self.closed.truncate(INTERVALS_MAX);
+        let parts = core::mem::take(&mut self.open_parts);
+        for (closed, width) in self.parts.iter_mut().zip(SCALES) {
+            parts.chunks(width).for_each(|some| closed.push_front(Part::of(some)));
+            closed.truncate(PARTS_MAX);
+        }
         let filled = self.closed.iter().take(M).filter(|i| i.samples > 0);
         let (count, sum) = filled.fold((0, 0), |(n, sum), i| (n + 1, sum + i.mean));
         self.mean = (count > 0).then(|| sum / i64::from(count));
 
-        let loss =
-            self.closed.iter().fold((0, 0), |(lost, all), i| (lost + i.lost, all + i.lost + i.delivered));
+        let loss = self.lately().fold((0, 0), |(lost, all), i| (lost + i.lost, all + i.lost + i.delivered));
         let loss_ppm = ppm(loss.0 as i64, loss.1 as i64);
         let skew_ppm = self.weighted(|i| (i.skew, i.skewed), MILLION);
         // Section 3.3.1, step 1.
@@ -146,7 +177,7 @@ impl PathStats {
         }
         let var_ns = self.weighted(|i| if i.noise { (0, 0) } else { (i.deviation, i.deviated) }, 1);
         self.cross(congested, var_ns);
-        let crossings = self.closed.iter().filter(|i| i.crossed).count();
+        let crossings = self.lately().filter(|i| i.crossed).count();
         self.summary = SummaryStats {
             samples: self.closed.iter().take(M).map(|i| i.samples).sum(),
             filled: count,
@@ -186,29 +217,42 @@ impl PathStats {
         if count == 0 { 0 } else { (i128::from(sum) * i128::from(scale) / i128::from(count)) as i64 }
     }
 
-    /// How E_T(OWD) changed from interval to interval, newest first; `None` where one of two neighbours had
-    /// no samples.
-    pub(super) fn deltas(&self) -> impl Iterator<Item = Option<DelayDelta>> {
+    /// The last [`N`] intervals.
+    fn lately(&self) -> impl Iterator<Item = &Interval> {
+        self.closed.iter().take(N)
+    }
+
+    /// How the mean delay changed at one of [`SCALES`], or from interval to interval where there is no such
+    /// one, newest first; `None` where one of two neighbours had no samples.
+    pub(super) fn deltas(&self, scale: usize) -> Vec<Option<DelayDelta>> {
         // The variance of independent samples is half the mean square of their differences, which hardly sees
         // the slow movement of a queue; that of their mean is as many times less as there are samples.
         let all =
             self.closed.iter().fold((0, 0), |(rough, n), i| (rough + i.rough, n + u128::from(i.samples)));
         let variance = all.0 / (2 * all.1.max(1));
-        let noise = move |i: &Interval| variance / u128::from(i.samples.max(1));
-        self.closed.iter().zip(self.closed.iter().skip(1)).map(move |(new, old)| {
-            let by_ns = (new.mean - old.mean) >> FRACTION;
-            let delta = DelayDelta { by_ns, noise_ns2: noise(new) + noise(old) };
-            (new.samples > 0 && old.samples > 0).then_some(delta)
-        })
+        // (mean, variance of the mean)
+        let of = |samples: u32, mean: i64| (samples > 0).then(|| (mean, variance / u128::from(samples)));
+        let means: Vec<_> = match self.parts.get(scale) {
+            None => self.closed.iter().map(|i| of(i.samples, i.mean >> FRACTION)).collect(),
+            Some(parts) => {
+                let mean = |part: &Part| part.sum.checked_div(i64::from(part.samples)).unwrap_or(0);
+                parts.iter().map(|part| of(part.samples, mean(part))).collect()
+            }
+        };
+        let delta = |(new, old): (&Option<(i64, u128)>, &Option<(i64, u128)>)| {
+            let (new, old) = ((*new)?, (*old)?);
+            Some(DelayDelta { by_ns: new.0 - old.0, noise_ns2: new.1 + old.1 })
+        };
+        means.iter().zip(means.iter().skip(1)).map(delta).collect()
+    }
+
+    /// Whether it carries nothing, and has carried nothing for [`M`] intervals.
+    pub(super) const fn is_absent(&self) -> bool {
+        self.summary.samples == 0 && self.age >= M as u32
     }
 
     pub(super) const fn summary(&self) -> SummaryStats {
         self.summary
-    }
-
-    /// Intervals since it was added or reset, up to [`N`].
-    pub(super) const fn age(&self) -> u32 {
-        self.age
     }
 }
 

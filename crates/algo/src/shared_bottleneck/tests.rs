@@ -232,6 +232,74 @@ fn a_new_path_and_a_reset_one_join_all() {
 }
 
 #[test]
+fn a_queue_that_swings_too_fast_for_any_interval_is_not_taken_for_two() {
+    // Each path looks at it every 10 ms, 3 ms apart: it has seen another queue by then.
+    let fast = |seed| vec![Queue::new(seed, 4, 0.5, (2.0, 2.0), 4.0)];
+    let path = SampledPath { noise_ms: 0.1, ..SampledPath::at(0) };
+    for (seconds, _) in right(fast, &[path, path], 120, &[0, 0]) {
+        assert_eq!(seconds, 120);
+    }
+}
+
+#[test]
+fn a_queue_that_swings_several_times_in_an_interval_is_one() {
+    let queues = |seed| vec![Queue::new(seed, 4, 0.5, (40.0, 40.0), 15.0)];
+    let path = |every_ms| SampledPath { noise_ms: 0.2, every_ms, ..SampledPath::at(0) };
+    for (seconds, _) in right(queues, &[path(2), path(3)], 120, &[0, 0]) {
+        assert_eq!(seconds, 120);
+    }
+}
+
+#[test]
+fn short_queues_of_their_own_are_told_apart() {
+    let queue = |seed| Queue::new(seed, 4, 0.5, (40.0, 40.0), 15.0);
+    let queues = |seed| vec![queue(seed), queue(seed + 100)];
+    let path = |queue| SampledPath { noise_ms: 0.2, every_ms: 2, ..SampledPath::at(queue) };
+    let all = right(queues, &[path(0), path(1)], 120, &[0, 1]);
+    assert!(all.iter().all(|(seconds, first)| first.is_some_and(|s| s <= 15) && *seconds >= 100), "{all:?}");
+}
+
+#[test]
+fn paths_whose_bottleneck_becomes_one_join_in_seconds() {
+    // From 60 s on the second path passes the queue of the first.
+    let mut late = Vec::new();
+    for seed in 0..SEEDS {
+        let (mut queues, mut rng) = (vec![Queue::busy(seed), Queue::busy(seed + 100)], SplitMix64(seed));
+        let mut detector = Detector::new();
+        assert_eq!([detector.add(), detector.add()], [Some(0), Some(1)]);
+        let mut joined = None;
+        for ms in 0..75_000u64 {
+            queues.iter_mut().for_each(Queue::step);
+            let now = Time::from_nanos(ms * 1_000_000);
+            for path in 0..2 {
+                if (ms + 3 * path as u64).is_multiple_of(10) {
+                    let queue = if ms < 60_000 { path } else { 0 };
+                    let delay = 20.0 + queues[queue].backlog_ms + 0.5 * rng.unit();
+                    detector.sample(path, now, Span::from_nanos((delay * 1e6) as u64));
+                }
+            }
+            if ms >= 60_000 && joined.is_none() && detector.groups() == [0, 0] {
+                joined = Some(ms - 60_000);
+            }
+        }
+        late.push(joined.expect("within 15 s"));
+    }
+    std::println!("joined after ms: {late:?}");
+    assert!(late.iter().all(|ms| *ms <= 5_000), "{late:?}");
+}
+
+#[test]
+fn a_path_that_was_silent_joins_with_its_first_packet() {
+    let queues = vec![Queue::busy(1), Queue::busy(2)];
+    let paths = [SampledPath::at(0), SampledPath { until_s: 30, ..SampledPath::at(1) }];
+    let (mut detector, _) = watch(queues, &paths, 50, 1);
+    assert_eq!(detector.groups(), [0, 1]);
+    let now = detector.deadline();
+    detector.sample(1, now, Span::from_millis(20));
+    assert_eq!(detector.tick(now), Some(&[0, 0][..]));
+}
+
+#[test]
 fn a_long_sleep_forgets_everything() {
     let queues = vec![Queue::busy(1), Queue::busy_otherwise(2)];
     let (mut detector, _) = watch(queues, &[SampledPath::at(0), SampledPath::at(1)], 30, 1);
@@ -244,7 +312,7 @@ fn a_long_sleep_forgets_everything() {
 fn summary(intervals: &[&[u64]]) -> SummaryStats {
     let mut stats = PathStats::default();
     for delays in intervals {
-        delays.iter().for_each(|ms| stats.sample(Span::from_millis(*ms)));
+        delays.iter().for_each(|ms| stats.sample(0, Span::from_millis(*ms)));
         stats.close();
     }
     stats.summary()
@@ -284,7 +352,7 @@ fn loss_by_hand() {
     stats.lost(15);
     assert_eq!(stats.close().loss_ppm, 150_000);
     assert!(!stats.summary().congested, "without a delay there is nothing to group by");
-    stats.sample(Span::from_millis(1));
+    stats.sample(0, Span::from_millis(1));
     assert!(stats.close().congested, "loss above p_l is a bottleneck");
     for _ in 0..N {
         stats.close();
