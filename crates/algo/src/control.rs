@@ -94,6 +94,11 @@ macro_rules! algorithm_table {
                     "Cao, Xu and Fu, ICNP 2012",
                     linux = wvegas;
             }
+            ledbat::Ledbat {
+                "ledbat-pp" + standard = Ledbat::new(),
+                    "a scavenger: yields to everything that queues, and keeps queues short; coupled by us",
+                    "draft-irtf-iccrg-ledbat-plus-plus-06, RFC 6817: control/ledbat.rs";
+            }
             ewtcp::Ewtcp {
                 "ewtcp" + standard = Ewtcp,
                     "equally weighted: each of n subflows gets 1/n of a TCP, wherever it goes",
@@ -158,6 +163,12 @@ macro_rules! algorithms {
         }
 
         impl Algorithm {
+            /// Whether it is a scavenger: see [`CongestionAvoidance::YIELDS`].
+            #[must_use]
+            pub const fn yields(&self) -> bool {
+                match self { $(Self::$rule(_) => <$rule as CongestionAvoidance>::YIELDS,)+ }
+            }
+
             /// The world has set window and ssthresh itself, both in packets: see [`ClassicCc::set_window`].
             #[inline]
             pub fn set_window(&mut self, cwnd: u32, ssthresh: Option<u32>) {

@@ -9,6 +9,7 @@
 //! * [`units`]: [`Time`], [`Span`], [`Rate`] – every number with its unit.
 //! * [`machine`]: [`Machine`], the contract of every endpoint, link and queue.
 //! * [`softfloat`]: [`Real`](softfloat::Real), a 32-bit mantissa with an exponent: formulas in integers.
+//! * [`rate_limit`]: a token bucket that many share.
 //! * [`rtt`]: round-trip time and timeouts (RFC 6298, RFC 8985).
 //! * [`control`]: congestion control; one file an algorithm; the table [`control::ALGORITHMS`].
 //! * [`sent_packets`]: what was asked on a path and has not come: reordering, loss, spurious loss.
@@ -23,6 +24,7 @@ extern crate std;
 
 pub mod control;
 pub mod machine;
+pub mod rate_limit;
 pub mod rtt;
 pub mod sent_packets;
 pub mod shared_bottleneck;
@@ -34,5 +36,6 @@ mod test_rng;
 pub mod units;
 
 pub use machine::{Machine, Output};
+pub use rate_limit::{RateLimiter, RateLimits};
 pub use tcp_sample::TcpSample;
 pub use units::{Rate, Span, Time};

@@ -2,7 +2,7 @@
 //! s, up to the most members a group may have.
 
 use algo::control::{
-    Ack, Balia, CongestionCause, CongestionEvent, Coupled, Cubic, Ewtcp, Group, Lia, MEMBERS_MAX,
+    Ack, Balia, CongestionCause, CongestionEvent, Coupled, Cubic, Ewtcp, Group, Ledbat, Lia, MEMBERS_MAX,
     NmccDecrease, WindowDelta,
 };
 use algo::control::{CongestionAvoidance, CubicCoupled, Nmcc, Olia, Reno, SubflowStats, Window};
@@ -278,6 +278,54 @@ proptest! {
             }
             prop_assert!((got - want).abs() <= within || border, "{} is not {} ± {}", got, want, within);
             cwnd = cwnd.adjusted_by(change);
+        }
+    }
+
+    /// LEDBAT++ after its start, before its first slowdown: once a round, by the smallest RTT of the round
+    /// before.
+    #[test]
+    fn ledbat_rounds(
+        flows in flows(),
+        me: prop::sample::Index,
+        base_us in 100..1_000_000u64,
+        rounds in prop::collection::vec(prop::collection::vec(0..400_000u64, 1..5), 1..20),
+    ) {
+        const TARGET_US: f64 = 60_000.0;
+        let me = me.index(flows.len());
+        let member = |f: &Flow| SubflowStats {
+            cwnd: Window::from_units((f.w * Window::ONE as f64) as u64),
+            srtt: Span::from_nanos(f.r as u64),
+            ..SubflowStats::default()
+        };
+        let members: Vec<_> = flows.iter().map(member).collect();
+        let (mine, group) = (members[me], Group { members: &members, me });
+        let now = Time::ZERO + Span::from_secs(1);
+        let mut rule = Ledbat::new();
+        // No sample has come: this loss tells of no queue.
+        let loss = CongestionEvent { now, cause: CongestionCause::Loss, srtt: mine.srtt };
+        rule.reduced_window(&mine, &loss, &group);
+        let mut before = None::<u64>;
+        for (round, queues) in rounds.into_iter().enumerate() {
+            for (i, queue_us) in queues.iter().enumerate() {
+                let rtt = Span::from_micros(base_us + queue_us);
+                let min_rtt = Span::from_micros(base_us);
+                let ack = Ack { round: round as u32 + 1, rtt, min_rtt, ..arrived(now, 1, mine.srtt) };
+                rule.on_ack(&ack);
+                let change = rule.window_delta(&mine, &ack, &group);
+                let got = float(change.increase) - float(change.decrease);
+                let rates = flows.iter().map(|f| f.w / f.r);
+                let n = rates.clone().sum::<f64>() / rates.fold(0.0, f64::max);
+                let gain = 1.0 / (2.0 * TARGET_US / base_us as f64).ceil().clamp(1.0, 16.0) / n;
+                let w = packets(mine.cwnd);
+                let low = (2.0 + 1.0 / 256.0 - w).min(0.0);
+                let want = match before.take().filter(|_| i == 0) {
+                    None => 0.0,
+                    Some(q) if (q as f64) < TARGET_US => gain,
+                    Some(q) => (gain - w * (q as f64 / TARGET_US - 1.0)).max(-w / 2.0).max(low),
+                };
+                prop_assert!((got - want).abs() <= 1e-6 * w + 1e-9, "{} is not {}", got, want);
+            }
+            before = queues.iter().min().copied();
         }
     }
 

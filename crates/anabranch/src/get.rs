@@ -50,11 +50,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use algo::Span;
 use algo::control::{ALGORITHMS, Algorithm, SLOW_STARTS};
+use algo::{Rate, Span};
 use anabranch_http::client::Options;
 use data_encoding::HEXLOWER_PERMISSIVE;
-use net::{Egress, Resolver};
+use net::{Egress, Limits, Resolver};
 
 use crate::event::Observer;
 use crate::host_port::HostPort;
@@ -67,6 +67,12 @@ use request::Request;
 
 /// How long a transfer waits without any answer before it gives up, unless it is told otherwise.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The controller of a transfer in the background.
+const BACKGROUND: &str = "ledbat-pp";
+
+/// No limit, but a mistake.
+const NO_RATE: Rate = Rate::from_bytes(0);
 
 /// Between two reports of progress, unless it is told otherwise.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
@@ -93,7 +99,8 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 pub struct Get {
     locators: Locators,
     from: Vec<String>,
-    via: Vec<String>,
+    via: Vec<(String, Option<Rate>)>,
+    limit: Option<Rate>,
     controller: String,
     groups: Groups,
     timeout: Duration,
@@ -116,6 +123,7 @@ impl Get {
             locators: Locators::read(names)?,
             from: Vec::new(),
             via: Vec::new(),
+            limit: None,
             controller: ALGORITHMS[0].name.to_owned(),
             groups: Groups::default(),
             timeout: TIMEOUT,
@@ -138,7 +146,23 @@ impl Get {
     /// is not named too. If it cannot be used, the transfer fails. Without any: every usable one.
     #[must_use]
     pub fn via(mut self, interface: impl Into<String>) -> Self {
-        self.via.push(interface.into());
+        self.via.push((interface.into(), None));
+        self
+    }
+
+    /// The same, and takes no more than `rate` over it: of the bytes that HTTP bodies and mmTP's UDP payloads
+    /// have, from all who send over it together.
+    #[must_use]
+    pub fn via_limited(mut self, interface: impl Into<String>, rate: Rate) -> Self {
+        self.via.push((interface.into(), Some(rate)));
+        self
+    }
+
+    /// Takes no more than `rate`, over all paths together: of the bytes that HTTP bodies and mmTP's UDP
+    /// payloads have. A transfer that begins may have what buffers hold besides, once: 64 KiB a connection.
+    #[must_use]
+    pub const fn limit(mut self, rate: Rate) -> Self {
+        self.limit = Some(rate);
         self
     }
 
@@ -156,6 +180,14 @@ impl Get {
     pub fn controller(mut self, name: impl Into<String>) -> Self {
         self.controller = name.into();
         self
+    }
+
+    /// Yields to everything else, and keeps queues short for it: the controller `ledbat-pp`, a scavenger, for
+    /// mmTP and by the receive windows of HTTP connections. Slower than without wherever somebody else wants
+    /// the link; where nobody does, nearly as fast.
+    #[must_use]
+    pub fn background(self) -> Self {
+        self.controller(BACKGROUND)
     }
 
     /// Which paths may share a bottleneck, and so take together what one TCP would. Without this: all.
@@ -387,14 +419,25 @@ impl Download {
         let Self { get, output, overwrite, .. } = self;
         let source =
             |text: &String| text.parse::<HostPort>().map_err(|e| Error::usage(format!("source {text}: {e}")));
-        let via = |text: &String| {
-            Egress::parse(text).map_err(|e| Error::usage(format!("interface or address {text}: {e}")))
+        let via = |(text, limit): &(String, Option<Rate>)| match Egress::parse(text) {
+            Ok(via) => Ok((via, *limit)),
+            Err(e) => Err(Error::usage(format!("interface or address {text}: {e}"))),
         };
+        let via: Vec<(Egress, Option<Rate>)> = get.via.iter().map(via).collect::<Result<_>>()?;
+        if [get.limit]
+            .into_iter()
+            .chain(via.iter().map(|(_, limit)| *limit))
+            .any(|rate| rate == Some(NO_RATE))
+        {
+            return Err(Error::usage("`limit`: nothing would come at a rate of zero"));
+        }
+        let limited = via.iter().filter_map(|(via, limit)| Some((via.clone(), (*limit)?)));
+        let limits = Limits::new(get.limit, limited);
         let algorithm =
             Algorithm::by_name(&get.controller).ok_or_else(|| unknown_controller(&get.controller))?;
         let request = Request {
             from: get.from.iter().map(source).collect::<Result<_>>()?,
-            via: get.via.iter().map(via).collect::<Result<_>>()?,
+            via: via.into_iter().map(|(via, _)| via).collect(),
             output,
             reader: None,
             algorithm,
@@ -403,7 +446,7 @@ impl Download {
             force: overwrite,
             sha256: get.sha256,
             // What one transfer knows of names is nothing of the next.
-            http: Options { resolver: get.http.resolver.anew(), ..get.http },
+            http: Options { resolver: get.http.resolver.anew(), limits, ..get.http },
             history: get.history,
         };
         Ok((request, get.locators))

@@ -10,7 +10,6 @@
 mod catalog_site;
 mod event;
 mod listen;
-mod rate_limit;
 mod source;
 mod stats;
 mod udp_worker;

@@ -114,6 +114,7 @@ const GET_EXAMPLES: &str = "Examples:\n  \
     anabranch get 'URI'\n  \
     anabranch get 'URI' --from 192.0.2.7:26227 --from mirror.example.net -o film.mkv\n  \
     anabranch get 'URI' --via wlan0 --via eth0 --disjoint\n  \
+    anabranch get 'URI' --limit 5M --via eth0 --via wwan0,limit=500k\n  \
     anabranch get https://a.example/film.mkv https://b.example/film.mkv\n  \
     anabranch get https://a.example/f.tar https://b.example/f.tar -o - | tar x\n  \
     anabranch get album.meta4";
@@ -145,9 +146,15 @@ pub struct Get {
     pub from: Vec<HostPort>,
 
     /// Use this network interface or local address and no other that is not named too; may be given several
-    /// times. A promise: if it cannot be used, the command fails. Without this option: every usable address
-    #[arg(long, value_name = "IFACE|ADDR", value_parser = via)]
-    pub via: Vec<Egress>,
+    /// times. A promise: if it cannot be used, the command fails. With `,limit=RATE` behind it, no more than
+    /// RATE is taken over it (as for --limit). Without this option: every usable address
+    #[arg(long, value_name = "IFACE|ADDR[,limit=RATE]", value_parser = via)]
+    pub via: Vec<Via>,
+
+    /// Take no more than this, over all paths together: bytes a second (500k, 20M, 1.5Gi) or bits a second
+    /// (100Mbit)
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    pub limit: Option<Rate>,
 
     /// Where to put it: a name for the file, or a directory to put it in. A directory that is fetched becomes
     /// PATH, or PATH/NAME if PATH ends in a slash. - is standard output: one file, in order, while it comes,
@@ -161,6 +168,11 @@ pub struct Get {
     #[arg(long, value_name = "NAME")]
     #[arg(default_value = ALGORITHMS[0].name, value_parser = Controllers)]
     pub cc: String,
+
+    /// Yield to everything else that uses the links, such as calls and other downloads, and keep queues short
+    /// for them: the same as --cc ledbat-pp
+    #[arg(long, conflicts_with = "cc")]
+    pub background: bool,
 
     /// Which paths may share a bottleneck, and so take together what one TCP would
     ///
@@ -253,8 +265,22 @@ fn groups(text: &str) -> Result<Groups, String> {
     })
 }
 
-fn via(text: &str) -> Result<Egress, String> {
-    Egress::parse(text).map_err(|e| e.to_string())
+/// What `--via` names.
+#[derive(Clone, Debug)]
+pub struct Via {
+    /// The interface or address.
+    pub egress: Egress,
+    /// The most that is taken over it.
+    pub limit: Option<Rate>,
+}
+
+fn via(text: &str) -> Result<Via, String> {
+    // The name of an interface may have a comma.
+    let (name, limit) = match text.rsplit_once(",limit=") {
+        Some((name, limit)) => (name, Some(rate(limit)?)),
+        None => (text, None),
+    };
+    Egress::parse(name).map(|egress| Via { egress, limit }).map_err(|e| e.to_string())
 }
 
 fn listen_address(text: &str) -> Result<SocketAddr, String> {
@@ -374,6 +400,11 @@ mod tests {
         assert!(
             parse("anabranch get URI --from a:1 --from b --via lo -o x --cc reno --disjoint --force").is_ok()
         );
+        let cli = parse("anabranch get URI --limit 5M --via lo,limit=8Mbit --via 127.0.0.7").expect("sound");
+        let Command::Get(get) = cli.command else { unreachable!() };
+        let limits = [get.limit, get.via[0].limit, get.via[1].limit].map(|limit| limit.map(Rate::as_bytes));
+        assert_eq!(limits, [Some(5_000_000), Some(1_000_000), None]);
+        assert_eq!(get.via[0].egress.device(), Some("lo"));
         for (text, wanted) in [
             ("auto", Groups::Auto),
             ("all", Groups::All),
@@ -391,6 +422,10 @@ mod tests {
             "anabranch get URI --groups=",
             "anabranch get URI --groups all --disjoint",
             "anabranch get URI --via no-such-device",
+            "anabranch get URI --via lo,limit=",
+            "anabranch get URI --via lo,limit=10",
+            "anabranch get URI --limit 0",
+            "anabranch get URI --background --cc lia",
             "anabranch serve",
             "anabranch serve x --limit 0",
             "anabranch serve x --listen example.org:1",

@@ -65,7 +65,12 @@ fn request(args: &args::Get, mode: Mode) -> Outcome<(Get, Stop)> {
         .insecure(http.insecure)
         .progress_every(mode.interval().unwrap_or(Duration::MAX));
     get = args.from.iter().fold(get, |get, source| get.from_source(source.to_string()));
-    get = args.via.iter().fold(get, |get, via| get.via(via.to_string()));
+    get = if args.background { get.background() } else { get };
+    get = args.limit.into_iter().fold(get, Get::limit);
+    get = args.via.iter().fold(get, |get, via| match via.limit {
+        None => get.via(via.egress.to_string()),
+        Some(rate) => get.via_limited(via.egress.to_string(), rate),
+    });
     get = http.header.iter().fold(get, |get, (name, value)| get.header(name, value));
     get = http.user.iter().fold(get, |get, (name, password)| get.user(name, password));
     get = http.netrc().into_iter().fold(get, Get::netrc);

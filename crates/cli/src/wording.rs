@@ -8,6 +8,7 @@ const NAMES: &[(&str, &str)] = &[
     ("`groups`", "--groups"),
     ("`header`", "--header"),
     ("`http`", "--http"),
+    ("`limit`", "--limit"),
     ("`listen`", "--listen"),
     ("`netrc`", "--netrc"),
     ("`overwrite`", "--force"),

@@ -89,6 +89,9 @@ pub fn metric(kind: MeasureKind) -> Metric {
             Some(m.window.loss(&m.measure.links) / (others.sum::<f64>() / of.len() as f64))
         }),
         Kind::Queue => row(LINKS, "ms", |m| Some(m.window.queue_ms(&m.measure.links))),
+        Kind::QueueP99 => {
+            row(Needs { rates: true, ..LINKS }, "ms", |m| m.window.queue_p99_ms(&m.measure.links))
+        }
         Kind::Completion => row(Needs { sizes: true, ..FLOWS }, "s", |m| m.completion()),
         Kind::Converged => {
             row(Needs { mean: true, ..NAMED_FLOWS }, "s", |m| m.share_curve().settled(m.measure.mean))

@@ -345,6 +345,9 @@ pub enum MeasureKind {
     LossRatio,
     /// Mean queue of `links`, ms.
     Queue,
+    /// 99th percentile of the queue of the link of `links` where that is longest, as seen at the end of each
+    /// step of the run (a thousandth of it, at least 50 ms), ms.
+    QueueP99,
     /// Time from the start of `flows` to their last byte, s; mean over the flows.
     Completion,
     /// Seconds after `from` until the share of `flows`, averaged over `mean`, stays within 3 points of what

@@ -15,6 +15,7 @@
 //! * [`interface`]: [`interfaces`], what the host has.
 //! * [`egress`]: [`Egress`], the interface or address that a subflow must use; [`usable_egresses`], the
 //!   default set.
+//! * [`limits`]: [`Limits`], how fast a transfer may take what comes, in all and over each egress.
 //! * `route_lookup`: the route that the kernel would take, asked over rtnetlink; behind [`egress`].
 //! * [`poll`]: [`Poller`], waits for sockets until a [`Time`](algo::Time); [`WakeReceiver`], ends the
 //!   wait from elsewhere.
@@ -35,6 +36,7 @@ pub mod egress;
 #[cfg(target_os = "linux")]
 pub mod emulator;
 pub mod interface;
+pub mod limits;
 #[cfg(target_os = "linux")]
 pub mod namespace;
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -52,6 +54,7 @@ pub mod udp;
 pub use clock::Clock;
 pub use egress::{Egress, usable_egresses};
 pub use interface::{Interface, interfaces};
+pub use limits::Limits;
 #[cfg(target_os = "linux")]
 pub use namespace::Namespace;
 pub use network_monitor::NetworkMonitor;

@@ -17,6 +17,10 @@ pub trait CongestionAvoidance: Copy {
     /// and is halved by a loss, exactly.
     const APPLIES_ALONE: bool = false;
 
+    /// Whether it is a scavenger: it yields to others, so its window is to hold also where it is alone in its
+    /// group.
+    const YIELDS: bool = false;
+
     /// Packets arrived, in whatever phase, whether or not the window grows. For rules that keep statistics.
     fn on_ack(&mut self, _ack: &Ack) {}
 

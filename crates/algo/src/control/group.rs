@@ -22,7 +22,7 @@ pub struct SubflowStats {
     pub loss_interval: u64,
     /// NMCC: how much its window lost in its last congestion event.
     pub reduction: Window,
-    /// NMCC: when that was.
+    /// NMCC: when that was. LEDBAT++: when the group's last slowdown began.
     pub reduced_at: Time,
     /// OLIA: packets that arrived between its last two congestion events, or since the last if those are
     /// more.

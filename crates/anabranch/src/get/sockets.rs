@@ -69,7 +69,7 @@ impl Sockets {
             stop: observer.stop().clone(),
             resolved: wake.waker().task_waker(),
             wake,
-            options: options.clone(),
+            options: Options { clock, ..options.clone() },
             client: None,
             fetches: BTreeSet::new(),
             first_fetch: 0,

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use algo::control::Algorithm;
 use mmtp::subscriber::{PathConfig, PathId, SourceId, Subscriber};
-use net::Egress;
+use net::{Egress, Limits};
 
 use crate::{Error, Result};
 
@@ -30,6 +30,7 @@ pub(super) struct UdpPaths {
     via: Vec<Egress>,
     algorithm: Algorithm,
     groups: GroupPolicy,
+    limits: Limits,
 }
 
 impl UdpPaths {
@@ -51,7 +52,8 @@ impl UdpPaths {
             .iter()
             .map_while(|(name, addresses)| Some((subscriber.add_source()?, name.clone(), addresses.clone())))
             .collect();
-        let mut new = Self { links: Vec::new(), sources, via: request.via.clone(), algorithm, groups };
+        let (via, limits) = (request.via.clone(), request.http.limits.clone());
+        let mut new = Self { links: Vec::new(), sources, via, algorithm, groups, limits };
         let error = new.extend(subscriber, world);
         if !needed {
             return Ok(new);
@@ -111,6 +113,7 @@ impl UdpPaths {
                         world.close_udp(socket.id);
                         return Some("too many paths".into());
                     };
+                    subscriber.limit(path, self.limits.of(&via));
                     let socket = Some(socket.id);
                     self.links.push(UdpPath { path, source: index, via, peer, socket });
                 }

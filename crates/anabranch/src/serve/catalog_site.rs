@@ -32,10 +32,10 @@ use mmtp::id::parse_root;
 use mmtp::uri::host_port;
 use net::Clock;
 
-use super::rate_limit::RateLimiter;
 use crate::catalog::{Catalog, CatalogEntry, ReadError};
 use crate::filenames::show;
 use crate::format::bytes;
+use algo::RateLimiter;
 
 /// Rows of a list at most; the next ones are on a page of their own.
 const ROWS_MAX: usize = 2_000;

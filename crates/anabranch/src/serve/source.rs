@@ -6,14 +6,13 @@ use std::os::fd::AsFd as _;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 
-use algo::{Rate, Span, Time};
+use algo::{Rate, RateLimiter, Span, Time};
 use anabranch_http::server::{RunningServer, Server};
 use net::{Clock, Interest, Poller, Udp};
 
 use super::catalog_site::CatalogSite;
 use super::event::{Event, Offer};
 use super::listen::{drop_stale, is_loopback, reachable};
-use super::rate_limit::RateLimiter;
 use super::stats::Stats;
 use super::udp_worker::{Shared, UdpWorker};
 use crate::catalog::{Catalog, CatalogEntry};

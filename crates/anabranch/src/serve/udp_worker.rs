@@ -9,12 +9,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd as _;
 use std::sync::{Arc, Mutex};
 
-use algo::{Machine as _, Output, Time};
+use algo::{Machine as _, Output, RateLimiter, Time};
 use mmtp::publisher::{self, Publisher, Reply, ReplyBody};
 use mmtp::wire::{self, DATA_HEADER, Reason};
 use net::{Clock, Datagrams, Interest, Poller, RecvBuffers, RecvOutcome, SendOutcome, Udp};
 
-use super::rate_limit::RateLimiter;
 use super::stats::{Peers, Stats};
 use crate::Stop;
 use crate::catalog::{Catalog, READ_CHUNKS_MAX, ReadError};

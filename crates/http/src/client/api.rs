@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use algo::TcpSample;
 use bytes::Bytes;
-use net::{Egress, Resolver};
+use net::{Clock, Egress, Limits, Resolver};
 
 use super::error::FetchError;
 
@@ -47,6 +47,11 @@ pub struct Options {
     /// What looks names up: whoever holds a clone shares what it knows. A name is asked for once, and again
     /// when it has no address, or none that takes a connection.
     pub resolver: Resolver,
+    /// How fast bodies are read: their bytes, as they come over HTTP. What the kernel's buffers hold comes on
+    /// top of that once.
+    pub limits: Limits,
+    /// The clock by which the limits are held.
+    pub clock: Clock,
     /// The `User-Agent`.
     pub user_agent: String,
     /// How long connecting may take: name, TCP, proxy and TLS together.
@@ -66,6 +71,8 @@ impl Default for Options {
             ca_file: None,
             insecure: false,
             resolver: Resolver::default(),
+            limits: Limits::default(),
+            clock: Clock::start(),
             user_agent: concat!("anabranch/", env!("CARGO_PKG_VERSION")).to_owned(),
             connect_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(30),

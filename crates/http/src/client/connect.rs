@@ -176,6 +176,8 @@ impl Connection {
         let own = stream.local_addr().ok().map(|address| address.ip());
         let fd = stream.as_fd().try_clone_to_owned();
         let fd = Arc::new(fd.map_err(|e| FetchError::Unreachable(format!("no descriptor is left: {e}")))?);
+        let limits = settings.limits.of(via);
+        let (piece, ahead) = (limits.piece_bytes(), limits.second_bytes());
         let mut relay = None;
         if let Some(proxy) = proxy {
             relay = begin_through_proxy(&mut stream, proxy, &origin, settings, via).await?;
@@ -187,11 +189,11 @@ impl Connection {
             let stream = BufReader::with_capacity(TLS_READ_BYTES, stream);
             let stream = connector.connect(name, stream).await.map_err(|e| tls::handshake_error(&e))?;
             match stream.get_ref().1.alpn_protocol() {
-                Some(b"h2") => HttpConnection::H2(H2::start(stream).await?),
-                _ => HttpConnection::H1(H1::new(stream)),
+                Some(b"h2") => HttpConnection::H2(H2::start(stream, ahead).await?),
+                _ => HttpConnection::H1(H1::new(stream, piece)),
             }
         } else {
-            HttpConnection::H1(H1::new(stream))
+            HttpConnection::H1(H1::new(stream, piece))
         };
         Ok(Self {
             origin,

@@ -22,7 +22,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 pub(super) use self::parser::parse_responses;
 use self::parser::{Parser, Step};
 
-/// The most bytes read and handed over at once.
+/// The most bytes read and handed over at once, if nothing limits the rate.
 const DATA_BYTES_MAX: usize = 512 << 10;
 /// A buffer with less room than this, bytes, is replaced before the next read.
 const ROOM_BYTES_MIN: usize = 32 << 10;
@@ -35,6 +35,8 @@ impl<T: AsyncRead + AsyncWrite + Send> Io for T {}
 /// The connection. It cannot be used after an error.
 pub(super) struct H1 {
     io: Pin<Box<dyn Io>>,
+    /// The most bytes read and handed over at once.
+    data_bytes_max: usize,
     /// Requests that are not written yet.
     out: BytesMut,
     /// Whether everything written has been flushed.
@@ -53,9 +55,11 @@ pub(super) struct H1 {
 }
 
 impl H1 {
-    pub(super) fn new(io: impl Io + 'static) -> Self {
+    /// Over `io`, of which at most `piece_bytes` are read at once.
+    pub(super) fn new(io: impl Io + 'static, piece_bytes: usize) -> Self {
         Self {
             io: Box::pin(io),
+            data_bytes_max: piece_bytes.min(DATA_BYTES_MAX),
             out: BytesMut::new(),
             flushed: true,
             write_closed: false,
@@ -173,8 +177,9 @@ impl H1 {
             return Poll::Ready(Err(read_error));
         }
         let mut came = false;
-        while self.input.len() < DATA_BYTES_MAX && self.input.len() < self.input.capacity() {
-            let mut room = (&mut self.input).limit(DATA_BYTES_MAX);
+        while self.input.len() < self.data_bytes_max && self.input.len() < self.input.capacity() {
+            let left = self.data_bytes_max - self.input.len();
+            let mut room = (&mut self.input).limit(left);
             // The future has no state between polls, so each poll may create a new one.
             match pin!(self.io.read_buf(&mut room)).poll(cx) {
                 Poll::Ready(Ok(0)) => {

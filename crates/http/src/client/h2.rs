@@ -44,12 +44,14 @@ impl Drop for H2 {
 }
 
 impl H2 {
-    pub(super) async fn start<S>(io: S) -> Result<Self, FetchError>
+    /// Over `io`; a stream may have at most `ahead_bytes` under way or unread.
+    pub(super) async fn start<S>(io: S, ahead_bytes: usize) -> Result<Self, FetchError>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        let window = u32::try_from(ahead_bytes).map_or(STREAM_WINDOW_BYTES, |b| b.min(STREAM_WINDOW_BYTES));
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
-            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_stream_window_size(window)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .max_frame_size(FRAME_BYTES)
             .handshake(TokioIo::new(io))

@@ -9,6 +9,7 @@ mod queued_fetch;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use algo::Time;
 use hyper::http::header::LOCATION;
 use hyper::http::response;
 use net::Egress;
@@ -52,6 +53,8 @@ pub(super) struct RouteWorker {
     queue: Arc<EventQueue>,
     window: Arc<WindowClamp>,
     via: Egress,
+    /// No body is read before this time, by the limits.
+    due: Time,
     idle: Vec<Connection>,
     /// The URLs that redirects of a URL led to.
     redirects: HashMap<Url, Url>,
@@ -82,6 +85,7 @@ impl RouteWorker {
             queue,
             window,
             via: Egress::any(),
+            due: Time::ZERO,
             idle: Vec::new(),
             redirects: HashMap::new(),
             inbox: Some(inbox),

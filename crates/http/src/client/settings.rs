@@ -10,7 +10,7 @@ use hyper::http::header::{
     HeaderValue, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE,
     PROXY_AUTHORIZATION, RANGE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
-use net::Resolver;
+use net::{Clock, Limits, Resolver};
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use url::Url;
@@ -48,6 +48,8 @@ pub(super) struct Settings {
     netrc: Netrc,
     pub(super) proxies: Proxies,
     pub(super) resolver: Resolver,
+    pub(super) limits: Limits,
+    pub(super) clock: Clock,
     pub(super) agent: String,
     roots: Vec<CertificateDer<'static>>,
     insecure: bool,
@@ -96,6 +98,8 @@ impl Settings {
             netrc,
             proxies: Proxies::new(options.proxy.as_deref(), options.proxy_from_env).map_err(StartError)?,
             resolver: options.resolver,
+            limits: options.limits,
+            clock: options.clock,
             agent: options.user_agent,
             roots,
             insecure: options.insecure,

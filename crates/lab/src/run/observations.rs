@@ -326,6 +326,21 @@ impl<'a> MeasurementWindow<'a> {
         dropped as f64 / offered as f64
     }
 
+    /// The 99th percentile of the queues noted at the end of each step, of the link where that is largest, ms
+    /// of its rate. None where there are too many lines to note.
+    pub(crate) fn queue_p99_ms(&self, names: &'a [String]) -> Option<f64> {
+        let noted = |name: &String| {
+            let is_it = |line: &&Line| line.kind == SeriesKind::Queue && line.name == *name;
+            let mut queues = self.observations.lines.iter().find(is_it)?.values.get(self.steps())?.to_vec();
+            queues.sort_unstable_by(f32::total_cmp);
+            let packets = *queues.get((queues.len() * 99).div_ceil(100).checked_sub(1)?)?;
+            let bytes = f64::from(packets) * self.observations.packet_bytes as f64;
+            Some(bytes / self.rate_bytes(std::slice::from_ref(name)) * 1e3)
+        };
+        let each: Option<Vec<f64>> = names.iter().map(noted).collect();
+        each?.into_iter().reduce(f64::max)
+    }
+
     /// The mean queue of these links, ms of their rate.
     pub(crate) fn queue_ms(&self, names: &'a [String]) -> f64 {
         let bytes: f64 = self

@@ -37,7 +37,8 @@ use algo::{Span, TcpSample, Time};
 pub const SEGMENTS_MIN: u64 = 4;
 /// The window before the first loss, at least: what TCP advertises without window scaling.
 pub const WINDOW_INITIAL_BYTES: u64 = 64 << 10;
-/// The window of a connection that is coupled to nobody: TCP's largest (RFC 7323 section 2.3), no bound.
+/// The window of a connection that is coupled to nobody, unless it is a scavenger's: TCP's largest (RFC 7323
+/// section 2.3), no bound.
 pub const WINDOW_LIFTED_BYTES: u64 = 1 << 30;
 /// A window is given anew when it has moved by this part of itself.
 const STEP: u64 = 16;
@@ -225,13 +226,15 @@ impl ReceiveWindow {
 
     /// The window to give now, if it has moved enough.
     pub(super) fn update(&mut self, alone: bool) -> Option<u64> {
-        let window = if alone {
+        let window = if alone && !self.control.yields() {
             self.advertised?;
             WINDOW_LIFTED_BYTES
         } else {
             let mss = u64::from(self.mss);
-            let least = if self.lost { SEGMENTS_MIN * mss } else { WINDOW_INITIAL_BYTES };
-            let times = if self.is_slow_start() { 2 } else { 1 };
+            // A scavenger bounds its sender's slow start too.
+            let yields = self.control.yields();
+            let least = if self.lost || yields { SEGMENTS_MIN * mss } else { WINDOW_INITIAL_BYTES };
+            let times = if self.is_slow_start() && !yields { 2 } else { 1 };
             (times * u64::from(self.cwnd) * mss + self.behind_hole).clamp(least, WINDOW_LIFTED_BYTES)
         };
         if self.advertised.is_some_and(|advertised| advertised.abs_diff(window) < (advertised / STEP).max(1))

@@ -144,6 +144,7 @@ impl Subscriber {
             } else if room == 0 || (room < path.quantum() && path.sent_packets().in_flight() > 0) {
                 return;
             }
+            let room = room.min(self.paths[p].piece());
             let Some(request) = self.build_request(now, p, room) else {
                 self.paths[p].probe_due = false;
                 return;

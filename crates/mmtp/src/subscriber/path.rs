@@ -6,7 +6,7 @@ use algo::control::{Algorithm, CongestionCause, Group, SubflowStats};
 use algo::rtt::RttEstimator;
 use algo::sent_packets::SentPackets;
 use algo::subflow::{AckRule, Patience, Subflow};
-use algo::{Span, Time};
+use algo::{RateLimits, Span, Time};
 
 use super::item::{DownloadId, Item, SourceId};
 use super::mtu::Mtu;
@@ -178,6 +178,8 @@ pub(super) struct Path {
     pub(super) mtu: Mtu,
     pacer: Pacer,
     pub(super) counters: PathCounters,
+    /// How fast answers may be asked for.
+    pub(super) limits: RateLimits,
     /// No request before this time.
     pub(super) blocked_until: Time,
     /// A probe request is due, over the window if need be.
@@ -204,6 +206,7 @@ impl Path {
             mtu: Mtu::new(config.payload_max),
             pacer: Pacer::default(),
             counters: PathCounters::default(),
+            limits: RateLimits::default(),
             blocked_until: Time::ZERO,
             probe_due: false,
             data_fits: false,
@@ -214,7 +217,8 @@ impl Path {
 
     /// The interface is there again, perhaps in another network: everything is to be learnt anew.
     pub(super) fn restart(&mut self) {
-        let mut new = Self { counters: self.counters, ..Self::new(self.source, &self.config) };
+        let limits = std::mem::take(&mut self.limits);
+        let mut new = Self { counters: self.counters, limits, ..Self::new(self.source, &self.config) };
         std::mem::swap(&mut new.subflow, &mut self.subflow);
         new.subflow.restart(self.config.control);
         *self = new;
@@ -288,6 +292,16 @@ impl Path {
         burst.min(cwnd / 8).clamp(QUANTUM_MIN.min(cwnd / 4).max(1), QUANTUM_MAX) as u32
     }
 
+    /// UDP payload bytes of `count` packets, as their request is charged to the limits.
+    fn payload_bytes(&self, count: u32) -> usize {
+        count as usize * (DATA_HEADER + self.mtu.cut().chunk_bytes())
+    }
+
+    /// Packets that one request may ask for by the limits: at least one.
+    pub(super) fn piece(&self) -> u32 {
+        u32::try_from(self.limits.piece_bytes() / self.payload_bytes(1)).unwrap_or(u32::MAX).max(1)
+    }
+
     /// What this subflow publishes for its siblings; no RTT, and so no weight, while it does not answer.
     pub(super) fn member(&self) -> SubflowStats {
         let counts = matches!(self.state, PathState::Open);
@@ -310,6 +324,10 @@ impl Path {
         let id = self.subflow.sent(now, count, asked);
         self.tags.insert(tag, id);
         self.counters.requests += 1;
+        if !self.limits.is_none() {
+            let due = self.limits.charge(now, self.payload_bytes(count));
+            self.blocked_until = self.blocked_until.max(due);
+        }
     }
 
     /// Something arrived in answer to a request.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use algo::RateLimits;
 use algo::control::{Group, MEMBERS_MAX, SubflowStats};
 
 use super::api::{Event, PathReport, Transmit};
@@ -95,6 +96,14 @@ impl Subscriber {
         self.group_detector.add_path();
         self.dirty = true;
         Some(self.paths.len() - 1)
+    }
+
+    /// Asks for no more over a path than these limits allow; whoever shares one of them must be told the time
+    /// of the same clock. What is charged is the UDP payload that is asked for, whether or not it arrives.
+    pub fn limit(&mut self, path: PathId, limits: RateLimits) {
+        if let Some(path) = self.paths.get_mut(path) {
+            path.limits = limits;
+        }
     }
 
     /// Fetches a content. `have` says which blocks are here already and not to be fetched; with `meta`,

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tokio::time::timeout;
+use algo::Span;
+use tokio::time::{sleep, timeout};
 
 use super::RouteWorker;
 use super::queued_fetch::DRAINED_BYTES_MAX;
@@ -30,11 +31,16 @@ impl RouteWorker {
             BodyPolicy::Nothing => (0, false),
         };
         let idle = self.settings.idle_timeout;
+        let (clock, limits) = (self.settings.clock, self.settings.limits.of(&self.via));
         let mut taken = 0_u64;
         loop {
             let complete = exactly && taken == most;
             if !complete {
                 self.queue.room().await;
+                let early = self.due.since(clock.now());
+                if early > Span::ZERO {
+                    sleep(Duration::from_nanos(early.as_nanos())).await;
+                }
             }
             let wait = if complete { LAST_CHUNK_WAIT } else { idle };
             let data = match timeout(wait, self.data(&mut connection)).await {
@@ -65,6 +71,7 @@ impl RouteWorker {
                     FetchError::Refused(format!("it has more than the {most} bytes that are taken"))
                 });
             }
+            self.due = limits.charge(clock.now(), data.len());
             self.queue.push(Event::Body { id, bytes: data });
             if let Some(sample) = connection.sample(&self.window) {
                 self.queue.push(Event::Sample { route: self.id, sample });

@@ -1,0 +1,406 @@
+//! LEDBAT++, a scavenger: it keeps a short queue where it is alone, and yields to whoever fills the queue
+//! (draft-irtf-iccrg-ledbat-plus-plus-06 sections 4.1 to 4.5; RFC 6817). Coupled by us: the subflows of a
+//! group together are one scavenger.
+//!
+//! With w a window in packets, r a smoothed RTT, base the smallest RTT known, q the smallest RTT of the last
+//! round less base, T the target, sums over the group:
+//!
+//! * G = 1/min(16, ⌈2 · 60 ms/base⌉), the gain; n = Σ x / max x, x = w/r: how many flows as fast as the
+//!   fastest the group is worth.
+//! * Once a round: q < T: w + G/n. Else: w + max(G/n − w (q/T − 1), −w/2).
+//! * Start: + G/n a packet, until q > 3T/4 or a loss.
+//! * Slowdown, so that queues drain and base can be seen: two packets for two round trips, then + G/n a
+//!   packet up to the window before. The first begins two round trips after the start, each other one nine
+//!   times as long after the one before as that took.
+//! * A loss halves. At least two packets stay.
+//!
+//! What is ours:
+//!
+//! * T = 60 ms, or half of the queueing delay at losses (smoothed), if that is less; at least 5 ms. A queue
+//!   that holds less than 60 ms would else never tell of anybody: there LEDBAT++ is a slow Reno.
+//! * 1/n. Where delay rules, w = G/(n (q/T − 1)): windows together are as large as one flow's. Several paths
+//!   would else be several scavengers.
+//! * A slowdown is the group's: who has the longest RTT begins it, the others follow, and all stay low for
+//!   two of the longest round trips. One path alone would see the queue of its siblings.
+//! * The delay is RTT, as in the draft, and its filter is the smallest of a round instead of that of the last
+//!   four: packets that are asked for together queue behind each other.
+//! * It begins with the window of all controllers, ten packets, not with two. Its start is its own: what a
+//!   name has after a plus sign is used after a timeout only.
+
+use super::{
+    Ack, CongestionAvoidance, CongestionCause, CongestionEvent, Group, SubflowStats, Window, WindowDelta,
+};
+use crate::softfloat::Real;
+use crate::{Span, Time};
+
+/// The longest queueing delay that it aims for, µs.
+const TARGET_US: u32 = 60_000;
+/// The shortest, µs: below it noise would be taken for a queue.
+const TARGET_US_MIN: u32 = 5_000;
+/// G is not smaller than one over this.
+const GAIN_DIVISOR_MAX: u32 = 16;
+/// Samples that make a round's smallest RTT before the round is over.
+const SAMPLES_MIN: u32 = 4;
+/// The weight of a new delay at a loss: 1 in 4.
+const SMOOTHING: u32 = 4;
+/// The window of a slowdown, and the least of all: two packets, and so much that rounding leaves them whole.
+const LOW: Window = Window::from_units(2 * Window::ONE + Window::ONE / 256);
+/// Round trips for which a slowdown stays low, and after which the first one begins.
+const LOW_ROUND_TRIPS: u64 = 2;
+/// A slowdown begins so many times as long after the one before as that took.
+const PAUSE: u64 = 9;
+/// Binary places of a window kept in 32 bits.
+const KEPT_PLACES: u32 = 8;
+/// The window to return to at the start: none.
+const START: u32 = u32::MAX;
+/// Nanoseconds of the units in which times are kept in 32 bits, 2²⁰: they come round after 52 days.
+const UNIT_PLACES: u32 = 20;
+
+/// LEDBAT++ of one subflow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Ledbat {
+    round: u32,
+    /// The smallest RTT known, µs.
+    base_us: u32,
+    /// RTT samples of this round, and the smallest and the largest, µs.
+    samples: u32,
+    min_us: u32,
+    max_us: u32,
+    /// The smallest of the round before, µs, until it has been acted upon; zero then.
+    last_us: u32,
+    /// Queueing delay at losses, smoothed, µs. Zero before the first.
+    deepest_us: u32,
+    /// The window to return to, in 2⁻⁸ packets; zero if there is none, [`START`] at the start.
+    resume: u32,
+    /// When the group's last slowdown began, and when the next is due, [kept]; zero if none is due.
+    began: u32,
+    due: u32,
+}
+
+impl Default for Ledbat {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A time kept in 32 bits; never zero.
+const fn kept(time: Time) -> u32 {
+    let units = (time.as_nanos() >> UNIT_PLACES) as u32;
+    if units == 0 { 1 } else { units }
+}
+
+/// How long after `earlier` a kept time is; zero if it is not after.
+const fn since(later: u32, earlier: u32) -> Span {
+    let units = later.wrapping_sub(earlier);
+    Span::from_nanos(if units > u32::MAX / 2 { 0 } else { (units as u64) << UNIT_PLACES })
+}
+
+const fn is_after(later: u32, earlier: u32) -> bool {
+    since(later, earlier).as_nanos() > 0
+}
+
+fn micros(span: Span) -> u32 {
+    u32::try_from(span.as_micros()).unwrap_or(u32::MAX)
+}
+
+/// What the siblings tell.
+struct Siblings {
+    /// n.
+    flows: Real,
+    /// The longest RTT.
+    longest: Span,
+    /// Whether this subflow has the longest RTT of those that have left their start.
+    leads: bool,
+    /// The newest slowdown of any of them, [kept].
+    began: u32,
+}
+
+impl Siblings {
+    fn of(mine: &SubflowStats, group: &Group<'_>) -> Self {
+        let me = Group::mine(mine);
+        let (sum, max) = group.fold(me, (Real::ZERO, Real::ZERO), |(sum, max), member| {
+            let rate = member.w * member.inv_rtt;
+            (sum + rate, max.max(rate))
+        });
+        let flows = if max.is_zero() { Real::ONE } else { (sum / max).max(Real::ONE) };
+        let began = kept(mine.reduced_at);
+        let mut siblings = Self { flows, longest: mine.srtt, leads: true, began };
+        for member in group.current(*mine).filter(|member| member.srtt > Span::ZERO) {
+            siblings.longest = siblings.longest.max(member.srtt);
+            siblings.leads &= member.slow_start || mine.srtt >= member.srtt;
+            let began = kept(member.reduced_at);
+            siblings.began = if is_after(began, siblings.began) { began } else { siblings.began };
+        }
+        siblings
+    }
+}
+
+impl Ledbat {
+    /// Nothing known.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            round: 0,
+            base_us: 0,
+            samples: 0,
+            min_us: u32::MAX,
+            max_us: 0,
+            last_us: 0,
+            deepest_us: 0,
+            resume: START,
+            began: kept(Time::ZERO),
+            due: 0,
+        }
+    }
+
+    /// T in microseconds.
+    fn target_us(&self) -> u32 {
+        match self.deepest_us {
+            0 => TARGET_US,
+            deepest => (deepest / 2).clamp(TARGET_US_MIN, TARGET_US),
+        }
+    }
+
+    /// G.
+    fn gain(&self) -> Real {
+        let divisor = (2 * TARGET_US).div_ceil(self.base_us.max(1)).clamp(1, GAIN_DIVISOR_MAX);
+        Real::from_u64(u64::from(divisor)).inverse()
+    }
+
+    /// Whether the queue is longer than a start may make it.
+    fn is_start_over(&self) -> bool {
+        let seen_us = if self.samples >= SAMPLES_MIN { self.min_us } else { self.last_us };
+        seen_us.saturating_sub(self.base_us) > self.target_us() / 4 * 3
+    }
+
+    /// The start is over: the first slowdown is due soon.
+    fn end_start(&mut self, now: Time, srtt: Span) {
+        if self.resume == START {
+            (self.resume, self.due) = (0, kept(now + srtt.times(LOW_ROUND_TRIPS)));
+        }
+    }
+
+    /// Begins a slowdown, which in the group began at `began`.
+    fn slow_down(&mut self, began: u32, cwnd: Window) -> WindowDelta {
+        (self.began, self.due) = (began, 0);
+        if cwnd <= LOW {
+            // There is nothing to drain: it ends at once.
+            self.resume = 1;
+            return WindowDelta::NONE;
+        }
+        self.resume = u32::try_from(cwnd.real().to_fixed(KEPT_PLACES)).unwrap_or(START - 1);
+        WindowDelta::between(cwnd, LOW)
+    }
+
+    /// How the window moves after a round, by the delay that it had.
+    fn adjust(&self, cwnd: Window, queue_us: u32, grows: Real) -> WindowDelta {
+        let target_us = self.target_us();
+        let over_us = queue_us.saturating_sub(target_us);
+        let share = Real::from_u64(u64::from(over_us)) / Real::from_u64(u64::from(target_us));
+        let w = cwnd.real();
+        // w + max(G/n − w (q/T − 1), −w/2), and two packets stay.
+        let decrease = (w * share).min(w.half() + grows).min(cwnd.saturating_sub(LOW).real() + grows);
+        WindowDelta { increase: grows, decrease }
+    }
+}
+
+impl CongestionAvoidance for Ledbat {
+    const APPLIES_ALONE: bool = true;
+    const YIELDS: bool = true;
+
+    fn on_ack(&mut self, ack: &Ack) {
+        if ack.round != self.round {
+            self.last_us = if self.samples > 0 { self.min_us } else { 0 };
+            (self.round, self.samples, self.min_us, self.max_us) = (ack.round, 0, u32::MAX, 0);
+        }
+        self.base_us = micros(ack.min_rtt);
+        if ack.rtt > Span::ZERO {
+            let us = micros(ack.rtt);
+            self.samples = self.samples.saturating_add(1);
+            (self.min_us, self.max_us) = (self.min_us.min(us), self.max_us.max(us));
+        }
+    }
+
+    fn exit_slow_start(&mut self, mine: &SubflowStats, _ack: &Ack) -> Option<Window> {
+        (self.resume == START || self.is_start_over()).then_some(mine.cwnd)
+    }
+
+    fn window_delta(&mut self, mine: &SubflowStats, ack: &Ack, group: &Group<'_>) -> WindowDelta {
+        let (now, cwnd) = (kept(ack.now), mine.cwnd);
+        let siblings = Siblings::of(mine, group);
+        let grows = self.gain() / siblings.flows;
+        let each = grows * Real::from_u64(u64::from(ack.acked));
+        if self.resume == START {
+            if !self.is_start_over() {
+                return WindowDelta::increase(each);
+            }
+            self.end_start(ack.now, ack.srtt);
+        }
+        // A slowdown that a sibling has begun, or that is due.
+        if is_after(siblings.began, self.began) {
+            return self.slow_down(siblings.began, cwnd);
+        }
+        if self.resume > 0 {
+            if since(now, self.began) < siblings.longest.times(LOW_ROUND_TRIPS) {
+                return WindowDelta::NONE;
+            }
+            let resume = Window::from_real(Real::from_ratio(u64::from(self.resume), KEPT_PLACES));
+            if cwnd < resume {
+                return WindowDelta::increase(each.min(resume.saturating_sub(cwnd).real()));
+            }
+            let pause = since(now, self.began).times(PAUSE);
+            (self.resume, self.last_us, self.due) = (0, 0, kept(ack.now + pause));
+        }
+        if siblings.leads && self.due != 0 && is_after(now, self.due) {
+            return self.slow_down(now, cwnd);
+        }
+        match core::mem::take(&mut self.last_us) {
+            0 => WindowDelta::NONE,
+            last_us => self.adjust(cwnd, last_us.saturating_sub(self.base_us), grows),
+        }
+    }
+
+    fn reduced_window(&mut self, mine: &SubflowStats, event: &CongestionEvent, _group: &Group<'_>) -> Window {
+        self.end_start(event.now, event.srtt);
+        if event.cause == CongestionCause::Loss && self.samples > 0 {
+            // Those that arrived behind the packet that was lost.
+            let queue_us = self.max_us.saturating_sub(self.base_us).max(1);
+            self.deepest_us = match self.deepest_us {
+                0 => queue_us,
+                deepest => deepest - deepest / SMOOTHING + queue_us / SMOOTHING,
+            };
+        }
+        self.resume /= 2;
+        mine.cwnd.half()
+    }
+
+    fn publish(&self, member: &mut SubflowStats) {
+        member.slow_start |= self.resume == START;
+        member.reduced_at = Time::from_nanos(u64::from(self.began) << UNIT_PLACES);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{ClassicCc, Control as _, INITIAL_WINDOW, SlowStart};
+    use super::*;
+    use std::vec::Vec;
+
+    const MS: fn(u64) -> Span = Span::from_millis;
+    const BASE: Span = Span::from_millis(40);
+
+    /// Subflows of one group over one link, of which each round trip is a step: what they send beyond the
+    /// link's `product` waits.
+    struct Link {
+        product: f64,
+        room: f64,
+        now: Time,
+        round: u32,
+        flows: Vec<ClassicCc<Ledbat>>,
+    }
+
+    impl Link {
+        fn new(product: f64, room: f64, flows: usize) -> Self {
+            let flow = ClassicCc::new(Ledbat::new(), SlowStart::Standard);
+            Self { product, room, now: Time::ZERO + MS(1), round: 0, flows: std::vec![flow; flows] }
+        }
+
+        fn windows(&self) -> Vec<f64> {
+            let packets = |flow: &ClassicCc<Ledbat>| flow.state().cwnd.units() as f64 / Window::ONE as f64;
+            self.flows.iter().map(packets).collect()
+        }
+
+        /// A round trip beside `others` packets of somebody else; returns the queueing delay in ms.
+        fn step(&mut self, others: f64) -> f64 {
+            let all: f64 = self.windows().iter().sum::<f64>() + others;
+            let queue = (all - self.product).clamp(0.0, self.room);
+            let delay_ms = queue / self.product * BASE.as_millis() as f64;
+            let rtt = BASE + Span::from_micros((delay_ms * 1e3) as u64);
+            (self.now, self.round) = (self.now + rtt, self.round + 1);
+            for me in 0..self.flows.len() {
+                let members: Vec<_> = self.flows.iter().map(|flow| flow.stats(rtt)).collect();
+                let group = Group { members: &members, me };
+                let (now, round, acked) = (self.now, self.round, members[me].cwnd.floor().max(1));
+                let is_lost = all - self.product > self.room && me == self.round as usize % self.flows.len();
+                let (srtt, min_rtt) = (rtt, BASE);
+                let ack =
+                    Ack { now, acked, round, srtt, rtt, min_rtt, cwnd_limited: true, recovering: is_lost };
+                self.flows[me].on_ack(&ack, &group);
+                if is_lost {
+                    let event = CongestionEvent { now, cause: CongestionCause::Loss, srtt };
+                    self.flows[me].on_congestion(&event, &group);
+                }
+            }
+            delay_ms
+        }
+    }
+
+    #[test]
+    fn alone_it_uses_the_link_and_keeps_the_queue_near_its_target() {
+        for flows in [1, 2, 4] {
+            let mut link = Link::new(100.0, 1_000.0, flows);
+            let delays: Vec<f64> = (0..4_000).map(|_| link.step(0.0)).collect();
+            let most = delays.iter().copied().fold(0.0, f64::max);
+            assert!(most < 90.0, "{flows} flows: {most} ms");
+            let used = delays[400..].iter().filter(|delay| **delay > 0.0).count();
+            assert!(used > 2_500, "{flows} flows: {used} of 3600 round trips");
+        }
+    }
+
+    #[test]
+    fn it_yields_whoever_fills_the_queue_and_so_do_several_paths() {
+        for flows in [1, 4] {
+            let mut link = Link::new(100.0, 1_000.0, flows);
+            for _ in 0..500 {
+                link.step(0.0);
+            }
+            for _ in 0..100 {
+                link.step(300.0);
+            }
+            let windows = link.windows();
+            assert!(windows.iter().all(|w| *w < 2.5), "{windows:?}");
+        }
+    }
+
+    #[test]
+    fn losses_tell_how_long_a_short_queue_is() {
+        let mut link = Link::new(100.0, 50.0, 1);
+        for _ in 0..3_000 {
+            link.step(0.0);
+        }
+        // The queue holds 20 ms.
+        let target_us = link.flows[0].avoidance.target_us();
+        assert!((8_000..=10_500).contains(&target_us), "{target_us}");
+        // Somebody keeps it at 15 ms.
+        for _ in 0..200 {
+            link.step(138.0 - link.windows()[0]);
+        }
+        assert!(link.windows()[0] < 4.0, "{:?}", link.windows());
+    }
+
+    #[test]
+    fn slowdowns_are_common_and_rare() {
+        let mut link = Link::new(100.0, 1_000.0, 3);
+        for _ in 0..100 {
+            link.step(0.0);
+        }
+        let (mut low, mut together) = (0, 0);
+        for _ in 0..4_000 {
+            link.step(0.0);
+            let is_low = |w: &f64| *w < 2.1;
+            low += usize::from(link.windows().iter().any(is_low));
+            together += usize::from(link.windows().iter().all(is_low));
+        }
+        assert!(together > 20 && 2 * together >= low && low < 400, "{together} of {low}");
+    }
+
+    #[test]
+    fn it_begins_as_all_do_and_kept_times_come_round() {
+        assert_eq!(ClassicCc::new(Ledbat::new(), SlowStart::Standard).state().cwnd, INITIAL_WINDOW);
+        let early = Time::from_nanos(u64::from(u32::MAX) << UNIT_PLACES);
+        let late = early + MS(100);
+        assert!(is_after(kept(late), kept(early)) && !is_after(kept(early), kept(late)));
+        assert!(since(kept(late), kept(early)) > MS(95), "{}", since(kept(late), kept(early)));
+    }
+}
