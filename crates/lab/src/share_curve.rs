@@ -51,7 +51,7 @@ impl ShareCurve {
         // The end of the last window that was off: from there on it holds.
         let wrong = starts.clone().rev().find(off);
         let steps = wrong.map_or(0, |from| from + 1 + width);
-        (wrong.is_none_or(|from| from + 1 < starts.end)).then(|| steps as f64 * self.step_s)
+        wrong.is_none_or(|from| from + 1 < starts.end).then_some(steps as f64 * self.step_s)
     }
 }
 
@@ -76,7 +76,7 @@ mod tests {
         let slow = curve((0..90).map(|step| if step < 30 { 80 } else { 50 }));
         assert_eq!(slow.settled(mean("5 s")), Some(34.0));
         assert_eq!(curve((0..90).map(|_| 50)).settled(mean("5 s")), Some(0.0));
-        assert_eq!(curve((0..90).map(|step| step)).settled(mean("5 s")), None);
+        assert_eq!(curve(0..90).settled(mean("5 s")), None);
         assert_eq!(curve(0..3).settled(mean("5 s")), None);
     }
 

@@ -239,11 +239,11 @@ impl PathStats {
                 parts.iter().map(|part| of(part.samples, mean(part))).collect()
             }
         };
-        let delta = |(new, old): (&Option<(i64, u128)>, &Option<(i64, u128)>)| {
-            let (new, old) = ((*new)?, (*old)?);
+        let delta = |pair: &[Option<(i64, u128)>]| {
+            let (new, old) = (pair[0]?, pair[1]?);
             Some(DelayDelta { by_ns: new.0 - old.0, noise_ns2: new.1 + old.1 })
         };
-        means.iter().zip(means.iter().skip(1)).map(delta).collect()
+        means.windows(2).map(delta).collect()
     }
 
     /// Whether it carries nothing, and has carried nothing for [`M`] intervals.
