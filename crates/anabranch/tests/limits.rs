@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use algo::Rate;
 use anabranch::{Control, Event, Get, PathProgress, Report, Serve, Source};
@@ -32,20 +32,21 @@ fn names(source: &Source) -> (String, String) {
 fn run(get: &Get, dir: &tempfile::TempDir) -> (Duration, Report) {
     let get = get.clone().proxy("").progress_every(Duration::from_millis(20));
     let to = dir.path().join("to");
+    let clock = net::Clock::start();
     let mut first = None;
     let report = get.to_file(&to).overwrite(true).run(|event| {
         if let Event::Progress(progress) = event
             && progress.done_bytes > 0
         {
-            first.get_or_insert_with(|| (Instant::now(), progress.done_bytes));
+            first.get_or_insert_with(|| clock.now());
         }
         Control::Continue
     });
     let report = report.expect("it arrives");
-    let (since, _) = first.expect("it moved");
+    let took = clock.now().since(first.expect("it moved"));
     assert!(fs::read(&to).expect("a file") == fs::read(dir.path().join("file")).expect("a file"));
     fs::remove_file(to).expect("the file");
-    (since.elapsed(), report)
+    (Duration::from_nanos(took.as_nanos()), report)
 }
 
 /// That it took no less than what `bytes` take at `rate`; how much more is the machine's affair.
