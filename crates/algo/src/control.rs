@@ -95,7 +95,7 @@ macro_rules! algorithm_table {
                     linux = wvegas;
             }
             ledbat::Ledbat {
-                "ledbat-pp" + standard = Ledbat::new(),
+                "ledbat-pp" + ledbat = Ledbat::new(),
                     "a scavenger: yields to everything that queues, and keeps queues short; coupled by us",
                     "draft-irtf-iccrg-ledbat-plus-plus-06, RFC 6817: control/ledbat.rs";
             }

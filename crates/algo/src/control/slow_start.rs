@@ -7,6 +7,7 @@ mod hystart;
 pub use friendly::FriendlySlowStart;
 pub use hystart::Hystart;
 
+use super::ledbat::{gain, micros};
 use super::state::{SSTHRESH_MIN, State};
 use super::{Ack, CongestionCause, CongestionEvent, Group, SubflowStats, Window};
 use crate::softfloat::Real;
@@ -20,6 +21,8 @@ pub enum SlowStart {
     Hystart(Hystart),
     /// Friendly slow start of NMCC.
     Friendly(FriendlySlowStart),
+    /// That of LEDBAT++.
+    Ledbat,
 }
 
 /// A row of [`SLOW_STARTS`].
@@ -55,6 +58,12 @@ pub const SLOW_STARTS: &[SlowStartInfo] = &[
         source: "Thomas, dissertation, section 4.2.2",
         make: SlowStart::friendly,
     },
+    SlowStartInfo {
+        name: "ledbat",
+        title: "grows more slowly the shorter the round trip is, so that queues grow slowly",
+        source: "draft-irtf-iccrg-ledbat-plus-plus-06",
+        make: SlowStart::ledbat,
+    },
 ];
 
 impl SlowStart {
@@ -76,6 +85,12 @@ impl SlowStart {
         Self::Friendly(FriendlySlowStart::new())
     }
 
+    /// A fresh [`Ledbat`](Self::Ledbat).
+    #[must_use]
+    pub const fn ledbat() -> Self {
+        Self::Ledbat
+    }
+
     /// A fresh one of that [name](SlowStartInfo::name); `None` if there is none.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
@@ -86,7 +101,7 @@ impl SlowStart {
     #[inline]
     pub(super) fn on_ack(&mut self, state: &mut State, ack: &Ack, grows: bool, alone: bool) {
         match self {
-            Self::Standard => {}
+            Self::Standard | Self::Ledbat => {}
             Self::Hystart(hystart) => hystart.on_ack(state, ack),
             Self::Friendly(friendly) => friendly.on_ack(state, ack, grows, alone),
         }
@@ -99,6 +114,7 @@ impl SlowStart {
         match self {
             Self::Hystart(hystart) => state.grow(hystart.packets(state, acked)),
             Self::Friendly(friendly) if !group.is_alone() => friendly.grow(state, mine, acked, group),
+            Self::Ledbat => state.grow(acked * gain(micros(ack.min_rtt))),
             Self::Standard | Self::Friendly(_) => state.grow(acked),
         }
     }
@@ -120,7 +136,7 @@ impl SlowStart {
                 state.reduce(event.cause, reduced);
                 friendly.follow(state);
             }
-            Self::Standard | Self::Hystart(_) => {
+            Self::Standard | Self::Hystart(_) | Self::Ledbat => {
                 state.reduce(event.cause, reduced);
                 if event.cause == CongestionCause::Timeout {
                     // Even where a rule leaves less than two packets: slow start follows, if only up to two.
