@@ -91,7 +91,8 @@ class Links:
 
     def toml(self, mptcp, scratch, ours=None, beside=None):
         """`mptcp`: the two are subflows of one connection, not flows of their own. For the simulator: who controls them."""
-        text = f'title = "subflows"\nduration = "60 s"\n[link.bottleneck]\nrate = "20 Mbit/s"\nqueue = "{RTT_MS} ms"\n{self.queue}\n'
+        text = 'title = "subflows"\nduration = "60 s"\n'
+        text += f'[link.bottleneck]\nrate = "20 Mbit/s"\nqueue = "{RTT_MS} ms"\n{self.queue}\n'
         if self.tick:
             with open(os.path.join(scratch, "ticks"), "w", encoding="ascii") as ticks:
                 ticks.write(f"{self.tick}\n" * 64)
@@ -164,7 +165,8 @@ def rows():
                          across=True))
     for links, name in ((PLAIN, ""), (OUT_OF_STEP, "a jitter of 1 ms, ")):
         for pacing in (100, 150, 200):
-            table.append(Row("pacing", f"{name}paced at {pacing} %: two subflows", links, "cubic_coupled", mptcp=True, pacing=pacing))
+            table.append(Row("pacing", f"{name}paced at {pacing} %: two subflows", links, "cubic_coupled", mptcp=True,
+                             pacing=pacing))
     table.append(Row("alone", "two TCP that are alone, beside the kernel's CUBIC", PLAIN, "cubic_coupled"))
     return table
 
@@ -177,7 +179,8 @@ class Trace:
              *(f"packets_{kind}" for kind in KINDS), *(f"lost_{kind}" for kind in KINDS), *(f"acked_{most}" for most in (1, 2, 4, 8, 16, "more")),
              *(f"late_{most}" for most in ("0.1", "0.3", "0.6", "1.2", "5", "more")))
     #: Those of a reader, then those that give a subflow data.
-    FUNCTIONS = ("mptcp_cleanup_rbuf", "tcp_cleanup_rbuf", "__mptcp_subflow_push_pending", "__mptcp_push_pending", "tcp_sendmsg_locked")
+    FUNCTIONS = ("mptcp_cleanup_rbuf", "tcp_cleanup_rbuf", "__mptcp_subflow_push_pending", "__mptcp_push_pending",
+                 "tcp_sendmsg_locked")
 
     def __init__(self):
         self.libbpf = ctypes.CDLL("libbpf.so.1", use_errno=True)
@@ -274,7 +277,8 @@ def simulate(binary, row, runs):
     scratch = tempfile.mkdtemp(prefix="anabranch-subflows-")
     ours = row.cc.replace("_", "-")
     both = row.mptcp or row.across
-    text = row.links.toml(both, scratch, ours, row.beside).replace('"60 s"', f'"124 s"\ncount_from = "5 s"\nseeds = {runs}\ncontrollers = ["{ours}"]', 1)
+    longer = f'"124 s"\ncount_from = "{BEGIN_S} s"\nseeds = {runs}\ncontrollers = ["{ours}"]'
+    text = row.links.toml(both, scratch, ours, row.beside).replace('"60 s"', longer, 1)
     flows = '["a"]' if both else '["a", "b"]'
     path = os.path.join(scratch, "subflows.toml")
     with open(path, "w", encoding="utf-8") as out:

@@ -462,7 +462,7 @@ INLINE void set_cwnd(struct tcp_sock *tp, struct anb_socket *s, u32 cwnd)
 }
 
 // Behind a drop-tail queue the subflows of a connection lose more often than single flows do, which depends on the
-// time of their packets to a part of a millisecond. Paced, at the rate that TCP has for it, they take 48 instead of
+// time of their packets to a part of a millisecond. Paced, at the rate that TCP has for it, they take 47 instead of
 // 34 % beside one flow (docs/kernel.md).
 INLINE void pace(struct sock *sk, const struct anb_socket *s)
 {
