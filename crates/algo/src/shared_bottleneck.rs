@@ -100,7 +100,9 @@ impl Detector {
     pub fn reset(&mut self, path: usize) {
         let Some(stats) = self.paths.get_mut(path) else { return };
         *stats = PathStats::default();
-        self.rfc8382_groups[path] = None;
+        // Those that are left are numbered from 0 again.
+        let summaries: Vec<SummaryStats> = self.paths.iter().map(PathStats::summary).collect();
+        self.rfc8382_groups = rfc8382::group(&summaries);
         self.join_all();
     }
 
