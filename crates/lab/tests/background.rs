@@ -1,4 +1,5 @@
-//! What a get in the background leaves to others, in virtual time: `scenarios/background.toml`, one seed of it.
+//! What a get in the background leaves to others, in virtual time: `scenarios/background.toml`, one seed of
+//! it.
 
 use std::collections::BTreeMap;
 use std::path::Path;

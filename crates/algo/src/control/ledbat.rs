@@ -14,30 +14,24 @@
 //!   times as long after the one before as that took.
 //! * A loss halves. At least two packets stay.
 //!
-//! What is ours:
-//!
-//! * T = 60 ms, or half of the queueing delay at losses (smoothed), if that is less; at least 5 ms. A queue
-//!   that holds less than 60 ms would else never tell of anybody: there LEDBAT++ is a slow Reno.
-//! * 1/n. Where delay rules, w = G/(n (q/T − 1)): windows together are as large as one flow's. Several paths
-//!   would else be several scavengers.
-//! * A slowdown is the group's: who has the longest RTT begins it, the others follow, and all stay low for
-//!   two of the longest round trips. One path alone would see the queue of its siblings.
-//! * The delay is RTT, as in the draft, and its filter is the smallest of a round instead of that of the last
-//!   four: packets that are asked for together queue behind each other.
-//! * It begins with the window of all controllers, ten packets, not with two. Slow starts are not coupled.
+//! What is ours, and why: docs/congestion-control.md, "In the background". T = 60 ms, or half of the smoothed
+//! queueing delay at losses if that is less, at least 5 ms; 1/n; slowdowns of a whole group; q of one round.
+
+mod gain;
+mod siblings;
 
 use super::{
     Ack, CongestionAvoidance, CongestionCause, CongestionEvent, Group, SubflowStats, Window, WindowDelta,
 };
 use crate::softfloat::Real;
 use crate::{Span, Time};
+pub(super) use gain::{gain, micros};
+use siblings::{Siblings, UNIT_PLACES, is_after, kept, since};
 
 /// The longest queueing delay that it aims for, µs.
 const TARGET_US: u32 = 60_000;
 /// The shortest, µs: below it noise would be taken for a queue.
 const TARGET_US_MIN: u32 = 5_000;
-/// G is not smaller than one over this.
-const GAIN_DIVISOR_MAX: u32 = 16;
 /// Samples that make a round's smallest RTT before the round is over.
 const SAMPLES_MIN: u32 = 4;
 /// The weight of a new delay at a loss: 1 in 4.
@@ -50,9 +44,6 @@ const LOW_ROUND_TRIPS: u64 = 2;
 const PAUSE: u64 = 9;
 /// Binary places of a window kept in 32 bits.
 const KEPT_PLACES: u32 = 8;
-/// Nanoseconds of the units in which times are kept in 32 bits, 2²⁰: they come round after 52 days.
-const UNIT_PLACES: u32 = 20;
-
 /// LEDBAT++ of one subflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
@@ -78,58 +69,6 @@ pub struct Ledbat {
 impl Default for Ledbat {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-/// A time kept in 32 bits; never zero.
-const fn kept(time: Time) -> u32 {
-    let units = (time.as_nanos() >> UNIT_PLACES) as u32;
-    if units == 0 { 1 } else { units }
-}
-
-/// How long after `earlier` a kept time is; zero if it is not after.
-const fn since(later: u32, earlier: u32) -> Span {
-    let units = later.wrapping_sub(earlier);
-    Span::from_nanos(if units > u32::MAX / 2 { 0 } else { (units as u64) << UNIT_PLACES })
-}
-
-const fn is_after(later: u32, earlier: u32) -> bool {
-    since(later, earlier).as_nanos() > 0
-}
-
-pub(super) fn micros(span: Span) -> u32 {
-    u32::try_from(span.as_micros()).unwrap_or(u32::MAX)
-}
-
-/// What the siblings tell.
-struct Siblings {
-    /// n.
-    flows: Real,
-    /// The longest RTT.
-    longest: Span,
-    /// Whether this subflow has the longest RTT of those that have left their start.
-    leads: bool,
-    /// The newest slowdown of any of them, [kept].
-    began: u32,
-}
-
-impl Siblings {
-    fn of(mine: &SubflowStats, group: &Group<'_>) -> Self {
-        let me = Group::mine(mine);
-        let (sum, max) = group.fold(me, (Real::ZERO, Real::ZERO), |(sum, max), member| {
-            let rate = member.w * member.inv_rtt;
-            (sum + rate, max.max(rate))
-        });
-        let flows = if max.is_zero() { Real::ONE } else { (sum / max).max(Real::ONE) };
-        let began = kept(mine.reduced_at);
-        let mut siblings = Self { flows, longest: mine.srtt, leads: true, began };
-        for member in group.current(*mine).filter(|member| member.srtt > Span::ZERO) {
-            siblings.longest = siblings.longest.max(member.srtt);
-            siblings.leads &= member.slow_start || mine.srtt >= member.srtt;
-            let began = kept(member.reduced_at);
-            siblings.began = if is_after(began, siblings.began) { began } else { siblings.began };
-        }
-        siblings
     }
 }
 
@@ -159,12 +98,6 @@ impl Ledbat {
         }
     }
 
-    /// Whether the queue is longer than slow start may make it.
-    fn is_start_over(&self) -> bool {
-        let seen_us = if self.samples >= SAMPLES_MIN { self.min_us } else { self.last_us };
-        seen_us.saturating_sub(self.base_us) > self.target_us() / 4 * 3
-    }
-
     /// Begins a slowdown, which in the group began at `began`.
     fn slow_down(&mut self, began: u32, cwnd: Window) -> WindowDelta {
         (self.began, self.due) = (began, 0);
@@ -189,12 +122,6 @@ impl Ledbat {
     }
 }
 
-/// G, of the smallest RTT known.
-pub(super) fn gain(base_us: u32) -> Real {
-    let divisor = (2 * TARGET_US).div_ceil(base_us.max(1)).clamp(1, GAIN_DIVISOR_MAX);
-    Real::from_u64(u64::from(divisor)).inverse()
-}
-
 impl CongestionAvoidance for Ledbat {
     const APPLIES_ALONE: bool = true;
     const YIELDS: bool = true;
@@ -213,8 +140,10 @@ impl CongestionAvoidance for Ledbat {
     }
 
     fn exit_slow_start(&mut self, mine: &SubflowStats, _ack: &Ack) -> Option<Window> {
+        let seen_us = if self.samples >= SAMPLES_MIN { self.min_us } else { self.last_us };
+        let is_over = seen_us.saturating_sub(self.base_us) > self.target_us() / 4 * 3;
         // After a timeout there is nothing to leave before a window has come back.
-        (self.is_start_over() && mine.cwnd > LOW).then_some(mine.cwnd)
+        (is_over && mine.cwnd > LOW).then_some(mine.cwnd)
     }
 
     fn window_delta(&mut self, mine: &SubflowStats, ack: &Ack, group: &Group<'_>) -> WindowDelta {

@@ -18,15 +18,15 @@ use crate::wire::{Cookie, DATA_HEADER, Range, RangeKind};
 pub const RETRY_MAX: Span = Span::from_secs(2);
 /// Packets one request asks for at most.
 pub(super) const REQUEST_PACKETS_MAX: u32 = 64;
-/// Packets that a path waits for room for before it asks for them. At least as many as TCP sends at once, whose
-/// receivers acknowledge every second packet (RFC 5681 section 4.2): behind a full queue that drops what
-/// comes, the flow with the smaller bursts takes more.
+/// Packets that a path waits for room for before it asks for them. At least as many as TCP sends at once,
+/// whose receivers acknowledge every second packet (RFC 5681 section 4.2): behind a full queue that drops
+/// what comes, the flow with the smaller bursts takes more.
 const QUANTUM_MIN: u64 = 2;
 /// And at most.
 const QUANTUM_MAX: u64 = 48;
 /// How long a burst of one request may take on the way: what Linux lets TCP send at once
-/// (`tcp_tso_autosize`). With an eighth of a window, at 100 ms of round trip, mmTP had a fifth of what one TCP
-/// had beside it.
+/// (`tcp_tso_autosize`). With an eighth of a window, at 100 ms of round trip, mmTP had a fifth of what one
+/// TCP had beside it.
 const BURST_TIME: Span = Span::from_millis(1);
 /// Timeouts in a row after which packets are tried smaller (RFC 8899 §4.3).
 const BLACK_HOLE_TIMEOUTS: u32 = 2;

@@ -233,7 +233,7 @@ mod tests {
             (
                 "versus = \"slow\"",
                 "versus = \"slow\"\nstatistic = \"variance\"",
-                "measure.2.statistic: a diff",
+                "measure.1.statistic: a diff",
             ),
             ("kind = \"share\"", "kind = \"share\"\nstatistic = \"pooled\"", "only `converged` is known"),
             (

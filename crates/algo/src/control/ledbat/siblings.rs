@@ -1,0 +1,57 @@
+//! What the subflows of a group tell each other for LEDBAT++: how many flows they are worth, and when the
+//! group slowed down.
+
+use super::super::{Group, SubflowStats};
+use crate::softfloat::Real;
+use crate::{Span, Time};
+
+/// Nanoseconds of the units in which times are kept in 32 bits, 2²⁰: they come round after 52 days.
+pub(super) const UNIT_PLACES: u32 = 20;
+
+/// A time kept in 32 bits; never zero.
+pub(super) const fn kept(time: Time) -> u32 {
+    let units = (time.as_nanos() >> UNIT_PLACES) as u32;
+    if units == 0 { 1 } else { units }
+}
+
+/// How long after `earlier` a kept time is; zero if it is not after.
+pub(super) const fn since(later: u32, earlier: u32) -> Span {
+    let units = later.wrapping_sub(earlier);
+    Span::from_nanos(if units > u32::MAX / 2 { 0 } else { (units as u64) << UNIT_PLACES })
+}
+
+pub(super) const fn is_after(later: u32, earlier: u32) -> bool {
+    since(later, earlier).as_nanos() > 0
+}
+
+/// What the siblings tell.
+pub(super) struct Siblings {
+    /// n.
+    pub(super) flows: Real,
+    /// The longest RTT.
+    pub(super) longest: Span,
+    /// Whether this subflow has the longest RTT of those that have left their start.
+    pub(super) leads: bool,
+    /// The newest slowdown of any of them, [kept].
+    pub(super) began: u32,
+}
+
+impl Siblings {
+    pub(super) fn of(mine: &SubflowStats, group: &Group<'_>) -> Self {
+        let me = Group::mine(mine);
+        let (sum, max) = group.fold(me, (Real::ZERO, Real::ZERO), |(sum, max), member| {
+            let rate = member.w * member.inv_rtt;
+            (sum + rate, max.max(rate))
+        });
+        let flows = if max.is_zero() { Real::ONE } else { (sum / max).max(Real::ONE) };
+        let began = kept(mine.reduced_at);
+        let mut siblings = Self { flows, longest: mine.srtt, leads: true, began };
+        for member in group.current(*mine).filter(|member| member.srtt > Span::ZERO) {
+            siblings.longest = siblings.longest.max(member.srtt);
+            siblings.leads &= member.slow_start || mine.srtt >= member.srtt;
+            let began = kept(member.reduced_at);
+            siblings.began = if is_after(began, siblings.began) { began } else { siblings.began };
+        }
+        siblings
+    }
+}
