@@ -25,11 +25,10 @@ use super::{
 };
 use crate::softfloat::Real;
 use crate::{Span, Time};
+use gain::TARGET_US;
 pub(super) use gain::{gain, micros};
 use siblings::{Siblings, UNIT_PLACES, is_after, kept, since};
 
-/// The longest queueing delay that it aims for, µs.
-const TARGET_US: u32 = 60_000;
 /// The shortest, µs: below it noise would be taken for a queue.
 const TARGET_US_MIN: u32 = 5_000;
 /// Samples that make a round's smallest RTT before the round is over.

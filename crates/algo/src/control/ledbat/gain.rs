@@ -1,9 +1,11 @@
-//! The gain of LEDBAT++: how much of Reno's growth it takes (draft-irtf-iccrg-ledbat-plus-plus-06, 4.1).
+//! The gain of LEDBAT++: how much of Reno's growth it takes (draft-irtf-iccrg-ledbat-plus-plus-06,
+//! section 4.1).
 
-use super::TARGET_US;
 use crate::Span;
 use crate::softfloat::Real;
 
+/// The longest queueing delay that it aims for, µs.
+pub(super) const TARGET_US: u32 = 60_000;
 /// G is not smaller than one over this.
 const GAIN_DIVISOR_MAX: u32 = 16;
 

@@ -1,5 +1,5 @@
 //! What the subflows of a group tell each other for LEDBAT++: how many flows they are worth, and when the
-//! group slowed down.
+//! group slowed down (draft-irtf-iccrg-ledbat-plus-plus-06, section 4.4, made the group's).
 
 use super::super::{Group, SubflowStats};
 use crate::softfloat::Real;
