@@ -18,16 +18,6 @@ use crate::wire::{Cookie, DATA_HEADER, Range, RangeKind};
 pub const RETRY_MAX: Span = Span::from_secs(2);
 /// Packets one request asks for at most.
 pub(super) const REQUEST_PACKETS_MAX: u32 = 64;
-/// Packets that a path waits for room for before it asks for them. At least as many as TCP sends at once,
-/// whose receivers acknowledge every second packet (RFC 5681 section 4.2): behind a full queue that drops
-/// what comes, the flow with the smaller bursts takes more.
-const QUANTUM_MIN: u64 = 2;
-/// And at most.
-const QUANTUM_MAX: u64 = 48;
-/// How long a burst of one request may take on the way: what Linux lets TCP send at once
-/// (`tcp_tso_autosize`). With an eighth of a window, at 100 ms of round trip, mmTP had a fifth of what one
-/// TCP had beside it.
-const BURST_TIME: Span = Span::from_millis(1);
 /// Timeouts in a row after which packets are tried smaller (RFC 8899 §4.3).
 const BLACK_HOLE_TIMEOUTS: u32 = 2;
 
@@ -279,17 +269,9 @@ impl Path {
         u32::try_from(buffer as u64 + 2 * path).unwrap_or(u32::MAX).max(RECEIVE_LIMIT_MIN)
     }
 
-    /// How much room makes a request worth sending: with less, the path waits for more, so that both ends
-    /// work in batches. A batch leaves the source back to back: it is what the path brings within
-    /// [`BURST_TIME`] at most, but [`QUANTUM_MIN`] if the window allows.
+    /// How much room makes a request worth sending: see [`PacingRate::quantum`].
     pub(super) fn quantum(&self) -> u32 {
-        let cwnd = u64::from(self.cwnd());
-        let burst = if self.rtt().has_sample() {
-            cwnd * BURST_TIME.as_nanos() / self.rtt().srtt().as_nanos()
-        } else {
-            0
-        };
-        burst.min(cwnd / 8).clamp(QUANTUM_MIN.min(cwnd / 4).max(1), QUANTUM_MAX) as u32
+        self.pacing_rate().quantum()
     }
 
     /// UDP payload bytes of `count` packets, as their request is charged to the limits.
