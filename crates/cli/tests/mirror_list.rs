@@ -178,7 +178,9 @@ fn show_tells_people() {
 
 #[test]
 fn wrong_usage_is_status_2_and_what_cannot_be_written_6() {
-    let dir = tempfile::tempdir().expect("a directory");
+    // Its parent is read too: nobody else writes there.
+    let parent = tempfile::tempdir().expect("a directory");
+    let dir = tempfile::tempdir_in(parent.path()).expect("a directory");
     fs::write(dir.path().join("x"), b"content").expect("a file");
     fs::write(dir.path().join("new\nline"), b"content").expect("a file");
     for args in [
