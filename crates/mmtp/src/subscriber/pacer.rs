@@ -42,8 +42,8 @@ pub(super) struct PacingRate {
 impl PacingRate {
     /// How much room makes a request worth sending: with less, the path waits for more, so that both ends
     /// work in batches. A batch leaves the source back to back: it is what the path brings within
-    /// [`BURST_TIME`] at most, but [`QUANTUM_MIN`] if the window allows. With an eighth of a window, at 100 ms
-    /// of round trip, mmTP had a fifth of what one TCP had beside it.
+    /// [`BURST_TIME`] at most, but [`QUANTUM_MIN`] if the window allows. With an eighth of a window, at a
+    /// round trip of 100 ms, mmTP had a fifth of what one TCP had beside it.
     pub(super) fn quantum(self) -> u32 {
         let cwnd = u64::from(self.cwnd);
         let burst = (cwnd * BURST_TIME.as_nanos()).checked_div(self.srtt.as_nanos()).unwrap_or(0);
