@@ -8,11 +8,16 @@ use std::io::Write as _;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
 
+use anabranch_http::client::METADATA_BYTES;
 use common::anabranch;
 use common::fetch::{Ground, leaf_list, names, run, skipped};
 use common::nginx::Nginx;
-use common::site::{Reply, Site};
+use common::site::{PATH, Reply, Site, honest};
 use mmtp::ContentId;
 use mmtp::uri::Uri;
 use sha2::{Digest as _, Sha256};
@@ -45,6 +50,47 @@ fn beside(ground: &Ground, name: &str) -> String {
 
 fn hex(content: &[u8]) -> String {
     data_encoding::HEXLOWER.encode(&Sha256::digest(content))
+}
+
+#[test]
+fn all_that_may_lie_beside_a_file_is_asked_for_with_its_metadata() {
+    let ground = Ground::new(3_000_000);
+    let content = ground.content.clone();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let site = Site::answering(move |request| {
+        if request.path != PATH {
+            asked.fetch_add(1, Ordering::SeqCst);
+            return Reply::new(404, b"");
+        }
+        // Whoever asks for one after the other is not answered.
+        let patience = (0..5_000).find(|_| {
+            thread::sleep(Duration::from_millis(1));
+            asked.load(Ordering::SeqCst) == 3
+        });
+        if patience.is_some() { honest(request, &content, "\"v\"") } else { Reply::new(500, b"") }
+    });
+    run(ground.get_named(&[site.url()], &["--json"])).expect(0);
+    ground.assert_arrived();
+    // One request tells all, and the ranges come over its connection.
+    let seen = site.seen();
+    let file: Vec<_> = seen.iter().filter(|request| request.path == PATH).collect();
+    assert!(file.len() >= 2 && file.iter().all(|request| request.from == file[0].from), "{file:?}");
+}
+
+#[test]
+fn a_leaf_list_that_is_too_long_to_be_taken_at_once_is_asked_for_when_the_length_is_known() {
+    for (length, times) in [(3_000_000, 1), (3_000_000_000_u64, 2)] {
+        let site = Site::answering(move |request| match request.path.as_str() {
+            PATH if !request.is_for_bytes() => Reply::new(206, &[0; METADATA_BYTES as usize])
+                .with("content-range", format!("bytes 0-{}/{length}", METADATA_BYTES - 1)),
+            "/f.bin.b3leaves" => Reply::new(200, b"anb3leaf").with("content-length", "5860000"),
+            _ => Reply::new(404, b""),
+        });
+        let ground = Ground::new(1);
+        run(ground.get_named(&[site.url()], &["--json"])).expect(3);
+        let lists = site.seen().iter().filter(|request| request.path.ends_with(".b3leaves")).count();
+        assert_eq!(lists, times, "{:?}", site.seen());
+    }
 }
 
 #[test]
@@ -147,7 +193,7 @@ fn urls_alone_are_called_unverified_and_known_the_next_time() {
     // Another file of the same length has another validator.
     let mut other = ground.content.clone();
     other.reverse();
-    let later = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    let later = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     for server in 0..3 {
         nginx.put(server, "f.bin", &other);
         let file = fs::File::options().write(true).open(nginx.root(server).join("f.bin")).expect("the file");

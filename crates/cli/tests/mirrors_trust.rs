@@ -55,7 +55,7 @@ fn secrets_go_to_nobody_that_a_server_names() {
     assert_eq!(fs::read(dir.path().join("f")).expect("it"), content);
     assert!(named.seen().iter().all(is_secret), "{:?}", named.seen());
     let asked = stranger.seen().clone();
-    assert!(asked.iter().any(|request| request.is_get() && request.path == PATH), "{said}");
+    assert!(asked.iter().any(|request| request.is_for_bytes() && request.path == PATH), "{said}");
     assert!(!asked.iter().any(is_secret), "{asked:?}");
     assert!(asked.iter().all(|request| request.field("x-other") == Some("o")));
     // It is a mirror like others once the user names it.
@@ -278,7 +278,8 @@ fn force_fetches_again_what_was_never_verified() {
     let there = content.clone();
     let site = Site::answering(move |request| file(request, &there, "\"n\""));
     let dir = tempfile::tempdir().expect("a directory");
-    let ranges = || site.seen().iter().filter(|request| request.range().is_some()).count();
+    let ranges =
+        || site.seen().iter().filter(|request| request.is_for_bytes() && request.path == PATH).count();
     assert_eq!(get(dir.path(), &[&site.url()]).0, Some(0));
     let before = ranges();
     let (code, said) = get(dir.path(), &[&site.url()]);
@@ -293,8 +294,8 @@ fn who_is_right_is_not_blamed_for_another() {
     let (right, wrong) = (noise(LENGTH), noise(LENGTH + 1)[1..].to_vec());
     let gone = Arc::new(AtomicBool::new(false));
     let (is_gone, there) = (Arc::clone(&gone), right.clone());
-    let a = Site::answering(move |request| match request.range() {
-        Some(_) if is_gone.load(Ordering::SeqCst) => Reply::new(404, b""),
+    let a = Site::answering(move |request| match request.is_for_bytes() {
+        true if is_gone.load(Ordering::SeqCst) => Reply::new(404, b""),
         _ => file(request, &there, "\"a\""),
     });
     let b = Site::answering(move |request| file(request, &wrong, "\"b\""));

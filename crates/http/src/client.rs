@@ -42,7 +42,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use self::api::FETCHES_MAX;
 pub use self::api::{
-    Event, FetchId, FetchRequest, Head, Options, PIPELINE_MAX, RequestKind, RouteId, StartError,
+    Event, FetchId, FetchRequest, Head, METADATA_BYTES, Options, PIPELINE_MAX, RequestKind, RouteId,
+    StartError,
 };
 use self::connect::WindowClamp;
 pub use self::error::{CredentialStatus, FetchError};
@@ -156,10 +157,10 @@ impl Drop for Client {
 
 /// Parses all that came over one HTTP/1.1 connection (RFC 9112 sections 2 to 6): `pieces` are the results of
 /// consecutive reads until the connection ended. Returns status and body of each answer, and whether the last
-/// is complete. `is_head`: they answer HEAD. This entry is for tests and fuzzing of the parser.
+/// is complete. This entry is for tests and fuzzing of the parser.
 #[must_use]
-pub fn parse_responses(pieces: &[&[u8]], is_head: bool) -> (Vec<(u16, Vec<u8>)>, bool) {
-    h1::parse_responses(pieces, is_head)
+pub fn parse_responses(pieces: &[&[u8]]) -> (Vec<(u16, Vec<u8>)>, bool) {
+    h1::parse_responses(pieces)
 }
 
 /// A route, as the thread's main task sees it.

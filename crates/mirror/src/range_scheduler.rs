@@ -11,11 +11,11 @@
 //! 2. **Prefetch** (`range_scheduler/sizing.rs`, `range_scheduler/cancel.rs`): a connection is asked for its
 //!    next range two round trips and [`PREFETCH_MARGIN`] before the end of the answer before it. Otherwise
 //!    the link would be idle for a round trip, and then the server would send its whole window in one burst.
-//!    A connection has at most one such range, and only while it is answering another one: by then it is
-//!    known that the server has ranges, and the file. Its turn comes when the answer before it is done. The
-//!    time from there to its head tells whether the server handles early requests. It ends with the request
-//!    before it: cancelling it alone would cost the TCP connection, and when that breaks or stalls, the
-//!    blocks of both go back to the pool.
+//!    A connection has such ranges only while it is answering another one: by then it is known that the
+//!    server has ranges, and the file. Mostly one; more where they are short. Its turn comes when the answer
+//!    before it is done. The time from there to its head tells whether the server handles early requests. It
+//!    ends with the request before it: cancelling it alone would cost the TCP connection, and when that
+//!    breaks or stalls, the blocks of all go back to the pool.
 //! 3. **The end** (`range_scheduler/endgame.rs`): a connection without work takes over the tail of the range
 //!    that would finish last, so that both finish together. When that no longer pays, it requests a second
 //!    copy of what would arrive later from its owner. Prefetched ranges are taken over first.
@@ -79,7 +79,7 @@ pub struct RangeScheduler {
     events: VecDeque<Event>,
     deadline: Time,
     dirty: bool,
-    /// Some connection had no request, or no prefetched one, at the last check.
+    /// Some connection had no request, or too little prefetched, at the last check.
     has_spare_capacity: bool,
     members: Vec<SubflowStats>,
 }
@@ -286,7 +286,6 @@ impl RangeScheduler {
     /// Asks for these blocks: at once, or behind what the connection is asked for now.
     fn ask(&mut self, now: Time, p: ConnectionId, blocks: Range<u64>, role: FetchRole) {
         debug_assert!(!blocks.is_empty() && blocks.end <= self.blocks(), "no such blocks: {blocks:?}");
-        debug_assert!(self.connections[p].prefetch.is_none(), "one request, and one ahead");
         let id = fetch_id(self.asked, p);
         self.asked += 1;
         let (first, end) = (blocks.start * BLOCK, (blocks.end * BLOCK).min(self.length));
@@ -307,8 +306,10 @@ impl RangeScheduler {
             new_bytes: 0,
             partial: Vec::new(),
         };
-        let turn = if connection.fetch.is_none() { &mut connection.fetch } else { &mut connection.prefetch };
-        *turn = Some(fetch);
+        match &mut connection.fetch {
+            Some(_) => connection.prefetch.push_back(fetch),
+            none => *none = Some(fetch),
+        }
         if connection.state == State::Stalled {
             // The silence of a new request is measured anew.
             connection.state = State::Opening;

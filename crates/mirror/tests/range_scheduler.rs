@@ -98,6 +98,20 @@ fn asked_ahead_links_are_never_idle() {
     }
 }
 
+/// A block that is asked for to be compared is too short to cover the time that the next request takes.
+#[test]
+fn what_is_compared_leaves_no_link_idle() {
+    let content = content(60 << 20);
+    for rtt in [20, 120, 200] {
+        let links = [0, 1].map(|mirror| Link::new(mirror, mbit(30), rtt));
+        let outcome = fetch(&content, Check::Nothing, &links, 1);
+        let took = outcome.complete.expect("complete").as_nanos() - 2 * rtt * 1_000_000;
+        let permille = content.len() as u64 * 1_000_000_000 / (2 * mbit(30)) * 1_000 / took;
+        println!("compared, {rtt} ms: {permille}");
+        assert!(outcome.file == content && permille >= 993, "{rtt} ms: {permille} permille");
+    }
+}
+
 /// A connection is idle between two answers, whenever it is asked: then it is asked for more.
 #[test]
 fn a_server_that_answers_one_after_the_other_has_longer_ranges() {

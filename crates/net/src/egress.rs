@@ -91,6 +91,20 @@ impl Egress {
         self.address
     }
 
+    /// Whether a socket that is bound to nothing sends as was promised, if the kernel gave it the address
+    /// `own` towards `peer`: from the address that was named and, by the routing tables, out of the
+    /// interface that was named. It does not prevent that packets arrive by another.
+    #[must_use]
+    pub fn is_kept_by(&self, own: IpAddr, peer: IpAddr) -> bool {
+        let leads = |device: &String| {
+            let route = lookup(peer, Some(own), None).ok().filter(|route| !route.local);
+            let index = route.and_then(|route| route.device);
+            let all = interfaces().unwrap_or_default();
+            all.iter().any(|interface| interface.name == *device && index == Some(interface.index))
+        };
+        self.address.is_none_or(|address| address == own) && self.device.as_ref().is_none_or(leads)
+    }
+
     /// A UDP socket that keeps the promise, connected to `peer`.
     pub(crate) fn udp_socket(&self, peer: SocketAddr) -> io::Result<Socket> {
         let (socket, peer) = self.bound_socket(peer, Type::DGRAM, Protocol::UDP)?;

@@ -117,6 +117,17 @@ fn each_provider_is_a_way_and_packets_keep_to_it() {
         ] {
             near.enter();
             let egresses = usable_egresses(ip(peer)).unwrap();
+            // A socket that is bound to nothing leaves by the first.
+            let (own, peer_ip) = (ip(networks[0]), ip(peer));
+            assert_eq!(
+                egresses.iter().map(|via| via.is_kept_by(own, peer_ip)).collect::<Vec<_>>(),
+                [true, false]
+            );
+            for (via, is_kept) in [("a1", true), ("a2", false), (networks[0], true), (networks[1], false)] {
+                assert_eq!(Egress::parse(via).unwrap().is_kept_by(own, peer_ip), is_kept, "{via}");
+            }
+            // From the other's address too, for no rule says that it leaves by the other.
+            assert!(!egresses[1].is_kept_by(ip(networks[1]), peer_ip));
             let shown: Vec<_> = egresses.iter().map(Egress::to_string).collect();
             assert_eq!(shown, [format!("{}%a1", networks[0]), format!("{}%a2", networks[1])]);
 

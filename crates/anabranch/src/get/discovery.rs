@@ -41,6 +41,9 @@ use crate::{Error, Result};
 
 /// Mirrors of one transfer.
 pub(super) const MIRRORS_MAX: usize = 64;
+/// The most bytes of a leaf list that are asked for before the file's length, which bounds it, is known: that
+/// of a file of a GiB.
+const EARLY_LEAVES_MAX: usize = 2 << 20;
 /// A `b3sum` line is no longer.
 const LINE_MAX: usize = 16 * 1024;
 /// How long an answer about what may lie beside the file is waited for; a leaf list that has begun to come
@@ -123,9 +126,11 @@ struct Discovery<'a> {
     lists: VecDeque<(Url, bool)>,
     /// With the server that offered it, if the user did not name it.
     metalink: Option<(metalink::File, Option<String>)>,
-    /// Leaf lists to ask for as soon as it is known how long they may be, and whether they lie beside the
-    /// file.
+    /// Leaf lists to ask for, and whether they lie beside the file.
     lists_of_leaves: Vec<(Url, bool)>,
+    /// Those that are perhaps longer than [`EARLY_LEAVES_MAX`]: they are asked for when the file's length is
+    /// known.
+    long_leaves: Vec<(Url, bool)>,
     /// With the server that offers it, if it was not in a file.
     leaves: Option<(LeafList, Option<String>)>,
     /// The root that stands in a `b3sum` line beside the file, and the server that offers it.
@@ -185,6 +190,7 @@ pub(super) fn discover(
         lists: asked.lists.into_iter().map(|url| (url, false)).collect(),
         metalink: None,
         lists_of_leaves: Vec::new(),
+        long_leaves: Vec::new(),
         leaves: None,
         line: None,
         next: 0,
@@ -402,6 +408,12 @@ impl Discovery<'_> {
             ProbeKind::List if self.urls.is_empty() => {
                 let why = describe(&error, self.is_named(&probe.url));
                 return Err(code(&error).error(format!("{}: {why}", probe.url)));
+            }
+            ProbeKind::Leaves
+                if matches!(error, FetchError::Refused(_))
+                    && probe.what == (RequestKind::Document { max: EARLY_LEAVES_MAX }) =>
+            {
+                self.long_leaves.push((probe.url, probe.beside));
             }
             // What may lie beside a file mostly does not.
             ProbeKind::List | ProbeKind::Leaves | ProbeKind::Line => {}

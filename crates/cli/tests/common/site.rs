@@ -8,19 +8,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use anabranch_http::client::METADATA_BYTES;
+
 /// The path of the one file.
 pub(crate) const PATH: &str = "/f.bin";
 
 /// A request.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
-    /// `GET`, `HEAD`.
-    pub(crate) method: String,
     /// Its path.
     pub(crate) path: String,
     /// Header fields, with small letters.
     pub(crate) fields: Vec<(String, String)>,
-    /// How many GETs of the file there were before.
+    /// How many requests for bytes of the file there were before.
     pub(crate) number: usize,
     /// Who asks.
     pub(crate) from: SocketAddr,
@@ -38,9 +38,9 @@ impl Request {
         Some(first.parse().ok()?..last.parse::<usize>().ok()? + 1)
     }
 
-    /// Whether it is a GET of a part.
-    pub(crate) fn is_get(&self) -> bool {
-        self.method == "GET"
+    /// Whether it is for bytes, not for the metadata alone.
+    pub(crate) fn is_for_bytes(&self) -> bool {
+        self.range() != Some(0..METADATA_BYTES as usize)
     }
 }
 
@@ -121,8 +121,11 @@ impl Reply {
 pub(crate) fn honest(request: &Request, content: &[u8], etag: &str) -> Reply {
     let fresh = request.field("if-range").is_none_or(|wanted| wanted == etag);
     let reply = match request.range().filter(|_| fresh) {
-        Some(range) if range.end <= content.len() => Reply::new(206, &content[range.clone()])
-            .with("content-range", format!("bytes {}-{}/{}", range.start, range.end - 1, content.len())),
+        Some(range) if range.start < content.len() => {
+            let (start, end) = (range.start, range.end.min(content.len()));
+            Reply::new(206, &content[start..end])
+                .with("content-range", format!("bytes {start}-{}/{}", end - 1, content.len()))
+        }
         _ => Reply::new(200, content),
     };
     reply.with("accept-ranges", "bytes").with("content-type", "application/octet-stream").with("etag", etag)
@@ -232,7 +235,7 @@ impl Shared {
         while let Some(request) = self.read(&mut reader) {
             self.seen.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
             let reply = (self.answer)(&request);
-            if self.stop.load(Ordering::Relaxed) || !self.send(&stream, &request, &reply) {
+            if self.stop.load(Ordering::Relaxed) || !self.send(&stream, &reply) {
                 return;
             }
         }
@@ -244,7 +247,7 @@ impl Shared {
             Ok(1..) => line.split(' '),
             _ => return None,
         };
-        let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
+        let (_, path) = (words.next()?, words.next()?.to_owned());
         let mut fields = Vec::new();
         loop {
             let mut line = String::new();
@@ -252,16 +255,15 @@ impl Shared {
             let Some((name, value)) = line.split_once(':') else { break };
             fields.push((name.to_ascii_lowercase(), value.trim().to_owned()));
         }
-        let mut request =
-            Request { method, path, fields, number: 0, from: reader.get_ref().peer_addr().ok()? };
-        if request.is_get() && request.path == PATH {
+        let mut request = Request { path, fields, number: 0, from: reader.get_ref().peer_addr().ok()? };
+        if request.is_for_bytes() && request.path == PATH {
             request.number = self.gets.fetch_add(1, Ordering::Relaxed);
         }
         Some(request)
     }
 
     /// Whether the connection goes on.
-    fn send(&self, mut stream: &TcpStream, request: &Request, reply: &Reply) -> bool {
+    fn send(&self, mut stream: &TcpStream, reply: &Reply) -> bool {
         if reply.then == Then::Mute {
             return self.idle();
         }
@@ -277,22 +279,20 @@ impl Shared {
         if stream.write_all(head.as_bytes()).is_err() {
             return false;
         }
-        if request.method != "HEAD" {
-            for piece in reply.body.chunks(16 << 10) {
-                if reply.rate < u64::MAX {
-                    let pause = Duration::from_secs_f64(piece.len() as f64 / reply.rate as f64);
-                    thread::sleep(pause);
-                }
-                if self.stop.load(Ordering::Relaxed) || stream.write_all(piece).is_err() {
-                    return false;
-                }
-                self.body_bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
+        for piece in reply.body.chunks(16 << 10) {
+            if reply.rate < u64::MAX {
+                let pause = Duration::from_secs_f64(piece.len() as f64 / reply.rate as f64);
+                thread::sleep(pause);
             }
-            if reply.then == Then::Stall {
-                return self.idle();
+            if self.stop.load(Ordering::Relaxed) || stream.write_all(piece).is_err() {
+                return false;
             }
+            self.body_bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
         }
-        reply.then == Then::Keep || request.method == "HEAD"
+        if reply.then == Then::Stall {
+            return self.idle();
+        }
+        reply.then == Then::Keep
     }
 
     /// Does nothing for as long as there is anybody.

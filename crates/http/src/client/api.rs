@@ -17,6 +17,10 @@ pub(super) const FETCHES_MAX: usize = 4096;
 /// of the route wait.
 pub const PIPELINE_MAX: usize = 64;
 
+/// Bytes that [`RequestKind::Metadata`] asks for: with the fields of the answer they fill the initial window
+/// of a TCP sender, ten segments (RFC 6928), so that they take no round trip of their own and it doubles.
+pub const METADATA_BYTES: u64 = 13 << 10;
+
 /// Names one fetch. The caller chooses it and does not use it again.
 pub type FetchId = u64;
 /// Names a route: a mirror seen from one local address.
@@ -110,8 +114,12 @@ pub struct FetchRequest {
 /// What of a file is fetched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestKind {
-    /// Only its metadata: a HEAD request, or a GET of the first byte where HEAD is refused (403, 405, 501)
-    /// or says too little. No [`Event::Body`] follows.
+    /// Only its metadata. No [`Event::Body`] follows.
+    ///
+    /// It is a GET of the first [`METADATA_BYTES`], which are dropped, and not a HEAD: what the server sends
+    /// opens the window of its TCP, so that the ranges behind it come as fast as if they had been asked for
+    /// at once. It shows whether the server has ranges instead of what it says of itself, and a URL that is
+    /// signed for GET takes it.
     Metadata,
     /// Some of its bytes, and only if the file is `length` bytes long.
     Range {
@@ -216,8 +224,7 @@ pub struct Head {
     /// The server has no ranges: it answers a range from 0 with the whole file, `length` bytes instead of
     /// `end`.
     pub whole: bool,
-    /// The number of this answer on its connection, from 1; 0 for [`RequestKind::Metadata`], which may take
-    /// several answers.
+    /// The number of this answer on its connection, from 1.
     pub nth: u64,
     /// The server has announced that it closes the connection after this answer. It answers no request that
     /// was sent behind this one.

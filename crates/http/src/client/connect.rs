@@ -106,8 +106,8 @@ pub(super) struct Connection {
     accepts_pipelining: bool,
     /// The socket, to ask the kernel about it.
     fd: Arc<OwnedFd>,
-    /// Its own address.
-    own: Option<IpAddr>,
+    /// Its own address and that of its peer, if it was opened without a named local end.
+    unbound: Option<(IpAddr, IpAddr)>,
     sampled: Option<Instant>,
     /// Segments that had arrived by `sampled`.
     segments: u32,
@@ -173,7 +173,10 @@ impl Connection {
         doubt.clear();
         // Small requests must not wait for each other; where it fails they do.
         let _ = stream.set_nodelay(true);
-        let own = stream.local_addr().ok().map(|address| address.ip());
+        let ends = stream.local_addr().ok().zip(stream.peer_addr().ok());
+        let unbound = ends
+            .filter(|_| *via == Egress::any())
+            .map(|(own, peer)| (own.ip().to_canonical(), peer.ip().to_canonical()));
         let fd = stream.as_fd().try_clone_to_owned();
         let fd = Arc::new(fd.map_err(|e| FetchError::Unreachable(format!("no descriptor is left: {e}")))?);
         let limits = settings.limits.of(via);
@@ -202,7 +205,7 @@ impl Connection {
             pipelined_answers: 0,
             accepts_pipelining: false,
             fd,
-            own,
+            unbound,
             sampled: None,
             segments: 0,
             rcvlowat: ReceiveLowWatermark::new(),
@@ -210,10 +213,10 @@ impl Connection {
         })
     }
 
-    /// Whether it keeps the promise of `via`, though it was opened for another: it has that address. That it
-    /// leaves by a device cannot be seen.
+    /// Whether what it sends leaves by `via`, though it was opened where no local end was named, as discovery
+    /// does.
     pub(super) fn leaves_by(&self, via: &Egress) -> bool {
-        via.device().is_none() && via.address().is_some() && via.address() == self.own
+        self.unbound.is_some_and(|(own, peer)| via.is_kept_by(own, peer))
     }
 
     /// Whether it speaks HTTP/2.

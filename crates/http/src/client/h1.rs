@@ -8,7 +8,6 @@
 
 mod parser;
 
-use std::collections::VecDeque;
 use std::future::Future as _;
 use std::io;
 use std::pin::{Pin, pin};
@@ -16,7 +15,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use hyper::http::header::HOST;
-use hyper::http::{Method, Request, response};
+use hyper::http::{Request, response};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 
 pub(super) use self::parser::parse_responses;
@@ -49,8 +48,8 @@ pub(super) struct H1 {
     read_closed: bool,
     /// An error that followed bytes in the same read. The next read returns it.
     read_error: Option<io::Error>,
-    /// Whether each request whose answer has not begun is a HEAD, oldest first.
-    pending: VecDeque<bool>,
+    /// Requests whose answer has not begun.
+    unanswered: usize,
     parser: Parser,
 }
 
@@ -66,14 +65,14 @@ impl H1 {
             input: BytesMut::new(),
             read_closed: false,
             read_error: None,
-            pending: VecDeque::new(),
+            unanswered: 0,
             parser: Parser::default(),
         }
     }
 
     /// Requests whose answer has not begun.
     pub(super) fn unanswered(&self) -> usize {
-        self.pending.len()
+        self.unanswered
     }
 
     /// Whether the newest answer leaves the connection open for the next.
@@ -93,7 +92,7 @@ impl H1 {
 
     /// Queues a request behind the others.
     pub(super) fn send_request(&mut self, request: &Request<()>) {
-        self.pending.push_back(request.method() == Method::HEAD);
+        self.unanswered += 1;
         let out = &mut self.out;
         out.put_slice(request.method().as_str().as_bytes());
         out.put_slice(format!(" {} HTTP/1.1\r\n", request.uri()).as_bytes());
@@ -120,13 +119,13 @@ impl H1 {
 
     /// The head of the oldest answer. The body before it must have ended.
     pub(super) fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<response::Parts, String>> {
-        let Some(&is_head) = self.pending.front() else {
+        if self.unanswered == 0 {
             return Poll::Ready(Err("nothing was asked".to_owned()));
-        };
+        }
         self.poll_send(cx);
         loop {
-            if let Some(parts) = self.parser.head(&mut self.input, is_head)? {
-                self.pending.pop_front();
+            if let Some(parts) = self.parser.head(&mut self.input)? {
+                self.unanswered -= 1;
                 return Poll::Ready(Ok(parts));
             }
             if self.read_closed {

@@ -6,7 +6,7 @@ use hyper::http::header::{
 use hyper::http::{Method, Request, Uri};
 use url::Url;
 
-use super::api::RequestKind;
+use super::api::{METADATA_BYTES, RequestKind};
 use super::connect::Connection;
 use super::error::FetchError;
 use super::origin::{self, authority, request_target, without_query};
@@ -16,7 +16,6 @@ use super::settings::Settings;
 /// What a request asks for.
 #[derive(Clone, Copy)]
 pub(super) enum RequestShape<'a> {
-    Head,
     Bytes { first: u64, end: u64, validator: Option<Validator<'a>> },
     Whole,
 }
@@ -49,7 +48,7 @@ impl<'a> RequestShape<'a> {
     /// What the first request of `kind` asks for.
     pub(super) fn of(kind: &'a RequestKind) -> Result<Self, FetchError> {
         match kind {
-            RequestKind::Metadata => Ok(Self::Head),
+            RequestKind::Metadata => Ok(Self::Bytes { first: 0, end: METADATA_BYTES, validator: None }),
             RequestKind::Document { .. } => Ok(Self::Whole),
             RequestKind::Range { first, end, length, .. } if first >= end || end > length => {
                 Err(FetchError::Refused(format!("bytes {first} to {end} of {length} are no range")))
@@ -115,8 +114,7 @@ pub(super) fn request(
     if let Some(Some(credentials)) = &connection.relay {
         headers.insert(PROXY_AUTHORIZATION, credentials.clone());
     }
-    let method = if matches!(shape, RequestShape::Head) { Method::HEAD } else { Method::GET };
-    let mut request = Request::builder().method(method).uri(uri).body(()).map_err(impossible)?;
+    let mut request = Request::builder().method(Method::GET).uri(uri).body(()).map_err(impossible)?;
     *request.headers_mut() = headers;
     Ok(request)
 }

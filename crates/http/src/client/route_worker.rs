@@ -133,9 +133,6 @@ impl RouteWorker {
             self.idle.retain(|connection| connection.leaves_by(&self.via));
         }
         let shape = RequestShape::of(&request.kind)?;
-        if matches!(request.kind, RequestKind::Metadata) {
-            return self.metadata(id, asked).await;
-        }
         let mut state = if sent.is_some() { RequestState::Sent } else { RequestState::Unsent };
         let known = match sent {
             Some(sent) => Some(sent).filter(|sent| sent != url),
@@ -171,7 +168,7 @@ impl RouteWorker {
         self.redirects.get(url).filter(|_| matches!(request.kind, RequestKind::Range { .. }))
     }
 
-    /// A range or a small document.
+    /// A range, a small document or the metadata.
     async fn get(
         &mut self,
         id: FetchId,
@@ -193,7 +190,7 @@ impl RouteWorker {
                     *validator = None;
                 }
             }
-            match validate::validate(&parts, asked.url, &url, &kind, false) {
+            match validate::validate(&parts, asked.url, &url, &kind) {
                 Ok((mut head, policy)) => {
                     (head.nth, head.last) = (connection.answers, connection.is_last());
                     self.remember(asked.url, url);
@@ -215,39 +212,6 @@ impl RouteWorker {
                 }
             }
         }
-    }
-
-    /// Gets the metadata of a file: by HEAD, or by a GET for the first byte if HEAD does not tell enough.
-    async fn metadata(&mut self, id: FetchId, asked: OriginalUrl<'_>) -> Result<(), FetchError> {
-        let Response { url, parts, connection } =
-            self.follow_redirects(asked, asked.url.clone(), RequestShape::Head, RequestState::Unsent).await?;
-        let from = match parts.status.as_u16() {
-            // A signed URL may be valid for GET only, and a GET may be redirected elsewhere.
-            403 | 405 | 501 => {
-                drop(connection);
-                asked.url.clone()
-            }
-            _ => {
-                let validated = validate::validate(&parts, asked.url, &url, &RequestKind::Metadata, false);
-                let (head, _) = validated.map_err(|error| self.with_credential_status(error, asked, &url))?;
-                self.drain(connection).await;
-                if head.ranges && head.length.is_some() {
-                    self.remember(asked.url, url);
-                    self.queue.push(Event::Head { id, head: Box::new(head) });
-                    return Ok(());
-                }
-                url
-            }
-        };
-        let shape = RequestShape::Bytes { first: 0, end: 1, validator: None };
-        let Response { url, parts, connection } =
-            self.follow_redirects(asked, from, shape, RequestState::Unsent).await?;
-        let validated = validate::validate(&parts, asked.url, &url, &RequestKind::Metadata, true);
-        let (head, _) = validated.map_err(|error| self.with_credential_status(error, asked, &url))?;
-        self.drain(connection).await;
-        self.remember(asked.url, url);
-        self.queue.push(Event::Head { id, head: Box::new(head) });
-        Ok(())
     }
 
     /// Adds to a refusal who refuses and whether it got credentials.
@@ -314,7 +278,7 @@ impl RouteWorker {
         if state == RequestState::Sent
             && let Some(mut connection) = self.pipelined.take()
         {
-            match self.head(&mut connection, shape, RequestState::Sent).await? {
+            match self.head(&mut connection, RequestState::Sent).await? {
                 Ok(parts) => {
                     self.on_pipelined_answer(&mut connection);
                     return Ok((parts, connection));
@@ -330,14 +294,14 @@ impl RouteWorker {
             && !connection.is_closed()
         {
             connection.send_request(request(&self.settings, asked, url, shape, &connection)?);
-            match self.head(&mut connection, shape, RequestState::Unsent).await? {
+            match self.head(&mut connection, RequestState::Unsent).await? {
                 Ok(parts) => return Ok((parts, connection)),
                 Err(_) => self.on_lost(connection, false),
             }
         }
         let mut connection = Connection::open(&self.settings, &self.via, origin, &self.window).await?;
         connection.send_request(request(&self.settings, asked, url, shape, &connection)?);
-        match self.head(&mut connection, shape, RequestState::Unsent).await? {
+        match self.head(&mut connection, RequestState::Unsent).await? {
             Ok(parts) => Ok((parts, connection)),
             Err(e) => Err(FetchError::Broken(format!("no answer from {}: {e}", connection.origin.host))),
         }

@@ -4,7 +4,7 @@ use hyper::http::header::{CONTENT_LENGTH, HeaderMap};
 use hyper::http::{StatusCode, response};
 use url::Url;
 
-use super::api::{Head, RequestKind};
+use super::api::{Head, METADATA_BYTES, RequestKind};
 use super::error::FetchError;
 use super::origin::file_name;
 use super::response_fields::{coding, content_length, content_range, head, is_html, is_strong, retry_after};
@@ -54,18 +54,16 @@ fn web_page() -> FetchError {
 }
 
 /// Validates the answer `parts` from `url` to a request of `kind` that began at `asked`; a range's
-/// `validator` and `modified` are those that it must have. `probe`: a [`RequestKind::Metadata`] was a GET for
-/// the first byte.
+/// `validator` and `modified` are those that it must have.
 pub(super) fn validate(
     parts: &response::Parts,
     asked: &Url,
     url: &Url,
     kind: &RequestKind,
-    probe: bool,
 ) -> Result<(Head, BodyPolicy), FetchError> {
     let headers = &parts.headers;
     let mut head = head(parts, url);
-    let empty = probe && parts.status == StatusCode::RANGE_NOT_SATISFIABLE;
+    let empty = matches!(kind, RequestKind::Metadata) && parts.status == StatusCode::RANGE_NOT_SATISFIABLE;
     if empty && matches!(content_range(headers), Some((None, Some(0)))) {
         // The file is empty.
         (head.length, head.ranges) = (Some(0), true);
@@ -103,20 +101,18 @@ pub(super) fn validate(
                 None => Ok((head, BodyPolicy::AtMost(max))),
             }
         }
-        RequestKind::Metadata if parts.status == StatusCode::PARTIAL_CONTENT && probe => {
-            match content_range(headers) {
-                Some((Some((0, 0)), length)) => {
-                    (head.length, head.ranges) = (length, true);
-                    Ok((head, BodyPolicy::Nothing))
-                }
-                _ => Err(FetchError::NotTheFile(
-                    "the server sends another range than was asked for".to_owned(),
-                )),
+        RequestKind::Metadata if parts.status == StatusCode::PARTIAL_CONTENT => {
+            let (sent, complete) = sent_range(headers, &head)?;
+            // Of a file that is shorter, less comes.
+            if sent.0 != 0 || sent.1 >= METADATA_BYTES {
+                return Err(other_range(sent, (0, METADATA_BYTES - 1)));
             }
+            (head.length, head.ranges) = (complete, true);
+            Ok((head, BodyPolicy::Nothing))
         }
         RequestKind::Metadata if parts.status == StatusCode::OK => {
             // A server that answers a range with everything has no ranges, whatever it says.
-            head.ranges &= !probe;
+            head.ranges = false;
             Ok((head, BodyPolicy::Nothing))
         }
         RequestKind::Metadata => Err(status_error(parts.status, headers)),
@@ -135,6 +131,22 @@ fn changed_date() -> FetchError {
     FetchError::Changed("it has another date".to_owned())
 }
 
+/// First and last byte that an answer with the status 206 brings, and the complete length, if it is known.
+fn sent_range(headers: &HeaderMap, head: &Head) -> Result<((u64, u64), Option<u64>), FetchError> {
+    let kind = head.content_type.as_deref().unwrap_or_default().to_ascii_lowercase();
+    if kind.starts_with("multipart/") {
+        return Err(FetchError::NotTheFile("the server sends several parts for one range".to_owned()));
+    }
+    match content_range(headers) {
+        Some((Some(range), complete)) => Ok((range, complete)),
+        _ => Err(FetchError::NotTheFile("the server does not say which range it sends".to_owned())),
+    }
+}
+
+fn other_range((from, to): (u64, u64), (first, last): (u64, u64)) -> FetchError {
+    FetchError::NotTheFile(format!("the server sends bytes {from} to {to}, asked for {first} to {last}"))
+}
+
 /// Validates the successful answer to a range.
 fn range(parts: &response::Parts, head: &mut Head, kind: &RequestKind) -> Result<BodyPolicy, FetchError> {
     let RequestKind::Range { first, end, length, validator, modified, .. } = kind else {
@@ -148,17 +160,7 @@ fn range(parts: &response::Parts, head: &mut Head, kind: &RequestKind) -> Result
     let redated = matches!(date, (Some(now), Some(before)) if validator.is_none() && now != before);
     match parts.status {
         StatusCode::PARTIAL_CONTENT => {
-            let kind = head.content_type.as_deref().unwrap_or_default().to_ascii_lowercase();
-            if kind.starts_with("multipart/") {
-                return Err(FetchError::NotTheFile(
-                    "the server sends several parts for one range".to_owned(),
-                ));
-            }
-            let Some((Some((from, to)), complete)) = content_range(headers) else {
-                return Err(FetchError::NotTheFile(
-                    "the server does not say which range it sends".to_owned(),
-                ));
-            };
+            let ((from, to), complete) = sent_range(headers, head)?;
             match complete {
                 Some(complete) if complete != *length => return Err(changed_length(complete, *length)),
                 None => {
@@ -175,8 +177,7 @@ fn range(parts: &response::Parts, head: &mut Head, kind: &RequestKind) -> Result
                 return Err(changed_date());
             }
             if (from, to) != (*first, *end - 1) {
-                let why = format!("the server sends bytes {from} to {to}, asked for {first} to {}", end - 1);
-                return Err(FetchError::NotTheFile(why));
+                return Err(other_range((from, to), (*first, *end - 1)));
             }
             let bytes = end - first;
             if headers.contains_key(CONTENT_LENGTH) && content_length(headers) != Some(bytes) {
@@ -230,7 +231,6 @@ mod tests {
             fields in proptest::collection::vec((0_usize..8, "[ -~\u{80}]{0,24}"), 0..6),
             status in 100_u16..600,
             (first, end, length) in (0_u64..4, 0_u64..6, 0_u64..6),
-            probe: bool,
         ) {
             let names = [
                 CONTENT_RANGE, CONTENT_LENGTH, CONTENT_TYPE, CONTENT_ENCODING, RETRY_AFTER, ETAG, DATE, LINK,
@@ -244,11 +244,11 @@ mod tests {
             let url = Url::parse("http://h/f.iso").unwrap();
             let (validator, modified) = (Some("\"v\"".to_owned()), Some("today".to_owned()));
             for kind in [RequestKind::Metadata, RequestKind::Document { max: 7 }] {
-                let _ = validate(&parts, &url, &url, &kind, probe);
+                let _ = validate(&parts, &url, &url, &kind);
             }
             if first < end && end <= length {
                 let kind = RequestKind::Range { first, end, length, validator, modified, seen_at: None };
-                if let Ok((head, policy)) = validate(&parts, &url, &url, &kind, false) {
+                if let Ok((head, policy)) = validate(&parts, &url, &url, &kind) {
                     proptest::prop_assert!(head.whole || head.status == 206);
                     let bytes = if head.whole { length } else { end - first };
                     proptest::prop_assert!(matches!(policy, BodyPolicy::Exactly(n) if n == bytes));

@@ -46,10 +46,6 @@ impl Request {
         self.fields.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 
-    pub(crate) fn is_head(&self) -> bool {
-        self.line.starts_with("HEAD ")
-    }
-
     pub(crate) fn path(&self) -> &str {
         self.line.split(' ').nth(1).unwrap()
     }
@@ -153,11 +149,8 @@ pub(crate) fn partial(request: &Request, to: &mut TcpStream, file: &[u8], more: 
             write!(to, "HTTP/1.1 206 Partial\r\n{range}{fields}\r\n")
                 .and_then(|()| to.write_all(&file[first..=last]))
         }
-        None => {
-            let body = if request.is_head() { &[] } else { file };
-            write!(to, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n{fields}\r\n", file.len())
-                .and_then(|()| to.write_all(body))
-        }
+        None => write!(to, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n{fields}\r\n", file.len())
+            .and_then(|()| to.write_all(file)),
     };
     sent.is_ok()
 }

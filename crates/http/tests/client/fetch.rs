@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::common::{
     Request, Server, client, fetch, fetch_request, file, good, options, outcome, partial, range, wait,
 };
-use anabranch_http::client::{Client, Event, FetchError, FetchRequest, Options, RequestKind};
+use anabranch_http::client::{Client, Event, FetchError, FetchRequest, METADATA_BYTES, Options, RequestKind};
 use net::{Clock, Egress};
 
 const LENGTH: u64 = 1 << 20;
@@ -208,36 +208,42 @@ fn looking_at_a_file() {
         partial(request, stream, &file(77), "Link: <m>; rel=duplicate\r\nLink: <n>\r\nRepr-Digest: a=:b:\r\n")
     });
     let (head, bytes) = fetch(&mut client, 1, look(&server, "/f?x")).unwrap();
-    assert_eq!((head.length, head.ranges, head.status, bytes.len()), (Some(77), true, 200, 0));
+    assert_eq!((head.length, head.ranges, head.status, bytes.len()), (Some(77), true, 206, 0));
     assert_eq!(head.links, ["<m>; rel=duplicate", "<n>"]);
     assert_eq!((head.repr_digest.as_deref(), head.url), (Some("a=:b:"), server.url("/f?x")));
-    assert_eq!(server.requests().len(), 1, "HEAD told all");
+    let asked = server.requests().iter().map(|request| request.range()).collect::<Vec<_>>();
+    assert_eq!(asked, [Some((0, METADATA_BYTES as usize - 1))], "one request tells all");
 
-    // HEAD refused, and HEAD that says too little.
-    for refusal in ["403 N", "405 N", "501 N", "200 OK"] {
-        let server = Server::start(move |request, stream| {
-            if request.is_head() {
-                return write!(stream, "HTTP/1.1 {refusal}\r\n\r\n").is_ok();
-            }
-            partial(request, stream, &file(77), "")
-        });
-        let (head, _) = fetch(&mut client, 2, look(&server, "/f")).unwrap();
-        assert_eq!((head.length, head.ranges, head.status), (Some(77), true, 206), "{refusal}");
-    }
+    // The range behind it goes over the same connection, whatever of the file came before.
+    let long = good(file(100_000));
+    let (head, bytes) = fetch(&mut client, 2, look(&long, "/f")).unwrap();
+    assert_eq!((head.length, head.ranges, bytes.len()), (Some(100_000), true, 0));
+    let (_, bytes) = fetch(&mut client, 3, range(&long.url("/f"), 5, 9, 100_000)).unwrap();
+    assert_eq!((bytes, long.connections()), (file(100_000)[5..9].to_vec(), 1));
 
-    // An empty file has no first byte; a server without ranges has no first byte alone.
-    let empty = Server::start(|request, stream| match request.is_head() {
-        true => write!(stream, "HTTP/1.1 405 N\r\nContent-Length: 0\r\n\r\n").is_ok(),
-        false => partial(request, stream, &[], ""),
-    });
-    let (head, _) = fetch(&mut client, 3, look(&empty, "/f")).unwrap();
+    // An empty file has no first byte; a server without ranges sends everything, which nobody reads.
+    let empty = Server::start(|request, stream| partial(request, stream, &[], ""));
+    let (head, _) = fetch(&mut client, 4, look(&empty, "/f")).unwrap();
     assert_eq!((head.length, head.ranges), (Some(0), true));
-    let plain = Server::start(|request, stream| {
-        let body = if request.is_head() { "" } else { "hello" };
-        write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{body}").is_ok()
-    });
-    let (head, _) = fetch(&mut client, 4, look(&plain, "/f")).unwrap();
-    assert_eq!((head.length, head.ranges), (Some(5), false));
+    for length in [5, 100_000_000] {
+        let plain = Server::start(move |_, stream| {
+            let fields = "Accept-Ranges: bytes\r\n";
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n{fields}\r\n");
+            stream.write_all(head.as_bytes()).is_ok() && stream.write_all(&file(length)).is_ok()
+        });
+        let (head, _) = fetch(&mut client, 5, look(&plain, "/f")).unwrap();
+        assert_eq!((head.length, head.ranges), (Some(length as u64), false));
+    }
+    // Another part than the first, and too much of it.
+    for (first, last) in [(1, 76), (0, METADATA_BYTES)] {
+        let other = Server::start(move |_, stream| {
+            let bytes = last + 1 - first;
+            let range = format!("Content-Range: bytes {first}-{last}/99999\r\nContent-Length: {bytes}\r\n");
+            write!(stream, "HTTP/1.1 206 Partial\r\n{range}\r\n").is_ok()
+        });
+        let error = fetch(&mut client, 6, look(&other, "/f")).unwrap_err();
+        assert!(matches!(error, FetchError::NotTheFile(_)), "{error}");
+    }
 
     let portal = Server::says("HTTP/1.1 200 OK\nContent-Type: text/html\nContent-Length: 4\n\n<ht>");
     assert!(matches!(fetch(&mut client, 5, look(&portal, "/a.iso")), Err(FetchError::NotTheFile(_))));

@@ -1,4 +1,4 @@
-//! How requests end: their blocks, and the prefetched request behind them.
+//! How requests end: their blocks, and the prefetched requests behind them.
 
 use algo::{Rate, Span, Time};
 
@@ -8,7 +8,7 @@ use super::connection::{Fetch, FetchRole};
 use crate::fetch_id::{ConnectionId, FetchId, connection_of};
 
 impl RangeScheduler {
-    /// This request: the current or the prefetched one.
+    /// This request: the current or a prefetched one.
     fn fetch_mut(&mut self, id: FetchId) -> Option<&mut Fetch> {
         let connection = self.connections.get_mut(connection_of(id))?;
         connection.fetch.iter_mut().chain(&mut connection.prefetch).find(|fetch| fetch.id == id)
@@ -44,9 +44,11 @@ impl RangeScheduler {
         let connection = &mut self.connections[p];
         let (reconnect, rate) = (connection.reconnect(), connection.throughput.rate().unwrap_or(0));
         let Some(fetch) = &mut connection.fetch else { return };
-        let more = connection.prefetch.as_ref().is_some_and(|ahead| !ahead.blocks().is_empty());
-        // Bytes of the prefetched answer that come before anything useful.
-        let useless = connection.prefetch.as_ref().filter(|_| !more).map_or(0, |ahead| ahead.end - ahead.at);
+        let is_useless = |ahead: &&Fetch| ahead.blocks().is_empty();
+        let more = !connection.prefetch.iter().all(|ahead| is_useless(&ahead));
+        // Bytes of the prefetched answers that come before anything useful.
+        let useless: u64 =
+            connection.prefetch.iter().take_while(is_useless).map(|ahead| ahead.end - ahead.at).sum();
         let silence = if fetch.has_head { Span::ZERO } else { connection.throughput.between() };
         let rest = Rate::from_bytes(rate).time_for(fetch.end - fetch.at + useless) + silence;
         let answers = fetch.has_head || fetch.early.is_some();
@@ -60,10 +62,10 @@ impl RangeScheduler {
         }
     }
 
-    /// A connection's request is done: its prefetched request becomes the current one.
+    /// A connection's request is done: the next prefetched request becomes the current one.
     pub(super) fn promote_prefetched(&mut self, now: Time, p: ConnectionId, pool: &mut dyn Pool) {
         let connection = &mut self.connections[p];
-        let Some(mut next) = connection.prefetch.take() else { return };
+        let Some(mut next) = connection.prefetch.pop_front() else { return };
         debug_assert!(connection.fetch.is_none(), "one after the other");
         next.early = Some(now.since(next.asked_at));
         (next.asked_at, next.last_rx) = (now, now);
@@ -81,13 +83,14 @@ impl RangeScheduler {
         }
     }
 
-    /// Cancels the prefetched request of a connection, because its TCP connection ends.
+    /// Cancels the prefetched requests of a connection, because its TCP connection ends.
     pub(super) fn cancel_prefetch(&mut self, p: ConnectionId, pool: &mut dyn Pool) {
-        let Some(fetch) = self.connections[p].prefetch.as_ref().map(|ahead| ahead.id) else { return };
-        self.release_fetch(fetch, pool);
-        self.connections[p].prefetch = None;
-        self.connections[p].counters.cancelled += 1;
-        self.out.push_back(Command::Cancel { fetch });
+        while let Some(fetch) = self.connections[p].prefetch.back().map(|ahead| ahead.id) {
+            self.release_fetch(fetch, pool);
+            self.connections[p].prefetch.pop_back();
+            self.connections[p].counters.cancelled += 1;
+            self.out.push_back(Command::Cancel { fetch });
+        }
     }
 
     /// A connection's request is over: its missing blocks go back to the pool.
@@ -112,8 +115,8 @@ impl RangeScheduler {
     pub(super) fn release_all(&mut self, p: ConnectionId, pool: &mut dyn Pool) {
         let connection = &self.connections[p];
         // The current request comes last: a pool may hand out first what came back last.
-        let ids = [&connection.prefetch, &connection.fetch].map(|fetch| fetch.as_ref().map(|fetch| fetch.id));
-        for id in ids.into_iter().flatten() {
+        let ids = connection.fetch.iter().chain(&connection.prefetch).rev().map(|fetch| fetch.id);
+        for id in ids.collect::<Vec<_>>() {
             self.release_fetch(id, pool);
         }
     }
@@ -141,7 +144,7 @@ impl RangeScheduler {
     pub(super) fn trim(&mut self, p: ConnectionId, pool: &mut dyn Pool) {
         let connection = &mut self.connections[p];
         let mirror = connection.mirror;
-        if let Some(ahead) = &mut connection.prefetch {
+        for ahead in &mut connection.prefetch {
             ahead.trim(mirror, pool);
         }
         if connection.fetch.as_mut().is_some_and(|fetch| fetch.trim(mirror, pool)) {

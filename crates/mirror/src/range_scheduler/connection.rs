@@ -1,5 +1,6 @@
 //! One connection: its rate and window, what it has been asked for, when to try it again.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use algo::control::SubflowStats;
@@ -26,6 +27,8 @@ pub const RECONNECT_COST: Span = Span::from_millis(50);
 /// The next range is asked for when the rest of this one takes two round trips and this: the request takes
 /// one, the answer may begin slowly, and the time is checked only now and then.
 pub const PREFETCH_MARGIN: Span = Span::from_millis(50);
+/// Ranges that may be asked for ahead: more than one if they are short, as one block that is compared is.
+const PREFETCHED_MAX: usize = 4;
 /// A request that brought so many bytes before it failed resets the count of failures.
 const PROGRESS_BYTES: u64 = 1 << 20;
 
@@ -81,6 +84,11 @@ impl Fetch {
         first.min(self.keep)..self.keep
     }
 
+    /// Whether it keeps all that was asked for.
+    fn is_whole(&self) -> bool {
+        self.keep.saturating_mul(BLOCK) >= self.end
+    }
+
     /// The bytes that count as progress: only new ones, if the server has no ranges.
     pub(super) fn progress_bytes(&self) -> u64 {
         if self.role == FetchRole::WholeFile { self.new_bytes } else { self.got }
@@ -101,9 +109,9 @@ pub(super) struct Connection {
     pub(super) state: State,
     /// The current request.
     pub(super) fetch: Option<Fetch>,
-    /// The prefetched request behind it on the same TCP connection. Its answer has not begun. Only with
-    /// `fetch`.
-    pub(super) prefetch: Option<Fetch>,
+    /// The prefetched requests behind it on the same TCP connection, the next one first. Their answers have
+    /// not begun. Only with `fetch`.
+    pub(super) prefetch: VecDeque<Fetch>,
     pub(super) throughput: Throughput,
     pub(super) receive_window: ReceiveWindow,
     /// No request before this time; for a stalled one, no attempt.
@@ -130,7 +138,7 @@ impl Connection {
             ranges: config.ranges,
             state: State::Opening,
             fetch: None,
-            prefetch: None,
+            prefetch: VecDeque::new(),
             throughput: Throughput::default(),
             receive_window: ReceiveWindow::new(config.control),
             blocked_until: Time::ZERO,
@@ -167,23 +175,25 @@ impl Connection {
 
     /// Bytes until it has brought them.
     pub(super) fn bytes_left(&self) -> u64 {
-        let Some(fetch) = &self.fetch else { return 0 };
-        match self.prefetch.as_ref().filter(|ahead| !ahead.blocks().is_empty()) {
-            Some(ahead) => fetch.end - fetch.at + ahead.bytes_left(),
-            None => fetch.bytes_left(),
-        }
+        let all = self.fetch.iter().chain(&self.prefetch);
+        // Of the last that is of use, what it keeps; all that was asked for before it.
+        let (bytes, _) = all.fold((0, 0), |(bytes, before), fetch| {
+            let bytes = if fetch.blocks().is_empty() { bytes } else { before + fetch.bytes_left() };
+            (bytes, before + fetch.end - fetch.at)
+        });
+        bytes
     }
 
     /// The last range that it owns.
     pub(super) fn tail(&self) -> Option<&Fetch> {
         let owns = |fetch: &&Fetch| fetch.role == FetchRole::Owner && !fetch.blocks().is_empty();
-        self.prefetch.iter().chain(&self.fetch).find(owns)
+        self.fetch.iter().chain(&self.prefetch).rfind(owns)
     }
 
     /// The same, to be changed.
     pub(super) fn tail_mut(&mut self) -> Option<&mut Fetch> {
         let owns = |fetch: &&mut Fetch| fetch.role == FetchRole::Owner && !fetch.blocks().is_empty();
-        self.prefetch.iter_mut().chain(&mut self.fetch).find(owns)
+        self.fetch.iter_mut().chain(&mut self.prefetch).rfind(owns)
     }
 
     /// How long before the end of an answer the next range is asked for.
@@ -191,18 +201,20 @@ impl Connection {
         self.round_trip().times(2) + PREFETCH_MARGIN
     }
 
-    /// When to ask it for the next range. Never if it has one, has to prove itself, has not begun its first
-    /// answer, or lost a part of its range to others.
+    /// When to ask it for the next range. Never if it has [`PREFETCHED_MAX`], has to prove itself, has not
+    /// begun its first answer, or lost a part of its ranges to others.
     pub(super) fn prefetch_at(&self) -> Time {
-        let proven = self.ranges && !self.trial && self.state == State::Open && self.prefetch.is_none();
-        let answers = |fetch: &&Fetch| {
-            let whole = fetch.keep.saturating_mul(BLOCK) >= fetch.end;
-            proven && fetch.role == FetchRole::Owner && fetch.has_head && whole
-        };
+        let proven = self.ranges
+            && !self.trial
+            && self.state == State::Open
+            && self.prefetch.len() < PREFETCHED_MAX
+            && self.prefetch.iter().all(Fetch::is_whole);
+        let answers =
+            |fetch: &&Fetch| proven && fetch.role == FetchRole::Owner && fetch.has_head && fetch.is_whole();
         let (Some(fetch), Some(pace)) = (self.fetch.as_ref().filter(answers), self.throughput.pace()) else {
             return Time::NEVER;
         };
-        let left = Rate::from_bytes(pace).time_for(fetch.bytes_left());
+        let left = Rate::from_bytes(pace).time_for(self.bytes_left());
         fetch.last_rx + (left - self.prefetch_lead())
     }
 

@@ -4,7 +4,7 @@ use algo::{Span, Time};
 use anabranch_http::client::{Event, RequestKind};
 use mirror::metalink::METALINK_MAX;
 
-use super::{Command, Discovery, ProbeKind, leaves_max};
+use super::{Command, Discovery, EARLY_LEAVES_MAX, ProbeKind, leaves_max};
 use crate::Result;
 use crate::get::event_loop::{Context, Poll, Stage};
 
@@ -70,10 +70,17 @@ impl Discovery<'_> {
             self.wants_beside = false;
             self.look_beside();
         }
-        if let Some(length) = self.length_so_far() {
-            for (url, beside) in std::mem::take(&mut self.lists_of_leaves) {
-                let max = leaves_max(length);
-                self.ask(ProbeKind::Leaves, &url, RequestKind::Document { max }, beside);
+        let max = self.length_so_far().map(leaves_max);
+        for (url, beside) in std::mem::take(&mut self.lists_of_leaves) {
+            // Its length is not waited for: mostly there is no list, and to learn that takes a round trip.
+            let max = max.unwrap_or(EARLY_LEAVES_MAX);
+            self.ask(ProbeKind::Leaves, &url, RequestKind::Document { max }, beside);
+        }
+        if let Some(max) = max {
+            for (url, beside) in std::mem::take(&mut self.long_leaves) {
+                if max > EARLY_LEAVES_MAX {
+                    self.ask(ProbeKind::Leaves, &url, RequestKind::Document { max }, beside);
+                }
             }
         }
         let again_at = self.ask_again()?;

@@ -87,16 +87,12 @@ impl Parser {
         }
     }
 
-    /// Takes the head of the next answer from `input`, and interim ones before it. `is_head`: it answers a
-    /// HEAD. `None`: it is incomplete.
+    /// Takes the head of the next answer to a GET from `input`, and interim ones before it. `None`: it is
+    /// incomplete.
     ///
     /// # Errors
     /// One clause: it is not HTTP, too long, or its framing is not clear.
-    pub(super) fn head(
-        &mut self,
-        input: &mut BytesMut,
-        is_head: bool,
-    ) -> Result<Option<response::Parts>, String> {
+    pub(super) fn head(&mut self, input: &mut BytesMut) -> Result<Option<response::Parts>, String> {
         if self.body != Body::End {
             return Err("the answer before is not at its end".to_owned());
         }
@@ -121,7 +117,7 @@ impl Parser {
                 continue;
             }
             self.interim = 0;
-            let bodiless = is_head || matches!(parts.status.as_u16(), 204 | 304);
+            let bodiless = matches!(parts.status.as_u16(), 204 | 304);
             self.body = if bodiless { Body::End } else { framing(parts.version, &parts.headers)? };
             let is_new = parts.version == Version::HTTP_11;
             let says = |word| has_token(&parts.headers, word);
@@ -287,8 +283,8 @@ fn has_token(headers: &HeaderMap, word: &str) -> bool {
 }
 
 /// All answers in `pieces`, after which the connection ends: status and body of each, and whether the last is
-/// whole. `is_head`: they answer HEAD.
-pub(in crate::client) fn parse_responses(pieces: &[&[u8]], is_head: bool) -> (Vec<(u16, Vec<u8>)>, bool) {
+/// whole.
+pub(in crate::client) fn parse_responses(pieces: &[&[u8]]) -> (Vec<(u16, Vec<u8>)>, bool) {
     let (mut parser, mut input) = (Parser::default(), BytesMut::new());
     let mut found: Vec<(u16, Vec<u8>)> = Vec::new();
     let mut pieces = pieces.iter();
@@ -297,7 +293,7 @@ pub(in crate::client) fn parse_responses(pieces: &[&[u8]], is_head: bool) -> (Ve
         let step = if in_body {
             parser.data(&mut input)
         } else {
-            match parser.head(&mut input, is_head) {
+            match parser.head(&mut input) {
                 Ok(Some(parts)) => {
                     found.push((parts.status.as_u16(), Vec::new()));
                     in_body = true;
@@ -340,7 +336,7 @@ mod tests {
     use super::*;
 
     fn all(text: &str) -> (Vec<(u16, Vec<u8>)>, bool) {
-        parse_responses(&[text.replace('\n', "\r\n").as_bytes()], false)
+        parse_responses(&[text.replace('\n', "\r\n").as_bytes()])
     }
 
     #[test]
@@ -427,10 +423,10 @@ mod tests {
         let mut parser = Parser::default();
         let mut input = BytesMut::from(&b"HTTP/1.1 200 O\r\n"[..]);
         while input.len() < HEAD_BYTES_MAX {
-            assert_eq!(parser.head(&mut input, false).map(|head| head.is_some()), Ok(false));
+            assert_eq!(parser.head(&mut input).map(|head| head.is_some()), Ok(false));
             input.extend_from_slice(b"A: 0123456789\r\n");
         }
-        assert!(parser.head(&mut input, false).is_err());
+        assert!(parser.head(&mut input).is_err());
     }
 
     #[test]
@@ -445,7 +441,7 @@ mod tests {
         ] {
             let mut parser = Parser::default();
             let mut input = BytesMut::from(format!("{head}\n\n").replace('\n', "\r\n").as_bytes());
-            assert!(parser.head(&mut input, false).unwrap().is_some());
+            assert!(parser.head(&mut input).unwrap().is_some());
             assert_eq!((parser.persists(), parser.pipelines()), (persists, pipelines), "{head}");
         }
     }
@@ -474,16 +470,15 @@ mod tests {
         fn any_split_is_the_same(
             bytes in nearly(),
             cuts in proptest::collection::vec(0_usize..400, 0..9),
-            is_head: bool,
         ) {
             let mut cuts: Vec<usize> = cuts.into_iter().filter(|cut| *cut <= bytes.len()).collect();
             cuts.extend([0, bytes.len()]);
             cuts.sort_unstable();
             let pieces: Vec<&[u8]> = cuts.windows(2).map(|two| &bytes[two[0]..two[1]]).collect();
             let single: Vec<&[u8]> = bytes.chunks(1).collect();
-            let whole = parse_responses(&[&bytes], is_head);
-            proptest::prop_assert_eq!(&parse_responses(&pieces, is_head), &whole);
-            proptest::prop_assert_eq!(&parse_responses(&single, is_head), &whole);
+            let whole = parse_responses(&[&bytes]);
+            proptest::prop_assert_eq!(&parse_responses(&pieces), &whole);
+            proptest::prop_assert_eq!(&parse_responses(&single), &whole);
         }
 
         #[test]
@@ -492,7 +487,7 @@ mod tests {
             bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..200),
         ) {
             let bytes = [before, bytes].concat();
-            let (found, _) = parse_responses(&[&bytes], false);
+            let (found, _) = parse_responses(&[&bytes]);
             proptest::prop_assert!(found.iter().map(|(_, body)| body.len()).sum::<usize>() <= bytes.len());
         }
 
@@ -500,7 +495,7 @@ mod tests {
         fn never_more_than_its_length(length in 0_u64..40, sent in 0_usize..80, cut in 0_usize..40) {
             let text = format!("HTTP/1.1 200 O\r\nContent-Length: {length}\r\n\r\n{}", "z".repeat(sent));
             let (first, second) = text.as_bytes().split_at(cut.min(text.len()));
-            let (found, whole) = parse_responses(&[first, second], false);
+            let (found, whole) = parse_responses(&[first, second]);
             let expected = sent.min(length as usize);
             proptest::prop_assert_eq!(found, vec![(200, vec![b'z'; expected])]);
             proptest::prop_assert_eq!(whole, sent as u64 == length);

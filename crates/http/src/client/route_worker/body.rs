@@ -28,7 +28,10 @@ impl RouteWorker {
         let (most, exactly) = match policy {
             BodyPolicy::Exactly(bytes) => (bytes, true),
             BodyPolicy::AtMost(bytes) => (bytes, false),
-            BodyPolicy::Nothing => (0, false),
+            BodyPolicy::Nothing => {
+                self.drain(connection).await;
+                return Ok(());
+            }
         };
         let idle = self.settings.idle_timeout;
         let (clock, limits) = (self.settings.clock, self.settings.limits.of(&self.via));

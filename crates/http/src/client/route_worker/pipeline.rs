@@ -104,17 +104,13 @@ impl RouteWorker {
     pub(super) async fn head(
         &mut self,
         connection: &mut Connection,
-        shape: RequestShape<'_>,
         state: RequestState,
     ) -> Result<Result<response::Parts, String>, FetchError> {
         let wait = self.settings.idle_timeout;
         connection.make_current(&self.window);
         let head = async {
             loop {
-                // After a HEAD the same fetch may need another request, which goes first.
-                if !matches!(shape, RequestShape::Head) {
-                    self.pipeline(connection);
-                }
+                self.pipeline(connection);
                 tokio::select! {
                     biased;
                     () = take_fetch(&mut self.inbox, &mut self.waiting), if self.inbox.is_some() => {}
@@ -202,10 +198,7 @@ impl RouteWorker {
         {
             return false;
         }
-        let shape = match RequestShape::of(&next.request.kind) {
-            Ok(shape) if !matches!(shape, RequestShape::Head) => shape,
-            _ => return false,
-        };
+        let Ok(shape) = RequestShape::of(&next.request.kind) else { return false };
         let url = self.known_redirect(&next.request, &next.url).unwrap_or(&next.url).clone();
         if Origin::of(&url) != connection.origin
             || (connection.is_h2()

@@ -4,7 +4,7 @@ use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
 use url::Url;
 
-use crate::client::api::{FetchId, FetchRequest, RequestKind};
+use crate::client::api::{FetchId, FetchRequest, METADATA_BYTES, RequestKind};
 
 /// An unwanted body of at most so many bytes is read to its end, to keep the connection.
 pub(super) const DRAINED_BYTES_MAX: u64 = 64 << 10;
@@ -29,7 +29,7 @@ impl QueuedFetch {
     /// The most bytes that an accepted answer can have.
     pub(super) const fn bytes_max(&self) -> u64 {
         match self.request.kind {
-            RequestKind::Metadata => 0,
+            RequestKind::Metadata => METADATA_BYTES,
             RequestKind::Range { first, end, .. } => end.saturating_sub(first),
             RequestKind::Document { max } => max as u64,
         }
@@ -37,6 +37,6 @@ impl QueuedFetch {
 
     /// Whether reading its answer to the end costs less than a new connection.
     pub(super) const fn is_short(&self) -> bool {
-        matches!(self.request.kind, RequestKind::Range { .. }) && self.bytes_max() <= DRAINED_BYTES_MAX
+        !matches!(self.request.kind, RequestKind::Document { .. }) && self.bytes_max() <= DRAINED_BYTES_MAX
     }
 }
