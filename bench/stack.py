@@ -300,7 +300,7 @@ def main():
     content = os.path.join(scratch, "content")
     write(content, ((seconds + 60) * 300 // 8) << 20)
     listed = open("/proc/sys/net/ipv4/tcp_available_congestion_control").read().split()
-    ours = [cc for cc in ("nmcc", "nmcc_half", "reno") if cc in listed]
+    ours = [cc for cc in ("nmcc", "reno") if cc in listed]
     jobs = []
     if "share" in options.only:
         for cc in ("reno", "cubic"):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Two subflows of Linux's MPTCP beside one TCP flow: what they take, what they lose, and why.
 
-    sudo anabranch kernel load cubic-coupled nmcc nmcc-half lia  # what is not loaded loses its rows
+    sudo anabranch kernel load cubic-coupled nmcc lia  # what is not loaded loses its rows
     sudo chrt -r 5 python3 bench/subflows.py --bin target/release/anabranch [--only coupling,apart] [--runs 6]
     sudo chrt -r 5 python3 bench/subflows.py --trace --only cause  # counts acknowledgements, needs clang and libbpf
     python3 bench/subflows.py --sim --only coupling,step,tied    # the same in the simulator
@@ -142,7 +142,7 @@ def rows():
         Row(group, f"{name}: two TCP", links, cc, **more),
         Row(group, f"{name}: two subflows", links, cc, mptcp=True, **more)]
     table = [Row("coupling", "control: two TCP", PLAIN, "cubic")]
-    for cc in ("cubic", "cubic_coupled", "nmcc", "nmcc_half", "lia"):
+    for cc in ("cubic", "cubic_coupled", "nmcc", "lia"):
         table.append(Row("coupling", "two subflows", PLAIN, cc, mptcp=True))
     table.append(Row("step", "a jitter of 1 ms, control: two TCP", OUT_OF_STEP, "cubic"))
     for cc in ("cubic", "cubic_coupled", "nmcc"):

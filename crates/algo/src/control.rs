@@ -29,7 +29,7 @@ pub use classic_cc::ClassicCc;
 pub use congestion_avoidance::CongestionAvoidance;
 pub use feedback::{Ack, CongestionCause, CongestionEvent, Control};
 pub use group::{Group, MEMBERS_MAX, SubflowStats, SubflowTerms};
-pub use nmcc_decrease::{NmccDecrease, NmccFactors};
+pub use nmcc_decrease::NmccFactors;
 pub use slow_start::{FriendlySlowStart, Hystart, SLOW_STARTS, SlowStart, SlowStartInfo};
 pub use state::State;
 pub use window::{INITIAL_WINDOW, Window, WindowDelta};
@@ -58,17 +58,14 @@ macro_rules! algorithm_table {
                     linux = cubic_coupled;
             }
             nmcc::Nmcc {
-                "nmcc" + friendly = Nmcc::new(NmccDecrease::Balanced),
+                "nmcc" + friendly = Nmcc::new(),
                     "coupled: together as aggressive as one TCP on the best path, from slow start on",
-                    "Thomas, dissertation, section 4.2.2; decrease balanced by us: control/nmcc_decrease.rs",
+                    "Thomas, dissertation, section 4.2.2",
                     linux = nmcc;
-                "nmcc-printed" + friendly = Nmcc::new(NmccDecrease::Printed),
-                    "NMCC with the threshold factor as printed: takes too little beside single TCPs",
-                    "Thomas, dissertation, section 4.2.2";
-                "nmcc-half" + friendly = Nmcc::new(NmccDecrease::Half),
-                    "NMCC without the threshold factor: each loss halves the window",
-                    "Thomas, dissertation, section 4.2.2, equations (4.5) to (4.11)",
-                    linux = nmcc_half;
+                // Of figure 4.9 only: see `Nmcc::without_threshold_factor`.
+                "nmcc-without-mt" + friendly = Nmcc::without_threshold_factor(),
+                    "NMCC without its threshold factor, for the figure that shows what that is for",
+                    "Thomas, dissertation, Fig. 4.9, row 1";
             }
             lia::Lia {
                 "lia" + standard = Lia,

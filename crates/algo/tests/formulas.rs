@@ -3,7 +3,7 @@
 
 use algo::control::{
     Ack, Balia, CongestionCause, CongestionEvent, Coupled, Cubic, Ewtcp, Group, Ledbat, Lia, MEMBERS_MAX,
-    NmccDecrease, WindowDelta,
+    WindowDelta,
 };
 use algo::control::{CongestionAvoidance, CubicCoupled, Nmcc, Olia, Reno, SubflowStats, Window};
 use algo::softfloat::Real;
@@ -65,11 +65,26 @@ fn increase(name: &str, flows: &[Flow], me: usize) -> f64 {
     }
 }
 
+/// 1/p, as far as NMCC counts: what it keeps saturates.
+fn interval(flow: &Flow) -> u64 {
+    flow.l.clamp(1, u64::from(u32::MAX >> 3))
+}
+
+/// m_t of NMCC in congestion avoidance.
+fn threshold_factor(flows: &[Flow]) -> f64 {
+    let sum = |f: &dyn Fn(&Flow) -> f64| flows.iter().map(f).sum::<f64>();
+    let nearest = flows.iter().map(|f| f.r).fold(f64::MAX, f64::min);
+    let longest = flows.iter().filter(|f| f.r == nearest).map(interval).max().expect("it is one of them");
+    let weighted = sum(&|f| (f.w / f.r).powi(2) / interval(f) as f64);
+    (sum(&|f| f.w / f.r).powi(2) / longest as f64 / weighted).clamp(1.0, flows.len() as f64)
+}
+
 fn reduced(name: &str, flows: &[Flow], me: usize) -> f64 {
     let mine = &flows[me];
     let best = flows.iter().map(|f| f.w / f.r).fold(0.0, f64::max);
     let total: f64 = flows.iter().map(|f| f.w).sum();
     match name {
+        "nmcc" => (mine.w - mine.w / 2.0 * threshold_factor(flows)).max(1.0),
         "balia" => mine.w - mine.w / 2.0 * (best / (mine.w / mine.r)).min(1.5),
         "coupled" => (mine.w - total / 2.0).max(1.0),
         _ => mine.w / 2.0,
@@ -118,6 +133,7 @@ proptest! {
             cwnd: Window::from_units((f.w * Window::ONE as f64) as u64),
             srtt: Span::from_nanos(f.r as u64),
             packets_between_losses: f.l,
+            loss_interval: interval(f),
             ..SubflowStats::default()
         };
         let members: Vec<_> = flows.iter().map(member).collect();
@@ -126,9 +142,12 @@ proptest! {
         let loss = CongestionEvent { now: Time::ZERO, cause: CongestionCause::Loss, srtt };
         let ack = arrived(Time::ZERO, acked, srtt);
         let args = (&mine, &ack, &loss, &group);
+        // So that the loss ends an interval of that length.
+        let mut nmcc = Nmcc::new();
+        nmcc.on_ack(&Ack { acked: interval(&flows[me]) as u32, ..ack });
         for (name, (change, after)) in [
             ("reno", step(Reno, args.0, args.1, args.2, args.3)),
-            ("nmcc", step(Nmcc::new(NmccDecrease::Half), args.0, args.1, args.2, args.3)),
+            ("nmcc", step(nmcc, args.0, args.1, args.2, args.3)),
             ("lia", step(Lia, args.0, args.1, args.2, args.3)),
             ("olia", step(Olia::new(), args.0, args.1, args.2, args.3)),
             ("balia", step(Balia, args.0, args.1, args.2, args.3)),
@@ -149,7 +168,7 @@ proptest! {
             // rounded.
             let close = (moved - bounded).abs() <= 1e-3 * size + 2e-12;
             prop_assert!(close, "{}: {} is not {}", name, moved, want);
-            let want = reduced(name, &flows, me).max(if name == "nmcc" { 1.0 } else { 0.0 });
+            let want = reduced(name, &flows, me);
             let got = packets(after);
             prop_assert!((got - want).abs() <= 1e-6 * mine.cwnd.real().to_fixed(20) as f64 / 2f64.powi(20),
                 "{}: {} is not {}", name, got, want);
@@ -162,6 +181,7 @@ proptest! {
             cwnd: Window::from_units((f.w * Window::ONE as f64) as u64),
             srtt: Span::from_nanos(f.r as u64),
             packets_between_losses: f.l,
+            loss_interval: interval(f),
             ..SubflowStats::default()
         };
         let members: Vec<_> = flows.iter().take(MEMBERS_MAX - 8).map(member).collect();

@@ -84,8 +84,7 @@ fn parse_slot(bytes: &[u8]) -> Option<AnbSlot> {
             srtt: Span::from_nanos(u64_at(offset_of!(AnbSlot, stats.srtt))),
             slow_start: bytes[offset_of!(AnbSlot, stats.slow_start)] != 0,
             loss_interval: u64_at(offset_of!(AnbSlot, stats.loss_interval)),
-            reduction: Window::from_units(u64_at(offset_of!(AnbSlot, stats.reduction))),
-            reduced_at: Time::from_nanos(u64_at(offset_of!(AnbSlot, stats.reduced_at))),
+            slowdown_at: Time::from_nanos(u64_at(offset_of!(AnbSlot, stats.slowdown_at))),
             packets_between_losses: u64_at(offset_of!(AnbSlot, stats.packets_between_losses)),
             peak: Window::from_units(u64_at(offset_of!(AnbSlot, stats.peak))),
         },
@@ -95,7 +94,6 @@ fn parse_slot(bytes: &[u8]) -> Option<AnbSlot> {
 
 #[cfg(feature = "ebpf")]
 mod map {
-    use algo::Time;
     use algo::control::{Group, NmccFactors, SubflowStats};
     use algo::softfloat::Real;
     use libbpf_rs::{MapCore as _, MapFlags};
@@ -137,8 +135,7 @@ mod map {
             let members: Vec<SubflowStats> = same.clone().map(|other| other.stats).collect();
             let me = same.clone().position(|other| other.owner == slot.owner).unwrap_or(0);
             let group_of = Group { members: &members, me };
-            let factors =
-                NmccFactors::of(Time::from_nanos(slot.at_ns), &group_of).filter(|_| members.len() > 1);
+            let factors = NmccFactors::of(&group_of).filter(|_| members.len() > 1);
             all.push(PublishedSubflow {
                 controller,
                 connection,
@@ -161,7 +158,7 @@ mod tests {
     fn a_place_as_the_programs_have_it() {
         let mut bytes = [0_u8; SLOT_BYTES];
         assert!(parse_slot(&bytes).is_none(), "nobody's");
-        for (at, value) in [(0, 1_u64), (8, 2), (16, 3), (32, 10 << 40), (40, 7), (56, 8), (80, 9)] {
+        for (at, value) in [(0, 1_u64), (8, 2), (16, 3), (32, 10 << 40), (40, 7), (56, 8), (72, 9)] {
             bytes[at..at + 8].copy_from_slice(&value.to_ne_bytes());
         }
         bytes[24..28].copy_from_slice(&4_u32.to_ne_bytes());

@@ -170,7 +170,7 @@ fn rule(name: &str) -> Option<fn(f64, f64) -> f64> {
         // 1/(w m²) a packet: m² = Σ(1/r²) / max(1/r²).
         // α/(w n²) a packet in the Reno-friendly region; α = 1 from the window before the last event on.
         "cubic-coupled" => |w, other| (w.max(other) / (w + other)).powi(2),
-        "nmcc" | "nmcc-half" => |_, _| 0.5,
+        "nmcc" => |_, _| 0.5,
         // (max w/r²)/(Σ w/r)² a packet.
         "lia" => |w, other| (w * w.max(other) / (w + other).powi(2)).min(1.0),
         // (w/r²)/(Σ w/r)² a packet; what α adds to one it takes from the other.

@@ -95,7 +95,6 @@ impl<A: CongestionAvoidance> Control for ClassicCc<A> {
             _ => (reduced, A::FLOOR),
         };
         self.slow_start.reduce(&mut self.state, &mine, event, reduced.max(floor), group);
-        self.avoidance.on_reduced(event, mine.cwnd.saturating_sub(self.state.cwnd));
         self.state.cwnd.floor().max(1)
     }
 
@@ -107,8 +106,7 @@ impl<A: CongestionAvoidance> Control for ClassicCc<A> {
             srtt,
             slow_start,
             loss_interval: 0,
-            reduction: Window::ZERO,
-            reduced_at: Time::ZERO,
+            slowdown_at: Time::ZERO,
             packets_between_losses: 0,
             peak: Window::ZERO,
         };

@@ -45,9 +45,6 @@ pub trait CongestionAvoidance: Copy {
         mine.cwnd.half()
     }
 
-    /// How much the window lost in that event, all told.
-    fn on_reduced(&mut self, _event: &CongestionEvent, _reduction: Window) {}
-
     /// Adds what the siblings need to know, beyond window, RTT and phase.
     fn publish(&self, _member: &mut SubflowStats) {}
 }

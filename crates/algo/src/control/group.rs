@@ -20,10 +20,8 @@ pub struct SubflowStats {
     pub slow_start: bool,
     /// NMCC: packets between its congestion events, smoothed: 1/p. Zero before the first.
     pub loss_interval: u64,
-    /// NMCC: how much its window lost in its last congestion event.
-    pub reduction: Window,
-    /// NMCC: when that was. LEDBAT++: when the group's last slowdown began.
-    pub reduced_at: Time,
+    /// LEDBAT++: when the group's last slowdown began.
+    pub slowdown_at: Time,
     /// OLIA: packets that arrived between its last two congestion events, or since the last if those are
     /// more.
     pub packets_between_losses: u64,
@@ -83,18 +81,17 @@ impl Group<'_> {
         self.members.len() <= 1
     }
 
-    /// All members, with `mine` for this subflow's numbers: as they are now, not as published; of its own
-    /// cuts it is not told. Those that do not count yet have no RTT and no window.
+    /// All members, with `mine` for this subflow's numbers: as they are now, not as published. Those
+    /// that do not count yet have no RTT and no window.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "eBPF programs cannot return structs from functions")]
     pub fn current(&self, mine: SubflowStats) -> impl Iterator<Item = SubflowStats> {
-        let (mine, me) = (SubflowStats { reduction: Window::ZERO, ..mine }, self.me);
+        let me = self.me;
         let current = move |(i, member): (usize, &SubflowStats)| {
             let member = if i == me { mine } else { *member };
             // Selected, not skipped: see `SubflowTerms::new`.
-            let counts = member.srtt > Span::ZERO;
-            let window = |w: Window| if counts { w } else { Window::ZERO };
-            SubflowStats { cwnd: window(member.cwnd), reduction: window(member.reduction), ..member }
+            let cwnd = if member.srtt > Span::ZERO { member.cwnd } else { Window::ZERO };
+            SubflowStats { cwnd, ..member }
         };
         self.members.iter().take(MEMBERS_MAX).enumerate().map(current)
     }

@@ -192,7 +192,7 @@ impl CongestionAvoidance for Ledbat {
     }
 
     fn publish(&self, member: &mut SubflowStats) {
-        member.reduced_at = Time::from_nanos(u64::from(self.began) << UNIT_PLACES);
+        member.slowdown_at = Time::from_nanos(u64::from(self.began) << UNIT_PLACES);
     }
 }
 

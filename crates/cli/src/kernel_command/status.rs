@@ -108,22 +108,25 @@ mod tests {
     #[test]
     fn a_line_of_what_is_loaded() {
         let row = |connections, subflows, programs| Row {
-            name: "nmcc-half",
-            linux: "nmcc_half",
+            name: "cubic-coupled",
+            linux: "cubic_coupled",
             connections,
             subflows,
             programs,
         };
         assert_eq!(
             line(&row(Some(1), Some(1), Vec::new())),
-            "nmcc_half (nmcc-half): loaded, 1 MPTCP connection with 1 subflow"
+            "cubic_coupled (cubic-coupled): loaded, 1 MPTCP connection with 1 subflow"
         );
         let programs = [("ack", 3, 500), ("cut", 1, 100)];
         let programs = programs.map(|(on, calls, time_ns)| Program { on, calls, time_ns }).to_vec();
         assert_eq!(
             line(&row(Some(0), Some(2), programs)),
-            "nmcc_half (nmcc-half): loaded, 0 MPTCP connections with 2 subflows, 4 calls of 150 ns"
+            "cubic_coupled (cubic-coupled): loaded, 0 MPTCP connections with 2 subflows, 4 calls of 150 ns"
         );
-        assert_eq!(line(&Row { name: "nmcc_half", ..row(None, None, Vec::new()) }), "nmcc_half: loaded");
+        assert_eq!(
+            line(&Row { name: "cubic_coupled", ..row(None, None, Vec::new()) }),
+            "cubic_coupled: loaded"
+        );
     }
 }

@@ -396,7 +396,7 @@ mod tests {
     fn links_of_their_own_are_used() {
         for tcp in ["cubic", "reno"] {
             for mbits in [[100.0; 3], [100.0, 50.0, 10.0]] {
-                let (half, cubic) = ("nmcc-half+standard", "cubic-coupled+standard");
+                let (half, cubic) = ("lia+standard", "cubic-coupled+standard");
                 assert!(used(&mbits, 1.0, tcp, cubic) >= 0.995);
                 // With half a product a window that was halved leaves the link idle until it has grown.
                 let (before, after) = (used(&mbits, 0.5, tcp, half), used(&mbits, 0.5, tcp, cubic));
