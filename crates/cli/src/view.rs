@@ -14,7 +14,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use algo::Span;
-use anabranch::{Event, PathProgress, Progress, Report};
+use anabranch::{Event, PathGroups, PathProgress, Progress, Report};
 use serde::Serialize;
 
 use crate::exit::Failure;
@@ -97,6 +97,7 @@ impl Summary {
 enum Line<'a> {
     Progress(&'a Progress),
     Note { note: &'a str },
+    Groups(&'a PathGroups),
     Summary(&'a Summary),
 }
 
@@ -120,6 +121,8 @@ impl View {
         match event {
             Event::Progress(progress) => self.show(progress),
             Event::Banned { source, reason } => self.note(&format!("{source}: {reason}: banned")),
+            Event::Groups(groups) if self.mode == Mode::Json => json(&Line::Groups(groups)),
+            Event::Groups(groups) => self.note(&groups.to_string()),
             Event::Notice(text) => self.note(&with_options(text)),
             _ => {}
         }
