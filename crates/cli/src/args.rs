@@ -177,7 +177,7 @@ pub struct Get {
     /// Which paths may share a bottleneck, and so take together what one TCP would
     ///
     /// auto: all at first; then those apart whose delays and losses show, for some seconds, that they pass
-    /// different bottlenecks. Takes ten seconds or more, so long transfers gain by it. Over mirrors it is all.
+    /// different bottlenecks. Takes ten seconds or more, so long transfers gain by it. Over mirrors: all.
     ///
     /// all: every one. Slower than need be where it is not so.
     ///

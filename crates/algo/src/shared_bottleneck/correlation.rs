@@ -19,8 +19,8 @@
 //! that could show their queues: where there are enough changes; where they are large beside what chance
 //! makes of the mean of so few samples; and where they last, so that the changes over twice the time are
 //! larger than those of means that have nothing to do with each other (half of it). A queue that swings
-//! faster than the interval does not pass: each path has seen other phases of it. Nor do changes that are small
-//! beside the round trip: behind a queue of a few packets each path sees most of all its own bursts.
+//! faster than the interval does not pass: each path has seen other phases of it. Nor do changes that are
+//! small beside the round trip: behind a queue of a few packets each path sees most of all its own bursts.
 
 use alloc::vec::Vec;
 

@@ -1,7 +1,7 @@
 //! Losses that no queue explains: ours, not the RFC's.
 //!
-//! A bottleneck that is shared loses packets because it is full, and what waits in it is seen in the delays of
-//! all that pass it. Paths that lose packets while their delays stay at their smallest lose them to
+//! A bottleneck that is shared loses packets because it is full, and what waits in it is seen in the delays
+//! of all that pass it. Paths that lose packets while their delays stay at their smallest lose them to
 //! something else, a radio say, and their windows have nothing to do with each other. There is no movement
 //! of a queue then that could be compared. What remains is when packets are lost: a bottleneck with next to
 //! no queue would hit both paths in the same moments.
