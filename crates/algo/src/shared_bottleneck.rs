@@ -14,7 +14,8 @@
 //!   their own ways, at any of the scales of `shared_bottleneck/correlation.rs`, from [`T`] / 32 on. In
 //!   between the RFC decides: together if both are in one group, apart if one passes a bottleneck and the
 //!   other does not or is in another. With too much noise to tell they are together. If neither passes a
-//!   bottleneck, there is no news of them: as before;
+//!   bottleneck, there is no news of them: as before. Nor is there of paths without a queue, but that those
+//!   are apart that lose packets all the same, and not together (`shared_bottleneck/quiet.rs`);
 //! * two paths come apart only when each of the last [`HOLD`] intervals had them apart, directly and through
 //!   others; one interval that has them together joins them again;
 //! * a path of which too little is known ([`SAMPLES_MIN`], [`FILLED_MIN`]) is together with everybody, and
@@ -28,6 +29,7 @@
 mod correlation;
 mod hysteresis;
 mod parameters;
+mod quiet;
 mod rfc8382;
 mod stats;
 #[cfg(test)]
@@ -36,9 +38,10 @@ mod tests;
 use alloc::vec::Vec;
 
 use crate::{Span, Time};
-use correlation::PathDeltas;
+use correlation::{Correlation, PathDeltas};
 use hysteresis::{Hysteresis, PathEvidence, partition};
 pub use parameters::*;
+use quiet::PathLosses;
 use stats::PathStats;
 pub use stats::SummaryStats;
 
@@ -126,6 +129,13 @@ impl Detector {
         }
     }
 
+    /// The smallest round trip known of `path`. Without it nothing is made of losses that no queue explains.
+    pub fn rtt_min(&mut self, path: usize, rtt: Span) {
+        if let Some(stats) = self.paths.get_mut(path) {
+            stats.set_rtt_min(rtt);
+        }
+    }
+
     /// `packets` packets came over `path`.
     pub fn delivered(&mut self, path: usize, packets: u32) {
         if let Some(stats) = self.paths.get_mut(path) {
@@ -200,22 +210,31 @@ impl Detector {
     fn close(&mut self) {
         let summaries: Vec<SummaryStats> = self.paths.iter_mut().map(PathStats::close).collect();
         self.rfc8382_groups = rfc8382::group(&summaries);
-        let grouped = self.paths.iter().zip(&self.rfc8382_groups);
-        let evidence: Vec<_> = grouped.map(|(path, group)| path_evidence(path, *group)).collect();
+        let losses: Vec<PathLosses> = self.paths.iter().map(PathLosses::of).collect();
+        let evidence: Vec<_> = (self.paths.iter().zip(&self.rfc8382_groups).zip(&losses))
+            .map(|((path, group), losses)| path_evidence(path, *group, losses))
+            .collect();
         let deltas: Vec<PathDeltas> = self.paths.iter().map(PathDeltas::of).collect();
-        let partition = partition(&evidence, &self.groups, |a, b| deltas[a].correlation(&deltas[b]));
+        let correlation = |a: usize, b: usize| match deltas[a].correlation(&deltas[b]) {
+            clear @ (Correlation::Correlated | Correlation::Uncorrelated) => clear,
+            other => match losses[a].correlation(&losses[b]) {
+                Some(Correlation::Uncorrelated) if deltas[a].is_like(&deltas[b]) => Correlation::Unknown,
+                said => said.unwrap_or(other),
+            },
+        };
+        let partition = partition(&evidence, &self.groups, correlation);
         let before = self.groups.clone();
         self.hysteresis.step(partition, &mut self.groups);
         self.changed |= before != self.groups;
     }
 }
 
-fn path_evidence(path: &PathStats, group: Option<u32>) -> PathEvidence {
+fn path_evidence(path: &PathStats, group: Option<u32>, losses: &PathLosses) -> PathEvidence {
     if path.is_absent() {
         return PathEvidence::Absent;
     }
     let summary = path.summary();
-    if summary.samples < SAMPLES_MIN || summary.filled < FILLED_MIN {
+    if summary.samples < SAMPLES_MIN || (summary.filled < FILLED_MIN && !losses.are_unexplained()) {
         return PathEvidence::Unknown;
     }
     group.map_or(PathEvidence::NoBottleneck, PathEvidence::Group)

@@ -2,7 +2,7 @@
 
 use algo::{Span, Time};
 
-use crate::report::{Progress, Report};
+use crate::report::{PathGroups, Progress, Report};
 use crate::stop::Stop;
 
 /// What happens in a transfer, in the order in which it happens.
@@ -19,6 +19,8 @@ pub enum Event {
         /// Why: "wrong bytes in block 812".
         reason: String,
     },
+    /// Paths have come apart or together, as [`Groups::Auto`](crate::get::Groups::Auto) found.
+    Groups(PathGroups),
     /// Something else that the person who waits should know: one sentence. It names settings as an
     /// [`Error`](crate::Error) does.
     Notice(String),
@@ -85,6 +87,11 @@ impl<'a> Observer<'a> {
     pub(crate) fn banned(&mut self, source: &str, reason: &str) {
         let source = self.named(source);
         self.send(Event::Banned { source, reason: reason.to_owned() });
+    }
+
+    /// Paths have come apart or together.
+    pub(crate) fn groups(&mut self, groups: PathGroups) {
+        self.send(Event::Groups(groups));
     }
 
     fn named(&self, text: &str) -> String {

@@ -190,7 +190,8 @@ impl Get {
         self.controller(BACKGROUND)
     }
 
-    /// Which paths may share a bottleneck, and so take together what one TCP would. Without this: all.
+    /// Which paths may share a bottleneck, and so take together what one TCP would. Without this:
+    /// [`Groups::Auto`].
     #[must_use]
     pub fn groups(mut self, groups: Groups) -> Self {
         self.groups = groups;

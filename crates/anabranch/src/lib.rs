@@ -74,7 +74,9 @@ pub use event::{Control, Event};
 pub use get::{Download, Get, Reader, Transfer, controllers, sha256_from_hex, slow_starts};
 pub use hashing::HashProgress;
 pub use host_port::{HostPort, PORT};
-pub use report::{BannedSource, PathProgress, PathState, Progress, Report, Verified};
+pub use report::{
+    BannedSource, GroupedPath, PathGroups, PathProgress, PathState, Progress, Report, Verified,
+};
 pub use serve::{Serve, Source};
 pub use stop::Stop;
 

@@ -101,6 +101,42 @@ impl Serialize for PathState {
     }
 }
 
+/// Which paths may share a bottleneck, as it seems from now on: their windows are coupled. It displays as a
+/// sentence.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct PathGroups {
+    /// Time since this run began, in seconds.
+    pub elapsed_s: f64,
+    /// The paths of each group.
+    pub groups: Vec<Vec<GroupedPath>>,
+}
+
+/// A path of a group, named as in [`PathProgress`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct GroupedPath {
+    /// The source.
+    pub source: String,
+    /// The local end.
+    pub via: String,
+}
+
+impl fmt::Display for PathGroups {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.groups.len() < 2 {
+            return f.write_str("paths may share one bottleneck");
+        }
+        write!(f, "paths pass {} different bottlenecks, it seems: ", self.groups.len())?;
+        for (i, group) in self.groups.iter().enumerate() {
+            for (j, path) in group.iter().enumerate() {
+                let between = if j > 0 { ", " } else { "" };
+                let between = if i > 0 && j == 0 { " | " } else { between };
+                write!(f, "{between}{} via {}", path.source, path.via)?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// How a transfer ended.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
@@ -255,6 +291,17 @@ pub(crate) fn share(rows: &mut [PathProgress]) {
 mod tests {
     use super::PathState::{Failing, NoAnswerYet, Open};
     use super::*;
+
+    #[test]
+    fn groups_are_a_sentence() {
+        let path = |source: &str, via: &str| GroupedPath { source: source.into(), via: via.into() };
+        let (a, b, c) = (path("192.0.2.1:9", "lo"), path("192.0.2.1:9", "eth0"), path("h:9", "lo"));
+        let of = |groups| PathGroups { elapsed_s: 10.6, groups }.to_string();
+        assert_eq!(of(vec![vec![a.clone(), b.clone(), c.clone()]]), "paths may share one bottleneck");
+        let wanted = "paths pass 2 different bottlenecks, it seems: 192.0.2.1:9 via lo, h:9 via lo | \
+                      192.0.2.1:9 via eth0";
+        assert_eq!(of(vec![vec![a, c], vec![b]]), wanted);
+    }
 
     #[test]
     fn states_are_the_words_that_scripts_know() {

@@ -176,19 +176,19 @@ pub struct Get {
 
     /// Which paths may share a bottleneck, and so take together what one TCP would
     ///
-    /// all: every one. Safe, and slower than need be where it is not so.
+    /// auto: all at first; then those apart whose delays and losses show, for some seconds, that they pass
+    /// different bottlenecks. Takes ten seconds or more, so long transfers gain by it. Over mirrors: all.
+    ///
+    /// all: every one. Slower than need be where it is not so.
     ///
     /// none: no two (you know: two providers, say), each grows on its own. Faster where that is true, unfair
     /// to others where it is not.
-    ///
-    /// auto: all at first; then those apart whose delays show, for some seconds, that they pass different
-    /// bottlenecks. Takes ten seconds or more, so long transfers gain by it.
     ///
     /// FILE: as its lines say, SOURCE GROUP or SOURCE VIA GROUP: a source as for --from, an interface or
     /// address as for --via, and any word; * is any source, or any way. The first line that fits a path
     /// decides, paths with the same word are coupled, those that no line fits are one more group. # begins a
     /// comment.
-    #[arg(long, value_name = "auto|all|none|FILE", default_value = "all", value_parser = groups)]
+    #[arg(long, value_name = "auto|all|none|FILE", default_value = "auto", value_parser = groups)]
     #[arg(value_hint = ValueHint::FilePath)]
     pub groups: Groups,
 
@@ -414,6 +414,8 @@ mod tests {
             let cli = parse(&format!("anabranch get URI --groups {text}")).expect("sound");
             assert!(matches!(cli.command, Command::Get(get) if get.groups == wanted), "{text}");
         }
+        let cli = parse("anabranch get URI").expect("sound");
+        assert!(matches!(cli.command, Command::Get(get) if get.groups == Groups::default()), "one default");
         for bad in [
             "anabranch",
             "anabranch get",

@@ -14,7 +14,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use algo::Span;
-use anabranch::{Event, PathProgress, Progress, Report};
+use anabranch::{Event, PathGroups, PathProgress, Progress, Report};
 use serde::Serialize;
 
 use crate::exit::Failure;
@@ -97,6 +97,7 @@ impl Summary {
 enum Line<'a> {
     Progress(&'a Progress),
     Note { note: &'a str },
+    Groups(&'a PathGroups),
     Summary(&'a Summary),
 }
 
@@ -120,6 +121,8 @@ impl View {
         match event {
             Event::Progress(progress) => self.show(progress),
             Event::Banned { source, reason } => self.note(&format!("{source}: {reason}: banned")),
+            Event::Groups(groups) if self.mode == Mode::Json => json(&Line::Groups(groups)),
+            Event::Groups(groups) => self.note(&groups.to_string()),
             Event::Notice(text) => self.note(&with_options(text)),
             _ => {}
         }
@@ -329,7 +332,7 @@ fn bar(percent: f64, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use anabranch::{BannedSource, PathState, Verified};
+    use anabranch::{BannedSource, GroupedPath, PathState, Verified};
 
     fn progress() -> Progress {
         let path = |source: &str, rate_bytes, share_percent| PathProgress {
@@ -353,6 +356,15 @@ mod tests {
             paths: vec![path("192.0.2.1:26227", 12_500_000, 75.0), path("[2001:db8::1]:9", 1_000_000, 25.0)],
             note: Some("waiting".into()),
         }
+    }
+
+    #[test]
+    fn groups_are_a_line_of_json() {
+        let path = |via: &str| GroupedPath { source: "192.0.2.1:9".into(), via: via.into() };
+        let groups = PathGroups { elapsed_s: 10.6, groups: vec![vec![path("lo")], vec![path("eth0")]] };
+        let line = serde_json::to_value(Line::Groups(&groups)).expect("sound");
+        assert_eq!((&line["event"], &line["elapsed_s"]), (&"groups".into(), &10.6.into()));
+        assert_eq!(line["groups"][1][0]["via"], "eth0");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use algo::control::Algorithm;
 use algo::{Rate, Span, Time};
 use lab::{Content, Fault, Misbehaviour, PathSpec, Simulation};
 use mmtp::subscriber::{Event, Grouping};
-use sim::{LinkConfig, LinkId, Rng};
+use sim::{LinkChange, LinkConfig, LinkId, Rng};
 
 /// Of each round trip this much is the bottleneck's own propagation delay.
 const BOTTLENECK_DELAY: Span = Span::from_millis(2);
@@ -24,10 +24,34 @@ struct Place {
     /// How often, on each bottleneck, somebody fetches half a megabyte, ms on average; 0: never.
     short_every_ms: u64,
     coalesce_us: u64,
+    /// Of the receiver that is watched.
+    control: &'static str,
+    /// Of its neighbours.
+    others: &'static str,
+    /// On the way of each packet before the bottleneck, at random.
+    loss: f64,
 }
 
-const PLACE: Place =
-    Place { mbit: 20, queue_ms: 50, rtts_ms: [20, 50], bulk: 1, short_every_ms: 0, coalesce_us: 0 };
+const PLACE: Place = Place {
+    mbit: 20,
+    queue_ms: 50,
+    rtts_ms: [20, 50],
+    bulk: 1,
+    short_every_ms: 0,
+    coalesce_us: 0,
+    control: "nmcc",
+    others: "reno",
+    loss: 0.0,
+};
+
+/// The default of `get` beside one CUBIC flow; a queue of a bandwidth-delay product.
+const fn beside_cubic(mbit: u64, rtt_ms: u64) -> Place {
+    let (control, others) = ("cubic-coupled", "cubic");
+    Place { mbit, queue_ms: rtt_ms, rtts_ms: [rtt_ms; 2], control, others, ..PLACE }
+}
+
+/// A LAN, a town, a continent and an ocean away.
+const PLACES: [Place; 3] = [beside_cubic(20, 5), beside_cubic(10, 20), beside_cubic(10, 200)];
 
 /// What came out.
 struct Outcome {
@@ -70,28 +94,35 @@ impl Bench {
     }
 
     fn path(&mut self, receiver: usize, through: LinkId, rtt_ms: u64, control: &str) {
+        self.path_over(receiver, &[through], rtt_ms, control);
+    }
+
+    fn path_over(&mut self, receiver: usize, through: &[LinkId], rtt_ms: u64, control: &str) {
         self.links += 1;
         let fast = Rate::from_bits(1_000_000_000);
         let rest = Span::from_millis(rtt_ms) - BOTTLENECK_DELAY;
-        let there = LinkConfig { jitter: JITTER, ..LinkConfig::new(fast, rest.over(2)) };
+        let jitter = JITTER.min(rest.over(8));
+        let there = LinkConfig { jitter, ..LinkConfig::new(fast, rest.over(2)) }.loss(self.place.loss);
         let there = self.simulation.link(&format!("there {}", self.links), there);
         let back = self.simulation.link(&format!("back {}", self.links), LinkConfig::new(fast, rest.over(2)));
         let source = self.simulation.source(&[self.bulk.clone(), self.short.clone()], Misbehaviour::Honest);
         let control = Algorithm::by_name(control).expect("in the table");
-        self.simulation.path(receiver, source, &PathSpec::new(&[there, through], &[back], control));
+        let there: Vec<LinkId> = [there].into_iter().chain(through.iter().copied()).collect();
+        self.simulation.path(receiver, source, &PathSpec::new(&there, &[back], control));
     }
 
     fn neighbours(&mut self, through: LinkId, rng: &mut Rng, secs: u64) {
         let place = self.place;
         for i in 0..place.bulk {
             let one = self.simulation.receiver(Span::ZERO);
-            self.path(one, through, 25 + 10 * i, "reno");
+            let rtt = if place.others == "reno" { 25 + 10 * i } else { place.rtts_ms[0] };
+            self.path(one, through, rtt, place.others);
             let bulk = self.bulk.clone();
             self.simulation.want(one, &bulk, Time::from_nanos(rng.below(3_000_000_000)));
         }
         if place.short_every_ms > 0 {
             let one = self.simulation.receiver(Span::ZERO);
-            self.path(one, through, 30, "reno");
+            self.path(one, through, 30, place.others);
             let mut at = 0;
             while at < secs * 1_000 {
                 at += rng.below(2 * place.short_every_ms);
@@ -126,7 +157,7 @@ fn run_with(
     let watched = bench.simulation.receiver(Span::from_micros(place.coalesce_us));
     bench.simulation.grouping(watched, grouping);
     for (i, link) in through.into_iter().enumerate() {
-        bench.path(watched, link, place.rtts_ms[i], "nmcc");
+        bench.path(watched, link, place.rtts_ms[i], place.control);
     }
     let content = bench.bulk.clone();
     bench.simulation.want(watched, &content, Time::ZERO);
@@ -181,6 +212,97 @@ fn two_bottlenecks_become_two_groups_within_seconds() {
         println!("{place:?}: after {first:?} s, right {right} %");
         assert!(first.is_some_and(|s| s <= 20.0) && right >= 30, "{place:?}: {first:?}, {right} %");
     }
+}
+
+#[test]
+fn one_bottleneck_is_not_split_whatever_the_round_trip() {
+    for place in PLACES {
+        for seed in 1..=2 {
+            let outcome = run(place, true, Grouping::Auto, 30, seed);
+            let right = outcome.right(&[0, 0]);
+            assert!(right >= 99, "{place:?}, seed {seed}: wrongly split for {} % of the time", 100 - right);
+        }
+    }
+}
+
+#[test]
+fn two_bottlenecks_are_set_free_whatever_the_round_trip() {
+    for (place, most) in PLACES.into_iter().zip([15.0, 15.0, 25.0]) {
+        for seed in 1..=2 {
+            let outcome = run(place, false, Grouping::Auto, 25, seed);
+            let first = outcome.first(&[0, 1]);
+            println!("{place:?}, seed {seed}: after {first:?} s, right {} %", outcome.right(&[0, 1]));
+            assert!(first.is_some_and(|s| s <= most), "{place:?}, seed {seed}: after {first:?} s");
+        }
+    }
+}
+
+#[test]
+fn losses_that_no_queue_explains_set_paths_free() {
+    let place = Place { mbit: 50, bulk: 0, loss: 0.002, ..beside_cubic(50, 50) };
+    for seed in 1..=2 {
+        let outcome = run(place, false, Grouping::Auto, 30, seed);
+        let (first, right) = (outcome.first(&[0, 1]), outcome.right(&[0, 1]));
+        println!("seed {seed}: after {first:?} s, right {right} %");
+        assert!(first.is_some_and(|s| s <= 20.0) && right >= 30, "seed {seed}: {first:?}, {right} %");
+    }
+}
+
+/// Both paths cross a link of their own and then a common one; which of these are the bottleneck changes.
+#[test]
+fn paths_join_within_seconds_of_their_bottleneck_becoming_one() {
+    for (place, most) in PLACES[..2].iter().zip([5.0, 5.0]) {
+        for seed in 1..=2 {
+            let joined = joined_after(*place, 20, 30, seed);
+            println!("{place:?}, seed {seed}: together after {joined:?} s");
+            assert!(joined.is_some_and(|s| s <= most), "{place:?}, seed {seed}: {joined:?}");
+        }
+    }
+}
+
+/// Two bottlenecks until `change`, then one, until `secs`: after how long the paths are together for good, s.
+/// `None` if they were never apart, or never are together again.
+fn joined_after(place: Place, change: u64, secs: u64, seed: u64) -> Option<f64> {
+    let bytes = Rate::from_bits(2 * place.mbit * 1_000_000).bytes_in(Span::from_secs(secs + 1));
+    let bulk = Content::repeating(1, 256, bytes.div_ceil(mmtp::id::BLOCK_BYTES as u64));
+    let short = Content::repeating(2, 16, 32);
+    let mut bench = Bench { simulation: Simulation::new(seed), place, bulk, short, links: 0 };
+    let mut rng = Rng::stream(seed, "neighbours");
+    let (own, common) = ([bench.bottleneck(), bench.bottleneck()], bench.bottleneck());
+    let watched = bench.simulation.receiver(Span::ZERO);
+    bench.simulation.grouping(watched, Grouping::Auto);
+    let slow = Rate::from_bits(place.mbit * 1_000_000);
+    let fast = Rate::from_bits(4 * place.mbit * 1_000_000);
+    for (link, rtt) in own.into_iter().zip(place.rtts_ms) {
+        bench.path_over(watched, &[link, common], rtt, place.control);
+        bench.neighbours(link, &mut rng, secs);
+    }
+    bench.neighbours(common, &mut rng, secs);
+    let content = bench.bulk.clone();
+    bench.simulation.want(watched, &content, Time::ZERO);
+    for (at, of_own, of_common) in [(0, slow, fast), (change, fast, slow)] {
+        for (link, rate) in own.into_iter().map(|link| (link, of_own)).chain([(common, of_common)]) {
+            let fault = Fault::Link { link, change: LinkChange::Rate(Some(rate)) };
+            bench.simulation.at(Time::ZERO + Span::from_secs(at), fault);
+        }
+    }
+    let groups = |simulation: &Simulation| -> Vec<u32> {
+        simulation.paths(watched).iter().map(|path| path.group).collect()
+    };
+    let mut simulation = bench.simulation;
+    let (mut apart, mut together) = (false, None);
+    for tenth in 1..=secs * 10 {
+        simulation.run_until(Time::from_nanos(tenth * 100_000_000));
+        let one = groups(&simulation) == [0, 0];
+        if tenth <= change * 10 {
+            apart |= !one;
+        } else if !one {
+            together = None;
+        } else {
+            together = together.or(Some((tenth - change * 10) as f64 / 10.0));
+        }
+    }
+    together.filter(|_| apart)
 }
 
 #[test]

@@ -19,13 +19,14 @@
 //! that could show their queues: where there are enough changes; where they are large beside what chance
 //! makes of the mean of so few samples; and where they last, so that the changes over twice the time are
 //! larger than those of means that have nothing to do with each other (half of it). A queue that swings
-//! faster than the interval does not pass: each path has seen other phases of it.
+//! faster than the interval does not pass: each path has seen other phases of it. Nor do changes that are
+//! small beside the round trip: behind a queue of a few packets each path sees most of all its own bursts.
 
 use alloc::vec::Vec;
 
 use super::parameters::{
     APART_PAIRS_MIN, CLIP, CORRELATED_PERCENT, NOISE_FACTOR, PAIRS_MIN, PART_NOISE_FACTOR, PARTS, RECENT,
-    RECENT_PERCENT, SLOW_PERCENT, STRONGLY_CORRELATED_PERCENT, UNCORRELATED_PERCENT,
+    RECENT_PERCENT, SLOW_PERCENT, SMALL_PART, STRONGLY_CORRELATED_PERCENT, UNCORRELATED_PERCENT,
 };
 use super::stats::{DelayDelta, PathStats, SCALES};
 
@@ -47,6 +48,8 @@ pub(super) enum Correlation {
     Inconclusive,
     /// There is too little to tell, or too much noise.
     Unknown,
+    /// There is nothing to compare: neither has a queue.
+    NoQueue,
 }
 
 /// The changes of a path's mean delay at all scales.
@@ -55,6 +58,8 @@ pub(super) struct PathDeltas {
     /// At [`RECENT_SCALE`], of the newest intervals only.
     recent: ScaleDeltas,
     congested: bool,
+    /// The square of a change that is too small to be that of a queue, ns².
+    small: u128,
 }
 
 /// The changes of a path's mean delay at one scale.
@@ -74,7 +79,8 @@ impl PathDeltas {
         let newest = scales[RECENT_SCALE].len().min(RECENT * PARTS / SCALES[RECENT_SCALE]);
         let recent = ScaleDeltas::of(&scales[RECENT_SCALE][..newest]);
         let scales = scales.map(|deltas| ScaleDeltas::of(&deltas));
-        Self { scales, recent, congested: path.summary().congested }
+        let small = u128::from(path.rtt_min().over(SMALL_PART).as_nanos()).pow(2);
+        Self { scales, recent, congested: path.summary().congested, small }
     }
 
     pub(super) fn correlation(&self, other: &Self) -> Correlation {
@@ -104,12 +110,25 @@ impl PathDeltas {
         }
     }
 
+    /// Whether they rise and fall together at any scale more than chance explains.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        self.scales.iter().zip(&other.scales).any(|(a, b)| {
+            let pairs = a.pairs(b);
+            let enough = pairs.len() >= APART_PAIRS_MIN;
+            // Three times the deviation where they have nothing to do with each other, 1/√n.
+            enough && percent(&pairs).is_some_and(|r| r > 0 && r * r * pairs.len() as i64 >= 90_000)
+        })
+    }
+
     /// Whether a common queue could not hide in the noise of the two. If only one passes a bottleneck, it is
     /// its queue that the other would have to see; else each other's.
     fn is_conclusive_with(&self, other: &Self, scale: usize) -> bool {
         let factor = if scale < SCALES.len() { PART_NOISE_FACTOR } else { NOISE_FACTOR };
         let (a, b) = (&self.scales[scale], &other.scales[scale]);
-        let clear = |path: &ScaleDeltas, noise: u128| path.lasts() && path.signal > factor * noise;
+        let small = self.small.max(other.small);
+        let clear = |path: &ScaleDeltas, noise: u128| {
+            path.lasts() && path.signal > factor * noise && path.signal >= small
+        };
         // What one has seen is too large for the other to have overlooked it, whatever that one shows.
         let seen = |path: &ScaleDeltas, by: &ScaleDeltas| {
             clear(path, path.noise.max(by.noise)) && path.signal > NOISE_FACTOR * by.signal

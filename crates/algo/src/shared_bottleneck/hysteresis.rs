@@ -43,6 +43,7 @@ pub(super) fn partition(
                 (Correlation::Correlated, ..) => true,
                 (Correlation::Uncorrelated, ..) => false,
                 // Of paths that pass no bottleneck there is no news, together or apart.
+                (Correlation::NoQueue, ..) => groups[i] == groups[j],
                 (_, PathEvidence::NoBottleneck, PathEvidence::NoBottleneck) => groups[i] == groups[j],
                 (Correlation::Unknown, ..) => true,
                 (Correlation::Inconclusive, ..) => one == other,

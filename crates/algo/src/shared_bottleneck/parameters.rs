@@ -66,6 +66,21 @@ pub const PART_NOISE_FACTOR: u128 = 16;
 /// How large the square of the changes must be over twice the time, of what it is over the time, for a scale
 /// to show a queue: 50 is what chance makes of it.
 pub const SLOW_PERCENT: u128 = 55;
+/// Changes of less than this part of the smallest round trip show no queue.
+pub const SMALL_PART: u64 = 64;
+/// A mean delay this part of the smallest round trip above the smallest delay, or less, is no queue.
+pub const QUIET_PART: u64 = 32;
+/// Nor is one above this, however long the round trip.
+pub const QUIET_MAX: Span = Span::from_millis(3);
+/// The newest intervals, and how many of them have to be without a queue, for a path to be quiet.
+pub const QUIET_OF: usize = 10;
+/// See [`QUIET_OF`].
+pub const QUIET_MIN: usize = 8;
+/// Intervals with losses and without a queue, of [`M`], that each of two paths must have for its losses to be
+/// evidence.
+pub const QUIET_LOSSES_MIN: usize = 2;
+/// Parts of an interval, by which it is asked whether two paths lost packets at the same time.
+pub const LOSS_SLOTS: usize = 4;
 /// The most paths of a detector.
 pub const PATHS_MAX: usize = 256;
 /// Samples of one interval that are looked at; the rest is ignored.

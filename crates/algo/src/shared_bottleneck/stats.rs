@@ -4,7 +4,8 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::parameters::{
-    C_H_PPM, C_S_PPM, DELAY_MAX, F, INTERVALS_MAX, M, N, P_L_PPM, P_V_PERCENT, PARTS, PARTS_MAX, SAMPLES_MAX,
+    C_H_PPM, C_S_PPM, DELAY_MAX, F, INTERVALS_MAX, LOSS_SLOTS, M, N, P_L_PPM, P_V_PERCENT, PARTS, PARTS_MAX,
+    QUIET_MAX, QUIET_PART, SAMPLES_MAX,
 };
 use crate::Span;
 
@@ -54,6 +55,10 @@ struct Interval {
     crossed: bool,
     delivered: u64,
     lost: u64,
+    /// The smallest sample, ns, if there were any.
+    low: i64,
+    /// In which of its [`LOSS_SLOTS`] packets were lost.
+    lost_in: [bool; LOSS_SLOTS],
 }
 
 /// One of the [`PARTS`] of an interval, or some of them.
@@ -92,8 +97,11 @@ pub(super) struct PathStats {
     open_parts: [Part; PARTS],
     /// What is subtracted from every delay: the first one. Offsets do not matter, small numbers do.
     base: Option<Span>,
-    /// The last sample, ns.
+    /// The last sample, ns, and in which part of the running interval it was.
     last: i64,
+    last_part: usize,
+    /// The smallest round trip; zero if nobody told.
+    rtt_min: Span,
     /// mean_delay = E_M(E_T(OWD)), 2⁻⁸ ns, without the running interval (section 3.2.1).
     mean: Option<i64>,
     /// E_T(OWD) of the last interval that had samples.
@@ -119,7 +127,8 @@ impl PathStats {
         let open = &mut self.open;
         // The first of all differs from nothing: its delay is the base.
         open.rough += u128::from(x.abs_diff(self.last)).pow(2);
-        self.last = x;
+        (self.last, self.last_part) = (x, part);
+        open.low = if open.samples == 0 { x } else { open.low.min(x) };
         open.samples += 1;
         open.mean += x;
         self.open_parts[part].samples += 1;
@@ -142,11 +151,22 @@ impl PathStats {
 
     pub(super) const fn lost(&mut self, packets: u32) {
         self.open.lost += packets as u64;
+        // Losses are found when a packet comes, so about when the last one did.
+        self.open.lost_in[self.last_part * LOSS_SLOTS / PARTS] |= packets > 0;
+    }
+
+    pub(super) const fn rtt_min(&self) -> Span {
+        self.rtt_min
+    }
+
+    pub(super) const fn set_rtt_min(&mut self, rtt_min: Span) {
+        self.rtt_min = rtt_min;
     }
 
     /// Ends the running interval.
     pub(super) fn close(&mut self) -> SummaryStats {
         let mut new = core::mem::take(&mut self.open);
+        self.last_part = 0;
         if new.samples > 0 {
             new.mean = (new.mean << FRACTION).div_euclid(i64::from(new.samples));
             self.last_mean = Some(new.mean);
@@ -244,6 +264,19 @@ impl PathStats {
             Some(DelayDelta { by_ns: new.0 - old.0, noise_ns2: new.1 + old.1 })
         };
         means.windows(2).map(delta).collect()
+    }
+
+    /// Of each interval, newest first, whether it was without a queue, as far as its delays tell.
+    pub(super) fn quiet(&self) -> Vec<bool> {
+        let sampled = || self.closed.iter().filter(|i| i.samples > 0);
+        let floor = sampled().map(|i| i.low).min().unwrap_or(0);
+        let most = self.rtt_min.over(QUIET_PART).min(QUIET_MAX).as_nanos() as i64;
+        self.closed.iter().map(|i| i.samples > 0 && (i.mean >> FRACTION) - floor < most).collect()
+    }
+
+    /// Of each interval, newest first, in which of its parts packets were lost.
+    pub(super) fn lost_in(&self) -> impl Iterator<Item = &[bool; LOSS_SLOTS]> {
+        self.closed.iter().map(|i| &i.lost_in)
     }
 
     /// Whether it carries nothing, and has carried nothing for [`M`] intervals.

@@ -65,6 +65,8 @@ struct SampledPath {
     /// Parts per million by which its clock runs fast.
     drift_ppm: f64,
     noise_ms: f64,
+    /// What it loses by itself.
+    loss: f64,
     /// From when until when it looks, s.
     from_s: u64,
     until_s: u64,
@@ -78,6 +80,7 @@ impl SampledPath {
             offset_ms: 20.0,
             drift_ppm: 0.0,
             noise_ms: 0.5,
+            loss: 0.0,
             from_s: 0,
             until_s: u64::MAX,
         }
@@ -99,7 +102,8 @@ fn watch(mut queues: Vec<Queue>, paths: &[SampledPath], secs: u64, seed: u64) ->
                 continue;
             }
             let queue = &queues[path.queue];
-            if rng.unit() < queue.dropped {
+            detector.rtt_min(p, Span::from_millis(50));
+            if rng.unit() < queue.dropped.max(path.loss) {
                 detector.lost(p, 1);
                 continue;
             }
@@ -193,6 +197,59 @@ fn where_nothing_queues_everything_stays_together() {
     let constant = SampledPath { noise_ms: 0.0, ..SampledPath::at(0) };
     for (seconds, _) in right(still, &[constant, constant], 120, &[0, 0]) {
         assert_eq!(seconds, 120);
+    }
+}
+
+/// Two queues that nobody ever fills.
+fn empty(seed: u64) -> Vec<Queue> {
+    [seed, seed + 100].map(|seed| Queue::new(seed, 1, 0.1, (9.0, 1.0), 10.0)).into()
+}
+
+#[test]
+fn losses_that_no_queue_explains_part_paths() {
+    let lossy = SampledPath { loss: 0.01, ..SampledPath::at(0) };
+    let other = SampledPath { queue: 1, ..lossy };
+    let all = right(empty, &[lossy, other], 60, &[0, 1]);
+    assert!(all.iter().all(|(_, first)| first.is_some_and(|s| s <= 15)), "{all:?}");
+    let mean = all.iter().map(|(seconds, _)| seconds).sum::<usize>() / all.len();
+    assert!(mean >= 45, "{mean} of 60 s: {all:?}");
+    // What has lost nothing says nothing.
+    for (seconds, _) in right(empty, &[lossy, SampledPath::at(1)], 60, &[0, 0]) {
+        assert_eq!(seconds, 60);
+    }
+}
+
+#[test]
+fn losses_in_the_same_moments_do_not() {
+    // Drops once a second on average, of both, for 20 ms; no queue.
+    for seed in 0..SEEDS {
+        let (mut detector, mut rng, mut until) = (Detector::new(), SplitMix64(seed), 0);
+        assert_eq!([detector.add(), detector.add()], [Some(0), Some(1)]);
+        for ms in 0..60_000u64 {
+            let now = Time::from_nanos(ms * 1_000_000);
+            if rng.unit() < 0.001 {
+                until = ms + 20;
+            }
+            for path in 0..2 {
+                detector.rtt_min(path, Span::from_millis(50));
+                match (ms + 3 * path as u64).is_multiple_of(10) {
+                    true if ms < until => detector.lost(path, 1),
+                    true => detector.sample(path, now, Span::from_nanos(25_000_000 + ms % 500_000)),
+                    false => {}
+                }
+            }
+            assert_eq!(detector.groups(), [0, 0], "seed {seed}, {ms} ms");
+        }
+    }
+}
+
+#[test]
+fn a_short_queue_is_a_queue() {
+    // A tenth of the round trip.
+    let queues = |seed| vec![Queue::new(seed, 4, 0.5, (100.0, 100.0), 5.0)];
+    let path = SampledPath { every_ms: 4, ..SampledPath::at(0) };
+    for (seconds, _) in right(queues, &[path, path], 60, &[0, 0]) {
+        assert_eq!(seconds, 60);
     }
 }
 

@@ -255,7 +255,8 @@ impl ContentFetch {
                 Ok(())
             }
             Event::Groups { groups } => {
-                cx.observer.notice(&self.paths.describe(&groups));
+                let groups = self.path_groups(cx.now(), &groups);
+                cx.observer.groups(groups);
                 Ok(())
             }
             Event::Path { .. } => Ok(()),

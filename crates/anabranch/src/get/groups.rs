@@ -25,11 +25,12 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Which paths may share a bottleneck, and so take together what one TCP would.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Groups {
-    /// Those that seem to: all at first, then those apart whose delays show, for some seconds, that they pass
-    /// different bottlenecks.
-    Auto,
-    /// All. Safe, and slower than need be where it is not so.
+    /// Those that seem to: all at first, then those apart whose delays and losses show, for some seconds,
+    /// that they pass different bottlenecks. Of paths to sources that speak mmTP; connections to mirrors are
+    /// all in one group, as by [`All`](Self::All).
     #[default]
+    Auto,
+    /// All. Slower than need be where it is not so.
     All,
     /// No two.
     None,

@@ -122,22 +122,6 @@ impl UdpPaths {
         error
     }
 
-    /// Who shares a bottleneck with whom, as it seems: a sentence.
-    pub(super) fn describe(&self, groups: &[u32]) -> String {
-        let all = groups.iter().max().map_or(0, |most| most + 1);
-        let members = |group: u32| {
-            let of = self.links.iter().filter(|link| groups.get(link.path) == Some(&group));
-            of.map(|link| format!("{} via {}", link.peer, link.via)).collect::<Vec<_>>().join(", ")
-        };
-        match all {
-            0 | 1 => "paths may share one bottleneck".into(),
-            _ => {
-                let each: Vec<String> = (0..all).map(members).collect();
-                format!("paths pass {all} different bottlenecks, it seems: {}", each.join(" | "))
-            }
-        }
-    }
-
     /// The host's interfaces changed: paths whose address is gone are closed, those that can be are opened
     /// (again). Returns the paths that went down and those that came up.
     pub(super) fn refresh(

@@ -251,6 +251,7 @@ impl PacketFlows {
         let path = (segment.subflow() - flow.first) as usize;
         let Some(detector) = &mut flow.detector else { return };
         let Some(sent_at) = sub.subflow.sent_packets().sent_at(segment.id) else { return };
+        detector.rtt_min(path, sub.subflow.rtt().min());
         detector.sample(path, now, now.since(sent_at));
         detector.delivered(path, 1);
         if let Some(groups) = detector.tick(now) {

@@ -42,9 +42,10 @@ impl GroupDetector {
     }
 
     /// The first packet of an answer took `took` from its request on. The packets behind it are no samples:
-    /// their delay has the time of the packets before them in it.
-    pub(super) fn sample(&mut self, p: PathId, now: Time, took: Span) {
+    /// their delay has the time of the packets before them in it. `rtt_min`: the smallest round trip.
+    pub(super) fn sample(&mut self, p: PathId, now: Time, took: Span, rtt_min: Span) {
         if self.mode == Grouping::Auto {
+            self.detector.rtt_min(p, rtt_min);
             self.detector.sample(p, now, took);
         }
     }

@@ -100,7 +100,7 @@ impl Subscriber {
         let pending = match path.subflow.delivered(now, id, index) {
             Delivery::Acked { sent_at, seq } => {
                 if index == 0 {
-                    self.group_detector.sample(p, now, now.since(sent_at));
+                    self.group_detector.sample(p, now, now.since(sent_at), path.rtt().min());
                 }
                 rx.acked += 1;
                 rx.seq = rx.seq.max(seq);

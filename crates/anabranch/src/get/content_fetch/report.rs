@@ -10,7 +10,7 @@ use crate::get::routes::label;
 use crate::get::sink::Sink;
 use crate::get::source_status::state;
 use crate::report::one_a_path;
-use crate::{BannedSource, PathProgress, Progress, Report, Verified};
+use crate::{BannedSource, GroupedPath, PathGroups, PathProgress, Progress, Report, Verified};
 
 impl ContentFetch {
     pub(super) fn snapshot(&mut self, now: Time, arrivals: &Sink, end: bool) {
@@ -46,10 +46,25 @@ impl ContentFetch {
             total_bytes,
             done_bytes,
             resumed_bytes,
-            elapsed_s: now.since(self.rows.start).as_nanos() as f64 / 1e9,
+            elapsed_s: self.elapsed_s(now),
             paths,
             note: (silent && !end).then(|| "waiting for a source".to_owned()),
         };
+    }
+
+    /// The paths to sources by the number of their group, counted from 0.
+    pub(super) fn path_groups(&self, now: Time, of: &[u32]) -> PathGroups {
+        let mut groups = vec![Vec::new(); of.iter().max().map_or(0, |most| *most as usize + 1)];
+        for link in &self.paths.links {
+            let Some(group) = of.get(link.path) else { continue };
+            let source = label(&self.sources[link.source].name, link.peer.ip());
+            groups[*group as usize].push(GroupedPath { source, via: link.via.to_string() });
+        }
+        PathGroups { elapsed_s: self.elapsed_s(now), groups }
+    }
+
+    fn elapsed_s(&self, now: Time) -> f64 {
+        now.since(self.rows.start).as_nanos() as f64 / 1e9
     }
 
     /// The mirrors that brought it, with what tells that they have not changed.
