@@ -9,7 +9,7 @@
     sudo chrt -r 5 just bench --only h --bed 'RTT 120' --row 'mmTP$|aria2'    some links and programs of a table
 
 Tables: a ceiling, b loopback, c links, d stall, e corrupt source, f short objects, g fairness, h idle links with a
-delay, i shared links with a delay.
+delay, i shared links with a delay, j beside a call.
 Standard library only.
 """
 
@@ -27,12 +27,15 @@ from contextlib import closing
 sys.dont_write_bytecode = True
 import delay  # noqa: E402
 import peers  # noqa: E402
+import polite  # noqa: E402
 import report  # noqa: E402
 import testbed  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MEGA = 1_000_000
-TABLES = "abcdefghi"
+TABLES = "abcdefghij"
+#: Those over links with a delay.
+DELAYED = {"h": delay.idle, "i": delay.shared, "j": polite.parts}
 #: Tables that other programs make: each prints JSON rows or a Markdown table on its standard output.
 HOOKS = {
     "a": ("crates/net/examples/udp_ceiling.rs", "-p anabranch-net --example udp_ceiling -- --json"),
@@ -52,8 +55,8 @@ class Bench:
         self.options = options
         self.scratch = testbed.scratch()
         self.binary = self.find_binary()
-        needed = ["nginx", "curl", "aria2c", "axel"] if set(options.only) & set("bcde") else []
-        needed += delay.programs() if set(options.only) & set("hi") else []
+        needed = ["nginx", "curl", "aria2c", "axel"] if set(options.only) & set("bcdej") else []
+        needed += delay.programs() if set(options.only) & set(DELAYED) else []
         if set(options.only) & set("cde") and testbed.IS_ROOT:
             needed += ["ip", "tc"]
         self.there = peers.install(needed) if options.install else {c for c in needed if shutil.which(c)}
@@ -61,7 +64,7 @@ class Bench:
     def find_binary(self):
         if self.options.bin:
             return os.path.abspath(self.options.bin)
-        if not set(self.options.only) & set("bcdehi"):
+        if not set(self.options.only) & {*"bcde", *DELAYED}:
             return None
         built = subprocess.run(["cargo", "build", "--release", "-q", "-p", "anabranch-cli", "--bins", "--example", "liar"], cwd=ROOT, check=False)
         target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
@@ -182,8 +185,8 @@ class Bench:
     def delayed(self, key, before, save):
         if not testbed.IS_ROOT or not self.binary or not set(delay.programs()) <= self.there:
             return skip(f"table {key}: needs root, {', '.join(delay.programs())} and anabranch")
-        self.options.table, self.options.binary = key, self.binary
-        return delay.measure(self.options, before, save)
+        self.options.binary = self.binary
+        return delay.measure(self.options, DELAYED[key](self.options), before, save)
 
     def corrupt(self):
         size = (40 if self.options.quick else 400) * MEGA
@@ -230,12 +233,12 @@ def parse():
     parser.add_argument("--only", default=TABLES, type=lambda t: [k for k in t if k in TABLES],
                         help="tables to measure: letters, with or without commas")
     parser.add_argument("--quick", action="store_true", help="small files, one run; writes nothing into docs/")
-    parser.add_argument("--reps", type=int, help="runs of each row (default 5 on loopback, 3 on links, 2 of h and i)")
+    parser.add_argument("--reps", type=int, help="runs of each row (default 5 on loopback, 3 on links, 2 of h, i and j)")
     parser.add_argument("--bin", help="the anabranch binary (default: cargo build --release)")
     parser.add_argument("--commit", help="what --bin was built from, if not from here")
-    parser.add_argument("--bed", default="", help="of h and i: links whose name this regular expression finds")
-    parser.add_argument("--row", default="", help="of h and i: programs whose name this regular expression finds")
-    parser.add_argument("--jobs", type=int, default=2, help="of h and i: runs side by side")
+    parser.add_argument("--bed", default="", help="of h, i and j: links whose name this regular expression finds")
+    parser.add_argument("--row", default="", help="of h, i and j: programs whose name this regular expression finds")
+    parser.add_argument("--jobs", type=int, default=2, help="of h, i and j: runs side by side")
     parser.add_argument("--check", action="store_true", help="compare docs/performance.md with results.json, and end")
     parser.add_argument("--draw", action="store_true", help="make these tables again from results.json, and end")
     parser.add_argument("--get-args", default="", help="more options for `anabranch get`, in one string")
@@ -265,14 +268,14 @@ def main():
     asked = options.reps
     for key in options.only:
         print(f"table {key}", flush=True)
-        options.reps = asked or (1 if options.quick else {"b": 5, "h": 2, "i": 2}.get(key, 3))
+        options.reps = asked or (1 if options.quick else {"b": 5, "h": 2, "i": 2, "j": 2}.get(key, 3))
 
         def keep(found, key=key):
             results[key] = {**found, "machine": machine(options.commit)}
             if not options.quick:
                 report.save(ROOT, key, results[key])
 
-        if key in "hi":
+        if key in DELAYED:
             bench.delayed(key, None if options.quick else results.get(key), keep)
         elif found := tables[key](key) if key in HOOKS else tables[key]():
             keep(found)

@@ -1,4 +1,5 @@
-"""Tables h and i of compare.py: links that have a delay, idle and shared, with the programs of today beside us.
+"""Tables h and i of compare.py: links that have a delay, idle and shared, with the programs of today beside us; and how
+a table of programs over links is measured.
 
 h  a file over idle links, a source behind each. Every program against the best of those that couple nothing
 i  several sources behind one link, beside a curl that downloads all the time: what we take, where half is wanted
@@ -10,6 +11,7 @@ import os
 import re
 import tempfile
 import time
+from dataclasses import dataclass
 from functools import partial
 
 import testbed
@@ -66,46 +68,73 @@ def shared_rows(bed):
     return [control(bed), UNCOUPLED, *OURS]
 
 
-def wanted(pattern, names):
-    return [name for name in names if re.search(pattern, name)]
+@dataclass
+class Part:
+    """Links of a table: their name, the programs over them, the file's length, one run of a program: `once(path, row)`.
+
+    `facts` are kept with its runs.
+    """
+
+    name: str
+    rows: list
+    bytes: int
+    once: callable
+    facts: dict
 
 
-def one(options, bed, path, beside, row, runs):
+def idle(options):
+    """Table h."""
+    size = lambda megabytes: (5 if options.quick else megabytes) * MEGA
+    return [Part(bed.name(), idle_rows(bed), size(megabytes), partial(once, options.binary, bed),
+                 {"sources": bed.sources(), "seconds": None}) for megabytes, bed in IDLE]
+
+
+def shared(options):
+    """Table i."""
+    parts = []
+    for bed in SHARED:
+        beside = (2, 4) if options.quick else beside_s(bed)
+        parts.append(Part(bed.name(), shared_rows(bed), lasting(beside, bed), partial(once, options.binary, bed, beside=beside),
+                          {"sources": bed.sources(), "seconds": beside[1]}))
+    return parts
+
+
+def lasting(beside, bed):
+    """Bytes of a file that nobody has whole before the measurement ends."""
+    return int((sum(beside) + 12) * sum(bed.rates) * MEGA / 8)
+
+
+def one(options, part, path, row, runs):
     """A run, again if its links were late; with what it belongs to."""
     for attempt in range(ATTEMPTS):
         began = time.strftime("%H:%M:%S")
-        run = once(options.binary, bed, path, row, beside)
+        run = part.once(path, row)
         if "failed" not in run and not run["faults"]:
             break
     run |= {"at": began, "attempts": attempt + 1, "load": os.getloadavg()[0], "commit": options.commit}
     runs[row].append(run)
-    print(f"  {bed.name()}: {row}: {shown(run)}", flush=True)
+    print(f"  {part.name}: {row}: {shown(run)}", flush=True)
 
 
-def measure(options, before, save):
+def measure(options, parts, before, save):
     """Runs what is asked for of a table; `before` is what there was of it, `save` keeps what there is, link by link."""
-    is_idle = options.table == "h"
-    plan, rows_of = (IDLE, idle_rows) if is_idle else ([(None, bed) for bed in SHARED], shared_rows)
     kept = {bed["name"]: bed for bed in (before or {}).get("beds", [])}
-    for megabytes, bed in plan:
-        rows = wanted(options.row, rows_of(bed))
-        if not rows or not re.search(options.bed, bed.name()):
+    for part in parts:
+        rows = [row for row in part.rows if re.search(options.row, row)]
+        if not rows or not re.search(options.bed, part.name):
             continue
-        beside = None if is_idle else (2, 4) if options.quick else beside_s(bed)
-        size = (5 if options.quick else megabytes) * MEGA if is_idle else \
-            int((sum(beside) + 12) * bed.rates[0] * MEGA / 8)
         runs = {row: [] for row in rows}
         with tempfile.TemporaryDirectory(prefix="anabranch-delay-", dir=SHM) as scratch:
             path = os.path.join(scratch, "f")
-            write(path, size)
-            jobs = [partial(one, options, bed, path, beside, row, runs) for _ in range(options.reps) for row in rows]
+            write(path, part.bytes)
+            jobs = [partial(one, options, part, path, row, runs) for _ in range(options.reps) for row in rows]
             all_of(options.jobs, jobs)
         # Rows that were not asked for stay, if they were of the same file.
-        old = kept.get(bed.name(), {})
-        runs = (old["runs"] if old.get("bytes") == size else {}) | {row: got for row, got in runs.items() if got}
-        kept[bed.name()] = {"name": bed.name(), "bytes": size, "sources": bed.sources(),
-                            "seconds": beside and beside[1], "runs": {row: runs[row] for row in rows_of(bed) if row in runs}}
-        save({"beds": [kept[bed.name()] for _, bed in plan if bed.name() in kept]})
+        old = kept.get(part.name, {})
+        runs = (old["runs"] if old.get("bytes") == part.bytes else {}) | {row: got for row, got in runs.items() if got}
+        kept[part.name] = {"name": part.name, "bytes": part.bytes, **part.facts,
+                           "runs": {row: runs[row] for row in part.rows if row in runs}}
+        save({"beds": [kept[part.name] for part in parts if part.name in kept]})
 
 
 def programs():

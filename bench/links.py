@@ -4,7 +4,6 @@ Hosts and links are `anabranch lab up`, new for every run. What a run was like i
 wrong with the links (`faults`: late packets), how much of the machine others took.
 """
 
-import json
 import os
 import random
 import statistics
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 
 import testbed
 from mirrors import World
-from stack import MPTCP_PORT, RECEIVE, SEND, Failed, finish, scenario
+from stack import MPTCP_PORT, RECEIVE, SEND, Failed, scenario
 
 #: TCP of every host, but where a row names another: pinned by the hosts' routes.
 CC = "cubic"
@@ -71,7 +70,7 @@ class Run:
         self.lab, self.out = self.world.lab, self.world.out
         self.got = os.path.join(self.out, "got")
         self.env = {**os.environ, "XDG_CACHE_HOME": os.path.join(self.out, "cache")}
-        self.daemon = self.state()["pid"]
+        self.daemon = self.lab.state()["pid"]
         with Run.lock:
             Run.alive.add(self)
 
@@ -85,7 +84,7 @@ class Run:
 
         A row is a program and its options: `aria2 -s2`, `anabranch, mmTP --cc cubic`, `MPTCP, BBR senders`.
         """
-        program, *words = row.replace(",", "").split()
+        program, *words = row.replace(", ", " ").split()
         if program == "MPTCP":
             self.lab.start("mm.rx", sys.executable, "-ISc", RECEIVE, self.got)
             return "mm.tx", [sys.executable, "-ISc", SEND, self.path, self.cc]
@@ -108,13 +107,9 @@ class Run:
             "aria2": lambda: ["aria2c", "--no-conf", "-q", *words, "-d", self.out, "-o", "got", *urls],
             "anabranch": lambda: [self.binary, "get", "-o", self.got, *words[1:], *urls]}[program]()
 
-    def state(self):
-        states = map(json.loads, finish([self.binary, "lab", "status", "--json"]).splitlines())
-        return next(state for state in states if state["name"] == self.lab.name)
-
     def meter(self):
         """Bytes that each link has carried; CPU seconds that others took, and that there were; what is wrong."""
-        state = self.state()
+        state = self.lab.state()
         with open("/proc/stat", encoding="ascii") as stat:
             user, nice, system, *rest, steal = map(int, stat.readline().split()[1:9])
         # Interrupts are those of our own packets.
@@ -166,13 +161,17 @@ class Run:
             raise Failed(f"the links carried only {run['carried']} bytes")
         return run
 
+    def curl(self):
+        """The neighbour: a curl that downloads from a server of its own."""
+        self.lab.nginx("sp.tx", "10.2.0.1:8000", os.path.dirname(self.path))
+        url = f"http://10.2.0.1:8000/{os.path.basename(self.path)}"
+        return self.lab.start("sp.rx", "curl", "-sf", "-o", "/dev/null", url)
+
     def neighbour(self, row, warm_s, seconds):
         """Runs it beside a curl that began before: what that keeps of all bytes, and what of the link is used."""
         lab = self.lab
         host, argv = self.command(row)
-        lab.nginx("sp.tx", "10.2.0.1:8000", os.path.dirname(self.path))
-        url = f"http://10.2.0.1:8000/{os.path.basename(self.path)}"
-        clients = [lab.start("sp.rx", "curl", "-sf", "-o", "/dev/null", url)]
+        clients = [self.curl()]
         time.sleep(1 + 2 * random.random())
         clients.append(lab.start(host, *argv, env=self.env))
         time.sleep(warm_s)
@@ -185,17 +184,23 @@ class Run:
         return {"kept": sp / (mm + sp), "used": (mm + sp) * 8 / 1e6 / self.bed.rates[0]} | self.since(before)
 
 
-def once(binary, bed, path, row, beside=None):
-    """One run; `beside` is (warm_s, seconds) for one beside a curl. A run that failed says why."""
+def attempt(kind, binary, bed, path, cc, work):
+    """What `work` says of a new Run of this kind. A run that failed says why."""
     run = None
     try:
-        run = Run(binary, bed, path, "bbr" if "BBR" in row else CC)
-        return run.neighbour(row, *beside) if beside else run.download(row)
+        run = kind(binary, bed, path, cc)
+        return work(run)
     except (Failed, OSError, StopIteration) as why:
         return {"failed": str(why)}
     finally:
         if run:
             run.close()
+
+
+def once(binary, bed, path, row, beside=None):
+    """One run; `beside` is (warm_s, seconds) for one beside a curl."""
+    work = lambda run: run.neighbour(row, *beside) if beside else run.download(row)
+    return attempt(Run, binary, bed, path, "bbr" if "BBR" in row else CC, work)
 
 
 def shown(run):

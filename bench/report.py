@@ -63,7 +63,7 @@ def replace(path, text):
 
 
 def table(key, result):
-    made = {"b": _loopback, "c": _links, "d": _stall, "e": _corrupt, "g": _fairness, "h": _idle, "i": _shared}.get(key, _printed)(result)
+    made = {"b": _loopback, "c": _links, "d": _stall, "e": _corrupt, "g": _fairness, "h": _idle, "i": _shared, "j": _polite}.get(key, _printed)(result)
     return f"\n{made}\n\n{_conditions(result)}\n"
 
 
@@ -255,6 +255,11 @@ IDLE_GOAL = 1.02
 SHARE_GOAL, CONTROL_GOAL = 4, 5
 OURS = ["anabranch, mmTP", "anabranch, mirrors"]
 UNCOUPLED = "anabranch, mmTP --cc cubic --groups none"
+NOBODY = "nobody"
+BACKGROUND = [f"{label} --background" for label in OURS]
+#: Percent: of the link that a get in the background uses where nobody else wants it, and what it leaves to a curl of that
+#: which the curl has beside nobody. How far a limited rate may be off.
+USED_GOAL, KEPT_GOAL, LIMIT_GOAL = 90, 90, 2
 
 
 def _plain(label):
@@ -314,6 +319,49 @@ def _shared(result):
             *(label.removeprefix("anabranch, ") for label in OURS)]
     goal = f"50 ± {SHARE_GOAL} %, where the control is within {CONTROL_GOAL} points: {said}"
     return "\n".join([markdown(head, rows), "", _verdict(goal, all_met)])
+
+
+def _polite(result):
+    """A call beside one program, and with a curl too, a table for each link; then files whose rate is limited."""
+    links, parts, used, kept = {}, [], {label: [] for label in BACKGROUND}, {label: [] for label in BACKGROUND}
+    for bed in result["beds"]:
+        if "curl" in bed:
+            links.setdefault(bed["name"].partition(", a call")[0], {})[bed["curl"]] = bed
+    for name, beds in links.items():
+        runs = {curl: {label: _in_time(runs) for label, runs in bed["runs"].items() if _good(runs)} for curl, bed in beds.items()}
+        middle = lambda curl, label, key, of=runs: _median(of[curl][label], lambda r: r[key]) if label in of.get(curl, {}) else None
+        curl_alone, rows = middle(True, NOBODY, "curl_mbit"), []
+        for label in dict.fromkeys(label for bed in beds.values() for label in bed["runs"]):
+            row = [label]
+            for curl in (False, True):
+                p99 = [run["p99_ms"] for run in runs.get(curl, {}).get(label, [])]
+                row += [_cell(middle(curl, label, "p50_ms"), 0), f"{statistics.median(p99):.0f} ({min(p99):.0f}–{max(p99):.0f})" if p99 else "–",
+                        _cell(middle(curl, label, "lost_percent"), 1), *([_cell(middle(curl, label, "curl_mbit"), 1)] if curl else []),
+                        _cell(None if label == NOBODY else middle(curl, label, "tool_mbit"), 1)]
+            rows.append(row)
+            if label in BACKGROUND:
+                takes, leaves = middle(False, label, "tool_mbit"), middle(True, label, "curl_mbit")
+                used[label].append(takes is not None and 100 * takes / beds[False]["mbit"] >= USED_GOAL)
+                kept[label].append(bool(leaves and curl_alone) and 100 * leaves / curl_alone >= KEPT_GOAL)
+        head = [name, "call: RTT p50, ms", "p99 (range)", "lost %", "program, Mbit/s",
+                "call with a curl: p50", "p99 (range)", "lost %", "curl, Mbit/s", "program, Mbit/s"]
+        parts += [markdown(head, rows), ""]
+    for goal, met in ((f"in the background at least {USED_GOAL} % of the link without the curl", used),
+                      (f"in the background the curl keeps at least {KEPT_GOAL} % of what it has beside nobody", kept)):
+        said, all_met = _verdicts(met)
+        parts += [_verdict(f"{goal}: {said}", all_met)]
+    rows, held = [], []
+    for bed in (bed for bed in result["beds"] if "limit" in bed):
+        for label, runs in bed["runs"].items():
+            rates = [run["bytes_s"] for run in _in_time(runs)]
+            if rates:
+                held += [round(100 * abs(rate / bed["limit"] - 1), 3) <= LIMIT_GOAL for rate in rates]
+                rows.append([label, bed["name"].removesuffix(", limited"), ", ".join(f"{rate / 1e3:.0f}" for rate in rates),
+                             f"{bed['limit'] / 1e3:.0f}"])
+    if rows:
+        parts += ["", markdown(["limited", "links", "kB/s over the last link, each run", "limit"], rows), "",
+                  _verdict(f"within {LIMIT_GOAL} % of the limit: {sum(held)} of {len(held)} runs", all(held))]
+    return "\n".join(parts)
 
 
 def _conditions(result):

@@ -133,6 +133,11 @@ class Lab:
                 said = child.said.read().decode(errors="replace").strip()
                 raise Failed(f"{' '.join(child.args)}: exit status {child.returncode}: {said}")
 
+    def state(self):
+        """What its links have carried, and what is wrong with them (`faults`)."""
+        states = map(json.loads, finish([self.binary, "lab", "status", "--json"]).splitlines())
+        return next(state for state in states if state["name"] == self.name)
+
     def nginx(self, host, listen, root):
         """A server of one process, whose number is put behind those of `servers`."""
         n = len(self.servers)

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Two subflows of Linux's MPTCP beside one TCP flow: what they take, what they lose, and why.
+"""Subflows of Linux's MPTCP beside one TCP flow: what they take, what they lose, and why. Two of them, but in `coupling`, `step` and `jitter`.
 
     sudo anabranch kernel load cubic-coupled nmcc lia  # what is not loaded loses its rows
-    sudo chrt -r 5 python3 bench/subflows.py --bin target/release/anabranch [--only coupling,apart] [--runs 6]
+    sudo chrt -r 5 python3 bench/subflows.py --bin target/release/anabranch [--only coupling,step,apart] [--runs 6]
     sudo chrt -r 5 python3 bench/subflows.py --trace --only cause  # counts acknowledgements, needs clang and libbpf
     python3 bench/subflows.py --sim --only coupling,step,tied    # the same in the simulator
 
 One bottleneck of 20 Mbit/s with a round trip of 20 ms and a queue of one product of both, drop-tail unless a row says otherwise.
 Hosts and links are `anabranch lab up`; sockets are the kernel's; every receiver reads at once. Beside each row stands its
-control: the same links with two TCP flows in place of the two subflows. A run is 24 s, of which the first five do not count. The
+control: the same links with as many TCP flows in place of the subflows. A run is 24 s, of which the first five do not count. The
 share is of what crossed the bottleneck in packets of 1,500 bytes (TCP brings 1,448 of them, MPTCP 1,428).
 
 In a real-time class (chrt), as others would make the links late. Standard library only.
@@ -40,6 +40,8 @@ RATE_BITS = 20e6
 RTT_MS, THERE_MS = 20, 5
 BEGIN_S, END_S = 5, 24
 TCP, MPTCP = 6, 262
+#: Flows that are not the one beside, by their number.
+NAMES = "abcd"
 #: TCP payload of a packet.
 PAYLOAD = {TCP: 1448, MPTCP: 1428}
 #: The port of the one flow's receiver is this much above that of the others.
@@ -83,31 +85,32 @@ except OSError: pass
 
 
 class Links:
-    """The bottleneck's queue, and of each of the three paths its delays in ms: data go there in 5, acknowledgements come back in
-    15, unless said otherwise. `tick`: those of the first two come back in steps of so much, of the second so much later."""
+    """The bottleneck's queue, and of each path its delays in ms: data go there in 5, acknowledgements come back in 15, unless
+    said otherwise. `held`: those of the second wait for up to so much. `tick`: those of all but the last path come back in
+    steps of so much, of the second so much later."""
 
-    def __init__(self, queue="", jitter=0, held=(0, 0, 0), tick=None, tock=0):
+    def __init__(self, queue="", jitter=0, held=0, tick=None, tock=0):
         self.queue, self.jitter, self.held, self.tick, self.tock = queue, jitter, held, tick, tock
 
-    def toml(self, mptcp, scratch, ours=None, beside=None):
-        """`mptcp`: the two are subflows of one connection, not flows of their own. For the simulator: who controls them."""
+    def toml(self, count, mptcp, scratch, ours=None, beside=None):
+        """`mptcp`: these many are subflows of one connection, not flows of their own. For the simulator: who controls them."""
         text = 'title = "subflows"\nduration = "60 s"\n'
         text += f'[link.bottleneck]\nrate = "20 Mbit/s"\nqueue = "{RTT_MS} ms"\n{self.queue}\n'
         if self.tick:
             with open(os.path.join(scratch, "ticks"), "w", encoding="ascii") as ticks:
                 ticks.write(f"{self.tick}\n" * 64)
         paths = []
-        for no, held in enumerate(self.held):
-            after = self.tock if no == 1 else 0
+        for no in range(count + 1):
+            after, held = (self.tock, self.held) if no == 1 else (0, 0)
             back = [f"back-{no}"]
             text += f'[link.there-{no}]\ndelay = "{THERE_MS} ms"\njitter = "{self.jitter} ms"\n'
             text += f'[link.back-{no}]\ndelay = "{RTT_MS - THERE_MS - after} ms"\njitter = "{held} ms"\n'
-            if self.tick and no < 2:
+            if self.tick and no < count:
                 back += [f"tick-{no}", f"after-{no}"]
                 text += f'[link.tick-{no}]\ntrace = "{scratch}/ticks"\n[link.after-{no}]\ndelay = "{after} ms"\n'
             paths.append(f'{{ via = ["there-{no}", "bottleneck"], back = {json.dumps(back)}, rtt = "{RTT_MS} ms" }}')
-        flows = {"a": paths[:2], "z": paths[2:]} if mptcp else {"a": paths[:1], "b": paths[1:2], "z": paths[2:]}
-        for name, of in flows.items():
+        flows = {"a": paths[:count]} if mptcp else {name: [path] for name, path in zip(NAMES[:count], paths)}
+        for name, of in {**flows, "z": paths[count:]}.items():
             text += f"[flow.{name}]\npaths = [{', '.join(of)}]\n"
             if ours:
                 text += f'start_within = "1 s"\ncontroller = "{beside if name == "z" else ours}"\n'
@@ -117,22 +120,23 @@ class Links:
 #: Paths as they are on a desk: nothing between the flows but the bottleneck.
 PLAIN = Links()
 #: The acknowledgements of the second, and of nobody else, are held back by up to 4 ms.
-HELD = Links(held=(0, 4, 0))
-#: Acknowledgements of the first two come back at the same ticks of 2 ms, or at ticks in turn.
+HELD = Links(held=4)
+#: Acknowledgements of these come back at the same ticks of 2 ms, or at ticks in turn.
 TIED, IN_TURN = Links(tick=2), Links(tick=2, tock=1)
-#: Data of each flow is held back by up to a millisecond, as on real paths.
-OUT_OF_STEP = Links(jitter=1)
+#: Data of each flow is held back by up to a millisecond, or two: a packet takes 0.6 of them.
+OUT_OF_STEP, JITTER = Links(jitter=1), Links(jitter=2)
 #: Drops that go by chance: one in fifty while more than a third of the queue is full.
 RANDOM = Links(queue="random = { band = 22, drop = 0.02 }")
 
 
 class Row:
-    """What is sent: `mptcp` two subflows of one connection, else two connections of `protocol`, coupled if `across`.
+    """What is sent: `mptcp` subflows of one connection, else connections of `protocol`, coupled if `across`; `count` of them.
 
     `pacing`: the rate at which Linux paces them, in % of window/RTT (120 is its own), in congestion avoidance."""
 
-    def __init__(self, group, name, links, cc, mptcp=False, protocol=TCP, beside="cubic", across=False, pacing=None):
-        self.group, self.name, self.links, self.cc = group, name, links, cc
+    def __init__(self, group, name, links, cc, mptcp=False, protocol=TCP, beside="cubic", across=False, pacing=None,
+                 count=2):
+        self.group, self.name, self.links, self.cc, self.count = group, name, links, cc, count
         self.pacing, self.across, self.mptcp, self.protocol, self.beside = pacing, across, mptcp, MPTCP if mptcp else protocol, beside
 
 
@@ -141,12 +145,15 @@ def rows():
     both = lambda group, name, links, cc, **more: [
         Row(group, f"{name}: two TCP", links, cc, **more),
         Row(group, f"{name}: two subflows", links, cc, mptcp=True, **more)]
-    table = [Row("coupling", "control: two TCP", PLAIN, "cubic")]
-    for cc in ("cubic", "cubic_coupled", "nmcc", "lia"):
-        table.append(Row("coupling", "two subflows", PLAIN, cc, mptcp=True))
-    table.append(Row("step", "a jitter of 1 ms, control: two TCP", OUT_OF_STEP, "cubic"))
-    for cc in ("cubic", "cubic_coupled", "nmcc"):
-        table.append(Row("step", "a jitter of 1 ms: two subflows", OUT_OF_STEP, cc, mptcp=True))
+    table = []
+    for group, name, links in (("coupling", "", PLAIN), ("step", "a jitter of 1 ms, ", OUT_OF_STEP)):
+        for count in range(1, len(NAMES) + 1):
+            table.append(Row(group, f"{name}control: {count} TCP", links, "cubic", count=count))
+            for cc in ("cubic", "cubic_coupled", "nmcc", "lia"):
+                table.append(Row(group, f"{name}{count} subflow{'s' * (count > 1)}", links, cc, mptcp=True, count=count))
+    for count in range(2, len(NAMES) + 1):
+        table.append(Row("jitter", f"a jitter of 2 ms, control: {count} TCP", JITTER, "cubic", count=count))
+        table.append(Row("jitter", f"a jitter of 2 ms, {count} subflows", JITTER, "cubic_coupled", mptcp=True, count=count))
     for cc in ("cubic", "reno"):
         table += both("cause", "as it is", PLAIN, cc, beside=cc)
         table.append(Row("cause", "as it is: two connections of one subflow", PLAIN, cc, protocol=MPTCP, beside=cc))
@@ -230,21 +237,21 @@ class Trace:
 
 
 def measure(binary, row, run, port, trace):
-    """One run: share, use of the link, loss of the two and of the one."""
+    """One run: share, use of the link, loss of ours and of the one."""
     name = f"s{os.getpid()}-{port}"
     chance = random.Random(run)
     scratch = tempfile.mkdtemp(prefix=f"anabranch-{name}-")
-    with closing(Lab(binary, name, row.links.toml(row.mptcp, scratch))) as lab:
+    with closing(Lab(binary, name, row.links.toml(row.count, row.mptcp, scratch))) as lab:
         zero = time.monotonic() + 3
         begin, end = zero + BEGIN_S, zero + END_S
-        two = ["a"] if row.mptcp else ["a", "b"]
+        ours = ["a"] if row.mptcp else list(NAMES[:row.count])
         receivers, senders = {}, {}
-        rules = [f"{flow}.tx" for flow in two if row.across]
+        rules = [f"{flow}.tx" for flow in ours if row.across]
         for host in rules:
             lab.run(host, lab.binary, "kernel", "group", f"all={port}")
-        for flow in two if row.pacing else ():
+        for flow in ours if row.pacing else ():
             lab.run(f"{flow}.tx", "sh", "-c", f"echo {row.pacing} > /proc/sys/net/ipv4/tcp_pacing_ca_ratio")
-        for number, flow in enumerate([*two, "z"], 1):
+        for number, flow in enumerate([*ours, "z"], 1):
             protocol, cc, to = (TCP, row.beside, port + BESIDE) if flow == "z" else (row.protocol, row.cc, port)
             receivers[flow] = lab.start(f"{flow}.rx", sys.executable, "-c", RECEIVE, protocol, to, begin, end,
                                         stdout=subprocess.PIPE, text=True)
@@ -253,6 +260,8 @@ def measure(binary, row, run, port, trace):
         time.sleep(max(0, begin - time.monotonic()))
         for of in (port, port + BESIDE) if trace else ():
             trace.reset(of)
+        if row.mptcp:
+            lab.has_controller("a.tx", "dport", port, row.cc, row.count)
         time.sleep(max(0, end - time.monotonic() - 0.5))
         counted = {of: trace.read(port + of) for of in (0, BESIDE)} if trace else {}
         got, sent = {}, {}
@@ -263,23 +272,24 @@ def measure(binary, row, run, port, trace):
                 raise Failed(f"{name}: {flow} has not received to the end: {seen}")
             sent[flow] = json.loads(senders[flow].stdout.readline())
             got[flow] = (seen[1] - seen[0]) / PAYLOAD[TCP if flow == "z" else row.protocol] * 1500
+        late = bool(lab.state()["faults"])
         for host in rules:
             lab.run(host, lab.binary, "kernel", "group", "--clear", "all")
     shutil.rmtree(scratch, ignore_errors=True)
     loss = lambda flows: 100 * sum(sent[f][1] for f in flows) / sum(sent[f][0] for f in flows)
     whole = sum(got.values())
     return {"share": 100 * (whole - got["z"]) / whole, "used": 100 * whole * 8 / (END_S - BEGIN_S) / RATE_BITS,
-            "loss": loss(two), "loss_one": loss(["z"]), "trace": counted.get(0, {}), "trace_one": counted.get(BESIDE, {})}
+            "loss": loss(ours), "loss_one": loss(["z"]), "late": late, "trace": counted.get(0, {}), "trace_one": counted.get(BESIDE, {})}
 
 
 def simulate(binary, row, runs):
-    """The same in the simulator, where all flows are packet flows and two that are coupled are one flow's paths."""
+    """The same in the simulator, where all flows are packet flows and those that are coupled are one flow's paths."""
     scratch = tempfile.mkdtemp(prefix="anabranch-subflows-")
     ours = row.cc.replace("_", "-")
     both = row.mptcp or row.across
     longer = f'"124 s"\ncount_from = "{BEGIN_S} s"\nseeds = {runs}\ncontrollers = ["{ours}"]'
-    text = row.links.toml(both, scratch, ours, row.beside).replace('"60 s"', longer, 1)
-    flows = '["a"]' if both else '["a", "b"]'
+    text = row.links.toml(row.count, both, scratch, ours, row.beside).replace('"60 s"', longer, 1)
+    flows = json.dumps(["a"] if both else list(NAMES[:row.count]))
     path = os.path.join(scratch, "subflows.toml")
     with open(path, "w", encoding="utf-8") as out:
         out.write(f'{text}[[measure]]\nmetric = "share"\nkind = "share"\nflows = {flows}\n')
@@ -295,7 +305,7 @@ def show(row, runs):
     spread = statistics.stdev(of("share")) if len(runs) > 1 else 0
     mean = lambda key: f"{statistics.mean(of(key)):.2f}"
     line = [row.name, row.cc, f"{statistics.mean(of('share')):.1f}", f"{spread:.1f}", len(runs), mean("loss"), mean("loss_one"),
-            f"{statistics.mean(of('used')):.1f}"]
+            f"{statistics.mean(of('used')):.1f}", sum(of("late"))]
     if runs[0]["trace"]:
         total = lambda *names: sum(run["trace"][name] for run in runs for name in names)
         per = lambda part, whole: f"{100 * total(*part) / max(1, total(*whole)):.2f}"
@@ -321,7 +331,7 @@ def main():
     table = [row for row in table if not options.cc or row.cc in options.cc.split(",")]
     if options.sim:
         told = [simulate(os.path.abspath(options.bin), row, options.runs) for row in table]
-        print(report.markdown(["two flows beside one", "controller", "share %, 95 %"], told))
+        print(report.markdown(["flows beside one", "controller", "share %, 95 %"], told))
         return
     if os.geteuid():
         sys.exit("skipped: root is needed for namespaces and TUN devices")
@@ -344,7 +354,7 @@ def main():
     # The rows take turns, so that a busy minute hurts them all.
     with ThreadPoolExecutor(options.jobs) as pool:
         list(pool.map(work, range(options.runs * len(table))))
-    head = ["two flows beside one", "controller", "share %", "sd", "runs", "lost %", "the one loses %", "used %"]
+    head = ["flows beside one", "controller", "share %", "sd", "runs", "lost %", "the one loses %", "used %", "runs with late links"]
     if trace:
         head += ["acks of readers %", "acks together %", "of readers %", "packets together %", "lost %", "fresh %", "lost %",
                  "others lost %", "acks late %"]

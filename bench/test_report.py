@@ -70,6 +70,22 @@ class Goals(unittest.TestCase):
         self.assertIn("control wrong", wrong)
         self.assertIn("mmTP 0 of 1, mirrors 0 of 1: **missed**", wrong)
 
+    def test_beside_a_call(self):
+        run = lambda curl, tool: [{"p50_ms": 40, "p99_ms": 50, "lost_percent": 0, "curl_mbit": curl, "tool_mbit": tool,
+                                   "others_percent": 0, "faults": []}]
+        background = report.BACKGROUND
+        alone = {"name": "L, a call", "curl": False, "mbit": 20, "runs": {background[0]: run(0, 18), background[1]: run(0, 17.9)}}
+        beside = {"name": "L, a call and a curl", "curl": True, "mbit": 20,
+                  "runs": {report.NOBODY: run(20, 0), background[0]: run(17.9, 2), background[1]: run(18, 2)}}
+        limited = {"name": "L, limited", "limit": 1e6,
+                   "runs": {"x --limit 1M": [{"bytes_s": rate, "others_percent": 0, "faults": []} for rate in (1.02e6, 979e3)]}}
+        made = report.table("j", {"beds": [alone, beside, limited], "machine": MACHINE})
+        self.assertIn("without the curl: mmTP --background 1 of 1, mirrors --background 0 of 1: **missed**", made)
+        self.assertIn("beside nobody: mmTP --background 0 of 1, mirrors --background 1 of 1: **missed**", made)
+        self.assertIn("within 2 % of the limit: 1 of 2 runs: **missed**", made)
+        # Nothing is held against those who were not measured.
+        self.assertRegex(made, r"nobody +\| +– \| +– \| +– \| +– \|")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -396,10 +396,10 @@ INLINE void read_socket(struct sock *sk, struct anb_socket *s)
 	}
 }
 
-// Whether the kernel goes on with a window or an ssthresh that it cannot have from us or from itself. Seen on
-// 6.18, after about one congestion event in ten thousand: our program was not run (it counts its runs), and what
-// the kernel took for its answer was zero or a part of a pointer. At the end of recovery that becomes the window;
-// we see the acknowledgement that ends it before anything is sent, and put it right there.
+// Whether the kernel goes on with a window or an ssthresh that it cannot have from us or from itself. A kernel whose
+// __bpf_prog_enter() may skip a program takes for its answer what lies on the stack: zero, or a part of a pointer
+// (docs/kernel.md, "What Linux does with a controller's answer"). At the end of recovery that becomes the window; we
+// see the acknowledgement that ends it before anything is sent, and put it right there.
 INLINE u32 is_unanswered(const struct tcp_sock *tp, const struct anb_socket *s)
 {
 	u32 ssthresh = tp->snd_ssthresh;
