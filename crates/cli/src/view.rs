@@ -363,7 +363,8 @@ mod tests {
         let path = |via: &str| GroupedPath { source: "192.0.2.1:9".into(), via: via.into() };
         let groups = PathGroups { elapsed_s: 10.6, groups: vec![vec![path("lo")], vec![path("eth0")]] };
         let line = serde_json::to_value(Line::Groups(&groups)).expect("sound");
-        assert_eq!((&line["event"], &line["elapsed_s"]), (&"groups".into(), &10.6.into()));
+        assert_eq!(line["event"], "groups");
+        assert_eq!(line["elapsed_s"], 10.6);
         assert_eq!(line["groups"][1][0]["via"], "eth0");
     }
 
