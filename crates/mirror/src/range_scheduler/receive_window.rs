@@ -35,6 +35,9 @@ use algo::{Span, TcpSample, Time};
 /// acknowledgements that make a sender repeat it at once (RFC 5681 section 3.2), and each loss costs a
 /// timeout.
 pub const SEGMENTS_MIN: u64 = 4;
+/// A scavenger's: LEDBAT keeps two packets (MIN_CWND, RFC 6817 section 2.5), and a timeout delays nobody
+/// else. With four, three connections took a sixth of what another download had.
+pub const SEGMENTS_MIN_YIELDING: u64 = 2;
 /// The window before the first loss, at least: what TCP advertises without window scaling.
 pub const WINDOW_INITIAL_BYTES: u64 = 64 << 10;
 /// The window of a connection that is coupled to nobody, unless it is a scavenger's: TCP's largest (RFC 7323
@@ -233,7 +236,11 @@ impl ReceiveWindow {
             let mss = u64::from(self.mss);
             // A scavenger bounds its sender's slow start too.
             let yields = self.control.yields();
-            let least = if self.lost || yields { SEGMENTS_MIN * mss } else { WINDOW_INITIAL_BYTES };
+            let least = match (yields, self.lost) {
+                (true, _) => SEGMENTS_MIN_YIELDING * mss,
+                (false, true) => SEGMENTS_MIN * mss,
+                (false, false) => WINDOW_INITIAL_BYTES,
+            };
             let times = if self.is_slow_start() && !yields { 2 } else { 1 };
             (times * u64::from(self.cwnd) * mss + self.behind_hole).clamp(least, WINDOW_LIFTED_BYTES)
         };
@@ -587,5 +594,22 @@ mod tests {
         assert_eq!(receiver.update(false), Some(4 * 1_448), "four segments at least");
         assert_eq!(receiver.update(true), Some(WINDOW_LIFTED_BYTES));
         assert_eq!(receiver.update(true), None);
+    }
+
+    #[test]
+    fn a_scavenger_is_bounded_from_the_start_and_also_alone() {
+        let control = Algorithm::by_name("ledbat-pp").expect("it is there");
+        let mut receiver = ReceiveWindow::new(control);
+        let initial = u64::from(receiver.cwnd()) * 1_448;
+        assert!(initial < WINDOW_INITIAL_BYTES);
+        assert_eq!(
+            receiver.update(true),
+            Some(initial),
+            "its own window, not TCP's largest, nor twice of it"
+        );
+        receiver.cwnd = 1;
+        assert_eq!(receiver.update(true), Some(2 * 1_448), "two segments at least");
+        receiver.lost = true;
+        assert_eq!(receiver.update(false), None, "after a loss too");
     }
 }
