@@ -97,10 +97,8 @@ impl Egress {
     #[must_use]
     pub fn is_kept_by(&self, own: IpAddr, peer: IpAddr) -> bool {
         let leads = |device: &String| {
-            let route = lookup(peer, Some(own), None).ok().filter(|route| !route.local);
-            let index = route.and_then(|route| route.device);
             let all = interfaces().unwrap_or_default();
-            all.iter().any(|interface| interface.name == *device && index == Some(interface.index))
+            interface_named(&all, device, None).is_ok_and(|interface| is_routed(own, peer, interface.index))
         };
         self.address.is_none_or(|address| address == own) && self.device.as_ref().is_none_or(leads)
     }
@@ -343,8 +341,13 @@ fn fallback_address(index: u32, wanted: Option<IpAddr>, to: IpAddr) -> io::Resul
     let own = all.iter().filter(|i| i.index == index).flat_map(|i| i.addresses.iter().copied());
     let mut candidates =
         own.filter(|&a| a.is_ipv4() == to.is_ipv4() && wanted.is_none_or(|wanted| wanted == a));
-    Ok(candidates
-        .find(|&address| lookup(to, Some(address), None).is_ok_and(|route| route.device == Some(index))))
+    Ok(candidates.find(|&address| is_routed(address, to, index)))
+}
+
+/// Whether the routing tables send what goes from `from` to `to` out of the interface `index`, without a
+/// socket being bound to it.
+fn is_routed(from: IpAddr, to: IpAddr, index: u32) -> bool {
+    lookup(to, Some(from), None).is_ok_and(|route| route.device == Some(index))
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]

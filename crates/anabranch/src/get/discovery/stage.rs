@@ -70,18 +70,14 @@ impl Discovery<'_> {
             self.wants_beside = false;
             self.look_beside();
         }
-        let max = self.length_so_far().map(leaves_max);
-        for (url, beside) in std::mem::take(&mut self.lists_of_leaves) {
-            // Its length is not waited for: mostly there is no list, and to learn that takes a round trip.
-            let max = max.unwrap_or(EARLY_LEAVES_MAX);
-            self.ask(ProbeKind::Leaves, &url, RequestKind::Document { max }, beside);
+        // The length is not waited for: mostly there is no list, and to learn that takes a round trip.
+        let max = self.length_so_far().map_or(EARLY_LEAVES_MAX, leaves_max);
+        let mut lists = std::mem::take(&mut self.lists_of_leaves);
+        if max > EARLY_LEAVES_MAX {
+            lists.append(&mut self.long_leaves);
         }
-        if let Some(max) = max {
-            for (url, beside) in std::mem::take(&mut self.long_leaves) {
-                if max > EARLY_LEAVES_MAX {
-                    self.ask(ProbeKind::Leaves, &url, RequestKind::Document { max }, beside);
-                }
-            }
+        for (url, beside) in lists {
+            self.ask(ProbeKind::Leaves, &url, RequestKind::Document { max }, beside);
         }
         let again_at = self.ask_again()?;
         Ok(self.asked.values().map(|probe| probe.until).chain(again_at).min())
