@@ -33,10 +33,6 @@ deny:
 bench *args:
     python3 bench/compare.py {{ args }}
 
-# Measure and draw the chart of the README (root; see bench/chart.py).
-chart *args:
-    python3 bench/chart.py {{ args }}
-
 # Every fuzz target for so many seconds each (needs a nightly toolchain and cargo-fuzz).
 fuzz seconds="600":
     #!/usr/bin/env bash

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures anabranch and its peers in one run, and writes docs/performance.md and bench/results.json.
+"""Measures anabranch and its peers in one run, and writes docs/performance.md, the README's chart and bench/results.json.
 
     just bench                      everything that this machine can run (root for the namespace rows)
     just bench --only b,c           some tables; the others stay as they are
@@ -25,6 +25,7 @@ import sys
 from contextlib import closing
 
 sys.dont_write_bytecode = True
+import chart  # noqa: E402
 import delay  # noqa: E402
 import peers  # noqa: E402
 import polite  # noqa: E402
@@ -255,11 +256,12 @@ def parse():
 def main():
     options = parse()
     if options.check:
-        wrong = report.differing(ROOT)
+        wrong = report.differing(ROOT) + ["the chart"] * (not chart.is_current(ROOT))
         sys.exit(f"docs/performance.md is not what bench/results.json says: {', '.join(wrong)}" if wrong else 0)
     if options.draw:
         results = report.load(ROOT)
-        return report.insert(ROOT, {key: report.table(key, results[key]) for key in options.only if key in results})
+        report.insert(ROOT, {key: report.table(key, results[key]) for key in options.only if key in results})
+        return chart.save(ROOT)
     testbed.install_cleanup()
     bench = Bench(options)
     tables = {"a": bench.hook, "b": bench.loopback, "c": bench.links, "d": bench.stall, "e": bench.corrupt,
@@ -274,6 +276,7 @@ def main():
             results[key] = {**found, "machine": machine(options.commit)}
             if not options.quick:
                 report.save(ROOT, key, results[key])
+                chart.save(ROOT)
 
         if key in DELAYED:
             bench.delayed(key, None if options.quick else results.get(key), keep)

@@ -17,7 +17,7 @@ from functools import partial
 import testbed
 from links import Bed, once, shown
 from mirrors import SHM
-from report import OURS, UNCOUPLED
+from report import CHART_SHARED, OTHERS, OURS, UNCOUPLED
 from stack import ROOT, all_of, write
 
 MEGA = 1_000_000
@@ -65,7 +65,8 @@ def control(bed):
 
 
 def shared_rows(bed):
-    return [control(bed), UNCOUPLED, *OURS]
+    others = OTHERS if bed.name() == CHART_SHARED else []
+    return [control(bed), UNCOUPLED, *OURS, *others]
 
 
 @dataclass
@@ -138,4 +139,4 @@ def measure(options, parts, before, save):
 
 
 def programs():
-    return ["nginx", "curl", "aria2c", "ip"] if testbed.IS_ROOT else []
+    return ["nginx", "curl", "aria2c", "axel", "ip"] if testbed.IS_ROOT else []

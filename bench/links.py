@@ -59,6 +59,8 @@ class Run:
 
     #: All there are now: what one of them works is not other people's work to another.
     alive, lock, serial = set(), threading.Lock(), 0
+    #: CPU seconds of the links of runs that have ended: they are no children of ours, so os.times() has not got them.
+    ended_s = 0
 
     def __init__(self, binary, bed, path, cc=CC):
         self.binary, self.bed, self.path, self.cc = os.path.abspath(binary), bed, path, cc
@@ -77,6 +79,10 @@ class Run:
     def close(self):
         with Run.lock:
             Run.alive.discard(self)
+            try:
+                Run.ended_s += testbed.cpu_of(self.daemon)
+            except OSError:
+                pass  # It has ended before its time.
         self.world.close()
 
     def command(self, row):
@@ -114,8 +120,8 @@ class Run:
             user, nice, system, *rest, steal = map(int, stat.readline().split()[1:9])
         # Interrupts are those of our own packets.
         busy = user + nice + system + steal
-        ours = sum(os.times()[:4])
         with Run.lock:
+            ours = sum(os.times()[:4]) + Run.ended_s
             for run in Run.alive:
                 for pid in [run.daemon, *[child.pid for child in run.lab.running]]:
                     try:

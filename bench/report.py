@@ -81,7 +81,7 @@ def _good(runs):
     return [r for r in runs if "failed" not in r]
 
 
-def _in_time(runs):
+def in_time(runs):
     """Those whose links were in time; where there is none, what there is, which the line below the table says."""
     return [run for run in _good(runs) if not run["faults"]] or _good(runs)
 
@@ -256,6 +256,11 @@ SHARE_GOAL, CONTROL_GOAL = 4, 5
 OURS = ["anabranch, mmTP", "anabranch, mirrors"]
 UNCOUPLED = "anabranch, mmTP --cc cubic --groups none"
 NOBODY = "nobody"
+#: The links of the chart: two pairs of table h, with what they carry in Mbit/s; and a shared one of table i, beside which other
+#: programs are measured too.
+CHART_IDLE = {"2×50 Mbit/s, RTT 50 ms, queue 50 ms": 100, "100+20 Mbit/s, RTT 20+80 ms, queue 60 ms": 120}
+CHART_SHARED = "20 Mbit/s, RTT 20 ms, queue 20 ms, 3 sources"
+OTHERS = ["axel -n3", "aria2 -s3", "aria2 -s16 -x16"]
 BACKGROUND = [f"{label} --background" for label in OURS]
 #: Percent: of the link that a get in the background uses where nobody else wants it, and what it leaves to a curl of that
 #: which the curl has beside nobody. How far a limited rate may be off.
@@ -278,7 +283,7 @@ def _idle(result):
     columns = ["curl", "aria2 -sN", "aria2 -sN -k1M", "MPTCP, CUBIC senders", "MPTCP, BBR senders", UNCOUPLED, *OURS]
     rows, met = [], {label: [] for label in OURS}
     for bed in result["beds"]:
-        walls = {_plain(label): _median(_in_time(runs), lambda r: r["wall_s"])
+        walls = {_plain(label): _median(in_time(runs), lambda r: r["wall_s"])
                  for label, runs in bed["runs"].items() if _good(runs)}
         beside = ["curl"] if bed["sources"] == 1 else [c for c in columns if c not in ("curl", columns[4], *OURS)]
         best = min((walls[c] for c in beside if c in walls), default=None)
@@ -298,9 +303,9 @@ def _idle(result):
 def _shared(result):
     """What each takes of a link beside one curl: N flows of TCP take N parts of N + 1, ours should take half."""
     columns = ["N curls", UNCOUPLED, *OURS]
-    rows, met = [], {label: [] for label in OURS}
+    rows, beside, met = [], [], {label: [] for label in OURS}
     for bed in result["beds"]:
-        takes = {_plain(label): [100 * (1 - run["kept"]) for run in _in_time(runs)]
+        takes = {_plain(label): [100 * (1 - run["kept"]) for run in in_time(runs)]
                  for label, runs in bed["runs"].items() if _good(runs)}
         due = 100 * bed["sources"] / (bed["sources"] + 1)
         right = "N curls" in takes and abs(statistics.median(takes["N curls"]) - due) <= CONTROL_GOAL
@@ -314,11 +319,15 @@ def _shared(result):
                 text += " met" if ok else " **missed**" if right else " control wrong"
             cells.append(text)
         rows.append([bed["name"], f"{due:.0f}", *cells])
+        others = {label: takes[_plain(label)] for label in OTHERS if label in bed["runs"]}
+        if others:
+            each = ", ".join(f"{label} {statistics.median(s):.0f} ({min(s):.0f}–{max(s):.0f})" for label, s in others.items())
+            beside.append(f"* Other programs, {bed['name']}, in %: {each}")
     said, all_met = _verdicts(met)
     head = ["beside one curl: % that it takes", "N TCP flows would", "N curls (control)", "mmTP, uncoupled",
             *(label.removeprefix("anabranch, ") for label in OURS)]
     goal = f"50 ± {SHARE_GOAL} %, where the control is within {CONTROL_GOAL} points: {said}"
-    return "\n".join([markdown(head, rows), "", _verdict(goal, all_met)])
+    return "\n".join([markdown(head, rows), "", *beside, _verdict(goal, all_met)])
 
 
 def _polite(result):
@@ -328,7 +337,7 @@ def _polite(result):
         if "curl" in bed:
             links.setdefault(bed["name"].partition(", a call")[0], {})[bed["curl"]] = bed
     for name, beds in links.items():
-        runs = {curl: {label: _in_time(runs) for label, runs in bed["runs"].items() if _good(runs)} for curl, bed in beds.items()}
+        runs = {curl: {label: in_time(runs) for label, runs in bed["runs"].items() if _good(runs)} for curl, bed in beds.items()}
         middle = lambda curl, label, key, of=runs: _median(of[curl][label], lambda r: r[key]) if label in of.get(curl, {}) else None
         curl_alone, rows = middle(True, NOBODY, "curl_mbit"), []
         for label in dict.fromkeys(label for bed in beds.values() for label in bed["runs"]):
@@ -353,7 +362,7 @@ def _polite(result):
     rows, held = [], []
     for bed in (bed for bed in result["beds"] if "limit" in bed):
         for label, runs in bed["runs"].items():
-            rates = [run["bytes_s"] for run in _in_time(runs)]
+            rates = [run["bytes_s"] for run in in_time(runs)]
             if rates:
                 held += [round(100 * abs(rate / bed["limit"] - 1), 3) <= LIMIT_GOAL for rate in rates]
                 rows.append([label, bed["name"].removesuffix(", limited"), ", ".join(f"{rate / 1e3:.0f}" for rate in rates),
@@ -382,7 +391,7 @@ def _conditions(result):
             parts.append(f"{m['scheduling']} scheduling")
         late = sum(bool(run.get("faults")) for run in runs)
         if late:
-            alone = sum(all(run.get("faults") for run in _in_time(row)) for row in rows if _good(row))
+            alone = sum(all(run.get("faults") for run in in_time(row)) for row in rows if _good(row))
             parts.append(f"links late in {late} of {len(runs)} runs, which count in the {alone} cells alone that have no other")
         others = [r["others_percent"] for r in runs]
         parts.append(f"CPU taken by others meanwhile: median {statistics.median(others):.0f} %, at most "
