@@ -2,7 +2,8 @@
 #![no_main]
 
 use anabranch::target::journal::{
-    HEADER_BYTES, SLOT_BYTES, Unreadable, header, parse, parse_slot, slot, slot_offset,
+    ALIASES_MAX, HEADER_BYTES, SLOT_BYTES, Unreadable, header, parse, parse_aliases, parse_slot, slot,
+    slot_offset,
 };
 use libfuzzer_sys::fuzz_target;
 use mmtp::ContentId;
@@ -29,6 +30,9 @@ fn check(bytes: &[u8]) {
         assert_eq!(slot(&id, block, &cv), bytes[at..at + SLOT_BYTES]);
         next = block + 1;
     }
+    let end = usize::try_from(slot_offset(id.blocks())).ok();
+    let behind = end.and_then(|end| bytes.get(end..)).unwrap_or_default();
+    assert!(parse_aliases(&id, behind).count() <= ALIASES_MAX.min(behind.len() / SLOT_BYTES));
 }
 
 fuzz_target!(|bytes: &[u8]| {

@@ -32,8 +32,8 @@ mod server_status;
 mod single_file;
 mod sink;
 mod small_files;
-#[cfg(test)]
-mod soak;
+#[cfg(any(test, feature = "soak"))]
+pub mod soak;
 mod sockets;
 mod source_status;
 mod transfer;

@@ -77,7 +77,8 @@ impl Target {
     /// Opens the target at `place` for `id`, and finds out which blocks an earlier transfer left there.
     ///
     /// A file that has the name already is taken as the result if it is exactly this content; any other is an
-    /// error unless `force` allows to replace it at the end. `progress` is called with the bytes checked so
+    /// error unless `force` allows to replace it at the end. A part is an earlier transfer's of this content if
+    /// they have a name in common: the root of `id`, or one of the `aliases`. `progress` is called with the bytes checked so
     /// far and can stop the check by returning false.
     ///
     /// # Errors
@@ -86,6 +87,7 @@ impl Target {
     pub(crate) fn open(
         place: DestPath,
         id: ContentId,
+        aliases: &[[u8; 32]],
         proof: FinalCheck,
         force: bool,
         progress: &mut dyn FnMut(u64) -> bool,
@@ -101,8 +103,8 @@ impl Target {
                 Self { place, id, proof, force, state, there: there.clone(), done_bytes, resumed: true };
             return Ok((whole, there));
         }
-        let part = Part::open(&place, &id, force)?;
-        let done_bytes = if part.virgin { 0 } else { part.check(&place, &id, &mut there, progress)? };
+        let part = Part::open(&place, &id, aliases, force)?;
+        let done_bytes = if part.virgin { 0 } else { part.check(&place, &mut there, progress)? };
         part.file.set_len(id.length).map_err(|e| place.failure("give its length to", &part.name, &e))?;
         let state = State::Part(Box::new(part));
         let resumed = done_bytes > 0;
@@ -115,7 +117,7 @@ impl Target {
     /// [`Error::Target`] if the target does not take it.
     pub(crate) fn put(place: DestPath, bytes: &[u8], force: bool) -> Result<()> {
         let id = ContentId::of(bytes);
-        let (mut target, there) = Self::open(place, id, FinalCheck::Root, force, &mut |_| true)?;
+        let (mut target, there) = Self::open(place, id, &[], FinalCheck::Root, force, &mut |_| true)?;
         for (block, bytes) in (0..).zip(bytes.chunks(BLOCK_BYTES)) {
             if !there.contains(block) {
                 target.write(block, bytes, cv_of(&id, block, bytes))?;
@@ -154,7 +156,7 @@ impl Target {
         );
         let State::Part(part) = &mut self.state else { return Ok(()) };
         if part.held.len() >= HELD_BLOCKS_MAX {
-            part.flush(&self.place, &self.id)?;
+            part.flush(&self.place)?;
         }
         if self.there.insert(block) {
             self.done_bytes += bytes.len() as u64;
@@ -188,7 +190,7 @@ impl Target {
     /// [`Error::Target`] if it cannot be written.
     pub(crate) fn flush(&mut self) -> Result<()> {
         match &mut self.state {
-            State::Part(part) => part.flush(&self.place, &self.id),
+            State::Part(part) => part.flush(&self.place),
             State::Whole(_) => Ok(()),
         }
     }
@@ -245,7 +247,7 @@ impl Target {
         };
         part.check_inode(&self.place)?;
         let part_path = || show(path.with_file_name(&part.name));
-        let Some(root) = part.root(&self.place, &self.id)? else {
+        let Some(root) = part.root(&self.place)? else {
             return Err(Error::target(format!("blocks are missing in {}: repeat the request", part_path())));
         };
         // Resuming would fail in the same way for ever. The part goes first: a journal alone is fresh.

@@ -1,4 +1,5 @@
-//! `anabranch soak`: random worlds by the thousand; see [`lab::soak`].
+//! `anabranch soak`: random worlds by the thousand, two for each seed; see [`lab::soak`] and
+//! [`anabranch::get::soak`].
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -10,7 +11,8 @@ use std::time::Duration;
 
 use algo::{Span, Time};
 use clap::Args;
-use lab::soak::{Report, run, watch};
+use lab::soak::{Report, TWICE_EVERY, run, watch};
+use lab::sweep::caught;
 use net::Clock;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
@@ -31,11 +33,13 @@ const JOBS_MAX: u64 = 1_024;
 #[derive(Args, Clone, Debug)]
 #[command(
     long_about = "Try random worlds and see that what must hold does.\n\n\
-        Each seed decides a world: links, sources and liars, flows, controllers, cross traffic, and what \
-        fails when. It runs in virtual time, the machines being those of `get` and `serve`. Content must \
-        arrive intact, windows stay within their bounds, packets be conserved, timers not storm, queues stay \
-        bounded; and who has a path that works must get on. Every 16th seed runs twice and must do the same \
-        again. A seed that fails is printed with the command that replays it.",
+        Each seed decides two worlds, in virtual time. The first: links, sources and liars, flows, \
+        controllers, cross traffic, and what fails when. Content must arrive intact, windows stay within \
+        their bounds, packets be conserved, timers not storm, queues stay bounded; and who has a path that \
+        works must get on. The second: a whole `get` from mirrors and sources, some of them faulty or liars, \
+        over links that come and go, stopped, killed and resumed. What has its name must be right, and in \
+        fair weather the file must arrive. Every 16th seed runs twice and must do the same again. A seed \
+        that fails is printed with the command that replays it.",
     after_help = "Examples:\n  \
         anabranch soak --seeds 1..100000\n  \
         anabranch soak --seeds 17..17 -v"
@@ -88,12 +92,29 @@ impl Shared {
                 return;
             }
             self.running().insert(seed, self.clock.now());
-            let report = if self.verbose { watch(seed) } else { run(seed) };
+            let mut report = if self.verbose { watch(seed) } else { run(seed) };
+            get_whole_files(&mut report);
             self.running().remove(&seed);
             if reports.send(report).is_err() {
                 return;
             }
         }
+    }
+}
+
+/// Runs the seed's world of whole transfers as well, and adds what came of it.
+fn get_whole_files(report: &mut Report) {
+    let once = || caught(|| anabranch::get::soak::run(report.seed));
+    let first = once();
+    if report.seed.is_multiple_of(TWICE_EVERY) && once() != first {
+        report.violations.push("two runs of the same get differ".to_owned());
+    }
+    match first {
+        Ok(run) => {
+            report.virtual_time = report.virtual_time + run.virtual_time;
+            report.description = format!("{}\n  {}", report.description, run.description);
+        }
+        Err(text) => report.violations.push(format!("get: {text}")),
     }
 }
 

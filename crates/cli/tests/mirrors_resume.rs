@@ -56,6 +56,27 @@ fn after_kill_9_only_the_rest_is_fetched() {
 }
 
 #[test]
+fn a_part_is_taken_up_whatever_the_order_of_urls_and_with_or_without_a_checksum() {
+    let ground = Ground::new(8_000_000);
+    let sites = [1, 2].map(|_| Site::slow(&ground.content, 1_500_000));
+    let [a, b] = sites.each_ref().map(Site::url);
+    let checksum = common::fetch::checksum(&ground.content);
+    let steps: [&[&str]; 3] = [&[&a, &b], &[&b, &a, &checksum], &[&b]];
+    let mut before = 0;
+    for (step, args) in steps.iter().enumerate() {
+        let running = spawn(ground.get_named(args, &["--json"]));
+        wait_until(20, || part_bytes(&ground) > before + 1_500_000);
+        running.signal(Signal::SIGINT);
+        let done = running.end().expect(130);
+        assert_eq!(resumed(&done) > 0, step > 0, "step {step}");
+        before = part_bytes(&ground);
+    }
+    let done = run(ground.get_named(&[a, b], &["--json", &checksum])).expect(0);
+    ground.assert_arrived();
+    assert!(resumed(&done) >= 4_000_000, "{}", resumed(&done));
+}
+
+#[test]
 fn an_interrupt_keeps_the_part() {
     let ground = Ground::new(6_000_000);
     let site = Site::slow(&ground.content, 2_000_000);

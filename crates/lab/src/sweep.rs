@@ -281,8 +281,11 @@ impl Task {
     }
 }
 
-/// What `run` returns, or else what it panicked with.
-pub(crate) fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
+/// What `run` returns.
+///
+/// # Errors
+/// What it panicked with.
+pub fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked").into()

@@ -40,6 +40,8 @@ impl Mirror {
 pub(super) struct DiscoveredFile {
     /// The content; its root is one of our own making, for the journal, where `named` is false.
     pub(super) id: ContentId,
+    /// What else stands for the content in the journal of an earlier transfer.
+    pub(super) aliases: Vec<[u8; 32]>,
     /// Whether the root of `id` is the content's.
     pub(super) named: bool,
     /// What each group is checked by.

@@ -10,6 +10,7 @@
 //! the file. Nobody is waited for longer than for the whole transfer, nor for what may lie beside the file
 //! longer than [`BESIDE_FOR`]. The user's secrets go only to origins that the user named.
 
+mod names;
 mod resolution;
 mod retry;
 mod sidecar;

@@ -119,7 +119,7 @@ fn from_sources(request: &Request, uri: &Uri, events: &mut EventLoop<'_, '_>) ->
     } else {
         // Its blocks are verified as they come, whatever the whole is to be.
         let mut destination = || DestPath::of(&path);
-        single_file::transfer(request, uri.id, proof, &mut destination, &mut content, events).map(drop)
+        single_file::transfer(request, uri.id, &[], proof, &mut destination, &mut content, events).map(drop)
     };
     Ok(Outcome { report: content.report(&uri.id, show(&path), whole.is_ok()), result: whole })
 }
@@ -205,7 +205,7 @@ fn collection(
     let jobs = collection.entries().iter().map(|entry| {
         let (root, path) = (root.clone(), entry.path.clone());
         let open = Box::new(move || root.place(path.split(|b| *b == b'/')).map(Destination::File));
-        Job { id: entry.id, proof: FinalCheck::Root, executable: entry.executable, open }
+        Job { id: entry.id, aliases: Vec::new(), proof: FinalCheck::Root, executable: entry.executable, open }
     });
     content.run(&mut Sink::new(jobs.collect(), request.force), events)
 }

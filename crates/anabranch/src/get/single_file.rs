@@ -44,7 +44,8 @@ pub(super) fn fetch(
         only_whole: found.is_verified_at_the_end(),
     };
     let mut content = ContentFetch::new(request, sources, Some(parts(!sources.is_empty())), events)?;
-    let mut whole = transfer(request, found.id, found.proof, &mut destination, &mut content, events);
+    let mut whole =
+        transfer(request, found.id, &found.aliases, found.proof, &mut destination, &mut content, events);
     let mut banned = Vec::new();
     if content.is_deserted() {
         banned = content.report(&found.id, String::new(), true).banned;
@@ -54,7 +55,8 @@ pub(super) fn fetch(
             found.verification_text()
         ));
         content = ContentFetch::new(request, &[], Some(parts(false)), events)?;
-        whole = transfer(request, found.id, found.proof, &mut destination, &mut content, events);
+        whole =
+            transfer(request, found.id, &found.aliases, found.proof, &mut destination, &mut content, events);
     }
     if let (Ok(Some(root)), true) = (&whole, found.named)
         && *root != found.id.root
@@ -128,6 +130,7 @@ fn doubted(
 pub(super) fn transfer(
     request: &Request,
     id: ContentId,
+    aliases: &[[u8; 32]],
     proof: FinalCheck,
     destination: &mut dyn FnMut() -> Result<DestPath>,
     content: &mut ContentFetch,
@@ -141,7 +144,8 @@ pub(super) fn transfer(
         None => Destination::File(destination()?),
     };
     let open = Box::new(move || Ok(destination));
-    let mut arrivals = Sink::new(vec![Job { id, proof, executable: false, open }], request.force);
+    let mut arrivals =
+        Sink::new(vec![Job { id, aliases: aliases.to_vec(), proof, executable: false, open }], request.force);
     content.run(&mut arrivals, events)?;
     Ok(arrivals.root())
 }

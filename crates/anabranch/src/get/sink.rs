@@ -22,6 +22,8 @@ pub(super) type Want<'a> = dyn FnMut(ContentId, &dyn Fn(u64) -> bool) -> Result<
 /// One content and the place where it is to go; the place is looked up when its turn comes.
 pub(super) struct Job {
     pub(super) id: ContentId,
+    /// What the content is known by besides.
+    pub(super) aliases: Vec<[u8; 32]>,
     pub(super) proof: FinalCheck,
     pub(super) executable: bool,
     pub(super) open: Box<dyn FnOnce() -> Result<Destination>>,
@@ -102,7 +104,9 @@ impl Sink {
                 }
             };
             let (target, there) =
-                Target::open(path, id, wanted.proof, self.force, &mut |bytes| checking(id.length, bytes))?;
+                Target::open(path, id, &wanted.aliases, wanted.proof, self.force, &mut |bytes| {
+                    checking(id.length, bytes)
+                })?;
             self.done_bytes += target.bytes_done();
             self.resumed_bytes += target.bytes_done();
             let download = want(wanted.id, &|block| there.contains(block))?;

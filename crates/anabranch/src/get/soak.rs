@@ -1,22 +1,25 @@
-//! Whole transfers in a simulated world, by seeds: whatever mirrors and links do, a file that has its name is
-//! right, every run ends, and once the weather is fair the same command completes what is there.
-//!
-//! `ANABRANCH_SOAK_SEEDS=100000 cargo test -p anabranch --lib soak` runs more than the usual 300.
+//! Whole transfers in simulated worlds: whatever mirrors, sources and links do, and whenever it is killed, a
+//! file that has its name is right, every run ends, and once the weather is fair the same command completes
+//! what is there. A seed decides everything. `anabranch soak` runs this for each of its seeds.
 
 mod sim_source;
 mod sim_world;
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use algo::Span;
 use algo::control::{ALGORITHMS, Algorithm};
+use algo::{Span, Time};
 use mirror::leaf_list::LeafList;
 use mirror::url::Url;
 use mmtp::ContentId;
 use mmtp::id::BLOCK_BYTES;
 use mmtp::tree::block_cv;
 use mmtp::uri::Uri;
+use sha2::{Digest as _, Sha256};
 
 use super::event_loop::EventLoop;
 use super::fetch::fetch_named;
@@ -24,6 +27,7 @@ use super::groups::Groups;
 use super::history::History;
 use super::locators::Locators;
 use super::request::Request;
+use super::world::World;
 use crate::error::ErrorKind;
 use crate::event::Observer;
 use crate::target::Output;
@@ -32,6 +36,37 @@ use sim_world::{Nature, Rng, SimWorld};
 
 /// Runs in bad weather, before the last.
 const RUNS_MAX: u64 = 3;
+/// A run that is killed is killed within so many milliseconds.
+const KILL_WITHIN_MS: u64 = 3_000;
+
+/// What the command tells of the content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    /// Its id: sources can be asked, and every block is verified.
+    Id,
+    /// The SHA-256 of the whole.
+    Sha256,
+    /// No hash.
+    Nothing,
+}
+
+/// What came of a seed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SoakRun {
+    /// What its world was, in a sentence.
+    pub description: String,
+    /// How long its runs were, in their own time.
+    pub virtual_time: Span,
+    /// Bytes of answers that came over the links.
+    pub bytes: u64,
+    /// How each run ended; `None`: well.
+    ends: Vec<Option<ErrorKind>>,
+    /// Kills that left a part behind.
+    parts_left: usize,
+}
+
+/// The bytes of all files in a directory.
+type Files = BTreeMap<OsString, Vec<u8>>;
 
 /// One command: its names, where the file goes, and the world's content.
 struct Command {
@@ -39,10 +74,22 @@ struct Command {
     request: Request,
     content: Rc<Vec<u8>>,
     leaves: Rc<Vec<u8>>,
+    dir: PathBuf,
+}
+
+/// How a run ended.
+struct Ended {
+    result: Result<()>,
+    /// Bytes that came over each link.
+    came: Vec<u64>,
+    /// How long it took.
+    after: Span,
+    /// Whether it was killed: then the directory is as it was at that moment.
+    is_killed: bool,
 }
 
 impl Command {
-    fn new(rng: &mut Rng, mirrors: usize, sources: usize, to: &Path) -> Self {
+    fn new(rng: &mut Rng, known: Known, mirrors: usize, sources: usize, to: &Path) -> Self {
         let length = 1 + rng.below(60 * BLOCK_BYTES as u64);
         let content: Vec<u8> = (0..length).map(|_| rng.below(256) as u8).collect();
         let id = ContentId::of(&content);
@@ -50,7 +97,8 @@ impl Command {
         // A content of one block needs no list.
         let leaves = LeafList::new(id, cvs.collect()).map_or_else(Vec::new, |list| list.encode());
         let urls = (0..mirrors).map(|n| Url::parse(&format!("http://m{n}/f")).expect("a URL")).collect();
-        let locators = Locators { uri: Some(Uri::new(id)), urls, ..Locators::default() };
+        let uri = (known == Known::Id).then(|| Uri::new(id));
+        let locators = Locators { uri, urls, ..Locators::default() };
         let request = Request {
             history: History::default(),
             from: (1..=sources).map(|port| format!("s:{port}").parse().expect("a source")).collect(),
@@ -61,37 +109,143 @@ impl Command {
             groups: Groups::All,
             timeout: Span::from_secs(60),
             force: false,
-            sha256: None,
+            sha256: (known == Known::Sha256).then(|| Sha256::digest(&content).into()),
             http: anabranch_http::client::Options::default(),
         };
-        Self { locators, request, content: Rc::new(content), leaves: Rc::new(leaves) }
+        Self { locators, request, content: Rc::new(content), leaves: Rc::new(leaves), dir: to.to_owned() }
     }
 
-    /// Runs it in this weather; returns how it ended, and what came over each link.
-    fn run(&self, seed: u64, calm: bool, natures: &[Nature], sources: &[bool]) -> (Result<()>, Vec<u64>) {
+    /// Runs it in this weather, until it ends or is killed.
+    fn run(&self, seed: u64, weather: Weather, natures: &[Nature], sources: &[bool]) -> Ended {
         let stop = Stop::new().expect("descriptors");
         let contents = (Rc::clone(&self.content), Rc::clone(&self.leaves));
-        let mut world = SimWorld::new(seed, calm, stop.clone(), natures, sources, contents);
+        let is_calm = weather == Weather::Fair;
+        let mut world = SimWorld::new(seed, is_calm, stop.clone(), natures, sources, contents);
+        if let Weather::Killed { at } = weather {
+            world.kill(at, &self.dir);
+        }
         let mut listener = |_| Control::Continue;
         let mut observer = Observer::new(&mut listener, stop, Span::from_millis(200));
         let mut events = EventLoop::new(&mut world, &mut observer, self.request.timeout);
         let outcome = fetch_named(&self.request, self.locators.clone(), &mut events);
-        (outcome.and_then(|outcome| outcome.result), world.came)
+        let result = outcome.and_then(|outcome| outcome.result);
+        if let Some(files) = &world.left {
+            restore(&self.dir, files);
+        }
+        let after = World::now(&world).since(Time::ZERO);
+        Ended { result, after, is_killed: world.left.is_some(), came: world.came }
     }
 }
 
-fn natures(rng: &mut Rng) -> Vec<Nature> {
-    let all = [Nature::Good, Nature::Faulty, Nature::Liar, Nature::Empty];
-    (0..rng.below(4)).map(|_| all[rng.below(4) as usize]).collect()
+/// What may happen to a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Weather {
+    /// Nothing: links stay, and nobody stops it.
+    Fair,
+    /// Links come and go, the clock leaps, the caller stops it.
+    Foul,
+    /// The same; and at this moment it is killed (SIGKILL), if it has not ended.
+    Killed { at: Time },
+}
+
+impl Weather {
+    fn foul(rng: &mut Rng) -> Self {
+        match rng.one_in(3) {
+            true => Self::Killed { at: Time::ZERO + Span::from_millis(rng.below(KILL_WITHIN_MS)) },
+            false => Self::Foul,
+        }
+    }
+}
+
+/// All files in `dir`: what a process that is killed now leaves behind.
+fn files(dir: &Path) -> Files {
+    let entries = fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry"));
+    entries.map(|entry| (entry.file_name(), fs::read(entry.path()).expect("a file"))).collect()
+}
+
+/// Makes `dir` as it was.
+fn restore(dir: &Path, files: &Files) {
+    for name in self::files(dir).keys().filter(|name| !files.contains_key(*name)) {
+        fs::remove_file(dir.join(name)).expect("a file");
+    }
+    for (name, bytes) in files {
+        fs::write(dir.join(name), bytes).expect("a file");
+    }
+}
+
+fn natures(rng: &mut Rng, known: Known) -> Vec<Nature> {
+    let all = [Nature::Good, Nature::Faulty, Nature::Empty, Nature::Liar];
+    // Where no hash is known, a liar's bytes may be what arrives.
+    let kinds = if known == Known::Nothing { 3 } else { 4 };
+    (0..rng.below(4)).map(|_| all[rng.below(kinds) as usize]).collect()
 }
 
 fn is_right(file: &Path, command: &Command) -> bool {
-    std::fs::read(file).expect("the file") == *command.content
+    fs::read(file).expect("the file") == *command.content
+}
+
+/// Runs the world of a seed. The same seed gives the same.
+///
+/// # Panics
+/// If something that must hold does not; and if the directory for temporary files cannot be written.
+#[must_use]
+pub fn run(seed: u64) -> SoakRun {
+    let mut rng = Rng(seed);
+    let dir = tempfile::tempdir().expect("a directory");
+    let known = [Known::Id, Known::Id, Known::Sha256, Known::Nothing][rng.below(4) as usize];
+    let mut natures = natures(&mut rng, known);
+    if natures.is_empty() && known != Known::Id {
+        natures.push(Nature::Faulty);
+    }
+    // Without a mirror there is a source. Who has no id cannot ask one.
+    let sources = rng.below(3).max(u64::from(natures.is_empty()));
+    let sources: Vec<bool> = (0..sources).map(|_| !rng.one_in(3)).filter(|_| known == Known::Id).collect();
+    let command = Command::new(&mut rng, known, natures.len(), sources.len(), dir.path());
+    let file = dir.path().join("f");
+    let (mut ends, mut parts_left) = (Vec::new(), 0);
+    let (mut virtual_time, mut bytes) = (Span::ZERO, 0);
+    for _ in 0..rng.below(RUNS_MAX + 1) {
+        let weather = Weather::foul(&mut rng);
+        let ended = command.run(rng.below(u64::MAX), weather, &natures, &sources);
+        parts_left += usize::from(ended.is_killed && dir.path().join("f.part").exists());
+        // Whatever happens: under its name there is the file, or nothing.
+        assert!(file.exists() || ended.is_killed || ended.result.is_err(), "nothing arrived");
+        if file.exists() {
+            assert!(is_right(&file, &command), "{:?}, with other bytes", ended.result);
+        }
+        ends.push(ended.result.err().map(|error| error.kind()));
+        virtual_time = virtual_time + ended.after;
+        bytes += ended.came.iter().sum::<u64>();
+    }
+    let fair = vec![Nature::Good; natures.len()];
+    let there = vec![true; sources.len()];
+    let mut fair = || command.run(rng.below(u64::MAX), Weather::Fair, &fair, &there);
+    let mut ended = fair();
+    virtual_time = virtual_time + ended.after;
+    // Of what a liar brought before, it may turn out only at the end that it is wrong: it is removed then.
+    let is_removed = |e: &crate::Error| matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::Target);
+    if natures.contains(&Nature::Liar) && ended.result.as_ref().is_err_and(is_removed) {
+        ended = fair();
+        virtual_time = virtual_time + ended.after;
+    }
+    ended.result.unwrap_or_else(|e| panic!("in fair weather: {e}"));
+    ends.push(None);
+    assert!(is_right(&file, &command), "other bytes");
+    let left: Vec<OsString> = files(dir.path()).into_keys().collect();
+    assert_eq!(left, ["f"]);
+    let description = format!(
+        "a get of {} bytes, known: {known:?}, from mirrors {natures:?} and sources {sources:?}; its runs \
+         ended: {ends:?}",
+        command.content.len()
+    );
+    SoakRun { description, virtual_time, bytes, ends, parts_left }
 }
 
 /// Names the seed when a part of the program panics under it.
+#[cfg(test)]
 struct SeedGuard(u64);
 
+#[cfg(test)]
 impl Drop for SeedGuard {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -100,71 +254,64 @@ impl Drop for SeedGuard {
     }
 }
 
-/// Runs one seed; returns how its runs ended.
-fn soak(seed: u64) -> Vec<Option<ErrorKind>> {
-    let _guard = SeedGuard(seed);
-    let mut rng = Rng(seed);
-    let dir = tempfile::tempdir().expect("a directory");
-    let natures = natures(&mut rng);
-    // Without a mirror there is a source.
-    let sources = rng.below(3).max(u64::from(natures.is_empty()));
-    let sources: Vec<bool> = (0..sources).map(|_| !rng.one_in(3)).collect();
-    let command = Command::new(&mut rng, natures.len(), sources.len(), dir.path());
-    let file = dir.path().join("f");
-    let mut ends = Vec::new();
-    for _ in 0..rng.below(RUNS_MAX + 1) {
-        let (result, _) = command.run(rng.below(u64::MAX), false, &natures, &sources);
-        // Whatever happens: under its name there is the file, or nothing.
-        assert!(file.exists() || result.is_err(), "seed {seed}: nothing arrived");
-        if file.exists() {
-            assert!(is_right(&file, &command), "seed {seed}: {result:?}, with other bytes");
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeded_transfers_end_and_what_arrives_is_right() {
+        let (mut ends, mut parts_left) = (Vec::new(), 0);
+        for seed in 0..300 {
+            let _guard = SeedGuard(seed);
+            let run = run(seed);
+            ends.extend(run.ends);
+            parts_left += run.parts_left;
         }
-        ends.push(result.err().map(|error| error.kind()));
+        // It proves its own conditions: all kinds of ends were seen.
+        let kinds = [ErrorKind::Interrupted, ErrorKind::Unreachable, ErrorKind::NotFound, ErrorKind::Corrupt];
+        for kind in kinds {
+            assert!(ends.contains(&Some(kind)), "no run ended with {kind:?}: {ends:?}");
+        }
+        assert!(parts_left > 10, "only {parts_left} kills left a part");
     }
-    let fair = vec![Nature::Good; natures.len()];
-    let there = vec![true; sources.len()];
-    let mut fair = || command.run(rng.below(u64::MAX), true, &fair, &there).0;
-    let mut result = fair();
-    // Of what a liar brought before, it may turn out only at the end that it is wrong: it is removed then.
-    let is_removed = |e: &crate::Error| matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::Target);
-    if natures.contains(&Nature::Liar) && result.as_ref().is_err_and(is_removed) {
-        result = fair();
-    }
-    result.unwrap_or_else(|e| panic!("seed {seed}: in fair weather: {e}"));
-    ends.push(None);
-    assert!(is_right(&file, &command), "seed {seed}: other bytes");
-    let left: Vec<_> = std::fs::read_dir(dir.path()).expect("a directory").collect();
-    assert_eq!(left.len(), 1, "seed {seed}: {left:?}");
-    ends
-}
 
-#[test]
-fn seeded_transfers_end_and_what_arrives_is_right() {
-    let mut ends = Vec::new();
-    let seeds = std::env::var("ANABRANCH_SOAK_SEEDS").map_or(300, |seeds| seeds.parse().expect("a number"));
-    for seed in 0..seeds {
-        ends.extend(soak(seed));
+    #[test]
+    fn the_same_seed_gives_the_same() {
+        for seed in 0..20 {
+            assert_eq!(run(seed), run(seed), "seed {seed}");
+        }
     }
-    // It proves its own conditions: all kinds of ends were seen.
-    let kinds = [ErrorKind::Interrupted, ErrorKind::Unreachable, ErrorKind::NotFound, ErrorKind::Corrupt];
-    for kind in kinds {
-        assert!(ends.contains(&Some(kind)), "no run ended with {kind:?}: {ends:?}");
-    }
-}
 
-#[test]
-fn both_links_bring_something_and_the_same_seed_the_same() {
-    for (mirrors, sources) in [(2, 0), (0, 1), (1, 2)] {
-        let came = || {
-            let dir = tempfile::tempdir().expect("a directory");
-            let command = Command::new(&mut Rng(7), mirrors, sources, dir.path());
-            let (natures, there) = (vec![Nature::Good; mirrors], vec![true; sources]);
-            let (result, came) = command.run(1, true, &natures, &there);
-            result.expect("fair weather");
-            came
-        };
-        let first = came();
-        assert!(first.iter().all(|bytes| *bytes > 0), "{first:?}");
-        assert_eq!(came(), first, "{mirrors} mirrors, {sources} sources");
+    #[test]
+    fn a_kill_leaves_what_was_there_then() {
+        // It is killed in the middle, and what is left is a part that the next run goes on with.
+        let dir = tempfile::tempdir().expect("a directory");
+        let command = Command::new(&mut Rng(7), Known::Id, 2, 0, dir.path());
+        let (natures, there) = ([Nature::Good; 2], []);
+        let whole = command.run(1, Weather::Fair, &natures, &there).after;
+        fs::remove_file(dir.path().join("f")).expect("it arrived");
+        let at = Time::ZERO + Span::from_nanos(whole.as_nanos() / 4 * 3);
+        let ended = command.run(1, Weather::Killed { at }, &natures, &there);
+        let left: Vec<OsString> = files(dir.path()).into_keys().collect();
+        assert!(ended.is_killed && left == ["f.part", "f.part.journal"], "{left:?}");
+        command.run(2, Weather::Fair, &natures, &there).result.expect("fair weather");
+        assert!(is_right(&dir.path().join("f"), &command));
+    }
+
+    #[test]
+    fn both_links_bring_something_and_the_same_seed_the_same() {
+        for (mirrors, sources) in [(2, 0), (0, 1), (1, 2)] {
+            let came = || {
+                let dir = tempfile::tempdir().expect("a directory");
+                let command = Command::new(&mut Rng(7), Known::Id, mirrors, sources, dir.path());
+                let (natures, there) = (vec![Nature::Good; mirrors], vec![true; sources]);
+                let ended = command.run(1, Weather::Fair, &natures, &there);
+                ended.result.expect("fair weather");
+                ended.came
+            };
+            let first = came();
+            assert!(first.iter().all(|bytes| *bytes > 0), "{first:?}");
+            assert_eq!(came(), first, "{mirrors} mirrors, {sources} sources");
+        }
     }
 }

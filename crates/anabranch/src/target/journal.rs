@@ -5,6 +5,10 @@
 //! Fixed places rather than an appended log: nothing can be recorded twice, and the slots in order are the
 //! leaves of the hash tree, so that a whole part is checked against the content's root in constant memory.
 //!
+//! A content may have other names than its root: the hash of the whole, the URLs and versions from which it
+//! came. What the next transfer knows of them may be less or more than what this one knew. So up to
+//! [`ALIASES_MAX`] of them stand in the slots behind those of the last block.
+//!
 //! ```text
 //! header  0  magic "anabrjnl"     slot  0  chaining value (32)
 //!         8  version (4)               32  check (8)
@@ -28,6 +32,9 @@ pub const HEADER_BYTES: usize = 64;
 pub const SLOT_BYTES: usize = 40;
 /// The version written and understood.
 pub const VERSION: u32 = 1;
+
+/// Other names of a content that a journal remembers.
+pub const ALIASES_MAX: usize = 16;
 
 const MAGIC: [u8; 8] = *b"anabrjnl";
 
@@ -117,6 +124,18 @@ pub fn parse_slot(id: &ContentId, block: u64, slot: &[u8]) -> Option<ChainingVal
     (*written != [0; 8] && slot_check(id, block, cv) == *written).then_some(*cv)
 }
 
+/// The slot that records the alias number `n`, from 0 on, of `id`.
+#[must_use]
+pub fn alias_slot(id: &ContentId, n: usize, alias: &[u8; 32]) -> [u8; SLOT_BYTES] {
+    slot(id, id.blocks() + n as u64, alias)
+}
+
+/// The aliases of `id` that these slots, those behind its last block, record.
+pub fn parse_aliases<'a>(id: &'a ContentId, slots: &'a [u8]) -> impl Iterator<Item = [u8; 32]> + 'a {
+    let slots = slots.chunks_exact(SLOT_BYTES).take(ALIASES_MAX);
+    (id.blocks()..).zip(slots).filter_map(|(n, slot)| parse_slot(id, n, slot))
+}
+
 /// Where the slot of `block` is.
 #[must_use]
 pub const fn slot_offset(block: u64) -> u64 {
@@ -203,10 +222,17 @@ mod tests {
     }
 
     #[test]
-    fn slots_beyond_the_content_are_ignored() {
+    fn slots_behind_the_last_block_are_aliases() {
         let mut bytes = journal();
         bytes.extend([0; SLOT_BYTES]);
-        bytes.extend(slot(&ID, 4, &[4; 32]));
-        assert_eq!(parse(&bytes).expect("a header").1.len(), 2);
+        bytes.extend(alias_slot(&ID, 0, &[4; 32]));
+        bytes.extend([1; SLOT_BYTES]);
+        bytes.extend(alias_slot(&ID, 2, &[5; 32]));
+        assert_eq!(parse(&bytes).expect("a header").1.len(), 2, "they are no blocks");
+        let slots = &bytes[slot_offset(ID.blocks()) as usize..];
+        let aliases: Vec<_> = parse_aliases(&ID, slots).collect();
+        assert_eq!(aliases, [[4; 32], [5; 32]], "what is damaged is left out");
+        let many = [0; 2 * ALIASES_MAX].map(|_| alias_slot(&ID, 0, &[4; 32])).concat();
+        assert_eq!(parse_aliases(&ID, &many).count(), 1, "each has its place");
     }
 }

@@ -25,6 +25,8 @@ const ZERO_BLOCK_BYTES: usize = 256;
 
 #[derive(Debug)]
 pub(super) struct Part {
+    /// The content, as the journal names it.
+    id: ContentId,
     pub(super) name: OsString,
     pub(super) file: File,
     pub(super) journal_name: OsString,
@@ -45,8 +47,9 @@ pub(super) struct PendingWrite {
 }
 
 impl Part {
-    /// Opens or makes part and journal, and takes the lock.
-    pub(super) fn open(place: &DestPath, id: &ContentId, force: bool) -> Result<Self> {
+    /// Opens or makes part and journal, and takes the lock. `aliases` are what `id` is known by besides its
+    /// root.
+    pub(super) fn open(place: &DestPath, id: &ContentId, aliases: &[[u8; 32]], force: bool) -> Result<Self> {
         let (name, journal_name) = place.part_names();
         let (journal, mut known) = lock_journal(place, &journal_name)?;
         let mut head = [0; HEADER_BYTES];
@@ -60,8 +63,20 @@ impl Part {
             )));
         }
         let header = journal::parse_header(&head[..read]);
+        let mut names: Vec<[u8; 32]> = [&[id.root], aliases].concat();
+        let mut recorded = Vec::new();
+        if let Ok(found) = &header
+            && found.length == id.length
+        {
+            recorded = read_aliases(&journal, found).map_err(|e| place.failure("read", &journal_name, &e))?;
+        }
+        let is_ours = |found: &ContentId| {
+            let is_named = |name: &[u8; 32]| names.contains(name);
+            found.length == id.length && (is_named(&found.root) || recorded.iter().any(is_named))
+        };
+        let ours = header.ok().filter(is_ours);
         let foreign = match header {
-            Ok(found) if found == *id => None,
+            Ok(_) if ours.is_some() => None,
             Ok(found) if found.length != id.length => {
                 Some(format!("is of a content of {} bytes, not of {}", found.length, id.length))
             }
@@ -83,29 +98,40 @@ impl Part {
                 show(place.path().with_file_name(&name))
             )));
         }
-        known = header == Ok(*id) && there.is_some();
+        known = ours.is_some() && there.is_some();
+        let id = ours.filter(|_| known).unwrap_or(*id);
         let fresh = if known { OFlag::empty() } else { OFlag::O_TRUNC };
         if !known {
             // Old slots must be gone before the header says that they are this content's.
             journal
                 .set_len(0)
-                .and_then(|()| journal.write_all_at(&journal::header(id), 0))
+                .and_then(|()| journal.write_all_at(&journal::header(&id), 0))
+                .map_err(|e| place.failure("write", &journal_name, &e))?;
+            recorded.clear();
+        }
+        names.retain(|name| *name != id.root && !recorded.contains(name));
+        for (n, name) in (recorded.len()..journal::ALIASES_MAX).zip(&names) {
+            journal
+                .write_all_at(
+                    &journal::alias_slot(&id, n, name),
+                    journal::slot_offset(id.blocks() + n as u64),
+                )
                 .map_err(|e| place.failure("write", &journal_name, &e))?;
         }
         let file = place
             .open(&name, OFlag::O_RDWR | OFlag::O_CREAT | fresh)
             .map_err(|e| place.failure("write", &name, &e))?;
-        Ok(Self { name, file, journal_name, journal, virgin: !known, unsynced: false, held: Vec::new() })
+        Ok(Self { id, name, file, journal_name, journal, virgin: !known, unsynced: false, held: Vec::new() })
     }
 
     /// Hashes what the journal records and marks in `there` what is still right; returns the bytes of it.
     pub(super) fn check(
         &self,
         place: &DestPath,
-        id: &ContentId,
         there: &mut Bitmap,
         progress: &mut dyn FnMut(u64) -> bool,
     ) -> Result<u64> {
+        let id = &self.id;
         let mut slots = vec![0; CHECK_BLOCKS as usize * SLOT_BYTES];
         let mut bytes = vec![0; BLOCK_BYTES];
         let (mut kept, mut checked) = (0, 0);
@@ -160,7 +186,7 @@ impl Part {
         Ok(())
     }
 
-    pub(super) fn flush(&mut self, place: &DestPath, id: &ContentId) -> Result<()> {
+    pub(super) fn flush(&mut self, place: &DestPath) -> Result<()> {
         if self.unsynced {
             // Once for all that was forgotten. An old record would still fit the bytes that are there.
             self.journal.sync_data().map_err(|e| place.failure("make durable", &self.journal_name, &e))?;
@@ -173,7 +199,7 @@ impl Part {
             self.write_run(run).map_err(|e| place.failure("write", &self.name, &e))?;
             let mut slots = Vec::with_capacity(run.len() * SLOT_BYTES);
             for one in run {
-                slots.extend(journal::slot(id, one.block, &one.cv));
+                slots.extend(journal::slot(&self.id, one.block, &one.cv));
             }
             self.journal
                 .write_all_at(&slots, journal::slot_offset(run[0].block))
@@ -229,7 +255,8 @@ impl Part {
     }
 
     /// The root that the recorded hashes give together; `None` if some are missing.
-    pub(super) fn root(&self, place: &DestPath, id: &ContentId) -> Result<Option<[u8; 32]>> {
+    pub(super) fn root(&self, place: &DestPath) -> Result<Option<[u8; 32]>> {
+        let id = &self.id;
         let mut slots = vec![0; CHECK_BLOCKS as usize * SLOT_BYTES];
         let mut failed = None;
         let mut recorded = 0;
@@ -257,6 +284,13 @@ impl Part {
             None => Ok(root.filter(|_| recorded == id.blocks())),
         }
     }
+}
+
+/// The aliases that a journal about `id` records.
+fn read_aliases(journal: &File, id: &ContentId) -> io::Result<Vec<[u8; 32]>> {
+    let mut slots = [0; journal::ALIASES_MAX * SLOT_BYTES];
+    let read = read_up_to(journal, &mut slots, journal::slot_offset(id.blocks()))?;
+    Ok(journal::parse_aliases(id, &slots[..read]).collect())
 }
 
 /// Opens and locks the journal; also says whether it was there before.

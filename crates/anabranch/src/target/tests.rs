@@ -21,7 +21,7 @@ fn content() -> Vec<u8> {
 }
 
 fn open_at(path: &Path, id: ContentId, force: bool) -> Result<(Target, Bitmap)> {
-    Target::open(DestPath::of(path)?, id, FinalCheck::Root, force, &mut |_| true)
+    Target::open(DestPath::of(path)?, id, &[], FinalCheck::Root, force, &mut |_| true)
 }
 
 fn put(target: &mut Target, bytes: &[u8], block: u64) -> Result<()> {
@@ -301,7 +301,7 @@ fn files_of_a_directory_named_like_parts() {
     let open = || {
         files.map(|(name, bytes)| {
             let place = root.place(name.split('/').map(str::as_bytes)).expect("a place");
-            Target::open(place, ContentId::of(bytes), FinalCheck::Root, true, &mut |_| true)
+            Target::open(place, ContentId::of(bytes), &[], FinalCheck::Root, true, &mut |_| true)
                 .expect("a target")
         })
     };
@@ -331,12 +331,44 @@ fn files_of_a_directory_named_like_parts() {
 fn open_unproven(path: &Path, length: usize) -> (Target, Bitmap) {
     let id = ContentId { root: [7; 32], length: length as u64 };
     let place = DestPath::of(path).expect("a place");
-    Target::open(place, id, FinalCheck::Blocks, false, &mut |_| true).expect("a target")
+    Target::open(place, id, &[], FinalCheck::Blocks, false, &mut |_| true).expect("a target")
 }
 
 fn put_bytes(target: &mut Target, block: u64, bytes: &[u8]) {
     let cv = cv_of(&target.id, block, bytes);
     target.write(block, bytes, cv).expect("written");
+}
+
+/// What is known of a content may change from one transfer to the next.
+#[test]
+fn a_part_is_taken_up_by_any_name_that_it_has_had() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let bytes = content();
+    let id = ContentId::of(&bytes);
+    let open = |root: [u8; 32], aliases: &[[u8; 32]]| {
+        let place = DestPath::of(&path).expect("a place");
+        Target::open(place, ContentId { root, ..id }, aliases, FinalCheck::Blocks, false, &mut |_| true)
+    };
+    let url = |number: u8| [number; 32];
+    // Two URLs; then the second alone, with the root; then the root alone; then another URL that has it.
+    let steps: [(_, &[_], u64); 4] =
+        [(url(1), &[url(2)], 0), (url(2), &[id.root], 1), (id.root, &[], 2), (url(3), &[id.root], 3)];
+    for (root, aliases, there) in steps {
+        let (mut target, found) = open(root, aliases).expect("a target");
+        let found: Vec<u64> = (0..id.blocks()).filter(|block| found.contains(*block)).collect();
+        assert_eq!(found, (0..there).collect::<Vec<_>>());
+        put(&mut target, &bytes, there).expect("written");
+        target.flush().expect("written");
+    }
+    let stranger = open(url(4), &[url(5)]).expect_err("another content");
+    assert!(stranger.to_string().contains("another content of the same length"), "{stranger}");
+    let (mut target, found) = open(url(1), &[]).expect("a target");
+    for block in missing(&id, &found) {
+        put(&mut target, &bytes, block).expect("written");
+    }
+    assert_eq!(target.finish().expect("a file").root, id.root);
+    assert!(fs::read(&path).expect("a file") == bytes && entries(dir.path()) == 1);
 }
 
 #[test]
@@ -474,6 +506,7 @@ fn a_check_can_be_stopped() {
     let stopped = Target::open(
         DestPath::of(&path).expect("a place"),
         ContentId::of(b"there"),
+        &[],
         FinalCheck::Root,
         false,
         &mut |_| false,
@@ -612,7 +645,7 @@ fn messages_name_the_file_and_what_is_wrong_with_it() {
 
     let proof = FinalCheck::Sha256([0xab; 32]);
     let place = DestPath::of(&path).expect("a place");
-    let (mut target, _) = Target::open(place, short, proof, true, &mut |_| true).expect("a target");
+    let (mut target, _) = Target::open(place, short, &[], proof, true, &mut |_| true).expect("a target");
     put(&mut target, b"short", 0).expect("written");
     let failure = target.finish().expect_err("another hash");
     assert_eq!(failure.kind(), ErrorKind::Corrupt);

@@ -9,13 +9,13 @@ use mirror::verified_pool::{Check, PIECE_BYTES_MAX};
 use mmtp::ContentId;
 use mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
 
+use super::names::Evidence;
 use super::{Discovery, Expected};
 use crate::error::ErrorKind;
 use crate::get::discovered_file::{DiscoveredFile, ExistingFile, Mirror};
 use crate::get::history::{HistoryEntry, Provenance};
 use crate::get::origin::host;
 use crate::get::server_status;
-use crate::secret::secret;
 use crate::target::FinalCheck;
 use crate::{Error, Result};
 
@@ -110,10 +110,14 @@ impl Discovery<'_> {
         };
         let name = file.as_ref().map(|file| file.file_name().as_bytes().to_vec());
         let name = name.or_else(|| mirrors.iter().find_map(|mirror| mirror.url.file_name()));
-        let journal = match root {
-            Some(root) => root,
-            None => self.stand_in(&check, proof, length, mirrors.first())?,
-        };
+        let mut hashes = Vec::new();
+        if let Check::Pieces { bytes, sha256 } = &check {
+            hashes.push(Evidence::Pieces(*bytes, sha256));
+        }
+        if let Some(sha256) = &sha256 {
+            hashes.push(Evidence::Digest("sha-256", sha256));
+        }
+        let (journal, aliases) = self.names(length, root, &hashes, &mirrors)?;
         if let (FinalCheck::Blocks, Some(sha256)) = (proof, sha256) {
             let id = ContentId { root: journal, length };
             there = Some(ExistingFile { id, proof: FinalCheck::Sha256(sha256), since: None });
@@ -123,6 +127,7 @@ impl Discovery<'_> {
         }
         Ok(DiscoveredFile {
             id: ContentId { root: journal, length },
+            aliases,
             named: root.is_some(),
             check,
             proof,
@@ -226,50 +231,5 @@ impl Discovery<'_> {
         let why = if why.is_empty() { "none was named".to_owned() } else { why.join("; ") };
         let does = if code == ErrorKind::NotFound { "has" } else { "gives" };
         code.error(format!("no mirror {does} the file: {why}"))
-    }
-
-    /// A root of our own making for the journal of a content whose root nobody knows: the same for the same
-    /// hashes, or for the same URL with the same validators; where there are none, another each time.
-    fn stand_in(
-        &mut self,
-        check: &Check,
-        proof: FinalCheck,
-        length: u64,
-        answers: Option<&Mirror>,
-    ) -> Result<[u8; 32]> {
-        let mut hasher =
-            blake3::Hasher::new_derive_key("anabranch 2026-11 journal of a content without a root");
-        hasher.update(&length.to_le_bytes());
-        match (check, proof) {
-            (Check::Pieces { bytes, sha256 }, _) => {
-                hasher.update(b"pieces").update(&bytes.to_le_bytes());
-                for piece in sha256 {
-                    hasher.update(piece);
-                }
-            }
-            (_, FinalCheck::Sha256(sha256)) => {
-                hasher.update(b"sha-256").update(&sha256);
-            }
-            _ => {
-                // Whoever of them answers today: it is what the user asked for.
-                let first = self.first.as_ref().or_else(|| self.urls.first()).map(Url::to_string);
-                let number = answers.and_then(|mirror| self.urls.iter().position(|url| *url == mirror.url));
-                let head = number.and_then(|number| self.heads[number].as_ref());
-                let etag = head.and_then(|head| head.etag.clone());
-                let date = head.and_then(|head| head.last_modified.clone());
-                if etag.is_none() && date.is_none() && length > 0 {
-                    self.notices.push(
-                        "the server gives neither ETag nor date: if this is interrupted, it cannot resume"
-                            .to_owned(),
-                    );
-                    hasher.update(&secret()?);
-                }
-                for text in [first, etag, date] {
-                    let text = text.unwrap_or_default();
-                    hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
-                }
-            }
-        }
-        Ok(*hasher.finalize().as_bytes())
     }
 }

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use algo::{Span, Time};
@@ -13,6 +14,7 @@ use mirror::url::Url;
 use net::{Egress, WakeReceiver, Waker};
 
 use super::sim_source::SimSource;
+use super::{Files, files};
 use crate::get::world::{Arrival, OpenSocket, SocketId, World};
 use crate::{Result, Stop};
 
@@ -101,6 +103,10 @@ pub(super) struct SimWorld {
     flap_at: Time,
     stop_at: Time,
     leap_at: Time,
+    /// When it is killed, and the directory that it writes to then.
+    kill: Option<(Time, PathBuf)>,
+    /// What was in that directory when it was killed.
+    pub(super) left: Option<Files>,
     changed: bool,
     /// When each name is known.
     names: BTreeMap<String, Time>,
@@ -156,12 +162,19 @@ impl SimWorld {
             flap_at,
             stop_at,
             leap_at,
+            kill: None,
+            left: None,
             changed: false,
             names: BTreeMap::new(),
             coming: Vec::new(),
             busy: BTreeMap::new(),
             waits: 0,
         }
+    }
+
+    /// It is killed at `at`: what is in `dir` then is what it leaves. For want of a process it is also stopped.
+    pub(super) fn kill(&mut self, at: Time, dir: &Path) {
+        self.kill = Some((at, dir.to_owned()));
     }
 
     fn put(&mut self, at: Time, id: FetchId, link: Option<usize>, event: Event) {
@@ -225,6 +238,10 @@ impl SimWorld {
             self.leap_at = Time::NEVER;
             self.now += Span::from_secs(5 + self.rng.below(600));
         }
+        if let Some((_, dir)) = self.kill.take_if(|(at, _)| self.now >= *at) {
+            self.left = Some(files(&dir));
+            self.stop.stop();
+        }
         if self.now >= self.stop_at {
             self.stop_at = Time::NEVER;
             self.stop.stop();
@@ -242,7 +259,8 @@ impl World for SimWorld {
         assert!(self.waits < WAITS_MAX, "it turns and turns");
         let come = self.coming.iter().filter(|_| http).map(|coming| coming.at);
         let names = self.names.values().copied().filter(|at| *at > self.now);
-        let world = [self.flap_at, self.stop_at, self.leap_at];
+        let kill_at = self.kill.as_ref().map_or(Time::NEVER, |(at, _)| *at);
+        let world = [self.flap_at, self.stop_at, self.leap_at, kill_at];
         let packets = self.packets.iter().map(|packet| packet.at);
         let next = come.chain(names).chain(packets).chain(world).fold(until, Time::min);
         assert!(next < Time::NEVER, "nothing would ever end this wait");
@@ -295,6 +313,8 @@ impl World for SimWorld {
             status: 206,
             length: Some(length),
             ranges: true,
+            // Without one nothing of an unknown content would be resumed.
+            etag: Some("\"v1\"".to_owned()),
             nth: 1,
             ..Head::default()
         };

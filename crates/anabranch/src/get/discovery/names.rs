@@ -1,0 +1,95 @@
+//! What a content is called in the journal of its part, where nobody knows its root.
+
+use mirror::url::Url;
+
+use super::Discovery;
+use crate::Result;
+use crate::get::discovered_file::Mirror;
+use crate::secret::secret;
+
+/// What a name is made of. Two transfers that have one of these in common fetch the same content.
+pub(super) enum Evidence<'a> {
+    /// Hashes of its pieces, each of so many bytes.
+    Pieces(u64, &'a [[u8; 32]]),
+    /// The hash of the whole, of this kind.
+    Digest(&'a str, &'a [u8]),
+    /// A URL has it, with this strong validator or date.
+    Place(&'a Url, &'a str),
+}
+
+impl Discovery<'_> {
+    /// The name of a content of `length` bytes in its journal, and its aliases: the root if it is known, then
+    /// what its hashes give, then the places that have it. Without any of these nobody can guess its name, so
+    /// no other transfer goes on with what this one leaves.
+    pub(super) fn names(
+        &mut self,
+        length: u64,
+        root: Option<[u8; 32]>,
+        hashes: &[Evidence<'_>],
+        mirrors: &[Mirror],
+    ) -> Result<([u8; 32], Vec<[u8; 32]>)> {
+        let places = mirrors.iter().filter_map(|m| Some(Evidence::Place(&m.url, m.validator()?)));
+        let hashes = hashes.iter().map(|hash| name(length, hash));
+        let mut names = root.into_iter().chain(hashes).chain(places.map(|place| name(length, &place)));
+        match (names.next(), length) {
+            (Some(first), _) => Ok((first, names.collect())),
+            (None, 0) => Ok(([0; 32], Vec::new())),
+            (None, _) => {
+                drop(names);
+                self.notices.push(
+                    "the server gives neither ETag nor date: if this is interrupted, it cannot resume"
+                        .to_owned(),
+                );
+                Ok((secret()?, Vec::new()))
+            }
+        }
+    }
+}
+
+fn name(length: u64, evidence: &Evidence<'_>) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new_derive_key("anabranch 2026-11 journal of a content without a root");
+    let mut add = |bytes: &[u8]| {
+        hasher.update(&(bytes.len() as u64).to_le_bytes()).update(bytes);
+    };
+    add(&length.to_le_bytes());
+    match evidence {
+        Evidence::Pieces(bytes, hashes) => {
+            add(b"pieces");
+            add(&bytes.to_le_bytes());
+            add(hashes.as_flattened());
+        }
+        Evidence::Digest(kind, digest) => {
+            add(kind.as_bytes());
+            add(digest);
+        }
+        Evidence::Place(url, validator) => {
+            add(b"place");
+            add(url.as_str().as_bytes());
+            add(validator.as_bytes());
+        }
+    }
+    *hasher.finalize().as_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_evidence_is_another_name() {
+        let (a, b) = (Url::parse("http://a/f").expect("a URL"), Url::parse("http://b/f").expect("a URL"));
+        let all = [
+            (5, Evidence::Place(&a, "\"1\"")),
+            (6, Evidence::Place(&a, "\"1\"")),
+            (5, Evidence::Place(&a, "\"2\"")),
+            (5, Evidence::Place(&b, "\"1\"")),
+            (5, Evidence::Digest("sha-256", &[1; 32])),
+            (5, Evidence::Digest("sha-512", &[1; 32])),
+            (5, Evidence::Pieces(5, &[[1; 32]])),
+            (5, Evidence::Pieces(5, &[[1; 32], [2; 32]])),
+        ];
+        let names: std::collections::BTreeSet<_> = all.iter().map(|(length, of)| name(*length, of)).collect();
+        assert_eq!(names.len(), all.len());
+        assert_eq!(name(5, &Evidence::Place(&a, "\"1\"")), name(5, &all[0].1));
+    }
+}
