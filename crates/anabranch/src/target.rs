@@ -77,9 +77,9 @@ impl Target {
     /// Opens the target at `place` for `id`, and finds out which blocks an earlier transfer left there.
     ///
     /// A file that has the name already is taken as the result if it is exactly this content; any other is an
-    /// error unless `force` allows to replace it at the end. A part is an earlier transfer's of this content if
-    /// they have a name in common: the root of `id`, or one of the `aliases`. `progress` is called with the bytes checked so
-    /// far and can stop the check by returning false.
+    /// error unless `force` allows to replace it at the end. A part is an earlier transfer's of this content
+    /// if they have a name in common: the root of `id`, or one of the `aliases`. `progress` is called with
+    /// the bytes checked so far and can stop the check by returning false.
     ///
     /// # Errors
     /// [`Error::Target`] if the target does not take the file, [`Error::Interrupted`] if `progress` stopped

@@ -2,10 +2,10 @@
 //! file that has its name is right, every run ends, and once the weather is fair the same command completes
 //! what is there. A seed decides everything. `anabranch soak` runs this for each of its seeds.
 
+mod disk;
 mod sim_source;
 mod sim_world;
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,6 +32,7 @@ use crate::error::ErrorKind;
 use crate::event::Observer;
 use crate::target::Output;
 use crate::{Control, Result, Stop};
+use disk::{files, restore};
 use sim_world::{Nature, Rng, SimWorld};
 
 /// Runs in bad weather, before the last.
@@ -64,9 +65,6 @@ pub struct SoakRun {
     /// Kills that left a part behind.
     parts_left: usize,
 }
-
-/// The bytes of all files in a directory.
-type Files = BTreeMap<OsString, Vec<u8>>;
 
 /// One command: its names, where the file goes, and the world's content.
 struct Command {
@@ -154,22 +152,6 @@ impl Weather {
             true => Self::Killed { at: Time::ZERO + Span::from_millis(rng.below(KILL_WITHIN_MS)) },
             false => Self::Foul,
         }
-    }
-}
-
-/// All files in `dir`: what a process that is killed now leaves behind.
-fn files(dir: &Path) -> Files {
-    let entries = fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry"));
-    entries.map(|entry| (entry.file_name(), fs::read(entry.path()).expect("a file"))).collect()
-}
-
-/// Makes `dir` as it was.
-fn restore(dir: &Path, files: &Files) {
-    for name in self::files(dir).keys().filter(|name| !files.contains_key(*name)) {
-        fs::remove_file(dir.join(name)).expect("a file");
-    }
-    for (name, bytes) in files {
-        fs::write(dir.join(name), bytes).expect("a file");
     }
 }
 

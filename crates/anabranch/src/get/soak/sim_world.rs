@@ -13,8 +13,8 @@ use anabranch_http::client::{Event, FetchError, FetchId, FetchRequest, Head, Req
 use mirror::url::Url;
 use net::{Egress, WakeReceiver, Waker};
 
+use super::disk::{Files, files};
 use super::sim_source::SimSource;
-use super::{Files, files};
 use crate::get::world::{Arrival, OpenSocket, SocketId, World};
 use crate::{Result, Stop};
 
@@ -172,7 +172,8 @@ impl SimWorld {
         }
     }
 
-    /// It is killed at `at`: what is in `dir` then is what it leaves. For want of a process it is also stopped.
+    /// It is killed at `at`: what is in `dir` then is what it leaves. For want of a process it is also
+    /// stopped.
     pub(super) fn kill(&mut self, at: Time, dir: &Path) {
         self.kill = Some((at, dir.to_owned()));
     }
