@@ -14,6 +14,9 @@ use mmtp::uri::Uri;
 use mmtp::wire::{self, Cookie, Packet, Range, RangeKind, Reason};
 use mmtp::{ChunksPerBlock, ContentId};
 
+/// Bytes of a packet besides its UDP payload, over IPv4.
+const IP_UDP_HEADERS: usize = 28;
+
 /// A receiver of the simplest kind.
 struct Client {
     socket: UdpSocket,
@@ -211,14 +214,18 @@ fn an_unproven_address_gets_three_times_its_bytes_at_most() {
     fs::write(&path, noise(300_000)).expect("a file");
     let server = Server::start(&path);
     let known = id(&server);
-    let mut request = Vec::new();
-    let range = Range { kind: RangeKind::Data(ChunksPerBlock::new(12).expect("a cut")), first: 0, count: 64 };
-    wire::emit_request(&mut request, 1, None, false, &known, &[range; 64]);
-    let client = Client::new(&server);
-    client.socket.send(&request).expect("sent");
-    let (mut buffer, mut received) = (vec![0; 1 << 16], 0);
-    while let Ok(len) = client.socket.recv(&mut buffer) {
-        received += len;
+    let cut = RangeKind::Data(ChunksPerBlock::new(12).expect("a cut"));
+    for (kind, count) in [(cut, 64), (RangeKind::Hashes { level: 0 }, 1), (RangeKind::Meta, 1)] {
+        let mut request = Vec::new();
+        wire::emit_request(&mut request, 1, None, false, &known, &[Range { kind, first: 0, count }; 64]);
+        let client = Client::new(&server);
+        client.socket.send(&request).expect("sent");
+        let (mut buffer, mut received) = (vec![0; 1 << 16], 0);
+        while let Ok(len) = client.socket.recv(&mut buffer) {
+            received += IP_UDP_HEADERS + len;
+        }
+        let sent = IP_UDP_HEADERS + request.len();
+        assert!(received > 0 && received <= 3 * sent, "{received} bytes for {sent}: {kind:?}");
     }
     assert!(received > 0 && received <= 3 * request.len(), "{received}");
 }
