@@ -210,7 +210,10 @@ impl Subscriber {
     fn refused(&mut self, now: Time, p: PathId, id: u64, reason: Reason, retry_ms: u16) -> bool {
         let Some((download, 1..)) = self.cancel(p, id, GiveUp::Elsewhere) else { return false };
         if reason == Reason::Busy {
-            self.paths[p].blocked_until = now + Span::from_millis(u64::from(retry_ms).clamp(100, 10_000));
+            let until = now + Span::from_millis(u64::from(retry_ms).clamp(100, 10_000));
+            (self.paths[p].blocked_until, self.paths[p].busy_until) = (until, until);
+            // Others need not wait for what it would ask for then.
+            self.unassign(p);
         } else {
             self.refuse(self.paths[p].source, download, reason);
         }
