@@ -16,7 +16,6 @@ mod metalink;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::io;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
@@ -413,10 +412,7 @@ fn copy(parts: &[&[u8]], offset: u64, out: &mut [u8]) -> Result<(), Unavailable>
 }
 
 fn unavailable(error: &ReadError) -> Unavailable {
-    match error {
-        ReadError::Io(e) if e.kind() != io::ErrorKind::NotFound => Unavailable::Busy,
-        ReadError::Changed | ReadError::Range | ReadError::Io(_) => Unavailable::Gone,
-    }
+    if error.is_final() { Unavailable::Gone } else { Unavailable::Busy }
 }
 
 /// The `Link` to the Metalink of what is asked for (RFC 6249 section 4).
