@@ -151,7 +151,7 @@ impl Subscriber {
             self.ban(source, download, block);
         }
         if self.downloads.get(download).is_some_and(Download::is_complete) {
-            self.downloads.finish(download);
+            self.downloads.remove(download);
             for source in &mut self.sources {
                 source.unavailable.remove(&download);
             }
