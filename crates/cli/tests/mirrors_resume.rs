@@ -235,21 +235,22 @@ fn a_mirror_begins_at_once_though_no_source_answers() {
 
 #[test]
 fn a_mirror_that_fails_is_not_waited_for_to_compare() {
-    let ground = Ground::new(6_000_000);
+    // So long that there are parts which only the other one brings: they wait to be compared.
+    let ground = Ground::new(40_000_000);
     let fails = Arc::new(AtomicBool::new(false));
     let is_failing = Arc::clone(&fails);
     let failing = Site::new(&ground.content, move |_, reply| match is_failing.load(Ordering::Relaxed) {
         true => Reply::new(500, b""),
-        false => reply.at(1_000_000),
+        false => reply.at(2_000_000),
     });
-    let good = Site::slow(&ground.content, 2_000_000);
+    let good = Site::slow(&ground.content, 10_000_000);
     let running = spawn(ground.get_named(&[good.url(), failing.url()], &["--json"]));
     wait_until(20, || failing.body_bytes() > 500_000);
     fails.store(true, Ordering::Relaxed);
     let done = running.end().expect(0);
     ground.assert_arrived();
     let events = done.out.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let whole = |event: &serde_json::Value| event["done_bytes"] == 6_000_000;
+    let whole = |event: &serde_json::Value| event["done_bytes"] == 40_000_000;
     let first = events.filter(whole).find_map(|event| event["elapsed_s"].as_f64());
     let last = done.summary()["last"]["elapsed_s"].as_f64().expect("a time");
     // Events come once a second.
