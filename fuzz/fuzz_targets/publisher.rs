@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use algo::{Machine as _, Output, Span, Time};
 use libfuzzer_sys::fuzz_target;
-use mmtp::cookie::{AMPLIFICATION, EPOCH, EPOCHS_VALID};
+use mmtp::cookie::{AMPLIFICATION, EPOCH, EPOCHS_VALID, header_bytes};
 use mmtp::id::BLOCK_BYTES;
 use mmtp::publisher::{
     ContentInfo, ContentStore, Publisher, REPLY_BYTES_MAX, REPLY_PACKETS_MAX, Reply, ReplyBody,
@@ -217,7 +217,9 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(total <= REPLY_BYTES_MAX, "{total} bytes");
         let after = publisher.counters();
         if !proven {
-            assert!(total <= AMPLIFICATION * datagram.len(), "{total} bytes for {}", datagram.len());
+            let header = header_bytes(from.ip());
+            let (sent, got) = (packets as usize * header + total, header + datagram.len());
+            assert!(sent <= AMPLIFICATION * got, "{sent} bytes for {got}");
         }
         if fresh {
             assert_eq!(after.unproven, before.unproven, "a fresh cookie is taken");

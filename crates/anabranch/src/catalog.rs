@@ -25,6 +25,7 @@ use mmtp::tree::Outboard;
 use mmtp::uri::Uri;
 use mmtp::wire::NAME_MAX;
 use mmtp::{ChunksPerBlock, ContentId, publisher};
+use nix::errno::Errno;
 
 use crate::file_identity::{FileIdentity, open_file};
 use crate::monitor::lock;
@@ -80,6 +81,20 @@ pub(crate) enum ReadError {
     Range,
     /// The file cannot be read.
     Io(io::Error),
+}
+
+impl ReadError {
+    /// Whether there is nothing to wait for: the file is not the one any more that was hashed, or is gone, or
+    /// is not to be read. Otherwise another attempt may help: descriptors were used up, or the disk failed.
+    pub(crate) fn is_final(&self) -> bool {
+        match self {
+            Self::Changed | Self::Range => true,
+            Self::Io(e) => {
+                let gone = [Errno::ENOENT, Errno::ENOTDIR, Errno::ELOOP, Errno::EACCES, Errno::EPERM];
+                e.raw_os_error().is_some_and(|code| gone.contains(&Errno::from_raw(code)))
+            }
+        }
+    }
 }
 
 impl Catalog {

@@ -82,8 +82,8 @@ impl Target {
     /// the bytes checked so far and can stop the check by returning false.
     ///
     /// # Errors
-    /// [`Error::Target`] if the target does not take the file, [`Error::Interrupted`] if `progress` stopped
-    /// the check.
+    /// [`Error::Target`] if the target does not take the file, or has no room for what is missing of it;
+    /// [`Error::Interrupted`] if `progress` stopped the check.
     pub(crate) fn open(
         place: DestPath,
         id: ContentId,
@@ -104,6 +104,7 @@ impl Target {
             return Ok((whole, there));
         }
         let part = Part::open(&place, &id, aliases, force)?;
+        part.check_room(&place, &id)?;
         let done_bytes = if part.virgin { 0 } else { part.check(&place, &mut there, progress)? };
         part.file.set_len(id.length).map_err(|e| place.failure("give its length to", &part.name, &e))?;
         let state = State::Part(Box::new(part));

@@ -7,7 +7,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use anabranch::serve::Event;
-use anabranch::{Control, Error, Serve, Stop};
+use anabranch::{Control, Error, Get, Serve, Stop};
+use mmtp::ChunksPerBlock;
 use mmtp::uri::Uri;
 use mmtp::wire::{self, Packet, Range, RangeKind};
 
@@ -72,6 +73,81 @@ fn it_answers_until_it_is_stopped() {
     assert_eq!((stats.requests, stats.http_requests), (1, 1));
     assert!(stats.problems().is_empty() && stats.elapsed_s > 0.0);
     assert!(TcpStream::connect(http).is_err() && UdpSocket::bind(address).is_ok(), "all is closed");
+}
+
+/// What a source at `address` says to a request for the content's bytes, until it says nothing for 500 ms.
+fn says(address: SocketAddr, uri: &Uri) -> String {
+    let socket = UdpSocket::bind(loopback()).expect("a socket");
+    socket.connect(address).expect("connected");
+    socket.set_read_timeout(Some(Duration::from_millis(500))).expect("a timeout");
+    let mut request = Vec::new();
+    let kind = RangeKind::Data(ChunksPerBlock::MAX);
+    // One that comes in many pieces is refused once.
+    let ranges = [Range { kind, first: 0, count: 1 }; 20];
+    wire::emit_request(&mut request, 7, None, false, &uri.id, &ranges);
+    request.resize(1_200, 0);
+    socket.send(&request).expect("sent");
+    let (mut buffer, mut said) = ([0; 2_048], Vec::new());
+    while let Ok(len) = socket.recv(&mut buffer) {
+        match wire::parse(&buffer[..len]).expect("a packet") {
+            Packet::Cookie { .. } => {}
+            Packet::Data(_) => said.push("data".to_owned()),
+            Packet::Refuse { reason, .. } => said.push(format!("{reason:?}")),
+            other => panic!("{other:?}"),
+        }
+    }
+    said.dedup_by(|a, b| *a == "data" && *b == "data");
+    said.join(" ")
+}
+
+#[test]
+fn a_file_that_is_deleted_or_replaced_is_refused_at_once() {
+    let replaced = |path: &Path| {
+        let other = path.with_extension("new");
+        fs::write(&other, CONTENT).expect("a file");
+        fs::rename(other, path).expect("renamed");
+    };
+    let cases: [(&str, &dyn Fn(&Path)); 6] = [
+        ("deleted", &|path| fs::remove_file(path).expect("removed")),
+        ("replaced by the same bytes", &replaced),
+        ("overwritten", &|path| fs::write(path, b"what was served").expect("written")),
+        ("cut", &|path| fs::write(path, b"").expect("written")),
+        ("a directory in its place", &|path| {
+            fs::remove_file(path).expect("removed");
+            fs::create_dir(path).expect("a directory");
+        }),
+        ("a link in its place", &|path| {
+            fs::rename(path, path.with_extension("old")).expect("renamed");
+            std::os::unix::fs::symlink(path.with_extension("old"), path).expect("a link");
+        }),
+    ];
+    for (what, change) in cases {
+        for is_open in [false, true] {
+            let dir = tempfile::tempdir().expect("a directory");
+            let source = serve(dir.path()).start().expect("a source");
+            let uri: Uri = source.uris().next().expect("an offer").parse().expect("a URI");
+            let address = source.addresses()[0];
+            if is_open {
+                assert_eq!(says(address, &uri), "data", "{what}");
+            }
+            // The clock of files is coarser than the processor's.
+            std::thread::sleep(Duration::from_millis(20));
+            change(&dir.path().join("file"));
+            assert_eq!(says(address, &uri), "Changed", "{what}, open before: {is_open}");
+        }
+    }
+}
+
+#[test]
+fn a_get_of_a_file_that_is_gone_ends_at_once() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let source = serve(dir.path()).start().expect("a source");
+    fs::remove_file(dir.path().join("file")).expect("removed");
+    let clock = net::Clock::start();
+    let get = Get::new([source.uris().next().expect("an offer")]).expect("a URI");
+    let result = get.to_file(dir.path().join("to")).run(|_| Control::Continue);
+    assert!(matches!(&result, Err(Error::NotFound(why)) if why.contains("changed")), "{result:?}");
+    assert!(clock.now().as_nanos() < 5_000_000_000, "it asked for a file that cannot be had");
 }
 
 #[test]

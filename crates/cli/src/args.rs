@@ -66,11 +66,11 @@ pub enum Command {
 #[derive(Args, Clone, Debug)]
 #[command(
     long_about = "Offer files and directories to whoever knows their URI.\n\n\
-        Hashes each PATH (the hashes are kept for the next start), prints one URI a line on standard \
-        output (with --http after each its URL), and answers requests until Ctrl-C. A directory gets a URI \
-        of its own, and so does each file in it. Requests name content by its hash, never by a path: what \
-        was not hashed at the start cannot be asked for. Symbolic links are followed only as long as they \
-        stay inside the PATH they were found in.",
+        Hashes each PATH (the hashes are kept for the next start), prints its URI on standard output (with \
+        --http after it its URL), and answers requests until Ctrl-C. A directory has a URI of its own, and \
+        so has each file in it: --list-files prints them too. Requests name content by its hash, never by a \
+        path: what was not hashed at the start cannot be asked for. Symbolic links are followed only as long \
+        as they stay inside the PATH they were found in.",
     after_help = "Examples:\n  \
         anabranch serve film.mkv\n  \
         anabranch serve --listen 192.0.2.7:26227 --limit 20M ~/public\n  \
@@ -101,7 +101,11 @@ pub struct Serve {
     #[arg(long)]
     pub no_cache: bool,
 
-    /// Report on standard output as JSON, one object a line: offers, then counters every second
+    /// Print the URIs of the files in directories too, before those of the PATHs
+    #[arg(long)]
+    pub list_files: bool,
+
+    /// Report on standard output as JSON, one object a line: all offers, then counters every second
     #[arg(long)]
     pub json: bool,
 

@@ -79,9 +79,11 @@ struct View {
     quiet: bool,
     terminal: bool,
     lines: Lines,
+    /// Whether files that were found in directories are listed.
+    files: bool,
     offers: u64,
-    /// The URL of a file, for those who have curl.
-    example: Option<String>,
+    /// What was named. Its URIs come last, where whoever looks for them sees them.
+    named: Vec<Offer>,
     reports: u64,
 }
 
@@ -92,8 +94,9 @@ impl View {
             quiet: args.quiet,
             terminal: io::stderr().is_terminal(),
             lines: Lines::default(),
+            files: args.list_files,
             offers: 0,
-            example: None,
+            named: Vec::new(),
             reports: 0,
         }
     }
@@ -129,11 +132,10 @@ impl View {
                 http: offer.http.concat(),
             });
         }
-        say(&offer.uri);
-        // People get one URL for each --http.
-        offer.http.iter().filter_map(|urls| urls.first()).for_each(|url| say(url));
-        if self.example.is_none() && !offer.directory {
-            self.example = offer.url().map(str::to_owned);
+        if offer.named {
+            self.named.push(offer);
+        } else if self.files {
+            say_offer(&offer);
         }
     }
 
@@ -141,22 +143,31 @@ impl View {
         let text = |addresses: &[SocketAddr]| addresses.iter().map(SocketAddr::to_string).collect::<Vec<_>>();
         let (addresses, http) = (text(addresses), text(http));
         if self.json {
-            say_json(&Report::Listening { addresses, http });
-        } else if !self.quiet {
-            let what = match self.offers {
-                1 => "1 offer".into(),
-                n => format!("{n} offers"),
+            return say_json(&Report::Listening { addresses, http });
+        }
+        if !self.quiet {
+            let unlisted = self.offers - self.named.len() as u64;
+            let of_files = match unlisted {
+                0 => String::new(),
+                _ if self.files => format!(" and {unlisted} files in them"),
+                _ => format!(" and {unlisted} files in them, whose URIs --list-files prints"),
+            };
+            let what = match self.named.len() {
+                1 => "1 path".into(),
+                n => format!("{n} paths"),
             };
             let by_http = match http.is_empty() {
                 true => String::new(),
                 false => format!(", by HTTP at {}", http.join(" and ")),
             };
-            eprintln!("{what} at {}{by_http}; Ctrl-C ends it", addresses.join(" and "));
-            eprintln!("Fetch with: anabranch get 'URI' (in quotes: it contains & and ?)");
-            if let Some(url) = &self.example {
-                eprintln!("        or: curl -O {url}");
+            eprintln!("{what}{of_files} at {}{by_http}; Ctrl-C ends it", addresses.join(" and "));
+            let file = self.named.iter().find(|offer| !offer.directory);
+            if let Some(url) = file.and_then(Offer::url) {
+                eprintln!("Fetch with: curl -O {url}");
             }
+            eprintln!("Fetch with: anabranch get 'URI' (in quotes: it contains & and ?)");
         }
+        self.named.iter().for_each(say_offer);
     }
 
     fn stats(&mut self, stats: &Stats, rate_bytes: u64) {
@@ -192,6 +203,12 @@ impl View {
             }
         }
     }
+}
+
+/// The URI of an offer. People get one URL for each --http.
+fn say_offer(offer: &Offer) {
+    say(&offer.uri);
+    offer.http.iter().filter_map(|urls| urls.first()).for_each(|url| say(url));
 }
 
 /// One line on standard output, flushed. A reader that has gone away does not end the service.

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 use common::fetch::{Ground, fetch, names, run, skipped, spawn, tree};
+use common::hostile::{Hostile, Mode};
 use common::{Server, anabranch, noise};
 
 #[test]
@@ -249,12 +250,25 @@ fn a_disk_that_is_full_ends_it_with_status_6_and_more_room_lets_it_go_on() {
         return;
     }
     let server = Server::start(&ground.source());
+    // What it has no room for is not even begun.
     let done = run(ground.get(&[server.address], &[])).expect(6);
+    assert!(done.err.contains("needs 3.0 MB more") && done.err.contains("1.0 MB free"), "{}", done.err);
+    assert!(names(&ground.to()).is_empty(), "{:?}", names(&ground.to()));
+    // There is room at first, and somebody else takes it.
+    assert!(mount("remount,size=16m"));
+    let paced = Hostile::paced(&ground.content, Mode::Honest, 1_000_000);
+    let running = spawn(ground.get(&[paced.address], &[]));
+    ground.wait_recorded(20);
+    let filler = ground.to().join("filler");
+    assert!(fs::write(&filler, vec![1; 16 << 20]).is_err(), "it is full now");
+    let done = running.end().expect(6);
     assert!(done.err.contains("full") || done.err.contains("No space left"), "{}", done.err);
+    fs::remove_file(&filler).expect("the file");
     ground.assert_part();
     let kept = ground.recorded().len();
-    assert!(kept > 10, "{kept} blocks fitted in 1 MiB");
-    assert!(mount("remount,size=16m"));
+    assert!(kept > 10, "{kept} blocks fitted in");
+    // What is there needs no room.
+    assert!(mount("remount,size=3200k"));
     let done = run(ground.get(&[server.address], &[])).expect(0);
     assert_eq!(done.summary()["last"]["resumed_bytes"], kept as u64 * 16_384);
     ground.assert_arrived();

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::fetch::{Done, Ground, names, run, spawn};
+use common::hostile::{Hostile, Mode};
 use common::relay::Relay;
 use common::site::{Reply, Request, Site, honest};
 use common::{Server, wait_until};
@@ -217,11 +218,64 @@ fn the_source_goes_away_and_the_mirror_finishes() {
     let from = format!("--from={}", server.address);
     let running = spawn(ground.get_named(&[uri(&ground, &[], &[site.url()])], &["--json", &from]));
     ground.wait_recorded(100);
+    let address = server.address;
     drop(server);
     let done = running.end().expect(0);
     ground.assert_arrived();
     assert!(done.notes().contains("mirrors alone go on"), "{}", done.notes());
-    assert_eq!(done.summary()["complete"], true);
+    let summary = done.summary();
+    assert_eq!(summary["complete"], true);
+    assert_eq!(summary["verified"], "whole");
+    // What the mirror had sent meanwhile, for which only the source had hashes, is not fetched again.
+    let (by_source, by_mirror) = (done.bytes_from(address), done.bytes_from(site.address));
+    assert!(by_source > 0 && by_source + by_mirror >= 8_000_000, "one table: {by_source} and {by_mirror}");
+    assert!(site.body_bytes() + by_source < 8_000_000 + 1_000_000, "{} twice", site.body_bytes() + by_source);
+    // One clock: no event is younger than the one before.
+    let events = done.out.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let elapsed: Vec<f64> = events.filter_map(|event| event["elapsed_s"].as_f64()).collect();
+    assert!(elapsed.len() > 3 && elapsed.is_sorted(), "{elapsed:?}");
+    assert!(summary["last"]["elapsed_s"].as_f64() >= elapsed.last().copied(), "{summary}");
+    assert_eq!(summary["last"]["resumed_bytes"], 0);
+}
+
+#[test]
+fn a_mirror_begins_at_once_though_no_source_answers() {
+    let ground = Ground::new(8_000_000);
+    let silent = Hostile::start(&ground.content, Mode::Silent);
+    let site = Site::slow(&ground.content, 4_000_000);
+    let clock = net::Clock::start();
+    let from = format!("--from={}", silent.address);
+    let done = run(ground.get_named(&[uri(&ground, &[], &[site.url()])], &["--json", &from])).expect(0);
+    let took_s = clock.now().as_nanos() as f64 / 1e9;
+    ground.assert_arrived();
+    assert!(done.notes().contains("mirrors alone go on"), "{}", done.notes());
+    // Two seconds are what it takes; a source that never answers was waited for in vain for five.
+    assert!(took_s < 4.5, "it took {took_s} s");
+    assert!(site.body_bytes() < 8_000_000 + 500_000, "{}", site.body_bytes());
+}
+
+#[test]
+fn a_mirror_that_fails_is_not_waited_for_to_compare() {
+    // So long that there are parts which only the other one brings: they wait to be compared.
+    let ground = Ground::new(40_000_000);
+    let fails = Arc::new(AtomicBool::new(false));
+    let is_failing = Arc::clone(&fails);
+    let failing = Site::new(&ground.content, move |_, reply| match is_failing.load(Ordering::Relaxed) {
+        true => Reply::new(500, b""),
+        false => reply.at(2_000_000),
+    });
+    let good = Site::slow(&ground.content, 10_000_000);
+    let running = spawn(ground.get_named(&[good.url(), failing.url()], &["--json"]));
+    wait_until(20, || failing.body_bytes() > 500_000);
+    fails.store(true, Ordering::Relaxed);
+    let done = running.end().expect(0);
+    ground.assert_arrived();
+    let events = done.out.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let whole = |event: &serde_json::Value| event["done_bytes"] == 40_000_000;
+    let first = events.filter(whole).find_map(|event| event["elapsed_s"].as_f64());
+    let last = done.summary()["last"]["elapsed_s"].as_f64().expect("a time");
+    // Events come once a second.
+    assert!(last - first.unwrap_or(last) < 1.5, "all was here at {first:?} s, and it ended at {last} s");
 }
 
 #[test]

@@ -14,6 +14,9 @@ use mmtp::uri::Uri;
 use mmtp::wire::{self, Cookie, Packet, Range, RangeKind, Reason};
 use mmtp::{ChunksPerBlock, ContentId};
 
+/// Bytes of a packet besides its UDP payload, over IPv4.
+const IP_UDP_HEADERS: usize = 28;
+
 /// A receiver of the simplest kind.
 struct Client {
     socket: UdpSocket,
@@ -142,14 +145,10 @@ fn a_directory_and_each_of_its_files_have_a_uri() {
     }
 }
 
-#[test]
-fn uris_are_lines_on_standard_output() {
-    let dir = tempfile::tempdir().expect("a directory");
-    for name in ["a", "b"] {
-        fs::write(dir.path().join(name), name).expect("a file");
-    }
+/// What `serve` says on standard output and standard error before it is ended.
+fn said(dir: &std::path::Path, more: &[&str]) -> (String, String) {
     let mut command = anabranch();
-    command.arg("serve").arg(dir.path()).args(["--listen", "127.0.0.1:0", "--no-cache"]);
+    command.arg("serve").arg(dir).args(["--listen", "127.0.0.1:0", "--no-cache"]).args(more);
     let mut child = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn();
     let child = child.as_mut().expect("a source");
     std::thread::sleep(Duration::from_millis(700));
@@ -157,8 +156,23 @@ fn uris_are_lines_on_standard_output() {
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("a signal");
     assert!(child.wait().expect("its end").success());
     let out = std::io::read_to_string(child.stdout.take().expect("output")).expect("UTF-8");
-    assert_eq!(out.lines().filter(|line| line.parse::<Uri>().is_ok()).count(), 3, "{out}");
-    assert_eq!(out.lines().count(), 3, "{out}");
+    (out, std::io::read_to_string(child.stderr.take().expect("output")).expect("UTF-8"))
+}
+
+#[test]
+fn uris_are_lines_on_standard_output_and_that_of_the_argument_is_the_last() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for name in 0..30 {
+        fs::write(dir.path().join(name.to_string()), name.to_string()).expect("a file");
+    }
+    let (out, told) = said(dir.path(), &[]);
+    let uri: Uri = out.trim_end().parse().expect("one URI");
+    assert!(uri.collection, "{out}");
+    assert!(told.contains("1 path and 30 files in them") && told.contains("--list-files"), "{told}");
+    let (out, _) = said(dir.path(), &["--list-files"]);
+    let uris: Vec<Uri> = out.lines().map(|line| line.parse().expect("a URI")).collect();
+    assert_eq!(uris.len(), 31, "{out}");
+    assert_eq!(uris.last().map(|last| last.id), Some(uri.id), "the directory's");
 }
 
 #[test]
@@ -211,16 +225,19 @@ fn an_unproven_address_gets_three_times_its_bytes_at_most() {
     fs::write(&path, noise(300_000)).expect("a file");
     let server = Server::start(&path);
     let known = id(&server);
-    let mut request = Vec::new();
-    let range = Range { kind: RangeKind::Data(ChunksPerBlock::new(12).expect("a cut")), first: 0, count: 64 };
-    wire::emit_request(&mut request, 1, None, false, &known, &[range; 64]);
-    let client = Client::new(&server);
-    client.socket.send(&request).expect("sent");
-    let (mut buffer, mut received) = (vec![0; 1 << 16], 0);
-    while let Ok(len) = client.socket.recv(&mut buffer) {
-        received += len;
+    let cut = RangeKind::Data(ChunksPerBlock::new(12).expect("a cut"));
+    for (kind, count) in [(cut, 64), (RangeKind::Hashes { level: 0 }, 1), (RangeKind::Meta, 1)] {
+        let mut request = Vec::new();
+        wire::emit_request(&mut request, 1, None, false, &known, &[Range { kind, first: 0, count }; 64]);
+        let client = Client::new(&server);
+        client.socket.send(&request).expect("sent");
+        let (mut buffer, mut received) = (vec![0; 1 << 16], 0);
+        while let Ok(len) = client.socket.recv(&mut buffer) {
+            received += IP_UDP_HEADERS + len;
+        }
+        let sent = IP_UDP_HEADERS + request.len();
+        assert!(received > 0 && received <= 3 * sent, "{received} bytes for {sent}: {kind:?}");
     }
-    assert!(received > 0 && received <= 3 * request.len(), "{received}");
 }
 
 #[test]

@@ -715,23 +715,34 @@ fn the_limit_holds_for_all_together() {
 
 #[test]
 fn connections_are_bounded() {
-    let (_dir, server, address) = one_file(b"content");
-    let mut idle: Vec<TcpStream> = Vec::new();
-    for _ in 0..anabranch_http::server::CONNECTIONS_MAX {
-        idle.push(TcpStream::connect(address).expect("a connection"));
+    const MAX: usize = anabranch_http::server::CONNECTIONS_MAX;
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    fs::write(&path, noise(20_000_000)).expect("a file");
+    let (server, address) = start(&path, &["--limit", "8Mbit"]);
+    // Those that do nothing make room.
+    let idle: Vec<TcpStream> = (0..MAX).map(|_| TcpStream::connect(address).expect("a connection")).collect();
+    assert_eq!(ask(address, "HEAD", "/f", &[]).status, 200);
+    drop(idle);
+    // Those that wait for our own limit do not.
+    let mut served: Vec<TcpStream> = Vec::new();
+    for _ in 0..MAX {
+        let mut stream = TcpStream::connect(address).expect("a connection");
+        write!(stream, "GET /f HTTP/1.1\r\nHost: {address}\r\n\r\n").expect("sent");
+        served.push(stream);
     }
     // They are counted as they are accepted.
     let mut last = None;
     wait_until(20, || {
-        last = Some(get(address, "/f"));
+        last = Some(ask(address, "HEAD", "/f", &[]));
         last.as_ref().is_some_and(|got| got.status == 503)
     });
     let got = last.expect("an answer");
     assert!(got.field("retry-after").is_some(), "{}", got.head);
     assert_eq!(got.field("connection"), Some("close"));
-    idle.truncate(10);
-    wait_until(20, || get(address, "/f").status == 200);
-    drop(idle);
+    served.truncate(10);
+    wait_until(20, || ask(address, "HEAD", "/f", &[]).status == 200);
+    drop(served);
     assert!(server.end()["http_turned_away"].as_u64() >= Some(1));
 }
 

@@ -1,12 +1,15 @@
 //! The server: contents of a [`ContentProvider`] for browsers, curl, wget, aria2 and other receivers, over
 //! HTTP/1.1.
 //!
-//! One thread with a runtime of its own. It does what RFC 9110 asks of a server of ranges: preconditions
-//! (§13), one range at a time (§14), HEAD, and `Content-Length` on everything that has a length. The provider
-//! says what a path means and reads the bytes, from memory or the page cache, in that thread. If the bytes of
-//! a body cannot be read any more, its connection is closed early, so that no client takes it for complete.
+//! One thread with a runtime of its own has all connections. It does what RFC 9110 asks of a server of
+//! ranges: preconditions (§13), one range at a time (§14), HEAD, and `Content-Length` on everything that has
+//! a length. The provider says what a path means and reads the bytes, on a few other threads: a disk that is
+//! slow keeps nobody waiting but those who want its files. If the bytes of a body cannot be read any more,
+//! its connection is closed early, so that no client takes it for complete. `connections` says who has a
+//! place when there are too many.
 
 mod body;
+mod connections;
 mod counting_stream;
 pub mod document;
 pub mod path;
@@ -31,15 +34,17 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::oneshot;
-use tokio::task::{LocalSet, spawn_local};
+use tokio::task::{LocalSet, spawn_local, yield_now};
 use tokio::time::sleep;
 
-use counting_stream::{CountingStream, Progress};
+use connections::{Connection, Connections};
+use counting_stream::CountingStream;
 pub use provider::{ContentProvider, PathLookup, Resource, ResourceRequest, Unavailable};
 pub use shared::Counters;
 use shared::{ConnectionGuard, Metrics, Shared};
 
-/// Connections that are served at the same time; further ones are answered with 503.
+/// Connections that are served at the same time. A further one gets the place of one that is idle or slow; if
+/// there is none, it is answered with 503.
 pub const CONNECTIONS_MAX: usize = 256;
 /// How many further connections get the 503. The rest are closed without an answer.
 const TURNED_AWAY_MAX: usize = 64;
@@ -51,8 +56,10 @@ const BUFFER_BYTES: usize = 64 << 10;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// The same for a connection that is turned away.
 const TURNED_AWAY_TIMEOUT: Duration = Duration::from_secs(5);
-/// A connection is closed after this time without progress, or after up to twice this time.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Threads that wait for disks.
+const READERS_MAX: usize = 16;
+/// How long reads that are under way may take to end when the server is stopped.
+const READS_END: Duration = Duration::from_secs(1);
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 1_024;
 /// Pause after accepting failed: usually for want of descriptors.
@@ -103,7 +110,8 @@ impl Server {
     /// # Errors
     /// If the system has no thread or no descriptors for it.
     pub fn start<S: ContentProvider>(self, provider: S) -> io::Result<RunningServer> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().max_blocking_threads(READERS_MAX).build()?;
         let listeners = {
             let _inside = runtime.enter();
             let listeners = self.listeners.into_iter().map(tokio::net::TcpListener::from_std);
@@ -114,13 +122,15 @@ impl Server {
         let counted = Arc::clone(&metrics);
         let thread = thread::Builder::new().name("http".into()).spawn(move || {
             let shared =
-                Rc::new(Shared { provider, metrics: counted, rate_lock: tokio::sync::Mutex::new(()) });
-            let tasks = LocalSet::new();
+                Arc::new(Shared { provider, metrics: counted, rate_lock: tokio::sync::Mutex::new(()) });
+            let (tasks, connections) = (LocalSet::new(), Rc::new(Connections::default()));
             for listener in listeners {
-                tasks.spawn_local(accept(listener, Rc::clone(&shared)));
+                tasks.spawn_local(accept(listener, Arc::clone(&shared), Rc::clone(&connections)));
             }
             // Returns when the server is stopped. All connections are dropped then.
             let _ = tasks.block_on(&runtime, stopped);
+            drop(tasks);
+            runtime.shutdown_timeout(READS_END);
         })?;
         Ok(RunningServer { metrics, stop: Some(stop), thread: Some(thread) })
     }
@@ -158,7 +168,11 @@ impl Drop for RunningServer {
     }
 }
 
-async fn accept<S: ContentProvider>(listener: tokio::net::TcpListener, shared: Rc<Shared<S>>) {
+async fn accept<S: ContentProvider>(
+    listener: tokio::net::TcpListener,
+    shared: Arc<Shared<S>>,
+    connections: Rc<Connections>,
+) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             sleep(ACCEPT_PAUSE).await;
@@ -166,56 +180,62 @@ async fn accept<S: ContentProvider>(listener: tokio::net::TcpListener, shared: R
         };
         let open = shared.metrics.connections.fetch_add(1, Ordering::Relaxed) as usize;
         let guard = ConnectionGuard(Arc::clone(&shared.metrics));
-        if open >= CONNECTIONS_MAX {
+        if open < CONNECTIONS_MAX || connections.evict() {
+            spawn_local(serve(stream, Arc::clone(&shared), connections.add(), guard));
+        } else {
             shared.metrics.turned_away.fetch_add(1, Ordering::Relaxed);
+            if open < CONNECTIONS_MAX + TURNED_AWAY_MAX {
+                spawn_local(turn_away::<S>(stream, guard));
+            }
         }
-        if open < CONNECTIONS_MAX + TURNED_AWAY_MAX {
-            spawn_local(serve(stream, Rc::clone(&shared), guard, open >= CONNECTIONS_MAX));
-        }
+        // Who lost its place is to be gone, and who came is to be heard, before the next one comes.
+        yield_now().await;
     }
 }
 
 async fn serve<S: ContentProvider>(
     stream: tokio::net::TcpStream,
-    shared: Rc<Shared<S>>,
+    shared: Arc<Shared<S>>,
+    connection: Connection,
     guard: ConnectionGuard,
-    full: bool,
 ) {
     let Ok(local) = stream.local_addr() else { return };
     // Only for speed: a head and a short body may be two writes.
     let _ = stream.set_nodelay(true);
-    let progress = Rc::new(Progress::default());
-    let io = TokioIo::new(CountingStream::new(stream, Rc::clone(&progress), Arc::clone(&shared.metrics)));
+    let progress = &connection.progress;
+    let io = TokioIo::new(CountingStream::new(stream, Rc::clone(progress), Arc::clone(&shared.metrics)));
     let service = service_fn(|request| {
-        let response = match full {
-            true => respond::full(),
-            false => respond::respond(&shared, &progress, local, &request),
-        };
-        ready(Ok::<_, Infallible>(response))
+        let (shared, connection) = (&shared, &connection);
+        async move {
+            let answer = connection.answer();
+            let response = respond::respond(shared, &connection.progress, local, &request).await;
+            Ok::<_, Infallible>(response.map(|body| answer.with(body)))
+        }
     });
-    let connection = http1::Builder::new()
+    let served = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(if full { TURNED_AWAY_TIMEOUT } else { HEAD_TIMEOUT })
+        .header_read_timeout(HEAD_TIMEOUT)
         .max_header_size(HEAD_BYTES_MAX)
         .max_buf_size(BUFFER_BYTES)
-        .keep_alive(!full)
         .serve_connection(io, service);
     tokio::select! {
         // An error is not reported: the client sees it.
-        _ = connection => {}
-        () = stalled(&progress) => {}
+        _ = served => {}
+        () = connection.ended() => {}
     }
     drop(guard);
 }
 
-/// Returns when there is no progress for [`IDLE_TIMEOUT`].
-async fn stalled(progress: &Progress) {
-    loop {
-        let before = progress.steps.get();
-        sleep(IDLE_TIMEOUT).await;
-        // A body that waits for the rate limit does not wait for the client.
-        if progress.steps.get() == before && !progress.reserved.get() {
-            return;
-        }
-    }
+/// Answers that there are too many connections.
+async fn turn_away<S: ContentProvider>(stream: tokio::net::TcpStream, guard: ConnectionGuard) {
+    let service = service_fn(|_| ready(Ok::<_, Infallible>(respond::full::<S>())));
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(TURNED_AWAY_TIMEOUT)
+        .max_header_size(HEAD_BYTES_MAX)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), service);
+    // Nor may it hold its place by not reading the answer.
+    let _ = tokio::time::timeout(TURNED_AWAY_TIMEOUT, served).await;
+    drop(guard);
 }

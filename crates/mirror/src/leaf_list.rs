@@ -132,27 +132,7 @@ impl LeafList {
     /// that are wanted, the caller knows (see [`id`](Self::id)). A wrong length of as many blocks is not
     /// found here but with the last block, which is of other bytes.
     pub fn parse(bytes: &[u8]) -> Result<Self, LeafListError> {
-        let (magic, rest) = bytes.split_first_chunk::<8>().ok_or(LeafListError::Magic)?;
-        if magic != MAGIC {
-            return Err(LeafListError::Magic);
-        }
-        let short = LeafListError::Size { found: bytes.len() as u64, expected: HEAD_BYTES as u64 };
-        let (version, rest) = rest.split_first_chunk().ok_or(short.clone())?;
-        match u32::from_le_bytes(*version) {
-            VERSION => {}
-            version => return Err(LeafListError::Version(version)),
-        }
-        let (block, rest) = rest.split_first_chunk().ok_or(short.clone())?;
-        match u32::from_le_bytes(*block) {
-            block if block as usize == BLOCK_BYTES => {}
-            block => return Err(LeafListError::Block(block)),
-        }
-        let (root, rest) = rest.split_first_chunk::<32>().ok_or(short.clone())?;
-        let (length, rest) = rest.split_first_chunk().ok_or(short)?;
-        let id = ContentId { root: *root, length: u64::from_le_bytes(*length) };
-        if id.length > LENGTH_MAX || Self::encoded_len(id.length) > LEAVES_MAX as u64 {
-            return Err(LeafListError::Length(id.length));
-        }
+        let (id, rest) = split_head(bytes)?;
         let expected = Self::encoded_len(id.length);
         if bytes.len() as u64 != expected {
             return Err(LeafListError::Size { found: bytes.len() as u64, expected });
@@ -160,6 +140,40 @@ impl LeafList {
         let (cvs, _) = rest.as_chunks::<32>();
         Self::new(id, cvs.to_vec()).ok_or(LeafListError::Root)
     }
+}
+
+/// The content that a leaf list says it is of, of which the beginning is here.
+///
+/// # Errors
+/// Why it is none, or that less than its head is here ([`LeafListError::Size`]).
+pub fn announced(beginning: &[u8]) -> Result<ContentId, LeafListError> {
+    split_head(beginning).map(|(id, _)| id)
+}
+
+/// What the head of a leaf list says, and what follows.
+fn split_head(bytes: &[u8]) -> Result<(ContentId, &[u8]), LeafListError> {
+    let (magic, rest) = bytes.split_first_chunk::<8>().ok_or(LeafListError::Magic)?;
+    if magic != MAGIC {
+        return Err(LeafListError::Magic);
+    }
+    let short = LeafListError::Size { found: bytes.len() as u64, expected: HEAD_BYTES as u64 };
+    let (version, rest) = rest.split_first_chunk().ok_or(short.clone())?;
+    match u32::from_le_bytes(*version) {
+        VERSION => {}
+        version => return Err(LeafListError::Version(version)),
+    }
+    let (block, rest) = rest.split_first_chunk().ok_or(short.clone())?;
+    match u32::from_le_bytes(*block) {
+        block if block as usize == BLOCK_BYTES => {}
+        block => return Err(LeafListError::Block(block)),
+    }
+    let (root, rest) = rest.split_first_chunk::<32>().ok_or(short.clone())?;
+    let (length, rest) = rest.split_first_chunk().ok_or(short)?;
+    let id = ContentId { root: *root, length: u64::from_le_bytes(*length) };
+    if id.length > LENGTH_MAX || LeafList::encoded_len(id.length) > LEAVES_MAX as u64 {
+        return Err(LeafListError::Length(id.length));
+    }
+    Ok((id, rest))
 }
 
 /// Chaining values of a content of `length` bytes.
@@ -302,7 +316,9 @@ mod tests {
         }
         for len in 0..bytes.len() {
             assert!(LeafList::parse(&bytes[..len]).is_err());
+            assert_eq!(announced(&bytes[..len]).is_ok(), len >= HEAD_BYTES);
         }
+        assert_eq!(announced(&bytes), Ok(ContentId::of(&[3; 50_000])));
         assert!(LeafList::parse(&[&bytes[..], b"x"].concat()).is_err());
     }
 

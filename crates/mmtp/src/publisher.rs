@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 
 use algo::{Machine, Output, Time};
 
-use crate::cookie::{AMPLIFICATION, CookieKey};
+use crate::cookie::{AMPLIFICATION, CookieKey, header_bytes};
 use crate::id::{BLOCK_BYTES, ChunksPerBlock, ContentId};
 use crate::tree::{self, Outboard};
 use crate::wire::{self, Packet, ParseError, Range, RangeKind, Reason, Request};
@@ -204,10 +204,11 @@ impl<L: ContentStore> Publisher<L> {
             self.counters.unknown += 1;
             return self.refuse(from, tag, Reason::Unknown, len);
         };
-        let mut budget = ReplyBudget { bytes: REPLY_BYTES_MAX, packets: REPLY_PACKETS_MAX };
+        let mut budget = ReplyBudget { bytes: REPLY_BYTES_MAX, packets: REPLY_PACKETS_MAX, header: 0 };
         if !request.cookie.is_some_and(|c| self.cookie_key.check(now, from.ip(), &c)) {
             self.counters.unproven += 1;
-            budget.bytes = AMPLIFICATION * len;
+            budget.header = header_bytes(from.ip());
+            budget.bytes = AMPLIFICATION * (len + budget.header);
             if budget.spend(wire::COOKIE_PACKET) {
                 self.cookie(now, from, tag);
             }
@@ -331,10 +332,14 @@ const COUNTERS_ZERO: Counters =
 struct ReplyBudget {
     bytes: usize,
     packets: u32,
+    /// What a packet counts for besides its payload: where many small ones are answered to one request, their
+    /// headers are most of what the network carries.
+    header: usize,
 }
 
 impl ReplyBudget {
-    fn spend(&mut self, bytes: usize) -> bool {
+    fn spend(&mut self, payload: usize) -> bool {
+        let bytes = payload + self.header;
         if self.packets == 0 || self.bytes < bytes {
             return false;
         }

@@ -10,7 +10,7 @@ use mmtp::id::BLOCK_BYTES;
 use mmtp::publisher::{ContentInfo, ContentStore, Publisher, Reply};
 use mmtp::subscriber::{DownloadId, Event, Input, PathConfig, PathId, SourceId, Subscriber};
 use mmtp::tree::{Outboard, PACKET_CVS};
-use mmtp::wire::{self, Packet, RangeKind};
+use mmtp::wire::{self, Packet, RangeKind, Reason};
 
 /// Contents, with their trees.
 #[derive(Clone, Default)]
@@ -38,6 +38,9 @@ impl ContentStore for MemoryStore {
     }
 }
 
+/// Makes other packets of those that answer a request of this path with this tag.
+type Twist = Box<dyn FnMut(PathId, u64, Vec<Vec<u8>>) -> Vec<Vec<u8>>>;
+
 struct World {
     subscriber: Subscriber,
     /// One a path.
@@ -48,6 +51,7 @@ struct World {
     complete: BTreeSet<DownloadId>,
     /// Chunks asked on each path, one packet each, by download's length.
     asked: Vec<(PathId, u64, u64)>,
+    twist: Twist,
 }
 
 impl World {
@@ -60,6 +64,7 @@ impl World {
             wire: VecDeque::new(),
             complete: BTreeSet::new(),
             asked: Vec::new(),
+            twist: Box::new(|_, _, packets| packets),
         }
     }
 
@@ -94,10 +99,13 @@ impl World {
                     }
                     let publisher = &mut self.publishers[sent.path];
                     publisher.handle(self.now, (home, &sent.bytes));
+                    let mut packets = Vec::new();
                     while let Output::Send(reply) = publisher.poll(self.now) {
-                        for packet in publisher.store().packets(reply) {
-                            self.wire.push_back((self.now + Span::from_millis(10), sent.path, packet));
-                        }
+                        packets.extend(publisher.store().packets(reply));
+                    }
+                    let tag = wire::peek(&sent.bytes).expect("a packet").tag;
+                    for packet in (self.twist)(sent.path, tag, packets) {
+                        self.wire.push_back((self.now + Span::from_millis(10), sent.path, packet));
                     }
                 }
             }
@@ -215,4 +223,80 @@ fn what_a_source_refuses_while_it_is_lost_is_asked_of_another() {
     assert!(world.run_until(|world| world.complete.contains(&refused)), "and the second has the other");
     assert!(world.asked.iter().any(|(path, length, _)| (*path, *length) == (second, a.len() as u64)));
     assert_eq!(world.subscriber.check(), Ok(()));
+}
+
+/// A refusal that says to come back in ten seconds.
+fn busy(tag: u64) -> Vec<u8> {
+    let mut packet = Vec::new();
+    wire::emit_refuse(&mut packet, tag, Reason::Busy, 10_000);
+    packet
+}
+
+#[test]
+fn what_a_busy_source_was_to_send_is_asked_of_another_at_once() {
+    let content = sample(b"content", 40 * BLOCK_BYTES);
+    let store = MemoryStore::of(&[&content]);
+    let mut world = World::new();
+    let (_, first) = world.source(&store, 1_472);
+    world.source(&store, 1_472);
+    // It sends a few packets, so that it has begun a block, and nothing more for ten seconds.
+    world.twist = Box::new(move |path, tag, mut packets| {
+        if path == first {
+            packets.truncate(3);
+            packets.push(busy(tag));
+        }
+        packets
+    });
+    let download = world.add(&content);
+    assert!(world.run_until(|world| world.complete.contains(&download)), "the second source has it all");
+    assert!(world.now < Time::ZERO + Span::from_millis(400), "nobody waits for the first: {:?}", world.now);
+    assert_eq!(world.subscriber.check(), Ok(()));
+}
+
+#[test]
+fn what_is_lost_on_a_path_to_a_busy_source_is_asked_of_another() {
+    let (warm_up, content) = (sample(b"warm up", 10_000_000), sample(b"content", 200 * BLOCK_BYTES));
+    let store = MemoryStore::of(&[&warm_up, &content]);
+    let mut world = World::new();
+    let (_, first) = world.source(&store, 1_472);
+    world.source(&store, 1_472);
+    let download = world.add(&warm_up);
+    assert!(world.run_until(|world| world.complete.contains(&download)));
+    // Of its requests the first is lost, the second refused; what it answers to the next ones shows the loss.
+    let mut requests = 0;
+    world.twist = Box::new(move |path, tag, packets| {
+        if path != first {
+            return packets;
+        }
+        requests += 1;
+        match requests {
+            1 => Vec::new(),
+            2 => vec![busy(tag)],
+            _ => packets,
+        }
+    });
+    let begun = world.now;
+    let download = world.add(&content);
+    assert!(world.run_until(|world| world.complete.contains(&download)));
+    let took = world.now.since(begun);
+    assert!(took < Span::from_secs(1), "the second source brings it: {took:?}");
+    assert_eq!(world.subscriber.check(), Ok(()));
+}
+
+#[test]
+fn a_source_that_was_busy_and_is_the_only_one_is_asked_again() {
+    let content = sample(b"content", 40 * BLOCK_BYTES);
+    let mut world = World::new();
+    world.source(&MemoryStore::of(&[&content]), 1_472);
+    let mut refusals = 2;
+    world.twist = Box::new(move |_, tag, packets| {
+        if refusals == 0 {
+            return packets;
+        }
+        refusals -= 1;
+        vec![busy(tag)]
+    });
+    let download = world.add(&content);
+    assert!(world.run_until(|world| world.complete.contains(&download)));
+    assert!(world.now > Time::ZERO + Span::from_secs(10), "not before it said: {:?}", world.now);
 }

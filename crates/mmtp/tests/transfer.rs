@@ -245,3 +245,30 @@ fn nothing_is_asked_from_beyond_the_horizon() {
     });
     assert!(got == bytes);
 }
+
+#[test]
+fn what_is_abandoned_gives_back_what_came_and_is_not_verified() {
+    let bytes = sample(3_000_000);
+    let id = ContentId::of(&bytes);
+    let mut subscriber = Subscriber::new(&[1; 32]);
+    let sources = [0; 2].map(|_| subscriber.add_source().expect("few sources"));
+    let download = subscriber.add_download(id, false, |block| block < 10);
+    let block_of = |block: u64| {
+        let start = block as usize * BLOCK_BYTES;
+        &bytes[start..(start + BLOCK_BYTES).min(bytes.len())]
+    };
+    // There is nobody who has the hashes.
+    let reserved = subscriber.reserve(sources[1], download, 20, 1).expect("some");
+    for block in reserved.clone() {
+        assert!(subscriber.insert_block(sources[1], download, block, block_of(block)));
+    }
+    assert!(subscriber.insert_block(sources[0], download, id.blocks() - 1, block_of(id.blocks() - 1)));
+    let held = subscriber.abandon(download);
+    assert_eq!(held.len() as u64, reserved.end - reserved.start + 1);
+    for (source, block, held) in &held {
+        assert!(held == block_of(*block) && *source == sources[usize::from(reserved.contains(block))]);
+    }
+    assert!(subscriber.is_idle() && subscriber.abandon(download).is_empty());
+    assert!(subscriber.reserve(sources[0], download, 1, 1).is_none());
+    assert!(matches!(subscriber.poll(Time::ZERO), Output::Wait(_)));
+}

@@ -36,8 +36,9 @@ pub(super) struct ContentFetch {
     named: Option<Vec<u8>>,
     /// A source has just been ruled out.
     doubtful: bool,
-    /// When a source that speaks mmTP was last open.
+    /// When a source that speaks mmTP was last open, or when it began, and whether one ever was.
     source_at: Time,
+    source_answered: bool,
     deserted: bool,
 }
 
@@ -97,6 +98,7 @@ impl ContentFetch {
             named: None,
             doubtful: false,
             source_at: now,
+            source_answered: false,
             deserted: false,
         })
     }

@@ -150,6 +150,8 @@ impl DirectoryDownload<'_> {
         ));
         let small = self.leave_out(small, |item| Some((&item.name, item.bytes, item.hash)), events)?;
         let others = self.leave_out(others, |file| Some((&file.name, file.size?, hash(file)?)), events)?;
+        let missing = small.iter().map(|item| item.bytes).chain(others.iter().filter_map(|file| file.size));
+        self.directory.check_room(self.directory.path(), missing.fold(0, u64::saturating_add))?;
         self.small(&small, events)?;
         for file in others {
             self.one(file, events)?;

@@ -48,7 +48,7 @@ const EARLY_LEAVES_MAX: usize = 2 << 20;
 /// A `b3sum` line is no longer.
 const LINE_MAX: usize = 16 * 1024;
 /// How long an answer about what may lie beside the file is waited for; a leaf list that has begun to come
-/// may take longer, for it is as long as the file is.
+/// may take longer, for it is as long as the file is ([`sidecar::LEAVES_FOR`]).
 const BESIDE_FOR: Span = Span::from_secs(10);
 
 /// What a probe asks for.
@@ -75,6 +75,8 @@ struct Probe {
     until: Time,
     /// Answers so far that said "not now" (5xx, 429).
     times: u32,
+    /// When the first bytes of the body came.
+    begun: Option<Time>,
     body: Vec<u8>,
 }
 
@@ -246,7 +248,7 @@ impl Discovery<'_> {
         let until = patience.min(self.end);
         let via = self.via;
         let (url, body) = (url.clone(), Vec::new());
-        self.put(Probe { kind, url, what, via, route: 0, beside, until, times: 0, body });
+        self.put(Probe { kind, url, what, via, route: 0, beside, until, times: 0, begun: None, body });
     }
 
     /// A connection of its own for a probe, so that none waits for another. The first that is free: what is
@@ -288,9 +290,7 @@ impl Discovery<'_> {
     /// Drops probes past their deadlines; if others have been answered and it is `quiet` now, all of them.
     fn expire(&mut self, quiet: bool) -> Result<()> {
         for probe in self.asked.values_mut() {
-            if probe.kind == ProbeKind::Leaves && !probe.body.is_empty() {
-                probe.until = self.end;
-            }
+            probe.until = probe.leaves_until().unwrap_or(probe.until).min(self.end);
         }
         let late: Vec<FetchId> = self
             .asked
@@ -301,6 +301,10 @@ impl Discovery<'_> {
         for id in late {
             self.commands.push(Command::Cancel(id));
             if let Some(probe) = self.asked.remove(&id) {
+                if probe.kind == ProbeKind::Leaves && probe.begun.is_some() {
+                    let name = host(&probe.url);
+                    self.notices.push(format!("the leaf list of {name} comes too slowly: it is left out"));
+                }
                 let error = FetchError::Broken("no answer yet".to_owned());
                 self.failed(probe, error)?;
             }
@@ -333,7 +337,9 @@ impl Discovery<'_> {
             }
             Event::Body { id, bytes } => {
                 if let Some(probe) = self.asked.get_mut(&id) {
+                    probe.begun.get_or_insert(self.now);
                     probe.body.extend_from_slice(&bytes);
+                    self.look_at_head(id, bytes.len());
                 }
             }
             Event::Done { id } => {
@@ -392,7 +398,7 @@ impl Discovery<'_> {
             && self.now < self.end
         {
             // Perhaps only this local end does not lead there.
-            self.put(Probe { via: probe.via + 1, body: Vec::new(), ..probe });
+            self.put(Probe { via: probe.via + 1, begun: None, body: Vec::new(), ..probe });
             return Ok(());
         }
         let Some((probe, error)) = self.later(probe, error) else { return Ok(()) };

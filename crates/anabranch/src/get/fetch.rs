@@ -202,6 +202,11 @@ fn collection(
         Error::system(format!("the URI says it is a directory, but its content is no manifest: {e}"))
     })?;
     let root = Rc::new(Directory::create(path)?);
+    if root.is_empty() {
+        // Of what an earlier run left each file is looked at when its turn comes.
+        let total = collection.entries().iter().map(|entry| entry.id.length).fold(0, u64::saturating_add);
+        root.check_room(path, total)?;
+    }
     let jobs = collection.entries().iter().map(|entry| {
         let (root, path) = (root.clone(), entry.path.clone());
         let open = Box::new(move || root.place(path.split(|b| *b == b'/')).map(Destination::File));

@@ -14,7 +14,9 @@ use algo::control::Algorithm;
 use algo::{Output, Span, Time};
 use anabranch_http::client::{Event as Answer, FetchError, FetchRequest, RequestKind};
 use mirror::fetch_id::connection_of;
-use mirror::range_scheduler::{Command, Failure as Useless, Input, MirrorId, RangeScheduler};
+use mirror::range_scheduler::{
+    Command, ConnectionReport, Failure as Useless, Input, MirrorId, Pool as _, RangeScheduler, State,
+};
 use mirror::verified_pool::{self, Check, VerifiedPool};
 use mmtp::subscriber::{DownloadId, SourceId, Subscriber};
 use net::Egress;
@@ -75,10 +77,16 @@ pub(super) struct MirrorDriver {
     comparing: Option<Time>,
     /// The subscriber lends, and knows all hashes.
     proven: bool,
+    /// What is known without sources, where the subscriber lends.
+    check_alone: Check,
+    /// Nobody is asked for blocks from this one on.
+    horizon: u64,
     /// A later transfer finds what this one has brought.
     kept: bool,
     /// A hash of the whole is known, and none of its parts.
     only_whole: bool,
+    /// How it is verified without sources: a clause.
+    verified_alone: String,
 }
 
 /// What a [`MirrorDriver`] is made of.
@@ -92,6 +100,8 @@ pub(super) struct MirrorConfig {
     pub(super) kept: bool,
     /// Whether a hash of the whole is known, and none of its parts.
     pub(super) only_whole: bool,
+    /// How it is verified without sources: a clause.
+    pub(super) verified_alone: String,
 }
 
 impl MirrorDriver {
@@ -112,16 +122,14 @@ impl MirrorDriver {
         matches!(self.pool, PoolState::Check(_) | PoolState::Plain(_))
     }
 
-    /// A source has answered that can tell the hashes of what mirrors bring.
-    pub(super) fn use_subscriber_pool(&mut self) {
-        if let PoolState::Waiting(download) = self.pool {
-            self.pool = PoolState::Subscriber(download);
-        }
+    /// Whether only sources have the hashes of what mirrors bring.
+    pub(super) const fn depends_on_sources(&self) -> bool {
+        matches!(self.pool, PoolState::Subscriber(_)) && !self.proven
     }
 
-    /// Whether no source is needed for hashes.
-    pub(super) const fn is_proven(&self) -> bool {
-        self.proven
+    /// How it is verified without sources: a clause.
+    pub(super) fn verified_alone(&self) -> &str {
+        &self.verified_alone
     }
 
     /// Whether some mirror may still bring something.
@@ -145,11 +153,11 @@ impl MirrorDriver {
     /// sources for pages.
     pub(super) fn join_download(&mut self, download: DownloadId, subscriber: &mut Subscriber) {
         if let PoolState::Subscribing(check) = &mut self.pool {
-            if let Check::Leaves(leaves) = std::mem::replace(check, Check::Nothing) {
-                self.proven = subscriber.set_leaves(download, leaves);
+            match std::mem::replace(check, Check::Nothing) {
+                Check::Leaves(leaves) => self.proven = subscriber.set_leaves(download, leaves),
+                check => self.check_alone = check,
             }
-            self.pool =
-                if self.proven { PoolState::Subscriber(download) } else { PoolState::Waiting(download) };
+            self.pool = PoolState::Subscriber(download);
         }
         for (number, state) in self.mirrors.iter().enumerate() {
             if let Some(source) = state.source
@@ -160,8 +168,47 @@ impl MirrorDriver {
         }
     }
 
-    /// Nobody is asked for blocks from this one on. Where the subscriber lends, that is what is to be told.
+    /// Mirrors go on alone, for no source answers that has hashes. What they have brought, and what nothing
+    /// has verified yet, is held against what is known without sources; it is not asked for again.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if what is known is not of this content.
+    pub(super) fn go_alone(&mut self, now: Time, subscriber: &mut Subscriber) -> Result<()> {
+        let PoolState::Subscriber(download) = self.pool else { return Ok(()) };
+        // What is under way is taken from the other pool then: all that has come of it has been delivered.
+        let usable = |(_, route): &(usize, &Route)| route.shut.is_none() && !route.is_down;
+        let connections: Vec<usize> = self.routes.iter().enumerate().filter(usable).map(|(n, _)| n).collect();
+        let Self { machine, mirrors, pool, .. } = self;
+        with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
+            for connection in connections.iter().copied() {
+                machine.handle(now, Input::Down { connection }, pool);
+            }
+        });
+        let check = std::mem::replace(&mut self.check_alone, Check::Nothing);
+        let is_here = |block| !subscriber.is_wanted(download, block);
+        let plain =
+            VerifiedPool::new(self.length, check, is_here).map_err(|e| Error::usage(e.to_string()))?;
+        let mut plain = Box::new(plain);
+        plain.seed(self.seed);
+        plain.set_horizon(self.horizon);
+        self.pool = PoolState::Plain(plain);
+        let held = subscriber.abandon(download).into_iter();
+        let held: Vec<_> = held.filter_map(|(of, n, bytes)| Some((self.mirror_of(of)?, n, bytes))).collect();
+        let Self { machine, mirrors, pool, .. } = self;
+        with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
+            for connection in connections {
+                machine.handle(now, Input::Up { connection }, pool);
+            }
+            for (mirror, block, bytes) in held {
+                pool.deliver(mirror, block, &bytes);
+            }
+        });
+        Ok(())
+    }
+
+    /// Nobody is asked for blocks from this one on. Where the subscriber lends, it is to be told too.
     pub(super) fn set_horizon(&mut self, end_block: u64) {
+        self.horizon = end_block;
         if let PoolState::Plain(plain) = &mut self.pool {
             plain.set_horizon(end_block);
         }
@@ -259,7 +306,7 @@ impl MirrorDriver {
         state.status.give_up(error, state.mirror.trusted, observer);
         match &mut self.pool {
             PoolState::Plain(plain) => plain.mirror_gone(mirror),
-            PoolState::Subscriber(download) | PoolState::Waiting(download) => {
+            PoolState::Subscriber(download) => {
                 if let Some(source) = state.source {
                     subscriber.mark_unavailable(source, *download);
                 }
@@ -401,10 +448,21 @@ impl MirrorDriver {
             return;
         }
         let since = *self.comparing.get_or_insert(now);
-        if now.since(since) >= COMPARE_FOR || !self.machine.has_usable_connection() {
+        // A mirror that fails or says nothing is not waited for.
+        let is_awaited =
+            self.machine.connections().any(|ConnectionReport { state, fetching, mirror, .. }| {
+                let answers = matches!(state, State::Opening | State::Open | State::Busy);
+                answers && (fetching.is_some() || plain.idle_for(mirror) > 0)
+            });
+        if now.since(since) >= COMPARE_FOR || !is_awaited {
             observer.notice("not all parts could be compared between mirrors: too few of them answer");
             plain.waive();
         }
+    }
+
+    /// Whether all of it is here and only comparisons with other mirrors are waited for.
+    pub(super) const fn is_comparing(&self) -> bool {
+        self.comparing.is_some()
     }
 
     fn is_wanting(&self) -> bool {

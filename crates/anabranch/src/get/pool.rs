@@ -13,8 +13,6 @@ pub(super) enum PoolState {
     Plain(Box<VerifiedPool>),
     /// The subscriber, once the content is wanted.
     Subscribing(Check),
-    /// The subscriber, once a source has answered that has the hashes of this content.
-    Waiting(DownloadId),
     /// The subscriber: mirrors reserve blocks of this content with it.
     Subscriber(DownloadId),
 }
@@ -104,6 +102,6 @@ pub(super) fn with_pool<T>(
                 &mut SubscriberPool { subscriber, download: *download, sources, rate_bytes, paths_bytes },
             )
         }
-        PoolState::Check(_) | PoolState::Subscribing(_) | PoolState::Waiting(_) => f(machine, &mut Nothing),
+        PoolState::Check(_) | PoolState::Subscribing(_) => f(machine, &mut Nothing),
     }
 }

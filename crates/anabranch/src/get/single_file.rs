@@ -35,28 +35,20 @@ pub(super) fn fetch(
     let mut destination = || destination().map(|path| path.anew(anew));
     let mut verified =
         if sources.is_empty() || found.since().is_some() { found.verified() } else { Verified::Blocks };
-    let parts = |subscriber_pool: bool| MirrorConfig {
+    let parts = MirrorConfig {
         length: found.id.length,
         check: found.check.clone(),
-        subscriber_pool,
+        subscriber_pool: !sources.is_empty(),
         mirrors: found.mirrors.clone(),
         kept: request.reader.is_none(),
         only_whole: found.is_verified_at_the_end(),
+        verified_alone: found.verification_text(),
     };
-    let mut content = ContentFetch::new(request, sources, Some(parts(!sources.is_empty())), events)?;
+    let mut content = ContentFetch::new(request, sources, Some(parts), events)?;
     let mut whole =
         transfer(request, found.id, &found.aliases, found.proof, &mut destination, &mut content, events);
-    let mut banned = Vec::new();
     if content.is_deserted() {
-        banned = content.report(&found.id, String::new(), true).banned;
         verified = found.verified();
-        events.observer.notice(&format!(
-            "no source answers that speaks mmTP: mirrors alone go on; {}",
-            found.verification_text()
-        ));
-        content = ContentFetch::new(request, &[], Some(parts(false)), events)?;
-        whole =
-            transfer(request, found.id, &found.aliases, found.proof, &mut destination, &mut content, events);
     }
     if let (Ok(Some(root)), true) = (&whole, found.named)
         && *root != found.id.root
@@ -93,7 +85,6 @@ pub(super) fn fetch(
         // That of the journal says nothing to anybody.
         report.content = None;
     }
-    report.banned.splice(..0, banned);
     Ok(FileOutcome { id, report, result })
 }
 

@@ -13,14 +13,13 @@
 //! that were named have the same name, the second is found by its content only.
 
 mod metalink;
+mod texts;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::io;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anabranch_http::server::document::{self, LIST_TYPE, ListingEntry, METALINK_TYPE, UNKNOWN_TYPE};
@@ -36,12 +35,10 @@ use crate::catalog::{Catalog, CatalogEntry, ReadError};
 use crate::filenames::show;
 use crate::format::bytes;
 use algo::RateLimiter;
+use texts::{Text, Texts};
 
 /// Rows of a list at most; the next ones are on a page of their own.
 const ROWS_MAX: usize = 2_000;
-
-/// Bytes of lists and Metalinks that are being sent at most. Beyond that the answer is 503: come back later.
-const TEXTS_BYTES_MAX: usize = 64 << 20;
 
 /// What the name of a Metalink ends in, and that of a leaf list.
 const METALINK_SUFFIX: &[u8] = b".meta4";
@@ -62,8 +59,8 @@ pub(crate) struct CatalogSite {
     files: Vec<usize>,
     /// The directories that were named, by their paths.
     directories: BTreeMap<Vec<u8>, usize>,
-    /// Bytes of documents that were made and are not sent yet.
-    texts_bytes: Arc<AtomicUsize>,
+    /// Lists and Metalinks.
+    texts: Texts,
 }
 
 /// What a path leads to.
@@ -84,19 +81,6 @@ pub(crate) enum Content {
     File(usize),
     Leaves { offer: usize, head: [u8; leaf_list::HEAD_BYTES] },
     Text(Text),
-}
-
-/// A document that was made when it was asked for.
-pub(crate) struct Text {
-    bytes: Vec<u8>,
-    /// Where they are counted.
-    sum: Arc<AtomicUsize>,
-}
-
-impl Drop for Text {
-    fn drop(&mut self) {
-        self.sum.fetch_sub(self.bytes.len(), Ordering::Relaxed);
-    }
 }
 
 impl CatalogSite {
@@ -132,8 +116,8 @@ impl CatalogSite {
         files.sort_unstable_by(|a: &usize, b| paths[*a].cmp(&paths[*b]));
         files.dedup_by(|a, b| paths[*a] == paths[*b]);
         let (catalog, limit) = (Arc::clone(catalog), Arc::clone(limit));
-        let texts_bytes = Arc::default();
-        Self { catalog, limit, clock, sockets, paths, files, directories, texts_bytes }
+        let texts = Texts::default();
+        Self { catalog, limit, clock, sockets, paths, files, directories, texts }
     }
 
     /// The URL of an offer on a server at `address`.
@@ -318,21 +302,12 @@ impl CatalogSite {
         let metalink = asked.path.names.last().filter(|_| self.has_metalink(directory, asked));
         let metalink = metalink.map(|name| format!("../{}", encode(&[name, METALINK_SUFFIX].concat())));
         let page = document::listing(&title, &rows, up, metalink.as_deref(), more.as_deref());
-        let mut page = self.text(page, LIST_TYPE);
+        let mut page = text_resource(self.texts.make(page), LIST_TYPE);
         page.links.extend(metalink.map(described_by));
         if let Some(index) = self.directories.get(directory) {
             page.links.push(format!("<{}>; rel=\"alternate\"", self.uri(self.offer(*index), asked)));
         }
         page
-    }
-
-    /// A document that is made when it is asked for.
-    fn text(&self, text: String, media_type: &'static str) -> Resource<Content> {
-        let (bytes, sum) = (text.into_bytes(), Arc::clone(&self.texts_bytes));
-        let length = bytes.len();
-        sum.fetch_add(length, Ordering::Relaxed);
-        let content = Content::Text(Text { bytes, sum });
-        Resource { content, length: length as u64, etag: None, media_type, links: Vec::new() }
     }
 
     fn row(&self, file: usize, name: &[u8], is_file: bool) -> ListingEntry {
@@ -356,11 +331,9 @@ impl ContentProvider for CatalogSite {
             Some(Found::Slashless) => PathLookup::Moved(asked.path.encode() + "/"),
             Some(Found::File(index)) => PathLookup::Found(self.file_resource(index, asked)),
             Some(Found::Leaves(index)) => PathLookup::Found(self.leaves_resource(index)),
-            Some(Found::Metalink(index)) => {
-                self.metalink(index, asked).map_or(PathLookup::NotFound, PathLookup::Found)
-            }
+            Some(Found::Metalink(index)) => self.kept_metalink(asked, || self.metalink(index, asked)),
             Some(Found::MetalinkOfAll(directory)) => {
-                self.metalink_of_all(&directory, asked).map_or(PathLookup::NotFound, PathLookup::Found)
+                self.kept_metalink(asked, || self.metalink_of_all(&directory, asked))
             }
             Some(Found::List(directory)) => PathLookup::Found(self.list(&directory, asked)),
         }
@@ -370,11 +343,8 @@ impl ContentProvider for CatalogSite {
         match content {
             Content::File(index) => self.catalog.check(self.offer(*index)).map_err(|e| unavailable(&e)),
             Content::Leaves { .. } => Ok(()),
-            // One is always possible.
-            Content::Text(text) => match self.texts_bytes.load(Ordering::Relaxed) - text.bytes.len() {
-                ..=TEXTS_BYTES_MAX => Ok(()),
-                _ => Err(Unavailable::Busy),
-            },
+            Content::Text(text) if text.is_permitted() => Ok(()),
+            Content::Text(_) => Err(Unavailable::Busy),
         }
     }
 
@@ -384,7 +354,7 @@ impl ContentProvider for CatalogSite {
                 let read = self.catalog.read_at(self.offer(*index), offset, out);
                 read.map_err(|e| unavailable(&e))
             }
-            Content::Text(text) => copy(&[&text.bytes], offset, out),
+            Content::Text(text) => copy(&[text.bytes()], offset, out),
             Content::Leaves { offer, head } => copy(&[head, self.leaves(*offer)], offset, out),
         }
     }
@@ -397,6 +367,12 @@ impl ContentProvider for CatalogSite {
         let now = self.clock.now();
         Duration::from_nanos(self.limit.reserve(now, bytes).since(now).as_nanos())
     }
+}
+
+/// A document that was made when it was asked for.
+fn text_resource(text: Text, media_type: &'static str) -> Resource<Content> {
+    let length = text.bytes().len() as u64;
+    Resource { content: Content::Text(text), length, etag: None, media_type, links: Vec::new() }
 }
 
 /// Fills `out` from `offset` on of what the parts are together.
@@ -413,10 +389,7 @@ fn copy(parts: &[&[u8]], offset: u64, out: &mut [u8]) -> Result<(), Unavailable>
 }
 
 fn unavailable(error: &ReadError) -> Unavailable {
-    match error {
-        ReadError::Io(e) if e.kind() != io::ErrorKind::NotFound => Unavailable::Busy,
-        ReadError::Changed | ReadError::Range | ReadError::Io(_) => Unavailable::Gone,
-    }
+    if error.is_final() { Unavailable::Gone } else { Unavailable::Busy }
 }
 
 /// The `Link` to the Metalink of what is asked for (RFC 6249 section 4).

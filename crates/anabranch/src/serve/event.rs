@@ -44,6 +44,8 @@ pub struct Offer {
     pub content: ContentId,
     /// Whether it is a directory; the content is its manifest then.
     pub directory: bool,
+    /// Whether it was named itself ([`Serve::path`](crate::Serve::path)), and was not found in a directory.
+    pub named: bool,
     /// Where it is on this machine, without symbolic links.
     pub path: PathBuf,
     /// Its URLs: one list for each address that HTTP listens on, with one URL (at most 8) for each address of

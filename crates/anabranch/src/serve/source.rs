@@ -297,6 +297,8 @@ fn offers(catalog: &Catalog, site: Option<&CatalogSite>, from: &[String], http: 
         uri: entry.uri(from).to_string(),
         content: entry.id,
         directory: entry.collection,
+        // Only what was named has no path below that.
+        named: entry.relative.is_empty(),
         path: entry.path.clone(),
         http: site.map_or(Vec::new(), |site| {
             let urls = |hosts: &Vec<String>| hosts.iter().map(|host| site.url(entry.index(), host)).collect();

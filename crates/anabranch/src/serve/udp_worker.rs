@@ -16,7 +16,7 @@ use net::{Clock, Datagrams, Interest, Poller, RecvBuffers, RecvOutcome, SendOutc
 
 use super::stats::{Peers, Stats};
 use crate::Stop;
-use crate::catalog::{Catalog, READ_CHUNKS_MAX, ReadError};
+use crate::catalog::{Catalog, READ_CHUNKS_MAX};
 use crate::monitor::lock;
 
 /// Bytes of replies that wait for a socket at most. At 1 Gbit/s that is 34 ms.
@@ -224,6 +224,22 @@ impl<'a> UdpWorker<'a> {
         }
     }
 
+    /// The content of the request in front cannot be read: tells its receiver once, and drops all that was to
+    /// answer it.
+    fn refuse(&mut self, to: SocketAddr, from_ip: Option<IpAddr>, asked: u64, reason: Reason) {
+        self.stats.changed += 1;
+        let answers = |waiting: &Waiting| {
+            let ReplyBody::Chunks { tag, .. } = waiting.reply.body else { return false };
+            waiting.reply.to == to && tag == asked
+        };
+        // What answers one request was put into the queue in one go.
+        while let Some(gone) = self.queue.front().filter(|front| answers(front)) {
+            self.queued_bytes -= gone.bytes;
+            self.queue.pop_front();
+        }
+        self.enqueue(publisher::refusal(to, asked, reason), from_ip);
+    }
+
     /// Gathers chunks from the front of the queue into the buffer, of as many replies as go to the same
     /// receiver in the same shape. `None` if the first cannot be read; it is gone then.
     fn gather(&mut self) -> Option<SendBatch> {
@@ -249,14 +265,10 @@ impl<'a> UdpWorker<'a> {
                 .find(&content.root)
                 .map(|o| catalog.read_chunks(o, cut, *first, some, DATA_HEADER, &mut self.buffer[len..]));
             let Some(Ok(used)) = read else {
-                let gone_for_good = matches!(read, None | Some(Err(ReadError::Changed)));
-                // Not what was hashed any more: tell the receiver once for each request, drop the rest of it.
-                self.stats.changed += 1;
-                let reason = if gone_for_good { Reason::Changed } else { Reason::Busy };
-                let refusal = publisher::refusal(to, *tag, reason);
-                let gone = self.queue.pop_front()?;
-                self.queued_bytes -= gone.bytes;
-                self.enqueue(refusal, from_ip);
+                let is_final = read.is_none_or(|read| read.is_err_and(|error| error.is_final()));
+                let reason = if is_final { Reason::Changed } else { Reason::Busy };
+                let tag = *tag;
+                self.refuse(to, from_ip, tag, reason);
                 break;
             };
             for (n, slot) in (*first..).zip(self.buffer[len..len + used].chunks_mut(segment)) {

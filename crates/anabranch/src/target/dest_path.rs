@@ -18,7 +18,7 @@ use nix::sys::stat::{Mode, SFlag};
 use nix::unistd::UnlinkatFlags;
 
 use crate::filenames::{self, show};
-use crate::{Error, Result};
+use crate::{Error, Result, format};
 
 /// How the names of parts begin in a directory that is fetched whole. There `NAME.part` may be the name of
 /// another of its files; so names that begin like this are kept for parts, and no file of a directory may
@@ -59,6 +59,38 @@ impl Directory {
             e => failure("open the directory", opened, &e.into()),
         })?;
         Ok(Self { fd, path: path.to_owned() })
+    }
+
+    /// Looks whether its file system has room for `bytes` more, as far as it tells. That is what it says now:
+    /// others may take it meanwhile. One that compresses may have more.
+    ///
+    /// # Errors
+    /// [`Error::Target`] if it has not; `what` needs the room.
+    pub(crate) fn check_room(&self, what: &Path, bytes: u64) -> Result<()> {
+        // What tells nothing of its size (some that are remote, or in user space) is believed to have room.
+        let Ok(told) = nix::sys::statvfs::fstatvfs(&self.fd) else { return Ok(()) };
+        let free = told.blocks_available().saturating_mul(told.fragment_size());
+        if bytes <= free || told.blocks() == 0 {
+            return Ok(());
+        }
+        let (bytes, free) = (format::bytes(bytes), format::bytes(free));
+        Err(Error::target(format!(
+            "{} needs {bytes} more, and its file system has {free} free: make room, or choose another place \
+             with `to_file`",
+            show(what)
+        )))
+    }
+
+    /// Whether nothing is in it.
+    pub(crate) fn is_empty(&self) -> bool {
+        let here = self.path.as_os_str().is_empty();
+        std::fs::read_dir(if here { Path::new(".") } else { self.path.as_path() })
+            .is_ok_and(|mut entries| entries.next().is_none())
+    }
+
+    /// The directory's path, for messages.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The place of a file below this directory; the directories on the way are made. No component may be a
@@ -153,6 +185,14 @@ impl DestPath {
     #[must_use]
     pub(crate) fn path(&self) -> PathBuf {
         self.dir.path.join(&self.name)
+    }
+
+    /// Looks whether there is room for `bytes` more of the file: see [`Directory::check_room`].
+    ///
+    /// # Errors
+    /// [`Error::Target`] if there is not.
+    pub(super) fn check_room(&self, bytes: u64) -> Result<()> {
+        self.dir.check_room(&self.path(), bytes)
     }
 
     /// The file's name.

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::ops::Range;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 
 use mmtp::ContentId;
 use mmtp::bitmap::Bitmap;
@@ -122,6 +122,22 @@ impl Part {
             .open(&name, OFlag::O_RDWR | OFlag::O_CREAT | fresh)
             .map_err(|e| place.failure("write", &name, &e))?;
         Ok(Self { id, name, file, journal_name, journal, virgin: !known, unsynced: false, held: Vec::new() })
+    }
+
+    /// Looks whether there is room for what is missing. If there is not, a part that holds nothing leaves no
+    /// trace.
+    ///
+    /// # Errors
+    /// [`Error::Target`] if there is not.
+    pub(super) fn check_room(&self, place: &DestPath, id: &ContentId) -> Result<()> {
+        // Blocks of 512 bytes, whatever those of the file system are.
+        let there = self.file.metadata().map_or(0, |meta| meta.blocks().saturating_mul(512));
+        place.check_room(id.length.saturating_sub(there)).inspect_err(|_| {
+            if self.virgin {
+                let _ = place.unlink(&self.name);
+                let _ = place.unlink(&self.journal_name);
+            }
+        })
     }
 
     /// Hashes what the journal records and marks in `there` what is still right; returns the bytes of it.

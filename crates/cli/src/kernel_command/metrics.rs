@@ -3,9 +3,9 @@
 //! `kernel` makes the text, `anabranch_http`'s server hands it out: what reads requests in a process that is
 //! often root's is a library that everybody reads.
 
-use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
 
 use anabranch_http::server::{
     ContentProvider, PathLookup, Resource, ResourceRequest, RunningServer, Server, Unavailable,
@@ -19,7 +19,7 @@ const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// What a monitor sees whenever it is asked.
 struct Metrics {
-    monitor: RefCell<ConnectionMonitor>,
+    monitor: Mutex<ConnectionMonitor>,
     clock: Clock,
 }
 
@@ -31,7 +31,8 @@ impl ContentProvider for Metrics {
         if request.path.encode() != PATH {
             return PathLookup::NotFound;
         }
-        let snapshot = self.monitor.borrow_mut().snapshot(self.clock.now());
+        let mut monitor = self.monitor.lock().unwrap_or_else(PoisonError::into_inner);
+        let snapshot = monitor.snapshot(self.clock.now());
         let content = snapshot.ok().map(|snapshot| prometheus_text(&snapshot));
         let length = content.as_ref().map_or(0, |text| text.len() as u64);
         PathLookup::Found(Resource { content, length, etag: None, media_type: MEDIA_TYPE, links: Vec::new() })
@@ -56,7 +57,7 @@ pub(super) fn serve(
 ) -> io::Result<(RunningServer, SocketAddr)> {
     let server = Server::bind(&[address])?;
     let address = server.addresses()[0];
-    Ok((server.start(Metrics { monitor: RefCell::new(monitor), clock })?, address))
+    Ok((server.start(Metrics { monitor: Mutex::new(monitor), clock })?, address))
 }
 
 #[cfg(test)]

@@ -223,6 +223,13 @@ impl Running {
         kill(Pid::from_raw(self.child.id() as i32), signal).expect("a signal");
     }
 
+    /// The most memory that it has had so far, bytes; none when it has ended.
+    pub(crate) fn peak_bytes(&self) -> Option<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+        Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
+    }
+
     /// Whether it has ended.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.child.try_wait().expect("a status").is_some()

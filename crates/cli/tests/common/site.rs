@@ -71,7 +71,7 @@ pub(crate) struct Reply {
     pub(crate) length: Option<usize>,
     /// The body.
     pub(crate) body: Vec<u8>,
-    /// How fast, bytes a second.
+    /// How fast, bytes a second; below 1,000 they come one by one.
     pub(crate) rate: u64,
     /// What comes then.
     pub(crate) then: Then,
@@ -279,7 +279,7 @@ impl Shared {
         if stream.write_all(head.as_bytes()).is_err() {
             return false;
         }
-        for piece in reply.body.chunks(16 << 10) {
+        for piece in reply.body.chunks(if reply.rate < 1_000 { 1 } else { 16 << 10 }) {
             if reply.rate < u64::MAX {
                 let pause = Duration::from_secs_f64(piece.len() as f64 / reply.rate as f64);
                 thread::sleep(pause);

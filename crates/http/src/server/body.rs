@@ -3,15 +3,16 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use hyper::body::{Frame, SizeHint};
 
-use super::counting_stream::Progress;
+use super::connections::Progress;
 use super::provider::{ContentProvider, Unavailable};
-use super::shared::Shared;
+use super::shared::{Asked, Shared};
 
 /// Bytes read at once: enough to make system calls cheap, few enough to keep a connection's memory small.
 const READ_BYTES: usize = 256 << 10;
@@ -27,31 +28,34 @@ pub(super) enum Body<S: ContentProvider> {
 }
 
 pub(super) struct RangeBody<S: ContentProvider> {
-    shared: Rc<Shared<S>>,
+    shared: Arc<Shared<S>>,
     progress: Rc<Progress>,
-    content: S::Content,
+    content: Arc<S::Content>,
     next: u64,
     end: u64,
     /// The latest reads, oldest first. Their memory is used again once they are sent.
     read: [Option<Bytes>; BUFFERS],
     reservation: Option<Pin<Box<dyn Future<Output = ()>>>>,
+    /// A read that another thread does.
+    reading: Option<Asked<(BytesMut, Result<(), Unavailable>)>>,
 }
 
 impl<S: ContentProvider> Body<S> {
     pub(super) fn range(
-        shared: &Rc<Shared<S>>,
+        shared: &Arc<Shared<S>>,
         progress: &Rc<Progress>,
         content: S::Content,
         range: std::ops::Range<u64>,
     ) -> Self {
         Self::Range(Box::new(RangeBody {
-            shared: Rc::clone(shared),
+            shared: Arc::clone(shared),
             progress: Rc::clone(progress),
-            content,
+            content: Arc::new(content),
             next: range.start,
             end: range.end,
             read: [const { None }; BUFFERS],
             reservation: None,
+            reading: None,
         }))
     }
 
@@ -65,36 +69,59 @@ impl<S: ContentProvider> Body<S> {
 
 impl<S: ContentProvider> RangeBody<S> {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, Unavailable>> {
-        let burst = self.shared.provider.burst_bytes();
-        let most = burst.unwrap_or(READ_BYTES).clamp(1, READ_BYTES) as u64;
-        let len = (self.end - self.next).min(most) as usize;
-        if burst.is_some() {
-            let reservation =
-                self.reservation.get_or_insert_with(|| Box::pin(reserve(Rc::clone(&self.shared), len)));
-            self.progress.reserved.set(true);
-            ready!(reservation.as_mut().poll(cx));
-            self.progress.reserved.set(false);
-            self.reservation = None;
+        // While it waits for a disk or for the rate limit, it does not wait for the client.
+        self.progress.waits.set(true);
+        let (buffer, read) = ready!(self.poll_read(cx));
+        self.progress.waits.set(false);
+        read?;
+        self.next += buffer.len() as u64;
+        let bytes = buffer.freeze();
+        if self.next < self.end {
+            self.read[BUFFERS - 1] = Some(bytes.clone());
         }
+        Poll::Ready(Ok(bytes))
+    }
+
+    /// Reads the next bytes, when the rate limit lets them go.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<(BytesMut, Result<(), Unavailable>)> {
+        if self.reading.is_none() {
+            let burst = self.shared.provider.burst_bytes();
+            let most = burst.unwrap_or(READ_BYTES).clamp(1, READ_BYTES) as u64;
+            let len = (self.end - self.next).min(most) as usize;
+            if burst.is_some() {
+                let reservation =
+                    self.reservation.get_or_insert_with(|| Box::pin(reserve(Arc::clone(&self.shared), len)));
+                ready!(reservation.as_mut().poll(cx));
+                self.reservation = None;
+            }
+            let buffer = self.buffer(len);
+            let (content, offset) = (Arc::clone(&self.content), self.next);
+            self.reading = Some(self.shared.ask(move |provider| {
+                let mut buffer = buffer;
+                let read = provider.read(&content, offset, &mut buffer);
+                (buffer, read)
+            }));
+        }
+        let Some(reading) = &mut self.reading else { return Poll::Pending };
+        let done = ready!(Pin::new(reading).poll(cx));
+        self.reading = None;
+        Poll::Ready(done)
+    }
+
+    /// A buffer of `len` bytes: that of an earlier read, if it has been sent.
+    fn buffer(&mut self, len: usize) -> BytesMut {
         self.read.rotate_left(1);
-        let last = &mut self.read[BUFFERS - 1];
-        let mut buffer = match last.take().map(Bytes::try_into_mut) {
+        let mut buffer = match self.read[BUFFERS - 1].take().map(Bytes::try_into_mut) {
             Some(Ok(buffer)) if buffer.len() >= len => buffer,
             _ => BytesMut::zeroed(len),
         };
         buffer.truncate(len);
-        self.shared.provider.read(&self.content, self.next, &mut buffer)?;
-        self.next += len as u64;
-        let bytes = buffer.freeze();
-        if self.next < self.end {
-            *last = Some(bytes.clone());
-        }
-        Poll::Ready(Ok(bytes))
+        buffer
     }
 }
 
 /// Waits for its turn, reserves, and waits until what was reserved is due.
-async fn reserve<S: ContentProvider>(shared: Rc<Shared<S>>, bytes: usize) {
+async fn reserve<S: ContentProvider>(shared: Arc<Shared<S>>, bytes: usize) {
     let _held = shared.rate_lock.lock().await;
     let wait = shared.provider.reserve(bytes);
     if !wait.is_zero() {
@@ -104,7 +131,7 @@ async fn reserve<S: ContentProvider>(shared: Rc<Shared<S>>, bytes: usize) {
 
 impl<S: ContentProvider> Drop for RangeBody<S> {
     fn drop(&mut self) {
-        self.progress.reserved.set(false);
+        self.progress.waits.set(false);
     }
 }
 

@@ -1,6 +1,5 @@
 //! A TCP stream that counts its bytes, so that the server notices a stalled connection.
 
-use std::cell::Cell;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -11,16 +10,8 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+use super::connections::Progress;
 use super::shared::Metrics;
-
-/// The progress of a connection.
-#[derive(Debug, Default)]
-pub(super) struct Progress {
-    /// Reads and writes that did something.
-    pub(super) steps: Cell<u64>,
-    /// Whether the rate limit keeps it waiting.
-    pub(super) reserved: Cell<bool>,
-}
 
 /// A TCP stream that counts its bytes.
 pub(super) struct CountingStream {
@@ -41,6 +32,7 @@ impl CountingStream {
     fn sent(&self, outcome: &Poll<io::Result<usize>>) {
         if let Poll::Ready(Ok(bytes)) = outcome {
             self.step();
+            self.progress.sent_bytes.set(self.progress.sent_bytes.get() + *bytes as u64);
             self.metrics.sent_bytes.fetch_add(*bytes as u64, Ordering::Relaxed);
         }
     }

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use super::path::Path;
 
-/// The contents of a server. The server calls all methods on its own thread; all connections wait meanwhile.
-pub trait ContentProvider: Send + 'static {
+/// The contents of a server. [`find`](Self::find), [`check`](Self::check) and [`read`](Self::read) may wait
+/// for a disk: the server calls them on other threads than that of its connections, several at once.
+pub trait ContentProvider: Send + Sync + 'static {
     /// What [`find`](Self::find) finds and [`read`](Self::read) reads.
-    type Content: 'static;
+    type Content: Send + Sync + 'static;
 
     /// What a path means.
     fn find(&self, request: &ResourceRequest<'_>) -> PathLookup<Self::Content>;

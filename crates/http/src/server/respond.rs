@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
@@ -13,7 +14,7 @@ use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response, StatusCode, Version};
 
 use super::body::Body;
-use super::counting_stream::Progress;
+use super::connections::Progress;
 use super::document::LIST_TYPE;
 use super::path::Path;
 use super::preconditions::{self, Precondition};
@@ -43,8 +44,8 @@ pub(super) fn full<S: ContentProvider>() -> Response<Body<S>> {
 }
 
 /// Answers a request.
-pub(super) fn respond<S: ContentProvider, B>(
-    shared: &Rc<Shared<S>>,
+pub(super) async fn respond<S: ContentProvider, B>(
+    shared: &Arc<Shared<S>>,
     progress: &Rc<Progress>,
     local: SocketAddr,
     request: &Request<B>,
@@ -64,16 +65,45 @@ pub(super) fn respond<S: ContentProvider, B>(
     let Some(path) = Path::parse(request.uri().path()) else {
         return plain(StatusCode::NOT_FOUND, "no file has such a name", head);
     };
-    let wanted = ResourceRequest { path: &path, query: request.uri().query(), host: &host, local };
-    match shared.provider.find(&wanted) {
+    let query = request.uri().query().map(str::to_owned);
+    let found = shared.ask(move |provider| {
+        let wanted = ResourceRequest { path: &path, query: query.as_deref(), host: &host, local };
+        let found = provider.find(&wanted);
+        let checked = match &found {
+            PathLookup::Found(resource) => provider.check(&resource.content),
+            PathLookup::Moved(_) | PathLookup::NotFound => Ok(()),
+        };
+        (found, checked)
+    });
+    progress.waits.set(true);
+    let (found, checked) = found.await;
+    progress.waits.set(false);
+    match found {
         PathLookup::NotFound => plain(StatusCode::NOT_FOUND, "not offered here", head),
         PathLookup::Moved(to) => {
             let mut response = plain(StatusCode::MOVED_PERMANENTLY, &to, head);
             set(&mut response, LOCATION, &to);
             response
         }
-        PathLookup::Found(resource) => here(shared, progress, request, resource),
+        PathLookup::Found(resource) => match checked {
+            Ok(()) => here(shared, progress, request, resource),
+            Err(why) => unavailable(shared, why, head),
+        },
     }
+}
+
+/// The answer if what was found cannot be read.
+fn unavailable<S: ContentProvider>(shared: &Shared<S>, why: Unavailable, head: bool) -> Response<Body<S>> {
+    shared.metrics.unavailable.fetch_add(1, Ordering::Relaxed);
+    let status = match why {
+        Unavailable::Gone => StatusCode::GONE,
+        Unavailable::Busy => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    let mut response = plain(status, &why.to_string(), head);
+    if why == Unavailable::Busy {
+        set(&mut response, RETRY_AFTER, &RETRY_S.to_string());
+    }
+    response
 }
 
 /// The server's name in the request; `None` if it is missing or invalid (RFC 9112 §3.2).
@@ -95,25 +125,13 @@ fn host<B>(request: &Request<B>, local: SocketAddr) -> Option<String> {
 }
 
 fn here<S: ContentProvider, B>(
-    shared: &Rc<Shared<S>>,
+    shared: &Arc<Shared<S>>,
     progress: &Rc<Progress>,
     request: &Request<B>,
     resource: Resource<S::Content>,
 ) -> Response<Body<S>> {
     let (head, headers) = (request.method() == Method::HEAD, request.headers());
     let Resource { content, length, etag, media_type, links } = resource;
-    if let Err(why) = shared.provider.check(&content) {
-        shared.metrics.unavailable.fetch_add(1, Ordering::Relaxed);
-        let status = match why {
-            Unavailable::Gone => StatusCode::GONE,
-            Unavailable::Busy => StatusCode::SERVICE_UNAVAILABLE,
-        };
-        let mut response = plain(status, &why.to_string(), head);
-        if why == Unavailable::Busy {
-            set(&mut response, RETRY_AFTER, &RETRY_S.to_string());
-        }
-        return response;
-    }
     let precondition = preconditions::evaluate(headers, etag.as_deref());
     if precondition == Precondition::Failed {
         return plain(StatusCode::PRECONDITION_FAILED, "it is not what was asked for", head);

@@ -1,7 +1,11 @@
 //! What all connections of a server share, and what is counted.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+
+use tokio::task::JoinHandle;
 
 /// Counts since the start, and the number of open connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,13 +44,39 @@ impl Metrics {
     }
 }
 
-/// What all connections share.
+/// What all connections share, and the threads that wait for disks.
 pub(super) struct Shared<S> {
     pub(super) provider: S,
     pub(super) metrics: Arc<Metrics>,
     /// A body holds it while it waits for what it has reserved. So only one body has a reservation at a time,
     /// and all connections together count as one user of the rate limit.
     pub(super) rate_lock: tokio::sync::Mutex<()>,
+}
+
+impl<S: Send + Sync + 'static> Shared<S> {
+    /// Asks the provider on a thread that may wait for a disk.
+    ///
+    /// # Panics
+    /// If the provider does.
+    pub(super) fn ask<T: Send + 'static>(
+        self: &Arc<Self>,
+        ask: impl FnOnce(&S) -> T + Send + 'static,
+    ) -> Asked<T> {
+        let shared = Arc::clone(self);
+        Asked(tokio::task::spawn_blocking(move || ask(&shared.provider)))
+    }
+}
+
+/// What a provider will answer.
+pub(super) struct Asked<T>(JoinHandle<T>);
+
+impl<T> Future for Asked<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        let answer = ready!(Pin::new(&mut self.0).poll(cx));
+        Poll::Ready(answer.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic())))
+    }
 }
 
 /// Counts a connection as open until it is dropped.

@@ -45,9 +45,9 @@ impl Downloads {
         self.active.is_empty()
     }
 
-    /// Forgets a download; false if that was done before.
-    pub(super) fn finish(&mut self, id: DownloadId) -> bool {
-        self.active.remove(&id).is_some()
+    /// Forgets a download, and gives it back unless that was done before.
+    pub(super) fn remove(&mut self, id: DownloadId) -> Option<Download> {
+        self.active.remove(&id)
     }
 
     /// Packet `i` of the answer to a request is not expected any more.

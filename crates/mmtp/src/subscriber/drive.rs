@@ -90,10 +90,11 @@ impl Subscriber {
         let Self { paths, downloads, sources, .. } = self;
         let path = &mut paths[p];
         let source = &sources[usize::from(path.source)];
+        let how = if now < path.busy_until { GiveUp::Elsewhere } else { GiveUp::Lost(p) };
         let mut lost = 0;
         let newest = path.subflow.detect(now, |asked, i| {
             lost += 1;
-            downloads.give_up(asked, i, source.give_up(asked.download, GiveUp::Lost(p)));
+            downloads.give_up(asked, i, source.give_up(asked.download, how));
         });
         path.counters.lost += u64::from(lost);
         self.group_detector.lost(p, lost);

@@ -51,7 +51,7 @@ pub(super) enum Queue {
 pub(super) enum GiveUp {
     /// It was lost: this path asks for it again; if that is lost too, any path.
     Lost(PathId),
-    /// The path does not answer, or its source refuses: any path asks for it.
+    /// The path does not answer, or its source refuses or is busy: any path asks for it.
     Elsewhere,
     /// The source wants another cookie in the request: this path asks for it again at once.
     Again(PathId),

@@ -172,6 +172,8 @@ pub(super) struct Path {
     pub(super) limits: RateLimits,
     /// No request before this time.
     pub(super) blocked_until: Time,
+    /// Its source has said that it is busy until then: what is lost meanwhile is for other paths.
+    pub(super) busy_until: Time,
     /// A probe request is due, over the window if need be.
     pub(super) probe_due: bool,
     /// Content has arrived in packets of the size used now.
@@ -198,6 +200,7 @@ impl Path {
             counters: PathCounters::default(),
             limits: RateLimits::default(),
             blocked_until: Time::ZERO,
+            busy_until: Time::ZERO,
             probe_due: false,
             data_fits: false,
             consecutive_timeouts: 0,

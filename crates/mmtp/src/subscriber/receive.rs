@@ -151,7 +151,7 @@ impl Subscriber {
             self.ban(source, download, block);
         }
         if self.downloads.get(download).is_some_and(Download::is_complete) {
-            self.downloads.finish(download);
+            self.downloads.remove(download);
             for source in &mut self.sources {
                 source.unavailable.remove(&download);
             }
@@ -210,7 +210,10 @@ impl Subscriber {
     fn refused(&mut self, now: Time, p: PathId, id: u64, reason: Reason, retry_ms: u16) -> bool {
         let Some((download, 1..)) = self.cancel(p, id, GiveUp::Elsewhere) else { return false };
         if reason == Reason::Busy {
-            self.paths[p].blocked_until = now + Span::from_millis(u64::from(retry_ms).clamp(100, 10_000));
+            let until = now + Span::from_millis(u64::from(retry_ms).clamp(100, 10_000));
+            (self.paths[p].blocked_until, self.paths[p].busy_until) = (until, until);
+            // Others need not wait for what it would ask for then.
+            self.unassign(p);
         } else {
             self.refuse(self.paths[p].source, download, reason);
         }

@@ -65,6 +65,20 @@ impl Subscriber {
         }
     }
 
+    /// A content is not wanted any more. Returns what would be lost with it: blocks that came whole from one
+    /// source and that nothing has verified yet, each with its source and its number.
+    pub fn abandon(&mut self, download: DownloadId) -> Vec<(SourceId, u64, Vec<u8>)> {
+        let Some(state) = self.downloads.remove(download) else { return Vec::new() };
+        for source in &mut self.sources {
+            source.unavailable.remove(&download);
+        }
+        for path in self.paths.iter_mut().filter(|path| path.fetches == Some(download)) {
+            path.fetches = None;
+        }
+        self.dirty = true;
+        state.into_unverified().collect()
+    }
+
     /// From now on nobody is asked for blocks of this content from `end_block` on, and none of them is taken
     /// from [`insert_block`](Self::insert_block): whoever takes the content in order has no room for them.
     /// Without this call there is no such bound.

@@ -12,7 +12,7 @@ use super::download::{BLOCKS_OPEN_MAX, Download, bits};
 use super::item::{DownloadId, Item, Need, PathId, Queue, SourceId};
 use super::path::{self, Path, PathState, REQUEST_PACKETS_MAX};
 use super::state::Subscriber;
-use crate::cookie::AMPLIFICATION;
+use crate::cookie::{AMPLIFICATION, HEADER_BYTES_MAX};
 use crate::id::ChunksPerBlock;
 use crate::publisher::REPLY_BYTES_MAX;
 use crate::wire::{COOKIE_PACKET, DATA_HEADER, NAME_MAX, PREFIX, RANGES_MAX, Range, RangeKind};
@@ -33,18 +33,23 @@ pub(super) struct RequestBuilder {
     pub(super) packets: u32,
     packets_max: u32,
     bytes_max: usize,
+    /// What a packet of the answer counts for besides its payload.
+    header: usize,
 }
 
 impl RequestBuilder {
     fn new(room: u32, proven: bool, cut: ChunksPerBlock) -> Self {
-        let bytes_max =
-            if proven { REPLY_BYTES_MAX } else { AMPLIFICATION * Self::padded_len(cut) - COOKIE_PACKET };
+        // The larger headers: with the smaller ones of IPv4 there is more room for three packets or more, and
+        // fewer fit anyway.
+        let header = if proven { 0 } else { HEADER_BYTES_MAX };
+        let paid = AMPLIFICATION * (Self::padded_len(cut) + header) - (COOKIE_PACKET + header);
         Self {
             download: None,
             ranges: Vec::new(),
             packets: 0,
             packets_max: room.min(REQUEST_PACKETS_MAX),
-            bytes_max,
+            bytes_max: if proven { REPLY_BYTES_MAX } else { paid },
+            header,
         }
     }
 
@@ -57,7 +62,7 @@ impl RequestBuilder {
     fn has_room(&self, download: DownloadId, bytes: usize) -> bool {
         self.download.is_none_or(|o| o == download)
             && self.packets < self.packets_max
-            && bytes <= self.bytes_max
+            && bytes + self.header <= self.bytes_max
             && self.ranges.len() < RANGES_MAX
     }
 
@@ -85,7 +90,7 @@ impl RequestBuilder {
         state.request(item, source, redundant);
         self.download = Some(download);
         self.packets += 1;
-        self.bytes_max -= bytes;
+        self.bytes_max -= bytes + self.header;
         match (item, self.ranges.last_mut()) {
             (Item::Data { cut, chunk }, Some(last))
                 if last.kind == RangeKind::Data(cut) && last.first + u64::from(last.count) == chunk =>

@@ -42,13 +42,19 @@ impl ContentFetch {
         let paths = one_a_path(rows.chain(mirrors));
         let silent = reports.iter().all(|r| r.state != PathState::Open)
             && self.mirrors.as_ref().is_none_or(MirrorDriver::is_silent);
+        let is_comparing = self.mirrors.as_ref().is_some_and(MirrorDriver::is_comparing);
+        let note = match (is_comparing, silent) {
+            (true, _) => Some("comparing mirrors"),
+            (false, true) => Some("waiting for a source"),
+            (false, false) => None,
+        };
         self.last = Progress {
             total_bytes,
             done_bytes,
             resumed_bytes,
             elapsed_s: self.elapsed_s(now),
             paths,
-            note: (silent && !end).then(|| "waiting for a source".to_owned()),
+            note: note.filter(|_| !end).map(str::to_owned),
         };
     }
 
@@ -97,7 +103,12 @@ impl ContentFetch {
             })
             .collect();
         let liars = self.mirrors.iter().filter(|mirrors| mirrors.is_alone()).flat_map(MirrorDriver::liars);
-        banned.extend(liars.map(|(name, why)| BannedSource { source: name.into(), reason: why.into() }));
+        for (name, why) in liars {
+            // It may have been banned while it was a source of the subscriber.
+            if banned.iter().all(|other| other.source != name) {
+                banned.push(BannedSource { source: name.into(), reason: why.into() });
+            }
+        }
         Report {
             last: self.last.clone(),
             target,

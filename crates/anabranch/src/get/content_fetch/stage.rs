@@ -17,12 +17,16 @@ use crate::{Error, Progress, Result};
 
 /// When no source that speaks mmTP has answered for so long, mirrors go on without its hashes.
 const DESERTED_AFTER: Span = Span::from_secs(5);
+/// The same while none has answered yet.
+const ABSENT_AFTER: Span = Span::from_secs(2);
 
 impl Stage for Run<'_> {
     fn poll(&mut self, cx: &mut Context<'_, '_>) -> Result<Poll> {
         let Self { fetch, arrivals, busy } = self;
         // Checking what is there may take long; nobody is asked meanwhile.
-        *busy |= fetch.want(arrivals, cx)?;
+        if fetch.want(arrivals, cx)? {
+            (*busy, fetch.source_at) = (true, cx.now());
+        }
         *busy |= fetch.follow_reader(arrivals);
         let Some(until) = fetch.drain(arrivals, cx)? else { return Ok(Poll::Read) };
         arrivals.flush()?;
@@ -32,7 +36,10 @@ impl Stage for Run<'_> {
         if fetch.subscriber.is_idle() && fetch.mirrors.as_ref().is_none_or(|mirrors| !mirrors.is_alone()) {
             return Ok(Poll::Again);
         }
-        fetch.check_sources(cx.now())?;
+        if fetch.has_lost_sources(cx.now()) {
+            fetch.go_alone(cx)?;
+            return Ok(Poll::Again);
+        }
         Ok(Poll::Wait(until))
     }
 
@@ -139,40 +146,44 @@ impl ContentFetch {
         if let Some(end_block) = buffer.new_horizon() {
             match &mut self.mirrors {
                 Some(mirrors) if mirrors.is_alone() => mirrors.set_horizon(end_block),
-                _ => self.subscriber.set_horizon(download, end_block),
+                mirrors => {
+                    mirrors.iter_mut().for_each(|mirrors| mirrors.set_horizon(end_block));
+                    self.subscriber.set_horizon(download, end_block);
+                }
             }
         }
         buffer.can_be_read()
     }
 
-    /// What mirrors bring is verified by hashes that only sources have, unless there is a leaf list: without
-    /// any source it would wait for ever.
-    fn check_sources(&mut self, now: Time) -> Result<()> {
-        if self
-            .mirrors
-            .as_ref()
-            .is_none_or(|mirrors| mirrors.is_alone() || mirrors.is_proven() || !mirrors.can_supply())
-        {
-            return Ok(());
+    /// Whether mirrors have to go on alone: what they bring is verified by hashes that only sources have,
+    /// unless there is a leaf list, and no source answers.
+    fn has_lost_sources(&mut self, now: Time) -> bool {
+        let depends = |mirrors: &MirrorDriver| mirrors.depends_on_sources() && mirrors.can_supply();
+        if !self.mirrors.as_ref().is_some_and(depends) {
+            return false;
         }
         let reports: Vec<PathReport> = self.subscriber.paths().collect();
         let in_use = |source: &Source| source.banned.is_none() && source.refused.is_none();
         let mut left = self.paths.links.iter().filter(|link| in_use(&self.sources[link.source])).peekable();
         let none_left = left.peek().is_none();
         if left.any(|link| reports.get(link.path).is_some_and(|report| report.state == PathState::Open)) {
-            self.source_at = now;
-            if let Some(mirrors) = &mut self.mirrors {
-                mirrors.use_subscriber_pool();
-            }
+            (self.source_at, self.source_answered) = (now, true);
         }
-        if none_left || now.since(self.source_at) >= DESERTED_AFTER {
-            self.deserted = true;
-            return Err(Error::unreachable("no source answers that speaks mmTP"));
-        }
+        let patience = if self.source_answered { DESERTED_AFTER } else { ABSENT_AFTER };
+        none_left || now.since(self.source_at) >= patience
+    }
+
+    /// Mirrors go on without sources; all that has come is kept, and so are the clock and the counters.
+    fn go_alone(&mut self, cx: &mut Context<'_, '_>) -> Result<()> {
+        let Some(mirrors) = &mut self.mirrors else { return Ok(()) };
+        let how = mirrors.verified_alone();
+        cx.observer.notice(&format!("no source answers that speaks mmTP: mirrors alone go on; {how}"));
+        mirrors.go_alone(cx.now(), &mut self.subscriber)?;
+        self.deserted = true;
         Ok(())
     }
 
-    /// Whether it ended because only mirrors are left.
+    /// Whether only mirrors were left at its end.
     pub(in crate::get) const fn is_deserted(&self) -> bool {
         self.deserted
     }

@@ -30,6 +30,7 @@ impl Discovery<'_> {
             self.notices.push(format!("{name}: {error}: asked again, gives up in {left} s"));
         }
         probe.times += 1;
+        probe.begun = None;
         probe.body.clear();
         self.again.push((at, probe, error));
         None

@@ -1,15 +1,63 @@
 //! Hashes that lie beside a file on its server.
 
+use algo::{Span, Time};
 use anabranch_http::client::{FetchId, RequestKind};
-use mirror::leaf_list::{self, LeafList};
+use mirror::leaf_list::{self, HEAD_BYTES, LeafList};
 use mirror::metalink::METALINK_MAX;
 
-use super::{Command, Discovery, LINE_MAX, ProbeKind};
+use super::{Command, Discovery, EARLY_LEAVES_MAX, LINE_MAX, Probe, ProbeKind};
 
 /// URLs beside which a leaf list is looked for if it is known which root it is to give.
 const BESIDE_MAX: usize = 4;
+/// The most bytes of a leaf list that are taken from a server: that of a file of 32 GiB. Lists that may be
+/// longer than [`EARLY_LEAVES_MAX`] come one after the other, so this bounds what all of them take.
+pub(super) const OFFERED_LEAVES_MAX: usize = (64 << 20) + HEAD_BYTES;
+/// A leaf list has to come at a pace at which all of it takes no longer than this: nothing else is fetched
+/// meanwhile.
+pub(super) const LEAVES_FOR: Span = Span::from_secs(30);
+/// From so long after its first bytes on.
+const PACE_FROM: Span = Span::from_secs(3);
+
+impl Probe {
+    /// Whether it asks for a leaf list that may be long.
+    pub(super) fn is_long_list(&self) -> bool {
+        let is_early = self.what == RequestKind::Document { max: EARLY_LEAVES_MAX };
+        self.kind == ProbeKind::Leaves && !is_early
+    }
+
+    /// Until when a leaf list that has begun to come is waited for, should no more of it come.
+    pub(super) fn leaves_until(&self) -> Option<Time> {
+        let begun = self.begun.filter(|_| self.kind == ProbeKind::Leaves)?;
+        // Less than the head tells nothing.
+        let all = leaf_list::announced(&self.body).map_or(u64::MAX, |id| LeafList::encoded_len(id.length));
+        let part = u128::from(LEAVES_FOR.as_nanos()) * self.body.len() as u128 / u128::from(all.max(1));
+        let paced = Span::from_nanos(u64::try_from(part).unwrap_or(u64::MAX).min(LEAVES_FOR.as_nanos()));
+        Some(begun + paced.max(PACE_FROM))
+    }
+}
 
 impl Discovery<'_> {
+    /// `more` bytes have come of a document. A leaf list whose head says that it is of no use is given up.
+    pub(super) fn look_at_head(&mut self, id: FetchId, more: usize) {
+        let Some(probe) = self.asked.get(&id).filter(|probe| probe.kind == ProbeKind::Leaves) else { return };
+        let had = probe.body.len() - more;
+        if had >= HEAD_BYTES || probe.body.len() < HEAD_BYTES {
+            return;
+        }
+        let wanted = self.said.id;
+        let is_useless = match leaf_list::announced(&probe.body) {
+            Ok(of) => wanted.is_some_and(|id| id != of),
+            Err(e) => {
+                self.notices.push(format!("a leaf list is left out: {e}"));
+                true
+            }
+        };
+        if is_useless {
+            self.commands.push(Command::Cancel(id));
+            self.asked.remove(&id);
+        }
+    }
+
     /// Without a Metalink: hashes may lie beside the file.
     pub(super) fn look_beside(&mut self) {
         let Some(first) = self.urls.first().cloned() else { return };
@@ -43,6 +91,8 @@ impl Discovery<'_> {
                 self.commands.push(Command::Cancel(id));
                 self.asked.remove(&id);
             }
+            self.lists_of_leaves.clear();
+            self.long_leaves.clear();
         }
     }
 }

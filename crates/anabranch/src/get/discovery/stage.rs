@@ -4,7 +4,8 @@ use algo::{Span, Time};
 use anabranch_http::client::{Event, RequestKind};
 use mirror::metalink::METALINK_MAX;
 
-use super::{Command, Discovery, EARLY_LEAVES_MAX, ProbeKind, leaves_max};
+use super::sidecar::OFFERED_LEAVES_MAX;
+use super::{Command, Discovery, EARLY_LEAVES_MAX, Probe, ProbeKind, leaves_max};
 use crate::Result;
 use crate::get::event_loop::{Context, Poll, Stage};
 
@@ -71,10 +72,12 @@ impl Discovery<'_> {
             self.look_beside();
         }
         // The length is not waited for: mostly there is no list, and to learn that takes a round trip.
-        let max = self.length_so_far().map_or(EARLY_LEAVES_MAX, leaves_max);
+        let max = self.length_so_far().map_or(EARLY_LEAVES_MAX, leaves_max).min(OFFERED_LEAVES_MAX);
         let mut lists = std::mem::take(&mut self.lists_of_leaves);
         if max > EARLY_LEAVES_MAX {
             lists.append(&mut self.long_leaves);
+            let is_next = !self.asked.values().any(Probe::is_long_list);
+            self.long_leaves = lists.split_off(lists.len().min(usize::from(is_next)));
         }
         for (url, beside) in lists {
             self.ask(ProbeKind::Leaves, &url, RequestKind::Document { max }, beside);

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use algo::control::{ALGORITHMS, Algorithm};
 use mirror::range_scheduler::{ConnectionConfig, Input, MirrorId, RangeScheduler};
+use mirror::verified_pool::Check;
 use mmtp::subscriber::Subscriber;
 use net::Egress;
 
@@ -48,7 +49,8 @@ impl MirrorDriver {
         first_group: usize,
         cx: &mut Context<'_, '_>,
     ) -> Result<Self> {
-        let MirrorConfig { mirrors, length, check, subscriber_pool, kept, only_whole } = parts;
+        let MirrorConfig { mirrors, length, check, subscriber_pool, kept, only_whole, verified_alone } =
+            parts;
         let algorithm = match Algorithm::by_name(ALGORITHMS[0].name) {
             Some(default) if default == algorithm => Algorithm::by_name(DEFAULT_OVER_TCP).unwrap_or(default),
             _ => algorithm,
@@ -71,8 +73,11 @@ impl MirrorDriver {
             seed: cx.world.secret()?,
             comparing: None,
             proven: false,
+            check_alone: Check::Nothing,
+            horizon: u64::MAX,
             kept,
             only_whole,
+            verified_alone,
         };
         let mut error = None;
         for number in 0..new.mirrors.len() {

@@ -2,33 +2,29 @@
 
 use anabranch_http::server::document::METALINK_TYPE;
 use anabranch_http::server::path::{Path, encode};
-use anabranch_http::server::{Resource, ResourceRequest};
+use anabranch_http::server::{PathLookup, ResourceRequest};
 use mirror::leaf_list::{self, LEAVES_MAX, LeafList};
 use mirror::metalink::{
     FILES_MAX, File, Hashes, METALINK_MAX, Metalink, Mirror, PRIORITY_LAST, is_safe_name, is_text,
 };
 use mirror::url::Url;
 
-use super::{CatalogSite, Content, Found, LEAVES_SUFFIX, METALINK_SUFFIX, root_text};
+use super::{CatalogSite, Content, Found, LEAVES_SUFFIX, METALINK_SUFFIX, root_text, text_resource};
 
 impl CatalogSite {
     /// The Metalink of a file; none if no Metalink can say this.
-    pub(crate) fn metalink(&self, index: usize, asked: &ResourceRequest<'_>) -> Option<Resource<Content>> {
+    pub(super) fn metalink(&self, index: usize, asked: &ResourceRequest<'_>) -> Option<String> {
         let offer = self.offer(index);
         // What no Metalink has (RFC 5854 section 4.1.2.1) is not in names either.
         let good = |c| if is_text(c) { c } else { '\u{fffd}' };
         let name: String = String::from_utf8_lossy(&offer.name).chars().map(good).collect();
         let name = Some(name).filter(|name| is_safe_name(name)).unwrap_or_else(|| root_text(offer));
-        self.emit(vec![self.file_of(index, name, about(asked), asked)?])
+        emit(vec![self.file_of(index, name, about(asked), asked)?])
     }
 
     /// The Metalink of all files below a directory, their names from there on; none if there are too many, or
     /// if no Metalink can say the name of one: a directory without it would be another.
-    pub(crate) fn metalink_of_all(
-        &self,
-        directory: &[u8],
-        asked: &ResourceRequest<'_>,
-    ) -> Option<Resource<Content>> {
+    pub(super) fn metalink_of_all(&self, directory: &[u8], asked: &ResourceRequest<'_>) -> Option<String> {
         let below = self.below(directory);
         if below.len() > FILES_MAX {
             return None;
@@ -39,7 +35,19 @@ impl CatalogSite {
             names.extend(relative.split(|byte| *byte == b'/').map(<[u8]>::to_vec));
             self.file_of(*index, String::from_utf8(relative.to_vec()).ok()?, names, asked)
         });
-        self.emit(files.collect::<Option<_>>()?)
+        emit(files.collect::<Option<_>>()?)
+    }
+
+    /// What the path of a Metalink leads to. It says nothing but what the path and the server's name in the
+    /// request do, and what the catalogue has, which does not change: so it is kept.
+    pub(super) fn kept_metalink(
+        &self,
+        asked: &ResourceRequest<'_>,
+        make: impl FnOnce() -> Option<String>,
+    ) -> PathLookup<Content> {
+        let key = [asked.host.as_bytes(), &asked.path.names.join(&b'/')].join(&b' ');
+        let text = self.texts.kept(key, make);
+        text.map_or(PathLookup::NotFound, |text| PathLookup::Found(text_resource(text, METALINK_TYPE)))
     }
 
     /// Whether such a Metalink is beside the directory where that is asked for.
@@ -90,11 +98,10 @@ impl CatalogSite {
             _ => format!("/b3/{}{}", root_text(offer), leaf_list::SUFFIX),
         }
     }
+}
 
-    fn emit(&self, files: Vec<File>) -> Option<Resource<Content>> {
-        let text = Metalink { files }.emit().ok().filter(|text| text.len() <= METALINK_MAX)?;
-        Some(self.text(text, METALINK_TYPE))
-    }
+fn emit(files: Vec<File>) -> Option<String> {
+    Metalink { files }.emit().ok().filter(|text| text.len() <= METALINK_MAX)
 }
 
 /// The path that a Metalink is about: that of its own without its suffix.

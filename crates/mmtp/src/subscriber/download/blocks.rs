@@ -134,6 +134,17 @@ impl Download {
         }
     }
 
+    /// The open blocks that are here whole, all of one source; with that, and their numbers.
+    pub(in crate::subscriber) fn into_unverified(self) -> impl Iterator<Item = (SourceId, u64, Vec<u8>)> {
+        let id = self.id;
+        self.open.into_iter().filter_map(move |(block, open)| {
+            let chunks = id.chunks_in_block(block, open.cut);
+            let from = &open.from[..chunks as usize];
+            let is_whole = open.have.count_ones() >= chunks && from.iter().all(|source| *source == from[0]);
+            is_whole.then_some((from[0], block, open.bytes))
+        })
+    }
+
     /// The cut of an open block.
     pub(in crate::subscriber) fn cut_of(&self, block: u64) -> Option<ChunksPerBlock> {
         self.open.get(&block).map(|open| open.cut)
