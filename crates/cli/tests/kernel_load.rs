@@ -44,11 +44,11 @@ impl World {
     fn new(test: &'static str) -> Option<Self> {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         if !Path::new("/sys/kernel/btf/vmlinux").exists() {
-            skipped(&format!("{test}: the kernel has no BTF"));
+            skipped(format!("{test}: the kernel has no BTF"));
             return None;
         }
         if listed() || pinned() {
-            skipped(&format!("{test}: {NAME} is loaded here"));
+            skipped(format!("{test}: {NAME} is loaded here"));
             return None;
         }
         let net = Net::new(test, &["lab"])?;
