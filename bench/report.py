@@ -121,8 +121,13 @@ def _rows(result, cells):
     return [[label, *(measured or ["–"] * (width or 0)), outcome] for label, measured, outcome in rows]
 
 
+def _word(met):
+    """The laboratory's words (docs/lab.md): ok, NOT, and ? of what cannot be judged."""
+    return "ok" if met else "**NOT**"
+
+
 def _verdict(text, met):
-    return f"* {text}: **{'met' if met else 'missed'}**"
+    return f"* {text}: {_word(met)}"
 
 
 def _ours(result, word="anabranch get"):
@@ -291,7 +296,7 @@ def _idle(result):
         for label in OURS:
             ratio = walls[label] / best if best and label in walls else None
             met[label].append(ratio is not None and round(ratio, 3) <= IDLE_GOAL)
-            ratios.append("–" if ratio is None else f"{ratio:.3f} {'met' if met[label][-1] else '**missed**'}")
+            ratios.append("–" if ratio is None else f"{ratio:.3f} {_word(met[label][-1])}")
         rows.append([f"{bed['bytes'] / 1e6:.0f} MB: {bed['name']}", *(_cell(walls.get(c)) for c in columns), *ratios])
     said, all_met = _verdicts(met)
     head = ["idle links; wall s", *columns[:5], "mmTP, uncoupled", *(label.removeprefix("anabranch, ") for label in OURS),
@@ -316,7 +321,7 @@ def _shared(result):
             if column in OURS:
                 ok = bool(shares) and right and abs(statistics.median(shares) - 50) <= SHARE_GOAL
                 met[column].append(ok)
-                text += " met" if ok else " **missed**" if right else " control wrong"
+                text += f" {_word(ok)}" if right else " ? (control wrong)"
             cells.append(text)
         rows.append([bed["name"], f"{due:.0f}", *cells])
         others = {label: takes[_plain(label)] for label in OTHERS if label in bed["runs"]}

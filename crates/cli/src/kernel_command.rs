@@ -42,6 +42,21 @@ fn wrong(e: kernel::Error) -> Failure {
     Failure::new(code, e.to_string())
 }
 
+/// As [`wrong`]; where the command cannot do it because of the `/sys` that it has, with the one to run instead.
+fn wrong_here(e: kernel::Error, words: &str) -> Failure {
+    let private = matches!(e, kernel::Error::PrivateSys);
+    let mut failure = wrong(e);
+    if private {
+        failure.message += &format!(": run it outside, as `sudo anabranch kernel {words}`");
+    }
+    failure
+}
+
+/// ` --netns NAME` for the caller's network namespace, if it has a name.
+fn netns_option() -> String {
+    kernel::namespaces::own_name().map_or_else(String::new, |name| format!(" --netns {}", show(name)))
+}
+
 /// The network namespace that a command is about: one that `ip netns` has named, or the caller's.
 struct NamespaceArg(Option<(String, Namespace)>);
 

@@ -3,6 +3,7 @@
 mod common;
 
 use assert_cmd::assert::OutputAssertExt as _;
+use clap::Parser as _;
 use common::anabranch;
 
 fn stdout(args: &[&str]) -> String {
@@ -40,6 +41,7 @@ fn the_help_of_a_command_says_more_than_the_list() {
         ("lab exec", "The program replaces this one"),
         ("lab down", "Programs that still run on its hosts are ended"),
         ("kernel", "Linux has MPTCP, but"),
+        ("kernel load", "The sender decides"),
         (
             "kernel load",
             "Those that the kernel (TCP_CONGESTION, sysctl, `ip route ... congctl`) calls otherwise",
@@ -111,4 +113,24 @@ fn a_reader_that_goes_away_is_no_error() {
         .output()
         .expect("a shell");
     assert!(shell.stderr.is_empty());
+}
+
+/// As sudo and systemd find it, wherever the README's and docs/kernel.md's commands have put it.
+#[test]
+fn units_name_the_program_without_a_path_and_their_commands_make_sense() {
+    let contrib = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib");
+    let mut seen = 0;
+    for file in ["anabranch-kernel.service", "anabranch-kernel-uplinks.conf"] {
+        let text = std::fs::read_to_string(contrib.join(file)).expect("a unit");
+        for line in text.lines().filter(|line| line.starts_with("Exec")) {
+            let (_, command) = line.split_once('=').expect("a setting");
+            let words: Vec<&str> = command.trim_start_matches('-').split(' ').collect();
+            assert_eq!(words[0], "anabranch", "{file}: {line}");
+            if let Err(e) = anabranch_cli::args::Cli::try_parse_from(&words) {
+                panic!("{file}: {line}: {e}");
+            }
+            seen += 1;
+        }
+    }
+    assert_eq!(seen, 5);
 }

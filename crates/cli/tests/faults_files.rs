@@ -10,7 +10,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use common::fetch::{Ground, fetch, names, run, skipped, spawn, tree};
+use common::fetch::{Ground, fetch, names, refused, run, skipped, spawn, tree};
 use common::hostile::{Hostile, Mode};
 use common::{Server, anabranch, noise};
 
@@ -242,11 +242,11 @@ fn a_disk_that_is_full_ends_it_with_status_6_and_more_room_lets_it_go_on() {
         mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
     };
     if let Err(e) = private() {
-        skipped(&format!("a small file system needs root ({e})"));
+        refused(format!("a small file system needs root ({e})"));
         return;
     }
     if !mount("size=1m") {
-        skipped("no tmpfs can be mounted here");
+        refused("no tmpfs can be mounted here");
         return;
     }
     let server = Server::start(&ground.source());

@@ -12,7 +12,7 @@ use std::os::fd::AsFd as _;
 use std::process::{Output, Stdio};
 
 use common::anabranch;
-use common::fetch::skipped;
+use common::fetch::{refused, skipped};
 use net::netlink::{Netlink, PathManager, Route, SockDiag, TcpState};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::signal::{Signal, kill};
@@ -31,7 +31,7 @@ fn ip(text: &str) -> IpAddr {
 
 fn namespace() -> Option<File> {
     if let Err(e) = unshare(CloneFlags::CLONE_NEWNET) {
-        skipped(&format!("kernel: no network namespace of our own ({e}); run as root"));
+        refused(format!("kernel: no network namespace of our own ({e}); run as root"));
         return None;
     }
     let netlink = Netlink::open().expect("netlink");
@@ -47,7 +47,7 @@ fn enter(namespace: &File) {
 fn world() -> Option<[File; 2]> {
     let (far, near) = (namespace()?, namespace()?);
     if let Err(e) = PathManager::open() {
-        skipped(&format!("kernel: {e}"));
+        skipped(format!("kernel: {e}"));
         return None;
     }
     let netlink = Netlink::open().expect("netlink");

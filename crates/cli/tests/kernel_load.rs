@@ -5,7 +5,7 @@
 
 mod common;
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -18,10 +18,12 @@ use common::fetch::skipped;
 use common::netns::Net;
 use common::{anabranch, wait_until};
 use net::Clock;
+use nix::fcntl::{Flock, FlockArg};
 
 /// What is loaded here; other tests use others.
 const NAME: &str = "wvegas";
 const PINS: &str = "/sys/fs/bpf/anabranch";
+const STATE_DIR: &str = "/run/anabranch";
 const RECORD: &str = "/run/anabranch/congestion.json";
 /// Whom nobody is (the number of `nobody` on every Linux that has one).
 const NOBODY: u32 = 65_534;
@@ -44,11 +46,11 @@ impl World {
     fn new(test: &'static str) -> Option<Self> {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         if !Path::new("/sys/kernel/btf/vmlinux").exists() {
-            skipped(&format!("{test}: the kernel has no BTF"));
+            skipped(format!("{test}: the kernel has no BTF"));
             return None;
         }
         if listed() || pinned() {
-            skipped(&format!("{test}: {NAME} is loaded here"));
+            skipped(format!("{test}: {NAME} is loaded here"));
             return None;
         }
         let net = Net::new(test, &["lab"])?;
@@ -156,6 +158,68 @@ fn a_default_in_a_namespace_is_put_back_from_anywhere() {
     assert_eq!(record(), world.record);
 }
 
+/// `ip netns exec` gives its command a `/sys` that ends with it.
+#[test]
+fn where_sys_is_the_commands_own_nothing_is_loaded_and_the_right_command_is_said() {
+    let Some(world) = World::new("private") else { return };
+    let before = world.default();
+    let inside = |words: &[&str]| run(world.net.inside("lab", &kernel(words)));
+    for (words, right) in [
+        (&["load", NAME, "--tcp"][..], format!("load {NAME} --tcp`")),
+        (
+            &["load", NAME, "--tcp", "--default"],
+            format!("load {NAME} --default --netns {} --tcp`", world.name),
+        ),
+    ] {
+        let refused = inside(words);
+        assert_eq!(refused.status.code(), Some(8), "{refused:?}");
+        let said = text(&refused.stderr);
+        assert!(said.contains("ip netns exec"), "{said}");
+        assert!(said.contains(&format!("sudo anabranch kernel {right}")), "{said}");
+        world.is_clean(&before);
+    }
+    // What the machine has, it has in there too, but cannot be taken away from there.
+    assert!(run(kernel(&["load", NAME, "--tcp"])).status.success());
+    let status = inside(&["status"]);
+    assert!(text(&status.stdout).contains(&format!("{NAME}: loaded, pinned elsewhere\n")), "{status:?}");
+    for words in [&["unload", NAME][..], &["unload", "--all"], &["group", "lo=1"], &["load", NAME, "--tcp"]] {
+        let refused = inside(words);
+        assert_eq!(refused.status.code(), Some(8), "{words:?}: {refused:?}");
+        assert!(text(&refused.stderr).contains("sudo anabranch kernel "), "{words:?}: {refused:?}");
+    }
+    assert!(pinned() && listed());
+    assert!(run(kernel(&["unload", NAME])).status.success());
+    world.is_clean(&before);
+}
+
+#[test]
+fn what_is_remembered_of_defaults_is_locked_and_never_thrown_away() {
+    let Some(world) = World::new("record") else { return };
+    let before = world.default();
+    fs::create_dir_all(STATE_DIR).expect("made");
+    // Somebody else is at it: a load waits.
+    let held = Flock::lock(File::open(STATE_DIR).expect("there"), FlockArg::LockExclusive).expect("free");
+    let mut loading = world.load().stdout(Stdio::null()).spawn().expect("it runs");
+    wait_until(5, pinned);
+    thread::sleep(Duration::from_millis(300));
+    assert!(loading.try_wait().expect("a child").is_none() && world.default() == before, "it waits");
+    drop(held);
+    assert!(loading.wait().expect("a child").success());
+    assert_eq!(world.default(), NAME);
+
+    let remembered = record().expect("the default of before");
+    fs::write(RECORD, "{\"12\":").expect("written");
+    for words in [&["unload", NAME][..], &["unload", "--all"]] {
+        let refused = run(kernel(words));
+        assert_eq!(refused.status.code(), Some(8), "{refused:?}");
+        assert!(text(&refused.stderr).contains(RECORD), "{refused:?}");
+        assert!(pinned() && record().as_deref() == Some("{\"12\":"), "nothing is done");
+    }
+    fs::write(RECORD, remembered).expect("written");
+    assert!(run(kernel(&["unload", NAME])).status.success());
+    world.is_clean(&before);
+}
+
 #[test]
 fn arguments_are_looked_at_before_anything_is_done() {
     let Some(world) = World::new("arguments") else { return };
@@ -196,6 +260,9 @@ fn whoever_is_not_root_is_told_what_each_command_needs() {
     }
     for (words, says) in [
         ("load lia", "cannot load congestion control: that needs root"),
+        // What it lacks comes before what it would be told then.
+        (format!("load {NAME}").as_str(), "cannot load congestion control: that needs root"),
+        (format!("load {NAME} --default").as_str(), "cannot load congestion control: that needs root"),
         ("unload --all", "cannot unload congestion control: that needs root"),
         ("unload wvegas", "cannot unload congestion control: that needs root"),
         ("group", "the groups"),

@@ -110,7 +110,7 @@ impl Drop for Bench {
 fn skipped() -> bool {
     let allowed = lab::linux::testbed::allowed();
     if let Err(e) = &allowed {
-        println!("skipped: the world `kernel` cannot run here: {e}");
+        net::testing::refused_device(format!("the world `kernel` cannot run here: {e}"));
     }
     allowed.is_err()
 }

@@ -647,7 +647,7 @@ fn aria2_fetches_the_same_tree() {
     command.arg(dist.to()).arg("-M").arg(dist.metalink());
     match command.status() {
         Ok(status) => assert!(status.success(), "{status}"),
-        Err(e) => return skipped(&format!("aria2 and a directory: aria2c: {e}")),
+        Err(e) => return skipped(format!("aria2 and a directory: aria2c: {e}")),
     }
     dist.assert_arrived();
     let done = run(dist.get(&[])).expect(0);

@@ -156,7 +156,7 @@ fn http_2_says_farewell_too() {
     make.args(["-keyout", "key.pem", "-out", "cert.pem"]).current_dir(keys.path());
     match make.output() {
         Ok(output) if output.status.success() => {}
-        other => return skipped(&format!("HTTP/2: openssl: {other:?}")),
+        other => return skipped(format!("HTTP/2: openssl: {other:?}")),
     }
     let at = |name: &str| keys.path().join(name);
     let read = |name: &str| fs::read_to_string(at(name)).expect("a file");

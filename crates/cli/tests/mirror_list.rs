@@ -250,7 +250,7 @@ fn aria2_takes_what_is_made_and_checks_it() {
     let file = served.path().join("a b.bin");
     fs::write(&file, &content).expect("a file");
     let Some(server) = Python::start(served.path()) else {
-        eprintln!("skipped: there is no python3");
+        net::testing::skip("there is no python3");
         return;
     };
     let url = format!("http://127.0.0.1:{}/", server.1);
@@ -258,7 +258,7 @@ fn aria2_takes_what_is_made_and_checks_it() {
     assert_eq!(code, 0, "{err}");
     let metalink = served.path().join("a b.bin.meta4");
     let Some(good) = aria2(&metalink, to.path()) else {
-        eprintln!("skipped: there is no aria2c");
+        net::testing::skip("there is no aria2c");
         return;
     };
     assert!(good, "aria2 takes the Metalink");

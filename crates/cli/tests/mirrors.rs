@@ -431,7 +431,7 @@ fn certificates() {
     };
     match make(ground.dir.path()) {
         Ok(output) if output.status.success() => {}
-        other => return skipped(&format!("certificates: openssl: {other:?}")),
+        other => return skipped(format!("certificates: openssl: {other:?}")),
     }
     let read = |name: &str| fs::read_to_string(beside(&ground, name)).expect("a file");
     let Some(nginx) = Nginx::start_tls("certificates", &read("cert.pem"), &read("key.pem")) else { return };

@@ -799,7 +799,7 @@ fn run(program: &str, dir: &Path, args: &[&str]) -> Option<std::process::Output>
     match command.output() {
         Ok(output) => Some(output),
         Err(e) => {
-            skipped(&format!("{program}: {e}"));
+            skipped(format!("{program}: {e}"));
             None
         }
     }

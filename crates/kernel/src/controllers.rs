@@ -9,6 +9,7 @@
 //! Nothing else is kept anywhere. Removing a controller's link takes it off the kernel's list; sockets that
 //! use it keep it until they close.
 
+mod pins;
 mod table;
 
 pub use table::{CONTROLLERS, Controller, PIN_DIR, Program};
@@ -75,6 +76,29 @@ pub fn programs(controller: &Controller) -> Vec<Program> {
     }
 }
 
+/// Where a controller is in the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// Nowhere, as far as this process may see.
+    Absent,
+    /// It is loaded, and pinned where this process sees it.
+    Here,
+    /// It is loaded, by pins in another mount namespace's `/sys/fs/bpf`.
+    Elsewhere,
+}
+
+/// Where a controller is, given what [`available`] says. Without the right to see pins and programs it is
+/// absent.
+#[must_use]
+pub fn presence(controller: &Controller, available: &[String]) -> Presence {
+    if controller.is_loaded() {
+        return Presence::Here;
+    }
+    // The name alone may be another module's; programs of ours keep their names.
+    let listed = available.iter().any(|name| name == controller.linux);
+    if listed && !programs(controller).is_empty() { Presence::Elsewhere } else { Presence::Absent }
+}
+
 /// Options of [`load`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
@@ -102,12 +126,38 @@ pub fn load(controllers: &[&'static Controller], options: Options) -> Result<()>
     Err(Error::NotBuilt)
 }
 
+/// Whether this process may load anything.
+///
+/// # Errors
+/// [`Error::Permission`].
+pub fn may_load() -> Result<()> {
+    allowed("cannot load congestion control")
+}
+
 /// Whether this process may unload anything.
 ///
 /// # Errors
 /// [`Error::Permission`].
 pub fn may_unload() -> Result<()> {
     allowed("cannot unload congestion control")
+}
+
+/// Whether pins that are made here stay when this process ends.
+///
+/// # Errors
+/// [`Error::PrivateSys`].
+pub fn pins_last() -> Result<()> {
+    if pins::are_lasting() { Ok(()) } else { Err(Error::PrivateSys) }
+}
+
+/// Why there is nothing to unload of a controller that has no pins here.
+#[must_use]
+pub fn unpinned(controller: &Controller) -> Error {
+    match presence(controller, &available().unwrap_or_default()) {
+        Presence::Elsewhere if !pins::are_lasting() => Error::PrivateSys,
+        Presence::Elsewhere => Error::PinnedElsewhere(controller.name.into()),
+        Presence::Absent | Presence::Here => Error::NotLoaded(controller.name.into()),
+    }
 }
 
 /// Takes controllers off the kernel's list, including those left by a `load` that was killed. Sockets that
@@ -121,7 +171,7 @@ pub fn unload(controllers: &[&'static Controller]) -> Result<()> {
         match fs::remove_dir_all(&pins) {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                return Err(Error::NotLoaded(controller.name.into()));
+                return Err(unpinned(controller));
             }
             Err(e) => return Err(refused(&format!("cannot remove {}", pins.display()), &e)),
         }
@@ -159,7 +209,8 @@ pub fn unload_all() -> Result<()> {
 
 /// Checks that need no request to the kernel.
 fn preflight(controllers: &[&'static Controller], options: Options) -> Result<()> {
-    allowed("cannot load congestion control")?;
+    may_load()?;
+    pins_last()?;
     if !Path::new(BTF_PATH).exists() {
         return Err(Error::NoBtf);
     }
@@ -172,11 +223,13 @@ fn preflight(controllers: &[&'static Controller], options: Options) -> Result<()
     }
     let available = available().map_err(|e| refused(&format!("cannot read {AVAILABLE}"), &e))?;
     for controller in controllers {
-        if controller.is_loaded() {
-            return Err(Error::Loaded(controller.name.into()));
-        }
-        if available.iter().any(|name| name == controller.linux) {
-            return Err(Error::Taken(controller.linux.into()));
+        match presence(controller, &available) {
+            Presence::Here => return Err(Error::Loaded(controller.name.into())),
+            Presence::Elsewhere => return Err(Error::PinnedElsewhere(controller.name.into())),
+            Presence::Absent if available.iter().any(|name| name == controller.linux) => {
+                return Err(Error::Taken(controller.linux.into()));
+            }
+            Presence::Absent => {}
         }
     }
     Ok(())
@@ -211,7 +264,7 @@ fn capable(all: &[u32]) -> bool {
 /// Makes sure that there is a place for pins.
 fn mount_bpffs() -> Result<()> {
     use nix::mount::{MsFlags, mount};
-    let place = "/sys/fs/bpf";
+    let place = pins::BPFFS;
     let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
     if !mounts.lines().any(|line| line.split(' ').nth(1) == Some(place)) {
         mount(Some("bpf"), place, Some("bpf"), MsFlags::empty(), None::<&str>)

@@ -1,23 +1,27 @@
 //! The congestion control of new sockets of a network namespace: `net.ipv4.tcp_congestion_control`.
 //!
 //! The former value is kept in `/run/anabranch/congestion.json`, by the namespace's cookie, so that unloading
-//! can restore it from any namespace. A namespace whose default is one of ours keeps that controller in the
+//! can restore it from any namespace; whoever changes the file locks its directory. One that cannot be read
+//! is an error, and is left. A namespace whose default is one of ours keeps that controller in the
 //! kernel, so unloading looks into all namespaces: new ones began with the machine's default, and a program
 //! may have chosen ours in its own.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
 use std::panic::resume_unwind;
-use std::path::Path;
-use std::{fs, io};
+use std::path::{Path, PathBuf};
+use std::{fmt, io};
 
 use net::netlink::Netlink;
+use nix::fcntl::Flock;
 
 use crate::controllers::{CONTROLLERS, Controller};
 use crate::error::refused;
+use crate::state_dir::{self, STATE_DIR};
 use crate::{Error, Result, namespaces};
 
-/// Where it is remembered: gone with the machine's uptime, as are eBPF programs.
-const STATE_FILE: &str = "/run/anabranch/congestion.json";
+/// Where it is remembered, in [`STATE_DIR`]: gone with the machine's uptime, as are eBPF programs.
+const STATE_FILE: &str = "congestion.json";
 const SYSCTL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
 /// The default of the calling thread's namespace.
@@ -34,29 +38,53 @@ fn own_cookie() -> Result<u64> {
     cookie.map_err(|e| refused("cannot tell the namespace", &e.into()))
 }
 
-fn saved_defaults() -> BTreeMap<u64, String> {
-    let text = fs::read_to_string(STATE_FILE).unwrap_or_default();
-    serde_json::from_str(&text).unwrap_or_default()
+/// Former defaults, by the namespace's cookie.
+type Saved = BTreeMap<u64, String>;
+
+/// The file that remembers them, and nobody else changes meanwhile.
+struct Record {
+    path: PathBuf,
+    _lock: Option<Flock<File>>,
 }
 
-fn save_defaults(all: &BTreeMap<u64, String>) -> Result<()> {
-    let write = || -> io::Result<()> {
-        let path = Path::new(STATE_FILE);
-        let new = path.with_extension("new");
-        if all.is_empty() {
-            // A process that was killed while writing has left the second.
-            return [path, &new].into_iter().try_for_each(|path| match fs::remove_file(path) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
-                _ => Ok(()),
-            });
+impl Record {
+    /// Waits until nobody else has it.
+    fn open(dir: &Path) -> Result<Self> {
+        let path = dir.join(STATE_FILE);
+        let lock = match state_dir::lock(dir) {
+            Ok(lock) => Some(lock),
+            // Who may not even make the directory has nothing to remember, and finds nothing remembered.
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied && !path.exists() => None,
+            Err(e) => return Err(refused(&format!("cannot lock {}", dir.display()), &e)),
+        };
+        Ok(Self { path, _lock: lock })
+    }
+
+    /// What it says; nothing if it is not there.
+    fn read(&self) -> Result<Saved> {
+        let wrong = |why: &dyn fmt::Display| Error::State(self.path.display().to_string(), why.to_string());
+        match fs::read(&self.path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Saved::new()),
+            Err(e) => Err(wrong(&e)),
+            Ok(text) => serde_json::from_slice(&text).map_err(|e| wrong(&e)),
         }
-        if let Some(dir) = path.parent() {
-            fs::create_dir_all(dir)?;
-        }
-        fs::write(&new, serde_json::to_vec(all)?)?;
-        fs::rename(new, path)
-    };
-    write().map_err(|e| refused(&format!("cannot write {STATE_FILE}"), &e))
+    }
+
+    fn write(&self, all: &Saved) -> Result<()> {
+        let write = || -> io::Result<()> {
+            let new = self.path.with_extension("new");
+            if all.is_empty() {
+                // A process that was killed while writing has left the second.
+                return [&self.path, &new].into_iter().try_for_each(|path| match fs::remove_file(path) {
+                    Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+                    _ => Ok(()),
+                });
+            }
+            fs::write(&new, serde_json::to_vec(all)?)?;
+            fs::rename(new, &self.path)
+        };
+        write().map_err(|e| refused(&format!("cannot write {}", self.path.display()), &e))
+    }
 }
 
 fn write_sysctl(name: &str) -> Result<()> {
@@ -66,18 +94,19 @@ fn write_sysctl(name: &str) -> Result<()> {
 /// Makes a controller the default of the calling thread's namespace.
 ///
 /// # Errors
-/// If it is not loaded, or the sysctl cannot be written.
+/// If it is not loaded, the sysctl cannot be written, or what is remembered cannot be read.
 pub fn set(controller: &Controller) -> Result<()> {
     if !controller.is_loaded() {
         return Err(Error::NotLoaded(controller.name.into()));
     }
-    let mut all = saved_defaults();
+    let record = Record::open(Path::new(STATE_DIR))?;
+    let mut all = record.read()?;
     let before = get().map_err(|e| refused("cannot tell the default", &e))?;
     // By the kernel's name: its own `reno` is not ours of that name.
     if !CONTROLLERS.iter().any(|other| other.linux == before && other.is_loaded()) {
         // Written down before the change. If the process is killed in between, `reset` forgets it.
         all.insert(own_cookie()?, before);
-        save_defaults(&all)?;
+        record.write(&all)?;
     }
     write_sysctl(controller.linux)
 }
@@ -106,9 +135,10 @@ pub struct Reset {
 /// the machine's default. Forgets namespaces that are gone or have another default.
 ///
 /// # Errors
-/// If what is remembered cannot be written.
+/// If what is remembered cannot be read or written; nothing has been done if it cannot be read.
 pub fn reset(controllers: &[&'static Controller]) -> Result<Reset> {
-    let mut all = saved_defaults();
+    let record = Record::open(Path::new(STATE_DIR))?;
+    let mut all = record.read()?;
     let mut reset = Reset::default();
     let mut alive = BTreeSet::new();
     let mut unseen = Vec::new();
@@ -150,14 +180,14 @@ pub fn reset(controllers: &[&'static Controller]) -> Result<Reset> {
         all.retain(|cookie, _| alive.contains(cookie));
         reset.gone = nowhere;
     }
-    save_defaults(&all)?;
+    record.write(&all)?;
     Ok(reset)
 }
 
 /// Puts the default of the calling thread's namespace back, if it is one of these, and says what it is then.
 fn restore(
     controllers: &[&'static Controller],
-    all: &mut BTreeMap<u64, String>,
+    all: &mut Saved,
     machine_default: &str,
     alive: &mut BTreeSet<u64>,
 ) -> Result<Option<String>> {
@@ -181,7 +211,7 @@ fn restore(
 }
 
 /// The machine's default without ours, which new namespaces begin with.
-fn machine_default(all: &BTreeMap<u64, String>) -> String {
+fn machine_default(all: &Saved) -> String {
     let first = || {
         let own = own_cookie().ok()?;
         all.get(&own).cloned().or_else(|| {
@@ -191,4 +221,42 @@ fn machine_default(all: &BTreeMap<u64, String>) -> String {
     };
     let namespace = net::Namespace::open(Path::new("/proc/1/ns/net")).ok();
     namespace.and_then(|namespace| namespace.run(first).ok().flatten()).unwrap_or_else(|| "cubic".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_read_is_an_error_and_is_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let record = Record::open(dir.path()).unwrap();
+        assert_eq!(record.read(), Ok(Saved::new()), "nothing is remembered yet");
+        let saved = Saved::from([(7, "reno".into())]);
+        record.write(&saved).unwrap();
+        assert_eq!(record.read(), Ok(saved));
+        for text in ["", "{", "[]", "{\"x\":\"reno\"}"] {
+            fs::write(&record.path, text).unwrap();
+            let Err(Error::State(file, _)) = record.read() else { panic!("{text:?} was read") };
+            assert!(file.ends_with(STATE_FILE), "{file}");
+            assert_eq!(fs::read_to_string(&record.path).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn nobody_forgets_what_another_writes() {
+        let dir = tempfile::tempdir().unwrap();
+        std::thread::scope(|scope| {
+            for cookie in 0..8 {
+                let dir = dir.path();
+                scope.spawn(move || {
+                    let record = Record::open(dir).unwrap();
+                    let mut all = record.read().unwrap();
+                    all.insert(cookie, "reno".into());
+                    record.write(&all).unwrap();
+                });
+            }
+        });
+        assert_eq!(Record::open(dir.path()).unwrap().read().unwrap().len(), 8);
+    }
 }

@@ -34,6 +34,21 @@ pub enum Error {
     /// The kernel cannot take congestion controls as eBPF programs that outlive their loader.
     #[error("the kernel is too old: eBPF congestion control that stays needs Linux 6.4 ({0})")]
     TooOld(String),
+    /// What is pinned here does not outlive the command.
+    #[error(
+        "this command has a /sys of its own (`ip netns exec` does that), and what is pinned there ends with \
+         it"
+    )]
+    PrivateSys,
+    /// It is loaded, by pins that this process does not see.
+    #[error("`{0}` is loaded, but pinned elsewhere: by a container or the host, in another /sys/fs/bpf")]
+    PinnedElsewhere(String),
+    /// What is remembered of the defaults cannot be used: the file, and why.
+    #[error(
+        "{0}, where the defaults of before are remembered, cannot be used ({1}): repair it, or remove it to \
+         have the machine's default instead"
+    )]
+    State(String, String),
     /// There is a congestion control of that name which is not ours.
     #[error("the kernel has a congestion control `{0}` that is not ours: unload that, or choose another")]
     Taken(String),

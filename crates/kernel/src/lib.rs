@@ -30,6 +30,7 @@ pub mod groups;
 pub mod namespaces;
 #[cfg(feature = "ebpf")]
 pub mod parity;
+mod state_dir;
 pub mod subflow_state;
 pub mod uplinks;
 

@@ -54,8 +54,7 @@ pub fn all() -> Vec<NamespaceRef> {
     }
     // Names before numbers.
     for (inode, path) in mounted(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()) {
-        let text = path.to_string_lossy().into_owned();
-        let name = NAMED_DIRS.iter().find_map(|dir| text.strip_prefix(dir)).unwrap_or(&text);
+        let name = named(&path).unwrap_or_else(|| path.to_string_lossy().into_owned());
         add(&mut found, &mut known, inode, path.clone(), || format!("in namespace {name}"));
     }
     for (pid, process) in numeric_entries(Path::new("/proc")) {
@@ -75,6 +74,22 @@ pub fn all() -> Vec<NamespaceRef> {
         }
     }
     found
+}
+
+/// What `ip netns` calls the calling thread's namespace, if it has named it. The name is others': not for a
+/// terminal as it is.
+#[must_use]
+pub fn own_name() -> Option<String> {
+    let own = Namespace::current_inode().ok()?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let own_paths = mounted(&mounts).into_iter().filter(|(inode, _)| *inode == own);
+    own_paths.map(|(_, path)| path).find_map(|path| named(&path))
+}
+
+/// The name of a namespace that `ip netns` has mounted there.
+fn named(path: &Path) -> Option<String> {
+    let text = path.to_str()?;
+    NAMED_DIRS.iter().find_map(|dir| text.strip_prefix(dir)).map(Into::into)
 }
 
 /// Adds one that is not there yet.
@@ -154,7 +169,7 @@ mod tests {
         assert!(own.open().is_ok());
         let space = match Namespace::new() {
             Ok(space) => space,
-            Err(e) => return println!("skipped: {e}"),
+            Err(e) => return net::testing::refused(e),
         };
         let there = space.run(|| inode(Path::new(OWN_PATH))).unwrap();
         let found = all().into_iter().find(|one| Some(one.inode) == there).expect("found");

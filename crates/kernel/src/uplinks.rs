@@ -20,9 +20,10 @@ mod options;
 mod plan;
 
 pub use error::{Error, Result};
-pub use journal::STATE_DIR;
 pub use options::{Options, RULE_PRIORITY, TABLE_BASE, UPLINKS_MAX};
 pub use plan::{Change, Plan};
+
+pub use crate::state_dir::STATE_DIR;
 
 use net::netlink::{SockDiag, TcpState};
 

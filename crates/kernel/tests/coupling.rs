@@ -413,7 +413,7 @@ fn factors(connection: &Connection, phase: usize, coupled: bool) {
 #[test]
 fn subflows_are_coupled_and_connections_are_not() {
     if let Some(why) = obstacle() {
-        let _ = writeln!(std::io::stderr(), "skipped: coupling in the kernel ({why})");
+        net::testing::skip(format!("coupling in the kernel ({why})"));
         return;
     }
     let _loaded = Loaded::all();

@@ -19,7 +19,7 @@ use kernel::controllers::{
     Controller, Options, PIN_DIR, available, linux_name, load, loaded, unload, unload_all,
 };
 use kernel::default_cc;
-use net::Namespace;
+use net::{Namespace, testing};
 use socket2::{Domain, Type};
 
 const OPTIONS: Options = Options { tcp: true, verbose: false };
@@ -37,20 +37,17 @@ static TURN: Mutex<()> = Mutex::new(());
 /// Waits for its turn; `None`, with a line that says why, where this cannot be tested.
 fn turn() -> Option<MutexGuard<'static, ()>> {
     let why = if !nix::unistd::geteuid().is_root() {
-        "not root".into()
+        "not root"
     } else if !Path::new("/sys/kernel/btf/vmlinux").exists() {
-        "the kernel has no BTF".into()
+        "the kernel has no BTF"
     } else if let Err(e) = Namespace::new() {
-        e.to_string()
+        testing::refused(format!("controllers in the kernel ({e})"));
+        return None;
     } else {
         return Some(TURN.lock().unwrap_or_else(PoisonError::into_inner));
     };
-    skipped(&format!("controllers in the kernel ({why})"));
+    testing::skip(format!("controllers in the kernel ({why})"));
     None
-}
-
-fn skipped(what: &str) {
-    let _ = writeln!(std::io::stderr(), "skipped: {what}");
 }
 
 /// A controller, loaded; unloaded again if it was not before.
@@ -238,7 +235,7 @@ fn spare() -> Option<[&'static Controller; 2]> {
     });
     let there = there.unwrap_or_else(|| traces(&controllers));
     if !there.is_empty() {
-        skipped(&format!("loading and killing: in use here ({there:?})"));
+        testing::skip(format!("loading and killing: in use here ({there:?})"));
         return None;
     }
     Some(controllers)

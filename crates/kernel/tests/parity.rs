@@ -34,7 +34,7 @@ fn obstacle() -> Option<&'static str> {
 #[test]
 fn the_kernel_takes_the_same_steps() {
     if let Some(why) = obstacle() {
-        println!("skipped: parity with the kernel ({why})");
+        net::testing::skip(format!("parity with the kernel ({why})"));
         return;
     }
     for (no, entry) in ENTRIES.iter().enumerate() {
@@ -105,7 +105,7 @@ fn the_kernel_takes_the_same_steps() {
 #[test]
 fn a_socket_without_siblings_is_cubic() {
     if let Some(why) = obstacle() {
-        println!("skipped: CUBIC in the kernel ({why})");
+        net::testing::skip(format!("CUBIC in the kernel ({why})"));
         return;
     }
     let mut parity = Parity::new("cubic-coupled").expect("the kernel takes the programs");

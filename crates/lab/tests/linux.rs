@@ -80,7 +80,7 @@ fn scenario(text: &str) -> Scenario {
 fn skipped() -> bool {
     let allowed = testbed::allowed();
     if let Err(e) = &allowed {
-        println!("skipped: the world `kernel` cannot run here: {e}");
+        net::testing::refused_device(format!("the world `kernel` cannot run here: {e}"));
     }
     allowed.is_err()
 }

@@ -436,7 +436,7 @@ mod tests {
     fn a_fallback_address_is_used_only_where_it_routes() {
         let test = || {
             if let Err(e) = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET) {
-                println!("skipped: no network namespace of our own ({e}); run as root");
+                crate::testing::refused(format!("no network namespace of our own ({e}); run as root"));
                 return;
             }
             let ip = |text: &str| {

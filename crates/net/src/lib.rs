@@ -25,6 +25,7 @@
 //! * [`namespace`]: [`Namespace`], a network namespace that lives as long as its descriptor.
 //! * [`tun`]: [`Tun`], a network device whose wire is this process.
 //! * [`emulator`]: [`Emulator`](emulator::Emulator), the simulator's links between TUN devices, in real time.
+//! * [`testing`]: how tests of all crates say that they do not run here.
 //! * `syscalls`: the system calls that only unsafe code can make.
 //!
 //! **How fast.** `cargo run --release -p anabranch-net --example udp_ceiling` prints what a pair of these
@@ -47,6 +48,7 @@ pub mod resolver;
 mod route_lookup;
 #[cfg(target_os = "linux")]
 mod syscalls;
+pub mod testing;
 #[cfg(target_os = "linux")]
 pub mod tun;
 pub mod udp;

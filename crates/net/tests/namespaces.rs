@@ -16,7 +16,7 @@ struct Space(File);
 impl Space {
     fn new() -> Option<Self> {
         if let Err(e) = unshare(CloneFlags::CLONE_NEWNET) {
-            println!("skipped: no network namespace of our own ({e}); run as root");
+            testing::refused(format!("no network namespace of our own ({e}); run as root"));
             return None;
         }
         let space = Self(File::open("/proc/thread-self/ns/net").unwrap());

@@ -8,8 +8,8 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::AsFd as _;
 
 use algo::{Span, Time};
-use net::Clock;
 use net::netlink::*;
+use net::{Clock, testing};
 use nix::sched::{CloneFlags, setns, unshare};
 use socket2::{Domain, Protocol, Type};
 
@@ -19,7 +19,7 @@ const MPTCP: i32 = 262;
 /// A namespace of our own, entered; `None`, with a word why, where that is not allowed.
 fn namespace() -> Option<File> {
     if let Err(e) = unshare(CloneFlags::CLONE_NEWNET) {
-        println!("skipped: no network namespace of our own ({e}); run as root");
+        testing::refused(format!("no network namespace of our own ({e}); run as root"));
         return None;
     }
     let netlink = Netlink::open().unwrap();
@@ -184,7 +184,7 @@ fn endpoints_and_limits() {
         let Some(_near) = namespace() else { return };
         let pm = match PathManager::open() {
             Ok(pm) => pm,
-            Err(e) => return println!("skipped: {e}"),
+            Err(e) => return testing::skip(e),
         };
         let netlink = Netlink::open().unwrap();
         netlink.add_veth("a1", "a2", None).unwrap();
@@ -231,7 +231,7 @@ fn endpoints_and_limits() {
 fn sockets_and_subflows() {
     apart(|| {
         let (Some(far), Some(near)) = (namespace(), namespace()) else { return };
-        let Ok(pm) = PathManager::open() else { return println!("skipped: the kernel has no MPTCP") };
+        let Ok(pm) = PathManager::open() else { return testing::skip("the kernel has no MPTCP") };
         let netlink = Netlink::open().unwrap();
         let mut devices = Vec::new();
         for n in 1..=2 {

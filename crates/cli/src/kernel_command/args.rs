@@ -10,7 +10,8 @@ use super::{setup, teardown, watch};
 #[command(
     long_about = "Coupled congestion control for the kernel's MPTCP, and unmodified programs.\n\n\
         Linux has MPTCP, but each subflow of a connection takes as much as a whole TCP. `load` adds \
-        controllers that share; `setup` makes a host with several uplinks use them all.",
+        controllers that share; `setup` makes a host with several uplinks use them all. A controller governs \
+        what its own host sends: for uploads load it here, for downloads on the server.",
     after_help = "Examples:\n  \
         sudo anabranch kernel load cubic-coupled --default\n  \
         sudo anabranch kernel status\n  \
@@ -46,6 +47,9 @@ pub enum KernelCommand {
         namespace can choose them by name; with --default new sockets of this namespace use the first one \
         without asking. On sockets without siblings, plain TCP too, cubic-coupled is CUBIC (RFC 9438), \
         wvegas itself and the others Reno. So cubic-coupled is the one for --default.\n\n\
+        The sender decides: a controller has no part in what this host receives. It is the machine's, and \
+        cannot be loaded under `ip netns exec`, whose /sys ends with the command: run it outside, with \
+        --netns.\n\n\
         Those that the kernel (TCP_CONGESTION, sysctl, `ip route ... congctl`) calls otherwise than this \
         program does are listed with both names; this command takes either.",
     after_help = "Examples:\n  \
@@ -109,7 +113,9 @@ pub struct Unload {
 #[command(
     long_about = "Show what is loaded, what the default is and who uses it.\n\n\
         Without root: whether MPTCP is on, the default of new sockets, and the names that sockets can \
-        choose. How many connections use a controller of ours is shown to root. While the sysctl \
+        choose. How many connections use a controller of ours is shown to root. One that is \"pinned \
+        elsewhere\" was loaded in a container, or, seen from one or from `ip netns exec`, on the host; it is \
+        unloaded there. While the sysctl \
         kernel.bpf_stats_enabled is 1, the kernel counts the calls of each controller's programs and the \
         time in them (which costs some), and they are shown too.",
     after_help = "Examples:\n  \

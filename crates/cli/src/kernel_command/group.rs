@@ -2,11 +2,13 @@
 
 use std::net::IpAddr;
 
+use kernel::controllers;
 use kernel::groups::{self, GROUP_MAX, Group, GroupRule, Selector};
 
 use super::args;
-use super::{NamespaceArg, wrong};
+use super::{NamespaceArg, netns_option, wrong, wrong_here};
 use crate::exit::{Failure, Outcome};
+use crate::names::show;
 
 /// What a rule is about: an address, token:HEX, all connections, or an interface of this namespace.
 fn selector(text: &str) -> Result<Selector, Failure> {
@@ -62,7 +64,13 @@ fn name(selector: Selector) -> String {
 
 /// Sets, clears or lists rules.
 pub(super) fn group(args: &args::Group) -> Outcome {
-    NamespaceArg::find(args.netns.as_deref())?.run(|| {
+    let place = NamespaceArg::find(args.netns.as_deref())?;
+    if let Err(e) = controllers::pins_last() {
+        let netns = args.netns.as_ref().map_or_else(netns_option, |name| format!(" --netns {}", show(name)));
+        let clear = if args.clear { " --clear" } else { "" };
+        return Err(wrong_here(e, format!("group{netns}{clear} {}", args.rules.join(" ")).trim_end()));
+    }
+    place.run(|| {
         if args.clear {
             if args.rules.is_empty() {
                 let here = groups::netns().map_err(wrong)?;

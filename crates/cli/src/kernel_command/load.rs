@@ -6,7 +6,7 @@ use kernel::default_cc::{self, Restored};
 
 use super::args::{Load, Unload};
 use super::watch::plural;
-use super::{NamespaceArg, wrong};
+use super::{NamespaceArg, netns_option, wrong, wrong_here};
 use crate::exit::{Code, Failure, Outcome};
 use crate::names::show;
 
@@ -29,13 +29,14 @@ pub(super) fn load(args: &Load) -> Outcome {
     let chosen = chosen(&args.names)?;
     // Whatever can be wrong with the command line is said before anything is done.
     let place = NamespaceArg::find(args.netns.as_deref())?;
+    controllers::may_load().map_err(wrong)?;
     let new: Vec<&'static Controller> = chosen.iter().filter(|c| !c.is_loaded()).copied().collect();
     if new.is_empty() && !args.default {
         return Err(wrong(Error::Loaded(chosen[0].name.into())));
     }
     if !new.is_empty() {
         let options = Options { tcp: args.tcp, verbose: args.verbose };
-        controllers::load(&new, options).map_err(wrong)?;
+        controllers::load(&new, options).map_err(|e| wrong_here(e, &load_words(args)))?;
     }
     if args.default
         && let Err(failure) = place.run(|| default_cc::set(chosen[0]).map_err(wrong))
@@ -54,12 +55,29 @@ pub(super) fn load(args: &Load) -> Outcome {
     Ok(())
 }
 
+/// The same command, from outside of this network namespace.
+fn load_words(args: &Load) -> String {
+    let default = match (args.default, &args.netns) {
+        (false, _) => String::new(),
+        (true, None) => format!(" --default{}", netns_option()),
+        (true, Some(name)) => format!(" --default --netns {}", show(name)),
+    };
+    format!("load {}{default}{}", args.names.join(" "), if args.tcp { " --tcp" } else { "" })
+}
+
 /// Unloads them, and puts every default back that is one of them.
 pub(super) fn unload(args: &Unload) -> Outcome {
     let chosen = if args.all { controllers::CONTROLLERS.iter().collect() } else { chosen(&args.names)? };
     controllers::may_unload().map_err(wrong)?;
-    if let Some(missing) = chosen.iter().find(|c| !args.all && !c.pin_dir().exists()) {
-        return Err(wrong(Error::NotLoaded(missing.name.into())));
+    let is_pinned = |c: &&Controller| c.pin_dir().exists();
+    // Of --all: whatever is pinned here goes, whatever else is pinned elsewhere.
+    if !(args.all && chosen.iter().any(|c| is_pinned(c))) {
+        let missing = chosen.iter().filter(|c| !is_pinned(c)).map(|c| controllers::unpinned(c));
+        let mut missing = missing.filter(|e| !args.all || !matches!(e, Error::NotLoaded(_)));
+        if let Some(e) = missing.next() {
+            let words = if args.all { "--all".into() } else { args.names.join(" ") };
+            return Err(wrong_here(e, &format!("unload {words}")));
+        }
     }
     let names: Vec<&str> = chosen.iter().filter(|c| c.is_loaded()).map(|c| c.linux).collect();
     // The defaults first: whoever is killed in between can begin again.

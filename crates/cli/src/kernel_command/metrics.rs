@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn it_answers_and_idle_clients_do_not_stop_it() {
         let Ok(monitor) = ConnectionMonitor::open(Arc::new(()), true) else {
-            return println!("skipped: no netlink");
+            return net::testing::skip("no netlink");
         };
         let (_server, address) = serve(monitor, Clock::start(), "127.0.0.1:0".parse().unwrap()).unwrap();
         let idle: Vec<_> = (0..8).map(|_| TcpStream::connect(address)).collect();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use kernel::controllers::{Controller, Program};
+use kernel::controllers::{Controller, Presence, Program};
 use kernel::{Error, controllers, default_cc, subflow_state};
 use serde::Serialize;
 
@@ -15,7 +15,10 @@ use crate::exit::{Code, Failure, Outcome};
 struct Row {
     name: &'static str,
     linux: &'static str,
-    /// None if this user may not know.
+    /// `here`, or `elsewhere`: in a `/sys/fs/bpf` that this process does not see. None if this user may not
+    /// know.
+    pinned: Option<&'static str>,
+    /// None if this user may not know, or from here nobody does.
     connections: Option<usize>,
     subflows: Option<usize>,
     /// None that this user may see.
@@ -40,22 +43,25 @@ pub(super) fn status(args: &Status) -> Outcome {
         Err(Error::Permission(_)) => None,
         other => Some(other.map_err(wrong)?),
     };
-    // Who may not see the pins knows the names; nobody else has them.
-    let there = |c: &&Controller| match controllers::can_see_pins() {
-        true => c.is_loaded(),
-        false => available.iter().any(|name| name == c.linux),
-    };
     let row = |controller: &'static Controller| {
-        let mine = published.as_ref().map(|all| all.iter().filter(|p| p.controller == controller));
+        let pinned = match controllers::presence(controller, &available) {
+            Presence::Here => Some("here"),
+            Presence::Elsewhere => Some("elsewhere"),
+            // Who may not see the pins knows the names; nobody else has them.
+            Presence::Absent if controllers::can_see_pins() => return None,
+            Presence::Absent => available.iter().any(|name| name == controller.linux).then_some(None)?,
+        };
+        let published = published.as_ref().filter(|_| pinned != Some("elsewhere"));
+        let mine = published.map(|all| all.iter().filter(|p| p.controller == controller));
         let connections =
             mine.clone().map(|mine| mine.map(|p| p.connection).collect::<BTreeSet<u64>>().len());
         let (name, linux, subflows) = (controller.name, controller.linux, mine.map(Iterator::count));
-        Row { name, linux, connections, subflows, programs: controllers::programs(controller) }
+        Some(Row { name, linux, pinned, connections, subflows, programs: controllers::programs(controller) })
     };
     let report = Report {
         mptcp: controllers::mptcp(),
         default: default_cc::get().map_err(unreadable)?,
-        controllers: controllers::CONTROLLERS.iter().filter(there).map(row).collect(),
+        controllers: controllers::CONTROLLERS.iter().filter_map(row).collect(),
         available,
     };
     if args.json {
@@ -71,13 +77,21 @@ pub(super) fn status(args: &Status) -> Outcome {
             None => "not in this kernel (CONFIG_MPTCP)",
         }
     );
-    println!("default of new sockets here: {}", report.default);
+    let gone = !report.available.contains(&report.default);
+    println!(
+        "default of new sockets here: {}{}",
+        report.default,
+        if gone { " (unloaded; `anabranch kernel unload --all` puts the former one back)" } else { "" }
+    );
     println!("to choose from here: {}", report.available.join(" "));
     if report.controllers.is_empty() {
         println!("none of ours is loaded: sudo anabranch kernel load cubic-coupled --default");
     }
     for row in &report.controllers {
         println!("{}", line(row));
+    }
+    if report.controllers.iter().any(|row| row.pinned == Some("elsewhere")) {
+        println!("elsewhere: in another /sys/fs/bpf, a container's or (under `ip netns exec`) the host's");
     }
     if published.is_none() && !report.controllers.is_empty() {
         println!("which connections use them is shown to root (or with CAP_BPF, if the pins may be read)");
@@ -86,9 +100,12 @@ pub(super) fn status(args: &Status) -> Outcome {
 }
 
 fn line(row: &Row) -> String {
-    let Row { name, linux, connections, subflows, programs } = row;
+    let Row { name, linux, pinned, connections, subflows, programs } = row;
     let mut line =
         if name == linux { format!("{linux}: loaded") } else { format!("{linux} ({name}): loaded") };
+    if *pinned == Some("elsewhere") {
+        line += ", pinned elsewhere";
+    }
     if let (Some(connections), Some(subflows)) = (connections, subflows) {
         let subflows = plural(*subflows, "subflow");
         line += &format!(", {} with {subflows}", plural(*connections, "MPTCP connection"));
@@ -110,6 +127,7 @@ mod tests {
         let row = |connections, subflows, programs| Row {
             name: "cubic-coupled",
             linux: "cubic_coupled",
+            pinned: Some("here"),
             connections,
             subflows,
             programs,
@@ -127,6 +145,10 @@ mod tests {
         assert_eq!(
             line(&Row { name: "cubic_coupled", ..row(None, None, Vec::new()) }),
             "cubic_coupled: loaded"
+        );
+        assert_eq!(
+            line(&Row { pinned: Some("elsewhere"), ..row(None, None, Vec::new()) }),
+            "cubic_coupled (cubic-coupled): loaded, pinned elsewhere"
         );
     }
 }

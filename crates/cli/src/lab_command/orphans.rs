@@ -263,7 +263,7 @@ mod tests {
     fn a_host_says_whose_it_is() {
         let space = match Namespace::new() {
             Ok(space) => space,
-            Err(e) => return println!("skipped: {e}"),
+            Err(e) => return net::testing::refused(e),
         };
         assert_eq!(space.run(own_label).expect("entered"), None);
         label(&space, "fig-4.9").expect("marked");

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -24,6 +24,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::{anabranch, noise, wait_until};
+pub(crate) use net::testing::{refused, skip as skipped};
 
 /// Longer than any of these transfers takes on a busy machine.
 const END_S: u64 = 60;
@@ -113,11 +114,6 @@ impl Ground {
     pub(crate) fn assert_part(&self) {
         assert_eq!(names(&self.to()), ["f.part", "f.part.journal"]);
     }
-}
-
-/// Says why a test is skipped, even where the output of tests that pass is swallowed.
-pub(crate) fn skipped(why: &str) {
-    let _ = writeln!(std::io::stderr(), "skipped: {why}");
 }
 
 /// The names in a directory, in order.

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::fetch::skipped;
+use super::fetch::{refused, skipped};
 use super::{Server, anabranch};
 
 /// Namespaces; each is named by a letter or a word here, and with the process and the test in the system.
@@ -20,11 +20,13 @@ impl Net {
         for name in names {
             let made = Command::new("ip").args(["netns", "add"]).arg(net.system_name(name)).output();
             if !made.as_ref().is_ok_and(|output| output.status.success()) {
-                let why = made.map_or_else(
-                    |e| e.to_string(),
-                    |output| String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; "),
-                );
-                skipped(&format!("{test}: network namespaces need root and iproute2 ({why})"));
+                match made {
+                    Err(e) => skipped(format!("{test}: network namespaces need iproute2 ({e})")),
+                    Ok(output) => {
+                        let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
+                        refused(format!("{test}: network namespaces need root ({said})"));
+                    }
+                }
                 return None;
             }
             net.names.push(name);

@@ -96,7 +96,7 @@ impl Nginx {
         let child = match start("nginx").or_else(|_| start("/usr/sbin/nginx")) {
             Ok(child) => child,
             Err(e) => {
-                skipped(&format!("{test}: nginx: {e}"));
+                skipped(format!("{test}: nginx: {e}"));
                 return None;
             }
         };

@@ -58,7 +58,7 @@ impl Nginx {
         let child = match start("nginx").or_else(|_| start("/usr/sbin/nginx")) {
             Ok(child) => child,
             Err(e) => {
-                eprintln!("skipped: nginx: {e}");
+                net::testing::skip(format!("nginx: {e}"));
                 return None;
             }
         };

@@ -6,15 +6,14 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use net::netlink::{Endpoint, EndpointFlags, Limits, MAIN_TABLE, Route, Rule};
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::Flock;
 use serde::{Deserialize, Serialize};
 
 use super::current::CurrentConfig;
 use super::error::hint;
 use super::{Error, Result};
+use crate::state_dir;
 
-/// Where it is kept. The next boot empties it, as it does what it is about.
-pub const STATE_DIR: &str = "/run/anabranch";
 /// A journal of another version is refused.
 const VERSION: u32 = 1;
 /// A journal is a few kilobytes.
@@ -224,11 +223,7 @@ impl JournalFile {
     }
 }
 
-/// Makes the directory, and keeps everybody else from changing anything until the result is dropped.
+/// Keeps everybody else from changing anything until the result is dropped.
 pub(crate) fn lock(dir: &Path) -> Result<Flock<File>> {
-    let failed = |e: io::Error| Error::Journal(format!("{}: {e}{}", dir.display(), hint(&e)));
-    fs::create_dir_all(dir).map_err(failed)?;
-    // The directory itself is locked: no file stays behind.
-    let opened = File::open(dir).map_err(failed)?;
-    Flock::lock(opened, FlockArg::LockExclusive).map_err(|(_, e)| failed(e.into()))
+    state_dir::lock(dir).map_err(|e| Error::Journal(format!("{}: {e}{}", dir.display(), hint(&e))))
 }

@@ -7,8 +7,8 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::AsFd as _;
 
 use algo::{Span, Time};
-use net::Clock;
 use net::netlink::{Netlink, PathManager, Route, SockDiag, TcpSocket, TcpState};
+use net::{Clock, testing};
 use nix::sched::{CloneFlags, setns, unshare};
 use socket2::{Domain, Protocol, Type};
 
@@ -18,11 +18,6 @@ const MPTCP: i32 = 262;
 /// The far host's addresses, behind both cables.
 pub(crate) const FAR: &str = "10.255.0.1";
 pub(crate) const FAR6: &str = "fd77:255::1";
-
-/// Says why a test is skipped, even where the output of tests that pass is swallowed.
-fn skipped(why: &dyn std::fmt::Display) {
-    let _ = writeln!(std::io::stderr(), "skipped: {why}");
-}
 
 /// Runs a test in a thread of its own, whose namespaces nobody else sees.
 pub(crate) fn in_own_thread(test: impl FnOnce() + Send) {
@@ -62,7 +57,7 @@ impl TestNetwork {
         let network = Self { near, far };
         network.near();
         if let Err(e) = PathManager::open() {
-            skipped(&e);
+            testing::skip(e);
             return None;
         }
         let netlink = Netlink::open().unwrap();
@@ -139,7 +134,7 @@ impl TestNetwork {
 /// A namespace of our own, entered, without delays before IPv6 addresses can be used.
 fn namespace() -> Option<File> {
     if let Err(e) = unshare(CloneFlags::CLONE_NEWNET) {
-        skipped(&format_args!("no network namespace of our own ({e}); run as root"));
+        testing::refused(format!("no network namespace of our own ({e}); run as root"));
         return None;
     }
     let netlink = Netlink::open().unwrap();
