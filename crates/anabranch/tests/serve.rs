@@ -100,6 +100,9 @@ fn says(address: SocketAddr, uri: &Uri) -> String {
     said.join(" ")
 }
 
+/// Does something to the file that is served.
+type Change<'a> = &'a dyn Fn(&Path);
+
 #[test]
 fn a_file_that_is_deleted_or_replaced_is_refused_at_once() {
     let replaced = |path: &Path| {
@@ -107,7 +110,7 @@ fn a_file_that_is_deleted_or_replaced_is_refused_at_once() {
         fs::write(&other, CONTENT).expect("a file");
         fs::rename(other, path).expect("renamed");
     };
-    let cases: [(&str, &dyn Fn(&Path)); 6] = [
+    let cases: [(&str, Change<'_>); 6] = [
         ("deleted", &|path| fs::remove_file(path).expect("removed")),
         ("replaced by the same bytes", &replaced),
         ("overwritten", &|path| fs::write(path, b"what was served").expect("written")),
