@@ -219,8 +219,9 @@ fn programs_find_the_rate_the_round_trip_and_the_loss_that_were_asked_for() {
     let state: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let link = &state["links"][0];
     assert!(link["offered"].as_u64() > Some(3_400), "{link}");
-    // Of 3,450 packets 3.5 are lost on average; 15 or none in a run of 30.
-    assert!(link["lost"].as_u64() < Some(15), "{link}");
+    // Of 3,450 packets 3.5 are lost on average; which, the seed decides: with this one some, and never 15.
+    let lost = link["lost"].as_u64().expect("a number");
+    assert!((1..15).contains(&lost), "{link}");
     assert!(!bench.is_up());
 }
 
