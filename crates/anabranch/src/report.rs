@@ -175,7 +175,6 @@ impl Report {
 #[serde(rename_all = "lowercase")]
 pub enum Verified {
     /// Every block, before it is written.
-    #[serde(rename = "groups")]
     Blocks,
     /// Every piece that a Metalink describes, before it is written.
     Pieces,

@@ -77,7 +77,7 @@ fn request(args: &args::Get, mode: Mode) -> Outcome<(Get, Stop)> {
     get = http.proxy.iter().fold(get, Get::proxy);
     get = http.cacert.iter().fold(get, Get::ca_file);
     get = http.checksum.into_iter().fold(get, Get::sha256);
-    get = anabranch::cache_dir().into_iter().fold(get, Get::history);
+    get = anabranch::cache_dir().filter(|_| !http.no_history).into_iter().fold(get, Get::history);
     // Only now: reading names from standard input is not stopped in order.
     Ok((get, stop_on_signals()?))
 }

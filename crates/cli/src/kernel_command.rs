@@ -42,7 +42,8 @@ fn wrong(e: kernel::Error) -> Failure {
     Failure::new(code, e.to_string())
 }
 
-/// As [`wrong`]; where the command cannot do it because of the `/sys` that it has, with the one to run instead.
+/// As [`wrong`]; where the command cannot do it because of the `/sys` that it has, with the one to run
+/// instead.
 fn wrong_here(e: kernel::Error, words: &str) -> Failure {
     let private = matches!(e, kernel::Error::PrivateSys);
     let mut failure = wrong(e);

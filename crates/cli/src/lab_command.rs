@@ -8,6 +8,7 @@ mod find;
 #[cfg(target_os = "linux")]
 mod lab_name;
 mod list;
+mod new;
 #[cfg(target_os = "linux")]
 mod orphans;
 mod output;
@@ -28,6 +29,7 @@ use args::{Lab, LabCommand};
 pub fn lab(args: &Lab) -> Outcome {
     match &args.command {
         LabCommand::List(args) => list::list(args),
+        LabCommand::New(args) => new::new(args),
         LabCommand::Run(args) => run::run(args),
         LabCommand::Sweep(args) => sweep::sweep(args),
         #[cfg(target_os = "linux")]

@@ -131,8 +131,9 @@ fn a_scenario_is_found_by_its_name_and_one_that_is_not_there_brings_the_nearest(
     }
     let said = bench.err(2, &["run", "smal"]);
     assert!(said.contains("there is no scenario smal: did you mean small?"), "{said}");
-    let said = bench.err(2, &["run", "fig-4-9"]);
-    assert!(said.contains("did you mean fig-4.9?"), "{said}");
+    // `fig-4-9` is a name of its own: one of the program's.
+    let said = bench.err(2, &["run", "fig-4_9"]);
+    assert!(said.contains("did you mean fig-4.9?") || said.contains("did you mean fig-4-9?"), "{said}");
     let said = bench.err(2, &["run", "scenarios/fog-4.9.toml"]);
     assert!(said.contains("did you mean fig-4.9?"), "{said}");
 }
@@ -233,14 +234,137 @@ fn a_report_is_a_page() {
 fn scenarios_are_listed_and_broken_ones_named() {
     let bench = Bench::new();
     let list = bench.out(&["list", "."]);
-    assert!(list.contains("small      2×2×2  Two paths beside one (A paper, figure 1)"), "{list}");
+    let line = list.lines().find(|line| line.starts_with("small ")).expect("its line");
+    assert!(line.ends_with(" 2×2×2  Two paths beside one (A paper, figure 1)"), "{list}");
     let list = objects(&bench.out(&["list", ".", "--json"]));
     assert_eq!((&list[0]["scenario"], &list[0]["runs"]), (&"small".into(), &8.into()));
     bench.write("bad.toml", "title = 7\n");
     let assert = bench.lab(&["list", "."]).assert().code(2);
     assert!(String::from_utf8_lossy(&assert.get_output().stdout).contains("Two paths"));
     assert!(String::from_utf8_lossy(&assert.get_output().stderr).contains("bad.toml:1: title: "));
-    assert!(bench.err(2, &["list"]).contains("no scenarios in scenarios"));
+    assert!(bench.err(2, &["list", "scenarios"]).contains("no scenarios in scenarios"));
+}
+
+/// Where there is no clone.
+#[test]
+fn the_programs_own_scenarios_are_listed_and_run_anywhere() {
+    let bench = Bench::new();
+    let list = bench.out(&["list"]);
+    assert!(list.starts_with("scenario"), "{list}");
+    assert!(list.lines().next().is_some_and(|head| head.contains("cases×controllers×seeds")), "{list}");
+    for name in ["bench-a", "trace-lte", "groups-mmtp"] {
+        assert!(list.lines().any(|line| line.starts_with(&format!("{name} "))), "{name}: {list}");
+    }
+    assert!(!list.contains("small"), "files here are not listed, for they are no collection");
+    let row = &objects(&bench.out(&["list", "--json"]))[0];
+    assert!(row["file"].is_null() && row["scenario"].is_string());
+    // One with a trace, for a moment. It is not where it is expected then.
+    let short = ["--seeds", "1", "--set", "duration=2 s", "--set", "count_from=1 s"];
+    let output = bench.lab(&[&["run", "trace-lte"], &short[..]].concat()).output().expect("it runs");
+    assert!(matches!(output.status.code(), Some(0 | 7)), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("trace-lte: "), "{output:?}");
+    // A file comes first.
+    bench.write("bench-a.toml", SMALL);
+    assert!(bench.out(&["run", "bench-a", "--seeds", "1"]).contains("Two paths beside one"));
+    assert!(bench.err(2, &["run", "bench-b", "--save"]).contains("--save needs a file"));
+}
+
+#[test]
+fn a_new_scenario_runs_as_it_stands_and_overwrites_nothing() {
+    let bench = Bench::new();
+    assert!(bench.out(&["new", "my"]).contains("my.toml is written; run it: anabranch lab run my\n"));
+    let table = bench.out(&["run", "my", "--case", "slow", "--seeds", "2", "--cc", "nmcc"]);
+    assert!(table.contains("mp_share") && !table.contains("not met"), "{table}");
+    let text = bench.read("my.toml");
+    assert!(bench.err(6, &["new", "my.toml"]).contains("my.toml exists already"));
+    assert_eq!(bench.read("my.toml"), text);
+    bench.out(&["new", "copy", "--from", "trace-lte"]);
+    assert!(bench.path("traces/saw-1-5.trace").is_file());
+    let list = bench.out(&["list", "."]);
+    assert!(list.contains("copy ") && list.contains("my "), "{list}");
+    assert!(bench.err(2, &["new", "x", "--from", "bench-"]).contains("did you mean bench-"));
+}
+
+#[test]
+fn loss_may_be_percent() {
+    let bench = Bench::new();
+    let run = |loss: &str| {
+        bench.write("lossy.toml", &SMALL.replace("queue =", &format!("loss = {loss}\nqueue =")));
+        bench.out(&["run", "lossy", "--seeds", "1", "--json"])
+    };
+    assert_eq!(run("\"1 %\""), run("0.01"));
+    let set = |loss: &str| {
+        let set = format!("link.bottleneck.loss={loss}");
+        bench.out(&["run", "small", "--seeds", "1", "--json", "--set", &set])
+    };
+    assert_eq!(set("1 %"), set("0.01"));
+}
+
+#[test]
+fn runs_that_are_all_alike_have_no_interval_and_say_so() {
+    let bench = Bench::new();
+    let table = bench.out(&["run", "small"]);
+    assert!(table.contains("\nAll seeds gave the same run: "), "{table}");
+    assert!(!table.contains('±'), "{table}");
+    assert_eq!(objects(&bench.out(&["run", "small", "--json"]))[0]["alike"], true);
+    for more in [&["--seeds", "1"][..], &["--set", "link.bottleneck.jitter=1 ms"]] {
+        let table = bench.out(&[&["run", "small"], more].concat());
+        assert!(!table.contains("the same run"), "{table}");
+    }
+    bench.out(&["run", "small", "--report", "r.html"]);
+    assert!(bench.read("r.html").contains("all seeds gave the same run"));
+}
+
+#[test]
+fn a_scenario_without_measures_says_what_can_be_measured() {
+    let bench = Bench::new();
+    bench.write("bare.toml", SMALL.split("[[measure]]").next().expect("its head"));
+    let said = bench.out(&["run", "bare"]);
+    assert!(said.contains("measures nothing"), "{said}");
+    for kind in ["share", "queue_p99", "completion", "timeouts"] {
+        assert!(said.contains(kind), "{kind}: {said}");
+    }
+}
+
+#[test]
+fn the_report_of_a_resumed_sweep_has_its_plots() {
+    let bench = Bench::new();
+    let sweep = |more: &[&str]| {
+        bench.out(&[&["sweep", "small", "--seeds", "1..3", "--out", "r.jsonl"], more].concat());
+    };
+    bench.out(&["sweep", "small", "--seeds", "1..3", "--report", "whole.html"]);
+    let whole = bench.read("whole.html");
+    assert!(whole.contains("<svg"), "{whole}");
+    // Without plots first; with, for which what is to be drawn is run again; and again, from the file.
+    sweep(&[]);
+    let file = bench.read("r.jsonl");
+    sweep(&["--report", "first.html"]);
+    let drawn = bench.read("r.jsonl");
+    assert_eq!(bench.read("first.html"), whole);
+    assert_eq!(drawn.lines().count(), file.lines().count() + 4, "cases and controllers, one seed");
+    sweep(&["--report", "second.html"]);
+    assert_eq!((bench.read("second.html"), bench.read("r.jsonl")), (whole.clone(), drawn));
+    // Pictures stand before the table.
+    assert!(whole.rfind("<svg") < whole.find("<h3>Table</h3>"));
+}
+
+#[test]
+fn two_sweeps_into_one_file_lose_nothing() {
+    let bench = Bench::new();
+    let args = ["sweep", "small", "--seeds", "1..40", "--out", "r.jsonl", "--shard"];
+    for _ in 0..3 {
+        let start = |shard: &str| {
+            let mut command = bench.lab(&[&args[..], &[shard]].concat());
+            command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs")
+        };
+        let both = ["1/2", "2/2"].map(start);
+        for mut child in both {
+            assert!(child.wait().expect("a child").success());
+        }
+        let records = objects(&bench.read("r.jsonl"));
+        assert_eq!(records.len(), 2 * 2 * 40);
+        fs::remove_file(bench.path("r.jsonl")).expect("removed");
+    }
 }
 
 #[test]

@@ -142,6 +142,40 @@ fn namespace(state: &Value, host: usize) -> Namespace {
 }
 
 #[test]
+fn what_is_up_says_how_to_use_it_over_one_path_and_over_several() {
+    if skipped() {
+        return;
+    }
+    for (text, name, with) in [(LAB, "says-one", ""), (TWO_LINKS, "says-two", "mptcpize run ")] {
+        let bench = Bench::of(text, name);
+        let output = bench.run(&["up", &bench.name]);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{output:?}");
+        assert!(said.contains(&format!("lab exec f.rx -- {with}iperf3 -s -1 &\n")), "{said}");
+        assert!(said.contains(&format!("lab exec f.tx -- {with}iperf3 -c 10.1.")), "{said}");
+        assert!(bench.run(&["down", &bench.name]).status.success());
+    }
+}
+
+/// Its flows are not started, whatever they would have been.
+#[test]
+fn a_scenario_of_mmtp_comes_up_as_it_stands() {
+    if skipped() {
+        return;
+    }
+    let mmtp = TWO_LINKS
+        .replace("[flow.f]", "[flow.f]\ntransport = \"mmtp\"\ncoalesce = \"1 ms\"\ngroups = \"auto\"")
+        + "[[fault]]\nat = \"1 s\"\nuntil = \"2 s\"\nlink = \"a\"\ndown = true\n";
+    let bench = Bench::of(&mmtp, "mmtp");
+    let output = bench.run(&["up", &bench.name, "--json"]);
+    assert!(output.status.success(), "{output:?}");
+    let state: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(state["hosts"].as_array().map(Vec::len), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("flow f is mmTP's: run `anabranch serve` on f.tx"), "{said}");
+}
+
+#[test]
 fn programs_find_the_rate_the_round_trip_and_the_loss_that_were_asked_for() {
     if skipped() {
         return;
@@ -185,8 +219,9 @@ fn programs_find_the_rate_the_round_trip_and_the_loss_that_were_asked_for() {
     let state: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let link = &state["links"][0];
     assert!(link["offered"].as_u64() > Some(3_400), "{link}");
-    // Of 3,450 packets 3.5 are lost on average; 15 or none in a run of 30.
-    assert!(link["lost"].as_u64() < Some(15), "{link}");
+    // Of 3,450 packets 3.5 are lost on average; which, the seed decides: with this one some, and never 15.
+    let lost = link["lost"].as_u64().expect("a number");
+    assert!((1..15).contains(&lost), "{link}");
     assert!(!bench.is_up());
 }
 

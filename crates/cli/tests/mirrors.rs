@@ -102,7 +102,7 @@ fn three_nginx_by_a_metalink_of_ours() {
     ground.assert_arrived();
     assert!(done.notes().contains("every 16 KiB is verified by BLAKE3"), "{}", done.out);
     let summary = done.summary();
-    assert_eq!(summary["verified"], "groups");
+    assert_eq!(summary["verified"], "blocks");
     assert_eq!(summary["content"], ContentId::of(&ground.content).to_string());
     let each: Vec<u64> = nginx.addresses.iter().map(|address| done.bytes_from(*address)).collect();
     assert!(each.iter().all(|bytes| *bytes >= 1 << 20), "{each:?}");
@@ -130,7 +130,7 @@ fn a_metalink_on_a_server_and_one_without_a_leaf_list() {
     let url = nginx.url(1, "f.bin.meta4");
     let done = run(ground.get_named(&[&url], &["--json"])).expect(0);
     ground.assert_arrived();
-    assert_eq!(done.summary()["verified"], "groups");
+    assert_eq!(done.summary()["verified"], "blocks");
     fs::remove_file(ground.target()).expect("the file");
     // The name comes from the Metalink.
     let mut command = anabranch();
@@ -245,7 +245,7 @@ fn a_leaf_list_beside_any_url_serves_where_the_id_is_known() {
     assert_eq!(done.summary()["verified"], "nothing", "{}", done.out);
     let id = Uri::new(ContentId::of(&ground.content)).to_string();
     let done = run(ground.get_named(&[&[id], &urls[..]].concat(), &["--json", "--force"])).expect(0);
-    assert_eq!(done.summary()["verified"], "groups", "{}", done.out);
+    assert_eq!(done.summary()["verified"], "blocks", "{}", done.out);
     ground.assert_arrived();
 }
 

@@ -182,7 +182,7 @@ fn both_at_the_same_time() {
     ground.assert_arrived();
     let (by_mmtp, by_http) = (done.bytes_from(server.address), done.bytes_from(site.address));
     assert!(by_mmtp > 1_000_000 && by_http > 1_000_000, "{by_mmtp} and {by_http}");
-    assert_eq!(done.summary()["verified"], "groups");
+    assert_eq!(done.summary()["verified"], "blocks");
     assert!(done.banned().is_empty());
 }
 
@@ -286,7 +286,7 @@ fn a_source_serves_both_ways() {
     let url = server.offers[0]["http"][0].as_str().expect("a URL").to_owned();
     let done = run(ground.get_named(&[&url], &["--json"])).expect(0);
     ground.assert_arrived();
-    assert_eq!(done.summary()["verified"], "groups", "{}", done.notes());
+    assert_eq!(done.summary()["verified"], "blocks", "{}", done.notes());
     fs::remove_file(ground.target()).expect("the file");
     // By its URI with the URL as a mirror: both at once, from one and the same.
     let mut both: Uri = server.uri().parse().expect("a URI");

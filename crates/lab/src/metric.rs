@@ -2,7 +2,11 @@
 //!
 //! A new kind is a variant of [`MeasureKind`], whose comment is its documentation, and a row of [`metric`].
 
+use serde::Deserialize as _;
+use serde::de::value::{Error as Unknown, StrDeserializer};
+
 use crate::run::observations::{MeasurementWindow, Observations};
+use crate::scenario::schema::measure_kinds;
 use crate::scenario::{Measure, MeasureKind, Scenario, Statistic};
 use crate::share_curve::ShareCurve;
 use crate::table::summary;
@@ -46,6 +50,12 @@ const FLOWS: Needs =
     Needs { flows: true, named: false, of: Reference::Nothing, rates: false, sizes: false, mean: false };
 const NAMED_FLOWS: Needs = Needs { named: true, ..FLOWS };
 const LINKS: Needs = Needs { flows: false, ..NAMED_FLOWS };
+
+/// All kinds, by the names that scenarios have for them.
+pub fn kinds() -> impl Iterator<Item = (&'static str, Metric)> {
+    let kind = |name: &'static str| MeasureKind::deserialize(StrDeserializer::<Unknown>::new(name)).ok();
+    measure_kinds().iter().copied().filter_map(move |name| Some((name, metric(kind(name)?))))
+}
 
 /// The row of a kind.
 #[must_use]

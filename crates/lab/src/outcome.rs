@@ -1,6 +1,6 @@
 //! What comes out of an experiment: of one run, and as the rows of a table.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::World;
 use crate::scenario::notes::Verdict;
@@ -26,8 +26,8 @@ pub struct Outcome {
     /// How late packets were where time is real; none in the simulator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lateness: Option<Lateness>,
-    /// How it went over time; not kept in result files.
-    #[serde(skip)]
+    /// How it went over time; in result files only of runs that were made to be drawn.
+    #[serde(default, skip_serializing_if = "Series::is_empty")]
     pub series: Series,
 }
 
@@ -71,7 +71,7 @@ pub struct Run {
 }
 
 /// Lines over time, all with the same step.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Series {
     /// Seconds between two values; the first value is that of the first step.
     pub step_s: f64,
@@ -79,19 +79,34 @@ pub struct Series {
     pub lines: Vec<Line>,
 }
 
+impl Series {
+    /// Whether there is nothing to draw.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+}
+
 /// One line over time.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Line {
     /// What it shows.
     pub kind: SeriesKind,
     /// Whose: a flow ("mp"), a path of it ("mp/0"), a link.
     pub name: String,
-    /// One value a step.
+    /// One value a step; in JSON `null` where it is no number.
+    #[serde(deserialize_with = "with_gaps")]
     pub values: Vec<f32>,
 }
 
+fn with_gaps<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f32>, D::Error> {
+    let values = Vec::<Option<f32>>::deserialize(from)?;
+    Ok(values.into_iter().map(|value| value.unwrap_or(f32::NAN)).collect())
+}
+
 /// What a line shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum SeriesKind {
     /// Goodput of a flow, Mbit/s.
     Goodput,
@@ -124,6 +139,10 @@ pub struct Row {
     pub sd: Option<f64>,
     /// Half of the 95 % confidence interval of the value (of a mean: Student's t).
     pub ci95: Option<f64>,
+    /// Whether all seeds, two or more, gave the same run: nothing was left to chance, and the interval is
+    /// zero.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub alike: bool,
     /// What the source reports.
     pub paper: Option<f64>,
     /// What a fluid model gives.
@@ -142,6 +161,12 @@ pub struct Row {
 }
 
 impl Row {
+    /// Half of the confidence interval, where runs differ.
+    #[must_use]
+    pub fn interval(&self) -> Option<f64> {
+        self.ci95.filter(|_| !self.alike)
+    }
+
     /// Whether it is, beyond doubt, where it is expected, or expected nowhere.
     #[must_use]
     pub fn is_right(&self) -> bool {

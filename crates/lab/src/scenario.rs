@@ -33,12 +33,13 @@
 //! at_least = 10
 //! ```
 
+pub mod built_in;
 pub mod check;
 pub mod error;
 pub mod link;
 pub mod load;
 pub mod notes;
-mod schema;
+pub mod schema;
 mod set;
 mod trace_file;
 pub mod units;
@@ -51,6 +52,9 @@ pub use error::ScenarioError;
 pub use link::{Codel, DropOf, Gilbert, Link, Random, TargetedDrop, VictimPolicy};
 pub use trace_file::{TRACE_BYTES_MAX, TraceFile};
 pub use units::{Duration, RateSpec, SizeSpec};
+
+/// A scenario to begin with: it runs as it stands, and its comments say what else there is.
+pub const TEMPLATE: &str = include_str!("scenario/template.toml");
 
 /// An experiment; see the [module](self).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -233,6 +237,7 @@ pub struct Fault {
     /// this delay,
     pub delay: Option<Duration>,
     /// this probability of loss.
+    #[serde(default, deserialize_with = "units::optional_probability")]
     pub loss: Option<f64>,
     /// An mmTP source that dies (and is back at `until`).
     pub source: Option<String>,

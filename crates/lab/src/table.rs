@@ -133,6 +133,7 @@ fn blank(
         unit: metric(measure.kind).unit.into(),
         sd: None,
         ci95: None,
+        alike: are_alike(runs),
         paper: reference(&measure.paper).copied(),
         model: reference(&measure.model).copied(),
         verdict: None,
@@ -140,6 +141,13 @@ fn blank(
         violations: violations(runs),
         late_p99_us: late.reduce(f64::max),
     }
+}
+
+/// Whether these are several simulated runs, and all the same.
+fn are_alike(runs: &[&Run]) -> bool {
+    let mut digests = runs.iter().map(|run| run.outcome.digest);
+    let first = digests.next().filter(|digest| *digest != 0);
+    runs.len() > 1 && first.is_some_and(|first| digests.all(|digest| digest == first))
 }
 
 /// Seed and value of measure `index` of the runs that count and have one.

@@ -50,6 +50,9 @@ const fn beside_cubic(mbit: u64, rtt_ms: u64) -> Place {
     Place { mbit, queue_ms: rtt_ms, rtts_ms: [rtt_ms; 2], control, others, ..PLACE }
 }
 
+/// Seeds of each place that was picked by hand.
+const SEEDS: u64 = 4;
+
 /// A LAN, a town, a continent and an ocean away.
 const PLACES: [Place; 3] = [beside_cubic(20, 5), beside_cubic(10, 20), beside_cubic(10, 200)];
 
@@ -187,31 +190,69 @@ fn run_with(
 
 #[test]
 fn two_sources_behind_one_bottleneck_stay_one_group() {
-    for (seed, place) in [
-        (1, PLACE),
-        (2, Place { bulk: 0, ..PLACE }),
-        (3, Place { bulk: 3, short_every_ms: 800, ..PLACE }),
-        (4, Place { mbit: 50, queue_ms: 10, coalesce_us: 1_000, ..PLACE }),
+    for place in [
+        PLACE,
+        Place { bulk: 0, ..PLACE },
+        Place { bulk: 3, short_every_ms: 800, ..PLACE },
+        Place { mbit: 50, queue_ms: 10, coalesce_us: 1_000, ..PLACE },
     ] {
-        let outcome = run(place, true, Grouping::Auto, 40, seed);
-        assert_eq!(outcome.right(&[0, 0]), 100, "{place:?}");
-        assert_eq!(outcome.changes, 0);
+        for seed in 1..=SEEDS {
+            let outcome = run(place, true, Grouping::Auto, 40, seed);
+            assert_eq!((outcome.right(&[0, 0]), outcome.changes), (100, 0), "{place:?}, seed {seed}");
+        }
     }
 }
 
 #[test]
 fn two_bottlenecks_become_two_groups_within_seconds() {
-    for (seed, place) in [
-        (1, PLACE),
-        (2, Place { bulk: 3, ..PLACE }),
-        (3, Place { short_every_ms: 800, ..PLACE }),
-        (4, Place { mbit: 50, queue_ms: 20, coalesce_us: 1_000, ..PLACE }),
+    for place in [
+        PLACE,
+        Place { bulk: 3, ..PLACE },
+        Place { short_every_ms: 800, ..PLACE },
+        Place { mbit: 50, queue_ms: 20, coalesce_us: 1_000, ..PLACE },
     ] {
-        let outcome = run(place, false, Grouping::Auto, 40, seed);
-        let (first, right) = (outcome.first(&[0, 1]), outcome.right(&[0, 1]));
-        println!("{place:?}: after {first:?} s, right {right} %");
-        assert!(first.is_some_and(|s| s <= 20.0) && right >= 30, "{place:?}: {first:?}, {right} %");
+        for seed in 1..=SEEDS {
+            let outcome = run(place, false, Grouping::Auto, 40, seed);
+            let (first, right) = (outcome.first(&[0, 1]), outcome.right(&[0, 1]));
+            println!("{place:?}, seed {seed}: after {first:?} s, right {right} %");
+            let in_time = first.is_some_and(|s| s <= 20.0) && right >= 30;
+            assert!(in_time, "{place:?}, seed {seed}: {first:?}, {right} %");
+        }
     }
+}
+
+/// A place that nobody has picked: 5 to 50 Mbit/s, 10 to 120 ms, a queue of half a round trip to two, one to
+/// three neighbours with or without short fetches.
+fn any_place(rng: &mut Rng) -> Place {
+    let rtts_ms = [10 + rng.below(111), 10 + rng.below(111)];
+    let mean_ms = rtts_ms.iter().sum::<u64>() / 2;
+    Place {
+        mbit: 5 + rng.below(46),
+        queue_ms: mean_ms / 2 + rng.below(mean_ms * 3 / 2),
+        rtts_ms,
+        bulk: 1 + rng.below(3),
+        short_every_ms: if rng.below(2) == 0 { 0 } else { 400 + rng.below(1_000) },
+        coalesce_us: rng.below(2) * 1_000,
+        ..PLACE
+    }
+}
+
+/// Being apart where it is wrong is unfair, so that may happen in no place; being together where it is wrong
+/// is only slow, and may last longer than this in one place or two.
+#[test]
+fn in_most_places_that_nobody_picked_it_is_right() {
+    const PLACES: u64 = 12;
+    let mut rng = Rng::stream(1, "places");
+    let (mut kept, mut freed) = (0, 0);
+    for seed in 1..=PLACES {
+        let place = any_place(&mut rng);
+        let together = run(place, true, Grouping::Auto, 40, seed).right(&[0, 0]);
+        let first = run(place, false, Grouping::Auto, 40, seed).first(&[0, 1]);
+        println!("{place:?}: together {together} %; apart after {first:?} s");
+        kept += u64::from(together >= 95);
+        freed += u64::from(first.is_some_and(|s| s <= 30.0));
+    }
+    assert!(kept == PLACES && freed >= PLACES - 2, "of {PLACES}: {kept} kept, {freed} set free");
 }
 
 #[test]

@@ -360,7 +360,7 @@ mod tests {
         }
 
         #[test]
-        fn any_lines(
+        fn any_lines_are_survived(
             plain in "(\\\\?[0-9a-f]{63,65} {0,2}[*\\\\nr ]{0,6}\n?){0,3}",
             tagged in "(BLAKE3 \\([ )=]{0,9}[0-9a-f]{64}){0,2}",
         ) {

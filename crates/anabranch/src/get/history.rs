@@ -6,18 +6,20 @@
 //! having been seen before.
 //!
 //! One JSON object a line in `urls.jsonl` in the directory that the caller names; whatever is no such line is
-//! ignored.
+//! ignored. Who changes the file locks its directory, so that nobody's lines are lost while another rewrites
+//! it.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use mirror::url::Url;
 use mmtp::ContentId;
 use mmtp::id::parse_root;
+use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
 /// Lines that are read, and kept when there are more.
@@ -106,10 +108,8 @@ impl History {
         if let Some(parent) = path.parent() {
             let _ = fs::DirBuilder::new().recursive(true).mode(0o700).create(parent);
         }
-        let mut open = OpenOptions::new();
-        open.append(true).create(true).mode(0o600);
-        let written = open.open(&path).and_then(|mut file| file.write_all(text.as_bytes()));
-        if written.is_ok() {
+        let _lock = self.lock();
+        if append(&path, &text).is_ok() {
             prune(&path);
         }
     }
@@ -118,6 +118,7 @@ impl History {
     /// none of the others is to be held against it in its stead.
     pub(super) fn forget<'a>(&self, urls: impl Iterator<Item = &'a Url>, id: &ContentId) {
         let Some(path) = self.path() else { return };
+        let _lock = self.lock();
         let Ok(text) = fs::read_to_string(&path) else { return };
         let urls: Vec<&str> = urls.map(Url::as_str).collect();
         replace(&path, without(&text, &urls, id).into_iter());
@@ -126,6 +127,22 @@ impl History {
     fn path(&self) -> Option<PathBuf> {
         Some(self.0.as_ref()?.join("urls.jsonl"))
     }
+
+    /// Waits until nobody else changes it. Where files cannot be locked, it is changed without.
+    fn lock(&self) -> Option<Flock<File>> {
+        Flock::lock(File::open(self.0.as_ref()?).ok()?, FlockArg::LockExclusive).ok()
+    }
+}
+
+/// Adds lines, behind what a crash may have left of one.
+fn append(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
+    let (end, mut last) = (file.metadata()?.len(), *b"\n");
+    if end > 0 {
+        file.read_exact_at(&mut last, end - 1)?;
+    }
+    let torn = if last == *b"\n" { "" } else { "\n" };
+    file.write_all(format!("{torn}{text}").as_bytes())
 }
 
 fn recall_of(validated: &[(&Url, &str)], lines: &[Line]) -> Option<HistoryEntry> {
@@ -181,13 +198,26 @@ fn without<'t>(text: &'t str, urls: &[&str], id: &ContentId) -> Vec<&'t str> {
     lines.iter().filter(|(_, line)| !doubted.contains(line.url.as_str())).map(|(text, _)| *text).collect()
 }
 
-/// Keeps the last [`LINES_MAX`] lines once there are twice as many.
+/// Once there are twice [`LINES_MAX`] lines: leaves out those that later ones have replaced; if more are
+/// left, keeps the last.
 fn prune(path: &Path) {
     let Ok(text) = fs::read_to_string(path) else { return };
-    let lines = text.lines().count();
-    if lines >= 2 * LINES_MAX {
-        replace(path, text.lines().skip(lines - LINES_MAX));
+    if text.lines().count() >= 2 * LINES_MAX {
+        let live = live(&text);
+        replace(path, live[live.len().saturating_sub(LINES_MAX)..].iter().copied());
     }
+}
+
+/// The lines that say the last word of a URL with a validator and a length, in their order.
+fn live(text: &str) -> Vec<&str> {
+    let mut known = BTreeSet::new();
+    let mut is_last = |text: &&str| {
+        let line = serde_json::from_str::<Line>(text).ok();
+        line.is_some_and(|line| known.insert((line.url, line.validator, line.length)))
+    };
+    let mut lines: Vec<&str> = text.lines().rev().filter(|line| is_last(line)).collect();
+    lines.reverse();
+    lines
 }
 
 fn replace<'a>(path: &Path, lines: impl Iterator<Item = &'a str>) {
@@ -218,11 +248,79 @@ mod tests {
         use std::os::unix::fs::PermissionsExt as _;
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("urls.jsonl");
-        fs::write(&path, "old\n".repeat(2 * LINES_MAX - 1) + "new\n").expect("written");
+        let old: String = (0..2 * LINES_MAX - 1).map(|n| a_line(&format!("http://old/{n}")) + "\n").collect();
+        let new = a_line("http://new/");
+        fs::write(&path, old.clone() + &new + "\n").expect("written");
         prune(&path);
         let text = fs::read_to_string(&path).expect("read");
-        assert!(text.lines().count() == LINES_MAX && text.ends_with("old\nnew\n"));
+        let last = old.lines().last().expect("many");
+        assert!(text.lines().count() == LINES_MAX && text.ends_with(&format!("{last}\n{new}\n")));
         assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o600);
+    }
+
+    fn a_line(url: &str) -> String {
+        let line = Line {
+            url: url.into(),
+            validator: "\"1\"".into(),
+            length: 1,
+            root: ContentId::of(b"x").to_string(),
+            came: Provenance::Alone,
+            day: "2026-11-22".into(),
+        };
+        serde_json::to_string(&line).expect("a line")
+    }
+
+    /// A URL that is fetched every day fills the file with lines that say the same.
+    #[test]
+    fn what_is_said_again_and_again_pushes_nothing_out() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("urls.jsonl");
+        let (rare, daily) = (a_line("http://rare/"), a_line("http://daily/") + "\n");
+        fs::write(&path, format!("{rare}\nno line\n{}", daily.repeat(2 * LINES_MAX))).expect("written");
+        prune(&path);
+        assert_eq!(fs::read_to_string(&path).expect("read"), format!("{rare}\n{daily}"));
+    }
+
+    #[test]
+    fn nobody_loses_what_is_written_while_the_file_is_pruned() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let history = History(Some(dir.path().into()));
+        let path = history.path().expect("a file");
+        // So that each pass prunes.
+        let old = (a_line("http://old/") + "\n").repeat(2 * LINES_MAX);
+        let (id, urls) = (ContentId::of(b"y"), (0..8).map(|n| format!("http://new/{n}")));
+        fs::write(&path, old).expect("written");
+        std::thread::scope(|scope| {
+            for url in urls.clone() {
+                let history = &history;
+                scope.spawn(move || {
+                    let validated = [(url.as_str(), "\"2\"")].into_iter();
+                    history.remember(validated, id, Provenance::Verified);
+                });
+            }
+        });
+        for url in urls.map(|url| Url::parse(&url).expect("a URL")) {
+            assert!(history.recall([(&url, "\"2\"")].into_iter(), 1).is_some(), "{}", url.as_str());
+        }
+    }
+
+    #[test]
+    fn what_a_crash_left_of_a_line_costs_no_other() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let history = History(Some(dir.path().into()));
+        fs::write(history.path().expect("a file"), &a_line("http://a/")[..30]).expect("written");
+        let url = Url::parse("http://b/").expect("a URL");
+        let id = ContentId::of(b"y");
+        history.remember([(url.as_str(), "\"2\"")].into_iter(), id, Provenance::Verified);
+        assert!(history.recall([(&url, "\"2\"")].into_iter(), 1).is_some());
+    }
+
+    #[test]
+    fn without_a_directory_nothing_is_known_and_nothing_written() {
+        let (history, url) = (History::default(), Url::parse("http://a/").expect("a URL"));
+        history.remember([(url.as_str(), "\"1\"")].into_iter(), ContentId::of(b"x"), Provenance::Alone);
+        assert!(history.path().is_none());
+        assert!(history.recall([(&url, "\"1\"")].into_iter(), 1).is_none());
     }
 
     #[test]

@@ -37,6 +37,11 @@ pub struct Http {
     #[arg(short = 'k', long)]
     pub insecure: bool,
 
+    /// Neither look up nor write down what these URLs had. Without this option: ~/.cache/anabranch/urls.jsonl
+    /// keeps for the next time which content a URL had; not of URLs with a query, a name or a password
+    #[arg(long)]
+    pub no_history: bool,
+
     /// What the whole file must have, whatever else is known of it
     #[arg(long, value_name = "sha-256=HEX", value_parser = checksum)]
     pub checksum: Option<[u8; 32]>,

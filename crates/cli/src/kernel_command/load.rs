@@ -71,7 +71,7 @@ pub(super) fn unload(args: &Unload) -> Outcome {
     controllers::may_unload().map_err(wrong)?;
     let is_pinned = |c: &&Controller| c.pin_dir().exists();
     // Of --all: whatever is pinned here goes, whatever else is pinned elsewhere.
-    if !(args.all && chosen.iter().any(|c| is_pinned(c))) {
+    if !(args.all && chosen.iter().any(is_pinned)) {
         let missing = chosen.iter().filter(|c| !is_pinned(c)).map(|c| controllers::unpinned(c));
         let mut missing = missing.filter(|e| !args.all || !matches!(e, Error::NotLoaded(_)));
         if let Some(e) = missing.next() {

@@ -18,6 +18,7 @@ use lab::sweep::{Axis, Shard};
     after_help = "Examples:\n  \
         anabranch lab list\n  \
         anabranch lab run bench-a\n  \
+        anabranch lab new my && anabranch lab run my\n  \
         anabranch lab run scenarios/*.toml --json > rows.jsonl\n  \
         anabranch lab sweep bench-grid --set 'duration=300 s,600 s' --out grid.jsonl",
     subcommand_required = true,
@@ -34,6 +35,7 @@ pub struct Lab {
 #[derive(Clone, Debug, Subcommand)]
 pub enum LabCommand {
     List(List),
+    New(New),
     Run(Run),
     Sweep(Sweep),
     #[cfg(target_os = "linux")]
@@ -49,19 +51,43 @@ pub enum LabCommand {
     Hold(Hold),
 }
 
-/// List the scenarios in a directory
+/// List the scenarios that there are
 #[derive(Args, Clone, Debug)]
-#[command(after_help = "Examples:\n  \
+#[command(
+    long_about = "List the scenarios that there are: those in scenarios/, if there is such a directory, and \
+        those that are part of this program.",
+    after_help = "Examples:\n  \
     anabranch lab list\n  \
-    anabranch lab list --json | jq -r .title")]
+    anabranch lab list my-scenarios\n  \
+    anabranch lab list --json | jq -r .title"
+)]
 pub struct List {
-    /// Where to look for .toml files
-    #[arg(value_name = "DIR", default_value = "scenarios", value_hint = ValueHint::DirPath)]
-    pub dir: PathBuf,
+    /// Only the .toml files in this directory
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub dir: Option<PathBuf>,
 
     /// One JSON object a scenario
     #[arg(long)]
     pub json: bool,
+}
+
+/// Write a scenario to begin with, with comments
+#[derive(Args, Clone, Debug)]
+#[command(
+    long_about = "Write a scenario to begin with, with comments. It runs as it stands; a file that exists is \
+        not overwritten.",
+    after_help = "Examples:\n  \
+    anabranch lab new my && anabranch lab run my\n  \
+    anabranch lab new my --from bench-a"
+)]
+pub struct New {
+    /// Its file; NAME alone means NAME.toml
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+
+    /// A copy of this one of the program's own scenarios instead
+    #[arg(long, value_name = "NAME")]
+    pub from: Option<String>,
 }
 
 /// Which runs, and how the table is printed.
@@ -137,11 +163,12 @@ impl From<World> for lab::World {
         anabranch lab run - < my.toml"
 )]
 pub struct Run {
-    /// Scenario files; NAME alone means NAME.toml here or in scenarios/, and - standard input
+    /// Scenario files; NAME alone means NAME.toml here or in scenarios/, or else the program's own of this
+    /// name, and - standard input
     #[arg(required_unless_present = "all", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub files: Vec<PathBuf>,
 
-    /// Every scenario in scenarios/
+    /// Every scenario in the directory scenarios/
     #[arg(long, conflicts_with = "files")]
     pub all: bool,
 
@@ -176,7 +203,8 @@ pub struct Run {
         anabranch lab sweep big --seeds 1..1000 --out big-$N.jsonl --shard $N/16"
 )]
 pub struct Sweep {
-    /// The scenario; NAME alone means NAME.toml here or in scenarios/, and - standard input
+    /// The scenario; NAME alone means NAME.toml here or in scenarios/, or else the program's own of this
+    /// name, and - standard input
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
 
@@ -204,18 +232,20 @@ pub struct Sweep {
     long_about = "Make a scenario's hosts and links in this kernel, for any program; as root.\n\n\
         Every flow F of the scenario gets two hosts, F.tx and F.rx, network namespaces with the kernel's own \
         TCP and MPTCP, and its paths between them are the scenario's links in real time: rate, delay, queue, \
-        loss, traces, shared media. The flows themselves are not started, nor do faults happen. A process in \
+        loss, traces, shared media. The flows themselves are not started (so those of mmTP are hosts like \
+        any others), nor do faults happen. A process in \
         the background holds all of it, and when that ends, all of it is gone but the hosts of programs that \
         still run; `lab down` ends those too.",
     after_help = "Examples:\n  \
         anabranch lab up bench-a\n  \
         anabranch lab up my.toml --set 'link.wifi.loss=0.01'\n  \
-        anabranch lab exec mp.rx -- iperf3 -s -1 &\n  \
-        anabranch lab exec mp.tx -- iperf3 -c 10.1.255.1\n  \
+        anabranch lab exec mp.rx -- mptcpize run iperf3 -s -1 &\n  \
+        anabranch lab exec mp.tx -- mptcpize run iperf3 -c 10.1.255.1\n  \
         anabranch lab down"
 )]
 pub struct Up {
-    /// The scenario; NAME alone means NAME.toml here or in scenarios/, and - standard input
+    /// The scenario; NAME alone means NAME.toml here or in scenarios/, or else the program's own of this
+    /// name, and - standard input
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
 

@@ -1,17 +1,17 @@
-//! Scenario files by their path or name.
+//! Scenarios by the path or name of a file, or by the name of one that is part of the program.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use lab::scenario::error::nearest;
 use lab::scenario::load::FILE_BYTES_MAX;
-use lab::scenario::{Scenario, ScenarioError};
+use lab::scenario::{Scenario, ScenarioError, built_in};
 
 use crate::exit::{Failure, Outcome};
 use crate::names::show;
 
-/// Where scenarios lie unless a path says otherwise.
-const DIR: &str = "scenarios";
+/// Where scenarios lie unless a path says otherwise. What is not there may be part of the program.
+pub(super) const DIR: &str = "scenarios";
 
 /// A scenario, its name, and its file if it has one.
 pub(super) struct FoundScenario {
@@ -29,7 +29,11 @@ pub(super) fn find(file: &Path) -> Outcome<FoundScenario> {
         let scenario = Scenario::parse(&text, "standard input").map_err(wrong)?;
         return Ok(FoundScenario { name: "stdin".into(), scenario, path: None });
     }
-    let path = resolve_path(file)?;
+    let Some(path) = file_of(file) else {
+        let name = file.to_str().unwrap_or_default();
+        let scenario = Scenario::built_in(name).ok_or_else(|| unknown(file))?.map_err(wrong)?;
+        return Ok(FoundScenario { name: name.into(), scenario, path: None });
+    };
     let scenario = Scenario::load(&path).map_err(wrong)?;
     Ok(FoundScenario { name: stem(&path), scenario, path: Some(path) })
 }
@@ -65,32 +69,39 @@ pub(super) fn scenarios(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The file that `name` means.
-fn resolve_path(name: &Path) -> Outcome<PathBuf> {
+/// The file that `name` means; none if there is no such file.
+fn file_of(name: &Path) -> Option<PathBuf> {
     if name.is_file() {
-        return Ok(name.to_owned());
+        return Some(name.to_owned());
     }
     let here = with_toml(name);
     let there = Path::new(DIR).join(&here);
     let bare = name.components().count() == 1;
-    if let Some(path) = [(here, true), (there, bare)].into_iter().find(|(path, may)| *may && path.is_file()) {
-        return Ok(path.0);
-    }
+    let found = [(here, true), (there, bare)].into_iter().find(|(path, may)| *may && path.is_file());
+    found.map(|(path, _)| path)
+}
+
+/// That there is no such scenario, with the nearest.
+fn unknown(name: &Path) -> Failure {
     let dir = name.parent().filter(|dir| !dir.as_os_str().is_empty());
     let known: Vec<PathBuf> = match dir {
         Some(dir) => scenarios(dir).unwrap_or_default(),
         None => [".", DIR].iter().filter_map(|dir| scenarios(Path::new(dir)).ok()).flatten().collect(),
     };
-    let names: Vec<String> = known.iter().map(|path| stem(path)).collect();
+    let mut names: Vec<String> = known.iter().map(|path| stem(path)).collect();
+    if dir.is_none() {
+        names.extend(built_in::names().map(String::from));
+    }
     let hint = match nearest(&stem(name), names.iter().map(String::as_str)) {
         Some(near) => format!(": did you mean {near}?"),
         None if names.is_empty() => " (and no scenario near it)".into(),
         None => "; `anabranch lab list` shows what there is".into(),
     };
-    Err(Failure::usage(format!("there is no scenario {}{hint}", show(name))))
+    Failure::usage(format!("there is no scenario {}{hint}", show(name)))
 }
 
-fn with_toml(name: &Path) -> PathBuf {
+/// `NAME.toml`, where only `NAME` was given.
+pub(super) fn with_toml(name: &Path) -> PathBuf {
     if name.extension().is_some_and(|end| end == "toml") {
         return name.to_owned();
     }

@@ -1,11 +1,13 @@
 //! `anabranch lab list`: what scenarios there are.
 
+use std::path::{Path, PathBuf};
+
 use console::Term;
-use lab::scenario::Scenario;
+use lab::scenario::{Scenario, built_in};
 use serde::Serialize;
 
 use super::args::List;
-use super::find::{scenarios, stem};
+use super::find::{DIR, scenarios, stem};
 use super::output::note;
 use crate::exit::{Failure, Outcome};
 use crate::man::print;
@@ -14,7 +16,8 @@ use crate::names::show;
 #[derive(Serialize)]
 struct Line<'a> {
     scenario: &'a str,
-    file: String,
+    /// None if it is part of the program.
+    file: Option<String>,
     title: &'a str,
     source: &'a str,
     cases: Vec<&'a str>,
@@ -23,22 +26,35 @@ struct Line<'a> {
     runs: u64,
 }
 
-/// Lists the scenarios of a directory.
+/// A scenario, its name, and its file if it has one.
+type Found = (String, Option<PathBuf>, Scenario);
+
+/// Lists the scenarios of a directory; without one, those that names mean: in `scenarios/`, and in the
+/// program.
 ///
 /// # Errors
 /// 2 if there is no such directory, or a file in it is no scenario; the others are listed.
 pub(super) fn list(args: &List) -> Outcome {
-    let dir = show(&args.dir);
-    let files = scenarios(&args.dir).map_err(|e| {
-        Failure::usage(format!("no scenarios in {dir}: {e}; name the directory: anabranch lab list DIR"))
-    })?;
-    let (mut found, mut broken) = (Vec::new(), 0);
+    let dir = args.dir.as_deref().unwrap_or(Path::new(DIR));
+    let files = match scenarios(dir) {
+        Err(_) if args.dir.is_none() => Vec::new(),
+        files => files.map_err(|e| Failure::usage(format!("no scenarios in {}: {e}", show(dir))))?,
+    };
+    let (mut found, mut broken): (Vec<Found>, usize) = (Vec::new(), 0);
     for file in files {
         match Scenario::load(&file) {
-            Ok(scenario) => found.push((stem(&file), file, scenario)),
+            Ok(scenario) => found.push((stem(&file), Some(file), scenario)),
             Err(error) => {
                 broken += 1;
                 note(&error.to_string());
+            }
+        }
+    }
+    if args.dir.is_none() {
+        for name in built_in::names() {
+            let is_new = !found.iter().any(|(other, ..)| other == name);
+            if let Some(Ok(scenario)) = Scenario::built_in(name).filter(|_| is_new) {
+                found.push((name.into(), None, scenario));
             }
         }
     }
@@ -47,7 +63,8 @@ pub(super) fn list(args: &List) -> Outcome {
         let runs = cases.len().max(1) as u64 * scenario.controllers.len() as u64 * scenario.seeds;
         let (title, source) = (scenario.title.as_str(), scenario.source.as_str());
         let (controllers, seeds) = (&scenario.controllers[..], scenario.seeds);
-        Line { scenario: name, file: show(file), title, source, cases, controllers, seeds, runs }
+        let file = file.as_deref().map(show);
+        Line { scenario: name, file, title, source, cases, controllers, seeds, runs }
     });
     let text: String = match args.json {
         true => lines.map(|line| serde_json::to_string(&line).unwrap_or_default() + "\n").collect(),
@@ -55,25 +72,29 @@ pub(super) fn list(args: &List) -> Outcome {
     };
     print(text.as_bytes())?;
     match broken {
-        0 if found.is_empty() => Err(Failure::usage(format!("no scenarios in {dir}: no file ends in .toml"))),
+        0 if found.is_empty() => {
+            Err(Failure::usage(format!("no scenarios in {}: no file ends in .toml", show(dir))))
+        }
         0 => Ok(()),
         n => Err(Failure::usage(format!("{n} of {} files are no scenarios", n + found.len()))),
     }
 }
 
+/// What the second column is: a run for each.
+const COUNTS: &str = "cases×controllers×seeds";
+
 fn table(lines: &[Line<'_>]) -> String {
-    let width = lines.iter().map(|line| line.scenario.chars().count()).max().unwrap_or(0);
+    let width =
+        lines.iter().map(|line| line.scenario.chars().count()).max().unwrap_or(0).max("scenario".len());
+    let wide = COUNTS.chars().count();
     let room = Term::stdout().size_checked().map_or(usize::MAX, |(_, columns)| usize::from(columns));
-    let mut text = String::new();
+    let mut text = format!("{:width$}  {COUNTS}  what it is (source)\n", "scenario");
     for line in lines {
         let count = format!("{}×{}×{}", line.cases.len().max(1), line.controllers.len(), line.seeds);
         let from = if line.source.is_empty() { String::new() } else { format!(" ({})", line.source) };
-        let whole = format!("{:width$}  {count:>9}  {}{from}", line.scenario, line.title);
+        let whole = format!("{:width$}  {count:>wide$}  {}{from}", line.scenario, line.title);
         text.extend(whole.chars().take(room));
         text.push('\n');
     }
-    if !lines.is_empty() {
-        text.push_str("\ncases × controllers × seeds; run one with `anabranch lab run NAME`\n");
-    }
-    text
+    text + "\nOne run each for every case, controller and seed: `anabranch lab run NAME`\n"
 }

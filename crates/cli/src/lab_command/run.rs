@@ -41,7 +41,9 @@ pub(super) fn run(args: &Run) -> Outcome {
     for file in args.files.iter().chain(&every) {
         let FoundScenario { name, scenario, path } = find(file)?;
         if args.save && path.is_none() {
-            return Err(Failure::usage("--save needs a file to save the table beside, not standard input"));
+            return Err(Failure::usage(format!(
+                "--save needs a file to save the table beside: {name} is none (`anabranch lab new` makes one)"
+            )));
         }
         let mut plan = Plan::new(&name, scenario, &args.sets).map_err(wrong)?;
         choose(&mut plan, &args.choice)?;

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use lab::linux;
 use lab::scenario::error::nearest;
-use lab::scenario::{Scenario, TraceFile};
+use lab::scenario::{Duration, Groups, Scenario, TraceFile, Transport};
 use net::Namespace;
 
 use super::args::{Down, Exec, Status, Up};
@@ -34,7 +34,7 @@ const PEER: &str = "ANABRANCH_PEER";
 pub(super) fn up(args: &Up) -> Outcome {
     refuse_inside()?;
     let FoundScenario { name, scenario, .. } = find(&args.file)?;
-    let scenario = configure(scenario, args)?;
+    let scenario = hosts_only(configure(scenario, args)?);
     linux::supports(&scenario).map_err(Failure::usage)?;
     let name = plain_name(args.name.as_deref().unwrap_or(&name));
     let me = std::env::current_exe().map_err(|e| Failure::other(format!("cannot start the holder: {e}")))?;
@@ -87,6 +87,24 @@ fn configure(mut scenario: Scenario, args: &Up) -> Outcome<Scenario> {
     }
     scenario.check().map_err(wrong)?;
     Ok(scenario)
+}
+
+/// What is needed for its hosts and links: no flow is started, nothing goes wrong and nothing is measured. So
+/// scenarios of mmTP can be had too.
+fn hosts_only(mut scenario: Scenario) -> Scenario {
+    scenario.fault.clear();
+    scenario.measure.clear();
+    scenario.assert.clear();
+    for (name, flow) in scenario.flow.iter_mut().filter(|(_, flow)| flow.transport == Transport::Mmtp) {
+        (flow.transport, flow.coalesce) = (Transport::Packet, Duration::default());
+        note(&format!(
+            "flow {name} is mmTP's: run `anabranch serve` on {name}.tx and `anabranch get` on {name}.rx"
+        ));
+    }
+    for flow in scenario.flow.values_mut().filter(|flow| flow.groups == Groups::Auto) {
+        flow.groups = Groups::All;
+    }
+    scenario
 }
 
 fn quoted(names: &[String]) -> String {
@@ -310,10 +328,12 @@ fn usage(state: &State) -> String {
     }
     if let [tx, rx, ..] = &hosts[..] {
         let at = &rx.addresses[0];
+        // Over all paths by MPTCP, which most programs have to be told to ask for.
+        let with = if tx.addresses.len() > 1 { "mptcpize run " } else { "" };
         let _ = write!(
             text,
-            "\nTry:\n  anabranch lab exec {} -- iperf3 -s -1 &\n  anabranch lab exec {} -- iperf3 -c {at}\n  \
-             anabranch lab down {name}\n",
+            "\nTry:\n  anabranch lab exec {} -- {with}iperf3 -s -1 &\n  \
+             anabranch lab exec {} -- {with}iperf3 -c {at}\n  anabranch lab down {name}\n",
             rx.name, tx.name
         );
     }

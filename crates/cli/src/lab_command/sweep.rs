@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use lab::outcome;
 use lab::sweep::store::{self, Record, Store};
 use lab::sweep::{Plan, Shard, Task};
-use lab::table;
+use lab::{World, outcome, table};
 
 use super::args::Sweep;
 use super::find::{find, wrong};
@@ -41,8 +40,16 @@ pub(super) fn sweep(args: &Sweep) -> Outcome {
         }
         file = Some((path, store));
     }
-    // What is run here: of this shard, not there yet, and the same thing only once.
     let (shard, mut begun) = (args.shard.unwrap_or(Shard::ALL), BTreeSet::new());
+    let is_drawn = |task: &Task| args.choice.report.is_some() && task.seed == *plan.seeds.start();
+    // A run without what is to be drawn is made again: in the simulator it is the same.
+    for (index, task) in tasks.iter().enumerate().filter(|(index, _)| shard.has(*index)) {
+        let undrawn = results[index].as_ref().is_some_and(|outcome| outcome.series.is_empty());
+        if undrawn && is_drawn(task) && task.world == World::Sim {
+            results[index] = None;
+        }
+    }
+    // What is run here: of this shard, not there yet, and the same thing only once.
     let mut todo: Vec<usize> = (0..tasks.len()).filter(|i| shard.has(*i) && results[*i].is_none()).collect();
     todo.retain(|i| begun.insert(&keys[*i]));
     let before = results.iter().flatten().count();
@@ -52,20 +59,21 @@ pub(super) fn sweep(args: &Sweep) -> Outcome {
     let (_wake, stop) = stop_signals()?;
     let (mut ended, mut result) = (0, Ok(()));
     let work: Vec<Task> = todo.iter().map(|index| tasks[*index].clone()).collect();
-    let keep = args.choice.report.is_some();
     each_world(work, &args.choice, &stop, |index, done| {
         let index = todo[index];
         ended += 1;
+        let done = done.map(|mut outcome| {
+            if !is_drawn(&tasks[index]) {
+                outcome.series = outcome::Series::default();
+            }
+            outcome
+        });
         // A run that broke off is tried again by the next start.
         if let (Some((path, store)), Ok(outcome)) = (&mut file, &done) {
             let record = Record::new(&plan, &tasks[index], &keys[index], outcome.clone());
             result = store.append(&record).map_err(|e| unwritten(path, &e));
         }
-        let mut outcome = outcome(done);
-        if !keep {
-            outcome.series = outcome::Series::default();
-        }
-        results[index] = Some(outcome);
+        results[index] = Some(outcome(done));
         if result.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     result?;

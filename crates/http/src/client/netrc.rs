@@ -142,9 +142,23 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_text_is_read(text in "(?s).*", tokens in "((machine|login|macdef|\"|\\\\|x|\n) ?)*") {
+        fn any_text_is_survived(text in "(?s).*", tokens in "((machine|login|macdef|\"|\\\\|x|\n) ?)*") {
             let _ = Netrc::parse(&text).get("h", true);
             let _ = Netrc::parse(&tokens).get("x", true);
+        }
+
+        #[test]
+        fn what_is_written_is_read(
+            host in "[a-z]{1,9}",
+            login in "[a-z0-9@.-]{1,9}",
+            password in "[!#-\\[\\]-~]{0,12}",
+            quoted: bool,
+        ) {
+            let password = if quoted || password.is_empty() { format!("\"{password}\"") } else { password };
+            let text = format!("machine {host}\n login {login}\tpassword {password}\n");
+            let read = Netrc::parse(&text).get(&host, false);
+            let password = password.trim_matches('"').to_owned();
+            proptest::prop_assert_eq!(read, Some((login, password)));
         }
     }
 }

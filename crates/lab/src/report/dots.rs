@@ -115,7 +115,7 @@ fn axis(study: &Study<'_>, rows: &[&Row]) -> Axis {
 
 /// Half of the confidence interval, if there is one: a single seed has none.
 fn interval(row: &Row) -> Option<f64> {
-    finite(row.ci95).filter(|_| row.seeds.len() > 1)
+    finite(row.interval()).filter(|_| row.seeds.len() > 1)
 }
 
 fn draw(

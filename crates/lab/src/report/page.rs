@@ -102,8 +102,6 @@ fn section(study: &Study<'_>, number: usize, alone: bool, points: usize) -> Stri
     if alone {
         out.push_str(READING);
     }
-    out.push_str("<h3>Table</h3>\n");
-    out.push_str(&table::table(study, &keys));
     if !study.rows.is_empty() {
         put!(out, "<h3>Values and intervals</h3>\n{}{}", dots::LEGEND, dots::plots(study, &keys));
     }
@@ -113,5 +111,10 @@ fn section(study: &Study<'_>, number: usize, alone: bool, points: usize) -> Stri
         let least = cdf::SEEDS_MIN;
         put!(out, "<p class=\"none\">Distributions are drawn from {least} seeds on; there are fewer.</p>\n");
     }
-    out + &distributions + "</section>\n"
+    // Pictures first: a table may have hundreds of rows.
+    put!(out, "{distributions}<h3>Table</h3>\n{}", table::table(study, &keys));
+    if study.rows.iter().any(|row| row.alike) {
+        out.push_str("<p class=\"none\">Rows without ±: all seeds gave the same run.</p>\n");
+    }
+    out + "</section>\n"
 }

@@ -92,7 +92,7 @@ fn value(out: &mut String, row: Option<&Row>, decimals: usize) {
         Some(value) => put!(out, "<td class=\"n\">{}</td>", number(value, decimals)),
         None => out.push_str("<td class=\"n\">–</td>"),
     }
-    match row.and_then(|row| row.ci95.filter(|_| row.seeds.len() > 1 && row.value.is_some())) {
+    match row.and_then(|row| row.interval().filter(|_| row.seeds.len() > 1 && row.value.is_some())) {
         Some(ci) => put!(out, "<td class=\"ci\">± {}</td>", number(ci, decimals)),
         None => out.push_str("<td class=\"ci\"></td>"),
     }

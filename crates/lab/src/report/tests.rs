@@ -119,6 +119,7 @@ fn rows(scenario: &Scenario, runs: &[Run]) -> Vec<Row> {
                 unit: crate::metric::metric(measure.kind).unit.into(),
                 sd: Some(sd),
                 ci95: (n > 1.0).then_some(2.26 * sd / n.sqrt()),
+                alike: false,
                 paper: (i == 0).then_some(mean.round() + 1.5),
                 model: (i == 0 && run.controller != "nmcc").then_some(50.0 + mean / 30.0),
                 verdict: None,

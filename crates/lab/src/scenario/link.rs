@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::trace_file::TraceFile;
-use super::units::{Duration, RateSpec, SizeSpec};
+use super::units::{Duration, RateSpec, SizeSpec, probability};
 
 /// One direction of a link.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -25,7 +25,8 @@ pub struct Link {
     pub victims: Option<TargetedDrop>,
     /// Mark (ECN) what arrives when more than this is queued.
     pub mark_above: Option<SizeSpec>,
-    /// Probability of random loss of each packet.
+    /// Probability of random loss of each packet: 0.01, or `"1 %"`.
+    #[serde(deserialize_with = "probability")]
     pub loss: f64,
     /// Losses in bursts.
     pub gilbert: Option<Gilbert>,
@@ -34,8 +35,10 @@ pub struct Link {
     /// Data packets of a flow to drop.
     pub drop_of: Vec<DropOf>,
     /// Probability that a packet arrives twice.
+    #[serde(deserialize_with = "probability")]
     pub duplicate: f64,
     /// Probability that a packet is held back for `reorder_by`.
+    #[serde(deserialize_with = "probability")]
     pub reorder: f64,
     /// How long.
     pub reorder_by: Duration,
@@ -62,6 +65,7 @@ pub struct Random {
     /// How many of the last packets.
     pub band: u32,
     /// Probability there.
+    #[serde(deserialize_with = "probability")]
     pub drop: f64,
 }
 
@@ -122,14 +126,16 @@ pub enum VictimPolicy {
 #[serde(deny_unknown_fields)]
 pub struct Gilbert {
     /// Of going from the good state to the bad.
+    #[serde(deserialize_with = "probability")]
     pub to_bad: f64,
     /// Of going back.
+    #[serde(deserialize_with = "probability")]
     pub to_good: f64,
     /// Of loss in the good state.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "probability")]
     pub good: f64,
     /// Of loss in the bad state.
-    #[serde(default = "certain")]
+    #[serde(default = "certain", deserialize_with = "probability")]
     pub bad: f64,
 }
 

@@ -11,7 +11,7 @@ use toml::{Spanned, Value};
 
 use super::error::{ScenarioError, hint};
 use super::schema::{SchemaNode, schema_at};
-use super::{Scenario, TraceFile};
+use super::{Scenario, TraceFile, built_in};
 
 /// The largest scenario file; a trace belongs into a file of its own.
 pub const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -30,6 +30,13 @@ impl Scenario {
         }
         let text = fs::read_to_string(path).map_err(|e| wrong(format!("cannot be read: {e}")))?;
         Self::read(&text, &name, path.parent().unwrap_or(Path::new("")))
+    }
+
+    /// The scenario of this name that is part of the program, read and checked; none if there is none.
+    #[must_use]
+    pub fn built_in(name: &str) -> Option<Result<Self, ScenarioError>> {
+        let text = built_in::text(name)?;
+        Some(Self::read(text, &format!("{name} (built in)"), Path::new(built_in::PREFIX)))
     }
 
     /// Parses and checks a text; `name` is what errors call it. Traces are looked for in the current
@@ -65,7 +72,11 @@ impl Scenario {
     /// Makes the paths of traces, which are relative to the file, relative to the current directory.
     fn resolve(&mut self, dir: &Path) {
         for trace in self.link.values_mut().filter_map(|link| link.trace.as_mut()) {
-            *trace = TraceFile::new(dir.join(trace.path()).to_string_lossy());
+            *trace = match dir.to_str() {
+                // Not in any directory.
+                Some(built_in::PREFIX) => TraceFile::new(format!("{}{}", built_in::PREFIX, trace.path())),
+                _ => TraceFile::new(dir.join(trace.path()).to_string_lossy()),
+            };
         }
     }
 }
@@ -255,6 +266,8 @@ mod tests {
         let what = error("[link.c]\n\nrate = \"8 Mbps\"\n");
         assert!(what.starts_with("x.toml:5: link.c.rate: \"8 Mbps\" is not a rate: write it as"), "{what}");
         assert!(error("[link.c]\nloss = \"0.1\"\n").contains("without quotes"));
+        assert!(error("[link.c]\nloss = true\n").starts_with("x.toml:4: link.c.loss: "));
+        assert!(error("[link.c]\nloss = \"101 %\"\n").contains("1.01 is no probability"));
         assert!(error("[flow.x]\ngroups = \"topolgy\"\n").contains("did you mean `topology`?"));
         assert!(error("[flow.x]\ncount = 3\n").contains(":3: flow.x: missing key `paths`"));
         assert!(error("[flow.x]\npaths = 3\n").contains("flow.x.paths: expected a list"));
@@ -264,6 +277,38 @@ mod tests {
         assert!(error("title = \"again\"\n").starts_with("x.toml:3: "));
         let missing = Scenario::parse("title = \"t\"\n", "x.toml").expect_err("no duration").to_string();
         assert!(missing.contains("missing key `duration`"), "{missing}");
+    }
+
+    /// What its comments show is right too.
+    #[test]
+    fn the_template_runs_with_and_without_what_is_commented_out() {
+        use super::super::TEMPLATE;
+        Scenario::parse(TEMPLATE, "template").expect("a scenario");
+        let is_key = |line: &str| {
+            let first = line.split(' ').next().unwrap_or("");
+            line.starts_with("[[") || (line[first.len()..].starts_with(" = ") && !first.is_empty())
+        };
+        let uncommented = |line: &str| match line.strip_prefix("# ").filter(|rest| is_key(rest)) {
+            Some(rest) => format!("{rest}\n"),
+            None => format!("{line}\n"),
+        };
+        let whole: String = TEMPLATE.lines().map(uncommented).collect();
+        let scenario = Scenario::parse(&whole, "template").expect("a scenario");
+        assert_eq!((scenario.fault.len(), scenario.flow["sp"].count), (1, 4));
+        assert!(scenario.flow["mp"].size.is_some() && scenario.link["bottleneck"].loss == 0.001);
+    }
+
+    #[test]
+    fn those_of_the_program_are_read_without_a_file() {
+        for name in built_in::names() {
+            let scenario = Scenario::built_in(name).expect("it is there").expect(name);
+            for trace in scenario.link.values().filter_map(|link| link.trace.as_ref()) {
+                assert!(trace.read().is_ok() && trace.path().starts_with("built-in:traces/"), "{name}");
+            }
+        }
+        assert!(Scenario::built_in("nosuch").is_none());
+        let trace = TraceFile::new("built-in:traces/nosuch.trace");
+        assert!(trace.read().is_err());
     }
 
     #[test]

@@ -40,6 +40,15 @@ pub(super) fn schema_at(path: &[&str]) -> Option<SchemaNode> {
     found.get()
 }
 
+/// What a measure's `kind` may be.
+#[must_use]
+pub fn measure_kinds() -> &'static [&'static str] {
+    match schema_at(&["measure", "0", "kind"]) {
+        Some(SchemaNode::Word(words)) => words,
+        _ => &[],
+    }
+}
+
 struct SchemaProbe<'a> {
     path: &'a [&'a str],
     found: &'a Cell<Option<SchemaNode>>,
@@ -178,6 +187,8 @@ impl<'de> SeqAccess<'de> for SingleEntry<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -189,7 +200,8 @@ mod tests {
         assert_eq!(of("link"), Some(SchemaNode::Map));
         assert!(matches!(of("link.any"), Some(SchemaNode::Struct(keys)) if keys.contains(&"rate")));
         assert_eq!(of("link.any.rate"), Some(SchemaNode::Text));
-        assert_eq!(of("link.any.loss"), Some(SchemaNode::Number));
+        // A number, or percent in quotes.
+        assert_eq!(of("link.any.loss"), Some(SchemaNode::Any));
         assert_eq!(of("link.any.codel.mark"), Some(SchemaNode::Flag));
         assert_eq!(of("link.any.rtae"), None);
         assert_eq!(of("link.any.rate.x"), None);
@@ -202,5 +214,90 @@ mod tests {
         assert_eq!(of("measure.0.paper.nmcc"), Some(SchemaNode::Number));
         assert_eq!(of("case.0.set"), Some(SchemaNode::Map));
         assert_eq!(schema_at(&["case", "0", "set", "link.c.rate"]), Some(SchemaNode::Any));
+    }
+
+    /// The page on which people look keys up.
+    const PAGE: &str = include_str!("../../../../docs/lab.md");
+
+    /// All keys from a path on, as the page has them: `(section, key)`. Tables in tables are dotted; those at
+    /// the top of the file have sections of their own.
+    fn collect(path: &[&'static str], section: &str, key: &str, found: &mut BTreeSet<(String, String)>) {
+        let down = |step: &'static str| [path, &[step]].concat();
+        match schema_at(path) {
+            Some(SchemaNode::Struct(keys)) => {
+                for step in keys {
+                    let key = super::super::load::join(key, step);
+                    collect(&down(step), section, &key, found);
+                }
+            }
+            Some(SchemaNode::List | SchemaNode::Map) => {
+                let step = if schema_at(path) == Some(SchemaNode::List) { "0" } else { "NAME" };
+                let of_tables = matches!(schema_at(&down(step)), Some(SchemaNode::Struct(_)));
+                if path.len() == 1 || !of_tables {
+                    found.insert((section.into(), key.into()));
+                }
+                if path.len() == 1 && of_tables {
+                    let section = if step == "0" { key.to_owned() } else { format!("{key}.NAME") };
+                    collect(&down(step), &section, "", found);
+                } else if of_tables {
+                    collect(&down(step), section, key, found);
+                }
+            }
+            Some(_) => drop(found.insert((section.into(), key.into()))),
+            None => panic!("{path:?}"),
+        }
+    }
+
+    /// What stands in backticks first.
+    fn quoted(text: &str) -> Option<&str> {
+        text.split('`').nth(1)
+    }
+
+    #[test]
+    fn the_page_lists_every_key_and_no_other() {
+        let mut wanted = BTreeSet::new();
+        collect(&[], "", "", &mut wanted);
+        let (mut section, mut is_of_keys, mut listed) = (None, false, BTreeSet::new());
+        for line in PAGE.lines() {
+            if let Some(title) = line.strip_prefix("### ") {
+                section = Some(quoted(title).unwrap_or(""));
+            } else if let (Some(section), Some(row)) = (section, line.strip_prefix("| ")) {
+                match quoted(row) {
+                    None if !row.starts_with('-') => is_of_keys = row.starts_with("key "),
+                    Some(key) if is_of_keys => drop(listed.insert((section.to_owned(), key.to_owned()))),
+                    _ => {}
+                }
+            }
+        }
+        let differing: Vec<_> = wanted.symmetric_difference(&listed).collect();
+        assert!(differing.is_empty() && wanted.len() > 80, "{differing:?}");
+    }
+
+    #[test]
+    fn the_page_has_every_word_that_a_key_may_be() {
+        for path in [
+            &["flow", "x", "transport"][..],
+            &["flow", "x", "groups"],
+            &["link", "x", "victims", "who"],
+            &["measure", "0", "kind"],
+            &["measure", "0", "statistic"],
+            &["assert", "0", "what"],
+        ] {
+            let Some(SchemaNode::Word(words)) = schema_at(path) else { panic!("{path:?}") };
+            for word in words {
+                assert!(PAGE.contains(&format!("`{word}`")), "{path:?}: {word}");
+            }
+        }
+        assert_eq!(schema_at(&["measure", "0", "kind"]), Some(SchemaNode::Word(measure_kinds())));
+    }
+
+    #[test]
+    fn the_scenarios_on_the_page_are_some() {
+        let blocks: Vec<&str> = PAGE.split("```toml\n").skip(1).collect();
+        assert_eq!(blocks.len(), 2);
+        for block in blocks {
+            let text = block.split("```").next().unwrap_or("");
+            Scenario::parse(text, "docs/lab.md").expect("a scenario");
+        }
     }
 }

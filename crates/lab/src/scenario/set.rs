@@ -208,6 +208,10 @@ mod tests {
         assert_eq!(s.link["d"].codel.as_ref().expect("codel").target, Duration(Span::from_millis(7)));
         assert_eq!(s.link["d"].queue, Some(SizeSpec::Packets(53)));
         assert_eq!((s.link["c"].loss, &s.link["c"].drop), (0.5, &vec![1, 7]));
+        for loss in ["1 %", "\"1 %\"", "0.01"] {
+            s.set("link.c.loss", loss).expect(loss);
+            assert_eq!(s.link["c"].loss, 0.01, "{loss}");
+        }
         assert_eq!(s.flow["mp"].paths[1].rtt, Duration(Span::from_millis(20)));
         assert_eq!((s.flow["mp"].count, s.title.as_str()), (4, "7"));
         assert_eq!(s.controllers, ["nmcc", "reno"]);

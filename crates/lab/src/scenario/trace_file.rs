@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sim::Trace;
 
+use super::built_in;
 use crate::digest::Digest;
 
 /// The largest trace, bytes.
@@ -42,12 +43,18 @@ impl TraceFile {
 }
 
 fn load(path: &Path) -> Result<(Trace, Digest), String> {
+    if let Some(name) = path.to_str().and_then(|path| path.strip_prefix(built_in::PREFIX)) {
+        return parse(built_in::trace(name).ok_or("is not part of this program")?);
+    }
     let unread = |e| format!("cannot be read: {e}");
     if fs::metadata(path).map_err(unread)?.len() > TRACE_BYTES_MAX {
         return Err(format!("is over {TRACE_BYTES_MAX} bytes"));
     }
-    let text = fs::read_to_string(path).map_err(unread)?;
-    let trace = Trace::parse(&text).map_err(|e| format!("is none: {e}"))?;
+    parse(&fs::read_to_string(path).map_err(unread)?)
+}
+
+fn parse(text: &str) -> Result<(Trace, Digest), String> {
+    let trace = Trace::parse(text).map_err(|e| format!("is none: {e}"))?;
     Ok((trace, Digest::of(text.as_bytes())))
 }
 

@@ -1,12 +1,13 @@
 //! Quantities as people write them: `"8 Mbit/s"`, `"50 ms"`, `"10 MB"`, `"53 pkt"`. Always with a unit. The
-//! rates of command lines are these too, where `/s` and `B` may be left out.
+//! rates of command lines are these too, where `/s` and `B` may be left out. Probabilities are numbers, or
+//! percent: `"1 %"`.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use algo::{Rate, Span, Time};
-use serde::de::Error as _;
+use serde::de::{Error as _, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A number, and the unit behind it.
@@ -47,6 +48,52 @@ macro_rules! quantity {
             }
         }
     };
+}
+
+/// Probabilities: a number from 0 to 1, or a string in percent. `null` (of JSON) is none.
+struct ProbabilityVisitor;
+
+impl Visitor<'_> for ProbabilityVisitor {
+    type Value = Option<f64>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a probability, as 0.01 or \"1 %\"")
+    }
+    fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<Self::Value, E> {
+        Ok(Some(number))
+    }
+    fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Self::Value, E> {
+        Ok(Some(number as f64))
+    }
+    fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<Self::Value, E> {
+        Ok(Some(number as f64))
+    }
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
+        percent(text).map(Some).ok_or_else(|| {
+            E::custom(format!("\"{text}\" is not a probability: write 0.01 without quotes, or \"1 %\""))
+        })
+    }
+    fn visit_unit<E: serde::de::Error>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+}
+
+/// `1 %` as 0.01: the number that is nearest to what is written.
+fn percent(text: &str) -> Option<f64> {
+    let number = text.trim().strip_suffix('%')?.trim_end();
+    let plain = number.chars().all(|c| c.is_ascii_digit() || c == '.');
+    format!("{number}e-2").parse().ok().filter(|_| plain)
+}
+
+/// Reads a probability: `0.01` or `"1 %"`.
+pub(super) fn probability<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    let found = from.deserialize_any(ProbabilityVisitor)?;
+    found.ok_or_else(|| D::Error::custom("a probability is missing"))
+}
+
+/// The same where there may be none.
+pub(super) fn optional_probability<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
+    from.deserialize_any(ProbabilityVisitor)
 }
 
 /// A length of time: ns, us, ms, s, min.
@@ -235,6 +282,18 @@ mod tests {
             assert!(text.parse::<RateSpec>().is_err(), "{text}");
         }
         assert!("50".parse::<SizeSpec>().is_err());
+    }
+
+    #[test]
+    fn percent_is_the_nearest_number() {
+        for (text, number) in
+            [("1 %", 0.01), ("0.1%", 0.001), ("100 %", 1.0), (" 7.3 % ", 0.073), ("0 %", 0.0)]
+        {
+            assert_eq!(percent(text), Some(number), "{text}");
+        }
+        for text in ["", "%", "1", "1 percent", "-1 %", "1e2 %", "inf %"] {
+            assert_eq!(percent(text), None, "{text}");
+        }
     }
 
     #[test]

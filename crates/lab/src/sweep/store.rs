@@ -1,17 +1,20 @@
 //! Results in a file: one JSON object a line, appended whole as soon as a run ends, and read again by the
 //! next start, which skips what is there. A line that was torn (the process was killed, the disk full) is cut
-//! off. Several processes may append to one file.
+//! off. Several processes may append to one file: whoever reads, cuts or appends locks it (flock(2)), so that
+//! a line that is being written is not taken for a torn one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::{Plan, Task, VERSION, fingerprint};
 use crate::World;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, Series};
 
 /// The longest line that is read as a result.
 const LINE_BYTES_MAX: u64 = 16 << 20;
@@ -105,6 +108,7 @@ impl Store {
     /// If it cannot be read or written, or holds something other than results.
     pub fn open(path: &Path, wanted: &BTreeSet<Key>) -> io::Result<(Self, LoadedResults)> {
         let mut file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
+        let lock = Locked::new(file.try_clone()?)?;
         let (mut found, mut end, mut at) = (LoadedResults::default(), 0_u64, 0_u64);
         let mut reader = BufReader::new(&mut file);
         let mut line = Vec::new();
@@ -138,18 +142,57 @@ impl Store {
         if end < at {
             file.set_len(end)?;
         }
-        file.seek(SeekFrom::End(0))?;
+        drop(lock);
         Ok((Self { file }, found))
     }
 
-    /// Appends a line, whole, in one write.
+    /// Appends a line, whole, while nobody else does.
     ///
     /// # Errors
     /// If the file takes no more.
     pub fn append(&mut self, record: &Record) -> io::Result<()> {
         let mut line = serde_json::to_vec(record)?;
+        if line.len() as u64 >= LINE_BYTES_MAX && !record.outcome.series.is_empty() {
+            // What can only be drawn gives way to what can be read again.
+            let outcome = Outcome { series: Series::default(), ..record.outcome.clone() };
+            line = serde_json::to_vec(&Record { outcome, ..record.clone() })?;
+        }
         line.push(b'\n');
+        let _lock = Locked::new(self.file.try_clone()?)?;
+        if !self.ends_with_a_line()? {
+            // Another process was killed in the middle of its own.
+            self.file.write_all(b"\n")?;
+        }
         self.file.write_all(&line)
+    }
+
+    fn ends_with_a_line(&mut self) -> io::Result<bool> {
+        let mut last = [b'\n'];
+        if self.file.seek(SeekFrom::End(0))? > 0 {
+            self.file.seek(SeekFrom::End(-1))?;
+            self.file.read_exact(&mut last)?;
+        }
+        Ok(last == [b'\n'])
+    }
+}
+
+/// A file that no other process that locks it reads or writes meanwhile.
+struct Locked(File);
+
+impl Locked {
+    /// Waits for it. File systems without locks are used without.
+    fn new(file: File) -> io::Result<Self> {
+        match flock(&file, FlockOperation::LockExclusive) {
+            Ok(()) | Err(Errno::NOTSUP | Errno::NOLCK | Errno::NOSYS) => Ok(Self(file)),
+            Err(e) => Err(e.into()),
+        }
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // Copies of the descriptor keep the file open, and so the lock.
+        let _ = flock(&self.0, FlockOperation::Unlock);
     }
 }
 
@@ -204,6 +247,54 @@ mod tests {
         let other = Key { code: "0".into(), ..keys[0].clone() };
         let (_, found) = Store::open(&path, &BTreeSet::from([other])).expect("a file");
         assert_eq!((found.results.len(), found.strange), (0, 0));
+        fs::remove_file(&path).expect("removed");
+    }
+
+    /// Whoever opens the file waits while somebody writes, and so never cuts off what is half written.
+    #[test]
+    fn a_line_that_is_being_written_is_not_taken_for_a_torn_one() {
+        let (plan, path) = (plan(), file("two"));
+        let tasks = plan.tasks();
+        let keys = keys(&plan, &tasks);
+        let wanted: BTreeSet<Key> = keys.iter().cloned().collect();
+        let record = |i: usize| Record::new(&plan, &tasks[i], &keys[i], outcome(i as f64));
+        let line = [serde_json::to_vec(&record(0)).expect("JSON"), b"\n".to_vec()].concat();
+        let (first, second) = line.split_at(line.len() / 2);
+        let mut writer = OpenOptions::new().append(true).create(true).open(&path).expect("a file");
+        let lock = Locked::new(writer.try_clone().expect("a descriptor")).expect("locked");
+        writer.write_all(first).expect("written");
+        let opened = std::thread::scope(|scope| {
+            let opening = scope.spawn(|| Store::open(&path, &wanted).expect("a file"));
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            assert!(!opening.is_finished(), "it waits");
+            writer.write_all(second).expect("written");
+            drop(lock);
+            opening.join().expect("opened")
+        });
+        assert_eq!((opened.1.results.len(), opened.1.strange), (1, 0));
+        // Nor does a line go to pieces on what a process that was killed has left of its own.
+        let mut store = opened.0;
+        writer.write_all(&first[..20]).expect("written");
+        store.append(&record(1)).expect("written");
+        let (_, found) = Store::open(&path, &wanted).expect("a file");
+        assert_eq!((found.results.len(), found.strange), (2, 1));
+        fs::remove_file(&path).expect("removed");
+    }
+
+    #[test]
+    fn what_is_to_be_drawn_is_kept_with_its_gaps() {
+        use crate::outcome::{Line, SeriesKind};
+        let (plan, path) = (plan(), file("series"));
+        let tasks = plan.tasks();
+        let keys = keys(&plan, &tasks);
+        let line = Line { kind: SeriesKind::Cwnd, name: "a/0".into(), values: vec![0.1, f32::NAN, 3.0] };
+        let series = Series { step_s: 0.05, lines: vec![line] };
+        let (mut store, _) = Store::open(&path, &BTreeSet::new()).expect("a file");
+        let drawn = Outcome { series, ..outcome(1.0) };
+        store.append(&Record::new(&plan, &tasks[0], &keys[0], drawn)).expect("written");
+        let (_, found) = Store::open(&path, &BTreeSet::from([keys[0].clone()])).expect("a file");
+        let values = &found.results[&keys[0]].series.lines[0].values;
+        assert!(values[0] == 0.1 && values[1].is_nan() && values[2] == 3.0, "{values:?}");
         fs::remove_file(&path).expect("removed");
     }
 

@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 
 use crate::World;
+use crate::metric::{Metric, kinds};
 use crate::outcome::Row;
 use crate::scenario::notes::{Verdict, lookup_in};
 use crate::sweep::{Plan, seeds_text};
@@ -50,12 +51,42 @@ pub fn text(plan: &Plan, rows: &[Row]) -> String {
         wrap(&mut out, "", paragraph);
     }
     out.push('\n');
-    columns(&mut out, plan, rows);
-    if rows.is_empty() {
-        out.push_str("(no measures)\n");
+    if scenario.measure.is_empty() {
+        no_measures(&mut out);
+    } else {
+        columns(&mut out, plan, rows);
     }
+    same_runs(&mut out, rows);
     tail(&mut out, plan, rows);
     out
+}
+
+/// That nothing is measured, and what could be.
+fn no_measures(out: &mut String) {
+    wrap(
+        out,
+        "",
+        "This scenario measures nothing. A [[measure]] has a name (metric), a kind, and flows or links:",
+    );
+    for (about, is_of_flows) in [("of flows", true), ("of links", false)] {
+        let those = kinds().filter(|(_, metric)| metric.needs.flows == is_of_flows);
+        let one = |(name, metric): (&str, Metric)| match metric.unit {
+            "" => name.to_owned(),
+            unit => format!("{name} ({unit})"),
+        };
+        wrap(out, "* ", &format!("{about}: {}", those.map(one).collect::<Vec<_>>().join(", ")));
+    }
+}
+
+/// That runs are the same whatever the seed, where they are.
+fn same_runs(out: &mut String, rows: &[Row]) {
+    let text = match rows.iter().filter(|row| row.alike).count() {
+        0 => return,
+        n if n == rows.len() => "All seeds gave the same run",
+        _ => "Where there is no ±, all seeds gave the same run",
+    };
+    out.push('\n');
+    wrap(out, "", &format!("{text}: nothing is left to chance (start_within, jitter or loss would do so)."));
 }
 
 /// Head and rows: a line for each case, measure and controller, with a value for each world.
@@ -75,7 +106,7 @@ fn columns(out: &mut String, plan: &Plan, rows: &[Row]) {
         let mut line = vec![row.case.clone().unwrap_or_default(), row.metric.clone(), row.controller.clone()];
         for world in &plan.worlds {
             let row = rows.iter().find(|row| row.world == *world);
-            line.push(match row.map_or((None, None), |row| (row.value, row.ci95)) {
+            line.push(match row.map_or((None, None), |row| (row.value, row.interval())) {
                 (None, _) => "-".into(),
                 (Some(value), ci) => with_interval(value, ci),
             });
@@ -154,7 +185,8 @@ fn tail(out: &mut String, plan: &Plan, rows: &[Row]) {
     let judged = |verdict: Verdict| -> Vec<String> {
         let those = rows.iter().filter(|row| row.verdict == Some(verdict));
         let item = |row: &Row| {
-            let value = row.value.map_or_else(|| "no value".into(), |value| with_interval(value, row.ci95));
+            let value =
+                row.value.map_or_else(|| "no value".into(), |value| with_interval(value, row.interval()));
             format!("{} {}: {value} {}, expected {}", row.metric, whose(row), row.unit, expected(plan, row))
         };
         those.map(item).collect()

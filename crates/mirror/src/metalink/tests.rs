@@ -253,7 +253,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes(bytes in vec(any::<u8>(), 0..200)) {
+    fn any_bytes_are_survived(bytes in vec(any::<u8>(), 0..200)) {
         let _ = Metalink::parse(&bytes);
     }
 
