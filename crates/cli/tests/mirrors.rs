@@ -320,7 +320,7 @@ fn wrong_arguments() {
         (vec![&*url], vec!["--checksum", "md5=00"], "sha-256="),
         (vec![&*url], vec!["--header", "nonsense"], "NAME: VALUE"),
         (vec![&*url], vec!["--header", "Range: bytes=0-1"], "range cannot be set"),
-        (vec![&*url], vec!["--user", "nobody"], "NAME:PASSWORD"),
+        (vec![&*url], vec!["--user", "nobody"], "no terminal to ask for the password"),
         (vec![&*url], vec!["--proxy", "gopher://x"], "proxy"),
         (vec![&*url], vec!["--cacert", "/no/such.pem"], "/no/such.pem"),
         (vec!["-"], vec![], "standard input has no URI and no URL"),
@@ -386,15 +386,17 @@ fn names_passwords_and_fields() {
     });
     run(ground.get_named(&[site.url()], &[])).expect(9);
     arrives(&site.url(), &["-H", "X-Token: 42"]);
-    // Servers that only a Metalink names get no more than what a .netrc has for them.
+    // Servers that only a Metalink names get nothing, unless the user names them, too.
     mirror_list(&ground, std::slice::from_ref(&url));
     let list = beside(&ground, "f.bin.meta4");
-    for more in [&["--user", "me:se+cret"][..], &["-H", "Authorization: Basic bWU6c2UrY3JldA=="]] {
+    let netrc = format!("--netrc={netrc}");
+    let header = ["-H", "Authorization: Basic bWU6c2UrY3JldA=="];
+    for more in [&["--user", "me:se+cret"][..], &header, &[&*netrc]] {
         let done = run(ground.get_named(&[&list], more)).expect(9);
-        assert!(done.err.contains("(401): what --user and --header say goes only to"), "{}", done.err);
-        assert!(done.err.contains("--netrc") && !done.err.contains("cret"), "{}", done.err);
+        let says = "(401): what --user, --header and --netrc say goes only to";
+        assert!(done.err.contains(says) && !done.err.contains("cret"), "{}", done.err);
+        arrives(&list, &[&[&*url], more].concat());
     }
-    arrives(&list, &[&format!("--netrc={netrc}")]);
     // What is remembered has no password in it.
     let known = fs::read_to_string(cache.join("anabranch/urls.jsonl")).expect("what is known");
     assert!(known.contains(&url) && !known.contains("cret"), "{known}");

@@ -177,7 +177,7 @@ pub(super) fn discover(
         heard_at: now,
         end: now + request.timeout,
         said,
-        origins: asked.urls.iter().chain(&asked.lists).map(origin).chain(asked.origins).collect(),
+        origins: asked.origins,
         first: asked.urls.first().cloned(),
         alone: asked.urls.len() == 1 && asked.lists.is_empty() && asked.metalink.is_none(),
         asked: BTreeMap::new(),

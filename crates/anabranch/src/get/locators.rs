@@ -23,7 +23,8 @@ pub(super) struct Locators {
     pub(super) lists: Vec<Url>,
     /// A Metalink that was read, and where it was.
     pub(super) metalink: Option<(Metalink, MetalinkOrigin)>,
-    /// Origins that the user named besides.
+    /// Origins of the URLs that the caller named, and of no others: URIs and Metalinks are written by
+    /// somebody else, who may name any server in them.
     pub(super) origins: Vec<Origin>,
 }
 
@@ -81,6 +82,7 @@ impl Locators {
         if lower.starts_with("http://") || lower.starts_with("https://") {
             let url =
                 Url::parse(name).map_err(|e| Error::usage(format!("{}: {e}", show(without_user(name)))))?;
+            self.origins.push(origin(&url));
             if is_list(url.path()) {
                 self.lists.push(url);
             } else {
@@ -128,7 +130,7 @@ impl Locators {
 
 /// What else a request names, beside a Metalink.
 pub(super) struct Beside {
-    /// The origins of URLs.
+    /// As in [`Locators`].
     pub(super) origins: Vec<Origin>,
     /// Whether there are URLs of files.
     pub(super) urls: bool,
@@ -141,7 +143,7 @@ pub(super) struct Beside {
 impl Beside {
     pub(super) fn of(named: &Locators) -> Self {
         Self {
-            origins: named.urls.iter().chain(&named.lists).map(origin).collect(),
+            origins: named.origins.clone(),
             urls: !named.urls.is_empty(),
             lists: named.lists.len(),
             uri: named.uri.is_some(),
@@ -179,6 +181,10 @@ mod tests {
         let asked =
             names(&["http://a.example/f", "https://b.example/f", "http://a.example/f"]).expect("URLs");
         assert_eq!(asked.urls.len(), 2, "each once");
+        let uri = format!("anabranch:{}?len=1&mirror=https%3A%2F%2Fc.example%2Ff", mmtp::ContentId::of(b"x"));
+        let asked = names(&[&uri, "https://b.example/f"]).expect("names");
+        let named = origin(&Url::parse("https://b.example/").expect("a URL"));
+        assert_eq!((asked.urls.len(), asked.origins), (2, vec![named]), "not the URI's mirrors");
         let asked = names(&["https://a.example/f.meta4"]).expect("a URL");
         assert!(asked.urls.is_empty() && asked.lists.len() == 1 && asked.is_web());
         for (bad, says) in [
