@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use anabranch_cli::args::{Cli, Command};
 use anabranch_cli::exit::{Failure, Outcome};
+use anabranch_cli::view::say;
 use anabranch_cli::{demo, get, kernel_command, lab_command, man, mirror_list, serve, soak};
 use clap::Parser as _;
 
@@ -13,7 +14,7 @@ fn main() -> ExitCode {
     match run(&Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("anabranch: {failure}");
+            failure.lines().iter().for_each(|line| say(line));
             ExitCode::from(failure.code as u8)
         }
     }

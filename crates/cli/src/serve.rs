@@ -10,9 +10,8 @@ use serde::Serialize;
 use crate::args::Serve;
 use crate::exit::Outcome;
 use crate::hash_line;
-use crate::names::show;
 use crate::signals::stop_on_signals;
-use crate::view::Lines;
+use crate::view::{Lines, say};
 use crate::wording::with_options;
 
 /// Reports between two plain lines where there is no terminal.
@@ -105,7 +104,7 @@ impl View {
             }
             Event::Notice(notice) => {
                 self.lines.draw(&[]);
-                eprintln!("anabranch: {}", with_options(&notice));
+                say(&format!("anabranch: {}", with_options(&notice)));
             }
             Event::Offer(offer) => {
                 self.lines.draw(&[]);
@@ -124,14 +123,14 @@ impl View {
                 uri: offer.uri,
                 content: offer.content.to_string(),
                 length: offer.content.length,
-                path: show(&offer.path),
+                path: offer.path.to_string_lossy().into_owned(),
                 collection: offer.directory,
                 http: offer.http.concat(),
             });
         }
-        say(&offer.uri);
+        put(&offer.uri);
         // People get one URL for each --http.
-        offer.http.iter().filter_map(|urls| urls.first()).for_each(|url| say(url));
+        offer.http.iter().filter_map(|urls| urls.first()).for_each(|url| put(url));
         if self.example.is_none() && !offer.directory {
             self.example = offer.url().map(str::to_owned);
         }
@@ -151,10 +150,10 @@ impl View {
                 true => String::new(),
                 false => format!(", by HTTP at {}", http.join(" and ")),
             };
-            eprintln!("{what} at {}{by_http}; Ctrl-C ends it", addresses.join(" and "));
-            eprintln!("Fetch with: anabranch get 'URI' (in quotes: it contains & and ?)");
+            say(&format!("{what} at {}{by_http}; Ctrl-C ends it", addresses.join(" and ")));
+            say("Fetch with: anabranch get 'URI' (in quotes: it contains & and ?)");
             if let Some(url) = &self.example {
-                eprintln!("        or: curl -O {url}");
+                say(&format!("        or: curl -O {url}"));
             }
         }
     }
@@ -195,14 +194,14 @@ impl View {
 }
 
 /// One line on standard output, flushed. A reader that has gone away does not end the service.
-fn say(line: &str) {
+fn put(line: &str) {
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
 fn say_json(report: &Report<'_>) {
     if let Ok(text) = serde_json::to_string(report) {
-        say(&text);
+        put(&text);
     }
 }
 

@@ -8,7 +8,7 @@
 mod lines;
 
 pub use anabranch::format::{bytes, duration, rate};
-pub use lines::Lines;
+pub use lines::{Lines, printable, say};
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;

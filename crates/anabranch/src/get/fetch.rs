@@ -27,7 +27,7 @@ use super::sink::{Destination, Job, Sink};
 use super::sockets::Sockets;
 use crate::error::ErrorKind;
 use crate::event::{Event, Observer};
-use crate::filenames::{is_harmless, show};
+use crate::filenames::{is_harmless, lossy};
 use crate::host_port::HostPort;
 use crate::target::{DestPath, Directory, FinalCheck};
 use crate::{Error, Report, Result};
@@ -121,7 +121,7 @@ fn from_sources(request: &Request, uri: &Uri, events: &mut EventLoop<'_, '_>) ->
         let mut destination = || DestPath::of(&path);
         single_file::transfer(request, uri.id, proof, &mut destination, &mut content, events).map(drop)
     };
-    Ok(Outcome { report: content.report(&uri.id, show(&path), whole.is_ok()), result: whole })
+    Ok(Outcome { report: content.report(&uri.id, lossy(&path), whole.is_ok()), result: whole })
 }
 
 /// Fetches a content that HTTP servers have, and perhaps others too.
@@ -183,7 +183,7 @@ fn from_mirrors(request: &Request, named: Locators, events: &mut EventLoop<'_, '
     if result.is_ok() && !found.named {
         events.observer.notice(&format!("its id is {id}; {URI_HINT}{id}?len={}", id.length));
     }
-    Ok(Outcome { report: Report { target: show(path), ..report }, result })
+    Ok(Outcome { report: Report { target: lossy(&path), ..report }, result })
 }
 
 /// Fetches a directory from sources: its manifest, then its files.

@@ -11,6 +11,7 @@ use super::args::Choice;
 use crate::exit::{Code, Failure, Outcome};
 use crate::man::print;
 use crate::names::show;
+use crate::view::say;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Form {
@@ -115,5 +116,5 @@ pub(super) fn save(path: &Path, text: &str) -> Outcome {
 
 /// A remark for the person at the terminal.
 pub(super) fn note(text: &str) {
-    eprintln!("anabranch: {text}");
+    say(&format!("anabranch: {text}"));
 }

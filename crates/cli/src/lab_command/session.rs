@@ -21,6 +21,7 @@ use super::output::note;
 use crate::exit::{Code, Failure, Outcome};
 use crate::man::print;
 use crate::names::show;
+use crate::view::say;
 
 /// The variable that programs find the name of their host in,
 const HOST: &str = "ANABRANCH_HOST";
@@ -123,7 +124,7 @@ pub(super) fn exec(args: &Exec) -> Outcome {
     let program = show(args.command[0].as_os_str());
     let mut command = Command::new(&args.command[0]);
     let error = command.args(&args.command[1..]).env(HOST, &host.name).env(PEER, &host.peer).exec();
-    eprintln!("anabranch: cannot run {program}: {error}");
+    say(&format!("anabranch: cannot run {program}: {error}"));
     std::process::exit(if error.kind() == ErrorKind::NotFound { 127 } else { 126 })
 }
 

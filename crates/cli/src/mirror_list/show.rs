@@ -8,8 +8,7 @@ use serde::Serialize;
 use super::{Make, Show};
 use crate::exit::{Failure, Outcome};
 use crate::man::print;
-use crate::names::show as shown;
-use crate::view::bytes;
+use crate::view::{bytes, printable, say};
 
 /// What `make` has done, as JSON.
 #[derive(Debug, Serialize)]
@@ -40,7 +39,7 @@ struct Shown<'a> {
 
 /// Reads a Metalink and tells what is in it.
 pub(super) fn show(args: &Show) -> Outcome {
-    let name = shown(&args.file);
+    let name = args.file.to_string_lossy();
     let lower = name.to_ascii_lowercase();
     if lower.starts_with("http://") || lower.starts_with("https://") {
         return Err(Failure::usage(format!(
@@ -73,11 +72,11 @@ pub(super) fn made(args: &Make, made: &MadeMirrorList) -> Outcome {
     let uri = file.uri.as_ref().ok_or_else(|| Failure::other("no content to name"))?;
     let (some, all) = (file.uri_mirrors, file.mirrors.len());
     if some < all {
-        eprintln!("anabranch: the URI has room for {some} of the {all} mirrors; the Metalink has all");
+        say(&format!("anabranch: the URI has room for {some} of the {all} mirrors; the Metalink has all"));
     }
     if !args.quiet {
         for path in [Some(&made.metalink), made.leaf_list.as_ref()].into_iter().flatten() {
-            eprintln!("wrote {}", shown(path));
+            say(&format!("wrote {}", path.display()));
         }
     }
     print(format!("{uri}\n").as_bytes())
@@ -90,7 +89,7 @@ fn made_directory(args: &Make, made: &MadeMirrorList, metalink: String) -> Outco
         return print(json(&made)?.as_bytes());
     }
     if !args.quiet {
-        eprintln!("wrote {}: {files} files, {}", shown(&made.metalink), bytes(made.bytes));
+        say(&format!("wrote {}: {files} files, {}", made.metalink.display(), bytes(made.bytes)));
     }
     print(format!("{metalink}\n").as_bytes())
 }
@@ -102,9 +101,9 @@ fn json(object: &impl Serialize) -> Outcome<String> {
 
 /// A file for people.
 fn tell(out: &mut String, file: &ListedFile) {
-    let _ = writeln!(out, "{}", shown(&file.name));
+    let _ = writeln!(out, "{}", printable(&file.name));
     let mut line = |key: &str, value: &str| {
-        let _ = writeln!(out, "  {key:<8} {value}");
+        let _ = writeln!(out, "  {key:<8} {}", printable(value));
     };
     match file.size {
         Some(size) if size < 1_000 => line("size", &format!("{size} bytes")),
@@ -120,10 +119,10 @@ fn tell(out: &mut String, file: &ListedFile) {
     match file.piece_bytes {
         Some(bytes) => line("pieces", &format!("{} of {bytes} bytes, sha-256", file.pieces)),
         None if file.ignored_pieces.is_empty() => line("pieces", "none"),
-        None => line("pieces", &format!("none of use, only {}", shown(file.ignored_pieces.join(", ")))),
+        None => line("pieces", &format!("none of use, only {}", file.ignored_pieces.join(", "))),
     }
     if let Some(leaves) = &file.leaves {
-        line("leaves", &shown(leaves));
+        line("leaves", leaves);
     }
     for ListedMirror { url, priority, location, .. } in &file.mirrors {
         let priority = priority.map(|priority| format!("priority {priority}"));
