@@ -10,14 +10,15 @@ mod lines;
 pub use anabranch::format::{bytes, duration, rate};
 pub use lines::{Lines, printable, say};
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use algo::Span;
-use anabranch::{Event, PathGroups, PathProgress, Progress, Report};
+use anabranch::{Event, PathProgress, Progress, Report};
 use serde::Serialize;
 
 use crate::exit::Failure;
+use crate::json::{self, End};
 use crate::wording::with_options;
 
 /// Between two pictures on a terminal.
@@ -74,31 +75,22 @@ pub struct Summary {
     /// How the transfer ended.
     #[serde(flatten)]
     pub report: Report,
-    /// The exit status.
-    pub exit: u8,
-    /// Why it is not complete.
-    pub error: Option<String>,
+    /// How the process ends.
+    #[serde(flatten)]
+    pub end: End,
 }
 
 impl Summary {
     /// Of a transfer that ended with this report, or with a failure.
     #[must_use]
     pub fn new(report: &Report, failure: Option<&Failure>) -> Self {
-        Self {
-            report: report.clone(),
-            exit: failure.map_or(0, |failure| failure.code as u8),
-            error: failure.map(|failure| failure.message.clone()),
-        }
+        Self { report: report.clone(), end: End::new(failure) }
     }
 }
 
 #[derive(Serialize)]
-#[serde(tag = "event", rename_all = "lowercase")]
-enum Line<'a> {
-    Progress(&'a Progress),
-    Note { note: &'a str },
-    Groups(&'a PathGroups),
-    Summary(&'a Summary),
+struct Note<'a> {
+    note: &'a str,
 }
 
 /// The view of one transfer.
@@ -121,7 +113,7 @@ impl View {
         match event {
             Event::Progress(progress) => self.show(progress),
             Event::Banned { source, reason } => self.note(&format!("{source}: {reason}: banned")),
-            Event::Groups(groups) if self.mode == Mode::Json => json(&Line::Groups(groups)),
+            Event::Groups(groups) if self.mode == Mode::Json => json::put("groups", groups),
             Event::Groups(groups) => self.note(&groups.to_string()),
             Event::Notice(text) => self.note(&with_options(text)),
             _ => {}
@@ -136,7 +128,7 @@ impl View {
                 self.lines.draw(&live(progress, width));
             }
             Mode::Plain => self.lines.print(&total(progress)),
-            Mode::Json => json(&Line::Progress(progress)),
+            Mode::Json => json::put("progress", progress),
             Mode::Quiet => {}
         }
     }
@@ -149,7 +141,7 @@ impl View {
         }
         match self.mode {
             Mode::Live | Mode::Plain => self.lines.print(note),
-            Mode::Json => json(&Line::Note { note }),
+            Mode::Json => json::put("note", &Note { note }),
             Mode::Quiet => {}
         }
     }
@@ -171,18 +163,9 @@ impl View {
                     self.lines.print(&format!("({} more messages)", self.notes - NOTES_MAX));
                 }
             }
-            Mode::Json => json(&Line::Summary(summary)),
+            Mode::Json => json::put("summary", summary),
             Mode::Quiet => {}
         }
-    }
-}
-
-/// One JSON object on standard output, flushed, so that a reader sees it at once.
-fn json(event: &impl Serialize) {
-    if let Ok(text) = serde_json::to_string(event) {
-        let mut out = std::io::stdout().lock();
-        // A reader that has gone away must not end the transfer.
-        let _ = writeln!(out, "{text}").and_then(|()| out.flush());
     }
 }
 
@@ -332,7 +315,7 @@ fn bar(percent: f64, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use anabranch::{BannedSource, GroupedPath, PathState, Verified};
+    use anabranch::{BannedSource, GroupedPath, PathGroups, PathState, Verified};
 
     fn progress() -> Progress {
         let path = |source: &str, rate_bytes, share_percent| PathProgress {
@@ -362,7 +345,7 @@ mod tests {
     fn groups_are_a_line_of_json() {
         let path = |via: &str| GroupedPath { source: "192.0.2.1:9".into(), via: via.into() };
         let groups = PathGroups { elapsed_s: 10.6, groups: vec![vec![path("lo")], vec![path("eth0")]] };
-        let line = serde_json::to_value(Line::Groups(&groups)).expect("sound");
+        let line: serde_json::Value = serde_json::from_str(&json::text("groups", &groups)).expect("sound");
         assert_eq!(line["event"], "groups");
         assert_eq!(line["elapsed_s"], 10.6);
         assert_eq!(line["groups"][1][0]["via"], "eth0");
@@ -436,14 +419,13 @@ mod tests {
         let banned = vec![BannedSource { source: "a".into(), reason: "b".into() }];
         let report = Report { banned, ..Report::default() };
         let failure = Failure::target("full");
-        let text = serde_json::to_string(&Line::Summary(&Summary::new(&report, Some(&failure))));
-        let text = text.expect("JSON");
-        let keys = ["event", "last", "target", "content", "struck_off", "complete", "verified"];
+        let text = json::text("summary", &Summary::new(&report, Some(&failure)));
+        let keys = ["version", "event", "last", "target", "content", "struck_off", "complete", "verified"];
         let keys = keys.iter().chain(&["unverified_since", "exit", "error"]);
         let places: Vec<usize> = keys
             .map(|key| text.find(&format!("\"{key}\":")).unwrap_or_else(|| panic!("{key}: {text}")))
             .collect();
         assert!(places.is_sorted(), "{text}");
-        assert!(text.ends_with(r#""exit":6,"error":"full"}"#), "{text}");
+        assert!(text.ends_with("\"exit\":6,\"error\":\"full\"}\n"), "{text}");
     }
 }

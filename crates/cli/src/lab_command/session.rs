@@ -19,6 +19,7 @@ use super::lab_name::{NAME_BYTES_MAX, is_plain_char};
 use super::orphans;
 use super::output::note;
 use crate::exit::{Code, Failure, Outcome};
+use crate::json;
 use crate::man::print;
 use crate::names::show;
 use crate::view::say;
@@ -52,7 +53,7 @@ pub(super) fn up(args: &Up) -> Outcome {
     let mut line = String::new();
     let _ = daemon.stdout.take().map(|stdout| BufReader::new(stdout).read_line(&mut line));
     match serde_json::from_str(&line) {
-        Ok(Started::Ready(state)) => print(if args.json { json(&state) } else { usage(&state) }.as_bytes()),
+        Ok(Started::Ready(state)) => print(if args.json { object(&state) } else { usage(&state) }.as_bytes()),
         Ok(Started::Failed(why)) => {
             let _ = daemon.wait();
             Err(Failure::other(why))
@@ -228,7 +229,7 @@ pub(super) fn status(args: &Status) -> Outcome {
             ));
         }
     }
-    let text: String = states.iter().map(if args.json { json } else { report }).collect();
+    let text: String = states.iter().map(if args.json { object } else { report }).collect();
     print(text.as_bytes())
 }
 
@@ -279,7 +280,7 @@ pub(super) fn down(args: &Down) -> Outcome {
                     object = serde_json::json!({ "name": name });
                 }
                 object["ended"] = serde_json::json!(ended);
-                format!("{object}\n")
+                json::text("lab", &object)
             }
         };
         print(text.as_bytes())?;
@@ -289,8 +290,9 @@ pub(super) fn down(args: &Down) -> Outcome {
     if violations.is_empty() { Ok(()) } else { Err(Failure::new(Code::Unmet, violations.join("; "))) }
 }
 
-fn json(state: &State) -> String {
-    serde_json::to_string(state).unwrap_or_default() + "\n"
+/// For programs.
+fn object(state: &State) -> String {
+    json::text("lab", state)
 }
 
 /// What one can do now.

@@ -7,13 +7,13 @@ use serde::Serialize;
 
 use super::{Make, Show};
 use crate::exit::{Failure, Outcome};
+use crate::json;
 use crate::man::print;
 use crate::view::{bytes, printable, say};
 
 /// What `make` has done, as JSON.
 #[derive(Debug, Serialize)]
 struct Made<'a> {
-    event: &'static str,
     metalink: String,
     leaf_list: Option<String>,
     #[serde(flatten)]
@@ -23,18 +23,9 @@ struct Made<'a> {
 /// What `make` has done of a directory, as JSON.
 #[derive(Debug, Serialize)]
 struct MadeDirectory {
-    event: &'static str,
     metalink: String,
     files: usize,
     bytes: u64,
-}
-
-/// What `show` has read, as JSON.
-#[derive(Debug, Serialize)]
-struct Shown<'a> {
-    event: &'static str,
-    #[serde(flatten)]
-    file: &'a ListedFile,
 }
 
 /// Reads a Metalink and tells what is in it.
@@ -50,7 +41,7 @@ pub(super) fn show(args: &Show) -> Outcome {
     let mut out = String::new();
     for file in &MirrorList::read(&args.file)?.files {
         match args.json {
-            true => out += &json(&Shown { event: "file", file })?,
+            true => out += &json::text("file", file),
             false => tell(&mut out, file),
         }
     }
@@ -67,7 +58,7 @@ pub(super) fn made(args: &Make, made: &MadeMirrorList) -> Outcome {
     let file = made.list.files.first().ok_or_else(|| Failure::other("no file to name"))?;
     if args.json {
         let leaf_list = made.leaf_list.as_ref().map(|path| path.to_string_lossy().into_owned());
-        return print(json(&Made { event: "mirror-list", metalink, leaf_list, file })?.as_bytes());
+        return print(json::text("mirror-list", &Made { metalink, leaf_list, file }).as_bytes());
     }
     let uri = file.uri.as_ref().ok_or_else(|| Failure::other("no content to name"))?;
     let (some, all) = (file.uri_mirrors, file.mirrors.len());
@@ -85,18 +76,13 @@ pub(super) fn made(args: &Make, made: &MadeMirrorList) -> Outcome {
 fn made_directory(args: &Make, made: &MadeMirrorList, metalink: String) -> Outcome {
     let files = made.list.files.len();
     if args.json {
-        let made = MadeDirectory { event: "mirror-list", metalink, files, bytes: made.bytes };
-        return print(json(&made)?.as_bytes());
+        let made = MadeDirectory { metalink, files, bytes: made.bytes };
+        return print(json::text("mirror-list", &made).as_bytes());
     }
     if !args.quiet {
         say(&format!("wrote {}: {files} files, {}", made.metalink.display(), bytes(made.bytes)));
     }
     print(format!("{metalink}\n").as_bytes())
-}
-
-fn json(object: &impl Serialize) -> Outcome<String> {
-    let line = serde_json::to_string(object).map_err(|e| Failure::other(format!("cannot report: {e}")))?;
-    Ok(line + "\n")
 }
 
 /// A file for people.
