@@ -6,6 +6,7 @@
 //! seconds; with `--json` one object a second on standard output.
 
 mod lines;
+mod table;
 
 pub use anabranch::format::{bytes, duration, rate};
 pub use lines::{Lines, printable, say};
@@ -20,6 +21,7 @@ use serde::Serialize;
 use crate::exit::Failure;
 use crate::json::{self, End};
 use crate::wording::with_options;
+use table::Column;
 
 /// Between two pictures on a terminal.
 const REDRAW: Duration = Duration::from_millis(200);
@@ -156,7 +158,9 @@ impl View {
         self.clear();
         match self.mode {
             Mode::Live | Mode::Plain => {
-                for line in table(summary) {
+                // What is not a terminal may have any width.
+                let width = if self.mode == Mode::Live { self.lines.width() } else { usize::MAX };
+                for line in end(summary, width) {
                     self.lines.print(&line);
                 }
                 if self.notes > NOTES_MAX {
@@ -197,29 +201,61 @@ fn total(s: &Progress) -> String {
 fn live(s: &Progress, width: usize) -> Vec<String> {
     let mut picture = Vec::new();
     if !s.paths.is_empty() {
-        let rows: Vec<[String; 7]> = s.paths.iter().take(PATH_LINES_MAX).map(row).collect();
-        picture.extend(columns(&["source", "via", "rate", "share", "srtt", "cwnd", "loss"], &rows, |i| {
-            s.paths[i].state.to_string()
-        }));
+        let paths = &s.paths[..s.paths.len().min(PATH_LINES_MAX)];
+        let numbers = [
+            column("rate", 1, paths, |p| rate(p.rate_bytes)),
+            column("share", 2, paths, |p| format!("{:.0} %", p.share_percent)),
+            column("srtt", 3, paths, |p| srtt(p.srtt_us)),
+            column("cwnd", 4, paths, |p| p.cwnd.to_string()),
+            column("loss", 0, paths, loss),
+        ];
+        picture.extend(path_table(paths, numbers, width));
         if s.paths.len() > PATH_LINES_MAX {
             picture.push(format!("… and {} more paths", s.paths.len() - PATH_LINES_MAX));
         }
     }
     picture.push(bar(percent(s.done_bytes, s.total_bytes), width.min(100)));
-    picture.push(total(s));
+    let whole = total(s);
+    match &s.note {
+        // It tells why nothing moves.
+        Some(note) if console::measure_text_width(&whole) > width => {
+            picture.push(total(&Progress { note: None, ..s.clone() }));
+            picture.push(note.clone());
+        }
+        _ => picture.push(whole),
+    }
     picture
 }
 
-fn row(p: &PathProgress) -> [String; 7] {
-    [
-        p.source.clone(),
-        p.via.clone(),
-        rate(p.rate_bytes),
-        format!("{:.0} %", p.share_percent),
-        srtt(p.srtt_us),
-        p.cwnd.to_string(),
-        format!("{:.1} %", p.loss_percent),
-    ]
+/// A row a path, with these numbers.
+fn path_table(
+    paths: &[PathProgress],
+    numbers: impl IntoIterator<Item = Column>,
+    width: usize,
+) -> Vec<String> {
+    let texts = |text: &dyn Fn(&PathProgress) -> String| -> Vec<String> {
+        paths.iter().map(|path| printable(&text(path)).into_owned()).collect()
+    };
+    let mut columns = vec![
+        Column::names("source", texts(&|path| path.source.clone())),
+        Column::names("via", texts(&|path| path.via.clone())),
+    ];
+    columns.extend(numbers);
+    table::lines(columns, &texts(&|path| path.state.to_string()), width)
+}
+
+/// A column of numbers; see [`Column::numbers`].
+fn column(
+    head: &'static str,
+    rank: u8,
+    paths: &[PathProgress],
+    cell: impl Fn(&PathProgress) -> String,
+) -> Column {
+    Column::numbers(head, rank, paths.iter().map(cell).collect())
+}
+
+fn loss(path: &PathProgress) -> String {
+    format!("{:.1} %", path.loss_percent)
 }
 
 fn srtt(us: u64) -> String {
@@ -229,8 +265,8 @@ fn srtt(us: u64) -> String {
     }
 }
 
-/// The table at the end.
-fn table(summary: &Summary) -> Vec<String> {
+/// What is told at the end, in `width` columns.
+fn end(summary: &Summary, width: usize) -> Vec<String> {
     let Summary { report, .. } = summary;
     let s = &report.last;
     let mut out = Vec::new();
@@ -240,17 +276,14 @@ fn table(summary: &Summary) -> Vec<String> {
         return out;
     }
     if fresh > 0 || !report.complete {
-        // Without the RTT it fits 80 columns.
-        let rows: Vec<[String; 7]> = s
-            .paths
-            .iter()
-            .map(|p| {
-                let [source, via, rate, share, _, _, loss] = row(p);
-                [source, via, bytes(p.bytes), share, rate, loss, p.timeouts.to_string()]
-            })
-            .collect();
-        let heads = ["source", "via", "bytes", "share", "mean rate", "loss", "RTOs"];
-        out.extend(columns(&heads, &rows, |i| s.paths[i].state.to_string()));
+        let numbers = [
+            column("bytes", 1, &s.paths, |p| bytes(p.bytes)),
+            column("share", 3, &s.paths, |p| format!("{:.0} %", p.share_percent)),
+            column("mean rate", 2, &s.paths, |p| rate(p.rate_bytes)),
+            column("loss", 0, &s.paths, loss),
+            column("RTOs", 4, &s.paths, |p| p.timeouts.to_string()),
+        ];
+        out.extend(path_table(&s.paths, numbers, width));
     }
     for one in &report.banned {
         out.push(format!("banned: {}: {}", one.source, one.reason));
@@ -268,32 +301,6 @@ fn table(summary: &Summary) -> Vec<String> {
         line += &format!("; {} were there before", bytes(s.resumed_bytes));
     }
     out.push(line);
-    out
-}
-
-/// Aligns: text columns left, numbers right; the last column, `state`, ragged.
-fn columns<const N: usize>(
-    heads: &[&str; N],
-    rows: &[[String; N]],
-    state: impl Fn(usize) -> String,
-) -> Vec<String> {
-    let wide = |i: usize, cell: &str| -> usize {
-        let cells = rows.iter().map(|r| console::measure_text_width(&r[i])).max().unwrap_or(0);
-        cells.max(console::measure_text_width(heads[i])) - console::measure_text_width(cell)
-    };
-    let line = |cells: [&str; N], end: &str| -> String {
-        let mut line = String::new();
-        for (i, cell) in cells.iter().enumerate() {
-            let pad = " ".repeat(wide(i, cell));
-            line += &if i < 2 { format!("{cell}{pad}  ") } else { format!("{pad}{cell}  ") };
-        }
-        line += end;
-        line.trim_end().to_owned()
-    };
-    let mut out = vec![line(*heads, "state")];
-    for (i, row) in rows.iter().enumerate() {
-        out.push(line(std::array::from_fn(|c| row[c].as_str()), &state(i)));
-    }
     out
 }
 
@@ -353,7 +360,7 @@ mod tests {
 
     #[test]
     fn the_picture() {
-        let picture = live(&progress(), 40);
+        let picture = live(&progress(), 79);
         assert_eq!(
             picture[..3],
             [
@@ -362,8 +369,12 @@ mod tests {
                 "[2001:db8::1]:9  eth0    8.0 Mbit/s   25 %  20.4 ms    33  0.2 %  open",
             ]
         );
-        assert_eq!(picture[3].chars().count(), 38);
+        assert_eq!(picture[3].chars().count(), 77);
         assert_eq!(picture[4], " 50.0 %  2.0 MB of 4.0 MB  108.0 Mbit/s  4 s left  waiting");
+        let narrow = live(&progress(), 40);
+        assert!(narrow.iter().all(|line| console::measure_text_width(line) <= 50), "{narrow:?}");
+        assert!(narrow[1].ends_with("0.2 %  open"), "{narrow:?}");
+        assert_eq!(narrow.last().expect("a line"), "waiting");
     }
 
     #[test]
@@ -376,7 +387,7 @@ mod tests {
             verified: Verified::Blocks,
             ..Report::default()
         };
-        let table = table(&Summary::new(&report, None));
+        let table = end(&Summary::new(&report, None), 80);
         assert!(table[1].contains("0.2 %     1  open"), "{}", table[1]);
         assert!(table[..3].iter().all(|line| line.len() <= 80), "it fits a terminal");
         assert_eq!(table[3], "banned: 192.0.2.9:1: wrong bytes");
@@ -389,7 +400,7 @@ mod tests {
         let line = |verified, complete| {
             let report =
                 Report { last: progress(), target: "f".into(), verified, complete, ..Report::default() };
-            table(&Summary::new(&report, None)).last().expect("a line").clone()
+            end(&Summary::new(&report, None), 80).last().expect("a line").clone()
         };
         assert!(line(Verified::Nothing, true).starts_with("f: 4.0 MB UNVERIFIED; "));
         assert!(line(Verified::Nothing, false).starts_with("incomplete: 2.0 MB of 4.0 MB UNVERIFIED; "));
@@ -407,7 +418,7 @@ mod tests {
             }
             // Where nothing came, there is nothing to tell.
             let report = Report { last: s, ..Report::default() };
-            assert_eq!(table(&Summary::new(&report, None)).is_empty(), done_bytes == 0);
+            assert_eq!(end(&Summary::new(&report, None), 80).is_empty(), done_bytes == 0);
         }
         assert_eq!(percent(999_999, 1_000_000), 99.9);
         let many = Progress { paths: vec![PathProgress::default(); 100], ..Progress::default() };

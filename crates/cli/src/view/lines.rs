@@ -27,10 +27,10 @@ impl Default for Lines {
 }
 
 impl Lines {
-    /// Columns of the terminal.
+    /// Columns that a line may have. One stays free: a full last column would wrap.
     #[must_use]
     pub fn width(&self) -> usize {
-        usize::from(self.term.size().1).max(20)
+        usize::from(self.term.size().1).max(20) - 1
     }
 
     /// Replaces what was drawn by `lines`, cut to the width and height of the terminal. Draws nothing where
@@ -39,10 +39,9 @@ impl Lines {
         if !self.live {
             return;
         }
-        let (height, width) = self.term.size();
-        // One column and one row stay free: a full last column would wrap, a full screen would scroll.
-        let width = usize::from(width).max(20) - 1;
-        let rows = usize::from(height).max(2) - 1;
+        let width = self.width();
+        // One row stays free: a full screen would scroll.
+        let rows = usize::from(self.term.size().0).max(2) - 1;
         let from = lines.len().saturating_sub(rows);
         let fit = |line: &String| console::truncate_str(&printable(line), width, "…").into_owned();
         let fitting: Vec<String> = lines[from..].iter().map(fit).collect();
