@@ -415,7 +415,8 @@ fn passwords_are_for_servers_that_the_command_line_names() {
     fs::write(users, "me:{PLAIN}se+cret\n").expect("a file");
     let done = run(dist.get(&["--user", "me:se+cret"])).expect(9);
     assert!(done.err.contains("25 of 25 files could not be had ("), "{}", done.err);
-    let note = format!("\nlong.bin: {}: the server wants a name", dist.nginx.name(0));
+    let note =
+        format!("\nlong.bin: no mirror gives the file: {}: the server wants a name", dist.nginx.name(0));
     assert!(done.err.contains(&note), "{}", done.err);
     let says = "(401): what --user, --header and --netrc say goes only to";
     assert!(done.err.contains(says), "{}", done.err);

@@ -214,7 +214,7 @@ fn what_is_there_is_recognised_by_the_sha256_beside_the_pieces() {
     fs::write(&path, list).expect("a file");
     let path = path.to_str().expect("UTF-8");
     let (code, said) = get(dir.path(), &[path]);
-    assert!(code == Some(0) && said.contains("every piece is verified"), "{said}");
+    assert!(code == Some(0) && said.contains("every piece will be verified"), "{said}");
     let (code, said) = get(dir.path(), &[path]);
     assert!(code == Some(0) && said.contains(" verified, all of it was there"), "{said}");
 }

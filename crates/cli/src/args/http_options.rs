@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueHint};
+use clap::{ArgAction, Args, ValueHint};
 use console::Term;
 
 use crate::exit::{Failure, Outcome};
@@ -29,7 +29,7 @@ pub struct Http {
 
     /// A proxy: http://HOST:PORT, socks5://HOST:PORT, socks5h://HOST:PORT, or "" for none. Without this
     /// option: as the environment says (http_proxy, https_proxy, all_proxy, no_proxy)
-    #[arg(short = 'x', long, value_name = "URL", value_hint = ValueHint::Url)]
+    #[arg(short = 'x', long, value_name = "URL", value_hint = ValueHint::Url, value_parser = proxy)]
     pub proxy: Option<String>,
 
     /// Believe the certificates in this file too
@@ -43,6 +43,18 @@ pub struct Http {
     /// What the whole file must have, whatever else is known of it
     #[arg(long, value_name = "sha-256=HEX", value_parser = checksum)]
     pub checksum: Option<[u8; 32]>,
+
+    /// As curl has it; it goes without saying
+    #[arg(short = 'L', long, hide = true, action = ArgAction::Count)]
+    pub location: u8,
+
+    /// As curl has it; it goes without saying
+    #[arg(short = 'O', long, hide = true, action = ArgAction::Count)]
+    pub remote_name: u8,
+
+    /// As curl has it; only - can be meant
+    #[arg(short = 'C', long, hide = true, allow_hyphen_values = true, value_parser = continue_at)]
+    pub continue_at: Option<String>,
 }
 
 impl Http {
@@ -92,6 +104,22 @@ fn user(text: &str) -> Result<(String, Option<String>), String> {
         None if text.is_empty() => return Err("expected NAME:PASSWORD, or a NAME alone".to_owned()),
         None => (text.to_owned(), None),
     })
+}
+
+fn proxy(text: &str) -> Result<String, String> {
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        let why = "this is the proxy, as with curl; the number of connections that aria2 means by it need \
+                   not be said: every source is asked over every path at once";
+        return Err(why.to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+fn continue_at(text: &str) -> Result<String, String> {
+    match text {
+        "-" => Ok(text.to_owned()),
+        _ => Err("it goes on where it stopped by itself, so only -C - can be meant".to_owned()),
+    }
 }
 
 fn checksum(text: &str) -> Result<[u8; 32], String> {
