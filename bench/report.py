@@ -222,7 +222,9 @@ def _corrupt(result):
 
 
 def _json_rows(result):
-    return [json.loads(line) for line in result["output"].splitlines()]
+    rows = [json.loads(line) for line in result["output"].splitlines()]
+    named = ("version", "event")
+    return [{k: v for k, v in row.items() if k not in named} for row in rows if row.get("event") != "summary"]
 
 
 def _cell(value, digits=2):

@@ -7,6 +7,8 @@ use std::path::Path;
 
 use mmtp::collection::is_file_name;
 
+use crate::terminal;
+
 /// Makes a name that came over the network or in a URI a single harmless path component, or refuses it.
 ///
 /// Refused: empty, longer than [`COMPONENT_MAX`](mmtp::collection::COMPONENT_MAX) bytes, `.` and `..`, a `/`
@@ -35,8 +37,8 @@ pub(crate) fn is_harmless(name: &[u8]) -> bool {
     component(name).is_ok() && !name.starts_with(b".")
 }
 
-/// `name` for a terminal: control characters (a name may carry escape sequences) and bytes that are no UTF-8
-/// as `\n`, `\x1b`, …; a backslash as `\\`.
+/// `name` in a sentence: as [`terminal::printable`] has it, bytes that are no UTF-8 as `\xff`, and a
+/// backslash as `\\`, so that no two names look the same.
 #[must_use]
 pub fn show(name: impl AsRef<OsStr>) -> String {
     let mut shown = String::new();
@@ -44,20 +46,7 @@ pub fn show(name: impl AsRef<OsStr>) -> String {
         for char in part.valid().chars() {
             match char {
                 '\\' => shown.push_str("\\\\"),
-                '\n' => shown.push_str("\\n"),
-                '\t' => shown.push_str("\\t"),
-                // Controls, and the marks that reorder text or hide in it: a name must look like what it is.
-                c if c.is_control()
-                    || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
-                    || matches!(c, '\u{2066}'..='\u{2069}') =>
-                {
-                    if c.is_ascii() {
-                        let _ = write!(shown, "\\x{:02x}", u32::from(c));
-                    } else {
-                        let _ = write!(shown, "\\u{{{:x}}}", u32::from(c));
-                    }
-                }
-                c => shown.push(c),
+                c => terminal::push(&mut shown, c),
             }
         }
         for byte in part.invalid() {
@@ -65,6 +54,11 @@ pub fn show(name: impl AsRef<OsStr>) -> String {
         }
     }
     shown
+}
+
+/// A path in a report: as it is, but for bytes that are no UTF-8.
+pub(crate) fn lossy(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
 }
 
 /// What a publisher is told of hidden files below a directory, if there are any among these paths.

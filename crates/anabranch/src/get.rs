@@ -212,23 +212,24 @@ impl Get {
         self
     }
 
-    /// A header field for each HTTP request. `Authorization` and `Cookie` go where [`user`](Self::user)
-    /// goes.
+    /// A header field for HTTP requests. It goes where [`user`](Self::user) goes: it may be a secret.
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.http.headers.push((name.into(), value.into()));
         self
     }
 
-    /// Name and password for the HTTP servers named in [`Get::new`]; not for those that they redirect to, nor
-    /// for those that only a Metalink or another server names: [`netrc`](Self::netrc) is for these.
+    /// Name and password for the HTTP servers (scheme, host and port) of the URLs in [`Get::new`]; not for
+    /// those that they redirect to, nor for those that only a Metalink, a URI or another server names.
     #[must_use]
     pub fn user(mut self, name: impl Into<String>, password: impl Into<String>) -> Self {
         self.http.user = Some((name.into(), password.into()));
         self
     }
 
-    /// A `.netrc` to take names and passwords from; its default entry goes where [`user`](Self::user) goes.
+    /// A `.netrc` to take names and passwords from. They go where [`user`](Self::user) goes; those of a
+    /// machine go by `https` to that machine too, whoever named it, unless any certificate is
+    /// [believed](Self::insecure).
     #[must_use]
     pub fn netrc(mut self, file: impl Into<PathBuf>) -> Self {
         self.http.netrc = Some(file.into());

@@ -48,7 +48,7 @@
 //! * [`Serve`], [`Source`]: files and directories for whoever knows their URI; [`mod@serve`].
 //! * [`mirror_list`]: what makes a file on plain web servers verifiable.
 //! * [`target`]: where a file arrives, and what a transfer that was stopped leaves there.
-//! * [`filenames`]: names from outside; [`mod@format`]: numbers for people.
+//! * [`filenames`]: names from outside; [`mod@format`]: numbers for people; [`terminal`]: text from outside.
 
 mod cache_dir;
 mod catalog;
@@ -67,6 +67,7 @@ mod secret;
 pub mod serve;
 mod stop;
 pub mod target;
+pub mod terminal;
 
 pub use cache_dir::cache_dir;
 pub use error::{Error, Result};

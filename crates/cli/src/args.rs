@@ -132,7 +132,10 @@ const GET_EXAMPLES: &str = "Examples:\n  \
         file as it can carry. Every 16 KiB are verified before they are written; a source that sends wrong \
         bytes is banned and named. What has arrived is kept in NAME.part with a journal beside it: the \
         same command resumes after Ctrl-C, a crash or a reboot. NAME itself appears at the end, whole and \
-        verified.",
+        verified.\n\n\
+        Options are called as curl calls them where they do the same. Its -L, -O and `-C -` are taken and \
+        change nothing: redirects are followed, a file is called as its URL, and what is there is gone on \
+        with.",
     after_help = GET_EXAMPLES,
     after_long_help = format!(
         "{GET_EXAMPLES}\n\nThe exit status tells scripts what happened: see `anabranch --help`."
@@ -140,8 +143,9 @@ const GET_EXAMPLES: &str = "Examples:\n  \
 )]
 pub struct Get {
     /// What to fetch: a URI as `anabranch serve` printed it (in quotes, for it contains & and ?), URLs of one
-    /// and the same file, a Metalink (a file or a URL that ends in .meta4 or .metalink; one of several files
-    /// is a directory), or - for a list of these on standard input, one a line
+    /// and the same file (HOST/PATH alone is http://HOST/PATH, as with curl), a Metalink (a file, or a URL
+    /// that ends in .meta4 or .metalink; one of several files is a directory), or - for a list of these on
+    /// standard input, one a line
     #[arg(required = true, value_name = "URI|URL|METALINK", value_hint = ValueHint::Url)]
     pub what: Vec<String>,
 
@@ -152,7 +156,7 @@ pub struct Get {
     /// Use this network interface or local address and no other that is not named too; may be given several
     /// times. A promise: if it cannot be used, the command fails. With `,limit=RATE` behind it, no more than
     /// RATE is taken over it (as for --limit). Without this option: every usable address
-    #[arg(long, value_name = "IFACE|ADDR[,limit=RATE]", value_parser = via)]
+    #[arg(long, visible_alias = "interface", value_name = "IFACE|ADDR[,limit=RATE]", value_parser = via)]
     pub via: Vec<Via>,
 
     /// Take no more than this, over all paths together: bytes a second (500k, 20M, 1.5Gi) or bits a second
@@ -160,10 +164,11 @@ pub struct Get {
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub limit: Option<Rate>,
 
-    /// Where to put it: a name for the file, or a directory to put it in. A directory that is fetched becomes
-    /// PATH, or PATH/NAME if PATH ends in a slash. - is standard output: one file, in order, while it comes,
-    /// from bounded memory; nothing is kept, so it cannot resume, and only exit status 0 says that all of it
-    /// is right. Without this option: the name in the URI or of the Metalink, in the current directory
+    /// Where to put it: a name for the file, or a directory to put it in, which is made if PATH ends in a
+    /// slash. A directory that is fetched becomes PATH, or PATH/NAME if PATH ends in a slash. - is standard
+    /// output: one file, in order, while it comes, from bounded memory; nothing is kept, so it cannot resume,
+    /// and only exit status 0 says that all of it is right. Without this option: the name in the URI or of
+    /// the Metalink, in the current directory
     #[arg(short, long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub output: Option<PathBuf>,
 
@@ -418,6 +423,7 @@ mod tests {
             let cli = parse(&format!("anabranch get URI --groups {text}")).expect("sound");
             assert!(matches!(cli.command, Command::Get(get) if get.groups == wanted), "{text}");
         }
+        assert!(parse("anabranch get -LO -C - http://h/f -O http://i/f --interface lo").is_ok(), "as curl");
         let cli = parse("anabranch get URI").expect("sound");
         assert!(matches!(cli.command, Command::Get(get) if get.groups == Groups::default()), "one default");
         for bad in [
@@ -431,6 +437,8 @@ mod tests {
             "anabranch get URI --via lo,limit=",
             "anabranch get URI --via lo,limit=10",
             "anabranch get URI --limit 0",
+            "anabranch get URI -x 2",
+            "anabranch get URI -C 100",
             "anabranch get URI --background --cc lia",
             "anabranch serve",
             "anabranch serve x --limit 0",

@@ -18,6 +18,7 @@ use anabranch::{PathProgress, PathState, Progress};
 
 use crate::args::Demo;
 use crate::exit::{Failure, Outcome};
+use crate::json;
 use crate::view::{Mode, View, bytes, rate};
 
 /// The sources: name, rate of the link in Mbit/s, one-way delay in ms.
@@ -35,7 +36,6 @@ const LIMIT: Time = Time::from_nanos(3_600_000_000_000);
 /// One row of the table.
 #[derive(Debug, Serialize)]
 struct Row {
-    event: &'static str,
     transfer: String,
     seconds: f64,
     rate_bytes: u64,
@@ -63,6 +63,10 @@ struct DemoRun {
 /// # Errors
 /// If the file did not arrive whole, or on Ctrl-C.
 pub fn demo(args: &Demo) -> Outcome {
+    json::end(args.json, show(args))
+}
+
+fn show(args: &Demo) -> Outcome {
     let length = usize::try_from(args.size * 1_000_000).map_err(|_| Failure::usage("too large"))?;
     let content = Content::random(args.seed, length);
     let mode = Mode::of(args.json, false);
@@ -216,7 +220,6 @@ impl DemoRun {
             share_percent[*source] = report.counters.bytes as f64 * 100.0 / all.max(1) as f64;
         }
         Row {
-            event: "row",
             transfer,
             seconds: took.as_nanos() as f64 / 1e9,
             rate_bytes: Rate::of(progress.content.id().length, took).as_bytes(),
@@ -234,7 +237,7 @@ fn print(json: bool, rows: &[Row]) -> Outcome {
     let mut lines = Vec::new();
     if json {
         for row in rows {
-            lines.push(serde_json::to_string(row).map_err(|e| Failure::other(e.to_string()))?);
+            lines.push(json::text("row", row).trim_end().to_owned());
         }
     } else {
         let [a, b, c] = SOURCES.map(|s| s.0);

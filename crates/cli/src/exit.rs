@@ -91,6 +91,13 @@ impl Failure {
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(Code::Usage, message)
     }
+
+    /// What is printed of it: one line, but for what the kernel says, which has lines of its own.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        let text = format!("anabranch: {self}");
+        if self.code == Code::Kernel { text.lines().map(str::to_owned).collect() } else { vec![text] }
+    }
 }
 
 impl fmt::Display for Failure {

@@ -72,7 +72,7 @@ fn request(args: &args::Get, mode: Mode) -> Outcome<(Get, Stop)> {
         Some(rate) => get.via_limited(via.egress.to_string(), rate),
     });
     get = http.header.iter().fold(get, |get, (name, value)| get.header(name, value));
-    get = http.user.iter().fold(get, |get, (name, password)| get.user(name, password));
+    get = http.user()?.into_iter().fold(get, |get, (name, password)| get.user(name, password));
     get = http.netrc().into_iter().fold(get, Get::netrc);
     get = http.proxy.iter().fold(get, Get::proxy);
     get = http.cacert.iter().fold(get, Get::ca_file);

@@ -19,6 +19,7 @@ mod session;
 mod sweep;
 
 use crate::exit::Outcome;
+use crate::json;
 use args::{Lab, LabCommand};
 
 /// Runs a command of the laboratory.
@@ -30,8 +31,8 @@ pub fn lab(args: &Lab) -> Outcome {
     match &args.command {
         LabCommand::List(args) => list::list(args),
         LabCommand::New(args) => new::new(args),
-        LabCommand::Run(args) => run::run(args),
-        LabCommand::Sweep(args) => sweep::sweep(args),
+        LabCommand::Run(args) => json::end(args.choice.json, run::run(args)),
+        LabCommand::Sweep(args) => json::end(args.choice.json, sweep::sweep(args)),
         #[cfg(target_os = "linux")]
         LabCommand::Up(args) => session::up(args),
         #[cfg(target_os = "linux")]

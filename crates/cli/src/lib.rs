@@ -7,7 +7,8 @@
 //! interface is the command line, its exit status and its JSON.
 //!
 //! **Map.**
-//! * [`args`]: the commands and most options; [`man`]: pages and completions of them; [`exit`]: exit status.
+//! * [`args`]: the commands and most options; [`man`]: pages and completions of them; [`usage`]: what is
+//!   wrong with a command line; [`exit`]: exit status; [`json`]: what programs read.
 //! * [`serve`]: the source.
 //! * [`get`]: options to a request of the library, which does the work; [`view`]: what the user sees;
 //!   [`wording`]: the library's messages with the names of options.
@@ -21,6 +22,7 @@ pub mod demo;
 pub mod exit;
 pub mod get;
 mod hash_line;
+pub mod json;
 pub mod kernel_command;
 pub mod lab_command;
 pub mod man;
@@ -28,6 +30,7 @@ pub mod mirror_list;
 pub mod serve;
 pub mod signals;
 pub mod soak;
+pub mod usage;
 pub mod view;
 pub mod wording;
 

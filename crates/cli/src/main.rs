@@ -6,14 +6,25 @@ use std::sync::atomic::AtomicBool;
 
 use anabranch_cli::args::{Cli, Command};
 use anabranch_cli::exit::{Failure, Outcome};
-use anabranch_cli::{demo, get, kernel_command, lab_command, man, mirror_list, serve, soak};
+use anabranch_cli::view::say;
+use anabranch_cli::{demo, get, json, kernel_command, lab_command, man, mirror_list, serve, soak, usage};
 use clap::Parser as _;
+use clap::error::ErrorKind;
+
+/// Nothing follows the name of a command that needs something.
+const SHOWS_HELP: ErrorKind = ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 
 fn main() -> ExitCode {
-    match run(&Cli::parse()) {
+    let outcome = match Cli::try_parse() {
+        Ok(cli) => run(&cli),
+        // What was asked for, or all that can be said.
+        Err(help) if !help.use_stderr() || help.kind() == SHOWS_HELP => help.exit(),
+        Err(error) => json::end(usage::wants_json(std::env::args_os()), Err(usage::failure(&error))),
+    };
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("anabranch: {failure}");
+            failure.lines().iter().for_each(|line| say(line));
             ExitCode::from(failure.code as u8)
         }
     }

@@ -11,7 +11,8 @@ use clap::{Args, Subcommand, ValueHint};
 use crate::exit::Outcome;
 use crate::hash_line;
 use crate::signals::stop_on_signals;
-use crate::view::Lines;
+use crate::view::{Lines, say};
+use crate::wording::with_options;
 
 /// What `--help` says of it.
 const LONG: &str = "Make plain web servers sources that need no trust.\n\n\
@@ -161,7 +162,7 @@ fn make(args: &Make) -> Outcome {
             Event::Hashing(progress) if !args.quiet && !args.json => hash_line::draw(&mut lines, &progress),
             Event::Notice(notice) => {
                 lines.draw(&[]);
-                eprintln!("anabranch: {notice}");
+                say(&format!("anabranch: {}", with_options(&notice)));
             }
             _ => {}
         }

@@ -10,9 +10,9 @@ use serde::Serialize;
 use crate::args::Serve;
 use crate::exit::Outcome;
 use crate::hash_line;
-use crate::names::show;
+use crate::json::{self, End};
 use crate::signals::stop_on_signals;
-use crate::view::Lines;
+use crate::view::{Lines, say};
 use crate::wording::with_options;
 
 /// Reports between two plain lines where there is no terminal.
@@ -23,6 +23,22 @@ const PLAIN_EVERY: u64 = 60;
 /// # Errors
 /// If a socket cannot be bound or a path not be read.
 pub fn serve(args: &Serve) -> Outcome {
+    let mut view = View::new(args);
+    let served = run(args, &mut view);
+    view.lines.draw(&[]);
+    let stats = served.as_ref().ok().cloned().flatten();
+    if args.json {
+        let stats = stats.unwrap_or_default();
+        let end = End::new(served.as_ref().err());
+        json::put("summary", &Summary { elapsed_s: stats.elapsed_s, stats, end });
+    } else if let Some(stats) = stats {
+        view.totals(&stats);
+    }
+    served.map(drop)
+}
+
+/// Serves until Ctrl-C; `None` if that came before anything was served.
+fn run(args: &Serve, view: &mut View) -> Outcome<Option<Stats>> {
     let mut serve = anabranch::Serve::new().stopped_by(&stop_on_signals()?);
     for path in &args.paths {
         serve = serve.path(path)?;
@@ -35,42 +51,46 @@ pub fn serve(args: &Serve) -> Outcome {
     if args.no_cache {
         serve = serve.cache(None);
     }
-    let mut view = View::new(args);
     let served = serve.run(|event| {
         view.show(event);
         Control::Continue
     });
-    view.lines.draw(&[]);
     match served {
-        Ok(stats) => view.totals(&stats),
-        // Ctrl-C before anything was served.
-        Err(Error::Interrupted(_)) => {}
-        Err(error) => return Err(error.into()),
+        Ok(stats) => Ok(Some(stats)),
+        Err(Error::Interrupted(_)) => Ok(None),
+        Err(error) => Err(error.into()),
     }
-    Ok(())
 }
 
-/// A report on standard output, as JSON.
+/// What is offered, as JSON.
 #[derive(Serialize)]
-#[serde(tag = "event", rename_all = "lowercase")]
-enum Report<'a> {
-    Offer {
-        uri: String,
-        content: String,
-        length: u64,
-        path: String,
-        collection: bool,
-        /// Where the same is by HTTP.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        http: Vec<String>,
-    },
-    Listening {
-        addresses: Vec<String>,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        http: Vec<String>,
-    },
-    Counters(&'a Stats),
-    Totals(&'a Stats),
+struct OfferLine {
+    uri: String,
+    content: String,
+    length: u64,
+    path: String,
+    collection: bool,
+    /// Where the same is by HTTP.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    http: Vec<String>,
+}
+
+/// Where it is offered, as JSON.
+#[derive(Serialize)]
+struct ListeningLine {
+    addresses: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    http: Vec<String>,
+}
+
+/// What was sent in all, as JSON.
+#[derive(Serialize)]
+struct Summary {
+    #[serde(flatten)]
+    stats: Stats,
+    elapsed_s: f64,
+    #[serde(flatten)]
+    end: End,
 }
 
 /// What is shown of a source.
@@ -108,7 +128,7 @@ impl View {
             }
             Event::Notice(notice) => {
                 self.lines.draw(&[]);
-                eprintln!("anabranch: {}", with_options(&notice));
+                say(&format!("anabranch: {}", with_options(&notice)));
             }
             Event::Offer(offer) => {
                 self.lines.draw(&[]);
@@ -123,14 +143,15 @@ impl View {
     fn offer(&mut self, offer: Offer) {
         self.offers += 1;
         if self.json {
-            return say_json(&Report::Offer {
+            let line = OfferLine {
                 uri: offer.uri,
                 content: offer.content.to_string(),
                 length: offer.content.length,
-                path: show(&offer.path),
+                path: offer.path.to_string_lossy().into_owned(),
                 collection: offer.directory,
                 http: offer.http.concat(),
-            });
+            };
+            return json::put("offer", &line);
         }
         if offer.named {
             self.named.push(offer);
@@ -143,7 +164,7 @@ impl View {
         let text = |addresses: &[SocketAddr]| addresses.iter().map(SocketAddr::to_string).collect::<Vec<_>>();
         let (addresses, http) = (text(addresses), text(http));
         if self.json {
-            return say_json(&Report::Listening { addresses, http });
+            return json::put("listening", &ListeningLine { addresses, http });
         }
         if !self.quiet {
             let unlisted = self.offers - self.named.len() as u64;
@@ -160,12 +181,12 @@ impl View {
                 true => String::new(),
                 false => format!(", by HTTP at {}", http.join(" and ")),
             };
-            eprintln!("{what}{of_files} at {}{by_http}; Ctrl-C ends it", addresses.join(" and "));
+            say(&format!("{what}{of_files} at {}{by_http}; Ctrl-C ends it", addresses.join(" and ")));
             let file = self.named.iter().find(|offer| !offer.directory);
             if let Some(url) = file.and_then(Offer::url) {
-                eprintln!("Fetch with: curl -O {url}");
+                say(&format!("Fetch with: curl -O {url}"));
             }
-            eprintln!("Fetch with: anabranch get 'URI' (in quotes: it contains & and ?)");
+            say("Fetch with: anabranch get 'URI' (in quotes: it contains & and ?)");
         }
         self.named.iter().for_each(say_offer);
     }
@@ -173,7 +194,7 @@ impl View {
     fn stats(&mut self, stats: &Stats, rate_bytes: u64) {
         self.reports += 1;
         if self.json {
-            say_json(&Report::Counters(stats));
+            json::put("counters", stats);
         } else if !self.quiet && self.terminal {
             self.lines.draw(&picture(stats, rate_bytes));
         } else if !self.quiet && self.reports.is_multiple_of(PLAIN_EVERY) && stats.all_requests() > 0 {
@@ -183,44 +204,37 @@ impl View {
 
     /// What was sent in all.
     fn totals(&mut self, stats: &Stats) {
-        if self.json {
-            say_json(&Report::Totals(stats));
-        } else if !self.quiet {
-            self.lines.print(&format!(
-                "sent {} in {} packets for {} requests in {}",
-                format::bytes(stats.sent_bytes),
-                stats.sent_packets,
-                stats.requests,
-                format::duration(stats.elapsed_s)
-            ));
-            if stats.http_requests > 0 {
-                let sent = format::bytes(stats.http_bytes);
-                self.lines.print(&format!("sent {sent} for {} requests by HTTP", stats.http_requests));
-            }
-            let problems = stats.problems();
-            if !problems.is_empty() {
-                self.lines.print(&problems);
-            }
+        if self.quiet {
+            return;
+        }
+        self.lines.print(&format!(
+            "sent {} in {} packets for {} requests in {}",
+            format::bytes(stats.sent_bytes),
+            stats.sent_packets,
+            stats.requests,
+            format::duration(stats.elapsed_s)
+        ));
+        if stats.http_requests > 0 {
+            let sent = format::bytes(stats.http_bytes);
+            self.lines.print(&format!("sent {sent} for {} requests by HTTP", stats.http_requests));
+        }
+        let problems = stats.problems();
+        if !problems.is_empty() {
+            self.lines.print(&problems);
         }
     }
 }
 
 /// The URI of an offer. People get one URL for each --http.
 fn say_offer(offer: &Offer) {
-    say(&offer.uri);
-    offer.http.iter().filter_map(|urls| urls.first()).for_each(|url| say(url));
+    put(&offer.uri);
+    offer.http.iter().filter_map(|urls| urls.first()).for_each(|url| put(url));
 }
 
 /// One line on standard output, flushed. A reader that has gone away does not end the service.
-fn say(line: &str) {
+fn put(line: &str) {
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
-}
-
-fn say_json(report: &Report<'_>) {
-    if let Ok(text) = serde_json::to_string(report) {
-        say(&text);
-    }
 }
 
 fn picture(stats: &Stats, rate_bytes: u64) -> Vec<String> {

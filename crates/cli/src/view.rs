@@ -6,19 +6,22 @@
 //! seconds; with `--json` one object a second on standard output.
 
 mod lines;
+mod table;
 
 pub use anabranch::format::{bytes, duration, rate};
-pub use lines::Lines;
+pub use lines::{Lines, printable, say};
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use algo::Span;
-use anabranch::{Event, PathGroups, PathProgress, Progress, Report};
+use anabranch::{Event, PathProgress, Progress, Report};
 use serde::Serialize;
 
 use crate::exit::Failure;
+use crate::json::{self, End};
 use crate::wording::with_options;
+use table::Column;
 
 /// Between two pictures on a terminal.
 const REDRAW: Duration = Duration::from_millis(200);
@@ -74,31 +77,22 @@ pub struct Summary {
     /// How the transfer ended.
     #[serde(flatten)]
     pub report: Report,
-    /// The exit status.
-    pub exit: u8,
-    /// Why it is not complete.
-    pub error: Option<String>,
+    /// How the process ends.
+    #[serde(flatten)]
+    pub end: End,
 }
 
 impl Summary {
     /// Of a transfer that ended with this report, or with a failure.
     #[must_use]
     pub fn new(report: &Report, failure: Option<&Failure>) -> Self {
-        Self {
-            report: report.clone(),
-            exit: failure.map_or(0, |failure| failure.code as u8),
-            error: failure.map(|failure| failure.message.clone()),
-        }
+        Self { report: report.clone(), end: End::new(failure) }
     }
 }
 
 #[derive(Serialize)]
-#[serde(tag = "event", rename_all = "lowercase")]
-enum Line<'a> {
-    Progress(&'a Progress),
-    Note { note: &'a str },
-    Groups(&'a PathGroups),
-    Summary(&'a Summary),
+struct Note<'a> {
+    note: &'a str,
 }
 
 /// The view of one transfer.
@@ -121,7 +115,7 @@ impl View {
         match event {
             Event::Progress(progress) => self.show(progress),
             Event::Banned { source, reason } => self.note(&format!("{source}: {reason}: banned")),
-            Event::Groups(groups) if self.mode == Mode::Json => json(&Line::Groups(groups)),
+            Event::Groups(groups) if self.mode == Mode::Json => json::put("groups", groups),
             Event::Groups(groups) => self.note(&groups.to_string()),
             Event::Notice(text) => self.note(&with_options(text)),
             _ => {}
@@ -136,7 +130,7 @@ impl View {
                 self.lines.draw(&live(progress, width));
             }
             Mode::Plain => self.lines.print(&total(progress)),
-            Mode::Json => json(&Line::Progress(progress)),
+            Mode::Json => json::put("progress", progress),
             Mode::Quiet => {}
         }
     }
@@ -149,7 +143,7 @@ impl View {
         }
         match self.mode {
             Mode::Live | Mode::Plain => self.lines.print(note),
-            Mode::Json => json(&Line::Note { note }),
+            Mode::Json => json::put("note", &Note { note }),
             Mode::Quiet => {}
         }
     }
@@ -164,25 +158,18 @@ impl View {
         self.clear();
         match self.mode {
             Mode::Live | Mode::Plain => {
-                for line in table(summary) {
+                // What is not a terminal may have any width.
+                let width = if self.mode == Mode::Live { self.lines.width() } else { usize::MAX };
+                for line in end(summary, width) {
                     self.lines.print(&line);
                 }
                 if self.notes > NOTES_MAX {
                     self.lines.print(&format!("({} more messages)", self.notes - NOTES_MAX));
                 }
             }
-            Mode::Json => json(&Line::Summary(summary)),
+            Mode::Json => json::put("summary", summary),
             Mode::Quiet => {}
         }
-    }
-}
-
-/// One JSON object on standard output, flushed, so that a reader sees it at once.
-fn json(event: &impl Serialize) {
-    if let Ok(text) = serde_json::to_string(event) {
-        let mut out = std::io::stdout().lock();
-        // A reader that has gone away must not end the transfer.
-        let _ = writeln!(out, "{text}").and_then(|()| out.flush());
     }
 }
 
@@ -214,29 +201,61 @@ fn total(s: &Progress) -> String {
 fn live(s: &Progress, width: usize) -> Vec<String> {
     let mut picture = Vec::new();
     if !s.paths.is_empty() {
-        let rows: Vec<[String; 7]> = s.paths.iter().take(PATH_LINES_MAX).map(row).collect();
-        picture.extend(columns(&["source", "via", "rate", "share", "srtt", "cwnd", "loss"], &rows, |i| {
-            s.paths[i].state.to_string()
-        }));
+        let paths = &s.paths[..s.paths.len().min(PATH_LINES_MAX)];
+        let numbers = [
+            column("rate", 1, paths, |p| rate(p.rate_bytes)),
+            column("share", 2, paths, |p| format!("{:.0} %", p.share_percent)),
+            column("srtt", 3, paths, |p| srtt(p.srtt_us)),
+            column("cwnd", 4, paths, |p| p.cwnd.to_string()),
+            column("loss", 0, paths, loss),
+        ];
+        picture.extend(path_table(paths, numbers, width));
         if s.paths.len() > PATH_LINES_MAX {
             picture.push(format!("… and {} more paths", s.paths.len() - PATH_LINES_MAX));
         }
     }
     picture.push(bar(percent(s.done_bytes, s.total_bytes), width.min(100)));
-    picture.push(total(s));
+    let whole = total(s);
+    match &s.note {
+        // It tells why nothing moves.
+        Some(note) if console::measure_text_width(&whole) > width => {
+            picture.push(total(&Progress { note: None, ..s.clone() }));
+            picture.push(note.clone());
+        }
+        _ => picture.push(whole),
+    }
     picture
 }
 
-fn row(p: &PathProgress) -> [String; 7] {
-    [
-        p.source.clone(),
-        p.via.clone(),
-        rate(p.rate_bytes),
-        format!("{:.0} %", p.share_percent),
-        srtt(p.srtt_us),
-        p.cwnd.to_string(),
-        format!("{:.1} %", p.loss_percent),
-    ]
+/// A row a path, with these numbers.
+fn path_table(
+    paths: &[PathProgress],
+    numbers: impl IntoIterator<Item = Column>,
+    width: usize,
+) -> Vec<String> {
+    let texts = |text: &dyn Fn(&PathProgress) -> String| -> Vec<String> {
+        paths.iter().map(|path| printable(&text(path)).into_owned()).collect()
+    };
+    let mut columns = vec![
+        Column::names("source", texts(&|path| path.source.clone())),
+        Column::names("via", texts(&|path| path.via.clone())),
+    ];
+    columns.extend(numbers);
+    table::lines(columns, &texts(&|path| path.state.to_string()), width)
+}
+
+/// A column of numbers; see [`Column::numbers`].
+fn column(
+    head: &'static str,
+    rank: u8,
+    paths: &[PathProgress],
+    cell: impl Fn(&PathProgress) -> String,
+) -> Column {
+    Column::numbers(head, rank, paths.iter().map(cell).collect())
+}
+
+fn loss(path: &PathProgress) -> String {
+    format!("{:.1} %", path.loss_percent)
 }
 
 fn srtt(us: u64) -> String {
@@ -246,8 +265,8 @@ fn srtt(us: u64) -> String {
     }
 }
 
-/// The table at the end.
-fn table(summary: &Summary) -> Vec<String> {
+/// What is told at the end, in `width` columns.
+fn end(summary: &Summary, width: usize) -> Vec<String> {
     let Summary { report, .. } = summary;
     let s = &report.last;
     let mut out = Vec::new();
@@ -257,17 +276,14 @@ fn table(summary: &Summary) -> Vec<String> {
         return out;
     }
     if fresh > 0 || !report.complete {
-        // Without the RTT it fits 80 columns.
-        let rows: Vec<[String; 7]> = s
-            .paths
-            .iter()
-            .map(|p| {
-                let [source, via, rate, share, _, _, loss] = row(p);
-                [source, via, bytes(p.bytes), share, rate, loss, p.timeouts.to_string()]
-            })
-            .collect();
-        let heads = ["source", "via", "bytes", "share", "mean rate", "loss", "RTOs"];
-        out.extend(columns(&heads, &rows, |i| s.paths[i].state.to_string()));
+        let numbers = [
+            column("bytes", 1, &s.paths, |p| bytes(p.bytes)),
+            column("share", 3, &s.paths, |p| format!("{:.0} %", p.share_percent)),
+            column("mean rate", 2, &s.paths, |p| rate(p.rate_bytes)),
+            column("loss", 0, &s.paths, loss),
+            column("RTOs", 4, &s.paths, |p| p.timeouts.to_string()),
+        ];
+        out.extend(path_table(&s.paths, numbers, width));
     }
     for one in &report.banned {
         out.push(format!("banned: {}: {}", one.source, one.reason));
@@ -285,32 +301,6 @@ fn table(summary: &Summary) -> Vec<String> {
         line += &format!("; {} were there before", bytes(s.resumed_bytes));
     }
     out.push(line);
-    out
-}
-
-/// Aligns: text columns left, numbers right; the last column, `state`, ragged.
-fn columns<const N: usize>(
-    heads: &[&str; N],
-    rows: &[[String; N]],
-    state: impl Fn(usize) -> String,
-) -> Vec<String> {
-    let wide = |i: usize, cell: &str| -> usize {
-        let cells = rows.iter().map(|r| console::measure_text_width(&r[i])).max().unwrap_or(0);
-        cells.max(console::measure_text_width(heads[i])) - console::measure_text_width(cell)
-    };
-    let line = |cells: [&str; N], end: &str| -> String {
-        let mut line = String::new();
-        for (i, cell) in cells.iter().enumerate() {
-            let pad = " ".repeat(wide(i, cell));
-            line += &if i < 2 { format!("{cell}{pad}  ") } else { format!("{pad}{cell}  ") };
-        }
-        line += end;
-        line.trim_end().to_owned()
-    };
-    let mut out = vec![line(*heads, "state")];
-    for (i, row) in rows.iter().enumerate() {
-        out.push(line(std::array::from_fn(|c| row[c].as_str()), &state(i)));
-    }
     out
 }
 
@@ -332,7 +322,7 @@ fn bar(percent: f64, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use anabranch::{BannedSource, GroupedPath, PathState, Verified};
+    use anabranch::{BannedSource, GroupedPath, PathGroups, PathState, Verified};
 
     fn progress() -> Progress {
         let path = |source: &str, rate_bytes, share_percent| PathProgress {
@@ -362,7 +352,7 @@ mod tests {
     fn groups_are_a_line_of_json() {
         let path = |via: &str| GroupedPath { source: "192.0.2.1:9".into(), via: via.into() };
         let groups = PathGroups { elapsed_s: 10.6, groups: vec![vec![path("lo")], vec![path("eth0")]] };
-        let line = serde_json::to_value(Line::Groups(&groups)).expect("sound");
+        let line: serde_json::Value = serde_json::from_str(&json::text("groups", &groups)).expect("sound");
         assert_eq!(line["event"], "groups");
         assert_eq!(line["elapsed_s"], 10.6);
         assert_eq!(line["groups"][1][0]["via"], "eth0");
@@ -370,7 +360,7 @@ mod tests {
 
     #[test]
     fn the_picture() {
-        let picture = live(&progress(), 40);
+        let picture = live(&progress(), 79);
         assert_eq!(
             picture[..3],
             [
@@ -379,8 +369,12 @@ mod tests {
                 "[2001:db8::1]:9  eth0    8.0 Mbit/s   25 %  20.4 ms    33  0.2 %  open",
             ]
         );
-        assert_eq!(picture[3].chars().count(), 38);
+        assert_eq!(picture[3].chars().count(), 77);
         assert_eq!(picture[4], " 50.0 %  2.0 MB of 4.0 MB  108.0 Mbit/s  4 s left  waiting");
+        let narrow = live(&progress(), 40);
+        assert!(narrow.iter().all(|line| console::measure_text_width(line) <= 50), "{narrow:?}");
+        assert!(narrow[1].ends_with("0.2 %  open"), "{narrow:?}");
+        assert_eq!(narrow.last().expect("a line"), "waiting");
     }
 
     #[test]
@@ -393,7 +387,7 @@ mod tests {
             verified: Verified::Blocks,
             ..Report::default()
         };
-        let table = table(&Summary::new(&report, None));
+        let table = end(&Summary::new(&report, None), 80);
         assert!(table[1].contains("0.2 %     1  open"), "{}", table[1]);
         assert!(table[..3].iter().all(|line| line.len() <= 80), "it fits a terminal");
         assert_eq!(table[3], "banned: 192.0.2.9:1: wrong bytes");
@@ -406,7 +400,7 @@ mod tests {
         let line = |verified, complete| {
             let report =
                 Report { last: progress(), target: "f".into(), verified, complete, ..Report::default() };
-            table(&Summary::new(&report, None)).last().expect("a line").clone()
+            end(&Summary::new(&report, None), 80).last().expect("a line").clone()
         };
         assert!(line(Verified::Nothing, true).starts_with("f: 4.0 MB UNVERIFIED; "));
         assert!(line(Verified::Nothing, false).starts_with("incomplete: 2.0 MB of 4.0 MB UNVERIFIED; "));
@@ -424,7 +418,7 @@ mod tests {
             }
             // Where nothing came, there is nothing to tell.
             let report = Report { last: s, ..Report::default() };
-            assert_eq!(table(&Summary::new(&report, None)).is_empty(), done_bytes == 0);
+            assert_eq!(end(&Summary::new(&report, None), 80).is_empty(), done_bytes == 0);
         }
         assert_eq!(percent(999_999, 1_000_000), 99.9);
         let many = Progress { paths: vec![PathProgress::default(); 100], ..Progress::default() };
@@ -436,14 +430,13 @@ mod tests {
         let banned = vec![BannedSource { source: "a".into(), reason: "b".into() }];
         let report = Report { banned, ..Report::default() };
         let failure = Failure::target("full");
-        let text = serde_json::to_string(&Line::Summary(&Summary::new(&report, Some(&failure))));
-        let text = text.expect("JSON");
-        let keys = ["event", "last", "target", "content", "struck_off", "complete", "verified"];
+        let text = json::text("summary", &Summary::new(&report, Some(&failure)));
+        let keys = ["version", "event", "last", "target", "content", "struck_off", "complete", "verified"];
         let keys = keys.iter().chain(&["unverified_since", "exit", "error"]);
         let places: Vec<usize> = keys
             .map(|key| text.find(&format!("\"{key}\":")).unwrap_or_else(|| panic!("{key}: {text}")))
             .collect();
         assert!(places.is_sorted(), "{text}");
-        assert!(text.ends_with(r#""exit":6,"error":"full"}"#), "{text}");
+        assert!(text.ends_with("\"exit\":6,\"error\":\"full\"}\n"), "{text}");
     }
 }

@@ -98,6 +98,15 @@ fn objects(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
 }
 
+/// The rows of a command that ended well, which its summary says behind them.
+fn rows(text: &str) -> Vec<Value> {
+    let mut rows = objects(text);
+    let summary = rows.pop().expect("a summary");
+    assert_eq!(summary, serde_json::json!({ "version": 1, "event": "summary", "exit": 0, "error": null }));
+    assert!(rows.iter().all(|row| row["version"] == 1 && row["event"] == "row"), "{text}");
+    rows
+}
+
 fn lines(path: &Path) -> BTreeSet<String> {
     fs::read_to_string(path).expect("a file").lines().map(String::from).collect()
 }
@@ -140,7 +149,7 @@ fn a_scenario_is_found_by_its_name_and_one_that_is_not_there_brings_the_nearest(
 
 #[test]
 fn rows_are_json_objects_with_null_where_there_is_nothing() {
-    let rows = objects(&Bench::new().out(&["run", "small", "--json"]));
+    let rows = rows(&Bench::new().out(&["run", "small", "--json"]));
     assert_eq!(rows.len(), 2 * 2 * 2, "cases, measures, controllers");
     let row = &rows[0];
     let keys: Vec<&str> = row.as_object().expect("an object").keys().map(String::as_str).collect();
@@ -158,9 +167,9 @@ fn rows_are_json_objects_with_null_where_there_is_nothing() {
     assert_eq!((&row["paper"], &row["model"]), (&50.0.into(), &50.0.into()));
     assert!(row["verdict"].is_null() && rows[2]["paper"].is_null());
     let chosen = ["run", "small", "--json", "--cc", "reno", "--case", "wide", "--seeds", "3..3"];
-    let rows = objects(&Bench::new().out(&chosen));
-    assert_eq!(rows.len(), 2);
-    assert_eq!((&rows[0]["case"], &rows[0]["controller"]), (&"wide".into(), &"reno".into()));
+    let few = self::rows(&Bench::new().out(&chosen));
+    assert_eq!(few.len(), 2);
+    assert_eq!((&few[0]["case"], &few[0]["controller"]), (&"wide".into(), &"reno".into()));
 }
 
 #[test]
@@ -378,8 +387,8 @@ fn a_sweep_writes_a_line_a_run_and_skips_what_is_there() {
         assert!(records.iter().all(|record| record.get(key).is_some()), "{key}");
     }
     assert!(records[0]["set"]["flow.sp.count"].is_string());
-    assert_eq!(objects(&whole).len(), 2 * 3 * 2 * 2, "cases, values, controllers, measures");
-    assert_eq!(objects(&whole)[0]["case"], "narrow; flow.sp.count=1");
+    assert_eq!(rows(&whole).len(), 2 * 3 * 2 * 2, "cases, values, controllers, measures");
+    assert_eq!(rows(&whole)[0]["case"], "narrow; flow.sp.count=1");
     // Again: nothing is run, nothing is written, and the table is the same.
     assert_eq!(bench.sweep(&["--out", "r.jsonl"]), whole);
     assert_eq!(bench.read("r.jsonl"), file);

@@ -57,7 +57,7 @@ fn secrets_go_to_nobody_that_a_server_names() {
     let asked = stranger.seen().clone();
     assert!(asked.iter().any(|request| request.is_for_bytes() && request.path == PATH), "{said}");
     assert!(!asked.iter().any(is_secret), "{asked:?}");
-    assert!(asked.iter().all(|request| request.field("x-other") == Some("o")));
+    assert!(!asked.iter().any(|request| request.field("x-other").is_some()));
     // It is a mirror like others once the user names it.
     fs::remove_file(dir.path().join("f")).expect("removed");
     let (code, said) = get(dir.path(), &[&[named.url().as_str(), &stranger.url()], &more[..]].concat());
@@ -214,7 +214,7 @@ fn what_is_there_is_recognised_by_the_sha256_beside_the_pieces() {
     fs::write(&path, list).expect("a file");
     let path = path.to_str().expect("UTF-8");
     let (code, said) = get(dir.path(), &[path]);
-    assert!(code == Some(0) && said.contains("every piece is verified"), "{said}");
+    assert!(code == Some(0) && said.contains("every piece will be verified"), "{said}");
     let (code, said) = get(dir.path(), &[path]);
     assert!(code == Some(0) && said.contains(" verified, all of it was there"), "{said}");
 }
@@ -357,7 +357,7 @@ fn who_refuses_is_named_with_what_was_sent_there() {
     assert!(said.contains("goes only to servers") && !said.contains("are wrong"), "{said}");
     assert!(!refusing.seen().iter().any(is_secret));
     let (code, said) = get(dir.path(), &[&leading.url()]);
-    assert!(code == Some(9) && said.contains(": put them into ~/.netrc"), "{said}");
+    assert!(code == Some(9) && said.contains(": name a URL of this server"), "{said}");
     // However they were given.
     let plain = refusing.url();
     let in_it = plain.replace("http://", "http://ann:secret@");

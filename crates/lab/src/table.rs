@@ -1,4 +1,4 @@
-//! From runs to rows: means over the seeds, beside what was to be expected; as text, CSV and JSON lines.
+//! From runs to rows: means over the seeds, beside what was to be expected; as text and CSV.
 
 mod stats;
 mod text;
@@ -188,13 +188,6 @@ fn violations(runs: &[&Run]) -> Vec<String> {
 #[must_use]
 pub fn is_right(rows: &[Row]) -> bool {
     rows.iter().all(|row| row.violations.is_empty() && row.is_right())
-}
-
-/// One JSON object a row, one row a line; what is not there is `null`.
-#[must_use]
-pub fn json(rows: &[Row]) -> String {
-    let line = |row: &Row| serde_json::to_string(row).unwrap_or_default() + "\n";
-    rows.iter().map(line).collect()
 }
 
 /// The columns of [`csv`].
@@ -392,8 +385,8 @@ two   gain      reno        50.0 ± 62.1  %
         assert!(rows.iter().all(|row| row.value.is_none() && row.seeds.is_empty()));
         let text = text(&plan, &rows);
         assert!(text.contains("no value") && !text.contains("NOT"), "{text}");
-        for line in json(&rows).lines() {
-            let row: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        for row in &rows {
+            let row = serde_json::to_value(row).expect("JSON");
             assert!(
                 row["value"].is_null() && row["scenario"] == "demo" && row["seeds"] == serde_json::json!([])
             );
@@ -408,8 +401,7 @@ two   gain      reno        50.0 ± 62.1  %
         assert_eq!(CSV_HEAD.matches(',').count(), 14);
         assert!(csv.starts_with("demo,sim,one,nmcc,1 2 3,mp_share,51,%,1,"), "{csv}");
         assert_eq!(quoted("a,b \"c\""), "\"a,b \"\"c\"\"\"");
-        let first: serde_json::Value =
-            serde_json::from_str(json(&rows).lines().next().expect("a line")).expect("JSON");
+        let first = serde_json::to_value(&rows[0]).expect("JSON");
         for key in
             ["scenario", "world", "case", "seeds", "controller", "metric", "value", "unit", "sd", "ci95"]
         {

@@ -22,7 +22,7 @@ use super::single_file;
 use super::small_files::{ByteTotals, FileJob, Hash, SMALL_BYTES, SmallFiles};
 use super::writer::Writer;
 use crate::error::ErrorKind;
-use crate::filenames::{is_harmless, show};
+use crate::filenames::{is_harmless, lossy, show};
 use crate::format::bytes;
 use crate::report::{add, share};
 use crate::target::{DestPath, Directory, is_there};
@@ -51,7 +51,7 @@ pub(super) fn get(
     download.sum.files = files;
     let result = download.fetch(metalink, events).and_then(|()| download.sum.result());
     let content = format!("{files} files");
-    Ok(Outcome { report: download.sum.report(show(&path), content, result.is_ok()), result })
+    Ok(Outcome { report: download.sum.report(lossy(&path), content, result.is_ok()), result })
 }
 
 /// What makes no sense beside a Metalink of download files.
@@ -144,7 +144,7 @@ impl DirectoryDownload<'_> {
             }
         }
         events.observer.notice(&format!(
-            "{} files, {}; each is verified before it gets its name, if there is a hash of it",
+            "{} files, {}; each will be verified before it gets its name, if there is a hash of it",
             self.sum.files,
             bytes(self.sum.totals.total_bytes)
         ));

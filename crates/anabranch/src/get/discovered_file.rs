@@ -89,10 +89,10 @@ impl DiscoveredFile {
         }
         let how = match (&self.check, self.proof) {
             (Check::Leaves(_), FinalCheck::Sha256(_)) => {
-                "every 16 KiB is verified by BLAKE3, and the whole by SHA-256"
+                "every 16 KiB will be verified by BLAKE3, and the whole by SHA-256"
             }
-            (Check::Leaves(_), _) => "every 16 KiB is verified by BLAKE3",
-            (Check::Pieces { .. }, _) => "every piece is verified by SHA-256",
+            (Check::Leaves(_), _) => "every 16 KiB will be verified by BLAKE3",
+            (Check::Pieces { .. }, _) => "every piece will be verified by SHA-256",
             (Check::Nothing, FinalCheck::Root | FinalCheck::Whole) => {
                 "will be verified as a whole, by BLAKE3"
             }

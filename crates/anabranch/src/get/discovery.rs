@@ -10,6 +10,7 @@
 //! the file. Nobody is waited for longer than for the whole transfer, nor for what may lie beside the file
 //! longer than [`BESIDE_FOR`]. The user's secrets go only to origins that the user named.
 
+mod listing;
 mod names;
 mod resolution;
 mod retry;
@@ -98,6 +99,8 @@ struct Discovery<'a> {
     commands: Vec<Command>,
     /// Not yet said.
     notices: Vec<String>,
+    /// What is said of mirrors once another one has answered: if none does, the error says it.
+    unsaid: Vec<String>,
     history: &'a History,
     vias: &'a [Egress],
     /// The first of `vias` that has not failed.
@@ -172,6 +175,7 @@ pub(super) fn discover(
     let mut discovery = Discovery {
         commands: Vec::new(),
         notices: Vec::new(),
+        unsaid: Vec::new(),
         history: &request.history,
         vias: if vias.is_empty() { &any } else { vias },
         via: 0,
@@ -180,7 +184,7 @@ pub(super) fn discover(
         heard_at: now,
         end: now + request.timeout,
         said,
-        origins: asked.urls.iter().chain(&asked.lists).map(origin).chain(asked.origins).collect(),
+        origins: asked.origins,
         first: asked.urls.first().cloned(),
         alone: asked.urls.len() == 1 && asked.lists.is_empty() && asked.metalink.is_none(),
         asked: BTreeMap::new(),
@@ -227,7 +231,11 @@ pub(super) fn discover(
     if let Some((metalink, url)) = discovery.several {
         return Ok(Discovered::Directory(metalink, url));
     }
+    discovery.leave_out_listings();
     let found = discovery.found();
+    if found.is_ok() {
+        discovery.notices.append(&mut discovery.unsaid);
+    }
     discovery.notices.iter().for_each(|notice| events.observer.notice(notice));
     let mut found = found?;
     for mirror in &mut found.mirrors {
@@ -406,10 +414,7 @@ impl Discovery<'_> {
             ProbeKind::Mirror(number) => {
                 let url = &self.urls[number];
                 let why = describe(&error, self.is_named(url));
-                if !self.alone || self.urls.len() > 1 {
-                    // Of one alone the error says it.
-                    self.notices.push(format!("{}: {error}", host(url)));
-                }
+                self.unsaid.push(format!("{}: {error}", host(url)));
                 self.troubles.push((code(&error), format!("{}: {why}", host(url))));
             }
             ProbeKind::List if self.urls.is_empty() => {

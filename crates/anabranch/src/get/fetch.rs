@@ -27,9 +27,9 @@ use super::sink::{Destination, Job, Sink};
 use super::sockets::Sockets;
 use crate::error::ErrorKind;
 use crate::event::{Event, Observer};
-use crate::filenames::{is_harmless, show};
+use crate::filenames::{is_harmless, lossy};
 use crate::host_port::HostPort;
-use crate::target::{DestPath, Directory, FinalCheck};
+use crate::target::{Directory, FinalCheck};
 use crate::{Error, Report, Result};
 
 /// What comes before a content's name where it can be fetched by that.
@@ -118,10 +118,10 @@ fn from_sources(request: &Request, uri: &Uri, events: &mut EventLoop<'_, '_>) ->
         collection(request, uri, &path, &mut content, events)
     } else {
         // Its blocks are verified as they come, whatever the whole is to be.
-        let mut destination = || DestPath::of(&path);
+        let mut destination = || request.output.place(&path);
         single_file::transfer(request, uri.id, &[], proof, &mut destination, &mut content, events).map(drop)
     };
-    Ok(Outcome { report: content.report(&uri.id, show(&path), whole.is_ok()), result: whole })
+    Ok(Outcome { report: content.report(&uri.id, lossy(&path), whole.is_ok()), result: whole })
 }
 
 /// Fetches a content that HTTP servers have, and perhaps others too.
@@ -177,13 +177,13 @@ fn from_mirrors(request: &Request, named: Locators, events: &mut EventLoop<'_, '
     }
     let name = uri.and_then(|uri| uri.name).or(found.name.clone()).filter(|name| is_harmless(name));
     let path = request.output.file_path(name.as_deref(), &found.id)?;
-    let mut destination = || DestPath::of(&path);
+    let mut destination = || request.output.place(&path);
     let FileOutcome { id, report, result } =
         single_file::fetch(request, &found, &sources, &mut destination, events)?;
     if result.is_ok() && !found.named {
         events.observer.notice(&format!("its id is {id}; {URI_HINT}{id}?len={}", id.length));
     }
-    Ok(Outcome { report: Report { target: show(path), ..report }, result })
+    Ok(Outcome { report: Report { target: lossy(&path), ..report }, result })
 }
 
 /// Fetches a directory from sources: its manifest, then its files.

@@ -23,7 +23,8 @@ pub(super) struct Locators {
     pub(super) lists: Vec<Url>,
     /// A Metalink that was read, and where it was.
     pub(super) metalink: Option<(Metalink, MetalinkOrigin)>,
-    /// Origins that the user named besides.
+    /// Origins of the URLs that the caller named, and of no others: URIs and Metalinks are written by
+    /// somebody else, who may name any server in them.
     pub(super) origins: Vec<Origin>,
 }
 
@@ -78,25 +79,35 @@ impl Locators {
                 }
             };
         }
-        if lower.starts_with("http://") || lower.starts_with("https://") {
-            let url =
-                Url::parse(name).map_err(|e| Error::usage(format!("{}: {e}", show(without_user(name)))))?;
-            if is_list(url.path()) {
-                self.lists.push(url);
-            } else {
-                self.url(url);
-            }
-            return Ok(());
-        }
         let path = Path::new(name);
-        if is_list(name) || path.is_file() {
+        if lower.starts_with("http://") || lower.starts_with("https://") {
+            return self.web(name);
+        }
+        if path.is_file() {
+            return self.list(path);
+        }
+        if is_host_and_path(name) {
+            // As curl does it.
+            return self.web(&format!("http://{name}"));
+        }
+        if is_list(name) {
             return self.list(path);
         }
         Err(Error::usage(format!(
-            "{}: neither a URI of ours (anabranch:…), nor a URL (http://…, https://…), nor a Metalink file{}",
+            "{}: neither a URI of ours (anabranch:…), nor a URL (http://…, https://…), nor a Metalink file",
             show(without_user(name)),
-            hint(name)
         )))
+    }
+
+    fn web(&mut self, name: &str) -> Result<()> {
+        let url = Url::parse(name).map_err(|e| Error::usage(format!("{}: {e}", show(without_user(name)))))?;
+        self.origins.push(origin(&url));
+        if is_list(url.path()) {
+            self.lists.push(url);
+        } else {
+            self.url(url);
+        }
+        Ok(())
     }
 
     fn url(&mut self, url: Url) {
@@ -111,11 +122,7 @@ impl Locators {
             File::open(path)?.take(METALINK_MAX as u64 + 1).read_to_end(&mut bytes)?;
             Ok(bytes)
         };
-        let unreadable = |e: std::io::Error| {
-            let hint = path.to_str().map(hint).unwrap_or_default();
-            Error::usage(format!("{}: {e}{hint}", show(path)))
-        };
-        let bytes = read().map_err(unreadable)?;
+        let bytes = read().map_err(|e: std::io::Error| Error::usage(format!("{}: {e}", show(path))))?;
         let metalink =
             Metalink::parse(&bytes).map_err(|e| Error::usage(format!("{}: no Metalink: {e}", show(path))))?;
         if self.metalink.is_some() {
@@ -128,7 +135,7 @@ impl Locators {
 
 /// What else a request names, beside a Metalink.
 pub(super) struct Beside {
-    /// The origins of URLs.
+    /// As in [`Locators`].
     pub(super) origins: Vec<Origin>,
     /// Whether there are URLs of files.
     pub(super) urls: bool,
@@ -141,7 +148,7 @@ pub(super) struct Beside {
 impl Beside {
     pub(super) fn of(named: &Locators) -> Self {
         Self {
-            origins: named.urls.iter().chain(&named.lists).map(origin).collect(),
+            origins: named.origins.clone(),
             urls: !named.urls.is_empty(),
             lists: named.lists.len(),
             uri: named.uri.is_some(),
@@ -157,11 +164,12 @@ fn without_user(text: &str) -> String {
     format!("{scheme}://{}", &rest[start..])
 }
 
-/// What else a name that is no file may have been meant to be.
-fn hint(name: &str) -> &'static str {
-    let (host, path) = name.split_once('/').unwrap_or_default();
-    let is_host = (host.contains(['.', ':']) || host == "localhost") && !host.starts_with('.');
-    if is_host && !path.starts_with('/') { "; a URL begins with https:// or http://" } else { "" }
+/// Whether a name that is no file is a URL without its scheme: a host with a dot or a port, and a path.
+fn is_host_and_path(name: &str) -> bool {
+    name.split_once('/').is_some_and(|(host, path)| {
+        let is_host = (host.contains(['.', ':']) || host == "localhost") && !host.starts_with('.');
+        is_host && !host.contains(char::is_whitespace) && !path.starts_with('/')
+    })
 }
 
 fn is_list(path: &str) -> bool {
@@ -179,14 +187,26 @@ mod tests {
         let asked =
             names(&["http://a.example/f", "https://b.example/f", "http://a.example/f"]).expect("URLs");
         assert_eq!(asked.urls.len(), 2, "each once");
+        let uri = format!("anabranch:{}?len=1&mirror=https%3A%2F%2Fc.example%2Ff", mmtp::ContentId::of(b"x"));
+        let asked = names(&[&uri, "https://b.example/f"]).expect("names");
+        let named = origin(&Url::parse("https://b.example/").expect("a URL"));
+        assert_eq!((asked.urls.len(), asked.origins), (2, vec![named]), "not the URI's mirrors");
         let asked = names(&["https://a.example/f.meta4"]).expect("a URL");
         assert!(asked.urls.is_empty() && asked.lists.len() == 1 && asked.is_web());
+        // Without a scheme, as curl takes them.
+        let asked = names(&["h.example/x?y", "localhost/z", "[::1]:80/w", "h.example/x.meta4"]);
+        let asked = asked.expect("URLs");
+        let urls: Vec<&str> = asked.urls.iter().chain(&asked.lists).map(Url::as_str).collect();
+        assert_eq!(
+            urls,
+            ["http://h.example/x?y", "http://localhost/z", "http://[::1]/w", "http://h.example/x.meta4"]
+        );
         for (bad, says) in [
             ("ftp://u:secret@a/f", "ftp://a/f: neither"),
             ("http://u:secret@[a/f", "http://[a/f: "),
             ("no-such.meta4", "os error 2)"),
-            ("h.example/x.meta4", "(os error 2); a URL begins with https://"),
-            ("h.example:80/x", "nor a Metalink file; a URL begins with https://"),
+            ("./h.example/x.meta4", "(os error 2)"),
+            ("h.example", "h.example: neither"),
             ("http://", "http://"),
         ] {
             let failure = names(&[bad]).expect_err(bad);

@@ -105,16 +105,17 @@ fn advice(error: &FetchError, trusted: bool) -> Option<&'static str> {
     match (status, credentials) {
         (407, _) => Some("put them into the URL of the proxy (`proxy` http://NAME:PASSWORD@HOST:PORT)"),
         (401 | 403, CredentialStatus::Withheld) => Some(
-            "what `user` and `header` say goes only to servers that the request names: put a name and a \
-             password for this one into ~/.netrc, and say `netrc`",
+            "what `user`, `header` and `netrc` say goes only to servers of which the request names a URL, \
+             and by https to machines in ~/.netrc: name a URL of this one, too",
         ),
         (401, CredentialStatus::Sent) => Some("those that were given are wrong"),
         (401, CredentialStatus::None) if trusted && at.is_none() => {
             Some("give them with `user`, or put them into ~/.netrc and say `netrc`")
         }
-        (401, CredentialStatus::None) => {
-            Some("put them into ~/.netrc, and say `netrc` (`user` is for servers that the request names)")
-        }
+        (401, CredentialStatus::None) => Some(
+            "name a URL of this server, and give them with `user`; for an https server it is enough to put \
+             them into ~/.netrc, and say `netrc`",
+        ),
         _ => None,
     }
 }
@@ -143,11 +144,11 @@ mod tests {
                 .starts_with("it leads to b, which wants a name")
         );
         assert!(
-            text(401, CredentialStatus::Withheld, Some("b"), true).contains("for this one into ~/.netrc")
+            text(401, CredentialStatus::Withheld, Some("b"), true).contains("name a URL of this one, too")
         );
-        assert!(text(403, CredentialStatus::Withheld, None, false).contains("for this one into ~/.netrc"));
+        assert!(text(403, CredentialStatus::Withheld, None, false).contains("name a URL of this one, too"));
         assert!(text(401, CredentialStatus::None, None, true).contains("give them with `user`"));
-        assert!(text(401, CredentialStatus::None, Some("b"), true).contains(": put them into ~/.netrc"));
+        assert!(text(401, CredentialStatus::None, Some("b"), true).contains(": name a URL of this server"));
         assert!(
             text(403, CredentialStatus::Sent, None, true).ends_with("the server does not allow it (403)")
         );

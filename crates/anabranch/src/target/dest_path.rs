@@ -324,7 +324,7 @@ fn missing(path: &Path) -> Error {
 }
 
 /// A failure of the target, with what to do about it.
-fn failure(doing: &str, path: &Path, error: &io::Error) -> Error {
+pub(super) fn failure(doing: &str, path: &Path, error: &io::Error) -> Error {
     use io::ErrorKind as Kind;
     let advice = match error.kind() {
         Kind::StorageFull => "the disk is full: make room and repeat the request, what arrived is kept",

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use mmtp::ContentId;
 
+use super::dest_path::{DestPath, failure};
 use crate::filenames;
 use crate::{Error, Result};
 
@@ -52,6 +53,23 @@ impl Output {
         self.path(true, name, id)
     }
 
+    /// The place of a file at `path`, one of [`file_path`](Self::file_path). The directory that takes it is
+    /// made if the caller says that it is one: by [`Inside`](Self::Inside), or with a slash at its end.
+    ///
+    /// # Errors
+    /// [`Error::Target`] if it cannot be made or opened.
+    pub(crate) fn place(&self, path: &Path) -> Result<DestPath> {
+        let directory = match self {
+            Self::Inside(directory) => Some(directory),
+            Self::Either(directory) if ends_in_slash(directory) => Some(directory),
+            Self::Own | Self::Path(_) | Self::Either(_) => None,
+        };
+        if let Some(directory) = directory {
+            std::fs::create_dir_all(directory).map_err(|e| failure("make the directory", directory, &e))?;
+        }
+        DestPath::of(path)
+    }
+
     fn path(&self, is_directory: bool, name: Option<&[u8]>, id: &ContentId) -> Result<PathBuf> {
         let outer = match self {
             Self::Own => Path::new(""),
@@ -93,6 +111,9 @@ mod tests {
         assert_eq!(to(Output::Path(dir.path().into()), Some(b"f")).expect("a name"), dir.path());
         assert_eq!(to(Output::Inside("d".into()), Some(b"f")).expect("a name"), Path::new("d/f"));
         assert_eq!(to(Output::Own, None).expect("a name").as_os_str().len(), 16);
+        let new = dir.path().join("new/er/");
+        assert!(either(&dir.path().join("none")).place(&dir.path().join("none/f")).is_err(), "no slash");
+        assert!(either(&new).place(&new.join("f")).is_ok() && new.is_dir());
         let to_dir = |output: &Path| either(output).directory_path(Some(b"album"), &id);
         assert_eq!(to_dir(dir.path()).expect("a name"), dir.path());
         assert_eq!(to_dir(Path::new("none/")).expect("a name"), Path::new("none/album"));

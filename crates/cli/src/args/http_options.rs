@@ -2,31 +2,34 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueHint};
+use clap::{ArgAction, Args, ValueHint};
+use console::Term;
+
+use crate::exit::{Failure, Outcome};
 
 /// Options of `get` for HTTP mirrors.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "HTTP mirrors")]
 pub struct Http {
-    /// A header field to send with each request; may be given several times. Authorization and Cookie go
-    /// where --user goes
+    /// A header field to send; may be given several times. It goes where --user goes, for it may be a secret
     #[arg(short = 'H', long, value_name = "NAME: VALUE", value_parser = header)]
     pub header: Vec<(String, String)>,
 
-    /// Name and password for the servers named on the command line or on standard input; not for those that
-    /// they redirect to, nor for those that only a Metalink (be it a file of your own) or another server
-    /// names: --netrc is for these
-    #[arg(short, long, value_name = "NAME:PASSWORD", value_parser = user)]
-    pub user: Option<(String, String)>,
+    /// Name and password for the servers of the URLs on the command line or on standard input; not for those
+    /// that they redirect to, nor for those that only a URI, a Metalink (be it a file of your own) or another
+    /// server names. Of a name alone the password is asked for on the terminal
+    #[arg(short, long, value_name = "NAME[:PASSWORD]", value_parser = user)]
+    pub user: Option<(String, Option<String>)>,
 
-    /// Take names and passwords from this file, or from ~/.netrc; its default entry goes where --user goes
+    /// Take names and passwords from this file, or from ~/.netrc. They go where --user goes; those of a
+    /// machine go by https to that machine too, whoever named it
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "~/.netrc")]
     #[arg(require_equals = true, value_hint = ValueHint::FilePath)]
     pub netrc: Option<PathBuf>,
 
     /// A proxy: http://HOST:PORT, socks5://HOST:PORT, socks5h://HOST:PORT, or "" for none. Without this
     /// option: as the environment says (http_proxy, https_proxy, all_proxy, no_proxy)
-    #[arg(short = 'x', long, value_name = "URL", value_hint = ValueHint::Url)]
+    #[arg(short = 'x', long, value_name = "URL", value_hint = ValueHint::Url, value_parser = proxy)]
     pub proxy: Option<String>,
 
     /// Believe the certificates in this file too
@@ -45,6 +48,18 @@ pub struct Http {
     /// What the whole file must have, whatever else is known of it
     #[arg(long, value_name = "sha-256=HEX", value_parser = checksum)]
     pub checksum: Option<[u8; 32]>,
+
+    /// As curl has it; it goes without saying
+    #[arg(short = 'L', long, hide = true, action = ArgAction::Count)]
+    pub location: u8,
+
+    /// As curl has it; it goes without saying
+    #[arg(short = 'O', long, hide = true, action = ArgAction::Count)]
+    pub remote_name: u8,
+
+    /// As curl has it; only - can be meant
+    #[arg(short = 'C', long, hide = true, allow_hyphen_values = true, value_parser = continue_at)]
+    pub continue_at: Option<String>,
 }
 
 impl Http {
@@ -56,6 +71,31 @@ impl Http {
             _ => Some(path.clone()),
         }
     }
+
+    /// Name and password of `--user`; a password that is not there is asked for.
+    ///
+    /// # Errors
+    /// Wrong usage, if there is no terminal to ask on.
+    pub(crate) fn user(&self) -> Outcome<Option<(String, String)>> {
+        let Some((name, password)) = &self.user else { return Ok(None) };
+        let password = password.clone().map_or_else(|| ask_for_password(name), Ok)?;
+        Ok(Some((name.clone(), password)))
+    }
+}
+
+fn ask_for_password(name: &str) -> Outcome<String> {
+    let terminal = Term::stderr();
+    let ask = || {
+        terminal.write_str(&format!("password of {name}: "))?;
+        terminal.read_secure_line()
+    };
+    let answer = if terminal.is_term() { ask().ok() } else { None };
+    answer.ok_or_else(|| {
+        Failure::usage(format!(
+            "there is no terminal to ask for the password of {name}: give it with --user {name}:PASSWORD, or \
+             put it into ~/.netrc and say --netrc"
+        ))
+    })
 }
 
 fn header(text: &str) -> Result<(String, String), String> {
@@ -63,9 +103,28 @@ fn header(text: &str) -> Result<(String, String), String> {
     Ok((name.trim().to_owned(), value.trim().to_owned()))
 }
 
-fn user(text: &str) -> Result<(String, String), String> {
-    let (name, password) = text.split_once(':').ok_or("expected NAME:PASSWORD")?;
-    Ok((name.to_owned(), password.to_owned()))
+fn user(text: &str) -> Result<(String, Option<String>), String> {
+    Ok(match text.split_once(':') {
+        Some((name, password)) => (name.to_owned(), Some(password.to_owned())),
+        None if text.is_empty() => return Err("expected NAME:PASSWORD, or a NAME alone".to_owned()),
+        None => (text.to_owned(), None),
+    })
+}
+
+fn proxy(text: &str) -> Result<String, String> {
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        let why = "this is the proxy, as with curl; the number of connections that aria2 means by it need \
+                   not be said: every source is asked over every path at once";
+        return Err(why.to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+fn continue_at(text: &str) -> Result<String, String> {
+    match text {
+        "-" => Ok(text.to_owned()),
+        _ => Err("it goes on where it stopped by itself, so only -C - can be meant".to_owned()),
+    }
 }
 
 fn checksum(text: &str) -> Result<[u8; 32], String> {
@@ -80,8 +139,10 @@ mod tests {
     #[test]
     fn values() {
         assert_eq!(header("X-A: b: c"), Ok(("X-A".into(), "b: c".into())));
-        assert_eq!(user("a:b:c"), Ok(("a".into(), "b:c".into())));
-        assert!(header("nothing").is_err() && user("nobody").is_err());
+        assert_eq!(user("a:b:c"), Ok(("a".into(), Some("b:c".into()))));
+        assert_eq!(user("a:"), Ok(("a".into(), Some(String::new()))));
+        assert_eq!(user("nobody"), Ok(("nobody".into(), None)), "to be asked for");
+        assert!(header("nothing").is_err() && user("").is_err());
         assert_eq!(checksum(&format!("sha-256={}", "Ab".repeat(32))), Ok([0xab; 32]));
         for bad in ["ab", "sha-256=ab", "md5=ab", "sha-256=xy"] {
             assert!(checksum(bad).is_err(), "{bad}");

@@ -10,6 +10,7 @@ use super::args::List;
 use super::find::{DIR, scenarios, stem};
 use super::output::note;
 use crate::exit::{Failure, Outcome};
+use crate::json;
 use crate::man::print;
 use crate::names::show;
 
@@ -67,7 +68,7 @@ pub(super) fn list(args: &List) -> Outcome {
         Line { scenario: name, file, title, source, cases, controllers, seeds, runs }
     });
     let text: String = match args.json {
-        true => lines.map(|line| serde_json::to_string(&line).unwrap_or_default() + "\n").collect(),
+        true => lines.map(|line| json::text("scenario", &line)).collect(),
         false => table(&lines.collect::<Vec<_>>()),
     };
     print(text.as_bytes())?;

@@ -9,8 +9,10 @@ use lab::table;
 
 use super::args::Choice;
 use crate::exit::{Code, Failure, Outcome};
+use crate::json;
 use crate::man::print;
 use crate::names::show;
+use crate::view::say;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Form {
@@ -43,7 +45,7 @@ impl Output {
     /// Prints the table of a plan.
     pub(super) fn table(&mut self, plan: &Plan, rows: Vec<Row>, runs: Vec<Run>) -> Outcome {
         let text = match self.form {
-            Form::Json => table::json(&rows),
+            Form::Json => rows.iter().map(|row| json::text("row", row)).collect(),
             Form::Csv if self.tables == 0 => table::CSV_HEAD.to_owned() + &table::csv(&rows),
             Form::Csv => table::csv(&rows),
             Form::Text if self.tables == 0 => table::text(plan, &rows),
@@ -115,5 +117,5 @@ pub(super) fn save(path: &Path, text: &str) -> Outcome {
 
 /// A remark for the person at the terminal.
 pub(super) fn note(text: &str) {
-    eprintln!("anabranch: {text}");
+    say(&format!("anabranch: {text}"));
 }

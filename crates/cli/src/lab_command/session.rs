@@ -19,8 +19,10 @@ use super::lab_name::{NAME_BYTES_MAX, is_plain_char};
 use super::orphans;
 use super::output::note;
 use crate::exit::{Code, Failure, Outcome};
+use crate::json;
 use crate::man::print;
 use crate::names::show;
+use crate::view::say;
 
 /// The variable that programs find the name of their host in,
 const HOST: &str = "ANABRANCH_HOST";
@@ -51,7 +53,7 @@ pub(super) fn up(args: &Up) -> Outcome {
     let mut line = String::new();
     let _ = daemon.stdout.take().map(|stdout| BufReader::new(stdout).read_line(&mut line));
     match serde_json::from_str(&line) {
-        Ok(Started::Ready(state)) => print(if args.json { json(&state) } else { usage(&state) }.as_bytes()),
+        Ok(Started::Ready(state)) => print(if args.json { object(&state) } else { usage(&state) }.as_bytes()),
         Ok(Started::Failed(why)) => {
             let _ = daemon.wait();
             Err(Failure::other(why))
@@ -141,7 +143,7 @@ pub(super) fn exec(args: &Exec) -> Outcome {
     let program = show(args.command[0].as_os_str());
     let mut command = Command::new(&args.command[0]);
     let error = command.args(&args.command[1..]).env(HOST, &host.name).env(PEER, &host.peer).exec();
-    eprintln!("anabranch: cannot run {program}: {error}");
+    say(&format!("anabranch: cannot run {program}: {error}"));
     std::process::exit(if error.kind() == ErrorKind::NotFound { 127 } else { 126 })
 }
 
@@ -245,7 +247,7 @@ pub(super) fn status(args: &Status) -> Outcome {
             ));
         }
     }
-    let text: String = states.iter().map(if args.json { json } else { report }).collect();
+    let text: String = states.iter().map(if args.json { object } else { report }).collect();
     print(text.as_bytes())
 }
 
@@ -296,7 +298,7 @@ pub(super) fn down(args: &Down) -> Outcome {
                     object = serde_json::json!({ "name": name });
                 }
                 object["ended"] = serde_json::json!(ended);
-                format!("{object}\n")
+                json::text("lab", &object)
             }
         };
         print(text.as_bytes())?;
@@ -306,8 +308,9 @@ pub(super) fn down(args: &Down) -> Outcome {
     if violations.is_empty() { Ok(()) } else { Err(Failure::new(Code::Unmet, violations.join("; "))) }
 }
 
-fn json(state: &State) -> String {
-    serde_json::to_string(state).unwrap_or_default() + "\n"
+/// For programs.
+fn object(state: &State) -> String {
+    json::text("lab", state)
 }
 
 /// What one can do now.

@@ -7,14 +7,13 @@ use serde::Serialize;
 
 use super::{Make, Show};
 use crate::exit::{Failure, Outcome};
+use crate::json;
 use crate::man::print;
-use crate::names::show as shown;
-use crate::view::bytes;
+use crate::view::{bytes, printable, say};
 
 /// What `make` has done, as JSON.
 #[derive(Debug, Serialize)]
 struct Made<'a> {
-    event: &'static str,
     metalink: String,
     leaf_list: Option<String>,
     #[serde(flatten)]
@@ -24,23 +23,14 @@ struct Made<'a> {
 /// What `make` has done of a directory, as JSON.
 #[derive(Debug, Serialize)]
 struct MadeDirectory {
-    event: &'static str,
     metalink: String,
     files: usize,
     bytes: u64,
 }
 
-/// What `show` has read, as JSON.
-#[derive(Debug, Serialize)]
-struct Shown<'a> {
-    event: &'static str,
-    #[serde(flatten)]
-    file: &'a ListedFile,
-}
-
 /// Reads a Metalink and tells what is in it.
 pub(super) fn show(args: &Show) -> Outcome {
-    let name = shown(&args.file);
+    let name = args.file.to_string_lossy();
     let lower = name.to_ascii_lowercase();
     if lower.starts_with("http://") || lower.starts_with("https://") {
         return Err(Failure::usage(format!(
@@ -51,7 +41,7 @@ pub(super) fn show(args: &Show) -> Outcome {
     let mut out = String::new();
     for file in &MirrorList::read(&args.file)?.files {
         match args.json {
-            true => out += &json(&Shown { event: "file", file })?,
+            true => out += &json::text("file", file),
             false => tell(&mut out, file),
         }
     }
@@ -68,16 +58,16 @@ pub(super) fn made(args: &Make, made: &MadeMirrorList) -> Outcome {
     let file = made.list.files.first().ok_or_else(|| Failure::other("no file to name"))?;
     if args.json {
         let leaf_list = made.leaf_list.as_ref().map(|path| path.to_string_lossy().into_owned());
-        return print(json(&Made { event: "mirror-list", metalink, leaf_list, file })?.as_bytes());
+        return print(json::text("mirror-list", &Made { metalink, leaf_list, file }).as_bytes());
     }
     let uri = file.uri.as_ref().ok_or_else(|| Failure::other("no content to name"))?;
     let (some, all) = (file.uri_mirrors, file.mirrors.len());
     if some < all {
-        eprintln!("anabranch: the URI has room for {some} of the {all} mirrors; the Metalink has all");
+        say(&format!("anabranch: the URI has room for {some} of the {all} mirrors; the Metalink has all"));
     }
     if !args.quiet {
         for path in [Some(&made.metalink), made.leaf_list.as_ref()].into_iter().flatten() {
-            eprintln!("wrote {}", shown(path));
+            say(&format!("wrote {}", path.display()));
         }
     }
     print(format!("{uri}\n").as_bytes())
@@ -86,25 +76,20 @@ pub(super) fn made(args: &Make, made: &MadeMirrorList) -> Outcome {
 fn made_directory(args: &Make, made: &MadeMirrorList, metalink: String) -> Outcome {
     let files = made.list.files.len();
     if args.json {
-        let made = MadeDirectory { event: "mirror-list", metalink, files, bytes: made.bytes };
-        return print(json(&made)?.as_bytes());
+        let made = MadeDirectory { metalink, files, bytes: made.bytes };
+        return print(json::text("mirror-list", &made).as_bytes());
     }
     if !args.quiet {
-        eprintln!("wrote {}: {files} files, {}", shown(&made.metalink), bytes(made.bytes));
+        say(&format!("wrote {}: {files} files, {}", made.metalink.display(), bytes(made.bytes)));
     }
     print(format!("{metalink}\n").as_bytes())
 }
 
-fn json(object: &impl Serialize) -> Outcome<String> {
-    let line = serde_json::to_string(object).map_err(|e| Failure::other(format!("cannot report: {e}")))?;
-    Ok(line + "\n")
-}
-
 /// A file for people.
 fn tell(out: &mut String, file: &ListedFile) {
-    let _ = writeln!(out, "{}", shown(&file.name));
+    let _ = writeln!(out, "{}", printable(&file.name));
     let mut line = |key: &str, value: &str| {
-        let _ = writeln!(out, "  {key:<8} {value}");
+        let _ = writeln!(out, "  {key:<8} {}", printable(value));
     };
     match file.size {
         Some(size) if size < 1_000 => line("size", &format!("{size} bytes")),
@@ -120,10 +105,10 @@ fn tell(out: &mut String, file: &ListedFile) {
     match file.piece_bytes {
         Some(bytes) => line("pieces", &format!("{} of {bytes} bytes, sha-256", file.pieces)),
         None if file.ignored_pieces.is_empty() => line("pieces", "none"),
-        None => line("pieces", &format!("none of use, only {}", shown(file.ignored_pieces.join(", ")))),
+        None => line("pieces", &format!("none of use, only {}", file.ignored_pieces.join(", "))),
     }
     if let Some(leaves) = &file.leaves {
-        line("leaves", &shown(leaves));
+        line("leaves", leaves);
     }
     for ListedMirror { url, priority, location, .. } in &file.mirrors {
         let priority = priority.map(|priority| format!("priority {priority}"));

@@ -1,8 +1,16 @@
-//! A few lines at the bottom of the terminal, redrawn in place.
+//! Lines on standard error: a few at the bottom of the terminal, redrawn in place, and others that stay.
+//! Whatever is printed for people goes through here, or through [`printable`] itself, for texts of servers
+//! and files may stand in any line.
 
 use std::io::{IsTerminal as _, Write as _};
 
+pub use anabranch::terminal::printable;
 use console::Term;
+
+/// Prints a line that stays, where nothing is redrawn.
+pub fn say(line: &str) {
+    eprintln!("{}", printable(line));
+}
 
 /// Lines on standard error that are redrawn in place. The cursor always rests below them, visible.
 #[derive(Debug)]
@@ -19,10 +27,10 @@ impl Default for Lines {
 }
 
 impl Lines {
-    /// Columns of the terminal.
+    /// Columns that a line may have. One stays free: a full last column would wrap.
     #[must_use]
     pub fn width(&self) -> usize {
-        usize::from(self.term.size().1).max(20)
+        usize::from(self.term.size().1).max(20) - 1
     }
 
     /// Replaces what was drawn by `lines`, cut to the width and height of the terminal. Draws nothing where
@@ -31,13 +39,12 @@ impl Lines {
         if !self.live {
             return;
         }
-        let (height, width) = self.term.size();
-        // One column and one row stay free: a full last column would wrap, a full screen would scroll.
-        let width = usize::from(width).max(20) - 1;
-        let rows = usize::from(height).max(2) - 1;
+        let width = self.width();
+        // One row stays free: a full screen would scroll.
+        let rows = usize::from(self.term.size().0).max(2) - 1;
         let from = lines.len().saturating_sub(rows);
-        let fitting: Vec<String> =
-            lines[from..].iter().map(|l| console::truncate_str(l, width, "…").into_owned()).collect();
+        let fit = |line: &String| console::truncate_str(&printable(line), width, "…").into_owned();
+        let fitting: Vec<String> = lines[from..].iter().map(fit).collect();
         let mut out = self.erase();
         for line in &fitting {
             out += line;
@@ -50,7 +57,7 @@ impl Lines {
     /// Prints a line that stays, above those that are redrawn.
     pub fn print(&mut self, line: &str) {
         let mut out = self.erase();
-        out += line;
+        out += &printable(line);
         out.push('\n');
         for line in &self.drawn {
             out += line;

@@ -86,9 +86,9 @@ impl Server {
         self.signal(Signal::SIGINT);
         let lines: Vec<String> = self.out.by_ref().lines().map(|line| line.expect("a line")).collect();
         assert!(self.child.wait().expect("its end").success());
-        let totals: Value = serde_json::from_str(lines.last().expect("totals")).expect("JSON");
-        assert_eq!(totals["event"], "totals");
-        totals
+        let summary: Value = serde_json::from_str(lines.last().expect("a summary")).expect("JSON");
+        assert_eq!((&summary["event"], &summary["exit"]), (&"summary".into(), &0.into()));
+        summary
     }
 }
 

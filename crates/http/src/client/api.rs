@@ -29,15 +29,15 @@ pub type RouteId = usize;
 /// How requests are made. The default is what a bare `curl URL` does.
 #[derive(Clone)]
 pub struct Options {
-    /// Further header fields, name and value; they replace this client's own `Accept` and `User-Agent`.
-    /// `Host`, `Authorization` and `Cookie` go to the origin of a [trusted](FetchRequest::trusted) URL, and
-    /// to none that it redirects to.
+    /// Further header fields, name and value; they replace this client's own `Accept` and `User-Agent`. They
+    /// go to the origin of a [trusted](FetchRequest::trusted) URL, and to no other that it redirects to.
     pub headers: Vec<(String, String)>,
     /// Name and password for HTTP's Basic scheme (RFC 7617), for the origin of a
     /// [trusted](FetchRequest::trusted) URL. Credentials in the URL itself take precedence.
     pub user: Option<(String, String)>,
-    /// A `.netrc` with names and passwords. The entry of a machine is sent to that machine, whoever named it;
-    /// the entry `default` is sent where [`user`](Self::user) would be.
+    /// A `.netrc` with names and passwords. The entry of a machine is sent where [`user`](Self::user) would
+    /// be, and over `https` to that machine, whoever named it, unless every certificate is
+    /// [accepted](Self::insecure). The entry `default` is sent only where [`user`](Self::user) would be.
     pub netrc: Option<PathBuf>,
     /// `http://host:port`, `socks5://…` or `socks5h://…`. Empty: none. `None`: what the environment says.
     pub proxy: Option<String>,
@@ -104,8 +104,8 @@ pub struct FetchRequest {
     pub via: Egress,
     /// An absolute `http` or `https` URL.
     pub url: String,
-    /// Whether the user named the origin of `url` (RFC 6454). Only then does it get the user's credentials;
-    /// an origin that another server or a list named gets none.
+    /// Whether the user named the origin of `url` (RFC 6454). Only then does it get the user's header fields
+    /// and credentials; an origin that another server or a list named gets none.
     pub trusted: bool,
     /// What of the file is fetched.
     pub kind: RequestKind,

@@ -85,8 +85,8 @@ pub enum CredentialStatus {
     /// It got none, and there were none.
     #[default]
     None,
-    /// It got none: [`Options::user`](super::Options::user), or a header field `Authorization` or `Cookie`,
-    /// is for another server.
+    /// It got none: what [`Options`](super::Options) has of header fields, a name and a password is for
+    /// another server, or this one is none that it may be told to.
     Withheld,
     /// It got a name and a password, or such a field.
     Sent,

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use hyper::http::header::{
-    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderMap, HeaderName,
+    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HeaderMap, HeaderName,
     HeaderValue, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE,
     PROXY_AUTHORIZATION, RANGE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
@@ -115,30 +115,33 @@ impl Settings {
 
     /// Whether a request to `url` carries credentials, by [`headers`](Self::headers).
     pub(super) fn credentials(&self, asked: &Url, trusted: bool, url: &Url) -> CredentialStatus {
-        let has = |headers: &HeaderMap| [AUTHORIZATION, COOKIE].iter().any(|name| headers.contains_key(name));
-        match has(&self.headers(asked, trusted, url)) {
+        let sent = self.headers(asked, trusted, url);
+        let has_secrets = || {
+            let of_netrc = self.netrc.get(&Origin::of(url).host, true);
+            self.user.is_some() || !self.headers.is_empty() || of_netrc.is_some()
+        };
+        match [AUTHORIZATION, COOKIE].iter().any(|name| sent.contains_key(name)) {
             true => CredentialStatus::Sent,
-            false if self.user.is_some() || has(&self.headers) => CredentialStatus::Withheld,
+            false if !is_named(asked, trusted, url) && has_secrets() => CredentialStatus::Withheld,
             false => CredentialStatus::None,
         }
     }
 
-    /// The caller's fields for a request to `url` that began at `asked`. `Authorization`, `Cookie` and `Host`
-    /// go only to the origin of `asked`, and only if it is `trusted`.
+    /// The caller's fields for a request to `url` that began at `asked`. They go only to the origin of
+    /// `asked`, and only if it is `trusted`: any of them may be a secret, and nobody can tell which.
     pub(super) fn headers(&self, asked: &Url, trusted: bool, url: &Url) -> HeaderMap {
-        let mut headers = self.headers.clone();
-        let same = asked.origin() == url.origin();
-        let named = same && trusted;
-        if !named {
-            for name in [AUTHORIZATION, COOKIE, HOST] {
-                headers.remove(name);
-            }
-        }
-        // A `.netrc` names the machine that a password is for; its `default` is for the origin of `asked`.
+        let is_named = is_named(asked, trusted, url);
+        let mut headers = if is_named { self.headers.clone() } else { HeaderMap::new() };
+        let is_same = asked.origin() == url.origin();
         let user = match (credentials(asked), &self.user) {
-            (Some(user), _) if same => Some(user),
-            (_, Some(user)) if named => Some(user.clone()),
-            _ => self.netrc.get(&Origin::of(url).host, named),
+            (Some(user), _) if is_same => Some(user),
+            (_, Some(user)) if is_named => Some(user.clone()),
+            // An entry names the machine that it is for, and `default` whatever the caller names. Where
+            // nobody proves to be that machine, the caller must have named its origin.
+            _ if is_named || (url.scheme() == "https" && !self.insecure) => {
+                self.netrc.get(&Origin::of(url).host, is_named)
+            }
+            _ => None,
         };
         if let Some((name, password)) = user
             && !headers.contains_key(AUTHORIZATION)
@@ -149,4 +152,9 @@ impl Settings {
         }
         headers
     }
+}
+
+/// Whether the caller named the origin of `url`, to which a fetch of `asked` has led.
+fn is_named(asked: &Url, trusted: bool, url: &Url) -> bool {
+    trusted && asked.origin() == url.origin()
 }

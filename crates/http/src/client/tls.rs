@@ -1,5 +1,6 @@
-//! TLS: which certificates are trusted.
+//! TLS: which certificates are trusted, and why a handshake failed, in words.
 
+use std::fmt::Debug;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -7,10 +8,14 @@ use std::sync::Arc;
 
 use tokio_rustls::rustls;
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use tokio_rustls::rustls::client::{WebPkiServerVerifier, verify_server_name};
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use tokio_rustls::rustls::server::ParsedCertificate;
+use tokio_rustls::rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+};
 
 use super::error::FetchError;
 
@@ -33,7 +38,8 @@ pub(super) fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static
 }
 
 /// What every connection is made with: TLS 1.2 and 1.3, HTTP/2 before HTTP/1.1 (ALPN, RFC 7301). `roots` are
-/// trusted besides the system's; `insecure` trusts every certificate.
+/// trusted besides the system's, as issuers and as the certificates of servers; `insecure` trusts every
+/// certificate.
 ///
 /// # Errors
 /// One clause: a certificate cannot be used.
@@ -51,9 +57,16 @@ pub(super) fn config(roots: &[CertificateDer<'static>], insecure: bool) -> Resul
         // then fails with that reason.
         store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         for root in roots {
-            store.add(root.clone()).map_err(|e| format!("a certificate cannot be used: {e}"))?;
+            store.add(root.clone()).map_err(|e| format!("a certificate cannot be used: {}", text(&e)))?;
         }
-        builder.with_root_certificates(store).with_no_client_auth()
+        if roots.is_empty() {
+            builder.with_root_certificates(store).with_no_client_auth()
+        } else {
+            let chains = WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider).build();
+            let chains = chains.map_err(|e| format!("a certificate cannot be used: {e}"))?;
+            let verifier = Arc::new(OwnVerifier { chains, own: roots.to_vec() });
+            builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()
+        }
     };
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
@@ -61,29 +74,145 @@ pub(super) fn config(roots: &[CertificateDer<'static>], insecure: bool) -> Resul
 
 /// Maps the error of a handshake: TLS's own, or the connection's.
 pub(super) fn handshake_error(error: &io::Error) -> FetchError {
-    use rustls::{CertificateError, Error};
-    let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) else {
-        return FetchError::Broken(format!("the TLS handshake broke off: {error}"));
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+        Some(error) => FetchError::Tls(text(error)),
+        None => FetchError::Broken(format!("the TLS handshake broke off: {error}")),
+    }
+}
+
+/// One clause for people. rustls itself mostly writes the names of its types.
+fn text(error: &Error) -> String {
+    match error {
+        Error::InvalidCertificate(why) => certificate_text(why),
+        Error::InvalidMessage(_)
+        | Error::InappropriateMessage { .. }
+        | Error::InappropriateHandshakeMessage { .. } => "the server does not speak TLS".to_owned(),
+        Error::AlertReceived(alert) => format!("the server ends the handshake: {}", words(alert)),
+        Error::PeerIncompatible(why) => format!("the server wants another kind of TLS: {}", words(why)),
+        Error::PeerMisbehaved(why) => format!("the server does not keep to TLS: {}", words(why)),
+        Error::General(why) => why.clone(),
+        other => words(other),
+    }
+}
+
+fn certificate_text(error: &CertificateError) -> String {
+    let text = match error {
+        CertificateError::UnknownIssuer => {
+            "the certificate's issuer is not known here: name its certificate with `ca_file` if you know it"
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "the certificate has expired",
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "the certificate is not valid yet"
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "the certificate is for another host"
+        }
+        CertificateError::Revoked => "the certificate was revoked",
+        CertificateError::Other(_) if is_authority(error) => {
+            "the certificate is an authority's, not a server's: name it with `ca_file` if you know that this \
+             server has it"
+        }
+        CertificateError::Other(other) => return format!("the certificate is invalid: {}", words(&other.0)),
+        other => return format!("the certificate is invalid: {}", words(other)),
     };
-    let why = match tls {
-        Error::InvalidCertificate(why) => match why {
-            CertificateError::UnknownIssuer => "the certificate's issuer is not known here".to_owned(),
-            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-                "the certificate has expired".to_owned()
+    text.to_owned()
+}
+
+/// The name of a variant as words: `HandshakeFailure` is "handshake failure".
+fn words(variant: &impl Debug) -> String {
+    let mut words = String::new();
+    for c in format!("{variant:?}").chars().take_while(char::is_ascii_alphanumeric) {
+        if c.is_ascii_uppercase() && !words.is_empty() {
+            words.push(' ');
+        }
+        words.push(c.to_ascii_lowercase());
+    }
+    words
+}
+
+/// Whether all that is wrong is that an authority's certificate (RFC 5280 section 4.2.1.9) is a server's.
+fn is_authority(error: &CertificateError) -> bool {
+    let CertificateError::Other(other) = error else { return false };
+    matches!(other.0.downcast_ref::<webpki::Error>(), Some(webpki::Error::CaUsedAsEndEntity))
+}
+
+/// Trusts servers by their issuers, and those that show one of the caller's `own` certificates, as curl does.
+/// `openssl req -x509` makes such: an authority's, which no other server may have, and often with a common
+/// name alone.
+#[derive(Debug)]
+struct OwnVerifier {
+    chains: Arc<WebPkiServerVerifier>,
+    own: Vec<CertificateDer<'static>>,
+}
+
+impl ServerCertVerifier for OwnVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let result =
+            self.chains.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        let Err(Error::InvalidCertificate(mut why)) = result else { return result };
+        if self.own.iter().all(|own| own != end_entity) {
+            return Err(why.into());
+        }
+        // Its dates have been checked by then.
+        if is_authority(&why) {
+            match verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name) {
+                Err(Error::InvalidCertificate(name)) => why = name,
+                other => return other.map(|()| ServerCertVerified::assertion()),
             }
-            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-                "the certificate is not valid yet".to_owned()
+        }
+        match &why {
+            CertificateError::NotValidForNameContext { presented, .. }
+                if presented.is_empty() && is_common_name(end_entity, &server_name.to_str()) =>
+            {
+                Ok(ServerCertVerified::assertion())
             }
-            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-                "the certificate is for another host".to_owned()
-            }
-            CertificateError::Revoked => "the certificate was revoked".to_owned(),
-            other => format!("the certificate is invalid: {other}"),
-        },
-        Error::InvalidMessage(_) => "the server does not speak TLS".to_owned(),
-        other => other.to_string(),
+            _ => Err(why.into()),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.chains.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.chains.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.chains.supported_verify_schemes()
+    }
+}
+
+/// Whether the subject's common name (RFC 5280 section 4.1.2.6) is `name`. Only for a certificate that the
+/// caller has: of any other a common name says nothing (RFC 9525 section 6.3).
+fn is_common_name(certificate: &CertificateDer<'_>, name: &str) -> bool {
+    /// The DER of the attribute's type, id-at-commonName.
+    const TYPE: &[u8] = &[0x06, 0x03, 0x55, 0x04, 0x03];
+    let Ok(certificate) = webpki::EndEntityCert::try_from(certificate) else { return false };
+    let subject = certificate.subject();
+    let at = subject.windows(TYPE.len()).rposition(|bytes| bytes == TYPE);
+    // Behind the type come a string's tag, its length in one byte, and its bytes.
+    let Some([_tag, length, text @ ..]) = at.and_then(|at| subject.get(at + TYPE.len()..)) else {
+        return false;
     };
-    FetchError::Tls(why)
+    text.get(..usize::from(*length)).is_some_and(|text| text.eq_ignore_ascii_case(name.as_bytes()))
 }
 
 /// Trusts every certificate (`insecure`). Signatures are still checked, so that all bytes come from one
@@ -99,7 +228,7 @@ impl ServerCertVerifier for NoVerifier {
         _server_name: &ServerName<'_>,
         _ocsp_response: &[u8],
         _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
+    ) -> Result<ServerCertVerified, Error> {
         Ok(ServerCertVerified::assertion())
     }
 
@@ -108,7 +237,7 @@ impl ServerCertVerifier for NoVerifier {
         message: &[u8],
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+    ) -> Result<HandshakeSignatureValid, Error> {
         rustls::crypto::verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
     }
 
@@ -117,7 +246,7 @@ impl ServerCertVerifier for NoVerifier {
         message: &[u8],
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+    ) -> Result<HandshakeSignatureValid, Error> {
         rustls::crypto::verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
     }
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use net::Egress;
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
@@ -29,6 +30,8 @@ const BIG: u64 = 60_000_000;
 
 /// How many requests for `/slow` are being answered, and the most at the same time so far.
 static SLOW: (AtomicUsize, AtomicUsize) = (AtomicUsize::new(0), AtomicUsize::new(0));
+/// The values of `Authorization` in requests for `/netrc`.
+static AUTHORIZATIONS: Mutex<Vec<Option<String>>> = Mutex::new(Vec::new());
 static CONTENT: LazyLock<(Bytes, Bytes)> =
     LazyLock::new(|| (file(LENGTH as usize).into(), file(BIG as usize).into()));
 
@@ -41,16 +44,21 @@ struct Secure {
 
 impl Secure {
     fn start(protocols: &[&str]) -> Self {
-        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
-        let made = rcgen::generate_simple_self_signed(names).unwrap();
+        Self::showing(protocols, &named(&["localhost", "127.0.0.1"]))
+    }
+
+    /// With this certificate, signed by its own key.
+    fn showing(protocols: &[&str], certificate: &CertificateParams) -> Self {
+        let key = KeyPair::generate().unwrap();
+        let certificate = certificate.self_signed(&key).unwrap();
         let pem = tempfile::NamedTempFile::new().unwrap();
-        fs::write(pem.path(), made.cert.pem()).unwrap();
-        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+        fs::write(pem.path(), certificate.pem()).unwrap();
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
         let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_no_client_auth()
-            .with_single_cert(vec![made.cert.der().clone()], key)
+            .with_single_cert(vec![certificate.der().clone()], key)
             .unwrap();
         config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
         let acceptor = TlsAcceptor::from(Arc::new(config));
@@ -95,6 +103,20 @@ impl Secure {
     }
 }
 
+/// A certificate for these names.
+fn named(names: &[&str]) -> CertificateParams {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    CertificateParams::new(names).unwrap()
+}
+
+/// As `openssl req -x509 -subj /CN=NAME` makes it: an authority's, without a name but the common one.
+fn openssl(name: &str) -> CertificateParams {
+    let mut certificate = named(&[]);
+    certificate.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    certificate.distinguished_name.push(DnType::CommonName, name);
+    certificate
+}
+
 /// Ranges of the file, and the version that was spoken as the content type.
 async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     let text = request.headers()["range"].to_str().unwrap().to_owned();
@@ -111,6 +133,10 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Inf
         "/big" => (&CONTENT.1, BIG),
         _ => (&CONTENT.0, LENGTH),
     };
+    if request.uri().path() == "/netrc" {
+        let value = request.headers().get("authorization");
+        AUTHORIZATIONS.lock().unwrap().push(value.map(|value| value.to_str().unwrap().to_owned()));
+    }
     if request.uri().path() == "/slow" {
         let now = SLOW.0.fetch_add(1, Ordering::SeqCst) + 1;
         SLOW.1.fetch_max(now, Ordering::SeqCst);
@@ -217,6 +243,66 @@ fn certificates_are_checked() {
     let plain = Server::says("HTTP/1.1 400 B\n\nThe plain HTTP request was sent to HTTPS port");
     let error = outcome(options(), &format!("https://{}/", plain.address)).unwrap_err();
     assert!(matches!(error, FetchError::Tls(_) | FetchError::Broken(_)), "{error}");
+}
+
+/// curl, with OpenSSL, believes them all.
+#[test]
+fn a_certificate_of_the_callers_own_is_believed_whatever_made_it() {
+    let outcome = |server: &Secure, options: Options, host: &str| {
+        let url = format!("https://{host}:{}/f", server.address.port());
+        let request = FetchRequest { via: Egress::parse("127.0.0.1").unwrap(), ..range(&url, 0, 5, LENGTH) };
+        fetch(&mut Client::start(options).unwrap(), 1, request).map(|(_, bytes)| bytes)
+    };
+    let refused = |server: &Secure, options: Options, host: &str, says: &str| {
+        let error = outcome(server, options, host).unwrap_err();
+        assert!(matches!(&error, FetchError::Tls(why) if why.contains(says)), "{error}");
+    };
+    let mut authority = named(&["localhost", "127.0.0.1"]);
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let server = Secure::showing(&["h2"], &authority);
+    for host in ["localhost", "127.0.0.1"] {
+        assert_eq!(outcome(&server, server.believed(), host), Ok(file(5)));
+    }
+    refused(&server, options(), "localhost", "an authority's, not a server's: name it with `ca_file`");
+    let by_common_name = Secure::showing(&["h2"], &openssl("LocalHost"));
+    assert_eq!(outcome(&by_common_name, by_common_name.believed(), "localhost"), Ok(file(5)));
+    refused(&by_common_name, by_common_name.believed(), "127.0.0.1", "for another host");
+    let by_address = Secure::showing(&["h2"], &openssl("127.0.0.1"));
+    assert_eq!(outcome(&by_address, by_address.believed(), "127.0.0.1"), Ok(file(5)));
+    // Each is believed alone, for its own names and as long as it lasts.
+    refused(&server, by_common_name.believed(), "localhost", "an authority's");
+    let mut elsewhere = named(&["elsewhere.example"]);
+    elsewhere.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let elsewhere = Secure::showing(&["h2"], &elsewhere);
+    refused(&elsewhere, elsewhere.believed(), "localhost", "for another host");
+    let mut old = openssl("localhost");
+    old.not_after = rcgen::date_time_ymd(2020, 1, 1);
+    let old = Secure::showing(&["h2"], &old);
+    refused(&old, old.believed(), "localhost", "expired");
+}
+
+#[test]
+fn a_netrc_is_for_machines_that_prove_to_be_them() {
+    let server = Secure::start(&["http/1.1"]);
+    let netrc = tempfile::NamedTempFile::new().unwrap();
+    fs::write(netrc.path(), "machine localhost login n password m\ndefault login d password d").unwrap();
+    let sent = |options: Options, host: &str, trusted: bool| {
+        let url = format!("https://{host}:{}/netrc", server.address.port());
+        let via = Egress::parse("127.0.0.1").unwrap();
+        let request = FetchRequest { via, trusted, ..range(&url, 0, 5, LENGTH) };
+        let options = Options { netrc: Some(netrc.path().to_owned()), ..options };
+        fetch(&mut Client::start(options).unwrap(), 1, request).unwrap();
+        AUTHORIZATIONS.lock().unwrap().pop().unwrap()
+    };
+    let (its, default) = (Some("Basic bjpt".to_owned()), Some("Basic ZDpk".to_owned()));
+    assert_eq!(sent(server.believed(), "localhost", true), its);
+    assert_eq!(sent(server.believed(), "localhost", false), its, "whoever named it");
+    assert_eq!(sent(server.believed(), "127.0.0.1", true), default);
+    assert_eq!(sent(server.believed(), "127.0.0.1", false), None);
+    // Where any certificate is believed, nobody proves anything.
+    let anybody = || Options { insecure: true, ..options() };
+    assert_eq!(sent(anybody(), "localhost", true), its);
+    assert_eq!(sent(anybody(), "localhost", false), None);
 }
 
 #[test]

@@ -58,7 +58,7 @@ impl Discovery<'_> {
     }
 
     /// Whether somebody has said what there is.
-    fn has_answer(&self) -> bool {
+    pub(super) fn has_answer(&self) -> bool {
         self.heads.iter().any(Option::is_some)
     }
 }

@@ -18,6 +18,9 @@ impl Stage for Discovery<'_> {
     fn poll(&mut self, cx: &mut Context<'_, '_>) -> Result<Poll> {
         self.now = cx.now();
         let until = self.turn();
+        if self.has_answer() {
+            self.notices.append(&mut self.unsaid);
+        }
         for command in self.commands.drain(..) {
             match command {
                 Command::Fetch(id, request) => cx.world.fetch(id, request),

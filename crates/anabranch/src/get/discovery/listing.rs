@@ -1,0 +1,36 @@
+//! URLs of directories: servers lead from `/album` to `/album/`, a web page that lists it.
+
+use mirror::url::Url;
+
+use super::Discovery;
+use crate::error::ErrorKind;
+use crate::get::origin::host;
+
+/// What such a URL is, and what to name instead.
+const LISTING: &str = "it is a directory, and the server leads to a web page that lists it: name a file in \
+                       it, a Metalink of its files, or the directory with a slash at its end if the server \
+                       links to such a Metalink";
+
+impl Discovery<'_> {
+    /// Whether the server leads from a URL to the list of files of a directory of that name.
+    fn is_listing(&self, number: usize) -> bool {
+        let (Some(url), Some(Some(head))) = (self.urls.get(number), self.heads.get(number)) else {
+            return false;
+        };
+        let path = Url::parse(&head.url).map(|end| end.path().to_owned()).unwrap_or_default();
+        let kind = head.content_type.as_deref().unwrap_or_default().to_ascii_lowercase();
+        path.strip_suffix('/') == Some(url.path()) && kind.contains("html")
+    }
+
+    /// Takes servers that only list a directory for such as do not have a file.
+    pub(super) fn leave_out_listings(&mut self) {
+        for number in 0..self.urls.len() {
+            if self.is_listing(number) {
+                self.heads[number] = None;
+                let why = format!("{}: {LISTING}", host(&self.urls[number]));
+                self.unsaid.push(why.clone());
+                self.troubles.push((ErrorKind::NotFound, why));
+            }
+        }
+    }
+}

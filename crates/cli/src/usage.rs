@@ -1,0 +1,82 @@
+//! What is wrong with a command line, in one line.
+
+use clap::Error;
+
+use crate::exit::Failure;
+
+/// clap's message as one line: what is wrong, what was perhaps meant, and where to read on. Its tip to write
+/// `-- -X` is left out: it is about file names that begin with a dash, and nobody means one.
+#[must_use]
+pub fn failure(error: &Error) -> Failure {
+    let text = error.render().to_string();
+    let (problem, rest) = match text.split_once("\n\nUsage: ") {
+        Some((problem, usage)) => (problem, Some(usage)),
+        None => (text.split("\n\nFor more information").next().unwrap_or_default(), None),
+    };
+    let mut message = String::new();
+    for line in problem.lines().map(str::trim) {
+        let line = line.trim_start_matches("error: ");
+        let (before, line) = match line.strip_prefix("tip: ") {
+            Some(tip) if tip.starts_with("to pass ") => continue,
+            Some(tip) => ("; ", tip),
+            None => (" ", line),
+        };
+        if !line.is_empty() {
+            message += if message.is_empty() { "" } else { before };
+            message += line;
+        }
+    }
+    if let Some(usage) = rest {
+        let is_name = |word: &&str| !word.starts_with(['[', '<', '-']) && *word == word.to_lowercase();
+        let command: Vec<&str> = usage.split_whitespace().take_while(is_name).collect();
+        message += &format!(" (see {} --help)", command.join(" "));
+    }
+    Failure::usage(message)
+}
+
+/// Whether arguments that make no sense ask for JSON: it has a summary then too.
+#[must_use]
+pub fn wants_json(args: impl IntoIterator<Item = std::ffi::OsString>) -> bool {
+    args.into_iter().take_while(|arg| arg != "--").any(|arg| arg == "--json")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::args::Cli;
+
+    fn message(line: &str) -> String {
+        let error = Cli::try_parse_from(line.split(' ')).expect_err(line);
+        failure(&error).message
+    }
+
+    #[test]
+    fn one_line_says_what_is_wrong() {
+        let said = message("anabranch get http://h/f --qq");
+        assert_eq!(said, "unexpected argument '--qq' found (see anabranch get --help)");
+        let said = message("anabranch get http://h/f -Z");
+        assert_eq!(said, "unexpected argument '-Z' found (see anabranch get --help)");
+        let said = message("anabranch get http://h/f --forse");
+        let wanted = "unexpected argument '--forse' found; a similar argument exists: '--force'";
+        assert!(said.starts_with(wanted), "{said}");
+        let said = message("anabranch get http://h/f --cc lai");
+        let wanted = "invalid value 'lai' for '--cc <NAME>'";
+        assert!(said.contains(wanted) && said.contains("; a similar value exists: "), "{said}");
+        let said = message("anabranch mirror-list make film.mkv");
+        let wanted = "the following required arguments were not provided: <URL>... (see anabranch \
+                      mirror-list make --help)";
+        assert_eq!(said, wanted);
+        for line in ["fetch x", "get x --limit fast", "get x --timeout 0", "soak -x"] {
+            let said = message(&format!("anabranch {line}"));
+            assert!(!said.contains('\n') && !said.contains("to pass") && !said.contains("error:"), "{said}");
+        }
+    }
+
+    #[test]
+    fn json_is_wanted_before_two_dashes() {
+        let wants = |line: &str| wants_json(line.split(' ').map(Into::into));
+        assert!(wants("anabranch get --bogus --json") && !wants("anabranch get --bogus -- --json"));
+    }
+}
