@@ -5,7 +5,7 @@ mod http_options;
 
 pub use anabranch::get::Groups;
 pub use anabranch::{HostPort, PORT};
-pub use http_options::Http;
+pub use http_options::{Http, KnownHash};
 
 use std::ffi::OsStr;
 use std::net::{IpAddr, SocketAddr};

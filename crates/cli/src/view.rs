@@ -439,7 +439,7 @@ mod tests {
         let text = serde_json::to_string(&Line::Summary(&Summary::new(&report, Some(&failure))));
         let text = text.expect("JSON");
         let keys = ["event", "last", "target", "content", "struck_off", "complete", "verified"];
-        let keys = keys.iter().chain(&["unverified_since", "exit", "error"]);
+        let keys = keys.iter().chain(&["verified_by", "unverified_since", "exit", "error"]);
         let places: Vec<usize> = keys
             .map(|key| text.find(&format!("\"{key}\":")).unwrap_or_else(|| panic!("{key}: {text}")))
             .collect();

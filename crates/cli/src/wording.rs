@@ -4,6 +4,7 @@
 const NAMES: &[(&str, &str)] = &[
     ("`Groups::Auto`, `All` or `None`", "auto, all or none"),
     ("`MirrorList::make`", "anabranch mirror-list make"),
+    ("`checksum`", "--checksum"),
     ("`from_source`", "--from"),
     ("`groups`", "--groups"),
     ("`header`", "--header"),
@@ -14,7 +15,6 @@ const NAMES: &[(&str, &str)] = &[
     ("`overwrite`", "--force"),
     ("`piece_bytes`", "--piece-size"),
     ("`proxy`", "--proxy"),
-    ("`sha256`", "--checksum"),
     ("`to_directory`", "--output DIR"),
     ("`to_file`", "--output"),
     ("`user`", "--user"),

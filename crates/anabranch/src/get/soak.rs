@@ -11,6 +11,7 @@ use std::rc::Rc;
 
 use algo::Span;
 use algo::control::{ALGORITHMS, Algorithm};
+use mirror::digests::Digests;
 use mirror::leaf_list::LeafList;
 use mirror::url::Url;
 use mmtp::ContentId;
@@ -61,7 +62,7 @@ impl Command {
             groups: Groups::All,
             timeout: Span::from_secs(60),
             force: false,
-            sha256: None,
+            digests: Digests::default(),
             http: anabranch_http::client::Options::default(),
         };
         Self { locators, request, content: Rc::new(content), leaves: Rc::new(leaves) }

@@ -8,6 +8,7 @@ use mirror::range_scheduler::{ConnectionConfig, Input, MirrorId, RangeScheduler}
 use mmtp::subscriber::Subscriber;
 use net::Egress;
 
+use super::comparison::ComparisonState;
 use super::{MirrorConfig, MirrorDriver, MirrorState, sources};
 use crate::get::discovered_file::Mirror;
 use crate::get::event_loop::{Context, EventLoop};
@@ -48,7 +49,7 @@ impl MirrorDriver {
         first_group: usize,
         cx: &mut Context<'_, '_>,
     ) -> Result<Self> {
-        let MirrorConfig { mirrors, length, check, subscriber_pool, kept, only_whole } = parts;
+        let MirrorConfig { mirrors, length, check, subscriber_pool, kept, judged } = parts;
         let algorithm = match Algorithm::by_name(ALGORITHMS[0].name) {
             Some(default) if default == algorithm => Algorithm::by_name(DEFAULT_OVER_TCP).unwrap_or(default),
             _ => algorithm,
@@ -69,10 +70,10 @@ impl MirrorDriver {
             awaits_names: false,
             pool: if subscriber_pool { PoolState::Subscribing(check) } else { PoolState::Check(check) },
             seed: cx.world.secret()?,
-            comparing: None,
+            comparison: ComparisonState::default(),
             proven: false,
             kept,
-            only_whole,
+            judged,
         };
         let mut error = None;
         for number in 0..new.mirrors.len() {
