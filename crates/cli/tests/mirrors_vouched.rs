@@ -7,9 +7,9 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::anabranch;
 use common::fetch::{Done, Ground, checksum, leaf_list, names, run};
 use common::site::{PATH, Reply, Request, Site, Then, honest};
+use common::{Server, anabranch};
 use data_encoding::{BASE64, HEXLOWER};
 use mmtp::ContentId;
 use mmtp::uri::Uri;
@@ -482,4 +482,46 @@ fn who_falls_silent_is_compared_all_the_same() {
             }
         }
     }
+}
+
+#[test]
+fn who_has_failed_is_not_waited_for_to_compare() {
+    let ground = Ground::new(LENGTH);
+    // It brings one range, and then every connection breaks.
+    let fails = Site::new(&ground.content, |request, reply| {
+        if request.is_for_bytes() && request.number > 0 { reply.cut(0, Then::Close) } else { reply }
+    });
+    let good = plain(&ground.content);
+    let done = run(ground.get_named(&[fails.url(), good.url()], &["--json"])).expect(0);
+    ground.assert_arrived();
+    let events = done.out.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let events: Vec<serde_json::Value> = events.filter(|event| event["event"] == "progress").collect();
+    let is_full = |event: &&serde_json::Value| event["done_bytes"] == event["total_bytes"];
+    let at = |event: &serde_json::Value| event["elapsed_s"].as_f64().expect("a time");
+    let (first, last) = (events.iter().find(is_full).expect("all"), events.last().expect("the end"));
+    assert!(at(last) - at(first) < 2.0, "{}", done.out);
+    assert!(done.notes().contains("not all parts could be compared"), "{}", done.notes());
+}
+
+#[test]
+fn a_directory_that_its_server_describes_is_called_so() {
+    let ground = Ground::new(1);
+    let album = ground.dir.path().join("album");
+    fs::create_dir(&album).expect("a directory");
+    for name in ["a", "b"] {
+        fs::write(album.join(name), name).expect("a file");
+    }
+    let server = Server::start_at(&album, "127.0.0.1:0", &["--http", "127.0.0.1:0"]);
+    let urls = server.offers.iter().filter_map(|offer| offer["http"][0].as_str());
+    let url = urls.filter(|url| url.ends_with('/')).max_by_key(|url| url.len()).expect("the directory's");
+    let done = run(ground.get_named(&[url], &["--json"])).expect(0);
+    let summary = done.summary();
+    assert_eq!(summary["verified"], "files", "{summary}");
+    let by = summary["verified_by"].as_str().expect("who");
+    assert!(by.starts_with("self-asserted by 127.0.0.1:"), "{by}");
+    fs::remove_dir_all(ground.target()).expect("removed");
+    // A Metalink that the user names is the user's word.
+    let list = format!("{}.meta4", url.trim_end_matches('/'));
+    let done = run(ground.get_named(&[list], &["--json"])).expect(0);
+    assert_eq!(done.summary()["verified_by"], "user");
 }

@@ -14,6 +14,7 @@ use mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
 use super::claims::Quorum;
 use super::{Discovery, Expected};
 use crate::error::ErrorKind;
+use crate::filenames::show;
 use crate::get::discovered_file::{DiscoveredFile, ExistingFile, Mirror};
 use crate::get::history::{HistoryEntry, Provenance};
 use crate::get::origin::{host, origin};
@@ -67,7 +68,7 @@ impl Discovery<'_> {
             if let Some(file) = &file
                 && !(file.ignored_hashes.is_empty() && file.ignored_pieces.is_empty())
             {
-                let kinds = [&file.ignored_hashes[..], &file.ignored_pieces].concat().join(", ");
+                let kinds = show([&file.ignored_hashes[..], &file.ignored_pieces].concat().join(", "));
                 self.notices.push(format!(
                     "the Metalink has no other hashes than {kinds}: these prove nothing and are not used"
                 ));
