@@ -21,11 +21,12 @@ fuzz_target!(|bytes: &[u8]| {
             assert!(file.mirrors.iter().all(|mirror| mirror.url.as_str().starts_with("http")));
             assert!(file.mirrors.is_sorted_by_key(|mirror| mirror.priority));
             if let Some(pieces) = &file.pieces {
-                assert!(pieces.bytes > 0 && pieces.sha256.len() <= PIECES_MAX);
-                let count = pieces.sha256.len() as u64;
+                assert!(pieces.bytes > 0 && pieces.hashes.len() <= PIECES_MAX);
+                let count = pieces.hashes.len() as u64;
                 assert!(file.size.is_none_or(|size| Pieces::count(size, pieces.bytes) == count));
             }
             let _ = (file.content(), file.sibling_leaf_list());
+            file.ignored_hashes.clear();
             (file.ignored_pieces, file.ignored_mirrors) = (Vec::new(), 0);
         }
         let written = read.emit().expect("what was read can be written");

@@ -53,13 +53,13 @@ use std::time::Duration;
 use algo::control::{ALGORITHMS, Algorithm, SLOW_STARTS};
 use algo::{Rate, Span};
 use anabranch_http::client::Options;
-use data_encoding::HEXLOWER_PERMISSIVE;
 use net::{Egress, Limits, Resolver};
 
+use crate::checksum::KnownHash;
 use crate::event::Observer;
 use crate::host_port::HostPort;
 use crate::target::Output;
-use crate::{Control, Error, Event, Report, Result, Stop};
+use crate::{Checksum, Control, Error, Event, Report, Result, Stop};
 use history::History;
 use locators::Locators;
 use reassembly_buffer::ReassemblyBuffer;
@@ -105,7 +105,7 @@ pub struct Get {
     groups: Groups,
     timeout: Duration,
     progress_every: Duration,
-    sha256: Option<[u8; 32]>,
+    checksum: Option<KnownHash>,
     http: Options,
     history: History,
 }
@@ -128,7 +128,7 @@ impl Get {
             groups: Groups::default(),
             timeout: TIMEOUT,
             progress_every: PROGRESS_EVERY,
-            sha256: None,
+            checksum: None,
             http: Options::default(),
             history: History::default(),
         })
@@ -166,11 +166,18 @@ impl Get {
         self
     }
 
-    /// The SHA-256 that the whole file must have, whatever else is known of it; [`sha256_from_hex`] reads the
-    /// digits that `sha256sum` prints.
+    /// A hash that the whole file must have, whatever else is known of it.
     #[must_use]
-    pub const fn sha256(mut self, digest: [u8; 32]) -> Self {
-        self.sha256 = Some(digest);
+    pub fn checksum(mut self, checksum: Checksum) -> Self {
+        self.checksum = Some(KnownHash::Is(checksum));
+        self
+    }
+
+    /// The same, from a list such as `SHA256SUMS`: what `sha256sum` or `sha512sum` print, with `--tag` or
+    /// without. The line counts that has the file's name, as the URL, the URI or the Metalink tell it.
+    #[must_use]
+    pub fn checksum_list(mut self, list: impl Into<PathBuf>) -> Self {
+        self.checksum = Some(KnownHash::In(list.into()));
         self
     }
 
@@ -446,7 +453,7 @@ impl Download {
             groups: get.groups,
             timeout: span(get.timeout),
             force: overwrite,
-            sha256: get.sha256,
+            digests: KnownHash::digests(get.checksum.as_ref(), || get.locators.file_names())?,
             // What one transfer knows of names is nothing of the next.
             http: Options { resolver: get.http.resolver.anew(), limits, ..get.http },
             history: get.history,
@@ -463,22 +470,6 @@ pub fn controllers() -> impl Iterator<Item = &'static str> {
 /// The names of the slow starts that [`Get::controller`] takes after a controller's name and a plus sign.
 pub fn slow_starts() -> impl Iterator<Item = &'static str> {
     SLOW_STARTS.iter().map(|entry| entry.name)
-}
-
-/// Reads a SHA-256 in hexadecimal digits, of either case, for [`Get::sha256`].
-///
-/// ```
-/// let text = "E3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
-/// let get = anabranch::Get::new(["http://a.example/f"])?.sha256(anabranch::sha256_from_hex(text)?);
-/// # Ok::<(), anabranch::Error>(())
-/// ```
-///
-/// # Errors
-/// [`Error::Usage`] if it is not 64 hexadecimal digits.
-pub fn sha256_from_hex(text: &str) -> Result<[u8; 32]> {
-    let bytes = HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok();
-    let digest = bytes.and_then(|bytes| bytes.try_into().ok());
-    digest.ok_or_else(|| Error::usage(format!("a SHA-256 has 64 hexadecimal digits, not: {text}")))
 }
 
 fn unknown_controller(name: &str) -> Error {

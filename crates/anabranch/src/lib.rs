@@ -41,7 +41,8 @@
 //!
 //! **Map.**
 //! * [`Get`], [`Download`], [`Transfer`]: files and directories from all who have them; [`Reader`]: a file in
-//!   order, while it comes. [`controllers`] and [`slow_starts`] name what [`Get::controller`] takes.
+//!   order, while it comes. [`Checksum`]: what it must be. [`controllers`] and [`slow_starts`] name what
+//!   [`Get::controller`] takes.
 //! * [`Event`], [`Control`], [`Stop`]: what a caller is told, what it answers, how it stops what runs.
 //! * [`Progress`], [`Report`]: how far a transfer is, and how it ended. [`Error`]: why it did not,
 //!   and what to do.
@@ -52,6 +53,7 @@
 
 mod cache_dir;
 mod catalog;
+mod checksum;
 pub mod error;
 pub mod event;
 mod file_identity;
@@ -70,13 +72,14 @@ pub mod target;
 pub mod terminal;
 
 pub use cache_dir::cache_dir;
+pub use checksum::Checksum;
 pub use error::{Error, Result};
 pub use event::{Control, Event};
-pub use get::{Download, Get, Reader, Transfer, controllers, sha256_from_hex, slow_starts};
+pub use get::{Download, Get, Reader, Transfer, controllers, slow_starts};
 pub use hashing::HashProgress;
 pub use host_port::{HostPort, PORT};
 pub use report::{
-    BannedSource, GroupedPath, PathGroups, PathProgress, PathState, Progress, Report, Verified,
+    BannedSource, GroupedPath, PathGroups, PathProgress, PathState, Progress, Report, Verified, VouchedBy,
 };
 pub use serve::{Serve, Source};
 pub use stop::Stop;

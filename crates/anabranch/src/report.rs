@@ -155,18 +155,56 @@ pub struct Report {
     /// is here, except for [`Verified::Whole`]: nothing has been verified then. In words:
     /// [`verdict`](Self::verdict).
     pub verified: Verified,
+    /// Who says what the bytes should be, if they are held against a hash: only if that is the user does
+    /// `verified` mean more than that they came as a server sent them.
+    pub verified_by: Option<VouchedBy>,
     /// Of what is only [`Verified::Unchanged`]: the day on which it came, UTC: `2026-11-22`.
     pub unverified_since: Option<String>,
 }
 
 impl Report {
-    /// What is to be said of the bytes that are here: "verified", "UNVERIFIED", …
+    /// What is to be said of the bytes that are here: "verified", "UNVERIFIED, but as HOST itself says", …
     #[must_use]
     pub fn verdict(&self) -> String {
-        match (&self.unverified_since, self.complete) {
-            (Some(day), true) => format!("UNVERIFIED, the same as on {day}"),
-            _ => self.verified.verdict(self.complete).to_owned(),
+        let verdict = self.verified.verdict(self.complete);
+        match (&self.unverified_since, &self.verified_by) {
+            (Some(day), _) if self.complete => format!("UNVERIFIED, the same as on {day}"),
+            (_, Some(VouchedBy::Hosts(hosts))) if verdict == VERIFIED => {
+                let say = if hosts.len() == 1 { "itself says" } else { "themselves say" };
+                format!("UNVERIFIED, but as {} {say}", hosts.join(" and "))
+            }
+            _ => verdict.to_owned(),
         }
+    }
+}
+
+/// The word for what is held against a hash that the user vouches for.
+const VERIFIED: &str = "verified";
+
+/// Who says that a hash is that of the content which is wanted. It displays, and is in JSON, as the words
+/// that are given with each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum VouchedBy {
+    /// "user": the caller, by a URI, a checksum, or a Metalink that is a file or was named by its URL.
+    User,
+    /// "self-asserted by HOST": nobody but these servers themselves, which have the file. Such a hash shows
+    /// that the bytes came as they sent them, and which mirrors have others.
+    Hosts(Vec<String>),
+}
+
+impl fmt::Display for VouchedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::User => f.write_str("user"),
+            Self::Hosts(hosts) => write!(f, "self-asserted by {}", hosts.join(", ")),
+        }
+    }
+}
+
+impl Serialize for VouchedBy {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 
@@ -194,7 +232,7 @@ pub enum Verified {
 impl Verified {
     const fn verdict(self, complete: bool) -> &'static str {
         match (self, complete) {
-            (Self::Blocks | Self::Pieces | Self::Files, _) | (Self::Whole, true) => "verified",
+            (Self::Blocks | Self::Pieces | Self::Files, _) | (Self::Whole, true) => VERIFIED,
             (Self::Whole, false) => "not verified yet",
             (Self::Nothing | Self::Unchanged, _) => "UNVERIFIED",
         }
@@ -340,6 +378,26 @@ mod tests {
     #[test]
     fn an_empty_report_does_not_claim_a_check() {
         assert_eq!(Report::default().verdict(), "UNVERIFIED");
+    }
+
+    #[test]
+    fn what_only_servers_say_is_not_called_verified() {
+        let of = |verified, complete, by| {
+            let report = Report { verified, complete, verified_by: Some(by), ..Report::default() };
+            (report.verdict(), serde_json::to_value(&report).expect("JSON")["verified_by"].clone())
+        };
+        let (a, b) = ("a.example".to_owned(), "b.example".to_owned());
+        for verified in [Verified::Blocks, Verified::Pieces, Verified::Whole, Verified::Files] {
+            assert_eq!(of(verified, true, VouchedBy::User), ("verified".into(), "user".into()));
+            let (says, json) = of(verified, true, VouchedBy::Hosts(vec![a.clone()]));
+            assert_eq!(says, "UNVERIFIED, but as a.example itself says");
+            assert_eq!(json, "self-asserted by a.example");
+        }
+        let both = VouchedBy::Hosts(vec![a, b]);
+        let (says, json) = of(Verified::Blocks, false, both.clone());
+        assert_eq!(says, "UNVERIFIED, but as a.example and b.example themselves say");
+        assert_eq!(json, "self-asserted by a.example, b.example");
+        assert_eq!(of(Verified::Whole, false, both).0, "not verified yet");
     }
 
     #[test]

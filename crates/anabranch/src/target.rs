@@ -17,7 +17,7 @@ mod part;
 
 pub use dest_path::PART_PREFIX;
 pub(crate) use dest_path::{DestPath, Directory, is_reserved};
-pub(crate) use existing::is_there;
+pub(crate) use existing::{hashes_of, is_there};
 pub(crate) use final_check::FinalCheck;
 pub(crate) use output::Output;
 
@@ -57,6 +57,10 @@ pub(crate) struct Target {
     id: ContentId,
     proof: FinalCheck,
     force: bool,
+    /// What is wrong at the end is kept under another name: only a server said what would be right.
+    keeps_wrong: bool,
+    /// Its bytes were held against its hash, and are right.
+    is_checked: bool,
     state: State,
     /// What is there, those held back among them.
     there: Bitmap,
@@ -99,17 +103,34 @@ impl Target {
             }
             remove_leftovers(&place, &id);
             let (state, done_bytes) = (State::Whole(root), id.length);
-            let whole =
-                Self { place, id, proof, force, state, there: there.clone(), done_bytes, resumed: true };
-            return Ok((whole, there));
+            let whole = Self::new(place, id, proof, force, state, there.clone(), done_bytes);
+            return Ok((Self { resumed: true, ..whole }, there));
         }
         let part = Part::open(&place, &id, aliases, force)?;
         part.check_room(&place, &id)?;
         let done_bytes = if part.virgin { 0 } else { part.check(&place, &mut there, progress)? };
         part.file.set_len(id.length).map_err(|e| place.failure("give its length to", &part.name, &e))?;
         let state = State::Part(Box::new(part));
-        let resumed = done_bytes > 0;
-        Ok((Self { place, id, proof, force, state, there: there.clone(), done_bytes, resumed }, there))
+        Ok((Self::new(place, id, proof, force, state, there.clone(), done_bytes), there))
+    }
+
+    const fn new(
+        place: DestPath,
+        id: ContentId,
+        proof: FinalCheck,
+        force: bool,
+        state: State,
+        there: Bitmap,
+        done_bytes: u64,
+    ) -> Self {
+        let (keeps_wrong, is_checked, resumed) = (false, false, done_bytes > 0);
+        Self { place, id, proof, force, keeps_wrong, is_checked, state, there, done_bytes, resumed }
+    }
+
+    /// From now on what is wrong at the end is not removed, but kept under another name: a server alone says
+    /// what it should be, and may be wrong itself.
+    pub(crate) const fn keep_wrong(&mut self) {
+        self.keeps_wrong = true;
     }
 
     /// Puts a whole content, which is verified, in its place: through a part, as all that comes.
@@ -159,6 +180,7 @@ impl Target {
         if part.held.len() >= HELD_BLOCKS_MAX {
             part.flush(&self.place)?;
         }
+        self.is_checked = false;
         if self.there.insert(block) {
             self.done_bytes += bytes.len() as u64;
         } else {
@@ -174,6 +196,7 @@ impl Target {
     /// # Errors
     /// [`Error::Target`] if the journal cannot be written.
     pub(crate) fn forget(&mut self, blocks: Range<u64>) -> Result<()> {
+        self.is_checked = false;
         let State::Part(part) = &mut self.state else { return Ok(()) };
         let blocks = blocks.start..blocks.end.min(self.id.blocks());
         part.forget(&self.place, blocks.clone())?;
@@ -232,65 +255,63 @@ impl Target {
         }
     }
 
+    /// Whether all blocks together are the content; whatever they are, they stay.
+    ///
+    /// # Errors
+    /// [`Error::Target`] if a block is missing or cannot be read.
+    pub(crate) fn is_right(&mut self) -> Result<bool> {
+        self.flush()?;
+        let State::Part(part) = &self.state else { return Ok(true) };
+        let root = self.root_of(part)?;
+        self.is_checked = self.fault(part, root)?.is_none();
+        Ok(self.is_checked)
+    }
+
+    /// The root of what is recorded.
+    fn root_of(&self, part: &Part) -> Result<[u8; 32]> {
+        part.root(&self.place)?.ok_or_else(|| {
+            let part = show(self.place.path().with_file_name(&part.name));
+            Error::target(format!("blocks are missing in {part}: repeat the request"))
+        })
+    }
+
+    /// What is wrong with the whole of it, whose root is this.
+    fn fault(&self, part: &Part, root: [u8; 32]) -> Result<Option<String>> {
+        let path = || show(self.place.path());
+        Ok(match self.proof {
+            FinalCheck::Sha2(wanted) => {
+                let found = hashes(&self.place, &part.file, &wanted, &mut |_| true)?.digests;
+                (found != wanted).then(|| format!("{} has the {found}, expected {wanted}", path()))
+            }
+            FinalCheck::Root | FinalCheck::Whole if root != self.id.root => {
+                let found = ContentId { root, ..self.id };
+                Some(format!("{}: the whole of it is not {} but {found}", path(), self.id))
+            }
+            FinalCheck::Root | FinalCheck::Whole | FinalCheck::Blocks => None,
+        })
+    }
+
     /// Checks that all blocks together are the content, makes the file durable and gives it its name.
     ///
     /// # Errors
     /// [`Error::Target`] if a block is missing, the hashes do not give the root (then part and journal are
     /// removed, so that the next transfer begins afresh), the part's name stands for another file than the
     /// one that was written, or the final name was taken meanwhile. [`Error::Corrupt`] if only the whole
-    /// could be checked, and is not what it should be; it is removed too.
+    /// could be checked, and is not what it should be; it is removed too, or has another name then if it is
+    /// to be [kept](Self::keep_wrong).
     pub(crate) fn finish(mut self) -> Result<Finished> {
         self.flush()?;
         let path = self.place.path();
-        let part = match self.state {
+        let part = match &self.state {
             State::Part(part) => part,
-            State::Whole(root) => return Ok(Finished { path, root }),
+            State::Whole(root) => return Ok(Finished { path, root: *root }),
         };
         part.check_inode(&self.place)?;
-        let part_path = || show(path.with_file_name(&part.name));
-        let Some(root) = part.root(&self.place)? else {
-            return Err(Error::target(format!("blocks are missing in {}: repeat the request", part_path())));
-        };
-        // Resuming would fail in the same way for ever. The part goes first: a journal alone is fresh.
-        let remove = || {
-            let _ = self.place.unlink(&part.name);
-            let _ = self.place.unlink(&part.journal_name);
-        };
-        match self.proof {
-            FinalCheck::Root if root != self.id.root => {
-                remove();
-                return Err(Error::target(format!(
-                    "what was in {} was not right and is removed: repeat the request",
-                    part_path()
-                )));
-            }
-            FinalCheck::Sha256(wanted) => {
-                let found = hashes(&self.place, &part.file, &mut |_| true)?.sha256;
-                if found != wanted {
-                    remove();
-                    return Err(Error::corrupt(format!(
-                        "{} has the SHA-256 {}, expected {}: {} is removed. Where only the whole has a hash, \
-                             nobody can tell who sent the wrong bytes: try each mirror alone, or ask for a \
-                             Metalink",
-                        show(&path),
-                        hex(&found),
-                        hex(&wanted),
-                        part_path()
-                    )));
-                }
-            }
-            FinalCheck::Whole if root != self.id.root => {
-                remove();
-                return Err(Error::corrupt(format!(
-                    "{}: the whole of it is not {} but {}: {} is removed. Without hashes of its parts nobody \
-                         can tell who sent the wrong bytes: try each mirror alone, or ask for a Metalink",
-                    show(&path),
-                    self.id,
-                    ContentId { root, ..self.id },
-                    part_path()
-                )));
-            }
-            FinalCheck::Root | FinalCheck::Whole | FinalCheck::Blocks => {}
+        let root = self.root_of(part)?;
+        if !self.is_checked
+            && let Some(fault) = self.fault(part, root)?
+        {
+            return Err(self.wrong(part, fault));
         }
         part.file.sync_all().map_err(|e| self.place.failure("make durable", &part.name, &e))?;
         // Making it durable may have taken long, and the name is what is renamed.
@@ -304,10 +325,28 @@ impl Target {
         self.place.sync().map_err(|e| self.place.failure("make durable", self.place.name(), &e))?;
         Ok(Finished { path, root })
     }
-}
 
-fn hex(bytes: &[u8]) -> String {
-    data_encoding::HEXLOWER.encode(bytes)
+    /// The error for a whole that is wrong. It is removed, for resuming would fail in the same way for ever;
+    /// or it gets another name.
+    fn wrong(&self, part: &Part, fault: String) -> Error {
+        let part_path = show(self.place.path().with_file_name(&part.name));
+        let kept = if self.keeps_wrong { self.place.rename_aside(&part.name).ok() } else { None };
+        // The part goes first: a journal alone is fresh.
+        if kept.is_none() {
+            let _ = self.place.unlink(&part.name);
+        }
+        let _ = self.place.unlink(&part.journal_name);
+        match (self.proof, kept) {
+            (_, Some(name)) => Error::corrupt(format!(
+                "{fault}: but only the server itself says what it should be, so it is kept as {}",
+                show(self.place.path().with_file_name(name))
+            )),
+            (FinalCheck::Root, None) => Error::target(format!(
+                "what was in {part_path} was not right and is removed: repeat the request"
+            )),
+            _ => Error::corrupt(format!("{fault}: {part_path} is removed")),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use anabranch::get::{READ_AHEAD_BYTES, Reader};
-use anabranch::{Error, Event, Get, Serve, Source, Stop, Verified};
+use anabranch::{Checksum, Error, Event, Get, Serve, Source, Stop, Verified};
 use mmtp::ContentId;
 use mmtp::id::BLOCK_BYTES;
 use mmtp::uri::Uri;
@@ -184,7 +184,8 @@ fn an_error_is_no_end() {
     let bytes = noise(80 * MIB);
     let source = serve(dir.path(), &bytes);
     // All of it is right but the hash that it should have.
-    let (read, error) = fails(get([url(&source)]).sha256([0; 32]).read().expect("a reader"));
+    let (read, error) =
+        fails(get([url(&source)]).checksum(Checksum::sha256([0; 32])).read().expect("a reader"));
     assert_eq!(read, bytes.len());
     assert!(matches!(&error, Error::Corrupt(why) if why.contains("handed over")), "{error}");
     // Nobody is there any more.

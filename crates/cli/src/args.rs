@@ -5,7 +5,7 @@ mod http_options;
 
 pub use anabranch::get::Groups;
 pub use anabranch::{HostPort, PORT};
-pub use http_options::Http;
+pub use http_options::{Http, KnownHash};
 
 use std::ffi::OsStr;
 use std::net::{IpAddr, SocketAddr};
@@ -52,7 +52,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Serve(Serve),
-    Get(Get),
+    Get(Box<Get>),
     MirrorList(crate::mirror_list::MirrorList),
     Demo(Demo),
     Lab(Lab),

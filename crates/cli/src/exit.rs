@@ -17,7 +17,8 @@ pub enum Code {
     NotFound = 3,
     /// No source answered for `--timeout` seconds.
     Unreachable = 4,
-    /// Every source was banned because its bytes did not match the content id.
+    /// What came is not what it should be: sources were banned for wrong bytes, mirrors differ, or the whole
+    /// has another hash.
     Corrupt = 5,
     /// The place where the file should arrive does not take it.
     Target = 6,
@@ -44,7 +45,10 @@ pub const CODES: &[(u8, &str)] = &[
         Code::Unreachable as u8,
         "no source reachable or in order (5xx), or --timeout passed (what arrived is kept)",
     ),
-    (Code::Corrupt as u8, "verification failed: every source sent wrong bytes and was banned"),
+    (
+        Code::Corrupt as u8,
+        "verification failed: wrong bytes came (kept as NAME.unverified if only a server calls them so)",
+    ),
     (Code::Target as u8, "target: disk full, not writable, exists already, or in use by another get"),
     (Code::Unmet as u8, "lab: a condition was not met, or a value is not where the scenario expects it"),
     (Code::Kernel as u8, "the kernel cannot do it or does not allow it; the message says what it takes"),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anabranch::get::Groups;
 use anabranch::{Control, Event, Get, Report, Stop};
 
-use crate::args;
+use crate::args::{self, KnownHash};
 use crate::exit::{Failure, Outcome};
 use crate::signals::stop_on_signals;
 use crate::view::{Mode, Summary, View};
@@ -76,7 +76,11 @@ fn request(args: &args::Get, mode: Mode) -> Outcome<(Get, Stop)> {
     get = http.netrc().into_iter().fold(get, Get::netrc);
     get = http.proxy.iter().fold(get, Get::proxy);
     get = http.cacert.iter().fold(get, Get::ca_file);
-    get = http.checksum.into_iter().fold(get, Get::sha256);
+    get = match &http.checksum {
+        Some(KnownHash::Is(checksum)) => get.checksum(*checksum),
+        Some(KnownHash::In(list)) => get.checksum_list(list),
+        None => get,
+    };
     get = anabranch::cache_dir().filter(|_| !http.no_history).into_iter().fold(get, Get::history);
     // Only now: reading names from standard input is not stopped in order.
     Ok((get, stop_on_signals()?))

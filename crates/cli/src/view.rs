@@ -432,7 +432,7 @@ mod tests {
         let failure = Failure::target("full");
         let text = json::text("summary", &Summary::new(&report, Some(&failure)));
         let keys = ["version", "event", "last", "target", "content", "struck_off", "complete", "verified"];
-        let keys = keys.iter().chain(&["unverified_since", "exit", "error"]);
+        let keys = keys.iter().chain(&["verified_by", "unverified_since", "exit", "error"]);
         let places: Vec<usize> = keys
             .map(|key| text.find(&format!("\"{key}\":")).unwrap_or_else(|| panic!("{key}: {text}")))
             .collect();

@@ -50,7 +50,7 @@ fn what_is_made_says_what_the_file_is() {
     let [file] = &metalink.files[..] else { panic!("one file") };
     assert_eq!((file.content(), &*file.name), (Some(id), "a & b.bin"));
     let pieces = file.pieces.as_ref().expect("pieces");
-    assert_eq!((pieces.bytes, pieces.sha256.len()), (1 << 20, 3));
+    assert_eq!((pieces.bytes, pieces.hashes.len()), (1 << 20, 3));
     let beside = String::from_utf8(file.sibling_leaf_list().expect("a name")).expect("UTF-8");
     let leaves = fs::read(dir.path().join(beside)).expect("a leaf list");
     assert_eq!(LeafList::parse(&leaves).expect("a leaf list").id(), id);

@@ -5,6 +5,7 @@
 
 use data_encoding::{BASE64, BASE64_NOPAD, HEXLOWER_PERMISSIVE};
 
+use crate::digests::Digests;
 use crate::url::Url;
 
 /// Bytes of a field value that are looked at; longer ones count as not said.
@@ -16,23 +17,6 @@ pub const PRIORITY_LAST: u32 = 999_999;
 
 /// The media type of a Metalink (RFC 5854 §7).
 const METALINK: &str = "application/metalink4+xml";
-
-/// Digests of the whole representation, as far as they are of a kind that can be trusted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Digests {
-    /// SHA-256.
-    pub sha256: Option<[u8; 32]>,
-    /// SHA-512.
-    pub sha512: Option<[u8; 64]>,
-}
-
-impl Digests {
-    /// Whether there is none.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.sha256.is_none() && self.sha512.is_none()
-    }
-}
 
 /// Reads `Repr-Digest` (RFC 9530 §3), a dictionary of byte sequences (RFC 8941 §3.2, §3.3.5). A field that is
 /// none says nothing, as RFC 8941 §4.2 has it.

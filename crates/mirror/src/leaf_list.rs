@@ -4,11 +4,11 @@
 //! can be verified by themselves. It proves itself: the values merge to the root, or it is refused. Its
 //! layout is in `docs/mirrors.md`.
 
-use data_encoding::HEXLOWER_PERMISSIVE;
 use mmtp::ContentId;
 use mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
 use mmtp::tree::{ChainingValue, root_of_leaves};
 
+use crate::checksum_lines;
 use crate::url::encode_component;
 
 /// What is appended to a file's name for its leaf list.
@@ -184,68 +184,16 @@ const fn count(length: u64) -> u64 {
     }
 }
 
-/// The BLAKE3 hash of the file `name` in the output of `b3sum`: `HASH  NAME` a line (a name with a backslash
-/// or a line feed is escaped, and a backslash is in front of the line), or `BLAKE3 (NAME) = HASH` of `--tag`.
-/// If no line has this name but all that is there is one hash, it is that: files are renamed.
+/// The BLAKE3 hash of the file `name` in the output of `b3sum`, with `--tag` or without; see
+/// [`checksum_lines`].
 #[must_use]
 pub fn b3sum(text: &[u8], name: &[u8]) -> Option<[u8; 32]> {
     if text.len() > B3SUM_MAX {
         return None;
     }
-    let lines = text.split(|b| *b == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
-    let mut all = lines.filter_map(b3sum_line).peekable();
-    let (first, mut others) = (all.next()?, 0);
-    if first.1.as_deref().is_none_or(|own| is_named(own, name)) {
-        return Some(first.0);
-    }
-    for (hash, own) in all {
-        if own.is_some_and(|own| is_named(&own, name)) {
-            return Some(hash);
-        }
-        others += 1;
-    }
-    (others == 0).then_some(first.0)
-}
-
-/// Whether a path in a list of hashes is that of the file: it may have directories in front.
-fn is_named(own: &[u8], name: &[u8]) -> bool {
-    own == name || own.strip_suffix(name).is_some_and(|dirs| dirs.ends_with(b"/"))
-}
-
-/// The hash of a line, and the name if it has one.
-fn b3sum_line(line: &[u8]) -> Option<([u8; 32], Option<Vec<u8>>)> {
-    let (line, escaped) = line.strip_prefix(b"\\").map_or((line, false), |line| (line, true));
-    let hash = |hex: &[u8]| -> Option<[u8; 32]> { HEXLOWER_PERMISSIVE.decode(hex).ok()?.try_into().ok() };
-    let named = |name: &[u8]| Some(if escaped { unescape(name) } else { name.to_vec() });
-    if let Some(rest) = line.strip_prefix(b"BLAKE3 (") {
-        let close = rest.windows(4).rposition(|w| w == b") = ")?;
-        return Some((hash(&rest[close + 4..])?, named(&rest[..close])));
-    }
-    let (hex, rest) = line.split_at_checked(64)?;
-    let hash = hash(hex)?;
-    if rest.is_empty() {
-        return Some((hash, None));
-    }
-    let name = rest.strip_prefix(b"  ").or_else(|| rest.strip_prefix(b" *"))?;
-    Some((hash, named(name)))
-}
-
-fn unescape(name: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(name.len());
-    let mut bytes = name.iter();
-    while let Some(byte) = bytes.next() {
-        out.push(match (byte, bytes.as_slice().first()) {
-            (b'\\', Some(b'n')) => b'\n',
-            (b'\\', Some(b'r')) => b'\r',
-            (b'\\', Some(b'\\')) => b'\\',
-            (byte, _) => {
-                out.push(*byte);
-                continue;
-            }
-        });
-        bytes.next();
-    }
-    out
+    checksum_lines::find(text, name, |tag, hash| {
+        hash.try_into().ok().filter(|_| tag.is_none_or(|tag| tag == b"BLAKE3"))
+    })
 }
 
 #[cfg(test)]

@@ -5,13 +5,16 @@
 //!
 //! **Map.**
 //! * [`metalink`]: files that name mirrors and hashes; [`http_fields`]: the same in HTTP header fields.
-//! * [`leaf_list`]: the detached list of hashes that makes any mirror verifiable, and `b3sum`'s lines.
+//! * [`leaf_list`]: the detached list of hashes that makes any mirror verifiable. [`checksum_lines`]: what
+//!   `b3sum`, `sha256sum` and their like print. [`digests`]: hashes of the SHA-2 family.
 //! * [`url`]: where a mirror is. [`fetch_id`]: the names of connections and requests.
 //! * [`range_scheduler`]: which range is asked of which mirror, when; the coupled windows.
 //! * [`file_scheduler`]: which of many small files is asked of which server.
 //! * [`verified_pool`]: what is missing of a content that only mirrors have, and whether what comes is right.
 #![forbid(unsafe_code)]
 
+pub mod checksum_lines;
+pub mod digests;
 pub mod fetch_id;
 pub mod file_scheduler;
 pub mod http_fields;

@@ -12,6 +12,7 @@ use mmtp::ContentId;
 use mmtp::collection::{PATH_MAX, is_file_name};
 use percent_encoding::percent_decode_str;
 
+use crate::digests::{Digests, PieceHashes};
 use crate::url::Url;
 
 pub use crate::http_fields::PRIORITY_LAST;
@@ -52,6 +53,9 @@ pub struct File {
     pub size: Option<u64>,
     /// Hashes of all its bytes.
     pub hashes: Hashes,
+    /// Kinds of hashes of all its bytes that are there but prove nothing (`sha-1`, `md5`), or that are not
+    /// known here, in lower case, at most [`IGNORED_MAX`].
+    pub ignored_hashes: Vec<String>,
     /// Hashes of its pieces.
     pub pieces: Option<Pieces>,
     /// Kinds of piece hashes that are there but of no use (`sha-1`), in lower case, at most [`IGNORED_MAX`].
@@ -65,7 +69,8 @@ pub struct File {
     pub leaves: Option<String>,
 }
 
-/// Hashes of a whole file. Kinds that do not stand up to attacks any more are left out.
+/// Hashes of a whole file. Kinds that do not stand up to attacks any more are left out; see
+/// [`File::ignored_hashes`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hashes {
     /// `sha-256`.
@@ -76,13 +81,13 @@ pub struct Hashes {
     pub blake3: Option<[u8; 32]>,
 }
 
-/// SHA-256 of each piece of a file.
+/// A hash of each piece of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pieces {
     /// Bytes of a piece, at least 1; the last piece may be shorter.
     pub bytes: u64,
     /// The hash of each piece, in order; at most [`PIECES_MAX`].
-    pub sha256: Vec<[u8; 32]>,
+    pub hashes: PieceHashes,
 }
 
 /// A place where a file is.
@@ -189,6 +194,14 @@ impl Metalink {
     }
 }
 
+impl Hashes {
+    /// Those of the SHA-2 family.
+    #[must_use]
+    pub const fn digests(&self) -> Digests {
+        Digests { sha256: self.sha256, sha512: self.sha512 }
+    }
+}
+
 impl File {
     /// The content's name, if its BLAKE3 hash and its size are there.
     #[must_use]
@@ -246,7 +259,7 @@ pub fn is_text(char: char) -> bool {
 /// The number of pieces must be right where the size is known.
 fn check_pieces(file: &File) -> Result<(), MetalinkErrorKind> {
     let Some(pieces) = &file.pieces else { return Ok(()) };
-    let found = pieces.sha256.len() as u64;
+    let found = pieces.hashes.len() as u64;
     match file.size.map(|size| Pieces::count(size, pieces.bytes)) {
         Some(expected) if expected != found => Err(MetalinkErrorKind::PieceCount { found, expected }),
         _ => Ok(()),

@@ -2,19 +2,22 @@
 //!
 //! There are three kinds of verification ([`Check`]):
 //! * **Leaves**: the hash of every block is known. A wrong block exposes its mirror at once.
-//! * **Pieces**: a SHA-256 over some megabytes, as Metalink has them (RFC 5854 section 4.2.15). The blocks
+//! * **Pieces**: a hash of some megabytes, as Metalink has them (RFC 5854 section 4.2.15). The blocks
 //!   of a piece are held until all are here. If the piece is wrong and all of it came from one mirror, that
 //!   mirror is banned. If it came from several, it is fetched again from one alone, and the comparison shows
 //!   who sent wrong blocks.
 //! * **Nothing**: no hash is known, and mirrors are compared; see `verified_pool/cross_check.rs`. Where one
 //!   of three mirrors differs, all its blocks are [revoked](Event::Revoked). Where two differ and there is no
-//!   third, neither can be trusted, and the transfer fails.
+//!   third, neither can be trusted, and the transfer fails. If a hash of the whole is known, it decides; see
+//!   `verified_pool/candidates.rs`.
 //!
 //! The pool leaves out blocks that the caller already has. Of a reported block of 16 KiB it keeps two bits
-//! and, without hashes, one byte: the mirror that it came from.
+//! and, without hashes, one byte: the mirror that it came from; with a hash of the whole alone, 24 more.
 
 mod api;
+mod candidates;
 mod cross_check;
+mod judgement;
 mod pieces;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -27,7 +30,8 @@ use mmtp::range_set::RangeSet;
 use mmtp::tree::{self, ChainingValue};
 
 use crate::range_scheduler::{MirrorId, Pool};
-use cross_check::{Comparison, CrossCheck};
+use candidates::Candidates;
+use cross_check::{Comparison, CrossCheck, Others};
 use pieces::{PieceOutcome, Pieces, Unverified};
 
 pub use api::{Check, CheckError, Event};
@@ -40,6 +44,8 @@ enum Mode {
     Leaves(Vec<ChainingValue>),
     Pieces(Pieces),
     Nothing(CrossCheck),
+    /// As `Nothing`, and this mirror alone brings what is missing.
+    Alone(MirrorId),
 }
 
 /// The pool; see the [module](self).
@@ -54,6 +60,10 @@ pub struct VerifiedPool {
     banned: BTreeSet<MirrorId>,
     /// Mirrors that have taken part and may still bring something.
     mirrors: BTreeSet<MirrorId>,
+    /// Mirrors that the user did not name: they decide nothing where others can.
+    introduced: BTreeSet<MirrorId>,
+    /// Where a hash of the whole decides who is right.
+    candidates: Option<Candidates>,
     complete: bool,
     disagreed: bool,
     events: VecDeque<Event>,
@@ -80,12 +90,12 @@ impl VerifiedPool {
                 expect(leaves.len(), blocks)?;
                 Mode::Leaves(leaves)
             }
-            Check::Pieces { bytes, sha256 } => {
+            Check::Pieces { bytes, hashes } => {
                 if bytes == 0 || bytes % BLOCK != 0 || bytes > PIECE_BYTES_MAX {
                     return Err(CheckError::PieceLength(bytes));
                 }
-                expect(sha256.len(), length.div_ceil(bytes))?;
-                Mode::Pieces(Pieces::new(bytes / BLOCK, blocks, sha256))
+                expect(hashes.len(), length.div_ceil(bytes))?;
+                Mode::Pieces(Pieces::new(bytes / BLOCK, blocks, hashes))
             }
             Check::Nothing => Mode::Nothing(CrossCheck::new(blocks)),
         };
@@ -98,6 +108,8 @@ impl VerifiedPool {
             left: blocks,
             banned: BTreeSet::new(),
             mirrors: BTreeSet::new(),
+            introduced: BTreeSet::new(),
+            candidates: None,
             complete: false,
             disagreed: false,
             events: VecDeque::new(),
@@ -137,6 +149,12 @@ impl VerifiedPool {
         }
     }
 
+    /// These mirrors are not of the user's choice: where mirrors are compared, they have no vote as long as
+    /// others can decide. It must be said before the first block comes.
+    pub fn set_introduced(&mut self, mirrors: impl Iterator<Item = MirrorId>) {
+        self.introduced.extend(mirrors);
+    }
+
     /// From now on no mirror is asked for blocks from `end_block` on, except for the rest of a piece, which
     /// is verified as a whole. A reader that takes the content in order has no room for more. A server
     /// without ranges sends everything all the same. Without this call there is no such limit.
@@ -172,15 +190,18 @@ impl VerifiedPool {
         matches!(self.mode, Mode::Nothing(_))
     }
 
-    /// Gives up the missing comparisons, because no other mirror answers. Differences that were found still
-    /// count.
-    pub fn waive(&mut self) {
-        if let Mode::Nothing(cross) = &mut self.mode {
-            cross.waive();
-        }
-        self.mirrors.clear();
+    /// Goes on without the comparisons that only others than the mirrors that `answers` could make, and lets
+    /// those make the rest. Returns whether any was given up. Differences that were found still count.
+    pub fn waive(&mut self, answers: impl Fn(MirrorId) -> bool) -> bool {
+        self.mirrors.retain(|mirror| answers(*mirror));
+        let others = Others { all: &self.mirrors, introduced: &self.introduced };
+        let waived = match &mut self.mode {
+            Mode::Nothing(cross) => cross.waive(&others),
+            _ => false,
+        };
         self.recheck();
         self.check_complete();
+        waived
     }
 
     /// A mirror is not used any more, but is not banned: it cannot decide a comparison.
@@ -188,6 +209,18 @@ impl VerifiedPool {
         self.mirrors.remove(&mirror);
         self.recheck();
         self.check_complete();
+    }
+
+    /// Whether mirrors differ and nothing will tell who is right.
+    const fn is_over(&self) -> bool {
+        self.disagreed && self.candidates.is_none()
+    }
+
+    fn may_bring(&self, mirror: MirrorId) -> bool {
+        match self.alone() {
+            Some(alone) => alone == mirror,
+            None => !self.candidates.as_ref().is_some_and(|candidates| candidates.is_aside(mirror)),
+        }
     }
 
     fn is_done(&self, block: u64) -> bool {
@@ -234,20 +267,13 @@ impl VerifiedPool {
         self.mirrors.remove(&mirror);
         self.events.push_back(Event::Banned { mirror, block });
         match &mut self.mode {
-            Mode::Leaves(_) => {}
+            Mode::Leaves(_) | Mode::Alone(_) => {}
             Mode::Pieces(pieces) => {
                 for block in pieces.discard_from(mirror) {
                     self.idle.insert(block..block + 1);
                 }
             }
-            Mode::Nothing(cross) => {
-                let again = cross.ban(mirror);
-                for run in again.chunk_by(|a, b| a + 1 == *b) {
-                    let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
-                    self.revoke(*first..last + 1);
-                }
-                self.recheck();
-            }
+            Mode::Nothing(_) => self.take_back(mirror),
         }
     }
 
@@ -260,8 +286,9 @@ impl VerifiedPool {
     }
 
     fn recheck(&mut self) {
+        let others = Others { all: &self.mirrors, introduced: &self.introduced };
         if let Mode::Nothing(cross) = &mut self.mode {
-            for (block, found) in cross.recheck(&self.mirrors) {
+            for (block, found) in cross.recheck(&others) {
                 self.found(block, found);
             }
         }
@@ -270,6 +297,7 @@ impl VerifiedPool {
     fn found(&mut self, block: u64, found: Comparison) {
         match found {
             Comparison::Inconclusive => {}
+            Comparison::Outlier(mirror) if self.candidates.is_some() => self.set_aside(mirror, block),
             Comparison::Outlier(mirror) => self.ban(mirror, block),
             Comparison::Conflict(mirrors) => {
                 if !std::mem::replace(&mut self.disagreed, true) {
@@ -321,13 +349,13 @@ impl VerifiedPool {
 
 impl Pool for VerifiedPool {
     fn take(&mut self, mirror: MirrorId, blocks: u64) -> Option<Range<u64>> {
-        if self.banned.contains(&mirror) || self.complete || self.disagreed {
+        if self.banned.contains(&mirror) || self.complete || self.is_over() || !self.may_bring(mirror) {
             return None;
         }
         self.mirrors.insert(mirror);
         let horizon = 0..self.horizon;
         match &mut self.mode {
-            Mode::Leaves(_) => self.idle.take(horizon, blocks),
+            Mode::Leaves(_) | Mode::Alone(_) => self.idle.take(horizon, blocks),
             Mode::Pieces(pieces) => {
                 if let Some(piece) = pieces.bind(mirror) {
                     return Some(piece);
@@ -348,7 +376,8 @@ impl Pool for VerifiedPool {
             }
             Mode::Nothing(cross) => {
                 cross.joins(mirror);
-                if let Some(block) = cross.take(mirror) {
+                let others = Others { all: &self.mirrors, introduced: &self.introduced };
+                if let Some(block) = cross.take(mirror, &others) {
                     return Some(block..block + 1);
                 }
                 let next = self.idle.first_in(horizon.clone())?.start;
@@ -365,7 +394,7 @@ impl Pool for VerifiedPool {
             return;
         }
         match &mut self.mode {
-            Mode::Leaves(_) => self.reopen(blocks),
+            Mode::Leaves(_) | Mode::Alone(_) => self.reopen(blocks),
             Mode::Pieces(pieces) => {
                 let mut first = blocks.start;
                 for alone in pieces.unbind(&blocks) {
@@ -388,7 +417,7 @@ impl Pool for VerifiedPool {
     fn idle(&self) -> u64 {
         self.idle.len_below(self.horizon)
             + match &self.mode {
-                Mode::Leaves(_) => 0,
+                Mode::Leaves(_) | Mode::Alone(_) => 0,
                 Mode::Pieces(pieces) => pieces.unbound(),
                 Mode::Nothing(cross) => cross.waiting(),
             }
@@ -396,28 +425,32 @@ impl Pool for VerifiedPool {
 
     fn idle_for(&self, mirror: MirrorId) -> u64 {
         match &self.mode {
-            Mode::Nothing(cross) => self.idle.len_below(self.horizon) + cross.waiting_for(mirror),
+            _ if !self.may_bring(mirror) => 0,
+            Mode::Nothing(cross) => {
+                let others = Others { all: &self.mirrors, introduced: &self.introduced };
+                self.idle.len_below(self.horizon) + cross.waiting_for(mirror, &others)
+            }
             _ => self.idle(),
         }
     }
 
     fn is_wanted(&self, block: u64) -> bool {
-        if block >= self.id.blocks() || self.disagreed {
+        if block >= self.id.blocks() || self.is_over() {
             return false;
         }
         match &self.mode {
-            Mode::Leaves(_) => !self.is_done(block),
+            Mode::Leaves(_) | Mode::Alone(_) => !self.is_done(block),
             Mode::Pieces(pieces) => !self.is_done(block) && !pieces.holds(block),
             Mode::Nothing(cross) => !self.is_done(block) || cross.is_wanted(block),
         }
     }
 
     fn is_wanted_from(&self, mirror: MirrorId, block: u64) -> bool {
-        if self.banned.contains(&mirror) || !self.is_wanted(block) {
+        if self.banned.contains(&mirror) || !self.may_bring(mirror) || !self.is_wanted(block) {
             return false;
         }
         match &self.mode {
-            Mode::Leaves(_) => true,
+            Mode::Leaves(_) | Mode::Alone(_) => true,
             Mode::Pieces(pieces) => pieces.takes(mirror, block),
             Mode::Nothing(cross) => !self.is_done(block) || cross.is_wanted_from(mirror, block),
         }
@@ -429,6 +462,9 @@ impl Pool for VerifiedPool {
         }
         self.mirrors.insert(mirror);
         let cv = self.cv_of(block, bytes);
+        if let Some(candidates) = &mut self.candidates {
+            candidates.brought(mirror, block, &cv, self.done.contains(block));
+        }
         match &mut self.mode {
             Mode::Leaves(leaves) => {
                 let right = usize::try_from(block).ok().and_then(|i| leaves.get(i));
@@ -440,13 +476,15 @@ impl Pool for VerifiedPool {
                 }
             }
             Mode::Pieces(_) => self.deliver_to_piece(mirror, block, bytes, cv),
+            Mode::Alone(_) => self.accept(block, bytes.to_vec(), cv),
             Mode::Nothing(cross) => {
-                cross.joins(mirror);
                 let done = self.done.contains(block);
+                cross.joins(mirror);
                 if !done {
                     cross.brought(mirror, block, cv);
                 }
-                let found = cross.compare(mirror, block, cv, &self.mirrors);
+                let others = Others { all: &self.mirrors, introduced: &self.introduced };
+                let found = cross.compare(mirror, block, cv, &others);
                 if !done {
                     self.accept(block, bytes.to_vec(), cv);
                 }

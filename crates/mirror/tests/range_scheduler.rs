@@ -5,6 +5,7 @@ mod simulated_mirrors;
 
 use algo::control::Algorithm;
 use algo::{Output, Span, Time};
+use mirror::digests::PieceHashes;
 use mirror::range_scheduler::{
     Command, ConnectionConfig, ConnectionReport, Failure, Input, RangeScheduler, State,
 };
@@ -33,8 +34,8 @@ fn leaves(content: &[u8]) -> Check {
 }
 
 fn pieces(content: &[u8]) -> Check {
-    let sha256 = content.chunks(PIECE).map(|piece| Sha256::digest(piece).into()).collect();
-    Check::Pieces { bytes: PIECE as u64, sha256 }
+    let hashes = content.chunks(PIECE).map(|piece| Sha256::digest(piece).into()).collect();
+    Check::Pieces { bytes: PIECE as u64, hashes: PieceHashes::Sha256(hashes) }
 }
 
 fn fetch(content: &[u8], check: Check, links: &[Link], seed: u64) -> Outcome {

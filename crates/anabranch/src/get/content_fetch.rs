@@ -22,7 +22,8 @@ use super::request::Request;
 use super::sink::Sink;
 use super::source_status::{Source, given_up};
 use super::udp_paths::UdpPaths;
-use crate::{Progress, Result, Stop};
+use crate::error::ErrorKind;
+use crate::{Error, Progress, Result, Stop};
 
 /// A running transfer: paths that outlive one content.
 pub(super) struct ContentFetch {
@@ -197,18 +198,25 @@ impl ContentFetch {
     fn drain_mirrors(&mut self, arrivals: &mut Sink, cx: &mut Context<'_, '_>) -> Result<Time> {
         let Some(mirrors) = &mut self.mirrors else { return Ok(Time::NEVER) };
         let mut written = Ok(());
-        let until = mirrors.drain(&mut self.subscriber, cx, |brought| match brought {
-            PoolEvent::Block { .. } | PoolEvent::Complete if written.is_err() => Ok(()),
-            PoolEvent::Block { block, bytes, cv } => {
-                written = arrivals.block(0, block, bytes, cv);
-                Ok(())
+        let (judged, advice) = (mirrors.is_judged(), mirrors.advice());
+        let until = mirrors.drain(&mut self.subscriber, cx, |brought| {
+            match brought {
+                PoolEvent::Block { .. } | PoolEvent::Complete if written.is_err() => {}
+                PoolEvent::Block { block, bytes, cv } => written = arrivals.block(0, block, bytes, cv),
+                PoolEvent::Revoked(blocks) => arrivals.revoked(0, blocks)?,
+                PoolEvent::Liar => arrivals.distrust(0)?,
+                PoolEvent::Disagree => arrivals.discard(0)?,
+                // It was said that what is there is kept as it is.
+                PoolEvent::Complete if self.stop.is_stopped() => {}
+                PoolEvent::Complete if judged && !arrivals.is_right(0)? => return Ok(false),
+                PoolEvent::Complete | PoolEvent::Wrong => {
+                    arrivals.complete(0).map_err(|error| match error.kind() {
+                        ErrorKind::Corrupt => Error::corrupt(format!("{error}{advice}")),
+                        _ => error,
+                    })?;
+                }
             }
-            PoolEvent::Revoked(blocks) => arrivals.revoked(0, blocks),
-            PoolEvent::Liar => arrivals.distrust(0),
-            PoolEvent::Disagree => arrivals.discard(0),
-            // It was said that what is there is kept as it is.
-            PoolEvent::Complete if self.stop.is_stopped() => Ok(()),
-            PoolEvent::Complete => arrivals.complete(0),
+            Ok(true)
         })?;
         written.map(|()| until)
     }

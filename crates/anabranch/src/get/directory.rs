@@ -26,17 +26,18 @@ use crate::filenames::{is_harmless, lossy, show};
 use crate::format::bytes;
 use crate::report::{add, share};
 use crate::target::{DestPath, Directory, is_there};
-use crate::{BannedSource, PathProgress, Progress, Report, Verified};
+use crate::{BannedSource, PathProgress, Progress, Report, Verified, VouchedBy};
 use crate::{Error, Result};
 
 /// Files that are named when download could not be had.
 const NAMED_MAX: usize = 5;
 
-/// Fetches the files that a Metalink describes into a directory.
+/// Fetches the files that a Metalink describes into a directory. `by`: who vouches for it.
 pub(super) fn get(
     request: &Request,
     metalink: Metalink,
     base: MetalinkOrigin,
+    by: VouchedBy,
     beside: &Beside,
     events: &mut EventLoop<'_, '_>,
 ) -> Result<Outcome> {
@@ -49,17 +50,25 @@ pub(super) fn get(
     let files = metalink.files.len();
     let mut download = DirectoryDownload { request, base, beside, directory, sum: Totals::default() };
     download.sum.files = files;
+    if let VouchedBy::Hosts(hosts) = &by {
+        events.observer.notice(&format!(
+            "UNVERIFIED: files are only compared, by hashes that {} itself offers",
+            hosts.join(" and ")
+        ));
+    }
     let result = download.fetch(metalink, events).and_then(|()| download.sum.result());
     let content = format!("{files} files");
-    Ok(Outcome { report: download.sum.report(lossy(&path), content, result.is_ok()), result })
+    let report = download.sum.report(lossy(&path), content, result.is_ok());
+    let verified_by = Some(by).filter(|_| report.verified == Verified::Files);
+    Ok(Outcome { report: Report { verified_by, ..report }, result })
 }
 
 /// What makes no sense beside a Metalink of download files.
 fn refuse(request: &Request, metalink: &Metalink, base: &MetalinkOrigin, beside: &Beside) -> Result<()> {
     let n = metalink.files.len();
     let is_remote = matches!(base, MetalinkOrigin::Url(_));
-    let why = if request.sha256.is_some() {
-        "`sha256` is of one file"
+    let why = if !request.digests.is_empty() {
+        "`checksum` is of one file"
     } else if !request.from.is_empty() {
         "`from_source` is for a content that has one id; a directory from sources that speak mmTP has a URI \
          of its own, and comes from them alone"
@@ -102,7 +111,8 @@ fn name(base: &MetalinkOrigin) -> Option<Vec<u8>> {
 
 /// What tells that a file is right, if anything short does.
 fn hash(file: &File) -> Option<Hash> {
-    file.hashes.blake3.map(Hash::Blake3).or(file.hashes.sha256.map(Hash::Sha256))
+    let digests = Some(file.hashes.digests()).filter(|digests| !digests.is_empty());
+    file.hashes.blake3.map(Hash::Blake3).or(digests.map(Hash::Sha2))
 }
 
 struct DirectoryDownload<'a> {
@@ -276,7 +286,8 @@ impl DirectoryDownload<'_> {
                     self.sum.liars.extend(url.map(|mirror| origin(&mirror.url)));
                     self.sum.banned.push(banned);
                 }
-                let unverified = matches!(report.verified, Verified::Nothing | Verified::Unchanged);
+                let unverified = matches!(report.verified, Verified::Nothing | Verified::Unchanged)
+                    || report.verified_by != Some(VouchedBy::User);
                 self.sum.unverified += usize::from(unverified && result.is_ok());
                 result.err()
             }
@@ -387,6 +398,7 @@ impl Totals {
             banned: std::mem::take(&mut self.banned),
             complete,
             verified: if self.unverified > 0 { Verified::Nothing } else { Verified::Files },
+            verified_by: None,
             unverified_since: None,
         }
     }

@@ -1,12 +1,13 @@
 //! What is known of a file before it is fetched: who has it, and what it is checked by.
 
+use mirror::digests::Digests;
 use mirror::url::Url;
 use mirror::verified_pool::Check;
 use mmtp::ContentId;
 
 use super::history::{HistoryEntry, Provenance};
-use crate::Verified;
 use crate::target::FinalCheck;
+use crate::{Verified, VouchedBy};
 
 /// A URL that has the file.
 #[derive(Clone, Debug)]
@@ -22,6 +23,11 @@ pub(super) struct Mirror {
     pub(super) seen_at: Option<String>,
     /// Whether it sends parts.
     pub(super) ranges: bool,
+    /// Whether the user named it, or a Metalink of the user's.
+    pub(super) named: bool,
+    /// Whether it has no vote where mirrors are compared: somebody else named it, or it is of the same origin
+    /// as one before it.
+    pub(super) introduced: bool,
     /// Whether the user named its origin.
     pub(super) trusted: bool,
     /// Whether a proxy stands between.
@@ -52,13 +58,23 @@ pub(super) struct DiscoveredFile {
     pub(super) name: Option<Vec<u8>>,
     /// Who has it.
     pub(super) mirrors: Vec<Mirror>,
-    /// The server on whose word alone all this is: neither the user nor a Metalink that the user named says
-    /// what is right.
-    pub(super) offered_by: Option<String>,
+    /// Who says what is right, if there is any hash.
+    pub(super) vouched_by: Option<VouchedBy>,
+    /// What servers say of the whole themselves, whether it counts or not.
+    pub(super) asserted: Vec<Asserted>,
     /// The earlier transfer from which alone the root is known.
     pub(super) recalled: Option<HistoryEntry>,
     /// What a file that is there already is recognised by, where `proof` does not tell.
     pub(super) there: Option<ExistingFile>,
+}
+
+/// A hash that a server tells of the whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Asserted {
+    /// The server, as people know it.
+    pub(super) by: String,
+    pub(super) root: Option<[u8; 32]>,
+    pub(super) digests: Digests,
 }
 
 /// What tells that a file is what it should be, though not what its parts should be.
@@ -82,31 +98,52 @@ impl DiscoveredFile {
         self.check == Check::Nothing && self.proof != FinalCheck::Blocks && self.since().is_none()
     }
 
+    /// Whether the hash of the whole decides which mirror is right: the user vouches for it, and nothing is
+    /// known of the parts.
+    pub(super) fn is_judged_as_a_whole(&self) -> bool {
+        self.is_verified_at_the_end() && self.vouched_by == Some(VouchedBy::User)
+    }
+
+    /// Whether nobody but servers says what is right.
+    pub(super) const fn is_self_asserted(&self) -> bool {
+        matches!(self.vouched_by, Some(VouchedBy::Hosts(_)))
+    }
+
     /// How it is verified: a clause.
     pub(super) fn verification_text(&self) -> String {
         if let Some(day) = self.since() {
             return format!("UNVERIFIED: held against what came on {day}, of which there was no hash either");
         }
-        let how = match (&self.check, self.proof) {
-            (Check::Leaves(_), FinalCheck::Sha256(_)) => {
-                "every 16 KiB will be verified by BLAKE3, and the whole by SHA-256"
+        if let Some(VouchedBy::Hosts(hosts)) = &self.vouched_by {
+            let what = match self.check {
+                Check::Leaves(_) => "every 16 KiB will be",
+                Check::Pieces { .. } => "every piece will be",
+                Check::Nothing => "the whole will be",
+            };
+            let offer = if hosts.len() == 1 { "itself offers" } else { "themselves offer" };
+            let hosts = hosts.join(" and ");
+            return format!("UNVERIFIED: {what} only compared, by hashes that {hosts} {offer}");
+        }
+        match (&self.check, self.proof) {
+            (Check::Leaves(_), FinalCheck::Sha2(digests)) => {
+                format!("every 16 KiB will be verified by BLAKE3, and the whole by {}", kinds(&digests))
             }
-            (Check::Leaves(_), _) => "every 16 KiB will be verified by BLAKE3",
-            (Check::Pieces { .. }, _) => "every piece will be verified by SHA-256",
+            (Check::Leaves(_), _) => "every 16 KiB will be verified by BLAKE3".to_owned(),
+            (Check::Pieces { hashes, .. }, _) => {
+                format!("every piece will be verified by {}", hashes.kind().to_ascii_uppercase())
+            }
             (Check::Nothing, FinalCheck::Root | FinalCheck::Whole) => {
-                "will be verified as a whole, by BLAKE3"
+                "will be verified as a whole, by BLAKE3".to_owned()
             }
-            (Check::Nothing, FinalCheck::Sha256(_)) => "will be verified as a whole, by SHA-256",
+            (Check::Nothing, FinalCheck::Sha2(digests)) => {
+                format!("will be verified as a whole, by {}", kinds(&digests))
+            }
             (Check::Nothing, FinalCheck::Blocks) if self.mirrors.len() == 1 => {
-                "UNVERIFIED: there is no hash of it, and no other mirror to compare it with"
+                "UNVERIFIED: there is no hash of it, and no other mirror to compare it with".to_owned()
             }
             (Check::Nothing, FinalCheck::Blocks) => {
-                "UNVERIFIED: there is no hash of it, so mirrors are only compared with each other"
+                "UNVERIFIED: there is no hash of it, so mirrors are only compared with each other".to_owned()
             }
-        };
-        match &self.offered_by {
-            Some(host) => format!("{how}, by hashes that {host} itself offers"),
-            None => how.to_owned(),
         }
     }
 
@@ -116,8 +153,17 @@ impl DiscoveredFile {
             _ if self.since().is_some() => Verified::Unchanged,
             (Check::Leaves(_), _) => Verified::Blocks,
             (Check::Pieces { .. }, _) => Verified::Pieces,
-            (Check::Nothing, FinalCheck::Root | FinalCheck::Whole | FinalCheck::Sha256(_)) => Verified::Whole,
+            (Check::Nothing, FinalCheck::Root | FinalCheck::Whole | FinalCheck::Sha2(_)) => Verified::Whole,
             (Check::Nothing, FinalCheck::Blocks) => Verified::Nothing,
         }
+    }
+}
+
+/// The kinds of hashes that these are.
+const fn kinds(digests: &Digests) -> &'static str {
+    match (&digests.sha256, &digests.sha512) {
+        (_, None) => "SHA-256",
+        (None, _) => "SHA-512",
+        _ => "SHA-256 and SHA-512",
     }
 }

@@ -6,16 +6,19 @@
 //! alone, the SHA-256 of the whole, nothing. A mirror that has a file of another length, or none, is left out
 //! and named.
 //!
-//! What the user says (a content id, a checksum) or a Metalink is believed before what a server offers beside
-//! the file. Nobody is waited for longer than for the whole transfer, nor for what may lie beside the file
+//! What the user says (a content id, a checksum, a Metalink) is believed. What servers say of the file
+//! themselves is used only where the user says nothing, and only if more than half of them agree: `claims`.
+//! Nobody is waited for longer than for the whole transfer, nor for what may lie beside the file
 //! longer than [`BESIDE_FOR`]. The user's secrets go only to origins that the user named.
 
+mod claims;
 mod listing;
 mod names;
 mod resolution;
 mod retry;
 mod sidecar;
 mod stage;
+mod told;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsStr;
@@ -24,6 +27,7 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use algo::{Span, Time};
 use anabranch_http::client::{Event, FetchError, FetchId, FetchRequest, Head, RequestKind, RouteId};
+use mirror::digests::Digests;
 use mirror::http_fields;
 use mirror::leaf_list::{self, LEAVES_MAX, LeafList};
 use mirror::metalink::{self, Metalink};
@@ -40,6 +44,7 @@ use super::request::Request;
 use super::server_status::{code, describe};
 use crate::error::ErrorKind;
 use crate::{Error, Result};
+use told::{Told, its_file};
 
 /// Mirrors of one transfer.
 pub(super) const MIRRORS_MAX: usize = 64;
@@ -70,8 +75,9 @@ struct Probe {
     via: usize,
     /// Its connection.
     route: RouteId,
-    /// Whether it is for a sidecar: a file that the caller did not name and that may not exist.
-    beside: bool,
+    /// The URL whose server says what comes, if the user does not: it is for a file that the caller did not
+    /// name and that may not exist.
+    by: Option<usize>,
     /// The deadline of the answer.
     until: Time,
     /// Answers so far that said "not now" (5xx, 429).
@@ -85,7 +91,7 @@ struct Probe {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Expected {
     pub(super) id: Option<ContentId>,
-    pub(super) sha256: Option<[u8; 32]>,
+    pub(super) digests: Digests,
 }
 
 /// What is to be asked of servers, or no longer.
@@ -125,28 +131,31 @@ struct Discovery<'a> {
     reported: bool,
     retry_reported: bool,
     urls: Vec<Url>,
-    /// How many of these the user named: the first ones.
-    named: usize,
+    /// Whether the user named each of these, or a Metalink of the user's.
+    named: Vec<bool>,
     heads: Vec<Option<Head>>,
-    /// Metalinks to ask for, and whether a server offered them.
-    lists: VecDeque<(Url, bool)>,
-    /// With the server that offered it, if the user did not name it.
-    metalink: Option<(metalink::File, Option<String>)>,
-    /// Leaf lists to ask for, and whether they lie beside the file.
-    lists_of_leaves: Vec<(Url, bool)>,
+    /// Metalinks to ask for, and the URL whose server offers them, if the user does not name them.
+    lists: VecDeque<(Url, Option<usize>)>,
+    /// What a Metalink of the user's says.
+    metalink: Option<metalink::File>,
+    /// Leaf lists to ask for, and the URL whose server offers them.
+    lists_of_leaves: Vec<(Url, Option<usize>)>,
     /// Those that are perhaps longer than [`EARLY_LEAVES_MAX`]: they are asked for when the file's length is
     /// known.
-    long_leaves: Vec<(Url, bool)>,
-    /// With the server that offers it, if it was not in a file.
-    leaves: Option<(LeafList, Option<String>)>,
-    /// The root that stands in a `b3sum` line beside the file, and the server that offers it.
-    line: Option<([u8; 32], String)>,
+    long_leaves: Vec<(Url, Option<usize>)>,
+    /// That of the content which the user means.
+    leaves: Option<LeafList>,
+    /// What servers say themselves, each with the URL for which it does.
+    told: Vec<(usize, Told)>,
+    /// The kinds of files that were asked for beside the URLs of all.
+    asked_of_all: Vec<ProbeKind>,
     next: FetchId,
     /// The servers that do not have it or do not give it, each with the kind of error and the reason.
     troubles: Vec<(ErrorKind, String)>,
     wants_beside: bool,
-    /// A Metalink of several files, which is all there is to find.
-    several: Option<(Metalink, Url)>,
+    /// A Metalink of several files, which is all there is to find, and its server if the user did not name
+    /// it.
+    several: Option<(Metalink, Url, Option<String>)>,
 }
 
 /// What discovery found.
@@ -154,7 +163,8 @@ pub(super) enum Discovered {
     /// One file.
     File(Box<DiscoveredFile>),
     /// A Metalink of several files, and where it is: named, or that of a directory which alone was named.
-    Directory(Metalink, Url),
+    /// Then with the server that offers it.
+    Directory(Metalink, Url, Option<String>),
 }
 
 /// Asks all servers, over the first local end of the request that works, and puts together what they say.
@@ -192,23 +202,23 @@ pub(super) fn discover(
         reported: false,
         retry_reported: false,
         urls: Vec::new(),
-        named: 0,
+        named: Vec::new(),
         heads: Vec::new(),
-        lists: asked.lists.into_iter().map(|url| (url, false)).collect(),
+        lists: asked.lists.into_iter().map(|url| (url, None)).collect(),
         metalink: None,
         lists_of_leaves: Vec::new(),
         long_leaves: Vec::new(),
         leaves: None,
-        line: None,
+        told: Vec::new(),
+        asked_of_all: Vec::new(),
         next: 0,
         troubles: Vec::new(),
         wants_beside: true,
         several: None,
     };
     for url in asked.urls {
-        discovery.mirror(url);
+        discovery.mirror(url, true);
     }
-    discovery.named = discovery.urls.len();
     if let Some((mut metalink, base)) = asked.metalink
         && let Some(file) = metalink.files.pop()
     {
@@ -221,15 +231,15 @@ pub(super) fn discover(
             let (max, mut bytes) = (leaves_max(file.size.unwrap_or(u64::MAX)), Vec::new());
             // One byte more than it may have is as good as all of it: it is refused.
             if list.take(max as u64 + 1).read_to_end(&mut bytes).is_ok() {
-                discovery.leaves_came(&bytes, None);
+                discovery.leaves_came(&bytes, None, true);
             }
         }
         let url = if let MetalinkOrigin::Url(url) = &base { Some(url) } else { None };
         discovery.metalink_came(file, url, None);
     }
     events.run(&mut discovery)?;
-    if let Some((metalink, url)) = discovery.several {
-        return Ok(Discovered::Directory(metalink, url));
+    if let Some((metalink, url, by)) = discovery.several {
+        return Ok(Discovered::Directory(metalink, url, by));
     }
     discovery.leave_out_listings();
     let found = discovery.found();
@@ -251,12 +261,12 @@ fn leaves_max(length: u64) -> usize {
 }
 
 impl Discovery<'_> {
-    fn ask(&mut self, kind: ProbeKind, url: &Url, what: RequestKind, beside: bool) {
-        let patience = if beside { self.now + BESIDE_FOR } else { self.end };
+    fn ask(&mut self, kind: ProbeKind, url: &Url, what: RequestKind, by: Option<usize>) {
+        let patience = if by.is_some() { self.now + BESIDE_FOR } else { self.end };
         let until = patience.min(self.end);
         let via = self.via;
         let (url, body) = (url.clone(), Vec::new());
-        self.put(Probe { kind, url, what, via, route: 0, beside, until, times: 0, begun: None, body });
+        self.put(Probe { kind, url, what, via, route: 0, by, until, times: 0, begun: None, body });
     }
 
     /// A connection of its own for a probe, so that none waits for another. The first that is free: what is
@@ -286,11 +296,15 @@ impl Discovery<'_> {
         self.origins.contains(&origin(url))
     }
 
-    fn mirror(&mut self, url: Url) {
-        if self.urls.len() < MIRRORS_MAX && self.urls.iter().all(|known| known.as_str() != url.as_str()) {
+    /// One more URL of the file. `named`: by the user, or by a Metalink of the user's.
+    fn mirror(&mut self, url: Url, named: bool) {
+        if let Some(known) = self.urls.iter().position(|known| known.as_str() == url.as_str()) {
+            self.named[known] |= named;
+        } else if self.urls.len() < MIRRORS_MAX {
             let number = self.urls.len();
-            self.ask(ProbeKind::Mirror(number), &url, RequestKind::Metadata, false);
+            self.ask(ProbeKind::Mirror(number), &url, RequestKind::Metadata, None);
             self.urls.push(url);
+            self.named.push(named);
             self.heads.push(None);
         }
     }
@@ -323,16 +337,14 @@ impl Discovery<'_> {
     /// The length of the file, if it is known by now.
     fn length_so_far(&self) -> Option<u64> {
         let known = self.said.id.map(|id| id.length);
-        let known = known.or_else(|| self.metalink.as_ref()?.0.size);
+        let known = known.or_else(|| self.metalink.as_ref()?.size);
         known.or_else(|| self.heads.iter().flatten().find_map(|head| head.length))
     }
 
-    /// Whether a root that only a server vouches for would be used.
-    fn wants_root(&self) -> bool {
-        let Expected { id, sha256 } = self.said;
-        let file = self.metalink.as_ref().map(|(file, _)| file);
-        let listed = file.is_some_and(|file| file.pieces.is_some() || file.hashes.sha256.is_some());
-        id.is_none() && sha256.is_none() && !listed
+    /// Whether what servers say themselves would be used: the user says nothing that tells what is right.
+    fn wants_claims(&self) -> bool {
+        let Expected { id, digests } = self.said;
+        id.is_none() && digests.is_empty() && self.metalink.is_none()
     }
 
     fn event(&mut self, event: Event) -> Result<()> {
@@ -366,40 +378,48 @@ impl Discovery<'_> {
     }
 
     fn done(&mut self, probe: Probe) -> Result<()> {
-        let Probe { kind, url, body, beside, .. } = probe;
+        let Probe { kind, url, body, by, .. } = probe;
+        let known = self.told.len();
         match kind {
             ProbeKind::Mirror(number) => self.links(number),
-            ProbeKind::List => match Metalink::parse(&body) {
-                Ok(metalink) if beside && metalink.files.len() > 1 && self.is_of_directory(&url) => {
-                    self.several = Some((metalink, url));
+            ProbeKind::List => match (Metalink::parse(&body), by) {
+                (Ok(metalink), Some(_)) if metalink.files.len() > 1 && self.is_of_directory(&url) => {
+                    let by = host(&url);
+                    self.several = Some((metalink, url, Some(by)));
                 }
-                Ok(metalink) if beside => {
-                    if let Some(file) = self.urls.first().and_then(|first| its_file(metalink, first)) {
-                        self.metalink_came(file, Some(&url), Some(host(&url)));
+                (Ok(metalink), Some(number)) => {
+                    if let Some(file) = its_file(metalink, &self.urls[number]) {
+                        self.metalink_came(file, Some(&url), by);
                     }
                 }
-                Ok(metalink) if metalink.files.len() > 1 => self.several = Some((metalink, url)),
-                Ok(mut metalink) => {
+                (Ok(metalink), None) if metalink.files.len() > 1 => {
+                    self.several = Some((metalink, url, None));
+                }
+                (Ok(mut metalink), None) => {
                     if let Some(file) = metalink.files.pop() {
                         self.metalink_came(file, Some(&url), None);
                     }
                 }
-                Err(e) if self.urls.is_empty() => {
+                (Err(e), _) if self.urls.is_empty() => {
                     return Err(Error::usage(format!("{url}: no Metalink: {e}")));
                 }
-                Err(_) => {}
+                (Err(_), _) => {}
             },
-            ProbeKind::Leaves => self.leaves_came(&body, Some(host(&url))),
+            ProbeKind::Leaves => self.leaves_came(&body, by, false),
             ProbeKind::Line => {
-                let name = self.urls.first().and_then(Url::file_name).unwrap_or_default();
-                self.line = leaf_list::b3sum(&body, &name).map(|root| (root, host(&url)));
+                let number = by.unwrap_or_default();
+                let name = self.urls.get(number).and_then(Url::file_name).unwrap_or_default();
+                self.told.extend(leaf_list::b3sum(&body, &name).map(|root| (number, Told::Root(root))));
             }
+        }
+        if self.told.len() > known {
+            self.look_beside_others(kind);
         }
         Ok(())
     }
 
     fn failed(&mut self, probe: Probe, error: FetchError) -> Result<()> {
-        let asked = matches!(probe.kind, ProbeKind::Mirror(_) | ProbeKind::List) && !probe.beside;
+        let asked = matches!(probe.kind, ProbeKind::Mirror(_) | ProbeKind::List) && probe.by.is_none();
         if asked
             && !matches!(error, FetchError::NotFound(_))
             && probe.via + 1 < self.vias.len()
@@ -425,7 +445,7 @@ impl Discovery<'_> {
                 if matches!(error, FetchError::Refused(_))
                     && probe.what == (RequestKind::Document { max: EARLY_LEAVES_MAX }) =>
             {
-                self.long_leaves.push((probe.url, probe.beside));
+                self.long_leaves.push((probe.url, probe.by));
             }
             // What may lie beside a file mostly does not.
             ProbeKind::List | ProbeKind::Leaves | ProbeKind::Line => {}
@@ -440,82 +460,43 @@ impl Discovery<'_> {
         let mut links: Vec<_> =
             head.links.iter().flat_map(|value| http_fields::links(value, &base)).collect();
         links.sort_by_key(|link| link.priority);
+        // What a server says that the user did not name does not count: it is not even asked for.
+        let mut may_list = self.named[number] && self.wants_claims();
         for link in links {
-            if link.is_metalink() && self.metalink.is_none() && self.lists.is_empty() {
-                self.lists.push_back((link.url, true));
+            if link.is_metalink() && std::mem::take(&mut may_list) {
+                self.lists.push_back((link.url, Some(number)));
             } else if link.is_duplicate() {
-                self.mirror(link.url);
+                self.mirror(link.url, false);
             }
         }
     }
 
     /// Whether the user named a directory and nothing else, and its own server has the Metalink `list`.
     fn is_of_directory(&self, list: &Url) -> bool {
-        let Expected { id, sha256 } = self.said;
+        let Expected { id, digests } = self.said;
         self.alone
             && id.is_none()
-            && sha256.is_none()
+            && digests.is_empty()
             && self.first.as_ref().is_some_and(|url| url.path().ends_with('/') && origin(url) == origin(list))
     }
 
-    /// `by`: the server that offered it, if the user did not name it.
-    fn metalink_came(&mut self, file: metalink::File, base: Option<&Url>, by: Option<String>) {
-        if self.metalink.is_some() {
+    /// `by`: the URL whose server offers it, if the user did not name it.
+    fn metalink_came(&mut self, file: metalink::File, base: Option<&Url>, by: Option<usize>) {
+        if by.is_none() && self.metalink.is_some() {
             return;
         }
         for mirror in &file.mirrors {
-            self.mirror(mirror.url.clone());
+            self.mirror(mirror.url.clone(), by.is_none());
         }
         if let (Some(reference), Some(base)) = (&file.leaves, base)
             && self.leaves.is_none()
             && let Ok(url) = base.join(reference)
         {
-            self.lists_of_leaves.push((url, by.is_some()));
+            self.lists_of_leaves.push((url, by));
         }
-        self.metalink = Some((file, by));
-    }
-}
-
-/// What a Metalink that a server offers beside the file at `url` says of that: its only file, or the only one
-/// that is said to be there, or the only one of that name.
-fn its_file(metalink: Metalink, url: &Url) -> Option<metalink::File> {
-    let mut files = metalink.files;
-    if files.len() == 1 {
-        return files.pop();
-    }
-    let name = url.file_name();
-    let is_there =
-        |file: &metalink::File| file.mirrors.iter().any(|mirror| mirror.url.as_str() == url.as_str());
-    let is_named = |file: &metalink::File| Some(file.file_name().as_bytes()) == name.as_deref();
-    let only = |fits: &dyn Fn(&metalink::File) -> bool| {
-        let first = files.iter().position(fits)?;
-        (!files[first + 1..].iter().any(fits)).then_some(first)
-    };
-    let found = only(&is_there).or_else(|| only(&is_named))?;
-    Some(files.swap_remove(found))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn of_several_files_only_the_one_that_fits_is_meant() {
-        let file = |name: &str, url: &str| {
-            format!("<file name=\"{name}\"><size>1</size><url>http://h/{url}</url></file>")
-        };
-        let found = |files: &[String], url: &str| {
-            let list =
-                format!("<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">{}</metalink>", files.concat());
-            let list = Metalink::parse(list.as_bytes()).expect("a Metalink");
-            its_file(list, &Url::parse(url).expect("a URL")).map(|file| file.name)
-        };
-        let both = [file("a/README", "a/README"), file("b/README", "b/README")];
-        assert_eq!(found(&both, "http://h/b/README").as_deref(), Some("b/README"), "it is there");
-        assert_eq!(found(&both, "http://other/README"), None, "either may be meant");
-        assert_eq!(found(&both, "http://h/c"), None);
-        let named = [file("a/README", "x"), file("b/c", "y")];
-        assert_eq!(found(&named, "http://other/README").as_deref(), Some("a/README"), "by its name");
-        assert_eq!(found(&both[..1], "http://other/z").as_deref(), Some("a/README"), "the only one");
+        match by {
+            None => self.metalink = Some(file),
+            Some(number) => self.told.push((number, Told::Listed(Box::new(file)))),
+        }
     }
 }

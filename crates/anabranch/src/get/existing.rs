@@ -8,7 +8,7 @@ use super::outcome::FileOutcome;
 use crate::Result;
 use crate::event::Observer;
 use crate::target::{DestPath, is_there};
-use crate::{Progress, Report, Verified};
+use crate::{Progress, Report, Verified, VouchedBy};
 
 /// How it ends if the file is there already and that is known by something else than what verifies the
 /// transfer; where that verifies the whole too, the target looks itself.
@@ -47,6 +47,8 @@ pub(super) fn already(
         content: Some(id.to_string()),
         complete: true,
         verified,
+        // What servers say alone tells nothing of a file that is there already.
+        verified_by: Some(VouchedBy::User).filter(|_| verified == Verified::Whole),
         unverified_since: since,
         ..Report::default()
     };

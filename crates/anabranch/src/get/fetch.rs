@@ -22,7 +22,7 @@ use super::name_lookup::look_up;
 use super::outcome::{FileOutcome, Outcome};
 use super::request::Request;
 use super::routes::one_a_family;
-use super::single_file;
+use super::single_file::{self, Wanted};
 use super::sink::{Destination, Job, Sink};
 use super::sockets::Sockets;
 use crate::error::ErrorKind;
@@ -30,7 +30,7 @@ use crate::event::{Event, Observer};
 use crate::filenames::{is_harmless, lossy};
 use crate::host_port::HostPort;
 use crate::target::{Directory, FinalCheck};
-use crate::{Error, Report, Result};
+use crate::{Error, Report, Result, VouchedBy};
 
 /// What comes before a content's name where it can be fetched by that.
 const URI_HINT: &str = "with it others can be sure of it: anabranch:";
@@ -78,7 +78,9 @@ pub(super) fn fetch_named(
         return from_sources(request, &uri, events);
     }
     match named.metalink.take_if(|(metalink, _)| metalink.files.len() > 1) {
-        Some((metalink, origin)) => directory::get(request, metalink, origin, &Beside::of(&named), events),
+        Some((metalink, origin)) => {
+            directory::get(request, metalink, origin, VouchedBy::User, &Beside::of(&named), events)
+        }
         None if named.lists.len() + usize::from(named.metalink.is_some()) > 1 => Err(Error::usage(
             "two Metalinks: fetch other Metalinks by themselves, or put all URLs of one file into one",
         )),
@@ -91,8 +93,8 @@ fn from_sources(request: &Request, uri: &Uri, events: &mut EventLoop<'_, '_>) ->
     if uri.collection {
         request.allow_directory()?;
     }
-    if uri.collection && request.sha256.is_some() {
-        return Err(Error::usage("`sha256` is of one file, and the URI is of a directory"));
+    if uri.collection && !request.digests.is_empty() {
+        return Err(Error::usage("`checksum` is of one file, and the URI is of a directory"));
     }
     let sources = resolve(request, Some(uri), events)?;
     if sources.is_empty() {
@@ -113,13 +115,15 @@ fn from_sources(request: &Request, uri: &Uri, events: &mut EventLoop<'_, '_>) ->
     } else {
         request.output.file_path(name.as_deref(), &uri.id)?
     };
-    let proof = request.sha256.map_or(FinalCheck::Root, FinalCheck::Sha256);
+    let is_known = !request.digests.is_empty();
+    let proof = if is_known { FinalCheck::Sha2(request.digests) } else { FinalCheck::Root };
     let whole = if uri.collection {
         collection(request, uri, &path, &mut content, events)
     } else {
         // Its blocks are verified as they come, whatever the whole is to be.
         let mut destination = || request.output.place(&path);
-        single_file::transfer(request, uri.id, &[], proof, &mut destination, &mut content, events).map(drop)
+        let wanted = Wanted { id: uri.id, aliases: &[], proof, keeps_wrong: false };
+        single_file::transfer(request, &wanted, &mut destination, &mut content, events).map(drop)
     };
     Ok(Outcome { report: content.report(&uri.id, lossy(&path), whole.is_ok()), result: whole })
 }
@@ -132,7 +136,7 @@ fn from_mirrors(request: &Request, named: Locators, events: &mut EventLoop<'_, '
         Err(error) if error.kind() == ErrorKind::Unreachable => Vec::new(),
         resolved => resolved?,
     };
-    let expected = Expected { id: uri.as_ref().map(|uri| uri.id), sha256: request.sha256 };
+    let expected = Expected { id: uri.as_ref().map(|uri| uri.id), digests: request.digests };
     let (beside, names_list) = (Beside::of(&named), !named.lists.is_empty());
     let discovered = discover(named, expected, request, events);
     let mut found = match (discovered, &uri) {
@@ -148,10 +152,11 @@ fn from_mirrors(request: &Request, named: Locators, events: &mut EventLoop<'_, '
         }
         (discovered, _) => match discovered? {
             Discovered::File(found) => *found,
-            Discovered::Directory(metalink, url) => {
+            Discovered::Directory(metalink, url, by) => {
                 // Beside a URL there is one only if that is of the same directory.
                 let beside = Beside { urls: beside.urls && names_list, ..beside };
-                return directory::get(request, metalink, MetalinkOrigin::Url(url), &beside, events);
+                let by = by.map_or(VouchedBy::User, |host| VouchedBy::Hosts(vec![host]));
+                return directory::get(request, metalink, MetalinkOrigin::Url(url), by, &beside, events);
             }
         },
     };
@@ -210,7 +215,9 @@ fn collection(
     let jobs = collection.entries().iter().map(|entry| {
         let (root, path) = (root.clone(), entry.path.clone());
         let open = Box::new(move || root.place(path.split(|b| *b == b'/')).map(Destination::File));
-        Job { id: entry.id, aliases: Vec::new(), proof: FinalCheck::Root, executable: entry.executable, open }
+        let executable = entry.executable;
+        let (aliases, proof) = (Vec::new(), FinalCheck::Root);
+        Job { id: entry.id, aliases, proof, keeps_wrong: false, executable, open }
     });
     content.run(&mut Sink::new(jobs.collect(), request.force), events)
 }

@@ -65,6 +65,23 @@ impl Locators {
         !self.urls.is_empty() || !self.lists.is_empty() || self.metalink.is_some()
     }
 
+    /// What the file is called, as far as the names tell: the likeliest first.
+    pub(super) fn file_names(&self) -> Vec<Vec<u8>> {
+        let listed = self.metalink.iter().flat_map(|(metalink, _)| &metalink.files);
+        let listed = listed.map(|file| file.file_name().as_bytes().to_vec());
+        let own = self.uri.iter().filter_map(|uri| uri.name.clone());
+        // A Metalink that is not here yet is mostly called as its file.
+        let there = self.lists.iter().filter_map(|url| {
+            let name = url.file_name()?;
+            let end = name.iter().rposition(|byte| *byte == b'.')?;
+            Some(name[..end].to_vec())
+        });
+        let urls = self.urls.iter().filter_map(Url::file_name);
+        let mut names: Vec<Vec<u8>> = own.chain(listed).chain(urls).chain(there).collect();
+        names.dedup();
+        names
+    }
+
     fn add(&mut self, name: &str) -> Result<()> {
         let lower = name.to_ascii_lowercase();
         if lower.starts_with("anabranch:") {

@@ -5,18 +5,18 @@
 //! missing. That is a [`VerifiedPool`] where mirrors alone have the content, and the subscriber where sources
 //! that speak mmTP have it too: it lends blocks to the mirrors.
 
+mod comparison;
 mod connections;
+mod judgement;
 mod progress;
 
 use std::ops::Range;
 
 use algo::control::Algorithm;
-use algo::{Output, Span, Time};
+use algo::{Output, Time};
 use anabranch_http::client::{Event as Answer, FetchError, FetchRequest, RequestKind};
 use mirror::fetch_id::connection_of;
-use mirror::range_scheduler::{
-    Command, ConnectionReport, Failure as Useless, Input, MirrorId, Pool as _, RangeScheduler, State,
-};
+use mirror::range_scheduler::{Command, Failure as Useless, Input, MirrorId, RangeScheduler};
 use mirror::verified_pool::{self, Check, VerifiedPool};
 use mmtp::subscriber::{DownloadId, SourceId, Subscriber};
 use net::Egress;
@@ -29,9 +29,7 @@ use super::routes::{Route, has_others};
 use super::server_status::{ServerStatus, none_left, pause};
 use crate::event::Observer;
 use crate::{Error, Result};
-
-/// How long comparisons with other mirrors are waited for when everything is here.
-const COMPARE_FOR: Span = Span::from_secs(3);
+use comparison::{ComparisonState, place_of};
 
 /// What is known of a mirror.
 struct MirrorState {
@@ -53,8 +51,10 @@ pub(super) enum PoolEvent {
     Liar,
     /// Mirrors differ, and nothing tells what is right.
     Disagree,
-    /// All of it is here.
+    /// All of it is here. The answer is whether it is right; where it is not, another mirror is tried.
     Complete,
+    /// All of it is here, it is wrong, and there is no other mirror to try.
+    Wrong,
 }
 
 /// Everything about HTTP in a transfer.
@@ -73,8 +73,7 @@ pub(super) struct MirrorDriver {
     pool: PoolState,
     /// What decides which parts are compared.
     seed: [u8; 32],
-    /// Since when only comparisons are missing.
-    comparing: Option<Time>,
+    comparison: ComparisonState,
     /// The subscriber lends, and knows all hashes.
     proven: bool,
     /// What is known without sources, where the subscriber lends.
@@ -83,8 +82,8 @@ pub(super) struct MirrorDriver {
     horizon: u64,
     /// A later transfer finds what this one has brought.
     kept: bool,
-    /// A hash of the whole is known, and none of its parts.
-    only_whole: bool,
+    /// The hash of the whole tells which mirror is right.
+    judged: bool,
     /// How it is verified without sources: a clause.
     verified_alone: String,
 }
@@ -98,8 +97,8 @@ pub(super) struct MirrorConfig {
     pub(super) subscriber_pool: bool,
     /// Whether a later transfer finds what this one has brought.
     pub(super) kept: bool,
-    /// Whether a hash of the whole is known, and none of its parts.
-    pub(super) only_whole: bool,
+    /// Whether a hash of the whole tells which mirror is right: none of the parts is known.
+    pub(super) judged: bool,
     /// How it is verified without sources: a clause.
     pub(super) verified_alone: String,
 }
@@ -127,6 +126,11 @@ impl MirrorDriver {
         matches!(self.pool, PoolState::Subscriber(_)) && !self.proven
     }
 
+    /// Whether the hash of the whole tells which mirror is right.
+    pub(super) const fn is_judged(&self) -> bool {
+        self.judged
+    }
+
     /// How it is verified without sources: a clause.
     pub(super) fn verified_alone(&self) -> &str {
         &self.verified_alone
@@ -141,12 +145,23 @@ impl MirrorDriver {
     pub(super) fn want(&mut self, have: impl Fn(u64) -> bool) -> Result<()> {
         if let PoolState::Check(check) = &mut self.pool {
             let check = std::mem::replace(check, Check::Nothing);
-            let mut plain =
-                VerifiedPool::new(self.length, check, have).map_err(|e| Error::usage(e.to_string()))?;
-            plain.seed(self.seed);
-            self.pool = PoolState::Plain(Box::new(plain));
+            self.pool = PoolState::Plain(self.pool_of(check, have)?);
         }
         Ok(())
+    }
+
+    /// A pool of what mirrors alone have, but for what is here.
+    fn pool_of(&self, check: Check, have: impl Fn(u64) -> bool) -> Result<Box<VerifiedPool>> {
+        let mut plain =
+            VerifiedPool::new(self.length, check, have).map_err(|e| Error::usage(e.to_string()))?;
+        plain.seed(self.seed);
+        plain.set_horizon(self.horizon);
+        let introduced = (0..).zip(&self.mirrors).filter(|(_, state)| state.mirror.introduced);
+        plain.set_introduced(introduced.map(|(mirror, _)| mirror));
+        if self.judged {
+            plain.judged_as_a_whole();
+        }
+        Ok(Box::new(plain))
     }
 
     /// The subscriber wants the content: mirrors reserve blocks with it. A known leaf list spares asking
@@ -186,12 +201,7 @@ impl MirrorDriver {
         });
         let check = std::mem::replace(&mut self.check_alone, Check::Nothing);
         let is_here = |block| !subscriber.is_wanted(download, block);
-        let plain =
-            VerifiedPool::new(self.length, check, is_here).map_err(|e| Error::usage(e.to_string()))?;
-        let mut plain = Box::new(plain);
-        plain.seed(self.seed);
-        plain.set_horizon(self.horizon);
-        self.pool = PoolState::Plain(plain);
+        self.pool = PoolState::Plain(self.pool_of(check, is_here)?);
         let held = subscriber.abandon(download).into_iter();
         let held: Vec<_> = held.filter_map(|(of, n, bytes)| Some((self.mirror_of(of)?, n, bytes))).collect();
         let Self { machine, mirrors, pool, .. } = self;
@@ -340,7 +350,7 @@ impl MirrorDriver {
         &mut self,
         subscriber: &mut Subscriber,
         cx: &mut Context<'_, '_>,
-        mut each: impl FnMut(PoolEvent) -> Result<()>,
+        mut each: impl FnMut(PoolEvent) -> Result<bool>,
     ) -> Result<Time> {
         let now = cx.now();
         loop {
@@ -376,12 +386,12 @@ impl MirrorDriver {
                 }
             });
             let again = self.drain_events(now, subscriber, cx.observer, &mut each)?;
-            if !again {
+            if !again && !self.replace_candidate(now, cx.observer)? {
                 self.compare(now, cx.observer);
                 if !self.machine.has_usable_connection() && self.is_alone() && self.is_wanting() {
                     return Err(self.given_up());
                 }
-                return Ok(if self.comparing.is_some() { until.min(now + COMPARE_FOR) } else { until });
+                return Ok(until.min(self.comparison.deadline(now)));
             }
         }
     }
@@ -392,7 +402,7 @@ impl MirrorDriver {
         now: Time,
         subscriber: &mut Subscriber,
         observer: &mut Observer<'_>,
-        each: &mut impl FnMut(PoolEvent) -> Result<()>,
+        each: &mut impl FnMut(PoolEvent) -> Result<bool>,
     ) -> Result<bool> {
         let PoolState::Plain(plain) = &mut self.pool else { return Ok(false) };
         let events: Vec<verified_pool::Event> = plain.events().collect();
@@ -407,7 +417,29 @@ impl MirrorDriver {
                     again = true;
                     each(PoolEvent::Revoked(blocks))?;
                 }
-                verified_pool::Event::Complete => each(PoolEvent::Complete)?,
+                verified_pool::Event::Complete if each(PoolEvent::Complete)? => {
+                    if let PoolState::Plain(plain) = &mut self.pool {
+                        plain.whole_is_right();
+                    }
+                    again |= self.judged;
+                }
+                verified_pool::Event::Complete => {
+                    observer.notice("the whole of what came is wrong: each mirror is tried alone");
+                    if self.try_next(now, observer) {
+                        again = true;
+                    } else {
+                        each(PoolEvent::Wrong)?;
+                    }
+                }
+                verified_pool::Event::SetAside { mirror, block } => {
+                    again = true;
+                    observer.notice(&format!(
+                        "{}: other bytes than others have ({}): set aside until the hash of the whole tells \
+                         who is right",
+                        self.name(mirror),
+                        place_of(block)
+                    ));
+                }
                 verified_pool::Event::Banned { mirror, block } => {
                     again = true;
                     let name = self.name(mirror).to_owned();
@@ -417,52 +449,31 @@ impl MirrorDriver {
                         each(PoolEvent::Liar)?;
                     }
                 }
+                verified_pool::Event::Conflict { mirrors, block } if self.judged => {
+                    observer.notice(&format!(
+                        "{} have different bytes ({}): each is tried alone, and the hash of the whole tells \
+                         who is right",
+                        self.names(&mirrors),
+                        place_of(block)
+                    ));
+                    again = true;
+                    if !self.try_next(now, observer) {
+                        each(PoolEvent::Disagree)?;
+                        return Err(self.conflict(&mirrors, block, "none of them could be tried alone"));
+                    }
+                }
                 verified_pool::Event::Conflict { mirrors, block } => {
                     each(PoolEvent::Disagree)?;
-                    let names: Vec<&str> = mirrors.iter().map(|mirror| self.name(*mirror)).collect();
-                    let from = block * mmtp::id::BLOCK_BYTES as u64;
-                    let (known, advice) = match self.only_whole {
-                        true => (
-                            "only a hash of the whole is known, which does not tell",
-                            "fetch from one mirror at a time",
-                        ),
-                        false => ("there is no hash to tell", "name one of them"),
-                    };
-                    return Err(Error::corrupt(format!(
-                        "{} have different bytes (16 KiB from byte {from} on), and {known} which are right: \
-                             {advice}, or name a Metalink; what had arrived is removed, for nobody can tell \
-                             which of it is right",
-                        names.join(" and ")
-                    )));
+                    return Err(self.conflict(&mirrors, block, "there is no hash to tell"));
                 }
             }
         }
         Ok(again)
     }
 
-    /// When only comparisons are missing and no mirror makes them in time, gives them up.
-    fn compare(&mut self, now: Time, observer: &mut Observer<'_>) {
-        let PoolState::Plain(plain) = &mut self.pool else { return };
-        if !plain.only_checks_left() {
-            self.comparing = None;
-            return;
-        }
-        let since = *self.comparing.get_or_insert(now);
-        // A mirror that fails or says nothing is not waited for.
-        let is_awaited =
-            self.machine.connections().any(|ConnectionReport { state, fetching, mirror, .. }| {
-                let answers = matches!(state, State::Opening | State::Open | State::Busy);
-                answers && (fetching.is_some() || plain.idle_for(mirror) > 0)
-            });
-        if now.since(since) >= COMPARE_FOR || !is_awaited {
-            observer.notice("not all parts could be compared between mirrors: too few of them answer");
-            plain.waive();
-        }
-    }
-
     /// Whether all of it is here and only comparisons with other mirrors are waited for.
     pub(super) const fn is_comparing(&self) -> bool {
-        self.comparing.is_some()
+        self.comparison.waiting.is_some()
     }
 
     fn is_wanting(&self) -> bool {

@@ -10,10 +10,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mirror::digests::{Digests, Hasher};
 use mmtp::ContentId;
 use mmtp::id::BLOCK_BYTES;
 use net::Waker;
-use sha2::{Digest as _, Sha256};
 
 use crate::monitor::Monitor;
 use crate::target::FinalCheck;
@@ -74,14 +74,14 @@ struct State {
 #[derive(Debug)]
 struct Hashers {
     blake3: blake3::Hasher,
-    sha256: Option<Sha256>,
+    sha2: Hasher,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Hashes {
     root: [u8; 32],
-    /// Where the content is known by it.
-    sha256: Option<[u8; 32]>,
+    /// Of the kinds by which the content is known.
+    digests: Digests,
 }
 
 /// Both ends of a buffer whose transfer `stop` stops.
@@ -256,20 +256,17 @@ impl State {
 
 impl Hashers {
     fn new(proof: FinalCheck) -> Self {
-        let sha256 = matches!(proof, FinalCheck::Sha256(_)).then(Sha256::new);
-        Self { blake3: blake3::Hasher::new(), sha256 }
+        let sha2 = if let FinalCheck::Sha2(wanted) = proof { Hasher::of(&wanted) } else { Hasher::default() };
+        Self { blake3: blake3::Hasher::new(), sha2 }
     }
 
     fn update(&mut self, bytes: &[u8]) {
         self.blake3.update(bytes);
-        if let Some(sha256) = &mut self.sha256 {
-            sha256.update(bytes);
-        }
+        self.sha2.update(bytes);
     }
 
     fn finish(self) -> Hashes {
-        let sha256 = self.sha256.map(|sha256| sha256.finalize().into());
-        Hashes { root: *self.blake3.finalize().as_bytes(), sha256 }
+        Hashes { root: *self.blake3.finalize().as_bytes(), digests: self.sha2.finish() }
     }
 }
 
@@ -278,7 +275,7 @@ impl Hashes {
     fn verify(self, id: &ContentId, proof: FinalCheck) -> Result<[u8; 32]> {
         let right = match proof {
             FinalCheck::Root | FinalCheck::Whole => self.root == id.root,
-            FinalCheck::Sha256(wanted) => self.sha256 == Some(wanted),
+            FinalCheck::Sha2(wanted) => self.digests == wanted,
             FinalCheck::Blocks => true,
         };
         if right {
@@ -370,9 +367,11 @@ mod tests {
 
     #[test]
     fn the_whole_is_checked_when_all_of_it_has_been_read() {
-        let right = FinalCheck::Sha256(Sha256::digest(block(0)).into());
-        for (proof, good) in [(right, true), (FinalCheck::Sha256([0; 32]), false), (FinalCheck::Whole, false)]
-        {
+        let wrong = Digests { sha256: Some([0; 32]), sha512: Some([0; 64]) };
+        let mut hasher = Hasher::of(&wrong);
+        hasher.update(&block(0));
+        let right = FinalCheck::Sha2(hasher.finish());
+        for (proof, good) in [(right, true), (FinalCheck::Sha2(wrong), false), (FinalCheck::Whole, false)] {
             let (buffer, mut reader, _) = opened(1, proof);
             buffer.put(0, block(0));
             let guard = buffer.end_guard();

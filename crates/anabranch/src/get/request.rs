@@ -3,6 +3,7 @@
 use algo::Span;
 use algo::control::Algorithm;
 use anabranch_http::client::Options;
+use mirror::digests::Digests;
 use net::Egress;
 
 use super::groups::Groups;
@@ -27,8 +28,8 @@ pub(crate) struct Request {
     pub(super) timeout: Span,
     /// Whether another file at the destination may be overwritten.
     pub(super) force: bool,
-    /// The SHA-256 that the whole must have.
-    pub(super) sha256: Option<[u8; 32]>,
+    /// Hashes that the whole must have.
+    pub(super) digests: Digests,
     pub(super) http: Options,
     pub(super) history: History,
 }

@@ -2,11 +2,13 @@
 
 use std::net::SocketAddr;
 
+use mirror::digests::Digests;
 use mirror::verified_pool::Check;
 use mmtp::ContentId;
+use net::Clock;
 
 use super::content_fetch::ContentFetch;
-use super::discovered_file::DiscoveredFile;
+use super::discovered_file::{Asserted, DiscoveredFile};
 use super::event_loop::EventLoop;
 use super::existing;
 use super::history::{History, HistoryEntry, Provenance};
@@ -16,8 +18,9 @@ use super::outcome::FileOutcome;
 use super::request::Request;
 use super::sink::{Destination, Job, Sink};
 use crate::error::ErrorKind;
-use crate::target::{DestPath, FinalCheck};
-use crate::{Error, Report, Result, Verified};
+use crate::event::Observer;
+use crate::target::{DestPath, FinalCheck, hashes_of};
+use crate::{Error, Progress, Report, Result, Verified};
 
 /// Fetches a file of which mirrors, and perhaps `sources`, are known to have it; it goes to `place`.
 pub(super) fn fetch(
@@ -41,21 +44,23 @@ pub(super) fn fetch(
         subscriber_pool: !sources.is_empty(),
         mirrors: found.mirrors.clone(),
         kept: request.reader.is_none(),
-        only_whole: found.is_verified_at_the_end(),
         verified_alone: found.verification_text(),
+        // What is read in order cannot be tried again.
+        judged: found.is_judged_as_a_whole() && request.reader.is_none() && found.mirrors.len() > 1,
     };
     let mut content = ContentFetch::new(request, sources, Some(parts), events)?;
-    let mut whole =
-        transfer(request, found.id, &found.aliases, found.proof, &mut destination, &mut content, events);
+    let (aliases, keeps_wrong) = (&found.aliases[..], found.is_self_asserted());
+    let wanted = Wanted { id: found.id, aliases, proof: found.proof, keeps_wrong };
+    let mut whole = transfer(request, &wanted, &mut destination, &mut content, events);
     if content.is_deserted() {
         verified = found.verified();
     }
     if let (Ok(Some(root)), true) = (&whole, found.named)
         && *root != found.id.root
     {
-        // The SHA-256 was what it had to be; where blocks cannot be verified, the root is seen only now.
+        // The checksum was what it had to be; where blocks cannot be verified, the root is seen only now.
         whole = Err(Error::corrupt(
-            "it has the SHA-256 of `sha256`, but not the BLAKE3 of the URI or the Metalink: they name \
+            "it has the hash of `checksum`, but not the BLAKE3 of the URI or the Metalink: they name \
              different contents",
         ));
     }
@@ -69,18 +74,28 @@ pub(super) fn fetch(
     if whole.is_ok() && !found.named {
         // Nobody knows who brought what an earlier run left.
         let is_fresh = content.resumed_bytes() == 0;
-        let came = match verified {
-            Verified::Nothing if is_fresh && content.brought_by().count() == 1 => Provenance::Alone,
-            Verified::Nothing => Provenance::Mixed,
-            _ => Provenance::Verified,
+        // What only servers say proves no more than that they sent it.
+        let is_proven = verified != Verified::Nothing && !found.is_self_asserted();
+        let came = match content.brought_by().count() {
+            _ if is_proven => Provenance::Verified,
+            1 if is_fresh => Provenance::Alone,
+            _ => Provenance::Mixed,
         };
         let validated = content.mirrors().filter_map(|(url, validator)| Some((url, validator?)));
         request.history.remember(validated, id, came);
     }
+    if let Ok(Some(root)) = whole {
+        tell_contradictions(request, found, &root, &mut destination, events.observer);
+    }
     let result = whole.map(drop);
+    let verified_by = found.vouched_by.clone().filter(|_| verified != Verified::Nothing);
     let unverified_since = found.since().map(str::to_owned);
-    let mut report =
-        Report { verified, unverified_since, ..content.report(&id, String::new(), result.is_ok()) };
+    let mut report = Report {
+        verified,
+        verified_by,
+        unverified_since,
+        ..content.report(&id, String::new(), result.is_ok())
+    };
     if result.is_err() && !found.named {
         // That of the journal says nothing to anybody.
         report.content = None;
@@ -117,12 +132,57 @@ fn doubted(
     format!("{message}; it was held against what {host} had on {day} and says it still has: {advice}")
 }
 
+/// Says who told something else of the whole than what came.
+fn tell_contradictions(
+    request: &Request,
+    found: &DiscoveredFile,
+    root: &[u8; 32],
+    destination: &mut dyn FnMut() -> Result<DestPath>,
+    observer: &mut Observer<'_>,
+) {
+    let mut known = if let FinalCheck::Sha2(digests) = found.proof { digests } else { Digests::default() };
+    let told = |kind: fn(&Digests) -> bool| found.asserted.iter().any(|told| kind(&told.digests));
+    let wanted = Digests {
+        sha256: told(|digests| digests.sha256.is_some()).then_some([0; 32]),
+        sha512: told(|digests| digests.sha512.is_some()).then_some([0; 64]),
+    };
+    // Where something else has shown what came, it is not read once more for that.
+    if found.verified() == Verified::Nothing && !wanted.is_empty() && request.reader.is_none() {
+        let (clock, total_bytes) = (Clock::start(), found.id.length);
+        let mut progress = |done_bytes: u64| {
+            observer.checking(clock.now(), Progress { total_bytes, done_bytes, ..Progress::default() });
+            !observer.is_stopped()
+        };
+        if let Ok(digests) = destination().and_then(|place| hashes_of(&place, &wanted, &mut progress)) {
+            known = digests;
+        }
+    }
+    for Asserted { by, root: told, digests } in &found.asserted {
+        if told.is_some_and(|told| told != *root) {
+            observer
+                .notice(&format!("{by} itself says that the file has another BLAKE3 hash than what came"));
+        }
+        if digests.contradict(&known) {
+            observer
+                .notice(&format!("{by} itself says that the file has the {digests}, and what came has not"));
+        }
+    }
+}
+
+/// What is to come.
+pub(super) struct Wanted<'a> {
+    pub(super) id: ContentId,
+    /// What the content is known by besides.
+    pub(super) aliases: &'a [[u8; 32]],
+    pub(super) proof: FinalCheck,
+    /// Whether only servers say what is right: what is wrong then is kept, under another name.
+    pub(super) keeps_wrong: bool,
+}
+
 /// Fetches one file, to `place` unless it is read in order; returns its root, if it was looked at.
 pub(super) fn transfer(
     request: &Request,
-    id: ContentId,
-    aliases: &[[u8; 32]],
-    proof: FinalCheck,
+    wanted: &Wanted<'_>,
     destination: &mut dyn FnMut() -> Result<DestPath>,
     content: &mut ContentFetch,
     events: &mut EventLoop<'_, '_>,
@@ -135,8 +195,9 @@ pub(super) fn transfer(
         None => Destination::File(destination()?),
     };
     let open = Box::new(move || Ok(destination));
-    let mut arrivals =
-        Sink::new(vec![Job { id, aliases: aliases.to_vec(), proof, executable: false, open }], request.force);
+    let Wanted { id, aliases, proof, keeps_wrong } = *wanted;
+    let job = Job { id, aliases: aliases.to_vec(), proof, keeps_wrong, executable: false, open };
+    let mut arrivals = Sink::new(vec![job], request.force);
     content.run(&mut arrivals, events)?;
     Ok(arrivals.root())
 }

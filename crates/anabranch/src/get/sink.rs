@@ -25,6 +25,8 @@ pub(super) struct Job {
     /// What the content is known by besides.
     pub(super) aliases: Vec<[u8; 32]>,
     pub(super) proof: FinalCheck,
+    /// Whether only a server says what is right: what is wrong then is kept, under another name.
+    pub(super) keeps_wrong: bool,
     pub(super) executable: bool,
     pub(super) open: Box<dyn FnOnce() -> Result<Destination>>,
 }
@@ -103,10 +105,13 @@ impl Sink {
                     continue;
                 }
             };
-            let (target, there) =
+            let (mut target, there) =
                 Target::open(path, id, &wanted.aliases, wanted.proof, self.force, &mut |bytes| {
                     checking(id.length, bytes)
                 })?;
+            if wanted.keeps_wrong {
+                target.keep_wrong();
+            }
             self.done_bytes += target.bytes_done();
             self.resumed_bytes += target.bytes_done();
             let download = want(wanted.id, &|block| there.contains(block))?;
@@ -200,6 +205,15 @@ impl Sink {
     /// The root of the file that was finished last.
     pub(super) const fn root(&self) -> Option<[u8; 32]> {
         self.root
+    }
+
+    /// Whether a content, all of which is here, is what it should be. Of one that is read in order nobody
+    /// knows before it has been read.
+    pub(super) fn is_right(&mut self, download: DownloadId) -> Result<bool> {
+        match self.open.get_mut(&download) {
+            Some(SinkEntry::File { target, .. }) => target.is_right(),
+            _ => Ok(true),
+        }
     }
 
     /// A content is whole: it gets its name.

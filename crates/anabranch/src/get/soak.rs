@@ -13,6 +13,7 @@ use std::rc::Rc;
 
 use algo::control::{ALGORITHMS, Algorithm};
 use algo::{Span, Time};
+use mirror::digests::Digests;
 use mirror::leaf_list::LeafList;
 use mirror::url::Url;
 use mmtp::ContentId;
@@ -107,7 +108,10 @@ impl Command {
             groups: Groups::All,
             timeout: Span::from_secs(60),
             force: false,
-            sha256: (known == Known::Sha256).then(|| Sha256::digest(&content).into()),
+            digests: Digests {
+                sha256: (known == Known::Sha256).then(|| Sha256::digest(&content).into()),
+                sha512: None,
+            },
             http: anabranch_http::client::Options::default(),
         };
         Self { locators, request, content: Rc::new(content), leaves: Rc::new(leaves), dir: to.to_owned() }

@@ -37,8 +37,12 @@ pub struct ListedFile {
     pub sha512: Option<String>,
     /// BLAKE3 of the whole.
     pub blake3: Option<String>,
-    /// Bytes of a piece, if pieces are described by SHA-256.
+    /// Kinds of hashes of the whole that are there and prove nothing: `sha-1`, `md5`.
+    pub weak_hashes: Vec<String>,
+    /// Bytes of a piece, if pieces have hashes of use.
     pub piece_bytes: Option<u64>,
+    /// The kind of these: `sha-256`, `sha-512`.
+    pub piece_kind: Option<&'static str>,
     /// How many pieces are.
     pub pieces: usize,
     /// Other kinds of piece hashes, which are of no use here.
@@ -107,8 +111,10 @@ impl ListedFile {
             sha256: file.hashes.sha256.as_ref().map(|hash| hex(hash)),
             sha512: file.hashes.sha512.as_ref().map(|hash| hex(hash)),
             blake3: file.hashes.blake3.as_ref().map(|hash| hex(hash)),
+            weak_hashes: file.ignored_hashes.clone(),
             piece_bytes: file.pieces.as_ref().map(|pieces| pieces.bytes),
-            pieces: file.pieces.as_ref().map_or(0, |pieces| pieces.sha256.len()),
+            piece_kind: file.pieces.as_ref().map(|pieces| pieces.hashes.kind()),
+            pieces: file.pieces.as_ref().map_or(0, |pieces| pieces.hashes.len()),
             ignored_pieces: file.ignored_pieces.clone(),
             leaves: file.leaves.clone(),
             mirrors: file

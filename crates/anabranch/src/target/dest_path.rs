@@ -25,6 +25,9 @@ use crate::{Error, Result, format};
 /// have one.
 pub const PART_PREFIX: &str = ".anabranch-part.";
 
+/// Names that are tried for a file that is not what it should be.
+const ASIDE_MAX: u32 = 99;
+
 /// The longest thing that is appended to a name.
 const SUFFIX_BYTES_MAX: usize = ".part.journal".len();
 
@@ -278,7 +281,30 @@ impl DestPath {
     /// Gives the file `from` its final name. Without `replace` this fails if the name is taken, even if
     /// somebody takes it at this very moment.
     pub(super) fn rename(&self, from: &OsStr, replace: bool) -> io::Result<()> {
-        let (dir, to) = (&self.dir.fd, self.name.as_os_str());
+        self.rename_to(from, &self.name, replace)
+    }
+
+    /// Gives the file `from` a name that says that it is not what it should be: `NAME.unverified`, or
+    /// `NAME.unverified.2` and so on if that is taken. Returns which.
+    pub(super) fn rename_aside(&self, from: &OsStr) -> io::Result<OsString> {
+        let mut error = io::ErrorKind::AlreadyExists.into();
+        for number in 1..=ASIDE_MAX {
+            let mut name = self.name.clone();
+            name.push(".unverified");
+            if number > 1 {
+                name.push(format!(".{number}"));
+            }
+            match self.rename_to(from, &name, false) {
+                Ok(()) => return Ok(name),
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => error = e,
+                Err(e) => return Err(e),
+            }
+        }
+        Err(error)
+    }
+
+    fn rename_to(&self, from: &OsStr, to: &OsStr, replace: bool) -> io::Result<()> {
+        let dir = &self.dir.fd;
         if replace {
             return Ok(nix::fcntl::renameat(dir, from, dir, to)?);
         }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use mirror::digests::Digests;
 use mmtp::ContentId;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 
@@ -30,6 +31,20 @@ pub(crate) fn is_there(
     Ok(Some(root))
 }
 
+/// The hashes of the file that the place holds, of the kinds that `wanted` has.
+///
+/// # Errors
+/// [`Error::Target`] if it cannot be read, [`Error::Interrupted`] if `progress` stopped it.
+pub(crate) fn hashes_of(
+    place: &DestPath,
+    wanted: &Digests,
+    progress: &mut dyn FnMut(u64) -> bool,
+) -> Result<Digests> {
+    let file =
+        place.open(place.name(), OFlag::O_RDONLY).map_err(|e| place.failure("read", place.name(), &e))?;
+    Ok(hashes(place, &file, wanted, progress)?.digests)
+}
+
 /// The root of what the place holds if that is exactly this content; an error if it holds anything else that
 /// must not be replaced.
 pub(super) fn is_there_already(
@@ -51,9 +66,9 @@ pub(super) fn is_there_already(
         let file =
             place.open(place.name(), OFlag::O_RDONLY).map_err(|e| place.failure("read", place.name(), &e))?;
         let (root, right) = match proof {
-            FinalCheck::Sha256(wanted) => {
-                let found = hashes(place, &file, progress)?;
-                (found.root, found.sha256 == wanted)
+            FinalCheck::Sha2(wanted) => {
+                let found = hashes(place, &file, &wanted, progress)?;
+                (found.root, found.digests == wanted)
             }
             FinalCheck::Root | FinalCheck::Whole | FinalCheck::Blocks => {
                 let root = hash(place, &file, progress)?;

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 
-use sha2::{Digest as _, Sha256};
+use mirror::digests::{Digests, Hasher};
 
 use super::dest_path::DestPath;
 use super::part::{interrupted, read_up_to};
@@ -15,8 +15,8 @@ pub(crate) enum FinalCheck {
     Root,
     /// The same, where nobody could check the blocks as they came.
     Whole,
-    /// Its SHA-256 is this. The root of its id only names the journal.
-    Sha256([u8; 32]),
+    /// It has these hashes, at least one. The root of its id only names the journal.
+    Sha2(Digests),
     /// All its blocks are there: who brought them has checked what there was to check. Here too the root of
     /// its id only names the journal.
     Blocks,
@@ -30,18 +30,25 @@ pub(super) fn hash(place: &DestPath, file: &File, progress: &mut dyn FnMut(u64) 
     Ok(*hasher.finalize().as_bytes())
 }
 
-pub(super) struct Hashes {
-    pub(super) root: [u8; 32],
-    pub(super) sha256: [u8; 32],
+pub(crate) struct Hashes {
+    pub(crate) root: [u8; 32],
+    /// Of the kinds that were asked for.
+    pub(crate) digests: Digests,
 }
 
-pub(super) fn hashes(place: &DestPath, file: &File, progress: &mut dyn FnMut(u64) -> bool) -> Result<Hashes> {
-    let (mut blake3, mut sha256) = (blake3::Hasher::new(), Sha256::new());
+/// The root of a file, and its hashes of the kinds that `wanted` has.
+pub(super) fn hashes(
+    place: &DestPath,
+    file: &File,
+    wanted: &Digests,
+    progress: &mut dyn FnMut(u64) -> bool,
+) -> Result<Hashes> {
+    let (mut blake3, mut sha2) = (blake3::Hasher::new(), Hasher::of(wanted));
     read_all(place, file, progress, |bytes| {
         blake3.update(bytes);
-        sha256.update(bytes);
+        sha2.update(bytes);
     })?;
-    Ok(Hashes { root: *blake3.finalize().as_bytes(), sha256: sha256.finalize().into() })
+    Ok(Hashes { root: *blake3.finalize().as_bytes(), digests: sha2.finish() })
 }
 
 fn read_all(

@@ -1,5 +1,6 @@
 use std::ffi::OsStr;
 
+use mirror::digests::{Digests, Hasher};
 use mmtp::id::BLOCK_BYTES;
 
 use super::part::is_zero;
@@ -643,7 +644,7 @@ fn messages_name_the_file_and_what_is_wrong_with_it() {
     fs::write(dir.path().join("f.part.journal"), [1; 64]).expect("a file");
     assert!(why(id).contains("f.part is there and its journal cannot be used (not a journal "));
 
-    let proof = FinalCheck::Sha256([0xab; 32]);
+    let proof = FinalCheck::Sha2(Digests { sha256: Some([0xab; 32]), sha512: None });
     let place = DestPath::of(&path).expect("a place");
     let (mut target, _) = Target::open(place, short, &[], proof, true, &mut |_| true).expect("a target");
     put(&mut target, b"short", 0).expect("written");
@@ -651,7 +652,53 @@ fn messages_name_the_file_and_what_is_wrong_with_it() {
     assert_eq!(failure.kind(), ErrorKind::Corrupt);
     let failure = failure.to_string();
     assert!(failure.contains("f has the SHA-256 f9b0078b5df596d2"), "{failure}");
-    assert!(failure.contains(&format!(", expected {}: ", "ab".repeat(32))), "{failure}");
+    assert!(failure.contains(&format!(", expected SHA-256 {}: ", "ab".repeat(32))), "{failure}");
     assert!(failure.contains("f.part is removed"), "{failure}");
     assert_eq!(entries(dir.path()), 0);
+}
+
+#[test]
+fn what_only_a_server_calls_wrong_is_kept_under_another_name() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    fs::write(dir.path().join("f.unverified"), b"mine").expect("a file");
+    let short = ContentId::of(b"short");
+    let proof = FinalCheck::Sha2(Digests { sha256: None, sha512: Some([0xab; 64]) });
+    let place = DestPath::of(&path).expect("a place");
+    let (mut target, _) = Target::open(place, short, &[], proof, false, &mut |_| true).expect("a target");
+    target.keep_wrong();
+    put(&mut target, b"short", 0).expect("written");
+    assert_eq!(target.is_right(), Ok(false));
+    let failure = target.finish().expect_err("another hash");
+    assert_eq!(failure.kind(), ErrorKind::Corrupt);
+    assert!(failure.to_string().contains("it is kept as "), "{failure}");
+    assert!(failure.to_string().ends_with("f.unverified.2"), "{failure}");
+    assert_eq!(fs::read(dir.path().join("f.unverified.2")).expect("a file"), b"short");
+    assert_eq!(fs::read(dir.path().join("f.unverified")).expect("a file"), b"mine");
+    assert_eq!(entries(dir.path()), 2);
+}
+
+#[test]
+fn what_was_found_right_is_looked_at_again_once_it_changes() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (path, short) = (dir.path().join("f"), ContentId::of(b"short"));
+    let mut hasher = Hasher::of(&Digests { sha256: Some([0; 32]), sha512: None });
+    hasher.update(b"short");
+    let proof = FinalCheck::Sha2(hasher.finish());
+    let open = || {
+        let place = DestPath::of(&path).expect("a place");
+        Target::open(place, short, &[], proof, true, &mut |_| true).expect("a target").0
+    };
+    let mut target = open();
+    put(&mut target, b"short", 0).expect("written");
+    assert_eq!(target.is_right(), Ok(true));
+    put_bytes(&mut target, 0, b"wrong");
+    assert_eq!(target.finish().expect_err("it changed").kind(), ErrorKind::Corrupt);
+    let mut target = open();
+    put_bytes(&mut target, 0, b"wrong");
+    assert_eq!(target.is_right(), Ok(false));
+    put_bytes(&mut target, 0, b"short");
+    assert_eq!(target.is_right(), Ok(true));
+    target.finish().expect("it is right");
+    assert_eq!(fs::read(&path).expect("a file"), b"short");
 }

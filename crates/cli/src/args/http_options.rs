@@ -1,6 +1,6 @@
 //! Options for HTTP servers, as users of curl know them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Args, ValueHint};
 use console::Term;
@@ -45,9 +45,12 @@ pub struct Http {
     #[arg(long)]
     pub no_history: bool,
 
-    /// What the whole file must have, whatever else is known of it
-    #[arg(long, value_name = "sha-256=HEX", value_parser = checksum)]
-    pub checksum: Option<[u8; 32]>,
+    /// What the whole file must have, whatever else is known of it: a SHA-256 or SHA-512 in hexadecimal
+    /// digits, bare or as in sha256:HEX, sha256=HEX, sha-256=HEX; or a file such as SHA256SUMS, of which the
+    /// line with the file's name counts
+    #[arg(long, value_name = "HEX|sha-256=HEX|FILE", value_parser = checksum)]
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub checksum: Option<KnownHash>,
 
     /// As curl has it; it goes without saying
     #[arg(short = 'L', long, hide = true, action = ArgAction::Count)]
@@ -60,6 +63,15 @@ pub struct Http {
     /// As curl has it; only - can be meant
     #[arg(short = 'C', long, hide = true, allow_hyphen_values = true, value_parser = continue_at)]
     pub continue_at: Option<String>,
+}
+
+/// What `--checksum` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KnownHash {
+    /// The hash itself.
+    Is(anabranch::Checksum),
+    /// A list that has it.
+    In(PathBuf),
 }
 
 impl Http {
@@ -127,9 +139,12 @@ fn continue_at(text: &str) -> Result<String, String> {
     }
 }
 
-fn checksum(text: &str) -> Result<[u8; 32], String> {
-    let hex = text.strip_prefix("sha-256=").ok_or("expected sha-256= and 64 hexadecimal digits")?;
-    anabranch::sha256_from_hex(hex).map_err(|e| e.to_string())
+fn checksum(text: &str) -> Result<KnownHash, String> {
+    match text.parse() {
+        Ok(checksum) => Ok(KnownHash::Is(checksum)),
+        Err(_) if Path::new(text).is_file() => Ok(KnownHash::In(text.into())),
+        Err(e) => Err(format!("{e}; nor is there a file of that name")),
+    }
 }
 
 #[cfg(test)]
@@ -143,7 +158,9 @@ mod tests {
         assert_eq!(user("a:"), Ok(("a".into(), Some(String::new()))));
         assert_eq!(user("nobody"), Ok(("nobody".into(), None)), "to be asked for");
         assert!(header("nothing").is_err() && user("").is_err());
-        assert_eq!(checksum(&format!("sha-256={}", "Ab".repeat(32))), Ok([0xab; 32]));
+        let sha256 = Ok(KnownHash::Is(anabranch::Checksum::sha256([0xab; 32])));
+        assert_eq!(checksum(&format!("sha-256={}", "Ab".repeat(32))), sha256);
+        assert_eq!(checksum(file!()).is_ok(), Path::new(file!()).is_file());
         for bad in ["ab", "sha-256=ab", "md5=ab", "sha-256=xy"] {
             assert!(checksum(bad).is_err(), "{bad}");
         }

@@ -102,8 +102,15 @@ fn tell(out: &mut String, file: &ListedFile) {
             line(kind, hash);
         }
     }
+    if !file.weak_hashes.is_empty() {
+        let kinds = file.weak_hashes.join(", ");
+        line("weak", &format!("{kinds}: not used, for anybody can make another file with the same"));
+    }
     match file.piece_bytes {
-        Some(bytes) => line("pieces", &format!("{} of {bytes} bytes, sha-256", file.pieces)),
+        Some(bytes) => {
+            let kind = file.piece_kind.unwrap_or_default();
+            line("pieces", &format!("{} of {bytes} bytes, {kind}", file.pieces));
+        }
         None if file.ignored_pieces.is_empty() => line("pieces", "none"),
         None => line("pieces", &format!("none of use, only {}", file.ignored_pieces.join(", "))),
     }

@@ -13,6 +13,7 @@ use super::{
     MetalinkErrorKind, Mirror, NAMESPACE_3, NAMESPACE_4, PIECES_MAX, PRIORITY_LAST, Pieces, TEXT_MAX,
     check_pieces, is_reference, is_safe_name,
 };
+use crate::digests::PieceHashes;
 use crate::http_fields::{location, priority};
 use crate::leaf_list::MEDIA_TYPE;
 use crate::url::Url;
@@ -37,7 +38,9 @@ enum Element {
     Resources,
     Pieces,
     Size,
-    Hash(Option<HashKind>),
+    Hash(HashKind),
+    /// Of a kind that is not used.
+    IgnoredHash(String),
     /// With its number, which only version 3 has.
     PieceHash(Option<String>),
     Mirror {
@@ -74,7 +77,8 @@ impl HashKind {
 struct PartialPieces {
     kind: String,
     bytes: u64,
-    hashes: Vec<(u64, [u8; 32])>,
+    /// Each with its number.
+    hashes: Vec<(u64, Vec<u8>)>,
 }
 
 struct ReaderState {
@@ -203,7 +207,8 @@ impl ReaderState {
             (Three, Element::File, "verification") => Element::Verification,
             (Three, Element::File, "resources") => Element::Resources,
             (Four, Element::File, "hash") | (Three, Element::Verification, "hash") => {
-                Element::Hash(attribute(start, "type")?.and_then(|kind| HashKind::named(&kind)))
+                let kind = attribute(start, "type")?.unwrap_or_default();
+                HashKind::named(&kind).map_or_else(|| Element::IgnoredHash(kind), Element::Hash)
             }
             (Four, Element::File, "pieces") | (Three, Element::Verification, "pieces") => Element::Pieces,
             (Four, Element::Pieces, "hash") => Element::PieceHash(None),
@@ -255,7 +260,7 @@ impl ReaderState {
 
     fn text(&mut self, text: &str) -> Result<(), MetalinkErrorKind> {
         let wanted = match self.open.last() {
-            Some(Element::Size | Element::Hash(Some(_)) | Element::Mirror { .. } | Element::Leaves) => true,
+            Some(Element::Size | Element::Hash(_) | Element::Mirror { .. } | Element::Leaves) => true,
             Some(Element::PieceHash(_)) => self.pieces.as_ref().is_some_and(PartialPieces::is_wanted),
             _ => false,
         };
@@ -281,15 +286,16 @@ impl ReaderState {
                 let size = size.ok_or_else(|| MetalinkErrorKind::Size(quoted(text)))?;
                 set(&mut file.size, size, "size")?;
             }
-            Element::Hash(Some(HashKind::Sha256)) => {
+            Element::Hash(HashKind::Sha256) => {
                 set(&mut file.hashes.sha256, hash("sha-256", text)?, "sha-256")?;
             }
-            Element::Hash(Some(HashKind::Sha512)) => {
+            Element::Hash(HashKind::Sha512) => {
                 set(&mut file.hashes.sha512, hash("sha-512", text)?, "sha-512")?;
             }
-            Element::Hash(Some(HashKind::Blake3)) => {
+            Element::Hash(HashKind::Blake3) => {
                 set(&mut file.hashes.blake3, hash("blake3", text)?, "blake3")?;
             }
+            Element::IgnoredHash(kind) => ignore(&mut file.ignored_hashes, &kind),
             Element::PieceHash(piece) => {
                 if let Some(pieces) = self.pieces.as_mut().filter(|pieces| pieces.is_wanted()) {
                     pieces.push(piece.as_deref(), text)?;
@@ -332,7 +338,7 @@ impl ReaderState {
 
 impl PartialPieces {
     fn is_wanted(&self) -> bool {
-        HashKind::named(&self.kind) == Some(HashKind::Sha256)
+        matches!(HashKind::named(&self.kind), Some(HashKind::Sha256 | HashKind::Sha512))
     }
 
     fn push(&mut self, number_text: Option<&str>, text: &str) -> Result<(), MetalinkErrorKind> {
@@ -343,27 +349,45 @@ impl PartialPieces {
             Some(text) => number(text).ok_or_else(|| MetalinkErrorKind::PieceNumber(quoted(text)))?,
             None => self.hashes.len() as u64,
         };
-        self.hashes.push((place, hash("sha-256", text)?));
+        let hash = match HashKind::named(&self.kind) {
+            Some(HashKind::Sha512) => hash::<64>("sha-512", text)?.to_vec(),
+            _ => hash::<32>("sha-256", text)?.to_vec(),
+        };
+        self.hashes.push((place, hash));
         Ok(())
     }
 
     fn end(mut self, file: &mut File) -> Result<(), MetalinkErrorKind> {
         if !self.is_wanted() {
-            if file.ignored_pieces.len() < IGNORED_MAX {
-                file.ignored_pieces.push(quoted(&self.kind.trim().to_ascii_lowercase()));
-            }
+            ignore(&mut file.ignored_pieces, &self.kind);
             return Ok(());
         }
         self.hashes.sort_by_key(|(number, _)| *number);
         if let Some((_, (number, _))) = (0..).zip(&self.hashes).find(|(n, (number, _))| n != number) {
             return Err(MetalinkErrorKind::PieceNumber(number.to_string()));
         }
-        // Of several lengths, the first serves.
-        if file.pieces.as_ref().is_none_or(|there| there.bytes == self.bytes) {
-            let sha256 = self.hashes.into_iter().map(|(_, hash)| hash).collect();
-            set(&mut file.pieces, Pieces { bytes: self.bytes, sha256 }, "piece hashes")?;
+        let kind = HashKind::named(&self.kind);
+        let hashes = self.hashes.into_iter().map(|(_, hash)| hash);
+        let hashes = match kind {
+            Some(HashKind::Sha512) => {
+                PieceHashes::Sha512(hashes.filter_map(|hash| hash.try_into().ok()).collect())
+            }
+            _ => PieceHashes::Sha256(hashes.filter_map(|hash| hash.try_into().ok()).collect()),
+        };
+        // Of several lengths or kinds, the first serves.
+        let is_same = |there: &Pieces| there.bytes == self.bytes && there.hashes.kind() == hashes.kind();
+        if file.pieces.as_ref().is_none_or(is_same) {
+            set(&mut file.pieces, Pieces { bytes: self.bytes, hashes }, "piece hashes")?;
         }
         Ok(())
+    }
+}
+
+/// Notes a kind of hash that is there and not used.
+fn ignore(kinds: &mut Vec<String>, kind: &str) {
+    let kind = quoted(&kind.trim().to_ascii_lowercase());
+    if kinds.len() < IGNORED_MAX && !kinds.contains(&kind) {
+        kinds.push(kind);
     }
 }
 

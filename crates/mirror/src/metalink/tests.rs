@@ -44,8 +44,8 @@ fn the_example_of_rfc_5854() {
     assert_eq!(one.ignored_mirrors, 1, "the one by ftp");
     assert_eq!(one.ignored_pieces, ["sha-1"]);
     let pieces = one.pieces.as_ref().unwrap();
-    assert_eq!((pieces.bytes, pieces.sha256.len()), (8 << 20, 2));
-    assert_eq!(pieces.sha256[1], [0xcd; 32]);
+    assert_eq!((pieces.bytes, pieces.hashes.len()), (8 << 20, 2));
+    assert_eq!(pieces.hashes.get(1), Some(&[0xcd; 32][..]));
     assert_eq!(one.leaves, None, "a torrent is no leaf list");
 
     assert_eq!((&*two.name, two.file_name()), ("dir & more/<b>.ext", "<b>.ext"));
@@ -63,8 +63,10 @@ fn version_3() {
     assert_eq!((&*file.name, file.size), ("example.ext", Some(524_289)));
     assert_eq!(file.hashes.sha256, Some([0xab; 32]));
     let pieces = file.pieces.as_ref().unwrap();
-    assert_eq!((pieces.bytes, &pieces.sha256[..]), (262_144, &[[0; 32], [1; 32], [2; 32]][..]));
+    let hashes = PieceHashes::Sha256(vec![[0; 32], [1; 32], [2; 32]]);
+    assert_eq!((pieces.bytes, &pieces.hashes), (262_144, &hashes));
     assert_eq!(file.ignored_pieces, ["sha1"]);
+    assert_eq!(file.ignored_hashes, ["sha1"]);
     let urls: Vec<_> =
         file.mirrors.iter().map(|m| (m.url.as_str(), m.priority, m.location.as_deref())).collect();
     let want = [
@@ -174,6 +176,22 @@ fn markup_of_others_is_passed_over() {
 }
 
 #[test]
+fn pieces_of_sha_512_count_and_weak_hashes_are_noted() {
+    let (long, weak) = (hex(7, 64), hex(1, 20));
+    let inner = format!(
+        "<size>5</size><hash type='sha-1'>{weak}</hash><hash type='MD5'>no matter</hash>\
+         <hash type='sha-512'>{long}</hash><hash type='sha-1'>{weak}</hash>\
+         <pieces length='5' type='sha-512'><hash>{long}</hash></pieces>\
+         <pieces length='5' type='sha-256'><hash>{}</hash></pieces>",
+        hex(8, 32)
+    );
+    let file = file(&inner).expect("it is one");
+    assert_eq!(file.ignored_hashes, ["sha-1", "md5"]);
+    assert_eq!(file.hashes.digests().sha512, Some([7; 64]));
+    assert_eq!(file.pieces, Some(Pieces { bytes: 5, hashes: PieceHashes::Sha512(vec![[7; 64]]) }));
+}
+
+#[test]
 fn pieces_of_version_3_have_numbers() {
     let read = |numbers: [&str; 2]| {
         let [a, b] = numbers.map(|n| format!("<hash piece='{n}'>{}</hash>", hex(0, 32)));
@@ -210,7 +228,8 @@ fn what_nobody_could_read_is_not_written() {
         of(File { leaves: Some("a b".into()), ..good.clone() }),
         Err(MetalinkErrorKind::Leaves(_))
     ));
-    let pieces = |bytes, n| File { pieces: Some(Pieces { bytes, sha256: vec![[0; 32]; n] }), ..good.clone() };
+    let sha256 = |n| PieceHashes::Sha256(vec![[0; 32]; n]);
+    let pieces = |bytes, n| File { pieces: Some(Pieces { bytes, hashes: sha256(n) }), ..good.clone() };
     assert!(of(pieces(4, 2)).is_ok());
     assert!(matches!(of(pieces(4, 1)), Err(MetalinkErrorKind::PieceCount { .. })));
     assert!(matches!(of(pieces(0, 0)), Err(MetalinkErrorKind::PieceBytes(_))));
@@ -233,11 +252,19 @@ fn a_file() -> impl Strategy<Value = File> {
         mirrors.sort_by_key(|mirror| mirror.priority);
         mirrors
     });
-    let pieces = of((1..100_u64, vec(any::<[u8; 32]>(), 0..4)));
+    let each = prop_oneof![
+        vec(any::<[u8; 32]>(), 0..4).prop_map(PieceHashes::Sha256),
+        vec(any::<[u8; 32]>(), 0..4).prop_map(|all| {
+            PieceHashes::Sha512(
+                all.into_iter().map(|half| [half, half].concat().try_into().unwrap()).collect(),
+            )
+        }),
+    ];
+    let pieces = of((1..100_u64, each));
     (name, any::<bool>(), hashes(), pieces, mirrors, of("[!-~]{1,40}")).prop_map(
         |(name, sized, hashes, pieces, mirrors, leaves)| {
-            let pieces = pieces.map(|(bytes, sha256)| Pieces { bytes, sha256 });
-            let of_pieces = pieces.as_ref().map_or(77, |pieces| pieces.bytes * pieces.sha256.len() as u64);
+            let pieces = pieces.map(|(bytes, hashes)| Pieces { bytes, hashes });
+            let of_pieces = pieces.as_ref().map_or(77, |pieces| pieces.bytes * pieces.hashes.len() as u64);
             let size = sized.then_some(of_pieces);
             File { name, size, hashes, pieces, mirrors, leaves, ..File::default() }
         },
@@ -271,6 +298,7 @@ proptest! {
             prop_assert!(read.files.iter().all(|file| is_safe_name(&file.name)));
             let again = Metalink::parse(read.emit().unwrap().as_bytes()).unwrap();
             for file in &mut read.files {
+                file.ignored_hashes.clear();
                 (file.ignored_pieces, file.ignored_mirrors) = (Vec::new(), 0);
             }
             prop_assert_eq!(again, read);

@@ -48,7 +48,7 @@ fn check(file: &File) -> Result<(), MetalinkErrorKind> {
         if pieces.bytes == 0 {
             return Err(MetalinkErrorKind::PieceBytes("0".into()));
         }
-        if pieces.sha256.len() > PIECES_MAX {
+        if pieces.hashes.len() > PIECES_MAX {
             return Err(MetalinkErrorKind::TooMany("piece hashes", PIECES_MAX));
         }
     }
@@ -74,8 +74,8 @@ fn write_file(out: &mut String, file: &File) -> std::fmt::Result {
         }
     }
     if let Some(pieces) = &file.pieces {
-        writeln!(out, "    <pieces length=\"{}\" type=\"sha-256\">", pieces.bytes)?;
-        for hash in &pieces.sha256 {
+        writeln!(out, "    <pieces length=\"{}\" type=\"{}\">", pieces.bytes, pieces.hashes.kind())?;
+        for hash in pieces.hashes.iter() {
             writeln!(out, "      <hash>{}</hash>", HEXLOWER.encode(hash))?;
         }
         writeln!(out, "    </pieces>")?;

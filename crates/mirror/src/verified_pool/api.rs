@@ -6,6 +6,7 @@ use mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
 use mmtp::tree::ChainingValue;
 
 use super::pieces::PIECE_BYTES_MAX;
+use crate::digests::PieceHashes;
 use crate::range_scheduler::MirrorId;
 
 /// How a content is verified.
@@ -18,8 +19,8 @@ pub enum Check {
         /// Bytes of a piece: a multiple of a block, at most [`PIECE_BYTES_MAX`]. The last piece may be
         /// shorter.
         bytes: u64,
-        /// The SHA-256 of each.
-        sha256: Vec<[u8; 32]>,
+        /// The hash of each.
+        hashes: PieceHashes,
     },
     /// No hash is known; mirrors are compared.
     Nothing,
@@ -59,8 +60,9 @@ pub enum Event {
         /// Its chaining value; of a content of one block its hash.
         cv: ChainingValue,
     },
-    /// These blocks were reported, and came from a mirror that is banned now. They are missing again, and
-    /// each will be reported once more. Only where no hash is known.
+    /// These blocks were reported, and came from a mirror that is banned or set aside now, or are not of the
+    /// one that is tried alone. They are missing again, and each will be reported once more. Only where no
+    /// hash of the parts is known.
     Revoked {
         /// Their numbers.
         blocks: Range<u64>,
@@ -72,7 +74,16 @@ pub enum Event {
         /// A wrong block, or a block of a wrong piece.
         block: u64,
     },
-    /// Mirrors have different bytes, and nothing tells which are right: the transfer fails.
+    /// A mirror has other bytes than two others, and is not asked as long as these bring the file: a hash of
+    /// the whole will tell who is right.
+    SetAside {
+        /// Which.
+        mirror: MirrorId,
+        /// A block in which it differs.
+        block: u64,
+    },
+    /// Mirrors have different bytes, and nothing tells which are right: the transfer fails, unless a hash of
+    /// the whole is known and [`try_next`](super::VerifiedPool::try_next) finds somebody.
     Conflict {
         /// Which.
         mirrors: Vec<MirrorId>,

@@ -7,6 +7,10 @@
 //! also asked for the block before it, which costs no request. If a region has no such block when it is
 //! complete, a block of each mirror is fetched from another mirror; a seed that no mirror knows chooses the
 //! block. If two mirrors differ, neither is trusted; a third one decides.
+//!
+//! Mirrors that somebody else than the user named, the *introduced* ones, have no vote: whoever introduces
+//! them may be all of them. They are compared with named mirrors, with two where there are two, and decide
+//! nothing as long as a named one can.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,9 +35,34 @@ struct Check {
 }
 
 impl Check {
-    /// Whether no mirror has been asked for it, and `mirror` may decide it.
-    fn waits_for(&self, mirror: MirrorId) -> bool {
-        self.needed && !self.asked && self.cvs.iter().all(|(m, _)| *m != mirror)
+    fn has(&self, mirror: MirrorId) -> bool {
+        self.cvs.iter().any(|(m, _)| *m == mirror)
+    }
+
+    /// Whether no mirror has been asked for it, and `mirror` may decide it, `others` taking part.
+    fn waits_for(&self, mirror: MirrorId, others: &Others<'_>) -> bool {
+        self.needed
+            && !self.asked
+            && !self.has(mirror)
+            && (others.is_named(mirror) || !others.named().any(|named| !self.has(named)))
+    }
+}
+
+/// The mirrors that may still bring something.
+pub(super) struct Others<'a> {
+    /// All of them.
+    pub(super) all: &'a BTreeSet<MirrorId>,
+    /// Those of them, and others, that the user did not name.
+    pub(super) introduced: &'a BTreeSet<MirrorId>,
+}
+
+impl Others<'_> {
+    fn is_named(&self, mirror: MirrorId) -> bool {
+        !self.introduced.contains(&mirror)
+    }
+
+    fn named(&self) -> impl Iterator<Item = MirrorId> {
+        self.all.iter().copied().filter(|mirror| self.is_named(*mirror))
     }
 }
 
@@ -164,8 +193,8 @@ impl CrossCheck {
     }
 
     /// The waiting checks that `mirror` may decide.
-    pub(super) fn waiting_for(&self, mirror: MirrorId) -> u64 {
-        self.checks.values().filter(|check| check.waits_for(mirror)).count() as u64
+    pub(super) fn waiting_for(&self, mirror: MirrorId, others: &Others<'_>) -> u64 {
+        self.checks.values().filter(|check| check.waits_for(mirror, others)).count() as u64
     }
 
     /// Whether no comparison is missing.
@@ -180,12 +209,12 @@ impl CrossCheck {
 
     /// Whether the block is wanted once more from `mirror`.
     pub(super) fn is_wanted_from(&self, mirror: MirrorId, block: u64) -> bool {
-        self.checks.get(&block).is_some_and(|check| check.cvs.iter().all(|(m, _)| *m != mirror))
+        self.checks.get(&block).is_some_and(|check| !check.has(mirror))
     }
 
     /// A check that nobody has been asked for and that `mirror` may decide.
-    pub(super) fn take(&mut self, mirror: MirrorId) -> Option<u64> {
-        let (&block, check) = self.checks.iter_mut().find(|(_, check)| check.waits_for(mirror))?;
+    pub(super) fn take(&mut self, mirror: MirrorId, others: &Others<'_>) -> Option<u64> {
+        let (&block, check) = self.checks.iter_mut().find(|(_, check)| check.waits_for(mirror, others))?;
         check.asked = true;
         Some(block)
     }
@@ -268,51 +297,70 @@ impl CrossCheck {
         mirror: MirrorId,
         block: u64,
         cv: ChainingValue,
-        others: &BTreeSet<MirrorId>,
+        others: &Others<'_>,
     ) -> Comparison {
         let Some(check) = self.checks.get_mut(&block) else { return Comparison::Inconclusive };
-        if check.cvs.iter().any(|(m, _)| *m == mirror) {
+        if check.has(mirror) {
             return Comparison::Inconclusive;
         }
         check.cvs.push((mirror, cv));
         self.check(block, others)
     }
 
-    fn check(&mut self, block: u64, others: &BTreeSet<MirrorId>) -> Comparison {
+    fn check(&mut self, block: u64, others: &Others<'_>) -> Comparison {
         let Some(check) = self.checks.get_mut(&block) else { return Comparison::Inconclusive };
-        let Some((_, first)) = check.cvs.first() else { return Comparison::Inconclusive };
-        if check.cvs.len() < 2 {
+        let [(_, first), _, ..] = check.cvs[..] else { return Comparison::Inconclusive };
+        let named = check.cvs.iter().filter(|(mirror, _)| others.is_named(*mirror));
+        let named: Vec<(MirrorId, ChainingValue)> = named.copied().collect();
+        // Whether another named mirror may still say something.
+        let is_open = others.named().any(|mirror| !check.has(mirror));
+        let is_enough = named.len() > 1 || !is_open;
+        if check.cvs.iter().all(|(_, cv)| *cv == first) {
+            if is_enough {
+                self.agreed(block);
+            } else {
+                (check.needed, check.asked) = (true, false);
+            }
             return Comparison::Inconclusive;
         }
-        if check.cvs.iter().all(|(_, cv)| cv == first) {
-            let agree: Vec<MirrorId> = check.cvs.iter().map(|(mirror, _)| *mirror).collect();
-            self.checks.remove(&block);
-            self.known.extend(&agree);
-            if let Some(region) = self.regions.get_mut(&(block / CHECK_EVERY_BLOCKS)) {
-                region.proven.extend(&agree);
-            }
-            if let Some((first, block, cv)) = self.first.take()
-                && !agree.contains(&first)
-            {
-                // The others were compared with each other: now the first one is checked.
-                let check = Check { cvs: vec![(first, cv)], needed: true, asked: false };
-                self.checks.entry(block).or_insert(check);
-            }
-            self.sample();
-            return Comparison::Inconclusive;
+        // Where named mirrors say something, the others say nothing.
+        let voters = if named.is_empty() && !is_open { &check.cvs } else { &named };
+        let same = |cv: &ChainingValue| voters.iter().filter(|(_, other)| other == cv).count();
+        let differ = voters.iter().any(|(_, cv)| *cv != voters[0].1);
+        if !differ && is_enough && !voters.is_empty() {
+            let odd = check.cvs.iter().find(|(_, cv)| *cv != voters[0].1);
+            return odd.map_or(Comparison::Inconclusive, |(odd, _)| Comparison::Outlier(*odd));
         }
-        let same = |cv: &ChainingValue| check.cvs.iter().filter(|(_, other)| other == cv).count();
         if let (true, Some((odd, _))) =
-            (check.cvs.iter().any(|(_, cv)| same(cv) > 1), check.cvs.iter().find(|(_, cv)| same(cv) == 1))
+            (voters.iter().any(|(_, cv)| same(cv) > 1), voters.iter().find(|(_, cv)| same(cv) == 1))
         {
             return Comparison::Outlier(*odd);
         }
-        let mirrors: Vec<_> = check.cvs.iter().map(|(mirror, _)| *mirror).collect();
-        if mirrors.len() > 2 || others.iter().all(|mirror| mirrors.contains(mirror)) {
-            return Comparison::Conflict(mirrors);
+        // Where only introduced ones are left, any of them may decide.
+        let is_left = is_open || (named.is_empty() && others.all.iter().any(|mirror| !check.has(*mirror)));
+        if differ && (voters.len() > 2 || !is_left) {
+            return Comparison::Conflict(voters.iter().map(|(mirror, _)| *mirror).collect());
         }
         (check.needed, check.asked) = (true, false);
         Comparison::Inconclusive
+    }
+
+    /// All who brought the block agree.
+    fn agreed(&mut self, block: u64) {
+        let Some(check) = self.checks.remove(&block) else { return };
+        let agree: Vec<MirrorId> = check.cvs.iter().map(|(mirror, _)| *mirror).collect();
+        self.known.extend(&agree);
+        if let Some(region) = self.regions.get_mut(&(block / CHECK_EVERY_BLOCKS)) {
+            region.proven.extend(&agree);
+        }
+        if let Some((first, block, cv)) = self.first.take()
+            && !agree.contains(&first)
+        {
+            // The others were compared with each other: now the first one is checked.
+            let check = Check { cvs: vec![(first, cv)], needed: true, asked: false };
+            self.checks.entry(block).or_insert(check);
+        }
+        self.sample();
     }
 
     /// Bans a mirror and returns the blocks it brought, which are missing again.
@@ -344,16 +392,31 @@ impl CrossCheck {
     }
 
     /// Evaluates all checks again, because fewer mirrors can decide now.
-    pub(super) fn recheck(&mut self, others: &BTreeSet<MirrorId>) -> Vec<(u64, Comparison)> {
+    pub(super) fn recheck(&mut self, others: &Others<'_>) -> Vec<(u64, Comparison)> {
         let blocks: Vec<u64> = self.checks.keys().copied().collect();
         let found = blocks.into_iter().map(|block| (block, self.check(block, others)));
         found.filter(|(_, found)| *found != Comparison::Inconclusive).collect()
     }
 
-    /// Drops the checks that no mirror can make.
-    pub(super) fn waive(&mut self) {
-        self.checks.retain(|_, check| check.cvs.len() > 1);
-        self.regions.clear();
-        self.whole.clear();
+    /// Goes on without the comparisons that none of `others` can make, and makes those at last that waited
+    /// for one of these. Returns whether any was given up.
+    pub(super) fn waive(&mut self, others: &Others<'_>) -> bool {
+        let can = |mirrors: &[(MirrorId, ChainingValue)]| {
+            others.all.iter().any(|other| mirrors.iter().all(|(mirror, _)| mirror != other))
+        };
+        let mut waived = false;
+        loop {
+            // What differs is decided by who is left.
+            self.checks.retain(|_, check| {
+                let keeps = check.cvs.len() > 1 || can(&check.cvs);
+                waived |= check.needed && !keeps;
+                keeps
+            });
+            let before = self.checks.len();
+            self.sample();
+            if self.checks.len() == before {
+                return waived;
+            }
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Pieces with a SHA-256 each: their blocks are held until all are here. Blocks without a gap before them are
+//! Pieces with a hash each: their blocks are held until all are here. Blocks without a gap before them are
 //! hashed at once, while they are in the processor's cache: hashing a piece later takes 50 % longer.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use mmtp::id::BLOCK_BYTES;
 use mmtp::tree::ChainingValue;
-use sha2::{Digest as _, Sha256};
 
+use crate::digests::{PieceHasher, PieceHashes};
 use crate::range_scheduler::MirrorId;
 
 /// The longest piece.
@@ -28,14 +28,14 @@ pub(super) struct Unverified {
 struct OpenPiece {
     held: BTreeMap<u64, Unverified>,
     /// Of the blocks before `hashed`.
-    hasher: Sha256,
+    hasher: PieceHasher,
     /// The first block that is not hashed yet.
     hashed: u64,
 }
 
 impl OpenPiece {
-    fn new(first: u64) -> Self {
-        Self { held: BTreeMap::new(), hasher: Sha256::new(), hashed: first }
+    const fn new(first: u64, hasher: PieceHasher) -> Self {
+        Self { held: BTreeMap::new(), hasher, hashed: first }
     }
 
     /// Takes a block, and hashes as far as there is no gap.
@@ -48,7 +48,7 @@ impl OpenPiece {
     }
 
     /// Drops what `mirror` has brought; returns which blocks those were.
-    fn discard_from(&mut self, mirror: MirrorId, first: u64) -> Vec<u64> {
+    fn discard_from(&mut self, mirror: MirrorId, first: u64, fresh: &PieceHashes) -> Vec<u64> {
         let theirs = self.held.iter().filter(|(_, held)| held.mirror == mirror);
         let theirs: Vec<u64> = theirs.map(|(block, _)| *block).collect();
         for block in &theirs {
@@ -56,7 +56,7 @@ impl OpenPiece {
         }
         if theirs.iter().any(|block| *block < self.hashed) {
             // The rest is hashed again when the next block comes.
-            (self.hasher, self.hashed) = (Sha256::new(), first);
+            (self.hasher, self.hashed) = (fresh.hasher(), first);
         }
         theirs
     }
@@ -88,14 +88,14 @@ pub(super) struct Pieces {
     /// Blocks of a piece.
     per_piece: u64,
     blocks: u64,
-    sha256: Vec<[u8; 32]>,
+    hashes: PieceHashes,
     open: BTreeMap<u64, OpenPiece>,
     alone: BTreeMap<u64, SoleFetch>,
 }
 
 impl Pieces {
-    pub(super) const fn new(per_piece: u64, blocks: u64, sha256: Vec<[u8; 32]>) -> Self {
-        Self { per_piece, blocks, sha256, open: BTreeMap::new(), alone: BTreeMap::new() }
+    pub(super) const fn new(per_piece: u64, blocks: u64, hashes: PieceHashes) -> Self {
+        Self { per_piece, blocks, hashes, open: BTreeMap::new(), alone: BTreeMap::new() }
     }
 
     pub(super) const fn per_piece(&self) -> u64 {
@@ -129,7 +129,7 @@ impl Pieces {
     pub(super) fn begin(&mut self, block: u64) {
         let piece = self.piece_of(block);
         let first = self.blocks_of(piece).start;
-        self.open.entry(piece).or_insert_with(|| OpenPiece::new(first));
+        self.open.entry(piece).or_insert_with(|| OpenPiece::new(first, self.hashes.hasher()));
     }
 
     /// Whether the block is here.
@@ -176,7 +176,8 @@ impl Pieces {
             return false;
         }
         let first = self.blocks_of(piece).start;
-        self.open.entry(piece).or_insert_with(|| OpenPiece::new(first)).hold(block, held);
+        let open = self.open.entry(piece).or_insert_with(|| OpenPiece::new(first, self.hashes.hasher()));
+        open.hold(block, held);
         true
     }
 
@@ -187,8 +188,8 @@ impl Pieces {
         let whole = self.open.get(&piece)?.held.len() as u64 == blocks.end - blocks.start;
         let OpenPiece { held, hasher, hashed } = if whole { self.open.remove(&piece)? } else { return None };
         debug_assert_eq!(hashed, blocks.end, "all are here, so all are hashed");
-        let right = self.sha256.get(usize::try_from(piece).ok()?)?;
-        if hasher.finalize()[..] == right[..] {
+        let right = self.hashes.get(usize::try_from(piece).ok()?)?;
+        if hasher.is(right) {
             let poisoned = self.alone.remove(&piece).map_or_else(Vec::new, |alone| alone.poisoned);
             let wrong = |(block, mirror, cv): (u64, MirrorId, ChainingValue)| {
                 held.get(&block).is_some_and(|held| held.cv != cv).then_some((mirror, block))
@@ -213,7 +214,7 @@ impl Pieces {
             alone.by = None;
         }
         for (piece, open) in &mut self.open {
-            let theirs = open.discard_from(mirror, piece * self.per_piece);
+            let theirs = open.discard_from(mirror, piece * self.per_piece, &self.hashes);
             if !self.alone.contains_key(piece) {
                 again.extend(theirs);
             }

@@ -1,6 +1,7 @@
 use mmtp::tree::block_cv;
 
 use super::*;
+use crate::digests::PieceHashes;
 
 fn block(n: u64) -> Vec<u8> {
     (0..BLOCK).map(|i| (i * 31 + n * 7) as u8).collect()
@@ -36,7 +37,7 @@ fn pieces(blocks: u64, per_piece: u64) -> Check {
         use sha2::Digest as _;
         sha2::Sha256::digest(piece).into()
     });
-    Check::Pieces { bytes, sha256: sha256.collect() }
+    Check::Pieces { bytes, hashes: PieceHashes::Sha256(sha256.collect()) }
 }
 
 #[test]
@@ -64,7 +65,7 @@ fn checks_that_do_not_fit_are_refused() {
     assert_eq!(bad(10 * BLOCK, leaves(9)), Some(CheckError::Count { hashes: 9, expected: 10 }));
     assert_eq!(bad(10 * BLOCK + 1, pieces(10, 2)), Some(CheckError::Count { hashes: 5, expected: 6 }));
     for bytes in [0, 1_000, PIECE_BYTES_MAX + BLOCK] {
-        let check = Check::Pieces { bytes, sha256: Vec::new() };
+        let check = Check::Pieces { bytes, hashes: PieceHashes::Sha256(Vec::new()) };
         assert_eq!(bad(10, check), Some(CheckError::PieceLength(bytes)));
     }
     assert_eq!(bad(LENGTH_MAX + 1, Check::Nothing), Some(CheckError::TooLong));
@@ -173,8 +174,8 @@ fn a_liar_leaves_no_trace_in_pieces_that_are_not_whole() {
 #[test]
 fn open_pieces_are_bounded() {
     let per_piece = PIECE_BYTES_MAX / BLOCK;
-    let sha256 = vec![[0; 32]; 100];
-    let check = Check::Pieces { bytes: PIECE_BYTES_MAX, sha256 };
+    let hashes = PieceHashes::Sha256(vec![[0; 32]; 100]);
+    let check = Check::Pieces { bytes: PIECE_BYTES_MAX, hashes };
     let mut pool = VerifiedPool::new(100 * PIECE_BYTES_MAX, check, |_| false).expect("it fits");
     for mirror in 0..2 {
         assert_eq!(pool.take(mirror, 1).map(|r| r.end - r.start), Some(1));
@@ -303,7 +304,9 @@ fn a_comparison_that_nobody_can_make_is_waived() {
     assert_eq!((pool.idle(), pool.take(1, 9), pool.take(0, 9)), (1, None, Some(2..3)));
     pool.release(2..3);
     assert_eq!(pool.idle(), 1, "it can be asked for again");
-    pool.waive();
+    assert!(!pool.waive(|mirror| mirror == 0), "this one can make it");
+    assert!(pool.only_checks_left());
+    assert!(pool.waive(|_| false));
     assert_eq!(pool.events().collect::<Vec<_>>(), [Event::Complete]);
     assert!(!pool.only_checks_left());
 }
@@ -371,4 +374,127 @@ fn nothing_is_taken_beyond_the_horizon() {
     assert_eq!((pool.idle(), pool.take(0, 64), pool.take(0, 64)), (8, Some(0..8), None));
     pool.set_horizon(100);
     assert_eq!(pool.take(0, 64), Some(8..10));
+}
+
+#[test]
+fn a_comparison_that_waited_for_who_is_silent_is_made_by_another() {
+    let mut pool = VerifiedPool::new(8 * BLOCK, Check::Nothing, |_| false).expect("it fits");
+    assert_eq!((pool.take(0, 4), pool.take(1, 4)), (Some(0..4), Some(4..8)));
+    (0..4).for_each(|number| pool.deliver(0, number, &wrong(number)));
+    bring_all(&mut pool, 1, 4..8);
+    // What the second one brought, only the first could compare.
+    assert_eq!(pool.take(1, 9), None);
+    assert!(pool.only_checks_left());
+    assert!(pool.waive(|mirror| mirror == 1), "that is given up");
+    assert!(pool.events().all(|event| event != Event::Complete), "what the first one brought is not");
+    let taken = pool.take(1, 9).expect("a block of the first");
+    assert!(taken.end <= 4, "{taken:?}");
+    bring_all(&mut pool, 1, taken);
+    let said: Vec<_> = pool.events().collect();
+    assert!(matches!(&said[..], [Event::Conflict { mirrors, .. }] if *mirrors == [0, 1]), "{said:?}");
+}
+
+/// Three mirrors, each with two of six blocks; those that lie do so throughout.
+fn three(liars: &[MirrorId], prepare: impl FnOnce(&mut VerifiedPool)) -> VerifiedPool {
+    let mut pool = VerifiedPool::new(6 * BLOCK, Check::Nothing, |_| false).expect("it fits");
+    prepare(&mut pool);
+    for mirror in 0..3 {
+        assert_eq!(pool.take(mirror, 2).map(|r| r.end - r.start), Some(2));
+    }
+    for mirror in 0..3 {
+        bring(&mut pool, liars, mirror, u64::from(mirror) * 2..u64::from(mirror) * 2 + 2);
+    }
+    pool
+}
+
+fn bring(pool: &mut VerifiedPool, liars: &[MirrorId], mirror: MirrorId, blocks: Range<u64>) {
+    for number in blocks {
+        let bytes = if liars.contains(&mirror) { wrong(number) } else { block(number) };
+        pool.deliver(mirror, number, &bytes);
+    }
+}
+
+/// Lets all mirrors bring what they are asked for, until nobody is asked for anything.
+fn go_on(pool: &mut VerifiedPool, liars: &[MirrorId]) -> Vec<Event> {
+    let mut said = Vec::new();
+    loop {
+        let mut asked = false;
+        for mirror in 0..3 {
+            if let Some(blocks) = pool.take(mirror, 9) {
+                asked = true;
+                bring(pool, liars, mirror, blocks.clone());
+                // What a mirror does not bring that is banned meanwhile.
+                pool.release(blocks);
+            }
+        }
+        said.extend(pool.events().filter(|event| !matches!(event, Event::Verified { .. })));
+        if !asked {
+            return said;
+        }
+    }
+}
+
+#[test]
+fn whom_somebody_else_than_the_user_names_has_no_vote() {
+    // 0 and 2 lie; 2 was introduced, by 0 for all we know.
+    let mut pool = three(&[0, 2], |pool| pool.set_introduced([2].into_iter()));
+    let said = go_on(&mut pool, &[0, 2]);
+    assert!(matches!(&said[..], [.., Event::Conflict { .. }]), "{said:?}");
+    assert!(!said.iter().any(|event| matches!(event, Event::Banned { mirror: 1, .. })), "{said:?}");
+    // One that is named decides about those that it may have introduced.
+    let mut pool = three(&[1, 2], |pool| pool.set_introduced([1, 2].into_iter()));
+    let said = go_on(&mut pool, &[1, 2]);
+    let banned =
+        |mirror| said.iter().any(|event| matches!(event, Event::Banned { mirror: m, .. } if *m == mirror));
+    assert!(banned(1) && banned(2) && pool.blocks_left() == 0, "{said:?}");
+    // Among themselves they are compared as all others are.
+    let mut pool = three(&[1], |pool| pool.set_introduced([0, 1, 2].into_iter()));
+    let said = go_on(&mut pool, &[1]);
+    assert!(said.iter().any(|event| matches!(event, Event::Banned { mirror: 1, .. })), "{said:?}");
+    assert_eq!(said.last(), Some(&Event::Complete));
+}
+
+#[test]
+fn with_a_hash_of_the_whole_the_honest_one_is_found_among_two_that_agree() {
+    let mut pool = three(&[0, 2], VerifiedPool::judged_as_a_whole);
+    let said = go_on(&mut pool, &[0, 2]);
+    assert!(said.iter().any(|event| matches!(event, Event::SetAside { mirror: 1, .. })), "{said:?}");
+    assert_eq!(said.last(), Some(&Event::Complete), "as those two have it");
+    let mut tried = Vec::new();
+    while let Some(mirror) = pool.try_next(0..3) {
+        tried.push(mirror);
+        assert_eq!(pool.alone(), Some(mirror));
+        let said = go_on(&mut pool, &[0, 2]);
+        assert_eq!(said.last(), Some(&Event::Complete), "{said:?}");
+        assert!(!said.iter().any(|event| matches!(event, Event::Banned { .. })), "{said:?}");
+    }
+    assert_eq!((tried.len(), tried[2]), (3, 1), "who was set aside comes last");
+    pool.whole_is_right();
+    let mut named: Vec<_> = pool.events().collect();
+    named.sort_by_key(|event| if let Event::Banned { mirror, .. } = event { *mirror } else { 9 });
+    assert!(
+        matches!(named[..], [Event::Banned { mirror: 0, .. }, Event::Banned { mirror: 2, .. }]),
+        "{named:?}"
+    );
+}
+
+#[test]
+fn what_a_candidate_has_brought_already_is_kept() {
+    let mut pool = VerifiedPool::new(6 * BLOCK, Check::Nothing, |_| false).expect("it fits");
+    pool.judged_as_a_whole();
+    assert_eq!((pool.take(0, 3), pool.take(1, 3)), (Some(0..3), Some(3..6)));
+    bring_all(&mut pool, 0, 0..3);
+    (3..6).for_each(|number| pool.deliver(1, number, &wrong(number)));
+    assert_eq!(pool.take(0, 9), Some(3..4), "to compare");
+    bring_all(&mut pool, 0, 3..4);
+    assert!(matches!(pool.events().last(), Some(Event::Conflict { .. })));
+    // One that is not usable any more is not tried.
+    assert_eq!(pool.try_next([0].into_iter()), Some(0));
+    assert_eq!(pool.events().collect::<Vec<_>>(), [Event::Revoked { blocks: 3..6 }]);
+    assert_eq!((pool.idle_for(1), pool.take(1, 9), pool.is_wanted_from(1, 3)), (0, None, false));
+    assert_eq!(pool.take(0, 9), Some(3..6));
+    bring_all(&mut pool, 0, 3..6);
+    assert_eq!(pool.events().last(), Some(Event::Complete));
+    pool.whole_is_right();
+    assert_eq!(pool.events().collect::<Vec<_>>(), [Event::Banned { mirror: 1, block: 3 }]);
 }

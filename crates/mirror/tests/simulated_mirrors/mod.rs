@@ -145,7 +145,7 @@ impl Tested for VerifiedPool {
     }
     fn waive(&mut self) -> bool {
         self.only_checks_left() && {
-            Self::waive(self);
+            Self::waive(self, |_| false);
             true
         }
     }
@@ -308,6 +308,7 @@ impl<'a> World<'a> {
                         self.mirrors.handle(self.now, Input::Banned { mirror }, pool);
                         again = true;
                     }
+                    verified_pool::Event::SetAside { .. } => again = true,
                     verified_pool::Event::Conflict { mirrors, .. } => {
                         self.outcome.disagree = mirrors;
                         return self.end();

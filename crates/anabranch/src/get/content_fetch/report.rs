@@ -10,7 +10,7 @@ use crate::get::routes::label;
 use crate::get::sink::Sink;
 use crate::get::source_status::state;
 use crate::report::one_a_path;
-use crate::{BannedSource, GroupedPath, PathGroups, PathProgress, Progress, Report, Verified};
+use crate::{BannedSource, GroupedPath, PathGroups, PathProgress, Progress, Report, Verified, VouchedBy};
 
 impl ContentFetch {
     pub(super) fn snapshot(&mut self, now: Time, arrivals: &Sink, end: bool) {
@@ -116,6 +116,8 @@ impl ContentFetch {
             banned,
             complete,
             verified: Verified::Blocks,
+            // The URI tells what they should be; a single file knows better.
+            verified_by: Some(VouchedBy::User),
             unverified_since: None,
         }
     }

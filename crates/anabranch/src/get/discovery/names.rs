@@ -1,5 +1,6 @@
 //! What a content is called in the journal of its part, where nobody knows its root.
 
+use mirror::digests::PieceHashes;
 use mirror::url::Url;
 
 use super::Discovery;
@@ -10,7 +11,7 @@ use crate::secret::secret;
 /// What a name is made of. Two transfers that have one of these in common fetch the same content.
 pub(super) enum Evidence<'a> {
     /// Hashes of its pieces, each of so many bytes.
-    Pieces(u64, &'a [[u8; 32]]),
+    Pieces(u64, &'a PieceHashes),
     /// The hash of the whole, of this kind.
     Digest(&'a str, &'a [u8]),
     /// A URL has it, with this strong validator or date.
@@ -56,7 +57,8 @@ fn name(length: u64, evidence: &Evidence<'_>) -> [u8; 32] {
         Evidence::Pieces(bytes, hashes) => {
             add(b"pieces");
             add(&bytes.to_le_bytes());
-            add(hashes.as_flattened());
+            add(hashes.kind().as_bytes());
+            hashes.iter().for_each(&mut add);
         }
         Evidence::Digest(kind, digest) => {
             add(kind.as_bytes());
@@ -78,6 +80,7 @@ mod tests {
     #[test]
     fn other_evidence_is_another_name() {
         let (a, b) = (Url::parse("http://a/f").expect("a URL"), Url::parse("http://b/f").expect("a URL"));
+        let [one, two] = [1, 2].map(|n| PieceHashes::Sha256((1..=n).map(|piece| [piece; 32]).collect()));
         let all = [
             (5, Evidence::Place(&a, "\"1\"")),
             (6, Evidence::Place(&a, "\"1\"")),
@@ -85,8 +88,8 @@ mod tests {
             (5, Evidence::Place(&b, "\"1\"")),
             (5, Evidence::Digest("sha-256", &[1; 32])),
             (5, Evidence::Digest("sha-512", &[1; 32])),
-            (5, Evidence::Pieces(5, &[[1; 32]])),
-            (5, Evidence::Pieces(5, &[[1; 32], [2; 32]])),
+            (5, Evidence::Pieces(5, &one)),
+            (5, Evidence::Pieces(5, &two)),
         ];
         let names: std::collections::BTreeSet<_> = all.iter().map(|(length, of)| name(*length, of)).collect();
         assert_eq!(names.len(), all.len());

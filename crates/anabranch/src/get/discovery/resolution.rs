@@ -3,128 +3,159 @@
 use std::collections::BTreeMap;
 
 use anabranch_http::client::FetchError;
-use mirror::http_fields::{self, ETag};
+use mirror::digests::Digests;
+use mirror::http_fields::ETag;
+use mirror::metalink::Pieces;
 use mirror::url::Url;
 use mirror::verified_pool::{Check, PIECE_BYTES_MAX};
 use mmtp::ContentId;
 use mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
 
+use super::claims::Quorum;
 use super::names::Evidence;
 use super::{Discovery, Expected};
 use crate::error::ErrorKind;
+use crate::filenames::show;
 use crate::get::discovered_file::{DiscoveredFile, ExistingFile, Mirror};
 use crate::get::history::{HistoryEntry, Provenance};
-use crate::get::origin::host;
+use crate::get::origin::{host, origin};
 use crate::get::server_status;
 use crate::target::FinalCheck;
-use crate::{Error, Result};
+use crate::{Error, Result, VouchedBy};
 
 /// URLs that are named when they differ.
 const NAMED_MAX: usize = 5;
 
+/// What the content is known by, and who says so.
+#[derive(Default)]
+struct Known {
+    root: Option<[u8; 32]>,
+    digests: Digests,
+    pieces: Option<Pieces>,
+    by: Option<VouchedBy>,
+}
+
+impl Known {
+    const fn is_nothing(&self) -> bool {
+        self.root.is_none() && self.digests.is_empty() && self.pieces.is_none()
+    }
+}
+
 impl Discovery<'_> {
     /// Puts together what is known.
     pub(super) fn found(&mut self) -> Result<DiscoveredFile> {
-        let Expected { id, sha256: checksum } = self.said;
-        let (mut file, listed_by) = self.metalink.take().map_or((None, None), |(file, by)| (Some(file), by));
-        let mut hashes = file.as_ref().map(|file| file.hashes).unwrap_or_default();
-        let differ = |wanted: Option<[u8; 32]>, reported: Option<[u8; 32]>| {
-            wanted.is_some_and(|wanted| reported.is_some_and(|reported| wanted != reported))
-        };
-        if differ(id.map(|id| id.root), hashes.blake3) || differ(checksum, hashes.sha256) {
-            let Some(by) = &listed_by else {
-                return Err(Error::usage(
-                    "the Metalink describes another content than the URI or `sha256` name",
-                ));
-            };
-            self.notices.push(format!("{by} offers a Metalink of another content: it is left out"));
-            (file, hashes) = (None, Default::default());
-        }
-        if file.is_some() && listed_by.is_none() {
-            // Those that are in a Metalink of the user's are named, too.
-            self.named = self.urls.len();
+        let Expected { id, digests: checksum } = self.said;
+        let file = self.metalink.take();
+        let hashes = file.as_ref().map(|file| file.hashes).unwrap_or_default();
+        let differs = id.zip(hashes.blake3).is_some_and(|(id, root)| id.root != root);
+        if differs || checksum.contradict(&hashes.digests()) {
+            return Err(Error::usage(
+                "the Metalink describes another content than the URI or `checksum` name",
+            ));
         }
         let length = self.length(id, file.as_ref().and_then(|file| file.size))?;
-        let mut mirrors = self.mirrors(length)?;
-        let pieces = file.as_ref().and_then(|file| file.pieces.clone()).filter(|pieces| {
-            let fits = pieces.bytes % BLOCK_BYTES as u64 == 0 && pieces.bytes <= PIECE_BYTES_MAX;
-            if !fits {
-                let bytes = pieces.bytes;
-                self.notices.push(format!("pieces of {bytes} bytes cannot be checked; the whole is"));
-            }
-            fits
-        });
-        let (mut sha256, mut sha256_by) = (checksum.or(hashes.sha256), listed_by.clone());
-        // Not beside pieces, which say what is right: on a server's word what is there is not taken for it.
-        if sha256.is_none()
-            && pieces.is_none()
-            && let Some((digest, by)) = self.digest()
-        {
-            (sha256, sha256_by) = (Some(digest), Some(by));
-        }
-        let (mut root, mut root_by) = (id.map(|id| id.root).or(hashes.blake3), listed_by.clone());
-        let leaves = self.leaves.take().filter(|(leaves, _)| leaves.id().length == length);
-        // A root that only a server tells is worth what the server is; what the user or a Metalink says is
-        // more.
+        let mirrors = self.mirrors(length)?;
+        let name = file.as_ref().map(|file| file.file_name().as_bytes().to_vec());
+        let name = name.or_else(|| self.name(&mirrors));
+        let digests =
+            Digests { sha256: checksum.sha256.or(hashes.sha256), sha512: checksum.sha512.or(hashes.sha512) };
+        let root = id.map(|id| id.root).or(hashes.blake3);
+        let pieces = file.as_ref().and_then(|file| file.pieces.clone());
+        let pieces = pieces.filter(|pieces| self.can_check(pieces));
+        let mut known = Known { root, digests, pieces, by: Some(VouchedBy::User) };
         let (mut recalled, mut there) = (None, None);
-        if root.is_none() && pieces.is_none() && sha256.is_none() {
-            if let Some((leaves, by)) = &leaves {
-                (root, root_by) = (Some(leaves.id().root), by.clone());
-            } else if let Some((hash, by)) = self.line.take() {
-                (root, root_by) = (Some(hash), Some(by));
-            } else {
-                let validated = mirrors.iter().filter_map(|m| Some((&m.url, m.validator()?)));
-                if let Some(known) = self.history.recall(validated, length) {
-                    let HistoryEntry { id, came, strong, .. } = known;
-                    if strong && came != Provenance::Mixed {
-                        self.notices.push(format!(
-                            "{} had the content {id} before, and says that it is unchanged",
-                            host(&known.url)
-                        ));
-                        (root, recalled) = (Some(id.root), Some(known));
-                    } else {
-                        // However it came: that a file has the same date and length proves nothing.
-                        there = Some(ExistingFile { id, proof: FinalCheck::Root, since: Some(known.day) });
-                    }
+        if known.is_nothing() {
+            if let Some(file) = &file
+                && !(file.ignored_hashes.is_empty() && file.ignored_pieces.is_empty())
+            {
+                let kinds = show([&file.ignored_hashes[..], &file.ignored_pieces].concat().join(", "));
+                self.notices.push(format!(
+                    "the Metalink has no other hashes than {kinds}: these prove nothing and are not used"
+                ));
+            }
+            known = self.told_by_servers(length);
+        }
+        if known.is_nothing() {
+            // What others introduce is not held against what is remembered.
+            let named = mirrors.iter().filter(|mirror| mirror.named);
+            let validated = named.filter_map(|mirror| Some((&mirror.url, mirror.validator()?)));
+            if let Some(entry) = self.history.recall(validated, length) {
+                let HistoryEntry { id, came, strong, .. } = entry;
+                if strong && came != Provenance::Mixed {
+                    self.notices.push(format!(
+                        "{} had the content {id} before, and says that it is unchanged",
+                        host(&entry.url)
+                    ));
+                    let by = Some(VouchedBy::User).filter(|_| came == Provenance::Verified);
+                    known = Known { root: Some(id.root), by, ..Known::default() };
+                    recalled = Some(entry);
+                } else {
+                    // However it came: that a file has the same date and length proves nothing.
+                    there = Some(ExistingFile { id, proof: FinalCheck::Root, since: Some(entry.day) });
                 }
             }
         }
-        let leaves = leaves.map(|(leaves, _)| leaves).filter(|leaves| root == Some(leaves.id().root));
-        let check = match (leaves, pieces, root) {
-            (Some(leaves), _, Some(root)) if length > BLOCK_BYTES as u64 => {
-                debug_assert_eq!(leaves.id().root, root);
-                Check::Leaves(leaves.into_cvs())
+        self.complete(length, mirrors, name, known, recalled, there)
+    }
+
+    /// What is known of the content, and what comes of that.
+    fn complete(
+        &mut self,
+        length: u64,
+        mut mirrors: Vec<Mirror>,
+        name: Option<Vec<u8>>,
+        known: Known,
+        recalled: Option<HistoryEntry>,
+        mut there: Option<ExistingFile>,
+    ) -> Result<DiscoveredFile> {
+        let checksum = self.said.digests;
+        let Known { root, digests, pieces, by } = known;
+        let leaves = self.leaves.take().filter(|leaves| leaves.id().length == length);
+        // That of a Metalink of the user's tells the root, too, where nothing else does.
+        let (root, by) = match (&leaves, root) {
+            (Some(leaves), None) if digests.is_empty() && pieces.is_none() => {
+                (Some(leaves.id().root), Some(VouchedBy::User))
             }
+            _ => (root, by),
+        };
+        let leaves = leaves.filter(|leaves| root == Some(leaves.id().root));
+        let leaves =
+            leaves.or_else(|| self.told_leaves(&root?).filter(|leaves| leaves.id().length == length));
+        let check = match (leaves, pieces, root) {
+            (Some(leaves), _, Some(_)) if length > BLOCK_BYTES as u64 => Check::Leaves(leaves.into_cvs()),
             (_, _, Some(root)) if length > 0 && length <= BLOCK_BYTES as u64 => Check::Leaves(vec![root]),
-            (_, Some(pieces), _) => Check::Pieces { bytes: pieces.bytes, sha256: pieces.sha256 },
+            (_, Some(pieces), _) => Check::Pieces { bytes: pieces.bytes, hashes: pieces.hashes },
             _ => Check::Nothing,
         };
-        let (proof, by) = match (&check, checksum, root, sha256) {
+        let proof = match (&check, root) {
             // Whatever else is known: this must be right.
-            (_, Some(checksum), _, _) => (FinalCheck::Sha256(checksum), None),
-            (Check::Nothing, None, Some(_), _) => (FinalCheck::Whole, root_by),
-            (_, None, Some(_), _) => (FinalCheck::Root, root_by),
-            (Check::Nothing, None, None, Some(sha256)) => (FinalCheck::Sha256(sha256), sha256_by),
-            (Check::Pieces { .. }, ..) => (FinalCheck::Blocks, listed_by),
-            _ => (FinalCheck::Blocks, None),
+            _ if !checksum.is_empty() => FinalCheck::Sha2(digests),
+            (Check::Nothing, Some(_)) => FinalCheck::Whole,
+            (_, Some(_)) => FinalCheck::Root,
+            (Check::Nothing, None) if !digests.is_empty() => FinalCheck::Sha2(digests),
+            _ => FinalCheck::Blocks,
         };
-        let name = file.as_ref().map(|file| file.file_name().as_bytes().to_vec());
-        let name = name.or_else(|| mirrors.iter().find_map(|mirror| mirror.url.file_name()));
         let mut hashes = Vec::new();
-        if let Check::Pieces { bytes, sha256 } = &check {
-            hashes.push(Evidence::Pieces(*bytes, sha256));
+        if let Check::Pieces { bytes, hashes: pieces } = &check {
+            hashes.push(Evidence::Pieces(*bytes, pieces));
         }
-        if let Some(sha256) = &sha256 {
-            hashes.push(Evidence::Digest("sha-256", sha256));
-        }
+        hashes.extend(digests.sha256.as_ref().map(|digest| Evidence::Digest("sha-256", digest)));
+        hashes.extend(digests.sha512.as_ref().map(|digest| Evidence::Digest("sha-512", digest)));
         let (journal, aliases) = self.names(length, root, &hashes, &mirrors)?;
-        if let (FinalCheck::Blocks, Some(sha256)) = (proof, sha256) {
-            let id = ContentId { root: journal, length };
-            there = Some(ExistingFile { id, proof: FinalCheck::Sha256(sha256), since: None });
+        if proof == FinalCheck::Blocks && !digests.is_empty() {
+            // On a server's word what is there is not taken for what is wanted.
+            let is_users = by == Some(VouchedBy::User);
+            let known = ExistingFile {
+                id: ContentId { root: journal, length },
+                proof: FinalCheck::Sha2(digests),
+                since: None,
+            };
+            there = there.or(Some(known).filter(|_| is_users));
         }
         if !matches!(check, Check::Nothing) {
             mirrors.iter_mut().for_each(|mirror| mirror.seen_at = None);
         }
+        let is_known = check != Check::Nothing || proof != FinalCheck::Blocks;
         Ok(DiscoveredFile {
             id: ContentId { root: journal, length },
             aliases,
@@ -133,10 +164,45 @@ impl Discovery<'_> {
             proof,
             name,
             mirrors,
-            offered_by: by.filter(|_| id.is_none()),
+            vouched_by: by.filter(|_| is_known),
+            asserted: self.asserted(length),
             recalled,
             there,
         })
+    }
+
+    /// What servers say themselves, as far as more than half of them say the same: the strongest of it.
+    fn told_by_servers(&mut self, length: u64) -> Known {
+        let by = |hosts| Some(VouchedBy::Hosts(hosts));
+        if let Some(Quorum { value, hosts }) = self.told_root(length) {
+            return Known { root: Some(value), by: by(hosts), ..Known::default() };
+        }
+        let pieces = self.told_pieces(length);
+        if let Some(Quorum { value, hosts }) = pieces.filter(|pieces| self.can_check(&pieces.value)) {
+            return Known { pieces: Some(value), by: by(hosts), ..Known::default() };
+        }
+        match self.told_digests(length) {
+            Some(Quorum { value, hosts }) => Known { digests: value, by: by(hosts), ..Known::default() },
+            None => Known::default(),
+        }
+    }
+
+    /// Whether pieces are of a length with which they can be checked.
+    fn can_check(&mut self, pieces: &Pieces) -> bool {
+        let fits = pieces.bytes.is_multiple_of(BLOCK_BYTES as u64) && pieces.bytes <= PIECE_BYTES_MAX;
+        if !fits {
+            let bytes = pieces.bytes;
+            self.notices.push(format!("pieces of {bytes} bytes cannot be checked; the whole is"));
+        }
+        fits
+    }
+
+    /// What the file is called where nobody whom the user trusts says so: as in the first URL of the user's
+    /// choice that has it, or that has a name at all.
+    fn name(&self, mirrors: &[Mirror]) -> Option<Vec<u8>> {
+        let named = mirrors.iter().filter(|mirror| mirror.named).map(|mirror| &mirror.url);
+        let first = self.urls.iter().zip(&self.named).filter(|(_, named)| **named).map(|(url, _)| url);
+        named.chain(first).find_map(Url::file_name)
     }
 
     /// How long the file is: as the user or a Metalink says, else as more than half of the servers that the
@@ -146,10 +212,20 @@ impl Discovery<'_> {
         if let Some(length) = known {
             return Ok(length);
         }
-        let says = |number: usize| Some((&self.urls[number], self.heads[number].as_ref()?.length?));
-        let mut said: Vec<(&Url, u64)> = (0..self.named).filter_map(says).collect();
+        let says = |named: bool| {
+            let all = self.urls.iter().zip(&self.heads).zip(&self.named);
+            let them = all.filter(move |(_, is)| **is == named);
+            them.filter_map(|((url, head), _)| Some((url, head.as_ref()?.length?)))
+        };
+        // One origin has one vote, if its URLs agree.
+        let mut said: Vec<(&Url, u64)> = Vec::new();
+        for (url, length) in says(true) {
+            if !said.iter().any(|(known, same)| *same == length && origin(known) == origin(url)) {
+                said.push((url, length));
+            }
+        }
         if said.is_empty() {
-            said = (self.named..self.urls.len()).filter_map(says).collect();
+            said = says(false).collect();
         }
         let mut votes: BTreeMap<u64, usize> = BTreeMap::new();
         for (_, length) in &said {
@@ -167,7 +243,7 @@ impl Discovery<'_> {
                 each.collect::<Vec<_>>().join(", ")
             )));
         }
-        match most.map(|(length, _)| length) {
+        match most.map(|(length, _)| length).or_else(|| self.told_length()) {
             Some(length) if length <= LENGTH_MAX => Ok(length),
             Some(length) => Err(Error::system(format!("a file of {length} bytes is too long"))),
             None if self.heads.iter().flatten().next().is_some() => Err(Error::system(
@@ -180,7 +256,8 @@ impl Discovery<'_> {
     /// Those that have a file of this length.
     fn mirrors(&mut self, length: u64) -> Result<Vec<Mirror>> {
         let mut mirrors = Vec::new();
-        for (url, head) in self.urls.iter().zip(&self.heads) {
+        let voters: Vec<usize> = self.first_of_each_origin().collect();
+        for (number, (url, head)) in self.urls.iter().zip(&self.heads).enumerate() {
             let Some(head) = head else { continue };
             if head.length.is_some_and(|there| there != length) {
                 let there = head.length.unwrap_or_default();
@@ -200,29 +277,13 @@ impl Discovery<'_> {
                 date,
                 seen_at: Some(head.url.clone()),
                 ranges: head.ranges,
+                named: self.named[number],
+                introduced: !voters.contains(&number),
                 trusted: self.is_named(url),
                 proxied: false,
             });
         }
         if mirrors.is_empty() { Err(self.nobody()) } else { Ok(mirrors) }
-    }
-
-    /// The SHA-256 that servers tell (RFC 9530), if they agree, and the first that does.
-    fn digest(&mut self) -> Option<([u8; 32], String)> {
-        let mut digests: Vec<([u8; 32], String)> = Vec::new();
-        for (url, head) in self.urls.iter().zip(&self.heads) {
-            let value = head.as_ref().and_then(|head| head.repr_digest.as_deref());
-            if let Some(sha256) = value.and_then(|value| http_fields::repr_digest(value).sha256) {
-                digests.push((sha256, host(url)));
-            }
-        }
-        let (first, by) = digests.first()?;
-        if let Some((_, other)) = digests.iter().find(|(sha256, _)| sha256 != first) {
-            self.notices
-                .push(format!("{} and {other} tell different SHA-256: neither is used", digests[0].1));
-            return None;
-        }
-        Some((*first, by.clone()))
     }
 
     fn nobody(&self) -> Error {

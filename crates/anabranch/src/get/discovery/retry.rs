@@ -25,7 +25,7 @@ impl Discovery<'_> {
         if at >= end {
             return Some((probe, error));
         }
-        if !probe.beside && !std::mem::replace(&mut self.retry_reported, true) {
+        if probe.by.is_none() && !std::mem::replace(&mut self.retry_reported, true) {
             let (name, left) = (host(&probe.url), end.since(now).as_millis() / 1_000);
             self.notices.push(format!("{name}: {error}: asked again, gives up in {left} s"));
         }
@@ -43,10 +43,10 @@ impl Discovery<'_> {
         let has_answer = self.has_answer();
         let mut waiting = Vec::new();
         for (at, mut probe, error) in std::mem::take(&mut self.again) {
-            if has_answer && !probe.beside {
+            if has_answer && probe.by.is_none() {
                 self.failed(probe, error)?;
             } else if has_answer || now >= at {
-                probe.until = if probe.beside { (now + BESIDE_FOR).min(self.end) } else { self.end };
+                probe.until = if probe.by.is_some() { (now + BESIDE_FOR).min(self.end) } else { self.end };
                 probe.via = self.via;
                 self.put(probe);
             } else {

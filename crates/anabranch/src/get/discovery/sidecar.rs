@@ -5,10 +5,13 @@ use anabranch_http::client::{FetchId, RequestKind};
 use mirror::leaf_list::{self, HEAD_BYTES, LeafList};
 use mirror::metalink::METALINK_MAX;
 
+use super::told::Told;
 use super::{Command, Discovery, EARLY_LEAVES_MAX, LINE_MAX, Probe, ProbeKind};
 
-/// URLs beside which a leaf list is looked for if it is known which root it is to give.
+/// URLs beside which hashes are looked for at most.
 const BESIDE_MAX: usize = 4;
+/// What is appended to a file's name for its Metalink.
+const METALINK_SUFFIX: &str = ".meta4";
 /// The most bytes of a leaf list that are taken from a server: that of a file of 32 GiB. Lists that may be
 /// longer than [`EARLY_LEAVES_MAX`] come one after the other, so this bounds what all of them take.
 pub(super) const OFFERED_LEAVES_MAX: usize = (64 << 20) + HEAD_BYTES;
@@ -62,27 +65,58 @@ impl Discovery<'_> {
     pub(super) fn look_beside(&mut self) {
         let Some(first) = self.urls.first().cloned() else { return };
         // Whose list gives the root that the user wants does not matter; whose root is believed does.
-        let askable = if self.said.id.is_some() { BESIDE_MAX } else { usize::from(self.wants_root()) };
+        let is_wanted = self.wants_claims();
+        let askable = if self.said.id.is_some() { BESIDE_MAX } else { usize::from(is_wanted) };
         let lists = self.urls.iter().take(askable).filter_map(|url| url.sibling(leaf_list::SUFFIX).ok());
-        self.lists_of_leaves.extend(lists.map(|url| (url, true)));
-        if let Ok(url) = first.sibling(".b3")
-            && self.wants_root()
+        self.lists_of_leaves.extend(lists.enumerate().map(|(number, url)| (url, Some(number))));
+        if let Ok(url) = first.sibling(leaf_list::B3SUM_SUFFIX)
+            && is_wanted
         {
-            self.ask(ProbeKind::Line, &url, RequestKind::Document { max: LINE_MAX }, true);
+            self.ask(ProbeKind::Line, &url, RequestKind::Document { max: LINE_MAX }, Some(0));
         }
-        if let Ok(url) = first.sibling(".meta4") {
-            self.ask(ProbeKind::List, &url, RequestKind::Document { max: METALINK_MAX }, true);
+        if let Ok(url) = first.sibling(METALINK_SUFFIX) {
+            self.ask(ProbeKind::List, &url, RequestKind::Document { max: METALINK_MAX }, Some(0));
         }
     }
 
-    /// A leaf list has come. Where the content id is known, it is used if it gives that root, and no other is
-    /// waited for then.
-    pub(super) fn leaves_came(&mut self, bytes: &[u8], by: Option<String>) {
-        match LeafList::parse(bytes) {
+    /// Something was found beside one URL: what lies beside those of other origins tells whether they say the
+    /// same. Where nothing lies beside the first, the others are not asked: mostly there is nothing.
+    pub(super) fn look_beside_others(&mut self, kind: ProbeKind) {
+        if !self.wants_claims() || self.asked_of_all.contains(&kind) {
+            return;
+        }
+        self.asked_of_all.push(kind);
+        let suffix = match kind {
+            ProbeKind::Leaves => leaf_list::SUFFIX,
+            ProbeKind::Line => leaf_list::B3SUM_SUFFIX,
+            ProbeKind::List => METALINK_SUFFIX,
+            ProbeKind::Mirror(_) => return,
+        };
+        let others: Vec<usize> = self.first_of_each_origin().filter(|number| *number > 0).collect();
+        for number in others.into_iter().take(BESIDE_MAX - 1) {
+            let Ok(url) = self.urls[number].sibling(suffix) else { continue };
+            let max = if kind == ProbeKind::Line { LINE_MAX } else { METALINK_MAX };
+            match kind {
+                // How long it may be is known by and by.
+                ProbeKind::Leaves => self.lists_of_leaves.push((url, Some(number))),
+                _ => self.ask(kind, &url, RequestKind::Document { max }, Some(number)),
+            }
+        }
+    }
+
+    /// A leaf list has come, from the server of the URL `by` or from the user. Where the content id is known,
+    /// it is used if it gives that root, and no other is waited for then.
+    pub(super) fn leaves_came(&mut self, bytes: &[u8], by: Option<usize>, is_users: bool) {
+        let root = self.said.id.map(|id| id.root);
+        let root = root.or_else(|| self.metalink.as_ref()?.hashes.blake3);
+        match (LeafList::parse(bytes), by) {
             // Another one may be right.
-            Ok(leaves) if self.said.id.is_some_and(|id| id.root != leaves.id().root) => {}
-            Ok(leaves) => self.leaves = Some((leaves, by)),
-            Err(e) => self.notices.push(format!("a leaf list is left out: {e}")),
+            (Ok(leaves), _) if root.is_some_and(|root| root != leaves.id().root) => {}
+            (Ok(leaves), _) if root.is_some() || is_users => self.leaves = Some(leaves),
+            (Ok(leaves), Some(number)) => self.told.push((number, Told::Leaves(leaves))),
+            // A Metalink of the user's names it, and tells no root that it should have.
+            (Ok(_), None) => {}
+            (Err(e), _) => self.notices.push(format!("a leaf list is left out: {e}")),
         }
         if self.said.id.is_some() && self.leaves.is_some() {
             let more: Vec<FetchId> =

@@ -64,8 +64,8 @@ impl Discovery<'_> {
 
     /// Asks what can be asked by now; returns until when answers are waited for, if any are.
     fn ask_more(&mut self) -> Result<Option<Time>> {
-        while let Some((url, offered)) = self.lists.pop_front() {
-            self.ask(ProbeKind::List, &url, RequestKind::Document { max: METALINK_MAX }, offered);
+        while let Some((url, by)) = self.lists.pop_front() {
+            self.ask(ProbeKind::List, &url, RequestKind::Document { max: METALINK_MAX }, by);
         }
         if self.wants_beside
             && self.metalink.is_none()
@@ -82,8 +82,8 @@ impl Discovery<'_> {
             let is_next = !self.asked.values().any(Probe::is_long_list);
             self.long_leaves = lists.split_off(lists.len().min(usize::from(is_next)));
         }
-        for (url, beside) in lists {
-            self.ask(ProbeKind::Leaves, &url, RequestKind::Document { max }, beside);
+        for (url, by) in lists {
+            self.ask(ProbeKind::Leaves, &url, RequestKind::Document { max }, by);
         }
         let again_at = self.ask_again()?;
         Ok(self.asked.values().map(|probe| probe.until).chain(again_at).min())

@@ -9,6 +9,7 @@ use mirror::verified_pool::Check;
 use mmtp::subscriber::Subscriber;
 use net::Egress;
 
+use super::comparison::ComparisonState;
 use super::{MirrorConfig, MirrorDriver, MirrorState, sources};
 use crate::get::discovered_file::Mirror;
 use crate::get::event_loop::{Context, EventLoop};
@@ -49,8 +50,7 @@ impl MirrorDriver {
         first_group: usize,
         cx: &mut Context<'_, '_>,
     ) -> Result<Self> {
-        let MirrorConfig { mirrors, length, check, subscriber_pool, kept, only_whole, verified_alone } =
-            parts;
+        let MirrorConfig { mirrors, length, check, subscriber_pool, kept, judged, verified_alone } = parts;
         let algorithm = match Algorithm::by_name(ALGORITHMS[0].name) {
             Some(default) if default == algorithm => Algorithm::by_name(DEFAULT_OVER_TCP).unwrap_or(default),
             _ => algorithm,
@@ -71,12 +71,12 @@ impl MirrorDriver {
             awaits_names: false,
             pool: if subscriber_pool { PoolState::Subscribing(check) } else { PoolState::Check(check) },
             seed: cx.world.secret()?,
-            comparing: None,
+            comparison: ComparisonState::default(),
             proven: false,
             check_alone: Check::Nothing,
             horizon: u64::MAX,
             kept,
-            only_whole,
+            judged,
             verified_alone,
         };
         let mut error = None;

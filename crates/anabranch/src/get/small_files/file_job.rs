@@ -1,7 +1,7 @@
 //! A small file, and what tells that it is right.
 
+use mirror::digests::{Digests, Hasher};
 use mirror::url::Url;
-use sha2::{Digest as _, Sha256};
 
 use crate::target::FinalCheck;
 
@@ -27,14 +27,18 @@ impl FileJob {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::get) enum Hash {
     Blake3([u8; 32]),
-    Sha256([u8; 32]),
+    Sha2(Digests),
 }
 
 impl Hash {
     pub(in crate::get) fn is_of(&self, bytes: &[u8]) -> bool {
         match self {
             Self::Blake3(root) => blake3::hash(bytes) == *root,
-            Self::Sha256(hash) => <[u8; 32]>::from(Sha256::digest(bytes)) == *hash,
+            Self::Sha2(wanted) => {
+                let mut hasher = Hasher::of(wanted);
+                hasher.update(bytes);
+                hasher.finish() == *wanted
+            }
         }
     }
 
@@ -42,7 +46,7 @@ impl Hash {
     pub(in crate::get) const fn proof(&self) -> (FinalCheck, [u8; 32]) {
         match self {
             Self::Blake3(root) => (FinalCheck::Root, *root),
-            Self::Sha256(hash) => (FinalCheck::Sha256(*hash), [0; 32]),
+            Self::Sha2(wanted) => (FinalCheck::Sha2(*wanted), [0; 32]),
         }
     }
 }

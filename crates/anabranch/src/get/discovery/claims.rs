@@ -1,0 +1,171 @@
+//! What servers say of the file themselves, and what of it counts.
+//!
+//! Whoever sends wrong bytes can send wrong hashes too. So such a hash decides something only if more than
+//! half of the origins that the user named, and that answered, say the same. One that the user names alone is
+//! its own authority, also for the mirrors that it introduces. What servers say that the user did not name
+//! never counts.
+
+use mirror::digests::Digests;
+use mirror::http_fields;
+use mirror::leaf_list::LeafList;
+use mirror::metalink::Pieces;
+
+use super::Discovery;
+use super::told::Told;
+use crate::get::discovered_file::Asserted;
+use crate::get::origin::{host, origin};
+
+/// What more than half of the servers say, and who they are.
+pub(super) struct Quorum<T> {
+    pub(super) value: T,
+    pub(super) hosts: Vec<String>,
+}
+
+impl Discovery<'_> {
+    /// The first of the URLs of each origin that the user named.
+    pub(super) fn first_of_each_origin(&self) -> impl Iterator<Item = usize> {
+        let is_first = move |number: &usize| {
+            let own = origin(&self.urls[*number]);
+            self.named[*number]
+                && !(0..*number).any(|before| self.named[before] && origin(&self.urls[before]) == own)
+        };
+        (0..self.urls.len()).filter(is_first)
+    }
+
+    /// Those of them that answered for at least one of their URLs.
+    fn voters(&self) -> Vec<usize> {
+        let answered = |number: usize| {
+            let own = origin(&self.urls[number]);
+            let its = |other: &usize| self.named[*other] && origin(&self.urls[*other]) == own;
+            (0..self.urls.len()).filter(its).any(|other| self.heads[other].is_some())
+        };
+        self.first_of_each_origin().filter(|number| answered(*number)).collect()
+    }
+
+    /// What more than half of the voters say. `of`: what it says of this, of what the server of a URL tells.
+    /// Who says two different things has no vote.
+    fn quorum<T: PartialEq>(&self, of: impl Fn(&Self, usize) -> Vec<T>) -> Option<Quorum<T>> {
+        let voters = self.voters();
+        let mut found: Vec<Quorum<T>> = Vec::new();
+        for voter in &voters {
+            let own = origin(&self.urls[*voter]);
+            let its = |number: &usize| self.named[*number] && origin(&self.urls[*number]) == own;
+            let mut says = (0..self.urls.len()).filter(its).flat_map(|number| of(self, number));
+            let Some(value) = says.next() else { continue };
+            if says.any(|other| other != value) {
+                continue;
+            }
+            let by = host(&self.urls[*voter]);
+            match found.iter_mut().find(|known| known.value == value) {
+                Some(known) => known.hosts.push(by),
+                None => found.push(Quorum { value, hosts: vec![by] }),
+            }
+        }
+        found.into_iter().find(|found| 2 * found.hosts.len() > voters.len())
+    }
+
+    /// What the server of this URL tells, if it is of a file of this length.
+    fn told(&self, number: usize, length: u64) -> impl Iterator<Item = &Told> {
+        let fits = move |told: &&Told| match told {
+            Told::Listed(file) => file.size.is_none_or(|size| size == length),
+            Told::Leaves(list) => list.id().length == length,
+            Told::Root(_) => true,
+        };
+        self.told.iter().filter(move |(by, _)| *by == number).map(|(_, told)| told).filter(fits)
+    }
+
+    /// The length that Metalinks tell.
+    pub(super) fn told_length(&self) -> Option<u64> {
+        let sizes = |this: &Self, number: usize| {
+            let mine = this.told.iter().filter(|(by, _)| *by == number);
+            mine.filter_map(|(_, told)| if let Told::Listed(file) = told { file.size } else { None })
+                .collect()
+        };
+        self.quorum(sizes).map(|quorum| quorum.value)
+    }
+
+    /// The BLAKE3 root.
+    pub(super) fn told_root(&self, length: u64) -> Option<Quorum<[u8; 32]>> {
+        self.quorum(|this, number| this.told(number, length).filter_map(root).collect())
+    }
+
+    /// The SHA-256 and the SHA-512, if both have the same voters: else the first.
+    pub(super) fn told_digests(&self, length: u64) -> Option<Quorum<Digests>> {
+        let sha256 = self.quorum(|this, number| this.digests(number, length, |digests| digests.sha256));
+        let sha512 = self.quorum(|this, number| this.digests(number, length, |digests| digests.sha512));
+        match (sha256, sha512) {
+            (Some(Quorum { value, hosts }), other) => {
+                let sha512 = other.filter(|other| other.hosts == hosts).map(|other| other.value);
+                Some(Quorum { value: Digests { sha256: Some(value), sha512 }, hosts })
+            }
+            (None, Some(Quorum { value, hosts })) => {
+                Some(Quorum { value: Digests { sha256: None, sha512: Some(value) }, hosts })
+            }
+            (None, None) => None,
+        }
+    }
+
+    /// Hashes of pieces.
+    pub(super) fn told_pieces(&self, length: u64) -> Option<Quorum<Pieces>> {
+        let pieces = |this: &Self, number| {
+            let told = this.told(number, length);
+            told.filter_map(|told| if let Told::Listed(file) = told { file.pieces.clone() } else { None })
+                .collect()
+        };
+        self.quorum(pieces)
+    }
+
+    /// What a server says of this kind of digest, in its header field (RFC 9530) or a Metalink.
+    fn digests<T>(&self, number: usize, length: u64, kind: impl Fn(&Digests) -> Option<T>) -> Vec<T> {
+        let field = self.heads[number].as_ref().and_then(|head| head.repr_digest.as_deref());
+        let listed = self.told(number, length);
+        let listed =
+            listed.filter_map(
+                |told| {
+                    if let Told::Listed(file) = told { Some(file.hashes.digests()) } else { None }
+                },
+            );
+        field.map(http_fields::repr_digest).into_iter().chain(listed).filter_map(|all| kind(&all)).collect()
+    }
+
+    /// A leaf list that gives this root.
+    pub(super) fn told_leaves(&mut self, root: &[u8; 32]) -> Option<LeafList> {
+        let found = self.told.iter().position(|(_, told)| {
+            if let Told::Leaves(list) = told { list.id().root == *root } else { false }
+        })?;
+        match self.told.swap_remove(found).1 {
+            Told::Leaves(list) => Some(list),
+            _ => None,
+        }
+    }
+
+    /// All that the voters say of the whole, to be held against what comes.
+    pub(super) fn asserted(&self, length: u64) -> Vec<Asserted> {
+        let mut all = Vec::new();
+        for number in (0..self.urls.len()).filter(|number| self.named[*number]) {
+            let by = host(&self.urls[number]);
+            for root in self.told(number, length).filter_map(root) {
+                all.push(Asserted { by: by.clone(), root: Some(root), digests: Digests::default() });
+            }
+            for sha256 in self.digests(number, length, |digests| digests.sha256) {
+                let digests = Digests { sha256: Some(sha256), sha512: None };
+                all.push(Asserted { by: by.clone(), root: None, digests });
+            }
+            for sha512 in self.digests(number, length, |digests| digests.sha512) {
+                let digests = Digests { sha256: None, sha512: Some(sha512) };
+                all.push(Asserted { by: by.clone(), root: None, digests });
+            }
+        }
+        all.sort_by(|a, b| a.by.cmp(&b.by));
+        all.dedup();
+        all
+    }
+}
+
+fn root(told: &Told) -> Option<[u8; 32]> {
+    match told {
+        Told::Listed(file) => file.hashes.blake3,
+        Told::Leaves(list) => Some(list.id().root),
+        Told::Root(root) => Some(*root),
+    }
+}

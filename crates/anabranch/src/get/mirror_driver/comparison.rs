@@ -1,0 +1,36 @@
+//! What comparisons with other mirrors wait for, where no hash of the parts is known.
+
+use std::collections::BTreeSet;
+
+use algo::{Span, Time};
+use mirror::range_scheduler::MirrorId;
+use mmtp::id::BLOCK_BYTES;
+
+/// How long comparisons with other mirrors are waited for when everything is here; after that only those that
+/// answer make them.
+pub(super) const COMPARE_FOR: Span = Span::from_secs(3);
+
+/// What is waited for.
+#[derive(Default)]
+pub(super) struct ComparisonState {
+    /// Since when only comparisons are missing, and since when these are waited for.
+    pub(super) waiting: Option<(Time, Time)>,
+    /// Those who were left when comparisons were given up last.
+    pub(super) lone: Option<BTreeSet<MirrorId>>,
+    /// Whether it has been said that some are given up.
+    pub(super) reported: bool,
+    /// What the mirror that is tried alone has brought, and when it last brought something.
+    pub(super) alone: Option<(u64, Time)>,
+}
+
+impl ComparisonState {
+    /// When to look again.
+    pub(super) fn deadline(&self, now: Time) -> Time {
+        if self.waiting.is_some() || self.alone.is_some() { now + COMPARE_FOR } else { Time::NEVER }
+    }
+}
+
+/// Where a block is, for people.
+pub(super) fn place_of(block: u64) -> String {
+    format!("16 KiB from byte {} on", block * BLOCK_BYTES as u64)
+}

@@ -1,0 +1,142 @@
+//! Where no hash of the parts is known: how long comparisons with other mirrors are waited for, and which
+//! mirror is tried alone.
+
+use std::collections::BTreeSet;
+
+use algo::{Span, Time};
+use mirror::range_scheduler::{ConnectionReport, MirrorId, State};
+
+use super::comparison::{COMPARE_FOR, place_of};
+use super::{MirrorDriver, PoolState};
+use crate::event::Observer;
+use crate::{Error, Result};
+
+/// After so long no comparison is waited for any more.
+const COMPARE_MAX: Span = Span::from_secs(30);
+/// A mirror that is tried alone and brings nothing for so long is not waited for if there is another.
+const ALONE_FOR: Span = Span::from_secs(10);
+
+impl MirrorDriver {
+    /// When only comparisons are missing: what only mirrors could compare that have failed is given up at
+    /// once where one is left, and what only silent ones could, after a while. The others make the rest.
+    pub(super) fn compare(&mut self, now: Time, observer: &mut Observer<'_>) {
+        let is_comparing =
+            |pool: &PoolState| matches!(pool, PoolState::Plain(plain) if plain.only_checks_left());
+        if !is_comparing(&self.pool) {
+            (self.comparison.waiting, self.comparison.lone) = (None, None);
+            return;
+        }
+        let (since, from) = *self.comparison.waiting.get_or_insert((now, now));
+        let is_over = !self.machine.has_usable_connection() || now.since(since) >= COMPARE_MAX;
+        let is_late = now.since(from) >= COMPARE_FOR;
+        let awaited = self.mirrors_that(|one| {
+            let has_failed = matches!(one.state, State::Failing | State::Down | State::Closed);
+            let answers = match one.state {
+                State::Opening => one.counters.stalls + one.counters.failures == 0,
+                state => state == State::Open,
+            };
+            !is_over && one.ranges && !has_failed && (answers || !is_late)
+        });
+        let is_new = awaited.len() < 2 && self.comparison.lone.as_ref() != Some(&awaited);
+        if !is_over && !is_late && !is_new {
+            return;
+        }
+        if is_late {
+            self.comparison.waiting = Some((since, now));
+        }
+        self.comparison.lone = Some(awaited.clone());
+        let PoolState::Plain(plain) = &mut self.pool else { return };
+        if plain.waive(|mirror| awaited.contains(&mirror))
+            && !std::mem::replace(&mut self.comparison.reported, true)
+        {
+            observer.notice("not all parts could be compared between mirrors: too few of them answer");
+        }
+    }
+
+    /// The mirrors of which a connection is like this.
+    fn mirrors_that(&self, is: impl Fn(&ConnectionReport) -> bool) -> BTreeSet<MirrorId> {
+        self.machine.connections().filter(is).map(|connection| connection.mirror).collect()
+    }
+
+    /// Tries the next mirror alone, where the hash of the whole tells who is right; whether there is one.
+    pub(super) fn try_next(&mut self, now: Time, observer: &mut Observer<'_>) -> bool {
+        let usable = (0..).zip(&self.mirrors).filter(|(_, state)| state.status.out.is_none());
+        let usable: Vec<MirrorId> = usable.map(|(mirror, _)| mirror).collect();
+        let PoolState::Plain(plain) = &mut self.pool else { return false };
+        let next = plain.try_next(usable.into_iter());
+        self.comparison.alone = next.map(|mirror| (self.brought_from(mirror), now));
+        if let Some(next) = next {
+            observer.notice(&format!("{} is tried alone", self.name(next)));
+        }
+        next.is_some()
+    }
+
+    /// Tries another mirror if the one that is tried alone brings nothing; whether it does.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if that one is out, and none is left.
+    pub(super) fn replace_candidate(&mut self, now: Time, observer: &mut Observer<'_>) -> Result<bool> {
+        let PoolState::Plain(plain) = &self.pool else { return Ok(false) };
+        let (Some(alone), Some((bytes, since))) = (plain.alone(), self.comparison.alone) else {
+            return Ok(false);
+        };
+        if plain.blocks_left() == 0 {
+            self.comparison.alone = None;
+            return Ok(false);
+        }
+        let is_out = self.mirrors.get(usize::from(alone)).is_none_or(|state| state.status.out.is_some());
+        let brought = self.brought_from(alone);
+        if brought != bytes && !is_out {
+            self.comparison.alone = Some((brought, now));
+            return Ok(false);
+        }
+        if !is_out && now.since(since) < ALONE_FOR {
+            return Ok(false);
+        }
+        if self.try_next(now, observer) {
+            return Ok(true);
+        }
+        if is_out {
+            return Err(Error::corrupt(
+                "mirrors have different bytes, each was tried alone, and none has what the hash of the \
+                 whole is of: name another",
+            ));
+        }
+        // It is waited for as long as for any other.
+        self.comparison.alone = Some((brought, now));
+        Ok(false)
+    }
+
+    /// Bytes that a mirror has brought over all its routes.
+    fn brought_from(&self, mirror: MirrorId) -> u64 {
+        let its = self.machine.connections().filter(|connection| connection.mirror == mirror);
+        its.map(|connection| connection.counters.bytes + connection.counters.duplicate_bytes).sum()
+    }
+
+    /// What to do about a whole that is wrong.
+    pub(in crate::get) fn advice(&self) -> &'static str {
+        match (self.judged, self.mirrors.len()) {
+            (_, ..=1) => "",
+            (true, _) => "; each mirror was tried alone, and none has the right file",
+            (false, _) => {
+                "; without hashes of its parts nobody can tell who sent the wrong bytes: try each mirror \
+                 alone, or ask for a Metalink"
+            }
+        }
+    }
+
+    /// The error if mirrors differ and nothing tells who is right.
+    pub(super) fn conflict(&self, mirrors: &[MirrorId], block: u64, why: &str) -> Error {
+        Error::corrupt(format!(
+            "{} have different bytes ({}), and {why} which are right: name one of them, or name a Metalink; \
+             what had arrived is removed, for nobody can tell which of it is right",
+            self.names(mirrors),
+            place_of(block)
+        ))
+    }
+
+    pub(super) fn names(&self, mirrors: &[MirrorId]) -> String {
+        let names: Vec<&str> = mirrors.iter().map(|mirror| self.name(*mirror)).collect();
+        names.join(" and ")
+    }
+}

@@ -1,0 +1,527 @@
+//! Who says what the right bytes are: liars that vouch for themselves, hashes that are false, and mirrors
+//! that lie where the user knows a hash of the whole.
+
+mod common;
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::fetch::{Done, Ground, checksum, leaf_list, names, run};
+use common::site::{PATH, Reply, Request, Site, Then, honest};
+use common::{Server, anabranch};
+use data_encoding::{BASE64, HEXLOWER};
+use mmtp::ContentId;
+use mmtp::uri::Uri;
+use sha2::{Digest as _, Sha256, Sha512};
+
+const LENGTH: usize = 3_000_000;
+const PIECE: usize = 1 << 20;
+
+/// The content, wrong throughout.
+fn wrong(content: &[u8]) -> Vec<u8> {
+    content.iter().map(|byte| byte ^ 0x55).collect()
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    HEXLOWER.encode(&Sha256::digest(bytes))
+}
+
+fn sha512(bytes: &[u8]) -> String {
+    HEXLOWER.encode(&Sha512::digest(bytes))
+}
+
+/// A Metalink of a file that is called `name`, with what else is said of it.
+fn metalink(name: &str, length: usize, inner: &str) -> String {
+    format!(
+        "<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"><file name=\"{name}\"><size>{length}</size>\
+         {inner}</file></metalink>"
+    )
+}
+
+/// The hashes of these bytes, of every kind that counts.
+fn hashes(bytes: &[u8]) -> String {
+    let pieces: String = bytes.chunks(PIECE).map(|piece| format!("<hash>{}</hash>", sha256(piece))).collect();
+    format!(
+        "<hash type=\"sha-256\">{}</hash><pieces length=\"{PIECE}\" type=\"sha-256\">{pieces}</pieces>",
+        sha256(bytes)
+    )
+}
+
+fn repr_digest(bytes: &[u8]) -> String {
+    format!("sha-256=:{}:", BASE64.encode(&Sha256::digest(bytes)))
+}
+
+/// A server of these bytes, with `more` at other paths.
+fn server(
+    bytes: &[u8],
+    more: Vec<(String, Vec<u8>)>,
+    twist: impl Fn(Reply) -> Reply + Send + Sync + 'static,
+) -> Site {
+    let bytes = bytes.to_vec();
+    Site::answering(move |request| {
+        let path = request.path.as_str();
+        match more.iter().find(|(place, _)| place == path) {
+            Some((_, body)) => Reply::new(200, body),
+            None if path == PATH => twist(honest(request, &bytes, "\"v\"")),
+            None => Reply::new(404, b""),
+        }
+    })
+}
+
+fn plain(bytes: &[u8]) -> Site {
+    // Slow enough that all of them take part.
+    server(bytes, Vec::new(), |reply| reply.at(6_000_000))
+}
+
+/// Gets these into an empty directory under the name that they have.
+fn get_there(ground: &Ground, urls: &[String], more: &[&str]) -> Done {
+    let mut command = anabranch();
+    command.current_dir(ground.to()).args(["get", "--json", "--timeout=20"]).args(urls).args(more);
+    run(command)
+}
+
+/// A liar that vouches for its own bytes in this way, its link apart.
+type Vouching = fn(&[u8]) -> Vec<(String, Vec<u8>)>;
+
+const WAYS: [(&str, Vouching); 4] = [
+    ("a Metalink that a header field links to", |bad| {
+        vec![("/h.meta4".into(), metalink("evil", bad.len(), &hashes(bad)).into_bytes())]
+    }),
+    ("a Metalink beside the file", |bad| {
+        vec![(format!("{PATH}.meta4"), metalink("evil", bad.len(), &hashes(bad)).into_bytes())]
+    }),
+    ("a leaf list beside the file", |bad| vec![(format!("{PATH}.b3leaves"), leaf_list(bad))]),
+    ("a line of b3sum beside the file", |bad| {
+        vec![(format!("{PATH}.b3"), format!("{}  f.bin\n", blake3::hash(bad).to_hex()).into_bytes())]
+    }),
+];
+
+fn liar(bad: &[u8], vouch: Vouching) -> Site {
+    let more = vouch(bad);
+    let is_linked = more.iter().any(|(path, _)| path == "/h.meta4");
+    let own = repr_digest(bad);
+    server(bad, more, move |reply| {
+        let reply = reply.at(6_000_000).with("repr-digest", own.clone());
+        match is_linked {
+            true => reply.with("link", "</h.meta4>; rel=describedby; type=\"application/metalink4+xml\""),
+            false => reply,
+        }
+    })
+}
+
+#[test]
+fn a_liar_does_not_vouch_for_itself_against_others() {
+    let ground = Ground::new(LENGTH);
+    let bad = wrong(&ground.content);
+    for honest_ones in [2, 4] {
+        let good: Vec<Site> = (0..honest_ones).map(|_| plain(&ground.content)).collect();
+        for (way, vouch) in WAYS {
+            let liar = liar(&bad, vouch);
+            for is_first in [true, false] {
+                let mut urls: Vec<String> = good.iter().map(Site::url).collect();
+                urls.insert(if is_first { 0 } else { 1 }, liar.url());
+                let done = get_there(&ground, &urls, &[]).expect(0);
+                assert_eq!(names(&ground.to()), ["f.bin"], "{way}: the name is that of the user's URL");
+                let file = ground.to().join("f.bin");
+                assert!(
+                    fs::read(&file).expect("a file") == ground.content,
+                    "{way}, first: {is_first}: {}",
+                    done.out
+                );
+                fs::remove_file(file).expect("removed");
+                assert_eq!(done.banned(), [liar.name()], "{way}: {}", done.out);
+                let summary = done.summary();
+                assert_eq!(
+                    (&summary["verified"], summary["verified_by"].is_null()),
+                    (&"nothing".into(), true)
+                );
+                assert!(!done.notes().contains("verified by"), "{way}: {}", done.notes());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_false_size_excludes_nobody() {
+    let ground = Ground::new(LENGTH);
+    let list = metalink("evil", 1_000, &format!("<hash type=\"sha-256\">{}</hash>", sha256(b"x")));
+    let liar = server(&ground.content, vec![(format!("{PATH}.meta4"), list.into_bytes())], |reply| reply);
+    let good = plain(&ground.content);
+    for urls in [vec![liar.url(), good.url()], vec![liar.url()]] {
+        let done = get_there(&ground, &urls, &[]).expect(0);
+        assert!(fs::read(ground.to().join("f.bin")).expect("a file") == ground.content, "{}", done.out);
+        fs::remove_file(ground.to().join("f.bin")).expect("removed");
+    }
+}
+
+#[test]
+fn what_a_duplicate_says_of_itself_does_not_count() {
+    let ground = Ground::new(LENGTH);
+    let bad = wrong(&ground.content);
+    for (way, vouch) in WAYS {
+        // As many as it likes: the one that the user named decides.
+        let liars = [(); 3].map(|()| liar(&bad, vouch));
+        let links: Vec<String> =
+            liars.iter().map(|liar| format!("<{}>; rel=duplicate", liar.url())).collect();
+        let links = links.join(", ");
+        let named =
+            server(&ground.content, Vec::new(), move |reply| reply.at(3_000_000).with("link", links.clone()));
+        let done = get_there(&ground, &[named.url()], &[]).expect(0);
+        assert!(
+            fs::read(ground.to().join("f.bin")).expect("a file") == ground.content,
+            "{way}: {}",
+            done.out
+        );
+        fs::remove_file(ground.to().join("f.bin")).expect("removed");
+        assert!(!done.banned().contains(&named.name()), "{way}: {}", done.out);
+        assert_eq!(done.summary()["verified"], "nothing");
+    }
+}
+
+#[test]
+fn liars_that_a_liar_introduces_outvote_nobody() {
+    let ground = Ground::new(LENGTH);
+    let bad = wrong(&ground.content);
+    let friends = [(); 3].map(|()| plain(&bad));
+    let links: Vec<String> =
+        friends.iter().map(|friend| format!("<{}>; rel=duplicate", friend.url())).collect();
+    let links = links.join(", ");
+    let liar = server(&bad, Vec::new(), move |reply| reply.at(6_000_000).with("link", links.clone()));
+    let good = plain(&ground.content);
+    // Two that the user named differ, and nobody else is asked who is right.
+    for urls in [[liar.url(), good.url()], [good.url(), liar.url()]] {
+        let done = get_there(&ground, &urls, &[]).expect(5);
+        assert!(done.err.contains("different bytes"), "{}", done.err);
+        assert!(!done.banned().contains(&good.name()), "{}", done.out);
+        assert!(names(&ground.to()).is_empty());
+    }
+}
+
+#[test]
+fn one_alone_is_its_own_authority_and_is_called_so() {
+    let ground = Ground::new(LENGTH);
+    for (way, vouch) in WAYS {
+        let site = liar(&ground.content, vouch);
+        let done = run(ground.get_named(&[site.url()], &["--json"])).expect(0);
+        ground.assert_arrived();
+        let by = format!("self-asserted by {}", site.name());
+        assert_eq!(done.summary()["verified_by"], by, "{way}: {}", done.out);
+        let says = format!("compared, by hashes that {} itself offers", site.name());
+        assert!(
+            done.notes().contains("UNVERIFIED: ") && done.notes().contains(&says),
+            "{way}: {}",
+            done.notes()
+        );
+        let done = run(ground.get_named(&[site.url()], &["--force"])).expect(0);
+        let says = format!("UNVERIFIED, but as {} itself says", site.name());
+        assert!(done.err.contains(&says) && !done.err.contains(" verified"), "{way}: {}", done.err);
+        fs::remove_file(ground.target()).expect("removed");
+        // What the user says is more.
+        let done = run(ground.get_named(&[site.url()], &["--json", &checksum(&ground.content)])).expect(0);
+        assert_eq!(done.summary()["verified_by"], "user");
+        fs::remove_file(ground.target()).expect("removed");
+    }
+}
+
+#[test]
+fn two_of_three_that_say_the_same_count() {
+    let ground = Ground::new(LENGTH);
+    let digest = repr_digest(&ground.content);
+    let sites = [0, 1, 2].map(|number| {
+        let digest = digest.clone();
+        server(&ground.content, Vec::new(), move |reply| match number {
+            0 => reply,
+            _ => reply.with("repr-digest", digest.clone()),
+        })
+    });
+    let urls = sites.each_ref().map(Site::url);
+    let done = run(ground.get_named(&urls, &["--json"])).expect(0);
+    ground.assert_arrived();
+    assert_eq!(done.summary()["verified"], "whole");
+    let by = done.summary()["verified_by"].as_str().expect("who").to_owned();
+    assert!(by.starts_with("self-asserted by ") && !by.contains(&sites[0].name()), "{by}");
+    assert!(by.contains(&sites[1].name()) && by.contains(&sites[2].name()), "{by}");
+    fs::remove_file(ground.target()).expect("removed");
+    let done = run(ground.get_named(&urls[..2], &["--json"])).expect(0);
+    assert_eq!(done.summary()["verified"], "nothing", "one of two is not more than half");
+}
+
+#[test]
+fn leaf_lists_beside_all_that_are_named_count_together() {
+    let ground = Ground::new(LENGTH);
+    let list = || vec![(format!("{PATH}.b3leaves"), leaf_list(&ground.content))];
+    let sites = [(); 2].map(|()| server(&ground.content, list(), |reply| reply.at(6_000_000)));
+    let liar = plain(&wrong(&ground.content));
+    let urls = [sites[0].url(), liar.url(), sites[1].url()];
+    let done = run(ground.get_named(&urls, &["--json"])).expect(0);
+    ground.assert_arrived();
+    assert_eq!(
+        (&done.summary()["verified"], done.banned()),
+        (&"groups".into(), vec![liar.name()]),
+        "{}",
+        done.out
+    );
+}
+
+#[test]
+fn one_false_digest_removes_no_good_file() {
+    let ground = Ground::new(LENGTH);
+    let good = plain(&ground.content);
+    let digest = repr_digest(b"another file");
+    let odd = server(&ground.content, Vec::new(), move |reply| reply.with("repr-digest", digest.clone()));
+    for urls in [[good.url(), odd.url()], [odd.url(), good.url()]] {
+        let done = run(ground.get_named(&urls, &["--json"])).expect(0);
+        ground.assert_arrived();
+        fs::remove_file(ground.target()).expect("removed");
+        let says =
+            format!("{} itself says that the file has the SHA-256 {}", odd.name(), sha256(b"another file"));
+        assert!(done.notes().contains(&says), "{}", done.notes());
+    }
+    // Alone it is its own authority, and wrong about itself: what came is kept, but not as the file.
+    for (number, kept) in [(1, "f.unverified"), (2, "f.unverified.2")] {
+        let done = run(ground.get_named(&[odd.url()], &["--json"])).expect(5);
+        assert_eq!(names(&ground.to()).len(), number);
+        assert!(fs::read(ground.to().join(kept)).expect("kept") == ground.content);
+        assert!(done.err.contains(&format!("kept as {}", ground.to().join(kept).display())), "{}", done.err);
+        let says =
+            format!("the SHA-256 {}, expected SHA-256 {}", sha256(&ground.content), sha256(b"another file"));
+        assert!(done.err.contains(&says), "{}", done.err);
+    }
+}
+
+/// What `--checksum` accepts, for a content.
+fn spellings(content: &[u8]) -> Vec<String> {
+    let (short, long) = (sha256(content), sha512(content));
+    let mut all: Vec<String> =
+        ["", "sha256:", "sha256=", "sha-256=", "SHA-256:"].map(|kind| format!("{kind}{short}")).into();
+    all.extend(["", "sha512:", "sha512=", "sha-512="].map(|kind| format!("{kind}{long}")));
+    all.push(short.to_uppercase());
+    all
+}
+
+#[test]
+fn checksums_as_people_have_them() {
+    let ground = Ground::new(LENGTH);
+    let site = Site::good(&ground.content);
+    let get = |value: &str| run(ground.get_named(&[site.url()], &["--json", "--checksum", value]));
+    for spelling in spellings(&ground.content) {
+        let done = get(&spelling).expect(0);
+        ground.assert_arrived();
+        let summary = done.summary();
+        assert_eq!(
+            (&summary["verified"], &summary["verified_by"]),
+            (&"whole".into(), &"user".into()),
+            "{spelling}"
+        );
+        fs::remove_file(ground.target()).expect("removed");
+    }
+    for spelling in spellings(b"something else") {
+        let done = get(&spelling).expect(5);
+        assert!(done.err.contains("expected SHA-"), "{spelling}: {}", done.err);
+        assert!(names(&ground.to()).is_empty(), "{spelling}");
+    }
+    let list = ground.dir.path().join("SHA256SUMS");
+    let place = list.to_str().expect("UTF-8");
+    let lines = |content: &[u8]| format!("{}  other.bin\n{} *f.bin\n", sha256(b"other"), sha256(content));
+    fs::write(&list, lines(&ground.content)).expect("a file");
+    get(place).expect(0);
+    ground.assert_arrived();
+    fs::remove_file(ground.target()).expect("removed");
+    fs::write(&list, lines(b"something else")).expect("a file");
+    get(place).expect(5);
+    fs::write(
+        &list,
+        format!("SHA512 (f.bin) = {}\nSHA512 (x) = {}\n", sha512(&ground.content), sha512(b"x")),
+    )
+    .expect("a file");
+    get(place).expect(0);
+    fs::remove_file(ground.target()).expect("removed");
+    fs::write(&list, format!("{}  a\n{}  b\n", sha256(b"a"), sha256(b"b"))).expect("a file");
+    let done = get(place).expect(2);
+    assert!(done.err.contains("no SHA-256 and no SHA-512 of f.bin"), "{}", done.err);
+    for bad in ["md5=00", "sha-256=00", "no-such-file"] {
+        let done = get(bad).expect(2);
+        assert!(done.err.contains("is no checksum"), "{bad}: {}", done.err);
+    }
+}
+
+#[test]
+fn a_metalink_of_any_strong_hash_is_held_against_the_file() {
+    let ground = Ground::new(LENGTH);
+    let site = Site::good(&ground.content);
+    let path = ground.dir.path().join("f.meta4");
+    let get = |inner: &str| {
+        let list = metalink("f.bin", LENGTH, &format!("{inner}<url>{}</url>", site.url()));
+        fs::write(&path, list).expect("a file");
+        run(ground.get_named(&[&path], &["--json"]))
+    };
+    let whole = |bytes: &[u8]| format!("<hash type=\"sha-512\">{}</hash>", sha512(bytes));
+    let pieces = |bytes: &[u8]| {
+        let each: String =
+            bytes.chunks(PIECE).map(|piece| format!("<hash>{}</hash>", sha512(piece))).collect();
+        format!("<pieces length=\"{PIECE}\" type=\"sha-512\">{each}</pieces>")
+    };
+    for (inner, verified) in [(whole(&ground.content), "whole"), (pieces(&ground.content), "pieces")] {
+        let done = get(&inner).expect(0);
+        ground.assert_arrived();
+        let summary = done.summary();
+        assert_eq!((&summary["verified"], &summary["verified_by"]), (&verified.into(), &"user".into()));
+        assert!(done.notes().contains("by SHA-512"), "{}", done.notes());
+        fs::remove_file(ground.target()).expect("removed");
+    }
+    let bad = wrong(&ground.content);
+    // One of two that is wrong is enough.
+    let both = format!("<hash type=\"sha-256\">{}</hash>{}", sha256(&ground.content), whole(&bad));
+    for inner in [whole(&bad), pieces(&bad), both] {
+        let done = get(&inner).expect(5);
+        assert!(!ground.target().exists(), "{}", done.out);
+        for name in names(&ground.to()) {
+            fs::remove_file(ground.to().join(name)).expect("removed");
+        }
+    }
+    // Weak ones are not even right by chance.
+    let weak =
+        format!("<hash type=\"sha-1\">{}</hash><hash type=\"md5\">{}</hash>", "0".repeat(40), "0".repeat(32));
+    let done = get(&weak).expect(0);
+    assert_eq!(done.summary()["verified"], "nothing");
+    assert!(done.notes().contains("no other hashes than sha-1, md5"), "{}", done.notes());
+}
+
+/// Three servers, or two, of which these lie throughout; all of them take part.
+fn sites(content: &[u8], lies: &[bool]) -> Vec<Site> {
+    let bad = wrong(content);
+    lies.iter().map(|lies| plain(if *lies { &bad } else { content })).collect()
+}
+
+#[test]
+fn with_a_hash_of_the_whole_the_honest_one_brings_the_file() {
+    for lies in [
+        &[true, true, false][..],
+        &[false, true, true],
+        &[true, false],
+        &[false, true],
+        &[false, true, false],
+    ] {
+        let ground = Ground::new(LENGTH);
+        let sites = sites(&ground.content, lies);
+        let urls: Vec<String> = sites.iter().map(Site::url).collect();
+        let by_id = [&[Uri::new(ContentId::of(&ground.content)).to_string()], &urls[..]].concat();
+        let option = checksum(&ground.content);
+        for (asked, more) in [(&urls, &["--json", option.as_str()][..]), (&by_id, &["--json"][..])] {
+            let done = run(ground.get_named(asked, more)).expect(0);
+            ground.assert_arrived();
+            fs::remove_file(ground.target()).expect("removed");
+            let mut liars: Vec<String> =
+                sites.iter().zip(lies).filter(|(_, lies)| **lies).map(|(site, _)| site.name()).collect();
+            let mut banned = done.banned();
+            liars.sort();
+            banned.sort();
+            assert_eq!(banned, liars, "{lies:?}: {}", done.out);
+            assert_eq!(done.summary()["verified_by"], "user");
+        }
+    }
+}
+
+#[test]
+fn what_comparing_does_not_find_the_hash_of_the_whole_does() {
+    let ground = Ground::new(LENGTH);
+    // One byte: no sample is likely to hit it.
+    let mut bad = ground.content.clone();
+    bad[LENGTH / 2] ^= 1;
+    for order in [[0, 1], [1, 0]] {
+        let contents = [&ground.content, &bad];
+        let sites = order.map(|which| plain(contents[which]));
+        let done =
+            run(ground.get_named(&sites.each_ref().map(Site::url), &["--json", &checksum(&ground.content)]));
+        let done = done.expect(0);
+        ground.assert_arrived();
+        fs::remove_file(ground.target()).expect("removed");
+        let liar = sites[order.iter().position(|which| *which == 1).expect("the liar")].name();
+        assert!(done.banned().iter().all(|banned| *banned == liar), "{}", done.out);
+    }
+}
+
+#[test]
+fn if_none_has_what_the_hash_is_of_nothing_is_left() {
+    let ground = Ground::new(LENGTH);
+    let sites = sites(&ground.content, &[false, true]);
+    let other = format!("sha256:{}", sha256(b"another file"));
+    let urls: Vec<String> = sites.iter().map(Site::url).collect();
+    let done = run(ground.get_named(&urls, &["--json", "--checksum", &other])).expect(5);
+    assert!(done.err.contains("each mirror was tried alone"), "{}", done.err);
+    assert!(names(&ground.to()).is_empty(), "{:?}", names(&ground.to()));
+}
+
+#[test]
+fn who_falls_silent_is_compared_all_the_same() {
+    // It sends one range of wrong bytes, and then nothing any more.
+    let length = 20 << 20;
+    for run_number in 0..3 {
+        let ground = Ground::new(length);
+        let bad = wrong(&ground.content);
+        let has_sent = Arc::new(AtomicBool::new(false));
+        let sent = Arc::clone(&has_sent);
+        let silent = Site::answering(move |request: &Request| match request.path == PATH {
+            false => Reply::new(404, b""),
+            true if request.is_for_bytes() && sent.swap(true, Ordering::SeqCst) => {
+                Reply { then: Then::Mute, ..Reply::new(200, b"") }
+            }
+            true => honest(request, &bad, "\"s\""),
+        });
+        let good = server(&ground.content, Vec::new(), |reply| reply.at(20_000_000));
+        let urls = if run_number % 2 == 0 { [silent.url(), good.url()] } else { [good.url(), silent.url()] };
+        let done = run(ground.get_named(&urls, &["--json", "--timeout=30"]));
+        assert!(has_sent.load(Ordering::SeqCst), "{}", done.out);
+        match done.code {
+            Some(0) => ground.assert_arrived(),
+            code => {
+                assert_eq!(code, Some(5), "{}", done.err);
+                assert!(done.err.contains("different bytes"), "{}", done.err);
+                assert!(names(&ground.to()).is_empty());
+            }
+        }
+    }
+}
+
+#[test]
+fn who_has_failed_is_not_waited_for_to_compare() {
+    let ground = Ground::new(LENGTH);
+    // It brings one range, and then every connection breaks.
+    let fails = Site::new(&ground.content, |request, reply| {
+        if request.is_for_bytes() && request.number > 0 { reply.cut(0, Then::Close) } else { reply }
+    });
+    let good = plain(&ground.content);
+    let done = run(ground.get_named(&[fails.url(), good.url()], &["--json"])).expect(0);
+    ground.assert_arrived();
+    let events = done.out.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let events: Vec<serde_json::Value> = events.filter(|event| event["event"] == "progress").collect();
+    let is_full = |event: &&serde_json::Value| event["done_bytes"] == event["total_bytes"];
+    let at = |event: &serde_json::Value| event["elapsed_s"].as_f64().expect("a time");
+    let (first, last) = (events.iter().find(is_full).expect("all"), events.last().expect("the end"));
+    assert!(at(last) - at(first) < 2.0, "{}", done.out);
+    assert!(done.notes().contains("not all parts could be compared"), "{}", done.notes());
+}
+
+#[test]
+fn a_directory_that_its_server_describes_is_called_so() {
+    let ground = Ground::new(1);
+    let album = ground.dir.path().join("album");
+    fs::create_dir(&album).expect("a directory");
+    for name in ["a", "b"] {
+        fs::write(album.join(name), name).expect("a file");
+    }
+    let server = Server::start_at(&album, "127.0.0.1:0", &["--http", "127.0.0.1:0"]);
+    let urls = server.offers.iter().filter_map(|offer| offer["http"][0].as_str());
+    let url = urls.filter(|url| url.ends_with('/')).max_by_key(|url| url.len()).expect("the directory's");
+    let done = run(ground.get_named(&[url], &["--json"])).expect(0);
+    let summary = done.summary();
+    assert_eq!(summary["verified"], "files", "{summary}");
+    let by = summary["verified_by"].as_str().expect("who");
+    assert!(by.starts_with("self-asserted by 127.0.0.1:"), "{by}");
+    fs::remove_dir_all(ground.target()).expect("removed");
+    // A Metalink that the user names is the user's word.
+    let list = format!("{}.meta4", url.trim_end_matches('/'));
+    let done = run(ground.get_named(&[list], &["--json"])).expect(0);
+    assert_eq!(done.summary()["verified_by"], "user");
+}

@@ -1,0 +1,265 @@
+//! Hashes of the SHA-2 family (FIPS 180-4) that a file must have, or each of its pieces.
+//!
+//! SHA-1 and MD5 are not among them: whoever wants to can make two files with the same one.
+
+use std::fmt;
+
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
+use sha2::{Digest as _, Sha256, Sha512};
+
+use crate::checksum_lines;
+
+/// Hashes of all bytes of a file, as far as they are told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Digests {
+    /// SHA-256.
+    pub sha256: Option<[u8; 32]>,
+    /// SHA-512.
+    pub sha512: Option<[u8; 64]>,
+}
+
+impl Digests {
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.sha256.is_none() && self.sha512.is_none()
+    }
+
+    /// Whether a kind of hash that both tell is not the same.
+    #[must_use]
+    pub fn contradict(&self, other: &Self) -> bool {
+        let differ = |one: Option<&[u8]>, two: Option<&[u8]>| one.is_some() && two.is_some() && one != two;
+        differ(bytes(&self.sha256), bytes(&other.sha256)) || differ(bytes(&self.sha512), bytes(&other.sha512))
+    }
+
+    /// Reads what people have: 64 or 128 hexadecimal digits, or these with the kind before them, as in
+    /// `sha256:HEX`, `sha256=HEX`, `sha-256=HEX`. `None` if it is nothing of the kind.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.trim();
+        let (kind, hex) = match text.split_once([':', '=']) {
+            Some((kind, hex)) => (Some(kind.to_ascii_lowercase()), hex),
+            None => (None, text),
+        };
+        let hash = HEXLOWER_PERMISSIVE.decode(hex.as_bytes()).ok()?;
+        Self::of_kind(kind.as_deref(), &hash)
+    }
+
+    /// The hash of the file `name` in what `sha256sum` or `sha512sum` printed, with `--tag` or without; see
+    /// [`checksum_lines`](crate::checksum_lines).
+    #[must_use]
+    pub fn in_list(text: &[u8], name: &[u8]) -> Option<Self> {
+        checksum_lines::find(text, name, |tag, hash| {
+            let tag = tag.map(|tag| String::from_utf8_lossy(tag).to_ascii_lowercase());
+            Self::of_kind(tag.as_deref(), hash)
+        })
+    }
+
+    /// A hash of this kind; without a kind, its length tells.
+    fn of_kind(kind: Option<&str>, hash: &[u8]) -> Option<Self> {
+        match (kind, hash.len()) {
+            (None | Some("sha256" | "sha-256"), 32) => {
+                Some(Self { sha256: hash.try_into().ok(), sha512: None })
+            }
+            (None | Some("sha512" | "sha-512"), 64) => {
+                Some(Self { sha512: hash.try_into().ok(), sha256: None })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// As people are told it: `SHA-256 HEX`.
+impl fmt::Display for Digests {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let both = [("SHA-256", bytes(&self.sha256)), ("SHA-512", bytes(&self.sha512))];
+        let mut between = "";
+        for (kind, hash) in both {
+            if let Some(hash) = hash {
+                write!(f, "{between}{kind} {}", HEXLOWER.encode(hash))?;
+                between = ", ";
+            }
+        }
+        Ok(())
+    }
+}
+
+fn bytes<const N: usize>(hash: &Option<[u8; N]>) -> Option<&[u8]> {
+    hash.as_ref().map(<[u8; N]>::as_slice)
+}
+
+/// Works out the kinds of hashes that some [`Digests`] have.
+#[derive(Clone, Debug, Default)]
+pub struct Hasher {
+    sha256: Option<Sha256>,
+    sha512: Option<Sha512>,
+}
+
+impl Hasher {
+    /// For the kinds that `wanted` has.
+    #[must_use]
+    pub fn of(wanted: &Digests) -> Self {
+        Self { sha256: wanted.sha256.map(|_| Sha256::new()), sha512: wanted.sha512.map(|_| Sha512::new()) }
+    }
+
+    /// The next bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        if let Some(sha256) = &mut self.sha256 {
+            sha256.update(bytes);
+        }
+        if let Some(sha512) = &mut self.sha512 {
+            sha512.update(bytes);
+        }
+    }
+
+    /// The hashes of all of them.
+    #[must_use]
+    pub fn finish(self) -> Digests {
+        Digests {
+            sha256: self.sha256.map(|sha256| sha256.finalize().into()),
+            sha512: self.sha512.map(|sha512| sha512.finalize().into()),
+        }
+    }
+}
+
+/// A hash of each piece of a file, in order, all of one kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PieceHashes {
+    /// SHA-256.
+    Sha256(Vec<[u8; 32]>),
+    /// SHA-512.
+    Sha512(Vec<[u8; 64]>),
+}
+
+impl PieceHashes {
+    /// How many there are.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        match self {
+            Self::Sha256(all) => all.len(),
+            Self::Sha512(all) => all.len(),
+        }
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Their kind, as Metalinks and IANA's registry of textual hash names have it.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Sha256(_) => "sha-256",
+            Self::Sha512(_) => "sha-512",
+        }
+    }
+
+    /// The bytes of each.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        (0..self.len()).filter_map(move |piece| self.get(piece))
+    }
+
+    /// The bytes of one.
+    #[must_use]
+    pub fn get(&self, piece: usize) -> Option<&[u8]> {
+        match self {
+            Self::Sha256(all) => all.get(piece).map(<[u8; 32]>::as_slice),
+            Self::Sha512(all) => all.get(piece).map(<[u8; 64]>::as_slice),
+        }
+    }
+
+    /// What works out one of them.
+    #[must_use]
+    pub fn hasher(&self) -> PieceHasher {
+        match self {
+            Self::Sha256(_) => PieceHasher::Sha256(Sha256::new()),
+            Self::Sha512(_) => PieceHasher::Sha512(Sha512::new()),
+        }
+    }
+}
+
+/// Works out the hash of a piece.
+#[derive(Clone, Debug)]
+pub enum PieceHasher {
+    /// SHA-256.
+    Sha256(Sha256),
+    /// SHA-512.
+    Sha512(Sha512),
+}
+
+impl PieceHasher {
+    /// The next bytes of the piece.
+    pub fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Sha256(hasher) => hasher.update(bytes),
+            Self::Sha512(hasher) => hasher.update(bytes),
+        }
+    }
+
+    /// Whether the hash of all of them is this.
+    #[must_use]
+    pub fn is(self, hash: &[u8]) -> bool {
+        match self {
+            Self::Sha256(hasher) => hasher.finalize()[..] == *hash,
+            Self::Sha512(hasher) => hasher.finalize()[..] == *hash,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_spellings_that_people_have() {
+        let (short, long) = ("Ab".repeat(32), "cD".repeat(64));
+        let sha256 = Digests { sha256: Some([0xab; 32]), sha512: None };
+        let sha512 = Digests { sha256: None, sha512: Some([0xcd; 64]) };
+        for before in ["", "sha256:", "sha256=", "sha-256=", "SHA-256:", " "] {
+            assert_eq!(Digests::parse(&format!("{before}{short}")), Some(sha256), "{before:?}");
+        }
+        for before in ["", "sha512:", "sha512=", "sha-512=", "sha-512:"] {
+            assert_eq!(Digests::parse(&format!("{before}{long}")), Some(sha512), "{before:?}");
+        }
+        let wrong_kind = [format!("sha-256={long}"), format!("sha512:{short}"), format!("md5={short}")];
+        let shorter = [short[2..].to_owned(), format!("sha256:{}", &short[1..]), String::new()];
+        for bad in wrong_kind.iter().chain(&shorter) {
+            assert_eq!(Digests::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn lists_of_either_kind() {
+        let (a, b) = ("ab".repeat(32), "cd".repeat(64));
+        let list = format!("# of today\n{a} *other.iso\n{}  f.iso\nSHA512 (f.img) = {b}\n", "ef".repeat(32));
+        let of = |name: &[u8]| Digests::in_list(list.as_bytes(), name);
+        assert_eq!(of(b"f.iso").and_then(|found| found.sha256), Some([0xef; 32]));
+        assert_eq!(of(b"f.img").and_then(|found| found.sha512), Some([0xcd; 64]));
+        assert_eq!(of(b"none"), None);
+    }
+
+    #[test]
+    fn only_the_same_kinds_contradict_each_other() {
+        let one = Digests { sha256: Some([1; 32]), sha512: None };
+        let two = Digests { sha256: Some([1; 32]), sha512: Some([2; 64]) };
+        let three = Digests { sha256: None, sha512: Some([3; 64]) };
+        assert!(!one.contradict(&two) && !one.contradict(&three) && two.contradict(&three));
+        assert_eq!(two.to_string().matches(", SHA-512 0202").count(), 1);
+    }
+
+    #[test]
+    fn only_what_is_wanted_is_worked_out() {
+        let wanted = Digests { sha256: None, sha512: Some(Sha512::digest(b"abc").into()) };
+        let mut hasher = Hasher::of(&wanted);
+        hasher.update(b"a");
+        hasher.update(b"bc");
+        assert_eq!(hasher.finish(), wanted);
+        let pieces = PieceHashes::Sha512(vec![Sha512::digest(b"abc").into()]);
+        let mut hasher = pieces.hasher();
+        hasher.update(b"abc");
+        assert!(hasher.is(pieces.get(0).expect("a piece")));
+        assert_eq!((pieces.len(), pieces.kind(), pieces.get(1)), (1, "sha-512", None));
+    }
+}
