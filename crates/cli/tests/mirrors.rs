@@ -220,7 +220,7 @@ fn hashes_beside_the_file_are_found() {
     nginx.put(0, "f.bin.b3", format!("{}  f.bin\n", blake3::hash(&ground.content).to_hex()).as_bytes());
     get("whole");
     nginx.put(0, "f.bin.b3leaves", &leaf_list(&ground.content));
-    get("groups");
+    get("blocks");
     // A hash that is not the file's.
     fs::remove_file(nginx.root(0).join("f.bin.b3leaves")).expect("the file");
     nginx.put(0, "f.bin.b3", format!("{}  f.bin\n", blake3::hash(b"other").to_hex()).as_bytes());

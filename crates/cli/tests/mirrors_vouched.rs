@@ -258,7 +258,7 @@ fn leaf_lists_beside_all_that_are_named_count_together() {
     ground.assert_arrived();
     assert_eq!(
         (&done.summary()["verified"], done.banned()),
-        (&"groups".into(), vec![liar.name()]),
+        (&"blocks".into(), vec![liar.name()]),
         "{}",
         done.out
     );

@@ -116,8 +116,8 @@ impl DiscoveredFile {
         }
         if let Some(VouchedBy::Hosts(hosts)) = &self.vouched_by {
             let what = match self.check {
-                Check::Leaves(_) => "every 16 KiB will be",
-                Check::Pieces { .. } => "every piece will be",
+                Check::Leaves(_) => "every 16 KiB is",
+                Check::Pieces { .. } => "every piece is",
                 Check::Nothing => "the whole will be",
             };
             let offer = if hosts.len() == 1 { "itself offers" } else { "themselves offer" };

@@ -1,6 +1,6 @@
 //! Which keys a scenario may have: asked of the struct itself, so that there is no second list of them.
 //!
-//! A [`SchemaProbe`] is a deserializer that offers the struct a document with a single key, that of the path
+//! A `SchemaProbe` is a deserializer that offers the struct a document with a single key, that of the path
 //! in question, and notes what is asked of it at the end of the path.
 
 use std::cell::Cell;
