@@ -7,6 +7,7 @@ use std::path::Path;
 
 use common::fetch::{Done, names, run};
 use common::site::{PATH, Reply, Site, honest};
+use common::terminal::on_a_terminal;
 use common::{anabranch, noise};
 
 const LENGTH: usize = 300_000;
@@ -116,4 +117,21 @@ fn an_error_is_said_once() {
     let good = Site::good(&noise(LENGTH));
     let done = get(dir.path(), &[dead, &good.url()]).expect(0);
     assert!(done.err.contains("127.0.0.1:1: it cannot be reached"), "{}", done.err);
+}
+
+#[test]
+fn at_80_columns_loss_and_state_are_whole() {
+    let (dir, content) = (tempfile::tempdir().expect("a directory"), noise(3_000_000));
+    let site = Site::slow(&content, 2_000_000);
+    let (program, target) = (env!("CARGO_BIN_EXE_anabranch"), dir.path().join("f"));
+    let url = site.url().replace("127.0.0.1", "localhost");
+    let said = on_a_terminal(&format!("{program} get {url} -o {} --via 127.0.0.1", target.display()), None);
+    assert!(fs::read(&target).expect("it came") == content, "{said}");
+    let said = console::strip_ansi_codes(&said).replace('\r', "");
+    let rows: Vec<&str> = said.lines().filter(|line| line.starts_with("localhost:")).collect();
+    assert!(rows.len() > 2, "{said}");
+    for row in rows {
+        assert!(row.chars().count() < 80 && row.contains(" %  "), "{row}");
+        assert!(["open", "no answer yet"].iter().any(|state| row.ends_with(state)), "{row}");
+    }
 }

@@ -4,16 +4,12 @@
 mod common;
 
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Duration;
+use std::path::PathBuf;
+use std::process::Command;
 
 use common::fetch::{Done, run};
 use common::site::{PATH, Reply, Request, Site, honest};
+use common::terminal::on_a_terminal;
 use common::{anabranch, noise};
 use mmtp::ContentId;
 use mmtp::id::BLOCK_BYTES;
@@ -227,43 +223,7 @@ fn a_name_alone_asks_for_the_password() {
     let target = ground.dir.path().join("f");
     let (program, url) = (env!("CARGO_BIN_EXE_anabranch"), closed.url());
     let line = format!("{program} get {url} -o {} -u bob", target.display());
-    let said = on_a_terminal(&line, "password of bob: ", "s ecret\n");
+    let said = on_a_terminal(&line, Some(("password of bob: ", "s ecret\n")));
     assert!(fs::read(&target).expect("it came") == ground.content, "{said}");
     assert!(!said.contains("ecret"), "it is not shown: {said}");
-}
-
-/// Runs a command line on a terminal and types `answer` until it ends, once it asks; returns what it showed.
-fn on_a_terminal(line: &str, question: &str, answer: &str) -> String {
-    let mut script = Command::new("script");
-    script.args(["-q", "-e", "-c", line]).arg(Path::new("/dev/null")).env("XDG_CACHE_HOME", "/dev/null");
-    let script = script.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
-    let mut script = script.expect("util-linux has it");
-    let mut keys = script.stdin.take();
-    let mut screen = script.stdout.take().expect("a screen");
-    let ended = Arc::new(AtomicBool::new(false));
-    let (mut said, mut typist) = (Vec::new(), None);
-    let mut some = [0; 4096];
-    while let Ok(1..) = screen.read(&mut some).inspect(|count| said.extend_from_slice(&some[..*count])) {
-        if String::from_utf8_lossy(&said).contains(question)
-            && let Some(mut keys) = keys.take()
-        {
-            let (ended, answer) = (Arc::clone(&ended), answer.to_owned());
-            typist = Some(thread::spawn(move || {
-                // What is typed before the echo is off is dropped, so it may have to be typed again.
-                for turn in 0.. {
-                    thread::sleep(Duration::from_millis(if turn == 0 { 500 } else { 5_000 }));
-                    if ended.load(Ordering::Relaxed) {
-                        return;
-                    }
-                    let _ = keys.write_all(answer.as_bytes()).and_then(|()| keys.flush());
-                }
-            }));
-        }
-    }
-    ended.store(true, Ordering::Relaxed);
-    let status = script.wait().expect("its end");
-    let said = String::from_utf8_lossy(&said).into_owned();
-    assert!(status.success(), "{said}");
-    assert!(typist.is_some(), "it asked: {said}");
-    said
 }

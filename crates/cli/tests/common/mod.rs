@@ -8,6 +8,7 @@ pub(crate) mod netns;
 pub(crate) mod nginx;
 pub(crate) mod relay;
 pub(crate) mod site;
+pub(crate) mod terminal;
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::SocketAddr;

@@ -44,6 +44,14 @@ pub(super) struct OriginalUrl<'a> {
     pub(super) trusted: bool,
 }
 
+impl<'a> OriginalUrl<'a> {
+    /// What a redirect of a `stranger` leads to begins there: whoever else chooses where the caller's secrets
+    /// go could have a server do things in the caller's name.
+    pub(super) fn by_way_of(self, stranger: Option<&'a Url>) -> Self {
+        stranger.map_or(self, |url| Self { url, trusted: false })
+    }
+}
+
 impl<'a> RequestShape<'a> {
     /// What the first request of `kind` asks for.
     pub(super) fn of(kind: &'a RequestKind) -> Result<Self, FetchError> {

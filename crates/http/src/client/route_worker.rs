@@ -36,6 +36,8 @@ struct Response {
     url: Url,
     parts: response::Parts,
     connection: Connection,
+    /// A URL of another origin that lies on the way from the one that was asked for.
+    stranger: Option<Url>,
 }
 
 /// Whether a fetch's request has been sent.
@@ -179,7 +181,7 @@ impl RouteWorker {
         mut state: RequestState,
     ) -> Result<(), FetchError> {
         loop {
-            let Response { url, parts, connection } =
+            let Response { url, parts, connection, stranger } =
                 self.follow_redirects(asked, from.clone(), shape, state).await?;
             let mut kind = request.kind.clone();
             if let RequestKind::Range { validator, modified, .. } = &mut kind {
@@ -193,7 +195,10 @@ impl RouteWorker {
             match validate::validate(&parts, asked.url, &url, &kind) {
                 Ok((mut head, policy)) => {
                     (head.nth, head.last) = (connection.answers, connection.is_last());
-                    self.remember(asked.url, url);
+                    // A short cut home would look as if no stranger had shown the way.
+                    if stranger.is_none() || url.origin() != asked.url.origin() {
+                        self.remember(asked.url, url);
+                    }
                     self.queue.push(Event::Head { id, head: Box::new(head) });
                     return self.deliver(id, connection, policy).await;
                 }
@@ -208,18 +213,25 @@ impl RouteWorker {
                 Err(error) => {
                     // The fetch failed, not the connection.
                     self.drain(connection).await;
-                    return Err(self.with_credential_status(error, asked, &url));
+                    return Err(self.with_credential_status(error, asked, stranger.as_ref(), &url));
                 }
             }
         }
     }
 
     /// Adds to a refusal who refuses and whether it got credentials.
-    fn with_credential_status(&self, error: FetchError, asked: OriginalUrl<'_>, url: &Url) -> FetchError {
+    fn with_credential_status(
+        &self,
+        error: FetchError,
+        asked: OriginalUrl<'_>,
+        stranger: Option<&Url>,
+        url: &Url,
+    ) -> FetchError {
         let FetchError::Forbidden { status: status @ (401 | 403), .. } = error else { return error };
+        let by = asked.by_way_of(stranger);
         FetchError::Forbidden {
             status,
-            credentials: self.settings.credentials(asked.url, asked.trusted, url),
+            credentials: self.settings.credentials(by.url, by.trusted, url),
             at: (asked.url.origin() != url.origin()).then(|| authority(url).to_owned()),
         }
     }
@@ -244,11 +256,14 @@ impl RouteWorker {
         shape: RequestShape<'_>,
         mut state: RequestState,
     ) -> Result<Response, FetchError> {
+        let is_elsewhere = |url: &Url| url.origin() != asked.url.origin();
+        let mut stranger = is_elsewhere(&url).then(|| url.clone());
         for _ in 0..=REDIRECTS_MAX {
-            let (parts, connection) = self.exchange(asked, &url, shape, state).await?;
+            let by = asked.by_way_of(stranger.as_ref());
+            let (parts, connection) = self.exchange(by, &url, shape, state).await?;
             let location = parts.headers.get(LOCATION);
             let (301..=303 | 307..=308, Some(location)) = (parts.status.as_u16(), location) else {
-                return Ok(Response { url, parts, connection });
+                return Ok(Response { url, parts, connection, stranger });
             };
             let location = String::from_utf8_lossy(location.as_bytes()).into_owned();
             self.drain(connection).await;
@@ -257,6 +272,9 @@ impl RouteWorker {
             if url.scheme() == "https" && next.scheme() == "http" {
                 let why = format!("it redirects from https to {}", without_query(&next));
                 return Err(FetchError::Refused(why));
+            }
+            if is_elsewhere(&next) {
+                stranger = Some(next.clone());
             }
             (url, state) = (next, RequestState::Unsent);
         }

@@ -11,7 +11,9 @@ use std::time::Duration;
 use crate::common::{
     Request, Server, client, fetch, fetch_request, file, good, options, outcome, partial, range, wait,
 };
-use anabranch_http::client::{Client, Event, FetchError, FetchRequest, METADATA_BYTES, Options, RequestKind};
+use anabranch_http::client::{
+    Client, CredentialStatus, Event, FetchError, FetchRequest, METADATA_BYTES, Options, RequestKind,
+};
 use net::{Clock, Egress};
 
 const LENGTH: u64 = 1 << 20;
@@ -370,6 +372,45 @@ fn credentials_stay_with_their_origin() {
     assert_eq!(sent_to(with_user(), &server.url("/f"), false)[0], None);
     assert_eq!(sent_to(with_netrc(), &server.url("/f"), false)[0], None);
     assert_eq!(sent_to(with_user(), &format!("{in_url}/f"), false)[0], basic("YTpi"), "the URL's own");
+}
+
+#[test]
+fn who_is_led_home_by_another_server_comes_without_secrets() {
+    let home = Server::start(move |request, stream| match request.path() {
+        "/out" => {
+            let to = format!("http://{}/", request.field("x").unwrap_or_default());
+            write!(stream, "HTTP/1.1 302 F\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n").is_ok()
+        }
+        "/closed" => write!(stream, "HTTP/1.1 401 W\r\nContent-Length: 0\r\n\r\n").is_ok(),
+        _ => partial(request, stream, &file(10), ""),
+    });
+    let back = home.address;
+    let lead = |path: &'static str| {
+        Server::start(move |_, stream| {
+            let to = format!("http://{back}{path}");
+            write!(stream, "HTTP/1.1 302 F\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n").is_ok()
+        })
+    };
+    let client = |stranger: &Server| {
+        let headers = vec![("X".to_owned(), stranger.address.to_string())];
+        let user = Some(("a".into(), "b".into()));
+        Client::start(Options { headers, user, ..options() }).unwrap()
+    };
+    let in_url = format!("http://a:b@{}/out", home.address);
+    for url in [home.url("/out"), in_url] {
+        let stranger = lead("/f");
+        let mut client = client(&stranger);
+        for id in 0..2 {
+            fetch(&mut client, id, range(&url, 0, 5, 10)).unwrap();
+            let last = home.requests().last().unwrap().clone();
+            let sent = ["authorization", "x"].map(|name| last.field(name).map(str::to_owned));
+            assert_eq!((last.path(), sent), ("/f", [None, None]), "{id}");
+        }
+    }
+    let stranger = lead("/closed");
+    let error = fetch(&mut client(&stranger), 9, range(&home.url("/out"), 0, 5, 10)).unwrap_err();
+    let FetchError::Forbidden { credentials, at, .. } = error else { panic!("{error}") };
+    assert_eq!((credentials, at), (CredentialStatus::Withheld, None));
 }
 
 /// A server's `ETag` says nothing about another server that a redirect leads to.
