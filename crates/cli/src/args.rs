@@ -127,8 +127,8 @@ const GET_EXAMPLES: &str = "Examples:\n  \
         --via); every such pair is a path with its own congestion window, and each takes as much of the \
         file as it can carry. Every 16 KiB are verified before they are written; a source that sends wrong \
         bytes is banned and named. What has arrived is kept in NAME.part with a journal beside it: the \
-        same command resumes after Ctrl-C, a crash or a reboot. NAME itself appears at the end, whole and \
-        verified.",
+        same command resumes after Ctrl-C, a crash or a reboot. NAME itself appears at the end, whole, and \
+        verified if you know a hash of it: by a URI, a Metalink or --checksum.",
     after_help = GET_EXAMPLES,
     after_long_help = format!(
         "{GET_EXAMPLES}\n\nThe exit status tells scripts what happened: see `anabranch --help`."
