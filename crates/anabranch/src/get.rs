@@ -362,8 +362,9 @@ impl Get {
 /// A [`Get`] with a destination: to be [run](Self::run) on this thread or [started](Self::start) on its own.
 ///
 /// What arrives is kept in `NAME.part`, with a journal beside it, and `NAME` appears at the end, whole and
-/// verified as far as [`Report::verified`] says. After a failure or a stop the same request resumes. Of two
-/// downloads to the same path at the same time the second fails with [`Error::Target`].
+/// verified as far as [`Report::verified`] and [`Report::verified_by`] say. A whole file that only the hash
+/// of its own server calls wrong is kept as `NAME.unverified`. After a failure or a stop the same request
+/// resumes. Of two downloads to the same path at the same time the second fails with [`Error::Target`].
 #[derive(Clone)]
 pub struct Download {
     get: Get,

@@ -131,8 +131,8 @@ const GET_EXAMPLES: &str = "Examples:\n  \
         --via); every such pair is a path with its own congestion window, and each takes as much of the \
         file as it can carry. Every 16 KiB are verified before they are written; a source that sends wrong \
         bytes is banned and named. What has arrived is kept in NAME.part with a journal beside it: the \
-        same command resumes after Ctrl-C, a crash or a reboot. NAME itself appears at the end, whole and \
-        verified.\n\n\
+        same command resumes after Ctrl-C, a crash or a reboot. NAME itself appears at the end, whole, and \
+        verified if you know a hash of it: by a URI, a Metalink or --checksum.\n\n\
         Options are called as curl calls them where they do the same. Its -L, -O and `-C -` are taken and \
         change nothing: redirects are followed, a file is called as its URL, and what is there is gone on \
         with.",
