@@ -257,6 +257,15 @@ fn a_disk_that_is_full_ends_it_with_status_6_and_more_room_lets_it_go_on() {
     let done = run(ground.get(&[server.address], &[])).expect(6);
     assert!(done.err.contains("needs 3.0 MB more") && done.err.contains("1.0 MB free"), "{}", done.err);
     assert!(names(&ground.to()).is_empty(), "{:?}", names(&ground.to()));
+    // Of a directory each file may have room, and all of them not.
+    let album = ground.dir.path().join("album");
+    fs::create_dir(&album).expect("a directory");
+    ["a", "b"].iter().for_each(|name| fs::write(album.join(name), noise(700_000)).expect("a file"));
+    let of_album = Server::start(&album);
+    let copy = ground.to().join("copy");
+    let done = run(fetch(of_album.uri(), &copy)).expect(6);
+    assert!(done.err.contains("needs 1.4 MB more"), "{}", done.err);
+    fs::remove_dir(&copy).expect("nothing is in it");
     // There is room at first, and somebody else takes it.
     assert!(mount("remount,size=16m"));
     let paced = Hostile::paced(&ground.content, Mode::Honest, 1_000_000);

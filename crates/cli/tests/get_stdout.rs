@@ -10,7 +10,9 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use common::site::Site;
 use common::{Server, anabranch, noise, wait_until};
+use mmtp::uri::Uri;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use sha2::{Digest as _, Sha256};
@@ -58,6 +60,28 @@ fn it_has_the_bytes_and_leaves_nothing_else() {
         assert!(err(&output).contains(&says), "{}", err(&output));
         assert!(is_empty(&to));
     }
+}
+
+#[test]
+fn it_goes_on_in_order_when_its_source_goes_away_and_a_mirror_is_left() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let content = noise(12_000_000);
+    fs::write(dir.path().join("f.bin"), &content).expect("a file");
+    fs::create_dir(dir.path().join("to")).expect("a directory");
+    let server = Server::start_at(&dir.path().join("f.bin"), "127.0.0.1:0", &["--limit", "3M"]);
+    let site = Site::slow(&content, 3_000_000);
+    let mut uri: Uri = server.uri().parse().expect("a URI");
+    uri.mirrors = vec![site.url()];
+    let mut child = get(&[&uri.to_string()], &dir.path().join("to")).spawn().expect("it runs");
+    let mut pipe = child.stdout.take().expect("a pipe");
+    let mut all = vec![0; 3_000_000];
+    pipe.read_exact(&mut all).expect("the beginning");
+    drop(server);
+    pipe.read_to_end(&mut all).expect("the rest");
+    let output = child.wait_with_output().expect("its end");
+    assert!(output.status.success(), "{}", err(&output));
+    assert!(all == content, "other bytes");
+    assert!(err(&output).contains("mirrors alone go on"), "{}", err(&output));
 }
 
 #[test]

@@ -239,6 +239,35 @@ fn the_source_goes_away_and_the_mirror_finishes() {
 }
 
 #[test]
+fn what_a_fast_mirror_brings_before_a_source_answers_is_not_asked_for_twice() {
+    let ground = Ground::new(90_000_000);
+    let silent = Hostile::start(&ground.content, Mode::Silent);
+    let site = Site::good(&ground.content);
+    let from = format!("--from={}", silent.address);
+    let done = run(ground.get_named(&[uri(&ground, &[], &[site.url()])], &["--json", &from])).expect(0);
+    ground.assert_arrived();
+    assert!(done.notes().contains("mirrors alone go on"), "{}", done.notes());
+    assert!(site.body_bytes() < 90_000_000 + 1_000_000, "{}", site.body_bytes());
+}
+
+#[test]
+fn what_a_fast_mirror_brought_when_the_source_went_away_is_not_asked_for_twice() {
+    let ground = Ground::new(150_000_000);
+    let server = Server::start_at(&ground.source(), "127.0.0.1:0", &["--limit", "5M"]);
+    let site = Site::slow(&ground.content, 25_000_000);
+    let from = format!("--from={}", server.address);
+    let running = spawn(ground.get_named(&[uri(&ground, &[], &[site.url()])], &["--json", &from]));
+    ground.wait_recorded(500);
+    let address = server.address;
+    drop(server);
+    let done = running.end().expect(0);
+    ground.assert_arrived();
+    assert!(done.notes().contains("mirrors alone go on"), "{}", done.notes());
+    let all = site.body_bytes() + done.bytes_from(address);
+    assert!(all < 150_000_000 + 3_000_000, "{all}");
+}
+
+#[test]
 fn a_mirror_begins_at_once_though_no_source_answers() {
     let ground = Ground::new(8_000_000);
     let silent = Hostile::start(&ground.content, Mode::Silent);

@@ -8,7 +8,7 @@ use algo::{Machine as _, Output, Span, Time};
 use mmtp::ContentId;
 use mmtp::id::BLOCK_BYTES;
 use mmtp::publisher::{ContentInfo, ContentStore, Publisher};
-use mmtp::subscriber::{Event, Input, PathConfig, Subscriber};
+use mmtp::subscriber::{BLOCKS_OPEN_MAX, Event, Input, PathConfig, Subscriber};
 use mmtp::tree::Outboard;
 
 struct MemoryStore<'a> {
@@ -244,6 +244,26 @@ fn nothing_is_asked_from_beyond_the_horizon() {
         }
     });
     assert!(got == bytes);
+}
+
+#[test]
+fn no_more_is_lent_than_may_wait_for_hashes_while_no_path_answers() {
+    let bytes = sample(60_000_000);
+    let mut subscriber = Subscriber::new(&[1; 32]);
+    let source = subscriber.add_source().expect("the first");
+    let download = subscriber.add_download(ContentId::of(&bytes), false, |_| false);
+    let mut lent = Vec::new();
+    while let Some(blocks) = subscriber.reserve(source, download, 300, 1_000_000_000) {
+        lent.push(blocks);
+    }
+    assert_eq!(lent.iter().map(|blocks| blocks.end - blocks.start).sum::<u64>(), BLOCKS_OPEN_MAX as u64);
+    // So none of it is dropped when it comes.
+    for block in lent.into_iter().flatten() {
+        let start = block as usize * BLOCK_BYTES;
+        assert!(subscriber.insert_block(source, download, block, &bytes[start..start + BLOCK_BYTES]));
+    }
+    assert!(subscriber.is_full());
+    assert_eq!(subscriber.abandon(download).len(), BLOCKS_OPEN_MAX);
 }
 
 #[test]

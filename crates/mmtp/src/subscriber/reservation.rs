@@ -9,6 +9,7 @@ use algo::Span;
 
 use super::download::{BLOCKS_OPEN_MAX, Download};
 use super::item::{DownloadId, PathId, Queue, SourceId};
+use super::path::PathState;
 use super::state::Subscriber;
 use crate::id::{BLOCK_BYTES, SEGMENT_BLOCKS};
 use crate::tree::{ChainingValue, Outboard};
@@ -29,8 +30,17 @@ impl Subscriber {
         if blocks == 0 || self.cannot_provide(source, download) {
             return None;
         }
+        let answers = self.paths.iter().any(|path| path.state == PathState::Open);
         let state = self.downloads.get_mut(download)?;
-        if state.blocks_open() >= BLOCKS_OPEN_MAX {
+        let open = state.blocks_open();
+        // While nobody answers who has the hashes, what is delivered has to wait for them.
+        let blocks = match answers || state.outboard.is_some() {
+            true => blocks,
+            false => {
+                blocks.min((BLOCKS_OPEN_MAX as u64).saturating_sub(open as u64 + state.blocks_reserved()))
+            }
+        };
+        if blocks == 0 || open >= BLOCKS_OPEN_MAX {
             return None;
         }
         let reserved = match state.reserve(blocks) {
@@ -93,6 +103,12 @@ impl Subscriber {
     #[must_use]
     pub fn blocks_unrequested(&self, download: DownloadId) -> u64 {
         self.downloads.get(download).map_or(0, Download::blocks_unrequested)
+    }
+
+    /// Whether so many blocks wait for the hashes that prove them that no more are taken.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.downloads.blocks_open() >= BLOCKS_OPEN_MAX
     }
 
     /// Whether a block is not verified yet.

@@ -169,8 +169,13 @@ impl ContentFetch {
         if left.any(|link| reports.get(link.path).is_some_and(|report| report.state == PathState::Open)) {
             (self.source_at, self.source_answered) = (now, true);
         }
-        let patience = if self.source_answered { DESERTED_AFTER } else { ABSENT_AFTER };
-        none_left || now.since(self.source_at) >= patience
+        let patience = match (self.source_answered, self.subscriber.is_full()) {
+            (false, _) => ABSENT_AFTER,
+            // What mirrors bring would be dropped, and asked for again.
+            (true, true) => Span::ZERO,
+            (true, false) => DESERTED_AFTER,
+        };
+        none_left || now.since(self.source_at) > patience
     }
 
     /// Mirrors go on without sources; all that has come is kept, and so are the clock and the counters.

@@ -123,6 +123,10 @@ impl Download {
         self.open.len()
     }
 
+    pub(in crate::subscriber) fn blocks_reserved(&self) -> u64 {
+        self.reserved.len()
+    }
+
     /// Sets the block from which on nobody is asked for any.
     pub(in crate::subscriber) const fn set_horizon(&mut self, end_block: u64) {
         self.horizon = end_block;
