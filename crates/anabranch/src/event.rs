@@ -21,8 +21,8 @@ pub enum Event {
     },
     /// Paths have come apart or together, as [`Groups::Auto`](crate::get::Groups::Auto) found.
     Groups(PathGroups),
-    /// Something else that the person who waits should know: one sentence. It names settings as an
-    /// [`Error`](crate::Error) does.
+    /// Something else that the person who waits should know: one sentence. It names settings, and has texts
+    /// of servers, as an [`Error`](crate::Error) does.
     Notice(String),
     /// The end, good or not; nothing follows.
     Finished(Box<Report>),

@@ -1,5 +1,5 @@
-//! The tables under review that take seconds: each is what the code of today makes, to the byte. The others take
-//! minutes; `just tables` makes all of them.
+//! The tables under review that take seconds: each is what the code of today makes, to the byte. The others
+//! take minutes; `just tables` makes all of them.
 
 mod common;
 
@@ -33,8 +33,8 @@ fn cheap_tables_are_what_the_code_makes() {
         let differ = made.lines().zip(table.lines()).find(|(made, known)| made != known);
         assert!(
             made == table,
-            "{name}.table is not what the code makes; the first line that differs, made and in the file: {differ:#?}\n\
-             If the change is meant: anabranch lab run {name} --save"
+            "{name}.table is not what the code makes; the first line that differs, made and in the file: \
+             {differ:#?}\nIf the change is meant: anabranch lab run {name} --save"
         );
     }
 }

@@ -119,6 +119,14 @@ impl LeafList {
         HEAD_BYTES as u64 + 32 * count(length)
     }
 
+    /// Bytes that the leaf list of a content of `length` bytes may have: as many as it has, but no more than
+    /// [`LEAVES_MAX`].
+    #[must_use]
+    pub fn max_len(length: u64) -> usize {
+        let max = Self::encoded_len(length.min(LENGTH_MAX)).min(LEAVES_MAX as u64);
+        usize::try_from(max).unwrap_or(LEAVES_MAX)
+    }
+
     /// The leaf list.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {

@@ -29,7 +29,7 @@ use algo::{Span, Time};
 use anabranch_http::client::{Event, FetchError, FetchId, FetchRequest, Head, RequestKind, RouteId};
 use mirror::digests::Digests;
 use mirror::http_fields;
-use mirror::leaf_list::{self, LEAVES_MAX, LeafList};
+use mirror::leaf_list::{self, LeafList};
 use mirror::metalink::{self, Metalink};
 use mirror::url::Url;
 use mmtp::ContentId;
@@ -228,7 +228,7 @@ pub(super) fn discover(
         if let (Some(name), Some(path)) = (beside, path)
             && let Ok(list) = std::fs::File::open(path.with_file_name(OsStr::from_bytes(&name)))
         {
-            let (max, mut bytes) = (leaves_max(file.size.unwrap_or(u64::MAX)), Vec::new());
+            let (max, mut bytes) = (LeafList::max_len(file.size.unwrap_or(u64::MAX)), Vec::new());
             // One byte more than it may have is as good as all of it: it is refused.
             if list.take(max as u64 + 1).read_to_end(&mut bytes).is_ok() {
                 discovery.leaves_came(&bytes, None, true);
@@ -252,12 +252,6 @@ pub(super) fn discover(
         mirror.proxied = events.world.is_proxied(mirror.url.as_str());
     }
     Ok(Discovered::File(Box::new(found)))
-}
-
-/// Bytes that the leaf list of a content of `length` bytes may have.
-fn leaves_max(length: u64) -> usize {
-    let max = LeafList::encoded_len(length.min(mmtp::id::LENGTH_MAX)).min(LEAVES_MAX as u64);
-    usize::try_from(max).unwrap_or(LEAVES_MAX)
 }
 
 impl Discovery<'_> {

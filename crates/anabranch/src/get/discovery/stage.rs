@@ -2,10 +2,11 @@
 
 use algo::{Span, Time};
 use anabranch_http::client::{Event, RequestKind};
+use mirror::leaf_list::LeafList;
 use mirror::metalink::METALINK_MAX;
 
 use super::sidecar::OFFERED_LEAVES_MAX;
-use super::{Command, Discovery, EARLY_LEAVES_MAX, Probe, ProbeKind, leaves_max};
+use super::{Command, Discovery, EARLY_LEAVES_MAX, Probe, ProbeKind};
 use crate::Result;
 use crate::get::event_loop::{Context, Poll, Stage};
 
@@ -75,7 +76,7 @@ impl Discovery<'_> {
             self.look_beside();
         }
         // The length is not waited for: mostly there is no list, and to learn that takes a round trip.
-        let max = self.length_so_far().map_or(EARLY_LEAVES_MAX, leaves_max).min(OFFERED_LEAVES_MAX);
+        let max = self.length_so_far().map_or(EARLY_LEAVES_MAX, LeafList::max_len).min(OFFERED_LEAVES_MAX);
         let mut lists = std::mem::take(&mut self.lists_of_leaves);
         if max > EARLY_LEAVES_MAX {
             lists.append(&mut self.long_leaves);
