@@ -48,6 +48,7 @@ pub use transfer::{Events, Transfer};
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use algo::control::{ALGORITHMS, Algorithm, SLOW_STARTS};
@@ -58,6 +59,7 @@ use net::{Egress, Limits, Resolver};
 use crate::checksum::KnownHash;
 use crate::event::Observer;
 use crate::host_port::HostPort;
+use crate::openpgp::Keyring;
 use crate::target::Output;
 use crate::{Checksum, Control, Error, Event, Report, Result, Stop};
 use history::History;
@@ -106,6 +108,7 @@ pub struct Get {
     timeout: Duration,
     progress_every: Duration,
     checksum: Option<KnownHash>,
+    keyring: Option<PathBuf>,
     http: Options,
     history: History,
 }
@@ -129,6 +132,7 @@ impl Get {
             timeout: TIMEOUT,
             progress_every: PROGRESS_EVERY,
             checksum: None,
+            keyring: None,
             http: Options::default(),
             history: History::default(),
         })
@@ -163,6 +167,16 @@ impl Get {
     #[must_use]
     pub const fn limit(mut self, rate: Rate) -> Self {
         self.limit = Some(rate);
+        self
+    }
+
+    /// A file of OpenPGP certificates, as `gpg --export` writes them: the file must be signed by a key of one of
+    /// them, or it does not get its name. Signatures are those of a Metalink, those that `Link` fields lead to,
+    /// and those beside the file (`.asc`, `.sig`), whoever sends them. It takes the program `sqv` or `gpgv`. For
+    /// one file from mirrors, and not for one that is read in order.
+    #[must_use]
+    pub fn keyring(mut self, path: impl Into<PathBuf>) -> Self {
+        self.keyring = Some(path.into());
         self
     }
 
@@ -455,6 +469,7 @@ impl Download {
             timeout: span(get.timeout),
             force: overwrite,
             digests: KnownHash::digests(get.checksum.as_ref(), || get.locators.file_names())?,
+            keyring: get.keyring.map(|path| Keyring::open(&path)).transpose()?.map(Arc::new),
             // What one transfer knows of names is nothing of the next.
             http: Options { resolver: get.http.resolver.anew(), limits, ..get.http },
             history: get.history,

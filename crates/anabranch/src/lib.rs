@@ -64,6 +64,7 @@ mod hashing;
 mod host_port;
 pub mod mirror_list;
 mod monitor;
+mod openpgp;
 pub mod report;
 mod secret;
 pub mod serve;

@@ -191,6 +191,8 @@ pub enum VouchedBy {
     /// "self-asserted by HOST": nobody but these servers themselves, which have the file. Such a hash shows
     /// that the bytes came as they sent them, and which mirrors have others.
     Hosts(Vec<String>),
+    /// "signature by FINGERPRINT": a key of the caller's keyring has signed the whole.
+    Signature(String),
 }
 
 impl fmt::Display for VouchedBy {
@@ -198,6 +200,7 @@ impl fmt::Display for VouchedBy {
         match self {
             Self::User => f.write_str("user"),
             Self::Hosts(hosts) => write!(f, "self-asserted by {}", hosts.join(", ")),
+            Self::Signature(key) => write!(f, "signature by {key}"),
         }
     }
 }

@@ -21,7 +21,8 @@ pub(crate) use existing::{hashes_of, is_there};
 pub(crate) use final_check::FinalCheck;
 pub(crate) use output::Output;
 
-use std::fs::Permissions;
+use std::cell::RefCell;
+use std::fs::{File, Permissions};
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::PermissionsExt as _;
@@ -31,8 +32,10 @@ use mmtp::ContentId;
 use mmtp::bitmap::Bitmap;
 use mmtp::id::{BLOCK_BYTES, SEGMENT_BLOCKS};
 use mmtp::tree::ChainingValue;
+use nix::fcntl::OFlag;
 
 use crate::filenames::show;
+use crate::openpgp::{Signed, Verdict};
 use crate::{Error, Result};
 use existing::{exists, is_there_already, remove_leftovers};
 use final_check::hashes;
@@ -48,6 +51,8 @@ pub(crate) struct Finished {
     pub(crate) path: PathBuf,
     /// The root of its content.
     pub(crate) root: [u8; 32],
+    /// The fingerprint of the key that signed it, if it had to be.
+    pub(crate) signer: Option<String>,
 }
 
 /// A file on its way.
@@ -59,6 +64,9 @@ pub(crate) struct Target {
     force: bool,
     /// What is wrong at the end is kept under another name: only a server said what would be right.
     keeps_wrong: bool,
+    /// What it has to be signed by, and the fingerprint of the key that did, once that has been seen.
+    signed: Option<Signed>,
+    signer: RefCell<Option<String>>,
     /// Its bytes were held against its hash, and are right.
     is_checked: bool,
     state: State,
@@ -123,14 +131,43 @@ impl Target {
         there: Bitmap,
         done_bytes: u64,
     ) -> Self {
-        let (keeps_wrong, is_checked, resumed) = (false, false, done_bytes > 0);
-        Self { place, id, proof, force, keeps_wrong, is_checked, state, there, done_bytes, resumed }
+        Self {
+            place,
+            id,
+            proof,
+            force,
+            keeps_wrong: false,
+            signed: None,
+            signer: RefCell::new(None),
+            is_checked: false,
+            state,
+            there,
+            done_bytes,
+            resumed: done_bytes > 0,
+        }
     }
 
     /// From now on what is wrong at the end is not removed, but kept under another name: a server alone says
     /// what it should be, and may be wrong itself.
     pub(crate) const fn keep_wrong(&mut self) {
         self.keeps_wrong = true;
+    }
+
+    /// From now on the whole has to be signed too.
+    pub(crate) fn must_be_signed(&mut self, signed: Signed) {
+        self.signed = Some(signed);
+    }
+
+    /// What is wrong with the signatures of these bytes.
+    fn signature_fault(&self, file: &File) -> Result<Option<String>> {
+        let Some(signed) = &self.signed else { return Ok(None) };
+        Ok(match signed.verify(file)? {
+            Verdict::Good(signer) => {
+                *self.signer.borrow_mut() = Some(signer);
+                None
+            }
+            Verdict::Bad(why) => Some(format!("{}: {why}", show(self.place.path()))),
+        })
     }
 
     /// Puts a whole content, which is verified, in its place: through a part, as all that comes.
@@ -278,7 +315,7 @@ impl Target {
     /// What is wrong with the whole of it, whose root is this.
     fn fault(&self, part: &Part, root: [u8; 32]) -> Result<Option<String>> {
         let path = || show(self.place.path());
-        Ok(match self.proof {
+        let fault = match self.proof {
             FinalCheck::Sha2(wanted) => {
                 let found = hashes(&self.place, &part.file, &wanted, &mut |_| true)?.digests;
                 (found != wanted).then(|| format!("{} has the {found}, expected {wanted}", path()))
@@ -288,7 +325,8 @@ impl Target {
                 Some(format!("{}: the whole of it is not {} but {found}", path(), self.id))
             }
             FinalCheck::Root | FinalCheck::Whole | FinalCheck::Blocks => None,
-        })
+        };
+        if fault.is_some() { Ok(fault) } else { self.signature_fault(&part.file) }
     }
 
     /// Checks that all blocks together are the content, makes the file durable and gives it its name.
@@ -304,7 +342,16 @@ impl Target {
         let path = self.place.path();
         let part = match &self.state {
             State::Part(part) => part,
-            State::Whole(root) => return Ok(Finished { path, root: *root }),
+            State::Whole(root) => {
+                if self.signed.is_some() {
+                    let there = self.place.open(self.place.name(), OFlag::O_RDONLY);
+                    let there = there.map_err(|e| self.place.failure("read", self.place.name(), &e))?;
+                    if let Some(fault) = self.signature_fault(&there)? {
+                        return Err(Error::corrupt(format!("{fault}: it was there already and stays")));
+                    }
+                }
+                return Ok(Finished { path, root: *root, signer: self.signer.take() });
+            }
         };
         part.check_inode(&self.place)?;
         let root = self.root_of(part)?;
@@ -323,7 +370,7 @@ impl Target {
         // From here on the file is there; a journal left behind by a crash is removed by the next transfer.
         let _ = self.place.unlink(&part.journal_name);
         self.place.sync().map_err(|e| self.place.failure("make durable", self.place.name(), &e))?;
-        Ok(Finished { path, root })
+        Ok(Finished { path, root, signer: self.signer.take() })
     }
 
     /// The error for a whole that is wrong. It is removed, for resuming would fail in the same way for ever;

@@ -9,6 +9,7 @@ const NAMES: &[(&str, &str)] = &[
     ("`from_source`", "--from"),
     ("`groups`", "--groups"),
     ("`header`", "--header"),
+    ("`keyring`", "--keyring"),
     ("`http`", "--http"),
     ("`limit`", "--limit"),
     ("`listen`", "--listen"),

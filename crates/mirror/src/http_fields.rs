@@ -17,6 +17,8 @@ pub const PRIORITY_LAST: u32 = 999_999;
 
 /// The media type of a Metalink (RFC 5854 §7).
 const METALINK: &str = "application/metalink4+xml";
+/// The media type of OpenPGP signatures (RFC 3156).
+pub(crate) const SIGNATURE: &str = "application/pgp-signature";
 
 /// Reads `Repr-Digest` (RFC 9530 §3), a dictionary of byte sequences (RFC 8941 §3.2, §3.3.5). A field that is
 /// none says nothing, as RFC 8941 §4.2 has it.
@@ -111,6 +113,13 @@ impl Link {
     pub fn is_metalink(&self) -> bool {
         self.relations.iter().any(|relation| relation == "describedby")
             && self.media_type.as_deref() == Some(METALINK)
+    }
+
+    /// Whether it leads to an OpenPGP signature of the file (RFC 6249 §5).
+    #[must_use]
+    pub fn is_signature(&self) -> bool {
+        self.relations.iter().any(|relation| relation == "describedby")
+            && self.media_type.as_deref() == Some(SIGNATURE)
     }
 }
 

@@ -58,6 +58,8 @@ pub struct File {
     pub ignored_hashes: Vec<String>,
     /// Hashes of its pieces.
     pub pieces: Option<Pieces>,
+    /// An OpenPGP signature of the file, armored.
+    pub signature: Option<String>,
     /// Kinds of piece hashes that are there but of no use (`sha-1`), in lower case, at most [`IGNORED_MAX`].
     pub ignored_pieces: Vec<String>,
     /// Where it is, the best first.

@@ -69,6 +69,8 @@ fn refuse(request: &Request, metalink: &Metalink, base: &MetalinkOrigin, beside:
     let is_remote = matches!(base, MetalinkOrigin::Url(_));
     let why = if !request.digests.is_empty() {
         "`checksum` is of one file"
+    } else if request.keyring.is_some() {
+        "`keyring` is for one file"
     } else if !request.from.is_empty() {
         "`from_source` is for a content that has one id; a directory from sources that speak mmTP has a URI \
          of its own, and comes from them alone"

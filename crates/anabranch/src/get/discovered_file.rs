@@ -6,6 +6,7 @@ use mirror::verified_pool::Check;
 use mmtp::ContentId;
 
 use super::history::{HistoryEntry, Provenance};
+use crate::openpgp::Signed;
 use crate::target::FinalCheck;
 use crate::{Verified, VouchedBy};
 
@@ -62,6 +63,8 @@ pub(super) struct DiscoveredFile {
     pub(super) vouched_by: Option<VouchedBy>,
     /// What servers say of the whole themselves, whether it counts or not.
     pub(super) asserted: Vec<Asserted>,
+    /// What it has to be signed by besides.
+    pub(super) signed: Option<Signed>,
     /// The earlier transfer from which alone the root is known.
     pub(super) recalled: Option<HistoryEntry>,
     /// What a file that is there already is recognised by, where `proof` does not tell.
@@ -101,7 +104,9 @@ impl DiscoveredFile {
     /// Whether the hash of the whole decides which mirror is right: the user vouches for it, and nothing is
     /// known of the parts.
     pub(super) fn is_judged_as_a_whole(&self) -> bool {
-        self.is_verified_at_the_end() && self.vouched_by == Some(VouchedBy::User)
+        let is_nothing_of_parts = self.check == Check::Nothing && self.since().is_none();
+        let is_trusted = self.proof != FinalCheck::Blocks && self.vouched_by == Some(VouchedBy::User);
+        is_nothing_of_parts && (is_trusted || self.signed.is_some())
     }
 
     /// Whether nobody but servers says what is right.
@@ -111,6 +116,16 @@ impl DiscoveredFile {
 
     /// How it is verified: a clause.
     pub(super) fn verification_text(&self) -> String {
+        match (&self.signed, &self.vouched_by) {
+            (None, _) => self.verification_by_hashes(),
+            (Some(_), Some(VouchedBy::User)) => {
+                format!("{}, and the whole by an OpenPGP signature", self.verification_by_hashes())
+            }
+            (Some(_), _) => "will be verified as a whole, by an OpenPGP signature".to_owned(),
+        }
+    }
+
+    fn verification_by_hashes(&self) -> String {
         if let Some(day) = self.since() {
             return format!("UNVERIFIED: held against what came on {day}, of which there was no hash either");
         }

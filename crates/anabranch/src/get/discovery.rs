@@ -17,6 +17,7 @@ mod names;
 mod resolution;
 mod retry;
 mod sidecar;
+mod signatures;
 mod stage;
 mod told;
 
@@ -44,6 +45,7 @@ use super::request::Request;
 use super::server_status::{code, describe};
 use crate::error::ErrorKind;
 use crate::{Error, Result};
+use signatures::Signatures;
 use told::{Told, its_file};
 
 /// Mirrors of one transfer.
@@ -64,6 +66,7 @@ enum ProbeKind {
     List,
     Leaves,
     Line,
+    Signature,
 }
 
 /// A request that waits for its answer.
@@ -145,6 +148,7 @@ struct Discovery<'a> {
     long_leaves: Vec<(Url, Option<usize>)>,
     /// That of the content which the user means.
     leaves: Option<LeafList>,
+    signatures: Signatures,
     /// What servers say themselves, each with the URL for which it does.
     told: Vec<(usize, Told)>,
     /// The kinds of files that were asked for beside the URLs of all.
@@ -210,6 +214,7 @@ pub(super) fn discover(
         long_leaves: Vec::new(),
         leaves: None,
         told: Vec::new(),
+        signatures: Signatures::of(request),
         asked_of_all: Vec::new(),
         next: 0,
         troubles: Vec::new(),
@@ -400,6 +405,7 @@ impl Discovery<'_> {
                 (Err(_), _) => {}
             },
             ProbeKind::Leaves => self.leaves_came(&body, by, false),
+            ProbeKind::Signature => self.signatures.add(body),
             ProbeKind::Line => {
                 let number = by.unwrap_or_default();
                 let name = self.urls.get(number).and_then(Url::file_name).unwrap_or_default();
@@ -442,7 +448,7 @@ impl Discovery<'_> {
                 self.long_leaves.push((probe.url, probe.by));
             }
             // What may lie beside a file mostly does not.
-            ProbeKind::List | ProbeKind::Leaves | ProbeKind::Line => {}
+            ProbeKind::List | ProbeKind::Leaves | ProbeKind::Line | ProbeKind::Signature => {}
         }
         Ok(())
     }
@@ -461,6 +467,8 @@ impl Discovery<'_> {
                 self.lists.push_back((link.url, Some(number)));
             } else if link.is_duplicate() {
                 self.mirror(link.url, false);
+            } else if link.is_signature() {
+                self.ask_for_signature(&link.url, number);
             }
         }
     }
@@ -488,6 +496,7 @@ impl Discovery<'_> {
         {
             self.lists_of_leaves.push((url, by));
         }
+        self.signatures.add(file.signature.clone().unwrap_or_default().into_bytes());
         match by {
             None => self.metalink = Some(file),
             Some(number) => self.told.push((number, Told::Listed(Box::new(file)))),

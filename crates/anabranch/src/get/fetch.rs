@@ -93,6 +93,11 @@ fn from_sources(request: &Request, uri: &Uri, events: &mut EventLoop<'_, '_>) ->
     if uri.collection {
         request.allow_directory()?;
     }
+    if request.keyring.is_some() {
+        return Err(Error::usage(
+            "`keyring` is for a file that mirrors have: sources that speak mmTP have no signatures of it",
+        ));
+    }
     if uri.collection && !request.digests.is_empty() {
         return Err(Error::usage("`checksum` is of one file, and the URI is of a directory"));
     }
@@ -122,7 +127,7 @@ fn from_sources(request: &Request, uri: &Uri, events: &mut EventLoop<'_, '_>) ->
     } else {
         // Its blocks are verified as they come, whatever the whole is to be.
         let mut destination = || request.output.place(&path);
-        let wanted = Wanted { id: uri.id, aliases: &[], proof, keeps_wrong: false };
+        let wanted = Wanted { id: uri.id, aliases: &[], proof, signed: None, keeps_wrong: false };
         single_file::transfer(request, &wanted, &mut destination, &mut content, events).map(drop)
     };
     Ok(Outcome { report: content.report(&uri.id, lossy(&path), whole.is_ok()), result: whole })
@@ -136,6 +141,11 @@ fn from_mirrors(request: &Request, named: Locators, events: &mut EventLoop<'_, '
         Err(error) if error.kind() == ErrorKind::Unreachable => Vec::new(),
         resolved => resolved?,
     };
+    if request.keyring.is_some() && request.reader.is_some() {
+        return Err(Error::usage(
+            "`keyring` is of the whole file, which nobody has before it is read in order: choose a file for it",
+        ));
+    }
     let expected = Expected { id: uri.as_ref().map(|uri| uri.id), digests: request.digests };
     let (beside, names_list) = (Beside::of(&named), !named.lists.is_empty());
     let discovered = discover(named, expected, request, events);
@@ -217,7 +227,7 @@ fn collection(
         let open = Box::new(move || root.place(path.split(|b| *b == b'/')).map(Destination::File));
         let executable = entry.executable;
         let (aliases, proof) = (Vec::new(), FinalCheck::Root);
-        Job { id: entry.id, aliases, proof, keeps_wrong: false, executable, open }
+        Job { id: entry.id, aliases, proof, signed: None, keeps_wrong: false, executable, open }
     });
     content.run(&mut Sink::new(jobs.collect(), request.force), events)
 }

@@ -1,5 +1,7 @@
 //! What a caller asks for, with every option checked.
 
+use std::sync::Arc;
+
 use algo::Span;
 use algo::control::Algorithm;
 use anabranch_http::client::Options;
@@ -10,6 +12,7 @@ use super::groups::Groups;
 use super::history::History;
 use super::reassembly_buffer::ReassemblyBuffer;
 use crate::host_port::HostPort;
+use crate::openpgp::Keyring;
 use crate::target::Output;
 use crate::{Error, Result};
 
@@ -30,6 +33,8 @@ pub(crate) struct Request {
     pub(super) force: bool,
     /// Hashes that the whole must have.
     pub(super) digests: Digests,
+    /// Keys by one of which the file must be signed.
+    pub(super) keyring: Option<Arc<Keyring>>,
     pub(super) http: Options,
     pub(super) history: History,
 }

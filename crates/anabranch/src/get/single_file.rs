@@ -19,8 +19,9 @@ use super::request::Request;
 use super::sink::{Destination, Job, Sink};
 use crate::error::ErrorKind;
 use crate::event::Observer;
+use crate::openpgp::Signed;
 use crate::target::{DestPath, FinalCheck, hashes_of};
-use crate::{Error, Progress, Report, Result, Verified};
+use crate::{Error, Progress, Report, Result, Verified, VouchedBy};
 
 /// Fetches a file of which mirrors, and perhaps `sources`, are known to have it; it goes to `place`.
 pub(super) fn fetch(
@@ -49,9 +50,13 @@ pub(super) fn fetch(
         judged: found.is_judged_as_a_whole() && request.reader.is_none() && found.mirrors.len() > 1,
     };
     let mut content = ContentFetch::new(request, sources, Some(parts), events)?;
-    let (aliases, keeps_wrong) = (&found.aliases[..], found.is_self_asserted());
-    let wanted = Wanted { id: found.id, aliases, proof: found.proof, keeps_wrong };
-    let mut whole = transfer(request, &wanted, &mut destination, &mut content, events);
+    let signed = found.signed.clone();
+    let (aliases, keeps_wrong) = (&found.aliases[..], found.is_self_asserted() && signed.is_none());
+    let wanted = Wanted { id: found.id, aliases, proof: found.proof, signed, keeps_wrong };
+    let (mut whole, signer) = match transfer(request, &wanted, &mut destination, &mut content, events) {
+        Ok((root, signer)) => (Ok(root), signer),
+        Err(error) => (Err(error), None),
+    };
     if content.is_deserted() {
         verified = found.verified();
     }
@@ -75,7 +80,7 @@ pub(super) fn fetch(
         // Nobody knows who brought what an earlier run left.
         let is_fresh = content.resumed_bytes() == 0;
         // What only servers say proves no more than that they sent it.
-        let is_proven = verified != Verified::Nothing && !found.is_self_asserted();
+        let is_proven = signer.is_some() || verified != Verified::Nothing && !found.is_self_asserted();
         let came = match content.brought_by().count() {
             _ if is_proven => Provenance::Verified,
             1 if is_fresh => Provenance::Alone,
@@ -88,8 +93,14 @@ pub(super) fn fetch(
         tell_contradictions(request, found, &root, &mut destination, events.observer);
     }
     let result = whole.map(drop);
-    let verified_by = found.vouched_by.clone().filter(|_| verified != Verified::Nothing);
-    let unverified_since = found.since().map(str::to_owned);
+    let mut verified_by = found.vouched_by.clone().filter(|_| verified != Verified::Nothing);
+    let mut unverified_since = found.since().map(str::to_owned);
+    if let Some(signer) = signer {
+        if verified_by != Some(VouchedBy::User) {
+            (verified, unverified_since) = (Verified::Whole, None);
+        }
+        verified_by = Some(VouchedBy::Signature(signer));
+    }
     let mut report = Report {
         verified,
         verified_by,
@@ -175,18 +186,21 @@ pub(super) struct Wanted<'a> {
     /// What the content is known by besides.
     pub(super) aliases: &'a [[u8; 32]],
     pub(super) proof: FinalCheck,
+    /// What it has to be signed by besides.
+    pub(super) signed: Option<Signed>,
     /// Whether only servers say what is right: what is wrong then is kept, under another name.
     pub(super) keeps_wrong: bool,
 }
 
-/// Fetches one file, to `place` unless it is read in order; returns its root, if it was looked at.
+/// Fetches one file, to `place` unless it is read in order; returns its root, if it was looked at, and the
+/// fingerprint of the key that signed it.
 pub(super) fn transfer(
     request: &Request,
     wanted: &Wanted<'_>,
     destination: &mut dyn FnMut() -> Result<DestPath>,
     content: &mut ContentFetch,
     events: &mut EventLoop<'_, '_>,
-) -> Result<Option<[u8; 32]>> {
+) -> Result<(Option<[u8; 32]>, Option<String>)> {
     let destination = match &request.reader {
         Some(buffer) => {
             buffer.wake_by(events.world.waker());
@@ -195,9 +209,10 @@ pub(super) fn transfer(
         None => Destination::File(destination()?),
     };
     let open = Box::new(move || Ok(destination));
-    let Wanted { id, aliases, proof, keeps_wrong } = *wanted;
-    let job = Job { id, aliases: aliases.to_vec(), proof, keeps_wrong, executable: false, open };
+    let Wanted { id, aliases, proof, keeps_wrong, ref signed } = *wanted;
+    let (aliases, signed) = (aliases.to_vec(), signed.clone());
+    let job = Job { id, aliases, proof, signed, keeps_wrong, executable: false, open };
     let mut arrivals = Sink::new(vec![job], request.force);
     content.run(&mut arrivals, events)?;
-    Ok(arrivals.root())
+    Ok((arrivals.root(), arrivals.signer().map(str::to_owned)))
 }

@@ -8,6 +8,7 @@ use mmtp::subscriber::{DownloadId, Subscriber};
 use mmtp::tree::ChainingValue;
 
 use super::reassembly_buffer::{self, ReassemblyBuffer};
+use crate::openpgp::Signed;
 use crate::target::{DestPath, FinalCheck, Target};
 use crate::{Error, Result};
 
@@ -25,6 +26,8 @@ pub(super) struct Job {
     /// What the content is known by besides.
     pub(super) aliases: Vec<[u8; 32]>,
     pub(super) proof: FinalCheck,
+    /// What it has to be signed by besides.
+    pub(super) signed: Option<Signed>,
     /// Whether only a server says what is right: what is wrong then is kept, under another name.
     pub(super) keeps_wrong: bool,
     pub(super) executable: bool,
@@ -45,6 +48,8 @@ pub(super) struct Sink {
     memory: Option<Vec<u8>>,
     /// Of the file that was finished last.
     root: Option<[u8; 32]>,
+    /// The fingerprint of the key that signed it.
+    signer: Option<String>,
     total_bytes: u64,
     done_bytes: u64,
     resumed_bytes: u64,
@@ -66,6 +71,7 @@ impl Sink {
             force,
             memory: None,
             root: None,
+            signer: None,
             done_bytes: 0,
             resumed_bytes: 0,
         }
@@ -111,6 +117,9 @@ impl Sink {
                 })?;
             if wanted.keeps_wrong {
                 target.keep_wrong();
+            }
+            if let Some(signed) = wanted.signed {
+                target.must_be_signed(signed);
             }
             self.done_bytes += target.bytes_done();
             self.resumed_bytes += target.bytes_done();
@@ -207,6 +216,11 @@ impl Sink {
         self.root
     }
 
+    /// The fingerprint of the key that signed it.
+    pub(super) fn signer(&self) -> Option<&str> {
+        self.signer.as_deref()
+    }
+
     /// Whether a content, all of which is here, is what it should be. Of one that is read in order nobody
     /// knows before it has been read.
     pub(super) fn is_right(&mut self, download: DownloadId) -> Result<bool> {
@@ -223,7 +237,8 @@ impl Sink {
                 if executable {
                     target.make_executable()?;
                 }
-                self.root = Some(target.finish()?.root);
+                let finished = target.finish()?;
+                (self.root, self.signer) = (Some(finished.root), finished.signer);
                 Ok(())
             }
             Some(SinkEntry::Reader(buffer)) => {

@@ -112,6 +112,7 @@ impl Command {
                 sha256: (known == Known::Sha256).then(|| Sha256::digest(&content).into()),
                 sha512: None,
             },
+            keyring: None,
             http: anabranch_http::client::Options::default(),
         };
         Self { locators, request, content: Rc::new(content), leaves: Rc::new(leaves), dir: to.to_owned() }

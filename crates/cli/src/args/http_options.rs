@@ -52,6 +52,12 @@ pub struct Http {
     #[arg(value_hint = ValueHint::FilePath)]
     pub checksum: Option<KnownHash>,
 
+    /// OpenPGP certificates, as gpg --export writes them: the file must be signed by a key of theirs.
+    /// Signatures are looked for in the Metalink, where servers say, and beside the file (.asc, .sig). Needs
+    /// the program sqv or gpgv
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub keyring: Option<PathBuf>,
+
     /// As curl has it; it goes without saying
     #[arg(short = 'L', long, hide = true, action = ArgAction::Count)]
     pub location: u8,

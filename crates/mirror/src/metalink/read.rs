@@ -14,7 +14,7 @@ use super::{
     check_pieces, is_reference, is_safe_name,
 };
 use crate::digests::PieceHashes;
-use crate::http_fields::{location, priority};
+use crate::http_fields::{SIGNATURE, location, priority};
 use crate::leaf_list::MEDIA_TYPE;
 use crate::url::Url;
 
@@ -50,6 +50,8 @@ enum Element {
         direct: bool,
     },
     Leaves,
+    /// An OpenPGP signature of the file.
+    Signature,
     Other,
 }
 
@@ -229,6 +231,14 @@ impl ReaderState {
                     direct: kind.is_none_or(|kind| matches!(kind.trim(), "http" | "https")),
                 }
             }
+            (Four, Element::File, "signature") => match attribute(start, "mediatype")? {
+                Some(kind) if kind.trim().eq_ignore_ascii_case(SIGNATURE) => Element::Signature,
+                _ => Element::Other,
+            },
+            (Three, Element::Verification, "signature") => match attribute(start, "type")? {
+                Some(kind) if kind.trim() == "pgp" => Element::Signature,
+                _ => Element::Other,
+            },
             (Four, Element::File, "metaurl") => match attribute(start, "mediatype")? {
                 Some(kind) if kind.trim().eq_ignore_ascii_case(MEDIA_TYPE) => Element::Leaves,
                 _ => Element::Other,
@@ -260,7 +270,13 @@ impl ReaderState {
 
     fn text(&mut self, text: &str) -> Result<(), MetalinkErrorKind> {
         let wanted = match self.open.last() {
-            Some(Element::Size | Element::Hash(_) | Element::Mirror { .. } | Element::Leaves) => true,
+            Some(
+                Element::Size
+                | Element::Hash(_)
+                | Element::Mirror { .. }
+                | Element::Leaves
+                | Element::Signature,
+            ) => true,
             Some(Element::PieceHash(_)) => self.pieces.as_ref().is_some_and(PartialPieces::is_wanted),
             _ => false,
         };
@@ -320,6 +336,9 @@ impl ReaderState {
                     return Err(MetalinkErrorKind::Leaves(quoted(text)));
                 }
                 file.leaves.get_or_insert_with(|| text.to_owned());
+            }
+            Element::Signature => {
+                file.signature.get_or_insert_with(|| text.to_owned());
             }
             _ => {}
         }

@@ -10,6 +10,7 @@ use super::{
     FILES_MAX, File, MIRRORS_MAX, Metalink, MetalinkError, MetalinkErrorKind, NAMESPACE_4, PIECES_MAX,
     PRIORITY_LAST, check_pieces, is_reference, is_safe_name,
 };
+use crate::http_fields::SIGNATURE;
 use crate::leaf_list::MEDIA_TYPE;
 
 pub(super) fn write(metalink: &Metalink) -> Result<String, MetalinkError> {
@@ -79,6 +80,9 @@ fn write_file(out: &mut String, file: &File) -> std::fmt::Result {
             writeln!(out, "      <hash>{}</hash>", HEXLOWER.encode(hash))?;
         }
         writeln!(out, "    </pieces>")?;
+    }
+    if let Some(signature) = &file.signature {
+        writeln!(out, "    <signature mediatype=\"{SIGNATURE}\">{}</signature>", escape(signature.as_str()))?;
     }
     for mirror in &file.mirrors {
         out.push_str("    <url");

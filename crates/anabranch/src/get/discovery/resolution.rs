@@ -166,6 +166,7 @@ impl Discovery<'_> {
             mirrors,
             vouched_by: by.filter(|_| is_known),
             asserted: self.asserted(length),
+            signed: self.signatures.take()?,
             recalled,
             there,
         })

@@ -90,7 +90,7 @@ impl Discovery<'_> {
             ProbeKind::Leaves => leaf_list::SUFFIX,
             ProbeKind::Line => leaf_list::B3SUM_SUFFIX,
             ProbeKind::List => METALINK_SUFFIX,
-            ProbeKind::Mirror(_) => return,
+            ProbeKind::Mirror(_) | ProbeKind::Signature => return,
         };
         let others: Vec<usize> = self.first_of_each_origin().filter(|number| *number > 0).collect();
         for number in others.into_iter().take(BESIDE_MAX - 1) {

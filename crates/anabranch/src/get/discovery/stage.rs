@@ -75,6 +75,7 @@ impl Discovery<'_> {
             self.wants_beside = false;
             self.look_beside();
         }
+        self.look_for_signatures();
         // The length is not waited for: mostly there is no list, and to learn that takes a round trip.
         let max = self.length_so_far().map_or(EARLY_LEAVES_MAX, LeafList::max_len).min(OFFERED_LEAVES_MAX);
         let mut lists = std::mem::take(&mut self.lists_of_leaves);

@@ -1,0 +1,308 @@
+//! OpenPGP signatures of a file (RFC 9580, section 10.4: detached), held against the keys of a keyring.
+//!
+//! They are checked by the program that the system checks its own packages with: `sqv` of Sequoia, or else
+//! `gpgv` of GnuPG. Which keys are expired or revoked, and which algorithms are too weak, is for the system to
+//! say, and its updates keep that right.
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use data_encoding::BASE64;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+
+use crate::{Error, Result};
+
+/// Bytes of a keyring: a distribution's has some hundred KiB.
+const KEYRING_MAX: u64 = 64 << 20;
+/// Bytes of a signature.
+pub(crate) const SIGNATURE_MAX: usize = 64 << 10;
+
+/// Keys whose signatures are accepted.
+#[derive(Clone, Debug)]
+pub(crate) struct Keyring {
+    /// In binary.
+    keys: Vec<u8>,
+    path: PathBuf,
+    verifier: Verifier,
+}
+
+/// The program that checks signatures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verifier {
+    Sqv,
+    Gpgv,
+}
+
+/// What a file has to be signed by: one of these signatures at least, by a key of the ring.
+#[derive(Clone, Debug)]
+pub(crate) struct Signed {
+    keyring: Arc<Keyring>,
+    signatures: Arc<[Vec<u8>]>,
+}
+
+impl Signed {
+    pub(crate) fn new(keyring: Arc<Keyring>, signatures: Vec<Vec<u8>>) -> Self {
+        Self { keyring, signatures: signatures.into() }
+    }
+
+    /// What the first good signature of `file` says, else the first of them.
+    ///
+    /// # Errors
+    /// As [`Keyring::verify`].
+    pub(crate) fn verify(&self, file: &File) -> Result<Verdict> {
+        let mut bad = None;
+        for signature in self.signatures.iter() {
+            match self.keyring.verify(signature, file)? {
+                good @ Verdict::Good(_) => return Ok(good),
+                Verdict::Bad(why) => bad = bad.or(Some(why)),
+            }
+        }
+        let path = self.keyring.path.display();
+        Ok(Verdict::Bad(format!("no key of {path} has signed it ({})", bad.unwrap_or_default())))
+    }
+}
+
+/// What a verifier says of a signature.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It is good; the fingerprint of the key that made it, hexadecimal.
+    Good(String),
+    /// It is not: why, as the verifier says.
+    Bad(String),
+}
+
+impl Keyring {
+    /// Reads a keyring: binary or armored certificates, as `gpg --export` writes them.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if it cannot be read or is none, or if no verifier is installed.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let failed = |e: &dyn std::fmt::Display| {
+            Error::usage(format!("the keyring {} cannot be used: {e}", path.display()))
+        };
+        let mut bytes = Vec::new();
+        File::open(path)
+            .and_then(|file| file.take(KEYRING_MAX + 1).read_to_end(&mut bytes))
+            .map_err(|e| failed(&e))?;
+        if bytes.len() as u64 > KEYRING_MAX {
+            return Err(failed(&format!("it has more than {} MiB", KEYRING_MAX >> 20)));
+        }
+        let keys = dearmored(bytes).map_err(|e| failed(&e))?;
+        let verifier = [Verifier::Sqv, Verifier::Gpgv].into_iter().find(|verifier| verifier.is_installed());
+        let verifier = verifier.ok_or_else(|| {
+            Error::usage(
+                "`keyring` needs a program that checks OpenPGP signatures: install gpgv (of GnuPG) or sqv",
+            )
+        })?;
+        Ok(Self { keys, path: path.to_owned(), verifier })
+    }
+
+    /// Whether `signature`, binary or armored, is one of `file` by a key of this ring.
+    ///
+    /// # Errors
+    /// [`Error::System`] if the verifier cannot run.
+    fn verify(&self, signature: &[u8], file: &File) -> Result<Verdict> {
+        let failed = |e: io::Error| Error::system(format!("{} does not run: {e}", self.verifier.program()));
+        // Both are handed over as files without a name, so that no other program can change them.
+        let keys = nameless(&self.keys).map_err(failed)?;
+        let signature = nameless(signature).map_err(failed)?;
+        let name = |file: &File| format!("/proc/self/fd/{}", file.as_raw_fd());
+        let mut command = Command::new(self.verifier.program());
+        if self.verifier == Verifier::Gpgv {
+            command.args(["--status-fd", "1", "--quiet"]);
+        }
+        command.args(["--keyring", &name(&keys), &name(&signature), "/dev/stdin"]);
+        let output = command.stdin(file.try_clone().map_err(failed)?).output().map_err(failed)?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        Ok(match self.verifier.signer(&said).filter(|_| output.status.success()) {
+            Some(fingerprint) => Verdict::Good(fingerprint),
+            None => {
+                let why = String::from_utf8_lossy(&output.stderr);
+                Verdict::Bad(why.lines().last().unwrap_or("its signature is not good").to_owned())
+            }
+        })
+    }
+}
+
+impl Verifier {
+    const fn program(self) -> &'static str {
+        match self {
+            Self::Sqv => "sqv",
+            Self::Gpgv => "gpgv",
+        }
+    }
+
+    fn is_installed(self) -> bool {
+        let paths = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&paths).any(|dir| dir.join(self.program()).is_file())
+    }
+
+    /// Who made a signature that is good, of what the program says.
+    fn signer(self, said: &str) -> Option<String> {
+        match self {
+            // A line for each good signature: the fingerprint of its certificate.
+            Self::Sqv => Some(said.lines().next()?.trim().to_owned()),
+            // GnuPG's doc/DETAILS. GOODSIG alone has neither an expired nor a revoked key.
+            Self::Gpgv => {
+                said.lines().find(|line| line.starts_with("[GNUPG:] GOODSIG "))?;
+                let valid = said.lines().find_map(|line| line.strip_prefix("[GNUPG:] VALIDSIG "))?;
+                valid.split(' ').next_back().map(str::to_owned)
+            }
+        }
+    }
+}
+
+/// A file in memory that child processes can open by their own `/proc/self/fd`.
+fn nameless(bytes: &[u8]) -> io::Result<File> {
+    let mut file = File::from(memfd_create(c"anabranch", MFdFlags::empty())?);
+    file.write_all(bytes)?;
+    Ok(file)
+}
+
+/// Armored blocks (RFC 9580, section 6.2) as the bytes that they stand for; what is not armored as it is.
+fn dearmored(bytes: Vec<u8>) -> Result<Vec<u8>, &'static str> {
+    const BEGIN: &str = "-----BEGIN PGP PUBLIC KEY BLOCK-----";
+    const END: &str = "-----END PGP PUBLIC KEY BLOCK-----";
+    let Some(text) = std::str::from_utf8(&bytes).ok().filter(|text| text.contains(BEGIN)) else {
+        // The first octet of a packet has its highest bit set (section 4.2).
+        return if bytes.first().is_some_and(|first| first & 0x80 != 0) {
+            Ok(bytes)
+        } else {
+            Err("it has no OpenPGP certificate in it; `gpg --export` writes one")
+        };
+    };
+    let mut keys = Vec::new();
+    for block in text.split(BEGIN).skip(1) {
+        let (block, _) = block.split_once(END).ok_or("an armored block does not end")?;
+        // Headers end with an empty line; the line of `=` is a checksum that means nothing any more.
+        let lines = block.trim_start_matches([' ', '\t']).lines().skip(1).map(str::trim);
+        let body = lines.skip_while(|line| line.contains(": ")).filter(|line| !line.starts_with('='));
+        let body: String = body.collect();
+        keys.extend(BASE64.decode(body.as_bytes()).map_err(|_| "an armored block is not base64")?);
+    }
+    Ok(keys)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A keyring of a new key, armored or not, and what signs with it. GnuPG is there where the tests run in CI.
+    struct Signing {
+        home: tempfile::TempDir,
+    }
+
+    impl Signing {
+        fn new() -> Option<Self> {
+            if !Verifier::Gpgv.is_installed() || Command::new("gpg").arg("--version").output().is_err() {
+                net::testing::skip("gpg and gpgv are not installed");
+                return None;
+            }
+            let home = tempfile::tempdir().expect("a directory");
+            let new = Self { home };
+            new.gpg(&[
+                "--quick-gen-key",
+                "--passphrase",
+                "",
+                "Test <t@example.org>",
+                "ed25519",
+                "sign",
+                "never",
+            ]);
+            Some(new)
+        }
+
+        fn gpg(&self, args: &[&str]) -> Vec<u8> {
+            let mut command = Command::new("gpg");
+            command.arg("--homedir").arg(self.home.path()).args([
+                "--batch",
+                "--yes",
+                "--pinentry-mode",
+                "loopback",
+            ]);
+            let output = command.args(args).output().expect("gpg");
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            output.stdout
+        }
+
+        fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
+            let path = self.home.path().join(name);
+            fs::write(&path, bytes).expect("a file");
+            path
+        }
+    }
+
+    impl Drop for Signing {
+        fn drop(&mut self) {
+            let _ = Command::new("gpgconf")
+                .arg("--homedir")
+                .arg(self.home.path())
+                .args(["--kill", "all"])
+                .output();
+        }
+    }
+
+    #[test]
+    fn a_signature_is_good_for_its_file_and_its_key_alone() {
+        let Some(signing) = Signing::new() else { return };
+        let other = Signing::new().expect("it is there");
+        let text = b"what is signed";
+        let path = signing.file("f", text);
+        let path = path.to_str().expect("UTF-8");
+        let binary = signing.gpg(&["--detach-sign", "--output", "-", path]);
+        let armored = signing.gpg(&["--armor", "--detach-sign", "--output", "-", path]);
+        let right = File::open(path).expect("a file");
+        let wrong = File::open(signing.file("g", b"what is sigmed")).expect("a file");
+        for (armor, name) in [(&[][..], "k.gpg"), (&["--armor"][..], "k.asc")] {
+            let export = |of: &Signing| of.gpg(&[armor, &["--export"]].concat());
+            let ring = Keyring::open(&signing.file(name, &export(&signing))).expect("a keyring");
+            let other = Keyring::open(&signing.file("other", &export(&other))).expect("a keyring");
+            let is_good = |ring: &Keyring, signature: &[u8], file: &File| {
+                let verdict = ring.verify(signature, file).expect("a verifier");
+                matches!(verdict, Verdict::Good(fingerprint) if fingerprint.len() == 40)
+            };
+            for signature in [&binary, &armored] {
+                assert!(is_good(&ring, signature, &right), "{name}");
+                assert!(!is_good(&ring, signature, &wrong), "other bytes");
+                assert!(!is_good(&other, signature, &right), "another key");
+            }
+            assert!(!is_good(&ring, b"no signature", &right));
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_revoked_signs_nothing() {
+        let Some(signing) = Signing::new() else { return };
+        let path = signing.file("f", b"x");
+        let signature = signing.gpg(&["--detach-sign", "--output", "-", path.to_str().expect("UTF-8")]);
+        let revocations = fs::read_dir(signing.home.path().join("openpgp-revocs.d")).expect("gpg makes one");
+        let revocation = revocations.last().expect("one").expect("one").path();
+        // A colon keeps it from being used by mistake.
+        let text = fs::read_to_string(revocation).expect("a file").replace(":-----BEGIN", "-----BEGIN");
+        signing.gpg(&["--import", signing.file("r", text.as_bytes()).to_str().expect("UTF-8")]);
+        let ring = Keyring::open(&signing.file("k", &signing.gpg(&["--export"]))).expect("a keyring");
+        let verdict = ring.verify(&signature, &File::open(&path).expect("a file"));
+        assert!(matches!(verdict.expect("a verifier"), Verdict::Bad(_)));
+    }
+
+    #[test]
+    fn what_is_no_keyring_is_said() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let open = |name: &str, bytes: &[u8]| {
+            let path = dir.path().join(name);
+            fs::write(&path, bytes).expect("a file");
+            Keyring::open(&path).map(|_| ()).expect_err("no keyring").to_string()
+        };
+        assert!(open("text", b"hello").contains("no OpenPGP certificate"));
+        assert!(open("cut", b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nAAAA").contains("does not end"));
+        let missing =
+            Keyring::open(&dir.path().join("missing")).map(|_| ()).expect_err("no file").to_string();
+        assert!(missing.contains("missing") && missing.contains("No such file"), "{missing}");
+    }
+}

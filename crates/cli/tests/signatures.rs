@@ -1,0 +1,134 @@
+//! `get --keyring`: a file that is signed by a key of the user's arrives, whoever has it; no other does.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::fetch::{Ground, names, run};
+use common::site::{PATH, Reply, Site, honest};
+
+/// A key, and what signs with it.
+struct Signing {
+    home: tempfile::TempDir,
+}
+
+impl Signing {
+    fn new() -> Option<Self> {
+        let is_there = |program: &str| Command::new(program).arg("--version").output().is_ok();
+        if !is_there("gpg") || !(is_there("gpgv") || is_there("sqv")) {
+            net::testing::skip("gpg, and gpgv or sqv, are not installed");
+            return None;
+        }
+        let new = Self { home: tempfile::tempdir().expect("a directory") };
+        new.gpg(&["--quick-gen-key", "--passphrase", "", "T <t@example.org>", "ed25519", "sign", "never"]);
+        Some(new)
+    }
+
+    fn gpg(&self, args: &[&str]) -> Vec<u8> {
+        let mut command = Command::new("gpg");
+        command.arg("--homedir").arg(self.home.path()).args([
+            "--batch",
+            "--yes",
+            "--pinentry-mode",
+            "loopback",
+        ]);
+        let output = command.args(args).output().expect("gpg");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    }
+
+    /// An armored signature of a file.
+    fn sign(&self, file: &Path) -> Vec<u8> {
+        self.gpg(&["--armor", "--detach-sign", "--output", "-", file.to_str().expect("UTF-8")])
+    }
+
+    /// The option that names its keyring.
+    fn option(&self) -> String {
+        let path: PathBuf = self.home.path().join("keyring.asc");
+        fs::write(&path, self.gpg(&["--armor", "--export"])).expect("a file");
+        format!("--keyring={}", path.display())
+    }
+}
+
+impl Drop for Signing {
+    fn drop(&mut self) {
+        let _ =
+            Command::new("gpgconf").arg("--homedir").arg(self.home.path()).args(["--kill", "all"]).output();
+    }
+}
+
+/// A server of the content, with what lies beside it as `NAME.asc`.
+fn site(content: &[u8], beside: Option<&[u8]>) -> Site {
+    let (content, beside) = (content.to_vec(), beside.map(<[u8]>::to_vec));
+    Site::answering(move |request| match (request.path.as_str(), &beside) {
+        (PATH, _) => honest(request, &content, "\"v1\""),
+        ("/f.bin.asc", Some(signature)) => Reply::new(200, signature),
+        _ => Reply::new(404, b"no such file"),
+    })
+}
+
+#[test]
+fn a_file_with_a_good_signature_arrives_and_no_other_does() {
+    let Some(signing) = Signing::new() else { return };
+    let stranger = Signing::new().expect("it is there");
+    let ground = Ground::new(3_000_000);
+    let signature = signing.sign(&ground.source());
+    let mut wrong = ground.content.clone();
+    wrong[2_000_000] ^= 1;
+    let keyring = signing.option();
+    let get = |site: &Site, keyring: &str| run(ground.get_named(&[site.url()], &["--json", keyring]));
+
+    let done = get(&site(&wrong, Some(&signature)), &keyring).expect(5);
+    assert!(done.err.contains("has signed it"), "{}", done.err);
+    let done = get(&site(&ground.content, Some(&signature)), &stranger.option()).expect(5);
+    assert!(done.err.contains("has signed it"), "{}", done.err);
+    let done = get(&site(&ground.content, None), &keyring).expect(3);
+    assert!(done.err.contains("no OpenPGP signature"), "{}", done.err);
+    assert!(names(&ground.to()).is_empty(), "nothing has the name: {:?}", names(&ground.to()));
+
+    let done = get(&site(&ground.content, Some(&signature)), &keyring).expect(0);
+    ground.assert_arrived();
+    let summary = done.summary();
+    assert!(summary["verified_by"].as_str().is_some_and(|by| by.starts_with("signature by ")), "{summary}");
+    assert_eq!(summary["verified"], "whole");
+}
+
+#[test]
+fn of_a_liar_and_an_honest_mirror_the_signature_tells_who_is_right() {
+    let Some(signing) = Signing::new() else { return };
+    let ground = Ground::new(3_000_000);
+    let signature = signing.sign(&ground.source());
+    let wrong: Vec<u8> = ground.content.iter().map(|byte| byte ^ 1).collect();
+    let sites = [site(&wrong, Some(&signature)), site(&ground.content, None)];
+    let urls = sites.each_ref().map(Site::url);
+    run(ground.get_named(&urls, &["--json", &signing.option()])).expect(0);
+    ground.assert_arrived();
+}
+
+#[test]
+fn the_signature_of_a_metalink_counts_whoever_offers_it() {
+    let Some(signing) = Signing::new() else { return };
+    let ground = Ground::new(300_000);
+    let signature = String::from_utf8(signing.sign(&ground.source())).expect("armored");
+    let site = site(&ground.content, None);
+    let text = format!(
+        "<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"><file name=\"f\"><size>300000</size>\
+         <signature mediatype=\"application/pgp-signature\">{signature}</signature><url>{}</url></file></metalink>",
+        site.url()
+    );
+    let list = ground.dir.path().join("f.meta4");
+    fs::write(&list, text).expect("a file");
+    let done = run(ground.get_named(&[list], &["--json", &signing.option()])).expect(0);
+    ground.assert_arrived();
+    assert_eq!(done.summary()["verified"], "whole");
+}
+
+#[test]
+fn what_makes_no_sense_beside_a_keyring_is_said() {
+    let ground = Ground::new(1_000);
+    let site = Site::good(&ground.content);
+    let done = run(ground.get_named(&[site.url()], &["--keyring=/dev/null"])).expect(2);
+    assert!(done.err.contains("no OpenPGP certificate"), "{}", done.err);
+}
