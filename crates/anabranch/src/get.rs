@@ -8,6 +8,7 @@
 //! all of them need of the outside is a `world`: real `sockets`.
 
 mod content_fetch;
+mod controllers;
 mod directory;
 mod discovered_file;
 mod discovery;
@@ -41,6 +42,7 @@ mod udp_paths;
 mod world;
 mod writer;
 
+pub use controllers::{controllers, slow_starts};
 pub use groups::Groups;
 pub use reader::Reader;
 pub use reassembly_buffer::READ_AHEAD_BYTES;
@@ -51,7 +53,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use algo::control::{ALGORITHMS, Algorithm, SLOW_STARTS};
+use algo::control::{ALGORITHMS, Algorithm};
 use algo::{Rate, Span};
 use anabranch_http::client::Options;
 use net::{Egress, Limits, Resolver};
@@ -62,6 +64,7 @@ use crate::host_port::HostPort;
 use crate::openpgp::Keyring;
 use crate::target::Output;
 use crate::{Checksum, Control, Error, Event, Report, Result, Stop};
+use controllers::unknown_controller;
 use history::History;
 use locators::Locators;
 use reassembly_buffer::ReassemblyBuffer;
@@ -170,10 +173,10 @@ impl Get {
         self
     }
 
-    /// A file of OpenPGP certificates, as `gpg --export` writes them: the file must be signed by a key of one of
-    /// them, or it does not get its name. Signatures are those of a Metalink, those that `Link` fields lead to,
-    /// and those beside the file (`.asc`, `.sig`), whoever sends them. It takes the program `sqv` or `gpgv`. For
-    /// one file from mirrors, and not for one that is read in order.
+    /// A file of OpenPGP certificates, as `gpg --export` writes them: the file must be signed by a key of one
+    /// of them, or it does not get its name. Signatures are those of a Metalink, those that `Link` fields
+    /// lead to, and those beside the file (`.asc`, `.sig`), whoever sends them. It takes the program `sqv` or
+    /// `gpgv`. For one file from mirrors, and not for one that is read in order.
     #[must_use]
     pub fn keyring(mut self, path: impl Into<PathBuf>) -> Self {
         self.keyring = Some(path.into());
@@ -476,26 +479,6 @@ impl Download {
         };
         Ok((request, get.locators))
     }
-}
-
-/// The names of the congestion controllers that [`Get::controller`] takes; the first is the default.
-pub fn controllers() -> impl Iterator<Item = &'static str> {
-    ALGORITHMS.iter().map(|entry| entry.name)
-}
-
-/// The names of the slow starts that [`Get::controller`] takes after a controller's name and a plus sign.
-pub fn slow_starts() -> impl Iterator<Item = &'static str> {
-    SLOW_STARTS.iter().map(|entry| entry.name)
-}
-
-fn unknown_controller(name: &str) -> Error {
-    let all = |names: &mut dyn Iterator<Item = &'static str>| names.collect::<Vec<_>>().join(", ");
-    Error::usage(format!(
-        "there is no congestion controller {name}: there are {}; with a plus sign and one of {} it has \
-         another slow start",
-        all(&mut controllers()),
-        all(&mut slow_starts())
-    ))
 }
 
 fn span(duration: Duration) -> Span {

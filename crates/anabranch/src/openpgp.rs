@@ -1,8 +1,8 @@
 //! OpenPGP signatures of a file (RFC 9580, section 10.4: detached), held against the keys of a keyring.
 //!
 //! They are checked by the program that the system checks its own packages with: `sqv` of Sequoia, or else
-//! `gpgv` of GnuPG. Which keys are expired or revoked, and which algorithms are too weak, is for the system to
-//! say, and its updates keep that right.
+//! `gpgv` of GnuPG. Which keys are expired or revoked, and which algorithms are too weak, is for the system
+//! to say, and its updates keep that right.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -20,6 +20,9 @@ use crate::{Error, Result};
 const KEYRING_MAX: u64 = 64 << 20;
 /// Bytes of a signature.
 pub(crate) const SIGNATURE_MAX: usize = 64 << 10;
+
+/// Signatures that are kept at most.
+const SIGNATURES_MAX: usize = 16;
 
 /// Keys whose signatures are accepted.
 #[derive(Clone, Debug)]
@@ -45,10 +48,6 @@ pub(crate) struct Signed {
 }
 
 impl Signed {
-    pub(crate) fn new(keyring: Arc<Keyring>, signatures: Vec<Vec<u8>>) -> Self {
-        Self { keyring, signatures: signatures.into() }
-    }
-
     /// What the first good signature of `file` says, else the first of them.
     ///
     /// # Errors
@@ -63,6 +62,46 @@ impl Signed {
         }
         let path = self.keyring.path.display();
         Ok(Verdict::Bad(format!("no key of {path} has signed it ({})", bad.unwrap_or_default())))
+    }
+}
+
+/// The signatures that came of a file, and by whose key one of them has to be.
+pub(crate) struct Signatures {
+    /// None: they are not looked for.
+    keyring: Option<Arc<Keyring>>,
+    came: Vec<Vec<u8>>,
+}
+
+impl Signatures {
+    pub(crate) const fn of(keyring: Option<Arc<Keyring>>) -> Self {
+        Self { keyring, came: Vec::new() }
+    }
+
+    pub(crate) const fn are_wanted(&self) -> bool {
+        self.keyring.is_some()
+    }
+
+    /// One has come, from anywhere.
+    pub(crate) fn add(&mut self, signature: Vec<u8>) {
+        let is_new = !signature.is_empty() && !self.came.contains(&signature);
+        if self.keyring.is_some() && is_new && self.came.len() < SIGNATURES_MAX {
+            self.came.push(signature);
+        }
+    }
+
+    /// What the file has to be signed by, if the user says so.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if there is no signature.
+    pub(crate) fn take(&mut self) -> Result<Option<Signed>> {
+        let Some(keyring) = self.keyring.clone() else { return Ok(None) };
+        if self.came.is_empty() {
+            return Err(Error::not_found(
+                "there is no OpenPGP signature of the file: neither in a Metalink, nor named by a server, \
+                 nor beside it (.asc, .sig)",
+            ));
+        }
+        Ok(Some(Signed { keyring, signatures: std::mem::take(&mut self.came).into() }))
     }
 }
 
@@ -193,7 +232,7 @@ mod tests {
 
     use super::*;
 
-    /// A keyring of a new key, armored or not, and what signs with it. GnuPG is there where the tests run in CI.
+    /// A keyring of a new key, and what signs with it.
     struct Signing {
         home: tempfile::TempDir,
     }

@@ -115,7 +115,8 @@ fn the_signature_of_a_metalink_counts_whoever_offers_it() {
     let site = site(&ground.content, None);
     let text = format!(
         "<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"><file name=\"f\"><size>300000</size>\
-         <signature mediatype=\"application/pgp-signature\">{signature}</signature><url>{}</url></file></metalink>",
+         <signature mediatype=\"application/pgp-signature\">{signature}</signature>\
+         <url>{}</url></file></metalink>",
         site.url()
     );
     let list = ground.dir.path().join("f.meta4");

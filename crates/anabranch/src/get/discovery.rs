@@ -12,6 +12,7 @@
 //! longer than [`BESIDE_FOR`]. The user's secrets go only to origins that the user named.
 
 mod claims;
+mod links;
 mod listing;
 mod names;
 mod resolution;
@@ -29,7 +30,6 @@ use std::os::unix::ffi::OsStrExt as _;
 use algo::{Span, Time};
 use anabranch_http::client::{Event, FetchError, FetchId, FetchRequest, Head, RequestKind, RouteId};
 use mirror::digests::Digests;
-use mirror::http_fields;
 use mirror::leaf_list::{self, LeafList};
 use mirror::metalink::{self, Metalink};
 use mirror::url::Url;
@@ -44,8 +44,8 @@ use super::origin::{Origin, host, origin};
 use super::request::Request;
 use super::server_status::{code, describe};
 use crate::error::ErrorKind;
+use crate::openpgp::Signatures;
 use crate::{Error, Result};
-use signatures::Signatures;
 use told::{Told, its_file};
 
 /// Mirrors of one transfer.
@@ -149,6 +149,8 @@ struct Discovery<'a> {
     /// That of the content which the user means.
     leaves: Option<LeafList>,
     signatures: Signatures,
+    /// URLs beside which these have been looked for.
+    asked_for_signatures: usize,
     /// What servers say themselves, each with the URL for which it does.
     told: Vec<(usize, Told)>,
     /// The kinds of files that were asked for beside the URLs of all.
@@ -214,7 +216,8 @@ pub(super) fn discover(
         long_leaves: Vec::new(),
         leaves: None,
         told: Vec::new(),
-        signatures: Signatures::of(request),
+        signatures: Signatures::of(request.keyring.clone()),
+        asked_for_signatures: 0,
         asked_of_all: Vec::new(),
         next: 0,
         troubles: Vec::new(),
@@ -451,26 +454,6 @@ impl Discovery<'_> {
             ProbeKind::List | ProbeKind::Leaves | ProbeKind::Line | ProbeKind::Signature => {}
         }
         Ok(())
-    }
-
-    /// Follows the links of a server to other places of the file (RFC 6249).
-    fn links(&mut self, number: usize) {
-        let Some(head) = &self.heads[number] else { return };
-        let Ok(base) = Url::parse(&head.url) else { return };
-        let mut links: Vec<_> =
-            head.links.iter().flat_map(|value| http_fields::links(value, &base)).collect();
-        links.sort_by_key(|link| link.priority);
-        // What a server says that the user did not name does not count: it is not even asked for.
-        let mut may_list = self.named[number] && self.wants_claims();
-        for link in links {
-            if link.is_metalink() && std::mem::take(&mut may_list) {
-                self.lists.push_back((link.url, Some(number)));
-            } else if link.is_duplicate() {
-                self.mirror(link.url, false);
-            } else if link.is_signature() {
-                self.ask_for_signature(&link.url, number);
-            }
-        }
     }
 
     /// Whether the user named a directory and nothing else, and its own server has the Metalink `list`.

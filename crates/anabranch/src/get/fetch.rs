@@ -143,7 +143,7 @@ fn from_mirrors(request: &Request, named: Locators, events: &mut EventLoop<'_, '
     };
     if request.keyring.is_some() && request.reader.is_some() {
         return Err(Error::usage(
-            "`keyring` is of the whole file, which nobody has before it is read in order: choose a file for it",
+            "`keyring` is of the whole file, which nobody has before it is read in order: name a file for it",
         ));
     }
     let expected = Expected { id: uri.as_ref().map(|uri| uri.id), digests: request.digests };
