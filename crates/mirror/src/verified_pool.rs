@@ -43,7 +43,7 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 enum Mode {
     Leaves(Vec<ChainingValue>),
     Pieces(Pieces),
-    Nothing(CrossCheck),
+    Nothing(Box<CrossCheck>),
     /// As `Nothing`, and this mirror alone brings what is missing.
     Alone(MirrorId),
 }
@@ -97,7 +97,7 @@ impl VerifiedPool {
                 expect(hashes.len(), length.div_ceil(bytes))?;
                 Mode::Pieces(Pieces::new(bytes / BLOCK, blocks, hashes))
             }
-            Check::Nothing => Mode::Nothing(CrossCheck::new(blocks)),
+            Check::Nothing => Mode::Nothing(Box::new(CrossCheck::new(blocks))),
         };
         let mut new = Self {
             id,

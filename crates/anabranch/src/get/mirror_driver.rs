@@ -17,7 +17,8 @@ use algo::control::Algorithm;
 use algo::{Output, Time};
 use anabranch_http::client::{Event as Answer, FetchError, FetchRequest, RequestKind};
 use mirror::fetch_id::connection_of;
-use mirror::range_scheduler::{Command, Failure as Useless, Input, MirrorId, RangeScheduler};
+use mirror::range_scheduler::Event::StateChanged;
+use mirror::range_scheduler::{Command, Failure as Useless, Input, MirrorId, RangeScheduler, State};
 use mirror::verified_pool::{self, Check, VerifiedPool};
 use mmtp::subscriber::{DownloadId, SourceId, Subscriber};
 use net::Egress;
@@ -323,11 +324,15 @@ impl MirrorDriver {
         let now = cx.now();
         loop {
             let Self { machine, mirrors, routes, pool, length, .. } = self;
+            let mut silent: Vec<MirrorId> = Vec::new();
             let until = with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
                 loop {
                     match machine.poll(now, pool) {
                         Output::Wait(until) => return until,
-                        Output::Event(_) => {}
+                        Output::Event(StateChanged { connection, state }) => {
+                            let is_silent = matches!(state, State::Stalled | State::Failing);
+                            silent.extend(routes.get(connection).filter(|_| is_silent).map(|one| one.mirror));
+                        }
                         Output::Send(Command::Fetch { connection, fetch, first_byte, end_byte }) => {
                             let Some(end) = routes.get(connection) else { continue };
                             let mirror = &mirrors[usize::from(end.mirror)].mirror;
@@ -353,6 +358,9 @@ impl MirrorDriver {
                     }
                 }
             });
+            if let PoolState::Plain(plain) = pool {
+                silent.into_iter().for_each(|mirror| plain.doubt(mirror));
+            }
             let again = self.drain_events(now, subscriber, cx.observer, &mut each)?;
             if !again && !self.replace_candidate(now, cx.observer)? {
                 self.compare(now, cx.observer);

@@ -8,6 +8,10 @@
 //! complete, a block of each mirror is fetched from another mirror; a seed that no mirror knows chooses the
 //! block. If two mirrors differ, neither is trusted; a third one decides.
 //!
+//! What a mirror could foresee proves little of one that falls silent after it has brought something: of
+//! each region to which it brought some, the block that the seed chooses is compared, whatever was compared
+//! before.
+//!
 //! Mirrors that somebody else than the user named, the *introduced* ones, have no vote: whoever introduces
 //! them may be all of them. They are compared with named mirrors, with two where there are two, and decide
 //! nothing as long as a named one can.
@@ -110,6 +114,11 @@ pub(super) struct CrossCheck {
     /// Mirrors that have been asked for something. With a single one there is nothing to compare.
     asked: BTreeSet<MirrorId>,
     seed: [u8; 32],
+    /// Blocks that the seed chose and that were not compared, of mirrors that agreed elsewhere in the region:
+    /// by mirror and region.
+    unchecked: BTreeMap<(MirrorId, u64), (u64, ChainingValue)>,
+    /// Mirrors that have fallen silent.
+    doubted: BTreeSet<MirrorId>,
     /// The first block of all, until its mirror has been compared with another one.
     first: Option<(MirrorId, u64, ChainingValue)>,
 }
@@ -129,6 +138,8 @@ impl CrossCheck {
             known: BTreeSet::new(),
             asked: BTreeSet::new(),
             seed: [0; 32],
+            unchecked: BTreeMap::new(),
+            doubted: BTreeSet::new(),
             first: None,
         }
     }
@@ -179,11 +190,30 @@ impl CrossCheck {
             self.whole.remove(&number);
             let Some(region) = self.regions.remove(&number) else { continue };
             for (mirror, (block, cv)) in region.samples {
-                if !region.proven.contains(&mirror) {
-                    let check = Check { cvs: vec![(mirror, cv)], needed: true, asked: false };
-                    self.checks.insert(block, check);
+                if self.doubted.contains(&mirror) || !region.proven.contains(&mirror) {
+                    let check = || Check { cvs: vec![(mirror, cv)], needed: true, asked: false };
+                    self.checks.entry(block).or_insert_with(check);
+                } else {
+                    self.unchecked.insert((mirror, number), (block, cv));
                 }
             }
+        }
+    }
+
+    /// A mirror has fallen silent: what was chosen of it is compared, also where it agreed in other blocks.
+    pub(super) fn doubt(&mut self, mirror: MirrorId) {
+        if !self.doubted.insert(mirror) {
+            return;
+        }
+        let theirs: Vec<_> = self
+            .unchecked
+            .range((mirror, 0)..=(mirror, u64::MAX))
+            .map(|(key, found)| (*key, *found))
+            .collect();
+        for (key, (block, cv)) in theirs {
+            self.unchecked.remove(&key);
+            let check = || Check { cvs: vec![(mirror, cv)], needed: true, asked: false };
+            self.checks.entry(block).or_insert_with(check).needed = true;
         }
     }
 
@@ -371,6 +401,7 @@ impl CrossCheck {
         self.checks.retain(|_, check| !check.cvs.is_empty());
         self.edges.retain(|_, edge| edge.mirror != mirror);
         self.known.remove(&mirror);
+        self.unchecked.retain(|(m, _), _| *m != mirror);
         for region in self.regions.values_mut() {
             region.samples.remove(&mirror);
             region.proven.remove(&mirror);

@@ -79,4 +79,14 @@ impl VerifiedPool {
         }
         self.recheck();
     }
+
+    /// A mirror has fallen silent: where mirrors are compared, more of what it brought is compared before the
+    /// content is complete.
+    pub fn doubt(&mut self, mirror: MirrorId) {
+        if let Mode::Nothing(cross) = &mut self.mode
+            && !self.complete
+        {
+            cross.doubt(mirror);
+        }
+    }
 }

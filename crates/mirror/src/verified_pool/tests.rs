@@ -498,3 +498,40 @@ fn what_a_candidate_has_brought_already_is_kept() {
     pool.whole_is_right();
     assert_eq!(pool.events().collect::<Vec<_>>(), [Event::Banned { mirror: 1, block: 3 }]);
 }
+
+/// It leaves right what it can foresee, and lies elsewhere.
+#[test]
+fn who_falls_silent_is_compared_where_it_could_not_foresee_it() {
+    let (good, bad) = (vec![1; BLOCK as usize], vec![2; BLOCK as usize]);
+    for seed in 0..8 {
+        let blocks = 2 * CHECK_EVERY_BLOCKS;
+        let mut pool = VerifiedPool::new(blocks * BLOCK, Check::Nothing, |_| false).expect("it fits");
+        pool.seed([seed; 32]);
+        let mut said = Vec::new();
+        for round in 0.. {
+            let mut asked = false;
+            // The liar brings one range, compares one block, and is not heard of any more.
+            for mirror in [0, 1].into_iter().filter(|mirror| *mirror == 1 || round < 2) {
+                let Some(taken) = pool.take(mirror, if round == 0 { 300 } else { 64 }) else { continue };
+                asked = true;
+                for block in taken.clone() {
+                    let lies = mirror == 0 && block > taken.start && block + 1 < taken.end;
+                    pool.deliver(mirror, block, if lies { &bad } else { &good });
+                }
+            }
+            if round == 2 {
+                pool.doubt(0);
+            }
+            said.extend(pool.events().filter(|event| !matches!(event, Event::Verified { .. })));
+            if !asked {
+                break;
+            }
+        }
+        pool.waive(|mirror| mirror == 1);
+        while let Some(taken) = pool.take(1, 64) {
+            taken.for_each(|block| pool.deliver(1, block, &good));
+        }
+        said.extend(pool.events().filter(|event| !matches!(event, Event::Verified { .. })));
+        assert!(matches!(&said[..], [Event::Conflict { .. }]), "{seed}: {said:?}");
+    }
+}
