@@ -5,7 +5,7 @@
 use anabranch_http::client::parse_responses;
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|input: (bool, Vec<u16>, &[u8])| {
+fuzz_target!(|input: (Vec<u16>, &[u8])| {
     let (cuts, bytes) = input;
     let whole = parse_responses(&[bytes]);
     assert!(whole.0.iter().map(|(_, body)| body.len()).sum::<usize>() <= bytes.len());
