@@ -46,7 +46,7 @@ impl Digests {
     }
 
     /// The hash of the file `name` in what `sha256sum` or `sha512sum` printed, with `--tag` or without; see
-    /// [`checksum_lines`](crate::checksum_lines).
+    /// [`checksum_lines`].
     #[must_use]
     pub fn in_list(text: &[u8], name: &[u8]) -> Option<Self> {
         checksum_lines::find(text, name, |tag, hash| {
