@@ -44,11 +44,21 @@ impl Signing {
         self.gpg(&["--armor", "--detach-sign", "--output", "-", file.to_str().expect("UTF-8")])
     }
 
-    /// The option that names its keyring.
-    fn option(&self) -> String {
-        let path: PathBuf = self.home.path().join("keyring.asc");
-        fs::write(&path, self.gpg(&["--armor", "--export"])).expect("a file");
+    /// The option that names its keyring, which `gpg` writes with these options.
+    fn option(&self, how: &[&str]) -> String {
+        let path: PathBuf = self.home.path().join("keyring");
+        fs::write(&path, self.gpg(&[how, &["--export"]].concat())).expect("a file");
         format!("--keyring={}", path.display())
+    }
+
+    /// Revokes the key.
+    fn revoke(&self) {
+        let certificates = fs::read_dir(self.home.path().join("openpgp-revocs.d")).expect("gpg makes one");
+        let certificate = certificates.last().expect("one").expect("one").path();
+        // A colon keeps it from being used by mistake.
+        let text = fs::read_to_string(&certificate).expect("a file").replace(":-----BEGIN", "-----BEGIN");
+        fs::write(&certificate, text).expect("a file");
+        self.gpg(&["--import", certificate.to_str().expect("UTF-8")]);
     }
 }
 
@@ -77,12 +87,12 @@ fn a_file_with_a_good_signature_arrives_and_no_other_does() {
     let signature = signing.sign(&ground.source());
     let mut wrong = ground.content.clone();
     wrong[2_000_000] ^= 1;
-    let keyring = signing.option();
+    let keyring = signing.option(&["--armor"]);
     let get = |site: &Site, keyring: &str| run(ground.get_named(&[site.url()], &["--json", keyring]));
 
     let done = get(&site(&wrong, Some(&signature)), &keyring).expect(5);
     assert!(done.err.contains("has signed it"), "{}", done.err);
-    let done = get(&site(&ground.content, Some(&signature)), &stranger.option()).expect(5);
+    let done = get(&site(&ground.content, Some(&signature)), &stranger.option(&[])).expect(5);
     assert!(done.err.contains("has signed it"), "{}", done.err);
     let done = get(&site(&ground.content, None), &keyring).expect(3);
     assert!(done.err.contains("no OpenPGP signature"), "{}", done.err);
@@ -103,7 +113,7 @@ fn of_a_liar_and_an_honest_mirror_the_signature_tells_who_is_right() {
     let wrong: Vec<u8> = ground.content.iter().map(|byte| byte ^ 1).collect();
     let sites = [site(&wrong, Some(&signature)), site(&ground.content, None)];
     let urls = sites.each_ref().map(Site::url);
-    run(ground.get_named(&urls, &["--json", &signing.option()])).expect(0);
+    run(ground.get_named(&urls, &["--json", &signing.option(&[])])).expect(0);
     ground.assert_arrived();
 }
 
@@ -121,7 +131,7 @@ fn the_signature_of_a_metalink_counts_whoever_offers_it() {
     );
     let list = ground.dir.path().join("f.meta4");
     fs::write(&list, text).expect("a file");
-    let done = run(ground.get_named(&[list], &["--json", &signing.option()])).expect(0);
+    let done = run(ground.get_named(&[list], &["--json", &signing.option(&[])])).expect(0);
     ground.assert_arrived();
     assert_eq!(done.summary()["verified"], "whole");
 }
@@ -132,4 +142,19 @@ fn what_makes_no_sense_beside_a_keyring_is_said() {
     let site = Site::good(&ground.content);
     let done = run(ground.get_named(&[site.url()], &["--keyring=/dev/null"])).expect(2);
     assert!(done.err.contains("no OpenPGP certificate"), "{}", done.err);
+}
+
+#[test]
+fn binary_signatures_and_keyrings_are_as_good_and_a_revoked_key_is_none() {
+    let Some(signing) = Signing::new() else { return };
+    let ground = Ground::new(300_000);
+    let signature =
+        signing.gpg(&["--detach-sign", "--output", "-", ground.source().to_str().expect("UTF-8")]);
+    let site = site(&ground.content, Some(&signature));
+    run(ground.get_named(&[site.url()], &[&signing.option(&[])])).expect(0);
+    ground.assert_arrived();
+    fs::remove_file(ground.target()).expect("it arrived");
+    signing.revoke();
+    let done = run(ground.get_named(&[site.url()], &[&signing.option(&[])])).expect(5);
+    assert!(done.err.contains("has signed it") && names(&ground.to()).is_empty(), "{}", done.err);
 }
