@@ -5,6 +5,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use mirror::checksum_lines::Ambiguous;
 use mirror::digests::Digests;
 
 use crate::filenames::show;
@@ -52,12 +53,22 @@ impl Checksum {
             Ok(text)
         };
         let text = read().map_err(|e: std::io::Error| Error::usage(format!("{}: {e}", show(path))))?;
+        let last = |name: &[u8]| name.rsplit(|byte| *byte == b'/').next().map(<[u8]>::to_vec);
+        let called = |name| String::from_utf8_lossy(&last(name).unwrap_or_default()).into_owned();
         let mut tried = Vec::new();
         for name in names {
-            if let Some(digests) = Digests::in_list(&text, name) {
-                return Ok(Self(digests));
+            match Digests::in_list(&text, name) {
+                Ok(Some(digests)) => return Ok(Self(digests)),
+                Ok(None) => tried.push(called(name)),
+                Err(Ambiguous) => {
+                    return Err(Error::usage(format!(
+                        "{} has several hashes of files called {}, and nothing tells which is meant: give \
+                         the hash itself with `checksum`",
+                        show(path),
+                        show(called(name))
+                    )));
+                }
             }
-            tried.push(String::from_utf8_lossy(name).into_owned());
         }
         Err(Error::usage(format!(
             "{} has no SHA-256 and no SHA-512 of {}: give the hash itself with `checksum`",

@@ -61,7 +61,7 @@ impl Signed {
             }
         }
         let path = self.keyring.path.display();
-        Ok(Verdict::Bad(format!("no key of {path} has signed it ({})", bad.unwrap_or_default())))
+        Ok(Verdict::Bad(format!("it has no good signature by a key of {path} ({})", bad.unwrap_or_default())))
     }
 }
 

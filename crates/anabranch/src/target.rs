@@ -77,6 +77,13 @@ pub(crate) struct Target {
     resumed: bool,
 }
 
+/// What is wrong with a whole.
+struct Fault {
+    text: String,
+    /// Its bytes are those of its hash, but nobody whom the user trusts has signed them.
+    is_signature: bool,
+}
+
 #[derive(Debug)]
 enum State {
     /// The file has its name already and is what it should be; with its root.
@@ -159,14 +166,17 @@ impl Target {
     }
 
     /// What is wrong with the signatures of these bytes.
-    fn signature_fault(&self, file: &File) -> Result<Option<String>> {
+    fn signature_fault(&self, file: &File) -> Result<Option<Fault>> {
         let Some(signed) = &self.signed else { return Ok(None) };
         Ok(match signed.verify(file)? {
             Verdict::Good(signer) => {
                 *self.signer.borrow_mut() = Some(signer);
                 None
             }
-            Verdict::Bad(why) => Some(format!("{}: {why}", show(self.place.path()))),
+            Verdict::Bad(why) => {
+                let text = format!("{}: {why}", show(self.place.path()));
+                Some(Fault { text, is_signature: true })
+            }
         })
     }
 
@@ -313,7 +323,7 @@ impl Target {
     }
 
     /// What is wrong with the whole of it, whose root is this.
-    fn fault(&self, part: &Part, root: [u8; 32]) -> Result<Option<String>> {
+    fn fault(&self, part: &Part, root: [u8; 32]) -> Result<Option<Fault>> {
         let path = || show(self.place.path());
         let fault = match self.proof {
             FinalCheck::Sha2(wanted) => {
@@ -326,7 +336,10 @@ impl Target {
             }
             FinalCheck::Root | FinalCheck::Whole | FinalCheck::Blocks => None,
         };
-        if fault.is_some() { Ok(fault) } else { self.signature_fault(&part.file) }
+        match fault {
+            Some(text) => Ok(Some(Fault { text, is_signature: false })),
+            None => self.signature_fault(&part.file),
+        }
     }
 
     /// Checks that all blocks together are the content, makes the file durable and gives it its name.
@@ -347,7 +360,8 @@ impl Target {
                     let there = self.place.open(self.place.name(), OFlag::O_RDONLY);
                     let there = there.map_err(|e| self.place.failure("read", self.place.name(), &e))?;
                     if let Some(fault) = self.signature_fault(&there)? {
-                        return Err(Error::corrupt(format!("{fault}: it was there already and stays")));
+                        let text = fault.text;
+                        return Err(Error::corrupt(format!("{text}: it was there already and stays")));
                     }
                 }
                 return Ok(Finished { path, root: *root, signer: self.signer.take() });
@@ -375,7 +389,7 @@ impl Target {
 
     /// The error for a whole that is wrong. It is removed, for resuming would fail in the same way for ever;
     /// or it gets another name.
-    fn wrong(&self, part: &Part, fault: String) -> Error {
+    fn wrong(&self, part: &Part, Fault { text: fault, is_signature }: Fault) -> Error {
         let part_path = show(self.place.path().with_file_name(&part.name));
         let kept = if self.keeps_wrong { self.place.rename_aside(&part.name).ok() } else { None };
         // The part goes first: a journal alone is fresh.
@@ -388,7 +402,7 @@ impl Target {
                 "{fault}: but only the server itself says what it should be, so it is kept as {}",
                 show(self.place.path().with_file_name(name))
             )),
-            (FinalCheck::Root, None) => Error::target(format!(
+            (FinalCheck::Root, None) if !is_signature => Error::target(format!(
                 "what was in {part_path} was not right and is removed: repeat the request"
             )),
             _ => Error::corrupt(format!("{fault}: {part_path} is removed")),

@@ -535,3 +535,20 @@ fn a_directory_that_its_server_describes_is_called_so() {
     let done = run(ground.get_named(&[list], &["--json"])).expect(0);
     assert_eq!(done.summary()["verified_by"], "user");
 }
+
+/// Lists of distributions have many files of one name.
+#[test]
+fn of_several_files_of_one_name_in_a_list_the_directories_decide() {
+    let ground = Ground::new(100_000);
+    let site = Site::good(&ground.content);
+    let [other, own] = ["aa".repeat(32), HEXLOWER.encode(&Sha256::digest(&ground.content))];
+    let list = ground.dir.path().join("SHA256SUMS");
+    let get = |lines: &str| {
+        fs::write(&list, lines).expect("a list");
+        run(ground.get_named(&[site.url()], &["--json", &format!("--checksum={}", list.display())]))
+    };
+    let done = get(&format!("{other}  a/f.bin\n{own}  b/f.bin\n")).expect(2);
+    assert!(done.err.contains("several hashes"), "{}", done.err);
+    get(&format!("{other}  a/f.bin\n{own}  ./f.bin\n{other}  b/f.bin\n")).expect(0);
+    ground.assert_arrived();
+}

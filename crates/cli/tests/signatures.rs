@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use common::anabranch;
 use common::fetch::{Ground, names, run};
 use common::site::{PATH, Reply, Site, honest};
 
@@ -91,9 +92,9 @@ fn a_file_with_a_good_signature_arrives_and_no_other_does() {
     let get = |site: &Site, keyring: &str| run(ground.get_named(&[site.url()], &["--json", keyring]));
 
     let done = get(&site(&wrong, Some(&signature)), &keyring).expect(5);
-    assert!(done.err.contains("has signed it"), "{}", done.err);
+    assert!(done.err.contains("no good signature"), "{}", done.err);
     let done = get(&site(&ground.content, Some(&signature)), &stranger.option(&[])).expect(5);
-    assert!(done.err.contains("has signed it"), "{}", done.err);
+    assert!(done.err.contains("no good signature"), "{}", done.err);
     let done = get(&site(&ground.content, None), &keyring).expect(3);
     assert!(done.err.contains("no OpenPGP signature"), "{}", done.err);
     assert!(names(&ground.to()).is_empty(), "nothing has the name: {:?}", names(&ground.to()));
@@ -156,5 +157,39 @@ fn binary_signatures_and_keyrings_are_as_good_and_a_revoked_key_is_none() {
     fs::remove_file(ground.target()).expect("it arrived");
     signing.revoke();
     let done = run(ground.get_named(&[site.url()], &[&signing.option(&[])])).expect(5);
-    assert!(done.err.contains("has signed it") && names(&ground.to()).is_empty(), "{}", done.err);
+    assert!(done.err.contains("no good signature") && names(&ground.to()).is_empty(), "{}", done.err);
+}
+
+#[test]
+fn where_every_block_is_verified_the_error_is_of_the_signature_too() {
+    let (Some(signing), Some(stranger)) = (Signing::new(), Signing::new()) else { return };
+    let ground = Ground::new(300_000);
+    let site = site(&ground.content, Some(&signing.sign(&ground.source())));
+    let made = anabranch().arg("mirror-list").arg("make").arg(ground.source()).arg(site.url()).output();
+    assert!(made.expect("the command").status.success());
+    let list = ground.dir.path().join("source.meta4");
+    let get = |keyring: &str| run(ground.get_named(&[list.as_os_str()], &["--json", keyring]));
+    let done = get(&stranger.option(&[])).expect(5);
+    assert!(done.err.contains("no good signature") && names(&ground.to()).is_empty(), "{}", done.err);
+    assert_eq!(done.summary()["verified_by"], serde_json::Value::Null);
+    get(&signing.option(&[])).expect(0);
+    ground.assert_arrived();
+}
+
+/// The user demands it: it is waited for longer than what merely may lie beside a file.
+#[test]
+fn a_signature_that_takes_its_time_is_waited_for() {
+    let Some(signing) = Signing::new() else { return };
+    let ground = Ground::new(30_000);
+    let (content, signature) = (ground.content.clone(), signing.sign(&ground.source()));
+    let site = Site::answering(move |request| match request.path.as_str() {
+        PATH => honest(request, &content, "\"v1\""),
+        "/f.bin.asc" => {
+            std::thread::sleep(std::time::Duration::from_secs(5));
+            Reply::new(200, &signature)
+        }
+        _ => Reply::new(404, b"no such file"),
+    });
+    run(ground.get_named(&[site.url()], &["--json", &signing.option(&[])])).expect(0);
+    ground.assert_arrived();
 }

@@ -11,30 +11,54 @@ struct Line<'a> {
     name: Option<Vec<u8>>,
 }
 
-/// What `fits` makes of the hash of the file `name`. It is told the kind of hash, if the line tells it, and
-/// the hash; lines of which it makes nothing do not count. If no line has this name but all that is there is
-/// one hash, it is that: files are renamed.
-pub fn find<T>(text: &[u8], name: &[u8], fits: impl Fn(Option<&[u8]>, &[u8]) -> Option<T>) -> Option<T> {
+/// Several lines may mean the file, and have different hashes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ambiguous;
+
+/// What `fits` makes of the hash of the file `name`, a path or only its last component. It is told the kind
+/// of hash, if the line tells it, and the hash; lines of which it makes nothing do not count. Of several
+/// lines with this last component the one counts whose directories are those of `name`, from the last one
+/// on. If no line has this name but all that is there is one hash, it is that: files are renamed.
+///
+/// # Errors
+/// [`Ambiguous`] if nothing tells which of several hashes it is.
+pub fn find<T: PartialEq>(
+    text: &[u8],
+    name: &[u8],
+    fits: impl Fn(Option<&[u8]>, &[u8]) -> Option<T>,
+) -> Result<Option<T>, Ambiguous> {
     let lines = text.split(|b| *b == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
     let lines = lines.filter_map(read);
     let mut all = lines.filter_map(|line| Some((fits(line.tag, &line.hash)?, line.name)));
-    let (first, own) = all.next()?;
-    if own.is_none_or(|own| is_named(&own, name)) {
-        return Some(first);
-    }
-    let mut others = 0;
+    let Some((first, own)) = all.next() else { return Ok(None) };
+    // A hash alone is that of the file.
+    let rank = |own: Option<Vec<u8>>| own.map_or(Some((true, 0)), |own| rank(&own, name));
+    let (mut best_rank, mut best, mut is_one, mut others) = (rank(own), first, true, 0);
     for (hash, own) in all {
-        if own.is_some_and(|own| is_named(&own, name)) {
-            return Some(hash);
-        }
         others += 1;
+        match rank(own) {
+            Some(rank) if best_rank.is_none_or(|best| best < rank) => {
+                (best_rank, best, is_one) = (Some(rank), hash, true);
+            }
+            Some(rank) if best_rank == Some(rank) => is_one &= best == hash,
+            _ => {}
+        }
     }
-    (others == 0).then_some(first)
+    match best_rank {
+        Some(_) if !is_one => Err(Ambiguous),
+        None if others > 0 => Ok(None),
+        _ => Ok(Some(best)),
+    }
 }
 
-/// Whether a path in a list of hashes is that of the file: it may have directories in front.
-fn is_named(own: &[u8], name: &[u8]) -> bool {
-    own == name || own.strip_suffix(name).is_some_and(|dirs| dirs.ends_with(b"/"))
+/// How well a path in a list of hashes fits the file: whether all of it is the end of `name`, and how many
+/// components are the same, from the last one on. None if not even the last one is.
+fn rank(own: &[u8], name: &[u8]) -> Option<(bool, usize)> {
+    let parts =
+        |path| <[u8]>::split(path, |byte| *byte == b'/').rev().filter(|part| !matches!(*part, b"" | b"."));
+    let (own, name): (Vec<&[u8]>, Vec<&[u8]>) = (parts(own).collect(), parts(name).collect());
+    let same = own.iter().zip(&name).take_while(|(own, name)| own == name).count();
+    (same > 0).then_some((same == own.len(), same))
 }
 
 fn read(line: &[u8]) -> Option<Line<'_>> {

@@ -7,7 +7,7 @@ use std::fmt;
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use sha2::{Digest as _, Sha256, Sha512};
 
-use crate::checksum_lines;
+use crate::checksum_lines::{self, Ambiguous};
 
 /// Hashes of all bytes of a file, as far as they are told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,12 +47,22 @@ impl Digests {
 
     /// The hash of the file `name` in what `sha256sum` or `sha512sum` printed, with `--tag` or without; see
     /// [`checksum_lines`].
-    #[must_use]
-    pub fn in_list(text: &[u8], name: &[u8]) -> Option<Self> {
-        checksum_lines::find(text, name, |tag, hash| {
+    ///
+    /// # Errors
+    /// [`Ambiguous`] if several lines may mean it.
+    pub fn in_list(text: &[u8], name: &[u8]) -> Result<Option<Self>, Ambiguous> {
+        /// Two of different kinds can be of one file.
+        struct Found(Digests);
+        impl PartialEq for Found {
+            fn eq(&self, other: &Self) -> bool {
+                !self.0.contradict(&other.0)
+            }
+        }
+        let found = checksum_lines::find(text, name, |tag, hash| {
             let tag = tag.map(|tag| String::from_utf8_lossy(tag).to_ascii_lowercase());
-            Self::of_kind(tag.as_deref(), hash)
-        })
+            Self::of_kind(tag.as_deref(), hash).map(Found)
+        });
+        Ok(found?.map(|Found(digests)| digests))
     }
 
     /// A hash of this kind; without a kind, its length tells.
@@ -235,9 +245,27 @@ mod tests {
         let (a, b) = ("ab".repeat(32), "cd".repeat(64));
         let list = format!("# of today\n{a} *other.iso\n{}  f.iso\nSHA512 (f.img) = {b}\n", "ef".repeat(32));
         let of = |name: &[u8]| Digests::in_list(list.as_bytes(), name);
-        assert_eq!(of(b"f.iso").and_then(|found| found.sha256), Some([0xef; 32]));
-        assert_eq!(of(b"f.img").and_then(|found| found.sha512), Some([0xcd; 64]));
-        assert_eq!(of(b"none"), None);
+        assert_eq!(of(b"f.iso"), Ok(Some(Digests { sha256: Some([0xef; 32]), sha512: None })));
+        assert_eq!(of(b"/pub/f.img"), Ok(Some(Digests { sha256: None, sha512: Some([0xcd; 64]) })));
+        assert_eq!(of(b"none"), Ok(None));
+    }
+
+    #[test]
+    fn of_several_lines_the_one_with_the_files_directories_counts() {
+        let [a, b, c] = ["aa", "bb", "cc"].map(|byte| byte.repeat(32));
+        let long = "dd".repeat(64);
+        let list = format!("{a}  x/f\n{b}  ./y/f\nSHA256 (z/f) = {c}\nSHA512 (z/f) = {long}\n");
+        let of = |list: &str, name: &str| {
+            Digests::in_list(list.as_bytes(), name.as_bytes())
+                .map(|found| found.and_then(|found| found.sha256))
+        };
+        assert_eq!(of(&list, "/pub/x/f"), Ok(Some([0xaa; 32])));
+        assert_eq!(of(&list, "/pub/y/f"), Ok(Some([0xbb; 32])));
+        assert_eq!(of(&list, "/pub/z/f"), Ok(Some([0xcc; 32])), "two kinds of one file");
+        assert_eq!(of(&list, "f"), Err(Ambiguous));
+        assert_eq!(of(&list, "/pub/w/f"), Err(Ambiguous));
+        assert_eq!(of(&format!("{list}{a}  f\n"), "/pub/f"), Ok(Some([0xaa; 32])), "nothing before its name");
+        assert_eq!(of(&format!("{a}  x/f\n{a}  y/f\n"), "f"), Ok(Some([0xaa; 32])), "the same");
     }
 
     #[test]

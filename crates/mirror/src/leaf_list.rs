@@ -199,9 +199,10 @@ pub fn b3sum(text: &[u8], name: &[u8]) -> Option<[u8; 32]> {
     if text.len() > B3SUM_MAX {
         return None;
     }
-    checksum_lines::find(text, name, |tag, hash| {
+    let found = checksum_lines::find(text, name, |tag, hash| {
         hash.try_into().ok().filter(|_| tag.is_none_or(|tag| tag == b"BLAKE3"))
-    })
+    });
+    found.unwrap_or(None)
 }
 
 #[cfg(test)]

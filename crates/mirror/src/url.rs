@@ -127,6 +127,12 @@ impl Url {
         self.0.query().is_some()
     }
 
+    /// The path, percent-decoded.
+    #[must_use]
+    pub fn decoded_path(&self) -> Vec<u8> {
+        percent_decode_str(self.0.path()).collect()
+    }
+
     /// The last component of the path, percent-decoded, if that may be the name of a file.
     #[must_use]
     pub fn file_name(&self) -> Option<Vec<u8>> {

@@ -264,7 +264,9 @@ pub(super) fn discover(
 
 impl Discovery<'_> {
     fn ask(&mut self, kind: ProbeKind, url: &Url, what: RequestKind, by: Option<usize>) {
-        let patience = if by.is_some() { self.now + BESIDE_FOR } else { self.end };
+        // A signature is not for what may be there: the user demands one.
+        let may_be = by.is_some() && kind != ProbeKind::Signature;
+        let patience = if may_be { self.now + BESIDE_FOR } else { self.end };
         let until = patience.min(self.end);
         let via = self.via;
         let (url, body) = (url.clone(), Vec::new());
@@ -319,7 +321,7 @@ impl Discovery<'_> {
         let late: Vec<FetchId> = self
             .asked
             .iter()
-            .filter(|(_, probe)| quiet || self.now >= probe.until)
+            .filter(|(_, probe)| quiet && probe.kind != ProbeKind::Signature || self.now >= probe.until)
             .map(|(id, _)| *id)
             .collect();
         for id in late {

@@ -76,7 +76,8 @@ impl Locators {
             let end = name.iter().rposition(|byte| *byte == b'.')?;
             Some(name[..end].to_vec())
         });
-        let urls = self.urls.iter().filter_map(Url::file_name);
+        // With its directories, for a list may have several files of one name.
+        let urls = self.urls.iter().filter(|url| url.file_name().is_some()).map(Url::decoded_path);
         let mut names: Vec<Vec<u8>> = own.chain(listed).chain(urls).chain(there).collect();
         names.dedup();
         names

@@ -93,7 +93,9 @@ pub(super) fn fetch(
         tell_contradictions(request, found, &root, &mut destination, events.observer);
     }
     let result = whole.map(drop);
-    let mut verified_by = found.vouched_by.clone().filter(|_| verified != Verified::Nothing);
+    // For what did not come to its end nobody vouches.
+    let may_vouch = verified != Verified::Nothing && result.is_ok();
+    let mut verified_by = found.vouched_by.clone().filter(|_| may_vouch);
     let mut unverified_since = found.since().map(str::to_owned);
     if let Some(signer) = signer {
         if verified_by != Some(VouchedBy::User) {

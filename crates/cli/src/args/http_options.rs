@@ -148,7 +148,8 @@ fn continue_at(text: &str) -> Result<String, String> {
 fn checksum(text: &str) -> Result<KnownHash, String> {
     match text.parse() {
         Ok(checksum) => Ok(KnownHash::Is(checksum)),
-        Err(_) if Path::new(text).is_file() => Ok(KnownHash::In(text.into())),
+        // Also a pipe, as of <(…).
+        Err(_) if Path::new(text).exists() && !Path::new(text).is_dir() => Ok(KnownHash::In(text.into())),
         Err(e) => Err(format!("{e}; nor is there a file of that name")),
     }
 }
