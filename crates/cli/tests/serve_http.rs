@@ -681,6 +681,16 @@ fn a_file_that_is_gone_is_refused() {
 
 #[test]
 fn the_limit_holds_for_all_together() {
+    // Each of the two kinds has half while both are busy: mmTP's megabyte takes two seconds, not three. A
+    // host that stalls may make one run longer, and not three in a row.
+    let tries: Vec<(f64, f64)> = std::iter::repeat_with(limited_to_both_kinds).take(3).collect();
+    let is_shared = |(mmtp_s, all_s): &(f64, f64)| (1.5..2.9).contains(mmtp_s) && *all_s < 6.0;
+    assert!(tries.iter().any(is_shared), "{tries:?}");
+    assert!(tries.iter().all(|(_, all_s)| *all_s >= 2.8), "3 MB at 1 MB/s: {tries:?}");
+}
+
+/// Seconds that a receiver by mmTP takes for a megabyte while two by HTTP take one each, and that all take.
+fn limited_to_both_kinds() -> (f64, f64) {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("f");
     let content = noise(1_000_000);
@@ -707,10 +717,7 @@ fn the_limit_holds_for_all_together() {
     });
     assert!(fs::read(dir.path().join("got")).expect("a file") == content);
     let (mmtp_s, http_s) = ends;
-    let all_s = mmtp_s.max(http_s);
-    assert!((2.8..6.0).contains(&all_s), "3 MB at 1 MB/s took {all_s} s");
-    // Each of the two kinds has half while both are busy: mmTP's megabyte takes two seconds, not three.
-    assert!((1.5..2.9).contains(&mmtp_s), "mmTP took {mmtp_s} s of {all_s} s");
+    (mmtp_s, mmtp_s.max(http_s))
 }
 
 #[test]
