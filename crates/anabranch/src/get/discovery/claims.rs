@@ -24,21 +24,20 @@ pub(super) struct Quorum<T> {
 impl Discovery<'_> {
     /// The first of the URLs of each origin that the user named.
     pub(super) fn first_of_each_origin(&self) -> impl Iterator<Item = usize> {
-        let is_first = move |number: &usize| {
-            let own = origin(&self.urls[*number]);
-            self.named[*number]
-                && !(0..*number).any(|before| self.named[before] && origin(&self.urls[before]) == own)
-        };
+        let is_first =
+            |number: &usize| self.named[*number] && self.of_same_origin(*number).next() == Some(*number);
         (0..self.urls.len()).filter(is_first)
+    }
+
+    /// The URLs of the origin of this one that the user named.
+    fn of_same_origin(&self, number: usize) -> impl Iterator<Item = usize> {
+        let own = origin(&self.urls[number]);
+        (0..self.urls.len()).filter(move |other| self.named[*other] && origin(&self.urls[*other]) == own)
     }
 
     /// Those of them that answered for at least one of their URLs.
     fn voters(&self) -> Vec<usize> {
-        let answered = |number: usize| {
-            let own = origin(&self.urls[number]);
-            let its = |other: &usize| self.named[*other] && origin(&self.urls[*other]) == own;
-            (0..self.urls.len()).filter(its).any(|other| self.heads[other].is_some())
-        };
+        let answered = |number| self.of_same_origin(number).any(|other| self.heads[other].is_some());
         self.first_of_each_origin().filter(|number| answered(*number)).collect()
     }
 
@@ -48,9 +47,7 @@ impl Discovery<'_> {
         let voters = self.voters();
         let mut found: Vec<Quorum<T>> = Vec::new();
         for voter in &voters {
-            let own = origin(&self.urls[*voter]);
-            let its = |number: &usize| self.named[*number] && origin(&self.urls[*number]) == own;
-            let mut says = (0..self.urls.len()).filter(its).flat_map(|number| of(self, number));
+            let mut says = self.of_same_origin(*voter).flat_map(|number| of(self, number));
             let Some(value) = says.next() else { continue };
             if says.any(|other| other != value) {
                 continue;
