@@ -10,7 +10,8 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use common::fetch::{Ground, fetch, names, refused, run, skipped, spawn, tree};
+use common::disk::Tmpfs;
+use common::fetch::{Ground, fetch, names, run, skipped, spawn, tree};
 use common::hostile::{Hostile, Mode};
 use common::{Server, anabranch, noise};
 
@@ -232,26 +233,7 @@ fn of_four_gets_at_one_target_one_wins_and_the_others_say_why_not() {
 #[test]
 fn a_disk_that_is_full_ends_it_with_status_6_and_more_room_lets_it_go_on() {
     let ground = Ground::new(3_000_000);
-    let mount = |options: &str| {
-        let output =
-            Command::new("mount").args(["-t", "tmpfs", "-o", options, "none"]).arg(ground.to()).output();
-        output.is_ok_and(|output| output.status.success())
-    };
-    // A mount namespace of this thread's own: nothing is left behind, whatever happens, and children inherit
-    // it.
-    let private = || -> nix::Result<()> {
-        use nix::mount::{MsFlags, mount};
-        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS)?;
-        mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
-    };
-    if let Err(e) = private() {
-        refused(format!("a small file system needs root ({e})"));
-        return;
-    }
-    if !mount("size=1m") {
-        refused("no tmpfs can be mounted here");
-        return;
-    }
+    let Some(disk) = Tmpfs::mount(&ground.to(), "1m") else { return };
     let server = Server::start(&ground.source());
     // What it has no room for is not even begun.
     let done = run(ground.get(&[server.address], &[])).expect(6);
@@ -267,7 +249,7 @@ fn a_disk_that_is_full_ends_it_with_status_6_and_more_room_lets_it_go_on() {
     assert!(done.err.contains("needs 1.4 MB more"), "{}", done.err);
     fs::remove_dir(&copy).expect("nothing is in it");
     // There is room at first, and somebody else takes it.
-    assert!(mount("remount,size=16m"));
+    disk.resize("16m");
     let paced = Hostile::paced(&ground.content, Mode::Honest, 1_000_000);
     let running = spawn(ground.get(&[paced.address], &[]));
     ground.wait_recorded(20);
@@ -280,7 +262,7 @@ fn a_disk_that_is_full_ends_it_with_status_6_and_more_room_lets_it_go_on() {
     let kept = ground.recorded().len();
     assert!(kept > 10, "{kept} blocks fitted in");
     // What is there needs no room.
-    assert!(mount("remount,size=3200k"));
+    disk.resize("3200k");
     let done = run(ground.get(&[server.address], &[])).expect(0);
     assert_eq!(done.summary()["last"]["resumed_bytes"], kept as u64 * 16_384);
     ground.assert_arrived();

@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::Command;
 
+use common::disk::Roomy;
 use common::fetch::{Ground, fetch, names, run};
 use common::relay::Relay;
 use common::{Server, anabranch, noise};
@@ -78,7 +79,9 @@ fn a_five_gigabyte_hole() {
     let path = dir.path().join("sparse");
     fs::File::create(&path).and_then(|file| file.set_len(5 << 30)).expect("a file");
     let server = Server::start(&path);
-    let to = dir.path().join("arrived");
+    // Whether there is room is looked at as if it had no holes.
+    let Some(room) = Roomy::new(5 << 30) else { return };
+    let to = room.path().join("arrived");
     // Not by `run`, whose time is too short for this on a busy machine.
     let output = fetch(server.uri(), &to).output().expect("it runs");
     assert!(output.status.success(), "{output:?}");

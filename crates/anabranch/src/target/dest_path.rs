@@ -65,7 +65,8 @@ impl Directory {
     }
 
     /// Looks whether its file system has room for `bytes` more, as far as it tells. That is what it says now:
-    /// others may take it meanwhile. One that compresses may have more.
+    /// others may take it meanwhile. One that compresses may have more. A file with holes needs less than its
+    /// length, and is refused all the same: where they are, nobody knows before it is here.
     ///
     /// # Errors
     /// [`Error::Target`] if it has not; `what` needs the room.

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses another part of this")]
 
+pub(crate) mod disk;
 pub(crate) mod fetch;
 pub(crate) mod hostile;
 pub(crate) mod netns;
