@@ -138,11 +138,11 @@ impl Subscriber {
 
     fn fill_window(&mut self, now: Time, p: PathId) {
         loop {
-            let path = &self.paths[p];
+            let path = &mut self.paths[p];
             let mut room = path.room(now);
             if path.probe_due && now >= path.blocked_until && !path.sent_packets().is_full() {
                 room = room.max(1);
-            } else if room == 0 || (room < path.quantum() && path.sent_packets().in_flight() > 0) {
+            } else if !path.may_ask(now) {
                 return;
             }
             let room = room.min(self.paths[p].piece());

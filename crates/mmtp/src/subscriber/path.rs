@@ -253,9 +253,19 @@ impl Path {
         PacingRate { cwnd: self.cwnd(), srtt: self.rtt().srtt() }
     }
 
+    /// Whether a request may leave now: there is room for a quantum, and it has been held for as long as it
+    /// was to be. If nothing is under way, for any packet and at once.
+    pub(super) fn may_ask(&mut self, now: Time) -> bool {
+        let (room, idle) = (self.room(now), self.sent_packets().in_flight() == 0);
+        let is_worth_it = room > 0 && (idle || room >= self.quantum());
+        self.pacer.note_room(now, is_worth_it);
+        is_worth_it && (idle || now >= self.pacer.held_until(self.pacing_rate()))
+    }
+
     /// When pacing lets a request go that the window allows already.
     fn paced_until(&self, now: Time) -> Option<Time> {
-        let at = self.pacer.ready_at(self.quantum(), self.pacing_rate());
+        let rate = self.pacing_rate();
+        let at = self.pacer.ready_at(self.quantum(), rate).max(self.pacer.held_until(rate));
         (self.window_room(now) >= self.quantum() && at > now).then_some(at)
     }
 
@@ -305,7 +315,7 @@ impl Path {
     /// A request of `count` packets goes out.
     pub(super) fn sent(&mut self, now: Time, count: u32, asked: PendingRequest) {
         let tag = asked.tag;
-        self.pacer.sent(now, count, self.pacing_rate());
+        self.pacer.sent(now, count, self.pacing_rate(), (tag >> 32) as u32);
         let id = self.subflow.sent(now, count, asked);
         self.tags.insert(tag, id);
         self.counters.requests += 1;
