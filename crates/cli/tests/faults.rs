@@ -32,7 +32,8 @@ fn one_process_on_three_ports_contributes_from_all() {
     let ground = Ground::new(30_000_000);
     let mut command = anabranch();
     command.arg("serve").arg(ground.source()).args(["--json", "--no-cache"]);
-    command.args(["--listen=127.0.0.1:0"; 3]);
+    // Each port has a third of the limit: two alone would take three seconds, and one would take six.
+    command.args(["--listen=127.0.0.1:0"; 3]).arg("--limit=15M");
     let server = Server::run(command);
     assert_eq!(server.addresses.len(), 3);
     let done = run(ground.get(&server.addresses, &[])).expect(0);
@@ -100,15 +101,22 @@ fn nonsense_beside_an_honest_source_does_no_harm_and_frames_nobody() {
     ] {
         let what = format!("{mode:?}");
         let honest = Server::start_at(&ground.source(), "127.0.0.1:0", &["--limit=10M"]);
+        let elapsed_s = |from: &[SocketAddr]| {
+            let done = run(ground.get(from, &["--timeout=5"])).expect(0);
+            ground.assert_arrived();
+            fs::remove_file(ground.target()).expect("removed");
+            assert!(done.banned().is_empty(), "{what}: {}", done.out);
+            done.summary()["last"]["elapsed_s"].as_f64().expect("a number")
+        };
+        // A quarter of a second, and more on a busy machine.
+        let alone_s = elapsed_s(&[honest.address]);
         let other = Hostile::start(&ground.content, mode);
-        let done = run(ground.get(&[honest.address, other.address], &["--timeout=5"]));
+        let beside_s = elapsed_s(&[honest.address, other.address]);
         eprintln!("{what}: {} requests", other.tally().requests);
-        let done = done.expect(0);
-        ground.assert_arrived();
-        assert!(done.banned().is_empty(), "{what}: {}", done.out);
-        let elapsed_s = done.summary()["last"]["elapsed_s"].as_f64().expect("a number");
-        assert!(elapsed_s < 3.0, "{what}: {elapsed_s} s for what takes the honest source 0.25 s");
-        fs::remove_file(ground.target()).expect("removed");
+        assert!(
+            beside_s < 12.0 * alone_s,
+            "{what}: {beside_s} s for what takes the honest source {alone_s} s"
+        );
     }
 }
 
@@ -228,10 +236,11 @@ fn killed_ten_times_at_random_it_resumes_and_no_recorded_block_is_fetched_twice(
 #[test]
 fn ctrl_c_ends_it_with_status_130_and_the_same_command_resumes() {
     let ground = Ground::new(4_000_000);
-    let server = Server::start_at(&ground.source(), "127.0.0.1:0", &["--limit=4M"]);
+    // It would take eight seconds, and is interrupted twice within three.
+    let limited = Server::start_at(&ground.source(), "127.0.0.1:0", &["--limit=500k"]);
     let mut least = 0;
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
-        let run = spawn(ground.get(&[server.address], &[]));
+        let run = spawn(ground.get(&[limited.address], &[]));
         ground.wait_recorded(least + 40);
         run.signal(signal);
         let done = run.end().expect(130);
@@ -240,6 +249,7 @@ fn ctrl_c_ends_it_with_status_130_and_the_same_command_resumes() {
         ground.assert_part();
         least = ground.recorded().len();
     }
+    let server = Server::start(&ground.source());
     let done = run(ground.get(&[server.address], &[])).expect(0);
     assert_eq!(done.summary()["last"]["resumed_bytes"], least as u64 * BLOCK_BYTES as u64);
     ground.assert_arrived();
@@ -248,8 +258,9 @@ fn ctrl_c_ends_it_with_status_130_and_the_same_command_resumes() {
 #[test]
 fn with_all_sources_gone_it_waits_says_so_gives_up_keeps_the_part_and_resumes() {
     let ground = Ground::new(4_000_000);
-    let serve = |listen: &str| Server::start_at(&ground.source(), listen, &["--limit=2M"]);
-    let servers = [serve("127.0.0.1:0"), serve("127.0.0.1:0")];
+    // Both together would take eight seconds, and are gone long before.
+    let serve = |listen: &str, limit: &str| Server::start_at(&ground.source(), listen, &[limit]);
+    let servers = [(); 2].map(|()| serve("127.0.0.1:0", "--limit=250k"));
     let from = servers.each_ref().map(|s| s.address);
     let run = spawn(ground.get(&from, &["--timeout=5"]));
     ground.wait_recorded(40);
@@ -262,7 +273,7 @@ fn with_all_sources_gone_it_waits_says_so_gives_up_keeps_the_part_and_resumes() 
     ground.assert_part();
     let kept = ground.recorded().len();
     assert!((40..240).contains(&kept));
-    let _back = serve(&from[0].to_string());
+    let _back = serve(&from[0].to_string(), "--limit=2M");
     let done = common::fetch::run(ground.get(&from, &["--timeout=5"])).expect(0);
     assert_eq!(done.summary()["last"]["resumed_bytes"], kept as u64 * BLOCK_BYTES as u64);
     ground.assert_arrived();
@@ -271,14 +282,14 @@ fn with_all_sources_gone_it_waits_says_so_gives_up_keeps_the_part_and_resumes() 
 #[test]
 fn a_source_that_comes_back_while_it_waits_is_used_again() {
     let ground = Ground::new(2_000_000);
-    let serve = |listen: &str| Server::start_at(&ground.source(), listen, &["--limit=2M"]);
-    let server = serve("127.0.0.1:0");
+    // It would take eight seconds, and is gone long before.
+    let server = Server::start_at(&ground.source(), "127.0.0.1:0", &["--limit=250k"]);
     let address = server.address;
     let run = spawn(ground.get(&[address], &["--timeout=30"]));
     ground.wait_recorded(20);
     drop(server);
     run.wait_note("no source answers");
-    let _back = serve(&address.to_string());
+    let _back = Server::start_at(&ground.source(), &address.to_string(), &["--limit=2M"]);
     run.end().expect(0);
     ground.assert_arrived();
 }

@@ -236,7 +236,33 @@ fn a_report_is_a_page() {
     bench.out(&["run", "small", "--seeds", "1", "--report", "small.html"]);
     let page = bench.read("small.html");
     assert!(page.to_lowercase().starts_with("<!doctype html>") && page.contains("mp_share"), "{page}");
-    assert!(bench.err(6, &["run", "small", "--report", "no/such/dir.html"]).contains("cannot write"));
+}
+
+/// Tables are printed before pages are written, and results before tables: none of that has happened.
+#[test]
+fn a_file_that_cannot_be_written_is_found_before_the_first_run() {
+    let bench = Bench::new();
+    fs::create_dir(bench.path("small.table")).expect("a directory");
+    fs::write(bench.path("there.html"), "as it was").expect("a file");
+    for args in [
+        &["run", "small", "--report", "no/such/dir.html"][..],
+        &["run", "small", "--save"],
+        &["run", "small", "--save", "--report", "there.html"],
+        &["sweep", "small", "--report", "no/such/dir.html"],
+        &["sweep", "small", "--report", "."],
+        &["sweep", "small", "--out", "results.jsonl", "--report", "no/such/dir.html"],
+        &["sweep", "small", "--out", "no/such/results.jsonl"],
+    ] {
+        let output = bench.lab(args).assert().code(6).get_output().clone();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.stdout.is_empty() && said.starts_with("anabranch: cannot "), "{args:?}: {said}");
+        assert!(!bench.path("results.jsonl").exists(), "{args:?}");
+    }
+    assert_eq!(bench.read("there.html"), "as it was");
+    // What makes no sense is said first, and nothing is left of having looked.
+    bench.err(2, &["run", "nosuch", "--report", "new.html"]);
+    bench.err(6, &["run", "small", "--save", "--report", "new.html"]);
+    assert!(!bench.path("new.html").exists());
 }
 
 #[test]

@@ -359,9 +359,9 @@ fn programs_that_outlive_their_daemon_end_when_it_is_taken_down() {
     let deaf = ["env", "-i", "sh", "-c", "trap '' TERM; while :; do /bin/sleep 0.2; done"];
     let mut deaf = bench.lab(&[&["exec", &host("f.rx"), "--"][..], &deaf].concat()).spawn().expect("it runs");
     let name = |pid: u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    wait_until(5, || name(sleeper.id()) == "sleep\n" && name(deaf.id()) == "sh\n");
+    wait_until(60, || name(sleeper.id()) == "sleep\n" && name(deaf.id()) == "sh\n");
     kill(Pid::from_raw(pid.parse().expect("a number")), Signal::SIGKILL).expect("killed");
-    wait_until(5, || !bench.is_up());
+    wait_until(60, || !bench.is_up());
     assert_eq!(left(&namespaces).len(), 2, "they live on with their programs");
     let said = bench.run(&["status"]).stderr;
     let said = String::from_utf8_lossy(&said).into_owned();
@@ -369,7 +369,7 @@ fn programs_that_outlive_their_daemon_end_when_it_is_taken_down() {
     // Nobody is in the way of a new one; its hosts are others.
     bench.up();
     let mut third = bench.lab(&["exec", &host("f.tx"), "--", "sleep", "1001"]).spawn().expect("it runs");
-    wait_until(5, || name(third.id()) == "sleep\n");
+    wait_until(60, || name(third.id()) == "sleep\n");
     // All at once: children that have ended are to be taken note of meanwhile.
     let waiting = thread::spawn(move || [&mut sleeper, &mut deaf, &mut third].map(|child| child.wait()));
     let output = bench.run(&["down", &bench.name, "--json"]);
@@ -394,7 +394,7 @@ fn what_runs_on_hosts_that_are_up_is_left_alone_where_their_laboratory_cannot_be
     bench.up();
     let host = format!("{}/f.tx", bench.name);
     let mut sleeper = bench.lab(&["exec", &host, "--", "sleep", "1000"]).spawn().expect("it runs");
-    wait_until(5, || {
+    wait_until(60, || {
         fs::read_to_string(format!("/proc/{}/comm", sleeper.id())).is_ok_and(|name| name == "sleep\n")
     });
     let elsewhere = Namespace::new().expect("a namespace");
@@ -502,7 +502,7 @@ fn a_daemon_that_is_killed_leaves_nothing() {
     assert_eq!(namespaces.len(), 2, "one for each host");
     assert_eq!(left(&namespaces), namespaces);
     kill(Pid::from_raw(pid.parse().expect("a number")), Signal::SIGKILL).expect("killed");
-    wait_until(5, || left(&namespaces).is_empty());
+    wait_until(60, || left(&namespaces).is_empty());
     assert!(!bench.is_up());
     bench.up();
     assert!(bench.is_up(), "nothing of the old one is in the way");
@@ -522,14 +522,15 @@ fn a_run_that_is_killed_or_interrupted_leaves_nothing() {
             .spawn()
             .expect("it runs");
         let pid = child.id().to_string();
-        wait_until(5, || held(&pid).len() >= 4);
+        wait_until(60, || held(&pid).len() >= 4);
         thread::sleep(Duration::from_millis(500));
         let namespaces = held(&pid);
         let clock = Clock::start();
         kill(Pid::from_raw(child.id().cast_signed()), signal).expect("a signal");
         assert_eq!(child.wait().expect("it ended").code(), status);
-        assert!(clock.now().since(algo::Time::ZERO) < algo::Span::from_millis(1_500), "at once");
-        wait_until(5, || left(&namespaces).is_empty());
+        // In the midst of the runs, which take 20 s.
+        assert!(clock.now().since(algo::Time::ZERO) < algo::Span::from_secs(10), "at once");
+        wait_until(60, || left(&namespaces).is_empty());
     }
 }
 
@@ -558,10 +559,10 @@ fn tables_show_both_worlds_and_results_resume() {
     assert!(text.contains("Lateness of the emulated links: 99 % of the packets within"), "{text}");
     let page = fs::read_to_string(bench.dir.path().join("r.html")).expect("a page");
     assert!(page.contains(">sim</th>") && page.contains(">kernel</th>"));
-    // All is there: this takes no time.
-    let clock = Clock::start();
+    // All is there: nothing is run.
+    let results = fs::read(bench.dir.path().join("r.jsonl")).expect("results");
     let rows = sweep(&["--world", "kernel", "--json"]);
-    assert!(clock.now().since(algo::Time::ZERO) < algo::Span::from_secs(3));
+    assert!(results == fs::read(bench.dir.path().join("r.jsonl")).expect("results"));
     let row: Value = serde_json::from_str(rows.lines().next().expect("a row")).expect("JSON");
     assert_eq!(row["world"], "kernel");
     assert!(row["late_p99_us"].as_f64() > Some(0.0));

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
 use assert_cmd::assert::OutputAssertExt as _;
-use common::{Server, anabranch, noise};
+use common::{Server, anabranch, noise, serve_for_people};
 use mmtp::collection::Collection;
 use mmtp::uri::Uri;
 use mmtp::wire::{self, Cookie, Packet, Range, RangeKind, Reason};
@@ -28,7 +28,7 @@ impl Client {
     fn new(server: &Server) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         socket.connect(server.address).expect("connected");
-        socket.set_read_timeout(Some(Duration::from_millis(500))).expect("a timeout");
+        socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
         Self { socket, cookie: None, tag: 0 }
     }
 
@@ -51,16 +51,25 @@ impl Client {
         false
     }
 
+    /// One whose address is proven. All that others sent before has been read by then, and answered.
     fn proven(server: &Server, id: &ContentId) -> Self {
         let mut client = Self::new(server);
         let range = Range { kind: RangeKind::Meta, first: 0, count: 1 };
-        client.ask(id, &[range], |packet| matches!(packet, Packet::Cookie { .. }));
-        assert!(client.cookie.is_some());
+        // Where much was sent before, there may have been no room for the request.
+        client.socket.set_read_timeout(Some(Duration::from_millis(500))).expect("a timeout");
+        let is_cookie = |packet: &Packet<'_>| matches!(packet, Packet::Cookie { .. });
+        assert!((0..40).any(|_| client.ask(id, &[range], is_cookie)) && client.cookie.is_some());
+        client.socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
         client
     }
 
-    /// The whole content, chunk by chunk; `None` if the source refuses.
+    /// The whole content, chunk by chunk; or why the source refuses.
     fn fetch(&mut self, id: &ContentId) -> Result<Vec<u8>, Reason> {
+        self.fetch_watched(id, || {})
+    }
+
+    /// The same; calls `each` when what it asked for at once is there.
+    fn fetch_watched(&mut self, id: &ContentId, mut each: impl FnMut()) -> Result<Vec<u8>, Reason> {
         let cut = ChunksPerBlock::new(12).expect("a cut");
         let mut bytes = Vec::new();
         let chunks = id.chunks(cut);
@@ -88,6 +97,7 @@ impl Client {
                 return Err(reason);
             }
             assert!(done, "chunks from {first} on are missing");
+            each();
         }
         Ok(bytes)
     }
@@ -145,31 +155,18 @@ fn a_directory_and_each_of_its_files_have_a_uri() {
     }
 }
 
-/// What `serve` says on standard output and standard error before it is ended.
-fn said(dir: &std::path::Path, more: &[&str]) -> (String, String) {
-    let mut command = anabranch();
-    command.arg("serve").arg(dir).args(["--listen", "127.0.0.1:0", "--no-cache"]).args(more);
-    let mut child = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn();
-    let child = child.as_mut().expect("a source");
-    std::thread::sleep(Duration::from_millis(700));
-    let pid = nix::unistd::Pid::from_raw(child.id() as i32);
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("a signal");
-    assert!(child.wait().expect("its end").success());
-    let out = std::io::read_to_string(child.stdout.take().expect("output")).expect("UTF-8");
-    (out, std::io::read_to_string(child.stderr.take().expect("output")).expect("UTF-8"))
-}
-
 #[test]
 fn uris_are_lines_on_standard_output_and_that_of_the_argument_is_the_last() {
     let dir = tempfile::tempdir().expect("a directory");
     for name in 0..30 {
         fs::write(dir.path().join(name.to_string()), name.to_string()).expect("a file");
     }
-    let (out, told) = said(dir.path(), &[]);
+    let said = serve_for_people(dir.path(), &[]);
+    let (out, told) = (said.out, said.err);
     let uri: Uri = out.trim_end().parse().expect("one URI");
     assert!(uri.collection, "{out}");
     assert!(told.contains("1 path and 30 files in them") && told.contains("--list-files"), "{told}");
-    let (out, _) = said(dir.path(), &["--list-files"]);
+    let out = serve_for_people(dir.path(), &["--list-files"]).out;
     let uris: Vec<Uri> = out.lines().map(|line| line.parse().expect("a URI")).collect();
     assert_eq!(uris.len(), 31, "{out}");
     assert_eq!(uris.last().map(|last| last.id), Some(uri.id), "the directory's");
@@ -207,7 +204,6 @@ fn strangers_and_noise_are_counted_and_survived() {
     let mut version = good.clone();
     version[0] = 99;
     client.socket.send(&version).expect("sent");
-    std::thread::sleep(Duration::from_millis(300));
     // It is as good as before.
     let mut client = Client::proven(&server, &known);
     assert!(client.fetch(&known).expect("content") == noise(300_000));
@@ -231,12 +227,16 @@ fn an_unproven_address_gets_three_times_its_bytes_at_most() {
         wire::emit_request(&mut request, 1, None, false, &known, &[Range { kind, first: 0, count }; 64]);
         let client = Client::new(&server);
         client.socket.send(&request).expect("sent");
-        let (mut buffer, mut received) = (vec![0; 1 << 16], 0);
+        let mut buffer = vec![0; 1 << 16];
+        let mut received = IP_UDP_HEADERS + client.socket.recv(&mut buffer).expect("an answer");
+        // When another one has been answered, all of it is here.
+        Client::proven(&server, &known);
+        client.socket.set_nonblocking(true).expect("an option");
         while let Ok(len) = client.socket.recv(&mut buffer) {
             received += IP_UDP_HEADERS + len;
         }
         let sent = IP_UDP_HEADERS + request.len();
-        assert!(received > 0 && received <= 3 * sent, "{received} bytes for {sent}: {kind:?}");
+        assert!(received <= 3 * sent, "{received} bytes for {sent}: {kind:?}");
     }
 }
 
@@ -264,9 +264,16 @@ fn the_limit_holds() {
     let known = id(&server);
     let mut client = Client::proven(&server, &known);
     let clock = net::Clock::start();
-    assert!(client.fetch(&known).is_ok());
-    let took = clock.now().as_nanos() as f64 / 1e9;
-    assert!((1.4..3.0).contains(&took), "1.5 MB at 1 MB/s took {took} s");
+    let mut times = vec![0.0];
+    let fetched = client.fetch_watched(&known, || times.push(clock.now().as_nanos() as f64 / 1e9));
+    assert!(fetched.is_ok());
+    let took = times[times.len() - 1];
+    assert!(took >= 1.4, "1.5 MB at 1 MB/s took {took} s");
+    // A machine that stalls makes some of the steps longer, and not half of them.
+    let mut steps: Vec<f64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    steps.sort_unstable_by(f64::total_cmp);
+    let would_take = steps[steps.len() / 2] * steps.len() as f64;
+    assert!(would_take < 3.0, "1.5 MB at 1 MB/s took {took} s, {would_take} s by the median step");
 }
 
 #[test]

@@ -9,17 +9,18 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::fetch::skipped;
-use common::{Server, anabranch, noise, wait_until};
+use common::fetch::{Ground, skipped, spawn};
+use common::{Server, anabranch, noise, serve_for_people, wait_until};
 use mirror::leaf_list::LeafList;
 use mirror::metalink::{self, Metalink};
 use mirror::url::Url;
 use mmtp::ContentId;
+use mmtp::id::BLOCK_BYTES;
 use mmtp::tree::{ChainingValue, root_of_leaves};
-use nix::sys::signal::Signal;
 
 /// A source that offers `path` by HTTP too, and where.
 fn start(path: &Path, more: &[&str]) -> (Server, SocketAddr) {
@@ -679,45 +680,52 @@ fn a_file_that_is_gone_is_refused() {
     assert_eq!(get(address, "/f").status, 410);
 }
 
+/// Half of the limit is for each of the two kinds while both are busy: two readers by HTTP, and one by mmTP.
 #[test]
 fn the_limit_holds_for_all_together() {
-    // Each of the two kinds has half while both are busy: mmTP's megabyte takes two seconds, not three. A
-    // host that stalls may make one run longer, and not three in a row.
-    let tries: Vec<(f64, f64)> = std::iter::repeat_with(limited_to_both_kinds).take(3).collect();
-    let is_shared = |(mmtp_s, all_s): &(f64, f64)| (1.5..2.9).contains(mmtp_s) && *all_s < 6.0;
-    assert!(tries.iter().any(is_shared), "{tries:?}");
-    assert!(tries.iter().all(|(_, all_s)| *all_s >= 2.8), "3 MB at 1 MB/s: {tries:?}");
+    const LIMIT: f64 = 2e6;
+    // Blocks of the four megabytes between which both are looked at.
+    const LOOKS: [usize; 2] = [30, 210];
+    let ground = Ground::new(4_000_000);
+    let (server, address) = start(&ground.source(), &["--limit", "16Mbit"]);
+    let (by_http, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let clock = net::Clock::start();
+    let [first, last] = thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| read_again_and_again(address, &by_http, &is_over));
+        }
+        wait_until(60, || by_http.load(Ordering::Relaxed) > 200_000);
+        let by_mmtp = spawn(ground.get(&[server.address], &[]));
+        let looks = LOOKS.map(|blocks| {
+            ground.wait_recorded(blocks);
+            [(ground.recorded().len() * BLOCK_BYTES) as f64, by_http.load(Ordering::Relaxed) as f64]
+        });
+        by_mmtp.end().expect(0);
+        is_over.store(true, Ordering::Relaxed);
+        looks
+    });
+    ground.assert_arrived();
+    let [mmtp, http] = [0, 1].map(|kind| last[kind] - first[kind]);
+    assert!((0.5..1.7).contains(&(http / mmtp)), "by mmTP {mmtp} bytes, by HTTP {http} in the same time");
+    let totals = server.end();
+    let sent = ["sent_bytes", "http_bytes"].map(|some| totals[some].as_f64().expect("a number"));
+    let used = sent.iter().sum::<f64>() / LIMIT / (clock.now().as_nanos() as f64 / 1e9);
+    assert!((0.5..1.07).contains(&used), "{used} of the limit were used: {totals}");
 }
 
-/// Seconds that a receiver by mmTP takes for a megabyte while two by HTTP take one each, and that all take.
-fn limited_to_both_kinds() -> (f64, f64) {
-    let dir = tempfile::tempdir().expect("a directory");
-    let path = dir.path().join("f");
-    let content = noise(1_000_000);
-    fs::write(&path, &content).expect("a file");
-    let (server, address) = start(&path, &["--limit", "8Mbit"]);
-    let clock = net::Clock::start();
-    let seconds = || clock.now().as_nanos() as f64 / 1e9;
-    let mut mmtp = anabranch();
-    mmtp.args(["get", &server.uri(), "--quiet", "-o"]).arg(dir.path().join("got"));
-    let ends = thread::scope(|scope| {
-        let mut by_mmtp = mmtp.spawn().expect("a receiver");
-        let by_http: Vec<_> = (0..2)
-            .map(|_| {
-                scope.spawn(|| {
-                    assert!(get(address, "/f").body == content);
-                    seconds()
-                })
-            })
-            .collect();
-        assert!(by_mmtp.wait().expect("its end").success());
-        let mmtp_s = seconds();
-        let http_s = by_http.into_iter().map(|thread| thread.join().expect("its end")).fold(0.0, f64::max);
-        (mmtp_s, http_s)
-    });
-    assert!(fs::read(dir.path().join("got")).expect("a file") == content);
-    let (mmtp_s, http_s) = ends;
-    (mmtp_s, mmtp_s.max(http_s))
+/// Reads a file, and begins again at its end, until it is over.
+fn read_again_and_again(address: SocketAddr, bytes: &AtomicU64, is_over: &AtomicBool) {
+    let mut buffer = vec![0; 1 << 16];
+    while !is_over.load(Ordering::Relaxed) {
+        let mut stream = TcpStream::connect(address).expect("a connection");
+        write!(stream, "GET /source HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").expect("sent");
+        while !is_over.load(Ordering::Relaxed) {
+            match stream.read(&mut buffer).expect("it goes on") {
+                0 => break,
+                some => bytes.fetch_add(some as u64, Ordering::Relaxed),
+            };
+        }
+    }
 }
 
 #[test]
@@ -770,20 +778,12 @@ fn an_interrupt_ends_it_in_mid_download() {
 fn people_are_told_the_urls() {
     let dir = tempfile::tempdir().expect("a directory");
     fs::write(dir.path().join("a b"), b"x").expect("a file");
-    let mut command = anabranch();
-    command.arg("serve").arg(dir.path().join("a b"));
-    command.args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--no-cache"]);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a source");
-    thread::sleep(Duration::from_millis(1_500));
-    let pid = nix::unistd::Pid::from_raw(child.id() as i32);
-    nix::sys::signal::kill(pid, Signal::SIGTERM).expect("a signal");
-    assert!(child.wait().expect("its end").success());
-    let out = std::io::read_to_string(child.stdout.take().expect("output")).expect("UTF-8");
+    let said = serve_for_people(&dir.path().join("a b"), &["--http", "127.0.0.1:0"]);
+    let (out, told) = (said.out, said.err);
     let lines: Vec<&str> = out.lines().collect();
     assert_eq!(lines.len(), 2, "{out}");
     assert!(lines[0].starts_with("anabranch:b3:"), "{out}");
     assert!(lines[1].starts_with("http://127.0.0.1:") && lines[1].ends_with("/a%20b"), "{out}");
-    let told = std::io::read_to_string(child.stderr.take().expect("output")).expect("UTF-8");
     assert!(told.contains(&format!("curl -O {}", lines[1])), "{told}");
 }
 

@@ -2,13 +2,10 @@
 
 mod common;
 
-use std::process::Stdio;
-use std::time::Duration;
-
 use assert_cmd::assert::OutputAssertExt as _;
 use common::anabranch;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use common::fetch::{Done, spawn};
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 fn lines(args: &[&str]) -> Vec<String> {
@@ -53,13 +50,11 @@ fn one_seed_tells_its_story() {
 #[test]
 fn ctrl_c_says_how_far_it_came() {
     let mut command = anabranch();
-    command.args(["soak", "--seeds", "5..1000000000", "--jobs", "1"]);
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a process");
-    std::thread::sleep(Duration::from_secs(2));
-    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).expect("it runs");
-    let output = child.wait_with_output().expect("it ends");
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert_eq!(output.status.code(), Some(130), "{out}{err}");
+    command.args(["soak", "--seeds", "5..1000000000", "--jobs", "1", "-v"]);
+    let running = spawn(command);
+    running.wait_said("seed 5 is well: ");
+    running.signal(Signal::SIGINT);
+    let Done { out, err, .. } = running.end().expect(130);
     assert!(out.contains(" seeds, 0 failed; "), "{out}");
     assert!(err.contains("go on with: anabranch soak --seeds ") && err.contains("..1000000000"), "{err}");
 }

@@ -6,9 +6,10 @@
 //! small windows, and what they grow by in a round trip shows the rule. wVegas goes by the round-trip time:
 //! its links take longer from the moment that it begins to send, which it takes for a queue, and it shows by
 //! the windows at which it stops growing.
-//!
-//! Controllers that are loaded already are used and left; others are loaded and unloaded.
 #![cfg(feature = "ebpf")]
+
+#[path = "common/loaded.rs"]
+mod loaded;
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpStream};
@@ -17,10 +18,10 @@ use std::time::Duration;
 
 use algo::control::{SubflowStats, Window};
 use algo::{Span, Time};
-use kernel::Error;
-use kernel::controllers::{CONTROLLERS, Controller, Options, load, unload};
+use kernel::controllers::{CONTROLLERS, Controller};
 use kernel::groups::{Group, Selector, clear, set};
 use kernel::subflow_state::{self, PublishedSubflow};
+use loaded::Loaded;
 use net::emulator::{Emulator, EmulatorHandle, IpPacket};
 use net::netlink::{Endpoint, Limits, Netlink, PathManager, Route, SockDiag, TcpState};
 use net::{Clock, Namespace, Tun, testing};
@@ -75,29 +76,6 @@ fn obstacle() -> Option<String> {
         }
     }
     None
-}
-
-/// The controllers, loaded; what was not before is unloaded again.
-struct Loaded(Vec<&'static Controller>);
-
-impl Loaded {
-    fn all() -> Self {
-        let mut ours = Self(Vec::new());
-        for controller in CONTROLLERS {
-            match load(&[controller], Options { tcp: true, verbose: false }) {
-                Ok(()) => ours.0.push(controller),
-                Err(Error::Loaded(_)) => {}
-                Err(e) => panic!("{}: {e}", controller.name),
-            }
-        }
-        ours
-    }
-}
-
-impl Drop for Loaded {
-    fn drop(&mut self) {
-        let _ = unload(&self.0);
-    }
 }
 
 fn pause(ms: u64) {
@@ -450,7 +428,7 @@ fn subflows_are_coupled_and_connections_are_not() {
         testing::refused(format!("coupling in the kernel ({e})"));
         return;
     }
-    let _loaded = Loaded::all();
+    let _loaded = Loaded::new(CONTROLLERS);
     let mut short = Ok(());
     for _ in 0..ATTEMPTS {
         short = attempt();

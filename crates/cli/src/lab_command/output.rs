@@ -1,5 +1,6 @@
 //! Where tables go: standard output, and a page.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use lab::outcome::{Row, Run};
@@ -33,13 +34,17 @@ pub(super) struct Output {
 
 impl Output {
     /// As the command line wants it.
-    pub(super) fn new(choice: &Choice) -> Self {
+    ///
+    /// # Errors
+    /// 6 if the page cannot be written: that is known before the first run.
+    pub(super) fn new(choice: &Choice) -> Result<Self, Failure> {
+        choice.report.as_deref().map_or(Ok(()), check_writable)?;
         let form = match (choice.json, choice.csv) {
             (true, _) => Form::Json,
             (_, true) => Form::Csv,
             _ => Form::Text,
         };
-        Self { form, report: choice.report.clone(), kept: Vec::new(), tables: 0, unmet: (0, 0) }
+        Ok(Self { form, report: choice.report.clone(), kept: Vec::new(), tables: 0, unmet: (0, 0) })
     }
 
     /// Prints the table of a plan.
@@ -110,9 +115,27 @@ fn page(kept: &[(Plan, Vec<Row>, Vec<Run>)]) -> String {
     html(&studies)
 }
 
+/// Looks whether [`save`] will be able to write a file. What is there stays as it is.
+///
+/// # Errors
+/// 6 if it will not.
+pub(super) fn check_writable(path: &Path) -> Outcome {
+    // To open a pipe would be to wait for who reads it.
+    if fs::metadata(path).is_ok_and(|meta| !meta.is_file() && !meta.is_dir()) {
+        return Ok(());
+    }
+    let is_new = fs::symlink_metadata(path).is_err();
+    let opened = fs::OpenOptions::new().append(true).create(true).open(path);
+    opened.and_then(|_| if is_new { fs::remove_file(path) } else { Ok(()) }).map_err(|e| unwritten(path, &e))
+}
+
 /// Writes a file, or says why not.
 pub(super) fn save(path: &Path, text: &str) -> Outcome {
-    std::fs::write(path, text).map_err(|e| Failure::target(format!("cannot write {}: {e}", show(path))))
+    fs::write(path, text).map_err(|e| unwritten(path, &e))
+}
+
+fn unwritten(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::target(format!("cannot write {}: {error}", show(path)))
 }
 
 /// A remark for the person at the terminal.

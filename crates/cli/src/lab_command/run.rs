@@ -13,7 +13,7 @@ use lab::{World, linux, outcome};
 
 use super::args::{Choice, Run};
 use super::find::{FoundScenario, every, find, wrong};
-use super::output::{Output, note, save};
+use super::output::{Output, check_writable, note, save};
 use super::progress::Progress;
 use crate::exit::{Code, Failure, Outcome};
 use crate::signals::stop_signals;
@@ -47,13 +47,16 @@ pub(super) fn run(args: &Run) -> Outcome {
         }
         let mut plan = Plan::new(&name, scenario, &args.sets).map_err(wrong)?;
         choose(&mut plan, &args.choice)?;
+        if let Some(path) = path.as_deref().filter(|_| args.save) {
+            check_writable(&table_path(path))?;
+        }
         let tasks = plan.tasks();
         let (first, left) = (all.len(), tasks.len());
         all.extend(tasks.iter().cloned());
         studies.push(Study { runs: vec![None; left], plan, path, tasks, first, left });
     }
+    let mut output = Output::new(&args.choice)?;
     let (_wake, stop) = stop_signals()?;
-    let mut output = Output::new(&args.choice);
     let (total, mut ended, mut printed) = (all.len(), 0, 0);
     let mut result = Ok(());
     let keep = args.choice.report.is_some();

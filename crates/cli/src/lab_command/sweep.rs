@@ -25,6 +25,7 @@ pub(super) fn sweep(args: &Sweep) -> Outcome {
     let found = find(&args.file)?;
     let mut plan = Plan::new(&found.name, found.scenario, &args.sets).map_err(wrong)?;
     choose(&mut plan, &args.choice)?;
+    let output = Output::new(&args.choice)?;
     let tasks = plan.tasks();
     let keys = store::keys(&plan, &tasks);
     let mut results: Vec<Option<outcome::Outcome>> = vec![None; tasks.len()];
@@ -89,16 +90,21 @@ pub(super) fn sweep(args: &Sweep) -> Outcome {
             results[index] = twin.and_then(|i| results[*i].clone());
         }
     }
-    print(args, &plan, &tasks, results)
+    print(output, args, &plan, &tasks, results)
 }
 
-fn print(args: &Sweep, plan: &Plan, tasks: &[Task], results: Vec<Option<outcome::Outcome>>) -> Outcome {
+fn print(
+    mut output: Output,
+    args: &Sweep,
+    plan: &Plan,
+    tasks: &[Task],
+    results: Vec<Option<outcome::Outcome>>,
+) -> Outcome {
     let keep = args.choice.report.is_some();
     let all = tasks.iter().zip(results);
     let runs: Vec<outcome::Run> =
         all.filter_map(|(task, outcome)| Some(as_run(plan, task, outcome?, keep))).collect();
     let missing = tasks.len() - runs.len();
-    let mut output = Output::new(&args.choice);
     output.table(plan, table::rows(plan, &runs), runs)?;
     if missing > 0 {
         // Judged once it is whole.

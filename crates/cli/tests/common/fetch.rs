@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read};
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -166,9 +166,48 @@ pub(crate) fn fetch(uri: impl AsRef<OsStr>, output: &Path) -> Command {
 /// A command that runs, and what it has said so far.
 pub(crate) struct Running {
     child: Child,
-    events: Arc<Mutex<Vec<Value>>>,
-    out: Option<JoinHandle<String>>,
-    err: Option<JoinHandle<String>>,
+    out: Stream,
+    err: Stream,
+}
+
+/// Lines that a command says, as they come.
+struct Stream {
+    heard: Arc<Mutex<Heard>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+/// All of them, and those that are JSON.
+#[derive(Default)]
+struct Heard {
+    text: String,
+    events: Vec<Value>,
+}
+
+impl Stream {
+    fn of(from: impl Read + Send + 'static) -> Self {
+        let heard = Arc::<Mutex<Heard>>::default();
+        let hears = Arc::clone(&heard);
+        let reader = thread::spawn(move || {
+            for line in BufReader::new(from).lines() {
+                let line = line.expect("UTF-8");
+                let mut heard = hears.lock().unwrap_or_else(PoisonError::into_inner);
+                heard.events.extend(serde_json::from_str::<Value>(&line).ok());
+                heard.text += &line;
+                heard.text.push('\n');
+            }
+        });
+        Self { heard, reader: Some(reader) }
+    }
+
+    fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All of it, once the command has ended.
+    fn all(&mut self) -> String {
+        self.reader.take().expect("a thread").join().expect("its output");
+        self.heard().text.clone()
+    }
 }
 
 /// How a command ended.
@@ -184,28 +223,9 @@ pub(crate) struct Done {
 /// Starts a command.
 pub(crate) fn spawn(mut command: Command) -> Running {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a process");
-    let events = Arc::<Mutex<Vec<Value>>>::default();
-    let (stdout, mut stderr) =
-        (child.stdout.take().expect("its output"), child.stderr.take().expect("its errors"));
-    let heard = Arc::clone(&events);
-    let out = thread::spawn(move || {
-        let mut all = String::new();
-        for line in BufReader::new(stdout).lines() {
-            let line = line.expect("UTF-8");
-            if let Ok(event) = serde_json::from_str(&line) {
-                heard.lock().unwrap_or_else(PoisonError::into_inner).push(event);
-            }
-            all += &line;
-            all.push('\n');
-        }
-        all
-    });
-    let err = thread::spawn(move || {
-        let mut all = String::new();
-        stderr.read_to_string(&mut all).expect("UTF-8");
-        all
-    });
-    Running { child, events, out: Some(out), err: Some(err) }
+    let out = Stream::of(child.stdout.take().expect("its output"));
+    let err = Stream::of(child.stderr.take().expect("its errors"));
+    Running { child, out, err }
 }
 
 /// Runs a command to its end.
@@ -235,11 +255,15 @@ impl Running {
     pub(crate) fn wait_event(&self, is: impl Fn(&Value) -> bool) -> Value {
         let mut found = None;
         wait_until(END_S, || {
-            found =
-                self.events.lock().unwrap_or_else(PoisonError::into_inner).iter().find(|e| is(e)).cloned();
+            found = self.out.heard().events.iter().find(|event| is(event)).cloned();
             found.is_some()
         });
         found.expect("an event")
+    }
+
+    /// Waits until a line that it has said, wherever, contains `text`.
+    pub(crate) fn wait_said(&self, text: &str) {
+        wait_until(END_S, || [&self.out, &self.err].iter().any(|stream| stream.heard().text.contains(text)));
     }
 
     /// Waits for a note that contains `text`.
@@ -261,10 +285,7 @@ impl Running {
             let _ = self.child.kill();
         }
         let status = self.child.wait().expect("its end");
-        let text = |thread: &mut Option<JoinHandle<String>>| {
-            thread.take().expect("a thread").join().expect("its output")
-        };
-        let done = Done { code: status.code(), out: text(&mut self.out), err: text(&mut self.err) };
+        let done = Done { code: status.code(), out: self.out.all(), err: self.err.all() };
         assert!(ended, "no end within {END_S} s:\n{}\n{}", done.out, done.err);
         done
     }

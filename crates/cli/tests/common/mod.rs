@@ -21,6 +21,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
+use self::fetch::{Done, spawn};
+
 /// The command under test.
 pub(crate) fn anabranch() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
@@ -92,6 +94,17 @@ impl Server {
         assert_eq!((&summary["event"], &summary["exit"]), (&"summary".into(), &0.into()));
         summary
     }
+}
+
+/// What `anabranch serve` says to people before it is ended.
+pub(crate) fn serve_for_people(path: &Path, more: &[&str]) -> Done {
+    let mut command = anabranch();
+    command.arg("serve").arg(path).args(["--listen", "127.0.0.1:0", "--no-cache"]).args(more);
+    let running = spawn(command);
+    // The URIs follow, whatever comes in between.
+    running.wait_said("Fetch with: anabranch get");
+    running.signal(Signal::SIGTERM);
+    running.end().expect(0)
 }
 
 impl Drop for Server {

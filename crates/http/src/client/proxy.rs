@@ -334,7 +334,17 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn anything_may_be_read(text in ".*", word in ".*", host in "[0-9a-f.:]*") {
+        fn what_is_read_is_read_again(
+            scheme in "((http|socks5h?)://)?",
+            text in "([a-z%]{1,4}(:[a-z%]{0,4})?@)?([a-z0-9.-]{1,9}|\\[[0-9a-f:]{2,9}\\])(:[0-9]{0,5})?",
+        ) {
+            let Ok(proxy) = Proxy::parse(&(scheme + &text)) else { return Ok(()) };
+            let again = Proxy::parse(&proxy.name()).unwrap();
+            proptest::prop_assert_eq!((again.host, again.port), (proxy.host, proxy.port));
+        }
+
+        #[test]
+        fn any_text_is_survived(text in ".*", word in ".*", host in "[0-9a-f.:]*") {
             let _ = Proxy::parse(&text);
             let variable = |name: &str| Some(if name == "no_proxy" { &*word } else { "p:1" }.to_owned());
             let _ = Proxies::from(None, variable).unwrap().for_origin(&origin(true, &host));
