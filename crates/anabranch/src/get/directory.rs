@@ -113,7 +113,7 @@ fn name(base: &MetalinkOrigin) -> Option<Vec<u8>> {
 
 /// What tells that a file is right, if anything short does.
 fn hash(file: &File) -> Option<Hash> {
-    let digests = Some(file.hashes.digests()).filter(|digests| !digests.is_empty());
+    let digests = Some(file.hashes.digests).filter(|digests| !digests.is_empty());
     file.hashes.blake3.map(Hash::Blake3).or(digests.map(Hash::Sha2))
 }
 

@@ -175,10 +175,7 @@ impl DiscoveredFile {
 }
 
 /// The kinds of hashes that these are.
-const fn kinds(digests: &Digests) -> &'static str {
-    match (&digests.sha256, &digests.sha512) {
-        (_, None) => "SHA-256",
-        (None, _) => "SHA-512",
-        _ => "SHA-256 and SHA-512",
-    }
+fn kinds(digests: &Digests) -> String {
+    let kinds: Vec<String> = digests.iter().map(|(kind, _)| kind.to_ascii_uppercase()).collect();
+    kinds.join(" and ")
 }

@@ -154,11 +154,8 @@ fn tell_contradictions(
     observer: &mut Observer<'_>,
 ) {
     let mut known = if let FinalCheck::Sha2(digests) = found.proof { digests } else { Digests::default() };
-    let told = |kind: fn(&Digests) -> bool| found.asserted.iter().any(|told| kind(&told.digests));
-    let wanted = Digests {
-        sha256: told(|digests| digests.sha256.is_some()).then_some([0; 32]),
-        sha512: told(|digests| digests.sha512.is_some()).then_some([0; 64]),
-    };
+    // Which kinds there are is all that matters.
+    let wanted = found.asserted.iter().fold(Digests::default(), |all, told| all.or(told.digests));
     // Where something else has shown what came, it is not read once more for that.
     if found.verified() == Verified::Nothing && !wanted.is_empty() && request.reader.is_none() {
         let (clock, total_bytes) = (Clock::start(), found.id.length);

@@ -644,7 +644,7 @@ fn messages_name_the_file_and_what_is_wrong_with_it() {
     fs::write(dir.path().join("f.part.journal"), [1; 64]).expect("a file");
     assert!(why(id).contains("f.part is there and its journal cannot be used (not a journal "));
 
-    let proof = FinalCheck::Sha2(Digests { sha256: Some([0xab; 32]), sha512: None });
+    let proof = FinalCheck::Sha2(Digests::of_sha256([0xab; 32]));
     let place = DestPath::of(&path).expect("a place");
     let (mut target, _) = Target::open(place, short, &[], proof, true, &mut |_| true).expect("a target");
     put(&mut target, b"short", 0).expect("written");
@@ -663,7 +663,7 @@ fn what_only_a_server_calls_wrong_is_kept_under_another_name() {
     let path = dir.path().join("f");
     fs::write(dir.path().join("f.unverified"), b"mine").expect("a file");
     let short = ContentId::of(b"short");
-    let proof = FinalCheck::Sha2(Digests { sha256: None, sha512: Some([0xab; 64]) });
+    let proof = FinalCheck::Sha2(Digests { sha512: Some([0xab; 64]), ..Digests::default() });
     let place = DestPath::of(&path).expect("a place");
     let (mut target, _) = Target::open(place, short, &[], proof, false, &mut |_| true).expect("a target");
     target.keep_wrong();
@@ -682,7 +682,7 @@ fn what_only_a_server_calls_wrong_is_kept_under_another_name() {
 fn what_was_found_right_is_looked_at_again_once_it_changes() {
     let dir = tempfile::tempdir().expect("a directory");
     let (path, short) = (dir.path().join("f"), ContentId::of(b"short"));
-    let mut hasher = Hasher::of(&Digests { sha256: Some([0; 32]), sha512: None });
+    let mut hasher = Hasher::of(&Digests::of_sha256([0; 32]));
     hasher.update(b"short");
     let proof = FinalCheck::Sha2(hasher.finish());
     let open = || {

@@ -48,7 +48,7 @@ impl Discovery<'_> {
         let file = self.metalink.take();
         let hashes = file.as_ref().map(|file| file.hashes).unwrap_or_default();
         let differs = id.zip(hashes.blake3).is_some_and(|(id, root)| id.root != root);
-        if differs || checksum.contradict(&hashes.digests()) {
+        if differs || checksum.contradict(&hashes.digests) {
             return Err(Error::usage(
                 "the Metalink describes another content than the URI or `checksum` name",
             ));
@@ -57,8 +57,7 @@ impl Discovery<'_> {
         let mirrors = self.mirrors(length)?;
         let name = file.as_ref().map(|file| file.file_name().as_bytes().to_vec());
         let name = name.or_else(|| self.name(&mirrors));
-        let digests =
-            Digests { sha256: checksum.sha256.or(hashes.sha256), sha512: checksum.sha512.or(hashes.sha512) };
+        let digests = checksum.or(hashes.digests);
         let root = id.map(|id| id.root).or(hashes.blake3);
         let pieces = file.as_ref().and_then(|file| file.pieces.clone());
         let pieces = pieces.filter(|pieces| self.can_check(pieces));
@@ -139,8 +138,7 @@ impl Discovery<'_> {
         if let Check::Pieces { bytes, hashes: pieces } = &check {
             hashes.push(Evidence::Pieces(*bytes, pieces));
         }
-        hashes.extend(digests.sha256.as_ref().map(|digest| Evidence::Digest("sha-256", digest)));
-        hashes.extend(digests.sha512.as_ref().map(|digest| Evidence::Digest("sha-512", digest)));
+        hashes.extend(digests.iter().map(|(kind, digest)| Evidence::Digest(kind, digest)));
         let (journal, aliases) = self.names(length, root, &hashes, &mirrors)?;
         if proof == FinalCheck::Blocks && !digests.is_empty() {
             // On a server's word what is there is not taken for what is wanted.
