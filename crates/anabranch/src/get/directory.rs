@@ -111,12 +111,6 @@ fn name(base: &MetalinkOrigin) -> Option<Vec<u8>> {
     Some(name[..name.len() - end.len()].to_vec())
 }
 
-/// What tells that a file is right, if anything short does.
-fn hash(file: &File) -> Option<Hash> {
-    let digests = Some(file.hashes.digests).filter(|digests| !digests.is_empty());
-    file.hashes.blake3.map(Hash::Blake3).or(digests.map(Hash::Sha2))
-}
-
 struct DirectoryDownload<'a> {
     request: &'a Request,
     base: MetalinkOrigin,
@@ -147,7 +141,7 @@ impl DirectoryDownload<'_> {
         self.sum.totals.total_bytes = metalink.files.iter().filter_map(|file| file.size).sum();
         let (mut small, mut others) = (Vec::new(), Vec::new());
         for file in metalink.files {
-            match (file.size, hash(&file)) {
+            match (file.size, Hash::of(&file.hashes)) {
                 (Some(bytes), Some(hash)) if bytes <= SMALL_BYTES => {
                     let urls = file.mirrors.into_iter().map(|mirror| mirror.url).collect();
                     small.push(FileJob { name: file.name, bytes, hash, urls });
@@ -161,7 +155,8 @@ impl DirectoryDownload<'_> {
             bytes(self.sum.totals.total_bytes)
         ));
         let small = self.leave_out(small, |item| Some((&item.name, item.bytes, item.hash)), events)?;
-        let others = self.leave_out(others, |file| Some((&file.name, file.size?, hash(file)?)), events)?;
+        let others =
+            self.leave_out(others, |file| Some((&file.name, file.size?, Hash::of(&file.hashes)?)), events)?;
         let missing = small.iter().map(|item| item.bytes).chain(others.iter().filter_map(|file| file.size));
         self.directory.check_room(self.directory.path(), missing.fold(0, u64::saturating_add))?;
         self.small(&small, events)?;
