@@ -59,6 +59,8 @@ pub(super) fn get(
     let result = download.fetch(metalink, events).and_then(|()| download.sum.result());
     let content = format!("{files} files");
     let report = download.sum.report(lossy(&path), content, result.is_ok());
+    // Of those without a hash the oldest day counts.
+    let by = download.sum.recalled.into_iter().min().map_or(by, VouchedBy::History);
     let verified_by = Some(by).filter(|_| report.verified == Verified::Files);
     Ok(Outcome { report: Report { verified_by, ..report }, result })
 }
@@ -130,6 +132,8 @@ struct Totals {
     /// Origins of those.
     liars: Vec<Origin>,
     unverified: usize,
+    /// Of each that is only known to be the same as in an earlier transfer, the day of that.
+    recalled: Vec<String>,
     /// Files that could not be had, with the kind of error and the reason.
     missing: Vec<(String, ErrorKind, String)>,
 }
@@ -283,9 +287,14 @@ impl DirectoryDownload<'_> {
                     self.sum.liars.extend(url.map(|mirror| origin(&mirror.url)));
                     self.sum.banned.push(banned);
                 }
-                let unverified = matches!(report.verified, Verified::Nothing | Verified::Unchanged)
-                    || report.verified_by != Some(VouchedBy::User);
-                self.sum.unverified += usize::from(unverified && result.is_ok());
+                if result.is_ok() {
+                    match (report.verified, report.verified_by) {
+                        (Verified::Nothing | Verified::Unchanged, _) => self.sum.unverified += 1,
+                        (_, Some(VouchedBy::User)) => {}
+                        (_, Some(VouchedBy::History(day))) => self.sum.recalled.push(day),
+                        _ => self.sum.unverified += 1,
+                    }
+                }
                 result.err()
             }
             Err(failure) => Some(failure),

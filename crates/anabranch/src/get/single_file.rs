@@ -86,7 +86,11 @@ pub(super) fn fetch(
     let result = whole.map(drop);
     // For what did not come to its end nobody vouches.
     let may_vouch = verified != Verified::Nothing && result.is_ok();
-    let mut verified_by = found.vouched_by.clone().filter(|_| may_vouch);
+    let mut verified_by = match (&found.vouched_by, &found.recalled) {
+        _ if !may_vouch => None,
+        (Some(VouchedBy::User), Some(recalled)) => Some(VouchedBy::History(recalled.day.clone())),
+        (by, _) => by.clone(),
+    };
     let mut unverified_since = found.since().map(str::to_owned);
     if let Some(signer) = signer {
         if verified_by != Some(VouchedBy::User) {

@@ -82,8 +82,9 @@ impl Discovery<'_> {
                 let HistoryEntry { id, came, strong, .. } = entry;
                 if strong && came != Provenance::Mixed {
                     self.notices.push(format!(
-                        "{} had the content {id} before, and says that it is unchanged",
-                        host(&entry.url)
+                        "{} had the content {id} before (on {}), and says that it is unchanged",
+                        host(&entry.url),
+                        entry.day
                     ));
                     let by = Some(VouchedBy::User).filter(|_| came == Provenance::Verified);
                     known = Known { root: Some(id.root), by, ..Known::default() };
