@@ -1,7 +1,7 @@
 //! The names of one content: URI, URLs, Metalinks.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
 use mirror::metalink::{METALINK_MAX, Metalink};
@@ -112,7 +112,8 @@ impl Locators {
             return self.list(path);
         }
         Err(Error::usage(format!(
-            "{}: neither a URI of ours (anabranch:…), nor a URL (http://…, https://…), nor a Metalink file",
+            "{}: neither a URI of ours (anabranch:…), nor a URL (http://…, https://…), nor a file of that name \
+             (a Metalink)",
             show(without_user(name)),
         )))
     }
@@ -140,7 +141,10 @@ impl Locators {
             File::open(path)?.take(METALINK_MAX as u64 + 1).read_to_end(&mut bytes)?;
             Ok(bytes)
         };
-        let bytes = read().map_err(|e: std::io::Error| Error::usage(format!("{}: {e}", show(path))))?;
+        let bytes = read().map_err(|e: std::io::Error| match e.kind() {
+            ErrorKind::NotFound => Error::usage(format!("{}: No such file", show(path))),
+            _ => Error::usage(format!("{}: {e}", show(path))),
+        })?;
         let metalink =
             Metalink::parse(&bytes).map_err(|e| Error::usage(format!("{}: no Metalink: {e}", show(path))))?;
         if self.metalink.is_some() {
@@ -222,8 +226,11 @@ mod tests {
         for (bad, says) in [
             ("ftp://u:secret@a/f", "ftp://a/f: neither"),
             ("http://u:secret@[a/f", "http://[a/f: "),
-            ("no-such.meta4", "os error 2)"),
-            ("./h.example/x.meta4", "(os error 2)"),
+            ("no-such.meta4", "no-such.meta4: No such file"),
+            ("./h.example/x.meta4", "./h.example/x.meta4: No such file"),
+            ("dir/no-such.metalink", "dir/no-such.metalink: No such file"),
+            ("/dir.d/no-such.meta4", "/dir.d/no-such.meta4: No such file"),
+            ("no-such.mkv", "nor a file of that name"),
             ("h.example", "h.example: neither"),
             ("http://", "http://"),
         ] {
