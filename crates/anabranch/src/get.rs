@@ -118,7 +118,7 @@ pub struct Get {
 
 impl Get {
     /// Names one content: a URI as a source gave it (`anabranch:…`), URLs of one and the same file
-    /// (`http://…`, `https://…`), a Metalink (the path of a file, or a URL that ends in `.meta4` or
+    /// (`http://…`, `https://…`), a Metalink (the path of a file or a pipe, or a URL that ends in `.meta4` or
     /// `.metalink`). A Metalink of several files is a directory.
     ///
     /// # Errors

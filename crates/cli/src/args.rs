@@ -143,9 +143,9 @@ const GET_EXAMPLES: &str = "Examples:\n  \
 )]
 pub struct Get {
     /// What to fetch: a URI as `anabranch serve` printed it (in quotes, for it contains & and ?), URLs of one
-    /// and the same file (HOST/PATH alone is http://HOST/PATH, as with curl), a Metalink (a file, or a URL
-    /// that ends in .meta4 or .metalink; one of several files is a directory), or - for a list of these on
-    /// standard input, one a line
+    /// and the same file (HOST/PATH alone is http://HOST/PATH, as with curl), a Metalink (a file, also a
+    /// pipe as of <(…) or /dev/stdin, or a URL that ends in .meta4 or .metalink; one of several files is a
+    /// directory), or - for a list of these on standard input, one a line
     #[arg(required = true, value_name = "URI|URL|METALINK", value_hint = ValueHint::Url)]
     pub what: Vec<String>,
 

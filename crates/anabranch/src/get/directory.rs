@@ -107,6 +107,7 @@ fn name(base: &MetalinkOrigin) -> Option<Vec<u8>> {
     let name = match base {
         MetalinkOrigin::Path(path) => path.file_name()?.as_bytes().to_vec(),
         MetalinkOrigin::Url(url) => url.file_name()?,
+        MetalinkOrigin::Pipe => return None,
     };
     let lower = name.to_ascii_lowercase();
     let end = [&b".meta4"[..], b".metalink"].into_iter().find(|end| lower.ends_with(end))?;

@@ -35,6 +35,8 @@ pub(super) enum MetalinkOrigin {
     Path(PathBuf),
     /// On a server.
     Url(Url),
+    /// In a pipe: nothing can be relative to it.
+    Pipe,
 }
 
 impl Locators {
@@ -101,7 +103,8 @@ impl Locators {
         if lower.starts_with("http://") || lower.starts_with("https://") {
             return self.web(name);
         }
-        if path.is_file() {
+        // Also a pipe, as of <(…), and /dev/stdin.
+        if path.metadata().is_ok_and(|meta| !meta.is_dir()) {
             return self.list(path);
         }
         if is_host_and_path(name) {
@@ -150,7 +153,9 @@ impl Locators {
         if self.metalink.is_some() {
             return Err(Error::usage("two Metalinks: fetch one at a time"));
         }
-        self.metalink = Some((metalink, MetalinkOrigin::Path(path.to_owned())));
+        let is_file = path.is_file();
+        let origin = if is_file { MetalinkOrigin::Path(path.to_owned()) } else { MetalinkOrigin::Pipe };
+        self.metalink = Some((metalink, origin));
         Ok(())
     }
 }
