@@ -57,6 +57,9 @@ pub(super) fn get(
         ));
     }
     let result = download.fetch(metalink, events).and_then(|()| download.sum.result());
+    if result.is_err() {
+        download.directory.remove_empty();
+    }
     let content = format!("{files} files");
     let report = download.sum.report(lossy(&path), content, result.is_ok());
     // Of those without a hash the oldest day counts.

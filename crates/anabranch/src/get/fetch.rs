@@ -227,7 +227,8 @@ fn collection(
         let executable = entry.executable;
         Job { id: entry.id, aliases: Vec::new(), demands: FinalCheck::ROOT.into(), executable, open }
     });
-    content.run(&mut Sink::new(jobs.collect(), request.force), events)
+    let jobs = jobs.collect();
+    content.run(&mut Sink::new(jobs, request.force), events).inspect_err(|_| root.remove_empty())
 }
 
 /// The URI of a directory with nothing but mirrors beside it, which have no use for it.
