@@ -46,9 +46,9 @@ impl Checksum {
         Self(Digests { sha256: None, sha384: None, sha512: Some(digest) })
     }
 
-    /// That of the first of the file names `names` which the list at `path` has. The list is what `sha256sum`,
-    /// `sha384sum` or `sha512sum` print, with `--tag` or without; lines of other kinds are ignored, and so is
-    /// the name if there is one hash only.
+    /// That of the first of the file names `names` which the list at `path` has. The list is what
+    /// `sha256sum`, `sha384sum` or `sha512sum` print, with `--tag` or without; lines of other kinds are
+    /// ignored, and so is the name if there is one hash only.
     ///
     /// # Errors
     /// [`Error::Usage`] if it cannot be read, or has no hash of any of them.

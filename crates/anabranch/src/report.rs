@@ -195,8 +195,8 @@ pub enum VouchedBy {
     /// "self-asserted by HOST": nobody but these servers themselves, which have the file. Such a hash shows
     /// that the bytes came as they sent them, and which mirrors have others.
     Hosts(Vec<String>),
-    /// "history of DAY": what came on that day (UTC, `2026-11-22`). The caller, or a signature, vouched for it
-    /// then, and its server says that it has not changed since. The bytes are the same.
+    /// "history of DAY": what came on that day (UTC, `2026-11-22`). The caller, or a signature, vouched for
+    /// it then, and its server says that it has not changed since. The bytes are the same.
     History(String),
     /// "signature by FINGERPRINT": a key of the caller's keyring has signed the whole.
     Signature(String),

@@ -297,8 +297,7 @@ fn names_on_standard_input() {
 fn metalinks_and_lists_of_checksums_from_pipes() {
     let ground = Ground::new(2_500_000);
     let site = Site::good(&ground.content);
-    let sum =
-        |content: &[u8]| data_encoding::HEXLOWER.encode(&<sha2::Sha256 as sha2::Digest>::digest(content));
+    let sum = |content: &[u8]| data_encoding::HEXLOWER.encode(&<Sha256 as sha2::Digest>::digest(content));
     let list = format!(
         "<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"><file name=\"f\"><size>2500000</size>\
          <hash type=\"sha-256\">{}</hash><metaurl mediatype=\"application/x-anabranch-leaves\">0</metaurl>\

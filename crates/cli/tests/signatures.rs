@@ -93,7 +93,8 @@ fn site(content: &[u8], beside: Option<&[u8]>) -> Site {
     })
 }
 
-/// Bytes of the file that were asked for, but for what its length is seen by. At the end some are asked of two.
+/// Bytes of the file that were asked for, but for what its length is seen by. At the end some are asked of
+/// two.
 fn asked_bytes(sites: &[&Site]) -> usize {
     let seen = sites.iter().flat_map(|site| site.seen().clone());
     let ranges = seen.filter(|request| request.path == PATH && request.is_for_bytes());
@@ -260,7 +261,7 @@ fn what_has_the_hash_and_no_good_signature_is_neither_fetched_again_nor_lost() {
     let uri = Uri::new(ContentId::of(&ground.content)).to_string();
     let bad_ones = [0; 3].map(|_| site(&ground.content, Some(&bad)));
     let urls = bad_ones.each_ref().map(Site::url);
-    let names_of = |urls: &[String]| [&[uri.clone()], urls].concat();
+    let names_of = |urls: &[String]| [std::slice::from_ref(&uri), urls].concat();
     let keyring = signing.option(&[]);
     for asked in [&names_of(&urls)[..], &names_of(&urls)[..2]] {
         let done = run(ground.get_named(asked, &["--json", &keyring])).expect(5);

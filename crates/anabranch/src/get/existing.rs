@@ -10,8 +10,8 @@ use crate::event::Observer;
 use crate::target::{DestPath, FinalCheck, is_there};
 use crate::{Progress, Report, Verified};
 
-/// How it ends if the file is there already and that is known by what came in an earlier transfer alone. Where
-/// a hash or a signature tells, the target looks itself.
+/// How it ends if the file is there already and that is known by what came in an earlier transfer alone.
+/// Where a hash or a signature tells, the target looks itself.
 ///
 /// # Errors
 /// [`Error::Target`](crate::Error::Target) if another file is there and `force` is not given,

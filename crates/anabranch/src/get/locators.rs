@@ -115,8 +115,8 @@ impl Locators {
             return self.list(path);
         }
         Err(Error::usage(format!(
-            "{}: neither a URI of ours (anabranch:…), nor a URL (http://…, https://…), nor a file of that name \
-             (a Metalink)",
+            "{}: neither a URI of ours (anabranch:…), nor a URL (http://…, https://…), nor a file of that \
+             name (a Metalink)",
             show(without_user(name)),
         )))
     }
