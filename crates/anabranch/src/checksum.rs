@@ -14,9 +14,9 @@ use crate::{Error, Result};
 /// Bytes of a list of checksums that is read.
 const LIST_MAX: u64 = 16 << 20;
 
-/// A hash that a whole file must have: SHA-256 or SHA-512.
+/// A hash that a whole file must have: SHA-256, SHA-384 or SHA-512.
 ///
-/// It is read from what people have: the bare hexadecimal digits that `sha256sum` and `sha512sum` print, or
+/// It is read from what people have: the bare hexadecimal digits that `sha256sum` and its like print, or
 /// these with the kind before them, as in `sha256:HEX`, `sha256=HEX` or `sha-256=HEX`.
 ///
 /// ```
@@ -31,18 +31,24 @@ impl Checksum {
     /// This SHA-256.
     #[must_use]
     pub const fn sha256(digest: [u8; 32]) -> Self {
-        Self(Digests { sha256: Some(digest), sha512: None })
+        Self(Digests::of_sha256(digest))
+    }
+
+    /// This SHA-384.
+    #[must_use]
+    pub const fn sha384(digest: [u8; 48]) -> Self {
+        Self(Digests { sha256: None, sha384: Some(digest), sha512: None })
     }
 
     /// This SHA-512.
     #[must_use]
     pub const fn sha512(digest: [u8; 64]) -> Self {
-        Self(Digests { sha256: None, sha512: Some(digest) })
+        Self(Digests { sha256: None, sha384: None, sha512: Some(digest) })
     }
 
-    /// That of the first of the file names `names` which the list at `path` has. The list is what `sha256sum`
-    /// or `sha512sum` print, with `--tag` or without; lines of other kinds are ignored, and so is the name if
-    /// there is one hash only.
+    /// That of the first of the file names `names` which the list at `path` has. The list is what
+    /// `sha256sum`, `sha384sum` or `sha512sum` print, with `--tag` or without; lines of other kinds are
+    /// ignored, and so is the name if there is one hash only.
     ///
     /// # Errors
     /// [`Error::Usage`] if it cannot be read, or has no hash of any of them.
@@ -71,7 +77,7 @@ impl Checksum {
             }
         }
         Err(Error::usage(format!(
-            "{} has no SHA-256 and no SHA-512 of {}: give the hash itself with `checksum`",
+            "{} has no SHA-256, SHA-384 or SHA-512 of {}: give the hash itself with `checksum`",
             show(path),
             if tried.is_empty() {
                 "a file whose name is not known".to_owned()
@@ -114,8 +120,8 @@ impl FromStr for Checksum {
     fn from_str(text: &str) -> Result<Self> {
         Digests::parse(text).map(Self).ok_or_else(|| {
             Error::usage(format!(
-                "{text} is no checksum: expected 64 hexadecimal digits (SHA-256) or 128 (SHA-512), or these \
-                 with the kind before them, as in sha-256=HEX or sha512:HEX"
+                "{text} is no checksum: expected 64 hexadecimal digits (SHA-256), 96 (SHA-384) or 128 \
+                 (SHA-512), or these with the kind before them, as in sha-256=HEX or sha512:HEX"
             ))
         })
     }

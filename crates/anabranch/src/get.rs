@@ -118,7 +118,7 @@ pub struct Get {
 
 impl Get {
     /// Names one content: a URI as a source gave it (`anabranch:…`), URLs of one and the same file
-    /// (`http://…`, `https://…`), a Metalink (the path of a file, or a URL that ends in `.meta4` or
+    /// (`http://…`, `https://…`), a Metalink (the path of a file or a pipe, or a URL that ends in `.meta4` or
     /// `.metalink`). A Metalink of several files is a directory.
     ///
     /// # Errors
@@ -190,7 +190,7 @@ impl Get {
         self
     }
 
-    /// The same, from a list such as `SHA256SUMS`: what `sha256sum` or `sha512sum` print, with `--tag` or
+    /// The same, from a list such as `SHA256SUMS`: what `sha256sum` and its like print, with `--tag` or
     /// without. The line counts that has the file's name, as the URL, the URI or the Metalink tell it.
     #[must_use]
     pub fn checksum_list(mut self, list: impl Into<PathBuf>) -> Self {

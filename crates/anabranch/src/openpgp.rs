@@ -48,7 +48,7 @@ pub(crate) struct Signed {
 }
 
 impl Signed {
-    /// What the first good signature of `file` says, else the first of them.
+    /// What the signatures of `file` come to: the first that is good, else the one that says most.
     ///
     /// # Errors
     /// As [`Keyring::verify`].
@@ -57,11 +57,18 @@ impl Signed {
         for signature in self.signatures.iter() {
             match self.keyring.verify(signature, file)? {
                 good @ Verdict::Good(_) => return Ok(good),
-                Verdict::Bad(why) => bad = bad.or(Some(why)),
+                // Of other bytes it may be good yet.
+                other @ Verdict::OtherBytes(_) if !matches!(bad, Some(Verdict::OtherBytes(_))) => {
+                    bad = Some(other);
+                }
+                other => bad = bad.or(Some(other)),
             }
         }
-        let path = self.keyring.path.display();
-        Ok(Verdict::Bad(format!("it has no good signature by a key of {path} ({})", bad.unwrap_or_default())))
+        Ok(match bad {
+            Some(Verdict::OtherBytes(why)) => Verdict::OtherBytes(self.keyring.none_good(&why)),
+            Some(Verdict::Useless(why)) => Verdict::Useless(self.keyring.none_good(&why)),
+            _ => Verdict::Useless(self.keyring.none_good("there is none")),
+        })
     }
 }
 
@@ -81,18 +88,20 @@ impl Signatures {
         self.keyring.is_some()
     }
 
-    /// One has come, from anywhere.
+    /// One has come, from anywhere. What is none, such as a page that says so, does not count.
     pub(crate) fn add(&mut self, signature: Vec<u8>) {
-        let is_new = !signature.is_empty() && !self.came.contains(&signature);
+        const BEGIN: &[u8] = b"-----BEGIN PGP SIGNATURE-----";
+        let is_armored = signature.windows(BEGIN.len()).any(|at| at == BEGIN);
+        let is_new = (is_armored || is_packet(&signature)) && !self.came.contains(&signature);
         if self.keyring.is_some() && is_new && self.came.len() < SIGNATURES_MAX {
             self.came.push(signature);
         }
     }
 
-    /// What the file has to be signed by, if the user says so.
+    /// What the file has to be signed by, if the user says so: the signatures that may turn out to be good.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if there is no signature.
+    /// [`Error::NotFound`] if there is no signature, [`Error::Corrupt`] if none can be good whatever comes.
     pub(crate) fn take(&mut self) -> Result<Option<Signed>> {
         let Some(keyring) = self.keyring.clone() else { return Ok(None) };
         if self.came.is_empty() {
@@ -101,7 +110,22 @@ impl Signatures {
                  nor beside it (.asc, .sig)",
             ));
         }
-        Ok(Some(Signed { keyring, signatures: std::mem::take(&mut self.came).into() }))
+        // Whether its key is there is seen of other bytes too.
+        let nothing = nameless(&[]).map_err(|e| Error::system(format!("no memory for a signature: {e}")))?;
+        let (mut signatures, mut useless) = (Vec::new(), None);
+        for signature in std::mem::take(&mut self.came) {
+            match keyring.verify(&signature, &nothing)? {
+                Verdict::Useless(why) => useless = useless.or(Some(why)),
+                Verdict::Good(_) | Verdict::OtherBytes(_) => signatures.push(signature),
+            }
+        }
+        match useless {
+            Some(why) if signatures.is_empty() => {
+                let why = keyring.none_good(&why);
+                Err(Error::corrupt(format!("nothing is fetched, for whatever comes, {why}")))
+            }
+            _ => Ok(Some(Signed { keyring, signatures: signatures.into() })),
+        }
     }
 }
 
@@ -110,8 +134,11 @@ impl Signatures {
 pub(crate) enum Verdict {
     /// It is good; the fingerprint of the key that made it, hexadecimal.
     Good(String),
-    /// It is not: why, as the verifier says.
-    Bad(String),
+    /// It is one of other bytes: why, as the verifier says.
+    OtherBytes(String),
+    /// No bytes make it good: its key is not in the ring, expired, revoked or weak, or it is no signature.
+    /// Why, as the verifier says.
+    Useless(String),
 }
 
 impl Keyring {
@@ -154,16 +181,20 @@ impl Keyring {
         if self.verifier == Verifier::Gpgv {
             command.args(["--status-fd", "1", "--quiet"]);
         }
-        command.args(["--keyring", &name(&keys), &name(&signature), "/dev/stdin"]);
+        command.args(["--keyring", &name(&keys), &name(&signature), "/dev/stdin"]).env("LC_ALL", "C");
         let output = command.stdin(file.try_clone().map_err(failed)?).output().map_err(failed)?;
-        let said = String::from_utf8_lossy(&output.stdout);
-        Ok(match self.verifier.signer(&said).filter(|_| output.status.success()) {
-            Some(fingerprint) => Verdict::Good(fingerprint),
-            None => {
-                let why = String::from_utf8_lossy(&output.stderr);
-                Verdict::Bad(why.lines().last().unwrap_or("its signature is not good").to_owned())
-            }
-        })
+        let (said, why) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        if let Some(fingerprint) = self.verifier.signer(&said).filter(|_| output.status.success()) {
+            return Ok(Verdict::Good(fingerprint));
+        }
+        let is_of_others = self.verifier.is_of_other_bytes(&said, &why);
+        let why = self.verifier.reason(&said, &why);
+        Ok(if is_of_others { Verdict::OtherBytes(why) } else { Verdict::Useless(why) })
+    }
+
+    /// What is said where no signature is good.
+    fn none_good(&self, why: &str) -> String {
+        format!("it has no good signature by a key of {} ({why})", self.path.display())
     }
 }
 
@@ -193,6 +224,35 @@ impl Verifier {
             }
         }
     }
+
+    /// Whether a signature that is not good is one of other bytes. Only of that a verifier is sure to say so:
+    /// anything else is the fault of the signature or its key.
+    fn is_of_other_bytes(self, said: &str, why: &str) -> bool {
+        match self {
+            Self::Sqv => why.contains("Message has been manipulated"),
+            Self::Gpgv => said.lines().any(|line| line.starts_with("[GNUPG:] BADSIG ")),
+        }
+    }
+
+    /// Why a signature is not good.
+    fn reason(self, said: &str, why: &str) -> String {
+        // What GnuPG's doc/DETAILS has; it calls a signature by such a key good beside it.
+        let status =
+            |word: &str| said.lines().find_map(|line| line.strip_prefix("[GNUPG:] ")?.strip_prefix(word));
+        let key = |rest: &str| rest.split_whitespace().next().unwrap_or_default().to_owned();
+        let last = why.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it is no signature").trim();
+        if let Some(rest) = status("EXPKEYSIG ") {
+            format!("its key {} has expired", key(rest))
+        } else if let Some(rest) = status("REVKEYSIG ") {
+            format!("its key {} is revoked", key(rest))
+        } else if status("EXPSIG ").is_some() {
+            "the signature itself has expired".to_owned()
+        } else if let Some(rest) = status("NO_PUBKEY ") {
+            format!("{last}: {}", key(rest))
+        } else {
+            last.to_owned()
+        }
+    }
 }
 
 /// A file in memory that child processes can open by their own `/proc/self/fd`.
@@ -202,13 +262,17 @@ fn nameless(bytes: &[u8]) -> io::Result<File> {
     Ok(file)
 }
 
+/// Whether it begins as a packet does: with the highest bit set (RFC 9580, section 4.2).
+fn is_packet(bytes: &[u8]) -> bool {
+    bytes.first().is_some_and(|first| first & 0x80 != 0)
+}
+
 /// Armored blocks (RFC 9580, section 6.2) as the bytes that they stand for; what is not armored as it is.
 fn dearmored(bytes: Vec<u8>) -> Result<Vec<u8>, &'static str> {
     const BEGIN: &str = "-----BEGIN PGP PUBLIC KEY BLOCK-----";
     const END: &str = "-----END PGP PUBLIC KEY BLOCK-----";
     let Some(text) = std::str::from_utf8(&bytes).ok().filter(|text| text.contains(BEGIN)) else {
-        // The first octet of a packet has its highest bit set (section 4.2).
-        return if bytes.first().is_some_and(|first| first & 0x80 != 0) {
+        return if is_packet(&bytes) {
             Ok(bytes)
         } else {
             Err("it has no OpenPGP certificate in it; `gpg --export` writes one")

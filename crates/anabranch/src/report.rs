@@ -163,7 +163,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// What is to be said of the bytes that are here: "verified", "UNVERIFIED, but as HOST itself says", …
+    /// What is to be said of the bytes that are here: "verified", "verified as the same as on 2026-11-22",
+    /// "UNVERIFIED, but as HOST itself says", …
     #[must_use]
     pub fn verdict(&self) -> String {
         let verdict = self.verified.verdict(self.complete);
@@ -172,6 +173,9 @@ impl Report {
             (_, Some(VouchedBy::Hosts(hosts))) if verdict == VERIFIED => {
                 let say = if hosts.len() == 1 { "itself says" } else { "themselves say" };
                 format!("UNVERIFIED, but as {} {say}", hosts.join(" and "))
+            }
+            (_, Some(VouchedBy::History(day))) if verdict == VERIFIED => {
+                format!("verified as the same as on {day}")
             }
             _ => verdict.to_owned(),
         }
@@ -191,6 +195,9 @@ pub enum VouchedBy {
     /// "self-asserted by HOST": nobody but these servers themselves, which have the file. Such a hash shows
     /// that the bytes came as they sent them, and which mirrors have others.
     Hosts(Vec<String>),
+    /// "history of DAY": what came on that day (UTC, `2026-11-22`). The caller, or a signature, vouched for
+    /// it then, and its server says that it has not changed since. The bytes are the same.
+    History(String),
     /// "signature by FINGERPRINT": a key of the caller's keyring has signed the whole.
     Signature(String),
 }
@@ -200,6 +207,7 @@ impl fmt::Display for VouchedBy {
         match self {
             Self::User => f.write_str("user"),
             Self::Hosts(hosts) => write!(f, "self-asserted by {}", hosts.join(", ")),
+            Self::History(day) => write!(f, "history of {day}"),
             Self::Signature(key) => write!(f, "signature by {key}"),
         }
     }

@@ -18,10 +18,9 @@ mod part;
 pub use dest_path::PART_PREFIX;
 pub(crate) use dest_path::{DestPath, Directory, is_reserved};
 pub(crate) use existing::{hashes_of, is_there};
-pub(crate) use final_check::FinalCheck;
+pub(crate) use final_check::{Demands, FinalCheck, Mismatch, RootCheck};
 pub(crate) use output::Output;
 
-use std::cell::RefCell;
 use std::fs::{File, Permissions};
 use std::io;
 use std::ops::Range;
@@ -35,10 +34,10 @@ use mmtp::tree::ChainingValue;
 use nix::fcntl::OFlag;
 
 use crate::filenames::show;
-use crate::openpgp::{Signed, Verdict};
+use crate::openpgp::Verdict;
 use crate::{Error, Result};
 use existing::{exists, is_there_already, remove_leftovers};
-use final_check::hashes;
+use final_check::digests;
 use part::{Part, PendingWrite, cv_of};
 
 /// Blocks held back for one write: a segment's worth, 1 MiB.
@@ -60,15 +59,10 @@ pub(crate) struct Finished {
 pub(crate) struct Target {
     place: DestPath,
     id: ContentId,
-    proof: FinalCheck,
+    demands: Demands,
     force: bool,
-    /// What is wrong at the end is kept under another name: only a server said what would be right.
-    keeps_wrong: bool,
-    /// What it has to be signed by, and the fingerprint of the key that did, once that has been seen.
-    signed: Option<Signed>,
-    signer: RefCell<Option<String>>,
-    /// Its bytes were held against its hash, and are right.
-    is_checked: bool,
+    /// What was found when its bytes were held against what is known of it, if they have not changed since.
+    checked: Option<Checked>,
     state: State,
     /// What is there, those held back among them.
     there: Bitmap,
@@ -77,11 +71,32 @@ pub(crate) struct Target {
     resumed: bool,
 }
 
+/// What is known of a whole.
+#[derive(Clone, Debug)]
+enum Checked {
+    /// It is right; the fingerprint of the key that signed it, if one had to.
+    Right(Option<String>),
+    Wrong(Fault),
+}
+
 /// What is wrong with a whole.
+#[derive(Clone, Debug)]
 struct Fault {
     text: String,
-    /// Its bytes are those of its hash, but nobody whom the user trusts has signed them.
-    is_signature: bool,
+    kind: FaultKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FaultKind {
+    /// Its bytes: others may be right.
+    Bytes,
+    /// Nobody whom the user trusts has signed them, and no hash of them is known: others may be signed.
+    Signature,
+    /// The same, and no other bytes would be signed either.
+    NoSignature,
+    /// Its bytes are those of a hash that is known, but nobody whom the user trusts has signed them, or
+    /// another hash is of other bytes. They stay.
+    Contradiction,
 }
 
 #[derive(Debug)]
@@ -107,18 +122,19 @@ impl Target {
         place: DestPath,
         id: ContentId,
         aliases: &[[u8; 32]],
-        proof: FinalCheck,
+        demands: impl Into<Demands>,
         force: bool,
         progress: &mut dyn FnMut(u64) -> bool,
     ) -> Result<(Self, Bitmap)> {
+        let demands = demands.into();
         let mut there = Bitmap::new(id.blocks());
-        if let Some(root) = is_there_already(&place, &id, proof, force, progress)? {
+        if let Some(root) = is_there_already(&place, &id, &demands, force, progress)? {
             for block in 0..id.blocks() {
                 there.insert(block);
             }
             remove_leftovers(&place, &id);
             let (state, done_bytes) = (State::Whole(root), id.length);
-            let whole = Self::new(place, id, proof, force, state, there.clone(), done_bytes);
+            let whole = Self::new(place, id, demands, force, state, there.clone(), done_bytes);
             return Ok((Self { resumed: true, ..whole }, there));
         }
         let part = Part::open(&place, &id, aliases, force)?;
@@ -126,58 +142,33 @@ impl Target {
         let done_bytes = if part.virgin { 0 } else { part.check(&place, &mut there, progress)? };
         part.file.set_len(id.length).map_err(|e| place.failure("give its length to", &part.name, &e))?;
         let state = State::Part(Box::new(part));
-        Ok((Self::new(place, id, proof, force, state, there.clone(), done_bytes), there))
+        Ok((Self::new(place, id, demands, force, state, there.clone(), done_bytes), there))
     }
 
     const fn new(
         place: DestPath,
         id: ContentId,
-        proof: FinalCheck,
+        demands: Demands,
         force: bool,
         state: State,
         there: Bitmap,
         done_bytes: u64,
     ) -> Self {
-        Self {
-            place,
-            id,
-            proof,
-            force,
-            keeps_wrong: false,
-            signed: None,
-            signer: RefCell::new(None),
-            is_checked: false,
-            state,
-            there,
-            done_bytes,
-            resumed: done_bytes > 0,
-        }
+        let resumed = done_bytes > 0;
+        Self { place, id, demands, force, checked: None, state, there, done_bytes, resumed }
     }
 
-    /// From now on what is wrong at the end is not removed, but kept under another name: a server alone says
-    /// what it should be, and may be wrong itself.
-    pub(crate) const fn keep_wrong(&mut self) {
-        self.keeps_wrong = true;
-    }
-
-    /// From now on the whole has to be signed too.
-    pub(crate) fn must_be_signed(&mut self, signed: Signed) {
-        self.signed = Some(signed);
-    }
-
-    /// What is wrong with the signatures of these bytes.
-    fn signature_fault(&self, file: &File) -> Result<Option<Fault>> {
-        let Some(signed) = &self.signed else { return Ok(None) };
-        Ok(match signed.verify(file)? {
-            Verdict::Good(signer) => {
-                *self.signer.borrow_mut() = Some(signer);
-                None
-            }
-            Verdict::Bad(why) => {
-                let text = format!("{}: {why}", show(self.place.path()));
-                Some(Fault { text, is_signature: true })
-            }
-        })
+    /// What the signatures of these bytes come to.
+    fn check_signature(&self, file: &File) -> Result<Checked> {
+        let Some(signed) = &self.demands.signed else { return Ok(Checked::Right(None)) };
+        let is_of_hash = self.demands.proof.is_something();
+        let (why, kind) = match signed.verify(file)? {
+            Verdict::Good(signer) => return Ok(Checked::Right(Some(signer))),
+            Verdict::OtherBytes(why) | Verdict::Useless(why) if is_of_hash => (why, FaultKind::Contradiction),
+            Verdict::OtherBytes(why) => (why, FaultKind::Signature),
+            Verdict::Useless(why) => (why, FaultKind::NoSignature),
+        };
+        Ok(Checked::Wrong(Fault { text: format!("{}: {why}", show(self.place.path())), kind }))
     }
 
     /// Puts a whole content, which is verified, in its place: through a part, as all that comes.
@@ -186,7 +177,7 @@ impl Target {
     /// [`Error::Target`] if the target does not take it.
     pub(crate) fn put(place: DestPath, bytes: &[u8], force: bool) -> Result<()> {
         let id = ContentId::of(bytes);
-        let (mut target, there) = Self::open(place, id, &[], FinalCheck::Root, force, &mut |_| true)?;
+        let (mut target, there) = Self::open(place, id, &[], FinalCheck::ROOT, force, &mut |_| true)?;
         for (block, bytes) in (0..).zip(bytes.chunks(BLOCK_BYTES)) {
             if !there.contains(block) {
                 target.write(block, bytes, cv_of(&id, block, bytes))?;
@@ -205,7 +196,7 @@ impl Target {
     /// right.
     #[must_use]
     pub(crate) fn trusts_earlier(&self) -> bool {
-        self.resumed && self.proof == FinalCheck::Blocks
+        self.resumed && !self.demands.proof.is_something()
     }
 
     /// Takes a verified block. It is held back until [`HELD_BLOCKS_MAX`] are held or [`flush`](Self::flush)
@@ -227,7 +218,7 @@ impl Target {
         if part.held.len() >= HELD_BLOCKS_MAX {
             part.flush(&self.place)?;
         }
-        self.is_checked = false;
+        self.checked = None;
         if self.there.insert(block) {
             self.done_bytes += bytes.len() as u64;
         } else {
@@ -243,7 +234,7 @@ impl Target {
     /// # Errors
     /// [`Error::Target`] if the journal cannot be written.
     pub(crate) fn forget(&mut self, blocks: Range<u64>) -> Result<()> {
-        self.is_checked = false;
+        self.checked = None;
         let State::Part(part) = &mut self.state else { return Ok(()) };
         let blocks = blocks.start..blocks.end.min(self.id.blocks());
         part.forget(&self.place, blocks.clone())?;
@@ -302,16 +293,43 @@ impl Target {
         }
     }
 
-    /// Whether all blocks together are the content; whatever they are, they stay.
+    /// Whether all blocks together are not the content, and others may be; whatever they are, they stay.
     ///
     /// # Errors
     /// [`Error::Target`] if a block is missing or cannot be read.
-    pub(crate) fn is_right(&mut self) -> Result<bool> {
+    pub(crate) fn needs_others(&mut self) -> Result<bool> {
+        let Checked::Wrong(fault) = self.check()? else { return Ok(false) };
+        Ok(matches!(fault.kind, FaultKind::Bytes | FaultKind::Signature))
+    }
+
+    /// Holds the whole against what is known of it, unless that has been done.
+    fn check(&mut self) -> Result<&Checked> {
         self.flush()?;
-        let State::Part(part) = &self.state else { return Ok(true) };
+        let checked = match self.checked.take() {
+            Some(checked) => checked,
+            None => match &self.state {
+                State::Part(part) => self.check_part(part)?,
+                State::Whole(_) if self.demands.signed.is_none() => Checked::Right(None),
+                State::Whole(_) => {
+                    let there = self.place.open(self.place.name(), OFlag::O_RDONLY);
+                    let there = there.map_err(|e| self.place.failure("read", self.place.name(), &e))?;
+                    self.check_signature(&there)?
+                }
+            },
+        };
+        Ok(self.checked.insert(checked))
+    }
+
+    fn check_part(&self, part: &Part) -> Result<Checked> {
         let root = self.root_of(part)?;
-        self.is_checked = self.fault(part, root)?.is_none();
-        Ok(self.is_checked)
+        let proof = &self.demands.proof;
+        let found = digests(&self.place, &part.file, &proof.digests, &mut |_| true)?;
+        let (text, kind) = match proof.mismatch(&self.id, root, &found) {
+            None => return self.check_signature(&part.file),
+            Some(Mismatch::Other(text)) => (text, FaultKind::Bytes),
+            Some(Mismatch::Contradiction(text)) => (text, FaultKind::Contradiction),
+        };
+        Ok(Checked::Wrong(Fault { text: format!("{}{text}", show(self.place.path())), kind }))
     }
 
     /// The root of what is recorded.
@@ -322,58 +340,30 @@ impl Target {
         })
     }
 
-    /// What is wrong with the whole of it, whose root is this.
-    fn fault(&self, part: &Part, root: [u8; 32]) -> Result<Option<Fault>> {
-        let path = || show(self.place.path());
-        let fault = match self.proof {
-            FinalCheck::Sha2(wanted) => {
-                let found = hashes(&self.place, &part.file, &wanted, &mut |_| true)?.digests;
-                (found != wanted).then(|| format!("{} has the {found}, expected {wanted}", path()))
-            }
-            FinalCheck::Root | FinalCheck::Whole if root != self.id.root => {
-                let found = ContentId { root, ..self.id };
-                Some(format!("{}: the whole of it is not {} but {found}", path(), self.id))
-            }
-            FinalCheck::Root | FinalCheck::Whole | FinalCheck::Blocks => None,
-        };
-        match fault {
-            Some(text) => Ok(Some(Fault { text, is_signature: false })),
-            None => self.signature_fault(&part.file),
-        }
-    }
-
     /// Checks that all blocks together are the content, makes the file durable and gives it its name.
     ///
     /// # Errors
     /// [`Error::Target`] if a block is missing, the hashes do not give the root (then part and journal are
     /// removed, so that the next transfer begins afresh), the part's name stands for another file than the
     /// one that was written, or the final name was taken meanwhile. [`Error::Corrupt`] if only the whole
-    /// could be checked, and is not what it should be; it is removed too, or has another name then if it is
-    /// to be [kept](Self::keep_wrong).
+    /// could be checked, and is not what it should be; it is removed too, or has another name then if that is
+    /// [demanded](Demands::keeps_wrong). Where other bytes could not be right either, and these are those of
+    /// a hash that is known, part and journal stay.
     pub(crate) fn finish(mut self) -> Result<Finished> {
         self.flush()?;
         let path = self.place.path();
+        if let State::Part(part) = &self.state {
+            part.check_inode(&self.place)?;
+        }
+        let signer = match self.check()?.clone() {
+            Checked::Right(signer) => signer,
+            Checked::Wrong(fault) => return Err(self.wrong(&fault)),
+        };
         let part = match &self.state {
             State::Part(part) => part,
-            State::Whole(root) => {
-                if self.signed.is_some() {
-                    let there = self.place.open(self.place.name(), OFlag::O_RDONLY);
-                    let there = there.map_err(|e| self.place.failure("read", self.place.name(), &e))?;
-                    if let Some(fault) = self.signature_fault(&there)? {
-                        let text = fault.text;
-                        return Err(Error::corrupt(format!("{text}: it was there already and stays")));
-                    }
-                }
-                return Ok(Finished { path, root: *root, signer: self.signer.take() });
-            }
+            State::Whole(root) => return Ok(Finished { path, root: *root, signer }),
         };
-        part.check_inode(&self.place)?;
         let root = self.root_of(part)?;
-        if !self.is_checked
-            && let Some(fault) = self.fault(part, root)?
-        {
-            return Err(self.wrong(part, fault));
-        }
         part.file.sync_all().map_err(|e| self.place.failure("make durable", &part.name, &e))?;
         // Making it durable may have taken long, and the name is what is renamed.
         part.check_inode(&self.place)?;
@@ -384,28 +374,35 @@ impl Target {
         // From here on the file is there; a journal left behind by a crash is removed by the next transfer.
         let _ = self.place.unlink(&part.journal_name);
         self.place.sync().map_err(|e| self.place.failure("make durable", self.place.name(), &e))?;
-        Ok(Finished { path, root, signer: self.signer.take() })
+        Ok(Finished { path, root, signer })
     }
 
     /// The error for a whole that is wrong. It is removed, for resuming would fail in the same way for ever;
-    /// or it gets another name.
-    fn wrong(&self, part: &Part, Fault { text: fault, is_signature }: Fault) -> Error {
+    /// or it gets another name. It stays as it is if it is wrong only for something that is said of it.
+    fn wrong(&self, Fault { text, kind }: &Fault) -> Error {
+        let State::Part(part) = &self.state else {
+            return Error::corrupt(format!("{text}: it was there already and stays"));
+        };
         let part_path = show(self.place.path().with_file_name(&part.name));
-        let kept = if self.keeps_wrong { self.place.rename_aside(&part.name).ok() } else { None };
+        let Demands { proof, keeps_wrong, .. } = self.demands;
+        if *kind == FaultKind::Contradiction && !keeps_wrong {
+            return Error::corrupt(format!("{text}; what came stays in {part_path}"));
+        }
+        let kept = if keeps_wrong { self.place.rename_aside(&part.name).ok() } else { None };
         // The part goes first: a journal alone is fresh.
         if kept.is_none() {
             let _ = self.place.unlink(&part.name);
         }
         let _ = self.place.unlink(&part.journal_name);
-        match (self.proof, kept) {
-            (_, Some(name)) => Error::corrupt(format!(
-                "{fault}: but only the server itself says what it should be, so it is kept as {}",
+        match kept {
+            Some(name) => Error::corrupt(format!(
+                "{text}: but only the server itself says what it should be, so it is kept as {}",
                 show(self.place.path().with_file_name(name))
             )),
-            (FinalCheck::Root, None) if !is_signature => Error::target(format!(
+            None if proof.root == RootCheck::Blocks && *kind == FaultKind::Bytes => Error::target(format!(
                 "what was in {part_path} was not right and is removed: repeat the request"
             )),
-            _ => Error::corrupt(format!("{fault}: {part_path} is removed")),
+            None => Error::corrupt(format!("{text}: {part_path} is removed")),
         }
     }
 }

@@ -143,9 +143,9 @@ const GET_EXAMPLES: &str = "Examples:\n  \
 )]
 pub struct Get {
     /// What to fetch: a URI as `anabranch serve` printed it (in quotes, for it contains & and ?), URLs of one
-    /// and the same file (HOST/PATH alone is http://HOST/PATH, as with curl), a Metalink (a file, or a URL
-    /// that ends in .meta4 or .metalink; one of several files is a directory), or - for a list of these on
-    /// standard input, one a line
+    /// and the same file (HOST/PATH alone is http://HOST/PATH, as with curl), a Metalink (a file, also a
+    /// pipe as of <(…) or /dev/stdin, or a URL that ends in .meta4 or .metalink; one of several files is a
+    /// directory), or - for a list of these on standard input, one a line
     #[arg(required = true, value_name = "URI|URL|METALINK", value_hint = ValueHint::Url)]
     pub what: Vec<String>,
 
@@ -207,7 +207,7 @@ pub struct Get {
 
     /// Give up when no source has answered for so long; what has arrived is kept
     #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT_S)]
-    #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(value_parser = timeout, allow_negative_numbers = true)]
     pub timeout: u64,
 
     /// Overwrite the target if it exists, and a part of other content that is in its place
@@ -262,6 +262,11 @@ pub struct Man {
 pub struct Completions {
     /// The shell
     pub shell: clap_complete::Shell,
+}
+
+fn timeout(text: &str) -> Result<u64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (1..=86_400).contains(seconds));
+    seconds.ok_or_else(|| "expected whole seconds, 1 to 86400 (a day)".to_owned())
 }
 
 fn groups(text: &str) -> Result<Groups, String> {

@@ -97,7 +97,13 @@ fn names(given: &[String]) -> Outcome<Vec<String>> {
         }
         for line in std::io::stdin().lock().lines().take(LINES_MAX) {
             let line = line.map_err(|e| Failure::usage(format!("reading standard input: {e}")))?;
-            let line = line.trim();
+            let line = line.trim_start_matches('\u{feff}').trim();
+            if line.starts_with('<') {
+                return Err(Failure::usage(
+                    "standard input has a Metalink, it seems, and - stands for a list of names: name \
+                     /dev/stdin instead",
+                ));
+            }
             if !line.is_empty() && !line.starts_with('#') {
                 names.push(line.to_owned());
             }

@@ -68,6 +68,10 @@ mod tests {
         let wanted = "the following required arguments were not provided: <URL>... (see anabranch \
                       mirror-list make --help)";
         assert_eq!(said, wanted);
+        for line in ["get x --timeout=-1", "get x --timeout -1", "get x --timeout 0", "get x --timeout 1.5"] {
+            let said = message(&format!("anabranch {line}"));
+            assert!(said.contains("for '--timeout <SECONDS>': expected whole seconds, 1 to 86400"), "{said}");
+        }
         for line in ["fetch x", "get x --limit fast", "get x --timeout 0", "soak -x"] {
             let said = message(&format!("anabranch {line}"));
             assert!(!said.contains('\n') && !said.contains("to pass") && !said.contains("error:"), "{said}");

@@ -517,7 +517,7 @@ fn names_that_are_not_safe_are_refused() {
     assert!(matches!(get().code, Some(4 | 6)), "one cannot be both");
     // A link that leads out is not followed.
     let outside = tempfile::tempdir().expect("a directory");
-    fs::remove_dir_all(dir.path().join("x")).expect("the directory");
+    assert!(!dir.path().join("x").exists(), "nothing came, so nothing is left");
     fs::create_dir(dir.path().join("x")).expect("a directory");
     std::os::unix::fs::symlink(outside.path(), dir.path().join("x/link")).expect("a link");
     metalink(&path, &[("good", Some(b"x"), url), ("link/evil", Some(b"y"), url)]);
@@ -688,4 +688,35 @@ fn what_cannot_be_in_a_metalink() {
     command.arg("--force");
     let done = run(command).expect(2);
     assert!(done.err.contains("at most 10000: make one of each directory"), "{}", done.err);
+}
+
+#[test]
+fn where_nothing_can_be_fetched_no_directory_is_left() {
+    let dir = tempfile::tempdir().expect("a directory");
+    // Nobody listens there any more.
+    let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
+    let file = |name: &str| {
+        format!(
+            "<file name=\"{name}\"><size>5</size><hash type=\"sha-256\">{}</hash>\
+             <url>http://{}/{name}</url></file>",
+            "ab".repeat(32),
+            closed
+        )
+    };
+    let files = format!("{}{}{}", file("a"), file("b/c/d"), file("b/e"));
+    let list = dir.path().join("dist.meta4");
+    fs::write(&list, format!("<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">{files}</metalink>"))
+        .expect("a file");
+    let to = dir.path().join("to");
+    let get = || {
+        let mut command = anabranch();
+        command.args(["get", "--timeout=2"]).arg(&list).arg("--output").arg(&to);
+        run(command).expect(4)
+    };
+    get();
+    assert!(!to.exists(), "it was made, and nothing came");
+    // What was there before stays.
+    fs::create_dir_all(to.join("b")).expect("a directory");
+    get();
+    assert!(to.join("b").is_dir() && !to.join("b/c").exists());
 }

@@ -292,6 +292,43 @@ fn names_on_standard_input() {
     assert!(one.body_bytes() > 0 && two.body_bytes() > 0);
 }
 
+/// As `get <(cat x.meta4)` and `cat x.meta4 | anabranch get /dev/stdin` do it.
+#[test]
+fn metalinks_and_lists_of_checksums_from_pipes() {
+    let ground = Ground::new(2_500_000);
+    let site = Site::good(&ground.content);
+    let sum = |content: &[u8]| data_encoding::HEXLOWER.encode(&<Sha256 as sha2::Digest>::digest(content));
+    let list = format!(
+        "<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"><file name=\"f\"><size>2500000</size>\
+         <hash type=\"sha-256\">{}</hash><metaurl mediatype=\"application/x-anabranch-leaves\">0</metaurl>\
+         <url>{}</url></file></metalink>",
+        sum(&ground.content),
+        site.url()
+    );
+    let piped = |names: &[&str], more: &[&str], text: &str| {
+        let mut command = ground.get_named(names, &[&["--json"], more].concat());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("a process");
+        child.stdin.take().expect("its input").write_all(text.as_bytes()).expect("written");
+        let output = child.wait_with_output().expect("its end");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for name in ["/dev/stdin", "/dev/fd/0"] {
+        assert_eq!(piped(&[name], &[], &list), (Some(0), String::new()), "{name}");
+        ground.assert_arrived();
+        fs::remove_file(ground.target()).expect("it arrived");
+    }
+    let (code, why) = piped(&["-"], &[], &format!("\u{feff}{list}"));
+    assert!(code == Some(2) && why.contains("/dev/stdin"), "{why}");
+    let (code, why) = piped(&["/dev/stdin"], &[], "no Metalink");
+    assert!(code == Some(2) && why.contains("no Metalink"), "{why}");
+    let sums = |content: &[u8]| format!("{}  f.bin\n{}  other\n", sum(content), sum(b"other"));
+    let url = site.url();
+    assert_eq!(piped(&[&url], &["--checksum", "/dev/stdin"], &sums(b"else")).0, Some(5));
+    assert_eq!(piped(&[&url], &["--checksum", "/dev/stdin"], &sums(&ground.content)).0, Some(0));
+    ground.assert_arrived();
+}
+
 #[test]
 fn wrong_arguments() {
     let ground = Ground::new(100_000);

@@ -14,7 +14,7 @@ use data_encoding::{BASE64, HEXLOWER};
 use mmtp::ContentId;
 use mmtp::id::BLOCK_BYTES;
 use mmtp::uri::Uri;
-use sha2::{Digest as _, Sha256, Sha512};
+use sha2::{Digest as _, Sha256, Sha384, Sha512};
 
 const LENGTH: usize = 3_000_000;
 const PIECE: usize = 1 << 20;
@@ -26,6 +26,10 @@ fn wrong(content: &[u8]) -> Vec<u8> {
 
 fn sha256(bytes: &[u8]) -> String {
     HEXLOWER.encode(&Sha256::digest(bytes))
+}
+
+fn sha384(bytes: &[u8]) -> String {
+    HEXLOWER.encode(&Sha384::digest(bytes))
 }
 
 fn sha512(bytes: &[u8]) -> String {
@@ -293,9 +297,10 @@ fn one_false_digest_removes_no_good_file() {
 
 /// What `--checksum` accepts, for a content.
 fn spellings(content: &[u8]) -> Vec<String> {
-    let (short, long) = (sha256(content), sha512(content));
+    let (short, middle, long) = (sha256(content), sha384(content), sha512(content));
     let mut all: Vec<String> =
         ["", "sha256:", "sha256=", "sha-256=", "SHA-256:"].map(|kind| format!("{kind}{short}")).into();
+    all.extend(["", "sha384:", "sha-384="].map(|kind| format!("{kind}{middle}")));
     all.extend(["", "sha512:", "sha512=", "sha-512="].map(|kind| format!("{kind}{long}")));
     all.push(short.to_uppercase());
     all
@@ -331,16 +336,16 @@ fn checksums_as_people_have_them() {
     fs::remove_file(ground.target()).expect("removed");
     fs::write(&list, lines(b"something else")).expect("a file");
     get(place).expect(5);
-    fs::write(
-        &list,
-        format!("SHA512 (f.bin) = {}\nSHA512 (x) = {}\n", sha512(&ground.content), sha512(b"x")),
-    )
-    .expect("a file");
-    get(place).expect(0);
-    fs::remove_file(ground.target()).expect("removed");
+    let tagged = format!("SHA512 (f.bin) = {}\nSHA512 (x) = {}\n", sha512(&ground.content), sha512(b"x"));
+    let shorter = format!("{}  f.bin\n{}  x\n", sha384(&ground.content), sha384(b"x"));
+    for text in [tagged, shorter] {
+        fs::write(&list, text).expect("a file");
+        get(place).expect(0);
+        fs::remove_file(ground.target()).expect("removed");
+    }
     fs::write(&list, format!("{}  a\n{}  b\n", sha256(b"a"), sha256(b"b"))).expect("a file");
     let done = get(place).expect(2);
-    assert!(done.err.contains("no SHA-256 and no SHA-512 of f.bin"), "{}", done.err);
+    assert!(done.err.contains("no SHA-256, SHA-384 or SHA-512 of f.bin"), "{}", done.err);
     for bad in ["md5=00", "sha-256=00", "no-such-file"] {
         let done = get(bad).expect(2);
         assert!(done.err.contains("is no checksum"), "{bad}: {}", done.err);
@@ -363,13 +368,20 @@ fn a_metalink_of_any_strong_hash_is_held_against_the_file() {
             bytes.chunks(PIECE).map(|piece| format!("<hash>{}</hash>", sha512(piece))).collect();
         format!("<pieces length=\"{PIECE}\" type=\"sha-512\">{each}</pieces>")
     };
+    let of_384 = |list: &str| {
+        let shorter = |bytes: &[u8], list: String| list.replace(&sha512(bytes), &sha384(bytes));
+        let list = ground.content.chunks(PIECE).fold(list.to_owned(), |list, piece| shorter(piece, list));
+        shorter(&ground.content, list).replace("sha-512", "sha-384")
+    };
     for (inner, verified) in [(whole(&ground.content), "whole"), (pieces(&ground.content), "pieces")] {
-        let done = get(&inner).expect(0);
-        ground.assert_arrived();
-        let summary = done.summary();
-        assert_eq!((&summary["verified"], &summary["verified_by"]), (&verified.into(), &"user".into()));
-        assert!(done.notes().contains("by SHA-512"), "{}", done.notes());
-        fs::remove_file(ground.target()).expect("removed");
+        for (inner, kind) in [(of_384(&inner), "by SHA-384"), (inner, "by SHA-512")] {
+            let done = get(&inner).expect(0);
+            ground.assert_arrived();
+            let summary = done.summary();
+            assert_eq!((&summary["verified"], &summary["verified_by"]), (&verified.into(), &"user".into()));
+            assert!(done.notes().contains(kind), "{}", done.notes());
+            fs::remove_file(ground.target()).expect("removed");
+        }
     }
     let bad = wrong(&ground.content);
     // One of two that is wrong is enough.

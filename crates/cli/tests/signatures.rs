@@ -9,21 +9,34 @@ use std::process::Command;
 use common::anabranch;
 use common::fetch::{Ground, names, run};
 use common::site::{PATH, Reply, Site, honest};
+use mmtp::ContentId;
+use mmtp::uri::Uri;
 
 /// A key, and what signs with it.
 struct Signing {
     home: tempfile::TempDir,
+    /// What `gpg` is told of the time.
+    then: &'static [&'static str],
 }
 
 impl Signing {
     fn new() -> Option<Self> {
+        Self::since(&[], "never")
+    }
+
+    /// One that was made in 2020 and has expired; it signs as if it were still then.
+    fn expired() -> Option<Self> {
+        Self::since(&["--faked-system-time", "20200101T000000"], "1y")
+    }
+
+    fn since(then: &'static [&'static str], expires: &str) -> Option<Self> {
         let is_there = |program: &str| Command::new(program).arg("--version").output().is_ok();
         if !is_there("gpg") || !(is_there("gpgv") || is_there("sqv")) {
             net::testing::skip("gpg, and gpgv or sqv, are not installed");
             return None;
         }
-        let new = Self { home: tempfile::tempdir().expect("a directory") };
-        new.gpg(&["--quick-gen-key", "--passphrase", "", "T <t@example.org>", "ed25519", "sign", "never"]);
+        let new = Self { home: tempfile::tempdir().expect("a directory"), then };
+        new.gpg(&["--quick-gen-key", "--passphrase", "", "T <t@example.org>", "ed25519", "sign", expires]);
         Some(new)
     }
 
@@ -35,7 +48,7 @@ impl Signing {
             "--pinentry-mode",
             "loopback",
         ]);
-        let output = command.args(args).output().expect("gpg");
+        let output = command.args(self.then).args(args).output().expect("gpg");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         output.stdout
     }
@@ -78,6 +91,14 @@ fn site(content: &[u8], beside: Option<&[u8]>) -> Site {
         ("/f.bin.asc", Some(signature)) => Reply::new(200, signature),
         _ => Reply::new(404, b"no such file"),
     })
+}
+
+/// Bytes of the file that were asked for, but for what its length is seen by. At the end some are asked of
+/// two.
+fn asked_bytes(sites: &[&Site]) -> usize {
+    let seen = sites.iter().flat_map(|site| site.seen().clone());
+    let ranges = seen.filter(|request| request.path == PATH && request.is_for_bytes());
+    ranges.map(|request| request.range().expect("a range").len()).sum()
 }
 
 #[test]
@@ -192,4 +213,122 @@ fn a_signature_that_takes_its_time_is_waited_for() {
     });
     run(ground.get_named(&[site.url()], &["--json", &signing.option(&[])])).expect(0);
     ground.assert_arrived();
+}
+
+/// No bytes can make such a signature good.
+#[test]
+fn a_key_that_is_not_in_the_keyring_is_told_before_the_first_byte() {
+    let (Some(signing), Some(stranger)) = (Signing::new(), Signing::new()) else { return };
+    let ground = Ground::new(3_000_000);
+    let signature = signing.sign(&ground.source());
+    let both = [site(&ground.content, Some(&signature)), site(&ground.content, Some(b"<html>"))];
+    let urls = both.each_ref().map(Site::url);
+    let done = run(ground.get_named(&urls, &["--json", &stranger.option(&[])])).expect(5);
+    assert!(done.err.contains("no good signature") && done.err.contains("No public key"), "{}", done.err);
+    assert!(asked_bytes(&both.each_ref()) == 0 && names(&ground.to()).is_empty(), "{}", done.out);
+    run(ground.get_named(&urls, &["--json", &signing.option(&[])])).expect(0);
+    ground.assert_arrived();
+}
+
+#[test]
+fn a_key_that_has_expired_or_is_revoked_costs_no_second_fetch() {
+    let (Some(expired), Some(revoked)) = (Signing::expired(), Signing::new()) else { return };
+    let ground = Ground::new(3_000_000);
+    for (signing, why) in [(&expired, "has expired"), (&revoked, "is revoked")] {
+        let signature = signing.sign(&ground.source());
+        if signing.then.is_empty() {
+            signing.revoke();
+        }
+        let all = [0; 3].map(|_| site(&ground.content, Some(&signature)));
+        let urls = all.each_ref().map(Site::url);
+        let done = run(ground.get_named(&urls, &["--json", &signing.option(&[])])).expect(5);
+        assert!(done.err.contains("no good signature") && done.err.contains(why), "{}", done.err);
+        assert!(!done.err.contains("alone") && !done.notes().contains("alone"), "{}\n{}", done.err, done.out);
+        let asked = asked_bytes(&all.each_ref());
+        assert!(asked < 3_000_000 * 7 / 4, "{asked}\n{}", done.out);
+        assert!(!ground.target().exists());
+    }
+}
+
+/// The bytes are known to be those of the hash, so no others can be signed.
+#[test]
+fn what_has_the_hash_and_no_good_signature_is_neither_fetched_again_nor_lost() {
+    let Some(signing) = Signing::new() else { return };
+    let ground = Ground::new(3_000_000);
+    let other = ground.dir.path().join("other");
+    fs::write(&other, b"other").expect("a file");
+    let bad = signing.sign(&other);
+    let uri = Uri::new(ContentId::of(&ground.content)).to_string();
+    let bad_ones = [0; 3].map(|_| site(&ground.content, Some(&bad)));
+    let urls = bad_ones.each_ref().map(Site::url);
+    let names_of = |urls: &[String]| [std::slice::from_ref(&uri), urls].concat();
+    let keyring = signing.option(&[]);
+    for asked in [&names_of(&urls)[..], &names_of(&urls)[..2]] {
+        let done = run(ground.get_named(asked, &["--json", &keyring])).expect(5);
+        assert!(done.err.contains("no good signature") && done.err.contains("f.part"), "{}", done.err);
+        assert!(!done.err.contains("alone"), "{}", done.err);
+        let bytes = asked_bytes(&bad_ones.each_ref());
+        assert!(bytes < 3_000_000 * 7 / 4, "{bytes} in all so far\n{}", done.out);
+        ground.assert_part();
+    }
+    let good = site(&ground.content, Some(&signing.sign(&ground.source())));
+    let done = run(ground.get_named(&names_of(&[good.url()]), &["--json", &keyring])).expect(0);
+    assert_eq!(asked_bytes(&[&good]), 0, "{}", done.out);
+    assert!(done.summary()["verified_by"].as_str().is_some_and(|by| by.starts_with("signature by ")));
+    ground.assert_arrived();
+}
+
+#[test]
+fn what_is_there_already_is_recognised_by_its_signature() {
+    let Some(signing) = Signing::new() else { return };
+    let ground = Ground::new(3_000_000);
+    let signature = signing.sign(&ground.source());
+    let site = site(&ground.content, Some(&signature));
+    let get = |more: &[&str]| {
+        let keyring = signing.option(&[]);
+        run(ground.get_named(&[site.url()], &[&["--json", keyring.as_str()], more].concat()))
+    };
+    fs::copy(ground.source(), ground.target()).expect("a copy");
+    let done = get(&[]).expect(0);
+    assert_eq!(asked_bytes(&[&site]), 0, "{}", done.out);
+    let summary = done.summary();
+    assert_eq!((&summary["verified"], &summary["complete"]), (&"whole".into(), &true.into()), "{summary}");
+    assert!(summary["verified_by"].as_str().is_some_and(|by| by.starts_with("signature by ")), "{summary}");
+    ground.assert_arrived();
+    // Anything else stays.
+    let mut wrong = ground.content.clone();
+    wrong[1_000_000] ^= 1;
+    fs::write(ground.target(), &wrong).expect("a file");
+    let done = get(&[]).expect(6);
+    assert!(done.err.contains("with other content"), "{}", done.err);
+    assert!(asked_bytes(&[&site]) == 0 && fs::read(ground.target()).expect("a file") == wrong);
+    get(&["--force"]).expect(0);
+    ground.assert_arrived();
+}
+
+/// That the servers say that nothing has changed is not enough where a signature is demanded.
+#[test]
+fn what_is_remembered_does_not_stand_for_a_signature() {
+    let Some(signing) = Signing::new() else { return };
+    let ground = Ground::new(30_000);
+    let other = ground.dir.path().join("other");
+    fs::write(&other, b"other").expect("a file");
+    let (content, signature) = (ground.content.clone(), signing.sign(&other));
+    let site = Site::answering(move |request| match request.path.as_str() {
+        PATH => honest(request, &content, "\"v1\"")
+            .without("etag")
+            .with("last-modified", "Sun, 22 Nov 2026 10:00:00 GMT"),
+        "/f.bin.asc" => Reply::new(200, &signature),
+        _ => Reply::new(404, b"no such file"),
+    });
+    let cache = ground.dir.path().join("cache");
+    let get = |more: &[&str]| {
+        let mut command = ground.get_named(&[site.url()], more);
+        command.env("XDG_CACHE_HOME", &cache);
+        run(command)
+    };
+    get(&["--json"]).expect(0);
+    assert_eq!(get(&["--json"]).expect(0).summary()["verified"], "unchanged");
+    let done = get(&["--json", &signing.option(&[])]).expect(6);
+    assert!(done.err.contains("with other content"), "{}", done.err);
 }

@@ -5,34 +5,73 @@
 use std::fmt;
 
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
-use sha2::{Digest as _, Sha256, Sha512};
+use sha2::{Digest as _, Sha256, Sha384, Sha512};
 
 use crate::checksum_lines::{self, Ambiguous};
+
+/// How many kinds [`Digests`] have.
+pub const DIGEST_KINDS: usize = 3;
 
 /// Hashes of all bytes of a file, as far as they are told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Digests {
     /// SHA-256.
     pub sha256: Option<[u8; 32]>,
+    /// SHA-384.
+    pub sha384: Option<[u8; 48]>,
     /// SHA-512.
     pub sha512: Option<[u8; 64]>,
 }
 
 impl Digests {
+    /// This SHA-256 alone.
+    #[must_use]
+    pub const fn of_sha256(hash: [u8; 32]) -> Self {
+        Self { sha256: Some(hash), sha384: None, sha512: None }
+    }
+
     /// Whether there is none.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.sha256.is_none() && self.sha512.is_none()
+        self.sha256.is_none() && self.sha384.is_none() && self.sha512.is_none()
+    }
+
+    /// Each that is told, with its kind as Metalinks and IANA's registry of textual hash names have it.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &[u8])> {
+        self.kinds().into_iter().filter_map(|(kind, hash)| Some((kind, hash?)))
+    }
+
+    /// All kinds, the shortest first.
+    fn kinds(&self) -> [(&'static str, Option<&[u8]>); DIGEST_KINDS] {
+        [("sha-256", bytes(&self.sha256)), ("sha-384", bytes(&self.sha384)), ("sha-512", bytes(&self.sha512))]
     }
 
     /// Whether a kind of hash that both tell is not the same.
     #[must_use]
     pub fn contradict(&self, other: &Self) -> bool {
-        let differ = |one: Option<&[u8]>, two: Option<&[u8]>| one.is_some() && two.is_some() && one != two;
-        differ(bytes(&self.sha256), bytes(&other.sha256)) || differ(bytes(&self.sha512), bytes(&other.sha512))
+        let mut both = self.kinds().into_iter().zip(other.kinds());
+        both.any(|((_, one), (_, two))| one.is_some() && two.is_some() && one != two)
     }
 
-    /// Reads what people have: 64 or 128 hexadecimal digits, or these with the kind before them, as in
+    /// These, and of `others` the kinds that these do not tell.
+    #[must_use]
+    pub fn or(self, others: Self) -> Self {
+        Self {
+            sha256: self.sha256.or(others.sha256),
+            sha384: self.sha384.or(others.sha384),
+            sha512: self.sha512.or(others.sha512),
+        }
+    }
+
+    /// Each kind alone, told or not.
+    #[must_use]
+    pub fn each(self) -> [Self; DIGEST_KINDS] {
+        let Self { sha256, sha384, sha512 } = self;
+        let none = Self::default();
+        [Self { sha256, ..none }, Self { sha384, ..none }, Self { sha512, ..none }]
+    }
+
+    /// Reads what people have: 64, 96 or 128 hexadecimal digits, or these with the kind before them, as in
     /// `sha256:HEX`, `sha256=HEX`, `sha-256=HEX`. `None` if it is nothing of the kind.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
@@ -45,8 +84,8 @@ impl Digests {
         Self::of_kind(kind.as_deref(), &hash)
     }
 
-    /// The hash of the file `name` in what `sha256sum` or `sha512sum` printed, with `--tag` or without; see
-    /// [`checksum_lines`].
+    /// The hash of the file `name` in what `sha256sum`, `sha384sum` or `sha512sum` printed, with `--tag` or
+    /// without; see [`checksum_lines`].
     ///
     /// # Errors
     /// [`Ambiguous`] if several lines may mean it.
@@ -67,13 +106,11 @@ impl Digests {
 
     /// A hash of this kind; without a kind, its length tells.
     fn of_kind(kind: Option<&str>, hash: &[u8]) -> Option<Self> {
+        let none = Self::default();
         match (kind, hash.len()) {
-            (None | Some("sha256" | "sha-256"), 32) => {
-                Some(Self { sha256: hash.try_into().ok(), sha512: None })
-            }
-            (None | Some("sha512" | "sha-512"), 64) => {
-                Some(Self { sha512: hash.try_into().ok(), sha256: None })
-            }
+            (None | Some("sha256" | "sha-256"), 32) => Some(Self { sha256: hash.try_into().ok(), ..none }),
+            (None | Some("sha384" | "sha-384"), 48) => Some(Self { sha384: hash.try_into().ok(), ..none }),
+            (None | Some("sha512" | "sha-512"), 64) => Some(Self { sha512: hash.try_into().ok(), ..none }),
             _ => None,
         }
     }
@@ -82,13 +119,10 @@ impl Digests {
 /// As people are told it: `SHA-256 HEX`.
 impl fmt::Display for Digests {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let both = [("SHA-256", bytes(&self.sha256)), ("SHA-512", bytes(&self.sha512))];
         let mut between = "";
-        for (kind, hash) in both {
-            if let Some(hash) = hash {
-                write!(f, "{between}{kind} {}", HEXLOWER.encode(hash))?;
-                between = ", ";
-            }
+        for (kind, hash) in self.iter() {
+            write!(f, "{between}{} {}", kind.to_ascii_uppercase(), HEXLOWER.encode(hash))?;
+            between = ", ";
         }
         Ok(())
     }
@@ -102,6 +136,7 @@ fn bytes<const N: usize>(hash: &Option<[u8; N]>) -> Option<&[u8]> {
 #[derive(Clone, Debug, Default)]
 pub struct Hasher {
     sha256: Option<Sha256>,
+    sha384: Option<Sha384>,
     sha512: Option<Sha512>,
 }
 
@@ -109,13 +144,20 @@ impl Hasher {
     /// For the kinds that `wanted` has.
     #[must_use]
     pub fn of(wanted: &Digests) -> Self {
-        Self { sha256: wanted.sha256.map(|_| Sha256::new()), sha512: wanted.sha512.map(|_| Sha512::new()) }
+        Self {
+            sha256: wanted.sha256.map(|_| Sha256::new()),
+            sha384: wanted.sha384.map(|_| Sha384::new()),
+            sha512: wanted.sha512.map(|_| Sha512::new()),
+        }
     }
 
     /// The next bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         if let Some(sha256) = &mut self.sha256 {
             sha256.update(bytes);
+        }
+        if let Some(sha384) = &mut self.sha384 {
+            sha384.update(bytes);
         }
         if let Some(sha512) = &mut self.sha512 {
             sha512.update(bytes);
@@ -127,6 +169,7 @@ impl Hasher {
     pub fn finish(self) -> Digests {
         Digests {
             sha256: self.sha256.map(|sha256| sha256.finalize().into()),
+            sha384: self.sha384.map(|sha384| sha384.finalize().into()),
             sha512: self.sha512.map(|sha512| sha512.finalize().into()),
         }
     }
@@ -137,6 +180,8 @@ impl Hasher {
 pub enum PieceHashes {
     /// SHA-256.
     Sha256(Vec<[u8; 32]>),
+    /// SHA-384.
+    Sha384(Vec<[u8; 48]>),
     /// SHA-512.
     Sha512(Vec<[u8; 64]>),
 }
@@ -147,6 +192,7 @@ impl PieceHashes {
     pub const fn len(&self) -> usize {
         match self {
             Self::Sha256(all) => all.len(),
+            Self::Sha384(all) => all.len(),
             Self::Sha512(all) => all.len(),
         }
     }
@@ -162,6 +208,7 @@ impl PieceHashes {
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Sha256(_) => "sha-256",
+            Self::Sha384(_) => "sha-384",
             Self::Sha512(_) => "sha-512",
         }
     }
@@ -176,6 +223,7 @@ impl PieceHashes {
     pub fn get(&self, piece: usize) -> Option<&[u8]> {
         match self {
             Self::Sha256(all) => all.get(piece).map(<[u8; 32]>::as_slice),
+            Self::Sha384(all) => all.get(piece).map(<[u8; 48]>::as_slice),
             Self::Sha512(all) => all.get(piece).map(<[u8; 64]>::as_slice),
         }
     }
@@ -185,6 +233,7 @@ impl PieceHashes {
     pub fn hasher(&self) -> PieceHasher {
         match self {
             Self::Sha256(_) => PieceHasher::Sha256(Sha256::new()),
+            Self::Sha384(_) => PieceHasher::Sha384(Sha384::new()),
             Self::Sha512(_) => PieceHasher::Sha512(Sha512::new()),
         }
     }
@@ -195,6 +244,8 @@ impl PieceHashes {
 pub enum PieceHasher {
     /// SHA-256.
     Sha256(Sha256),
+    /// SHA-384.
+    Sha384(Sha384),
     /// SHA-512.
     Sha512(Sha512),
 }
@@ -204,6 +255,7 @@ impl PieceHasher {
     pub fn update(&mut self, bytes: &[u8]) {
         match self {
             Self::Sha256(hasher) => hasher.update(bytes),
+            Self::Sha384(hasher) => hasher.update(bytes),
             Self::Sha512(hasher) => hasher.update(bytes),
         }
     }
@@ -213,6 +265,7 @@ impl PieceHasher {
     pub fn is(self, hash: &[u8]) -> bool {
         match self {
             Self::Sha256(hasher) => hasher.finalize()[..] == *hash,
+            Self::Sha384(hasher) => hasher.finalize()[..] == *hash,
             Self::Sha512(hasher) => hasher.finalize()[..] == *hash,
         }
     }
@@ -225,8 +278,12 @@ mod tests {
     #[test]
     fn the_spellings_that_people_have() {
         let (short, long) = ("Ab".repeat(32), "cD".repeat(64));
-        let sha256 = Digests { sha256: Some([0xab; 32]), sha512: None };
-        let sha512 = Digests { sha256: None, sha512: Some([0xcd; 64]) };
+        let sha256 = Digests::of_sha256([0xab; 32]);
+        let sha384 = Digests { sha384: Some([0xef; 48]), ..Digests::default() };
+        let sha512 = Digests { sha512: Some([0xcd; 64]), ..Digests::default() };
+        for before in ["", "sha384:", "sha384=", "sha-384=", "SHA-384:"] {
+            assert_eq!(Digests::parse(&format!("{before}{}", "eF".repeat(48))), Some(sha384), "{before:?}");
+        }
         for before in ["", "sha256:", "sha256=", "sha-256=", "SHA-256:", " "] {
             assert_eq!(Digests::parse(&format!("{before}{short}")), Some(sha256), "{before:?}");
         }
@@ -242,11 +299,16 @@ mod tests {
 
     #[test]
     fn lists_of_either_kind() {
-        let (a, b) = ("ab".repeat(32), "cd".repeat(64));
-        let list = format!("# of today\n{a} *other.iso\n{}  f.iso\nSHA512 (f.img) = {b}\n", "ef".repeat(32));
+        let (a, b, c) = ("ab".repeat(32), "cd".repeat(64), "12".repeat(48));
+        let more = format!("{c}  f.tar\nSHA384 (f.zip) = {c}\nSHA512 (f.bad) = {c}\n");
+        let f = "ef".repeat(32);
+        let list = format!("# of today\n{a} *other.iso\n{f}  f.iso\nSHA512 (f.img) = {b}\n{more}");
         let of = |name: &[u8]| Digests::in_list(list.as_bytes(), name);
-        assert_eq!(of(b"f.iso"), Ok(Some(Digests { sha256: Some([0xef; 32]), sha512: None })));
-        assert_eq!(of(b"/pub/f.img"), Ok(Some(Digests { sha256: None, sha512: Some([0xcd; 64]) })));
+        let none = Digests::default();
+        assert_eq!(of(b"f.iso"), Ok(Some(Digests::of_sha256([0xef; 32]))));
+        assert_eq!(of(b"/pub/f.img"), Ok(Some(Digests { sha512: Some([0xcd; 64]), ..none })));
+        let sha384 = Ok(Some(Digests { sha384: Some([0x12; 48]), ..none }));
+        assert_eq!((of(b"f.tar"), of(b"f.zip"), of(b"f.bad")), (sha384, sha384, Ok(None)));
         assert_eq!(of(b"none"), Ok(None));
     }
 
@@ -270,16 +332,21 @@ mod tests {
 
     #[test]
     fn only_the_same_kinds_contradict_each_other() {
-        let one = Digests { sha256: Some([1; 32]), sha512: None };
-        let two = Digests { sha256: Some([1; 32]), sha512: Some([2; 64]) };
-        let three = Digests { sha256: None, sha512: Some([3; 64]) };
+        let one = Digests::of_sha256([1; 32]);
+        let two = Digests { sha512: Some([2; 64]), ..one };
+        let three = Digests { sha512: Some([3; 64]), ..Digests::default() };
         assert!(!one.contradict(&two) && !one.contradict(&three) && two.contradict(&three));
+        let sha384 = |byte| Digests { sha384: Some([byte; 48]), ..one };
+        assert!(sha384(1).contradict(&sha384(2)) && !sha384(1).contradict(&two));
         assert_eq!(two.to_string().matches(", SHA-512 0202").count(), 1);
+        assert_eq!((one.or(three), two.or(three)), (Digests { sha512: Some([3; 64]), ..one }, two));
+        assert_eq!(two.each().map(|kind| kind.iter().count()), [1, 0, 1]);
     }
 
     #[test]
     fn only_what_is_wanted_is_worked_out() {
-        let wanted = Digests { sha256: None, sha512: Some(Sha512::digest(b"abc").into()) };
+        let sha384 = Some(Sha384::digest(b"abc").into());
+        let wanted = Digests { sha256: None, sha384, sha512: Some(Sha512::digest(b"abc").into()) };
         let mut hasher = Hasher::of(&wanted);
         hasher.update(b"a");
         hasher.update(b"bc");
@@ -289,5 +356,9 @@ mod tests {
         hasher.update(b"abc");
         assert!(hasher.is(pieces.get(0).expect("a piece")));
         assert_eq!((pieces.len(), pieces.kind(), pieces.get(1)), (1, "sha-512", None));
+        let pieces = PieceHashes::Sha384(vec![Sha384::digest(b"abc").into()]);
+        let mut hasher = pieces.hasher();
+        hasher.update(b"abc");
+        assert!(hasher.is(pieces.get(0).expect("a piece")) && pieces.kind() == "sha-384");
     }
 }

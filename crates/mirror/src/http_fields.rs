@@ -21,7 +21,8 @@ const METALINK: &str = "application/metalink4+xml";
 pub(crate) const SIGNATURE: &str = "application/pgp-signature";
 
 /// Reads `Repr-Digest` (RFC 9530 §3), a dictionary of byte sequences (RFC 8941 §3.2, §3.3.5). A field that is
-/// none says nothing, as RFC 8941 §4.2 has it.
+/// none says nothing, as RFC 8941 §4.2 has it. Of the algorithms of its registry (RFC 9530 §7.2) only
+/// `sha-256` and `sha-512` are active; SHA-384 is not among them.
 #[must_use]
 pub fn repr_digest(value: &str) -> Digests {
     read_dictionary(value).unwrap_or_default()
@@ -266,6 +267,7 @@ mod tests {
         let file = b"{\"hello\": \"world\"}\n";
         let want = Digests {
             sha256: Some(sha2::Sha256::digest(file).into()),
+            sha384: None,
             sha512: Some(sha2::Sha512::digest(file).into()),
         };
         let sha256 = "sha-256=:RK/0qy18MlBSVnWgjwz6lZEWjP/lF5HF9bvEF8FabDg=:";
@@ -273,6 +275,7 @@ mod tests {
                       pgk4vf2aCsyRZOtw8MjkM7iw7yZ/WkppmM44T3qg==:";
         assert_eq!(repr_digest(&format!("{sha256},\t {sha512}")), want);
         assert_eq!(repr_digest(sha256), Digests { sha512: None, ..want });
+        assert_eq!(repr_digest(&sha512.replace("512", "384")), Digests::default(), "not registered");
         // Of other kinds, with parameters, with a quoted comma, twice: the last counts.
         let zeros = format!("sha-256=:{}:", BASE64.encode(&[0; 32]));
         let more = format!("md5=:AAAA:, {zeros};a=1;b=\"x,y\", unixsum=30637, x, {sha256};q");
@@ -301,7 +304,7 @@ mod tests {
 
     #[test]
     fn the_older_digest() {
-        let of = Digests { sha256: Some(sha2::Sha256::digest(b"x").into()), sha512: None };
+        let of = Digests::of_sha256(sha2::Sha256::digest(b"x").into());
         let text = BASE64.encode(&of.sha256.unwrap());
         assert_eq!(digest(&format!("md5=AAAA, SHA-256={text}")), of);
         assert_eq!(digest(&format!("sha-256={text},SHA=AAAA,")), of);

@@ -75,10 +75,8 @@ pub struct File {
 /// [`File::ignored_hashes`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hashes {
-    /// `sha-256`.
-    pub sha256: Option<[u8; 32]>,
-    /// `sha-512`.
-    pub sha512: Option<[u8; 64]>,
+    /// `sha-256`, `sha-384`, `sha-512`.
+    pub digests: Digests,
     /// `blake3`: the root of its content id.
     pub blake3: Option<[u8; 32]>,
 }
@@ -193,14 +191,6 @@ impl Metalink {
     /// read again.
     pub fn emit(&self) -> Result<String, MetalinkError> {
         write::write(self)
-    }
-}
-
-impl Hashes {
-    /// Those of the SHA-2 family.
-    #[must_use]
-    pub const fn digests(&self) -> Digests {
-        Digests { sha256: self.sha256, sha512: self.sha512 }
     }
 }
 

@@ -208,10 +208,13 @@ impl ContentFetch {
                 PoolEvent::Disagree => arrivals.discard(0)?,
                 // It was said that what is there is kept as it is.
                 PoolEvent::Complete if self.stop.is_stopped() => {}
-                PoolEvent::Complete if judged && !arrivals.is_right(0)? => return Ok(false),
                 PoolEvent::Complete | PoolEvent::Wrong => {
+                    let needs_others = arrivals.needs_others(0)?;
+                    if needs_others && judged && matches!(brought, PoolEvent::Complete) {
+                        return Ok(false);
+                    }
                     arrivals.complete(0).map_err(|error| match error.kind() {
-                        ErrorKind::Corrupt => Error::corrupt(format!("{error}{advice}")),
+                        ErrorKind::Corrupt if needs_others => Error::corrupt(format!("{error}{advice}")),
                         _ => error,
                     })?;
                 }

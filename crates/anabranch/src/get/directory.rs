@@ -57,8 +57,13 @@ pub(super) fn get(
         ));
     }
     let result = download.fetch(metalink, events).and_then(|()| download.sum.result());
+    if result.is_err() {
+        download.directory.remove_empty();
+    }
     let content = format!("{files} files");
     let report = download.sum.report(lossy(&path), content, result.is_ok());
+    // Of those without a hash the oldest day counts.
+    let by = download.sum.recalled.into_iter().min().map_or(by, VouchedBy::History);
     let verified_by = Some(by).filter(|_| report.verified == Verified::Files);
     Ok(Outcome { report: Report { verified_by, ..report }, result })
 }
@@ -105,16 +110,11 @@ fn name(base: &MetalinkOrigin) -> Option<Vec<u8>> {
     let name = match base {
         MetalinkOrigin::Path(path) => path.file_name()?.as_bytes().to_vec(),
         MetalinkOrigin::Url(url) => url.file_name()?,
+        MetalinkOrigin::Pipe => return None,
     };
     let lower = name.to_ascii_lowercase();
     let end = [&b".meta4"[..], b".metalink"].into_iter().find(|end| lower.ends_with(end))?;
     Some(name[..name.len() - end.len()].to_vec())
-}
-
-/// What tells that a file is right, if anything short does.
-fn hash(file: &File) -> Option<Hash> {
-    let digests = Some(file.hashes.digests()).filter(|digests| !digests.is_empty());
-    file.hashes.blake3.map(Hash::Blake3).or(digests.map(Hash::Sha2))
 }
 
 struct DirectoryDownload<'a> {
@@ -136,6 +136,8 @@ struct Totals {
     /// Origins of those.
     liars: Vec<Origin>,
     unverified: usize,
+    /// Of each that is only known to be the same as in an earlier transfer, the day of that.
+    recalled: Vec<String>,
     /// Files that could not be had, with the kind of error and the reason.
     missing: Vec<(String, ErrorKind, String)>,
 }
@@ -147,7 +149,7 @@ impl DirectoryDownload<'_> {
         self.sum.totals.total_bytes = metalink.files.iter().filter_map(|file| file.size).sum();
         let (mut small, mut others) = (Vec::new(), Vec::new());
         for file in metalink.files {
-            match (file.size, hash(&file)) {
+            match (file.size, Hash::of(&file.hashes)) {
                 (Some(bytes), Some(hash)) if bytes <= SMALL_BYTES => {
                     let urls = file.mirrors.into_iter().map(|mirror| mirror.url).collect();
                     small.push(FileJob { name: file.name, bytes, hash, urls });
@@ -161,7 +163,8 @@ impl DirectoryDownload<'_> {
             bytes(self.sum.totals.total_bytes)
         ));
         let small = self.leave_out(small, |item| Some((&item.name, item.bytes, item.hash)), events)?;
-        let others = self.leave_out(others, |file| Some((&file.name, file.size?, hash(file)?)), events)?;
+        let others =
+            self.leave_out(others, |file| Some((&file.name, file.size?, Hash::of(&file.hashes)?)), events)?;
         let missing = small.iter().map(|item| item.bytes).chain(others.iter().filter_map(|file| file.size));
         self.directory.check_room(self.directory.path(), missing.fold(0, u64::saturating_add))?;
         self.small(&small, events)?;
@@ -288,9 +291,14 @@ impl DirectoryDownload<'_> {
                     self.sum.liars.extend(url.map(|mirror| origin(&mirror.url)));
                     self.sum.banned.push(banned);
                 }
-                let unverified = matches!(report.verified, Verified::Nothing | Verified::Unchanged)
-                    || report.verified_by != Some(VouchedBy::User);
-                self.sum.unverified += usize::from(unverified && result.is_ok());
+                if result.is_ok() {
+                    match (report.verified, report.verified_by) {
+                        (Verified::Nothing | Verified::Unchanged, _) => self.sum.unverified += 1,
+                        (_, Some(VouchedBy::User)) => {}
+                        (_, Some(VouchedBy::History(day))) => self.sum.recalled.push(day),
+                        _ => self.sum.unverified += 1,
+                    }
+                }
                 result.err()
             }
             Err(failure) => Some(failure),

@@ -7,7 +7,7 @@ use mmtp::ContentId;
 
 use super::history::{HistoryEntry, Provenance};
 use crate::openpgp::Signed;
-use crate::target::FinalCheck;
+use crate::target::{FinalCheck, RootCheck};
 use crate::{Verified, VouchedBy};
 
 /// A URL that has the file.
@@ -67,7 +67,7 @@ pub(super) struct DiscoveredFile {
     pub(super) signed: Option<Signed>,
     /// The earlier transfer from which alone the root is known.
     pub(super) recalled: Option<HistoryEntry>,
-    /// What a file that is there already is recognised by, where `proof` does not tell.
+    /// What a file that is there already is recognised by, where neither `proof` nor a signature tells.
     pub(super) there: Option<ExistingFile>,
 }
 
@@ -80,13 +80,12 @@ pub(super) struct Asserted {
     pub(super) digests: Digests,
 }
 
-/// What tells that a file is what it should be, though not what its parts should be.
+/// What came in an earlier transfer, if nothing proves that the servers still have it.
 #[derive(Clone, Debug)]
 pub(super) struct ExistingFile {
     pub(super) id: ContentId,
-    pub(super) proof: FinalCheck,
-    /// The day on which that came, if nothing proves that the servers still have it.
-    pub(super) since: Option<String>,
+    /// The day on which it came.
+    pub(super) since: String,
 }
 
 impl DiscoveredFile {
@@ -98,14 +97,14 @@ impl DiscoveredFile {
 
     /// Whether only the whole is verified.
     pub(super) fn is_verified_at_the_end(&self) -> bool {
-        self.check == Check::Nothing && self.proof != FinalCheck::Blocks && self.since().is_none()
+        self.check == Check::Nothing && self.proof.is_something() && self.since().is_none()
     }
 
     /// Whether the hash of the whole decides which mirror is right: the user vouches for it, and nothing is
     /// known of the parts.
     pub(super) fn is_judged_as_a_whole(&self) -> bool {
         let is_nothing_of_parts = self.check == Check::Nothing && self.since().is_none();
-        let is_trusted = self.proof != FinalCheck::Blocks && self.vouched_by == Some(VouchedBy::User);
+        let is_trusted = self.proof.is_something() && self.vouched_by == Some(VouchedBy::User);
         is_nothing_of_parts && (is_trusted || self.signed.is_some())
     }
 
@@ -139,46 +138,39 @@ impl DiscoveredFile {
             let hosts = hosts.join(" and ");
             return format!("UNVERIFIED: {what} only compared, by hashes that {hosts} {offer}");
         }
-        match (&self.check, self.proof) {
-            (Check::Leaves(_), FinalCheck::Sha2(digests)) => {
-                format!("every 16 KiB will be verified by BLAKE3, and the whole by {}", kinds(&digests))
+        let whole = self.whole_kinds();
+        let and_whole = if whole.is_empty() { String::new() } else { format!(", and the whole by {whole}") };
+        match &self.check {
+            Check::Leaves(_) => format!("every 16 KiB will be verified by BLAKE3{and_whole}"),
+            Check::Pieces { hashes, .. } => {
+                format!("every piece will be verified by {}{and_whole}", hashes.kind().to_ascii_uppercase())
             }
-            (Check::Leaves(_), _) => "every 16 KiB will be verified by BLAKE3".to_owned(),
-            (Check::Pieces { hashes, .. }, _) => {
-                format!("every piece will be verified by {}", hashes.kind().to_ascii_uppercase())
-            }
-            (Check::Nothing, FinalCheck::Root | FinalCheck::Whole) => {
-                "will be verified as a whole, by BLAKE3".to_owned()
-            }
-            (Check::Nothing, FinalCheck::Sha2(digests)) => {
-                format!("will be verified as a whole, by {}", kinds(&digests))
-            }
-            (Check::Nothing, FinalCheck::Blocks) if self.mirrors.len() == 1 => {
+            Check::Nothing if !whole.is_empty() => format!("will be verified as a whole, by {whole}"),
+            Check::Nothing if self.mirrors.len() == 1 => {
                 "UNVERIFIED: there is no hash of it, and no other mirror to compare it with".to_owned()
             }
-            (Check::Nothing, FinalCheck::Blocks) => {
+            Check::Nothing => {
                 "UNVERIFIED: there is no hash of it, so mirrors are only compared with each other".to_owned()
             }
         }
     }
 
+    /// The kinds of hashes that only the whole is held against.
+    fn whole_kinds(&self) -> String {
+        let is_blake3 = self.proof.root != RootCheck::Unknown && !matches!(self.check, Check::Leaves(_));
+        let sha2 = self.proof.digests.iter().map(|(kind, _)| kind.to_ascii_uppercase());
+        let kinds = is_blake3.then(|| "BLAKE3".to_owned()).into_iter().chain(sha2);
+        kinds.collect::<Vec<_>>().join(" and ")
+    }
+
     /// The same in short.
     pub(super) fn verified(&self) -> Verified {
-        match (&self.check, self.proof) {
+        match &self.check {
             _ if self.since().is_some() => Verified::Unchanged,
-            (Check::Leaves(_), _) => Verified::Blocks,
-            (Check::Pieces { .. }, _) => Verified::Pieces,
-            (Check::Nothing, FinalCheck::Root | FinalCheck::Whole | FinalCheck::Sha2(_)) => Verified::Whole,
-            (Check::Nothing, FinalCheck::Blocks) => Verified::Nothing,
+            Check::Leaves(_) => Verified::Blocks,
+            Check::Pieces { .. } => Verified::Pieces,
+            Check::Nothing if self.proof.is_something() => Verified::Whole,
+            Check::Nothing => Verified::Nothing,
         }
-    }
-}
-
-/// The kinds of hashes that these are.
-const fn kinds(digests: &Digests) -> &'static str {
-    match (&digests.sha256, &digests.sha512) {
-        (_, None) => "SHA-256",
-        (None, _) => "SHA-512",
-        _ => "SHA-256 and SHA-512",
     }
 }

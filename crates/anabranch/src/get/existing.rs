@@ -7,11 +7,11 @@ use super::discovered_file::{DiscoveredFile, ExistingFile};
 use super::outcome::FileOutcome;
 use crate::Result;
 use crate::event::Observer;
-use crate::target::{DestPath, is_there};
-use crate::{Progress, Report, Verified, VouchedBy};
+use crate::target::{DestPath, FinalCheck, is_there};
+use crate::{Progress, Report, Verified};
 
-/// How it ends if the file is there already and that is known by something else than what verifies the
-/// transfer; where that verifies the whole too, the target looks itself.
+/// How it ends if the file is there already and that is known by what came in an earlier transfer alone.
+/// Where a hash or a signature tells, the target looks itself.
 ///
 /// # Errors
 /// [`Error::Target`](crate::Error::Target) if another file is there and `force` is not given,
@@ -22,9 +22,9 @@ pub(super) fn already(
     destination: &mut dyn FnMut() -> Result<DestPath>,
     observer: &mut Observer<'_>,
 ) -> Result<Option<FileOutcome>> {
-    let Some(ExistingFile { id, proof, since }) = found.there.clone() else { return Ok(None) };
-    if force && since.is_some() {
-        // Whoever says so wants it fetched: nothing shows that it is right.
+    let Some(ExistingFile { id, since }) = found.there.clone() else { return Ok(None) };
+    if force || found.signed.is_some() {
+        // Nothing shows that it is right: whoever says so wants it fetched, or signed.
         return Ok(None);
     }
     let clock = Clock::start();
@@ -33,7 +33,9 @@ pub(super) fn already(
             .checking(clock.now(), Progress { total_bytes: id.length, done_bytes, ..Progress::default() });
         !observer.is_stopped()
     };
-    let Some(root) = is_there(&destination()?, id, proof, force, &mut progress)? else { return Ok(None) };
+    let Some(root) = is_there(&destination()?, id, FinalCheck::ROOT, force, &mut progress)? else {
+        return Ok(None);
+    };
     let id = ContentId { root, ..id };
     let last = Progress {
         total_bytes: id.length,
@@ -41,15 +43,12 @@ pub(super) fn already(
         resumed_bytes: id.length,
         ..Progress::default()
     };
-    let verified = if since.is_some() { Verified::Unchanged } else { Verified::Whole };
     let report = Report {
         last,
         content: Some(id.to_string()),
         complete: true,
-        verified,
-        // What servers say alone tells nothing of a file that is there already.
-        verified_by: Some(VouchedBy::User).filter(|_| verified == Verified::Whole),
-        unverified_since: since,
+        verified: Verified::Unchanged,
+        unverified_since: Some(since),
         ..Report::default()
     };
     Ok(Some(FileOutcome { id, report, result: Ok(()) }))

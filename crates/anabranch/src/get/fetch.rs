@@ -29,7 +29,7 @@ use crate::error::ErrorKind;
 use crate::event::{Event, Observer};
 use crate::filenames::{is_harmless, lossy};
 use crate::host_port::HostPort;
-use crate::target::{Directory, FinalCheck};
+use crate::target::{Directory, FinalCheck, RootCheck};
 use crate::{Error, Report, Result, VouchedBy};
 
 /// What comes before a content's name where it can be fetched by that.
@@ -120,14 +120,13 @@ fn from_sources(request: &Request, uri: &Uri, events: &mut EventLoop<'_, '_>) ->
     } else {
         request.output.file_path(name.as_deref(), &uri.id)?
     };
-    let is_known = !request.digests.is_empty();
-    let proof = if is_known { FinalCheck::Sha2(request.digests) } else { FinalCheck::Root };
+    let demands = FinalCheck::of(RootCheck::Blocks, request.digests).into();
     let whole = if uri.collection {
         collection(request, uri, &path, &mut content, events)
     } else {
         // Its blocks are verified as they come, whatever the whole is to be.
         let mut destination = || request.output.place(&path);
-        let wanted = Wanted { id: uri.id, aliases: &[], proof, signed: None, keeps_wrong: false };
+        let wanted = Wanted { id: uri.id, aliases: &[], demands };
         single_file::transfer(request, &wanted, &mut destination, &mut content, events).map(drop)
     };
     Ok(Outcome { report: content.report(&uri.id, lossy(&path), whole.is_ok()), result: whole })
@@ -226,10 +225,10 @@ fn collection(
         let (root, path) = (root.clone(), entry.path.clone());
         let open = Box::new(move || root.place(path.split(|b| *b == b'/')).map(Destination::File));
         let executable = entry.executable;
-        let (aliases, proof) = (Vec::new(), FinalCheck::Root);
-        Job { id: entry.id, aliases, proof, signed: None, keeps_wrong: false, executable, open }
+        Job { id: entry.id, aliases: Vec::new(), demands: FinalCheck::ROOT.into(), executable, open }
     });
-    content.run(&mut Sink::new(jobs.collect(), request.force), events)
+    let jobs = jobs.collect();
+    content.run(&mut Sink::new(jobs, request.force), events).inspect_err(|_| root.remove_empty())
 }
 
 /// The URI of a directory with nothing but mirrors beside it, which have no use for it.

@@ -1,7 +1,7 @@
 //! The names of one content: URI, URLs, Metalinks.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
 use mirror::metalink::{METALINK_MAX, Metalink};
@@ -35,6 +35,8 @@ pub(super) enum MetalinkOrigin {
     Path(PathBuf),
     /// On a server.
     Url(Url),
+    /// In a pipe: nothing can be relative to it.
+    Pipe,
 }
 
 impl Locators {
@@ -101,7 +103,8 @@ impl Locators {
         if lower.starts_with("http://") || lower.starts_with("https://") {
             return self.web(name);
         }
-        if path.is_file() {
+        // Also a pipe, as of <(…), and /dev/stdin.
+        if path.metadata().is_ok_and(|meta| !meta.is_dir()) {
             return self.list(path);
         }
         if is_host_and_path(name) {
@@ -112,7 +115,8 @@ impl Locators {
             return self.list(path);
         }
         Err(Error::usage(format!(
-            "{}: neither a URI of ours (anabranch:…), nor a URL (http://…, https://…), nor a Metalink file",
+            "{}: neither a URI of ours (anabranch:…), nor a URL (http://…, https://…), nor a file of that \
+             name (a Metalink)",
             show(without_user(name)),
         )))
     }
@@ -140,13 +144,18 @@ impl Locators {
             File::open(path)?.take(METALINK_MAX as u64 + 1).read_to_end(&mut bytes)?;
             Ok(bytes)
         };
-        let bytes = read().map_err(|e: std::io::Error| Error::usage(format!("{}: {e}", show(path))))?;
+        let bytes = read().map_err(|e: std::io::Error| match e.kind() {
+            ErrorKind::NotFound => Error::usage(format!("{}: No such file", show(path))),
+            _ => Error::usage(format!("{}: {e}", show(path))),
+        })?;
         let metalink =
             Metalink::parse(&bytes).map_err(|e| Error::usage(format!("{}: no Metalink: {e}", show(path))))?;
         if self.metalink.is_some() {
             return Err(Error::usage("two Metalinks: fetch one at a time"));
         }
-        self.metalink = Some((metalink, MetalinkOrigin::Path(path.to_owned())));
+        let is_file = path.is_file();
+        let origin = if is_file { MetalinkOrigin::Path(path.to_owned()) } else { MetalinkOrigin::Pipe };
+        self.metalink = Some((metalink, origin));
         Ok(())
     }
 }
@@ -222,8 +231,11 @@ mod tests {
         for (bad, says) in [
             ("ftp://u:secret@a/f", "ftp://a/f: neither"),
             ("http://u:secret@[a/f", "http://[a/f: "),
-            ("no-such.meta4", "os error 2)"),
-            ("./h.example/x.meta4", "(os error 2)"),
+            ("no-such.meta4", "no-such.meta4: No such file"),
+            ("./h.example/x.meta4", "./h.example/x.meta4: No such file"),
+            ("dir/no-such.metalink", "dir/no-such.metalink: No such file"),
+            ("/dir.d/no-such.meta4", "/dir.d/no-such.meta4: No such file"),
+            ("no-such.mkv", "nor a file of that name"),
             ("h.example", "h.example: neither"),
             ("http://", "http://"),
         ] {

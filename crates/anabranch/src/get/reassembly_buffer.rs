@@ -16,7 +16,7 @@ use mmtp::id::BLOCK_BYTES;
 use net::Waker;
 
 use crate::monitor::Monitor;
-use crate::target::FinalCheck;
+use crate::target::{FinalCheck, Mismatch};
 use crate::{Error, Result, Stop};
 
 /// So far ahead of the reader blocks are asked for. No more than that waits to be read; where a server
@@ -256,8 +256,7 @@ impl State {
 
 impl Hashers {
     fn new(proof: FinalCheck) -> Self {
-        let sha2 = if let FinalCheck::Sha2(wanted) = proof { Hasher::of(&wanted) } else { Hasher::default() };
-        Self { blake3: blake3::Hasher::new(), sha2 }
+        Self { blake3: blake3::Hasher::new(), sha2: Hasher::of(&proof.digests) }
     }
 
     fn update(&mut self, bytes: &[u8]) {
@@ -273,19 +272,17 @@ impl Hashers {
 impl Hashes {
     /// The root, if all is as it should be.
     fn verify(self, id: &ContentId, proof: FinalCheck) -> Result<[u8; 32]> {
-        let right = match proof {
-            FinalCheck::Root | FinalCheck::Whole => self.root == id.root,
-            FinalCheck::Sha2(wanted) => self.digests == wanted,
-            FinalCheck::Blocks => true,
-        };
-        if right {
-            return Ok(self.root);
+        match proof.mismatch(id, self.root, &self.digests) {
+            None => Ok(self.root),
+            Some(Mismatch::Contradiction(why)) => {
+                Err(Error::corrupt(format!("it has been handed over, and it{why}: do not use it")))
+            }
+            Some(Mismatch::Other(_)) => Err(Error::corrupt(
+                "the whole of it does not have the hash that it should have, and it has been handed over: \
+                 do not use it. Without hashes of its parts nobody can tell who sent the wrong ones: try \
+                 each mirror alone, or ask for a Metalink",
+            )),
         }
-        Err(Error::corrupt(
-            "the whole of it does not have the hash that it should have, and it has been handed over: do not \
-             use it. Without hashes of its parts nobody can tell who sent the wrong ones: try each mirror \
-             alone, or ask for a Metalink",
-        ))
     }
 }
 
@@ -300,6 +297,7 @@ mod tests {
     use net::WakeReceiver;
 
     use super::*;
+    use crate::target::RootCheck;
 
     fn block(number: u64) -> Vec<u8> {
         vec![number as u8; BLOCK_BYTES]
@@ -315,7 +313,7 @@ mod tests {
 
     #[test]
     fn blocks_are_taken_in_order_and_the_horizon_follows_in_steps() {
-        let (buffer, mut reader, _) = opened(2 * AHEAD_BLOCKS, FinalCheck::Blocks);
+        let (buffer, mut reader, _) = opened(2 * AHEAD_BLOCKS, FinalCheck::NOTHING);
         let wake = WakeReceiver::new().expect("descriptors");
         buffer.wake_by(wake.waker());
         assert_eq!(buffer.new_horizon(), Some(AHEAD_BLOCKS));
@@ -336,7 +334,7 @@ mod tests {
 
     #[test]
     fn what_has_been_read_cannot_be_revoked() {
-        let (buffer, mut reader, _) = opened(4, FinalCheck::Blocks);
+        let (buffer, mut reader, _) = opened(4, FinalCheck::NOTHING);
         for number in 0..3 {
             buffer.put(number, block(number));
         }
@@ -348,7 +346,7 @@ mod tests {
 
     #[test]
     fn what_comes_unasked_waits_for_the_reader() {
-        let (buffer, mut reader, stop) = opened(2 * BLOCKS_MAX, FinalCheck::Blocks);
+        let (buffer, mut reader, stop) = opened(2 * BLOCKS_MAX, FinalCheck::NOTHING);
         let (sender, put) = std::sync::mpsc::channel();
         let writer = buffer.clone();
         thread::spawn(move || {
@@ -367,11 +365,13 @@ mod tests {
 
     #[test]
     fn the_whole_is_checked_when_all_of_it_has_been_read() {
-        let wrong = Digests { sha256: Some([0; 32]), sha512: Some([0; 64]) };
+        let sha2 = |digests| FinalCheck::of(RootCheck::Unknown, digests);
+        let whole = FinalCheck::of(RootCheck::Whole, Digests::default());
+        let wrong = Digests { sha512: Some([0; 64]), ..Digests::of_sha256([0; 32]) };
         let mut hasher = Hasher::of(&wrong);
         hasher.update(&block(0));
-        let right = FinalCheck::Sha2(hasher.finish());
-        for (proof, good) in [(right, true), (FinalCheck::Sha2(wrong), false), (FinalCheck::Whole, false)] {
+        let right = sha2(hasher.finish());
+        for (proof, good) in [(right, true), (sha2(wrong), false), (whole, false)] {
             let (buffer, mut reader, _) = opened(1, proof);
             buffer.put(0, block(0));
             let guard = buffer.end_guard();

@@ -19,8 +19,7 @@ use super::request::Request;
 use super::sink::{Destination, Job, Sink};
 use crate::error::ErrorKind;
 use crate::event::Observer;
-use crate::openpgp::Signed;
-use crate::target::{DestPath, FinalCheck, hashes_of};
+use crate::target::{Demands, DestPath, hashes_of};
 use crate::{Error, Progress, Report, Result, Verified, VouchedBy};
 
 /// Fetches a file of which mirrors, and perhaps `sources`, are known to have it; it goes to `place`.
@@ -50,24 +49,16 @@ pub(super) fn fetch(
         judged: found.is_judged_as_a_whole() && request.reader.is_none() && found.mirrors.len() > 1,
     };
     let mut content = ContentFetch::new(request, sources, Some(parts), events)?;
-    let signed = found.signed.clone();
-    let (aliases, keeps_wrong) = (&found.aliases[..], found.is_self_asserted() && signed.is_none());
-    let wanted = Wanted { id: found.id, aliases, proof: found.proof, signed, keeps_wrong };
+    let (proof, signed) = (found.proof, found.signed.clone());
+    let keeps_wrong = found.is_self_asserted() && signed.is_none();
+    let demands = Demands { proof, signed, keeps_wrong };
+    let wanted = Wanted { id: found.id, aliases: &found.aliases, demands };
     let (mut whole, signer) = match transfer(request, &wanted, &mut destination, &mut content, events) {
         Ok((root, signer)) => (Ok(root), signer),
         Err(error) => (Err(error), None),
     };
     if content.is_deserted() {
         verified = found.verified();
-    }
-    if let (Ok(Some(root)), true) = (&whole, found.named)
-        && *root != found.id.root
-    {
-        // The checksum was what it had to be; where blocks cannot be verified, the root is seen only now.
-        whole = Err(Error::corrupt(
-            "it has the hash of `checksum`, but not the BLAKE3 of the URI or the Metalink: they name \
-             different contents",
-        ));
     }
     if let (Some(recalled), Err(error)) = (&found.recalled, &whole)
         && error.kind() == ErrorKind::Corrupt
@@ -95,7 +86,11 @@ pub(super) fn fetch(
     let result = whole.map(drop);
     // For what did not come to its end nobody vouches.
     let may_vouch = verified != Verified::Nothing && result.is_ok();
-    let mut verified_by = found.vouched_by.clone().filter(|_| may_vouch);
+    let mut verified_by = match (&found.vouched_by, &found.recalled) {
+        _ if !may_vouch => None,
+        (Some(VouchedBy::User), Some(recalled)) => Some(VouchedBy::History(recalled.day.clone())),
+        (by, _) => by.clone(),
+    };
     let mut unverified_since = found.since().map(str::to_owned);
     if let Some(signer) = signer {
         if verified_by != Some(VouchedBy::User) {
@@ -153,12 +148,9 @@ fn tell_contradictions(
     destination: &mut dyn FnMut() -> Result<DestPath>,
     observer: &mut Observer<'_>,
 ) {
-    let mut known = if let FinalCheck::Sha2(digests) = found.proof { digests } else { Digests::default() };
-    let told = |kind: fn(&Digests) -> bool| found.asserted.iter().any(|told| kind(&told.digests));
-    let wanted = Digests {
-        sha256: told(|digests| digests.sha256.is_some()).then_some([0; 32]),
-        sha512: told(|digests| digests.sha512.is_some()).then_some([0; 64]),
-    };
+    let mut known = found.proof.digests;
+    // Which kinds there are is all that matters.
+    let wanted = found.asserted.iter().fold(Digests::default(), |all, told| all.or(told.digests));
     // Where something else has shown what came, it is not read once more for that.
     if found.verified() == Verified::Nothing && !wanted.is_empty() && request.reader.is_none() {
         let (clock, total_bytes) = (Clock::start(), found.id.length);
@@ -187,11 +179,7 @@ pub(super) struct Wanted<'a> {
     pub(super) id: ContentId,
     /// What the content is known by besides.
     pub(super) aliases: &'a [[u8; 32]],
-    pub(super) proof: FinalCheck,
-    /// What it has to be signed by besides.
-    pub(super) signed: Option<Signed>,
-    /// Whether only servers say what is right: what is wrong then is kept, under another name.
-    pub(super) keeps_wrong: bool,
+    pub(super) demands: Demands,
 }
 
 /// Fetches one file, to `place` unless it is read in order; returns its root, if it was looked at, and the
@@ -211,9 +199,8 @@ pub(super) fn transfer(
         None => Destination::File(destination()?),
     };
     let open = Box::new(move || Ok(destination));
-    let Wanted { id, aliases, proof, keeps_wrong, ref signed } = *wanted;
-    let (aliases, signed) = (aliases.to_vec(), signed.clone());
-    let job = Job { id, aliases, proof, signed, keeps_wrong, executable: false, open };
+    let (id, aliases, demands) = (wanted.id, wanted.aliases.to_vec(), wanted.demands.clone());
+    let job = Job { id, aliases, demands, executable: false, open };
     let mut arrivals = Sink::new(vec![job], request.force);
     content.run(&mut arrivals, events)?;
     Ok((arrivals.root(), arrivals.signer().map(str::to_owned)))

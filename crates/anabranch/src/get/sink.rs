@@ -8,8 +8,7 @@ use mmtp::subscriber::{DownloadId, Subscriber};
 use mmtp::tree::ChainingValue;
 
 use super::reassembly_buffer::{self, ReassemblyBuffer};
-use crate::openpgp::Signed;
-use crate::target::{DestPath, FinalCheck, Target};
+use crate::target::{Demands, DestPath, Target};
 use crate::{Error, Result};
 
 /// Contents that are fetched at the same time: enough that small files do not wait for each other's round
@@ -25,11 +24,7 @@ pub(super) struct Job {
     pub(super) id: ContentId,
     /// What the content is known by besides.
     pub(super) aliases: Vec<[u8; 32]>,
-    pub(super) proof: FinalCheck,
-    /// What it has to be signed by besides.
-    pub(super) signed: Option<Signed>,
-    /// Whether only a server says what is right: what is wrong then is kept, under another name.
-    pub(super) keeps_wrong: bool,
+    pub(super) demands: Demands,
     pub(super) executable: bool,
     pub(super) open: Box<dyn FnOnce() -> Result<Destination>>,
 }
@@ -103,7 +98,7 @@ impl Sink {
             let path = match (wanted.open)()? {
                 Destination::File(path) => path,
                 Destination::Reader(buffer) => {
-                    let there = buffer.open(id, wanted.proof);
+                    let there = buffer.open(id, wanted.demands.proof);
                     self.done_bytes += there;
                     self.resumed_bytes += there;
                     let download = want(id, &|block| buffer.holds(block))?;
@@ -111,16 +106,10 @@ impl Sink {
                     continue;
                 }
             };
-            let (mut target, there) =
-                Target::open(path, id, &wanted.aliases, wanted.proof, self.force, &mut |bytes| {
+            let (target, there) =
+                Target::open(path, id, &wanted.aliases, wanted.demands, self.force, &mut |bytes| {
                     checking(id.length, bytes)
                 })?;
-            if wanted.keeps_wrong {
-                target.keep_wrong();
-            }
-            if let Some(signed) = wanted.signed {
-                target.must_be_signed(signed);
-            }
             self.done_bytes += target.bytes_done();
             self.resumed_bytes += target.bytes_done();
             let download = want(wanted.id, &|block| there.contains(block))?;
@@ -221,12 +210,12 @@ impl Sink {
         self.signer.as_deref()
     }
 
-    /// Whether a content, all of which is here, is what it should be. Of one that is read in order nobody
-    /// knows before it has been read.
-    pub(super) fn is_right(&mut self, download: DownloadId) -> Result<bool> {
+    /// Whether a content, all of which is here, is not what it should be, and other bytes may be. Of one that
+    /// is read in order nobody knows before it has been read.
+    pub(super) fn needs_others(&mut self, download: DownloadId) -> Result<bool> {
         match self.open.get_mut(&download) {
-            Some(SinkEntry::File { target, .. }) => target.is_right(),
-            _ => Ok(true),
+            Some(SinkEntry::File { target, .. }) => target.needs_others(),
+            _ => Ok(false),
         }
     }
 

@@ -32,6 +32,7 @@ use crate::Result;
 use crate::error::ErrorKind;
 use crate::event::Observer;
 use crate::filenames::show;
+use crate::target::Mismatch;
 pub(super) use file_job::{FileJob, Hash};
 
 /// Files of up to so many bytes are fetched whole.
@@ -88,6 +89,8 @@ pub(super) struct SmallFiles<'a> {
     here: BTreeSet<FileId>,
     /// The servers that have a file with other bytes.
     wrong: BTreeMap<FileId, Vec<ServerId>>,
+    /// Files of which the Metalink says what no file can be.
+    contradictions: BTreeMap<FileId, String>,
     /// The servers that do not give out a file, for want of a name and a password perhaps.
     refused: BTreeMap<FileId, ServerId>,
     /// Why the rest is given up.
@@ -165,6 +168,7 @@ impl<'a> SmallFiles<'a> {
             writer,
             here: BTreeSet::new(),
             wrong: BTreeMap::new(),
+            contradictions: BTreeMap::new(),
             refused: BTreeMap::new(),
             gave_up: None,
             totals,
@@ -266,6 +270,9 @@ impl<'a> SmallFiles<'a> {
                 }
                 Output::Event(Event::Complete { file, fetch }) => {
                     let came = self.coming.remove(&fetch).unwrap_or_default();
+                    if self.contradictions.contains_key(&file) {
+                        continue;
+                    }
                     self.writer.put(file, &self.items[file].name, came.bytes);
                 }
                 Output::Event(Event::BadContent { file, server }) => {
@@ -334,7 +341,12 @@ impl<'a> SmallFiles<'a> {
     fn done(&mut self, now: Time, id: FetchId, observer: &mut Observer<'_>) {
         let Some(item) = self.item(id) else { return };
         let bytes = self.coming.get(&id).map_or(&[][..], |coming| &coming.bytes);
-        if bytes.len() as u64 == item.bytes && item.hash.is_of(bytes) {
+        let mismatch = item.hash.mismatch(bytes);
+        let is_contradiction = matches!(mismatch, Some(Mismatch::Contradiction(_)));
+        if bytes.len() as u64 == item.bytes && (mismatch.is_none() || is_contradiction) {
+            if let (Some(Mismatch::Contradiction(why)), Some(file)) = (mismatch, self.machine.file_of(id)) {
+                self.contradictions.insert(file, format!("what came{why}"));
+            }
             if let Some(route) = self.routes.get(connection_of(id)) {
                 self.servers[usize::from(route.mirror)].is_right = true;
             }

@@ -120,7 +120,7 @@ impl Command {
             force: false,
             digests: Digests {
                 sha256: (known == Known::Sha256).then(|| Sha256::digest(&content).into()),
-                sha512: None,
+                ..Digests::default()
             },
             keyring: None,
             http: anabranch_http::client::Options::default(),

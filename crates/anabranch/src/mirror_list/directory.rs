@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use mirror::digests::PieceHashes;
+use mirror::digests::{Digests, PieceHashes};
 use mirror::metalink::{self, FILES_MAX, Hashes, METALINK_MAX, Metalink, Mirror, Pieces, is_safe_name};
 use mirror::url::{Url, encode_component};
 
@@ -106,7 +106,7 @@ fn describe_all(args: &MakeMirrorList, files: &[FoundFile], job: &HashJob) -> Re
         described.push(metalink::File {
             name: name.to_owned(),
             size: Some(hashed.id.length),
-            hashes: Hashes { sha256: Some(hashed.sha256), sha512: None, blake3: Some(hashed.id.root) },
+            hashes: Hashes { digests: Digests::of_sha256(hashed.sha256), blake3: Some(hashed.id.root) },
             pieces: (hashed.pieces.len() > 1)
                 .then_some(Pieces { bytes, hashes: PieceHashes::Sha256(hashed.pieces) }),
             mirrors: mirrors(&args.urls, name)?,

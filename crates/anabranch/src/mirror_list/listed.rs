@@ -33,6 +33,8 @@ pub struct ListedFile {
     pub uri: Option<String>,
     /// SHA-256 of the whole.
     pub sha256: Option<String>,
+    /// SHA-384 of the whole.
+    pub sha384: Option<String>,
     /// SHA-512 of the whole.
     pub sha512: Option<String>,
     /// BLAKE3 of the whole.
@@ -41,7 +43,7 @@ pub struct ListedFile {
     pub weak_hashes: Vec<String>,
     /// Bytes of a piece, if pieces have hashes of use.
     pub piece_bytes: Option<u64>,
-    /// The kind of these: `sha-256`, `sha-512`.
+    /// The kind of these: `sha-256`, `sha-384`, `sha-512`.
     pub piece_kind: Option<&'static str>,
     /// How many pieces are.
     pub pieces: usize,
@@ -108,8 +110,9 @@ impl ListedFile {
             name: file.name.clone(),
             size: file.size,
             uri: uri.as_ref().map(Uri::to_string),
-            sha256: file.hashes.sha256.as_ref().map(|hash| hex(hash)),
-            sha512: file.hashes.sha512.as_ref().map(|hash| hex(hash)),
+            sha256: file.hashes.digests.sha256.as_ref().map(|hash| hex(hash)),
+            sha384: file.hashes.digests.sha384.as_ref().map(|hash| hex(hash)),
+            sha512: file.hashes.digests.sha512.as_ref().map(|hash| hex(hash)),
             blake3: file.hashes.blake3.as_ref().map(|hash| hex(hash)),
             weak_hashes: file.ignored_hashes.clone(),
             piece_bytes: file.pieces.as_ref().map(|pieces| pieces.bytes),

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use mirror::digests::PieceHashes;
+use mirror::digests::{Digests, PieceHashes};
 use mirror::leaf_list::{self, LEAVES_MAX, LeafList};
 use mirror::metalink::{self, Hashes, MIRRORS_MAX, Metalink, Mirror, Pieces, is_safe_name};
 use mirror::url::{Url, encode_component};
@@ -105,7 +105,7 @@ fn write_all(
     let file = metalink::File {
         name: plan.name.clone(),
         size: Some(id.length),
-        hashes: Hashes { sha256: Some(sha256), sha512: None, blake3: Some(id.root) },
+        hashes: Hashes { digests: Digests::of_sha256(sha256), blake3: Some(id.root) },
         pieces: (!pieces.is_empty()).then_some(Pieces { bytes, hashes: PieceHashes::Sha256(pieces) }),
         mirrors: plan.mirrors,
         leaves: list.then(|| leaf_list::reference(&plan.name)),

@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use mmtp::collection::COMPONENT_MAX;
 use nix::errno::Errno;
@@ -18,6 +19,7 @@ use nix::sys::stat::{Mode, SFlag};
 use nix::unistd::UnlinkatFlags;
 
 use crate::filenames::{self, show};
+use crate::monitor::lock;
 use crate::{Error, Result, format};
 
 /// How the names of parts begin in a directory that is fetched whole. There `NAME.part` may be the name of
@@ -31,11 +33,17 @@ const ASIDE_MAX: u32 = 99;
 /// The longest thing that is appended to a name.
 const SUFFIX_BYTES_MAX: usize = ".part.journal".len();
 
+/// How a directory below another one is opened.
+const BELOW: OFlag =
+    OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
+
 /// A directory that is open: what is fetched into it stays in it.
 #[derive(Debug)]
 pub(crate) struct Directory {
     fd: OwnedFd,
     path: PathBuf,
+    /// Directories that were made here, relative to it, in that order; an empty path is its own.
+    made: Mutex<Vec<PathBuf>>,
 }
 
 impl Directory {
@@ -49,8 +57,33 @@ impl Directory {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
                 Err(failure("make the directory", path, &e))
             }
-            _ => Self::open(path),
+            made => {
+                let new = Self::open(path)?;
+                if made.is_ok() {
+                    lock(&new.made).push(PathBuf::new());
+                }
+                Ok(new)
+            }
         }
+    }
+
+    /// Removes the directories that were made and in which nothing is.
+    pub(crate) fn remove_empty(&self) {
+        for made in lock(&self.made).drain(..).rev() {
+            // What is not empty stays, and so does what cannot be removed.
+            let _ = match made.file_name() {
+                Some(name) => self.remove_below(made.parent().unwrap_or(Path::new("")), name),
+                None => std::fs::remove_dir(&self.path),
+            };
+        }
+    }
+
+    fn remove_below(&self, parent: &Path, name: &OsStr) -> io::Result<()> {
+        let mut fd = self.fd.try_clone()?;
+        for dir in parent {
+            fd = nix::fcntl::openat(&fd, dir, BELOW, Mode::empty())?;
+        }
+        Ok(nix::unistd::unlinkat(&fd, name, UnlinkatFlags::RemoveDir)?)
     }
 
     fn open(path: &Path) -> Result<Self> {
@@ -61,7 +94,7 @@ impl Directory {
             Errno::ENOENT => missing(opened),
             e => failure("open the directory", opened, &e.into()),
         })?;
-        Ok(Self { fd, path: path.to_owned() })
+        Ok(Self { fd, path: path.to_owned(), made: Mutex::default() })
     }
 
     /// Looks whether its file system has room for `bytes` more, as far as it tells. That is what it says now:
@@ -125,11 +158,14 @@ impl Directory {
         for dir in names {
             path.push(&dir);
             match nix::sys::stat::mkdirat(&fd, dir.as_os_str(), Mode::from_bits_truncate(0o777)) {
-                Ok(()) | Err(Errno::EEXIST) => {}
+                Ok(()) => {
+                    let made = path.strip_prefix(&self.path).unwrap_or(&path).to_owned();
+                    lock(&self.made).push(made);
+                }
+                Err(Errno::EEXIST) => {}
                 Err(e) => return Err(failure("make the directory", &path, &e.into())),
             }
-            let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-            fd = nix::fcntl::openat(&fd, dir.as_os_str(), flags, Mode::empty()).map_err(|e| match e {
+            fd = nix::fcntl::openat(&fd, dir.as_os_str(), BELOW, Mode::empty()).map_err(|e| match e {
                 Errno::ELOOP | Errno::ENOTDIR => Error::target(format!(
                     "{} is there and is not a directory (symbolic links are not followed): remove it first",
                     show(&path)
@@ -137,7 +173,8 @@ impl Directory {
                 e => failure("open the directory", &path, &e.into()),
             })?;
         }
-        Ok(DestPath { dir: Self { fd, path }, name, among_others: true, anew: false })
+        let dir = Self { fd, path, made: Mutex::default() };
+        Ok(DestPath { dir, name, among_others: true, anew: false })
     }
 }
 

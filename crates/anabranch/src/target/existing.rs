@@ -7,10 +7,11 @@ use mmtp::ContentId;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 
 use super::dest_path::DestPath;
-use super::final_check::{FinalCheck, hash, hashes};
+use super::final_check::{Demands, FinalCheck, Mismatch, digests, hashes};
 use super::journal::{self, HEADER_BYTES};
 use super::part::read_up_to;
 use crate::filenames::show;
+use crate::openpgp::Verdict;
 use crate::{Error, Result};
 
 /// The root of what the place holds if that is exactly this content. Anything else there is an error, unless
@@ -26,7 +27,7 @@ pub(crate) fn is_there(
     force: bool,
     progress: &mut dyn FnMut(u64) -> bool,
 ) -> Result<Option<[u8; 32]>> {
-    let Some(root) = is_there_already(place, &id, proof, force, progress)? else { return Ok(None) };
+    let Some(root) = is_there_already(place, &id, &proof.into(), force, progress)? else { return Ok(None) };
     remove_leftovers(place, &ContentId { root, ..id });
     Ok(Some(root))
 }
@@ -42,15 +43,15 @@ pub(crate) fn hashes_of(
 ) -> Result<Digests> {
     let file =
         place.open(place.name(), OFlag::O_RDONLY).map_err(|e| place.failure("read", place.name(), &e))?;
-    Ok(hashes(place, &file, wanted, progress)?.digests)
+    digests(place, &file, wanted, progress)
 }
 
 /// The root of what the place holds if that is exactly this content; an error if it holds anything else that
-/// must not be replaced.
+/// must not be replaced, or if what is said of the content contradicts itself.
 pub(super) fn is_there_already(
     place: &DestPath,
     id: &ContentId,
-    proof: FinalCheck,
+    demands: &Demands,
     force: bool,
     progress: &mut dyn FnMut(u64) -> bool,
 ) -> Result<Option<[u8; 32]>> {
@@ -62,31 +63,35 @@ pub(super) fn is_there_already(
     if !entry.file && !entry.link {
         return Err(Error::target(format!("{} is not a regular file: choose another `to_file`", show(path))));
     }
-    if entry.file && entry.length == id.length && proof != FinalCheck::Blocks && !place.is_anew() {
+    let Demands { proof, signed, .. } = demands;
+    let is_known = proof.is_something() || signed.is_some();
+    if entry.file && entry.length == id.length && is_known && !place.is_anew() {
         let file =
             place.open(place.name(), OFlag::O_RDONLY).map_err(|e| place.failure("read", place.name(), &e))?;
-        let (root, right) = match proof {
-            FinalCheck::Sha2(wanted) => {
-                let found = hashes(place, &file, &wanted, progress)?;
-                (found.root, found.digests == wanted)
+        let (root, found) = hashes(place, &file, &proof.digests, progress)?;
+        let is_right = match (proof.mismatch(id, root, &found), signed) {
+            (Some(Mismatch::Contradiction(why)), _) => {
+                return Err(Error::corrupt(format!("{}{why}; it was there already and stays", show(path))));
             }
-            FinalCheck::Root | FinalCheck::Whole | FinalCheck::Blocks => {
-                let root = hash(place, &file, progress)?;
-                (root, root == id.root)
+            (Some(Mismatch::Other(_)), _) => false,
+            // Where a hash tells that it is the file, the signature must be right at the end.
+            (None, Some(signed)) if !proof.is_something() => {
+                matches!(signed.verify(&file)?, Verdict::Good(_))
             }
+            (None, _) => true,
         };
-        if right {
+        if is_right {
             return Ok(Some(root));
         }
     }
-    match (force, proof) {
-        (true, _) => Ok(None),
-        (false, FinalCheck::Blocks) => Err(Error::target(format!(
+    match force {
+        true => Ok(None),
+        false if is_known => Err(exists(&path)),
+        false => Err(Error::target(format!(
             "{} is there already, and nothing tells whether it is what would come: choose another \
              `to_file`, or let `overwrite` replace it",
             show(path)
         ))),
-        (false, _) => Err(exists(&path)),
     }
 }
 

@@ -2,38 +2,123 @@
 
 use std::fs::File;
 
+use data_encoding::HEXLOWER;
 use mirror::digests::{Digests, Hasher};
+use mmtp::ContentId;
 
 use super::dest_path::DestPath;
 use super::part::{interrupted, read_up_to};
 use crate::Result;
+use crate::openpgp::Signed;
 
-/// What a file must be before it gets its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FinalCheck {
-    /// Its blocks together give the root of its id.
-    Root,
+/// What a file must be before it gets its name: all that is said here. Where nothing is, whoever brought its
+/// blocks has checked what there was to check.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FinalCheck {
+    pub(crate) root: RootCheck,
+    /// Its hashes of the SHA-2 family.
+    pub(crate) digests: Digests,
+}
+
+/// What the root of a file's id tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum RootCheck {
+    /// Nothing: it only names the journal.
+    #[default]
+    Unknown,
+    /// What its blocks together must give; they were held against it as they came.
+    Blocks,
     /// The same, where nobody could check the blocks as they came.
     Whole,
-    /// It has these hashes, at least one. The root of its id only names the journal.
-    Sha2(Digests),
-    /// All its blocks are there: who brought them has checked what there was to check. Here too the root of
-    /// its id only names the journal.
-    Blocks,
 }
 
-pub(super) fn hash(place: &DestPath, file: &File, progress: &mut dyn FnMut(u64) -> bool) -> Result<[u8; 32]> {
-    let mut hasher = blake3::Hasher::new();
-    read_all(place, file, progress, |bytes| {
-        hasher.update(bytes);
-    })?;
-    Ok(*hasher.finalize().as_bytes())
+/// What is known of a file, by which it is told from all others.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Demands {
+    pub(crate) proof: FinalCheck,
+    /// What it has to be signed by besides.
+    pub(crate) signed: Option<Signed>,
+    /// Whether only servers say what is right: what is wrong then is kept, under another name.
+    pub(crate) keeps_wrong: bool,
 }
 
-pub(crate) struct Hashes {
-    pub(crate) root: [u8; 32],
-    /// Of the kinds that were asked for.
-    pub(crate) digests: Digests,
+impl From<FinalCheck> for Demands {
+    fn from(proof: FinalCheck) -> Self {
+        Self { proof, ..Self::default() }
+    }
+}
+
+/// What is wrong with a file: the rest of a sentence that begins with its name.
+#[derive(Debug)]
+pub(crate) enum Mismatch {
+    /// It has nothing of what it should have.
+    Other(String),
+    /// It has some of that, and something else not: no file can have all of it. Both are named.
+    Contradiction(String),
+}
+
+impl FinalCheck {
+    /// Nothing is known.
+    pub(crate) const NOTHING: Self = Self::of(RootCheck::Unknown, NO_DIGESTS);
+    /// The root alone, held against blocks as they came.
+    pub(crate) const ROOT: Self = Self::of(RootCheck::Blocks, NO_DIGESTS);
+
+    pub(crate) const fn of(root: RootCheck, digests: Digests) -> Self {
+        Self { root, digests }
+    }
+
+    /// Whether the whole is held against anything.
+    pub(crate) fn is_something(&self) -> bool {
+        *self != Self::NOTHING
+    }
+
+    /// What is wrong with a file that is to be `id` and has this root and these digests, of the kinds that
+    /// are wanted.
+    pub(crate) fn mismatch(&self, id: &ContentId, root: [u8; 32], digests: &Digests) -> Option<Mismatch> {
+        let blake3 = |root: &[u8; 32]| format!("BLAKE3 {}", HEXLOWER.encode(root));
+        let knows_root = self.root != RootCheck::Unknown;
+        let roots = Some((blake3(&root), blake3(&id.root))).filter(|_| knows_root);
+        let digests = digests.each().into_iter().zip(self.digests.each());
+        let digests = digests.filter(|(_, wanted)| !wanted.is_empty());
+        let digests = digests.map(|(found, wanted)| (found.to_string(), wanted.to_string()));
+        let (right, wrong): (Vec<_>, Vec<_>) =
+            roots.into_iter().chain(digests).partition(|(found, wanted)| found == wanted);
+        if wrong.is_empty() {
+            return None;
+        }
+        let (found, wanted): (Vec<String>, Vec<String>) = wrong.into_iter().unzip();
+        let (found, wanted) = (found.join(", "), wanted.join(", "));
+        if !right.is_empty() {
+            let right: Vec<String> = right.into_iter().map(|(right, _)| right).collect();
+            return Some(Mismatch::Contradiction(format!(
+                " has the {}, as was said, and the {found}, where {wanted} was said: these are hashes of \
+                 different contents, so what is said of the file (by a Metalink, a URI, `checksum` or a \
+                 server) contradicts itself",
+                right.join(", ")
+            )));
+        }
+        Some(Mismatch::Other(if self.digests.is_empty() {
+            format!(": the whole of it is not {id} but {}", ContentId { root, ..*id })
+        } else {
+            format!(" has the {found}, expected {wanted}")
+        }))
+    }
+}
+
+const NO_DIGESTS: Digests = Digests { sha256: None, sha384: None, sha512: None };
+
+/// The hashes of a file, of the kinds that `wanted` has. Where that is none, it is not read.
+pub(super) fn digests(
+    place: &DestPath,
+    file: &File,
+    wanted: &Digests,
+    progress: &mut dyn FnMut(u64) -> bool,
+) -> Result<Digests> {
+    let mut sha2 = Hasher::of(wanted);
+    if !wanted.is_empty() {
+        read_all(place, file, progress, |bytes| sha2.update(bytes))?;
+    }
+    Ok(sha2.finish())
 }
 
 /// The root of a file, and its hashes of the kinds that `wanted` has.
@@ -42,13 +127,13 @@ pub(super) fn hashes(
     file: &File,
     wanted: &Digests,
     progress: &mut dyn FnMut(u64) -> bool,
-) -> Result<Hashes> {
+) -> Result<([u8; 32], Digests)> {
     let (mut blake3, mut sha2) = (blake3::Hasher::new(), Hasher::of(wanted));
     read_all(place, file, progress, |bytes| {
         blake3.update(bytes);
         sha2.update(bytes);
     })?;
-    Ok(Hashes { root: *blake3.finalize().as_bytes(), digests: sha2.finish() })
+    Ok((*blake3.finalize().as_bytes(), sha2.finish()))
 }
 
 fn read_all(

@@ -22,7 +22,7 @@ fn content() -> Vec<u8> {
 }
 
 fn open_at(path: &Path, id: ContentId, force: bool) -> Result<(Target, Bitmap)> {
-    Target::open(DestPath::of(path)?, id, &[], FinalCheck::Root, force, &mut |_| true)
+    Target::open(DestPath::of(path)?, id, &[], FinalCheck::ROOT, force, &mut |_| true)
 }
 
 fn put(target: &mut Target, bytes: &[u8], block: u64) -> Result<()> {
@@ -302,7 +302,7 @@ fn files_of_a_directory_named_like_parts() {
     let open = || {
         files.map(|(name, bytes)| {
             let place = root.place(name.split('/').map(str::as_bytes)).expect("a place");
-            Target::open(place, ContentId::of(bytes), &[], FinalCheck::Root, true, &mut |_| true)
+            Target::open(place, ContentId::of(bytes), &[], FinalCheck::ROOT, true, &mut |_| true)
                 .expect("a target")
         })
     };
@@ -332,7 +332,7 @@ fn files_of_a_directory_named_like_parts() {
 fn open_unproven(path: &Path, length: usize) -> (Target, Bitmap) {
     let id = ContentId { root: [7; 32], length: length as u64 };
     let place = DestPath::of(path).expect("a place");
-    Target::open(place, id, &[], FinalCheck::Blocks, false, &mut |_| true).expect("a target")
+    Target::open(place, id, &[], FinalCheck::NOTHING, false, &mut |_| true).expect("a target")
 }
 
 fn put_bytes(target: &mut Target, block: u64, bytes: &[u8]) {
@@ -349,7 +349,7 @@ fn a_part_is_taken_up_by_any_name_that_it_has_had() {
     let id = ContentId::of(&bytes);
     let open = |root: [u8; 32], aliases: &[[u8; 32]]| {
         let place = DestPath::of(&path).expect("a place");
-        Target::open(place, ContentId { root, ..id }, aliases, FinalCheck::Blocks, false, &mut |_| true)
+        Target::open(place, ContentId { root, ..id }, aliases, FinalCheck::NOTHING, false, &mut |_| true)
     };
     let url = |number: u8| [number; 32];
     // Two URLs; then the second alone, with the root; then the root alone; then another URL that has it.
@@ -508,7 +508,7 @@ fn a_check_can_be_stopped() {
         DestPath::of(&path).expect("a place"),
         ContentId::of(b"there"),
         &[],
-        FinalCheck::Root,
+        FinalCheck::ROOT,
         false,
         &mut |_| false,
     );
@@ -644,7 +644,7 @@ fn messages_name_the_file_and_what_is_wrong_with_it() {
     fs::write(dir.path().join("f.part.journal"), [1; 64]).expect("a file");
     assert!(why(id).contains("f.part is there and its journal cannot be used (not a journal "));
 
-    let proof = FinalCheck::Sha2(Digests { sha256: Some([0xab; 32]), sha512: None });
+    let proof = FinalCheck::of(RootCheck::Unknown, Digests::of_sha256([0xab; 32]));
     let place = DestPath::of(&path).expect("a place");
     let (mut target, _) = Target::open(place, short, &[], proof, true, &mut |_| true).expect("a target");
     put(&mut target, b"short", 0).expect("written");
@@ -657,18 +657,23 @@ fn messages_name_the_file_and_what_is_wrong_with_it() {
     assert_eq!(entries(dir.path()), 0);
 }
 
+fn is_right(target: &mut Target) -> bool {
+    matches!(target.check(), Ok(Checked::Right(None)))
+}
+
 #[test]
 fn what_only_a_server_calls_wrong_is_kept_under_another_name() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("f");
     fs::write(dir.path().join("f.unverified"), b"mine").expect("a file");
     let short = ContentId::of(b"short");
-    let proof = FinalCheck::Sha2(Digests { sha256: None, sha512: Some([0xab; 64]) });
+    let proof =
+        FinalCheck::of(RootCheck::Unknown, Digests { sha512: Some([0xab; 64]), ..Digests::default() });
     let place = DestPath::of(&path).expect("a place");
-    let (mut target, _) = Target::open(place, short, &[], proof, false, &mut |_| true).expect("a target");
-    target.keep_wrong();
+    let demands = Demands { keeps_wrong: true, ..proof.into() };
+    let (mut target, _) = Target::open(place, short, &[], demands, false, &mut |_| true).expect("a target");
     put(&mut target, b"short", 0).expect("written");
-    assert_eq!(target.is_right(), Ok(false));
+    assert!(!is_right(&mut target));
     let failure = target.finish().expect_err("another hash");
     assert_eq!(failure.kind(), ErrorKind::Corrupt);
     assert!(failure.to_string().contains("it is kept as "), "{failure}");
@@ -682,23 +687,23 @@ fn what_only_a_server_calls_wrong_is_kept_under_another_name() {
 fn what_was_found_right_is_looked_at_again_once_it_changes() {
     let dir = tempfile::tempdir().expect("a directory");
     let (path, short) = (dir.path().join("f"), ContentId::of(b"short"));
-    let mut hasher = Hasher::of(&Digests { sha256: Some([0; 32]), sha512: None });
+    let mut hasher = Hasher::of(&Digests::of_sha256([0; 32]));
     hasher.update(b"short");
-    let proof = FinalCheck::Sha2(hasher.finish());
+    let proof = FinalCheck::of(RootCheck::Unknown, hasher.finish());
     let open = || {
         let place = DestPath::of(&path).expect("a place");
         Target::open(place, short, &[], proof, true, &mut |_| true).expect("a target").0
     };
     let mut target = open();
     put(&mut target, b"short", 0).expect("written");
-    assert_eq!(target.is_right(), Ok(true));
+    assert!(is_right(&mut target));
     put_bytes(&mut target, 0, b"wrong");
     assert_eq!(target.finish().expect_err("it changed").kind(), ErrorKind::Corrupt);
     let mut target = open();
     put_bytes(&mut target, 0, b"wrong");
-    assert_eq!(target.is_right(), Ok(false));
+    assert!(!is_right(&mut target));
     put_bytes(&mut target, 0, b"short");
-    assert_eq!(target.is_right(), Ok(true));
+    assert!(is_right(&mut target));
     target.finish().expect("it is right");
     assert_eq!(fs::read(&path).expect("a file"), b"short");
 }

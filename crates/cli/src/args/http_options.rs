@@ -45,9 +45,9 @@ pub struct Http {
     #[arg(long)]
     pub no_history: bool,
 
-    /// What the whole file must have, whatever else is known of it: a SHA-256 or SHA-512 in hexadecimal
-    /// digits, bare or as in sha256:HEX, sha256=HEX, sha-256=HEX; or a file such as SHA256SUMS, of which the
-    /// line with the file's name counts
+    /// What the whole file must have, whatever else is known of it: a SHA-256, SHA-384 or SHA-512 in
+    /// hexadecimal digits, bare or as in sha256:HEX, sha256=HEX, sha-256=HEX; or a file (or a pipe) such as
+    /// SHA256SUMS, of which the line with the file's name counts
     #[arg(long, value_name = "HEX|sha-256=HEX|FILE", value_parser = checksum)]
     #[arg(value_hint = ValueHint::FilePath)]
     pub checksum: Option<KnownHash>,

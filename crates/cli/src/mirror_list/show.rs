@@ -96,7 +96,12 @@ fn tell(out: &mut String, file: &ListedFile) {
         Some(size) => line("size", &format!("{size} bytes ({})", bytes(size))),
         None => line("size", "not said"),
     }
-    let hashes = [("blake3", &file.blake3), ("sha-256", &file.sha256), ("sha-512", &file.sha512)];
+    let hashes = [
+        ("blake3", &file.blake3),
+        ("sha-256", &file.sha256),
+        ("sha-384", &file.sha384),
+        ("sha-512", &file.sha512),
+    ];
     for (kind, hash) in hashes {
         if let Some(hash) = hash {
             line(kind, hash);

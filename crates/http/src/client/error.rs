@@ -53,12 +53,14 @@ impl fmt::Display for FetchError {
         match self {
             Self::Unreachable(why) => write!(f, "it cannot be reached: {why}"),
             Self::Broken(why) | Self::NotTheFile(why) | Self::Refused(why) => f.write_str(why),
-            Self::ServerError { status, retry: Some(wait) } => {
+            Self::ServerError { status, retry: Some(wait) } if wait.as_secs() > 0 => {
                 write!(f, "the server answers {status}, and wants to be left alone for {} s", wait.as_secs())
             }
-            Self::ServerError { status, retry: None } => write!(f, "the server answers {status}"),
-            Self::Busy { retry: Some(wait) } => write!(f, "the server is busy, for {} s", wait.as_secs()),
-            Self::Busy { retry: None } => f.write_str("the server is busy"),
+            Self::ServerError { status, .. } => write!(f, "the server answers {status}"),
+            Self::Busy { retry: Some(wait) } if wait.as_secs() > 0 => {
+                write!(f, "the server is busy, for {} s", wait.as_secs())
+            }
+            Self::Busy { .. } => f.write_str("the server is busy"),
             Self::NotFound(status) => write!(f, "the server does not have it ({status})"),
             Self::Forbidden { status: 407, .. } => f.write_str("the proxy wants a name and a password (407)"),
             Self::Forbidden { status, at, .. } => {
@@ -111,4 +113,23 @@ pub(super) fn error_chain(error: &dyn std::error::Error) -> String {
         source = inner.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `Retry-After: 0` asks for no wait.
+    #[test]
+    fn a_wait_of_nothing_is_not_told() {
+        let told = |seconds| {
+            let retry = Some(Duration::from_secs(seconds));
+            [FetchError::Busy { retry }, FetchError::ServerError { status: 503, retry }]
+                .map(|e| e.to_string())
+        };
+        assert_eq!(told(0), ["the server is busy", "the server answers 503"]);
+        let longer =
+            ["the server is busy, for 7 s", "the server answers 503, and wants to be left alone for 7 s"];
+        assert_eq!(told(7), longer);
+    }
 }

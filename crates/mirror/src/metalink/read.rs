@@ -59,6 +59,7 @@ enum Element {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HashKind {
     Sha256,
+    Sha384,
     Sha512,
     Blake3,
 }
@@ -68,6 +69,7 @@ impl HashKind {
     fn named(name: &str) -> Option<Self> {
         match name.trim().to_ascii_lowercase().as_str() {
             "sha-256" | "sha256" => Some(Self::Sha256),
+            "sha-384" | "sha384" => Some(Self::Sha384),
             "sha-512" | "sha512" => Some(Self::Sha512),
             "blake3" => Some(Self::Blake3),
             _ => None,
@@ -303,10 +305,13 @@ impl ReaderState {
                 set(&mut file.size, size, "size")?;
             }
             Element::Hash(HashKind::Sha256) => {
-                set(&mut file.hashes.sha256, hash("sha-256", text)?, "sha-256")?;
+                set(&mut file.hashes.digests.sha256, hash("sha-256", text)?, "sha-256")?;
+            }
+            Element::Hash(HashKind::Sha384) => {
+                set(&mut file.hashes.digests.sha384, hash("sha-384", text)?, "sha-384")?;
             }
             Element::Hash(HashKind::Sha512) => {
-                set(&mut file.hashes.sha512, hash("sha-512", text)?, "sha-512")?;
+                set(&mut file.hashes.digests.sha512, hash("sha-512", text)?, "sha-512")?;
             }
             Element::Hash(HashKind::Blake3) => {
                 set(&mut file.hashes.blake3, hash("blake3", text)?, "blake3")?;
@@ -357,7 +362,7 @@ impl ReaderState {
 
 impl PartialPieces {
     fn is_wanted(&self) -> bool {
-        matches!(HashKind::named(&self.kind), Some(HashKind::Sha256 | HashKind::Sha512))
+        matches!(HashKind::named(&self.kind), Some(HashKind::Sha256 | HashKind::Sha384 | HashKind::Sha512))
     }
 
     fn push(&mut self, number_text: Option<&str>, text: &str) -> Result<(), MetalinkErrorKind> {
@@ -369,6 +374,7 @@ impl PartialPieces {
             None => self.hashes.len() as u64,
         };
         let hash = match HashKind::named(&self.kind) {
+            Some(HashKind::Sha384) => hash::<48>("sha-384", text)?.to_vec(),
             Some(HashKind::Sha512) => hash::<64>("sha-512", text)?.to_vec(),
             _ => hash::<32>("sha-256", text)?.to_vec(),
         };
@@ -388,6 +394,9 @@ impl PartialPieces {
         let kind = HashKind::named(&self.kind);
         let hashes = self.hashes.into_iter().map(|(_, hash)| hash);
         let hashes = match kind {
+            Some(HashKind::Sha384) => {
+                PieceHashes::Sha384(hashes.filter_map(|hash| hash.try_into().ok()).collect())
+            }
             Some(HashKind::Sha512) => {
                 PieceHashes::Sha512(hashes.filter_map(|hash| hash.try_into().ok()).collect())
             }

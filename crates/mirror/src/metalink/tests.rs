@@ -31,8 +31,8 @@ fn the_example_of_rfc_5854() {
     let metalink = Metalink::parse(EXAMPLE.as_bytes()).unwrap();
     let [one, two] = &metalink.files[..] else { panic!("two files") };
     assert_eq!((&*one.name, one.size), ("example.ext", Some(14_471_447)));
-    assert_eq!(one.hashes.sha256.unwrap()[..4], [0xf0, 0xad, 0x92, 0x9c]);
-    assert_eq!((one.hashes.sha512, one.hashes.blake3, one.content()), (None, None, None));
+    assert_eq!(one.hashes.digests.sha256.unwrap()[..4], [0xf0, 0xad, 0x92, 0x9c]);
+    assert_eq!((one.hashes.digests.sha512, one.hashes.blake3, one.content()), (None, None, None));
     let urls: Vec<_> =
         one.mirrors.iter().map(|m| (m.url.as_str(), m.priority, m.location.as_deref())).collect();
     let want = [
@@ -49,7 +49,7 @@ fn the_example_of_rfc_5854() {
     assert_eq!(one.leaves, None, "a torrent is no leaf list");
 
     assert_eq!((&*two.name, two.file_name()), ("dir & more/<b>.ext", "<b>.ext"));
-    assert_eq!(two.hashes.sha512, Some([0x11; 64]));
+    assert_eq!(two.hashes.digests.sha512, Some([0x11; 64]));
     assert_eq!(two.content(), Some(ContentId { root: [0x22; 32], length: 3 }));
     assert_eq!(two.leaves.as_deref(), Some("b.b3leaves"));
     assert_eq!(two.sibling_leaf_list().as_deref(), Some(&b"b.b3leaves"[..]));
@@ -61,7 +61,7 @@ fn version_3() {
     let metalink = Metalink::parse(OLD.as_bytes()).unwrap();
     let [file] = &metalink.files[..] else { panic!("one file") };
     assert_eq!((&*file.name, file.size), ("example.ext", Some(524_289)));
-    assert_eq!(file.hashes.sha256, Some([0xab; 32]));
+    assert_eq!(file.hashes.digests.sha256, Some([0xab; 32]));
     let pieces = file.pieces.as_ref().unwrap();
     let hashes = PieceHashes::Sha256(vec![[0; 32], [1; 32], [2; 32]]);
     assert_eq!((pieces.bytes, &pieces.hashes), (262_144, &hashes));
@@ -187,8 +187,26 @@ fn pieces_of_sha_512_count_and_weak_hashes_are_noted() {
     );
     let file = file(&inner).expect("it is one");
     assert_eq!(file.ignored_hashes, ["sha-1", "md5"]);
-    assert_eq!(file.hashes.digests().sha512, Some([7; 64]));
+    assert_eq!(file.hashes.digests.sha512, Some([7; 64]));
     assert_eq!(file.pieces, Some(Pieces { bytes: 5, hashes: PieceHashes::Sha512(vec![[7; 64]]) }));
+}
+
+#[test]
+fn sha_384_counts_of_the_whole_and_of_pieces() {
+    let long = hex(7, 48);
+    let inner = format!(
+        "<size>5</size><hash type='sha-384'>{long}</hash>\
+         <pieces length='5' type='SHA384'><hash>{long}</hash></pieces>"
+    );
+    let read = file(&inner).expect("it is one");
+    assert_eq!(read.hashes.digests, Digests { sha384: Some([7; 48]), ..Digests::default() });
+    assert_eq!(read.pieces, Some(Pieces { bytes: 5, hashes: PieceHashes::Sha384(vec![[7; 48]]) }));
+    assert!(read.ignored_hashes.is_empty() && read.ignored_pieces.is_empty());
+    let short = hex(7, 32);
+    assert_eq!(
+        in_file(&format!("<hash type='sha-384'>{short}</hash>")),
+        MetalinkErrorKind::Hash("sha-384", 96, short)
+    );
 }
 
 #[test]
@@ -236,9 +254,11 @@ fn what_nobody_could_read_is_not_written() {
 }
 
 fn hashes() -> impl Strategy<Value = Hashes> {
+    let sha384 = of(vec(any::<u8>(), 48).prop_map(|bytes| bytes.try_into().unwrap()));
     let sha512 = of(vec(any::<u8>(), 64).prop_map(|bytes| bytes.try_into().unwrap()));
-    (any::<Option<[u8; 32]>>(), sha512, any::<Option<[u8; 32]>>())
-        .prop_map(|(sha256, sha512, blake3)| Hashes { sha256, sha512, blake3 })
+    (any::<Option<[u8; 32]>>(), sha384, sha512, any::<Option<[u8; 32]>>()).prop_map(
+        |(sha256, sha384, sha512, blake3)| Hashes { digests: Digests { sha256, sha384, sha512 }, blake3 },
+    )
 }
 
 fn a_file() -> impl Strategy<Value = File> {
@@ -254,6 +274,11 @@ fn a_file() -> impl Strategy<Value = File> {
     });
     let each = prop_oneof![
         vec(any::<[u8; 32]>(), 0..4).prop_map(PieceHashes::Sha256),
+        vec(any::<[u8; 24]>(), 0..4).prop_map(|all| {
+            PieceHashes::Sha384(
+                all.into_iter().map(|half| [half, half].concat().try_into().unwrap()).collect(),
+            )
+        }),
         vec(any::<[u8; 32]>(), 0..4).prop_map(|all| {
             PieceHashes::Sha512(
                 all.into_iter().map(|half| [half, half].concat().try_into().unwrap()).collect(),

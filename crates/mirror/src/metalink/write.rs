@@ -64,15 +64,9 @@ fn write_file(out: &mut String, file: &File) -> std::fmt::Result {
     if let Some(size) = file.size {
         writeln!(out, "    <size>{size}</size>")?;
     }
-    let hashes = [
-        ("sha-256", file.hashes.sha256.as_ref().map(<[u8; 32]>::as_slice)),
-        ("sha-512", file.hashes.sha512.as_ref().map(<[u8; 64]>::as_slice)),
-        ("blake3", file.hashes.blake3.as_ref().map(<[u8; 32]>::as_slice)),
-    ];
-    for (kind, hash) in hashes {
-        if let Some(hash) = hash {
-            writeln!(out, "    <hash type=\"{kind}\">{}</hash>", HEXLOWER.encode(hash))?;
-        }
+    let blake3 = file.hashes.blake3.as_ref().map(|root| ("blake3", root.as_slice()));
+    for (kind, hash) in file.hashes.digests.iter().chain(blake3) {
+        writeln!(out, "    <hash type=\"{kind}\">{}</hash>", HEXLOWER.encode(hash))?;
     }
     if let Some(pieces) = &file.pieces {
         writeln!(out, "    <pieces length=\"{}\" type=\"{}\">", pieces.bytes, pieces.hashes.kind())?;

@@ -5,7 +5,7 @@
 //! its own authority, also for the mirrors that it introduces. What servers say that the user did not name
 //! never counts.
 
-use mirror::digests::Digests;
+use mirror::digests::{DIGEST_KINDS, Digests};
 use mirror::http_fields;
 use mirror::leaf_list::LeafList;
 use mirror::metalink::Pieces;
@@ -86,20 +86,15 @@ impl Discovery<'_> {
         self.quorum(|this, number| this.told(number, length).filter_map(root).collect())
     }
 
-    /// The SHA-256 and the SHA-512, if both have the same voters: else the first.
+    /// The digests: the first kind that has its voters, and of the others those that have the same.
     pub(super) fn told_digests(&self, length: u64) -> Option<Quorum<Digests>> {
-        let sha256 = self.quorum(|this, number| this.digests(number, length, |digests| digests.sha256));
-        let sha512 = self.quorum(|this, number| this.digests(number, length, |digests| digests.sha512));
-        match (sha256, sha512) {
-            (Some(Quorum { value, hosts }), other) => {
-                let sha512 = other.filter(|other| other.hosts == hosts).map(|other| other.value);
-                Some(Quorum { value: Digests { sha256: Some(value), sha512 }, hosts })
-            }
-            (None, Some(Quorum { value, hosts })) => {
-                Some(Quorum { value: Digests { sha256: None, sha512: Some(value) }, hosts })
-            }
-            (None, None) => None,
+        let mut kinds = (0..DIGEST_KINDS)
+            .filter_map(|kind| self.quorum(|this, number| this.digests(number, length, kind).collect()));
+        let mut all = kinds.next()?;
+        for other in kinds.filter(|other: &Quorum<Digests>| other.hosts == all.hosts) {
+            all.value = all.value.or(other.value);
         }
+        Some(all)
     }
 
     /// Hashes of pieces.
@@ -113,16 +108,14 @@ impl Discovery<'_> {
     }
 
     /// What a server says of this kind of digest, in its header field (RFC 9530) or a Metalink.
-    fn digests<T>(&self, number: usize, length: u64, kind: impl Fn(&Digests) -> Option<T>) -> Vec<T> {
+    fn digests(&self, number: usize, length: u64, kind: usize) -> impl Iterator<Item = Digests> {
         let field = self.heads[number].as_ref().and_then(|head| head.repr_digest.as_deref());
-        let listed = self.told(number, length);
-        let listed =
-            listed.filter_map(
-                |told| {
-                    if let Told::Listed(file) = told { Some(file.hashes.digests()) } else { None }
-                },
-            );
-        field.map(http_fields::repr_digest).into_iter().chain(listed).filter_map(|all| kind(&all)).collect()
+        let listed = self.told(number, length).filter_map(|told| match told {
+            Told::Listed(file) => Some(file.hashes.digests),
+            _ => None,
+        });
+        let all = field.map(http_fields::repr_digest).into_iter().chain(listed);
+        all.map(move |all| all.each()[kind]).filter(|digest| !digest.is_empty())
     }
 
     /// A leaf list that gives this root.
@@ -144,12 +137,7 @@ impl Discovery<'_> {
             for root in self.told(number, length).filter_map(root) {
                 all.push(Asserted { by: by.clone(), root: Some(root), digests: Digests::default() });
             }
-            for sha256 in self.digests(number, length, |digests| digests.sha256) {
-                let digests = Digests { sha256: Some(sha256), sha512: None };
-                all.push(Asserted { by: by.clone(), root: None, digests });
-            }
-            for sha512 in self.digests(number, length, |digests| digests.sha512) {
-                let digests = Digests { sha256: None, sha512: Some(sha512) };
+            for digests in (0..DIGEST_KINDS).flat_map(|kind| self.digests(number, length, kind)) {
                 all.push(Asserted { by: by.clone(), root: None, digests });
             }
         }

@@ -20,7 +20,7 @@ use crate::get::discovered_file::{DiscoveredFile, ExistingFile, Mirror};
 use crate::get::history::{HistoryEntry, Provenance};
 use crate::get::origin::{host, origin};
 use crate::get::server_status;
-use crate::target::FinalCheck;
+use crate::target::{FinalCheck, RootCheck};
 use crate::{Error, Result, VouchedBy};
 
 /// URLs that are named when they differ.
@@ -48,7 +48,7 @@ impl Discovery<'_> {
         let file = self.metalink.take();
         let hashes = file.as_ref().map(|file| file.hashes).unwrap_or_default();
         let differs = id.zip(hashes.blake3).is_some_and(|(id, root)| id.root != root);
-        if differs || checksum.contradict(&hashes.digests()) {
+        if differs || checksum.contradict(&hashes.digests) {
             return Err(Error::usage(
                 "the Metalink describes another content than the URI or `checksum` name",
             ));
@@ -57,8 +57,7 @@ impl Discovery<'_> {
         let mirrors = self.mirrors(length)?;
         let name = file.as_ref().map(|file| file.file_name().as_bytes().to_vec());
         let name = name.or_else(|| self.name(&mirrors));
-        let digests =
-            Digests { sha256: checksum.sha256.or(hashes.sha256), sha512: checksum.sha512.or(hashes.sha512) };
+        let digests = checksum.or(hashes.digests);
         let root = id.map(|id| id.root).or(hashes.blake3);
         let pieces = file.as_ref().and_then(|file| file.pieces.clone());
         let pieces = pieces.filter(|pieces| self.can_check(pieces));
@@ -83,15 +82,16 @@ impl Discovery<'_> {
                 let HistoryEntry { id, came, strong, .. } = entry;
                 if strong && came != Provenance::Mixed {
                     self.notices.push(format!(
-                        "{} had the content {id} before, and says that it is unchanged",
-                        host(&entry.url)
+                        "{} had the content {id} before (on {}), and says that it is unchanged",
+                        host(&entry.url),
+                        entry.day
                     ));
                     let by = Some(VouchedBy::User).filter(|_| came == Provenance::Verified);
                     known = Known { root: Some(id.root), by, ..Known::default() };
                     recalled = Some(entry);
                 } else {
                     // However it came: that a file has the same date and length proves nothing.
-                    there = Some(ExistingFile { id, proof: FinalCheck::Root, since: Some(entry.day) });
+                    there = Some(ExistingFile { id, since: entry.day });
                 }
             }
         }
@@ -106,9 +106,8 @@ impl Discovery<'_> {
         name: Option<Vec<u8>>,
         known: Known,
         recalled: Option<HistoryEntry>,
-        mut there: Option<ExistingFile>,
+        there: Option<ExistingFile>,
     ) -> Result<DiscoveredFile> {
-        let checksum = self.said.digests;
         let Known { root, digests, pieces, by } = known;
         let leaves = self.leaves.take().filter(|leaves| leaves.id().length == length);
         // That of a Metalink of the user's tells the root, too, where nothing else does.
@@ -127,35 +126,22 @@ impl Discovery<'_> {
             (_, Some(pieces), _) => Check::Pieces { bytes: pieces.bytes, hashes: pieces.hashes },
             _ => Check::Nothing,
         };
-        let proof = match (&check, root) {
-            // Whatever else is known: this must be right.
-            _ if !checksum.is_empty() => FinalCheck::Sha2(digests),
-            (Check::Nothing, Some(_)) => FinalCheck::Whole,
-            (_, Some(_)) => FinalCheck::Root,
-            (Check::Nothing, None) if !digests.is_empty() => FinalCheck::Sha2(digests),
-            _ => FinalCheck::Blocks,
+        let root_check = match (&check, root) {
+            (_, None) => RootCheck::Unknown,
+            (Check::Nothing, Some(_)) => RootCheck::Whole,
+            (_, Some(_)) => RootCheck::Blocks,
         };
+        let proof = FinalCheck::of(root_check, digests);
         let mut hashes = Vec::new();
         if let Check::Pieces { bytes, hashes: pieces } = &check {
             hashes.push(Evidence::Pieces(*bytes, pieces));
         }
-        hashes.extend(digests.sha256.as_ref().map(|digest| Evidence::Digest("sha-256", digest)));
-        hashes.extend(digests.sha512.as_ref().map(|digest| Evidence::Digest("sha-512", digest)));
+        hashes.extend(digests.iter().map(|(kind, digest)| Evidence::Digest(kind, digest)));
         let (journal, aliases) = self.names(length, root, &hashes, &mirrors)?;
-        if proof == FinalCheck::Blocks && !digests.is_empty() {
-            // On a server's word what is there is not taken for what is wanted.
-            let is_users = by == Some(VouchedBy::User);
-            let known = ExistingFile {
-                id: ContentId { root: journal, length },
-                proof: FinalCheck::Sha2(digests),
-                since: None,
-            };
-            there = there.or(Some(known).filter(|_| is_users));
-        }
         if !matches!(check, Check::Nothing) {
             mirrors.iter_mut().for_each(|mirror| mirror.seen_at = None);
         }
-        let is_known = check != Check::Nothing || proof != FinalCheck::Blocks;
+        let is_known = check != Check::Nothing || proof.is_something();
         Ok(DiscoveredFile {
             id: ContentId { root: journal, length },
             aliases,
@@ -172,20 +158,27 @@ impl Discovery<'_> {
         })
     }
 
-    /// What servers say themselves, as far as more than half of them say the same: the strongest of it.
+    /// What servers say themselves, as far as more than half of them say the same: the strongest of it, and
+    /// all else that the same servers say.
     fn told_by_servers(&mut self, length: u64) -> Known {
-        let by = |hosts| Some(VouchedBy::Hosts(hosts));
-        if let Some(Quorum { value, hosts }) = self.told_root(length) {
-            return Known { root: Some(value), by: by(hosts), ..Known::default() };
+        let (mut known, mut by) = (Known::default(), None::<Vec<String>>);
+        let mut are_same = |hosts: Vec<String>| *by.get_or_insert_with(|| hosts.clone()) == hosts;
+        known.root =
+            self.told_root(length).filter(|told| are_same(told.hosts.clone())).map(|told| told.value);
+        if let Some(Quorum { value, hosts }) = self.told_pieces(length)
+            && (known.root.is_none() || are_same(hosts.clone()))
+            && self.can_check(&value)
+            && are_same(hosts)
+        {
+            known.pieces = Some(value);
         }
-        let pieces = self.told_pieces(length);
-        if let Some(Quorum { value, hosts }) = pieces.filter(|pieces| self.can_check(&pieces.value)) {
-            return Known { pieces: Some(value), by: by(hosts), ..Known::default() };
+        if let Some(Quorum { value, hosts }) = self.told_digests(length)
+            && are_same(hosts)
+        {
+            known.digests = value;
         }
-        match self.told_digests(length) {
-            Some(Quorum { value, hosts }) => Known { digests: value, by: by(hosts), ..Known::default() },
-            None => Known::default(),
-        }
+        known.by = by.map(VouchedBy::Hosts);
+        known
     }
 
     /// Whether pieces are of a length with which they can be checked.

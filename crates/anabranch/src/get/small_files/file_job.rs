@@ -1,9 +1,11 @@
 //! A small file, and what tells that it is right.
 
 use mirror::digests::{Digests, Hasher};
+use mirror::metalink::Hashes;
 use mirror::url::Url;
+use mmtp::ContentId;
 
-use crate::target::FinalCheck;
+use crate::target::{FinalCheck, Mismatch, RootCheck};
 
 /// A small file that is wanted.
 pub(in crate::get) struct FileJob {
@@ -23,31 +25,34 @@ impl FileJob {
     }
 }
 
-/// What tells that a file is right.
+/// What tells that a file is right: each hash that is there.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::get) enum Hash {
-    Blake3([u8; 32]),
-    Sha2(Digests),
+pub(in crate::get) struct Hash {
+    root: Option<[u8; 32]>,
+    digests: Digests,
 }
 
 impl Hash {
-    pub(in crate::get) fn is_of(&self, bytes: &[u8]) -> bool {
-        match self {
-            Self::Blake3(root) => blake3::hash(bytes) == *root,
-            Self::Sha2(wanted) => {
-                let mut hasher = Hasher::of(wanted);
-                hasher.update(bytes);
-                hasher.finish() == *wanted
-            }
-        }
+    /// Those of a Metalink, if there is one.
+    pub(in crate::get) fn of(hashes: &Hashes) -> Option<Self> {
+        let Hashes { blake3: root, digests } = *hashes;
+        (root.is_some() || !digests.is_empty()).then_some(Self { root, digests })
+    }
+
+    /// What is wrong with these bytes.
+    pub(in crate::get) fn mismatch(&self, bytes: &[u8]) -> Option<Mismatch> {
+        let (proof, root) = self.proof();
+        let mut hasher = Hasher::of(&self.digests);
+        hasher.update(bytes);
+        let id = ContentId { root, length: bytes.len() as u64 };
+        let found = if self.root.is_some() { *blake3::hash(bytes).as_bytes() } else { root };
+        proof.mismatch(&id, found, &hasher.finish())
     }
 
     /// The same as a target has it, with the root as far as it is known.
-    pub(in crate::get) const fn proof(&self) -> (FinalCheck, [u8; 32]) {
-        match self {
-            Self::Blake3(root) => (FinalCheck::Root, *root),
-            Self::Sha2(wanted) => (FinalCheck::Sha2(*wanted), [0; 32]),
-        }
+    pub(in crate::get) fn proof(&self) -> (FinalCheck, [u8; 32]) {
+        let check = if self.root.is_some() { RootCheck::Blocks } else { RootCheck::Unknown };
+        (FinalCheck::of(check, self.digests), self.root.unwrap_or_default())
     }
 }
 

@@ -41,6 +41,9 @@ impl SmallFiles<'_> {
 
     /// Why this file in particular is not here.
     fn why_not(&self, file: FileId) -> Option<(ErrorKind, String)> {
+        if let Some(why) = self.contradictions.get(&file) {
+            return Some((ErrorKind::Corrupt, why.clone()));
+        }
         let Some(servers) = self.wrong.get(&file) else { return self.refusal(file) };
         let why = if servers.len() >= self.items.get(file)?.urls.len() {
             "wrong bytes at every mirror: it has changed since the Metalink was made?".to_owned()
