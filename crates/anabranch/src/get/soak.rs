@@ -40,6 +40,8 @@ use sim_world::{Nature, Rng, SimWorld};
 const RUNS_MAX: u64 = 3;
 /// A run that is killed is killed within so many milliseconds.
 const KILL_WITHIN_MS: u64 = 3_000;
+/// What a history is called.
+const HISTORY: &str = "urls.jsonl";
 
 /// What the command tells of the content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +71,7 @@ pub struct SoakRun {
 
 /// One command: its names, where the file goes, and the world's content.
 struct Command {
+    known: Known,
     locators: Locators,
     request: Request,
     content: Rc<Vec<u8>>,
@@ -88,7 +91,14 @@ struct Ended {
 }
 
 impl Command {
-    fn new(rng: &mut Rng, known: Known, mirrors: usize, sources: usize, to: &Path) -> Self {
+    /// `remembers`: it has a history, beside the file.
+    fn new(
+        rng: &mut Rng,
+        known: Known,
+        remembers: bool,
+        (mirrors, sources): (usize, usize),
+        to: &Path,
+    ) -> Self {
         let length = 1 + rng.below(60 * BLOCK_BYTES as u64);
         let content: Vec<u8> = (0..length).map(|_| rng.below(256) as u8).collect();
         let id = ContentId::of(&content);
@@ -99,7 +109,7 @@ impl Command {
         let uri = (known == Known::Id).then(|| Uri::new(id));
         let locators = Locators { uri, urls, ..Locators::default() };
         let request = Request {
-            history: History::default(),
+            history: History(remembers.then(|| to.to_owned())),
             from: (1..=sources).map(|port| format!("s:{port}").parse().expect("a source")).collect(),
             via: Vec::new(),
             output: Output::Path(to.join("f")),
@@ -115,7 +125,14 @@ impl Command {
             keyring: None,
             http: anabranch_http::client::Options::default(),
         };
-        Self { locators, request, content: Rc::new(content), leaves: Rc::new(leaves), dir: to.to_owned() }
+        let (content, leaves) = (Rc::new(content), Rc::new(leaves));
+        Self { known, locators, request, content, leaves, dir: to.to_owned() }
+    }
+
+    /// Whether a file that is there can be told from another of its length: the command says what it is, or
+    /// remembers it, or servers do. Of a content of one block they say nothing, for it has no leaf list.
+    fn can_tell(&self) -> bool {
+        self.known != Known::Nothing || self.request.history.0.is_some() || !self.leaves.is_empty()
     }
 
     /// Runs it in this weather, until it ends or is killed.
@@ -187,7 +204,8 @@ pub fn run(seed: u64) -> SoakRun {
     // Without a mirror there is a source. Who has no id cannot ask one.
     let sources = rng.below(3).max(u64::from(natures.is_empty()));
     let sources: Vec<bool> = (0..sources).map(|_| !rng.one_in(3)).filter(|_| known == Known::Id).collect();
-    let command = Command::new(&mut rng, known, natures.len(), sources.len(), dir.path());
+    let remembers = rng.one_in(2);
+    let command = Command::new(&mut rng, known, remembers, (natures.len(), sources.len()), dir.path());
     let file = dir.path().join("f");
     let (mut ends, mut parts_left) = (Vec::new(), 0);
     let (mut virtual_time, mut bytes) = (Span::ZERO, 0);
@@ -206,6 +224,8 @@ pub fn run(seed: u64) -> SoakRun {
     }
     let fair = vec![Nature::Good; natures.len()];
     let there = vec![true; sources.len()];
+    // Whatever is there stays, where nothing tells whether that is what would come.
+    let is_refused = file.exists() && !command.can_tell();
     let mut fair = || command.run(rng.below(u64::MAX), Weather::Fair, &fair, &there);
     let mut ended = fair();
     virtual_time = virtual_time + ended.after;
@@ -215,10 +235,16 @@ pub fn run(seed: u64) -> SoakRun {
         ended = fair();
         virtual_time = virtual_time + ended.after;
     }
-    ended.result.unwrap_or_else(|e| panic!("in fair weather: {e}"));
+    if is_refused {
+        let error = ended.result.expect_err("nothing tells whether that is the file").to_string();
+        assert!(error.contains("is there already, and nothing tells"), "in fair weather: {error}");
+    } else {
+        ended.result.unwrap_or_else(|e| panic!("in fair weather: {e}"));
+    }
     ends.push(None);
     assert!(is_right(&file, &command), "other bytes");
-    let left: Vec<OsString> = files(dir.path()).into_keys().collect();
+    let mut left: Vec<OsString> = files(dir.path()).into_keys().collect();
+    left.retain(|name| !remembers || name != HISTORY);
     assert_eq!(left, ["f"]);
     let description = format!(
         "a get of {} bytes, known: {known:?}, from mirrors {natures:?} and sources {sources:?}; its runs \
@@ -269,11 +295,32 @@ mod tests {
         }
     }
 
+    /// A file without any hash is not replaced. Who remembers what came takes it for that.
+    #[test]
+    fn what_came_without_a_hash_is_known_again_only_by_who_remembers_it() {
+        for remembers in [false, true] {
+            let dir = tempfile::tempdir().expect("a directory");
+            let of = |seed| Command::new(&mut Rng(seed), Known::Nothing, remembers, (2, 0), dir.path());
+            let command = (0..).map(of).find(|command| command.leaves.is_empty()).expect("a short one");
+            let run = |seed| command.run(seed, Weather::Fair, &[Nature::Good; 2], &[]).result;
+            run(1).expect("fair weather");
+            let again = run(2);
+            assert_eq!(
+                again.as_ref().err().map(crate::Error::kind),
+                match remembers {
+                    true => None,
+                    false => Some(ErrorKind::Target),
+                }
+            );
+            assert!(command.can_tell() == remembers && is_right(&dir.path().join("f"), &command));
+        }
+    }
+
     #[test]
     fn a_kill_leaves_what_was_there_then() {
         // It is killed in the middle, and what is left is a part that the next run goes on with.
         let dir = tempfile::tempdir().expect("a directory");
-        let command = Command::new(&mut Rng(7), Known::Id, 2, 0, dir.path());
+        let command = Command::new(&mut Rng(7), Known::Id, false, (2, 0), dir.path());
         let (natures, there) = ([Nature::Good; 2], []);
         let whole = command.run(1, Weather::Fair, &natures, &there).after;
         fs::remove_file(dir.path().join("f")).expect("it arrived");
@@ -290,7 +337,7 @@ mod tests {
         for (mirrors, sources) in [(2, 0), (0, 1), (1, 2)] {
             let came = || {
                 let dir = tempfile::tempdir().expect("a directory");
-                let command = Command::new(&mut Rng(7), Known::Id, mirrors, sources, dir.path());
+                let command = Command::new(&mut Rng(7), Known::Id, false, (mirrors, sources), dir.path());
                 let (natures, there) = (vec![Nature::Good; mirrors], vec![true; sources]);
                 let ended = command.run(1, Weather::Fair, &natures, &there);
                 ended.result.expect("fair weather");
