@@ -105,17 +105,16 @@ impl Part {
             // Old slots must be gone before the header says that they are this content's.
             journal
                 .set_len(0)
-                .and_then(|()| journal.write_all_at(&journal::header(&id), 0))
+                .and_then(|()| place.write_all(&journal, &mut [IoSlice::new(&journal::header(&id))], 0))
                 .map_err(|e| place.failure("write", &journal_name, &e))?;
             recorded.clear();
         }
         names.retain(|name| *name != id.root && !recorded.contains(name));
         for (n, name) in (recorded.len()..journal::ALIASES_MAX).zip(&names) {
-            journal
-                .write_all_at(
-                    &journal::alias_slot(&id, n, name),
-                    journal::slot_offset(id.blocks() + n as u64),
-                )
+            let slot = journal::alias_slot(&id, n, name);
+            let offset = journal::slot_offset(id.blocks() + n as u64);
+            place
+                .write_all(&journal, &mut [IoSlice::new(&slot)], offset)
                 .map_err(|e| place.failure("write", &journal_name, &e))?;
         }
         let file = place
@@ -181,8 +180,9 @@ impl Part {
         let blank = [0; CHECK_BLOCKS as usize * SLOT_BYTES];
         for first in blocks.clone().step_by(CHECK_BLOCKS as usize) {
             let slots = (blocks.end - first).min(CHECK_BLOCKS) as usize;
-            self.journal
-                .write_all_at(&blank[..slots * SLOT_BYTES], journal::slot_offset(first))
+            let blank = &mut [IoSlice::new(&blank[..slots * SLOT_BYTES])];
+            place
+                .write_all(&self.journal, blank, journal::slot_offset(first))
                 .map_err(|e| place.failure("write", &self.journal_name, &e))?;
         }
         Ok(())
@@ -212,13 +212,13 @@ impl Part {
         // Stable: the last copy of a block is written last.
         held.sort_by_key(|h| h.block);
         for run in held.chunk_by(|a, b| a.block + 1 == b.block) {
-            self.write_run(run).map_err(|e| place.failure("write", &self.name, &e))?;
+            self.write_run(place, run).map_err(|e| place.failure("write", &self.name, &e))?;
             let mut slots = Vec::with_capacity(run.len() * SLOT_BYTES);
             for one in run {
                 slots.extend(journal::slot(&self.id, one.block, &one.cv));
             }
-            self.journal
-                .write_all_at(&slots, journal::slot_offset(run[0].block))
+            place
+                .write_all(&self.journal, &mut [IoSlice::new(&slots)], journal::slot_offset(run[0].block))
                 .map_err(|e| place.failure("write", &self.journal_name, &e))?;
         }
         held.clear();
@@ -228,14 +228,14 @@ impl Part {
 
     /// Writes consecutive blocks, except those that are zeros where there are zeros: a hole in the file stays
     /// one.
-    pub(super) fn write_run(&self, run: &[PendingWrite]) -> io::Result<()> {
+    pub(super) fn write_run(&self, place: &DestPath, run: &[PendingWrite]) -> io::Result<()> {
         let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(run.len());
         let mut at = 0;
         for one in run {
             let bytes = one.bytes.as_slice();
             let offset = one.block * BLOCK_BYTES as u64;
             if is_zero(bytes) && (self.virgin || self.is_hole(offset, bytes.len())?) {
-                write_all_vectored(&self.file, &mut slices, at)?;
+                place.write_all(&self.file, &mut slices, at)?;
                 slices.clear();
             } else {
                 if slices.is_empty() {
@@ -244,7 +244,7 @@ impl Part {
                 slices.push(IoSlice::new(bytes));
             }
         }
-        write_all_vectored(&self.file, &mut slices, at)
+        place.write_all(&self.file, &mut slices, at)
     }
 
     /// Whether there is nothing but zeros already. A torn write of an earlier run may have left something
@@ -351,22 +351,6 @@ pub(super) fn read_up_to(file: &File, bytes: &mut [u8], offset: u64) -> io::Resu
         }
     }
     Ok(read)
-}
-
-fn write_all_vectored(file: &File, mut slices: &mut [IoSlice<'_>], mut offset: u64) -> io::Result<()> {
-    while !slices.is_empty() {
-        let at = i64::try_from(offset).map_err(|_| io::ErrorKind::FileTooLarge)?;
-        match nix::sys::uio::pwritev(file, slices, at) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(n) => {
-                IoSlice::advance_slices(&mut slices, n);
-                offset += n as u64;
-            }
-            Err(Errno::EINTR) => {}
-            Err(e) => return Err(e.into()),
-        }
-    }
-    Ok(())
 }
 
 /// The hash that proves a block: of a content of one block, the root itself.
