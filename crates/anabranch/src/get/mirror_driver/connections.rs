@@ -96,7 +96,6 @@ impl MirrorDriver {
             let why = error.as_deref().unwrap_or(NO_FAMILY);
             return Err(Error::unreachable(format!("no way to any mirror: {why}")));
         }
-        new.tell_reserve(cx.observer);
         Ok(new)
     }
 
