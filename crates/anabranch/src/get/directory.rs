@@ -48,9 +48,9 @@ pub(super) fn get(
     let path = request.output.directory_path(name.as_deref(), &id)?;
     let directory = Arc::new(Directory::create(&path)?);
     let files = metalink.files.len();
-    let mut download = DirectoryDownload { request, base, beside, directory, sum: Totals::default() };
-    download.sum.files = files;
-    if let VouchedBy::Hosts(hosts) = &by {
+    let sum = Totals { files, ..Totals::default() };
+    let mut download = DirectoryDownload { request, base, beside, by, directory, sum };
+    if let VouchedBy::Hosts(hosts) = &download.by {
         events.observer.notice(&format!(
             "UNVERIFIED: files are only compared, by hashes that {} itself offers",
             hosts.join(" and ")
@@ -59,7 +59,7 @@ pub(super) fn get(
     let result = download.fetch(metalink, events).and_then(|()| download.sum.result());
     let content = format!("{files} files");
     let report = download.sum.report(lossy(&path), content, result.is_ok());
-    let verified_by = Some(by).filter(|_| report.verified == Verified::Files);
+    let verified_by = Some(download.by).filter(|_| report.verified == Verified::Files);
     Ok(Outcome { report: Report { verified_by, ..report }, result })
 }
 
@@ -121,6 +121,7 @@ struct DirectoryDownload<'a> {
     request: &'a Request,
     base: MetalinkOrigin,
     beside: &'a Beside,
+    by: VouchedBy,
     directory: Arc<Directory>,
     sum: Totals,
 }
@@ -224,7 +225,7 @@ impl DirectoryDownload<'_> {
         let writer = Writer::start(&self.directory, self.request.force, &events.world.waker())?;
         events.world.open_http()?;
         let (origins, totals) = (&self.beside.origins, self.sum.totals);
-        let mut small = SmallFiles::new(items, origins, self.request, writer, totals, events)?;
+        let mut small = SmallFiles::new(items, origins, self.request, writer, totals, &self.by, events)?;
         let result = events.run(&mut small);
         let ended = small.end(events.world.now());
         self.sum.totals = ended.totals;
@@ -289,7 +290,7 @@ impl DirectoryDownload<'_> {
                     self.sum.banned.push(banned);
                 }
                 let unverified = matches!(report.verified, Verified::Nothing | Verified::Unchanged)
-                    || report.verified_by != Some(VouchedBy::User);
+                    || report.verified_by.as_ref() != Some(&self.by);
                 self.sum.unverified += usize::from(unverified && result.is_ok());
                 result.err()
             }
@@ -318,10 +319,14 @@ impl DirectoryDownload<'_> {
             origins: self.beside.origins.clone(),
             ..Locators::default()
         };
-        let found = match discover(asked, Expected::default(), self.request, events)? {
+        let mut found = match discover(asked, Expected::default(), self.request, events)? {
             Discovered::File(found) => *found,
             Discovered::Directory(..) => return Err(Error::system("a Metalink within a Metalink")),
         };
+        // The Metalink of one file is taken for the user's: it is of whom the whole one is.
+        if found.vouched_by == Some(VouchedBy::User) {
+            found.vouched_by = Some(self.by.clone());
+        }
         let mut destination = || self.place(&name);
         let end = single_file::fetch(self.request, &found, &[], &mut destination, events)?;
         Ok((found, end))

@@ -88,6 +88,8 @@ pub(super) struct MirrorDriver {
     judged: bool,
     /// How it is verified without sources: a clause.
     verified_alone: String,
+    /// Who says what the parts are: what stands behind the reason of a ban.
+    according: String,
 }
 
 /// What a [`MirrorDriver`] is made of.
@@ -103,6 +105,8 @@ pub(super) struct MirrorConfig {
     pub(super) judged: bool,
     /// How it is verified without sources: a clause.
     pub(super) verified_alone: String,
+    /// Who says what the parts are, as [`VouchedBy::according`](crate::VouchedBy::according) has it.
+    pub(super) according: String,
 }
 
 impl MirrorDriver {
@@ -297,8 +301,9 @@ impl MirrorDriver {
     /// Bans a mirror that sent wrong bytes, as the subscriber or the pool found out and has reported.
     pub(super) fn ban(&mut self, now: Time, mirror: MirrorId, block: u64, subscriber: &mut Subscriber) {
         let Some(state) = self.mirrors.get_mut(usize::from(mirror)) else { return };
-        state.status.ban(format!("wrong bytes in block {block}"));
+        state.status.ban(reason);
         let Self { machine, mirrors, pool, .. } = self;
+        let reason = self.wrong_bytes(block);
         with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
             machine.handle(now, Input::Banned { mirror }, pool);
         });
@@ -307,6 +312,11 @@ impl MirrorDriver {
     /// The mirror that a source of the subscriber is.
     pub(super) fn mirror_of(&self, source: SourceId) -> Option<MirrorId> {
         let found = self.mirrors.iter().position(|state| state.source == Some(source))?;
+    /// Why a mirror is banned.
+    fn wrong_bytes(&self, block: u64) -> String {
+        format!("wrong bytes in block {block}{}", self.according)
+    }
+
         MirrorId::try_from(found).ok()
     }
 
@@ -418,8 +428,7 @@ impl MirrorDriver {
                 }
                 verified_pool::Event::Banned { mirror, block } => {
                     again = true;
-                    let name = self.name(mirror).to_owned();
-                    observer.banned(&name, &format!("wrong bytes in block {block}"));
+                    observer.banned(self.name(mirror), &self.wrong_bytes(block));
                     self.ban(now, mirror, block, subscriber);
                     if only_compares {
                         each(PoolEvent::Liar)?;

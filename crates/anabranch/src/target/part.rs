@@ -71,30 +71,26 @@ impl Part {
             recorded = read_aliases(&journal, found).map_err(|e| place.failure("read", &journal_name, &e))?;
         }
         let is_ours = |found: &ContentId| {
-            let is_named = |name: &[u8; 32]| names.contains(name);
+            let is_named = |name: &[u8; 32]| names.contains(name) && !journal::is_clue(name);
             found.length == id.length && (is_named(&found.root) || recorded.iter().any(is_named))
         };
         let ours = header.ok().filter(is_ours);
         let foreign = match header {
             Ok(_) if ours.is_some() => None,
             Ok(found) if found.length != id.length => {
-                Some(format!("is of a content of {} bytes, not of {}", found.length, id.length))
+                Some(format!("is of a content of {} bytes, not of {}: ", found.length, id.length))
             }
-            // Where no hash of the parts is known, the root stands for what the request says.
-            Ok(_) => Some(
-                "is of another content of the same length, or of the same URL with another hash or date"
-                    .to_owned(),
-            ),
+            Ok(_) => Some(why_another(&names, &recorded).to_owned()),
             Err(Unreadable::Blank) if known || there.is_none() => None,
-            Err(Unreadable::Blank) => Some("has no journal: no transfer has left it".to_owned()),
-            Err(e) => Some(format!("its journal cannot be used ({e})")),
+            Err(Unreadable::Blank) => Some("has no journal: no transfer has left it: ".to_owned()),
+            Err(e) => Some(format!("its journal cannot be used ({e}): ")),
         };
         if let Some(why) = foreign.filter(|_| !force) {
             if !known {
                 let _ = place.unlink(&journal_name);
             }
             return Err(Error::target(format!(
-                "{} is there and {why}: remove it, or let `overwrite` replace it",
+                "{} is there and {why}remove it, or let `overwrite` replace it",
                 show(place.path().with_file_name(&name))
             )));
         }
@@ -298,6 +294,33 @@ impl Part {
         match failed {
             Some(e) => Err(place.failure("read", &self.journal_name, &e)),
             None => Ok(root.filter(|_| recorded == id.blocks())),
+        }
+    }
+}
+
+/// Why a part of the right length is not gone on with, and how it would be, if there is a way; by what is
+/// known of what is wanted, and what the part's journal records.
+fn why_another(wanted: &[[u8; 32]], recorded: &[[u8; 32]]) -> &'static str {
+    let is_known = |of: &[[u8; 32]], clue: &[u8; 32]| of.contains(clue);
+    let is_same_url = recorded
+        .iter()
+        .any(|clue| journal::is_clue(clue) && *clue != journal::HASH_CLUE && is_known(wanted, clue));
+    // What comes from sources that speak mmTP alone has a hash, and no clues.
+    let has_hash = |of: &[[u8; 32]]| is_known(of, &journal::HASH_CLUE) || !of.iter().any(journal::is_clue);
+    match (has_hash(recorded), has_hash(wanted)) {
+        (true, true) => {
+            "is of another content of the same length, for its hash is another, or of another kind: "
+        }
+        _ if is_same_url => {
+            "is of an earlier version of what that URL has, for its ETag or date is another now: "
+        }
+        (true, false) => {
+            "was begun with a hash, and this request has none to tell that it is the same: give that hash too \
+             (the URI, `checksum` or the Metalink) to go on, "
+        }
+        (false, _) => {
+            "was begun from another URL without any hash, so nothing tells that this one has the same: name \
+             that URL too to go on, "
         }
     }
 }
