@@ -327,6 +327,48 @@ fn a_mirror_begins_at_once_though_no_source_answers() {
 }
 
 #[test]
+fn a_source_that_never_sends_hashes_does_not_hold_mirrors_up() {
+    // More than may wait for hashes.
+    let ground = Ground::new(60_000_000);
+    let server = Server::start_at(&ground.source(), "127.0.0.1:0", &["--limit", "1M"]);
+    for with_data in [false, true] {
+        let useless = Relay::without_hashes(server.address, with_data);
+        let site = Site::slow(&ground.content, 20_000_000);
+        let from = format!("--from={}", useless.address);
+        let args = ["--json", "--timeout=40", &from];
+        let done = run(ground.get_named(&[uri(&ground, &[], &[site.url()])], &args)).expect(0);
+        ground.assert_arrived();
+        assert!(done.notes().contains("mirrors alone go on"), "{}", done.notes());
+        assert_eq!(done.summary()["verified"], "whole");
+        // What had come is not asked for again.
+        assert!(site.body_bytes() < 60_000_000 + 1_000_000, "{} bytes", site.body_bytes());
+        fs::remove_file(ground.target()).expect("the file");
+        // Beside one that does, nothing changes.
+        let both = format!("--from={}", server.address);
+        let args = [&args[..], &[&both]].concat();
+        let done = run(ground.get_named(&[uri(&ground, &[], &[site.url()])], &args)).expect(0);
+        ground.assert_arrived();
+        assert!(!done.notes().contains("mirrors alone go on"), "{}", done.notes());
+        assert_eq!(done.summary()["verified"], "blocks");
+        fs::remove_file(ground.target()).expect("the file");
+    }
+}
+
+#[test]
+fn a_source_that_answers_without_any_hash_does_not_hold_mirrors_up() {
+    // More than may wait for hashes. It answers every request, so it is never silent.
+    let ground = Ground::new(60_000_000);
+    let busy = Hostile::start(&ground.content, Mode::Busy);
+    let site = Site::slow(&ground.content, 20_000_000);
+    let from = format!("--from={}", busy.address);
+    let args = ["--json", "--timeout=40", &from];
+    let done = run(ground.get_named(&[uri(&ground, &[], &[site.url()])], &args)).expect(0);
+    ground.assert_arrived();
+    assert!(done.notes().contains("no source sends the hashes"), "{}", done.notes());
+    assert!(site.body_bytes() < 60_000_000 + 1_000_000, "{} bytes", site.body_bytes());
+}
+
+#[test]
 fn a_mirror_that_fails_is_not_waited_for_to_compare() {
     // So long that there are parts which only the other one brings: they wait to be compared.
     let ground = Ground::new(40_000_000);

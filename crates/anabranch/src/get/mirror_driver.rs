@@ -127,9 +127,12 @@ impl MirrorDriver {
         matches!(self.pool, PoolState::Check(_) | PoolState::Plain(_))
     }
 
-    /// Whether only sources have the hashes of what mirrors bring.
-    pub(super) const fn depends_on_sources(&self) -> bool {
-        matches!(self.pool, PoolState::Subscriber(_)) && !self.proven
+    /// The content of which mirrors bring parts, if only sources have the hashes of these.
+    pub(super) const fn depends_on_sources(&self) -> Option<DownloadId> {
+        match self.pool {
+            PoolState::Subscriber(download) if !self.proven => Some(download),
+            _ => None,
+        }
     }
 
     /// Whether the hash of the whole tells which mirror is right.
@@ -300,23 +303,23 @@ impl MirrorDriver {
 
     /// Bans a mirror that sent wrong bytes, as the subscriber or the pool found out and has reported.
     pub(super) fn ban(&mut self, now: Time, mirror: MirrorId, block: u64, subscriber: &mut Subscriber) {
+        let reason = self.wrong_bytes(block);
         let Some(state) = self.mirrors.get_mut(usize::from(mirror)) else { return };
         state.status.ban(reason);
         let Self { machine, mirrors, pool, .. } = self;
-        let reason = self.wrong_bytes(block);
         with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
             machine.handle(now, Input::Banned { mirror }, pool);
         });
     }
 
-    /// The mirror that a source of the subscriber is.
-    pub(super) fn mirror_of(&self, source: SourceId) -> Option<MirrorId> {
-        let found = self.mirrors.iter().position(|state| state.source == Some(source))?;
     /// Why a mirror is banned.
     fn wrong_bytes(&self, block: u64) -> String {
         format!("wrong bytes in block {block}{}", self.according)
     }
 
+    /// The mirror that a source of the subscriber is.
+    pub(super) fn mirror_of(&self, source: SourceId) -> Option<MirrorId> {
+        let found = self.mirrors.iter().position(|state| state.source == Some(source))?;
         MirrorId::try_from(found).ok()
     }
 
