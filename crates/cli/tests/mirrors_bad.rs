@@ -375,8 +375,8 @@ fn no_ranges() {
     arrives(3_000_001, |_: &Request, _: Reply| whole(3_000_001).with("accept-ranges", "bytes"));
 }
 
-/// It is by far the fastest, and can only be asked for everything: it brings the beginning of a long file, the
-/// other one brings the end, and nothing comes twice.
+/// It is by far the fastest, and can only be asked for everything: it brings the beginning of a long file,
+/// the other one brings the end, and nothing comes twice.
 #[test]
 fn the_fastest_is_used_though_it_gives_no_ranges() {
     const LENGTH: usize = 60_000_000;

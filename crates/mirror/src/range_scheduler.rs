@@ -19,8 +19,8 @@
 //! 3. **The end** (`range_scheduler/endgame.rs`): a connection without work takes over the tail of the range
 //!    that would finish last, so that both finish together. When that no longer pays, it requests a second
 //!    copy of what would arrive later from its owner. Prefetched ranges are taken over first.
-//!    A server without ranges sends all from the first byte on. Of a long content it brings the beginning, for
-//!    as long as its answer goes on, and the others bring the end, until they meet
+//!    A server without ranges sends all from the first byte on. Of a long content it brings the beginning,
+//!    for as long as its answer goes on, and the others bring the end, until they meet
 //!    (`range_scheduler/stream.rs`).
 //! 4. **Stalls.** A connection from which nothing has come for a second, or four times what is usual, has its
 //!    blocks put back at once. Its requests stay open for a while, because they may still bring something;

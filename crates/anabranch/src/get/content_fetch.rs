@@ -37,8 +37,8 @@ pub(super) struct ContentFetch {
     named: Option<Vec<u8>>,
     /// A source has just been ruled out.
     doubtful: bool,
-    /// When a source that speaks mmTP was last of use: open, and with the hashes that mirrors wait for. Or when
-    /// it began. And whether one was ever open.
+    /// When a source that speaks mmTP was last of use (open, and with the hashes that mirrors wait for), or
+    /// when it began; and whether one was ever open.
     source_at: Time,
     source_answered: bool,
     /// Packets of hashes that had come by then.

@@ -1,6 +1,7 @@
 //! Whole transfers in simulated worlds: whatever mirrors, sources and links do, and whenever it is killed, a
 //! file that has its name is right, every run ends, and once the weather is fair the same command completes
-//! what is there. The disk may be full meanwhile. A seed decides everything. `anabranch soak` runs this for each of its seeds.
+//! what is there. The disk may be full meanwhile. A seed decides everything. `anabranch soak` runs this for
+//! each of its seeds.
 
 mod disk;
 mod sim_source;
@@ -105,7 +106,7 @@ impl Ended {
         };
         match error.kind() {
             ErrorKind::Target => {
-                assert!(error.to_string().contains("the disk is full: make room"), "{error}")
+                assert!(error.to_string().contains("the disk is full: make room"), "{error}");
             }
             ErrorKind::Corrupt => assert!(natures.contains(&Nature::Liar), "nobody lied: {error}"),
             kind => assert_eq!(kind, ErrorKind::Interrupted, "{error}"),

@@ -315,8 +315,8 @@ fn why_another(wanted: &[[u8; 32]], recorded: &[[u8; 32]]) -> &'static str {
             "is of an earlier version of what that URL has, for its ETag or date is another now: "
         }
         (true, false) => {
-            "was begun with a hash, and this request has none to tell that it is the same: give that hash too \
-             (the URI, `checksum` or the Metalink) to go on, "
+            "was begun with a hash, and this request has none to tell that it is the same: give that hash \
+             too (the URI, `checksum` or the Metalink) to go on, "
         }
         (false, _) => {
             "was begun from another URL without any hash, so nothing tells that this one has the same: name \

@@ -16,8 +16,8 @@ pub trait Pool {
     /// If possible, a range of a segment or more ends at the end of a segment. The range may have one block
     /// more, which is to be compared.
     fn take(&mut self, mirror: MirrorId, blocks: u64) -> Option<Range<u64>>;
-    /// The same of the blocks that begin at `first`, for a server that sends all from the first one on. None if
-    /// that one is not missing, or has been asked of somebody; and where blocks cannot be taken in this way.
+    /// The same of the blocks that begin at `first`, for a server that sends all from the first one on. None
+    /// if that one is not missing, or has been asked of somebody; and where blocks cannot be taken like this.
     fn take_at(&mut self, mirror: MirrorId, first: u64, blocks: u64) -> Option<Range<u64>> {
         let _ = (mirror, first, blocks);
         None

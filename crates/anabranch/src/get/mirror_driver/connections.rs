@@ -50,8 +50,8 @@ impl MirrorDriver {
         first_group: usize,
         cx: &mut Context<'_, '_>,
     ) -> Result<Self> {
-        let MirrorConfig { mirrors, length, check, subscriber_pool, kept, judged, verified_alone, according } =
-            parts;
+        let MirrorConfig { mirrors, length, check, subscriber_pool, kept, judged, .. } = parts;
+        let MirrorConfig { verified_alone, according, .. } = parts;
         let algorithm = match Algorithm::by_name(ALGORITHMS[0].name) {
             Some(default) if default == algorithm => Algorithm::by_name(DEFAULT_OVER_TCP).unwrap_or(default),
             _ => algorithm,
