@@ -476,6 +476,8 @@ impl Download {
             // What one transfer knows of names is nothing of the next.
             http: Options { resolver: get.http.resolver.anew(), limits, ..get.http },
             history: get.history,
+            #[cfg(any(test, feature = "soak"))]
+            room: None,
         };
         Ok((request, get.locators))
     }

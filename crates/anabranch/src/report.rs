@@ -202,6 +202,18 @@ pub enum VouchedBy {
     Signature(String),
 }
 
+impl VouchedBy {
+    /// Who says what a mirror should have had that has sent something else, to stand behind that; nothing if
+    /// the caller says it.
+    pub(crate) fn according(&self) -> String {
+        match self {
+            Self::Hosts(hosts) => format!(", according to {}", hosts.join(" and ")),
+            Self::History(day) => format!(", according to what came on {day}"),
+            Self::User | Self::Signature(_) => String::new(),
+        }
+    }
+}
+
 impl fmt::Display for VouchedBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -14,12 +14,16 @@ mod final_check;
 pub mod journal;
 mod output;
 mod part;
+#[cfg(any(test, feature = "soak"))]
+mod room;
 
 pub use dest_path::PART_PREFIX;
 pub(crate) use dest_path::{DestPath, Directory, is_reserved};
 pub(crate) use existing::{hashes_of, is_there};
 pub(crate) use final_check::{Demands, FinalCheck, Mismatch, RootCheck};
 pub(crate) use output::Output;
+#[cfg(any(test, feature = "soak"))]
+pub(crate) use room::Room;
 
 use std::fs::{File, Permissions};
 use std::io;

@@ -7,7 +7,7 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::fetch::{Done, Ground, names, run, spawn};
+use common::fetch::{Done, Ground, checksum, names, run, spawn};
 use common::hostile::{Hostile, Mode};
 use common::relay::Relay;
 use common::site::{Reply, Request, Site, honest};
@@ -61,7 +61,7 @@ fn a_part_is_taken_up_whatever_the_order_of_urls_and_with_or_without_a_checksum(
     let ground = Ground::new(8_000_000);
     let sites = [1, 2].map(|_| Site::slow(&ground.content, 1_500_000));
     let [a, b] = sites.each_ref().map(Site::url);
-    let checksum = common::fetch::checksum(&ground.content);
+    let checksum = checksum(&ground.content);
     let steps: [&[&str]; 3] = [&[&a, &b], &[&b, &a, &checksum], &[&b]];
     let mut before = 0;
     for (step, args) in steps.iter().enumerate() {
@@ -120,6 +120,49 @@ fn a_part_of_an_earlier_version_is_not_gone_on_with() {
     ground.assert_part();
     run(ground.get_named(&[site.url()], &["--force"])).expect(0);
     assert!(fs::read(ground.target()).expect("a file") == other);
+}
+
+/// Begins to get these, and is interrupted.
+fn begin(ground: &Ground, urls: &[String], more: &[&str]) {
+    let running = spawn(ground.get_named(urls, &[&["--json"], more].concat()));
+    wait_until(20, || part_bytes(ground) > 1_000_000);
+    running.signal(Signal::SIGINT);
+    running.end().expect(130);
+}
+
+#[test]
+fn a_part_that_is_not_gone_on_with_says_why_and_how_it_would_be() {
+    let ground = Ground::new(6_000_000);
+    let changed = Arc::new(AtomicBool::new(false));
+    let (new, is_changed) = (ground.content.clone(), Arc::clone(&changed));
+    let a = Site::new(&ground.content, move |request: &Request, reply| {
+        let is_changed = is_changed.load(Ordering::Relaxed);
+        if is_changed { honest(request, &new, "\"v2\"") } else { reply.at(3_000_000) }
+    });
+    let b = Site::slow(&ground.content, 3_000_000);
+    let sum = checksum(&ground.content);
+    let why = |urls: &[String], more: &[&str]| run(ground.get_named(urls, more)).expect(6).err;
+    let has = |text: &str, parts: [&str; 2]| assert!(parts.iter().all(|part| text.contains(part)), "{text}");
+
+    begin(&ground, &[a.url()], &[]);
+    let from_another =
+        ["was begun from another URL without any hash", "name that URL too to go on, remove it"];
+    has(&why(&[b.url()], &[]), from_another);
+    has(&why(&[b.url()], &[&sum]), from_another);
+    changed.store(true, Ordering::Relaxed);
+    has(&why(&[a.url()], &[]), ["an earlier version of what that URL has", "another now: remove it, or "]);
+    changed.store(false, Ordering::Relaxed);
+    run(ground.get_named(&[b.url(), a.url()], &[])).expect(0);
+    ground.assert_arrived();
+    fs::remove_file(ground.target()).expect("the file");
+
+    begin(&ground, &[a.url()], &[&sum]);
+    let other = checksum(b"another content");
+    has(&why(&[b.url()], &[]), ["was begun with a hash, and this request has none", "--checksum"]);
+    has(&why(&[b.url()], &[&other]), ["for its hash is another, or of another kind: remove it", "--force"]);
+    let done = run(ground.get_named(&[b.url()], &["--json", &sum])).expect(0);
+    ground.assert_arrived();
+    assert!(resumed(&done) >= 1_000_000, "{}", done.out);
 }
 
 #[test]
@@ -281,6 +324,48 @@ fn a_mirror_begins_at_once_though_no_source_answers() {
     // Two seconds are what it takes; a source that never answers was waited for in vain for five.
     assert!(took_s < 4.5, "it took {took_s} s");
     assert!(site.body_bytes() < 8_000_000 + 500_000, "{}", site.body_bytes());
+}
+
+#[test]
+fn a_source_that_never_sends_hashes_does_not_hold_mirrors_up() {
+    // More than may wait for hashes.
+    let ground = Ground::new(60_000_000);
+    let server = Server::start_at(&ground.source(), "127.0.0.1:0", &["--limit", "1M"]);
+    for with_data in [false, true] {
+        let useless = Relay::without_hashes(server.address, with_data);
+        let site = Site::slow(&ground.content, 20_000_000);
+        let from = format!("--from={}", useless.address);
+        let args = ["--json", "--timeout=40", &from];
+        let done = run(ground.get_named(&[uri(&ground, &[], &[site.url()])], &args)).expect(0);
+        ground.assert_arrived();
+        assert!(done.notes().contains("mirrors alone go on"), "{}", done.notes());
+        assert_eq!(done.summary()["verified"], "whole");
+        // What had come is not asked for again.
+        assert!(site.body_bytes() < 60_000_000 + 1_000_000, "{} bytes", site.body_bytes());
+        fs::remove_file(ground.target()).expect("the file");
+        // Beside one that does, nothing changes.
+        let both = format!("--from={}", server.address);
+        let args = [&args[..], &[&both]].concat();
+        let done = run(ground.get_named(&[uri(&ground, &[], &[site.url()])], &args)).expect(0);
+        ground.assert_arrived();
+        assert!(!done.notes().contains("mirrors alone go on"), "{}", done.notes());
+        assert_eq!(done.summary()["verified"], "blocks");
+        fs::remove_file(ground.target()).expect("the file");
+    }
+}
+
+#[test]
+fn a_source_that_answers_without_any_hash_does_not_hold_mirrors_up() {
+    // More than may wait for hashes. It answers every request, so it is never silent.
+    let ground = Ground::new(60_000_000);
+    let busy = Hostile::start(&ground.content, Mode::Busy);
+    let site = Site::slow(&ground.content, 20_000_000);
+    let from = format!("--from={}", busy.address);
+    let args = ["--json", "--timeout=40", &from];
+    let done = run(ground.get_named(&[uri(&ground, &[], &[site.url()])], &args)).expect(0);
+    ground.assert_arrived();
+    assert!(done.notes().contains("no source sends the hashes"), "{}", done.notes());
+    assert!(site.body_bytes() < 60_000_000 + 1_000_000, "{} bytes", site.body_bytes());
 }
 
 #[test]

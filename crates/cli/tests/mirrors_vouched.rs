@@ -203,6 +203,27 @@ fn liars_that_a_liar_introduces_outvote_nobody() {
     }
 }
 
+/// The one that the user named decides, also against the mirror that it introduces; whoever reads that this
+/// one is banned has to see on whose word.
+#[test]
+fn who_says_that_an_introduced_mirror_has_wrong_bytes_is_named() {
+    let ground = Ground::new(LENGTH);
+    let bad = wrong(&ground.content);
+    for (way, vouch) in &WAYS[1..3] {
+        let good = plain(&ground.content);
+        let link = format!("<{}>; rel=duplicate", good.url());
+        let liar = server(&bad, vouch(&bad), move |reply| reply.at(3_000_000).with("link", link.clone()));
+        let done = get_there(&ground, &[liar.url()], &[]).expect(0);
+        assert_eq!(done.banned(), [good.name()], "{way}: {}", done.out);
+        let summary = done.summary();
+        let reason = summary["struck_off"][0]["reason"].as_str().expect("a reason");
+        let says = format!(", according to {}", liar.name());
+        assert!(reason.starts_with("wrong bytes in block ") && reason.ends_with(&says), "{way}: {reason}");
+        assert!(done.notes().contains(&says) || done.out.contains(&says), "{way}: {}", done.out);
+        fs::remove_file(ground.to().join("f.bin")).expect("removed");
+    }
+}
+
 #[test]
 fn one_alone_is_its_own_authority_and_is_called_so() {
     let ground = Ground::new(LENGTH);

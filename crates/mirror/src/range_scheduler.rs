@@ -19,6 +19,9 @@
 //! 3. **The end** (`range_scheduler/endgame.rs`): a connection without work takes over the tail of the range
 //!    that would finish last, so that both finish together. When that no longer pays, it requests a second
 //!    copy of what would arrive later from its owner. Prefetched ranges are taken over first.
+//!    A server without ranges sends all from the first byte on. Of a long content it brings the beginning,
+//!    for as long as its answer goes on, and the others bring the end, until they meet
+//!    (`range_scheduler/stream.rs`).
 //! 4. **Stalls.** A connection from which nothing has come for a second, or four times what is usual, has its
 //!    blocks put back at once. Its requests stay open for a while, because they may still bring something;
 //!    then it is tried again with small ranges.
@@ -40,6 +43,7 @@ mod limits;
 mod receive;
 mod receive_window;
 mod sizing;
+mod stream;
 mod throughput;
 
 use std::collections::VecDeque;
@@ -58,7 +62,7 @@ pub use connection::{
 };
 pub use limits::{
     DUPLICATE_BLOCKS_MAX, FIRST_BLOCKS, REQUEST_BLOCKS_MAX, REQUEST_SPAN, REQUEST_SPAN_MAX, SAVING_MIN,
-    TRIAL_BLOCKS,
+    STREAM_MIN_BLOCKS, TRIAL_BLOCKS,
 };
 pub use receive_window::{SEGMENTS_MIN, SEGMENTS_MIN_YIELDING, WINDOW_INITIAL_BYTES, WINDOW_LIFTED_BYTES};
 pub use throughput::{STALL_TIMEOUT_MAX, STALL_TIMEOUT_MIN, STALL_TIMEOUT_OPENING};
@@ -253,6 +257,7 @@ impl RangeScheduler {
             self.trim(p, pool);
             self.timer(now, p, pool);
         }
+        self.begin_stream(now, pool);
         for p in 0..self.connections.len() {
             if self.connections[p].is_free(now) {
                 self.assign(now, p, pool);
@@ -285,10 +290,16 @@ impl RangeScheduler {
 
     /// Asks for these blocks: at once, or behind what the connection is asked for now.
     fn ask(&mut self, now: Time, p: ConnectionId, blocks: Range<u64>, role: FetchRole) {
+        let end = (blocks.end * BLOCK).min(self.length);
+        self.ask_up_to(now, p, blocks, end, role);
+    }
+
+    /// The same, and for all bytes up to `end`, which others may bring.
+    fn ask_up_to(&mut self, now: Time, p: ConnectionId, blocks: Range<u64>, end: u64, role: FetchRole) {
         debug_assert!(!blocks.is_empty() && blocks.end <= self.blocks(), "no such blocks: {blocks:?}");
         let id = fetch_id(self.asked, p);
         self.asked += 1;
-        let (first, end) = (blocks.start * BLOCK, (blocks.end * BLOCK).min(self.length));
+        let first = blocks.start * BLOCK;
         let connection = &mut self.connections[p];
         connection.counters.fetches += 1;
         let fetch = Fetch {
@@ -297,6 +308,7 @@ impl RangeScheduler {
             at: first,
             end,
             keep: blocks.end,
+            streams: false,
             duplicated: false,
             asked_at: now,
             last_rx: now,

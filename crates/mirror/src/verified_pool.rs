@@ -15,9 +15,11 @@
 //! and, without hashes, one byte: the mirror that it came from; with a hash of the whole alone, 24 more.
 
 mod api;
+mod both_ends;
 mod candidates;
 mod cross_check;
 mod judgement;
+mod piece_delivery;
 mod pieces;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -32,7 +34,7 @@ use mmtp::tree::{self, ChainingValue};
 use crate::range_scheduler::{MirrorId, Pool};
 use candidates::Candidates;
 use cross_check::{Comparison, CrossCheck, Others};
-use pieces::{PieceOutcome, Pieces, Unverified};
+use pieces::Pieces;
 
 pub use api::{Check, CheckError, Event};
 pub use cross_check::{CHECK_EVERY_BLOCKS, CHECKS_MAX};
@@ -55,6 +57,8 @@ pub struct VerifiedPool {
     idle: RangeSet,
     /// No mirror is asked for this block or later ones.
     horizon: u64,
+    /// The last blocks are taken before the first.
+    from_end: bool,
     done: Bitmap,
     left: u64,
     banned: BTreeSet<MirrorId>,
@@ -104,6 +108,7 @@ impl VerifiedPool {
             mode,
             idle: RangeSet::default(),
             horizon: u64::MAX,
+            from_end: false,
             done: Bitmap::new(blocks),
             left: blocks,
             banned: BTreeSet::new(),
@@ -223,6 +228,11 @@ impl VerifiedPool {
         }
     }
 
+    /// Whether a mirror may be asked for something now.
+    fn is_asked(&self, mirror: MirrorId) -> bool {
+        !(self.banned.contains(&mirror) || self.complete || self.is_over()) && self.may_bring(mirror)
+    }
+
     fn is_done(&self, block: u64) -> bool {
         self.done.contains(block)
     }
@@ -318,41 +328,27 @@ impl VerifiedPool {
             self.events.push_back(Event::Complete);
         }
     }
-
-    fn deliver_to_piece(&mut self, mirror: MirrorId, block: u64, bytes: &[u8], cv: ChainingValue) {
-        let Mode::Pieces(pieces) = &mut self.mode else { return };
-        if !pieces.hold(block, Unverified { mirror, cv, bytes: bytes.to_vec() }) {
-            // No room: it is fetched again later.
-            self.release(block..block + 1);
-            return;
-        }
-        self.idle.remove(block);
-        match pieces.check(block) {
-            None => {}
-            Some(PieceOutcome::Valid(held, liars)) => {
-                for (block, held) in held {
-                    self.accept(block, held.bytes, held.cv);
-                }
-                for (mirror, block) in liars {
-                    self.ban(mirror, block);
-                }
-            }
-            // A piece that has to come from one mirror is not idle: `take` looks there first.
-            Some(PieceOutcome::Bad(liar)) => {
-                let first = pieces.blocks_of(pieces.piece_of(block)).start;
-                self.ban(liar, first);
-            }
-            Some(PieceOutcome::Mixed) => {}
-        }
-    }
 }
 
 impl Pool for VerifiedPool {
+    fn take_at(&mut self, mirror: MirrorId, first: u64, blocks: u64) -> Option<Range<u64>> {
+        self.take_next(mirror, first, blocks)
+    }
+
+    fn take_from_end(&mut self, from_end: bool) {
+        self.from_end = from_end;
+    }
+
     fn take(&mut self, mirror: MirrorId, blocks: u64) -> Option<Range<u64>> {
-        if self.banned.contains(&mirror) || self.complete || self.is_over() || !self.may_bring(mirror) {
+        if !self.is_asked(mirror) {
             return None;
         }
         self.mirrors.insert(mirror);
+        if self.from_end
+            && let Some(last) = self.idle.last()
+        {
+            return self.take_last(mirror, last, blocks);
+        }
         let horizon = 0..self.horizon;
         match &mut self.mode {
             Mode::Leaves(_) | Mode::Alone(_) => self.idle.take(horizon, blocks),

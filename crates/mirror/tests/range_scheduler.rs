@@ -215,6 +215,46 @@ fn a_server_without_ranges_is_the_last_resort() {
 }
 
 /// Asks one server for 4 MiB until a minute is over; when it was asked, and how it stands then.
+/// Its answer brings the beginning, the others bring the end, and nothing is asked of two.
+#[test]
+fn a_server_without_ranges_brings_the_beginning_of_a_long_file() {
+    for whole in [10, 50, 100, 200, 400, 800] {
+        let mut links = three(20, true);
+        (links[1].ranges, links[1].rate) = (false, mbit(whole));
+        let outcome = count(GB, &links);
+        let permille = outcome.permille(GB, 2 * mbit(100) + mbit(whole));
+        let counters = outcome.connections.iter().map(|connection| connection.counters);
+        let duplicate: u64 = counters.map(|counters| counters.duplicate_bytes).sum();
+        let took = outcome.complete.expect("complete").as_nanos() / 1_000_000;
+        println!(
+            "without ranges {whole} Mbit/s, beside 200: {took} ms, {permille} permille, {duplicate} twice"
+        );
+        assert!(permille >= 950, "{whole}: {permille} permille");
+        assert!(duplicate < GB / 200, "{whole}: {duplicate} duplicate");
+        assert_eq!(outcome.connections[1].counters.fetches, 1, "{whole}");
+    }
+}
+
+#[test]
+fn what_a_server_without_ranges_brings_is_verified_as_all_is() {
+    let content = content(60_000_000);
+    for check in [leaves(&content), pieces(&content), Check::Nothing] {
+        let is_compared = check == Check::Nothing;
+        for wrong in [0..0, 300..301, 0..4_000] {
+            let mut links = three(20, true);
+            links[1].ranges = false;
+            links[1].wrong = wrong.clone();
+            links[1].silent = vec![secs(1)..secs(4)];
+            let outcome = fetch(&content, check.clone(), &links, 3);
+            assert!(outcome.complete.is_some(), "{wrong:?}");
+            // One wrong block may be missed where mirrors are only compared.
+            let may_be_wrong = is_compared && wrong == (300..301);
+            assert!(outcome.file == content || may_be_wrong, "{wrong:?}");
+            assert_eq!(outcome.liars, if wrong.is_empty() || may_be_wrong { vec![] } else { vec![1] });
+        }
+    }
+}
+
 fn always(ranges: bool, answer: impl Fn(u64) -> Vec<Input<'static>>) -> (Vec<Time>, ConnectionReport) {
     let length = 4 << 20;
     let mut pool = VerifiedPool::new(length, Check::Nothing, |_| false).expect("it fits");

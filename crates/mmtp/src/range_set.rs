@@ -122,6 +122,12 @@ impl RangeSet {
         Some(taken)
     }
 
+    /// The last consecutive blocks of the set.
+    #[must_use]
+    pub fn last(&self) -> Option<Range<u64>> {
+        self.ends.last_key_value().map(|(&first, &end)| first..end)
+    }
+
     /// The ranges, in order.
     pub fn ranges(&self) -> impl Iterator<Item = Range<u64>> {
         self.ends.iter().map(|(&first, &end)| first..end)

@@ -37,9 +37,12 @@ pub(super) struct ContentFetch {
     named: Option<Vec<u8>>,
     /// A source has just been ruled out.
     doubtful: bool,
-    /// When a source that speaks mmTP was last open, or when it began, and whether one ever was.
+    /// When a source that speaks mmTP was last of use (open, and with the hashes that mirrors wait for), or
+    /// when it began; and whether one was ever open.
     source_at: Time,
     source_answered: bool,
+    /// Packets of hashes that had come by then.
+    hashes: u64,
     deserted: bool,
 }
 
@@ -100,6 +103,7 @@ impl ContentFetch {
             doubtful: false,
             source_at: now,
             source_answered: false,
+            hashes: 0,
             deserted: false,
         })
     }

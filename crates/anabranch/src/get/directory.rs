@@ -48,9 +48,9 @@ pub(super) fn get(
     let path = request.output.directory_path(name.as_deref(), &id)?;
     let directory = Arc::new(Directory::create(&path)?);
     let files = metalink.files.len();
-    let mut download = DirectoryDownload { request, base, beside, directory, sum: Totals::default() };
-    download.sum.files = files;
-    if let VouchedBy::Hosts(hosts) = &by {
+    let sum = Totals { files, ..Totals::default() };
+    let mut download = DirectoryDownload { request, base, beside, by, directory, sum };
+    if let VouchedBy::Hosts(hosts) = &download.by {
         events.observer.notice(&format!(
             "UNVERIFIED: files are only compared, by hashes that {} itself offers",
             hosts.join(" and ")
@@ -63,7 +63,7 @@ pub(super) fn get(
     let content = format!("{files} files");
     let report = download.sum.report(lossy(&path), content, result.is_ok());
     // Of those without a hash the oldest day counts.
-    let by = download.sum.recalled.into_iter().min().map_or(by, VouchedBy::History);
+    let by = download.sum.recalled.into_iter().min().map_or(download.by, VouchedBy::History);
     let verified_by = Some(by).filter(|_| report.verified == Verified::Files);
     Ok(Outcome { report: Report { verified_by, ..report }, result })
 }
@@ -121,6 +121,7 @@ struct DirectoryDownload<'a> {
     request: &'a Request,
     base: MetalinkOrigin,
     beside: &'a Beside,
+    by: VouchedBy,
     directory: Arc<Directory>,
     sum: Totals,
 }
@@ -227,7 +228,7 @@ impl DirectoryDownload<'_> {
         let writer = Writer::start(&self.directory, self.request.force, &events.world.waker())?;
         events.world.open_http()?;
         let (origins, totals) = (&self.beside.origins, self.sum.totals);
-        let mut small = SmallFiles::new(items, origins, self.request, writer, totals, events)?;
+        let mut small = SmallFiles::new(items, origins, self.request, writer, totals, &self.by, events)?;
         let result = events.run(&mut small);
         let ended = small.end(events.world.now());
         self.sum.totals = ended.totals;
@@ -294,7 +295,7 @@ impl DirectoryDownload<'_> {
                 if result.is_ok() {
                     match (report.verified, report.verified_by) {
                         (Verified::Nothing | Verified::Unchanged, _) => self.sum.unverified += 1,
-                        (_, Some(VouchedBy::User)) => {}
+                        (_, Some(by)) if by == self.by => {}
                         (_, Some(VouchedBy::History(day))) => self.sum.recalled.push(day),
                         _ => self.sum.unverified += 1,
                     }
@@ -326,10 +327,14 @@ impl DirectoryDownload<'_> {
             origins: self.beside.origins.clone(),
             ..Locators::default()
         };
-        let found = match discover(asked, Expected::default(), self.request, events)? {
+        let mut found = match discover(asked, Expected::default(), self.request, events)? {
             Discovered::File(found) => *found,
             Discovered::Directory(..) => return Err(Error::system("a Metalink within a Metalink")),
         };
+        // The Metalink of one file is taken for the user's: it is of whom the whole one is.
+        if found.vouched_by == Some(VouchedBy::User) {
+            found.vouched_by = Some(self.by.clone());
+        }
         let mut destination = || self.place(&name);
         let end = single_file::fetch(self.request, &found, &[], &mut destination, events)?;
         Ok((found, end))

@@ -125,7 +125,7 @@ fn from_sources(request: &Request, uri: &Uri, events: &mut EventLoop<'_, '_>) ->
         collection(request, uri, &path, &mut content, events)
     } else {
         // Its blocks are verified as they come, whatever the whole is to be.
-        let mut destination = || request.output.place(&path);
+        let mut destination = || request.place(&path);
         let wanted = Wanted { id: uri.id, aliases: &[], demands };
         single_file::transfer(request, &wanted, &mut destination, &mut content, events).map(drop)
     };
@@ -191,7 +191,7 @@ fn from_mirrors(request: &Request, named: Locators, events: &mut EventLoop<'_, '
     }
     let name = uri.and_then(|uri| uri.name).or(found.name.clone()).filter(|name| is_harmless(name));
     let path = request.output.file_path(name.as_deref(), &found.id)?;
-    let mut destination = || request.output.place(&path);
+    let mut destination = || request.place(&path);
     let FileOutcome { id, report, result } =
         single_file::fetch(request, &found, &sources, &mut destination, events)?;
     if result.is_ok() && !found.named {

@@ -88,6 +88,8 @@ pub(super) struct MirrorDriver {
     judged: bool,
     /// How it is verified without sources: a clause.
     verified_alone: String,
+    /// Who says what the parts are: what stands behind the reason of a ban.
+    according: String,
 }
 
 /// What a [`MirrorDriver`] is made of.
@@ -103,6 +105,8 @@ pub(super) struct MirrorConfig {
     pub(super) judged: bool,
     /// How it is verified without sources: a clause.
     pub(super) verified_alone: String,
+    /// Who says what the parts are, as [`VouchedBy::according`](crate::VouchedBy::according) has it.
+    pub(super) according: String,
 }
 
 impl MirrorDriver {
@@ -123,9 +127,12 @@ impl MirrorDriver {
         matches!(self.pool, PoolState::Check(_) | PoolState::Plain(_))
     }
 
-    /// Whether only sources have the hashes of what mirrors bring.
-    pub(super) const fn depends_on_sources(&self) -> bool {
-        matches!(self.pool, PoolState::Subscriber(_)) && !self.proven
+    /// The content of which mirrors bring parts, if only sources have the hashes of these.
+    pub(super) const fn depends_on_sources(&self) -> Option<DownloadId> {
+        match self.pool {
+            PoolState::Subscriber(download) if !self.proven => Some(download),
+            _ => None,
+        }
     }
 
     /// Whether the hash of the whole tells which mirror is right.
@@ -296,12 +303,18 @@ impl MirrorDriver {
 
     /// Bans a mirror that sent wrong bytes, as the subscriber or the pool found out and has reported.
     pub(super) fn ban(&mut self, now: Time, mirror: MirrorId, block: u64, subscriber: &mut Subscriber) {
+        let reason = self.wrong_bytes(block);
         let Some(state) = self.mirrors.get_mut(usize::from(mirror)) else { return };
-        state.status.ban(format!("wrong bytes in block {block}"));
+        state.status.ban(reason);
         let Self { machine, mirrors, pool, .. } = self;
         with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
             machine.handle(now, Input::Banned { mirror }, pool);
         });
+    }
+
+    /// Why a mirror is banned.
+    fn wrong_bytes(&self, block: u64) -> String {
+        format!("wrong bytes in block {block}{}", self.according)
     }
 
     /// The mirror that a source of the subscriber is.
@@ -418,8 +431,7 @@ impl MirrorDriver {
                 }
                 verified_pool::Event::Banned { mirror, block } => {
                     again = true;
-                    let name = self.name(mirror).to_owned();
-                    observer.banned(&name, &format!("wrong bytes in block {block}"));
+                    observer.banned(self.name(mirror), &self.wrong_bytes(block));
                     self.ban(now, mirror, block, subscriber);
                     if only_compares {
                         each(PoolEvent::Liar)?;

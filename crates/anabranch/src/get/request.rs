@@ -1,5 +1,6 @@
 //! What a caller asks for, with every option checked.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use algo::Span;
@@ -13,7 +14,9 @@ use super::history::History;
 use super::reassembly_buffer::ReassemblyBuffer;
 use crate::host_port::HostPort;
 use crate::openpgp::Keyring;
-use crate::target::Output;
+#[cfg(any(test, feature = "soak"))]
+use crate::target::Room;
+use crate::target::{DestPath, Output};
 use crate::{Error, Result};
 
 /// How to fetch what [`Locators`](super::locators::Locators) name, and where to put it.
@@ -37,9 +40,23 @@ pub(crate) struct Request {
     pub(super) keyring: Option<Arc<Keyring>>,
     pub(super) http: Options,
     pub(super) history: History,
+    /// What the target's file system has left, where that is simulated.
+    #[cfg(any(test, feature = "soak"))]
+    pub(super) room: Option<Arc<Room>>,
 }
 
 impl Request {
+    /// The place of a file at `path`, which [`Output::file_path`] has given.
+    ///
+    /// # Errors
+    /// [`Error::Target`] if its directory cannot be made or opened.
+    pub(super) fn place(&self, path: &Path) -> Result<DestPath> {
+        let place = self.output.place(path)?;
+        #[cfg(any(test, feature = "soak"))]
+        let place = place.within(self.room.clone());
+        Ok(place)
+    }
+
     /// What is asked for is a directory.
     ///
     /// # Errors

@@ -45,6 +45,12 @@ pub(super) fn fetch(
         mirrors: found.mirrors.clone(),
         kept: request.reader.is_none(),
         verified_alone: found.verification_text(),
+        // Where mirrors are only compared, it is nobody's word.
+        according: found
+            .vouched_by
+            .as_ref()
+            .filter(|_| found.check != Check::Nothing)
+            .map_or_else(String::new, VouchedBy::according),
         // What is read in order cannot be tried again.
         judged: found.is_judged_as_a_whole() && request.reader.is_none() && found.mirrors.len() > 1,
     };

@@ -28,11 +28,11 @@ use super::request::Request;
 use super::routes::{Route, all_lead, ends, host_of, new_ends};
 use super::server_status::ServerStatus;
 use super::writer::Writer;
-use crate::Result;
 use crate::error::ErrorKind;
 use crate::event::Observer;
 use crate::filenames::show;
 use crate::target::Mismatch;
+use crate::{Result, VouchedBy};
 pub(super) use file_job::{FileJob, Hash};
 
 /// Files of up to so many bytes are fetched whole.
@@ -101,11 +101,13 @@ pub(super) struct SmallFiles<'a> {
     is_paused: bool,
     /// Answers, with bytes or without.
     answers: u64,
+    /// Who says what the files are: what stands behind the reason of a ban.
+    according: String,
 }
 
 impl<'a> SmallFiles<'a> {
     /// A route for every server and every local address that leads there. `named`: the origins that the
-    /// caller named.
+    /// caller named. `by`: who says what the files are.
     ///
     /// # Errors
     /// [`Error::Unreachable`] if none leads from a named `via`.
@@ -115,6 +117,7 @@ impl<'a> SmallFiles<'a> {
         request: &'a Request,
         writer: Writer,
         totals: ByteTotals,
+        by: &VouchedBy,
         events: &mut EventLoop<'_, '_>,
     ) -> Result<Self> {
         let mut servers: Vec<ServerState> = Vec::new();
@@ -175,6 +178,7 @@ impl<'a> SmallFiles<'a> {
             rows: RateMeter::new(now),
             is_paused: false,
             answers: 0,
+            according: by.according(),
         };
         new.open(events)?;
         Ok(new)
@@ -290,12 +294,14 @@ impl<'a> SmallFiles<'a> {
         let state = &mut self.servers[usize::from(server)];
         self.wrong.entry(file).or_default().push(server);
         state.wrong += 1;
-        let why = format!("wrong bytes in {}", show(&item.name));
+        let (name, according) = (show(&item.name), &self.according);
+        let why = format!("wrong bytes in {name}");
         if state.wrong < BAD_FILES_MAX {
-            observer.notice(&format!("{}: {why}: not asked for it again", state.status.name));
+            let server = &state.status.name;
+            observer.notice(&format!("{server}: {why}{according}: not asked for it again"));
             return;
         }
-        let why = format!("{why} and {} other files", state.wrong - 1);
+        let why = format!("{why} and {} other files{according}", state.wrong - 1);
         let status = &mut state.status;
         observer.banned(&status.name, &why);
         status.ban(why);

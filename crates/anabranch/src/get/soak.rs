@@ -1,6 +1,7 @@
 //! Whole transfers in simulated worlds: whatever mirrors, sources and links do, and whenever it is killed, a
 //! file that has its name is right, every run ends, and once the weather is fair the same command completes
-//! what is there. A seed decides everything. `anabranch soak` runs this for each of its seeds.
+//! what is there. The disk may be full meanwhile. A seed decides everything. `anabranch soak` runs this for
+//! each of its seeds.
 
 mod disk;
 mod sim_source;
@@ -10,6 +11,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use algo::control::{ALGORITHMS, Algorithm};
 use algo::{Span, Time};
@@ -31,7 +33,7 @@ use super::request::Request;
 use super::world::World;
 use crate::error::ErrorKind;
 use crate::event::Observer;
-use crate::target::Output;
+use crate::target::{Output, Room};
 use crate::{Control, Result, Stop};
 use disk::{files, restore};
 use sim_world::{Nature, Rng, SimWorld};
@@ -67,6 +69,8 @@ pub struct SoakRun {
     ends: Vec<Option<ErrorKind>>,
     /// Kills that left a part behind.
     parts_left: usize,
+    /// Runs that had no room for what came.
+    filled: usize,
 }
 
 /// One command: its names, where the file goes, and the world's content.
@@ -77,6 +81,8 @@ struct Command {
     content: Rc<Vec<u8>>,
     leaves: Rc<Vec<u8>>,
     dir: PathBuf,
+    /// What its file system has left.
+    room: Arc<Room>,
 }
 
 /// How a run ended.
@@ -88,6 +94,24 @@ struct Ended {
     after: Span,
     /// Whether it was killed: then the directory is as it was at that moment.
     is_killed: bool,
+    /// Whether its file system was full.
+    had_no_room: bool,
+}
+
+impl Ended {
+    /// A full file system is told, unless something else ended the run before.
+    fn check_room(&self, natures: &[Nature]) {
+        let Some(error) = self.result.as_ref().err().filter(|_| self.had_no_room) else {
+            return assert!(!self.had_no_room || self.is_killed, "all is well though the disk was full");
+        };
+        match error.kind() {
+            ErrorKind::Target => {
+                assert!(error.to_string().contains("the disk is full: make room"), "{error}");
+            }
+            ErrorKind::Corrupt => assert!(natures.contains(&Nature::Liar), "nobody lied: {error}"),
+            kind => assert_eq!(kind, ErrorKind::Interrupted, "{error}"),
+        }
+    }
 }
 
 impl Command {
@@ -108,6 +132,7 @@ impl Command {
         let urls = (0..mirrors).map(|n| Url::parse(&format!("http://m{n}/f")).expect("a URL")).collect();
         let uri = (known == Known::Id).then(|| Uri::new(id));
         let locators = Locators { uri, urls, ..Locators::default() };
+        let room = Arc::<Room>::default();
         let request = Request {
             history: History(remembers.then(|| to.to_owned())),
             from: (1..=sources).map(|port| format!("s:{port}").parse().expect("a source")).collect(),
@@ -124,9 +149,10 @@ impl Command {
             },
             keyring: None,
             http: anabranch_http::client::Options::default(),
+            room: Some(Arc::clone(&room)),
         };
         let (content, leaves) = (Rc::new(content), Rc::new(leaves));
-        Self { known, locators, request, content, leaves, dir: to.to_owned() }
+        Self { known, locators, request, content, leaves, dir: to.to_owned(), room }
     }
 
     /// Whether a file that is there can be told from another of its length: the command says what it is, or
@@ -139,11 +165,15 @@ impl Command {
     fn run(&self, seed: u64, weather: Weather, natures: &[Nature], sources: &[bool]) -> Ended {
         let stop = Stop::new().expect("descriptors");
         let contents = (Rc::clone(&self.content), Rc::clone(&self.leaves));
-        let is_calm = weather == Weather::Fair;
+        let is_calm = !matches!(weather, Weather::Foul | Weather::Killed { .. });
         let mut world = SimWorld::new(seed, is_calm, stop.clone(), natures, sources, contents);
-        if let Weather::Killed { at } = weather {
-            world.kill(at, &self.dir);
+        match weather {
+            Weather::Fair | Weather::Foul => {}
+            #[cfg(test)]
+            Weather::Full { room } => world.room = Some(room),
+            Weather::Killed { at } => world.kill(at, &self.dir),
         }
+        self.room.set(world.room);
         let mut listener = |_| Control::Continue;
         let mut observer = Observer::new(&mut listener, stop, Span::from_millis(200));
         let mut events = EventLoop::new(&mut world, &mut observer, self.request.timeout);
@@ -153,7 +183,8 @@ impl Command {
             restore(&self.dir, files);
         }
         let after = World::now(&world).since(Time::ZERO);
-        Ended { result, after, is_killed: world.left.is_some(), came: world.came }
+        let had_no_room = self.room.ran_out();
+        Ended { result, after, is_killed: world.left.is_some(), had_no_room, came: world.came }
     }
 }
 
@@ -162,7 +193,10 @@ impl Command {
 enum Weather {
     /// Nothing: links stay, and nobody stops it.
     Fair,
-    /// Links come and go, the clock leaps, the caller stops it.
+    /// The same, but that the disk has no more room than this, in bytes.
+    #[cfg(test)]
+    Full { room: u64 },
+    /// Links come and go, the clock leaps, the disk fills up, the caller stops it.
     Foul,
     /// The same; and at this moment it is killed (SIGKILL), if it has not ended.
     Killed { at: Time },
@@ -207,12 +241,14 @@ pub fn run(seed: u64) -> SoakRun {
     let remembers = rng.one_in(2);
     let command = Command::new(&mut rng, known, remembers, (natures.len(), sources.len()), dir.path());
     let file = dir.path().join("f");
-    let (mut ends, mut parts_left) = (Vec::new(), 0);
+    let (mut ends, mut parts_left, mut filled) = (Vec::new(), 0, 0);
     let (mut virtual_time, mut bytes) = (Span::ZERO, 0);
     for _ in 0..rng.below(RUNS_MAX + 1) {
         let weather = Weather::foul(&mut rng);
         let ended = command.run(rng.below(u64::MAX), weather, &natures, &sources);
         parts_left += usize::from(ended.is_killed && dir.path().join("f.part").exists());
+        filled += usize::from(ended.had_no_room);
+        ended.check_room(&natures);
         // Whatever happens: under its name there is the file, or nothing.
         assert!(file.exists() || ended.is_killed || ended.result.is_err(), "nothing arrived");
         if file.exists() {
@@ -251,7 +287,7 @@ pub fn run(seed: u64) -> SoakRun {
          ended: {ends:?}",
         command.content.len()
     );
-    SoakRun { description, virtual_time, bytes, ends, parts_left }
+    SoakRun { description, virtual_time, bytes, ends, parts_left, filled }
 }
 
 /// Names the seed when a part of the program panics under it.
@@ -273,12 +309,13 @@ mod tests {
 
     #[test]
     fn seeded_transfers_end_and_what_arrives_is_right() {
-        let (mut ends, mut parts_left) = (Vec::new(), 0);
+        let (mut ends, mut parts_left, mut filled) = (Vec::new(), 0, 0);
         for seed in 0..300 {
             let _guard = SeedGuard(seed);
             let run = run(seed);
             ends.extend(run.ends);
             parts_left += run.parts_left;
+            filled += run.filled;
         }
         // It proves its own conditions: all kinds of ends were seen.
         let kinds = [ErrorKind::Interrupted, ErrorKind::Unreachable, ErrorKind::NotFound, ErrorKind::Corrupt];
@@ -286,6 +323,7 @@ mod tests {
             assert!(ends.contains(&Some(kind)), "no run ended with {kind:?}: {ends:?}");
         }
         assert!(parts_left > 10, "only {parts_left} kills left a part");
+        assert!(filled > 10, "only {filled} runs had no room");
     }
 
     #[test]
@@ -330,6 +368,33 @@ mod tests {
         assert!(ended.is_killed && left == ["f.part", "f.part.journal"], "{left:?}");
         command.run(2, Weather::Fair, &natures, &there).result.expect("fair weather");
         assert!(is_right(&dir.path().join("f"), &command));
+    }
+
+    /// Whatever part of it there is room for: it is told, no part of it has the name, and with room it is
+    /// gone on with.
+    #[test]
+    fn a_full_disk_is_told_and_what_arrived_is_gone_on_with() {
+        let (natures, there) = ([Nature::Good; 2], [true]);
+        for known in [Known::Id, Known::Sha256, Known::Nothing] {
+            let sources = &there[..usize::from(known == Known::Id)];
+            for tenths in 0..10 {
+                let dir = tempfile::tempdir().expect("a directory");
+                let command = Command::new(&mut Rng(7), known, false, (2, sources.len()), dir.path());
+                let length = command.content.len() as u64;
+                let ended = command.run(1, Weather::Full { room: length * tenths / 10 }, &natures, sources);
+                let error = ended.result.expect_err("no room");
+                assert!(ended.had_no_room && error.kind() == ErrorKind::Target, "{error}");
+                let says = "the disk is full: make room and repeat the request, what arrived is kept";
+                assert!(error.to_string().contains(says), "{error}");
+                assert!(!dir.path().join("f").exists());
+                let ended = command.run(2, Weather::Fair, &natures, sources);
+                ended.result.expect("there is room again");
+                assert!(is_right(&dir.path().join("f"), &command));
+                // What had arrived is not fetched again.
+                let came: u64 = ended.came.iter().sum();
+                assert!(tenths < 5 || came < length, "{came} of {length} bytes, {tenths} tenths were here");
+            }
+        }
     }
 
     #[test]

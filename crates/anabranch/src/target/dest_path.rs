@@ -6,10 +6,12 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+#[cfg(any(test, feature = "soak"))]
+use std::sync::Arc;
 use std::sync::Mutex;
 
 use mmtp::collection::COMPONENT_MAX;
@@ -18,6 +20,8 @@ use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::{Mode, SFlag};
 use nix::unistd::UnlinkatFlags;
 
+#[cfg(any(test, feature = "soak"))]
+use super::room::Room;
 use crate::filenames::{self, show};
 use crate::monitor::lock;
 use crate::{Error, Result, format};
@@ -173,8 +177,7 @@ impl Directory {
                 e => failure("open the directory", &path, &e.into()),
             })?;
         }
-        let dir = Self { fd, path, made: Mutex::default() };
-        Ok(DestPath { dir, name, among_others: true, anew: false })
+        Ok(DestPath::new(Self { fd, path, made: Mutex::default() }, name, true))
     }
 }
 
@@ -192,9 +195,39 @@ pub(crate) struct DestPath {
     among_others: bool,
     /// What has the name is not even looked at.
     anew: bool,
+    /// What its file system has left, where that is simulated.
+    #[cfg(any(test, feature = "soak"))]
+    room: Option<Arc<Room>>,
 }
 
 impl DestPath {
+    const fn new(dir: Directory, name: OsString, among_others: bool) -> Self {
+        Self {
+            dir,
+            name,
+            among_others,
+            anew: false,
+            #[cfg(any(test, feature = "soak"))]
+            room: None,
+        }
+    }
+
+    /// The same place, on a file system that has no more room than this.
+    #[cfg(any(test, feature = "soak"))]
+    pub(crate) fn within(self, room: Option<Arc<Room>>) -> Self {
+        Self { room, ..self }
+    }
+
+    /// Writes all of this to a file that was opened here.
+    pub(super) fn write_all(&self, file: &File, bytes: &mut [IoSlice<'_>], offset: u64) -> io::Result<()> {
+        #[cfg(any(test, feature = "soak"))]
+        if let Some(room) = &self.room {
+            let all: Vec<u8> = bytes.iter().flat_map(|some| some.iter().copied()).collect();
+            return room.write_all(file, &all, offset);
+        }
+        write_all_vectored(file, bytes, offset)
+    }
+
     /// The place that `path` names. Its directory must exist.
     ///
     /// # Errors
@@ -207,7 +240,7 @@ impl DestPath {
             return Err(missing(path));
         }
         let dir = Directory::open(path.parent().unwrap_or(Path::new("")))?;
-        Ok(Self { dir, name: name.to_owned(), among_others: false, anew: false })
+        Ok(Self::new(dir, name.to_owned(), false))
     }
 
     /// The same place; if `anew`, a file that is there is never taken for the one that is wanted: it is
@@ -369,6 +402,22 @@ impl DestPath {
     pub(super) fn failure(&self, doing: &str, name: &OsStr, error: &io::Error) -> Error {
         failure(doing, &self.dir.path.join(name), error)
     }
+}
+
+fn write_all_vectored(file: &File, mut slices: &mut [IoSlice<'_>], mut offset: u64) -> io::Result<()> {
+    while !slices.is_empty() {
+        let at = i64::try_from(offset).map_err(|_| io::ErrorKind::FileTooLarge)?;
+        match nix::sys::uio::pwritev(file, slices, at) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => {
+                IoSlice::advance_slices(&mut slices, n);
+                offset += n as u64;
+            }
+            Err(Errno::EINTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
 }
 
 /// What a name stands for.

@@ -7,7 +7,8 @@
 //!
 //! A content may have other names than its root: the hash of the whole, the URLs and versions from which it
 //! came. What the next transfer knows of them may be less or more than what this one knew. So up to
-//! [`ALIASES_MAX`] of them stand in the slots behind those of the last block.
+//! [`ALIASES_MAX`] of them stand in the slots behind those of the last block. Some of these are no names, but
+//! [clues](url_clue): they tell a later transfer that has none of the names why it cannot go on.
 //!
 //! ```text
 //! header  0  magic "anabrjnl"     slot  0  chaining value (32)
@@ -36,7 +37,15 @@ pub const VERSION: u32 = 1;
 /// Other names of a content that a journal remembers.
 pub const ALIASES_MAX: usize = 16;
 
+/// Clues of URLs that one transfer adds at most.
+pub const URL_CLUES_MAX: usize = 4;
+
+/// The clue that a transfer knew some hash of the content.
+pub const HASH_CLUE: [u8; 32] = *b"why:hash\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+
 const MAGIC: [u8; 8] = *b"anabrjnl";
+/// How a clue begins.
+const CLUE: &[u8] = b"why:";
 
 /// Why bytes are not the header of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,6 +137,20 @@ pub fn parse_slot(id: &ContentId, block: u64, slot: &[u8]) -> Option<ChainingVal
 #[must_use]
 pub fn alias_slot(id: &ContentId, n: usize, alias: &[u8; 32]) -> [u8; SLOT_BYTES] {
     slot(id, id.blocks() + n as u64, alias)
+}
+
+/// The clue that a transfer asked this URL, whatever version of the content that had.
+#[must_use]
+pub fn url_clue(url: &str) -> [u8; 32] {
+    let mut clue = blake3::derive_key("anabranch 2026-11 URL that a transfer asked", url.as_bytes());
+    clue[..CLUE.len()].copy_from_slice(CLUE);
+    clue
+}
+
+/// Whether an alias is a clue, and no name of the content.
+#[must_use]
+pub fn is_clue(alias: &[u8; 32]) -> bool {
+    alias.starts_with(CLUE)
 }
 
 /// The aliases of `id` that these slots, those behind its last block, record.

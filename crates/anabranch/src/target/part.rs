@@ -71,30 +71,26 @@ impl Part {
             recorded = read_aliases(&journal, found).map_err(|e| place.failure("read", &journal_name, &e))?;
         }
         let is_ours = |found: &ContentId| {
-            let is_named = |name: &[u8; 32]| names.contains(name);
+            let is_named = |name: &[u8; 32]| names.contains(name) && !journal::is_clue(name);
             found.length == id.length && (is_named(&found.root) || recorded.iter().any(is_named))
         };
         let ours = header.ok().filter(is_ours);
         let foreign = match header {
             Ok(_) if ours.is_some() => None,
             Ok(found) if found.length != id.length => {
-                Some(format!("is of a content of {} bytes, not of {}", found.length, id.length))
+                Some(format!("is of a content of {} bytes, not of {}: ", found.length, id.length))
             }
-            // Where no hash of the parts is known, the root stands for what the request says.
-            Ok(_) => Some(
-                "is of another content of the same length, or of the same URL with another hash or date"
-                    .to_owned(),
-            ),
+            Ok(_) => Some(why_another(&names, &recorded).to_owned()),
             Err(Unreadable::Blank) if known || there.is_none() => None,
-            Err(Unreadable::Blank) => Some("has no journal: no transfer has left it".to_owned()),
-            Err(e) => Some(format!("its journal cannot be used ({e})")),
+            Err(Unreadable::Blank) => Some("has no journal: no transfer has left it: ".to_owned()),
+            Err(e) => Some(format!("its journal cannot be used ({e}): ")),
         };
         if let Some(why) = foreign.filter(|_| !force) {
             if !known {
                 let _ = place.unlink(&journal_name);
             }
             return Err(Error::target(format!(
-                "{} is there and {why}: remove it, or let `overwrite` replace it",
+                "{} is there and {why}remove it, or let `overwrite` replace it",
                 show(place.path().with_file_name(&name))
             )));
         }
@@ -105,17 +101,16 @@ impl Part {
             // Old slots must be gone before the header says that they are this content's.
             journal
                 .set_len(0)
-                .and_then(|()| journal.write_all_at(&journal::header(&id), 0))
+                .and_then(|()| place.write_all(&journal, &mut [IoSlice::new(&journal::header(&id))], 0))
                 .map_err(|e| place.failure("write", &journal_name, &e))?;
             recorded.clear();
         }
         names.retain(|name| *name != id.root && !recorded.contains(name));
         for (n, name) in (recorded.len()..journal::ALIASES_MAX).zip(&names) {
-            journal
-                .write_all_at(
-                    &journal::alias_slot(&id, n, name),
-                    journal::slot_offset(id.blocks() + n as u64),
-                )
+            let slot = journal::alias_slot(&id, n, name);
+            let offset = journal::slot_offset(id.blocks() + n as u64);
+            place
+                .write_all(&journal, &mut [IoSlice::new(&slot)], offset)
                 .map_err(|e| place.failure("write", &journal_name, &e))?;
         }
         let file = place
@@ -181,8 +176,9 @@ impl Part {
         let blank = [0; CHECK_BLOCKS as usize * SLOT_BYTES];
         for first in blocks.clone().step_by(CHECK_BLOCKS as usize) {
             let slots = (blocks.end - first).min(CHECK_BLOCKS) as usize;
-            self.journal
-                .write_all_at(&blank[..slots * SLOT_BYTES], journal::slot_offset(first))
+            let blank = &mut [IoSlice::new(&blank[..slots * SLOT_BYTES])];
+            place
+                .write_all(&self.journal, blank, journal::slot_offset(first))
                 .map_err(|e| place.failure("write", &self.journal_name, &e))?;
         }
         Ok(())
@@ -212,13 +208,13 @@ impl Part {
         // Stable: the last copy of a block is written last.
         held.sort_by_key(|h| h.block);
         for run in held.chunk_by(|a, b| a.block + 1 == b.block) {
-            self.write_run(run).map_err(|e| place.failure("write", &self.name, &e))?;
+            self.write_run(place, run).map_err(|e| place.failure("write", &self.name, &e))?;
             let mut slots = Vec::with_capacity(run.len() * SLOT_BYTES);
             for one in run {
                 slots.extend(journal::slot(&self.id, one.block, &one.cv));
             }
-            self.journal
-                .write_all_at(&slots, journal::slot_offset(run[0].block))
+            place
+                .write_all(&self.journal, &mut [IoSlice::new(&slots)], journal::slot_offset(run[0].block))
                 .map_err(|e| place.failure("write", &self.journal_name, &e))?;
         }
         held.clear();
@@ -228,14 +224,14 @@ impl Part {
 
     /// Writes consecutive blocks, except those that are zeros where there are zeros: a hole in the file stays
     /// one.
-    pub(super) fn write_run(&self, run: &[PendingWrite]) -> io::Result<()> {
+    pub(super) fn write_run(&self, place: &DestPath, run: &[PendingWrite]) -> io::Result<()> {
         let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(run.len());
         let mut at = 0;
         for one in run {
             let bytes = one.bytes.as_slice();
             let offset = one.block * BLOCK_BYTES as u64;
             if is_zero(bytes) && (self.virgin || self.is_hole(offset, bytes.len())?) {
-                write_all_vectored(&self.file, &mut slices, at)?;
+                place.write_all(&self.file, &mut slices, at)?;
                 slices.clear();
             } else {
                 if slices.is_empty() {
@@ -244,7 +240,7 @@ impl Part {
                 slices.push(IoSlice::new(bytes));
             }
         }
-        write_all_vectored(&self.file, &mut slices, at)
+        place.write_all(&self.file, &mut slices, at)
     }
 
     /// Whether there is nothing but zeros already. A torn write of an earlier run may have left something
@@ -302,6 +298,33 @@ impl Part {
     }
 }
 
+/// Why a part of the right length is not gone on with, and how it would be, if there is a way; by what is
+/// known of what is wanted, and what the part's journal records.
+fn why_another(wanted: &[[u8; 32]], recorded: &[[u8; 32]]) -> &'static str {
+    let is_known = |of: &[[u8; 32]], clue: &[u8; 32]| of.contains(clue);
+    let is_same_url = recorded
+        .iter()
+        .any(|clue| journal::is_clue(clue) && *clue != journal::HASH_CLUE && is_known(wanted, clue));
+    // What comes from sources that speak mmTP alone has a hash, and no clues.
+    let has_hash = |of: &[[u8; 32]]| is_known(of, &journal::HASH_CLUE) || !of.iter().any(journal::is_clue);
+    match (has_hash(recorded), has_hash(wanted)) {
+        (true, true) => {
+            "is of another content of the same length, for its hash is another, or of another kind: "
+        }
+        _ if is_same_url => {
+            "is of an earlier version of what that URL has, for its ETag or date is another now: "
+        }
+        (true, false) => {
+            "was begun with a hash, and this request has none to tell that it is the same: give that hash \
+             too (the URI, `checksum` or the Metalink) to go on, "
+        }
+        (false, _) => {
+            "was begun from another URL without any hash, so nothing tells that this one has the same: name \
+             that URL too to go on, "
+        }
+    }
+}
+
 /// The aliases that a journal about `id` records.
 fn read_aliases(journal: &File, id: &ContentId) -> io::Result<Vec<[u8; 32]>> {
     let mut slots = [0; journal::ALIASES_MAX * SLOT_BYTES];
@@ -351,22 +374,6 @@ pub(super) fn read_up_to(file: &File, bytes: &mut [u8], offset: u64) -> io::Resu
         }
     }
     Ok(read)
-}
-
-fn write_all_vectored(file: &File, mut slices: &mut [IoSlice<'_>], mut offset: u64) -> io::Result<()> {
-    while !slices.is_empty() {
-        let at = i64::try_from(offset).map_err(|_| io::ErrorKind::FileTooLarge)?;
-        match nix::sys::uio::pwritev(file, slices, at) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(n) => {
-                IoSlice::advance_slices(&mut slices, n);
-                offset += n as u64;
-            }
-            Err(Errno::EINTR) => {}
-            Err(e) => return Err(e.into()),
-        }
-    }
-    Ok(())
 }
 
 /// The hash that proves a block: of a content of one block, the root itself.

@@ -640,7 +640,11 @@ fn messages_name_the_file_and_what_is_wrong_with_it() {
     assert!(why(id).contains("f.part is there and has no journal: "), "{}", why(id));
     open_at(&path, id, true).expect("it is replaced");
     assert!(why(short).contains("f.part is there and is of a content of 11 bytes, not of 5: "));
-    assert!(why(ContentId { root: [7; 32], ..id }).contains("the same URL with another hash or date: "));
+    let other = ContentId { root: [7; 32], ..id };
+    assert!(
+        why(other)
+            .contains("content of the same length, for its hash is another, or of another kind: remove it")
+    );
     fs::write(dir.path().join("f.part.journal"), [1; 64]).expect("a file");
     assert!(why(id).contains("f.part is there and its journal cannot be used (not a journal "));
 

@@ -20,6 +20,29 @@ pub(crate) struct Relay {
 impl Relay {
     /// Relays to `source`, but flips bits in the payload of every `every`-th DATA.
     pub(crate) fn liar(source: SocketAddr, every: usize) -> Self {
+        let mut count = 0;
+        Self::start(source, move |packet| {
+            if let Ok(Packet::Data(_)) = wire::parse(packet) {
+                count += 1;
+                if count % every == 0 {
+                    packet[DATA_HEADER + (packet.len() - DATA_HEADER) / 2] ^= 0x20;
+                }
+            }
+            true
+        })
+    }
+
+    /// Relays to `source`, but drops all HASHES, and all DATA too if not `with_data`.
+    pub(crate) fn without_hashes(source: SocketAddr, with_data: bool) -> Self {
+        Self::start(source, move |packet| match wire::parse(packet) {
+            Ok(Packet::Hashes(_)) => false,
+            Ok(Packet::Data(_)) => with_data,
+            _ => true,
+        })
+    }
+
+    /// Relays to `source`. `pass` may change what comes back, and says whether it goes on.
+    fn start(source: SocketAddr, mut pass: impl FnMut(&mut [u8]) -> bool + Send + 'static) -> Self {
         let front = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         let address = front.local_addr().expect("an address");
         front.set_nonblocking(true).expect("a mode");
@@ -27,7 +50,7 @@ impl Relay {
         let stopped = Arc::clone(&stop);
         let thread = thread::spawn(move || {
             let mut backs: HashMap<SocketAddr, UdpSocket> = HashMap::new();
-            let (mut buffer, mut count) = (vec![0; 1 << 16], 0);
+            let mut buffer = vec![0; 1 << 16];
             while !stopped.load(Ordering::Relaxed) {
                 let mut idle = true;
                 while let Ok((len, from)) = front.recv_from(&mut buffer) {
@@ -44,13 +67,9 @@ impl Relay {
                     while let Ok(len) = back.recv(&mut buffer) {
                         idle = false;
                         let packet = &mut buffer[..len];
-                        if let Ok(Packet::Data(_)) = wire::parse(packet) {
-                            count += 1;
-                            if count % every == 0 {
-                                packet[DATA_HEADER + (len - DATA_HEADER) / 2] ^= 0x20;
-                            }
+                        if pass(packet) {
+                            let _ = front.send_to(packet, to);
                         }
-                        let _ = front.send_to(packet, to);
                     }
                 }
                 if idle {

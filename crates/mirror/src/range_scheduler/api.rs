@@ -16,6 +16,17 @@ pub trait Pool {
     /// If possible, a range of a segment or more ends at the end of a segment. The range may have one block
     /// more, which is to be compared.
     fn take(&mut self, mirror: MirrorId, blocks: u64) -> Option<Range<u64>>;
+    /// The same of the blocks that begin at `first`, for a server that sends all from the first one on. None
+    /// if that one is not missing, or has been asked of somebody; and where blocks cannot be taken like this.
+    fn take_at(&mut self, mirror: MirrorId, first: u64, blocks: u64) -> Option<Range<u64>> {
+        let _ = (mirror, first, blocks);
+        None
+    }
+    /// Whether [`take`](Self::take) takes the last blocks instead of the first, so that it does not meet who
+    /// sends all from the first one on.
+    fn take_from_end(&mut self, from_end: bool) {
+        let _ = from_end;
+    }
     /// Gives back blocks that were taken and have not come. The pool ignores those that are no longer
     /// missing.
     fn release(&mut self, blocks: Range<u64>);
@@ -181,8 +192,8 @@ pub struct ConnectionConfig {
     pub group: u32,
     /// Congestion control.
     pub control: Algorithm,
-    /// Whether the server answers ranges. If not it is only used while no other connection can be, for all
-    /// bytes from the first one on.
+    /// Whether the server answers ranges. If not it is asked for all bytes from the first one on: while no
+    /// other connection can be used, or at the beginning of a long content, of which others bring the end.
     pub ranges: bool,
 }
 

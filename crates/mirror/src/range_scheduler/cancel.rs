@@ -41,6 +41,9 @@ impl RangeScheduler {
 
     /// A request has brought all blocks that it kept, but more were requested.
     fn finish_early(&mut self, p: ConnectionId, pool: &mut dyn Pool) {
+        if self.prolong_stream(p, pool) {
+            return;
+        }
         let connection = &mut self.connections[p];
         let (reconnect, rate) = (connection.reconnect(), connection.throughput.rate().unwrap_or(0));
         let Some(fetch) = &mut connection.fetch else { return };

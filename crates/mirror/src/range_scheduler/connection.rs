@@ -62,6 +62,8 @@ pub(super) struct Fetch {
     /// The block after the last one that it keeps. Other connections may have taken over those from here to
     /// `end`.
     pub(super) keep: u64,
+    /// It is the answer of a server without ranges, of which others bring the end.
+    pub(super) streams: bool,
     /// Another connection has been asked for the rest of it, too.
     pub(super) duplicated: bool,
     /// When its turn began: when it was sent, or when the answer before it ended.

@@ -52,6 +52,9 @@ impl RangeScheduler {
     pub(super) fn whole(&mut self, now: Time, fetch: FetchId, pool: &mut dyn Pool) {
         self.head(now, fetch);
         let Some(p) = self.answering(fetch) else { return };
+        if self.connections[p].is_streaming() {
+            return;
+        }
         self.without_ranges(self.connections[p].mirror);
         if self
             .connections
@@ -79,7 +82,10 @@ impl RangeScheduler {
     fn assign_whole_file(&mut self, now: Time, p: ConnectionId, pool: &mut dyn Pool) {
         let others = self.connections.iter().enumerate().any(|(q, connection)| {
             let whole = connection.fetch.as_ref().is_some_and(|fetch| fetch.role == FetchRole::WholeFile);
-            q != p && (whole || (connection.ranges && connection.is_usable() && !connection.trial))
+            q != p
+                && (whole
+                    || connection.is_streaming()
+                    || (connection.ranges && connection.is_usable() && !connection.trial))
         });
         if !others && pool.idle_for(self.connections[p].mirror) > 0 {
             self.ask(now, p, 0..self.blocks(), FetchRole::WholeFile);
@@ -87,7 +93,7 @@ impl RangeScheduler {
     }
 
     /// Blocks to ask connection `p` for besides those it has; none if it has its share.
-    fn request_size(&self, p: ConnectionId, pool: &dyn Pool) -> u64 {
+    pub(super) fn request_size(&self, p: ConnectionId, pool: &dyn Pool) -> u64 {
         let connection = &self.connections[p];
         if connection.trial {
             return TRIAL_BLOCKS;

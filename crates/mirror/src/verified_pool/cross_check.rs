@@ -255,6 +255,11 @@ impl CrossCheck {
         if self.asked.len() < 2 { u64::MAX } else { CHECK_EVERY_BLOCKS - first % CHECK_EVERY_BLOCKS }
     }
 
+    /// The first block of the region of this one.
+    pub(super) const fn region_start(block: u64) -> u64 {
+        block - block % CHECK_EVERY_BLOCKS
+    }
+
     /// `mirror` is asked for `first..end`. Returns whether to ask it for the block before too.
     pub(super) fn took(&mut self, mirror: MirrorId, first: u64, end: u64) -> bool {
         if self.edges.len() >= EDGES_MAX {

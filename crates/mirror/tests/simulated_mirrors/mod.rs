@@ -154,14 +154,18 @@ impl Tested for VerifiedPool {
 /// A pool that counts and checks nothing else: fast.
 pub(crate) struct Counting {
     done: Vec<bool>,
+    /// The first and the end of what nobody has been asked for.
     next: u64,
+    end: u64,
+    from_end: bool,
     back: Vec<Range<u64>>,
     left: u64,
 }
 
 impl Counting {
     pub(crate) fn new(blocks: u64) -> Self {
-        Self { done: vec![false; blocks as usize], next: 0, back: Vec::new(), left: blocks }
+        let done = vec![false; blocks as usize];
+        Self { done, next: 0, end: blocks, from_end: false, back: Vec::new(), left: blocks }
     }
 }
 
@@ -179,17 +183,32 @@ impl Pool for Counting {
                 return Some(range.start..end);
             }
         }
-        let end = (self.next + blocks).min(self.done.len() as u64);
-        let range = self.next..end;
-        self.next = end;
+        let range = match self.from_end {
+            false => self.next..(self.next + blocks).min(self.end),
+            true => self.next.max(self.end.saturating_sub(blocks))..self.end,
+        };
+        match self.from_end {
+            false => self.next = range.end,
+            true => self.end = range.start,
+        }
         (!range.is_empty()).then_some(range)
+    }
+    fn take_at(&mut self, _: MirrorId, first: u64, blocks: u64) -> Option<Range<u64>> {
+        let range = first..(first + blocks).min(self.end);
+        (self.next == first && !range.is_empty()).then(|| {
+            self.next = range.end;
+            range
+        })
+    }
+    fn take_from_end(&mut self, from_end: bool) {
+        self.from_end = from_end;
     }
     fn release(&mut self, blocks: Range<u64>) {
         self.back.push(blocks);
     }
     fn idle(&self) -> u64 {
         let back = self.back.iter().cloned().flatten().filter(|g| !self.done[*g as usize]).count() as u64;
-        self.done.len() as u64 - self.next + back
+        self.end - self.next + back
     }
     fn is_wanted(&self, block: u64) -> bool {
         !self.done[block as usize]

@@ -121,6 +121,8 @@ pub struct PathCounters {
     pub bytes: u64,
     /// Payload bytes of content that arrived a second time.
     pub bytes_duplicate: u64,
+    /// Packets of chaining values that arrived and were new.
+    pub hashes: u64,
     /// Packets taken for lost.
     pub lost: u64,
     /// Packets taken for lost that arrived after all.

@@ -129,9 +129,13 @@ impl Subscriber {
                 *bytes += data.payload.len() as u64;
                 result
             }
-            Packet::Hashes(hashes) => state
-                .map(|state| state.insert_hashes(source, hashes.level, hashes.first, hashes.cvs, pending))
-                .unwrap_or_default(),
+            Packet::Hashes(hashes) => {
+                let result = state
+                    .map(|state| state.insert_hashes(source, hashes.level, hashes.first, hashes.cvs, pending))
+                    .unwrap_or_default();
+                counters.hashes += u64::from(result.fresh);
+                result
+            }
             Packet::Meta(meta) if state.as_mut().is_some_and(|state| state.insert_meta()) => {
                 let (name, collection) = (meta.name.to_vec(), meta.collection);
                 self.events.push_back(Event::Meta { download, source, name, collection });

@@ -9,7 +9,7 @@ use algo::Span;
 
 use super::download::{BLOCKS_OPEN_MAX, Download};
 use super::item::{DownloadId, PathId, Queue, SourceId};
-use super::path::PathState;
+use super::path::{Path, PathState};
 use super::state::Subscriber;
 use crate::id::{BLOCK_BYTES, SEGMENT_BLOCKS};
 use crate::tree::{ChainingValue, Outboard};
@@ -30,10 +30,11 @@ impl Subscriber {
         if blocks == 0 || self.cannot_provide(source, download) {
             return None;
         }
-        let answers = self.paths.iter().any(|path| path.state == PathState::Open);
+        let sends_hashes = |path: &Path| path.state == PathState::Open && path.counters.hashes > 0;
+        let answers = self.paths.iter().any(sends_hashes);
         let state = self.downloads.get_mut(download)?;
         let open = state.blocks_open();
-        // While nobody answers who has the hashes, what is delivered has to wait for them.
+        // While nobody answers who sends hashes, what is delivered has to wait for them.
         let blocks = match answers || state.outboard.is_some() {
             true => blocks,
             false => {
@@ -109,6 +110,12 @@ impl Subscriber {
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.downloads.blocks_open() >= BLOCKS_OPEN_MAX
+    }
+
+    /// Whether chaining values of a content are asked for and not here.
+    #[must_use]
+    pub fn awaits_hashes(&self, download: DownloadId) -> bool {
+        self.downloads.get(download).is_some_and(Download::awaits_hashes)
     }
 
     /// Whether a block is not verified yet.

@@ -19,6 +19,11 @@ use crate::{Error, Progress, Result};
 const DESERTED_AFTER: Span = Span::from_secs(5);
 /// The same while none has answered yet.
 const ABSENT_AFTER: Span = Span::from_secs(2);
+/// The same where sources answer, but send none of the hashes that blocks of mirrors wait for. One that is
+/// busy may ask to be left alone for 10 s.
+const HASHLESS_AFTER: Span = Span::from_secs(12);
+const NO_ANSWER: &str = "no source answers that speaks mmTP";
+const NO_HASHES: &str = "no source sends the hashes that what mirrors bring is to be held against";
 
 impl Stage for Run<'_> {
     fn poll(&mut self, cx: &mut Context<'_, '_>) -> Result<Poll> {
@@ -36,8 +41,8 @@ impl Stage for Run<'_> {
         if fetch.subscriber.is_idle() && fetch.mirrors.as_ref().is_none_or(|mirrors| !mirrors.is_alone()) {
             return Ok(Poll::Again);
         }
-        if fetch.has_lost_sources(cx.now()) {
-            fetch.go_alone(cx)?;
+        if let Some(why) = fetch.lost_sources(cx.now()) {
+            fetch.go_alone(why, cx)?;
             return Ok(Poll::Again);
         }
         Ok(Poll::Wait(until))
@@ -155,34 +160,36 @@ impl ContentFetch {
         buffer.can_be_read()
     }
 
-    /// Whether mirrors have to go on alone: what they bring is verified by hashes that only sources have,
-    /// unless there is a leaf list, and no source answers.
-    fn has_lost_sources(&mut self, now: Time) -> bool {
-        let depends = |mirrors: &MirrorDriver| mirrors.depends_on_sources() && mirrors.can_supply();
-        if !self.mirrors.as_ref().is_some_and(depends) {
-            return false;
-        }
+    /// Why mirrors have to go on alone, if they have: what they bring is verified by hashes that only sources
+    /// have, unless there is a leaf list, and no source sends any.
+    fn lost_sources(&mut self, now: Time) -> Option<&'static str> {
+        let mirrors = self.mirrors.as_ref().filter(|mirrors| mirrors.can_supply())?;
+        let is_waiting = self.subscriber.awaits_hashes(mirrors.depends_on_sources()?);
         let reports: Vec<PathReport> = self.subscriber.paths().collect();
         let in_use = |source: &Source| source.banned.is_none() && source.refused.is_none();
         let mut left = self.paths.links.iter().filter(|link| in_use(&self.sources[link.source])).peekable();
         let none_left = left.peek().is_none();
-        if left.any(|link| reports.get(link.path).is_some_and(|report| report.state == PathState::Open)) {
-            (self.source_at, self.source_answered) = (now, true);
+        let is_open =
+            left.any(|link| reports.get(link.path).is_some_and(|report| report.state == PathState::Open));
+        let hashes = reports.iter().map(|report| report.counters.hashes).sum();
+        if is_open && (!is_waiting || hashes > self.hashes || !self.source_answered) {
+            (self.source_at, self.source_answered, self.hashes) = (now, true, hashes);
         }
-        let patience = match (self.source_answered, self.subscriber.is_full()) {
-            (false, _) => ABSENT_AFTER,
+        let (patience, why) = match (self.source_answered, is_open) {
+            (false, _) => (ABSENT_AFTER, NO_ANSWER),
+            (true, true) => (HASHLESS_AFTER, NO_HASHES),
             // What mirrors bring would be dropped, and asked for again.
-            (true, true) => Span::ZERO,
-            (true, false) => DESERTED_AFTER,
+            (true, false) if self.subscriber.is_full() => (Span::ZERO, NO_ANSWER),
+            (true, false) => (DESERTED_AFTER, NO_ANSWER),
         };
-        none_left || now.since(self.source_at) > patience
+        (none_left || now.since(self.source_at) > patience).then_some(why)
     }
 
     /// Mirrors go on without sources; all that has come is kept, and so are the clock and the counters.
-    fn go_alone(&mut self, cx: &mut Context<'_, '_>) -> Result<()> {
+    fn go_alone(&mut self, why: &str, cx: &mut Context<'_, '_>) -> Result<()> {
         let Some(mirrors) = &mut self.mirrors else { return Ok(()) };
         let how = mirrors.verified_alone();
-        cx.observer.notice(&format!("no source answers that speaks mmTP: mirrors alone go on; {how}"));
+        cx.observer.notice(&format!("{why}: mirrors alone go on; {how}"));
         mirrors.go_alone(cx.now(), &mut self.subscriber)?;
         self.deserted = true;
         Ok(())

@@ -7,6 +7,7 @@ use super::Discovery;
 use crate::Result;
 use crate::get::discovered_file::Mirror;
 use crate::secret::secret;
+use crate::target::journal::{ALIASES_MAX, HASH_CLUE, URL_CLUES_MAX, url_clue};
 
 /// What a name is made of. Two transfers that have one of these in common fetch the same content.
 pub(super) enum Evidence<'a> {
@@ -20,8 +21,8 @@ pub(super) enum Evidence<'a> {
 
 impl Discovery<'_> {
     /// The name of a content of `length` bytes in its journal, and its aliases: the root if it is known, then
-    /// what its hashes give, then the places that have it. Without any of these nobody can guess its name, so
-    /// no other transfer goes on with what this one leaves.
+    /// what its hashes give, then the places that have it; and behind these the clues. Without any of these
+    /// nobody can guess its name, so no other transfer goes on with what this one leaves.
     pub(super) fn names(
         &mut self,
         length: u64,
@@ -30,10 +31,15 @@ impl Discovery<'_> {
         mirrors: &[Mirror],
     ) -> Result<([u8; 32], Vec<[u8; 32]>)> {
         let places = mirrors.iter().filter_map(|m| Some(Evidence::Place(&m.url, m.validator()?)));
+        let mut clues: Vec<[u8; 32]> =
+            mirrors.iter().take(URL_CLUES_MAX).map(|mirror| url_clue(mirror.url.as_str())).collect();
+        clues.extend((root.is_some() || !hashes.is_empty()).then_some(HASH_CLUE));
         let hashes = hashes.iter().map(|hash| name(length, hash));
         let mut names = root.into_iter().chain(hashes).chain(places.map(|place| name(length, &place)));
         match (names.next(), length) {
-            (Some(first), _) => Ok((first, names.collect())),
+            (Some(first), _) => {
+                Ok((first, names.take(ALIASES_MAX - clues.len()).chain(clues.iter().copied()).collect()))
+            }
             (None, 0) => Ok(([0; 32], Vec::new())),
             (None, _) => {
                 drop(names);
@@ -41,7 +47,7 @@ impl Discovery<'_> {
                     "the server gives neither ETag nor date: if this is interrupted, it cannot resume"
                         .to_owned(),
                 );
-                Ok((secret()?, Vec::new()))
+                Ok((secret()?, clues))
             }
         }
     }

@@ -50,7 +50,8 @@ impl MirrorDriver {
         first_group: usize,
         cx: &mut Context<'_, '_>,
     ) -> Result<Self> {
-        let MirrorConfig { mirrors, length, check, subscriber_pool, kept, judged, verified_alone } = parts;
+        let MirrorConfig { mirrors, length, check, subscriber_pool, kept, judged, .. } = parts;
+        let MirrorConfig { verified_alone, according, .. } = parts;
         let algorithm = match Algorithm::by_name(ALGORITHMS[0].name) {
             Some(default) if default == algorithm => Algorithm::by_name(DEFAULT_OVER_TCP).unwrap_or(default),
             _ => algorithm,
@@ -78,6 +79,7 @@ impl MirrorDriver {
             kept,
             judged,
             verified_alone,
+            according,
         };
         let mut error = None;
         for number in 0..new.mirrors.len() {
@@ -96,7 +98,6 @@ impl MirrorDriver {
             let why = error.as_deref().unwrap_or(NO_FAMILY);
             return Err(Error::unreachable(format!("no way to any mirror: {why}")));
         }
-        new.tell_reserve(cx.observer);
         Ok(new)
     }
 

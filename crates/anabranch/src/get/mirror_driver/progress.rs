@@ -58,8 +58,8 @@ impl MirrorDriver {
         self.machine.connections().all(|connection| connection.state != State::Open)
     }
 
-    /// Reports once each mirror that sends only the whole file, where others send ranges; where none does,
-    /// the one from which alone the file comes.
+    /// Reports once each mirror that sends only the whole file, where others send ranges, and what it is used
+    /// for; where none does, the one from which alone the file comes.
     pub(super) fn tell_reserve(&mut self, observer: &mut Observer<'_>) {
         let is_alone = self.is_alone();
         let usable = || self.machine.connections().filter(|report| report.state != State::Closed);
@@ -77,7 +77,11 @@ impl MirrorDriver {
         for report in usable().filter(|report| !report.ranges) {
             let Some(state) = self.mirrors.get_mut(usize::from(report.mirror)) else { continue };
             if !std::mem::replace(&mut state.reserve, true) {
-                observer.notice(&format!("{}: gives no ranges, kept in reserve", state.status.name));
+                let use_of_it = match report.fetching {
+                    Some(_) => "brings the beginning, and the others the end",
+                    None => "kept in reserve",
+                };
+                observer.notice(&format!("{}: gives no ranges, {use_of_it}", state.status.name));
             }
         }
     }

@@ -25,6 +25,8 @@ const RATE_BYTES: u64 = 2_000_000;
 const QUEUE: Span = Span::from_millis(150);
 /// When the HTTP client gives up a server that says nothing.
 const SILENCE: Span = Span::from_secs(30);
+/// A file system that fills up has at most so many bytes more left than the content is long.
+const SLACK_BYTES: u64 = 16 << 10;
 /// Waits of one run: more are taken for a loop without end.
 const WAITS_MAX: u64 = 200_000;
 
@@ -107,6 +109,8 @@ pub(super) struct SimWorld {
     kill: Option<(Time, PathBuf)>,
     /// What was in that directory when it was killed.
     pub(super) left: Option<Files>,
+    /// The bytes that the target's file system has left; none: as many as are wanted.
+    pub(super) room: Option<u64>,
     changed: bool,
     /// When each name is known.
     names: BTreeMap<String, Time>,
@@ -144,6 +148,10 @@ impl SimWorld {
             false => Time::ZERO + rng.millis(1, most_ms),
         };
         let (flap_at, stop_at, leap_at) = (at(2_000, 2), at(4_000, 3), at(3_000, 4));
+        // By numbers of its own: with a full disk or without, the rest of the world is the same.
+        let mut own = Rng(!seed);
+        let is_filling = !calm && own.one_in(4);
+        let room = is_filling.then(|| own.below(content.len() as u64 + SLACK_BYTES));
         Self {
             now: Time::ZERO,
             up: vec![true, calm || rng.one_in(2)],
@@ -164,6 +172,7 @@ impl SimWorld {
             leap_at,
             kill: None,
             left: None,
+            room,
             changed: false,
             names: BTreeMap::new(),
             coming: Vec::new(),

@@ -127,6 +127,11 @@ impl Download {
         self.reserved.len()
     }
 
+    /// Whether some page of hashes is open.
+    pub(in crate::subscriber) fn awaits_hashes(&self) -> bool {
+        !self.pages.is_empty()
+    }
+
     /// Sets the block from which on nobody is asked for any.
     pub(in crate::subscriber) const fn set_horizon(&mut self, end_block: u64) {
         self.horizon = end_block;

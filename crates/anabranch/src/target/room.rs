@@ -1,0 +1,93 @@
+//! A file system that fills up, as the soak has it.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What a file system gives to a file at a time.
+const PAGE_BYTES: u64 = 4_096;
+
+/// The room that is left. Files get it page by page, as with most file systems: what has a page may be
+/// written again, and of a write for which there is not enough, what there is room for is written.
+#[derive(Debug, Default)]
+pub(crate) struct Room(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Pages; none: as many as are wanted.
+    left: Option<u64>,
+    /// Whether there have been too few.
+    ran_out: bool,
+    /// The pages that files have, by file and number.
+    given: BTreeSet<(u64, u64)>,
+}
+
+impl Room {
+    /// From now on there are so many bytes left, or as many as are wanted.
+    pub(crate) fn set(&self, bytes: Option<u64>) {
+        let mut state = self.state();
+        let left = bytes.map(|bytes| bytes / PAGE_BYTES);
+        // Who has which page is forgotten: the number of a file that is gone may be that of another.
+        *state = State { left, ..State::default() };
+    }
+
+    /// Whether there has been too little since that was said.
+    pub(crate) fn ran_out(&self) -> bool {
+        self.state().ran_out
+    }
+
+    /// Writes what there is room for.
+    pub(super) fn write_all(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let fits = self.take(file.metadata()?.ino(), offset, bytes.len());
+        file.write_all_at(&bytes[..fits], offset)?;
+        if fits < bytes.len() { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+
+    /// How many of these bytes there is room for.
+    fn take(&self, file: u64, offset: u64, bytes: usize) -> usize {
+        let mut state = self.state();
+        let end = offset + bytes as u64;
+        for page in offset / PAGE_BYTES..end.div_ceil(PAGE_BYTES) {
+            if !state.given.insert((file, page)) {
+                continue;
+            }
+            match &mut state.left {
+                None => {}
+                Some(0) => {
+                    state.given.remove(&(file, page));
+                    state.ran_out = true;
+                    return (page * PAGE_BYTES).saturating_sub(offset) as usize;
+                }
+                Some(left) => *left -= 1,
+            }
+        }
+        bytes
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_that_a_file_has_is_written_again_and_the_next_one_is_refused() {
+        let room = Room::default();
+        room.set(Some(2 * PAGE_BYTES));
+        let file = tempfile::tempfile().expect("a file");
+        room.write_all(&file, &[1; 5_000], 100).expect("two pages");
+        room.write_all(&file, &[2; 5_000], 0).expect("the same two");
+        assert!(!room.ran_out());
+        let error = room.write_all(&file, &[3; 5_000], 4_096).expect_err("one of two");
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert!(room.ran_out());
+        assert_eq!(file.metadata().expect("a file").len(), 2 * PAGE_BYTES, "what there is room for is there");
+        room.set(None);
+        room.write_all(&file, &[3; 5_000], 4_096).expect("there is room again");
+    }
+}

@@ -1,0 +1,57 @@
+//! A server without ranges beside others that have them.
+//!
+//! It can only be asked for everything, once, from the first byte on. Of a long content of which nothing is
+//! here yet it brings the beginning and the others the end. What it keeps is prolonged whenever it has
+//! brought that, until what comes next is here or has been asked of somebody else: then its answer is given
+//! up. So nothing is asked of two, and how much it brings is what it can. Where its answer fails, the others
+//! bring the rest: to ask again would bring again what is here.
+
+use algo::Time;
+
+use super::RangeScheduler;
+use super::api::Pool;
+use super::connection::{Connection, FetchRole};
+use super::limits::{FIRST_BLOCKS, STREAM_MIN_BLOCKS};
+use crate::fetch_id::ConnectionId;
+
+impl RangeScheduler {
+    /// Asks the first server without ranges for everything, if nothing has been asked for yet and others have
+    /// ranges; then lets these bring the end.
+    pub(super) fn begin_stream(&mut self, now: Time, pool: &mut dyn Pool) {
+        if self.blocks() >= STREAM_MIN_BLOCKS && self.asked == 0 && self.connections.iter().any(has_ranges) {
+            let free = |connection: &Connection| !connection.ranges && connection.is_free(now);
+            if let Some(p) = self.connections.iter().position(free)
+                && let Some(blocks) = pool.take_at(self.connections[p].mirror, 0, FIRST_BLOCKS)
+            {
+                self.ask_up_to(now, p, blocks, self.length, FetchRole::Owner);
+                self.connections[p].fetch.iter_mut().for_each(|fetch| fetch.streams = true);
+            }
+        }
+        pool.take_from_end(self.connections.iter().any(Connection::is_streaming));
+    }
+
+    /// Prolongs what the answer of a server without ranges is to bring; whether it goes on.
+    pub(super) fn prolong_stream(&mut self, p: ConnectionId, pool: &mut dyn Pool) -> bool {
+        let connection = &self.connections[p];
+        let Some(fetch) = connection.fetch.as_ref().filter(|_| connection.is_streaming()) else {
+            return false;
+        };
+        let (mirror, next, size) = (connection.mirror, fetch.keep, self.request_size(p, pool).max(1));
+        let Some(more) = pool.take_at(mirror, next, size) else { return false };
+        if let Some(fetch) = &mut self.connections[p].fetch {
+            fetch.keep = more.end;
+        }
+        true
+    }
+}
+
+fn has_ranges(connection: &Connection) -> bool {
+    connection.ranges && connection.is_usable()
+}
+
+impl Connection {
+    /// Whether it is a server without ranges that brings the beginning while others bring the end.
+    pub(super) fn is_streaming(&self) -> bool {
+        self.fetch.as_ref().is_some_and(|fetch| fetch.streams && fetch.role == FetchRole::Owner)
+    }
+}
