@@ -29,8 +29,7 @@ const QUANTUM_MIN: u64 = 2;
 /// And at most.
 const QUANTUM_MAX: u64 = 48;
 /// A request is held for this part of the time that a packet of the path has, at most. Real sockets bring a
-/// jitter of their own: beside a curl on 20 Mbit/s two coupled paths take 51 and 46 % with a twentieth (20 and
-/// 50 ms), 43 and 41 without, 58 with a sixth.
+/// jitter of their own: `docs/congestion-control.md` has what was measured with other parts.
 const HOLD_PART: u64 = 20;
 /// But not for less than the machines themselves vary by, and timers are worth.
 const HOLD_MIN: Span = Span::from_micros(50);
