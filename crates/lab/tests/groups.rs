@@ -281,12 +281,18 @@ fn two_bottlenecks_are_set_free_whatever_the_round_trip() {
 #[test]
 fn losses_that_no_queue_explains_set_paths_free() {
     let place = Place { mbit: 50, bulk: 0, loss: 0.002, ..beside_cubic(50, 50) };
-    for seed in 1..=2 {
+    let mut slow = Vec::new();
+    for seed in 1..=12 {
         let outcome = run(place, false, Grouping::Auto, 30, seed);
         let (first, right) = (outcome.first(&[0, 1]), outcome.right(&[0, 1]));
         println!("seed {seed}: after {first:?} s, right {right} %");
-        assert!(first.is_some_and(|s| s <= 20.0) && right >= 30, "seed {seed}: {first:?}, {right} %");
+        if first.is_none_or(|s| s > 20.0) || right < 30 {
+            slow.push((seed, first, right));
+        }
     }
+    // Losses come by chance: of 24 seeds one took 23.5 s, and the others 6.5 to 12.5.
+    assert!(slow.len() <= 1, "{slow:?}");
+    assert!(slow.iter().all(|(_, first, _)| first.is_some()), "never set free: {slow:?}");
 }
 
 /// Both paths cross a link of their own and then a common one; which of these are the bottleneck changes.
