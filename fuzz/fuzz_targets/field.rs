@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mirror::http_fields::{ETag, LINKS_MAX, PRIORITY_LAST, digest, links, repr_digest};
+use mirror::http_fields::{ETag, LINKS_MAX, PRIORITY_LAST, digest, disposition_name, links, repr_digest};
 use mirror::url::Url;
 
 fuzz_target!(|text: &str| {
@@ -13,7 +13,7 @@ fuzz_target!(|text: &str| {
         assert!((1..=PRIORITY_LAST).contains(&link.priority));
         assert_eq!(Url::parse(link.url.as_str()), Ok(link.url));
     }
-    let _ = (repr_digest(text), digest(text));
+    let _ = (repr_digest(text), digest(text), disposition_name(text));
     if let Some(tag) = ETag::parse(text) {
         assert_eq!(ETag::parse(&tag.text).map(|again| again.text), Some(tag.text));
     }

@@ -21,20 +21,27 @@ pub fn component(name: &[u8]) -> Result<OsString, String> {
     if is_file_name(name) {
         return Ok(OsString::from_vec(name.to_vec()));
     }
-    let why = match name {
+    Err(format!("the name '{}' {}", show(OsStr::from_bytes(name)), why_none(name)))
+}
+
+/// Why this is no file name.
+fn why_none(name: &[u8]) -> &'static str {
+    match name {
         b"" => "is empty",
         b"." | b".." => "is a directory",
         _ if name.contains(&b'/') => "contains a slash",
         _ if name.contains(&0) => "contains a NUL byte",
         _ => "is longer than 255 bytes",
-    };
-    Err(format!("the name '{}' {why}", show(OsStr::from_bytes(name))))
+    }
 }
 
-/// Whether a name that somebody else chose may be that of a file here: not a hidden one, for some programs
-/// obey files by their names.
-pub(crate) fn is_harmless(name: &[u8]) -> bool {
-    component(name).is_ok() && !name.starts_with(b".")
+/// Why a name that somebody else chose may not be that of a file here, if it may not: hidden ones may not,
+/// for some programs obey files by their names.
+pub(crate) fn refusal(name: &[u8]) -> Option<&'static str> {
+    if !is_file_name(name) {
+        return Some(why_none(name));
+    }
+    name.starts_with(b".").then_some("is hidden, and some programs obey such files")
 }
 
 /// `name` in a sentence: as [`terminal::printable`] has it, bytes that are no UTF-8 as `\xff`, and a

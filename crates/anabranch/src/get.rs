@@ -21,6 +21,7 @@ mod idle_timeout;
 mod locators;
 mod mirror_driver;
 mod name_lookup;
+mod offered_names;
 mod origin;
 mod outcome;
 mod pool;

@@ -135,3 +135,69 @@ fn at_80_columns_loss_and_state_are_whole() {
         assert!(["open", "no answer yet"].iter().any(|state| row.ends_with(state)), "{row}");
     }
 }
+
+/// A site with the content at any path; `/latest` and `/` lead to `/film-2.bin`.
+fn odd_names(content: &[u8]) -> Site {
+    let content = content.to_vec();
+    Site::answering(move |request| match request.path.as_str() {
+        "/latest" | "/" => Reply::new(302, b"").with("location", "/film-2.bin"),
+        "/download" => {
+            let name = "attachment; filename=\"../film.bin\"";
+            honest(request, &content, "\"v\"").with("content-disposition", name)
+        }
+        path if [".meta4", ".b3leaves", ".b3"].iter().any(|end| path.ends_with(end)) => Reply::new(404, b""),
+        _ => honest(request, &content, "\"v\""),
+    })
+}
+
+#[test]
+fn a_name_that_is_not_taken_is_told() {
+    let content = noise(LENGTH);
+    let site = odd_names(&content);
+    let at = |path: &str| site.url().replace(PATH, path);
+    let host = at("").replace("http://", "");
+    let list = "<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"><file name=\".netrc\"><url>URL</url>\
+                </file></metalink>";
+    let uri = |name: &str, path: &str| {
+        let mut uri = mmtp::uri::Uri::new(mmtp::ContentId::of(&content));
+        uri.name = Some(name.into());
+        uri.mirrors = vec![at(path)];
+        uri.to_string()
+    };
+    let long = format!("/{}", "a".repeat(256));
+    for (names, refused, called) in [
+        (vec![at("/.profile")], format!("the URL of {host} has the name '.profile', which is hidden"), None),
+        (vec![at("/.profile"), at("/b.bin")], "'.profile', which is hidden".into(), Some("b.bin")),
+        (vec![at("/a%2Fb")], "'a/b', which contains a slash".into(), None),
+        (vec![at("/%1b%00")], "'\\x1b\\x00', which contains a NUL byte".into(), None),
+        (vec![at(&long)], format!("'{}…', which is longer than 255 bytes", "a".repeat(80)), None),
+        (vec![uri(".bashrc", "/u.bin")], "the URI has the name '.bashrc', which is".into(), Some("u.bin")),
+        (vec!["l.meta4".into()], "the Metalink has the name '.netrc', which is".into(), Some("m.bin")),
+        (vec![at("/download")], format!("{host} calls it '../film.bin', but"), Some("download")),
+        (vec![at("/")], format!("{host} calls it 'film-2.bin', but servers choose no names"), None),
+        // What a name is taken from needs no word; who says it in full wants none.
+        (vec![at("/latest")], String::new(), Some("latest")),
+        (vec![uri("film", "/download")], String::new(), Some("film")),
+        (vec![at("/.profile"), "--output=x".into()], String::new(), Some("x")),
+    ] {
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::write(dir.path().join("l.meta4"), list.replace("URL", &at("/m.bin"))).expect("a file");
+        let args: Vec<&str> = names.iter().map(String::as_str).chain(["--no-history"]).collect();
+        let done = get(dir.path(), &args).expect(0);
+        fs::remove_file(dir.path().join("l.meta4")).expect("removed");
+        let there = common::fetch::names(dir.path());
+        let [there] = &there[..] else { panic!("{args:?}: {there:?}") };
+        assert!(fs::read(dir.path().join(there)).expect("a file") == content, "{args:?}");
+        assert!(called.is_none_or(|called| there == called), "{args:?}: {there}");
+        assert!(called.is_some() || there.len() == 16, "{args:?}: {there}");
+        let told: Vec<&str> = done.err.lines().filter(|line| line.contains("it is called ")).collect();
+        match (&told[..], refused.is_empty()) {
+            ([], true) => {}
+            ([line], false) => {
+                let instead = format!(": it is called {there}; --output chooses a name");
+                assert!(line.contains(&refused) && line.ends_with(&instead), "{args:?}: {line}");
+            }
+            _ => panic!("{args:?}: {}", done.err),
+        }
+    }
+}

@@ -1,9 +1,10 @@
-//! HTTP field values that say what a file is and where else it is: digests, links, validators.
+//! HTTP field values that say what a file is and where else it is: digests, links, validators, its name.
 //!
 //! They come from servers and are hints at best: what cannot be read counts as not said, and nothing panics.
 //! Several lines of a field are one value, joined by commas (RFC 9110 §5.3).
 
 use data_encoding::{BASE64, BASE64_NOPAD, HEXLOWER_PERMISSIVE};
+use percent_encoding::percent_decode_str;
 
 use crate::digests::Digests;
 use crate::url::Url;
@@ -211,6 +212,27 @@ impl ETag {
     }
 }
 
+/// Reads the file's name in `Content-Disposition` (RFC 6266 §4.3): `filename*` (RFC 8187, UTF-8 alone), else
+/// `filename`. Whatever it is: it may be empty, or have slashes.
+#[must_use]
+pub fn disposition_name(value: &str) -> Option<Vec<u8>> {
+    let (mut plain, mut extended) = (None, None);
+    for parameter in parts(bounded(value)?, ';')?.into_iter().skip(1) {
+        let Some((name, value)) = parameter.split_once('=') else { continue };
+        let value = unquote(value.trim());
+        match name.trim().to_ascii_lowercase().as_str() {
+            "filename" if plain.is_none() => plain = Some(value.into_bytes()),
+            "filename*" if extended.is_none() => {
+                let text = value.split_once('\'').filter(|(set, _)| set.eq_ignore_ascii_case("utf-8"));
+                let text = text.and_then(|(_, rest)| rest.split_once('\''));
+                extended = text.map(|(_, text)| percent_decode_str(text).collect());
+            }
+            _ => {}
+        }
+    }
+    extended.or(plain)
+}
+
 fn bounded(value: &str) -> Option<&str> {
     (value.len() <= FIELD_MAX).then_some(value)
 }
@@ -259,6 +281,25 @@ mod tests {
 
     fn base() -> Url {
         Url::parse("http://www.example.com/dir/example.ext").unwrap()
+    }
+
+    /// Those of RFC 6266 §5, and what servers send besides.
+    #[test]
+    fn names_of_files() {
+        for (value, name) in [
+            ("Attachment; filename=example.html", Some(&b"example.html"[..])),
+            ("INLINE; FILENAME= \"an example.html\"", Some(b"an example.html")),
+            ("attachment; filename*= UTF-8''%e2%82%ac%20rates", Some("€ rates".as_bytes())),
+            ("attachment; filename=\"EUR\"; filename*=utf-8'en'%e2%82%ac", Some("€".as_bytes())),
+            ("attachment; filename=a; filename*=iso-8859-1''%A3", Some(b"a")),
+            ("attachment; filename=\"a\\\"b;c\"; size=1", Some(b"a\"b;c")),
+            ("attachment; filename=\"../x\"", Some(b"../x")),
+            ("attachment", None),
+            ("attachment; filename=\"open", None),
+            ("", None),
+        ] {
+            assert_eq!(disposition_name(value).as_deref(), name, "{value}");
+        }
     }
 
     /// RFC 9530, appendix B.1: a file with `{"hello": "world"}` and a line feed.

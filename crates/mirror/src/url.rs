@@ -136,8 +136,13 @@ impl Url {
     /// The last component of the path, percent-decoded, if that may be the name of a file.
     #[must_use]
     pub fn file_name(&self) -> Option<Vec<u8>> {
-        let last = self.0.path().rsplit('/').next()?;
-        Some(percent_decode_str(last).collect()).filter(|name: &Vec<u8>| is_file_name(name))
+        Some(self.last_component()).filter(|name| is_file_name(name))
+    }
+
+    /// The last component of the path, percent-decoded, whatever it is: it may be empty, or have slashes.
+    #[must_use]
+    pub fn last_component(&self) -> Vec<u8> {
+        percent_decode_str(self.0.path().rsplit('/').next().unwrap_or_default()).collect()
     }
 
     /// The URL of the file beside it whose name is this one's with `suffix` appended, such as `.b3leaves`.

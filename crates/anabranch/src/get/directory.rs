@@ -14,6 +14,7 @@ use super::discovered_file::DiscoveredFile;
 use super::discovery::{Discovered, Expected, discover};
 use super::event_loop::EventLoop;
 use super::locators::{Beside, Locators, MetalinkOrigin};
+use super::offered_names::OfferedNames;
 use super::origin::{Origin, host, origin};
 use super::outcome::{FileOutcome, Outcome};
 use super::request::Request;
@@ -22,7 +23,7 @@ use super::single_file;
 use super::small_files::{ByteTotals, FileJob, Hash, SMALL_BYTES, SmallFiles};
 use super::writer::Writer;
 use crate::error::ErrorKind;
-use crate::filenames::{is_harmless, lossy, show};
+use crate::filenames::{lossy, show};
 use crate::format::bytes;
 use crate::report::{add, share};
 use crate::target::{DestPath, Directory, is_there};
@@ -43,9 +44,10 @@ pub(super) fn get(
 ) -> Result<Outcome> {
     request.allow_directory()?;
     refuse(request, &metalink, &base, beside)?;
-    let name = name(&base).filter(|name| is_harmless(name));
+    let mut names = OfferedNames::default();
+    names.offer("the Metalink", name(&base));
     let id = ContentId::of(metalink.files.iter().map(|f| f.name.as_str()).collect::<String>().as_bytes());
-    let path = request.output.directory_path(name.as_deref(), &id)?;
+    let path = names.path(request, true, &id, events.observer)?;
     let directory = Arc::new(Directory::create(&path)?);
     let files = metalink.files.len();
     let sum = Totals { files, ..Totals::default() };
@@ -109,7 +111,7 @@ fn name(base: &MetalinkOrigin) -> Option<Vec<u8>> {
     use std::os::unix::ffi::OsStrExt as _;
     let name = match base {
         MetalinkOrigin::Path(path) => path.file_name()?.as_bytes().to_vec(),
-        MetalinkOrigin::Url(url) => url.file_name()?,
+        MetalinkOrigin::Url(url) => url.last_component(),
         MetalinkOrigin::Pipe => return None,
     };
     let lower = name.to_ascii_lowercase();

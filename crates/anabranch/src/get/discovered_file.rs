@@ -6,6 +6,7 @@ use mirror::verified_pool::Check;
 use mmtp::ContentId;
 
 use super::history::{HistoryEntry, Provenance};
+use super::offered_names::OfferedNames;
 use crate::openpgp::Signed;
 use crate::target::{FinalCheck, RootCheck};
 use crate::{Verified, VouchedBy};
@@ -55,8 +56,8 @@ pub(super) struct DiscoveredFile {
     pub(super) check: Check,
     /// What the whole is checked by.
     pub(super) proof: FinalCheck,
-    /// What it is to be called.
-    pub(super) name: Option<Vec<u8>>,
+    /// What it may be called.
+    pub(super) names: OfferedNames,
     /// Who has it.
     pub(super) mirrors: Vec<Mirror>,
     /// Who says what is right, if there is any hash.

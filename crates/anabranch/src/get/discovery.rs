@@ -122,6 +122,8 @@ struct Discovery<'a> {
     /// The deadline of all answers.
     end: Time,
     said: Expected,
+    /// The name in the URI.
+    uri_name: Option<Vec<u8>>,
     /// Origins that the user named.
     origins: Vec<Origin>,
     /// The first URL that the user named.
@@ -200,6 +202,7 @@ pub(super) fn discover(
         heard_at: now,
         end: now + request.timeout,
         said,
+        uri_name: asked.uri.and_then(|uri| uri.name),
         origins: asked.origins,
         first: asked.urls.first().cloned(),
         alone: asked.urls.len() == 1 && asked.lists.is_empty() && asked.metalink.is_none(),

@@ -19,6 +19,7 @@ use super::discovery::{Discovered, Expected, discover};
 use super::event_loop::EventLoop;
 use super::locators::{Beside, Locators, MetalinkOrigin};
 use super::name_lookup::look_up;
+use super::offered_names::OfferedNames;
 use super::outcome::{FileOutcome, Outcome};
 use super::request::Request;
 use super::routes::one_a_family;
@@ -27,7 +28,7 @@ use super::sink::{Destination, Job, Sink};
 use super::sockets::Sockets;
 use crate::error::ErrorKind;
 use crate::event::{Event, Observer};
-use crate::filenames::{is_harmless, lossy};
+use crate::filenames::lossy;
 use crate::host_port::HostPort;
 use crate::target::{Directory, FinalCheck, RootCheck};
 use crate::{Error, Report, Result, VouchedBy};
@@ -110,16 +111,12 @@ fn from_sources(request: &Request, uri: &Uri, events: &mut EventLoop<'_, '_>) ->
     let mut content = ContentFetch::new(request, &sources, None, events)?;
     // A name is needed where the target is not named in full; without one in the URI a source is asked.
     let needed = request.output.needs_name(uri.collection);
-    let name = match &uri.name {
-        // A source may not choose a hidden name: some programs obey files by theirs.
-        None if needed => content.name_of(uri.id, events)?.filter(|name| is_harmless(name)),
-        name => name.clone(),
-    };
-    let path = if uri.collection {
-        request.output.directory_path(name.as_deref(), &uri.id)?
-    } else {
-        request.output.file_path(name.as_deref(), &uri.id)?
-    };
+    let mut names = OfferedNames::default();
+    names.offer("the URI", uri.name.clone());
+    if uri.name.is_none() && needed {
+        names.offer("the source", content.name_of(uri.id, events)?);
+    }
+    let path = names.path(request, uri.collection, &uri.id, events.observer)?;
     let demands = FinalCheck::of(RootCheck::Blocks, request.digests).into();
     let whole = if uri.collection {
         collection(request, uri, &path, &mut content, events)
@@ -189,8 +186,7 @@ fn from_mirrors(request: &Request, named: Locators, events: &mut EventLoop<'_, '
                 .notice("what is read is only known to be right when all of it has come without an error");
         }
     }
-    let name = uri.and_then(|uri| uri.name).or(found.name.clone()).filter(|name| is_harmless(name));
-    let path = request.output.file_path(name.as_deref(), &found.id)?;
+    let path = found.names.path(request, false, &found.id, events.observer)?;
     let mut destination = || request.place(&path);
     let FileOutcome { id, report, result } =
         single_file::fetch(request, &found, &sources, &mut destination, events)?;

@@ -217,6 +217,8 @@ pub struct Head {
     pub last_modified: Option<String>,
     /// `Content-Type`.
     pub content_type: Option<String>,
+    /// `Content-Disposition`.
+    pub content_disposition: Option<String>,
     /// `Repr-Digest` (RFC 9530); several are joined by commas.
     pub repr_digest: Option<String>,
     /// The values of `Link` (RFC 8288), one an occurrence of the field.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use hyper::http::header::{
-    ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, DATE, ETAG, HeaderMap,
-    HeaderName, LAST_MODIFIED, LINK, RETRY_AFTER,
+    ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, DATE,
+    ETAG, HeaderMap, HeaderName, LAST_MODIFIED, LINK, RETRY_AFTER,
 };
 use hyper::http::response;
 use url::Url;
@@ -88,6 +88,7 @@ pub(super) fn head(parts: &response::Parts, url: &Url) -> Head {
         etag: field(headers, ETAG),
         last_modified: field(headers, LAST_MODIFIED),
         content_type: field(headers, CONTENT_TYPE),
+        content_disposition: field(headers, CONTENT_DISPOSITION),
         repr_digest: join("repr-digest"),
         links: headers
             .get_all(LINK)

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use anabranch_http::client::FetchError;
 use mirror::digests::Digests;
-use mirror::http_fields::ETag;
-use mirror::metalink::Pieces;
+use mirror::http_fields::{ETag, disposition_name};
+use mirror::metalink::{self, Pieces};
 use mirror::url::Url;
 use mirror::verified_pool::{Check, PIECE_BYTES_MAX};
 use mmtp::ContentId;
@@ -18,6 +18,7 @@ use crate::error::ErrorKind;
 use crate::filenames::show;
 use crate::get::discovered_file::{DiscoveredFile, ExistingFile, Mirror};
 use crate::get::history::{HistoryEntry, Provenance};
+use crate::get::offered_names::OfferedNames;
 use crate::get::origin::{host, origin};
 use crate::get::server_status;
 use crate::target::{FinalCheck, RootCheck};
@@ -55,8 +56,7 @@ impl Discovery<'_> {
         }
         let length = self.length(id, file.as_ref().and_then(|file| file.size))?;
         let mirrors = self.mirrors(length)?;
-        let name = file.as_ref().map(|file| file.file_name().as_bytes().to_vec());
-        let name = name.or_else(|| self.name(&mirrors));
+        let names = self.offered_names(file.as_ref(), &mirrors);
         let digests = checksum.or(hashes.digests);
         let root = id.map(|id| id.root).or(hashes.blake3);
         let pieces = file.as_ref().and_then(|file| file.pieces.clone());
@@ -95,7 +95,7 @@ impl Discovery<'_> {
                 }
             }
         }
-        self.complete(length, mirrors, name, known, recalled, there)
+        self.complete(length, mirrors, names, known, recalled, there)
     }
 
     /// What is known of the content, and what comes of that.
@@ -103,7 +103,7 @@ impl Discovery<'_> {
         &mut self,
         length: u64,
         mut mirrors: Vec<Mirror>,
-        name: Option<Vec<u8>>,
+        names: OfferedNames,
         known: Known,
         recalled: Option<HistoryEntry>,
         there: Option<ExistingFile>,
@@ -148,7 +148,7 @@ impl Discovery<'_> {
             named: root.is_some(),
             check,
             proof,
-            name,
+            names,
             mirrors,
             vouched_by: by.filter(|_| is_known),
             asserted: self.asserted(length),
@@ -191,12 +191,29 @@ impl Discovery<'_> {
         fits
     }
 
-    /// What the file is called where nobody whom the user trusts says so: as in the first URL of the user's
-    /// choice that has it, or that has a name at all.
-    fn name(&self, mirrors: &[Mirror]) -> Option<Vec<u8>> {
+    /// What the file may be called: as who names it says, else as in the URLs of the user's choice that have
+    /// it, or that there are at all.
+    fn offered_names(&self, file: Option<&metalink::File>, mirrors: &[Mirror]) -> OfferedNames {
+        let mut names = OfferedNames::default();
+        names.offer("the URI", self.uri_name.clone());
+        names.offer("the Metalink", file.map(|file| file.file_name().as_bytes().to_vec()));
+        // Who names the file chooses; of what else a server calls it nobody wants to know.
+        let is_open = names.chosen().is_none();
         let named = mirrors.iter().filter(|mirror| mirror.named).map(|mirror| &mirror.url);
         let first = self.urls.iter().zip(&self.named).filter(|(_, named)| **named).map(|(url, _)| url);
-        named.chain(first).find_map(Url::file_name)
+        for url in named.chain(first) {
+            names.offer(&format!("the URL of {}", host(url)), Some(url.last_component()));
+        }
+        let head =
+            self.heads.iter().zip(&self.named).find_map(|(head, named)| head.as_ref().filter(|_| *named));
+        if let Some(head) = head.filter(|_| is_open)
+            && let Ok(url) = Url::parse(&head.url)
+        {
+            let own = head.content_disposition.as_deref().and_then(disposition_name);
+            let own = own.or_else(|| Some(url.last_component()).filter(|_| names.chosen().is_none()));
+            names.offer_by_server(&host(&url), own);
+        }
+        names
     }
 
     /// How long the file is: as the user or a Metalink says, else as more than half of the servers that the
