@@ -564,7 +564,10 @@ fn no_metalink_is_better_than_one_of_some_of_the_files() {
         fs::write(root.join("good"), b"good").expect("a file");
         fs::write(root.join(std::ffi::OsStr::from_bytes(name)), b"bad").expect("a file");
         let (_server, address) = start(&root, &[]);
-        assert_eq!(get(address, &format!("/d{case}.meta4")).status, 404);
+        let none = get(address, &format!("/d{case}.meta4"));
+        let why = String::from_utf8_lossy(&none.body);
+        let shown = ["\\xff", "new\\nline"][case];
+        assert!(none.status == 404 && why.contains("cannot have the name") && why.contains(shown), "{why}");
         assert!(!get(address, &format!("/d{case}/")).head.contains("describedby"));
         // Each file has its own all the same.
         let of_one = get(address, &format!("/d{case}/{}.meta4", anabranch_http::server::path::encode(name)));
@@ -585,7 +588,9 @@ fn no_metalink_is_better_than_one_of_some_of_the_files() {
     drop(server);
     fs::write(root.join("more/2"), b"").expect("a file");
     let (_server, address) = start(&root, &["--quiet"]);
-    assert_eq!(get(address, "/many.meta4").status, 404);
+    let none = get(address, "/many.meta4");
+    let why = String::from_utf8_lossy(&none.body);
+    assert!(none.status == 404 && why.contains("10001 files are below this"), "{why}");
     assert_eq!(get(address, "/many/more.meta4").status, 200);
 }
 

@@ -327,7 +327,7 @@ impl ContentProvider for CatalogSite {
     fn find(&self, asked: &ResourceRequest<'_>) -> PathLookup<Content> {
         let path = asked.path.names.join(&b'/');
         match self.find(&path, asked.path.directory) {
-            None => PathLookup::NotFound,
+            None => PathLookup::NotFound("not offered here".to_owned()),
             Some(Found::Slashless) => PathLookup::Moved(asked.path.encode() + "/"),
             Some(Found::File(index)) => PathLookup::Found(self.file_resource(index, asked)),
             Some(Found::Leaves(index)) => PathLookup::Found(self.leaves_resource(index)),

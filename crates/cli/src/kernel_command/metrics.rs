@@ -29,7 +29,7 @@ impl ContentProvider for Metrics {
 
     fn find(&self, request: &ResourceRequest<'_>) -> PathLookup<Self::Content> {
         if request.path.encode() != PATH {
-            return PathLookup::NotFound;
+            return PathLookup::NotFound("the metrics are at /metrics".to_owned());
         }
         let mut monitor = self.monitor.lock().unwrap_or_else(PoisonError::into_inner);
         let snapshot = monitor.snapshot(self.clock.now());

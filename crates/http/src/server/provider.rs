@@ -58,8 +58,8 @@ pub enum PathLookup<C> {
     Found(Resource<C>),
     /// The resource is at this path (encoded, from `/` on).
     Moved(String),
-    /// It names nothing.
-    NotFound,
+    /// It names nothing; the body of the answer says this.
+    NotFound(String),
 }
 
 /// One thing to fetch.

@@ -71,7 +71,7 @@ pub(super) async fn respond<S: ContentProvider, B>(
         let found = provider.find(&wanted);
         let checked = match &found {
             PathLookup::Found(resource) => provider.check(&resource.content),
-            PathLookup::Moved(_) | PathLookup::NotFound => Ok(()),
+            PathLookup::Moved(_) | PathLookup::NotFound(_) => Ok(()),
         };
         (found, checked)
     });
@@ -79,7 +79,7 @@ pub(super) async fn respond<S: ContentProvider, B>(
     let (found, checked) = found.await;
     progress.waits.set(false);
     match found {
-        PathLookup::NotFound => plain(StatusCode::NOT_FOUND, "not offered here", head),
+        PathLookup::NotFound(why) => plain(StatusCode::NOT_FOUND, &why, head),
         PathLookup::Moved(to) => {
             let mut response = plain(StatusCode::MOVED_PERMANENTLY, &to, head);
             set(&mut response, LOCATION, &to);

@@ -1,5 +1,8 @@
 //! Metalinks of what is offered: of one file, and of a directory with all the files below it.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+
 use anabranch_http::server::document::METALINK_TYPE;
 use anabranch_http::server::path::{Path, encode};
 use anabranch_http::server::{PathLookup, ResourceRequest};
@@ -10,10 +13,14 @@ use mirror::metalink::{
 use mirror::url::Url;
 
 use super::{CatalogSite, Content, Found, LEAVES_SUFFIX, METALINK_SUFFIX, root_text, text_resource};
+use crate::filenames::show;
 
 impl CatalogSite {
-    /// The Metalink of a file; none if no Metalink can say this.
-    pub(super) fn metalink(&self, index: usize, asked: &ResourceRequest<'_>) -> Option<String> {
+    /// The Metalink of a file.
+    ///
+    /// # Errors
+    /// Why no Metalink can say this.
+    pub(super) fn metalink(&self, index: usize, asked: &ResourceRequest<'_>) -> Result<String, String> {
         let offer = self.offer(index);
         // What no Metalink has (RFC 5854 section 4.1.2.1) is not in names either.
         let good = |c| if is_text(c) { c } else { '\u{fffd}' };
@@ -22,20 +29,34 @@ impl CatalogSite {
         emit(vec![self.file_of(index, name, about(asked), asked)?])
     }
 
-    /// The Metalink of all files below a directory, their names from there on; none if there are too many, or
-    /// if no Metalink can say the name of one: a directory without it would be another.
-    pub(super) fn metalink_of_all(&self, directory: &[u8], asked: &ResourceRequest<'_>) -> Option<String> {
+    /// The Metalink of all files below a directory, their names from there on.
+    ///
+    /// # Errors
+    /// Why there is none: too many files, or a name that no Metalink can say: a directory without it would be
+    /// another.
+    pub(super) fn metalink_of_all(
+        &self,
+        directory: &[u8],
+        asked: &ResourceRequest<'_>,
+    ) -> Result<String, String> {
         let below = self.below(directory);
         if below.len() > FILES_MAX {
-            return None;
+            let count = below.len();
+            return Err(format!(
+                "no Metalink: {count} files are below this, and one has {FILES_MAX} at most"
+            ));
         }
         let files = below.iter().map(|index| {
             let relative = &self.paths[*index][directory.len() + 1..];
             let mut names = about(asked);
             names.extend(relative.split(|byte| *byte == b'/').map(<[u8]>::to_vec));
-            self.file_of(*index, String::from_utf8(relative.to_vec()).ok()?, names, asked)
+            let name = String::from_utf8(relative.to_vec()).ok().filter(|name| is_safe_name(name));
+            let name = name.ok_or_else(|| {
+                format!("no Metalink: it cannot have the name {}", show(OsStr::from_bytes(relative)))
+            })?;
+            self.file_of(*index, name, names, asked)
         });
-        emit(files.collect::<Option<_>>()?)
+        emit(files.collect::<Result<_, _>>()?)
     }
 
     /// What the path of a Metalink leads to. It says nothing but what the path and the server's name in the
@@ -43,11 +64,13 @@ impl CatalogSite {
     pub(super) fn kept_metalink(
         &self,
         asked: &ResourceRequest<'_>,
-        make: impl FnOnce() -> Option<String>,
+        make: impl FnOnce() -> Result<String, String>,
     ) -> PathLookup<Content> {
         let key = [asked.host.as_bytes(), &asked.path.names.join(&b'/')].join(&b' ');
-        let text = self.texts.kept(key, make);
-        text.map_or(PathLookup::NotFound, |text| PathLookup::Found(text_resource(text, METALINK_TYPE)))
+        match self.texts.kept(key, make) {
+            Ok(text) => PathLookup::Found(text_resource(text, METALINK_TYPE)),
+            Err(why) => PathLookup::NotFound(why),
+        }
     }
 
     /// Whether such a Metalink is beside the directory where that is asked for.
@@ -68,14 +91,15 @@ impl CatalogSite {
         name: String,
         names: Vec<Vec<u8>>,
         asked: &ResourceRequest<'_>,
-    ) -> Option<File> {
+    ) -> Result<File, String> {
         let id = self.offer(index).id;
         // The bytes of one group give the root by themselves.
         let has_leaves = id.blocks() > 1 && LeafList::encoded_len(id.length) <= LEAVES_MAX as u64;
         let leaves = has_leaves.then(|| self.leaves_reference(index, &names, asked.path.names.len()));
         let path = Path { names, directory: false }.encode();
-        let url = Url::parse(&format!("http://{}{path}", asked.host)).ok()?;
-        Some(File {
+        let url = Url::parse(&format!("http://{}{path}", asked.host))
+            .map_err(|e| format!("no Metalink: the Host of the request makes no URL: {e}"))?;
+        Ok(File {
             name,
             size: Some(id.length),
             hashes: Hashes { blake3: Some(id.root), ..Hashes::default() },
@@ -100,8 +124,15 @@ impl CatalogSite {
     }
 }
 
-fn emit(files: Vec<File>) -> Option<String> {
-    Metalink { files }.emit().ok().filter(|text| text.len() <= METALINK_MAX)
+fn emit(files: Vec<File>) -> Result<String, String> {
+    let text = Metalink { files }.emit().map_err(|e| format!("no Metalink: {e}"))?;
+    if text.len() > METALINK_MAX {
+        return Err(format!(
+            "no Metalink: it would have {} bytes, and {METALINK_MAX} are the most",
+            text.len()
+        ));
+    }
+    Ok(text)
 }
 
 /// The path that a Metalink is about: that of its own without its suffix.

@@ -55,7 +55,10 @@ impl Texts {
     }
 
     /// The document with this key; `make` makes it, if it is not kept. One is made at a time.
-    pub(crate) fn kept(&self, key: Vec<u8>, make: impl FnOnce() -> Option<String>) -> Option<Text> {
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub(crate) fn kept<E>(&self, key: Vec<u8>, make: impl FnOnce() -> Result<String, E>) -> Result<Text, E> {
         let mut kept = lock(&self.kept);
         let found = kept.iter().position(|(its, _)| *its == key).and_then(|at| kept.remove(at));
         let text = match found {
@@ -72,7 +75,7 @@ impl Texts {
         };
         let count = kept.iter().take(KEPT_MAX).map(fits).take_while(|fits| *fits).count();
         kept.truncate(count);
-        Some(text)
+        Ok(text)
     }
 }
 
@@ -86,7 +89,7 @@ mod tests {
         for key in keys {
             let text = texts.kept(vec![*key], || {
                 made += 1;
-                Some(char::from(*key).to_string().repeat(len))
+                Ok::<_, ()>(char::from(*key).to_string().repeat(len))
             });
             let text = text.expect("it can be made");
             assert!(text.bytes().len() == len && text.bytes().iter().all(|byte| byte == key));
@@ -98,7 +101,7 @@ mod tests {
     fn what_was_asked_for_lately_is_not_made_again() {
         let texts = Texts::default();
         assert_eq!(made(&texts, b"aabab", 1_000), 2);
-        assert!(texts.kept(b"none".to_vec(), || None).is_none());
+        assert_eq!(texts.kept(b"none".to_vec(), || Err("why")).err(), Some("why"));
         assert_eq!(made(&texts, b"ab", 1_000), 0);
     }
 
