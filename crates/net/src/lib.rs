@@ -20,6 +20,7 @@
 //! * [`poll`]: [`Poller`], waits for sockets until a [`Time`](algo::Time); [`WakeReceiver`], ends the
 //!   wait from elsewhere.
 //! * [`resolver`]: [`Resolver`], names to addresses.
+//! * [`mptcp_socket`]: how an MPTCP connection of this process fares, subflow by subflow (Linux).
 //! * [`netlink`]: interfaces, addresses, routes and rules; the kernel's MPTCP endpoints; its sockets (Linux).
 //! * [`network_monitor`]: [`NetworkMonitor`], tells that interfaces, addresses or routes changed.
 //! * [`namespace`]: [`Namespace`], a network namespace that lives as long as its descriptor.
@@ -38,6 +39,8 @@ pub mod egress;
 pub mod emulator;
 pub mod interface;
 pub mod limits;
+#[cfg(target_os = "linux")]
+pub mod mptcp_socket;
 #[cfg(target_os = "linux")]
 pub mod namespace;
 #[cfg(any(target_os = "linux", target_os = "android"))]

@@ -1,5 +1,8 @@
 //! Names to addresses, each name asked for once: [`Resolver`].
 //!
+//! For a transfer, what was found stays. What runs for days says [how long](Resolver::bounded), and of how
+//! many names.
+//!
 //! The system's resolver cannot be interrupted, so it runs on threads; whoever waits goes on meanwhile.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -11,6 +14,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread;
+
+use algo::{Span, Time};
+
+use crate::Clock;
 
 /// Names that are looked up at the same time.
 const THREADS_MAX: usize = 64;
@@ -28,8 +35,23 @@ enum Entry {
     Known {
         found: Vec<SocketAddr>,
         is_distrusted: bool,
+        since: Time,
     },
-    Failed(io::ErrorKind, String),
+    Failed {
+        kind: io::ErrorKind,
+        why: String,
+        since: Time,
+    },
+}
+
+impl Entry {
+    /// Since when it is known, if it is.
+    fn since(&self) -> Option<Time> {
+        match self {
+            Self::Asked { .. } => None,
+            Self::Known { since, .. } | Self::Failed { since, .. } => Some(*since),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -46,6 +68,10 @@ struct State {
 pub struct Resolver {
     look_up: Arc<LookUp>,
     state: Arc<Mutex<State>>,
+    clock: Clock,
+    /// How long what is known is believed.
+    age_max: Option<Span>,
+    names_max: usize,
 }
 
 impl Default for Resolver {
@@ -63,26 +89,45 @@ impl fmt::Debug for Resolver {
 impl Resolver {
     /// One that asks `look_up`, on threads of its own. [`Resolver::default`] asks the system.
     pub fn new(look_up: impl Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static) -> Self {
-        Self { look_up: Arc::new(look_up), state: Arc::default() }
+        let (clock, names_max) = (Clock::start(), usize::MAX);
+        Self { look_up: Arc::new(look_up), state: Arc::default(), clock, age_max: None, names_max }
+    }
+
+    /// The same, which believes what it has found, and what has failed, for `age_max` only, and knows
+    /// `names_max` names: of more, the oldest one goes. If all of them are being looked up, there is no room
+    /// for another, which is an error of the kind `WouldBlock`.
+    #[must_use]
+    pub fn bounded(self, age_max: Span, names_max: usize) -> Self {
+        Self { age_max: Some(age_max), names_max: names_max.max(1), ..self }
     }
 
     /// One that asks the same, and knows nothing yet.
     #[must_use]
     pub fn anew(&self) -> Self {
-        Self { look_up: Arc::clone(&self.look_up), state: Arc::default() }
+        Self { state: Arc::default(), ..self.clone() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether what is known of a name is too old to be believed.
+    fn is_old(&self, entry: &Entry) -> bool {
+        let since = entry.since().zip(self.age_max);
+        since.is_some_and(|(since, age_max)| self.clock.now().since(since) >= age_max)
+    }
+
     /// The addresses of `host`, with port 0, once they are known; `cx` is woken then. What was found stays,
-    /// also while it is looked up again; what failed, until it is [forgotten](Self::forget_failures).
+    /// also while it is looked up again; what failed, until it is [forgotten](Self::forget_failures); both no
+    /// longer than their [age](Self::bounded).
     pub fn poll(&self, host: &str, cx: &mut Context<'_>) -> Poll<io::Result<Vec<SocketAddr>>> {
         if let Ok(ip) = host.parse::<IpAddr>() {
             return Poll::Ready(Ok(vec![SocketAddr::new(ip, 0)]));
         }
         let mut state = self.state();
+        if state.names.get(host).is_some_and(|entry| self.is_old(entry)) {
+            state.names.remove(host);
+        }
         match state.names.get_mut(host) {
             Some(Entry::Asked { before, .. }) if !before.is_empty() => {
                 return Poll::Ready(Ok(before.clone()));
@@ -93,7 +138,9 @@ impl Resolver {
                 }
             }
             Some(Entry::Known { found, .. }) => return Poll::Ready(Ok(found.clone())),
-            Some(Entry::Failed(kind, why)) => return Poll::Ready(Err(io::Error::new(*kind, why.clone()))),
+            Some(Entry::Failed { kind, why, .. }) => {
+                return Poll::Ready(Err(io::Error::new(*kind, why.clone())));
+            }
             None => {
                 if let Err(e) = self.ask(&mut state, host, vec![cx.waker().clone()], Vec::new()) {
                     return Poll::Ready(Err(e));
@@ -101,6 +148,22 @@ impl Resolver {
             }
         }
         Poll::Pending
+    }
+
+    /// Makes room for one more name.
+    fn make_room(&self, state: &mut State) -> io::Result<()> {
+        if state.names.len() < self.names_max {
+            return Ok(());
+        }
+        state.names.retain(|_, entry| !self.is_old(entry));
+        while state.names.len() >= self.names_max {
+            let known = state.names.iter().filter_map(|(name, entry)| Some((entry.since()?, name)));
+            let Some(oldest) = known.min().map(|(_, name)| name.clone()) else {
+                return Err(io::Error::new(io::ErrorKind::WouldBlock, "too many names are being looked up"));
+            };
+            state.names.remove(&oldest);
+        }
+        Ok(())
     }
 
     /// Puts a name into the queue, with a thread to take it if there is room for one more.
@@ -111,6 +174,9 @@ impl Resolver {
         wakers: Vec<Waker>,
         before: Vec<SocketAddr>,
     ) -> io::Result<()> {
+        if !state.names.contains_key(host) {
+            self.make_room(state)?;
+        }
         if state.threads < THREADS_MAX {
             let this = self.clone();
             match thread::Builder::new().name("resolver".into()).spawn(move || this.work()) {
@@ -138,12 +204,13 @@ impl Resolver {
                 .unwrap_or_else(|_| Err(io::Error::other("the look-up panicked")));
             let mut state = self.state();
             let Some(Entry::Asked { wakers, before }) = state.names.remove(&name) else { continue };
+            let since = self.clock.now();
             let entry = match answer {
                 Ok(found) if !found.is_empty() || before.is_empty() => {
-                    Entry::Known { found, is_distrusted: false }
+                    Entry::Known { found, is_distrusted: false, since }
                 }
-                Err(e) if before.is_empty() => Entry::Failed(e.kind(), e.to_string()),
-                Ok(_) | Err(_) => Entry::Known { found: before, is_distrusted: true },
+                Err(e) if before.is_empty() => Entry::Failed { kind: e.kind(), why: e.to_string(), since },
+                Ok(_) | Err(_) => Entry::Known { found: before, is_distrusted: true, since },
             };
             state.names.insert(name, entry);
             drop(state);
@@ -160,8 +227,9 @@ impl Resolver {
         {
             let mut state = self.state();
             match state.names.get(host) {
-                Some(Entry::Failed(..)) => drop(state.names.remove(host)),
-                Some(Entry::Known { found, is_distrusted: true }) => {
+                Some(Entry::Failed { .. }) => drop(state.names.remove(host)),
+                Some(entry) if self.is_old(entry) => drop(state.names.remove(host)),
+                Some(Entry::Known { found, is_distrusted: true, .. }) => {
                     let before = found.clone();
                     self.ask(&mut state, host, Vec::new(), before)?;
                 }
@@ -182,7 +250,7 @@ impl Resolver {
 
     /// Lets names that could not be looked up be asked for again.
     pub fn forget_failures(&self) {
-        self.state().names.retain(|_, entry| !matches!(entry, Entry::Failed(..)));
+        self.state().names.retain(|_, entry| !matches!(entry, Entry::Failed { .. }));
     }
 
     /// None of the addresses of `host` takes a connection: it may have moved.
@@ -273,6 +341,76 @@ mod tests {
         resolver.distrust("a.example");
         assert_eq!(wait("a.example").expect("known before"), [known]);
         assert!(wait("b.example").expect_err("a panic").to_string().contains("panicked"));
+    }
+
+    /// The addresses of a name, from a resolver that counts how often it asks.
+    fn wait(resolver: &Resolver, host: &str) -> io::Result<Vec<SocketAddr>> {
+        let (waker, woken) = waker();
+        loop {
+            match resolver.poll(host, &mut Context::from_waker(&waker)) {
+                Poll::Ready(found) => return found,
+                Poll::Pending => woken.recv().expect("an answer"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_found_is_believed_for_its_age_and_no_longer() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&asked);
+        let resolver = Resolver::new(move |host| {
+            let number = counted.fetch_add(1, Ordering::Relaxed);
+            match host {
+                "a.example" => Ok(vec![SocketAddr::from(([192, 0, 2, number as u8], 0))]),
+                _ => Err(io::Error::other("no such name")),
+            }
+        });
+        let age = Span::from_millis(200);
+        let resolver = resolver.bounded(age, 100);
+        let (first, start) = (wait(&resolver, "a.example").expect("found"), resolver.clock.now());
+        assert!(wait(&resolver, "b.example").is_err() && wait(&resolver, "b.example").is_err());
+        if wait(&resolver, "a.example").expect("found") != first {
+            assert!(resolver.clock.now() >= start + age, "believed for less than its age");
+            return;
+        }
+        resolver.clock.sleep_until(resolver.clock.now() + age);
+        assert_eq!(asked.load(Ordering::Relaxed), 2);
+        assert_ne!(wait(&resolver, "a.example").expect("found"), first, "it has moved");
+        assert!(wait(&resolver, "b.example").is_err());
+        assert_eq!(asked.load(Ordering::Relaxed), 4, "failures have an age too");
+    }
+
+    #[test]
+    fn of_more_names_than_there_is_room_for_the_oldest_goes() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&asked);
+        let resolver = Resolver::new(move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            Ok(Vec::new())
+        });
+        let resolver = resolver.bounded(Span::from_secs(3_600), 3);
+        for number in 0..5 {
+            wait(&resolver, &format!("{number}.example")).expect("no address");
+        }
+        assert_eq!(resolver.state().names.len(), 3);
+        for number in 2..5 {
+            wait(&resolver, &format!("{number}.example")).expect("no address");
+        }
+        assert_eq!(asked.load(Ordering::Relaxed), 5, "the youngest are known");
+
+        let (release, held) = mpsc::channel::<()>();
+        let held = Mutex::new(held);
+        let slow = Resolver::new(move |_| {
+            let _ = held.lock().map(|held| held.recv());
+            Ok(Vec::new())
+        });
+        let slow = slow.bounded(Span::from_secs(3_600), 2);
+        let (waker, _woken) = waker();
+        let mut cx = Context::from_waker(&waker);
+        assert!(slow.poll("0.example", &mut cx).is_pending() && slow.poll("1.example", &mut cx).is_pending());
+        let Poll::Ready(Err(full)) = slow.poll("2.example", &mut cx) else { panic!("there is no room") };
+        assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
+        drop(release);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! The system calls that only unsafe code can make, each behind a safe function.
-#![expect(unsafe_code, reason = "ioctl, sched_setscheduler and epoll_pwait2 have no safe wrapper in nix")]
+#![expect(unsafe_code, reason = "these have no safe wrapper in nix")]
 
 use std::io;
 use std::mem;
@@ -132,4 +132,65 @@ pub(crate) fn epoll_wait(
         Err(Errno::EINTR) => Ok(0),
         Err(e) => Err(e.into()),
     }
+}
+
+/// `struct mptcp_full_info` of linux/mptcp.h (Linux 6.5), without its last member's fields.
+#[repr(C)]
+struct MptcpFullInfo {
+    size_tcpinfo_kernel: u32,
+    size_tcpinfo_user: u32,
+    size_sfinfo_kernel: u32,
+    size_sfinfo_user: u32,
+    num_subflows: u32,
+    size_arrays_user: u32,
+    subflow_info: u64,
+    tcp_info: u64,
+    mptcp_info: [u64; MPTCP_INFO_BYTES / 8],
+}
+
+/// Room for `struct mptcp_info`, which grows.
+pub(crate) const MPTCP_INFO_BYTES: usize = 256;
+
+/// What `MPTCP_FULL_INFO` tells of an MPTCP socket.
+pub(crate) struct FullInfo<const SUBFLOW: usize, const TCP: usize> {
+    /// `struct mptcp_info`; what the kernel does not know is 0.
+    pub(crate) connection: [u64; MPTCP_INFO_BYTES / 8],
+    /// `struct mptcp_subflow_info` and `struct tcp_info` of each subflow.
+    pub(crate) subflows: Vec<([u8; SUBFLOW], [u8; TCP])>,
+}
+
+/// Asks how an MPTCP connection fares: at most `most` subflows.
+///
+/// # Errors
+/// `EOPNOTSUPP` or `ENOPROTOOPT` if `fd` is no MPTCP socket, goes on as plain TCP, or the kernel is older.
+pub(crate) fn mptcp_full_info<const SUBFLOW: usize, const TCP: usize>(
+    fd: BorrowedFd<'_>,
+    most: u32,
+) -> nix::Result<FullInfo<SUBFLOW, TCP>> {
+    const SOL_MPTCP: libc::c_int = 284;
+    const MPTCP_FULL_INFO: libc::c_int = 4;
+    let number = |bytes: usize| u32::try_from(bytes).map_err(|_| Errno::EINVAL);
+    let mut subflows = vec![[0_u8; SUBFLOW]; most as usize];
+    let mut tcp = vec![[0_u8; TCP]; most as usize];
+    let mut info = MptcpFullInfo {
+        size_tcpinfo_kernel: 0,
+        size_tcpinfo_user: number(TCP)?,
+        size_sfinfo_kernel: 0,
+        size_sfinfo_user: number(SUBFLOW)?,
+        num_subflows: 0,
+        size_arrays_user: most,
+        subflow_info: subflows.as_mut_ptr().expose_provenance() as u64,
+        tcp_info: tcp.as_mut_ptr().expose_provenance() as u64,
+        mptcp_info: [0; MPTCP_INFO_BYTES / 8],
+    };
+    let mut length = number(size_of::<MptcpFullInfo>())? as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes to `info`, and to the two arrays at most `most`
+    // members of the sizes given there; all three live as long as the call.
+    Errno::result(unsafe {
+        let value = ptr::from_mut(&mut info).cast();
+        libc::getsockopt(fd.as_raw_fd(), SOL_MPTCP, MPTCP_FULL_INFO, value, &raw mut length)
+    })?;
+    let known = info.num_subflows.min(most) as usize;
+    let subflows = subflows.into_iter().zip(tcp).take(known).collect();
+    Ok(FullInfo { connection: info.mptcp_info, subflows })
 }

@@ -1,0 +1,95 @@
+//! How an MPTCP connection of this process fares, subflow by subflow (`MPTCP_FULL_INFO` of `linux/mptcp.h`,
+//! Linux 6.5). Unlike [`SockDiag`](crate::netlink::SockDiag) it needs no privilege to tell which subflows
+//! belong together.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::BorrowedFd;
+
+use nix::errno::Errno;
+use nix::libc;
+
+use crate::netlink::{MptcpInfo, TcpInfo};
+use crate::syscalls::mptcp_full_info;
+
+/// `struct mptcp_subflow_info`: a number, and two `struct __kernel_sockaddr_storage`.
+const SUBFLOW_BYTES: usize = 264;
+const LOCAL_AT: usize = 8;
+const REMOTE_AT: usize = 136;
+/// As much of `struct tcp_info` as [`TcpInfo`] reads, and more.
+const TCP_BYTES: usize = 256;
+/// The kernel has eight more than the first at most.
+const SUBFLOWS_MAX: u32 = 16;
+
+/// A subflow of an MPTCP connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SubflowInfo {
+    /// Its own end.
+    pub local: SocketAddr,
+    /// The other end.
+    pub remote: SocketAddr,
+    /// How it fares.
+    pub tcp: TcpInfo,
+}
+
+/// How an MPTCP socket fares: the connection, and its subflows. `None` if it is none, or goes on as plain
+/// TCP since the other end or the path refused.
+///
+/// # Errors
+/// `fd` is no socket.
+pub fn mptcp_socket_info(fd: BorrowedFd<'_>) -> io::Result<Option<(MptcpInfo, Vec<SubflowInfo>)>> {
+    let full = match mptcp_full_info::<SUBFLOW_BYTES, TCP_BYTES>(fd, SUBFLOWS_MAX) {
+        Ok(full) => full,
+        Err(Errno::EOPNOTSUPP | Errno::ENOPROTOOPT) => return Ok(None),
+        Err(e) => return Err(e.into()),
+    };
+    let connection: Vec<u8> = full.connection.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let info = MptcpInfo::parse(&connection);
+    let subflow = |(ends, tcp): &([u8; SUBFLOW_BYTES], [u8; TCP_BYTES])| {
+        let (local, remote) = (address(&ends[LOCAL_AT..])?, address(&ends[REMOTE_AT..])?);
+        Some(SubflowInfo { local, remote, tcp: TcpInfo::parse(tcp) })
+    };
+    Ok((!info.fallback).then(|| (info, full.subflows.iter().filter_map(subflow).collect())))
+}
+
+/// Reads a `struct sockaddr_in` or `sockaddr_in6`.
+fn address(bytes: &[u8]) -> Option<SocketAddr> {
+    let family = libc::c_int::from(u16::from_ne_bytes(*bytes.first_chunk()?));
+    let port = u16::from_be_bytes([*bytes.get(2)?, *bytes.get(3)?]);
+    let ip: IpAddr = match family {
+        libc::AF_INET => Ipv4Addr::from(*bytes.get(4..)?.first_chunk::<4>()?).into(),
+        libc::AF_INET6 => Ipv6Addr::from(*bytes.get(8..)?.first_chunk::<16>()?).into(),
+        _ => return None,
+    };
+    Some(SocketAddr::new(ip.to_canonical(), port))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd as _;
+
+    use super::*;
+
+    #[test]
+    fn a_plain_connection_is_none() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        assert_eq!(mptcp_socket_info(stream.as_fd()).unwrap(), None);
+    }
+
+    #[test]
+    fn addresses_are_read_and_what_is_cut_is_none() {
+        let mut v6 = vec![0; 28];
+        v6[..2].copy_from_slice(&(libc::AF_INET6 as u16).to_ne_bytes());
+        v6[2..4].copy_from_slice(&443_u16.to_be_bytes());
+        v6[23] = 1;
+        assert_eq!(address(&v6), Some("[::1]:443".parse().unwrap()));
+        assert!((0..24).all(|len| address(&v6[..len]).is_none()));
+        v6[..2].copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
+        v6[4..8].copy_from_slice(&[192, 0, 2, 1]);
+        assert_eq!(address(&v6), Some("192.0.2.1:443".parse().unwrap()));
+        v6[0] = 99;
+        assert_eq!(address(&v6), None);
+    }
+}
