@@ -40,7 +40,8 @@ const LAW: &[(&str, &[&str])] = &[
     ("mirror", &["algo", "mmtp"]),
     ("http", &["algo", "net"]),
     ("anabranch", &["algo", "mmtp", "mirror", "net", "http"]),
-    ("cli", &["algo", "mmtp", "sim", "net", "kernel", "lab", "mirror", "http", "anabranch"]),
+    ("proxy", &["algo", "net"]),
+    ("cli", &["algo", "mmtp", "sim", "net", "kernel", "lab", "mirror", "http", "anabranch", "proxy"]),
 ];
 
 /// Where the command says which option is meant by a setting that a message of the library names.

@@ -1,0 +1,176 @@
+//! The client: programs' connections onto trunks.
+//!
+//! ```no_run
+//! use proxy::client::{Options, start};
+//!
+//! # fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let pairing = std::fs::read_to_string("laptop.pair")?.parse()?;
+//! let options = Options {
+//!     socks: vec!["127.0.0.1:1080".parse()?],
+//!     ..Options::new("proxy.example:26228".parse()?, Some(pairing))
+//! };
+//! let mut client = start(options)?;
+//! while let Some(event) = client.wait_event() {
+//!     println!("{event:?}");
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+mod program;
+mod trunks;
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use algo::Span;
+use net::Resolver;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::error::Error;
+use crate::event::{Door, Event, Reports, Stop};
+use crate::ingress::{Handshake, Users};
+use crate::keys::Pairing;
+use crate::pool::Limits;
+use crate::relay::Leg;
+use crate::role::{Running, runtime};
+use crate::socket::{ACCEPT_PAUSE, SocketOptions, listen_tcp};
+use crate::tls::ClientTls;
+use crate::trunk::Destination;
+use program::Service;
+use trunks::{Making, Trunks};
+
+/// How long the addresses of the server's name are believed.
+const SERVER_NAME_AGE: Span = Span::from_secs(60);
+/// What trunks have to say last may take so long.
+const CLOSING: Duration = Duration::from_millis(500);
+
+/// What a client is to do.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The server.
+    pub server: Destination,
+    /// The keys; `None`: no encryption and no keys.
+    pub pairing: Option<Pairing>,
+    /// Where it listens for programs that speak SOCKS5.
+    pub socks: Vec<SocketAddr>,
+    /// Where it listens for programs that speak HTTP to a proxy.
+    pub http: Vec<SocketAddr>,
+    /// Who may use it.
+    pub users: Users,
+    /// Whether programs are told that they are connected when they are: that costs a round trip, and tells
+    /// them why they are not.
+    pub is_strict: bool,
+    /// How trunks' sockets are made. Over which links their subflows go is for the kernel's path manager.
+    pub socket: SocketOptions,
+    /// How many trunks there may be.
+    pub limits: Limits,
+    /// What finds the addresses of the server.
+    pub resolver: Resolver,
+}
+
+impl Options {
+    /// A client of this server that listens nowhere yet, for everybody who reaches it.
+    #[must_use]
+    pub fn new(server: Destination, pairing: Option<Pairing>) -> Self {
+        Self {
+            server,
+            pairing,
+            socks: Vec::new(),
+            http: Vec::new(),
+            users: Users::default(),
+            is_strict: false,
+            socket: SocketOptions::default(),
+            limits: Limits::default(),
+            resolver: Resolver::default().bounded(SERVER_NAME_AGE, 1),
+        }
+    }
+}
+
+/// Begins a client.
+///
+/// # Errors
+/// It has nowhere to listen, or cannot. That the server is out of reach is an event.
+pub fn start(options: Options) -> Result<Running, Error> {
+    if options.socks.is_empty() && options.http.is_empty() {
+        return Err(Error::Usage("there is no address to listen at for programs".to_owned()));
+    }
+    let runtime = runtime()?;
+    let entered = runtime.enter();
+    let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
+    let wanted = options.socks.iter().map(|address| (Door::Socks, *address));
+    for (door, address) in wanted.chain(options.http.iter().map(|address| (Door::Http, *address))) {
+        let listener = listen_tcp(address).map_err(|e| Error::Listen(address, e))?;
+        addresses.push((door, listener.local_addr().map_err(|e| Error::Listen(address, e))?));
+        listeners.push((door, listener));
+    }
+    drop(entered);
+    Ok(Running::begin(runtime, addresses, |reports, stop| run(options, listeners, reports, stop)))
+}
+
+async fn run(options: Options, listeners: Vec<(Door, TcpListener)>, reports: Reports, stop: Stop) {
+    let making = Making {
+        server: options.server,
+        tls: options.pairing.as_ref().map(ClientTls::new),
+        socket: options.socket,
+        limits: options.limits,
+        resolver: options.resolver,
+    };
+    let trunks = Trunks::new(making, reports.clone());
+    let mut tasks = JoinSet::new();
+    for (door, listener) in listeners {
+        let address = listener.local_addr().ok();
+        if options.users.is_open() && !address.is_some_and(|address| address.ip().is_loopback()) {
+            let place = address.map_or_else(String::new, |address| format!(" at {address}"));
+            reports
+                .put(Event::Notice(format!("whoever reaches this proxy{place} can use it: it has no users")));
+        }
+        let service =
+            Service { trunks: trunks.clone(), reports: reports.clone(), is_strict: options.is_strict };
+        tasks.spawn(accept(door, listener, service, options.users.clone(), reports.clone()));
+    }
+    tokio::select! {
+        () = stop.stopped() => {}
+        () = trunks.keep() => {}
+    }
+    // Programs are reset.
+    tasks.shutdown().await;
+    trunks.close();
+    sleep(CLOSING).await;
+}
+
+/// Takes programs' connections; never ends.
+async fn accept(door: Door, listener: TcpListener, service: Service, users: Users, reports: Reports) {
+    let mut programs = JoinSet::new();
+    let mut is_short = false;
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = programs.join_next() => continue,
+        };
+        match accepted {
+            Ok((tcp, from)) => {
+                is_short = false;
+                let (service, users) = (service.clone(), users.clone());
+                programs.spawn(async move {
+                    let handshake = match door {
+                        Door::Http => Handshake::http(users),
+                        Door::Socks | Door::Trunks => Handshake::socks(users),
+                    };
+                    service.serve(Leg::new(tcp), from, handshake).await;
+                });
+            }
+            // It was gone before it was taken.
+            Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(e) => {
+                if !std::mem::replace(&mut is_short, true) {
+                    reports.put(Event::Notice(format!("programs have to wait: {e}")));
+                }
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}

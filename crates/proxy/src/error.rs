@@ -1,0 +1,23 @@
+//! Why a role does not begin.
+
+use std::io;
+use std::net::SocketAddr;
+
+use crate::keys::ClientsError;
+
+/// Why a role does not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The options make no sense.
+    #[error("{0}")]
+    Usage(String),
+    /// It cannot listen there.
+    #[error("cannot listen at {0}: {1}")]
+    Listen(SocketAddr, io::Error),
+    /// The list of clients cannot be read.
+    #[error(transparent)]
+    Clients(#[from] ClientsError),
+    /// The system has no threads for it.
+    #[error("cannot begin: {0}")]
+    Runtime(io::Error),
+}

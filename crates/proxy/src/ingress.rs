@@ -1,0 +1,157 @@
+//! What programs speak: SOCKS5 and HTTP, up to the moment at which it is known where they want to go.
+//!
+//! A [`Handshake`] is a machine: it is told what arrived, and says what to write and, in the end, what is
+//! [wanted](Request). However the bytes are cut, the outcome is the same; what a program sends before it was
+//! asked to is taken.
+//!
+//! **One plain request a connection.** A request in absolute form is passed on in origin form with
+//! `Connection: close`, its end is found by its framing ([`Body`]), and what comes behind it is dropped. So
+//! no byte of a request for one origin can reach another, and answers pass as they are, without being parsed.
+//! The next request costs the program a connection to its own host, and a stream: no round trip between the
+//! hosts.
+
+mod body;
+mod http;
+mod socks;
+
+use std::fmt;
+
+pub use body::{Body, Malformed};
+
+use crate::trunk::{Destination, Reason};
+
+/// Who may use the proxy: pairs of name and password. None: whoever reaches it.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Users(Vec<(String, String)>);
+
+impl fmt::Debug for Users {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|(name, _)| name)).finish()
+    }
+}
+
+impl Users {
+    /// These.
+    pub fn new(users: impl IntoIterator<Item = (String, String)>) -> Self {
+        Self(users.into_iter().collect())
+    }
+
+    /// Whether nobody needs a name.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether this name goes with this password. Takes as long whichever byte is wrong.
+    #[must_use]
+    pub fn admits(&self, name: &[u8], password: &[u8]) -> bool {
+        let admits = |(n, p): &(String, String)| same(n.as_bytes(), name) & same(p.as_bytes(), password);
+        self.is_open() || self.0.iter().fold(false, |found, user| found | admits(user))
+    }
+}
+
+fn same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
+}
+
+/// What has become of a handshake.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// More bytes are needed.
+    More,
+    /// It is known what the program wants.
+    Wanted(Box<Request>),
+    /// It cannot be had: the output says so, and the connection is to be closed after it.
+    Refused,
+}
+
+/// In which words a program is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Socks,
+    /// HTTP's CONNECT.
+    Tunnel,
+    /// A request in absolute form, which the origin answers.
+    Plain,
+}
+
+/// What a program wants.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Where to.
+    pub destination: Destination,
+    /// The first bytes for the origin: all that have come.
+    pub first: Vec<u8>,
+    /// Which of the bytes that follow are for the origin too.
+    pub body: Body,
+    form: Form,
+}
+
+impl Request {
+    /// What to write when the destination is connected, or will be. Nothing if the origin itself answers.
+    #[must_use]
+    pub fn accepted(&self) -> &'static [u8] {
+        match self.form {
+            // The address of our end is of no use to anybody; programs expect one of the right length.
+            Form::Socks => &[5, 0, 0, 1, 0, 0, 0, 0, 0, 0],
+            Form::Tunnel => b"HTTP/1.1 200 Connection established\r\n\r\n",
+            Form::Plain => &[],
+        }
+    }
+
+    /// What to write when it cannot be connected, as long as nothing else was written.
+    #[must_use]
+    pub fn failed(&self, reason: Reason) -> Vec<u8> {
+        match self.form {
+            Form::Socks => socks::reply(socks::code(reason)).to_vec(),
+            Form::Tunnel | Form::Plain => http::failed(reason),
+        }
+    }
+
+    /// Whether the program is told only by what comes from the origin, so that a failure can still be said
+    /// when it is known.
+    #[must_use]
+    pub fn is_answered_by_origin(&self) -> bool {
+        self.form == Form::Plain
+    }
+}
+
+/// The machine: until it is known what a program wants.
+#[derive(Debug)]
+pub struct Handshake {
+    machine: Machine,
+    users: Users,
+}
+
+#[derive(Debug)]
+enum Machine {
+    Socks(socks::Socks),
+    Http(http::Head),
+}
+
+impl Handshake {
+    /// One in SOCKS5 (RFC 1928), with names and passwords as in RFC 1929.
+    #[must_use]
+    pub fn socks(users: Users) -> Self {
+        Self { machine: Machine::Socks(socks::Socks::default()), users }
+    }
+
+    /// One in HTTP/1.1: CONNECT (RFC 9110 section 9.3.6) or the absolute form (RFC 9112 section 3.2.2), with
+    /// the Basic scheme (RFC 7617).
+    #[must_use]
+    pub fn http(users: Users) -> Self {
+        Self { machine: Machine::Http(http::Head::default()), users }
+    }
+
+    /// Takes what arrived, and appends what is to be written to `out`. Not to be called after it has said
+    /// anything but [`Progress::More`].
+    pub fn handle(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Progress {
+        match &mut self.machine {
+            Machine::Socks(socks) => socks.handle(bytes, &self.users, out),
+            Machine::Http(head) => head.handle(bytes, &self.users, out),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

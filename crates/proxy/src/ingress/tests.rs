@@ -1,0 +1,288 @@
+//! Whole handshakes, cut everywhere.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const SOCKS_GREETING: &[u8] = &[5, 1, 0];
+
+fn users() -> Users {
+    Users::new([("bob".to_owned(), "secret".to_owned()), ("eve".to_owned(), "s:t".to_owned())])
+}
+
+/// What comes of all bytes, in pieces of the given sizes (the last one again and again). Bytes that come
+/// after the outcome are given to the request's body.
+fn run(mut handshake: Handshake, bytes: &[u8], sizes: &[usize]) -> (Progress, Vec<u8>) {
+    let (mut out, mut at, mut sizes) = (Vec::new(), 0, sizes.iter().copied().chain(std::iter::repeat(1)));
+    let mut progress = Progress::More;
+    while at < bytes.len() {
+        let end = (at + sizes.next().unwrap_or(1).max(1)).min(bytes.len());
+        let piece = &bytes[at..end];
+        match &mut progress {
+            Progress::More => progress = handshake.handle(piece, &mut out),
+            Progress::Wanted(request) => match request.body.take(piece) {
+                Ok(taken) => request.first.extend_from_slice(&piece[..taken]),
+                // Known sooner or later.
+                Err(Malformed) => progress = Progress::Refused,
+            },
+            Progress::Refused => {}
+        }
+        at = end;
+    }
+    (progress, out)
+}
+
+fn socks(bytes: &[u8]) -> (Progress, Vec<u8>) {
+    run(Handshake::socks(Users::default()), bytes, &[bytes.len()])
+}
+
+fn http(text: &str) -> (Progress, Vec<u8>) {
+    run(Handshake::http(Users::default()), text.as_bytes(), &[text.len()])
+}
+
+fn wanted(progress: Progress) -> Request {
+    let Progress::Wanted(request) = progress else { panic!("{progress:?}") };
+    *request
+}
+
+/// Status line of an answer.
+fn status(out: &[u8]) -> &str {
+    let line = out.split(|byte| *byte == b'\r').next().unwrap_or_default();
+    str::from_utf8(line).expect("text").strip_prefix("HTTP/1.1 ").expect("a status")
+}
+
+#[test]
+fn socks_names_and_addresses_are_understood_with_what_comes_behind() {
+    for (address, shown) in [
+        (b"\x01\xc0\x00\x02\x07".as_slice(), "192.0.2.7:443"),
+        (b"\x04\x20\x01\x0d\xb8\0\0\0\0\0\0\0\0\0\0\0\x01", "[2001:db8::1]:443"),
+        (b"\x03\x0bexample.org", "example.org:443"),
+        (b"\x03\x09192.0.2.7", "192.0.2.7:443"),
+        (b"\x03\x01x", "x:443"),
+    ] {
+        let bytes = [SOCKS_GREETING, &[5, 1, 0], address, &[1, 187], b"hello"].concat();
+        let (progress, out) = socks(&bytes);
+        let request = wanted(progress);
+        assert_eq!(request.destination.to_string(), shown);
+        assert_eq!((request.first.as_slice(), &request.body), (b"hello".as_slice(), &Body::Endless));
+        assert_eq!(out, [5, 0], "the method alone");
+        assert_eq!(request.accepted()[..2], [5, 0]);
+        assert_eq!(request.failed(Reason::Refused)[..2], [5, 5]);
+        assert!(!request.is_answered_by_origin());
+    }
+}
+
+#[test]
+fn what_socks_cannot_have_is_said() {
+    let connect = |address: &[u8]| [SOCKS_GREETING, &[5, 1, 0], address].concat();
+    for (bytes, said) in [
+        // BIND, UDP ASSOCIATE, and what there is not.
+        ([SOCKS_GREETING, &[5, 2, 0, 1, 1, 2, 3, 4, 0, 80]].concat(), [5, 0, 5, 7].as_slice()),
+        ([SOCKS_GREETING, &[5, 3, 0, 1, 1, 2, 3, 4, 0, 80]].concat(), &[5, 0, 5, 7]),
+        ([SOCKS_GREETING, &[5, 9, 0, 1, 1, 2, 3, 4, 0, 80]].concat(), &[5, 0, 5, 7]),
+        (connect(&[2, 0, 0, 0]), &[5, 0, 5, 8]),
+        (connect(&[3, 0, 0, 80]), &[5, 0, 5, 1]),
+        (connect(b"\x03\x03a\0b\0\x50"), &[5, 0, 5, 1]),
+        (connect(b"\x03\x02\xff\xfe\0\x50"), &[5, 0, 5, 1]),
+        (connect(&[1, 1, 2, 3, 4, 0, 0]), &[5, 0, 5, 1]),
+        ([SOCKS_GREETING, &[4, 1, 0, 1]].concat(), &[5, 0, 5, 1]),
+        // No method that we have.
+        (vec![5, 0], &[5, 0xff]),
+        (vec![5, 1, 1], &[5, 0xff]),
+        (vec![5, 2, 1, 0x80], &[5, 0xff]),
+        // Other versions and protocols.
+        (vec![4, 1, 0, 80, 1, 2, 3, 4, 0], &[]),
+        (vec![0x16, 3, 1], &[]),
+        (b"GET / HTTP/1.1\r\n\r\n".to_vec(), b"HTTP/1.1 400 "),
+    ] {
+        let (progress, out) = socks(&bytes);
+        assert_eq!(progress, Progress::Refused, "{bytes:?}");
+        assert!(out.starts_with(said) && said.is_empty() == out.is_empty(), "{bytes:?}: {out:?}");
+    }
+}
+
+#[test]
+fn socks_wants_a_name_where_there_are_users() {
+    let request = [5, 1, 0, 1, 192, 0, 2, 7, 0, 80].as_slice();
+    let run = |bytes: &[&[u8]]| {
+        let bytes = bytes.concat();
+        run(Handshake::socks(users()), &bytes, &[bytes.len()])
+    };
+    for login in [b"\x01\x03bob\x06secret".as_slice(), b"\x01\x03eve\x03s:t"] {
+        let (progress, out) = run(&[&[5, 2, 0, 2], login, request, b"hello"]);
+        assert_eq!(wanted(progress).first, b"hello");
+        assert_eq!(out, [5, 2, 1, 0]);
+    }
+    for login in [b"\x01\x03bob\x03s:t".as_slice(), b"\x01\x00\x00", b"\x01\x03bob\x07secret1"] {
+        assert_eq!(run(&[&[5, 1, 2], login, request]), (Progress::Refused, vec![5, 2, 1, 1]));
+    }
+    assert_eq!(run(&[&[5, 1, 0], request]), (Progress::Refused, vec![5, 0xff]));
+    assert_eq!(run(&[&[5, 1, 2], request]), (Progress::Refused, vec![5, 2, 1, 1]), "it did not wait");
+    // Whoever insists on a name may give one where nobody needs it.
+    let (progress, out) = socks(&[&[5, 1, 2], b"\x01\x03any\x03one".as_slice(), request].concat());
+    assert_eq!((wanted(progress).destination.to_string().as_str(), out), ("192.0.2.7:80", vec![5, 2, 1, 0]));
+}
+
+#[test]
+fn a_tunnel_is_opened_by_connect() {
+    for (target, shown) in [
+        ("example.org:443", "example.org:443"),
+        ("192.0.2.7:22", "192.0.2.7:22"),
+        ("[2001:db8::1]:443", "[2001:db8::1]:443"),
+    ] {
+        let (progress, out) = http(&format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\nhello"));
+        let request = wanted(progress);
+        assert_eq!((request.destination.to_string().as_str(), out.len()), (shown, 0));
+        assert_eq!((request.first.as_slice(), &request.body), (b"hello".as_slice(), &Body::Endless));
+        assert_eq!(status(request.accepted()), "200 Connection established");
+        assert_eq!(status(&request.failed(Reason::Denied)), "403 Forbidden");
+    }
+    for bad in [
+        "example.org",
+        ":443",
+        "example.org:",
+        "example.org:0",
+        "example.org:65536",
+        "a:b:1",
+        "http://example.org/",
+        "/",
+        "bob@example.org:443",
+        "[::1]",
+        "[::1:443",
+        "[x]:443",
+        "[192.0.2.7]:443",
+    ] {
+        let (progress, out) = http(&format!("CONNECT {bad} HTTP/1.1\r\n\r\n"));
+        assert_eq!((progress, status(&out)), (Progress::Refused, "400 Bad Request"), "{bad}");
+    }
+}
+
+#[test]
+fn a_plain_request_is_rewritten_for_its_origin() {
+    let text = "\r\nPOST http://example.org:8080/a?b#c HTTP/1.1\r\nHost: elsewhere\r\nAccept: */*\r\n\
+                Proxy-Connection: keep-alive\r\nProxy-Authorization: Basic eA==\r\nKeep-Alive: 5\r\n\
+                TE: trailers\r\nX-Hop: 1\r\nUpgrade: h2c\r\n\
+                Connection: X-Hop, upgrade,Content-Length, host\r\n\
+                Content-Length: 5\r\n\r\nhelloGET http://other.example/ HTTP/1.1\r\n\r\n";
+    let (progress, out) = http(text);
+    let request = wanted(progress);
+    let head = "POST /a?b HTTP/1.1\r\nHost: example.org:8080\r\nAccept: */*\r\nContent-Length: 5\r\n\
+                Via: 1.1 anabranch\r\nConnection: close\r\n\r\nhello";
+    assert_eq!(String::from_utf8_lossy(&request.first), head);
+    assert_eq!((request.destination.to_string().as_str(), out.len()), ("example.org:8080", 0));
+    assert!(request.body.is_over() && request.is_answered_by_origin() && request.accepted().is_empty());
+
+    for (line, first, destination) in [
+        ("GET http://a.example HTTP/1.1", "GET / HTTP/1.1\r\nHost: a.example\r\n", "a.example:80"),
+        ("GET http://a.example?q HTTP/1.1", "GET /?q HTTP/1.1\r\nHost: a.example\r\n", "a.example:80"),
+        ("OPTIONS http://a.example HTTP/1.1", "OPTIONS * HTTP/1.1\r\nHost: a.example\r\n", "a.example:80"),
+        ("GET HTTP://[::1]:81/ HTTP/1.0", "GET / HTTP/1.0\r\nHost: [::1]:81\r\n", "[::1]:81"),
+        ("GET http://a.example:/x HTTP/1.1", "GET /x HTTP/1.1\r\nHost: a.example:\r\n", "a.example:80"),
+    ] {
+        let request = wanted(http(&format!("{line}\r\n\r\n")).0);
+        let said = String::from_utf8_lossy(&request.first);
+        assert!(said.starts_with(first), "{line}: {said}");
+        assert_eq!(request.destination.to_string(), destination, "{line}");
+        assert_eq!(request.body, Body::Length(0), "{line}");
+    }
+    let chunked = "PUT http://h/ HTTP/1.1\r\nTransfer-Encoding: gzip, Chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\nX";
+    let request = wanted(http(chunked).0);
+    assert!(request.body.is_over() && request.first.ends_with(b"close\r\n\r\n3\r\nabc\r\n0\r\n\r\n"));
+}
+
+#[test]
+fn what_http_cannot_have_is_said() {
+    let long = format!("GET http://h/ HTTP/1.1\r\nA: {}\r\n\r\n", "x".repeat(70_000));
+    let many = format!("GET http://h/ HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(200));
+    let post = |fields: &str| format!("POST http://h/ HTTP/1.1\r\n{fields}\r\n\r\n0\r\n\r\n");
+    for (text, said) in [
+        ("GET / HTTP/1.1\r\nHost: h\r\n\r\n".to_owned(), "400 Bad Request"),
+        ("GET https://h/ HTTP/1.1\r\n\r\n".into(), "501 Not Implemented"),
+        ("GET ftp://h/ HTTP/1.1\r\n\r\n".into(), "501 Not Implemented"),
+        ("GET http:///x HTTP/1.1\r\n\r\n".into(), "400 Bad Request"),
+        ("GET http://bob:secret@h/ HTTP/1.1\r\n\r\n".into(), "400 Bad Request"),
+        ("TRACE http://h/ HTTP/1.1\r\n\r\n".into(), "501 Not Implemented"),
+        ("GET http://h/\r\n\r\n".into(), "400 Bad Request"),
+        ("GET http://h/ HTTP/2.0\r\n\r\n".into(), "400 Bad Request"),
+        ("GET http://h/ HTTP/1.1\r\nbad field: x\r\n\r\n".into(), "400 Bad Request"),
+        ("\x16\x03\x01".into(), "400 Bad Request"),
+        ("\x05\x01\x00".into(), "400 Bad Request"),
+        (long.clone(), "431 Request Header Fields Too Large"),
+        (long.trim_end().to_owned(), "431 Request Header Fields Too Large"),
+        (many, "431 Request Header Fields Too Large"),
+        (post("Content-Length: 5\r\nContent-Length: 5"), "400 Bad Request"),
+        (post("Content-Length: 5, 6"), "400 Bad Request"),
+        (post("Content-Length: +5"), "400 Bad Request"),
+        (post("Content-Length: "), "400 Bad Request"),
+        (post("Content-Length: 99999999999999999999"), "400 Bad Request"),
+        (post("Content-Length: 5\r\nTransfer-Encoding: chunked"), "400 Bad Request"),
+        (post("Transfer-Encoding: gzip"), "400 Bad Request"),
+        (post("Transfer-Encoding: chunked, gzip"), "400 Bad Request"),
+        (post("Transfer-Encoding: chunked, chunked"), "400 Bad Request"),
+        (post("Transfer-Encoding:"), "400 Bad Request"),
+        ("POST http://h/ HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n".into(), "400 Bad Request"),
+        ("POST http://h/ HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n".into(), "400 Bad Request"),
+    ] {
+        let (progress, out) = http(&text);
+        assert_eq!((progress, status(&out)), (Progress::Refused, said), "{text:.80}");
+    }
+}
+
+#[test]
+fn http_wants_a_name_where_there_are_users() {
+    let run = |field: &str| {
+        let text = format!("CONNECT h:1 HTTP/1.1\r\n{field}\r\n\r\n");
+        run(Handshake::http(users()), text.as_bytes(), &[text.len()])
+    };
+    // bob:secret, eve:s:t
+    for right in ["Basic Ym9iOnNlY3JldA==", "basic Ym9iOnNlY3JldA==", "Basic  ZXZlOnM6dA=="] {
+        let (progress, _) = run(&format!("Proxy-Authorization: {right}"));
+        assert_eq!(wanted(progress).destination.to_string(), "h:1", "{right}");
+    }
+    for wrong in ["Basic Ym9iOnM6dA==", "Basic", "Basic !", "Bearer Ym9iOnNlY3JldA==", "Basic Ym9i", ""] {
+        let (progress, out) = run(&format!("Proxy-Authorization: {wrong}"));
+        assert_eq!((progress, status(&out)), (Progress::Refused, "407 Proxy Authentication Required"));
+        assert!(String::from_utf8_lossy(&out).contains("\r\nProxy-Authenticate: Basic realm="), "{wrong}");
+    }
+    assert_eq!(run("Authorization: Basic Ym9iOnNlY3JldA==").0, Progress::Refused, "that is for the origin");
+}
+
+/// Bytes like those that programs send, and nonsense.
+fn bytes() -> impl Strategy<Value = Vec<u8>> {
+    let piece = prop_oneof![
+        Just(b"\x05\x01\x00".to_vec()),
+        Just(b"\x05\x02\x00\x02".to_vec()),
+        Just(b"\x01\x03bob\x06secret".to_vec()),
+        Just(b"\x05\x01\x00\x03\x01h\x00\x50".to_vec()),
+        Just(b"\x05\x01\x00\x01\x01\x02\x03\x04\x00\x50".to_vec()),
+        Just(b"CONNECT h:1 HTTP/1.1\r\n".to_vec()),
+        Just(b"POST http://h/ HTTP/1.1\r\n".to_vec()),
+        Just(b"Proxy-Authorization: Basic Ym9iOnNlY3JldA==\r\n".to_vec()),
+        Just(b"Content-Length: 7\r\n".to_vec()),
+        Just(b"Transfer-Encoding: chunked\r\n".to_vec()),
+        Just(b"3\r\nabc\r\n".to_vec()),
+        Just(b"0\r\n".to_vec()),
+        Just(b"\r\n".to_vec()),
+        Just(b"\n".to_vec()),
+        prop::collection::vec(any::<u8>(), 0..20),
+    ];
+    prop::collection::vec(piece, 0..8).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #[test]
+    fn the_outcome_is_the_same_however_the_bytes_are_cut(
+        bytes in bytes(),
+        sizes in prop::collection::vec(1..40_usize, 0..20),
+        with_users: bool,
+    ) {
+        let users = if with_users { users() } else { Users::default() };
+        for new in [Handshake::socks, Handshake::http] {
+            let whole = run(new(users.clone()), &bytes, &[bytes.len().max(1)]);
+            let cut = run(new(users.clone()), &bytes, &sizes);
+            // Chunks that are malformed are said if nothing was passed on yet.
+            let same = |out: &[u8]| if out.starts_with(b"HTTP/1.1 400") { Vec::new() } else { out.to_vec() };
+            prop_assert_eq!((&whole.0, same(&whole.1)), (&cut.0, same(&cut.1)));
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! A key pair in a file: PKCS #8 in PEM (RFC 7468), for its owner alone.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+
+use crate::keys::key_pair::{KeyPair, NoRandomness};
+
+/// A file with a key is a few lines.
+const FILE_BYTES_MAX: u64 = 16 * 1024;
+
+/// What keeps a key file from being used.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyFileError {
+    /// It cannot be read or made.
+    #[error("the key file {0}: {1}")]
+    Io(PathBuf, io::Error),
+    /// Its mode lets others at it.
+    #[error("the key file {0} is open to others (mode {1:o}): it must be its owner's alone, mode 600")]
+    Open(PathBuf, u32),
+    /// It has no Ed25519 key.
+    #[error("the key file {0} has no Ed25519 key (PKCS #8, PEM)")]
+    NoKey(PathBuf),
+    /// See there.
+    #[error(transparent)]
+    NoRandomness(#[from] NoRandomness),
+}
+
+impl KeyPair {
+    /// Reads the pair of a file, or makes one if there is no file. Returns whether it was made. A file that
+    /// is there is never written.
+    ///
+    /// # Errors
+    /// See [`KeyFileError`].
+    pub fn load_or_create(path: &Path) -> Result<(Self, bool), KeyFileError> {
+        match Self::load(path) {
+            Err(KeyFileError::Io(_, e)) if e.kind() == io::ErrorKind::NotFound => {}
+            read => return read.map(|pair| (pair, false)),
+        }
+        let pair = Self::generate()?;
+        match write_new(path, &pair) {
+            // Another process was first: its key is the key.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Self::load(path).map(|pair| (pair, false)),
+            Err(e) => Err(KeyFileError::Io(path.to_owned(), e)),
+            Ok(()) => Ok((pair, true)),
+        }
+    }
+
+    /// Reads the pair of a file.
+    ///
+    /// # Errors
+    /// See [`KeyFileError`].
+    pub fn load(path: &Path) -> Result<Self, KeyFileError> {
+        let failed = |e| KeyFileError::Io(path.to_owned(), e);
+        let file = File::open(path).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        if metadata.mode() & 0o077 != 0 {
+            return Err(KeyFileError::Open(path.to_owned(), metadata.mode() & 0o777));
+        }
+        let mut text = Vec::new();
+        file.take(FILE_BYTES_MAX).read_to_end(&mut text).map_err(failed)?;
+        let der = PrivatePkcs8KeyDer::from_pem_slice(&text).ok();
+        let pair = der.and_then(|der| Self::from_pkcs8(der.secret_pkcs8_der()));
+        pair.ok_or_else(|| KeyFileError::NoKey(path.to_owned()))
+    }
+}
+
+/// Writes a file that appears whole or not at all, and in no other's place.
+fn write_new(path: &Path, pair: &KeyPair) -> io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".new-{}", std::process::id()));
+    let draft = path.with_file_name(name);
+    let write = || {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+        let key = data_encoding::BASE64.encode(&pair.to_pkcs8());
+        writeln!(file, "-----BEGIN PRIVATE KEY-----\n{key}\n-----END PRIVATE KEY-----")?;
+        file.sync_all()?;
+        fs::hard_link(&draft, path)
+    };
+    let written = write();
+    // If it is somebody else's of the same number, from before a crash, it is of no use either.
+    let _ = fs::remove_file(&draft);
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_key_is_made_once_for_its_owner_and_never_overwritten() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("server.key");
+        let (made, is_new) = KeyPair::load_or_create(&path).unwrap();
+        assert!(is_new);
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing else is left");
+        let (read, is_new) = KeyPair::load_or_create(&path).unwrap();
+        assert_eq!((read.public(), is_new), (made.public(), false));
+        assert_eq!(write_new(&path, &made).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        let error = KeyPair::load_or_create(&path).unwrap_err().to_string();
+        assert!(error.contains("mode 640"), "{error}");
+
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::write(&path, "no key").unwrap();
+        assert!(matches!(KeyPair::load_or_create(&path), Err(KeyFileError::NoKey(_))));
+        assert_eq!(fs::read(&path).unwrap(), b"no key", "it is not written");
+        let nowhere = dir.path().join("none/server.key");
+        assert!(matches!(KeyPair::load_or_create(&nowhere), Err(KeyFileError::Io(..))));
+    }
+}

@@ -1,0 +1,47 @@
+//! Every program on several links, towards servers that know nothing of it: SOCKS5 and HTTP proxies whose
+//! middle is Multipath TCP.
+//!
+//! **Purpose.** A client on the host with the links, a server on a host with a good connection, and trunks
+//! between them: few connections that are there already and carry many streams. The crate's README has the
+//! data flow and what is refused; `docs/wire-proxy.md` the wire format.
+//!
+//! **Non-goals.** No command line, no printing, no signals: events go to the caller. No congestion control:
+//! the kernel's, with the controllers of the crate `kernel`.
+//!
+//! **Map.**
+//! * [`trunk`]: one end of a trunk, a machine; [`trunk::frame`]: its wire format; [`trunk::Destination`]:
+//!   where a program wants to go.
+//! * [`trunk_task`]: a trunk in the world: [`start`](trunk_task::start) it on a connection,
+//!   [`TrunkHandle::open`](trunk_task::TrunkHandle::open) or `accept` a [`Stream`](trunk_task::Stream).
+//! * [`pool`]: on which trunk a stream is opened; when one more is wanted, when one may go.
+//! * [`keys`]: pairs of keys, the line that pairs a client, the list of clients; [`tls`]: TLS 1.3 with them.
+//! * [`socket`]: MPTCP sockets for trunks, and what the kernel says of them.
+//! * [`ingress`]: what programs speak.
+//! * [`egress`]: connections to origins; [`policy`]: which are allowed.
+//! * `relay`: bytes between a TCP connection and a stream.
+//! * [`client`], [`server`]: the two roles: options in; [`Running`] has the [events](Event), and the handle
+//!   that ends it.
+#![deny(unsafe_code)]
+
+pub mod client;
+pub mod egress;
+pub mod error;
+pub mod event;
+pub mod ingress;
+pub mod keys;
+pub mod policy;
+pub mod pool;
+mod relay;
+pub mod role;
+pub mod server;
+pub mod socket;
+pub mod tls;
+pub mod trunk;
+pub mod trunk_task;
+
+pub use error::Error;
+pub use event::{Door, Event, Finished, Stop, Totals};
+pub use role::Running;
+
+/// Where a server listens if nobody says where.
+pub const PORT: u16 = 26_228;

@@ -1,0 +1,268 @@
+//! Bytes between a TCP connection and a stream of a trunk, in both directions until both have ended.
+//!
+//! *Half-closes* pass: the end of one direction is the end of that one only. *Backpressure* goes from end to
+//! end: nothing is read from the connection before the stream has room, nothing from the stream before the
+//! connection takes bytes, and credit comes back only then. *Errors*: a connection that fails resets the
+//! stream; a stream that is reset resets the connection. What was sent to its end still arrives.
+
+use std::io;
+use std::net::Shutdown;
+use std::pin::pin;
+use std::time::Duration;
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::ingress::{Body, Malformed};
+use crate::trunk::Reason;
+use crate::trunk_task::Stream;
+
+/// Bytes that are moved at once.
+const PIECE_BYTES: usize = 64 * 1024;
+/// A host that is gone without a word is noticed: it is asked after a minute of silence, then each quarter.
+const KEEPALIVE: TcpKeepalive =
+    TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(15));
+/// What a program still sends is read for so long after the last word to it: a connection that is closed
+/// while something is unread is reset, and that would take the word away.
+const LINGERING: Duration = Duration::from_secs(1);
+
+/// A TCP connection that is reset when it is dropped, unless it has ended in order: nobody is to take a part
+/// for the whole.
+#[derive(Debug)]
+pub(crate) struct Leg {
+    tcp: TcpStream,
+    is_whole: bool,
+}
+
+impl Leg {
+    /// Takes a connection over, and lets small pieces leave at once.
+    pub(crate) fn new(tcp: TcpStream) -> Self {
+        // One that is gone already fails at its first use.
+        let _ = tcp.set_nodelay(true);
+        let _ = SockRef::from(&tcp).set_tcp_keepalive(&KEEPALIVE);
+        Self { tcp, is_whole: false }
+    }
+
+    /// Some bytes, 64 KiB at most; none at the end.
+    pub(crate) async fn read(&self) -> io::Result<Bytes> {
+        self.tcp.readable().await?;
+        self.read_now(PIECE_BYTES).await
+    }
+
+    async fn read_now(&self, at_most: usize) -> io::Result<Bytes> {
+        let mut buffer = BytesMut::with_capacity(at_most.min(PIECE_BYTES));
+        loop {
+            match self.tcp.try_read_buf(&mut buffer) {
+                Ok(_) => return Ok(buffer.freeze()),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.tcp.readable().await?,
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    pub(crate) async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match self.tcp.try_write(bytes) {
+                Ok(n) => bytes = &bytes[n..],
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.tcp.writable().await?,
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Says that no more bytes follow.
+    fn finish(&self) -> io::Result<()> {
+        SockRef::from(&self.tcp).shutdown(Shutdown::Write)
+    }
+
+    /// Waits until it is reset while nobody reads or writes.
+    pub(crate) async fn failed(&self) -> io::Error {
+        let _ = self.tcp.ready(Interest::ERROR).await;
+        self.tcp.take_error().ok().flatten().unwrap_or_else(|| io::ErrorKind::ConnectionReset.into())
+    }
+
+    /// Writes the last word, and ends in order.
+    pub(crate) async fn end_with(mut self, last: &[u8]) {
+        if self.write_all(last).await.is_ok() && self.finish().is_ok() {
+            let rest = async { while self.read().await.is_ok_and(|bytes| !bytes.is_empty()) {} };
+            let _ = timeout(LINGERING, rest).await;
+            self.is_whole = true;
+        }
+    }
+}
+
+impl Drop for Leg {
+    fn drop(&mut self) {
+        if !self.is_whole {
+            let _ = SockRef::from(&self.tcp).set_linger(Some(Duration::ZERO));
+        }
+    }
+}
+
+/// Why bytes do not go on.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Broken {
+    /// The other end of the trunk has reset the stream, or the trunk is gone.
+    #[error("{0}")]
+    Stream(Reason),
+    /// The connection was reset, or has failed.
+    #[error("{0}")]
+    Tcp(io::Error),
+    /// The end of a request cannot be found.
+    #[error(transparent)]
+    Body(#[from] Malformed),
+}
+
+impl Broken {
+    /// The reason of the wire format.
+    pub(crate) const fn reason(&self) -> Reason {
+        match self {
+            Self::Stream(reason) => *reason,
+            Self::Tcp(_) | Self::Body(_) => Reason::NoInterest,
+        }
+    }
+
+    /// Whether the connection was reset after its last byte had come: Linux says so by another error.
+    fn is_after_end(&self) -> bool {
+        matches!(self, Self::Tcp(e) if e.kind() == io::ErrorKind::BrokenPipe)
+    }
+}
+
+/// Why something did not end in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ending {
+    pub(crate) reason: Reason,
+    /// In words that say more, where there are some.
+    pub(crate) why: Option<String>,
+}
+
+impl From<Reason> for Ending {
+    fn from(reason: Reason) -> Self {
+        Self { reason, why: None }
+    }
+}
+
+impl From<Broken> for Ending {
+    fn from(broken: Broken) -> Self {
+        let why = match &broken {
+            Broken::Stream(_) => None,
+            Broken::Tcp(e) => Some(format!("the connection failed: {e}")),
+            Broken::Body(e) => Some(e.to_string()),
+        };
+        Self { reason: broken.reason(), why }
+    }
+}
+
+/// What went between the two.
+#[derive(Debug)]
+pub(crate) struct Relayed {
+    /// Bytes from the connection to the stream.
+    pub(crate) from_tcp: u64,
+    /// Bytes from the stream to the connection.
+    pub(crate) to_tcp: u64,
+    /// How it ended.
+    pub(crate) end: Result<(), Broken>,
+    /// The connection, which is reset when it is dropped if it did not get all.
+    pub(crate) leg: Leg,
+}
+
+/// How one direction has ended.
+type Ended = Result<(), Broken>;
+
+/// Moves bytes until both directions have ended. Of those from the connection only `body` is for the stream.
+pub(crate) async fn relay(mut leg: Leg, stream: Stream, mut body: Body) -> Relayed {
+    let (mut from_tcp, mut to_tcp) = (0, 0);
+    let (mut up, mut down): (Option<Ended>, Option<Ended>) = (None, None);
+    let ended_both = {
+        let mut upward = pin!(send(&leg, &stream, &mut body, &mut from_tcp));
+        let mut downward = pin!(receive(&stream, &leg, &mut to_tcp));
+        let mut breaks = pin!(breaks(&leg, &stream));
+        loop {
+            let is_sound = !matches!((&up, &down), (Some(Err(_)), _) | (_, Some(Err(_))));
+            let broken = tokio::select! {
+                end = &mut upward, if up.is_none() => end.map(|()| up = Some(Ok(()))).err(),
+                end = &mut downward, if down.is_none() => end.map(|()| down = Some(Ok(()))).err(),
+                broken = &mut breaks, if is_sound => Some(broken),
+            };
+            match broken {
+                // All that the other end sent is here: it is passed on, to its end.
+                Some(broken @ Broken::Stream(_))
+                    if is_sound && down.is_none() && stream.is_all_received() =>
+                {
+                    up = Some(Err(broken));
+                }
+                // It had said its last word before it was reset: that is passed on, to its end.
+                Some(broken) if is_sound && up.is_none() && broken.is_after_end() => down = Some(Err(broken)),
+                Some(broken) => break Err(broken),
+                None => {}
+            }
+            if up.is_some() && down.is_some() {
+                break Ok(());
+            }
+        }
+    };
+    leg.is_whole = matches!(down, Some(Ok(())));
+    let is_all_sent = matches!(up, Some(Ok(())));
+    let end = ended_both.and(up.unwrap_or(Ok(()))).and(down.unwrap_or(Ok(())));
+    // A stream that was written to its end is only released: those bytes arrive, and the rest is reset.
+    if let Err(broken) = &end
+        && !is_all_sent
+    {
+        stream.reset(broken.reason());
+    }
+    drop(stream);
+    Relayed { from_tcp, to_tcp, end, leg }
+}
+
+/// From the connection to the stream.
+async fn send(leg: &Leg, stream: &Stream, body: &mut Body, moved: &mut u64) -> Result<(), Broken> {
+    loop {
+        let room = stream.room().await.map_err(Broken::Stream)?;
+        leg.tcp.readable().await.map_err(Broken::Tcp)?;
+        let mut bytes = leg.read_now(room).await.map_err(Broken::Tcp)?;
+        if bytes.is_empty() {
+            stream.finish();
+            return Ok(());
+        }
+        bytes.truncate(body.take(&bytes)?);
+        let n = bytes.len() as u64;
+        stream.write_all(bytes).await.map_err(Broken::Stream)?;
+        *moved += n;
+        tokio::task::consume_budget().await;
+    }
+}
+
+/// From the stream to the connection.
+async fn receive(stream: &Stream, leg: &Leg, moved: &mut u64) -> Result<(), Broken> {
+    loop {
+        leg.tcp.writable().await.map_err(Broken::Tcp)?;
+        let Some(mut bytes) = stream.read(PIECE_BYTES).await.map_err(Broken::Stream)? else {
+            return leg.finish().map_err(Broken::Tcp);
+        };
+        while !bytes.is_empty() {
+            match leg.tcp.try_write(&bytes) {
+                Ok(n) => {
+                    bytes.advance(n);
+                    *moved += n as u64;
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    leg.tcp.writable().await.map_err(Broken::Tcp)?;
+                }
+                Err(e) => return Err(Broken::Tcp(e)),
+            }
+        }
+        tokio::task::consume_budget().await;
+    }
+}
+
+/// Waits for what nobody notices who waits for something else.
+async fn breaks(leg: &Leg, stream: &Stream) -> Broken {
+    tokio::select! {
+        reason = stream.peer_reset() => Broken::Stream(reason),
+        e = leg.failed() => Broken::Tcp(e),
+    }
+}

@@ -1,0 +1,253 @@
+//! The server: streams of clients to origins.
+//!
+//! ```no_run
+//! use proxy::keys::KeyPair;
+//! use proxy::server::{Admission, Options, start};
+//!
+//! # fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let (pair, _) = KeyPair::load_or_create("server.key".as_ref())?;
+//! let options = Options::new(Admission::Keys { pair, clients: "clients.toml".into() });
+//! let mut server = start(options)?;
+//! while let Some(event) = server.wait_event() {
+//!     println!("{event:?}");
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+mod gate;
+mod origin;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use algo::Span;
+use net::Resolver;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::{interval, sleep, timeout};
+
+use crate::PORT;
+use crate::egress::{self, Connector};
+use crate::error::Error;
+use crate::event::{Door, Event, Reports, Stop};
+use crate::policy::Policy;
+use crate::role::{Running, runtime};
+use crate::socket::{ACCEPT_PAUSE, Connection, Listener, SocketOptions, why_single_path};
+use crate::trunk::{GoAwayReason, Settings, Side, Transport};
+use crate::trunk_task::{TrunkHandle, start as start_trunk};
+pub use gate::Admission;
+use gate::{Gate, Pass};
+use origin::Origins;
+
+/// How long the addresses of a name are believed, and of how many names.
+const NAME_AGE: Span = Span::from_secs(60);
+const NAMES_MAX: usize = 10_000;
+/// Connections that have not shown yet whose they are.
+const HANDSHAKES_MAX: usize = 1_024;
+/// Trunks of one client: four of its processes.
+const TRUNKS_OF_CLIENT_MAX: usize = 64;
+/// The client may take so long to say HELLO.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often the list of clients is looked at.
+const LIST_EVERY: Duration = Duration::from_secs(1);
+/// What trunks have to say last may take so long.
+const CLOSING: Duration = Duration::from_millis(500);
+
+/// What a server is to do.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where it listens for clients; see [`Listener`].
+    pub listen: SocketAddr,
+    /// Who may use it.
+    pub admission: Admission,
+    /// Which destinations are allowed.
+    pub policy: Policy,
+    /// How connections to origins are made.
+    pub egress: egress::Options,
+    /// How trunks' sockets are made.
+    pub socket: SocketOptions,
+    /// What finds the addresses of origins.
+    pub resolver: Resolver,
+}
+
+impl Options {
+    /// A server for these clients at all addresses of the host, which connects to public addresses.
+    #[must_use]
+    pub fn new(admission: Admission) -> Self {
+        Self {
+            listen: SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), PORT),
+            admission,
+            policy: Policy::default(),
+            egress: egress::Options::default(),
+            socket: SocketOptions::default(),
+            resolver: Resolver::default().bounded(NAME_AGE, NAMES_MAX),
+        }
+    }
+}
+
+/// Begins a server.
+///
+/// # Errors
+/// It cannot listen, or the list of clients cannot be read.
+pub fn start(options: Options) -> Result<Running, Error> {
+    let runtime = runtime()?;
+    let failed = |e| Error::Listen(options.listen, e);
+    let gate = Gate::new(options.admission)?;
+    let entered = runtime.enter();
+    let listener = Listener::bind(options.listen, &options.socket).map_err(failed)?;
+    drop(entered);
+    let addresses = vec![(Door::Trunks, listener.local_addr().map_err(failed)?)];
+    let connector = Connector::new(options.resolver, options.policy, options.egress);
+    Ok(Running::begin(runtime, addresses, |reports, stop| {
+        let origins = Origins { connector, reports: reports.clone() };
+        let handshakes = Semaphore::new(HANDSHAKES_MAX);
+        let server = Server { gate, origins, reports, handshakes, clients: Mutex::default() };
+        Arc::new(server).run(listener, stop)
+    }))
+}
+
+/// The trunks of each client, by its name and a number.
+type Clients = BTreeMap<(String, u64), TrunkHandle>;
+
+struct Server {
+    gate: Gate,
+    origins: Origins,
+    reports: Reports,
+    handshakes: Semaphore,
+    clients: Mutex<Clients>,
+}
+
+impl Server {
+    fn clients(&self) -> MutexGuard<'_, Clients> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn run(self: Arc<Self>, listener: Listener, stop: Stop) {
+        let mut trunks = JoinSet::new();
+        let mut looks = interval(LIST_EVERY);
+        let mut number = 0;
+        let mut is_short = false;
+        loop {
+            let accepted = tokio::select! {
+                () = stop.stopped() => break,
+                _ = looks.tick() => {
+                    self.look_at_list();
+                    continue;
+                }
+                Some(_) = trunks.join_next() => continue,
+                accepted = listener.accept() => accepted,
+            };
+            match accepted {
+                Ok((connection, peer)) => {
+                    is_short = false;
+                    number += 1;
+                    // A client that was paired just now is known.
+                    self.look_at_list();
+                    trunks.spawn(Arc::clone(&self).serve(connection, peer, number));
+                }
+                Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(e) => {
+                    if !std::mem::replace(&mut is_short, true) {
+                        self.reports.put(Event::Notice(format!("clients have to wait: {e}")));
+                    }
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+        self.clients().values().for_each(TrunkHandle::close);
+        // Origins are reset.
+        trunks.shutdown().await;
+        sleep(CLOSING).await;
+    }
+
+    /// Reads the list of clients if it has changed, and ends the trunks of those that are not in it any more.
+    fn look_at_list(&self) {
+        match self.gate.refresh() {
+            Ok(gone) => {
+                let clients = self.clients();
+                let theirs = clients.iter().filter(|((name, _), _)| gone.contains(name));
+                theirs.for_each(|(_, trunk)| trunk.close());
+            }
+            Err(e) => self.reports.put(Event::Notice(format!("{e}; the clients are those of before"))),
+        }
+    }
+
+    /// Serves a client's connection, to the end.
+    async fn serve(self: Arc<Self>, connection: Connection, peer: SocketAddr, number: u64) {
+        let refuse = |client: Option<String>, why: String| {
+            self.reports.put(Event::TrunkDown { peer: Some(peer), client, why, lost_streams: 0 });
+        };
+        let Ok(permit) = self.handshakes.try_acquire() else {
+            return refuse(None, "too many connections do not say whose they are".to_owned());
+        };
+        let Connection { stream, transport } = connection;
+        let (trunk, client) = match self.gate.pass(peer.ip()) {
+            Pass::Tls(tls) => match tls.accept(stream).await {
+                Ok((stream, name)) => (begin(stream, transport), Some(name)),
+                Err(e) => return refuse(None, e.to_string()),
+            },
+            Pass::Plain => (begin(stream, transport), None),
+            Pass::None => return refuse(None, "it is in no network whose clients are believed".to_owned()),
+        };
+        let theirs = match timeout(HELLO_TIMEOUT, trunk.hello()).await {
+            Ok(Ok(theirs)) => theirs,
+            Ok(Err(end)) => return refuse(client, end.to_string()),
+            Err(_) => return refuse(client, "it does not say HELLO".to_owned()),
+        };
+        drop(permit);
+        let key = (client.clone().unwrap_or_else(|| peer.ip().to_canonical().to_string()), number);
+        let is_too_many = {
+            let mut clients = self.clients();
+            let has = clients.range((key.0.clone(), 0)..=(key.0.clone(), u64::MAX)).count();
+            let is_too_many = has >= TRUNKS_OF_CLIENT_MAX;
+            if !is_too_many {
+                clients.insert(key.clone(), trunk.clone());
+            }
+            is_too_many
+        };
+        if is_too_many {
+            trunk.go_away(GoAwayReason::TooManyTrunks);
+            let _ = timeout(HELLO_TIMEOUT, trunk.ended()).await;
+            trunk.close();
+            return refuse(client, GoAwayReason::TooManyTrunks.to_string());
+        }
+        if !self.gate.knows(client.as_deref()) {
+            // It was taken off the list meanwhile.
+            trunk.close();
+        }
+        let note = why_single_path(transport, theirs);
+        self.reports.put(Event::TrunkUp { peer, client: client.clone(), transport, note });
+        let mut streams = JoinSet::new();
+        loop {
+            tokio::select! {
+                accepted = trunk.accept() => match accepted {
+                    Some(accepted) => {
+                        let (origins, client) = (self.origins.clone(), client.clone());
+                        streams.spawn(async move { origins.serve(accepted, peer, client).await });
+                    }
+                    None => break,
+                },
+                Some(_) = streams.join_next() => {}
+            }
+        }
+        self.clients().remove(&key);
+        let (why, lost_streams) = (trunk.ended().await.to_string(), trunk.lost_streams());
+        self.reports.put(Event::TrunkDown { peer: Some(peer), client, why, lost_streams });
+        // What was sent to its end still goes to origins.
+        while streams.join_next().await.is_some() {}
+    }
+}
+
+fn begin<S>(connection: S, transport: Transport) -> TrunkHandle
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (trunk, task) = start_trunk(connection, Side::Server, Settings { transport, ..Settings::default() });
+    tokio::spawn(task);
+    trunk
+}

@@ -1,0 +1,103 @@
+//! What fails in TLS, in words.
+
+use std::fmt::Debug;
+use std::io;
+
+use tokio_rustls::rustls::{AlertDescription, CertificateError, Error, PeerIncompatible};
+
+use crate::tls::verifier::WrongKey;
+
+/// Why there is no TLS connection.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// The handshake took too long.
+    #[error("the TLS handshake was not over in time")]
+    Timeout,
+    /// The other side wants another protocol inside TLS, or none.
+    #[error("the other side speaks TLS, but does not want the proxy's protocol")]
+    Alpn,
+    /// The server shows another key than it was paired with.
+    #[error("{0}")]
+    WrongKey(WrongKey),
+    /// The client's key is not in the server's list.
+    #[error("the client's key is not known here")]
+    UnknownClient,
+    /// The client shows no key.
+    #[error("the client shows no key")]
+    NoClientKey,
+    /// Something else, in words.
+    #[error("{0}")]
+    Handshake(String),
+}
+
+/// An error of a TLS connection in words, where it is one; else its own.
+#[must_use]
+pub fn explain(error: &io::Error) -> String {
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+        Some(error) => text(error),
+        None => error.to_string(),
+    }
+}
+
+/// Whether the server says, as it ends the connection, that it does not know this client's key.
+#[must_use]
+pub fn is_key_unknown(error: &io::Error) -> bool {
+    let error = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+    matches!(error, Some(Error::AlertReceived(AlertDescription::AccessDenied)))
+}
+
+impl From<io::Error> for TlsError {
+    fn from(error: io::Error) -> Self {
+        let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+        match tls {
+            Some(Error::NoCertificatesPresented) => Self::NoClientKey,
+            Some(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure)) => {
+                Self::UnknownClient
+            }
+            Some(Error::InvalidCertificate(CertificateError::Other(other))) => {
+                match other.0.downcast_ref::<WrongKey>() {
+                    Some(wrong) => Self::WrongKey(*wrong),
+                    None => Self::Handshake(explain(&error)),
+                }
+            }
+            Some(Error::NoApplicationProtocol) => Self::Alpn,
+            _ => Self::Handshake(explain(&error)),
+        }
+    }
+}
+
+fn text(error: &Error) -> String {
+    match error {
+        Error::AlertReceived(AlertDescription::AccessDenied) => {
+            "the server does not know this client's key: pair it again".to_owned()
+        }
+        Error::AlertReceived(AlertDescription::NoApplicationProtocol) => TlsError::Alpn.to_string(),
+        Error::AlertReceived(AlertDescription::CertificateRequired) => {
+            "the server wants the client to show a key".to_owned()
+        }
+        Error::AlertReceived(alert) => format!("the other side ends TLS: {}", words(alert)),
+        Error::InvalidMessage(_)
+        | Error::InappropriateMessage { .. }
+        | Error::InappropriateHandshakeMessage { .. } => "the other side does not speak TLS".to_owned(),
+        Error::PeerIncompatible(PeerIncompatible::IncorrectCertificateTypeExtension) => {
+            "the other side shows no raw public key (RFC 7250)".to_owned()
+        }
+        Error::PeerIncompatible(why) => {
+            format!("the other side has no TLS 1.3 as it is wanted here: {}", words(why))
+        }
+        Error::PeerMisbehaved(why) => format!("the other side does not keep to TLS: {}", words(why)),
+        other => other.to_string(),
+    }
+}
+
+/// The name of a variant as words: `HandshakeFailure` is "handshake failure".
+fn words(variant: &impl Debug) -> String {
+    let mut words = String::new();
+    for c in format!("{variant:?}").chars().take_while(char::is_ascii_alphanumeric) {
+        if c.is_ascii_uppercase() && !words.is_empty() {
+            words.push(' ');
+        }
+        words.push(c.to_ascii_lowercase());
+    }
+    words
+}

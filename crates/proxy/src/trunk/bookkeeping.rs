@@ -1,0 +1,94 @@
+//! Which streams there are, and which lists they are in.
+
+use crate::trunk::Trunk;
+use crate::trunk::frame::{Frame, Reason};
+use crate::trunk::stream::Stream;
+
+/// Short frames that wait to be sent, beyond two for each stream.
+const CONTROLS_MIN: usize = 1_024;
+
+impl Trunk {
+    /// Puts a stream into the schedule if it has something to send.
+    pub(super) fn list_to_send(&mut self, number: u32) {
+        if let Some(stream) = self.streams.get_mut(&number)
+            && stream.has_to_send()
+            && !std::mem::replace(&mut stream.is_scheduled, true)
+        {
+            self.schedule.add(number);
+        }
+    }
+
+    /// Puts a stream into the list of those that have credit to give.
+    pub(super) fn list_credit(&mut self, number: u32) {
+        if let Some(stream) = self.streams.get_mut(&number)
+            && stream.is_credit_due()
+            && !std::mem::replace(&mut stream.is_credit_listed, true)
+        {
+            self.credits.push_back(number);
+        }
+    }
+
+    pub(super) fn push_control(&mut self, frame: Frame) {
+        if !self.is_closed {
+            self.controls.push_back(frame);
+        }
+    }
+
+    pub(super) fn controls_max(&self) -> usize {
+        CONTROLS_MIN + 2 * self.settings.streams as usize
+    }
+
+    /// Drops what a stream has received, and with `both` what it has queued; notes that it was reset.
+    pub(super) fn drop_bytes(&mut self, number: u32, both: bool, reset: Option<Reason>) {
+        let Some(stream) = self.streams.get_mut(&number) else { return };
+        self.held -= stream.received.len();
+        stream.received.clear();
+        if both {
+            self.queued -= stream.queued.len();
+            stream.queued.clear();
+        }
+        stream.reset = stream.reset.or(reset);
+        self.count_if_ended(number);
+    }
+
+    pub(super) fn count_if_ended(&mut self, number: u32) {
+        if let Some(stream) = self.streams.get_mut(&number)
+            && stream.has_ended()
+            && std::mem::take(&mut stream.is_counted)
+        {
+            self.open_streams -= 1;
+        }
+    }
+
+    /// Forgets a stream that was released and has nothing left to say.
+    pub(super) fn remove_if_done(&mut self, number: u32) {
+        self.count_if_ended(number);
+        let is_done = |stream: &Stream| stream.is_released && (stream.reset.is_some() || stream.is_all_sent);
+        let Some(stream) = self.streams.get(&number).filter(|stream| is_done(stream)) else { return };
+        if !stream.has_ended() {
+            // The other side goes on sending to nobody.
+            return self.reset_and_remove(number);
+        }
+        self.grown -= stream.window - self.settings.stream_window;
+        self.streams.remove(&number);
+        // Lists may name streams that are no more: not many more than there are.
+        let (streams, limit) = (&self.streams, 64 + 2 * self.streams.len());
+        if self.schedule.len() > limit {
+            self.schedule.retain(|number| streams.contains_key(&number));
+        }
+        if self.credits.len() > limit {
+            self.credits.retain(|number| streams.contains_key(number));
+        }
+        if self.controls.len() > limit {
+            self.controls.retain(|frame| match frame {
+                Frame::Open { stream, .. } | Frame::Opened { stream, .. } => streams.contains_key(stream),
+                _ => true,
+            });
+        }
+    }
+
+    fn reset_and_remove(&mut self, number: u32) {
+        self.reset(number, Reason::NoInterest);
+        self.remove_if_done(number);
+    }
+}
