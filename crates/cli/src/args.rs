@@ -58,6 +58,7 @@ pub enum Command {
     Lab(Lab),
     Soak(crate::soak::Soak),
     Kernel(crate::kernel_command::args::Kernel),
+    Proxy(crate::proxy_command::args::Proxy),
     Man(Man),
     Completions(Completions),
 }

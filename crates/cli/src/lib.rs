@@ -16,6 +16,7 @@
 //! * [`signals`]: Ctrl-C to a stop.
 //! * [`demo`]: all of it without a network; [`soak`]: in random worlds.
 //! * [`lab_command`]: experiments from scenario files; [`kernel_command`]: congestion control inside Linux.
+//! * [`proxy_command`]: every program on several links.
 
 pub mod args;
 pub mod demo;
@@ -27,6 +28,7 @@ pub mod kernel_command;
 pub mod lab_command;
 pub mod man;
 pub mod mirror_list;
+pub mod proxy_command;
 pub mod serve;
 pub mod signals;
 pub mod soak;

@@ -7,7 +7,9 @@ use std::sync::atomic::AtomicBool;
 use anabranch_cli::args::{Cli, Command};
 use anabranch_cli::exit::{Failure, Outcome};
 use anabranch_cli::view::say;
-use anabranch_cli::{demo, get, json, kernel_command, lab_command, man, mirror_list, serve, soak, usage};
+use anabranch_cli::{
+    demo, get, json, kernel_command, lab_command, man, mirror_list, proxy_command, serve, soak, usage,
+};
 use clap::Parser as _;
 use clap::error::ErrorKind;
 
@@ -42,6 +44,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Lab(args) => lab_command::lab(args),
         Command::Soak(args) => soak::soak(args),
         Command::Kernel(args) => kernel_command::kernel(args),
+        Command::Proxy(args) => proxy_command::proxy(args),
         Command::Man(args) => man::man(args),
         Command::Completions(args) => man::completions(args),
     }

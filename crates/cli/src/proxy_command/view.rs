@@ -1,0 +1,199 @@
+//! What is shown of a proxy: a line for each event, or an object.
+
+use anabranch::format;
+use proxy::trunk::Transport;
+use proxy::{Door, Event, Finished, Totals};
+use serde::Serialize;
+
+use crate::exit::{Failure, Outcome};
+use crate::json::{self, End};
+use crate::view::say;
+
+/// How events are shown.
+pub(super) struct View {
+    pub(super) json: bool,
+    pub(super) quiet: bool,
+}
+
+#[derive(Serialize)]
+struct ListeningLine {
+    door: &'static str,
+    address: String,
+}
+
+#[derive(Serialize)]
+struct TrunkLine<'a> {
+    up: bool,
+    peer: Option<String>,
+    client: Option<&'a str>,
+    transport: Option<&'static str>,
+    /// Why it is down, or has one path only.
+    note: Option<&'a str>,
+    lost_streams: u32,
+}
+
+#[derive(Serialize)]
+struct ConnectionLine<'a> {
+    from: String,
+    client: Option<&'a str>,
+    destination: String,
+    origin: Option<String>,
+    sent_bytes: u64,
+    received_bytes: u64,
+    duration_s: f64,
+    error: Option<String>,
+}
+
+#[derive(Serialize)]
+struct NoticeLine<'a> {
+    text: &'a str,
+}
+
+#[derive(Serialize)]
+struct Summary {
+    connections: u64,
+    failed: u64,
+    sent_bytes: u64,
+    received_bytes: u64,
+    dropped_reports: u64,
+    #[serde(flatten)]
+    end: End,
+}
+
+fn name(transport: Transport) -> &'static str {
+    match transport {
+        Transport::Mptcp => "MPTCP",
+        Transport::Tcp | Transport::NoMptcp => "TCP",
+    }
+}
+
+fn of(client: Option<&str>) -> String {
+    client.map_or_else(String::new, |name| format!("{name} "))
+}
+
+/// Why a connection did not end in order.
+fn error(finished: &Finished) -> Option<String> {
+    let reason = finished.reason?;
+    Some(finished.why.clone().unwrap_or_else(|| reason.to_string()))
+}
+
+impl View {
+    pub(super) fn show(&self, event: &Event) {
+        if self.json {
+            self.put(event);
+        } else if !self.quiet {
+            say(&line(event));
+        }
+    }
+
+    #[expect(clippy::unused_self, reason = "the pair of `say`")]
+    fn put(&self, event: &Event) {
+        match event {
+            Event::Listening { door, address } => {
+                let door = match door {
+                    Door::Socks => "socks",
+                    Door::Http => "http",
+                    Door::Trunks => "trunks",
+                };
+                json::put("listening", &ListeningLine { door, address: address.to_string() });
+            }
+            Event::TrunkUp { peer, client, transport, note } => json::put(
+                "trunk",
+                &TrunkLine {
+                    up: true,
+                    peer: Some(peer.to_string()),
+                    client: client.as_deref(),
+                    transport: Some(name(*transport)),
+                    note: note.as_deref(),
+                    lost_streams: 0,
+                },
+            ),
+            Event::TrunkDown { peer, client, why, lost_streams } => json::put(
+                "trunk",
+                &TrunkLine {
+                    up: false,
+                    peer: peer.map(|peer| peer.to_string()),
+                    client: client.as_deref(),
+                    transport: None,
+                    note: Some(why),
+                    lost_streams: *lost_streams,
+                },
+            ),
+            Event::Finished(finished) => json::put(
+                "connection",
+                &ConnectionLine {
+                    from: finished.from.to_string(),
+                    client: finished.client.as_deref(),
+                    destination: finished.destination.to_string(),
+                    origin: finished.origin.map(|origin| origin.to_string()),
+                    sent_bytes: finished.sent_bytes,
+                    received_bytes: finished.received_bytes,
+                    duration_s: finished.duration_s,
+                    error: error(finished),
+                },
+            ),
+            Event::Notice(text) => json::put("notice", &NoticeLine { text }),
+        }
+    }
+
+    /// How it ended.
+    pub(super) fn end(&self, ended: Outcome<Totals>) -> Outcome {
+        let totals = ended.as_ref().ok().copied().unwrap_or_default();
+        if self.json {
+            let summary = Summary {
+                connections: totals.connections,
+                failed: totals.failed,
+                sent_bytes: totals.sent_bytes,
+                received_bytes: totals.received_bytes,
+                dropped_reports: totals.dropped_reports,
+                end: End::new(ended.as_ref().err()),
+            };
+            json::put("summary", &summary);
+        } else if !self.quiet && ended.is_ok() {
+            say(&format!(
+                "{} connections, {} sent, {} received",
+                totals.connections,
+                format::bytes(totals.sent_bytes),
+                format::bytes(totals.received_bytes)
+            ));
+        }
+        ended.map(drop).map_err(|failure: Failure| failure)
+    }
+}
+
+/// An event as a line for people.
+fn line(event: &Event) -> String {
+    match event {
+        Event::Listening { door: Door::Socks, address } => {
+            format!("programs: socks5h://{address} (curl -x socks5h://{address} …)")
+        }
+        Event::Listening { door: Door::Http, address } => {
+            format!("programs: http://{address} (https_proxy=http://{address} …)")
+        }
+        Event::Listening { door: Door::Trunks, address } => format!("clients: {address}; Ctrl-C ends it"),
+        Event::TrunkUp { peer, client, transport, note } => {
+            let note = note.as_deref().map_or_else(String::new, |note| format!(": {note}"));
+            format!("{}{peer}: connected by {}{note}", of(client.as_deref()), name(*transport))
+        }
+        Event::TrunkDown { peer, client, why, lost_streams } => {
+            let peer = peer.map_or_else(|| "server".to_owned(), |peer| peer.to_string());
+            let lost = match lost_streams {
+                0 => String::new(),
+                n => format!("; {n} connections were reset"),
+            };
+            format!("{}{peer}: {why}{lost}", of(client.as_deref()))
+        }
+        Event::Finished(finished) => {
+            let error = error(finished).map_or_else(String::new, |error| format!(": {error}"));
+            format!(
+                "{}{} {} sent, {} received in {}{error}",
+                of(finished.client.as_deref()),
+                finished.destination,
+                format::bytes(finished.sent_bytes),
+                format::bytes(finished.received_bytes),
+                format::duration(finished.duration_s)
+            )
+        }
+        Event::Notice(text) => format!("anabranch: {text}"),
+    }
+}
