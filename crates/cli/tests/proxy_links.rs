@@ -10,6 +10,8 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 use common::{anabranch, noise};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -40,6 +42,7 @@ struct Bed {
     dir: TempDir,
     name: String,
     content: Vec<u8>,
+    server: String,
     socks: String,
     /// The URL of the film.
     origin: String,
@@ -49,6 +52,20 @@ struct Bed {
 impl Bed {
     /// None where it cannot be.
     fn new(name: &str) -> Option<Self> {
+        let mut bed = Self::without_client(name)?;
+        bed.client(&[]);
+        Some(bed)
+    }
+
+    /// Starts a client with these options besides.
+    fn client(&mut self, more: &[&str]) {
+        let to = self.server.clone();
+        let all =
+            ["proxy", "client", "--server", &to, "--pair-file", "pair", "--socks", "127.0.0.1:0", "--json"];
+        self.socks = self.start("tx", &[&all, more].concat(), "address");
+    }
+
+    fn without_client(name: &str) -> Option<Self> {
         if let Err(e) = lab::linux::testbed::allowed() {
             net::testing::refused_device(format!("the proxy between hosts: {e}"));
             return None;
@@ -58,8 +75,15 @@ impl Bed {
         fs::write(dir.path().join(format!("{name}.toml")), TWO_LINKS).expect("written");
         let content = noise(BYTES);
         fs::write(dir.path().join("film"), &content).expect("written");
-        let mut bed =
-            Self { dir, name, content, socks: String::new(), origin: String::new(), running: Vec::new() };
+        let mut bed = Self {
+            dir,
+            name,
+            content,
+            server: String::new(),
+            socks: String::new(),
+            origin: String::new(),
+            running: Vec::new(),
+        };
         let up = bed.lab(&["up", &bed.name.clone()]).output().expect("it runs");
         assert!(up.status.success(), "{up:?}");
         let paired = bed.own(&["proxy", "pair"]).output().expect("it runs");
@@ -69,10 +93,7 @@ impl Bed {
         let port = bed.start("rx", &server, "address").rsplit(':').next().expect("a port").to_owned();
         let http = ["serve", "film", "--http", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--json"];
         bed.origin = bed.start("rx", &http, "http");
-        let to = format!("{SERVER}:{port}");
-        let client =
-            ["proxy", "client", "--server", &to, "--pair-file", "pair", "--socks", "127.0.0.1:0", "--json"];
-        bed.socks = bed.start("tx", &client, "address");
+        bed.server = format!("{SERVER}:{port}");
         Some(bed)
     }
 
@@ -112,6 +133,21 @@ impl Bed {
         let proxy = format!("socks5h://{}", self.socks);
         let args = ["curl", "-sS", "--max-time", "60", "-x", &proxy, "-o", "got", &self.origin];
         self.on("tx", &args).spawn().expect("it runs")
+    }
+
+    /// What `ip` says on a host.
+    fn ip(&self, host: &str, arguments: &str) -> String {
+        let program: Vec<_> = ["ip"].into_iter().chain(arguments.split_whitespace()).collect();
+        let done = self.on(host, &program).output().expect("it runs");
+        assert!(done.status.success(), "ip {arguments}: {done:?}");
+        String::from_utf8(done.stdout).expect("text")
+    }
+
+    /// From now on nothing passes between the server and this address of the client, and nobody is told.
+    fn silence(&self, address: &str) {
+        for direction in ["from", "to"] {
+            self.ip("rx", &format!("rule add {direction} {address} blackhole priority 1"));
+        }
     }
 
     fn is_here(&self) -> bool {
@@ -180,4 +216,51 @@ fn a_download_goes_on_when_a_link_dies() {
     let carried = bed.carried();
     let (a, b) = (carried("a"), carried("b"));
     assert!(a > b, "the one that lives carried {a} bytes, the other {b}");
+}
+
+#[test]
+fn the_kernel_knows_the_links_as_long_as_a_client_lives_and_after_a_kill_until_the_next() {
+    let Some(mut bed) = Bed::without_client("proxy-via") else { return };
+    let known = |bed: &Bed| bed.ip("tx", "mptcp endpoint") + &bed.ip("tx", "mptcp limits");
+    let before = known(&bed);
+    for signal in [Signal::SIGTERM, Signal::SIGKILL] {
+        bed.client(&["--via", "p0", "--via", "p1:backup"]);
+        common::wait_until(20, || {
+            let says = known(&bed);
+            says.contains("10.1.0.1 id")
+                && says.lines().any(|line| line.contains("p1") && line.contains("backup"))
+        });
+        let mut client = bed.running.pop().expect("a client");
+        kill(Pid::from_raw(client.id().cast_signed()), signal).expect("it lives");
+        client.wait().expect("it ends");
+        assert_eq!(known(&bed) == before, signal == Signal::SIGTERM);
+    }
+    bed.client(&[]);
+    common::wait_until(20, || known(&bed) == before);
+}
+
+#[test]
+fn a_trunk_begins_over_the_link_that_answers() {
+    let Some(mut bed) = Bed::without_client("proxy-first") else { return };
+    bed.silence("10.1.0.1");
+    bed.client(&["--via", "p0", "--via", "p1"]);
+    let clock = net::Clock::start();
+    let args = [
+        "curl",
+        "-sS",
+        "--max-time",
+        "60",
+        "-x",
+        &format!("socks5h://{}", bed.socks),
+        "-r",
+        "0-9",
+        "-o",
+        "got",
+        &bed.origin,
+    ];
+    assert!(bed.on("tx", &args).status().expect("it runs").success());
+    let took = clock.now().since(algo::Time::ZERO);
+    println!("ten bytes in {took:?} with the first link dead");
+    assert_eq!(fs::read(bed.dir.path().join("got")).expect("a file"), bed.content[..10]);
+    assert!(took < algo::Span::from_secs(2), "{took:?}");
 }

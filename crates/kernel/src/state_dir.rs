@@ -8,6 +8,8 @@ use nix::fcntl::{Flock, FlockArg};
 
 /// Where it is kept. The next boot empties it, as it does what it is about.
 pub const STATE_DIR: &str = "/run/anabranch";
+/// The same for what is set up for the life of a program.
+pub const PROGRAM_STATE_DIR: &str = "/run/anabranch/program";
 
 /// Makes the directory, and keeps everybody else from changing anything until the result is dropped.
 ///

@@ -40,7 +40,7 @@ const LAW: &[(&str, &[&str])] = &[
     ("mirror", &["algo", "mmtp"]),
     ("http", &["algo", "net"]),
     ("anabranch", &["algo", "mmtp", "mirror", "net", "http"]),
-    ("proxy", &["algo", "net"]),
+    ("proxy", &["algo", "net", "kernel"]),
     ("cli", &["algo", "mmtp", "sim", "net", "kernel", "lab", "mirror", "http", "anabranch", "proxy"]),
 ];
 

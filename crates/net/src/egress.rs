@@ -79,6 +79,18 @@ impl Egress {
         Ok(Self { device: device.map(str::to_owned), address })
     }
 
+    /// The interface of this name. Whether the host has it is seen when a socket is bound.
+    #[must_use]
+    pub fn of_device(name: impl Into<String>) -> Self {
+        Self { device: Some(name.into()), address: None }
+    }
+
+    /// This local address. Whether the host has it is seen when a socket is bound.
+    #[must_use]
+    pub const fn of_address(address: IpAddr) -> Self {
+        Self { device: None, address: Some(address) }
+    }
+
     /// The interface it names.
     #[must_use]
     pub fn device(&self) -> Option<&str> {
@@ -132,6 +144,21 @@ impl Egress {
         kind: Type,
         protocol: Protocol,
     ) -> io::Result<(Socket, SocketAddr)> {
+        let socket = Socket::new(Domain::for_address(peer), kind, Some(protocol))?;
+        if peer.is_ipv6() {
+            socket.set_only_v6(true)?;
+        }
+        let peer = self.bind(&socket, peer)?;
+        Ok((socket, peer))
+    }
+
+    /// Makes a new socket of the family of `peer` keep the promise towards it. Returns the address to connect
+    /// it to, which is `peer` with the interface's zone where it needs one. Of an MPTCP socket this holds for
+    /// the first subflow.
+    ///
+    /// # Errors
+    /// As [`tcp_socket`](Self::tcp_socket).
+    pub fn bind(&self, socket: &Socket, peer: SocketAddr) -> io::Result<SocketAddr> {
         let to = peer.ip();
         let refuse = |kind, why: &str| Err(io::Error::new(kind, format!("{to} via {self}: {why}")));
         if peer.port() == 0 || to.is_unspecified() || to.is_multicast() {
@@ -151,13 +178,9 @@ impl Egress {
             peer => peer,
         };
 
-        let socket = Socket::new(Domain::for_address(peer), kind, Some(protocol))?;
-        if peer.is_ipv6() {
-            socket.set_only_v6(true)?;
-        }
         let mut address = binding.address;
         if let Some((name, index)) = &binding.device {
-            match bind_device(&socket, name) {
+            match bind_device(socket, name) {
                 Ok(()) => {}
                 Err(e)
                     if !matches!(e.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported) =>
@@ -181,7 +204,7 @@ impl Egress {
                 return refuse(e.kind(), &format!("binding to {address}: {e}"));
             }
         }
-        Ok((socket, peer))
+        Ok(peer)
     }
 
     fn binding(&self, peer: SocketAddr) -> io::Result<Binding> {

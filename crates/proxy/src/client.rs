@@ -27,13 +27,14 @@ use std::time::Duration;
 use algo::Span;
 use net::Resolver;
 use tokio::net::TcpListener;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::sleep;
 
 use crate::error::Error;
 use crate::event::{Door, Event, Reports, Stop};
 use crate::ingress::{Handshake, Users};
 use crate::keys::Pairing;
+use crate::links::{self, Via, kernel_paths};
 use crate::pool::Limits;
 use crate::relay::Leg;
 use crate::role::{Running, runtime};
@@ -64,7 +65,9 @@ pub struct Options {
     /// Whether programs are told that they are connected when they are: that costs a round trip, and tells
     /// them why they are not.
     pub is_strict: bool,
-    /// How trunks' sockets are made. Over which links their subflows go is for the kernel's path manager.
+    /// The links to use; none: those that the kernel's path manager was told of by somebody else.
+    pub via: Vec<Via>,
+    /// How trunks' sockets are made. With links, each of these is the egress of an attempt.
     pub socket: SocketOptions,
     /// How many trunks there may be.
     pub limits: Limits,
@@ -83,6 +86,7 @@ impl Options {
             http: Vec::new(),
             users: Users::default(),
             is_strict: false,
+            via: Vec::new(),
             socket: SocketOptions::default(),
             limits: Limits::default(),
             resolver: Resolver::default().bounded(SERVER_NAME_AGE, 1),
@@ -93,11 +97,13 @@ impl Options {
 /// Begins a client.
 ///
 /// # Errors
-/// It has nowhere to listen, or cannot. That the server is out of reach is an event.
+/// It has nowhere to listen, or cannot; its links make no sense together. That the server is out of reach is
+/// an event.
 pub fn start(options: Options) -> Result<Running, Error> {
     if options.socks.is_empty() && options.http.is_empty() {
         return Err(Error::Usage("there is no address to listen at for programs".to_owned()));
     }
+    links::check(&options.via).map_err(|e| Error::Usage(e.to_string()))?;
     let runtime = runtime()?;
     let entered = runtime.enter();
     let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
@@ -118,6 +124,7 @@ async fn run(options: Options, listeners: Vec<(Door, TcpListener)>, reports: Rep
         socket: options.socket,
         limits: options.limits,
         resolver: options.resolver,
+        links: options.via.clone(),
     };
     let trunks = Trunks::new(making, reports.clone());
     let mut tasks = JoinSet::new();
@@ -132,14 +139,25 @@ async fn run(options: Options, listeners: Vec<(Door, TcpListener)>, reports: Rep
             Service { trunks: trunks.clone(), reports: reports.clone(), is_strict: options.is_strict };
         tasks.spawn(accept(door, listener, service, options.users.clone(), reports.clone()));
     }
+    let mut kernel_paths = None;
+    let manage = async {
+        let servers = trunks.server_addresses().await;
+        let (links, reports) = (options.via, reports.clone());
+        let begun = spawn_blocking(move || kernel_paths::begin(&links, &servers, &reports)).await;
+        kernel_paths = begun.ok().flatten();
+        std::future::pending::<()>().await;
+    };
     tokio::select! {
         () = stop.stopped() => {}
         () = trunks.keep() => {}
+        () = manage => {}
     }
     // Programs are reset.
     tasks.shutdown().await;
     trunks.close();
     sleep(CLOSING).await;
+    // The kernel is told to forget them; that takes milliseconds.
+    let _ = spawn_blocking(move || drop(kernel_paths)).await;
 }
 
 /// Takes programs' connections; never ends.

@@ -16,6 +16,7 @@
 //! * [`pool`]: on which trunk a stream is opened; when one more is wanted, when one may go.
 //! * [`keys`]: pairs of keys, the line that pairs a client, the list of clients; [`tls`]: TLS 1.3 with them.
 //! * [`socket`]: MPTCP sockets for trunks, and what the kernel says of them.
+//! * [`links`]: which links a client uses, and what the kernel is told of them.
 //! * [`ingress`]: what programs speak.
 //! * [`egress`]: connections to origins; [`policy`]: which are allowed.
 //! * `relay`: bytes between a TCP connection and a stream.
@@ -29,6 +30,7 @@ pub mod error;
 pub mod event;
 pub mod ingress;
 pub mod keys;
+pub mod links;
 pub mod policy;
 pub mod pool;
 mod relay;

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
+use net::Egress;
 use net::mptcp_socket::{SubflowInfo, mptcp_socket_info};
 use net::netlink::MptcpInfo;
 use nix::errno::Errno;
@@ -31,8 +32,8 @@ pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub struct SocketOptions {
     /// The congestion controller's name; `None`: the system's default. Subflows have the same.
     pub congestion: Option<String>,
-    /// The local address that the first subflow has.
-    pub from: Option<IpAddr>,
+    /// The interface or the local address that the first subflow has; other ones are the path manager's.
+    pub egress: Egress,
 }
 
 /// A connection for a trunk.
@@ -132,13 +133,13 @@ fn tune(stream: &TcpStream) -> io::Result<()> {
 /// Connects to a server, by MPTCP if both ends and the path let it.
 ///
 /// # Errors
-/// There is no such controller or no such local address; what connect(2) says.
+/// There is no such controller, interface or local address; what connect(2) says.
 pub async fn connect(server: SocketAddr, options: &SocketOptions) -> io::Result<Connection> {
     let (socket, is_mptcp) = socket(server, options)?;
-    if let Some(ip) = options.from {
-        let failed = |e: io::Error| io::Error::new(e.kind(), format!("the local address {ip}: {e}"));
-        socket.bind(&SocketAddr::new(ip, 0).into()).map_err(failed)?;
-    }
+    let server = match options.egress == Egress::any() {
+        true => server,
+        false => options.egress.bind(&socket, server)?,
+    };
     let stream = TcpSocket::from_std_stream(socket.into()).connect(server).await?;
     tune(&stream)?;
     let transport = transport(&stream, is_mptcp);

@@ -7,9 +7,9 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::process::Command;
 use std::time::Duration;
 
-use net::Namespace;
 use net::mptcp_socket::SubflowInfo;
 use net::netlink::{Endpoint, EndpointFlags, Limits, PathManager, SockDiag, TcpState};
+use net::{Egress, Namespace};
 use proxy::socket::{Connection, Listener, SocketOptions, connect, subflows, why_single_path};
 use proxy::trunk::Transport;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -195,8 +195,10 @@ fn the_controller_and_the_address_are_those_that_were_named_or_it_is_an_error() 
     let Some(hosts) = Hosts::new() else { return };
     let runtime = runtime();
     let listener = hosts.listen(runtime.handle(), "[::]:7000");
-    let options =
-        |name: &str, from: &str| SocketOptions { congestion: Some(name.to_owned()), from: Some(ip(from)) };
+    let options = |name: &str, from: &str| SocketOptions {
+        congestion: Some(name.to_owned()),
+        egress: Egress::of_address(ip(from)),
+    };
     let mut near = hosts.connect(runtime.handle(), "10.79.1.2:7000", &options("reno", "10.79.1.1")).unwrap();
     assert!(near.stream.nodelay().unwrap());
     assert_eq!(near.stream.local_addr().unwrap().ip(), ip("10.79.1.1"));

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
 use proxy::PORT;
+use proxy::links::Via;
 use proxy::policy::Scope;
 use proxy::trunk::Destination;
 
@@ -98,10 +99,12 @@ pub struct Server {
         A program is told at once that it is connected, and its first bytes travel together with the \
         request: that saves it two round trips. If the destination turns out to be out of reach, its \
         connection is reset. Programs that must know the reason want --strict-socks.\n\n\
-        Which links are used is for the kernel: `anabranch kernel setup` tells it.",
+        With --via the kernel is told which links to use, as long as this runs; that needs CAP_NET_ADMIN. \
+        Without it: `sudo anabranch kernel setup` tells the kernel once.",
     after_help = "Examples:\n  \
         anabranch proxy client --server proxy.example --pair-file laptop.pair\n  \
-        sudo anabranch kernel setup\n  \
+        sudo anabranch proxy client --server proxy.example --pair-file laptop.pair --via wlan0 --via \
+        wwan0:backup\n  \
         anabranch proxy client --server 192.168.7.1 --plain --http 127.0.0.1:8080"
 )]
 pub struct Client {
@@ -118,6 +121,12 @@ pub struct Client {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "plain")]
     #[arg(required_unless_present_any = ["plain", "pair"])]
     pub pair_file: Option<PathBuf>,
+
+    /// Use this link; give it for each. `wwan0:backup` carries data only while no other can. `wwan0:cost=5`
+    /// joins when the links that cost less are full or bad. `wwan0:cap=20GB/month` (or /week, /day) carries
+    /// no more than that. Without this option: the links that the kernel knows
+    #[arg(long, value_name = "IFACE[:HOW]")]
+    pub via: Vec<Via>,
 
     /// Listen here for programs that speak SOCKS5; may be given several times. Without this option and
     /// --http: 127.0.0.1:1080

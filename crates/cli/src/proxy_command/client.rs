@@ -36,6 +36,7 @@ pub(super) fn client(args: &Client) -> Outcome {
             http: args.http.clone(),
             users: Users::new(args.user.clone()),
             is_strict: args.strict_socks,
+            via: args.via.clone(),
             ..Options::new(args.server.clone(), pairing(args)?)
         };
         start(options).map_err(wrong)

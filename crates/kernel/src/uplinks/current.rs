@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::net::IpAddr;
 
 use net::Namespace;
 use net::netlink::{Address, Endpoint, Limits, Link, Netlink, PathManager, Route, Rule};
@@ -30,6 +31,8 @@ pub(crate) struct CurrentConfig {
     pub(crate) enabled: String,
     /// Interfaces whose new IPv6 connections come from temporary addresses (RFC 8981), by index.
     pub(crate) temporary: BTreeMap<u32, bool>,
+    /// Local addresses from which packets to the servers of a program leave by the address's own interface.
+    pub(crate) leads: Vec<IpAddr>,
 }
 
 impl CurrentConfig {
@@ -53,7 +56,22 @@ impl CurrentConfig {
             user_manager: has_user_manager(),
             enabled,
             temporary,
+            leads: Vec::new(),
         })
+    }
+
+    /// Finds out from which addresses the servers are reached as it is.
+    pub(crate) fn read_leads(&mut self, servers: &[IpAddr]) -> Result<()> {
+        let netlink = Netlink::open()?;
+        let leads = |address: &Address| {
+            let mut servers = servers.iter().filter(|server| server.is_ipv4() == address.ip.is_ipv4());
+            servers.any(|server| {
+                let hops = netlink.route_to(*server, Some(address.ip), None).unwrap_or_default();
+                hops.first().is_some_and(|hop| hop.device == Some(address.device))
+            })
+        };
+        self.leads = self.addresses.iter().filter(|address| leads(address)).map(|a| a.ip).collect();
+        Ok(())
     }
 
     /// The name of an interface, for people.

@@ -22,6 +22,8 @@ pub(crate) struct DesiredConfig {
     pub(crate) rules: Vec<Rule>,
     pub(crate) endpoints: Vec<Endpoint>,
     pub(crate) limits: Limits,
+    /// Whether endpoints that are there already are remembered too.
+    pub(crate) remembers_all: bool,
     /// What the administrator should know.
     pub(crate) notes: Vec<String>,
 }
@@ -32,11 +34,15 @@ pub(crate) fn desired(
     journal: &Journal,
 ) -> Result<DesiredConfig> {
     check_options(options)?;
-    let mut desired = DesiredConfig::default();
+    let remembers_all = options.program.is_some();
+    let mut desired = DesiredConfig { remembers_all, ..DesiredConfig::default() };
     for (n, name) in options.interfaces.iter().enumerate() {
         let table = options.table_base.saturating_add(n as u32);
         check_table_is_free(table, current, journal)?;
-        add_uplink(&mut desired, current, name, table, options.backup.contains(name))?;
+        match add_uplink(&mut desired, current, name, table, options.backup.contains(name)) {
+            Err(e @ Error::Unusable(_)) if options.program.is_some() => desired.notes.push(e.to_string()),
+            added => added?,
+        }
     }
     if current.user_manager {
         desired
@@ -110,12 +116,17 @@ fn add_uplink(
     if addresses.iter().all(|(_, address)| address.is_none()) {
         return unfit("has no address that connections could use".into());
     }
-    let mut used = 0;
+    let (mut used, mut notes) = (0, Vec::new());
     for (ipv6, address) in addresses {
         let Some(address) = address else { continue };
         let Some(default) = default_route(current, link.index, ipv6) else {
+            if current.leads.contains(&address.ip) {
+                used += 1;
+                desired.endpoints.push(endpoint(&address, backup));
+                continue;
+            }
             let version = if ipv6 { "IPv6" } else { "IPv4" };
-            desired.notes.push(format!(
+            notes.push(format!(
                 "{name}: {} is left out, for the main table has no {version} default route through {name}",
                 address.ip
             ));
@@ -125,13 +136,21 @@ fn add_uplink(
         add_family(desired, current, &address, &default, table, backup);
     }
     if used == 0 {
-        desired.notes.clear();
         return unfit(format!(
             "has no default route in the main table, so its gateway is unknown: its DHCP client or \
              `ip route add default via GATEWAY dev {name} metric 700` makes one"
         ));
     }
+    desired.notes.append(&mut notes);
     Ok(())
+}
+
+fn endpoint(address: &Address, backup: bool) -> Endpoint {
+    let mut endpoint = Endpoint::subflow(address.ip, Some(address.device));
+    if backup {
+        endpoint.flags = endpoint.flags | EndpointFlags::BACKUP;
+    }
+    endpoint
 }
 
 /// The address that the kernel would choose for a connection through the link.
@@ -188,11 +207,7 @@ fn add_family(
     let mut special = Rule::from_address(address.ip, MAIN_TABLE, RULE_PRIORITY - 1);
     special.suppress_prefix = Some(0);
     desired.rules.extend([special, Rule::from_address(address.ip, table, RULE_PRIORITY)]);
-    let mut endpoint = Endpoint::subflow(address.ip, Some(address.device));
-    if backup {
-        endpoint.flags = endpoint.flags | EndpointFlags::BACKUP;
-    }
-    desired.endpoints.push(endpoint);
+    desired.endpoints.push(endpoint(address, backup));
 }
 
 /// A connection begins on one of its endpoints, joins from the others, and from one to each address that the
@@ -303,6 +318,25 @@ pub(crate) mod tests {
         assert_eq!(flags, ["192.168.1.7 subflow", "2001:db8::7 subflow", "10.9.8.7 subflow backup"]);
         assert_eq!(desired.limits, Limits { subflows: 3, add_addr_accepted: 2 });
         assert!(desired.notes.is_empty());
+    }
+
+    #[test]
+    fn a_program_takes_what_can_be_used_and_what_leads_to_its_servers() {
+        let mut current = current();
+        // No default route through wwan0, but packets from its address leave by it.
+        current.routes.remove(2);
+        current.leads = vec![ip("10.9.8.7")];
+        let named = |names: &[&str]| names.iter().map(|name| (*name).into()).collect();
+        let options = Options::for_program(named(&["wlan0", "wwan0", "usb0"]), vec![ip("203.0.113.1")]);
+        let desired = desired(&options, &current, &Journal::default()).unwrap();
+        let ips: Vec<_> = desired.endpoints.iter().map(|e| (e.ip, e.device)).collect();
+        assert_eq!(
+            ips,
+            [(ip("192.168.1.7"), Some(2)), (ip("2001:db8::7"), Some(2)), (ip("10.9.8.7"), Some(3))]
+        );
+        assert_eq!(desired.routes.len(), 4, "wwan0 needs none");
+        assert!(desired.routes.iter().all(|route| route.table == options.table_base));
+        assert_eq!(desired.notes, ["usb0 does not exist; there is wlan0, wwan0"]);
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub enum Error {
     Refused(netlink::Error),
     /// The journal cannot be read or written.
     Journal(String),
+    /// Another program has set up links here for its own life.
+    InUse,
 }
 
 /// What the functions here return.
@@ -25,6 +27,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usage(text) | Self::Unusable(text) | Self::Journal(text) => f.write_str(text),
+            Self::InUse => f.write_str("another program manages the links of this network namespace"),
             Self::Refused(error) if error.is_denied() => write!(f, "{error}: run it as root"),
             Self::Refused(error) => error.fmt(f),
         }

@@ -154,7 +154,8 @@ impl Plan {
     /// # Errors
     /// If it cannot be written.
     pub fn write_intent(&self, state_dir: &Path) -> Result<()> {
-        if self.changes.is_empty() {
+        // What is remembered may be new though nothing changes.
+        if self.changes.is_empty() && self.during == self.after {
             return Ok(());
         }
         JournalFile::of(&self.current, state_dir)?.write(&self.during)
@@ -209,7 +210,12 @@ struct Endpoints {
     restored: Vec<Endpoint>,
 }
 
-fn endpoints(desired: &[Endpoint], current: &CurrentConfig, journal: &Journal) -> Endpoints {
+fn endpoints(
+    desired: &[Endpoint],
+    current: &CurrentConfig,
+    journal: &Journal,
+    remembers_all: bool,
+) -> Endpoints {
     let (ours, replaced) = (journal.endpoints(), journal.replaced());
     let mut e = Endpoints { first: vec![], last: vec![], ours, replaced, restored: vec![] };
     // Those that are not wanted any more, with what was in their place.
@@ -235,10 +241,14 @@ fn endpoints(desired: &[Endpoint], current: &CurrentConfig, journal: &Journal) -
             e.ours = union(e.ours, &[*new]);
             continue;
         };
+        let ours = with_ip(&e.ours, new).is_some();
         if same(&found, new) {
+            if remembers_all && !ours {
+                e.replaced.push(found);
+                e.ours.push(*new);
+            }
             continue;
         }
-        let ours = with_ip(&e.ours, new).is_some();
         if !ours {
             e.replaced.push(found);
         }
@@ -252,6 +262,8 @@ fn endpoints(desired: &[Endpoint], current: &CurrentConfig, journal: &Journal) -
         e.ours.retain(|old| with_ip(&[*new], old).is_none());
         e.ours.push(*new);
     }
+    // Those with a number of their own first, or the kernel gives it to another.
+    e.last.sort_by_key(|change| !matches!(change, Change::AddEndpoint(Endpoint { id: 1.., .. })));
     e
 }
 
@@ -271,7 +283,8 @@ pub(super) fn diff(desired: &DesiredConfig, current: &CurrentConfig, journal: &J
         saved.set = union(saved.set, &[pair(desired.limits)]);
         (during.limits, after.limits) = (Some(saved.clone()), Some(saved));
     }
-    let Endpoints { first, last, ours, replaced, restored } = endpoints(&desired.endpoints, current, journal);
+    let Endpoints { first, last, ours, replaced, restored } =
+        endpoints(&desired.endpoints, current, journal, desired.remembers_all);
     changes.extend(first);
 
     let old = journal.rules();
@@ -308,7 +321,7 @@ pub(super) fn diff(desired: &DesiredConfig, current: &CurrentConfig, journal: &J
 /// The way back.
 pub(super) fn rollback(current: &CurrentConfig, journal: &Journal) -> Plan {
     let mut notes = Vec::new();
-    let mut changes = endpoints(&[], current, journal).first;
+    let mut changes = endpoints(&[], current, journal, false).first;
     for was in journal.replaced() {
         if was.device.is_some_and(|device| !current.has_device(device)) {
             notes.push(format!("the endpoint {} is not put back: its interface is gone", was.ip));
@@ -345,6 +358,7 @@ pub(super) fn rollback(current: &CurrentConfig, journal: &Journal) -> Plan {
 mod tests {
     use super::super::desired::desired;
     use super::super::desired::tests::{current, options};
+    use super::super::{Options, Program};
     use super::*;
 
     /// Takes the first `steps` of `changes` on paper.
@@ -359,7 +373,9 @@ mod tests {
                 Change::DelRule(rule) => current.rules.retain(|r| *r != rule),
                 Change::AddEndpoint(e) => {
                     assert!(with_ip(&current.endpoints, &e).is_none(), "{e:?} is there");
-                    let id = if e.id > 0 { e.id } else { 100 + current.endpoints.len() as u8 };
+                    let is_free = |id: &u8| current.endpoints.iter().all(|one| one.id != *id);
+                    let id = if e.id > 0 { e.id } else { (1..).find(is_free).unwrap() };
+                    assert!(is_free(&id), "the number {id} is taken");
                     current.endpoints.push(Endpoint { id, ..e });
                 }
                 Change::DelEndpoint(e) => current.endpoints.retain(|one| *one != e),
@@ -443,6 +459,27 @@ mod tests {
         );
         assert!(!lines.iter().any(|line| line.contains("limits") || line.contains("endpoint add 2001")));
         there_and_back(&before);
+    }
+
+    #[test]
+    fn a_program_puts_back_what_was_there_though_it_changed_nothing() {
+        let mut before = current();
+        let wanted = desired(&options(), &before, &Journal::default()).unwrap();
+        let plan = diff(&wanted, &before, &Journal::default());
+        simulate(&mut before, &plan.changes, plan.changes.len());
+        // All endpoints are there, by an administrator's set-up.
+        let of_program = Options { program: Some(Program::default()), table_base: 200, ..options() };
+        let wanted = desired(&of_program, &before, &Journal::default()).unwrap();
+        let plan = diff(&wanted, &before, &Journal::default());
+        assert!(plan.describe().iter().all(|line| !line.contains("endpoint")), "{:?}", plan.describe());
+        let mut current = before.clone();
+        simulate(&mut current, &plan.changes, plan.changes.len());
+        let gone = current.endpoints.remove(1);
+        current.endpoints[0].flags = EndpointFlags::SUBFLOW | EndpointFlags::BACKUP;
+        let back = rollback(&current, &plan.after);
+        assert!(back.changes.contains(&Change::AddEndpoint(gone)), "{:?}", back.changes);
+        simulate(&mut current, &back.changes, back.changes.len());
+        assert_eq!(sorted(&current), sorted(&before));
     }
 
     #[test]

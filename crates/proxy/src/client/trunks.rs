@@ -1,7 +1,6 @@
 //! The client's trunks: as many as are wanted are kept, streams are opened on the best.
 
-use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,17 +12,17 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::event::{Event, Reports};
+use crate::links::Via;
+use crate::links::racing::{order, race};
 use crate::pool::{Limits, Load, choose, surplus, wants_warm};
 use crate::relay::Ending;
-use crate::socket::{Connection, SocketOptions, connect, why_single_path};
+use crate::socket::{Connection, SocketOptions, why_single_path};
 use crate::tls::{ClientTls, TlsError};
 use crate::trunk::{Destination, GoAwayReason, Host, Reason, Settings, Side, Transport};
 use crate::trunk_task::{End, Stream, TrunkHandle, start};
 
 /// A program waits so long for a trunk, if there is none.
 const PROGRAM_WAITS: Duration = Duration::from_secs(15);
-/// A connection to one address of the server may take so long.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The server may take so long to say HELLO.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between attempts that fail: the first, and at most.
@@ -41,6 +40,7 @@ pub(super) struct Making {
     pub(super) socket: SocketOptions,
     pub(super) limits: Limits,
     pub(super) resolver: Resolver,
+    pub(super) links: Vec<Via>,
 }
 
 /// Why there is no trunk.
@@ -133,6 +133,16 @@ impl Trunks {
                 () = self.shared.work.notified() => {}
                 () = sleep(pause) => {}
                 Some(_) = tasks.join_next() => {}
+            }
+        }
+    }
+
+    /// The server's addresses, once they are known.
+    pub(super) async fn server_addresses(&self) -> Vec<IpAddr> {
+        loop {
+            match self.shared.addresses().await {
+                Ok(found) => return found.iter().map(SocketAddr::ip).collect(),
+                Err(_) => sleep(TICK).await,
             }
         }
     }
@@ -276,30 +286,30 @@ impl Shared {
         }
     }
 
-    async fn connect(&self) -> Result<(Connection, SocketAddr), NoTrunk> {
+    /// The server's addresses.
+    async fn addresses(&self) -> Result<Vec<SocketAddr>, NoTrunk> {
         let server = &self.making.server;
-        let addresses = match server.host() {
-            Host::Ip(ip) => vec![SocketAddr::new(*ip, server.port())],
+        match server.host() {
+            Host::Ip(ip) => Ok(vec![SocketAddr::new(*ip, server.port())]),
             Host::Name(name) => {
                 let found = self.making.resolver.resolve(name).await;
                 let found =
                     found.map_err(|e| NoTrunk::new(None, format!("the server's name {name}: {e}")))?;
-                found.iter().map(|address| SocketAddr::new(address.ip(), server.port())).collect()
-            }
-        };
-        let mut failure = NoTrunk::new(None, "the server's name has no address");
-        for address in addresses {
-            let late = || io::Error::from(io::ErrorKind::TimedOut);
-            let connecting = timeout(CONNECT_TIMEOUT, connect(address, &self.making.socket));
-            match connecting.await.unwrap_or_else(|_| Err(late())) {
-                Ok(connection) => return Ok((connection, address)),
-                Err(e) => failure = NoTrunk::new(Some(address), format!("no connection to the server: {e}")),
+                Ok(found.iter().map(|address| SocketAddr::new(address.ip(), server.port())).collect())
             }
         }
-        if let Host::Name(name) = server.host() {
-            self.making.resolver.distrust(name);
-        }
-        Err(failure)
+    }
+
+    async fn connect(&self) -> Result<(Connection, SocketAddr), NoTrunk> {
+        let server = &self.making.server;
+        let addresses = self.addresses().await?;
+        let raced = race(&addresses, &order(&self.making.links), &self.making.socket).await;
+        raced.map_err(|(address, why)| {
+            if let Host::Name(name) = server.host() {
+                self.making.resolver.distrust(name);
+            }
+            NoTrunk::new(address, why)
+        })
     }
 }
 

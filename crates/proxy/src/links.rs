@@ -1,0 +1,11 @@
+//! The links that a client uses: which, what each may carry, and what the kernel is told of them.
+//!
+//! * [`Via`]: one link as a user names it, `wwan0:cost=5,cap=20GB/month`.
+//! * `kernel_paths`: the kernel's MPTCP has an endpoint for each link as long as the client lives.
+//! * `racing`: the first subflow of a trunk goes over a link that answers.
+
+pub(crate) mod kernel_paths;
+pub(crate) mod racing;
+mod via;
+
+pub use via::{Cap, Period, Via, ViaError, check};

@@ -1,0 +1,62 @@
+//! What the kernel's MPTCP is told of the links, for the life of the client.
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use kernel::uplinks::{self, Error, Options, PROGRAM_STATE_DIR, STATE_DIR, Session};
+
+use crate::event::{Event, Reports};
+use crate::links::Via;
+
+/// Tells the kernel: each link is an MPTCP endpoint until the result is dropped. Blocks for some
+/// milliseconds. `None` if it is not allowed, or not possible: a notice says why, and what to do.
+pub(crate) fn begin(links: &[Via], servers: &[IpAddr], reports: &Reports) -> Option<Session> {
+    if links.is_empty() {
+        // A client that was killed may have had some.
+        let _ = Session::clean_up(Path::new(PROGRAM_STATE_DIR));
+        return None;
+    }
+    let names: Vec<_> = links.iter().map(|link| link.name.clone()).collect();
+    let backup = links.iter().filter(|link| link.is_backup).map(|link| link.name.clone()).collect();
+    let options = Options { backup, ..Options::for_program(names.clone(), servers.to_vec()) };
+    match Session::begin(options) {
+        Ok((session, plan)) => {
+            plan.notes().iter().for_each(|note| reports.put(Event::Notice(note.clone())));
+            Some(session)
+        }
+        // An administrator has told it already.
+        Err(_) if uplinks::covers(&names, Path::new(STATE_DIR)) => None,
+        Err(e) => {
+            reports.put(Event::Notice(refusal(links, &e)));
+            None
+        }
+    }
+}
+
+fn refusal(links: &[Via], error: &Error) -> String {
+    let names: Vec<_> = links.iter().map(|link| link.name.as_str()).collect();
+    let says = format!("the kernel is not told to use {}: {error}", names.join(", "));
+    if matches!(error, Error::InUse) {
+        return says;
+    }
+    let via: String = links.iter().map(|link| format!(" --via {}", link.name)).collect();
+    let backup = links.iter().filter(|link| link.is_backup);
+    let backup: String = backup.map(|link| format!(" --backup {}", link.name)).collect();
+    format!("{says}; this does it: sudo anabranch kernel setup{via}{backup}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_may_not_is_told_what_to_run() {
+        let links = [Via::new("wlan0"), Via { is_backup: true, ..Via::new("wwan0") }];
+        let says = refusal(&links, &Error::Unusable("no".into()));
+        assert_eq!(
+            says,
+            "the kernel is not told to use wlan0, wwan0: no; this does it: sudo anabranch kernel setup \
+             --via wlan0 --via wwan0 --backup wwan0"
+        );
+    }
+}

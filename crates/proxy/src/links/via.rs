@@ -1,0 +1,264 @@
+//! A link as a user names it.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Links at most: the kernel uses no more (`MPTCP_PM_ADDR_MAX` of `net/mptcp/pm_kernel.c`).
+const LINKS_MAX: usize = 8;
+/// `IFNAMSIZ` without the zero at the end.
+const NAME_BYTES_MAX: usize = 15;
+/// A cost is a weight that somebody writes down, not money.
+const COST_MAX: u32 = 1_000_000;
+/// Decimal units, the largest first.
+const UNITS: [(&str, u64); 5] =
+    [("TB", 1_000_000_000_000), ("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1_000), ("B", 1)];
+
+/// A link that a client may use: the name of its interface, and under which conditions.
+///
+/// Written `wlan0`, `wwan0:backup`, `wwan0:cost=5,cap=20GB/month`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Via {
+    /// The interface.
+    pub name: String,
+    /// It carries data only while no other link can.
+    pub is_backup: bool,
+    /// What a byte costs, in units of the user's own: a link joins when those that cost less are full or bad.
+    pub cost: u32,
+    /// How much it may carry.
+    pub cap: Option<Cap>,
+}
+
+/// How much a link may carry, both directions together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Cap {
+    /// Bytes.
+    pub bytes: u64,
+    /// In which time.
+    pub period: Period,
+}
+
+/// A period of the calendar, in Coordinated Universal Time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Period {
+    /// From midnight on.
+    Day,
+    /// From Monday on.
+    Week,
+    /// From the first on.
+    Month,
+}
+
+impl Period {
+    const NAMES: [(&'static str, Self); 3] =
+        [("day", Self::Day), ("week", Self::Week), ("month", Self::Month)];
+}
+
+/// Why a text names no link.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ViaError(String);
+
+impl Via {
+    /// A link without conditions.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), is_backup: false, cost: 0, cap: None }
+    }
+}
+
+/// Whether these links make sense together.
+///
+/// # Errors
+/// Too many, one twice, or nothing but backups.
+pub fn check(links: &[Via]) -> Result<(), ViaError> {
+    if links.len() > LINKS_MAX {
+        return Err(ViaError(format!("the kernel uses {LINKS_MAX} links at most, not {}", links.len())));
+    }
+    let twice = links.iter().enumerate().find(|(n, link)| links[..*n].iter().any(|l| l.name == link.name));
+    if let Some((_, link)) = twice {
+        return Err(ViaError(format!("the link {} is named twice", link.name)));
+    }
+    if !links.is_empty() && links.iter().all(|link| link.is_backup) {
+        return Err(ViaError("every link is a backup: leave one that is not".to_owned()));
+    }
+    Ok(())
+}
+
+impl FromStr for Via {
+    type Err = ViaError;
+
+    fn from_str(text: &str) -> Result<Self, ViaError> {
+        let (name, conditions) = match text.split_once(':') {
+            Some((name, conditions)) => (name, Some(conditions)),
+            None => (text, None),
+        };
+        // What the kernel takes for a name (`dev_valid_name`), and can be written here.
+        let is_name = !name.is_empty()
+            && name.len() <= NAME_BYTES_MAX
+            && !matches!(name, "." | "..")
+            && name.bytes().all(|byte| byte.is_ascii_graphic() && !b"/:,=".contains(&byte));
+        if !is_name {
+            return Err(ViaError(format!("`{name}` is no name of an interface, such as wlan0")));
+        }
+        let mut via = Self::new(name);
+        let mut seen = Vec::new();
+        for condition in conditions.into_iter().flat_map(|conditions| conditions.split(',')) {
+            let (key, value) = match condition.split_once('=') {
+                Some((key, value)) => (key, Some(value)),
+                None => (condition, None),
+            };
+            if seen.contains(&key) {
+                return Err(ViaError(format!("`{key}` is there twice")));
+            }
+            seen.push(key);
+            match (key, value) {
+                ("backup", None) => via.is_backup = true,
+                ("cost", Some(value)) => via.cost = cost(value)?,
+                ("cap", Some(value)) => via.cap = Some(value.parse()?),
+                _ => {
+                    let wants = "expected backup, cost=5 or cap=20GB/month";
+                    return Err(ViaError(format!("`{condition}` of {name}: {wants}")));
+                }
+            }
+        }
+        Ok(via)
+    }
+}
+
+fn cost(text: &str) -> Result<u32, ViaError> {
+    let cost = text.parse().ok().filter(|cost| *cost <= COST_MAX && text.starts_with(|c: char| c != '+'));
+    cost.ok_or_else(|| ViaError(format!("the cost `{text}` is no number from 0 to {COST_MAX}")))
+}
+
+impl FromStr for Cap {
+    type Err = ViaError;
+
+    fn from_str(text: &str) -> Result<Self, ViaError> {
+        let wrong = || ViaError(format!("`{text}` is no cap: expected 20GB/month, 1.5GB/week or 500MB/day"));
+        let (amount, period) = text.split_once('/').ok_or_else(wrong)?;
+        let (_, period) = Period::NAMES.into_iter().find(|(name, _)| *name == period).ok_or_else(wrong)?;
+        let digits = amount.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(wrong)?;
+        let (number, unit) = amount.split_at(digits);
+        let (_, unit) =
+            UNITS.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).ok_or_else(wrong)?;
+        let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
+        if whole.is_empty() || part.is_empty() || part.len() > 12 || part.contains('.') {
+            return Err(wrong());
+        }
+        let part_unit = 10_u64.pow(part.len() as u32);
+        let (whole, part): (u64, u64) =
+            (whole.parse().map_err(|_| wrong())?, part.parse().map_err(|_| wrong())?);
+        // 12 digits of a unit that is 10^12 at most: within 128 bits.
+        let part = u128::from(part) * u128::from(unit) / u128::from(part_unit);
+        let bytes = u128::from(whole) * u128::from(unit) + part;
+        let bytes = u64::try_from(bytes).ok().filter(|bytes| *bytes > 0).ok_or_else(wrong)?;
+        Ok(Self { bytes, period })
+    }
+}
+
+/// The largest unit of which it is a multiple: what is written is read as the same number.
+impl fmt::Display for Cap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fits = |(_, unit): &(&str, u64)| self.bytes.is_multiple_of(*unit);
+        let (name, unit) = UNITS.into_iter().find(fits).unwrap_or(("B", 1));
+        write!(f, "{}{name}/{}", self.bytes / unit, self.period)
+    }
+}
+
+impl fmt::Display for Period {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, _) = Self::NAMES[*self as usize];
+        f.write_str(name)
+    }
+}
+
+impl fmt::Display for Via {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        let backup = self.is_backup.then(|| "backup".to_owned());
+        let cost = (self.cost > 0).then(|| format!("cost={}", self.cost));
+        let cap = self.cap.map(|cap| format!("cap={cap}"));
+        let conditions: Vec<_> = [backup, cost, cap].into_iter().flatten().collect();
+        if conditions.is_empty() { Ok(()) } else { write!(f, ":{}", conditions.join(",")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(text: &str) -> Via {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn links_are_read() {
+        assert_eq!(read("wlan0"), Via::new("wlan0"));
+        assert_eq!(read("wwan0:backup"), Via { is_backup: true, ..Via::new("wwan0") });
+        let cap = Some(Cap { bytes: 20_000_000_000, period: Period::Month });
+        assert_eq!(read("wwan0:cost=5,cap=20GB/month"), Via { cost: 5, cap, ..Via::new("wwan0") });
+        assert_eq!(read("a:cap=1.5gb/week").cap, Some(Cap { bytes: 1_500_000_000, period: Period::Week }));
+        assert_eq!(read("a:cap=0.25TB/day").to_string(), "a:cap=250GB/day");
+        assert_eq!(read("eth0.7:cost=0").to_string(), "eth0.7");
+    }
+
+    #[test]
+    fn what_is_no_link_is_refused_with_what_would_be_one() {
+        for (text, says) in [
+            ("", "`` is no name of an interface"),
+            ("an-interface-that-is-long", "is no name of an interface"),
+            ("a/b", "is no name"),
+            ("..", "is no name"),
+            ("wwan0:", "`` of wwan0: expected backup, cost=5 or cap=20GB/month"),
+            ("wwan0:price=5", "`price=5` of wwan0: expected"),
+            ("wwan0:backup=1", "expected backup"),
+            ("wwan0:cost=-1", "the cost `-1` is no number from 0"),
+            ("wwan0:cost=1,cost=2", "`cost` is there twice"),
+            ("wwan0:cap=20GB", "`20GB` is no cap: expected 20GB/month"),
+            ("wwan0:cap=20/month", "is no cap"),
+            ("wwan0:cap=0GB/month", "is no cap"),
+            ("wwan0:cap=1..5GB/month", "is no cap"),
+            ("wwan0:cap=99999999999TB/month", "is no cap"),
+        ] {
+            let error = text.parse::<Via>().unwrap_err().to_string();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn links_must_make_sense_together() {
+        let says = |texts: &[&str]| {
+            let links: Vec<_> = texts.iter().map(|text| read(text)).collect();
+            check(&links).map_err(|e| e.to_string())
+        };
+        assert_eq!(says(&[]), Ok(()));
+        assert_eq!(says(&["wlan0", "wwan0:backup"]), Ok(()));
+        assert_eq!(says(&["a", "a:cost=2"]), Err("the link a is named twice".to_owned()));
+        assert!(says(&["a:backup"]).unwrap_err().contains("every link is a backup"));
+        assert!(
+            says(&["a", "b", "c", "d", "e", "f", "g", "h", "i"]).unwrap_err().contains("8 links at most")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(
+            name in "[a-z][a-z0-9._@-]{0,14}",
+            is_backup: bool,
+            cost in 0..=COST_MAX,
+            cap in proptest::option::of((1..=u64::MAX, 0..3_usize)),
+        ) {
+            let cap = cap.map(|(bytes, period)| Cap { bytes, period: Period::NAMES[period].1 });
+            let via = Via { name, is_backup, cost, cap };
+            prop_assert_eq!(read(&via.to_string()), via);
+        }
+
+        #[test]
+        fn nothing_panics(text in "\\PC{0,40}", cap in "[0-9.]{0,24}[kMGT]?B/(day|week|month)") {
+            let _ = text.parse::<Via>();
+            let _ = cap.parse::<Cap>();
+        }
+    }
+}
