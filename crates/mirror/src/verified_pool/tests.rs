@@ -195,6 +195,17 @@ fn open_pieces_are_bounded() {
 fn mirrors_are_compared_where_ranges_meet() {
     let blocks = 4_096;
     let mut pool = VerifiedPool::new(blocks * BLOCK, Check::Nothing, |_| false).expect("it fits");
+    // One with which none of these is compared, but where ranges meet.
+    let chooses_none = |pool: &VerifiedPool, among: Range<u64>| {
+        let Mode::Nothing(cross) = &pool.mode else { return false };
+        !among.into_iter().any(|block| cross.is_chosen(block))
+    };
+    let seeds = (0..=u8::MAX).map(|seed| [seed; 32]);
+    let seed = seeds.into_iter().find(|seed| {
+        pool.seed(*seed);
+        chooses_none(&pool, 2_048..3_072)
+    });
+    pool.seed(seed.expect("a seed"));
     assert_eq!(pool.take(0, 1_024), Some(0..1_024));
     assert_eq!(pool.take(1, 1_024), Some(1_024..2_048));
     bring_all(&mut pool, 0, 0..1_024);
@@ -204,7 +215,8 @@ fn mirrors_are_compared_where_ranges_meet() {
     pool.deliver(0, 1_024, &block(1_024));
     assert!(!pool.is_wanted(1_024));
     bring_all(&mut pool, 1, 1_600..2_048);
-    compare_one(&mut pool, 1, 0..1_024);
+    compare_all(&mut pool, 1, 0..1_024);
+    compare_all(&mut pool, 0, 1_024..2_048);
     assert_eq!(pool.take(1, 1_024), Some(2_048..3_072), "its own came before");
     bring_all(&mut pool, 1, 2_048..3_071);
     let before = verified(&pool.events().collect::<Vec<_>>()).len();
@@ -217,8 +229,17 @@ fn mirrors_are_compared_where_ranges_meet() {
     assert!(pool.only_checks_left(), "that one now waits for the other mirror");
     compare_one(&mut pool, 1, 3_071..3_072);
     assert!(pool.events().all(|event| event != Event::Complete));
-    compare_one(&mut pool, 1, 3_072..4_096);
+    compare_all(&mut pool, 1, 3_072..4_096);
     assert_eq!(pool.events().last(), Some(Event::Complete));
+}
+
+/// `mirror` makes the comparisons that wait for it; there are some, all in `blocks`.
+fn compare_all(pool: &mut VerifiedPool, mirror: MirrorId, blocks: Range<u64>) {
+    let waits = |pool: &VerifiedPool| pool.idle_for(mirror) > pool.idle.len_below(u64::MAX);
+    assert!(waits(pool), "{blocks:?}");
+    while waits(pool) {
+        compare_one(pool, mirror, blocks.clone());
+    }
 }
 
 /// `mirror` is asked for one of `blocks` once more, and brings it.
@@ -532,6 +553,36 @@ fn who_falls_silent_is_compared_where_it_could_not_foresee_it() {
             taken.for_each(|block| pool.deliver(1, block, &good));
         }
         said.extend(pool.events().filter(|event| !matches!(event, Event::Verified { .. })));
+        assert!(matches!(&said[..], [Event::Conflict { .. }]), "{seed}: {said:?}");
+    }
+}
+
+/// It leaves right what it can foresee, where its ranges begin and end and what it is asked for to compare
+/// others, and lies elsewhere; and it never falls silent.
+#[test]
+fn who_leaves_right_what_it_can_foresee_is_found() {
+    let (good, bad) = (vec![1; BLOCK as usize], vec![2; BLOCK as usize]);
+    for seed in 0..8 {
+        let blocks = 3 * CHECK_EVERY_BLOCKS;
+        let mut pool = VerifiedPool::new(blocks * BLOCK, Check::Nothing, |_| false).expect("it fits");
+        pool.seed([seed; 32]);
+        let mut said = Vec::new();
+        loop {
+            let mut asked = false;
+            // Ranges that meet within each region, so that their ends are compared on the way.
+            for mirror in [0, 1] {
+                let Some(taken) = pool.take(mirror, 100) else { continue };
+                asked = true;
+                for block in taken.clone() {
+                    let lies = mirror == 0 && block > taken.start + 1 && block + 1 < taken.end;
+                    pool.deliver(mirror, block, if lies { &bad } else { &good });
+                }
+            }
+            said.extend(pool.events().filter(|event| !matches!(event, Event::Verified { .. })));
+            if !asked {
+                break;
+            }
+        }
         assert!(matches!(&said[..], [Event::Conflict { .. }]), "{seed}: {said:?}");
     }
 }
