@@ -27,7 +27,7 @@ fn get(names: impl Iterator<Item = String>) -> Result<()> {
                 eprint!("\r{done} of {total} over {} paths, {}   ", progress.paths.len(), format::rate(rate));
             }
             Event::Banned { source, reason } => eprintln!("\n{source} is not asked any more: {reason}"),
-            Event::Notice(text) => eprintln!("\n{text}"),
+            Event::Notice(text) | Event::Warning(text) => eprintln!("\n{text}"),
             _ => {}
         }
         Control::Continue

@@ -24,6 +24,9 @@ pub enum Event {
     /// Something else that the person who waits should know: one sentence. It names settings, and has texts
     /// of servers, as an [`Error`](crate::Error) does.
     Notice(String),
+    /// The same, where it shows that what comes may be wrong, and no error follows from that: to be told also
+    /// to those who want to hear of nothing else.
+    Warning(String),
     /// The end, good or not; nothing follows.
     Finished(Box<Report>),
 }
@@ -83,6 +86,12 @@ impl<'a> Observer<'a> {
         self.send(Event::Notice(text));
     }
 
+    /// Says one sentence that shows that what comes may be wrong.
+    pub(crate) fn warning(&mut self, text: &str) {
+        let text = self.named(text);
+        self.send(Event::Warning(text));
+    }
+
     /// A source is banned.
     pub(crate) fn banned(&mut self, source: &str, reason: &str) {
         let source = self.named(source);
@@ -127,9 +136,9 @@ impl<'a> Observer<'a> {
         self.send(Event::Progress(Box::new(whole)));
     }
 
-    /// Reports, if it is due, how much of what is there has been checked.
-    pub(crate) fn checking(&mut self, now: Time, progress: Progress) {
-        self.progress(now, &Progress { note: Some("checking what is there".to_owned()), ..progress });
+    /// Reports, if it is due, how much of what is there has been checked: `what` this is.
+    pub(crate) fn checking(&mut self, now: Time, what: &str, progress: Progress) {
+        self.progress(now, &Progress { note: Some(what.to_owned()), ..progress });
     }
 }
 

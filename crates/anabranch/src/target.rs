@@ -8,6 +8,7 @@
 //!
 //! One target takes one content at a time: the journal is locked (`flock`) while a transfer runs.
 
+mod claims;
 mod dest_path;
 mod existing;
 mod final_check;
@@ -17,10 +18,11 @@ mod part;
 #[cfg(any(test, feature = "soak"))]
 mod room;
 
+pub(crate) use claims::{Claim, Dissent, hold};
 pub use dest_path::PART_PREFIX;
 pub(crate) use dest_path::{DestPath, Directory, is_reserved};
-pub(crate) use existing::{hashes_of, is_there};
-pub(crate) use final_check::{Demands, FinalCheck, Mismatch, RootCheck};
+pub(crate) use existing::is_there;
+pub(crate) use final_check::{Demands, FinalCheck, IfWrong, Mismatch, RootCheck};
 pub(crate) use output::Output;
 #[cfg(any(test, feature = "soak"))]
 pub(crate) use room::Room;
@@ -56,6 +58,8 @@ pub(crate) struct Finished {
     pub(crate) root: [u8; 32],
     /// The fingerprint of the key that signed it, if it had to be.
     pub(crate) signer: Option<String>,
+    /// What servers say of it that say something else.
+    pub(crate) dissent: Vec<String>,
 }
 
 /// A file on its way.
@@ -67,6 +71,8 @@ pub(crate) struct Target {
     force: bool,
     /// What was found when its bytes were held against what is known of it, if they have not changed since.
     checked: Option<Checked>,
+    /// What servers say of it that say something else, as of then.
+    dissent: Vec<String>,
     state: State,
     /// What is there, those held back among them.
     there: Bitmap,
@@ -101,6 +107,8 @@ enum FaultKind {
     /// Its bytes are those of a hash that is known, but nobody whom the user trusts has signed them, or
     /// another hash is of other bytes. They stay.
     Contradiction,
+    /// Servers that the user named say different things of it, and nobody vouches for any.
+    Contested,
 }
 
 #[derive(Debug)]
@@ -159,7 +167,8 @@ impl Target {
         done_bytes: u64,
     ) -> Self {
         let resumed = done_bytes > 0;
-        Self { place, id, demands, force, checked: None, state, there, done_bytes, resumed }
+        let dissent = Vec::new();
+        Self { place, id, demands, force, checked: None, dissent, state, there, done_bytes, resumed }
     }
 
     /// What the signatures of these bytes come to.
@@ -187,7 +196,12 @@ impl Target {
                 target.write(block, bytes, cv_of(&id, block, bytes))?;
             }
         }
-        target.finish().map(drop)
+        target.finish(&mut |_| true).map(drop)
+    }
+
+    /// Bytes that it will have.
+    pub(crate) const fn length(&self) -> u64 {
+        self.id.length
     }
 
     /// Bytes that are in the part, those held back among them.
@@ -201,6 +215,12 @@ impl Target {
     #[must_use]
     pub(crate) fn trusts_earlier(&self) -> bool {
         self.resumed && !self.demands.proof.is_something()
+    }
+
+    /// What this server says of the content counts no more: it has sent other bytes than others.
+    pub(crate) fn distrust(&mut self, origin: &str) {
+        self.demands.claims.retain(|claim| claim.origin != origin);
+        self.checked = None;
     }
 
     /// Takes a verified block. It is held back until [`HELD_BLOCKS_MAX`] are held or [`flush`](Self::flush)
@@ -298,22 +318,31 @@ impl Target {
     }
 
     /// Whether all blocks together are not the content, and others may be; whatever they are, they stay.
+    /// `progress` is called with the bytes read so far and stops it by returning false.
     ///
     /// # Errors
-    /// [`Error::Target`] if a block is missing or cannot be read.
-    pub(crate) fn needs_others(&mut self) -> Result<bool> {
-        let Checked::Wrong(fault) = self.check()? else { return Ok(false) };
+    /// [`Error::Target`] if a block is missing or cannot be read, [`Error::Interrupted`] if `progress` stopped
+    /// it.
+    pub(crate) fn needs_others(&mut self, progress: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
+        let Checked::Wrong(fault) = self.check(progress)? else { return Ok(false) };
         Ok(matches!(fault.kind, FaultKind::Bytes | FaultKind::Signature))
     }
 
     /// Holds the whole against what is known of it, unless that has been done.
-    fn check(&mut self) -> Result<&Checked> {
+    fn check(&mut self, progress: &mut dyn FnMut(u64) -> bool) -> Result<&Checked> {
         self.flush()?;
         let checked = match self.checked.take() {
             Some(checked) => checked,
             None => match &self.state {
-                State::Part(part) => self.check_part(part)?,
-                State::Whole(_) if self.demands.signed.is_none() => Checked::Right(None),
+                State::Part(part) => {
+                    let (checked, dissent) = self.check_part(part, progress)?;
+                    self.dissent = dissent;
+                    checked
+                }
+                State::Whole(root) if self.demands.signed.is_none() => {
+                    self.dissent = hold(&self.demands.claims, root, &self.demands.proof.digests).notices;
+                    Checked::Right(None)
+                }
                 State::Whole(_) => {
                     let there = self.place.open(self.place.name(), OFlag::O_RDONLY);
                     let there = there.map_err(|e| self.place.failure("read", self.place.name(), &e))?;
@@ -324,16 +353,25 @@ impl Target {
         Ok(self.checked.insert(checked))
     }
 
-    fn check_part(&self, part: &Part) -> Result<Checked> {
+    fn check_part(
+        &self,
+        part: &Part,
+        progress: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<(Checked, Vec<String>)> {
         let root = self.root_of(part)?;
-        let proof = &self.demands.proof;
-        let found = digests(&self.place, &part.file, &proof.digests, &mut |_| true)?;
-        let (text, kind) = match proof.mismatch(&self.id, root, &found) {
-            None => return self.check_signature(&part.file),
-            Some(Mismatch::Other(text)) => (text, FaultKind::Bytes),
-            Some(Mismatch::Contradiction(text)) => (text, FaultKind::Contradiction),
+        let Demands { proof, claims, weighs_claims, .. } = &self.demands;
+        let found = digests(&self.place, &part.file, &self.demands.wanted(), progress)?;
+        let Dissent { notices, contest } = hold(claims, &root, &found);
+        let (text, kind) = match (proof.mismatch(&self.id, root, &found), contest) {
+            (None, Some(contest)) if *weighs_claims => {
+                (format!(": nobody can tell whether this is the file, for {contest}"), FaultKind::Contested)
+            }
+            (None, _) => return Ok((self.check_signature(&part.file)?, notices)),
+            (Some(Mismatch::Other(text)), _) => (text, FaultKind::Bytes),
+            (Some(Mismatch::Contradiction(text)), _) => (text, FaultKind::Contradiction),
         };
-        Ok(Checked::Wrong(Fault { text: format!("{}{text}", show(self.place.path())), kind }))
+        let text = format!("{}{text}", show(self.place.path()));
+        Ok((Checked::Wrong(Fault { text, kind }), Vec::new()))
     }
 
     /// The root of what is recorded.
@@ -345,6 +383,7 @@ impl Target {
     }
 
     /// Checks that all blocks together are the content, makes the file durable and gives it its name.
+    /// `progress` is called with the bytes read so far and stops it by returning false: what is here stays.
     ///
     /// # Errors
     /// [`Error::Target`] if a block is missing, the hashes do not give the root (then part and journal are
@@ -353,19 +392,20 @@ impl Target {
     /// could be checked, and is not what it should be; it is removed too, or has another name then if that is
     /// [demanded](Demands::keeps_wrong). Where other bytes could not be right either, and these are those of
     /// a hash that is known, part and journal stay.
-    pub(crate) fn finish(mut self) -> Result<Finished> {
+    pub(crate) fn finish(mut self, progress: &mut dyn FnMut(u64) -> bool) -> Result<Finished> {
         self.flush()?;
         let path = self.place.path();
         if let State::Part(part) = &self.state {
             part.check_inode(&self.place)?;
         }
-        let signer = match self.check()?.clone() {
+        let signer = match self.check(progress)?.clone() {
             Checked::Right(signer) => signer,
             Checked::Wrong(fault) => return Err(self.wrong(&fault)),
         };
+        let dissent = std::mem::take(&mut self.dissent);
         let part = match &self.state {
             State::Part(part) => part,
-            State::Whole(root) => return Ok(Finished { path, root: *root, signer }),
+            State::Whole(root) => return Ok(Finished { path, root: *root, signer, dissent }),
         };
         let root = self.root_of(part)?;
         part.file.sync_all().map_err(|e| self.place.failure("make durable", &part.name, &e))?;
@@ -378,7 +418,7 @@ impl Target {
         // From here on the file is there; a journal left behind by a crash is removed by the next transfer.
         let _ = self.place.unlink(&part.journal_name);
         self.place.sync().map_err(|e| self.place.failure("make durable", self.place.name(), &e))?;
-        Ok(Finished { path, root, signer })
+        Ok(Finished { path, root, signer, dissent })
     }
 
     /// The error for a whole that is wrong. It is removed, for resuming would fail in the same way for ever;
@@ -388,20 +428,40 @@ impl Target {
             return Error::corrupt(format!("{text}: it was there already and stays"));
         };
         let part_path = show(self.place.path().with_file_name(&part.name));
-        let Demands { proof, keeps_wrong, .. } = self.demands;
-        if *kind == FaultKind::Contradiction && !keeps_wrong {
+        let Demands { proof, if_wrong, .. } = &self.demands;
+        let is_in_doubt = *kind == FaultKind::Contested;
+        if *kind == FaultKind::Contradiction && *if_wrong != IfWrong::Keep {
             return Error::corrupt(format!("{text}; what came stays in {part_path}"));
         }
-        let kept = if keeps_wrong { self.place.rename_aside(&part.name).ok() } else { None };
+        let if_wrong = match kind {
+            FaultKind::Contested => IfWrong::Keep,
+            FaultKind::Bytes => *if_wrong,
+            // Nobody says that other bytes would be right.
+            _ if *if_wrong == IfWrong::KeepOnce => IfWrong::Remove,
+            _ => *if_wrong,
+        };
+        let kept = match if_wrong {
+            IfWrong::Remove => None,
+            IfWrong::Keep => self.place.rename_aside(&part.name, true).ok(),
+            IfWrong::KeepOnce => self.place.rename_aside(&part.name, false).ok(),
+        };
+        if is_in_doubt && kept.is_none() {
+            return Error::corrupt(format!("{text}: what came stays in {part_path}; {ADVICE}"));
+        }
         // The part goes first: a journal alone is fresh.
         if kept.is_none() {
             let _ = self.place.unlink(&part.name);
         }
         let _ = self.place.unlink(&part.journal_name);
+        let kept = kept.map(|name| show(self.place.path().with_file_name(name)));
         match kept {
-            Some(name) => Error::corrupt(format!(
-                "{text}: but only the server itself says what it should be, so it is kept as {}",
-                show(self.place.path().with_file_name(name))
+            Some(kept) if is_in_doubt => Error::corrupt(format!("{text}: it is kept as {kept}; {ADVICE}")),
+            Some(kept) if if_wrong == IfWrong::KeepOnce => Error::corrupt(format!(
+                "{text}: so it is not the file that is wanted; it is kept as {kept}, in case the hash is \
+                 mistyped or of another version"
+            )),
+            Some(kept) => Error::corrupt(format!(
+                "{text}: but only the server itself says what it should be, so it is kept as {kept}"
             )),
             None if proof.root == RootCheck::Blocks && *kind == FaultKind::Bytes => Error::target(format!(
                 "what was in {part_path} was not right and is removed: repeat the request"
@@ -410,6 +470,9 @@ impl Target {
         }
     }
 }
+
+/// What to do where servers differ.
+const ADVICE: &str = "name one of them alone, or give a hash that you trust with `checksum`";
 
 #[cfg(test)]
 mod tests;

@@ -168,8 +168,8 @@ pub struct Get {
     /// Where to put it: a name for the file, or a directory to put it in, which is made if PATH ends in a
     /// slash. A directory that is fetched becomes PATH, or PATH/NAME if PATH ends in a slash. - is standard
     /// output: one file, in order, while it comes, from bounded memory; nothing is kept, so it cannot resume,
-    /// and only exit status 0 says that all of it is right. Without this option: the name in the URI or of
-    /// the Metalink, in the current directory
+    /// and only exit status 0 says that all of it came, and is right if there is a hash to tell. Without
+    /// this option: the name in the URI or of the Metalink, in the current directory
     #[arg(short, long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub output: Option<PathBuf>,
 
@@ -180,7 +180,8 @@ pub struct Get {
     pub cc: String,
 
     /// Yield to everything else that uses the links, such as calls and other downloads, and keep queues short
-    /// for them: the same as --cc ledbat-pp
+    /// for them: the same as --cc ledbat-pp. It begins gently, so what takes others a few seconds takes it
+    /// several times as long
     #[arg(long, conflicts_with = "cc")]
     pub background: bool,
 
@@ -220,7 +221,7 @@ pub struct Get {
     #[arg(long)]
     pub json: bool,
 
-    /// No progress and no summary; errors only
+    /// No progress and no summary; only errors, and what shows that something wrong came
     #[arg(short, long)]
     pub quiet: bool,
 

@@ -34,7 +34,10 @@ pub enum Code {
 
 /// The codes as `--help` and the manual page tell them.
 pub const CODES: &[(u8, &str)] = &[
-    (0, "done: the file has its final name, verified as was said; of lab: all as expected"),
+    (
+        0,
+        "done: all of it is here, verified as far as was said (UNVERIFIED: not at all); of lab: all as expected",
+    ),
     (Code::Other as u8, "an error that none of the following describes"),
     (
         Code::Usage as u8,
@@ -47,7 +50,7 @@ pub const CODES: &[(u8, &str)] = &[
     ),
     (
         Code::Corrupt as u8,
-        "verification failed: wrong bytes came (kept as NAME.unverified if only a server calls them so)",
+        "wrong bytes came, or servers differ; what is whole is kept as NAME.unverified, unless mirrors mixed it",
     ),
     (Code::Target as u8, "target: disk full, not writable, exists already, or in use by another get"),
     (Code::Unmet as u8, "lab: a condition was not met, or a value is not where the scenario expects it"),

@@ -18,7 +18,7 @@ use algo::Span;
 use anabranch::{Event, PathProgress, Progress, Report};
 use serde::Serialize;
 
-use crate::exit::Failure;
+use crate::exit::{Code, Failure};
 use crate::json::{self, End};
 use crate::wording::with_options;
 use table::Column;
@@ -43,7 +43,7 @@ pub enum Mode {
     Plain,
     /// One JSON object a second on standard output.
     Json,
-    /// Nothing.
+    /// Nothing but that something wrong came.
     Quiet,
 }
 
@@ -114,10 +114,11 @@ impl View {
     pub fn draw(&mut self, event: &Event) {
         match event {
             Event::Progress(progress) => self.show(progress),
-            Event::Banned { source, reason } => self.note(&format!("{source}: {reason}: banned")),
+            Event::Banned { source, reason } => self.warn(&format!("{source}: {reason}: banned")),
             Event::Groups(groups) if self.mode == Mode::Json => json::put("groups", groups),
             Event::Groups(groups) => self.note(&groups.to_string()),
             Event::Notice(text) => self.note(&with_options(text)),
+            Event::Warning(text) => self.warn(&with_options(text)),
             _ => {}
         }
     }
@@ -145,6 +146,18 @@ impl View {
             Mode::Live | Mode::Plain => self.lines.print(note),
             Mode::Json => json::put("note", &Note { note }),
             Mode::Quiet => {}
+        }
+    }
+
+    /// The same, where it shows that something came that is wrong: it is said even to those who want to hear of
+    /// errors only.
+    fn warn(&mut self, warning: &str) {
+        match self.mode {
+            Mode::Quiet if self.notes < NOTES_MAX => {
+                self.notes += 1;
+                self.lines.print(warning);
+            }
+            _ => self.note(warning),
         }
     }
 
@@ -294,6 +307,9 @@ fn end(summary: &Summary, width: usize) -> Vec<String> {
             return vec![format!("{}: {} {word}, all of it was there", report.target, bytes(s.total_bytes))];
         }
         true => format!("{}: {} {word}", report.target, bytes(s.total_bytes)),
+        false if summary.end.exit == Code::Corrupt as u8 && s.done_bytes == s.total_bytes => {
+            format!("not accepted: {} came", bytes(s.total_bytes))
+        }
         false => format!("incomplete: {} of {} {word}", bytes(s.done_bytes), bytes(s.total_bytes)),
     };
     line += &format!("; {} in {}, {}", bytes(fresh), duration(s.elapsed_s), rate(average(s)));

@@ -303,6 +303,12 @@ fn one_false_digest_removes_no_good_file() {
         let says =
             format!("{} itself says that the file has the SHA-256 {}", odd.name(), sha256(b"another file"));
         assert!(done.notes().contains(&says), "{}", done.notes());
+        assert!(!done.notes().contains("others get just these bytes"), "somebody calls them wrong");
+        // Whoever wants to hear of errors only is told of this too, and of nothing else.
+        let done = run(ground.get_named(&urls, &["--quiet"])).expect(0);
+        ground.assert_arrived();
+        fs::remove_file(ground.target()).expect("removed");
+        assert!(done.err.lines().count() == 1 && done.err.contains(&says), "{}", done.err);
     }
     // Alone it is its own authority, and wrong about itself: what came is kept, but not as the file.
     for (number, kept) in [(1, "f.unverified"), (2, "f.unverified.2")] {
@@ -346,7 +352,10 @@ fn checksums_as_people_have_them() {
     for spelling in spellings(b"something else") {
         let done = get(&spelling).expect(5);
         assert!(done.err.contains("expected SHA-"), "{spelling}: {}", done.err);
-        assert!(names(&ground.to()).is_empty(), "{spelling}");
+        // The only mirror has just this, and the hash may be mistyped.
+        assert_eq!(names(&ground.to()), ["f.unverified"], "{spelling}");
+        assert!(fs::read(ground.to().join("f.unverified")).expect("kept") == ground.content);
+        fs::remove_file(ground.to().join("f.unverified")).expect("removed");
     }
     let list = ground.dir.path().join("SHA256SUMS");
     let place = list.to_str().expect("UTF-8");
@@ -357,6 +366,7 @@ fn checksums_as_people_have_them() {
     fs::remove_file(ground.target()).expect("removed");
     fs::write(&list, lines(b"something else")).expect("a file");
     get(place).expect(5);
+    fs::remove_file(ground.to().join("f.unverified")).expect("removed");
     let tagged = format!("SHA512 (f.bin) = {}\nSHA512 (x) = {}\n", sha512(&ground.content), sha512(b"x"));
     let shorter = format!("{}  f.bin\n{}  x\n", sha384(&ground.content), sha384(b"x"));
     for text in [tagged, shorter] {
@@ -584,4 +594,147 @@ fn of_several_files_of_one_name_in_a_list_the_directories_decide() {
     assert!(done.err.contains("several hashes"), "{}", done.err);
     get(&format!("{other}  a/f.bin\n{own}  ./f.bin\n{other}  b/f.bin\n")).expect(0);
     ground.assert_arrived();
+}
+
+/// The content, wrong in 5 bytes: no sample is likely to hit them.
+fn wrong_in_a_few(content: &[u8]) -> Vec<u8> {
+    let mut bad = content.to_vec();
+    bad[LENGTH / 2..][..5].iter_mut().for_each(|byte| *byte ^= 1);
+    bad
+}
+
+/// Wrong in so many places that whatever part of it is brought is wrong, and in so few that samples may miss
+/// them.
+fn wrong_here_and_there(content: &[u8]) -> Vec<u8> {
+    let mut bad = content.to_vec();
+    bad.iter_mut().skip(150_000).step_by(300_000).for_each(|byte| *byte ^= 1);
+    bad
+}
+
+/// A server that vouches for its own bytes.
+fn vouching(bytes: &[u8]) -> Site {
+    let digest = repr_digest(bytes);
+    server(bytes, Vec::new(), move |reply| reply.at(6_000_000).with("repr-digest", digest.clone()))
+}
+
+#[test]
+fn two_that_themselves_say_that_they_differ_give_no_file() {
+    let ground = Ground::new(LENGTH);
+    let bad = wrong_in_a_few(&ground.content);
+    for (way, vouch) in WAYS {
+        let sites = [liar(&ground.content, vouch), liar(&bad, vouch)];
+        for (first, second) in [(0, 1), (1, 0)] {
+            let urls = [sites[first].url(), sites[second].url()];
+            let done = run(ground.get_named(&urls, &["--json"])).expect(5);
+            assert!(sites.iter().all(|site| done.err.contains(&site.name())), "{way}: {}", done.err);
+            let summary = done.summary();
+            assert_eq!((&summary["verified"], &summary["complete"]), (&"nothing".into(), &false.into()));
+            assert!(done.banned().is_empty() && !done.notes().contains("others get just these bytes"));
+            // Unless a comparison has hit them.
+            if !done.err.contains("different bytes") {
+                assert!(
+                    done.err.contains("nobody can tell") && done.err.contains("--checksum"),
+                    "{}",
+                    done.err
+                );
+                assert_eq!(names(&ground.to()), ["f.unverified"], "{way}: nothing whole is removed");
+                fs::remove_file(ground.to().join("f.unverified")).expect("removed");
+            }
+            assert!(names(&ground.to()).is_empty());
+        }
+        // What the user says ends it.
+        let urls = sites.each_ref().map(Site::url);
+        run(ground.get_named(&urls, &["--json", &checksum(&ground.content)])).expect(0);
+        ground.assert_arrived();
+        fs::remove_file(ground.target()).expect("removed");
+    }
+}
+
+#[test]
+fn what_is_read_in_order_of_two_that_differ_ends_with_an_error() {
+    let ground = Ground::new(LENGTH);
+    let sites = [vouching(&ground.content), vouching(&wrong_in_a_few(&ground.content))];
+    let mut command = anabranch();
+    command.current_dir(ground.to()).arg("get").args(sites.each_ref().map(Site::url)).args(["-o", "-", "-q"]);
+    let output = command.output().expect("it runs");
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(5), "{err}");
+    assert!(err.contains(&sites[0].name()) && err.contains(&sites[1].name()), "{err}");
+    // Alone each is its own authority; whoever has no hash at all is complete, and called unverified.
+    let alone = plain(&ground.content);
+    let mut command = anabranch();
+    command.current_dir(ground.to()).args(["get", &alone.url(), "-o", "-"]);
+    let output = command.output().expect("it runs");
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && output.stdout == ground.content, "{err}");
+    assert!(err.contains("standard output: 3.0 MB UNVERIFIED"), "{err}");
+}
+
+#[test]
+fn one_liar_of_three_keeps_no_file_from_coming() {
+    let ground = Ground::new(LENGTH);
+    let bad = wrong_here_and_there(&ground.content);
+    // It says what the others say, or what its own bytes are.
+    let digest = repr_digest(&ground.content);
+    let as_others =
+        server(&bad, Vec::new(), move |reply| reply.at(6_000_000).with("repr-digest", digest.clone()));
+    for liar in [as_others, vouching(&bad)] {
+        let honest = [vouching(&ground.content), vouching(&ground.content)];
+        for place in 0..3 {
+            let mut urls = honest.each_ref().map(Site::url).to_vec();
+            urls.insert(place, liar.url());
+            let done = run(ground.get_named(&urls, &["--json"])).expect(0);
+            ground.assert_arrived();
+            fs::remove_file(ground.target()).expect("removed");
+            assert!(done.banned().iter().all(|banned| *banned == liar.name()), "{}", done.out);
+        }
+    }
+}
+
+#[test]
+fn a_mirror_that_is_only_introduced_keeps_no_file_from_coming() {
+    let ground = Ground::new(LENGTH);
+    let liar = vouching(&wrong_here_and_there(&ground.content));
+    let (link, digest) = (format!("<{}>; rel=duplicate", liar.url()), repr_digest(&ground.content));
+    let named = server(&ground.content, Vec::new(), move |reply| {
+        reply.at(3_000_000).with("link", link.clone()).with("repr-digest", digest.clone())
+    });
+    let done = run(ground.get_named(&[named.url()], &["--json"])).expect(0);
+    ground.assert_arrived();
+    assert!(liar.body_bytes() > 0, "it took part");
+    assert!(!done.banned().contains(&named.name()), "{}", done.out);
+}
+
+#[test]
+fn what_a_server_says_of_another_version_is_not_held_against_this_one() {
+    let ground = Ground::new(LENGTH);
+    let old = vouching(&ground.content[..LENGTH - 7]);
+    let (silent, says) = (plain(&ground.content), vouching(&ground.content));
+    let done = run(ground.get_named(&[old.url(), silent.url(), says.url()], &["--json"])).expect(0);
+    ground.assert_arrived();
+    assert!(done.notes().contains("another file"), "{}", done.notes());
+}
+
+#[test]
+fn what_one_mirror_has_is_kept_if_it_is_not_what_the_hash_is_of() {
+    let ground = Ground::new(LENGTH);
+    let site = plain(&ground.content);
+    let other = format!("--checksum={}", sha256(b"another file"));
+    for number in 0..2 {
+        let done = run(ground.get_named(&[site.url()], &["--json", &other])).expect(5);
+        let summary = done.summary();
+        assert_eq!(
+            (&summary["verified"], &summary["verified_by"], &summary["complete"]),
+            (&"nothing".into(), &serde_json::Value::Null, &false.into())
+        );
+        // Once: whoever repeats the command fills no disk with it.
+        assert_eq!(names(&ground.to()), ["f.unverified"]);
+        assert!(fs::read(ground.to().join("f.unverified")).expect("kept") == ground.content);
+        let says =
+            if number == 0 { "it is not the file that is wanted; it is kept as " } else { "is removed" };
+        assert!(done.err.contains(says), "{}", done.err);
+    }
+    let done = run(ground.get_named(&[site.url()], &[&other])).expect(5);
+    assert!(done.err.contains("not accepted: 3.0 MB came"), "{}", done.err);
+    assert!(!done.err.contains("not verified yet"), "{}", done.err);
 }

@@ -25,6 +25,21 @@ use super::udp_paths::UdpPaths;
 use crate::error::ErrorKind;
 use crate::{Error, Progress, Result, Stop};
 
+/// What is said while a file is read that an earlier run has left.
+const CHECKING_PART: &str = "checking what is there";
+/// And while one is read again that is whole.
+const CHECKING_WHOLE: &str = "checking the whole";
+
+/// Shows how much of what is there has been read, and stops that if the caller stops the transfer.
+fn checking(cx: &mut Context<'_, '_>, what: &'static str) -> impl FnMut(u64, u64) -> bool {
+    let Context { world, observer, .. } = cx;
+    move |total_bytes, done_bytes| {
+        let progress = Progress { total_bytes, done_bytes, ..Progress::default() };
+        observer.checking(world.now(), what, progress);
+        !observer.is_stopped()
+    }
+}
+
 /// A running transfer: paths that outlive one content.
 pub(super) struct ContentFetch {
     subscriber: Subscriber,
@@ -142,12 +157,8 @@ impl ContentFetch {
 
     /// Wants as many more contents as may be open at once; whether there were any.
     fn want(&mut self, arrivals: &mut Sink, cx: &mut Context<'_, '_>) -> Result<bool> {
-        let Self { subscriber, mirrors, stop, .. } = self;
-        let Context { world, observer, .. } = cx;
-        let mut checking = |total_bytes: u64, done_bytes: u64| {
-            observer.checking(world.now(), Progress { total_bytes, done_bytes, ..Progress::default() });
-            !stop.is_stopped()
-        };
+        let Self { subscriber, mirrors, .. } = self;
+        let mut checking = checking(cx, CHECKING_PART);
         let mut want = |id: ContentId, have: &dyn Fn(u64) -> bool| match mirrors.as_mut() {
             Some(mirrors) if mirrors.is_alone() => mirrors.want(have).map(|()| 0),
             mirrors => {
@@ -203,21 +214,22 @@ impl ContentFetch {
         let Some(mirrors) = &mut self.mirrors else { return Ok(Time::NEVER) };
         let mut written = Ok(());
         let (judged, advice) = (mirrors.is_judged(), mirrors.advice());
-        let until = mirrors.drain(&mut self.subscriber, cx, |brought| {
+        let until = mirrors.drain(&mut self.subscriber, cx, |brought, cx| {
             match brought {
                 PoolEvent::Block { .. } | PoolEvent::Complete if written.is_err() => {}
                 PoolEvent::Block { block, bytes, cv } => written = arrivals.block(0, block, bytes, cv),
                 PoolEvent::Revoked(blocks) => arrivals.revoked(0, blocks)?,
-                PoolEvent::Liar => arrivals.distrust(0)?,
+                PoolEvent::Liar(origin) => arrivals.distrust(0, &origin)?,
                 PoolEvent::Disagree => arrivals.discard(0)?,
                 // It was said that what is there is kept as it is.
                 PoolEvent::Complete if self.stop.is_stopped() => {}
                 PoolEvent::Complete | PoolEvent::Wrong => {
-                    let needs_others = arrivals.needs_others(0)?;
+                    let mut checking = checking(cx, CHECKING_WHOLE);
+                    let needs_others = arrivals.needs_others(0, &mut checking)?;
                     if needs_others && judged && matches!(brought, PoolEvent::Complete) {
                         return Ok(false);
                     }
-                    arrivals.complete(0).map_err(|error| match error.kind() {
+                    arrivals.complete(0, &mut checking).map_err(|error| match error.kind() {
                         ErrorKind::Corrupt if needs_others => Error::corrupt(format!("{error}{advice}")),
                         _ => error,
                     })?;
@@ -239,7 +251,7 @@ impl ContentFetch {
     fn event(&mut self, event: Event, arrivals: &mut Sink, cx: &mut Context<'_, '_>) -> Result<()> {
         match event {
             Event::Block { download, block, bytes, cv } => arrivals.block(download, block, bytes, cv),
-            Event::Complete { download } => arrivals.complete(download),
+            Event::Complete { download } => arrivals.complete(download, &mut checking(cx, CHECKING_WHOLE)),
             Event::Meta { name, .. } => {
                 self.named = Some(name);
                 Ok(())

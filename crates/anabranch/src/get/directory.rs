@@ -213,7 +213,7 @@ impl DirectoryDownload<'_> {
             let ByteTotals { total_bytes, done_bytes, resumed_bytes } = self.sum.totals;
             if resumed_bytes > 0 {
                 let snapshot = Progress { total_bytes, done_bytes, resumed_bytes, ..Progress::default() };
-                observer.checking(world.now(), snapshot);
+                observer.checking(world.now(), "checking what is there", snapshot);
             }
             if observer.is_stopped() {
                 return Err(Error::interrupted("interrupted; nothing was fetched"));

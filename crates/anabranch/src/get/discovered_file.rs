@@ -1,6 +1,5 @@
 //! What is known of a file before it is fetched: who has it, and what it is checked by.
 
-use mirror::digests::Digests;
 use mirror::url::Url;
 use mirror::verified_pool::Check;
 use mmtp::ContentId;
@@ -8,7 +7,7 @@ use mmtp::ContentId;
 use super::history::{HistoryEntry, Provenance};
 use super::offered_names::OfferedNames;
 use crate::openpgp::Signed;
-use crate::target::{FinalCheck, RootCheck};
+use crate::target::{Claim, FinalCheck, RootCheck};
 use crate::{Verified, VouchedBy};
 
 /// A URL that has the file.
@@ -63,22 +62,13 @@ pub(super) struct DiscoveredFile {
     /// Who says what is right, if there is any hash.
     pub(super) vouched_by: Option<VouchedBy>,
     /// What servers say of the whole themselves, whether it counts or not.
-    pub(super) asserted: Vec<Asserted>,
+    pub(super) claims: Vec<Claim>,
     /// What it has to be signed by besides.
     pub(super) signed: Option<Signed>,
     /// The earlier transfer from which alone the root is known.
     pub(super) recalled: Option<HistoryEntry>,
     /// What a file that is there already is recognised by, where neither `proof` nor a signature tells.
     pub(super) there: Option<ExistingFile>,
-}
-
-/// A hash that a server tells of the whole.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Asserted {
-    /// The server, as people know it.
-    pub(super) by: String,
-    pub(super) root: Option<[u8; 32]>,
-    pub(super) digests: Digests,
 }
 
 /// What came in an earlier transfer, if nothing proves that the servers still have it.
@@ -101,12 +91,17 @@ impl DiscoveredFile {
         self.check == Check::Nothing && self.proof.is_something() && self.since().is_none()
     }
 
-    /// Whether the hash of the whole decides which mirror is right: the user vouches for it, and nothing is
-    /// known of the parts.
+    /// Whether the hash of the whole decides which mirror is right: the user vouches for it, or more than half
+    /// of the servers, and nothing is known of the parts.
     pub(super) fn is_judged_as_a_whole(&self) -> bool {
         let is_nothing_of_parts = self.check == Check::Nothing && self.since().is_none();
-        let is_trusted = self.proof.is_something() && self.vouched_by == Some(VouchedBy::User);
-        is_nothing_of_parts && (is_trusted || self.signed.is_some())
+        let is_known = self.proof.is_something() && self.vouched_by.is_some();
+        is_nothing_of_parts && (is_known || self.signed.is_some())
+    }
+
+    /// Whether nobody vouches for the file.
+    pub(super) const fn is_vouched_for_by_nobody(&self) -> bool {
+        self.vouched_by.is_none() && self.signed.is_none()
     }
 
     /// Whether nobody but servers says what is right.

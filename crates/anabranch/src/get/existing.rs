@@ -29,8 +29,11 @@ pub(super) fn already(
     }
     let clock = Clock::start();
     let mut progress = |done_bytes: u64| {
-        observer
-            .checking(clock.now(), Progress { total_bytes: id.length, done_bytes, ..Progress::default() });
+        observer.checking(
+            clock.now(),
+            "checking what is there",
+            Progress { total_bytes: id.length, done_bytes, ..Progress::default() },
+        );
         !observer.is_stopped()
     };
     let Some(root) = is_there(&destination()?, id, FinalCheck::ROOT, force, &mut progress)? else {
@@ -51,5 +54,5 @@ pub(super) fn already(
         unverified_since: Some(since),
         ..Report::default()
     };
-    Ok(Some(FileOutcome { id, report, result: Ok(()) }))
+    Ok(Some(FileOutcome { id, report, result: Ok(()), has_dissent: false }))
 }

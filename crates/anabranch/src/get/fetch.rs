@@ -34,7 +34,7 @@ use crate::target::{Directory, FinalCheck, RootCheck};
 use crate::{Error, Report, Result, VouchedBy};
 
 /// What comes before a content's name where it can be fetched by that.
-const URI_HINT: &str = "with it others can be sure of it: anabranch:";
+const URI_HINT: &str = "with it others get just these bytes: anabranch:";
 
 /// Fetches what `locators` name; the last event says how it ended.
 pub(super) fn fetch(request: &Request, locators: Locators, observer: &mut Observer<'_>) -> Result<Report> {
@@ -188,9 +188,10 @@ fn from_mirrors(request: &Request, named: Locators, events: &mut EventLoop<'_, '
     }
     let path = found.names.path(request, false, &found.id, events.observer)?;
     let mut destination = || request.place(&path);
-    let FileOutcome { id, report, result } =
+    let FileOutcome { id, report, result, has_dissent } =
         single_file::fetch(request, &found, &sources, &mut destination, events)?;
-    if result.is_ok() && !found.named {
+    // Of what somebody calls wrong nobody is to be told that it is right.
+    if result.is_ok() && !found.named && !has_dissent {
         events.observer.notice(&format!("its id is {id}; {URI_HINT}{id}?len={}", id.length));
     }
     Ok(Outcome { report: Report { target: lossy(&path), ..report }, result })

@@ -26,6 +26,7 @@ use net::Egress;
 use super::discovered_file::Mirror;
 use super::event_loop::Context;
 use super::groups::GroupPolicy;
+use super::origin::origin_text;
 use super::pool::{PoolState, with_pool};
 use super::routes::{Route, has_others};
 use super::server_status::{ServerStatus, none_left, pause};
@@ -49,8 +50,8 @@ pub(super) enum PoolEvent {
     Block { block: u64, bytes: Vec<u8>, cv: mmtp::tree::ChainingValue },
     /// Blocks that turned out to be wrong.
     Revoked(Range<u64>),
-    /// A mirror lied, as comparisons with others show: nothing else tells what is right.
-    Liar,
+    /// A mirror of this origin lied, as comparisons with others show: nothing else tells what is right.
+    Liar(String),
     /// Mirrors differ, and nothing tells what is right.
     Disagree,
     /// All of it is here. The answer is whether it is right; where it is not, another mirror is tried.
@@ -86,6 +87,8 @@ pub(super) struct MirrorDriver {
     kept: bool,
     /// The hash of the whole tells which mirror is right.
     judged: bool,
+    /// See [`MirrorConfig::candidates`].
+    candidates: Vec<String>,
     /// How it is verified without sources: a clause.
     verified_alone: String,
     /// Who says what the parts are: what stands behind the reason of a ban.
@@ -103,6 +106,8 @@ pub(super) struct MirrorConfig {
     pub(super) kept: bool,
     /// Whether a hash of the whole tells which mirror is right: none of the parts is known.
     pub(super) judged: bool,
+    /// The servers that say that hash themselves, who alone are tried alone; none: nobody but the user does.
+    pub(super) candidates: Vec<String>,
     /// How it is verified without sources: a clause.
     pub(super) verified_alone: String,
     /// Who says what the parts are, as [`VouchedBy::according`](crate::VouchedBy::according) has it.
@@ -332,7 +337,7 @@ impl MirrorDriver {
         &mut self,
         subscriber: &mut Subscriber,
         cx: &mut Context<'_, '_>,
-        mut each: impl FnMut(PoolEvent) -> Result<bool>,
+        mut each: impl FnMut(PoolEvent, &mut Context<'_, '_>) -> Result<bool>,
     ) -> Result<Time> {
         let now = cx.now();
         loop {
@@ -374,7 +379,7 @@ impl MirrorDriver {
             if let PoolState::Plain(plain) = pool {
                 silent.into_iter().for_each(|mirror| plain.doubt(mirror));
             }
-            let again = self.drain_events(now, subscriber, cx.observer, &mut each)?;
+            let again = self.drain_events(now, subscriber, cx, &mut each)?;
             if !again && !self.replace_candidate(now, cx.observer)? {
                 self.compare(now, cx.observer);
                 if !self.machine.has_usable_connection() && self.is_alone() && self.is_wanting() {
@@ -390,8 +395,8 @@ impl MirrorDriver {
         &mut self,
         now: Time,
         subscriber: &mut Subscriber,
-        observer: &mut Observer<'_>,
-        each: &mut impl FnMut(PoolEvent) -> Result<bool>,
+        cx: &mut Context<'_, '_>,
+        each: &mut impl FnMut(PoolEvent, &mut Context<'_, '_>) -> Result<bool>,
     ) -> Result<bool> {
         let PoolState::Plain(plain) = &mut self.pool else { return Ok(false) };
         let events: Vec<verified_pool::Event> = plain.events().collect();
@@ -400,29 +405,29 @@ impl MirrorDriver {
         for event in events {
             match event {
                 verified_pool::Event::Verified { block, bytes, cv } => {
-                    each(PoolEvent::Block { block, bytes, cv })?;
+                    each(PoolEvent::Block { block, bytes, cv }, cx)?;
                 }
                 verified_pool::Event::Revoked { blocks } => {
                     again = true;
-                    each(PoolEvent::Revoked(blocks))?;
+                    each(PoolEvent::Revoked(blocks), cx)?;
                 }
-                verified_pool::Event::Complete if each(PoolEvent::Complete)? => {
+                verified_pool::Event::Complete if each(PoolEvent::Complete, cx)? => {
                     if let PoolState::Plain(plain) = &mut self.pool {
                         plain.whole_is_right();
                     }
                     again |= self.judged;
                 }
                 verified_pool::Event::Complete => {
-                    observer.notice("the whole of what came is wrong: each mirror is tried alone");
-                    if self.try_next(now, observer) {
+                    cx.observer.notice("the whole of what came is wrong: each mirror is tried alone");
+                    if self.try_next(now, cx.observer) {
                         again = true;
                     } else {
-                        each(PoolEvent::Wrong)?;
+                        each(PoolEvent::Wrong, cx)?;
                     }
                 }
                 verified_pool::Event::SetAside { mirror, block } => {
                     again = true;
-                    observer.notice(&format!(
+                    cx.observer.notice(&format!(
                         "{}: other bytes than others have ({}): set aside until the hash of the whole tells \
                          who is right",
                         self.name(mirror),
@@ -431,27 +436,27 @@ impl MirrorDriver {
                 }
                 verified_pool::Event::Banned { mirror, block } => {
                     again = true;
-                    observer.banned(self.name(mirror), &self.wrong_bytes(block));
+                    cx.observer.banned(self.name(mirror), &self.wrong_bytes(block));
                     self.ban(now, mirror, block, subscriber);
-                    if only_compares {
-                        each(PoolEvent::Liar)?;
+                    if only_compares && let Some(state) = self.mirrors.get(usize::from(mirror)) {
+                        each(PoolEvent::Liar(origin_text(&state.mirror.url)), cx)?;
                     }
                 }
                 verified_pool::Event::Conflict { mirrors, block } if self.judged => {
-                    observer.notice(&format!(
+                    cx.observer.notice(&format!(
                         "{} have different bytes ({}): each is tried alone, and the hash of the whole tells \
                          who is right",
                         self.names(&mirrors),
                         place_of(block)
                     ));
                     again = true;
-                    if !self.try_next(now, observer) {
-                        each(PoolEvent::Disagree)?;
+                    if !self.try_next(now, cx.observer) {
+                        each(PoolEvent::Disagree, cx)?;
                         return Err(self.conflict(&mirrors, block, "none of them could be tried alone"));
                     }
                 }
                 verified_pool::Event::Conflict { mirrors, block } => {
-                    each(PoolEvent::Disagree)?;
+                    each(PoolEvent::Disagree, cx)?;
                     return Err(self.conflict(&mirrors, block, "there is no hash to tell"));
                 }
             }

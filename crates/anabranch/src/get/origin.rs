@@ -15,3 +15,9 @@ pub(super) fn host(url: &Url) -> String {
     let usual = if url.is_https() { 443 } else { 80 };
     if url.port() == usual { url.host().to_owned() } else { format!("{}:{}", url.host(), url.port()) }
 }
+
+/// An origin as a text that no other has.
+pub(super) fn origin_text(url: &Url) -> String {
+    let (is_https, host, port) = origin(url);
+    format!("{}://{host}:{port}", if is_https { "https" } else { "http" })
+}

@@ -16,4 +16,6 @@ pub(super) struct FileOutcome {
     /// Without the file's path.
     pub(super) report: Report,
     pub(super) result: Result<()>,
+    /// Whether a server that the user named says that it is another.
+    pub(super) has_dissent: bool,
 }

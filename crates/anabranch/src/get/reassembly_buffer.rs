@@ -16,7 +16,7 @@ use mmtp::id::BLOCK_BYTES;
 use net::Waker;
 
 use crate::monitor::Monitor;
-use crate::target::{FinalCheck, Mismatch};
+use crate::target::{Demands, Dissent, Mismatch, hold};
 use crate::{Error, Result, Stop};
 
 /// So far ahead of the reader blocks are asked for. No more than that waits to be read; where a server
@@ -55,7 +55,7 @@ type Shared = Monitor<State>;
 #[derive(Debug, Default)]
 struct State {
     /// What is read, once that is known.
-    content: Option<(ContentId, FinalCheck)>,
+    content: Option<(ContentId, Demands)>,
     /// The first block that has not been taken.
     next: u64,
     /// Those of the rest that are here.
@@ -93,9 +93,9 @@ pub(super) fn pair(stop: Stop) -> (ReassemblyBuffer, ReadHalf) {
 
 impl ReassemblyBuffer {
     /// It is this content that comes; returns how many bytes of it have come already.
-    pub(super) fn open(&self, id: ContentId, proof: FinalCheck) -> u64 {
+    pub(super) fn open(&self, id: ContentId, demands: impl Into<Demands>) -> u64 {
         let mut state = self.shared.lock();
-        (state.content, state.horizon) = (Some((id, proof)), 0);
+        (state.content, state.horizon) = (Some((id, demands.into())), 0);
         self.shared.notify();
         let taken = (state.next * BLOCK_BYTES as u64).min(id.length);
         taken + state.bytes()
@@ -148,15 +148,23 @@ impl ReassemblyBuffer {
         bytes
     }
 
-    /// All of it has come. Waits until all has been taken, and returns its root.
+    /// What this server says of the content counts no more: it has sent other bytes than others.
+    pub(super) fn distrust(&self, origin: &str) {
+        if let Some((_, demands)) = &mut self.shared.lock().content {
+            demands.claims.retain(|claim| claim.origin != origin);
+        }
+    }
+
+    /// All of it has come. Waits until all has been taken, and returns its root, and what servers say of it
+    /// that say something else.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if it is not what it should be, [`Error::Interrupted`] if it is stopped.
-    pub(super) fn complete(&self) -> Result<[u8; 32]> {
+    pub(super) fn complete(&self) -> Result<([u8; 32], Vec<String>)> {
         let mut state = self.shared.lock();
         loop {
-            if let (Some(hashes), Some((id, proof))) = (state.hashes, state.content) {
-                return hashes.verify(&id, proof);
+            if let (Some(hashes), Some((id, demands))) = (state.hashes, &state.content) {
+                return hashes.verify(id, demands);
             }
             if self.stop.is_stopped() {
                 return Err(Error::interrupted(INTERRUPTED));
@@ -197,7 +205,7 @@ impl ReadHalf {
                 return None;
             }
             let next = state.next;
-            if let Some((_, proof)) = state.content
+            if let Some(wanted) = state.content.as_ref().map(|(_, demands)| demands.wanted())
                 && let Some(bytes) = state.blocks.remove(&next)
             {
                 state.next += 1;
@@ -208,14 +216,15 @@ impl ReadHalf {
                 if let Some(waker) = waker {
                     waker.wake();
                 }
-                self.hashers.get_or_insert_with(|| Hashers::new(proof)).update(&bytes);
+                self.hashers.get_or_insert_with(|| Hashers::new(&wanted)).update(&bytes);
                 return Some(bytes);
             }
-            if let Some((id, proof)) = state.content
-                && next == id.blocks()
+            if let Some((blocks, wanted)) =
+                state.content.as_ref().map(|(id, all)| (id.blocks(), all.wanted()))
+                && next == blocks
                 && state.hashes.is_none()
             {
-                let hashers = self.hashers.take().unwrap_or_else(|| Hashers::new(proof));
+                let hashers = self.hashers.take().unwrap_or_else(|| Hashers::new(&wanted));
                 state.hashes = Some(hashers.finish());
                 shared.notify();
             }
@@ -255,8 +264,8 @@ impl State {
 }
 
 impl Hashers {
-    fn new(proof: FinalCheck) -> Self {
-        Self { blake3: blake3::Hasher::new(), sha2: Hasher::of(&proof.digests) }
+    fn new(wanted: &Digests) -> Self {
+        Self { blake3: blake3::Hasher::new(), sha2: Hasher::of(wanted) }
     }
 
     fn update(&mut self, bytes: &[u8]) {
@@ -270,10 +279,17 @@ impl Hashers {
 }
 
 impl Hashes {
-    /// The root, if all is as it should be.
-    fn verify(self, id: &ContentId, proof: FinalCheck) -> Result<[u8; 32]> {
-        match proof.mismatch(id, self.root, &self.digests) {
-            None => Ok(self.root),
+    /// The root, if all is as it should be, and what servers say of it that say something else.
+    fn verify(self, id: &ContentId, demands: &Demands) -> Result<([u8; 32], Vec<String>)> {
+        let Dissent { notices, contest } = hold(&demands.claims, &self.root, &self.digests);
+        match demands.proof.mismatch(id, self.root, &self.digests) {
+            None => match contest.filter(|_| demands.weighs_claims) {
+                None => Ok((self.root, notices)),
+                Some(contest) => Err(Error::corrupt(format!(
+                    "it has been handed over, and nobody can tell whether it is right, for {contest}: do not \
+                     use it; name one of them alone, or give a hash that you trust with `checksum`"
+                ))),
+            },
             Some(Mismatch::Contradiction(why)) => {
                 Err(Error::corrupt(format!("it has been handed over, and it{why}: do not use it")))
             }
@@ -297,7 +313,7 @@ mod tests {
     use net::WakeReceiver;
 
     use super::*;
-    use crate::target::RootCheck;
+    use crate::target::{FinalCheck, RootCheck};
 
     fn block(number: u64) -> Vec<u8> {
         vec![number as u8; BLOCK_BYTES]

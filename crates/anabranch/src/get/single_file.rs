@@ -2,13 +2,11 @@
 
 use std::net::SocketAddr;
 
-use mirror::digests::Digests;
 use mirror::verified_pool::Check;
 use mmtp::ContentId;
-use net::Clock;
 
 use super::content_fetch::ContentFetch;
-use super::discovered_file::{Asserted, DiscoveredFile};
+use super::discovered_file::DiscoveredFile;
 use super::event_loop::EventLoop;
 use super::existing;
 use super::history::{History, HistoryEntry, Provenance};
@@ -18,9 +16,8 @@ use super::outcome::FileOutcome;
 use super::request::Request;
 use super::sink::{Destination, Job, Sink};
 use crate::error::ErrorKind;
-use crate::event::Observer;
-use crate::target::{Demands, DestPath, hashes_of};
-use crate::{Error, Progress, Report, Result, Verified, VouchedBy};
+use crate::target::{Demands, DestPath, IfWrong, RootCheck};
+use crate::{Error, Report, Result, Verified, VouchedBy};
 
 /// Fetches a file of which mirrors, and perhaps `sources`, are known to have it; it goes to `place`.
 pub(super) fn fetch(
@@ -53,15 +50,26 @@ pub(super) fn fetch(
             .map_or_else(String::new, VouchedBy::according),
         // What is read in order cannot be tried again.
         judged: found.is_judged_as_a_whole() && request.reader.is_none() && found.mirrors.len() > 1,
+        candidates: match &found.vouched_by {
+            Some(VouchedBy::Hosts(hosts)) if found.signed.is_none() => hosts.clone(),
+            _ => Vec::new(),
+        },
     };
     let mut content = ContentFetch::new(request, sources, Some(parts), events)?;
     let (proof, signed) = (found.proof, found.signed.clone());
-    let keeps_wrong = found.is_self_asserted() && signed.is_none();
-    let demands = Demands { proof, signed, keeps_wrong };
+    let if_wrong = match found.mirrors.len() {
+        _ if found.is_self_asserted() && signed.is_none() => IfWrong::Keep,
+        // What a single mirror sent is no mixture.
+        1 if sources.is_empty() && proof.root != RootCheck::Blocks => IfWrong::KeepOnce,
+        _ => IfWrong::Remove,
+    };
+    let (claims, weighs_claims) = (found.claims.clone(), found.is_vouched_for_by_nobody());
+    let demands = Demands { proof, signed, if_wrong, claims, weighs_claims };
     let wanted = Wanted { id: found.id, aliases: &found.aliases, demands };
-    let (mut whole, signer) = match transfer(request, &wanted, &mut destination, &mut content, events) {
-        Ok((root, signer)) => (Ok(root), signer),
-        Err(error) => (Err(error), None),
+    let transferred = transfer(request, &wanted, &mut destination, &mut content, events);
+    let (mut whole, signer, dissent) = match transferred {
+        Ok(Arrived { root, signer, dissent }) => (Ok(root), signer, dissent),
+        Err(error) => (Err(error), None, Vec::new()),
     };
     if content.is_deserted() {
         verified = found.verified();
@@ -91,10 +99,12 @@ pub(super) fn fetch(
         }
         request.history.remember(validated.into_iter(), id, came);
     }
-    if let Ok(Some(root)) = whole {
-        tell_contradictions(request, found, &root, &mut destination, events.observer);
-    }
+    dissent.iter().for_each(|warning| events.observer.warning(warning));
     let result = whole.map(drop);
+    if result.is_err() && verified == Verified::Whole {
+        // It was to be at the end.
+        verified = Verified::Nothing;
+    }
     // For what did not come to its end nobody vouches.
     let may_vouch = verified != Verified::Nothing && result.is_ok();
     let mut verified_by = match (&found.vouched_by, &found.recalled) {
@@ -119,7 +129,7 @@ pub(super) fn fetch(
         // That of the journal says nothing to anybody.
         report.content = None;
     }
-    Ok(FileOutcome { id, report, result })
+    Ok(FileOutcome { id, report, result, has_dissent: !dissent.is_empty() })
 }
 
 /// What came is not what was `recalled`: what is to be said of that. What is remembered is forgotten only if
@@ -151,40 +161,6 @@ fn doubted(
     format!("{message}; it was held against what {host} had on {day} and says it still has: {advice}")
 }
 
-/// Says who told something else of the whole than what came.
-fn tell_contradictions(
-    request: &Request,
-    found: &DiscoveredFile,
-    root: &[u8; 32],
-    destination: &mut dyn FnMut() -> Result<DestPath>,
-    observer: &mut Observer<'_>,
-) {
-    let mut known = found.proof.digests;
-    // Which kinds there are is all that matters.
-    let wanted = found.asserted.iter().fold(Digests::default(), |all, told| all.or(told.digests));
-    // Where something else has shown what came, it is not read once more for that.
-    if found.verified() == Verified::Nothing && !wanted.is_empty() && request.reader.is_none() {
-        let (clock, total_bytes) = (Clock::start(), found.id.length);
-        let mut progress = |done_bytes: u64| {
-            observer.checking(clock.now(), Progress { total_bytes, done_bytes, ..Progress::default() });
-            !observer.is_stopped()
-        };
-        if let Ok(digests) = destination().and_then(|place| hashes_of(&place, &wanted, &mut progress)) {
-            known = digests;
-        }
-    }
-    for Asserted { by, root: told, digests } in &found.asserted {
-        if told.is_some_and(|told| told != *root) {
-            observer
-                .notice(&format!("{by} itself says that the file has another BLAKE3 hash than what came"));
-        }
-        if digests.contradict(&known) {
-            observer
-                .notice(&format!("{by} itself says that the file has the {digests}, and what came has not"));
-        }
-    }
-}
-
 /// What is to come.
 pub(super) struct Wanted<'a> {
     pub(super) id: ContentId,
@@ -193,15 +169,24 @@ pub(super) struct Wanted<'a> {
     pub(super) demands: Demands,
 }
 
-/// Fetches one file, to `place` unless it is read in order; returns its root, if it was looked at, and the
-/// fingerprint of the key that signed it.
+/// What has come.
+pub(super) struct Arrived {
+    /// Its root, if it was looked at.
+    root: Option<[u8; 32]>,
+    /// The fingerprint of the key that signed it.
+    signer: Option<String>,
+    /// What servers say of it that say something else.
+    dissent: Vec<String>,
+}
+
+/// Fetches one file, to `place` unless it is read in order.
 pub(super) fn transfer(
     request: &Request,
     wanted: &Wanted<'_>,
     destination: &mut dyn FnMut() -> Result<DestPath>,
     content: &mut ContentFetch,
     events: &mut EventLoop<'_, '_>,
-) -> Result<(Option<[u8; 32]>, Option<String>)> {
+) -> Result<Arrived> {
     let destination = match &request.reader {
         Some(buffer) => {
             buffer.wake_by(events.world.waker());
@@ -214,5 +199,6 @@ pub(super) fn transfer(
     let job = Job { id, aliases, demands, executable: false, open };
     let mut arrivals = Sink::new(vec![job], request.force);
     content.run(&mut arrivals, events)?;
-    Ok((arrivals.root(), arrivals.signer().map(str::to_owned)))
+    let (root, signer) = (arrivals.root(), arrivals.signer().map(str::to_owned));
+    Ok(Arrived { root, signer, dissent: arrivals.dissent() })
 }

@@ -45,6 +45,8 @@ pub(super) struct Sink {
     root: Option<[u8; 32]>,
     /// The fingerprint of the key that signed it.
     signer: Option<String>,
+    /// What servers say of it that say something else.
+    dissent: Vec<String>,
     total_bytes: u64,
     done_bytes: u64,
     resumed_bytes: u64,
@@ -67,6 +69,7 @@ impl Sink {
             memory: None,
             root: None,
             signer: None,
+            dissent: Vec::new(),
             done_bytes: 0,
             resumed_bytes: 0,
         }
@@ -98,7 +101,7 @@ impl Sink {
             let path = match (wanted.open)()? {
                 Destination::File(path) => path,
                 Destination::Reader(buffer) => {
-                    let there = buffer.open(id, wanted.demands.proof);
+                    let there = buffer.open(id, wanted.demands);
                     self.done_bytes += there;
                     self.resumed_bytes += there;
                     let download = want(id, &|block| buffer.holds(block))?;
@@ -168,14 +171,24 @@ impl Sink {
         Ok(())
     }
 
-    /// A mirror has lied, and only comparisons tell what is right. What it brought in this run is revoked; of
-    /// what an earlier run left nobody knows who brought it.
+    /// A mirror of this origin has lied, and only comparisons tell what is right. What it brought in this run
+    /// is revoked, and what it says of the content counts no more; of what an earlier run left nobody knows
+    /// who brought it.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if there is any such.
-    pub(super) fn distrust(&mut self, download: DownloadId) -> Result<()> {
-        match self.open.get(&download) {
-            Some(SinkEntry::File { target, .. }) if target.trusts_earlier() => {}
+    pub(super) fn distrust(&mut self, download: DownloadId, origin: &str) -> Result<()> {
+        match self.open.get_mut(&download) {
+            Some(SinkEntry::File { target, .. }) => {
+                target.distrust(origin);
+                if !target.trusts_earlier() {
+                    return Ok(());
+                }
+            }
+            Some(SinkEntry::Reader(buffer)) => {
+                buffer.distrust(origin);
+                return Ok(());
+            }
             _ => return Ok(()),
         }
         self.discard(download)?;
@@ -210,28 +223,48 @@ impl Sink {
         self.signer.as_deref()
     }
 
+    /// What servers say of that file that say something else.
+    pub(super) fn dissent(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.dissent)
+    }
+
     /// Whether a content, all of which is here, is not what it should be, and other bytes may be. Of one that
-    /// is read in order nobody knows before it has been read.
-    pub(super) fn needs_others(&mut self, download: DownloadId) -> Result<bool> {
+    /// is read in order nobody knows before it has been read. `checking` is as of [`advance`](Self::advance).
+    pub(super) fn needs_others(
+        &mut self,
+        download: DownloadId,
+        checking: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<bool> {
         match self.open.get_mut(&download) {
-            Some(SinkEntry::File { target, .. }) => target.needs_others(),
+            Some(SinkEntry::File { target, .. }) => {
+                let length = target.length();
+                target.needs_others(&mut |bytes| checking(length, bytes))
+            }
             _ => Ok(false),
         }
     }
 
-    /// A content is whole: it gets its name.
-    pub(super) fn complete(&mut self, download: DownloadId) -> Result<()> {
+    /// A content is whole: it gets its name. `checking` is as of [`advance`](Self::advance): if it stops it,
+    /// what is here stays.
+    pub(super) fn complete(
+        &mut self,
+        download: DownloadId,
+        checking: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<()> {
         match self.open.remove(&download) {
             Some(SinkEntry::File { target, executable }) => {
                 if executable {
                     target.make_executable()?;
                 }
-                let finished = target.finish()?;
+                let length = target.length();
+                let finished = target.finish(&mut |bytes| checking(length, bytes))?;
                 (self.root, self.signer) = (Some(finished.root), finished.signer);
+                self.dissent = finished.dissent;
                 Ok(())
             }
             Some(SinkEntry::Reader(buffer)) => {
-                self.root = Some(buffer.complete()?);
+                let (root, dissent) = buffer.complete()?;
+                (self.root, self.dissent) = (Some(root), dissent);
                 Ok(())
             }
             Some(SinkEntry::Memory(memory)) => {

@@ -33,7 +33,7 @@ use crate::event::Observer;
 use crate::filenames::show;
 use crate::target::Mismatch;
 use crate::{Result, VouchedBy};
-pub(super) use file_job::{FileJob, Hash};
+pub(super) use file_job::{FileJob, Hash, is_page};
 
 /// Files of up to so many bytes are fetched whole.
 pub(super) const SMALL_BYTES: u64 = 4 << 20;
@@ -320,7 +320,7 @@ impl<'a> SmallFiles<'a> {
     fn head(&mut self, now: Time, id: FetchId, head: &Head, cx: &mut Context<'_, '_>) {
         let Some(item) = self.item(id) else { return };
         if let Some(coming) = self.coming.get_mut(&id) {
-            coming.page = head.content_type.as_deref().is_some_and(file_job::is_page);
+            coming.page = head.content_type.as_deref().is_some_and(is_page);
         }
         if let Some(route) = self.routes.get(connection_of(id)) {
             self.servers[usize::from(route.mirror)].status.fault = None;

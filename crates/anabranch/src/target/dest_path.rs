@@ -356,10 +356,10 @@ impl DestPath {
     }
 
     /// Gives the file `from` a name that says that it is not what it should be: `NAME.unverified`, or
-    /// `NAME.unverified.2` and so on if that is taken. Returns which.
-    pub(super) fn rename_aside(&self, from: &OsStr) -> io::Result<OsString> {
+    /// `NAME.unverified.2` and so on if that is taken and it may be `numbered`. Returns which.
+    pub(super) fn rename_aside(&self, from: &OsStr, numbered: bool) -> io::Result<OsString> {
         let mut error = io::ErrorKind::AlreadyExists.into();
-        for number in 1..=ASIDE_MAX {
+        for number in 1..=if numbered { ASIDE_MAX } else { 1 } {
             let mut name = self.name.clone();
             name.push(".unverified");
             if number > 1 {

@@ -2,12 +2,11 @@
 
 use std::path::Path;
 
-use mirror::digests::Digests;
 use mmtp::ContentId;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 
 use super::dest_path::DestPath;
-use super::final_check::{Demands, FinalCheck, Mismatch, digests, hashes};
+use super::final_check::{Demands, FinalCheck, Mismatch, hashes};
 use super::journal::{self, HEADER_BYTES};
 use super::part::read_up_to;
 use crate::filenames::show;
@@ -30,20 +29,6 @@ pub(crate) fn is_there(
     let Some(root) = is_there_already(place, &id, &proof.into(), force, progress)? else { return Ok(None) };
     remove_leftovers(place, &ContentId { root, ..id });
     Ok(Some(root))
-}
-
-/// The hashes of the file that the place holds, of the kinds that `wanted` has.
-///
-/// # Errors
-/// [`Error::Target`] if it cannot be read, [`Error::Interrupted`] if `progress` stopped it.
-pub(crate) fn hashes_of(
-    place: &DestPath,
-    wanted: &Digests,
-    progress: &mut dyn FnMut(u64) -> bool,
-) -> Result<Digests> {
-    let file =
-        place.open(place.name(), OFlag::O_RDONLY).map_err(|e| place.failure("read", place.name(), &e))?;
-    digests(place, &file, wanted, progress)
 }
 
 /// The root of what the place holds if that is exactly this content; an error if it holds anything else that

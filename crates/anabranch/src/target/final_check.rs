@@ -6,6 +6,7 @@ use data_encoding::HEXLOWER;
 use mirror::digests::{Digests, Hasher};
 use mmtp::ContentId;
 
+use super::claims::{self, Claim};
 use super::dest_path::DestPath;
 use super::part::{interrupted, read_up_to};
 use crate::Result;
@@ -38,8 +39,32 @@ pub(crate) struct Demands {
     pub(crate) proof: FinalCheck,
     /// What it has to be signed by besides.
     pub(crate) signed: Option<Signed>,
-    /// Whether only servers say what is right: what is wrong then is kept, under another name.
-    pub(crate) keeps_wrong: bool,
+    /// What becomes of it if it is wrong.
+    pub(crate) if_wrong: IfWrong,
+    /// What servers say of it themselves, and whether that counts: where nobody vouches for it.
+    pub(crate) claims: Vec<Claim>,
+    pub(crate) weighs_claims: bool,
+}
+
+/// What becomes of a whole that is not what it should be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum IfWrong {
+    /// It is removed: it may be a mixture that nobody has.
+    #[default]
+    Remove,
+    /// It gets another name, for only servers say what is right, and may be wrong about that.
+    Keep,
+    /// It gets another name, unless that is taken: one server has just this, and what the user says that it
+    /// should be may be mistyped.
+    KeepOnce,
+}
+
+impl Demands {
+    /// The kinds of digests that are looked at.
+    pub(crate) fn wanted(&self) -> Digests {
+        let claimed = if self.weighs_claims { claims::kinds(&self.claims) } else { Digests::default() };
+        self.proof.digests.or(claimed)
+    }
 }
 
 impl From<FinalCheck> for Demands {

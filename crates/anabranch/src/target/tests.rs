@@ -43,7 +43,7 @@ fn complete(path: &Path, bytes: &[u8]) -> Result<PathBuf> {
         put(&mut target, bytes, block)?;
     }
     assert_eq!(target.bytes_done(), id.length);
-    target.finish().map(|finished| finished.path)
+    target.finish(&mut |_| true).map(|finished| finished.path)
 }
 
 fn entries(dir: &Path) -> usize {
@@ -106,7 +106,7 @@ fn a_whole_part_needs_nothing_more() {
     drop(target);
     let (target, there) = open_at(&path, id, false).expect("a target");
     assert!(missing(&id, &there).is_empty());
-    target.finish().expect("a file");
+    target.finish(&mut |_| true).expect("a file");
     assert_eq!((fs::read(&path).expect("a file"), entries(dir.path())), (bytes, 1));
 }
 
@@ -141,12 +141,12 @@ fn existing_files_are_safe() {
     let (mut target, _) = open_at(&other, ContentId::of(b"new"), false).expect("a target");
     put(&mut target, b"new", 0).expect("written");
     fs::write(&other, b"meanwhile").expect("a file");
-    assert_eq!(target.finish().expect_err("exists").kind(), ErrorKind::Target);
+    assert_eq!(target.finish(&mut |_| true).expect_err("exists").kind(), ErrorKind::Target);
     assert_eq!(fs::read(&other).expect("a file"), b"meanwhile");
     // Force replaces it.
     let (target, there) = open_at(&other, ContentId::of(b"new"), true).expect("a target");
     assert!(missing(&ContentId::of(b"new"), &there).is_empty());
-    target.finish().expect("a file");
+    target.finish(&mut |_| true).expect("a file");
     assert_eq!(fs::read(&other).expect("a file"), b"new");
 }
 
@@ -202,13 +202,13 @@ fn wrong_hashes_never_get_the_name() {
     let (mut target, _) = open_at(&path, id, false).expect("a target");
     (0..id.blocks() - 1).for_each(|g| put(&mut target, &bytes, g).expect("written"));
     target.write(7, [1; 100], [7; 32]).expect("written");
-    assert_eq!(target.finish().expect_err("not the root").kind(), ErrorKind::Target);
+    assert_eq!(target.finish(&mut |_| true).expect_err("not the root").kind(), ErrorKind::Target);
     // The same command again begins afresh.
     assert_eq!(entries(dir.path()), 0);
     let (mut target, there) = open_at(&path, id, false).expect("a target");
     assert_eq!(missing(&id, &there).len(), 8);
     put(&mut target, &bytes, 7).expect("written");
-    assert_eq!(target.finish().expect_err("blocks are missing").kind(), ErrorKind::Target);
+    assert_eq!(target.finish(&mut |_| true).expect_err("blocks are missing").kind(), ErrorKind::Target);
     let (_, there) = open_at(&path, id, false).expect("a target");
     assert_eq!(missing(&id, &there), [0, 1, 2, 3, 4, 5, 6]);
     assert!(!path.exists());
@@ -229,7 +229,7 @@ fn consistent_but_wrong_parts_do_not_last() {
     drop(target);
     let (target, there) = open_at(&path, id, false).expect("a target");
     assert!(missing(&id, &there).is_empty());
-    let failure = target.finish().expect_err("not the root");
+    let failure = target.finish(&mut |_| true).expect_err("not the root");
     assert!(failure.to_string().contains("repeat the request"), "{failure}");
     complete(&path, &bytes).expect("a file");
     assert_eq!((fs::read(&path).expect("a file"), entries(dir.path())), (bytes, 1));
@@ -249,7 +249,7 @@ fn only_the_file_that_was_written_gets_the_name() {
         if replaced {
             fs::write(&part, b"somebody's").expect("a file");
         }
-        assert_eq!(target.finish().expect_err("another file").kind(), ErrorKind::Target);
+        assert_eq!(target.finish(&mut |_| true).expect_err("another file").kind(), ErrorKind::Target);
         assert!(!path.exists());
         if replaced {
             // It is not taken for a part either.
@@ -320,7 +320,7 @@ fn files_of_a_directory_named_like_parts() {
         for block in missing {
             put(&mut target, bytes, block).expect("written");
         }
-        target.finish().expect("a file");
+        target.finish(&mut |_| true).expect("a file");
     }
     for (name, bytes) in files {
         assert!(fs::read(dir.path().join(name)).expect("a file") == bytes, "{name}");
@@ -368,7 +368,7 @@ fn a_part_is_taken_up_by_any_name_that_it_has_had() {
     for block in missing(&id, &found) {
         put(&mut target, &bytes, block).expect("written");
     }
-    assert_eq!(target.finish().expect("a file").root, id.root);
+    assert_eq!(target.finish(&mut |_| true).expect("a file").root, id.root);
     assert!(fs::read(&path).expect("a file") == bytes && entries(dir.path()) == 1);
 }
 
@@ -393,7 +393,7 @@ fn zeros_replace_what_was_revoked() {
         target.forget(0..7).expect("forgotten already");
         (0..7).for_each(|g| put(&mut target, &bytes, g).expect("written"));
         assert_eq!(target.bytes_done(), id.length);
-        target.finish().expect("a file");
+        target.finish(&mut |_| true).expect("a file");
         assert!(fs::read(&path).expect("a file") == bytes, "flushed: {flushed}");
     }
 }
@@ -433,7 +433,7 @@ fn the_last_copy_counts() {
         (0..30).rev().for_each(|g| put_bytes(&mut target, g, &[byte; BLOCK_BYTES]));
         assert_eq!(target.bytes_done(), length as u64);
     }
-    target.finish().expect("a file");
+    target.finish(&mut |_| true).expect("a file");
     assert!(fs::read(&path).expect("a file") == vec![0; length]);
 }
 
@@ -569,7 +569,7 @@ proptest! {
         for block in (0..8).filter(|g| expected[*g].is_none()) {
             put_bytes(&mut target, block as u64, &vec![0; len(block)]);
         }
-        target.finish().expect("a file");
+        target.finish(&mut |_| true).expect("a file");
         let whole = (0..8).flat_map(|g| vec![expected[g].unwrap_or(0); len(g)]).collect::<Vec<_>>();
         prop_assert!(fs::read(&path).expect("a file") == whole);
     }
@@ -652,7 +652,7 @@ fn messages_name_the_file_and_what_is_wrong_with_it() {
     let place = DestPath::of(&path).expect("a place");
     let (mut target, _) = Target::open(place, short, &[], proof, true, &mut |_| true).expect("a target");
     put(&mut target, b"short", 0).expect("written");
-    let failure = target.finish().expect_err("another hash");
+    let failure = target.finish(&mut |_| true).expect_err("another hash");
     assert_eq!(failure.kind(), ErrorKind::Corrupt);
     let failure = failure.to_string();
     assert!(failure.contains("f has the SHA-256 f9b0078b5df596d2"), "{failure}");
@@ -662,7 +662,7 @@ fn messages_name_the_file_and_what_is_wrong_with_it() {
 }
 
 fn is_right(target: &mut Target) -> bool {
-    matches!(target.check(), Ok(Checked::Right(None)))
+    matches!(target.check(&mut |_| true), Ok(Checked::Right(None)))
 }
 
 #[test]
@@ -674,11 +674,11 @@ fn what_only_a_server_calls_wrong_is_kept_under_another_name() {
     let proof =
         FinalCheck::of(RootCheck::Unknown, Digests { sha512: Some([0xab; 64]), ..Digests::default() });
     let place = DestPath::of(&path).expect("a place");
-    let demands = Demands { keeps_wrong: true, ..proof.into() };
+    let demands = Demands { if_wrong: IfWrong::Keep, ..proof.into() };
     let (mut target, _) = Target::open(place, short, &[], demands, false, &mut |_| true).expect("a target");
     put(&mut target, b"short", 0).expect("written");
     assert!(!is_right(&mut target));
-    let failure = target.finish().expect_err("another hash");
+    let failure = target.finish(&mut |_| true).expect_err("another hash");
     assert_eq!(failure.kind(), ErrorKind::Corrupt);
     assert!(failure.to_string().contains("it is kept as "), "{failure}");
     assert!(failure.to_string().ends_with("f.unverified.2"), "{failure}");
@@ -702,12 +702,42 @@ fn what_was_found_right_is_looked_at_again_once_it_changes() {
     put(&mut target, b"short", 0).expect("written");
     assert!(is_right(&mut target));
     put_bytes(&mut target, 0, b"wrong");
-    assert_eq!(target.finish().expect_err("it changed").kind(), ErrorKind::Corrupt);
+    assert_eq!(target.finish(&mut |_| true).expect_err("it changed").kind(), ErrorKind::Corrupt);
     let mut target = open();
     put_bytes(&mut target, 0, b"wrong");
     assert!(!is_right(&mut target));
     put_bytes(&mut target, 0, b"short");
     assert!(is_right(&mut target));
-    target.finish().expect("it is right");
+    target.finish(&mut |_| true).expect("it is right");
     assert_eq!(fs::read(&path).expect("a file"), b"short");
+}
+
+#[test]
+fn reading_the_whole_again_is_shown_and_stopped_without_a_loss() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let bytes = vec![7; 5 << 20];
+    let id = ContentId::of(&bytes);
+    let mut hasher = Hasher::of(&Digests::of_sha256([0; 32]));
+    hasher.update(&bytes);
+    let proof = FinalCheck::of(RootCheck::Blocks, hasher.finish());
+    let open = || {
+        let place = DestPath::of(&path).expect("a place");
+        Target::open(place, id, &[], proof, false, &mut |_| true).expect("a target")
+    };
+    let (mut target, _) = open();
+    for block in 0..id.blocks() {
+        put(&mut target, &bytes, block).expect("written");
+    }
+    let mut read = Vec::new();
+    let stopped = target.finish(&mut |bytes| {
+        read.push(bytes);
+        read.len() < 3
+    });
+    assert_eq!(stopped.expect_err("stopped").kind(), ErrorKind::Interrupted);
+    assert_eq!(read, [1 << 20, 2 << 20, 3 << 20]);
+    let (target, there) = open();
+    assert!(missing(&id, &there).is_empty(), "all of it is still there");
+    target.finish(&mut |_| true).expect("a file");
+    assert!(fs::read(&path).expect("a file") == bytes);
 }

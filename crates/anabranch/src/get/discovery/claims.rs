@@ -12,8 +12,8 @@ use mirror::metalink::Pieces;
 
 use super::Discovery;
 use super::told::Told;
-use crate::get::discovered_file::Asserted;
-use crate::get::origin::{host, origin};
+use crate::get::origin::{host, origin, origin_text};
+use crate::target::Claim;
 
 /// What more than half of the servers say, and who they are.
 pub(super) struct Quorum<T> {
@@ -109,7 +109,9 @@ impl Discovery<'_> {
 
     /// What a server says of this kind of digest, in its header field (RFC 9530) or a Metalink.
     fn digests(&self, number: usize, length: u64, kind: usize) -> impl Iterator<Item = Digests> {
-        let field = self.heads[number].as_ref().and_then(|head| head.repr_digest.as_deref());
+        // Not that of another version.
+        let head = self.heads[number].as_ref().filter(|head| head.length.is_none_or(|its| its == length));
+        let field = head.and_then(|head| head.repr_digest.as_deref());
         let listed = self.told(number, length).filter_map(|told| match told {
             Told::Listed(file) => Some(file.hashes.digests),
             _ => None,
@@ -130,18 +132,17 @@ impl Discovery<'_> {
     }
 
     /// All that the voters say of the whole, to be held against what comes.
-    pub(super) fn asserted(&self, length: u64) -> Vec<Asserted> {
+    pub(super) fn claims(&self, length: u64) -> Vec<Claim> {
         let mut all = Vec::new();
         for number in (0..self.urls.len()).filter(|number| self.named[*number]) {
-            let by = host(&self.urls[number]);
-            for root in self.told(number, length).filter_map(root) {
-                all.push(Asserted { by: by.clone(), root: Some(root), digests: Digests::default() });
-            }
-            for digests in (0..DIGEST_KINDS).flat_map(|kind| self.digests(number, length, kind)) {
-                all.push(Asserted { by: by.clone(), root: None, digests });
-            }
+            let (by, origin) = (host(&self.urls[number]), origin_text(&self.urls[number]));
+            let claim = |root, digests| Claim { by: by.clone(), origin: origin.clone(), root, digests };
+            let roots = self.told(number, length).filter_map(root);
+            all.extend(roots.map(|root| claim(Some(root), Digests::default())));
+            let digests = (0..DIGEST_KINDS).flat_map(|kind| self.digests(number, length, kind));
+            all.extend(digests.map(|digests| claim(None, digests)));
         }
-        all.sort_by(|a, b| a.by.cmp(&b.by));
+        all.sort_by(|a, b| (&a.by, &a.origin).cmp(&(&b.by, &b.origin)));
         all.dedup();
         all
     }

@@ -151,7 +151,7 @@ impl Discovery<'_> {
             names,
             mirrors,
             vouched_by: by.filter(|_| is_known),
-            asserted: self.asserted(length),
+            claims: self.claims(length),
             signed: self.signatures.take()?,
             recalled,
             there,

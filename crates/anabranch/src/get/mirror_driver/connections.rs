@@ -51,7 +51,7 @@ impl MirrorDriver {
         cx: &mut Context<'_, '_>,
     ) -> Result<Self> {
         let MirrorConfig { mirrors, length, check, subscriber_pool, kept, judged, .. } = parts;
-        let MirrorConfig { verified_alone, according, .. } = parts;
+        let MirrorConfig { verified_alone, according, candidates, .. } = parts;
         let algorithm = match Algorithm::by_name(ALGORITHMS[0].name) {
             Some(default) if default == algorithm => Algorithm::by_name(DEFAULT_OVER_TCP).unwrap_or(default),
             _ => algorithm,
@@ -78,6 +78,7 @@ impl MirrorDriver {
             horizon: u64::MAX,
             kept,
             judged,
+            candidates,
             verified_alone,
             according,
         };

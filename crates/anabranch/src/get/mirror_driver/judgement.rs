@@ -61,6 +61,9 @@ impl MirrorDriver {
     /// Tries the next mirror alone, where the hash of the whole tells who is right; whether there is one.
     pub(super) fn try_next(&mut self, now: Time, observer: &mut Observer<'_>) -> bool {
         let usable = (0..).zip(&self.mirrors).filter(|(_, state)| state.status.out.is_none());
+        // Who does not say that it has what the hash is of is not asked for it.
+        let may_have = |name: &String| self.candidates.is_empty() || self.candidates.contains(name);
+        let usable = usable.filter(|(_, state)| may_have(&state.status.name));
         let usable: Vec<MirrorId> = usable.map(|(mirror, _)| mirror).collect();
         let PoolState::Plain(plain) = &mut self.pool else { return false };
         let next = plain.try_next(usable.into_iter());

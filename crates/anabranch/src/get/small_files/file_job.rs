@@ -57,7 +57,7 @@ impl Hash {
 }
 
 /// Whether a `Content-Type` is that of a web page.
-pub(super) fn is_page(kind: &str) -> bool {
+pub(in crate::get) fn is_page(kind: &str) -> bool {
     let kind = kind.split(';').next().unwrap_or_default().trim();
     kind.eq_ignore_ascii_case("text/html") || kind.eq_ignore_ascii_case("application/xhtml+xml")
 }
