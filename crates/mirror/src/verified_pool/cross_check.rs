@@ -8,11 +8,11 @@
 //! complete, a block of each mirror is fetched from another mirror; a seed that no mirror knows chooses the
 //! block. If two mirrors differ, neither is trusted; a third one decides.
 //!
-//! A mirror can foresee those comparisons: it knows where its ranges begin and end, and could leave just these
-//! blocks right. So of every [`CHOSEN_OF`] blocks one, which the seed chooses too, is fetched from another
-//! mirror once it has come, whatever was compared before: who sends `n` wrong blocks that it does not expect
-//! to be compared goes unnoticed with a probability of about e^(-n/256). Of a mirror that falls silent after
-//! it has brought something, the block that the seed chooses of each region is compared too.
+//! A mirror can foresee those comparisons: it knows where its ranges begin and end, and could leave just
+//! these blocks right. So of every [`CHOSEN_OF`] blocks one, which the seed chooses too, is fetched from
+//! another mirror once it has come, whatever was compared before: who sends `n` wrong blocks that it does not
+//! expect to be compared goes unnoticed with a probability of about e^(-n/256). Of a mirror that falls silent
+//! after it has brought something, the block that the seed chooses of each region is compared too.
 //!
 //! Mirrors that somebody else than the user named, the *introduced* ones, have no vote: whoever introduces
 //! them may be all of them. They are compared with named mirrors, with two where there are two, and decide
