@@ -321,8 +321,8 @@ impl Target {
     /// `progress` is called with the bytes read so far and stops it by returning false.
     ///
     /// # Errors
-    /// [`Error::Target`] if a block is missing or cannot be read, [`Error::Interrupted`] if `progress` stopped
-    /// it.
+    /// [`Error::Target`] if a block is missing or cannot be read, [`Error::Interrupted`] if `progress`
+    /// stopped it.
     pub(crate) fn needs_others(&mut self, progress: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
         let Checked::Wrong(fault) = self.check(progress)? else { return Ok(false) };
         Ok(matches!(fault.kind, FaultKind::Bytes | FaultKind::Signature))

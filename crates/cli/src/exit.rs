@@ -34,10 +34,7 @@ pub enum Code {
 
 /// The codes as `--help` and the manual page tell them.
 pub const CODES: &[(u8, &str)] = &[
-    (
-        0,
-        "done: all of it is here, verified as far as was said (UNVERIFIED: not at all); of lab: all as expected",
-    ),
+    (0, "done: all of it is here, verified as was said (UNVERIFIED: not at all); of lab: all as expected"),
     (Code::Other as u8, "an error that none of the following describes"),
     (
         Code::Usage as u8,
@@ -50,7 +47,7 @@ pub const CODES: &[(u8, &str)] = &[
     ),
     (
         Code::Corrupt as u8,
-        "wrong bytes came, or servers differ; what is whole is kept as NAME.unverified, unless mirrors mixed it",
+        "wrong bytes came, or servers differ; what one has or only they call wrong is NAME.unverified",
     ),
     (Code::Target as u8, "target: disk full, not writable, exists already, or in use by another get"),
     (Code::Unmet as u8, "lab: a condition was not met, or a value is not where the scenario expects it"),

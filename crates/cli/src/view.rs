@@ -149,8 +149,8 @@ impl View {
         }
     }
 
-    /// The same, where it shows that something came that is wrong: it is said even to those who want to hear of
-    /// errors only.
+    /// The same, where it shows that something came that is wrong: it is said even to those who want to hear
+    /// of errors only.
     fn warn(&mut self, warning: &str) {
         match self.mode {
             Mode::Quiet if self.notes < NOTES_MAX => {

@@ -95,6 +95,10 @@ fn a_directory_of_a_server_is_said_to_be_one() {
     let done = get(dir.path(), &[&url]).expect(3);
     assert!(done.err.contains("it is a directory, and the server leads to a web page"), "{}", done.err);
     assert!(done.err.lines().count() == 1 && names(dir.path()).is_empty(), "{}", done.err);
+    // Named as a directory it is what was named: the page, and that is said.
+    let done = get(dir.path(), &[&format!("{url}/"), "-o", "page"]).expect(0);
+    assert!(done.err.contains("perhaps one that lists a directory") && done.err.contains("DIR.meta4"));
+    fs::remove_file(dir.path().join("page")).expect("the page");
     // Where the server has a Metalink of it, it is fetched by its own name.
     let site = album(true);
     let url = site.url().replace(PATH, "/album/");

@@ -91,8 +91,8 @@ impl DiscoveredFile {
         self.check == Check::Nothing && self.proof.is_something() && self.since().is_none()
     }
 
-    /// Whether the hash of the whole decides which mirror is right: the user vouches for it, or more than half
-    /// of the servers, and nothing is known of the parts.
+    /// Whether the hash of the whole decides which mirror is right: the user vouches for it, or more than
+    /// half of the servers, and nothing is known of the parts.
     pub(super) fn is_judged_as_a_whole(&self) -> bool {
         let is_nothing_of_parts = self.check == Check::Nothing && self.since().is_none();
         let is_known = self.proof.is_something() && self.vouched_by.is_some();

@@ -8,8 +8,8 @@ use crate::get::origin::host;
 use crate::get::small_files::is_page;
 
 /// What is said of a web page that is fetched as it is, for it was named just so.
-const PAGE: &str = "it is a web page, perhaps one that lists a directory, and comes as it is: for the files of the \
-                    directory name a Metalink of them, such as DIR.meta4";
+const PAGE: &str = "it is a web page, perhaps one that lists a directory, and comes as it is: for the files \
+                    of the directory name a Metalink of them, such as DIR.meta4";
 /// What such a URL is, and what to name instead.
 const LISTING: &str = "it is a directory, and the server leads to a web page that lists it: name a file in \
                        it, a Metalink of its files, or the directory with a slash at its end if the server \
