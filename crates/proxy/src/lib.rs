@@ -13,6 +13,8 @@
 //!   where a program wants to go.
 //! * [`trunk_task`]: a trunk in the world: [`start`](trunk_task::start) it on a connection,
 //!   [`TrunkHandle::open`](trunk_task::TrunkHandle::open) or `accept` a [`Stream`](trunk_task::Stream).
+//! * [`leg`]: one end of a leg, a machine: programs' datagrams over several paths; [`leg::packet`]: its
+//!   format.
 //! * [`pool`]: on which trunk a stream is opened; when one more is wanted, when one may go.
 //! * [`keys`]: pairs of keys, the line that pairs a client, the list of clients; [`tls`]: TLS 1.3 with them.
 //! * [`socket`]: MPTCP sockets for trunks, and what the kernel says of them.
@@ -30,6 +32,7 @@ pub mod error;
 pub mod event;
 pub mod ingress;
 pub mod keys;
+pub mod leg;
 pub mod links;
 pub mod policy;
 pub mod pool;

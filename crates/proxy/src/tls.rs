@@ -19,13 +19,23 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, Server
 use tokio_rustls::rustls::server::{AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage};
 use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::version::TLS13;
-use tokio_rustls::rustls::{ClientConfig, ServerConfig};
+use tokio_rustls::rustls::{ClientConfig, ConnectionCommon, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
 use crate::keys::{Clients, KeyPair, Pairing, PublicKey};
 pub use errors::{TlsError, explain, is_key_unknown};
 pub use verifier::WrongKey;
 use verifier::{KnownClients, PinnedServer};
+
+/// Exported keys with this label are for legs (RFC 8446 section 7.5).
+const LEG_LABEL: &[u8] = b"EXPORTER-anabranch-proxy-leg";
+
+/// The secret that both ends of a connection have, of which the keys of a leg are made. `None` before the
+/// handshake is over.
+#[must_use]
+pub fn leg_secret<D>(connection: &ConnectionCommon<D>) -> Option<[u8; 32]> {
+    connection.export_keying_material([0; 32], LEG_LABEL, None).ok()
+}
 
 /// The protocol's name in TLS (RFC 7301).
 pub const ALPN: &[u8] = b"anabranch-proxy/1";

@@ -10,6 +10,7 @@
 //! * short frames to send: two for each stream that there may be, and a thousand.
 
 mod activity;
+mod association;
 mod bookkeeping;
 mod chunks;
 pub mod destination;
@@ -28,8 +29,8 @@ use algo::{Span, Time};
 use bytes::{Bytes, BytesMut};
 
 pub use destination::{Destination, DestinationError, Host};
+pub use frame::{Association, GoAwayReason, ProtocolError, Reason, Transport};
 use frame::{Frame, FrameReader, Hello, STREAM_CREDIT_MIN, STREAMS_MIN, TRUNK_CREDIT_MIN};
-pub use frame::{GoAwayReason, ProtocolError, Reason, Transport};
 use liveness::Liveness;
 use schedule::Schedule;
 use stream::Stream;
@@ -121,6 +122,10 @@ pub enum Event {
     },
     /// The other side takes no new streams.
     GoAway(GoAwayReason),
+    /// The client asks for a leg, in this version of its format.
+    LegAsked(u16),
+    /// The server's word on the leg that was asked for.
+    Leg(Association),
 }
 
 /// What [`Trunk::read`] finds.
@@ -185,6 +190,8 @@ pub struct Trunk {
     /// Our GOAWAY, and whether it is still to be sent.
     going_away: Option<(GoAwayReason, bool)>,
     is_peer_going: bool,
+    /// Whether a leg was asked for, and there was no answer.
+    is_leg_asked: bool,
     is_closed: bool,
     liveness: Liveness,
     activity: Activity,
@@ -231,6 +238,7 @@ impl Trunk {
             pong: None,
             going_away: None,
             is_peer_going: false,
+            is_leg_asked: false,
             is_closed: false,
             liveness: Liveness::new(now, settings.keepalive, settings.dead_after),
             activity: Activity::default(),

@@ -32,7 +32,9 @@ use net::Clock;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::pool::Load;
-use crate::trunk::{Destination, GoAwayReason, OpenError, Reason, Settings, Side, Transport, Trunk};
+use crate::trunk::{
+    Association, Destination, GoAwayReason, OpenError, Reason, Settings, Side, Transport, Trunk,
+};
 use driver::Driver;
 pub use end::End;
 use shared::Shared;
@@ -133,6 +135,37 @@ impl TrunkHandle {
             // Not reached: the condition is never met.
             Ok(()) => End::Closed,
         }
+    }
+
+    /// Asks the server for a leg, and waits for its word.
+    ///
+    /// # Errors
+    /// How the trunk ended. A server that knows of no legs never answers.
+    pub async fn ask_leg(&self, version: u16) -> Result<Association, End> {
+        {
+            let mut state = self.shared.lock();
+            state.leg = None;
+            state.trunk.ask_leg(version);
+            state.wake_task(self.shared.now());
+        }
+        self.shared.wait(|state| state.leg).await
+    }
+
+    /// Waits until the client asks for a leg; in which version.
+    ///
+    /// # Errors
+    /// How the trunk ended.
+    pub async fn leg_asked(&self) -> Result<u16, End> {
+        let version = self.shared.wait(|state| state.leg_asked).await?;
+        self.shared.lock().leg_asked = None;
+        Ok(version)
+    }
+
+    /// Answers that.
+    pub fn answer_leg(&self, association: Association) {
+        let mut state = self.shared.lock();
+        state.trunk.answer_leg(association);
+        state.wake_task(self.shared.now());
     }
 
     /// Streams that were reset because the trunk has ended; 0 before that.

@@ -2,10 +2,12 @@
 
 use std::collections::VecDeque;
 
-use algo::Time;
+use algo::{Span, Time};
 use bytes::{Bytes, BytesMut};
+use proxy::leg::packet::{Ack, Datagram, Frame as LegFrame, Frames, Header};
+use proxy::leg::{Leg, Mode, Protection, Settings as LegSettings};
 use proxy::trunk::frame::{Frame, FrameReader, Piece};
-use proxy::trunk::{Event, GoAwayReason, Reason, Settings, Side, Transport, Trunk};
+use proxy::trunk::{Association, Event, GoAwayReason, Reason, Settings, Side, Transport, Trunk};
 
 const DOC: &str = include_str!("../../../docs/wire-proxy.md");
 
@@ -74,4 +76,48 @@ fn other_frames() {
         assert_eq!(reader.next(&mut shown), Ok(Some(Piece::Frame(frame))));
     }
     assert!(reader.is_between_frames());
+}
+
+#[test]
+fn a_leg_is_asked_for() {
+    let association = Association { version: 1, port: 26_228, number: 0x1234_5678 };
+    let mut out = BytesMut::new();
+    [Frame::AskLeg { version: 1 }, Frame::Leg(association)].iter().for_each(|frame| frame.encode(&mut out));
+    let mut shown = hex("Example of a leg");
+    assert_eq!(out, shown);
+    let mut reader = FrameReader::default();
+    assert_eq!(reader.next(&mut shown), Ok(Some(Piece::Frame(Frame::AskLeg { version: 1 }))));
+    assert_eq!(reader.next(&mut shown), Ok(Some(Piece::Frame(Frame::Leg(association)))));
+
+    let (mut client, mut server) = (trunk(Side::Client), trunk(Side::Server));
+    client.ask_leg(1);
+    server.receive(Time::ZERO, sent(&mut client)).unwrap();
+    assert!(std::iter::from_fn(|| server.poll_event()).any(|event| event == Event::LegAsked(1)));
+    server.answer_leg(association);
+    client.receive(Time::ZERO, sent(&mut server)).unwrap();
+    assert!(std::iter::from_fn(|| client.poll_event()).any(|event| event == Event::Leg(association)));
+}
+
+#[test]
+fn packets_of_a_leg() {
+    let header = Header { path: 1, association: 0x1234_5678, number: 2 };
+    let ack = Ack { next: 7, delay: Span::from_micros(128), ranges: vec![(0, 1), (1, 5)] };
+    let peer = "192.0.2.53:53".parse().unwrap();
+    let datagram = Datagram { mode: Mode::Duplicate, flow: 1, number: 0, peer, bytes: b"data" };
+    let frames = [LegFrame::Ack(ack), LegFrame::Datagram(datagram)];
+    let mut out = Vec::new();
+    header.encode(&mut out);
+    frames.iter().for_each(|frame| frame.encode(&mut out));
+    let shown = hex("Example of a plain packet");
+    assert_eq!(out, shown);
+    assert_eq!(Header::decode(&shown), Some(header));
+    let read: Vec<_> = Frames::new(&shown[9..]).map(Result::unwrap).collect();
+    assert_eq!(read, frames);
+
+    let protection = Protection::sealed(&[7; 32], 0x1234_5678, Side::Client);
+    let mut client = Leg::client(0x1234_5678, protection, LegSettings::default());
+    client.add_path(Time::ZERO, "192.0.2.1:26228".parse().unwrap());
+    let mut out = Vec::new();
+    client.poll_transmit(Time::ZERO, &mut out).unwrap();
+    assert_eq!(out, hex("Example of a sealed packet"));
 }

@@ -31,6 +31,8 @@ pub(super) const RESET: u8 = 5;
 const PING: u8 = 6;
 const PONG: u8 = 7;
 const GOAWAY: u8 = 8;
+pub(super) const ASK_LEG: u8 = 9;
+pub(super) const LEG: u8 = 10;
 
 /// Of OPEN: say when it is connected. Of DATA: the last ones.
 const FLAG: u8 = 1;
@@ -180,6 +182,17 @@ pub struct Hello {
     pub trunk_credit: u32,
 }
 
+/// The server's word on a leg.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Association {
+    /// The version of its format.
+    pub version: u16,
+    /// The server's UDP port; 0 if there is no leg to be had.
+    pub port: u16,
+    /// Its number, which its packets carry.
+    pub number: u32,
+}
+
 /// A frame other than DATA.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "docs/wire-proxy.md describes the fields")]
@@ -192,6 +205,8 @@ pub enum Frame {
     Ping([u8; 8]),
     Pong([u8; 8]),
     GoAway(GoAwayReason),
+    AskLeg { version: u16 },
+    Leg(Association),
 }
 
 impl Frame {
@@ -207,6 +222,8 @@ impl Frame {
             Self::Ping(_) => (PING, 0, 0),
             Self::Pong(_) => (PONG, 0, 0),
             Self::GoAway(_) => (GOAWAY, 0, 0),
+            Self::AskLeg { .. } => (ASK_LEG, 0, 0),
+            Self::Leg(_) => (LEG, 0, 0),
         };
         put_header(out, kind, flags, 0, stream);
         match self {
@@ -224,6 +241,12 @@ impl Frame {
             Self::Reset { reason, .. } => out.put_u8(*reason as u8),
             Self::Ping(bytes) | Self::Pong(bytes) => out.put_slice(bytes),
             Self::GoAway(reason) => out.put_u8(*reason as u8),
+            Self::AskLeg { version } => out.put_u16(*version),
+            Self::Leg(association) => {
+                out.put_u16(association.version);
+                out.put_u16(association.port);
+                out.put_u32(association.number);
+            }
         }
         // No frame above is longer than ENCODED_BYTES_MAX.
         let len = u16::try_from(out.len() - start - HEADER_BYTES).unwrap_or(0);
@@ -372,6 +395,8 @@ impl FrameReader {
             RESET => (n == 1, Some(true)),
             PING | PONG => (n == 8, Some(false)),
             GOAWAY => (n == 1, Some(false)),
+            ASK_LEG => (n == 2, Some(false)),
+            LEG => (n == 8, Some(false)),
             _ => {
                 self.have = 0;
                 self.state = State::Skip { left: len };
@@ -410,6 +435,10 @@ fn parse(kind: u8, flags: u8, stream: u32, body: &[u8]) -> Result<Frame, Protoco
         u32::from_be_bytes(bytes.unwrap_or_default())
     };
     let first = body.first().copied().unwrap_or(0);
+    let u16_at = |at: usize| {
+        let bytes = body.get(at..).and_then(|rest| rest.first_chunk()).copied();
+        u16::from_be_bytes(bytes.unwrap_or_default())
+    };
     let eight = body.first_chunk::<8>().copied().unwrap_or_default();
     Ok(match kind {
         HELLO => {
@@ -446,6 +475,8 @@ fn parse(kind: u8, flags: u8, stream: u32, body: &[u8]) -> Result<Frame, Protoco
         RESET => Frame::Reset { stream, reason: Reason::from_number(first) },
         PING => Frame::Ping(eight),
         PONG => Frame::Pong(eight),
+        ASK_LEG => Frame::AskLeg { version: u16_at(0) },
+        LEG => Frame::Leg(Association { version: u16_at(0), port: u16_at(2), number: u32_at(4) }),
         _ => Frame::GoAway(GoAwayReason::from_number(first)),
     })
 }

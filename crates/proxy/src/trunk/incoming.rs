@@ -62,6 +62,8 @@ impl Trunk {
                     self.events.push_back(Event::GoAway(reason));
                 }
             }
+            Frame::AskLeg { version } => self.on_ask_leg(version)?,
+            Frame::Leg(association) => self.on_leg(association)?,
             Frame::Hello(_) => return Err(ProtocolError::Hello),
         }
         Ok(())

@@ -8,7 +8,7 @@ use std::task::{Poll, Waker};
 use algo::Time;
 use net::Clock;
 
-use crate::trunk::{Destination, Event, GoAwayReason, Trunk};
+use crate::trunk::{Association, Destination, Event, GoAwayReason, Trunk};
 use crate::trunk_task::end::End;
 
 #[derive(Debug)]
@@ -40,6 +40,9 @@ pub(super) struct State {
     pub(super) is_closed: bool,
     /// The other side's GOAWAY.
     pub(super) peer_goes: Option<GoAwayReason>,
+    /// The version in which the client asks for a leg, and the server's word on it.
+    pub(super) leg_asked: Option<u16>,
+    pub(super) leg: Option<Association>,
     pub(super) end: Option<End>,
     /// Streams that were open when it ended.
     pub(super) lost_streams: u32,
@@ -61,6 +64,8 @@ impl Shared {
             is_dropped: false,
             is_closed: false,
             peer_goes: None,
+            leg_asked: None,
+            leg: None,
             end: None,
             lost_streams: 0,
         };
@@ -129,6 +134,14 @@ impl State {
                     wakers.extend(lists.into_iter().filter_map(|list| list.remove(&stream)));
                 }
                 Event::GoAway(reason) => self.peer_goes = Some(reason),
+                Event::LegAsked(version) => {
+                    self.leg_asked = Some(version);
+                    wakers.append(&mut self.waiting);
+                }
+                Event::Leg(association) => {
+                    self.leg = Some(association);
+                    wakers.append(&mut self.waiting);
+                }
             }
         }
     }
