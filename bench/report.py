@@ -5,6 +5,8 @@ import os
 import re
 import statistics
 
+import proxy_report
+
 PAGE = "docs/performance.md"
 
 
@@ -63,6 +65,8 @@ def replace(path, text):
 
 
 def table(key, result):
+    if key in proxy_report.TABLES:
+        return f"\n{proxy_report.TABLES[key](result)}\n\n{proxy_report.conditions(result)}\n"
     made = {"b": _loopback, "c": _links, "d": _stall, "e": _corrupt, "g": _fairness, "h": _idle, "i": _shared, "j": _polite}.get(key, _printed)(result)
     return f"\n{made}\n\n{_conditions(result)}\n"
 

@@ -21,6 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::policy::Policy;
+use crate::socket::set_up_leg;
 use crate::trunk::{Destination, Host, Reason};
 
 /// Between the beginnings of two attempts: RFC 8305 section 5, Connection Attempt Delay.
@@ -199,7 +200,7 @@ async fn attempt(address: SocketAddr, first: Bytes) -> Result<Connected, Failed>
 async fn connect(address: SocketAddr, first: &[u8]) -> io::Result<Connected> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
-    socket.set_tcp_nodelay(true)?;
+    set_up_leg(&socket)?;
     if !first.is_empty() {
         let sent = match socket.send_to_with_flags(first, &address.into(), MSG_FASTOPEN) {
             Ok(sent) => Some(sent),

@@ -21,11 +21,12 @@
 //! * [`links`]: which links a client uses, and what the kernel is told of them.
 //! * [`ingress`]: what programs speak.
 //! * [`egress`]: connections to origins; [`policy`]: which are allowed.
-//! * `relay`: bytes between a TCP connection and a stream.
+//! * `relay`: bytes between a TCP connection and a stream; `buffer`: what is read into.
 //! * [`client`], [`server`]: the two roles: options in; [`Running`] has the [events](Event), and the handle
 //!   that ends it.
 #![deny(unsafe_code)]
 
+mod buffer;
 pub mod client;
 pub mod egress;
 pub mod error;

@@ -5,26 +5,24 @@
 //! connection takes bytes, and credit comes back only then. *Errors*: a connection that fails resets the
 //! stream; a stream that is reset resets the connection. What was sent to its end still arrives.
 
+use std::future::poll_fn;
 use std::io;
 use std::net::Shutdown;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
-use bytes::{Buf as _, Bytes, BytesMut};
-use socket2::{SockRef, TcpKeepalive};
+use bytes::{Buf as _, Bytes};
+use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::time::timeout;
 
+use crate::buffer::{BUFFER_BYTES, poll_read};
 use crate::ingress::{Body, Malformed};
 use crate::trunk::Reason;
 use crate::trunk_task::Stream;
 
-/// Bytes that are moved at once.
-const PIECE_BYTES: usize = 64 * 1024;
-/// A host that is gone without a word is noticed: it is asked after a minute of silence, then each quarter.
-const KEEPALIVE: TcpKeepalive =
-    TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(15));
 /// What a program still sends is read for so long after the last word to it: a connection that is closed
 /// while something is unread is reset, and that would take the word away.
 const LINGERING: Duration = Duration::from_secs(1);
@@ -38,29 +36,14 @@ pub(crate) struct Leg {
 }
 
 impl Leg {
-    /// Takes a connection over, and lets small pieces leave at once.
-    pub(crate) fn new(tcp: TcpStream) -> Self {
-        // One that is gone already fails at its first use.
-        let _ = tcp.set_nodelay(true);
-        let _ = SockRef::from(&tcp).set_tcp_keepalive(&KEEPALIVE);
+    /// Takes over a connection that was [set up](crate::socket::set_up_leg).
+    pub(crate) const fn new(tcp: TcpStream) -> Self {
         Self { tcp, is_whole: false }
     }
 
     /// Some bytes, 64 KiB at most; none at the end.
-    pub(crate) async fn read(&self) -> io::Result<Bytes> {
-        self.tcp.readable().await?;
-        self.read_now(PIECE_BYTES).await
-    }
-
-    async fn read_now(&self, at_most: usize) -> io::Result<Bytes> {
-        let mut buffer = BytesMut::with_capacity(at_most.min(PIECE_BYTES));
-        loop {
-            match self.tcp.try_read_buf(&mut buffer) {
-                Ok(_) => return Ok(buffer.freeze()),
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.tcp.readable().await?,
-                Err(e) => return Err(e),
-            }
-        }
+    pub(crate) async fn read(&mut self) -> io::Result<Bytes> {
+        poll_fn(|cx| poll_read(Pin::new(&mut self.tcp), cx, BUFFER_BYTES)).await
     }
 
     pub(crate) async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
@@ -74,20 +57,14 @@ impl Leg {
         Ok(())
     }
 
-    /// Says that no more bytes follow.
-    fn finish(&self) -> io::Result<()> {
-        SockRef::from(&self.tcp).shutdown(Shutdown::Write)
-    }
-
     /// Waits until it is reset while nobody reads or writes.
     pub(crate) async fn failed(&self) -> io::Error {
-        let _ = self.tcp.ready(Interest::ERROR).await;
-        self.tcp.take_error().ok().flatten().unwrap_or_else(|| io::ErrorKind::ConnectionReset.into())
+        failed(&self.tcp).await
     }
 
     /// Writes the last word, and ends in order.
     pub(crate) async fn end_with(mut self, last: &[u8]) {
-        if self.write_all(last).await.is_ok() && self.finish().is_ok() {
+        if self.write_all(last).await.is_ok() && finish(&self.tcp).is_ok() {
             let rest = async { while self.read().await.is_ok_and(|bytes| !bytes.is_empty()) {} };
             let _ = timeout(LINGERING, rest).await;
             self.is_whole = true;
@@ -101,6 +78,16 @@ impl Drop for Leg {
             let _ = SockRef::from(&self.tcp).set_linger(Some(Duration::ZERO));
         }
     }
+}
+
+/// Says that no more bytes follow.
+fn finish(tcp: &TcpStream) -> io::Result<()> {
+    SockRef::from(tcp).shutdown(Shutdown::Write)
+}
+
+async fn failed(tcp: &TcpStream) -> io::Error {
+    let _ = tcp.ready(Interest::ERROR).await;
+    tcp.take_error().ok().flatten().unwrap_or_else(|| io::ErrorKind::ConnectionReset.into())
 }
 
 /// Why bytes do not go on.
@@ -178,9 +165,10 @@ pub(crate) async fn relay(mut leg: Leg, stream: Stream, mut body: Body) -> Relay
     let (mut from_tcp, mut to_tcp) = (0, 0);
     let (mut up, mut down): (Option<Ended>, Option<Ended>) = (None, None);
     let ended_both = {
-        let mut upward = pin!(send(&leg, &stream, &mut body, &mut from_tcp));
-        let mut downward = pin!(receive(&stream, &leg, &mut to_tcp));
-        let mut breaks = pin!(breaks(&leg, &stream));
+        let (mut reading, writing) = leg.tcp.split();
+        let mut upward = pin!(send(&mut reading, &stream, &mut body, &mut from_tcp));
+        let mut downward = pin!(receive(&stream, &writing, &mut to_tcp));
+        let mut breaks = pin!(breaks(writing.as_ref(), &stream));
         loop {
             let is_sound = !matches!((&up, &down), (Some(Err(_)), _) | (_, Some(Err(_))));
             let broken = tokio::select! {
@@ -219,11 +207,16 @@ pub(crate) async fn relay(mut leg: Leg, stream: Stream, mut body: Body) -> Relay
 }
 
 /// From the connection to the stream.
-async fn send(leg: &Leg, stream: &Stream, body: &mut Body, moved: &mut u64) -> Result<(), Broken> {
+async fn send(
+    tcp: &mut ReadHalf<'_>,
+    stream: &Stream,
+    body: &mut Body,
+    moved: &mut u64,
+) -> Result<(), Broken> {
     loop {
         let room = stream.room().await.map_err(Broken::Stream)?;
-        leg.tcp.readable().await.map_err(Broken::Tcp)?;
-        let mut bytes = leg.read_now(room).await.map_err(Broken::Tcp)?;
+        let read = poll_fn(|cx| poll_read(Pin::new(&mut *tcp), cx, room)).await;
+        let mut bytes = read.map_err(Broken::Tcp)?;
         if bytes.is_empty() {
             stream.finish();
             return Ok(());
@@ -237,20 +230,20 @@ async fn send(leg: &Leg, stream: &Stream, body: &mut Body, moved: &mut u64) -> R
 }
 
 /// From the stream to the connection.
-async fn receive(stream: &Stream, leg: &Leg, moved: &mut u64) -> Result<(), Broken> {
+async fn receive(stream: &Stream, tcp: &WriteHalf<'_>, moved: &mut u64) -> Result<(), Broken> {
     loop {
-        leg.tcp.writable().await.map_err(Broken::Tcp)?;
-        let Some(mut bytes) = stream.read(PIECE_BYTES).await.map_err(Broken::Stream)? else {
-            return leg.finish().map_err(Broken::Tcp);
+        tcp.writable().await.map_err(Broken::Tcp)?;
+        let Some(mut bytes) = stream.read(BUFFER_BYTES).await.map_err(Broken::Stream)? else {
+            return finish(tcp.as_ref()).map_err(Broken::Tcp);
         };
         while !bytes.is_empty() {
-            match leg.tcp.try_write(&bytes) {
+            match tcp.try_write(&bytes) {
                 Ok(n) => {
                     bytes.advance(n);
                     *moved += n as u64;
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    leg.tcp.writable().await.map_err(Broken::Tcp)?;
+                    tcp.writable().await.map_err(Broken::Tcp)?;
                 }
                 Err(e) => return Err(Broken::Tcp(e)),
             }
@@ -260,9 +253,9 @@ async fn receive(stream: &Stream, leg: &Leg, moved: &mut u64) -> Result<(), Brok
 }
 
 /// Waits for what nobody notices who waits for something else.
-async fn breaks(leg: &Leg, stream: &Stream) -> Broken {
+async fn breaks(tcp: &TcpStream, stream: &Stream) -> Broken {
     tokio::select! {
         reason = stream.peer_reset() => Broken::Stream(reason),
-        e = leg.failed() => Broken::Tcp(e),
+        e = failed(tcp) => Broken::Tcp(e),
     }
 }

@@ -10,7 +10,7 @@ use net::Egress;
 use net::mptcp_socket::{SubflowInfo, mptcp_socket_info};
 use net::netlink::MptcpInfo;
 use nix::errno::Errno;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use crate::trunk::Transport;
@@ -23,6 +23,10 @@ const BACKLOG: i32 = 4_096;
 /// 10 Mbit/s. Less would be sent, at a gigabit, before the task wakes: the kernel asks again at half of it,
 /// which lasts a quarter of a millisecond there.
 const NOT_SENT_MAX: u32 = 64 * 1024;
+
+/// A host that is gone without a word is noticed: it is asked after a minute of silence, then each quarter.
+const KEEPALIVE: TcpKeepalive =
+    TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(15));
 
 /// How long nothing is accepted after accept(2) has failed, which it does when there are no descriptors left.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -163,6 +167,16 @@ pub fn subflows(stream: &TcpStream) -> io::Result<Option<(MptcpInfo, Vec<Subflow
     mptcp_socket_info(stream.as_fd())
 }
 
+/// Sets up a connection of a program or to an origin, or a listener, whose connections have what it has:
+/// small pieces leave at once, and a host that is gone is noticed.
+///
+/// # Errors
+/// What setsockopt(2) says.
+pub(crate) fn set_up_leg(socket: &Socket) -> io::Result<()> {
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_keepalive(&KEEPALIVE)
+}
+
 /// Listens for programs, by plain TCP.
 ///
 /// # Errors
@@ -171,6 +185,7 @@ pub fn listen_tcp(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
     socket.set_reuse_address(true)?;
+    set_up_leg(&socket)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     TcpListener::from_std(socket.into())

@@ -32,9 +32,9 @@ pub(super) struct Service {
 
 impl Service {
     /// Serves a program, to the end.
-    pub(super) async fn serve(&self, leg: Leg, from: SocketAddr, mut handshake: Handshake) {
+    pub(super) async fn serve(&self, mut leg: Leg, from: SocketAddr, mut handshake: Handshake) {
         let clock = Clock::start();
-        let asked = timeout(HANDSHAKE_TIMEOUT, read_request(&leg, &mut handshake)).await;
+        let asked = timeout(HANDSHAKE_TIMEOUT, read_request(&mut leg, &mut handshake)).await;
         let request = match asked {
             Ok(Ok(Some(request))) => request,
             // It was told why.
@@ -48,7 +48,7 @@ impl Service {
         self.reports.put(Event::Finished(finished));
     }
 
-    async fn carry(&self, leg: Leg, mut request: Request, finished: &mut Finished) -> Result<(), Ending> {
+    async fn carry(&self, mut leg: Leg, mut request: Request, finished: &mut Finished) -> Result<(), Ending> {
         let waits = self.is_strict && !request.is_answered_by_origin();
         if !waits {
             leg.write_all(request.accepted()).await.map_err(Broken::Tcp)?;
@@ -99,7 +99,7 @@ impl Service {
 }
 
 /// What the program wants; `None` if it was told that it cannot have that.
-async fn read_request(leg: &Leg, handshake: &mut Handshake) -> io::Result<Option<Box<Request>>> {
+async fn read_request(leg: &mut Leg, handshake: &mut Handshake) -> io::Result<Option<Box<Request>>> {
     loop {
         let bytes = leg.read().await?;
         if bytes.is_empty() {

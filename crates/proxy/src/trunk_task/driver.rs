@@ -2,22 +2,21 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use algo::Time;
-use bytes::{Buf as _, Bytes, BytesMut};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
+use bytes::{Buf as _, Bytes};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Sleep, sleep};
 
+use crate::buffer::{BUFFER_BYTES, poll_read};
 use crate::tls::{explain, is_key_unknown};
 use crate::trunk_task::end::End;
 use crate::trunk_task::shared::{Shared, State};
 
-/// Bytes that are read at once.
-const READ_BYTES: usize = 64 * 1024;
 /// Bytes that are taken off the machine at once: what was taken is not overtaken by what is more urgent.
 const WRITE_BYTES: usize = 64 * 1024;
 /// Pieces that are written at once.
@@ -32,7 +31,6 @@ const CLOSING: Duration = Duration::from_secs(1);
 pub(super) struct Driver<S> {
     connection: S,
     shared: Arc<Shared>,
-    read: BytesMut,
     /// What is being written.
     out: VecDeque<Bytes>,
     /// Wakes at `sleeps_until` or before the machine's deadline.
@@ -48,7 +46,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         Self {
             connection,
             shared,
-            read: BytesMut::new(),
             out: VecDeque::new(),
             sleep: Box::pin(sleep(LONGEST)),
             sleeps_until: Time::NEVER,
@@ -97,25 +94,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
     /// Reads a few times, or until there is nothing to read (pending).
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
         for _ in 0..READS_MAX {
-            self.read.reserve(READ_BYTES);
-            let n = match pin!(self.connection.read_buf(&mut self.read)).poll(cx) {
-                Poll::Ready(Ok(n)) => n,
+            let bytes = match ready!(poll_read(Pin::new(&mut self.connection), cx, BUFFER_BYTES)) {
+                Ok(bytes) => bytes,
                 // TLS that was cut off: the other side's process is gone.
-                Poll::Ready(Err(e)) if e.kind() == io::ErrorKind::UnexpectedEof => 0,
-                Poll::Ready(Err(e)) => return Poll::Ready(Err(broken(&e))),
-                Poll::Pending => {
-                    // No buffer while nothing comes.
-                    self.read = BytesMut::new();
-                    return Poll::Pending;
-                }
+                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Bytes::new(),
+                Err(e) => return Poll::Ready(Err(broken(&e))),
             };
             let now = self.shared.now();
             let mut state = self.shared.lock();
-            if n == 0 {
+            if bytes.is_empty() {
                 let end = state.peer_goes.map_or(End::Closed, End::GoAway);
                 return Poll::Ready(Err(end));
             }
-            let received = state.trunk.receive(now, self.read.split().freeze());
+            let received = state.trunk.receive(now, bytes);
             state.take_events(&mut self.wakers);
             drop(state);
             self.wake();
