@@ -16,7 +16,7 @@
 //! * [`signals`]: Ctrl-C to a stop.
 //! * [`demo`]: all of it without a network; [`soak`]: in random worlds.
 //! * [`lab_command`]: experiments from scenario files; [`kernel_command`]: congestion control inside Linux.
-//! * [`proxy_command`]: every program on several links.
+//! * [`proxy_command`]: every program on several links; [`net_command`]: networks and the paths in them.
 
 pub mod args;
 pub mod demo;
@@ -28,6 +28,7 @@ pub mod kernel_command;
 pub mod lab_command;
 pub mod man;
 pub mod mirror_list;
+pub mod net_command;
 pub mod proxy_command;
 pub mod serve;
 pub mod signals;

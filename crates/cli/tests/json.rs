@@ -231,3 +231,20 @@ fn the_demonstration_is_documented() {
     all.retain(|object| object["event"] != "progress");
     assert_documented("demo", &all);
 }
+
+#[test]
+fn networks_are_documented() {
+    let mut all = Vec::new();
+    for line in [
+        "net show --json",
+        "net show Nsfnet --json",
+        "net paths Nsfnet --from NorthWestNet --to SURANET --json",
+        "net paths Uninett2011 --from UiO --to UNIS --json",
+    ] {
+        let mut command = anabranch();
+        command.args(line.split(' '));
+        all.extend(objects(&run(command).expect(0).out));
+    }
+    assert!(all.iter().any(|object| object["event"] == "path"));
+    assert_documented("net", &all);
+}

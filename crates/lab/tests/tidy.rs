@@ -32,6 +32,7 @@ const ARCHITECTURE_LINES_MAX: usize = 150;
 /// The dependency law: what each crate may use of the others. `algo` uses nothing at all.
 const LAW: &[(&str, &[&str])] = &[
     ("algo", &[]),
+    ("topology", &[]),
     ("mmtp", &["algo"]),
     ("sim", &["algo"]),
     ("net", &["algo", "sim"]),
@@ -41,14 +42,17 @@ const LAW: &[(&str, &[&str])] = &[
     ("http", &["algo", "net"]),
     ("anabranch", &["algo", "mmtp", "mirror", "net", "http"]),
     ("proxy", &["algo", "net", "kernel"]),
-    ("cli", &["algo", "mmtp", "sim", "net", "kernel", "lab", "mirror", "http", "anabranch", "proxy"]),
+    (
+        "cli",
+        &["algo", "mmtp", "sim", "net", "kernel", "lab", "mirror", "http", "anabranch", "proxy", "topology"],
+    ),
 ];
 
 /// Where the command says which option is meant by a setting that a message of the library names.
 const WORDING: &str = "crates/cli/src/wording.rs";
 
 /// Crates of machines: they report events and never print.
-const MACHINES: &[&str] = &["algo", "mirror", "mmtp", "sim"];
+const MACHINES: &[&str] = &["algo", "mirror", "mmtp", "sim", "topology"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace root")

@@ -1,0 +1,417 @@
+//! `anabranch net`: networks as graphs, and the paths in them. The work is done by the crate `topology`.
+
+use std::fmt::Write as _;
+use std::io::Read as _;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use serde::Serialize;
+use topology::graph::{Graph, LinkId, NodeId};
+use topology::import::{self, Defaults, Network, TEXT_MAX};
+use topology::paths::{Costs, PATHS_MAX};
+use topology::picture;
+use topology::plan::{Planned, Planner, Policy};
+use topology::tags::{EncodeError, Encoded, Tags};
+use topology::zoo::{BUILTIN, Builtin};
+
+use crate::exit::{Failure, Outcome};
+use crate::json;
+use crate::man::print;
+use crate::view::printable;
+
+/// Networks as graphs: show one, find paths in it
+#[derive(Args, Clone, Debug)]
+#[command(
+    long_about = "Networks as graphs: show one, find paths in it.\n\n\
+        A network is one of the 15 of the Internet Topology Zoo that are built in, or a file: GML or GraphML as \
+        the Topology Zoo has them, or our own form, one statement a line (`net show NAME --text` prints it).",
+    after_help = "Examples:\n  \
+        anabranch net show\n  \
+        anabranch net show Geant2012 --svg > geant.svg\n  \
+        anabranch net paths Geant2012 --from IE --to TR -k 3",
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
+pub struct Net {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: NetCommand,
+}
+
+/// The commands about networks.
+#[expect(missing_docs, reason = "the help of each is that of its options; clap would put this before it")]
+#[derive(Clone, Debug, Subcommand)]
+pub enum NetCommand {
+    Show(Show),
+    Paths(Paths),
+}
+
+/// Show a network, or list those that are built in
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Examples:\n  \
+    anabranch net show\n  \
+    anabranch net show Nsfnet\n  \
+    anabranch net show net.graphml --text > net.txt\n  \
+    anabranch net show Geant2012 --svg > geant.svg")]
+pub struct Show {
+    /// A network that is built in, or a file; `-` reads standard input. Without it: list those that are built in
+    #[arg(value_name = "NAME|FILE", value_hint = ValueHint::FilePath)]
+    pub network: Option<String>,
+
+    /// Draw it, as SVG
+    #[arg(long, conflicts_with_all = ["text", "json"], requires = "network")]
+    pub svg: bool,
+
+    /// Print it in our own form, which the commands of net read
+    #[arg(long, conflicts_with = "json", requires = "network")]
+    pub text: bool,
+
+    /// Print JSON: one object a network, then, of one that was named, one object a line of it
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Find paths, and say which share a link
+#[derive(Args, Clone, Debug)]
+#[command(
+    long_about = "Find paths, and say which share a link.\n\n\
+        Paths of one group share a link, or are joined by paths that do: a sender must be no greedier on all of \
+        them than one TCP is. Each path has its forwarding identifier, which packets carry so that forwarders \
+        need to know nothing of it: exact in networks of up to 128 lines, else a filter of 248 bits. `fill` is how \
+        much of it is set, `strays` how many links beside the path match by accident.",
+    after_help = "Examples:\n  \
+        anabranch net paths Geant2012 --from IE --to TR -k 3\n  \
+        anabranch net paths Uninett2011 --from UiO --to UNIS --algorithm disjoint --cost delay\n  \
+        anabranch net paths net.gml --from a --to b --json | jq 'select(.event == \"path\") | .nodes'"
+)]
+pub struct Paths {
+    /// A network that is built in, or a file; `-` reads standard input
+    #[arg(value_name = "NAME|FILE", value_hint = ValueHint::FilePath)]
+    pub network: String,
+
+    /// Where paths begin: a node, or the beginning of its name
+    #[arg(long, value_name = "NODE")]
+    pub from: String,
+
+    /// Where they end
+    #[arg(long, value_name = "NODE")]
+    pub to: String,
+
+    /// How many paths, at most
+    #[arg(short, value_name = "N", default_value_t = 3)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=PATHS_MAX as i64))]
+    pub k: u32,
+
+    /// How they are chosen
+    #[arg(long, value_enum, default_value_t = Algorithm::Yen)]
+    pub algorithm: Algorithm,
+
+    /// What is to be short
+    #[arg(long, value_enum, default_value_t = Cost::Hops)]
+    pub cost: Cost,
+
+    /// Draw them in the network, as SVG
+    #[arg(long, conflicts_with = "json")]
+    pub svg: bool,
+
+    /// Print JSON: one object for the network, one a path
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How paths are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Algorithm {
+    /// The shortest ones without loops, whatever they share
+    Yen,
+    /// No common link, with the least sum of costs (Bhandari)
+    Disjoint,
+    /// No common node between the ends, with the least sum of costs
+    NodeDisjoint,
+}
+
+/// What is to be short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Cost {
+    /// The number of links
+    Hops,
+    /// The delay
+    Delay,
+}
+
+impl From<Algorithm> for Policy {
+    fn from(algorithm: Algorithm) -> Self {
+        match algorithm {
+            Algorithm::Yen => Self::Shortest,
+            Algorithm::Disjoint => Self::LinkDisjoint,
+            Algorithm::NodeDisjoint => Self::NodeDisjoint,
+        }
+    }
+}
+
+/// Runs a command about networks.
+///
+/// # Errors
+/// 2 if the network cannot be read or has no such node, 3 if no path leads there.
+pub fn net(args: &Net) -> Outcome {
+    match &args.command {
+        NetCommand::Show(args) => show(args),
+        NetCommand::Paths(args) => paths(args),
+    }
+}
+
+fn load(name: &str) -> Outcome<Network> {
+    if let Some(builtin) = Builtin::named(name) {
+        return Ok(builtin.network(&Defaults::default()));
+    }
+    let read = || -> std::io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        // One byte more than is taken, so that what is too long is seen to be.
+        let limit = TEXT_MAX as u64 + 1;
+        match name {
+            "-" => std::io::stdin().lock().take(limit).read_to_end(&mut bytes)?,
+            file => std::fs::File::open(PathBuf::from(file))?.take(limit).read_to_end(&mut bytes)?,
+        };
+        Ok(bytes)
+    };
+    let shown = printable(name);
+    let bytes = read().map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => Failure::usage(format!(
+            "{shown} is neither a file nor a network that is built in: anabranch net show lists those"
+        )),
+        _ => Failure::usage(format!("cannot read {shown}: {e}")),
+    })?;
+    import::read(&bytes, &Defaults::default()).map_err(|e| Failure::usage(format!("{shown}: {e}")))
+}
+
+#[derive(Serialize)]
+struct Summary<'a> {
+    network: &'a str,
+    nodes: usize,
+    lines: usize,
+    access_nodes: usize,
+    density: f64,
+    /// How it differs from the table it is to be like.
+    differs: Option<&'a str>,
+}
+
+impl<'a> Summary<'a> {
+    fn new(network: &'a Network) -> Self {
+        let Network { name, graph, .. } = network;
+        Self {
+            network: name,
+            nodes: graph.nodes().len(),
+            lines: graph.lines(),
+            access_nodes: graph.access_nodes().len(),
+            density: graph.density(),
+            differs: Builtin::named(name).and_then(|builtin| builtin.differs),
+        }
+    }
+
+    fn line(&self) -> String {
+        let Self { nodes, lines, access_nodes, density, .. } = self;
+        let name = printable(self.network);
+        format!(
+            "{name}: {nodes} nodes ({access_nodes} with one neighbour), {lines} lines, density {density:.3}"
+        )
+    }
+}
+
+/// A line of a network, as JSON.
+#[derive(Serialize)]
+struct Line<'a> {
+    from: &'a str,
+    to: &'a str,
+    capacity_bytes: Option<u64>,
+    delay_us: f64,
+}
+
+fn show(args: &Show) -> Outcome {
+    let Some(name) = &args.network else { return list(args.json) };
+    let network = load(name)?;
+    let graph = &network.graph;
+    if args.svg {
+        return print(picture::svg::<Vec<LinkId>>(&network.name, graph, &[]).as_bytes());
+    }
+    if args.text {
+        return print(import::write(&network.name, graph).as_bytes());
+    }
+    let lines = graph.links().iter().enumerate();
+    let lines = lines.filter(|(id, link)| link.reverse.is_none_or(|reverse| *id < reverse.index()));
+    let name = |id: NodeId| graph.node(id).name.as_str();
+    let summary = Summary::new(&network);
+    if args.json {
+        let mut out = json::text("network", &summary);
+        for (_, link) in lines {
+            let (from, to, delay_us) = (name(link.from), name(link.to), link.delay_ns as f64 / 1e3);
+            out += &json::text("line", &Line { from, to, capacity_bytes: link.capacity_bytes, delay_us });
+        }
+        return print(out.as_bytes());
+    }
+    let mut out = summary.line() + "\n";
+    for (_, link) in lines {
+        let arrow = if link.reverse.is_some() { "—" } else { "→" };
+        let (from, to) = (printable(name(link.from)), printable(name(link.to)));
+        let capacity = link.capacity_bytes.map(|bytes| format!(", {}", bits(bytes))).unwrap_or_default();
+        let _ = writeln!(out, "  {from} {arrow} {to}: {}{capacity}", ms(link.delay_ns));
+    }
+    print(out.as_bytes())
+}
+
+fn list(as_json: bool) -> Outcome {
+    let mut out = String::new();
+    for builtin in BUILTIN {
+        let network = builtin.network(&Defaults::default());
+        let summary = Summary::new(&network);
+        match as_json {
+            true => out += &json::text("network", &summary),
+            false => out += &(summary.line() + "\n"),
+        }
+    }
+    print(out.as_bytes())
+}
+
+/// A path, as JSON.
+#[derive(Serialize)]
+struct PathObject<'a> {
+    group: u32,
+    nodes: Vec<&'a str>,
+    links: &'a [u32],
+    cost: u64,
+    delay_us: f64,
+    capacity_bytes: Option<u64>,
+    forward: Identifier,
+    backward: Option<Identifier>,
+}
+
+/// A forwarding identifier, as JSON.
+#[derive(Serialize)]
+struct Identifier {
+    kind: Option<&'static str>,
+    table: Option<usize>,
+    fid: Option<String>,
+    fill_percent: Option<f64>,
+    strays: Option<usize>,
+    error: Option<String>,
+}
+
+impl Identifier {
+    fn new(encoded: Result<Encoded, EncodeError>) -> Self {
+        let fid = encoded.ok().map(|encoded| encoded.fid);
+        Self {
+            kind: fid.map(|fid| kind(fid.kind())),
+            table: fid.map(|fid| fid.table()),
+            fid: fid.map(|fid| hex(&fid.to_bytes())),
+            fill_percent: encoded.ok().map(|encoded| 100.0 * encoded.fill),
+            strays: encoded.ok().map(|encoded| encoded.false_positives),
+            error: encoded.err().map(|error| error.to_string()),
+        }
+    }
+}
+
+const fn kind(kind: topology::fid::Kind) -> &'static str {
+    match kind {
+        topology::fid::Kind::Exact => "exact",
+        topology::fid::Kind::Lipsin => "lipsin",
+        topology::fid::Kind::Keyed => "keyed",
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+/// The seed of the tables of tags: any will do here, where no domain is running.
+const SEED: u64 = 0;
+
+fn paths(args: &Paths) -> Outcome {
+    let network = load(&args.network)?;
+    let graph = &network.graph;
+    let find = |name: &str| {
+        let error = |e: topology::graph::FindError| Failure::usage(printable(&e.to_string()).into_owned());
+        graph.find(name).map_err(error)
+    };
+    let (from, to) = (find(&args.from)?, find(&args.to)?);
+    if from == to {
+        return Err(Failure::usage("--from and --to are one node, expected two"));
+    }
+    let costs = match args.cost {
+        Cost::Hops => Costs::hops(graph),
+        Cost::Delay => Costs::delay(graph),
+    };
+    let mut planner = Planner::new(graph, costs, Tags::of(graph, SEED));
+    let planned = planner.plan(from, to, args.k as usize, args.algorithm.into());
+    if planned.is_empty() {
+        return Err(Failure::new(crate::exit::Code::NotFound, "no path leads from the one to the other"));
+    }
+    let text = if args.svg {
+        let paths: Vec<_> = planned.iter().map(|planned| &planned.path).collect();
+        picture::svg(&network.name, graph, &paths)
+    } else if args.json {
+        json::text("network", &Summary::new(&network))
+            + &planned.iter().map(|planned| object(graph, planned)).collect::<String>()
+    } else {
+        let line = Summary::new(&network).line();
+        line + "\n"
+            + &planned.iter().enumerate().map(|(n, planned)| told(graph, n, planned)).collect::<String>()
+    };
+    print(text.as_bytes())
+}
+
+fn object(graph: &Graph, planned: &Planned) -> String {
+    let links: Vec<u32> = planned.path.links.iter().map(|id| id.0).collect();
+    let visits = graph.visits(&planned.path.links);
+    json::text(
+        "path",
+        &PathObject {
+            group: planned.group,
+            nodes: visits.iter().map(|id| graph.node(*id).name.as_str()).collect(),
+            links: &links,
+            cost: planned.path.cost,
+            delay_us: planned.delay_ns as f64 / 1e3,
+            capacity_bytes: planned.capacity_bytes,
+            forward: Identifier::new(planned.forward),
+            backward: planned.backward.map(Identifier::new),
+        },
+    )
+}
+
+fn told(graph: &Graph, number: usize, planned: &Planned) -> String {
+    let visits = graph.visits(&planned.path.links);
+    let names: Vec<_> = visits.iter().map(|id| printable(&graph.node(*id).name)).collect();
+    let capacity = planned.capacity_bytes.map_or("capacity unknown".into(), bits);
+    let count = match planned.path.links.len() {
+        1 => "1 link".into(),
+        n => format!("{n} links"),
+    };
+    let mut out = format!(
+        "path {}: group {}, {count}, {}, {capacity}\n  {}\n",
+        number + 1,
+        planned.group,
+        ms(planned.delay_ns),
+        names.join(" → ")
+    );
+    let backward = planned.backward.map(|encoded| ("back", encoded));
+    for (way, encoded) in [Some(("there", planned.forward)), backward].into_iter().flatten() {
+        let _ = match encoded {
+            Ok(Encoded { fid, fill, false_positives }) => writeln!(
+                out,
+                "  {way:<5} {} {} (fill {:.1} %, strays {false_positives})",
+                kind(fid.kind()),
+                hex(&fid.to_bytes()),
+                100.0 * fill
+            ),
+            Err(error) => writeln!(out, "  {way:<5} {error}"),
+        };
+    }
+    out
+}
+
+fn ms(ns: u64) -> String {
+    format!("{:.2} ms", ns as f64 / 1e6)
+}
+
+fn bits(bytes: u64) -> String {
+    let bits = bytes as f64 * 8.0;
+    if bits >= 1e9 { format!("{} Gbit/s", bits / 1e9) } else { format!("{} Mbit/s", bits / 1e6) }
+}

@@ -1,0 +1,87 @@
+//! `anabranch net` as scripts meet it.
+
+mod common;
+
+use assert_cmd::assert::OutputAssertExt as _;
+use common::anabranch;
+use serde_json::Value;
+
+fn net(args: &str) -> String {
+    let mut command = anabranch();
+    let assert = command.arg("net").args(args.split(' ')).assert().success();
+    String::from_utf8(assert.get_output().stdout.clone()).expect("UTF-8")
+}
+
+fn paths(args: &str) -> Vec<Value> {
+    let out = net(&format!("paths {args} --json"));
+    let objects = out.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+    objects.filter(|object: &Value| object["event"] == "path").collect()
+}
+
+#[test]
+fn networks_are_listed_and_shown() {
+    let list = net("show");
+    assert_eq!(list.lines().count(), 15);
+    assert!(list.contains("Nsfnet: 13 nodes (3 with one neighbour), 15 lines, density 0.192"), "{list}");
+    let shown = net("show nsfnet");
+    assert_eq!(shown.lines().count(), 16, "{shown}");
+    let svg = net("show Geant2012 --svg");
+    assert!(svg.starts_with("<svg") && svg.matches("<circle").count() == 40);
+}
+
+#[test]
+fn paths_have_groups_and_identifiers() {
+    let shortest = paths("Geant2012 --from IE --to TR -k 4");
+    assert_eq!(shortest.len(), 4);
+    assert!(shortest.is_sorted_by_key(|path| path["cost"].as_u64()));
+    let pair = paths("Geant2012 --from IE --to TR -k 2 --algorithm node-disjoint --cost delay");
+    let groups: Vec<_> = pair.iter().map(|path| path["group"].as_u64()).collect();
+    assert_eq!(groups, [Some(0), Some(1)]);
+    for path in shortest.iter().chain(&pair) {
+        assert_eq!((&path["nodes"][0], path["forward"]["kind"].as_str()), (&"IE".into(), Some("exact")));
+        let ones = |way: &str| -> u32 {
+            let fid = path[way]["fid"].as_str().expect("hexadecimal");
+            fid.chars().map(|c| c.to_digit(16).expect("a digit").count_ones()).sum()
+        };
+        let links = path["links"].as_array().expect("links").len();
+        assert_eq!((ones("forward") as usize, ones("backward") as usize), (links, links));
+    }
+    let told = net("paths Uninett2011 --from UiO --to UNIS -k 2");
+    assert!(told.contains("path 2: group") && told.contains("lipsin") && told.contains("strays 0"), "{told}");
+}
+
+#[test]
+fn a_file_is_a_network_too() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let text =
+        "network mine\nnode a\nnode b\x1b[1m\nnode c\nlink 0 1 8M 3ms\nlink 1 2 16M 4ms\nlink 0 2 1M 9ms\n";
+    std::fs::write(dir.path().join("mine"), text).expect("a file");
+    let run = |args: &[&str]| {
+        let output = anabranch().current_dir(dir.path()).arg("net").args(args).output().expect("it runs");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let (code, out, err) = run(&["paths", "mine", "--from", "a", "--to", "c", "--cost", "delay"]);
+    assert_eq!(code, Some(0), "{err}");
+    assert!(out.contains("path 1: group 0, 2 links, 7.00 ms, 8 Mbit/s"), "{out}");
+    assert!(!out.contains('\x1b') && out.contains("path 2: group 1, 1 link, 9.00 ms, 1 Mbit/s"), "{out}");
+    // What is printed in our form reads the same.
+    let (_, text, _) = run(&["show", "mine", "--text"]);
+    std::fs::write(dir.path().join("again"), &text).expect("a file");
+    assert_eq!(run(&["show", "again", "--text"]).1, text);
+    std::fs::write(dir.path().join("bad"), "node a\nlink 0 7\n").expect("a file");
+    for (args, code, says) in [
+        (&["show", "bad"][..], 2, "bad: line 2: there is no node \"7\""),
+        (&["show", "gone"], 2, "neither a file nor a network"),
+        (&["show", "--svg"], 2, "NAME|FILE"),
+        (&["paths", "mine", "--from", "x", "--to", "c"], 2, "no node \"x\""),
+        (&["paths", "mine", "--from", "a", "--to", "a"], 2, "one node"),
+        (&["paths", "mine", "--from", "a", "--to", "b", "-k", "0"], 2, "-k"),
+    ] {
+        let (status, out, err) = run(args);
+        assert_eq!((status, out.as_str()), (Some(code), ""), "{args:?}: {err}");
+        assert!(err.contains(says), "{args:?}: {err}");
+    }
+    std::fs::write(dir.path().join("apart"), "node a\nnode b\n").expect("a file");
+    assert_eq!(run(&["paths", "apart", "--from", "a", "--to", "b"]).0, Some(3));
+}
