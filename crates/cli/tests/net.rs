@@ -47,7 +47,7 @@ fn paths_have_groups_and_identifiers() {
         assert_eq!((ones("forward") as usize, ones("backward") as usize), (links, links));
     }
     let told = net("paths Uninett2011 --from UiO --to UNIS -k 2");
-    assert!(told.contains("path 2: group") && told.contains("lipsin") && told.contains("strays 0"), "{told}");
+    assert!(told.contains("path 2: group 0, 5 links") && told.contains("strays 0"), "{told}");
 }
 
 #[test]
@@ -65,6 +65,13 @@ fn a_file_is_a_network_too() {
     assert_eq!(code, Some(0), "{err}");
     assert!(out.contains("path 1: group 0, 2 links, 7.00 ms, 8 Mbit/s"), "{out}");
     assert!(!out.contains('\x1b') && out.contains("path 2: group 1, 1 link, 9.00 ms, 1 Mbit/s"), "{out}");
+    // A ring of more lines than exact identifiers have bits for.
+    let nodes: String = (0..150).map(|n| format!("node n{n:03}\n")).collect();
+    let lines: String = (0..150).map(|n| format!("link {n} {}\n", (n + 1) % 150)).collect();
+    std::fs::write(dir.path().join("ring"), nodes + &lines).expect("a file");
+    let (_, out, _) = run(&["paths", "ring", "--from", "n000", "--to", "n010", "-k", "2"]);
+    assert!(out.contains("there lipsin") && out.contains("group 1, 140 links"), "{out}");
+    assert!(out.contains("there 140 links are more than fit"), "{out}");
     // What is printed in our form reads the same.
     let (_, text, _) = run(&["show", "mine", "--text"]);
     std::fs::write(dir.path().join("again"), &text).expect("a file");
