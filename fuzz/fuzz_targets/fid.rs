@@ -1,5 +1,5 @@
-//! Any bytes as a packet's header, at forwarders of every kind: what parses is the same as bytes again; nothing goes
-//! back over the line it came by, or on without a hop less.
+//! Any bytes as a packet's header, at forwarders of every kind: what parses is the same as bytes again;
+//! nothing goes back over the line it came by, or on without a hop less.
 #![no_main]
 
 use std::sync::OnceLock;

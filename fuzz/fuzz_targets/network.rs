@@ -1,5 +1,5 @@
-//! Any text: what is read as a network is within its limits, and reads the same again once written; paths in it are
-//! paths.
+//! Any text: what is read as a network is within its limits, and reads the same again once written; paths in
+//! it are paths.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -17,7 +17,8 @@ fuzz_target!(|bytes: &[u8]| {
         [b"node a\nnode b\nlink 0 1\n", bytes].concat(),
     ];
     for text in texts {
-        let Ok(network) = read(&text, &Defaults::default()).map_err(|error| error.to_string()) else { continue };
+        let read_it = read(&text, &Defaults::default());
+        let Ok(network) = read_it.map_err(|error| error.to_string()) else { continue };
         let graph = &network.graph;
         let written = write(&network.name, graph);
         let again = read(written.as_bytes(), &Defaults::default()).expect("what was written can be read");

@@ -59,7 +59,7 @@ pub enum Command {
     Soak(crate::soak::Soak),
     Kernel(crate::kernel_command::args::Kernel),
     Proxy(crate::proxy_command::args::Proxy),
-    Net(crate::net_command::Net),
+    Net(crate::net_command::args::Net),
     Man(Man),
     Completions(Completions),
 }

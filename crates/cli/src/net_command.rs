@@ -1,16 +1,17 @@
 //! `anabranch net`: networks as graphs, and the paths in them. The work is done by the crate `topology`.
 
+pub mod args;
+
 use std::fmt::Write as _;
 use std::io::Read as _;
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use serde::Serialize;
 use topology::graph::{Graph, LinkId, NodeId};
 use topology::import::{self, Defaults, Network, TEXT_MAX};
-use topology::paths::{Costs, PATHS_MAX};
+use topology::paths::Costs;
 use topology::picture;
-use topology::plan::{Planned, Planner, Policy};
+use topology::plan::{Planned, Planner};
 use topology::tags::{EncodeError, Encoded, Tags};
 use topology::zoo::{BUILTIN, Builtin};
 
@@ -18,136 +19,7 @@ use crate::exit::{Failure, Outcome};
 use crate::json;
 use crate::man::print;
 use crate::view::printable;
-
-/// Networks as graphs: show one, find paths in it
-#[derive(Args, Clone, Debug)]
-#[command(
-    long_about = "Networks as graphs: show one, find paths in it.\n\n\
-        A network is one of the 15 of the Internet Topology Zoo that are built in, or a file: GML or GraphML as \
-        the Topology Zoo has them, or our own form, one statement a line (`net show NAME --text` prints it).",
-    after_help = "Examples:\n  \
-        anabranch net show\n  \
-        anabranch net show Geant2012 --svg > geant.svg\n  \
-        anabranch net paths Geant2012 --from IE --to TR -k 3",
-    subcommand_required = true,
-    arg_required_else_help = true
-)]
-pub struct Net {
-    /// What to do.
-    #[command(subcommand)]
-    pub command: NetCommand,
-}
-
-/// The commands about networks.
-#[expect(missing_docs, reason = "the help of each is that of its options; clap would put this before it")]
-#[derive(Clone, Debug, Subcommand)]
-pub enum NetCommand {
-    Show(Show),
-    Paths(Paths),
-}
-
-/// Show a network, or list those that are built in
-#[derive(Args, Clone, Debug)]
-#[command(after_help = "Examples:\n  \
-    anabranch net show\n  \
-    anabranch net show Nsfnet\n  \
-    anabranch net show net.graphml --text > net.txt\n  \
-    anabranch net show Geant2012 --svg > geant.svg")]
-pub struct Show {
-    /// A network that is built in, or a file; `-` reads standard input. Without it: list those that are built in
-    #[arg(value_name = "NAME|FILE", value_hint = ValueHint::FilePath)]
-    pub network: Option<String>,
-
-    /// Draw it, as SVG
-    #[arg(long, conflicts_with_all = ["text", "json"], requires = "network")]
-    pub svg: bool,
-
-    /// Print it in our own form, which the commands of net read
-    #[arg(long, conflicts_with = "json", requires = "network")]
-    pub text: bool,
-
-    /// Print JSON: one object a network, then, of one that was named, one object a line of it
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Find paths, and say which share a link
-#[derive(Args, Clone, Debug)]
-#[command(
-    long_about = "Find paths, and say which share a link.\n\n\
-        Paths of one group share a link, or are joined by paths that do: a sender must be no greedier on all of \
-        them than one TCP is. Each path has its forwarding identifier, which packets carry so that forwarders \
-        need to know nothing of it: exact in networks of up to 128 lines, else a filter of 248 bits. `fill` is how \
-        much of it is set, `strays` how many links beside the path match by accident.",
-    after_help = "Examples:\n  \
-        anabranch net paths Geant2012 --from IE --to TR -k 3\n  \
-        anabranch net paths Uninett2011 --from UiO --to UNIS --algorithm disjoint --cost delay\n  \
-        anabranch net paths net.gml --from a --to b --json | jq 'select(.event == \"path\") | .nodes'"
-)]
-pub struct Paths {
-    /// A network that is built in, or a file; `-` reads standard input
-    #[arg(value_name = "NAME|FILE", value_hint = ValueHint::FilePath)]
-    pub network: String,
-
-    /// Where paths begin: a node, or the beginning of its name
-    #[arg(long, value_name = "NODE")]
-    pub from: String,
-
-    /// Where they end
-    #[arg(long, value_name = "NODE")]
-    pub to: String,
-
-    /// How many paths, at most
-    #[arg(short, value_name = "N", default_value_t = 3)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=PATHS_MAX as i64))]
-    pub k: u32,
-
-    /// How they are chosen
-    #[arg(long, value_enum, default_value_t = Algorithm::Yen)]
-    pub algorithm: Algorithm,
-
-    /// What is to be short
-    #[arg(long, value_enum, default_value_t = Cost::Hops)]
-    pub cost: Cost,
-
-    /// Draw them in the network, as SVG
-    #[arg(long, conflicts_with = "json")]
-    pub svg: bool,
-
-    /// Print JSON: one object for the network, one a path
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// How paths are chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Algorithm {
-    /// The shortest ones without loops, whatever they share
-    Yen,
-    /// No common link, with the least sum of costs (Bhandari)
-    Disjoint,
-    /// No common node between the ends, with the least sum of costs
-    NodeDisjoint,
-}
-
-/// What is to be short.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Cost {
-    /// The number of links
-    Hops,
-    /// The delay
-    Delay,
-}
-
-impl From<Algorithm> for Policy {
-    fn from(algorithm: Algorithm) -> Self {
-        match algorithm {
-            Algorithm::Yen => Self::Shortest,
-            Algorithm::Disjoint => Self::LinkDisjoint,
-            Algorithm::NodeDisjoint => Self::NodeDisjoint,
-        }
-    }
-}
+use args::{Cost, Net, NetCommand, Paths, Show};
 
 /// Runs a command about networks.
 ///
