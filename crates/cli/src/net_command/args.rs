@@ -9,7 +9,8 @@ use topology::plan::Policy;
 #[command(
     long_about = "Networks as graphs: show one, find paths in it.\n\n\
         A network is one of the 15 of the Internet Topology Zoo that are built in, or a file: GML or GraphML \
-        as the Topology Zoo has them, or our own form, one statement a line (`net show NAME --text` prints it).",
+        as the Topology Zoo has them, or our own form, one statement a line (`net show NAME --text` prints \
+        it).",
     after_help = "Examples:\n  \
         anabranch net show\n  \
         anabranch net show Geant2012 --svg > geant.svg\n  \

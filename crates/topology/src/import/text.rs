@@ -70,7 +70,7 @@ fn statement(raw: &mut Raw, line: &str, number: usize) -> Result<(), ImportError
                 match (delay(word), capacity(word)) {
                     (Some(delay), _) if edge.delay_ns.is_none() => edge.delay_ns = Some(delay),
                     (None, Some(capacity)) if edge.capacity_bytes.is_none() => {
-                        edge.capacity_bytes = Some(capacity)
+                        edge.capacity_bytes = Some(capacity);
                     }
                     _ => return expected("a capacity such as 155M or a delay such as 5ms", word),
                 }
@@ -101,7 +101,7 @@ fn delay(word: &str) -> Option<u64> {
 
 /// A whole number in the largest unit that leaves it whole.
 fn in_units(value: u64, units: &[(&str, u64)]) -> String {
-    let fits = units.iter().find(|(_, factor)| value % factor == 0);
+    let fits = units.iter().find(|(_, factor)| value.is_multiple_of(*factor));
     fits.map_or_else(String::new, |(unit, factor)| format!("{}{unit}", value / factor))
 }
 
