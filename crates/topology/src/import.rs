@@ -261,7 +261,8 @@ impl Raw {
 
 /// Without characters that a line or a terminal would obey.
 fn one_line(text: &str) -> String {
-    text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    line.trim().to_owned()
 }
 
 /// Names that no two nodes share, made from labels.
