@@ -33,13 +33,15 @@ deny:
 bench *args:
     python3 bench/compare.py {{ args }}
 
-# Every fuzz target for so many seconds each (needs a nightly toolchain and cargo-fuzz).
+# Every fuzz target for so many seconds each (needs a nightly toolchain and cargo-fuzz). Begins with what is in
+# fuzz/corpus; what it finds goes to fuzz/found.
 fuzz seconds="600":
     #!/usr/bin/env bash
     set -euo pipefail
     for target in $(cargo +nightly fuzz list); do
         echo "== $target"
-        cargo +nightly fuzz run "$target" -- -max_total_time={{ seconds }} -timeout=10
+        mkdir -p "fuzz/found/$target" "fuzz/corpus/$target"
+        cargo +nightly fuzz run "$target" "fuzz/found/$target" "fuzz/corpus/$target" -- -max_total_time={{ seconds }} -timeout=10
     done
 
 # Random worlds by the thousand, with arithmetic and assertions checked: `just soak --seeds 1..100000`.
