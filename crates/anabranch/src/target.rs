@@ -466,6 +466,11 @@ impl Target {
             None if proof.root == RootCheck::Blocks && *kind == FaultKind::Bytes => Error::target(format!(
                 "what was in {part_path} was not right and is removed: repeat the request"
             )),
+            None if if_wrong == IfWrong::KeepOnce => Error::corrupt(format!(
+                "{text}: {part_path} is removed, for it cannot be kept as {}.unverified: is that there \
+                 already?",
+                show(self.place.path())
+            )),
             None => Error::corrupt(format!("{text}: {part_path} is removed")),
         }
     }

@@ -730,8 +730,11 @@ fn what_one_mirror_has_is_kept_if_it_is_not_what_the_hash_is_of() {
         // Once: whoever repeats the command fills no disk with it.
         assert_eq!(names(&ground.to()), ["f.unverified"]);
         assert!(fs::read(ground.to().join("f.unverified")).expect("kept") == ground.content);
-        let says =
-            if number == 0 { "it is not the file that is wanted; it is kept as " } else { "is removed" };
+        let says = if number == 0 {
+            "it is not the file that is wanted; it is kept as "
+        } else {
+            "is removed, for it cannot be kept as "
+        };
         assert!(done.err.contains(says), "{}", done.err);
     }
     let done = run(ground.get_named(&[site.url()], &[&other])).expect(5);
