@@ -138,8 +138,12 @@ impl Bed {
     /// What `ip` says on a host.
     fn ip(&self, host: &str, arguments: &str) -> String {
         let program: Vec<_> = ["ip"].into_iter().chain(arguments.split_whitespace()).collect();
-        let done = self.on(host, &program).output().expect("it runs");
-        assert!(done.status.success(), "ip {arguments}: {done:?}");
+        self.says(host, &program)
+    }
+
+    fn says(&self, host: &str, program: &[&str]) -> String {
+        let done = self.on(host, program).output().expect("it runs");
+        assert!(done.status.success(), "{program:?}: {done:?}");
         String::from_utf8(done.stdout).expect("text")
     }
 
@@ -148,6 +152,18 @@ impl Bed {
         for direction in ["from", "to"] {
             self.ip("rx", &format!("rule add {direction} {address} blackhole priority 1"));
         }
+    }
+
+    fn restore(&self, address: &str) {
+        for direction in ["from", "to"] {
+            self.ip("rx", &format!("rule del {direction} {address} blackhole priority 1"));
+        }
+    }
+
+    /// How many connections have a subflow from this address that has been established.
+    fn subflows(&self, address: &str) -> usize {
+        let all = self.says("tx", &["ss", "-tHn", "state", "established", "src", address]);
+        all.lines().count()
     }
 
     fn is_here(&self) -> bool {
@@ -263,4 +279,51 @@ fn a_trunk_begins_over_the_link_that_answers() {
     println!("ten bytes in {took:?} with the first link dead");
     assert_eq!(fs::read(bed.dir.path().join("got")).expect("a file"), bed.content[..10]);
     assert!(took < algo::Span::from_secs(2), "{took:?}");
+}
+
+/// The longest time in which a file did not grow, until the program has ended.
+fn longest_stall(of: &Path, program: &mut Child) -> algo::Span {
+    let clock = net::Clock::start();
+    let (mut size, mut since, mut longest) = (len(of), clock.now(), algo::Span::ZERO);
+    while program.try_wait().expect("a status").is_none() {
+        let (now, bytes) = (clock.now(), len(of));
+        if bytes != size {
+            longest = longest.max(now.since(since));
+            (size, since) = (bytes, now);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    longest
+}
+
+/// A link dies silently in the middle of a download, and comes back.
+fn dies_silently(name: &str, address: &str, is_back: impl Fn(&Bed) -> bool) {
+    let Some(mut bed) = Bed::without_client(name) else { return };
+    bed.client(&["--via", "p0", "--via", "p1"]);
+    let knows = |bed: &Bed| bed.ip("tx", "mptcp endpoint").contains(&format!("{address} id"));
+    common::wait_until(20, || knows(&bed) && bed.subflows("10.1.0.1") >= 2 && bed.subflows("10.1.1.1") >= 2);
+    let mut curl = bed.curl();
+    let got = bed.dir.path().join("got");
+    common::wait_until(60, || len(&got) > BYTES as u64 / 4);
+    assert!(curl.try_wait().expect("a status").is_none(), "the link died too late");
+    bed.silence(address);
+    let stall = longest_stall(&got, &mut curl);
+    assert!(curl.wait().expect("it ends").success() && bed.is_here());
+    common::wait_until(10, || !knows(&bed) && bed.subflows(address) == 0);
+    bed.restore(address);
+    let clock = net::Clock::start();
+    common::wait_until(10, || knows(&bed) && is_back(&bed));
+    let back = clock.now().since(algo::Time::ZERO);
+    println!("{address} died: nothing came for {stall:?}; is back: used again after {back:?}");
+    assert!(stall < algo::Span::from_secs(1) && back < algo::Span::from_secs(2), "{stall:?} {back:?}");
+}
+
+#[test]
+fn a_link_that_trunks_began_on_dies_silently_and_costs_no_second() {
+    dies_silently("proxy-first-silent", "10.1.0.1", |_| true);
+}
+
+#[test]
+fn a_link_that_trunks_joined_dies_silently_and_is_joined_again() {
+    dies_silently("proxy-join-silent", "10.1.1.1", |bed| bed.subflows("10.1.1.1") >= 2);
 }

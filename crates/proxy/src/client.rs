@@ -27,14 +27,15 @@ use std::time::Duration;
 use algo::Span;
 use net::Resolver;
 use tokio::net::TcpListener;
-use tokio::task::{JoinSet, spawn_blocking};
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::error::Error;
 use crate::event::{Door, Event, Reports, Stop};
 use crate::ingress::{Handshake, Users};
 use crate::keys::Pairing;
-use crate::links::{self, Via, kernel_paths};
+use crate::links::watch::Links;
+use crate::links::{self, Via};
 use crate::pool::Limits;
 use crate::relay::Leg;
 use crate::role::{Running, runtime};
@@ -118,13 +119,14 @@ pub fn start(options: Options) -> Result<Running, Error> {
 }
 
 async fn run(options: Options, listeners: Vec<(Door, TcpListener)>, reports: Reports, stop: Stop) {
+    let links = Links::new(options.via);
     let making = Making {
         server: options.server,
         tls: options.pairing.as_ref().map(ClientTls::new),
         socket: options.socket,
         limits: options.limits,
         resolver: options.resolver,
-        links: options.via.clone(),
+        links: links.clone(),
     };
     let trunks = Trunks::new(making, reports.clone());
     let mut tasks = JoinSet::new();
@@ -139,13 +141,9 @@ async fn run(options: Options, listeners: Vec<(Door, TcpListener)>, reports: Rep
             Service { trunks: trunks.clone(), reports: reports.clone(), is_strict: options.is_strict };
         tasks.spawn(accept(door, listener, service, options.users.clone(), reports.clone()));
     }
-    let mut kernel_paths = None;
     let manage = async {
         let servers = trunks.server_addresses().await;
-        let (links, reports) = (options.via, reports.clone());
-        let begun = spawn_blocking(move || kernel_paths::begin(&links, &servers, &reports)).await;
-        kernel_paths = begun.ok().flatten();
-        std::future::pending::<()>().await;
+        links.manage(servers, reports.clone()).await;
     };
     tokio::select! {
         () = stop.stopped() => {}
@@ -157,7 +155,7 @@ async fn run(options: Options, listeners: Vec<(Door, TcpListener)>, reports: Rep
     trunks.close();
     sleep(CLOSING).await;
     // The kernel is told to forget them; that takes milliseconds.
-    let _ = spawn_blocking(move || drop(kernel_paths)).await;
+    links.end().await;
 }
 
 /// Takes programs' connections; never ends.

@@ -186,6 +186,10 @@ impl Server {
             return refuse(None, "too many connections do not say whose they are".to_owned());
         };
         let Connection { stream, transport } = connection;
+        // A client asks so whether a link is alive: it leaves without a word.
+        if !matches!(timeout(HELLO_TIMEOUT, stream.peek(&mut [0])).await, Ok(Ok(1..)) | Err(_)) {
+            return;
+        }
         let (trunk, client) = match self.gate.pass(peer.ip()) {
             Pass::Tls(tls) => match tls.accept(stream).await {
                 Ok((stream, name)) => (begin(stream, transport), Some(name)),

@@ -1,6 +1,6 @@
 //! The client's trunks: as many as are wanted are kept, streams are opened on the best.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::event::{Event, Reports};
-use crate::links::Via;
-use crate::links::racing::{order, race};
+use crate::links::racing::race;
+use crate::links::watch::{Links, Watched};
 use crate::pool::{Limits, Load, choose, surplus, wants_warm};
 use crate::relay::Ending;
 use crate::socket::{Connection, SocketOptions, why_single_path};
@@ -40,7 +40,7 @@ pub(super) struct Making {
     pub(super) socket: SocketOptions,
     pub(super) limits: Limits,
     pub(super) resolver: Resolver,
-    pub(super) links: Vec<Via>,
+    pub(super) links: Links,
 }
 
 /// Why there is no trunk.
@@ -57,6 +57,9 @@ impl NoTrunk {
         Self { peer, why: why.to_string(), is_refused: false }
     }
 }
+
+/// A trunk, its far end, what each end sees of the connection, and what watches its subflows.
+type Made = (TrunkHandle, SocketAddr, Transport, Transport, Option<Watched>);
 
 #[derive(Debug)]
 struct Member {
@@ -138,10 +141,10 @@ impl Trunks {
     }
 
     /// The server's addresses, once they are known.
-    pub(super) async fn server_addresses(&self) -> Vec<IpAddr> {
+    pub(super) async fn server_addresses(&self) -> Vec<SocketAddr> {
         loop {
             match self.shared.addresses().await {
-                Ok(found) => return found.iter().map(SocketAddr::ip).collect(),
+                Ok(found) => return found,
                 Err(_) => sleep(TICK).await,
             }
         }
@@ -226,7 +229,7 @@ impl Shared {
 
     /// One attempt to have one more trunk, and the trunk's life.
     async fn attempt(self: Arc<Self>) {
-        let (trunk, peer, own, theirs) = match self.make().await {
+        let (trunk, peer, own, theirs, _watched) = match self.make().await {
             Ok(made) => made,
             Err(failure) => return self.note_failure(failure),
         };
@@ -265,9 +268,10 @@ impl Shared {
         self.work.notify_one();
     }
 
-    /// Makes a trunk: it, its far end, and what each end sees of the connection.
-    async fn make(&self) -> Result<(TrunkHandle, SocketAddr, Transport, Transport), NoTrunk> {
+    /// Makes a trunk.
+    async fn make(&self) -> Result<Made, NoTrunk> {
         let (Connection { stream, transport }, peer) = self.connect().await?;
+        let watched = self.making.links.watch(&stream);
         let failed = |e: TlsError| {
             let is_refused = matches!(e, TlsError::WrongKey(_) | TlsError::Alpn);
             NoTrunk { is_refused, ..NoTrunk::new(Some(peer), e) }
@@ -277,7 +281,7 @@ impl Shared {
             None => begin(stream, transport),
         };
         match timeout(HELLO_TIMEOUT, trunk.hello()).await {
-            Ok(Ok(theirs)) => Ok((trunk, peer, transport, theirs)),
+            Ok(Ok(theirs)) => Ok((trunk, peer, transport, theirs, watched)),
             Ok(Err(end)) => {
                 let is_refused = matches!(end, End::UnknownKey | End::Protocol(_));
                 Err(NoTrunk { is_refused, ..NoTrunk::new(Some(peer), end) })
@@ -303,7 +307,7 @@ impl Shared {
     async fn connect(&self) -> Result<(Connection, SocketAddr), NoTrunk> {
         let server = &self.making.server;
         let addresses = self.addresses().await?;
-        let raced = race(&addresses, &order(&self.making.links), &self.making.socket).await;
+        let raced = race(&addresses, &self.making.links.order(), &self.making.socket).await;
         raced.map_err(|(address, why)| {
             if let Host::Name(name) = server.host() {
                 self.making.resolver.distrust(name);

@@ -12,7 +12,6 @@ use net::Egress;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::links::Via;
 use crate::socket::{Connection, SocketOptions, connect};
 
 /// Between the beginnings of two attempts. RFC 8305 section 5 recommends 250 ms.
@@ -24,16 +23,6 @@ const ATTEMPTS_MAX: usize = 32;
 
 /// What a trunk is tried over, in order: the names of links, `None` for the one that the system picks.
 pub(crate) type Order = Vec<Option<String>>;
-
-/// The order without any knowledge of how the links fare: backups last, then what costs more.
-pub(crate) fn order(links: &[Via]) -> Order {
-    let mut sorted: Vec<_> = links.iter().collect();
-    sorted.sort_by_key(|link| (link.is_backup, link.cost));
-    match sorted.is_empty() {
-        true => vec![None],
-        false => sorted.into_iter().map(|link| Some(link.name.clone())).collect(),
-    }
-}
 
 /// The first connection to any of the addresses over any of the links.
 ///
@@ -85,18 +74,4 @@ async fn attempt(
         let over = link.map_or_else(String::new, |link| format!(" over {link}"));
         (address, format!("no connection to the server{over}: {e}"))
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_costs_less_comes_first_and_backups_last() {
-        let links: Vec<Via> =
-            ["b:backup", "c:cost=5", "d", "e:cost=1"].iter().map(|text| text.parse().unwrap()).collect();
-        let names = |order: Order| order.into_iter().flatten().collect::<Vec<_>>().join(" ");
-        assert_eq!(names(order(&links)), "d e c b");
-        assert_eq!(order(&[]), [None]);
-    }
 }

@@ -1,0 +1,242 @@
+//! Which links are dead. A decision: what each link moved goes in, whom to probe and whom to close comes out.
+//!
+//! A link that moves bytes lives. One that should and does not, for [`PATIENCE`] or four round trips, is
+//! probed; so is one that has been quiet while others are busy. It is closed if the probe has no answer,
+//! still nothing has come, and another link is known to live: the last one is never closed. A closed link is
+//! probed until it answers.
+
+use algo::{Span, Time};
+
+/// Silence that raises a suspicion, at least.
+const PATIENCE: Span = Span::from_millis(250);
+/// Round trips of silence that raise one.
+const PATIENCE_RTTS: u64 = 4;
+/// More bytes than this in a step are a flow, whose end is suspicious.
+const FLOW_BYTES: u64 = 4_096;
+/// An end of a flow is suspicious for so long only: it may be over.
+const FLOW_AGE: Span = Span::from_secs(2);
+/// A quiet link is probed so often while others are busy.
+const QUIET: Span = Span::from_secs(2);
+/// A dead one is probed so often.
+const DEAD_PAUSE: Span = Span::from_millis(400);
+/// A sign of life counts for so long when another link is to be closed.
+const PROOF_AGE: Span = Span::from_millis(1_500);
+
+/// What a link's subflows say, of all trunks together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sample {
+    /// Bytes received and bytes of ours acknowledged, since the client began.
+    pub(crate) moved_bytes: u64,
+    /// Something of ours is not acknowledged.
+    pub(crate) is_waiting: bool,
+    /// The longest smoothed round-trip time.
+    pub(crate) rtt: Span,
+    /// The interface is there and up.
+    pub(crate) is_up: bool,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Ask the server over this link whether it is there.
+    Probe(usize),
+    /// Take this link away: it is dead.
+    Close(usize),
+    /// It answers again.
+    Open(usize),
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    is_dead: bool,
+    is_probed: bool,
+    sample: Sample,
+    /// When it last moved bytes, and when it last moved many.
+    progress: Option<Time>,
+    flow: Option<Time>,
+    /// When something showed that it lives.
+    alive: Option<Time>,
+    /// When the last probe began; when one failed.
+    probed: Option<Time>,
+    failed: Option<Time>,
+}
+
+/// The links, by their place in a list.
+#[derive(Debug)]
+pub(crate) struct Liveness {
+    links: Vec<State>,
+}
+
+fn within(now: Time, then: Option<Time>, span: Span) -> bool {
+    then.is_some_and(|then| now.since(then) <= span)
+}
+
+impl Liveness {
+    /// `is_dead`: the links that the kernel could not be told of.
+    pub(crate) fn new(is_dead: &[bool]) -> Self {
+        Self { links: is_dead.iter().map(|dead| State { is_dead: *dead, ..State::default() }).collect() }
+    }
+
+    pub(crate) fn is_dead(&self, link: usize) -> bool {
+        self.links[link].is_dead
+    }
+
+    /// A step of time, with what each link says now.
+    pub(crate) fn step(&mut self, now: Time, samples: &[Sample]) -> Vec<Action> {
+        for (link, sample) in self.links.iter_mut().zip(samples) {
+            // Of a trunk that is gone nothing is counted any more.
+            let moved = sample.moved_bytes.saturating_sub(link.sample.moved_bytes);
+            if moved > 0 {
+                (link.progress, link.alive, link.failed) = (Some(now), Some(now), None);
+            }
+            if moved > FLOW_BYTES {
+                link.flow = Some(now);
+            }
+            link.sample = *sample;
+        }
+        let mut actions = Vec::new();
+        for n in 0..self.links.len() {
+            let others = self.links.iter().enumerate().filter(|(other, _)| *other != n);
+            let mut others = others.filter(|(_, other)| !other.is_dead && other.sample.is_up);
+            let is_proven = others.any(|(_, other)| within(now, other.alive, PROOF_AGE));
+            let link = &mut self.links[n];
+            if !link.is_dead && is_proven && (within(now, link.failed, PROOF_AGE) || !link.sample.is_up) {
+                (link.is_dead, link.flow) = (true, None);
+                actions.push(Action::Close(n));
+            }
+        }
+        let is_busy = self.links.iter().any(|link| {
+            let waits = link.sample.is_waiting && !link.is_dead;
+            waits || within(now, link.progress, QUIET)
+        });
+        let suspects: Vec<bool> =
+            self.links.iter().map(|link| !link.is_dead && link.is_suspect(now)).collect();
+        let any_suspect = suspects.contains(&true);
+        for (n, link) in self.links.iter_mut().enumerate() {
+            let wants = match link.is_dead {
+                true => !within(now, link.probed, DEAD_PAUSE) && link.sample.is_up,
+                // The others too: one must be known to live.
+                false if any_suspect => suspects[n] || !within(now, link.alive, PATIENCE),
+                false => is_busy && !within(now, link.alive, QUIET),
+            };
+            if wants && !link.is_probed {
+                (link.is_probed, link.probed) = (true, Some(now));
+                actions.push(Action::Probe(n));
+            }
+        }
+        actions
+    }
+
+    /// A probe has ended.
+    pub(crate) fn on_probe(&mut self, now: Time, link: usize, is_answered: bool) -> Option<Action> {
+        let state = &mut self.links[link];
+        state.is_probed = false;
+        if is_answered {
+            (state.alive, state.failed) = (Some(now), None);
+            // What is on its way has its time from now on.
+            state.progress = Some(now);
+            return std::mem::take(&mut state.is_dead).then_some(Action::Open(link));
+        }
+        // Bytes that came meanwhile say more.
+        let came = state.progress.is_some_and(|progress| Some(progress) > state.probed);
+        state.failed = (!came).then_some(now);
+        None
+    }
+}
+
+impl State {
+    fn is_suspect(&self, now: Time) -> bool {
+        let patience = PATIENCE.max(self.sample.rtt.times(PATIENCE_RTTS));
+        let is_silent = !within(now, self.progress, patience);
+        is_silent && (self.sample.is_waiting || within(now, self.flow, FLOW_AGE.max(patience)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(millis: u64) -> Time {
+        Time::from_nanos(millis * 1_000_000)
+    }
+
+    const fn moved(moved_bytes: u64) -> Sample {
+        Sample { moved_bytes, is_waiting: false, rtt: Span::from_millis(20), is_up: true }
+    }
+
+    /// Both links move bytes until 1 s.
+    fn busy() -> Liveness {
+        let mut liveness = Liveness::new(&[false, false]);
+        for step in 1..=10_u64 {
+            let all = [moved(step * 10_000), moved(step * 10_000)];
+            let actions = liveness.step(at(step * 100), &all);
+            assert!(actions.is_empty(), "{actions:?}");
+        }
+        liveness
+    }
+
+    #[test]
+    fn a_link_that_stops_is_probed_closed_and_opened_again() {
+        let mut liveness = busy();
+        let mut probed = 0;
+        for step in 11..=14_u64 {
+            let actions = liveness.step(at(step * 100), &[moved(100_000), moved(step * 10_000)]);
+            probed = if actions == [Action::Probe(0)] { step } else { probed };
+        }
+        assert_eq!(probed, 13, "after a quarter of a second, once");
+        assert_eq!(liveness.on_probe(at(1_700), 0, false), None);
+        assert_eq!(liveness.step(at(1_700), &[moved(100_000), moved(170_000)]), [Action::Close(0)]);
+        assert!(liveness.is_dead(0));
+        assert_eq!(liveness.step(at(1_800), &[moved(100_000), moved(180_000)]), [Action::Probe(0)]);
+        assert_eq!(liveness.on_probe(at(1_900), 0, false), None);
+        assert_eq!(liveness.step(at(2_300), &[moved(100_000), moved(230_000)]), [Action::Probe(0)]);
+        assert_eq!(liveness.on_probe(at(2_320), 0, true), Some(Action::Open(0)));
+        assert!(!liveness.is_dead(0));
+    }
+
+    #[test]
+    fn the_last_link_is_never_closed_and_bytes_say_more_than_a_probe() {
+        let mut liveness = busy();
+        let both = [Sample { is_waiting: true, ..moved(100_000) }; 2];
+        assert_eq!(liveness.step(at(1_400), &both), [Action::Probe(0), Action::Probe(1)]);
+        for link in [0, 1] {
+            assert_eq!(liveness.on_probe(at(1_900), link, false), None);
+        }
+        for millis in [3_000, 9_000, 60_000] {
+            let actions = liveness.step(at(millis), &both);
+            assert!(actions.iter().all(|action| matches!(action, Action::Probe(_))), "{actions:?}");
+            actions.iter().for_each(|action| {
+                let Action::Probe(link) = action else { return };
+                assert_eq!(liveness.on_probe(at(millis + 400), *link, false), None);
+            });
+        }
+        // One answers: the other one is closed.
+        assert_eq!(liveness.step(at(61_000), &both).len(), 2);
+        assert_eq!(liveness.on_probe(at(61_020), 1, true), None);
+        assert_eq!(liveness.on_probe(at(61_400), 0, false), None);
+        assert_eq!(liveness.step(at(61_400), &both), [Action::Close(0), Action::Probe(1)]);
+
+        // A queue that is long: the probe is late, data comes.
+        let mut liveness = busy();
+        let late = [moved(100_000), moved(130_000)];
+        assert_eq!(liveness.step(at(1_400), &late), [Action::Probe(0)]);
+        assert_eq!(liveness.step(at(1_500), &[moved(120_000), moved(150_000)]), []);
+        assert_eq!(liveness.on_probe(at(1_900), 0, false), None);
+        assert_eq!(liveness.step(at(1_900), &[moved(130_000), moved(190_000)]), []);
+    }
+
+    #[test]
+    fn an_interface_that_goes_down_is_closed_at_once_and_quiet_ones_are_asked() {
+        let mut liveness = busy();
+        let gone = [Sample { is_up: false, ..moved(100_000) }, moved(110_000)];
+        assert_eq!(liveness.step(at(1_100), &gone), [Action::Close(0)]);
+        let mut liveness = busy();
+        for step in 11..=29_u64 {
+            let actions = liveness.step(at(step * 100), &[moved(100_000 + step), moved(100_000)]);
+            actions.iter().for_each(|action| {
+                assert_eq!(*action, Action::Probe(1));
+                assert_eq!(liveness.on_probe(at(step * 100 + 20), 1, true), None);
+            });
+        }
+    }
+}
