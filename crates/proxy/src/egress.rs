@@ -8,13 +8,18 @@
 //! may arrive twice, and a slow address may get bytes that another one gets again. So only bytes go there
 //! that do no harm then: see [`can_be_repeated`]. Where the origin or a box on the way takes no such SYN, the
 //! kernel sends the bytes again when the connection is there.
+//!
+//! **Spare connections.** An origin that is asked often has up to two connections that are there already; see
+//! `spares`.
+
+mod spares;
 
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use net::Resolver;
+use net::{Clock, Resolver};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
@@ -23,6 +28,7 @@ use tokio::time::{sleep, timeout};
 use crate::policy::Policy;
 use crate::socket::set_up_leg;
 use crate::trunk::{Destination, Host, Reason};
+use spares::Spares;
 
 /// Between the beginnings of two attempts: RFC 8305 section 5, Connection Attempt Delay.
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
@@ -38,11 +44,20 @@ pub struct Options {
     pub connect_timeout: Duration,
     /// Whether TCP Fast Open is used.
     pub is_fast_open: bool,
+    /// Spare connections to origins that are asked often, of all origins together; 0: none.
+    pub spares: usize,
+    /// A connection that is made faster than this is not worth a spare one.
+    pub spares_from: Duration,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { connect_timeout: Duration::from_secs(10), is_fast_open: true }
+        Self {
+            connect_timeout: Duration::from_secs(10),
+            is_fast_open: true,
+            spares: 64,
+            spares_from: Duration::from_millis(2),
+        }
     }
 }
 
@@ -79,6 +94,7 @@ pub struct Connector {
     resolver: Resolver,
     policy: Policy,
     options: Options,
+    spares: Spares,
 }
 
 impl Connector {
@@ -86,7 +102,7 @@ impl Connector {
     /// [bounded](Resolver::bounded) one.
     #[must_use]
     pub fn new(resolver: Resolver, policy: Policy, options: Options) -> Self {
-        Self { resolver, policy, options }
+        Self { resolver, policy, options, spares: Spares::default() }
     }
 
     /// A connection to `destination`, with as much of `first` under way as Fast Open allows.
@@ -116,14 +132,39 @@ impl Connector {
             return Err(Failed::new(Reason::Denied, "the policy does not allow it"));
         }
         addresses.truncate(ADDRESSES_MAX);
-        let is_sent = self.options.is_fast_open && can_be_repeated(first);
+        let is_repeatable = can_be_repeated(first);
+        if is_repeatable && let Some(connected) = self.spare(addresses[0], first).await {
+            return Ok(connected);
+        }
+        let is_sent = self.options.is_fast_open && is_repeatable;
+        let clock = Clock::start();
         let raced = race(addresses, if is_sent { first.clone() } else { Bytes::new() }).await;
+        if let Ok(connected) = &raced {
+            let took = Duration::from_nanos(clock.now().as_nanos());
+            // With bytes in the SYN it took no time, and needs none.
+            if is_repeatable && connected.sent == 0 && took >= self.options.spares_from {
+                self.note(connected.peer);
+            }
+        }
         if raced.is_err()
             && let Host::Name(name) = destination.host()
         {
             self.resolver.distrust(name);
         }
         raced
+    }
+
+    /// A spare connection to this address, with the first bytes on their way.
+    async fn spare(&self, address: SocketAddr, first: &Bytes) -> Option<Connected> {
+        let stream = self.spares.take(address, first).await?;
+        self.note(address);
+        Some(Connected { stream, peer: address, sent: first.len() })
+    }
+
+    /// An address was connected to that is worth a spare connection.
+    fn note(&self, address: SocketAddr) {
+        let connecting = || async move { connect(address, &[]).await.map(|connected| connected.stream) };
+        self.spares.note(address, self.options.spares, connecting);
     }
 }
 

@@ -210,3 +210,88 @@ fn the_first_bytes_travel_with_the_first_packet_where_the_origin_takes_them() {
         })
         .unwrap();
 }
+
+/// An origin that answers each connection's first bytes with its number; those that `is_closed` says it
+/// closes at once.
+async fn numbered(is_closed: fn(usize) -> bool) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        for number in 0.. {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            if !is_closed(number) {
+                tokio::spawn(async move {
+                    let n = stream.read(&mut [0; 1_000]).await.unwrap_or(0);
+                    let _ = stream.write_all(format!("{n} {number}").as_bytes()).await;
+                });
+            }
+        }
+    });
+    address
+}
+
+const GET: Bytes = Bytes::from_static(b"GET / HTTP/1.1\r\n\r\n");
+
+fn with_spares() -> Connector {
+    let options = Options { is_fast_open: false, spares_from: Duration::ZERO, ..Options::default() };
+    Connector::new(Resolver::new(|_| Ok(Vec::new())), everywhere(), options)
+}
+
+/// One request: whether it was on a spare connection, and what the origin answers.
+async fn ask(connector: &Connector, to: SocketAddr, first: &Bytes) -> (bool, String) {
+    let to = Destination::from_ip(to.ip(), to.port()).unwrap();
+    let mut connected = connector.connect(&to, first).await.unwrap();
+    let mut answer = String::new();
+    // It may be closed, and then there is no answer.
+    let _ = connected.stream.write_all(&first[connected.sent..]).await;
+    let _ = connected.stream.read_to_string(&mut answer).await;
+    (connected.sent > 0, answer)
+}
+
+async fn until_two_wait(connector: &Connector, origin: SocketAddr) {
+    while connector.spares.waiting(origin) < 2 {
+        sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn an_origin_that_is_asked_often_has_two_connections_ready() {
+    let origin = numbered(|_| false).await;
+    let connector = with_spares();
+    for number in 0..3 {
+        let (is_spare, answer) = ask(&connector, origin, &GET).await;
+        assert_eq!((is_spare, answer), (false, format!("18 {number}")));
+    }
+    // The fourth makes it busy.
+    assert!(!ask(&connector, origin, &GET).await.0);
+    assert!(
+        !ask(&connector, origin, &"220 I speak first".into()).await.0,
+        "what cannot be repeated gets none"
+    );
+    timeout(Duration::from_secs(20), async {
+        while !ask(&connector, origin, &GET).await.0 {}
+        // Each that is taken is replaced.
+        ask(&connector, origin, &GET).await;
+        until_two_wait(&connector, origin).await;
+        assert!(ask(&connector, origin, &GET).await.1.starts_with("18 "), "all of the request, and once");
+    })
+    .await
+    .expect("a spare one");
+}
+
+#[tokio::test]
+async fn a_spare_connection_that_was_closed_is_not_used_and_none_is_kept_for_long() {
+    // All spare ones are closed at once: nothing but the four first ones, and each seventh, is answered.
+    let origin = numbered(|number| number >= 4 && !number.is_multiple_of(7)).await;
+    let connector = with_spares();
+    for _ in 0..4 {
+        assert!(!ask(&connector, origin, &GET).await.0);
+    }
+    sleep(Duration::from_millis(100)).await;
+    for _ in 0..10 {
+        let (is_spare, answer) = ask(&connector, origin, &GET).await;
+        assert!(!is_spare || answer.starts_with("18 "), "{answer}");
+    }
+    sleep(Duration::from_millis(4_500)).await;
+    assert_eq!(connector.spares.waiting(origin), 0);
+}
