@@ -268,7 +268,7 @@ fn one_line(text: &str) -> String {
 /// Names that no two nodes share, made from labels.
 #[derive(Default)]
 struct Names {
-    /// How often a label has come.
+    /// The last number that a label was given.
     count: BTreeMap<String, usize>,
 }
 
@@ -276,19 +276,24 @@ impl Names {
     fn unlike(&mut self, builder: &Builder, label: &str, id: &str) -> String {
         // Room for " #" and a number.
         const MAX: usize = NAME_MAX - 12;
-        let cut = |text: &str| {
+        let cut = |text: &str, max: usize| {
             let text = one_line(text);
-            let end = (0..=text.len().min(MAX)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+            let end = (0..=text.len().min(max)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
             text[..end].trim().to_owned()
         };
-        let label = match cut(label) {
-            label if label.is_empty() => cut(&format!("node {id}")),
+        let name = match cut(label, NAME_MAX) {
+            label if label.is_empty() => cut(&format!("node {id}"), NAME_MAX),
             label => label,
         };
-        let count = self.count.entry(label.clone()).or_default();
+        // A name that is like no other stays as it is, however long.
+        if !builder.has(&name) {
+            return name;
+        }
+        let label = cut(&name, MAX);
+        let count = self.count.entry(label.clone()).or_insert(1);
         loop {
             *count += 1;
-            let name = if *count == 1 { label.clone() } else { format!("{label} #{count}") };
+            let name = format!("{label} #{count}");
             if !builder.has(&name) {
                 return name;
             }

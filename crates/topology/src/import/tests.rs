@@ -124,6 +124,9 @@ fn assert_round_trip(network: &Network) {
 fn round_trips() {
     // What the fuzzer found: a name that ends in characters that become spaces.
     assert_round_trip(&parse("network a\0\u{7f}\nnode b\0 c\0").expect("a network"));
+    // And one that a number made longer than others are cut to.
+    let long = format!("node {0}\n", "x".repeat(250)).repeat(3);
+    assert_round_trip(&parse(&long).expect("a network"));
     for text in [GML, GRAPHML, TEXT, "directed\nnode a @ b @ ?\nnode @ @ ?\nlink 0 1 0ns\nlink 0 1 9k"] {
         assert_round_trip(&parse(text).expect("a network"));
     }
