@@ -3,24 +3,24 @@
 pub mod args;
 mod client;
 mod pair;
+mod role_args;
 mod server;
 mod view;
 
-use std::fs::DirBuilder;
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::thread;
 
 use algo::Time;
 use net::{Clock, Interest, Poller};
-use proxy::keys::{KeyFileError, KeyPair};
-use proxy::{Running, Totals};
+use proxy::config::{self, ConfigError};
+use proxy::{Reloader, Running, Totals};
 
 use crate::exit::{Code, Failure, Outcome};
-use crate::signals::stop_signals;
+use crate::signals::service_signals;
 use args::{Proxy, ProxyCommand};
+use role_args::{About, RoleArgs};
 use view::View;
 
 /// Runs a command about the proxy.
@@ -29,8 +29,8 @@ use view::View;
 /// 1 if it cannot listen or keep its keys, 2 if the command line makes no sense.
 pub fn proxy(args: &Proxy) -> Outcome {
     match &args.command {
-        ProxyCommand::Server(args) => server::server(args),
-        ProxyCommand::Client(args) => client::client(args),
+        ProxyCommand::Server(args) => run(args, &server::Server),
+        ProxyCommand::Client(args) => run(args, &client::Client),
         ProxyCommand::Pair(args) => pair::pair(args),
     }
 }
@@ -44,50 +44,92 @@ fn wrong(error: proxy::Error) -> Failure {
     Failure::new(code, error.to_string())
 }
 
-/// Shows what a role does until it ends, or a signal ends it.
-fn run(mut role: Running, view: &View) -> Outcome<Totals> {
-    let (wake, is_stopped) = stop_signals()?;
-    let stop = role.stop();
-    thread::spawn(move || {
-        let mut poller = Poller::new(Clock::start());
-        while !is_stopped.load(Ordering::Relaxed) {
-            // Without it this would turn for ever: then no signal ends it but the second one.
-            if poller.wait([(wake.as_fd(), Interest::Read)], Time::NEVER).is_err() {
-                return;
-            }
-        }
-        stop.stop();
-    });
-    while let Some(event) = role.wait_event() {
-        view.show(&event);
+/// Runs a role with the settings of its command line and its file, until a signal ends it.
+fn run<S: About + Send + Sync>(args: &RoleArgs<S>, role: &(impl Role<S> + Sync)) -> Outcome {
+    let view = View { json: args.common.json, quiet: args.common.quiet };
+    let settings = || -> Outcome<S> {
+        let file = args.common.config.as_deref().map(config::load::<S>).transpose().map_err(unusable)?;
+        let given = args.flags.clone().over(file.unwrap_or_default());
+        Ok(role.completed(given))
+    };
+    if args.common.check {
+        let all = settings().and_then(|all| role.check(&all).map(|()| all).map_err(unusable));
+        return view.checked(all.map(|all| all.over(S::defaults()).to_toml()));
     }
-    Ok(role.totals())
+    let begun = || {
+        let settings = settings()?;
+        Ok((role.start(&settings)?, settings))
+    };
+    view.end(begun().and_then(|(running, in_force)| {
+        let reloads = args.common.config.is_some();
+        let reload = |reloader: &Reloader, in_force: &mut S| {
+            let reloaded = settings().and_then(|new| {
+                role.reload(reloader, &new)?;
+                Ok(config::changes(&std::mem::replace(in_force, new.clone()), &new))
+            });
+            view.reloaded(&reloaded);
+        };
+        until_it_ends(running, in_force, reloads.then_some(&reload), &view)
+    }))
 }
 
-/// What a server keeps: its key, and the list of its clients.
-struct State {
-    pair: KeyPair,
-    clients: PathBuf,
+/// What a role makes of its settings.
+trait Role<S> {
+    /// What nobody said, and this process knows.
+    fn completed(&self, settings: S) -> S;
+    /// Whether they make sense.
+    fn check(&self, settings: &S) -> Result<(), ConfigError>;
+    /// Begins.
+    fn start(&self, settings: &S) -> Outcome<Running>;
+    /// Takes what can change over.
+    fn reload(&self, reloader: &Reloader, settings: &S) -> Outcome;
 }
 
-/// Reads what a server keeps; what is not there yet is made.
-fn state(dir: Option<&PathBuf>) -> Outcome<State> {
-    let dir = state_dir(dir)?;
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(&dir);
-    made.map_err(|e| Failure::other(format!("cannot make {}: {e}", dir.display())))?;
-    let failed = |e: KeyFileError| Failure::other(e.to_string());
-    let (pair, _) = KeyPair::load_or_create(&dir.join("proxy-server.key")).map_err(failed)?;
-    Ok(State { pair, clients: dir.join("proxy-clients.toml") })
+fn unusable(error: ConfigError) -> Failure {
+    Failure::usage(error.to_string())
+}
+
+/// Shows what a role does until it ends, or a signal ends it. SIGHUP reloads, if that can be.
+fn until_it_ends<S: Send>(
+    mut running: Running,
+    mut in_force: S,
+    reload: Option<&(impl Fn(&Reloader, &mut S) + Sync)>,
+    view: &View,
+) -> Outcome<Totals> {
+    let signals = service_signals(reload.is_some())?;
+    let (stop, reloader) = (running.stop(), running.reloader());
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut poller = Poller::new(Clock::start());
+            while !signals.stop.load(Ordering::Relaxed) {
+                // Without it this would turn for ever: then no signal ends it but the second one.
+                if poller.wait([(signals.wake.as_fd(), Interest::Read)], Time::NEVER).is_err() {
+                    break;
+                }
+                signals.wake.drain();
+                if signals.hangup.swap(false, Ordering::Relaxed)
+                    && let Some(reload) = reload
+                {
+                    reload(&reloader, &mut in_force);
+                }
+            }
+            stop.stop();
+        });
+        while let Some(event) = running.wait_event() {
+            view.show(&event);
+        }
+        // It may have ended by itself.
+        signals.stop.store(true, Ordering::Relaxed);
+        signals.wake.waker().wake();
+    });
+    Ok(running.totals())
 }
 
 /// Where keys are kept if nobody says where: `$STATE_DIRECTORY`, which systemd sets,
 /// `$XDG_STATE_HOME/anabranch`, or `~/.local/state/anabranch`.
-fn state_dir(given: Option<&PathBuf>) -> Outcome<PathBuf> {
+fn state_dir() -> Option<PathBuf> {
     let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
-    given
-        .cloned()
-        .or_else(|| absolute("STATE_DIRECTORY"))
+    absolute("STATE_DIRECTORY")
         .or_else(|| absolute("XDG_STATE_HOME").map(|dir| dir.join("anabranch")))
         .or_else(|| absolute("HOME").map(|home| home.join(".local/state/anabranch")))
-        .ok_or_else(|| Failure::usage("there is no home directory to keep keys in: say --state-dir"))
 }

@@ -20,7 +20,7 @@ const SIGNALS: [i32; 3] = [SIGHUP, SIGINT, SIGTERM];
 /// If they cannot be caught.
 pub fn stop_on_signals() -> Outcome<Stop> {
     let stop = Stop::new()?;
-    catch(&stop.flag(), || stop.stream()).map_err(uncaught)?;
+    catch(&SIGNALS, &stop.flag(), || stop.stream()).map_err(uncaught)?;
     Ok(stop)
 }
 
@@ -29,14 +29,47 @@ pub fn stop_on_signals() -> Outcome<Stop> {
 /// # Errors
 /// If they cannot be caught.
 pub fn stop_signals() -> Outcome<(WakeReceiver, Arc<AtomicBool>)> {
-    let (wake, stop) = (WakeReceiver::new().map_err(uncaught)?, Arc::default());
-    catch(&stop, || wake.waker().stream()).map_err(uncaught)?;
-    Ok((wake, stop))
+    let signals = service_signals(false)?;
+    Ok((signals.wake, signals.stop))
+}
+
+/// What signals tell a service.
+#[derive(Debug)]
+pub struct ServiceSignals {
+    /// It becomes readable when a signal has come.
+    pub wake: WakeReceiver,
+    /// It is to end.
+    pub stop: Arc<AtomicBool>,
+    /// SIGHUP has come: it is to read its settings again.
+    pub hangup: Arc<AtomicBool>,
+}
+
+/// The signals of a service. SIGHUP ends it as the others do unless it `reloads`.
+///
+/// # Errors
+/// If they cannot be caught.
+pub fn service_signals(reloads: bool) -> Outcome<ServiceSignals> {
+    let (wake, stop, hangup) = (WakeReceiver::new().map_err(uncaught)?, Arc::default(), Arc::default());
+    if !reloads {
+        catch(&SIGNALS, &stop, || wake.waker().stream()).map_err(uncaught)?;
+        return Ok(ServiceSignals { wake, stop, hangup });
+    }
+    let others: Vec<i32> = SIGNALS.into_iter().filter(|signal| *signal != SIGHUP).collect();
+    let caught = catch(&others, &stop, || wake.waker().stream()).and_then(|()| {
+        signal_hook::flag::register(SIGHUP, Arc::clone(&hangup))?;
+        signal_hook::low_level::pipe::register(SIGHUP, wake.waker().stream()?).map(drop)
+    });
+    caught.map_err(uncaught)?;
+    Ok(ServiceSignals { wake, stop, hangup })
 }
 
 /// Lets the signals set `flag`, and write a byte into a `stream`.
-fn catch(flag: &Arc<AtomicBool>, stream: impl Fn() -> io::Result<UnixStream>) -> io::Result<()> {
-    for signal in SIGNALS {
+fn catch(
+    signals: &[i32],
+    flag: &Arc<AtomicBool>,
+    stream: impl Fn() -> io::Result<UnixStream>,
+) -> io::Result<()> {
+    for &signal in signals {
         let status = i32::from(Code::Interrupted as u8);
         signal_hook::flag::register_conditional_shutdown(signal, status, Arc::clone(flag))?;
         signal_hook::flag::register(signal, Arc::clone(flag))?;

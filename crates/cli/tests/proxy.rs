@@ -36,6 +36,11 @@ impl Role {
         Self { child, lines: Box::new(lines), address }
     }
 
+    /// Waits until it reports a connection that has ended.
+    fn wait_for_connection(&mut self) {
+        assert!(self.lines.any(|line| line.contains("\"event\":\"connection\"")));
+    }
+
     /// Ends it as Ctrl-C does, and returns its last word.
     fn end(mut self) -> Value {
         kill(Pid::from_raw(self.child.id().try_into().unwrap()), Signal::SIGINT).unwrap();
@@ -87,7 +92,7 @@ fn fetch(socks: &str, origin: SocketAddr) -> String {
 fn a_client_is_paired_while_the_server_runs_and_a_program_reaches_its_origin() {
     let state = tempfile::tempdir().unwrap();
     let state = state.path();
-    let server =
+    let mut server =
         Role::start(&["proxy", "server", "--listen", "127.0.0.1:0", "--allow", "127.0.0.0/8"], state);
     let paired = anabranch(&["proxy", "pair", "--name", "laptop"], state).output().unwrap();
     assert!(paired.status.success());
@@ -99,8 +104,10 @@ fn a_client_is_paired_while_the_server_runs_and_a_program_reaches_its_origin() {
     let line = line.to_str().unwrap();
     let args =
         ["proxy", "client", "--server", &server.address, "--pair-file", line, "--socks", "127.0.0.1:0"];
-    let client = Role::start(&args, state);
+    let mut client = Role::start(&args, state);
     assert!(fetch(&client.address, origin()).ends_with("hello"));
+    client.wait_for_connection();
+    server.wait_for_connection();
     let summary = client.end();
     assert_eq!((&summary["event"], &summary["exit"]), (&"summary".into(), &0.into()), "{summary}");
     assert_eq!(summary["connections"], 1, "{summary}");
@@ -120,4 +127,66 @@ fn without_keys_the_server_says_who_is_believed() {
     assert!(fetch(&client.address, origin()).ends_with("hello"));
     let unpaired = anabranch(&["proxy", "client", "--server", &server.address], state).output().unwrap();
     assert_eq!(unpaired.status.code(), Some(2), "no keys, and not --plain");
+}
+
+#[test]
+fn a_file_has_the_settings_flags_win_and_check_says_what_is_wrong_where() {
+    let state = tempfile::tempdir().unwrap();
+    let file = state.path().join("server.toml");
+    let path = file.to_str().unwrap();
+    let check = |args: &[&str]| {
+        let output =
+            anabranch(&[&["proxy", "server", "--config", path, "--check"], args].concat(), state.path())
+                .stderr(Stdio::piped())
+                .output()
+                .unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    std::fs::write(&file, "listen = \"127.0.0.1:1\"\ndeny = [\":25\"]\nmax-rate = \"20Mbit\"\n").unwrap();
+    let (code, stdout, _) = check(&["--listen", "127.0.0.1:2"]);
+    assert_eq!(code, Some(0));
+    for line in ["listen = \"127.0.0.1:2\"", "deny = [\":25\"]", "idle-timeout = \"1 h\""] {
+        assert!(stdout.lines().any(|said| said == line), "{line} in {stdout}");
+    }
+    assert!(!state.path().join("proxy-server.key").exists(), "nothing is made");
+    std::fs::write(&file, "\nlitsen = \"127.0.0.1:1\"\n").unwrap();
+    let (code, _, stderr) = check(&[]);
+    assert_eq!(code, Some(2));
+    assert!(stderr.contains("server.toml:2: unknown key `litsen`: did you mean `listen`?"), "{stderr}");
+}
+
+#[test]
+fn sighup_reads_the_file_again_and_a_wrong_one_changes_nothing() {
+    let state = tempfile::tempdir().unwrap();
+    let state = state.path();
+    let file = state.join("server.toml");
+    let base = "plain = true\nfrom = \"127.0.0.0/8\"\n";
+    std::fs::write(&file, format!("{base}listen = \"127.0.0.1:0\"\nallow = \"127.0.0.1\"\n")).unwrap();
+    let mut server = Role::start(&["proxy", "server", "--config", file.to_str().unwrap()], state);
+    let args = ["proxy", "client", "--plain", "--server", &server.address, "--socks", "127.0.0.1:0"];
+    let client = Role::start(&[&args[..], &["--strict-socks"]].concat(), state);
+    let origin = origin();
+    assert!(fetch(&client.address, origin).ends_with("hello"));
+    let mut reload = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        kill(Pid::from_raw(server.child.id().try_into().unwrap()), Signal::SIGHUP).unwrap();
+        let mut lines = (&mut server.lines).map(|line| serde_json::from_str::<Value>(&line).unwrap());
+        lines.find(|line| line["event"] == "reload").unwrap()
+    };
+    let said = reload("alow = 1\n");
+    assert!(said["error"].as_str().unwrap().contains("did you mean `allow`?"), "{said}");
+    assert!(fetch(&client.address, origin).ends_with("hello"), "all is as before");
+    let said = reload(&format!("{base}listen = \"127.0.0.1:9\"\n"));
+    assert_eq!((&said["live"][0], &said["restart"][0]), (&"allow".into(), &"listen".into()), "{said}");
+    let SocketAddr::V4(to) = origin else { panic!() };
+    let mut stream = TcpStream::connect(&client.address).unwrap();
+    stream.write_all(&[5, 1, 0]).unwrap();
+    stream.read_exact(&mut [0; 2]).unwrap();
+    stream.write_all(&[&[5, 1, 0, 1], &to.ip().octets()[..], &to.port().to_be_bytes()].concat()).unwrap();
+    let mut reply = [0; 10];
+    stream.read_exact(&mut reply).unwrap();
+    assert_eq!(reply[1], 2, "denied now");
+    assert_eq!(server.end()["exit"], 0);
+    client.end();
 }

@@ -22,6 +22,7 @@
 //! * [`resolver`]: [`Resolver`], names to addresses.
 //! * [`mptcp_socket`]: how an MPTCP connection of this process fares, subflow by subflow (Linux).
 //! * [`netlink`]: interfaces, addresses, routes and rules; the kernel's MPTCP endpoints; its sockets (Linux).
+//! * [`nearest`](nearest()): which name was meant, for messages about one that does not exist.
 //! * [`network_monitor`]: [`NetworkMonitor`], tells that interfaces, addresses or routes changed.
 //! * [`namespace`]: [`Namespace`], a network namespace that lives as long as its descriptor.
 //! * [`tun`]: [`Tun`], a network device whose wire is this process.
@@ -43,6 +44,7 @@ pub mod limits;
 pub mod mptcp_socket;
 #[cfg(target_os = "linux")]
 pub mod namespace;
+mod nearest;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub mod netlink;
 pub mod network_monitor;
@@ -62,6 +64,7 @@ pub use interface::{Interface, interfaces};
 pub use limits::Limits;
 #[cfg(target_os = "linux")]
 pub use namespace::Namespace;
+pub use nearest::nearest;
 pub use network_monitor::NetworkMonitor;
 pub use poll::{Interest, Poller, Ready, WakeReceiver, Waker};
 pub use resolver::Resolver;

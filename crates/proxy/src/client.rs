@@ -20,8 +20,10 @@
 mod program;
 mod trunks;
 
+use std::any::Any;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use algo::Span;
@@ -32,17 +34,19 @@ use tokio::time::sleep;
 
 use crate::error::Error;
 use crate::event::{Door, Event, Reports, Stop};
+use crate::flows::{Flows, Timeouts};
 use crate::ingress::{Handshake, Users};
 use crate::keys::Pairing;
 use crate::links::watch::Links;
 use crate::links::{self, Via};
 use crate::pool::Limits;
+use crate::quota::{Quotas, UserLimits};
 use crate::relay::Leg;
-use crate::role::{Running, runtime};
+use crate::role::{Live, Running, runtime};
 use crate::socket::{ACCEPT_PAUSE, SocketOptions, listen_tcp};
 use crate::tls::ClientTls;
 use crate::trunk::Destination;
-use program::Service;
+use program::{Manners, Service};
 use trunks::{Making, Trunks};
 
 /// How long the addresses of the server's name are believed.
@@ -74,6 +78,10 @@ pub struct Options {
     pub limits: Limits,
     /// What finds the addresses of the server.
     pub resolver: Resolver,
+    /// How long programs' connections may take.
+    pub timeouts: Timeouts,
+    /// What each of the users may have; all together, if nobody needs a name.
+    pub user_limits: UserLimits,
 }
 
 impl Options {
@@ -91,6 +99,8 @@ impl Options {
             socket: SocketOptions::default(),
             limits: Limits::default(),
             resolver: Resolver::default().bounded(SERVER_NAME_AGE, 1),
+            timeouts: Timeouts::default(),
+            user_limits: UserLimits::default(),
         }
     }
 }
@@ -115,10 +125,51 @@ pub fn start(options: Options) -> Result<Running, Error> {
         listeners.push((door, listener));
     }
     drop(entered);
-    Ok(Running::begin(runtime, addresses, |reports, stop| run(options, listeners, reports, stop)))
+    let shared = Shared::new(&options);
+    let reload = {
+        let shared = shared.clone();
+        Arc::new(move |options: &dyn Any| options.downcast_ref().map(|new| shared.take_over(new)).is_some())
+    };
+    Ok(Running::begin(runtime, addresses, reload, |reports, stop| {
+        run(options, shared, listeners, reports, stop)
+    }))
 }
 
-async fn run(options: Options, listeners: Vec<(Door, TcpListener)>, reports: Reports, stop: Stop) {
+/// What programs' connections share, and a reload changes.
+#[derive(Clone, Debug)]
+struct Shared {
+    flows: Flows,
+    quotas: Quotas,
+    manners: Live<Manners>,
+}
+
+impl Shared {
+    fn new(options: &Options) -> Self {
+        Self {
+            flows: Flows::new(options.timeouts),
+            quotas: Quotas::new(options.user_limits),
+            manners: Live::new(manners(options)),
+        }
+    }
+
+    fn take_over(&self, options: &Options) {
+        self.flows.set(options.timeouts);
+        self.quotas.set(options.user_limits);
+        self.manners.set(manners(options));
+    }
+}
+
+fn manners(options: &Options) -> Manners {
+    Manners { users: options.users.clone(), is_strict: options.is_strict }
+}
+
+async fn run(
+    options: Options,
+    shared: Shared,
+    listeners: Vec<(Door, TcpListener)>,
+    reports: Reports,
+    stop: Stop,
+) {
     let links = Links::new(options.via);
     let making = Making {
         server: options.server,
@@ -137,9 +188,9 @@ async fn run(options: Options, listeners: Vec<(Door, TcpListener)>, reports: Rep
             reports
                 .put(Event::Notice(format!("whoever reaches this proxy{place} can use it: it has no users")));
         }
-        let service =
-            Service { trunks: trunks.clone(), reports: reports.clone(), is_strict: options.is_strict };
-        tasks.spawn(accept(door, listener, service, options.users.clone(), reports.clone()));
+        let Shared { flows, quotas, manners } = shared.clone();
+        let service = Service { trunks: trunks.clone(), reports: reports.clone(), flows, quotas, manners };
+        tasks.spawn(accept(door, listener, service));
     }
     let manage = async {
         let servers = trunks.server_addresses().await;
@@ -149,6 +200,7 @@ async fn run(options: Options, listeners: Vec<(Door, TcpListener)>, reports: Rep
         () = stop.stopped() => {}
         () = trunks.keep() => {}
         () = manage => {}
+        () = shared.flows.sweep() => {}
     }
     // Programs are reset.
     tasks.shutdown().await;
@@ -159,7 +211,7 @@ async fn run(options: Options, listeners: Vec<(Door, TcpListener)>, reports: Rep
 }
 
 /// Takes programs' connections; never ends.
-async fn accept(door: Door, listener: TcpListener, service: Service, users: Users, reports: Reports) {
+async fn accept(door: Door, listener: TcpListener, service: Service) {
     let mut programs = JoinSet::new();
     let mut is_short = false;
     loop {
@@ -170,7 +222,7 @@ async fn accept(door: Door, listener: TcpListener, service: Service, users: User
         match accepted {
             Ok((tcp, from)) => {
                 is_short = false;
-                let (service, users) = (service.clone(), users.clone());
+                let (service, users) = (service.clone(), service.manners.get().users.clone());
                 programs.spawn(async move {
                     let handshake = match door {
                         Door::Http => Handshake::http(users),
@@ -183,7 +235,7 @@ async fn accept(door: Door, listener: TcpListener, service: Service, users: User
             Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(e) => {
                 if !std::mem::replace(&mut is_short, true) {
-                    reports.put(Event::Notice(format!("programs have to wait: {e}")));
+                    service.reports.put(Event::Notice(format!("programs have to wait: {e}")));
                 }
                 sleep(ACCEPT_PAUSE).await;
             }

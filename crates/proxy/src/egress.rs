@@ -105,6 +105,12 @@ impl Connector {
         Self { resolver, policy, options, spares: Spares::default() }
     }
 
+    /// One that has the same resolver, and the same spare connections: each is judged when it is taken.
+    #[must_use]
+    pub fn with(&self, policy: Policy, options: Options) -> Self {
+        Self { resolver: self.resolver.clone(), policy, options, spares: self.spares.clone() }
+    }
+
     /// A connection to `destination`, with as much of `first` under way as Fast Open allows.
     ///
     /// # Errors

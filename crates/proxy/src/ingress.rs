@@ -48,6 +48,11 @@ impl Users {
         let admits = |(n, p): &(String, String)| same(n.as_bytes(), name) & same(p.as_bytes(), password);
         self.is_open() || self.0.iter().fold(false, |found, user| found | admits(user))
     }
+
+    /// The user of this name. Where nobody needs a name there is none.
+    fn named(&self, name: &[u8]) -> Option<String> {
+        self.0.iter().map(|(user, _)| user).find(|user| user.as_bytes() == name).cloned()
+    }
 }
 
 fn same(a: &[u8], b: &[u8]) -> bool {
@@ -84,6 +89,8 @@ pub struct Request {
     pub first: Vec<u8>,
     /// Which of the bytes that follow are for the origin too.
     pub body: Body,
+    /// Who asks, where that was to be said.
+    pub user: Option<String>,
     form: Form,
 }
 

@@ -21,6 +21,9 @@
 //! * [`links`]: which links a client uses, and what the kernel is told of them.
 //! * [`ingress`]: what programs speak.
 //! * [`egress`]: connections to origins; [`policy`]: which are allowed.
+//! * [`config`]: the settings of both roles, for files, flags and programs.
+//! * [`flows`]: the connections that are there, and how long they may take; [`quota`]: what one user may
+//!   have.
 //! * `relay`: bytes between a TCP connection and a stream; `buffer`: what is read into.
 //! * [`client`], [`server`]: the two roles: options in; [`Running`] has the [events](Event), and the handle
 //!   that ends it.
@@ -28,15 +31,18 @@
 
 mod buffer;
 pub mod client;
+pub mod config;
 pub mod egress;
 pub mod error;
 pub mod event;
+pub mod flows;
 pub mod ingress;
 pub mod keys;
 pub mod leg;
 pub mod links;
 pub mod policy;
 pub mod pool;
+pub mod quota;
 mod relay;
 pub mod role;
 pub mod server;
@@ -47,7 +53,7 @@ pub mod trunk_task;
 
 pub use error::Error;
 pub use event::{Door, Event, Finished, Stop, Totals};
-pub use role::Running;
+pub use role::{Reloader, Running};
 
 /// Where a server listens if nobody says where.
 pub const PORT: u16 = 26_228;

@@ -19,6 +19,7 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::time::timeout;
 
 use crate::buffer::{BUFFER_BYTES, poll_read};
+use crate::flows::Flow;
 use crate::ingress::{Body, Malformed};
 use crate::trunk::Reason;
 use crate::trunk_task::Stream;
@@ -127,6 +128,13 @@ pub(crate) struct Ending {
     pub(crate) why: Option<String>,
 }
 
+impl Ending {
+    /// Nothing moved for too long.
+    pub(crate) fn idle() -> Self {
+        Self { reason: Reason::NoInterest, why: Some("nothing moved for too long".to_owned()) }
+    }
+}
+
 impl From<Reason> for Ending {
     fn from(reason: Reason) -> Self {
         Self { reason, why: None }
@@ -147,10 +155,6 @@ impl From<Broken> for Ending {
 /// What went between the two.
 #[derive(Debug)]
 pub(crate) struct Relayed {
-    /// Bytes from the connection to the stream.
-    pub(crate) from_tcp: u64,
-    /// Bytes from the stream to the connection.
-    pub(crate) to_tcp: u64,
     /// How it ended.
     pub(crate) end: Result<(), Broken>,
     /// The connection, which is reset when it is dropped if it did not get all.
@@ -161,13 +165,13 @@ pub(crate) struct Relayed {
 type Ended = Result<(), Broken>;
 
 /// Moves bytes until both directions have ended. Of those from the connection only `body` is for the stream.
-pub(crate) async fn relay(mut leg: Leg, stream: Stream, mut body: Body) -> Relayed {
-    let (mut from_tcp, mut to_tcp) = (0, 0);
+/// `flow` counts them, and says how fast they may come.
+pub(crate) async fn relay(mut leg: Leg, stream: Stream, mut body: Body, flow: &Flow) -> Relayed {
     let (mut up, mut down): (Option<Ended>, Option<Ended>) = (None, None);
     let ended_both = {
         let (mut reading, writing) = leg.tcp.split();
-        let mut upward = pin!(send(&mut reading, &stream, &mut body, &mut from_tcp));
-        let mut downward = pin!(receive(&stream, &writing, &mut to_tcp));
+        let mut upward = pin!(send(&mut reading, &stream, &mut body, flow));
+        let mut downward = pin!(receive(&stream, &writing, flow));
         let mut breaks = pin!(breaks(writing.as_ref(), &stream));
         loop {
             let is_sound = !matches!((&up, &down), (Some(Err(_)), _) | (_, Some(Err(_))));
@@ -191,6 +195,9 @@ pub(crate) async fn relay(mut leg: Leg, stream: Stream, mut body: Body) -> Relay
             if up.is_some() && down.is_some() {
                 break Ok(());
             }
+            if up.is_some() || down.is_some() {
+                flow.half_close();
+            }
         }
     };
     leg.is_whole = matches!(down, Some(Ok(())));
@@ -203,18 +210,13 @@ pub(crate) async fn relay(mut leg: Leg, stream: Stream, mut body: Body) -> Relay
         stream.reset(broken.reason());
     }
     drop(stream);
-    Relayed { from_tcp, to_tcp, end, leg }
+    Relayed { end, leg }
 }
 
 /// From the connection to the stream.
-async fn send(
-    tcp: &mut ReadHalf<'_>,
-    stream: &Stream,
-    body: &mut Body,
-    moved: &mut u64,
-) -> Result<(), Broken> {
+async fn send(tcp: &mut ReadHalf<'_>, stream: &Stream, body: &mut Body, flow: &Flow) -> Result<(), Broken> {
     loop {
-        let room = stream.room().await.map_err(Broken::Stream)?;
+        let room = stream.room().await.map_err(Broken::Stream)?.min(flow.piece_from_tcp());
         let read = poll_fn(|cx| poll_read(Pin::new(&mut *tcp), cx, room)).await;
         let mut bytes = read.map_err(Broken::Tcp)?;
         if bytes.is_empty() {
@@ -222,25 +224,26 @@ async fn send(
             return Ok(());
         }
         bytes.truncate(body.take(&bytes)?);
-        let n = bytes.len() as u64;
+        let n = bytes.len();
         stream.write_all(bytes).await.map_err(Broken::Stream)?;
-        *moved += n;
+        flow.count_from_tcp(n).await;
         tokio::task::consume_budget().await;
     }
 }
 
 /// From the stream to the connection.
-async fn receive(stream: &Stream, tcp: &WriteHalf<'_>, moved: &mut u64) -> Result<(), Broken> {
+async fn receive(stream: &Stream, tcp: &WriteHalf<'_>, flow: &Flow) -> Result<(), Broken> {
     loop {
         tcp.writable().await.map_err(Broken::Tcp)?;
-        let Some(mut bytes) = stream.read(BUFFER_BYTES).await.map_err(Broken::Stream)? else {
+        let piece = BUFFER_BYTES.min(flow.piece_to_tcp());
+        let Some(mut bytes) = stream.read(piece).await.map_err(Broken::Stream)? else {
             return finish(tcp.as_ref()).map_err(Broken::Tcp);
         };
         while !bytes.is_empty() {
             match tcp.try_write(&bytes) {
                 Ok(n) => {
                     bytes.advance(n);
-                    *moved += n as u64;
+                    flow.count_to_tcp(n).await;
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     tcp.writable().await.map_err(Broken::Tcp)?;

@@ -1,7 +1,9 @@
 //! A role that runs.
 
+use std::any::Any;
+use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
@@ -10,7 +12,6 @@ use crate::error::Error;
 use crate::event::{Counters, Door, Event, Reports, Stop, Totals};
 
 /// A client or a server that runs, on threads of its own. Dropping it ends it at once.
-#[derive(Debug)]
 pub struct Running {
     /// `None` while it is dropped.
     runtime: Option<Runtime>,
@@ -18,6 +19,53 @@ pub struct Running {
     counters: Arc<Counters>,
     stop: Stop,
     addresses: Vec<(Door, SocketAddr)>,
+    reload: Reload,
+}
+
+/// Takes new options; whether they are those of this role.
+pub(crate) type Reload = Arc<dyn Fn(&dyn Any) -> bool + Send + Sync>;
+
+/// Gives a role new options, from any thread. Clones do the same.
+#[derive(Clone)]
+pub struct Reloader(Reload);
+
+impl Reloader {
+    /// Takes over what can change while the role runs: users, policy, limits, time-outs. All else stays as it
+    /// is; [`config::changes`](crate::config::changes) tells which is which. Policy and users count for new
+    /// connections.
+    ///
+    /// # Errors
+    /// These are the options of another role.
+    pub fn reload<O: Any>(&self, options: &O) -> Result<(), Error> {
+        match (self.0)(options) {
+            true => Ok(()),
+            false => Err(Error::Usage("these are options of another role".to_owned())),
+        }
+    }
+}
+
+impl fmt::Debug for Reloader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reloader")
+    }
+}
+
+/// What may change while a role runs: a new connection takes what it finds. Clones are the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Live<T>(Arc<RwLock<Arc<T>>>);
+
+impl<T> Live<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(Arc::new(RwLock::new(Arc::new(value))))
+    }
+
+    pub(crate) fn get(&self) -> Arc<T> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn set(&self, value: T) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(value);
+    }
 }
 
 impl Running {
@@ -25,6 +73,7 @@ impl Running {
     pub(crate) fn begin<R>(
         runtime: Runtime,
         addresses: Vec<(Door, SocketAddr)>,
+        reload: Reload,
         role: impl FnOnce(Reports, Stop) -> R,
     ) -> Self
     where
@@ -36,7 +85,7 @@ impl Running {
             reports.put(Event::Listening { door: *door, address: *address });
         }
         runtime.spawn(role(reports, stop.clone()));
-        Self { runtime: Some(runtime), events, counters, stop, addresses }
+        Self { runtime: Some(runtime), events, counters, stop, addresses, reload }
     }
 
     /// The next thing that happened; `None` when it has ended.
@@ -50,6 +99,20 @@ impl Running {
     /// In a task of tokio.
     pub fn wait_event(&mut self) -> Option<Event> {
         self.events.blocking_recv()
+    }
+
+    /// See [`Reloader::reload`].
+    ///
+    /// # Errors
+    /// These are the options of another role.
+    pub fn reload<O: Any>(&self, options: &O) -> Result<(), Error> {
+        self.reloader().reload(options)
+    }
+
+    /// What gives it new options.
+    #[must_use]
+    pub fn reloader(&self) -> Reloader {
+        Reloader(Arc::clone(&self.reload))
     }
 
     /// What ends it: trunks are closed, connections reset.
@@ -74,6 +137,12 @@ impl Running {
     #[must_use]
     pub fn address(&self, door: Door) -> Option<SocketAddr> {
         self.addresses.iter().find(|(of, _)| *of == door).map(|(_, address)| *address)
+    }
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running").field("addresses", &self.addresses).finish_non_exhaustive()
     }
 }
 

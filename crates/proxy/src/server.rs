@@ -18,9 +18,11 @@
 mod gate;
 mod origin;
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -35,9 +37,12 @@ use crate::PORT;
 use crate::egress::{self, Connector};
 use crate::error::Error;
 use crate::event::{Door, Event, Reports, Stop};
+use crate::flows::{Flows, Timeouts};
 use crate::policy::Policy;
-use crate::role::{Running, runtime};
+use crate::quota::{Quotas, UserLimits};
+use crate::role::{Live, Running, runtime};
 use crate::socket::{ACCEPT_PAUSE, Connection, Listener, SocketOptions, why_single_path};
+use crate::tls::HANDSHAKE_TIMEOUT;
 use crate::trunk::{GoAwayReason, Settings, Side, Transport};
 use crate::trunk_task::{TrunkHandle, start as start_trunk};
 pub use gate::Admission;
@@ -51,8 +56,8 @@ const NAMES_MAX: usize = 10_000;
 const HANDSHAKES_MAX: usize = 1_024;
 /// Trunks of one client: four of its processes.
 const TRUNKS_OF_CLIENT_MAX: usize = 64;
-/// The client may take so long to say HELLO.
-const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// One that has too many trunks may take so long to go.
+const LEAVING: Duration = Duration::from_secs(10);
 /// How often the list of clients is looked at.
 const LIST_EVERY: Duration = Duration::from_secs(1);
 /// What trunks have to say last may take so long.
@@ -73,6 +78,10 @@ pub struct Options {
     pub socket: SocketOptions,
     /// What finds the addresses of origins.
     pub resolver: Resolver,
+    /// How long clients may take to say who they are, and connections.
+    pub timeouts: Timeouts,
+    /// What each of the clients may have.
+    pub client_limits: UserLimits,
 }
 
 impl Options {
@@ -86,6 +95,8 @@ impl Options {
             egress: egress::Options::default(),
             socket: SocketOptions::default(),
             resolver: Resolver::default().bounded(NAME_AGE, NAMES_MAX),
+            timeouts: Timeouts { handshake: HANDSHAKE_TIMEOUT, ..Timeouts::default() },
+            client_limits: UserLimits::default(),
         }
     }
 }
@@ -102,9 +113,20 @@ pub fn start(options: Options) -> Result<Running, Error> {
     let listener = Listener::bind(options.listen, &options.socket).map_err(failed)?;
     drop(entered);
     let addresses = vec![(Door::Trunks, listener.local_addr().map_err(failed)?)];
-    let connector = Connector::new(options.resolver, options.policy, options.egress);
-    Ok(Running::begin(runtime, addresses, |reports, stop| {
-        let origins = Origins { connector, reports: reports.clone() };
+    let connector = Live::new(Connector::new(options.resolver, options.policy, options.egress));
+    let (flows, quotas) = (Flows::new(options.timeouts), Quotas::new(options.client_limits));
+    let reload = {
+        let (connector, flows, quotas) = (connector.clone(), flows.clone(), quotas.clone());
+        Arc::new(move |new: &dyn Any| {
+            let Some(new) = new.downcast_ref::<Options>() else { return false };
+            connector.set(connector.get().with(new.policy.clone(), new.egress.clone()));
+            flows.set(new.timeouts);
+            quotas.set(new.client_limits);
+            true
+        })
+    };
+    Ok(Running::begin(runtime, addresses, reload, |reports, stop| {
+        let origins = Origins { connector, reports: reports.clone(), flows, quotas };
         let handshakes = Semaphore::new(HANDSHAKES_MAX);
         let server = Server { gate, origins, reports, handshakes, clients: Mutex::default() };
         Arc::new(server).run(listener, stop)
@@ -130,6 +152,8 @@ impl Server {
     async fn run(self: Arc<Self>, listener: Listener, stop: Stop) {
         let mut trunks = JoinSet::new();
         let mut looks = interval(LIST_EVERY);
+        let flows = self.origins.flows.clone();
+        let mut sweep = pin!(flows.sweep());
         let mut number = 0;
         let mut is_short = false;
         loop {
@@ -140,6 +164,7 @@ impl Server {
                     continue;
                 }
                 Some(_) = trunks.join_next() => continue,
+                () = &mut sweep => continue,
                 accepted = listener.accept() => accepted,
             };
             match accepted {
@@ -186,19 +211,20 @@ impl Server {
             return refuse(None, "too many connections do not say whose they are".to_owned());
         };
         let Connection { stream, transport } = connection;
+        let within = self.origins.flows.timeouts().handshake;
         // A client asks so whether a link is alive: it leaves without a word.
-        if !matches!(timeout(HELLO_TIMEOUT, stream.peek(&mut [0])).await, Ok(Ok(1..)) | Err(_)) {
+        if !matches!(timeout(within, stream.peek(&mut [0])).await, Ok(Ok(1..)) | Err(_)) {
             return;
         }
         let (trunk, client) = match self.gate.pass(peer.ip()) {
-            Pass::Tls(tls) => match tls.accept(stream).await {
+            Pass::Tls(tls) => match tls.accept_within(within, stream).await {
                 Ok((stream, name)) => (begin(stream, transport), Some(name)),
                 Err(e) => return refuse(None, e.to_string()),
             },
             Pass::Plain => (begin(stream, transport), None),
             Pass::None => return refuse(None, "it is in no network whose clients are believed".to_owned()),
         };
-        let theirs = match timeout(HELLO_TIMEOUT, trunk.hello()).await {
+        let theirs = match timeout(within, trunk.hello()).await {
             Ok(Ok(theirs)) => theirs,
             Ok(Err(end)) => return refuse(client, end.to_string()),
             Err(_) => return refuse(client, "it does not say HELLO".to_owned()),
@@ -216,7 +242,7 @@ impl Server {
         };
         if is_too_many {
             trunk.go_away(GoAwayReason::TooManyTrunks);
-            let _ = timeout(HELLO_TIMEOUT, trunk.ended()).await;
+            let _ = timeout(LEAVING, trunk.ended()).await;
             trunk.close();
             return refuse(client, GoAwayReason::TooManyTrunks.to_string());
         }

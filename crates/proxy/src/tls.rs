@@ -118,7 +118,7 @@ impl ServerTls {
         Self { config: Arc::new(config), clients }
     }
 
-    /// Makes a connection a TLS one, and returns the client's name.
+    /// Makes a connection a TLS one, and returns the client's name; within [`HANDSHAKE_TIMEOUT`].
     ///
     /// # Errors
     /// See [`TlsError`].
@@ -126,8 +126,23 @@ impl ServerTls {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
+        self.accept_within(HANDSHAKE_TIMEOUT, connection).await
+    }
+
+    /// The same within another time.
+    ///
+    /// # Errors
+    /// See [`TlsError`].
+    pub async fn accept_within<S>(
+        &self,
+        within: Duration,
+        connection: S,
+    ) -> Result<(server::TlsStream<S>, String), TlsError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
         let accepting = TlsAcceptor::from(Arc::clone(&self.config)).accept(connection);
-        let stream = timeout(HANDSHAKE_TIMEOUT, accepting).await.map_err(|_| TlsError::Timeout)??;
+        let stream = timeout(within, accepting).await.map_err(|_| TlsError::Timeout)??;
         let session = stream.get_ref().1;
         if session.alpn_protocol() != Some(ALPN) {
             return Err(TlsError::Alpn);

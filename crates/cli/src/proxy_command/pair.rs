@@ -1,16 +1,19 @@
 //! `anabranch proxy pair`.
 
+use proxy::config;
 use proxy::keys::{Clients, Pairing};
 
 use super::args::Pair;
-use super::state;
+use super::state_dir;
 use crate::exit::{Failure, Outcome};
 
 /// Makes a key for a client, and prints the line that it needs.
 pub(super) fn pair(args: &Pair) -> Outcome {
-    let state = state(args.state_dir.as_ref())?;
-    let pairing = Pairing::new(state.pair.public()).map_err(|e| Failure::other(e.to_string()))?;
-    let appended = Clients::append(&state.clients, &args.name, pairing.client.public());
+    let nowhere = || Failure::usage("there is no home directory to keep keys in: say --state-dir");
+    let dir = args.state_dir.clone().or_else(state_dir).ok_or_else(nowhere)?;
+    let (pair, list) = config::state(&dir).map_err(|e| Failure::other(e.to_string()))?;
+    let pairing = Pairing::new(pair.public()).map_err(|e| Failure::other(e.to_string()))?;
+    let appended = Clients::append(&list, &args.name, pairing.client.public());
     appended.map_err(|e| Failure::other(e.to_string()))?;
     println!("{}", pairing.to_line());
     Ok(())

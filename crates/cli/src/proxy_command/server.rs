@@ -1,25 +1,30 @@
 //! `anabranch proxy server`.
 
-use proxy::policy::Policy;
-use proxy::server::{Admission, Options, start};
+use proxy::config::{self, ConfigError};
+use proxy::server::start;
+use proxy::{Reloader, Running};
 
-use super::args::Server;
-use super::view::View;
-use super::{run, state, wrong};
+use super::{Role, state_dir, unusable, wrong};
 use crate::exit::Outcome;
 
-/// Runs a server until a signal ends it.
-pub(super) fn server(args: &Server) -> Outcome {
-    let view = View { json: args.json, quiet: args.quiet };
-    let begun = || {
-        let admission = if args.plain {
-            Admission::Networks(args.from.clone())
-        } else {
-            let state = state(args.state_dir.as_ref())?;
-            Admission::Keys { pair: state.pair, clients: state.clients }
-        };
-        let policy = Policy::new(&args.allow, &args.deny);
-        start(Options { listen: args.listen, policy, ..Options::new(admission) }).map_err(wrong)
-    };
-    view.end(begun().and_then(|server| run(server, &view)))
+/// The server.
+pub(super) struct Server;
+
+impl Role<config::Server> for Server {
+    fn completed(&self, settings: config::Server) -> config::Server {
+        let state_dir = settings.state_dir.clone().or_else(state_dir);
+        config::Server { state_dir, ..settings }
+    }
+
+    fn check(&self, settings: &config::Server) -> Result<(), ConfigError> {
+        settings.check()
+    }
+
+    fn start(&self, settings: &config::Server) -> Outcome<Running> {
+        start(settings.options().map_err(unusable)?).map_err(wrong)
+    }
+
+    fn reload(&self, reloader: &Reloader, settings: &config::Server) -> Outcome {
+        reloader.reload(&settings.options().map_err(unusable)?).map_err(wrong)
+    }
 }

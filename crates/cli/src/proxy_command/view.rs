@@ -1,6 +1,7 @@
 //! What is shown of a proxy: a line for each event, or an object.
 
 use anabranch::format;
+use proxy::config::Changes;
 use proxy::trunk::Transport;
 use proxy::{Door, Event, Finished, Totals};
 use serde::Serialize;
@@ -47,6 +48,21 @@ struct ConnectionLine<'a> {
 #[derive(Serialize)]
 struct NoticeLine<'a> {
     text: &'a str,
+}
+
+#[derive(Serialize)]
+struct ReloadLine<'a> {
+    /// Names of settings that changed.
+    live: &'a [&'static str],
+    restart: &'a [&'static str],
+    error: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Checked<'a> {
+    settings: Option<&'a str>,
+    #[serde(flatten)]
+    end: End,
 }
 
 #[derive(Serialize)]
@@ -133,6 +149,42 @@ impl View {
                 },
             ),
             Event::Notice(text) => json::put("notice", &NoticeLine { text }),
+        }
+    }
+
+    /// What `--check` found: the settings in force, as a file.
+    pub(super) fn checked(&self, settings: Outcome<String>) -> Outcome {
+        if self.json {
+            let settings_text = settings.as_ref().ok().map(String::as_str);
+            json::put(
+                "summary",
+                &Checked { settings: settings_text, end: End::new(settings.as_ref().err()) },
+            );
+        } else if let (Ok(text), false) = (&settings, self.quiet) {
+            print!("{text}");
+        }
+        settings.map(drop)
+    }
+
+    /// What a reload came to.
+    pub(super) fn reloaded(&self, changes: &Outcome<Changes>) {
+        let none = Changes::default();
+        let Changes { live, restart } = changes.as_ref().unwrap_or(&none);
+        let error = changes.as_ref().err().map(|failure| failure.message.as_str());
+        if self.json {
+            json::put("reload", &ReloadLine { live, restart, error });
+            return;
+        }
+        let list = |names: &[&str]| names.join(", ");
+        let text = match (error, live.is_empty(), restart.is_empty()) {
+            (Some(error), ..) => format!("not reloaded, all stays as it is: {error}"),
+            (None, true, true) => "reloaded: nothing has changed".to_owned(),
+            (None, _, true) => format!("reloaded: {}", list(live)),
+            (None, true, _) => format!("not changed before it starts again: {}", list(restart)),
+            (None, ..) => format!("reloaded: {}; not before it starts again: {}", list(live), list(restart)),
+        };
+        if error.is_some() || !self.quiet {
+            say(&format!("anabranch: {text}"));
         }
     }
 

@@ -10,31 +10,44 @@ use tokio::time::timeout;
 
 use crate::client::trunks::Trunks;
 use crate::event::{Event, Finished, Reports};
-use crate::ingress::{Handshake, Progress, Request};
+use crate::flows::{Flow, Flows};
+use crate::ingress::{Handshake, Progress, Request, Users};
+use crate::quota::Quotas;
 use crate::relay::{Broken, Ending, Leg, relay};
+use crate::role::Live;
+use crate::trunk::Reason;
 use crate::trunk_task::Stream;
 
-/// A program may take so long to say where it wants to go.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 /// A program that was told that it is connected gets so long to say something, so that its first bytes travel
 /// with its destination: the server may then send them with its SYN. One that waits for the origin to speak
 /// first loses this time.
 const FIRST_BYTES_WAIT: Duration = Duration::from_millis(2);
+
+/// What may change while a client runs.
+#[derive(Clone, Debug)]
+pub(super) struct Manners {
+    /// Who may use it.
+    pub(super) users: Users,
+    /// Whether programs are told that they are connected when they are.
+    pub(super) is_strict: bool,
+}
 
 /// What programs' connections have in common.
 #[derive(Clone, Debug)]
 pub(super) struct Service {
     pub(super) trunks: Trunks,
     pub(super) reports: Reports,
-    /// Whether programs are told that they are connected when they are.
-    pub(super) is_strict: bool,
+    pub(super) flows: Flows,
+    pub(super) quotas: Quotas,
+    pub(super) manners: Live<Manners>,
 }
 
 impl Service {
     /// Serves a program, to the end.
     pub(super) async fn serve(&self, mut leg: Leg, from: SocketAddr, mut handshake: Handshake) {
         let clock = Clock::start();
-        let asked = timeout(HANDSHAKE_TIMEOUT, read_request(&mut leg, &mut handshake)).await;
+        let within = self.flows.timeouts().handshake;
+        let asked = timeout(within, read_request(&mut leg, &mut handshake)).await;
         let request = match asked {
             Ok(Ok(Some(request))) => request,
             // It was told why.
@@ -42,14 +55,33 @@ impl Service {
             // It is gone, or has said too little: there is nothing to answer.
             Ok(Err(_)) | Err(_) => return,
         };
-        let mut finished = Finished::begin(from, None, request.destination.clone());
-        let end = self.carry(leg, *request, &mut finished).await;
+        let mut finished = Finished::begin(from, request.user.clone(), request.destination.clone());
+        let end = self.begin(leg, *request, &mut finished).await;
         finished.end(clock, end);
         self.reports.put(Event::Finished(finished));
     }
 
-    async fn carry(&self, mut leg: Leg, mut request: Request, finished: &mut Finished) -> Result<(), Ending> {
-        let waits = self.is_strict && !request.is_answered_by_origin();
+    async fn begin(&self, leg: Leg, request: Request, finished: &mut Finished) -> Result<(), Ending> {
+        let admitted = match self.quotas.admit(request.user.as_deref().unwrap_or_default()) {
+            Ok(admitted) => admitted,
+            Err(e) => {
+                leg.end_with(&request.failed(Reason::Busy)).await;
+                return Err(Ending { reason: Reason::Busy, why: Some(e.to_string()) });
+            }
+        };
+        let flow =
+            self.flows.begin(finished.from, finished.client.clone(), request.destination.clone(), admitted);
+        let carried = tokio::select! {
+            carried = self.carry(leg, request, &flow) => carried,
+            () = flow.is_late() => Err(Ending::idle()),
+        };
+        let [from_tcp, to_tcp] = flow.moved();
+        (finished.sent_bytes, finished.received_bytes) = (from_tcp, to_tcp);
+        carried
+    }
+
+    async fn carry(&self, mut leg: Leg, mut request: Request, flow: &Flow) -> Result<(), Ending> {
+        let waits = self.manners.get().is_strict && !request.is_answered_by_origin();
         if !waits {
             leg.write_all(request.accepted()).await.map_err(Broken::Tcp)?;
             if request.first.is_empty() && !request.is_answered_by_origin() {
@@ -68,15 +100,13 @@ impl Service {
                 return Err(ending);
             }
         };
-        finished.sent_bytes = request.first.len() as u64;
+        flow.count_from_tcp(request.first.len()).await;
         if waits {
             leg.write_all(request.accepted()).await.map_err(Broken::Tcp)?;
         }
-        let relayed = relay(leg, stream, request.body.clone()).await;
-        finished.sent_bytes += relayed.from_tcp;
-        finished.received_bytes = relayed.to_tcp;
+        let relayed = relay(leg, stream, request.body.clone(), flow).await;
         if let (0, true, Err(Broken::Stream(reason))) =
-            (relayed.to_tcp, request.is_answered_by_origin(), &relayed.end)
+            (flow.moved()[1], request.is_answered_by_origin(), &relayed.end)
         {
             // Nothing was said to the program yet, so this can be.
             relayed.leg.end_with(&request.failed(*reason)).await;

@@ -133,12 +133,14 @@ fn request(bytes: &[u8], users: &Users) -> Result<Request, Refusal> {
     let (method, target) = (head.method.ok_or(MALFORMED)?, head.path.ok_or(MALFORMED)?);
     let version = head.version.ok_or(MALFORMED)?;
     let fields: &[Header<'_>] = head.headers;
-    if !users.is_open() && !values(fields, "proxy-authorization").any(|value| is_known(value, users)) {
+    let user = values(fields, "proxy-authorization").find_map(|value| known(value, users));
+    if !users.is_open() && user.is_none() {
         return Err(WHO);
     }
     if method == "CONNECT" {
         let destination = target.parse().map_err(|_| MALFORMED)?;
-        return Ok(Request { destination, first: Vec::new(), body: Body::Endless, form: Form::Tunnel });
+        let (first, body) = (Vec::new(), Body::Endless);
+        return Ok(Request { destination, first, body, user, form: Form::Tunnel });
     }
     if method == "TRACE" {
         return Err(NO_TRACE);
@@ -153,7 +155,7 @@ fn request(bytes: &[u8], users: &Users) -> Result<Request, Refusal> {
         path => format!("/{path}"),
     };
     let first = rewrite(method, &path, version, host, fields);
-    Ok(Request { destination, first, body, form: Form::Plain })
+    Ok(Request { destination, first, body, user, form: Form::Plain })
 }
 
 fn values<'a>(fields: &'a [Header<'_>], name: &'static str) -> impl Iterator<Item = &'a [u8]> {
@@ -166,12 +168,13 @@ fn members<'a>(fields: &'a [Header<'_>], name: &'static str) -> impl Iterator<It
     all.map(<[u8]>::trim_ascii).filter(|member| !member.is_empty())
 }
 
-/// RFC 7617 section 2.
-fn is_known(value: &[u8], users: &Users) -> bool {
-    let Some((scheme, credentials)) = value.split_at_checked(6) else { return false };
-    let Ok(pair) = BASE64.decode(credentials.trim_ascii()) else { return false };
-    let Some(colon) = pair.iter().position(|byte| *byte == b':') else { return false };
-    scheme.eq_ignore_ascii_case(b"basic ") && users.admits(&pair[..colon], &pair[colon + 1..])
+/// The user that these credentials are of, if there is one (RFC 7617 section 2).
+fn known(value: &[u8], users: &Users) -> Option<String> {
+    let (scheme, credentials) = value.split_at_checked(6)?;
+    let pair = BASE64.decode(credentials.trim_ascii()).ok()?;
+    let colon = pair.iter().position(|byte| *byte == b':')?;
+    let is_known = scheme.eq_ignore_ascii_case(b"basic ") && users.admits(&pair[..colon], &pair[colon + 1..]);
+    users.named(&pair[..colon]).filter(|_| is_known)
 }
 
 /// Authority and path of a target in absolute form.

@@ -49,6 +49,8 @@ pub(super) struct Socks {
     state: State,
     /// What has come and is of no whole message yet.
     bytes: Vec<u8>,
+    /// Who has given the right password.
+    user: Option<String>,
 }
 
 /// What became of one message.
@@ -68,7 +70,7 @@ impl Socks {
         loop {
             let step = match self.state {
                 State::Greeting => greeting(&self.bytes, users, out),
-                State::Password => password(&self.bytes, users, out),
+                State::Password => password(&self.bytes, users, &mut self.user, out),
                 State::Request => request(&self.bytes, out),
             };
             match step {
@@ -81,7 +83,8 @@ impl Socks {
                 Step::Wanted(length, destination) => {
                     let first = self.bytes.split_off(length);
                     let body = Body::Endless;
-                    let request = Request { destination, first, body, form: Form::Socks };
+                    let user = self.user.take();
+                    let request = Request { destination, first, body, user, form: Form::Socks };
                     return Progress::Wanted(Box::new(request));
                 }
             }
@@ -121,7 +124,7 @@ fn greeting(bytes: &[u8], users: &Users, out: &mut Vec<u8>) -> Step {
 }
 
 /// RFC 1929 section 2.
-fn password(bytes: &[u8], users: &Users, out: &mut Vec<u8>) -> Step {
+fn password(bytes: &[u8], users: &Users, user: &mut Option<String>, out: &mut Vec<u8>) -> Step {
     if bytes.first().is_some_and(|version| *version != PASSWORD_VERSION) {
         out.extend_from_slice(&[PASSWORD_VERSION, 1]);
         return Step::Refused;
@@ -130,6 +133,7 @@ fn password(bytes: &[u8], users: &Users, out: &mut Vec<u8>) -> Step {
     let Some((password, rest)) = text(rest) else { return Step::More };
     let is_right = users.admits(name, password);
     out.extend_from_slice(&[PASSWORD_VERSION, u8::from(!is_right)]);
+    *user = users.named(name).filter(|_| is_right);
     if is_right { Step::Next(bytes.len() - rest.len(), State::Request) } else { Step::Refused }
 }
 

@@ -7,9 +7,12 @@ use net::Clock;
 
 use crate::egress::{Connector, Failed};
 use crate::event::{Event, Finished, Reports};
+use crate::flows::{Flow, Flows};
 use crate::ingress::Body;
+use crate::quota::Quotas;
 use crate::relay::{Broken, Ending, Leg, relay};
-use crate::trunk::Destination;
+use crate::role::Live;
+use crate::trunk::{Destination, Reason};
 use crate::trunk_task::{Accepted, Stream};
 
 /// First bytes that are taken before there is a connection: what fits into a SYN, and more.
@@ -18,8 +21,10 @@ const FIRST_BYTES_MAX: usize = 16 * 1024;
 /// What all streams have in common.
 #[derive(Clone)]
 pub(super) struct Origins {
-    pub(super) connector: Connector,
+    pub(super) connector: Live<Connector>,
     pub(super) reports: Reports,
+    pub(super) flows: Flows,
+    pub(super) quotas: Quotas,
 }
 
 impl From<Failed> for Ending {
@@ -34,12 +39,29 @@ impl Origins {
         let clock = Clock::start();
         let Accepted { stream, destination, .. } = accepted;
         let mut finished = Finished::begin(from, client, destination.clone());
-        let end = self.carry(stream, &destination, &mut finished).await;
+        let end = self.begin(stream, &destination, &mut finished).await;
         finished.end(clock, end);
         self.reports.put(Event::Finished(finished));
     }
 
-    async fn carry(&self, stream: Stream, to: &Destination, finished: &mut Finished) -> Result<(), Ending> {
+    async fn begin(&self, stream: Stream, to: &Destination, finished: &mut Finished) -> Result<(), Ending> {
+        let user = finished.client.clone().unwrap_or_else(|| finished.from.ip().to_canonical().to_string());
+        let admitted = self.quotas.admit(&user).map_err(|e| {
+            stream.reset(Reason::Busy);
+            Ending { reason: Reason::Busy, why: Some(e.to_string()) }
+        })?;
+        let flow = self.flows.begin(finished.from, finished.client.clone(), to.clone(), admitted);
+        let carried = tokio::select! {
+            carried = self.carry(stream, to, &flow) => carried,
+            () = flow.is_late() => Err(Ending::idle()),
+        };
+        finished.origin = flow.origin.get().copied();
+        let [from_tcp, to_tcp] = flow.moved();
+        (finished.sent_bytes, finished.received_bytes) = (to_tcp, from_tcp);
+        carried
+    }
+
+    async fn carry(&self, stream: Stream, to: &Destination, flow: &Flow) -> Result<(), Ending> {
         // What came with the destination. More is not waited for: some origins speak first.
         let first = tokio::select! {
             biased;
@@ -47,21 +69,21 @@ impl Origins {
             () = std::future::ready(()) => None,
         };
         let first = first.unwrap_or_default();
+        let connector = self.connector.get();
         let connected = tokio::select! {
-            connected = self.connector.connect(to, &first) => connected,
+            connected = connector.connect(to, &first) => connected,
             reason = stream.peer_reset() => return Err(reason.into()),
         };
         let connected = connected.inspect_err(|failed| stream.reset(failed.reason))?;
         stream.confirm(connected.peer);
-        finished.origin = Some(connected.peer);
+        // It is set once.
+        let _ = flow.origin.set(connected.peer);
         let leg = Leg::new(connected.stream);
         let rest: Bytes = first.slice(connected.sent..);
         let wrote = leg.write_all(&rest).await.map_err(Broken::Tcp);
         wrote.inspect_err(|broken| stream.reset(broken.reason()))?;
-        finished.sent_bytes = first.len() as u64;
-        let relayed = relay(leg, stream, Body::Endless).await;
-        finished.sent_bytes += relayed.to_tcp;
-        finished.received_bytes = relayed.from_tcp;
+        flow.count_to_tcp(first.len()).await;
+        let relayed = relay(leg, stream, Body::Endless, flow).await;
         Ok(relayed.end?)
     }
 }

@@ -1,4 +1,5 @@
 //! A server and a client, and what tests need to speak to them.
+#![allow(dead_code, reason = "each of the tests uses a part")]
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -14,7 +15,7 @@ use proxy::keys::{Clients, KeyPair, Pairing, PublicKey};
 use proxy::policy::Policy;
 use proxy::server::{self, Admission};
 use proxy::trunk::Destination;
-use proxy::{Door, Event, Finished, Running, Stop};
+use proxy::{Door, Event, Finished, Reloader, Running, Stop};
 use tempfile::TempDir;
 
 /// Longer than anything takes, also on a machine that is busy.
@@ -23,20 +24,21 @@ pub(crate) const LONG: Duration = Duration::from_secs(30);
 /// Runs a role; its events can be had elsewhere.
 struct Role {
     stop: Stop,
+    reloader: Reloader,
     events: Mutex<Receiver<Event>>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Role {
     fn new(mut running: Running) -> Self {
-        let stop = running.stop();
+        let (stop, reloader) = (running.stop(), running.reloader());
         let (sender, events) = channel();
         let thread = thread::spawn(move || {
             while let Some(event) = running.wait_event() {
                 let _ = sender.send(event);
             }
         });
-        Self { stop, events: Mutex::new(events), thread: Some(thread) }
+        Self { stop, reloader, events: Mutex::new(events), thread: Some(thread) }
     }
 
     fn stop(&mut self) {
@@ -58,7 +60,8 @@ impl Role {
 pub(crate) struct Bench {
     dir: TempDir,
     pair: KeyPair,
-    admission: Admission,
+    /// Those of the server, with its port, and of the client.
+    options: (server::Options, client::Options),
     address: SocketAddr,
     socks: SocketAddr,
     http: SocketAddr,
@@ -68,19 +71,24 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn new() -> Self {
-        Self::with(None, false)
+        Self::tuned(|_, _| {})
     }
 
     pub(crate) fn strict() -> Self {
-        Self::with(None, true)
+        Self::tuned(|_, client| client.is_strict = true)
+    }
+
+    /// With other options.
+    pub(crate) fn tuned(tune: impl Fn(&mut server::Options, &mut client::Options) + 'static) -> Self {
+        Self::with(None, Box::new(tune))
     }
 
     /// Without keys, for clients in this network.
     pub(crate) fn plain(network: &str) -> Self {
-        Self::with(Some(network), false)
+        Self::with(Some(network), Box::new(|_, _| {}))
     }
 
-    fn with(network: Option<&str>, is_strict: bool) -> Self {
+    fn with(network: Option<&str>, tune: Tune) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let pair = KeyPair::generate().unwrap();
         let pairing = Pairing::new(pair.public()).unwrap();
@@ -90,17 +98,26 @@ impl Bench {
             Some(network) => Admission::Networks(vec![network.parse().unwrap()]),
             None => Admission::Keys { pair: pair.clone(), clients: list },
         };
-        let server = start_server(&admission, "127.0.0.1:0".parse().unwrap());
+        let server_options = |admission: &Admission, listen: SocketAddr, client: &mut client::Options| {
+            let mut options = server_options(admission, listen);
+            tune(&mut options, client);
+            options
+        };
+        let nowhere = "127.0.0.1:1".parse().unwrap();
+        let mut unused = client::Options::new(nowhere, None);
+        let listen = "127.0.0.1:0".parse().unwrap();
+        let server = server::start(server_options(&admission, listen, &mut unused)).unwrap();
         let address = server.address(Door::Trunks).unwrap();
         let to = Destination::from_ip(address.ip(), address.port()).unwrap();
         let mut options = client::Options::new(to, network.is_none().then_some(pairing));
         options.socks = vec!["127.0.0.1:0".parse().unwrap()];
         options.http = options.socks.clone();
-        options.is_strict = is_strict;
-        let client = client::start(options).unwrap();
+        let restart = server_options(&admission, address, &mut options);
+        let client = client::start(options.clone()).unwrap();
         let (socks, http) = (client.address(Door::Socks).unwrap(), client.address(Door::Http).unwrap());
         let (server, client) = (Some(Role::new(server)), Role::new(client));
-        Self { dir, pair, admission, address, socks, http, server, client }
+        let options = (restart, options);
+        Self { dir, pair, options, address, socks, http, server, client }
     }
 
     pub(crate) fn socks(&self) -> SocketAddr {
@@ -137,12 +154,25 @@ impl Bench {
         self.client.event(|event| matches!(event, Event::TrunkUp { .. }).then(|| event.clone()))
     }
 
+    /// The options that both were started with.
+    pub(crate) fn options(&self) -> (server::Options, client::Options) {
+        self.options.clone()
+    }
+
+    /// Gives both new options.
+    pub(crate) fn reload(&self, server: &server::Options, client: &client::Options) {
+        let running = self.server.as_ref().unwrap();
+        assert!(running.reloader.reload(client).is_err(), "of another role");
+        running.reloader.reload(server).unwrap();
+        self.client.reloader.reload(client).unwrap();
+    }
+
     pub(crate) fn stop_server(&mut self) {
         self.server.take().unwrap().stop();
     }
 
     pub(crate) fn start_server(&mut self) {
-        self.server = Some(Role::new(start_server(&self.admission, self.address)));
+        self.server = Some(Role::new(server::start(self.options.0.clone()).unwrap()));
     }
 
     pub(crate) fn stop_client(&mut self) {
@@ -159,12 +189,15 @@ impl Drop for Bench {
     }
 }
 
-fn start_server(admission: &Admission, listen: SocketAddr) -> Running {
+/// Changes the options of a server and of a client.
+type Tune = Box<dyn Fn(&mut server::Options, &mut client::Options)>;
+
+fn server_options(admission: &Admission, listen: SocketAddr) -> server::Options {
     let mut options = server::Options::new(admission.clone());
     options.listen = listen;
     options.policy = Policy::new(&["127.0.0.0/8".parse().unwrap()], &[]);
     options.resolver = Resolver::new(|_| Ok(vec!["127.0.0.1:0".parse().unwrap()]));
-    server::start(options).unwrap()
+    options
 }
 
 /// A server of one sort of connection.

@@ -1,0 +1,125 @@
+//! The options of a role on the command line: the settings of the crate `proxy`, each a flag.
+
+use std::path::PathBuf;
+
+use clap::builder::{StyledStr, ValueHint};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
+use proxy::config::{Key, Settings, Shape};
+
+/// What is said of a role.
+pub trait About: Settings {
+    /// In a line.
+    const ABOUT: &'static str;
+    /// In a few.
+    const LONG: &'static str;
+    /// Commands that do something useful.
+    const EXAMPLES: &'static str;
+}
+
+/// How a role runs, and what is shown of it.
+#[derive(Args, Clone, Debug)]
+pub struct Common {
+    /// Read settings from this TOML file: the options below, by the same names. Options on the command line
+    /// win. SIGHUP reads it again
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub config: Option<PathBuf>,
+
+    /// Only say whether the settings make sense (exit status 0 or 2), and print those that would be in force
+    #[arg(long)]
+    pub check: bool,
+
+    /// Report on standard output as JSON, one object a line: where it listens, connections between client and
+    /// server, connections of programs that have ended
+    #[arg(long)]
+    pub json: bool,
+
+    /// Errors only
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// A role's options.
+#[derive(Clone, Debug)]
+pub struct RoleArgs<S> {
+    /// What is common to both.
+    pub common: Common,
+    /// Its settings, those that were given.
+    pub flags: S,
+}
+
+impl<S: About + 'static> Args for RoleArgs<S> {
+    fn augment_args(command: Command) -> Command {
+        let command = command.about(S::ABOUT).long_about(S::LONG).after_help(S::EXAMPLES);
+        Common::augment_args(command).args(S::KEYS.iter().map(arg::<S>))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl<S: About> FromArgMatches for RoleArgs<S> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        let mut flags = S::default();
+        for key in S::KEYS {
+            let texts: Vec<String> = match key.shape {
+                Shape::Flag if !matches.get_flag(key.name) => continue,
+                Shape::Flag => Vec::new(),
+                _ => match matches.get_many::<String>(key.name) {
+                    Some(texts) => texts.cloned().collect(),
+                    None => continue,
+                },
+            };
+            // Each was looked at alone already.
+            flags
+                .set(key.name, &texts)
+                .map_err(|e| Error::raw(clap::error::ErrorKind::ValueValidation, e))?;
+        }
+        Ok(Self { common: Common::from_arg_matches(matches)?, flags })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// A setting as an option.
+fn arg<S: Settings>(key: &'static Key) -> Arg {
+    let arg = Arg::new(key.name).long(key.name).help(help::<S>(key));
+    let arg = match key.name {
+        "listen" => arg.short('l'),
+        "server" => arg.short('s'),
+        _ => arg,
+    };
+    if key.shape == Shape::Flag {
+        return arg.action(ArgAction::SetTrue);
+    }
+    let hint = match key.value {
+        "FILE" | "PATH" => ValueHint::FilePath,
+        "DIR" => ValueHint::DirPath,
+        _ => ValueHint::Unknown,
+    };
+    let action = if key.shape == Shape::Many { ArgAction::Append } else { ArgAction::Set };
+    let read = |text: &str| S::default().set(key.name, &[text.to_owned()]).map(|()| text.to_owned());
+    arg.value_name(key.value).value_hint(hint).action(action).value_parser(read)
+}
+
+/// What a setting means. Others are named as options.
+fn help<S: Settings>(key: &Key) -> StyledStr {
+    let mut text = String::new();
+    for (place, part) in key.docs().split('`').enumerate() {
+        match place % 2 {
+            0 => text.push_str(part),
+            _ if !S::KEYS.iter().any(|key| key.name == part) => text.extend(["`", part, "`"]),
+            _ => text.extend(["--", part]),
+        }
+    }
+    if key.shape == Shape::Many {
+        text.push_str("; may be given several times");
+    }
+    if let Some(default) = key.default {
+        text.push_str(&format!(" [default: {default}]"));
+    }
+    text.into()
+}

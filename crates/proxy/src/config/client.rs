@@ -1,0 +1,147 @@
+//! The settings of a client.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use crate::client::Options;
+use crate::config::files::{read_secret, read_users};
+use crate::config::macros::settings;
+use crate::config::settings::{ConfigError, Settings as _};
+use crate::config::value::{Bandwidth, Secret, ServerAddress, TimeSpan, User};
+use crate::flows::Timeouts;
+use crate::ingress::Users;
+use crate::keys::Pairing;
+use crate::links::{self, Via};
+use crate::quota::UserLimits;
+use crate::socket::SocketOptions;
+
+/// Where programs find SOCKS5 if nobody says where (RFC 1928 section 3).
+const SOCKS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1_080);
+
+settings! {
+    /// The settings of a client.
+    Client {
+        /// The server. Without a port: 26228
+        "server" server: ServerAddress, "HOST:PORT", None, Restart;
+
+        /// The line that `anabranch proxy pair` printed at the server. As a flag, others on this host can see
+        /// it while this runs: `pair-file` hides it
+        "pair" pair: Secret, "LINE", None, Restart;
+
+        /// A file with that line
+        "pair-file" pair_file: PathBuf, "FILE", None, Restart;
+
+        /// No encryption and no keys: the server was started with `plain` too
+        "plain" plain: bool, "", None, Restart;
+
+        /// Use this link; give it for each. `wwan0:backup` carries data only while no other can.
+        /// `wwan0:cost=5` joins when the links that cost less are full or bad. `wwan0:cap=20GB/month` (or
+        /// /week, /day) carries no more than that. Without it: the links that the kernel knows
+        "via" via: Vec<Via>, "IFACE[:HOW]", None, Restart;
+
+        /// Listen here for programs that speak SOCKS5. Without it and `http`: 127.0.0.1:1080
+        "socks" socks: Vec<SocketAddr>, "ADDR:PORT", None, Restart;
+
+        /// Listen here for programs that speak HTTP to a proxy
+        "http" http: Vec<SocketAddr>, "ADDR:PORT", None, Restart;
+
+        /// Tell programs that they are connected when they are, with SOCKS's own errors if not. Costs a round
+        /// trip
+        "strict-socks" strict_socks: bool, "", None, Live;
+
+        /// Serve programs that give this name and password only. Without it and `user-file`: all that reach
+        /// it
+        "user" user: Vec<User>, "NAME:PASSWORD", None, Live;
+
+        /// A file of such users, one a line
+        "user-file" user_file: PathBuf, "FILE", None, Live;
+
+        /// The congestion controller of connections to the server. Without it: the system's
+        "congestion" congestion: String, "NAME", None, Restart;
+
+        /// A program may take so long to say where it wants to go
+        "handshake-timeout" handshake_timeout: TimeSpan, "TIME", Some("30 s"), Live;
+
+        /// A connection on which nothing moves for so long is reset
+        "idle-timeout" idle_timeout: TimeSpan, "TIME", Some("1 h"), Live;
+
+        /// The same for one that one side has ended
+        "half-closed-timeout" half_closed_timeout: TimeSpan, "TIME", Some("10 min"), Live;
+
+        /// Connections that a user may have at a time; more are refused
+        "max-connections" max_connections: u32, "N", None, Live;
+
+        /// Connections that a user may open in a second, on average over one; more are refused
+        "max-new-connections" max_new_connections: u32, "N", None, Live;
+
+        /// Rate of all connections of a user together, in each direction: 500k, 2M, 20Mbit
+        "max-rate" max_rate: Bandwidth, "RATE", None, Live;
+    }
+}
+
+impl Client {
+    /// Whether they make sense together; the files that they name are read.
+    ///
+    /// # Errors
+    /// What does not.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        self.options().map(drop)
+    }
+
+    /// What [`crate::client::start`] wants.
+    ///
+    /// # Errors
+    /// They do not make sense together; a file cannot be read.
+    pub fn options(&self) -> Result<Options, ConfigError> {
+        let all = self.clone().over(Self::defaults());
+        let time = |time: Option<TimeSpan>| time.unwrap_or_default().0;
+        let Some(ServerAddress(server)) = all.server else {
+            return Err(ConfigError::new("which server? Say `server`: its host, such as proxy.example"));
+        };
+        let line = match (&all.pair, &all.pair_file, all.plain == Some(true)) {
+            (None, None, true) => None,
+            (Some(Secret(line)), None, false) => Some(line.clone()),
+            (None, Some(path), false) => Some(read_secret(path)?),
+            (None, None, false) => {
+                return Err(ConfigError::new(
+                    "whose key? Say `pair-file`, a file with the line that `anabranch proxy pair` prints at \
+                     the server; or `plain`, without any protection",
+                ));
+            }
+            _ => return Err(ConfigError::new("`pair`, `pair-file` and `plain` exclude each other")),
+        };
+        let wrong = |e| ConfigError { file: all.pair_file.clone(), ..ConfigError::new(format!("{e}")) };
+        let pairing = line.map(|line| line.parse::<Pairing>().map_err(wrong)).transpose()?;
+        let mut users = all.user.unwrap_or_default();
+        if let Some(path) = &all.user_file {
+            users.extend(read_users(path)?);
+            if users.is_empty() {
+                let none = ConfigError::new("has no users: everybody would be one");
+                return Err(ConfigError { file: Some(path.clone()), ..none });
+            }
+        }
+        let mut options = Options::new(server, pairing);
+        options.via = all.via.unwrap_or_default();
+        links::check(&options.via).map_err(|e| ConfigError::new(e.to_string()))?;
+        options.http = all.http.unwrap_or_default();
+        options.socks = match all.socks {
+            Some(socks) => socks,
+            None if options.http.is_empty() => vec![SOCKS],
+            None => Vec::new(),
+        };
+        options.users = Users::new(users.into_iter().map(|user| (user.name, user.password)));
+        options.is_strict = all.strict_socks == Some(true);
+        options.socket = SocketOptions { congestion: all.congestion, ..options.socket };
+        options.timeouts = Timeouts {
+            handshake: time(all.handshake_timeout),
+            idle: time(all.idle_timeout),
+            half_closed: time(all.half_closed_timeout),
+        };
+        options.user_limits = UserLimits {
+            connections: all.max_connections,
+            new_connections: all.max_new_connections,
+            rate: all.max_rate.map(|rate| rate.0),
+        };
+        Ok(options)
+    }
+}

@@ -1,0 +1,45 @@
+//! What settings have in files of their own: keys, users.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::config::settings::{ConfigError, read};
+use crate::config::value::{Item as _, User};
+use crate::keys::KeyPair;
+
+/// The longest file of users or of a pair, bytes.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+pub(super) fn read_secret(path: &Path) -> Result<String, ConfigError> {
+    read(path, FILE_BYTES_MAX)
+}
+
+/// Reads a file of users: `NAME:PASSWORD`, one a line; empty lines and those with `#` in front are none.
+///
+/// # Errors
+/// It cannot be read, or a line is no user.
+pub fn read_users(path: &Path) -> Result<Vec<User>, ConfigError> {
+    let text = read_secret(path)?;
+    let mut users = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let wrong = |what| ConfigError { file: Some(path.to_owned()), ..ConfigError::at(number + 1, what) };
+        users.push(User::read_one(line).map_err(wrong)?);
+    }
+    Ok(users)
+}
+
+/// What a server keeps: its key, which is made if there is none, and where the list of its clients is.
+///
+/// # Errors
+/// The directory cannot be made, or the key cannot be read or made.
+pub fn state(dir: &Path) -> Result<(KeyPair, PathBuf), ConfigError> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.map_err(|e| ConfigError::new(format!("cannot make {}: {e}", dir.display())))?;
+    let pair = KeyPair::load_or_create(&dir.join("proxy-server.key"));
+    let (pair, _) = pair.map_err(|e| ConfigError::new(e.to_string()))?;
+    Ok((pair, dir.join("proxy-clients.toml")))
+}
