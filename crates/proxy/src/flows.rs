@@ -1,7 +1,7 @@
 //! The connections of a role while they are there: what each has moved, for whoever looks, and whether it is
 //! time to end it.
 //!
-//! Whoever moves bytes counts them and reads no clock for that. A [sweep](Flows::sweep) sees once a second
+//! Whoever moves bytes counts them and reads no clock for that. A sweep sees once a second
 //! which counters stand still.
 
 use std::collections::BTreeMap;
