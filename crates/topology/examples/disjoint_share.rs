@@ -1,7 +1,7 @@
 //! How many dual-homed clients get paths that share no link, in the networks of Table 4.2 (dissertation
-//! §4.2.3, the shares of Fig. 4.17): two of them at least (the first three columns), or paths of more than one
-//! group (`group`: of three, none of which may join two others). Two clients at each access node, each with a
-//! second access node at random; servers at random nodes, a tenth to a fifth as many as clients.
+//! §4.2.3, the shares of Fig. 4.17): two of them at least (the first three columns), or paths of more than
+//! one group (`group`: of three, none of which may join two others). Two clients at each access node, each
+//! with a second access node at random; servers at random nodes, a tenth to a fifth as many as clients.
 //!
 //! ```text
 //! cargo run --release -p anabranch-topology --example disjoint_share
