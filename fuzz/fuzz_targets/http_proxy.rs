@@ -16,7 +16,7 @@ fn run(users: &Users, pieces: &[&[u8]]) -> Option<(Progress, Vec<u8>)> {
                 let taken = request.body.take(piece).ok()?;
                 request.first.extend_from_slice(&piece[..taken]);
             }
-            Progress::Refused => {}
+            Progress::Refused | Progress::Associate => {}
         }
     }
     let is_ambiguous = out.windows(27).any(|words| words == b"where the body of this requ");

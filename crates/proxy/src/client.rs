@@ -17,6 +17,8 @@
 //! # }
 //! ```
 
+mod associate;
+mod datagrams;
 mod program;
 mod trunks;
 
@@ -37,6 +39,7 @@ use crate::event::{Door, Event, Reports, Stop};
 use crate::flows::{Flows, Timeouts};
 use crate::ingress::{Handshake, Users};
 use crate::keys::Pairing;
+use crate::leg::Mode;
 use crate::links::watch::Links;
 use crate::links::{self, Via};
 use crate::pool::Limits;
@@ -46,6 +49,7 @@ use crate::role::{Live, Running, runtime};
 use crate::socket::{ACCEPT_PAUSE, SocketOptions, listen_tcp};
 use crate::tls::ClientTls;
 use crate::trunk::Destination;
+use datagrams::DatagramLeg;
 use program::{Manners, Service};
 use trunks::{Making, Trunks};
 
@@ -72,6 +76,8 @@ pub struct Options {
     pub is_strict: bool,
     /// The links to use; none: those that the kernel's path manager was told of by somebody else.
     pub via: Vec<Via>,
+    /// How programs' datagrams are spread over links.
+    pub udp_mode: Mode,
     /// How trunks' sockets are made. With links, each of these is the egress of an attempt.
     pub socket: SocketOptions,
     /// How many trunks there may be.
@@ -96,6 +102,7 @@ impl Options {
             users: Users::default(),
             is_strict: false,
             via: Vec::new(),
+            udp_mode: Mode::default(),
             socket: SocketOptions::default(),
             limits: Limits::default(),
             resolver: Resolver::default().bounded(SERVER_NAME_AGE, 1),
@@ -170,7 +177,7 @@ async fn run(
     reports: Reports,
     stop: Stop,
 ) {
-    let links = Links::new(options.via);
+    let links = Links::new(options.via.clone());
     let making = Making {
         server: options.server,
         tls: options.pairing.as_ref().map(ClientTls::new),
@@ -180,6 +187,7 @@ async fn run(
         links: links.clone(),
     };
     let trunks = Trunks::new(making, reports.clone());
+    let datagrams = DatagramLeg::new(options.via.clone(), options.udp_mode);
     let mut tasks = JoinSet::new();
     for (door, listener) in listeners {
         let address = listener.local_addr().ok();
@@ -189,7 +197,14 @@ async fn run(
                 .put(Event::Notice(format!("whoever reaches this proxy{place} can use it: it has no users")));
         }
         let Shared { flows, quotas, manners } = shared.clone();
-        let service = Service { trunks: trunks.clone(), reports: reports.clone(), flows, quotas, manners };
+        let service = Service {
+            trunks: trunks.clone(),
+            datagrams: datagrams.clone(),
+            reports: reports.clone(),
+            flows,
+            quotas,
+            manners,
+        };
         tasks.spawn(accept(door, listener, service));
     }
     let manage = async {
@@ -199,6 +214,7 @@ async fn run(
     tokio::select! {
         () = stop.stopped() => {}
         () = trunks.keep() => {}
+        () = datagrams.keep(&trunks, &reports) => {}
         () = manage => {}
         () = shared.flows.sweep() => {}
     }

@@ -121,7 +121,11 @@ impl Connector {
         connected.await.unwrap_or_else(|_| Err(late()))
     }
 
-    async fn resolve_and_race(&self, destination: &Destination, first: &Bytes) -> Result<Connected, Failed> {
+    /// The addresses of a destination that the policy allows, at least one; the best first.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn addresses(&self, destination: &Destination) -> Result<Vec<SocketAddr>, Failed> {
         let found = match destination.host() {
             Host::Ip(ip) => vec![SocketAddr::new(*ip, 0)],
             Host::Name(name) => self.resolver.resolve(name).await.map_err(|e| {
@@ -138,6 +142,11 @@ impl Connector {
             return Err(Failed::new(Reason::Denied, "the policy does not allow it"));
         }
         addresses.truncate(ADDRESSES_MAX);
+        Ok(addresses)
+    }
+
+    async fn resolve_and_race(&self, destination: &Destination, first: &Bytes) -> Result<Connected, Failed> {
+        let addresses = self.addresses(destination).await?;
         let is_repeatable = can_be_repeated(first);
         if is_repeatable && let Some(connected) = self.spare(addresses[0], first).await {
             return Ok(connected);

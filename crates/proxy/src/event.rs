@@ -25,9 +25,20 @@ pub enum Door {
     Trunks,
 }
 
+/// What a program speaks to its destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// A connection.
+    Tcp,
+    /// Datagrams, maybe to several destinations.
+    Udp,
+}
+
 /// A program's connection that has ended.
 #[derive(Clone, Debug)]
 pub struct Finished {
+    /// What it was. Of datagrams all of a program are one; destination and origin are the first.
+    pub protocol: Protocol,
     /// The program, or the client's host.
     pub from: SocketAddr,
     /// The client's name, at the server.
@@ -53,7 +64,19 @@ impl Finished {
     pub(crate) fn begin(from: SocketAddr, client: Option<String>, destination: Destination) -> Self {
         let (sent_bytes, received_bytes, duration_s) = (0, 0, 0.0);
         let (origin, reason, why) = (None, None, None);
-        Self { from, client, destination, origin, sent_bytes, received_bytes, duration_s, reason, why }
+        let protocol = Protocol::Tcp;
+        Self {
+            protocol,
+            from,
+            client,
+            destination,
+            origin,
+            sent_bytes,
+            received_bytes,
+            duration_s,
+            reason,
+            why,
+        }
     }
 
     /// It ends now; `clock` was started as it began.

@@ -13,6 +13,7 @@
 mod body;
 mod http;
 mod socks;
+pub mod socks_udp;
 
 use std::fmt;
 
@@ -66,6 +67,8 @@ pub enum Progress {
     More,
     /// It is known what the program wants.
     Wanted(Box<Request>),
+    /// The program wants to send datagrams, as long as its connection lives.
+    Associate,
     /// It cannot be had: the output says so, and the connection is to be closed after it.
     Refused,
 }

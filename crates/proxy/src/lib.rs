@@ -39,6 +39,7 @@ pub mod flows;
 pub mod ingress;
 pub mod keys;
 pub mod leg;
+mod leg_socket;
 pub mod links;
 pub mod policy;
 pub mod pool;
@@ -52,7 +53,7 @@ pub mod trunk;
 pub mod trunk_task;
 
 pub use error::Error;
-pub use event::{Door, Event, Finished, Stop, Totals};
+pub use event::{Door, Event, Finished, Protocol, Stop, Totals};
 pub use role::{Reloader, Running};
 
 /// Where a server listens if nobody says where.

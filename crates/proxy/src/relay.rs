@@ -7,7 +7,7 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
@@ -40,6 +40,11 @@ impl Leg {
     /// Takes over a connection that was [set up](crate::socket::set_up_leg).
     pub(crate) const fn new(tcp: TcpStream) -> Self {
         Self { tcp, is_whole: false }
+    }
+
+    /// The address that the other side knows.
+    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.tcp.local_addr()
     }
 
     /// Some bytes, 64 KiB at most; none at the end.

@@ -15,7 +15,10 @@
 //! # }
 //! ```
 
+mod association;
+mod flow;
 mod gate;
+mod legs;
 mod origin;
 
 use std::any::Any;
@@ -30,7 +33,7 @@ use algo::Span;
 use net::Resolver;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{interval, sleep, timeout};
 
 use crate::PORT;
@@ -42,11 +45,12 @@ use crate::policy::Policy;
 use crate::quota::{Quotas, UserLimits};
 use crate::role::{Live, Running, runtime};
 use crate::socket::{ACCEPT_PAUSE, Connection, Listener, SocketOptions, why_single_path};
-use crate::tls::HANDSHAKE_TIMEOUT;
-use crate::trunk::{GoAwayReason, Settings, Side, Transport};
+use crate::tls::{HANDSHAKE_TIMEOUT, leg_secret};
+use crate::trunk::{Association, GoAwayReason, Settings, Side, Transport};
 use crate::trunk_task::{TrunkHandle, start as start_trunk};
 pub use gate::Admission;
 use gate::{Gate, Pass};
+use legs::Legs;
 use origin::Origins;
 
 /// How long the addresses of a name are believed, and of how many names.
@@ -108,11 +112,16 @@ impl Options {
 pub fn start(options: Options) -> Result<Running, Error> {
     let runtime = runtime()?;
     let failed = |e| Error::Listen(options.listen, e);
+    let networks = match &options.admission {
+        Admission::Networks(networks) => Some(networks.clone()),
+        Admission::Keys { .. } => None,
+    };
     let gate = Gate::new(options.admission)?;
     let entered = runtime.enter();
     let listener = Listener::bind(options.listen, &options.socket).map_err(failed)?;
     drop(entered);
-    let addresses = vec![(Door::Trunks, listener.local_addr().map_err(failed)?)];
+    let address = listener.local_addr().map_err(failed)?;
+    let addresses = vec![(Door::Trunks, address)];
     let connector = Live::new(Connector::new(options.resolver, options.policy, options.egress));
     let (flows, quotas) = (Flows::new(options.timeouts), Quotas::new(options.client_limits));
     let reload = {
@@ -125,11 +134,16 @@ pub fn start(options: Options) -> Result<Running, Error> {
             true
         })
     };
-    Ok(Running::begin(runtime, addresses, reload, |reports, stop| {
+    Ok(Running::begin(runtime, addresses, reload, |reports, stop| async move {
+        let legs = Legs::bind(address, networks, connector.clone(), reports.clone());
+        let legs = legs.map(Arc::new).inspect_err(|e| {
+            reports.put(Event::Notice(format!("no UDP for clients: {e}")));
+        });
         let origins = Origins { connector, reports: reports.clone(), flows, quotas };
         let handshakes = Semaphore::new(HANDSHAKES_MAX);
-        let server = Server { gate, origins, reports, handshakes, clients: Mutex::default() };
-        Arc::new(server).run(listener, stop)
+        let legs = legs.ok();
+        let server = Server { gate, origins, legs, reports, handshakes, clients: Mutex::default() };
+        Arc::new(server).run(listener, stop).await;
     }))
 }
 
@@ -139,6 +153,8 @@ type Clients = BTreeMap<(String, u64), TrunkHandle>;
 struct Server {
     gate: Gate,
     origins: Origins,
+    /// `None`: its UDP port is somebody else's.
+    legs: Option<Arc<Legs>>,
     reports: Reports,
     handshakes: Semaphore,
     clients: Mutex<Clients>,
@@ -156,6 +172,7 @@ impl Server {
         let mut sweep = pin!(flows.sweep());
         let mut number = 0;
         let mut is_short = false;
+        let receiving = self.legs.clone().map(|legs| tokio::spawn(async move { legs.receive().await }));
         loop {
             let accepted = tokio::select! {
                 () = stop.stopped() => break,
@@ -185,6 +202,8 @@ impl Server {
             }
         }
         self.clients().values().for_each(TrunkHandle::close);
+        receiving.iter().for_each(JoinHandle::abort);
+        self.legs.iter().for_each(|legs| legs.end());
         // Origins are reset.
         trunks.shutdown().await;
         sleep(CLOSING).await;
@@ -197,6 +216,7 @@ impl Server {
                 let clients = self.clients();
                 let theirs = clients.iter().filter(|((name, _), _)| gone.contains(name));
                 theirs.for_each(|(_, trunk)| trunk.close());
+                self.legs.iter().for_each(|legs| legs.end_clients(&gone));
             }
             Err(e) => self.reports.put(Event::Notice(format!("{e}; the clients are those of before"))),
         }
@@ -216,12 +236,15 @@ impl Server {
         if !matches!(timeout(within, stream.peek(&mut [0])).await, Ok(Ok(1..)) | Err(_)) {
             return;
         }
-        let (trunk, client) = match self.gate.pass(peer.ip()) {
+        let (trunk, secret, client) = match self.gate.pass(peer.ip()) {
             Pass::Tls(tls) => match tls.accept_within(within, stream).await {
-                Ok((stream, name)) => (begin(stream, transport), Some(name)),
+                Ok((stream, name)) => {
+                    let secret = leg_secret(stream.get_ref().1);
+                    (begin(stream, transport), secret, Some(name))
+                }
                 Err(e) => return refuse(None, e.to_string()),
             },
-            Pass::Plain => (begin(stream, transport), None),
+            Pass::Plain => (begin(stream, transport), None, None),
             Pass::None => return refuse(None, "it is in no network whose clients are believed".to_owned()),
         };
         let theirs = match timeout(within, trunk.hello()).await {
@@ -263,6 +286,11 @@ impl Server {
                     None => break,
                 },
                 Some(_) = streams.join_next() => {}
+                Ok(version) = trunk.leg_asked() => {
+                    let begun = |legs: &Arc<Legs>| legs.begin(version, client.clone(), peer, secret);
+                    let refused = Association { version, port: 0, number: 0 };
+                    trunk.answer_leg(self.legs.as_ref().map_or(refused, begun));
+                }
             }
         }
         self.clients().remove(&key);

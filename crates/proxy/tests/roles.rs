@@ -2,6 +2,8 @@
 
 #[path = "roles/bench.rs"]
 mod bench;
+#[path = "roles/datagrams.rs"]
+mod datagrams;
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -3,7 +3,7 @@
 use anabranch::format;
 use proxy::config::Changes;
 use proxy::trunk::Transport;
-use proxy::{Door, Event, Finished, Totals};
+use proxy::{Door, Event, Finished, Protocol, Totals};
 use serde::Serialize;
 
 use crate::exit::{Failure, Outcome};
@@ -35,6 +35,7 @@ struct TrunkLine<'a> {
 
 #[derive(Serialize)]
 struct ConnectionLine<'a> {
+    protocol: &'static str,
     from: String,
     client: Option<&'a str>,
     destination: String,
@@ -138,6 +139,10 @@ impl View {
             Event::Finished(finished) => json::put(
                 "connection",
                 &ConnectionLine {
+                    protocol: match finished.protocol {
+                        Protocol::Tcp => "tcp",
+                        Protocol::Udp => "udp",
+                    },
                     from: finished.from.to_string(),
                     client: finished.client.as_deref(),
                     destination: finished.destination.to_string(),

@@ -8,6 +8,8 @@ use bytes::Bytes;
 use net::Clock;
 use tokio::time::timeout;
 
+use crate::client::associate::associate;
+use crate::client::datagrams::DatagramLeg;
 use crate::client::trunks::Trunks;
 use crate::event::{Event, Finished, Reports};
 use crate::flows::{Flow, Flows};
@@ -33,9 +35,10 @@ pub(super) struct Manners {
 }
 
 /// What programs' connections have in common.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Service {
     pub(super) trunks: Trunks,
+    pub(super) datagrams: DatagramLeg,
     pub(super) reports: Reports,
     pub(super) flows: Flows,
     pub(super) quotas: Quotas,
@@ -49,7 +52,19 @@ impl Service {
         let within = self.flows.timeouts().handshake;
         let asked = timeout(within, read_request(&mut leg, &mut handshake)).await;
         let request = match asked {
-            Ok(Ok(Some(request))) => request,
+            Ok(Ok(Some(Asked::Connection(request)))) => request,
+            Ok(Ok(Some(Asked::Datagrams))) => {
+                let mut finished = None;
+                let end = associate(&self.datagrams, leg, from, &mut finished).await;
+                if let Some(mut finished) = finished {
+                    finished.end(clock, end);
+                    self.reports.put(Event::Finished(finished));
+                } else if let Err(Ending { reason, why }) = end {
+                    let why = why.unwrap_or_else(|| reason.to_string());
+                    self.reports.put(Event::Notice(format!("a program cannot send datagrams: {why}")));
+                }
+                return;
+            }
             // It was told why.
             Ok(Ok(None)) => return leg.end_with(&[]).await,
             // It is gone, or has said too little: there is nothing to answer.
@@ -128,8 +143,14 @@ impl Service {
     }
 }
 
+/// What a program wants.
+enum Asked {
+    Connection(Box<Request>),
+    Datagrams,
+}
+
 /// What the program wants; `None` if it was told that it cannot have that.
-async fn read_request(leg: &mut Leg, handshake: &mut Handshake) -> io::Result<Option<Box<Request>>> {
+async fn read_request(leg: &mut Leg, handshake: &mut Handshake) -> io::Result<Option<Asked>> {
     loop {
         let bytes = leg.read().await?;
         if bytes.is_empty() {
@@ -140,7 +161,8 @@ async fn read_request(leg: &mut Leg, handshake: &mut Handshake) -> io::Result<Op
         leg.write_all(&answer).await?;
         match progress {
             Progress::More => {}
-            Progress::Wanted(request) => return Ok(Some(request)),
+            Progress::Wanted(request) => return Ok(Some(Asked::Connection(request))),
+            Progress::Associate => return Ok(Some(Asked::Datagrams)),
             Progress::Refused => return Ok(None),
         }
     }

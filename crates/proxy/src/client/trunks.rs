@@ -17,7 +17,7 @@ use crate::links::watch::{Links, Watched};
 use crate::pool::{Limits, Load, choose, surplus, wants_warm};
 use crate::relay::Ending;
 use crate::socket::{Connection, SocketOptions, why_single_path};
-use crate::tls::{ClientTls, TlsError};
+use crate::tls::{ClientTls, TlsError, leg_secret};
 use crate::trunk::{Destination, GoAwayReason, Host, Reason, Settings, Side, Transport};
 use crate::trunk_task::{End, Stream, TrunkHandle, start};
 
@@ -28,8 +28,19 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between attempts that fail: the first, and at most.
 const RETRY_FIRST: Span = Span::from_millis(100);
 const RETRY_LAST: Span = Span::from_secs(2);
+/// A trunk that has owed an answer for so long is not asked for a leg.
+const ANSWERS: Span = Span::from_secs(2);
 /// How often it is looked whether a trunk may go, or seems to be dead.
 const TICK: Duration = Duration::from_secs(1);
+
+/// A trunk on which a leg can be asked for.
+pub(super) struct LegSource {
+    pub(super) trunk: TrunkHandle,
+    /// Its far end.
+    pub(super) server: SocketAddr,
+    /// `None`: plain.
+    pub(super) secret: Option<[u8; 32]>,
+}
 
 /// How trunks are made.
 #[derive(Debug)]
@@ -58,12 +69,16 @@ impl NoTrunk {
     }
 }
 
-/// A trunk, its far end, what each end sees of the connection, and what watches its subflows.
-type Made = (TrunkHandle, SocketAddr, Transport, Transport, Option<Watched>);
+/// A trunk, its secret for legs, its far end, what each end sees of the connection, and what watches its
+/// subflows.
+type Made = (TrunkHandle, Option<[u8; 32]>, SocketAddr, Transport, Transport, Option<Watched>);
 
 #[derive(Debug)]
 struct Member {
     trunk: TrunkHandle,
+    server: SocketAddr,
+    /// Of which the keys of a leg are made; `None`: plain.
+    secret: Option<[u8; 32]>,
     /// When it had its last stream; never while it has some.
     idle_since: Time,
 }
@@ -150,6 +165,28 @@ impl Trunks {
         }
     }
 
+    /// A trunk that answers; waits for one if there is none.
+    pub(super) async fn leg_source(&self) -> LegSource {
+        let mut news = self.shared.news.subscribe();
+        loop {
+            if let Some(source) = self.shared.leg_source() {
+                return source;
+            }
+            // A trunk that is silent may speak again.
+            let _ = timeout(TICK, news.changed()).await;
+        }
+    }
+
+    /// Whether there is a trunk that answers.
+    pub(super) fn answers(&self) -> bool {
+        self.shared.leg_source().is_some()
+    }
+
+    /// Whether bytes move on some trunk.
+    pub(super) fn is_moving(&self) -> bool {
+        self.shared.lock().loads().iter().any(|load| load.moving_streams > 0)
+    }
+
     /// Ends all.
     pub(super) fn close(&self) {
         for member in &self.shared.lock().members {
@@ -161,6 +198,14 @@ impl Trunks {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn leg_source(&self) -> Option<LegSource> {
+        let state = self.lock();
+        let answers = |load: &Load| load.takes_streams && load.unanswered < ANSWERS;
+        let (member, _) = state.members.iter().zip(state.loads()).find(|(_, load)| answers(load))?;
+        let (trunk, server, secret) = (member.trunk.clone(), member.server, member.secret);
+        Some(LegSource { trunk, server, secret })
     }
 
     /// A stream on the best trunk; `None`: there will be one.
@@ -229,7 +274,7 @@ impl Shared {
 
     /// One attempt to have one more trunk, and the trunk's life.
     async fn attempt(self: Arc<Self>) {
-        let (trunk, peer, own, theirs, _watched) = match self.make().await {
+        let (trunk, secret, peer, own, theirs, _watched) = match self.make().await {
             Ok(made) => made,
             Err(failure) => return self.note_failure(failure),
         };
@@ -237,7 +282,8 @@ impl Shared {
             let mut state = self.lock();
             state.opening -= 1;
             (state.failures, state.last_failure) = (0, None);
-            state.members.push(Member { trunk: trunk.clone(), idle_since: self.clock.now() });
+            let idle_since = self.clock.now();
+            state.members.push(Member { trunk: trunk.clone(), server: peer, secret, idle_since });
         }
         let note = why_single_path(own, theirs);
         self.reports.put(Event::TrunkUp { peer, client: None, transport: own, note });
@@ -276,12 +322,16 @@ impl Shared {
             let is_refused = matches!(e, TlsError::WrongKey(_) | TlsError::Alpn);
             NoTrunk { is_refused, ..NoTrunk::new(Some(peer), e) }
         };
-        let trunk = match &self.making.tls {
-            Some(tls) => begin(tls.connect(stream).await.map_err(failed)?, transport),
-            None => begin(stream, transport),
+        let (trunk, secret) = match &self.making.tls {
+            Some(tls) => {
+                let stream = tls.connect(stream).await.map_err(failed)?;
+                let secret = leg_secret(stream.get_ref().1);
+                (begin(stream, transport), secret)
+            }
+            None => (begin(stream, transport), None),
         };
         match timeout(HELLO_TIMEOUT, trunk.hello()).await {
-            Ok(Ok(theirs)) => Ok((trunk, peer, transport, theirs, watched)),
+            Ok(Ok(theirs)) => Ok((trunk, secret, peer, transport, theirs, watched)),
             Ok(Err(end)) => {
                 let is_refused = matches!(end, End::UnknownKey | End::Protocol(_));
                 Err(NoTrunk { is_refused, ..NoTrunk::new(Some(peer), end) })

@@ -11,6 +11,7 @@ use crate::config::value::{Bandwidth, Secret, ServerAddress, TimeSpan, User};
 use crate::flows::Timeouts;
 use crate::ingress::Users;
 use crate::keys::Pairing;
+use crate::leg::Mode;
 use crate::links::{self, Via};
 use crate::quota::UserLimits;
 use crate::socket::SocketOptions;
@@ -48,6 +49,10 @@ settings! {
         /// Tell programs that they are connected when they are, with SOCKS's own errors if not. Costs a round
         /// trip
         "strict-socks" strict_socks: bool, "", None, Live;
+
+        /// How programs' datagrams (SOCKS5's UDP) are spread over the links: over the best one, over the two
+        /// best at once, or over all with their order restored
+        "udp-mode" udp_mode: Mode, "best|duplicate|aggregate", Some("best"), Restart;
 
         /// Serve programs that give this name and password only. Without it and `user-file`: all that reach
         /// it
@@ -130,6 +135,7 @@ impl Client {
             None => Vec::new(),
         };
         options.users = Users::new(users.into_iter().map(|user| (user.name, user.password)));
+        options.udp_mode = all.udp_mode.unwrap_or_default();
         options.is_strict = all.strict_socks == Some(true);
         options.socket = SocketOptions { congestion: all.congestion, ..options.socket };
         options.timeouts = Timeouts {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use algo::Rate;
 
 use crate::PORT;
+use crate::leg::Mode;
 use crate::links::{Via, ViaError};
 use crate::policy::Scope;
 use crate::trunk::Destination;
@@ -110,6 +111,17 @@ one! {
     Secret, Text;
     Bandwidth, Text;
     TimeSpan, Text;
+    Mode, Text;
+}
+
+impl Item for Mode {
+    fn read_one(text: &str) -> Result<Self, String> {
+        text.parse()
+    }
+
+    fn text(&self) -> String {
+        self.to_string()
+    }
 }
 
 impl Item for u32 {

@@ -14,6 +14,7 @@ const PASSWORD: u8 = 2;
 const NO_METHOD: u8 = 0xff;
 
 const CONNECT: u8 = 1;
+const UDP_ASSOCIATE: u8 = 3;
 
 const GENERAL_FAILURE: u8 = 1;
 const COMMAND_NOT_SUPPORTED: u8 = 7;
@@ -61,6 +62,7 @@ enum Step {
     Next(usize, State),
     /// The last one: where to, and how long it was.
     Wanted(usize, Destination),
+    Associate,
     Refused,
 }
 
@@ -76,6 +78,7 @@ impl Socks {
             match step {
                 Step::More => return Progress::More,
                 Step::Refused => return Progress::Refused,
+                Step::Associate => return Progress::Associate,
                 Step::Next(length, state) => {
                     self.bytes.drain(..length);
                     self.state = state;
@@ -153,7 +156,7 @@ fn request(bytes: &[u8], out: &mut Vec<u8>) -> Step {
         return refused(GENERAL_FAILURE);
     }
     let (Some(&command), Some(&kind)) = (bytes.get(1), bytes.get(3)) else { return Step::More };
-    if command != CONNECT {
+    if command != CONNECT && command != UDP_ASSOCIATE {
         return refused(COMMAND_NOT_SUPPORTED);
     }
     let rest = &bytes[4..];
@@ -166,6 +169,10 @@ fn request(bytes: &[u8], out: &mut Vec<u8>) -> Step {
     let Some((host, rest)) = address else { return Step::More };
     let Some((port, rest)) = rest.split_first_chunk::<2>() else { return Step::More };
     let port = u16::from_be_bytes(*port);
+    if command == UDP_ASSOCIATE {
+        // From where it will send is seen when it does.
+        return Step::Associate;
+    }
     let wanted = match host {
         Ok(ip) => Destination::from_ip(ip, port),
         Err(name) => Destination::from_name(name, port),

@@ -25,7 +25,7 @@ fn run(mut handshake: Handshake, bytes: &[u8], sizes: &[usize]) -> (Progress, Ve
                 // Known sooner or later.
                 Err(Malformed) => progress = Progress::Refused,
             },
-            Progress::Refused => {}
+            Progress::Refused | Progress::Associate => {}
         }
         at = end;
     }
@@ -78,7 +78,6 @@ fn what_socks_cannot_have_is_said() {
     for (bytes, said) in [
         // BIND, UDP ASSOCIATE, and what there is not.
         ([SOCKS_GREETING, &[5, 2, 0, 1, 1, 2, 3, 4, 0, 80]].concat(), [5, 0, 5, 7].as_slice()),
-        ([SOCKS_GREETING, &[5, 3, 0, 1, 1, 2, 3, 4, 0, 80]].concat(), &[5, 0, 5, 7]),
         ([SOCKS_GREETING, &[5, 9, 0, 1, 1, 2, 3, 4, 0, 80]].concat(), &[5, 0, 5, 7]),
         (connect(&[2, 0, 0, 0]), &[5, 0, 5, 8]),
         (connect(&[3, 0, 0, 80]), &[5, 0, 5, 1]),
@@ -284,5 +283,14 @@ proptest! {
             let same = |out: &[u8]| if out.starts_with(b"HTTP/1.1 400") { Vec::new() } else { out.to_vec() };
             prop_assert_eq!((&whole.0, same(&whole.1)), (&cut.0, same(&cut.1)));
         }
+    }
+}
+
+#[test]
+fn who_wants_to_send_datagrams_may_say_from_where_and_need_not() {
+    for from in [&[1, 0, 0, 0, 0, 0, 0][..], &[1, 127, 0, 0, 1, 4, 210], &[3, 1, b'a', 0, 1], &[4; 19]] {
+        let bytes = [SOCKS_GREETING, &[5, 3, 0], from].concat();
+        assert_eq!(socks(&bytes), (Progress::Associate, vec![5, 0]));
+        assert_eq!(socks(&bytes[..bytes.len() - 1]).0, Progress::More);
     }
 }
