@@ -36,8 +36,8 @@ settings! {
         "plain" plain: bool, "", None, Restart;
 
         /// Use this link; give it for each. `wwan0:backup` carries data only while no other can.
-        /// `wwan0:cost=5` joins when the links that cost less are full or bad. `wwan0:cap=20GB/month` (or
-        /// /week, /day) carries no more than that. Without it: the links that the kernel knows
+        /// Connections to the server begin on a link that costs less rather than on `wwan0:cost=5`. Without
+        /// it: the links that the kernel knows
         "via" via: Vec<Via>, "IFACE[:HOW]", None, Restart;
 
         /// Listen here for programs that speak SOCKS5. Without it and `http`: 127.0.0.1:1080
