@@ -467,6 +467,26 @@ fn with_a_hash_of_the_whole_the_honest_one_brings_the_file() {
     }
 }
 
+/// A server without ranges that is tried alone is asked for everything, though the liar could be asked too.
+#[test]
+fn the_honest_one_brings_the_file_though_it_gives_no_ranges() {
+    // Of a long file it had brought the beginning before; of a short one nothing.
+    for length in [LENGTH, 40_000_000] {
+        let ground = Ground::new(length);
+        let mut bad = ground.content.clone();
+        bad[length / 2] ^= 1;
+        let liar = plain(&bad);
+        let whole = Reply::new(200, &ground.content).with("etag", "\"v1\"");
+        let whole = whole.with("content-type", "application/octet-stream");
+        let honest = Site::new(&ground.content, move |_, _| whole.clone());
+        for urls in [[liar.url(), honest.url()], [honest.url(), liar.url()]] {
+            run(ground.get_named(&urls, &["--json", &checksum(&ground.content)])).expect(0);
+            ground.assert_arrived();
+            fs::remove_file(ground.target()).expect("removed");
+        }
+    }
+}
+
 #[test]
 fn what_comparing_does_not_find_the_hash_of_the_whole_does() {
     let ground = Ground::new(LENGTH);

@@ -221,13 +221,6 @@ impl VerifiedPool {
         self.disagreed && self.candidates.is_none()
     }
 
-    fn may_bring(&self, mirror: MirrorId) -> bool {
-        match self.alone() {
-            Some(alone) => alone == mirror,
-            None => !self.candidates.as_ref().is_some_and(|candidates| candidates.is_aside(mirror)),
-        }
-    }
-
     /// Whether a mirror may be asked for something now.
     fn is_asked(&self, mirror: MirrorId) -> bool {
         !(self.banned.contains(&mirror) || self.complete || self.is_over()) && self.may_bring(mirror)
@@ -417,6 +410,13 @@ impl Pool for VerifiedPool {
                 Mode::Pieces(pieces) => pieces.unbound(),
                 Mode::Nothing(cross) => cross.waiting(),
             }
+    }
+
+    fn may_bring(&self, mirror: MirrorId) -> bool {
+        match self.alone() {
+            Some(alone) => alone == mirror,
+            None => !self.candidates.as_ref().is_some_and(|candidates| candidates.is_aside(mirror)),
+        }
     }
 
     fn idle_for(&self, mirror: MirrorId) -> u64 {

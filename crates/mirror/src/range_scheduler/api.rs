@@ -37,6 +37,11 @@ pub trait Pool {
         let _ = mirror;
         self.idle()
     }
+    /// Whether `mirror` may bring anything: not if another one is tried alone, or it is set aside.
+    fn may_bring(&self, mirror: MirrorId) -> bool {
+        let _ = mirror;
+        true
+    }
     /// Whether the bytes of a block would be used: it is neither verified nor waiting for verification.
     fn is_wanted(&self, block: u64) -> bool;
     /// Whether they would be used if they came from `mirror`: a block that is being compared is wanted from

@@ -21,6 +21,12 @@ const GAPS_A_RANGE: u64 = 20;
 /// The same while there is enough left to request.
 const GAPS_A_RANGE_WANTED: u64 = 100;
 
+/// Whether a connection can be asked for ranges of what is missing. One whose mirror may bring nothing, for
+/// another one is tried alone, cannot.
+fn brings_ranges(connection: &Connection, pool: &dyn Pool) -> bool {
+    connection.ranges && connection.is_usable() && !connection.trial && pool.may_bring(connection.mirror)
+}
+
 impl RangeScheduler {
     /// Gives a free connection something to do, if there is something.
     pub(super) fn assign(&mut self, now: Time, p: ConnectionId, pool: &mut dyn Pool) {
@@ -56,11 +62,7 @@ impl RangeScheduler {
             return;
         }
         self.without_ranges(self.connections[p].mirror);
-        if self
-            .connections
-            .iter()
-            .any(|connection| connection.ranges && connection.is_usable() && !connection.trial)
-        {
+        if self.connections.iter().any(|connection| brings_ranges(connection, pool)) {
             self.cancel(p, pool);
             return;
         }
@@ -82,10 +84,7 @@ impl RangeScheduler {
     fn assign_whole_file(&mut self, now: Time, p: ConnectionId, pool: &mut dyn Pool) {
         let others = self.connections.iter().enumerate().any(|(q, connection)| {
             let whole = connection.fetch.as_ref().is_some_and(|fetch| fetch.role == FetchRole::WholeFile);
-            q != p
-                && (whole
-                    || connection.is_streaming()
-                    || (connection.ranges && connection.is_usable() && !connection.trial))
+            q != p && (whole || connection.is_streaming() || brings_ranges(connection, pool))
         });
         if !others && pool.idle_for(self.connections[p].mirror) > 0 {
             self.ask(now, p, 0..self.blocks(), FetchRole::WholeFile);
