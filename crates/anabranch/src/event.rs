@@ -45,6 +45,9 @@ pub enum Control {
     Stop,
 }
 
+/// What is said while a file is read that an earlier run has left.
+pub(crate) const CHECKING_PART: &str = "checking what is there";
+
 /// The listener as the parts of this crate see it.
 pub(crate) struct Observer<'a> {
     listener: &'a mut dyn FnMut(Event) -> Control,

@@ -22,16 +22,14 @@ use bytes::Bytes;
 use net::{Clock, Resolver};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
+use crate::happy_eyeballs::race;
 use crate::policy::Policy;
 use crate::socket::set_up_leg;
 use crate::trunk::{Destination, Host, Reason};
 use spares::Spares;
 
-/// Between the beginnings of two attempts: RFC 8305 section 5, Connection Attempt Delay.
-const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 /// Addresses of one name that are tried at most.
 const ADDRESSES_MAX: usize = 16;
 /// `MSG_FASTOPEN` of Linux: connects, with the bytes in the SYN if there is a cookie.
@@ -153,7 +151,7 @@ impl Connector {
         }
         let is_sent = self.options.is_fast_open && is_repeatable;
         let clock = Clock::start();
-        let raced = race(addresses, if is_sent { first.clone() } else { Bytes::new() }).await;
+        let raced = connect_any(addresses, if is_sent { first.clone() } else { Bytes::new() }).await;
         if let Ok(connected) = &raced {
             let took = Duration::from_nanos(clock.now().as_nanos());
             // With bytes in the SYN it took no time, and needs none.
@@ -206,33 +204,24 @@ fn in_turn(addresses: impl Iterator<Item = SocketAddr>) -> Vec<SocketAddr> {
 }
 
 /// The first connection to any of these.
-async fn race(addresses: Vec<SocketAddr>, first: Bytes) -> Result<Connected, Failed> {
-    let mut first = Some(first);
-    let mut waiting = addresses.into_iter().peekable();
-    // Dropping it ends what is under way.
-    let mut attempts = JoinSet::new();
+async fn connect_any(addresses: Vec<SocketAddr>, first: Bytes) -> Result<Connected, Failed> {
+    // What is sent with the SYN goes to one address only.
+    let bytes = std::iter::once(first).chain(std::iter::repeat(Bytes::new()));
+    let attempts = addresses.into_iter().zip(bytes).map(|(address, first)| attempt(address, first));
     let mut worst: Option<Failed> = None;
-    loop {
-        if let Some(address) = waiting.next() {
-            attempts.spawn(attempt(address, first.take().unwrap_or_default()));
-        }
-        let ended = tokio::select! {
-            ended = attempts.join_next() => ended,
-            () = sleep(ATTEMPT_DELAY), if waiting.peek().is_some() => continue,
-        };
-        match ended {
-            Some(Ok(Ok(connected))) => return Ok(connected),
-            Some(Ok(Err(failed))) => {
-                let is_worst = |worst: &Failed| telling(failed.reason) > telling(worst.reason);
-                worst = if worst.as_ref().is_none_or(is_worst) { Some(failed) } else { worst };
+    let connected = race(attempts, |failed| match failed {
+        Ok(failed) => {
+            let is_worst = |worst: &Failed| telling(failed.reason) > telling(worst.reason);
+            if worst.as_ref().is_none_or(is_worst) {
+                worst = Some(failed);
             }
-            Some(Err(e)) => worst = worst.or(Some(Failed::new(Reason::HostUnreachable, e.to_string()))),
-            None => {}
         }
-        if attempts.is_empty() && waiting.peek().is_none() {
-            return Err(worst.unwrap_or_else(|| Failed::new(Reason::HostUnreachable, "there is no address")));
-        }
-    }
+        Err(e) if worst.is_none() => worst = Some(Failed::new(Reason::HostUnreachable, e.to_string())),
+        Err(_) => {}
+    });
+    let connected = connected.await;
+    connected
+        .ok_or_else(|| worst.unwrap_or_else(|| Failed::new(Reason::HostUnreachable, "there is no address")))
 }
 
 /// Of several addresses the one with the highest number says what happened: that one is nearest to the

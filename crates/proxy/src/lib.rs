@@ -36,6 +36,7 @@ pub mod egress;
 pub mod error;
 pub mod event;
 pub mod flows;
+mod happy_eyeballs;
 pub mod ingress;
 pub mod keys;
 pub mod leg;

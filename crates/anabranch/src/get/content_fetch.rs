@@ -23,11 +23,10 @@ use super::sink::Sink;
 use super::source_status::{Source, given_up};
 use super::udp_paths::UdpPaths;
 use crate::error::ErrorKind;
+use crate::event::CHECKING_PART;
 use crate::{Error, Progress, Result, Stop};
 
-/// What is said while a file is read that an earlier run has left.
-const CHECKING_PART: &str = "checking what is there";
-/// And while one is read again that is whole.
+/// What is said while a file is read again that is whole.
 const CHECKING_WHOLE: &str = "checking the whole";
 
 /// Shows how much of what is there has been read, and stops that if the caller stops the transfer.

@@ -23,6 +23,7 @@ use super::single_file;
 use super::small_files::{ByteTotals, FileJob, Hash, SMALL_BYTES, SmallFiles};
 use super::writer::Writer;
 use crate::error::ErrorKind;
+use crate::event::CHECKING_PART;
 use crate::filenames::{lossy, show};
 use crate::format::bytes;
 use crate::report::{add, share};
@@ -213,7 +214,7 @@ impl DirectoryDownload<'_> {
             let ByteTotals { total_bytes, done_bytes, resumed_bytes } = self.sum.totals;
             if resumed_bytes > 0 {
                 let snapshot = Progress { total_bytes, done_bytes, resumed_bytes, ..Progress::default() };
-                observer.checking(world.now(), "checking what is there", snapshot);
+                observer.checking(world.now(), CHECKING_PART, snapshot);
             }
             if observer.is_stopped() {
                 return Err(Error::interrupted("interrupted; nothing was fetched"));

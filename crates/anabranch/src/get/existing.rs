@@ -6,7 +6,7 @@ use net::Clock;
 use super::discovered_file::{DiscoveredFile, ExistingFile};
 use super::outcome::FileOutcome;
 use crate::Result;
-use crate::event::Observer;
+use crate::event::{CHECKING_PART, Observer};
 use crate::target::{DestPath, FinalCheck, is_there};
 use crate::{Progress, Report, Verified};
 
@@ -31,7 +31,7 @@ pub(super) fn already(
     let mut progress = |done_bytes: u64| {
         observer.checking(
             clock.now(),
-            "checking what is there",
+            CHECKING_PART,
             Progress { total_bytes: id.length, done_bytes, ..Progress::default() },
         );
         !observer.is_stopped()

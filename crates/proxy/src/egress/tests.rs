@@ -5,8 +5,10 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use net::{Clock, Namespace, testing};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
+use tokio::time::sleep;
 
 use super::*;
+use crate::happy_eyeballs::ATTEMPT_DELAY;
 use crate::policy::Scope;
 
 fn everywhere() -> Policy {

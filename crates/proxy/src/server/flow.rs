@@ -56,7 +56,7 @@ impl Sockets {
     }
 
     /// What has come: at least one datagram.
-    async fn receive(&self, buffer: &mut [u8]) -> Vec<(SocketAddr, Bytes)> {
+    async fn receive(&self) -> Vec<(SocketAddr, Bytes)> {
         let readable = async |socket: &Option<UdpSocket>| match socket {
             // An error is of something that was sent before.
             Some(socket) => drop(socket.readable().await),
@@ -66,10 +66,15 @@ impl Sockets {
             () = readable(&self.v4) => {}
             () = readable(&self.v6) => {}
         }
-        let mut all = Vec::new();
+        self.take()
+    }
+
+    /// What is here, a batch at most. The buffer is on the stack: a flow that waits holds none.
+    fn take(&self) -> Vec<(SocketAddr, Bytes)> {
+        let (mut buffer, mut all) = ([0; DATAGRAM_BYTES_MAX], Vec::new());
         for socket in [&self.v4, &self.v6].into_iter().flatten() {
             while all.len() < BATCH_MAX
-                && let Ok((n, from)) = socket.try_recv_from(buffer)
+                && let Ok((n, from)) = socket.try_recv_from(&mut buffer)
             {
                 all.push((from, Bytes::copy_from_slice(&buffer[..n])));
             }
@@ -120,7 +125,6 @@ pub(super) async fn serve_flow(
     let (mut sockets, mut peers) = (Sockets::default(), Peers::default());
     let mut finished: Option<Finished> = None;
     let mut failure = None;
-    let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
     loop {
         let is_answered = finished.as_ref().is_some_and(|finished| finished.received_bytes > 0);
         let patience = if is_answered { IDLE_BOTH_WAYS } else { IDLE_ONE_WAY };
@@ -151,7 +155,7 @@ pub(super) async fn serve_flow(
                     Err(failed) => failure = Some(failed),
                 }
             }
-            received = sockets.receive(&mut buffer) => {
+            received = sockets.receive() => {
                 let mut answers = Vec::new();
                 for (from, bytes) in received {
                     let ip = from.ip().to_canonical();
