@@ -8,9 +8,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::anabranch;
-use common::fetch::{Done, Ground, checksum, names, run};
+use common::fetch::{Done, Ground, checksum, names, run, spawn};
 use common::nginx::Nginx;
 use common::site::{LOGIN, PATH, Reply, Request, Site, Then, honest};
+use nix::sys::signal::Signal;
 use sha2::{Digest as _, Sha256};
 
 /// The content with eight bytes flipped every `pitch` bytes from `first` on.
@@ -233,19 +234,16 @@ fn an_old_version_of_another_length() {
 fn lengths_that_differ() {
     let ground = Ground::new(3_000_000);
     let (long, short) = (Site::good(&ground.content), Site::good(&ground.content[..2_000_000]));
-    let checksum = checksum(&ground.content);
     for urls in [[long.url(), short.url()], [short.url(), long.url()]] {
-        for more in ["--quiet", &checksum] {
-            let done = run(ground.get_named(&urls, &[more])).expect(5);
-            for says in [
-                format!("{} has 3000000 bytes", long.url()),
-                format!("{} has 2000000 bytes", short.url()),
-                "name one of them alone".to_owned(),
-            ] {
-                assert!(done.err.contains(&says), "{says:?} in {}", done.err);
-            }
-            assert!(names(&ground.to()).is_empty());
+        let done = run(ground.get_named(&urls, &["--quiet"])).expect(5);
+        for says in [
+            format!("{} has 3000000 bytes", long.url()),
+            format!("{} has 2000000 bytes", short.url()),
+            "name one of them alone".to_owned(),
+        ] {
+            assert!(done.err.contains(&says), "{says:?} in {}", done.err);
         }
+        assert!(names(&ground.to()).is_empty());
     }
     // Two against one, whoever is the first.
     let other = Site::good(&ground.content);
@@ -260,6 +258,50 @@ fn lengths_that_differ() {
     let done = run(ground.get_named(&[offers.url()], &["--json"])).expect(0);
     ground.assert_arrived();
     assert!(done.notes().contains(&says), "{}", done.notes());
+}
+
+/// One honest mirror is enough where the user knows a hash, however many have another file.
+#[test]
+fn a_hash_tells_which_length_is_right() {
+    let ground = Ground::new(3_000_000);
+    let mut longer = ground.content.clone();
+    longer.extend_from_slice(&[0; 70_000]);
+    let short = || Site::good(&ground.content[..2_000_000]);
+    let (good, a, b, long) = (Site::good(&ground.content), short(), short(), Site::good(&longer));
+    let checksum = checksum(&ground.content);
+    for urls in [
+        vec![good.url(), a.url()],
+        vec![a.url(), good.url()],
+        vec![a.url(), b.url(), good.url()],
+        vec![a.url(), good.url(), b.url(), long.url()],
+    ] {
+        let done = run(ground.get_named(&urls, &["--json", &checksum])).expect(0);
+        ground.assert_arrived();
+        assert_eq!(done.summary()["verified"], "whole", "{}", done.notes());
+        if urls.len() > 2 {
+            let says = format!("trying that of 3000000 bytes, from {}", good.name());
+            assert!(done.notes().contains(&says), "{}", done.notes());
+        }
+        fs::remove_file(ground.target()).expect("the file");
+    }
+    // A part of the right length is gone on with, though another length has more votes.
+    let slow = Site::slow(&ground.content, 1_000_000);
+    let running = spawn(ground.get_named(&[slow.url()], &["--json", &checksum]));
+    running.wait_event(|event| event["done_bytes"].as_u64() > Some(500_000));
+    running.signal(Signal::SIGINT);
+    running.end().expect(130);
+    ground.assert_part();
+    let done = run(ground.get_named(&[a.url(), b.url(), good.url()], &["--json", &checksum])).expect(0);
+    ground.assert_arrived();
+    assert!(done.summary()["last"]["resumed_bytes"].as_u64() > Some(500_000), "{}", done.notes());
+    // It is there already: nothing is fetched.
+    let done = run(ground.get_named(&[a.url(), b.url(), good.url()], &["--json", &checksum])).expect(0);
+    ground.assert_arrived();
+    assert_eq!(done.summary()["last"]["resumed_bytes"], 3_000_000, "{}", done.notes());
+    fs::remove_file(ground.target()).expect("the file");
+    // Nobody has it.
+    let done = run(ground.get_named(&[a.url(), long.url()], &["--json", &checksum])).expect(5);
+    assert!(done.err.contains("no file of 2000000 bytes is what the hash is of, either"), "{}", done.err);
 }
 
 #[test]

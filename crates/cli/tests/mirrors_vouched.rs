@@ -761,3 +761,41 @@ fn what_one_mirror_has_is_kept_if_it_is_not_what_the_hash_is_of() {
     assert!(done.err.contains("not accepted: 3.0 MB came"), "{}", done.err);
     assert!(!done.err.contains("not verified yet"), "{}", done.err);
 }
+
+/// A mirror that trickles is not tried before others that are as good as it, and what it sends is an answer.
+#[test]
+fn a_mirror_that_trickles_is_the_last_that_is_tried_alone() {
+    let ground = Ground::new(LENGTH);
+    let bad = wrong(&ground.content);
+    let (a, b, good) = (plain(&bad), plain(&bad), plain(&ground.content));
+    let trickles = server(&bad, Vec::new(), |reply| reply.at(900));
+    let urls = [a.url(), b.url(), trickles.url(), good.url()];
+    let done = run(ground.get_named(&urls, &["--json", &checksum(&ground.content)])).expect(0);
+    ground.assert_arrived();
+    let notes = done.notes();
+    assert!(notes.contains(&format!("{} is tried alone", good.name())), "{notes}");
+    assert!(!notes.contains(&format!("{} is tried alone", trickles.name())), "{notes}");
+}
+
+#[test]
+fn a_slow_mirror_is_not_said_to_be_silent() {
+    let ground = Ground::new(4_500);
+    let slow = server(&ground.content, Vec::new(), |reply| reply.at(900));
+    let done = run(ground.get_named(&[slow.url()], &["--json"])).expect(0);
+    ground.assert_arrived();
+    assert!(!done.notes().contains("no source answers"), "{}", done.notes());
+}
+
+/// Where the user's hash tells, nobody waits for comparisons with a mirror that is slow.
+#[test]
+fn what_is_here_is_held_against_the_hash_at_once() {
+    let ground = Ground::new(LENGTH);
+    let (good, slow) = (plain(&ground.content), server(&ground.content, Vec::new(), |reply| reply.at(2_000)));
+    let urls = [good.url(), slow.url()];
+    let done = run(ground.get_named(&urls, &["--json", &checksum(&ground.content)])).expect(0);
+    ground.assert_arrived();
+    let took = done.summary()["last"]["elapsed_s"].as_f64().expect("a time");
+    println!("held against the hash after {took} s");
+    let notes = done.notes();
+    assert!(!notes.contains("compar"), "{notes}");
+}

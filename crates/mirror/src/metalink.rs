@@ -90,6 +90,14 @@ pub struct Pieces {
     pub hashes: PieceHashes,
 }
 
+impl Pieces {
+    /// Whether a file of this length has so many pieces.
+    #[must_use]
+    pub const fn fit(&self, length: u64) -> bool {
+        length.div_ceil(self.bytes) == self.hashes.len() as u64
+    }
+}
+
 /// A place where a file is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mirror {

@@ -438,3 +438,29 @@ proptest! {
         prop_assert_eq!(outcome.connections.iter().map(|c| c.counters.bytes).sum::<u64>(), length);
     }
 }
+
+/// However little a server without ranges brings, it does not hold the others up.
+#[test]
+fn a_server_without_ranges_that_trickles_costs_no_more_than_a_few_seconds() {
+    let content = content(60_000_000);
+    let silences = [vec![], vec![secs(1)..secs(3)]];
+    for (whole, rate) in [500, 40_000].into_iter().flat_map(|whole| [10, 100].map(|rate| (whole, mbit(rate))))
+    {
+        for (check, silence) in [leaves(&content), Check::Nothing]
+            .iter()
+            .flat_map(|check| silences.iter().map(move |s| (check, s)))
+        {
+            for order in [[0, 1], [1, 0]] {
+                let mut links = order.map(|mirror| Link::new(mirror, rate, 20));
+                let (trickles, other) = if order[0] == 1 { (0, 1) } else { (1, 0) };
+                (links[trickles].ranges, links[trickles].rate) = (false, whole);
+                links[other].silent.clone_from(silence);
+                let outcome = fetch(&content, check.clone(), &links, 3);
+                let took = outcome.complete.expect("complete").as_nanos() / 1_000_000;
+                let alone = content.len() as u64 * 1_000 / rate;
+                assert!(outcome.file == content);
+                assert!(took <= alone * 11 / 10 + 6_000, "{whole} B/s, {rate} B/s, {silence:?}: {took} ms");
+            }
+        }
+    }
+}

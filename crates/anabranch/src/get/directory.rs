@@ -331,16 +331,16 @@ impl DirectoryDownload<'_> {
             ..Locators::default()
         };
         let mut found = match discover(asked, Expected::default(), self.request, events)? {
-            Discovered::File(found) => *found,
+            Discovered::File(found) => found,
             Discovered::Directory(..) => return Err(Error::system("a Metalink within a Metalink")),
         };
         // The Metalink of one file is taken for the user's: it is of whom the whole one is.
-        if found.vouched_by == Some(VouchedBy::User) {
-            found.vouched_by = Some(self.by.clone());
+        for found in &mut found {
+            if found.vouched_by == Some(VouchedBy::User) {
+                found.vouched_by = Some(self.by.clone());
+            }
         }
-        let mut destination = || self.place(&name);
-        let end = single_file::fetch(self.request, &found, &[], &mut destination, events)?;
-        Ok((found, end))
+        single_file::fetch(self.request, found, &[], &mut || self.place(&name), events)
     }
 }
 

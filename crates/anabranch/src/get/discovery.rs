@@ -130,6 +130,8 @@ struct Discovery<'a> {
     first: Option<Url>,
     /// Whether the user named nothing else.
     alone: bool,
+    /// Files of several lengths can be tried: what comes is not read in order.
+    tells_lengths: bool,
     asked: BTreeMap<FetchId, Probe>,
     /// Probes to repeat, and when: their servers could not answer.
     again: Vec<(Time, Probe, FetchError)>,
@@ -168,8 +170,8 @@ struct Discovery<'a> {
 
 /// What discovery found.
 pub(super) enum Discovered {
-    /// One file.
-    File(Box<DiscoveredFile>),
+    /// One file; several, if only the hash of the whole tells which of these it is.
+    File(Vec<DiscoveredFile>),
     /// A Metalink of several files, and where it is: named, or that of a directory which alone was named.
     /// Then with the server that offers it.
     Directory(Metalink, Url, Option<String>),
@@ -206,6 +208,7 @@ pub(super) fn discover(
         origins: asked.origins,
         first: asked.urls.first().cloned(),
         alone: asked.urls.len() == 1 && asked.lists.is_empty() && asked.metalink.is_none(),
+        tells_lengths: request.reader.is_none(),
         asked: BTreeMap::new(),
         again: Vec::new(),
         reported: false,
@@ -259,10 +262,10 @@ pub(super) fn discover(
     }
     discovery.notices.iter().for_each(|notice| events.observer.notice(notice));
     let mut found = found?;
-    for mirror in &mut found.mirrors {
+    for mirror in found.iter_mut().flat_map(|found| &mut found.mirrors) {
         mirror.proxied = events.world.is_proxied(mirror.url.as_str());
     }
-    Ok(Discovered::File(Box::new(found)))
+    Ok(Discovered::File(found))
 }
 
 impl Discovery<'_> {

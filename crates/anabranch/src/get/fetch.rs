@@ -157,7 +157,7 @@ fn from_mirrors(request: &Request, named: Locators, events: &mut EventLoop<'_, '
             return from_sources(request, uri, events);
         }
         (discovered, _) => match discovered? {
-            Discovered::File(found) => *found,
+            Discovered::File(found) => found,
             Discovered::Directory(metalink, url, by) => {
                 // Beside a URL there is one only if that is of the same directory.
                 let beside = Beside { urls: beside.urls && names_list, ..beside };
@@ -166,30 +166,33 @@ fn from_mirrors(request: &Request, named: Locators, events: &mut EventLoop<'_, '
             }
         },
     };
-    if !sources.is_empty() && !found.named {
+    let Some(first) = found.first() else { return Err(Error::not_found("no mirror has the file")) };
+    if !sources.is_empty() && !first.named {
         return Err(Error::usage(
             "`from_source` needs the content's id, which neither URL nor Metalink tell: give the anabranch: \
              URI too",
         ));
     }
-    if !sources.is_empty() {
-        // They are verified as they come.
-        found.mirrors.iter_mut().for_each(|mirror| mirror.seen_at = None);
+    events.observer.notice(&first.verification_text());
+    if request.reader.is_some() && sources.is_empty() && first.is_verified_at_the_end() {
+        events
+            .observer
+            .notice("what is read is only known to be right when all of it has come without an error");
     }
-    events.observer.notice(&found.verification_text());
-    if request.reader.is_some() {
-        // What is there does not matter.
-        found.there = None;
-        if sources.is_empty() && found.is_verified_at_the_end() {
-            events
-                .observer
-                .notice("what is read is only known to be right when all of it has come without an error");
+    let path = first.names.path(request, false, &first.id, events.observer)?;
+    let mut destination = || request.place(&path);
+    for found in &mut found {
+        if !sources.is_empty() {
+            // They are verified as they come.
+            found.mirrors.iter_mut().for_each(|mirror| mirror.seen_at = None);
+        }
+        if request.reader.is_some() {
+            // What is there does not matter.
+            found.there = None;
         }
     }
-    let path = found.names.path(request, false, &found.id, events.observer)?;
-    let mut destination = || request.place(&path);
-    let FileOutcome { id, report, result, has_dissent } =
-        single_file::fetch(request, &found, &sources, &mut destination, events)?;
+    let (found, FileOutcome { id, report, result, has_dissent }) =
+        single_file::fetch(request, found, &sources, &mut destination, events)?;
     // Of what somebody calls wrong nobody is to be told that it is right.
     if result.is_ok() && !found.named && !has_dissent {
         events.observer.notice(&format!("its id is {id}; {URI_HINT}{id}?len={}", id.length));

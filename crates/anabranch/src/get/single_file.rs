@@ -19,12 +19,55 @@ use crate::error::ErrorKind;
 use crate::target::{Demands, DestPath, IfWrong, RootCheck};
 use crate::{Error, Report, Result, Verified, VouchedBy};
 
-/// Fetches a file of which mirrors, and perhaps `sources`, are known to have it; it goes to `place`.
+/// Fetches a file that mirrors, and perhaps `sources`, have; it goes to `destination`. Of several that may be
+/// it, the first, and while what comes is not what the hash of the whole is of, the next; which it was, and how
+/// it ended.
 pub(super) fn fetch(
+    request: &Request,
+    mut found: Vec<DiscoveredFile>,
+    sources: &[(String, Vec<SocketAddr>)],
+    destination: &mut dyn FnMut() -> Result<DestPath>,
+    events: &mut EventLoop<'_, '_>,
+) -> Result<(DiscoveredFile, FileOutcome)> {
+    if found.len() > 1 {
+        // Rather that which an earlier run has begun, or finished.
+        let there = destination()?.length_there()?;
+        found.sort_by_key(|found| Some(found.id.length) != there);
+    }
+    let mut wrong: Vec<String> = Vec::new();
+    let mut all = found.into_iter().peekable();
+    while let Some(found) = all.next() {
+        let (length, is_last) = (found.id.length, all.peek().is_none());
+        let others = wrong.join(" or ");
+        if !wrong.is_empty() {
+            let hosts: Vec<String> = found.mirrors.iter().map(|mirror| host(&mirror.url)).collect();
+            events.observer.notice(&format!(
+                "no file of {others} bytes is what the hash is of: trying that of {length} bytes, from {}",
+                hosts.join(", ")
+            ));
+        }
+        let mut outcome = fetch_one(request, &found, sources, destination, is_last, events)?;
+        match &outcome.result {
+            Err(error) if error.kind() == ErrorKind::Corrupt && !is_last => wrong.push(length.to_string()),
+            Err(error) if error.kind() == ErrorKind::Corrupt && !wrong.is_empty() => {
+                let also = format!("{error}; no file of {others} bytes is what the hash is of, either");
+                outcome.result = Err(Error::corrupt(also));
+                return Ok((found, outcome));
+            }
+            _ => return Ok((found, outcome)),
+        }
+    }
+    Err(Error::not_found("no mirror has the file"))
+}
+
+/// Fetches one file. Unless it `is_last`, the file that is meant may be another one: then nothing is kept of
+/// what is wrong.
+fn fetch_one(
     request: &Request,
     found: &DiscoveredFile,
     sources: &[(String, Vec<SocketAddr>)],
     destination: &mut dyn FnMut() -> Result<DestPath>,
+    is_last: bool,
     events: &mut EventLoop<'_, '_>,
 ) -> Result<FileOutcome> {
     if let Some(end) = existing::already(request.force, found, destination, events.observer)? {
@@ -58,6 +101,7 @@ pub(super) fn fetch(
     let mut content = ContentFetch::new(request, sources, Some(parts), events)?;
     let (proof, signed) = (found.proof, found.signed.clone());
     let if_wrong = match found.mirrors.len() {
+        _ if !is_last => IfWrong::Remove,
         _ if found.is_self_asserted() && signed.is_none() => IfWrong::Keep,
         // What a single mirror sent is no mixture.
         1 if sources.is_empty() && proof.root != RootCheck::Blocks => IfWrong::KeepOnce,

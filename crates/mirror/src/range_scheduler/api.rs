@@ -209,6 +209,8 @@ pub struct Counters {
     pub bytes: u64,
     /// Bytes of blocks that were here already.
     pub duplicate_bytes: u64,
+    /// Bytes of bodies, whatever they were good for: of blocks that are not whole yet, too.
+    pub received_bytes: u64,
     /// Of those, bytes that a server without ranges sent again after it had broken off before anything new.
     pub vain_bytes: u64,
     /// Requests.

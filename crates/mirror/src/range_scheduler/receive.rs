@@ -45,12 +45,16 @@ impl RangeScheduler {
         connection.throughput.add(now, rest.len() as u64, before == State::Stalled);
         (fetch.last_rx, connection.state, connection.blocked_until) = (now, State::Open, Time::ZERO);
         fetch.got += rest.len() as u64;
+        connection.counters.received_bytes += rest.len() as u64;
         while !rest.is_empty() {
             let block = fetch.at / BLOCK;
             let have = fetch.partial.len();
             let len = length.saturating_sub(block * BLOCK).min(BLOCK) as usize;
             let (piece, after) = rest.split_at(rest.len().min(len - have));
             (rest, fetch.at) = (after, fetch.at + piece.len() as u64);
+            if connection.breaks_at.is_some() {
+                connection.counters.vain_bytes += piece.len() as u64;
+            }
             let whole = have + piece.len() == len;
             if have > 0 || !whole {
                 fetch.partial.extend_from_slice(piece);
@@ -65,9 +69,6 @@ impl RangeScheduler {
                 connection.breaks_at = None;
             } else {
                 connection.counters.duplicate_bytes += len as u64;
-                if connection.breaks_at.is_some() {
-                    connection.counters.vain_bytes += len as u64;
-                }
                 if fetch.role == FetchRole::Owner && pool.is_wanted(block) {
                     // Another mirror has to bring it.
                     pool.release(block..block + 1);

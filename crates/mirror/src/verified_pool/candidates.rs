@@ -26,6 +26,8 @@ pub(super) struct Candidates {
     /// Mirrors that are set aside.
     aside: BTreeSet<MirrorId>,
     tried: BTreeSet<MirrorId>,
+    /// Those that were too slow when they were tried: they come last.
+    postponed: BTreeSet<MirrorId>,
 }
 
 impl Candidates {
@@ -37,17 +39,32 @@ impl Candidates {
             others: BTreeMap::new(),
             aside: BTreeSet::new(),
             tried: BTreeSet::new(),
+            postponed: BTreeSet::new(),
         }
     }
 
-    /// Of `usable`, the next that has not been tried: rather one of those that agree, and rather one that has
-    /// brought much. It counts as tried from now on.
-    pub(super) fn next(&mut self, usable: impl Iterator<Item = MirrorId>) -> Option<MirrorId> {
+    /// Of `usable`, the next that has not been tried: rather one that is not slow, then one of those that
+    /// agree, then one that has brought much. It counts as tried from now on.
+    pub(super) fn next(&mut self, usable: impl Iterator<Item = (MirrorId, bool)>) -> Option<MirrorId> {
         let count = |mirror| self.bringers.iter().filter(|bringers| **bringers & bit(mirror) != 0).count();
-        let rank = |mirror: &MirrorId| (!self.aside.contains(mirror), count(*mirror));
-        let next = usable.filter(|mirror| !self.tried.contains(mirror)).max_by_key(rank)?;
+        let rank = |(mirror, is_slow): &(MirrorId, bool)| {
+            let is_late = *is_slow || self.postponed.contains(mirror);
+            (!is_late, !self.aside.contains(mirror), count(*mirror))
+        };
+        let (next, _) = usable.filter(|(mirror, _)| !self.tried.contains(mirror)).max_by_key(rank)?;
         self.tried.insert(next);
         Some(next)
+    }
+
+    /// It is too slow to be waited for while others have not been tried, and counts as not tried itself.
+    /// False if that has been so once before: then it is the last.
+    pub(super) fn postpone(&mut self, mirror: MirrorId) -> bool {
+        self.postponed.insert(mirror) && self.tried.remove(&mirror)
+    }
+
+    /// Whether it has been tried alone, or is now.
+    pub(super) fn is_tried(&self, mirror: MirrorId) -> bool {
+        self.tried.contains(&mirror)
     }
 
     /// Sets it aside; false if it is already.

@@ -37,10 +37,23 @@ impl VerifiedPool {
         }
     }
 
+    /// Whether a mirror has been tried alone, or is now.
+    #[must_use]
+    pub fn is_tried(&self, mirror: MirrorId) -> bool {
+        self.candidates.as_ref().is_some_and(|candidates| candidates.is_tried(mirror))
+    }
+
+    /// The mirror that is tried alone is too slow to be waited for while others have not been tried: it will
+    /// be the last. False if that has been so before.
+    pub fn postpone(&mut self) -> bool {
+        let Mode::Alone(alone) = self.mode else { return false };
+        self.candidates.as_mut().is_some_and(|candidates| candidates.postpone(alone))
+    }
+
     /// All that is here is wrong, or mirrors [differ](Event::Conflict), or the one that is tried alone does
-    /// not answer: the next of `usable` is tried alone. What was not its own is [revoked](Event::Revoked).
-    /// `None` if each has been tried.
-    pub fn try_next(&mut self, usable: impl Iterator<Item = MirrorId>) -> Option<MirrorId> {
+    /// not answer: the next of `usable` is tried alone, of which each is slow (true) or not. What was not its
+    /// own is [revoked](Event::Revoked). `None` if each has been tried.
+    pub fn try_next(&mut self, usable: impl Iterator<Item = (MirrorId, bool)>) -> Option<MirrorId> {
         let blocks = self.id.blocks();
         let next = self.candidates.as_mut()?.next(usable)?;
         self.mode = Mode::Alone(next);

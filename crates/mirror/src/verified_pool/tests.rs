@@ -482,7 +482,7 @@ fn with_a_hash_of_the_whole_the_honest_one_is_found_among_two_that_agree() {
     assert!(said.iter().any(|event| matches!(event, Event::SetAside { mirror: 1, .. })), "{said:?}");
     assert_eq!(said.last(), Some(&Event::Complete), "as those two have it");
     let mut tried = Vec::new();
-    while let Some(mirror) = pool.try_next(0..3) {
+    while let Some(mirror) = pool.try_next((0..3).map(|mirror| (mirror, false))) {
         tried.push(mirror);
         assert_eq!(pool.alone(), Some(mirror));
         let said = go_on(&mut pool, &[0, 2]);
@@ -510,7 +510,7 @@ fn what_a_candidate_has_brought_already_is_kept() {
     bring_all(&mut pool, 0, 3..4);
     assert!(matches!(pool.events().last(), Some(Event::Conflict { .. })));
     // One that is not usable any more is not tried.
-    assert_eq!(pool.try_next([0].into_iter()), Some(0));
+    assert_eq!(pool.try_next([(0, false)].into_iter()), Some(0));
     assert_eq!(pool.events().collect::<Vec<_>>(), [Event::Revoked { blocks: 3..6 }]);
     assert_eq!((pool.idle_for(1), pool.take(1, 9), pool.is_wanted_from(1, 3)), (0, None, false));
     assert_eq!(pool.take(0, 9), Some(3..6));

@@ -28,7 +28,7 @@ use crate::{Error, Result, VouchedBy};
 const NAMED_MAX: usize = 5;
 
 /// What the content is known by, and who says so.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Known {
     root: Option<[u8; 32]>,
     digests: Digests,
@@ -43,8 +43,9 @@ impl Known {
 }
 
 impl Discovery<'_> {
-    /// Puts together what is known.
-    pub(super) fn found(&mut self) -> Result<DiscoveredFile> {
+    /// Puts together what is known: the file; or several that servers say are it, of different lengths, of
+    /// which a hash of the user's tells which it is: first that which most have.
+    pub(super) fn found(&mut self) -> Result<Vec<DiscoveredFile>> {
         let Expected { id, digests: checksum } = self.said;
         let file = self.metalink.take();
         let hashes = file.as_ref().map(|file| file.hashes).unwrap_or_default();
@@ -54,17 +55,43 @@ impl Discovery<'_> {
                 "the Metalink describes another content than the URI or `checksum` name",
             ));
         }
-        let length = self.length(id, file.as_ref().and_then(|file| file.size))?;
-        let mirrors = self.mirrors(length)?;
-        let names = self.offered_names(file.as_ref(), &mirrors);
         let digests = checksum.or(hashes.digests);
         let root = id.map(|id| id.root).or(hashes.blake3);
         let pieces = file.as_ref().and_then(|file| file.pieces.clone());
         let pieces = pieces.filter(|pieces| self.can_check(pieces));
-        let mut known = Known { root, digests, pieces, by: Some(VouchedBy::User) };
+        let known = Known { root, digests, pieces, by: Some(VouchedBy::User) };
+        let lengths = match id.map(|id| id.length).or(file.as_ref().and_then(|file| file.size)) {
+            Some(length) => vec![length],
+            None => self.lengths(&known)?,
+        };
+        let mut all = Vec::new();
+        for length in lengths {
+            let (said, troubles) = (self.notices.len(), self.troubles.len());
+            let found = self.found_of(length, file.as_ref(), known.clone())?;
+            if !all.is_empty() {
+                // The same has been said of the first.
+                self.notices.truncate(said);
+                self.troubles.truncate(troubles);
+            }
+            all.push(found);
+        }
+        let signed = self.signatures.take()?;
+        all.iter_mut().for_each(|found| found.signed.clone_from(&signed));
+        Ok(all)
+    }
+
+    /// What is known of a file of this length, where the user knows this.
+    fn found_of(
+        &mut self,
+        length: u64,
+        file: Option<&metalink::File>,
+        mut known: Known,
+    ) -> Result<DiscoveredFile> {
+        let mirrors = self.mirrors(length)?;
+        let names = self.offered_names(file, &mirrors);
         let (mut recalled, mut there) = (None, None);
         if known.is_nothing() {
-            if let Some(file) = &file
+            if let Some(file) = file
                 && !(file.ignored_hashes.is_empty() && file.ignored_pieces.is_empty())
             {
                 let kinds = show([&file.ignored_hashes[..], &file.ignored_pieces].concat().join(", "));
@@ -109,7 +136,7 @@ impl Discovery<'_> {
         there: Option<ExistingFile>,
     ) -> Result<DiscoveredFile> {
         let Known { root, digests, pieces, by } = known;
-        let leaves = self.leaves.take().filter(|leaves| leaves.id().length == length);
+        let leaves = self.leaves.take_if(|leaves| leaves.id().length == length);
         // That of a Metalink of the user's tells the root, too, where nothing else does.
         let (root, by) = match (&leaves, root) {
             (Some(leaves), None) if digests.is_empty() && pieces.is_none() => {
@@ -152,7 +179,7 @@ impl Discovery<'_> {
             mirrors,
             vouched_by: by.filter(|_| is_known),
             claims: self.claims(length),
-            signed: self.signatures.take()?,
+            signed: None,
             recalled,
             there,
         })
@@ -216,13 +243,9 @@ impl Discovery<'_> {
         names
     }
 
-    /// How long the file is: as the user or a Metalink says, else as more than half of the servers that the
-    /// user named do.
-    fn length(&mut self, id: Option<ContentId>, size: Option<u64>) -> Result<u64> {
-        let known = id.map(|id| id.length).or(size);
-        if let Some(length) = known {
-            return Ok(length);
-        }
+    /// How long the file is, if neither the user nor a Metalink says it: as more than half of the servers
+    /// that the user named say. Where the user knows a hash that tells, whatever any of them says.
+    fn lengths(&mut self, known: &Known) -> Result<Vec<u64>> {
         let says = |named: bool| {
             let all = self.urls.iter().zip(&self.heads).zip(&self.named);
             let them = all.filter(move |(_, is)| **is == named);
@@ -242,7 +265,18 @@ impl Discovery<'_> {
         for (_, length) in &said {
             *votes.entry(*length).or_default() += 1;
         }
-        let most = votes.iter().max_by_key(|(_, votes)| **votes).map(|(length, votes)| (*length, *votes));
+        let mut votes: Vec<(u64, usize)> = votes.into_iter().collect();
+        // The shorter one first, which costs less to try.
+        votes.sort_by_key(|(length, votes)| (std::cmp::Reverse(*votes), *length));
+        if self.tells_lengths && !known.is_nothing() && votes.len() > 1 {
+            let may_be = |length: &u64| known.pieces.as_ref().is_none_or(|pieces| pieces.fit(*length));
+            let lengths = votes.iter().map(|(length, _)| *length).filter(|length| *length <= LENGTH_MAX);
+            let lengths: Vec<u64> = lengths.filter(may_be).take(NAMED_MAX).collect();
+            if !lengths.is_empty() {
+                return Ok(lengths);
+            }
+        }
+        let most = votes.first().copied();
         if let Some((_, votes)) = most
             && 2 * votes <= said.len()
         {
@@ -255,7 +289,7 @@ impl Discovery<'_> {
             )));
         }
         match most.map(|(length, _)| length).or_else(|| self.told_length()) {
-            Some(length) if length <= LENGTH_MAX => Ok(length),
+            Some(length) if length <= LENGTH_MAX => Ok(vec![length]),
             Some(length) => Err(Error::system(format!("a file of {length} bytes is too long"))),
             None if self.heads.iter().flatten().next().is_some() => Err(Error::system(
                 "no server says how long the file is, so it cannot be fetched in parts: curl can fetch it",

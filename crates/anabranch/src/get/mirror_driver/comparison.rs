@@ -19,8 +19,17 @@ pub(super) struct ComparisonState {
     pub(super) lone: Option<BTreeSet<MirrorId>>,
     /// Whether it has been said that some are given up.
     pub(super) reported: bool,
-    /// What the mirror that is tried alone has brought, and when it last brought something.
-    pub(super) alone: Option<(u64, Time)>,
+    /// Where a mirror is tried alone.
+    pub(super) alone: Option<Alone>,
+}
+
+/// What the mirror has brought that is tried alone.
+#[derive(Clone, Copy)]
+pub(super) struct Alone {
+    pub(super) since: Time,
+    /// Bytes that have come from it, and when the last of them came.
+    pub(super) bytes: u64,
+    pub(super) at: Time,
 }
 
 impl ComparisonState {

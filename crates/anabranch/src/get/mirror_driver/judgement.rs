@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use algo::{Span, Time};
 use mirror::range_scheduler::{ConnectionReport, MirrorId, State};
 
-use super::comparison::{COMPARE_FOR, place_of};
+use super::comparison::{Alone, COMPARE_FOR, place_of};
 use super::{MirrorDriver, PoolState};
 use crate::event::Observer;
 use crate::{Error, Result};
@@ -15,6 +15,8 @@ use crate::{Error, Result};
 const COMPARE_MAX: Span = Span::from_secs(30);
 /// A mirror that is tried alone and brings nothing for so long is not waited for if there is another.
 const ALONE_FOR: Span = Span::from_secs(10);
+/// Those that have not been tried come before one that is so many times slower.
+const SLOWER: u64 = 8;
 
 impl MirrorDriver {
     /// When only comparisons are missing: what only mirrors could compare that have failed is given up at
@@ -27,7 +29,8 @@ impl MirrorDriver {
             return;
         }
         let (since, from) = *self.comparison.waiting.get_or_insert((now, now));
-        let is_over = !self.machine.has_usable_connection() || now.since(since) >= COMPARE_MAX;
+        // The hash of the whole says more than comparisons do.
+        let is_over = self.judged || !self.machine.has_usable_connection() || now.since(since) >= COMPARE_MAX;
         let is_late = now.since(from) >= COMPARE_FOR;
         let awaited = self.mirrors_that(|one| {
             let has_failed = matches!(one.state, State::Failing | State::Down | State::Closed);
@@ -47,6 +50,7 @@ impl MirrorDriver {
         self.comparison.lone = Some(awaited.clone());
         let PoolState::Plain(plain) = &mut self.pool else { return };
         if plain.waive(|mirror| awaited.contains(&mirror))
+            && !self.judged
             && !std::mem::replace(&mut self.comparison.reported, true)
         {
             observer.notice("not all parts could be compared between mirrors: too few of them answer");
@@ -60,14 +64,15 @@ impl MirrorDriver {
 
     /// Tries the next mirror alone, where the hash of the whole tells who is right; whether there is one.
     pub(super) fn try_next(&mut self, now: Time, observer: &mut Observer<'_>) -> bool {
-        let usable = (0..).zip(&self.mirrors).filter(|(_, state)| state.status.out.is_none());
-        // Who does not say that it has what the hash is of is not asked for it.
-        let may_have = |name: &String| self.candidates.is_empty() || self.candidates.contains(name);
-        let usable = usable.filter(|(_, state)| may_have(&state.status.name));
-        let usable: Vec<MirrorId> = usable.map(|(mirror, _)| mirror).collect();
+        let untried = self.untried();
+        let fastest = untried.iter().filter_map(|mirror| self.rate_of(*mirror)).max();
+        let is_slow = |mirror| self.is_outrun(mirror, fastest);
+        let untried: Vec<(MirrorId, bool)> =
+            untried.into_iter().map(|mirror| (mirror, is_slow(mirror))).collect();
         let PoolState::Plain(plain) = &mut self.pool else { return false };
-        let next = plain.try_next(usable.into_iter());
-        self.comparison.alone = next.map(|mirror| (self.brought_from(mirror), now));
+        let next = plain.try_next(untried.into_iter());
+        self.comparison.alone =
+            next.map(|mirror| Alone { since: now, bytes: self.brought_from(mirror), at: now });
         if let Some(next) = next {
             observer.notice(&format!("{} is tried alone", self.name(next)));
         }
@@ -79,21 +84,30 @@ impl MirrorDriver {
     /// # Errors
     /// [`Error::Corrupt`] if that one is out, and none is left.
     pub(super) fn replace_candidate(&mut self, now: Time, observer: &mut Observer<'_>) -> Result<bool> {
-        let PoolState::Plain(plain) = &self.pool else { return Ok(false) };
-        let (Some(alone), Some((bytes, since))) = (plain.alone(), self.comparison.alone) else {
+        let PoolState::Plain(plain) = &mut self.pool else { return Ok(false) };
+        let (Some(mirror), Some(Alone { since, bytes, at })) = (plain.alone(), self.comparison.alone) else {
             return Ok(false);
         };
         if plain.blocks_left() == 0 {
             self.comparison.alone = None;
             return Ok(false);
         }
-        let is_out = self.mirrors.get(usize::from(alone)).is_none_or(|state| state.status.out.is_some());
-        let brought = self.brought_from(alone);
+        let is_out = self.mirrors.get(usize::from(mirror)).is_none_or(|state| state.status.out.is_some());
+        let brought = self.brought_from(mirror);
         if brought != bytes && !is_out {
-            self.comparison.alone = Some((brought, now));
+            self.comparison.alone = Some(Alone { since, bytes: brought, at: now });
+            let fastest = self.untried().into_iter().filter_map(|other| self.rate_of(other)).max();
+            if now.since(since) < ALONE_FOR || !self.is_outrun(mirror, fastest) {
+                return Ok(false);
+            }
+            let PoolState::Plain(plain) = &mut self.pool else { return Ok(false) };
+            if plain.postpone() {
+                observer.notice(&format!("{} is slow: the others are tried before it", self.name(mirror)));
+                return Ok(self.try_next(now, observer));
+            }
             return Ok(false);
         }
-        if !is_out && now.since(since) < ALONE_FOR {
+        if !is_out && now.since(at) < ALONE_FOR {
             return Ok(false);
         }
         if self.try_next(now, observer) {
@@ -106,14 +120,35 @@ impl MirrorDriver {
             ));
         }
         // It is waited for as long as for any other.
-        self.comparison.alone = Some((brought, now));
+        self.comparison.alone = Some(Alone { since, bytes: brought, at: now });
         Ok(false)
     }
 
-    /// Bytes that a mirror has brought over all its routes.
+    /// The mirrors that may yet be tried alone.
+    fn untried(&self) -> Vec<MirrorId> {
+        let PoolState::Plain(plain) = &self.pool else { return Vec::new() };
+        let usable = (0..).zip(&self.mirrors).filter(|(_, state)| state.status.out.is_none());
+        // Who does not say that it has what the hash is of is not asked for it.
+        let may_have = |name: &String| self.candidates.is_empty() || self.candidates.contains(name);
+        let usable = usable.filter(|(_, state)| may_have(&state.status.name));
+        usable.map(|(mirror, _)| mirror).filter(|mirror| !plain.is_tried(*mirror)).collect()
+    }
+
+    /// Whether another mirror, of this rate, is much faster than `mirror`.
+    fn is_outrun(&self, mirror: MirrorId, fastest: Option<u64>) -> bool {
+        self.rate_of(mirror).zip(fastest).is_some_and(|(rate, fastest)| rate < fastest / SLOWER)
+    }
+
+    /// Bytes a second of a mirror over all its routes; none if nothing has come over any.
+    fn rate_of(&self, mirror: MirrorId) -> Option<u64> {
+        let its = self.machine.connections().filter(|connection| connection.mirror == mirror);
+        its.filter_map(|connection| connection.rate).reduce(u64::saturating_add)
+    }
+
+    /// Bytes that have come from a mirror over all its routes.
     fn brought_from(&self, mirror: MirrorId) -> u64 {
         let its = self.machine.connections().filter(|connection| connection.mirror == mirror);
-        its.map(|connection| connection.counters.bytes + connection.counters.duplicate_bytes).sum()
+        its.map(|connection| connection.counters.received_bytes).sum()
     }
 
     /// What to do about a whole that is wrong.

@@ -49,7 +49,7 @@ impl MirrorDriver {
 
     /// Bytes of all routes, without those that are sent again and again in vain.
     pub(in crate::get) fn moved(&self) -> u64 {
-        let moved = |c: Counters| c.bytes + c.duplicate_bytes - c.vain_bytes;
+        let moved = |c: Counters| c.received_bytes - c.vain_bytes;
         self.machine.connections().map(|connection| moved(connection.counters)).sum()
     }
 
