@@ -2,11 +2,13 @@
 //!
 //! * [`Via`]: one link as a user names it, `wwan0:cost=5,cap=20GB/month`.
 //! * `kernel_paths`: the kernel's MPTCP has an endpoint for each link as long as the client lives.
-//! * `liveness`: which links are dead, a decision; `watch`: what is done then.
+//! * `meter`: what the trunks' subflows say of each link; `liveness`: which links are dead, a decision;
+//!   `watch`: what is done then.
 //! * `racing`: the first subflow of a trunk goes over a link that answers.
 
 mod kernel_paths;
 mod liveness;
+mod meter;
 pub(crate) mod racing;
 mod via;
 pub(crate) mod watch;

@@ -7,6 +7,7 @@ pub(crate) mod fetch;
 pub(crate) mod hostile;
 pub(crate) mod netns;
 pub(crate) mod nginx;
+pub(crate) mod proxy_bed;
 pub(crate) mod relay;
 pub(crate) mod site;
 pub(crate) mod terminal;

@@ -117,6 +117,8 @@ pub struct TcpSocket {
 /// `struct tcp_info`, as much of it as is of use; what an older kernel does not tell is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpInfo {
+    /// The state of the socket.
+    pub state: Option<TcpState>,
     /// What it does about loss: 0 open, 1 disorder, 2 CWR, 3 recovery, 4 loss.
     pub ca_state: u8,
     /// Retransmission timeouts in a row.
@@ -179,6 +181,7 @@ impl TcpInfo {
         let u32 = |at| u32_at(bytes, at).unwrap_or(0);
         let u64 = |at| u64_at(bytes, at).unwrap_or(0);
         Self {
+            state: TcpState::from_number(byte(0)),
             ca_state: byte(1),
             backoff: byte(4),
             rto_us: u32(8),

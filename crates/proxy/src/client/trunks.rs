@@ -71,7 +71,7 @@ impl NoTrunk {
 
 /// A trunk, its secret for legs, its far end, what each end sees of the connection, and what watches its
 /// subflows.
-type Made = (TrunkHandle, Option<[u8; 32]>, SocketAddr, Transport, Transport, Option<Watched>);
+type Made = (TrunkHandle, Option<[u8; 32]>, SocketAddr, Transport, Transport, Option<Arc<Watched>>);
 
 #[derive(Debug)]
 struct Member {
@@ -81,6 +81,14 @@ struct Member {
     secret: Option<[u8; 32]>,
     /// When it had its last stream; never while it has some.
     idle_since: Time,
+    /// What watches its subflows.
+    watched: Option<Arc<Watched>>,
+}
+
+impl Member {
+    fn is_lame(&self) -> bool {
+        self.watched.as_ref().is_some_and(|watched| watched.is_lame())
+    }
 }
 
 #[derive(Debug, Default)]
@@ -247,6 +255,10 @@ impl Shared {
         let (now, limits) = (self.clock.now(), &self.making.limits);
         let mut state = self.lock();
         state.members.retain(|member| member.trunk.load().takes_streams);
+        // One that has lost a link takes no new streams, and ends with its last one.
+        for member in state.members.extract_if(.., |member| member.is_lame()) {
+            member.trunk.go_away(GoAwayReason::Ends);
+        }
         let loads = state.loads();
         for (member, load) in state.members.iter_mut().zip(&loads) {
             member.idle_since = match load.open_streams {
@@ -274,7 +286,7 @@ impl Shared {
 
     /// One attempt to have one more trunk, and the trunk's life.
     async fn attempt(self: Arc<Self>) {
-        let (trunk, secret, peer, own, theirs, _watched) = match self.make().await {
+        let (trunk, secret, peer, own, theirs, watched) = match self.make().await {
             Ok(made) => made,
             Err(failure) => return self.note_failure(failure),
         };
@@ -283,12 +295,14 @@ impl Shared {
             state.opening -= 1;
             (state.failures, state.last_failure) = (0, None);
             let idle_since = self.clock.now();
-            state.members.push(Member { trunk: trunk.clone(), server: peer, secret, idle_since });
+            let watched = watched.clone();
+            state.members.push(Member { trunk: trunk.clone(), server: peer, secret, idle_since, watched });
         }
         let note = why_single_path(own, theirs);
         self.reports.put(Event::TrunkUp { peer, client: None, transport: own, note });
         self.tell();
         let (why, lost_streams) = (trunk.ended().await.to_string(), trunk.lost_streams());
+        drop(watched);
         self.reports.put(Event::TrunkDown { peer: Some(peer), client: None, why, lost_streams });
         self.work.notify_one();
     }
@@ -317,7 +331,7 @@ impl Shared {
     /// Makes a trunk.
     async fn make(&self) -> Result<Made, NoTrunk> {
         let (Connection { stream, transport }, peer) = self.connect().await?;
-        let watched = self.making.links.watch(&stream);
+        let watched = self.making.links.watch(&stream).map(Arc::new);
         let failed = |e: TlsError| {
             let is_refused = matches!(e, TlsError::WrongKey(_) | TlsError::Alpn);
             NoTrunk { is_refused, ..NoTrunk::new(Some(peer), e) }

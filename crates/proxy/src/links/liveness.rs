@@ -11,8 +11,8 @@ use algo::{Span, Time};
 const PATIENCE: Span = Span::from_millis(250);
 /// Round trips of silence that raise one.
 const PATIENCE_RTTS: u64 = 4;
-/// More bytes than this in a step are a flow, whose end is suspicious.
-const FLOW_BYTES: u64 = 4_096;
+/// More bytes than this in a step are a flow, whose end is suspicious: 40 kB a second.
+const FLOW_BYTES: u64 = 2_048;
 /// An end of a flow is suspicious for so long only: it may be over.
 const FLOW_AGE: Span = Span::from_secs(2);
 /// A quiet link is probed so often while others are busy.
@@ -29,7 +29,7 @@ pub(crate) struct Sample {
     pub(crate) moved_bytes: u64,
     /// Something of ours is not acknowledged.
     pub(crate) is_waiting: bool,
-    /// The longest smoothed round-trip time.
+    /// The longest smoothed round-trip time of those that moved something last.
     pub(crate) rtt: Span,
     /// The interface is there and up.
     pub(crate) is_up: bool,

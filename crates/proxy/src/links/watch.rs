@@ -1,13 +1,13 @@
 //! The links in the world: the kernel is told of them, each is watched, a dead one is taken away and put
 //! back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use algo::Span;
+use algo::Time;
 use kernel::uplinks::Session;
 use net::mptcp_socket::mptcp_socket_info;
 use net::netlink::{Netlink, PathManager};
@@ -19,10 +19,11 @@ use tokio::time::{sleep, timeout};
 
 use crate::event::{Event, Reports};
 use crate::links::liveness::{Action, Liveness, Sample};
+use crate::links::meter::Meter;
 use crate::links::{Via, kernel_paths};
 
 /// How often each link is looked at.
-const STEP: Duration = Duration::from_millis(100);
+const STEP: Duration = Duration::from_millis(50);
 /// A probe has failed after so long, or four round trips.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(300);
 const PROBE_RTTS: u32 = 4;
@@ -50,9 +51,8 @@ struct State {
     trunks: BTreeMap<u64, OwnedFd>,
     next: u64,
     dead: Vec<bool>,
-    /// Of each subflow (trunk, local end) what it had moved, and of each link what all of them had.
-    counted: BTreeMap<(u64, SocketAddr), u64>,
-    moved: Vec<u64>,
+    /// Those that have lost a link for good.
+    lame: BTreeSet<u64>,
 }
 
 /// A trunk that is watched, until this is dropped.
@@ -62,17 +62,24 @@ pub(crate) struct Watched {
     number: u64,
 }
 
+impl Watched {
+    /// Whether the trunk has lost a link that works: a new one would use it.
+    pub(crate) fn is_lame(&self) -> bool {
+        self.links.lock().lame.contains(&self.number)
+    }
+}
+
 impl Drop for Watched {
     fn drop(&mut self) {
         let mut state = self.links.lock();
         state.trunks.remove(&self.number);
-        state.counted.retain(|(trunk, _), _| *trunk != self.number);
+        state.lame.remove(&self.number);
     }
 }
 
 impl Links {
     pub(crate) fn new(via: Vec<Via>) -> Self {
-        let state = State { dead: vec![false; via.len()], moved: vec![0; via.len()], ..State::default() };
+        let state = State { dead: vec![false; via.len()], ..State::default() };
         let (state, session) = (Mutex::new(state), Mutex::default());
         Self { shared: Arc::new(Shared { via, clock: Clock::start(), state, session }) }
     }
@@ -137,15 +144,18 @@ impl Links {
         let mut monitor = NetworkMonitor::new().ok();
         let mut places = self.places();
         let mut probes = JoinSet::new();
+        let (mut meter, mut is_told) = (Meter::new(places.len()), false);
         loop {
             if monitor.as_mut().is_some_and(|monitor| monitor.changed(clock.now())) {
                 places = self.places();
             }
-            let samples = self.samples(&places);
-            let mut actions = liveness.step(clock.now(), &samples);
+            let samples = self.samples(&mut meter, clock.now(), &places);
+            self.note_lame(&meter.lame(clock.now()), &mut is_told, reports);
+            let mut actions = Vec::new();
             while let Some(Ok((link, is_answered))) = probes.try_join_next() {
                 actions.extend(liveness.on_probe(clock.now(), link, is_answered));
             }
+            actions.extend(liveness.step(clock.now(), &samples));
             for action in actions {
                 match action {
                     Action::Probe(link) => {
@@ -186,30 +196,33 @@ impl Links {
         self.shared.via.iter().map(of).collect()
     }
 
-    fn samples(&self, places: &[Vec<IpAddr>]) -> Vec<Sample> {
+    fn samples(&self, meter: &mut Meter, now: Time, places: &[Vec<IpAddr>]) -> Vec<Sample> {
+        let state = self.lock();
+        let says = |(number, fd): (&u64, &OwnedFd)| {
+            let (_, subflows) = mptcp_socket_info(fd.as_fd()).ok()??;
+            Some((*number, subflows))
+        };
+        let trunks: Vec<_> = state.trunks.iter().filter_map(says).collect();
+        let dead = state.dead.clone();
+        drop(state);
+        meter.measure(now, places, &dead, &trunks)
+    }
+
+    /// Trunks that have lost a link are to be replaced.
+    fn note_lame(&self, lame: &[(u64, usize)], is_told: &mut bool, reports: &Reports) {
         let mut state = self.lock();
-        let state = &mut *state;
-        let mut samples: Vec<Sample> = places
-            .iter()
-            .map(|addresses| Sample { is_up: !addresses.is_empty(), ..Sample::default() })
-            .collect();
-        for (number, fd) in &state.trunks {
-            let Ok(Some((_, subflows))) = mptcp_socket_info(fd.as_fd()) else { continue };
-            for subflow in subflows {
-                let ip = subflow.local.ip();
-                let Some(link) = places.iter().position(|addresses| addresses.contains(&ip)) else {
-                    continue;
-                };
-                let tcp = &subflow.tcp;
-                let moved = tcp.bytes_acked + tcp.bytes_received;
-                let before = state.counted.insert((*number, subflow.local), moved).unwrap_or(0);
-                state.moved[link] += moved.saturating_sub(before);
-                samples[link].is_waiting |= tcp.unacked > 0;
-                samples[link].rtt = samples[link].rtt.max(Span::from_micros(u64::from(tcp.rtt_us)));
+        for (trunk, link) in lame {
+            if state.trunks.contains_key(trunk)
+                && state.lame.insert(*trunk)
+                && !std::mem::replace(is_told, true)
+            {
+                let name = &self.shared.via[*link].name;
+                reports.put(Event::Notice(format!(
+                    "connections to the server do not take {name} up again: new ones replace them. The limit \
+                     at the server may be too low: ip mptcp limits set subflows 8"
+                )));
             }
         }
-        samples.iter_mut().zip(&state.moved).for_each(|(sample, moved)| sample.moved_bytes = *moved);
-        samples
     }
 
     /// Takes a link away: the kernel closes its subflows, tells the server, and both send what was under way

@@ -1,0 +1,102 @@
+//! Programs' connections through `anabranch proxy` while one link after the other dies: nothing is lost, and
+//! nobody waits long. Needs root and `/dev/net/tun`; says so and passes without.
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use algo::Span;
+use common::proxy_bed::{Bed, Traffic};
+use common::wait_until;
+
+/// The addresses of the client's host on its two links.
+const LINKS: [&str; 2] = ["10.1.0.1", "10.1.1.1"];
+
+/// A client over both links, which are in use. The server's host allows so many subflows beside the first.
+fn bed(name: &str, subflows: &str) -> Option<Bed> {
+    let mut bed = Bed::without_client(name)?;
+    bed.ip("rx", &format!("mptcp limits set subflows {subflows}"));
+    bed.client(&["--via", "p0", "--via", "p1"]);
+    wait_until(20, || LINKS.iter().all(|link| knows(&bed, link) && bed.subflows(link) >= 2));
+    Some(bed)
+}
+
+fn knows(bed: &Bed, link: &str) -> bool {
+    bed.ip("tx", "mptcp endpoint").contains(&format!("{link} id"))
+}
+
+/// Every trunk has as many subflows over the one link as over the other.
+fn both_are_used(bed: &Bed) -> bool {
+    let [a, b] = LINKS.map(|link| bed.subflows(link));
+    a >= 2 && a == b
+}
+
+fn worst(traffic: &[Traffic]) -> Span {
+    traffic.iter().map(Traffic::stall).max().expect("some")
+}
+
+/// A link dies silently; returns when the client has taken it away and a second has passed, and it is back.
+fn dies_and_comes_back(bed: &Bed, link: &str, traffic: &[Traffic]) {
+    worst(traffic);
+    bed.silence(link);
+    wait_until(10, || !knows(bed, link));
+    sleep(Duration::from_secs(1));
+    let stall = worst(traffic);
+    bed.restore(link);
+    println!("{link} died: the longest wait was {stall:?}");
+    assert!(stall < Span::from_secs(1), "{stall:?}");
+}
+
+fn since(clock: net::Clock) -> Span {
+    clock.now().since(algo::Time::ZERO)
+}
+
+#[test]
+fn connections_live_on_while_links_die_in_turn_and_trunks_take_them_up_again() {
+    let Some(bed) = bed("proxy-turns", "8") else { return };
+    let origin = bed.tcp_origin();
+    let mut traffic: Vec<_> = (0..4).map(|_| bed.session(origin)).collect();
+    traffic.push(bed.download(origin));
+    sleep(Duration::from_secs(1));
+    for link in [LINKS, LINKS].concat() {
+        dies_and_comes_back(&bed, link, &traffic);
+        let clock = net::Clock::start();
+        wait_until(10, || knows(&bed, link) && both_are_used(&bed));
+        let back = since(clock);
+        println!("both are used again {back:?} after its return");
+        assert!(back < Span::from_secs(2), "{back:?}");
+    }
+    traffic.into_iter().for_each(Traffic::end);
+}
+
+/// With the limit that the laboratory sets, the server refuses the subflow by which a trunk takes a link up
+/// again that it began on.
+#[test]
+fn trunks_that_cannot_take_a_link_up_again_are_replaced() {
+    let Some(bed) = bed("proxy-lame", "1") else { return };
+    let origin = bed.tcp_origin();
+    let old = [bed.session(origin)];
+    let of_old = || bed.subflows(LINKS[1]).saturating_sub(bed.subflows(LINKS[0]));
+    dies_and_comes_back(&bed, LINKS[0], &old);
+    // The trunk of the session stays as it is; the idle ones are replaced.
+    wait_until(10, || knows(&bed, LINKS[0]) && bed.subflows(LINKS[0]) >= 2 && of_old() == 1);
+    let new = [bed.session(origin), bed.download(origin)];
+    let received = || ["p0", "p1"].map(|device| bed.received(device));
+    sleep(Duration::from_secs(1));
+    let before = received();
+    sleep(Duration::from_secs(2));
+    let [a, b] = [0, 1].map(|n| received()[n] - before[n]);
+    println!("{a} bytes by the link that came back, {b} by the other");
+    assert!(a.min(b) > (a + b) / 4, "{a} {b}");
+    // Nothing is on the old one any more: then it ends.
+    old.into_iter().for_each(Traffic::end);
+    wait_until(10, || both_are_used(&bed));
+    dies_and_comes_back(&bed, LINKS[1], &new);
+    let clock = net::Clock::start();
+    let late = bed.session(origin);
+    wait_until(10, || late.bytes() > 0);
+    assert!(since(clock) < Span::from_secs(1), "{:?}", since(clock));
+    new.into_iter().chain([late]).for_each(Traffic::end);
+}
