@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -237,12 +237,16 @@ impl Bed {
         address
     }
 
-    /// A connection of a program on the host with the links, through the proxy.
-    pub(crate) fn connect(&self, to: SocketAddr) -> TcpStream {
+    fn socks_connection(&self) -> TcpStream {
         let client = self.running.last().expect("a client");
         let socks: SocketAddr = self.socks.parse().expect("an address");
         let connected = Self::namespace(client).run(|| TcpStream::connect(socks)).expect("a namespace");
-        let mut stream = connected.expect("a connection");
+        connected.expect("a connection")
+    }
+
+    /// A connection of a program on the host with the links, through the proxy.
+    pub(crate) fn connect(&self, to: SocketAddr) -> TcpStream {
+        let mut stream = self.socks_connection();
         let IpAddr::V4(ip) = to.ip() else { panic!("an origin with IPv4") };
         let mut request = vec![5, 1, 0, 5, 1, 0, 1];
         request.extend(ip.octets());
@@ -318,6 +322,115 @@ impl Bed {
             }
             writing.join().expect("it was written");
         })
+    }
+}
+
+/// Bytes of a datagram of [`Bed::udp_origin`], and so often a run of them is sent.
+pub(crate) const DATAGRAM_BYTES: usize = 1_200;
+const RUN_EVERY: Duration = Duration::from_millis(2);
+
+/// What a program hears: when each numbered datagram came.
+#[derive(Default)]
+pub(crate) struct Heard {
+    /// Time and number.
+    pub(crate) all: Vec<(Time, u32)>,
+}
+
+impl Heard {
+    /// Bytes in this time, from the first datagram on.
+    pub(crate) fn bytes(&self, from: Span, to: Span) -> usize {
+        let Some((first, _)) = self.all.first() else { return 0 };
+        let is_within = |at: Time| (from..to).contains(&at.since(*first));
+        self.all.iter().filter(|(at, _)| is_within(*at)).count() * DATAGRAM_BYTES
+    }
+
+    /// Datagrams that came after one with a higher number.
+    pub(crate) fn late(&self) -> usize {
+        let mut highest = 0;
+        let is_late = |(_, number): &&(Time, u32)| {
+            highest = highest.max(*number);
+            *number < highest
+        };
+        self.all.iter().filter(is_late).count()
+    }
+
+    /// The longest time in which nothing came.
+    pub(crate) fn gap(&self) -> Span {
+        self.all.windows(2).map(|pair| pair[1].0.since(pair[0].0)).max().unwrap_or(Span::ZERO)
+    }
+}
+
+impl Bed {
+    /// An origin beside the server that answers a datagram by a flow of numbered ones, so many bytes a second
+    /// for so long.
+    pub(crate) fn udp_origin(&self, bytes_per_s: usize, lasts: Duration) -> SocketAddr {
+        let bind = || UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let socket = Self::namespace(&self.running[0]).run(bind).expect("a namespace");
+        let address = socket.local_addr().expect("an address");
+        std::thread::spawn(move || {
+            let (_, to) = socket.recv_from(&mut [0; 64]).expect("a request");
+            let (clock, mut number) = (Clock::start(), 0_u32);
+            loop {
+                let passed = clock.now().since(Time::ZERO).as_nanos() as u128;
+                if passed >= lasts.as_nanos() {
+                    return;
+                }
+                let due = passed * bytes_per_s as u128 / 1_000_000_000 / DATAGRAM_BYTES as u128;
+                while u128::from(number) < due {
+                    let mut datagram = [0; DATAGRAM_BYTES];
+                    datagram[..4].copy_from_slice(&number.to_be_bytes());
+                    let _ = socket.send_to(&datagram, to);
+                    number += 1;
+                }
+                std::thread::sleep(RUN_EVERY);
+            }
+        });
+        address
+    }
+
+    /// A program on the host with the links that associates, sends one datagram, and listens until nothing has
+    /// come for a second and a half. `meanwhile` runs beside it.
+    pub(crate) fn hear(&self, origin: SocketAddr, meanwhile: impl FnOnce() + Send) -> Heard {
+        let client = self.running.last().expect("a client");
+        let mut control = self.socks_connection();
+        control.write_all(&[5, 1, 0, 5, 3, 0, 1, 0, 0, 0, 0, 0, 0]).expect("written");
+        let mut answer = [0; 12];
+        control.read_exact(&mut answer).expect("an answer");
+        assert_eq!(answer[..6], [5, 0, 5, 0, 0, 1], "{answer:?}");
+        let relay = SocketAddr::new(
+            IpAddr::from([answer[6], answer[7], answer[8], answer[9]]),
+            u16::from_be_bytes([answer[10], answer[11]]),
+        );
+        let bind = || UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let socket = Self::namespace(client).run(bind).expect("a namespace");
+        socket.connect(relay).expect("an address");
+        let IpAddr::V4(ip) = origin.ip() else { panic!("an origin with IPv4") };
+        let mut request = vec![0, 0, 0, 1];
+        request.extend(ip.octets());
+        request.extend(origin.port().to_be_bytes());
+        request.push(b'!');
+        socket.send(&request).expect("sent");
+        // Header of SOCKS5 and IPv4.
+        const HEADER: usize = 10;
+        let mut heard = Heard::default();
+        std::thread::scope(|scope| {
+            scope.spawn(meanwhile);
+            let mut buffer = [0; 2_048];
+            socket.set_read_timeout(Some(Duration::from_secs(5))).expect("an option");
+            while let Ok(n) = socket.recv(&mut buffer) {
+                assert_eq!(n, HEADER + DATAGRAM_BYTES);
+                let number = u32::from_be_bytes(buffer[HEADER..][..4].try_into().expect("four"));
+                heard.all.push((CLOCK.now(), number));
+                socket.set_read_timeout(Some(Duration::from_millis(1_500))).expect("an option");
+            }
+        });
+        heard
+    }
+
+    /// How many UDP sockets on the host with the links lead to the server.
+    pub(crate) fn udp_paths(&self) -> usize {
+        let all = self.says("tx", &["ss", "-uHn", "state", "established", "dst", SERVER]);
+        all.lines().count()
     }
 }
 

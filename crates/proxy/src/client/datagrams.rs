@@ -2,7 +2,8 @@
 //!
 //! One task has the machine and its sockets, one for each link. Programs' tasks put datagrams into the
 //! machine and wake it; what comes waits for them in channels that are bounded. A leg that does not answer
-//! any more while the server has a trunk is replaced by a new one; flows go on there.
+//! any more while the server has a trunk is replaced by a new one; flows go on there. One that no program
+//! uses is given up, so that a link is probed by trunks' watch alone ([`crate::links`]).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,7 +20,7 @@ use tokio::time::{sleep, timeout};
 use crate::client::trunks::{LegSource, Trunks};
 use crate::event::{Event, Reports};
 use crate::leg::packet::VERSION;
-use crate::leg::{self, FLOW_MAX, Leg, Mode, PathHealth, Protection, Settings};
+use crate::leg::{self, FLOW_MAX, Leg, Mode, Protection, Settings};
 use crate::leg_socket::{LegSocket, transmit_all};
 use crate::links::Via;
 use crate::trunk::{Association, Destination, Reason, Side};
@@ -37,8 +38,8 @@ const ASK_AGAIN: Duration = Duration::from_secs(30);
 const REPLACE_AFTER: Span = Span::from_secs(3);
 /// Between two looks at what moves on trunks, and at links that were not there.
 const TICK: Duration = Duration::from_millis(500);
-/// Paths are probed so often while nothing moves if somebody wants to know which links work.
-const WATCHED_PROBE: Span = Span::from_secs(5);
+/// Without a flow for so long there is no leg any more: nothing is probed for nobody.
+const KEPT_UNUSED: Span = Span::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 struct Flow {
@@ -64,7 +65,6 @@ struct Shared {
     work: Notify,
     /// Counts what those who wait for a leg are to know.
     news: watch::Sender<u64>,
-    health: watch::Sender<Vec<PathHealth>>,
     mode: Mode,
     links: Vec<Via>,
 }
@@ -90,33 +90,14 @@ impl Shared {
     fn tell(&self) {
         self.news.send_modify(|count| *count += 1);
     }
-
-    fn publish(&self, leg: Option<&Leg>) {
-        let health = leg.map_or_else(Vec::new, Leg::health);
-        self.health.send_if_modified(|known| {
-            let is_new = *known != health;
-            *known = health;
-            is_new
-        });
-    }
 }
 
 impl DatagramLeg {
     /// One over these links; without any, over what the kernel picks.
     pub(super) fn new(links: Vec<Via>, mode: Mode) -> Self {
         let (state, work) = (Mutex::default(), Notify::new());
-        let (news, health) = (watch::Sender::new(0), watch::Sender::new(Vec::new()));
-        let clock = Clock::start();
-        let shared = Shared { state, clock, work, news, health, mode, links };
-        // Somebody steers by the links' health.
-        shared.lock().is_wanted = !shared.links.is_empty();
-        Self { shared: Arc::new(shared) }
-    }
-
-    /// How each path fares; its number is the place of its link. Empty while there is no leg.
-    #[expect(dead_code, reason = "who steers trunks by it is not there yet")]
-    pub(super) fn health(&self) -> watch::Receiver<Vec<PathHealth>> {
-        self.shared.health.subscribe()
+        let (news, clock) = (watch::Sender::new(0), Clock::start());
+        Self { shared: Arc::new(Shared { state, clock, work, news, mode, links }) }
     }
 
     /// A flow of a program; waits for a leg if there is none.
@@ -181,7 +162,9 @@ impl DatagramLeg {
                 Err(_) => self.fail("the server does not know of datagrams, or does not answer", reports),
             }
             sleep(ASK_AGAIN).await;
-            self.shared.lock().failure = None;
+            // The next program that wants one is why it is asked again.
+            let mut state = self.shared.lock();
+            (state.failure, state.is_wanted) = (None, !state.flows.is_empty());
         }
     }
 
@@ -200,11 +183,7 @@ impl DatagramLeg {
             Some(secret) => Protection::sealed(secret, association.number, Side::Client),
             None => Protection::plain(),
         };
-        let is_watched = !self.shared.links.is_empty();
-        let idle = Settings::default();
-        let settings =
-            Settings { idle_probe: if is_watched { WATCHED_PROBE } else { idle.idle_probe }, ..idle };
-        let mut leg = Leg::client(association.number, protection, settings);
+        let mut leg = Leg::client(association.number, protection, Settings::default());
         let server = SocketAddr::new(source.server.ip(), association.port);
         let links = &self.shared.links;
         for i in 0..links.len().max(1) {
@@ -222,14 +201,24 @@ impl DatagramLeg {
             (state.leg, state.failure) = (Some(leg), None);
         }
         let mut buffers = RecvBuffers::new();
-        let (mut silent_since, mut looked_at) = (now, Time::ZERO);
+        let (mut silent_since, mut used_at, mut looked_at) = (now, now, Time::ZERO);
         loop {
             let now = self.shared.clock.now();
             if now.since(looked_at) >= Span::from_millis(TICK.as_millis() as u64) || looked_at == Time::ZERO {
                 looked_at = now;
                 self.tend_sockets(&mut sockets, server);
-                let is_moving = is_watched && trunks.is_moving();
-                let mut state = self.shared.lock();
+                let is_moving = trunks.is_moving();
+                let mut guard = self.shared.lock();
+                let state = &mut *guard;
+                if !state.flows.is_empty() {
+                    used_at = now;
+                } else if now.since(used_at) > KEPT_UNUSED {
+                    (state.leg, state.is_wanted) = (None, false);
+                    drop(guard);
+                    // Whoever waits for it wants another.
+                    self.shared.tell();
+                    return;
+                }
                 if let Some(leg) = state.leg.as_mut() {
                     if is_moving {
                         leg.note_traffic(now);
@@ -237,9 +226,8 @@ impl DatagramLeg {
                     if leg.is_alive() {
                         silent_since = now;
                     }
-                    self.shared.publish(Some(leg));
                 }
-                drop(state);
+                drop(guard);
                 if now.since(silent_since) > REPLACE_AFTER && trunks.answers() {
                     return;
                 }
@@ -331,7 +319,6 @@ impl DatagramLeg {
         }
         let deadline = leg.deadline(now);
         if has_changed {
-            self.shared.publish(Some(leg));
             drop(guard);
             self.shared.tell();
         }
