@@ -2,14 +2,15 @@
 //!
 //! A request names content by its root, never by a path, so nothing but what was hashed here can be asked
 //! for; there is no `..` to guard against at run time. While serving, a file is read through a descriptor
-//! whose device, inode, size and times must still be those of the moment it was hashed: a file that has
-//! changed is refused rather than sent wrong.
+//! whose device, inode, size and times must still be those of the moment it was hashed (`catalog/watch.rs`):
+//! a file that has changed is refused rather than sent wrong.
 
 pub(crate) mod builder;
 mod cache;
 mod hash;
 mod walk;
 mod warnings;
+mod watch;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -27,10 +28,10 @@ use mmtp::wire::NAME_MAX;
 use mmtp::{ChunksPerBlock, ContentId, publisher};
 use nix::errno::Errno;
 
-use crate::file_identity::{FileIdentity, open_file};
 use crate::monitor::lock;
 pub(crate) use walk::{FoundFile, check, walk};
 pub(crate) use warnings::Warnings;
+use watch::{Rechecks, WatchedFile};
 
 /// Files that are held open at once; others are opened when they are asked for.
 pub(crate) const OPEN_FILES_MAX: usize = 128;
@@ -44,6 +45,7 @@ pub(crate) struct Catalog {
     offers: Vec<CatalogEntry>,
     by_root: BTreeMap<[u8; 32], usize>,
     open: Mutex<VecDeque<(usize, Arc<File>)>>,
+    rechecks: Arc<Rechecks>,
 }
 
 /// One content on offer.
@@ -68,7 +70,7 @@ pub(crate) struct CatalogEntry {
 
 #[derive(Debug)]
 enum Body {
-    File(FileIdentity),
+    File(Arc<WatchedFile>),
     Memory(Vec<u8>),
 }
 
@@ -77,6 +79,8 @@ enum Body {
 pub(crate) enum ReadError {
     /// The file is not the one that was hashed any more.
     Changed,
+    /// Something about the file has changed, and it is being hashed again.
+    InDoubt,
     /// There are no such chunks, or `out` has no room for them.
     Range,
     /// The file cannot be read.
@@ -89,6 +93,7 @@ impl ReadError {
     pub(crate) fn is_final(&self) -> bool {
         match self {
             Self::Changed | Self::Range => true,
+            Self::InDoubt => false,
             Self::Io(e) => {
                 let gone = [Errno::ENOENT, Errno::ENOTDIR, Errno::ELOOP, Errno::EACCES, Errno::EPERM];
                 e.raw_os_error().is_some_and(|code| gone.contains(&Errno::from_raw(code)))
@@ -188,14 +193,14 @@ impl Catalog {
                 out.copy_from_slice(&content[offset as usize..][..out.len()]);
                 Ok(())
             }
-            Body::File(identity) => {
-                let file = self.file(offer, identity)?;
+            Body::File(watched) => {
+                let file = self.file(offer, watched)?;
                 file.read_exact_at(out, offset).map_err(|e| match e.kind() {
                     io::ErrorKind::UnexpectedEof => ReadError::Changed,
                     _ => ReadError::Io(e),
                 })?;
                 // After reading: a change before or during it shows now.
-                unchanged(&file, identity)
+                watched.check(&file, &self.rechecks)
             }
         }
     }
@@ -207,8 +212,13 @@ impl Catalog {
     pub(crate) fn check(&self, offer: &CatalogEntry) -> Result<(), ReadError> {
         match &offer.body {
             Body::Memory(_) => Ok(()),
-            Body::File(identity) => unchanged(&*self.file(offer, identity)?, identity),
+            Body::File(watched) => watched.check(&*self.file(offer, watched)?, &self.rechecks),
         }
+    }
+
+    /// What has become of files since this was asked last: one sentence for each that is not offered any more.
+    pub(crate) fn said(&self) -> Vec<String> {
+        self.rechecks.said()
     }
 
     /// The hash tree of an offer.
@@ -217,7 +227,7 @@ impl Catalog {
     }
 
     /// An open descriptor of the offer's file, the same file that was hashed.
-    fn file(&self, offer: &CatalogEntry, identity: &FileIdentity) -> Result<Arc<File>, ReadError> {
+    fn file(&self, offer: &CatalogEntry, watched: &Arc<WatchedFile>) -> Result<Arc<File>, ReadError> {
         let mut open = lock(&self.open);
         if let Some(at) = open.iter().position(|(index, _)| *index == offer.index) {
             // The one used last stays longest.
@@ -228,8 +238,8 @@ impl Catalog {
             }
             return Ok(Arc::clone(&open[0].1));
         }
-        let file = open_file(&offer.path).map_err(ReadError::Io)?;
-        unchanged(&file, identity)?;
+        let file = watched.open(&self.rechecks)?;
+        watched.check(&file, &self.rechecks)?;
         let file = Arc::new(file);
         open.push_front((offer.index, Arc::clone(&file)));
         open.truncate(OPEN_FILES_MAX);
@@ -261,11 +271,9 @@ impl CatalogEntry {
     }
 }
 
-/// Looks whether an open file is in this state.
-fn unchanged(file: &File, identity: &FileIdentity) -> Result<(), ReadError> {
-    match FileIdentity::of(file).map_err(ReadError::Io)? == *identity {
-        true => Ok(()),
-        false => Err(ReadError::Changed),
+impl Drop for Catalog {
+    fn drop(&mut self) {
+        self.rechecks.stop();
     }
 }
 

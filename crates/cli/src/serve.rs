@@ -73,6 +73,9 @@ struct OfferLine {
     /// Where the same is by HTTP.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     http: Vec<String>,
+    /// Where the Metalink of a directory is.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    metalinks: Vec<String>,
 }
 
 /// Where it is offered, as JSON.
@@ -150,6 +153,7 @@ impl View {
                 path: offer.path.to_string_lossy().into_owned(),
                 collection: offer.directory,
                 http: offer.http.concat(),
+                metalinks: offer.metalinks.concat(),
             };
             return json::put("offer", &line);
         }
@@ -168,22 +172,28 @@ impl View {
         }
         if !self.quiet {
             let unlisted = self.offers - self.named.len() as u64;
+            let (what, them) = match self.named.len() {
+                1 => ("1 path".into(), "it"),
+                n => (format!("{n} paths"), "them"),
+            };
             let of_files = match unlisted {
                 0 => String::new(),
-                _ if self.files => format!(" and {unlisted} files in them"),
-                _ => format!(" and {unlisted} files in them, whose URIs --list-files prints"),
-            };
-            let what = match self.named.len() {
-                1 => "1 path".into(),
-                n => format!("{n} paths"),
+                1 => format!(" and 1 file in {them}"),
+                _ => format!(" and {unlisted} files in {them}"),
             };
             let by_http = match http.is_empty() {
                 true => String::new(),
                 false => format!(", by HTTP at {}", http.join(" and ")),
             };
             say(&format!("{what}{of_files} at {}{by_http}; Ctrl-C ends it", addresses.join(" and ")));
-            let file = self.named.iter().find(|offer| !offer.directory);
-            if let Some(url) = file.and_then(Offer::url) {
+            if unlisted > 0 && !self.files {
+                say("With --list-files the URIs of the files are printed, too");
+            }
+            let (directory, file) = (|offer: &&Offer| offer.directory, |offer: &&Offer| !offer.directory);
+            if let Some(url) = self.named.iter().find(directory).and_then(Offer::url) {
+                say(&format!("Look at it with a browser: {url}"));
+            }
+            if let Some(url) = self.named.iter().find(file).and_then(Offer::url) {
                 say(&format!("Fetch with: curl -O {url}"));
             }
             say("Fetch with: anabranch get 'URI' (in quotes: it contains & and ?)");
@@ -225,10 +235,12 @@ impl View {
     }
 }
 
-/// The URI of an offer. People get one URL for each --http.
+/// The URI of an offer. People get one URL for each --http: of a directory that of its Metalink, for what has
+/// the URL of the directory itself is a page.
 fn say_offer(offer: &Offer) {
     put(&offer.uri);
-    offer.http.iter().filter_map(|urls| urls.first()).for_each(|url| put(url));
+    let urls = if offer.directory { &offer.metalinks } else { &offer.http };
+    urls.iter().filter_map(|urls| urls.first()).for_each(|url| put(url));
 }
 
 /// One line on standard output, flushed. A reader that has gone away does not end the service.

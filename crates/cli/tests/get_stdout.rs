@@ -165,3 +165,14 @@ fn what_cannot_be_written_is_refused() {
     let full = output(command);
     assert_eq!(full.status.code(), Some(6), "{}", err(&full));
 }
+
+/// There is no file of which one could see later that nothing vouched for it.
+#[test]
+fn what_nobody_vouches_for_is_told_even_to_who_wants_errors_only() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let content = noise(100_000);
+    let site = Site::good(&content);
+    let output = output(get(&[&site.url(), "--quiet"], dir.path()));
+    assert!(output.status.success() && output.stdout == content);
+    assert_eq!(err(&output).matches("UNVERIFIED").count(), 1, "{}", err(&output));
+}

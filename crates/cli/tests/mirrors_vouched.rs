@@ -7,13 +7,14 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::fetch::{Done, Ground, checksum, leaf_list, names, run};
+use common::fetch::{Done, Ground, checksum, leaf_list, names, run, spawn};
 use common::site::{PATH, Reply, Request, Site, Then, honest};
-use common::{Server, anabranch};
+use common::{Server, anabranch, wait_until};
 use data_encoding::{BASE64, HEXLOWER};
 use mmtp::ContentId;
 use mmtp::id::BLOCK_BYTES;
 use mmtp::uri::Uri;
+use nix::sys::signal::Signal;
 use sha2::{Digest as _, Sha256, Sha384, Sha512};
 
 const LENGTH: usize = 3_000_000;
@@ -798,4 +799,30 @@ fn what_is_here_is_held_against_the_hash_at_once() {
     println!("held against the hash after {took} s");
     let notes = done.notes();
     assert!(!notes.contains("compar"), "{notes}");
+}
+
+/// Whoever is interrupted is not told that anything is verified which only a server vouches for.
+#[test]
+fn an_interrupted_transfer_says_who_vouches() {
+    let content = Ground::new(LENGTH).content;
+    let site = server(&content, vec![(format!("{PATH}.b3leaves"), leaf_list(&content))], |reply| {
+        reply.at(1_000_000)
+    });
+    for json in [true, false] {
+        let ground = Ground::new(LENGTH);
+        let more: &[&str] = if json { &["--json"] } else { &[] };
+        let running = spawn(ground.get_named(&[site.url()], more));
+        wait_until(20, || ground.to().join("f.part").metadata().is_ok_and(|meta| meta.len() > 500_000));
+        running.signal(Signal::SIGINT);
+        let done = running.end().expect(130);
+        if json {
+            let by = format!("self-asserted by {}", site.name());
+            assert_eq!(
+                (&done.summary()["verified"], &done.summary()["verified_by"]),
+                (&"blocks".into(), &by.into())
+            );
+        } else {
+            assert!(done.err.contains(" UNVERIFIED, but as "), "{}", done.err);
+        }
+    }
 }

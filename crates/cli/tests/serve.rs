@@ -165,7 +165,7 @@ fn uris_are_lines_on_standard_output_and_that_of_the_argument_is_the_last() {
     let (out, told) = (said.out, said.err);
     let uri: Uri = out.trim_end().parse().expect("one URI");
     assert!(uri.collection, "{out}");
-    assert!(told.contains("1 path and 30 files in them") && told.contains("--list-files"), "{told}");
+    assert!(told.contains("1 path and 30 files in it at 127") && told.contains("--list-files"), "{told}");
     let out = serve_for_people(dir.path(), &["--list-files"]).out;
     let uris: Vec<Uri> = out.lines().map(|line| line.parse().expect("a URI")).collect();
     assert_eq!(uris.len(), 31, "{out}");

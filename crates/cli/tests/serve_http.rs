@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,6 +22,7 @@ use mirror::url::Url;
 use mmtp::ContentId;
 use mmtp::id::BLOCK_BYTES;
 use mmtp::tree::{ChainingValue, root_of_leaves};
+use nix::sys::signal::Signal;
 
 /// A source that offers `path` by HTTP too, and where.
 fn start(path: &Path, more: &[&str]) -> (Server, SocketAddr) {
@@ -883,4 +885,53 @@ fn aria2_and_wget_fetch_the_same() {
         let got = ["got", "f"].iter().find_map(|name| fs::read(to.path().join(name)).ok());
         assert!(got.expect("a file") == content, "{program} {args:?}");
     }
+}
+
+/// What is printed for a directory can be fetched: the URL of its list is that of a page.
+#[test]
+fn the_url_of_a_directory_is_that_of_its_metalink() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let album = dir.path().join("album");
+    fs::create_dir(&album).expect("a directory");
+    fs::write(album.join("one"), b"one").expect("a file");
+    let said = serve_for_people(&album, &["--http", "127.0.0.1:0"]);
+    let urls: Vec<&str> = said.out.lines().filter(|line| line.starts_with("http")).collect();
+    assert!(matches!(urls[..], [url] if url.ends_with("/album.meta4")), "{}", said.out);
+    assert!(said.err.contains("/album/"), "its list is named for browsers: {}", said.err);
+    // Where there is none, it is said at the start why.
+    fs::write(album.join("a\u{1}b"), b"two").expect("a file");
+    let said = serve_for_people(&album, &["--http", "127.0.0.1:0"]);
+    assert!(!said.out.contains("http"), "{}", said.out);
+    assert!(
+        said.err.contains("has no Metalink, so receivers cannot fetch all of it over HTTP"),
+        "{}",
+        said.err
+    );
+}
+
+/// A mode or another link of a file does not end what is offered of it, and whoever serves is told of what is
+/// not offered any more.
+#[test]
+fn a_mode_does_not_change_a_file_and_what_changed_is_named() {
+    let content = noise(3_000_000);
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    fs::write(&path, &content).expect("a file");
+    let mut command = anabranch();
+    command.arg("serve").arg(&path).args(["--json", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
+    let running = spawn(command);
+    let listening = running.wait_event(|event| event["event"] == "listening");
+    let address: SocketAddr =
+        listening["http"][0].as_str().and_then(|at| at.parse().ok()).expect("an address");
+    assert_eq!(get(address, "/f").status, 200);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).expect("a mode");
+    fs::hard_link(&path, dir.path().join("g")).expect("a link");
+    wait_until(20, || get(address, "/f").status == 200);
+    assert!(get(address, "/f").body == content);
+    fs::write(&path, b"another").expect("overwritten");
+    assert_eq!(get(address, "/f").status, 410);
+    running.wait_said("is gone or not what was hashed any more, and is refused");
+    running.signal(Signal::SIGTERM);
+    let done = running.end().expect(0);
+    assert!(done.err.contains(path.to_str().expect("UTF-8")), "{}", done.err);
 }

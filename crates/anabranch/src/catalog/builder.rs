@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use mmtp::collection::{Collection, Entry};
 use mmtp::tree::Outboard;
 
+use super::watch::WatchedFile;
 use super::{Body, Catalog, Warnings, cache, hash, walk};
 use crate::filenames::show;
 use crate::hashing::HashJob;
@@ -55,7 +56,8 @@ impl Builder {
                         id: outboard.id(),
                     });
                 }
-                catalog.add((named, file.relative), file.path, false, outboard, Body::File(identity));
+                let watched = WatchedFile::new(file.path.clone(), outboard.id(), identity);
+                catalog.add((named, file.relative), file.path, false, outboard, Body::File(watched));
             }
             if root.directory {
                 let manifest = Collection::new(entries)

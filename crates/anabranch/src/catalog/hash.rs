@@ -88,7 +88,8 @@ fn has_settled(identity: &FileIdentity) -> bool {
     now > Duration::from_secs(changed + 1) + SETTLED
 }
 
-fn hash(job: &HashJob, file: &File, length: u64, threads: usize) -> io::Result<Outboard> {
+/// The hash tree of the first `length` bytes of a file.
+pub(super) fn hash(job: &HashJob, file: &File, length: u64, threads: usize) -> io::Result<Outboard> {
     let mut advance = |bytes| job.advance(bytes);
     if length <= BLOCK_BYTES as u64 {
         let mut outboard = None;

@@ -1,7 +1,7 @@
 use super::*;
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
 use mmtp::collection::Collection;
@@ -96,6 +96,56 @@ fn a_changed_file_is_refused() {
             std::thread::sleep(std::time::Duration::from_millis(20));
             change(&path);
             catalog.read_chunks(offer, cut, 0, 12, 20, &mut out).expect_err(&format!("change {n}"));
+        }
+    }
+}
+
+/// `chmod` and `ln` change the inode, not the bytes; whoever sets the time back changes both.
+#[test]
+fn a_file_of_which_only_the_inode_changed_is_hashed_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (path, other) = (dir.path().join("f"), dir.path().join("g"));
+    let (mut out, same, different) = (vec![0; 1000], bytes(40_000), vec![7; 40_000]);
+    type Change<'a> = &'a dyn Fn();
+    let back = |modified| File::options().write(true).open(&path).and_then(|f| f.set_modified(modified));
+    let rewrite = |bytes: &[u8]| {
+        let modified = fs::metadata(&path).and_then(|meta| meta.modified()).expect("a time");
+        fs::write(&path, bytes).expect("written");
+        back(modified).expect("set back");
+    };
+    let changes: [(Change<'_>, bool); 4] = [
+        (&|| fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("a mode"), true),
+        (&|| fs::hard_link(&path, &other).expect("a link"), true),
+        (&|| rewrite(&same), true),
+        (&|| rewrite(&different), false),
+    ];
+    for (n, (change, is_same)) in changes.iter().enumerate() {
+        for read_before in [false, true] {
+            let _ = fs::remove_file(&other);
+            let _ = fs::remove_file(&path);
+            fs::write(&path, &same).expect("a file");
+            let (catalog, _) = build(std::slice::from_ref(&path));
+            let offer = &catalog.offers()[0];
+            if read_before {
+                catalog.read_at(offer, 0, &mut out).expect("bytes");
+            }
+            // Beyond the step of the file system's clock.
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            change();
+            let mut read = catalog.read_at(offer, 0, &mut out);
+            assert!(matches!(read, Err(ReadError::InDoubt)), "{n}: {read:?}");
+            while matches!(read, Err(ReadError::InDoubt)) {
+                std::thread::yield_now();
+                read = catalog.read_at(offer, 0, &mut out);
+            }
+            let said = catalog.said();
+            match is_same {
+                true => assert!(read.is_ok() && said.is_empty(), "{n}: {read:?} {said:?}"),
+                false => assert!(matches!(read, Err(ReadError::Changed)), "{n}: {read:?}"),
+            }
+            let names_it = said.iter().any(|said| said.contains(path.to_str().expect("UTF-8")));
+            assert_eq!(names_it, !is_same, "{said:?}");
+            assert!(catalog.check(offer).is_ok() == *is_same && catalog.said().is_empty(), "told once");
         }
     }
 }

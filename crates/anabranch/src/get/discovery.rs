@@ -108,6 +108,8 @@ struct Discovery<'a> {
     commands: Vec<Command>,
     /// Not yet said.
     notices: Vec<String>,
+    /// Which mirrors have another file.
+    warnings: Vec<String>,
     /// What is said of mirrors once another one has answered: if none does, the error says it.
     unsaid: Vec<String>,
     history: &'a History,
@@ -195,6 +197,7 @@ pub(super) fn discover(
     let mut discovery = Discovery {
         commands: Vec::new(),
         notices: Vec::new(),
+        warnings: Vec::new(),
         unsaid: Vec::new(),
         history: &request.history,
         vias: if vias.is_empty() { &any } else { vias },
@@ -262,6 +265,7 @@ pub(super) fn discover(
     }
     discovery.notices.iter().for_each(|notice| events.observer.notice(notice));
     let mut found = found?;
+    discovery.warnings.iter().for_each(|warning| events.observer.warning(warning));
     for mirror in found.iter_mut().flat_map(|found| &mut found.mirrors) {
         mirror.proxied = events.world.is_proxied(mirror.url.as_str());
     }

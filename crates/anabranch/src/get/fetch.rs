@@ -173,7 +173,11 @@ fn from_mirrors(request: &Request, named: Locators, events: &mut EventLoop<'_, '
              URI too",
         ));
     }
-    events.observer.notice(&first.verification_text());
+    match request.reader.is_some() && sources.is_empty() && first.is_vouched_for_by_nobody() {
+        // Whoever reads it has nothing else that says so, and may have asked for errors only.
+        true => events.observer.warning(&first.verification_text()),
+        false => events.observer.notice(&first.verification_text()),
+    }
     if request.reader.is_some() && sources.is_empty() && first.is_verified_at_the_end() {
         events
             .observer

@@ -140,12 +140,12 @@ fn fetch_one(
     }
     dissent.iter().for_each(|warning| events.observer.warning(warning));
     let result = whole.map(drop);
-    if result.is_err() && verified == Verified::Whole {
+    let is_wrong = result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Corrupt);
+    if is_wrong || result.is_err() && verified == Verified::Whole {
         // It was to be at the end.
         verified = Verified::Nothing;
     }
-    // For what did not come to its end nobody vouches.
-    let may_vouch = verified != Verified::Nothing && result.is_ok();
+    let may_vouch = verified != Verified::Nothing;
     let mut verified_by = match (&found.vouched_by, &found.recalled) {
         _ if !may_vouch => None,
         (Some(VouchedBy::User), Some(recalled)) => Some(VouchedBy::History(recalled.day.clone())),

@@ -120,11 +120,16 @@ impl CatalogSite {
         Self { catalog, limit, clock, sockets, paths, files, directories, texts }
     }
 
-    /// The URL of an offer on a server at `address`.
+    /// The URL of an offer on a server at `address`: of a directory, that of its list.
     pub(crate) fn url(&self, index: usize, address: &str) -> String {
-        let path: Vec<String> = self.paths[index].split(|byte| *byte == b'/').map(encode).collect();
         let slash = if self.offer(index).collection { "/" } else { "" };
-        format!("http://{address}/{}{slash}", path.join("/"))
+        format!("http://{address}/{}{slash}", encoded(&self.paths[index]))
+    }
+
+    /// The URL of the Metalink of a directory, if it has one.
+    pub(crate) fn metalink_url(&self, index: usize, address: &str) -> Option<String> {
+        let path = self.metalink_path(index).ok()?;
+        Some(format!("http://{address}/{}", encoded(&path)))
     }
 
     fn offer(&self, index: usize) -> &CatalogEntry {
@@ -386,6 +391,11 @@ fn copy(parts: &[&[u8]], offset: u64, out: &mut [u8]) -> Result<(), Unavailable>
         done += len;
     }
     if done == out.len() { Ok(()) } else { Err(Unavailable::Gone) }
+}
+
+/// A path as it stands in a URL.
+fn encoded(path: &[u8]) -> String {
+    path.split(|byte| *byte == b'/').map(encode).collect::<Vec<_>>().join("/")
 }
 
 fn unavailable(error: &ReadError) -> Unavailable {

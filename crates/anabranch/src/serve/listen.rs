@@ -16,7 +16,8 @@ const STALE_MAX: usize = 1_000;
 
 /// Binds UDP sockets; without `addresses`, the usual port of every address, without IPv6 where there is none.
 pub(super) fn udp(addresses: &[SocketAddr]) -> Result<Vec<Udp>> {
-    let in_use = ": is another source running? Choose another port with `listen` ADDR:PORT";
+    let in_use = " (UDP): is another source running? Choose another port with `listen` ADDR:PORT; \
+                  port 0 takes a free one";
     let refused = |e: io::Error| failure(&e, in_use);
     if !addresses.is_empty() {
         return addresses.iter().map(|address| Udp::listen(*address).map_err(refused)).collect();

@@ -16,7 +16,7 @@ use super::listen::{drop_stale, is_loopback, reachable};
 use super::stats::Stats;
 use super::udp_worker::{Shared, UdpWorker};
 use crate::catalog::{Catalog, CatalogEntry};
-use crate::filenames::hidden_warning;
+use crate::filenames::{hidden_warning, show};
 use crate::monitor::lock;
 use crate::secret::secret;
 use crate::{Control, Error, Result, Stop};
@@ -34,6 +34,7 @@ pub struct Source {
     http_addresses: Vec<SocketAddr>,
     notices: Vec<String>,
     counters: Arc<Counters>,
+    catalog: Arc<Catalog>,
     stop: Stop,
     /// Waits for the end, and then for all the other threads.
     supervisor: Option<JoinHandle<Result<Stats>>>,
@@ -90,10 +91,10 @@ impl Source {
         // Before anybody is told the address.
         drop_stale(&udp);
         let from = reachable(&addresses);
-        let notices = warnings.into_iter().chain(notices(&catalog, &addresses, &from, http.is_some()));
-        let notices = notices.collect();
         let site = |server| (server, CatalogSite::new(&catalog, &limit, clock, addresses.clone()));
         let http = http.map(site);
+        let notices = notices(&catalog, &addresses, &from, http.as_ref().map(|(_, site)| site));
+        let notices = warnings.into_iter().chain(notices).collect();
         let offers = offers(&catalog, http.as_ref().map(|(_, site)| site), &from, &http_addresses);
 
         let (stop, secret) = (Stop::new()?, secret()?);
@@ -105,10 +106,10 @@ impl Source {
             udp: udp.iter().map(|_| Mutex::default()).collect(),
             http: Mutex::new(http),
         });
-        let shared = Arc::new(Shared { catalog, clock, limit, stop: stop.clone() });
+        let shared = Arc::new(Shared { catalog: Arc::clone(&catalog), clock, limit, stop: stop.clone() });
         // If a thread cannot be started, dropping this ends those that have been.
         let mut source =
-            Self { offers, addresses, http_addresses, notices, counters, stop, supervisor: None };
+            Self { offers, addresses, http_addresses, notices, counters, catalog, stop, supervisor: None };
         let mut workers = Workers { stop: source.stop.clone(), threads: Vec::new() };
         for (index, udp) in udp.into_iter().enumerate() {
             let (shared, counters) = (Arc::clone(&shared), Arc::clone(&source.counters));
@@ -202,6 +203,7 @@ impl Source {
             let sent = stats.all_bytes();
             let rate_bytes = Rate::of(sent - last, now.since(last_at)).as_bytes();
             (last, last_at) = (sent, now);
+            self.catalog.said().into_iter().for_each(|notice| tell(Event::Notice(notice)));
             tell(Event::Stats { stats, rate_bytes });
         }
     }
@@ -267,7 +269,12 @@ fn join<T>(thread: JoinHandle<T>) -> T {
 }
 
 /// What should be said before anything is served.
-fn notices(catalog: &Catalog, sockets: &[SocketAddr], from: &[String], by_http: bool) -> Vec<String> {
+fn notices(
+    catalog: &Catalog,
+    sockets: &[SocketAddr],
+    from: &[String],
+    site: Option<&CatalogSite>,
+) -> Vec<String> {
     let mut notices = Vec::new();
     if from.iter().all(|from| is_loopback(from)) && sockets.iter().any(|socket| socket.ip().is_unspecified())
     {
@@ -277,13 +284,22 @@ fn notices(catalog: &Catalog, sockets: &[SocketAddr], from: &[String], by_http: 
                 .into(),
         );
     }
-    for group in catalog.offers().chunk_by(|a, b| a.named == b.named).filter(|_| by_http) {
+    for (site, group) in site
+        .iter()
+        .flat_map(|site| catalog.offers().chunk_by(|a, b| a.named == b.named).map(move |group| (site, group)))
+    {
         // A directory comes after its files.
         let Some((directory, files)) = group.split_last().filter(|(last, _)| last.collection) else {
             continue;
         };
         let files = files.iter().map(|offer| &offer.relative[..]);
         notices.extend(hidden_warning(&directory.path, files));
+        if let Err(why) = site.metalink_path(directory.index()) {
+            notices.push(format!(
+                "{} has no Metalink, so receivers cannot fetch all of it over HTTP: {why}",
+                show(&directory.path)
+            ));
+        }
     }
     notices
 }
@@ -303,6 +319,10 @@ fn offers(catalog: &Catalog, site: Option<&CatalogSite>, from: &[String], http: 
         http: site.map_or(Vec::new(), |site| {
             let urls = |hosts: &Vec<String>| hosts.iter().map(|host| site.url(entry.index(), host)).collect();
             hosts.iter().map(urls).collect()
+        }),
+        metalinks: site.filter(|_| entry.collection).map_or(Vec::new(), |site| {
+            let url = |host: &String| site.metalink_url(entry.index(), host);
+            hosts.iter().map(|hosts| hosts.iter().filter_map(url).collect()).collect()
         }),
     };
     directories.chain(files).map(offer).collect()

@@ -66,11 +66,13 @@ impl Discovery<'_> {
         };
         let mut all = Vec::new();
         for length in lengths {
-            let (said, troubles) = (self.notices.len(), self.troubles.len());
+            let (said, warned) = (self.notices.len(), self.warnings.len());
+            let troubles = self.troubles.len();
             let found = self.found_of(length, file.as_ref(), known.clone())?;
             if !all.is_empty() {
                 // The same has been said of the first.
                 self.notices.truncate(said);
+                self.warnings.truncate(warned);
                 self.troubles.truncate(troubles);
             }
             all.push(found);
@@ -309,7 +311,7 @@ impl Discovery<'_> {
                 let error =
                     FetchError::NotTheFile(format!("it has {there} bytes, not {length}: another file"));
                 let why = format!("{}: {error}", host(url));
-                self.notices.push(why.clone());
+                self.warnings.push(why.clone());
                 self.troubles.push((server_status::code(&error), why));
                 continue;
             }

@@ -39,24 +39,42 @@ impl CatalogSite {
         directory: &[u8],
         asked: &ResourceRequest<'_>,
     ) -> Result<String, String> {
-        let below = self.below(directory);
-        if below.len() > FILES_MAX {
-            let count = below.len();
-            return Err(format!(
-                "no Metalink: {count} files are below this, and one has {FILES_MAX} at most"
-            ));
+        if let Some(why) = self.lacks_metalink(directory) {
+            return Err(format!("no Metalink: {why}"));
         }
-        let files = below.iter().map(|index| {
+        let files = self.below(directory).iter().map(|index| {
             let relative = &self.paths[*index][directory.len() + 1..];
             let mut names = about(asked);
             names.extend(relative.split(|byte| *byte == b'/').map(<[u8]>::to_vec));
-            let name = String::from_utf8(relative.to_vec()).ok().filter(|name| is_safe_name(name));
-            let name = name.ok_or_else(|| {
-                format!("no Metalink: it cannot have the name {}", show(OsStr::from_bytes(relative)))
-            })?;
-            self.file_of(*index, name, names, asked)
+            self.file_of(*index, String::from_utf8_lossy(relative).into_owned(), names, asked)
         });
         emit(files.collect::<Result<_, _>>()?)
+    }
+
+    /// Why there is no Metalink of all files below a directory.
+    fn lacks_metalink(&self, directory: &[u8]) -> Option<String> {
+        let below = self.below(directory);
+        if below.len() > FILES_MAX {
+            return Some(format!("{} files are below this, and one has {FILES_MAX} at most", below.len()));
+        }
+        let mut names = below.iter().map(|file| &self.paths[*file][directory.len() + 1..]);
+        let bad = names.find(|name| !std::str::from_utf8(name).is_ok_and(is_safe_name))?;
+        Some(format!("it cannot have the name {}", show(OsStr::from_bytes(bad))))
+    }
+
+    /// The path of the Metalink of a directory on offer, without a slash in front.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(crate) fn metalink_path(&self, index: usize) -> Result<Vec<u8>, String> {
+        let directory = &self.paths[index];
+        let path = [directory, METALINK_SUFFIX].concat();
+        match self.find(&path, false) {
+            Some(Found::MetalinkOfAll(of)) if of == *directory => {
+                self.lacks_metalink(directory).map_or(Ok(path), Err)
+            }
+            _ => Err("a file of its name is on offer".to_owned()),
+        }
     }
 
     /// What the path of a Metalink leads to. It says nothing but what the path and the server's name in the
@@ -76,12 +94,8 @@ impl CatalogSite {
     /// Whether such a Metalink is beside the directory where that is asked for.
     pub(crate) fn has_metalink(&self, directory: &[u8], asked: &ResourceRequest<'_>) -> bool {
         let beside = self.find(&[&asked.path.names.join(&b'/'), METALINK_SUFFIX].concat(), false);
-        let below = self.below(directory);
         matches!(beside, Some(Found::MetalinkOfAll(of)) if of == directory)
-            && below.len() <= FILES_MAX
-            && below.iter().all(|file| {
-                std::str::from_utf8(&self.paths[*file][directory.len() + 1..]).is_ok_and(is_safe_name)
-            })
+            && self.lacks_metalink(directory).is_none()
     }
 
     /// What a Metalink says of a file that this server has under these names.
