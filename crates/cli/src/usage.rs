@@ -1,8 +1,12 @@
 //! What is wrong with a command line, in one line.
 
 use clap::Error;
+use clap::error::{ContextKind, ContextValue};
 
 use crate::exit::Failure;
+
+/// Options whose values are not repeated in messages, which others may see.
+const SECRETS: [&str; 4] = ["--header", "--user", "--pair ", "--proxy"];
 
 /// clap's message as one line: what is wrong, what was perhaps meant, and where to read on. Its tip to write
 /// `-- -X` is left out: it is about file names that begin with a dash, and nobody means one.
@@ -25,6 +29,16 @@ pub fn failure(error: &Error) -> Failure {
             message += if message.is_empty() { "" } else { before };
             message += line;
         }
+    }
+    if let (Some(ContextValue::String(arg)), Some(ContextValue::String(value))) =
+        (error.get(ContextKind::InvalidArg), error.get(ContextKind::InvalidValue))
+        && SECRETS.iter().any(|secret| arg.contains(secret))
+        && !value.is_empty()
+    {
+        message = message.replace(value.as_str(), "…");
+    }
+    if message.starts_with("unexpected argument '-s'") {
+        message += "; -q is curl's -s; how many connections there are (aria2's -s) need not be said";
     }
     if let Some(usage) = rest {
         let is_name = |word: &&str| !word.starts_with(['[', '<', '-']) && *word == word.to_lowercase();
@@ -58,6 +72,10 @@ mod tests {
         assert_eq!(said, "unexpected argument '--qq' found (see anabranch get --help)");
         let said = message("anabranch get http://h/f -Z");
         assert_eq!(said, "unexpected argument '-Z' found (see anabranch get --help)");
+        let said = message("anabranch get http://h/f -H hunter2");
+        assert_eq!(said, "invalid value '…' for '--header <NAME: VALUE>': expected NAME: VALUE");
+        let said = message("anabranch get http://h/f -s 16");
+        assert!(said.contains("aria2's -s) need not be said (see anabranch get --help)"), "{said}");
         let said = message("anabranch get http://h/f --forse");
         let wanted = "unexpected argument '--forse' found; a similar argument exists: '--force'";
         assert!(said.starts_with(wanted), "{said}");

@@ -4,6 +4,7 @@
 mod common;
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -812,7 +813,7 @@ fn an_interrupted_transfer_says_who_vouches() {
         let ground = Ground::new(LENGTH);
         let more: &[&str] = if json { &["--json"] } else { &[] };
         let running = spawn(ground.get_named(&[site.url()], more));
-        wait_until(20, || ground.to().join("f.part").metadata().is_ok_and(|meta| meta.len() > 500_000));
+        wait_until(20, || ground.to().join("f.part").metadata().is_ok_and(|meta| meta.blocks() > 1_000));
         running.signal(Signal::SIGINT);
         let done = running.end().expect(130);
         if json {

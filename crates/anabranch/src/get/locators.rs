@@ -148,8 +148,16 @@ impl Locators {
             ErrorKind::NotFound => Error::usage(format!("{}: No such file", show(path))),
             _ => Error::usage(format!("{}: {e}", show(path))),
         })?;
-        let metalink =
-            Metalink::parse(&bytes).map_err(|e| Error::usage(format!("{}: no Metalink: {e}", show(path))))?;
+        // The file itself rather than a list of who has it.
+        let is_other = |bytes: &[u8]| bytes.len() > METALINK_MAX || !bytes.contains(&b'<');
+        let metalink = Metalink::parse(&bytes).map_err(|e| {
+            let why = if is_other(&bytes) {
+                "this file is here already, and is no Metalink, which would say who has another".to_owned()
+            } else {
+                format!("no Metalink: {e}")
+            };
+            Error::usage(format!("{}: {why}", show(path)))
+        })?;
         if self.metalink.is_some() {
             return Err(Error::usage("two Metalinks: fetch one at a time"));
         }

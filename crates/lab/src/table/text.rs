@@ -42,7 +42,8 @@ pub fn text(plan: &Plan, rows: &[Row]) -> String {
     };
     let places: Vec<&str> = plan.worlds.iter().map(place).collect();
     let places = places.join(" and ");
-    wrap(&mut out, "run:    ", &format!("{places}; {time}; seeds {seeds}; {} runs", plan.len()));
+    let runs = if plan.len() == 1 { "1 run".to_owned() } else { format!("{} runs", plan.len()) };
+    wrap(&mut out, "run:    ", &format!("{places}; {time}; seeds {seeds}; {runs}"));
     if !plan.with.is_empty() {
         wrap(&mut out, "with:   ", &plan.with.join("; "));
     }
