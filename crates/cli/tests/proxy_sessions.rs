@@ -83,7 +83,7 @@ fn trunks_that_cannot_take_a_link_up_again_are_replaced() {
     // The trunk of the session stays as it is; the idle ones are replaced.
     wait_until(10, || knows(&bed, LINKS[0]) && bed.subflows(LINKS[0]) >= 2 && of_old() == 1);
     let new = [bed.session(origin), bed.download(origin)];
-    let received = || ["p0", "p1"].map(|device| bed.received(device));
+    let received = || ["p0", "p1"].map(|device| bed.counted(device)[0]);
     sleep(Duration::from_secs(1));
     let before = received();
     sleep(Duration::from_secs(2));

@@ -25,6 +25,7 @@ mod trunks;
 use std::any::Any;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -76,6 +77,8 @@ pub struct Options {
     pub is_strict: bool,
     /// The links to use; none: those that the kernel's path manager was told of by somebody else.
     pub via: Vec<Via>,
+    /// Where the counts of links with a cap are kept; without such links, nothing is.
+    pub state_dir: Option<PathBuf>,
     /// How programs' datagrams are spread over links.
     pub udp_mode: Mode,
     /// How trunks' sockets are made. With links, each of these is the egress of an attempt.
@@ -102,6 +105,7 @@ impl Options {
             users: Users::default(),
             is_strict: false,
             via: Vec::new(),
+            state_dir: None,
             udp_mode: Mode::default(),
             socket: SocketOptions::default(),
             limits: Limits::default(),
@@ -115,8 +119,8 @@ impl Options {
 /// Begins a client.
 ///
 /// # Errors
-/// It has nowhere to listen, or cannot; its links make no sense together. That the server is out of reach is
-/// an event.
+/// It has nowhere to listen, or cannot; its links make no sense together, or have a cap that cannot be kept.
+/// That the server is out of reach is an event.
 pub fn start(options: Options) -> Result<Running, Error> {
     if options.socks.is_empty() && options.http.is_empty() {
         return Err(Error::Usage("there is no address to listen at for programs".to_owned()));
@@ -132,13 +136,14 @@ pub fn start(options: Options) -> Result<Running, Error> {
         listeners.push((door, listener));
     }
     drop(entered);
+    let links = Links::new(options.via.clone(), options.state_dir.as_deref())?;
     let shared = Shared::new(&options);
     let reload = {
         let shared = shared.clone();
         Arc::new(move |options: &dyn Any| options.downcast_ref().map(|new| shared.take_over(new)).is_some())
     };
     Ok(Running::begin(runtime, addresses, reload, |reports, stop| {
-        run(options, shared, listeners, reports, stop)
+        run(options, links, shared, listeners, reports, stop)
     }))
 }
 
@@ -172,12 +177,12 @@ fn manners(options: &Options) -> Manners {
 
 async fn run(
     options: Options,
+    links: Links,
     shared: Shared,
     listeners: Vec<(Door, TcpListener)>,
     reports: Reports,
     stop: Stop,
 ) {
-    let links = Links::new(options.via.clone());
     let making = Making {
         server: options.server,
         tls: options.pairing.as_ref().map(ClientTls::new),
@@ -187,7 +192,7 @@ async fn run(
         links: links.clone(),
     };
     let trunks = Trunks::new(making, reports.clone());
-    let datagrams = DatagramLeg::new(options.via.clone(), options.udp_mode);
+    let datagrams = DatagramLeg::new(options.via.clone(), links.clone(), options.udp_mode);
     let mut tasks = JoinSet::new();
     for (door, listener) in listeners {
         let address = listener.local_addr().ok();
@@ -223,7 +228,7 @@ async fn run(
     trunks.close();
     sleep(CLOSING).await;
     // The kernel is told to forget them; that takes milliseconds.
-    links.end().await;
+    links.end(&reports).await;
 }
 
 /// Takes programs' connections; never ends.

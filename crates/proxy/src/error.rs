@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use crate::keys::ClientsError;
+use crate::links::CapsError;
 
 /// Why a role does not begin.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +18,9 @@ pub enum Error {
     /// The list of clients cannot be read.
     #[error(transparent)]
     Clients(#[from] ClientsError),
+    /// A link has a cap that cannot be kept.
+    #[error(transparent)]
+    Caps(#[from] CapsError),
     /// The system has no threads for it.
     #[error("cannot begin: {0}")]
     Runtime(io::Error),

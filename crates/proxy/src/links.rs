@@ -4,8 +4,13 @@
 //! * `kernel_paths`: the kernel's MPTCP has an endpoint for each link as long as the client lives.
 //! * `meter`: what the trunks' subflows say of each link; `liveness`: which links are dead, a decision;
 //!   `watch`: what is done then.
+//! * `caps`: what links with a cap have carried, and whether they may carry more, a decision; `calendar`: for
+//!   how long; `book`: the file that keeps it.
 //! * `racing`: the first subflow of a trunk goes over a link that answers.
 
+mod book;
+mod calendar;
+mod caps;
 mod kernel_paths;
 mod liveness;
 mod meter;
@@ -13,4 +18,6 @@ pub(crate) mod racing;
 mod via;
 pub(crate) mod watch;
 
+pub use book::CapsError;
+pub use caps::Usage;
 pub use via::{Cap, Period, Via, ViaError, check};

@@ -4,7 +4,7 @@ use proxy::client::start;
 use proxy::config::{self, ConfigError};
 use proxy::{Reloader, Running};
 
-use super::{Role, unusable, wrong};
+use super::{Role, state_dir, unusable, wrong};
 use crate::exit::Outcome;
 
 /// The client.
@@ -12,7 +12,8 @@ pub(super) struct Client;
 
 impl Role<config::Client> for Client {
     fn completed(&self, settings: config::Client) -> config::Client {
-        settings
+        let state_dir = settings.state_dir.clone().or_else(state_dir);
+        config::Client { state_dir, ..settings }
     }
 
     fn check(&self, settings: &config::Client) -> Result<(), ConfigError> {

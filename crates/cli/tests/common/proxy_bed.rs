@@ -169,11 +169,11 @@ impl Bed {
         all.lines().count()
     }
 
-    /// Bytes that the host with the links has received over this one.
-    pub(crate) fn received(&self, device: &str) -> u64 {
+    /// Bytes that the host with the links has received and sent over this one, as the interface counts.
+    pub(crate) fn counted(&self, device: &str) -> [u64; 2] {
         let all: Value =
             serde_json::from_str(&self.ip("tx", &format!("-s -j link show dev {device}"))).expect("JSON");
-        all[0]["stats64"]["rx"]["bytes"].as_u64().expect("a count")
+        ["rx", "tx"].map(|way| all[0]["stats64"][way]["bytes"].as_u64().expect("a count"))
     }
 
     pub(crate) fn is_here(&self) -> bool {
@@ -388,8 +388,8 @@ impl Bed {
         address
     }
 
-    /// A program on the host with the links that associates, sends one datagram, and listens until nothing has
-    /// come for a second and a half. `meanwhile` runs beside it.
+    /// A program on the host with the links that associates, sends one datagram, and listens until nothing
+    /// has come for a second and a half. `meanwhile` runs beside it.
     pub(crate) fn hear(&self, origin: SocketAddr, meanwhile: impl FnOnce() + Send) -> Heard {
         let client = self.running.last().expect("a client");
         let mut control = self.socks_connection();
@@ -536,6 +536,11 @@ impl Traffic {
 
     pub(crate) fn is_finished(&self) -> bool {
         self.thread.is_finished()
+    }
+
+    /// It ends by itself, without what it wanted.
+    pub(crate) fn ends_cut(self) {
+        assert!(self.thread.join().is_err(), "it went on to its end");
     }
 
     /// Ends it; fails if it was not all right.

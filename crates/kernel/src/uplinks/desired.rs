@@ -21,6 +21,8 @@ pub(crate) struct DesiredConfig {
     pub(crate) routes: Vec<Route>,
     pub(crate) rules: Vec<Rule>,
     pub(crate) endpoints: Vec<Endpoint>,
+    /// Those that must not be there, whoever made them.
+    pub(crate) withheld: Vec<Endpoint>,
     pub(crate) limits: Limits,
     /// Whether endpoints that are there already are remembered too.
     pub(crate) remembers_all: bool,
@@ -43,6 +45,13 @@ pub(crate) fn desired(
             Err(e @ Error::Unusable(_)) if options.program.is_some() => desired.notes.push(e.to_string()),
             added => added?,
         }
+    }
+    if let Some(program) = &options.program {
+        let index =
+            |name: &String| current.links.iter().find(|link| link.name == *name).map(|link| link.index);
+        let without: Vec<_> = program.without.iter().filter_map(index).collect();
+        let is_out = |e: &mut Endpoint| e.device.is_some_and(|device| without.contains(&device));
+        desired.withheld = desired.endpoints.extract_if(.., is_out).collect();
     }
     if current.user_manager {
         desired
@@ -337,6 +346,13 @@ pub(crate) mod tests {
         assert_eq!(desired.routes.len(), 4, "wwan0 needs none");
         assert!(desired.routes.iter().all(|route| route.table == options.table_base));
         assert_eq!(desired.notes, ["usb0 does not exist; there is wlan0, wwan0"]);
+
+        let mut options = options;
+        options.program.as_mut().unwrap().without = named(&["wlan0"]);
+        let less = super::desired(&options, &current, &Journal::default()).unwrap();
+        assert_eq!(less.endpoints.iter().map(|e| e.device).collect::<Vec<_>>(), [Some(3)]);
+        assert_eq!((less.routes, less.rules), (desired.routes, desired.rules));
+        assert_eq!(less.withheld.len(), 2);
     }
 
     #[test]

@@ -41,6 +41,8 @@ pub struct Options {
 pub struct Program {
     /// Whom the program speaks to.
     pub servers: Vec<IpAddr>,
+    /// Interfaces that have no endpoint for now, so that no connection uses them; all else stays.
+    pub without: Vec<String>,
 }
 
 impl Options {
@@ -63,7 +65,7 @@ impl Options {
         Self {
             table_base: PROGRAM_TABLE_BASE,
             state_dir: PROGRAM_STATE_DIR.into(),
-            program: Some(Program { servers }),
+            program: Some(Program { servers, without: Vec::new() }),
             ..Self::new(interfaces)
         }
     }

@@ -212,6 +212,7 @@ struct Endpoints {
 
 fn endpoints(
     desired: &[Endpoint],
+    withheld: &[Endpoint],
     current: &CurrentConfig,
     journal: &Journal,
     remembers_all: bool,
@@ -219,7 +220,8 @@ fn endpoints(
     let (ours, replaced) = (journal.endpoints(), journal.replaced());
     let mut e = Endpoints { first: vec![], last: vec![], ours, replaced, restored: vec![] };
     // Those that are not wanted any more, with what was in their place.
-    for old in journal.endpoints().iter().filter(|old| with_ip(desired, old).is_none()) {
+    let is_known = |old: &&Endpoint| with_ip(desired, old).is_some() || with_ip(withheld, old).is_some();
+    for old in journal.endpoints().iter().filter(|old| !is_known(old)) {
         let was = with_ip(&e.replaced, old);
         let found = with_ip(&current.endpoints, old);
         if let Some(found) = found.filter(|found| Some(*found) != was) {
@@ -230,6 +232,14 @@ fn endpoints(
                 e.first.push(Change::AddEndpoint(was));
             }
             e.restored.push(was);
+        }
+    }
+    for not in withheld {
+        let Some(found) = with_ip(&current.endpoints, not) else { continue };
+        e.first.push(Change::DelEndpoint(found));
+        if with_ip(&e.ours, not).is_none() {
+            e.replaced.push(found);
+            e.ours.push(*not);
         }
     }
     for new in desired {
@@ -284,7 +294,7 @@ pub(super) fn diff(desired: &DesiredConfig, current: &CurrentConfig, journal: &J
         (during.limits, after.limits) = (Some(saved.clone()), Some(saved));
     }
     let Endpoints { first, last, ours, replaced, restored } =
-        endpoints(&desired.endpoints, current, journal, desired.remembers_all);
+        endpoints(&desired.endpoints, &desired.withheld, current, journal, desired.remembers_all);
     changes.extend(first);
 
     let old = journal.rules();
@@ -309,7 +319,9 @@ pub(super) fn diff(desired: &DesiredConfig, current: &CurrentConfig, journal: &J
     during.set_replaced(&replaced);
     during.set_rules(&rules);
     during.set_routes(&routes);
-    let wanted: Vec<_> = ours.into_iter().filter(|e| with_ip(&desired.endpoints, e).is_some()).collect();
+    let is_kept =
+        |e: &Endpoint| with_ip(&desired.endpoints, e).is_some() || with_ip(&desired.withheld, e).is_some();
+    let wanted: Vec<_> = ours.into_iter().filter(is_kept).collect();
     after.set_endpoints(&wanted);
     let kept: Vec<_> = replaced.into_iter().filter(|e| !restored.contains(e)).collect();
     after.set_replaced(&kept);
@@ -321,7 +333,7 @@ pub(super) fn diff(desired: &DesiredConfig, current: &CurrentConfig, journal: &J
 /// The way back.
 pub(super) fn rollback(current: &CurrentConfig, journal: &Journal) -> Plan {
     let mut notes = Vec::new();
-    let mut changes = endpoints(&[], current, journal, false).first;
+    let mut changes = endpoints(&[], &[], current, journal, false).first;
     for was in journal.replaced() {
         if was.device.is_some_and(|device| !current.has_device(device)) {
             notes.push(format!("the endpoint {} is not put back: its interface is gone", was.ip));
@@ -480,6 +492,37 @@ mod tests {
         assert!(back.changes.contains(&Change::AddEndpoint(gone)), "{:?}", back.changes);
         simulate(&mut current, &back.changes, back.changes.len());
         assert_eq!(sorted(&current), sorted(&before));
+    }
+
+    #[test]
+    fn a_program_goes_without_an_interface_for_a_while() {
+        let mut before = current();
+        let wanted = desired(&options(), &before, &Journal::default()).unwrap();
+        // With and without what an administrator has set up.
+        for is_set_up in [false, true] {
+            if is_set_up {
+                let plan = diff(&wanted, &before, &Journal::default());
+                simulate(&mut before, &plan.changes, plan.changes.len());
+            }
+            for orders in [[false, true, false], [true, false, true]] {
+                let (mut current, mut journal) = (before.clone(), Journal::default());
+                for is_out in orders {
+                    let without = if is_out { vec!["wlan0".into()] } else { Vec::new() };
+                    let program = Some(Program { without, ..Program::default() });
+                    let options = Options { program, table_base: 200, ..options() };
+                    let wanted = desired(&options, &current, &journal).unwrap();
+                    let plan = diff(&wanted, &current, &journal);
+                    simulate(&mut current, &plan.changes, plan.changes.len());
+                    assert_eq!(current.endpoints.iter().all(|e| e.device != Some(2)), is_out);
+                    assert!(current.endpoints.iter().any(|e| e.device == Some(3)));
+                    assert_eq!(diff(&wanted, &current, &plan.after).changes, []);
+                    journal = plan.after;
+                }
+                let back = rollback(&current, &journal);
+                simulate(&mut current, &back.changes, back.changes.len());
+                assert_eq!(sorted(&current), sorted(&before));
+            }
+        }
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::net::IpAddr;
 use std::path::Path;
 
 use net::Namespace;
@@ -37,13 +36,14 @@ impl Session {
         Ok((session, plan))
     }
 
-    /// Sets up again, after addresses or routes have changed or for other servers: only the difference is
-    /// done. Endpoints that were taken away meanwhile are there again afterwards.
+    /// Sets up again, after addresses or routes have changed, for other servers, other backups, or without
+    /// other interfaces: only the difference is done. Endpoints that were taken away meanwhile are there
+    /// again afterwards.
     ///
     /// # Errors
     /// As [`setup`].
-    pub fn update(&mut self, servers: Vec<IpAddr>) -> Result<Plan> {
-        self.options.program = Some(Program { servers });
+    pub fn update(&mut self, backup: Vec<String>, program: Program) -> Result<Plan> {
+        (self.options.backup, self.options.program) = (backup, Some(program));
         setup(&self.options)
     }
 

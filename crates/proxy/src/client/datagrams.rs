@@ -23,6 +23,7 @@ use crate::leg::packet::VERSION;
 use crate::leg::{self, FLOW_MAX, Leg, Mode, Protection, Settings};
 use crate::leg_socket::{LegSocket, transmit_all};
 use crate::links::Via;
+use crate::links::watch::Links;
 use crate::trunk::{Association, Destination, Reason, Side};
 use crate::trunk_task::End;
 
@@ -67,6 +68,8 @@ struct Shared {
     news: watch::Sender<u64>,
     mode: Mode,
     links: Vec<Via>,
+    /// Knows which of them must carry no more.
+    watch: Links,
 }
 
 /// The client's leg, if there is one. Clones are the same.
@@ -94,10 +97,10 @@ impl Shared {
 
 impl DatagramLeg {
     /// One over these links; without any, over what the kernel picks.
-    pub(super) fn new(links: Vec<Via>, mode: Mode) -> Self {
+    pub(super) fn new(links: Vec<Via>, watch: Links, mode: Mode) -> Self {
         let (state, work) = (Mutex::default(), Notify::new());
         let (news, clock) = (watch::Sender::new(0), Clock::start());
-        Self { shared: Arc::new(Shared { state, clock, work, news, mode, links }) }
+        Self { shared: Arc::new(Shared { state, clock, work, news, mode, links, watch }) }
     }
 
     /// A flow of a program; waits for a leg if there is none.
@@ -273,6 +276,10 @@ impl DatagramLeg {
             self.shared.lock().leg.iter().flat_map(Leg::health).map(|path| path.is_alive).collect();
         for (i, slot) in sockets.iter_mut().enumerate() {
             let is_alive = alive.get(i).copied().unwrap_or(false);
+            if self.shared.watch.is_spent(i) {
+                *slot = None;
+                continue;
+            }
             if slot.is_some() && is_alive {
                 continue;
             }

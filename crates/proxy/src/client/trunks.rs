@@ -301,7 +301,21 @@ impl Shared {
         let note = why_single_path(own, theirs);
         self.reports.put(Event::TrunkUp { peer, client: None, transport: own, note });
         self.tell();
-        let (why, lost_streams) = (trunk.ended().await.to_string(), trunk.lost_streams());
+        let doomed = async {
+            match &watched {
+                Some(watched) => watched.is_doomed().await,
+                None => std::future::pending().await,
+            }
+        };
+        let why = tokio::select! {
+            end = trunk.ended() => end.to_string(),
+            () = doomed => {
+                trunk.close();
+                trunk.ended().await;
+                "a link that it uses may carry no more".to_owned()
+            }
+        };
+        let lost_streams = trunk.lost_streams();
         drop(watched);
         self.reports.put(Event::TrunkDown { peer: Some(peer), client: None, why, lost_streams });
         self.work.notify_one();
@@ -371,7 +385,11 @@ impl Shared {
     async fn connect(&self) -> Result<(Connection, SocketAddr), NoTrunk> {
         let server = &self.making.server;
         let addresses = self.addresses().await?;
-        let raced = race(&addresses, &self.making.links.order(), &self.making.socket).await;
+        let order = self.making.links.order();
+        if order.is_empty() {
+            return Err(NoTrunk::new(None, "every link has carried what it may"));
+        }
+        let raced = race(&addresses, &order, &self.making.socket).await;
         raced.map_err(|(address, why)| {
             if let Host::Name(name) = server.host() {
                 self.making.resolver.distrust(name);

@@ -36,9 +36,13 @@ settings! {
         "plain" plain: bool, "", None, Restart;
 
         /// Use this link; give it for each. `wwan0:backup` carries data only while no other can.
-        /// Connections to the server begin on a link that costs less rather than on `wwan0:cost=5`. Without
-        /// it: the links that the kernel knows
+        /// Connections to the server begin on a link that costs less rather than on `wwan0:cost=5`.
+        /// `wwan0:cap=20GB/month` is not used any more when the interface has carried so much, both ways, in
+        /// this day, week or month (UTC). Without it: the links that the kernel knows
         "via" via: Vec<Via>, "IFACE[:HOW]", None, Restart;
+
+        /// Where the counts of links with a cap are kept. Without it: the state directory of whoever runs it
+        "state-dir" state_dir: PathBuf, "DIR", None, Restart;
 
         /// Listen here for programs that speak SOCKS5. Without it and `http`: 127.0.0.1:1080
         "socks" socks: Vec<SocketAddr>, "ADDR:PORT", None, Restart;
@@ -128,6 +132,7 @@ impl Client {
         let mut options = Options::new(server, pairing);
         options.via = all.via.unwrap_or_default();
         links::check(&options.via).map_err(|e| ConfigError::new(e.to_string()))?;
+        options.state_dir = all.state_dir;
         options.http = all.http.unwrap_or_default();
         options.socks = match all.socks {
             Some(socks) => socks,

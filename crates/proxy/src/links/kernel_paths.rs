@@ -1,24 +1,26 @@
 //! What the kernel's MPTCP is told of the links, for the life of the client.
 
-use std::net::IpAddr;
 use std::path::Path;
 
-use kernel::uplinks::{self, Error, Options, PROGRAM_STATE_DIR, STATE_DIR, Session};
+use kernel::uplinks::{self, Error, Options, PROGRAM_STATE_DIR, Program, STATE_DIR, Session};
 
 use crate::event::{Event, Reports};
 use crate::links::Via;
 
 /// Tells the kernel: each link is an MPTCP endpoint until the result is dropped. Blocks for some
 /// milliseconds. `None` if it is not allowed, or not possible: a notice says why, and what to do.
-pub(crate) fn begin(links: &[Via], servers: &[IpAddr], reports: &Reports) -> Option<Session> {
+pub(crate) fn begin(links: &[Via], program: Program, reports: &Reports) -> Option<Session> {
     if links.is_empty() {
         // A client that was killed may have had some.
         let _ = Session::clean_up(Path::new(PROGRAM_STATE_DIR));
         return None;
     }
     let names: Vec<_> = links.iter().map(|link| link.name.clone()).collect();
-    let backup = links.iter().filter(|link| link.is_backup).map(|link| link.name.clone()).collect();
-    let options = Options { backup, ..Options::for_program(names.clone(), servers.to_vec()) };
+    let options = Options {
+        backup: backups(links),
+        program: Some(program),
+        ..Options::for_program(names.clone(), Vec::new())
+    };
     match Session::begin(options) {
         Ok((session, plan)) => {
             plan.notes().iter().for_each(|note| reports.put(Event::Notice(note.clone())));
@@ -31,6 +33,11 @@ pub(crate) fn begin(links: &[Via], servers: &[IpAddr], reports: &Reports) -> Opt
             None
         }
     }
+}
+
+/// The names of those that carry data only while no other can.
+pub(crate) fn backups(links: &[Via]) -> Vec<String> {
+    links.iter().filter(|link| link.is_backup).map(|link| link.name.clone()).collect()
 }
 
 fn refusal(links: &[Via], error: &Error) -> String {

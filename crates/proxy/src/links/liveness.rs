@@ -49,6 +49,7 @@ pub(crate) enum Action {
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     is_dead: bool,
+    is_forbidden: bool,
     is_probed: bool,
     sample: Sample,
     /// When it last moved bytes, and when it last moved many.
@@ -77,8 +78,18 @@ impl Liveness {
         Self { links: is_dead.iter().map(|dead| State { is_dead: *dead, ..State::default() }).collect() }
     }
 
-    pub(crate) fn is_dead(&self, link: usize) -> bool {
+    #[cfg(test)]
+    fn is_dead(&self, link: usize) -> bool {
         self.links[link].is_dead
+    }
+
+    /// Whether the link must not be used at all. If it may be again, it counts as dead until it answers.
+    pub(crate) fn forbid(&mut self, link: usize, is_forbidden: bool) {
+        let link = &mut self.links[link];
+        link.is_forbidden = is_forbidden;
+        if is_forbidden {
+            (link.is_dead, link.flow) = (true, None);
+        }
     }
 
     /// A step of time, with what each link says now.
@@ -114,7 +125,7 @@ impl Liveness {
         let any_suspect = suspects.contains(&true);
         for (n, link) in self.links.iter_mut().enumerate() {
             let wants = match link.is_dead {
-                true => !within(now, link.probed, DEAD_PAUSE) && link.sample.is_up,
+                true => !within(now, link.probed, DEAD_PAUSE) && link.sample.is_up && !link.is_forbidden,
                 // The others too: one must be known to live.
                 false if any_suspect => suspects[n] || !within(now, link.alive, PATIENCE),
                 false => is_busy && !within(now, link.alive, QUIET),
@@ -135,6 +146,9 @@ impl Liveness {
             (state.alive, state.failed) = (Some(now), None);
             // What is on its way has its time from now on.
             state.progress = Some(now);
+            if state.is_forbidden {
+                return None;
+            }
             return std::mem::take(&mut state.is_dead).then_some(Action::Open(link));
         }
         // Bytes that came meanwhile say more.
@@ -223,6 +237,22 @@ mod tests {
         assert_eq!(liveness.step(at(1_500), &[moved(120_000), moved(150_000)]), []);
         assert_eq!(liveness.on_probe(at(1_900), 0, false), None);
         assert_eq!(liveness.step(at(1_900), &[moved(130_000), moved(190_000)]), []);
+    }
+
+    #[test]
+    fn a_link_that_must_not_be_used_is_not_even_asked() {
+        let mut liveness = busy();
+        liveness.forbid(0, true);
+        for step in 11..=40_u64 {
+            let actions = liveness.step(at(step * 100), &[moved(100_000), moved(step * 10_000)]);
+            assert!(actions.is_empty(), "{actions:?}");
+        }
+        // A probe that was under way has an answer.
+        assert_eq!(liveness.on_probe(at(4_000), 0, true), None);
+        assert!(liveness.is_dead(0));
+        liveness.forbid(0, false);
+        assert_eq!(liveness.step(at(4_100), &[moved(100_000), moved(410_000)]), [Action::Probe(0)]);
+        assert_eq!(liveness.on_probe(at(4_120), 0, true), Some(Action::Open(0)));
     }
 
     #[test]

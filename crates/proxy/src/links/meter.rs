@@ -21,14 +21,15 @@ const JOINS_WITHIN_RTTS: u64 = 4;
 struct Trunk {
     /// What each subflow, known by its local end, had moved.
     counted: BTreeMap<SocketAddr, u64>,
-    /// Of each link: whether there was a subflow over it, and since when there is none.
-    missing: Vec<Missing>,
+    /// Of each link: whether there is, and was, a subflow over it, and since when there is none.
+    links: Vec<Presence>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Missing {
+struct Presence {
+    is_there: bool,
     was_there: bool,
-    since: Option<Time>,
+    missing_since: Option<Time>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,12 +53,12 @@ impl Meter {
     }
 
     /// Takes what the subflows of each trunk say now; `places`: the addresses of each link, none if it is
-    /// down. Trunks that are not among them are forgotten.
+    /// down; `is_out`: links that were taken away. Trunks that are not among them are forgotten.
     pub(crate) fn measure(
         &mut self,
         now: Time,
         places: &[Vec<IpAddr>],
-        is_dead: &[bool],
+        is_out: &[bool],
         trunks: &[(u64, Vec<SubflowInfo>)],
     ) -> Vec<Sample> {
         let up = |addresses: &Vec<IpAddr>| Sample { is_up: !addresses.is_empty(), ..Sample::default() };
@@ -84,11 +85,12 @@ impl Meter {
                 }
                 samples[n].is_waiting |= is_open && tcp.unacked > 0;
             }
-            trunk.missing.resize(places.len(), Missing::default());
-            for (n, missing) in trunk.missing.iter_mut().enumerate() {
-                missing.was_there |= is_there[n];
-                let is_missing = missing.was_there && !is_there[n] && !is_dead[n] && samples[n].is_up;
-                missing.since = is_missing.then(|| missing.since.unwrap_or(now));
+            trunk.links.resize(places.len(), Presence::default());
+            for (n, link) in trunk.links.iter_mut().enumerate() {
+                link.is_there = is_there[n];
+                link.was_there |= is_there[n];
+                let is_missing = link.was_there && !is_there[n] && !is_out[n] && samples[n].is_up;
+                link.missing_since = is_missing.then(|| link.missing_since.unwrap_or(now));
             }
         }
         for ((sample, link), rtt) in samples.iter_mut().zip(&mut self.links).zip(moving) {
@@ -98,13 +100,19 @@ impl Meter {
         samples
     }
 
+    /// The trunks that use the link at this place.
+    pub(crate) fn over(&self, link: usize) -> Vec<u64> {
+        let uses = |trunk: &Trunk| trunk.links.get(link).is_some_and(|link| link.is_there);
+        self.trunks.iter().filter(|(_, trunk)| uses(trunk)).map(|(number, _)| *number).collect()
+    }
+
     /// The trunks that have lost a link that works, and which one.
     pub(crate) fn lame(&self, now: Time) -> Vec<(u64, usize)> {
         let slowest = self.links.iter().map(|link| link.rtt).max().unwrap_or(Span::ZERO);
         let patience = JOINS_WITHIN + slowest.times(JOINS_WITHIN_RTTS);
         let lost = |trunk: &Trunk| {
-            let is_late = |missing: &Missing| missing.since.is_some_and(|at| now.since(at) > patience);
-            trunk.missing.iter().position(is_late)
+            let is_late = |link: &Presence| link.missing_since.is_some_and(|at| now.since(at) > patience);
+            trunk.links.iter().position(is_late)
         };
         self.trunks.iter().filter_map(|(number, trunk)| Some((*number, lost(trunk)?))).collect()
     }
@@ -166,6 +174,7 @@ mod tests {
         meter.measure(at(61_900), &places(), &LIVE, &lost);
         assert_eq!(meter.lame(at(62_000)), []);
         assert_eq!(meter.lame(at(62_200)), [(1, 1)]);
+        assert_eq!((meter.over(0), meter.over(1)), (vec![1, 2], vec![]));
         let joined = [(1, vec![first(), subflow("10.0.1.1:7", 0, 20_000)])];
         meter.measure(at(62_300), &places(), &LIVE, &joined);
         assert_eq!(meter.lame(at(70_000)), []);

@@ -69,7 +69,7 @@ impl Via {
 /// Whether these links make sense together.
 ///
 /// # Errors
-/// Too many, one twice, nothing but backups; a cap, which nothing keeps yet.
+/// Too many, one twice, nothing but backups.
 pub fn check(links: &[Via]) -> Result<(), ViaError> {
     if links.len() > LINKS_MAX {
         return Err(ViaError(format!("the kernel uses {LINKS_MAX} links at most, not {}", links.len())));
@@ -77,10 +77,6 @@ pub fn check(links: &[Via]) -> Result<(), ViaError> {
     let twice = links.iter().enumerate().find(|(n, link)| links[..*n].iter().any(|l| l.name == link.name));
     if let Some((_, link)) = twice {
         return Err(ViaError(format!("the link {} is named twice", link.name)));
-    }
-    if let Some(link) = links.iter().find(|link| link.cap.is_some()) {
-        // Whoever gives one relies on it.
-        return Err(ViaError(format!("the cap of {}: caps are not kept yet, leave it out", link.name)));
     }
     if !links.is_empty() && links.iter().all(|link| link.is_backup) {
         return Err(ViaError("every link is a backup: leave one that is not".to_owned()));
@@ -240,7 +236,7 @@ mod tests {
         assert_eq!(says(&[]), Ok(()));
         assert_eq!(says(&["wlan0", "wwan0:backup"]), Ok(()));
         assert_eq!(says(&["a", "a:cost=2"]), Err("the link a is named twice".to_owned()));
-        assert!(says(&["a", "b:cap=1GB/day"]).unwrap_err().contains("not kept yet"));
+        assert_eq!(says(&["a", "b:cap=1GB/day"]), Ok(()));
         assert!(says(&["a:backup"]).unwrap_err().contains("every link is a backup"));
         assert!(
             says(&["a", "b", "c", "d", "e", "f", "g", "h", "i"]).unwrap_err().contains("8 links at most")

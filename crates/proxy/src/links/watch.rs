@@ -4,20 +4,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use algo::Time;
-use kernel::uplinks::Session;
-use net::mptcp_socket::mptcp_socket_info;
-use net::netlink::{Netlink, PathManager};
+use algo::{Span, Time};
+use kernel::uplinks::{Program, Session};
+use net::mptcp_socket::{SubflowInfo, mptcp_socket_info};
+use net::netlink::{Netlink, PathManager, TcpInfo, TcpState};
 use net::{Clock, Egress, NetworkMonitor, interfaces};
 use socket2::SockRef;
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::Notify;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
 use crate::event::{Event, Reports};
+use crate::links::book::{Book, CapsError};
+use crate::links::caps::{Change, Usage};
 use crate::links::liveness::{Action, Liveness, Sample};
 use crate::links::meter::Meter;
 use crate::links::{Via, kernel_paths};
@@ -27,6 +31,8 @@ const STEP: Duration = Duration::from_millis(50);
 /// A probe has failed after so long, or four round trips.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(300);
 const PROBE_RTTS: u32 = 4;
+/// The kernel may take so long to close the subflows of a link that is spent.
+const CLOSES_WITHIN: Span = Span::from_millis(300);
 /// The second SYN of a probe leaves so long after the first: one packet may be lost.
 const PROBE_AGAIN: Duration = Duration::from_millis(100);
 
@@ -43,6 +49,10 @@ struct Shared {
     state: Mutex<State>,
     /// Apart, since it is held while the kernel works.
     session: Mutex<Option<Session>>,
+    /// The caps; `None`: no link has one.
+    book: Mutex<Option<Book>>,
+    /// Wakes trunks that may have to end.
+    news: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -51,8 +61,12 @@ struct State {
     trunks: BTreeMap<u64, OwnedFd>,
     next: u64,
     dead: Vec<bool>,
-    /// Those that have lost a link for good.
+    /// Links that have carried what they may.
+    spent: Vec<bool>,
+    usage: Vec<Usage>,
+    /// Trunks that have lost a link for good; those that use one that they must not.
     lame: BTreeSet<u64>,
+    doomed: BTreeSet<u64>,
 }
 
 /// A trunk that is watched, until this is dropped.
@@ -67,6 +81,17 @@ impl Watched {
     pub(crate) fn is_lame(&self) -> bool {
         self.links.lock().lame.contains(&self.number)
     }
+
+    /// Waits until the trunk has to end, since it uses a link that must carry no more.
+    pub(crate) async fn is_doomed(&self) {
+        loop {
+            let news = self.links.shared.news.notified();
+            if self.links.lock().doomed.contains(&self.number) {
+                return;
+            }
+            news.await;
+        }
+    }
 }
 
 impl Drop for Watched {
@@ -74,14 +99,47 @@ impl Drop for Watched {
         let mut state = self.links.lock();
         state.trunks.remove(&self.number);
         state.lame.remove(&self.number);
+        state.doomed.remove(&self.number);
     }
 }
 
 impl Links {
-    pub(crate) fn new(via: Vec<Via>) -> Self {
-        let state = State { dead: vec![false; via.len()], ..State::default() };
+    /// `state_dir`: where the counts of caps are kept.
+    ///
+    /// # Errors
+    /// A link has a cap, and it cannot be kept.
+    pub(crate) fn new(via: Vec<Via>, state_dir: Option<&Path>) -> Result<Self, CapsError> {
+        let book = Book::open(&via, state_dir)?;
+        let state = State { dead: vec![false; via.len()], spent: vec![false; via.len()], ..State::default() };
         let (state, session) = (Mutex::new(state), Mutex::default());
-        Self { shared: Arc::new(Shared { via, clock: Clock::start(), state, session }) }
+        let (clock, news, book) = (Clock::start(), Notify::new(), Mutex::new(book));
+        let links = Self { shared: Arc::new(Shared { via, clock, state, session, book, news }) };
+        links.take_usage();
+        Ok(links)
+    }
+
+    fn book(&self) -> MutexGuard<'_, Option<Book>> {
+        self.shared.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Publishes what the book says.
+    fn take_usage(&self) {
+        let Some(usage) = self.book().as_ref().map(Book::usage) else { return };
+        let is_spent = |link: &Via| usage.iter().any(|of| of.link == link.name && of.is_spent);
+        let spent = self.shared.via.iter().map(is_spent).collect();
+        let mut state = self.lock();
+        (state.spent, state.usage) = (spent, usage);
+    }
+
+    /// What each link with a cap has carried.
+    #[expect(dead_code, reason = "for the status, who is to come")]
+    pub(crate) fn usage(&self) -> Vec<Usage> {
+        self.lock().usage.clone()
+    }
+
+    /// Whether the link at this place must carry no more.
+    pub(crate) fn is_spent(&self, link: usize) -> bool {
+        self.lock().spent.get(link).copied().unwrap_or(false)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -101,37 +159,62 @@ impl Links {
         Some(Watched { links: self.clone(), number })
     }
 
-    /// Over what a trunk is to begin: those that live first, then backups last, then what costs more.
+    /// Over what a trunk is to begin: those that live first, then backups last, then what costs more. None if
+    /// all must carry no more.
     pub(crate) fn order(&self) -> Vec<Option<String>> {
-        let dead = self.lock().dead.clone();
-        let mut sorted: Vec<_> = self.shared.via.iter().zip(dead).collect();
-        sorted.sort_by_key(|(link, is_dead)| (*is_dead, link.is_backup, link.cost));
-        match sorted.is_empty() {
-            true => vec![None],
-            false => sorted.into_iter().map(|(link, _)| Some(link.name.clone())).collect(),
+        if self.shared.via.is_empty() {
+            return vec![None];
         }
+        let state = self.lock();
+        let all = self.shared.via.iter().zip(&state.dead).zip(&state.spent);
+        let mut sorted: Vec<_> = all.filter(|(_, spent)| !**spent).map(|(link, _)| link).collect();
+        sorted.sort_by_key(|(link, is_dead)| (**is_dead, link.is_backup, link.cost));
+        sorted.into_iter().map(|(link, _)| Some(link.name.clone())).collect()
     }
 
-    /// Tells the kernel, and watches from then on; never ends.
+    /// Tells the kernel, and watches from then on. Ends only if caps cannot be kept.
     pub(crate) async fn manage(&self, servers: Vec<SocketAddr>, reports: Reports) {
         let ips: Vec<IpAddr> = servers.iter().map(SocketAddr::ip).collect();
-        let (links, said, to) = (self.clone(), reports.clone(), ips.clone());
+        let (links, said) = (self.clone(), reports.clone());
+        let program = self.program(ips.clone());
         let begin = spawn_blocking(move || {
-            let begun = kernel_paths::begin(&links.shared.via, &to, &said);
+            let begun = kernel_paths::begin(&links.shared.via, program, &said);
             let is_there = begun.is_some();
             *links.session() = begun;
             is_there
         });
-        if begin.await.unwrap_or(false) && self.shared.via.len() > 1 {
+        let is_told = begin.await.unwrap_or(false);
+        let has_caps = self.book().is_some();
+        if has_caps && !is_told {
+            let why = "the caps of links cannot be kept, for the kernel is not told of them by this client";
+            return reports.put(Event::Notice(why.to_owned()));
+        }
+        if is_told && (has_caps || self.shared.via.len() > 1) {
             self.tend(&servers, &ips, &reports).await;
         }
         std::future::pending::<()>().await;
     }
 
+    /// What the kernel is to know of the program.
+    fn program(&self, servers: Vec<IpAddr>) -> Program {
+        let state = self.lock();
+        let is_out = |n: &usize| state.dead[*n] || state.spent[*n];
+        let out = (0..self.shared.via.len()).filter(is_out);
+        Program { servers, without: out.map(|n| self.shared.via[n].name.clone()).collect() }
+    }
+
     /// Puts back what the kernel was told; that takes milliseconds.
-    pub(crate) async fn end(&self) {
-        let links = self.clone();
-        let _ = spawn_blocking(move || drop(links.session().take())).await;
+    pub(crate) async fn end(&self, reports: &Reports) {
+        let (links, reports) = (self.clone(), reports.clone());
+        let ending = move || {
+            drop(links.session().take());
+            // The last bytes too.
+            if let Some(mut book) = links.book().take() {
+                book.step(Time::NEVER, &reports);
+                book.save(&reports);
+            }
+        };
+        let _ = spawn_blocking(ending).await;
     }
 
     fn session(&self) -> MutexGuard<'_, Option<Session>> {
@@ -145,11 +228,20 @@ impl Links {
         let mut places = self.places();
         let mut probes = JoinSet::new();
         let (mut meter, mut is_told) = (Meter::new(places.len()), false);
+        let mut spent_at = vec![None; places.len()];
+        self.forbid_spent(&mut liveness, &mut spent_at);
         loop {
             if monitor.as_mut().is_some_and(|monitor| monitor.changed(clock.now())) {
                 places = self.places();
             }
+            for change in self.count(reports) {
+                if let Change::Spent(link) = change {
+                    self.close(link).await;
+                }
+            }
+            self.forbid_spent(&mut liveness, &mut spent_at);
             let samples = self.samples(&mut meter, clock.now(), &places);
+            self.doom(&meter, &spent_at);
             self.note_lame(&meter.lame(clock.now()), &mut is_told, reports);
             let mut actions = Vec::new();
             while let Some(Ok((link, is_answered))) = probes.try_join_next() {
@@ -164,9 +256,15 @@ impl Links {
                         let limit = PROBE_TIMEOUT.max(rtt * PROBE_RTTS);
                         probes.spawn(async move { (link, probe(&name, &servers, limit).await) });
                     }
-                    Action::Close(link) => self.close(link, reports).await,
+                    Action::Close(link) => {
+                        self.lock().dead[link] = true;
+                        self.close(link).await;
+                        let name = &self.shared.via[link].name;
+                        let says = format!("the link {name} is dead: the others carry on");
+                        reports.put(Event::Notice(says));
+                    }
                     Action::Open(link) => {
-                        self.open(link, ips, &liveness, reports).await;
+                        self.open(link, ips, reports).await;
                         places = self.places();
                     }
                 }
@@ -196,16 +294,77 @@ impl Links {
         self.shared.via.iter().map(of).collect()
     }
 
+    /// Counts what links with caps carry, and says what changes.
+    fn count(&self, reports: &Reports) -> Vec<Change> {
+        let now = self.shared.clock.now();
+        let Some(changes) = self.book().as_mut().map(|book| book.step(now, reports)) else {
+            return Vec::new();
+        };
+        self.take_usage();
+        for change in &changes {
+            let (Change::Spent(n) | Change::Renewed(n)) = change;
+            let name = &self.shared.via[*n].name;
+            let Some(usage) = self.lock().usage.iter().find(|usage| usage.link == *name).cloned() else {
+                continue;
+            };
+            let Usage { bytes, cap, .. } = usage;
+            reports.put(Event::Notice(match change {
+                Change::Spent(_) => {
+                    format!(
+                        "the link {name} has carried {bytes} bytes, of {cap}: it waits for the next period"
+                    )
+                }
+                Change::Renewed(_) => format!("the link {name} is used again: it may carry {cap}"),
+            }));
+        }
+        changes
+    }
+
+    /// A link that is spent is none, until it is not: then it is asked whether it answers.
+    fn forbid_spent(&self, liveness: &mut Liveness, spent_at: &mut [Option<Time>]) {
+        let spent = self.lock().spent.clone();
+        for (n, is_spent) in spent.into_iter().enumerate() {
+            liveness.forbid(n, is_spent);
+            spent_at[n] = is_spent.then(|| spent_at[n].unwrap_or_else(|| self.shared.clock.now()));
+        }
+    }
+
+    /// Trunks that use a spent link all the same, for the kernel cannot take it away from them, have to end;
+    /// and all, if there is no other.
+    fn doom(&self, meter: &Meter, spent_at: &[Option<Time>]) {
+        let now = self.shared.clock.now();
+        let is_late = |at: &Option<Time>| at.is_some_and(|at| now.since(at) > CLOSES_WITHIN);
+        let mut doomed: Vec<u64> = spent_at
+            .iter()
+            .enumerate()
+            .filter(|(_, at)| is_late(at))
+            .flat_map(|(n, _)| meter.over(n))
+            .collect();
+        let mut state = self.lock();
+        if spent_at.iter().all(is_late) {
+            // They have nothing to wait for.
+            doomed.extend(state.trunks.keys());
+        }
+        if !doomed.is_empty() {
+            state.doomed.extend(doomed);
+            drop(state);
+            self.shared.news.notify_waiters();
+        }
+    }
+
     fn samples(&self, meter: &mut Meter, now: Time, places: &[Vec<IpAddr>]) -> Vec<Sample> {
         let state = self.lock();
         let says = |(number, fd): (&u64, &OwnedFd)| {
-            let (_, subflows) = mptcp_socket_info(fd.as_fd()).ok()??;
+            let Some((_, subflows)) = mptcp_socket_info(fd.as_fd()).ok()? else {
+                return Some((*number, vec![the_only_one(fd)?]));
+            };
             Some((*number, subflows))
         };
         let trunks: Vec<_> = state.trunks.iter().filter_map(says).collect();
-        let dead = state.dead.clone();
+        let out: Vec<bool> =
+            state.dead.iter().zip(&state.spent).map(|(dead, spent)| *dead || *spent).collect();
         drop(state);
-        meter.measure(now, places, &dead, &trunks)
+        meter.measure(now, places, &out, &trunks)
     }
 
     /// Trunks that have lost a link are to be replaced.
@@ -227,10 +386,8 @@ impl Links {
 
     /// Takes a link away: the kernel closes its subflows, tells the server, and both send what was under way
     /// over the others.
-    async fn close(&self, link: usize, reports: &Reports) {
-        let name = self.shared.via[link].name.clone();
-        self.lock().dead[link] = true;
-        let of = name.clone();
+    async fn close(&self, link: usize) {
+        let of = self.shared.via[link].name.clone();
         let closing = move || {
             let index = Netlink::open().and_then(|netlink| netlink.index(&of)).ok();
             let Ok(manager) = PathManager::open() else { return };
@@ -241,28 +398,34 @@ impl Links {
             }
         };
         let _ = spawn_blocking(closing).await;
-        reports.put(Event::Notice(format!("the link {name} is dead: the others carry on")));
     }
 
     /// Puts a link back: the kernel opens subflows over it, also of trunks that are there.
-    async fn open(&self, link: usize, ips: &[IpAddr], liveness: &Liveness, reports: &Reports) {
+    async fn open(&self, link: usize, ips: &[IpAddr], reports: &Reports) {
         let name = &self.shared.via[link].name;
         self.lock().dead[link] = false;
-        let (links, ips) = (self.clone(), ips.to_vec());
+        let (links, program) = (self.clone(), self.program(ips.to_vec()));
         let opened = spawn_blocking(move || {
+            let backup = kernel_paths::backups(&links.shared.via);
             let mut session = links.session();
-            session.as_mut().map_or(Ok(()), |session| session.update(ips).map(drop))
+            session.as_mut().map_or(Ok(()), |session| session.update(backup, program).map(drop))
         });
         match opened.await {
             Ok(Ok(())) => reports.put(Event::Notice(format!("the link {name} works again"))),
             Ok(Err(e)) => reports.put(Event::Notice(format!("the link {name} works again, but: {e}"))),
             Err(_) => {}
         }
-        // It put the other ones back too.
-        for n in (0..self.shared.via.len()).filter(|n| liveness.is_dead(*n)) {
-            self.close(n, reports).await;
-        }
     }
+}
+
+/// The one way of a connection that is plain TCP.
+fn the_only_one(fd: &OwnedFd) -> Option<SubflowInfo> {
+    let socket = SockRef::from(fd);
+    let of = |address: socket2::SockAddr| address.as_socket();
+    let (local, remote) = (of(socket.local_addr().ok()?)?, of(socket.peer_addr().ok()?)?);
+    let local = SocketAddr::new(local.ip().to_canonical(), local.port());
+    let tcp = TcpInfo { state: Some(TcpState::Established), ..TcpInfo::default() };
+    Some(SubflowInfo { local, remote, tcp })
 }
 
 /// Whether the server takes a connection over this link, which is reset at once. The server knows that one
