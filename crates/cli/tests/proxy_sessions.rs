@@ -100,3 +100,47 @@ fn trunks_that_cannot_take_a_link_up_again_are_replaced() {
     assert!(since(clock) < Span::from_secs(1), "{:?}", since(clock));
     new.into_iter().chain([late]).for_each(Traffic::end);
 }
+
+/// Uploads are this long: 5 s and more at the 100 Mbit/s that both links share in that direction.
+const UPLOAD_BYTES: u64 = 64_000_000;
+
+#[test]
+fn an_upload_loses_nothing_when_a_link_dies() {
+    let Some(bed) = bed("proxy-upload", "8") else { return };
+    let upload = [bed.upload(bed.tcp_origin(), UPLOAD_BYTES)];
+    sleep(Duration::from_secs(1));
+    dies_and_comes_back(&bed, LINKS[0], &upload);
+    wait_until(10, || both_are_used(&bed));
+    let [upload] = upload;
+    assert!(!upload.is_finished(), "the link died too late");
+    upload.end();
+}
+
+/// Both links are gone for so long. A minute shows the same (README of the crate): it only waits.
+const BOTH_DOWN: Duration = Duration::from_secs(8);
+
+#[test]
+fn connections_outlive_both_links_and_go_on_as_soon_as_one_is_back() {
+    let Some(bed) = bed("proxy-none", "8") else { return };
+    let origin = bed.tcp_origin();
+    let traffic = [bed.session(origin), bed.download(origin), bed.upload(origin, UPLOAD_BYTES)];
+    sleep(Duration::from_secs(2));
+    LINKS.iter().for_each(|link| bed.silence(link));
+    sleep(BOTH_DOWN);
+    // One may have been taken away while the other seemed to live. That one is never: it has subflows that
+    // TCP would try again after seconds, or a minute.
+    let last = LINKS.into_iter().find(|link| knows(&bed, link)).expect("the last link stays");
+    let before = traffic.each_ref().map(Traffic::bytes);
+    bed.restore(last);
+    let clock = net::Clock::start();
+    let goes_on = |(one, before): (&Traffic, &u64)| one.bytes() > *before;
+    wait_until(150, || traffic.iter().zip(&before).all(goes_on));
+    println!("all go on {:?} after {last} is back", since(clock));
+    assert!(since(clock) < Span::from_secs(2), "{:?}", since(clock));
+    LINKS.iter().filter(|link| **link != last).for_each(|link| bed.restore(link));
+    let clock = net::Clock::start();
+    wait_until(60, || LINKS.iter().all(|link| knows(&bed, link)) && both_are_used(&bed));
+    println!("both are used {:?} after the other is back", since(clock));
+    assert!(since(clock) < Span::from_secs(2), "{:?}", since(clock));
+    traffic.into_iter().for_each(Traffic::end);
+}

@@ -89,6 +89,11 @@ impl Bed {
         };
         let up = bed.lab(&["up", &bed.name.clone()]).output().expect("it runs");
         assert!(up.status.success(), "{up:?}");
+        // So that a rule can come before what is local.
+        for host in ["rx", "tx"] {
+            bed.ip(host, "rule add priority 10 lookup local");
+            bed.ip(host, "rule del priority 0 lookup local");
+        }
         let paired = bed.own(&["proxy", "pair"]).output().expect("it runs");
         assert!(paired.status.success(), "{paired:?}");
         fs::write(bed.dir.path().join("pair"), paired.stdout).expect("written");
@@ -150,17 +155,16 @@ impl Bed {
         String::from_utf8(done.stdout).expect("text")
     }
 
-    /// From now on nothing passes between the server and this address of the client, and nobody is told.
+    /// From now on nothing passes between the server and this address of the client, and nobody is told: each
+    /// host drops what comes, so that TCP sends and waits.
     pub(crate) fn silence(&self, address: &str) {
-        for direction in ["from", "to"] {
-            self.ip("rx", &format!("rule add {direction} {address} blackhole priority 1"));
-        }
+        self.ip("rx", &format!("rule add from {address} blackhole priority 1"));
+        self.ip("tx", &format!("rule add to {address} iif {} blackhole priority 1", device(address)));
     }
 
     pub(crate) fn restore(&self, address: &str) {
-        for direction in ["from", "to"] {
-            self.ip("rx", &format!("rule del {direction} {address} blackhole priority 1"));
-        }
+        self.ip("rx", &format!("rule del from {address} blackhole priority 1"));
+        self.ip("tx", &format!("rule del to {address} iif {} blackhole priority 1", device(address)));
     }
 
     /// How many connections have a subflow from this address that has been established.
@@ -206,6 +210,11 @@ impl Drop for Bed {
             self.down();
         }
     }
+}
+
+/// The device of the client's host that has this address.
+fn device(address: &str) -> &'static str {
+    if address == "10.1.0.1" { "p0" } else { "p1" }
 }
 
 /// What an origin does with a connection: the first byte that it gets.
@@ -256,7 +265,7 @@ impl Bed {
         stream.read_exact(&mut answer).expect("an answer");
         assert_eq!(answer[..4], [5, 0, 5, 0], "{answer:?}");
         stream.set_nodelay(true).expect("an option");
-        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("an option");
+        stream.set_read_timeout(Some(Duration::from_secs(180))).expect("an option");
         stream
     }
 

@@ -22,6 +22,10 @@ const DEAD_PAUSE: Span = Span::from_millis(400);
 /// A sign of life counts for so long when another link is to be closed.
 const PROOF_AGE: Span = Span::from_millis(1_500);
 
+/// What is under way and has moved nothing for so long is sent again at ever longer intervals: new subflows
+/// are better.
+const STUCK_AFTER: Span = Span::from_secs(1);
+
 /// What a link's subflows say, of all trunks together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sample {
@@ -44,6 +48,9 @@ pub(crate) enum Action {
     Close(usize),
     /// It answers again.
     Open(usize),
+    /// It answers again, and was not taken away, for there was no other: TCP would wait for as long again as
+    /// it was silent (RFC 6298) before it tries again.
+    Renew(usize),
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -143,13 +150,17 @@ impl Liveness {
         let state = &mut self.links[link];
         state.is_probed = false;
         if is_answered {
-            (state.alive, state.failed) = (Some(now), None);
+            let was_silent = state.failed.take().is_some() && !within(now, state.progress, STUCK_AFTER);
+            state.alive = Some(now);
             // What is on its way has its time from now on.
             state.progress = Some(now);
             if state.is_forbidden {
                 return None;
             }
-            return std::mem::take(&mut state.is_dead).then_some(Action::Open(link));
+            if std::mem::take(&mut state.is_dead) {
+                return Some(Action::Open(link));
+            }
+            return (was_silent && state.sample.is_waiting).then_some(Action::Renew(link));
         }
         // Bytes that came meanwhile say more.
         let came = state.progress.is_some_and(|progress| Some(progress) > state.probed);
@@ -224,9 +235,9 @@ mod tests {
                 assert_eq!(liveness.on_probe(at(millis + 400), *link, false), None);
             });
         }
-        // One answers: the other one is closed.
+        // One answers: it begins anew, and the other one is closed.
         assert_eq!(liveness.step(at(61_000), &both).len(), 2);
-        assert_eq!(liveness.on_probe(at(61_020), 1, true), None);
+        assert_eq!(liveness.on_probe(at(61_020), 1, true), Some(Action::Renew(1)));
         assert_eq!(liveness.on_probe(at(61_400), 0, false), None);
         assert_eq!(liveness.step(at(61_400), &both), [Action::Close(0), Action::Probe(1)]);
 

@@ -263,6 +263,10 @@ impl Links {
                         let says = format!("the link {name} is dead: the others carry on");
                         reports.put(Event::Notice(says));
                     }
+                    Action::Renew(link) => {
+                        self.close(link).await;
+                        self.open(link, ips, reports).await;
+                    }
                     Action::Open(link) => {
                         self.open(link, ips, reports).await;
                         places = self.places();
