@@ -3,12 +3,13 @@
 pub mod args;
 mod client;
 mod pair;
+mod places;
 mod role_args;
 mod server;
+mod status;
 mod view;
 
 use std::os::fd::AsFd as _;
-use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::thread;
 
@@ -21,6 +22,7 @@ use crate::exit::{Code, Failure, Outcome};
 use crate::signals::service_signals;
 use args::{Proxy, ProxyCommand};
 use role_args::{About, RoleArgs};
+use status::Page;
 use view::View;
 
 /// Runs a command about the proxy.
@@ -32,6 +34,7 @@ pub fn proxy(args: &Proxy) -> Outcome {
         ProxyCommand::Server(args) => run(args, &server::Server),
         ProxyCommand::Client(args) => run(args, &client::Client),
         ProxyCommand::Pair(args) => pair::pair(args),
+        ProxyCommand::Status(args) => status::status(args),
     }
 }
 
@@ -61,6 +64,7 @@ fn run<S: About + Send + Sync>(args: &RoleArgs<S>, role: &(impl Role<S> + Sync))
         Ok((role.start(&settings)?, settings))
     };
     view.end(begun().and_then(|(running, in_force)| {
+        let _shown = status::show(&running, role.page(&in_force)?, &view)?;
         let reloads = args.common.config.is_some();
         let reload = |reloader: &Reloader, in_force: &mut S| {
             let reloaded = settings().and_then(|new| {
@@ -79,6 +83,8 @@ trait Role<S> {
     fn completed(&self, settings: S) -> S;
     /// Whether they make sense.
     fn check(&self, settings: &S) -> Result<(), ConfigError>;
+    /// The status page that is wanted.
+    fn page(&self, settings: &S) -> Outcome<Option<Page>>;
     /// Begins.
     fn start(&self, settings: &S) -> Outcome<Running>;
     /// Takes what can change over.
@@ -123,13 +129,4 @@ fn until_it_ends<S: Send>(
         signals.wake.waker().wake();
     });
     Ok(running.totals())
-}
-
-/// Where keys are kept if nobody says where: `$STATE_DIRECTORY`, which systemd sets,
-/// `$XDG_STATE_HOME/anabranch`, or `~/.local/state/anabranch`.
-fn state_dir() -> Option<PathBuf> {
-    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
-    absolute("STATE_DIRECTORY")
-        .or_else(|| absolute("XDG_STATE_HOME").map(|dir| dir.join("anabranch")))
-        .or_else(|| absolute("HOME").map(|home| home.join(".local/state/anabranch")))
 }

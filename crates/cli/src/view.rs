@@ -10,6 +10,7 @@ mod table;
 
 pub use anabranch::format::{bytes, duration, rate};
 pub use lines::{Lines, printable, say};
+pub(crate) use table::{Column, lines as table};
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -21,7 +22,6 @@ use serde::Serialize;
 use crate::exit::{Code, Failure};
 use crate::json::{self, End};
 use crate::wording::with_options;
-use table::Column;
 
 /// Between two pictures on a terminal.
 const REDRAW: Duration = Duration::from_millis(200);
@@ -33,6 +33,12 @@ const REDRAW_PLAIN: Duration = Duration::from_secs(5);
 const PATH_LINES_MAX: usize = 24;
 /// Notes kept above the live picture for the summary, at most.
 const NOTES_MAX: usize = 64;
+
+/// A number of things: `1 connection`, `2 connections`.
+#[must_use]
+pub fn plural(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
 
 /// How to report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -254,7 +260,7 @@ fn path_table(
         Column::names("via", texts(&|path| path.via.clone())),
     ];
     columns.extend(numbers);
-    table::lines(columns, &texts(&|path| path.state.to_string()), width)
+    table(columns, &texts(&|path| path.state.to_string()), width)
 }
 
 /// A column of numbers; see [`Column::numbers`].

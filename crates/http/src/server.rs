@@ -39,7 +39,7 @@ use tokio::time::sleep;
 
 use connections::{Connection, Connections};
 use counting_stream::CountingStream;
-pub use provider::{ContentProvider, PathLookup, Resource, ResourceRequest, Unavailable};
+pub use provider::{ContentProvider, PathLookup, Refusal, Resource, ResourceRequest, Unavailable};
 pub use shared::Counters;
 use shared::{ConnectionGuard, Metrics, Shared};
 

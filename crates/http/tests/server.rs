@@ -33,7 +33,14 @@ impl ContentProvider for Files {
         let name = String::from_utf8(request.path.names.concat()).expect("ASCII");
         let length = if name == "long" { LONG } else { CONTENT.len() as u64 };
         let media_type = "application/octet-stream";
-        PathLookup::Found(Resource { content: name, length, etag: None, media_type, links: Vec::new() })
+        PathLookup::Found(Resource {
+            content: name,
+            length,
+            etag: None,
+            media_type,
+            links: Vec::new(),
+            fields: &[],
+        })
     }
 
     fn check(&self, _: &String) -> Result<(), Unavailable> {

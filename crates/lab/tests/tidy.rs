@@ -41,7 +41,7 @@ const LAW: &[(&str, &[&str])] = &[
     ("mirror", &["algo", "mmtp"]),
     ("http", &["algo", "net"]),
     ("anabranch", &["algo", "mmtp", "mirror", "net", "http"]),
-    ("proxy", &["algo", "net", "kernel"]),
+    ("proxy", &["algo", "net", "kernel", "http"]),
     (
         "cli",
         &["algo", "mmtp", "sim", "net", "kernel", "lab", "mirror", "http", "anabranch", "proxy", "topology"],

@@ -19,6 +19,7 @@
 //! * `route_lookup`: the route that the kernel would take, asked over rtnetlink; behind [`egress`].
 //! * [`poll`]: [`Poller`], waits for sockets until a [`Time`](algo::Time); [`WakeReceiver`], ends the
 //!   wait from elsewhere.
+//! * [`prometheus`]: numbers as text for Prometheus.
 //! * [`resolver`]: [`Resolver`], names to addresses.
 //! * [`mptcp_socket`]: how an MPTCP connection of this process fares, subflow by subflow (Linux).
 //! * [`netlink`]: interfaces, addresses, routes and rules; the kernel's MPTCP endpoints; its sockets (Linux).
@@ -49,6 +50,7 @@ mod nearest;
 pub mod netlink;
 pub mod network_monitor;
 pub mod poll;
+pub mod prometheus;
 pub mod resolver;
 mod route_lookup;
 #[cfg(target_os = "linux")]

@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use nix::libc;
 
 use crate::netlink::{MptcpInfo, TcpInfo};
-use crate::syscalls::mptcp_full_info;
+use crate::syscalls::{mptcp_full_info, tcp_info};
 
 /// `struct mptcp_subflow_info`: a number, and two `struct __kernel_sockaddr_storage`.
 const SUBFLOW_BYTES: usize = 264;
@@ -52,6 +52,14 @@ pub fn mptcp_socket_info(fd: BorrowedFd<'_>) -> io::Result<Option<(MptcpInfo, Ve
     Ok((!info.fallback).then(|| (info, full.subflows.iter().filter_map(subflow).collect())))
 }
 
+/// How a TCP connection fares; of an MPTCP socket, its first subflow (`TCP_INFO`).
+///
+/// # Errors
+/// `fd` is no TCP socket.
+pub fn tcp_socket_info(fd: BorrowedFd<'_>) -> io::Result<TcpInfo> {
+    Ok(TcpInfo::parse(&tcp_info::<TCP_BYTES>(fd)?))
+}
+
 /// Reads a `struct sockaddr_in` or `sockaddr_in6`.
 fn address(bytes: &[u8]) -> Option<SocketAddr> {
     let family = libc::c_int::from(u16::from_ne_bytes(*bytes.first_chunk()?));
@@ -76,6 +84,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         assert_eq!(mptcp_socket_info(stream.as_fd()).unwrap(), None);
+        assert!(tcp_socket_info(stream.as_fd()).unwrap().snd_mss > 0);
+        assert!(tcp_socket_info(std::net::UdpSocket::bind("127.0.0.1:0").unwrap().as_fd()).is_err());
     }
 
     #[test]

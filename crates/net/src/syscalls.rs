@@ -134,6 +134,21 @@ pub(crate) fn epoll_wait(
     }
 }
 
+/// Asks how a TCP connection fares: `struct tcp_info`, or as much of it as has room.
+///
+/// # Errors
+/// `fd` is no TCP socket.
+pub(crate) fn tcp_info<const N: usize>(fd: BorrowedFd<'_>) -> nix::Result<[u8; N]> {
+    let mut info = [0_u8; N];
+    let mut length = libc::socklen_t::try_from(N).map_err(|_| Errno::EINVAL)?;
+    // SAFETY: the kernel writes at most `length` bytes to `info`, and both live as long as the call.
+    Errno::result(unsafe {
+        let value = info.as_mut_ptr().cast();
+        libc::getsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, value, &raw mut length)
+    })?;
+    Ok(info)
+}
+
 /// `struct mptcp_full_info` of linux/mptcp.h (Linux 6.5), without its last member's fields.
 #[repr(C)]
 struct MptcpFullInfo {

@@ -40,7 +40,7 @@ use crate::event::{Door, Event, Reports, Stop};
 use crate::flows::{Flows, Timeouts};
 use crate::ingress::{Handshake, Users};
 use crate::keys::Pairing;
-use crate::leg::Mode;
+use crate::leg::{Mode, PathHealth};
 use crate::links::watch::Links;
 use crate::links::{self, Via};
 use crate::pool::Limits;
@@ -48,7 +48,9 @@ use crate::quota::{Quotas, UserLimits};
 use crate::relay::Leg;
 use crate::role::{Live, Running, runtime};
 use crate::socket::{ACCEPT_PAUSE, SocketOptions, listen_tcp};
+use crate::status::{NamedLink, Parts, Role};
 use crate::tls::ClientTls;
+use crate::traffic::{Key, Naming, Reading, Traffic};
 use crate::trunk::Destination;
 use datagrams::DatagramLeg;
 use program::{Manners, Service};
@@ -137,30 +139,50 @@ pub fn start(options: Options) -> Result<Running, Error> {
     }
     drop(entered);
     let links = Links::new(options.via.clone(), options.state_dir.as_deref())?;
-    let shared = Shared::new(&options);
+    let shared = Shared::new(&options, links);
     let reload = {
         let shared = shared.clone();
         Arc::new(move |options: &dyn Any| options.downcast_ref().map(|new| shared.take_over(new)).is_some())
     };
-    Ok(Running::begin(runtime, addresses, reload, |reports, stop| {
-        run(options, links, shared, listeners, reports, stop)
+    let parts = shared.parts(&options.server);
+    Ok(Running::begin(runtime, addresses, reload, parts, |reports, stop| {
+        run(options, shared, listeners, reports, stop)
     }))
 }
 
-/// What programs' connections share, and a reload changes.
-#[derive(Clone, Debug)]
+/// What programs' connections share.
+#[derive(Clone)]
 struct Shared {
     flows: Flows,
     quotas: Quotas,
     manners: Live<Manners>,
+    links: Links,
+    datagrams: DatagramLeg,
+    traffic: Traffic,
 }
 
 impl Shared {
-    fn new(options: &Options) -> Self {
+    fn new(options: &Options, links: Links) -> Self {
         Self {
             flows: Flows::new(options.timeouts),
             quotas: Quotas::new(options.user_limits),
             manners: Live::new(manners(options)),
+            datagrams: DatagramLeg::new(options.via.clone(), links.clone(), options.udp_mode),
+            links,
+            traffic: Traffic::new(Naming::Interface),
+        }
+    }
+
+    /// Where the numbers are, for whoever looks.
+    fn parts(&self, server: &Destination) -> Parts {
+        let (links, datagrams) = (self.links.clone(), self.datagrams.clone());
+        Parts {
+            role: Role::Client,
+            server: Some(server.to_string()),
+            flows: self.flows.clone(),
+            traffic: self.traffic.clone(),
+            links: Box::new(move || named(&links)),
+            datagram_flows: Box::new(move || datagrams.flows()),
         }
     }
 
@@ -177,12 +199,13 @@ fn manners(options: &Options) -> Manners {
 
 async fn run(
     options: Options,
-    links: Links,
     shared: Shared,
     listeners: Vec<(Door, TcpListener)>,
     reports: Reports,
     stop: Stop,
 ) {
+    let (links, datagrams, traffic) =
+        (shared.links.clone(), shared.datagrams.clone(), shared.traffic.clone());
     let making = Making {
         server: options.server,
         tls: options.pairing.as_ref().map(ClientTls::new),
@@ -190,9 +213,9 @@ async fn run(
         limits: options.limits,
         resolver: options.resolver,
         links: links.clone(),
+        traffic: traffic.clone(),
     };
     let trunks = Trunks::new(making, reports.clone());
-    let datagrams = DatagramLeg::new(options.via.clone(), links.clone(), options.udp_mode);
     let mut tasks = JoinSet::new();
     for (door, listener) in listeners {
         let address = listener.local_addr().ok();
@@ -201,7 +224,7 @@ async fn run(
             reports
                 .put(Event::Notice(format!("whoever reaches this proxy{place} can use it: it has no users")));
         }
-        let Shared { flows, quotas, manners } = shared.clone();
+        let Shared { flows, quotas, manners, .. } = shared.clone();
         let service = Service {
             trunks: trunks.clone(),
             datagrams: datagrams.clone(),
@@ -222,6 +245,7 @@ async fn run(
         () = datagrams.keep(&trunks, &reports) => {}
         () = manage => {}
         () = shared.flows.sweep() => {}
+        () = traffic.keep(|| paths_of_datagrams(&datagrams, &options.via)) => {}
     }
     // Programs are reset.
     tasks.shutdown().await;
@@ -229,6 +253,45 @@ async fn run(
     sleep(CLOSING).await;
     // The kernel is told to forget them; that takes milliseconds.
     links.end(&reports).await;
+}
+
+/// The links that the user named, as they are now.
+fn named(links: &Links) -> Vec<NamedLink> {
+    let interfaces = net::interfaces().unwrap_or_default();
+    let is_here = |name: &str| {
+        interfaces
+            .iter()
+            .any(|interface| interface.name == name && interface.up && !interface.addresses.is_empty())
+    };
+    let usage = links.usage();
+    let link = |(via, is_dead): (Via, bool)| NamedLink {
+        is_absent: !is_here(&via.name),
+        usage: usage.iter().find(|usage| usage.link == via.name).cloned(),
+        cost: via.cost,
+        is_backup: via.is_backup,
+        is_dead,
+        name: via.name,
+    };
+    links.named().into_iter().map(link).collect()
+}
+
+/// What datagrams moved on each link.
+fn paths_of_datagrams(datagrams: &DatagramLeg, via: &[Via]) -> Vec<(u8, Key, Reading)> {
+    let reading = |health: PathHealth| {
+        // One that never answered may be one whose datagrams something on the way does not let pass.
+        let rtt = health.srtt?;
+        let link = via.get(usize::from(health.path))?.name.clone();
+        let reading = Reading {
+            sent_bytes: health.sent_bytes,
+            received_bytes: health.received_bytes,
+            rtt_us: Some(rtt.as_nanos() / 1_000),
+            loss: Some(health.loss),
+            is_silent: !health.is_alive,
+            ..Reading::default()
+        };
+        Some((health.path, Key { client: None, link }, reading))
+    };
+    datagrams.health().into_iter().filter_map(reading).collect()
 }
 
 /// Takes programs' connections; never ends.

@@ -1,11 +1,13 @@
 //! What the two roles report, and how they are stopped.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use algo::Time;
 use net::Clock;
+use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, watch};
 
 use crate::relay::Ending;
@@ -13,6 +15,8 @@ use crate::trunk::{Destination, Reason, Transport};
 
 /// Reports that may wait for a caller that is slow; more are dropped and counted.
 const WAITING_MAX: usize = 4_096;
+/// Connections that have ended which are remembered for whoever looks.
+const REMEMBERED_MAX: usize = 50;
 
 /// For whom an address takes connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +27,18 @@ pub enum Door {
     Http,
     /// Clients.
     Trunks,
+}
+
+impl Door {
+    /// Its name: `socks`, `http`, `trunks`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Socks => "socks",
+            Self::Http => "http",
+            Self::Trunks => "trunks",
+        }
+    }
 }
 
 /// What a program speaks to its destination.
@@ -127,7 +143,7 @@ pub enum Event {
 }
 
 /// What a role did in all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     /// Connections that have ended.
     pub connections: u64,
@@ -148,9 +164,24 @@ pub(crate) struct Counters {
     sent_bytes: AtomicU64,
     received_bytes: AtomicU64,
     dropped_reports: AtomicU64,
+    /// The last of them.
+    finished: Mutex<VecDeque<Finished>>,
 }
 
 impl Counters {
+    /// Connections that have ended, the last one first.
+    pub(crate) fn finished(&self) -> Vec<Finished> {
+        self.finished.lock().unwrap_or_else(PoisonError::into_inner).iter().rev().cloned().collect()
+    }
+
+    fn remember(&self, finished: &Finished) {
+        let mut all = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= REMEMBERED_MAX {
+            all.pop_front();
+        }
+        all.push_back(finished.clone());
+    }
+
     pub(crate) fn totals(&self) -> Totals {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Totals {
@@ -184,6 +215,7 @@ impl Reports {
             add(&self.counters.failed, u64::from(finished.reason.is_some()));
             add(&self.counters.sent_bytes, finished.sent_bytes);
             add(&self.counters.received_bytes, finished.received_bytes);
+            self.counters.remember(finished);
         }
         if self.sender.try_send(event).is_err() {
             add(&self.counters.dropped_reports, 1);

@@ -48,7 +48,6 @@ const TO_TCP: usize = 1;
 
 /// A connection, as others see it.
 #[derive(Debug)]
-#[expect(dead_code, reason = "for whoever looks, who is to come")]
 pub(crate) struct Flow {
     /// The program, or the client's host.
     pub(crate) from: SocketAddr,
@@ -59,12 +58,22 @@ pub(crate) struct Flow {
     pub(crate) origin: OnceLock<SocketAddr>,
     pub(crate) begun: Time,
     moved: [AtomicU64; 2],
+    is_open: AtomicBool,
     is_half_closed: AtomicBool,
     late: Notify,
     admitted: Admitted,
 }
 
 impl Flow {
+    /// It has a way to the other end: at the client a stream, at the server a connection to the origin.
+    pub(crate) fn open(&self) {
+        self.is_open.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Relaxed)
+    }
+
     /// Bytes came from the connection. Returns when the next ones may be read.
     pub(crate) async fn count_from_tcp(&self, bytes: usize) {
         self.moved[FROM_TCP].fetch_add(bytes as u64, Ordering::Relaxed);
@@ -155,6 +164,7 @@ impl Flows {
             origin: OnceLock::new(),
             begun,
             moved: Default::default(),
+            is_open: AtomicBool::new(false),
             is_half_closed: AtomicBool::new(false),
             late: Notify::new(),
             admitted,
@@ -166,6 +176,34 @@ impl Flows {
         state.flows.insert(number, entry);
         drop(state);
         Open { flow, number, flows: self.clone() }
+    }
+
+    /// How many there are, and those that have moved the most bytes, `most` of them, by their numbers; what
+    /// the clock says.
+    pub(crate) fn list(&self, most: usize) -> (usize, Vec<(u64, Arc<Flow>)>, Time) {
+        let state = self.lock();
+        let mut all: Vec<_> =
+            state.flows.iter().map(|(number, entry)| (*number, Arc::clone(&entry.flow))).collect();
+        drop(state);
+        let count = all.len();
+        if count > most {
+            all.select_nth_unstable_by_key(most, |(_, flow)| {
+                std::cmp::Reverse(flow.moved().iter().sum::<u64>())
+            });
+            all.truncate(most);
+            all.sort_unstable_by_key(|(number, _)| *number);
+        }
+        (count, all, self.clock.now())
+    }
+
+    /// How many each user has, or each host where there are no names.
+    pub(crate) fn by_user(&self) -> BTreeMap<String, u64> {
+        let mut all = BTreeMap::new();
+        for entry in self.lock().flows.values() {
+            let host = || entry.flow.from.ip().to_canonical().to_string();
+            *all.entry(entry.flow.user.clone().unwrap_or_else(host)).or_default() += 1;
+        }
+        all
     }
 
     /// Others: they hold for the connections that are there too.

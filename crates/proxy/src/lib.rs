@@ -24,6 +24,7 @@
 //! * [`config`]: the settings of both roles, for files, flags and programs.
 //! * [`flows`]: the connections that are there, and how long they may take; [`quota`]: what one user may
 //!   have.
+//! * [`status`]: what a role is doing: a snapshot, a page, metrics; `traffic`: what links carry.
 //! * `relay`: bytes between a TCP connection and a stream; `buffer`: what is read into.
 //! * [`client`], [`server`]: the two roles: options in; [`Running`] has the [events](Event), and the handle
 //!   that ends it.
@@ -49,13 +50,16 @@ mod relay;
 pub mod role;
 pub mod server;
 pub mod socket;
+pub mod status;
 pub mod tls;
+mod traffic;
 pub mod trunk;
 pub mod trunk_task;
 
 pub use error::Error;
 pub use event::{Door, Event, Finished, Protocol, Stop, Totals};
 pub use role::{Reloader, Running};
+pub use status::Status;
 
 /// Where a server listens if nobody says where.
 pub const PORT: u16 = 26_228;

@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 
 use crate::error::Error;
 use crate::event::{Counters, Door, Event, Reports, Stop, Totals};
+use crate::status::{Parts, Status};
 
 /// A client or a server that runs, on threads of its own. Dropping it ends it at once.
 pub struct Running {
@@ -20,6 +21,7 @@ pub struct Running {
     stop: Stop,
     addresses: Vec<(Door, SocketAddr)>,
     reload: Reload,
+    status: Status,
 }
 
 /// Takes new options; whether they are those of this role.
@@ -74,6 +76,7 @@ impl Running {
         runtime: Runtime,
         addresses: Vec<(Door, SocketAddr)>,
         reload: Reload,
+        parts: Parts,
         role: impl FnOnce(Reports, Stop) -> R,
     ) -> Self
     where
@@ -85,7 +88,8 @@ impl Running {
             reports.put(Event::Listening { door: *door, address: *address });
         }
         runtime.spawn(role(reports, stop.clone()));
-        Self { runtime: Some(runtime), events, counters, stop, addresses, reload }
+        let status = Status::new(parts, Arc::clone(&counters), &addresses, runtime.handle().clone());
+        Self { runtime: Some(runtime), events, counters, stop, addresses, reload, status }
     }
 
     /// The next thing that happened; `None` when it has ended.
@@ -113,6 +117,12 @@ impl Running {
     #[must_use]
     pub fn reloader(&self) -> Reloader {
         Reloader(Arc::clone(&self.reload))
+    }
+
+    /// What tells what it is doing, from any thread.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.status.clone()
     }
 
     /// What ends it: trunks are closed, connections reset.

@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use algo::Span;
@@ -45,7 +45,9 @@ use crate::policy::Policy;
 use crate::quota::{Quotas, UserLimits};
 use crate::role::{Live, Running, runtime};
 use crate::socket::{ACCEPT_PAUSE, Connection, Listener, SocketOptions, why_single_path};
+use crate::status::{Parts, Role};
 use crate::tls::{HANDSHAKE_TIMEOUT, leg_secret};
+use crate::traffic::{Naming, Traffic};
 use crate::trunk::{Association, GoAwayReason, Settings, Side, Transport};
 use crate::trunk_task::{TrunkHandle, start as start_trunk};
 pub use gate::Admission;
@@ -134,7 +136,21 @@ pub fn start(options: Options) -> Result<Running, Error> {
             true
         })
     };
-    Ok(Running::begin(runtime, addresses, reload, |reports, stop| async move {
+    let (traffic, bound) = (Traffic::new(Naming::Client), Arc::new(OnceLock::<Weak<Legs>>::new()));
+    let parts = {
+        let bound = Arc::clone(&bound);
+        Parts {
+            role: Role::Server,
+            server: None,
+            flows: flows.clone(),
+            traffic: traffic.clone(),
+            links: Box::new(Vec::new),
+            datagram_flows: Box::new(move || {
+                bound.get().and_then(Weak::upgrade).map_or(0, |legs| legs.flows())
+            }),
+        }
+    };
+    Ok(Running::begin(runtime, addresses, reload, parts, |reports, stop| async move {
         let legs = Legs::bind(address, networks, connector.clone(), reports.clone());
         let legs = legs.map(Arc::new).inspect_err(|e| {
             reports.put(Event::Notice(format!("no UDP for clients: {e}")));
@@ -142,7 +158,9 @@ pub fn start(options: Options) -> Result<Running, Error> {
         let origins = Origins { connector, reports: reports.clone(), flows, quotas };
         let handshakes = Semaphore::new(HANDSHAKES_MAX);
         let legs = legs.ok();
-        let server = Server { gate, origins, legs, reports, handshakes, clients: Mutex::default() };
+        // It is set once. Whoever looks does not keep them, for the role has ended when they have.
+        legs.iter().for_each(|legs| drop(bound.set(Arc::downgrade(legs))));
+        let server = Server { gate, origins, legs, traffic, reports, handshakes, clients: Mutex::default() };
         Arc::new(server).run(listener, stop).await;
     }))
 }
@@ -155,6 +173,7 @@ struct Server {
     origins: Origins,
     /// `None`: its UDP port is somebody else's.
     legs: Option<Arc<Legs>>,
+    traffic: Traffic,
     reports: Reports,
     handshakes: Semaphore,
     clients: Mutex<Clients>,
@@ -170,6 +189,8 @@ impl Server {
         let mut looks = interval(LIST_EVERY);
         let flows = self.origins.flows.clone();
         let mut sweep = pin!(flows.sweep());
+        let traffic = self.traffic.clone();
+        let mut counting = pin!(traffic.keep(Vec::new));
         let mut number = 0;
         let mut is_short = false;
         let receiving = self.legs.clone().map(|legs| tokio::spawn(async move { legs.receive().await }));
@@ -182,6 +203,7 @@ impl Server {
                 }
                 Some(_) = trunks.join_next() => continue,
                 () = &mut sweep => continue,
+                () = &mut counting => continue,
                 accepted = listener.accept() => accepted,
             };
             match accepted {
@@ -236,6 +258,7 @@ impl Server {
         if !matches!(timeout(within, stream.peek(&mut [0])).await, Ok(Ok(1..)) | Err(_)) {
             return;
         }
+        let counted = self.traffic.watch(&stream, transport);
         let (trunk, secret, client) = match self.gate.pass(peer.ip()) {
             Pass::Tls(tls) => match tls.accept_within(within, stream).await {
                 Ok((stream, name)) => {
@@ -273,6 +296,7 @@ impl Server {
             // It was taken off the list meanwhile.
             trunk.close();
         }
+        counted.iter().for_each(|counted| counted.carries(&trunk, client.as_deref()));
         let note = why_single_path(transport, theirs);
         self.reports.put(Event::TrunkUp { peer, client: client.clone(), transport, note });
         let mut streams = JoinSet::new();
@@ -294,6 +318,7 @@ impl Server {
             }
         }
         self.clients().remove(&key);
+        drop(counted);
         let (why, lost_streams) = (trunk.ended().await.to_string(), trunk.lost_streams());
         self.reports.put(Event::TrunkDown { peer: Some(peer), client, why, lost_streams });
         // What was sent to its end still goes to origins.

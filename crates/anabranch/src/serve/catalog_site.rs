@@ -257,6 +257,7 @@ impl CatalogSite {
             etag: Some(format!("\"{}\"", root_text(offer))),
             media_type: if offer.collection { UNKNOWN_TYPE } else { document::media_type(&offer.name) },
             links,
+            fields: &[],
         }
     }
 
@@ -269,6 +270,7 @@ impl CatalogSite {
             etag: Some(format!("\"{}{}\"", root_text(offer), leaf_list::SUFFIX)),
             media_type: UNKNOWN_TYPE,
             links: Vec::new(),
+            fields: &[],
         }
     }
 
@@ -377,7 +379,7 @@ impl ContentProvider for CatalogSite {
 /// A document that was made when it was asked for.
 fn text_resource(text: Text, media_type: &'static str) -> Resource<Content> {
     let length = text.bytes().len() as u64;
-    Resource { content: Content::Text(text), length, etag: None, media_type, links: Vec::new() }
+    Resource { content: Content::Text(text), length, etag: None, media_type, links: Vec::new(), fields: &[] }
 }
 
 /// Fills `out` from `offset` on of what the parts are together.

@@ -5,10 +5,10 @@ use kernel::controllers::{self, Controller, Options};
 use kernel::default_cc::{self, Restored};
 
 use super::args::{Load, Unload};
-use super::watch::plural;
 use super::{NamespaceArg, netns_option, wrong, wrong_here};
 use crate::exit::{Code, Failure, Outcome};
 use crate::names::show;
+use crate::view::plural;
 
 fn chosen(names: &[String]) -> Result<Vec<&'static Controller>, Failure> {
     let mut chosen: Vec<&'static Controller> = Vec::new();

@@ -12,10 +12,9 @@ use anabranch_http::server::{
 };
 use kernel::connection_monitor::{ConnectionMonitor, prometheus_text};
 use net::Clock;
+use net::prometheus::MEDIA_TYPE;
 
 const PATH: &str = "/metrics";
-/// Of the text exposition format, version 0.0.4.
-const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// What a monitor sees whenever it is asked.
 struct Metrics {
@@ -35,7 +34,14 @@ impl ContentProvider for Metrics {
         let snapshot = monitor.snapshot(self.clock.now());
         let content = snapshot.ok().map(|snapshot| prometheus_text(&snapshot));
         let length = content.as_ref().map_or(0, |text| text.len() as u64);
-        PathLookup::Found(Resource { content, length, etag: None, media_type: MEDIA_TYPE, links: Vec::new() })
+        PathLookup::Found(Resource {
+            content,
+            length,
+            etag: None,
+            media_type: MEDIA_TYPE,
+            links: Vec::new(),
+            fields: &[],
+        })
     }
 
     fn check(&self, content: &Self::Content) -> Result<(), Unavailable> {

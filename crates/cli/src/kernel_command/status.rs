@@ -7,9 +7,9 @@ use kernel::{Error, controllers, default_cc, subflow_state};
 use serde::Serialize;
 
 use super::args::Status;
-use super::watch::plural;
 use super::wrong;
 use crate::exit::{Code, Failure, Outcome};
+use crate::view::plural;
 
 #[derive(Serialize)]
 struct Row {

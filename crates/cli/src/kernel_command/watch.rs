@@ -20,7 +20,7 @@ use serde::Serialize;
 use super::metrics;
 use crate::exit::{Failure, Outcome};
 use crate::signals::stop_signals;
-use crate::view::{Lines, rate};
+use crate::view::{Lines, plural, rate};
 
 /// More often than this the snapshots cost more than they show.
 const INTERVAL_MIN: Span = Span::from_millis(50);
@@ -223,11 +223,6 @@ fn picture(snapshot: &Snapshot, lines_max: Option<usize>) -> Vec<String> {
         out.push(format!("… and {}", plural(left_out, "more connection")));
     }
     out
-}
-
-/// A number of things: `1 connection`, `2 connections`.
-pub(super) fn plural(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// The line about all connections.

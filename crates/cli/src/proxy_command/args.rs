@@ -36,6 +36,7 @@ pub enum ProxyCommand {
     Server(Box<RoleArgs<config::Server>>),
     Client(Box<RoleArgs<config::Client>>),
     Pair(Pair),
+    Status(Status),
 }
 
 impl About for config::Server {
@@ -87,4 +88,24 @@ pub struct Pair {
     /// Where the server keeps its keys. Without this option: the state directory of whoever runs it
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub state_dir: Option<PathBuf>,
+}
+
+/// Show what the proxies of this user are doing: links, connections
+#[derive(Args, Clone, Debug)]
+#[command(
+    long_about = "Show what the proxies of this user are doing, clients and servers: each link's rate, \
+        round-trip time, loss and share of the bytes, the connections that are open, what has ended.\n\n\
+        It asks each at a Unix socket that only its owner may open: for root's, say sudo. Rates are those of \
+        the last second or two. Loss is that of the last ten seconds, of what leaves here; what is lost on \
+        the way to here the other end knows. A page for a browser, and metrics for Prometheus: --status of \
+        `anabranch proxy client` and `anabranch proxy server`.",
+    after_help = "Examples:\n  \
+        anabranch proxy status\n  \
+        sudo anabranch proxy status --json | jq '.links[]'\n  \
+        watch -n 1 anabranch proxy status"
+)]
+pub struct Status {
+    /// One JSON object a proxy on standard output
+    #[arg(long)]
+    pub json: bool,
 }

@@ -4,7 +4,9 @@ use proxy::client::start;
 use proxy::config::{self, ConfigError};
 use proxy::{Reloader, Running};
 
-use super::{Role, state_dir, unusable, wrong};
+use super::places::state_dir;
+use super::status::Page;
+use super::{Role, unusable, wrong};
 use crate::exit::Outcome;
 
 /// The client.
@@ -18,6 +20,10 @@ impl Role<config::Client> for Client {
 
     fn check(&self, settings: &config::Client) -> Result<(), ConfigError> {
         settings.check()
+    }
+
+    fn page(&self, settings: &config::Client) -> Outcome<Option<Page>> {
+        Page::new(settings.status, "client", settings.state_dir.as_deref())
     }
 
     fn start(&self, settings: &config::Client) -> Outcome<Running> {

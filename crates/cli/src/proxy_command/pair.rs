@@ -4,7 +4,7 @@ use proxy::config;
 use proxy::keys::{Clients, Pairing};
 
 use super::args::Pair;
-use super::state_dir;
+use super::places::state_dir;
 use crate::exit::{Failure, Outcome};
 
 /// Makes a key for a client, and prints the line that it needs.

@@ -4,7 +4,9 @@ use proxy::config::{self, ConfigError};
 use proxy::server::start;
 use proxy::{Reloader, Running};
 
-use super::{Role, state_dir, unusable, wrong};
+use super::places::state_dir;
+use super::status::Page;
+use super::{Role, unusable, wrong};
 use crate::exit::Outcome;
 
 /// The server.
@@ -18,6 +20,10 @@ impl Role<config::Server> for Server {
 
     fn check(&self, settings: &config::Server) -> Result<(), ConfigError> {
         settings.check()
+    }
+
+    fn page(&self, settings: &config::Server) -> Outcome<Option<Page>> {
+        Page::new(settings.status, "server", settings.state_dir.as_deref())
     }
 
     fn start(&self, settings: &config::Server) -> Outcome<Running> {

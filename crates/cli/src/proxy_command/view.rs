@@ -1,9 +1,13 @@
 //! What is shown of a proxy: a line for each event, or an object.
 
+use std::io::IsTerminal as _;
+use std::net::SocketAddr;
+use std::path::Path;
+
 use anabranch::format;
 use proxy::config::Changes;
-use proxy::trunk::Transport;
-use proxy::{Door, Event, Finished, Protocol, Totals};
+use proxy::status::{Ended, Token};
+use proxy::{Door, Event, Totals};
 use serde::Serialize;
 
 use crate::exit::{Failure, Outcome};
@@ -20,6 +24,9 @@ pub(super) struct View {
 struct ListeningLine {
     door: &'static str,
     address: String,
+    /// Of the status page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_file: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -31,19 +38,6 @@ struct TrunkLine<'a> {
     /// Why it is down, or has one path only.
     note: Option<&'a str>,
     lost_streams: u32,
-}
-
-#[derive(Serialize)]
-struct ConnectionLine<'a> {
-    protocol: &'static str,
-    from: String,
-    client: Option<&'a str>,
-    destination: String,
-    origin: Option<String>,
-    sent_bytes: u64,
-    received_bytes: u64,
-    duration_s: f64,
-    error: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -77,21 +71,8 @@ struct Summary {
     end: End,
 }
 
-fn name(transport: Transport) -> &'static str {
-    match transport {
-        Transport::Mptcp => "MPTCP",
-        Transport::Tcp | Transport::NoMptcp => "TCP",
-    }
-}
-
 fn of(client: Option<&str>) -> String {
     client.map_or_else(String::new, |name| format!("{name} "))
-}
-
-/// Why a connection did not end in order.
-fn error(finished: &Finished) -> Option<String> {
-    let reason = finished.reason?;
-    Some(finished.why.clone().unwrap_or_else(|| reason.to_string()))
 }
 
 impl View {
@@ -107,12 +88,8 @@ impl View {
     fn put(&self, event: &Event) {
         match event {
             Event::Listening { door, address } => {
-                let door = match door {
-                    Door::Socks => "socks",
-                    Door::Http => "http",
-                    Door::Trunks => "trunks",
-                };
-                json::put("listening", &ListeningLine { door, address: address.to_string() });
+                let (door, address) = (door.name(), address.to_string());
+                json::put("listening", &ListeningLine { door, address, token_file: None });
             }
             Event::TrunkUp { peer, client, transport, note } => json::put(
                 "trunk",
@@ -120,7 +97,7 @@ impl View {
                     up: true,
                     peer: Some(peer.to_string()),
                     client: client.as_deref(),
-                    transport: Some(name(*transport)),
+                    transport: Some(transport.name()),
                     note: note.as_deref(),
                     lost_streams: 0,
                 },
@@ -136,25 +113,31 @@ impl View {
                     lost_streams: *lost_streams,
                 },
             ),
-            Event::Finished(finished) => json::put(
-                "connection",
-                &ConnectionLine {
-                    protocol: match finished.protocol {
-                        Protocol::Tcp => "tcp",
-                        Protocol::Udp => "udp",
-                    },
-                    from: finished.from.to_string(),
-                    client: finished.client.as_deref(),
-                    destination: finished.destination.to_string(),
-                    origin: finished.origin.map(|origin| origin.to_string()),
-                    sent_bytes: finished.sent_bytes,
-                    received_bytes: finished.received_bytes,
-                    duration_s: finished.duration_s,
-                    error: error(finished),
-                },
-            ),
+            Event::Finished(finished) => json::put("connection", &Ended::from(finished)),
             Event::Notice(text) => json::put("notice", &NoticeLine { text }),
         }
+    }
+
+    /// Where the status page is. Its token is shown to whoever sits there, and to no log.
+    pub(super) fn page(&self, address: SocketAddr, token: &Token, file: &Path) {
+        if self.json {
+            let (address, token_file) = (address.to_string(), Some(file.display().to_string()));
+            json::put("listening", &ListeningLine { door: "status", address, token_file });
+        } else if !self.quiet && std::io::stderr().is_terminal() {
+            say(&format!("status: http://{address}/#token={}", token.reveal()));
+        } else if !self.quiet {
+            say(&format!("status: http://{address}/#token=… (the token is in {})", file.display()));
+        }
+        if !address.ip().is_loopback() {
+            self.notice(&format!(
+                "whoever is between here and {address} can read the page's token and all it shows"
+            ));
+        }
+    }
+
+    /// Something in words.
+    pub(super) fn notice(&self, text: &str) {
+        self.show(&Event::Notice(text.to_owned()));
     }
 
     /// What `--check` found: the settings in force, as a file.
@@ -230,7 +213,7 @@ fn line(event: &Event) -> String {
         Event::Listening { door: Door::Trunks, address } => format!("clients: {address}; Ctrl-C ends it"),
         Event::TrunkUp { peer, client, transport, note } => {
             let note = note.as_deref().map_or_else(String::new, |note| format!(": {note}"));
-            format!("{}{peer}: connected by {}{note}", of(client.as_deref()), name(*transport))
+            format!("{}{peer}: connected by {}{note}", of(client.as_deref()), transport.name())
         }
         Event::TrunkDown { peer, client, why, lost_streams } => {
             let peer = peer.map_or_else(|| "server".to_owned(), |peer| peer.to_string());
@@ -241,7 +224,8 @@ fn line(event: &Event) -> String {
             format!("{}{peer}: {why}{lost}", of(client.as_deref()))
         }
         Event::Finished(finished) => {
-            let error = error(finished).map_or_else(String::new, |error| format!(": {error}"));
+            let ended = Ended::from(finished);
+            let error = ended.error.map_or_else(String::new, |error| format!(": {error}"));
             format!(
                 "{}{} {} sent, {} received in {}{error}",
                 of(finished.client.as_deref()),

@@ -18,7 +18,7 @@ const INDENT: &str = "    ";
 
 /// One column but the last.
 #[derive(Clone, Debug)]
-pub(super) struct Column {
+pub(crate) struct Column {
     head: &'static str,
     cells: Vec<String>,
     /// Numbers stand to the right.
@@ -29,12 +29,12 @@ pub(super) struct Column {
 
 impl Column {
     /// Sources or local ends.
-    pub(super) const fn names(head: &'static str, cells: Vec<String>) -> Self {
+    pub(crate) const fn names(head: &'static str, cells: Vec<String>) -> Self {
         Self { head, cells, is_number: false, rank: 0 }
     }
 
     /// Numbers, which are left out in the order of their ranks, the highest first; 0 never.
-    pub(super) const fn numbers(head: &'static str, rank: u8, cells: Vec<String>) -> Self {
+    pub(crate) const fn numbers(head: &'static str, rank: u8, cells: Vec<String>) -> Self {
         Self { head, cells, is_number: true, rank }
     }
 
@@ -46,7 +46,7 @@ impl Column {
 
 /// The lines of a table whose first two columns are sources and local ends, with `states` at the end of its
 /// rows, in at most `width` columns as far as that is possible.
-pub(super) fn lines(mut columns: Vec<Column>, states: &[String], width: usize) -> Vec<String> {
+pub(crate) fn lines(mut columns: Vec<Column>, states: &[String], width: usize) -> Vec<String> {
     let words = states.iter().map(|state| measure_text_width(state).min(STATE_COLUMNS));
     let room = width.saturating_sub(words.max().unwrap_or(0).max("state".len()));
     let taken = |columns: &[Column]| columns.iter().map(|column| column.width() + GAP).sum::<usize>();

@@ -47,6 +47,8 @@ pub struct ResourceRequest<'a> {
     pub query: Option<&'a str>,
     /// `HOST` or `HOST:PORT`, as the client calls this server.
     pub host: &'a str,
+    /// The value of `Authorization`, if there is one and it is text.
+    pub authorization: Option<&'a str>,
     /// The server's address of the connection.
     pub local: SocketAddr,
 }
@@ -60,6 +62,19 @@ pub enum PathLookup<C> {
     Moved(String),
     /// It names nothing; the body of the answer says this.
     NotFound(String),
+    /// It is not for whoever asks; the body of the answer says this.
+    Refused(Refusal, String),
+}
+
+/// Why a resource is not for whoever asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It wants a token that the request does not have (RFC 6750 §2.1): 401.
+    Unauthorized,
+    /// The token is wrong: 403.
+    Forbidden,
+    /// This server is not the host that the request names (RFC 9110 §15.5.20): 421.
+    Misdirected,
 }
 
 /// One thing to fetch.
@@ -75,6 +90,8 @@ pub struct Resource<C> {
     pub media_type: &'static str,
     /// Values of `Link` (RFC 8288).
     pub links: Vec<String>,
+    /// Further fields of the answer.
+    pub fields: &'static [(&'static str, &'static str)],
 }
 
 /// Why bytes cannot be read.

@@ -7,8 +7,9 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use hyper::header::{
-    ACCEPT_RANGES, ALLOW, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HOST,
-    HeaderName, HeaderValue, LINK, LOCATION, RANGE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
+    ACCEPT_RANGES, ALLOW, AUTHORIZATION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_SECURITY_POLICY,
+    CONTENT_TYPE, ETAG, HOST, HeaderName, HeaderValue, LINK, LOCATION, RANGE, RETRY_AFTER, WWW_AUTHENTICATE,
+    X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response, StatusCode, Version};
@@ -18,7 +19,7 @@ use super::connections::Progress;
 use super::document::LIST_TYPE;
 use super::path::Path;
 use super::preconditions::{self, Precondition};
-use super::provider::{ContentProvider, PathLookup, Resource, ResourceRequest, Unavailable};
+use super::provider::{ContentProvider, PathLookup, Refusal, Resource, ResourceRequest, Unavailable};
 use super::range::{self, RangeRequest};
 use super::shared::Shared;
 
@@ -66,12 +67,14 @@ pub(super) async fn respond<S: ContentProvider, B>(
         return plain(StatusCode::NOT_FOUND, "no file has such a name", head);
     };
     let query = request.uri().query().map(str::to_owned);
+    let authorization = authorization(request);
     let found = shared.ask(move |provider| {
-        let wanted = ResourceRequest { path: &path, query: query.as_deref(), host: &host, local };
+        let (query, authorization) = (query.as_deref(), authorization.as_deref());
+        let wanted = ResourceRequest { path: &path, query, host: &host, authorization, local };
         let found = provider.find(&wanted);
         let checked = match &found {
             PathLookup::Found(resource) => provider.check(&resource.content),
-            PathLookup::Moved(_) | PathLookup::NotFound(_) => Ok(()),
+            PathLookup::Moved(_) | PathLookup::NotFound(_) | PathLookup::Refused(..) => Ok(()),
         };
         (found, checked)
     });
@@ -80,6 +83,7 @@ pub(super) async fn respond<S: ContentProvider, B>(
     progress.waits.set(false);
     match found {
         PathLookup::NotFound(why) => plain(StatusCode::NOT_FOUND, &why, head),
+        PathLookup::Refused(refusal, why) => refused(refusal, &why, head),
         PathLookup::Moved(to) => {
             let mut response = plain(StatusCode::MOVED_PERMANENTLY, &to, head);
             set(&mut response, LOCATION, &to);
@@ -90,6 +94,29 @@ pub(super) async fn respond<S: ContentProvider, B>(
             Err(why) => unavailable(shared, why, head),
         },
     }
+}
+
+/// The value of `Authorization`.
+fn authorization<B>(request: &Request<B>) -> Option<String> {
+    let mut fields = request.headers().get_all(AUTHORIZATION).iter();
+    match (fields.next(), fields.next()) {
+        (Some(one), None) => one.to_str().ok().map(str::to_owned),
+        _ => None,
+    }
+}
+
+/// The answer to whom it is not for.
+fn refused<S: ContentProvider>(refusal: Refusal, why: &str, head: bool) -> Response<Body<S>> {
+    let status = match refusal {
+        Refusal::Unauthorized => StatusCode::UNAUTHORIZED,
+        Refusal::Forbidden => StatusCode::FORBIDDEN,
+        Refusal::Misdirected => StatusCode::MISDIRECTED_REQUEST,
+    };
+    let mut response = plain(status, why, head);
+    if refusal == Refusal::Unauthorized {
+        set(&mut response, WWW_AUTHENTICATE, "Bearer");
+    }
+    response
 }
 
 /// The answer if what was found cannot be read.
@@ -131,7 +158,7 @@ fn here<S: ContentProvider, B>(
     resource: Resource<S::Content>,
 ) -> Response<Body<S>> {
     let (head, headers) = (request.method() == Method::HEAD, request.headers());
-    let Resource { content, length, etag, media_type, links } = resource;
+    let Resource { content, length, etag, media_type, links, fields: further } = resource;
     let precondition = preconditions::evaluate(headers, etag.as_deref());
     if precondition == Precondition::Failed {
         return plain(StatusCode::PRECONDITION_FAILED, "it is not what was asked for", head);
@@ -176,6 +203,11 @@ fn here<S: ContentProvider, B>(
             set(&mut response, X_CONTENT_TYPE_OPTIONS, "nosniff");
             if media_type == LIST_TYPE {
                 set(&mut response, CONTENT_SECURITY_POLICY, "default-src 'none'");
+            }
+            for (name, value) in further {
+                if let Ok(name) = HeaderName::try_from(*name) {
+                    set(&mut response, name, value);
+                }
             }
             for link in &links {
                 if let Ok(value) = HeaderValue::from_str(link) {

@@ -20,7 +20,7 @@ use tokio::time::{sleep, timeout};
 use crate::client::trunks::{LegSource, Trunks};
 use crate::event::{Event, Reports};
 use crate::leg::packet::VERSION;
-use crate::leg::{self, FLOW_MAX, Leg, Mode, Protection, Settings};
+use crate::leg::{self, FLOW_MAX, Leg, Mode, PathHealth, Protection, Settings};
 use crate::leg_socket::{LegSocket, transmit_all};
 use crate::links::Via;
 use crate::links::watch::Links;
@@ -101,6 +101,16 @@ impl DatagramLeg {
         let (state, work) = (Mutex::default(), Notify::new());
         let (news, clock) = (watch::Sender::new(0), Clock::start());
         Self { shared: Arc::new(Shared { state, clock, work, news, mode, links, watch }) }
+    }
+
+    /// How each path fares; its number is the place of its link. Empty while there is no leg.
+    pub(super) fn health(&self) -> Vec<PathHealth> {
+        self.shared.lock().leg.as_ref().map(Leg::health).unwrap_or_default()
+    }
+
+    /// Programs that send datagrams.
+    pub(super) fn flows(&self) -> usize {
+        self.shared.lock().flows.len()
     }
 
     /// A flow of a program; waits for a leg if there is none.

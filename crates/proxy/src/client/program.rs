@@ -115,6 +115,7 @@ impl Service {
                 return Err(ending);
             }
         };
+        flow.open();
         flow.count_from_tcp(request.first.len()).await;
         if waits {
             leg.write_all(request.accepted()).await.map_err(Broken::Tcp)?;

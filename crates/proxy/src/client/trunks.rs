@@ -18,6 +18,7 @@ use crate::pool::{Limits, Load, choose, surplus, wants_warm};
 use crate::relay::Ending;
 use crate::socket::{Connection, SocketOptions, why_single_path};
 use crate::tls::{ClientTls, TlsError, leg_secret};
+use crate::traffic::{Counted, Traffic};
 use crate::trunk::{Destination, GoAwayReason, Host, Reason, Settings, Side, Transport};
 use crate::trunk_task::{End, Stream, TrunkHandle, start};
 
@@ -52,6 +53,7 @@ pub(super) struct Making {
     pub(super) limits: Limits,
     pub(super) resolver: Resolver,
     pub(super) links: Links,
+    pub(super) traffic: Traffic,
 }
 
 /// Why there is no trunk.
@@ -69,9 +71,16 @@ impl NoTrunk {
     }
 }
 
-/// A trunk, its secret for legs, its far end, what each end sees of the connection, and what watches its
-/// subflows.
-type Made = (TrunkHandle, Option<[u8; 32]>, SocketAddr, Transport, Transport, Option<Arc<Watched>>);
+/// A trunk, its secret for legs, its far end, what each end sees of the connection, and what watches and
+/// counts its subflows.
+type Made = (
+    TrunkHandle,
+    Option<[u8; 32]>,
+    SocketAddr,
+    Transport,
+    Transport,
+    (Option<Arc<Watched>>, Option<Counted>),
+);
 
 #[derive(Debug)]
 struct Member {
@@ -286,7 +295,7 @@ impl Shared {
 
     /// One attempt to have one more trunk, and the trunk's life.
     async fn attempt(self: Arc<Self>) {
-        let (trunk, secret, peer, own, theirs, watched) = match self.make().await {
+        let (trunk, secret, peer, own, theirs, (watched, counted)) = match self.make().await {
             Ok(made) => made,
             Err(failure) => return self.note_failure(failure),
         };
@@ -316,7 +325,7 @@ impl Shared {
             }
         };
         let lost_streams = trunk.lost_streams();
-        drop(watched);
+        drop((watched, counted));
         self.reports.put(Event::TrunkDown { peer: Some(peer), client: None, why, lost_streams });
         self.work.notify_one();
     }
@@ -345,6 +354,7 @@ impl Shared {
     /// Makes a trunk.
     async fn make(&self) -> Result<Made, NoTrunk> {
         let (Connection { stream, transport }, peer) = self.connect().await?;
+        let counted = self.making.traffic.watch(&stream, transport);
         let watched = self.making.links.watch(&stream).map(Arc::new);
         let failed = |e: TlsError| {
             let is_refused = matches!(e, TlsError::WrongKey(_) | TlsError::Alpn);
@@ -359,7 +369,10 @@ impl Shared {
             None => (begin(stream, transport), None),
         };
         match timeout(HELLO_TIMEOUT, trunk.hello()).await {
-            Ok(Ok(theirs)) => Ok((trunk, secret, peer, transport, theirs, watched)),
+            Ok(Ok(theirs)) => {
+                counted.iter().for_each(|counted| counted.carries(&trunk, None));
+                Ok((trunk, secret, peer, transport, theirs, (watched, counted)))
+            }
             Ok(Err(end)) => {
                 let is_refused = matches!(end, End::UnknownKey | End::Protocol(_));
                 Err(NoTrunk { is_refused, ..NoTrunk::new(Some(peer), end) })

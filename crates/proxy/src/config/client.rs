@@ -68,6 +68,10 @@ settings! {
         /// The congestion controller of connections to the server. Without it: the system's
         "congestion" congestion: String, "NAME", None, Restart;
 
+        /// Serve a page that shows links and connections, and metrics for Prometheus, here. Both want the
+        /// token of a file in the state directory, which is made
+        "status" status: SocketAddr, "ADDR:PORT", None, Restart;
+
         /// A program may take so long to say where it wants to go
         "handshake-timeout" handshake_timeout: TimeSpan, "TIME", Some("30 s"), Live;
 

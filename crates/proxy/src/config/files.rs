@@ -32,13 +32,21 @@ pub fn read_users(path: &Path) -> Result<Vec<User>, ConfigError> {
     Ok(users)
 }
 
+/// Makes the directory where a role keeps what is secret, if there is none.
+///
+/// # Errors
+/// It cannot be made.
+pub fn state_directory(dir: &Path) -> Result<(), ConfigError> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.map_err(|e| ConfigError::new(format!("cannot make {}: {e}", dir.display())))
+}
+
 /// What a server keeps: its key, which is made if there is none, and where the list of its clients is.
 ///
 /// # Errors
 /// The directory cannot be made, or the key cannot be read or made.
 pub fn state(dir: &Path) -> Result<(KeyPair, PathBuf), ConfigError> {
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
-    made.map_err(|e| ConfigError::new(format!("cannot make {}: {e}", dir.display())))?;
+    state_directory(dir)?;
     let pair = KeyPair::load_or_create(&dir.join("proxy-server.key"));
     let (pair, _) = pair.map_err(|e| ConfigError::new(e.to_string()))?;
     Ok((pair, dir.join("proxy-clients.toml")))

@@ -1,5 +1,6 @@
 //! The settings of a server.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use crate::config::macros::settings;
@@ -37,6 +38,10 @@ settings! {
 
         /// The congestion controller of connections to clients. Without it: the system's
         "congestion" congestion: String, "NAME", None, Restart;
+
+        /// Serve a page that shows links and connections, and metrics for Prometheus, here. Both want the
+        /// token of a file in the state directory, which is made
+        "status" status: SocketAddr, "ADDR:PORT", None, Restart;
 
         /// A destination's name and connection together may take so long
         "connect-timeout" connect_timeout: TimeSpan, "TIME", Some("10 s"), Live;

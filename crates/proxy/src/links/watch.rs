@@ -132,7 +132,6 @@ impl Links {
     }
 
     /// What each link with a cap has carried.
-    #[expect(dead_code, reason = "for the status, who is to come")]
     pub(crate) fn usage(&self) -> Vec<Usage> {
         self.lock().usage.clone()
     }
@@ -157,6 +156,12 @@ impl Links {
         let number = state.next;
         state.trunks.insert(number, fd);
         Some(Watched { links: self.clone(), number })
+    }
+
+    /// The links as the user named them, and whether each is dead.
+    pub(crate) fn named(&self) -> Vec<(Via, bool)> {
+        let dead = self.lock().dead.clone();
+        self.shared.via.iter().cloned().zip(dead).collect()
     }
 
     /// Over what a trunk is to begin: those that live first, then backups last, then what costs more. None if

@@ -124,6 +124,12 @@ impl Legs {
         self.associations().values().filter(|other| is_gone(&other.client)).for_each(|other| other.end());
     }
 
+    /// Programs that send datagrams.
+    pub(super) fn flows(&self) -> usize {
+        let associations: Vec<_> = self.associations().values().cloned().collect();
+        associations.iter().map(|association| association.lock().flows.len()).sum()
+    }
+
     /// Ends all.
     pub(super) fn end(&self) {
         self.associations().values().for_each(|association| association.end());

@@ -78,6 +78,7 @@ impl Origins {
         stream.confirm(connected.peer);
         // It is set once.
         let _ = flow.origin.set(connected.peer);
+        flow.open();
         let leg = Leg::new(connected.stream);
         let rest: Bytes = first.slice(connected.sent..);
         let wrote = leg.write_all(&rest).await.map_err(Broken::Tcp);

@@ -169,6 +169,17 @@ pub enum Transport {
     Mptcp = 2,
 }
 
+impl Transport {
+    /// `MPTCP`, or `TCP`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Mptcp => "MPTCP",
+            Self::Tcp | Self::NoMptcp => "TCP",
+        }
+    }
+}
+
 /// The first frame of each side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {

@@ -15,7 +15,7 @@ use proxy::keys::{Clients, KeyPair, Pairing, PublicKey};
 use proxy::policy::Policy;
 use proxy::server::{self, Admission};
 use proxy::trunk::Destination;
-use proxy::{Door, Event, Finished, Reloader, Running, Stop};
+use proxy::{Door, Event, Finished, Reloader, Running, Status, Stop};
 use tempfile::TempDir;
 
 /// Longer than anything takes, also on a machine that is busy.
@@ -25,20 +25,21 @@ pub(crate) const LONG: Duration = Duration::from_secs(30);
 struct Role {
     stop: Stop,
     reloader: Reloader,
+    status: Status,
     events: Mutex<Receiver<Event>>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Role {
     fn new(mut running: Running) -> Self {
-        let (stop, reloader) = (running.stop(), running.reloader());
+        let (stop, reloader, status) = (running.stop(), running.reloader(), running.status());
         let (sender, events) = channel();
         let thread = thread::spawn(move || {
             while let Some(event) = running.wait_event() {
                 let _ = sender.send(event);
             }
         });
-        Self { stop, reloader, events: Mutex::new(events), thread: Some(thread) }
+        Self { stop, reloader, status, events: Mutex::new(events), thread: Some(thread) }
     }
 
     fn stop(&mut self) {
@@ -165,6 +166,11 @@ impl Bench {
         assert!(running.reloader.reload(client).is_err(), "of another role");
         running.reloader.reload(server).unwrap();
         self.client.reloader.reload(client).unwrap();
+    }
+
+    /// What the server and the client are doing.
+    pub(crate) fn status(&self) -> (Status, Status) {
+        (self.server.as_ref().unwrap().status.clone(), self.client.status.clone())
     }
 
     pub(crate) fn stop_server(&mut self) {
