@@ -18,6 +18,7 @@ pub mod frame;
 mod incoming;
 mod liveness;
 mod outgoing;
+mod pressure;
 mod schedule;
 mod stream;
 
@@ -32,6 +33,7 @@ pub use destination::{Destination, DestinationError, Host};
 pub use frame::{Association, GoAwayReason, ProtocolError, Reason, Transport};
 use frame::{Frame, FrameReader, Hello, STREAM_CREDIT_MIN, STREAMS_MIN, TRUNK_CREDIT_MIN};
 use liveness::Liveness;
+use pressure::Pressure;
 use schedule::Schedule;
 use stream::Stream;
 
@@ -195,6 +197,7 @@ pub struct Trunk {
     is_closed: bool,
     liveness: Liveness,
     activity: Activity,
+    pressure: Pressure,
     /// Where short frames and headers are written.
     scratch: BytesMut,
 }
@@ -242,6 +245,7 @@ impl Trunk {
             is_closed: false,
             liveness: Liveness::new(now, settings.keepalive, settings.dead_after),
             activity: Activity::default(),
+            pressure: Pressure::new(now),
             scratch: BytesMut::new(),
         }
     }
@@ -423,6 +427,20 @@ impl Trunk {
     /// Streams that have moved bytes in the last second or two.
     pub fn moving_streams(&mut self, now: Time) -> u32 {
         self.activity.moving(now)
+    }
+
+    /// The connection takes no more of what was handed out, or it does. The server tells the client, once a
+    /// second, if its bytes have waited for half of it.
+    pub fn note_blocked(&mut self, now: Time, is_blocked: bool) {
+        if self.pressure.note(now, is_blocked) && self.side == Side::Server {
+            self.push_control(Frame::Full);
+        }
+    }
+
+    /// Whether bytes of either side wait for the connection, rather than it for bytes.
+    #[must_use]
+    pub fn is_full(&self, now: Time) -> bool {
+        self.pressure.is_full(now)
     }
 
     /// What the other side sees of the connection, once it has said so.

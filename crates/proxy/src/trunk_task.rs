@@ -188,6 +188,14 @@ impl TrunkHandle {
         state.wake_task_always();
     }
 
+    /// Whether bytes of either side wait for the connection, rather than it for bytes.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        let now = self.shared.now();
+        let state = self.shared.lock();
+        state.end.is_none() && state.trunk.is_full(now)
+    }
+
     /// What [`pool::choose`](crate::pool::choose) wants to know.
     #[must_use]
     pub fn load(&self) -> Load {

@@ -58,6 +58,29 @@ fn a_first_flight_and_its_answer() {
 }
 
 #[test]
+fn a_server_says_that_the_connection_is_full_and_a_client_must_not() {
+    let (mut client, mut server) = (trunk(Side::Client), trunk(Side::Server));
+    let second = Time::ZERO + Span::from_secs(1);
+    for trunk in [&mut client, &mut server] {
+        sent(trunk);
+        trunk.note_blocked(Time::ZERO, true);
+        trunk.note_blocked(second, true);
+    }
+    assert!(client.is_full(second) && sent(&mut client).is_empty(), "its own word is for itself");
+    let mut full = BytesMut::new();
+    Frame::Full.encode(&mut full);
+    assert_eq!(sent(&mut server), full.clone().freeze());
+    let mut other = trunk(Side::Client);
+    let hello = sent(&mut trunk(Side::Server));
+    other.receive(second, hello.clone()).unwrap();
+    other.receive(second, full.clone().freeze()).unwrap();
+    assert!(other.is_full(second) && !other.is_full(second + Span::from_secs(3)));
+    let mut server = trunk(Side::Server);
+    server.receive(second, hello).unwrap();
+    assert!(server.receive(second, full.freeze()).is_err());
+}
+
+#[test]
 fn other_frames() {
     let destination = "[2001:db8::1]:80".parse().unwrap();
     let frames = [
@@ -66,6 +89,7 @@ fn other_frames() {
         Frame::Credit { stream: 0, bytes: 8 << 20 },
         Frame::Reset { stream: 2, reason: Reason::Refused },
         Frame::GoAway(GoAwayReason::TooManyTrunks),
+        Frame::Full,
     ];
     let mut out = BytesMut::new();
     frames.iter().for_each(|frame| frame.encode(&mut out));

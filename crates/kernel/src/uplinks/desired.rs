@@ -230,7 +230,7 @@ fn limits(endpoints: &[Endpoint], current: &CurrentConfig, old: &[Endpoint]) -> 
     let own = count(false).max(count(true));
     let at_least = |now: u32, needed: u32| now.max(needed.min(ENDPOINTS_MAX));
     Limits {
-        subflows: at_least(current.limits.subflows, (own - 1) + own),
+        subflows: at_least(current.limits.subflows, own.saturating_sub(1) + own),
         add_addr_accepted: at_least(current.limits.add_addr_accepted, own),
     }
 }
@@ -353,6 +353,9 @@ pub(crate) mod tests {
         assert_eq!(less.endpoints.iter().map(|e| e.device).collect::<Vec<_>>(), [Some(3)]);
         assert_eq!((less.routes, less.rules), (desired.routes, desired.rules));
         assert_eq!(less.withheld.len(), 2);
+        options.program.as_mut().unwrap().without = named(&["wlan0", "wwan0"]);
+        let none = super::desired(&options, &current, &Journal::default()).unwrap();
+        assert_eq!((none.endpoints.len(), none.limits), (0, current.limits));
     }
 
     #[test]

@@ -268,6 +268,7 @@ impl Shared {
         for member in state.members.extract_if(.., |member| member.is_lame()) {
             member.trunk.go_away(GoAwayReason::Ends);
         }
+        self.making.links.note_full(state.members.iter().any(|member| member.trunk.is_full()));
         let loads = state.loads();
         for (member, load) in state.members.iter_mut().zip(&loads) {
             member.idle_since = match load.open_streams {

@@ -36,7 +36,7 @@ settings! {
         "plain" plain: bool, "", None, Restart;
 
         /// Use this link; give it for each. `wwan0:backup` carries data only while no other can.
-        /// Connections to the server begin on a link that costs less rather than on `wwan0:cost=5`.
+        /// `wwan0:cost=5` does while those that cost less are full or dead.
         /// `wwan0:cap=20GB/month` is not used any more when the interface has carried so much, both ways, in
         /// this day, week or month (UTC). Without it: the links that the kernel knows
         "via" via: Vec<Via>, "IFACE[:HOW]", None, Restart;

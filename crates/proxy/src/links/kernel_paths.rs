@@ -9,18 +9,20 @@ use crate::links::Via;
 
 /// Tells the kernel: each link is an MPTCP endpoint until the result is dropped. Blocks for some
 /// milliseconds. `None` if it is not allowed, or not possible: a notice says why, and what to do.
-pub(crate) fn begin(links: &[Via], program: Program, reports: &Reports) -> Option<Session> {
+pub(crate) fn begin(
+    links: &[Via],
+    backup: Vec<String>,
+    program: Program,
+    reports: &Reports,
+) -> Option<Session> {
     if links.is_empty() {
         // A client that was killed may have had some.
         let _ = Session::clean_up(Path::new(PROGRAM_STATE_DIR));
         return None;
     }
     let names: Vec<_> = links.iter().map(|link| link.name.clone()).collect();
-    let options = Options {
-        backup: backups(links),
-        program: Some(program),
-        ..Options::for_program(names.clone(), Vec::new())
-    };
+    let options =
+        Options { backup, program: Some(program), ..Options::for_program(names.clone(), Vec::new()) };
     match Session::begin(options) {
         Ok((session, plan)) => {
             plan.notes().iter().for_each(|note| reports.put(Event::Notice(note.clone())));
@@ -33,11 +35,6 @@ pub(crate) fn begin(links: &[Via], program: Program, reports: &Reports) -> Optio
             None
         }
     }
-}
-
-/// The names of those that carry data only while no other can.
-pub(crate) fn backups(links: &[Via]) -> Vec<String> {
-    links.iter().filter(|link| link.is_backup).map(|link| link.name.clone()).collect()
 }
 
 fn refusal(links: &[Via], error: &Error) -> String {

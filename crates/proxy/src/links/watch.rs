@@ -12,18 +12,20 @@ use algo::{Span, Time};
 use kernel::uplinks::{Program, Session};
 use net::mptcp_socket::{SubflowInfo, mptcp_socket_info};
 use net::netlink::{Netlink, PathManager, TcpInfo, TcpState};
-use net::{Clock, Egress, NetworkMonitor, interfaces};
+use net::{Clock, NetworkMonitor, interfaces};
 use socket2::SockRef;
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::task::{JoinSet, spawn_blocking};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use crate::event::{Event, Reports};
 use crate::links::book::{Book, CapsError};
 use crate::links::caps::{Change, Usage};
 use crate::links::liveness::{Action, Liveness, Sample};
 use crate::links::meter::Meter;
+use crate::links::price::Price;
+use crate::links::probe::probe;
 use crate::links::{Via, kernel_paths};
 
 /// How often each link is looked at.
@@ -33,8 +35,6 @@ const PROBE_TIMEOUT: Duration = Duration::from_millis(300);
 const PROBE_RTTS: u32 = 4;
 /// The kernel may take so long to close the subflows of a link that is spent.
 const CLOSES_WITHIN: Span = Span::from_millis(300);
-/// The second SYN of a probe leaves so long after the first: one packet may be lost.
-const PROBE_AGAIN: Duration = Duration::from_millis(100);
 
 /// What is known of the links. Clones are the same.
 #[derive(Clone, Debug)]
@@ -64,6 +64,11 @@ struct State {
     /// Links that have carried what they may.
     spent: Vec<bool>,
     usage: Vec<Usage>,
+    /// Whether some trunk is full; what that means for the links.
+    is_full: bool,
+    price: Price,
+    /// The places of links that carry data only while no other can.
+    backups: Vec<usize>,
     /// Trunks that have lost a link for good; those that use one that they must not.
     lame: BTreeSet<u64>,
     doomed: BTreeSet<u64>,
@@ -158,10 +163,32 @@ impl Links {
         Some(Watched { links: self.clone(), number })
     }
 
-    /// The links as the user named them, and whether each is dead.
+    /// The links as the user named them, but as backups if they are so now for what they cost; and whether
+    /// each is dead.
     pub(crate) fn named(&self) -> Vec<(Via, bool)> {
-        let dead = self.lock().dead.clone();
-        self.shared.via.iter().cloned().zip(dead).collect()
+        let state = self.lock();
+        let is_backup = |n: usize, link: &Via| link.is_backup || state.backups.contains(&n);
+        let all = self.shared.via.iter().zip(&state.dead).enumerate();
+        all.map(|(n, (link, dead))| (Via { is_backup: is_backup(n, link), ..link.clone() }, *dead)).collect()
+    }
+
+    /// Whether some trunk has more to carry than the links take.
+    pub(crate) fn note_full(&self, is_full: bool) {
+        self.lock().is_full = is_full;
+    }
+
+    /// Decides anew which links carry data only while no other can; whether that has changed.
+    fn decide_price(&self) -> bool {
+        let now = self.shared.clock.now();
+        let mut state = self.lock();
+        let State { dead, spent, is_full, price, backups, .. } = &mut *state;
+        let is_out: Vec<bool> = dead.iter().zip(spent).map(|(dead, spent)| *dead || *spent).collect();
+        let new = price.step(now, &self.shared.via, &is_out, *is_full);
+        std::mem::replace(backups, new.clone()) != new
+    }
+
+    fn backups(&self) -> Vec<String> {
+        self.lock().backups.iter().map(|n| self.shared.via[*n].name.clone()).collect()
     }
 
     /// Over what a trunk is to begin: those that live first, then backups last, then what costs more. None if
@@ -181,9 +208,10 @@ impl Links {
     pub(crate) async fn manage(&self, servers: Vec<SocketAddr>, reports: Reports) {
         let ips: Vec<IpAddr> = servers.iter().map(SocketAddr::ip).collect();
         let (links, said) = (self.clone(), reports.clone());
-        let program = self.program(ips.clone());
+        self.decide_price();
+        let (backup, program) = (self.backups(), self.program(ips.clone()));
         let begin = spawn_blocking(move || {
-            let begun = kernel_paths::begin(&links.shared.via, program, &said);
+            let begun = kernel_paths::begin(&links.shared.via, backup, program, &said);
             let is_there = begun.is_some();
             *links.session() = begun;
             is_there
@@ -245,6 +273,11 @@ impl Links {
                 }
             }
             self.forbid_spent(&mut liveness, &mut spent_at);
+            if self.decide_price()
+                && let Err(e) = self.update(ips).await
+            {
+                reports.put(Event::Notice(format!("the kernel is not told which links cost less: {e}")));
+            }
             let samples = self.samples(&mut meter, clock.now(), &places);
             self.doom(&meter, &spent_at);
             self.note_lame(&meter.lame(clock.now()), &mut is_told, reports);
@@ -413,17 +446,21 @@ impl Links {
     async fn open(&self, link: usize, ips: &[IpAddr], reports: &Reports) {
         let name = &self.shared.via[link].name;
         self.lock().dead[link] = false;
-        let (links, program) = (self.clone(), self.program(ips.to_vec()));
-        let opened = spawn_blocking(move || {
-            let backup = kernel_paths::backups(&links.shared.via);
+        self.decide_price();
+        match self.update(ips).await {
+            Ok(()) => reports.put(Event::Notice(format!("the link {name} works again"))),
+            Err(e) => reports.put(Event::Notice(format!("the link {name} works again, but: {e}"))),
+        }
+    }
+
+    /// Tells the kernel which links are used, and how.
+    async fn update(&self, ips: &[IpAddr]) -> kernel::uplinks::Result<()> {
+        let (links, program, backup) = (self.clone(), self.program(ips.to_vec()), self.backups());
+        let updating = move || {
             let mut session = links.session();
             session.as_mut().map_or(Ok(()), |session| session.update(backup, program).map(drop))
-        });
-        match opened.await {
-            Ok(Ok(())) => reports.put(Event::Notice(format!("the link {name} works again"))),
-            Ok(Err(e)) => reports.put(Event::Notice(format!("the link {name} works again, but: {e}"))),
-            Err(_) => {}
-        }
+        };
+        spawn_blocking(updating).await.unwrap_or(Ok(()))
     }
 }
 
@@ -435,29 +472,4 @@ fn the_only_one(fd: &OwnedFd) -> Option<SubflowInfo> {
     let local = SocketAddr::new(local.ip().to_canonical(), local.port());
     let tcp = TcpInfo { state: Some(TcpState::Established), ..TcpInfo::default() };
     Some(SubflowInfo { local, remote, tcp })
-}
-
-/// Whether the server takes a connection over this link, which is reset at once. The server knows that one
-/// without a byte is a probe.
-async fn probe(name: &str, servers: &[SocketAddr], limit: Duration) -> bool {
-    let mut attempts = JoinSet::new();
-    for (n, server) in servers.iter().cycle().take(2.max(servers.len())).enumerate() {
-        let (egress, server) = (Egress::of_device(name), *server);
-        attempts.spawn(async move {
-            sleep(PROBE_AGAIN * u32::try_from(n).unwrap_or(0)).await;
-            let Ok((socket, peer)) = egress.tcp_socket(server) else { return false };
-            let connected = TcpSocket::from_std_stream(socket.into()).connect(peer).await;
-            connected.is_ok_and(|stream| SockRef::from(&stream).set_linger(Some(Duration::ZERO)).is_ok())
-        });
-    }
-    let any = async {
-        while let Some(ended) = attempts.join_next().await {
-            if ended.unwrap_or(false) {
-                return true;
-            }
-        }
-        // No route, say: whoever asks again at once finds the same.
-        false
-    };
-    timeout(limit, any).await.unwrap_or(false)
 }

@@ -33,6 +33,7 @@ const PONG: u8 = 7;
 const GOAWAY: u8 = 8;
 pub(super) const ASK_LEG: u8 = 9;
 pub(super) const LEG: u8 = 10;
+pub(super) const FULL: u8 = 11;
 
 /// Of OPEN: say when it is connected. Of DATA: the last ones.
 const FLAG: u8 = 1;
@@ -218,6 +219,7 @@ pub enum Frame {
     GoAway(GoAwayReason),
     AskLeg { version: u16 },
     Leg(Association),
+    Full,
 }
 
 impl Frame {
@@ -235,6 +237,7 @@ impl Frame {
             Self::GoAway(_) => (GOAWAY, 0, 0),
             Self::AskLeg { .. } => (ASK_LEG, 0, 0),
             Self::Leg(_) => (LEG, 0, 0),
+            Self::Full => (FULL, 0, 0),
         };
         put_header(out, kind, flags, 0, stream);
         match self {
@@ -258,6 +261,7 @@ impl Frame {
                 out.put_u16(association.port);
                 out.put_u32(association.number);
             }
+            Self::Full => {}
         }
         // No frame above is longer than ENCODED_BYTES_MAX.
         let len = u16::try_from(out.len() - start - HEADER_BYTES).unwrap_or(0);
@@ -408,6 +412,7 @@ impl FrameReader {
             GOAWAY => (n == 1, Some(false)),
             ASK_LEG => (n == 2, Some(false)),
             LEG => (n == 8, Some(false)),
+            FULL => (n == 0, Some(false)),
             _ => {
                 self.have = 0;
                 self.state = State::Skip { left: len };
@@ -487,6 +492,7 @@ fn parse(kind: u8, flags: u8, stream: u32, body: &[u8]) -> Result<Frame, Protoco
         PING => Frame::Ping(eight),
         PONG => Frame::Pong(eight),
         ASK_LEG => Frame::AskLeg { version: u16_at(0) },
+        FULL => Frame::Full,
         LEG => Frame::Leg(Association { version: u16_at(0), port: u16_at(2), number: u32_at(4) }),
         _ => Frame::GoAway(GoAwayReason::from_number(first)),
     })

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use algo::Time;
 use bytes::Bytes;
 
-use crate::trunk::frame::{CREDIT, DATA, OPEN, OPENED, RESET, STREAM_CREDIT_MIN, TRUNK_CREDIT_MIN};
+use crate::trunk::frame::{CREDIT, DATA, FULL, OPEN, OPENED, RESET, STREAM_CREDIT_MIN, TRUNK_CREDIT_MIN};
 use crate::trunk::frame::{CREDIT_MAX, Frame, GoAwayReason, Hello, Piece, ProtocolError, Reason};
 use crate::trunk::stream::Stream;
 use crate::trunk::{Destination, Event, LINGERING_FACTOR, Side, Trunk};
@@ -64,6 +64,8 @@ impl Trunk {
             }
             Frame::AskLeg { version } => self.on_ask_leg(version)?,
             Frame::Leg(association) => self.on_leg(association)?,
+            Frame::Full if self.side == Side::Server => return Err(ProtocolError::Unasked(FULL)),
+            Frame::Full => self.pressure.note_peer(now),
             Frame::Hello(_) => return Err(ProtocolError::Hello),
         }
         Ok(())

@@ -156,6 +156,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
                 return Poll::Ready(end);
             }
             state.is_blocked = is_blocked;
+            state.trunk.note_blocked(now, is_blocked);
             // Between the last look and now something may have been written.
             if may_read || (!is_blocked && state.trunk.has_to_send(now)) {
                 continue;
