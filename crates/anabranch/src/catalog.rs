@@ -8,6 +8,7 @@
 pub(crate) mod builder;
 mod cache;
 mod hash;
+mod read_error;
 mod walk;
 mod warnings;
 mod watch;
@@ -26,9 +27,9 @@ use mmtp::tree::Outboard;
 use mmtp::uri::Uri;
 use mmtp::wire::NAME_MAX;
 use mmtp::{ChunksPerBlock, ContentId, publisher};
-use nix::errno::Errno;
 
 use crate::monitor::lock;
+pub(crate) use read_error::ReadError;
 pub(crate) use walk::{FoundFile, check, walk};
 pub(crate) use warnings::Warnings;
 use watch::{Rechecks, WatchedFile};
@@ -72,34 +73,6 @@ pub(crate) struct CatalogEntry {
 enum Body {
     File(Arc<WatchedFile>),
     Memory(Vec<u8>),
-}
-
-/// Why an offer cannot be read.
-#[derive(Debug)]
-pub(crate) enum ReadError {
-    /// The file is not the one that was hashed any more.
-    Changed,
-    /// Something about the file has changed, and it is being hashed again.
-    InDoubt,
-    /// There are no such chunks, or `out` has no room for them.
-    Range,
-    /// The file cannot be read.
-    Io(io::Error),
-}
-
-impl ReadError {
-    /// Whether there is nothing to wait for: the file is not the one any more that was hashed, or is gone, or
-    /// is not to be read. Otherwise another attempt may help: descriptors were used up, or the disk failed.
-    pub(crate) fn is_final(&self) -> bool {
-        match self {
-            Self::Changed | Self::Range => true,
-            Self::InDoubt => false,
-            Self::Io(e) => {
-                let gone = [Errno::ENOENT, Errno::ENOTDIR, Errno::ELOOP, Errno::EACCES, Errno::EPERM];
-                e.raw_os_error().is_some_and(|code| gone.contains(&Errno::from_raw(code)))
-            }
-        }
-    }
 }
 
 impl Catalog {
@@ -216,7 +189,8 @@ impl Catalog {
         }
     }
 
-    /// What has become of files since this was asked last: one sentence for each that is not offered any more.
+    /// What has become of files since this was asked last: one sentence for each that is not offered any
+    /// more.
     pub(crate) fn said(&self) -> Vec<String> {
         self.rechecks.said()
     }

@@ -24,6 +24,7 @@ pub(crate) use dest_path::{DestPath, Directory, is_reserved};
 pub(crate) use existing::is_there;
 pub(crate) use final_check::{Demands, FinalCheck, IfWrong, Mismatch, RootCheck};
 pub(crate) use output::Output;
+pub(crate) use part::length_there;
 #[cfg(any(test, feature = "soak"))]
 pub(crate) use room::Room;
 

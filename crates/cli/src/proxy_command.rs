@@ -5,6 +5,7 @@ mod client;
 mod pair;
 mod places;
 mod role_args;
+mod rules;
 mod server;
 mod status;
 mod view;
@@ -35,6 +36,7 @@ pub fn proxy(args: &Proxy) -> Outcome {
         ProxyCommand::Client(args) => run(args, &client::Client),
         ProxyCommand::Pair(args) => pair::pair(args),
         ProxyCommand::Status(args) => status::status(args),
+        ProxyCommand::Rules(args) => rules::rules(args),
     }
 }
 

@@ -32,7 +32,7 @@ use std::time::Duration;
 use algo::Span;
 use net::Resolver;
 use tokio::net::TcpListener;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::sleep;
 
 use crate::error::Error;
@@ -45,6 +45,7 @@ use crate::links::watch::Links;
 use crate::links::{self, Via};
 use crate::pool::Limits;
 use crate::quota::{Quotas, UserLimits};
+use crate::redirect;
 use crate::relay::Leg;
 use crate::role::{Live, Running, runtime};
 use crate::socket::{ACCEPT_PAUSE, SocketOptions, listen_tcp};
@@ -58,6 +59,8 @@ use trunks::{Making, Trunks};
 
 /// How long the addresses of the server's name are believed.
 const SERVER_NAME_AGE: Span = Span::from_secs(60);
+/// How often rules are held against the server's addresses.
+const RULES_CHECK: Duration = Duration::from_secs(60);
 /// What trunks have to say last may take so long.
 const CLOSING: Duration = Duration::from_millis(500);
 
@@ -72,6 +75,10 @@ pub struct Options {
     pub socks: Vec<SocketAddr>,
     /// Where it listens for programs that speak HTTP to a proxy.
     pub http: Vec<SocketAddr>,
+    /// Where it listens for connections that the kernel redirects; see [`redirect`].
+    pub transparent: Vec<SocketAddr>,
+    /// Whether it sets the rules that redirect them, as long as it lives.
+    pub installs_rules: bool,
     /// Who may use it.
     pub users: Users,
     /// Whether programs are told that they are connected when they are: that costs a round trip, and tells
@@ -104,6 +111,8 @@ impl Options {
             pairing,
             socks: Vec::new(),
             http: Vec::new(),
+            transparent: Vec::new(),
+            installs_rules: false,
             users: Users::default(),
             is_strict: false,
             via: Vec::new(),
@@ -124,21 +133,28 @@ impl Options {
 /// It has nowhere to listen, or cannot; its links make no sense together, or have a cap that cannot be kept.
 /// That the server is out of reach is an event.
 pub fn start(options: Options) -> Result<Running, Error> {
-    if options.socks.is_empty() && options.http.is_empty() {
+    if options.socks.is_empty() && options.http.is_empty() && options.transparent.is_empty() {
         return Err(Error::Usage("there is no address to listen at for programs".to_owned()));
     }
     links::check(&options.via).map_err(|e| Error::Usage(e.to_string()))?;
     let runtime = runtime()?;
     let entered = runtime.enter();
     let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
-    let wanted = options.socks.iter().map(|address| (Door::Socks, *address));
-    for (door, address) in wanted.chain(options.http.iter().map(|address| (Door::Http, *address))) {
+    let doors = [
+        (Door::Socks, &options.socks),
+        (Door::Http, &options.http),
+        (Door::Transparent, &options.transparent),
+    ];
+    for (door, address) in doors.iter().flat_map(|(door, all)| all.iter().map(move |at| (*door, *at))) {
         let listener = listen_tcp(address).map_err(|e| Error::Listen(address, e))?;
         addresses.push((door, listener.local_addr().map_err(|e| Error::Listen(address, e))?));
         listeners.push((door, listener));
     }
     drop(entered);
     let links = Links::new(options.via.clone(), options.state_dir.as_deref())?;
+    if options.installs_rules {
+        redirect::check(&redirected(&addresses)).map_err(Error::Redirect)?;
+    }
     let shared = Shared::new(&options, links);
     let reload = {
         let shared = shared.clone();
@@ -193,6 +209,12 @@ impl Shared {
     }
 }
 
+/// The listeners to which connections are redirected.
+fn redirected(listeners: &[(Door, SocketAddr)]) -> Vec<SocketAddr> {
+    let wanted = listeners.iter().filter(|(door, _)| *door == Door::Transparent);
+    wanted.map(|(_, address)| *address).collect()
+}
+
 fn manners(options: &Options) -> Manners {
     Manners { users: options.users.clone(), is_strict: options.is_strict }
 }
@@ -217,9 +239,13 @@ async fn run(
     };
     let trunks = Trunks::new(making, reports.clone());
     let mut tasks = JoinSet::new();
+    let addresses =
+        listeners.iter().filter_map(|(door, listener)| Some((*door, listener.local_addr().ok()?)));
+    let to_redirect = options.installs_rules.then(|| redirected(&addresses.collect::<Vec<_>>()));
     for (door, listener) in listeners {
         let address = listener.local_addr().ok();
-        if options.users.is_open() && !address.is_some_and(|address| address.ip().is_loopback()) {
+        let is_open = options.users.is_open() || door == Door::Transparent;
+        if is_open && !address.is_some_and(|address| address.ip().is_loopback()) {
             let place = address.map_or_else(String::new, |address| format!(" at {address}"));
             reports
                 .put(Event::Notice(format!("whoever reaches this proxy{place} can use it: it has no users")));
@@ -239,8 +265,15 @@ async fn run(
         let servers = trunks.server_addresses().await;
         links.manage(servers, reports.clone()).await;
     };
+    let redirecting = async {
+        match to_redirect {
+            Some(listeners) => keep_rules(&trunks, listeners, &reports).await,
+            None => std::future::pending().await,
+        }
+    };
     tokio::select! {
         () = stop.stopped() => {}
+        () = redirecting => {}
         () = trunks.keep() => {}
         () = datagrams.keep(&trunks, &reports) => {}
         () = manage => {}
@@ -294,6 +327,26 @@ fn paths_of_datagrams(datagrams: &DatagramLeg, via: &[Via]) -> Vec<(u8, Key, Rea
     datagrams.health().into_iter().filter_map(reading).collect()
 }
 
+/// Has the kernel redirect programs' connections; the rules know the server's addresses, which may change.
+/// Never ends; the rules do, when this is dropped.
+async fn keep_rules(trunks: &Trunks, listeners: Vec<SocketAddr>, reports: &Reports) {
+    let _removed = redirect::RemovedAtEnd;
+    let mut known = Vec::new();
+    loop {
+        let mut servers = trunks.server_addresses().await;
+        servers.sort();
+        if servers != known {
+            known.clone_from(&servers);
+            let listeners = listeners.clone();
+            let set = spawn_blocking(move || redirect::install(&listeners, &servers)).await;
+            if let Ok(Err(e)) = set {
+                reports.put(Event::Notice(format!("programs' connections are not redirected: {e}")));
+            }
+        }
+        sleep(RULES_CHECK).await;
+    }
+}
+
 /// Takes programs' connections; never ends.
 async fn accept(door: Door, listener: TcpListener, service: Service) {
     let mut programs = JoinSet::new();
@@ -308,11 +361,14 @@ async fn accept(door: Door, listener: TcpListener, service: Service) {
                 is_short = false;
                 let (service, users) = (service.clone(), service.manners.get().users.clone());
                 programs.spawn(async move {
-                    let handshake = match door {
-                        Door::Http => Handshake::http(users),
-                        Door::Socks | Door::Trunks => Handshake::socks(users),
-                    };
-                    service.serve(Leg::new(tcp), from, handshake).await;
+                    let leg = Leg::new(tcp);
+                    match door {
+                        Door::Http => service.serve(leg, from, Handshake::http(users)).await,
+                        Door::Transparent => service.serve_redirected(leg, from).await,
+                        Door::Socks | Door::Trunks => {
+                            service.serve(leg, from, Handshake::socks(users)).await;
+                        }
+                    }
                 });
             }
             // It was gone before it was taken.

@@ -15,6 +15,9 @@ pub enum Error {
     /// It cannot listen there.
     #[error("cannot listen at {0}: {1}")]
     Listen(SocketAddr, io::Error),
+    /// Programs' connections cannot be redirected.
+    #[error("cannot redirect programs' connections: {0}")]
+    Redirect(io::Error),
     /// The list of clients cannot be read.
     #[error(transparent)]
     Clients(#[from] ClientsError),

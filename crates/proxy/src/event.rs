@@ -25,6 +25,8 @@ pub enum Door {
     Socks,
     /// Programs that speak HTTP to a proxy.
     Http,
+    /// Programs whose connections the kernel redirects.
+    Transparent,
     /// Clients.
     Trunks,
 }
@@ -36,6 +38,7 @@ impl Door {
         match self {
             Self::Socks => "socks",
             Self::Http => "http",
+            Self::Transparent => "transparent",
             Self::Trunks => "trunks",
         }
     }

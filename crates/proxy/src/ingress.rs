@@ -81,6 +81,8 @@ enum Form {
     Tunnel,
     /// A request in absolute form, which the origin answers.
     Plain,
+    /// Not at all: it does not know that it does not speak to its destination.
+    Redirected,
 }
 
 /// What a program wants.
@@ -98,6 +100,12 @@ pub struct Request {
 }
 
 impl Request {
+    /// That of a program whose connection was redirected: it has said nothing, and is told nothing.
+    #[must_use]
+    pub fn redirected(destination: Destination) -> Self {
+        Self { destination, first: Vec::new(), body: Body::Endless, user: None, form: Form::Redirected }
+    }
+
     /// What to write when the destination is connected, or will be. Nothing if the origin itself answers.
     #[must_use]
     pub fn accepted(&self) -> &'static [u8] {
@@ -105,7 +113,7 @@ impl Request {
             // The address of our end is of no use to anybody; programs expect one of the right length.
             Form::Socks => &[5, 0, 0, 1, 0, 0, 0, 0, 0, 0],
             Form::Tunnel => b"HTTP/1.1 200 Connection established\r\n\r\n",
-            Form::Plain => &[],
+            Form::Plain | Form::Redirected => &[],
         }
     }
 
@@ -115,6 +123,7 @@ impl Request {
         match self.form {
             Form::Socks => socks::reply(socks::code(reason)).to_vec(),
             Form::Tunnel | Form::Plain => http::failed(reason),
+            Form::Redirected => Vec::new(),
         }
     }
 

@@ -20,6 +20,7 @@
 //! * [`socket`]: MPTCP sockets for trunks, and what the kernel says of them.
 //! * [`links`]: which links a client uses, and what the kernel is told of them.
 //! * [`ingress`]: what programs speak.
+//! * [`redirect`]: programs that know nothing of a proxy.
 //! * [`egress`]: connections to origins; [`policy`]: which are allowed.
 //! * [`config`]: the settings of both roles, for files, flags and programs.
 //! * [`flows`]: the connections that are there, and how long they may take; [`quota`]: what one user may
@@ -46,6 +47,7 @@ pub mod links;
 pub mod policy;
 pub mod pool;
 pub mod quota;
+pub mod redirect;
 mod relay;
 pub mod role;
 pub mod server;

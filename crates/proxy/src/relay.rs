@@ -21,7 +21,8 @@ use tokio::time::timeout;
 use crate::buffer::{BUFFER_BYTES, poll_read};
 use crate::flows::Flow;
 use crate::ingress::{Body, Malformed};
-use crate::trunk::Reason;
+use crate::redirect;
+use crate::trunk::{Destination, Reason};
 use crate::trunk_task::Stream;
 
 /// What a program still sends is read for so long after the last word to it: a connection that is closed
@@ -45,6 +46,11 @@ impl Leg {
     /// The address that the other side knows.
     pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
         self.tcp.local_addr()
+    }
+
+    /// Where the program wanted to go before it was redirected here.
+    pub(crate) fn redirected_from(&self) -> io::Result<Destination> {
+        redirect::destination(&self.tcp, self.tcp.local_addr()?)
     }
 
     /// Some bytes, 64 KiB at most; none at the end.

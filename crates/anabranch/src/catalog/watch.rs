@@ -15,8 +15,8 @@ use std::thread;
 
 use mmtp::ContentId;
 
-use super::ReadError;
 use super::hash;
+use super::read_error::ReadError;
 use crate::file_identity::{FileIdentity, open_file};
 use crate::filenames::show;
 use crate::hashing::HashJob;
@@ -168,7 +168,8 @@ impl Rechecks {
 
     fn say_changed(&self, file: &WatchedFile) {
         lock(&self.said).push(format!(
-            "{} is gone or not what was hashed any more, and is refused: serve it anew to offer what is there",
+            "{} is gone or not what was hashed any more, and is refused: serve it anew to offer what is \
+             there",
             show(&file.path)
         ));
     }

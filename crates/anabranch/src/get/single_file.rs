@@ -16,12 +16,12 @@ use super::outcome::FileOutcome;
 use super::request::Request;
 use super::sink::{Destination, Job, Sink};
 use crate::error::ErrorKind;
-use crate::target::{Demands, DestPath, IfWrong, RootCheck};
+use crate::target::{Demands, DestPath, IfWrong, RootCheck, length_there};
 use crate::{Error, Report, Result, Verified, VouchedBy};
 
 /// Fetches a file that mirrors, and perhaps `sources`, have; it goes to `destination`. Of several that may be
-/// it, the first, and while what comes is not what the hash of the whole is of, the next; which it was, and how
-/// it ended.
+/// it, the first, and while what comes is not what the hash of the whole is of, the next; which it was, and
+/// how it ended.
 pub(super) fn fetch(
     request: &Request,
     mut found: Vec<DiscoveredFile>,
@@ -31,7 +31,7 @@ pub(super) fn fetch(
 ) -> Result<(DiscoveredFile, FileOutcome)> {
     if found.len() > 1 {
         // Rather that which an earlier run has begun, or finished.
-        let there = destination()?.length_there()?;
+        let there = length_there(&destination()?)?;
         found.sort_by_key(|found| Some(found.id.length) != there);
     }
     let mut wrong: Vec<String> = Vec::new();

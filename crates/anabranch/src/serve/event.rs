@@ -51,8 +51,8 @@ pub struct Offer {
     /// Its URLs: one list for each address that HTTP listens on, with one URL (at most 8) for each address of
     /// this machine by which that one is reached.
     pub http: Vec<Vec<String>>,
-    /// The URLs of a directory's Metalink, by which [`Get`](crate::Get) fetches it over HTTP: as in `http`, but
-    /// none where there is no Metalink.
+    /// The URLs of a directory's Metalink, by which [`Get`](crate::Get) fetches it over HTTP: as in `http`,
+    /// but none where there is no Metalink.
     pub metalinks: Vec<Vec<String>>,
 }
 

@@ -20,8 +20,6 @@ use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::{Mode, SFlag};
 use nix::unistd::UnlinkatFlags;
 
-use super::journal::{self, HEADER_BYTES};
-use super::part::read_up_to;
 #[cfg(any(test, feature = "soak"))]
 use super::room::Room;
 use crate::filenames::{self, show};
@@ -319,24 +317,6 @@ impl DestPath {
     /// [`Error::Target`] if that cannot be seen.
     pub(crate) fn is_taken(&self) -> Result<bool> {
         Ok(self.stat(&self.name)?.is_some())
-    }
-
-    /// The length of the content that is there, or that a part is of which an earlier transfer left.
-    ///
-    /// # Errors
-    /// [`Error::Target`] if the directory cannot be looked at.
-    pub(crate) fn length_there(&self) -> Result<Option<u64>> {
-        let open = |name: &OsStr| self.open(name, OFlag::O_RDONLY).ok();
-        if self.stat(&self.name)?.is_some_and(|entry| entry.file) {
-            return Ok(open(&self.name).and_then(|file| file.metadata().ok()).map(|meta| meta.len()));
-        }
-        let (_, journal) = self.part_names();
-        if !self.stat(&journal)?.is_some_and(|entry| entry.file) {
-            return Ok(None);
-        }
-        let mut head = [0; HEADER_BYTES];
-        let read = open(&journal).and_then(|file| read_up_to(&file, &mut head, 0).ok()).unwrap_or(0);
-        Ok(journal::parse_header(&head[..read]).ok().map(|id| id.length))
     }
 
     /// What is at `name`: `None` if nothing.

@@ -298,6 +298,24 @@ impl Part {
     }
 }
 
+/// The length of the content that is at a place, or that a part is of which an earlier transfer left.
+///
+/// # Errors
+/// [`Error::Target`] if the directory cannot be looked at.
+pub(crate) fn length_there(place: &DestPath) -> Result<Option<u64>> {
+    let open = |name: &OsStr| place.open(name, OFlag::O_RDONLY).ok();
+    if place.stat(place.name())?.is_some_and(|entry| entry.file) {
+        return Ok(open(place.name()).and_then(|file| file.metadata().ok()).map(|meta| meta.len()));
+    }
+    let (_, journal) = place.part_names();
+    if !place.stat(&journal)?.is_some_and(|entry| entry.file) {
+        return Ok(None);
+    }
+    let mut head = [0; HEADER_BYTES];
+    let read = open(&journal).and_then(|file| read_up_to(&file, &mut head, 0).ok()).unwrap_or(0);
+    Ok(journal::parse_header(&head[..read]).ok().map(|id| id.length))
+}
+
 /// Why a part of the right length is not gone on with, and how it would be, if there is a way; by what is
 /// known of what is wanted, and what the part's journal records.
 fn why_another(wanted: &[[u8; 32]], recorded: &[[u8; 32]]) -> &'static str {

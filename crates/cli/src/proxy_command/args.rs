@@ -37,6 +37,7 @@ pub enum ProxyCommand {
     Client(Box<RoleArgs<config::Client>>),
     Pair(Pair),
     Status(Status),
+    Rules(Rules),
 }
 
 impl About for config::Server {
@@ -108,4 +109,30 @@ pub struct Status {
     /// One JSON object a proxy on standard output
     #[arg(long)]
     pub json: bool,
+}
+
+/// Print the nftables rules that redirect programs' connections to a client
+#[derive(Args, Clone, Debug)]
+#[command(
+    long_about = "Print the nftables rules that redirect programs' connections to a client's `transparent` \
+        listener.\n\n\
+        A client with --install-rules sets them itself, and removes them at its end. They leave alone what \
+        goes to the server, to this host, and to private, link-local and multicast networks. If the client \
+        is not there, what they redirect is refused.",
+    after_help = "Examples:\n  \
+        anabranch proxy rules --transparent 127.0.0.1:1081 --server proxy.example | sudo nft -f -\n  \
+        sudo nft delete table inet anabranch_proxy"
+)]
+pub struct Rules {
+    /// Where the client listens; may be given for IPv4 and for IPv6
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub transparent: Vec<String>,
+
+    /// The client's server. Without a port: 26228
+    #[arg(long, value_name = "HOST:PORT")]
+    pub server: Option<String>,
+
+    /// Take both from the client's settings
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub config: Option<PathBuf>,
 }

@@ -210,6 +210,9 @@ fn line(event: &Event) -> String {
         Event::Listening { door: Door::Http, address } => {
             format!("programs: http://{address} (https_proxy=http://{address} …)")
         }
+        Event::Listening { door: Door::Transparent, address } => {
+            format!("programs: whatever is redirected to {address}")
+        }
         Event::Listening { door: Door::Trunks, address } => format!("clients: {address}; Ctrl-C ends it"),
         Event::TrunkUp { peer, client, transport, note } => {
             let note = note.as_deref().map_or_else(String::new, |note| format!(": {note}"));

@@ -70,8 +70,22 @@ impl Service {
             // It is gone, or has said too little: there is nothing to answer.
             Ok(Err(_)) | Err(_) => return,
         };
+        self.finish(clock, leg, from, *request).await;
+    }
+
+    /// Serves a program whose connection was redirected, to the end.
+    pub(super) async fn serve_redirected(&self, leg: Leg, from: SocketAddr) {
+        match leg.redirected_from() {
+            Ok(destination) => {
+                self.finish(Clock::start(), leg, from, Request::redirected(destination)).await;
+            }
+            Err(e) => self.reports.put(Event::Notice(format!("a connection of {from} is refused: {e}"))),
+        }
+    }
+
+    async fn finish(&self, clock: Clock, leg: Leg, from: SocketAddr, request: Request) {
         let mut finished = Finished::begin(from, request.user.clone(), request.destination.clone());
-        let end = self.begin(leg, *request, &mut finished).await;
+        let end = self.begin(leg, request, &mut finished).await;
         finished.end(clock, end);
         self.reports.put(Event::Finished(finished));
     }

@@ -44,11 +44,19 @@ settings! {
         /// Where the counts of links with a cap are kept. Without it: the state directory of whoever runs it
         "state-dir" state_dir: PathBuf, "DIR", None, Restart;
 
-        /// Listen here for programs that speak SOCKS5. Without it and `http`: 127.0.0.1:1080
+        /// Listen here for programs that speak SOCKS5. Without it, `http` and `transparent`: 127.0.0.1:1080
         "socks" socks: Vec<SocketAddr>, "ADDR:PORT", None, Restart;
 
         /// Listen here for programs that speak HTTP to a proxy
         "http" http: Vec<SocketAddr>, "ADDR:PORT", None, Restart;
+
+        /// Listen here for connections of programs that know nothing of a proxy: rules of nftables redirect
+        /// them. An address that other hosts reach takes what they send through this host, too
+        "transparent" transparent: Vec<SocketAddr>, "ADDR:PORT", None, Restart;
+
+        /// Of `transparent`: set these rules, and remove them at the end. Without it `anabranch proxy rules`
+        /// prints them
+        "install-rules" install_rules: bool, "", None, Restart;
 
         /// Tell programs that they are connected when they are, with SOCKS's own errors if not. Costs a round
         /// trip
@@ -138,9 +146,14 @@ impl Client {
         links::check(&options.via).map_err(|e| ConfigError::new(e.to_string()))?;
         options.state_dir = all.state_dir;
         options.http = all.http.unwrap_or_default();
+        options.transparent = all.transparent.unwrap_or_default();
+        options.installs_rules = all.install_rules == Some(true);
+        if options.installs_rules && options.transparent.is_empty() {
+            return Err(ConfigError::new("`install-rules` is of `transparent`: say where to redirect to"));
+        }
         options.socks = match all.socks {
             Some(socks) => socks,
-            None if options.http.is_empty() => vec![SOCKS],
+            None if options.http.is_empty() && options.transparent.is_empty() => vec![SOCKS],
             None => Vec::new(),
         };
         options.users = Users::new(users.into_iter().map(|user| (user.name, user.password)));

@@ -166,9 +166,8 @@ impl MirrorDriver {
     /// The error if mirrors differ and nothing tells who is right.
     pub(super) fn conflict(&self, mirrors: &[MirrorId], block: u64, why: &str) -> Error {
         Error::corrupt(format!(
-            "{} have different bytes ({}), and {why} which are right: name one of them, or give `checksum` or \
-             a Metalink; \
-             what had arrived is removed, for nobody can tell which of it is right",
+            "{} have different bytes ({}), and {why} which are right: name one of them, or give `checksum` \
+             or a Metalink; what had arrived is removed, for nobody can tell which of it is right",
             self.names(mirrors),
             place_of(block)
         ))

@@ -1,0 +1,43 @@
+//! `anabranch proxy rules`.
+
+use std::net::ToSocketAddrs as _;
+
+use proxy::config::{self, Settings as _};
+use proxy::redirect;
+use proxy::trunk::Host;
+
+use super::args::Rules;
+use super::unusable;
+use crate::exit::{Failure, Outcome};
+
+/// Prints the rules that redirect programs' connections to a client.
+pub(super) fn rules(args: &Rules) -> Outcome {
+    let file = args.config.as_deref().map(config::load::<config::Client>).transpose().map_err(unusable)?;
+    let mut given = config::Client::default();
+    let texts = |set: &mut config::Client, name: &str, texts: &[String]| {
+        set.set(name, texts).map_err(|e| Failure::usage(format!("--{name}: {e}")))
+    };
+    if let Some(server) = &args.server {
+        texts(&mut given, "server", std::slice::from_ref(server))?;
+    }
+    if !args.transparent.is_empty() {
+        texts(&mut given, "transparent", &args.transparent)?;
+    }
+    let all = given.over(file.unwrap_or_default());
+    let listeners = all.transparent.unwrap_or_default();
+    let Some(config::ServerAddress(server)) = all.server.filter(|_| !listeners.is_empty()) else {
+        return Err(Failure::usage(
+            "rules need `--transparent`, where the client listens, and `--server`, which they leave alone: \
+             say both, or --config with the client's file",
+        ));
+    };
+    let servers = match server.host() {
+        Host::Ip(ip) => vec![(*ip, server.port()).into()],
+        Host::Name(name) => (&**name, server.port())
+            .to_socket_addrs()
+            .map_err(|e| Failure::other(format!("the server's name {name}: {e}")))?
+            .collect(),
+    };
+    print!("{}", redirect::rules(&listeners, &servers));
+    Ok(())
+}

@@ -1,0 +1,164 @@
+//! Programs that know nothing of a proxy: the kernel redirects their connections to the client.
+//!
+//! Rules of nftables rewrite the destination of each new TCP connection (NAT's `redirect`), and the client
+//! asks the kernel where the program wanted to go (`SO_ORIGINAL_DST`). Exempt are the client's own
+//! connections to the server, and networks that are not reached through it: loopback, private, link-local,
+//! multicast. nft(8) sets the rules, in a table of their own that has one name: whoever sets it replaces what
+//! a client left that was killed.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
+
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::{Ip6tOriginalDst, OriginalDst};
+
+use crate::trunk::Destination;
+
+/// The table of nftables that has the rules.
+pub const TABLE: &str = "anabranch_proxy";
+
+/// Where programs go without the server (RFC 6890): "this" network, private ones, shared address space,
+/// loopback, link-local, multicast and reserved.
+const EXEMPT_V4: &str = "0.0.0.0/8, 10.0.0.0/8, 100.64.0.0/10, 127.0.0.0/8, 169.254.0.0/16, 172.16.0.0/12, \
+                         192.168.0.0/16, 224.0.0.0/3";
+/// The same: unspecified and loopback, unique local, link-local, multicast.
+const EXEMPT_V6: &str = "::/127, fc00::/7, fe80::/10, ff00::/8";
+
+/// The rules, as nft(8) reads them: TCP connections of this host go to those of `listeners` of their family.
+/// A listener at an address that other hosts reach takes the connections that they send through this host,
+/// too. Connections to `servers` stay as they are.
+#[must_use]
+pub fn rules(listeners: &[SocketAddr], servers: &[SocketAddr]) -> String {
+    let mut exempt = String::new();
+    let mut set = |line: &str| {
+        let _ = writeln!(exempt, "        {line} return");
+    };
+    for server in servers {
+        let family = if server.is_ipv4() { "ip" } else { "ip6" };
+        set(&format!("{family} daddr {} tcp dport {}", server.ip(), server.port()));
+    }
+    set(&format!("ip daddr {{ {EXEMPT_V4} }}"));
+    set(&format!("ip6 daddr {{ {EXEMPT_V6} }}"));
+    let redirect = |listeners: &mut dyn Iterator<Item = &SocketAddr>| {
+        let lines = listeners.map(|listener| {
+            let family = if listener.is_ipv4() { "ipv4" } else { "ipv6" };
+            format!("        meta nfproto {family} meta l4proto tcp redirect to :{}\n", listener.port())
+        });
+        lines.collect::<String>()
+    };
+    let mut text = format!("table inet {TABLE}\ndelete table inet {TABLE}\ntable inet {TABLE} {{\n");
+    let mut chain = |name: &str, hook: &str, listeners: &mut dyn Iterator<Item = &SocketAddr>| {
+        let to = redirect(listeners);
+        if !to.is_empty() {
+            let _ = write!(
+                text,
+                "    chain {name} {{\n        type nat hook {hook} priority -100;\n{exempt}{to}    }}\n"
+            );
+        }
+    };
+    chain("own", "output", &mut listeners.iter());
+    chain("forwarded", "prerouting", &mut listeners.iter().filter(|at| !at.ip().is_loopback()));
+    text.push_str("}\n");
+    text
+}
+
+/// Looks whether the rules could be set.
+///
+/// # Errors
+/// nft is not there, or what it says: the privilege is missing, the kernel has no nftables.
+pub fn check(listeners: &[SocketAddr]) -> io::Result<()> {
+    nft(&["--check"], &rules(listeners, &[]))
+}
+
+/// Sets the rules; those that are there already are replaced.
+///
+/// # Errors
+/// As [`check`].
+pub fn install(listeners: &[SocketAddr], servers: &[SocketAddr]) -> io::Result<()> {
+    nft(&[], &rules(listeners, servers))
+}
+
+/// Removes the rules when it is dropped.
+#[derive(Debug)]
+pub(crate) struct RemovedAtEnd;
+
+impl Drop for RemovedAtEnd {
+    fn drop(&mut self) {
+        // They may not be there yet, or any more.
+        let _ = nft(&[], &format!("delete table inet {TABLE}\n"));
+    }
+}
+
+fn nft(args: &[&str], text: &str) -> io::Result<()> {
+    let command = Command::new("nft")
+        .args(args)
+        .args(["--file", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut child = command.map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => io::Error::other("the command nft is not there: install nftables"),
+        _ => io::Error::new(e.kind(), format!("nft: {e}")),
+    })?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // What is wrong with it, it says itself.
+        let _ = stdin.write_all(text.as_bytes());
+    }
+    let done = child.wait_with_output()?;
+    if done.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&done.stderr);
+    let first = said.lines().find(|line| !line.trim().is_empty()).unwrap_or("it says nothing");
+    Err(io::Error::other(format!("nft: {}", first.trim())))
+}
+
+/// Where a program wanted to go whose connection came to a listener at `local`.
+///
+/// # Errors
+/// The kernel does not know; nothing has redirected it, and it wanted to come here.
+pub(crate) fn destination(tcp: &impl AsFd, local: SocketAddr) -> io::Result<Destination> {
+    let wanted: SocketAddr = if local.ip().to_canonical().is_ipv4() {
+        let address = getsockopt(tcp, OriginalDst)?;
+        let ip = IpAddr::from(u32::from_be(address.sin_addr.s_addr).to_be_bytes());
+        SocketAddr::new(ip, u16::from_be(address.sin_port))
+    } else {
+        let address = getsockopt(tcp, Ip6tOriginalDst)?;
+        SocketAddr::new(IpAddr::from(address.sin6_addr.s6_addr), u16::from_be(address.sin6_port))
+    };
+    if wanted == SocketAddr::new(local.ip().to_canonical(), local.port()) {
+        return Err(io::Error::other("no rule redirected it: set them by `install-rules`"));
+    }
+    Destination::from_ip(wanted.ip(), wanted.port()).map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_family_goes_to_its_listener_and_only_reachable_ones_take_the_traffic_of_others() {
+        let at = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let own = rules(&[at("127.0.0.1:1081")], &[at("192.0.2.7:26228"), at("[2001:db8::7]:26228")]);
+        for line in [
+            "type nat hook output priority -100;",
+            "ip daddr 192.0.2.7 tcp dport 26228 return",
+            "ip6 daddr 2001:db8::7 tcp dport 26228 return",
+            "meta nfproto ipv4 meta l4proto tcp redirect to :1081",
+        ] {
+            assert!(own.contains(line), "{line} in {own}");
+        }
+        assert!(!own.contains("nfproto ipv6") && !own.contains("prerouting"), "{own}");
+        let all = rules(&[at("0.0.0.0:1081"), at("[::1]:1082")], &[]);
+        let (own, forwarded) = all.split_once("chain forwarded").expect("both chains");
+        assert!(
+            own.contains("redirect to :1081")
+                && own.contains("nfproto ipv6 meta l4proto tcp redirect to :1082")
+        );
+        assert!(forwarded.contains("redirect to :1081") && !forwarded.contains("1082"), "{forwarded}");
+    }
+}
