@@ -15,7 +15,8 @@ const LONG: Duration = Duration::from_secs(30);
 
 fn anabranch(args: &[&str], state: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
-    command.args(args).env("STATE_DIRECTORY", state).stderr(Stdio::inherit());
+    command.env("STATE_DIRECTORY", state).env("RUNTIME_DIRECTORY", state.join("run"));
+    command.args(args).stderr(Stdio::inherit());
     command
 }
 

@@ -11,6 +11,7 @@ use std::process::Child;
 use common::proxy_bed::{BYTES, Bed};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::Value;
 
 /// Bytes of a file that grows.
 fn len(path: &Path) -> u64 {
@@ -140,4 +141,70 @@ fn a_link_that_trunks_began_on_dies_silently_and_costs_no_second() {
 #[test]
 fn a_link_that_trunks_joined_dies_silently_and_is_joined_again() {
     dies_silently("proxy-join-silent", "10.1.1.1", |bed| bed.subflows("10.1.1.1") >= 2);
+}
+
+/// What a role says of itself.
+fn status(bed: &Bed, role: &str) -> Value {
+    let said = bed.own(&["proxy", "status", "--json"]).output().expect("it runs");
+    let text = String::from_utf8(said.stdout).expect("text");
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    lines.into_iter().find(|line| line["role"] == role).expect("a role")
+}
+
+#[test]
+fn status_tells_what_each_link_carries_and_which_one_is_dead() {
+    let Some(mut bed) = Bed::without_client("proxy-status") else { return };
+    bed.client(&["--via", "p0", "--via", "p1"]);
+    common::wait_until(20, || bed.subflows("10.1.0.1") >= 2 && bed.subflows("10.1.1.1") >= 2);
+    let link = |bed: &Bed, role: &str, n: usize| status(bed, role)["links"][n].clone();
+    let number = |link: &Value, key: &str| link[key].as_f64().unwrap_or_default();
+    // Three together take 5 s.
+    let proxy = format!("socks5h://{}", bed.socks);
+    let args = ["curl", "-sS", "--max-time", "60", "-x", &proxy, "-o", "/dev/null", &bed.origin];
+    let others = [(); 2].map(|()| bed.on("tx", &args).spawn().expect("it runs"));
+    let mut curl = bed.curl();
+    common::wait_until(20, || {
+        let rates = [0, 1].map(|n| number(&link(&bed, "client", n), "received_rate_bytes"));
+        rates.iter().all(|rate| (500e3..4e6).contains(rate)) || curl.try_wait().expect("a status").is_some()
+    });
+    assert!(curl.try_wait().expect("a status").is_none(), "both links had their rates before the end");
+    assert!(curl.wait().expect("it ends").success() && bed.is_here());
+    others.into_iter().for_each(|mut other| assert!(other.wait().expect("it ends").success()));
+    let of_client = status(&bed, "client");
+    let links = of_client["links"].as_array().expect("a list");
+    let names: Vec<&Value> = links.iter().map(|link| &link["name"]).collect();
+    assert_eq!(names, ["p0", "p1"]);
+    let sum = |key: &str| links.iter().map(|link| number(link, key)).sum::<f64>();
+    assert!((sum("share_percent") - 100.0).abs() < 0.01, "{of_client}");
+    common::wait_until(5, || {
+        let all = [0, 1].map(|n| number(&link(&bed, "client", n), "received_bytes"));
+        let part = all[1] / (all[0] + all[1]);
+        all[0] + all[1] > 3.0 * BYTES as f64 && (0.25..0.75).contains(&part)
+    });
+    for n in [0, 1] {
+        let link = link(&bed, "client", n);
+        assert_eq!(link["state"], "up");
+        // 20 ms and what waits in the queue.
+        assert!((20e3..2e6).contains(&number(&link, "rtt_us")), "{link}");
+    }
+    // At the server they are the addresses of the client, and what it sends.
+    common::wait_until(5, || {
+        let all = [0, 1].map(|n| link(&bed, "server", n));
+        let names = all.iter().map(|link| link["name"].clone()).collect::<Vec<_>>();
+        names == ["10.1.0.1", "10.1.1.1"]
+            && all.iter().map(|link| number(link, "sent_bytes")).sum::<f64>() > 3.0 * BYTES as f64
+    });
+
+    let mut curl = bed.curl();
+    bed.silence("10.1.1.1");
+    common::wait_until(10, || link(&bed, "client", 1)["state"] == "dead");
+    assert_eq!(link(&bed, "client", 0)["state"], "up");
+    assert!(curl.wait().expect("it ends").success());
+    let dead = link(&bed, "client", 1);
+    assert_eq!((&dead["rtt_us"], &dead["subflows"]), (&Value::Null, &0.into()), "{dead}");
+    bed.restore("10.1.1.1");
+    common::wait_until(10, || {
+        let link = link(&bed, "client", 1);
+        link["state"] == "up" && number(&link, "subflows") > 0.0
+    });
 }

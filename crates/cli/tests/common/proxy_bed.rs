@@ -107,7 +107,8 @@ impl Bed {
 
     pub(crate) fn own(&self, args: &[&str]) -> Command {
         let mut command = anabranch();
-        command.current_dir(self.dir.path()).env("STATE_DIRECTORY", self.dir.path()).args(args);
+        command.current_dir(self.dir.path()).env("STATE_DIRECTORY", self.dir.path());
+        command.env("RUNTIME_DIRECTORY", self.dir.path().join("run")).args(args);
         command
     }
 
