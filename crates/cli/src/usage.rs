@@ -5,8 +5,9 @@ use clap::error::{ContextKind, ContextValue};
 
 use crate::exit::Failure;
 
-/// Options whose values are not repeated in messages, which others may see.
-const SECRETS: [&str; 4] = ["--header", "--user", "--pair ", "--proxy"];
+/// Options whose values are not repeated in messages, which others may see; nor is what may have a password
+/// in front of a host.
+const SECRETS: [&str; 3] = ["--header", "--user", "--pair "];
 
 /// clap's message as one line: what is wrong, what was perhaps meant, and where to read on. Its tip to write
 /// `-- -X` is left out: it is about file names that begin with a dash, and nobody means one.
@@ -32,7 +33,7 @@ pub fn failure(error: &Error) -> Failure {
     }
     if let (Some(ContextValue::String(arg)), Some(ContextValue::String(value))) =
         (error.get(ContextKind::InvalidArg), error.get(ContextKind::InvalidValue))
-        && SECRETS.iter().any(|secret| arg.contains(secret))
+        && (SECRETS.iter().any(|secret| arg.contains(secret)) || value.contains('@'))
         && !value.is_empty()
     {
         message = message.replace(value.as_str(), "…");

@@ -439,28 +439,36 @@ proptest! {
     }
 }
 
-/// However little a server without ranges brings, it does not hold the others up.
+/// However little a mirror brings, with ranges or without, it does not hold the others up.
 #[test]
-fn a_server_without_ranges_that_trickles_costs_no_more_than_a_few_seconds() {
+fn a_mirror_that_trickles_costs_no_more_than_a_few_seconds() {
     let content = content(60_000_000);
     let silences = [vec![], vec![secs(1)..secs(3)]];
-    for (whole, rate) in [500, 40_000].into_iter().flat_map(|whole| [10, 100].map(|rate| (whole, mbit(rate))))
+    let mut worst = (0, String::new());
+    for (slow, rate) in
+        [500, 40_000, 200_000].into_iter().flat_map(|slow| [100, 1_000].map(|rate| (slow, mbit(rate))))
     {
         for (check, silence) in [leaves(&content), Check::Nothing]
             .iter()
             .flat_map(|check| silences.iter().map(move |s| (check, s)))
         {
-            for order in [[0, 1], [1, 0]] {
+            for (order, ranges) in [([0, 1], false), ([1, 0], false), ([0, 1], true), ([1, 0], true)] {
                 let mut links = order.map(|mirror| Link::new(mirror, rate, 20));
                 let (trickles, other) = if order[0] == 1 { (0, 1) } else { (1, 0) };
-                (links[trickles].ranges, links[trickles].rate) = (false, whole);
+                (links[trickles].ranges, links[trickles].rate) = (ranges, slow);
                 links[other].silent.clone_from(silence);
                 let outcome = fetch(&content, check.clone(), &links, 3);
                 let took = outcome.complete.expect("complete").as_nanos() / 1_000_000;
                 let alone = content.len() as u64 * 1_000 / rate;
                 assert!(outcome.file == content);
-                assert!(took <= alone * 11 / 10 + 6_000, "{whole} B/s, {rate} B/s, {silence:?}: {took} ms");
+                let late = took.saturating_sub(alone * 11 / 10);
+                let what =
+                    format!("{slow} B/s, ranges {ranges}, {rate} B/s, {silence:?} {order:?}: {took} ms");
+                worst = worst.max((late, what));
             }
         }
     }
+    println!("{worst:?}");
+    // The silence, what comparisons are waited for, and a while to find out.
+    assert!(worst.0 <= 2_000 + 5_000 + 2_000, "{worst:?}");
 }

@@ -67,7 +67,7 @@ impl RangeScheduler {
         p: ConnectionId,
         rate: u64,
         target: &StealTarget,
-        pool: &dyn Pool,
+        pool: &mut dyn Pool,
     ) -> bool {
         let (me, other) = (&self.connections[p], &self.connections[target.connection]);
         let Some(fetch) = other.tail() else { return false };
@@ -95,12 +95,16 @@ impl RangeScheduler {
         if !saves(split) {
             return false;
         }
-        let first = first_wanted(split..blocks.end, me.mirror, pool).filter(|first| saves(*first));
-        let Some(first) = first else { return false };
+        let wanted = last_wanted(split..blocks.end, me.mirror, pool).filter(|wanted| saves(wanted.start));
+        let Some(wanted) = wanted else { return false };
         if let Some(fetch) = self.connections[target.connection].tail_mut() {
-            fetch.keep = first;
+            fetch.keep = wanted.start;
         }
-        self.ask(now, p, first..blocks.end, FetchRole::Owner);
+        // What this mirror has brought, and only others can compare.
+        for block in (wanted.end..blocks.end).filter(|block| pool.is_wanted(*block)).collect::<Vec<_>>() {
+            pool.release(block..block + 1);
+        }
+        self.ask(now, p, wanted, FetchRole::Owner);
         true
     }
 
@@ -152,7 +156,7 @@ impl RangeScheduler {
     ) -> Option<Range<u64>> {
         let blocks = self.connections[q].tail().filter(|fetch| !fetch.duplicated)?.blocks();
         let from = blocks.start.max(blocks.end.saturating_sub(most));
-        Some(first_wanted(from..blocks.end, mirror, pool)?..blocks.end)
+        last_wanted(from..blocks.end, mirror, pool)
     }
 
     fn request_duplicate(&mut self, now: Time, p: ConnectionId, q: ConnectionId, blocks: Range<u64>) {
@@ -163,7 +167,11 @@ impl RangeScheduler {
     }
 }
 
-/// The first block from which on all of `blocks` are wanted from `mirror`.
-fn first_wanted(blocks: Range<u64>, mirror: MirrorId, pool: &dyn Pool) -> Option<u64> {
-    blocks.rev().take_while(|block| pool.is_wanted_from(mirror, *block)).last()
+/// The last of `blocks` that are all wanted from `mirror`. Where mirrors are compared, those behind them may
+/// be wanted from others only.
+fn last_wanted(blocks: Range<u64>, mirror: MirrorId, pool: &dyn Pool) -> Option<Range<u64>> {
+    let mut wanted = blocks.rev().skip_while(|block| !pool.is_wanted_from(mirror, *block)).peekable();
+    let last = *wanted.peek()?;
+    let first = wanted.take_while(|block| pool.is_wanted_from(mirror, *block)).last()?;
+    Some(first..last + 1)
 }
