@@ -135,8 +135,13 @@ fn fetch_one(
             1 if is_fresh => Provenance::Alone,
             _ => Provenance::Mixed,
         };
-        let validated = content.mirrors().filter_map(|(url, validator)| Some((url, validator?)));
-        request.history.remember(validated, id, came);
+        let mut validated: Vec<(&str, &str)> =
+            content.mirrors().filter_map(|(url, validator)| Some((url, validator?))).collect();
+        if content.resumed_bytes() == id.length {
+            // An earlier run had all of it, from these.
+            validated.extend(found.mirrors.iter().filter_map(|m| Some((m.url.as_str(), m.validator()?))));
+        }
+        request.history.remember(validated.into_iter(), id, came);
     }
     dissent.iter().for_each(|warning| events.observer.warning(warning));
     let result = whole.map(drop);

@@ -360,6 +360,26 @@ mod tests {
         }
     }
 
+    /// It is killed while the second mirror's answer is awaited, to be compared with what the first has
+    /// brought: the next run has nothing to fetch.
+    #[test]
+    fn what_an_earlier_run_brought_whole_is_remembered() {
+        let is_killed = |seed: u64| {
+            let dir = tempfile::tempdir().expect("a directory");
+            let command = Command::new(&mut Rng(seed), Known::Nothing, true, (2, 0), dir.path());
+            if !command.leaves.is_empty() {
+                return false;
+            }
+            let weather = Weather::Killed { at: Time::ZERO + Span::from_millis(500) };
+            let is_killed = command.run(seed, weather, &[Nature::Good, Nature::Faulty], &[]).is_killed;
+            let fair = || command.run(seed, Weather::Fair, &[Nature::Good; 2], &[]).result;
+            fair().expect("fair weather");
+            fair().unwrap_or_else(|e| panic!("seed {seed}: it is not known again: {e}"));
+            is_killed && dir.path().join("f").exists()
+        };
+        assert!((0..20_000).filter(|seed| is_killed(*seed)).take(40).count() == 40, "too few were killed");
+    }
+
     #[test]
     fn a_kill_leaves_what_was_there_then() {
         // It is killed in the middle, and what is left is a part that the next run goes on with.
