@@ -295,6 +295,11 @@ impl Target {
         set().map_err(|e: io::Error| self.place.failure("make executable", &part.name, &e))
     }
 
+    /// The path of the file.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.place.path()
+    }
+
     /// Removes part and journal if they hold nothing: what failed before it began leaves no trace.
     pub(crate) fn discard_if_empty(self) {
         if let State::Part(part) = &self.state

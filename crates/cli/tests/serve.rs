@@ -255,6 +255,31 @@ fn a_file_that_changes_is_refused_not_sent_wrong() {
     assert!(server.end()["changed"].as_u64() > Some(0));
 }
 
+/// One file of a directory that has changed costs that file, and it is named.
+#[test]
+fn of_a_directory_all_comes_but_what_has_changed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let album = dir.path().join("album");
+    fs::create_dir(&album).expect("a directory");
+    for name in 0..200 {
+        fs::write(album.join(format!("f{name}")), noise(1_000 + name)).expect("a file");
+    }
+    let server = Server::start(&album);
+    std::thread::sleep(Duration::from_millis(20));
+    fs::write(album.join("f8"), b"another").expect("overwritten");
+    let to = dir.path().join("to");
+    for _ in 0..2 {
+        let done = common::fetch::run(common::fetch::fetch(server.uri(), &to)).expect(3);
+        assert!(done.err.contains("1 of 200 files could not be had"), "{}", done.err);
+        assert!(done.err.contains("f8: ") && done.err.contains("changed"), "it is named: {}", done.err);
+        let mut names = common::fetch::names(&to);
+        names.sort();
+        assert_eq!(names.len(), 199, "{names:?}");
+        assert!(!names.contains(&"f8".to_owned()), "{names:?}");
+        assert!(fs::read(to.join("f199")).expect("a file") == noise(1_199));
+    }
+}
+
 #[test]
 fn the_limit_holds() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -24,6 +24,7 @@ use super::source_status::{Source, given_up};
 use super::udp_paths::UdpPaths;
 use crate::error::ErrorKind;
 use crate::event::CHECKING_PART;
+use crate::filenames::show;
 use crate::{Error, Progress, Result, Stop};
 
 /// What is said while a file is read again that is whole.
@@ -184,13 +185,11 @@ impl ContentFetch {
             match (self.subscriber.poll(now), waits) {
                 (Output::Wait(until), Some(until_mirrors)) => {
                     // Only now: every source that was ruled out meanwhile is to be shown as such.
-                    let hopeless =
-                        std::mem::take(&mut self.doubtful) && self.subscriber.unobtainable().is_some();
-                    return if hopeless {
-                        Err(given_up(&self.sources, arrivals.reading().is_none()))
-                    } else {
-                        Ok(Some(until.min(until_mirrors)))
-                    };
+                    if std::mem::take(&mut self.doubtful) && self.give_up(arrivals)? {
+                        waits = None;
+                        continue;
+                    }
+                    return Ok(Some(until.min(until_mirrors)));
                 }
                 // What sources have done may leave the mirrors something to do, and what mirrors borrow then
                 // may have hashes that sources are to be asked for.
@@ -205,6 +204,24 @@ impl ContentFetch {
                 }
             }
         }
+    }
+
+    /// Gives up what no source has any more; whether there was anything.
+    ///
+    /// # Errors
+    /// Nothing else may come.
+    fn give_up(&mut self, arrivals: &mut Sink) -> Result<bool> {
+        let mut any = false;
+        while let Some(download) = self.subscriber.unobtainable() {
+            let has_sources = self.sources.iter().any(|source| source.banned.is_none());
+            if !(arrivals.has_several() && has_sources) {
+                return Err(given_up(&self.sources, arrivals.reading().is_none()));
+            }
+            arrivals.give_up(download)?;
+            self.subscriber.abandon(download);
+            any = true;
+        }
+        Ok(any)
     }
 
     /// The same of the mirrors. That the disk fails is told when all they brought has been looked at: what is
@@ -275,10 +292,18 @@ impl ContentFetch {
                 self.doubtful = true;
                 Ok(())
             }
-            Event::Refused { source, reason, .. } => {
+            Event::Refused { source, download, reason } => {
                 let source = &mut self.sources[usize::from(source)];
-                cx.observer.notice(&format!("{}: {reason}", source.name));
-                source.refused = Some(reason);
+                match arrivals.path_of(download).filter(|_| arrivals.has_several()) {
+                    // It may have the others.
+                    Some(path) => {
+                        cx.observer.notice(&format!("{}: {}: {reason}", source.name, show(&path)));
+                    }
+                    None => {
+                        cx.observer.notice(&format!("{}: {reason}", source.name));
+                        source.refused = Some(reason);
+                    }
+                }
                 self.doubtful = true;
                 Ok(())
             }

@@ -232,7 +232,8 @@ fn collection(
         Job { id: entry.id, aliases: Vec::new(), demands: FinalCheck::ROOT.into(), executable, open }
     });
     let jobs = jobs.collect();
-    content.run(&mut Sink::new(jobs, request.force), events).inspect_err(|_| root.remove_empty())
+    let mut arrivals = Sink::new(jobs, request.force);
+    content.run(&mut arrivals, events).and_then(|()| arrivals.result()).inspect_err(|_| root.remove_empty())
 }
 
 /// The URI of a directory with nothing but mirrors beside it, which have no use for it.

@@ -2,18 +2,23 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
+use std::path::PathBuf;
 
 use mmtp::ContentId;
 use mmtp::subscriber::{DownloadId, Subscriber};
 use mmtp::tree::ChainingValue;
 
 use super::reassembly_buffer::{self, ReassemblyBuffer};
+use crate::filenames::show;
 use crate::target::{Demands, DestPath, Target};
 use crate::{Error, Result};
 
 /// Contents that are fetched at the same time: enough that small files do not wait for each other's round
 /// trips, few enough for the descriptors (three a file) and for the disk.
 const OPEN_MAX: usize = 64;
+
+/// Contents that are named when they cannot be had.
+const NAMED_MAX: usize = 5;
 
 /// Tells a machine that a content is wanted, and which blocks of it are here already; returns the number
 /// under which the rest will arrive.
@@ -47,6 +52,9 @@ pub(super) struct Sink {
     signer: Option<String>,
     /// What servers say of it that say something else.
     dissent: Vec<String>,
+    /// How many contents there were, and the paths of those that cannot be had.
+    count: usize,
+    missing: Vec<PathBuf>,
     total_bytes: u64,
     done_bytes: u64,
     resumed_bytes: u64,
@@ -63,6 +71,8 @@ impl Sink {
     pub(super) fn new(wanted: Vec<Job>, force: bool) -> Self {
         Self {
             total_bytes: wanted.iter().map(|w| w.id.length).sum(),
+            count: wanted.len(),
+            missing: Vec::new(),
             waiting: wanted.into(),
             open: BTreeMap::new(),
             force,
@@ -211,6 +221,50 @@ impl Sink {
             }
             Some(SinkEntry::Memory(_)) | None => Ok(()),
         }
+    }
+
+    /// Whether there are others that may come though one cannot be had.
+    pub(super) const fn has_several(&self) -> bool {
+        self.count > 1
+    }
+
+    /// Where a content goes, if it is to be a file.
+    pub(super) fn path_of(&self, download: DownloadId) -> Option<PathBuf> {
+        match self.open.get(&download) {
+            Some(SinkEntry::File { target, .. }) => Some(target.path()),
+            _ => None,
+        }
+    }
+
+    /// No source has a content any more: what is here of it stays, and the others go on.
+    pub(super) fn give_up(&mut self, download: DownloadId) -> Result<()> {
+        if let Some(SinkEntry::File { mut target, .. }) = self.open.remove(&download) {
+            self.missing.push(target.path());
+            target.flush()?;
+            target.discard_if_empty();
+        }
+        Ok(())
+    }
+
+    /// How it ends when all has come that can be had.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if some contents were given up.
+    pub(super) fn result(&self) -> Result<()> {
+        if self.missing.is_empty() {
+            return Ok(());
+        }
+        let mut names: Vec<String> = self.missing.iter().take(NAMED_MAX).map(show).collect();
+        if self.missing.len() > NAMED_MAX {
+            names.push("…".to_owned());
+        }
+        Err(Error::not_found(format!(
+            "{} of {} files could not be had ({}): no source has them as the directory's URI says; the others \
+             are here: try another `from_source`, or the URI that the directory has now",
+            self.missing.len(),
+            self.count,
+            names.join(", ")
+        )))
     }
 
     /// The root of the file that was finished last.
