@@ -36,17 +36,12 @@ fn why_none(name: &[u8]) -> &'static str {
 }
 
 /// Why a name that somebody else chose may not be that of a file here, if it may not: hidden ones may not,
-/// for some programs obey files by their names; nor those that file managers show as another.
+/// for some programs obey files by their names.
 pub(crate) fn refusal(name: &[u8]) -> Option<&'static str> {
     if !is_file_name(name) {
         return Some(why_none(name));
     }
-    let reorders = std::str::from_utf8(name).is_ok_and(|name| name.contains(terminal::is_bidi_control));
-    match name {
-        [b'.', ..] => Some("is hidden, and some programs obey such files"),
-        _ if reorders => Some("has a mark that changes the order in which it is shown"),
-        _ => None,
-    }
+    name.starts_with(b".").then_some("is hidden, and some programs obey such files")
 }
 
 /// `name` in a sentence: as [`terminal::printable`] has it, bytes that are no UTF-8 as `\xff`, and a

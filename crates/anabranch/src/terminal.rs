@@ -41,11 +41,6 @@ fn is_hidden(c: char) -> bool {
             | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// Whether it is a mark of the bidirectional algorithm: Bidi_Control in Unicode's PropList.txt.
-pub(crate) const fn is_bidi_control(c: char) -> bool {
-    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,13 +50,6 @@ mod tests {
         '\u{61c}', '\u{200e}', '\u{200f}', '\u{202a}', '\u{202b}', '\u{202c}', '\u{202d}', '\u{202e}',
         '\u{2066}', '\u{2067}', '\u{2068}', '\u{2069}',
     ];
-
-    #[test]
-    fn all_marks_of_the_bidirectional_algorithm_are_known() {
-        let known: Vec<char> =
-            (0..=0x10_ffff).filter_map(char::from_u32).filter(|c| is_bidi_control(*c)).collect();
-        assert_eq!(known, BIDI);
-    }
 
     #[test]
     fn no_control_and_no_bidi_mark_comes_through() {

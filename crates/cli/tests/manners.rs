@@ -176,11 +176,6 @@ fn a_name_that_is_not_taken_is_told() {
         (vec![at("/%1b%00")], "'\\x1b\\x00', which contains a NUL byte".into(), None),
         (vec![at(&long)], format!("'{}…', which is longer than 255 bytes", "a".repeat(80)), None),
         (vec![uri(".bashrc", "/u.bin")], "the URI has the name '.bashrc', which is".into(), Some("u.bin")),
-        (
-            vec![uri("a\u{202e}fdp.exe", "/u.bin")],
-            "the URI has the name 'a\\u{202e}fdp.exe', which has a mark".into(),
-            Some("u.bin"),
-        ),
         (vec!["l.meta4".into()], "the Metalink has the name '.netrc', which is".into(), Some("m.bin")),
         (vec![at("/download")], format!("{host} calls it '../film.bin', but"), Some("download")),
         (vec![at("/")], format!("{host} calls it 'film-2.bin', but servers choose no names"), None),

@@ -259,8 +259,8 @@ impl Sink {
             names.push("…".to_owned());
         }
         Err(Error::not_found(format!(
-            "{} of {} files could not be had ({}): no source has them as the directory's URI says; the others \
-             are here: try another `from_source`, or the URI that the directory has now",
+            "{} of {} files could not be had ({}): no source has them as the directory's URI says; the \
+             others are here: try another `from_source`, or the URI that the directory has now",
             self.missing.len(),
             self.count,
             names.join(", ")
