@@ -380,10 +380,11 @@ impl Trunk {
     pub fn release(&mut self, stream: u32) {
         let Some(state) = self.streams.get_mut(&stream) else { return };
         state.is_released = true;
-        if !state.is_all_written {
+        let is_all_written = state.is_all_written;
+        // Also of one that was reset when all had come: what was not read is held until now.
+        self.drop_bytes(stream, false, None);
+        if !is_all_written {
             self.reset(stream, Reason::NoInterest);
-        } else {
-            self.drop_bytes(stream, false, None);
         }
         self.remove_if_done(stream);
     }

@@ -565,6 +565,22 @@ impl Model {
     }
 }
 
+/// A stream that was reset when all of it had come is given up before anybody has read it.
+#[test]
+fn what_nobody_reads_any_more_is_not_held() {
+    let mut pair = Pair::new();
+    let stream = pair.open();
+    pair.write(CLIENT, stream, &[7; 40_000]);
+    pair.ends[CLIENT].finish(stream);
+    pair.settle();
+    pair.ends[CLIENT].reset(stream, Reason::NoInterest);
+    pair.settle();
+    assert_eq!(pair.ends[SERVER].held, 40_000);
+    pair.ends[SERVER].release(stream);
+    pair.settle();
+    assert_eq!(pair.ends[SERVER].held, 0);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
