@@ -131,6 +131,12 @@ pub(crate) fn honest(request: &Request, content: &[u8], etag: &str) -> Reply {
     reply.with("accept-ranges", "bytes").with("content-type", "application/octet-stream").with("etag", etag)
 }
 
+/// What a server without ranges answers, whatever is asked for.
+pub(crate) fn whole(len: usize) -> Reply {
+    let reply = Reply::new(200, &super::noise(len)).with("etag", "\"v1\"");
+    reply.with("content-type", "application/octet-stream")
+}
+
 struct Shared {
     answer: Box<dyn Fn(&Request) -> Reply + Send + Sync>,
     stop: AtomicBool,
